@@ -1,0 +1,212 @@
+// The public types: what a user of the package sees. index.ts exports them; open.ts makes the objects.
+
+import type { MetadataPreview } from "./base/metadata.ts";
+
+/** What names a model: a path (GGUF file, Hugging Face folder, llama2.c .bin), an http(s) URL, browser Files, or a catalog name. */
+export type ModelLocation = string | URL | File | readonly File[];
+
+export interface OpenOptions {
+  /** Tokens the context holds; default: the model's own, at most 4096. */
+  contextSize?: number;
+  /** Type of the KV cache (default "f16"). */
+  kvType?: "f32" | "f16" | "q8_0";
+  /** Compute threads; the plain-TypeScript reference uses one. */
+  threads?: number;
+  signal?: AbortSignal;
+  /** Called while weights are read. */
+  onProgress?: (progress: LoadProgress) => void;
+}
+
+export interface LoadProgress {
+  loadedBytes: number;
+  totalBytes: number;
+}
+
+export interface SamplingOptions {
+  /** 0 = greedy. Default 0.8. */
+  temperature?: number;
+  /** Keep the k most likely tokens; 0 = all. Default 40. */
+  topK?: number;
+  /** Keep the smallest set of tokens whose probability reaches p; 1 = all. Default 0.95. */
+  topP?: number;
+  /** Drop tokens less likely than minP x the most likely one; 0 = none. Default 0.05. */
+  minP?: number;
+  /** Locally typical sampling; 1 = off (default). */
+  typicalP?: number;
+  /** Divide (multiply, if negative) the logit of tokens seen lately; 1 = off (default). */
+  repeatPenalty?: number;
+  /** How many tokens back the penalties look; -1 = all, 0 = off. Default 64. */
+  repeatLastN?: number;
+  frequencyPenalty?: number;
+  presencePenalty?: number;
+  /** Added to the logits of these token ids; -Infinity forbids a token. */
+  logitBias?: Readonly<Record<number, number>> | ReadonlyMap<number, number>;
+  /** Same seed, same options, same text. Default: random. */
+  seed?: number;
+}
+
+export interface GenerateOptions extends SamplingOptions {
+  /** Default: until the model ends or the context is full. */
+  maxTokens?: number;
+  /** Generation ends before the first of these; they are not part of the text. */
+  stop?: readonly string[];
+  /** Report log-probabilities: of the chosen token and of this many best alternatives. */
+  logprobs?: number;
+  /** Let the model go on past its end-of-text token. */
+  ignoreEos?: boolean;
+  /** Put BOS before the prompt as the model's rules say (default true). */
+  addBos?: boolean;
+  /** Stops within one token; the iterator ends and `result` has stopReason "aborted". */
+  signal?: AbortSignal;
+}
+
+export type StopReason = "end" | "stop" | "length" | "context" | "aborted";
+
+export interface TokenLogprob {
+  id: number;
+  text: string;
+  logprob: number;
+}
+
+/** One generated token, as `generation.tokens()` yields it. */
+export interface TokenEvent {
+  id: number;
+  /** Text that became certain with this token; may be empty in the middle of a character or a possible stop string. */
+  text: string;
+  logprob?: number;
+  top?: TokenLogprob[];
+}
+
+export interface Timings {
+  loadMs: number;
+  promptTokens: number;
+  /** Of the prompt tokens, those whose keys and values were still in the cache. */
+  cachedTokens: number;
+  promptMs: number;
+  generatedTokens: number;
+  generatedMs: number;
+}
+
+export interface GenerationResult {
+  text: string;
+  promptTokenIds: number[];
+  tokenIds: number[];
+  stopReason: StopReason;
+  /** The stop string that ended it, if one did. */
+  stopString?: string;
+  timings: Timings;
+}
+
+/** A running generation: iterate it for text, or await `result` (which consumes it). Starts at once. */
+export interface Generation extends AsyncIterable<string> {
+  tokens(): AsyncIterable<TokenEvent>;
+  readonly result: Promise<GenerationResult>;
+}
+
+export type ChatRole = "system" | "user" | "assistant" | "tool";
+
+export interface ChatMessage {
+  role: ChatRole;
+  content: string;
+}
+
+export interface ChatOptions extends GenerateOptions {
+  system?: string;
+  /** A conversation to continue. */
+  messages?: readonly ChatMessage[];
+}
+
+/** A conversation. Its past stays in the KV cache: only what is new is computed. */
+export interface Chat {
+  readonly messages: readonly ChatMessage[];
+  /** Sends a user message; the answer joins `messages` when it has ended (also when it was aborted). */
+  send(text: string, options?: GenerateOptions): Generation;
+  /** Drops the last exchange; false when there is none. */
+  undo(): boolean;
+  /** Answers the last user message anew. */
+  regenerate(options?: GenerateOptions): Generation;
+  /** Replaces (or, with "", removes) the system message. */
+  setSystem(text: string): void;
+  dispose(): void;
+}
+
+export interface LogitsOptions {
+  /** Best logits reported per position (default 10). */
+  top?: number;
+  /** Greedy tokens to continue with (default 0). */
+  greedy?: number;
+  addBos?: boolean;
+  signal?: AbortSignal;
+}
+
+export interface LogitsResult {
+  tokens: number[];
+  /** For every prompt position: Euclidean norm of the logits and the best ones. */
+  positions: { norm: number; top: [id: number, logit: number][] }[];
+  greedy: number[];
+  text: string;
+}
+
+export interface ModelInfo {
+  name: string;
+  format: string;
+  architecture: string;
+  parameters: number;
+  /** Most common weight type by bytes, for display: "q4_0". */
+  weightType: string;
+  weightBytes: number;
+  kvBytesPerToken: number;
+  contextSize: number;
+  trainedContext: number;
+  vocabSize: number;
+  layers: number;
+  hasChatTemplate: boolean;
+}
+
+export interface Model {
+  readonly info: ModelInfo;
+  generate(prompt: string | readonly number[], options?: GenerateOptions): Generation;
+  chat(options?: ChatOptions): Chat;
+  tokenize(text: string, options?: { addBos?: boolean; parseSpecial?: boolean }): Promise<number[]>;
+  detokenize(ids: readonly number[], options?: { special?: boolean }): Promise<string>;
+  logits(prompt: string | readonly number[], options?: LogitsOptions): Promise<LogitsResult>;
+  /** The prompt text that the model's chat template makes of these messages. */
+  applyTemplate(
+    messages: readonly ChatMessage[],
+    options?: { addGenerationPrompt?: boolean },
+  ): Promise<string>;
+  dispose(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** `inspect()`: what a model file says of itself, without loading weights. */
+export interface ModelInspection {
+  name: string;
+  format: string;
+  totalBytes: number;
+  architecture: string | undefined;
+  parameters: number;
+  metadata: { key: string; preview: MetadataPreview }[];
+  tensors: { name: string; dtype: string; shape: readonly number[]; bytes: number }[];
+  types: { dtype: string; tensors: number; bytes: number }[];
+  /** What running it needs, for its default context; undefined where the architecture is unknown. */
+  memory:
+    | {
+        weightBytes: number;
+        kvBytesPerToken: number;
+        contextSize: number;
+        kvBytes: number;
+        activationBytes: number;
+        totalBytes: number;
+      }
+    | undefined;
+}
+
+/** A tokenizer alone: works on vocabulary-only files too. */
+export interface TextTokenizer {
+  readonly kind: string;
+  readonly vocabSize: number;
+  encode(text: string, options?: { addSpecial?: boolean; parseSpecial?: boolean }): number[];
+  decode(ids: readonly number[], options?: { special?: boolean }): string;
+  tokenText(id: number): string;
+}

@@ -1,0 +1,107 @@
+// Every error that Lantern throws on purpose is a LanternError with a stable `code`.
+//
+// A message says what went wrong, with which object, what was found, what was expected and what to do next:
+//   gguf: model.gguf: tensor "blk.3.attn_q.weight" has type 99. Known types: f32, f16, ...
+// Anything that is not a LanternError is a bug of ours.
+
+export type ErrorCode =
+  | "format" // a model file is damaged, hostile or of a kind this build cannot read
+  | "model" // the file is fine, but the model in it is incomplete or not supported
+  | "usage" // an option, argument or flag is wrong
+  | "context" // the prompt or the conversation does not fit the context
+  | "memory" // something does not fit in memory
+  | "disposed" // used after dispose()
+  | "aborted" // stopped by an AbortSignal
+  | "source" // a file, URL or download could not be read
+  | "worker"; // the engine's thread died
+
+export class LanternError extends Error {
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+    this.name = new.target.name;
+  }
+}
+
+/** What a FormatError knows besides its sentence: which file and field, what it held, what it should hold. */
+export interface FormatFacts {
+  file: string;
+  field: string;
+  got: unknown;
+  expected: string;
+}
+
+/** A model file that cannot be read: truncated, hostile, or of an unknown version or type. */
+export class FormatError extends LanternError {
+  readonly facts: FormatFacts;
+
+  constructor(format: string, facts: FormatFacts, options?: ErrorOptions) {
+    super(
+      "format",
+      `${format}: ${facts.file}: ${facts.field}: got ${show(facts.got)}, expected ${facts.expected}`,
+      options,
+    );
+    this.facts = facts;
+  }
+}
+
+export class ModelError extends LanternError {
+  constructor(message: string, options?: ErrorOptions) {
+    super("model", message, options);
+  }
+}
+
+export class UsageError extends LanternError {
+  constructor(message: string, options?: ErrorOptions) {
+    super("usage", message, options);
+  }
+}
+
+export class ContextError extends LanternError {
+  constructor(message: string, options?: ErrorOptions) {
+    super("context", message, options);
+  }
+}
+
+export class MemoryError extends LanternError {
+  constructor(message: string, options?: ErrorOptions) {
+    super("memory", message, options);
+  }
+}
+
+export class DisposedError extends LanternError {
+  constructor(what: string) {
+    super("disposed", `${what} was used after dispose()`);
+  }
+}
+
+export class AbortedError extends LanternError {
+  constructor(what: string, options?: ErrorOptions) {
+    super("aborted", `${what} was aborted`, options);
+  }
+}
+
+export class SourceError extends LanternError {
+  constructor(message: string, options?: ErrorOptions) {
+    super("source", message, options);
+  }
+}
+
+export class WorkerError extends LanternError {
+  constructor(message: string, options?: ErrorOptions) {
+    super("worker", message, options);
+  }
+}
+
+/** A short, safe rendering of any value for an error message. */
+function show(value: unknown): string {
+  if (typeof value === "string") {
+    const text = value.length > 80 ? `${value.slice(0, 80)}...` : value;
+    return JSON.stringify(text);
+  }
+  if (value instanceof Uint8Array) return `bytes ${[...value.subarray(0, 8)].join(" ")}`;
+  if (Array.isArray(value)) return `[${value.slice(0, 8).map(show).join(", ")}]`;
+  return String(value);
+}

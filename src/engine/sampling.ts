@@ -1,0 +1,32 @@
+// Sampling options after defaults and checks: what the sampler (sampler.ts) and the engine agree on.
+
+export interface SamplerSettings {
+  temperature: number;
+  topK: number;
+  topP: number;
+  minP: number;
+  typicalP: number;
+  repeatPenalty: number;
+  repeatLastN: number;
+  frequencyPenalty: number;
+  presencePenalty: number;
+  logitBias: ReadonlyMap<number, number>;
+  seed: number;
+}
+
+export interface SampledToken {
+  id: number;
+  /** Natural log of the token's probability under the model (softmax of the raw logits); only when logprobs were asked for. */
+  logprob: number;
+  /** The best alternatives by raw logit, best first; empty unless asked for. */
+  top: { id: number; logprob: number }[];
+}
+
+export interface Sampler {
+  /** Chooses a token from the logits of the next position; `logits` may be overwritten. */
+  sample(logits: Float32Array): SampledToken;
+  /** Tells the sampler a token that is now part of the text (prompt tokens too): the penalties count it. */
+  accept(id: number): void;
+  /** What a seeded sampler needs to go on exactly where it was. */
+  readonly seed: number;
+}

@@ -1,0 +1,16 @@
+// The public API, explicitly. What is not exported here is not public.
+
+export type * from "./api.ts";
+export type { ErrorCode, FormatFacts } from "./base/errors.ts";
+export {
+  AbortedError,
+  ContextError,
+  DisposedError,
+  FormatError,
+  LanternError,
+  MemoryError,
+  ModelError,
+  SourceError,
+  UsageError,
+  WorkerError,
+} from "./base/errors.ts";

@@ -1,0 +1,69 @@
+// What the rest of Lantern may ask of the machine it runs on. node.ts and browser.ts provide it; nothing outside this
+// folder touches node:*, navigator, Worker or process.
+
+/** One file that can be read at any offset: a local file, an HTTP resource with range requests, a browser File. */
+export interface ByteSource {
+  /** For messages: a file name or URL, not a promise that it can be opened again. */
+  readonly name: string;
+  /** Total bytes. */
+  readonly size: number;
+  /** Exactly `length` bytes from `offset`; a range beyond `size` or a short read is a SourceError. */
+  read(offset: number, length: number): Promise<Uint8Array<ArrayBuffer>>;
+  /** The same, into memory that the caller owns (no copy in between where the platform allows it). */
+  readInto(offset: number, target: Uint8Array): Promise<void>;
+  close(): Promise<void>;
+}
+
+/**
+ * A model as a set of named files: a GGUF (with its splits beside it), a Hugging Face folder, a llama2.c pair.
+ * The same for a local path, an HTTP address and a list of browser Files.
+ */
+export interface ModelSource {
+  /** For messages: what the user asked for. */
+  readonly name: string;
+  /** The file that was named, or undefined when a folder was named. */
+  readonly main: string | undefined;
+  /** Whether a sibling file exists; names are plain file names, never paths. */
+  has(file: string): Promise<boolean>;
+  open(file: string): Promise<ByteSource>;
+  /** File names, where the platform can list them (a folder, a list of Files); undefined over HTTP. */
+  list(): Promise<string[] | undefined>;
+}
+
+/** What can be sent to another thread to name a model: structured-cloneable. */
+export type SourceSpec =
+  | { kind: "path"; path: string }
+  | { kind: "url"; url: string }
+  | { kind: "files"; files: File[] };
+
+/** A thread that runs the engine, seen from the caller: messages in, messages out. */
+export interface EngineThread {
+  post(message: unknown, transfer?: ArrayBuffer[]): void;
+  onMessage(listener: (message: unknown) => void): void;
+  /** The thread died: an uncaught error, an exit, a lost process. */
+  onFailure(listener: (error: Error) => void): void;
+  /** Whether the thread keeps the process alive. */
+  ref(): void;
+  unref(): void;
+  terminate(): Promise<void>;
+}
+
+/** The engine thread's own end of the same line. */
+export interface EnginePort {
+  post(message: unknown, transfer?: ArrayBuffer[]): void;
+  onMessage(listener: (message: unknown) => void): void;
+  close(): void;
+}
+
+export interface Platform {
+  readonly name: "node" | "browser";
+  readonly cores: number;
+  openModelSource(spec: SourceSpec): Promise<ModelSource>;
+  /** Turns what a user gives (path, URL, File) into a spec. */
+  describeSource(model: string | URL | File | readonly File[]): SourceSpec;
+  startEngineThread(): EngineThread;
+  enginePort(): EnginePort;
+  /** Lets pending messages in (between two steps of the engine). */
+  breathe(): Promise<void>;
+  now(): number;
+}

@@ -1,0 +1,51 @@
+// What a tokenizer is to the rest of Lantern. bpe.ts, spm.ts and wordpiece.ts make one; table.ts chooses by model kind.
+
+export interface SpecialTokens {
+  bos: number | undefined;
+  eos: number | undefined;
+  eot: number | undefined;
+  unk: number | undefined;
+  pad: number | undefined;
+  sep: number | undefined;
+  /** Whether encode() puts BOS before / EOS (or SEP) after the text when asked for special tokens. */
+  addBos: boolean;
+  addEos: boolean;
+}
+
+export interface EncodeOptions {
+  /** Add BOS/EOS as the model's rules say (default true). */
+  addSpecial?: boolean;
+  /** Recognise special tokens written in the text, such as <|im_start|> (default true; false for untrusted text). */
+  parseSpecial?: boolean;
+}
+
+export interface DecodeOptions {
+  /** Show control tokens such as <|im_end|> as text (default false). */
+  special?: boolean;
+}
+
+export interface Tokenizer {
+  /** "spm", "bpe", "wordpiece": for listings. */
+  readonly kind: string;
+  readonly vocabSize: number;
+  readonly special: SpecialTokens;
+  encode(text: string, options?: EncodeOptions): number[];
+  decode(ids: readonly number[], options?: DecodeOptions): string;
+  /** The vocabulary entry as stored ("▁the", "Ġthe", "<0x0A>"): for listings. */
+  tokenText(id: number): string;
+  /** The bytes that this token adds to the text when it is not the first one; control tokens add none unless `special`. */
+  tokenBytes(id: number, options?: DecodeOptions): Uint8Array;
+  /** Whether generation ends with this token (eos, eot, <|im_end|>, ...). */
+  isEndOfGeneration(id: number): boolean;
+  /** The id of a token by its exact vocabulary text, undefined when there is none. */
+  tokenId(text: string): number | undefined;
+  /** Incremental decoding that never emits half a character. */
+  stream(options?: DecodeOptions): TokenStream;
+}
+
+export interface TokenStream {
+  /** The text that has become certain with this token: possibly empty, never part of a character. */
+  push(id: number): string;
+  /** What is left at the end; incomplete bytes become U+FFFD. */
+  end(): string;
+}

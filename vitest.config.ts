@@ -1,0 +1,15 @@
+import { defineConfig, type ViteUserConfig } from "vitest/config";
+
+// `npm test` needs no network, no GPU and no model beyond what npm installs. Tests that read ../shared skip, with the
+// reason printed, where that folder is absent.
+const config: ViteUserConfig = defineConfig({
+  test: {
+    include: ["test/**/*.test.ts"],
+    pool: "forks",
+    maxWorkers: 2,
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
+  },
+});
+
+export default config;
