@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { describe } from "vitest";
 
 const root: string =
-  process.env["LANTERN_SHARED"] ?? fileURLToPath(new URL("../../../shared", import.meta.url));
+  process.env.LANTERN_SHARED ?? fileURLToPath(new URL("../../../shared", import.meta.url));
 
 export function sharedPath(relative: string): string {
   return `${root}/${relative}`;
