@@ -2,8 +2,29 @@
 
 import { ModelError } from "../base/errors.ts";
 import type { DType } from "./dtype.ts";
+import { iq1_m } from "./iq1_m.ts";
+import { iq1_s } from "./iq1_s.ts";
+import { iq2_s } from "./iq2_s.ts";
+import { iq2_xs } from "./iq2_xs.ts";
+import { iq2_xxs } from "./iq2_xxs.ts";
+import { iq3_s } from "./iq3_s.ts";
+import { iq3_xxs } from "./iq3_xxs.ts";
+import { mxfp4 } from "./mxfp4.ts";
+import { tq1_0 } from "./tq1_0.ts";
+import { tq2_0 } from "./tq2_0.ts";
 
-const builtIn: readonly DType[] = [];
+const builtIn: readonly DType[] = [
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq3_xxs,
+  iq3_s,
+  iq1_s,
+  iq1_m,
+  tq1_0,
+  tq2_0,
+  mxfp4,
+];
 
 const byName = new Map<string, DType>();
 const byGgufId = new Map<number, DType>();

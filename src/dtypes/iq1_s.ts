@@ -1,0 +1,41 @@
+// IQ1_S: 1.56 bits a weight. Points of a 2048-entry ternary codebook, shifted by an eighth up or down.
+//
+// Block of 256 in 50 bytes:
+//   f16 d
+//   32 x u8   low 8 bits of the codebook index: 8 weights each
+//   8 x u16   4 x 3 high index bits, 3-bit scale, sign of the shift: 32 weights each
+// weight = d * (2 * scale + 1) * (point +- 1/8). All products fit float32's 24 bits, so no step rounds.
+
+import { f16ToF32 } from "../base/half.ts";
+import { iq1sGrid } from "./codebooks.ts";
+import type { DType } from "./dtype.ts";
+import { writeShifted8 } from "./grid-write.ts";
+
+const highAt = 34;
+
+export const iq1_s: DType = {
+  name: "iq1_s",
+  ggufId: 19,
+  blockElems: 256,
+  blockBytes: 50,
+  activation: "q8_k",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    const grid = iq1sGrid();
+    let out = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const at = srcOffset + block * 50;
+      const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
+      for (let group = 0; group < 8; group++) {
+        const high = src[at + highAt + 2 * group]! | (src[at + highAt + 2 * group + 1]! << 8);
+        const scale = d * (2 * ((high >> 12) & 7) + 1);
+        const shift = high & 0x8000 ? -0.125 : 0.125;
+        for (let l = 0; l < 4; l++) {
+          const point = src[at + 2 + 4 * group + l]! | (((high >> (3 * l)) & 7) << 8);
+          writeShifted8(dst, out, scale, grid, point * 8, shift);
+          out += 8;
+        }
+      }
+    }
+  },
+};

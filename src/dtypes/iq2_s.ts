@@ -1,0 +1,46 @@
+// IQ2_S: 2.56 bits a weight. Points of a 1024-entry codebook, all 8 signs stored, a scale for every 16 weights.
+//
+// Block of 256 in 82 bytes:
+//   f16 d
+//   32 x u8   low 8 bits of the codebook index: 8 weights each
+//   32 x u8   signs: 8 weights each
+//   8 x u8    high 2 bits of four indices
+//   8 x u8    two 4-bit scales: 16 weights each
+// weight = d * (scale + 0.5) / 4 * point * sign. All products fit float32's 24 bits, so no step rounds.
+
+import { f16ToF32 } from "../base/half.ts";
+import { iq2sGrid, signsOfByte } from "./codebooks.ts";
+import type { DType } from "./dtype.ts";
+import { writeSigned8 } from "./grid-write.ts";
+
+const indexAt = 2;
+const signsAt = 34;
+const highAt = 66;
+const scalesAt = 74;
+
+export const iq2_s: DType = {
+  name: "iq2_s",
+  ggufId: 22,
+  blockElems: 256,
+  blockBytes: 82,
+  activation: "q8_k",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    const grid = iq2sGrid();
+    let out = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const at = srcOffset + block * 82;
+      const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
+      for (let eight = 0; eight < 32; eight++) {
+        const group = eight >> 2;
+        const nibble = (src[at + scalesAt + group]! >> (2 * (eight & 2))) & 15;
+        const high = (src[at + highAt + group]! >> (2 * (eight & 3))) & 3;
+        const point = src[at + indexAt + eight]! | (high << 8);
+        const scale = d * (0.5 + nibble) * 0.25;
+        const signRow = src[at + signsAt + eight]! * 8;
+        writeSigned8(dst, out, scale, grid, point * 8, signsOfByte, signRow);
+        out += 8;
+      }
+    }
+  },
+};

@@ -1,0 +1,41 @@
+// IQ2_XS: 2.31 bits a weight. Points of a 512-entry codebook, 7 + 1 signs, a scale for every 16 weights.
+//
+// Block of 256 in 74 bytes:
+//   f16 d
+//   32 x u16    9-bit codebook index, 7 sign bits: 8 weights each
+//   8 x u8      two 4-bit scales: 16 weights each
+// weight = d * (scale + 0.5) / 4 * point * sign. All products fit float32's 24 bits, so no step rounds.
+
+import { f16ToF32 } from "../base/half.ts";
+import { iq2xsGrid, paritySigns } from "./codebooks.ts";
+import type { DType } from "./dtype.ts";
+import { writeSigned8 } from "./grid-write.ts";
+
+const scalesAt = 66;
+
+export const iq2_xs: DType = {
+  name: "iq2_xs",
+  ggufId: 17,
+  blockElems: 256,
+  blockBytes: 74,
+  activation: "q8_k",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    const grid = iq2xsGrid();
+    let out = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const at = srcOffset + block * 74;
+      const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
+      for (let half = 0; half < 16; half++) {
+        const nibble = (src[at + scalesAt + (half >> 1)]! >> (4 * (half & 1))) & 15;
+        const scale = d * (0.5 + nibble) * 0.25;
+        for (let l = 0; l < 2; l++) {
+          const pair = at + 2 + 4 * half + 2 * l;
+          const code = src[pair]! | (src[pair + 1]! << 8);
+          writeSigned8(dst, out, scale, grid, (code & 511) * 8, paritySigns, (code >> 9) * 8);
+          out += 8;
+        }
+      }
+    }
+  },
+};

@@ -1,0 +1,40 @@
+// IQ2_XXS: 2.06 bits a weight. Points of a 256-entry codebook with 7 + 1 signs; used by 1- to 2-bit model files.
+//
+// Block of 256 in 66 bytes:
+//   f16 d
+//   8 x (4 codebook indices, u32: 4 x 7 sign bits, 4-bit scale)   a group of 32 weights each
+// weight = d * (scale + 0.5) / 4 * point * sign. All products fit float32's 24 bits, so no step rounds.
+
+import { f16ToF32 } from "../base/half.ts";
+import { iq2xxsGrid, paritySigns } from "./codebooks.ts";
+import type { DType } from "./dtype.ts";
+import { writeSigned8 } from "./grid-write.ts";
+
+export const iq2_xxs: DType = {
+  name: "iq2_xxs",
+  ggufId: 16,
+  blockElems: 256,
+  blockBytes: 66,
+  activation: "q8_k",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    const grid = iq2xxsGrid();
+    let at = srcOffset;
+    let out = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
+      at += 2;
+      for (let group = 0; group < 8; group++) {
+        const tail =
+          src[at + 4]! | (src[at + 5]! << 8) | (src[at + 6]! << 16) | (src[at + 7]! << 24);
+        const scale = d * (0.5 + (tail >>> 28)) * 0.25;
+        for (let l = 0; l < 4; l++) {
+          const signRow = ((tail >>> (7 * l)) & 127) * 8;
+          writeSigned8(dst, out, scale, grid, src[at + l]! * 8, paritySigns, signRow);
+          out += 8;
+        }
+        at += 8;
+      }
+    }
+  },
+};

@@ -1,0 +1,47 @@
+// IQ3_S: 3.44 bits a weight. Points (of 4) of a 512-entry codebook, all signs stored.
+//
+// Block of 256 in 110 bytes:
+//   f16 d
+//   64 x u8   low 8 bits of the codebook index: 4 weights each
+//   8 x u8    the ninth bit of eight indices
+//   32 x u8   signs: 8 weights each
+//   4 x u8    two 4-bit scales: 32 weights each
+// weight = d * (2 * scale + 1) * point * sign. All products fit float32's 24 bits, so no step rounds.
+
+import { f16ToF32 } from "../base/half.ts";
+import { iq3sGrid, signsOfByte } from "./codebooks.ts";
+import type { DType } from "./dtype.ts";
+import { writeSigned4 } from "./grid-write.ts";
+
+const indexAt = 2;
+const highAt = 66;
+const signsAt = 74;
+const scalesAt = 106;
+
+export const iq3_s: DType = {
+  name: "iq3_s",
+  ggufId: 21,
+  blockElems: 256,
+  blockBytes: 110,
+  activation: "q8_k",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    const grid = iq3sGrid();
+    let out = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const at = srcOffset + block * 110;
+      const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
+      for (let group = 0; group < 8; group++) {
+        const nibble = (src[at + scalesAt + (group >> 1)]! >> (4 * (group & 1))) & 15;
+        const scale = d * (1 + 2 * nibble);
+        const high = src[at + highAt + group]!;
+        for (let four = 0; four < 8; four++) {
+          const point = src[at + indexAt + 8 * group + four]! | (((high >> four) & 1) << 8);
+          const signRow = src[at + signsAt + 4 * group + (four >> 1)]! * 8 + 4 * (four & 1);
+          writeSigned4(dst, out, scale, grid, point * 4, signsOfByte, signRow);
+          out += 4;
+        }
+      }
+    }
+  },
+};

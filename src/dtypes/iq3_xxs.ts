@@ -1,0 +1,44 @@
+// IQ3_XXS: 3.06 bits a weight. Points (of 4) of a 256-entry codebook, 7 + 1 signs for 8 weights.
+//
+// Block of 256 in 98 bytes:
+//   f16 d
+//   64 x u8   codebook index: 4 weights each
+//   8 x u32   4 x 7 sign bits, 4-bit scale: 32 weights each
+// weight = d * (scale + 0.5) / 2 * point * sign. All products fit float32's 24 bits, so no step rounds.
+
+import { f16ToF32 } from "../base/half.ts";
+import { iq3xxsGrid, paritySigns } from "./codebooks.ts";
+import type { DType } from "./dtype.ts";
+import { writeSigned4 } from "./grid-write.ts";
+
+const tailsAt = 66;
+
+export const iq3_xxs: DType = {
+  name: "iq3_xxs",
+  ggufId: 18,
+  blockElems: 256,
+  blockBytes: 98,
+  activation: "q8_k",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    const grid = iq3xxsGrid();
+    let out = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const at = srcOffset + block * 98;
+      const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
+      let index = at + 2;
+      for (let group = 0; group < 8; group++) {
+        const t = at + tailsAt + 4 * group;
+        const tail = src[t]! | (src[t + 1]! << 8) | (src[t + 2]! << 16) | (src[t + 3]! << 24);
+        const scale = d * (0.5 + (tail >>> 28)) * 0.5;
+        for (let l = 0; l < 4; l++) {
+          const signRow = ((tail >>> (7 * l)) & 127) * 8;
+          writeSigned4(dst, out, scale, grid, src[index]! * 4, paritySigns, signRow);
+          writeSigned4(dst, out + 4, scale, grid, src[index + 1]! * 4, paritySigns, signRow + 4);
+          index += 2;
+          out += 8;
+        }
+      }
+    }
+  },
+};

@@ -1,0 +1,35 @@
+// MXFP4: 4.25 bits a weight. The OCP microscaling format: 4-bit floats (E2M1) that share a power of two (E8M0).
+//
+// Block of 32 in 17 bytes:
+//   u8 e        the shared scale is 2^(e - 127); as in ggml, 255 (NaN in the OCP paper) is read as 2^128
+//   16 x u8     low nibble of byte j: weight j; high nibble: weight 16 + j
+// The values below are twice those of E2M1, and the scale is halved to match: everything stays a small integer times a
+// power of two. As in ggml, nibble 8 is plain zero, not minus zero.
+
+import type { DType } from "./dtype.ts";
+
+const values = Float32Array.of(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+
+/** halfScale[e] = 2^(e - 128). */
+const halfScale = Float32Array.from({ length: 256 }, (_, e) => 2 ** (e - 128));
+
+export const mxfp4: DType = {
+  name: "mxfp4",
+  ggufId: 39,
+  blockElems: 32,
+  blockBytes: 17,
+  activation: "q8_0",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    for (let block = 0; block < blocks; block++) {
+      const at = srcOffset + block * 17;
+      const out = dstOffset + block * 32;
+      const scale = halfScale[src[at]!]!;
+      for (let j = 0; j < 16; j++) {
+        const pair = src[at + 1 + j]!;
+        dst[out + j] = values[pair & 15]! * scale;
+        dst[out + 16 + j] = values[pair >> 4]! * scale;
+      }
+    }
+  },
+};

@@ -1,0 +1,66 @@
+// TQ1_0: 1.69 bits a weight. Ternary weights, five to a byte, for models trained with -1, 0 and 1.
+//
+// Block of 256 in 54 bytes:
+//   48 x u8   five base-3 digits a byte. Bytes 0..31 hold weights 0..159, digit n of byte m being weight 32 n + m;
+//             bytes 32..47 hold weights 160..239 in the same way, 16 apart
+//   4 x u8    four digits a byte: weights 240..255, 4 apart
+//   f16 d
+// A byte is a fraction, ceil(digits * 256 / 243): its first digit is byte * 3 / 256, and the rest is
+// in byte * 3 mod 256.
+// weight = d * (digit - 1)
+
+import { f16ToF32 } from "../base/half.ts";
+import type { DType } from "./dtype.ts";
+
+const dAt = 52;
+
+/** trits[5 * byte + n] is digit n of a byte, minus 1. */
+const trits: Float32Array = buildTrits();
+
+export const tq1_0: DType = {
+  name: "tq1_0",
+  ggufId: 34,
+  blockElems: 256,
+  blockBytes: 54,
+  activation: "q8_k",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    for (let block = 0; block < blocks; block++) {
+      const at = srcOffset + block * 54;
+      const out = dstOffset + block * 256;
+      const d = f16ToF32[src[at + dAt]! | (src[at + dAt + 1]! << 8)]!;
+      spread(src, at, 32, 5, d, dst, out);
+      spread(src, at + 32, 16, 5, d, dst, out + 160);
+      spread(src, at + 48, 4, 4, d, dst, out + 240);
+    }
+  },
+};
+
+/** The first `digits` digits of `bytes` bytes, digit n of byte m going to out + n * bytes + m. */
+function spread(
+  src: Uint8Array,
+  at: number,
+  bytes: number,
+  digits: number,
+  d: number,
+  dst: Float32Array,
+  out: number,
+): void {
+  for (let m = 0; m < bytes; m++) {
+    const row = src[at + m]! * 5;
+    for (let n = 0; n < digits; n++) dst[out + n * bytes + m] = trits[row + n]! * d;
+  }
+}
+
+function buildTrits(): Float32Array {
+  const table = new Float32Array(256 * 5);
+  for (let byte = 0; byte < 256; byte++) {
+    let rest = byte;
+    for (let n = 0; n < 5; n++) {
+      rest *= 3;
+      table[byte * 5 + n] = (rest >> 8) - 1;
+      rest &= 255;
+    }
+  }
+  return table;
+}
