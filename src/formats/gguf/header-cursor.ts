@@ -1,0 +1,132 @@
+// A cursor over the header of a file, with read-ahead: many small fields, few large reads.
+//
+// The header's bytes stay in memory (arrays are decoded from them later). Nothing is read or allocated before its
+// length has been held against the file's size: a FormatError names the field whose length lies.
+
+import { FormatError } from "../../base/errors.ts";
+import type { ByteSource } from "../../platform/platform.ts";
+
+/** First piece read; later pieces double what is there. */
+const firstRead = 1 << 20;
+
+/** Vocabularies of real models take less than 40 MB; a header beyond this is not a header. */
+const longestHeader = 512 << 20;
+
+// A vocabulary may hold U+FEFF as a token: ignoreBOM keeps it.
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+export class HeaderCursor {
+  readonly file: string;
+  readonly size: number;
+  position = 0;
+  readonly #source: ByteSource;
+  #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(0); // what has been read so far: [0, filled)
+  #view: DataView = new DataView(this.#bytes.buffer);
+
+  constructor(source: ByteSource, file: string) {
+    this.#source = source;
+    this.file = file;
+    this.size = source.size;
+  }
+
+  get view(): DataView {
+    return this.#view;
+  }
+
+  get bytes(): Uint8Array<ArrayBuffer> {
+    return this.#bytes;
+  }
+
+  get remaining(): number {
+    return this.size - this.position;
+  }
+
+  /** Whether the next `length` bytes are in memory: the way to stay synchronous in a loop. */
+  has(length: number): boolean {
+    return this.position + length <= this.#bytes.byteLength;
+  }
+
+  /** Makes the next `length` bytes available, or says which field the file is too short for. */
+  async need(length: number, field: string): Promise<void> {
+    if (this.has(length)) return;
+    if (length > this.remaining) {
+      throw this.error(
+        field,
+        `end of file after ${this.remaining} bytes`,
+        `${length} bytes at offset ${this.position} (the file is truncated or a length is wrong)`,
+      );
+    }
+    const end = this.position + length;
+    if (end > longestHeader) {
+      throw this.error(field, `a header of at least ${end} bytes`, `at most ${longestHeader}`);
+    }
+    const filled = this.#bytes.byteLength;
+    const target = Math.min(this.size, longestHeader, Math.max(end, filled * 2, firstRead));
+    const grown = new Uint8Array(target);
+    grown.set(this.#bytes);
+    await this.#source.readInto(filled, grown.subarray(filled));
+    this.#bytes = grown;
+    this.#view = new DataView(grown.buffer);
+  }
+
+  async u32(field: string): Promise<number> {
+    await this.need(4, field);
+    const value = this.#view.getUint32(this.position, true);
+    this.position += 4;
+    return value;
+  }
+
+  /** A 64-bit count, length or offset. Beyond 2^53 it is inexact, and still larger than any file. */
+  async u64(field: string): Promise<number> {
+    await this.need(8, field);
+    const value = u64At(this.#view, this.position);
+    this.position += 8;
+    return value;
+  }
+
+  /** A count of things that take at least `bytesEach` bytes in the rest of the file. */
+  async count(field: string, bytesEach: number): Promise<number> {
+    const count = await this.u64(field);
+    const most = Math.floor(this.remaining / bytesEach);
+    if (count <= most) return count;
+    throw this.error(field, count, `at most ${most} (the rest of the file has no room for more)`);
+  }
+
+  async string(field: string): Promise<string> {
+    const length = await this.count(`${field} length`, 1);
+    await this.need(length, field);
+    const text = this.text(this.position, length, field);
+    this.position += length;
+    return text;
+  }
+
+  /** UTF-8 text from bytes that are already in memory. */
+  text(start: number, length: number, field: string): string {
+    return decodeUtf8(this.#bytes.subarray(start, start + length), (got) =>
+      this.error(field, got, "valid UTF-8"),
+    );
+  }
+
+  /** Lets go of what was read ahead of the position. */
+  trim(): void {
+    this.#bytes = this.#bytes.slice(0, this.position);
+    this.#view = new DataView(this.#bytes.buffer);
+  }
+
+  error(field: string, got: unknown, expected: string): FormatError {
+    return new FormatError("gguf", { file: this.file, field, got, expected });
+  }
+}
+
+export function u64At(view: DataView, position: number): number {
+  return view.getUint32(position, true) + view.getUint32(position + 4, true) * 2 ** 32;
+}
+
+/** Strict decoding; `fail` makes the error for bytes that are not UTF-8. */
+export function decodeUtf8(bytes: Uint8Array, fail: (got: Uint8Array) => Error): string {
+  try {
+    return utf8.decode(bytes);
+  } catch {
+    throw fail(bytes);
+  }
+}

@@ -1,0 +1,48 @@
+// The ModelFile that every format's reader returns: what it found, and the open files to read tensors from.
+
+import { DisposedError, UsageError } from "../base/errors.ts";
+import type { Metadata } from "../base/metadata.ts";
+import type { ByteSource } from "../platform/platform.ts";
+import type { ModelFile, TensorInfo, TokenizerData } from "./model-file.ts";
+
+export interface ModelFileParts {
+  format: ModelFile["format"];
+  name: string;
+  metadata: Metadata;
+  tensors: ReadonlyMap<string, TensorInfo>;
+  tokenizer: TokenizerData;
+  /** The open files by the names that TensorInfo.file uses; close() closes them. */
+  sources: ReadonlyMap<string, ByteSource>;
+}
+
+export function openedModelFile(parts: ModelFileParts): ModelFile {
+  const { sources, ...described } = parts;
+  let closed = false;
+  let totalBytes = 0;
+  for (const source of sources.values()) totalBytes += source.size;
+  return {
+    ...described,
+    totalBytes,
+    async readTensor(tensor: TensorInfo, target: Uint8Array, byteOffset = 0): Promise<void> {
+      if (closed) throw new DisposedError(`model file ${parts.name}`);
+      const source = sources.get(tensor.file);
+      if (!source) throw new UsageError(`${parts.name} has no file ${JSON.stringify(tensor.file)}`);
+      // Within the tensor, not merely within the file: a wrong offset must not read the neighbour.
+      if (!(byteOffset >= 0 && byteOffset <= tensor.byteLength - target.byteLength)) {
+        throw new UsageError(
+          `readTensor: bytes ${byteOffset} to ${byteOffset + target.byteLength} of "${tensor.name}", which has ${tensor.byteLength}`,
+        );
+      }
+      await source.readInto(tensor.offset + byteOffset, target);
+    },
+    async close(): Promise<void> {
+      closed = true;
+      await closeAll(sources.values());
+    },
+  };
+}
+
+/** Closes every source, also when one of them fails to close. */
+export async function closeAll(sources: Iterable<ByteSource>): Promise<void> {
+  await Promise.allSettled(Array.from(sources, (source) => source.close()));
+}

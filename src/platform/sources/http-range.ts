@@ -1,0 +1,247 @@
+// Files over HTTP, read with range requests: a ByteSource over fetch, and the ModelSource of a URL.
+//
+// No buffering or read-ahead here: one read() is one request, and the format readers ask in large pieces. Every
+// response is checked: status, Content-Range, total size, ETag, and the number of bytes that actually arrive.
+
+import { AbortedError, SourceError } from "../../base/errors.ts";
+import type { ByteSource, ModelSource } from "../platform.ts";
+import { checkOpen, checkPlainName, checkRange, reasonOf } from "./checks.ts";
+
+export interface HttpOptions {
+  /** Sent with every request: an Authorization for a private model. */
+  headers?: Readonly<Record<string, string>>;
+  signal?: AbortSignal;
+}
+
+/** What the first answer said of a file, and what every later answer must repeat. */
+interface RemoteFile {
+  url: string;
+  size: number;
+  etag: string | null;
+}
+
+interface ContentRange {
+  first: number;
+  last: number;
+  total: number;
+}
+
+class HttpRangeSource implements ByteSource {
+  readonly name: string;
+  readonly size: number;
+  readonly #file: RemoteFile;
+  readonly #options: HttpOptions;
+  #closed: boolean = false;
+
+  constructor(name: string, file: RemoteFile, options: HttpOptions) {
+    this.name = name;
+    this.size = file.size;
+    this.#file = file;
+    this.#options = options;
+  }
+
+  async read(offset: number, length: number): Promise<Uint8Array<ArrayBuffer>> {
+    checkRange(this.name, this.size, offset, length);
+    const target = new Uint8Array(length);
+    await this.readInto(offset, target);
+    return target;
+  }
+
+  async readInto(offset: number, target: Uint8Array): Promise<void> {
+    checkOpen(this.name, this.#closed);
+    checkRange(this.name, this.size, offset, target.byteLength);
+    if (target.byteLength === 0) return; // a range header cannot ask for nothing
+    const { url } = this.#file;
+    const last = offset + target.byteLength - 1;
+    const response = await requestRange(url, offset, last, this.#options);
+    try {
+      checkSameFile(this.#file, response, offset, last);
+      await copyBody(url, response, offset, target, this.#options);
+    } catch (error) {
+      await discard(response);
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+  }
+}
+
+/** Opens one URL; a server that cannot serve ranges is a SourceError that says so. */
+export async function openHttpFile(
+  url: string,
+  name: string,
+  options: HttpOptions = {},
+): Promise<ByteSource> {
+  const file = await probe(url, options);
+  if (file) return new HttpRangeSource(name, file, options);
+  throw new SourceError(`${url}: not found (HTTP 404); check the address`);
+}
+
+/**
+ * The model at a URL and the files beside it. An address that ends in "/" names a folder; its query (a signature, a
+ * download flag) goes with every request.
+ */
+export function httpModelSource(url: string | URL, options: HttpOptions = {}): ModelSource {
+  const base = parseUrl(url);
+  const name = base.href;
+  const main = mainOf(base, name);
+  const probes = new Map<string, Promise<RemoteFile | undefined>>();
+
+  // has() and then open() cost one probe together.
+  const lookUp = (file: string): Promise<RemoteFile | undefined> => {
+    const target = new URL(encodeURIComponent(checkPlainName(file, name)), base);
+    target.search = base.search;
+    let pending = probes.get(target.href);
+    if (!pending) {
+      pending = probe(target.href, options);
+      probes.set(target.href, pending);
+      pending.catch(() => probes.delete(target.href)); // a failed probe may be tried again
+    }
+    return pending;
+  };
+
+  return {
+    name,
+    main,
+    has: async (file) => (await lookUp(file)) !== undefined,
+    open: async (file) => {
+      const found = await lookUp(file);
+      if (found) return new HttpRangeSource(file, found, options);
+      throw new SourceError(`${name}: there is no ${JSON.stringify(file)} there (HTTP 404)`);
+    },
+    list: async () => undefined,
+  };
+}
+
+function parseUrl(url: string | URL): URL {
+  try {
+    const parsed = new URL(url);
+    if (parsed.protocol === "http:" || parsed.protocol === "https:") return parsed;
+  } catch {
+    // falls through to the same sentence
+  }
+  throw new SourceError(`${String(url)}: is not an address; expected http://... or https://...`);
+}
+
+function mainOf(base: URL, name: string): string | undefined {
+  const segment = base.pathname.slice(base.pathname.lastIndexOf("/") + 1);
+  if (segment === "") return undefined;
+  try {
+    return checkPlainName(decodeURIComponent(segment), name);
+  } catch (error) {
+    if (error instanceof SourceError) throw error;
+    throw new SourceError(`${name}: the file name in the address is not valid percent-encoding`);
+  }
+}
+
+/** Asks for one byte: tells whether the file exists, how long it is, and whether ranges work. */
+async function probe(url: string, options: HttpOptions): Promise<RemoteFile | undefined> {
+  const response = await requestRange(url, 0, 0, options);
+  await discard(response);
+  const etag = response.headers.get("etag");
+  if (response.status === 404 || response.status === 410) return undefined;
+  // An empty file has no byte 0: a correct server answers 416 with its size.
+  if (response.status === 416 && response.headers.get("content-range") === "bytes */0") {
+    return { url, size: 0, etag };
+  }
+  return { url, size: rangeOf(url, response).total, etag };
+}
+
+async function requestRange(
+  url: string,
+  first: number,
+  last: number,
+  options: HttpOptions,
+): Promise<Response> {
+  try {
+    return await fetch(url, {
+      headers: { ...options.headers, Range: `bytes=${first}-${last}` },
+      ...(options.signal ? { signal: options.signal } : {}),
+    });
+  } catch (error) {
+    throw failure(url, `bytes ${first}-${last}`, error, options);
+  }
+}
+
+/** The Content-Range of a 206; anything else is an error that says what the server did. */
+function rangeOf(url: string, response: Response): ContentRange {
+  if (response.status === 200) {
+    throw new SourceError(
+      `${url}: the server ignored the Range header (it answered 200 with the whole file, expected 206); reading a model over HTTP needs range requests: download the file and open it locally`,
+    );
+  }
+  if (response.status !== 206) {
+    throw new SourceError(
+      `${url}: HTTP ${response.status} ${response.statusText}, expected 206 Partial Content`,
+    );
+  }
+  const header = response.headers.get("content-range");
+  const match = /^bytes (\d{1,16})-(\d{1,16})\/(\d{1,16})$/.exec(header ?? "");
+  if (!match) {
+    throw new SourceError(
+      `${url}: Content-Range is ${JSON.stringify(header)}, expected "bytes first-last/total" (a server of another origin must also list it in Access-Control-Expose-Headers)`,
+    );
+  }
+  return { first: Number(match[1]), last: Number(match[2]), total: Number(match[3]) };
+}
+
+function checkSameFile(file: RemoteFile, response: Response, first: number, last: number): void {
+  const range = rangeOf(file.url, response);
+  if (range.first !== first || range.last !== last) {
+    throw new SourceError(
+      `${file.url}: asked for bytes ${first}-${last}, the server sent ${range.first}-${range.last}`,
+    );
+  }
+  const etag = response.headers.get("etag");
+  if (range.total !== file.size || (etag && file.etag && etag !== file.etag)) {
+    throw new SourceError(
+      `${file.url}: the file changed while it was read (${file.size} bytes, now ${range.total}); open it again`,
+    );
+  }
+}
+
+/** Copies the body as it arrives; more or fewer bytes than the target holds is an error. */
+async function copyBody(
+  url: string,
+  response: Response,
+  offset: number,
+  target: Uint8Array,
+  options: HttpOptions,
+): Promise<void> {
+  let done = 0;
+  const reader = response.body?.getReader();
+  try {
+    for (let part = await reader?.read(); part && !part.done; part = await reader?.read()) {
+      if (done + part.value.byteLength > target.byteLength) {
+        await reader?.cancel();
+        throw new SourceError(
+          `${url}: the server sent more than the ${target.byteLength} bytes asked for at ${offset}`,
+        );
+      }
+      target.set(part.value, done);
+      done += part.value.byteLength;
+    }
+  } catch (error) {
+    if (error instanceof SourceError) throw error;
+    throw failure(url, `${target.byteLength} bytes at ${offset} (${done} arrived)`, error, options);
+  }
+  if (done === target.byteLength) return;
+  throw new SourceError(
+    `${url}: the connection ended after ${done} of ${target.byteLength} bytes at ${offset}`,
+  );
+}
+
+function failure(url: string, what: string, error: unknown, options: HttpOptions): Error {
+  if (options.signal?.aborted) return new AbortedError(`reading ${url}`, { cause: error });
+  const cause = error instanceof Error && error.cause ? `: ${reasonOf(error.cause)}` : "";
+  return new SourceError(`${url}: reading ${what} failed: ${reasonOf(error)}${cause}`, {
+    cause: error,
+  });
+}
+
+/** Lets go of a response whose body nobody wants. */
+async function discard(response: Response): Promise<void> {
+  await response.body?.cancel().catch(() => undefined);
+}

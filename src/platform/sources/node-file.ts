@@ -1,0 +1,133 @@
+// Local files in Node: a ByteSource over a FileHandle, and the ModelSource of a path.
+//
+// The only file of this folder that imports node:*; a browser bundle never reaches it. Reads are positional, so several
+// may be under way on one handle at once.
+
+import { type FileHandle, open, readdir, stat } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import { SourceError } from "../../base/errors.ts";
+import type { ByteSource, ModelSource } from "../platform.ts";
+import { checkOpen, checkPlainName, checkRange, reasonOf } from "./checks.ts";
+
+/** One read call of the operating system moves less than 2 GiB; longer reads are made of several. */
+const longestRead = 1 << 30;
+
+class NodeFileSource implements ByteSource {
+  readonly name: string;
+  readonly size: number;
+  readonly #handle: FileHandle;
+  #closed: boolean = false;
+
+  constructor(name: string, size: number, handle: FileHandle) {
+    this.name = name;
+    this.size = size;
+    this.#handle = handle;
+  }
+
+  async read(offset: number, length: number): Promise<Uint8Array<ArrayBuffer>> {
+    checkRange(this.name, this.size, offset, length);
+    const target = new Uint8Array(length);
+    await this.readInto(offset, target);
+    return target;
+  }
+
+  async readInto(offset: number, target: Uint8Array): Promise<void> {
+    checkOpen(this.name, this.#closed);
+    checkRange(this.name, this.size, offset, target.byteLength);
+    let done = 0;
+    while (done < target.byteLength) {
+      const length = Math.min(longestRead, target.byteLength - done);
+      const bytesRead = await this.#readOnce(target, done, length, offset + done);
+      if (bytesRead === 0) {
+        throw new SourceError(
+          `${this.name}: the file ends at byte ${offset + done}, but had ${this.size} bytes when it was opened; it was changed while it was read`,
+        );
+      }
+      done += bytesRead;
+    }
+  }
+
+  async #readOnce(
+    target: Uint8Array,
+    targetOffset: number,
+    length: number,
+    position: number,
+  ): Promise<number> {
+    try {
+      return (await this.#handle.read(target, targetOffset, length, position)).bytesRead;
+    } catch (error) {
+      throw new SourceError(
+        `${this.name}: reading ${length} bytes at ${position} failed: ${reasonOf(error)}`,
+        {
+          cause: error,
+        },
+      );
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#handle.close();
+  }
+}
+
+/** Opens a regular file for reading at any offset. */
+export async function openNodeFile(path: string): Promise<ByteSource> {
+  let handle: FileHandle;
+  try {
+    handle = await open(path, "r");
+  } catch (error) {
+    throw new SourceError(`${path}: cannot be opened: ${reasonOf(error)}`, { cause: error });
+  }
+  const stats = await handle.stat();
+  if (!stats.isFile()) {
+    await handle.close();
+    throw new SourceError(`${path}: is not a regular file`);
+  }
+  return new NodeFileSource(basename(path), stats.size, handle);
+}
+
+/** The model at a path: a file with its siblings, or a folder. */
+export async function nodeModelSource(path: string): Promise<ModelSource> {
+  const kind = await kindOf(path);
+  if (kind === undefined) {
+    throw new SourceError(
+      `${path}: no such file or folder; expected a model file or a folder that holds one`,
+    );
+  }
+  if (kind === "other") throw new SourceError(`${path}: is neither a regular file nor a folder`);
+  const folder = kind === "folder" ? path : dirname(path);
+  const resolve = (file: string): string => join(folder, checkPlainName(file, path));
+  return {
+    name: path,
+    main: kind === "file" ? basename(path) : undefined,
+    has: async (file) => (await kindOf(resolve(file))) === "file",
+    open: async (file) => await openNodeFile(resolve(file)),
+    list: async () => await listFiles(folder),
+  };
+}
+
+async function kindOf(path: string): Promise<"file" | "folder" | "other" | undefined> {
+  try {
+    const stats = await stat(path);
+    return stats.isFile() ? "file" : stats.isDirectory() ? "folder" : "other";
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if (code === "ENOENT" || code === "ENOTDIR") return undefined;
+    throw new SourceError(`${path}: cannot be looked at: ${reasonOf(error)}`, { cause: error });
+  }
+}
+
+/** Plain files and links (a Hugging Face cache is made of links), sorted. */
+async function listFiles(folder: string): Promise<string[]> {
+  try {
+    const entries = await readdir(folder, { withFileTypes: true });
+    return entries
+      .filter((entry) => entry.isFile() || entry.isSymbolicLink())
+      .map((entry) => entry.name)
+      .sort();
+  } catch (error) {
+    throw new SourceError(`${folder}: cannot be listed: ${reasonOf(error)}`, { cause: error });
+  }
+}
