@@ -1,0 +1,53 @@
+// What a backend is: memory for weights, values and the KV cache, and a way to run a plan on it.
+//
+// A backend is not a model (it sees a graph of ops), not a scheduler (it runs the step it is given) and not an owner of
+// sequences (cache blocks are numbers to it). One backend object serves one loaded model; dispose() frees all it holds,
+// and any use after that throws. Backends never import each other; open.ts's side chooses one from the table.
+
+import type { DType } from "../dtypes/dtype.ts";
+import type { GraphNode, Value, Weight } from "../graph/graph.ts";
+import type { Plan } from "../graph/plan.ts";
+import type { Step } from "../graph/step.ts";
+
+/** The paged cache that a backend allocates: `blocks` blocks of 32 tokens, for each layer, keys and values. */
+export interface KvCacheOptions {
+  blocks: number;
+  dtype: DType;
+}
+
+export interface MemoryUse {
+  weightBytes: number;
+  kvBytes: number;
+  workBytes: number;
+}
+
+/** Sees every intermediate right after its op: float32, row-major, only valid during the call. */
+export type Tap = (value: Value, data: Float32Array) => void;
+
+/** Fills `target` with the weight's bytes from `byteOffset` on. */
+export type WeightReader = (target: Uint8Array, byteOffset: number) => Promise<void>;
+
+export interface Backend {
+  readonly name: string;
+
+  /** Whether this op, with these shapes and types, can be computed here; otherwise the reason, for people. */
+  supports(node: GraphNode): true | string;
+
+  /** Takes one weight into the backend's memory, straight from the file. Once per weight, before prepare(). */
+  upload(weight: Weight, read: WeightReader): Promise<void>;
+
+  /** Allocates everything that running the plan needs; nothing is allocated after that. */
+  prepare(plan: Plan, kv: KvCacheOptions): void;
+
+  /** Computes one step. `tap` is for comparing backends; it may slow the run down. */
+  run(step: Step, tap?: Tap): Promise<void> | void;
+
+  /** Copies row `row` of the last step's logits into `target` ([vocab]). */
+  readLogits(row: number, target: Float32Array): Promise<void> | void;
+
+  /** Copies one cache block, all layers, to another: the write half of copy-on-write. */
+  copyKvBlock(from: number, to: number): void;
+
+  memory(): MemoryUse;
+  dispose(): void;
+}

@@ -1,0 +1,138 @@
+// The reference backend: graph/reference.ts with memory around it. One thread, no SIMD, every op and every type; opt
+// level 1, the last resort, and the oracle of the conformance suite.
+
+import { DisposedError, MemoryError } from "../../base/errors.ts";
+import { bytesFor } from "../../dtypes/dtype.ts";
+import { weightBytes } from "../../graph/cost.ts";
+import type { GraphNode, NodeOf, OpKind, Value, Weight } from "../../graph/graph.ts";
+import { type Plan, planBytes } from "../../graph/plan.ts";
+import { type LoadedWeight, type ReferenceMemory, referenceOps } from "../../graph/reference.ts";
+import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
+import type { Backend, KvCacheOptions, MemoryUse, Tap, WeightReader } from "../backend.ts";
+
+interface Prepared extends ReferenceMemory {
+  plan: Plan;
+  kvBytes: number;
+}
+
+export class ReferenceBackend implements Backend {
+  readonly name = "reference";
+  #weights: Map<string, LoadedWeight> | undefined = new Map();
+  #prepared: Prepared | undefined;
+
+  supports(node: GraphNode): true | string {
+    return node.op in referenceOps ? true : `the reference has no op "${node.op}"`;
+  }
+
+  async upload(weight: Weight, read: WeightReader): Promise<void> {
+    const weights = this.#alive();
+    const bytes = allocate(weightBytes(weight), `weight ${weight.name}`);
+    await read(bytes, 0);
+    weights.set(weight.name, {
+      dtype: weight.dtype,
+      bytes,
+      floats: weight.dtype.asFloat32?.(bytes),
+    });
+  }
+
+  prepare(plan: Plan, kv: KvCacheOptions): void {
+    const weights = this.#alive();
+    const { graph } = plan;
+    const context = kv.blocks * KV_BLOCK_TOKENS;
+    const layerBytes = bytesFor(kv.dtype, context * graph.kv.cols);
+    const makeLayers = () =>
+      Array.from({ length: graph.kv.layers }, () => allocate(layerBytes, "the KV cache"));
+    const slots = plan.slotSizes.map((size) => new Float32Array(size));
+    const longestRow = Math.max(...graph.weights.map((weight) => weight.shape.at(-1)!));
+    this.#prepared = {
+      plan,
+      value: (value) => slots[plan.slotOf[value.id]!]!,
+      weight: (weight) => weights.get(weight.name)!,
+      kv: { dtype: kv.dtype, cols: graph.kv.cols, keys: makeLayers(), values: makeLayers() },
+      kvBytes: 2 * graph.kv.layers * layerBytes,
+      row: new Float32Array(longestRow),
+      keys: new Float32Array(context * graph.kv.cols),
+      values: new Float32Array(context * graph.kv.cols),
+      scores: new Float32Array(context),
+    };
+  }
+
+  run(step: Step, tap?: Tap): void {
+    const memory = this.#ready();
+    for (const node of memory.plan.graph.nodes) {
+      runNode(node, step, memory);
+      if (tap && node.out) tap(node.out, rowsInUse(node.out, step, memory));
+    }
+  }
+
+  readLogits(row: number, target: Float32Array): void {
+    const memory = this.#ready();
+    const { output } = memory.plan.graph;
+    const at = row * output.cols;
+    target.set(memory.value(output).subarray(at, at + output.cols));
+  }
+
+  copyKvBlock(from: number, to: number): void {
+    const { kv } = this.#ready();
+    const blockBytes = bytesFor(kv.dtype, KV_BLOCK_TOKENS * kv.cols);
+    for (const layer of [...kv.keys, ...kv.values]) {
+      layer.copyWithin(to * blockBytes, from * blockBytes, (from + 1) * blockBytes);
+    }
+  }
+
+  memory(): MemoryUse {
+    const weights = this.#alive();
+    let total = 0;
+    for (const weight of weights.values()) total += weight.bytes.byteLength;
+    const prepared = this.#prepared;
+    const scratch = prepared
+      ? 4 * (prepared.row.length + prepared.scores.length + 2 * prepared.keys.length)
+      : 0;
+    return {
+      weightBytes: total,
+      kvBytes: prepared?.kvBytes ?? 0,
+      workBytes: prepared ? planBytes(prepared.plan) + scratch : 0,
+    };
+  }
+
+  dispose(): void {
+    this.#weights = undefined;
+    this.#prepared = undefined;
+  }
+
+  #alive(): Map<string, LoadedWeight> {
+    if (!this.#weights) throw new DisposedError("the reference backend");
+    return this.#weights;
+  }
+
+  #ready(): Prepared {
+    this.#alive();
+    if (!this.#prepared) throw new Error("reference backend: run() before prepare()");
+    return this.#prepared;
+  }
+}
+
+function runNode<K extends OpKind>(node: NodeOf<K>, step: Step, memory: ReferenceMemory): void {
+  const op = referenceOps[node.op] as (
+    node: NodeOf<K>,
+    step: Step,
+    memory: ReferenceMemory,
+  ) => void;
+  op(node, step, memory);
+}
+
+function rowsInUse(value: Value, step: Step, memory: ReferenceMemory): Float32Array {
+  const rows = value.rows === "tokens" ? step.tokenCount : step.outputCount;
+  return memory.value(value).subarray(0, rows * value.cols);
+}
+
+function allocate(bytes: number, what: string): Uint8Array<ArrayBuffer> {
+  try {
+    return new Uint8Array(bytes);
+  } catch (cause) {
+    throw new MemoryError(
+      `could not allocate ${bytes} bytes for ${what}: close other programs, or use a smaller model or context`,
+      { cause },
+    );
+  }
+}

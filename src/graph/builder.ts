@@ -1,0 +1,176 @@
+// Builds a graph, one call per op, and checks every shape on the way: a wrong one fails where the model is written, not
+// where it runs. A model's forward() reads as the paper does:
+//   const q = g.rope(g.matmul(x, w.attnQ, "attn_q"), ...)
+
+import { ModelError } from "../base/errors.ts";
+import {
+  type Activation,
+  type Graph,
+  type GraphNode,
+  type KvShape,
+  type OpKind,
+  type OpTable,
+  type Rope,
+  type Rows,
+  type Value,
+  type Weight,
+  weightsOf,
+} from "./graph.ts";
+
+export class GraphBuilder {
+  readonly #nodes: GraphNode[] = [];
+  readonly #weights = new Map<string, Weight>();
+  readonly #kv: KvShape;
+  #values = 0;
+  #prefix = "";
+
+  constructor(kv: KvShape) {
+    this.#kv = kv;
+  }
+
+  /** Names given from now on start with "blk.<layer>."; undefined ends that. */
+  layer(index: number | undefined): void {
+    this.#prefix = index === undefined ? "" : `blk.${index}.`;
+  }
+
+  embed(table: Weight, name: string): Value {
+    return this.#push("embed", { table }, name, "tokens", matrixCols(table));
+  }
+
+  rmsNorm(x: Value, weight: Weight, eps: number, name: string): Value {
+    const size = vectorSize(weight);
+    if (x.cols % size !== 0) this.#mismatch(name, `norm of ${size} values`, x);
+    return this.#push("rms_norm", { x, weight, eps }, name, x.rows, x.cols);
+  }
+
+  layerNorm(x: Value, weight: Weight, bias: Weight | undefined, eps: number, name: string): Value {
+    if (vectorSize(weight) !== x.cols) this.#mismatch(name, `norm of ${vectorSize(weight)}`, x);
+    return this.#push("layer_norm", { x, weight, bias, eps }, name, x.rows, x.cols);
+  }
+
+  matmul(x: Value, weight: Weight, name: string, bias?: Weight): Value {
+    const [outputs, inputs] = [matrixRows(weight), matrixCols(weight)];
+    if (inputs !== x.cols) this.#mismatch(name, `${weight.name} [${outputs}, ${inputs}]`, x);
+    if (bias && vectorSize(bias) !== outputs) {
+      throw new ModelError(
+        `${bias.name} has ${vectorSize(bias)} values, ${weight.name} ${outputs}`,
+      );
+    }
+    return this.#push("matmul", { x, weight, bias }, name, x.rows, outputs);
+  }
+
+  rope(x: Value, headDim: number, rope: Rope, name: string, factors?: Weight): Value {
+    if (x.cols % headDim !== 0) this.#mismatch(name, `heads of ${headDim}`, x);
+    if (rope.dims > headDim || rope.frequencies.length !== rope.dims / 2) {
+      throw new ModelError(
+        `rope of ${rope.dims} values with ${rope.frequencies.length} frequencies in heads of ${headDim}`,
+      );
+    }
+    return this.#push("rope", { x, headDim, rope, factors }, name, x.rows, x.cols);
+  }
+
+  kvWrite(k: Value, v: Value, layer: number): void {
+    if (k.cols !== this.#kv.cols || v.cols !== this.#kv.cols || layer >= this.#kv.layers) {
+      this.#mismatch("kv", `cache [${this.#kv.layers} layers, ${this.#kv.cols}]`, k);
+    }
+    const name = `${this.#prefix}kv`;
+    this.#nodes.push({ op: "kv_write", k, v, layer, name, out: undefined });
+  }
+
+  attention(
+    q: Value,
+    shape: { layer: number; heads: number; kvHeads: number; headDim: number; scale: number },
+    name: string,
+  ): Value {
+    if (q.cols !== shape.heads * shape.headDim) {
+      this.#mismatch(name, `${shape.heads} heads of ${shape.headDim}`, q);
+    }
+    if (shape.kvHeads * shape.headDim !== this.#kv.cols || shape.heads % shape.kvHeads !== 0) {
+      throw new ModelError(
+        `attention: ${shape.heads} heads over ${shape.kvHeads} KV heads of ${shape.headDim} do not fit a cache of ${this.#kv.cols} values`,
+      );
+    }
+    return this.#push("attention", { q, ...shape }, name, q.rows, q.cols);
+  }
+
+  gate(gate: Value, up: Value, activation: Activation, name: string): Value {
+    if (gate.cols !== up.cols) this.#mismatch(name, `a gate of ${gate.cols}`, up);
+    return this.#push("gate", { gate, up, activation }, name, gate.rows, gate.cols);
+  }
+
+  activate(x: Value, activation: Activation, name: string): Value {
+    return this.#push("activate", { x, activation }, name, x.rows, x.cols);
+  }
+
+  add(a: Value, b: Value, name: string): Value {
+    if (a.cols !== b.cols || a.rows !== b.rows) this.#mismatch(name, `[${a.rows}, ${a.cols}]`, b);
+    return this.#push("add", { a, b }, name, a.rows, a.cols);
+  }
+
+  mul(a: Value, b: Value, name: string): Value {
+    if (a.cols !== b.cols || a.rows !== b.rows) this.#mismatch(name, `[${a.rows}, ${a.cols}]`, b);
+    return this.#push("mul", { a, b }, name, a.rows, a.cols);
+  }
+
+  scale(x: Value, factor: number, name: string): Value {
+    return this.#push("scale", { x, factor }, name, x.rows, x.cols);
+  }
+
+  softcap(x: Value, cap: number, name: string): Value {
+    return this.#push("softcap", { x, cap }, name, x.rows, x.cols);
+  }
+
+  softmax(x: Value, name: string): Value {
+    return this.#push("softmax", { x }, name, x.rows, x.cols);
+  }
+
+  /** From here on, only the rows whose logits are wanted. */
+  select(x: Value, name: string): Value {
+    if (x.rows !== "tokens") this.#mismatch(name, "[tokens, n]", x);
+    return this.#push("select", { x }, name, "outputs", x.cols);
+  }
+
+  finish(output: Value): Graph {
+    return { nodes: this.#nodes, weights: [...this.#weights.values()], kv: this.#kv, output };
+  }
+
+  #push<K extends Exclude<OpKind, "kv_write">>(
+    op: K,
+    operands: OpTable[K],
+    name: string,
+    rows: Rows,
+    cols: number,
+  ): Value {
+    const fullName = this.#prefix + name;
+    const out: Value = { id: this.#values++, name: fullName, rows, cols };
+    const node = { op, ...operands, name: fullName, out } as unknown as GraphNode;
+    this.#nodes.push(node);
+    for (const weight of weightsOf(node)) this.#weights.set(weight.name, weight);
+    return out;
+  }
+
+  #mismatch(name: string, expected: string, got: Value): never {
+    throw new ModelError(
+      `graph: ${this.#prefix}${name}: operand "${got.name}" is [${got.rows}, ${got.cols}], which does not fit ${expected}`,
+    );
+  }
+}
+
+function matrixRows(weight: Weight): number {
+  if (weight.shape.length !== 2) throw notA("matrix", weight);
+  return weight.shape[0]!;
+}
+
+function matrixCols(weight: Weight): number {
+  if (weight.shape.length !== 2) throw notA("matrix", weight);
+  return weight.shape[1]!;
+}
+
+function vectorSize(weight: Weight): number {
+  if (weight.shape.length !== 1) throw notA("vector", weight);
+  return weight.shape[0]!;
+}
+
+function notA(what: string, weight: Weight): ModelError {
+  return new ModelError(`graph: ${weight.name} has shape [${weight.shape}], expected a ${what}`);
+}

@@ -1,0 +1,121 @@
+// FLOPs and bytes of every op, from shapes and types alone: what limits/ and every "percent of the limit" start from.
+//
+// A FLOP is one multiply or one add; transcendental functions count 1. Bytes are what must move at least: weights and
+// cache once per step, values once when read and once when written.
+
+import { bytesFor, type DType } from "../dtypes/dtype.ts";
+import type { Graph, GraphNode, NodeOf, OpKind, Value, Weight } from "./graph.ts";
+
+/** The size of a step. */
+export interface StepSize {
+  tokens: number;
+  outputs: number;
+  /** Cached tokens that a token attends to, itself included, averaged over the step's tokens. */
+  context: number;
+  /** Type of the KV cache. */
+  kv: DType;
+}
+
+export interface Cost {
+  flops: number;
+  weightBytes: number;
+  kvBytes: number;
+  valueBytes: number;
+}
+
+type CostRule<K extends OpKind> = (node: NodeOf<K>, step: StepSize) => Cost;
+
+const rules: { [K in OpKind]: CostRule<K> } = {
+  embed: (n, s) => ({
+    flops: 0,
+    weightBytes: s.tokens * rowBytes(n.table),
+    kvBytes: 0,
+    valueBytes: valueBytes(n.out, s),
+  }),
+  rms_norm: (n, s) => elementwise(4, [n.x], n.out, s, [n.weight]),
+  layer_norm: (n, s) => elementwise(7, [n.x], n.out, s, n.bias ? [n.weight, n.bias] : [n.weight]),
+  matmul: (n, s) => ({
+    flops: (2 * n.x.cols + (n.bias ? 1 : 0)) * rowsOf(n.out, s) * n.out.cols,
+    weightBytes: weightBytes(n.weight) + (n.bias ? weightBytes(n.bias) : 0),
+    kvBytes: 0,
+    valueBytes: valueBytes(n.x, s) + valueBytes(n.out, s),
+  }),
+  rope: (n, s) => elementwise(3, [n.x], n.out, s, n.factors ? [n.factors] : []),
+  kv_write: (n, s) => ({
+    flops: 0,
+    weightBytes: 0,
+    kvBytes: 2 * s.tokens * bytesFor(s.kv, n.k.cols),
+    valueBytes: valueBytes(n.k, s) + valueBytes(n.v, s),
+  }),
+  attention: (n, s) => ({
+    // Two products of headDim per head and cached token (scores, weighted sum), and the softmax.
+    flops: s.tokens * s.context * n.heads * (4 * n.headDim + 3),
+    weightBytes: 0,
+    kvBytes: 2 * s.context * bytesFor(s.kv, n.kvHeads * n.headDim),
+    valueBytes: valueBytes(n.q, s) + valueBytes(n.out, s),
+  }),
+  gate: (n, s) => elementwise(5, [n.gate, n.up], n.out, s),
+  activate: (n, s) => elementwise(4, [n.x], n.out, s),
+  add: (n, s) => elementwise(1, [n.a, n.b], n.out, s),
+  mul: (n, s) => elementwise(1, [n.a, n.b], n.out, s),
+  scale: (n, s) => elementwise(1, [n.x], n.out, s),
+  softcap: (n, s) => elementwise(3, [n.x], n.out, s),
+  softmax: (n, s) => elementwise(5, [n.x], n.out, s),
+  select: (n, s) => ({
+    flops: 0,
+    weightBytes: 0,
+    kvBytes: 0,
+    valueBytes: 2 * valueBytes(n.out, s),
+  }),
+};
+
+export function nodeCost(node: GraphNode, step: StepSize): Cost {
+  return (rules[node.op] as CostRule<OpKind>)(node as NodeOf<OpKind>, step);
+}
+
+export function graphCost(graph: Graph, step: StepSize): Cost {
+  const total: Cost = { flops: 0, weightBytes: 0, kvBytes: 0, valueBytes: 0 };
+  for (const node of graph.nodes) {
+    const cost = nodeCost(node, step);
+    total.flops += cost.flops;
+    total.weightBytes += cost.weightBytes;
+    total.kvBytes += cost.kvBytes;
+    total.valueBytes += cost.valueBytes;
+  }
+  return total;
+}
+
+export function rowsOf(value: Value, step: Pick<StepSize, "tokens" | "outputs">): number {
+  return value.rows === "tokens" ? step.tokens : step.outputs;
+}
+
+export function weightElements(weight: Weight): number {
+  return weight.shape.reduce((product, dim) => product * dim, 1);
+}
+
+export function weightBytes(weight: Weight): number {
+  return bytesFor(weight.dtype, weightElements(weight));
+}
+
+function rowBytes(weight: Weight): number {
+  return bytesFor(weight.dtype, weight.shape.at(-1)!);
+}
+
+function valueBytes(value: Value, step: StepSize): number {
+  return rowsOf(value, step) * value.cols * 4;
+}
+
+function elementwise(
+  flopsPerElement: number,
+  inputs: readonly Value[],
+  out: Value,
+  step: StepSize,
+  weights: readonly Weight[] = [],
+): Cost {
+  return {
+    flops: flopsPerElement * rowsOf(out, step) * out.cols,
+    weightBytes: weights.reduce((sum, weight) => sum + weightBytes(weight), 0),
+    kvBytes: 0,
+    valueBytes: inputs.reduce((sum, input) => sum + valueBytes(input, step), valueBytes(out, step)),
+  };
+}

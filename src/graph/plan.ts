@@ -1,0 +1,78 @@
+// A plan: a graph with a buffer slot for every value, for a given largest step. Values whose lives do not overlap share
+// a slot, so the working memory of a 22-layer model is that of one layer. Computed once per loaded model; the backend
+// allocates the slots once and nothing after that.
+
+import { type Graph, type GraphNode, inputsOf, type Value } from "./graph.ts";
+
+export interface PlanLimits {
+  /** Most tokens in one step (the prompt chunk). */
+  maxTokens: number;
+  /** Most rows of logits in one step. */
+  maxOutputs: number;
+}
+
+export interface Plan {
+  readonly graph: Graph;
+  readonly limits: PlanLimits;
+  /** Slot of each value, by value id. */
+  readonly slotOf: readonly number[];
+  /** Float32 elements of each slot. */
+  readonly slotSizes: readonly number[];
+}
+
+export function makePlan(graph: Graph, limits: PlanLimits): Plan {
+  const lastUse = lastUses(graph);
+  const slotOf: number[] = [];
+  const slotSizes: number[] = [];
+  const free: number[] = [];
+
+  graph.nodes.forEach((node, index) => {
+    // The result's slot is taken before the operands' are given back: no op ever writes over what it still reads.
+    if (node.out) slotOf[node.out.id] = takeSlot(elements(node.out, limits), free, slotSizes);
+    for (const value of dyingAt(node, index, lastUse)) free.push(slotOf[value.id]!);
+  });
+  return { graph, limits, slotOf, slotSizes };
+}
+
+/** Bytes of working memory that the plan needs. */
+export function planBytes(plan: Plan): number {
+  return plan.slotSizes.reduce((sum, size) => sum + size * 4, 0);
+}
+
+function elements(value: Value, limits: PlanLimits): number {
+  return (value.rows === "tokens" ? limits.maxTokens : limits.maxOutputs) * value.cols;
+}
+
+/** Index of the last node that reads each value (or that makes it, if none does); the output lives for ever. */
+function lastUses(graph: Graph): number[] {
+  const lastUse: number[] = [];
+  graph.nodes.forEach((node, index) => {
+    if (node.out) lastUse[node.out.id] = index;
+    for (const input of inputsOf(node)) lastUse[input.id] = index;
+  });
+  lastUse[graph.output.id] = Number.POSITIVE_INFINITY;
+  return lastUse;
+}
+
+function dyingAt(node: GraphNode, index: number, lastUse: readonly number[]): Set<Value> {
+  const dying = new Set(inputsOf(node).filter((input) => lastUse[input.id] === index));
+  if (node.out && lastUse[node.out.id] === index) dying.add(node.out);
+  return dying;
+}
+
+/** The free slot that fits best: the smallest that is large enough, else the largest (which then grows), else a new one. */
+function takeSlot(size: number, free: number[], slotSizes: number[]): number {
+  let best = -1;
+  for (let i = 0; i < free.length; i++) {
+    if (best < 0 || fitsBetter(slotSizes[free[i]!]!, slotSizes[free[best]!]!, size)) best = i;
+  }
+  if (best < 0) return slotSizes.push(size) - 1;
+  const slot = free.splice(best, 1)[0]!;
+  slotSizes[slot] = Math.max(slotSizes[slot]!, size);
+  return slot;
+}
+
+function fitsBetter(candidate: number, current: number, size: number): boolean {
+  if (candidate >= size) return current < size || candidate < current;
+  return current < size && candidate > current;
+}

@@ -1,0 +1,334 @@
+// Every op of the graph in plain TypeScript, slowly and obviously. This is the meaning of the graph: other backends are
+// right when they compute what this computes.
+//
+// Sums are kept in double precision (JavaScript's numbers), results are stored as float32. Weights of any type are
+// dequantized row by row into a scratch row and multiplied as floats.
+
+import type { DType } from "../dtypes/dtype.ts";
+import type { Activation, NodeOf, OpKind, Rope, Value, Weight } from "./graph.ts";
+import { KV_BLOCK_TOKENS, type Step } from "./step.ts";
+
+/** A weight in memory: its bytes, and the same memory as floats where the type is float32. */
+export interface LoadedWeight {
+  readonly dtype: DType;
+  readonly bytes: Uint8Array;
+  readonly floats: Float32Array | undefined;
+}
+
+/** Keys and values of all layers, in blocks of 32 tokens: [layer][block][32][cols], encoded as `dtype`. */
+export interface KvStore {
+  readonly dtype: DType;
+  readonly cols: number;
+  readonly keys: readonly Uint8Array[];
+  readonly values: readonly Uint8Array[];
+}
+
+/** What the ops work on. Scratch memory is made once, large enough for the largest row and context. */
+export interface ReferenceMemory {
+  value(value: Value): Float32Array;
+  weight(weight: Weight): LoadedWeight;
+  readonly kv: KvStore;
+  /** [longest row of any weight] */
+  readonly row: Float32Array;
+  /** [longest context, kv.cols], keys and values as floats. */
+  readonly keys: Float32Array;
+  readonly values: Float32Array;
+  /** [longest context] */
+  readonly scores: Float32Array;
+}
+
+type ReferenceOp<K extends OpKind> = (node: NodeOf<K>, step: Step, memory: ReferenceMemory) => void;
+
+export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
+  embed(node, step, memory) {
+    const out = memory.value(node.out);
+    const table = memory.weight(node.table);
+    const cols = node.out.cols;
+    for (let t = 0; t < step.tokenCount; t++) {
+      readRow(table, step.tokens[t]!, cols, out, t * cols);
+    }
+  },
+
+  rms_norm(node, step, memory) {
+    const x = memory.value(node.x);
+    const out = memory.value(node.out);
+    const size = node.weight.shape[0]!;
+    const weight = vector(memory, node.weight);
+    const total = rowCount(node.x, step) * node.x.cols;
+    for (let at = 0; at < total; at += size) {
+      let squares = 0;
+      for (let i = 0; i < size; i++) squares += x[at + i]! * x[at + i]!;
+      const factor = 1 / Math.sqrt(squares / size + node.eps);
+      for (let i = 0; i < size; i++) out[at + i] = x[at + i]! * factor * weight[i]!;
+    }
+  },
+
+  layer_norm(node, step, memory) {
+    const x = memory.value(node.x);
+    const out = memory.value(node.out);
+    const size = node.x.cols;
+    const total = rowCount(node.x, step) * size;
+    for (let at = 0; at < total; at += size) {
+      let sum = 0;
+      for (let i = 0; i < size; i++) sum += x[at + i]!;
+      const mean = sum / size;
+      let squares = 0;
+      for (let i = 0; i < size; i++) squares += (x[at + i]! - mean) ** 2;
+      const factor = 1 / Math.sqrt(squares / size + node.eps);
+      for (let i = 0; i < size; i++) out[at + i] = (x[at + i]! - mean) * factor;
+    }
+    const weight = vector(memory, node.weight);
+    for (let i = 0; i < total; i++) out[i]! *= weight[i % size]!;
+    if (!node.bias) return;
+    const bias = vector(memory, node.bias);
+    for (let i = 0; i < total; i++) out[i]! += bias[i % size]!;
+  },
+
+  matmul(node, step, memory) {
+    const x = memory.value(node.x); // [T, K]
+    const out = memory.value(node.out); // [T, N]
+    const weight = memory.weight(node.weight); // [N, K]
+    const [n, k, rows] = [node.out.cols, node.x.cols, rowCount(node.x, step)];
+    const source = weight.floats ?? memory.row;
+    for (let o = 0; o < n; o++) {
+      const at = weight.floats ? o * k : 0;
+      if (!weight.floats) readRow(weight, o, k, memory.row, 0);
+      for (let t = 0; t < rows; t++) out[t * n + o] = dot(x, t * k, source, at, k);
+    }
+    if (!node.bias) return;
+    const bias = vector(memory, node.bias);
+    for (let t = 0; t < rows; t++) {
+      for (let o = 0; o < n; o++) out[t * n + o]! += bias[o]!;
+    }
+  },
+
+  rope(node, step, memory) {
+    const x = memory.value(node.x);
+    const out = memory.value(node.out);
+    const factors = node.factors ? vector(memory, node.factors) : undefined;
+    const cols = node.x.cols;
+    for (let t = 0; t < step.tokenCount; t++) {
+      for (let head = t * cols; head < (t + 1) * cols; head += node.headDim) {
+        rotateHead(x, out, head, node.rope, step.positions[t]!, factors);
+        for (let i = node.rope.dims; i < node.headDim; i++) out[head + i] = x[head + i]!;
+      }
+    }
+  },
+
+  kv_write(node, step, memory) {
+    const { dtype, cols, keys, values } = memory.kv;
+    const k = memory.value(node.k);
+    const v = memory.value(node.v);
+    const blocks = cols / dtype.blockElems;
+    for (let t = 0; t < step.tokenCount; t++) {
+      const at = kvRow(step, t, step.positions[t]!) * blocks * dtype.blockBytes;
+      dtype.quantize!(k, t * cols, keys[node.layer]!, at, blocks);
+      dtype.quantize!(v, t * cols, values[node.layer]!, at, blocks);
+    }
+  },
+
+  attention(node, step, memory) {
+    const q = memory.value(node.q);
+    const out = memory.value(node.out);
+    for (let t = 0; t < step.tokenCount; t++) {
+      const startsSequence = t === 0 || step.tables[t] !== step.tables[t - 1];
+      if (startsSequence) loadContext(node.layer, step, t, memory);
+      for (let head = 0; head < node.heads; head++) {
+        attendHead(node, head, q, out, t, step.positions[t]! + 1, memory);
+      }
+    }
+  },
+
+  gate(node, step, memory) {
+    const gate = memory.value(node.gate);
+    const up = memory.value(node.up);
+    const out = memory.value(node.out);
+    const activation = activations[node.activation];
+    const total = rowCount(node.out, step) * node.out.cols;
+    for (let i = 0; i < total; i++) out[i] = activation(gate[i]!) * up[i]!;
+  },
+
+  activate(node, step, memory) {
+    const activation = activations[node.activation];
+    mapElements(node.x, node.out, step, memory, activation);
+  },
+
+  add(node, step, memory) {
+    const a = memory.value(node.a);
+    const b = memory.value(node.b);
+    const out = memory.value(node.out);
+    const total = rowCount(node.out, step) * node.out.cols;
+    for (let i = 0; i < total; i++) out[i] = a[i]! + b[i]!;
+  },
+
+  mul(node, step, memory) {
+    const a = memory.value(node.a);
+    const b = memory.value(node.b);
+    const out = memory.value(node.out);
+    const total = rowCount(node.out, step) * node.out.cols;
+    for (let i = 0; i < total; i++) out[i] = a[i]! * b[i]!;
+  },
+
+  scale(node, step, memory) {
+    mapElements(node.x, node.out, step, memory, (x) => x * node.factor);
+  },
+
+  softcap(node, step, memory) {
+    mapElements(node.x, node.out, step, memory, (x) => node.cap * Math.tanh(x / node.cap));
+  },
+
+  softmax(node, step, memory) {
+    const x = memory.value(node.x);
+    const out = memory.value(node.out);
+    const [rows, cols] = [rowCount(node.x, step), node.x.cols];
+    for (let at = 0; at < rows * cols; at += cols) {
+      for (let i = 0; i < cols; i++) out[at + i] = x[at + i]!;
+      softmaxInPlace(out, at, cols);
+    }
+  },
+
+  select(node, step, memory) {
+    const x = memory.value(node.x);
+    const out = memory.value(node.out);
+    const cols = node.x.cols;
+    for (let o = 0; o < step.outputCount; o++) {
+      const from = step.outputRows[o]! * cols;
+      out.set(x.subarray(from, from + cols), o * cols);
+    }
+  },
+};
+
+const activations: { readonly [A in Activation]: (x: number) => number } = {
+  silu: (x) => x / (1 + Math.exp(-x)),
+  gelu: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * x * (1 + 0.044715 * x * x))),
+  relu: (x) => Math.max(x, 0),
+};
+
+function rowCount(value: Value, step: Step): number {
+  return value.rows === "tokens" ? step.tokenCount : step.outputCount;
+}
+
+function readRow(
+  weight: LoadedWeight,
+  row: number,
+  cols: number,
+  target: Float32Array,
+  at: number,
+): void {
+  const { dtype } = weight;
+  const blocks = cols / dtype.blockElems;
+  dtype.dequantize(weight.bytes, row * blocks * dtype.blockBytes, target, at, blocks);
+}
+
+/** A vector weight as floats, in the scratch row unless it is float32 already: use it before the next one is read. */
+function vector(memory: ReferenceMemory, weight: Weight): Float32Array {
+  const loaded = memory.weight(weight);
+  if (loaded.floats) return loaded.floats;
+  readRow(loaded, 0, weight.shape[0]!, memory.row, 0);
+  return memory.row;
+}
+
+/** Sum of a[i] * b[i]; four partial sums, because one alone waits for each addition. */
+function dot(a: Float32Array, aAt: number, b: Float32Array, bAt: number, n: number): number {
+  let [s0, s1, s2, s3] = [0, 0, 0, 0];
+  let i = 0;
+  for (; i + 4 <= n; i += 4) {
+    s0 += a[aAt + i]! * b[bAt + i]!;
+    s1 += a[aAt + i + 1]! * b[bAt + i + 1]!;
+    s2 += a[aAt + i + 2]! * b[bAt + i + 2]!;
+    s3 += a[aAt + i + 3]! * b[bAt + i + 3]!;
+  }
+  for (; i < n; i++) s0 += a[aAt + i]! * b[bAt + i]!;
+  return s0 + s1 + (s2 + s3);
+}
+
+function rotateHead(
+  x: Float32Array,
+  out: Float32Array,
+  head: number,
+  rope: Rope,
+  position: number,
+  factors: Float32Array | undefined,
+): void {
+  const pairs = rope.dims / 2;
+  const [stride, distance] = rope.layout === "interleaved" ? [2, 1] : [1, pairs];
+  for (let pair = 0; pair < pairs; pair++) {
+    const angle = (position * rope.frequencies[pair]!) / (factors ? factors[pair]! : 1);
+    const cos = Math.cos(angle) * rope.magnitude;
+    const sin = Math.sin(angle) * rope.magnitude;
+    const a = x[head + pair * stride]!;
+    const b = x[head + pair * stride + distance]!;
+    out[head + pair * stride] = a * cos - b * sin;
+    out[head + pair * stride + distance] = a * sin + b * cos;
+  }
+}
+
+/** Row of the cache that holds `position` of token t's sequence. */
+function kvRow(step: Step, t: number, position: number): number {
+  const block = step.tables[t]!.blocks[Math.floor(position / KV_BLOCK_TOKENS)]!;
+  return block * KV_BLOCK_TOKENS + (position % KV_BLOCK_TOKENS);
+}
+
+/** Reads keys and values of token t's sequence, up to its last token in this step, into the scratch context. */
+function loadContext(layer: number, step: Step, t: number, memory: ReferenceMemory): void {
+  const { dtype, cols, keys, values } = memory.kv;
+  let last = t;
+  while (last + 1 < step.tokenCount && step.tables[last + 1] === step.tables[t]) last++;
+  const blocks = cols / dtype.blockElems;
+  for (let position = 0; position <= step.positions[last]!; position++) {
+    const at = kvRow(step, t, position) * blocks * dtype.blockBytes;
+    dtype.dequantize(keys[layer]!, at, memory.keys, position * cols, blocks);
+    dtype.dequantize(values[layer]!, at, memory.values, position * cols, blocks);
+  }
+}
+
+/** One head of one token over the loaded context of `length` positions. */
+function attendHead(
+  node: NodeOf<"attention">,
+  head: number,
+  q: Float32Array,
+  out: Float32Array,
+  t: number,
+  length: number,
+  memory: ReferenceMemory,
+): void {
+  const { headDim } = node;
+  const { cols } = memory.kv;
+  const { keys, values, scores } = memory;
+  const queryAt = t * node.q.cols + head * headDim;
+  const kvHead = Math.floor(head / (node.heads / node.kvHeads)) * headDim;
+  for (let p = 0; p < length; p++) {
+    scores[p] = dot(q, queryAt, keys, p * cols + kvHead, headDim) * node.scale;
+  }
+  softmaxInPlace(scores, 0, length);
+  for (let i = 0; i < headDim; i++) {
+    let sum = 0;
+    for (let p = 0; p < length; p++) sum += scores[p]! * values[p * cols + kvHead + i]!;
+    out[queryAt + i] = sum;
+  }
+}
+
+function softmaxInPlace(x: Float32Array, at: number, n: number): void {
+  let max = Number.NEGATIVE_INFINITY;
+  for (let i = 0; i < n; i++) max = Math.max(max, x[at + i]!);
+  let sum = 0;
+  for (let i = 0; i < n; i++) {
+    const e = Math.exp(x[at + i]! - max);
+    x[at + i] = e;
+    sum += e;
+  }
+  for (let i = 0; i < n; i++) x[at + i]! /= sum;
+}
+
+function mapElements(
+  x: Value,
+  out: Value,
+  step: Step,
+  memory: ReferenceMemory,
+  f: (x: number) => number,
+): void {
+  const source = memory.value(x);
+  const target = memory.value(out);
+  const total = rowCount(out, step) * out.cols;
+  for (let i = 0; i < total; i++) target[i] = f(source[i]!);
+}

@@ -1,0 +1,56 @@
+// What an architecture is: how its configuration is read, which weights it has, and one forward pass.
+//
+// An architecture is one file here and one line in table.ts (docs/add-a-model.md). It never mentions a backend, a dtype
+// or a file format: it sees metadata under GGUF's names and builds a graph.
+
+import type { Metadata } from "../base/metadata.ts";
+import type { GraphBuilder } from "../graph/builder.ts";
+import type { Rope, Value, Weight } from "../graph/graph.ts";
+
+/** What every decoder-only transformer has; an architecture may extend it. */
+export interface ModelConfig {
+  /** general.architecture as the file has it. */
+  architecture: string;
+  /** Tokens it was trained for. */
+  trainedContext: number;
+  vocabSize: number;
+  layers: number;
+  /** Values per token between layers. */
+  embed: number;
+  feedForward: number;
+  heads: number;
+  /** Heads of keys and values; fewer than `heads` = grouped-query attention. */
+  kvHeads: number;
+  headDim: number;
+  normEps: number;
+  rope: Rope;
+}
+
+/** The header of a model file, as far as models/ may know it. */
+export interface ModelHeader {
+  readonly metadata: Metadata;
+  readonly tensors: ReadonlyMap<string, Weight>;
+}
+
+/** A weight that the architecture knows: its name and the only shape it may have. */
+export interface WeightSpec {
+  readonly name: string;
+  readonly shape: readonly number[];
+  readonly optional?: boolean;
+}
+
+/** The weights of a loaded model, by name. */
+export interface WeightLookup {
+  get(name: string): Weight;
+  /** undefined for an optional weight that the file does not have. */
+  maybe(name: string): Weight | undefined;
+}
+
+export interface Arch {
+  /** The values of general.architecture that this file serves. */
+  readonly names: readonly string[];
+  config(header: ModelHeader): ModelConfig;
+  weights(config: ModelConfig): WeightSpec[];
+  /** Builds one step: tokens in, logits out. */
+  forward(g: GraphBuilder, config: ModelConfig, w: WeightLookup): Value;
+}

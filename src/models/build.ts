@@ -1,0 +1,80 @@
+// From the header of a model file to a graph: finds the architecture, reads its configuration, checks every weight's
+// presence and shape, and builds the forward pass. One error lists everything that is wrong.
+
+import { ModelError } from "../base/errors.ts";
+import { GraphBuilder } from "../graph/builder.ts";
+import type { Graph, Weight } from "../graph/graph.ts";
+import type { Arch, ModelConfig, ModelHeader, WeightLookup, WeightSpec } from "./arch.ts";
+import { archNamed } from "./table.ts";
+
+export interface BuiltModel {
+  config: ModelConfig;
+  graph: Graph;
+}
+
+export function buildModel(header: ModelHeader): BuiltModel {
+  const arch = archNamed(header.metadata.string("general.architecture"));
+  const config = arch.config(header);
+  const specs = arch.weights(config);
+  checkWeights(specs, header.tensors);
+  return { config, graph: buildGraph(arch, config, lookup(specs, header.tensors)) };
+}
+
+export function buildGraph(arch: Arch, config: ModelConfig, w: WeightLookup): Graph {
+  const g = new GraphBuilder({ layers: config.layers, cols: config.kvHeads * config.headDim });
+  const logits = arch.forward(g, config, w);
+  return g.finish(logits);
+}
+
+/** Throws one ModelError that lists all missing, misshapen and unexpected weights. */
+export function checkWeights(
+  specs: readonly WeightSpec[],
+  tensors: ReadonlyMap<string, Weight>,
+): void {
+  const problems: string[] = [];
+  const known = new Set<string>();
+  for (const spec of specs) {
+    known.add(spec.name);
+    const tensor = tensors.get(spec.name);
+    if (!tensor) {
+      if (!spec.optional) problems.push(`missing: ${spec.name} [${spec.shape.join(", ")}]`);
+    } else if (!sameShape(tensor.shape, spec.shape)) {
+      problems.push(
+        `shape: ${spec.name} is [${tensor.shape.join(", ")}], expected [${spec.shape.join(", ")}]`,
+      );
+    }
+  }
+  for (const name of tensors.keys()) {
+    if (!known.has(name)) problems.push(`unexpected: ${name}`);
+  }
+  if (problems.length === 0) return;
+  throw new ModelError(
+    `model: ${problems.length} weight${problems.length > 1 ? "s do" : " does"} not fit the architecture:\n  ${summary(problems)}`,
+  );
+}
+
+/** All problems, unless there are very many: then the first, the last, and how many are between. */
+function summary(problems: readonly string[]): string {
+  const most = 40;
+  if (problems.length <= most) return problems.join("\n  ");
+  const left = problems.length - most;
+  return [...problems.slice(0, most - 5), `... and ${left} more ...`, ...problems.slice(-5)].join(
+    "\n  ",
+  );
+}
+
+function lookup(specs: readonly WeightSpec[], tensors: ReadonlyMap<string, Weight>): WeightLookup {
+  const known = new Set(specs.map((spec) => spec.name));
+  const maybe = (name: string) => (known.has(name) ? tensors.get(name) : undefined);
+  const get = (name: string) => {
+    const weight = maybe(name);
+    if (!weight)
+      throw new ModelError(`model: forward() reads ${name}, which weights() does not name`);
+    return weight;
+  };
+  return { get, maybe };
+}
+
+function sameShape(a: readonly number[], b: readonly number[]): boolean {
+  return a.length === b.length && a.every((dim, i) => dim === b[i]);
+}

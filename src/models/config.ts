@@ -1,0 +1,109 @@
+// Reads a transformer's configuration from metadata, with a check on every number: a hostile or foreign file is refused
+// here, before anything is allocated for it.
+
+import { ModelError } from "../base/errors.ts";
+import type { Metadata } from "../base/metadata.ts";
+import type { RopeLayout } from "../graph/graph.ts";
+import type { ModelConfig, ModelHeader } from "./arch.ts";
+import { ropeFromMetadata } from "./rope.ts";
+
+/** Largest values that a real model could have; anything above is a damaged file, not a model. */
+const LIMITS = { layers: 1024, size: 1 << 20, heads: 1 << 14, context: 1 << 28 };
+
+export function readConfig(header: ModelHeader, defaultLayout: RopeLayout): ModelConfig {
+  const { metadata } = header;
+  const architecture = metadata.string("general.architecture")!;
+  const read = new ConfigReader(metadata, architecture);
+  const embed = read.integer("embedding_length", LIMITS.size);
+  const heads = read.integer("attention.head_count", LIMITS.heads);
+  const headDim = read.integerOr("attention.key_length", embed / heads, LIMITS.size);
+  const kvHeads = read.integerOr("attention.head_count_kv", heads, LIMITS.heads);
+  const valueDim = read.integerOr("attention.value_length", headDim, LIMITS.size);
+  if (heads % kvHeads !== 0) {
+    read.fail("attention.head_count_kv", kvHeads, `a divisor of the ${heads} heads`);
+  }
+  if (valueDim !== headDim) {
+    read.fail("attention.value_length", valueDim, `${headDim} (as attention.key_length)`);
+  }
+  refuseExperts(read);
+  return {
+    architecture,
+    trainedContext: read.integerOr("context_length", 2048, LIMITS.context),
+    vocabSize: vocabSize(header),
+    layers: read.integer("block_count", LIMITS.layers),
+    embed,
+    feedForward: read.integer("feed_forward_length", LIMITS.size),
+    heads,
+    kvHeads,
+    headDim,
+    normEps: read.positive("attention.layer_norm_rms_epsilon"),
+    rope: ropeFromMetadata(read, headDim, defaultLayout),
+  };
+}
+
+/** Typed, checked access to the "<architecture>.*" keys. */
+export class ConfigReader {
+  readonly metadata: Metadata;
+  readonly architecture: string;
+
+  constructor(metadata: Metadata, architecture: string) {
+    this.metadata = metadata;
+    this.architecture = architecture;
+  }
+
+  number(key: string): number | undefined {
+    const value = this.metadata.number(`${this.architecture}.${key}`);
+    if (value !== undefined && !Number.isFinite(value)) this.fail(key, value, "a finite number");
+    return value;
+  }
+
+  string(key: string): string | undefined {
+    return this.metadata.string(`${this.architecture}.${key}`);
+  }
+
+  integer(key: string, max: number): number {
+    return this.#checkInteger(key, this.number(key), max);
+  }
+
+  integerOr(key: string, fallback: number, max: number): number {
+    return this.#checkInteger(key, this.number(key) ?? fallback, max);
+  }
+
+  positive(key: string): number {
+    const value = this.number(key);
+    if (value === undefined || value <= 0) this.fail(key, value, "a number above 0");
+    return value;
+  }
+
+  positiveOr(key: string, fallback: number): number {
+    return this.number(key) === undefined ? fallback : this.positive(key);
+  }
+
+  fail(key: string, got: unknown, expected: string): never {
+    throw new ModelError(
+      `model: ${this.architecture}.${key}: got ${got === undefined ? "nothing" : got}, expected ${expected}`,
+    );
+  }
+
+  #checkInteger(key: string, value: number | undefined, max: number): number {
+    if (value === undefined || !Number.isInteger(value) || value < 1 || value > max) {
+      this.fail(key, value, `an integer from 1 to ${max}`);
+    }
+    return value;
+  }
+}
+
+/** The vocabulary is as large as the embedding table: metadata may claim something else. */
+function vocabSize(header: ModelHeader): number {
+  const table = header.tensors.get("token_embd.weight");
+  if (!table) throw new ModelError('model: tensor "token_embd.weight" is missing');
+  return table.shape[0]!;
+}
+
+/** A mixture of experts under a dense architecture's name would load and talk nonsense. */
+function refuseExperts(read: ConfigReader): void {
+  const experts = read.number("expert_count") ?? 0;
+  if (experts > 0) {
+    read.fail("expert_count", experts, "0: mixtures of experts are not supported yet");
+  }
+}

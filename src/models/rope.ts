@@ -1,0 +1,108 @@
+// Rotary position embeddings: from metadata to one frequency per pair.
+//
+// All scaling methods change only the frequencies (and, for YaRN, a factor on the result), so they are worked out once
+// here and backends see plain numbers. Methods: none, linear, llama3 (by frequency band), yarn.
+
+import type { Rope, RopeLayout } from "../graph/graph.ts";
+import type { ConfigReader } from "./config.ts";
+
+interface Scaling {
+  frequencies: Float64Array;
+  magnitude: number;
+}
+
+type ScalingMethod = (base: Float64Array, read: ConfigReader, freqBase: number) => Scaling;
+
+const methods: Readonly<Record<string, ScalingMethod>> = {
+  none: (base) => ({ frequencies: base, magnitude: 1 }),
+  linear: (base, read) => ({ frequencies: base.map((f) => f / factorOf(read)), magnitude: 1 }),
+  llama3: scaleLlama3,
+  yarn: scaleYarn,
+};
+
+export function ropeFromMetadata(
+  read: ConfigReader,
+  headDim: number,
+  defaultLayout: RopeLayout,
+): Rope {
+  const dims = read.integerOr("rope.dimension_count", headDim, headDim);
+  if (dims % 2 !== 0) read.fail("rope.dimension_count", dims, "an even number");
+  const freqBase = read.positiveOr("rope.freq_base", 10000);
+  const base = new Float64Array(dims / 2).map((_, pair) => freqBase ** ((-2 * pair) / dims));
+  // Old files give rope.scale_linear instead of a scaling type.
+  const type =
+    read.string("rope.scaling.type") ?? (read.number("rope.scale_linear") ? "linear" : "none");
+  const method = methods[type];
+  if (!method) {
+    read.fail("rope.scaling.type", `"${type}"`, `one of ${Object.keys(methods).join(", ")}`);
+  }
+  const { frequencies, magnitude } = method(base, read, freqBase);
+  return {
+    layout: layoutOf(read, defaultLayout),
+    dims,
+    frequencies: Float32Array.from(frequencies),
+    magnitude,
+  };
+}
+
+/** The layout is the architecture's, unless the weights come from a place that stores them otherwise. */
+function layoutOf(read: ConfigReader, defaultLayout: RopeLayout): RopeLayout {
+  const layout = read.metadata.string("lantern.rope.layout") ?? defaultLayout;
+  if (layout !== "interleaved" && layout !== "half") {
+    read.fail("rope layout", layout, "interleaved or half");
+  }
+  return layout;
+}
+
+function factorOf(read: ConfigReader): number {
+  const linear = read.number("rope.scale_linear");
+  return linear && read.number("rope.scaling.factor") === undefined
+    ? read.positive("rope.scale_linear")
+    : read.positive("rope.scaling.factor");
+}
+
+/** Llama 3.1: long waves are slowed down by the factor, short ones kept, those between blended. */
+function scaleLlama3(base: Float64Array, read: ConfigReader): Scaling {
+  const factor = factorOf(read);
+  const low = read.positiveOr("rope.scaling.low_freq_factor", 1);
+  const high = read.positiveOr("rope.scaling.high_freq_factor", 4);
+  const trained = read.positiveOr("rope.scaling.original_context_length", 8192);
+  const frequencies = base.map((frequency) => {
+    const turns = (trained * frequency) / (2 * Math.PI); // full turns within the trained context
+    if (turns > high) return frequency;
+    if (turns < low) return frequency / factor;
+    const blend = (turns - low) / (high - low);
+    return ((1 - blend) * frequency) / factor + blend * frequency;
+  });
+  return { frequencies, magnitude: 1 };
+}
+
+/** YaRN: interpolate slow pairs, keep fast ones, blend between two pair indices; and sharpen the attention. */
+function scaleYarn(base: Float64Array, read: ConfigReader, freqBase: number): Scaling {
+  const factor = factorOf(read);
+  const extrapolation = read.number("rope.scaling.yarn_ext_factor") ?? 1;
+  const betaFast = read.positiveOr("rope.scaling.yarn_beta_fast", 32);
+  const betaSlow = read.positiveOr("rope.scaling.yarn_beta_slow", 1);
+  const trained = read.positiveOr(
+    "rope.scaling.original_context_length",
+    read.positiveOr("context_length", 2048),
+  );
+  const dims = 2 * base.length;
+  // The pair that makes `turns` full turns within the trained context.
+  const pairFor = (turns: number) =>
+    (dims * Math.log(trained / (turns * 2 * Math.PI))) / (2 * Math.log(freqBase));
+  const first = Math.max(0, Math.floor(pairFor(betaFast)));
+  const last = Math.min(dims - 1, Math.ceil(pairFor(betaSlow)));
+  const frequencies = base.map((frequency, pair) => {
+    const ramp = clamp01((pair - first) / Math.max(0.001, last - first));
+    const kept = (1 - ramp) * extrapolation;
+    return (frequency / factor) * (1 - kept) + frequency * kept;
+  });
+  const attention = read.positiveOr("rope.scaling.yarn_attn_factor", 1);
+  const sharpening = extrapolation !== 0 ? 1 + 0.1 * Math.log(factor) : 1;
+  return { frequencies, magnitude: attention * sharpening };
+}
+
+function clamp01(x: number): number {
+  return Math.min(1, Math.max(0, x));
+}
