@@ -1,7 +1,10 @@
 // The table of tensor types: one line for each. Nothing else in the project lists them.
 
 import { ModelError } from "../base/errors.ts";
+import { bf16 } from "./bf16.ts";
 import type { DType } from "./dtype.ts";
+import { f16 } from "./f16.ts";
+import { f32 } from "./f32.ts";
 import { iq1_m } from "./iq1_m.ts";
 import { iq1_s } from "./iq1_s.ts";
 import { iq2_s } from "./iq2_s.ts";
@@ -10,10 +13,21 @@ import { iq2_xxs } from "./iq2_xxs.ts";
 import { iq3_s } from "./iq3_s.ts";
 import { iq3_xxs } from "./iq3_xxs.ts";
 import { mxfp4 } from "./mxfp4.ts";
+import { q4_0 } from "./q4_0.ts";
+import { q4_k } from "./q4_k.ts";
+import { q6_k } from "./q6_k.ts";
+import { q8_0 } from "./q8_0.ts";
 import { tq1_0 } from "./tq1_0.ts";
 import { tq2_0 } from "./tq2_0.ts";
 
 const builtIn: readonly DType[] = [
+  f32,
+  f16,
+  bf16,
+  q4_0,
+  q8_0,
+  q4_k,
+  q6_k,
   iq2_xxs,
   iq2_xs,
   iq2_s,

@@ -1,0 +1,130 @@
+// What q4_k and q5_k share: a super-block of 256 values in 8 groups of 32, each with a 6-bit scale and a 6-bit minimum
+// that are themselves multiples of two half floats. They differ in the bits of a level and in how levels are packed.
+//
+//   header, 16 bytes: d f16 | dmin f16 | 12 bytes: eight 6-bit scales and eight 6-bit minimums
+//   value = d * scale[group] * level - dmin * minimum[group]
+
+import { f16ToF32 } from "../base/half.ts";
+import { clamp, nearestInt, storeF16, sumOfSquares, weighByImportance } from "./float32-steps.ts";
+import { type AffineLadder, fitAffine, fitPositive } from "./scale-search.ts";
+
+const f = Math.fround;
+
+/** The levels that the last quantizeAffineSuperBlock chose; the caller packs them. */
+export const affineLevels: Uint8Array = new Uint8Array(256);
+
+const weights = new Float32Array(32);
+const groupWeights = new Float32Array(8);
+const scales = new Float32Array(8);
+const minimums = new Float32Array(8);
+const scaleLevels = new Uint8Array(8);
+const minimumLevels = new Uint8Array(8);
+
+/** The 6-bit scale of a group; `at` is where the 12 bytes start. */
+export function groupScale(bytes: Uint8Array, at: number, group: number): number {
+  if (group < 4) return bytes[at + group]! & 63;
+  return (bytes[at + group + 4]! & 15) | ((bytes[at + group - 4]! >> 6) << 4);
+}
+
+/** The 6-bit minimum of a group. */
+export function groupMinimum(bytes: Uint8Array, at: number, group: number): number {
+  if (group < 4) return bytes[at + group + 4]! & 63;
+  return (bytes[at + group + 4]! >> 4) | ((bytes[at + group]! >> 6) << 4);
+}
+
+/** The inverse of the two above, for all groups. */
+function packGroupScales(dst: Uint8Array, at: number): void {
+  for (let group = 0; group < 4; group++) {
+    const upperScale = scaleLevels[group + 4]!;
+    const upperMinimum = minimumLevels[group + 4]!;
+    dst[at + group] = scaleLevels[group]! | ((upperScale >> 4) << 6);
+    dst[at + group + 4] = minimumLevels[group]! | ((upperMinimum >> 4) << 6);
+    dst[at + group + 8] = (upperScale & 15) | ((upperMinimum & 15) << 4);
+  }
+}
+
+/** Writes the header of one super-block to dst and its levels to affineLevels. */
+export function quantizeAffineSuperBlock(
+  src: Float32Array,
+  from: number,
+  dst: Uint8Array,
+  to: number,
+  plain: AffineLadder,
+  weighted: AffineLadder,
+  importance: Float32Array | undefined,
+  importanceAt: number,
+): void {
+  if (importance === undefined) fitPlain(src, from, dst, to, plain);
+  else fitWeighted(src, from, dst, to, weighted, importance, importanceAt);
+  packGroupScales(dst, to + 4);
+  roundToStoredScales(src, from, dst, to, plain.maxLevel);
+}
+
+function fitPlain(
+  src: Float32Array,
+  from: number,
+  dst: Uint8Array,
+  to: number,
+  ladder: AffineLadder,
+): void {
+  let maxScale = 0;
+  let maxMinimum = 0;
+  for (let group = 0; group < 8; group++) {
+    const at = from + 32 * group;
+    const rootMeanSquare = f(Math.sqrt(f(sumOfSquares(src, at, 32) / 32)));
+    for (let i = 0; i < 32; i++) weights[i] = f(rootMeanSquare + Math.abs(src[at + i]!));
+    fitAffine(src, at, 32, weights, ladder, affineLevels, 32 * group, scales, minimums, group);
+    if (scales[group]! > maxScale) maxScale = scales[group]!;
+    if (minimums[group]! > maxMinimum) maxMinimum = minimums[group]!;
+  }
+  const inverseScale = maxScale > 0 ? f(63 / maxScale) : 0;
+  const inverseMinimum = maxMinimum > 0 ? f(63 / maxMinimum) : 0;
+  for (let group = 0; group < 8; group++) {
+    // "& 255": a negative scale wraps to a byte and then becomes the largest.
+    scaleLevels[group] = Math.min(63, nearestInt(f(inverseScale * scales[group]!)) & 255);
+    minimumLevels[group] = Math.min(63, nearestInt(f(inverseMinimum * minimums[group]!)) & 255);
+  }
+  storeF16(dst, to, f(maxScale / 63));
+  storeF16(dst, to + 2, f(maxMinimum / 63));
+}
+
+function fitWeighted(
+  src: Float32Array,
+  from: number,
+  dst: Uint8Array,
+  to: number,
+  ladder: AffineLadder,
+  importance: Float32Array,
+  importanceAt: number,
+): void {
+  const sigma2 = f(f(2 * sumOfSquares(src, from, 256)) / 256);
+  for (let group = 0; group < 8; group++) {
+    const at = from + 32 * group;
+    const weightAt = importanceAt + 32 * group;
+    groupWeights[group] = weighByImportance(weights, importance, weightAt, src, at, 32, sigma2);
+    fitAffine(src, at, 32, weights, ladder, affineLevels, 32 * group, scales, minimums, group);
+  }
+  storeF16(dst, to, fitPositive(scales, 8, 63, scaleLevels, groupWeights));
+  storeF16(dst, to + 2, fitPositive(minimums, 8, 63, minimumLevels, groupWeights));
+}
+
+/** The search chose levels for exact scales; choose again for the scales as stored. */
+function roundToStoredScales(
+  src: Float32Array,
+  from: number,
+  dst: Uint8Array,
+  to: number,
+  maxLevel: number,
+): void {
+  const d = f16ToF32[dst[to]! | (dst[to + 1]! << 8)]!;
+  const dmin = f16ToF32[dst[to + 2]! | (dst[to + 3]! << 8)]!;
+  for (let group = 0; group < 8; group++) {
+    const scale = f(d * groupScale(dst, to + 4, group));
+    if (scale === 0) continue;
+    const minimum = f(dmin * groupMinimum(dst, to + 4, group));
+    for (let i = 32 * group; i < 32 * group + 32; i++) {
+      const level = nearestInt(f(f(src[from + i]! + minimum) / scale));
+      affineLevels[i] = clamp(level, 0, maxLevel);
+    }
+  }
+}

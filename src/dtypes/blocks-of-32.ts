@@ -1,0 +1,54 @@
+// What the types with blocks of 32 values (q4_0 to q5_1, and the sub-blocks of iq4) have in common: how 4-bit levels
+// lie in bytes, where the fifth bits go, and the weights that an importance matrix gives a block.
+
+import { sumOfSquares, weighByImportance } from "./float32-steps.ts";
+
+/** Level i of the first 16 goes into the low nibble of byte i, level 16 + i into the high nibble. */
+export function packNibbles(
+  levels: Uint8Array | Int8Array,
+  levelsAt: number,
+  dst: Uint8Array,
+  at: number,
+): void {
+  for (let i = 0; i < 16; i++) {
+    dst[at + i] = (levels[levelsAt + i]! & 15) | ((levels[levelsAt + 16 + i]! & 15) << 4);
+  }
+}
+
+/** Bit 4 of level i becomes bit i of a little-endian 32-bit word. */
+export function packFifthBits(levels: Uint8Array | Int8Array, dst: Uint8Array, at: number): void {
+  let word = 0;
+  for (let i = 0; i < 32; i++) word |= ((levels[i]! >> 4) & 1) << i;
+  for (let byte = 0; byte < 4; byte++) dst[at + byte] = (word >>> (8 * byte)) & 255;
+}
+
+/**
+ * Fills `weights` [32] for the block at `at`, the `block`-th of the call. A row is as long as `importance`, the call
+ * holds whole rows, and the spread of a row (its mean square) damps the importance of its small values.
+ */
+export function weighBlock(
+  weights: Float32Array,
+  importance: Float32Array,
+  src: Float32Array,
+  srcOffset: number,
+  block: number,
+  meanSquare: number,
+): void {
+  const position = block * 32;
+  const inRow = position % importance.length;
+  weighByImportance(weights, importance, inRow, src, srcOffset + position, 32, meanSquare);
+}
+
+/** The mean square of the row that `block` starts; `previous` if it starts none. */
+export function rowMeanSquare(
+  importance: Float32Array,
+  src: Float32Array,
+  srcOffset: number,
+  block: number,
+  previous: number,
+): number {
+  const position = block * 32;
+  if (position % importance.length !== 0) return previous;
+  const sum = sumOfSquares(src, srcOffset + position, importance.length);
+  return Math.fround(sum / importance.length);
+}

@@ -1,0 +1,88 @@
+// Arithmetic that the quantizers share, done in float32 steps as C does it, so that the bytes come out the same.
+//
+// A sum, product, quotient or root of float32 values computed in double and then rounded by Math.fround is the float32
+// result (a double has more than twice the bits), so "fround after every step" is all that is needed. This file is not
+// for dequantizing: there the products are exact anyway.
+
+import { f32ToF16 } from "../base/half.ts";
+
+const f = Math.fround;
+
+/** 1.5 * 2^23: added to a float32, it pushes the fraction out and leaves the integer, rounded half to even. */
+const integerMagic = 12582912;
+const scratchF32 = new Float32Array(1);
+const scratchI32 = new Int32Array(scratchF32.buffer);
+
+/**
+ * `value` (a float32) rounded half to even. Beyond 2^22 the result is what C's bit trick leaves in the low 23 bits:
+ * senseless, but quantized files made from such values hold it.
+ */
+export function nearestInt(value: number): number {
+  if (value > -4194304 && value < 4194304) return f(value + integerMagic) - integerMagic;
+  scratchF32[0] = value + integerMagic;
+  return (scratchI32[0]! & 0x7fffff) - 0x400000;
+}
+
+/** `value` rounded half away from zero, as C's roundf does, then cut to 32 bits. */
+export function roundHalfAway(value: number): number {
+  return (value < 0 ? value - 0.5 : value + 0.5) | 0;
+}
+
+export function clamp(value: number, low: number, high: number): number {
+  return value < low ? low : value > high ? high : value;
+}
+
+/** 1/value, and 0 for 0. (Zero is asked for by "===" everywhere here: in C a NaN counts as true.) */
+export function reciprocalOrZero(value: number): number {
+  return value === 0 ? 0 : f(1 / value);
+}
+
+/** The first value with the largest magnitude, with its sign; 0 if all are 0. */
+export function largestMagnitude(x: Float32Array, at: number, count: number): number {
+  let magnitude = 0;
+  let largest = 0;
+  for (let i = at; i < at + count; i++) {
+    const value = x[i]!;
+    const abs = Math.abs(value);
+    if (abs > magnitude) {
+      magnitude = abs;
+      largest = value;
+    }
+  }
+  return largest;
+}
+
+export function sumOfSquares(x: Float32Array, at: number, count: number): number {
+  let sum = 0;
+  for (let i = at; i < at + count; i++) sum = f(sum + f(x[i]! * x[i]!));
+  return sum;
+}
+
+/** weights[i] = importance[i] * sqrt(sigma2 + x[i]^2): how much an error at i costs. Returns their sum. */
+export function weighByImportance(
+  weights: Float32Array, // [count]
+  importance: Float32Array,
+  importanceAt: number,
+  x: Float32Array,
+  at: number,
+  count: number,
+  sigma2: number,
+): number {
+  let sum = 0;
+  for (let i = 0; i < count; i++) {
+    const value = x[at + i]!;
+    const spread = f(Math.sqrt(f(sigma2 + f(value * value))));
+    const weight = f(importance[importanceAt + i]! * spread);
+    weights[i] = weight;
+    sum = f(sum + weight);
+  }
+  return sum;
+}
+
+/** Stores `value` as a little-endian half float at byte `at`; returns the stored bits. */
+export function storeF16(dst: Uint8Array, at: number, value: number): number {
+  const bits = f32ToF16(value);
+  dst[at] = bits & 255;
+  dst[at + 1] = bits >>> 8;
+  return bits;
+}

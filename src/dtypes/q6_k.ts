@@ -1,0 +1,116 @@
+// Q6_K: super-blocks of 256 values as 6-bit levels around 32, in 16 groups with signed 8-bit scales.
+//
+//   block, 210 bytes: 128 bytes of low nibbles | 64 bytes of upper 2 bits | 16 x int8 scale | d f16
+//   value = d * scale[group] * (q - 32); the products are exact in float32
+// Each half of 128 values is four runs of 32: runs 0 and 2 share the first 32 bytes of nibbles, 1 and 3 the second, and
+// byte i of the upper bits holds two bits of each run.
+
+import { f16ToF32 } from "../base/half.ts";
+import type { DType } from "./dtype.ts";
+import { clamp, nearestInt, storeF16 } from "./float32-steps.ts";
+import { fitSymmetric, zeroGroup } from "./scale-search.ts";
+
+const f = Math.fround;
+
+const levels = new Int8Array(256);
+const scales = new Float32Array(16);
+
+export const q6_k: DType = {
+  name: "q6_k",
+  ggufId: 14,
+  blockElems: 256,
+  blockBytes: 210,
+  activation: "q8_k",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    let from = srcOffset;
+    let to = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const d = f16ToF32[src[from + 208]! | (src[from + 209]! << 8)]!;
+      for (let half = 0; half < 2; half++) {
+        for (let part = 0; part < 2; part++) {
+          const scaleAt = from + 192 + 8 * half + part;
+          const scale0 = d * ((src[scaleAt]! << 24) >> 24);
+          const scale1 = d * ((src[scaleAt + 2]! << 24) >> 24);
+          const scale2 = d * ((src[scaleAt + 4]! << 24) >> 24);
+          const scale3 = d * ((src[scaleAt + 6]! << 24) >> 24);
+          const lowAt = from + 64 * half + 16 * part;
+          const highAt = from + 128 + 32 * half + 16 * part;
+          for (let i = 0; i < 16; i++) {
+            const even = src[lowAt + i]!;
+            const odd = src[lowAt + 32 + i]!;
+            const high = src[highAt + i]!;
+            const at = to + 16 * part + i;
+            dst[at] = scale0 * (((even & 15) | ((high & 3) << 4)) - 32);
+            dst[at + 32] = scale1 * (((odd & 15) | ((high & 12) << 2)) - 32);
+            dst[at + 64] = scale2 * (((even >> 4) | (high & 48)) - 32);
+            dst[at + 96] = scale3 * (((odd >> 4) | ((high & 192) >> 2)) - 32);
+          }
+        }
+        to += 128;
+      }
+      from += 210;
+    }
+  },
+
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
+    for (let block = 0; block < blocks; block++) {
+      const to = dstOffset + 210 * block;
+      const importanceAt = importance === undefined ? 0 : (256 * block) % importance.length;
+      if (chooseLevels(src, srcOffset + 256 * block, dst, to, importance, importanceAt)) {
+        packLevels(dst, to);
+      } else {
+        dst.fill(0, to, to + 210);
+      }
+    }
+  },
+};
+
+/** Stores the scales and fills `levels`; false if all values are (almost) zero. */
+function chooseLevels(
+  src: Float32Array,
+  from: number,
+  dst: Uint8Array,
+  to: number,
+  importance: Float32Array | undefined,
+  importanceAt: number,
+): boolean {
+  let largest = 0;
+  for (let group = 0; group < 16; group++) {
+    const at = 16 * group;
+    const weightAt = importanceAt + at;
+    const scale = fitSymmetric(src, from + at, 16, 32, levels, at, importance, weightAt);
+    scales[group] = scale;
+    if (Math.abs(scale) > Math.abs(largest)) largest = scale;
+  }
+  if (Math.abs(largest) < zeroGroup) return false;
+
+  const inverse = f(-128 / largest);
+  const d = f16ToF32[storeF16(dst, to + 208, f(1 / inverse))]!;
+  for (let group = 0; group < 16; group++) {
+    const stored = Math.min(127, nearestInt(f(inverse * scales[group]!)));
+    dst[to + 192 + group] = stored;
+    const scale = f(d * ((stored << 24) >> 24));
+    if (scale === 0) continue;
+    for (let i = 16 * group; i < 16 * group + 16; i++) {
+      levels[i] = clamp(nearestInt(f(src[from + i]! / scale)), -32, 31) + 32;
+    }
+  }
+  return true;
+}
+
+function packLevels(dst: Uint8Array, to: number): void {
+  for (let half = 0; half < 2; half++) {
+    for (let i = 0; i < 32; i++) {
+      const at = 128 * half + i;
+      const run0 = levels[at]!;
+      const run1 = levels[at + 32]!;
+      const run2 = levels[at + 64]!;
+      const run3 = levels[at + 96]!;
+      dst[to + 64 * half + i] = (run0 & 15) | ((run2 & 15) << 4);
+      dst[to + 64 * half + 32 + i] = (run1 & 15) | ((run3 & 15) << 4);
+      dst[to + 128 + 32 * half + i] =
+        (run0 >> 4) | ((run1 >> 4) << 2) | ((run2 >> 4) << 4) | ((run3 >> 4) << 6);
+    }
+  }
+}

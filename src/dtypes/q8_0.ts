@@ -1,0 +1,43 @@
+// Q8_0: 32 values as signed bytes times one half-float scale. Also what activations become before they meet weights
+// of the 32-value types.
+//
+//   block, 34 bytes: scale f16 | 32 x int8
+//   value = scale * q
+
+import { f16ToF32 } from "../base/half.ts";
+import type { DType } from "./dtype.ts";
+import { largestMagnitude, reciprocalOrZero, roundHalfAway, storeF16 } from "./float32-steps.ts";
+
+export const q8_0: DType = {
+  name: "q8_0",
+  ggufId: 8,
+  blockElems: 32,
+  blockBytes: 34,
+  activation: "q8_0",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    let from = srcOffset;
+    let to = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const scale = f16ToF32[src[from]! | (src[from + 1]! << 8)]!;
+      for (let i = 0; i < 32; i++) dst[to + i] = scale * ((src[from + 2 + i]! << 24) >> 24);
+      from += 34;
+      to += 32;
+    }
+  },
+
+  quantize(src, srcOffset, dst, dstOffset, blocks) {
+    let from = srcOffset;
+    let to = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const scale = Math.fround(Math.abs(largestMagnitude(src, from, 32)) / 127);
+      const inverse = reciprocalOrZero(scale);
+      storeF16(dst, to, scale);
+      for (let i = 0; i < 32; i++) {
+        dst[to + 2 + i] = roundHalfAway(Math.fround(src[from + i]! * inverse));
+      }
+      from += 32;
+      to += 34;
+    }
+  },
+};
