@@ -5,7 +5,7 @@
 // de facto definition (ggml's make_qx_quants, make_q3_quants, make_qkx2_quants and make_qp_quants). Levels go to the
 // caller's arrays; nothing is allocated.
 
-import { clamp, largestMagnitude, nearestInt } from "./float32-steps.ts";
+import { clamp, largestMagnitude, nearestInt, reciprocalOrZero } from "./float32-steps.ts";
 
 const f = Math.fround;
 
@@ -313,4 +313,29 @@ function bestPositiveInverse(
     }
   }
   return best;
+}
+
+/**
+ * No search: 32 values spread over their whole range, value ~ scale * level - minimum. Levels are cut to a byte; scale
+ * and minimum go to index 0 of their arrays.
+ */
+export function spanLevels(
+  x: Float32Array,
+  at: number,
+  maxLevel: number,
+  levels: Uint8Array, // [32]
+  scale: Float32Array,
+  minimum: Float32Array,
+): void {
+  let min = x[at]!;
+  let max = min;
+  for (let i = at + 1; i < at + 32; i++) {
+    if (x[i]! < min) min = x[i]!;
+    if (x[i]! > max) max = x[i]!;
+  }
+  const step = f(f(max - min) / maxLevel);
+  const inverse = reciprocalOrZero(step);
+  for (let i = 0; i < 32; i++) levels[i] = f(f(f(x[at + i]! - min) * inverse) + 0.5);
+  scale[0] = step;
+  minimum[0] = -min;
 }

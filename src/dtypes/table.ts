@@ -12,11 +12,21 @@ import { iq2_xs } from "./iq2_xs.ts";
 import { iq2_xxs } from "./iq2_xxs.ts";
 import { iq3_s } from "./iq3_s.ts";
 import { iq3_xxs } from "./iq3_xxs.ts";
+import { iq4_nl } from "./iq4_nl.ts";
+import { iq4_xs } from "./iq4_xs.ts";
 import { mxfp4 } from "./mxfp4.ts";
+import { q2_k } from "./q2_k.ts";
+import { q3_k } from "./q3_k.ts";
 import { q4_0 } from "./q4_0.ts";
+import { q4_1 } from "./q4_1.ts";
 import { q4_k } from "./q4_k.ts";
+import { q5_0 } from "./q5_0.ts";
+import { q5_1 } from "./q5_1.ts";
+import { q5_k } from "./q5_k.ts";
 import { q6_k } from "./q6_k.ts";
 import { q8_0 } from "./q8_0.ts";
+import { q8_1 } from "./q8_1.ts";
+import { q8_k } from "./q8_k.ts";
 import { tq1_0 } from "./tq1_0.ts";
 import { tq2_0 } from "./tq2_0.ts";
 
@@ -25,9 +35,19 @@ const builtIn: readonly DType[] = [
   f16,
   bf16,
   q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
   q8_0,
+  q8_1,
+  q2_k,
+  q3_k,
   q4_k,
+  q5_k,
   q6_k,
+  q8_k,
+  iq4_nl,
+  iq4_xs,
   iq2_xxs,
   iq2_xs,
   iq2_s,

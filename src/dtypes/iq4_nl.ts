@@ -1,0 +1,58 @@
+// IQ4_NL: 32 values as 4-bit levels of an uneven ladder (nonlinear-levels.ts), times one half-float scale.
+//
+//   block, 18 bytes: scale f16 | 16 bytes of nibbles as in q4_0
+//   value = scale * levelValues[q]
+// The quantizer is the one that ggml writes files with (quantize_iq4_nl), which searches; its "_ref" sibling does not.
+
+import { f16ToF32 } from "../base/half.ts";
+import { packNibbles } from "./blocks-of-32.ts";
+import type { DType } from "./dtype.ts";
+import { reciprocalOrZero, storeF16, sumOfSquares, weighByImportance } from "./float32-steps.ts";
+import { fitNonlinear, levelValues, nearestLevel } from "./nonlinear-levels.ts";
+
+const f = Math.fround;
+
+const levels = new Uint8Array(32);
+const weights = new Float32Array(32);
+
+export const iq4_nl: DType = {
+  name: "iq4_nl",
+  ggufId: 20,
+  blockElems: 32,
+  blockBytes: 18,
+  activation: "q8_0",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    let from = srcOffset;
+    let to = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const scale = f16ToF32[src[from]! | (src[from + 1]! << 8)]!;
+      for (let i = 0; i < 16; i++) {
+        const pair = src[from + 2 + i]!;
+        dst[to + i] = scale * levelValues[pair & 15]!;
+        dst[to + 16 + i] = scale * levelValues[pair >> 4]!;
+      }
+      from += 18;
+      to += 32;
+    }
+  },
+
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
+    for (let block = 0; block < blocks; block++) {
+      const from = srcOffset + 32 * block;
+      const to = dstOffset + 18 * block;
+      if (importance === undefined) {
+        for (let i = 0; i < 32; i++) weights[i] = f(src[from + i]! * src[from + i]!);
+      } else {
+        const sigma2 = f(sumOfSquares(src, from, 32) * (2 / 32));
+        const inRow = (32 * block) % importance.length;
+        weighByImportance(weights, importance, inRow, src, from, 32, sigma2);
+      }
+      const scale = fitNonlinear(src, from, weights);
+      const inverse = reciprocalOrZero(scale);
+      for (let i = 0; i < 32; i++) levels[i] = nearestLevel(f(inverse * src[from + i]!));
+      storeF16(dst, to, scale);
+      packNibbles(levels, 0, dst, to + 2);
+    }
+  },
+};

@@ -1,0 +1,115 @@
+// IQ4_XS: super-blocks of 256 values as 4-bit levels of an uneven ladder (nonlinear-levels.ts), in 8 groups of 32 with
+// 6-bit scales around 32.
+//
+//   block, 136 bytes: d f16 | 16 bits: upper two bits of scale g at bit 2g | 4 bytes: low nibbles of the scales, even
+//   groups low | 128 bytes: 16 a group, nibbles as in q4_0
+//   value = d * (scale[group] - 32) * levelValues[q]; the products are exact in float32
+
+import { f16ToF32 } from "../base/half.ts";
+import { packNibbles } from "./blocks-of-32.ts";
+import type { DType } from "./dtype.ts";
+import {
+  clamp,
+  nearestInt,
+  reciprocalOrZero,
+  storeF16,
+  sumOfSquares,
+  weighByImportance,
+} from "./float32-steps.ts";
+import { fitNonlinear, levelValues, nearestLevel } from "./nonlinear-levels.ts";
+
+const f = Math.fround;
+
+const levels = new Uint8Array(32);
+const weights = new Float32Array(32);
+const scales = new Float32Array(8);
+
+export const iq4_xs: DType = {
+  name: "iq4_xs",
+  ggufId: 23,
+  blockElems: 256,
+  blockBytes: 136,
+  activation: "q8_k",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    let from = srcOffset;
+    let to = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const d = f16ToF32[src[from]! | (src[from + 1]! << 8)]!;
+      const upper = src[from + 2]! | (src[from + 3]! << 8);
+      for (let group = 0; group < 8; group++) {
+        const low = (src[from + 4 + (group >> 1)]! >> (4 * (group & 1))) & 15;
+        const scale = d * ((low | (((upper >> (2 * group)) & 3) << 4)) - 32);
+        const nibbles = from + 8 + 16 * group;
+        for (let i = 0; i < 16; i++) {
+          const pair = src[nibbles + i]!;
+          dst[to + i] = scale * levelValues[pair & 15]!;
+          dst[to + 16 + i] = scale * levelValues[pair >> 4]!;
+        }
+        to += 32;
+      }
+      from += 136;
+    }
+  },
+
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
+    for (let block = 0; block < blocks; block++) {
+      const from = srcOffset + 256 * block;
+      const importanceAt = importance === undefined ? 0 : (256 * block) % importance.length;
+      const largest = fitGroups(src, from, importance, importanceAt);
+      storeGroups(src, from, dst, dstOffset + 136 * block, f(-largest / 32));
+    }
+  },
+};
+
+/** Fills `scales`; returns the one with the largest magnitude. */
+function fitGroups(
+  src: Float32Array,
+  from: number,
+  importance: Float32Array | undefined,
+  importanceAt: number,
+): number {
+  const sigma2 = f(sumOfSquares(src, from, 256) * (2 / 256));
+  let largest = 0;
+  for (let group = 0; group < 8; group++) {
+    const at = from + 32 * group;
+    if (importance === undefined) {
+      for (let i = 0; i < 32; i++) weights[i] = f(src[at + i]! * src[at + i]!);
+    } else {
+      const weightAt = importanceAt + 32 * group;
+      weighByImportance(weights, importance, weightAt, src, at, 32, sigma2);
+    }
+    const scale = fitNonlinear(src, at, weights);
+    scales[group] = scale;
+    if (Math.abs(scale) > Math.abs(largest)) largest = scale;
+  }
+  return largest;
+}
+
+/** Rounds the scales to multiples of d, and the values to levels of the rounded scales. */
+function storeGroups(
+  src: Float32Array,
+  from: number,
+  dst: Uint8Array,
+  to: number,
+  d: number,
+): void {
+  storeF16(dst, to, d);
+  const inverse = reciprocalOrZero(d);
+  let upper = 0;
+  for (let group = 0; group < 8; group++) {
+    const multiple = clamp(nearestInt(f(inverse * scales[group]!)), -32, 31);
+    const inverseScale = reciprocalOrZero(f(d * multiple)); // of d as computed, not as stored
+    for (let i = 0; i < 32; i++) {
+      levels[i] = nearestLevel(f(inverseScale * src[from + 32 * group + i]!));
+    }
+    packNibbles(levels, 0, dst, to + 8 + 16 * group);
+
+    const stored = multiple + 32;
+    const lowAt = to + 4 + (group >> 1);
+    dst[lowAt] = group & 1 ? dst[lowAt]! | ((stored & 15) << 4) : stored & 15;
+    upper |= (stored >> 4) << (2 * group);
+  }
+  dst[to + 2] = upper & 255;
+  dst[to + 3] = upper >>> 8;
+}

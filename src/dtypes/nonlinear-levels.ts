@@ -1,0 +1,74 @@
+// What iq4_nl and iq4_xs share: 4-bit levels that stand for 16 unevenly spaced values, denser around zero, and the
+// search for the scale of 32 values.
+
+import { largestMagnitude } from "./float32-steps.ts";
+import { zeroGroup } from "./scale-search.ts";
+
+const f = Math.fround;
+
+/** What each level stands for, in units of the scale. */
+export const levelValues: Int8Array = Int8Array.of(
+  -127,
+  -104,
+  -83,
+  -65,
+  -49,
+  -35,
+  -22,
+  -10,
+  1,
+  13,
+  25,
+  38,
+  53,
+  69,
+  89,
+  113,
+);
+
+/** Scales tried to each side of the one that maps the largest value to -127. */
+const ladderSteps = 7;
+
+/** The level nearest to `value` (a float32 in units of the scale); the upper one in the middle. */
+export function nearestLevel(value: number): number {
+  if (value <= -127) return 0;
+  if (value >= 113) return 15;
+  let below = 0;
+  let above = 15;
+  while (above - below > 1) {
+    const middle = (below + above) >> 1;
+    if (value < levelValues[middle]!) above = middle;
+    else below = middle;
+  }
+  const low = levelValues[above - 1]!;
+  const high = levelValues[above]!;
+  return f(value - low) < f(high - value) ? above - 1 : above;
+}
+
+/** The scale that loses least for 32 values under `weights` [32]; 0 if they are all (almost) zero. */
+export function fitNonlinear(x: Float32Array, at: number, weights: Float32Array): number {
+  const largest = largestMagnitude(x, at, 32);
+  if (Math.abs(largest) < zeroGroup) return 0;
+  let scale = 0;
+  let best = 0;
+  for (let order = 0; order <= 2 * ladderSteps + 1; order++) {
+    const opening = order === 0; // maps the largest value to +127 and is taken whatever it loses
+    const inverse = opening
+      ? f(1 / f(-largest / -127))
+      : f((order - 1 - ladderSteps - 127) / largest);
+    let sumQX = 0;
+    let sumQQ = 0;
+    for (let i = 0; i < 32; i++) {
+      const value = x[at + i]!;
+      const q = levelValues[nearestLevel(f(inverse * value))]!;
+      const weighted = f(weights[i]! * q);
+      sumQX = f(sumQX + f(weighted * value));
+      sumQQ = f(sumQQ + f(weighted * q));
+    }
+    if (opening || (sumQQ > 0 && f(sumQX * sumQX) > f(best * sumQQ))) {
+      scale = sumQQ > 0 ? f(sumQX / sumQQ) : 0;
+      best = f(scale * sumQX);
+    }
+  }
+  return scale;
+}

@@ -1,0 +1,141 @@
+// Q3_K: super-blocks of 256 values as 3-bit levels around 4, in 16 groups of 16 with 6-bit scales around 32.
+//
+//   block, 110 bytes: 32 bytes: bit r of byte i is the third bit of value i of run r (of 32) | 64 bytes of the lower two
+//   bits (two-bit-levels.ts) | 12 bytes of scales | d f16
+//   value = d * (scale[group] - 32) * (q - 4); the products are exact in float32
+// Scale g has its low nibble in byte g (g < 8: the low half, else byte g - 8's high half) and its upper two bits in byte
+// 8 + g mod 4, at bit 2 * (g div 4).
+
+import { f16ToF32 } from "../base/half.ts";
+import type { DType } from "./dtype.ts";
+import { clamp, nearestInt, storeF16, sumOfSquares, weighByImportance } from "./float32-steps.ts";
+import { fitSymmetric, fitSymmetricGreedy } from "./scale-search.ts";
+import { packTwoBitLevels } from "./two-bit-levels.ts";
+
+const f = Math.fround;
+
+const levels = new Int8Array(256);
+const weights = new Float32Array(16);
+const groupWeights = new Float32Array(16);
+const scales = new Float32Array(16);
+const scaleLevels = new Int8Array(16);
+
+export const q3_k: DType = {
+  name: "q3_k",
+  ggufId: 11,
+  blockElems: 256,
+  blockBytes: 110,
+  activation: "q8_k",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    let from = srcOffset;
+    let to = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const d = f16ToF32[src[from + 108]! | (src[from + 109]! << 8)]!;
+      for (let group = 0; group < 16; group++) {
+        const scale = d * (groupScale(src, from + 96, group) - 32);
+        const part = 16 * (group & 1);
+        const thirds = from + part;
+        const bytes = from + 32 + 32 * (group >> 3) + part;
+        const shift = group & 6;
+        const run = group >> 1;
+        for (let i = 0; i < 16; i++) {
+          const low = (src[bytes + i]! >> shift) & 3;
+          const third = (src[thirds + i]! >> run) & 1;
+          dst[to + i] = scale * ((low | (third << 2)) - 4);
+        }
+        to += 16;
+      }
+      from += 110;
+    }
+  },
+
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
+    for (let block = 0; block < blocks; block++) {
+      const from = srcOffset + 256 * block;
+      const to = dstOffset + 110 * block;
+      if (importance === undefined) fitPlain(src, from, dst, to);
+      else fitWeighted(src, from, dst, to, importance, (256 * block) % importance.length);
+      packGroupScales(dst, to + 96);
+      roundToStoredScales(src, from, dst, to);
+      packThirdBits(dst, to);
+      packTwoBitLevels(levels, dst, to + 32);
+    }
+  },
+};
+
+/** The 6-bit scale of a group; `at` is where the 12 bytes start. */
+function groupScale(bytes: Uint8Array, at: number, group: number): number {
+  const low = group < 8 ? bytes[at + group]! & 15 : bytes[at + group - 8]! >> 4;
+  const high = (bytes[at + 8 + (group & 3)]! >> (2 * (group >> 2))) & 3;
+  return low | (high << 4);
+}
+
+function packGroupScales(dst: Uint8Array, at: number): void {
+  for (let i = 0; i < 8; i++) {
+    dst[at + i] = (scaleLevels[i]! & 15) | ((scaleLevels[i + 8]! & 15) << 4);
+  }
+  for (let i = 0; i < 4; i++) {
+    let upper = 0;
+    for (let k = 0; k < 4; k++) upper |= ((scaleLevels[4 * k + i]! >> 4) & 3) << (2 * k);
+    dst[at + 8 + i] = upper;
+  }
+}
+
+function fitPlain(src: Float32Array, from: number, dst: Uint8Array, to: number): void {
+  let largest = 0;
+  for (let group = 0; group < 16; group++) {
+    const scale = fitSymmetricGreedy(src, from + 16 * group, 16, 4, levels, 16 * group);
+    scales[group] = scale;
+    if (Math.abs(scale) > Math.abs(largest)) largest = scale;
+  }
+  if (largest === 0) {
+    scaleLevels.fill(0);
+    storeF16(dst, to + 108, 0);
+    return;
+  }
+  const inverse = f(-32 / largest);
+  for (let group = 0; group < 16; group++) {
+    const wrapped = (nearestInt(f(inverse * scales[group]!)) << 24) >> 24; // a signed byte in C
+    scaleLevels[group] = clamp(wrapped, -32, 31) + 32;
+  }
+  storeF16(dst, to + 108, f(1 / inverse));
+}
+
+function fitWeighted(
+  src: Float32Array,
+  from: number,
+  dst: Uint8Array,
+  to: number,
+  importance: Float32Array,
+  importanceAt: number,
+): void {
+  const sigma2 = f(f(2 * sumOfSquares(src, from, 256)) / 256);
+  for (let group = 0; group < 16; group++) {
+    const at = from + 16 * group;
+    const weightAt = importanceAt + 16 * group;
+    groupWeights[group] = weighByImportance(weights, importance, weightAt, src, at, 16, sigma2);
+    scales[group] = fitSymmetric(src, at, 16, 4, levels, 16 * group, weights);
+  }
+  storeF16(dst, to + 108, fitSymmetric(scales, 0, 16, 32, scaleLevels, 0, groupWeights));
+}
+
+/** The search chose levels for exact scales; choose again for the scales as stored. */
+function roundToStoredScales(src: Float32Array, from: number, dst: Uint8Array, to: number): void {
+  const d = f16ToF32[dst[to + 108]! | (dst[to + 109]! << 8)]!;
+  for (let group = 0; group < 16; group++) {
+    const scale = f(d * (groupScale(dst, to + 96, group) - 32));
+    if (scale === 0) continue;
+    for (let i = 16 * group; i < 16 * group + 16; i++) {
+      levels[i] = clamp(nearestInt(f(src[from + i]! / scale)), -4, 3) + 4;
+    }
+  }
+}
+
+function packThirdBits(dst: Uint8Array, at: number): void {
+  for (let i = 0; i < 32; i++) {
+    let thirds = 0;
+    for (let run = 0; run < 8; run++) thirds |= ((levels[32 * run + i]! >> 2) & 1) << run;
+    dst[at + i] = thirds;
+  }
+}

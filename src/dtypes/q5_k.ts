@@ -1,0 +1,87 @@
+// Q5_K: as q4_k with a fifth bit per level.
+//
+//   block, 176 bytes: header of 16 (affine-super-block.ts) | 32 bytes: bit g of byte i is the fifth bit of value i of
+//   group g | 128 bytes of nibbles as in q4_k
+//   value = d * scale[group] * q - dmin * minimum[group]; the products are exact in float32
+
+import { f16ToF32 } from "../base/half.ts";
+import {
+  affineLevels,
+  groupMinimum,
+  groupScale,
+  quantizeAffineSuperBlock,
+} from "./affine-super-block.ts";
+import type { DType } from "./dtype.ts";
+import type { AffineLadder } from "./scale-search.ts";
+
+const plain: AffineLadder = {
+  maxLevel: 31,
+  first: -0.5,
+  delta: Math.fround(0.1),
+  steps: 15,
+  absolute: false,
+};
+const weighted: AffineLadder = {
+  maxLevel: 31,
+  first: Math.fround(-0.9),
+  delta: Math.fround(0.05),
+  steps: 36,
+  absolute: false,
+};
+
+export const q5_k: DType = {
+  name: "q5_k",
+  ggufId: 13,
+  blockElems: 256,
+  blockBytes: 176,
+  activation: "q8_k",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    let from = srcOffset;
+    let to = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const d = f16ToF32[src[from]! | (src[from + 1]! << 8)]!;
+      const dmin = f16ToF32[src[from + 2]! | (src[from + 3]! << 8)]!;
+      const fifths = from + 16;
+      let nibbles = from + 48;
+      for (let group = 0; group < 8; group += 2) {
+        const scaleLow = d * groupScale(src, from + 4, group);
+        const minimumLow = dmin * groupMinimum(src, from + 4, group);
+        const scaleHigh = d * groupScale(src, from + 4, group + 1);
+        const minimumHigh = dmin * groupMinimum(src, from + 4, group + 1);
+        for (let i = 0; i < 32; i++) {
+          const pair = src[nibbles + i]!;
+          const fifth = src[fifths + i]! >> group;
+          dst[to + i] = scaleLow * ((pair & 15) | ((fifth & 1) << 4)) - minimumLow;
+          dst[to + 32 + i] = scaleHigh * ((pair >> 4) | ((fifth & 2) << 3)) - minimumHigh;
+        }
+        nibbles += 32;
+        to += 64;
+      }
+      from += 176;
+    }
+  },
+
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
+    for (let block = 0; block < blocks; block++) {
+      const from = srcOffset + 256 * block;
+      const to = dstOffset + 176 * block;
+      const importanceAt = importance === undefined ? 0 : (256 * block) % importance.length;
+      quantizeAffineSuperBlock(src, from, dst, to, plain, weighted, importance, importanceAt);
+      packLevels(dst, to + 16);
+    }
+  },
+};
+
+function packLevels(dst: Uint8Array, at: number): void {
+  for (let i = 0; i < 32; i++) {
+    let fifths = 0;
+    for (let pair = 0; pair < 4; pair++) {
+      const low = affineLevels[64 * pair + i]!;
+      const high = affineLevels[64 * pair + 32 + i]!;
+      fifths |= ((low >> 4) << (2 * pair)) | ((high >> 4) << (2 * pair + 1));
+      dst[at + 32 + 32 * pair + i] = (low & 15) | ((high & 15) << 4);
+    }
+    dst[at + i] = fifths;
+  }
+}

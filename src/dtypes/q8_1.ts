@@ -1,0 +1,47 @@
+// Q8_1: as q8_0, with the scaled sum of the levels beside them. Activations become this before they meet weights that
+// have a minimum (q4_1, q5_1): the minimum then costs one product a block. Not found in model files.
+//
+//   block, 36 bytes: scale f16 | scale * sum of levels f16 | 32 x int8
+//   value = scale * q
+
+import { f16ToF32 } from "../base/half.ts";
+import type { DType } from "./dtype.ts";
+import { largestMagnitude, reciprocalOrZero, roundHalfAway, storeF16 } from "./float32-steps.ts";
+
+export const q8_1: DType = {
+  name: "q8_1",
+  ggufId: 9,
+  blockElems: 32,
+  blockBytes: 36,
+  activation: "q8_1",
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    let from = srcOffset;
+    let to = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const scale = f16ToF32[src[from]! | (src[from + 1]! << 8)]!;
+      for (let i = 0; i < 32; i++) dst[to + i] = scale * ((src[from + 4 + i]! << 24) >> 24);
+      from += 36;
+      to += 32;
+    }
+  },
+
+  quantize(src, srcOffset, dst, dstOffset, blocks) {
+    let from = srcOffset;
+    let to = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const scale = Math.fround(Math.abs(largestMagnitude(src, from, 32)) / 127);
+      const inverse = reciprocalOrZero(scale);
+      let sum = 0;
+      for (let i = 0; i < 32; i++) {
+        const level = (roundHalfAway(Math.fround(src[from + i]! * inverse)) << 24) >> 24;
+        dst[to + 4 + i] = level;
+        sum += level;
+      }
+      storeF16(dst, to, scale);
+      storeF16(dst, to + 2, Math.fround(sum * scale)); // the exact scale, not the stored one
+      from += 32;
+      to += 36;
+    }
+  },
+};

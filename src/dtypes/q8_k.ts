@@ -1,0 +1,65 @@
+// Q8_K: 256 values as signed bytes times one float32 scale, with the sums of each 16 levels. What activations become
+// before they meet weights of the 256-value types; not found in model files.
+//
+//   block, 292 bytes: scale f32 | 256 x int8 | 16 x int16 sums
+//   value = scale * q
+
+import type { DType } from "./dtype.ts";
+import { largestMagnitude, nearestInt } from "./float32-steps.ts";
+
+const scratchF32 = new Float32Array(1);
+const scratchBytes = new Uint8Array(scratchF32.buffer);
+
+export const q8_k: DType = {
+  name: "q8_k",
+  ggufId: 15,
+  blockElems: 256,
+  blockBytes: 292,
+  activation: "f32", // it is never a weight
+
+  dequantize(src, srcOffset, dst, dstOffset, blocks) {
+    let from = srcOffset;
+    let to = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      for (let i = 0; i < 4; i++) scratchBytes[i] = src[from + i]!;
+      const scale = scratchF32[0]!;
+      for (let i = 0; i < 256; i++) dst[to + i] = scale * ((src[from + 4 + i]! << 24) >> 24);
+      from += 292;
+      to += 256;
+    }
+  },
+
+  quantize(src, srcOffset, dst, dstOffset, blocks) {
+    let from = srcOffset;
+    let to = dstOffset;
+    for (let block = 0; block < blocks; block++) {
+      const largest = largestMagnitude(src, from, 256);
+      if (largest === 0) dst.fill(0, to, to + 292);
+      else quantizeBlock(src, from, dst, to, largest);
+      from += 256;
+      to += 292;
+    }
+  },
+};
+
+function quantizeBlock(
+  src: Float32Array,
+  from: number,
+  dst: Uint8Array,
+  to: number,
+  largest: number,
+): void {
+  const inverse = Math.fround(-127 / largest);
+  scratchF32[0] = 1 / inverse;
+  dst.set(scratchBytes, to);
+  for (let group = 0; group < 16; group++) {
+    let sum = 0;
+    for (let i = 16 * group; i < 16 * group + 16; i++) {
+      const level = Math.min(127, nearestInt(Math.fround(inverse * src[from + i]!)));
+      dst[to + 4 + i] = level;
+      sum += (level << 24) >> 24;
+    }
+    dst[to + 260 + 2 * group] = sum & 255;
+    dst[to + 261 + 2 * group] = (sum >> 8) & 255;
+  }
+}
