@@ -40,8 +40,9 @@ export const valueTypes: readonly ValueType[] = [
     name: "string",
     id: 8,
     bytes: 8,
-    read: () => undefined, // strings are read by length, see read-values.ts
-    write: (view, position, value) => view.setBigUint64(position, BigInt(value), true),
+    // Strings have no fixed size: HeaderCursor.string() reads them, the writer's HeaderBuilder.string() writes them.
+    read: () => undefined,
+    write: () => undefined,
     accepts: (value) => typeof value === "string",
   },
   integer64("u64", 10, 0n, 2n ** 64n - 1n, "BigUint64"),

@@ -1,10 +1,13 @@
-// Local files in Node: a ByteSource over a FileHandle, and the ModelSource of a path.
+// Local files in Node: a ByteSource over a file descriptor, and the ModelSource of a path.
 //
 // The only file of this folder that imports node:*; a browser bundle never reaches it. Reads are positional, so several
-// may be under way on one handle at once.
+// may be under way on one descriptor at once. Plain descriptors rather than FileHandles: Node ends the process when a
+// FileHandle that nobody closed is collected, too hard a punishment for a forgotten close().
 
-import { type FileHandle, open, readdir, stat } from "node:fs/promises";
+import { close, fstat, open, read } from "node:fs";
+import { readdir, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
+import { promisify } from "node:util";
 import { SourceError } from "../../base/errors.ts";
 import type { ByteSource, ModelSource } from "../platform.ts";
 import { checkOpen, checkPlainName, checkRange, reasonOf } from "./checks.ts";
@@ -12,16 +15,25 @@ import { checkOpen, checkPlainName, checkRange, reasonOf } from "./checks.ts";
 /** One read call of the operating system moves less than 2 GiB; longer reads are made of several. */
 const longestRead = 1 << 30;
 
+const openFile = promisify(open);
+const statFile = promisify(fstat);
+const readFile = promisify(read);
+const closeFile = promisify(close);
+
+/** Closes what was forgotten. */
+const forgotten = new FinalizationRegistry<number>((descriptor) => close(descriptor));
+
 class NodeFileSource implements ByteSource {
   readonly name: string;
   readonly size: number;
-  readonly #handle: FileHandle;
+  readonly #descriptor: number;
   #closed: boolean = false;
 
-  constructor(name: string, size: number, handle: FileHandle) {
+  constructor(name: string, size: number, descriptor: number) {
     this.name = name;
     this.size = size;
-    this.#handle = handle;
+    this.#descriptor = descriptor;
+    forgotten.register(this, descriptor, this);
   }
 
   async read(offset: number, length: number): Promise<Uint8Array<ArrayBuffer>> {
@@ -54,7 +66,7 @@ class NodeFileSource implements ByteSource {
     position: number,
   ): Promise<number> {
     try {
-      return (await this.#handle.read(target, targetOffset, length, position)).bytesRead;
+      return (await readFile(this.#descriptor, target, targetOffset, length, position)).bytesRead;
     } catch (error) {
       throw new SourceError(
         `${this.name}: reading ${length} bytes at ${position} failed: ${reasonOf(error)}`,
@@ -68,24 +80,25 @@ class NodeFileSource implements ByteSource {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    await this.#handle.close();
+    forgotten.unregister(this);
+    await closeFile(this.#descriptor);
   }
 }
 
 /** Opens a regular file for reading at any offset. */
 export async function openNodeFile(path: string): Promise<ByteSource> {
-  let handle: FileHandle;
+  let descriptor: number;
   try {
-    handle = await open(path, "r");
+    descriptor = await openFile(path, "r");
   } catch (error) {
     throw new SourceError(`${path}: cannot be opened: ${reasonOf(error)}`, { cause: error });
   }
-  const stats = await handle.stat();
+  const stats = await statFile(descriptor);
   if (!stats.isFile()) {
-    await handle.close();
+    await closeFile(descriptor);
     throw new SourceError(`${path}: is not a regular file`);
   }
-  return new NodeFileSource(basename(path), stats.size, handle);
+  return new NodeFileSource(basename(path), stats.size, descriptor);
 }
 
 /** The model at a path: a file with its siblings, or a folder. */
