@@ -120,6 +120,7 @@ export interface AffineLadder {
 }
 
 const trial = new Uint8Array(32);
+const solved = new Float32Array(2); // scale, min: the result of solveForTrial
 
 /**
  * value ~ scale * level - minimum, level in [0, maxLevel], minimum >= 0. Stores the scale and the minimum at `index` of
@@ -164,25 +165,9 @@ export function fitAffine(
     // The range to scale by is that of the best fit so far: its minimum moves.
     const tried = f(f(f(first + f(delta * step)) + maxLevel) / f(max - min));
     roundLevels(x, at, count, tried, min, maxLevel, trial, 0);
-    let sumL = 0;
-    let sumLL = 0;
-    let sumXL = 0;
-    for (let i = 0; i < count; i++) {
-      const level = trial[i]!;
-      const weighted = f(weights[i]! * level);
-      sumL = f(sumL + weighted);
-      sumLL = f(sumLL + f(weighted * level));
-      sumXL = f(sumXL + f(weighted * x[at + i]!));
-    }
-    // Least squares for scale and minimum with the levels held.
-    const determinant = f(f(sumW * sumLL) - f(sumL * sumL));
-    if (!(determinant > 0)) continue;
-    let newScale = f(f(f(sumW * sumXL) - f(sumX * sumL)) / determinant);
-    let newMin = f(f(f(sumLL * sumX) - f(sumL * sumXL)) / determinant);
-    if (newMin > 0) {
-      newMin = 0;
-      newScale = f(sumXL / sumLL);
-    }
+    if (!solveForTrial(x, at, count, weights, sumW, sumX)) continue;
+    const newScale = solved[0]!;
+    const newMin = solved[1]!;
     const loss = affineLoss(x, at, count, weights, trial, 0, newScale, newMin, absolute);
     if (!(loss < bestLoss)) continue;
     for (let i = 0; i < count; i++) levels[levelsAt + i] = trial[i]!;
@@ -192,6 +177,36 @@ export function fitAffine(
   }
   scales[index] = scale;
   minimums[index] = -min;
+}
+
+/** Weighted least squares for scale and minimum with the levels of `trial` held; false if they do not determine both. */
+function solveForTrial(
+  x: Float32Array,
+  at: number,
+  count: number,
+  weights: Float32Array,
+  sumW: number,
+  sumX: number,
+): boolean {
+  let sumL = 0;
+  let sumLL = 0;
+  let sumXL = 0;
+  for (let i = 0; i < count; i++) {
+    const level = trial[i]!;
+    const weighted = f(weights[i]! * level);
+    sumL = f(sumL + weighted);
+    sumLL = f(sumLL + f(weighted * level));
+    sumXL = f(sumXL + f(weighted * x[at + i]!));
+  }
+  const determinant = f(f(sumW * sumLL) - f(sumL * sumL));
+  if (!(determinant > 0)) return false;
+  solved[0] = f(f(sumW * sumXL) - f(sumX * sumL)) / determinant;
+  solved[1] = f(f(sumLL * sumX) - f(sumL * sumXL)) / determinant;
+  if (solved[1]! > 0) {
+    solved[1] = 0; // a minimum above zero is not representable: fit the scale alone
+    solved[0] = sumXL / sumLL;
+  }
+  return true;
 }
 
 function roundLevels(
