@@ -12,6 +12,8 @@ export interface OpenOptions {
   kvType?: "f32" | "f16" | "q8_0";
   /** Compute threads; the plain-TypeScript reference uses one. */
   threads?: number;
+  /** A built-in chat template by name (chatml, llama2, zephyr) or a Jinja source; default: the model's own. */
+  chatTemplate?: string;
   signal?: AbortSignal;
   /** Called while weights are read. */
   onProgress?: (progress: LoadProgress) => void;
@@ -70,6 +72,7 @@ export interface TokenLogprob {
 
 /** One generated token, as `generation.tokens()` yields it. */
 export interface TokenEvent {
+  /** -1 for text that was held back (it might have become a stop string) and is certain now that generation ended. */
   id: number;
   /** Text that became certain with this token; may be empty in the middle of a character or a possible stop string. */
   text: string;

@@ -14,3 +14,4 @@ export {
   UsageError,
   WorkerError,
 } from "./base/errors.ts";
+export { inspect, open, openTokenizer } from "./open.ts";

@@ -1,0 +1,56 @@
+// The engine thread's entry, and the composition root of its side: opens the model's files, chooses tokenizer, template
+// and backend from their tables, and hands the loaded engine to the host.
+
+import { allBackends } from "./backends/table.ts";
+import { ModelError, UsageError } from "./base/errors.ts";
+import { templateOf, tokenizerOf } from "./compose.ts";
+import { dtypeByName } from "./dtypes/table.ts";
+import { Engine, type LoadWatch } from "./engine/engine.ts";
+import { serveEngine } from "./engine/host.ts";
+import type { OpenRequest } from "./engine/protocol.ts";
+import { openModelFile } from "./formats/open-model-file.ts";
+import { currentPlatform } from "./platform/current.ts";
+
+const platform = await currentPlatform();
+serveEngine(platform.enginePort(), { load, breathe: platform.breathe, now: platform.now });
+
+async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
+  const kvType = dtypeByName(request.kvType);
+  if (!kvType) throw new UsageError(`kvType: got "${request.kvType}", expected f32, f16 or q8_0`);
+  const file = await openModelFile(await platform.openModelSource(request.spec));
+  const backend = chooseBackend();
+  try {
+    const { metadata } = file;
+    const tokenizer = tokenizerOf(file);
+    return await Engine.load(
+      {
+        name: file.name,
+        format: file.format,
+        metadata,
+        tensors: file.tensors,
+        readTensor: (name, target, byteOffset) =>
+          file.readTensor(file.tensors.get(name)!, target, byteOffset),
+        tokenizer,
+        template: templateOf(request.chatTemplate, metadata, tokenizer),
+        backend,
+      },
+      { contextSize: request.contextSize, kvType },
+      watch,
+    );
+  } catch (error) {
+    backend.dispose();
+    throw error;
+  } finally {
+    await file.close(); // the weights are in memory now
+  }
+}
+
+function chooseBackend() {
+  const refusals: string[] = [];
+  for (const entry of allBackends()) {
+    const answer = entry.available();
+    if (answer === true) return entry.create();
+    refusals.push(`${entry.name}: ${answer}`);
+  }
+  throw new ModelError(`no backend can run here:\n  ${refusals.join("\n  ")}`);
+}

@@ -1,0 +1,272 @@
+// One generation, from prompt to last token: read the prompt in chunks, then sample, decode, check for stops, step.
+// Between two steps it lets messages in, so an abort takes effect within one token.
+
+import type {
+  GenerateOptions,
+  GenerationResult,
+  LogitsResult,
+  StopReason,
+  TokenEvent,
+  TokenLogprob,
+} from "../api.ts";
+import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
+import type { Engine } from "./engine.ts";
+import type { KvSequence } from "./kv-cache.ts";
+import { createSampler, resolveSampling } from "./sampler.ts";
+import type { SampledToken } from "./sampling.ts";
+import { StopMatcher } from "./stop-strings.ts";
+
+export interface GenerationRequest {
+  tokens: readonly number[];
+  options: Omit<GenerateOptions, "signal">;
+  /** Whose cache to continue; undefined: none. */
+  sessionId: string | undefined;
+}
+
+/** What a running generation needs from its thread. */
+export interface RunControl {
+  readonly aborted: boolean;
+  /** Lets pending messages (an abort, say) in. */
+  breathe(): Promise<void>;
+  now(): number;
+}
+
+export async function generate(
+  engine: Engine,
+  request: GenerationRequest,
+  control: RunControl,
+  emit: (event: TokenEvent) => void,
+): Promise<
+  Omit<GenerationResult, "timings"> & { timings: Omit<GenerationResult["timings"], "loadMs"> }
+> {
+  const { tokens, options } = request;
+  checkPrompt(engine, tokens);
+  const maxTokens = checkMaxTokens(options.maxTokens);
+  const sampler = createSampler(resolveSampling(samplingPart(options)), engine.vocabSize, {
+    logprobs: options.logprobs,
+  });
+  const text = new TextOutput(engine, options.stop ?? []);
+  const logits = new Float32Array(engine.vocabSize);
+  const tokenIds: number[] = [];
+  const started = control.now();
+
+  const sequence = engine.openSequence(request.sessionId);
+  try {
+    const cachedTokens = reuse(sequence, tokens);
+    let stopReason: StopReason | undefined;
+    if (!(await readPrompt(engine, sequence, tokens, control, logits))) stopReason = "aborted";
+    const promptDone = control.now();
+    for (const token of tokens) sampler.accept(token);
+
+    const next = [0];
+    while (!stopReason) {
+      if (tokenIds.length >= maxTokens) {
+        stopReason = "length";
+        break;
+      }
+      const sampled = sampler.sample(logits);
+      sampler.accept(sampled.id);
+      if (engine.tokenizer.isEndOfGeneration(sampled.id) && !options.ignoreEos) {
+        stopReason = "end";
+        break;
+      }
+      tokenIds.push(sampled.id);
+      emit(toEvent(engine, sampled, text.push(sampled.id), options.logprobs));
+      await control.breathe();
+      if (text.stopped) stopReason = "stop";
+      else if (control.aborted) stopReason = "aborted";
+      else if (sequence.length >= sequence.capacity) stopReason = "context";
+      else if (tokenIds.length < maxTokens) {
+        next[0] = sampled.id;
+        await engine.advance(sequence, next, 0, always, (_, read) => read(logits));
+      }
+    }
+    const rest = text.end();
+    if (rest) emit({ id: -1, text: rest });
+    return {
+      text: text.all,
+      promptTokenIds: [...tokens],
+      tokenIds,
+      stopReason,
+      ...(text.stopped === undefined ? {} : { stopString: text.stopped }),
+      timings: {
+        promptTokens: tokens.length,
+        cachedTokens,
+        promptMs: promptDone - started,
+        generatedTokens: tokenIds.length,
+        generatedMs: control.now() - promptDone,
+      },
+    };
+  } finally {
+    engine.closeSequence(sequence, request.sessionId);
+  }
+}
+
+/** Logits of every prompt position and a greedy continuation: what golden files are compared with. */
+export async function computeLogits(
+  engine: Engine,
+  tokens: readonly number[],
+  options: { top: number; greedy: number },
+  control: RunControl,
+): Promise<LogitsResult> {
+  checkPrompt(engine, tokens);
+  if (tokens.length + options.greedy > engine.info.contextSize) {
+    throw new ContextError(
+      `${tokens.length} prompt tokens and ${options.greedy} more do not fit a context of ${engine.info.contextSize}`,
+    );
+  }
+  const logits = new Float32Array(engine.vocabSize);
+  const positions: LogitsResult["positions"] = [];
+  const greedy: number[] = [];
+  const sequence = engine.openSequence(undefined);
+  try {
+    const note = async (_: number, read: (target: Float32Array) => Promise<void> | void) => {
+      await read(logits);
+      positions.push({ norm: norm(logits), top: best(logits, options.top) });
+    };
+    for (let done = 0; done < tokens.length; ) {
+      done += await engine.advance(sequence, tokens, done, always, note);
+      await control.breathe();
+      if (control.aborted) throw new AbortedError("logits()");
+    }
+    while (greedy.length < options.greedy) {
+      greedy.push(best(logits, 1)[0]![0]);
+      if (greedy.length === options.greedy) break;
+      await engine.advance(sequence, greedy, greedy.length - 1, always, (_, read) => read(logits));
+      await control.breathe();
+      if (control.aborted) throw new AbortedError("logits()");
+    }
+  } finally {
+    engine.closeSequence(sequence, undefined);
+  }
+  const text = new TextOutput(engine, []);
+  for (const id of greedy) text.push(id);
+  text.end();
+  return { tokens: [...tokens], positions, greedy, text: text.all };
+}
+
+const always = () => true;
+
+/** Keeps the part of the cache that the prompt starts with; the last token is always computed anew, for its logits. */
+function reuse(sequence: KvSequence, tokens: readonly number[]): number {
+  const cached = Math.min(sequence.commonPrefix(tokens), tokens.length - 1);
+  sequence.truncate(cached);
+  return cached;
+}
+
+/** Computes what the cache does not have yet; false when it was aborted. */
+async function readPrompt(
+  engine: Engine,
+  sequence: KvSequence,
+  tokens: readonly number[],
+  control: RunControl,
+  logits: Float32Array,
+): Promise<boolean> {
+  const last = tokens.length - 1;
+  const isLast = (index: number) => index === last;
+  while (sequence.length < tokens.length) {
+    if (control.aborted) return false;
+    await engine.advance(sequence, tokens, sequence.length, isLast, (_, read) => read(logits));
+    await control.breathe();
+  }
+  return !control.aborted;
+}
+
+/** Token ids to text: whole characters only, and nothing of a stop string. */
+class TextOutput {
+  all = "";
+  /** The stop string that was met. */
+  stopped: string | undefined;
+  readonly #engine: Engine;
+  // A byte-order mark that a model writes is text like any other.
+  readonly #utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
+  readonly #stops: StopMatcher;
+
+  constructor(engine: Engine, stops: readonly string[]) {
+    this.#engine = engine;
+    this.#stops = new StopMatcher(stops);
+  }
+
+  push(id: number): string {
+    const bytes = this.#engine.tokenizer.tokenBytes(id);
+    return this.#emit(this.#stops.push(this.#utf8.decode(bytes, { stream: true })));
+  }
+
+  /** What was held back: the end of a character, or the beginning of a stop string that never came. */
+  end(): string {
+    if (this.stopped !== undefined) return "";
+    const tail = this.#emit(this.#stops.push(this.#utf8.decode()));
+    return tail + (this.stopped === undefined ? this.#emit(this.#stops.end()) : "");
+  }
+
+  #emit(text: string): string {
+    this.stopped = this.#stops.matched;
+    this.all += text;
+    return text;
+  }
+}
+
+function toEvent(
+  engine: Engine,
+  sampled: SampledToken,
+  text: string,
+  logprobs: number | undefined,
+): TokenEvent {
+  if (logprobs === undefined) return { id: sampled.id, text };
+  const describe = ({ id, logprob }: { id: number; logprob: number }): TokenLogprob => ({
+    id,
+    text: engine.tokenizer.decode([id], { special: true }),
+    logprob,
+  });
+  return { id: sampled.id, text, logprob: sampled.logprob, top: sampled.top.map(describe) };
+}
+
+function checkPrompt(engine: Engine, tokens: readonly number[]): void {
+  if (tokens.length === 0) {
+    throw new UsageError("the prompt has no tokens: this model adds no BOS, so give it some text");
+  }
+  const wrong = tokens.find((id) => !Number.isInteger(id) || id < 0 || id >= engine.vocabSize);
+  if (wrong !== undefined) {
+    throw new UsageError(
+      `token id ${wrong} is not in the vocabulary (0 to ${engine.vocabSize - 1})`,
+    );
+  }
+  if (tokens.length >= engine.info.contextSize) {
+    throw new ContextError(
+      `the prompt has ${tokens.length} tokens, but the context holds ${engine.info.contextSize}, answer included. Shorten it, or open the model with a larger contextSize (trained for ${engine.info.trainedContext})`,
+    );
+  }
+}
+
+function checkMaxTokens(maxTokens: number | undefined): number {
+  if (maxTokens === undefined) return Number.POSITIVE_INFINITY;
+  if (!Number.isInteger(maxTokens) || maxTokens < 0) {
+    throw new UsageError(`maxTokens: got ${maxTokens}, expected an integer from 0`);
+  }
+  return maxTokens;
+}
+
+/** The options that are the sampler's. */
+function samplingPart(options: Omit<GenerateOptions, "signal">) {
+  const { maxTokens: _m, stop: _s, logprobs: _l, ignoreEos: _i, addBos: _a, ...sampling } = options;
+  return sampling;
+}
+
+function norm(x: Float32Array): number {
+  let squares = 0;
+  for (let i = 0; i < x.length; i++) squares += x[i]! * x[i]!;
+  return Math.sqrt(squares);
+}
+
+/** The `count` largest, best first; the lower id on ties. */
+function best(x: Float32Array, count: number): [id: number, logit: number][] {
+  const top: [number, number][] = [];
+  for (let id = 0; id < x.length; id++) {
+    if (top.length === count && x[id]! <= top[count - 1]![1]) continue;
+    let at = top.length;
+    while (at > 0 && top[at - 1]![1] < x[id]!) at--;
+    top.splice(at, 0, [id, x[id]!]);
+    if (top.length > count) top.pop();
+  }
+  return top;
+}

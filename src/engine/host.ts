@@ -1,0 +1,162 @@
+// The engine's side of the line: takes requests from the caller's thread and answers them with one Engine.
+// How an engine is put together is the composition root's business; this file is handed a function for it.
+
+import type { ChatMessage } from "../api.ts";
+import { AbortedError, DisposedError, UsageError } from "../base/errors.ts";
+import type { EnginePort } from "../platform/platform.ts";
+import type { Engine, LoadWatch } from "./engine.ts";
+import { computeLogits, generate, type RunControl } from "./generator.ts";
+import {
+  errorToFacts,
+  type FromEngine,
+  type MethodName,
+  type Methods,
+  type OpenRequest,
+  type Prompt,
+  type ToEngine,
+} from "./protocol.ts";
+
+export interface HostEnvironment {
+  load(request: OpenRequest, watch: LoadWatch): Promise<Engine>;
+  breathe(): Promise<void>;
+  now(): number;
+}
+
+interface Running {
+  aborted: boolean;
+}
+
+type Handler<M extends MethodName> = (
+  params: Methods[M]["params"],
+  control: RunControl,
+  emit: (event: Methods[M]["event"]) => void,
+) => Promise<Methods[M]["result"]> | Methods[M]["result"];
+
+/** Serves one model on this thread until it is disposed. */
+export function serveEngine(port: EnginePort, environment: HostEnvironment): void {
+  const host = new Host(port, environment);
+  port.onMessage((message) => host.receive(message as ToEngine));
+}
+
+class Host {
+  readonly #port: EnginePort;
+  readonly #environment: HostEnvironment;
+  readonly #running = new Map<number, Running>();
+  #engine: Engine | undefined;
+  #loadMs = 0;
+
+  constructor(port: EnginePort, environment: HostEnvironment) {
+    this.#port = port;
+    this.#environment = environment;
+  }
+
+  receive(message: ToEngine): void {
+    if (message.method === "abort") {
+      const running = this.#running.get(message.id);
+      if (running) running.aborted = true;
+      return;
+    }
+    void this.#answer(message.id, message.method, message.params);
+  }
+
+  async #answer<M extends MethodName>(
+    id: number,
+    method: M,
+    params: Methods[M]["params"],
+  ): Promise<void> {
+    const running: Running = { aborted: false };
+    this.#running.set(id, running);
+    const control: RunControl = {
+      get aborted() {
+        return running.aborted;
+      },
+      breathe: () => this.#environment.breathe(),
+      now: () => this.#environment.now(),
+    };
+    try {
+      const handler = this.#handlers[method] as Handler<M>;
+      const emit = (event: Methods[M]["event"]) => this.#post({ id, kind: "event", event });
+      this.#post({ id, kind: "result", result: await handler(params, control, emit) });
+    } catch (error) {
+      this.#post({ id, kind: "error", error: errorToFacts(error) });
+    } finally {
+      this.#running.delete(id);
+    }
+    if (method === "dispose") this.#port.close();
+  }
+
+  readonly #handlers: { readonly [M in MethodName]: Handler<M> } = {
+    open: async (request, control, emit) => {
+      if (this.#engine) throw new UsageError("this engine has a model already");
+      const started = control.now();
+      const check = async () => {
+        await control.breathe();
+        if (control.aborted) throw new AbortedError("opening the model");
+      };
+      const progress = (loadedBytes: number, totalBytes: number) =>
+        emit({ loadedBytes, totalBytes });
+      this.#engine = await this.#environment.load(request, { progress, check });
+      this.#loadMs = control.now() - started;
+      return this.#engine.info;
+    },
+    generate: async ({ prompt, options, sessionId }, control, emit) => {
+      const engine = this.#loaded();
+      const tokens = promptTokens(engine, prompt);
+      const result = await generate(engine, { tokens, options, sessionId }, control, emit);
+      return { ...result, timings: { loadMs: this.#loadMs, ...result.timings } };
+    },
+    tokenize: ({ text, addBos, parseSpecial }) =>
+      this.#loaded().tokenizer.encode(text, { addSpecial: addBos, parseSpecial }),
+    detokenize: ({ ids, special }) => this.#loaded().tokenizer.decode(ids, { special }),
+    logits: ({ prompt, top, greedy }, control) => {
+      const engine = this.#loaded();
+      return computeLogits(engine, promptTokens(engine, prompt), { top, greedy }, control);
+    },
+    applyTemplate: ({ messages, addGenerationPrompt }) =>
+      renderMessages(this.#loaded(), messages, addGenerationPrompt),
+    dropSession: ({ sessionId }) => {
+      this.#loaded().dropSession(sessionId);
+      return undefined;
+    },
+    dispose: () => {
+      for (const running of this.#running.values()) running.aborted = true;
+      this.#engine?.dispose();
+      this.#engine = undefined;
+      return undefined;
+    },
+  };
+
+  #loaded(): Engine {
+    if (!this.#engine) throw new DisposedError("the model");
+    return this.#engine;
+  }
+
+  #post(message: FromEngine): void {
+    this.#port.post(message);
+  }
+}
+
+function promptTokens(engine: Engine, prompt: Prompt): number[] {
+  if (prompt.kind === "tokens") return prompt.tokens;
+  if (prompt.kind === "text") {
+    return engine.tokenizer.encode(prompt.text, { addSpecial: prompt.addBos });
+  }
+  const text = renderMessages(engine, prompt.messages, true);
+  const tokens = engine.tokenizer.encode(text, { addSpecial: true });
+  // Many templates write BOS themselves; a second one in front of it would confuse the model.
+  const { bos } = engine.tokenizer.special;
+  return tokens[0] === bos && tokens[1] === bos ? tokens.slice(1) : tokens;
+}
+
+function renderMessages(
+  engine: Engine,
+  messages: readonly ChatMessage[],
+  addGenerationPrompt: boolean,
+): string {
+  if (!engine.template) {
+    throw new UsageError(
+      `${engine.info.name} has no chat template: it continues text rather than chats. Use generate(), or choose a template by name with the chatTemplate option`,
+    );
+  }
+  return engine.template.render(messages, { addGenerationPrompt });
+}

@@ -1,0 +1,166 @@
+// The public Model and Chat: thin objects on the caller's thread that talk to the engine over the line (rpc.ts).
+
+import type {
+  Chat,
+  ChatMessage,
+  ChatOptions,
+  GenerateOptions,
+  Generation,
+  LogitsOptions,
+  LogitsResult,
+  Model,
+  ModelInfo,
+} from "../api.ts";
+import { DisposedError, UsageError } from "../base/errors.ts";
+import { startGeneration } from "./generation.ts";
+import type { Prompt } from "./protocol.ts";
+import type { EngineLine } from "./rpc.ts";
+
+let chats = 0;
+
+export class EngineModel implements Model {
+  readonly info: ModelInfo;
+  readonly #line: EngineLine;
+
+  constructor(line: EngineLine, info: ModelInfo) {
+    this.#line = line;
+    this.info = info;
+  }
+
+  generate(prompt: string | readonly number[], options: GenerateOptions = {}): Generation {
+    return this.run(toPrompt(prompt, options.addBos), options, undefined);
+  }
+
+  chat(options: ChatOptions = {}): Chat {
+    return new EngineChat(this, options);
+  }
+
+  tokenize(
+    text: string,
+    options: { addBos?: boolean; parseSpecial?: boolean } = {},
+  ): Promise<number[]> {
+    const { addBos = true, parseSpecial = true } = options;
+    return this.#line.call("tokenize", { text, addBos, parseSpecial });
+  }
+
+  detokenize(ids: readonly number[], options: { special?: boolean } = {}): Promise<string> {
+    return this.#line.call("detokenize", { ids: [...ids], special: options.special ?? false });
+  }
+
+  logits(prompt: string | readonly number[], options: LogitsOptions = {}): Promise<LogitsResult> {
+    const { top = 10, greedy = 0, addBos, signal } = options;
+    return this.#line.call(
+      "logits",
+      { prompt: toPrompt(prompt, addBos), top, greedy },
+      signal ? { signal } : {},
+    );
+  }
+
+  applyTemplate(
+    messages: readonly ChatMessage[],
+    options: { addGenerationPrompt?: boolean } = {},
+  ): Promise<string> {
+    const { addGenerationPrompt = true } = options;
+    return this.#line.call("applyTemplate", { messages: [...messages], addGenerationPrompt });
+  }
+
+  /** Used by Chat: a generation whose cache belongs to a session. */
+  run(prompt: Prompt, options: GenerateOptions, sessionId: string | undefined): Generation {
+    const { signal, ...rest } = options;
+    return startGeneration(
+      (onEvent, either) =>
+        this.#line.call(
+          "generate",
+          { prompt, options: rest, sessionId },
+          { onEvent, signal: either },
+        ),
+      signal,
+    );
+  }
+
+  dropSession(sessionId: string): void {
+    // A disposed model has no sessions left to drop.
+    this.#line.call("dropSession", { sessionId }).catch(() => {});
+  }
+
+  dispose(): Promise<void> {
+    return this.#line.dispose();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.dispose();
+  }
+}
+
+class EngineChat implements Chat {
+  readonly #model: EngineModel;
+  readonly #defaults: GenerateOptions;
+  readonly #sessionId: string = `chat-${++chats}`;
+  #messages: ChatMessage[];
+  #disposed = false;
+
+  constructor(model: EngineModel, options: ChatOptions) {
+    const { system, messages, ...defaults } = options;
+    this.#model = model;
+    this.#defaults = defaults;
+    this.#messages = messages?.map((message) => ({ ...message })) ?? [];
+    if (system !== undefined) this.setSystem(system);
+  }
+
+  get messages(): readonly ChatMessage[] {
+    return this.#messages;
+  }
+
+  send(text: string, options: GenerateOptions = {}): Generation {
+    this.#messages = [...this.#messages, { role: "user", content: text }];
+    return this.#answer(options);
+  }
+
+  undo(): boolean {
+    const at = this.#messages.findLastIndex((message) => message.role === "user");
+    if (at < 0) return false;
+    this.#messages = this.#messages.slice(0, at);
+    return true;
+  }
+
+  regenerate(options: GenerateOptions = {}): Generation {
+    const at = this.#messages.findLastIndex((message) => message.role === "user");
+    if (at < 0) throw new UsageError("regenerate(): nothing was asked yet");
+    this.#messages = this.#messages.slice(0, at + 1);
+    return this.#answer(options);
+  }
+
+  setSystem(text: string): void {
+    const rest = this.#messages.filter((message) => message.role !== "system");
+    this.#messages = text ? [{ role: "system", content: text }, ...rest] : rest;
+  }
+
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.#model.dropSession(this.#sessionId);
+  }
+
+  #answer(options: GenerateOptions): Generation {
+    if (this.#disposed) throw new DisposedError("the chat");
+    const asked = this.#messages;
+    const prompt: Prompt = { kind: "messages", messages: [...asked] };
+    const generation = this.#model.run(prompt, { ...this.#defaults, ...options }, this.#sessionId);
+    generation.result.then(
+      ({ text }) => {
+        // Only if nobody has rolled the conversation back meanwhile.
+        if (this.#messages === asked) {
+          this.#messages = [...asked, { role: "assistant", content: text }];
+        }
+      },
+      () => {}, // the caller sees the error on the generation
+    );
+    return generation;
+  }
+}
+
+function toPrompt(prompt: string | readonly number[], addBos: boolean | undefined): Prompt {
+  return typeof prompt === "string"
+    ? { kind: "text", text: prompt, addBos: addBos ?? true }
+    : { kind: "tokens", tokens: [...prompt] };
+}

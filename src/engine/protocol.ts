@@ -1,0 +1,129 @@
+// What goes over the line between the caller's thread and the engine's: one request, any number of events, one reply.
+// Everything is structured-cloneable; errors travel as facts and become the same class again on the other side.
+
+import type {
+  ChatMessage,
+  GenerateOptions,
+  GenerationResult,
+  LoadProgress,
+  LogitsResult,
+  ModelInfo,
+  TokenEvent,
+} from "../api.ts";
+import {
+  AbortedError,
+  ContextError,
+  DisposedError,
+  type ErrorCode,
+  FormatError,
+  type FormatFacts,
+  LanternError,
+  MemoryError,
+  ModelError,
+  SourceError,
+  UsageError,
+  WorkerError,
+} from "../base/errors.ts";
+import type { SourceSpec } from "../platform/platform.ts";
+
+/** A prompt as the caller gave it: text, token ids, or a conversation for the template. */
+export type Prompt =
+  | { kind: "text"; text: string; addBos: boolean }
+  | { kind: "tokens"; tokens: number[] }
+  | { kind: "messages"; messages: ChatMessage[] };
+
+export interface OpenRequest {
+  spec: SourceSpec;
+  contextSize: number | undefined;
+  kvType: string;
+  threads: number | undefined;
+  /** Name of a built-in chat template, or a template's source; undefined: the model's own. */
+  chatTemplate: string | undefined;
+}
+
+/** Every method: what it takes, what it returns, what it sends on the way. */
+export interface Methods {
+  open: { params: OpenRequest; result: ModelInfo; event: LoadProgress };
+  generate: {
+    params: {
+      prompt: Prompt;
+      options: Omit<GenerateOptions, "signal">;
+      sessionId: string | undefined;
+    };
+    result: GenerationResult;
+    event: TokenEvent;
+  };
+  tokenize: {
+    params: { text: string; addBos: boolean; parseSpecial: boolean };
+    result: number[];
+    event: never;
+  };
+  detokenize: { params: { ids: number[]; special: boolean }; result: string; event: never };
+  logits: {
+    params: { prompt: Prompt; top: number; greedy: number };
+    result: LogitsResult;
+    event: never;
+  };
+  applyTemplate: {
+    params: { messages: ChatMessage[]; addGenerationPrompt: boolean };
+    result: string;
+    event: never;
+  };
+  dropSession: { params: { sessionId: string }; result: undefined; event: never };
+  dispose: { params: undefined; result: undefined; event: never };
+}
+
+export type MethodName = keyof Methods;
+
+export type ToEngine =
+  | { [M in MethodName]: { id: number; method: M; params: Methods[M]["params"] } }[MethodName]
+  | { id: number; method: "abort" };
+
+export type FromEngine =
+  | { id: number; kind: "event"; event: unknown }
+  | { id: number; kind: "result"; result: unknown }
+  | { id: number; kind: "error"; error: ErrorFacts };
+
+export interface ErrorFacts {
+  name: string;
+  message: string;
+  code: ErrorCode | undefined;
+  facts: FormatFacts | undefined;
+  stack: string | undefined;
+}
+
+export function errorToFacts(error: unknown): ErrorFacts {
+  const known = error instanceof LanternError ? error : undefined;
+  const plain = error instanceof Error ? error : new Error(String(error));
+  return {
+    name: plain.name,
+    message: plain.message,
+    code: known?.code,
+    facts: known instanceof FormatError ? known.facts : undefined,
+    stack: plain.stack,
+  };
+}
+
+const classes: Readonly<Record<ErrorCode, { prototype: LanternError }>> = {
+  format: FormatError,
+  model: ModelError,
+  usage: UsageError,
+  context: ContextError,
+  memory: MemoryError,
+  disposed: DisposedError,
+  aborted: AbortedError,
+  source: SourceError,
+  worker: WorkerError,
+};
+
+/** The same error on this side: same class, code, message and facts; the engine's stack as its cause. */
+export function factsToError(facts: ErrorFacts): Error {
+  const cause = facts.stack ? { cause: facts.stack } : undefined;
+  if (!facts.code)
+    return new WorkerError(`the engine failed: ${facts.name}: ${facts.message}`, cause);
+  const error = new LanternError(facts.code, facts.message, cause);
+  Object.setPrototypeOf(error, classes[facts.code].prototype);
+  error.name = facts.name;
+  if (facts.facts) Object.assign(error, { facts: facts.facts });
+  return error;
+}

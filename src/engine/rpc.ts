@@ -1,0 +1,83 @@
+// The caller's side of the line: requests out, events and replies in. Knows threads and messages, not models.
+
+import { DisposedError, WorkerError } from "../base/errors.ts";
+import type { EngineThread } from "../platform/platform.ts";
+import { type FromEngine, factsToError, type MethodName, type Methods } from "./protocol.ts";
+
+interface Pending {
+  resolve(result: unknown): void;
+  reject(error: Error): void;
+  onEvent: ((event: never) => void) | undefined;
+}
+
+export class EngineLine {
+  readonly #thread: EngineThread;
+  readonly #pending = new Map<number, Pending>();
+  #nextId = 1;
+  /** Why no more requests are taken. */
+  #closed: Error | undefined;
+
+  constructor(thread: EngineThread) {
+    this.#thread = thread;
+    thread.onMessage((message) => this.#receive(message as FromEngine));
+    thread.onFailure((cause) => {
+      this.#close(
+        new WorkerError(
+          `the engine's thread died (${cause.message}); what was running is lost. Open the model again`,
+          { cause },
+        ),
+      );
+    });
+    thread.unref();
+  }
+
+  /** Sends a request. The signal asks the engine to stop; what it then answers is the result. */
+  call<M extends MethodName>(
+    method: M,
+    params: Methods[M]["params"],
+    options: { onEvent?: (event: Methods[M]["event"]) => void; signal?: AbortSignal } = {},
+  ): Promise<Methods[M]["result"]> {
+    if (this.#closed) return Promise.reject(this.#closed);
+    const id = this.#nextId++;
+    const abort = () => this.#thread.post({ id, method: "abort" });
+    const { signal, onEvent } = options;
+    const reply = new Promise<Methods[M]["result"]>((resolve, reject) => {
+      this.#pending.set(id, { resolve: resolve as (result: unknown) => void, reject, onEvent });
+    });
+    // Only a thread with work to do keeps the process alive.
+    if (this.#pending.size === 1) this.#thread.ref();
+    this.#thread.post({ id, method, params });
+    if (signal?.aborted) abort();
+    signal?.addEventListener("abort", abort, { once: true });
+    return reply.finally(() => signal?.removeEventListener("abort", abort));
+  }
+
+  /** Lets the engine free its memory, then ends the thread; requests that still run are rejected. */
+  async dispose(): Promise<void> {
+    if (this.#closed) return;
+    const farewell = this.call("dispose", undefined).catch(() => undefined);
+    this.#closed = new DisposedError("the model");
+    await farewell;
+    this.#close(this.#closed);
+    await this.#thread.terminate();
+  }
+
+  #receive(message: FromEngine): void {
+    const pending = this.#pending.get(message.id);
+    if (!pending) return;
+    if (message.kind === "event") {
+      (pending.onEvent as ((event: unknown) => void) | undefined)?.(message.event);
+      return;
+    }
+    this.#pending.delete(message.id);
+    if (this.#pending.size === 0) this.#thread.unref();
+    if (message.kind === "result") pending.resolve(message.result);
+    else pending.reject(factsToError(message.error));
+  }
+
+  #close(reason: Error): void {
+    this.#closed ??= reason;
+    for (const pending of this.#pending.values()) pending.reject(reason);
+    this.#pending.clear();
+  }
+}

@@ -1,0 +1,114 @@
+// The composition root on the caller's side: read this first. open() names a model, starts an engine thread for it and
+// returns the Model that talks to it. inspect() and openTokenizer() read headers on the caller's thread, no weights.
+
+import type { Model, ModelInspection, ModelLocation, OpenOptions, TextTokenizer } from "./api.ts";
+import { AbortedError, ModelError, UsageError } from "./base/errors.ts";
+import { tokenizerOf } from "./compose.ts";
+import { dtypeByName } from "./dtypes/table.ts";
+import { defaultContext, estimateMemory } from "./engine/memory.ts";
+import { EngineModel } from "./engine/model.ts";
+import { EngineLine } from "./engine/rpc.ts";
+import type { ModelFile } from "./formats/model-file.ts";
+import { openModelFile } from "./formats/open-model-file.ts";
+import { buildModel } from "./models/build.ts";
+import { currentPlatform } from "./platform/current.ts";
+
+const openOptions = new Set([
+  "contextSize",
+  "kvType",
+  "threads",
+  "chatTemplate",
+  "signal",
+  "onProgress",
+]);
+
+/** Opens a model. Its weights are read on a thread of its own; dispose() the model to free them. */
+export async function open(location: ModelLocation, options: OpenOptions = {}): Promise<Model> {
+  for (const key of Object.keys(options)) {
+    if (!openOptions.has(key)) {
+      throw new UsageError(
+        `open(): unknown option "${key}". Known: ${[...openOptions].join(", ")}`,
+      );
+    }
+  }
+  const { signal, onProgress } = options;
+  if (signal?.aborted) throw new AbortedError("opening the model", { cause: signal.reason });
+  const platform = await currentPlatform();
+  const line = new EngineLine(platform.startEngineThread());
+  try {
+    const info = await line.call(
+      "open",
+      {
+        spec: platform.describeSource(location),
+        contextSize: options.contextSize,
+        kvType: options.kvType ?? "f16",
+        threads: options.threads,
+        chatTemplate: options.chatTemplate,
+      },
+      { ...(onProgress ? { onEvent: onProgress } : {}), ...(signal ? { signal } : {}) },
+    );
+    return new EngineModel(line, info);
+  } catch (error) {
+    await line.dispose();
+    throw error;
+  }
+}
+
+/** What a model file says of itself, and what running it would need; reads the header only. */
+export async function inspect(location: ModelLocation): Promise<ModelInspection> {
+  return await withModelFile(location, (file) => {
+    const tensors = [...file.tensors.values()];
+    const bytesByType = Map.groupBy(tensors, (tensor) => tensor.dtype.name);
+    return {
+      name: file.name,
+      format: file.format,
+      totalBytes: file.totalBytes,
+      architecture: file.metadata.string("general.architecture"),
+      parameters: tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
+      metadata: [...file.metadata.keys()].map((key) => ({
+        key,
+        preview: file.metadata.preview(key)!,
+      })),
+      tensors: tensors.map(({ name, dtype, shape, byteLength }) => ({
+        name,
+        dtype: dtype.name,
+        shape,
+        bytes: byteLength,
+      })),
+      types: [...bytesByType].map(([dtype, group]) => ({
+        dtype,
+        tensors: group.length,
+        bytes: group.reduce((sum, tensor) => sum + tensor.byteLength, 0),
+      })),
+      memory: memoryNeeded(file),
+    };
+  });
+}
+
+/** The tokenizer of a model, without the model: works on vocabulary-only files too. */
+export async function openTokenizer(location: ModelLocation): Promise<TextTokenizer> {
+  return await withModelFile(location, (file) => tokenizerOf(file));
+}
+
+async function withModelFile<T>(location: ModelLocation, use: (file: ModelFile) => T): Promise<T> {
+  const platform = await currentPlatform();
+  const source = await platform.openModelSource(platform.describeSource(location));
+  const file = await openModelFile(source);
+  try {
+    return use(file);
+  } finally {
+    await file.close();
+  }
+}
+
+/** undefined for a file that holds no model this build can run (a vocabulary, an unknown architecture). */
+function memoryNeeded(file: ModelFile): ModelInspection["memory"] {
+  try {
+    const { config, graph } = buildModel(file);
+    const contextSize = defaultContext(config);
+    return estimateMemory(graph, contextSize, dtypeByName("f16")!);
+  } catch (error) {
+    if (error instanceof ModelError) return undefined;
+    throw error;
+  }
+}

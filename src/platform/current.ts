@@ -1,0 +1,10 @@
+// Which platform this is: the only place that asks. The other one's file is never loaded.
+
+import type { Platform } from "./platform.ts";
+
+export async function currentPlatform(): Promise<Platform> {
+  const isNode = typeof process !== "undefined" && process.versions?.node !== undefined;
+  return isNode
+    ? (await import("./node.ts")).nodePlatform
+    : (await import("./browser.ts")).browserPlatform;
+}

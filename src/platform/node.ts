@@ -1,0 +1,81 @@
+// The platform in Node.js: files, HTTP, worker threads.
+
+import { availableParallelism } from "node:os";
+import { fileURLToPath } from "node:url";
+import { parentPort, Worker } from "node:worker_threads";
+import { UsageError } from "../base/errors.ts";
+import type { EnginePort, EngineThread, ModelSource, Platform, SourceSpec } from "./platform.ts";
+import { filesModelSource } from "./sources/blob.ts";
+import { httpModelSource } from "./sources/http-range.ts";
+import { nodeModelSource } from "./sources/node-file.ts";
+
+export const nodePlatform: Platform = {
+  name: "node",
+  cores: availableParallelism(),
+  openModelSource,
+  describeSource,
+  startEngineThread,
+  enginePort,
+  breathe: () => new Promise((resolve) => setImmediate(resolve)),
+  now: () => performance.now(),
+};
+
+async function openModelSource(spec: SourceSpec): Promise<ModelSource> {
+  if (spec.kind === "path") return nodeModelSource(spec.path);
+  if (spec.kind === "url") return httpModelSource(spec.url);
+  return filesModelSource(spec.files);
+}
+
+function describeSource(model: string | URL | File | readonly File[]): SourceSpec {
+  if (typeof model === "string") {
+    return /^https?:\/\//i.test(model)
+      ? { kind: "url", url: model }
+      : { kind: "path", path: model };
+  }
+  if (model instanceof URL) {
+    return model.protocol === "file:"
+      ? { kind: "path", path: fileURLToPath(model) }
+      : { kind: "url", url: model.href };
+  }
+  const files = model instanceof File ? [model] : [...model];
+  if (files.length === 0) throw new UsageError("open(): got an empty list of files");
+  return { kind: "files", files };
+}
+
+function startEngineThread(): EngineThread {
+  // In a checkout Node runs the .ts files as they are; in the published package they are .js.
+  const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
+  const worker = new Worker(new URL(`../engine-thread.${extension}`, import.meta.url), {
+    name: "lantern-engine",
+  });
+  let ended = false;
+  return {
+    post: (message, transfer) => worker.postMessage(message, transfer ?? []),
+    onMessage: (listener) => void worker.on("message", listener),
+    onFailure: (listener) => {
+      worker.on("error", (error) => {
+        ended = true;
+        listener(error instanceof Error ? error : new Error(String(error)));
+      });
+      worker.on("exit", (code) => {
+        if (!ended) listener(new Error(`it ended with exit code ${code}`));
+      });
+    },
+    ref: () => worker.ref(),
+    unref: () => worker.unref(),
+    terminate: async () => {
+      ended = true;
+      await worker.terminate();
+    },
+  };
+}
+
+function enginePort(): EnginePort {
+  const port = parentPort;
+  if (!port) throw new Error("enginePort() outside an engine thread");
+  return {
+    post: (message, transfer) => port.postMessage(message, transfer ?? []),
+    onMessage: (listener) => void port.on("message", listener),
+    close: () => port.close(),
+  };
+}
