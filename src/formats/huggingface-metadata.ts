@@ -1,0 +1,222 @@
+// config.json and its companions, translated into GGUF's metadata keys.
+//
+// Keys that GGUF does not have:
+//   lantern.rope.layout                     "half": Hugging Face weights rotate pairs (i, i + head/2), GGUF's llama (2i, 2i+1)
+//   lantern.eos_token_ids                   all ids that end a text, where generation_config.json names several
+//   <arch>.rope.scaling.low_freq_factor     llama3 scaling
+//   <arch>.rope.scaling.high_freq_factor
+
+import { FormatError } from "../base/errors.ts";
+import {
+  architectures,
+  type HuggingFaceArchitecture,
+  ropeScalings,
+  type Setting,
+  settings,
+} from "./huggingface-names.ts";
+import { describe, field, isObject, type JsonObject } from "./json.ts";
+import { arrayEntry, type MetadataEntry, TypedMetadata } from "./typed-metadata.ts";
+
+/** The parsed files of a folder; those that are absent are empty objects. */
+export interface HuggingFaceFiles {
+  config: JsonObject;
+  generationConfig: JsonObject;
+  /** tokenizer_config.json over special_tokens_map.json. */
+  tokenizerConfig: JsonObject;
+  tokenizer: JsonObject;
+  /** chat_template.jinja, which goes before the template of tokenizer_config.json. */
+  chatTemplate: string | undefined;
+}
+
+type Entries = Map<string, MetadataEntry>;
+
+export function architectureOf(config: JsonObject): HuggingFaceArchitecture {
+  const modelType = field(config, "model_type");
+  const found = architectures.get(String(modelType));
+  if (found) return found;
+  throw configError(
+    "model_type",
+    describe(modelType),
+    `one of ${[...architectures.keys()].join(", ")}`,
+  );
+}
+
+export function huggingFaceMetadata(files: HuggingFaceFiles, name: string): TypedMetadata {
+  const { config } = files;
+  const arch = architectureOf(config).name;
+  const entries: Entries = new Map();
+  entries.set("general.architecture", { type: "string", value: arch });
+  entries.set("general.name", { type: "string", value: name });
+  checkActivation(config);
+  copySettings(entries, config, settings, `${arch}.`, "");
+  const epsilon = `${arch}.attention.layer_norm_rms_epsilon`;
+  if (!entries.has(epsilon)) entries.set(epsilon, { type: "f32", value: Math.fround(1e-6) });
+  addRope(entries, config, arch);
+  addTokens(entries, files);
+  addChatTemplates(entries, files);
+  return new TypedMetadata("huggingface", "config.json", entries);
+}
+
+/** The known architectures all have SwiGLU; another activation would load and talk nonsense. */
+function checkActivation(config: JsonObject): void {
+  const activation = field(config, "hidden_act") ?? "silu";
+  if (activation !== "silu" && activation !== "swish") {
+    throw configError("hidden_act", describe(activation), "silu");
+  }
+}
+
+function copySettings(
+  entries: Entries,
+  from: JsonObject,
+  list: readonly Setting[],
+  prefix: string,
+  path: string,
+): void {
+  for (const setting of list) {
+    const value = numberOf(from, setting, path);
+    if (value === undefined) continue;
+    for (const key of setting.to) entries.set(prefix + key, { type: setting.type, value });
+  }
+}
+
+function numberOf(from: JsonObject, setting: Setting, path: string): number | undefined {
+  const value = field(from, setting.from);
+  if (value === undefined && !setting.required) return undefined;
+  // JSON has no NaN, but 1e999 becomes Infinity.
+  if (typeof value === "number" && Number.isFinite(value)) {
+    if (setting.type === "f32") return Math.fround(value);
+    if (Number.isInteger(value) && value >= 0 && value <= 0xffff_ffff) return value;
+  }
+  const expected = setting.type === "f32" ? "a finite number" : "a whole number below 2^32";
+  throw configError(path + setting.from, describe(value), expected);
+}
+
+function addRope(entries: Entries, config: JsonObject, arch: string): void {
+  // Newer configurations have everything about rope in rope_parameters, older ones rope_theta and rope_scaling.
+  const key = field(config, "rope_parameters") === undefined ? "rope_scaling" : "rope_parameters";
+  const rope = field(config, key) ?? {};
+  if (!isObject(rope)) throw configError(key, describe(rope), "an object or null");
+  const theta: Setting = { from: "rope_theta", to: ["rope.freq_base"], type: "f32" };
+  copySettings(entries, { rope_theta: 10000 }, [theta], `${arch}.`, "");
+  copySettings(entries, config, [theta], `${arch}.`, "");
+  copySettings(entries, rope, [theta], `${arch}.`, `${key}.`);
+  entries.set("lantern.rope.layout", { type: "string", value: "half" });
+
+  const type = field(rope, "rope_type") ?? field(rope, "type") ?? "default";
+  const list = ropeScalings.get(String(type));
+  if (!list) {
+    throw configError(
+      `${key}.rope_type`,
+      describe(type),
+      `one of ${[...ropeScalings.keys()].join(", ")}`,
+    );
+  }
+  if (type === "default") return;
+  const prefix = `${arch}.rope.scaling.`;
+  entries.set(`${prefix}type`, { type: "string", value: String(type) });
+  copySettings(entries, rope, list, prefix, `${key}.`);
+  addAttentionFactor(entries, rope, prefix, key);
+}
+
+/**
+ * Hugging Face's attention_factor is the whole factor on the rotated values; GGUF's yarn_attn_factor multiplies
+ * the 1 + 0.1 ln(factor) that YaRN has anyway.
+ */
+function addAttentionFactor(entries: Entries, rope: JsonObject, prefix: string, key: string): void {
+  const setting: Setting = { from: "attention_factor", to: [], type: "f32" };
+  const whole = numberOf(rope, setting, `${key}.`);
+  const factor = entries.get(`${prefix}factor`);
+  if (whole === undefined || factor === undefined || factor.type === "array") return;
+  const value = Math.fround(whole / (1 + 0.1 * Math.log(Number(factor.value))));
+  entries.set(`${prefix}yarn_attn_factor`, { type: "f32", value });
+}
+
+const specialTokens: readonly { token: string; id: string; key: string }[] = [
+  { token: "bos_token", id: "bos_token_id", key: "tokenizer.ggml.bos_token_id" },
+  { token: "eos_token", id: "eos_token_id", key: "tokenizer.ggml.eos_token_id" },
+  { token: "unk_token", id: "unk_token_id", key: "tokenizer.ggml.unknown_token_id" },
+  { token: "pad_token", id: "pad_token_id", key: "tokenizer.ggml.padding_token_id" },
+];
+
+function addTokens(entries: Entries, files: HuggingFaceFiles): void {
+  const { config, generationConfig, tokenizerConfig } = files;
+  const ids = addedTokenIds(files);
+  for (const { token, id, key } of specialTokens) {
+    // What the tokenizer calls its end is the chat's end; the ids in config.json are the fallback.
+    const named = ids.get(tokenText(field(tokenizerConfig, token)) ?? "");
+    const value = named ?? tokenIds(config, id, "config.json")[0];
+    if (value !== undefined) entries.set(key, { type: "u32", value });
+  }
+  const ends = new Set([
+    ...tokenIds(generationConfig, "eos_token_id", "generation_config.json"),
+    ...tokenIds(config, "eos_token_id", "config.json"),
+  ]);
+  if (ends.size > 0) entries.set("lantern.eos_token_ids", arrayEntry("u32", [...ends]));
+  for (const flag of ["add_bos_token", "add_eos_token"]) {
+    const value = field(tokenizerConfig, flag);
+    if (typeof value === "boolean") entries.set(`tokenizer.ggml.${flag}`, { type: "bool", value });
+  }
+}
+
+/** One id, a list of ids, or nothing. */
+function tokenIds(from: JsonObject, key: string, file: string): number[] {
+  const value = field(from, key);
+  if (value === undefined) return [];
+  const list: unknown[] = Array.isArray(value) ? value : [value];
+  // -1 stands for "none" in some configurations.
+  const ids = list.filter((id) => id !== -1 && id !== null);
+  const valid = ids.every(
+    (id) => Number.isInteger(id) && Number(id) >= 0 && Number(id) <= 0xffff_ffff,
+  );
+  if (valid) return ids as number[];
+  throw configError(key, describe(ids[0]), "a token id or a list of them", file);
+}
+
+/** A special token is a string or an object with its text. */
+function tokenText(value: unknown): string | undefined {
+  const text = isObject(value) ? field(value, "content") : value;
+  return typeof text === "string" ? text : undefined;
+}
+
+/** Ids of the added tokens, by text: from tokenizer.json, and from tokenizer_config.json's added_tokens_decoder. */
+function addedTokenIds(files: HuggingFaceFiles): Map<string, number> {
+  const ids = new Map<string, number>();
+  const decoder = field(files.tokenizerConfig, "added_tokens_decoder");
+  for (const [id, token] of Object.entries(isObject(decoder) ? decoder : {})) {
+    const text = tokenText(token);
+    if (text !== undefined && /^\d{1,9}$/.test(id)) ids.set(text, Number(id));
+  }
+  const added = field(files.tokenizer, "added_tokens");
+  for (const token of Array.isArray(added) ? added : []) {
+    const id = isObject(token) ? field(token, "id") : undefined;
+    const text = tokenText(token);
+    if (text !== undefined && Number.isSafeInteger(id) && Number(id) >= 0)
+      ids.set(text, Number(id));
+  }
+  return ids;
+}
+
+function addChatTemplates(entries: Entries, files: HuggingFaceFiles): void {
+  const set = (key: string, value: string): void => {
+    entries.set(key, { type: "string", value });
+  };
+  const template = field(files.tokenizerConfig, "chat_template");
+  if (typeof template === "string") set("tokenizer.chat_template", template);
+  // Several templates: a list of { name, template }; the others are GGUF's tokenizer.chat_template.<name>.
+  for (const item of Array.isArray(template) ? template : []) {
+    const name = isObject(item) ? field(item, "name") : undefined;
+    const text = isObject(item) ? field(item, "template") : undefined;
+    if (typeof name !== "string" || typeof text !== "string") continue;
+    set(name === "default" ? "tokenizer.chat_template" : `tokenizer.chat_template.${name}`, text);
+  }
+  if (files.chatTemplate !== undefined) set("tokenizer.chat_template", files.chatTemplate);
+}
+
+function configError(
+  what: string,
+  got: unknown,
+  expected: string,
+  file = "config.json",
+): FormatError {
+  return new FormatError("huggingface", { file, field: what, got, expected });
+}

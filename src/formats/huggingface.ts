@@ -1,0 +1,161 @@
+// Opens a Hugging Face folder: config.json, the tokenizer's files and safetensors weights, presented as if it were a
+// GGUF file (names of tensors and keys). What is translated how is data in huggingface-names.ts; the metadata is made in
+// huggingface-metadata.ts.
+
+import { FormatError } from "../base/errors.ts";
+import type { ByteSource, ModelSource } from "../platform/platform.ts";
+import {
+  architectureOf,
+  type HuggingFaceFiles,
+  huggingFaceMetadata,
+} from "./huggingface-metadata.ts";
+import { ggufTensorName, type TensorNames } from "./huggingface-names.ts";
+import { decodeText, field, type JsonObject, readJsonFile } from "./json.ts";
+import type { ModelFile, TensorInfo } from "./model-file.ts";
+import { closeAll, openedModelFile } from "./opened-model-file.ts";
+import { openSafetensorsFile, openSafetensorsIndex, safetensorsIndex } from "./safetensors.ts";
+
+const longestConfig = 16 << 20;
+const longestTokenizer = 256 << 20;
+const longestTemplate = 4 << 20;
+
+const embedding = "token_embd.weight";
+const output = "output.weight";
+
+export async function openHuggingFace(source: ModelSource): Promise<ModelFile> {
+  const files = await readFiles(source);
+  const architecture = architectureOf(files.config);
+  const metadata = huggingFaceMetadata(files, modelName(source, files.config));
+  const opened = new Map<string, ByteSource>();
+  try {
+    const table = await openWeights(source, opened);
+    const tensors = renameTensors(table, architecture.tensors);
+    tieEmbeddings(tensors, files.config);
+    return openedModelFile({
+      format: "safetensors",
+      name: source.name,
+      metadata,
+      tensors,
+      tokenizer: { kind: "json", tokenizer: files.tokenizer, config: files.tokenizerConfig },
+      sources: opened,
+    });
+  } catch (error) {
+    await closeAll(opened.values());
+    throw error;
+  }
+}
+
+async function readFiles(source: ModelSource): Promise<HuggingFaceFiles> {
+  const optional = async (file: string): Promise<JsonObject> =>
+    (await source.has(file)) ? await readJson(source, file, longestConfig) : {};
+  const specialTokensMap = await optional("special_tokens_map.json");
+  const tokenizerConfig = await optional("tokenizer_config.json");
+  const set = Object.entries(tokenizerConfig).filter(([, value]) => value !== null);
+  return {
+    config: await readJson(source, "config.json", longestConfig),
+    generationConfig: await optional("generation_config.json"),
+    tokenizerConfig: { ...specialTokensMap, ...Object.fromEntries(set) },
+    tokenizer: await readJson(source, "tokenizer.json", longestTokenizer),
+    chatTemplate: await readTemplate(source),
+  };
+}
+
+async function readJson(source: ModelSource, file: string, mostBytes: number): Promise<JsonObject> {
+  if (!(await source.has(file))) {
+    throw folderError(source, file, "no such file", `${file} in a Hugging Face folder`);
+  }
+  const bytes = await source.open(file);
+  try {
+    return await readJsonFile(bytes, mostBytes, "huggingface");
+  } finally {
+    await bytes.close();
+  }
+}
+
+async function readTemplate(source: ModelSource): Promise<string | undefined> {
+  const file = "chat_template.jinja";
+  if (!(await source.has(file))) return undefined;
+  const bytes = await source.open(file);
+  try {
+    if (bytes.size > longestTemplate) {
+      throw folderError(source, `${file} size`, bytes.size, `at most ${longestTemplate} bytes`);
+    }
+    const text = await bytes.read(0, bytes.size);
+    return decodeText(text, { format: "huggingface", file, field: "text" });
+  } finally {
+    await bytes.close();
+  }
+}
+
+/** The named weights file, all files of an index, model.safetensors, or the only .safetensors file there. */
+async function openWeights(
+  source: ModelSource,
+  opened: Map<string, ByteSource>,
+): Promise<Map<string, TensorInfo>> {
+  const { main } = source;
+  const isPart = /-\d{5}-of-\d{5}\.safetensors$/.test(main ?? "");
+  if (main?.endsWith(".safetensors") && !isPart)
+    return await openSafetensorsFile(source, main, opened);
+  if (await source.has(safetensorsIndex)) return await openSafetensorsIndex(source, opened);
+  const usual = "model.safetensors";
+  if (await source.has(usual)) return await openSafetensorsFile(source, usual, opened);
+  const others = (await source.list())?.filter((file) => file.endsWith(".safetensors")) ?? [];
+  if (others.length === 1) return await openSafetensorsFile(source, others[0]!, opened);
+  throw folderError(
+    source,
+    "weights",
+    others.length === 0
+      ? "no .safetensors file"
+      : `${others.length} .safetensors files and no index`,
+    `${safetensorsIndex}, ${usual} or one other .safetensors file`,
+  );
+}
+
+function renameTensors(
+  table: ReadonlyMap<string, TensorInfo>,
+  names: TensorNames,
+): Map<string, TensorInfo> {
+  const tensors = new Map<string, TensorInfo>();
+  for (const [own, tensor] of table) {
+    const name = ggufTensorName(names, own);
+    if (name === undefined) continue;
+    if (tensors.has(name)) {
+      const what = `tensor ${JSON.stringify(own)}`;
+      const got = `a second tensor for ${name}`;
+      throw new FormatError("huggingface", {
+        file: tensor.file,
+        field: what,
+        got,
+        expected: "one",
+      });
+    }
+    tensors.set(name, { ...tensor, name });
+  }
+  return tensors;
+}
+
+/** A tied model has one matrix, under either name; it is the embedding here, and there is no output matrix. */
+function tieEmbeddings(tensors: Map<string, TensorInfo>, config: JsonObject): void {
+  if (field(config, "tie_word_embeddings") !== true) return;
+  const stored = tensors.get(embedding) ?? tensors.get(output);
+  if (!stored) return;
+  tensors.set(embedding, { ...stored, name: embedding });
+  tensors.delete(output);
+}
+
+function modelName(source: ModelSource, config: JsonObject): string {
+  const named = field(config, "_name_or_path");
+  if (typeof named === "string" && named !== "") return named;
+  const folder =
+    source.main === undefined ? source.name : source.name.slice(0, -source.main.length);
+  return folder.split(/[/\\]/).findLast((part) => part !== "") ?? source.name;
+}
+
+function folderError(
+  source: ModelSource,
+  what: string,
+  got: unknown,
+  expected: string,
+): FormatError {
+  return new FormatError("huggingface", { file: source.name, field: what, got, expected });
+}
