@@ -1,4 +1,5 @@
-// What a tokenizer is to the rest of Lantern. bpe.ts, spm.ts and wordpiece.ts make one; table.ts chooses by model kind.
+// What a tokenizer is to the rest of Lantern. text-tokenizer.ts implements it; from-metadata.ts, from-json.ts and
+// from-llama2c.ts make one, each from the form in which a file describes its vocabulary.
 
 export interface SpecialTokens {
   bos: number | undefined;
@@ -22,6 +23,11 @@ export interface EncodeOptions {
 export interface DecodeOptions {
   /** Show control tokens such as <|im_end|> as text (default false). */
   special?: boolean;
+  /**
+   * The ids go on where other text ended (default false). A text's first token may carry a space that encoding put
+   * there (SentencePiece); decoding drops it, unless the ids are a continuation, such as what a model generates.
+   */
+  continues?: boolean;
 }
 
 export interface Tokenizer {

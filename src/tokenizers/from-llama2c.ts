@@ -1,0 +1,105 @@
+// A tokenizer from llama2.c's tokenizer.bin: a SentencePiece vocabulary as a plain list.
+//
+//   int32 longest token in bytes; then per token: float32 score, int32 byte length, the bytes (little endian)
+//
+// The list does not say how many tokens it has (the checkpoint does), nor their types: 0 is unknown, 1 and 2 are BOS and
+// EOS, "<0x..>" are bytes. Spaces are written as spaces there; the "▁" of SentencePiece is put back.
+
+import { FormatError } from "../base/errors.ts";
+import { SpecialSplitter } from "./split-special.ts";
+import { SPACE_MARK, SpmModel } from "./spm.ts";
+import { TextTokenizer } from "./text-tokenizer.ts";
+import type { SpecialTokens, Tokenizer } from "./tokenizer.ts";
+import { checkSpecialIds, parseByteToken, TOKEN_TYPE, Vocabulary } from "./vocabulary.ts";
+
+const FILE = "tokenizer.bin";
+const HEADER_BYTES = 4;
+const TOKEN_HEADER_BYTES = 8;
+const SPECIAL_TEXTS = ["<unk>", "<s>", "</s>"];
+
+const utf8 = new TextEncoder();
+
+export function tokenizerFromLlama2c(bytes: Uint8Array, vocabSize: number): Tokenizer {
+  const vocabulary = readVocabulary(bytes, vocabSize);
+  const special: SpecialTokens = {
+    bos: 1,
+    eos: 2,
+    eot: undefined,
+    unk: 0,
+    pad: undefined,
+    sep: undefined,
+    addBos: true,
+    addEos: false,
+  };
+  checkSpecialIds(vocabulary, special);
+  const splitAll = new SpecialSplitter(
+    [1, 2].map((id) => ({
+      id,
+      text: vocabulary.texts[id]!,
+      stripLeft: false,
+      stripRight: false,
+      singleWord: false,
+    })),
+  );
+  return new TextTokenizer({
+    kind: "spm",
+    vocabulary,
+    special,
+    endOfGeneration: new Set([2]),
+    model: new SpmModel(vocabulary, { addSpacePrefix: true, unknown: 0 }),
+    splitAll,
+    splitUserDefined: new SpecialSplitter([]),
+    prefix: [1],
+    suffix: [],
+    bytesOf: (text) => utf8.encode(text.replaceAll(SPACE_MARK, " ")),
+    leadingSpaces: 1,
+  });
+}
+
+function readVocabulary(bytes: Uint8Array, vocabSize: number): Vocabulary {
+  const fail = (field: string, got: unknown, expected: string): never => {
+    throw new FormatError("llama2c", { file: FILE, field, got, expected });
+  };
+  const leastBytes = HEADER_BYTES + vocabSize * TOKEN_HEADER_BYTES;
+  if (!Number.isInteger(vocabSize) || vocabSize < 3 || bytes.length < leastBytes) {
+    fail("size", bytes.length, `at least ${leastBytes} bytes for ${vocabSize} tokens`);
+  }
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const longest = view.getInt32(0, true);
+  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  const texts: string[] = [];
+  const types = new Uint8Array(vocabSize).fill(TOKEN_TYPE.normal);
+  const scores = new Float32Array(vocabSize);
+  let at = HEADER_BYTES;
+  for (let id = 0; id < vocabSize; id++) {
+    const left = bytes.length - at - TOKEN_HEADER_BYTES;
+    if (left < 0) fail(`token ${id}`, `${bytes.length - at} bytes`, "8 bytes of score and length");
+    scores[id] = view.getFloat32(at, true);
+    if (Number.isNaN(scores[id])) fail(`token ${id}: score`, scores[id], "a number");
+    const length = view.getInt32(at + 4, true);
+    if (length < 0 || length > Math.min(left, longest)) {
+      fail(`token ${id}: length`, length, `0 to ${Math.min(left, longest)}`);
+    }
+    at += TOKEN_HEADER_BYTES;
+    texts.push(readText(decoder, bytes.subarray(at, at + length), () => `token ${id}: text`));
+    if (parseByteToken(texts[id]!) !== undefined) types[id] = TOKEN_TYPE.byte;
+    at += length;
+  }
+  if (at !== bytes.length) {
+    fail("size", bytes.length, `${at} bytes, the end of token ${vocabSize - 1}, the last one`);
+  }
+  SPECIAL_TEXTS.forEach((text, id) => {
+    texts[id] = text; // stored as "\n<s>\n" and the like
+    types[id] = id === 0 ? TOKEN_TYPE.unknown : TOKEN_TYPE.control;
+  });
+  return new Vocabulary({ texts, types, scores });
+}
+
+function readText(decoder: TextDecoder, bytes: Uint8Array, field: () => string): string {
+  try {
+    return decoder.decode(bytes).replaceAll(" ", SPACE_MARK);
+  } catch (cause) {
+    const facts = { file: FILE, field: field(), got: bytes, expected: "valid UTF-8" };
+    throw new FormatError("llama2c", facts, { cause });
+  }
+}

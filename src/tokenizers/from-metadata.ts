@@ -1,0 +1,249 @@
+// A tokenizer from GGUF metadata (tokenizer.ggml.*), with llama.cpp's defaults for keys that a file leaves out.
+//
+// `kinds` is the table of tokenizer.ggml.model: one entry each. An unknown model or pre-tokenizer is refused; only where
+// the pre-tokenizer's key is absent (old files) does the "default" one apply, as it does in llama.cpp.
+
+import { ModelError } from "../base/errors.ts";
+import type { Metadata } from "../base/metadata.ts";
+import { BpeWords } from "./bpe.ts";
+import { decodeByteLevel } from "./byte-level.ts";
+import { findPreTokenizer, splitWords } from "./pretokenize.ts";
+import { type AddedToken, SpecialSplitter } from "./split-special.ts";
+import { SPACE_MARK, SpmModel } from "./spm.ts";
+import { type TextModel, TextTokenizer, type TokenizerParts } from "./text-tokenizer.ts";
+import type { SpecialTokens, Tokenizer } from "./tokenizer.ts";
+import {
+  checkSpecialIds,
+  findEndOfGeneration,
+  findEndOfTurn,
+  TOKEN_TYPE,
+  Vocabulary,
+} from "./vocabulary.ts";
+import { cleanSpaces, LLAMA_CPP, WordPieceModel, WordPieces } from "./wordpiece.ts";
+
+const KEY = "tokenizer.ggml.";
+
+/** Ids and rules where the file is silent. */
+type Defaults = Partial<SpecialTokens>;
+
+/** What a kind adds to the vocabulary and the special tokens. */
+type KindParts = Pick<TokenizerParts, "kind" | "model" | "bytesOf" | "leadingSpaces">;
+
+interface Kind {
+  /** Its tokenizer.ggml.model. */
+  readonly name: string;
+  defaults(metadata: Metadata): Defaults;
+  parts(metadata: Metadata, vocabulary: Vocabulary, special: SpecialTokens): KindParts;
+}
+
+const utf8 = new TextEncoder();
+
+const spm: Kind = {
+  name: "llama",
+  defaults: () => ({ bos: 1, eos: 2, unk: 0, addBos: true }),
+  parts(metadata, vocabulary, special) {
+    const addSpacePrefix = metadata.boolean(`${KEY}add_space_prefix`) ?? true;
+    return {
+      kind: "spm",
+      model: new SpmModel(vocabulary, { addSpacePrefix, unknown: special.unk }),
+      bytesOf: (text) => utf8.encode(text.replaceAll(SPACE_MARK, " ")),
+      leadingSpaces: addSpacePrefix ? 1 : 0,
+    };
+  },
+};
+
+const bpe: Kind = {
+  name: "gpt2",
+  defaults(metadata) {
+    const pre = preTokenizer(metadata);
+    const bos = pre.noDefaultBos ? undefined : 11;
+    return { bos, eos: 11, addBos: pre.addBos ?? false };
+  },
+  parts(metadata, vocabulary) {
+    const pre = preTokenizer(metadata);
+    const words = new BpeWords(vocabulary, {
+      merges: readMerges(metadata),
+      units: "bytes",
+      ignoreMerges: pre.ignoreMerges ?? false,
+      byteFallback: false,
+      unknown: undefined,
+      fuseUnknown: false,
+    });
+    const model: TextModel = {
+      encode: (text, _atStart, ids) =>
+        splitWords(text, pre.patterns, (word) => words.encode(word, ids)),
+    };
+    return { kind: "bpe", model, bytesOf: decodeByteLevel, leadingSpaces: 0 };
+  },
+};
+
+const wordpiece: Kind = {
+  name: "bert",
+  defaults: (metadata) => ({
+    bos: metadata.number(`${KEY}cls_token_id`) ?? 101,
+    unk: 100,
+    sep: 102,
+    pad: 0,
+    addBos: true,
+    addEos: true,
+  }),
+  parts(metadata, vocabulary, special) {
+    if (special.unk === undefined) {
+      throw new ModelError(`tokenizer: a WordPiece vocabulary needs ${KEY}unknown_token_id`);
+    }
+    const lowercase = metadata.boolean(`${KEY}normalizer.lowercase`) ?? true;
+    const stripAccents = metadata.boolean(`${KEY}normalizer.strip_accents`) ?? lowercase;
+    const pieces = new WordPieces(vocabulary, {
+      firstMark: SPACE_MARK,
+      innerMark: "",
+      unknown: special.unk,
+      maxWordLength: Number.POSITIVE_INFINITY,
+    });
+    return {
+      kind: "wordpiece",
+      model: new WordPieceModel(pieces, { lowercase, stripAccents, rules: LLAMA_CPP }),
+      bytesOf: (text) => utf8.encode(cleanSpaces(text.replaceAll(SPACE_MARK, " "))),
+      leadingSpaces: 1,
+    };
+  },
+};
+
+export const kinds: readonly Kind[] = [spm, bpe, wordpiece];
+
+export function tokenizerFromMetadata(metadata: Metadata): Tokenizer {
+  const kind = findKind(metadata);
+  const vocabulary = readVocabulary(metadata);
+  const special = readSpecial(metadata, vocabulary, kind.defaults(metadata));
+  const named = ["eom", "fim_pad", "fim_rep", "fim_sep"].map((name) =>
+    metadata.number(`${KEY}${name}_token_id`),
+  );
+  const endOfGeneration = findEndOfGeneration(vocabulary, [special.eos, special.eot, ...named]);
+  const parts = kind.parts(metadata, vocabulary, special);
+  const last = special.sep !== undefined && kind === wordpiece ? special.sep : special.eos;
+  const added = specialTokens(metadata, vocabulary);
+  const isText = (token: AddedToken): boolean => !vocabulary.isHidden(token.id);
+  return new TextTokenizer({
+    ...parts,
+    vocabulary,
+    special,
+    endOfGeneration,
+    splitAll: new SpecialSplitter(added),
+    splitUserDefined: new SpecialSplitter(added.filter(isText)),
+    prefix: special.addBos ? [special.bos!] : [],
+    suffix: special.addEos ? [last!] : [],
+  });
+}
+
+function findKind(metadata: Metadata): Kind {
+  const name = metadata.string(`${KEY}model`);
+  const known = kinds.map((kind) => kind.name).join(", ");
+  if (name === undefined) {
+    throw new ModelError(
+      `tokenizer: the file has no ${KEY}model, so it brings no vocabulary. Known tokenizer models: ${known}`,
+    );
+  }
+  const kind = kinds.find((entry) => entry.name === name);
+  if (kind) return kind;
+  throw new ModelError(
+    `tokenizer: ${KEY}model is ${JSON.stringify(name)}, which this build does not know. Known: ${known}`,
+  );
+}
+
+function preTokenizer(metadata: Metadata): ReturnType<typeof findPreTokenizer> {
+  return findPreTokenizer(metadata.string(`${KEY}pre`) || "default");
+}
+
+function readVocabulary(metadata: Metadata): Vocabulary {
+  const texts = metadata.strings(`${KEY}tokens`);
+  if (texts === undefined) throw new ModelError(`tokenizer: the file has no ${KEY}tokens`);
+  texts.forEach((text, id) => {
+    if (text === "") texts[id] = `[EMPTY_${id}]`; // llama.cpp's name for it: no text may ever match it
+  });
+  const numbers = (name: string): number[] | undefined => {
+    const values = metadata.numbers(`${KEY}${name}`);
+    if (values === undefined || values.length >= texts.length) return values;
+    throw new ModelError(
+      `tokenizer: ${KEY}${name} has ${values.length} entries for ${texts.length} tokens; one each is expected`,
+    );
+  };
+  const types = numbers("token_type");
+  const scores = numbers("scores");
+  return new Vocabulary({
+    texts,
+    types: types && Uint8Array.from({ length: texts.length }, (_, id) => tokenType(types[id]!)),
+    scores: scores && Float32Array.from({ length: texts.length }, (_, id) => scores[id]!),
+  });
+}
+
+function tokenType(value: number): number {
+  return value >= TOKEN_TYPE.normal && value <= TOKEN_TYPE.byte ? value : TOKEN_TYPE.undefined;
+}
+
+function readMerges(metadata: Metadata): Map<string, number> {
+  const merges = metadata.strings(`${KEY}merges`);
+  if (merges === undefined) {
+    throw new ModelError(
+      `tokenizer: the file has no ${KEY}merges, which byte-pair encoding needs; convert the model again`,
+    );
+  }
+  const ranks = new Map<string, number>();
+  merges.forEach((merge, rank) => {
+    if (!ranks.has(merge)) ranks.set(merge, rank);
+  });
+  return ranks;
+}
+
+function readSpecial(
+  metadata: Metadata,
+  vocabulary: Vocabulary,
+  defaults: Defaults,
+): SpecialTokens {
+  const id = (name: string, fallback: number | undefined): number | undefined => {
+    const given = metadata.number(`${KEY}${name}_token_id`);
+    if (given !== undefined) return given;
+    return fallback !== undefined && vocabulary.has(fallback) ? fallback : undefined;
+  };
+  const special: SpecialTokens = {
+    bos: id("bos", defaults.bos),
+    eos: id("eos", defaults.eos),
+    eot: id("eot", findEndOfTurn(vocabulary)),
+    unk: id("unknown", defaults.unk),
+    pad: id("padding", defaults.pad),
+    sep: id("seperator", defaults.sep), // GGUF spells it so
+    addBos: metadata.boolean(`${KEY}add_bos_token`) ?? defaults.addBos ?? false,
+    addEos: metadata.boolean(`${KEY}add_eos_token`) ?? defaults.addEos ?? false,
+  };
+  checkSpecialIds(vocabulary, special);
+  return special;
+}
+
+/** Every token that is looked for in the text as written: control, user-defined and unknown ones. */
+function specialTokens(metadata: Metadata, vocabulary: Vocabulary): AddedToken[] {
+  const { control, userDefined, unknown } = TOKEN_TYPE;
+  const strips = stripRules(metadata);
+  const tokens: AddedToken[] = [];
+  vocabulary.types.forEach((type, id) => {
+    if (type !== control && type !== userDefined && type !== unknown) return;
+    const text = vocabulary.texts[id]!;
+    tokens.push({ id, text, singleWord: false, ...strips(text) });
+  });
+  return tokens;
+}
+
+/** GGUF does not say which tokens swallow the space beside them; llama.cpp knows these models by name, and so do we. */
+function stripRules(
+  metadata: Metadata,
+): (text: string) => Pick<AddedToken, "stripLeft" | "stripRight"> {
+  const name = (metadata.string("general.name") ?? "").toLowerCase();
+  const pre = metadata.string(`${KEY}pre`) ?? "";
+  const phi3 = name.includes("phi-3") || name.includes("phi3");
+  const mask = /jina-v2-(de|es|code)/.test(pre)
+    ? "<mask>"
+    : name.includes("modern-bert")
+      ? "[MASK]"
+      : undefined;
+  return (text) => ({
+    stripLeft: text === mask,
+    stripRight: phi3 && !["<unk>", "<s>", "<|endoftext|>"].includes(text),
+  });
+}

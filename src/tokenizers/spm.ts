@@ -1,0 +1,114 @@
+// SentencePiece-style encoding (Llama 1/2, Mistral, TinyLlama, Phi-3, llama2.c): spaces become "▁"; adjacent pieces
+// whose join is a token merge, the best score first; what is no token in the end goes out as its bytes, "<0x0A>".
+//
+// As llama.cpp does it. SentencePiece's remove_extra_whitespaces does not apply to this kind: the models were trained
+// with it off, and llama.cpp heeds it for unigram vocabularies only.
+
+import { ModelError } from "../base/errors.ts";
+import { type Merge, Merger, PairTable, SymbolNames } from "./merge.ts";
+import type { TextModel } from "./text-tokenizer.ts";
+import type { Vocabulary } from "./vocabulary.ts";
+import { WordCache } from "./word-cache.ts";
+
+export const SPACE_MARK = "▁";
+
+/** A word with the marks before it: no token reaches beyond one of these (see canSplitWords). */
+const WORDS = /▁*[^▁]+|▁+/gu;
+
+const utf8 = new TextEncoder();
+
+export interface SpmOptions {
+  /** Put a space before the text, and after every special token in it. */
+  addSpacePrefix: boolean;
+  unknown: number | undefined;
+}
+
+export class SpmModel implements TextModel {
+  readonly #vocabulary: Vocabulary;
+  readonly #options: SpmOptions;
+  readonly #names: SymbolNames;
+  readonly #merger: Merger;
+  readonly #byteTokens: Int32Array; // [256]
+  readonly #splitWords: boolean;
+  readonly #cache: WordCache = new WordCache();
+  #symbols: Int32Array = new Int32Array(256);
+
+  constructor(vocabulary: Vocabulary, options: SpmOptions) {
+    this.#vocabulary = vocabulary;
+    this.#options = options;
+    this.#names = new SymbolNames(vocabulary.texts, (text) => vocabulary.id(text));
+    const ranks = rankByScore(vocabulary.scores);
+    this.#merger = new Merger(new PairTable((left, right) => this.#resolve(left, right, ranks)));
+    this.#byteTokens = vocabulary.byteTokens();
+    this.#splitWords = canSplitWords(vocabulary);
+  }
+
+  encode(text: string, _atStart: boolean, ids: number[]): void {
+    const prefixed = this.#options.addSpacePrefix ? ` ${text}` : text;
+    const marked = prefixed.replaceAll(" ", SPACE_MARK);
+    if (!this.#splitWords) {
+      this.#encodeWord(marked, ids);
+      return;
+    }
+    for (const [word] of marked.matchAll(WORDS)) {
+      if (this.#cache.append(word, ids)) continue;
+      const from = ids.length;
+      this.#encodeWord(word, ids);
+      this.#cache.remember(word, ids, from);
+    }
+  }
+
+  #encodeWord(word: string, ids: number[]): void {
+    if (this.#symbols.length < word.length) this.#symbols = new Int32Array(word.length);
+    const symbols = this.#symbols;
+    let count = 0;
+    for (const char of word) symbols[count++] = this.#names.symbol(char);
+    count = this.#merger.merge(symbols, count);
+    for (let i = 0; i < count; i++) {
+      if (this.#names.isToken(symbols[i]!)) ids.push(symbols[i]!);
+      else this.#pushBytes(this.#names.text(symbols[i]!), ids);
+    }
+  }
+
+  #pushBytes(char: string, ids: number[]): void {
+    for (const byte of utf8.encode(char)) {
+      const token = this.#byteTokens[byte]!;
+      if (token >= 0) ids.push(token);
+      else if (this.#options.unknown !== undefined) ids.push(this.#options.unknown);
+      else {
+        throw new ModelError(
+          `tokenizer: ${JSON.stringify(char)} is no token, and the vocabulary has neither the byte token ` +
+            `for 0x${byte.toString(16)} nor an unknown token`,
+        );
+      }
+    }
+  }
+
+  #resolve(left: number, right: number, ranks: Int32Array): Merge | undefined {
+    const symbol = this.#vocabulary.id(this.#names.text(left) + this.#names.text(right));
+    return symbol === undefined ? undefined : { rank: ranks[symbol]!, symbol };
+  }
+}
+
+/** Rank 0 for the best score; equal scores have equal ranks, so that the leftmost pair goes first. */
+function rankByScore(scores: Float32Array): Int32Array {
+  const distinct = [...new Set(scores)].sort((a, b) => b - a);
+  const rankOf = new Map(distinct.map((score, rank) => [score, rank]));
+  return Int32Array.from(scores, (score) => rankOf.get(score)!);
+}
+
+/**
+ * Whether the text may be cut before every run of space marks: true when no merge makes a token with a mark after
+ * another character. Then words are independent, and can be remembered. (Vocabularies that attach the space to the
+ * end of a word, "the▁", are tokenized as one piece.)
+ */
+function canSplitWords(vocabulary: Vocabulary): boolean {
+  return vocabulary.texts.every((text) => !/[^▁]▁/u.test(text) || !canBeMerged(text, vocabulary));
+}
+
+function canBeMerged(text: string, vocabulary: Vocabulary): boolean {
+  const chars = [...text];
+  const isSymbol = (part: string[]): boolean =>
+    part.length === 1 || vocabulary.id(part.join("")) !== undefined;
+  return chars.some((_, at) => at > 0 && isSymbol(chars.slice(0, at)) && isSymbol(chars.slice(at)));
+}

@@ -1,0 +1,171 @@
+// The one implementation of Tokenizer. What differs between kinds comes in as parts: how plain text becomes ids
+// (spm.ts, bpe.ts, wordpiece.ts, json/) and which bytes a token stands for.
+//
+// Here: special tokens in the text, BOS/EOS, and decoding. Decoding is by bytes: a character may be spread over several
+// tokens, so text appears only when TextDecoder has seen all of it.
+
+import { UsageError } from "../base/errors.ts";
+import type { Fragment } from "./split-special.ts";
+import type {
+  DecodeOptions,
+  EncodeOptions,
+  SpecialTokens,
+  Tokenizer,
+  TokenStream,
+} from "./tokenizer.ts";
+import { TOKEN_TYPE, type Vocabulary } from "./vocabulary.ts";
+
+/** Turns plain text, free of special tokens, into ids. */
+export interface TextModel {
+  /** Appends the ids of `text` to `ids`; `atStart`: nothing stands before it, not even a special token. */
+  encode(text: string, atStart: boolean, ids: number[]): void;
+}
+
+export interface Splitter {
+  split(text: string): Fragment[];
+}
+
+export interface TokenizerParts {
+  kind: string;
+  vocabulary: Vocabulary;
+  special: SpecialTokens;
+  endOfGeneration: ReadonlySet<number>;
+  model: TextModel;
+  /** Cuts at every special token, and (for untrusted text) only at those that are ordinary text. */
+  splitAll: Splitter;
+  splitUserDefined: Splitter;
+  /** What addSpecial puts before and after the text. */
+  prefix: readonly number[];
+  suffix: readonly number[];
+  /** Bytes of a normal token's text. */
+  bytesOf: (text: string) => Uint8Array;
+  /** Drop this many spaces at the start of a decoded text: encoding put them there. */
+  leadingSpaces: number;
+}
+
+const utf8 = new TextEncoder();
+const NO_BYTES = new Uint8Array(0);
+const SPACE = 0x20;
+
+export class TextTokenizer implements Tokenizer {
+  readonly kind: string;
+  readonly vocabSize: number;
+  readonly special: SpecialTokens;
+  readonly #parts: TokenizerParts;
+  readonly #bytes: (Uint8Array | undefined)[] = [];
+
+  constructor(parts: TokenizerParts) {
+    this.kind = parts.kind;
+    this.vocabSize = parts.vocabulary.size;
+    this.special = parts.special;
+    this.#parts = parts;
+  }
+
+  encode(text: string, options: EncodeOptions = {}): number[] {
+    const { addSpecial = true, parseSpecial = true } = options;
+    const { model, splitAll, splitUserDefined, prefix, suffix } = this.#parts;
+    const splitter = parseSpecial ? splitAll : splitUserDefined;
+    const ids: number[] = addSpecial ? [...prefix] : [];
+    let atStart = true;
+    for (const fragment of splitter.split(text.toWellFormed())) {
+      if (typeof fragment === "number") ids.push(fragment);
+      else model.encode(fragment, atStart, ids);
+      atStart = false;
+    }
+    if (addSpecial) for (const id of suffix) ids.push(id);
+    return ids;
+  }
+
+  decode(ids: readonly number[], options: DecodeOptions = {}): string {
+    const stream = new ByteStream(this, this.#leadingSpaces(options), options);
+    const chunks = ids.map((id) => stream.bytes(id));
+    const all = new Uint8Array(chunks.reduce((sum, chunk) => sum + chunk.length, 0));
+    let at = 0;
+    for (const chunk of chunks) {
+      all.set(chunk, at);
+      at += chunk.length;
+    }
+    return newTextDecoder().decode(all);
+  }
+
+  stream(options: DecodeOptions = {}): TokenStream {
+    const stream = new ByteStream(this, this.#leadingSpaces(options), options);
+    const decoder = newTextDecoder();
+    return {
+      push: (id: number): string => decoder.decode(stream.bytes(id), { stream: true }),
+      end: (): string => decoder.decode(),
+    };
+  }
+
+  tokenText(id: number): string {
+    this.#check(id);
+    return this.#parts.vocabulary.texts[id]!;
+  }
+
+  tokenBytes(id: number, options: DecodeOptions = {}): Uint8Array {
+    this.#check(id);
+    const { vocabulary } = this.#parts;
+    const hidden = vocabulary.isHidden(id);
+    if (hidden && !options.special) return NO_BYTES;
+    const known = this.#bytes[id];
+    if (known !== undefined) return known;
+    const text = vocabulary.texts[id]!;
+    const bytes = this.#bytesOf(text, vocabulary.types[id]!);
+    this.#bytes[id] = bytes;
+    return bytes;
+  }
+
+  isEndOfGeneration(id: number): boolean {
+    return this.#parts.endOfGeneration.has(id);
+  }
+
+  tokenId(text: string): number | undefined {
+    return this.#parts.vocabulary.id(text);
+  }
+
+  #leadingSpaces(options: DecodeOptions): number {
+    return options.continues ? 0 : this.#parts.leadingSpaces;
+  }
+
+  #bytesOf(text: string, type: number): Uint8Array {
+    const { control, unknown, userDefined, byte, normal } = TOKEN_TYPE;
+    if (type === control || type === unknown || type === userDefined) return utf8.encode(text);
+    if (type === byte) return Uint8Array.of(Number.parseInt(text.slice(3, 5), 16));
+    return type === normal ? this.#parts.bytesOf(text) : NO_BYTES;
+  }
+
+  #check(id: number): void {
+    if (this.#parts.vocabulary.has(id)) return;
+    throw new UsageError(
+      `tokenizer: token id ${id} is not in the vocabulary, whose ids are 0 to ${this.vocabSize - 1}`,
+    );
+  }
+}
+
+/** Bytes of one token after another, without the spaces that encoding put before the text. */
+class ByteStream {
+  readonly #tokenizer: TextTokenizer;
+  readonly #options: DecodeOptions;
+  #spaces: number;
+
+  constructor(tokenizer: TextTokenizer, spaces: number, options: DecodeOptions) {
+    this.#tokenizer = tokenizer;
+    this.#spaces = spaces;
+    this.#options = options;
+  }
+
+  bytes(id: number): Uint8Array {
+    const bytes = this.#tokenizer.tokenBytes(id, this.#options);
+    if (this.#spaces === 0 || bytes.length === 0) return bytes;
+    let skip = 0;
+    while (skip < this.#spaces && bytes[skip] === SPACE) skip++;
+    // A token of spaces alone may leave some to be dropped from the next one; anything else ends the rule.
+    this.#spaces = skip === bytes.length ? this.#spaces - skip : 0;
+    return bytes.subarray(skip);
+  }
+}
+
+/** Never drops a leading U+FEFF: it is text here, no mark of the encoding. */
+function newTextDecoder(): TextDecoder {
+  return new TextDecoder("utf-8", { ignoreBOM: true });
+}

@@ -1,0 +1,208 @@
+// The vocabulary: the text, type and score of every token, and the way from a text back to its id.
+//
+// It knows no algorithm; spm.ts, bpe.ts and wordpiece.ts bring those. The numbers of the token types are GGUF's
+// (tokenizer.ggml.token_type); a tokenizer.json and a tokenizer.bin are described with the same ones.
+
+import { ModelError } from "../base/errors.ts";
+import type { SpecialTokens } from "./tokenizer.ts";
+
+export const TOKEN_TYPE = {
+  undefined: 0,
+  normal: 1,
+  unknown: 2,
+  control: 3,
+  userDefined: 4,
+  unused: 5,
+  byte: 6,
+} as const;
+
+export interface VocabularyData {
+  texts: string[];
+  /** One of TOKEN_TYPE per token; absent: all normal. */
+  types?: Uint8Array | undefined;
+  /** Higher merges earlier (spm); absent: all zero. */
+  scores?: Float32Array | undefined;
+}
+
+export class Vocabulary {
+  readonly texts: readonly string[];
+  readonly types: Uint8Array;
+  readonly scores: Float32Array;
+  readonly #ids: Map<string, number> = new Map();
+
+  constructor(data: VocabularyData) {
+    const size = data.texts.length;
+    if (size === 0) {
+      throw new ModelError("tokenizer: the vocabulary is empty; at least one token is expected");
+    }
+    this.texts = data.texts;
+    this.types = data.types ?? new Uint8Array(size).fill(TOKEN_TYPE.normal);
+    this.scores = data.scores ?? new Float32Array(size);
+    for (let id = 0; id < size; id++) this.#ids.set(data.texts[id]!, id);
+  }
+
+  get size(): number {
+    return this.texts.length;
+  }
+
+  id(text: string): number | undefined {
+    return this.#ids.get(text);
+  }
+
+  has(id: number): boolean {
+    return Number.isInteger(id) && id >= 0 && id < this.texts.length;
+  }
+
+  /** Control and unknown tokens: no part of the text, shown only on request. */
+  isHidden(id: number): boolean {
+    const type = this.types[id];
+    return type === TOKEN_TYPE.control || type === TOKEN_TYPE.unknown;
+  }
+
+  /** The ids of "<0x00>" ... "<0xFF>"; -1 where the vocabulary has none. */
+  byteTokens(): Int32Array {
+    const ids = new Int32Array(256);
+    for (let byte = 0; byte < 256; byte++) ids[byte] = this.#ids.get(byteTokenText(byte)) ?? -1;
+    return ids;
+  }
+}
+
+/** "<0x0A>" for 10. */
+export function byteTokenText(byte: number): string {
+  return `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
+}
+
+/** 10 for "<0x0A>"; undefined for any other text. */
+export function parseByteToken(text: string): number | undefined {
+  if (text.length !== 6) return undefined;
+  const match = /^<0x([0-9A-Fa-f]{2})>$/.exec(text);
+  return match ? Number.parseInt(match[1]!, 16) : undefined;
+}
+
+// Tokens that end an answer, recognised by their text: files often name only one of them as eos_token_id. The list
+// is the one llama.cpp goes by, so that both stop at the same place.
+const END_OF_GENERATION_TEXTS: readonly string[] = [
+  "<|eot_id|>",
+  "<|im_end|>",
+  "<|end|>",
+  "<end_of_turn>",
+  "<|endoftext|>",
+  "<|end_of_text|>",
+  "<EOT>",
+  "_<EOT>",
+  "[EOT]",
+  "<｜end▁of▁sentence｜>",
+  "<end_of_utterance>",
+  "<|return|>",
+  "<|call|>",
+  "<|flush|>",
+  "<|calls|>",
+  "</s>",
+  "<|eom_id|>",
+  "[EOS]",
+  "<eos>",
+  "<turn|>",
+  "<|tool_response>",
+  "[e~[",
+];
+
+/** Of those, the texts that may stand for a missing eot_token_id: the first eleven. */
+const END_OF_TURN_TEXTS = END_OF_GENERATION_TEXTS.slice(0, 11);
+
+/** Padding and file separators of fill-in-the-middle models end an answer, too: first present text of each row. */
+const FILL_IN_THE_MIDDLE_TEXTS: readonly (readonly string[])[] = [
+  ["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"],
+  ["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"],
+  ["<|file_sep|>"],
+];
+
+/** The other markers of such models: control tokens, whatever the file calls them. First present text of each row. */
+const HOLE_TEXTS: readonly (readonly string[])[] = [
+  ["<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>"],
+  ["<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>"],
+  ["<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>"],
+];
+
+/** Channel markers of the harmony format: text for the reader of the stream, whatever the file calls them. */
+const ALWAYS_SHOWN_TEXTS = ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
+
+/**
+ * Which tokens end generation. Tokens recognised by text become control tokens, also where the file says otherwise:
+ * `vocabulary.types` is corrected in place. `named` are the ids that the file itself gives (eos, eot, eom, ...).
+ */
+export function findEndOfGeneration(
+  vocabulary: Vocabulary,
+  named: readonly (number | undefined)[],
+): Set<number> {
+  const ends = new Set<number>();
+  const makeControl = (text: string): boolean => {
+    const id = vocabulary.id(text);
+    if (id !== undefined) vocabulary.types[id] = TOKEN_TYPE.control;
+    return id !== undefined;
+  };
+  const add = (text: string): boolean => {
+    const found = makeControl(text);
+    if (found) ends.add(vocabulary.id(text)!);
+    return found;
+  };
+  for (const row of HOLE_TEXTS) row.find(makeControl);
+  for (const row of FILL_IN_THE_MIDDLE_TEXTS) row.find(add);
+  for (const text of END_OF_GENERATION_TEXTS) add(text);
+  for (const text of ALWAYS_SHOWN_TEXTS) {
+    const id = vocabulary.id(text);
+    if (id !== undefined) vocabulary.types[id] = TOKEN_TYPE.userDefined;
+  }
+  for (const id of named) if (id !== undefined && vocabulary.has(id)) ends.add(id);
+  dropAmbiguousEnds(vocabulary, ends);
+  return ends;
+}
+
+/** Two families use a well-known end text for something else; their other tokens give them away. */
+function dropAmbiguousEnds(vocabulary: Vocabulary, ends: Set<number>): void {
+  const ending = (text: string): number | undefined => {
+    const id = vocabulary.id(text);
+    return id !== undefined && ends.has(id) ? id : undefined;
+  };
+  const end = ending("<|end|>"); // harmony and solar: the end of one message, not of the answer
+  const calls = ending("<|call|>") ?? ending("<|calls|>");
+  const finals = ending("<|return|>") ?? ending("<|flush|>");
+  if (end !== undefined && calls !== undefined && finals !== undefined) {
+    ends.delete(end);
+    vocabulary.types[end] = TOKEN_TYPE.userDefined;
+  }
+  const s = ending("</s>"); // gemma 4: plain text
+  if (s !== undefined && ending("<|tool_response>") !== undefined) {
+    ends.delete(s);
+    vocabulary.types[s] = TOKEN_TYPE.normal;
+  }
+}
+
+/** The end-of-turn token by its text, for files that do not name one. */
+export function findEndOfTurn(vocabulary: Vocabulary): number | undefined {
+  for (const text of END_OF_TURN_TEXTS) {
+    const id = vocabulary.id(text);
+    if (id !== undefined) return id;
+  }
+  return undefined;
+}
+
+/** Special ids that lie outside the vocabulary would crash the model's embedding lookup: refuse them here. */
+export function checkSpecialIds(vocabulary: Vocabulary, special: SpecialTokens): void {
+  const { bos, eos, eot, unk, pad, sep } = special;
+  for (const [name, id] of Object.entries({ bos, eos, eot, unk, pad, sep })) {
+    if (id === undefined || vocabulary.has(id)) continue;
+    throw new ModelError(
+      `tokenizer: the ${name} token is ${id}, but the vocabulary has ids 0 to ${vocabulary.size - 1}`,
+    );
+  }
+  if (special.addBos && bos === undefined) {
+    throw new ModelError(
+      "tokenizer: the model asks for a BOS token before the text but names none",
+    );
+  }
+  if (special.addEos && eos === undefined && sep === undefined) {
+    throw new ModelError(
+      "tokenizer: the model asks for an EOS token after the text but names none",
+    );
+  }
+}

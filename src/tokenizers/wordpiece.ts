@@ -1,0 +1,169 @@
+// WordPiece (BERT and its embedding models): the text is normalised and cut into words and punctuation marks; each word is
+// covered by the longest tokens from the left, or becomes the unknown token as a whole.
+//
+// Two readings of BERT's normalisation exist, and a file should give the ids of its home: LLAMA_CPP for GGUF files,
+// HUGGING_FACE for tokenizer.json. They agree on everything but rare characters (see the comments there).
+
+import type { TextModel } from "./text-tokenizer.ts";
+import type { Vocabulary } from "./vocabulary.ts";
+import { WordCache } from "./word-cache.ts";
+
+export interface BertRules {
+  /** Canonical decomposition, for stripping accents. */
+  decompose(text: string): string;
+  readonly accent: RegExp;
+  /** Dropped, unless it is white space. */
+  readonly control: RegExp;
+  lowercase(char: string): string;
+}
+
+export const HUGGING_FACE: BertRules = {
+  decompose: (text) => text.normalize("NFD"),
+  accent: /^\p{Mn}$/u,
+  control: /^[\0\ufffd\p{Cc}\p{Cf}\p{Cn}\p{Co}]$/u,
+  lowercase: (char) => char.toLowerCase(),
+};
+
+/** llama.cpp keeps only the first character of a decomposition, and drops spacing marks with the accents. */
+export const LLAMA_CPP: BertRules = {
+  decompose: (text) => mapChars(text, (char) => firstChar(char.normalize("NFD"))),
+  accent: /^\p{M}$/u,
+  control: /^[\0\ufffd\p{Cc}\p{Cf}\p{Co}]$/u,
+  lowercase: (char) => firstChar(char.toLowerCase()),
+};
+
+export interface BertOptions {
+  lowercase: boolean;
+  stripAccents: boolean;
+  rules: BertRules;
+}
+
+const WHITE_SPACE = /^\p{White_Space}$/u;
+const PUNCTUATION = /^[\p{P}$+<=>^`|~]$/u;
+
+/** Normalises the text and cuts it into words; punctuation marks and Chinese characters are words of their own. */
+export function bertWords(text: string, options: BertOptions): string[] {
+  const { lowercase, stripAccents, rules } = options;
+  const words: string[] = [];
+  let word = "";
+  const finish = (): void => {
+    if (word !== "") words.push(word);
+    word = "";
+  };
+  for (const char of stripAccents ? rules.decompose(text) : text) {
+    if (WHITE_SPACE.test(char)) finish();
+    else if (rules.control.test(char) || (stripAccents && rules.accent.test(char))) continue;
+    else {
+      const plain = lowercase ? rules.lowercase(char) : char;
+      if (PUNCTUATION.test(char) || isChinese(char.codePointAt(0)!)) {
+        finish();
+        words.push(plain);
+      } else word += plain;
+    }
+  }
+  finish();
+  return words;
+}
+
+/** BERT's idea of Chinese characters (its sixth range starts late; the models were trained so). */
+export function isChinese(codePoint: number): boolean {
+  return (
+    (codePoint >= 0x4e00 && codePoint <= 0x9fff) ||
+    (codePoint >= 0x3400 && codePoint <= 0x4dbf) ||
+    (codePoint >= 0x20000 && codePoint <= 0x2a6df) ||
+    (codePoint >= 0x2a700 && codePoint <= 0x2b73f) ||
+    (codePoint >= 0x2b740 && codePoint <= 0x2b81f) ||
+    (codePoint >= 0x2b920 && codePoint <= 0x2ceaf) ||
+    (codePoint >= 0xf900 && codePoint <= 0xfaff) ||
+    (codePoint >= 0x2f800 && codePoint <= 0x2fa1f)
+  );
+}
+
+export interface WordPieceOptions {
+  /** What the vocabulary writes before a word's first piece ("▁" in GGUF), and before the others ("##" in JSON). */
+  firstMark: string;
+  innerMark: string;
+  unknown: number;
+  /** Longer words are unknown without a look. */
+  maxWordLength: number;
+}
+
+export class WordPieces {
+  readonly #vocabulary: Vocabulary;
+  readonly #options: WordPieceOptions;
+  readonly #longest: number;
+  readonly #cache: WordCache = new WordCache();
+
+  constructor(vocabulary: Vocabulary, options: WordPieceOptions) {
+    this.#vocabulary = vocabulary;
+    this.#options = options;
+    this.#longest = vocabulary.texts.reduce((longest, text) => Math.max(longest, text.length), 0);
+  }
+
+  /** Appends the ids of one word. */
+  encode(word: string, ids: number[]): void {
+    if (this.#cache.append(word, ids)) return;
+    const from = ids.length;
+    if (!this.#cover(word, ids)) {
+      ids.length = from;
+      ids.push(this.#options.unknown);
+    }
+    this.#cache.remember(word, ids, from);
+  }
+
+  #cover(word: string, ids: number[]): boolean {
+    const { firstMark, innerMark, maxWordLength } = this.#options;
+    if (word.length > maxWordLength && [...word].length > maxWordLength) return false;
+    for (let at = 0; at < word.length; ) {
+      const mark = at === 0 ? firstMark : innerMark;
+      let end = Math.min(word.length, at + this.#longest);
+      let id = this.#vocabulary.id(mark + word.slice(at, end));
+      while (id === undefined && --end > at) id = this.#vocabulary.id(mark + word.slice(at, end));
+      if (id === undefined) return false;
+      ids.push(id);
+      at = end;
+    }
+    return true;
+  }
+}
+
+/** The GGUF kind: normalisation, words and pieces in one. */
+export class WordPieceModel implements TextModel {
+  readonly #pieces: WordPieces;
+  readonly #bert: BertOptions;
+
+  constructor(pieces: WordPieces, bert: BertOptions) {
+    this.#pieces = pieces;
+    this.#bert = bert;
+  }
+
+  encode(text: string, _atStart: boolean, ids: number[]): void {
+    for (const word of bertWords(text, this.#bert)) this.#pieces.encode(word, ids);
+  }
+}
+
+/** Undoes the spaces that decoding puts before punctuation and contractions; per token, as Hugging Face does. */
+export function cleanSpaces(piece: string): string {
+  return piece
+    .replaceAll(" .", ".")
+    .replaceAll(" ?", "?")
+    .replaceAll(" !", "!")
+    .replaceAll(" ,", ",")
+    .replaceAll(" ' ", "'")
+    .replaceAll(" n't", "n't")
+    .replaceAll(" 'm", "'m")
+    .replaceAll(" do not", " don't")
+    .replaceAll(" 's", "'s")
+    .replaceAll(" 've", "'ve")
+    .replaceAll(" 're", "'re");
+}
+
+function mapChars(text: string, map: (char: string) => string): string {
+  let mapped = "";
+  for (const char of text) mapped += map(char);
+  return mapped;
+}
+
+function firstChar(text: string): string {
+  return String.fromCodePoint(text.codePointAt(0)!);
+}
