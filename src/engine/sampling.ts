@@ -1,4 +1,5 @@
 // Sampling options after defaults and checks: what the sampler (sampler.ts) and the engine agree on.
+// sampling-options.ts makes the settings from what a user gives.
 
 export interface SamplerSettings {
   temperature: number;
@@ -16,7 +17,10 @@ export interface SamplerSettings {
 
 export interface SampledToken {
   id: number;
-  /** Natural log of the token's probability under the model (softmax of the raw logits); only when logprobs were asked for. */
+  /**
+   * Natural log of the token's probability under the model (softmax of the raw logits); NaN unless
+   * log-probabilities were asked for.
+   */
   logprob: number;
   /** The best alternatives by raw logit, best first; empty unless asked for. */
   top: { id: number; logprob: number }[];
@@ -27,6 +31,6 @@ export interface Sampler {
   sample(logits: Float32Array): SampledToken;
   /** Tells the sampler a token that is now part of the text (prompt tokens too): the penalties count it. */
   accept(id: number): void;
-  /** What a seeded sampler needs to go on exactly where it was. */
+  /** The seed in use: given again, with the same options and the same logits, it gives the same tokens. */
   readonly seed: number;
 }

@@ -1,0 +1,117 @@
+// From the sampling options of the public API to SamplerSettings: defaults, and every check on values.
+//
+// The rules are one table. An unknown name or a value outside its range is a UsageError that says
+// which option, what it got and what it expects; nothing is clamped silently.
+
+import type { SamplingOptions } from "../api.ts";
+import { UsageError } from "../base/errors.ts";
+import type { SamplerSettings } from "./sampling.ts";
+
+interface NumberRule {
+  initial: number;
+  accepts: (value: number) => boolean;
+  expected: string;
+}
+
+type NumberOption = Exclude<keyof SamplingOptions, "logitBias" | "seed">;
+
+const fraction = (value: number): boolean => value >= 0 && value <= 1;
+
+const numberRules: Readonly<Record<NumberOption, NumberRule>> = {
+  temperature: {
+    initial: 0.8,
+    accepts: (value) => value >= 0 && Number.isFinite(value),
+    expected: "a finite number, 0 (greedy) or more",
+  },
+  topK: {
+    initial: 40,
+    accepts: (value) => Number.isSafeInteger(value) && value >= 0,
+    expected: "a whole number, 0 (all tokens) or more",
+  },
+  topP: { initial: 0.95, accepts: fraction, expected: "a number from 0 to 1 (1 = off)" },
+  minP: { initial: 0.05, accepts: fraction, expected: "a number from 0 (off) to 1" },
+  typicalP: { initial: 1, accepts: fraction, expected: "a number from 0 to 1 (1 = off)" },
+  repeatPenalty: {
+    initial: 1,
+    accepts: (value) => value > 0 && Number.isFinite(value),
+    expected: "a finite number above 0 (1 = off)",
+  },
+  repeatLastN: {
+    initial: 64,
+    accepts: (value) => Number.isSafeInteger(value) && value >= -1,
+    expected: "a whole number: tokens to look back, 0 (off) or -1 (all)",
+  },
+  frequencyPenalty: { initial: 0, accepts: Number.isFinite, expected: "a finite number (0 = off)" },
+  presencePenalty: { initial: 0, accepts: Number.isFinite, expected: "a finite number (0 = off)" },
+};
+
+const numberOptions = Object.keys(numberRules) as NumberOption[];
+
+/** The names that resolveSampling knows: for whoever splits them off a larger set of options. */
+export const samplingOptionNames: readonly (keyof SamplingOptions)[] = [
+  ...numberOptions,
+  "logitBias",
+  "seed",
+];
+
+/** Options with defaults filled in; an option that is undefined counts as not given. */
+export function resolveSampling(options: SamplingOptions): SamplerSettings {
+  for (const key of Object.keys(options)) {
+    if (!(samplingOptionNames as readonly string[]).includes(key)) {
+      throw new UsageError(
+        `sampling: unknown option "${key}". Known options: ${samplingOptionNames.join(", ")}`,
+      );
+    }
+  }
+  const numbers = Object.fromEntries(
+    numberOptions.map((name) => [name, resolveNumber(name, options[name])]),
+  ) as Record<NumberOption, number>;
+  return {
+    ...numbers,
+    logitBias: resolveLogitBias(options.logitBias),
+    seed: resolveSeed(options.seed),
+  };
+}
+
+function resolveNumber(name: NumberOption, value: unknown): number {
+  const rule = numberRules[name];
+  if (value === undefined) return rule.initial;
+  if (typeof value !== "number" || !rule.accepts(value)) {
+    throw optionError(name, value, rule.expected);
+  }
+  return value;
+}
+
+function resolveSeed(value: unknown): number {
+  if (value === undefined) return Math.floor(Math.random() * 2 ** 32);
+  if (!Number.isSafeInteger(value) || (value as number) < 0) {
+    throw optionError("seed", value, `a whole number from 0 to ${Number.MAX_SAFE_INTEGER}`);
+  }
+  return value as number;
+}
+
+function resolveLogitBias(value: SamplingOptions["logitBias"]): ReadonlyMap<number, number> {
+  const biases = new Map<number, number>();
+  if (value === undefined) return biases;
+  if (typeof value !== "object" || value === null) {
+    throw optionError("logitBias", value, "a map or an object from token id to number");
+  }
+  const entries: Iterable<[unknown, unknown]> =
+    value instanceof Map ? value : Object.entries(value);
+  for (const [key, bias] of entries) {
+    const id = typeof key === "string" && key.trim() !== "" ? Number(key) : key;
+    if (typeof id !== "number" || !Number.isSafeInteger(id) || id < 0) {
+      throw optionError("logitBias", key, "token ids (whole numbers, 0 or more) as keys");
+    }
+    if (typeof bias !== "number" || Number.isNaN(bias) || bias === Number.POSITIVE_INFINITY) {
+      throw optionError(`logitBias[${id}]`, bias, "a finite number, or -Infinity (never)");
+    }
+    biases.set(id, bias);
+  }
+  return biases;
+}
+
+function optionError(name: string, got: unknown, expected: string): UsageError {
+  const shown = typeof got === "string" ? JSON.stringify(got) : String(got);
+  return new UsageError(`sampling: option "${name}": got ${shown}, expected ${expected}`);
+}

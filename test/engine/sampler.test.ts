@@ -1,0 +1,316 @@
+// The sampler as the engine sees it: greedy, seeds, penalties, log-probabilities, and what it refuses.
+
+import { describe, expect, test } from "vitest";
+import type { SamplingOptions } from "../../src/api.ts";
+import { LanternError } from "../../src/base/errors.ts";
+import { createRng, seedState, Xoshiro128 } from "../../src/engine/rng.ts";
+import { createSampler, resolveSampling } from "../../src/engine/sampler.ts";
+import { samplingOptionNames } from "../../src/engine/sampling-options.ts";
+import { off, softmax } from "./sampler-support.ts";
+
+function sampleMany(options: SamplingOptions, logits: readonly number[], count: number): number[] {
+  const sampler = createSampler(resolveSampling(options), logits.length);
+  return Array.from({ length: count }, () => {
+    const { id } = sampler.sample(Float32Array.from(logits));
+    sampler.accept(id);
+    return id;
+  });
+}
+
+/** The logits as the chain leaves them: penalties and bias are applied in place. */
+function penalized(options: SamplingOptions, logits: number[], history: number[]): number[] {
+  const sampler = createSampler(resolveSampling({ ...options, temperature: 0 }), logits.length);
+  for (const id of history) sampler.accept(id);
+  const changed = Float32Array.from(logits);
+  sampler.sample(changed);
+  return [...changed];
+}
+
+describe("greedy", () => {
+  test("is the largest logit, the lowest id of equal ones", () => {
+    expect(sampleMany({ temperature: 0 }, [1, 5, 3, 5, -1], 3)).toEqual([1, 1, 1]);
+  });
+
+  test("comes after penalties and bias", () => {
+    expect(sampleMany({ temperature: 0, logitBias: { 2: 10 } }, [1, 5, 3], 1)).toEqual([2]);
+    expect(sampleMany({ temperature: 0, repeatPenalty: 4 }, [1, 5, 3], 3)).toEqual([1, 2, 1]);
+  });
+
+  test("ignores the filters", () => {
+    const options = { temperature: 0, typicalP: 0.01, topK: 1, minP: 1 };
+    expect(sampleMany(options, [0, 0.1, 0.2, 3], 1)).toEqual([3]);
+  });
+});
+
+describe("seed", () => {
+  const logits = Array.from({ length: 500 }, (_, id) => Math.sin(id));
+
+  test("the same seed gives the same tokens, another seed others", () => {
+    const options = { seed: 42, repeatPenalty: 1.1 };
+    const first = sampleMany(options, logits, 100);
+    expect(sampleMany(options, logits, 100)).toEqual(first);
+    expect(sampleMany({ ...options, seed: 43 }, logits, 100)).not.toEqual(first);
+    expect(new Set(first).size).toBeGreaterThan(10);
+  });
+
+  test("without one, two samplers differ, and say which they took", () => {
+    const settings = [1, 2].map(() => resolveSampling({}));
+    expect(settings[0]!.seed).not.toBe(settings[1]!.seed);
+    expect(createSampler(settings[0]!, 10).seed).toBe(settings[0]!.seed);
+  });
+
+  test("a seed of 53 bits counts in full", () => {
+    expect(seedState(2 ** 52)).not.toEqual(seedState(0));
+  });
+});
+
+describe("generator", () => {
+  test("xoshiro128** has its published first outputs for state 1, 2, 3, 4", () => {
+    const rng = new Xoshiro128(Uint32Array.of(1, 2, 3, 4));
+    expect(Array.from({ length: 10 }, () => rng.next())).toEqual([
+      11520, 0, 5927040, 70819200, 2031721883, 1637235492, 1287239034, 3734860849, 3729100597,
+      4258142804,
+    ]);
+  });
+
+  test("the state is the published SplitMix64 sequence of the seed 1234567", () => {
+    const words = seedState(1234567);
+    const join = (low: number, high: number) => (BigInt(high) << 32n) | BigInt(low);
+    expect(join(words[0]!, words[1]!)).toBe(6457827717110365317n);
+    expect(join(words[2]!, words[3]!)).toBe(3203168211198807973n);
+  });
+
+  test("uniform numbers fill [0, 1) evenly", () => {
+    const rng = createRng(5);
+    const bins = new Array<number>(16).fill(0);
+    for (let i = 0; i < 16_000; i++) bins[Math.floor(rng.uniform() * 16)]!++;
+    for (const count of bins) expect(Math.abs(count - 1000)).toBeLessThan(150);
+  });
+});
+
+describe("penalties", () => {
+  test("repetition divides positive logits and multiplies negative ones, once per token", () => {
+    const result = penalized({ repeatPenalty: 2 }, [4, -4, 0, 8, 4], [0, 1, 2, 0]);
+    expect(result).toEqual([2, -8, 0, 8, 4]);
+  });
+
+  test("frequency counts every time, presence once", () => {
+    const options = { frequencyPenalty: 0.5, presencePenalty: 0.25 };
+    // 0 three times: 4 - 1.5 - 0.25. 2 once: 1 - 0.5 - 0.25.
+    expect(penalized(options, [4, 4, 1], [0, 0, 2, 0])).toEqual([2.25, 4, 0.25]);
+  });
+
+  test("repetition first, then frequency and presence, then bias", () => {
+    const options = {
+      repeatPenalty: 2,
+      frequencyPenalty: 1,
+      presencePenalty: 0.5,
+      logitBias: { 1: 100 },
+    };
+    // 6 / 2 - 2 * 1 - 0.5 = 0.5; the bias joins after that.
+    expect(penalized(options, [0, 6, 0], [1, 1])).toEqual([0, 100.5, 0]);
+  });
+
+  test("negative penalties encourage", () => {
+    expect(penalized({ presencePenalty: -1 }, [1, 1], [1])).toEqual([1, 2]);
+  });
+
+  test.each([
+    [0, [4, 4, 4]],
+    [1, [4, 4, 2]],
+    [2, [4, 2, 2]],
+    [3, [2, 2, 2]],
+    [-1, [2, 2, 2]],
+  ])("a window of %d tokens", (repeatLastN, expected) => {
+    const options = { repeatPenalty: 2, repeatLastN };
+    expect(penalized(options, [4, 4, 4], [0, 1, 2])).toEqual(expected);
+  });
+
+  test("tokens leave the window as others come, over thousands of tokens", () => {
+    const vocab = 50;
+    const history = Array.from({ length: 5000 }, (_, i) => (i * i * 7 + i) % vocab);
+    for (const repeatLastN of [1, 64, 1024, 1500, 4999, 100_000, -1]) {
+      const window = repeatLastN === -1 ? history : history.slice(-repeatLastN);
+      const expected = Array.from({ length: vocab }, (_, id) => {
+        const count = window.filter((seen) => seen === id).length;
+        return count > 0 ? 1 - count : 1;
+      });
+      const options = { frequencyPenalty: 1, repeatLastN };
+      expect(penalized(options, new Array<number>(vocab).fill(1), history)).toEqual(expected);
+    }
+  });
+
+  // From llama.cpp, tests/test-sampling.cpp: five tokens of probability 0.2, the tokens seen, what is left.
+  test.each([
+    [50, 0, [0], [0, 0.25, 0.25, 0.25, 0.25]],
+    [50, 0, [0, 1, 2], [0, 0, 0, 0.5, 0.5]],
+    [50, 0, [0, 1, 2, 0, 0], [0, 0, 0, 0.5, 0.5]],
+    [1, 5, [0], [0.000011, 0.249997, 0.249997, 0.249997, 0.249997]],
+    [1, 5, [0, 1, 2], [0.000023, 0.000023, 0.000023, 0.499966, 0.499966]],
+    [1, 5, [0, 1, 2, 0, 0], [0, 0.000023, 0.000023, 0.499977, 0.499977]],
+  ])("llama.cpp's vector: repeat %d, others %d, seen %j", (repeat, other, seen, expected) => {
+    const options = {
+      repeatPenalty: repeat,
+      frequencyPenalty: other,
+      presencePenalty: other,
+      repeatLastN: seen.length,
+    };
+    const logits = new Array<number>(5).fill(Math.log(0.2));
+    const result = softmax(penalized(options, logits, seen));
+    for (const [id, p] of expected.entries()) expect(result[id]).toBeCloseTo(p, 5);
+  });
+});
+
+describe("log-probabilities", () => {
+  const logits = [1, 4, 2, 4, -3, 0];
+  const exact = softmax(logits).map(Math.log);
+
+  test("are the model's own, whatever penalties, bias and temperature do", () => {
+    const options = { temperature: 0, logitBias: { 2: 50, 1: -50 } };
+    const sampler = createSampler(resolveSampling(options), 6, { logprobs: 3 });
+    const { id, logprob, top } = sampler.sample(Float32Array.from(logits));
+    expect(id).toBe(2);
+    expect(logprob).toBeCloseTo(exact[2]!, 6);
+    expect(top.map((entry) => entry.id)).toEqual([1, 3, 2]);
+    for (const entry of top) expect(entry.logprob).toBeCloseTo(exact[entry.id]!, 6);
+  });
+
+  test("0 alternatives: only the chosen token's", () => {
+    const sampler = createSampler(resolveSampling({ temperature: 0 }), 6, { logprobs: 0 });
+    const { logprob, top } = sampler.sample(Float32Array.from(logits));
+    expect(logprob).toBeCloseTo(exact[1]!, 6);
+    expect(top).toEqual([]);
+  });
+
+  test("more than the vocabulary: all of it", () => {
+    const sampler = createSampler(resolveSampling({ temperature: 0 }), 6, { logprobs: 100 });
+    const { top } = sampler.sample(Float32Array.from(logits));
+    expect(top.map((entry) => entry.id)).toEqual([1, 3, 2, 0, 5, 4]);
+  });
+
+  test("are not computed unless asked for", () => {
+    const sampler = createSampler(resolveSampling({ temperature: 0 }), 6);
+    expect(sampler.sample(Float32Array.from(logits))).toEqual({
+      id: 1,
+      logprob: Number.NaN,
+      top: [],
+    });
+  });
+
+  test("large logits do not overflow", () => {
+    const sampler = createSampler(resolveSampling({ temperature: 0 }), 2, { logprobs: 1 });
+    expect(sampler.sample(Float32Array.of(1e30, 1e30)).logprob).toBeCloseTo(-Math.LN2, 6);
+  });
+});
+
+describe("refuses", () => {
+  const sampling = (logits: number[], options: SamplingOptions = {}) => {
+    const sampler = createSampler(resolveSampling({ ...off, ...options }), logits.length);
+    return () => sampler.sample(Float32Array.from(logits));
+  };
+
+  test.each([0, 0.8])("NaN and infinite logits, at temperature %d", (temperature) => {
+    const options = { temperature };
+    expect(sampling([1, Number.NaN, 2], options)).toThrow(/token 1 is NaN/);
+    expect(sampling([Number.NaN, Number.NaN], options)).toThrow(LanternError);
+    expect(sampling([1, 2, Number.POSITIVE_INFINITY], options)).toThrow(/token 2 is Infinity/);
+  });
+
+  test("to choose when every token is forbidden", () => {
+    const never = Number.NEGATIVE_INFINITY;
+    const options = { logitBias: { 0: never, 1: never } };
+    expect(sampling([1, 2], options)).toThrow(/every token is forbidden/);
+  });
+
+  test("logits of another vocabulary, and token ids outside it", () => {
+    const sampler = createSampler(resolveSampling(off), 3);
+    expect(() => sampler.sample(new Float32Array(4))).toThrow(/got 4 logits, expected 3/);
+    for (const id of [-1, 3, 0.5]) expect(() => sampler.accept(id)).toThrow(/token id/);
+    const biased = resolveSampling({ logitBias: { 3: 1 } });
+    expect(() => createSampler(biased, 3)).toThrow(/"logitBias": got token id 3/);
+    expect(() => createSampler(resolveSampling(off), 3, { logprobs: -1 })).toThrow(/"logprobs"/);
+  });
+});
+
+describe("resolveSampling", () => {
+  test("fills in the documented defaults; undefined counts as not given", () => {
+    const { seed, ...settings } = resolveSampling({ topK: undefined } as object);
+    expect(settings).toEqual({
+      temperature: 0.8,
+      topK: 40,
+      topP: 0.95,
+      minP: 0.05,
+      typicalP: 1,
+      repeatPenalty: 1,
+      repeatLastN: 64,
+      frequencyPenalty: 0,
+      presencePenalty: 0,
+      logitBias: new Map(),
+    });
+    expect(Number.isSafeInteger(seed)).toBe(true);
+  });
+
+  test("keeps every value that is given", () => {
+    const given = {
+      temperature: 0,
+      topK: 0,
+      topP: 0,
+      minP: 1,
+      typicalP: 0.5,
+      repeatPenalty: 1.5,
+      repeatLastN: -1,
+      frequencyPenalty: -1,
+      presencePenalty: 2,
+      logitBias: new Map([[7, Number.NEGATIVE_INFINITY]]),
+      seed: 2 ** 53 - 1,
+    };
+    expect(resolveSampling(given)).toEqual(given);
+    expect(Object.keys(given)).toEqual(samplingOptionNames);
+  });
+
+  test("takes a bias as an object or a map", () => {
+    expect(resolveSampling({ logitBias: { 3: 1.5 } }).logitBias).toEqual(new Map([[3, 1.5]]));
+  });
+
+  const bad: [option: string, value: unknown][] = [
+    ["temperature", -0.1],
+    ["temperature", Number.NaN],
+    ["temperature", Number.POSITIVE_INFINITY],
+    ["temperature", "0.8"],
+    ["temperature", null],
+    ["topK", -1],
+    ["topK", 2.5],
+    ["topP", 1.01],
+    ["topP", -0.5],
+    ["topP", Number.NaN],
+    ["minP", 2],
+    ["typicalP", -1],
+    ["repeatPenalty", 0],
+    ["repeatPenalty", -1],
+    ["repeatLastN", -2],
+    ["repeatLastN", Number.POSITIVE_INFINITY],
+    ["frequencyPenalty", Number.NaN],
+    ["presencePenalty", Number.NEGATIVE_INFINITY],
+    ["seed", -1],
+    ["seed", 1.5],
+    ["seed", 2 ** 53],
+    ["logitBias", 5],
+    ["logitBias", null],
+    ["logitBias", { hello: 1 }],
+    ["logitBias", { "": 1 }],
+    ["logitBias", new Map([[-1, 1]])],
+    ["logitBias", { 1: Number.NaN }],
+    ["logitBias", { 1: Number.POSITIVE_INFINITY }],
+    ["logitBias", { 1: "2" }],
+  ];
+  test.each(bad)("refuses %s = %o", (option, value) => {
+    const resolving = () => resolveSampling({ [option]: value } as SamplingOptions);
+    expect(resolving).toThrow(expect.objectContaining({ code: "usage" }));
+    expect(resolving).toThrow(new RegExp(`option "${option}.*: got .+, expected .+`));
+  });
+
+  test("refuses an unknown option and names the known ones", () => {
+    const resolving = () => resolveSampling({ top_k: 3 } as SamplingOptions);
+    expect(resolving).toThrow(/unknown option "top_k".*temperature.*seed/);
+  });
+});
