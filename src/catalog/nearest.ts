@@ -1,0 +1,42 @@
+// "Did you mean ...": the known names closest to what was typed. Knows nothing about models or flags.
+
+/** Up to `limit` of `names` that `typed` may have meant, best first; empty when nothing is near. */
+export function nearest(typed: string, names: readonly string[], limit = 3): string[] {
+  const wanted = typed.toLowerCase();
+  const ranked = names.map((name) => ({
+    name,
+    distance: nameDistance(wanted, name.toLowerCase()),
+  }));
+  return ranked
+    .filter(({ name, distance }) => distance <= Math.max(1, Math.floor(name.length * 0.4)))
+    .sort((a, b) => a.distance - b.distance)
+    .slice(0, limit)
+    .map(({ name }) => name);
+}
+
+function nameDistance(typed: string, name: string): number {
+  // A part of the name ("qwen3", "tinyllama") is nearer than its length alone would say.
+  if (typed.length >= 3 && name.includes(typed)) return 1;
+  return editDistance(typed, name);
+}
+
+/** Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`. */
+export function editDistance(a: string, b: string): number {
+  // rows[i][j]: distance of a's first i characters to b's first j
+  const rows = Array.from({ length: a.length + 1 }, (_, i) => {
+    const row = new Array<number>(b.length + 1).fill(0);
+    row[0] = i;
+    return row;
+  });
+  for (let j = 0; j <= b.length; j++) rows[0]![j] = j;
+  for (let i = 1; i <= a.length; i++) {
+    for (let j = 1; j <= b.length; j++) {
+      const replace = rows[i - 1]![j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1);
+      let best = Math.min(replace, rows[i - 1]![j]! + 1, rows[i]![j - 1]! + 1);
+      const swapped = i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1];
+      if (swapped) best = Math.min(best, rows[i - 2]![j - 2]! + 1);
+      rows[i]![j] = best;
+    }
+  }
+  return rows[a.length]![b.length]!;
+}

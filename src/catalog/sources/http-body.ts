@@ -1,0 +1,150 @@
+// The body of an HTTP resource as a stream that survives cut connections: what is missing is asked for with a Range
+// request, as long as the server still has the same file (ETag and size). Knows nothing about models.
+
+import { AbortedError, SourceError } from "../../base/errors.ts";
+import type { DownloadPlatform } from "../../platform/download.ts";
+
+export interface BodyRequest {
+  url: string;
+  /** For messages. */
+  name: string;
+  headers?: Readonly<Record<string, string>>;
+  /** First byte wanted. */
+  offset: number;
+  /** Total size of the resource, where it is known beforehand. */
+  bytes?: number;
+  /** What to do about a 401, 403 or 404: the end of that error's sentence. */
+  advice?: string;
+  signal: AbortSignal | undefined;
+}
+
+/** The file on the server is not the one that the download began with. */
+export class RemoteChangedError extends SourceError {}
+
+const attemptsWithoutProgress = 5;
+const firstWaitMs = 250;
+
+/** What the answers so far said about the resource. */
+interface BodyState {
+  position: number;
+  etag: string | undefined;
+  total: number | undefined;
+}
+
+export async function* httpBody(
+  platform: DownloadPlatform,
+  request: BodyRequest,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  const state: BodyState = { position: request.offset, etag: undefined, total: request.bytes };
+  let failures = 0;
+  for (;;) {
+    const before = state.position;
+    try {
+      for await (const chunk of oneResponse(platform, request, state)) {
+        state.position += chunk.length;
+        yield chunk;
+      }
+      if (state.total === undefined || state.position >= state.total) return;
+      throw new Error(`the connection ended at byte ${state.position} of ${state.total}`);
+    } catch (error) {
+      if (request.signal?.aborted) throw new AbortedError(`the download of ${request.name}`);
+      if (error instanceof SourceError) throw error;
+      failures = state.position > before ? 1 : failures + 1;
+      if (failures >= attemptsWithoutProgress) throw unreachable(request, error);
+    }
+    await platform.sleep(firstWaitMs * 2 ** (failures - 1), request.signal);
+  }
+}
+
+async function* oneResponse(
+  platform: DownloadPlatform,
+  request: BodyRequest,
+  state: BodyState,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  const headers: Record<string, string> = { ...request.headers, "Accept-Encoding": "identity" };
+  if (state.position > 0) headers.Range = `bytes=${state.position}-`;
+  // With If-Range, a server whose file has changed answers 200 and the whole new file instead of a wrong piece.
+  if (state.position > 0 && state.etag && !state.etag.startsWith("W/")) {
+    headers["If-Range"] = state.etag;
+  }
+  const response = await platform.fetch(request.url, {
+    headers,
+    redirect: "follow",
+    ...(request.signal && { signal: request.signal }),
+  });
+  if (!response.ok) {
+    await response.body?.cancel();
+    throw refusal(response, request);
+  }
+  checkSameFile(response, request, state);
+  if (!response.body) throw new Error("an empty answer");
+  // 200 to a Range request: the server sends all of it again, so what we have is skipped.
+  let skip = response.status === 206 ? 0 : state.position;
+  for await (const chunk of response.body as unknown as AsyncIterable<Uint8Array>) {
+    if (skip >= chunk.length) {
+      skip -= chunk.length;
+      continue;
+    }
+    yield skip > 0 ? chunk.subarray(skip) : chunk;
+    skip = 0;
+  }
+}
+
+function checkSameFile(response: Response, request: BodyRequest, state: BodyState): void {
+  const etag = response.headers.get("etag") ?? undefined;
+  const total = statedTotal(response);
+  const otherTag = etag !== undefined && state.etag !== undefined && etag !== state.etag;
+  const otherSize = total !== undefined && state.total !== undefined && total !== state.total;
+  if (otherTag || otherSize) {
+    const seen = otherSize ? `${total} bytes` : `version ${etag}`;
+    const known = otherSize ? `${state.total} bytes` : `version ${state.etag}`;
+    throw new RemoteChangedError(
+      `download: ${request.name} changed on the server: got ${seen}, expected ${known}. Run the command again`,
+    );
+  }
+  if (response.status === 206 && statedStart(response) !== state.position) {
+    throw new Error(`a piece from byte ${statedStart(response)}, expected ${state.position}`);
+  }
+  state.etag ??= etag;
+  state.total ??= total;
+}
+
+/** "bytes 100-199/200" and Content-Length both tell the whole size. */
+function statedTotal(response: Response): number | undefined {
+  const field =
+    response.status === 206
+      ? response.headers.get("content-range")?.split("/")[1]
+      : response.headers.get("content-length");
+  return field && /^\d+$/.test(field) ? Number(field) : undefined;
+}
+
+function statedStart(response: Response): number | undefined {
+  const match = /^bytes (\d+)-/.exec(response.headers.get("content-range") ?? "");
+  return match ? Number(match[1]) : undefined;
+}
+
+/** A refusal that will not go away is a SourceError; one that may (busy, broken gateway) is tried again. */
+function refusal(response: Response, request: BodyRequest): Error {
+  const { status } = response;
+  if (status >= 500 || status === 429 || status === 408) return new Error(`HTTP status ${status}`);
+  const advice = request.advice ?? "Check the name and the address";
+  return new SourceError(
+    `download: ${request.name}: the server at ${new URL(request.url).host} answered with HTTP status ${status}, expected 200. ${advice}`,
+  );
+}
+
+function unreachable(request: BodyRequest, error: unknown): SourceError {
+  const { host } = new URL(request.url);
+  return new SourceError(
+    `download: ${request.name}: gave up after ${attemptsWithoutProgress} attempts at ${host}: ${reasonOf(error)}. Check the network and run the command again; it continues where it stopped`,
+    { cause: error },
+  );
+}
+
+/** fetch says "fetch failed" and keeps the reason in `cause`. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const { cause } = error;
+  if (!(cause instanceof Error)) return error.message;
+  return cause.message || (cause as { code?: string }).code || error.message;
+}

@@ -1,0 +1,244 @@
+// The conversation of `lantern chat`: reads lines, answers them, and obeys the commands that begin with a slash.
+// Works the same on a terminal and with lines from a pipe (there without prompts, and it ends with the input).
+//
+// Ctrl-C stops the answer; at the prompt, or a second time during an answer, it leaves.
+
+import { nearest } from "../catalog/nearest.ts";
+import {
+  type Chat,
+  type ChatMessage,
+  ContextError,
+  type GenerateOptions,
+  type Generation,
+  type GenerationResult,
+  LanternError,
+} from "../index.ts";
+import { interrupted, type LineReader, type Terminal } from "../platform/node-cli.ts";
+import type { CliContext } from "./command.ts";
+import { interruptExitCode } from "./interrupt.ts";
+import { perSecond } from "./text.ts";
+
+interface ReplCommand {
+  name: string;
+  argument: string;
+  help: string;
+  run(repl: ChatRepl, argument: string): Promise<void> | void;
+}
+
+const replCommands: readonly ReplCommand[] = [
+  {
+    name: "/undo",
+    argument: "",
+    help: "drop the last question and its answer",
+    run: (repl) => repl.undo(),
+  },
+  {
+    name: "/regen",
+    argument: "",
+    help: "answer the last question anew",
+    run: (repl) => repl.regenerate(),
+  },
+  {
+    name: "/system",
+    argument: "TEXT",
+    help: "change how the model should behave; without TEXT: nothing said",
+    run: (repl, text) => repl.setSystem(text),
+  },
+  {
+    name: "/save",
+    argument: "FILE",
+    help: "write the conversation to FILE (.json or .md)",
+    run: (repl, file) => repl.save(file),
+  },
+  { name: "/help", argument: "", help: "show this", run: (repl) => repl.help() },
+  { name: "/exit", argument: "", help: "leave (so does Ctrl-D)", run: (repl) => repl.leave() },
+];
+
+const endNotes: Record<GenerationResult["stopReason"], string | undefined> = {
+  end: undefined,
+  stop: undefined,
+  length: "(-n ended the answer)",
+  context: "(the context is full: /undo makes room, -c makes it larger)",
+  aborted: "(stopped)",
+};
+
+export class ChatRepl {
+  readonly #chat: Chat;
+  readonly #modelName: string;
+  readonly #context: CliContext;
+  readonly #terminal: Terminal;
+  #leaving = false;
+  #exitCode = 0;
+
+  constructor(chat: Chat, modelName: string, context: CliContext) {
+    this.#chat = chat;
+    this.#modelName = modelName;
+    this.#context = context;
+    this.#terminal = context.terminal;
+  }
+
+  /** Talks until the user leaves; the exit code. */
+  async run(firstMessage: string | undefined): Promise<number> {
+    const lines = this.#terminal.lines();
+    try {
+      if (this.#terminal.inIsTerminal) {
+        this.#note(
+          `${this.#modelName}. /help shows the commands; Ctrl-C stops an answer, twice leaves.`,
+        );
+      }
+      if (firstMessage !== undefined)
+        await this.#answer((options) => this.#chat.send(firstMessage, options));
+      await this.#loop(lines);
+    } finally {
+      lines.close();
+    }
+    return this.#exitCode;
+  }
+
+  async #loop(lines: LineReader): Promise<void> {
+    let interrupts = 0;
+    while (!this.#leaving) {
+      const message = await this.#readMessage(lines);
+      if (message === undefined) {
+        if (this.#terminal.inIsTerminal) this.#terminal.out("\n");
+        return;
+      }
+      if (message === interrupted) {
+        this.#terminal.out("\n");
+        if (++interrupts === 2) {
+          this.#exitCode = interruptExitCode;
+          return;
+        }
+        this.#note("Ctrl-C again, Ctrl-D or /exit leaves.");
+        continue;
+      }
+      interrupts = 0;
+      if (message.trim() !== "") await this.#take(message);
+    }
+  }
+
+  /** One message: lines that end in a backslash go on with the next line. */
+  async #readMessage(lines: LineReader): Promise<string | undefined | typeof interrupted> {
+    const { out } = this.#context.color();
+    let message = "";
+    for (let prompt = out.green("> "); ; prompt = out.green(". ")) {
+      const line = await lines.next(prompt);
+      if (typeof line !== "string") return line === undefined && message !== "" ? message : line;
+      if (!line.endsWith("\\")) return message + line;
+      message += `${line.slice(0, -1)}\n`;
+    }
+  }
+
+  async #take(message: string): Promise<void> {
+    if (!message.startsWith("/")) {
+      await this.#answer((options) => this.#chat.send(message, options));
+      return;
+    }
+    const [, name, argument] = /^(\/\S*)\s*(.*)$/s.exec(message) as unknown as [
+      string,
+      string,
+      string,
+    ];
+    const command = replCommands.find((candidate) => candidate.name === name);
+    if (!command) {
+      const names = replCommands.map((candidate) => candidate.name);
+      const [near] = nearest(name, names, 1);
+      this.#complain(
+        `There is no command ${name}.${near ? ` Did you mean ${near}?` : ""} /help shows them all.`,
+      );
+      return;
+    }
+    try {
+      await command.run(this, argument.trim());
+    } catch (error) {
+      if (!(error instanceof LanternError)) throw error;
+      this.#complain(error.message);
+    }
+  }
+
+  undo(): void {
+    if (this.#chat.undo()) this.#note("The last question and its answer are gone.");
+    else this.#complain("There is nothing to undo.");
+  }
+
+  async regenerate(): Promise<void> {
+    if (this.#chat.messages.some((message) => message.role === "user")) {
+      await this.#answer((options) => this.#chat.regenerate(options));
+    } else {
+      this.#complain("There is no question to answer anew.");
+    }
+  }
+
+  setSystem(text: string): void {
+    this.#chat.setSystem(text);
+    this.#note(text === "" ? "The system message is gone." : "The system message is set.");
+  }
+
+  async save(file: string): Promise<void> {
+    if (!/\.(json|md)$/i.test(file)) {
+      this.#complain(
+        `/save: got "${file}", expected a file name that ends in .json or .md: /save talk.md`,
+      );
+      return;
+    }
+    const { messages } = this.#chat;
+    const text = /\.json$/i.test(file)
+      ? conversationJson(messages)
+      : conversationMarkdown(messages);
+    await this.#terminal.writeText(file, text);
+    this.#note(`Saved ${messages.length} messages to ${file}.`);
+  }
+
+  help(): void {
+    const lines = replCommands.map(({ name, argument, help }) => {
+      return `${`${name} ${argument}`.padEnd(14)} ${help}\n`;
+    });
+    this.#terminal.err(`${lines.join("")}A line that ends in \\ goes on with the next line.\n`);
+  }
+
+  leave(): void {
+    this.#leaving = true;
+  }
+
+  async #answer(start: (options: GenerateOptions) => Generation): Promise<void> {
+    const controller = new AbortController();
+    const stopListening = this.#terminal.onInterrupt(() => {
+      if (controller.signal.aborted) this.#terminal.exitNow(interruptExitCode);
+      controller.abort();
+    });
+    try {
+      const generation = start({ signal: controller.signal });
+      for await (const piece of generation) this.#terminal.out(piece);
+      const { stopReason, timings } = await generation.result;
+      this.#terminal.out("\n");
+      const note = endNotes[stopReason];
+      if (note) this.#note(note);
+      if (this.#terminal.inIsTerminal) {
+        const rate = perSecond(timings.generatedTokens, timings.generatedMs).toFixed(1);
+        this.#note(`${timings.generatedTokens} tokens, ${rate} tokens/s`);
+      }
+    } catch (error) {
+      // A question that does not fit is no reason to lose the conversation.
+      if (!(error instanceof ContextError)) throw error;
+      this.#complain(`${error.message} (/undo makes room)`);
+    } finally {
+      stopListening();
+    }
+  }
+
+  #note(text: string): void {
+    this.#terminal.err(`${this.#context.color().err.dim(text)}\n`);
+  }
+
+  #complain(text: string): void {
+    this.#terminal.err(`${this.#context.color().err.red(text)}\n`);
+  }
+}
+
+function conversationJson(messages: readonly ChatMessage[]): string {
+  return `${JSON.stringify({ messages }, undefined, 2)}\n`;
+}
+
+function conversationMarkdown(messages: readonly ChatMessage[]): string {
+  return messages.map(({ role, content }) => `## ${role}\n\n${content.trim()}\n`).join("\n");
+}

@@ -1,0 +1,25 @@
+// What a command of the command line is: a name in the help, and a way to add itself to the program.
+// One file in commands/ and one line in commands/table.ts make a command.
+
+import type { Command } from "commander";
+import type { DownloadPlatform } from "../platform/download.ts";
+import type { Terminal } from "../platform/node-cli.ts";
+import type { Palette } from "./text.ts";
+
+export interface CliContext {
+  terminal: Terminal;
+  downloads: DownloadPlatform;
+  /** Colours for stdout and stderr, after --no-color, NO_COLOR and whether they are terminals. */
+  color(): { out: Palette; err: Palette };
+  /** The exit code, when it is neither 0 nor that of an error. */
+  exitCode: number;
+}
+
+export interface CliCommand {
+  name: string;
+  summary: string;
+  /** Shown at the end of the command's help: one or two commands that work as they stand. */
+  examples: readonly string[];
+  /** Adds flags and arguments, and the action that runs the command. */
+  define(command: Command, context: CliContext): void;
+}

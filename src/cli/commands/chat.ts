@@ -1,0 +1,73 @@
+// lantern chat: a conversation in the terminal. Flags and set-up are here; the conversation itself is ../chat-repl.ts.
+
+import { UsageError } from "../../base/errors.ts";
+import { catalog } from "../../catalog/catalog.ts";
+import { ChatRepl } from "../chat-repl.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import {
+  addModelFlags,
+  addSamplingFlags,
+  generateOptions,
+  type ModelFlags,
+  type SamplingFlags,
+} from "../flags.ts";
+import { interruptible } from "../interrupt.ts";
+import { openModel } from "../load-model.ts";
+
+interface ChatFlags extends ModelFlags, SamplingFlags {
+  system?: string;
+  prompt?: string;
+}
+
+export const chatCommand: CliCommand = {
+  name: "chat",
+  summary: "talk with a chat model",
+  examples: [
+    "lantern chat -m tinyllama-chat",
+    'lantern chat -m tinyllama-chat --system "You answer in one sentence." --temp 0',
+  ],
+  define(command, context) {
+    addModelFlags(command, undefined)
+      .option("--system <text>", "how the model should behave")
+      .option("-p, --prompt <text>", "a first message, sent at once")
+      .option(
+        "--template <name>",
+        "chat template: chatml, llama2, zephyr (default: the model's own)",
+      );
+    addSamplingFlags(command).action((flags: ChatFlags) => chat(flags, context));
+  },
+};
+
+async function chat(flags: ChatFlags, context: CliContext): Promise<void> {
+  if (flags.model === undefined) {
+    const names = catalog.filter((entry) => entry.chat).map((entry) => entry.name);
+    throw new UsageError(
+      `chat: no model was given, expected -m with a file or a name. Chat models: ${names.join(", ")}; for example: lantern chat -m tinyllama-chat`,
+    );
+  }
+  const model = await openForChat(flags.model, flags, context);
+  try {
+    const options = generateOptions(flags);
+    const system = flags.system === undefined ? {} : { system: flags.system };
+    const conversation = model.chat({ ...options, ...system });
+    const repl = new ChatRepl(conversation, model.info.name, context);
+    context.exitCode = await repl.run(flags.prompt);
+    conversation.dispose();
+  } finally {
+    await model.dispose();
+  }
+}
+
+async function openForChat(
+  name: string,
+  flags: ChatFlags,
+  context: CliContext,
+): ReturnType<typeof openModel> {
+  using interrupt = interruptible(context.terminal);
+  const model = await openModel(name, flags, context, interrupt.signal);
+  if (model.info.hasChatTemplate) return model;
+  await model.dispose();
+  throw new UsageError(
+    `chat: ${name} has no chat template: it continues text rather than chats. Use "lantern run -m ${name}", or choose a template with --template chatml, llama2 or zephyr`,
+  );
+}

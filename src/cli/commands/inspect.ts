@@ -1,0 +1,109 @@
+// lantern inspect: what a model file says of itself, without loading it.
+
+import { inspect, type ModelInspection } from "../../index.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import { locateModel } from "../load-model.ts";
+import { bytesText, countText, type Palette, tableText } from "../text.ts";
+
+interface InspectFlags {
+  json?: boolean;
+}
+
+const longestValue = 72;
+
+export const inspectCommand: CliCommand = {
+  name: "inspect",
+  summary: "show what is in a model file: metadata, tensors, types, sizes, memory needed",
+  examples: ["lantern inspect model.gguf", "lantern inspect stories15m --json"],
+  define(command, context) {
+    command
+      .argument("<model>", 'a file, a folder, a URL, or a name of "lantern models"')
+      .option("--json", "print one JSON object")
+      .action((name: string, flags: InspectFlags) => inspectModel(name, flags, context));
+  },
+};
+
+async function inspectModel(name: string, flags: InspectFlags, context: CliContext): Promise<void> {
+  const facts = await inspect(await locateModel(name, context));
+  const text = flags.json
+    ? `${JSON.stringify(facts, bigintsAsNumbers)}\n`
+    : inspectionText(facts, context.color().out);
+  context.terminal.out(text);
+}
+
+/** JSON has no bigint; one that no double can hold stays exact as a string. */
+function bigintsAsNumbers(_key: string, value: unknown): unknown {
+  if (typeof value !== "bigint") return value;
+  const number = Number(value);
+  return Number.isSafeInteger(number) ? number : String(value);
+}
+
+function inspectionText(facts: ModelInspection, color: Palette): string {
+  const title = (text: string): string => `\n${color.bold(text)}\n`;
+  const summary = tableText([
+    ["name", facts.name],
+    ["format", facts.format],
+    ["architecture", facts.architecture ?? "unknown"],
+    ["parameters", `${countText(facts.parameters)} (${facts.parameters})`],
+    ["file size", `${bytesText(facts.totalBytes)} (${facts.totalBytes} bytes)`],
+  ]);
+  const metadata = facts.metadata.map(({ key, preview }) => [
+    key,
+    preview.type,
+    previewText(preview),
+  ]);
+  const tensors = facts.tensors.map(({ name, dtype, shape, bytes }) => [
+    name,
+    dtype,
+    `[${shape.join(", ")}]`,
+    bytesText(bytes),
+  ]);
+  const types = facts.types.map(({ dtype, tensors: count, bytes }) => [
+    dtype,
+    String(count),
+    bytesText(bytes),
+  ]);
+  return [
+    summary,
+    title(`metadata (${metadata.length})`),
+    tableText(metadata),
+    title(`tensors (${tensors.length})`),
+    tableText([["name", "type", "shape", "size"], ...tensors], [3]),
+    title("types"),
+    tableText([["type", "tensors", "size"], ...types], [1, 2]),
+    title("memory needed"),
+    memoryText(facts),
+  ].join("");
+}
+
+function memoryText({ memory, architecture }: ModelInspection): string {
+  if (!memory)
+    return `unknown: this build cannot run the architecture ${architecture ?? "(none)"}\n`;
+  const context = `for a context of ${memory.contextSize} tokens`;
+  const rows = [
+    ["weights", bytesText(memory.weightBytes), ""],
+    [
+      "KV cache",
+      bytesText(memory.kvBytes),
+      `${context}, ${bytesText(memory.kvBytesPerToken)} a token`,
+    ],
+    ["activations", bytesText(memory.activationBytes), ""],
+    ["together", bytesText(memory.totalBytes), ""],
+  ];
+  return tableText(rows, [1]);
+}
+
+function previewText({ value, length }: ModelInspection["metadata"][number]["preview"]): string {
+  if (Array.isArray(value)) {
+    const shown = value.map((item) =>
+      typeof item === "string" ? JSON.stringify(item) : String(item),
+    );
+    const more = (length ?? value.length) > value.length ? ", ..." : "";
+    return `${length ?? value.length}: ${cut(`[${shown.join(", ")}${more}]`)}`;
+  }
+  return cut(typeof value === "string" ? JSON.stringify(value) : String(value));
+}
+
+function cut(text: string): string {
+  return text.length > longestValue ? `${text.slice(0, longestValue - 3)}...` : text;
+}

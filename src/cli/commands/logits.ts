@@ -1,0 +1,77 @@
+// lantern logits: what the model computes for every position of a prompt. For comparing engines and files.
+
+import { defaultModel } from "../../catalog/catalog.ts";
+import type { LogitsResult, Model } from "../../index.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import {
+  addModelFlags,
+  addPromptFlags,
+  type ModelFlags,
+  modelOf,
+  numberFlag,
+  type PromptFlags,
+  promptOf,
+} from "../flags.ts";
+import { interruptible } from "../interrupt.ts";
+import { openModel } from "../load-model.ts";
+import { tableText } from "../text.ts";
+
+interface LogitsFlags extends ModelFlags, PromptFlags {
+  top: number;
+  predict: number;
+  bos: boolean;
+  json?: boolean;
+}
+
+const defaultPrompt = "Once upon a time";
+const shownPerPosition = 3;
+
+export const logitsCommand: CliCommand = {
+  name: "logits",
+  summary: "show the logits of every position of a prompt",
+  examples: [
+    'lantern logits -p "Once upon a time"',
+    'lantern logits -m model.gguf -p "The capital of France is" --top 10 -n 64 --json',
+  ],
+  define(command, context) {
+    addPromptFlags(addModelFlags(command, defaultModel), defaultPrompt)
+      .option("--top <n>", "best logits per position", numberFlag({ integer: true, min: 1 }), 10)
+      .option(
+        "-n, --predict <n>",
+        "likeliest tokens to continue with",
+        numberFlag({ integer: true, min: 0 }),
+        0,
+      )
+      .option("--no-bos", "do not put the begin-of-text token first")
+      .option("--json", "print {tokens, positions: [{norm, top}], greedy, text}")
+      .action((flags: LogitsFlags) => logits(flags, context));
+  },
+};
+
+async function logits(flags: LogitsFlags, context: CliContext): Promise<void> {
+  using interrupt = interruptible(context.terminal);
+  const { signal } = interrupt;
+  const prompt = await promptOf(flags, defaultPrompt, context.terminal);
+  await using model = await openModel(modelOf(flags), flags, context, signal);
+  const options = { top: flags.top, greedy: flags.predict, addBos: flags.bos, signal };
+  const result = await model.logits(prompt, options);
+  const text = flags.json ? `${JSON.stringify(result)}\n` : await readable(result, model);
+  context.terminal.out(text);
+}
+
+async function readable(result: LogitsResult, model: Model): Promise<string> {
+  const piece = async (id: number): Promise<string> =>
+    JSON.stringify(await model.detokenize([id], { special: true }));
+  const rows = [["position", "token", "text", "norm", "likeliest next tokens (logit)"]];
+  for (const [index, { norm, top }] of result.positions.entries()) {
+    const id = result.tokens[index]!;
+    const best: string[] = [];
+    for (const [topId, logit] of top.slice(0, shownPerPosition)) {
+      best.push(`${topId} ${await piece(topId)} ${logit.toFixed(3)}`);
+    }
+    rows.push([String(index), String(id), await piece(id), norm.toFixed(2), best.join("   ")]);
+  }
+  const table = tableText(rows, [0, 1, 3]);
+  if (result.greedy.length === 0) return table;
+  return `${table}\ngreedy: ${result.greedy.join(" ")}\ntext:   ${JSON.stringify(result.text)}\n`;
+}

@@ -1,0 +1,45 @@
+// lantern models: the models that can be named, and which of them are on this machine.
+
+import { listModels, type ModelListing } from "../../catalog/list.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import { bytesText, tableText } from "../text.ts";
+
+interface ModelsFlags {
+  json?: boolean;
+}
+
+export const modelsCommand: CliCommand = {
+  name: "models",
+  summary: "list the models that can be named, and those on this machine",
+  examples: ["lantern models", "lantern models --json"],
+  define(command, context) {
+    command
+      .option("--json", "print one JSON array")
+      .action((flags: ModelsFlags) => models(flags, context));
+  },
+};
+
+const stateTexts: Record<ModelListing["state"], string> = {
+  installed: "installed",
+  cached: "in the cache",
+  partial: "begun",
+  absent: "-",
+};
+
+async function models(flags: ModelsFlags, context: CliContext): Promise<void> {
+  const { terminal, downloads } = context;
+  const listings = await listModels(downloads);
+  if (flags.json) {
+    terminal.out(`${JSON.stringify(listings)}\n`);
+    return;
+  }
+  const rows = listings.map((model) => {
+    const size = model.sha256 || model.path ? bytesText(model.bytes) : `~${bytesText(model.bytes)}`;
+    return [model.name, size, stateTexts[model.state], model.licence, model.description];
+  });
+  const header = ["NAME", "SIZE", "HERE", "LICENCE", "WHAT IT IS"];
+  terminal.out(tableText([header, ...rows], [1]));
+  const { out } = context.color();
+  const hint = `Get one with "lantern pull NAME", or any GGUF of the hub with "lantern pull hf:owner/repo/file.gguf".`;
+  terminal.out(`\n${out.dim(`${hint}\nKept in ${downloads.cacheFolder}`)}\n`);
+}

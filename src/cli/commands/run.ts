@@ -1,0 +1,98 @@
+// lantern run: continues a prompt and streams the text; timings at the end, or all of it as one JSON object.
+
+import type { Command } from "commander";
+import { defaultModel } from "../../catalog/catalog.ts";
+import type { Generation, GenerationResult, Model } from "../../index.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import {
+  addModelFlags,
+  addPromptFlags,
+  addSamplingFlags,
+  generateOptions,
+  type ModelFlags,
+  modelOf,
+  type PromptFlags,
+  promptOf,
+  type SamplingFlags,
+} from "../flags.ts";
+import { interruptExitCode, interruptible } from "../interrupt.ts";
+import { openModel } from "../load-model.ts";
+import { timingsJson, timingsText } from "../timings.ts";
+
+interface RunFlags extends ModelFlags, PromptFlags, SamplingFlags {
+  json?: boolean;
+  displayPrompt: boolean;
+}
+
+const defaultPrompt = "Once upon a time";
+
+export const runCommand: CliCommand = {
+  name: "run",
+  summary: "continue a text",
+  examples: [
+    'lantern run -p "Once upon a time, a small dragon" -n 100',
+    "lantern run -m tinyllama-chat -f notes.txt --temp 0 --json",
+  ],
+  define(command, context) {
+    addPromptFlags(addModelFlags(command, defaultModel), defaultPrompt);
+    addSamplingFlags(command)
+      .option("--no-display-prompt", "show only what is generated, not the prompt before it")
+      .option("--json", "print one JSON object instead of text")
+      .action((flags: RunFlags, self: Command) => run(flags, self.args, context));
+  },
+};
+
+async function run(flags: RunFlags, _args: string[], context: CliContext): Promise<void> {
+  const { terminal } = context;
+  using interrupt = interruptible(terminal);
+  const prompt = await promptOf(flags, defaultPrompt, terminal);
+  await using model = await openModel(modelOf(flags), flags, context, interrupt.signal);
+  const generation = startGeneration(model, prompt, flags, interrupt.signal);
+  if (flags.json) terminal.out(`${JSON.stringify(resultJson(await generation.result))}\n`);
+  else await streamText(generation, flags.displayPrompt ? prompt : "", context);
+  if (interrupt.signal.aborted) context.exitCode = interruptExitCode;
+}
+
+function startGeneration(
+  model: Model,
+  prompt: string,
+  flags: RunFlags,
+  signal: AbortSignal,
+): Generation {
+  return model.generate(prompt, { ...generateOptions(flags), signal });
+}
+
+async function streamText(
+  generation: Generation,
+  prompt: string,
+  context: CliContext,
+): Promise<void> {
+  const { terminal } = context;
+  const { out, err } = context.color();
+  terminal.out(out.dim(prompt));
+  for await (const piece of generation) terminal.out(piece);
+  terminal.out("\n");
+  const { stopReason, timings } = await generation.result;
+  terminal.err(`\n${err.dim(timingsText(timings))}`);
+  const note = endNotes[stopReason];
+  if (note) terminal.err(err.dim(`${note}\n`));
+}
+
+/** What a user may wonder about when the text ends; the usual ends need no words. */
+const endNotes: Record<GenerationResult["stopReason"], string | undefined> = {
+  end: undefined,
+  stop: undefined,
+  length: undefined,
+  context: "The context is full; -c makes it larger.",
+  aborted: "Stopped.",
+};
+
+function resultJson(result: GenerationResult): object {
+  return {
+    prompt_tokens: result.promptTokenIds,
+    tokens: result.tokenIds,
+    text: result.text,
+    stop_reason: result.stopReason,
+    timings: timingsJson(result.timings),
+  };
+}

@@ -1,0 +1,20 @@
+// The commands, one line each, in the order in which the help shows them.
+
+import type { CliCommand } from "../command.ts";
+import { chatCommand } from "./chat.ts";
+import { inspectCommand } from "./inspect.ts";
+import { logitsCommand } from "./logits.ts";
+import { modelsCommand } from "./models.ts";
+import { pullCommand } from "./pull.ts";
+import { runCommand } from "./run.ts";
+import { tokenizeCommand } from "./tokenize.ts";
+
+export const commands: readonly CliCommand[] = [
+  runCommand,
+  chatCommand,
+  modelsCommand,
+  pullCommand,
+  inspectCommand,
+  tokenizeCommand,
+  logitsCommand,
+];

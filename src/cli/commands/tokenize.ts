@@ -1,0 +1,57 @@
+// lantern tokenize: the token ids of a text, with the vocabulary entry of each.
+
+import { UsageError } from "../../base/errors.ts";
+import { defaultModel } from "../../catalog/catalog.ts";
+import { openTokenizer } from "../../index.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import { locateModel } from "../load-model.ts";
+import { tableText } from "../text.ts";
+
+interface TokenizeFlags {
+  model?: string;
+  bos: boolean;
+  special: boolean;
+  json?: boolean;
+}
+
+export const tokenizeCommand: CliCommand = {
+  name: "tokenize",
+  summary: "show the tokens of a text",
+  examples: [
+    'lantern tokenize "Once upon a time"',
+    "lantern tokenize -m tinyllama-chat --json - < notes.txt",
+  ],
+  define(command, context) {
+    command
+      .argument("<text...>", "the text; -: from standard input")
+      .option(
+        "-m, --model <model>",
+        `model or vocabulary file, or a name of "lantern models" (default: ${defaultModel})`,
+      )
+      .option("--no-bos", "do not put the begin-of-text token first")
+      .option("--no-special", "read <|im_start|> and its like as plain text")
+      .option("--json", "print an array of ids")
+      .action((words: string[], flags: TokenizeFlags) => tokenize(words, flags, context));
+  },
+};
+
+async function tokenize(words: string[], flags: TokenizeFlags, context: CliContext): Promise<void> {
+  const { terminal } = context;
+  const [text, ...more] = words as [string, ...string[]];
+  if (more.length > 0) {
+    throw new UsageError(
+      `tokenize: got ${words.length} texts, expected one. Put it in quotes: lantern tokenize ${JSON.stringify(words.join(" "))}`,
+    );
+  }
+  const path = await locateModel(flags.model ?? defaultModel, context);
+  const tokenizer = await openTokenizer(path);
+  const input = text === "-" ? await terminal.readInput() : text;
+  const ids = tokenizer.encode(input, { addSpecial: flags.bos, parseSpecial: flags.special });
+  if (flags.json) {
+    terminal.out(`${JSON.stringify(ids)}\n`);
+    return;
+  }
+  const rows = ids.map((id) => [String(id), JSON.stringify(tokenizer.tokenText(id))]);
+  terminal.out(tableText(rows, [0]));
+  terminal.err(`${ids.length} tokens, ${tokenizer.kind}, vocabulary of ${tokenizer.vocabSize}\n`);
+}

@@ -1,0 +1,248 @@
+// The flags that several commands share, under llama.cpp's names, and the strict reading of their values: a number is a
+// number in its range or the command does not start.
+
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { UsageError } from "../base/errors.ts";
+import { defaultModel } from "../catalog/catalog.ts";
+import type { GenerateOptions, OpenOptions } from "../index.ts";
+import type { Terminal } from "../platform/node-cli.ts";
+
+export interface NumberRule {
+  integer?: boolean;
+  min?: number;
+  max?: number;
+  /** One value outside the range that has a meaning of its own (-1: endless). */
+  also?: number;
+}
+
+/** A parser for commander: the number, or an error that says what was expected. */
+export function numberFlag(rule: NumberRule): (text: string) => number {
+  return (text) => {
+    const value = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text.trim())
+      ? Number(text)
+      : Number.NaN;
+    const inRange = value >= (rule.min ?? -Infinity) && value <= (rule.max ?? Infinity);
+    const whole = !rule.integer || Number.isSafeInteger(value);
+    if (value === rule.also || (inRange && whole && Number.isFinite(value))) return value;
+    throw new InvalidArgumentError(`Expected ${ruleText(rule)}.`);
+  };
+}
+
+function ruleText(rule: NumberRule): string {
+  const kind = rule.integer ? "a whole number" : "a number";
+  const { min, max } = rule;
+  let range = "";
+  if (min !== undefined && max !== undefined) range = ` from ${min} to ${max}`;
+  else if (min !== undefined) range = ` of at least ${min}`;
+  else if (max !== undefined) range = ` of at most ${max}`;
+  const also = rule.also === undefined ? "" : `, or ${rule.also}`;
+  return `${kind}${range}${also}`;
+}
+
+/** A parser for a flag that may be given several times. */
+export function repeatedFlag(text: string, before: string[] | undefined): string[] {
+  if (text === "") throw new InvalidArgumentError("Expected a text that is not empty.");
+  return [...(before ?? []), text];
+}
+
+/** llama.cpp's form: TOKEN_ID followed by a sign and the bias ("15043+1", "2-inf"). */
+export function logitBiasFlag(
+  text: string,
+  before: Map<number, number> | undefined,
+): Map<number, number> {
+  const match = /^(\d+)([+-])(\d+\.?\d*|\.\d+|inf)$/.exec(text);
+  if (!match) {
+    throw new InvalidArgumentError(
+      'Expected a token id, a sign and a number: 15043+1 (more likely), 15043-1 (less likely), 15043-inf (never). "lantern tokenize" shows ids.',
+    );
+  }
+  const [, id, sign, size] = match as unknown as [string, string, string, string];
+  const bias = (size === "inf" ? Number.POSITIVE_INFINITY : Number(size)) * (sign === "-" ? -1 : 1);
+  return new Map(before).set(Number(id), bias);
+}
+
+export interface ModelFlags {
+  model?: string;
+  ctxSize?: number;
+  threads?: number;
+  cacheType?: "f32" | "f16" | "q8_0";
+  template?: string;
+}
+
+/** -m, -c, -t, --cache-type */
+export function addModelFlags(command: Command, modelDefault: string | undefined): Command {
+  const shown = modelDefault ? ` (default: ${modelDefault})` : "";
+  return command
+    .option(
+      "-m, --model <model>",
+      `GGUF file, Hugging Face folder, llama2.c checkpoint, a name of "lantern models", or hf:owner/repo/file.gguf${shown}`,
+    )
+    .option(
+      "-c, --ctx-size <n>",
+      "tokens the context holds (default: as trained, at most 4096)",
+      numberFlag({ integer: true, min: 1, max: 1 << 24 }),
+    )
+    .option(
+      "-t, --threads <n>",
+      "compute threads",
+      numberFlag({ integer: true, min: 1, max: 1024 }),
+    )
+    .addOption(
+      new Option("--cache-type <type>", "type of the KV cache")
+        .choices(["f32", "f16", "q8_0"])
+        .default("f16"),
+    );
+}
+
+export function openOptions(flags: ModelFlags): OpenOptions {
+  return {
+    ...(flags.ctxSize !== undefined && { contextSize: flags.ctxSize }),
+    ...(flags.threads !== undefined && { threads: flags.threads }),
+    ...(flags.cacheType && { kvType: flags.cacheType }),
+    ...(flags.template !== undefined && { chatTemplate: flags.template }),
+  };
+}
+
+export function modelOf(flags: ModelFlags): string {
+  return flags.model ?? defaultModel;
+}
+
+export interface SamplingFlags {
+  predict?: number;
+  temp?: number;
+  topK?: number;
+  topP?: number;
+  minP?: number;
+  typical?: number;
+  repeatPenalty?: number;
+  repeatLastN?: number;
+  frequencyPenalty?: number;
+  presencePenalty?: number;
+  logitBias?: Map<number, number>;
+  seed?: number;
+  stop?: string[];
+  reversePrompt?: string[];
+  ignoreEos?: boolean;
+}
+
+const probability: NumberRule = { min: 0, max: 1 };
+
+/** -n, the sampler's flags, and what ends a text. Defaults are the engine's. */
+export function addSamplingFlags(command: Command): Command {
+  return command
+    .option(
+      "-n, --predict <n>",
+      "tokens to generate at most; -1: until the model ends",
+      numberFlag({ integer: true, min: 0, also: -1 }),
+    )
+    .option(
+      "--temp <x>",
+      "temperature; 0: always the likeliest token (default: 0.8)",
+      numberFlag({ min: 0 }),
+    )
+    .option(
+      "--top-k <k>",
+      "choose among the k likeliest tokens; 0: all (default: 40)",
+      numberFlag({ integer: true, min: 0 }),
+    )
+    .option(
+      "--top-p <p>",
+      "choose among the likeliest that reach this probability; 1: all (default: 0.95)",
+      numberFlag(probability),
+    )
+    .option(
+      "--min-p <p>",
+      "drop tokens below this share of the likeliest; 0: none (default: 0.05)",
+      numberFlag(probability),
+    )
+    .option(
+      "--typical <p>",
+      "locally typical sampling; 1: off (default: 1)",
+      numberFlag(probability),
+    )
+    .option(
+      "--repeat-penalty <x>",
+      "makes tokens seen lately less likely; 1: off (default: 1)",
+      numberFlag({ min: 0 }),
+    )
+    .option(
+      "--repeat-last-n <n>",
+      "how far back penalties look; 0: off, -1: all (default: 64)",
+      numberFlag({ integer: true, min: 0, also: -1 }),
+    )
+    .option(
+      "--frequency-penalty <x>",
+      "penalty for each time a token was seen (default: 0)",
+      numberFlag({}),
+    )
+    .option(
+      "--presence-penalty <x>",
+      "penalty for having been seen at all (default: 0)",
+      numberFlag({}),
+    )
+    .option(
+      "--logit-bias <id+x>",
+      "changes a token's logit, as in 15043+1 or 2-inf; repeatable",
+      logitBiasFlag,
+    )
+    .option(
+      "-s, --seed <n>",
+      "same seed, same text; -1: random (default: -1)",
+      numberFlag({ integer: true, min: 0, also: -1 }),
+    )
+    .option("--stop <text>", "end before this text; repeatable", repeatedFlag)
+    .addOption(
+      new Option("-r, --reverse-prompt <text>", "the same as --stop").argParser(repeatedFlag),
+    )
+    .option("--ignore-eos", "go on past the model's end-of-text token");
+}
+
+export function generateOptions(flags: SamplingFlags): GenerateOptions {
+  const stop = [...(flags.stop ?? []), ...(flags.reversePrompt ?? [])];
+  const options: { [K in keyof GenerateOptions]: GenerateOptions[K] | undefined } = {
+    maxTokens: flags.predict === -1 ? undefined : flags.predict,
+    temperature: flags.temp,
+    topK: flags.topK,
+    topP: flags.topP,
+    minP: flags.minP,
+    typicalP: flags.typical,
+    repeatPenalty: flags.repeatPenalty,
+    repeatLastN: flags.repeatLastN,
+    frequencyPenalty: flags.frequencyPenalty,
+    presencePenalty: flags.presencePenalty,
+    logitBias: flags.logitBias,
+    seed: flags.seed === -1 ? undefined : flags.seed,
+    stop: stop.length > 0 ? stop : undefined,
+    ignoreEos: flags.ignoreEos,
+  };
+  const given = Object.entries(options).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(given) as GenerateOptions;
+}
+
+export interface PromptFlags {
+  prompt?: string;
+  file?: string;
+}
+
+/** -p, -f */
+export function addPromptFlags(command: Command, promptDefault: string): Command {
+  return command
+    .option("-p, --prompt <text>", `text to continue (default: "${promptDefault}")`)
+    .option("-f, --file <path>", "read the prompt from a file; -: from standard input");
+}
+
+export async function promptOf(
+  flags: PromptFlags,
+  promptDefault: string,
+  terminal: Terminal,
+): Promise<string> {
+  const { prompt, file } = flags;
+  if (prompt !== undefined && file !== undefined) {
+    throw new UsageError(
+      "flags: -p/--prompt and -f/--file were both given, expected one of them. Put the whole prompt in the file, or drop -f",
+    );
+  }
+  if (file === "-") return terminal.readInput();
+  if (file !== undefined) return terminal.readText(file);
+  return prompt ?? promptDefault;
+}

@@ -1,0 +1,54 @@
+// From the -m flag to an open model, with a progress bar for whatever takes time on the way: download, then load.
+
+import { resolveModel } from "../catalog/resolve.ts";
+import { type Model, open } from "../index.ts";
+import type { CliContext } from "./command.ts";
+import { type ModelFlags, openOptions } from "./flags.ts";
+import { ProgressBar } from "./progress.ts";
+import { bytesText } from "./text.ts";
+
+/** The path (or URL) behind a model's name; downloads it first when it is a catalog model that is not here yet. */
+export async function locateModel(
+  name: string,
+  context: CliContext,
+  signal?: AbortSignal,
+): Promise<string> {
+  const { terminal, downloads } = context;
+  let bar: ProgressBar | undefined;
+  try {
+    return await resolveModel(name, {
+      platform: downloads,
+      ...(signal && { signal }),
+      onDownload: (entry) => {
+        bar?.done();
+        const size = entry.bytes > 0 ? ` (${bytesText(entry.bytes)}, ${entry.licence})` : "";
+        terminal.err(
+          `Downloading ${entry.name}${size}; it will be kept in ${downloads.cacheFolder}\n`,
+        );
+        bar = new ProgressBar(terminal, { label: entry.name, plainLines: true });
+      },
+      onProgress: ({ loadedBytes, totalBytes }) => bar?.update(loadedBytes, totalBytes),
+    });
+  } finally {
+    bar?.done();
+  }
+}
+
+export async function openModel(
+  name: string,
+  flags: ModelFlags,
+  context: CliContext,
+  signal?: AbortSignal,
+): Promise<Model> {
+  const path = await locateModel(name, context, signal);
+  const bar = new ProgressBar(context.terminal, { label: "loading", plainLines: false });
+  try {
+    return await open(path, {
+      ...openOptions(flags),
+      ...(signal && { signal }),
+      onProgress: ({ loadedBytes, totalBytes }) => bar.update(loadedBytes, totalBytes),
+    });
+  } finally {
+    bar.done();
+  }
+}

@@ -1,0 +1,126 @@
+// The command line: builds the program from the table of commands, runs it, and turns what goes wrong into one sentence
+// on stderr and an exit code: 2 for a wrong command line, 1 for a failure, 130 after Ctrl-C.
+
+import { Command, CommanderError } from "commander";
+import { defaultModel } from "../catalog/catalog.ts";
+import { AbortedError, LanternError, UsageError } from "../index.ts";
+import type { DownloadPlatform } from "../platform/download.ts";
+import { nodeTerminal, packageVersion, type Terminal } from "../platform/node-cli.ts";
+import { nodeDownloadPlatform } from "../platform/node-download.ts";
+import type { CliCommand, CliContext } from "./command.ts";
+import { commands } from "./commands/table.ts";
+import { interruptExitCode } from "./interrupt.ts";
+import { palette, wantsColor } from "./text.ts";
+
+const usageExitCode = 2;
+const failureExitCode = 1;
+
+const intro = `A story by ${defaultModel}, computed on this machine. Try next: lantern run -p "The little robot", lantern chat -m tinyllama-chat, lantern --help`;
+
+/** Runs one command line; the exit code. */
+export async function main(
+  args: readonly string[],
+  terminal: Terminal = nodeTerminal(),
+  downloads: DownloadPlatform = nodeDownloadPlatform(),
+): Promise<number> {
+  const program = new Command("lantern");
+  const context = makeContext(program, terminal, downloads);
+  defineProgram(program, context);
+  try {
+    if (args.length === 0) terminal.err(`${context.color().err.dim(intro)}\n\n`);
+    await program.parseAsync(withCommand(args), { from: "user" });
+    return context.exitCode;
+  } catch (error) {
+    return explain(error, context);
+  }
+}
+
+function makeContext(
+  program: Command,
+  terminal: Terminal,
+  downloads: DownloadPlatform,
+): CliContext {
+  return {
+    terminal,
+    downloads,
+    exitCode: 0,
+    color: () => {
+      const flag = program.opts<{ color: boolean }>().color !== false;
+      const env = (name: string): string | undefined => terminal.env(name);
+      return {
+        out: palette(wantsColor(terminal.outIsTerminal, env, flag)),
+        err: palette(wantsColor(terminal.errIsTerminal, env, flag)),
+      };
+    },
+  };
+}
+
+function defineProgram(program: Command, context: CliContext): void {
+  const { terminal } = context;
+  program
+    .description("Runs language models on this machine.")
+    .version(packageVersion(), "-V, --version", "print the version")
+    .helpOption("-h, --help", "show help")
+    .helpCommand("help [command]", "show help for a command")
+    .option("--no-color", "no colours (NO_COLOR does the same)")
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => terminal.out(text),
+      writeErr: (text) => terminal.err(text),
+      outputError: (text, write) => write(text.replace(/^error: /, "lantern: ")),
+      getOutHelpWidth: () => terminal.columns,
+      getErrHelpWidth: () => terminal.columns,
+    })
+    .showHelpAfterError('Run "lantern --help" for what there is.')
+    .addHelpText(
+      "after",
+      helpEnd([
+        "lantern                               tells a story",
+        'lantern run -p "Once upon a time"     continues a text',
+        "lantern chat -m tinyllama-chat        downloads a small chat model and talks with it",
+      ]),
+    );
+  for (const command of commands) defineCommand(program, command, context);
+}
+
+function defineCommand(program: Command, command: CliCommand, context: CliContext): void {
+  const defined = program
+    .command(command.name)
+    .summary(command.summary)
+    .description(`${command.summary[0]!.toUpperCase()}${command.summary.slice(1)}.`)
+    .option("--no-color", "no colours (NO_COLOR does the same)")
+    .on("option:no-color", () => program.setOptionValue("color", false))
+    .showHelpAfterError(`Run "lantern ${command.name} --help" for its flags and examples.`);
+  command.define(defined, context);
+  defined.addHelpText("after", helpEnd(command.examples));
+}
+
+function helpEnd(examples: readonly string[]): string {
+  return `\nExamples:\n${examples.map((example) => `  ${example}\n`).join("")}`;
+}
+
+/** Flags without a command are those of `run`: `lantern -p "..."` and `npm start -- -n 50` do what one expects. */
+function withCommand(args: readonly string[]): string[] {
+  const [first] = args;
+  const ofProgram = ["-h", "--help", "-V", "--version"];
+  if (first === undefined) return ["run"];
+  if (!first.startsWith("-") || ofProgram.includes(first)) return [...args];
+  // --no-color may stand before a command.
+  if (first === "--no-color") return [first, ...withCommand(args.slice(1))];
+  return ["run", ...args];
+}
+
+/** Says what went wrong; the exit code for it. */
+function explain(error: unknown, { terminal }: CliContext): number {
+  if (error instanceof CommanderError) {
+    return error.exitCode === 0 ? 0 : usageExitCode; // commander has printed it already
+  }
+  if (error instanceof LanternError) {
+    terminal.err(`lantern: ${error.message}\n`);
+    if (error instanceof AbortedError) return interruptExitCode;
+    return error instanceof UsageError ? usageExitCode : failureExitCode;
+  }
+  const details = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  terminal.err(`lantern: this is a bug in Lantern, please report it:\n${details}\n`);
+  return failureExitCode;
+}

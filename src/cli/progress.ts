@@ -1,0 +1,71 @@
+// A progress bar on stderr: bytes, rate, time left. On a terminal one line that is redrawn; elsewhere a plain line every
+// few seconds, or nothing, as the caller says.
+
+import type { Terminal } from "../platform/node-cli.ts";
+import { bytesText, durationText } from "./text.ts";
+
+const redrawMs = 100;
+const plainLineMs = 5000;
+const barWidth = 24;
+
+export interface ProgressOptions {
+  label: string;
+  /** Print a line now and then where stderr is no terminal: for downloads in a log. */
+  plainLines: boolean;
+}
+
+export class ProgressBar {
+  readonly #terminal: Terminal;
+  readonly #options: ProgressOptions;
+  readonly #startMs: number;
+  #startBytes: number | undefined;
+  #drawnMs: number;
+  #visible = false;
+
+  constructor(terminal: Terminal, options: ProgressOptions) {
+    this.#terminal = terminal;
+    this.#options = options;
+    this.#startMs = terminal.now();
+    // What is over before the first redraw needs no bar.
+    this.#drawnMs = this.#startMs;
+  }
+
+  update(loadedBytes: number, totalBytes: number): void {
+    // Bytes that an earlier run had brought do not count for the rate.
+    this.#startBytes ??= loadedBytes;
+    const now = this.#terminal.now();
+    const interval = this.#terminal.errIsTerminal ? redrawMs : plainLineMs;
+    if (now - this.#drawnMs < interval) return;
+    this.#drawnMs = now;
+    const seconds = (now - this.#startMs) / 1000;
+    const rate = (loadedBytes - this.#startBytes) / seconds;
+    const facts = progressFacts(loadedBytes, totalBytes, rate);
+    if (this.#terminal.errIsTerminal) {
+      const bar = barText(loadedBytes / totalBytes, barWidth);
+      const line = `${this.#options.label}  ${bar}  ${facts}`;
+      this.#terminal.err(`\r${line.slice(0, this.#terminal.columns - 1)}\x1b[K`);
+      this.#visible = true;
+    } else if (this.#options.plainLines) {
+      this.#terminal.err(`${this.#options.label}: ${facts}\n`);
+    }
+  }
+
+  /** Removes the bar, so that the next output starts on a clean line. */
+  done(): void {
+    if (this.#visible) this.#terminal.err("\r\x1b[K");
+    this.#visible = false;
+  }
+}
+
+export function progressFacts(loaded: number, total: number, bytesPerSecond: number): string {
+  const percent = total > 0 ? Math.floor((loaded / total) * 100) : 0;
+  const facts = `${percent}%  ${bytesText(loaded)} of ${bytesText(total)}`;
+  if (!(bytesPerSecond > 0)) return facts;
+  const left = durationText((total - loaded) / bytesPerSecond);
+  return `${facts}  ${bytesText(Math.round(bytesPerSecond))}/s  ${left} left`;
+}
+
+export function barText(fraction: number, width: number): string {
+  const filled = Math.round(Math.min(1, Math.max(0, fraction)) * width);
+  return `[${"#".repeat(filled)}${".".repeat(width - filled)}]`;
+}

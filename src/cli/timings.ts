@@ -1,0 +1,50 @@
+// How long a run took, for people (a block on stderr) and for programs (the timings of --json, with llama.cpp's names).
+
+import type { Timings } from "../index.ts";
+import { perSecond, tableText } from "./text.ts";
+
+export interface TimingsJson {
+  load_ms: number;
+  prompt_n: number;
+  prompt_ms: number;
+  prompt_per_second: number;
+  predicted_n: number;
+  predicted_ms: number;
+  predicted_per_second: number;
+}
+
+export function timingsJson(timings: Timings): TimingsJson {
+  // What was still in the cache was not computed, and is no merit of this run's speed.
+  const promptN = timings.promptTokens - timings.cachedTokens;
+  return {
+    load_ms: timings.loadMs,
+    prompt_n: promptN,
+    prompt_ms: timings.promptMs,
+    prompt_per_second: perSecond(promptN, timings.promptMs),
+    predicted_n: timings.generatedTokens,
+    predicted_ms: timings.generatedMs,
+    predicted_per_second: perSecond(timings.generatedTokens, timings.generatedMs),
+  };
+}
+
+export function timingsText(timings: Timings): string {
+  const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs } = timings;
+  const computed = promptTokens - cachedTokens;
+  const row = (name: string, count: number, ms: number): string[] => [
+    name,
+    String(count),
+    count === 1 ? "token" : "tokens",
+    msText(ms),
+    `${perSecond(count, ms).toFixed(1)} tokens/s`,
+  ];
+  const rows = [
+    ["load", "", "", msText(timings.loadMs), ""],
+    row("prompt evaluation", computed, promptMs),
+    row("text generation", generatedTokens, generatedMs),
+  ];
+  return tableText(rows, [1, 3, 4]);
+}
+
+function msText(ms: number): string {
+  return `${ms.toFixed(1)} ms`;
+}

@@ -1,0 +1,64 @@
+// What a download needs of the machine: a cache folder, files that can be appended to, renamed and locked, a network, and
+// hashes. node-download.ts provides it; catalog/ is written against this alone, and tests inject failures here
+// (a full disk, a server that hangs up).
+
+/** npm's own default: what its configuration says when nobody set anything else. */
+export const npmPublicRegistry: string = "https://registry.npmjs.org";
+
+export interface Digest {
+  update(bytes: Uint8Array): void;
+  /** May be called once. */
+  digest(encoding: "hex" | "base64"): string;
+}
+
+/** A file that grows: the .part of a download. */
+export interface AppendFile {
+  append(bytes: Uint8Array): Promise<void>;
+  /** Forces everything to the disk, then closes. */
+  close(): Promise<void>;
+}
+
+export interface FileLock {
+  release(): Promise<void>;
+}
+
+/** Who holds a lock, for the message to the one who does not get it. */
+export interface LockHolder {
+  pid: number;
+  since: string;
+}
+
+export interface FileFacts {
+  bytes: number;
+  folder: boolean;
+}
+
+export interface DownloadPlatform {
+  /** Where models are kept: the platform's cache folder, or what LANTERN_CACHE says. */
+  readonly cacheFolder: string;
+  readonly fetch: typeof fetch;
+  env(name: string): string | undefined;
+  join(...parts: string[]): string;
+  stat(path: string): Promise<FileFacts | undefined>;
+  /** All files below a folder, as paths relative to it with "/" between the parts. */
+  listFiles(folder: string): Promise<string[]>;
+  readText(path: string): Promise<string | undefined>;
+  writeText(path: string, text: string): Promise<void>;
+  readChunks(path: string): AsyncIterable<Uint8Array>;
+  /** Cuts the file (or creates it) to `length` bytes and opens it for appending. */
+  openAppend(path: string, length: number): Promise<AppendFile>;
+  rename(from: string, to: string): Promise<void>;
+  remove(path: string): Promise<void>;
+  makeFolder(path: string): Promise<void>;
+  /** Bytes that this user may still write in the folder; undefined where the platform cannot say. */
+  freeBytes(folder: string): Promise<number | undefined>;
+  /** The lock, or who has it. A lock whose owner died is taken over. */
+  lock(path: string): Promise<FileLock | LockHolder>;
+  digest(algorithm: "sha256" | "sha512" | "sha1"): Digest;
+  gunzip(source: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array>;
+  /** The registry that npm is configured with, without a slash at its end. */
+  npmRegistry(): Promise<string>;
+  /** A file of an installed npm package of exactly this version, if it is installed. */
+  installedPackageFile(name: string, version: string, file: string): string | undefined;
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+}

@@ -1,0 +1,159 @@
+// The command line's edge to Node: terminal, standard streams, signals, files. Everything that src/cli asks of the
+// process goes through the Terminal below, so that commands can be run by tests with another one.
+
+import { readFileSync } from "node:fs";
+import { readFile, writeFile } from "node:fs/promises";
+import { createInterface } from "node:readline";
+import { SourceError } from "../base/errors.ts";
+
+/** Lines that the user types, or that come through a pipe. */
+export interface LineReader {
+  /** The next line; undefined at the end of the input; "interrupt" when Ctrl-C was pressed at the prompt. */
+  next(prompt: string): Promise<string | undefined | typeof interrupted>;
+  close(): void;
+}
+
+export const interrupted: unique symbol = Symbol("interrupted");
+
+export interface Terminal {
+  out(text: string): void;
+  err(text: string): void;
+  readonly inIsTerminal: boolean;
+  readonly outIsTerminal: boolean;
+  readonly errIsTerminal: boolean;
+  /** Width of the terminal behind stderr; 80 where there is none. */
+  readonly columns: number;
+  env(name: string): string | undefined;
+  /** All of standard input, as text. */
+  readInput(): Promise<string>;
+  readText(path: string): Promise<string>;
+  writeText(path: string, text: string): Promise<void>;
+  lines(): LineReader;
+  /** Calls back on Ctrl-C (SIGINT) and SIGTERM until the returned function is called. */
+  onInterrupt(listener: () => void): () => void;
+  exitNow(code: number): void;
+  now(): number;
+}
+
+/** One Ctrl-C reaches us twice when the launcher passes it on; no human presses twice in this time. */
+const sameInterruptMs = 100;
+
+export function nodeTerminal(): Terminal {
+  quietlyEndWithReader(process.stdout);
+  quietlyEndWithReader(process.stderr);
+  return {
+    out: (text) => void process.stdout.write(text),
+    err: (text) => void process.stderr.write(text),
+    inIsTerminal: process.stdin.isTTY === true,
+    outIsTerminal: process.stdout.isTTY === true,
+    errIsTerminal: process.stderr.isTTY === true,
+    get columns() {
+      return process.stderr.columns ?? 80;
+    },
+    env: (name) => process.env[name],
+    readInput,
+    readText: (path) => readFile(path, "utf8").catch((error) => fail("read", path, error)),
+    writeText: (path, text) => writeFile(path, text).catch((error) => fail("write", path, error)),
+    lines: processLines,
+    onInterrupt,
+    exitNow: (code) => process.exit(code),
+    now: () => performance.now(),
+  };
+}
+
+/** `lantern ... | head`: when the reader has gone, there is nobody to tell. */
+function quietlyEndWithReader(stream: NodeJS.WriteStream): void {
+  stream.on("error", (error: NodeJS.ErrnoException) => {
+    if (error.code === "EPIPE") process.exit(0);
+    throw error;
+  });
+}
+
+async function readInput(): Promise<string> {
+  const pieces: Buffer[] = [];
+  for await (const piece of process.stdin) pieces.push(piece as Buffer);
+  return Buffer.concat(pieces).toString("utf8");
+}
+
+function fail(what: string, path: string, error: NodeJS.ErrnoException): never {
+  const reasons: Record<string, string> = {
+    ENOENT: "there is no such file or folder",
+    EACCES: "permission denied",
+    EISDIR: "it is a folder, expected a file",
+    ENOSPC: "the disk is full",
+  };
+  const reason = reasons[error.code ?? ""] ?? error.message;
+  throw new SourceError(`file: cannot ${what} "${path}": ${reason}`, { cause: error });
+}
+
+function onInterrupt(listener: () => void): () => void {
+  let last = Number.NEGATIVE_INFINITY;
+  const handle = (): void => {
+    const now = performance.now();
+    if (now - last >= sameInterruptMs) listener();
+    last = now;
+  };
+  process.on("SIGINT", handle);
+  process.on("SIGTERM", handle);
+  return () => {
+    process.off("SIGINT", handle);
+    process.off("SIGTERM", handle);
+  };
+}
+
+/**
+ * One readline for the whole session: a second one would lose the lines that the first has already buffered.
+ * While nobody waits for a line, the terminal is out of raw mode, so that Ctrl-C is a signal again.
+ */
+function processLines(): LineReader {
+  const { stdin, stdout } = process;
+  const terminal = stdin.isTTY === true && stdout.isTTY === true;
+  const readline = createInterface({ input: stdin, output: stdout, terminal, historySize: 200 });
+  const waiting: string[] = [];
+  let ended = false;
+  let wake: ((event: typeof interrupted | undefined) => void) | undefined;
+  readline.on("line", (line) => {
+    waiting.push(line);
+    wake?.(undefined);
+  });
+  readline.on("close", () => {
+    ended = true;
+    wake?.(undefined);
+  });
+  readline.on("SIGINT", () => wake?.(interrupted));
+  const settle = (listening: boolean): void => {
+    if (ended || !terminal) return;
+    stdin.setRawMode(listening);
+    if (listening) readline.resume();
+    else readline.pause();
+  };
+  settle(false);
+  return {
+    async next(prompt) {
+      if (waiting.length === 0 && !ended) {
+        settle(true);
+        if (terminal) {
+          readline.setPrompt(prompt);
+          readline.prompt();
+        }
+        const event = await new Promise<typeof interrupted | undefined>((resolve) => {
+          wake = resolve;
+        });
+        wake = undefined;
+        settle(false);
+        if (event === interrupted) {
+          readline.write(null, { ctrl: true, name: "u" }); // what was typed so far is dropped
+          return interrupted;
+        }
+      }
+      return waiting.shift();
+    },
+    close: () => readline.close(),
+  };
+}
+
+/** The version in package.json, which is two folders up from src/platform and from dist/platform alike. */
+export function packageVersion(): string {
+  const text = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
+  return (JSON.parse(text) as { version: string }).version;
+}

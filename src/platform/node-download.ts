@@ -1,0 +1,231 @@
+// Node's side of downloads (the interface is download.ts): cache folder, part files, locks, npm's configuration.
+//
+// A lock is a file made with O_EXCL that holds the owner's pid and is touched while it is held. It counts as abandoned
+// when the owner's process is gone (same host) or when nobody has touched it for a minute.
+
+import { execFile } from "node:child_process";
+import { createHash, randomUUID } from "node:crypto";
+import { createReadStream, existsSync, readFileSync } from "node:fs";
+import * as fs from "node:fs/promises";
+import * as http from "node:http";
+import { createRequire } from "node:module";
+import { homedir, hostname } from "node:os";
+import * as path from "node:path";
+import { Readable } from "node:stream";
+import { setTimeout as delay } from "node:timers/promises";
+import { createGunzip } from "node:zlib";
+import {
+  type AppendFile,
+  type DownloadPlatform,
+  type FileFacts,
+  type FileLock,
+  type LockHolder,
+  npmPublicRegistry,
+} from "./download.ts";
+
+const lockTouchMs = 10_000;
+const lockAbandonedMs = 60_000;
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+export function nodeDownloadPlatform(env: Environment = process.env): DownloadPlatform {
+  useProxyOf(env);
+  return {
+    cacheFolder: modelCacheFolder(env, process.platform, homedir()),
+    fetch: (...request) => fetch(...request),
+    env: (name) => env[name] || undefined,
+    join: path.join,
+    stat: fileFacts,
+    listFiles,
+    readText: (file) => fs.readFile(file, "utf8").catch(absent),
+    writeText: (file, text) => fs.writeFile(file, text),
+    readChunks: (file) => createReadStream(file, { highWaterMark: 1 << 20 }),
+    openAppend,
+    rename: (from, to) => fs.rename(from, to),
+    remove: (file) => fs.rm(file, { force: true }),
+    makeFolder: async (folder) => {
+      await fs.mkdir(folder, { recursive: true });
+    },
+    freeBytes,
+    lock: lockFile,
+    digest: (algorithm) => {
+      const hash = createHash(algorithm);
+      return { update: (bytes) => void hash.update(bytes), digest: (form) => hash.digest(form) };
+    },
+    gunzip,
+    npmRegistry: () => npmRegistry(env),
+    installedPackageFile,
+    sleep: async (ms, signal) => {
+      await delay(ms, undefined, signal ? { signal } : {}).catch(() => {});
+    },
+  };
+}
+
+/** LANTERN_CACHE, else the platform's own convention. Pure, so that each platform's rule can be tested on any other. */
+export function modelCacheFolder(env: Environment, platform: string, home: string): string {
+  const { join } = platform === "win32" ? path.win32 : path.posix;
+  if (env.LANTERN_CACHE) return env.LANTERN_CACHE;
+  if (platform === "win32") {
+    return join(env.LOCALAPPDATA ?? join(home, "AppData", "Local"), "lantern", "models");
+  }
+  if (platform === "darwin") return join(home, "Library", "Caches", "lantern", "models");
+  // The XDG specification says that a relative path here is to be ignored.
+  const xdg = env.XDG_CACHE_HOME?.startsWith("/") ? env.XDG_CACHE_HOME : join(home, ".cache");
+  return join(xdg, "lantern", "models");
+}
+
+/** Node's fetch does not look at HTTPS_PROXY by itself; whoever set it expects it to be used. */
+function useProxyOf(env: Environment): void {
+  const names = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
+  if (names.some((name) => env[name])) http.setGlobalProxyFromEnv({ ...env });
+}
+
+function absent(error: NodeJS.ErrnoException): undefined {
+  if (error.code === "ENOENT" || error.code === "ENOTDIR") return undefined;
+  throw error;
+}
+
+async function fileFacts(file: string): Promise<FileFacts | undefined> {
+  const facts = await fs.stat(file).catch(absent);
+  return facts && { bytes: facts.size, folder: facts.isDirectory() };
+}
+
+async function listFiles(folder: string): Promise<string[]> {
+  const entries = await fs.readdir(folder, { recursive: true, withFileTypes: true }).catch(absent);
+  return (entries ?? [])
+    .filter((entry) => entry.isFile() || entry.isSymbolicLink())
+    .map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name)))
+    .map((relative) => relative.replaceAll(path.sep, "/"))
+    .sort();
+}
+
+async function openAppend(file: string, length: number): Promise<AppendFile> {
+  const handle = await fs.open(file, "a");
+  await handle.truncate(length);
+  return {
+    append: async (bytes) => {
+      // A write may be short (a nearly full disk); the rest must still go out, or the error must come up.
+      for (let done = 0; done < bytes.length; ) {
+        done += (await handle.write(bytes, done, bytes.length - done)).bytesWritten;
+      }
+    },
+    close: async () => {
+      await handle.sync();
+      await handle.close();
+    },
+  };
+}
+
+async function freeBytes(folder: string): Promise<number | undefined> {
+  try {
+    const facts = await fs.statfs(folder);
+    return facts.bavail * facts.bsize;
+  } catch {
+    return undefined; // some network and virtual file systems have no answer
+  }
+}
+
+async function* gunzip(source: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array> {
+  const gzip = createGunzip();
+  const input = Readable.from(source);
+  input.on("error", (error) => gzip.destroy(error)); // pipe() does not pass errors on
+  try {
+    yield* input.pipe(gzip) as AsyncIterable<Uint8Array>;
+  } finally {
+    input.destroy();
+  }
+}
+
+async function npmRegistry(env: Environment): Promise<string> {
+  // npm sets this for what it starts (npm start, npx); otherwise npm itself knows (.npmrc files).
+  const configured = env.npm_config_registry ?? env.NPM_CONFIG_REGISTRY ?? (await askNpm());
+  return (configured ?? npmPublicRegistry).replace(/\/+$/, "");
+}
+
+function askNpm(): Promise<string | undefined> {
+  const windows = process.platform === "win32"; // npm is a .cmd there, which only a shell can start
+  return new Promise((resolve) => {
+    const args = ["config", "get", "registry"];
+    execFile("npm", args, { shell: windows, timeout: 20_000 }, (error, stdout) => {
+      const address = stdout.trim();
+      resolve(!error && /^https?:\/\//.test(address) ? address : undefined);
+    });
+  });
+}
+
+function installedPackageFile(name: string, version: string, file: string): string | undefined {
+  // Not require.resolve(`${name}/package.json`): a package's "exports" may hide it.
+  for (const folder of createRequire(import.meta.url).resolve.paths(name) ?? []) {
+    const root = path.join(folder, name);
+    try {
+      const found: unknown = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
+      if ((found as { version?: unknown }).version !== version) continue;
+      const full = path.join(root, file);
+      if (existsSync(full)) return full;
+    } catch {
+      // not in this folder
+    }
+  }
+  return undefined;
+}
+
+async function lockFile(file: string): Promise<FileLock | LockHolder> {
+  const token = randomUUID();
+  for (let attempt = 0; attempt < 5; attempt++) {
+    const mine = { pid: process.pid, host: hostname(), since: new Date().toISOString(), token };
+    try {
+      await fs.writeFile(file, JSON.stringify(mine), { flag: "wx" });
+      return heldLock(file);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+    }
+    const holder = await livingHolder(file);
+    if (holder) return holder;
+    // Abandoned. Of several processes that see this at once, only one can rename the file away.
+    const aside = `${file}.${token}`;
+    const moved = await fs.rename(file, aside).then(() => true, absent);
+    if (moved && (await livingHolder(aside))) {
+      // Between our look and our rename somebody else took it over: give it back.
+      await fs.link(aside, file).catch(() => {});
+    }
+    await fs.rm(aside, { force: true });
+  }
+  return (await livingHolder(file)) ?? { pid: 0, since: "just now" };
+}
+
+function heldLock(file: string): FileLock {
+  const touch = setInterval(() => {
+    const now = new Date();
+    fs.utimes(file, now, now).catch(() => {});
+  }, lockTouchMs);
+  touch.unref();
+  return {
+    release: async () => {
+      clearInterval(touch);
+      await fs.rm(file, { force: true });
+    },
+  };
+}
+
+/** Who holds the lock; undefined when it is free or abandoned. */
+async function livingHolder(file: string): Promise<LockHolder | undefined> {
+  const facts = await fs.stat(file).catch(absent);
+  if (!facts || Date.now() - facts.mtimeMs > lockAbandonedMs) return undefined;
+  let owner: { pid: number; host: string; since: string };
+  try {
+    owner = JSON.parse(await fs.readFile(file, "utf8")) as typeof owner;
+  } catch {
+    return { pid: 0, since: "just now" }; // made this instant, not written yet
+  }
+  if (owner.host === hostname() && !isRunning(owner.pid)) return undefined;
+  return { pid: owner.pid, since: owner.since };
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM"; // it runs, as another user
+  }
+}
