@@ -6,7 +6,7 @@
 // reads as a number in base `levels.length`, the first value being the least significant digit; and
 // in all six books the points are sorted by that number. A book is therefore fully given by the set
 // of numbers in it, and that is what is stored here: a bitmap (bit n & 7 of byte n >> 3 is set when
-// point n is in the book) in base64. test/dtypes/read-only-types.test.ts holds every point against
+// point n is in the book) in base64. test/dtypes/codebooks.test.ts holds every point against
 // ggml. Books are decoded at first use, into flat float arrays that dequantizers only multiply.
 
 const iq2xxsSet = `
