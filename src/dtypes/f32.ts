@@ -1,4 +1,4 @@
-// F32: plain float32 values, little-endian as every machine that runs JavaScript engines today.
+// F32: plain float32 values, little-endian, as are the machines that this runs on.
 //
 // The bytes already are what the engine computes with, so a tensor that is aligned is used in place (asFloat32).
 
