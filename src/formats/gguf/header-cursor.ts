@@ -89,7 +89,8 @@ export class HeaderCursor {
     const count = await this.u64(field);
     const most = Math.floor(this.remaining / bytesEach);
     if (count <= most) return count;
-    throw this.error(field, count, `at most ${most} (the rest of the file has no room for more)`);
+    const exact = this.#view.getBigUint64(this.position - 8, true);
+    throw this.error(field, exact, `at most ${most} (the rest of the file has no room for more)`);
   }
 
   async string(field: string): Promise<string> {

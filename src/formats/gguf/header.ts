@@ -135,7 +135,11 @@ function toTensorInfo(
   }
   // Also keeps the sum below exact: the file's size is.
   if (offset > cursor.size) {
-    throw cursor.error(`${field} offset`, offset, `at most the file's ${cursor.size} bytes`);
+    throw cursor.error(
+      `${field} offset`,
+      BigInt(offset),
+      `at most the file's ${cursor.size} bytes`,
+    );
   }
   return { name, dtype, shape, byteLength, file, offset: dataOffset + offset };
 }
