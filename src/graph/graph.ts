@@ -52,7 +52,10 @@ export interface OpTable {
   rms_norm: { x: Value; weight: Weight; eps: number };
   /** out = (x - mean) / sqrt(var + eps) * weight + bias, over a row. */
   layer_norm: { x: Value; weight: Weight; bias: Weight | undefined; eps: number };
-  /** out[t][n] = sum_k x[t][k] * weight[n][k] + bias[n]. */
+  /**
+   * out[t][n] = sum_k x[t][k] * weight[n][k] + bias[n], where x is first rounded to the type that activations have
+   * beside this weight type (DType.activation), as ggml does: integer kernels and the reference then agree.
+   */
   matmul: { x: Value; weight: Weight; bias: Weight | undefined };
   /** Rotates each head of x by its token's position; `factors` (from the file) divide the frequencies. */
   rope: { x: Value; headDim: number; rope: Rope; factors: Weight | undefined };

@@ -1,16 +1,22 @@
 // Every op of the graph in plain TypeScript, slowly and obviously. This is the meaning of the graph: other backends are
 // right when they compute what this computes.
 //
-// Sums are kept in double precision (JavaScript's numbers), results are stored as float32. Weights of any type are
-// dequantized row by row into a scratch row and multiplied as floats.
+// Sums are exact as far as double precision goes; every other intermediate is rounded to float32 where ggml has a float
+// (f32 below), because quantizing an activation can turn a difference of 1e-7 into one of 1 %. Weights of any type are
+// dequantized row by row into a scratch row and multiplied as floats; activations that meet quantized weights are
+// rounded to the type that integer kernels would give them, so that these can be held against this file.
 
 import type { DType } from "../dtypes/dtype.ts";
 import type { Activation, NodeOf, OpKind, Rope, Value, Weight } from "./graph.ts";
 import { KV_BLOCK_TOKENS, type Step } from "./step.ts";
 
+const f32 = Math.fround;
+
 /** A weight in memory: its bytes, and the same memory as floats where the type is float32. */
 export interface LoadedWeight {
   readonly dtype: DType;
+  /** What activations are rounded to beside it; undefined: they stay as they are. */
+  readonly activation: DType | undefined;
   readonly bytes: Uint8Array;
   readonly floats: Float32Array | undefined;
 }
@@ -30,6 +36,10 @@ export interface ReferenceMemory {
   readonly kv: KvStore;
   /** [longest row of any weight] */
   readonly row: Float32Array;
+  /** [most tokens, longest row]: activations after rounding. */
+  readonly rounded: Float32Array;
+  /** One row of activations in its rounded type. */
+  readonly packed: Uint8Array;
   /** [longest context, kv.cols], keys and values as floats. */
   readonly keys: Float32Array;
   readonly values: Float32Array;
@@ -58,8 +68,8 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     for (let at = 0; at < total; at += size) {
       let squares = 0;
       for (let i = 0; i < size; i++) squares += x[at + i]! * x[at + i]!;
-      const factor = 1 / Math.sqrt(squares / size + node.eps);
-      for (let i = 0; i < size; i++) out[at + i] = x[at + i]! * factor * weight[i]!;
+      const factor = f32(1 / f32(Math.sqrt(f32(f32(squares / size) + f32(node.eps)))));
+      for (let i = 0; i < size; i++) out[at + i] = f32(x[at + i]! * factor) * weight[i]!;
     }
   },
 
@@ -85,10 +95,10 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
   },
 
   matmul(node, step, memory) {
-    const x = memory.value(node.x); // [T, K]
     const out = memory.value(node.out); // [T, N]
     const weight = memory.weight(node.weight); // [N, K]
     const [n, k, rows] = [node.out.cols, node.x.cols, rowCount(node.x, step)];
+    const x = roundActivations(memory.value(node.x), rows, k, weight.activation, memory); // [T, K]
     const source = weight.floats ?? memory.row;
     for (let o = 0; o < n; o++) {
       const at = weight.floats ? o * k : 0;
@@ -199,7 +209,7 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
 };
 
 const activations: { readonly [A in Activation]: (x: number) => number } = {
-  silu: (x) => x / (1 + Math.exp(-x)),
+  silu: (x) => f32(x / f32(1 + f32(Math.exp(-x)))),
   gelu: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * x * (1 + 0.044715 * x * x))),
   relu: (x) => Math.max(x, 0),
 };
@@ -228,6 +238,24 @@ function vector(memory: ReferenceMemory, weight: Weight): Float32Array {
   return memory.row;
 }
 
+/** x as it is, or each row quantized to `dtype` and back, in scratch memory: [rows, cols]. */
+function roundActivations(
+  x: Float32Array,
+  rows: number,
+  cols: number,
+  dtype: DType | undefined,
+  memory: ReferenceMemory,
+): Float32Array {
+  if (!dtype) return x;
+  const { packed, rounded } = memory;
+  const blocks = cols / dtype.blockElems;
+  for (let t = 0; t < rows; t++) {
+    dtype.quantize!(x, t * cols, packed, 0, blocks);
+    dtype.dequantize(packed, 0, rounded, t * cols, blocks);
+  }
+  return rounded;
+}
+
 /** Sum of a[i] * b[i]; four partial sums, because one alone waits for each addition. */
 function dot(a: Float32Array, aAt: number, b: Float32Array, bAt: number, n: number): number {
   let [s0, s1, s2, s3] = [0, 0, 0, 0];
@@ -253,13 +281,13 @@ function rotateHead(
   const pairs = rope.dims / 2;
   const [stride, distance] = rope.layout === "interleaved" ? [2, 1] : [1, pairs];
   for (let pair = 0; pair < pairs; pair++) {
-    const angle = (position * rope.frequencies[pair]!) / (factors ? factors[pair]! : 1);
-    const cos = Math.cos(angle) * rope.magnitude;
-    const sin = Math.sin(angle) * rope.magnitude;
+    const angle = f32(f32(position * rope.frequencies[pair]!) / (factors ? factors[pair]! : 1));
+    const cos = f32(f32(Math.cos(angle)) * rope.magnitude);
+    const sin = f32(f32(Math.sin(angle)) * rope.magnitude);
     const a = x[head + pair * stride]!;
     const b = x[head + pair * stride + distance]!;
-    out[head + pair * stride] = a * cos - b * sin;
-    out[head + pair * stride + distance] = a * sin + b * cos;
+    out[head + pair * stride] = f32(a * cos) - f32(b * sin);
+    out[head + pair * stride + distance] = f32(a * sin) + f32(b * cos);
   }
 }
 
@@ -298,7 +326,7 @@ function attendHead(
   const queryAt = t * node.q.cols + head * headDim;
   const kvHead = Math.floor(head / (node.heads / node.kvHeads)) * headDim;
   for (let p = 0; p < length; p++) {
-    scores[p] = dot(q, queryAt, keys, p * cols + kvHead, headDim) * node.scale;
+    scores[p] = f32(dot(q, queryAt, keys, p * cols + kvHead, headDim)) * f32(node.scale);
   }
   softmaxInPlace(scores, 0, length);
   for (let i = 0; i < headDim; i++) {
@@ -313,11 +341,12 @@ function softmaxInPlace(x: Float32Array, at: number, n: number): void {
   for (let i = 0; i < n; i++) max = Math.max(max, x[at + i]!);
   let sum = 0;
   for (let i = 0; i < n; i++) {
-    const e = Math.exp(x[at + i]! - max);
+    const e = f32(Math.exp(f32(x[at + i]! - max)));
     x[at + i] = e;
     sum += e;
   }
-  for (let i = 0; i < n; i++) x[at + i]! /= sum;
+  const inverse = f32(1 / sum);
+  for (let i = 0; i < n; i++) x[at + i]! *= inverse;
 }
 
 function mapElements(

@@ -28,7 +28,10 @@ export function ropeFromMetadata(
   const dims = read.integerOr("rope.dimension_count", headDim, headDim);
   if (dims % 2 !== 0) read.fail("rope.dimension_count", dims, "an even number");
   const freqBase = read.positiveOr("rope.freq_base", 10000);
-  const base = new Float64Array(dims / 2).map((_, pair) => freqBase ** ((-2 * pair) / dims));
+  const base = new Float64Array(dims / 2);
+  // Each pair is slower by the same factor, multiplied up in float32 as ggml does.
+  const slower = Math.fround(freqBase ** (-2 / dims));
+  for (let pair = 0, f = 1; pair < base.length; pair++, f = Math.fround(f * slower)) base[pair] = f;
   // Old files give rope.scale_linear instead of a scaling type.
   const type =
     read.string("rope.scaling.type") ?? (read.number("rope.scale_linear") ? "linear" : "none");

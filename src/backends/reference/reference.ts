@@ -1,8 +1,9 @@
 // The reference backend: graph/reference.ts with memory around it. One thread, no SIMD, every op and every type; opt
 // level 1, the last resort, and the oracle of the conformance suite.
 
-import { DisposedError, MemoryError } from "../../base/errors.ts";
-import { bytesFor } from "../../dtypes/dtype.ts";
+import { DisposedError, MemoryError, ModelError } from "../../base/errors.ts";
+import { bytesFor, type DType } from "../../dtypes/dtype.ts";
+import { dtypeByName } from "../../dtypes/table.ts";
 import { weightBytes } from "../../graph/cost.ts";
 import type { GraphNode, NodeOf, OpKind, Value, Weight } from "../../graph/graph.ts";
 import { type Plan, planBytes } from "../../graph/plan.ts";
@@ -28,10 +29,12 @@ export class ReferenceBackend implements Backend {
     const weights = this.#alive();
     const bytes = allocate(weightBytes(weight), `weight ${weight.name}`);
     await read(bytes, 0);
+    const { dtype } = weight;
     weights.set(weight.name, {
-      dtype: weight.dtype,
+      dtype,
+      activation: dtype.activation === "f32" ? undefined : activationType(dtype),
       bytes,
-      floats: weight.dtype.asFloat32?.(bytes),
+      floats: dtype.asFloat32?.(bytes),
     });
   }
 
@@ -51,6 +54,10 @@ export class ReferenceBackend implements Backend {
       kv: { dtype: kv.dtype, cols: graph.kv.cols, keys: makeLayers(), values: makeLayers() },
       kvBytes: 2 * graph.kv.layers * layerBytes,
       row: new Float32Array(longestRow),
+      rounded: new Float32Array(
+        longestRow * Math.max(plan.limits.maxTokens, plan.limits.maxOutputs),
+      ),
+      packed: new Uint8Array(longestRow * 4),
       keys: new Float32Array(context * graph.kv.cols),
       values: new Float32Array(context * graph.kv.cols),
       scores: new Float32Array(context),
@@ -85,13 +92,10 @@ export class ReferenceBackend implements Backend {
     let total = 0;
     for (const weight of weights.values()) total += weight.bytes.byteLength;
     const prepared = this.#prepared;
-    const scratch = prepared
-      ? 4 * (prepared.row.length + prepared.scores.length + 2 * prepared.keys.length)
-      : 0;
     return {
       weightBytes: total,
       kvBytes: prepared?.kvBytes ?? 0,
-      workBytes: prepared ? planBytes(prepared.plan) + scratch : 0,
+      workBytes: prepared ? planBytes(prepared.plan) + scratchBytes(prepared) : 0,
     };
   }
 
@@ -110,6 +114,19 @@ export class ReferenceBackend implements Backend {
     if (!this.#prepared) throw new Error("reference backend: run() before prepare()");
     return this.#prepared;
   }
+}
+
+function activationType(dtype: DType): DType {
+  const activation = dtypeByName(dtype.activation);
+  if (activation?.quantize) return activation;
+  throw new ModelError(
+    `dtype ${dtype.name}: activations should be "${dtype.activation}", which cannot be written`,
+  );
+}
+
+function scratchBytes({ row, rounded, packed, keys, values, scores }: Prepared): number {
+  const arrays = [row, rounded, packed, keys, values, scores];
+  return arrays.reduce((sum, array) => sum + array.byteLength, 0);
 }
 
 function runNode<K extends OpKind>(node: NodeOf<K>, step: Step, memory: ReferenceMemory): void {
