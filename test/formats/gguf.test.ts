@@ -1,5 +1,9 @@
 // GGUF files made by the writer and read by the reader: every value type, tensors, alignment, splits.
 
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { gguf } from "@huggingface/gguf";
 import { describe, expect, test } from "vitest";
 import { DisposedError, FormatError, UsageError } from "../../src/base/errors.ts";
 import { openGguf } from "../../src/formats/gguf/open-gguf.ts";
@@ -139,6 +143,32 @@ describe("gguf writer", () => {
     const sink = memorySink();
     await writeGguf(sink, file.metadata, modelTensors(file));
     expect(sink.bytes()).toEqual(bytes);
+  });
+
+  test.each([2, 3] as const)("@huggingface/gguf reads version %i", async (version) => {
+    const folder = await mkdtemp(join(tmpdir(), "lantern-gguf-"));
+    try {
+      const path = join(folder, "m.gguf");
+      await writeFile(path, await ggufBytes(everyType, twoTensors, version));
+      const read = await gguf(path, { allowLocalFile: true });
+      const metadata = read.metadata as Record<string, unknown>;
+      expect(read.metadata.version).toBe(version);
+      for (const [key, { value }] of Object.entries(everyType)) {
+        // It has bigints for 64-bit integers of any size, and drops a leading U+FEFF.
+        const wide = /[ui]64/.test(everyType[key]!.type);
+        const expected = [value].flat().map((item) => {
+          if (wide) return BigInt(item as number);
+          return typeof item === "string" ? item.replace(/^\uFEFF/, "") : item;
+        });
+        expect([metadata[key]].flat()).toEqual(expected);
+      }
+      expect(read.tensorInfos).toEqual([
+        { name: "token_embd.weight", n_dims: 2, shape: [5n, 3n], dtype: 0, offset: 0n },
+        { name: "blk.0.attn_q.weight", n_dims: 2, shape: [64n, 2n], dtype: 8, offset: 64n },
+      ]);
+    } finally {
+      await rm(folder, { recursive: true });
+    }
   });
 
   const refused: [string, Entries, string][] = [
