@@ -1,0 +1,177 @@
+// The paged cache: any sequence of append, fork and truncate gives the logits that a fresh run gives, and no block is
+// ever lost or shared by mistake.
+
+import { describe, expect, test } from "vitest";
+import type { Engine } from "../../src/engine/engine.ts";
+import { BlockPool, KvSequence } from "../../src/engine/kv-cache.ts";
+import { Random } from "../support/random.ts";
+import { tinyEngine, tinyShape } from "../support/tiny-engine.ts";
+
+const always = () => true;
+
+/** Appends tokens and returns the logits of the last one. */
+async function append(engine: Engine, sequence: KvSequence, tokens: number[]): Promise<number[]> {
+  const logits = new Float32Array(engine.vocabSize);
+  for (let done = 0; done < tokens.length; ) {
+    done += await engine.advance(sequence, tokens, done, always, (_, read) => read(logits));
+  }
+  return [...logits];
+}
+
+function randomTokens(random: Random, most: number): number[] {
+  return Array.from({ length: 1 + random.below(most) }, () => random.below(tinyShape.vocab));
+}
+
+interface Branch {
+  sequence: KvSequence;
+  tokens: number[];
+}
+
+describe.each(["f32", "f16", "q8_0"])("random histories, %s cache", (kvType) => {
+  test.each([1, 2, 3])(
+    "fork, truncate and append agree with a fresh run (seed %i)",
+    async (seed) => {
+      const engine = await tinyEngine({ kvType, contextSize: 512 });
+      const random = new Random(seed);
+      const branches: Branch[] = [{ sequence: engine.openSequence(undefined), tokens: [] }];
+      for (let round = 0; round < 14; round++) {
+        const branch = random.pick(branches);
+        const action = random.below(3);
+        if (action === 0 && branches.length < 4) {
+          branches.push({ sequence: branch.sequence.fork(), tokens: [...branch.tokens] });
+        } else if (action === 1) {
+          const length = random.below(branch.tokens.length + 1);
+          branch.sequence.truncate(length);
+          branch.tokens.length = length;
+        }
+        // Long enough to cross block borders, and to leave blocks partly filled.
+        const added = randomTokens(random, 40);
+        const room = 120 - branch.tokens.length;
+        if (added.length > room) continue;
+        branch.tokens.push(...added);
+        const logits = await append(engine, branch.sequence, added);
+
+        const fresh = engine.openSequence(undefined);
+        expect(logits).toEqual(await append(engine, fresh, branch.tokens));
+        engine.closeSequence(fresh, undefined);
+      }
+      engine.dispose();
+    },
+  );
+});
+
+describe("blocks", () => {
+  const store = () => {
+    const copies: [number, number][] = [];
+    return { copies, copyKvBlock: (from: number, to: number) => void copies.push([from, to]) };
+  };
+
+  test("every block comes back", () => {
+    const pool = new BlockPool(8);
+    const sequence = new KvSequence(pool, store(), 256);
+    for (let i = 0; i < 100; i++) sequence.append(i);
+    expect(pool.freeCount).toBe(4);
+    const fork = sequence.fork();
+    expect(pool.freeCount).toBe(4);
+    sequence.release();
+    expect(pool.freeCount).toBe(4);
+    fork.release();
+    expect(pool.freeCount).toBe(8);
+    fork.release();
+    expect(pool.freeCount).toBe(8);
+  });
+
+  test("only a partly filled shared block is copied, once", () => {
+    const pool = new BlockPool(8);
+    const memory = store();
+    const sequence = new KvSequence(pool, memory, 256);
+    for (let i = 0; i < 40; i++) sequence.append(i);
+    const fork = sequence.fork();
+    expect(fork.blocksNeeded(1)).toBe(1);
+    fork.append(7);
+    fork.append(8);
+    expect(memory.copies).toEqual([[sequence.blocks[1], fork.blocks[1]]]);
+    expect(fork.blocks[0]).toBe(sequence.blocks[0]);
+    sequence.append(9); // it is the only owner again
+    expect(memory.copies).toHaveLength(1);
+  });
+
+  test("a fork at a block border copies nothing", () => {
+    const pool = new BlockPool(8);
+    const memory = store();
+    const sequence = new KvSequence(pool, memory, 256);
+    for (let i = 0; i < 64; i++) sequence.append(i);
+    const fork = sequence.fork();
+    fork.append(1);
+    sequence.append(2);
+    expect(memory.copies).toEqual([]);
+    expect(pool.freeCount).toBe(8 - 4);
+  });
+
+  test("truncating into a shared block and writing does not disturb the other owner", () => {
+    const pool = new BlockPool(8);
+    const memory = store();
+    const sequence = new KvSequence(pool, memory, 256);
+    for (let i = 0; i < 64; i++) sequence.append(i);
+    const fork = sequence.fork();
+    fork.truncate(10);
+    fork.append(99);
+    expect(memory.copies).toHaveLength(1);
+    expect(fork.blocks[0]).not.toBe(sequence.blocks[0]);
+    expect(sequence.token(10)).toBe(10);
+    expect(fork.token(10)).toBe(99);
+  });
+
+  test("common prefix", () => {
+    const sequence = new KvSequence(new BlockPool(2), store(), 64);
+    for (const token of [5, 6, 7]) sequence.append(token);
+    expect(sequence.commonPrefix([5, 6, 8])).toBe(2);
+    expect(sequence.commonPrefix([5])).toBe(1);
+    expect(sequence.commonPrefix([])).toBe(0);
+  });
+
+  test("a full sequence says how much it holds", () => {
+    const sequence = new KvSequence(new BlockPool(1), store(), 32);
+    for (let i = 0; i < 32; i++) sequence.append(i);
+    expect(() => sequence.append(0)).toThrow("it holds 32 tokens");
+  });
+});
+
+describe("sessions share one pool", () => {
+  test("an idle session gives its blocks to a running one, and is recomputed later", async () => {
+    const engine = await tinyEngine({ contextSize: 64 });
+    const tokens = Array.from({ length: 60 }, (_, i) => i % tinyShape.vocab);
+    const first = engine.openSequence("first");
+    const before = await append(engine, first, tokens);
+    engine.closeSequence(first, "first");
+
+    const second = engine.openSequence("second");
+    await append(engine, second, tokens);
+    engine.closeSequence(second, "second");
+
+    const again = engine.openSequence("first");
+    expect(again.length).toBe(0);
+    expect(await append(engine, again, tokens)).toEqual(before);
+    engine.dispose();
+  });
+
+  test("two running ones that do not fit: a clear error, and the first goes on", async () => {
+    const engine = await tinyEngine({ contextSize: 64 });
+    const tokens = Array.from({ length: 40 }, (_, i) => i);
+    const first = engine.openSequence("first");
+    await append(engine, first, tokens);
+    const second = engine.openSequence("second");
+    await expect(append(engine, second, tokens)).rejects.toThrow(/KV cache is full: it holds 64/);
+    expect(second.length).toBe(0);
+    await append(engine, first, [1, 2, 3]);
+    engine.dispose();
+  });
+
+  test("one session, one generation at a time", async () => {
+    const engine = await tinyEngine();
+    engine.openSequence("busy");
+    expect(() => engine.openSequence("busy")).toThrow("still answering");
+    engine.dispose();
+    expect(() => engine.openSequence("busy")).toThrow("after dispose");
+  });
+});

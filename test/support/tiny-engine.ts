@@ -1,0 +1,141 @@
+// A tiny random-weight model straight in memory: no file, no tokenizer worth the name. For tests of the engine, the
+// cache and the graph, where what matters is that two ways of computing the same thing agree.
+
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import type { Metadata } from "../../src/base/metadata.ts";
+import { bytesFor, type DType } from "../../src/dtypes/dtype.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Engine } from "../../src/engine/engine.ts";
+import type { Weight } from "../../src/graph/graph.ts";
+import type { ModelHeader } from "../../src/models/arch.ts";
+import { archNamed } from "../../src/models/table.ts";
+import type { Tokenizer } from "../../src/tokenizers/tokenizer.ts";
+import { Random } from "./random.ts";
+
+export const tinyShape = { embed: 32, heads: 4, kvHeads: 2, layers: 2, feedForward: 64, vocab: 48 };
+
+export interface TinyOptions {
+  architecture?: string;
+  seed?: number;
+  weightType?: string;
+  kvType?: string;
+  contextSize?: number;
+}
+
+export interface TinyModel extends ModelHeader {
+  bytes: ReadonlyMap<string, Uint8Array>;
+}
+
+/** Weights and metadata of a small model of any architecture in the table. */
+export function tinyModel(options: TinyOptions = {}): TinyModel {
+  const { architecture = "llama", seed = 1, weightType = "f32" } = options;
+  const metadata = tinyMetadata(architecture);
+  const table = {
+    name: "token_embd.weight",
+    shape: [tinyShape.vocab, tinyShape.embed],
+    dtype: dtypeByName("f32")!,
+  };
+  const arch = archNamed(architecture);
+  const config = arch.config({ metadata, tensors: new Map([[table.name, table]]) });
+  const random = new Random(seed);
+  const tensors = new Map<string, Weight>();
+  const bytes = new Map<string, Uint8Array>();
+  for (const { name, shape } of arch.weights(config)) {
+    if (name === "output.weight" || name === "rope_freqs.weight") continue;
+    const dtype = dtypeByName(shape.length === 2 ? weightType : "f32")!;
+    tensors.set(name, { name, shape, dtype });
+    bytes.set(name, randomBytes(random, shape, dtype, name.includes("norm") ? 1 : 0));
+  }
+  return { metadata, tensors, bytes };
+}
+
+export async function tinyEngine(options: TinyOptions = {}): Promise<Engine> {
+  const model = tinyModel(options);
+  return await Engine.load(
+    {
+      name: "tiny",
+      format: "memory",
+      metadata: model.metadata,
+      tensors: model.tensors,
+      readTensor: async (name, target, offset) => {
+        target.set(model.bytes.get(name)!.subarray(offset, offset + target.length));
+      },
+      tokenizer: letterTokenizer,
+      template: undefined,
+      backend: new ReferenceBackend(),
+    },
+    { contextSize: options.contextSize ?? 256, kvType: dtypeByName(options.kvType ?? "f32")! },
+    { progress: () => {}, check: () => {} },
+  );
+}
+
+function randomBytes(
+  random: Random,
+  shape: readonly number[],
+  dtype: DType,
+  center: number,
+): Uint8Array {
+  const elements = shape.reduce((a, b) => a * b, 1);
+  const values = Float32Array.from({ length: elements }, () => center + random.normal() * 0.2);
+  const bytes = new Uint8Array(bytesFor(dtype, elements));
+  dtype.quantize!(values, 0, bytes, 0, elements / dtype.blockElems);
+  return bytes;
+}
+
+function tinyMetadata(architecture: string): Metadata {
+  const { embed, heads, kvHeads, layers, feedForward } = tinyShape;
+  const values: Record<string, string | number> = {
+    "general.architecture": architecture,
+    [`${architecture}.embedding_length`]: embed,
+    [`${architecture}.attention.head_count`]: heads,
+    [`${architecture}.attention.head_count_kv`]: kvHeads,
+    [`${architecture}.attention.layer_norm_rms_epsilon`]: 1e-5,
+    [`${architecture}.attention.key_length`]: 16,
+    [`${architecture}.attention.value_length`]: 16,
+    [`${architecture}.block_count`]: layers,
+    [`${architecture}.feed_forward_length`]: feedForward,
+    [`${architecture}.context_length`]: 512,
+  };
+  return plainMetadata(values);
+}
+
+/** Metadata from a plain object. */
+export function plainMetadata(values: Readonly<Record<string, string | number>>): Metadata {
+  const get = (key: string) => values[key];
+  return {
+    keys: () => Object.keys(values).values(),
+    has: (key) => key in values,
+    string: (key) => get(key) as string | undefined,
+    number: (key) => get(key) as number | undefined,
+    boolean: () => undefined,
+    arrayLength: () => undefined,
+    strings: () => undefined,
+    numbers: () => undefined,
+    preview: () => undefined,
+  };
+}
+
+/** Token id n is the n-th letter of "a".."z", "A".."V"; no special tokens. */
+export const letterTokenizer: Tokenizer = {
+  kind: "letters",
+  vocabSize: tinyShape.vocab,
+  special: {
+    bos: undefined,
+    eos: undefined,
+    eot: undefined,
+    unk: undefined,
+    pad: undefined,
+    sep: undefined,
+    addBos: false,
+    addEos: false,
+  },
+  encode: (text) => [...text].map((letter) => letters.indexOf(letter)),
+  decode: (ids) => ids.map((id) => letters[id]).join(""),
+  tokenText: (id) => letters[id]!,
+  tokenBytes: (id) => new TextEncoder().encode(letters[id]),
+  isEndOfGeneration: () => false,
+  tokenId: (text) => letters.indexOf(text),
+  stream: () => ({ push: (id) => letters[id]!, end: () => "" }),
+};
+
+const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV";
