@@ -6,7 +6,7 @@
 // EOS, "<0x..>" are bytes. Spaces are written as spaces there; the "▁" of SentencePiece is put back.
 
 import { FormatError } from "../base/errors.ts";
-import { SpecialSplitter } from "./split-special.ts";
+import { type AddedToken, SpecialTextModel } from "./split-special.ts";
 import { SPACE_MARK, SpmModel } from "./spm.ts";
 import { TextTokenizer } from "./text-tokenizer.ts";
 import type { SpecialTokens, Tokenizer } from "./tokenizer.ts";
@@ -32,23 +32,22 @@ export function tokenizerFromLlama2c(bytes: Uint8Array, vocabSize: number): Toke
     addEos: false,
   };
   checkSpecialIds(vocabulary, special);
-  const splitAll = new SpecialSplitter(
-    [1, 2].map((id) => ({
+  const controls = [1, 2].map(
+    (id): AddedToken => ({
       id,
       text: vocabulary.texts[id]!,
       stripLeft: false,
       stripRight: false,
       singleWord: false,
-    })),
+    }),
   );
+  const plain = new SpmModel(vocabulary, { addSpacePrefix: true, unknown: 0 });
   return new TextTokenizer({
     kind: "spm",
     vocabulary,
     special,
     endOfGeneration: new Set([2]),
-    model: new SpmModel(vocabulary, { addSpacePrefix: true, unknown: 0 }),
-    splitAll,
-    splitUserDefined: new SpecialSplitter([]),
+    model: new SpecialTextModel(controls, () => false, plain),
     prefix: [1],
     suffix: [],
     bytesOf: (text) => utf8.encode(text.replaceAll(SPACE_MARK, " ")),

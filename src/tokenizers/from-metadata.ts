@@ -8,9 +8,9 @@ import type { Metadata } from "../base/metadata.ts";
 import { BpeWords } from "./bpe.ts";
 import { decodeByteLevel } from "./byte-level.ts";
 import { findPreTokenizer, splitWords } from "./pretokenize.ts";
-import { type AddedToken, SpecialSplitter } from "./split-special.ts";
+import { type AddedToken, type PlainTextModel, SpecialTextModel } from "./split-special.ts";
 import { SPACE_MARK, SpmModel } from "./spm.ts";
-import { type TextModel, TextTokenizer, type TokenizerParts } from "./text-tokenizer.ts";
+import { TextTokenizer, type TokenizerParts } from "./text-tokenizer.ts";
 import type { SpecialTokens, Tokenizer } from "./tokenizer.ts";
 import {
   checkSpecialIds,
@@ -27,7 +27,9 @@ const KEY = "tokenizer.ggml.";
 type Defaults = Partial<SpecialTokens>;
 
 /** What a kind adds to the vocabulary and the special tokens. */
-type KindParts = Pick<TokenizerParts, "kind" | "model" | "bytesOf" | "leadingSpaces">;
+interface KindParts extends Pick<TokenizerParts, "kind" | "bytesOf" | "leadingSpaces"> {
+  plain: PlainTextModel;
+}
 
 interface Kind {
   /** Its tokenizer.ggml.model. */
@@ -45,7 +47,7 @@ const spm: Kind = {
     const addSpacePrefix = metadata.boolean(`${KEY}add_space_prefix`) ?? true;
     return {
       kind: "spm",
-      model: new SpmModel(vocabulary, { addSpacePrefix, unknown: special.unk }),
+      plain: new SpmModel(vocabulary, { addSpacePrefix, unknown: special.unk }),
       bytesOf: (text) => utf8.encode(text.replaceAll(SPACE_MARK, " ")),
       leadingSpaces: addSpacePrefix ? 1 : 0,
     };
@@ -69,11 +71,10 @@ const bpe: Kind = {
       unknown: undefined,
       fuseUnknown: false,
     });
-    const model: TextModel = {
-      encode: (text, _atStart, ids) =>
-        splitWords(text, pre.patterns, (word) => words.encode(word, ids)),
+    const plain: PlainTextModel = {
+      encode: (text, ids) => splitWords(text, pre.patterns, (word) => words.encode(word, ids)),
     };
-    return { kind: "bpe", model, bytesOf: decodeByteLevel, leadingSpaces: 0 };
+    return { kind: "bpe", plain, bytesOf: decodeByteLevel, leadingSpaces: 0 };
   },
 };
 
@@ -101,7 +102,7 @@ const wordpiece: Kind = {
     });
     return {
       kind: "wordpiece",
-      model: new WordPieceModel(pieces, { lowercase, stripAccents, rules: LLAMA_CPP }),
+      plain: new WordPieceModel(pieces, { lowercase, stripAccents, rules: LLAMA_CPP }),
       bytesOf: (text) => utf8.encode(cleanSpaces(text.replaceAll(SPACE_MARK, " "))),
       leadingSpaces: 1,
     };
@@ -118,7 +119,7 @@ export function tokenizerFromMetadata(metadata: Metadata): Tokenizer {
     metadata.number(`${KEY}${name}_token_id`),
   );
   const endOfGeneration = findEndOfGeneration(vocabulary, [special.eos, special.eot, ...named]);
-  const parts = kind.parts(metadata, vocabulary, special);
+  const { plain, ...parts } = kind.parts(metadata, vocabulary, special);
   const last = special.sep !== undefined && kind === wordpiece ? special.sep : special.eos;
   const added = specialTokens(metadata, vocabulary);
   const isText = (token: AddedToken): boolean => !vocabulary.isHidden(token.id);
@@ -127,8 +128,7 @@ export function tokenizerFromMetadata(metadata: Metadata): Tokenizer {
     vocabulary,
     special,
     endOfGeneration,
-    splitAll: new SpecialSplitter(added),
-    splitUserDefined: new SpecialSplitter(added.filter(isText)),
+    model: new SpecialTextModel(added, isText, plain),
     prefix: special.addBos ? [special.bos!] : [],
     suffix: special.addEos ? [last!] : [],
   });

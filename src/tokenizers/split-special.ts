@@ -4,6 +4,8 @@
 // At every position the longest token wins, the leftmost position first. A trie over UTF-16 units keeps this linear,
 // however many tokens there are (Llama 3 has 256).
 
+import type { TextModel } from "./text-tokenizer.ts";
+
 export interface AddedToken {
   id: number;
   text: string;
@@ -91,6 +93,37 @@ export class SpecialSplitter {
       !WORD_BEFORE.test(text.slice(Math.max(0, at - 2), at)) &&
       !WORD_AFTER.test(text.slice(after, after + 2))
     );
+  }
+}
+
+/** Turns plain text, free of special tokens, into ids. */
+export interface PlainTextModel {
+  encode(text: string, ids: number[]): void;
+}
+
+/** Cuts at special tokens and leaves the rest to a plain model: the whole of encoding for GGUF and llama2.c. */
+export class SpecialTextModel implements TextModel {
+  readonly #all: SpecialSplitter;
+  readonly #textOnly: SpecialSplitter;
+  readonly #plain: PlainTextModel;
+
+  /** `isText`: recognised in untrusted text as well, since it stands for its own text. */
+  constructor(
+    tokens: readonly AddedToken[],
+    isText: (token: AddedToken) => boolean,
+    plain: PlainTextModel,
+  ) {
+    this.#all = new SpecialSplitter(tokens);
+    this.#textOnly = new SpecialSplitter(tokens.filter(isText));
+    this.#plain = plain;
+  }
+
+  encode(text: string, parseSpecial: boolean, ids: number[]): void {
+    const splitter = parseSpecial ? this.#all : this.#textOnly;
+    for (const fragment of splitter.split(text)) {
+      if (typeof fragment === "number") ids.push(fragment);
+      else this.#plain.encode(fragment, ids);
+    }
   }
 }
 

@@ -6,7 +6,7 @@
 
 import { ModelError } from "../base/errors.ts";
 import { type Merge, Merger, PairTable, SymbolNames } from "./merge.ts";
-import type { TextModel } from "./text-tokenizer.ts";
+import type { PlainTextModel } from "./split-special.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 import { WordCache } from "./word-cache.ts";
 
@@ -23,7 +23,7 @@ export interface SpmOptions {
   unknown: number | undefined;
 }
 
-export class SpmModel implements TextModel {
+export class SpmModel implements PlainTextModel {
   readonly #vocabulary: Vocabulary;
   readonly #options: SpmOptions;
   readonly #names: SymbolNames;
@@ -43,7 +43,7 @@ export class SpmModel implements TextModel {
     this.#splitWords = canSplitWords(vocabulary);
   }
 
-  encode(text: string, _atStart: boolean, ids: number[]): void {
+  encode(text: string, ids: number[]): void {
     const prefixed = this.#options.addSpacePrefix ? ` ${text}` : text;
     const marked = prefixed.replaceAll(" ", SPACE_MARK);
     if (!this.#splitWords) {
@@ -71,16 +71,14 @@ export class SpmModel implements TextModel {
   }
 
   #pushBytes(char: string, ids: number[]): void {
-    for (const byte of utf8.encode(char)) {
-      const token = this.#byteTokens[byte]!;
-      if (token >= 0) ids.push(token);
-      else if (this.#options.unknown !== undefined) ids.push(this.#options.unknown);
-      else {
-        throw new ModelError(
-          `tokenizer: ${JSON.stringify(char)} is no token, and the vocabulary has neither the byte token ` +
-            `for 0x${byte.toString(16)} nor an unknown token`,
-        );
-      }
+    const tokens = Array.from(utf8.encode(char), (byte) => this.#byteTokens[byte]!);
+    if (tokens.every((token) => token >= 0)) for (const token of tokens) ids.push(token);
+    else if (this.#options.unknown !== undefined) ids.push(this.#options.unknown);
+    else {
+      throw new ModelError(
+        `tokenizer: ${JSON.stringify(char)} is no token, and the vocabulary has neither tokens for its bytes ` +
+          "nor an unknown token",
+      );
     }
   }
 

@@ -1,11 +1,10 @@
 // The one implementation of Tokenizer. What differs between kinds comes in as parts: how plain text becomes ids
 // (spm.ts, bpe.ts, wordpiece.ts, json/) and which bytes a token stands for.
 //
-// Here: special tokens in the text, BOS/EOS, and decoding. Decoding is by bytes: a character may be spread over several
+// Here: BOS/EOS, and decoding. Decoding is by bytes: a character may be spread over several
 // tokens, so text appears only when TextDecoder has seen all of it.
 
 import { UsageError } from "../base/errors.ts";
-import type { Fragment } from "./split-special.ts";
 import type {
   DecodeOptions,
   EncodeOptions,
@@ -15,14 +14,10 @@ import type {
 } from "./tokenizer.ts";
 import { TOKEN_TYPE, type Vocabulary } from "./vocabulary.ts";
 
-/** Turns plain text, free of special tokens, into ids. */
+/** Turns a text into ids, without what addSpecial adds. */
 export interface TextModel {
-  /** Appends the ids of `text` to `ids`; `atStart`: nothing stands before it, not even a special token. */
-  encode(text: string, atStart: boolean, ids: number[]): void;
-}
-
-export interface Splitter {
-  split(text: string): Fragment[];
+  /** Appends the ids of `text`; without `parseSpecial`, a control token's text in it is text like any other. */
+  encode(text: string, parseSpecial: boolean, ids: number[]): void;
 }
 
 export interface TokenizerParts {
@@ -31,9 +26,6 @@ export interface TokenizerParts {
   special: SpecialTokens;
   endOfGeneration: ReadonlySet<number>;
   model: TextModel;
-  /** Cuts at every special token, and (for untrusted text) only at those that are ordinary text. */
-  splitAll: Splitter;
-  splitUserDefined: Splitter;
   /** What addSpecial puts before and after the text. */
   prefix: readonly number[];
   suffix: readonly number[];
@@ -63,14 +55,17 @@ export class TextTokenizer implements Tokenizer {
 
   encode(text: string, options: EncodeOptions = {}): number[] {
     const { addSpecial = true, parseSpecial = true } = options;
-    const { model, splitAll, splitUserDefined, prefix, suffix } = this.#parts;
-    const splitter = parseSpecial ? splitAll : splitUserDefined;
+    const { model, prefix, suffix } = this.#parts;
     const ids: number[] = addSpecial ? [...prefix] : [];
-    let atStart = true;
-    for (const fragment of splitter.split(text.toWellFormed())) {
-      if (typeof fragment === "number") ids.push(fragment);
-      else model.encode(fragment, atStart, ids);
-      atStart = false;
+    try {
+      model.encode(text.toWellFormed(), parseSpecial, ids); // a lone surrogate becomes U+FFFD
+    } catch (cause) {
+      // The regular-expression engine's stack: it gives up on some millions of letters in a row.
+      if (!(cause instanceof RangeError)) throw cause;
+      throw new UsageError(
+        `tokenizer: a text of ${text.length} characters has too long a stretch without a word boundary; split it`,
+        { cause },
+      );
     }
     if (addSpecial) for (const id of suffix) ids.push(id);
     return ids;

@@ -4,7 +4,7 @@
 // Two readings of BERT's normalisation exist, and a file should give the ids of its home: LLAMA_CPP for GGUF files,
 // HUGGING_FACE for tokenizer.json. They agree on everything but rare characters (see the comments there).
 
-import type { TextModel } from "./text-tokenizer.ts";
+import type { PlainTextModel } from "./split-special.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 import { WordCache } from "./word-cache.ts";
 
@@ -128,7 +128,7 @@ export class WordPieces {
 }
 
 /** The GGUF kind: normalisation, words and pieces in one. */
-export class WordPieceModel implements TextModel {
+export class WordPieceModel implements PlainTextModel {
   readonly #pieces: WordPieces;
   readonly #bert: BertOptions;
 
@@ -137,7 +137,7 @@ export class WordPieceModel implements TextModel {
     this.#bert = bert;
   }
 
-  encode(text: string, _atStart: boolean, ids: number[]): void {
+  encode(text: string, ids: number[]): void {
     for (const word of bertWords(text, this.#bert)) this.#pieces.encode(word, ids);
   }
 }

@@ -1,0 +1,225 @@
+// A tokenizer from Hugging Face's tokenizer.json and tokenizer_config.json.
+//
+//   text -> added tokens cut out -> normalizer -> added tokens that want normalised text -> pre_tokenizer -> model -> ids
+//
+// Each step is read by a file in json/; a piece that is not known there is an error that names it. tokenizer_config.json
+// gives the roles of special tokens, and (add_bos_token, add_eos_token) overrules what the post-processor puts around a text.
+
+import type { Metadata } from "../base/metadata.ts";
+import { makeDecoder } from "./json/decoder.ts";
+import {
+  asArray,
+  asRecord,
+  asString,
+  asTokenId,
+  booleanOr,
+  type JsonRecord,
+} from "./json/fields.ts";
+import { makeModel, type WordModel } from "./json/model.ts";
+import { makeNormalizer, type Normalizer } from "./json/normalizer.ts";
+import { type Frame, makePostProcessor } from "./json/post-processor.ts";
+import { makePreTokenizer, type PreTokenizer, runStages } from "./json/pre-tokenizer.ts";
+import { type AddedToken, SpecialSplitter } from "./split-special.ts";
+import { type TextModel, TextTokenizer } from "./text-tokenizer.ts";
+import type { SpecialTokens, Tokenizer } from "./tokenizer.ts";
+import {
+  checkSpecialIds,
+  findEndOfGeneration,
+  findEndOfTurn,
+  parseByteToken,
+  TOKEN_TYPE,
+  Vocabulary,
+} from "./vocabulary.ts";
+
+/** An added token as tokenizer.json describes it. */
+interface JsonToken extends AddedToken {
+  /** Hidden from readers, and recognised in trusted text only. */
+  special: boolean;
+  /** Looked for in the normalised text. */
+  normalized: boolean;
+}
+
+/** `metadata`: what the model's other files say (ids that end a text), where there are any. */
+export function tokenizerFromJson(
+  tokenizerJson: unknown,
+  tokenizerConfig: unknown,
+  metadata?: Metadata,
+): Tokenizer {
+  const json = asRecord(tokenizerJson, "tokenizer.json");
+  const config = tokenizerConfig ? asRecord(tokenizerConfig, "tokenizer_config.json") : {};
+  const modelJson = asRecord(json.model, "model");
+  const added = readAddedTokens(json.added_tokens);
+  const decoder = makeDecoder(json.decoder);
+  const vocabulary = readVocabulary(modelJson, added, decoder.byteFallback);
+  const special = readSpecial(config, vocabulary, metadata);
+  const frame = applyConfig(makePostProcessor(json.post_processor), special, config);
+  special.addBos = special.bos !== undefined && frame.prefix.includes(special.bos);
+  special.addEos = frame.suffix.some((id) => id === special.eos || id === special.sep);
+  checkSpecialIds(vocabulary, special);
+  const named = [special.eos, special.eot, ...(metadata?.numbers("lantern.eos_token_ids") ?? [])];
+  const endOfGeneration = findEndOfGeneration(vocabulary, named);
+  const preTokenizer = makePreTokenizer(json.pre_tokenizer);
+  const model = makeModel(modelJson, vocabulary, preTokenizer.bytesLast);
+  const normalizer = json.normalizer ? makeNormalizer(json.normalizer) : undefined;
+  return new TextTokenizer({
+    kind: model.kind,
+    vocabulary,
+    special,
+    endOfGeneration,
+    model: new JsonTextModel(added, normalizer, preTokenizer, model),
+    ...frame,
+    bytesOf: decoder.bytesOf,
+    leadingSpaces: decoder.leadingSpaces,
+  });
+}
+
+/** The pipeline of the header comment. */
+class JsonTextModel implements TextModel {
+  readonly #raw: { all: SpecialSplitter; textOnly: SpecialSplitter };
+  readonly #normalized: { all: SpecialSplitter; textOnly: SpecialSplitter };
+  readonly #normalizer: Normalizer;
+  readonly #preTokenizer: PreTokenizer;
+  readonly #model: WordModel;
+
+  constructor(
+    added: readonly JsonToken[],
+    normalizer: Normalizer | undefined,
+    preTokenizer: PreTokenizer,
+    model: WordModel,
+  ) {
+    const late = (token: JsonToken): boolean => normalizer !== undefined && token.normalized;
+    this.#normalizer = normalizer ?? ((text) => text);
+    // The text of a token that is looked for in normalised text is normalised itself, space marks included: that is
+    // how such a file is read everywhere else, too.
+    const normalize = (token: JsonToken): JsonToken => ({
+      ...token,
+      text: this.#normalizer(token.text),
+    });
+    this.#raw = splitters(added.filter((token) => !late(token)));
+    this.#normalized = splitters(added.filter(late).map(normalize));
+    this.#preTokenizer = preTokenizer;
+    this.#model = model;
+  }
+
+  encode(text: string, parseSpecial: boolean, ids: number[]): void {
+    const which = parseSpecial ? "all" : "textOnly";
+    let atStart = true;
+    for (const fragment of this.#raw[which].split(text)) {
+      if (typeof fragment === "number") ids.push(fragment);
+      else {
+        for (const part of this.#normalized[which].split(this.#normalizer(fragment))) {
+          if (typeof part === "number") ids.push(part);
+          else this.#encodePlain(part, atStart, ids);
+          atStart = false;
+        }
+      }
+      atStart = false;
+    }
+  }
+
+  #encodePlain(text: string, atStart: boolean, ids: number[]): void {
+    runStages(this.#preTokenizer.stages, text, atStart, (word) => {
+      this.#model.encode(word, ids);
+    });
+  }
+}
+
+function splitters(tokens: JsonToken[]): { all: SpecialSplitter; textOnly: SpecialSplitter } {
+  return {
+    all: new SpecialSplitter(tokens),
+    textOnly: new SpecialSplitter(tokens.filter((token) => !token.special)),
+  };
+}
+
+function readAddedTokens(value: unknown): JsonToken[] {
+  return asArray(value ?? [], "added_tokens").map((entry, index) => {
+    const field = `added_tokens[${index}]`;
+    const token = asRecord(entry, field);
+    const flag = (name: string, fallback: boolean): boolean =>
+      booleanOr(token[name], fallback, `${field}.${name}`);
+    const special = flag("special", false);
+    return {
+      id: asTokenId(token.id, `${field}.id`),
+      text: asString(token.content, `${field}.content`),
+      stripLeft: flag("lstrip", false),
+      stripRight: flag("rstrip", false),
+      singleWord: flag("single_word", false),
+      special,
+      normalized: flag("normalized", !special),
+    };
+  });
+}
+
+function readVocabulary(
+  model: JsonRecord,
+  added: readonly JsonToken[],
+  byteFallback: boolean,
+): Vocabulary {
+  const texts: string[] = [];
+  for (const [text, id] of Object.entries(asRecord(model.vocab, "model.vocab"))) {
+    texts[asTokenId(id, `model.vocab[${JSON.stringify(text)}]`)] = text;
+  }
+  for (const token of added) texts[token.id] = token.text;
+  const types = new Uint8Array(texts.length).fill(TOKEN_TYPE.normal);
+  for (let id = 0; id < texts.length; id++) {
+    if (texts[id] === undefined) {
+      texts[id] = `[EMPTY_${id}]`; // a gap in the ids: nothing encodes to it or shows as text
+      types[id] = TOKEN_TYPE.unused;
+    } else if (byteFallback && parseByteToken(texts[id]!) !== undefined) {
+      types[id] = TOKEN_TYPE.byte;
+    }
+  }
+  for (const token of added) {
+    types[token.id] = token.special ? TOKEN_TYPE.control : TOKEN_TYPE.userDefined;
+  }
+  return new Vocabulary({ texts, types });
+}
+
+function readSpecial(
+  config: JsonRecord,
+  vocabulary: Vocabulary,
+  metadata: Metadata | undefined,
+): SpecialTokens {
+  const id = (role: string, key: string = role): number | undefined => {
+    const value = config[`${role}_token`];
+    // Written as a text, or as an added token with its content.
+    const text =
+      typeof value === "object" && value !== null ? asRecord(value, role).content : value;
+    const named = typeof text === "string" ? vocabulary.id(text) : undefined;
+    return named ?? metadata?.number(`tokenizer.ggml.${key}_token_id`);
+  };
+  return {
+    bos: id("bos") ?? id("cls"),
+    eos: id("eos") ?? id("sep"),
+    eot: id("eot") ?? findEndOfTurn(vocabulary),
+    unk: id("unk", "unknown"),
+    pad: id("pad", "padding"),
+    sep: id("sep", "seperator"),
+    addBos: false,
+    addEos: false,
+  };
+}
+
+/** What tokenizer_config.json says of BOS and EOS goes before what the post-processor does. */
+function applyConfig(frame: Frame, special: SpecialTokens, config: JsonRecord): Frame {
+  const wanted = (name: string): boolean | undefined => {
+    const value = config[name];
+    return value === undefined || value === null
+      ? undefined
+      : booleanOr(value, false, `tokenizer_config.json: ${name}`);
+  };
+  const adjust = (
+    ids: readonly number[],
+    id: number | undefined,
+    want: boolean | undefined,
+    add: (id: number) => number[],
+  ): readonly number[] => {
+    if (id === undefined || want === undefined || want === ids.includes(id)) return ids;
+    return want ? add(id) : ids.filter((other) => other !== id);
+  };
+  const { prefix, suffix } = frame;
+  return {
+    prefix: adjust(prefix, special.bos, wanted("add_bos_token"), (id) => [id, ...prefix]),
+    suffix: adjust(suffix, special.eos, wanted("add_eos_token"), (id) => [...suffix, id]),
+  };
+}

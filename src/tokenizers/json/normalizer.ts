@@ -1,0 +1,82 @@
+// The normalizers of tokenizer.json: what is done to a text before it is cut into words. One table entry per type.
+
+import { byteToChar } from "../byte-level.ts";
+import { HUGGING_FACE, isChinese } from "../wordpiece.ts";
+import { asArray, asRecord, asString, booleanOr, type Maker, makePiece } from "./fields.ts";
+import { translateRegex } from "./regex.ts";
+
+export type Normalizer = (text: string) => string;
+
+const ROLE = "normalizer";
+const utf8 = new TextEncoder();
+
+const normalizers: Readonly<Record<string, Maker<Normalizer>>> = {
+  Sequence: ({ normalizers: list }) => {
+    const steps = asArray(list, "normalizer.normalizers").map((step) => makeNormalizer(step));
+    return (text) => steps.reduce((result, step) => step(result), text);
+  },
+  NFC: () => (text) => text.normalize("NFC"),
+  NFD: () => (text) => text.normalize("NFD"),
+  NFKC: () => (text) => text.normalize("NFKC"),
+  NFKD: () => (text) => text.normalize("NFKD"),
+  Lowercase: () => (text) => text.toLowerCase(),
+  StripAccents: () => (text) => text.replace(/\p{Mn}/gu, ""),
+  Strip: ({ strip_left, strip_right }) => {
+    const left = booleanOr(strip_left, true, "normalizer.strip_left");
+    const right = booleanOr(strip_right, true, "normalizer.strip_right");
+    return (text) => {
+      const start = left ? text.replace(/^\p{White_Space}+/u, "") : text;
+      return right ? start.replace(/\p{White_Space}+$/u, "") : start;
+    };
+  },
+  Prepend: ({ prepend }) => {
+    const prefix = asString(prepend, "normalizer.prepend");
+    return (text) => (text === "" ? text : prefix + text);
+  },
+  Replace: ({ pattern, content }) => {
+    const replacement = asString(content, "normalizer.content");
+    const search = makePattern(pattern, "normalizer.pattern");
+    return (text) => text.replaceAll(search, () => replacement);
+  },
+  ByteLevel: () => (text) => Array.from(utf8.encode(text), (byte) => byteToChar[byte]!).join(""),
+  BertNormalizer: (piece) => {
+    const flag = (name: string, fallback: boolean): boolean =>
+      booleanOr(piece[name], fallback, `normalizer.${name}`);
+    const lowercase = flag("lowercase", true);
+    const stripAccents = flag("strip_accents", lowercase);
+    const clean = flag("clean_text", true);
+    const chinese = flag("handle_chinese_chars", true);
+    return (text) => {
+      let result = clean ? cleanText(text) : text;
+      if (chinese) result = spaceChinese(result);
+      if (stripAccents) result = result.normalize("NFD").replace(/\p{Mn}/gu, "");
+      return lowercase ? result.toLowerCase() : result;
+    };
+  },
+};
+
+export function makeNormalizer(value: unknown): Normalizer {
+  return makePiece(ROLE, normalizers, value);
+}
+
+/** {"String": "..."} or {"Regex": "..."}. */
+export function makePattern(value: unknown, field: string): string | RegExp {
+  const pattern = asRecord(value, field);
+  if (pattern.String !== undefined) return asString(pattern.String, `${field}.String`);
+  return translateRegex(asString(pattern.Regex, `${field}.Regex`));
+}
+
+function cleanText(text: string): string {
+  let result = "";
+  for (const char of text) {
+    if (/\p{White_Space}/u.test(char)) result += " ";
+    else if (!HUGGING_FACE.control.test(char)) result += char;
+  }
+  return result;
+}
+
+function spaceChinese(text: string): string {
+  let result = "";
+  for (const char of text) result += isChinese(char.codePointAt(0)!) ? ` ${char} ` : char;
+  return result;
+}

@@ -1,0 +1,244 @@
+// Translates the regular expressions of tokenizer.json (Oniguruma, Ruby syntax) into JavaScript's, Unicode mode.
+//
+// What differs and is translated: \s, \w, \d and \b are Unicode-aware; `.` stops at "\n" only; ^ and $ are those of a
+// line; (?i:...) folds a group; possessive quantifiers and (?>...) do not give back. What has no counterpart here is an
+// error that names it: a pattern that is read wrongly would cut text wrongly, without a sign.
+
+import { ModelError } from "../../base/errors.ts";
+
+const WORD = "\\p{L}\\p{M}\\p{N}\\p{Pc}";
+
+/** Outside a class. Inside one, the value must be a class itself: see CLASS_ESCAPES. */
+const ESCAPES: Readonly<Record<string, string>> = {
+  s: "\\p{White_Space}",
+  S: "\\P{White_Space}",
+  d: "\\p{Nd}",
+  D: "\\P{Nd}",
+  w: `[${WORD}]`,
+  W: `[^${WORD}]`,
+  h: "[0-9a-fA-F]",
+  b: `(?:(?<=[${WORD}])(?![${WORD}])|(?<![${WORD}])(?=[${WORD}]))`,
+  B: `(?:(?<=[${WORD}])(?=[${WORD}])|(?<![${WORD}])(?![${WORD}]))`,
+  A: "^",
+  z: "$",
+  Z: "(?=\\n?$)",
+};
+
+const CLASS_ESCAPES: Readonly<Record<string, string>> = {
+  s: "\\p{White_Space}",
+  S: "\\P{White_Space}",
+  d: "\\p{Nd}",
+  D: "\\P{Nd}",
+  w: WORD,
+  h: "0-9a-fA-F",
+};
+
+const POSIX: Readonly<Record<string, string>> = {
+  alpha: "\\p{Alphabetic}",
+  digit: "\\p{Nd}",
+  alnum: "\\p{Alphabetic}\\p{Nd}",
+  space: "\\p{White_Space}",
+  upper: "\\p{Lu}",
+  lower: "\\p{Ll}",
+  punct: "\\p{P}$+<=>^`|~",
+};
+
+const CONTROLS = "rntfv0";
+const GROUP = /^\((?:\?(?:[imx]*:|=|!|<=|<!|>|<\w+>))?/;
+const QUANTIFIER = /^(?:[*+?]|\{\d+(?:,\d*)?\}|\{,\d+\})/;
+
+/** A global RegExp with the meaning of the Oniguruma `source`. */
+export function translateRegex(source: string): RegExp {
+  const translated = new Translation(source).run();
+  try {
+    return new RegExp(translated, "gu");
+  } catch (cause) {
+    throw new ModelError(
+      `tokenizer.json: the pattern ${JSON.stringify(source)} cannot be read as a regular expression`,
+      { cause },
+    );
+  }
+}
+
+interface OpenGroup {
+  start: number;
+  folds: boolean;
+  atomic: boolean;
+}
+
+class Translation {
+  readonly #source: string;
+  readonly #out: string[] = []; // one entry an atom, a group's bracket or a sign
+  readonly #groups: OpenGroup[] = [];
+  #at = 0;
+  #folds = false;
+  /** Where the last atom starts in #out: what a quantifier applies to. */
+  #atom = 0;
+  #kept = 0;
+
+  constructor(source: string) {
+    this.#source = source;
+  }
+
+  run(): string {
+    while (this.#at < this.#source.length) this.#step();
+    return this.#out.join("");
+  }
+
+  #step(): void {
+    const rest = this.#source.slice(this.#at);
+    const char = String.fromCodePoint(this.#source.codePointAt(this.#at)!);
+    const quantifier = QUANTIFIER.exec(rest)?.[0];
+    if (quantifier !== undefined) this.#quantify(quantifier);
+    else if (char === "(") this.#open(rest);
+    else if (char === ")") this.#close();
+    else if (char === "[") this.#push(`[${this.#class()}]`);
+    else if (char === "\\") this.#push(this.#escape(ESCAPES));
+    else {
+      this.#at += char.length;
+      this.#push(this.#literal(char));
+    }
+  }
+
+  #literal(char: string): string {
+    if (char === "|") return "|";
+    if (char === ".") return "[^\\n]";
+    if (char === "^") return "(?<=^|\\n)";
+    if (char === "$") return "(?=\\n|$)";
+    if ("{}]/".includes(char)) return `\\${char}`;
+    return this.#folds && /^[a-z]$/i.test(char) ? `[${bothCases(char)}]` : char;
+  }
+
+  #push(atom: string): void {
+    this.#atom = this.#out.length;
+    this.#out.push(atom);
+  }
+
+  #quantify(quantifier: string): void {
+    this.#at += quantifier.length;
+    const suffix = this.#source[this.#at];
+    const js = quantifier.startsWith("{,") ? `{0,${quantifier.slice(2)}` : quantifier;
+    if (suffix === "+" && !quantifier.startsWith("{")) {
+      this.#at++;
+      this.#makeAtomic(this.#atom, js);
+      return;
+    }
+    if (suffix === "+") this.#refuse(`${quantifier}+`);
+    if (suffix === "?") this.#at++;
+    this.#out.push(suffix === "?" ? `${js}?` : js);
+  }
+
+  /** No giving back: match in a lookahead, then take exactly that. */
+  #makeAtomic(start: number, quantifier: string): void {
+    const name = `kept${this.#kept++}`;
+    const body = this.#out.splice(start).join("") + quantifier;
+    this.#push(`(?:(?=(?<${name}>${body}))\\k<${name}>)`);
+  }
+
+  #open(rest: string): void {
+    const bracket = GROUP.exec(rest)![0];
+    if (bracket === "(" && rest[1] === "?") this.#refuse(rest.slice(0, 4));
+    const flags = /^\(\?([imx]*):$/.exec(bracket)?.[1] ?? "";
+    if (/[mx]/.test(flags)) this.#refuse(bracket);
+    const atomic = bracket === "(?>";
+    this.#groups.push({ start: this.#out.length, folds: this.#folds, atomic });
+    if (flags === "i") this.#folds = true;
+    const looks = ["(?=", "(?!", "(?<=", "(?<!"].includes(bracket);
+    this.#out.push(looks ? bracket : "(?:"); // captures have no use here
+    this.#at += bracket.length;
+  }
+
+  #close(): void {
+    const group = this.#groups.pop();
+    if (group === undefined) this.#refuse(")");
+    this.#at++;
+    this.#out.push(")");
+    this.#folds = group!.folds;
+    this.#atom = group!.start;
+    if (group!.atomic) this.#makeAtomic(group!.start, "");
+  }
+
+  /** The inside of the class that starts here, "^" included; nested classes are unions. */
+  #class(): string {
+    this.#at++; // the bracket
+    let out = "";
+    if (this.#source[this.#at] === "^") {
+      this.#at++;
+      out = "^";
+    }
+    for (let first = true; ; first = false) {
+      const rest = this.#source.slice(this.#at);
+      if (rest === "") this.#refuse("an unterminated [");
+      if (rest.startsWith("&&")) this.#refuse("&&");
+      if (rest[0] === "]" && !first) break;
+      out += this.#classPart(rest);
+    }
+    this.#at++;
+    return out;
+  }
+
+  #classPart(rest: string): string {
+    const posix = /^\[:(\w+):\]/.exec(rest);
+    if (posix) {
+      this.#at += posix[0].length;
+      return POSIX[posix[1]!] ?? this.#refuse(posix[0]);
+    }
+    if (rest[0] === "[") {
+      const nested = this.#class();
+      return nested.startsWith("^") ? this.#refuse(`[${nested}] inside a class`) : nested;
+    }
+    const from = this.#classChar();
+    const isRange = this.#source[this.#at] === "-" && this.#source[this.#at + 1] !== "]";
+    if (!isRange || /^\\p|^\\P/.test(from)) return this.#folds ? bothCases(from) : from;
+    this.#at++;
+    const to = this.#classChar();
+    const range = `${from}-${to}`;
+    if (!this.#folds || !/^[a-z]-[a-z]$/i.test(range)) return range;
+    return `${range.toLowerCase()}${range.toUpperCase()}`;
+  }
+
+  #classChar(): string {
+    const char = String.fromCodePoint(this.#source.codePointAt(this.#at)!);
+    if (char === "\\") return this.#escape(CLASS_ESCAPES);
+    this.#at += char.length;
+    return "[]^-\\".includes(char) ? `\\${char}` : char;
+  }
+
+  #escape(known: Readonly<Record<string, string>>): string {
+    const rest = this.#source.slice(this.#at);
+    const property = /^\\([pP])\{(\^?)([\w=]+)\}/.exec(rest);
+    const hex = /^\\(?:x\{([0-9a-fA-F]+)\}|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))/.exec(rest);
+    const char = String.fromCodePoint(rest.codePointAt(1) ?? 0);
+    this.#at += property?.[0].length ?? hex?.[0].length ?? 1 + char.length;
+    if (property) return this.#property(property[1] === "P", property[2] === "^", property[3]!);
+    if (hex) return `\\u{${hex[1] ?? hex[2] ?? hex[3]}}`;
+    if (CONTROLS.includes(char)) return `\\${char}`;
+    if (known[char] !== undefined) return known[char];
+    if (/^[\^$\\.*+?()[\]{}|/]$/.test(char)) return `\\${char}`;
+    if (char === "-") return known === CLASS_ESCAPES ? "\\-" : "-";
+    return /^\w$/.test(char) ? this.#refuse(`\\${char}`) : char;
+  }
+
+  #property(upper: boolean, caret: boolean, name: string): string {
+    const letter = upper === caret ? "p" : "P";
+    for (const candidate of [name, `Script=${name}`]) {
+      try {
+        new RegExp(`\\p{${candidate}}`, "u");
+        return `\\${letter}{${candidate}}`;
+      } catch {
+        // Not this one.
+      }
+    }
+    return this.#refuse(`\\p{${name}}`);
+  }
+
+  #refuse(what: string): never {
+    throw new ModelError(
+      `tokenizer.json: the pattern ${JSON.stringify(this.#source)} uses ${what}, which this build cannot translate`,
+    );
+  }
+}
+
+function bothCases(char: string): string {
+  return /^[a-z]$/i.test(char) ? char.toLowerCase() + char.toUpperCase() : char;
+}
