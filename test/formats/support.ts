@@ -17,9 +17,15 @@ export interface MemorySource extends ModelSource {
   readonly count: ReadCount;
 }
 
+/** A file of which only the first bytes are in memory; the rest reads as zeros. */
+export interface SparseFile {
+  head: Uint8Array;
+  size: number;
+}
+
 /** Named files in memory. `main` as a platform would set it: the only file, or what the test says. */
 export function memorySource(
-  files: Readonly<Record<string, Uint8Array>>,
+  files: Readonly<Record<string, Uint8Array | SparseFile>>,
   main: string | undefined = Object.keys(files).length === 1 ? Object.keys(files)[0] : undefined,
 ): MemorySource {
   const count: ReadCount = { bytes: 0, open: 0 };
@@ -29,30 +35,37 @@ export function memorySource(
     count,
     has: async (file) => Object.hasOwn(files, file),
     open: async (file) => {
-      const bytes = Object.hasOwn(files, file) ? files[file] : undefined;
-      if (!bytes) throw new SourceError(`memory: no file ${file}`);
+      const found = Object.hasOwn(files, file) ? files[file] : undefined;
+      if (!found) throw new SourceError(`memory: no file ${file}`);
       count.open++;
-      return memoryFile(file, bytes, count);
+      const sparse = found instanceof Uint8Array ? { head: found, size: found.byteLength } : found;
+      return memoryFile(file, sparse, count);
     },
     list: async () => Object.keys(files),
   };
 }
 
-function memoryFile(name: string, bytes: Uint8Array, count: ReadCount): ByteSource {
-  const take = (offset: number, length: number): Uint8Array => {
+function memoryFile(name: string, { head, size }: SparseFile, count: ReadCount): ByteSource {
+  const readInto = async (offset: number, target: Uint8Array): Promise<void> => {
     // Not a SourceError: a format reader that asks beyond the file has a bug, and the test must see it.
-    if (!(offset >= 0 && length >= 0 && offset + length <= bytes.byteLength)) {
-      throw new Error(`read of ${length} bytes at ${offset} in a file of ${bytes.byteLength}`);
+    if (!(offset >= 0 && offset + target.byteLength <= size)) {
+      throw new Error(`read of ${target.byteLength} bytes at ${offset} in a file of ${size}`);
     }
-    count.bytes += length;
-    return bytes.subarray(offset, offset + length);
+    count.bytes += target.byteLength;
+    target.set(head.subarray(offset, offset + target.byteLength));
   };
   let open = true;
   return {
     name,
-    size: bytes.byteLength,
-    read: async (offset, length) => new Uint8Array(take(offset, length)),
-    readInto: async (offset, target) => target.set(take(offset, target.byteLength)),
+    size,
+    read: async (offset, length) => {
+      // Before the allocation: a length that lies must not become memory.
+      if (!(length >= 0 && length <= size)) throw new Error(`read of ${length} bytes of ${size}`);
+      const target = new Uint8Array(length);
+      await readInto(offset, target);
+      return target;
+    },
+    readInto,
     close: async () => {
       if (open) count.open--;
       open = false;
