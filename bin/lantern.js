@@ -5,7 +5,7 @@
 // biome-ignore-start lint/style/useNodejsImportProtocol: Node before 12.20 does not know "node:"
 import { spawn } from "child_process";
 import { existsSync } from "fs";
-import { createRequire } from "module";
+import nodeModule from "module";
 import { dirname, join } from "path";
 import { fileURLToPath, pathToFileURL } from "url";
 
@@ -29,6 +29,8 @@ if (major >= neededMajor) start();
 else restart();
 
 function start() {
+  // Keeps the compiled (and, for sources, type-stripped) modules between runs: a third of the start-up time.
+  if (nodeModule.enableCompileCache) nodeModule.enableCompileCache();
   // A checkout runs its sources, which are always fresh; the published package has only dist.
   const source = join(root, "src", "cli", "main.ts");
   const main = existsSync(source) ? source : join(root, "dist", "cli", "main.js");
@@ -80,7 +82,9 @@ function bundledNode() {
   const name = nodePackages[`${process.platform}-${process.arch}`];
   if (name === undefined) return undefined;
   try {
-    const folder = dirname(createRequire(import.meta.url).resolve(`${name}/package.json`));
+    const folder = dirname(
+      nodeModule.createRequire(import.meta.url).resolve(`${name}/package.json`),
+    );
     const node = join(folder, "bin", process.platform === "win32" ? "node.exe" : "node");
     return existsSync(node) ? node : undefined;
   } catch {

@@ -3,21 +3,21 @@
 /** Up to `limit` of `names` that `typed` may have meant, best first; empty when nothing is near. */
 export function nearest(typed: string, names: readonly string[], limit = 3): string[] {
   const wanted = typed.toLowerCase();
-  const ranked = names.map((name) => ({
-    name,
-    distance: nameDistance(wanted, name.toLowerCase()),
-  }));
-  return ranked
-    .filter(({ name, distance }) => distance <= Math.max(1, Math.floor(name.length * 0.4)))
+  return names
+    .map((name) => ({ name, distance: nameDistance(wanted, name.toLowerCase()) }))
+    .filter(({ distance }) => distance <= Math.max(1, wanted.length * 0.4))
     .sort((a, b) => a.distance - b.distance)
     .slice(0, limit)
     .map(({ name }) => name);
 }
 
 function nameDistance(typed: string, name: string): number {
-  // A part of the name ("qwen3", "tinyllama") is nearer than its length alone would say.
-  if (typed.length >= 3 && name.includes(typed)) return 1;
-  return editDistance(typed, name);
+  const whole = editDistance(typed, name);
+  // Part of a name ("qwen3", "tinyllma" of tinyllama-chat) counts as one mistake, whatever its length.
+  if (typed.length >= 3 && name.includes(typed)) return Math.min(whole, 1);
+  const words = name.split("-");
+  const beginnings = words.slice(1).map((_, index) => words.slice(0, index + 1).join("-"));
+  return Math.min(whole, ...beginnings.map((part) => editDistance(typed, part) + 1));
 }
 
 /** Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`. */

@@ -10,11 +10,12 @@ import {
   ContextError,
   type GenerateOptions,
   type Generation,
-  type GenerationResult,
   LanternError,
+  type ModelInfo,
 } from "../index.ts";
 import { interrupted, type LineReader, type Terminal } from "../platform/node-cli.ts";
 import type { CliContext } from "./command.ts";
+import { endNotes } from "./end-notes.ts";
 import { interruptExitCode } from "./interrupt.ts";
 import { perSecond } from "./text.ts";
 
@@ -54,25 +55,17 @@ const replCommands: readonly ReplCommand[] = [
   { name: "/exit", argument: "", help: "leave (so does Ctrl-D)", run: (repl) => repl.leave() },
 ];
 
-const endNotes: Record<GenerationResult["stopReason"], string | undefined> = {
-  end: undefined,
-  stop: undefined,
-  length: "(-n ended the answer)",
-  context: "(the context is full: /undo makes room, -c makes it larger)",
-  aborted: "(stopped)",
-};
-
 export class ChatRepl {
   readonly #chat: Chat;
-  readonly #modelName: string;
+  readonly #info: ModelInfo;
   readonly #context: CliContext;
   readonly #terminal: Terminal;
   #leaving = false;
   #exitCode = 0;
 
-  constructor(chat: Chat, modelName: string, context: CliContext) {
+  constructor(chat: Chat, info: ModelInfo, context: CliContext) {
     this.#chat = chat;
-    this.#modelName = modelName;
+    this.#info = info;
     this.#context = context;
     this.#terminal = context.terminal;
   }
@@ -83,7 +76,7 @@ export class ChatRepl {
     try {
       if (this.#terminal.inIsTerminal) {
         this.#note(
-          `${this.#modelName}. /help shows the commands; Ctrl-C stops an answer, twice leaves.`,
+          `${this.#info.name}. /help shows the commands; Ctrl-C stops an answer, twice leaves.`,
         );
       }
       if (firstMessage !== undefined)
@@ -211,7 +204,7 @@ export class ChatRepl {
       for await (const piece of generation) this.#terminal.out(piece);
       const { stopReason, timings } = await generation.result;
       this.#terminal.out("\n");
-      const note = endNotes[stopReason];
+      const note = endNotes[stopReason]?.(this.#info);
       if (note) this.#note(note);
       if (this.#terminal.inIsTerminal) {
         const rate = perSecond(timings.generatedTokens, timings.generatedMs).toFixed(1);

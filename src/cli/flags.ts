@@ -2,9 +2,9 @@
 // number in its range or the command does not start.
 
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { UsageError } from "../base/errors.ts";
 import { defaultModel } from "../catalog/catalog.ts";
 import type { GenerateOptions, OpenOptions } from "../index.ts";
+import { UsageError } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
 
 export interface NumberRule {
@@ -70,7 +70,11 @@ export interface ModelFlags {
 }
 
 /** -m, -c, -t, --cache-type */
-export function addModelFlags(command: Command, modelDefault: string | undefined): Command {
+export function addModelFlags(
+  command: Command,
+  modelDefault: string | undefined,
+  cacheDefault: "f32" | "f16" = "f16",
+): Command {
   const shown = modelDefault ? ` (default: ${modelDefault})` : "";
   return command
     .option(
@@ -90,7 +94,7 @@ export function addModelFlags(command: Command, modelDefault: string | undefined
     .addOption(
       new Option("--cache-type <type>", "type of the KV cache")
         .choices(["f32", "f16", "q8_0"])
-        .default("f16"),
+        .default(cacheDefault),
     );
 }
 

@@ -41,6 +41,9 @@ describe("resolveModel", () => {
     const tried = resolveModel("tinylama-chat", { platform });
     await expect(tried).rejects.toMatchObject({ code: "usage" });
     await expect(tried).rejects.toThrow(/Did you mean tinyllama-chat\b/);
+    await expect(resolveModel("tinyllma", { platform })).rejects.toThrow(
+      /Did you mean tinyllama-chat /,
+    );
     await expect(resolveModel("qwen3", { platform })).rejects.toThrow(/Did you mean qwen3-0.6b\?/);
     await expect(resolveModel("gpt-99", { platform })).rejects.toThrow(/Known: stories15m, /);
   });

@@ -1,7 +1,7 @@
 // lantern chat: a conversation in the terminal. Flags and set-up are here; the conversation itself is ../chat-repl.ts.
 
-import { UsageError } from "../../base/errors.ts";
 import { catalog } from "../../catalog/catalog.ts";
+import { UsageError } from "../../index.ts";
 import { ChatRepl } from "../chat-repl.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import {
@@ -50,7 +50,7 @@ async function chat(flags: ChatFlags, context: CliContext): Promise<void> {
     const options = generateOptions(flags);
     const system = flags.system === undefined ? {} : { system: flags.system };
     const conversation = model.chat({ ...options, ...system });
-    const repl = new ChatRepl(conversation, model.info.name, context);
+    const repl = new ChatRepl(conversation, model.info, context);
     context.exitCode = await repl.run(flags.prompt);
     conversation.dispose();
   } finally {

@@ -93,7 +93,9 @@ function memoryText({ memory, architecture }: ModelInspection): string {
   return tableText(rows, [1]);
 }
 
-function previewText({ value, length }: ModelInspection["metadata"][number]["preview"]): string {
+type Preview = ModelInspection["metadata"][number]["preview"];
+
+function previewText({ type, value, length }: Preview): string {
   if (Array.isArray(value)) {
     const shown = value.map((item) =>
       typeof item === "string" ? JSON.stringify(item) : String(item),
@@ -101,6 +103,8 @@ function previewText({ value, length }: ModelInspection["metadata"][number]["pre
     const more = (length ?? value.length) > value.length ? ", ..." : "";
     return `${length ?? value.length}: ${cut(`[${shown.join(", ")}${more}]`)}`;
   }
+  // 0.00001 as a float32 is 0.000009999999747378752; nobody wrote that into the file.
+  if (type === "f32") return String(Number(Number(value).toPrecision(7)));
   return cut(typeof value === "string" ? JSON.stringify(value) : String(value));
 }
 

@@ -1,7 +1,7 @@
 // lantern logits: what the model computes for every position of a prompt. For comparing engines and files.
 
 import { defaultModel } from "../../catalog/catalog.ts";
-import type { LogitsResult, Model } from "../../index.ts";
+import { type LogitsResult, openTokenizer } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import {
   addModelFlags,
@@ -13,7 +13,7 @@ import {
   promptOf,
 } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
-import { openModel } from "../load-model.ts";
+import { locateModel, openModel } from "../load-model.ts";
 import { tableText } from "../text.ts";
 
 interface LogitsFlags extends ModelFlags, PromptFlags {
@@ -34,7 +34,7 @@ export const logitsCommand: CliCommand = {
     'lantern logits -m model.gguf -p "The capital of France is" --top 10 -n 64 --json',
   ],
   define(command, context) {
-    addPromptFlags(addModelFlags(command, defaultModel), defaultPrompt)
+    addPromptFlags(addModelFlags(command, defaultModel, "f32"), defaultPrompt)
       .option("--top <n>", "best logits per position", numberFlag({ integer: true, min: 1 }), 10)
       .option(
         "-n, --predict <n>",
@@ -52,24 +52,24 @@ async function logits(flags: LogitsFlags, context: CliContext): Promise<void> {
   using interrupt = interruptible(context.terminal);
   const { signal } = interrupt;
   const prompt = await promptOf(flags, defaultPrompt, context.terminal);
-  await using model = await openModel(modelOf(flags), flags, context, signal);
+  const path = await locateModel(modelOf(flags), context, signal);
+  await using model = await openModel(path, flags, context, signal);
   const options = { top: flags.top, greedy: flags.predict, addBos: flags.bos, signal };
   const result = await model.logits(prompt, options);
-  const text = flags.json ? `${JSON.stringify(result)}\n` : await readable(result, model);
+  const text = flags.json ? `${JSON.stringify(result)}\n` : await readable(result, path);
   context.terminal.out(text);
 }
 
-async function readable(result: LogitsResult, model: Model): Promise<string> {
-  const piece = async (id: number): Promise<string> =>
-    JSON.stringify(await model.detokenize([id], { special: true }));
+async function readable(result: LogitsResult, path: string): Promise<string> {
+  const tokenizer = await openTokenizer(path);
+  const piece = (id: number): string => JSON.stringify(tokenizer.tokenText(id));
   const rows = [["position", "token", "text", "norm", "likeliest next tokens (logit)"]];
   for (const [index, { norm, top }] of result.positions.entries()) {
     const id = result.tokens[index]!;
-    const best: string[] = [];
-    for (const [topId, logit] of top.slice(0, shownPerPosition)) {
-      best.push(`${topId} ${await piece(topId)} ${logit.toFixed(3)}`);
-    }
-    rows.push([String(index), String(id), await piece(id), norm.toFixed(2), best.join("   ")]);
+    const best = top
+      .slice(0, shownPerPosition)
+      .map(([topId, logit]) => `${topId} ${piece(topId)} ${logit.toFixed(3)}`);
+    rows.push([String(index), String(id), piece(id), norm.toFixed(2), best.join("   ")]);
   }
   const table = tableText(rows, [0, 1, 3]);
   if (result.greedy.length === 0) return table;

@@ -1,9 +1,9 @@
 // lantern pull: downloads a model into the cache, continuing where a stopped download left off.
 
-import { AbortedError } from "../../base/errors.ts";
 import type { CatalogEntry } from "../../catalog/catalog.ts";
 import { type PulledFile, pullEntry } from "../../catalog/pull.ts";
 import { findEntries, unknownModel } from "../../catalog/resolve.ts";
+import { AbortedError } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { interruptible } from "../interrupt.ts";
 import { ProgressBar } from "../progress.ts";

@@ -1,9 +1,9 @@
 // lantern run: continues a prompt and streams the text; timings at the end, or all of it as one JSON object.
 
-import type { Command } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
-import type { Generation, GenerationResult, Model } from "../../index.ts";
+import type { Generation, GenerationResult, Model, ModelInfo } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { endNotes } from "../end-notes.ts";
 import {
   addModelFlags,
   addPromptFlags,
@@ -38,18 +38,18 @@ export const runCommand: CliCommand = {
     addSamplingFlags(command)
       .option("--no-display-prompt", "show only what is generated, not the prompt before it")
       .option("--json", "print one JSON object instead of text")
-      .action((flags: RunFlags, self: Command) => run(flags, self.args, context));
+      .action((flags: RunFlags) => run(flags, context));
   },
 };
 
-async function run(flags: RunFlags, _args: string[], context: CliContext): Promise<void> {
+async function run(flags: RunFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
   using interrupt = interruptible(terminal);
   const prompt = await promptOf(flags, defaultPrompt, terminal);
   await using model = await openModel(modelOf(flags), flags, context, interrupt.signal);
   const generation = startGeneration(model, prompt, flags, interrupt.signal);
   if (flags.json) terminal.out(`${JSON.stringify(resultJson(await generation.result))}\n`);
-  else await streamText(generation, flags.displayPrompt ? prompt : "", context);
+  else await streamText(generation, flags.displayPrompt ? prompt : "", model.info, context);
   if (interrupt.signal.aborted) context.exitCode = interruptExitCode;
 }
 
@@ -65,6 +65,7 @@ function startGeneration(
 async function streamText(
   generation: Generation,
   prompt: string,
+  info: ModelInfo,
   context: CliContext,
 ): Promise<void> {
   const { terminal } = context;
@@ -74,18 +75,9 @@ async function streamText(
   terminal.out("\n");
   const { stopReason, timings } = await generation.result;
   terminal.err(`\n${err.dim(timingsText(timings))}`);
-  const note = endNotes[stopReason];
+  const note = endNotes[stopReason]?.(info);
   if (note) terminal.err(err.dim(`${note}\n`));
 }
-
-/** What a user may wonder about when the text ends; the usual ends need no words. */
-const endNotes: Record<GenerationResult["stopReason"], string | undefined> = {
-  end: undefined,
-  stop: undefined,
-  length: undefined,
-  context: "The context is full; -c makes it larger.",
-  aborted: "Stopped.",
-};
 
 function resultJson(result: GenerationResult): object {
   return {

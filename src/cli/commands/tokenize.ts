@@ -1,8 +1,7 @@
 // lantern tokenize: the token ids of a text, with the vocabulary entry of each.
 
-import { UsageError } from "../../base/errors.ts";
 import { defaultModel } from "../../catalog/catalog.ts";
-import { openTokenizer } from "../../index.ts";
+import { openTokenizer, UsageError } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { locateModel } from "../load-model.ts";
 import { tableText } from "../text.ts";

@@ -1,0 +1,62 @@
+// A terminal for tests: remembers what was written, types what it was told to, and can press Ctrl-C.
+
+import type { interrupted, LineReader, Terminal } from "../../src/platform/node-cli.ts";
+
+export type ScriptedLine = string | typeof interrupted;
+
+export class FakeTerminal implements Terminal {
+  stdout = "";
+  stderr = "";
+  inIsTerminal = false;
+  outIsTerminal = false;
+  errIsTerminal = false;
+  columns = 80;
+  /** What env() answers. */
+  environment: Record<string, string> = {};
+  /** What is typed, or comes through the pipe. */
+  script: ScriptedLine[] = [];
+  input = "";
+  readonly files: Map<string, string> = new Map();
+  /** Milliseconds that now() returns; tests move it on. */
+  clock = 0;
+  exited: number | undefined;
+  /** Called after each write to stdout. */
+  onOut: (() => void) | undefined;
+  #interruptListeners = new Set<() => void>();
+
+  out(text: string): void {
+    this.stdout += text;
+    this.onOut?.();
+  }
+  err(text: string): void {
+    this.stderr += text;
+  }
+  env(name: string): string | undefined {
+    return this.environment[name];
+  }
+  async readInput(): Promise<string> {
+    return this.input;
+  }
+  async readText(path: string): Promise<string> {
+    return this.files.get(path) ?? "";
+  }
+  async writeText(path: string, text: string): Promise<void> {
+    this.files.set(path, text);
+  }
+  lines(): LineReader {
+    return { next: async () => this.script.shift(), close: () => {} };
+  }
+  onInterrupt(listener: () => void): () => void {
+    this.#interruptListeners.add(listener);
+    return () => this.#interruptListeners.delete(listener);
+  }
+  pressCtrlC(): void {
+    for (const listener of this.#interruptListeners) listener();
+  }
+  exitNow(code: number): void {
+    this.exited = code;
+  }
+  now(): number {
+    return this.clock;
+  }
+}

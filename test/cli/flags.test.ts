@@ -1,0 +1,92 @@
+// The strict reading of flags, without a model.
+
+import { Command, CommanderError } from "commander";
+import { describe, expect, test } from "vitest";
+import {
+  addModelFlags,
+  addSamplingFlags,
+  generateOptions,
+  numberFlag,
+  openOptions,
+} from "../../src/cli/flags.ts";
+
+function parse(args: string[]): Command {
+  const command = new Command("run").exitOverride().configureOutput({ writeErr: () => {} });
+  addSamplingFlags(addModelFlags(command, "x"));
+  return command.parse(args, { from: "user" });
+}
+
+function complaint(args: string[]): string {
+  try {
+    parse(args);
+  } catch (error) {
+    if (error instanceof CommanderError) return error.message;
+    throw error;
+  }
+  throw new Error(`${args.join(" ")} was accepted`);
+}
+
+test("llama.cpp's flags become the engine's options", () => {
+  const flags = parse(
+    `-m a.gguf -n 5 -c 512 -t 2 --temp 0.5 --top-k 10 --top-p .9 --min-p 0.1 --typical 0.7 --repeat-penalty 1.1
+     --repeat-last-n -1 --frequency-penalty -0.5 --presence-penalty 1e-1 --logit-bias 5+1.5 --logit-bias 7-inf
+     -s 42 --stop A --stop B -r C --ignore-eos --cache-type q8_0`.split(/\s+/),
+  ).opts();
+  expect(generateOptions(flags)).toEqual({
+    maxTokens: 5,
+    temperature: 0.5,
+    topK: 10,
+    topP: 0.9,
+    minP: 0.1,
+    typicalP: 0.7,
+    repeatPenalty: 1.1,
+    repeatLastN: -1,
+    frequencyPenalty: -0.5,
+    presencePenalty: 0.1,
+    logitBias: new Map([
+      [5, 1.5],
+      [7, Number.NEGATIVE_INFINITY],
+    ]),
+    seed: 42,
+    stop: ["A", "B", "C"],
+    ignoreEos: true,
+  });
+  expect(openOptions(flags)).toEqual({ contextSize: 512, threads: 2, kvType: "q8_0" });
+});
+
+test("what is not given is left to the engine; -1 is endless, and random", () => {
+  expect(generateOptions(parse([]).opts())).toEqual({});
+  expect(generateOptions(parse(["-n", "-1", "-s", "-1"]).opts())).toEqual({});
+});
+
+describe("refused values", () => {
+  const cases: [string[], RegExp][] = [
+    [["--temp", "abc"], /--temp <x>' argument 'abc' is invalid. Expected a number of at least 0/],
+    [["--temp", "NaN"], /Expected a number of at least 0/],
+    [["--temp", "Infinity"], /Expected a number/],
+    [["--temp", "0x10"], /Expected a number/],
+    [["--temp", ""], /Expected a number/],
+    [["--temp", "-1"], /Expected a number of at least 0/],
+    [["--top-p", "1.5"], /Expected a number from 0 to 1/],
+    [["--top-k", "2.5"], /Expected a whole number of at least 0/],
+    [["-n", "-2"], /Expected a whole number of at least 0, or -1/],
+    [["-n"], /argument missing/],
+    [["-t", "0"], /Expected a whole number from 1 to 1024/],
+    [["-c", "1e99"], /Expected a whole number from 1 to/],
+    [["--cache-type", "q4"], /Allowed choices are f32, f16, q8_0/],
+    [["--logit-bias", "5"], /Expected a token id, a sign and a number/],
+    [["--stop", ""], /not empty/],
+    [["--tmep", "1"], /unknown option '--tmep'\n\(Did you mean --temp\?\)/],
+    [["--topk", "1"], /Did you mean --top-k/],
+  ];
+  for (const [args, expected] of cases) {
+    test(args.join(" "), () => expect(complaint(args)).toMatch(expected));
+  }
+});
+
+test("numberFlag takes what people write", () => {
+  const read = numberFlag({});
+  expect(["1", "-1", "+1", "1.5", ".5", "1.", "1e-3", " 2 "].map(read)).toEqual([
+    1, -1, 1, 1.5, 0.5, 1, 0.001, 2,
+  ]);
+});
