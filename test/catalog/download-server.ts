@@ -23,6 +23,8 @@ export class DownloadServer {
   /** Body bytes after which the server stops sending, without hanging up. */
   stallAfter: number | undefined;
   ignoreRanges = false;
+  /** Where bodies really are, as the hub keeps its large files on a storage host. */
+  redirectTo: string | undefined;
   /** The hash that the hub states; undefined: the true one. */
   statedSha256: string | undefined;
   /** Status for the next requests, in order. */
@@ -64,6 +66,10 @@ export class DownloadServer {
     if (packument) {
       response.writeHead(200, { "Content-Type": "application/json" });
       response.end(JSON.stringify(packument));
+      return;
+    }
+    if (this.redirectTo && path.includes("/resolve/")) {
+      response.writeHead(302, { Location: `${this.redirectTo}/${path}` }).end();
       return;
     }
     const file = this.files.get(path.replace(/\/resolve\/[^/]+\//, "/"));

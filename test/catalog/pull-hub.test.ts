@@ -206,6 +206,22 @@ test("the token goes to the hub, and only when there is one", async () => {
   );
 });
 
+test("large files live on another host: ranges reach it, the token does not", async () => {
+  const storage = new DownloadServer();
+  await storage.start();
+  storage.files.set("owner/repo/model.gguf", model);
+  storage.cuts = [100_000];
+  server.redirectTo = storage.url;
+  await pullEntry(entry(), platformWith({ HF_TOKEN: "hf_secret" }));
+  await storage.stop();
+  expect(sha256(await readFile(finalPath()))).toBe(sha256(model));
+  expect(storage.bodyRequests().map(({ range }) => range)).toEqual([
+    undefined,
+    expect.stringMatching(/^bytes=[1-9]\d*-$/),
+  ]);
+  expect(storage.log.filter(({ authorization }) => authorization !== undefined)).toEqual([]);
+});
+
 test("a disk with too little room is refused before anything is downloaded", async () => {
   const full = { ...platform, freeBytes: async () => 10_000_000 };
   const needed = 300_000 + (64 << 20);

@@ -47,13 +47,11 @@ async function pullWithBar(
       onProgress: ({ loadedBytes, totalBytes }) => bar.update(loadedBytes, totalBytes),
     });
   } catch (error) {
-    if (!(error instanceof AbortedError)) throw error;
-    throw new AbortedError(
-      `pull: the download of ${entry.name} (what has arrived is kept: run the command again to continue)`,
-      {
-        cause: error,
-      },
-    );
+    bar.done();
+    if (error instanceof AbortedError) {
+      terminal.err("What has arrived is kept: run the command again to continue.\n");
+    }
+    throw error;
   } finally {
     bar.done();
   }
