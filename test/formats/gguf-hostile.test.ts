@@ -57,7 +57,16 @@ const cases: [what: string, bytes: Uint8Array, message: string][] = [
   ["2^60 keys", file(big, 0n), "metadata count: got 1152921504606846976, expected at most"],
   ["2^60 tensors", file(0n, big), "tensor count: got 1152921504606846976, expected at most"],
   ["a key of 2^60 bytes", file(1n, 0n, fields(big)), "metadata key 0 length: got"],
-  ["an empty key", file(1n, 0n, fields("", 4, 1)), "expected a key that is not empty"],
+  [
+    "an empty key",
+    file(1n, 0n, fields("", 4, 1)),
+    "metadata key 0 length: got 0, expected 1 to 65535",
+  ],
+  [
+    "a key of 65,536 bytes",
+    file(1n, 0n, fields("k".repeat(65536), 4, 1)),
+    "metadata key 0 length: got 65536",
+  ],
   ["two equal keys", file(2n, 0n, fields("k", 4, 1, "k", 4, 1)), 'metadata key 1: got "k"'],
   [
     "a key that is not UTF-8",
@@ -125,7 +134,7 @@ const cases: [what: string, bytes: Uint8Array, message: string][] = [
   [
     "a nameless tensor",
     file(0n, 1n, tensor("", [4n], f32, 0n)),
-    "expected a name that is not empty",
+    "tensor 0 name length: got 0, expected 1 to 65535",
   ],
   [
     "two equal tensors",

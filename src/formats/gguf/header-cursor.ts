@@ -12,6 +12,9 @@ const firstRead = 1 << 20;
 /** Vocabularies of real models take less than 40 MB; a header beyond this is not a header. */
 const longestHeader = 512 << 20;
 
+/** The format's own limit for keys. */
+const longestName = 65535;
+
 // A vocabulary may hold U+FEFF as a token: ignoreBOM keeps it.
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
@@ -101,6 +104,15 @@ export class HeaderCursor {
     return text;
   }
 
+  /** A key or a tensor's name: a string that is not empty and not absurdly long. */
+  async name(field: string): Promise<string> {
+    const start = this.position;
+    const name = await this.string(field);
+    const length = this.position - start - 8;
+    if (length >= 1 && length <= longestName) return name;
+    throw this.error(`${field} length`, length, `1 to ${longestName}`);
+  }
+
   /** UTF-8 text from bytes that are already in memory. */
   text(start: number, length: number, field: string): string {
     return decodeUtf8(this.#bytes.subarray(start, start + length), (got) =>
@@ -124,7 +136,7 @@ export function u64At(view: DataView, position: number): number {
 }
 
 /** Strict decoding; `fail` makes the error for bytes that are not UTF-8. */
-export function decodeUtf8(bytes: Uint8Array, fail: (got: Uint8Array) => Error): string {
+function decodeUtf8(bytes: Uint8Array, fail: (got: Uint8Array) => Error): string {
   try {
     return utf8.decode(bytes);
   } catch {

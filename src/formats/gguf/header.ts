@@ -72,8 +72,7 @@ async function readEntries(
 ): Promise<Map<string, MetadataEntry>> {
   const entries = new Map<string, MetadataEntry>();
   for (let i = 0; i < count; i++) {
-    const key = await cursor.string(`metadata key ${i}`);
-    if (key === "") throw cursor.error(`metadata key ${i}`, key, "a key that is not empty");
+    const key = await cursor.name(`metadata key ${i}`);
     if (entries.has(key)) throw cursor.error(`metadata key ${i}`, key, "keys that occur once");
     entries.set(key, await readValue(cursor, key));
   }
@@ -99,8 +98,7 @@ async function readTensorRecords(cursor: HeaderCursor, count: number): Promise<T
   const records: TensorRecord[] = [];
   const names = new Set<string>();
   for (let i = 0; i < count; i++) {
-    const name = await cursor.string(`tensor ${i} name`);
-    if (name === "") throw cursor.error(`tensor ${i} name`, name, "a name that is not empty");
+    const name = await cursor.name(`tensor ${i} name`);
     if (names.has(name)) throw cursor.error(`tensor ${i} name`, name, "names that occur once");
     names.add(name);
     const field = `tensor ${JSON.stringify(name)}`;

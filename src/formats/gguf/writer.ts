@@ -64,7 +64,7 @@ export async function writeGguf(
 }
 
 /** Every entry of a Metadata, arrays in full. */
-export function* entriesOf(metadata: Metadata): Generator<[key: string, value: GgufValue]> {
+function* entriesOf(metadata: Metadata): Generator<[key: string, value: GgufValue]> {
   for (const key of metadata.keys()) {
     yield [key, metadata.preview(key, Number.POSITIVE_INFINITY)!];
   }

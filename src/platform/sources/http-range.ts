@@ -68,17 +68,6 @@ class HttpRangeSource implements ByteSource {
   }
 }
 
-/** Opens one URL; a server that cannot serve ranges is a SourceError that says so. */
-export async function openHttpFile(
-  url: string,
-  name: string,
-  options: HttpOptions = {},
-): Promise<ByteSource> {
-  const file = await probe(url, options);
-  if (file) return new HttpRangeSource(name, file, options);
-  throw new SourceError(`${url}: not found (HTTP 404); check the address`);
-}
-
 /**
  * The model at a URL and the files beside it. An address that ends in "/" names a folder; its query (a signature, a
  * download flag) goes with every request.
