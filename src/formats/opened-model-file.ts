@@ -1,4 +1,7 @@
 // The ModelFile that every format's reader returns: what it found, and the open files to read tensors from.
+//
+// The readers themselves know nothing of reading tensors: they hand over metadata, a table and open sources. Closing the
+// model closes those sources.
 
 import { DisposedError, UsageError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
