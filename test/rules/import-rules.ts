@@ -1,0 +1,148 @@
+// Who may import whom in src/: the table that imports.test.ts enforces, and the one list of it.
+//
+// The flow is base -> dtypes -> graph -> models -> engine, with formats, tokenizers, chat and backends beside it; the
+// composition roots at the top of src/ are the only place where all of it meets.
+
+/** Something of src/ that may be imported: a folder ("base"), or one file ("backends/backend.ts"). */
+export interface Allowed {
+  readonly path: string;
+  /** Only `import type`: nothing of it is there at run time. */
+  readonly typesOnly: boolean;
+}
+
+export interface Rule {
+  /** A folder of src/, or a file at its top. Files within one folder may import each other, unless `apart`. */
+  readonly of: string;
+  readonly may: readonly Allowed[];
+  readonly npm: readonly string[];
+  /** The folder's subfolders must not import each other. */
+  readonly apart?: boolean;
+  readonly why: string;
+}
+
+const all = (...paths: string[]): Allowed[] => paths.map((path) => ({ path, typesOnly: false }));
+const types = (...paths: string[]): Allowed[] => paths.map((path) => ({ path, typesOnly: true }));
+
+export const rules: readonly Rule[] = [
+  {
+    of: "base",
+    may: [],
+    npm: [],
+    why: "everything stands on base, so base stands on nothing",
+  },
+  {
+    of: "platform",
+    may: all("base"),
+    npm: [],
+    why: "the edge to the machine knows nothing of models, so that it can be replaced as a whole",
+  },
+  {
+    of: "dtypes",
+    may: all("base"),
+    npm: [],
+    why: "a tensor type is arithmetic on bytes",
+  },
+  {
+    of: "formats",
+    may: [...all("base", "dtypes"), ...types("platform/platform.ts")],
+    npm: [],
+    why: "a format reads from whatever ByteSource it is given: a file, HTTP, a browser File",
+  },
+  {
+    of: "tokenizers",
+    may: all("base"),
+    npm: [],
+    why: "text to ids needs a vocabulary and no model",
+  },
+  {
+    of: "chat",
+    may: all("base"),
+    npm: ["@huggingface/jinja"],
+    why: "a conversation to text needs a template and no model",
+  },
+  {
+    of: "graph",
+    may: all("base", "dtypes"),
+    npm: [],
+    why: "the graph is data: it knows no model and no backend",
+  },
+  {
+    of: "models",
+    may: all("base", "dtypes", "graph"),
+    npm: [],
+    why: "an architecture builds a graph and never asks who will run it",
+  },
+  {
+    of: "backends",
+    may: [...all("base", "dtypes", "graph"), ...types("platform/platform.ts")],
+    npm: [],
+    apart: true,
+    why: "a backend runs a graph, whatever model it came from, and works without any other backend",
+  },
+  {
+    of: "engine",
+    may: [
+      ...all("base", "dtypes", "graph", "models", "tokenizers", "chat"),
+      ...types("api.ts", "backends/backend.ts", "platform/platform.ts"),
+    ],
+    npm: [],
+    why: "the engine is handed a backend and a thread; choosing them is the composition roots' business",
+  },
+  {
+    of: "catalog",
+    may: all("base", "platform/download.ts"),
+    npm: ["@huggingface/hub"],
+    why: "finding and downloading files needs a platform and no model",
+  },
+  {
+    of: "cli",
+    may: all("index.ts", "catalog", "platform"),
+    npm: ["commander"],
+    why: "a face uses what every user of the package can use: the public API",
+  },
+  {
+    of: "api.ts",
+    may: types("base"),
+    npm: [],
+    why: "the public types are types",
+  },
+  {
+    of: "index.ts",
+    may: [...all("base/errors.ts", "open.ts"), ...types("api.ts")],
+    npm: [],
+    why: "the public API is a list of names, nothing else",
+  },
+  {
+    of: "open.ts",
+    may: [
+      ...all("base", "platform", "dtypes", "formats", "models", "engine", "compose.ts"),
+      ...types("api.ts"),
+    ],
+    npm: [],
+    why: "the caller's composition root; a backend belongs to the engine's thread",
+  },
+  {
+    of: "compose.ts",
+    may: [...all("base", "tokenizers", "chat"), ...types("formats")],
+    npm: [],
+    why: "what both composition roots put together in the same way",
+  },
+  {
+    of: "engine-thread.ts",
+    may: all("base", "platform", "dtypes", "formats", "backends", "engine", "compose.ts"),
+    npm: [],
+    why: "the engine thread's composition root; nothing imports it, the platform starts it",
+  },
+];
+
+/** Globals of a machine or a browser that only src/platform may name. */
+export const platformGlobals: readonly string[] = [
+  "process",
+  "navigator",
+  "Worker",
+  "fetch",
+  "Buffer",
+  "XMLHttpRequest",
+  "window",
+  "document",
+];

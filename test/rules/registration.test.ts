@@ -1,0 +1,183 @@
+// "One file and one line": a tensor type, an architecture and a backend are added from here, by the functions that the
+// tables themselves use, and a model made of all three is read and run. If core had to change for one, this test could
+// not be written. And what would force core to change, names of types and architectures in its code, is looked for.
+
+import { describe, expect, test } from "vitest";
+import { allBackends, registerBackend } from "../../src/backends/table.ts";
+import { allDTypes, dtypeByGgufId, dtypeByName, registerDType } from "../../src/dtypes/table.ts";
+import { Engine, type EngineParts } from "../../src/engine/engine.ts";
+import { computeLogits } from "../../src/engine/generator.ts";
+import { openModelFile } from "../../src/formats/open-model-file.ts";
+import { allArchs, archNamed, registerArch } from "../../src/models/table.ts";
+import { filesModelSource } from "../../src/platform/sources/blob.ts";
+import type { Tokenizer } from "../../src/tokenizers/tokenizer.ts";
+import { CountingBackend, fakeArch, fakeDType, fakeLogits, fakeModelFile, sizes } from "./fakes.ts";
+import { importsOf, resolveImport, sourceFiles, tokenize } from "./scan.ts";
+
+const builtInDTypes: readonly string[] = allDTypes().map((dtype) => dtype.name);
+const builtInArchs: readonly string[] = allArchs().flatMap((arch) => arch.names);
+const builtInBackends: readonly string[] = allBackends().map((backend) => backend.name);
+
+describe("a type, an architecture and a backend from outside", () => {
+  test("are unknown before, and found after they are registered", () => {
+    expect(dtypeByName(fakeDType.name)).toBeUndefined();
+    expect(() => archNamed("testnet")).toThrow(/"testnet", which this build cannot run/);
+    registerDType(fakeDType);
+    registerArch(fakeArch);
+    registerBackend({
+      name: "counting",
+      available: () => true,
+      create: () => new CountingBackend(),
+    });
+    expect(dtypeByName(fakeDType.name)).toBe(fakeDType);
+    expect(dtypeByGgufId(fakeDType.ggufId)).toBe(fakeDType);
+    expect(archNamed("testnet")).toBe(fakeArch);
+    expect(allBackends()[0]!.name).toBe("counting");
+  });
+
+  test("run a model that is made of them, exactly", async () => {
+    const file = await openModelFile(await filesModelSource([await fakeModelFile()]));
+    expect(file.tensors.get("up.weight")!.dtype).toBe(fakeDType);
+    const backend = allBackends()[0]!.create() as CountingBackend;
+    const parts: EngineParts = {
+      name: file.name,
+      format: file.format,
+      metadata: file.metadata,
+      tensors: file.tensors,
+      readTensor: (name, target, at) => file.readTensor(file.tensors.get(name)!, target, at),
+      tokenizer: { isEndOfGeneration: () => false } as unknown as Tokenizer,
+      template: undefined,
+      backend,
+    };
+    const kvType = dtypeByName("f32")!;
+    const watch = { progress: () => {}, check: () => {} };
+    const engine = await Engine.load(parts, { contextSize: undefined, kvType }, watch);
+    await file.close();
+    expect(engine.info).toMatchObject({ architecture: "testnet", weightType: fakeDType.name });
+
+    const tokens = [3, 0, 5, 3, 1, 4, 2];
+    const control = { aborted: false, breathe: async () => {}, now: () => 0 };
+    const options = { top: sizes.vocab, greedy: 0 };
+    const { positions } = await computeLogits(engine, tokens, options, control);
+    const logits = positions.map(({ top }) => [...top].sort((a, b) => a[0] - b[0]));
+    expect(logits).toEqual(tokens.map((token) => [...fakeLogits(token).entries()]));
+    expect(new Set(logits.flat(2)).size).toBeGreaterThan(20); // not all zeros
+    expect(backend.steps).toBe(1);
+    engine.dispose();
+  });
+
+  test("cannot take a name that is taken", () => {
+    expect(() => registerDType({ ...fakeDType, ggufId: 7002 })).toThrow(/collides with "test_p4"/);
+    expect(() => registerDType({ ...fakeDType, name: "other" })).toThrow(/collides with "test_p4"/);
+    expect(() => registerArch(fakeArch)).toThrow(/"testnet" is registered already/);
+  });
+});
+
+/** Where a name of a type or an architecture may stand as text, besides its own file, and what it means there. */
+const allowed: readonly { file: string; names: readonly string[]; why: string }[] = [
+  {
+    file: "src/api.ts",
+    names: ["f32", "f16", "q8_0"],
+    why: "the KV types that a user may ask for",
+  },
+  { file: "src/cli/flags.ts", names: ["f32", "f16", "q8_0"], why: "the same, as a flag" },
+  {
+    file: "src/cli/commands/logits.ts",
+    names: ["f32"],
+    why: "the KV type that golden logits are compared with",
+  },
+  { file: "src/cli/commands/inspect.ts", names: ["f32"], why: "a metadata value type of GGUF" },
+  { file: "src/open.ts", names: ["f16"], why: "the default KV type" },
+  {
+    file: "src/backends/reference/reference.ts",
+    names: ["f32"],
+    why: 'DType.activation: "f32" says that activations stay floats',
+  },
+  {
+    file: "src/formats/safetensors.ts",
+    names: ["f32", "f16", "bf16"],
+    why: "the table of that format's own type names",
+  },
+  {
+    file: "src/formats/llama2c.ts",
+    names: ["f32", "llama"],
+    why: "that format knows one type and one architecture",
+  },
+  {
+    file: "src/formats/huggingface-names.ts",
+    names: ["f32", "llama", "qwen2", "qwen3"],
+    why: "the table of Hugging Face's model_type; f32 is a metadata value type",
+  },
+  {
+    file: "src/formats/huggingface-metadata.ts",
+    names: ["f32"],
+    why: "a metadata value type of GGUF",
+  },
+  { file: "src/formats/typed-metadata.ts", names: ["f32"], why: "a metadata value type of GGUF" },
+  { file: "src/formats/gguf/value-types.ts", names: ["f32"], why: "a metadata value type of GGUF" },
+  {
+    file: "src/tokenizers/from-metadata.ts",
+    names: ["llama"],
+    why: "a value of tokenizer.ggml.model",
+  },
+  {
+    file: "src/tokenizers/pretokenize.ts",
+    names: ["qwen2"],
+    why: "a value of tokenizer.ggml.pre",
+  },
+];
+
+const sources = sourceFiles("src").map((file) => ({ ...file, tokens: tokenize(file.text) }));
+
+test("types and architectures are named in their own file and nowhere else", () => {
+  const isOwn = (path: string, name: string) =>
+    builtInDTypes.includes(name)
+      ? path.startsWith("src/dtypes/") // a type also names its activation type
+      : path === `src/models/${name}.ts`;
+  const used = sources.flatMap(({ path, tokens }) =>
+    tokens
+      .filter(({ kind, text }) => kind === "string" && isName(text) && !isOwn(path, text))
+      .map(({ text, line }) => ({ path, name: text, line })),
+  );
+  const isAllowed = (path: string, name: string) =>
+    allowed.some(({ file, names }) => file === path && names.includes(name));
+  const stray = used.filter(({ path, name }) => !isAllowed(path, name));
+  expect(
+    stray.map(({ path, name, line }) => `${path}:${line} says "${name}"`).join("\n"),
+    "ask the table (or the DType, the Arch) instead of comparing names",
+  ).toBe("");
+  const unneeded = allowed.flatMap(({ file, names }) =>
+    names
+      .filter((name) => !used.some((use) => use.path === file && use.name === name))
+      .map((name) => `${file} no longer says "${name}"`),
+  );
+  expect(unneeded.join("\n"), "take it off the list").toBe("");
+});
+
+test("only the tables import a type, an architecture or a backend", () => {
+  const tableOf = new Map<string, string>([
+    ...builtInDTypes.map((name) => [`src/dtypes/${name}.ts`, "src/dtypes/table.ts"] as const),
+    ...allArchs()
+      .filter((arch) => arch !== fakeArch)
+      .map(({ names }) => [`src/models/${names[0]}.ts`, "src/models/table.ts"] as const),
+    ...builtInBackends.map(
+      (name) => [`src/backends/${name}/${name}.ts`, "src/backends/table.ts"] as const,
+    ),
+  ]);
+  const paths = sources.map(({ path }) => path);
+  expect(
+    [...tableOf.keys()].filter((entry) => !paths.includes(entry)),
+    "an entry's file has its name",
+  ).toEqual([]);
+  const stray = sources.flatMap(({ path, tokens }) =>
+    importsOf(tokens)
+      .map(({ from }) => resolveImport(path, from) ?? "")
+      .filter((target) => tableOf.has(target) && tableOf.get(target) !== path)
+      .map((target) => `${path} imports ${target}`),
+  );
+  expect(stray.join("\n"), "ask the table for it").toBe("");
+});
+
+function isName(text: string): boolean {
+  return builtInDTypes.includes(text) || builtInArchs.includes(text);
+}
