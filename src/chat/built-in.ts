@@ -1,0 +1,29 @@
+// Chat templates by name, for models that bring none of their own but were trained on one of the usual forms.
+
+const chatml = `{%- for message in messages -%}
+{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}`;
+
+// The system message stands inside the first user turn; every turn starts with BOS and every answer ends with EOS.
+const llama2 = `{%- set ns = namespace(system='') -%}
+{%- for message in messages -%}
+{%- if message.role == 'system' -%}
+{%- set ns.system = '<<SYS>>\\n' + message.content + '\\n<</SYS>>\\n\\n' -%}
+{%- elif message.role == 'assistant' -%}
+{{ ' ' + message.content + ' ' + eos_token }}
+{%- else -%}
+{{ bos_token + '[INST] ' + ns.system + message.content + ' [/INST]' }}
+{%- set ns.system = '' -%}
+{%- endif -%}
+{%- endfor -%}`;
+
+const zephyr = `{%- for message in messages -%}
+{{ '<|' + message.role + '|>\\n' + message.content + eos_token + '\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|assistant|>\\n' }}{%- endif -%}`;
+
+/** Without a prototype, so that a name from outside finds a template or nothing. */
+export const builtInTemplates: Readonly<Record<string, string>> = Object.freeze(
+  Object.assign(Object.create(null), { chatml, llama2, zephyr, tinyllama: zephyr }),
+);

@@ -1,0 +1,81 @@
+// Closes gaps between @huggingface/jinja and the Jinja that chat templates are written for, by rewriting the parsed template:
+//
+//   for x in tools, tools|length   an undefined (or none) sequence is an empty one
+//   '...'.format(x)                Python's, for {} and {0}
+//   raise_exception(...)           goes to our own function, so that a template's refusal can be told from a fault
+//   strftime_now(...)              ours as well: the library's months are in the reader's language
+//
+// Nodes are the library's own, plain objects told apart by `type`.
+
+/** Names that templates cannot have by accident; template.ts gives them their meaning. */
+export const RAISE = "lantern raise";
+export const STRFTIME = "lantern strftime";
+export const FORMAT = "lantern format";
+
+type Node = { type: string } & Record<string, unknown>;
+
+const SEQUENCE_FILTERS: ReadonlySet<unknown> = new Set(
+  "length count list selectattr rejectattr select reject map join".split(" "),
+);
+
+const RENAMED: ReadonlyMap<unknown, string> = new Map([
+  ["raise_exception", RAISE],
+  ["strftime_now", STRFTIME],
+]);
+
+const rewrites: Readonly<Record<string, (node: Node) => void>> = {
+  For(node) {
+    const iterable = node.iterable as Node;
+    if (iterable.type === "SelectExpression") iterable.lhs = orEmpty(iterable.lhs);
+    else node.iterable = orEmpty(iterable);
+  },
+  FilterExpression(node) {
+    const filter = node.filter as Node;
+    const name = filter.type === "CallExpression" ? (filter.callee as Node).value : filter.value;
+    if (SEQUENCE_FILTERS.has(name)) node.operand = orEmpty(node.operand);
+  },
+  CallExpression(node) {
+    const callee = node.callee as Node;
+    const renamed = callee.type === "Identifier" ? RENAMED.get(callee.value) : undefined;
+    if (renamed) node.callee = identifier(renamed);
+    const property = callee.property as Node | undefined;
+    if (callee.type !== "MemberExpression" || callee.computed || property?.value !== "format") {
+      return;
+    }
+    node.args = [callee.object, ...(node.args as unknown[])];
+    node.callee = identifier(FORMAT);
+  },
+};
+
+/** Rewrites the tree in place. */
+export function closeGaps(tree: unknown): void {
+  if (Array.isArray(tree)) tree.forEach(closeGaps);
+  else if (tree instanceof Map) {
+    for (const [key, value] of tree) {
+      closeGaps(key);
+      closeGaps(value);
+    }
+  } else if (typeof tree === "object" && tree !== null) {
+    Object.values(tree).forEach(closeGaps);
+    const { type } = tree as Node;
+    if (typeof type === "string" && Object.hasOwn(rewrites, type)) rewrites[type]!(tree as Node);
+  }
+}
+
+/** Python's str.format for positional fields. */
+export function formatPositional(text: string, values: readonly unknown[]): string {
+  let next = 0;
+  return text.replace(/\{\{|\}\}|\{(\d*)\}/g, (field, index: string | undefined) => {
+    if (index === undefined) return field[0]!;
+    return String(values[index === "" ? next++ : Number(index)] ?? "");
+  });
+}
+
+function identifier(value: string): Node {
+  return { type: "Identifier", value };
+}
+
+function orEmpty(left: unknown): Node {
+  const right = { type: "ArrayLiteral", value: [] };
+  return { type: "BinaryExpression", operator: { value: "or" }, left, right };
+}

@@ -1,0 +1,110 @@
+// A chat template: the Jinja program that a model file brings, which writes a conversation as the text that the model was
+// trained on. Rendering is @huggingface/jinja's; jinja-gaps.ts makes up for what it lacks.
+//
+// A template may refuse a conversation (raise_exception): that is a UsageError with its own words. One refusal is answered
+// by a second try: where the system role is not supported (Gemma 2), the system message goes in front of the first user
+// message, as it does in llama.cpp.
+
+import { Template } from "@huggingface/jinja";
+import { LanternError, ModelError, UsageError } from "../base/errors.ts";
+import { closeGaps, FORMAT, formatPositional, RAISE, STRFTIME } from "./jinja-gaps.ts";
+import { strftime } from "./strftime.ts";
+
+export { builtInTemplates } from "./built-in.ts";
+
+/** A message as templates see it: more fields than role and content (tool_calls, ...) are passed on. */
+export interface TemplateMessage {
+  readonly role: string;
+  readonly content: string;
+}
+
+export interface RenderOptions {
+  /** End with the beginning of the assistant's answer (default false). */
+  addGenerationPrompt?: boolean;
+  /** Functions that the model may call, as JSON schemas. */
+  tools?: readonly unknown[];
+  /** Further variables, such as enable_thinking. */
+  extra?: Readonly<Record<string, unknown>>;
+  /** The time that a template writes into the prompt (default: now). */
+  now?: Date;
+}
+
+/** Thrown by a template through raise_exception. */
+class Refusal extends Error {}
+
+export class ChatTemplate {
+  readonly source: string;
+  readonly #template: Template;
+  readonly #tokens: { bos: string; eos: string };
+
+  constructor(source: string, tokens: { bos: string; eos: string }) {
+    this.source = source;
+    this.#tokens = tokens;
+    try {
+      this.#template = new Template(source);
+      closeGaps(this.#template.parsed);
+    } catch (cause) {
+      throw new ModelError(`chat template: it cannot be parsed: ${messageOf(cause)}`, { cause });
+    }
+  }
+
+  render(messages: readonly TemplateMessage[], options: RenderOptions = {}): string {
+    try {
+      return this.#run(messages, options);
+    } catch (cause) {
+      const folded = cause instanceof Refusal ? foldSystem(messages) : undefined;
+      if (folded === undefined) throw explain(cause);
+      try {
+        return this.#run(folded, options);
+      } catch {
+        throw explain(cause); // the first refusal is the one that fits what was asked
+      }
+    }
+  }
+
+  #run(messages: readonly TemplateMessage[], options: RenderOptions): string {
+    const { addGenerationPrompt = false, tools, extra, now = new Date() } = options;
+    const variables: Record<string, unknown> = {
+      messages,
+      tools: tools && tools.length > 0 ? tools : undefined, // none and [] mean something else to some templates
+      add_generation_prompt: addGenerationPrompt,
+      bos_token: this.#tokens.bos,
+      eos_token: this.#tokens.eos,
+      ...this.#firefunction(tools, now),
+      ...extra,
+      [RAISE]: (message: unknown) => {
+        throw new Refusal(String(message));
+      },
+      [STRFTIME]: (format: unknown) => strftime(now, String(format)),
+      [FORMAT]: (text: unknown, ...values: unknown[]) => formatPositional(String(text), values),
+    };
+    return this.#template.render(variables);
+  }
+
+  /** Firefunction's template wants two variables that no other one knows, and fails without them. */
+  #firefunction(tools: readonly unknown[] | undefined, now: Date): Record<string, string> {
+    if (!/\bdatetime\b/.test(this.source)) return {};
+    const datetime = strftime(now, "%b %d %Y %H:%M:%S");
+    return { datetime, functions: JSON.stringify(tools ?? [], undefined, 2) };
+  }
+}
+
+/** The conversation with its system message in front of the first user message; undefined where there is none of either. */
+function foldSystem(messages: readonly TemplateMessage[]): TemplateMessage[] | undefined {
+  const [system, user, ...rest] = messages;
+  if (system?.role !== "system" || user?.role !== "user") return undefined;
+  return [{ ...user, content: `${system.content}\n\n${user.content}` }, ...rest];
+}
+
+function explain(cause: unknown): LanternError {
+  if (cause instanceof LanternError) return cause;
+  const message = messageOf(cause);
+  if (cause instanceof Refusal) {
+    return new UsageError(`chat template: it refuses this conversation: ${message}`, { cause });
+  }
+  return new ModelError(`chat template: rendering failed: ${message}`, { cause });
+}
+
+function messageOf(cause: unknown): string {
+  return cause instanceof Error ? cause.message : String(cause);
+}
