@@ -42,9 +42,6 @@ test("every source file begins with a comment that says what it is", () => {
     silent.map(({ path }) => path),
     "say what the file is, what it is not, and where it sits",
   ).toEqual([]);
-  const brief = files.filter(({ path, header }) => path.startsWith("src/") && header.length < 2);
-  if (brief.length > 0)
-    console.log(`headers of one line: ${brief.map(({ path }) => path).join(" ")}`);
 });
 
 /** The lines of // or of one block comment at the top, without their marks. */
