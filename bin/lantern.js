@@ -59,7 +59,8 @@ function restart() {
   const child = spawn(node, [here].concat(process.argv.slice(2)), { stdio: "inherit", env: env });
   const signals = ["SIGINT", "SIGTERM", "SIGHUP"];
   const pass = (signal) => {
-    child.kill(signal);
+    // A terminal sends Ctrl-C to both of us; passing it on would make one keystroke two.
+    if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
   };
   signals.forEach((signal) => {
     process.on(signal, pass);

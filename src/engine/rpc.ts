@@ -76,8 +76,8 @@ export class EngineLine {
   }
 
   #close(reason: Error): void {
-    this.#closed ??= reason;
-    for (const pending of this.#pending.values()) pending.reject(reason);
+    this.#closed ??= reason; // a thread that ends while it is disposed of did not die
+    for (const pending of this.#pending.values()) pending.reject(this.#closed);
     this.#pending.clear();
   }
 }

@@ -47,6 +47,8 @@ function startEngineThread(): EngineThread {
   const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
   const worker = new Worker(new URL(`../engine-thread.${extension}`, import.meta.url), {
     name: "lantern-engine",
+    // `node --input-type=module -e ...` is about the caller's own code; a worker refuses to start with it.
+    execArgv: process.execArgv.filter((flag) => !flag.startsWith("--input-type")),
   });
   let ended = false;
   return {

@@ -20,6 +20,8 @@ export interface TinyOptions {
   weightType?: string;
   kvType?: string;
   contextSize?: number;
+  vocab?: number;
+  feedForward?: number;
 }
 
 export interface TinyModel extends ModelHeader {
@@ -28,11 +30,11 @@ export interface TinyModel extends ModelHeader {
 
 /** Weights and metadata of a small model of any architecture in the table. */
 export function tinyModel(options: TinyOptions = {}): TinyModel {
-  const { architecture = "llama", seed = 1, weightType = "f32" } = options;
-  const metadata = tinyMetadata(architecture);
+  const { architecture = "llama", seed = 1, weightType = "f32", vocab = tinyShape.vocab } = options;
+  const metadata = plainMetadata(tinyMetadata(architecture, options.feedForward));
   const table = {
     name: "token_embd.weight",
-    shape: [tinyShape.vocab, tinyShape.embed],
+    shape: [vocab, tinyShape.embed],
     dtype: dtypeByName("f32")!,
   };
   const arch = archNamed(architecture);
@@ -82,9 +84,12 @@ function randomBytes(
   return bytes;
 }
 
-function tinyMetadata(architecture: string): Metadata {
-  const { embed, heads, kvHeads, layers, feedForward } = tinyShape;
-  const values: Record<string, string | number> = {
+export function tinyMetadata(
+  architecture: string,
+  feedForward: number = tinyShape.feedForward,
+): Record<string, string | number> {
+  const { embed, heads, kvHeads, layers } = tinyShape;
+  return {
     "general.architecture": architecture,
     [`${architecture}.embedding_length`]: embed,
     [`${architecture}.attention.head_count`]: heads,
@@ -96,7 +101,6 @@ function tinyMetadata(architecture: string): Metadata {
     [`${architecture}.feed_forward_length`]: feedForward,
     [`${architecture}.context_length`]: 512,
   };
-  return plainMetadata(values);
 }
 
 /** Metadata from a plain object. */

@@ -1,0 +1,66 @@
+// The tiny random model as a real GGUF file, with a byte-fallback vocabulary and a chat template: for tests that go
+// through open(). It talks nonsense, but the same nonsense every time.
+
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type GgufValue, writeGguf } from "../../src/formats/gguf/writer.ts";
+import { type TinyOptions, tinyMetadata, tinyModel } from "./tiny-engine.ts";
+
+const controls = ["<unk>", "<s>", "</s>"];
+const bytes = Array.from({ length: 256 }, (_, i) => byteToken(i));
+const words = ["▁", "▁the", "▁cat", "▁sat", "e", "a"];
+const tokens = [...controls, ...bytes, ...words];
+const tokenTypes = [2, 3, 3, ...bytes.map(() => 6), ...words.map(() => 1)];
+
+const template =
+  "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+
+export async function tinyGguf(options: TinyOptions = {}): Promise<Uint8Array> {
+  const architecture = options.architecture ?? "llama";
+  const model = tinyModel({ ...options, vocab: tokens.length });
+  const entries = Object.entries(tinyMetadata(architecture, options.feedForward)).map(
+    ([key, value]): [string, GgufValue] => [key, { type: typeOf(value), value }],
+  );
+  entries.push(
+    ["general.name", { type: "string", value: "tiny" }],
+    ["tokenizer.ggml.model", { type: "string", value: "llama" }],
+    ["tokenizer.ggml.tokens", { type: "array<string>", value: tokens }],
+    ["tokenizer.ggml.scores", { type: "array<f32>", value: tokens.map((_, i) => -i) }],
+    ["tokenizer.ggml.token_type", { type: "array<i32>", value: tokenTypes }],
+    ["tokenizer.ggml.bos_token_id", { type: "u32", value: 1 }],
+    ["tokenizer.ggml.eos_token_id", { type: "u32", value: 2 }],
+    ["tokenizer.chat_template", { type: "string", value: template }],
+  );
+  const parts: Uint8Array[] = [];
+  await writeGguf(
+    { write: async (part) => void parts.push(part.slice()) },
+    entries,
+    [...model.tensors.values()].map(({ name, dtype, shape }) => ({
+      name,
+      dtype,
+      shape,
+      data: () => [model.bytes.get(name)!],
+    })),
+  );
+  return Buffer.concat(parts);
+}
+
+/** Writes it to a folder of its own; `remove` deletes that. */
+export async function tinyFile(
+  options: TinyOptions = {},
+): Promise<{ path: string; remove(): void }> {
+  const folder = mkdtempSync(join(tmpdir(), "lantern-tiny-"));
+  const path = join(folder, "tiny.gguf");
+  writeFileSync(path, await tinyGguf(options));
+  return { path, remove: () => rmSync(folder, { recursive: true, force: true }) };
+}
+
+function byteToken(byte: number): string {
+  return `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
+}
+
+function typeOf(value: string | number): string {
+  if (typeof value === "string") return "string";
+  return Number.isInteger(value) ? "u32" : "f32";
+}
