@@ -63,8 +63,6 @@ const files: { model: string; golden: string; tolerance: Tolerance; greedy: bool
     tolerance: 0.02,
     greedy: false,
   },
-  // The folder holds F16; the nearest that llama.cpp computed is its Q8_0.
-  { model: "minimind2-small", golden: "minimind2-small-Q8_0", tolerance: 0.02, greedy: false },
 ];
 
 for (const { model: path, golden, tolerance, greedy } of files) {
@@ -89,6 +87,30 @@ for (const { model: path, golden, tolerance, greedy } of files) {
     });
   });
 }
+
+describeShared("models/minimind2-small (F16 folder)", "models/minimind2-small/config.json", () => {
+  // Rounding activations to 8 bits alone moves the norm by 3.4 % here (llama.cpp's F16 against its own Q8_0), so the
+  // folder is held closely against llama.cpp on the same F16 weights, and against the Q8_0 golden file for its top-1.
+  const f16 = JSON.parse(
+    readFileSync(new URL("data/minimind2-small-F16.json", import.meta.url), "utf8"),
+  ) as { cases: GoldenCase[] };
+  const q8 = readGolden("minimind2-small-Q8_0");
+  let model: Model;
+  beforeAll(async () => {
+    model = await open(sharedPath("models/minimind2-small"), { kvType: "f32" });
+  });
+  afterAll(() => model.dispose());
+
+  test.each(f16.cases.map((expected, i) => ({ expected, coarse: q8.cases[i]! })))(
+    "$expected.prompt",
+    async ({ expected, coarse }) => {
+      const got = await model.logits(expected.prompt);
+      expect(got.tokens).toEqual(coarse.tokens);
+      expectClose(got, expected, 0.002);
+      expectClose(got, coarse, 0.04);
+    },
+  );
+});
 
 function readGolden(name: string): { cases: GoldenCase[] } {
   return JSON.parse(readFileSync(sharedPath(`golden/${name}.json`), "utf8")) as {
