@@ -258,7 +258,10 @@ function roundActivations(
 
 /** Sum of a[i] * b[i]; four partial sums, because one alone waits for each addition. */
 function dot(a: Float32Array, aAt: number, b: Float32Array, bAt: number, n: number): number {
-  let [s0, s1, s2, s3] = [0, 0, 0, 0];
+  let s0 = 0;
+  let s1 = 0;
+  let s2 = 0;
+  let s3 = 0;
   let i = 0;
   for (; i + 4 <= n; i += 4) {
     s0 += a[aAt + i]! * b[bAt + i]!;
