@@ -32,9 +32,8 @@ export function ropeFromMetadata(
   // Each pair is slower by the same factor, multiplied up in float32 as ggml does.
   const slower = Math.fround(freqBase ** (-2 / dims));
   for (let pair = 0, f = 1; pair < base.length; pair++, f = Math.fround(f * slower)) base[pair] = f;
-  // Old files give rope.scale_linear instead of a scaling type.
-  const type =
-    read.string("rope.scaling.type") ?? (read.number("rope.scale_linear") ? "linear" : "none");
+  // A factor without a type means linear, and no factor means 1: so llama.cpp reads its own older files.
+  const type = read.string("rope.scaling.type") ?? "linear";
   const method = methods[type];
   if (!method) {
     read.fail("rope.scaling.type", `"${type}"`, `one of ${Object.keys(methods).join(", ")}`);
@@ -44,7 +43,7 @@ export function ropeFromMetadata(
     layout: layoutOf(read, defaultLayout),
     dims,
     frequencies: Float32Array.from(frequencies),
-    magnitude,
+    magnitude: magnitude * read.positiveOr("rope.scaling.attn_factor", 1),
   };
 }
 
@@ -57,11 +56,11 @@ function layoutOf(read: ConfigReader, defaultLayout: RopeLayout): RopeLayout {
   return layout;
 }
 
+/** How many times slower the pairs turn; 0 stands for "not at all". rope.scale_linear is the key's old name. */
 function factorOf(read: ConfigReader): number {
-  const linear = read.number("rope.scale_linear");
-  return linear && read.number("rope.scaling.factor") === undefined
-    ? read.positive("rope.scale_linear")
-    : read.positive("rope.scaling.factor");
+  const key =
+    read.number("rope.scaling.factor") === undefined ? "rope.scale_linear" : "rope.scaling.factor";
+  return read.number(key) ? read.positive(key) : 1;
 }
 
 /** Llama 3.1: long waves are slowed down by the factor, short ones kept, those between blended. */
@@ -102,7 +101,7 @@ function scaleYarn(base: Float64Array, read: ConfigReader, freqBase: number): Sc
     return (frequency / factor) * (1 - kept) + frequency * kept;
   });
   const attention = read.positiveOr("rope.scaling.yarn_attn_factor", 1);
-  const sharpening = extrapolation !== 0 ? 1 + 0.1 * Math.log(factor) : 1;
+  const sharpening = extrapolation !== 0 && factor > 1 ? 1 + 0.1 * Math.log(factor) : 1;
   return { frequencies, magnitude: attention * sharpening };
 }
 
