@@ -1,0 +1,114 @@
+// The documents stay true: every path they name exists, and the examples of docs/add-a-*.md compile under the project's
+// own flags and do what their text says.
+
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { afterAll, describe, expect, test } from "vitest";
+import { f32ToF16 } from "../../src/base/half.ts";
+import type { DType } from "../../src/dtypes/dtype.ts";
+import { computeLogits } from "../../src/engine/generator.ts";
+import type { Arch } from "../../src/models/arch.ts";
+import { registerArch } from "../../src/models/table.ts";
+import { tinyEngine } from "../support/tiny-engine.ts";
+
+const root = fileURLToPath(new URL("../../", import.meta.url));
+const scratch = mkdtempSync(join(tmpdir(), "lantern-docs-"));
+afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+
+const documents: string[] = [
+  ...readdirSync(root).filter((file) => file.endsWith(".md")),
+  ...readdirSync(join(root, "docs")).map((file) => `docs/${file}`),
+  ...readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith("README.md"))
+    .map((file) => `src/${file}`),
+];
+
+test("every folder of src has a README", () => {
+  const folders = readdirSync(join(root, "src"), { withFileTypes: true })
+    .filter((entry) => entry.isDirectory())
+    .map((entry) => `src/${entry.name}/README.md`);
+  expect(folders.filter((path) => !documents.includes(path))).toEqual([]);
+});
+
+test.each(documents)("%s names only files that exist", (document) => {
+  const text = readFileSync(join(root, document), "utf8");
+  const links = [...text.matchAll(/\]\((?!https?:|#)([^)#]+)/g)].map(([, link]) =>
+    resolve(root, dirname(document), link!),
+  );
+  const quoted = [...text.matchAll(/`((?:src|test|docs|scripts|bin|\.ci)\/[\w./-]*)`/g)]
+    .map(([, path]) => path!)
+    .filter((path) => !(path in examples))
+    .map((path) => resolve(root, path));
+  expect([...links, ...quoted].filter((path) => !existsSync(path))).toEqual([]);
+});
+
+/** Files that exist only as an example in a document, and that document. */
+const examples: Readonly<Record<string, string>> = {
+  "src/dtypes/q1_0.ts": "docs/add-a-dtype.md",
+  "src/models/gemma.ts": "docs/add-a-model.md",
+  "test/dtypes/data/q1_0.json": "docs/add-a-dtype.md",
+};
+
+describe("the examples", () => {
+  test("compile as written", () => {
+    const files = ["src/dtypes/q1_0.ts", "src/models/gemma.ts"].map(writeExample);
+    const config = {
+      extends: join(root, "tsconfig.json"),
+      compilerOptions: {
+        rewriteRelativeImportExtensions: false, // they import by absolute path, from elsewhere
+        typeRoots: [join(root, "node_modules/@types")],
+      },
+      include: files,
+    };
+    writeFileSync(join(scratch, "tsconfig.json"), JSON.stringify(config));
+    const tsc = join(root, "node_modules/typescript/bin/tsc");
+    let said = "";
+    try {
+      execFileSync(process.execPath, [tsc, "-p", scratch], { encoding: "utf8" });
+    } catch (error) {
+      said = (error as { stdout: string }).stdout;
+    }
+    expect(said).toBe("");
+  });
+
+  test("q1_0 reads and writes signs", async () => {
+    const { q1_0 } = (await load("src/dtypes/q1_0.ts")) as { q1_0: DType };
+    const block = new Uint8Array(18);
+    new DataView(block.buffer).setUint16(0, f32ToF16(0.75), true);
+    block[2] = 0b0000_0101;
+    const values = new Float32Array(128);
+    q1_0.dequantize(block, 0, values, 0, 1);
+    expect([...values.subarray(0, 4)]).toEqual([0.75, -0.75, 0.75, -0.75]);
+    const again = new Uint8Array(18).fill(0xff);
+    q1_0.quantize!(values, 0, again, 0, 1);
+    expect(again).toEqual(block);
+  });
+
+  test("gemma runs on random weights", async () => {
+    const { gemma } = (await load("src/models/gemma.ts")) as { gemma: Arch };
+    registerArch(gemma);
+    const engine = await tinyEngine({ architecture: "gemma" });
+    const control = { aborted: false, breathe: async () => {}, now: () => 0 };
+    const { positions } = await computeLogits(engine, [1, 2, 3], { top: 1, greedy: 0 }, control);
+    expect(positions.every(({ norm }) => Number.isFinite(norm) && norm > 0)).toBe(true);
+    engine.dispose();
+  });
+});
+
+/** Writes an example as a file that finds its imports as if it lay where the document says; returns the path. */
+function writeExample(path: string): string {
+  const text = readFileSync(join(root, examples[path]!), "utf8");
+  const code = /```ts\n([\s\S]*?)```/.exec(text)![1]!;
+  const folder = dirname(join(root, path));
+  const placed = code.replace(/from "(\..*?)"/g, (_, from) => `from "${resolve(folder, from)}"`);
+  const file = join(scratch, path.replaceAll("/", "-").replace(/ts$/, "mts"));
+  writeFileSync(file, placed);
+  return file;
+}
+
+async function load(path: string): Promise<unknown> {
+  return await import(/* @vite-ignore */ pathToFileURL(writeExample(path)).href);
+}
