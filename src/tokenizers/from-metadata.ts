@@ -19,7 +19,7 @@ import {
   TOKEN_TYPE,
   Vocabulary,
 } from "./vocabulary.ts";
-import { cleanSpaces, LLAMA_CPP, WordPieceModel, WordPieces } from "./wordpiece.ts";
+import { cleanSpaces, WordPieceModel, WordPieces } from "./wordpiece.ts";
 
 const KEY = "tokenizer.ggml.";
 
@@ -102,7 +102,7 @@ const wordpiece: Kind = {
     });
     return {
       kind: "wordpiece",
-      plain: new WordPieceModel(pieces, { lowercase, stripAccents, rules: LLAMA_CPP }),
+      plain: new WordPieceModel(pieces, { lowercase, stripAccents }),
       bytesOf: (text) => utf8.encode(cleanSpaces(text.replaceAll(SPACE_MARK, " "))),
       leadingSpaces: 1,
     };

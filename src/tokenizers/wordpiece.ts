@@ -1,60 +1,38 @@
 // WordPiece (BERT and its embedding models): the text is normalised and cut into words and punctuation marks; each word is
 // covered by the longest tokens from the left, or becomes the unknown token as a whole.
 //
-// Two readings of BERT's normalisation exist, and a file should give the ids of its home: LLAMA_CPP for GGUF files,
-// HUGGING_FACE for tokenizer.json. They agree on everything but rare characters (see the comments there).
+// bertWords is llama.cpp's reading of BERT's normalisation, for GGUF files. It differs from Hugging Face's (which a
+// tokenizer.json spells out: json/normalizer.ts) in rare characters: it keeps only the first character of a canonical
+// decomposition, and drops spacing marks together with the accents.
 
 import type { PlainTextModel } from "./split-special.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 import { WordCache } from "./word-cache.ts";
 
-export interface BertRules {
-  /** Canonical decomposition, for stripping accents. */
-  decompose(text: string): string;
-  readonly accent: RegExp;
-  /** Dropped, unless it is white space. */
-  readonly control: RegExp;
-  lowercase(char: string): string;
-}
-
-export const HUGGING_FACE: BertRules = {
-  decompose: (text) => text.normalize("NFD"),
-  accent: /^\p{Mn}$/u,
-  control: /^[\0\ufffd\p{Cc}\p{Cf}\p{Cn}\p{Co}]$/u,
-  lowercase: (char) => char.toLowerCase(),
-};
-
-/** llama.cpp keeps only the first character of a decomposition, and drops spacing marks with the accents. */
-export const LLAMA_CPP: BertRules = {
-  decompose: (text) => mapChars(text, (char) => firstChar(char.normalize("NFD"))),
-  accent: /^\p{M}$/u,
-  control: /^[\0\ufffd\p{Cc}\p{Cf}\p{Co}]$/u,
-  lowercase: (char) => firstChar(char.toLowerCase()),
-};
-
 export interface BertOptions {
   lowercase: boolean;
   stripAccents: boolean;
-  rules: BertRules;
 }
 
 const WHITE_SPACE = /^\p{White_Space}$/u;
 const PUNCTUATION = /^[\p{P}$+<=>^`|~]$/u;
+const DROPPED = /^[\0\ufffd\p{Cc}\p{Cf}\p{Co}]$/u;
+const MARK = /^\p{M}$/u;
 
 /** Normalises the text and cuts it into words; punctuation marks and Chinese characters are words of their own. */
-export function bertWords(text: string, options: BertOptions): string[] {
-  const { lowercase, stripAccents, rules } = options;
+export function bertWords(text: string, { lowercase, stripAccents }: BertOptions): string[] {
   const words: string[] = [];
   let word = "";
   const finish = (): void => {
     if (word !== "") words.push(word);
     word = "";
   };
-  for (const char of stripAccents ? rules.decompose(text) : text) {
+  for (const written of text) {
+    const char = stripAccents ? firstChar(written.normalize("NFD")) : written;
     if (WHITE_SPACE.test(char)) finish();
-    else if (rules.control.test(char) || (stripAccents && rules.accent.test(char))) continue;
+    else if (DROPPED.test(char) || (stripAccents && MARK.test(char))) continue;
     else {
-      const plain = lowercase ? rules.lowercase(char) : char;
+      const plain = lowercase ? firstChar(char.toLowerCase()) : char;
       if (PUNCTUATION.test(char) || isChinese(char.codePointAt(0)!)) {
         finish();
         words.push(plain);
@@ -156,12 +134,6 @@ export function cleanSpaces(piece: string): string {
     .replaceAll(" 's", "'s")
     .replaceAll(" 've", "'ve")
     .replaceAll(" 're", "'re");
-}
-
-function mapChars(text: string, map: (char: string) => string): string {
-  let mapped = "";
-  for (const char of text) mapped += map(char);
-  return mapped;
 }
 
 function firstChar(text: string): string {

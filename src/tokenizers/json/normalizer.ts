@@ -1,7 +1,7 @@
 // The normalizers of tokenizer.json: what is done to a text before it is cut into words. One table entry per type.
 
 import { byteToChar } from "../byte-level.ts";
-import { HUGGING_FACE, isChinese } from "../wordpiece.ts";
+import { isChinese } from "../wordpiece.ts";
 import { asArray, asRecord, asString, booleanOr, type Maker, makePiece } from "./fields.ts";
 import { translateRegex } from "./regex.ts";
 
@@ -66,13 +66,11 @@ export function makePattern(value: unknown, field: string): string | RegExp {
   return translateRegex(asString(pattern.Regex, `${field}.Regex`));
 }
 
+/** Drops control characters (also those that are white space, but for tab and line breaks); other white space is a space. */
 function cleanText(text: string): string {
-  let result = "";
-  for (const char of text) {
-    if (/\p{White_Space}/u.test(char)) result += " ";
-    else if (!HUGGING_FACE.control.test(char)) result += char;
-  }
-  return result;
+  return text
+    .replace(/[\0\ufffd]|(?![\t\n\r])[\p{Cc}\p{Cf}\p{Cn}\p{Co}]/gu, "")
+    .replace(/\p{White_Space}/gu, " ");
 }
 
 function spaceChinese(text: string): string {

@@ -1,0 +1,159 @@
+// Chat templates: all real ones render; some renderings are known by heart.
+
+import { readdirSync, readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { LanternError, ModelError, UsageError } from "../../src/base/errors.ts";
+import { builtInTemplates, ChatTemplate } from "../../src/chat/template.ts";
+import { describeShared, hasShared, sharedPath } from "../support/shared.ts";
+
+const tokens = { bos: "<s>", eos: "</s>" };
+const conversation = [
+  { role: "system", content: "Be brief." },
+  { role: "user", content: "What is 2+2?" },
+  { role: "assistant", content: "Four." },
+  { role: "user", content: "And 3+3?" },
+];
+const withPrompt = { addGenerationPrompt: true };
+
+function render(source: string, options: object = withPrompt, messages = conversation): string {
+  return new ChatTemplate(source, tokens).render(messages, options);
+}
+
+describe("built-in templates", () => {
+  it.each([
+    [
+      "chatml",
+      "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 2+2?<|im_end|>\n" +
+        "<|im_start|>assistant\nFour.<|im_end|>\n<|im_start|>user\nAnd 3+3?<|im_end|>\n<|im_start|>assistant\n",
+    ],
+    [
+      "llama2",
+      "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nWhat is 2+2? [/INST] Four. </s><s>[INST] And 3+3? [/INST]",
+    ],
+    [
+      "zephyr",
+      "<|system|>\nBe brief.</s>\n<|user|>\nWhat is 2+2?</s>\n<|assistant|>\nFour.</s>\n<|user|>\nAnd 3+3?</s>\n<|assistant|>\n",
+    ],
+  ])("%s", (name, text) => {
+    expect(render(builtInTemplates[name]!)).toBe(text);
+  });
+
+  it("are found by their own names only", () => {
+    expect(Object.keys(builtInTemplates)).toEqual(["chatml", "llama2", "zephyr", "tinyllama"]);
+    expect(builtInTemplates.constructor).toBeUndefined();
+  });
+
+  it("end with the last message unless an answer is to follow", () => {
+    expect(render(builtInTemplates.chatml!, {})).toMatch(/And 3\+3\?<\|im_end\|>\n$/);
+  });
+});
+
+describe("what templates may use", () => {
+  it("TinyLlama's own template, with its line breaks", () => {
+    const source =
+      "{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + message['content'] + eos_token }}\n" +
+      "{% elif message['role'] == 'system' %}\n{{ '<|system|>\n' + message['content'] + eos_token }}\n" +
+      "{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n'  + message['content'] + eos_token }}\n{% endif %}\n" +
+      "{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}";
+    expect(render(source)).toBe(render(builtInTemplates.zephyr!));
+  });
+
+  it("undefined sequences are empty, as in Jinja", () => {
+    expect(render("{% for tool in tools %}x{% endfor %}{{ tools | length }}")).toBe("0");
+    expect(render("{% for t in tools if t.x %}x{% endfor %}{{ tools is defined }}")).toBe("false");
+    const code =
+      '{{ none | selectattr("a") | list | length }}{{ "ab" | length }}{{ [1,2] | join("-") }}';
+    expect(render(code)).toBe("021-2");
+  });
+
+  it("tools are passed on; an empty list is none", () => {
+    const source = "{{ tools is defined }}{% for tool in tools %} {{ tool.name }}{% endfor %}";
+    expect(render(source, { tools: [{ name: "f" }] })).toBe("true f");
+    expect(render(source, { tools: [] })).toBe("false");
+  });
+
+  it("dates in English, whatever the language of the machine", () => {
+    const now = new Date(2024, 6, 6, 15, 4, 5);
+    expect(render("{{ strftime_now('%d %b %Y, %A %-d %B %H:%M:%S %I%p %%x %q') }}", { now })).toBe(
+      "06 Jul 2024, Saturday 6 July 15:04:05 03PM %x %q",
+    );
+  });
+
+  it("Python's format, extra variables, tokens", () => {
+    expect(render("{{ '<{}|{1}>{{}}'.format('a', 'b') }}")).toBe("<a|b>{}");
+    expect(render("{{ bos_token + mood + eos_token }}", { extra: { mood: "x" } })).toBe("<s>x</s>");
+  });
+});
+
+describe("errors", () => {
+  const refusing = "{{ raise_exception('only ' + messages[0].role + 's') }}";
+
+  it("a refusal has the template's own words", () => {
+    expect(() => render(refusing)).toThrow(UsageError);
+    expect(() => render(refusing)).toThrow(/only systems/);
+  });
+
+  it("a template without a system role gets it with the first question", () => {
+    const source =
+      "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" +
+      "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}";
+    expect(render(source)).toBe("[user:Be brief.\n\nWhat is 2+2?][assistant:Four.][user:And 3+3?]");
+    expect(conversation).toHaveLength(4);
+  });
+
+  it("faults are ours to report", () => {
+    expect(() => new ChatTemplate("{% for %}", tokens)).toThrow(ModelError);
+    expect(() => render("{{ missing + 1 }}")).toThrow(ModelError);
+    expect(() => render("{{ 'x' | nofilter }}")).toThrow(LanternError);
+  });
+});
+
+const files = hasShared("chat-templates")
+  ? readdirSync(sharedPath("chat-templates")).filter((file) => file.endsWith(".jinja"))
+  : [];
+
+/** The one that does not render: @huggingface/jinja's objects have text keys, and this one's are numbers. */
+const UNRENDERABLE = "ByteDance-Seed-OSS.jinja";
+
+function renderFile(file: string): string {
+  return render(readFileSync(sharedPath(`chat-templates/${file}`), "utf8"));
+}
+
+describeShared("real templates", "chat-templates", () => {
+  it("are all there", () => {
+    expect(files.length).toBeGreaterThanOrEqual(70);
+    expect(files).toContain(UNRENDERABLE);
+  });
+
+  it.each(files.filter((file) => file !== UNRENDERABLE))("%s", (file) => {
+    const text = renderFile(file);
+    for (const { content } of conversation) expect(text).toContain(content);
+  });
+
+  it(`${UNRENDERABLE} fails with a reason`, () => {
+    expect(() => renderFile(UNRENDERABLE)).toThrow(/keys must be strings/);
+  });
+
+  it("Llama 3.1, literally", () => {
+    expect(renderFile("meta-llama-Llama-3.1-8B-Instruct.jinja")).toBe(
+      "<s><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n" +
+        "Be brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nWhat is 2+2?<|eot_id|>" +
+        "<|start_header_id|>assistant<|end_header_id|>\n\nFour.<|eot_id|>" +
+        "<|start_header_id|>user<|end_header_id|>\n\nAnd 3+3?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    );
+  });
+
+  it("Mistral Nemo, literally", () => {
+    expect(renderFile("mistralai-Mistral-Nemo-Instruct-2407.jinja")).toBe(
+      "<s>[INST]What is 2+2?[/INST]Four.</s>[INST]Be brief.\n\nAnd 3+3?[/INST]",
+    );
+  });
+});
+
+describeShared("minimind2-small's template", "models/minimind2-small/tokenizer_config.json", () => {
+  it("is ChatML", () => {
+    const path = sharedPath("models/minimind2-small/tokenizer_config.json");
+    const { chat_template } = JSON.parse(readFileSync(path, "utf8")) as { chat_template: string };
+    expect(render(chat_template)).toBe(render(builtInTemplates.chatml!));
+  });
+});
