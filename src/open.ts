@@ -3,6 +3,7 @@
 
 import type { Model, ModelInspection, ModelLocation, OpenOptions, TextTokenizer } from "./api.ts";
 import { AbortedError, ModelError, UsageError } from "./base/errors.ts";
+import { locateModel } from "./catalog/resolve.ts";
 import { tokenizerOf } from "./compose.ts";
 import { dtypeByName } from "./dtypes/table.ts";
 import { defaultContext, estimateMemory } from "./engine/memory.ts";
@@ -12,6 +13,7 @@ import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
 import { buildModel } from "./models/build.ts";
 import { currentPlatform } from "./platform/current.ts";
+import type { Platform } from "./platform/platform.ts";
 
 const openOptions = new Set([
   "contextSize",
@@ -34,12 +36,13 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
   const { signal, onProgress } = options;
   if (signal?.aborted) throw new AbortedError("opening the model", { cause: signal.reason });
   const platform = await currentPlatform();
+  const spec = platform.describeSource(await locate(location, platform));
   const line = new EngineLine(platform.startEngineThread());
   try {
     const info = await line.call(
       "open",
       {
-        spec: platform.describeSource(location),
+        spec,
         contextSize: options.contextSize,
         kvType: options.kvType ?? "f16",
         threads: options.threads,
@@ -92,13 +95,21 @@ export async function openTokenizer(location: ModelLocation): Promise<TextTokeni
 
 async function withModelFile<T>(location: ModelLocation, use: (file: ModelFile) => T): Promise<T> {
   const platform = await currentPlatform();
-  const source = await platform.openModelSource(platform.describeSource(location));
+  const spec = platform.describeSource(await locate(location, platform));
+  const source = await platform.openModelSource(spec);
   const file = await openModelFile(source);
   try {
     return use(file);
   } finally {
     await file.close();
   }
+}
+
+/** A catalog name becomes the file it stands for; nothing is downloaded here. */
+async function locate(location: ModelLocation, platform: Platform): Promise<ModelLocation> {
+  if (typeof location !== "string" || platform.name !== "node") return location;
+  const { nodeDownloadPlatform } = await import("./platform/node-download.ts");
+  return await locateModel(location, nodeDownloadPlatform());
 }
 
 /** undefined for a file that holds no model this build can run (a vocabulary, an unknown architecture). */

@@ -16,10 +16,8 @@ export interface ResolveOptions extends PullOptions {
 /** A path (or URL) for open(): existing files as they are, catalog names as their file, downloaded if need be. */
 export async function resolveModel(nameOrPath: string, options: ResolveOptions): Promise<string> {
   const { platform } = options;
-  if (/^https?:\/\//i.test(nameOrPath)) return nameOrPath;
-  if (nameOrPath !== "" && (await platform.stat(nameOrPath))) return nameOrPath;
-  const entries = findEntries(nameOrPath);
-  if (!entries) throw unknownModel(nameOrPath);
+  const entries = await entriesFor(nameOrPath, platform);
+  if (!entries) return nameOrPath;
   let first: PulledFile | undefined;
   for (const entry of entries) {
     if (!(await findLocally(entry, platform))) options.onDownload?.(entry);
@@ -27,6 +25,29 @@ export async function resolveModel(nameOrPath: string, options: ResolveOptions):
     first ??= pulled;
   }
   return first!.path;
+}
+
+/** The same for those who must not download: a catalog model that is not here is an error that says how to get it. */
+export async function locateModel(nameOrPath: string, platform: DownloadPlatform): Promise<string> {
+  const entries = await entriesFor(nameOrPath, platform);
+  if (!entries) return nameOrPath;
+  const found = await Promise.all(entries.map((entry) => findLocally(entry, platform)));
+  if (found.every((file) => file !== undefined)) return found[0]!.path;
+  throw new SourceError(
+    `model: "${nameOrPath}" is not on this machine yet. Download it with: lantern pull ${nameOrPath}`,
+  );
+}
+
+/** What the name stands for in the catalog; undefined for a URL or an existing path, which stand for themselves. */
+async function entriesFor(
+  nameOrPath: string,
+  platform: DownloadPlatform,
+): Promise<CatalogEntry[] | undefined> {
+  if (/^https?:\/\//i.test(nameOrPath)) return undefined;
+  if (nameOrPath !== "" && (await platform.stat(nameOrPath))) return undefined;
+  const entries = findEntries(nameOrPath);
+  if (!entries) throw unknownModel(nameOrPath);
+  return entries;
 }
 
 /** The entries behind a catalog name or an hf: name (several for a split GGUF); undefined when it is neither. */

@@ -164,7 +164,6 @@ async function readPrompt(
 ): Promise<boolean> {
   const last = tokens.length - 1;
   const isLast = (index: number) => index === last;
-  await control.breathe(); // an abort that was sent right after the request
   while (sequence.length < tokens.length) {
     if (control.aborted) return false;
     await engine.advance(sequence, tokens, sequence.length, isLast, (_, read) => read(logits));

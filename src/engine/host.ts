@@ -56,16 +56,17 @@ class Host {
       if (running) running.aborted = true;
       return;
     }
-    void this.#answer(message.id, message.method, message.params);
+    const running = { aborted: message.aborted };
+    this.#running.set(message.id, running);
+    void this.#answer(message.id, message.method, message.params, running);
   }
 
   async #answer<M extends MethodName>(
     id: number,
     method: M,
     params: Methods[M]["params"],
+    running: Running,
   ): Promise<void> {
-    const running: Running = { aborted: false };
-    this.#running.set(id, running);
     const control: RunControl = {
       get aborted() {
         return running.aborted;

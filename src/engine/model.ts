@@ -147,9 +147,10 @@ class EngineChat implements Chat {
     const prompt: Prompt = { kind: "messages", messages: [...asked] };
     const generation = this.#model.run(prompt, { ...this.#defaults, ...options }, this.#sessionId);
     generation.result.then(
-      ({ text }) => {
+      ({ text, stopReason }) => {
+        const unanswered = stopReason === "aborted" && text === "";
         // Only if nobody has rolled the conversation back meanwhile.
-        if (this.#messages === asked) {
+        if (this.#messages === asked && !unanswered) {
           this.#messages = [...asked, { role: "assistant", content: text }];
         }
       },

@@ -75,8 +75,16 @@ export interface Methods {
 
 export type MethodName = keyof Methods;
 
+interface Request<M extends MethodName> {
+  id: number;
+  method: M;
+  params: Methods[M]["params"];
+  /** The caller's signal had been aborted before the request was made. */
+  aborted: boolean;
+}
+
 export type ToEngine =
-  | { [M in MethodName]: { id: number; method: M; params: Methods[M]["params"] } }[MethodName]
+  | { [M in MethodName]: Request<M> }[MethodName]
   | { id: number; method: "abort" };
 
 export type FromEngine =

@@ -46,8 +46,7 @@ export class EngineLine {
     });
     // Only a thread with work to do keeps the process alive.
     if (this.#pending.size === 1) this.#thread.ref();
-    this.#thread.post({ id, method, params });
-    if (signal?.aborted) abort();
+    this.#thread.post({ id, method, params, aborted: signal?.aborted ?? false });
     signal?.addEventListener("abort", abort, { once: true });
     return reply.finally(() => signal?.removeEventListener("abort", abort));
   }

@@ -13,6 +13,7 @@ import {
   ropeScalings,
   type Setting,
   settings,
+  slidingWindow,
 } from "./huggingface-names.ts";
 import { describe, field, isObject, type JsonObject } from "./json.ts";
 import { arrayEntry, type MetadataEntry, TypedMetadata } from "./typed-metadata.ts";
@@ -49,6 +50,7 @@ export function huggingFaceMetadata(files: HuggingFaceFiles, name: string): Type
   entries.set("general.name", { type: "string", value: name });
   checkActivation(config);
   copySettings(entries, config, settings, `${arch}.`, "");
+  if (usesSlidingWindow(config)) copySettings(entries, config, [slidingWindow], `${arch}.`, "");
   const epsilon = `${arch}.attention.layer_norm_rms_epsilon`;
   if (!entries.has(epsilon)) entries.set(epsilon, { type: "f32", value: Math.fround(1e-6) });
   addRope(entries, config, arch);
@@ -63,6 +65,12 @@ function checkActivation(config: JsonObject): void {
   if (activation !== "silu" && activation !== "swish") {
     throw configError("hidden_act", describe(activation), "silu");
   }
+}
+
+/** Mistral's early models always do, Qwen's only when told to; null means no window. */
+function usesSlidingWindow(config: JsonObject): boolean {
+  const window = field(config, "sliding_window");
+  return window !== undefined && window !== null && field(config, "use_sliding_window") !== false;
 }
 
 function copySettings(
@@ -119,8 +127,8 @@ function addRope(entries: Entries, config: JsonObject, arch: string): void {
 }
 
 /**
- * Hugging Face's attention_factor is the whole factor on the rotated values; GGUF's yarn_attn_factor multiplies
- * the 1 + 0.1 ln(factor) that YaRN has anyway.
+ * Hugging Face's attention_factor is the whole factor on the rotated values; GGUF's attn_factor multiplies the
+ * 1 + 0.1 ln(factor) that YaRN has anyway.
  */
 function addAttentionFactor(entries: Entries, rope: JsonObject, prefix: string, key: string): void {
   const setting: Setting = { from: "attention_factor", to: [], type: "f32" };
@@ -128,7 +136,7 @@ function addAttentionFactor(entries: Entries, rope: JsonObject, prefix: string, 
   const factor = entries.get(`${prefix}factor`);
   if (whole === undefined || factor === undefined || factor.type === "array") return;
   const value = Math.fround(whole / (1 + 0.1 * Math.log(Number(factor.value))));
-  entries.set(`${prefix}yarn_attn_factor`, { type: "f32", value });
+  entries.set(`${prefix}attn_factor`, { type: "f32", value });
 }
 
 const specialTokens: readonly { token: string; id: string; key: string }[] = [

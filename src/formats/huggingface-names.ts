@@ -77,6 +77,13 @@ export const settings: readonly Setting[] = [
   { from: "vocab_size", to: ["vocab_size"], type: "u32" },
 ];
 
+/** Read only where the configuration has it and does not switch it off (use_sliding_window). */
+export const slidingWindow: Setting = {
+  from: "sliding_window",
+  to: ["attention.sliding_window"],
+  type: "u32",
+};
+
 /**
  * rope_scaling / rope_parameters, by rope_type; all under "<architecture>.rope.scaling.". GGUF has type, factor,
  * original_context_length and the yarn_* keys; it has none for llama3 (its converters store a tensor of factors
@@ -111,7 +118,7 @@ export const ropeScalings: ReadonlyMap<string, readonly Setting[]> = new Map([
       { from: "extrapolation_factor", to: ["yarn_ext_factor"], type: "f32" },
       { from: "beta_fast", to: ["yarn_beta_fast"], type: "f32" },
       { from: "beta_slow", to: ["yarn_beta_slow"], type: "f32" },
-      { from: "attn_factor", to: ["yarn_attn_factor"], type: "f32" },
+      { from: "attn_factor", to: ["attn_factor"], type: "f32" },
     ],
   ],
 ] as [string, readonly Setting[]][]);

@@ -28,7 +28,7 @@ export function readConfig(header: ModelHeader, defaultLayout: RopeLayout): Mode
   refuseExperts(read);
   return {
     architecture,
-    trainedContext: read.integerOr("context_length", 2048, LIMITS.context),
+    trainedContext: trainedContext(read),
     vocabSize: vocabSize(header),
     layers: read.integer("block_count", LIMITS.layers),
     embed,
@@ -91,6 +91,18 @@ export class ConfigReader {
     }
     return value;
   }
+}
+
+/**
+ * Tokens that the model can attend to. Beyond a sliding window its attention would need a mask that is not here yet;
+ * within it, full attention is the same thing.
+ */
+function trainedContext(read: ConfigReader): number {
+  const context = read.integerOr("context_length", 2048, LIMITS.context);
+  const window = read.number("attention.sliding_window") ?? 0;
+  return window > 0
+    ? Math.min(context, read.integer("attention.sliding_window", LIMITS.context))
+    : context;
 }
 
 /** The vocabulary is as large as the embedding table: metadata may claim something else. */

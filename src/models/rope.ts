@@ -100,9 +100,8 @@ function scaleYarn(base: Float64Array, read: ConfigReader, freqBase: number): Sc
     const kept = (1 - ramp) * extrapolation;
     return (frequency / factor) * (1 - kept) + frequency * kept;
   });
-  const attention = read.positiveOr("rope.scaling.yarn_attn_factor", 1);
   const sharpening = extrapolation !== 0 && factor > 1 ? 1 + 0.1 * Math.log(factor) : 1;
-  return { frequencies, magnitude: attention * sharpening };
+  return { frequencies, magnitude: sharpening };
 }
 
 function clamp01(x: number): number {

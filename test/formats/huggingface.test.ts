@@ -199,13 +199,13 @@ describe("hugging face configuration", () => {
         original_context_length: 32,
         yarn_beta_fast: 16,
         yarn_beta_slow: 2,
-        yarn_attn_factor: 0.5,
+        attn_factor: 0.5,
       },
     ],
     [
       "yarn with the whole attention factor",
       { rope_scaling: { rope_type: "yarn", factor: Math.E, attention_factor: 2.2 } },
-      { type: "yarn", factor: Math.fround(Math.E), yarn_attn_factor: Math.fround(2) },
+      { type: "yarn", factor: Math.fround(Math.E), attn_factor: Math.fround(2) },
     ],
   ];
   test.each(scalings)("rope scaling: %s", async (_what, change, expected) => {
@@ -215,9 +215,9 @@ describe("hugging face configuration", () => {
     const found = keys.map((key) => [key.slice(prefix.length), metadata.preview(key)?.value]);
     expect(Object.fromEntries(found)).toEqual({
       ...expected,
-      ...(expected.yarn_attn_factor === undefined
+      ...(expected.attn_factor === undefined
         ? {}
-        : { yarn_attn_factor: expect.closeTo(Number(expected.yarn_attn_factor), 6) }),
+        : { attn_factor: expect.closeTo(Number(expected.attn_factor), 6) }),
     });
     expect(metadata.number("llama.rope.freq_base")).toBe(50000);
   });

