@@ -42,6 +42,7 @@ export class Consumer {
   static async create(): Promise<Consumer> {
     const folder = mkdtempSync(join(tmpdir(), "lantern-consumer-"));
     try {
+      rmSync(join(checkout, "dist"), { recursive: true, force: true }); // no file of an older build
       await command(checkout, "npm", ["pack", "--pack-destination", folder]);
       const tarball = join(folder, readdirSync(folder).find((file) => file.endsWith(".tgz"))!);
       const manifest = { name: "consumer", private: true, type: "module" };

@@ -73,13 +73,13 @@ await model.dispose();
 
   test("throws its own errors from its own thread", async () => {
     consumer.write(
-      "missing.js",
-      `import { LanternError, open, SourceError } from "lantern";
-const error = await open("no-such-model.gguf").catch((error) => error);
-console.log(error instanceof LanternError, error instanceof SourceError, error.code);
+      "broken.js",
+      `import { FormatError, LanternError, open } from "lantern";
+const error = await open("package.json").catch((error) => error); // a file, but no model
+console.log(error instanceof LanternError, error instanceof FormatError, error.facts.file);
 `,
     );
-    expect((await consumer.run("node", "missing.js")).trim()).toBe("true true source");
+    expect((await consumer.run("node", "broken.js")).trim()).toBe("true true package.json");
   });
 
   test("has types that a strict consumer can use", async () => {

@@ -115,7 +115,8 @@ export const rules: readonly Rule[] = [
   {
     of: "open.ts",
     may: [
-      ...all("base", "platform", "dtypes", "formats", "models", "engine", "compose.ts"),
+      ...all("base", "platform", "catalog/resolve.ts", "dtypes", "formats", "models", "engine"),
+      ...all("compose.ts"),
       ...types("api.ts"),
     ],
     npm: [],
@@ -143,6 +144,4 @@ export const platformGlobals: readonly string[] = [
   "fetch",
   "Buffer",
   "XMLHttpRequest",
-  "window",
-  "document",
 ];
