@@ -3,19 +3,27 @@
 //   int32 longest token in bytes; then per token: float32 score, int32 byte length, the bytes (little endian)
 //
 // The list does not say how many tokens it has (the checkpoint does), nor their types: 0 is unknown, 1 and 2 are BOS and
-// EOS, "<0x..>" are bytes. Spaces are written as spaces there; the "▁" of SentencePiece is put back.
+// EOS, "<0x..>" are bytes. Spaces are written as spaces there; the "▁" of SentencePiece is put back. Files by early
+// versions of llama2.c have the character with the byte's number in place of "<0x..>" (the default model's is one).
 
 import { FormatError } from "../base/errors.ts";
 import { type AddedToken, SpecialTextModel } from "./split-special.ts";
 import { SPACE_MARK, SpmModel } from "./spm.ts";
 import { TextTokenizer } from "./text-tokenizer.ts";
 import type { SpecialTokens, Tokenizer } from "./tokenizer.ts";
-import { checkSpecialIds, parseByteToken, TOKEN_TYPE, Vocabulary } from "./vocabulary.ts";
+import {
+  byteTokenText,
+  checkSpecialIds,
+  parseByteToken,
+  TOKEN_TYPE,
+  Vocabulary,
+} from "./vocabulary.ts";
 
 const FILE = "tokenizer.bin";
 const HEADER_BYTES = 4;
 const TOKEN_HEADER_BYTES = 8;
 const SPECIAL_TEXTS = ["<unk>", "<s>", "</s>"];
+const FIRST_BYTE = SPECIAL_TEXTS.length;
 
 const utf8 = new TextEncoder();
 
@@ -81,17 +89,29 @@ function readVocabulary(bytes: Uint8Array, vocabSize: number): Vocabulary {
     }
     at += TOKEN_HEADER_BYTES;
     texts.push(readText(decoder, bytes.subarray(at, at + length), () => `token ${id}: text`));
-    if (parseByteToken(texts[id]!) !== undefined) types[id] = TOKEN_TYPE.byte;
     at += length;
   }
   if (at !== bytes.length) {
     fail("size", bytes.length, `${at} bytes, the end of token ${vocabSize - 1}, the last one`);
   }
+  nameBytes(texts);
+  texts.forEach((text, id) => {
+    if (parseByteToken(text) !== undefined) types[id] = TOKEN_TYPE.byte;
+  });
   SPECIAL_TEXTS.forEach((text, id) => {
     texts[id] = text; // stored as "\n<s>\n" and the like
     types[id] = id === 0 ? TOKEN_TYPE.unknown : TOKEN_TYPE.control;
   });
   return new Vocabulary({ texts, types, scores });
+}
+
+/** Turns the early form of the 256 byte tokens, which stand after the three special ones, into the usual one. */
+function nameBytes(texts: string[]): void {
+  const early = Array.from({ length: 256 }, (_, byte) =>
+    byte === 0x20 ? SPACE_MARK : String.fromCharCode(byte),
+  );
+  if (!early.every((text, byte) => texts[FIRST_BYTE + byte] === text)) return;
+  for (let byte = 0; byte < 256; byte++) texts[FIRST_BYTE + byte] = byteTokenText(byte);
 }
 
 function readText(decoder: TextDecoder, bytes: Uint8Array, field: () => string): string {

@@ -154,11 +154,10 @@ function preTokenizer(metadata: Metadata): ReturnType<typeof findPreTokenizer> {
 }
 
 function readVocabulary(metadata: Metadata): Vocabulary {
-  const texts = metadata.strings(`${KEY}tokens`);
-  if (texts === undefined) throw new ModelError(`tokenizer: the file has no ${KEY}tokens`);
-  texts.forEach((text, id) => {
-    if (text === "") texts[id] = `[EMPTY_${id}]`; // llama.cpp's name for it: no text may ever match it
-  });
+  const stored = metadata.strings(`${KEY}tokens`);
+  if (stored === undefined) throw new ModelError(`tokenizer: the file has no ${KEY}tokens`);
+  // llama.cpp's name for a token without text: no text may ever match it.
+  const texts = stored.map((text, id) => (text === "" ? `[EMPTY_${id}]` : text));
   const numbers = (name: string): number[] | undefined => {
     const values = metadata.numbers(`${KEY}${name}`);
     if (values === undefined || values.length >= texts.length) return values;

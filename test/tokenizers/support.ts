@@ -1,9 +1,9 @@
-// Metadata for tokenizer tests: from a plain record, or from a GGUF file read by Hugging Face's parser (not ours, so that
-// these tests do not depend on src/formats).
+// Metadata for tokenizer tests: from a plain record, or from a GGUF file.
 
 import { readFileSync } from "node:fs";
-import { gguf } from "@huggingface/gguf";
 import type { Metadata, MetadataPreview } from "../../src/base/metadata.ts";
+import { openGguf } from "../../src/formats/gguf/open-gguf.ts";
+import { nodePlatform } from "../../src/platform/node.ts";
 
 export type MetadataRecord = Record<string, string | number | boolean | string[] | number[]>;
 
@@ -28,12 +28,8 @@ export function metadataOf(record: MetadataRecord): Metadata {
 }
 
 export async function ggufMetadata(path: string): Promise<Metadata> {
-  const { metadata } = await gguf(path, { allowLocalFile: true });
-  const record: MetadataRecord = {};
-  for (const [key, value] of Object.entries(metadata)) {
-    record[key] = typeof value === "bigint" ? Number(value) : (value as string);
-  }
-  return metadataOf(record);
+  const source = await nodePlatform.openModelSource({ kind: "path", path });
+  return (await openGguf(source, source.main!)).metadata;
 }
 
 export function readJson(path: string | URL): unknown {
