@@ -2,9 +2,9 @@
 // here, before anything is allocated for it.
 
 import { ModelError } from "../base/errors.ts";
-import type { Metadata } from "../base/metadata.ts";
 import type { RopeLayout } from "../graph/graph.ts";
 import type { ModelConfig, ModelHeader } from "./arch.ts";
+import { ConfigReader } from "./config-reader.ts";
 import { ropeFromMetadata } from "./rope.ts";
 
 /** Largest values that a real model could have; anything above is a damaged file, not a model. */
@@ -39,58 +39,6 @@ export function readConfig(header: ModelHeader, defaultLayout: RopeLayout): Mode
     normEps: read.positive("attention.layer_norm_rms_epsilon"),
     rope: ropeFromMetadata(read, headDim, defaultLayout),
   };
-}
-
-/** Typed, checked access to the "<architecture>.*" keys. */
-export class ConfigReader {
-  readonly metadata: Metadata;
-  readonly architecture: string;
-
-  constructor(metadata: Metadata, architecture: string) {
-    this.metadata = metadata;
-    this.architecture = architecture;
-  }
-
-  number(key: string): number | undefined {
-    const value = this.metadata.number(`${this.architecture}.${key}`);
-    if (value !== undefined && !Number.isFinite(value)) this.fail(key, value, "a finite number");
-    return value;
-  }
-
-  string(key: string): string | undefined {
-    return this.metadata.string(`${this.architecture}.${key}`);
-  }
-
-  integer(key: string, max: number): number {
-    return this.#checkInteger(key, this.number(key), max);
-  }
-
-  integerOr(key: string, fallback: number, max: number): number {
-    return this.#checkInteger(key, this.number(key) ?? fallback, max);
-  }
-
-  positive(key: string): number {
-    const value = this.number(key);
-    if (value === undefined || value <= 0) this.fail(key, value, "a number above 0");
-    return value;
-  }
-
-  positiveOr(key: string, fallback: number): number {
-    return this.number(key) === undefined ? fallback : this.positive(key);
-  }
-
-  fail(key: string, got: unknown, expected: string): never {
-    throw new ModelError(
-      `model: ${this.architecture}.${key}: got ${got === undefined ? "nothing" : got}, expected ${expected}`,
-    );
-  }
-
-  #checkInteger(key: string, value: number | undefined, max: number): number {
-    if (value === undefined || !Number.isInteger(value) || value < 1 || value > max) {
-      this.fail(key, value, `an integer from 1 to ${max}`);
-    }
-    return value;
-  }
 }
 
 /**

@@ -4,7 +4,7 @@
 // here and backends see plain numbers. Methods: none, linear, llama3 (by frequency band), yarn.
 
 import type { Rope, RopeLayout } from "../graph/graph.ts";
-import type { ConfigReader } from "./config.ts";
+import type { ConfigReader } from "./config-reader.ts";
 
 interface Scaling {
   frequencies: Float64Array;

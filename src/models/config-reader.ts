@@ -1,0 +1,56 @@
+// Access to the "<architecture>.*" keys of a model's metadata with a check on every value, so that a hostile or foreign
+// file is refused with the key, what it held and what was expected.
+
+import { ModelError } from "../base/errors.ts";
+import type { Metadata } from "../base/metadata.ts";
+
+export class ConfigReader {
+  readonly metadata: Metadata;
+  readonly architecture: string;
+
+  constructor(metadata: Metadata, architecture: string) {
+    this.metadata = metadata;
+    this.architecture = architecture;
+  }
+
+  number(key: string): number | undefined {
+    const value = this.metadata.number(`${this.architecture}.${key}`);
+    if (value !== undefined && !Number.isFinite(value)) this.fail(key, value, "a finite number");
+    return value;
+  }
+
+  string(key: string): string | undefined {
+    return this.metadata.string(`${this.architecture}.${key}`);
+  }
+
+  integer(key: string, max: number): number {
+    return this.#checkInteger(key, this.number(key), max);
+  }
+
+  integerOr(key: string, fallback: number, max: number): number {
+    return this.#checkInteger(key, this.number(key) ?? fallback, max);
+  }
+
+  positive(key: string): number {
+    const value = this.number(key);
+    if (value === undefined || value <= 0) this.fail(key, value, "a number above 0");
+    return value;
+  }
+
+  positiveOr(key: string, fallback: number): number {
+    return this.number(key) === undefined ? fallback : this.positive(key);
+  }
+
+  fail(key: string, got: unknown, expected: string): never {
+    throw new ModelError(
+      `model: ${this.architecture}.${key}: got ${got === undefined ? "nothing" : got}, expected ${expected}`,
+    );
+  }
+
+  #checkInteger(key: string, value: number | undefined, max: number): number {
+    if (value === undefined || !Number.isInteger(value) || value < 1 || value > max) {
+      this.fail(key, value, `an integer from 1 to ${max}`);
+    }
+    return value;
+  }
+}
