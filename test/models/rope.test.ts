@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 import { huggingFaceMetadata } from "../../src/formats/huggingface-metadata.ts";
 import type { JsonObject } from "../../src/formats/json.ts";
 import type { Rope } from "../../src/graph/graph.ts";
-import { ConfigReader } from "../../src/models/config.ts";
+import { ConfigReader } from "../../src/models/config-reader.ts";
 import { ropeFromMetadata } from "../../src/models/rope.ts";
 import { plainMetadata } from "../support/tiny-engine.ts";
 import { readTinyGolden, tinyLogits } from "./tiny-golden.ts";
