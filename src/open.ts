@@ -107,9 +107,8 @@ async function withModelFile<T>(location: ModelLocation, use: (file: ModelFile) 
 
 /** A catalog name becomes the file it stands for; nothing is downloaded here. */
 async function locate(location: ModelLocation, platform: Platform): Promise<ModelLocation> {
-  if (typeof location !== "string" || platform.name !== "node") return location;
-  const { nodeDownloadPlatform } = await import("./platform/node-download.ts");
-  return await locateModel(location, nodeDownloadPlatform());
+  if (typeof location !== "string" || !platform.downloads) return location;
+  return await locateModel(location, await platform.downloads());
 }
 
 /** undefined for a file that holds no model this build can run (a vocabulary, an unknown architecture). */

@@ -10,6 +10,7 @@ export const browserPlatform: Platform = {
   cores: globalThis.navigator?.hardwareConcurrency ?? 1,
   openModelSource,
   describeSource,
+  downloads: undefined,
   startEngineThread,
   enginePort,
   breathe,

@@ -14,6 +14,7 @@ export const nodePlatform: Platform = {
   cores: availableParallelism(),
   openModelSource,
   describeSource,
+  downloads: async () => (await import("./node-download.ts")).nodeDownloadPlatform(),
   startEngineThread,
   enginePort,
   breathe: () => new Promise((resolve) => setImmediate(resolve)),

@@ -1,6 +1,8 @@
 // What the rest of Lantern may ask of the machine it runs on. node.ts and browser.ts provide it; nothing outside this
 // folder touches node:*, navigator, Worker or process.
 
+import type { DownloadPlatform } from "./download.ts";
+
 /** One file that can be read at any offset: a local file, an HTTP resource with range requests, a browser File. */
 export interface ByteSource {
   /** For messages: a file name or URL, not a promise that it can be opened again. */
@@ -61,6 +63,8 @@ export interface Platform {
   openModelSource(spec: SourceSpec): Promise<ModelSource>;
   /** Turns what a user gives (path, URL, File) into a spec. */
   describeSource(model: string | URL | File | readonly File[]): SourceSpec;
+  /** Folders and downloads, where the platform has them: what catalog names are looked up with. */
+  readonly downloads: (() => Promise<DownloadPlatform>) | undefined;
   startEngineThread(): EngineThread;
   enginePort(): EnginePort;
   /** Lets pending messages in (between two steps of the engine). */

@@ -1,11 +1,12 @@
 // The package that would be published: packed, installed into an empty project, imported, type-checked and run there.
 // It catches what a checkout hides: a file missing from dist/, an import of a .ts file, a path that leads into src/.
 
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { sourceFiles } from "../rules/scan.ts";
 import { hasShared, sharedPath } from "../support/shared.ts";
+import { tinyGguf } from "../support/tiny-file.ts";
 import { Consumer, checkout } from "./consumer.ts";
 
 const { version } = JSON.parse(readFileSync(join(checkout, "package.json"), "utf8")) as {
@@ -95,6 +96,18 @@ export { wrong };
     );
     const strict = "--strict --noEmit --module nodenext --target esnext --types".split(" ");
     expect(await consumer.run("tsc", ...strict, "", "typed.ts")).toBe("");
+  });
+
+  test("does what the README's example says, as it is written there", async () => {
+    const readme = readFileSync(join(checkout, "README.md"), "utf8");
+    const example = /```ts\n(import .*?)```/s.exec(readme)![1]!;
+    consumer.write("readme.ts", example);
+    writeFileSync(join(consumer.folder, "model.gguf"), await tinyGguf());
+    expect((await consumer.run("node", "readme.ts")).trim().length).toBeGreaterThan(0);
+    symlinkSync(join(checkout, "node_modules/@types"), join(consumer.folder, "types"));
+    const strict = "--strict --noEmit --module nodenext --target esnext --skipLibCheck".split(" ");
+    const node = ["--typeRoots", "types", "--types", "node"];
+    expect(await consumer.run("tsc", ...strict, ...node, "readme.ts")).toBe("");
   });
 
   test("has a command that works from there", async () => {
