@@ -1,0 +1,141 @@
+// The instruction set of the kernel IR: every op with its operands and its result, in one table.
+//
+// A vector is a whole register of the target, `width` bytes wide (16 on WebAssembly and NEON, 32 on AVX2, 64 on
+// AVX-512); i8v, i16v, i32v and f32v say how its bytes are read. Kernels are written for any width. What an op means is
+// in interpret.ts, lane by lane; lowerings may be faster, never different, except where the table says "may fuse".
+//
+// The IR knows no tensors, no dtypes and no target.
+
+export type ScalarType = "i32" | "f32" | "ptr";
+export type VectorType = "i8v" | "i16v" | "i32v" | "f32v";
+export type Type = ScalarType | VectorType;
+
+export interface OpShape {
+  readonly args: readonly Type[];
+  /** undefined: the op has only an effect (a store). */
+  readonly out: Type | undefined;
+  /** What the immediate is: a displacement in bytes, a constant, a shift count. */
+  readonly imm?: "disp" | "value" | "shift";
+}
+
+export const ops = {
+  // Scalars and addresses.
+  "i32.const": { args: [], out: "i32", imm: "value" },
+  "i32.add": { args: ["i32", "i32"], out: "i32" },
+  "i32.sub": { args: ["i32", "i32"], out: "i32" },
+  "i32.mul": { args: ["i32", "i32"], out: "i32" },
+  "i32.load": { args: ["ptr"], out: "i32", imm: "disp" },
+  "i32.store": { args: ["ptr", "i32"], out: undefined, imm: "disp" },
+  "f32.const": { args: [], out: "f32", imm: "value" },
+  "f32.add": { args: ["f32", "f32"], out: "f32" },
+  "f32.sub": { args: ["f32", "f32"], out: "f32" },
+  "f32.mul": { args: ["f32", "f32"], out: "f32" },
+  "f32.div": { args: ["f32", "f32"], out: "f32" },
+  "f32.max": { args: ["f32", "f32"], out: "f32" },
+  "f32.sqrt": { args: ["f32"], out: "f32" },
+  "f32.from_i32": { args: ["i32"], out: "f32" },
+  "f32.load": { args: ["ptr"], out: "f32", imm: "disp" },
+  "f32.store": { args: ["ptr", "f32"], out: undefined, imm: "disp" },
+  /** Address plus a signed byte count. */
+  "ptr.add": { args: ["ptr", "i32"], out: "ptr" },
+
+  // Whole vectors in and out of memory. No alignment is required.
+  "i8v.load": { args: ["ptr"], out: "i8v", imm: "disp" },
+  "i32v.load": { args: ["ptr"], out: "i32v", imm: "disp" },
+  "f32v.load": { args: ["ptr"], out: "f32v", imm: "disp" },
+  "i8v.store": { args: ["ptr", "i8v"], out: undefined, imm: "disp" },
+  "i32v.store": { args: ["ptr", "i32v"], out: undefined, imm: "disp" },
+  "f32v.store": { args: ["ptr", "f32v"], out: undefined, imm: "disp" },
+  /** The same 4 bytes in every 32-bit lane. */
+  "i8v.load_splat32": { args: ["ptr"], out: "i8v", imm: "disp" },
+  "i32v.load_splat": { args: ["ptr"], out: "i32v", imm: "disp" },
+  "f32v.load_splat": { args: ["ptr"], out: "f32v", imm: "disp" },
+  /** As many half floats (2 bytes each) as there are f32 lanes. */
+  "f32v.load_f16": { args: ["ptr"], out: "f32v", imm: "disp" },
+  "f32v.load_bf16": { args: ["ptr"], out: "f32v", imm: "disp" },
+  /** Rounds to nearest even; overflow becomes infinity. */
+  "f32v.store_f16": { args: ["ptr", "f32v"], out: undefined, imm: "disp" },
+  /** As many bytes as there are i32 lanes, sign-extended. */
+  "i32v.load_i8": { args: ["ptr"], out: "i32v", imm: "disp" },
+
+  // Constants and moves.
+  "i8v.splat": { args: [], out: "i8v", imm: "value" },
+  "i32v.splat": { args: ["i32"], out: "i32v" },
+  "i32v.const": { args: [], out: "i32v", imm: "value" },
+  "f32v.splat": { args: ["f32"], out: "f32v" },
+  "f32v.const": { args: [], out: "f32v", imm: "value" },
+  "f32v.as_i32v": { args: ["f32v"], out: "i32v" },
+  "i32v.as_f32v": { args: ["i32v"], out: "f32v" },
+  "i32v.as_i8v": { args: ["i32v"], out: "i8v" },
+  "i8v.as_i32v": { args: ["i8v"], out: "i32v" },
+
+  // Bytes.
+  "i8v.and": { args: ["i8v", "i8v"], out: "i8v" },
+  "i8v.or": { args: ["i8v", "i8v"], out: "i8v" },
+  "i8v.xor": { args: ["i8v", "i8v"], out: "i8v" },
+  "i8v.add": { args: ["i8v", "i8v"], out: "i8v" },
+  "i8v.sub": { args: ["i8v", "i8v"], out: "i8v" },
+  /** Each byte shifted by itself. */
+  "i8v.shr_u": { args: ["i8v"], out: "i8v", imm: "shift" },
+  "i8v.shl": { args: ["i8v"], out: "i8v", imm: "shift" },
+  /** Each byte of the second operand (0..15) chooses a byte of the first's 16-byte group at the same place. */
+  "i8v.lookup16": { args: ["i8v", "i8v"], out: "i8v" },
+  /**
+   * acc + the four products of each 32-bit lane's bytes. The first operand is signed; the second must be 0..127, or
+   * 0..255 or -128..127 where the target's feature says so (dot4 semantics, see features).
+   */
+  "i32v.dot4": { args: ["i8v", "i8v", "i32v"], out: "i32v" },
+
+  // 32-bit integers.
+  "i32v.add": { args: ["i32v", "i32v"], out: "i32v" },
+  "i32v.sub": { args: ["i32v", "i32v"], out: "i32v" },
+  "i32v.mul": { args: ["i32v", "i32v"], out: "i32v" },
+  "i32v.and": { args: ["i32v", "i32v"], out: "i32v" },
+  "i32v.or": { args: ["i32v", "i32v"], out: "i32v" },
+  "i32v.max_s": { args: ["i32v", "i32v"], out: "i32v" },
+  "i32v.min_s": { args: ["i32v", "i32v"], out: "i32v" },
+  "i32v.shl": { args: ["i32v"], out: "i32v", imm: "shift" },
+  "i32v.shr_u": { args: ["i32v"], out: "i32v", imm: "shift" },
+  "i32v.shr_s": { args: ["i32v"], out: "i32v", imm: "shift" },
+  "i32v.sum": { args: ["i32v"], out: "i32" },
+  /** Four vectors of i32, each clamped to -128..127, into one of bytes, in order. */
+  "i8v.pack_i32": { args: ["i32v", "i32v", "i32v", "i32v"], out: "i8v" },
+
+  // Floats.
+  "f32v.add": { args: ["f32v", "f32v"], out: "f32v" },
+  "f32v.sub": { args: ["f32v", "f32v"], out: "f32v" },
+  "f32v.mul": { args: ["f32v", "f32v"], out: "f32v" },
+  "f32v.div": { args: ["f32v", "f32v"], out: "f32v" },
+  "f32v.min": { args: ["f32v", "f32v"], out: "f32v" },
+  "f32v.max": { args: ["f32v", "f32v"], out: "f32v" },
+  "f32v.abs": { args: ["f32v"], out: "f32v" },
+  "f32v.neg": { args: ["f32v"], out: "f32v" },
+  "f32v.sqrt": { args: ["f32v"], out: "f32v" },
+  /** a * b + c; may fuse (round once) or not. */
+  "f32v.fma": { args: ["f32v", "f32v", "f32v"], out: "f32v" },
+  /** To the nearest integer, ties to even; the value must fit an i32. */
+  "i32v.from_f32v": { args: ["f32v"], out: "i32v" },
+  "f32v.from_i32v": { args: ["i32v"], out: "f32v" },
+  /** Sum and maximum over all lanes; the order of the additions is the target's own. */
+  "f32v.sum": { args: ["f32v"], out: "f32" },
+  "f32v.hmax": { args: ["f32v"], out: "f32" },
+} as const;
+
+export type OpName = keyof typeof ops;
+
+/** The shape of an op whose name is not known at compile time. */
+export function shapeOf(op: OpName): OpShape {
+  return ops[op];
+}
+
+/** Bytes of a lane of each vector type. */
+export const laneBytes: Readonly<Record<VectorType, number>> = {
+  i8v: 1,
+  i16v: 2,
+  i32v: 4,
+  f32v: 4,
+};
+
+export function isVector(type: Type): type is VectorType {
+  return type in laneBytes;
+}
