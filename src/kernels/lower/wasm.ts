@@ -52,7 +52,8 @@ class Lowering {
   }
 
   scratch(type: WasmType, index = 0): number {
-    const list = (this.#scratch[type] ??= []);
+    this.#scratch[type] ??= [];
+    const list = this.#scratch[type];
     while (list.length <= index) list.push(this.f.local(type));
     return list[index]!;
   }
@@ -92,7 +93,8 @@ class Lowering {
   }
 
   #local(reg: Reg): number {
-    return (this.#locals[reg.id] ??= this.f.local(this.#wasmType(reg.type)));
+    this.#locals[reg.id] ??= this.f.local(this.#wasmType(reg.type));
+    return this.#locals[reg.id]!;
   }
 
   #wasmType(type: Type): WasmType {
@@ -235,6 +237,11 @@ const lowerings: { readonly [O in OpName]: Lower } = {
     l.target.relaxed
       ? simple("f32x4.relaxed_madd")(l, args, 0)
       : mulAdd(l, args[0]!, args[1]!, args[2]!),
+  "f32v.swap_pairs": (l, [x]) => {
+    l.get(x!);
+    l.get(x!);
+    l.f.op16("i8x16.shuffle", lanes32(1, 0, 3, 2));
+  },
   "i32v.from_f32v": simple("f32x4.nearest", "i32x4.trunc_sat_f32x4_s"),
   "f32v.from_i32v": simple("f32x4.convert_i32x4_s"),
   "f32v.sum": reduce("f32x4.add", "f32x4.extract_lane"),
