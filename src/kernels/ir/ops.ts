@@ -86,6 +86,9 @@ export const ops = {
    */
   "i32v.dot4": { args: ["i8v", "i8v", "i32v"], out: "i32v" },
 
+  /** The same for any signed bytes in both operands; slower where the target has no instruction for it. */
+  "i32v.dot4_ss": { args: ["i8v", "i8v", "i32v"], out: "i32v" },
+
   // 32-bit integers.
   "i32v.add": { args: ["i32v", "i32v"], out: "i32v" },
   "i32v.sub": { args: ["i32v", "i32v"], out: "i32v" },

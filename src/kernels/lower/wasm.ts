@@ -201,7 +201,11 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "i8v.shr_u": maskedShift("i16x8.shr_u", (imm) => 0xff >> imm),
   "i8v.shl": maskedShift("i16x8.shl", (imm) => (0xff << imm) & 0xff),
   "i8v.lookup16": simple("i8x16.swizzle"),
-  "i32v.dot4": dot4,
+  "i32v.dot4": (l, args) =>
+    l.target.relaxed
+      ? simple("i32x4.relaxed_dot_i8x16_i7x16_add_s")(l, args, 0)
+      : widenedDot4(l, args),
+  "i32v.dot4_ss": widenedDot4,
 
   "i32v.add": simple("i32x4.add"),
   "i32v.sub": simple("i32x4.sub"),
@@ -298,12 +302,8 @@ function lanes32(...lanes: number[]): number[] {
   return lanes.flatMap((lane) => [0, 1, 2, 3].map((byte) => lane * 4 + byte));
 }
 
-/** Without relaxed SIMD: both operands widened to 16 bits, products of pairs, neighbours added. */
-function dot4(l: Lowering, [a, b, acc]: readonly Reg[]): void {
-  if (l.target.relaxed) {
-    simple("i32x4.relaxed_dot_i8x16_i7x16_add_s")(l, [a!, b!, acc!], 0);
-    return;
-  }
+/** Both operands widened to 16 bits, products of pairs, neighbours added. */
+function widenedDot4(l: Lowering, [a, b, acc]: readonly Reg[]): void {
   const [low, high] = [l.scratch("v128", 0), l.scratch("v128", 1)];
   for (const [half, local] of [
     ["low", low],
