@@ -39,6 +39,7 @@ export const opcodes = {
   "i32.add": [0, 0x6a],
   "i32.sub": [0, 0x6b],
   "i32.mul": [0, 0x6c],
+  "i32.shr_u": [0, 0x76],
   "i64.add": [0, 0x7c],
   "f32.sqrt": [0, 0x91],
   "f32.add": [0, 0x92],

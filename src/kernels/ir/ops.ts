@@ -24,6 +24,7 @@ export const ops = {
   "i32.add": { args: ["i32", "i32"], out: "i32" },
   "i32.sub": { args: ["i32", "i32"], out: "i32" },
   "i32.mul": { args: ["i32", "i32"], out: "i32" },
+  "i32.shr_u": { args: ["i32"], out: "i32", imm: "shift" },
   "i32.load": { args: ["ptr"], out: "i32", imm: "disp" },
   "i32.store": { args: ["ptr", "i32"], out: undefined, imm: "disp" },
   "f32.const": { args: [], out: "f32", imm: "value" },

@@ -140,6 +140,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "i32.add": simple("i32.add"),
   "i32.sub": simple("i32.sub"),
   "i32.mul": simple("i32.mul"),
+  "i32.shr_u": shift("i32.shr_u"),
   "i32.load": memory("i32.load"),
   "i32.store": memory("i32.store"),
   "f32.const": (l, _, imm) => l.f.op("f32.const", imm),

@@ -1,0 +1,25 @@
+// Every kernel of the CPU backend that is not a matrix product. A new one is a file and a line here.
+
+import type { Kernel } from "../ir/kernel.ts";
+import { add, mul } from "./binary.ts";
+import { copy } from "./copy.ts";
+import { geluGate, reluGate, siluGate } from "./gate.ts";
+import { rmsNorm } from "./rms-norm.ts";
+import { ropeHalf, ropeInterleaved } from "./rope.ts";
+import { scale } from "./scale.ts";
+import { softmax } from "./softmax.ts";
+
+/** Each takes the bytes of a vector register. */
+export const elementwiseKernels: readonly ((width: number) => Kernel)[] = [
+  rmsNorm,
+  ropeInterleaved,
+  ropeHalf,
+  siluGate,
+  geluGate,
+  reluGate,
+  add,
+  mul,
+  scale,
+  copy,
+  softmax,
+];

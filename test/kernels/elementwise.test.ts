@@ -1,0 +1,200 @@
+// The kernels that are not matrix products, lowered to WebAssembly with and without relaxed SIMD, against the same
+// functions in double precision. Tolerances are relative to the largest value that enters the result, and stated per
+// kernel; sizes are odd multiples of a vector, so that unrolled loops and their tails both run.
+
+import { describe, expect, it } from "vitest";
+import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
+import type { Kernel } from "../../src/kernels/ir/kernel.ts";
+import { add, mul } from "../../src/kernels/ops/binary.ts";
+import { copy } from "../../src/kernels/ops/copy.ts";
+import { geluGate, reluGate, siluGate } from "../../src/kernels/ops/gate.ts";
+import { forEachVector, load, store, stream } from "../../src/kernels/ops/loops.ts";
+import { exp, tanh } from "../../src/kernels/ops/math.ts";
+import { rmsNorm } from "../../src/kernels/ops/rms-norm.ts";
+import { ropeHalf, ropeInterleaved, ropeTable, ropeTableSize } from "../../src/kernels/ops/rope.ts";
+import { scale } from "../../src/kernels/ops/scale.ts";
+import { softmax } from "../../src/kernels/ops/softmax.ts";
+import { Random } from "../support/random.ts";
+import { type Arena, arenaFor } from "./arena.ts";
+
+const sizes = [4, 8, 12, 16, 20, 28, 32, 44, 288, 2048];
+
+function randoms(random: Random, n: number, spread = 1): Float32Array {
+  return Float32Array.from({ length: n }, () => random.normal() * spread);
+}
+
+/** Each value within `tolerance` times its own magnitude (or `floor`, if that is larger). */
+function expectClose(
+  got: ArrayLike<number>,
+  want: ArrayLike<number>,
+  tolerance: number,
+  floor = 1e-30,
+): void {
+  expect(got.length).toBe(want.length);
+  for (let i = 0; i < want.length; i++) {
+    if (Object.is(got[i], Math.fround(want[i]!))) continue;
+    const error = Math.abs(got[i]! - want[i]!) / Math.max(Math.abs(want[i]!), floor);
+    if (!(error <= tolerance)) {
+      expect.fail(`[${i}] is ${got[i]}, expected ${want[i]}: relative error ${error}`);
+    }
+  }
+}
+
+/** out = helper(x) over n values. */
+function mapKernel(width: number, helper: typeof exp): Kernel {
+  const k = new KernelBuilder("map", width);
+  const [x, out] = [stream(k, k.param("ptr", "x")), stream(k, k.param("ptr", "out"))];
+  forEachVector(k, k.param("i32", "n"), 1, [x, out], (i) =>
+    store(k, out, i, helper(k, load(k, x, i))),
+  );
+  return k.finish();
+}
+
+for (const relaxed of [false, true]) {
+  const lowered = (kernel: (width: number) => Kernel): Arena => arenaFor(kernel(16), { relaxed });
+
+  describe(`elementwise kernels, ${relaxed ? "relaxed" : "plain"} SIMD`, () => {
+    it.each(sizes)("rms_norm: 3 groups of %i, 1e-6", (size) => {
+      const random = new Random(size);
+      const arena = lowered(rmsNorm);
+      const x = arena.f32(randoms(random, 3 * size, 2));
+      const weight = arena.f32(randoms(random, size));
+      const out = arena.f32(3 * size);
+      arena.call(x.byteOffset, weight.byteOffset, out.byteOffset, 3, size, 1e-5);
+      const want = Float64Array.from(x, (value, i) => {
+        const group = x.subarray(i - (i % size), i - (i % size) + size);
+        const squares = group.reduce((sum, v) => sum + v * v, 0);
+        return (value / Math.sqrt(squares / size + Math.fround(1e-5))) * weight[i % size]!;
+      });
+      expectClose(out, want, 1e-6);
+      arena.checkGuards();
+    });
+
+    it.each([
+      ["interleaved", ropeInterleaved, 1, 8, 4],
+      ["interleaved", ropeInterleaved, 3, 48, 48],
+      ["interleaved", ropeInterleaved, 2, 80, 20],
+      ["half", ropeHalf, 1, 8, 8],
+      ["half", ropeHalf, 3, 48, 48],
+      ["half", ropeHalf, 2, 80, 40],
+    ] as const)("rope_%s: %#, 2e-7 of the pair", (layout, kernel, heads, headDim, dims) => {
+      const random = new Random(heads * headDim + dims);
+      const arena = lowered(kernel);
+      const pairs = dims / 2;
+      const angles = Array.from({ length: pairs }, (_, i) => 100 * 0.7 ** i);
+      const cos = Float32Array.from(angles, Math.cos);
+      const sin = Float32Array.from(angles, Math.sin);
+      const x = arena.f32(randoms(random, heads * headDim));
+      const out = arena.f32(heads * headDim);
+      const table = arena.f32(ropeTableSize(dims));
+      ropeTable(layout, cos, sin, table, 0);
+      const want = Float64Array.from(x);
+      for (let head = 0; head < heads; head++) {
+        for (let pair = 0; pair < pairs; pair++) {
+          const first = head * headDim + (layout === "half" ? pair : 2 * pair);
+          const second = first + (layout === "half" ? pairs : 1);
+          want[first] = x[first]! * cos[pair]! - x[second]! * sin[pair]!;
+          want[second] = x[first]! * sin[pair]! + x[second]! * cos[pair]!;
+        }
+      }
+      arena.call(x.byteOffset, out.byteOffset, table.byteOffset, heads, headDim, dims);
+      expectClose(out, want, 2e-7, 1);
+      arena.call(x.byteOffset, x.byteOffset, table.byteOffset, heads, headDim, dims);
+      expectClose(x, out, 0); // in place
+      arena.checkGuards();
+    });
+
+    it.each([
+      ["silu", siluGate, (x: number) => x / (1 + Math.exp(-x))],
+      [
+        "gelu",
+        geluGate,
+        (x: number) => x / (1 + Math.exp(-2 * Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
+      ],
+      ["relu", reluGate, (x: number) => Math.max(x, 0)],
+    ] as const)("%s_gate: 1e-6, and its limits", (_, kernel, activation) => {
+      const arena = lowered(kernel);
+      const random = new Random(7);
+      for (const n of sizes) {
+        const gate = arena.f32(randoms(random, n, n > 1000 ? 30 : 3));
+        gate.set([0, 1e-8, 1e4, -1e4].slice(0, n));
+        const up = arena.f32(randoms(random, n));
+        const out = arena.f32(n);
+        arena.call(gate.byteOffset, up.byteOffset, out.byteOffset, n);
+        // Rounding the argument of e^-x alone costs |x| * 6e-8: the tail is compared in absolute terms.
+        const want = Float64Array.from(gate, (x, i) => activation(x) * up[i]!);
+        expectClose(out, want, 1e-6, 1e-3);
+      }
+      arena.checkGuards();
+    });
+
+    it("add, mul, scale, copy: exact", () => {
+      const random = new Random(3);
+      for (const n of sizes) {
+        const [left, right] = [randoms(random, n), randoms(random, n)];
+        for (const [kernel, f] of [
+          [add, (a: number, b: number) => a + b],
+          [mul, (a: number, b: number) => a * b],
+        ] as const) {
+          const arena = lowered(kernel);
+          const [a, b, out] = [arena.f32(left), arena.f32(right), arena.f32(n)];
+          arena.call(a.byteOffset, b.byteOffset, out.byteOffset, n);
+          expect(out).toEqual(Float32Array.from(left, (v, i) => f(v, right[i]!)));
+          arena.checkGuards();
+        }
+        const factor = Math.fround(0.37);
+        for (const [kernel, want] of [
+          [scale, left.map((v) => v * factor)],
+          [copy, left],
+        ] as const) {
+          const arena = lowered(kernel);
+          const [x, out] = [arena.f32(left), arena.f32(n)];
+          arena.call(x.byteOffset, out.byteOffset, n, factor);
+          expect(out).toEqual(want);
+          arena.checkGuards();
+        }
+      }
+    });
+
+    it.each([
+      ["exp", exp, Math.exp, 90],
+      ["tanh", tanh, Math.tanh, 12],
+    ] as const)("%s over its whole range: 2e-7, and its limits", (_, helper, f, range) => {
+      const arena = lowered((width) => mapKernel(width, helper));
+      const n = 40_000;
+      const limits = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, Number.NaN, 0];
+      const even = Array.from({ length: n }, (_, i) => (i / n - 0.5) * 2 * range);
+      const small = Array.from({ length: n }, (_, i) => (i / n - 0.5) * 10 ** (-i % 10));
+      const x = arena.f32([...limits, ...even, ...small]);
+      const out = arena.f32(x.length);
+      arena.call(x.byteOffset, out.byteOffset, x.length);
+      // Results below the least normal float become 0.
+      const want = Float64Array.from(x, (v) => (f(v) > 0 && f(v) < 1.66e-38 ? 0 : f(v)));
+      expectClose(out, want, 2e-7);
+      arena.checkGuards();
+    });
+
+    it.each([1, 2, 3, 4, 5, 8, 11, 31, 32, 33, 512, 2047])(
+      "softmax of %i, in place and not: 1e-6",
+      (n) => {
+        const random = new Random(n);
+        const arena = lowered(softmax);
+        const padding = ((4 - (n % 4)) % 4) * 4;
+        const x = arena.f32(randoms(random, n, 5), padding);
+        const out = arena.f32(n, padding);
+        const max = Math.max(...x);
+        const exps = Float64Array.from(x, (v) => Math.exp(Math.fround(v - max)));
+        const sum = exps.reduce((a, b) => a + b, 0);
+        arena.call(x.byteOffset, out.byteOffset, n);
+        expectClose(
+          out,
+          exps.map((e) => e / sum),
+          1e-6,
+        );
+        arena.call(x.byteOffset, x.byteOffset, n);
+        expectClose(x, out, 0);
+        arena.checkGuards();
+      },
+    );
+  });
+}
