@@ -1,0 +1,121 @@
+// Activations for the integer kernels: float32 to signed bytes with a scale, in the layout of packed.ts.
+//
+// quantize_32 (beside weights with a scale per 32): scale = max |x| / 127 of each block, as ggml's q8_0: the codes are
+//   x / scale, the scale that is stored is rounded to a half float.
+// quantize_256 (beside the K types): one scale for eight blocks, not rounded, as ggml's q8_k.
+
+import { KernelBuilder } from "../ir/builder.ts";
+import type { Kernel, Reg } from "../ir/kernel.ts";
+import { activationBlockBytes, BLOCK_COLS } from "./packed.ts";
+
+export interface QuantizeActivations {
+  readonly name: string;
+  /** Blocks that share a scale: 1 or 8. */
+  readonly span: 1 | 8;
+  readonly replicated: boolean;
+}
+
+const VECTORS = BLOCK_COLS / 4;
+
+/** (x, out, spans, outStride): one token; block b goes to out + b * outStride. */
+export function quantizeActivationsKernel(shape: QuantizeActivations): Kernel {
+  const k = new KernelBuilder(shape.name, 16);
+  const x = k.param("ptr", "x");
+  const out = k.param("ptr", "out");
+  const spans = k.param("i32", "spans");
+  const stride = k.param("i32", "outStride");
+  const read = k.variable(x, "x_read");
+  k.loop(spans, () => {
+    const { scale, inverse } = spanScale(k, x, read, out, shape);
+    const block = () => {
+      quantizeBlock(k, x, out, scale, inverse, shape.replicated);
+      k.advance(x, BLOCK_COLS * 4);
+      k.update(out, "ptr.add", [out, stride]);
+    };
+    if (shape.span === 1) block();
+    else k.loop(k.i32(shape.span), block);
+  });
+  return k.finish();
+}
+
+/** The scale that is stored (in every lane) and what x is multiplied with. */
+function spanScale(
+  k: KernelBuilder,
+  x: Reg<"ptr">,
+  read: Reg<"ptr">,
+  scratch: Reg<"ptr">,
+  { span }: QuantizeActivations,
+): { scale: Reg<"f32v">; inverse: Reg<"f32v"> } {
+  const most = k.variable(k.op("f32v.const", [], 0));
+  k.set(read, x);
+  const scan = () => {
+    for (let v = 0; v < VECTORS; v++) {
+      const size = k.op("f32v.abs", [k.op("f32v.load", [read], 16 * v)]);
+      k.update(most, "f32v.max", [most, size]);
+    }
+    k.advance(read, BLOCK_COLS * 4);
+  };
+  if (span === 1) scan();
+  else k.loop(k.i32(span), scan);
+  const max = k.op("f32v.splat", [k.op("f32v.hmax", [most])]);
+  // A block of zeros: 1e-30 instead of 0 makes its codes 0 without dividing by 0.
+  const safe = k.op("f32v.max", [max, k.op("f32v.const", [], 1e-30)]);
+  if (span === 8) {
+    const inverse = k.op("f32v.div", [k.op("f32v.const", [], 127), safe]);
+    return { scale: k.op("f32v.div", [k.op("f32v.const", [], 1), inverse]), inverse };
+  }
+  const scale = k.op("f32v.div", [max, k.op("f32v.const", [], 127)]);
+  const safeScale = k.op("f32v.div", [safe, k.op("f32v.const", [], 127)]);
+  const inverse = k.op("f32v.div", [k.op("f32v.const", [], 1), safeScale]);
+  // Through memory that the block is about to fill anyway: the IR rounds to half floats only when it stores them.
+  k.op("f32v.store_f16", [scratch, scale]);
+  return { scale: k.op("f32v.load_f16", [scratch]), inverse };
+}
+
+function quantizeBlock(
+  k: KernelBuilder,
+  x: Reg<"ptr">,
+  out: Reg<"ptr">,
+  scale: Reg<"f32v">,
+  inverse: Reg<"f32v">,
+  replicated: boolean,
+): void {
+  const codes = Array.from({ length: VECTORS }, (_, v) => {
+    const scaled = k.op("f32v.mul", [k.op("f32v.load", [x], 16 * v), inverse]);
+    return k.op("i32v.from_f32v", [scaled]);
+  });
+  const add = (a: Reg<"i32v">, b: Reg<"i32v">) => k.op("i32v.add", [a, b]);
+  const first = k.op("i32v.splat", [k.op("i32v.sum", [codes.slice(0, 4).reduce(add)])]);
+  const second = k.op("i32v.splat", [k.op("i32v.sum", [codes.slice(4).reduce(add)])]);
+  const sum = k.op("i32v.add", [first, second]);
+  const scaledSum = k.op("f32v.mul", [scale, k.op("f32v.from_i32v", [sum])]);
+  const low = pack(k, codes.slice(0, 4));
+  const high = pack(k, codes.slice(4));
+  const fields = [scale, k.op("i32v.as_f32v", [sum]), scaledSum, k.op("i32v.as_f32v", [first])];
+  if (!replicated) {
+    // Each store writes a whole vector of which only the first lane is to stay: the next one overwrites the rest.
+    fields.forEach((field, i) => {
+      k.op("f32v.store", [out, field], 4 * i);
+    });
+    k.op("i8v.store", [out, low], 16);
+    k.op("i8v.store", [out, high], 32);
+    return;
+  }
+  // The last quarter of the block holds the packed codes until each four of them has been spread over a vector.
+  const end = activationBlockBytes(true) - 32;
+  k.op("i8v.store", [out, low], end);
+  k.op("i8v.store", [out, high], end + 16);
+  const spread = Array.from({ length: VECTORS }, (_, v) =>
+    k.op("i8v.load_splat32", [out], end + 4 * v),
+  );
+  fields.forEach((field, i) => {
+    k.op("f32v.store", [out, field], 16 * i);
+  });
+  spread.forEach((vector, v) => {
+    k.op("i8v.store", [out, vector], 64 + 16 * v);
+  });
+}
+
+function pack(k: KernelBuilder, codes: readonly Reg<"i32v">[]): Reg<"i8v"> {
+  return k.op("i8v.pack_i32", [codes[0]!, codes[1]!, codes[2]!, codes[3]!]);
+}

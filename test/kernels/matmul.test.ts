@@ -1,0 +1,248 @@
+// The tiled matmul kernels through WebAssembly: every packed type, every tile shape, both loop orders, against the plain
+// product of what weights and activations are after rounding.
+
+import { describe, expect, test } from "vitest";
+import { bytesFor } from "../../src/dtypes/dtype.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { assembleModule } from "../../src/kernels/asm/wasm.ts";
+import { detectWasmFeatures } from "../../src/kernels/features.ts";
+import type { Kernel } from "../../src/kernels/ir/kernel.ts";
+import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
+import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
+import { floatMatmulKernel } from "../../src/kernels/ops/matmul-floats.ts";
+import { packTile } from "../../src/kernels/ops/pack.ts";
+import { activationBlockBytes, groupSpanBytes, tileBytes } from "../../src/kernels/ops/packed.ts";
+import { type Dot4, packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
+import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
+import { Random } from "../support/random.ts";
+
+const features = detectWasmFeatures();
+const pages = 80;
+const [W, X, Q, OUT, LEVELS] = [0, 1 << 20, 2 << 20, 3 << 20, 4 << 20];
+
+function compile(kernels: Kernel[], relaxed: boolean, memory: WebAssembly.Memory) {
+  const functions = kernels.map((kernel) => lowerToWasm(kernel, { relaxed, memory64: false }));
+  const limits = { initial: pages, maximum: pages, shared: false, memory64: false };
+  const module = new WebAssembly.Module(assembleModule(functions, limits));
+  const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+  return exports as Record<string, (...args: number[]) => void>;
+}
+
+interface Problem {
+  rows: number;
+  cols: number;
+  tokens: number;
+  weights: Float32Array;
+  bytes: Uint8Array;
+  x: Float32Array;
+  /** [tokens][rows] */
+  expected: number[];
+}
+
+function makeProblem(type: string, rows: number, cols: number, tokens: number): Problem {
+  const random = new Random(rows * 31 + cols + tokens);
+  const dtype = dtypeByName(type)!;
+  const values = Float32Array.from({ length: rows * cols }, () => random.normal());
+  const x = Float32Array.from({ length: tokens * cols }, () => random.normal());
+  const bytes = new Uint8Array(bytesFor(dtype, rows * cols));
+  dtype.quantize!(values, 0, bytes, 0, values.length / dtype.blockElems);
+  const weights = new Float32Array(rows * cols);
+  dtype.dequantize(bytes, 0, weights, 0, values.length / dtype.blockElems);
+  const rounded = roundTrip(x, dtype.activation);
+  const expected: number[] = [];
+  for (let t = 0; t < tokens; t++) {
+    for (let row = 0; row < rows; row++) {
+      let sum = 0;
+      for (let c = 0; c < cols; c++) sum += rounded[t * cols + c]! * weights[row * cols + c]!;
+      expected.push(sum);
+    }
+  }
+  return { rows, cols, tokens, weights, bytes, x, expected };
+}
+
+function roundTrip(x: Float32Array, name: string): Float32Array {
+  const dtype = dtypeByName(name)!;
+  const blocks = x.length / dtype.blockElems;
+  const packed = new Uint8Array(blocks * dtype.blockBytes);
+  const out = new Float32Array(x.length);
+  dtype.quantize!(x, 0, packed, 0, blocks);
+  dtype.dequantize(packed, 0, out, 0, blocks);
+  return out;
+}
+
+/** Which dot4 semantics can be tried here: the widened one everywhere, the others where the engine has them. */
+function dot4s(): { dot4: Dot4; relaxed: boolean }[] {
+  const all: { dot4: Dot4; relaxed: boolean }[] = [{ dot4: "i7", relaxed: false }];
+  if (features.relaxed) all.push({ dot4: "i7", relaxed: true });
+  if (features.relaxed && features.dot4 !== "i7") all.push({ dot4: features.dot4, relaxed: true });
+  return all;
+}
+
+describe.each(packedTypes())("%s", (type) => {
+  const packing = packingOf(type)!;
+  const cols = packing.activationSpan === 8 ? 512 : 96;
+
+  for (const { dot4, relaxed } of dot4s()) {
+    for (const replicated of [false, true]) {
+      test(`dot4 ${dot4}, ${relaxed ? "relaxed" : "plain"}, ${replicated ? "replicated" : "compact"}`, () => {
+        const problem = makeProblem(type, 35, cols, 9);
+        const layout = packing.layout(dot4);
+        const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
+        const tiles = packAll(type, dot4, problem, memory);
+        const tokens = 4;
+        const vector = blockMatmulKernel({
+          name: "vector",
+          layout,
+          groups: 4,
+          tokens: 1,
+          replicated,
+          order: "vector",
+        });
+        const matrix = [1, 2, 4].map((groups) =>
+          blockMatmulKernel({
+            name: `matrix${groups}`,
+            layout,
+            groups,
+            tokens,
+            replicated,
+            order: "matrix",
+          }),
+        );
+        const quantize = quantizeActivationsKernel({
+          name: "quantize",
+          span: packing.activationSpan,
+          replicated,
+        });
+        const call = compile([vector, ...matrix, quantize], relaxed, memory);
+        const blockBytes = activationBlockBytes(replicated);
+        const blocks = cols / 32;
+        new Float32Array(memory.buffer).set(problem.x, X / 4);
+        const spans = blocks / packing.activationSpan;
+        const weightSpans = blocks / layout.spanBlocks;
+        const out = new Float32Array(memory.buffer, OUT, 9 * 48);
+
+        // One token at a time.
+        for (let t = 0; t < problem.tokens; t++) {
+          call.quantize!(X + t * cols * 4, Q, spans, blockBytes);
+          call.vector!(W, Q, OUT + t * 48 * 4, weightSpans, tiles, LEVELS);
+        }
+        expectRows(problem, out);
+
+        // Eight tokens in two tiles of four, by each number of groups; the ninth is left.
+        for (let t = 0; t < 8; t++) {
+          const tile = Math.floor(t / tokens) * tokens * blocks * blockBytes;
+          const target = Q + tile + (t % tokens) * blockBytes;
+          call.quantize!(X + t * cols * 4, target, spans, tokens * blockBytes);
+        }
+        for (const groups of [1, 2, 4]) {
+          out.fill(0, 0, 8 * 48);
+          for (let tile = 0; tile < tiles; tile++) {
+            for (let g = 0; g < 4; g += groups) {
+              const w = W + tile * tileBytes(layout, cols) + g * groupSpanBytes(layout);
+              call[`matrix${groups}`]!(
+                w,
+                Q,
+                OUT + (tile * 16 + g * 4) * 4,
+                weightSpans,
+                2,
+                LEVELS,
+                48 * 4,
+              );
+            }
+          }
+          expectRows(problem, out);
+        }
+      });
+    }
+  }
+});
+
+function packAll(type: string, dot4: Dot4, problem: Problem, memory: WebAssembly.Memory): number {
+  const packing = packingOf(type)!;
+  const layout = packing.layout(dot4);
+  const tiles = Math.ceil(problem.rows / 16);
+  const rowBytes = problem.bytes.length / problem.rows;
+  const views = {
+    bytes: new Int8Array(memory.buffer),
+    words: new Uint32Array(memory.buffer),
+    floats: new Float32Array(memory.buffer),
+  };
+  for (let tile = 0; tile < tiles; tile++) {
+    const rows = Math.min(16, problem.rows - tile * 16);
+    const view = new DataView(problem.bytes.buffer, tile * 16 * rowBytes, rows * rowBytes);
+    packTile(
+      packing,
+      dot4,
+      view,
+      rows,
+      problem.cols,
+      views,
+      W + tile * tileBytes(layout, problem.cols),
+    );
+  }
+  const levels = packing.levels?.(dot4);
+  if (levels) views.bytes.set(levels, LEVELS);
+  return tiles;
+}
+
+/** Rows of 48 results (35 real ones, then padding). */
+function expectRows(problem: Problem, out: Float32Array): void {
+  const size = Math.sqrt(problem.cols);
+  for (let t = 0; t < problem.tokens; t++) {
+    for (let row = 0; row < problem.rows; row++) {
+      const got = out[t * 48 + row]!;
+      const want = problem.expected[t * problem.rows + row]!;
+      expect(Math.abs(got - want), `token ${t} row ${row}: ${got} against ${want}`).toBeLessThan(
+        2e-5 * size,
+      );
+    }
+    for (let row = problem.rows; row < 48; row++) expect(out[t * 48 + row]).toBe(0);
+  }
+}
+
+describe.each(["f32", "f16", "bf16"] as const)("%s", (type) => {
+  test.each([1, 2, 4])("groups of %i", (groups) => {
+    const [rows, cols, tokens] = [32, 40, 8];
+    const problem = makeProblem(type, rows, cols, tokens);
+    const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
+    const size = type === "f32" ? 4 : 2;
+    // column -> group -> four rows
+    for (let tile = 0; tile < 2; tile++) {
+      for (let c = 0; c < cols; c++) {
+        for (let row = 0; row < 16; row++) {
+          const from = ((tile * 16 + row) * cols + c) * size;
+          const to = W + ((tile * cols + c) * 16 + row) * size;
+          new Uint8Array(memory.buffer).set(problem.bytes.subarray(from, from + size), to);
+        }
+      }
+    }
+    const x = roundTrip(problem.x, dtypeByName(type)!.activation);
+    new Float32Array(memory.buffer).set(x, X / 4);
+    const call = compile(
+      [
+        floatMatmulKernel({ name: "vector", weights: type, groups: 4, tokens: 1, order: "vector" }),
+        floatMatmulKernel({ name: "matrix", weights: type, groups, tokens: 4, order: "matrix" }),
+      ],
+      features.relaxed,
+      memory,
+    );
+    const out = new Float32Array(memory.buffer, OUT, tokens * rows);
+    const check = () => {
+      problem.expected.forEach((want, i) => {
+        expect(Math.abs(out[i]! - want)).toBeLessThan(1e-4);
+      });
+      out.fill(0);
+    };
+    for (let t = 0; t < tokens; t++) {
+      call.vector!(W, X + t * cols * 4, OUT + t * rows * 4, cols / 4, 2, cols * 4, rows * 4);
+    }
+    check();
+    for (let tile = 0; tile < 2; tile++) {
+      for (let g = 0; g < 4; g += groups) {
+        const w = W + tile * cols * 16 * size + g * 4 * size;
+        call.matrix!(w, X, OUT + (tile * 16 + g * 4) * 4, cols / 4, 2, cols * 4, rows * 4);
+      }
+    }
+    check();
+  });
+});
