@@ -48,8 +48,9 @@ function startEngineThread(): EngineThread {
   const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
   const worker = new Worker(new URL(`../engine-thread.${extension}`, import.meta.url), {
     name: "lantern-engine",
-    // `node --input-type=module -e ...` is about the caller's own code; a worker refuses to start with it.
-    execArgv: process.execArgv.filter((flag) => !flag.startsWith("--input-type")),
+    // `node --input-type=module -e ...` is about the caller's own code; a worker refuses to start with it. Only then is
+    // there a list of our own: a worker inherits flags like --max-old-space-size but refuses to be given them.
+    ...(process.execArgv.some((flag) => flag.startsWith("--input-type")) && { execArgv: [] }),
   });
   let ended = false;
   return {

@@ -1,6 +1,8 @@
 // What happens to memory and threads: fifty models opened and disposed leave nothing behind, and an engine thread that
 // dies takes its requests with it, clearly, and nothing else.
 
+import { spawnSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
 import { Worker } from "node:worker_threads";
 import { expect, test } from "vitest";
 import { EngineLine } from "../../src/engine/rpc.ts";
@@ -24,25 +26,37 @@ test("opened and disposed 50 times, memory stays flat", async () => {
   file.remove();
 });
 
-test("a script that forgets dispose() still ends, and one that generates does not end early", async () => {
-  const file = await tinyFile();
-  const script = `
-    import { open } from ${JSON.stringify(new URL("../../src/index.ts", import.meta.url).href)};
-    const model = await open(${JSON.stringify(file.path)});
-    let text = "";
-    for await (const piece of model.generate("the", { temperature: 0, maxTokens: 5 })) text += piece;
-    console.log(JSON.stringify(text));
-  `;
-  const { spawnSync } = await import("node:child_process");
-  const run = spawnSync(process.execPath, ["--input-type=module", "-e", script], {
-    encoding: "utf8",
-    timeout: 60_000,
+// The engine's thread starts whatever flags the process was started with.
+const starts: [string, (script: string, file: string) => string[]][] = [
+  ["a script from the command line", (script) => ["--input-type=module", "-e", script]],
+  ["flags that belong to the process", (_, file) => ["--expose-gc", "--title=x", file]],
+  [
+    "both",
+    (script) => ["--max-old-space-size=500", "--expose-gc", "--input-type=module", "-e", script],
+  ],
+];
+for (const [name, args] of starts) {
+  test(`forgetting dispose() lets a script end, generating does not let it end early: ${name}`, async () => {
+    const file = await tinyFile();
+    const script = `
+      import { open } from ${JSON.stringify(new URL("../../src/index.ts", import.meta.url).href)};
+      const model = await open(${JSON.stringify(file.path)});
+      let text = "";
+      for await (const piece of model.generate("the", { temperature: 0, maxTokens: 5 })) text += piece;
+      console.log(JSON.stringify(text));
+    `;
+    const scriptFile = `${file.path}.mjs`;
+    writeFileSync(scriptFile, script);
+    const run = spawnSync(process.execPath, args(script, scriptFile), {
+      encoding: "utf8",
+      timeout: 60_000,
+    });
+    expect(run.stderr).toBe("");
+    expect(run.status).toBe(0);
+    expect(JSON.parse(run.stdout).length).toBeGreaterThan(0);
+    file.remove();
   });
-  expect(run.stderr).toBe("");
-  expect(run.status).toBe(0);
-  expect(JSON.parse(run.stdout).length).toBeGreaterThan(0);
-  file.remove();
-});
+}
 
 test("a thread that dies rejects what was running and what comes after", async () => {
   const worker = new Worker("setTimeout(() => process.exit(7), 50)", { eval: true });
