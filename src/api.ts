@@ -122,7 +122,10 @@ export interface ChatOptions extends GenerateOptions {
 /** A conversation. Its past stays in the KV cache: only what is new is computed. */
 export interface Chat {
   readonly messages: readonly ChatMessage[];
-  /** Sends a user message; the answer joins `messages` when it has ended (also when it was aborted). */
+  /**
+   * Sends a user message; the answer joins `messages` when it has ended (also when it was aborted). A message that fails
+   * (it does not fit, the template refuses it, an answer is still under way) leaves the conversation as it was.
+   */
   send(text: string, options?: GenerateOptions): Generation;
   /** Drops the last exchange; false when there is none. */
   undo(): boolean;

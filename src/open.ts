@@ -26,20 +26,14 @@ const openOptions = new Set([
 
 /** Opens a model. Its weights are read on a thread of its own; dispose() the model to free them. */
 export async function open(location: ModelLocation, options: OpenOptions = {}): Promise<Model> {
-  for (const key of Object.keys(options)) {
-    if (!openOptions.has(key)) {
-      throw new UsageError(
-        `open(): unknown option "${key}". Known: ${[...openOptions].join(", ")}`,
-      );
-    }
-  }
+  checkOptions(options);
   const { signal, onProgress } = options;
   if (signal?.aborted) throw new AbortedError("opening the model", { cause: signal.reason });
   const platform = await currentPlatform();
   const spec = platform.describeSource(await locate(location, platform));
   const line = new EngineLine(platform.startEngineThread());
   try {
-    const info = await line.call(
+    const opening = line.call(
       "open",
       {
         spec,
@@ -48,12 +42,40 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
         threads: options.threads,
         chatTemplate: options.chatTemplate,
       },
-      { ...(onProgress ? { onEvent: onProgress } : {}), ...(signal ? { signal } : {}) },
+      onProgress ? { onEvent: onProgress } : {},
     );
-    return new EngineModel(line, info);
+    return new EngineModel(line, await unlessAborted(opening, signal));
   } catch (error) {
     await line.dispose();
     throw error;
+  }
+}
+
+function checkOptions(options: OpenOptions): void {
+  for (const key of Object.keys(options)) {
+    if (!openOptions.has(key)) {
+      throw new UsageError(
+        `open(): unknown option "${key}". Known: ${[...openOptions].join(", ")}`,
+      );
+    }
+  }
+  const { threads } = options;
+  if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1)) {
+    throw new UsageError(`threads: got ${String(threads)}, expected an integer above 0`);
+  }
+}
+
+/** Fails as soon as the signal is aborted, whatever the work waits for: a server may never answer. */
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (!signal) return await work;
+  const { promise: aborted, reject } = Promise.withResolvers<never>();
+  const stop = () => reject(new AbortedError("opening the model", { cause: signal.reason }));
+  signal.addEventListener("abort", stop);
+  if (signal.aborted) stop();
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener("abort", stop);
   }
 }
 
@@ -107,6 +129,12 @@ async function withModelFile<T>(location: ModelLocation, use: (file: ModelFile) 
 
 /** A catalog name becomes the file it stands for; nothing is downloaded here. */
 async function locate(location: ModelLocation, platform: Platform): Promise<ModelLocation> {
+  const single = location instanceof URL || location instanceof File;
+  if (typeof location !== "string" && !single && !(Symbol.iterator in Object(location))) {
+    throw new UsageError(
+      `model: got ${typeof location}, expected a path, a URL, a File or a list of Files`,
+    );
+  }
   if (typeof location !== "string" || !platform.downloads) return location;
   return await locateModel(location, await platform.downloads());
 }

@@ -47,27 +47,32 @@ class EventQueue {
   readonly #events: TokenEvent[] = [];
   #ended = false;
   #error: unknown;
-  #wake: (() => void) | undefined;
+  /** Whoever waits for an event: several, when a generation is iterated more than once. */
+  #waiting: (() => void)[] = [];
 
   push(event: TokenEvent): void {
     this.#events.push(event);
-    this.#wake?.();
+    this.#wake();
   }
 
   end(error: unknown): void {
     this.#ended = true;
     this.#error = error;
-    this.#wake?.();
+    this.#wake();
   }
 
   async next(): Promise<TokenEvent | undefined> {
     while (this.#events.length === 0) {
       if (this.#error) throw this.#error;
       if (this.#ended) return undefined;
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-      });
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
     }
     return this.#events.shift();
+  }
+
+  #wake(): void {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const resume of waiting) resume();
   }
 }

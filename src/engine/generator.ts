@@ -14,6 +14,7 @@ import type { Engine } from "./engine.ts";
 import type { KvSequence } from "./kv-cache.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
 import type { SampledToken } from "./sampling.ts";
+import { selectBest } from "./select-best.ts";
 import { StopMatcher } from "./stop-strings.ts";
 
 export interface GenerationRequest {
@@ -110,6 +111,8 @@ export async function computeLogits(
   control: RunControl,
 ): Promise<LogitsResult> {
   checkPrompt(engine, tokens);
+  checkCount("top", options.top);
+  checkCount("greedy", options.greedy);
   if (tokens.length + options.greedy > engine.info.contextSize) {
     throw new ContextError(
       `${tokens.length} prompt tokens and ${options.greedy} more do not fit a context of ${engine.info.contextSize}`,
@@ -118,6 +121,7 @@ export async function computeLogits(
   const logits = new Float32Array(engine.vocabSize);
   const positions: LogitsResult["positions"] = [];
   const greedy: number[] = [];
+  const best = bestOf(engine.vocabSize);
   const sequence = engine.openSequence(undefined);
   try {
     const note = async (_: number, read: (target: Float32Array) => Promise<void> | void) => {
@@ -146,6 +150,9 @@ export async function computeLogits(
 }
 
 const always = () => true;
+const noBytes = new Uint8Array(0);
+/** A token as it would stand after the text so far: with its space. */
+const asNext = { special: true, continues: true };
 
 /** Keeps the part of the cache that the prompt starts with; the last token is always computed anew, for its logits. */
 function reuse(sequence: KvSequence, tokens: readonly number[]): number {
@@ -188,7 +195,9 @@ class TextOutput {
   }
 
   push(id: number): string {
-    const bytes = this.#engine.tokenizer.tokenBytes(id);
+    const { tokenizer } = this.#engine;
+    // Embedding tables are padded to round numbers: an id beyond the vocabulary is no text.
+    const bytes = id < tokenizer.vocabSize ? tokenizer.tokenBytes(id) : noBytes;
     return this.#emit(this.#stops.push(this.#utf8.decode(bytes, { stream: true })));
   }
 
@@ -213,9 +222,10 @@ function toEvent(
   logprobs: number | undefined,
 ): TokenEvent {
   if (logprobs === undefined) return { id: sampled.id, text };
+  const { tokenizer } = engine;
   const describe = ({ id, logprob }: { id: number; logprob: number }): TokenLogprob => ({
     id,
-    text: engine.tokenizer.decode([id], { special: true }),
+    text: id < tokenizer.vocabSize ? tokenizer.decode([id], asNext) : "",
     logprob,
   });
   return { id: sampled.id, text, logprob: sampled.logprob, top: sampled.top.map(describe) };
@@ -240,10 +250,13 @@ function checkPrompt(engine: Engine, tokens: readonly number[]): void {
 
 function checkMaxTokens(maxTokens: number | undefined): number {
   if (maxTokens === undefined) return Number.POSITIVE_INFINITY;
-  if (!Number.isInteger(maxTokens) || maxTokens < 0) {
-    throw new UsageError(`maxTokens: got ${maxTokens}, expected an integer from 0`);
-  }
+  checkCount("maxTokens", maxTokens);
   return maxTokens;
+}
+
+function checkCount(name: string, count: number): void {
+  if (Number.isSafeInteger(count) && count >= 0) return;
+  throw new UsageError(`${name}: got ${String(count)}, expected an integer from 0`);
 }
 
 /** The options that are the sampler's. */
@@ -259,14 +272,11 @@ function norm(x: Float32Array): number {
 }
 
 /** The `count` largest, best first; the lower id on ties. */
-function best(x: Float32Array, count: number): [id: number, logit: number][] {
-  const top: [number, number][] = [];
-  for (let id = 0; id < x.length; id++) {
-    if (top.length === count && x[id]! <= top[count - 1]![1]) continue;
-    let at = top.length;
-    while (at > 0 && top[at - 1]![1] < x[id]!) at--;
-    top.splice(at, 0, [id, x[id]!]);
-    if (top.length > count) top.pop();
-  }
-  return top;
+function bestOf(vocabSize: number): (x: Float32Array, count: number) => [number, number][] {
+  const ids = Int32Array.from({ length: vocabSize }, (_, id) => id);
+  const found = new Int32Array(vocabSize);
+  return (x, count) => {
+    const size = selectBest(x, ids, vocabSize, count, found);
+    return Array.from(found.subarray(0, size), (id) => [id, x[id]!]);
+  };
 }

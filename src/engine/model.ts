@@ -97,6 +97,7 @@ class EngineChat implements Chat {
   readonly #defaults: GenerateOptions;
   readonly #sessionId: string = `chat-${++chats}`;
   #messages: ChatMessage[];
+  #answering = false;
   #disposed = false;
 
   constructor(model: EngineModel, options: ChatOptions) {
@@ -112,8 +113,7 @@ class EngineChat implements Chat {
   }
 
   send(text: string, options: GenerateOptions = {}): Generation {
-    this.#messages = [...this.#messages, { role: "user", content: text }];
-    return this.#answer(options);
+    return this.#answer([...this.#messages, { role: "user", content: text }], options);
   }
 
   undo(): boolean {
@@ -126,8 +126,7 @@ class EngineChat implements Chat {
   regenerate(options: GenerateOptions = {}): Generation {
     const at = this.#messages.findLastIndex((message) => message.role === "user");
     if (at < 0) throw new UsageError("regenerate(): nothing was asked yet");
-    this.#messages = this.#messages.slice(0, at + 1);
-    return this.#answer(options);
+    return this.#answer(this.#messages.slice(0, at + 1), options);
   }
 
   setSystem(text: string): void {
@@ -141,26 +140,42 @@ class EngineChat implements Chat {
     this.#model.dropSession(this.#sessionId);
   }
 
-  #answer(options: GenerateOptions): Generation {
+  #answer(asked: ChatMessage[], options: GenerateOptions): Generation {
     if (this.#disposed) throw new DisposedError("the chat");
-    const asked = this.#messages;
+    if (this.#answering) return stillAnswering();
+    const before = this.#messages;
+    this.#messages = asked;
+    this.#answering = true;
     const prompt: Prompt = { kind: "messages", messages: [...asked] };
     const generation = this.#model.run(prompt, { ...this.#defaults, ...options }, this.#sessionId);
+    const end = (messages: ChatMessage[]): void => {
+      this.#answering = false;
+      // Only if nobody has rolled the conversation back meanwhile.
+      if (this.#messages === asked) this.#messages = messages;
+    };
     generation.result.then(
       ({ text, stopReason }) => {
         const unanswered = stopReason === "aborted" && text === "";
-        // Only if nobody has rolled the conversation back meanwhile.
-        if (this.#messages === asked && !unanswered) {
-          this.#messages = [...asked, { role: "assistant", content: text }];
-        }
+        end(unanswered ? asked : [...asked, { role: "assistant", content: text }]);
       },
-      () => {}, // the caller sees the error on the generation
+      () => end(before), // the caller sees the error on the generation; what failed was never said
     );
     return generation;
   }
 }
 
+/** Before the conversation is touched: a second question would cost the first one its answer. */
+function stillAnswering(): Generation {
+  const error = new UsageError(
+    "this chat is still answering: wait for the answer or abort it before sending again",
+  );
+  return startGeneration(() => Promise.reject(error), undefined);
+}
+
 function toPrompt(prompt: string | readonly number[], addBos: boolean | undefined): Prompt {
+  if (typeof prompt !== "string" && !(Symbol.iterator in Object(prompt))) {
+    throw new UsageError(`prompt: got ${typeof prompt}, expected text or a list of token ids`);
+  }
   return typeof prompt === "string"
     ? { kind: "text", text: prompt, addBos: addBos ?? true }
     : { kind: "tokens", tokens: [...prompt] };

@@ -1,6 +1,6 @@
 // The caller's side of the line: requests out, events and replies in. Knows threads and messages, not models.
 
-import { DisposedError, WorkerError } from "../base/errors.ts";
+import { DisposedError, UsageError, WorkerError } from "../base/errors.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import { type FromEngine, factsToError, type MethodName, type Methods } from "./protocol.ts";
 
@@ -16,6 +16,7 @@ export class EngineLine {
   #nextId = 1;
   /** Why no more requests are taken. */
   #closed: Error | undefined;
+  #disposal: Promise<void> | undefined;
 
   constructor(thread: EngineThread) {
     this.#thread = thread;
@@ -46,13 +47,22 @@ export class EngineLine {
     });
     // Only a thread with work to do keeps the process alive.
     if (this.#pending.size === 1) this.#thread.ref();
-    this.#thread.post({ id, method, params, aborted: signal?.aborted ?? false });
+    try {
+      this.#thread.post({ id, method, params, aborted: signal?.aborted ?? false });
+    } catch (cause) {
+      this.#settle(id)?.reject(notSendable(method, cause));
+    }
     signal?.addEventListener("abort", abort, { once: true });
     return reply.finally(() => signal?.removeEventListener("abort", abort));
   }
 
   /** Lets the engine free its memory, then ends the thread; requests that still run are rejected. */
-  async dispose(): Promise<void> {
+  dispose(): Promise<void> {
+    this.#disposal ??= this.#dispose();
+    return this.#disposal;
+  }
+
+  async #dispose(): Promise<void> {
     if (this.#closed) return;
     const farewell = this.call("dispose", undefined).catch(() => undefined);
     this.#closed = new DisposedError("the model");
@@ -68,10 +78,17 @@ export class EngineLine {
       (pending.onEvent as ((event: unknown) => void) | undefined)?.(message.event);
       return;
     }
-    this.#pending.delete(message.id);
-    if (this.#pending.size === 0) this.#thread.unref();
+    this.#settle(message.id);
     if (message.kind === "result") pending.resolve(message.result);
     else pending.reject(factsToError(message.error));
+  }
+
+  /** Takes a request off the list: it is about to be answered. */
+  #settle(id: number): Pending | undefined {
+    const pending = this.#pending.get(id);
+    this.#pending.delete(id);
+    if (this.#pending.size === 0) this.#thread.unref();
+    return pending;
   }
 
   #close(reason: Error): void {
@@ -79,4 +96,10 @@ export class EngineLine {
     for (const pending of this.#pending.values()) pending.reject(this.#closed);
     this.#pending.clear();
   }
+}
+
+/** What a message can carry is data; functions, promises and the like stay on their thread. */
+function notSendable(method: string, cause: unknown): UsageError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  return new UsageError(`${method}: an argument or option is not plain data: ${reason}`, { cause });
 }

@@ -28,6 +28,9 @@ export class StopMatcher {
   #matched: string | undefined;
 
   constructor(stops: readonly string[]) {
+    if (!Array.isArray(stops)) {
+      throw new UsageError(`stop strings: got ${typeof stops}, expected a list of texts`);
+    }
     for (const [index, stop] of stops.entries()) checkStop(stop, index);
     this.#root = buildAutomaton(stops);
     this.#node = this.#root;

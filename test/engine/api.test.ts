@@ -1,5 +1,7 @@
 // The public API through real engine threads, on a tiny random model: streaming, determinism, abort, chat, dispose.
 
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   ContextError,
@@ -116,6 +118,8 @@ describe("generate", () => {
       [{ temperature: -1 }, "temperature"],
       [{ maxTokens: 1.5 }, "maxTokens"],
       [{ stop: [""] }, "stop"],
+      [{ stop: "cat" }, "stop"],
+      [{ seed: () => 1 }, "plain data"],
       [{ temprature: 1 }, "temprature"],
       [{ logprobs: -1 }, "logprobs"],
     ] as const;
@@ -126,6 +130,38 @@ describe("generate", () => {
     }
     await expect(model.generate([9999]).result).rejects.toThrow("token id 9999");
     await expect(model.generate([]).result).rejects.toThrow("no tokens");
+    expect(() => model.generate(5 as unknown as string)).toThrow("prompt: got number");
+    await expect(model.logits("a", { top: -1 })).rejects.toThrow("top: got -1");
+    await expect(model.logits("a", { greedy: 1.5 })).rejects.toThrow("greedy: got 1.5");
+    expect((await model.logits("a", { top: 0 })).positions[0]!.top).toEqual([]);
+  });
+
+  test("what cannot be sent to the engine is forgotten, not rejected again at the end", async () => {
+    const other = await open(file.path);
+    const seed = (() => 1) as unknown as number;
+    await expect(other.generate("a", { seed }).result).rejects.toThrow(UsageError);
+    await other.dispose(); // an unhandled rejection here fails the run
+  });
+
+  test("two readers of one generation share its pieces, and both end", async () => {
+    const generation = model.generate("the cat", { temperature: 0, maxTokens: 12 });
+    const read = async () => {
+      let seen = "";
+      for await (const piece of generation) seen += piece;
+      return seen.length;
+    };
+    const [a, b] = await Promise.all([read(), read()]);
+    expect(a! + b!).toBe((await generation.result).text.length);
+  });
+
+  test("an id that the tokenizer does not know (a padded embedding table) is no text", async () => {
+    const padded = await tinyFile({ vocab: 272 });
+    const other = await open(padded.path);
+    const options = { temperature: 0, maxTokens: 2, logprobs: 1, logitBias: { 270: 1e6 } };
+    const { text, tokenIds } = await other.generate("the", options).result;
+    expect({ text, tokenIds }).toEqual({ text: "", tokenIds: [270, 270] });
+    await other.dispose();
+    padded.remove();
   });
 });
 
@@ -191,8 +227,22 @@ describe("chat", () => {
     const chat = model.chat(options);
     const first = chat.send("the");
     await expect(chat.send("again").result).rejects.toThrow("still answering");
-    await first.result;
+    const { text } = await first.result;
+    expect(chat.messages).toEqual([
+      { role: "user", content: "the" },
+      { role: "assistant", content: text },
+    ]);
     chat.dispose();
+  });
+
+  test("a message that fails leaves the conversation as it was", async () => {
+    const small = await open(file.path, { contextSize: 64 });
+    const chat = small.chat({ temperature: 0, maxTokens: 4 });
+    await chat.send("the").result;
+    const before = chat.messages;
+    await expect(chat.send("cat ".repeat(80)).result).rejects.toThrow(ContextError);
+    expect(chat.messages).toBe(before);
+    await small.dispose();
   });
 
   test("the template can be seen and replaced", async () => {
@@ -234,7 +284,22 @@ describe("open and dispose", () => {
     await expect(open(import.meta.filename)).rejects.toThrow(FormatError);
     await expect(open(file.path, { contextSize: 1e9 })).rejects.toThrow("trained for 512");
     await expect(open(file.path, { kvType: "q9" as "f16" })).rejects.toThrow('"q9"');
+    await expect(open(file.path, { kvType: "q4_0" as "f16" })).rejects.toThrow('"q4_0"');
+    await expect(open(file.path, { threads: 0 })).rejects.toThrow("threads: got 0");
+    await expect(open(5 as unknown as string)).rejects.toThrow("model: got number");
     await expect(open(file.path, { threds: 2 } as object)).rejects.toThrow('"threds"');
+  });
+
+  test("an abort does not wait for a server that never answers", async () => {
+    const server = createServer(() => {}); // takes the request and says nothing
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as AddressInfo;
+    const controller = new AbortController();
+    const opening = open(`http://127.0.0.1:${port}/model.gguf`, { signal: controller.signal });
+    server.once("request", () => controller.abort());
+    await expect(opening).rejects.toThrow("aborted");
+    server.closeAllConnections();
+    server.close();
   });
 
   test("nothing works after dispose, running work is rejected, twice is fine", async () => {

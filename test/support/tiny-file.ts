@@ -18,7 +18,7 @@ const template =
 
 export async function tinyGguf(options: TinyOptions = {}): Promise<Uint8Array> {
   const architecture = options.architecture ?? "llama";
-  const model = tinyModel({ ...options, vocab: tokens.length });
+  const model = tinyModel({ vocab: tokens.length, ...options });
   const entries = Object.entries(tinyMetadata(architecture, options.feedForward)).map(
     ([key, value]): [string, GgufValue] => [key, { type: typeOf(value), value }],
   );
