@@ -12,6 +12,7 @@ import {
   type Generation,
   LanternError,
   type ModelInfo,
+  UsageError,
 } from "../index.ts";
 import { interrupted, type LineReader, type Terminal } from "../platform/node-cli.ts";
 import type { CliContext } from "./command.ts";
@@ -211,9 +212,10 @@ export class ChatRepl {
         this.#note(`${timings.generatedTokens} tokens, ${rate} tokens/s`);
       }
     } catch (error) {
-      // A question that does not fit is no reason to lose the conversation.
-      if (!(error instanceof ContextError)) throw error;
-      this.#complain(`${error.message} (/undo makes room)`);
+      // A question that does not fit, or that the template refuses, is no reason to lose the conversation.
+      if (!(error instanceof ContextError || error instanceof UsageError)) throw error;
+      const advice = error instanceof ContextError ? " (/undo makes room)" : "";
+      this.#complain(`${error.message}${advice}`);
     } finally {
       stopListening();
     }

@@ -118,6 +118,12 @@ describe.skipIf(!hasStories)(`with the default model${reason}`, () => {
     });
   });
 
+  test("a prompt that does not fit: the sentence begins on a line of its own", async () => {
+    const { code, out, err } = await lantern(["run", "-c", "4"]);
+    expect({ code, out }).toEqual({ code: 1, out: "Once upon a time\n" });
+    expect(err).toMatch(/^lantern: the prompt has 5 tokens, but the context holds 4/);
+  });
+
   test("the same seed tells the same story, another seed another one", async () => {
     // Hot and unfiltered, so that two seeds cannot agree by chance.
     const flags = "-p The -n 5 --temp 5 --top-k 0 --top-p 1 --min-p 0".split(" ");
@@ -279,6 +285,17 @@ describeShared("chat", "models/stories260K/stories260K-F32.gguf", () => {
     expect(err).toContain('got "x.txt", expected a file name that ends in .json or .md');
     expect(err).toContain("There is no command /sav. Did you mean /save?");
     expect(err).toContain("/undo");
+  });
+
+  test("a question that the template refuses is no reason to leave", async () => {
+    const strict = "{{ raise_exception('no') if messages[0].content == 'bad' else 'Once' }}";
+    const script = ["bad", "good", "/save a.json"];
+    const { code, err, terminal } = await chat(script, ["--template", strict]);
+    expect(code).toBe(0);
+    expect(err).toContain("it refuses this conversation: no");
+    expect(JSON.parse(terminal.files.get("a.json")!)).toMatchObject({
+      messages: [{ role: "user", content: "good" }, { role: "assistant" }],
+    });
   });
 
   test("a backslash at the end of a line continues the message", async () => {

@@ -71,8 +71,11 @@ async function streamText(
   const { terminal } = context;
   const { out, err } = context.color();
   terminal.out(out.dim(prompt));
-  for await (const piece of generation) terminal.out(piece);
-  terminal.out("\n");
+  try {
+    for await (const piece of generation) terminal.out(piece);
+  } finally {
+    terminal.out("\n"); // also before the sentence about an error
+  }
   const { stopReason, timings } = await generation.result;
   terminal.err(`\n${err.dim(timingsText(timings))}`);
   const note = endNotes[stopReason]?.(info);
