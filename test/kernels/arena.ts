@@ -6,7 +6,7 @@ import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { lowerToWasm, type WasmTarget } from "../../src/kernels/lower/wasm.ts";
 
 const pages = 64;
-const guardBytes = 64;
+const guardBytes = 256;
 const guardByte = 0xa5;
 
 export type KernelCall = (...args: number[]) => void;
@@ -30,19 +30,26 @@ export function arenaFor(kernel: Kernel, target: Omit<WasmTarget, "memory64">): 
     memory64: false,
   });
   const instance = new WebAssembly.Instance(new WebAssembly.Module(module), { env: { memory } });
-  const all = new Uint8Array(memory.buffer).fill(guardByte);
-  const taken: [from: number, to: number][] = [];
-  let end = guardBytes;
+  const all = new Uint8Array(memory.buffer);
+  const guards: number[] = [];
+  let end = 0;
+
+  function guard(): void {
+    all.fill(guardByte, end, end + guardBytes);
+    guards.push(end);
+    end += guardBytes;
+  }
 
   function take(length: number, padding = 0): number {
     const from = end;
-    taken.push([from, from + length + padding]);
     // Aligned to 4 bytes only: nothing may rely on more.
-    end = from + Math.ceil((length + padding + guardBytes) / 4) * 4;
-    if (end > all.length) throw new Error("the arena is full");
+    end = Math.ceil((from + length + padding) / 4) * 4;
+    if (end + guardBytes > all.length) throw new Error("the arena is full");
+    guard();
     return from;
   }
 
+  guard();
   return {
     call: instance.exports[kernel.name] as KernelCall,
     f32(values, padding = 0) {
@@ -60,12 +67,9 @@ export function arenaFor(kernel: Kernel, target: Omit<WasmTarget, "memory64">): 
       return new Uint8Array(memory.buffer, take(length), length);
     },
     checkGuards() {
-      let at = 0;
-      for (const [from, to] of [...taken, [all.length, all.length] as const]) {
-        for (; at < from; at++) {
-          if (all[at] !== guardByte) throw new Error(`${kernel.name} wrote outside, at ${at}`);
-        }
-        at = to;
+      for (const from of guards) {
+        const changed = all.subarray(from, from + guardBytes).findIndex((b) => b !== guardByte);
+        if (changed >= 0) throw new Error(`${kernel.name} wrote outside, at ${from + changed}`);
       }
     },
   };

@@ -1,9 +1,12 @@
 // Every kernel of the CPU backend that is not a matrix product. A new one is a file and a line here.
 
 import type { Kernel } from "../ir/kernel.ts";
+import { attentionMix } from "./attention-mix.ts";
+import { attentionScores } from "./attention-scores.ts";
 import { add, mul } from "./binary.ts";
 import { copy } from "./copy.ts";
 import { geluGate, reluGate, siluGate } from "./gate.ts";
+import { quantizeKvQ8_0, storeF16 } from "./kv-write.ts";
 import { rmsNorm } from "./rms-norm.ts";
 import { ropeHalf, ropeInterleaved } from "./rope.ts";
 import { scale } from "./scale.ts";
@@ -22,4 +25,8 @@ export const elementwiseKernels: readonly ((width: number) => Kernel)[] = [
   scale,
   copy,
   softmax,
+  ...attentionScores,
+  ...attentionMix,
+  storeF16,
+  quantizeKvQ8_0,
 ];
