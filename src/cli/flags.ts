@@ -39,6 +39,21 @@ function ruleText(rule: NumberRule): string {
   return `${kind}${range}${also}`;
 }
 
+/** A parser for several numbers with commas between them: "1,2,4"; a number that comes twice counts once. */
+export function numberListFlag(rule: NumberRule): (text: string) => number[] {
+  const read = numberFlag(rule);
+  return (text) => {
+    try {
+      return [...new Set(text.split(",").map(read))];
+    } catch (error) {
+      if (!(error instanceof InvalidArgumentError)) throw error;
+      throw new InvalidArgumentError(
+        `Expected numbers with commas between them, as in 1,2; each ${ruleText(rule)}.`,
+      );
+    }
+  };
+}
+
 /** A parser for a flag that may be given several times. */
 export function repeatedFlag(text: string, before: string[] | undefined): string[] {
   if (text === "") throw new InvalidArgumentError("Expected a text that is not empty.");

@@ -3,6 +3,7 @@
 
 import { readFileSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
+import * as os from "node:os";
 import { createInterface } from "node:readline";
 import { SourceError } from "../base/errors.ts";
 
@@ -14,6 +15,28 @@ export interface LineReader {
 }
 
 export const interrupted: unique symbol = Symbol("interrupted");
+
+export interface MachineFacts {
+  /** "Neoverse-N1"; "unknown" where the system does not say. */
+  cpu: string;
+  cores: number;
+  memoryBytes: number;
+  /** What programs could still take. */
+  freeBytes: number;
+  /** "linux x64, Node 26.1.0" */
+  system: string;
+}
+
+/** How busy the machine is; two of these tell what happened in between. */
+export interface MachineLoad {
+  /** Processes that ran or waited to run, averaged over the last minute; undefined where the system does not count (Windows). */
+  loadAverage: number | undefined;
+  /** CPU seconds that all cores together have spent working, since the machine started. */
+  busySeconds: number;
+  /** Of them, this process's, since it started. */
+  ownSeconds: number;
+  atMs: number;
+}
 
 export interface Terminal {
   out(text: string): void;
@@ -33,6 +56,8 @@ export interface Terminal {
   onInterrupt(listener: () => void): () => void;
   exitNow(code: number): void;
   now(): number;
+  machine(): MachineFacts;
+  load(): MachineLoad;
 }
 
 /** One Ctrl-C reaches us twice when the launcher passes it on; no human presses twice in this time. */
@@ -58,6 +83,32 @@ export function nodeTerminal(): Terminal {
     onInterrupt,
     exitNow: (code) => process.exit(code),
     now: () => performance.now(),
+    machine,
+    load,
+  };
+}
+
+function machine(): MachineFacts {
+  const cpus = os.cpus();
+  return {
+    cpu: cpus[0]?.model.trim() || "unknown",
+    cores: os.availableParallelism(),
+    memoryBytes: os.totalmem(),
+    freeBytes: os.freemem(),
+    system: `${process.platform} ${process.arch}, Node ${process.versions.node}`,
+  };
+}
+
+function load(): MachineLoad {
+  const busyMs = os
+    .cpus()
+    .reduce((sum, { times }) => sum + times.user + times.nice + times.sys + times.irq, 0);
+  const { user, system } = process.cpuUsage(); // microseconds
+  return {
+    loadAverage: process.platform === "win32" ? undefined : os.loadavg()[0]!,
+    busySeconds: busyMs / 1e3,
+    ownSeconds: (user + system) / 1e6,
+    atMs: performance.now(),
   };
 }
 

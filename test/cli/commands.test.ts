@@ -27,7 +27,7 @@ describe("the frame", () => {
   test("--help names every command and gives examples; so does each command", async () => {
     const { code, out } = await lantern(["--help"]);
     expect(code).toBe(0);
-    const names = ["run", "chat", "models", "pull", "inspect", "tokenize", "logits"];
+    const names = ["run", "chat", "models", "pull", "inspect", "tokenize", "logits", "bench"];
     for (const name of names) {
       expect(out).toMatch(new RegExp(`^  ${name} `, "m"));
       const help = await lantern([name, "--help"]);

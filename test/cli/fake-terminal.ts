@@ -1,6 +1,12 @@
 // A terminal for tests: remembers what was written, types what it was told to, and can press Ctrl-C.
 
-import type { interrupted, LineReader, Terminal } from "../../src/platform/node-cli.ts";
+import type {
+  interrupted,
+  LineReader,
+  MachineFacts,
+  MachineLoad,
+  Terminal,
+} from "../../src/platform/node-cli.ts";
 
 export type ScriptedLine = string | typeof interrupted;
 
@@ -58,5 +64,11 @@ export class FakeTerminal implements Terminal {
   }
   now(): number {
     return this.clock;
+  }
+  machine(): MachineFacts {
+    return { cpu: "Fake", cores: 2, memoryBytes: 8e9, freeBytes: 4e9, system: "test" };
+  }
+  load(): MachineLoad {
+    return { loadAverage: 0.5, busySeconds: 0, ownSeconds: 0, atMs: this.clock };
   }
 }

@@ -1,6 +1,7 @@
 // The commands, one line each, in the order in which the help shows them.
 
 import type { CliCommand } from "../command.ts";
+import { benchCommand } from "./bench.ts";
 import { chatCommand } from "./chat.ts";
 import { inspectCommand } from "./inspect.ts";
 import { logitsCommand } from "./logits.ts";
@@ -17,4 +18,5 @@ export const commands: readonly CliCommand[] = [
   inspectCommand,
   tokenizeCommand,
   logitsCommand,
+  benchCommand,
 ];

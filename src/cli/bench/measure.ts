@@ -1,0 +1,77 @@
+// What a benchmark measures, in one place: the speed of reading a prompt and of generating, the same for Lantern alone
+// (commands/bench.ts) and beside another engine (bench/peers.ts of the repository). docs/benchmarks.md says it in words.
+
+import { AbortedError, type GenerationResult, type Model } from "../../index.ts";
+
+/** Something whose speed is measured. Both return tokens per second. */
+export interface Contestant {
+  /** Reads these tokens into an empty context, up to the logits of the last one. */
+  prompt(tokens: readonly number[]): Promise<number>;
+  /** Computes `count` tokens, one after another, after a context of the one token `first`; always the likeliest. */
+  generate(first: number, count: number): Promise<number>;
+}
+
+/** Nothing that ends a text ends a measurement, and choosing the likeliest token costs next to nothing. */
+const plain = { temperature: 0, ignoreEos: true } as const;
+
+export function lanternContestant(model: Model, signal?: AbortSignal): Contestant {
+  const options = { ...plain, ...(signal && { signal }) };
+  return {
+    async prompt(tokens) {
+      const { timings } = await run(model, tokens, { ...options, maxTokens: 1 });
+      return rate(timings.promptTokens - timings.cachedTokens, timings.promptMs);
+    },
+    async generate(first, count) {
+      // The first token is chosen from the prompt's logits: n steps give n + 1 tokens.
+      const { timings } = await run(model, [first], { ...options, maxTokens: count + 1 });
+      return rate(count, timings.generatedMs);
+    },
+  };
+}
+
+async function run(
+  model: Model,
+  tokens: readonly number[],
+  options: Parameters<Model["generate"]>[1],
+): Promise<GenerationResult> {
+  const result = await model.generate(tokens, options).result;
+  if (result.stopReason === "aborted") throw new AbortedError("the benchmark");
+  return result;
+}
+
+function rate(count: number, ms: number): number {
+  return (count * 1000) / ms;
+}
+
+/** Tokens of the context that the measurements need. */
+export function contextFor(promptTokens: number, generatedTokens: number): number {
+  return Math.ceil(Math.max(promptTokens + 2, generatedTokens + 3) / 32) * 32;
+}
+
+/** A source of token ids: other ones every time, so that no cache helps, but the same in every run. */
+export function tokenSource(vocabSize: number): (count: number) => number[] {
+  let state = 0x2f6e2b1;
+  return (count) =>
+    Array.from({ length: count }, () => {
+      state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+      return Math.floor((state / 2 ** 32) * vocabSize);
+    });
+}
+
+export interface Summary {
+  median: number;
+  min: number;
+  max: number;
+}
+
+export function summarize(samples: readonly number[]): Summary {
+  const sorted = samples.toSorted((a, b) => a - b);
+  const middle = (sorted.length - 1) / 2;
+  const median = (sorted[Math.floor(middle)]! + sorted[Math.ceil(middle)]!) / 2;
+  return { median, min: sorted[0]!, max: sorted.at(-1)! };
+}
+
+/** "42.5": three digits or more. */
+export function rateText(value: number): string {
+  return value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2);
+}

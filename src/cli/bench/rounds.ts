@@ -1,0 +1,144 @@
+// The rounds of `lantern bench`: every entrant (an opt level with a thread count) is measured once in each, in turn.
+//
+// All of them stay loaded as long as memory allows; otherwise each is loaded anew for its turn, which takes longer and
+// measures the same.
+
+import { type Model, type ModelInfo, type OpenOptions, open } from "../../index.ts";
+import type { MachineLoad } from "../../platform/node-cli.ts";
+import { othersCores } from "./machine-load.ts";
+import { type Contestant, contextFor, lanternContestant, tokenSource } from "./measure.ts";
+
+export interface BenchPlan {
+  path: string;
+  /** undefined: the engine's own choice. */
+  levels: readonly (number | undefined)[];
+  threads: readonly number[];
+  /** Tokens of the prompt; 0: not measured. */
+  promptTokens: number;
+  /** Tokens that are generated; 0: not measured. */
+  generatedTokens: number;
+  repetitions: number;
+  warmup: boolean;
+  /** Bytes that models may take together. */
+  memoryBytes: number;
+  /** What one of them takes. */
+  modelBytes: number;
+}
+
+export interface BenchResult {
+  level: number | undefined;
+  threads: number;
+  kind: "prompt" | "generation";
+  tokens: number;
+  /** Tokens per second, one for each repetition. */
+  samples: number[];
+  /** Cores that other processes used, in the worst of the repetitions. */
+  othersCores: number;
+}
+
+export interface BenchWatch {
+  signal: AbortSignal;
+  load(): MachineLoad;
+  /** What is being done, for a status line. */
+  status(text: string): void;
+}
+
+type Level = 1 | 2 | 3;
+
+class Entrant {
+  readonly level: number | undefined;
+  readonly threads: number;
+  readonly results: BenchResult[];
+  readonly #plan: BenchPlan;
+  #open: { model: Model; contestant: Contestant } | undefined;
+
+  constructor(plan: BenchPlan, level: number | undefined, threads: number) {
+    this.level = level;
+    this.threads = threads;
+    this.#plan = plan;
+    const kinds = [
+      { kind: "prompt", tokens: plan.promptTokens },
+      { kind: "generation", tokens: plan.generatedTokens },
+    ] as const;
+    this.results = kinds
+      .filter(({ tokens }) => tokens > 0)
+      .map(({ kind, tokens }) => ({ level, threads, kind, tokens, samples: [], othersCores: 0 }));
+  }
+
+  get label(): string {
+    const level = this.level === undefined ? "" : `level ${this.level}, `;
+    return `${level}${this.threads} thread${this.threads === 1 ? "" : "s"}`;
+  }
+
+  async ready(watch: BenchWatch): Promise<{ model: Model; contestant: Contestant }> {
+    if (this.#open) return this.#open;
+    const { path, promptTokens, generatedTokens, warmup } = this.#plan;
+    watch.status(`${this.label}: loading`);
+    const options: OpenOptions & { level?: Level } = {
+      contextSize: contextFor(promptTokens, generatedTokens),
+      threads: this.threads,
+      ...(this.level !== undefined && { level: this.level as Level }),
+      signal: watch.signal,
+    };
+    const model = await open(path, options);
+    const contestant = lanternContestant(model, watch.signal);
+    this.#open = { model, contestant };
+    if (warmup) {
+      watch.status(`${this.label}: warming up`);
+      // Code is compiled, and compiled better, while it runs.
+      const tokens = tokenSource(model.info.vocabSize)(Math.max(1, promptTokens));
+      await contestant.prompt(tokens);
+      if (generatedTokens > 0) await contestant.generate(tokens[0]!, Math.min(4, generatedTokens));
+    }
+    return this.#open;
+  }
+
+  async close(): Promise<void> {
+    const model = this.#open?.model;
+    this.#open = undefined;
+    await model?.dispose();
+  }
+}
+
+export async function runRounds(
+  plan: BenchPlan,
+  watch: BenchWatch,
+): Promise<{ info: ModelInfo; results: BenchResult[] }> {
+  const entrants = plan.levels.flatMap((level) =>
+    plan.threads.map((threads) => new Entrant(plan, level, threads)),
+  );
+  const together = entrants.length * plan.modelBytes <= plan.memoryBytes;
+  let info: ModelInfo | undefined;
+  try {
+    let next: ((count: number) => number[]) | undefined;
+    for (let round = 1; round <= plan.repetitions; round++) {
+      for (const entrant of entrants) {
+        const { model, contestant } = await entrant.ready(watch);
+        info = model.info;
+        next ??= tokenSource(info.vocabSize);
+        watch.status(`${entrant.label}: repetition ${round} of ${plan.repetitions}`);
+        for (const result of entrant.results) await measure(result, contestant, next, watch);
+        if (!together) await entrant.close();
+      }
+    }
+  } finally {
+    watch.status("");
+    await Promise.all(entrants.map((entrant) => entrant.close()));
+  }
+  return { info: info!, results: entrants.flatMap(({ results }) => results) };
+}
+
+async function measure(
+  result: BenchResult,
+  contestant: Contestant,
+  next: (count: number) => number[],
+  watch: BenchWatch,
+): Promise<void> {
+  const before = watch.load();
+  const sample =
+    result.kind === "prompt"
+      ? await contestant.prompt(next(result.tokens))
+      : await contestant.generate(next(1)[0]!, result.tokens);
+  result.samples.push(sample);
+  result.othersCores = Math.max(result.othersCores, othersCores(before, watch.load()));
+}

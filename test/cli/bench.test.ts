@@ -1,0 +1,175 @@
+// lantern bench: what it takes and what it prints. Which numbers come out is the machine's business, and no time is
+// asserted here.
+
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { othersCores } from "../../src/cli/bench/machine-load.ts";
+import { contextFor, summarize, tokenSource } from "../../src/cli/bench/measure.ts";
+import { renderTable } from "../../src/cli/bench/render.ts";
+import { main } from "../../src/cli/main.ts";
+import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
+import { tinyFile } from "../support/tiny-file.ts";
+import { FakeTerminal } from "./fake-terminal.ts";
+
+const downloads = nodeDownloadPlatform({ LANTERN_CACHE: "/nonexistent/lantern-test-cache" });
+
+async function lantern(
+  ...args: string[]
+): Promise<{ code: number; out: string; err: string; terminal: FakeTerminal }> {
+  const terminal = new FakeTerminal();
+  const code = await main(args, terminal, downloads);
+  return { code, out: terminal.stdout, err: terminal.stderr, terminal };
+}
+
+describe("refused", () => {
+  test.each([
+    [["-t", "0"], "Expected numbers with commas between them, as in 1,2; each a whole number"],
+    [["-t", "1,,2"], "Expected numbers with commas between them"],
+    [["--level", "4"], "each a whole number from 1 to 3"],
+    [["-r", "0"], "Expected a whole number from 1 to 1000"],
+    [["-p", "-1"], "Expected a whole number from 0"],
+    [["-p", "0", "-n", "0"], "leave nothing to measure"],
+    [["--json", "--markdown"], "cannot be used with"],
+    [["model.gguf"], "too many arguments"],
+  ])("%j", async (args, message) => {
+    const { code, out, err } = await lantern("bench", ...args);
+    expect({ code, out }).toEqual({ code: 2, out: "" });
+    expect(err).toContain(message);
+  });
+});
+
+describe("on a tiny model", () => {
+  let file: Awaited<ReturnType<typeof tinyFile>>;
+  beforeAll(async () => {
+    file = await tinyFile();
+  });
+  afterAll(() => file.remove());
+
+  test("--json: every thread count and test, with all samples", async () => {
+    const flags = ["-t", "1,2", "-p", "40", "-n", "3", "-r", "2", "--json"];
+    const { code, out, err } = await lantern("bench", "-m", file.path, ...flags);
+    expect({ code, err }).toEqual({ code: 0, err: "" });
+    const report = JSON.parse(out) as { results: Record<string, unknown>[] };
+    expect(report).toEqual({
+      model: {
+        name: "tiny",
+        architecture: "llama",
+        parameters: expect.any(Number),
+        type: "f32",
+        bytes: expect.any(Number),
+      },
+      machine: { cpu: "Fake", cores: 2, memory_bytes: 8e9, system: "test" },
+      load: { before: 0.5, after: 0.5 },
+      repetitions: 2,
+      warmup: true,
+      results: expect.any(Array),
+    });
+    expect(report.results.map(({ threads, test }) => [threads, test])).toEqual([
+      [1, "pp40"],
+      [1, "tg3"],
+      [2, "pp40"],
+      [2, "tg3"],
+    ]);
+    for (const result of report.results) {
+      const samples = result.samples as number[];
+      expect(samples).toHaveLength(2);
+      for (const sample of samples) expect(sample).toBeGreaterThan(0);
+      expect(result).toEqual({
+        level: null,
+        threads: expect.any(Number),
+        test: expect.any(String),
+        samples,
+        tokens_per_second: {
+          median: (samples[0]! + samples[1]!) / 2,
+          min: Math.min(...samples),
+          max: Math.max(...samples),
+        },
+        others_cores: 0,
+      });
+    }
+  });
+
+  test("a table; -n 0 leaves generation out; all cores by default", async () => {
+    const { out } = await lantern("bench", "-m", file.path, "-p", "8", "-n", "0", "-r", "1");
+    const lines = out.trimEnd().split("\n");
+    expect(lines[0]).toMatch(/^tiny: llama, [\d.]+ k parameters, f32, [\d.]+ kB$/);
+    expect(lines[1]).toBe("Fake, 2 cores, test; load 0.50 before, 0.50 after");
+    expect(lines[3]).toMatch(/^level +threads +test +tokens\/s +min +max +others$/);
+    expect(lines.slice(4)).toEqual([expect.stringMatching(/^default +2 +pp8 +[\d.]+/)]);
+  });
+
+  test("a prompt beyond the model's context says so", async () => {
+    const { code, err } = await lantern("bench", "-m", file.path, "-p", "600", "-r", "1");
+    expect(code).toBe(2);
+    expect(err).toContain("trained for 512 tokens");
+  });
+
+  test("where not all models fit in memory, each is loaded for its turn", async () => {
+    const terminal = new FakeTerminal();
+    terminal.errIsTerminal = true;
+    terminal.machine = () => ({
+      cpu: "Small",
+      cores: 1,
+      memoryBytes: 1,
+      freeBytes: 1,
+      system: "test",
+    });
+    const flags = ["-t", "1,2", "-p", "4", "-n", "0", "-r", "2", "--no-warmup"];
+    const code = await main(["bench", "-m", file.path, ...flags], terminal, downloads);
+    expect(code).toBe(0);
+    expect(terminal.stderr.match(/loading/g)).toHaveLength(4);
+  });
+
+  test("other processes' work is reported", async () => {
+    const terminal = new FakeTerminal();
+    let looks = 0;
+    terminal.load = () => ({
+      loadAverage: undefined,
+      busySeconds: looks,
+      ownSeconds: 0,
+      atMs: 1000 * looks++,
+    });
+    const flags = ["-p", "4", "-n", "0", "-r", "1", "--no-warmup"];
+    await main(["bench", "-m", file.path, ...flags], terminal, downloads);
+    expect(terminal.stdout).toMatch(/0\.97$/m);
+    expect(terminal.stderr).toContain("Other processes used up to 0.97 cores meanwhile");
+  });
+});
+
+describe("parts", () => {
+  test("median of odd and even counts", () => {
+    expect(summarize([3, 1, 2])).toEqual({ median: 2, min: 1, max: 3 });
+    expect(summarize([4, 1, 2, 3])).toEqual({ median: 2.5, min: 1, max: 4 });
+  });
+
+  test("others' cores: all work less our own", () => {
+    const load = (busySeconds: number, ownSeconds: number, atMs: number) => ({
+      loadAverage: undefined,
+      busySeconds,
+      ownSeconds,
+      atMs,
+    });
+    expect(othersCores(load(100, 5, 0), load(103.03, 7, 2000))).toBeCloseTo(0.5);
+    expect(othersCores(load(100, 5, 0), load(102, 7, 2000))).toBe(0);
+    expect(othersCores(load(100, 5, 0), load(100, 5, 0))).toBe(0);
+  });
+
+  test("token ids are in the vocabulary and differ from prompt to prompt", () => {
+    const next = tokenSource(300);
+    const [a, b] = [next(500), next(500)];
+    for (const id of [...a, ...b]) {
+      expect(Number.isInteger(id) && id >= 0 && id < 300).toBe(true);
+    }
+    expect(a).not.toEqual(b);
+    expect(tokenSource(300)(500)).toEqual(a);
+  });
+
+  test("the context holds what is measured", () => {
+    expect(contextFor(128, 32)).toBe(160);
+    expect(contextFor(0, 32)).toBe(64);
+  });
+
+  test("Markdown", () => {
+    const table = { header: ["a", "n"], rows: [["x", "1"]], right: [1] };
+    expect(renderTable(table, true)).toBe("| a | n |\n| --- | ---: |\n| x | 1 |\n");
+  });
+});
