@@ -10,6 +10,12 @@ interface Pending {
   onEvent: ((event: never) => void) | undefined;
 }
 
+/**
+ * How long dispose() waits for the engine to free its memory itself. In the middle of a long step it cannot answer; the
+ * end of its thread frees the memory as well.
+ */
+const farewellMs = 500;
+
 export class EngineLine {
   readonly #thread: EngineThread;
   readonly #pending = new Map<number, Pending>();
@@ -66,7 +72,7 @@ export class EngineLine {
     if (this.#closed) return;
     const farewell = this.call("dispose", undefined).catch(() => undefined);
     this.#closed = new DisposedError("the model");
-    await farewell;
+    await atMost(farewellMs, farewell);
     this.#close(this.#closed);
     await this.#thread.terminate();
   }
@@ -102,4 +108,13 @@ export class EngineLine {
 function notSendable(method: string, cause: unknown): UsageError {
   const reason = cause instanceof Error ? cause.message : String(cause);
   return new UsageError(`${method}: an argument or option is not plain data: ${reason}`, { cause });
+}
+
+async function atMost(ms: number, work: Promise<unknown>): Promise<void> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise((resolve) => {
+    timer = setTimeout(resolve, ms);
+  });
+  await Promise.race([work, late]);
+  clearTimeout(timer);
 }

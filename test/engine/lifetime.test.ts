@@ -76,3 +76,24 @@ test("a thread that dies rejects what was running and what comes after", async (
   await expect(line.call("detokenize", { ids: [], special: false })).rejects.toThrow("died");
   await line.dispose();
 });
+
+test("dispose() does not wait for a thread that is in the middle of something long", async () => {
+  let ended = false;
+  const busy: EngineThread = {
+    post: () => {}, // never answers
+    onMessage: () => {},
+    onFailure: () => {},
+    ref: () => {},
+    unref: () => {},
+    terminate: async () => {
+      ended = true;
+    },
+  };
+  const line = new EngineLine(busy);
+  const running = expect(line.call("detokenize", { ids: [], special: false })).rejects.toThrow(
+    "used after dispose",
+  );
+  await Promise.all([line.dispose(), line.dispose()]);
+  expect(ended).toBe(true);
+  await running;
+});
