@@ -57,14 +57,6 @@ export function findEntries(name: string): CatalogEntry[] | undefined {
   return entry && [entry];
 }
 
-/** The catalog entry whose file this is, whether named or already a path in the cache. */
-export function entryOf(nameOrPath: string): CatalogEntry | undefined {
-  const path = nameOrPath.replaceAll("\\", "/");
-  return catalog.find(
-    ({ name, file }) => name === nameOrPath.toLowerCase() || path.endsWith(`/${file}`),
-  );
-}
-
 /** What to say to somebody who named a model that does not exist. */
 export function unknownModel(name: string): UsageError | SourceError {
   if (/[\\/]|\.(gguf|bin|safetensors)$/i.test(name)) {

@@ -29,10 +29,15 @@ const lockAbandonedMs = 60_000;
 type Environment = Readonly<Record<string, string | undefined>>;
 
 export function nodeDownloadPlatform(env: Environment = process.env): DownloadPlatform {
-  useProxyOf(env);
+  let proxyIsSet = false;
   return {
     cacheFolder: modelCacheFolder(env, process.platform, homedir()),
-    fetch: (...request) => fetch(...request),
+    fetch: (...request) => {
+      // Not before the first download: it changes the whole process, and open() of a local file must not.
+      if (!proxyIsSet) useProxyOf(env);
+      proxyIsSet = true;
+      return fetch(...request);
+    },
     env: (name) => env[name] || undefined,
     join: path.join,
     stat: fileFacts,
