@@ -5,7 +5,7 @@
 // and any use after that throws. Backends never import each other; open.ts's side chooses one from the table.
 
 import type { DType } from "../dtypes/dtype.ts";
-import type { GraphNode, Value, Weight } from "../graph/graph.ts";
+import type { GraphNode, OpKind, Value, Weight } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
 import type { Step } from "../graph/step.ts";
 
@@ -33,8 +33,11 @@ export interface Backend {
   /** Whether this op, with these shapes and types, can be computed here; otherwise the reason, for people. */
   supports(node: GraphNode): true | string;
 
-  /** Takes one weight into the backend's memory, straight from the file. Once per weight, before prepare(). */
-  upload(weight: Weight, read: WeightReader): Promise<void>;
+  /**
+   * Takes one weight into the backend's memory, straight from the file. Once per weight, before prepare(). `uses` are
+   * the ops that will read it, so that it can be laid out for them.
+   */
+  upload(weight: Weight, uses: ReadonlySet<OpKind>, read: WeightReader): Promise<void>;
 
   /** Allocates everything that running the plan needs; nothing is allocated after that. */
   prepare(plan: Plan, kv: KvCacheOptions): void;
@@ -49,5 +52,7 @@ export interface Backend {
   copyKvBlock(from: number, to: number): void;
 
   memory(): MemoryUse;
+  /** What computes what, and why: one line each, for --explain. */
+  explain(): readonly string[];
   dispose(): void;
 }

@@ -11,7 +11,7 @@ import type { Metadata } from "../base/metadata.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../graph/cost.ts";
-import type { Graph, Weight } from "../graph/graph.ts";
+import { type Graph, usesOf, type Weight } from "../graph/graph.ts";
 import { makePlan } from "../graph/plan.ts";
 import { KV_BLOCK_TOKENS, Step } from "../graph/step.ts";
 import type { ModelConfig } from "../models/arch.ts";
@@ -253,9 +253,10 @@ async function uploadWeights(parts: EngineParts, graph: Graph, watch: LoadWatch)
   const total = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
   let loaded = 0;
   watch.progress(0, total);
+  const uses = usesOf(graph);
   for (const weight of graph.weights) {
     await watch.check();
-    await parts.backend.upload(weight, (target, byteOffset) =>
+    await parts.backend.upload(weight, uses.get(weight)!, (target, byteOffset) =>
       parts.readTensor(weight.name, target, byteOffset),
     );
     loaded += weightBytes(weight);

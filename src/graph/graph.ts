@@ -130,6 +130,17 @@ export function weightsOf(node: GraphNode): Weight[] {
   return Object.values(node).filter(isWeight);
 }
 
+/** The ops that read each weight. */
+export function usesOf(graph: Graph): Map<Weight, Set<OpKind>> {
+  const uses = new Map<Weight, Set<OpKind>>();
+  for (const node of graph.nodes) {
+    for (const weight of weightsOf(node)) {
+      uses.set(weight, (uses.get(weight) ?? new Set()).add(node.op));
+    }
+  }
+  return uses;
+}
+
 function isValue(operand: unknown): operand is Value {
   return typeof operand === "object" && operand !== null && "cols" in operand && "id" in operand;
 }

@@ -43,7 +43,9 @@ describe.each(architectures)("%s", (architecture) => {
   async function finalLogits(plan: Plan): Promise<number[]> {
     const backend = new ReferenceBackend();
     for (const weight of graph.weights) {
-      await backend.upload(weight, async (target) => target.set(model.bytes.get(weight.name)!));
+      await backend.upload(weight, new Set(), async (target) =>
+        target.set(model.bytes.get(weight.name)!),
+      );
     }
     backend.prepare(plan, { blocks: 1, dtype: f32 });
     const step = new Step(limits);

@@ -34,7 +34,7 @@ async function run(
   const backend = new ReferenceBackend();
   for (const weight of graph.weights) {
     const { values } = given.weights![weight.name]!;
-    await backend.upload(weight, async (target) => {
+    await backend.upload(weight, new Set(), async (target) => {
       const { dtype } = weight;
       expect(target.length).toBe(bytesFor(dtype, values.length));
       dtype.quantize!(Float32Array.from(values), 0, target, 0, values.length / dtype.blockElems);

@@ -25,7 +25,7 @@ export class ReferenceBackend implements Backend {
     return node.op in referenceOps ? true : `the reference has no op "${node.op}"`;
   }
 
-  async upload(weight: Weight, read: WeightReader): Promise<void> {
+  async upload(weight: Weight, _uses: ReadonlySet<OpKind>, read: WeightReader): Promise<void> {
     const weights = this.#alive();
     const bytes = allocate(weightBytes(weight), `weight ${weight.name}`);
     await read(bytes, 0);
@@ -97,6 +97,10 @@ export class ReferenceBackend implements Backend {
       kvBytes: prepared?.kvBytes ?? 0,
       workBytes: prepared ? planBytes(prepared.plan) + scratchBytes(prepared) : 0,
     };
+  }
+
+  explain(): readonly string[] {
+    return ["every op: plain TypeScript, one thread"];
   }
 
   dispose(): void {

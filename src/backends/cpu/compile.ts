@@ -1,0 +1,526 @@
+// From a plan to a program: addresses for every value, cache and scratch area, an instruction for every node, and the
+// kernels these need. Nodes that have no kernel here are computed by the reference, on the leader.
+
+import { ModelError } from "../../base/errors.ts";
+import { bytesFor } from "../../dtypes/dtype.ts";
+import { dtypeByName } from "../../dtypes/table.ts";
+import type { GraphNode, NodeOf, OpKind, Rope, Value, Weight } from "../../graph/graph.ts";
+import type { Plan } from "../../graph/plan.ts";
+import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
+import type { Kernel } from "../../kernels/ir/kernel.ts";
+import { elementwiseKernels } from "../../kernels/ops/elementwise-table.ts";
+import { blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
+import { floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
+import { dotRows } from "../../kernels/ops/matmul-rows.ts";
+import { activationBlockBytes, groupSpanBytes, TILE_ROWS } from "../../kernels/ops/packed.ts";
+import { type Dot4, packingOf } from "../../kernels/ops/packings.ts";
+import { quantizeActivationsKernel } from "../../kernels/ops/quantize-activations.ts";
+import { ropeTableSize } from "../../kernels/ops/rope.ts";
+import type { KvCacheOptions } from "../backend.ts";
+import type { Arena } from "./arena.ts";
+import type { Instruction, Program, StepArea } from "./program.ts";
+import { controlWords } from "./team.ts";
+import type { WeightStore } from "./weights.ts";
+
+const WIDTH = 16;
+
+/** The shape of tiles that a machine is best served with. */
+export interface TileChoice {
+  /** Groups of four rows and tokens that a matrix kernel computes at once. */
+  readonly groups: 1 | 2 | 4;
+  readonly tokens: number;
+  /** Activations repeated in every lane. */
+  readonly replicated: boolean;
+}
+
+/** What only the leader does: a graph node by the reference, or the tables of a rotary embedding. */
+export type LeaderTask =
+  | { readonly kind: "node"; readonly node: GraphNode }
+  | {
+      readonly kind: "rope";
+      readonly rope: Rope;
+      readonly factors: Weight | undefined;
+      readonly table: number;
+    };
+
+export interface Compiled {
+  readonly program: Program;
+  readonly kernels: readonly Kernel[];
+  readonly leaderTasks: readonly LeaderTask[];
+  /** Which instruction finishes each node. */
+  readonly lastInstruction: ReadonlyMap<GraphNode, number>;
+  /** Byte address of each slot. */
+  readonly slots: readonly number[];
+  readonly keys: readonly number[];
+  readonly values: readonly number[];
+  readonly kvRowBytes: number;
+  readonly kvBytes: number;
+  /** For people: what computes each node, and why. */
+  readonly explain: readonly string[];
+}
+
+export interface CompileOptions {
+  readonly plan: Plan;
+  readonly kv: KvCacheOptions;
+  readonly arena: Arena;
+  readonly weights: WeightStore;
+  readonly threads: number;
+  readonly dot4: Dot4;
+  readonly tiles: TileChoice;
+}
+
+export function compileProgram(options: CompileOptions): Compiled {
+  return new Compiler(options).run();
+}
+
+/** One buffer of prepared activations, and which value it holds now. */
+interface Prepared {
+  at: number;
+  holds: Value | undefined;
+}
+
+class Compiler {
+  readonly #o: CompileOptions;
+  readonly #instructions: Instruction[] = [];
+  readonly #kernels = new Map<string, Kernel>();
+  readonly #leaderTasks: LeaderTask[] = [];
+  readonly #lastInstruction = new Map<GraphNode, number>();
+  readonly #prepared = new Map<string, Prepared>();
+  readonly #ropeTables = new Map<Rope, { table: number; factors: Weight | undefined }>();
+  readonly #slots: number[];
+  readonly #keys: number[];
+  readonly #values: number[];
+  readonly #kvRowBytes: number;
+  readonly #rows: number;
+  readonly #explain: string[] = [];
+  #tileScratch = -1;
+  #rowScratch = -1;
+
+  constructor(options: CompileOptions) {
+    this.#o = options;
+    const { plan, kv, arena } = options;
+    this.#rows = Math.max(plan.limits.maxTokens, plan.limits.maxOutputs);
+    this.#slots = plan.slotSizes.map((size) => arena.allocate(size * 4, "activations"));
+    this.#kvRowBytes = bytesFor(kv.dtype, plan.graph.kv.cols);
+    const layerBytes = kv.blocks * KV_BLOCK_TOKENS * this.#kvRowBytes;
+    const layers = () =>
+      Array.from({ length: plan.graph.kv.layers }, () =>
+        arena.allocate(layerBytes, "the KV cache"),
+      );
+    this.#keys = layers();
+    this.#values = layers();
+    for (const make of elementwiseKernels) this.#kernel(make(WIDTH));
+  }
+
+  run(): Compiled {
+    const { plan, kv, arena, threads } = this.#o;
+    for (const node of plan.graph.nodes) this.#node(node);
+    const context = kv.blocks * KV_BLOCK_TOKENS;
+    const scoresLength = context + 4;
+    const program: Program = {
+      instructions: this.#instructions,
+      step: this.#stepArea(kv.blocks),
+      control: arena.allocate(controlWords(this.#instructions.length) * 4, "control"),
+      scores: arena.allocate(threads * scoresLength * 4, "scores"),
+      scoresLength,
+      threads,
+    };
+    return {
+      program,
+      kernels: [...this.#kernels.values()],
+      leaderTasks: this.#leaderTasks,
+      lastInstruction: this.#lastInstruction,
+      slots: this.#slots,
+      keys: this.#keys,
+      values: this.#values,
+      kvRowBytes: this.#kvRowBytes,
+      kvBytes: 2 * plan.graph.kv.layers * context * this.#kvRowBytes,
+      explain: this.#explain,
+    };
+  }
+
+  #stepArea(tableLength: number): StepArea {
+    const { arena } = this.#o;
+    return {
+      counts: arena.allocate(8, "step"),
+      positions: arena.allocate(this.#rows * 4, "step"),
+      tables: arena.allocate(this.#rows * tableLength * 4, "step"),
+      tableLength,
+    };
+  }
+
+  #node(node: GraphNode): void {
+    const make = lowerings[node.op] as
+      | ((c: Compiler, node: GraphNode) => Instruction | string)
+      | undefined;
+    const made = make ? make(this, node) : "no kernel for this op";
+    if (typeof made !== "string") this.#instructions.push(made);
+    else {
+      this.#explain.push(`${node.name}: reference (${made})`);
+      this.leader({ kind: "node", node });
+    }
+    this.#lastInstruction.set(node, this.#instructions.length - 1);
+    // A slot that was written holds another value now.
+    if (node.out) {
+      for (const prepared of this.#prepared.values()) {
+        const held = prepared.holds;
+        if (held && this.address(held) === this.address(node.out)) prepared.holds = undefined;
+      }
+    }
+  }
+
+  address(value: Value): number {
+    return this.#slots[this.#o.plan.slotOf[value.id]!]!;
+  }
+
+  vector(weight: Weight): number {
+    return this.#o.weights.get(weight).vector!;
+  }
+
+  leader(task: LeaderTask): void {
+    this.#instructions.push({ op: "leader", index: this.#leaderTasks.push(task) - 1 });
+  }
+
+  cache(layer: number): { keys: number; values: number; rowBytes: number } {
+    return { keys: this.#keys[layer]!, values: this.#values[layer]!, rowBytes: this.#kvRowBytes };
+  }
+
+  get kvType(): string {
+    return this.#o.kv.dtype.name;
+  }
+
+  get kvDType(): KvCacheOptions["dtype"] {
+    return this.#o.kv.dtype;
+  }
+
+  hasKernel(name: string): boolean {
+    return this.#kernels.has(name);
+  }
+
+  /** Tables of cosines and sines: made once per step, by the leader, before their first use. */
+  ropeTable(rope: Rope, factors: Weight | undefined): number {
+    const known = this.#ropeTables.get(rope);
+    if (known && known.factors === factors) return known.table;
+    const bytes = this.#rows * ropeTableSize(rope.dims) * 4;
+    const table = this.#o.arena.allocate(bytes, "rope tables");
+    this.#ropeTables.set(rope, { table, factors });
+    this.leader({ kind: "rope", rope, factors, table });
+    return table;
+  }
+
+  matmul(node: NodeOf<"matmul">): Instruction {
+    const placed = this.#o.weights.get(node.weight);
+    if (placed.blocks) return this.#matmulBlocks(node, placed.blocks);
+    if (placed.floats) return this.#matmulFloats(node, placed.floats);
+    return this.#matmulRows(node, placed.raw!);
+  }
+
+  #matmulBlocks(
+    node: NodeOf<"matmul">,
+    place: { at: number; tileBytes: number; levels: number },
+  ): Instruction {
+    const { dot4, tiles } = this.#o;
+    const type = node.weight.dtype.name;
+    const packing = packingOf(type)!;
+    const layout = packing.layout(dot4);
+    const { groups, tokens, replicated } = tiles;
+    const style = replicated ? "replicated" : "compact";
+    const vector = this.#kernel(
+      blockMatmulKernel({
+        name: `matmul.${type}.16x1.${style}`,
+        layout,
+        groups: 4,
+        tokens: 1,
+        replicated,
+        order: "vector",
+      }),
+    );
+    const matrix = this.#kernel(
+      blockMatmulKernel({
+        name: `matmul.${type}.${groups * 4}x${tokens}.${style}`,
+        layout,
+        groups,
+        tokens,
+        replicated,
+        order: "matrix",
+      }),
+    );
+    this.#explain.push(`${node.name}: ${matrix}, ${vector} for one token`);
+    return {
+      op: "matmul_blocks",
+      ...this.#matmulShape(node),
+      vector,
+      matrix,
+      groups,
+      tile: tokens,
+      x: this.#quantized(node.x, packing.activationSpan),
+      blockBytes: activationBlockBytes(replicated),
+      w: place.at,
+      tileBytes: place.tileBytes,
+      groupBytes: groupSpanBytes(layout),
+      spans: node.x.cols / (32 * layout.spanBlocks),
+      levels: place.levels,
+      scratch: this.#scratchForTiles(),
+      scratchBytes: this.#tileScratchBytes,
+    };
+  }
+
+  #matmulFloats(
+    node: NodeOf<"matmul">,
+    place: { at: number; tileBytes: number; type: "f32" | "f16" | "bf16" },
+  ): Instruction {
+    const [groups, tokens] = [2, 4];
+    const { type } = place;
+    const vector = this.#kernel(
+      floatMatmulKernel({
+        name: `matmul.${type}.16x1`,
+        weights: type,
+        groups: 4,
+        tokens: 1,
+        order: "vector",
+      }),
+    );
+    const matrix = this.#kernel(
+      floatMatmulKernel({
+        name: `matmul.${type}.${groups * 4}x${tokens}`,
+        weights: type,
+        groups,
+        tokens,
+        order: "matrix",
+      }),
+    );
+    this.#explain.push(`${node.name}: ${matrix}, ${vector} for one token`);
+    return {
+      op: "matmul_floats",
+      ...this.#matmulShape(node),
+      vector,
+      matrix,
+      groups,
+      tile: tokens,
+      x: this.#rounded(node.x, node.weight),
+      w: place.at,
+      tileBytes: place.tileBytes,
+      groupBytes: (place.tileBytes / TILE_ROWS / node.x.cols) * 4,
+      scratch: this.#scratchForTiles(),
+      scratchBytes: this.#tileScratchBytes,
+    };
+  }
+
+  #matmulRows(node: NodeOf<"matmul">, raw: number): Instruction {
+    const { dtype } = node.weight;
+    this.#explain.push(`${node.name}: dot_rows (rows of ${dtype.name} unpacked one by one)`);
+    this.#rowScratch = this.#rowScratch < 0 ? this.#scratchForRows() : this.#rowScratch;
+    return {
+      op: "matmul_rows",
+      ...this.#matmulShape(node),
+      kernel: this.#kernel(dotRows(WIDTH)),
+      dtype: dtype.name,
+      x: this.#rounded(node.x, node.weight),
+      w: raw,
+      rowBytes: bytesFor(dtype, node.x.cols),
+      scratch: this.#rowScratch,
+    };
+  }
+
+  #matmulShape(node: NodeOf<"matmul">) {
+    return {
+      rows: node.x.rows,
+      n: node.out.cols,
+      k: node.x.cols,
+      out: this.address(node.out),
+      bias: node.bias ? this.vector(node.bias) : -1,
+    };
+  }
+
+  /** Activations as bytes; prepared once for all matrices that read the same value. */
+  #quantized(x: Value, span: 1 | 8): number {
+    const { replicated, tokens } = this.#o.tiles;
+    const blockBytes = activationBlockBytes(replicated);
+    const key = `bytes per ${span * 32}`;
+    const prepared = this.#buffer(key, (this.#longestRow() / 32) * blockBytes);
+    if (prepared.holds === x) return prepared.at;
+    prepared.holds = x;
+    const kernel = this.#kernel(
+      quantizeActivationsKernel({ name: `quantize_${span * 32}`, span, replicated }),
+    );
+    this.#instructions.push({
+      op: "quantize",
+      rows: x.rows,
+      kernel,
+      x: this.address(x),
+      out: prepared.at,
+      cols: x.cols,
+      span,
+      blockBytes,
+      tile: tokens,
+    });
+    return prepared.at;
+  }
+
+  /** Activations rounded to what the reference rounds them to beside this weight, still as floats. */
+  #rounded(x: Value, weight: Weight): number {
+    const { activation } = weight.dtype;
+    if (activation === "f32") return this.address(x);
+    const dtype = dtypeByName(activation);
+    if (!dtype?.quantize)
+      throw new ModelError(`${weight.name}: no type "${activation}" to round to`);
+    const prepared = this.#buffer(`floats as ${activation}`, this.#longestRow() * 4);
+    if (prepared.holds === x) return prepared.at;
+    prepared.holds = x;
+    const scratchBytes = this.#longestRow() * 4 + 64;
+    const scratch = this.#buffer("rounding scratch", 0).at;
+    this.#instructions.push({
+      op: "round",
+      rows: x.rows,
+      dtype: activation,
+      x: this.address(x),
+      out: prepared.at,
+      cols: x.cols,
+      scratch,
+      scratchBytes,
+    });
+    return prepared.at;
+  }
+
+  #buffer(key: string, rowBytes: number): Prepared {
+    let prepared = this.#prepared.get(key);
+    if (!prepared) {
+      const bytes =
+        rowBytes > 0 ? this.#rows * rowBytes : this.#o.threads * (this.#longestRow() * 4 + 64);
+      prepared = { at: this.#o.arena.allocate(bytes, key), holds: undefined };
+      this.#prepared.set(key, prepared);
+    }
+    return prepared;
+  }
+
+  #longestRow(): number {
+    const { graph } = this.#o.plan;
+    return Math.max(...graph.nodes.map((node) => (node.op === "matmul" ? node.x.cols : 0)));
+  }
+
+  get #tileScratchBytes(): number {
+    return TILE_ROWS * this.#rows * 4;
+  }
+
+  #scratchForTiles(): number {
+    if (this.#tileScratch < 0) {
+      const { arena, threads } = this.#o;
+      this.#tileScratch = arena.allocate(threads * this.#tileScratchBytes, "tile scratch");
+    }
+    return this.#tileScratch;
+  }
+
+  #scratchForRows(): number {
+    const { arena, threads } = this.#o;
+    return arena.allocate(threads * this.#longestRow() * 4, "row scratch");
+  }
+
+  #kernel(kernel: Kernel): string {
+    if (!this.#kernels.has(kernel.name)) this.#kernels.set(kernel.name, kernel);
+    return kernel.name;
+  }
+}
+
+type LowerNode<K extends OpKind> = (c: Compiler, node: NodeOf<K>) => Instruction | string;
+
+const binary = (
+  kernel: string,
+  a: Value,
+  b: Value,
+  out: Value,
+  c: Compiler,
+): Instruction | string =>
+  out.cols % 4 !== 0
+    ? `${out.cols} columns, kernels take multiples of 4`
+    : {
+        op: "binary",
+        rows: out.rows,
+        kernel,
+        a: c.address(a),
+        b: c.address(b),
+        out: c.address(out),
+        cols: out.cols,
+      };
+
+/** An instruction, or the reason why the reference must do it. */
+const lowerings: { readonly [K in OpKind]?: LowerNode<K> } = {
+  rms_norm: (c, n) => {
+    const size = n.weight.shape[0]!;
+    if (size % 4 !== 0) return `groups of ${size}, kernels take multiples of 4`;
+    return {
+      op: "rms_norm",
+      rows: n.x.rows,
+      x: c.address(n.x),
+      out: c.address(n.out),
+      weight: c.vector(n.weight),
+      cols: n.x.cols,
+      size,
+      eps: n.eps,
+    };
+  },
+  add: (c, n) => binary("add", n.a, n.b, n.out, c),
+  mul: (c, n) => binary("mul", n.a, n.b, n.out, c),
+  gate: (c, n) => binary(`${n.activation}_gate`, n.gate, n.up, n.out, c),
+  matmul: (c, n) =>
+    n.x.cols % 4 === 0 ? c.matmul(n) : `${n.x.cols} columns, kernels take multiples of 4`,
+  rope: (c, n) => {
+    const { layout, dims } = n.rope;
+    const unit = layout === "half" ? 8 : 4;
+    if (dims % unit !== 0 || n.headDim % 4 !== 0)
+      return `${dims} rotated values, kernels take multiples of ${unit}`;
+    return {
+      op: "rope",
+      kernel: `rope_${layout}`,
+      x: c.address(n.x),
+      out: c.address(n.out),
+      table: c.ropeTable(n.rope, n.factors),
+      tableSize: ropeTableSize(dims),
+      cols: n.x.cols,
+      headDim: n.headDim,
+      dims,
+    };
+  },
+  kv_write: (c, n) => {
+    const kernel = kvWriteKernels[c.kvType];
+    if (!kernel || !c.hasKernel(kernel) || n.k.cols % 4 !== 0)
+      return `no kernel for a ${c.kvType} cache`;
+    const { keys, values, rowBytes } = c.cache(n.layer);
+    return {
+      op: "kv_write",
+      kernel,
+      k: c.address(n.k),
+      v: c.address(n.v),
+      keys,
+      values,
+      cols: n.k.cols,
+      rowBytes,
+    };
+  },
+  attention: (c, n) => {
+    const dtype = c.kvDType;
+    if (!c.hasKernel(`attn_scores_${c.kvType}`)) return `no kernel for a ${c.kvType} cache`;
+    const unit = Math.max(4, dtype.blockElems);
+    if (n.headDim % unit !== 0) return `heads of ${n.headDim}, kernels take multiples of ${unit}`;
+    const { keys, values, rowBytes } = c.cache(n.layer);
+    return {
+      op: "attention",
+      kvType: c.kvType,
+      q: c.address(n.q),
+      out: c.address(n.out),
+      keys,
+      values,
+      heads: n.heads,
+      kvHeads: n.kvHeads,
+      headDim: n.headDim,
+      headBytes: bytesFor(dtype, n.headDim),
+      rowBytes,
+      scale: n.scale,
+    };
+  },
+};
+
+const kvWriteKernels: Readonly<Record<string, string>> = {
+  f32: "copy",
+  f16: "store_f16",
+  q8_0: "quantize_kv_q8_0",
+};

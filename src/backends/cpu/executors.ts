@@ -1,0 +1,320 @@
+// What each instruction of a program does, on whichever thread: how many chunks its work has in this step, and what one
+// chunk is. Chunks are independent; threads take them as they come (team.ts), so a thread that is slow or busy elsewhere
+// takes fewer.
+
+import { dtypeByName } from "../../dtypes/table.ts";
+import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
+import { TILE_ROWS } from "../../kernels/ops/packed.ts";
+import type { ArenaViews } from "./arena.ts";
+import type { InstructionKind, InstructionOf, Program, RowKind } from "./program.ts";
+
+/** The kernels, by name. */
+export type Kernels = Readonly<Record<string, (...args: number[]) => void>>;
+
+export interface ExecutorContext {
+  readonly program: Program;
+  readonly kernels: Kernels;
+  readonly views: ArenaViews;
+  /** This thread's number; 0 is the leader. */
+  readonly thread: number;
+  /** The leader's own instructions; absent on other threads. */
+  readonly leader: readonly (() => void)[] | undefined;
+}
+
+export interface Executor {
+  /** Chunks in this step; the same on every thread. At most 65535. */
+  chunks(): number;
+  run(chunk: number): void;
+  /** Only the leader can run it. */
+  readonly leaderOnly?: boolean;
+}
+
+type MakeExecutor<K extends InstructionKind> = (
+  instruction: InstructionOf<K>,
+  context: ExecutorContext,
+) => Executor;
+
+/** Floats of an elementwise chunk: large enough to be worth taking, small enough to share. */
+const ELEMENTS_PER_CHUNK = 8192;
+/** Chunks per thread, so that one that was held up leaves its share to the others. */
+const CHUNKS_PER_THREAD = 4;
+
+const makers: { readonly [K in InstructionKind]: MakeExecutor<K> } = {
+  leader: ({ index }, { leader }) => ({
+    leaderOnly: true,
+    chunks: () => 1,
+    run: () => leader![index]!(),
+  }),
+
+  rms_norm: (i, c) => {
+    const { rms_norm } = c.kernels;
+    const groups = i.cols / i.size;
+    return perRow(c, i.rows, (row) => {
+      const at = row * i.cols * 4;
+      rms_norm!(i.x + at, i.weight, i.out + at, groups, i.size, i.eps);
+    });
+  },
+
+  binary: (i, c) => {
+    const kernel = c.kernels[i.kernel]!;
+    const total = () => rowCount(c, i.rows) * i.cols;
+    return {
+      chunks: () => Math.ceil(total() / ELEMENTS_PER_CHUNK),
+      run: (chunk) => {
+        const from = chunk * ELEMENTS_PER_CHUNK;
+        const count = Math.min(ELEMENTS_PER_CHUNK, total() - from);
+        kernel(i.a + from * 4, i.b + from * 4, i.out + from * 4, count);
+      },
+    };
+  },
+
+  rope: (i, c) => {
+    const kernel = c.kernels[i.kernel]!;
+    const heads = i.cols / i.headDim;
+    return perRow(c, "tokens", (row) => {
+      const at = row * i.cols * 4;
+      const table = i.table + row * i.tableSize * 4;
+      kernel(i.x + at, i.out + at, table, heads, i.headDim, i.dims);
+    });
+  },
+
+  kv_write: (i, c) => {
+    const kernel = c.kernels[i.kernel]!;
+    const { step } = c.program;
+    return perRow(c, "tokens", (row) => {
+      const position = c.views.i32[step.positions / 4 + row]!;
+      const entry =
+        step.tables / 4 + row * step.tableLength + Math.floor(position / KV_BLOCK_TOKENS);
+      const cacheRow = c.views.i32[entry]! * KV_BLOCK_TOKENS + (position % KV_BLOCK_TOKENS);
+      const at = row * i.cols * 4;
+      kernel(i.k + at, i.keys + cacheRow * i.rowBytes, i.cols);
+      kernel(i.v + at, i.values + cacheRow * i.rowBytes, i.cols);
+    });
+  },
+
+  attention: makeAttention,
+
+  quantize: (i, c) => {
+    const kernel = c.kernels[i.kernel]!;
+    const rowBlocks = i.cols / 32;
+    return perRow(c, i.rows, (row) => {
+      const { tileStart, inTile, width } = tokenTile(rowCount(c, i.rows), row, i.tile);
+      const out = i.out + (tileStart * rowBlocks + inTile) * i.blockBytes;
+      kernel(i.x + row * i.cols * 4, out, rowBlocks / i.span, width * i.blockBytes);
+    });
+  },
+
+  round: (i, c) => {
+    const dtype = dtypeByName(i.dtype)!;
+    const blocks = i.cols / dtype.blockElems;
+    const scratch = i.scratch + c.thread * i.scratchBytes;
+    return perRow(c, i.rows, (row) => {
+      const { u8, f32 } = c.views;
+      dtype.quantize!(f32, i.x / 4 + row * i.cols, u8, scratch, blocks);
+      dtype.dequantize(u8, scratch, f32, i.out / 4 + row * i.cols, blocks);
+    });
+  },
+
+  matmul_blocks: (i, c) => {
+    const vector = c.kernels[i.vector]!;
+    const matrix = c.kernels[i.matrix]!;
+    const rowBytes = (i.k / 32) * i.blockBytes; // one token's activations
+    return tiledMatmul(i, c, {
+      vector: (w, token, out, tiles) =>
+        vector(w, i.x + token * rowBytes, out, i.spans, tiles, i.levels),
+      matrix: (w, out, tokenTiles, outStride) =>
+        matrix(w, i.x, out, i.spans, tokenTiles, i.levels, outStride),
+    });
+  },
+
+  matmul_floats: (i, c) => {
+    const vector = c.kernels[i.vector]!;
+    const matrix = c.kernels[i.matrix]!;
+    const quads = i.k / 4;
+    const stride = i.k * 4;
+    return tiledMatmul(i, c, {
+      vector: (w, token, out, tiles) =>
+        vector(w, i.x + token * stride, out, quads, tiles, stride, 0),
+      matrix: (w, out, tokenTiles, outStride) =>
+        matrix(w, i.x, out, quads, tokenTiles, stride, outStride),
+    });
+  },
+
+  matmul_rows: (i, c) => {
+    const kernel = c.kernels[i.kernel]!;
+    const dtype = dtypeByName(i.dtype)!;
+    const blocks = i.k / dtype.blockElems;
+    const scratch = i.scratch + c.thread * i.k * 4;
+    const perChunk = shareOf(i.n, c, 1);
+    return {
+      chunks: () => (rowCount(c, i.rows) === 0 ? 0 : Math.ceil(i.n / perChunk)),
+      run: (chunk) => {
+        const tokens = rowCount(c, i.rows);
+        const end = Math.min(i.n, (chunk + 1) * perChunk);
+        for (let row = chunk * perChunk; row < end; row++) {
+          dtype.dequantize(c.views.u8, i.w + row * i.rowBytes, c.views.f32, scratch / 4, blocks);
+          kernel(scratch, i.x, i.out + row * 4, i.k, tokens, i.k * 4, i.n * 4);
+        }
+        addBias(i, c, chunk * perChunk, end);
+      },
+    };
+  },
+};
+
+export function makeExecutors(context: ExecutorContext): Executor[] {
+  return context.program.instructions.map((instruction) => {
+    const make = makers[instruction.op] as MakeExecutor<InstructionKind>;
+    return make(instruction, context);
+  });
+}
+
+function rowCount({ program, views }: ExecutorContext, rows: RowKind): number {
+  return views.i32[program.step.counts / 4 + (rows === "tokens" ? 0 : 1)]!;
+}
+
+function perRow(c: ExecutorContext, rows: RowKind, run: (row: number) => void): Executor {
+  return { chunks: () => rowCount(c, rows), run };
+}
+
+/** Items of a chunk when `total` are shared out, in multiples of `unit`. */
+function shareOf(total: number, { program }: ExecutorContext, unit: number): number {
+  const share = Math.ceil(total / (program.threads * CHUNKS_PER_THREAD) / unit) * unit;
+  return Math.max(unit, share);
+}
+
+/** Which tile of tokens a row is in: full ones of `tile`, then single tokens. */
+function tokenTile(
+  rows: number,
+  row: number,
+  tile: number,
+): { tileStart: number; inTile: number; width: number } {
+  const full = rows - (rows % tile);
+  if (row >= full) return { tileStart: row, inTile: 0, width: 1 };
+  return { tileStart: row - (row % tile), inTile: row % tile, width: tile };
+}
+
+type TiledInstruction = InstructionOf<"matmul_blocks"> | InstructionOf<"matmul_floats">;
+
+interface TileKernels {
+  /** All rows of `tiles` tiles for one token. */
+  vector(w: number, token: number, out: number, tiles: number): void;
+  /** `groups` groups of one tile for all full token tiles. */
+  matrix(w: number, out: number, tokenTiles: number, outStride: number): void;
+}
+
+/** Chunks are runs of row tiles. Full token tiles go through the matrix kernel, tokens left over one by one. */
+function tiledMatmul(i: TiledInstruction, c: ExecutorContext, kernels: TileKernels): Executor {
+  const tiles = Math.ceil(i.n / TILE_ROWS);
+  const wholeTiles = Math.floor(i.n / TILE_ROWS);
+  const perChunk = shareOf(tiles, c, 1);
+  const scratch = i.scratch + c.thread * i.scratchBytes;
+  const runTiles = (from: number, to: number, out: number, outStride: number) => {
+    const tokens = rowCount(c, i.rows);
+    const tokenTiles = Math.floor(tokens / i.tile);
+    if (tokenTiles > 0) {
+      for (let tile = from; tile < to; tile++) {
+        for (let g = 0; g < 4; g += i.groups) {
+          const w = i.w + tile * i.tileBytes + g * i.groupBytes;
+          kernels.matrix(w, out + ((tile - from) * TILE_ROWS + g * 4) * 4, tokenTiles, outStride);
+        }
+      }
+    }
+    for (let token = tokenTiles * i.tile; token < tokens; token++) {
+      kernels.vector(i.w + from * i.tileBytes, token, out + token * outStride, to - from);
+    }
+  };
+  return {
+    chunks: () => (rowCount(c, i.rows) === 0 ? 0 : Math.ceil(tiles / perChunk)),
+    run: (chunk) => {
+      const from = chunk * perChunk;
+      const to = Math.min(tiles, from + perChunk);
+      const whole = Math.min(to, wholeTiles);
+      if (whole > from) runTiles(from, whole, i.out + from * TILE_ROWS * 4, i.n * 4);
+      if (to > wholeTiles) {
+        // The last tile has rows that do not exist: compute it beside, and keep the real ones.
+        runTiles(wholeTiles, tiles, scratch, TILE_ROWS * 4);
+        copyTail(i, c, scratch, wholeTiles * TILE_ROWS);
+      }
+      addBias(i, c, from * TILE_ROWS, Math.min(i.n, to * TILE_ROWS));
+    },
+  };
+}
+
+function copyTail(
+  i: TiledInstruction,
+  c: ExecutorContext,
+  scratch: number,
+  firstRow: number,
+): void {
+  const { f32 } = c.views;
+  const rows = rowCount(c, i.rows);
+  const count = i.n - firstRow;
+  for (let token = 0; token < rows; token++) {
+    const from = scratch / 4 + token * TILE_ROWS;
+    f32.copyWithin(i.out / 4 + token * i.n + firstRow, from, from + count);
+  }
+}
+
+function addBias(
+  i: { bias: number; n: number; out: number; rows: RowKind },
+  c: ExecutorContext,
+  from: number,
+  to: number,
+): void {
+  if (i.bias < 0) return;
+  const { f32 } = c.views;
+  const rows = rowCount(c, i.rows);
+  for (let token = 0; token < rows; token++) {
+    const at = i.out / 4 + token * i.n;
+    for (let row = from; row < to; row++) f32[at + row]! += f32[i.bias / 4 + row]!;
+  }
+}
+
+/** Chunks are (token, KV head): the query heads that share a KV head read the same keys and values. */
+function makeAttention(i: InstructionOf<"attention">, c: ExecutorContext): Executor {
+  const scoresKernel = c.kernels[`attn_scores_${i.kvType}`]!;
+  const mixKernel = c.kernels[`attn_mix_${i.kvType}`]!;
+  const { softmax } = c.kernels;
+  const { step } = c.program;
+  const sharing = i.heads / i.kvHeads;
+  const scores = c.program.scores + c.thread * c.program.scoresLength * 4;
+  return {
+    chunks: () => rowCount(c, "tokens") * i.kvHeads,
+    run: (chunk) => {
+      const token = Math.floor(chunk / i.kvHeads);
+      const kvHead = chunk % i.kvHeads;
+      const length = c.views.i32[step.positions / 4 + token]! + 1;
+      const blocks = Math.floor(length / KV_BLOCK_TOKENS);
+      const last = length % KV_BLOCK_TOKENS;
+      const table = step.tables + token * step.tableLength * 4;
+      const headOffset = kvHead * i.headBytes;
+      for (let s = 0; s < sharing; s++) {
+        const at = (token * i.heads + kvHead * sharing + s) * i.headDim * 4;
+        scoresKernel(
+          i.q + at,
+          i.keys,
+          table,
+          scores,
+          blocks,
+          last,
+          i.rowBytes,
+          headOffset,
+          i.headDim,
+          i.scale,
+        );
+        softmax!(scores, scores, length);
+        mixKernel(
+          scores,
+          i.values,
+          table,
+          i.out + at,
+          blocks,
+          last,
+          i.rowBytes,
+          headOffset,
+          i.headDim,
+        );
+      }
+    },
+  };
+}

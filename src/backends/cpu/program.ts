@@ -1,0 +1,167 @@
+// A program: a plan as a list of instructions with addresses, plain data that is sent to every compute thread once.
+// compile.ts makes it, executors.ts say what each instruction does.
+//
+// What differs from step to step (tokens, positions, block tables) is in the step area of the shared memory, whose
+// addresses are here too. Addresses are bytes.
+
+/** Rows of a value in this step: all tokens, or those whose logits are wanted. */
+export type RowKind = "tokens" | "outputs";
+
+/** Where the step's data is. The counts are i32 at counts and counts + 4. */
+export interface StepArea {
+  readonly counts: number;
+  /** i32 each: [maxTokens]. */
+  readonly positions: number;
+  /** i32 [maxTokens][tableLength]: the cache blocks of each token's sequence. */
+  readonly tables: number;
+  readonly tableLength: number;
+}
+
+interface Matmul {
+  readonly rows: RowKind;
+  /** Columns of the result, and of the input. */
+  readonly n: number;
+  readonly k: number;
+  readonly out: number;
+  /** f32 [n], or -1. */
+  readonly bias: number;
+}
+
+export type Instruction =
+  /** Run by the leader alone: a graph node by the reference, or a piece of its own code. */
+  | { readonly op: "leader"; readonly index: number }
+  | {
+      readonly op: "rms_norm";
+      readonly rows: RowKind;
+      readonly x: number;
+      readonly out: number;
+      readonly weight: number;
+      readonly cols: number;
+      readonly size: number;
+      readonly eps: number;
+    }
+  /** Elementwise over all rows: kernel(a, b, out, n). */
+  | {
+      readonly op: "binary";
+      readonly rows: RowKind;
+      readonly kernel: string;
+      readonly a: number;
+      readonly b: number;
+      readonly out: number;
+      readonly cols: number;
+    }
+  | {
+      readonly op: "rope";
+      readonly kernel: string;
+      readonly x: number;
+      readonly out: number;
+      /** f32 [maxTokens][tableSize], filled by a leader instruction. */
+      readonly table: number;
+      readonly tableSize: number;
+      readonly cols: number;
+      readonly headDim: number;
+      readonly dims: number;
+    }
+  | {
+      readonly op: "kv_write";
+      readonly kernel: string;
+      readonly k: number;
+      readonly v: number;
+      readonly keys: number;
+      readonly values: number;
+      readonly cols: number;
+      readonly rowBytes: number;
+    }
+  | {
+      readonly op: "attention";
+      readonly kvType: string;
+      readonly q: number;
+      readonly out: number;
+      readonly keys: number;
+      readonly values: number;
+      readonly heads: number;
+      readonly kvHeads: number;
+      readonly headDim: number;
+      readonly headBytes: number;
+      readonly rowBytes: number;
+      readonly scale: number;
+    }
+  /** Activations to bytes, in tiles of `tile` tokens. */
+  | {
+      readonly op: "quantize";
+      readonly rows: RowKind;
+      readonly kernel: string;
+      readonly x: number;
+      readonly out: number;
+      readonly cols: number;
+      readonly span: number;
+      readonly blockBytes: number;
+      readonly tile: number;
+    }
+  /** Activations quantized to a dtype and back, as floats. */
+  | {
+      readonly op: "round";
+      readonly rows: RowKind;
+      readonly dtype: string;
+      readonly x: number;
+      readonly out: number;
+      readonly cols: number;
+      /** One row of `dtype` for each thread. */
+      readonly scratch: number;
+      readonly scratchBytes: number;
+    }
+  | ({
+      readonly op: "matmul_blocks";
+      readonly vector: string;
+      readonly matrix: string;
+      readonly groups: number;
+      readonly tile: number;
+      readonly x: number;
+      readonly blockBytes: number;
+      readonly w: number;
+      readonly tileBytes: number;
+      readonly groupBytes: number;
+      readonly spans: number;
+      readonly levels: number;
+      /** f32 [rows][16] for each thread: results of a tile that has rows beyond n. */
+      readonly scratch: number;
+      readonly scratchBytes: number;
+    } & Matmul)
+  | ({
+      readonly op: "matmul_floats";
+      readonly vector: string;
+      readonly matrix: string;
+      readonly groups: number;
+      readonly tile: number;
+      readonly x: number;
+      readonly w: number;
+      readonly tileBytes: number;
+      readonly groupBytes: number;
+      readonly scratch: number;
+      readonly scratchBytes: number;
+    } & Matmul)
+  /** Any type: each row unpacked to floats, then multiplied. */
+  | ({
+      readonly op: "matmul_rows";
+      readonly kernel: string;
+      readonly dtype: string;
+      readonly x: number;
+      readonly w: number;
+      readonly rowBytes: number;
+      /** f32 [k] for each thread. */
+      readonly scratch: number;
+    } & Matmul);
+
+export type InstructionKind = Instruction["op"];
+export type InstructionOf<K extends InstructionKind> = Extract<Instruction, { op: K }>;
+
+export interface Program {
+  readonly instructions: readonly Instruction[];
+  readonly step: StepArea;
+  /** i32 area of the team: see team.ts. */
+  readonly control: number;
+  /** f32 [context + 4] for each thread. */
+  readonly scores: number;
+  readonly scoresLength: number;
+  readonly threads: number;
+}
