@@ -10,8 +10,10 @@ export interface OpenOptions {
   contextSize?: number;
   /** Type of the KV cache (default "f16"). */
   kvType?: "f32" | "f16" | "q8_0";
-  /** Compute threads; the plain-TypeScript reference uses one. */
+  /** Compute threads; default: the machine's cores. */
   threads?: number;
+  /** 1: plain TypeScript (the reference); 2: SIMD, row by row; 3: SIMD and tiles (default). */
+  level?: 1 | 2 | 3;
   /** A built-in chat template by name (chatml, llama2, zephyr) or a Jinja source; default: the model's own. */
   chatTemplate?: string;
   signal?: AbortSignal;

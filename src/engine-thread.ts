@@ -2,7 +2,8 @@
 // and backend from their tables, and hands the loaded engine to the host.
 
 import type { OpenOptions } from "./api.ts";
-import { allBackends } from "./backends/table.ts";
+import type { Backend } from "./backends/backend.ts";
+import { allBackends, type BackendRequest } from "./backends/table.ts";
 import { ModelError, UsageError } from "./base/errors.ts";
 import { templateOf, tokenizerOf } from "./compose.ts";
 import { dtypeByName } from "./dtypes/table.ts";
@@ -23,7 +24,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
     throw new UsageError(`kvType: got "${request.kvType}", expected one of ${kvTypes.join(", ")}`);
   }
   const file = await openModelFile(await platform.openModelSource(request.spec));
-  const backend = chooseBackend();
+  const backend = chooseBackend(request);
   try {
     const { metadata } = file;
     const tokenizer = tokenizerOf(file);
@@ -50,12 +51,27 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   }
 }
 
-function chooseBackend() {
+function chooseBackend({ threads, level }: OpenRequest): Backend {
+  const wanted: BackendRequest = {
+    level: checked("level", level ?? 3, [1, 2, 3]),
+    threads: threads === undefined ? platform.cores : checkThreads(threads),
+    startThread: () => platform.startThread("compute"),
+  };
   const refusals: string[] = [];
   for (const entry of allBackends()) {
-    const answer = entry.available();
-    if (answer === true) return entry.create();
+    const answer = entry.available(wanted);
+    if (answer === true) return entry.create(wanted);
     refusals.push(`${entry.name}: ${answer}`);
   }
   throw new ModelError(`no backend can run here:\n  ${refusals.join("\n  ")}`);
+}
+
+function checked<T>(option: string, got: T, allowed: readonly T[]): T {
+  if (allowed.includes(got)) return got;
+  throw new UsageError(`${option}: got ${got}, expected one of ${allowed.join(", ")}`);
+}
+
+function checkThreads(threads: number): number {
+  if (Number.isInteger(threads) && threads >= 1 && threads <= 256) return threads;
+  throw new UsageError(`threads: got ${threads}, expected an integer from 1 to 256`);
 }

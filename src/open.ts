@@ -19,6 +19,7 @@ const openOptions = new Set([
   "contextSize",
   "kvType",
   "threads",
+  "level",
   "chatTemplate",
   "signal",
   "onProgress",
@@ -31,7 +32,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
   if (signal?.aborted) throw new AbortedError("opening the model", { cause: signal.reason });
   const platform = await currentPlatform();
   const spec = platform.describeSource(await locate(location, platform));
-  const line = new EngineLine(platform.startEngineThread());
+  const line = new EngineLine(platform.startThread("engine"));
   try {
     const opening = line.call(
       "open",
@@ -40,6 +41,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
         contextSize: options.contextSize,
         kvType: options.kvType ?? "f16",
         threads: options.threads,
+        level: options.level,
         chatTemplate: options.chatTemplate,
       },
       onProgress ? { onEvent: onProgress } : {},

@@ -37,6 +37,7 @@ export interface OpenRequest {
   contextSize: number | undefined;
   kvType: string;
   threads: number | undefined;
+  level: 1 | 2 | 3 | undefined;
   /** Name of a built-in chat template, or a template's source; undefined: the model's own. */
   chatTemplate: string | undefined;
 }

@@ -11,7 +11,7 @@ export const browserPlatform: Platform = {
   openModelSource,
   describeSource,
   downloads: undefined,
-  startEngineThread,
+  startThread,
   enginePort,
   breathe,
   now: () => performance.now(),
@@ -33,10 +33,10 @@ function describeSource(model: string | URL | File | readonly File[]): SourceSpe
   return { kind: "files", files };
 }
 
-function startEngineThread(): EngineThread {
+function startThread(entry: "engine" | "compute"): EngineThread {
   const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
-  const url = new URL(`../engine-thread.${extension}`, import.meta.url);
-  const worker = new Worker(url, { type: "module", name: "lantern-engine" });
+  const url = new URL(`../${entry}-thread.${extension}`, import.meta.url);
+  const worker = new Worker(url, { type: "module", name: `lantern-${entry}` });
   return {
     post: (message, transfer) => worker.postMessage(message, transfer ?? []),
     onMessage: (listener) => worker.addEventListener("message", (event) => listener(event.data)),

@@ -15,7 +15,7 @@ export const nodePlatform: Platform = {
   openModelSource,
   describeSource,
   downloads: async () => (await import("./node-download.ts")).nodeDownloadPlatform(),
-  startEngineThread,
+  startThread,
   enginePort,
   breathe: () => new Promise((resolve) => setImmediate(resolve)),
   now: () => performance.now(),
@@ -43,11 +43,11 @@ function describeSource(model: string | URL | File | readonly File[]): SourceSpe
   return { kind: "files", files };
 }
 
-function startEngineThread(): EngineThread {
+function startThread(entry: "engine" | "compute"): EngineThread {
   // In a checkout Node runs the .ts files as they are; in the published package they are .js.
   const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
-  const worker = new Worker(new URL(`../engine-thread.${extension}`, import.meta.url), {
-    name: "lantern-engine",
+  const worker = new Worker(new URL(`../${entry}-thread.${extension}`, import.meta.url), {
+    name: `lantern-${entry}`,
     // `node --input-type=module -e ...` is about the caller's own code; a worker refuses to start with it. Only then is
     // there a list of our own: a worker inherits flags like --max-old-space-size but refuses to be given them.
     ...(process.execArgv.some((flag) => flag.startsWith("--input-type")) && { execArgv: [] }),

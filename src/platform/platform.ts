@@ -38,7 +38,7 @@ export type SourceSpec =
   | { kind: "url"; url: string }
   | { kind: "files"; files: File[] };
 
-/** A thread that runs the engine, seen from the caller: messages in, messages out. */
+/** A thread, seen from the one that started it: messages in, messages out. */
 export interface EngineThread {
   post(message: unknown, transfer?: ArrayBuffer[]): void;
   onMessage(listener: (message: unknown) => void): void;
@@ -65,7 +65,8 @@ export interface Platform {
   describeSource(model: string | URL | File | readonly File[]): SourceSpec;
   /** Folders and downloads, where the platform has them: what catalog names are looked up with. */
   readonly downloads: (() => Promise<DownloadPlatform>) | undefined;
-  startEngineThread(): EngineThread;
+  /** A thread of its own for the engine, or one of those that compute for it. */
+  startThread(entry: "engine" | "compute"): EngineThread;
   enginePort(): EnginePort;
   /** Lets pending messages in (between two steps of the engine). */
   breathe(): Promise<void>;
