@@ -105,8 +105,12 @@ export const opcodes = {
   "f32x4.div": [0xfd, 231],
   "f32x4.min": [0xfd, 232],
   "f32x4.max": [0xfd, 233],
+  "f32x4.pmin": [0xfd, 234],
+  "f32x4.pmax": [0xfd, 235],
   "i32x4.trunc_sat_f32x4_s": [0xfd, 248],
   "f32x4.convert_i32x4_s": [0xfd, 250],
+  "i8x16.relaxed_swizzle": [0xfd, 0x100],
+  "i32x4.relaxed_trunc_f32x4_s": [0xfd, 0x101],
   "f32x4.relaxed_madd": [0xfd, 0x105],
   "i32x4.relaxed_dot_i8x16_i7x16_add_s": [0xfd, 0x113],
 

@@ -53,6 +53,8 @@ export const ops = {
   "f32v.load_splat": { args: ["ptr"], out: "f32v", imm: "disp" },
   /** As many half floats (2 bytes each) as there are f32 lanes. */
   "f32v.load_f16": { args: ["ptr"], out: "f32v", imm: "disp" },
+  /** The same where all halves are finite; an infinity or NaN comes out as 65536 or more, or what load_f16 gives. */
+  "f32v.load_f16_finite": { args: ["ptr"], out: "f32v", imm: "disp" },
   "f32v.load_bf16": { args: ["ptr"], out: "f32v", imm: "disp" },
   /** Rounds to nearest even; overflow becomes infinity. */
   "f32v.store_f16": { args: ["ptr", "f32v"], out: undefined, imm: "disp" },
@@ -110,6 +112,7 @@ export const ops = {
   "f32v.sub": { args: ["f32v", "f32v"], out: "f32v" },
   "f32v.mul": { args: ["f32v", "f32v"], out: "f32v" },
   "f32v.div": { args: ["f32v", "f32v"], out: "f32v" },
+  /** b < a ? b : a, and a < b ? b : a: the first operand where either is NaN, and of two zeros. */
   "f32v.min": { args: ["f32v", "f32v"], out: "f32v" },
   "f32v.max": { args: ["f32v", "f32v"], out: "f32v" },
   "f32v.abs": { args: ["f32v"], out: "f32v" },
@@ -122,7 +125,7 @@ export const ops = {
   /** To the nearest integer, ties to even; the value must fit an i32. */
   "i32v.from_f32v": { args: ["f32v"], out: "i32v" },
   "f32v.from_i32v": { args: ["i32v"], out: "f32v" },
-  /** Sum and maximum over all lanes; the order of the additions is the target's own. */
+  /** Sum and maximum over all lanes; the order of the additions is the target's own. The maximum is NaN if a lane is. */
   "f32v.sum": { args: ["f32v"], out: "f32" },
   "f32v.hmax": { args: ["f32v"], out: "f32" },
 } as const;

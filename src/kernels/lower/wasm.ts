@@ -29,6 +29,8 @@ class Lowering {
   readonly #locals: number[] = [];
   /** Locals that ops use for themselves. */
   readonly #scratch: Partial<Record<WasmType, number[]>> = {};
+  /** Local of each vector constant, by its bytes. */
+  readonly #constants = new Map<string, number>();
 
   constructor(kernel: Kernel, target: WasmTarget) {
     this.#kernel = kernel;
@@ -44,7 +46,28 @@ class Lowering {
 
   run(): WasmFunction {
     this.#statements(this.#kernel.body);
+    this.#setConstants();
     return this.f;
+  }
+
+  /**
+   * Pushes a vector constant. Each is set once, where the function starts: engines make constants where they stand,
+   * from several instructions, in a loop too.
+   */
+  constant(bytes: Uint8Array): void {
+    const key = bytes.join();
+    const local = this.#constants.get(key) ?? this.f.local("v128");
+    this.#constants.set(key, local);
+    this.f.op("local.get", local);
+  }
+
+  #setConstants(): void {
+    const body = this.f.bytes.splice(0);
+    for (const [key, local] of this.#constants) {
+      this.f.op16("v128.const", key.split(",").map(Number));
+      this.f.op("local.set", local);
+    }
+    for (const byte of body) this.f.bytes.push(byte);
   }
 
   get(reg: Reg): void {
@@ -170,6 +193,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "i32v.load_splat": memory("v128.load32_splat"),
   "f32v.load_splat": memory("v128.load32_splat"),
   "f32v.load_f16": loadF16,
+  "f32v.load_f16_finite": loadF16Finite,
   "f32v.load_bf16": (l, [address], imm) => {
     l.get(address!);
     l.f.op("v128.load16x4_u", imm);
@@ -183,7 +207,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
     "i32x4.extend_low_i16x8_s",
   ),
 
-  "i8v.splat": (l, _, imm) => l.f.op16("v128.const", new Array(16).fill(imm & 0xff)),
+  "i8v.splat": (l, _, imm) => l.constant(new Uint8Array(16).fill(imm)),
   "i32v.splat": simple("i32x4.splat"),
   "i32v.const": (l, _, imm) => constant(l, Int32Array.of(imm, imm, imm, imm)),
   "f32v.splat": simple("f32x4.splat"),
@@ -201,7 +225,8 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   // On x86 a shift of bytes is several instructions; a shift of 16-bit lanes and a mask are two.
   "i8v.shr_u": maskedShift("i16x8.shr_u", (imm) => 0xff >> imm),
   "i8v.shl": maskedShift("i16x8.shl", (imm) => (0xff << imm) & 0xff),
-  "i8v.lookup16": simple("i8x16.swizzle"),
+  "i8v.lookup16": (l, args) =>
+    simple(l.target.relaxed ? "i8x16.relaxed_swizzle" : "i8x16.swizzle")(l, args, 0),
   "i32v.dot4": (l, args) =>
     l.target.relaxed
       ? simple("i32x4.relaxed_dot_i8x16_i7x16_add_s")(l, args, 0)
@@ -233,8 +258,9 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "f32v.sub": simple("f32x4.sub"),
   "f32v.mul": simple("f32x4.mul"),
   "f32v.div": simple("f32x4.div"),
-  "f32v.min": simple("f32x4.min"),
-  "f32v.max": simple("f32x4.max"),
+  // f32x4.min and max are long on x86, because of NaNs and the signs of zeros.
+  "f32v.min": simple("f32x4.pmin"),
+  "f32v.max": simple("f32x4.pmax"),
   "f32v.abs": simple("f32x4.abs"),
   "f32v.neg": simple("f32x4.neg"),
   "f32v.sqrt": simple("f32x4.sqrt"),
@@ -247,7 +273,11 @@ const lowerings: { readonly [O in OpName]: Lower } = {
     l.get(x!);
     l.f.op16("i8x16.shuffle", lanes32(1, 0, 3, 2));
   },
-  "i32v.from_f32v": simple("f32x4.nearest", "i32x4.trunc_sat_f32x4_s"),
+  "i32v.from_f32v": (l, args) =>
+    simple(
+      "f32x4.nearest",
+      l.target.relaxed ? "i32x4.relaxed_trunc_f32x4_s" : "i32x4.trunc_sat_f32x4_s",
+    )(l, args, 0),
   "f32v.from_i32v": simple("f32x4.convert_i32x4_s"),
   "f32v.sum": reduce("f32x4.add", "f32x4.extract_lane"),
   "f32v.hmax": reduce("f32x4.max", "f32x4.extract_lane"),
@@ -262,7 +292,7 @@ function mulAdd(l: Lowering, a: Reg, b: Reg, c: Reg): void {
 }
 
 function constant(l: Lowering, lanes: Int32Array<ArrayBuffer> | Float32Array<ArrayBuffer>): void {
-  l.f.op16("v128.const", new Uint8Array(lanes.buffer));
+  l.constant(new Uint8Array(lanes.buffer));
 }
 
 function splatBits(l: Lowering, bits: number): void {
@@ -274,7 +304,7 @@ function maskedShift(instruction: Instruction, mask: (imm: number) => number): L
     l.get(x!);
     l.f.op("i32.const", imm);
     l.f.op(instruction);
-    l.f.op16("v128.const", new Array(16).fill(mask(imm)));
+    l.constant(new Uint8Array(16).fill(mask(imm)));
     l.f.op("v128.and");
   };
 }
@@ -357,6 +387,18 @@ function loadF16(l: Lowering, [address]: readonly Reg[], imm: number): void {
   l.f.op("i32.const", 16);
   l.f.op("i32x4.shl");
   l.f.op("v128.or");
+}
+
+/** As above, without the exponent that infinities need: sign, exponent and fraction in one shift. */
+function loadF16Finite(l: Lowering, [address]: readonly Reg[], imm: number): void {
+  l.get(address!);
+  l.f.op("v128.load16x4_s", imm);
+  l.f.op("i32.const", 13);
+  l.f.op("i32x4.shl");
+  splatBits(l, 0x8fffe000 | 0);
+  l.f.op("v128.and");
+  constant(l, Float32Array.of(2 ** 112, 2 ** 112, 2 ** 112, 2 ** 112));
+  l.f.op("f32x4.mul");
 }
 
 /**

@@ -33,12 +33,13 @@ const f32: KvFormat = {
   }),
 };
 
+/** Infinities (values beyond 65504) may be read as 65536, which does less harm. */
 const f16: KvFormat = {
   name: "f16",
   blockValues: undefined,
   bytes: (values) => 2 * values,
   open: (k, pointer) => ({
-    load: (i) => k.op("f32v.load_f16", [pointer], i * 2 * k.lanes),
+    load: (i) => k.op("f32v.load_f16_finite", [pointer], i * 2 * k.lanes),
     scale: undefined,
   }),
 };
