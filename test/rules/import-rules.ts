@@ -1,6 +1,6 @@
 // Who may import whom in src/: the table that imports.test.ts enforces, and the one list of it.
 //
-// The flow is base -> dtypes -> graph -> models -> engine, with formats, tokenizers, chat and backends beside it; the
+// The flow is base -> dtypes -> graph -> models -> engine, with formats, tokenizers, chat, kernels and backends beside it; the
 // composition roots at the top of src/ are the only place where all of it meets.
 
 /** Something of src/ that may be imported: a folder ("base"), or one file ("backends/backend.ts"). */
@@ -11,7 +11,10 @@ export interface Allowed {
 }
 
 export interface Rule {
-  /** A folder of src/, or a file at its top. Files within one folder may import each other, unless `apart`. */
+  /**
+   * A folder of src/, or a file at its top; of a folder and one in it, the inner one's rule counts. Files under one rule
+   * may import each other, unless `apart`.
+   */
   readonly of: string;
   readonly may: readonly Allowed[];
   readonly npm: readonly string[];
@@ -73,8 +76,38 @@ export const rules: readonly Rule[] = [
     why: "an architecture builds a graph and never asks who will run it",
   },
   {
+    of: "kernels/ir",
+    may: all("base"),
+    npm: [],
+    why: "the IR is a language: it knows no tensors, no dtypes and no target",
+  },
+  {
+    of: "kernels/asm",
+    may: [],
+    npm: [],
+    why: "an assembler knows bytes and instructions, not what they are for",
+  },
+  {
+    of: "kernels/lower",
+    may: all("base", "kernels/ir", "kernels/asm"),
+    npm: [],
+    why: "a lowering translates any kernel, whatever it computes",
+  },
+  {
+    of: "kernels/ops",
+    may: all("base", "dtypes", "kernels/ir"),
+    npm: [],
+    why: "a kernel is described once, for every target",
+  },
+  {
+    of: "kernels",
+    may: all("base", "dtypes", "kernels"),
+    npm: [],
+    why: "kernels work on bytes that someone else has laid out: no graph, no backend",
+  },
+  {
     of: "backends",
-    may: [...all("base", "dtypes", "graph"), ...types("platform/platform.ts")],
+    may: [...all("base", "dtypes", "graph", "kernels"), ...types("platform/platform.ts")],
     npm: [],
     apart: true,
     why: "a backend runs a graph, whatever model it came from, and works without any other backend",

@@ -96,6 +96,11 @@ describe("the rules", () => {
       false,
     );
     expect(refused("src/cli/x.ts", 'import "../engine/engine.ts";')).toBe(true);
+    expect(refused("src/kernels/ir/x.ts", 'import "../lower/wasm.ts";')).toBe(true);
+    expect(refused("src/kernels/asm/x.ts", 'import "../ir/ops.ts";')).toBe(true);
+    expect(refused("src/kernels/lower/x.ts", 'import "../ir/ops.ts";')).toBe(false);
+    expect(refused("src/kernels/x.ts", 'import "./lower/wasm.ts";')).toBe(false);
+    expect(refused("src/kernels/x.ts", 'import "../graph/graph.ts";')).toBe(true);
     expect(refused("src/base/x.ts", 'import "commander";')).toBe(true);
     expect(refused("src/cli/x.ts", 'import "commander";')).toBe(false);
   });
@@ -165,8 +170,10 @@ describe("the scanner", () => {
 
 /** The rule of a file's folder under src/, or of the file itself when it lies at the top. */
 function ruleOf(path: string): Rule | undefined {
-  const top = path.split("/")[1];
-  return rules.find((rule) => rule.of === top);
+  const inside = path.slice("src/".length);
+  return rules
+    .filter(({ of }) => inside === of || inside.startsWith(`${of}/`))
+    .reduce<Rule | undefined>((a, b) => (a && a.of.length > b.of.length ? a : b), undefined);
 }
 
 function violations(file: Scanned, rule: Rule): string[] {
