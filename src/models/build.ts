@@ -26,7 +26,7 @@ export function buildGraph(arch: Arch, config: ModelConfig, w: WeightLookup): Gr
   return g.finish(logits);
 }
 
-/** Throws one ModelError that lists all missing, misshapen and unexpected weights. */
+/** Throws one ModelError that lists all missing, misshapen, mistyped and unexpected weights. */
 export function checkWeights(
   specs: readonly WeightSpec[],
   tensors: ReadonlyMap<string, Weight>,
@@ -42,6 +42,9 @@ export function checkWeights(
       problems.push(
         `shape: ${spec.name} is [${tensor.shape.join(", ")}], expected [${spec.shape.join(", ")}]`,
       );
+    } else if (spec.shape.length === 1 && tensor.dtype.blockElems > 1) {
+      // Norms and biases are read value by value; no converter quantizes them.
+      problems.push(`type: ${spec.name} is ${tensor.dtype.name}, expected floats: it is a vector`);
     }
   }
   for (const name of tensors.keys()) {
