@@ -1,7 +1,6 @@
 // The engine thread's entry, and the composition root of its side: opens the model's files, chooses tokenizer, template
 // and backend from their tables, and hands the loaded engine to the host.
 
-import type { OpenOptions } from "./api.ts";
 import type { Backend } from "./backends/backend.ts";
 import { allBackends, type BackendRequest } from "./backends/table.ts";
 import { ModelError, UsageError } from "./base/errors.ts";
@@ -13,16 +12,12 @@ import type { OpenRequest } from "./engine/protocol.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
 import { currentPlatform } from "./platform/current.ts";
 
-const kvTypes: readonly string[] = ["f32", "f16", "q8_0"] satisfies OpenOptions["kvType"][];
-
 const platform = await currentPlatform();
 serveEngine(platform.enginePort(), { load, breathe: platform.breathe, now: platform.now });
 
 async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
-  const kvType = kvTypes.includes(request.kvType) ? dtypeByName(request.kvType) : undefined;
-  if (!kvType) {
-    throw new UsageError(`kvType: got "${request.kvType}", expected one of ${kvTypes.join(", ")}`);
-  }
+  const kvType = dtypeByName(request.kvType);
+  if (!kvType) throw new UsageError(`kvType: got "${request.kvType}", expected f32, f16 or q8_0`);
   const file = await openModelFile(await platform.openModelSource(request.spec));
   const backend = chooseBackend(request);
   try {

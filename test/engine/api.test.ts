@@ -284,7 +284,6 @@ describe("open and dispose", () => {
     await expect(open(import.meta.filename)).rejects.toThrow(FormatError);
     await expect(open(file.path, { contextSize: 1e9 })).rejects.toThrow("trained for 512");
     await expect(open(file.path, { kvType: "q9" as "f16" })).rejects.toThrow('"q9"');
-    await expect(open(file.path, { kvType: "q4_0" as "f16" })).rejects.toThrow('"q4_0"');
     await expect(open(file.path, { threads: 0 })).rejects.toThrow("threads: got 0");
     await expect(open(5 as unknown as string)).rejects.toThrow("model: got number");
     await expect(open(file.path, { threds: 2 } as object)).rejects.toThrow('"threds"');
