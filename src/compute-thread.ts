@@ -1,6 +1,6 @@
 // A compute thread's entry: gets its job once, then works on the shared memory until the team is stopped.
 
-import { type ComputeJob, serveCompute } from "./backends/cpu/cpu.ts";
+import { type ComputeJob, serveCompute } from "./backends/cpu/compute.ts";
 import { currentPlatform } from "./platform/current.ts";
 
 const port = (await currentPlatform()).enginePort();

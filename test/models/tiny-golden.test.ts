@@ -3,6 +3,9 @@
 
 import { describe, expect, test } from "vitest";
 import type { LogitsResult } from "../../src/api.ts";
+import type { Backend } from "../../src/backends/backend.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { readTinyGolden, sha256, type TinyGolden, tinyLogits } from "./tiny-golden.ts";
 import {
   floatModels,
@@ -24,9 +27,15 @@ const tolerances: Readonly<Record<string, number>> = { f32: 1e-3, f16: 1e-2, bf1
  */
 const withOffset: ReadonlySet<string> = new Set(["q4_1", "q5_1"]);
 
-describe("weights in floats: llama.cpp's logits", () => {
+const contestants: [name: string, make: () => Backend][] = [
+  ["reference", () => new ReferenceBackend()],
+  ["cpu, level 2", () => new CpuBackend({ level: 2, threads: 1, startThread: undefined })],
+  ["cpu, level 3", () => new CpuBackend({ level: 3, threads: 1, startThread: undefined })],
+];
+
+describe.each(contestants)("%s: weights in floats: llama.cpp's logits", (_, makeBackend) => {
   test.each(floatModels)("$name", async (model) => {
-    const { got, golden } = await compute(model, 8);
+    const { got, golden } = await compute(model, 8, makeBackend());
     expectNorms(got, golden, 1e-3);
     expectLogits(got, golden, tolerances[model.weightType]!);
     for (const { position, top } of golden.top) {
@@ -36,29 +45,36 @@ describe("weights in floats: llama.cpp's logits", () => {
   });
 });
 
-describe("weights in blocks: llama.cpp's logits, up to the rounding of activations", () => {
-  test.each(quantizedModels)("$name", async (model) => {
-    const { got, golden } = await compute(model, 0);
-    // A last bit may send one activation to the next step: then some positions are off by up to 0.3% and 0.2.
-    const differences = expectNorms(got, golden, 0.01);
-    expectLogits(got, golden, 0.5);
-    // The others agree, unless activations are rounded to another type than in ggml.
-    const median = differences.toSorted((a, b) => a - b)[differences.length >> 1]!;
-    expect(median).toBeLessThan(withOffset.has(model.weightType) ? 2e-3 : 1e-5);
-    const clear = golden.top.filter(({ top }) => top[0]![1] - top[1]![1] > 0.5);
-    expect(clear.length).toBeGreaterThan(0);
-    for (const { position, top } of clear) expect(idsOf(got, position, 1)).toEqual([top[0]![0]]);
-  });
-});
+describe.each(contestants)(
+  "%s: weights in blocks, up to the rounding of activations",
+  (_, makeBackend) => {
+    test.each(quantizedModels)("$name", async (model) => {
+      const { got, golden } = await compute(model, 0, makeBackend());
+      // A last bit may send one activation to the next step: then some positions are off by up to 0.3% and 0.2.
+      const differences = expectNorms(got, golden, 0.01);
+      expectLogits(got, golden, 0.5);
+      // The others agree, unless activations are rounded to another type than in ggml.
+      const median = differences.toSorted((a, b) => a - b)[differences.length >> 1]!;
+      expect(median).toBeLessThan(withOffset.has(model.weightType) ? 2e-3 : 1e-5);
+      const clear = golden.top.filter(({ top }) => top[0]![1] - top[1]![1] > 0.5);
+      expect(clear.length).toBeGreaterThan(0);
+      for (const { position, top } of clear) expect(idsOf(got, position, 1)).toEqual([top[0]![0]]);
+    });
+  },
+);
+
+const made = new Map<string, Uint8Array>();
 
 async function compute(
   model: TinySpec,
   greedy: number,
+  backend: Backend,
 ): Promise<{ got: LogitsResult; golden: TinyGolden }> {
   const golden = readTinyGolden(model.name);
-  const gguf = await tinyGguf(model);
+  const gguf = made.get(model.name) ?? (await tinyGguf(model));
+  made.set(model.name, gguf); // quantizing is most of the work
   expect(sha256(gguf), "the file that llama.cpp saw").toBe(golden.sha256);
-  return { got: await tinyLogits(gguf, greedy), golden };
+  return { got: await tinyLogits(gguf, greedy, backend), golden };
 }
 
 /** The relative differences of all positions, all checked. */

@@ -1,8 +1,9 @@
-// Running a tiny model on the reference, and what llama.cpp computed for the same file: for the tests beside it.
+// Running a tiny model on a backend, and what llama.cpp computed for the same file: for the tests beside it.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { LogitsResult } from "../../src/api.ts";
+import type { Backend } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Engine } from "../../src/engine/engine.ts";
@@ -32,7 +33,11 @@ export function sha256(bytes: Uint8Array): string {
 }
 
 /** Every logit of every position of the prompt, largest first. */
-export async function tinyLogits(gguf: Uint8Array, greedy: number): Promise<LogitsResult> {
+export async function tinyLogits(
+  gguf: Uint8Array,
+  greedy: number,
+  backend: Backend = new ReferenceBackend(),
+): Promise<LogitsResult> {
   const file = await openGguf(memorySource({ "tiny.gguf": gguf }), "tiny.gguf");
   const tokenizer = tokenizerFromMetadata(file.metadata);
   const engine = await Engine.load(
@@ -45,7 +50,7 @@ export async function tinyLogits(gguf: Uint8Array, greedy: number): Promise<Logi
         file.readTensor(file.tensors.get(name)!, target, offset),
       tokenizer,
       template: undefined,
-      backend: new ReferenceBackend(),
+      backend,
     },
     { contextSize: 64, kvType: dtypeByName("f32")! },
     { progress: () => {}, check: () => {} },

@@ -38,7 +38,11 @@ describe("a type, an architecture and a backend from outside", () => {
   test("run a model that is made of them, exactly", async () => {
     const file = await openModelFile(await filesModelSource([await fakeModelFile()]));
     expect(file.tensors.get("up.weight")!.dtype).toBe(fakeDType);
-    const backend = allBackends()[0]!.create() as CountingBackend;
+    const backend = allBackends()[0]!.create({
+      level: 1,
+      threads: 1,
+      startThread: undefined,
+    }) as CountingBackend;
     const parts: EngineParts = {
       name: file.name,
       format: file.format,

@@ -14,9 +14,10 @@ import { lowerToWasm } from "../../kernels/lower/wasm.ts";
 import { ropeTable, ropeTableSize } from "../../kernels/ops/rope.ts";
 import type { EngineThread } from "../../platform/platform.ts";
 import type { Backend, KvCacheOptions, MemoryUse, Tap, WeightReader } from "../backend.ts";
-import { Arena, arenaViews } from "./arena.ts";
+import { Arena } from "./arena.ts";
 import { type Compiled, compileProgram, type LeaderTask, type TileChoice } from "./compile.ts";
-import { type Executor, type Kernels, makeExecutors } from "./executors.ts";
+import { type ComputeJob, instantiate } from "./compute.ts";
+import { type Executor, makeExecutors } from "./executors.ts";
 import type { Program } from "./program.ts";
 import { TeamMember } from "./team.ts";
 import { WeightStore } from "./weights.ts";
@@ -27,14 +28,6 @@ export interface CpuOptions {
   threads: number;
   /** Starts a thread that runs serveCompute(); undefined where there are none. */
   startThread: (() => EngineThread) | undefined;
-}
-
-/** What a compute thread is sent, once. */
-export interface ComputeJob {
-  readonly module: WebAssembly.Module;
-  readonly memory: WebAssembly.Memory;
-  readonly program: Program;
-  readonly thread: number;
 }
 
 interface Prepared {
@@ -292,29 +285,12 @@ export class CpuBackend implements Backend {
   }
 }
 
-/** A compute thread's part, after it got its job: until the team is stopped. */
-export function serveCompute({ module, memory, program, thread }: ComputeJob): void {
-  const { buffer } = memory;
-  const executors = makeExecutors({
-    program,
-    kernels: instantiate(module, memory),
-    views: arenaViews(buffer),
-    thread,
-    leader: undefined,
-  });
-  new TeamMember(buffer, program.control, executors, false).serve();
-}
-
 function compileKernels(compiled: Compiled, arena: Arena, relaxed: boolean): WebAssembly.Module {
   const functions = compiled.kernels.map((kernel) =>
     lowerToWasm(kernel, { relaxed, memory64: false }),
   );
   const limits = { initial: 1, maximum: 65536, shared: arena.shared, memory64: false };
   return new WebAssembly.Module(assembleModule(functions, limits));
-}
-
-function instantiate(module: WebAssembly.Module, memory: WebAssembly.Memory): Kernels {
-  return new WebAssembly.Instance(module, { env: { memory } }).exports as unknown as Kernels;
 }
 
 /** Measured: with an unsigned dot4 (x86) splats are free and registers few; with a signed one (arm64) the reverse. */
