@@ -18,8 +18,8 @@ serveEngine(platform.enginePort(), { load, breathe: platform.breathe, now: platf
 async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   const kvType = dtypeByName(request.kvType);
   if (!kvType) throw new UsageError(`kvType: got "${request.kvType}", expected f32, f16 or q8_0`);
-  const file = await openModelFile(await platform.openModelSource(request.spec));
   const backend = chooseBackend(request);
+  const file = await openModelFile(await platform.openModelSource(request.spec));
   try {
     const { metadata } = file;
     const tokenizer = tokenizerOf(file);

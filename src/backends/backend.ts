@@ -24,6 +24,13 @@ export interface MemoryUse {
 /** Sees every intermediate right after its op: float32, row-major, only valid during the call. */
 export type Tap = (value: Value, data: Float32Array) => void;
 
+export interface RunOptions {
+  /** For comparing backends; it may slow the run down. */
+  tap?: Tap;
+  /** Asked between ops: whether to give the step up. */
+  stop?: () => boolean;
+}
+
 /** Fills `target` with the weight's bytes from `byteOffset` on. */
 export type WeightReader = (target: Uint8Array, byteOffset: number) => Promise<void>;
 
@@ -42,8 +49,8 @@ export interface Backend {
   /** Allocates everything that running the plan needs; nothing is allocated after that. */
   prepare(plan: Plan, kv: KvCacheOptions): void;
 
-  /** Computes one step. `tap` is for comparing backends; it may slow the run down. */
-  run(step: Step, tap?: Tap): Promise<void> | void;
+  /** Computes one step; throws an AbortedError when `stop` said so on the way, and the step's results are then void. */
+  run(step: Step, options?: RunOptions): Promise<void> | void;
 
   /** Copies row `row` of the last step's logits into `target` ([vocab]). */
   readLogits(row: number, target: Float32Array): Promise<void> | void;

@@ -20,6 +20,9 @@ import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import { BlockPool, KvSequence } from "./kv-cache.ts";
 import { defaultContext, STEP_LIMITS } from "./memory.ts";
 
+/** Types that a KV cache may have. */
+const KV_TYPES: ReadonlySet<string> = new Set(["f32", "f16", "q8_0"]);
+
 /** What load() needs, put together by the composition root. */
 export interface EngineParts {
   readonly name: string;
@@ -43,6 +46,15 @@ export interface LoadWatch {
   progress(loadedBytes: number, totalBytes: number): void;
   /** Throws when the load was aborted. */
   check(): void | Promise<void>;
+}
+
+export interface AdvanceOptions {
+  /** Whether the logits of tokens[index] are wanted. */
+  wants(index: number): boolean;
+  /** Sees those that are, in order; `read` copies them into a buffer of the caller's. */
+  onLogits(index: number, read: (target: Float32Array) => Promise<void> | void): unknown;
+  /** Asked on the way: whether to give up. */
+  stop(): boolean;
 }
 
 interface Session {
@@ -126,19 +138,18 @@ export class Engine {
 
   /**
    * Appends up to one step's worth of tokens[from...] to the sequence and computes them. Returns how many were taken.
-   * `wants` says which tokens' logits to compute; `onLogits` sees each, in order, in the buffer it was given.
+   * An AbortedError (see AdvanceOptions.stop), like any other, leaves the sequence as it was.
    */
   async advance(
     sequence: KvSequence,
     tokens: ArrayLike<number>,
     from: number,
-    wants: (index: number) => boolean,
-    onLogits: (index: number, read: (target: Float32Array) => Promise<void> | void) => unknown,
+    options: AdvanceOptions,
   ): Promise<number> {
     const release = await this.#takeTurn();
     try {
       this.#alive();
-      return await this.#runStep(sequence, tokens, from, wants, onLogits);
+      return await this.#runStep(sequence, tokens, from, options);
     } finally {
       release();
     }
@@ -154,8 +165,7 @@ export class Engine {
     sequence: KvSequence,
     tokens: ArrayLike<number>,
     from: number,
-    wants: (index: number) => boolean,
-    onLogits: (index: number, read: (target: Float32Array) => Promise<void> | void) => unknown,
+    { wants, onLogits, stop }: AdvanceOptions,
   ): Promise<number> {
     const step = this.#step;
     const before = sequence.length;
@@ -166,7 +176,7 @@ export class Engine {
       for (let i = from; i < from + count; i++) {
         step.add(tokens[i]!, sequence.append(tokens[i]!), sequence, wants(i));
       }
-      await this.#backend.run(step);
+      await this.#backend.run(step, { stop });
       for (let row = 0; row < step.outputCount; row++) {
         const index = from + step.outputRows[row]!;
         await onLogits(index, (target) => this.#backend.readLogits(row, target));
@@ -241,7 +251,9 @@ function chooseContext(config: ModelConfig, asked: number | undefined): number {
 }
 
 function checkKvType(dtype: DType, graph: Graph): void {
-  if (!dtype.quantize) throw new UsageError(`kvType: ${dtype.name} cannot be written`);
+  if (!KV_TYPES.has(dtype.name)) {
+    throw new UsageError(`kvType: got "${dtype.name}", expected ${[...KV_TYPES].join(", ")}`);
+  }
   if (graph.kv.cols % dtype.blockElems !== 0) {
     throw new UsageError(
       `kvType: ${dtype.name} packs ${dtype.blockElems} values, but this model's keys have ${graph.kv.cols}. Use f16 or f32`,

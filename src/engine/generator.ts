@@ -10,7 +10,7 @@ import type {
   TokenLogprob,
 } from "../api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
-import type { Engine } from "./engine.ts";
+import type { AdvanceOptions, Engine } from "./engine.ts";
 import type { KvSequence } from "./kv-cache.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
 import type { SampledToken } from "./sampling.ts";
@@ -60,6 +60,7 @@ export async function generate(
     for (const token of tokens) sampler.accept(token);
 
     const next = [0];
+    const oneToken = readingInto(logits, always, control);
     while (!stopReason) {
       if (tokenIds.length >= maxTokens) {
         stopReason = "length";
@@ -79,7 +80,10 @@ export async function generate(
       else if (sequence.length >= sequence.capacity) stopReason = "context";
       else if (tokenIds.length < maxTokens) {
         next[0] = sampled.id;
-        await engine.advance(sequence, next, 0, always, (_, read) => read(logits));
+        await engine.advance(sequence, next, 0, oneToken).catch((error: unknown) => {
+          if (!(error instanceof AbortedError)) throw error;
+          stopReason = "aborted";
+        });
       }
     }
     const rest = text.end();
@@ -123,20 +127,22 @@ export async function computeLogits(
   const greedy: number[] = [];
   const best = bestOf(engine.vocabSize);
   const sequence = engine.openSequence(undefined);
+  const stop = () => control.aborted;
+  const oneToken = readingInto(logits, always, control);
   try {
     const note = async (_: number, read: (target: Float32Array) => Promise<void> | void) => {
       await read(logits);
       positions.push({ norm: norm(logits), top: best(logits, options.top) });
     };
     for (let done = 0; done < tokens.length; ) {
-      done += await engine.advance(sequence, tokens, done, always, note);
+      done += await engine.advance(sequence, tokens, done, { wants: always, onLogits: note, stop });
       await control.breathe();
       if (control.aborted) throw new AbortedError("logits()");
     }
     while (greedy.length < options.greedy) {
       greedy.push(best(logits, 1)[0]![0]);
       if (greedy.length === options.greedy) break;
-      await engine.advance(sequence, greedy, greedy.length - 1, always, (_, read) => read(logits));
+      await engine.advance(sequence, greedy, greedy.length - 1, oneToken);
       await control.breathe();
       if (control.aborted) throw new AbortedError("logits()");
     }
@@ -170,13 +176,26 @@ async function readPrompt(
   logits: Float32Array,
 ): Promise<boolean> {
   const last = tokens.length - 1;
-  const isLast = (index: number) => index === last;
-  while (sequence.length < tokens.length) {
-    if (control.aborted) return false;
-    await engine.advance(sequence, tokens, sequence.length, isLast, (_, read) => read(logits));
-    await control.breathe();
+  const lastOnly = readingInto(logits, (index) => index === last, control);
+  try {
+    while (sequence.length < tokens.length) {
+      if (control.aborted) return false;
+      await engine.advance(sequence, tokens, sequence.length, lastOnly);
+      await control.breathe();
+    }
+  } catch (error) {
+    if (!(error instanceof AbortedError)) throw error;
   }
   return !control.aborted;
+}
+
+/** Steps whose wanted logits end up in one buffer, given up as soon as the generation is aborted. */
+function readingInto(
+  logits: Float32Array,
+  wants: (index: number) => boolean,
+  control: RunControl,
+): AdvanceOptions {
+  return { wants, onLogits: (_, read) => read(logits), stop: () => control.aborted };
 }
 
 /** Token ids to text: whole characters only, and nothing of a stop string. */

@@ -7,6 +7,7 @@ import type { EnginePort } from "../platform/platform.ts";
 import type { Engine, LoadWatch } from "./engine.ts";
 import { computeLogits, generate, type RunControl } from "./generator.ts";
 import {
+  ABORT_FLAGS,
   errorToFacts,
   type FromEngine,
   type MethodName,
@@ -44,6 +45,7 @@ class Host {
   readonly #running = new Map<number, Running>();
   #engine: Engine | undefined;
   #loadMs = 0;
+  #flags: Int32Array | undefined;
 
   constructor(port: EnginePort, environment: HostEnvironment) {
     this.#port = port;
@@ -51,6 +53,10 @@ class Host {
   }
 
   receive(message: ToEngine): void {
+    if (message.method === "share") {
+      this.#flags = message.flags;
+      return;
+    }
     if (message.method === "abort") {
       const running = this.#running.get(message.id);
       if (running) running.aborted = true;
@@ -67,9 +73,10 @@ class Host {
     params: Methods[M]["params"],
     running: Running,
   ): Promise<void> {
+    const flags = this.#flags;
     const control: RunControl = {
       get aborted() {
-        return running.aborted;
+        return running.aborted || (flags && Atomics.load(flags, id % ABORT_FLAGS) === id) || false;
       },
       breathe: () => this.#environment.breathe(),
       now: () => this.#environment.now(),

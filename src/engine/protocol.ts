@@ -86,7 +86,14 @@ interface Request<M extends MethodName> {
 
 export type ToEngine =
   | { [M in MethodName]: Request<M> }[MethodName]
-  | { id: number; method: "abort" };
+  | { id: number; method: "abort" }
+  | { id: 0; method: "share"; flags: Int32Array };
+
+/**
+ * Aborts that are seen in the middle of a step, where no message comes in: flags[id % length] = id. Shared memory, where
+ * there is any; the message follows all the same.
+ */
+export const ABORT_FLAGS = 256;
 
 export type FromEngine =
   | { id: number; kind: "event"; event: unknown }

@@ -2,7 +2,13 @@
 
 import { DisposedError, UsageError, WorkerError } from "../base/errors.ts";
 import type { EngineThread } from "../platform/platform.ts";
-import { type FromEngine, factsToError, type MethodName, type Methods } from "./protocol.ts";
+import {
+  ABORT_FLAGS,
+  type FromEngine,
+  factsToError,
+  type MethodName,
+  type Methods,
+} from "./protocol.ts";
 
 interface Pending {
   resolve(result: unknown): void;
@@ -19,6 +25,10 @@ const farewellMs = 500;
 export class EngineLine {
   readonly #thread: EngineThread;
   readonly #pending = new Map<number, Pending>();
+  readonly #flags: Int32Array | undefined =
+    typeof SharedArrayBuffer === "undefined"
+      ? undefined
+      : new Int32Array(new SharedArrayBuffer(4 * ABORT_FLAGS));
   #nextId = 1;
   /** Why no more requests are taken. */
   #closed: Error | undefined;
@@ -35,6 +45,7 @@ export class EngineLine {
         ),
       );
     });
+    if (this.#flags) thread.post({ id: 0, method: "share", flags: this.#flags });
     thread.unref();
   }
 
@@ -46,7 +57,10 @@ export class EngineLine {
   ): Promise<Methods[M]["result"]> {
     if (this.#closed) return Promise.reject(this.#closed);
     const id = this.#nextId++;
-    const abort = () => this.#thread.post({ id, method: "abort" });
+    const abort = () => {
+      if (this.#flags) Atomics.store(this.#flags, id % ABORT_FLAGS, id);
+      this.#thread.post({ id, method: "abort" });
+    };
     const { signal, onEvent } = options;
     const reply = new Promise<Methods[M]["result"]>((resolve, reject) => {
       this.#pending.set(id, { resolve: resolve as (result: unknown) => void, reject, onEvent });

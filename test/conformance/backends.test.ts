@@ -60,8 +60,10 @@ async function run(backend: Backend, options: TinyOptions): Promise<Seen[]> {
         step.add(token, position, tables[sequence]!, position % 3 !== 1);
       }
     });
-    backend.run(step, (value, data) => {
-      seen.push({ step: number, name: value.name, values: data.slice() });
+    backend.run(step, {
+      tap: (value, data) => {
+        seen.push({ step: number, name: value.name, values: data.slice() });
+      },
     });
   });
   backend.dispose();

@@ -7,13 +7,15 @@ import { BlockPool, KvSequence } from "../../src/engine/kv-cache.ts";
 import { Random } from "../support/random.ts";
 import { tinyEngine, tinyShape } from "../support/tiny-engine.ts";
 
-const always = () => true;
-
 /** Appends tokens and returns the logits of the last one. */
 async function append(engine: Engine, sequence: KvSequence, tokens: number[]): Promise<number[]> {
   const logits = new Float32Array(engine.vocabSize);
   for (let done = 0; done < tokens.length; ) {
-    done += await engine.advance(sequence, tokens, done, always, (_, read) => read(logits));
+    done += await engine.advance(sequence, tokens, done, {
+      wants: () => true,
+      onLogits: (_, read) => read(logits),
+      stop: () => false,
+    });
   }
   return [...logits];
 }

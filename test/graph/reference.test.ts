@@ -48,8 +48,10 @@ async function run(
     step.add(token, given.positions?.[row] ?? row, table, wanted);
   });
   const seen: Record<string, number[]> = {};
-  backend.run(step, (value, data) => {
-    seen[value.name] = [...data];
+  backend.run(step, {
+    tap: (value, data) => {
+      seen[value.name] = [...data];
+    },
   });
   backend.dispose();
   return seen;

@@ -3,7 +3,7 @@
 //
 // Level 2 multiplies row by row (any type); level 3 packs weights into tiles where their type has a tiled kernel.
 
-import { DisposedError, WorkerError } from "../../base/errors.ts";
+import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
 import type { GraphNode, NodeOf, OpKind, Value, Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import { type LoadedWeight, type ReferenceMemory, referenceOps } from "../../graph/reference.ts";
@@ -13,7 +13,14 @@ import { detectWasmFeatures } from "../../kernels/features.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
 import { ropeTable, ropeTableSize } from "../../kernels/ops/rope.ts";
 import type { EngineThread } from "../../platform/platform.ts";
-import type { Backend, KvCacheOptions, MemoryUse, Tap, WeightReader } from "../backend.ts";
+import type {
+  Backend,
+  KvCacheOptions,
+  MemoryUse,
+  RunOptions,
+  Tap,
+  WeightReader,
+} from "../backend.ts";
 import { Arena } from "./arena.ts";
 import { type Compiled, compileProgram, type LeaderTask, type TileChoice } from "./compile.ts";
 import { type ComputeJob, instantiate } from "./compute.ts";
@@ -109,7 +116,7 @@ export class CpuBackend implements Backend {
     this.#prepared = { plan, compiled, executors, member, helpers, reference, kv };
   }
 
-  run(step: Step, tap?: Tap): void {
+  run(step: Step, { tap, stop }: RunOptions = {}): void {
     const prepared = this.#ready();
     this.#step = step;
     this.#writeStep(step, prepared.compiled.program);
@@ -117,11 +124,13 @@ export class CpuBackend implements Backend {
       this.#runTapped(step, prepared, tap);
       return;
     }
+    let finished: boolean;
     try {
-      prepared.member.runStep();
+      finished = prepared.member.runStep(stop);
     } catch (cause) {
       throw new WorkerError("computing a step failed; open the model again", { cause });
     }
+    if (!finished) throw new AbortedError("the step");
   }
 
   readLogits(row: number, target: Float32Array): void {

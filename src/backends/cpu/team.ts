@@ -9,6 +9,7 @@
 //   sleepers  threads that wait instead of spinning
 //   failed    a thread's chunk threw
 //   stopped   the team is over
+//   skip      the step was given up: what is left of it is counted, but not computed
 //   then, for each instruction: next (low half of its number, next chunk) and done (chunks finished)
 
 import type { Executor } from "./executors.ts";
@@ -17,6 +18,7 @@ const READY = 0;
 const SLEEPERS = 1;
 const FAILED = 2;
 const STOPPED = 3;
+const SKIP = 4;
 const FIRST = 16;
 
 /** Looks at `ready` this often before it sleeps: some ten microseconds. */
@@ -51,8 +53,11 @@ export class TeamMember {
       typeof SharedArrayBuffer !== "undefined" && buffer instanceof SharedArrayBuffer;
   }
 
-  /** The leader's: runs all instructions once, with whoever helps. Throws when a chunk failed anywhere. */
-  runStep(): void {
+  /**
+   * The leader's: runs all instructions once, with whoever helps. False when `stop` said to give up on the way; throws
+   * when a chunk failed anywhere.
+   */
+  runStep(stop?: () => boolean): boolean {
     let idle = Atomics.load(this.#words, READY);
     if (idle > RENUMBER) {
       idle = 0; // also a multiple of count + 1: "nothing to do"
@@ -61,6 +66,7 @@ export class TeamMember {
     this.#publish(idle + 1);
     const end = (idle + this.#executors.length + 1) | 0;
     for (let now = Atomics.load(this.#words, READY); now !== end; ) {
+      if (stop?.()) Atomics.store(this.#words, SKIP, 1);
       this.#work(now);
       now = this.#waitPast(now, true);
     }
@@ -68,6 +74,7 @@ export class TeamMember {
       Atomics.store(this.#words, FAILED, 0);
       throw new Error("a compute thread failed in the middle of a step");
     }
+    return Atomics.exchange(this.#words, SKIP, 0) === 0;
   }
 
   /** A helper's whole life. */
@@ -102,7 +109,7 @@ export class TeamMember {
       if (seen >>> 16 !== tag || chunk >= chunks) return;
       if (Atomics.compareExchange(words, next, seen, seen + 1) !== seen) continue;
       try {
-        executor.run(chunk);
+        if (Atomics.load(words, SKIP) === 0) executor.run(chunk);
       } catch (error) {
         Atomics.store(words, FAILED, 1);
         if (this.#isLeader) console.error(error);

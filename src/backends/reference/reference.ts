@@ -1,7 +1,7 @@
 // The reference backend: graph/reference.ts with memory around it. One thread, no SIMD, every op and every type; opt
 // level 1, the last resort, and the oracle of the conformance suite.
 
-import { DisposedError, MemoryError, ModelError } from "../../base/errors.ts";
+import { AbortedError, DisposedError, MemoryError, ModelError } from "../../base/errors.ts";
 import { bytesFor, type DType } from "../../dtypes/dtype.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
 import { weightBytes } from "../../graph/cost.ts";
@@ -9,7 +9,7 @@ import type { GraphNode, NodeOf, OpKind, Value, Weight } from "../../graph/graph
 import { type Plan, planBytes } from "../../graph/plan.ts";
 import { type LoadedWeight, type ReferenceMemory, referenceOps } from "../../graph/reference.ts";
 import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
-import type { Backend, KvCacheOptions, MemoryUse, Tap, WeightReader } from "../backend.ts";
+import type { Backend, KvCacheOptions, MemoryUse, RunOptions, WeightReader } from "../backend.ts";
 
 interface Prepared extends ReferenceMemory {
   plan: Plan;
@@ -64,9 +64,10 @@ export class ReferenceBackend implements Backend {
     };
   }
 
-  run(step: Step, tap?: Tap): void {
+  run(step: Step, { tap, stop }: RunOptions = {}): void {
     const memory = this.#ready();
     for (const node of memory.plan.graph.nodes) {
+      if (stop?.()) throw new AbortedError("the step");
       runNode(node, step, memory);
       if (tap && node.out) tap(node.out, rowsInUse(node.out, step, memory));
     }
