@@ -141,7 +141,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "index.ts",
-    may: [...all("base/errors.ts", "open.ts"), ...types("api.ts")],
+    may: [...all("base/errors.ts", "open.ts", "bench.ts"), ...types("api.ts")],
     npm: [],
     why: "the public API is a list of names, nothing else",
   },
@@ -156,6 +156,18 @@ export const rules: readonly Rule[] = [
     why: "the caller's composition root; a backend belongs to the engine's thread",
   },
   {
+    of: "bench.ts",
+    may: [...all("bench-matmul.ts"), ...types("api.ts")],
+    npm: [],
+    why: "a benchmark loads what it measures when it is asked to",
+  },
+  {
+    of: "bench-matmul.ts",
+    may: [...all("base", "platform", "dtypes", "graph", "backends"), ...types("api.ts")],
+    npm: [],
+    why: "a composition root of its own: one op on a backend, without a model",
+  },
+  {
     of: "compose.ts",
     may: [...all("base", "tokenizers", "chat"), ...types("formats")],
     npm: [],
@@ -166,6 +178,12 @@ export const rules: readonly Rule[] = [
     may: all("base", "platform", "dtypes", "formats", "backends", "engine", "compose.ts"),
     npm: [],
     why: "the engine thread's composition root; nothing imports it, the platform starts it",
+  },
+  {
+    of: "compute-thread.ts",
+    may: all("backends", "platform"),
+    npm: [],
+    why: "a compute thread's entry; nothing imports it, the platform starts it",
   },
 ];
 
