@@ -7,6 +7,7 @@
 
 import { UsageError } from "../src/base/errors.ts";
 import { bytesFor, type DType } from "../src/dtypes/dtype.ts";
+import { sampleBlocks } from "../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
 import type { GgufTensor, GgufValue } from "../src/formats/gguf/writer.ts";
 import {
@@ -153,6 +154,7 @@ const activationTypes: readonly string[] = ["q8_1", "q8_k"];
 
 /** Values of each type that are made, at most; tensors repeat them. */
 const mostPoolElements = 1 << 20;
+/** How far norms and biases are from 1 and 0. */
 const deviation = 0.02;
 
 export interface SyntheticModel {
@@ -295,37 +297,8 @@ function* stretches(
 function makePools(elements: number): (dtype: DType) => Uint8Array {
   const pools = new Map<DType, Uint8Array>();
   return (dtype) => {
-    const pool =
-      pools.get(dtype) ?? (dtype.quantize ? quantizedPool(dtype, elements) : luckyPool(dtype));
+    const pool = pools.get(dtype) ?? sampleBlocks(dtype, elements);
     pools.set(dtype, pool);
     return pool;
   };
-}
-
-function quantizedPool(dtype: DType, elements: number): Uint8Array {
-  const random = new Random(1);
-  const values = Float32Array.from({ length: elements }, () => deviation * random.normal());
-  const pool = new Uint8Array(bytesFor(dtype, elements));
-  dtype.quantize!(values, 0, pool, 0, elements / dtype.blockElems);
-  return pool;
-}
-
-/**
- * For types that this build only reads: random bytes, of which those blocks are kept whose values have about the right
- * size (a scale is somewhere among the bytes; which ones, only the type knows).
- */
-function luckyPool(dtype: DType): Uint8Array {
-  const random = new Random(1);
-  const { blockElems, blockBytes } = dtype;
-  const blocks = Math.max(256, (1 << 16) / blockElems);
-  const pool = new Uint8Array(blocks * blockBytes);
-  const values = new Float32Array(blockElems);
-  for (let block = 0; block < blocks; ) {
-    const at = block * blockBytes;
-    for (let i = 0; i < blockBytes; i++) pool[at + i] = random.below(256);
-    dtype.dequantize(pool, at, values, 0, 1);
-    const size = Math.sqrt(values.reduce((sum, value) => sum + value * value, 0) / blockElems);
-    if (size > deviation / 2 && size < deviation * 2) block++; // NaN fails both
-  }
-  return pool;
 }

@@ -218,3 +218,23 @@ export interface TextTokenizer {
   decode(ids: readonly number[], options?: { special?: boolean }): string;
   tokenText(id: number): string;
 }
+
+/** One matrix product to measure: activations [m, k] times weights [n, k], transposed. */
+export interface MatmulBenchOptions {
+  /** Type of the weights: "q4_1". */
+  type: string;
+  n: number;
+  k: number;
+  m: number;
+  level: 1 | 2 | 3;
+  threads: number;
+  /** How long to measure; at least one product is computed. */
+  seconds: number;
+}
+
+export interface MatmulSpeed {
+  /** A multiply and an add count as two operations. */
+  gflops: number;
+  /** What computed it, in words. */
+  kernel: string;
+}

@@ -14,4 +14,5 @@ export {
   UsageError,
   WorkerError,
 } from "./base/errors.ts";
+export { benchMatmul } from "./bench.ts";
 export { inspect, open, openTokenizer } from "./open.ts";

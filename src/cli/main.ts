@@ -63,6 +63,8 @@ function defineProgram(program: Command, context: CliContext): void {
     .helpOption("-h, --help", "show help")
     .helpCommand("help [command]", "show help for a command")
     .option("--no-color", "no colours (NO_COLOR does the same)")
+    // A command inside a command (bench matmul) may have flags of the same name as the outer one.
+    .enablePositionalOptions()
     .exitOverride()
     .configureOutput({
       writeOut: (text) => terminal.out(text),

@@ -74,7 +74,7 @@ describe("on a tiny model", () => {
       expect(samples).toHaveLength(2);
       for (const sample of samples) expect(sample).toBeGreaterThan(0);
       expect(result).toEqual({
-        level: null,
+        level: 3,
         threads: expect.any(Number),
         test: expect.any(String),
         samples,
@@ -94,7 +94,7 @@ describe("on a tiny model", () => {
     expect(lines[0]).toMatch(/^tiny: llama, [\d.]+ k parameters, f32, [\d.]+ kB$/);
     expect(lines[1]).toBe("Fake, 2 cores, test; load 0.50 before, 0.50 after");
     expect(lines[3]).toMatch(/^level +threads +test +tokens\/s +min +max +others$/);
-    expect(lines.slice(4)).toEqual([expect.stringMatching(/^default +2 +pp8 +[\d.]+/)]);
+    expect(lines.slice(4)).toEqual([expect.stringMatching(/^ *3 +2 +pp8 +[\d.]+/)]);
   });
 
   test("a prompt beyond the model's context says so", async () => {
@@ -132,6 +132,51 @@ describe("on a tiny model", () => {
     await main(["bench", "-m", file.path, ...flags], terminal, downloads);
     expect(terminal.stdout).toMatch(/0\.97$/m);
     expect(terminal.stderr).toContain("Other processes used up to 0.97 cores meanwhile");
+  });
+});
+
+describe("matmul", () => {
+  const small = ["-N", "64", "-K", "256", "-M", "5", "--seconds", "0", "-r", "2"];
+
+  test("--json: every level, type and thread count, except threads for the reference", async () => {
+    const flags = ["--type", "F32,q4_k", "-t", "1,2", "--level", "1,3", "--json", "--no-color"];
+    const { code, out, err } = await lantern("bench", "matmul", ...small, ...flags);
+    expect({ code, err }).toEqual({ code: 0, err: "" });
+    const report = JSON.parse(out) as { results: Record<string, unknown>[] };
+    expect(report).toMatchObject({ n: 64, k: 256, m: 5, machine: { cpu: "Fake" } });
+    const entrants = report.results.map(
+      ({ level, type, threads }) => `${level} ${type} ${threads}`,
+    );
+    expect(entrants).toEqual(["1 f32 1", "1 q4_k 1", "3 f32 1", "3 f32 2", "3 q4_k 1", "3 q4_k 2"]);
+    for (const { gflops, samples, kernel } of report.results) {
+      expect(samples).toHaveLength(2);
+      expect((gflops as { median: number }).median).toBeGreaterThan(0);
+      expect(kernel).not.toBe("");
+    }
+  });
+
+  test("a table: levels down, types and threads across, the gain below", async () => {
+    const flags = [...small, "-t", "1", "-r", "1"];
+    const { out } = await lantern("bench", "matmul", ...flags);
+    expect(out).toMatch(/^\[5, 256\] x \[64, 256\]\^T\n/);
+    expect(out).toMatch(/^GFLOPS +f32 \(t=1\) +q4_1 \(t=1\)$/m);
+    for (const level of [1, 2, 3]) {
+      expect(out).toMatch(new RegExp(`^level ${level} +[\\d.]+ +[\\d.]+$`, "m"));
+    }
+    expect(out).toMatch(/^level 3 : 1 +[\d.]+x +[\d.]+x$/m);
+    expect(out).toMatch(/^level 1, q4_1: every op: plain TypeScript/m);
+  });
+
+  test.each([
+    [["--type", "q9"], 'type: got "q9", expected one of f32, f16'],
+    [["--type", "f32,,"], "Expected types with commas between them"],
+    [["--type", "q4_k", "-K", "128"], "rows of q4_k are a multiple of 256 values"],
+    [["-M", "0"], "Expected a whole number from 1"],
+    [["-t", "x"], "Expected numbers with commas between them"],
+  ])("refuses %j", async (args, message) => {
+    const { code, out, err } = await lantern("bench", "matmul", ...small, ...args);
+    expect({ code, out }).toEqual({ code: 2, out: "" });
+    expect(err).toContain(message);
   });
 });
 

@@ -3,15 +3,16 @@
 // All of them stay loaded as long as memory allows; otherwise each is loaded anew for its turn, which takes longer and
 // measures the same.
 
-import { type Model, type ModelInfo, type OpenOptions, open } from "../../index.ts";
+import { type Model, type ModelInfo, open } from "../../index.ts";
 import type { MachineLoad } from "../../platform/node-cli.ts";
 import { othersCores } from "./machine-load.ts";
 import { type Contestant, contextFor, lanternContestant, tokenSource } from "./measure.ts";
 
+type Level = 1 | 2 | 3;
+
 export interface BenchPlan {
   path: string;
-  /** undefined: the engine's own choice. */
-  levels: readonly (number | undefined)[];
+  levels: readonly Level[];
   threads: readonly number[];
   /** Tokens of the prompt; 0: not measured. */
   promptTokens: number;
@@ -26,7 +27,7 @@ export interface BenchPlan {
 }
 
 export interface BenchResult {
-  level: number | undefined;
+  level: Level;
   threads: number;
   kind: "prompt" | "generation";
   tokens: number;
@@ -43,16 +44,14 @@ export interface BenchWatch {
   status(text: string): void;
 }
 
-type Level = 1 | 2 | 3;
-
 class Entrant {
-  readonly level: number | undefined;
+  readonly level: Level;
   readonly threads: number;
   readonly results: BenchResult[];
   readonly #plan: BenchPlan;
   #open: { model: Model; contestant: Contestant } | undefined;
 
-  constructor(plan: BenchPlan, level: number | undefined, threads: number) {
+  constructor(plan: BenchPlan, level: Level, threads: number) {
     this.level = level;
     this.threads = threads;
     this.#plan = plan;
@@ -66,21 +65,19 @@ class Entrant {
   }
 
   get label(): string {
-    const level = this.level === undefined ? "" : `level ${this.level}, `;
-    return `${level}${this.threads} thread${this.threads === 1 ? "" : "s"}`;
+    return `level ${this.level}, ${this.threads} thread${this.threads === 1 ? "" : "s"}`;
   }
 
   async ready(watch: BenchWatch): Promise<{ model: Model; contestant: Contestant }> {
     if (this.#open) return this.#open;
     const { path, promptTokens, generatedTokens, warmup } = this.#plan;
     watch.status(`${this.label}: loading`);
-    const options: OpenOptions & { level?: Level } = {
+    const model = await open(path, {
       contextSize: contextFor(promptTokens, generatedTokens),
       threads: this.threads,
-      ...(this.level !== undefined && { level: this.level as Level }),
+      level: this.level,
       signal: watch.signal,
-    };
-    const model = await open(path, options);
+    });
     const contestant = lanternContestant(model, watch.signal);
     this.#open = { model, contestant };
     if (warmup) {

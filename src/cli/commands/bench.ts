@@ -2,29 +2,33 @@
 // and thread counts asked for. These take turns, repetition by repetition, so that a machine that warms up or gets busy
 // treats them alike. What exactly is measured: ../bench/measure.ts and docs/benchmarks.md.
 
-import { Option } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
 import { inspect, type ModelInfo, UsageError } from "../../index.ts";
-import type { MachineFacts, MachineLoad, Terminal } from "../../platform/node-cli.ts";
-import { quietCores } from "../bench/machine-load.ts";
+import type { MachineFacts, MachineLoad } from "../../platform/node-cli.ts";
 import { rateText, summarize } from "../bench/measure.ts";
+import {
+  type BenchOutputFlags,
+  disturbedNote,
+  jsonOption,
+  levelsOption,
+  machineText,
+  markdownOption,
+  statusLine,
+  threadsOption,
+} from "../bench/options.ts";
 import { renderTable } from "../bench/render.ts";
 import { type BenchPlan, type BenchResult, runRounds } from "../bench/rounds.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { numberFlag, numberListFlag } from "../flags.ts";
+import { numberFlag } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { bytesText, countText } from "../text.ts";
-
-export interface BenchOutputFlags {
-  json?: boolean;
-  markdown?: boolean;
-}
+import { defineMatmul } from "./bench-matmul.ts";
 
 interface BenchFlags extends BenchOutputFlags {
   model?: string;
   threads?: number[];
-  level?: number[];
+  level: (1 | 2 | 3)[];
   prompt: number;
   predict: number;
   repetitions: number;
@@ -40,6 +44,7 @@ export const benchCommand: CliCommand = {
   examples: [
     "lantern bench -m model.gguf -t 1,2",
     "lantern bench -m model.gguf --level 1,2,3 -p 64 -n 16 -r 3 --markdown",
+    "lantern bench matmul --type f32,q4_1 -t 1,2 --level 1,2,3",
   ],
   define(command, context) {
     command
@@ -48,7 +53,7 @@ export const benchCommand: CliCommand = {
         `model file, or a name of "lantern models" (default: ${defaultModel})`,
       )
       .addOption(threadsOption())
-      .addOption(levelsOption())
+      .addOption(levelsOption().default([3], "3"))
       .option(
         "-p, --prompt <n>",
         "tokens of the prompt; 0: do not measure prompts",
@@ -71,30 +76,14 @@ export const benchCommand: CliCommand = {
       .addOption(jsonOption())
       .addOption(markdownOption())
       .action((flags: BenchFlags) => bench(flags, context));
+    command.enablePositionalOptions();
+    const inner = command.command("matmul").description("Measure single matrix products (GFLOPS).");
+    inner
+      .option("--no-color", "no colours (NO_COLOR does the same)")
+      .on("option:no-color", () => command.parent?.setOptionValue("color", false));
+    defineMatmul(inner, context);
   },
 };
-
-export function threadsOption(): Option {
-  const flag = numberListFlag({ integer: true, min: 1, max: 1024 });
-  return new Option("-t, --threads <n,...>", "compute threads (default: all cores)").argParser(
-    flag,
-  );
-}
-
-export function levelsOption(): Option {
-  return new Option(
-    "--level <n,...>",
-    "opt levels: 1 naive, 2 SIMD, 3 SIMD and tiles (default: the engine's own choice)",
-  ).argParser(numberListFlag({ integer: true, min: 1, max: 3 }));
-}
-
-export function jsonOption(): Option {
-  return new Option("--json", "print one JSON object").conflicts("markdown");
-}
-
-export function markdownOption(): Option {
-  return new Option("--markdown", "print a Markdown table");
-}
 
 async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
@@ -106,7 +95,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   const machine = terminal.machine();
   const plan: BenchPlan = {
     path,
-    levels: flags.level ?? [undefined],
+    levels: flags.level,
     threads: flags.threads ?? [machine.cores],
     promptTokens: flags.prompt,
     generatedTokens: flags.predict,
@@ -130,13 +119,6 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
 async function modelBytes(path: string): Promise<number> {
   const { memory, totalBytes } = await inspect(path);
   return memory?.weightBytes ?? totalBytes;
-}
-
-/** One line on stderr that is written over, where stderr is a terminal; "" removes it. */
-export function statusLine(terminal: Terminal): (text: string) => void {
-  return (text) => {
-    if (terminal.errIsTerminal) terminal.err(`\r${text.slice(0, terminal.columns - 1)}\x1b[K`);
-  };
 }
 
 interface BenchReport {
@@ -169,7 +151,7 @@ function reportJson({ info, machine, plan, results, before, after }: BenchReport
     repetitions: plan.repetitions,
     warmup: plan.warmup,
     results: results.map((result) => ({
-      level: result.level ?? null,
+      level: result.level,
       threads: result.threads,
       test: testNames[result.kind] + result.tokens,
       tokens_per_second: summarize(result.samples),
@@ -184,7 +166,7 @@ function reportText(report: BenchReport, { markdown = false }: BenchOutputFlags)
   const rows = results.map((result) => {
     const { median, min, max } = summarize(result.samples);
     return [
-      result.level === undefined ? "default" : String(result.level),
+      String(result.level),
       String(result.threads),
       testNames[result.kind] + result.tokens,
       rateText(median),
@@ -197,20 +179,4 @@ function reportText(report: BenchReport, { markdown = false }: BenchOutputFlags)
   const table = renderTable({ header, rows, right: [1, 3, 4, 5, 6] }, markdown);
   const model = `${info.name}: ${info.architecture}, ${countText(info.parameters)} parameters, ${info.weightType}, ${bytesText(info.weightBytes)}`;
   return `${model}\n${machineText(machine, before, after)}\n\n${table}`;
-}
-
-export function machineText(
-  machine: MachineFacts,
-  before: MachineLoad,
-  after: MachineLoad,
-): string {
-  const facts = `${machine.cpu}, ${machine.cores} cores, ${machine.system}`;
-  if (before.loadAverage === undefined || after.loadAverage === undefined) return facts;
-  return `${facts}; load ${before.loadAverage.toFixed(2)} before, ${after.loadAverage.toFixed(2)} after`;
-}
-
-export function disturbedNote(results: readonly { othersCores: number }[]): string | undefined {
-  const worst = Math.max(...results.map(({ othersCores }) => othersCores));
-  if (worst <= quietCores) return undefined;
-  return `Other processes used up to ${worst.toFixed(2)} cores meanwhile: these speeds are not this machine's best.`;
 }

@@ -1,0 +1,120 @@
+// llama.cpp as a contestant, through the npm package node-llama-cpp. It is no dependency of the project (its binaries
+// weigh hundreds of megabytes): it is looked for beside the project, then in the folder that LANTERN_PEERS names.
+//
+// The types below are the part of its interface that is used here, so that this compiles without it.
+
+import { createRequire } from "node:module";
+import { join, resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { SourceError } from "../src/base/errors.ts";
+import type { Contestant } from "../src/cli/bench/measure.ts";
+
+export const peerPackage = "node-llama-cpp@3.22.1";
+
+interface LlamaSequence {
+  clearHistory(): Promise<void>;
+  evaluateWithoutGeneratingNewTokens(tokens: number[]): Promise<void>;
+  evaluate(
+    tokens: number[],
+    options: { temperature: number; yieldEogToken: boolean },
+  ): AsyncGenerator<number, void, undefined>;
+}
+
+interface LlamaContext {
+  getSequence(): LlamaSequence;
+  dispose(): Promise<void>;
+}
+
+interface LlamaModel {
+  createContext(options: {
+    contextSize: number;
+    batchSize: number;
+    threads: number;
+  }): Promise<LlamaContext>;
+  dispose(): Promise<void>;
+}
+
+export interface Llama {
+  /** "b5000" or the like. */
+  readonly llamaCppRelease: { repo: string; release: string };
+  loadModel(options: { modelPath: string }): Promise<LlamaModel>;
+}
+
+interface LlamaPackage {
+  getLlama(options: {
+    gpu: false;
+    build: "never";
+    maxThreads: number;
+    logLevel: "error";
+    progressLogs: false;
+  }): Promise<Llama>;
+}
+
+/** The library, without a GPU; a SourceError that says how to install it where it is not there. */
+export async function loadLlama(): Promise<Llama> {
+  const { getLlama } = (await import(pathToFileURL(locate()).href)) as LlamaPackage;
+  // maxThreads 0: a context takes exactly the threads that it was told to.
+  return await getLlama({
+    gpu: false,
+    build: "never",
+    maxThreads: 0,
+    logLevel: "error",
+    progressLogs: false,
+  });
+}
+
+function locate(): string {
+  const folders = [fileURLToPath(new URL("..", import.meta.url)), process.env.LANTERN_PEERS];
+  for (const folder of folders) {
+    if (!folder) continue;
+    try {
+      return createRequire(join(resolve(folder), "package.json")).resolve("node-llama-cpp");
+    } catch {
+      // Not in this one.
+    }
+  }
+  throw new SourceError(
+    `bench: ${peerPackage} is neither installed in the project nor in the folder of LANTERN_PEERS. Install it anywhere: npm i --prefix DIR ${peerPackage}, then LANTERN_PEERS=DIR npm run bench:peers -- MODEL`,
+  );
+}
+
+export interface LlamaContestant extends Contestant {
+  dispose(): Promise<void>;
+}
+
+/** A model with one context: F16 KV cache, flash attention as llama.cpp decides, the prompt in one batch. */
+export async function llamaContestant(
+  llama: Llama,
+  path: string,
+  threads: number,
+  contextSize: number,
+): Promise<LlamaContestant> {
+  const model = await llama.loadModel({ modelPath: path });
+  const context = await model.createContext({ contextSize, batchSize: contextSize, threads });
+  const sequence = context.getSequence();
+  const rate = (count: number, startedMs: number): number =>
+    (count * 1000) / (performance.now() - startedMs);
+  return {
+    async prompt(tokens) {
+      await sequence.clearHistory();
+      const started = performance.now();
+      await sequence.evaluateWithoutGeneratingNewTokens([...tokens]);
+      return rate(tokens.length, started);
+    },
+    async generate(first, count) {
+      await sequence.clearHistory();
+      const tokens = sequence.evaluate([first], { temperature: 0, yieldEogToken: true });
+      // The first token is chosen from the prompt's logits; each further one is a step.
+      await tokens.next();
+      const started = performance.now();
+      for (let i = 0; i < count; i++) await tokens.next();
+      const speed = rate(count, started);
+      await tokens.return();
+      return speed;
+    },
+    async dispose() {
+      await context.dispose();
+      await model.dispose();
+    },
+  };
+}

@@ -1,0 +1,54 @@
+// What the benchmarks have in common on the command line: their flags, a status line, what is said of the machine.
+
+import { Option } from "commander";
+import type { MachineFacts, MachineLoad, Terminal } from "../../platform/node-cli.ts";
+import { numberListFlag } from "../flags.ts";
+import { quietCores } from "./machine-load.ts";
+
+export interface BenchOutputFlags {
+  json?: boolean;
+  markdown?: boolean;
+}
+
+export function threadsOption(help = "compute threads (default: all cores)"): Option {
+  const flag = numberListFlag({ integer: true, min: 1, max: 256 });
+  return new Option("-t, --threads <n,...>", help).argParser(flag);
+}
+
+export function levelsOption(): Option {
+  return new Option(
+    "--level <n,...>",
+    "opt levels: 1 plain TypeScript, 2 SIMD row by row, 3 SIMD and tiles",
+  ).argParser(numberListFlag({ integer: true, min: 1, max: 3 }));
+}
+
+export function jsonOption(): Option {
+  return new Option("--json", "print one JSON object").conflicts("markdown");
+}
+
+export function markdownOption(): Option {
+  return new Option("--markdown", "print a Markdown table");
+}
+
+/** One line on stderr that is written over, where stderr is a terminal; "" removes it. */
+export function statusLine(terminal: Terminal): (text: string) => void {
+  return (text) => {
+    if (terminal.errIsTerminal) terminal.err(`\r${text.slice(0, terminal.columns - 1)}\x1b[K`);
+  };
+}
+
+export function machineText(
+  machine: MachineFacts,
+  before: MachineLoad,
+  after: MachineLoad,
+): string {
+  const facts = `${machine.cpu}, ${machine.cores} cores, ${machine.system}`;
+  if (before.loadAverage === undefined || after.loadAverage === undefined) return facts;
+  return `${facts}; load ${before.loadAverage.toFixed(2)} before, ${after.loadAverage.toFixed(2)} after`;
+}
+
+export function disturbedNote(results: readonly { othersCores: number }[]): string | undefined {
+  const worst = Math.max(...results.map(({ othersCores }) => othersCores));
+  if (worst <= quietCores) return undefined;
+  return `Other processes used up to ${worst.toFixed(2)} cores meanwhile: these speeds are not this machine's best.`;
+}
