@@ -1,7 +1,9 @@
 // How fast the kernels are that are not matrix products, next to the same work in plain TypeScript. Not a test: it
-// asserts nothing. `node bench/kernels.ts [part of a name]`. Times are the best of several rounds, because the machine
-// may be busy; GB/s counts the bytes read and written once, GFLOPS a multiply-add as two.
+// asserts nothing. `node --no-liftoff bench/kernels.ts [part of a name]`: without the flag the first kernels may be
+// measured as the engine's quick compiler left them. Times are the best of many short rounds, because the machine may be
+// busy; GB/s counts the bytes read and written once, GFLOPS a multiply-add as two.
 
+import { f16 } from "../src/dtypes/f16.ts";
 import { q8_0 } from "../src/dtypes/q8_0.ts";
 import { assembleModule } from "../src/kernels/asm/wasm.ts";
 import { lowerToWasm } from "../src/kernels/lower/wasm.ts";
@@ -45,22 +47,18 @@ interface Case {
   flops?: number;
 }
 
-/** Seconds per call: the best of five rounds of about 20 ms. */
+/** Seconds per call: the best of 50 rounds of about 2 ms, after a warm-up of as long. */
 function seconds(work: () => void): number {
   let calls = 1;
-  let best = Number.POSITIVE_INFINITY;
-  for (let round = 0; round < 6; ) {
-    const start = performance.now();
-    for (let i = 0; i < calls; i++) work();
-    const elapsed = performance.now() - start;
-    if (elapsed < 20 && calls < 1e7) {
-      calls *= 2;
-      continue;
-    }
-    best = Math.min(best, elapsed / calls / 1000);
-    round++;
-  }
-  return best;
+  while (round(work, calls) < 0.002 && calls < 1e6) calls *= 2;
+  for (let i = 0; i < 50; i++) round(work, calls);
+  return Math.min(...Array.from({ length: 50 }, () => round(work, calls))) / calls;
+}
+
+function round(work: () => void, calls: number): number {
+  const start = performance.now();
+  for (let i = 0; i < calls; i++) work();
+  return (performance.now() - start) / 1000;
 }
 
 function at(address: number, n: number): Float32Array {
@@ -122,7 +120,7 @@ function elementwise(n: number): Case[] {
     {
       name: "store_f16",
       args: [x, out, n],
-      plain: () => {},
+      plain: () => f16.quantize!(a, 0, bytes, out, n),
       bytes: 6 * n,
     },
     {

@@ -199,6 +199,12 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
     const multiplyAdd = semantics.fused ? fusedMultiplyAdd : separateMultiplyAdd;
     fill(out.f32, (i) => multiplyAdd(a.f32[i]!, b.f32[i]!, c.f32[i]!));
   },
+  "f32v.add_pairs": ([a, b], out) =>
+    fill(out.f32, (i) => {
+      const from = i & 2 ? b.f32 : a.f32;
+      const first = (i & ~3) + 2 * (i & 1);
+      return from[first]! + from[first + 1]!;
+    }),
   "f32v.swap_pairs": ([x], out) => fill(out.u32, (i) => x.u32[i ^ 1]!),
   "i32v.from_f32v": ([x], out, { memory }) =>
     fill(out.i32, (i) => {

@@ -122,6 +122,8 @@ export const ops = {
   "f32v.fma": { args: ["f32v", "f32v", "f32v"], out: "f32v" },
   /** Lanes 1, 0, 3, 2, ...: neighbours change places. */
   "f32v.swap_pairs": { args: ["f32v"], out: "f32v" },
+  /** Neighbours added, in each 16-byte group: a0 + a1, a2 + a3, b0 + b1, b2 + b3. */
+  "f32v.add_pairs": { args: ["f32v", "f32v"], out: "f32v" },
   /** To the nearest integer, ties to even; the value must fit an i32. */
   "i32v.from_f32v": { args: ["f32v"], out: "i32v" },
   "f32v.from_i32v": { args: ["i32v"], out: "f32v" },

@@ -273,6 +273,14 @@ const lowerings: { readonly [O in OpName]: Lower } = {
     l.get(x!);
     l.f.op16("i8x16.shuffle", lanes32(1, 0, 3, 2));
   },
+  "f32v.add_pairs": (l, [a, b]) => {
+    for (const first of [0, 1]) {
+      l.get(a!);
+      l.get(b!);
+      l.f.op16("i8x16.shuffle", lanes32(first, first + 2, first + 4, first + 6));
+    }
+    l.f.op("f32x4.add");
+  },
   "i32v.from_f32v": (l, args) =>
     simple(
       "f32x4.nearest",

@@ -4,27 +4,34 @@
 //
 // `values` is the first row of the layer's first block, `headOffset` where the head starts in a row, in bytes; table,
 // blocks, last, rowBytes as in kv-walk.ts. headDim is a multiple of the lanes (q8_0: of 32).
-// A piece of the head at a time stays in registers while all positions go by.
+// In each block of positions, a piece of the head at a time stays in registers while the rows go by; between blocks the
+// sums are in out, so that a block's rows come from memory once and from the nearest cache for the other pieces.
 
 import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
-import { strided } from "./attention-scores.ts";
 import { type KvFormat, kvFormats } from "./kv-format.ts";
-import { type PagedRows, walkRows } from "./kv-walk.ts";
-import { remainder } from "./loops.ts";
+import { blockRows, type RowRange, strided, walkBlocks, walkRows } from "./kv-walk.ts";
+import { forEachVector, remainder, store, stream } from "./loops.ts";
 
 export interface MixTile {
   readonly queries: number;
   /** Positions per round of the loop. */
   readonly rows: number;
-  /** Vectors of the head that are kept in registers, most first; what the format needs together replaces them. */
+  /**
+   * Vectors of the head that are kept in registers, most first. A format with blocks opens a block at a time and keeps
+   * the first of these numbers of its vectors.
+   */
   readonly pieces: readonly number[];
 }
 
-export const attentionMix: readonly ((width: number) => Kernel)[] = kvFormats.flatMap((format) => [
-  (width: number) => mixKernel(width, format, { queries: 1, rows: 4, pieces: [8, 4, 1] }),
-  (width: number) => mixKernel(width, format, { queries: 4, rows: 1, pieces: [4, 1] }),
-]);
+export const attentionMix: readonly ((width: number) => Kernel)[] = kvFormats.flatMap((format) => {
+  // Eight sums fit everywhere; q8_0 gains more from using a scaled score for more vectors.
+  const pieces = format.blockValues ? [4] : [2, 1];
+  return [
+    (width: number) => mixKernel(width, format, { queries: 1, rows: 4, pieces: [8, 4, 1] }),
+    (width: number) => mixKernel(width, format, { queries: 4, rows: 4, pieces }),
+  ];
+});
 
 export function mixKernel(width: number, format: KvFormat, tile: MixTile): Kernel {
   const many = tile.queries > 1;
@@ -41,55 +48,85 @@ export function mixKernel(width: number, format: KvFormat, tile: MixTile): Kerne
   const scoreStride = many ? k.param("i32", "scoreStride") : undefined;
   const outStride = many ? k.param("i32", "outStride") : undefined;
 
-  const scoreRows = strided(k, scores, tile.queries, scoreStride);
-  const outRows = strided(k, out, tile.queries, outStride).map((p) => k.variable(p));
-  const cache = k.variable(k.op("ptr.add", [values, headOffset]));
-  const paged = { cache, table, blocks, last, rowBytes };
+  const scoreRows = strided(k, scores, tile.queries, scoreStride).map((p) => k.variable(p));
+  const outRows = strided(k, out, tile.queries, outStride);
+  for (const row of outRows) clear(k, row, headDim);
+  const cache = k.op("ptr.add", [values, headOffset]);
+  walkBlocks(k, { cache, table, blocks, last, rowBytes }, (range) => {
+    mixBlock(k, format, tile, range, headDim, scoreRows, outRows);
+    for (const pointer of scoreRows) k.advance(pointer, 4 * blockRows);
+  });
+  return k.finish();
+}
+
+function clear(k: KernelBuilder, pointer: Reg<"ptr">, n: Reg<"i32">): void {
+  const target = stream(k, pointer);
+  const zero = k.op("f32v.const", [], 0);
+  forEachVector(k, n, 1, [target], (i) => store(k, target, i, zero));
+}
+
+/** out += scores * values over the rows of a block, piece by piece of the head. */
+function mixBlock(
+  k: KernelBuilder,
+  format: KvFormat,
+  tile: MixTile,
+  range: RowRange,
+  headDim: Reg<"i32">,
+  scores: readonly Reg<"ptr">[],
+  outRows: readonly Reg<"ptr">[],
+): void {
+  const first = k.variable(range.first);
+  const outs = outRows.map((row) => k.variable(row));
   const blockVectors = format.blockValues ? format.blockValues / k.lanes : undefined;
   let left = headDim;
   for (const vectors of blockVectors ? [blockVectors] : tile.pieces) {
     const count = vectors * k.lanes;
     const rounds = k.op("i32.shr_u", [left], Math.log2(count));
+    const perPiece = Math.min(vectors, tile.pieces[0]!);
     k.loop(rounds, () => {
-      mixPiece(k, format, { vectors, rows: tile.rows }, paged, scoreRows, outRows);
-      k.advance(cache, format.bytes(count));
-      for (const row of outRows) k.advance(row, count * 4);
+      for (let from = 0; from < vectors; from += perPiece) {
+        const indices = Array.from({ length: perPiece }, (_, i) => from + i);
+        mixPiece(k, format, { indices, rows: tile.rows }, { ...range, first }, scores, outs);
+      }
+      k.advance(first, format.bytes(count));
+      for (const out of outs) k.advance(out, count * 4);
     });
     left = remainder(k, left, rounds, count);
   }
-  return k.finish();
 }
 
-/** `vectors` vectors of the head, at the cache's and the out pointers, over all positions. */
+/** The vectors with these indices, counted from the first row's and the out pointers. */
 function mixPiece(
   k: KernelBuilder,
   format: KvFormat,
-  piece: { vectors: number; rows: number },
-  paged: PagedRows,
+  { indices, rows }: { indices: readonly number[]; rows: number },
+  range: RowRange,
   scores: readonly Reg<"ptr">[],
   outs: readonly Reg<"ptr">[],
 ): void {
-  const zero = k.op("f32v.const", [], 0);
-  const indices = Array.from({ length: piece.vectors }, (_, i) => i);
-  const sums = outs.map(() => indices.map(() => k.variable(zero)));
+  const sums = outs.map((out) =>
+    indices.map((index) => k.variable(k.op("f32v.load", [out], index * k.width))),
+  );
   const scoreAt = scores.map((pointer) => k.variable(pointer));
-  walkRows(k, paged, piece.rows, (rows, first) => {
-    strided(k, first, rows, paged.rowBytes).forEach((row, r) => {
+  walkRows(k, range, rows, (pointers) => {
+    pointers.forEach((row, r) => {
       const { load, scale } = format.open(k, row);
       const weights = scoreAt.map((pointer) => {
         const score = k.op("f32v.load_splat", [pointer], 4 * r);
         return scale ? k.op("f32v.mul", [score, scale]) : score;
       });
-      for (const i of indices) {
-        const value = load(i);
+      indices.forEach((index, i) => {
+        const value = load(index);
         weights.forEach((weight, j) => {
           k.update(sums[j]![i]!, "f32v.fma", [weight, value, sums[j]![i]!]);
         });
-      }
+      });
     });
-    for (const pointer of scoreAt) k.advance(pointer, 4 * rows);
+    for (const pointer of scoreAt) k.advance(pointer, 4 * pointers.length);
   });
   outs.forEach((out, j) => {
-    for (const i of indices) k.op("f32v.store", [out, sums[j]![i]!], i * k.width);
+    indices.forEach((index, i) => {
+      k.op("f32v.store", [out, sums[j]![i]!], index * k.width);
+    });
   });
 }

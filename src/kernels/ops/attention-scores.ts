@@ -9,8 +9,10 @@
 import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
 import { type KvFormat, kvFormats } from "./kv-format.ts";
-import { walkRows } from "./kv-walk.ts";
+import { strided, walkBlocks, walkRows } from "./kv-walk.ts";
 import { remainder } from "./loops.ts";
+
+type Vector = Reg<"f32v">;
 
 export interface ScoresTile {
   readonly queries: number;
@@ -18,12 +20,14 @@ export interface ScoresTile {
   readonly rows: number;
   /** Vectors per round of the loop over the head, where the format leaves the choice. */
   readonly unroll: number;
+  /** Partial sums of each dot product: additions to one of them wait for each other. */
+  readonly chains: number;
 }
 
 export const attentionScores: readonly ((width: number) => Kernel)[] = kvFormats.flatMap(
   (format) => [
-    (width: number) => scoresKernel(width, format, { queries: 1, rows: 8, unroll: 4 }),
-    (width: number) => scoresKernel(width, format, { queries: 4, rows: 4, unroll: 4 }),
+    (width: number) => scoresKernel(width, format, { queries: 1, rows: 4, unroll: 4, chains: 2 }),
+    (width: number) => scoresKernel(width, format, { queries: 4, rows: 4, unroll: 4, chains: 1 }),
   ],
 );
 
@@ -46,45 +50,53 @@ export function scoresKernel(width: number, format: KvFormat, tile: ScoresTile):
   const queries = strided(k, q, tile.queries, queryStride);
   const targets = strided(k, scores, tile.queries, scoreStride).map((p) => k.variable(p));
   const cache = k.op("ptr.add", [keys, headOffset]);
-  walkRows(k, { cache, table, blocks, last, rowBytes }, tile.rows, (rows, first) => {
-    const rowPointers = strided(k, first, rows, rowBytes);
-    const sums = dotProducts(k, format, tile.unroll, queries, rowPointers, headDim);
-    targets.forEach((target, j) => {
-      sums[j]!.forEach((sum, row) => {
-        const score = k.op("f32.mul", [k.op("f32v.sum", [sum]), scale]);
-        k.op("f32.store", [target, score], 4 * row);
+  walkBlocks(k, { cache, table, blocks, last, rowBytes }, (range) => {
+    walkRows(k, range, tile.rows, (rows) => {
+      const sums = dotProducts(k, format, tile, queries, rows, headDim);
+      targets.forEach((target, j) => {
+        storeScores(k, target, sums[j]!, scale);
+        k.advance(target, 4 * rows.length);
       });
-      k.advance(target, 4 * rows);
     });
   });
   return k.finish();
 }
 
-/** first, first + stride, first + 2 stride, ... */
-export function strided(
+/** The sum of each vector, scaled, one after another at the target. */
+function storeScores(
   k: KernelBuilder,
-  first: Reg<"ptr">,
-  count: number,
-  stride: Reg<"i32"> | undefined,
-): Reg<"ptr">[] {
-  const pointers = [first];
-  while (stride && pointers.length < count) {
-    pointers.push(k.op("ptr.add", [pointers.at(-1)!, stride]));
+  target: Reg<"ptr">,
+  vectors: readonly Reg<"f32v">[],
+  scale: Reg<"f32">,
+): void {
+  let row = 0;
+  // Four vectors of four lanes are summed up together, which takes half the work.
+  for (; k.lanes === 4 && row + 4 <= vectors.length; row += 4) {
+    const [a, b, c, d] = vectors.slice(row, row + 4) as [Vector, Vector, Vector, Vector];
+    const halves = [k.op("f32v.add_pairs", [a, b]), k.op("f32v.add_pairs", [c, d])] as const;
+    const sums = k.op("f32v.add_pairs", halves);
+    const scaled = k.op("f32v.mul", [sums, k.op("f32v.splat", [scale])]);
+    k.op("f32v.store", [target, scaled], 4 * row);
   }
-  return pointers;
+  for (; row < vectors.length; row++) {
+    const score = k.op("f32.mul", [k.op("f32v.sum", [vectors[row]!]), scale]);
+    k.op("f32.store", [target, score], 4 * row);
+  }
 }
 
 /** [queries][rows]: vectors whose lanes add up to the dot products. */
 function dotProducts(
   k: KernelBuilder,
   format: KvFormat,
-  unroll: number,
+  { unroll, chains }: ScoresTile,
   queries: readonly Reg<"ptr">[],
   rows: readonly Reg<"ptr">[],
   headDim: Reg<"i32">,
 ): Reg<"f32v">[][] {
   const zero = k.op("f32v.const", [], 0);
-  const sums = queries.map(() => rows.map(() => k.variable(zero)));
+  const partial = Array.from({ length: chains }, () =>
+    queries.map(() => rows.map(() => k.variable(zero))),
+  );
   const queryAt = queries.map((q) => k.variable(q));
   const rowAt = rows.map((row) => k.variable(row));
   const blockVectors = format.blockValues ? format.blockValues / k.lanes : undefined;
@@ -93,13 +105,15 @@ function dotProducts(
     const values = vectors * k.lanes;
     const rounds = k.op("i32.shr_u", [left], Math.log2(values));
     k.loop(rounds, () => {
-      addProducts(k, format, vectors, queryAt, rowAt, sums);
+      addProducts(k, format, vectors, queryAt, rowAt, partial);
       for (const q of queryAt) k.advance(q, values * 4);
       for (const row of rowAt) k.advance(row, format.bytes(values));
     });
     left = remainder(k, left, rounds, values);
   }
-  return sums;
+  return partial.reduce((total, more) =>
+    total.map((sums, j) => sums.map((sum, row) => k.op("f32v.add", [sum, more[j]![row]!]))),
+  );
 }
 
 /** sums += query * key over a chunk of the head. */
@@ -109,13 +123,13 @@ function addProducts(
   vectors: number,
   queries: readonly Reg<"ptr">[],
   rows: readonly Reg<"ptr">[],
-  sums: readonly (readonly Reg<"f32v">[])[],
+  partial: readonly (readonly (readonly Reg<"f32v">[])[])[],
 ): void {
   const chunks = rows.map((row) => format.open(k, row));
   // A single query sums up unscaled and brings the scale in once; for several, scaling the values is less work.
   const scaleSums = queries.length === 1 && chunks[0]!.scale !== undefined;
   const zero = k.op("f32v.const", [], 0);
-  const targets = scaleSums ? sums.map((row) => row.map(() => k.variable(zero))) : sums;
+  const block = rows.map(() => k.variable(zero));
   for (let i = 0; i < vectors; i++) {
     const values = chunks.map(({ load, scale }) =>
       scale && !scaleSums ? k.op("f32v.mul", [load(i), scale]) : load(i),
@@ -123,14 +137,14 @@ function addProducts(
     queries.forEach((pointer, j) => {
       const q = k.op("f32v.load", [pointer], i * k.width);
       values.forEach((value, row) => {
-        const sum = targets[j]![row]!;
+        const sum = scaleSums ? block[row]! : partial[i % partial.length]![j]![row]!;
         k.update(sum, "f32v.fma", [q, value, sum]);
       });
     });
   }
   if (!scaleSums) return;
   chunks.forEach(({ scale }, row) => {
-    const sum = sums[0]![row]!;
-    k.update(sum, "f32v.fma", [targets[0]![row]!, scale!, sum]);
+    const sum = partial[0]![0]![row]!;
+    k.update(sum, "f32v.fma", [block[row]!, scale!, sum]);
   });
 }

@@ -1,4 +1,4 @@
-// Walks the rows of a paged KV cache in the order of their positions, several rows at a time.
+// Walks a paged KV cache in the order of the positions: block by block, and in a block several rows at a time.
 //
 // `table` is an array of i32 block numbers, one for every 32 positions; block b starts at cache + b * 32 * rowBytes.
 // There are `blocks` whole blocks and `last` (0 to 31) rows of one more. The offset of a block is an i32: with 32-bit
@@ -9,7 +9,7 @@ import type { Reg } from "../ir/kernel.ts";
 import { remainder } from "./loops.ts";
 
 /** KV_BLOCK_TOKENS of graph/step.ts, which kernels do not know. */
-const blockRows = 32;
+export const blockRows = 32;
 
 export interface PagedRows {
   /** Of the first block, the head's offset included. */
@@ -20,45 +20,64 @@ export interface PagedRows {
   readonly rowBytes: Reg<"i32">;
 }
 
-/** Calls visit(rows, pointer to the first) for `together` rows at a time, and for single rows at the end. */
-export function walkRows(
+/** `count` rows from `first` on. */
+export interface RowRange {
+  readonly first: Reg<"ptr">;
+  readonly count: Reg<"i32">;
+  readonly rowBytes: Reg<"i32">;
+}
+
+/** Calls visit for the rows of each block. */
+export function walkBlocks(
   k: KernelBuilder,
   paged: PagedRows,
-  together: number,
-  visit: (rows: number, first: Reg<"ptr">) => void,
+  visit: (range: RowRange) => void,
 ): void {
   const { cache, blocks, last, rowBytes } = paged;
   const table = k.variable(paged.table);
   const blockBytes = k.op("i32.mul", [rowBytes, k.i32(blockRows)]);
-  const bytesTogether = k.op("i32.mul", [rowBytes, k.i32(together)]);
-  const roundsOfBlock = k.i32(blockRows / together);
-  const roundsOfLast = k.op("i32.shr_u", [last], Math.log2(together));
-  const singles = remainder(k, last, roundsOfLast, together);
-  const row = k.variable(cache);
-  const enterBlock = (): void => {
+  const visitNext = (count: Reg<"i32">): void => {
     const offset = k.op("i32.mul", [k.op("i32.load", [table]), blockBytes]);
-    k.update(row, "ptr.add", [cache, offset]);
+    visit({ first: k.op("ptr.add", [cache, offset]), count, rowBytes });
     k.advance(table, 4);
   };
-  const visitTogether = (): void => {
-    visit(together, row);
-    k.update(row, "ptr.add", [row, bytesTogether]);
-  };
-  k.loop(blocks, () => {
-    enterBlock();
-    k.loop(roundsOfBlock, visitTogether);
-  });
+  const whole = k.i32(blockRows);
+  k.loop(blocks, () => visitNext(whole));
   // Once or not at all: without rows in it, there is no last block to look up.
-  k.loop(
-    k.op("i32.shr_u", [k.op("i32.add", [last, k.i32(blockRows - 1)])], Math.log2(blockRows)),
-    () => {
-      enterBlock();
-      k.loop(roundsOfLast, visitTogether);
-      if (together === 1) return;
-      k.loop(singles, () => {
-        visit(1, row);
-        k.update(row, "ptr.add", [row, rowBytes]);
-      });
-    },
-  );
+  const rounded = k.op("i32.add", [last, k.i32(blockRows - 1)]);
+  k.loop(k.op("i32.shr_u", [rounded], Math.log2(blockRows)), () => visitNext(last));
+}
+
+/** Calls visit with pointers to `together` rows (a power of 2) at a time, and to single rows at the end. */
+export function walkRows(
+  k: KernelBuilder,
+  { first, count, rowBytes }: RowRange,
+  together: number,
+  visit: (rows: readonly Reg<"ptr">[]) => void,
+): void {
+  const row = k.variable(first);
+  let left = count;
+  for (const rows of together > 1 ? [together, 1] : [1]) {
+    const rounds = k.op("i32.shr_u", [left], Math.log2(rows));
+    const bytes = k.op("i32.mul", [rowBytes, k.i32(rows)]);
+    k.loop(rounds, () => {
+      visit(strided(k, row, rows, rowBytes));
+      k.update(row, "ptr.add", [row, bytes]);
+    });
+    left = remainder(k, left, rounds, rows);
+  }
+}
+
+/** first, first + stride, first + 2 stride, ... */
+export function strided(
+  k: KernelBuilder,
+  first: Reg<"ptr">,
+  count: number,
+  stride: Reg<"i32"> | undefined,
+): Reg<"ptr">[] {
+  const pointers = [first];
+  while (stride && pointers.length < count) {
+    pointers.push(k.op("ptr.add", [pointers.at(-1)!, stride]));
+  }
+  return pointers;
 }
