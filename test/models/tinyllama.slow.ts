@@ -11,7 +11,7 @@ import { describeShared, sharedPath } from "../support/shared.ts";
 let model: Model;
 beforeAll(async () => {
   const path = await resolveModel("tinyllama-chat", { platform: nodeDownloadPlatform() });
-  model = await open(path, { kvType: "f32", chatTemplate: "zephyr" });
+  model = await open(path, { kvType: "f32" });
 });
 afterAll(() => model?.dispose());
 
@@ -33,9 +33,9 @@ describeShared("golden logits", "golden/tinyllama-IQ2_XXS.json", () => {
   });
 });
 
+// In 2 bits it believes that Japan is the capital of Japan (so does llama.cpp, see the golden text), but it knows Paris.
 test("answers a question", async () => {
   const chat = model.chat({ temperature: 0, maxTokens: 20 });
-  const { text } = await chat.send("What is the capital of Japan?").result;
-  console.log(text);
-  expect(text).toContain("Tokyo");
+  const { text } = await chat.send("What is the capital of France?").result;
+  expect(text).toContain("Paris");
 });
