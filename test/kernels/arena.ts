@@ -1,13 +1,27 @@
-// A small memory in which tests run kernels lowered to WebAssembly: arrays are laid out one after another with guard
-// bytes between them, and a check at the end finds any write that left its array.
+// A small memory in which tests run kernels, lowered to WebAssembly or interpreted: arrays are laid out one after
+// another with guard bytes between them, and a check at the end finds any write that left its array.
 
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";
+import { interpret } from "../../src/kernels/ir/interpret.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
-import { lowerToWasm, type WasmTarget } from "../../src/kernels/lower/wasm.ts";
+import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
 
 const pages = 64;
 const guardBytes = 256;
 const guardByte = 0xa5;
+
+/** What runs a kernel, and the bytes of its vectors. */
+export interface Target {
+  readonly name: string;
+  readonly width: number;
+  readonly run: "plain" | "relaxed" | "interpreted";
+}
+
+export const targets: readonly Target[] = [
+  { name: "plain SIMD", width: 16, run: "plain" },
+  { name: "relaxed SIMD", width: 16, run: "relaxed" },
+  { name: "interpreted, vectors of 32 bytes", width: 32, run: "interpreted" },
+];
 
 export type KernelCall = (...args: number[]) => void;
 
@@ -21,15 +35,9 @@ export interface Arena {
   checkGuards(): void;
 }
 
-export function arenaFor(kernel: Kernel, target: Omit<WasmTarget, "memory64">): Arena {
+export function arenaFor(build: (width: number) => Kernel, { width, run }: Target): Arena {
+  const kernel = build(width);
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
-  const module = assembleModule([lowerToWasm(kernel, { ...target, memory64: false })], {
-    initial: pages,
-    maximum: pages,
-    shared: false,
-    memory64: false,
-  });
-  const instance = new WebAssembly.Instance(new WebAssembly.Module(module), { env: { memory } });
   const all = new Uint8Array(memory.buffer);
   const guards: number[] = [];
   let end = 0;
@@ -51,7 +59,10 @@ export function arenaFor(kernel: Kernel, target: Omit<WasmTarget, "memory64">): 
 
   guard();
   return {
-    call: instance.exports[kernel.name] as KernelCall,
+    call:
+      run === "interpreted"
+        ? (...args) => interpret(kernel, memory.buffer, args.slice(0, kernel.params.length))
+        : lower(kernel, memory, run === "relaxed"),
     f32(values, padding = 0) {
       const length = typeof values === "number" ? values : values.length;
       const view = new Float32Array(memory.buffer, take(length * 4, padding), length);
@@ -73,4 +84,11 @@ export function arenaFor(kernel: Kernel, target: Omit<WasmTarget, "memory64">): 
       }
     },
   };
+}
+
+function lower(kernel: Kernel, memory: WebAssembly.Memory, relaxed: boolean): KernelCall {
+  const limits = { initial: pages, maximum: pages, shared: false, memory64: false };
+  const module = assembleModule([lowerToWasm(kernel, { relaxed, memory64: false })], limits);
+  const instance = new WebAssembly.Instance(new WebAssembly.Module(module), { env: { memory } });
+  return instance.exports[kernel.name] as KernelCall;
 }

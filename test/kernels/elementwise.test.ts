@@ -1,5 +1,5 @@
-// The kernels that are not matrix products, lowered to WebAssembly with and without relaxed SIMD, against the same
-// functions in double precision. Tolerances are relative to the largest value that enters the result, and stated per
+// The kernels that are not matrix products, lowered to WebAssembly with and without relaxed SIMD and interpreted with
+// wider vectors, against the same functions in double precision. Tolerances are relative to the largest value that enters the result, and stated per
 // kernel; sizes are odd multiples of a vector, so that unrolled loops and their tails both run.
 
 import { describe, expect, it } from "vitest";
@@ -15,9 +15,7 @@ import { ropeHalf, ropeInterleaved, ropeTable, ropeTableSize } from "../../src/k
 import { scale } from "../../src/kernels/ops/scale.ts";
 import { softmax } from "../../src/kernels/ops/softmax.ts";
 import { Random } from "../support/random.ts";
-import { type Arena, arenaFor } from "./arena.ts";
-
-const sizes = [4, 8, 12, 16, 20, 28, 32, 44, 288, 2048];
+import { type Arena, arenaFor, targets } from "./arena.ts";
 
 function randoms(random: Random, n: number, spread = 1): Float32Array {
   return Float32Array.from({ length: n }, () => random.normal() * spread);
@@ -50,10 +48,12 @@ function mapKernel(width: number, helper: typeof exp): Kernel {
   return k.finish();
 }
 
-for (const relaxed of [false, true]) {
-  const lowered = (kernel: (width: number) => Kernel): Arena => arenaFor(kernel(16), { relaxed });
+for (const target of targets) {
+  const lanes = target.width / 4;
+  const sizes = [4, 8, 12, 16, 20, 28, 32, 44, 288, 2048].filter((n) => n % lanes === 0);
+  const lowered = (build: (width: number) => Kernel): Arena => arenaFor(build, target);
 
-  describe(`elementwise kernels, ${relaxed ? "relaxed" : "plain"} SIMD`, () => {
+  describe(`elementwise kernels, ${target.name}`, () => {
     it.each(sizes)("rms_norm: 3 groups of %i, 1e-6", (size) => {
       const random = new Random(size);
       const arena = lowered(rmsNorm);
@@ -71,12 +71,12 @@ for (const relaxed of [false, true]) {
     });
 
     it.each([
-      ["interleaved", ropeInterleaved, 1, 8, 4],
+      ["interleaved", ropeInterleaved, 1, 16, 8],
       ["interleaved", ropeInterleaved, 3, 48, 48],
-      ["interleaved", ropeInterleaved, 2, 80, 20],
-      ["half", ropeHalf, 1, 8, 8],
+      ["interleaved", ropeInterleaved, 2, 80, 40],
+      ["half", ropeHalf, 1, 16, 16],
       ["half", ropeHalf, 3, 48, 48],
-      ["half", ropeHalf, 2, 80, 40],
+      ["half", ropeHalf, 2, 80, 32],
     ] as const)("rope_%s: %#, 2e-7 of the pair", (layout, kernel, heads, headDim, dims) => {
       const random = new Random(heads * headDim + dims);
       const arena = lowered(kernel);
@@ -161,8 +161,17 @@ for (const relaxed of [false, true]) {
       ["tanh", tanh, Math.tanh, 12],
     ] as const)("%s over its whole range: 2e-7, and its limits", (_, helper, f, range) => {
       const arena = lowered((width) => mapKernel(width, helper));
-      const n = 40_000;
-      const limits = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, Number.NaN, 0];
+      const n = 20_000;
+      const limits = [
+        Number.POSITIVE_INFINITY,
+        Number.NEGATIVE_INFINITY,
+        Number.NaN,
+        0,
+        1,
+        -1,
+        100,
+        -100,
+      ];
       const even = Array.from({ length: n }, (_, i) => (i / n - 0.5) * 2 * range);
       const small = Array.from({ length: n }, (_, i) => (i / n - 0.5) * 10 ** (-i % 10));
       const x = arena.f32([...limits, ...even, ...small]);
@@ -179,7 +188,7 @@ for (const relaxed of [false, true]) {
       (n) => {
         const random = new Random(n);
         const arena = lowered(softmax);
-        const padding = ((4 - (n % 4)) % 4) * 4;
+        const padding = ((lanes - (n % lanes)) % lanes) * 4;
         const x = arena.f32(randoms(random, n, 5), padding);
         const out = arena.f32(n, padding);
         const max = Math.max(...x);
