@@ -36,16 +36,21 @@ export function walkBlocks(
   const { cache, blocks, last, rowBytes } = paged;
   const table = k.variable(paged.table);
   const blockBytes = k.op("i32.mul", [rowBytes, k.i32(blockRows)]);
-  const visitNext = (count: Reg<"i32">): void => {
+  const left = k.variable(k.op("i32.add", [k.op("i32.mul", [blocks, k.i32(blockRows)]), last]));
+  const rounded = k.op("i32.add", [left, k.i32(blockRows - 1)]);
+  k.loop(k.op("i32.shr_u", [rounded], Math.log2(blockRows)), () => {
     const offset = k.op("i32.mul", [k.op("i32.load", [table]), blockBytes]);
-    visit({ first: k.op("ptr.add", [cache, offset]), count, rowBytes });
+    visit({ first: k.op("ptr.add", [cache, offset]), count: atMostABlock(k, left), rowBytes });
     k.advance(table, 4);
-  };
-  const whole = k.i32(blockRows);
-  k.loop(blocks, () => visitNext(whole));
-  // Once or not at all: without rows in it, there is no last block to look up.
-  const rounded = k.op("i32.add", [last, k.i32(blockRows - 1)]);
-  k.loop(k.op("i32.shr_u", [rounded], Math.log2(blockRows)), () => visitNext(last));
+    k.update(left, "i32.sub", [left, k.i32(blockRows)]);
+  });
+}
+
+/** min(n, 32). Only vectors have a minimum: all lanes hold it, and their sum divided by their number is it. */
+function atMostABlock(k: KernelBuilder, n: Reg<"i32">): Reg<"i32"> {
+  const limit = k.op("i32v.const", [], blockRows);
+  const least = k.op("i32v.min_s", [k.op("i32v.splat", [n]), limit]);
+  return k.op("i32.shr_u", [k.op("i32v.sum", [least])], Math.log2(k.lanes));
 }
 
 /** Calls visit with pointers to `together` rows (a power of 2) at a time, and to single rows at the end. */
