@@ -77,8 +77,8 @@ describeTargets((target) => {
 
   test("load_f16_finite reads all finite halves", () => {
     const kernel = convert("f32v.load_f16_finite", "f32v.store", { input: 8, output: 16 });
-    const isFinite = (half: number) => (half & 0x7c00) !== 0x7c00;
-    const finite = everyHalf.map((half) => (isFinite(half) ? half : 0));
+    const hasValue = (half: number) => (half & 0x7c00) !== 0x7c00;
+    const finite = everyHalf.map((half) => (hasValue(half) ? half : 0));
     const memory = new Uint8Array(halves * 6);
     memory.set(new Uint8Array(finite.buffer));
     const expected = memory.slice();
