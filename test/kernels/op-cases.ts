@@ -134,6 +134,8 @@ const restricted: Readonly<Record<string, (dot4: Dot4) => Fill>> = {
   // An exponent of all ones at no alignment.
   "f32v.load_f16_finite 0": () => fillBytes([0, 1, 0x78], (random) => random.below(256) & 0xfb),
   "ptr.add 1": () => fillInts([0, -1, 1, -before, slot], (random) => random.below(700) - 500),
+  "ptr.add_product 1": () => fillInts([0, 1, -1, -32], (random) => random.below(33) - 16),
+  "ptr.add_product 2": () => fillInts([0, 1, -1, 16], (random) => random.below(47) - 31),
 };
 
 function operandValues(op: OpName, index: number, type: Type, dot4: Dot4): Fill {

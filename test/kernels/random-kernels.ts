@@ -176,7 +176,7 @@ class Generator {
 
   #someOp(): void {
     const op = this.#random.pick(everyOp);
-    if (op === "ptr.add") this.#addToPointer();
+    if (op === "ptr.add" || op === "ptr.add_product") this.#addToPointer(op);
     else {
       const args = shapeOf(op).args.map((type, index) => this.#operand(op, type, index));
       const out = anyOp(this.#k, op, args, this.#immediate(op));
@@ -184,11 +184,15 @@ class Generator {
     }
   }
 
-  #addToPointer(): void {
+  #addToPointer(op: "ptr.add" | "ptr.add_product"): void {
     const { reg, kind, drift } = this.#random.pick(this.#pointers);
-    const offset = 4 * (this.#random.below(65) - 32);
+    const words = this.#random.below(65) - 32;
     if (drift > loopDrift + 512) return;
-    const moved = this.#k.op("ptr.add", [reg, this.#k.i32(offset)]);
+    const k = this.#k;
+    const moved =
+      op === "ptr.add"
+        ? k.op(op, [reg, k.i32(4 * words)])
+        : k.op(op, [reg, k.i32(words), k.i32(4)]);
     this.#pointers.push({ reg: moved, kind, drift: drift + 128 });
   }
 

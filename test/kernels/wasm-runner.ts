@@ -47,9 +47,8 @@ export function compile(kernel: Kernel, target: WasmTarget): Compiled {
     const memory = newMemory(Math.ceil(bytes.length / pageBytes), target);
     new Uint8Array(memory.buffer).set(bytes);
     const { exports } = new WebAssembly.Instance(module, { env: { memory } });
-    const run = exports[kernel.name] as (...args: (number | bigint)[]) => void;
-    const isWide = (index: number) => target.memory64 && kernel.params[index]!.type === "ptr";
-    run(...args.map((arg, index) => (isWide(index) ? BigInt(arg) : arg)));
+    const run = exports[kernel.name] as (...args: number[]) => void;
+    run(...args);
     return new Uint8Array(memory.buffer.slice(0, bytes.length) as ArrayBuffer);
   };
 }

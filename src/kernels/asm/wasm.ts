@@ -4,7 +4,7 @@
 /** What follows an opcode. */
 type Immediate = "none" | "index" | "memory" | "i32" | "i64" | "f32" | "block" | "v128" | "lane";
 
-/** The prefix is 0 (none), 0xfd (SIMD) or 0xfe (atomics). */
+/** The prefix is 0 (none), 0xfc (saturating conversions), 0xfd (SIMD) or 0xfe (atomics). */
 type Row = readonly [prefix: number, code: number, immediate?: Immediate];
 
 const plain = 0;
@@ -41,6 +41,7 @@ export const opcodes = {
   "i32.mul": [0, 0x6c],
   "i32.shr_u": [0, 0x76],
   "i64.add": [0, 0x7c],
+  "i64.mul": [0, 0x7e],
   "f32.sqrt": [0, 0x91],
   "f32.add": [0, 0x92],
   "f32.sub": [0, 0x93],
@@ -49,6 +50,7 @@ export const opcodes = {
   "f32.max": [0, 0x97],
   "i64.extend_i32_s": [0, 0xac],
   "f32.convert_i32_s": [0, 0xb2],
+  "i64.trunc_sat_f64_s": [0xfc, 6],
 
   "v128.load": [0xfd, 0, "memory"],
   "v128.load8x8_s": [0xfd, 1, "memory"],
@@ -123,11 +125,12 @@ export const opcodes = {
 
 export type Instruction = keyof typeof opcodes;
 
-export type WasmType = "i32" | "i64" | "f32" | "v128";
+export type WasmType = "i32" | "i64" | "f32" | "f64" | "v128";
 const typeCodes: Readonly<Record<WasmType, number>> = {
   i32: 0x7f,
   i64: 0x7e,
   f32: 0x7d,
+  f64: 0x7c,
   v128: 0x7b,
 };
 const emptyBlock = 0x40;

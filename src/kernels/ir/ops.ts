@@ -39,6 +39,8 @@ export const ops = {
   "f32.store": { args: ["ptr", "f32"], out: undefined, imm: "disp" },
   /** Address plus a signed byte count. */
   "ptr.add": { args: ["ptr", "i32"], out: "ptr" },
+  /** Address plus the product of two signed numbers, which is as wide as an address. */
+  "ptr.add_product": { args: ["ptr", "i32", "i32"], out: "ptr" },
 
   // Whole vectors in and out of memory. No alignment is required.
   "i8v.load": { args: ["ptr"], out: "i8v", imm: "disp" },

@@ -2,6 +2,8 @@
 // The engine's own compiler does the rest (register allocation, scheduling).
 //
 // With relaxed SIMD, dot4 is one instruction and fma may fuse; without it both are spelled out.
+// With 64-bit addresses, parameters that are addresses are f64 and converted where the function starts: JavaScript passes
+// an i64 as a BigInt, which it would have to allocate for every call. Below 2^53 every address is exact.
 
 import { type Instruction, WasmFunction, type WasmType } from "../asm/wasm.ts";
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
@@ -37,17 +39,31 @@ class Lowering {
     this.target = target;
     this.f = new WasmFunction(
       kernel.name,
-      kernel.params.map((param) => this.#wasmType(param.type)),
+      kernel.params.map((param) => (this.#isWide(param) ? "f64" : this.#wasmType(param.type))),
     );
     kernel.params.forEach((param, index) => {
-      this.#locals[param.id] = index;
+      this.#locals[param.id] = this.#isWide(param) ? this.f.local("i64") : index;
     });
   }
 
   run(): WasmFunction {
+    this.#addresses();
     this.#statements(this.#kernel.body);
     this.#setConstants();
     return this.f;
+  }
+
+  #isWide(param: Reg): boolean {
+    return param.type === "ptr" && this.target.memory64;
+  }
+
+  #addresses(): void {
+    this.#kernel.params.forEach((param, index) => {
+      if (!this.#isWide(param)) return;
+      this.f.op("local.get", index);
+      this.f.op("i64.trunc_sat_f64_s");
+      this.f.op("local.set", this.#local(param));
+    });
   }
 
   /**
@@ -180,6 +196,15 @@ const lowerings: { readonly [O in OpName]: Lower } = {
     l.get(base!);
     l.get(bytes!);
     if (l.target.memory64) l.f.op("i64.extend_i32_s");
+    l.f.op(l.target.memory64 ? "i64.add" : "i32.add");
+  },
+  "ptr.add_product": (l, [base, ...factors]) => {
+    l.get(base!);
+    for (const factor of factors) {
+      l.get(factor);
+      if (l.target.memory64) l.f.op("i64.extend_i32_s");
+    }
+    l.f.op(l.target.memory64 ? "i64.mul" : "i32.mul");
     l.f.op(l.target.memory64 ? "i64.add" : "i32.add");
   },
 

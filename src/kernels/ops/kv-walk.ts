@@ -1,8 +1,8 @@
 // Walks a paged KV cache in the order of the positions: block by block, and in a block several rows at a time.
 //
 // `table` is an array of i32 block numbers, one for every 32 positions; block b starts at cache + b * 32 * rowBytes.
-// There are `blocks` whole blocks and `last` (0 to 31) rows of one more. The offset of a block is an i32: with 32-bit
-// pointers it wraps around as it should, with 64-bit pointers a layer's keys (or values) must be less than 2 GiB.
+// There are `blocks` whole blocks and `last` (0 to 31) rows of one more. The offset of a block is as wide as an address:
+// a layer's keys (or values) may be as large as the memory.
 
 import type { KernelBuilder } from "../ir/builder.ts";
 import type { Reg } from "../ir/kernel.ts";
@@ -39,8 +39,8 @@ export function walkBlocks(
   const left = k.variable(k.op("i32.add", [k.op("i32.mul", [blocks, k.i32(blockRows)]), last]));
   const rounded = k.op("i32.add", [left, k.i32(blockRows - 1)]);
   k.loop(k.op("i32.shr_u", [rounded], Math.log2(blockRows)), () => {
-    const offset = k.op("i32.mul", [k.op("i32.load", [table]), blockBytes]);
-    visit({ first: k.op("ptr.add", [cache, offset]), count: atMostABlock(k, left), rowBytes });
+    const first = k.op("ptr.add_product", [cache, k.op("i32.load", [table]), blockBytes]);
+    visit({ first, count: atMostABlock(k, left), rowBytes });
     k.advance(table, 4);
     k.update(left, "i32.sub", [left, k.i32(blockRows)]);
   });
