@@ -169,6 +169,17 @@ export interface ModelInfo {
   vocabSize: number;
   layers: number;
   hasChatTemplate: boolean;
+  backend: BackendInfo;
+}
+
+/** What computes the model. */
+export interface BackendInfo {
+  /** "cpu", "reference" */
+  name: string;
+  /** Threads that compute: fewer than asked for where there is no shared memory; `notes` says so. */
+  threads: number;
+  /** What computes what, and why: one line each. */
+  notes: string[];
 }
 
 export interface Model {

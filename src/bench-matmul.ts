@@ -39,7 +39,7 @@ export async function measureMatmul(options: MatmulBenchOptions): Promise<Matmul
     const graph = matmulGraph(dtype, n, k);
     for (const weight of graph.weights) await uploadSample(backend, weight, graph);
     const plan = makePlan(graph, { maxTokens: m, maxOutputs: m });
-    backend.prepare(plan, { blocks: 1, dtype: floats });
+    await backend.prepare(plan, { blocks: 1, dtype: floats });
     const timed = async (tokens: number): Promise<number> => {
       const step = stepOf(tokens, plan.limits);
       const started = platform.now();

@@ -5,6 +5,7 @@ import { currentPlatform } from "./platform/current.ts";
 
 const port = (await currentPlatform()).enginePort();
 port.onMessage((job) => {
-  serveCompute(job as ComputeJob);
+  // Its only message: from there on everything goes through shared memory.
+  serveCompute(job as ComputeJob, () => port.post("ready"));
   port.close();
 });

@@ -3,7 +3,6 @@
 
 import type { Model, ModelInspection, ModelLocation, OpenOptions, TextTokenizer } from "./api.ts";
 import { AbortedError, ModelError, UsageError } from "./base/errors.ts";
-import { locateModel } from "./catalog/resolve.ts";
 import { tokenizerOf } from "./compose.ts";
 import { dtypeByName } from "./dtypes/table.ts";
 import { defaultContext, estimateMemory } from "./engine/memory.ts";
@@ -138,6 +137,7 @@ async function locate(location: ModelLocation, platform: Platform): Promise<Mode
     );
   }
   if (typeof location !== "string" || !platform.downloads) return location;
+  const { locateModel } = await import("./catalog/resolve.ts"); // a page has no use for the catalog
   return await locateModel(location, await platform.downloads());
 }
 

@@ -36,6 +36,8 @@ export type WeightReader = (target: Uint8Array, byteOffset: number) => Promise<v
 
 export interface Backend {
   readonly name: string;
+  /** That compute. */
+  readonly threads: number;
 
   /** Whether this op, with these shapes and types, can be computed here; otherwise the reason, for people. */
   supports(node: GraphNode): true | string;
@@ -46,8 +48,8 @@ export interface Backend {
    */
   upload(weight: Weight, uses: ReadonlySet<OpKind>, read: WeightReader): Promise<void>;
 
-  /** Allocates everything that running the plan needs; nothing is allocated after that. */
-  prepare(plan: Plan, kv: KvCacheOptions): void;
+  /** Allocates everything that running the plan needs, threads too; nothing is allocated after that. */
+  prepare(plan: Plan, kv: KvCacheOptions): Promise<void> | void;
 
   /** Computes one step; throws an AbortedError when `stop` said so on the way, and the step's results are then void. */
   run(step: Step, options?: RunOptions): Promise<void> | void;

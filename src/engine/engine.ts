@@ -94,7 +94,7 @@ export class Engine {
     await uploadWeights(parts, graph, watch);
     const plan = makePlan(graph, STEP_LIMITS);
     const blocks = Math.ceil(contextSize / KV_BLOCK_TOKENS);
-    parts.backend.prepare(plan, { blocks, dtype: options.kvType });
+    await parts.backend.prepare(plan, { blocks, dtype: options.kvType });
     const info = describe(parts, config, graph, contextSize, options.kvType);
     return new Engine(parts, info, new Step(plan.limits), blocks);
   }
@@ -302,5 +302,10 @@ function describe(
     vocabSize: config.vocabSize,
     layers: config.layers,
     hasChatTemplate: parts.template !== undefined,
+    backend: {
+      name: parts.backend.name,
+      threads: parts.backend.threads,
+      notes: [...parts.backend.explain()],
+    },
   };
 }

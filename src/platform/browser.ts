@@ -1,6 +1,7 @@
 // The platform in a browser: Files, HTTP, Web Workers.
 
 import { SourceError, UsageError } from "../base/errors.ts";
+import { takeEarlyMessages } from "./early-messages.ts";
 import type { EnginePort, EngineThread, ModelSource, Platform, SourceSpec } from "./platform.ts";
 import { filesModelSource } from "./sources/blob.ts";
 import { httpModelSource } from "./sources/http-range.ts";
@@ -41,7 +42,10 @@ function startThread(entry: "engine" | "compute"): EngineThread {
     post: (message, transfer) => worker.postMessage(message, transfer ?? []),
     onMessage: (listener) => worker.addEventListener("message", (event) => listener(event.data)),
     onFailure: (listener) =>
-      worker.addEventListener("error", (event) => listener(new Error(event.message))),
+      worker.addEventListener("error", (event) => {
+        worker.terminate(); // a browser lets it live on after an uncaught error
+        listener(new Error(failureOf(event, url)));
+      }),
     // A page lives as long as its tab: there is nothing to keep alive.
     ref: () => {},
     unref: () => {},
@@ -49,10 +53,21 @@ function startThread(entry: "engine" | "compute"): EngineThread {
   };
 }
 
+/** A script that cannot be loaded, or one of its imports, is an event without a message. */
+function failureOf(event: ErrorEvent, url: URL): string {
+  return (
+    event.message ??
+    `its script ${url.href} or something it imports could not be loaded: see the browser's console, and docs/browser.md for how to serve the package`
+  );
+}
+
 function enginePort(): EnginePort {
   return {
     post: (message, transfer) => postMessage(message, { transfer: transfer ?? [] }),
-    onMessage: (listener) => addEventListener("message", (event) => listener(event.data)),
+    onMessage: (listener) => {
+      addEventListener("message", (event) => listener(event.data));
+      for (const message of takeEarlyMessages()) listener(message);
+    },
     close: () => close(),
   };
 }

@@ -1,5 +1,6 @@
 // Which platform this is: the only place that asks. The other one's file is never loaded.
 
+import "./early-messages.ts";
 import type { Platform } from "./platform.ts";
 
 export async function currentPlatform(): Promise<Platform> {

@@ -43,7 +43,7 @@ async function run(backend: Backend, options: TinyOptions): Promise<Seen[]> {
       target.set(model.bytes.get(weight.name)!.subarray(at, at + target.length));
     });
   }
-  backend.prepare(makePlan(graph, limits), {
+  await backend.prepare(makePlan(graph, limits), {
     blocks: 4,
     dtype: dtypeByName(options.kvType ?? "f32")!,
   });

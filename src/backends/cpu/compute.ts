@@ -12,8 +12,11 @@ export interface ComputeJob {
   readonly thread: number;
 }
 
-/** Works on the program with the others, until the team is stopped. */
-export function serveCompute({ module, memory, program, thread }: ComputeJob): void {
+/** Works on the program with the others, until the team is stopped. `onReady` is called before that. */
+export function serveCompute(
+  { module, memory, program, thread }: ComputeJob,
+  onReady: () => void,
+): void {
   const { buffer } = memory;
   const executors = makeExecutors({
     program,
@@ -22,7 +25,9 @@ export function serveCompute({ module, memory, program, thread }: ComputeJob): v
     thread,
     leader: undefined,
   });
-  new TeamMember(buffer, program.control, executors, false).serve();
+  const member = new TeamMember(buffer, program.control, executors, false);
+  onReady();
+  member.serve();
 }
 
 export function instantiate(module: WebAssembly.Module, memory: WebAssembly.Memory): Kernels {

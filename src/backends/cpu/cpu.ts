@@ -25,6 +25,7 @@ import { Arena } from "./arena.ts";
 import { type Compiled, compileProgram, type LeaderTask, type TileChoice } from "./compile.ts";
 import { type ComputeJob, instantiate } from "./compute.ts";
 import { type Executor, makeExecutors } from "./executors.ts";
+import { Helpers } from "./helpers.ts";
 import type { Program } from "./program.ts";
 import { TeamMember } from "./team.ts";
 import { WeightStore } from "./weights.ts";
@@ -42,7 +43,6 @@ interface Prepared {
   compiled: Compiled;
   executors: readonly Executor[];
   member: TeamMember;
-  helpers: EngineThread[];
   reference: ReferenceMemory;
   kv: KvCacheOptions;
 }
@@ -50,21 +50,25 @@ interface Prepared {
 export class CpuBackend implements Backend {
   readonly name = "cpu";
   readonly #options: CpuOptions;
+  readonly #isThreaded: boolean;
   readonly #arena: Arena;
   readonly #weights: WeightStore;
   readonly #loaded = new Map<string, LoadedWeight>();
+  #helpers: Helpers | undefined;
   #prepared: Prepared | undefined;
   #disposed = false;
   #step: Step | undefined;
 
   constructor(options: CpuOptions) {
     const features = detectWasmFeatures();
-    this.#options = {
-      ...options,
-      threads: features.threads && options.startThread ? options.threads : 1,
-    };
+    this.#isThreaded = features.threads && options.startThread !== undefined;
+    this.#options = options;
     this.#arena = new Arena(features.threads);
     this.#weights = new WeightStore(this.#arena, features.dot4, options.level === 3);
+  }
+
+  get threads(): number {
+    return this.#isThreaded ? this.#options.threads : 1;
   }
 
   supports(): true {
@@ -73,13 +77,14 @@ export class CpuBackend implements Backend {
 
   async upload(weight: Weight, uses: ReadonlySet<OpKind>, read: WeightReader): Promise<void> {
     this.#alive();
+    this.#startedHelpers(); // they load while weights are read
     await this.#weights.upload(weight, uses, read);
   }
 
-  prepare(plan: Plan, kv: KvCacheOptions): void {
+  async prepare(plan: Plan, kv: KvCacheOptions): Promise<void> {
     this.#alive();
     const features = detectWasmFeatures();
-    const { threads } = this.#options;
+    const { threads } = this;
     const compiled = compileProgram({
       plan,
       kv,
@@ -106,14 +111,8 @@ export class CpuBackend implements Backend {
       leader: compiled.leaderTasks.map((task) => () => this.#leaderTask(task, reference)),
     });
     const member = new TeamMember(memory.buffer, compiled.program.control, executors, true);
-    const helpers = Array.from({ length: threads - 1 }, (_, i) => {
-      const helper = this.#options.startThread!();
-      helper.unref();
-      helper.onFailure(() => {}); // noticed as missing progress, in the middle of a step
-      helper.post(job(i + 1));
-      return helper;
-    });
-    this.#prepared = { plan, compiled, executors, member, helpers, reference, kv };
+    this.#prepared = { plan, compiled, executors, member, reference, kv };
+    await this.#startedHelpers().begin(job);
   }
 
   run(step: Step, { tap, stop }: RunOptions = {}): void {
@@ -157,10 +156,9 @@ export class CpuBackend implements Backend {
 
   explain(): readonly string[] {
     const features = detectWasmFeatures();
-    const { threads } = this.#options;
     return [
       `WebAssembly SIMD, ${features.relaxed ? `relaxed (dot4 ${features.dot4})` : "not relaxed"}`,
-      `${threads} thread${threads > 1 ? "s" : ""}${features.threads ? "" : " (no shared memory here)"}`,
+      threadsText(this.threads, this.#options.threads),
       ...(this.#prepared?.compiled.explain ?? []),
     ];
   }
@@ -169,8 +167,13 @@ export class CpuBackend implements Backend {
     if (this.#disposed) return;
     this.#disposed = true;
     this.#prepared?.member.stop();
-    for (const helper of this.#prepared?.helpers ?? []) void helper.terminate();
+    this.#helpers?.end();
     this.#prepared = undefined;
+  }
+
+  #startedHelpers(): Helpers {
+    this.#helpers ??= new Helpers(this.threads - 1, this.#options.startThread);
+    return this.#helpers;
   }
 
   #writeStep(step: Step, { step: area }: Program): void {
@@ -300,6 +303,12 @@ function compileKernels(compiled: Compiled, arena: Arena, relaxed: boolean): Web
   );
   const limits = { initial: 1, maximum: 65536, shared: arena.shared, memory64: false };
   return new WebAssembly.Module(assembleModule(functions, limits));
+}
+
+function threadsText(threads: number, asked: number): string {
+  const count = `${threads} thread${threads > 1 ? "s" : ""}`;
+  if (threads === asked) return count;
+  return `${count} instead of ${asked}: there is no SharedArrayBuffer here (a web page has it when it is served with the headers COOP and COEP)`;
 }
 
 /** Measured: with an unsigned dot4 (x86) splats are free and registers few; with a signed one (arm64) the reverse. */

@@ -18,6 +18,7 @@ interface Prepared extends ReferenceMemory {
 
 export class ReferenceBackend implements Backend {
   readonly name = "reference";
+  readonly threads = 1;
   #weights: Map<string, LoadedWeight> | undefined = new Map();
   #prepared: Prepared | undefined;
 
