@@ -51,7 +51,7 @@ async function run(backend: Backend, options: TinyOptions): Promise<Seen[]> {
   const lengths = [0, 0];
   const seen: Seen[] = [];
   const step = new Step(limits);
-  steps.forEach((counts, number) => {
+  for (const [number, counts] of steps.entries()) {
     step.clear();
     counts.forEach((count, sequence) => {
       for (let i = 0; i < count; i++) {
@@ -60,12 +60,12 @@ async function run(backend: Backend, options: TinyOptions): Promise<Seen[]> {
         step.add(token, position, tables[sequence]!, position % 3 !== 1);
       }
     });
-    backend.run(step, {
+    await backend.run(step, {
       tap: (value, data) => {
         seen.push({ step: number, name: value.name, values: data.slice() });
       },
     });
-  });
+  }
   backend.dispose();
   return seen;
 }
