@@ -11,7 +11,7 @@ import { sampleBlocks } from "./dtypes/sample-blocks.ts";
 import { allDTypes, dtypeByName } from "./dtypes/table.ts";
 import { GraphBuilder } from "./graph/builder.ts";
 import { weightBytes } from "./graph/cost.ts";
-import type { Graph, OpKind, Weight } from "./graph/graph.ts";
+import type { Graph, Weight } from "./graph/graph.ts";
 import { makePlan } from "./graph/plan.ts";
 import { Step } from "./graph/step.ts";
 import { currentPlatform } from "./platform/current.ts";
@@ -37,9 +37,9 @@ export async function measureMatmul(options: MatmulBenchOptions): Promise<Matmul
   });
   try {
     const graph = matmulGraph(dtype, n, k);
-    for (const weight of graph.weights) await uploadSample(backend, weight, graph);
     const plan = makePlan(graph, { maxTokens: m, maxOutputs: m });
     await backend.prepare(plan, { blocks: 1, dtype: floats });
+    for (const weight of graph.weights) await uploadSample(backend, weight);
     const timed = async (tokens: number): Promise<number> => {
       const step = stepOf(tokens, plan.limits);
       const started = platform.now();
@@ -94,14 +94,11 @@ function kernelOf(backend: Backend): string {
 }
 
 /** Fills a weight with sample blocks, over and over. */
-async function uploadSample(backend: Backend, weight: Weight, graph: Graph): Promise<void> {
+async function uploadSample(backend: Backend, weight: Weight): Promise<void> {
   const total = weightBytes(weight);
   const { dtype } = weight;
   const sample = sampleBlocks(dtype, distinctElements).subarray(0, total);
-  const uses = new Set<OpKind>(
-    graph.nodes.filter((node) => Object.values(node).includes(weight)).map(({ op }) => op),
-  );
-  await backend.upload(weight, uses, async (target, byteOffset) => {
+  await backend.upload(weight, async (target, byteOffset) => {
     for (let done = 0; done < target.length; ) {
       const from = (byteOffset + done) % bytesFor(dtype, distinctElements);
       const piece = sample.subarray(from, from + target.length - done);

@@ -35,7 +35,11 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
         template: templateOf(request.chatTemplate, metadata, tokenizer),
         backend,
       },
-      { contextSize: request.contextSize, kvType },
+      {
+        contextSize: request.contextSize,
+        kvType,
+        availableBytes: platform.availableMemory(),
+      },
       watch,
     );
   } catch (error) {

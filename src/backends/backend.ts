@@ -5,7 +5,7 @@
 // and any use after that throws. Backends never import each other; open.ts's side chooses one from the table.
 
 import type { DType } from "../dtypes/dtype.ts";
-import type { GraphNode, OpKind, Value, Weight } from "../graph/graph.ts";
+import type { GraphNode, Value, Weight } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
 import type { Step } from "../graph/step.ts";
 
@@ -19,6 +19,11 @@ export interface MemoryUse {
   weightBytes: number;
   kvBytes: number;
   workBytes: number;
+}
+
+export interface MemoryNeed extends MemoryUse {
+  /** The most that this backend can hold here, however much memory the machine has. */
+  limitBytes: number;
 }
 
 /** Sees every intermediate right after its op: float32, row-major, only valid during the call. */
@@ -42,14 +47,17 @@ export interface Backend {
   /** Whether this op, with these shapes and types, can be computed here; otherwise the reason, for people. */
   supports(node: GraphNode): true | string;
 
-  /**
-   * Takes one weight into the backend's memory, straight from the file. Once per weight, before prepare(). `uses` are
-   * the ops that will read it, so that it can be laid out for them.
-   */
-  upload(weight: Weight, uses: ReadonlySet<OpKind>, read: WeightReader): Promise<void>;
+  /** What prepare() and the uploads after it will take; takes nothing itself. */
+  measure(plan: Plan, kv: KvCacheOptions): MemoryNeed;
 
-  /** Allocates everything that running the plan needs, threads too; nothing is allocated after that. */
+  /**
+   * Allocates everything that the plan needs (room for its weights, the cache, threads); nothing is allocated after that.
+   * Once, before anything else.
+   */
   prepare(plan: Plan, kv: KvCacheOptions): Promise<void> | void;
+
+  /** Takes one weight of the plan into the backend's memory, straight from the file. All of them, before run(). */
+  upload(weight: Weight, read: WeightReader): Promise<void>;
 
   /** Computes one step; throws an AbortedError when `stop` said so on the way, and the step's results are then void. */
   run(step: Step, options?: RunOptions): Promise<void> | void;

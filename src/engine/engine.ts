@@ -11,14 +11,14 @@ import type { Metadata } from "../base/metadata.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../graph/cost.ts";
-import { type Graph, usesOf, type Weight } from "../graph/graph.ts";
+import type { Graph, Weight } from "../graph/graph.ts";
 import { makePlan } from "../graph/plan.ts";
 import { KV_BLOCK_TOKENS, Step } from "../graph/step.ts";
 import type { ModelConfig } from "../models/arch.ts";
 import { buildModel } from "../models/build.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import { BlockPool, KvSequence } from "./kv-cache.ts";
-import { defaultContext, STEP_LIMITS } from "./memory.ts";
+import { checkMemory, defaultContext, STEP_LIMITS } from "./memory.ts";
 
 /** Types that a KV cache may have. */
 const KV_TYPES: ReadonlySet<string> = new Set(["f32", "f16", "q8_0"]);
@@ -40,6 +40,8 @@ export interface EngineParts {
 export interface EngineOptions {
   contextSize: number | undefined;
   kvType: DType;
+  /** Memory that the machine can give; undefined where nobody can say. */
+  availableBytes?: number | undefined;
 }
 
 export interface LoadWatch {
@@ -91,10 +93,18 @@ export class Engine {
     checkSupport(parts.backend, graph);
     const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);
-    await uploadWeights(parts, graph, watch);
     const plan = makePlan(graph, STEP_LIMITS);
     const blocks = Math.ceil(contextSize / KV_BLOCK_TOKENS);
-    await parts.backend.prepare(plan, { blocks, dtype: options.kvType });
+    const kv = { blocks, dtype: options.kvType };
+    checkMemory(parts.backend.measure(plan, kv), {
+      model: parts.name,
+      backend: parts.backend.name,
+      contextSize,
+      kvType: options.kvType,
+      availableBytes: options.availableBytes,
+    });
+    await parts.backend.prepare(plan, kv);
+    await uploadWeights(parts, graph, watch);
     const info = describe(parts, config, graph, contextSize, options.kvType);
     return new Engine(parts, info, new Step(plan.limits), blocks);
   }
@@ -265,10 +275,9 @@ async function uploadWeights(parts: EngineParts, graph: Graph, watch: LoadWatch)
   const total = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
   let loaded = 0;
   watch.progress(0, total);
-  const uses = usesOf(graph);
   for (const weight of graph.weights) {
     await watch.check();
-    await parts.backend.upload(weight, uses.get(weight)!, (target, byteOffset) =>
+    await parts.backend.upload(weight, (target, byteOffset) =>
       parts.readTensor(weight.name, target, byteOffset),
     );
     loaded += weightBytes(weight);

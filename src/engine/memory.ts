@@ -1,5 +1,7 @@
-// What running a model needs, from its graph alone: weights, KV cache, working memory.
+// What running a model needs: weights, KV cache, working memory; and whether the machine has it, before anything is read.
 
+import type { MemoryNeed } from "../backends/backend.ts";
+import { MemoryError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { weightBytes } from "../graph/cost.ts";
 import type { Graph } from "../graph/graph.ts";
@@ -11,6 +13,9 @@ export const STEP_LIMITS: PlanLimits = { maxTokens: 32, maxOutputs: 32 };
 
 /** A model trained for 128k tokens does not need a cache for 128k unless it is asked to. */
 const DEFAULT_CONTEXT = 4096;
+
+/** Less is not worth being advised. */
+const SMALLEST_CONTEXT = 128;
 
 export interface MemoryEstimate {
   weightBytes: number;
@@ -38,4 +43,46 @@ export function estimateMemory(graph: Graph, contextSize: number, kvType: DType)
     activationBytes,
     totalBytes: weights + kvBytes + activationBytes,
   };
+}
+
+/** What a message about memory says besides the numbers. */
+export interface MemoryFacts {
+  model: string;
+  backend: string;
+  contextSize: number;
+  kvType: DType;
+  /** undefined where nobody can say. */
+  availableBytes: number | undefined;
+}
+
+/** Throws when the model cannot run in what there is. */
+export function checkMemory(need: MemoryNeed, facts: MemoryFacts): void {
+  const { weightBytes: weights, kvBytes, workBytes, limitBytes } = need;
+  const total = weights + kvBytes + workBytes;
+  const available = facts.availableBytes ?? Number.POSITIVE_INFINITY;
+  if (total <= Math.min(limitBytes, available)) return;
+  const reason =
+    limitBytes < available
+      ? `the "${facts.backend}" backend reaches ${gib(limitBytes)} here`
+      : `this machine has ${gib(available)} free`;
+  throw new MemoryError(
+    `${facts.model} does not fit: it needs ${gib(total)} (weights ${gib(weights)}, KV cache ${gib(kvBytes)} for ${facts.contextSize} tokens of ${facts.kvType.name}, working memory ${gib(workBytes)}), but ${reason}. ${advice(need, facts)}`,
+  );
+}
+
+function advice(
+  { weightBytes: weights, kvBytes, workBytes, limitBytes }: MemoryNeed,
+  facts: MemoryFacts,
+): string {
+  const room = Math.min(limitBytes, facts.availableBytes ?? limitBytes) - weights - workBytes;
+  const fitting = Math.floor((room / kvBytes) * facts.contextSize);
+  if (fitting >= SMALLEST_CONTEXT) {
+    const cacheType = facts.kvType.blockElems > 1 ? "" : ", or a smaller type of cache (kvType)";
+    return `Use a context of at most ${fitting} tokens (contextSize, -c)${cacheType}`;
+  }
+  return "Use the model in a smaller type, or a smaller model";
+}
+
+function gib(bytes: number): string {
+  return `${(bytes / 2 ** 30).toFixed(2)} GiB`;
 }

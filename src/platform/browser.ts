@@ -9,6 +9,7 @@ import { httpModelSource } from "./sources/http-range.ts";
 export const browserPlatform: Platform = {
   name: "browser",
   cores: globalThis.navigator?.hardwareConcurrency ?? 1,
+  availableMemory: () => undefined,
   openModelSource,
   describeSource,
   downloads: undefined,

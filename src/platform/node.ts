@@ -1,6 +1,6 @@
 // The platform in Node.js: files, HTTP, worker threads.
 
-import { availableParallelism } from "node:os";
+import { availableParallelism, totalmem } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parentPort, Worker } from "node:worker_threads";
 import { UsageError } from "../base/errors.ts";
@@ -12,6 +12,7 @@ import { nodeModelSource } from "./sources/node-file.ts";
 export const nodePlatform: Platform = {
   name: "node",
   cores: availableParallelism(),
+  availableMemory,
   openModelSource,
   describeSource,
   downloads: async () => (await import("./node-download.ts")).nodeDownloadPlatform(),
@@ -20,6 +21,12 @@ export const nodePlatform: Platform = {
   breathe: () => new Promise((resolve) => setImmediate(resolve)),
   now: () => performance.now(),
 };
+
+/** On macOS what is free leaves out what the system would give up at once: there, all there is. */
+function availableMemory(): number {
+  const canTell = process.platform === "linux" || process.platform === "win32";
+  return canTell ? process.availableMemory() : totalmem();
+}
 
 async function openModelSource(spec: SourceSpec): Promise<ModelSource> {
   if (spec.kind === "path") return nodeModelSource(spec.path);

@@ -60,6 +60,8 @@ export interface EnginePort {
 export interface Platform {
   readonly name: "node" | "browser";
   readonly cores: number;
+  /** Bytes that a model may take now without others having to give way; undefined where the platform does not say. */
+  availableMemory(): number | undefined;
   openModelSource(spec: SourceSpec): Promise<ModelSource>;
   /** Turns what a user gives (path, URL, File) into a spec. */
   describeSource(model: string | URL | File | readonly File[]): SourceSpec;

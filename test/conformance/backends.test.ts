@@ -7,7 +7,6 @@ import type { Backend } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
-import { usesOf } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { Step } from "../../src/graph/step.ts";
 import { buildModel } from "../../src/models/build.ts";
@@ -37,16 +36,15 @@ interface Seen {
 async function run(backend: Backend, options: TinyOptions): Promise<Seen[]> {
   const model = tinyModel(options);
   const { graph } = buildModel(model);
-  const uses = usesOf(graph);
-  for (const weight of graph.weights) {
-    await backend.upload(weight, uses.get(weight)!, async (target, at) => {
-      target.set(model.bytes.get(weight.name)!.subarray(at, at + target.length));
-    });
-  }
   await backend.prepare(makePlan(graph, limits), {
     blocks: 4,
     dtype: dtypeByName(options.kvType ?? "f32")!,
   });
+  for (const weight of graph.weights) {
+    await backend.upload(weight, async (target, at) => {
+      target.set(model.bytes.get(weight.name)!.subarray(at, at + target.length));
+    });
+  }
   const tables = [{ blocks: Int32Array.of(3, 1) }, { blocks: Int32Array.of(0, 2) }];
   const lengths = [0, 0];
   const seen: Seen[] = [];

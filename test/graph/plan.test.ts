@@ -42,12 +42,10 @@ describe.each(architectures)("%s", (architecture) => {
 
   async function finalLogits(plan: Plan): Promise<number[]> {
     const backend = new ReferenceBackend();
-    for (const weight of graph.weights) {
-      await backend.upload(weight, new Set(), async (target) =>
-        target.set(model.bytes.get(weight.name)!),
-      );
-    }
     backend.prepare(plan, { blocks: 1, dtype: f32 });
+    for (const weight of graph.weights) {
+      await backend.upload(weight, async (target) => target.set(model.bytes.get(weight.name)!));
+    }
     const step = new Step(limits);
     const table = { blocks: Int32Array.of(0) };
     [5, 7, 9].forEach((token, position) => {

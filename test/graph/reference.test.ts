@@ -32,15 +32,15 @@ async function run(
   const graph = g.finish(build(g, weights));
   const limits = { maxTokens: 8, maxOutputs: 8 };
   const backend = new ReferenceBackend();
+  backend.prepare(makePlan(graph, limits), { blocks: 2, dtype: dtypeByName("f32")! });
   for (const weight of graph.weights) {
     const { values } = given.weights![weight.name]!;
-    await backend.upload(weight, new Set(), async (target) => {
+    await backend.upload(weight, async (target) => {
       const { dtype } = weight;
       expect(target.length).toBe(bytesFor(dtype, values.length));
       dtype.quantize!(Float32Array.from(values), 0, target, 0, values.length / dtype.blockElems);
     });
   }
-  backend.prepare(makePlan(graph, limits), { blocks: 2, dtype: dtypeByName("f32")! });
   const step = new Step(limits);
   const table = { blocks: Int32Array.of(1, 0) };
   given.tokens.forEach((token, row) => {

@@ -1,61 +1,126 @@
 // The one memory of the CPU backend: weights, values, KV cache and scratch behind each other in a WebAssembly.Memory
-// that all threads see. It only grows, while a model is loaded; after prepare() nothing is allocated.
+// that all threads see.
+//
+// First everything is laid out (allocate() gives addresses and takes nothing), so that the size is known; then commit()
+// makes the memory, once: with 32-bit addresses where they reach, because kernels are a few percent faster with them, and
+// with 64-bit addresses above 4 GiB, where the engine has them.
 
 import { MemoryError } from "../../base/errors.ts";
+import type { MemoryUse } from "../backend.ts";
 
 const PAGE = 65536;
+const GIB = 2 ** 30;
 /** What 32-bit addresses reach. */
-const MAX_PAGES = 65536;
+const NARROW_BYTES: number = 4 * GIB;
+/** What engines allow with 64-bit addresses. */
+const WIDE_BYTES: number = 16 * GIB;
 /** A cache line: nothing that two threads write shares one. */
 const ALIGNMENT = 64;
 
-export class Arena {
-  readonly memory: WebAssembly.Memory;
+export interface ArenaOptions {
   readonly shared: boolean;
-  #end = 0;
-  #views: ArenaViews | undefined;
+  /** The engine has 64-bit addresses. */
+  readonly memory64: boolean;
+  /** The first address that is used; above 0 only to try large addresses without a large model. */
+  readonly start: number;
+}
 
-  constructor(shared: boolean) {
-    this.shared = shared;
-    this.memory = new WebAssembly.Memory({ initial: 1, maximum: MAX_PAGES, shared });
+/** What a piece of memory is for. */
+export type Purpose = "weights" | "kv" | "work";
+
+interface Committed {
+  readonly memory: WebAssembly.Memory;
+  readonly views: ArenaViews;
+}
+
+export class Arena {
+  readonly #options: ArenaOptions;
+  readonly #bytes: Record<Purpose, number> = { weights: 0, kv: 0, work: 0 };
+  #end: number;
+  #committed: Committed | undefined;
+
+  constructor(options: ArenaOptions) {
+    this.#options = options;
+    this.#end = options.start;
   }
 
-  get usedBytes(): number {
-    return this.#end;
+  /** The most that this engine's memories can hold. */
+  get limitBytes(): number {
+    return this.#options.memory64 ? WIDE_BYTES : NARROW_BYTES;
   }
 
-  /** `bytes` zeroed bytes; their address. Views taken before may be stale after this. */
-  allocate(bytes: number, what: string): number {
+  get use(): MemoryUse {
+    const { weights, kv, work } = this.#bytes;
+    return { weightBytes: weights, kvBytes: kv, workBytes: work };
+  }
+
+  /** Addresses have 64 bits. */
+  get isWide(): boolean {
+    return this.#end > NARROW_BYTES;
+  }
+
+  /** The address of `bytes` bytes, which will be zero. */
+  allocate(bytes: number, purpose: Purpose): number {
+    if (this.#committed) throw new Error(`arena: ${bytes} bytes of ${purpose} after commit()`);
     const at = Math.ceil(this.#end / ALIGNMENT) * ALIGNMENT;
-    const end = at + bytes;
-    const missing = Math.ceil(end / PAGE) - this.memory.buffer.byteLength / PAGE;
-    if (missing > 0) this.#grow(missing, end, what);
-    this.#end = end;
+    this.#bytes[purpose] += at + bytes - this.#end;
+    this.#end = at + bytes;
     return at;
   }
 
-  /** The memory as it is now, seen as each type. */
-  get views(): ArenaViews {
-    if (this.#views?.buffer !== this.memory.buffer) this.#views = arenaViews(this.memory.buffer);
-    return this.#views;
-  }
-
-  #grow(pages: number, end: number, what: string): void {
-    const gib = (end / 2 ** 30).toFixed(2);
-    if (end > MAX_PAGES * PAGE) {
+  /** Makes the memory. The system gives pages when they are first written to. */
+  commit(): void {
+    const gib = (this.#end / GIB).toFixed(2);
+    if (this.#end > this.limitBytes) {
       throw new MemoryError(
-        `${what} does not fit: the model needs ${gib} GiB so far, and this backend reaches 4 GiB. Use a smaller type or context`,
+        `the model needs ${gib} GiB, and this backend reaches ${this.limitBytes / GIB} GiB here. Use a smaller type or context`,
       );
     }
     try {
-      this.memory.grow(pages);
+      const memory = newMemory(this.memoryLimits);
+      this.#committed = { memory, views: arenaViews(memory.buffer) };
     } catch (cause) {
       throw new MemoryError(
-        `could not get ${gib} GiB of memory for ${what}: close other programs, or use a smaller model or context`,
+        `could not get ${gib} GiB of memory: close other programs, or use a smaller model or context`,
         { cause },
       );
     }
   }
+
+  /** As a module that imports this memory declares it. */
+  get memoryLimits(): MemoryLimits {
+    const pages = Math.max(1, Math.ceil(this.#end / PAGE));
+    const { shared } = this.#options;
+    return { initial: pages, maximum: pages, shared, memory64: this.isWide };
+  }
+
+  get memory(): WebAssembly.Memory {
+    return this.#made.memory;
+  }
+
+  /** The memory as each type. For long work beyond 1 GiB take a subarray: small indices are faster. */
+  get views(): ArenaViews {
+    return this.#made.views;
+  }
+
+  get #made(): Committed {
+    if (!this.#committed) throw new Error("arena: used before commit()");
+    return this.#committed;
+  }
+}
+
+export interface MemoryLimits {
+  readonly initial: number;
+  readonly maximum: number;
+  readonly shared: boolean;
+  readonly memory64: boolean;
+}
+
+function newMemory({ initial, maximum, shared, memory64 }: MemoryLimits): WebAssembly.Memory {
+  if (!memory64) return new WebAssembly.Memory({ initial, maximum, shared });
+  const wide = { address: "i64", initial: BigInt(initial), maximum: BigInt(maximum), shared };
+  // TypeScript does not know 64-bit memories yet.
+  return new WebAssembly.Memory(wide as unknown as WebAssembly.MemoryDescriptor);
 }
 
 export interface ArenaViews {

@@ -33,9 +33,10 @@ export interface TileChoice {
   readonly replicated: boolean;
 }
 
-/** What only the leader does: a graph node by the reference, or the tables of a rotary embedding. */
+/** What only the leader does: a graph node by the reference, rows of a table, or the tables of a rotary embedding. */
 export type LeaderTask =
   | { readonly kind: "node"; readonly node: GraphNode }
+  | { readonly kind: "embed"; readonly node: NodeOf<"embed"> }
   | {
       readonly kind: "rope";
       readonly rope: Rope;
@@ -54,7 +55,6 @@ export interface Compiled {
   readonly keys: readonly number[];
   readonly values: readonly number[];
   readonly kvRowBytes: number;
-  readonly kvBytes: number;
   /** For people: what computes each node, and why. */
   readonly explain: readonly string[];
 }
@@ -100,13 +100,11 @@ class Compiler {
     this.#o = options;
     const { plan, kv, arena } = options;
     this.#rows = Math.max(plan.limits.maxTokens, plan.limits.maxOutputs);
-    this.#slots = plan.slotSizes.map((size) => arena.allocate(size * 4, "activations"));
+    this.#slots = plan.slotSizes.map((size) => arena.allocate(size * 4, "work"));
     this.#kvRowBytes = bytesFor(kv.dtype, plan.graph.kv.cols);
     const layerBytes = kv.blocks * KV_BLOCK_TOKENS * this.#kvRowBytes;
     const layers = () =>
-      Array.from({ length: plan.graph.kv.layers }, () =>
-        arena.allocate(layerBytes, "the KV cache"),
-      );
+      Array.from({ length: plan.graph.kv.layers }, () => arena.allocate(layerBytes, "kv"));
     this.#keys = layers();
     this.#values = layers();
     for (const make of elementwiseKernels) this.#kernel(make(WIDTH));
@@ -120,8 +118,8 @@ class Compiler {
     const program: Program = {
       instructions: this.#instructions,
       step: this.#stepArea(kv.blocks),
-      control: arena.allocate(controlWords(this.#instructions.length) * 4, "control"),
-      scores: arena.allocate(threads * scoresLength * 4, "scores"),
+      control: arena.allocate(controlWords(this.#instructions.length) * 4, "work"),
+      scores: arena.allocate(threads * scoresLength * 4, "work"),
       scoresLength,
       threads,
     };
@@ -134,7 +132,6 @@ class Compiler {
       keys: this.#keys,
       values: this.#values,
       kvRowBytes: this.#kvRowBytes,
-      kvBytes: 2 * plan.graph.kv.layers * context * this.#kvRowBytes,
       explain: this.#explain,
     };
   }
@@ -142,9 +139,9 @@ class Compiler {
   #stepArea(tableLength: number): StepArea {
     const { arena } = this.#o;
     return {
-      counts: arena.allocate(8, "step"),
-      positions: arena.allocate(this.#rows * 4, "step"),
-      tables: arena.allocate(this.#rows * tableLength * 4, "step"),
+      counts: arena.allocate(8, "work"),
+      positions: arena.allocate(this.#rows * 4, "work"),
+      tables: arena.allocate(this.#rows * tableLength * 4, "work"),
       tableLength,
     };
   }
@@ -157,7 +154,7 @@ class Compiler {
     if (typeof made !== "string") this.#instructions.push(made);
     else {
       this.#explain.push(`${node.name}: reference (${made})`);
-      this.leader({ kind: "node", node });
+      this.#instructions.push(this.leader({ kind: "node", node }));
     }
     this.#lastInstruction.set(node, this.#instructions.length - 1);
     // A slot that was written holds another value now.
@@ -177,8 +174,8 @@ class Compiler {
     return this.#o.weights.get(weight).vector!;
   }
 
-  leader(task: LeaderTask): void {
-    this.#instructions.push({ op: "leader", index: this.#leaderTasks.push(task) - 1 });
+  leader(task: LeaderTask): Instruction {
+    return { op: "leader", index: this.#leaderTasks.push(task) - 1 };
   }
 
   cache(layer: number): { keys: number; values: number; rowBytes: number } {
@@ -202,9 +199,9 @@ class Compiler {
     const known = this.#ropeTables.get(rope);
     if (known && known.factors === factors) return known.table;
     const bytes = this.#rows * ropeTableSize(rope.dims) * 4;
-    const table = this.#o.arena.allocate(bytes, "rope tables");
+    const table = this.#o.arena.allocate(bytes, "work");
     this.#ropeTables.set(rope, { table, factors });
-    this.leader({ kind: "rope", rope, factors, table });
+    this.#instructions.push(this.leader({ kind: "rope", rope, factors, table }));
     return table;
   }
 
@@ -387,7 +384,7 @@ class Compiler {
     if (!prepared) {
       const bytes =
         rowBytes > 0 ? this.#rows * rowBytes : this.#o.threads * (this.#longestRow() * 4 + 64);
-      prepared = { at: this.#o.arena.allocate(bytes, key), holds: undefined };
+      prepared = { at: this.#o.arena.allocate(bytes, "work"), holds: undefined };
       this.#prepared.set(key, prepared);
     }
     return prepared;
@@ -405,14 +402,14 @@ class Compiler {
   #scratchForTiles(): number {
     if (this.#tileScratch < 0) {
       const { arena, threads } = this.#o;
-      this.#tileScratch = arena.allocate(threads * this.#tileScratchBytes, "tile scratch");
+      this.#tileScratch = arena.allocate(threads * this.#tileScratchBytes, "work");
     }
     return this.#tileScratch;
   }
 
   #scratchForRows(): number {
     const { arena, threads } = this.#o;
-    return arena.allocate(threads * this.#longestRow() * 4, "row scratch");
+    return arena.allocate(threads * this.#longestRow() * 4, "work");
   }
 
   #kernel(kernel: Kernel): string {
@@ -444,6 +441,7 @@ const binary = (
 
 /** An instruction, or the reason why the reference must do it. */
 const lowerings: { readonly [K in OpKind]?: LowerNode<K> } = {
+  embed: (c, node) => c.leader({ kind: "embed", node }),
   rms_norm: (c, n) => {
     const size = n.weight.shape[0]!;
     if (size % 4 !== 0) return `groups of ${size}, kernels take multiples of 4`;

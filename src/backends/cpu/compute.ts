@@ -3,30 +3,32 @@
 import { arenaViews } from "./arena.ts";
 import { type Kernels, makeExecutors } from "./executors.ts";
 import type { Program } from "./program.ts";
+import { type PackProgram, packExecutors } from "./repack.ts";
 import { TeamMember } from "./team.ts";
 
 export interface ComputeJob {
   readonly module: WebAssembly.Module;
   readonly memory: WebAssembly.Memory;
+  /** What to do first, while the weights are read; undefined when they are there. */
+  readonly packing: PackProgram | undefined;
   readonly program: Program;
   readonly thread: number;
 }
 
-/** Works on the program with the others, until the team is stopped. `onReady` is called before that. */
+/** Works on the programs with the others, until the team is stopped. `onReady` is called before that. */
 export function serveCompute(
-  { module, memory, program, thread }: ComputeJob,
+  { module, memory, packing, program, thread }: ComputeJob,
   onReady: () => void,
 ): void {
   const { buffer } = memory;
-  const executors = makeExecutors({
-    program,
-    kernels: instantiate(module, memory),
-    views: arenaViews(buffer),
-    thread,
-    leader: undefined,
-  });
+  const views = arenaViews(buffer);
+  const kernels = instantiate(module, memory);
+  const executors = makeExecutors({ program, kernels, views, thread, leader: undefined });
   const member = new TeamMember(buffer, program.control, executors, false);
   onReady();
+  if (packing) {
+    new TeamMember(buffer, packing.control, packExecutors(packing, views), false).serve();
+  }
   member.serve();
 }
 

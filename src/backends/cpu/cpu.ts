@@ -3,8 +3,15 @@
 //
 // Level 2 multiplies row by row (any type); level 3 packs weights into tiles where their type has a tiled kernel.
 
-import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
-import type { GraphNode, NodeOf, OpKind, Value, Weight } from "../../graph/graph.ts";
+import { AbortedError, DisposedError, LanternError, WorkerError } from "../../base/errors.ts";
+import {
+  type GraphNode,
+  type NodeOf,
+  type OpKind,
+  usesOf,
+  type Value,
+  type Weight,
+} from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import { type LoadedWeight, type ReferenceMemory, referenceOps } from "../../graph/reference.ts";
 import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
@@ -16,6 +23,7 @@ import type { EngineThread } from "../../platform/platform.ts";
 import type {
   Backend,
   KvCacheOptions,
+  MemoryNeed,
   MemoryUse,
   RunOptions,
   Tap,
@@ -23,10 +31,10 @@ import type {
 } from "../backend.ts";
 import { Arena } from "./arena.ts";
 import { type Compiled, compileProgram, type LeaderTask, type TileChoice } from "./compile.ts";
-import { type ComputeJob, instantiate } from "./compute.ts";
+import { instantiate } from "./compute.ts";
 import { type Executor, makeExecutors } from "./executors.ts";
-import { Helpers } from "./helpers.ts";
-import type { Program } from "./program.ts";
+import { Helpers, type JobOf } from "./helpers.ts";
+import { Packer, type PackProgram } from "./repack.ts";
 import { TeamMember } from "./team.ts";
 import { WeightStore } from "./weights.ts";
 
@@ -36,35 +44,45 @@ export interface CpuOptions {
   threads: number;
   /** Starts a thread that runs serveCompute(); undefined where there are none. */
   startThread: (() => EngineThread) | undefined;
+  /** For tests: the first address that is used, and how long a step may make no progress, in ms. */
+  memoryStart?: number;
+  lostMs?: number;
 }
 
-interface Prepared {
+/** Where everything will be, before there is any memory. */
+interface Layout {
   plan: Plan;
+  kv: KvCacheOptions;
+  arena: Arena;
+  weights: WeightStore;
+  packing: PackProgram;
   compiled: Compiled;
+}
+
+interface Prepared extends Layout {
   executors: readonly Executor[];
   member: TeamMember;
   reference: ReferenceMemory;
-  kv: KvCacheOptions;
+  packer: Packer;
+  /** Weights that are not there yet. */
+  missing: Set<string>;
+  helpers: Helpers;
+  jobOf(packing: PackProgram | undefined): JobOf;
 }
 
 export class CpuBackend implements Backend {
   readonly name = "cpu";
   readonly #options: CpuOptions;
   readonly #isThreaded: boolean;
-  readonly #arena: Arena;
-  readonly #weights: WeightStore;
   readonly #loaded = new Map<string, LoadedWeight>();
-  #helpers: Helpers | undefined;
+  #layout: Layout | undefined;
   #prepared: Prepared | undefined;
   #disposed = false;
   #step: Step | undefined;
 
   constructor(options: CpuOptions) {
-    const features = detectWasmFeatures();
-    this.#isThreaded = features.threads && options.startThread !== undefined;
+    this.#isThreaded = detectWasmFeatures().threads && options.startThread !== undefined;
     this.#options = options;
-    this.#arena = new Arena(features.threads);
-    this.#weights = new WeightStore(this.#arena, features.dot4, options.level === 3);
   }
 
   get threads(): number {
@@ -75,50 +93,66 @@ export class CpuBackend implements Backend {
     return true; // what has no kernel is computed by the reference
   }
 
-  async upload(weight: Weight, uses: ReadonlySet<OpKind>, read: WeightReader): Promise<void> {
+  measure(plan: Plan, kv: KvCacheOptions): MemoryNeed {
     this.#alive();
-    this.#startedHelpers(); // they load while weights are read
-    await this.#weights.upload(weight, uses, read);
+    const { arena } = this.#layOut(plan, kv);
+    return { ...arena.use, limitBytes: arena.limitBytes };
   }
 
-  async prepare(plan: Plan, kv: KvCacheOptions): Promise<void> {
+  prepare(plan: Plan, kv: KvCacheOptions): void {
     this.#alive();
-    const features = detectWasmFeatures();
-    const { threads } = this;
-    const compiled = compileProgram({
-      plan,
-      kv,
-      arena: this.#arena,
-      weights: this.#weights,
-      threads,
-      dot4: features.dot4,
-      tiles: chooseTiles(features.dot4),
-    });
-    const module = compileKernels(compiled, this.#arena, features.relaxed);
-    const { memory, views } = this.#arena;
-    const job = (thread: number): ComputeJob => ({
-      module,
-      memory,
-      program: compiled.program,
-      thread,
-    });
-    const reference = this.#referenceMemory(plan, kv, compiled);
+    const layout = this.#layOut(plan, kv);
+    const { arena, compiled, packing } = layout;
+    const { program } = compiled;
+    const module = compileKernels(compiled, arena);
+    arena.commit();
+    const { memory, views } = arena;
+    const reference = this.#referenceMemory(layout);
     const executors = makeExecutors({
-      program: compiled.program,
+      program,
       kernels: instantiate(module, memory),
       views,
       thread: 0,
       leader: compiled.leaderTasks.map((task) => () => this.#leaderTask(task, reference)),
     });
-    const member = new TeamMember(memory.buffer, compiled.program.control, executors, true);
-    this.#prepared = { plan, compiled, executors, member, reference, kv };
-    await this.#startedHelpers().begin(job);
+    const { lostMs, startThread } = this.#options;
+    const member = new TeamMember(memory.buffer, program.control, executors, true, lostMs);
+    const packer = new Packer(packing, views);
+    const missing = new Set(plan.graph.weights.map((weight) => weight.name));
+    const helpers = new Helpers(this.threads - 1, startThread);
+    const jobOf = (first: PackProgram | undefined): JobOf => {
+      return (thread) => ({ module, memory, packing: first, program, thread });
+    };
+    const made = { executors, member, reference, packer, missing, helpers, jobOf };
+    this.#prepared = { ...layout, ...made };
+    helpers.begin(jobOf(packing)); // they load while weights are read
   }
 
-  run(step: Step, { tap, stop }: RunOptions = {}): void {
+  async upload(weight: Weight, read: WeightReader): Promise<void> {
+    const { weights, packer, missing, helpers } = this.#ready();
+    try {
+      await weights.upload(weight, read, packer);
+    } catch (cause) {
+      throw cause instanceof LanternError
+        ? cause
+        : new WorkerError(`${weight.name}: packing it failed; open the model again`, { cause });
+    }
+    missing.delete(weight.name);
+    if (missing.size > 0) return;
+    packer.finish();
+    await helpers.ready();
+  }
+
+  run(step: Step, options: RunOptions = {}): Promise<void> | void {
+    const prepared = this.#ready();
+    if (prepared.helpers.isLost) return this.#replaceHelpers().then(() => this.#run(step, options));
+    this.#run(step, options);
+  }
+
+  #run(step: Step, { tap, stop }: RunOptions): void {
     const prepared = this.#ready();
     this.#step = step;
-    this.#writeStep(step, prepared.compiled.program);
+    this.#writeStep(step, prepared);
     if (tap) {
       this.#runTapped(step, prepared, tap);
       return;
@@ -127,9 +161,22 @@ export class CpuBackend implements Backend {
     try {
       finished = prepared.member.runStep(stop);
     } catch (cause) {
-      throw new WorkerError("computing a step failed; open the model again", { cause });
+      prepared.helpers.lose();
+      throw new WorkerError(
+        "computing a step failed, and its results are lost; the next step gets new threads",
+        { cause },
+      );
     }
     if (!finished) throw new AbortedError("the step");
+  }
+
+  async #replaceHelpers(): Promise<void> {
+    const { helpers, member, jobOf } = this.#ready();
+    await helpers.end();
+    this.#alive();
+    member.reset();
+    helpers.begin(jobOf(undefined));
+    await helpers.ready();
   }
 
   readLogits(row: number, target: Float32Array): void {
@@ -139,9 +186,9 @@ export class CpuBackend implements Backend {
   }
 
   copyKvBlock(from: number, to: number): void {
-    const { compiled } = this.#ready();
+    const { compiled, arena } = this.#ready();
     const bytes = KV_BLOCK_TOKENS * compiled.kvRowBytes;
-    const { u8 } = this.#arena.views;
+    const { u8 } = arena.views;
     for (const layers of [compiled.keys, compiled.values]) {
       for (const at of layers)
         u8.copyWithin(at + to * bytes, at + from * bytes, at + (from + 1) * bytes);
@@ -149,9 +196,7 @@ export class CpuBackend implements Backend {
   }
 
   memory(): MemoryUse {
-    const kvBytes = this.#prepared?.compiled.kvBytes ?? 0;
-    const workBytes = this.#prepared?.plan.slotSizes.reduce((sum, size) => sum + size * 4, 0) ?? 0;
-    return { weightBytes: this.#arena.usedBytes - kvBytes - workBytes, kvBytes, workBytes };
+    return this.#prepared?.arena.use ?? { weightBytes: 0, kvBytes: 0, workBytes: 0 };
   }
 
   explain(): readonly string[] {
@@ -159,6 +204,7 @@ export class CpuBackend implements Backend {
     return [
       `WebAssembly SIMD, ${features.relaxed ? `relaxed (dot4 ${features.dot4})` : "not relaxed"}`,
       threadsText(this.threads, this.#options.threads),
+      ...(this.#prepared?.arena.isWide ? ["64-bit addresses: more than 4 GiB"] : []),
       ...(this.#prepared?.compiled.explain ?? []),
     ];
   }
@@ -166,18 +212,39 @@ export class CpuBackend implements Backend {
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
+    this.#prepared?.packer.finish();
     this.#prepared?.member.stop();
-    this.#helpers?.end();
+    void this.#prepared?.helpers.end();
     this.#prepared = undefined;
+    this.#layout = undefined;
   }
 
-  #startedHelpers(): Helpers {
-    this.#helpers ??= new Helpers(this.threads - 1, this.#options.startThread);
-    return this.#helpers;
+  /** The same layout as last time, where it is asked for the same. */
+  #layOut(plan: Plan, kv: KvCacheOptions): Layout {
+    const known = this.#layout;
+    if (known?.plan === plan && known.kv.blocks === kv.blocks && known.kv.dtype === kv.dtype) {
+      return known;
+    }
+    const { threads: shared, memory64, dot4 } = detectWasmFeatures();
+    const arena = new Arena({ shared, memory64, start: this.#options.memoryStart ?? 0 });
+    const weights = new WeightStore(arena, dot4, this.#options.level === 3);
+    const packing = weights.place(usesOf(plan.graph));
+    const compiled = compileProgram({
+      plan,
+      kv,
+      arena,
+      weights,
+      threads: this.threads,
+      dot4,
+      tiles: chooseTiles(dot4),
+    });
+    this.#layout = { plan, kv, arena, weights, packing, compiled };
+    return this.#layout;
   }
 
-  #writeStep(step: Step, { step: area }: Program): void {
-    const { i32 } = this.#arena.views;
+  #writeStep(step: Step, { compiled, arena }: Prepared): void {
+    const { step: area } = compiled.program;
+    const { i32 } = arena.views;
     i32[area.counts / 4] = step.tokenCount;
     i32[area.counts / 4 + 1] = step.outputCount;
     for (let t = 0; t < step.tokenCount; t++) {
@@ -208,13 +275,24 @@ export class CpuBackend implements Backend {
 
   #leaderTask(task: LeaderTask, memory: ReferenceMemory): void {
     if (task.kind === "node") runReference(task.node, this.#step!, memory);
+    else if (task.kind === "embed") this.#embed(task.node, memory);
     else this.#fillRopeTable(task, memory);
+  }
+
+  #embed({ table, out }: NodeOf<"embed">, memory: ReferenceMemory): void {
+    const { weights } = this.#ready();
+    const step = this.#step!;
+    const target = memory.value(out);
+    for (let t = 0; t < step.tokenCount; t++) {
+      weights.readRow(table, step.tokens[t]!, target, t * out.cols);
+    }
   }
 
   #fillRopeTable(
     { rope, factors, table }: Extract<LeaderTask, { kind: "rope" }>,
     memory: ReferenceMemory,
   ): void {
+    const { f32 } = this.#ready().arena.views;
     const step = this.#step!;
     const pairs = rope.dims / 2;
     const divisors = factors ? memory.weight(factors).floats : undefined;
@@ -227,19 +305,13 @@ export class CpuBackend implements Backend {
         cos[pair] = Math.fround(Math.cos(angle)) * rope.magnitude;
         sin[pair] = Math.fround(Math.sin(angle)) * rope.magnitude;
       }
-      ropeTable(
-        rope.layout,
-        cos,
-        sin,
-        this.#arena.views.f32,
-        table / 4 + t * ropeTableSize(rope.dims),
-      );
+      ropeTable(rope.layout, cos, sin, f32, table / 4 + t * ropeTableSize(rope.dims));
     }
   }
 
   /** The arena as the reference sees it: for nodes without a kernel, and for reading results. */
-  #referenceMemory(plan: Plan, kv: KvCacheOptions, compiled: Compiled): ReferenceMemory {
-    const { f32, u8 } = this.#arena.views;
+  #referenceMemory({ plan, kv, arena, weights, compiled }: Layout): ReferenceMemory {
+    const { f32, u8 } = arena.views;
     const slots = plan.slotSizes.map((size, i) =>
       f32.subarray(compiled.slots[i]! / 4, compiled.slots[i]! / 4 + size),
     );
@@ -255,7 +327,7 @@ export class CpuBackend implements Backend {
     const { cols } = plan.graph.kv;
     return {
       value: (value: Value) => slots[plan.slotOf[value.id]!]!,
-      weight: (weight) => this.#loadedWeight(weight),
+      weight: (weight) => this.#loadedWeight(weight, arena, weights),
       kv: { dtype: kv.dtype, cols, keys: layers(compiled.keys), values: layers(compiled.values) },
       row: new Float32Array(longest),
       rounded: new Float32Array(multiplies ? longest * plan.limits.maxTokens : 0),
@@ -266,11 +338,11 @@ export class CpuBackend implements Backend {
     };
   }
 
-  #loadedWeight(weight: Weight): LoadedWeight {
+  #loadedWeight(weight: Weight, arena: Arena, weights: WeightStore): LoadedWeight {
     const known = this.#loaded.get(weight.name);
     if (known) return known;
-    const { u8, f32 } = this.#arena.views;
-    const { vector, raw } = this.#weights.get(weight);
+    const { u8, f32 } = arena.views;
+    const { vector, raw } = weights.get(weight);
     const at = vector ?? raw;
     if (at === undefined)
       throw new Error(`${weight.name}: packed, but the reference was asked to read it`);
@@ -297,12 +369,10 @@ export class CpuBackend implements Backend {
   }
 }
 
-function compileKernels(compiled: Compiled, arena: Arena, relaxed: boolean): WebAssembly.Module {
-  const functions = compiled.kernels.map((kernel) =>
-    lowerToWasm(kernel, { relaxed, memory64: false }),
-  );
-  const limits = { initial: 1, maximum: 65536, shared: arena.shared, memory64: false };
-  return new WebAssembly.Module(assembleModule(functions, limits));
+function compileKernels(compiled: Compiled, arena: Arena): WebAssembly.Module {
+  const target = { relaxed: detectWasmFeatures().relaxed, memory64: arena.isWide };
+  const functions = compiled.kernels.map((kernel) => lowerToWasm(kernel, target));
+  return new WebAssembly.Module(assembleModule(functions, arena.memoryLimits));
 }
 
 function threadsText(threads: number, asked: number): string {

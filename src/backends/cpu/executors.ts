@@ -107,11 +107,14 @@ const makers: { readonly [K in InstructionKind]: MakeExecutor<K> } = {
   round: (i, c) => {
     const dtype = dtypeByName(i.dtype)!;
     const blocks = i.cols / dtype.blockElems;
-    const scratch = i.scratch + c.thread * i.scratchBytes;
+    const { u8, f32 } = c.views;
+    const at = i.scratch + c.thread * i.scratchBytes;
+    const scratch = u8.subarray(at, at + i.scratchBytes);
+    const rowAt = (base: number, row: number) =>
+      f32.subarray(base / 4 + row * i.cols, base / 4 + (row + 1) * i.cols);
     return perRow(c, i.rows, (row) => {
-      const { u8, f32 } = c.views;
-      dtype.quantize!(f32, i.x / 4 + row * i.cols, u8, scratch, blocks);
-      dtype.dequantize(u8, scratch, f32, i.out / 4 + row * i.cols, blocks);
+      dtype.quantize!(rowAt(i.x, row), 0, scratch, 0, blocks);
+      dtype.dequantize(scratch, 0, rowAt(i.out, row), 0, blocks);
     });
   },
 
@@ -145,17 +148,20 @@ const makers: { readonly [K in InstructionKind]: MakeExecutor<K> } = {
     const dtype = dtypeByName(i.dtype)!;
     const blocks = i.k / dtype.blockElems;
     const scratch = i.scratch + c.thread * i.k * 4;
+    const floats = c.views.f32.subarray(scratch / 4, scratch / 4 + i.k);
     const perChunk = shareOf(i.n, c, 1);
     return {
       chunks: () => (rowCount(c, i.rows) === 0 ? 0 : Math.ceil(i.n / perChunk)),
       run: (chunk) => {
         const tokens = rowCount(c, i.rows);
-        const end = Math.min(i.n, (chunk + 1) * perChunk);
-        for (let row = chunk * perChunk; row < end; row++) {
-          dtype.dequantize(c.views.u8, i.w + row * i.rowBytes, c.views.f32, scratch / 4, blocks);
+        const start = chunk * perChunk;
+        const end = Math.min(i.n, start + perChunk);
+        const bytes = c.views.u8.subarray(i.w + start * i.rowBytes, i.w + end * i.rowBytes);
+        for (let row = start; row < end; row++) {
+          dtype.dequantize(bytes, (row - start) * i.rowBytes, floats, 0, blocks);
           kernel(scratch, i.x, i.out + row * 4, i.k, tokens, i.k * 4, i.n * 4);
         }
-        addBias(i, c, chunk * perChunk, end);
+        addBias(i, c, start, end);
       },
     };
   },

@@ -39,13 +39,16 @@ export class TeamMember {
   readonly #executors: readonly Executor[];
   readonly #isLeader: boolean;
   readonly #canSleep: boolean;
+  readonly #lostMs: number;
 
   constructor(
     buffer: ArrayBufferLike,
     control: number,
     executors: readonly Executor[],
     isLeader: boolean,
+    lostMs: number = LOST_MS,
   ) {
+    this.#lostMs = lostMs;
     this.#words = new Int32Array(buffer, control, controlWords(executors.length));
     this.#executors = executors;
     this.#isLeader = isLeader;
@@ -84,6 +87,11 @@ export class TeamMember {
       this.#work(seen);
       seen = this.#waitPast(seen, false);
     }
+  }
+
+  /** As in the beginning: when no helper is left that could be in the middle of something. */
+  reset(): void {
+    this.#words.fill(0);
   }
 
   /** Lets the helpers go. */
@@ -149,8 +157,8 @@ export class TeamMember {
       const seen = Atomics.load(words, READY);
       if (seen !== now) return seen;
       if (!this.#canSleep) continue;
-      if (expectsProgress && waited >= LOST_MS) {
-        throw new Error(`a compute thread was lost: no progress for ${LOST_MS / 1000} s`);
+      if (expectsProgress && waited >= this.#lostMs) {
+        throw new Error(`a compute thread was lost: no progress for ${this.#lostMs / 1000} s`);
       }
       if (!expectsProgress && Atomics.load(words, STOPPED) !== 0) return seen;
       Atomics.add(words, SLEEPERS, 1);

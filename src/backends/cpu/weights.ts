@@ -1,39 +1,49 @@
-// Weights of the CPU backend: where each lies in the arena and in which layout, chosen when it is uploaded.
+// Weights of the CPU backend: where each lies in the arena and in which layout.
 //
 //   vector  float32, for norms and biases
 //   raw     as in the file, for the embedding table and for types without a tiled kernel
 //   blocks  tiles of quantized codes (kernels/ops/packed.ts)
 //   floats  tiles of F32, F16 or BF16
-// Rows are read from the file a few tiles at a time and packed at once, so that no second copy exists.
+// All are placed before the memory is made, and then read from the file one by one, a piece at a time: no second copy
+// of a matrix exists at any time. An embedding table that is the output matrix too lies in tiles only.
 
+import { bf16ToF32, f16ToF32 } from "../../base/half.ts";
 import { bytesFor, type DType } from "../../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../../graph/cost.ts";
 import type { OpKind, Weight } from "../../graph/graph.ts";
-import { FLOAT_UNROLL } from "../../kernels/ops/matmul-floats.ts";
-import { packTile } from "../../kernels/ops/pack.ts";
 import { TILE_ROWS, tileBytes } from "../../kernels/ops/packed.ts";
 import { type Dot4, packingOf } from "../../kernels/ops/packings.ts";
+import { unpackRow } from "../../kernels/ops/unpack.ts";
 import type { WeightReader } from "../backend.ts";
 import type { Arena } from "./arena.ts";
+import {
+  hasFloatTiles,
+  layOutPacking,
+  type Packer,
+  type PackInstruction,
+  type PackProgram,
+  PIECE_BYTES,
+  tileWindow,
+} from "./repack.ts";
 
 export type FloatType = "f32" | "f16" | "bf16";
 
 export interface PlacedWeight {
   readonly weight: Weight;
-  vector?: number;
-  raw?: number;
-  blocks?: { at: number; tileBytes: number; levels: number };
-  floats?: { at: number; tileBytes: number; type: FloatType };
+  readonly vector?: number;
+  readonly raw?: number;
+  readonly blocks?: { at: number; tileBytes: number; levels: number };
+  readonly floats?: { at: number; tileBytes: number; type: FloatType };
+  /** Of tiles: which instruction packs them. */
+  readonly packing?: number;
 }
-
-/** Bytes read from the file at a time. */
-const PIECE_BYTES = 4 << 20;
 
 export class WeightStore {
   readonly #arena: Arena;
   readonly #dot4: Dot4;
   readonly #tiled: boolean;
   readonly #placed = new Map<string, PlacedWeight>();
+  readonly #instructions: PackInstruction[] = [];
 
   constructor(arena: Arena, dot4: Dot4, tiled: boolean) {
     this.#arena = arena;
@@ -41,124 +51,118 @@ export class WeightStore {
     this.#tiled = tiled;
   }
 
+  /** Finds a place for every weight; `uses` are the ops that will read it. Returns how the tiles will be filled. */
+  place(uses: ReadonlyMap<Weight, ReadonlySet<OpKind>>): PackProgram {
+    for (const [weight, ops] of uses) this.#placed.set(weight.name, this.#place(weight, ops));
+    return layOutPacking(this.#instructions, this.#dot4, this.#arena);
+  }
+
   get(weight: Weight): PlacedWeight {
     return this.#placed.get(weight.name)!;
   }
 
-  async upload(weight: Weight, uses: ReadonlySet<OpKind>, read: WeightReader): Promise<void> {
-    const placed: PlacedWeight = { weight };
-    this.#placed.set(weight.name, placed);
-    if (weight.shape.length === 1) return await this.#uploadVector(placed, read);
-    const tiled = uses.has("matmul") && this.#tiled && (await this.#uploadTiles(placed, read));
-    if (!tiled || uses.has("embed")) {
-      placed.raw = this.#arena.allocate(weightBytes(weight), weight.name);
-      await readPieces(weightBytes(weight), PIECE_BYTES, read, (piece, at) => {
-        this.#arena.views.u8.set(piece, placed.raw! + at);
-      });
+  /** Reads a weight from the file into its place. */
+  async upload(weight: Weight, read: WeightReader, packer: Packer): Promise<void> {
+    const { vector, raw, blocks, packing } = this.get(weight);
+    const { views } = this.#arena;
+    if (packing !== undefined) {
+      const levels = packingOf(weight.dtype.name)?.levels?.(this.#dot4);
+      if (levels && blocks) views.i8.set(levels, blocks.levels);
+      await packer.pack(packing, read);
+    } else if (vector !== undefined) {
+      const bytes = new Uint8Array(weightBytes(weight));
+      await read(bytes, 0);
+      const elements = weightElements(weight);
+      const target = views.f32.subarray(vector / 4, vector / 4 + elements);
+      weight.dtype.dequantize(bytes, 0, target, 0, elements / weight.dtype.blockElems);
+    } else await this.#uploadRaw(views.u8, raw!, weightBytes(weight), read);
+  }
+
+  /** Row `row` of a matrix as floats, from whichever layout it has, into target[to...]. */
+  readRow(weight: Weight, row: number, target: Float32Array, to: number): void {
+    const { raw, blocks, floats } = this.get(weight);
+    const { dtype, shape } = weight;
+    const cols = shape[1]!;
+    const { views } = this.#arena;
+    const tile = Math.floor(row / TILE_ROWS);
+    const inTile = row % TILE_ROWS;
+    if (raw !== undefined) {
+      const bytes = bytesFor(dtype, cols);
+      const source = views.u8.subarray(raw + row * bytes, raw + (row + 1) * bytes);
+      dtype.dequantize(source, 0, target, to, cols / dtype.blockElems);
+    } else if (blocks) {
+      const memory = tileWindow(views, blocks.at + tile * blocks.tileBytes, blocks.tileBytes);
+      unpackRow(packingOf(dtype.name)!, this.#dot4, memory, 0, inTile, cols, target, to);
+    } else {
+      const at = floats!.at + tile * floats!.tileBytes;
+      const element = floatReaders[floats!.type](views.buffer, at, TILE_ROWS * cols);
+      for (let col = 0; col < cols; col++) target[to + col] = element(col * TILE_ROWS + inTile);
     }
   }
 
-  async #uploadVector(placed: PlacedWeight, read: WeightReader): Promise<void> {
-    const { weight } = placed;
-    const elements = weightElements(weight);
-    const bytes = new Uint8Array(weightBytes(weight));
-    await read(bytes, 0);
-    placed.vector = this.#arena.allocate(elements * 4, weight.name);
-    const blocks = elements / weight.dtype.blockElems;
-    weight.dtype.dequantize(bytes, 0, this.#arena.views.f32, placed.vector / 4, blocks);
+  #place(weight: Weight, uses: ReadonlySet<OpKind>): PlacedWeight {
+    const arena = this.#arena;
+    if (weight.shape.length === 1) {
+      return { weight, vector: arena.allocate(weightElements(weight) * 4, "weights") };
+    }
+    const tiles = uses.has("matmul") && this.#tiled ? this.#placeTiles(weight) : undefined;
+    return tiles ?? { weight, raw: arena.allocate(weightBytes(weight), "weights") };
   }
 
-  /** False when the type or the shape has no tiles. */
-  async #uploadTiles(placed: PlacedWeight, read: WeightReader): Promise<boolean> {
-    const { dtype, shape } = placed.weight;
+  /** undefined when the type or the shape has no tiles. */
+  #placeTiles(weight: Weight): PlacedWeight | undefined {
+    const { dtype, shape } = weight;
+    const [rows, cols] = shape as [number, number];
     const packing = packingOf(dtype.name);
-    const floats = floatType(dtype);
-    const cols = shape[1]!;
-    if (packing) await this.#uploadBlocks(placed, packing, read);
-    else if (floats && cols % FLOAT_UNROLL === 0) await this.#uploadFloats(placed, floats, read);
-    else return false;
-    return true;
+    const type = floatType(dtype);
+    const kind = packing ? "blocks" : "floats";
+    if (!packing && !(type && hasFloatTiles(cols))) return undefined;
+    const size = packing
+      ? tileBytes(packing.layout(this.#dot4), cols)
+      : TILE_ROWS * cols * dtype.blockBytes;
+    const levels = packing?.levels ? this.#arena.allocate(16, "weights") : 0;
+    const at = this.#arena.allocate(Math.ceil(rows / TILE_ROWS) * size, "weights");
+    const rowBytes = bytesFor(dtype, cols);
+    const instruction = { kind, dtype: dtype.name, rows, cols, rowBytes, at, tileBytes: size };
+    const index = this.#instructions.push(instruction as PackInstruction) - 1;
+    return packing
+      ? { weight, blocks: { at, tileBytes: size, levels }, packing: index }
+      : { weight, floats: { at, tileBytes: size, type: type! }, packing: index };
   }
 
-  async #uploadBlocks(
-    placed: PlacedWeight,
-    packing: NonNullable<ReturnType<typeof packingOf>>,
+  async #uploadRaw(
+    memory: Uint8Array,
+    at: number,
+    bytes: number,
     read: WeightReader,
   ): Promise<void> {
-    const [rows, cols] = placed.weight.shape as [number, number];
-    const size = tileBytes(packing.layout(this.#dot4), cols);
-    const levels = packing.levels?.(this.#dot4);
-    const levelsAt = levels ? this.#arena.allocate(16, "levels") : 0;
-    if (levels) this.#arena.views.i8.set(levels, levelsAt);
-    const at = this.#arena.allocate(Math.ceil(rows / TILE_ROWS) * size, placed.weight.name);
-    placed.blocks = { at, tileBytes: size, levels: levelsAt };
-    await this.#eachTile(placed.weight, read, (view, tile, tileRows) => {
-      const { i8, u32, f32 } = this.#arena.views;
-      const memory = { bytes: i8, words: u32, floats: f32 };
-      packTile(packing, this.#dot4, view, tileRows, cols, memory, at + tile * size);
-    });
-  }
-
-  async #uploadFloats(placed: PlacedWeight, type: FloatType, read: WeightReader): Promise<void> {
-    const [rows, cols] = placed.weight.shape as [number, number];
-    const wide = type === "f32";
-    const size = TILE_ROWS * cols * (wide ? 4 : 2);
-    const at = this.#arena.allocate(Math.ceil(rows / TILE_ROWS) * size, placed.weight.name);
-    placed.floats = { at, tileBytes: size, type };
-    await this.#eachTile(placed.weight, read, (view, tile, tileRows) => {
-      const { u32, u8 } = this.#arena.views;
-      const target = wide ? u32 : new Uint16Array(u8.buffer);
-      const base = (at + tile * size) / (wide ? 4 : 2);
-      for (let row = 0; row < tileRows; row++) {
-        for (let c = 0; c < cols; c++) {
-          const from = row * cols + c;
-          target[base + c * TILE_ROWS + row] = wide
-            ? view.getUint32(from * 4, true)
-            : view.getUint16(from * 2, true);
-        }
-      }
-    });
-  }
-
-  /** Reads the matrix a few tiles of rows at a time. */
-  async #eachTile(
-    weight: Weight,
-    read: WeightReader,
-    use: (view: DataView, tile: number, rows: number) => void,
-  ): Promise<void> {
-    const [rows, cols] = weight.shape as [number, number];
-    const rowBytes = bytesFor(weight.dtype, cols);
-    const tile = TILE_ROWS * rowBytes;
-    const piece = Math.max(1, Math.floor(PIECE_BYTES / tile)) * tile;
-    await readPieces(rows * rowBytes, piece, read, (bytes, at) => {
-      for (let from = 0; from < bytes.length; from += tile) {
-        const length = Math.min(tile, bytes.length - from);
-        use(
-          new DataView(bytes.buffer, bytes.byteOffset + from, length),
-          (at + from) / tile,
-          length / rowBytes,
-        );
-      }
-    });
+    for (let done = 0; done < bytes; done += PIECE_BYTES) {
+      const end = Math.min(bytes, done + PIECE_BYTES);
+      await read(memory.subarray(at + done, at + end), done);
+    }
   }
 }
 
 function floatType(dtype: DType): FloatType | undefined {
-  return dtype.blockElems === 1 && (dtype.blockBytes === 4 || dtype.blockBytes === 2)
+  return dtype.blockElems === 1 && dtype.name in floatReaders
     ? (dtype.name as FloatType)
     : undefined;
 }
 
-async function readPieces(
-  total: number,
-  size: number,
-  read: WeightReader,
-  use: (bytes: Uint8Array<ArrayBuffer>, at: number) => void,
-): Promise<void> {
-  const buffer = new Uint8Array(Math.min(size, total));
-  for (let at = 0; at < total; at += size) {
-    const piece = buffer.subarray(0, Math.min(size, total - at));
-    await read(piece, at);
-    use(piece, at);
-  }
-}
+/** Reads elements of a tile of floats at a byte address. */
+const floatReaders: Readonly<
+  Record<FloatType, (buffer: ArrayBufferLike, at: number, count: number) => (i: number) => number>
+> = {
+  f32: (buffer, at, count) => {
+    const values = new Float32Array(buffer, at, count);
+    return (i) => values[i]!;
+  },
+  f16: (buffer, at, count) => {
+    const values = new Uint16Array(buffer, at, count);
+    return (i) => f16ToF32[values[i]!]!;
+  },
+  bf16: (buffer, at, count) => {
+    const values = new Uint16Array(buffer, at, count);
+    return (i) => bf16ToF32(values[i]!);
+  },
+};

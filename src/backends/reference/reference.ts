@@ -9,11 +9,19 @@ import type { GraphNode, NodeOf, OpKind, Value, Weight } from "../../graph/graph
 import { type Plan, planBytes } from "../../graph/plan.ts";
 import { type LoadedWeight, type ReferenceMemory, referenceOps } from "../../graph/reference.ts";
 import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
-import type { Backend, KvCacheOptions, MemoryUse, RunOptions, WeightReader } from "../backend.ts";
+import type {
+  Backend,
+  KvCacheOptions,
+  MemoryNeed,
+  MemoryUse,
+  RunOptions,
+  WeightReader,
+} from "../backend.ts";
 
 interface Prepared extends ReferenceMemory {
   plan: Plan;
   kvBytes: number;
+  scratchBytes: number;
 }
 
 export class ReferenceBackend implements Backend {
@@ -26,7 +34,17 @@ export class ReferenceBackend implements Backend {
     return node.op in referenceOps ? true : `the reference has no op "${node.op}"`;
   }
 
-  async upload(weight: Weight, _uses: ReadonlySet<OpKind>, read: WeightReader): Promise<void> {
+  measure(plan: Plan, kv: KvCacheOptions): MemoryNeed {
+    const { graph } = plan;
+    return {
+      weightBytes: graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0),
+      kvBytes: 2 * graph.kv.layers * layerBytes(plan, kv),
+      workBytes: planBytes(plan) + scratchBytes(scratchSizes(plan, kv)),
+      limitBytes: Number.POSITIVE_INFINITY,
+    };
+  }
+
+  async upload(weight: Weight, read: WeightReader): Promise<void> {
     const weights = this.#alive();
     const bytes = allocate(weightBytes(weight), `weight ${weight.name}`);
     await read(bytes, 0);
@@ -42,26 +60,24 @@ export class ReferenceBackend implements Backend {
   prepare(plan: Plan, kv: KvCacheOptions): void {
     const weights = this.#alive();
     const { graph } = plan;
-    const context = kv.blocks * KV_BLOCK_TOKENS;
-    const layerBytes = bytesFor(kv.dtype, context * graph.kv.cols);
+    const perLayer = layerBytes(plan, kv);
     const makeLayers = () =>
-      Array.from({ length: graph.kv.layers }, () => allocate(layerBytes, "the KV cache"));
+      Array.from({ length: graph.kv.layers }, () => allocate(perLayer, "the KV cache"));
     const slots = plan.slotSizes.map((size) => new Float32Array(size));
-    const longestRow = Math.max(...graph.weights.map((weight) => weight.shape.at(-1)!));
+    const sizes = scratchSizes(plan, kv);
     this.#prepared = {
       plan,
       value: (value) => slots[plan.slotOf[value.id]!]!,
       weight: (weight) => weights.get(weight.name)!,
       kv: { dtype: kv.dtype, cols: graph.kv.cols, keys: makeLayers(), values: makeLayers() },
-      kvBytes: 2 * graph.kv.layers * layerBytes,
-      row: new Float32Array(longestRow),
-      rounded: new Float32Array(
-        longestRow * Math.max(plan.limits.maxTokens, plan.limits.maxOutputs),
-      ),
-      packed: new Uint8Array(longestRow * 4),
-      keys: new Float32Array(context * graph.kv.cols),
-      values: new Float32Array(context * graph.kv.cols),
-      scores: new Float32Array(context),
+      kvBytes: 2 * graph.kv.layers * perLayer,
+      row: new Float32Array(sizes.row),
+      rounded: new Float32Array(sizes.rounded),
+      packed: new Uint8Array(sizes.packed * 4),
+      keys: new Float32Array(sizes.keys),
+      values: new Float32Array(sizes.values),
+      scores: new Float32Array(sizes.scores),
+      scratchBytes: scratchBytes(sizes),
     };
   }
 
@@ -97,7 +113,7 @@ export class ReferenceBackend implements Backend {
     return {
       weightBytes: total,
       kvBytes: prepared?.kvBytes ?? 0,
-      workBytes: prepared ? planBytes(prepared.plan) + scratchBytes(prepared) : 0,
+      workBytes: prepared ? planBytes(prepared.plan) + prepared.scratchBytes : 0,
     };
   }
 
@@ -130,9 +146,29 @@ function activationType(dtype: DType): DType {
   );
 }
 
-function scratchBytes({ row, rounded, packed, keys, values, scores }: Prepared): number {
-  const arrays = [row, rounded, packed, keys, values, scores];
-  return arrays.reduce((sum, array) => sum + array.byteLength, 0);
+/** Of the keys, or the values, of one layer. */
+function layerBytes({ graph }: Plan, kv: KvCacheOptions): number {
+  return bytesFor(kv.dtype, kv.blocks * KV_BLOCK_TOKENS * graph.kv.cols);
+}
+
+/** Words of 4 bytes. */
+type ScratchSizes = Record<"row" | "rounded" | "packed" | "keys" | "values" | "scores", number>;
+
+function scratchSizes({ graph, limits }: Plan, { blocks }: KvCacheOptions): ScratchSizes {
+  const context = blocks * KV_BLOCK_TOKENS;
+  const row = Math.max(...graph.weights.map((weight) => weight.shape.at(-1)!));
+  return {
+    row,
+    rounded: row * Math.max(limits.maxTokens, limits.maxOutputs),
+    packed: row,
+    keys: context * graph.kv.cols,
+    values: context * graph.kv.cols,
+    scores: context,
+  };
+}
+
+function scratchBytes(sizes: ScratchSizes): number {
+  return Object.values(sizes).reduce((sum, words) => sum + words * 4, 0);
 }
 
 function runNode<K extends OpKind>(node: NodeOf<K>, step: Step, memory: ReferenceMemory): void {

@@ -1,0 +1,193 @@
+// Weights on their way from the file's layout into tiles, done by all threads: while the leader reads the next piece of
+// a matrix into one buffer of the shared memory, it and the helpers pack the piece in the other.
+//
+// The work is a program like any other to the team (team.ts): one instruction per matrix, of which only that of the
+// current piece has chunks, a tile of 16 rows each. Helpers serve this program first, and the model's own after it.
+
+import { FLOAT_UNROLL } from "../../kernels/ops/matmul-floats.ts";
+import { packTile } from "../../kernels/ops/pack.ts";
+import { TILE_ROWS } from "../../kernels/ops/packed.ts";
+import { type Dot4, packingOf } from "../../kernels/ops/packings.ts";
+import type { WeightReader } from "../backend.ts";
+import type { Arena, ArenaViews } from "./arena.ts";
+import type { Executor } from "./executors.ts";
+import { controlWords, TeamMember } from "./team.ts";
+
+/** A matrix that becomes tiles: plain data, sent to every thread. */
+export interface PackInstruction {
+  readonly kind: "blocks" | "floats";
+  readonly dtype: string;
+  readonly rows: number;
+  readonly cols: number;
+  /** Of a row in the file. */
+  readonly rowBytes: number;
+  readonly at: number;
+  readonly tileBytes: number;
+}
+
+export interface PackProgram {
+  readonly instructions: readonly PackInstruction[];
+  readonly dot4: Dot4;
+  /** i32 area of the team: see team.ts. */
+  readonly control: number;
+  /** i32: the instruction, its first tile, its rows and the buffer of the current piece. */
+  readonly piece: number;
+  /** Addresses of the two buffers. */
+  readonly buffers: readonly [number, number];
+  readonly bufferBytes: number;
+}
+
+const INSTRUCTION = 0;
+const FIRST_TILE = 1;
+const ROWS = 2;
+const BUFFER = 3;
+const WORDS = 4;
+
+/** Bytes read from the file at a time, at least one tile. */
+export const PIECE_BYTES: number = 4 << 20;
+
+export function layOutPacking(
+  instructions: readonly PackInstruction[],
+  dot4: Dot4,
+  arena: Arena,
+): PackProgram {
+  const tiles = instructions.map(({ rowBytes }) => TILE_ROWS * rowBytes);
+  const bufferBytes = instructions.length === 0 ? 0 : Math.max(PIECE_BYTES, ...tiles);
+  return {
+    instructions,
+    dot4,
+    control: arena.allocate(controlWords(instructions.length) * 4, "work"),
+    piece: arena.allocate(WORDS * 4, "work"),
+    buffers: [arena.allocate(bufferBytes, "work"), arena.allocate(bufferBytes, "work")],
+    bufferBytes,
+  };
+}
+
+/** What each instruction does, on whichever thread. */
+export function packExecutors(program: PackProgram, views: ArenaViews): Executor[] {
+  const piece = views.i32.subarray(program.piece / 4, program.piece / 4 + WORDS);
+  return program.instructions.map((instruction, index) => {
+    const pack = packers[instruction.kind](instruction, program.dot4, views);
+    const { rowBytes } = instruction;
+    return {
+      chunks: () => (piece[INSTRUCTION] === index ? Math.ceil(piece[ROWS]! / TILE_ROWS) : 0),
+      run: (chunk) => {
+        const row = chunk * TILE_ROWS;
+        const rows = Math.min(TILE_ROWS, piece[ROWS]! - row);
+        const at = program.buffers[piece[BUFFER]!]! + row * rowBytes;
+        pack(new DataView(views.buffer, at, rows * rowBytes), rows, piece[FIRST_TILE]! + chunk);
+      },
+    };
+  });
+}
+
+/** The leader's side. */
+export class Packer {
+  readonly #program: PackProgram;
+  readonly #views: ArenaViews;
+  readonly #team: TeamMember;
+
+  constructor(program: PackProgram, views: ArenaViews) {
+    this.#program = program;
+    this.#views = views;
+    const executors = packExecutors(program, views);
+    this.#team = new TeamMember(views.buffer, program.control, executors, true);
+  }
+
+  /** Reads and packs one matrix: that of instruction `index`. */
+  async pack(index: number, read: WeightReader): Promise<void> {
+    const { instructions, bufferBytes, buffers } = this.#program;
+    const { rows, rowBytes } = instructions[index]!;
+    const tile = TILE_ROWS * rowBytes;
+    const pieceRows = Math.floor(bufferBytes / tile) * TILE_ROWS;
+    const rowsOf = (row: number) => Math.min(pieceRows, rows - row);
+    const readPiece = (row: number, buffer: number) => {
+      const at = buffers[buffer]!;
+      return read(this.#views.u8.subarray(at, at + rowsOf(row) * rowBytes), row * rowBytes);
+    };
+    await readPiece(0, 0);
+    for (let row = 0, buffer = 0; row < rows; row += pieceRows, buffer = 1 - buffer) {
+      const next = row + pieceRows;
+      const reading = next < rows ? readPiece(next, 1 - buffer) : undefined;
+      reading?.catch(() => {}); // awaited below, after what may throw before it
+      this.#run(index, row / TILE_ROWS, rowsOf(row), buffer);
+      await reading;
+    }
+  }
+
+  /** Lets the helpers go on to the model's program. */
+  finish(): void {
+    this.#team.stop();
+  }
+
+  #run(index: number, firstTile: number, rows: number, buffer: number): void {
+    const piece = this.#program.piece / 4;
+    const { i32 } = this.#views;
+    i32[piece + INSTRUCTION] = index;
+    i32[piece + FIRST_TILE] = firstTile;
+    i32[piece + ROWS] = rows;
+    i32[piece + BUFFER] = buffer;
+    this.#team.runStep();
+  }
+}
+
+/** Packs up to 16 rows into tile number `tile`. */
+type PackRows = (source: DataView, rows: number, tile: number) => void;
+
+const packers: Readonly<
+  Record<
+    PackInstruction["kind"],
+    (instruction: PackInstruction, dot4: Dot4, views: ArenaViews) => PackRows
+  >
+> = {
+  blocks: ({ dtype, cols, at, tileBytes }, dot4, views) => {
+    const packing = packingOf(dtype)!;
+    return (source, rows, tile) => {
+      const memory = tileWindow(views, at + tile * tileBytes, tileBytes);
+      packTile(packing, dot4, source, rows, cols, memory, 0);
+    };
+  },
+  floats: ({ rowBytes, cols, at, tileBytes }, _, views) => {
+    const isWide = rowBytes === cols * 4;
+    return (source, rows, tile) => {
+      const start = at + tile * tileBytes;
+      const count = TILE_ROWS * cols;
+      if (isWide) {
+        const target = new Uint32Array(views.buffer, start, count);
+        transpose(rows, cols, target, (i) => source.getUint32(4 * i, true));
+      } else {
+        const target = new Uint16Array(views.buffer, start, count);
+        transpose(rows, cols, target, (i) => source.getUint16(2 * i, true));
+      }
+    };
+  },
+};
+
+function transpose(
+  rows: number,
+  cols: number,
+  target: Uint32Array | Uint16Array,
+  element: (index: number) => number,
+): void {
+  for (let row = 0; row < rows; row++) {
+    for (let col = 0; col < cols; col++) target[col * TILE_ROWS + row] = element(row * cols + col);
+  }
+}
+
+/** Whether a matrix of floats with so many columns has a tiled kernel. */
+export function hasFloatTiles(cols: number): boolean {
+  return cols % FLOAT_UNROLL === 0;
+}
+
+/** A tile by itself: engines handle small indices faster than those of a large memory. */
+export function tileWindow(
+  views: ArenaViews,
+  at: number,
+  bytes: number,
+): { bytes: Int8Array; words: Uint32Array; floats: Float32Array } {
+  return {
+    bytes: views.i8.subarray(at, at + bytes),
+    words: views.u32.subarray(at / 4, (at + bytes) / 4),
+    floats: views.f32.subarray(at / 4, (at + bytes) / 4),
+  };
+}
