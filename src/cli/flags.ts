@@ -80,11 +80,12 @@ export interface ModelFlags {
   model?: string;
   ctxSize?: number;
   threads?: number;
+  level?: 1 | 2 | 3;
   cacheType?: "f32" | "f16" | "q8_0";
   template?: string;
 }
 
-/** -m, -c, -t, --cache-type */
+/** -m, -c, -t, --level, --cache-type */
 export function addModelFlags(
   command: Command,
   modelDefault: string | undefined,
@@ -103,8 +104,13 @@ export function addModelFlags(
     )
     .option(
       "-t, --threads <n>",
-      "compute threads",
+      "compute threads (default: the machine's cores)",
       numberFlag({ integer: true, min: 1, max: 1024 }),
+    )
+    .option(
+      "--level <n>",
+      "1: plain TypeScript, 2: SIMD row by row, 3: SIMD and tiles (default: 3)",
+      numberFlag({ integer: true, min: 1, max: 3 }),
     )
     .addOption(
       new Option("--cache-type <type>", "type of the KV cache")
@@ -117,6 +123,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
   return {
     ...(flags.ctxSize !== undefined && { contextSize: flags.ctxSize }),
     ...(flags.threads !== undefined && { threads: flags.threads }),
+    ...(flags.level !== undefined && { level: flags.level }),
     ...(flags.cacheType && { kvType: flags.cacheType }),
     ...(flags.template !== undefined && { chatTemplate: flags.template }),
   };
