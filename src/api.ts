@@ -126,7 +126,8 @@ export interface Chat {
   readonly messages: readonly ChatMessage[];
   /**
    * Sends a user message; the answer joins `messages` when it has ended (also when it was aborted). A message that fails
-   * (it does not fit, the template refuses it, an answer is still under way) leaves the conversation as it was.
+   * (it does not fit, the template refuses it, an answer is still under way), or whose answer was aborted before its
+   * first word, leaves the conversation as it was.
    */
   send(text: string, options?: GenerateOptions): Generation;
   /** Drops the last exchange; false when there is none. */

@@ -156,7 +156,7 @@ class EngineChat implements Chat {
     generation.result.then(
       ({ text, stopReason }) => {
         const unanswered = stopReason === "aborted" && text === "";
-        end(unanswered ? asked : [...asked, { role: "assistant", content: text }]);
+        end(unanswered ? before : [...asked, { role: "assistant", content: text }]);
       },
       () => end(before), // the caller sees the error on the generation; what failed was never said
     );

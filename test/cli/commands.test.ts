@@ -1,11 +1,11 @@
 // The commands as a program calls them: main() with a terminal of ours, the real engine and the model that comes with
 // the package. What they compute is other tests' business; here it is what they take and what they print.
 
-import { describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { main } from "../../src/cli/main.ts";
 import { interrupted } from "../../src/platform/node-cli.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
-import { describeShared, sharedPath } from "../support/shared.ts";
+import { tinyFile } from "../support/tiny-file.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
 
 const downloads = nodeDownloadPlatform({ LANTERN_CACHE: "/nonexistent/lantern-test-cache" });
@@ -225,10 +225,14 @@ describe.skipIf(!hasStories)(`with the default model${reason}`, () => {
   });
 });
 
-describeShared("chat", "models/stories260K/stories260K-F32.gguf", () => {
+describe("chat", () => {
   // No chat model, but a quick one: what it answers does not matter here.
-  const model = sharedPath("models/stories260K/stories260K-F32.gguf");
-  const flags = ["chat", "-m", model, "--template", "zephyr", "--temp", "0", "-n", "6"];
+  let file: Awaited<ReturnType<typeof tinyFile>>;
+  beforeAll(async () => {
+    file = await tinyFile();
+  });
+  afterAll(() => file.remove());
+  const flags = () => ["chat", "-m", file.path, "--template", "zephyr", "--temp", "0", "-n", "6"];
 
   async function chat(
     script: FakeTerminal["script"],
@@ -236,7 +240,8 @@ describeShared("chat", "models/stories260K/stories260K-F32.gguf", () => {
   ): Promise<Ran & { terminal: FakeTerminal }> {
     const terminal = new FakeTerminal();
     terminal.script = script;
-    const code = await main([...flags, ...args], terminal, downloads);
+
+    const code = await main([...flags(), ...args], terminal, downloads);
     return { code, out: terminal.stdout, err: terminal.stderr, terminal };
   }
 
@@ -312,7 +317,7 @@ describeShared("chat", "models/stories260K/stories260K-F32.gguf", () => {
       terminal.onOut = undefined;
       terminal.pressCtrlC();
     };
-    const args = [...flags, "-n", "200"];
+    const args = [...flags(), "-n", "200"];
     const code = await main(args, terminal, downloads);
     expect(code).toBe(0);
     expect(terminal.stderr).toContain("(stopped)");
