@@ -34,56 +34,101 @@ export function packTile(
   target: number,
 ): void {
   const layout = packing.layout(dot4);
+  const sizes = sizesOf(layout);
   const spans = cols / (BLOCK_COLS * layout.spanBlocks);
   const rowBytes = spans * packing.spanBytes;
-  const spanStride = GROUPS_PER_TILE * groupSpanBytes(layout);
-  if (rows < TILE_ROWS) memory.words.fill(0, target / 4, (target + spans * spanStride) / 4);
-  for (let row = 0; row < rows; row++) {
-    const group = target + Math.floor(row / GROUP_ROWS) * groupSpanBytes(layout);
+  const groupWords = groupSpanBytes(layout) / 4;
+  const start = target / 4;
+  if (rows < TILE_ROWS) {
+    memory.words.fill(0, start, start + spans * GROUPS_PER_TILE * groupWords);
+  }
+  const write = layout.scales === "f32" ? writeFloatScales : writeByteScales;
+  // Four rows side by side, as they lie in memory: what is written stays in the nearest cache until it is complete.
+  for (let first = 0; first < rows; first += GROUP_ROWS) {
+    const lanes = Math.min(GROUP_ROWS, rows - first);
+    let at = start + (first / GROUP_ROWS) * groupWords;
     for (let s = 0; s < spans; s++) {
-      packing.read(source, row * rowBytes + s * packing.spanBytes, scratch, dot4);
-      writeSpan(layout, scratch, memory, group + s * spanStride, row % GROUP_ROWS);
+      for (let lane = 0; lane < lanes; lane++) {
+        const from = (first + lane) * rowBytes + s * packing.spanBytes;
+        packing.read(source, from, scratch, dot4);
+        write(sizes, scratch, memory, at, lane);
+        writeCodes(sizes, scratch.codes, memory.words, at, lane);
+      }
+      at += GROUPS_PER_TILE * groupWords;
     }
   }
 }
 
-/** One row's span into its lane of a group's span at byte address `at`. */
-function writeSpan(
-  layout: BlockLayout,
-  span: Span,
-  memory: TileMemory,
+/** What writing a span needs of its layout, computed once. Lengths are in words of four bytes. */
+interface Sizes {
+  readonly blocks: number;
+  readonly header: number;
+  readonly block: number;
+  readonly scales: number;
+  /** Words of codes in a block. */
+  readonly words: number;
+  /** Scales of a block. */
+  readonly parts: number;
+  readonly hasMin: boolean;
+}
+
+function sizesOf(layout: BlockLayout): Sizes {
+  return {
+    blocks: layout.spanBlocks,
+    header: headerBytes(layout) / 4,
+    block: blockBytes(layout) / 4,
+    scales: scalesBytes(layout) / 4,
+    words: layout.codes === "nibbles" ? 4 : 8,
+    parts: BLOCK_COLS / layout.scaleCols,
+    hasMin: layout.hasMin,
+  };
+}
+
+/** One row's codes into its lane of a group's span at word `at`. */
+function writeCodes(
+  { blocks, header, block, scales, words }: Sizes,
+  codes: Uint32Array,
+  memory: Uint32Array,
   at: number,
   lane: number,
 ): void {
-  if (layout.scales === "bytes") {
-    memory.floats[at / 4 + lane] = span.header[0]!;
-    if (layout.hasMin) memory.floats[at / 4 + 4 + lane] = span.header[1]!;
-  }
-  const words = layout.codes === "nibbles" ? 4 : 8;
-  for (let block = 0; block < layout.spanBlocks; block++) {
-    const start = at + headerBytes(layout) + block * blockBytes(layout);
-    writeScales(layout, span, memory, start, block, lane);
-    const codes = (start + scalesBytes(layout)) / 4 + lane;
-    for (let v = 0; v < words; v++) memory.words[codes + 4 * v] = span.codes[block * words + v]!;
+  let to = at + header + scales + lane;
+  let from = 0;
+  for (let b = 0; b < blocks; b++) {
+    for (let v = 0; v < words; v++) memory[to + 4 * v] = codes[from + v]!;
+    from += words;
+    to += block;
   }
 }
 
-function writeScales(
-  layout: BlockLayout,
+function writeFloatScales(
+  { blocks, block, hasMin }: Sizes,
   span: Span,
-  memory: TileMemory,
+  { floats }: TileMemory,
   at: number,
-  block: number,
   lane: number,
 ): void {
-  const parts = BLOCK_COLS / layout.scaleCols;
-  if (layout.scales === "f32") {
-    memory.floats[at / 4 + lane] = span.scales[block]!;
-    if (layout.hasMin) memory.floats[at / 4 + 4 + lane] = span.mins[block]!;
-    return;
+  for (let b = 0; b < blocks; b++) {
+    const to = at + b * block + lane;
+    floats[to] = span.scales[b]!;
+    if (hasMin) floats[to + 4] = span.mins[b]!;
   }
-  for (let part = 0; part < parts; part++) {
-    memory.bytes[at + 4 * part + lane] = span.scaleBytes[block * parts + part]!;
+}
+
+function writeByteScales(
+  { blocks, header, block, parts, hasMin }: Sizes,
+  span: Span,
+  { floats, bytes }: TileMemory,
+  at: number,
+  lane: number,
+): void {
+  floats[at + lane] = span.header[0]!;
+  if (hasMin) floats[at + 4 + lane] = span.header[1]!;
+  for (let b = 0; b < blocks; b++) {
+    const to = 4 * (at + header + b * block) + lane;
+    for (let part = 0; part < parts; part++) {
+      bytes[to + 4 * part] = span.scaleBytes[b * parts + part]!;
+    }
+    if (hasMin) bytes[to + 4 * parts] = span.minBytes[b]!;
   }
-  if (layout.hasMin) memory.bytes[at + 4 * parts + lane] = span.minBytes[block]!;
 }
