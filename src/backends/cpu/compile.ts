@@ -18,6 +18,7 @@ import { quantizeActivationsKernel } from "../../kernels/ops/quantize-activation
 import { ropeTableSize } from "../../kernels/ops/rope.ts";
 import type { KvCacheOptions } from "../backend.ts";
 import type { Arena } from "./arena.ts";
+import { WIDE_HEADS } from "./executors.ts";
 import type { Instruction, Program, StepArea } from "./program.ts";
 import { controlWords } from "./team.ts";
 import type { WeightStore } from "./weights.ts";
@@ -119,7 +120,7 @@ class Compiler {
       instructions: this.#instructions,
       step: this.#stepArea(kv.blocks),
       control: arena.allocate(controlWords(this.#instructions.length) * 4, "work"),
-      scores: arena.allocate(threads * scoresLength * 4, "work"),
+      scores: arena.allocate(threads * WIDE_HEADS * scoresLength * 4, "work"),
       scoresLength,
       threads,
     };

@@ -276,14 +276,29 @@ function addBias(
   }
 }
 
-/** Chunks are (token, KV head): the query heads that share a KV head read the same keys and values. */
+/** Query heads that the wide attention kernels take at once. */
+export const WIDE_HEADS = 4;
+
+/**
+ * Chunks are (token, KV head): the query heads that share a KV head read the same keys and values, four of them in one
+ * pass where there are as many.
+ */
 function makeAttention(i: InstructionOf<"attention">, c: ExecutorContext): Executor {
-  const scoresKernel = c.kernels[`attn_scores_${i.kvType}`]!;
-  const mixKernel = c.kernels[`attn_mix_${i.kvType}`]!;
   const { softmax } = c.kernels;
+  const [scores1, mix1] = [
+    c.kernels[`attn_scores_${i.kvType}`]!,
+    c.kernels[`attn_mix_${i.kvType}`]!,
+  ];
+  const [scores4, mix4] = [
+    c.kernels[`attn_scores4_${i.kvType}`]!,
+    c.kernels[`attn_mix4_${i.kvType}`]!,
+  ];
   const { step } = c.program;
   const sharing = i.heads / i.kvHeads;
-  const scores = c.program.scores + c.thread * c.program.scoresLength * 4;
+  const { keys, values, rowBytes, headDim, scale } = i;
+  const headStride = headDim * 4;
+  const scoreStride = c.program.scoresLength * 4;
+  const scores = c.program.scores + c.thread * WIDE_HEADS * scoreStride;
   return {
     chunks: () => rowCount(c, "tokens") * i.kvHeads,
     run: (chunk) => {
@@ -293,33 +308,24 @@ function makeAttention(i: InstructionOf<"attention">, c: ExecutorContext): Execu
       const blocks = Math.floor(length / KV_BLOCK_TOKENS);
       const last = length % KV_BLOCK_TOKENS;
       const table = step.tables + token * step.tableLength * 4;
-      const headOffset = kvHead * i.headBytes;
-      for (let s = 0; s < sharing; s++) {
-        const at = (token * i.heads + kvHead * sharing + s) * i.headDim * 4;
-        scoresKernel(
-          i.q + at,
-          i.keys,
-          table,
-          scores,
-          blocks,
-          last,
-          i.rowBytes,
-          headOffset,
-          i.headDim,
-          i.scale,
-        );
+      const offset = kvHead * i.headBytes;
+      const first = (token * i.heads + kvHead * sharing) * headStride;
+      let head = 0;
+      for (; head + WIDE_HEADS <= sharing; head += WIDE_HEADS) {
+        const at = first + head * headStride;
+        // biome-ignore format: a kernel's parameters in their order
+        scores4(i.q + at, keys, table, scores, blocks, last, rowBytes, offset, headDim, scale, headStride, scoreStride);
+        for (let row = 0; row < WIDE_HEADS; row++) {
+          softmax!(scores + row * scoreStride, scores + row * scoreStride, length);
+        }
+        // biome-ignore format: a kernel's parameters in their order
+        mix4(scores, values, table, i.out + at, blocks, last, rowBytes, offset, headDim, scoreStride, headStride);
+      }
+      for (; head < sharing; head++) {
+        const at = first + head * headStride;
+        scores1(i.q + at, keys, table, scores, blocks, last, rowBytes, offset, headDim, scale);
         softmax!(scores, scores, length);
-        mixKernel(
-          scores,
-          i.values,
-          table,
-          i.out + at,
-          blocks,
-          last,
-          i.rowBytes,
-          headOffset,
-          i.headDim,
-        );
+        mix1(scores, values, table, i.out + at, blocks, last, rowBytes, offset, headDim);
       }
     },
   };

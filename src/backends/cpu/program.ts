@@ -160,7 +160,7 @@ export interface Program {
   readonly step: StepArea;
   /** i32 area of the team: see team.ts. */
   readonly control: number;
-  /** f32 [context + 4] for each thread. */
+  /** f32 [4][context + 4] for each thread: four heads at once. */
   readonly scores: number;
   readonly scoresLength: number;
   readonly threads: number;
