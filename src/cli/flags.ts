@@ -81,11 +81,12 @@ export interface ModelFlags {
   ctxSize?: number;
   threads?: number;
   level?: 1 | 2 | 3;
+  explain?: boolean;
   cacheType?: "f32" | "f16" | "q8_0";
   template?: string;
 }
 
-/** -m, -c, -t, --level, --cache-type */
+/** -m, -c, -t, --level, --explain, --cache-type */
 export function addModelFlags(
   command: Command,
   modelDefault: string | undefined,
@@ -112,6 +113,7 @@ export function addModelFlags(
       "1: plain TypeScript, 2: SIMD row by row, 3: SIMD and tiles (default: 3)",
       numberFlag({ integer: true, min: 1, max: 3 }),
     )
+    .option("--explain", "say what computes each part of the model, and why")
     .addOption(
       new Option("--cache-type <type>", "type of the KV cache")
         .choices(["f32", "f16", "q8_0"])

@@ -1,7 +1,7 @@
 // From the -m flag to an open model, with a progress bar for whatever takes time on the way: download, then load.
 
 import { resolveModel } from "../catalog/resolve.ts";
-import { type Model, open } from "../index.ts";
+import { type Model, type ModelInfo, open } from "../index.ts";
 import type { CliContext } from "./command.ts";
 import { type ModelFlags, openOptions } from "./flags.ts";
 import { ProgressBar } from "./progress.ts";
@@ -43,12 +43,22 @@ export async function openModel(
   const path = await locateModel(name, context, signal);
   const bar = new ProgressBar(context.terminal, { label: "loading", plainLines: false });
   try {
-    return await open(path, {
+    const model = await open(path, {
       ...openOptions(flags),
       ...(signal && { signal }),
       onProgress: ({ loadedBytes, totalBytes }) => bar.update(loadedBytes, totalBytes),
     });
+    bar.done();
+    if (flags.explain) context.terminal.err(explanation(model.info));
+    return model;
   } finally {
     bar.done();
   }
+}
+
+/** What the backend says of itself; layers of which it says the same are said once. */
+function explanation({ backend }: ModelInfo): string {
+  const lines = backend.notes.map((note) => note.replace(/\bblk\.\d+\./g, "blk.*."));
+  const threads = `${backend.threads} thread${backend.threads === 1 ? "" : "s"}`;
+  return `backend ${backend.name}, ${threads}\n  ${[...new Set(lines)].join("\n  ")}\n\n`;
 }
