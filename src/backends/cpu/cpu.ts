@@ -3,7 +3,7 @@
 //
 // Level 2 multiplies row by row (any type); level 3 packs weights into tiles where their type has a tiled kernel.
 
-import { AbortedError, DisposedError, LanternError, WorkerError } from "../../base/errors.ts";
+import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
 import {
   type GraphNode,
   type NodeOf,
@@ -130,13 +130,7 @@ export class CpuBackend implements Backend {
 
   async upload(weight: Weight, read: WeightReader): Promise<void> {
     const { weights, packer, missing, helpers } = this.#ready();
-    try {
-      await weights.upload(weight, read, packer);
-    } catch (cause) {
-      throw cause instanceof LanternError
-        ? cause
-        : new WorkerError(`${weight.name}: packing it failed; open the model again`, { cause });
-    }
+    await weights.upload(weight, read, packer);
     missing.delete(weight.name);
     if (missing.size > 0) return;
     packer.finish();

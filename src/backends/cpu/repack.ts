@@ -4,6 +4,7 @@
 // The work is a program like any other to the team (team.ts): one instruction per matrix, of which only that of the
 // current piece has chunks, a tile of 16 rows each. Helpers serve this program first, and the model's own after it.
 
+import { WorkerError } from "../../base/errors.ts";
 import { FLOAT_UNROLL } from "../../kernels/ops/matmul-floats.ts";
 import { packTile } from "../../kernels/ops/pack.ts";
 import { TILE_ROWS } from "../../kernels/ops/packed.ts";
@@ -127,7 +128,11 @@ export class Packer {
     i32[piece + FIRST_TILE] = firstTile;
     i32[piece + ROWS] = rows;
     i32[piece + BUFFER] = buffer;
-    this.#team.runStep();
+    try {
+      this.#team.runStep();
+    } catch (cause) {
+      throw new WorkerError("packing the weights failed; open the model again", { cause });
+    }
   }
 }
 

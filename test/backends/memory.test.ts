@@ -1,0 +1,113 @@
+// What a model needs is known before anything is read, and one that does not fit is refused then, with the numbers.
+
+import { describe, expect, test } from "vitest";
+import type { Backend } from "../../src/backends/backend.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { MemoryError } from "../../src/base/errors.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Engine } from "../../src/engine/engine.ts";
+import { checkMemory } from "../../src/engine/memory.ts";
+import { weightBytes } from "../../src/graph/cost.ts";
+import type { Weight } from "../../src/graph/graph.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import { buildModel } from "../../src/models/build.ts";
+import { nodePlatform } from "../../src/platform/node.ts";
+import { letterTokenizer, tinyModel } from "../support/tiny-engine.ts";
+import { load } from "./tiny-backend.ts";
+
+const MIB = 2 ** 20;
+const GIB = 2 ** 30;
+const f16 = dtypeByName("f16")!;
+
+const backends: [string, () => Backend][] = [
+  ["cpu", () => new CpuBackend({ level: 3, threads: 1, startThread: undefined })],
+  ["reference", () => new ReferenceBackend()],
+];
+
+describe.each(backends)("%s", (_, create) => {
+  test("measure() says what prepare() and the uploads take", async () => {
+    const backend = create();
+    const { graph } = buildModel(tinyModel());
+    const kv = { blocks: 4, dtype: f16 };
+    const { limitBytes, ...need } = backend.measure(
+      makePlan(graph, { maxTokens: 12, maxOutputs: 12 }),
+      kv,
+    );
+    await load(backend);
+    expect(need).toEqual(backend.memory());
+    const inFile = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
+    expect(need.weightBytes).toBeGreaterThanOrEqual(inFile);
+    expect(need.kvBytes).toBe(2 * graph.kv.layers * 4 * 32 * graph.kv.cols * 2);
+    expect(limitBytes).toBeGreaterThanOrEqual(4 * GIB);
+    backend.dispose();
+  });
+
+  test("more than the machine has is refused before anything is read", async () => {
+    const refused = loadEngine(create(), tinyModel().tensors, 30_000);
+    await expect(refused).rejects.toThrow(MemoryError);
+    await expect(refused).rejects.toThrow(
+      /needs 0\.0\d GiB \(weights .*this machine has 0\.00 GiB free/,
+    );
+  });
+});
+
+test("more than the backend reaches is refused before anything is read", async () => {
+  const { tensors } = tinyModel();
+  const table = { ...tensors.get("token_embd.weight")!, shape: [200_000_000, 32] };
+  const [, cpu] = backends[0]!;
+  const refused = loadEngine(cpu(), new Map([...tensors, [table.name, table]]), undefined);
+  await expect(refused).rejects.toThrow(MemoryError);
+  await expect(refused).rejects.toThrow(
+    /needs \d\d\.\d\d GiB .*"cpu" backend reaches (16|4)\.00 GiB/,
+  );
+});
+
+describe("the message", () => {
+  const facts = { model: "m", backend: "b", contextSize: 4096, kvType: f16 };
+  const need = { weightBytes: 3 * GIB, kvBytes: 2 * GIB, workBytes: GIB / 4, limitBytes: 16 * GIB };
+
+  test("says how much of what, and which context would fit", () => {
+    expect(() => checkMemory(need, { ...facts, availableBytes: 4.25 * GIB })).toThrow(
+      "m does not fit: it needs 5.25 GiB (weights 3.00 GiB, KV cache 2.00 GiB for 4096 tokens of f16, working memory 0.25 GiB), but this machine has 4.25 GiB free. Use a context of at most 2048 tokens (contextSize, -c), or a smaller type of cache (kvType)",
+    );
+  });
+  test("does not advise a context that does not help", () => {
+    expect(() => checkMemory(need, { ...facts, availableBytes: 3 * GIB })).toThrow(
+      "but this machine has 3.00 GiB free. Use the model in a smaller type, or a smaller model",
+    );
+  });
+  test("names the limit that is hit", () => {
+    const narrow = { ...need, limitBytes: 4 * GIB };
+    expect(() => checkMemory(narrow, { ...facts, availableBytes: undefined })).toThrow(
+      'but the "b" backend reaches 4.00 GiB here',
+    );
+  });
+  test("there is none when it fits", () => {
+    checkMemory(need, { ...facts, availableBytes: 5.25 * GIB });
+    checkMemory(need, { ...facts, availableBytes: undefined });
+  });
+});
+
+test("the platform says how much memory is available", () => {
+  expect(nodePlatform.availableMemory()).toBeGreaterThan(64 * MIB);
+});
+
+async function loadEngine(
+  backend: Backend,
+  tensors: ReadonlyMap<string, Weight>,
+  availableBytes: number | undefined,
+): Promise<void> {
+  const parts = {
+    name: "tiny",
+    format: "memory",
+    metadata: tinyModel().metadata,
+    tensors,
+    readTensor: async () => expect.fail("read before it was refused"),
+    tokenizer: letterTokenizer,
+    template: undefined,
+    backend,
+  };
+  const options = { contextSize: 256, kvType: f16, availableBytes };
+  await Engine.load(parts, options, { progress: () => {}, check: () => {} });
+}

@@ -1,0 +1,117 @@
+// Compute threads that die: the running step fails, the next one has new threads and computes what it should; and
+// threads that end with the model they helped.
+
+import { readdirSync, readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Worker } from "node:worker_threads";
+import { afterEach, expect, test } from "vitest";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { WorkerError } from "../../src/base/errors.ts";
+import { open } from "../../src/index.ts";
+import type { EngineThread } from "../../src/platform/platform.ts";
+import type { TinyOptions } from "../support/tiny-engine.ts";
+import { tinyFile } from "../support/tiny-file.ts";
+import { load, runSteps } from "./tiny-backend.ts";
+
+const options: TinyOptions = { weightType: "q8_0", feedForward: 4096 };
+const healthy = new URL("../../src/compute-thread.ts", import.meta.url);
+const dying = new URL("dying-thread.ts", import.meta.url);
+
+let workers: Worker[] = [];
+afterEach(async () => {
+  await Promise.all(workers.map((worker) => worker.terminate()));
+  workers = [];
+});
+
+/** A thread whose worker the test can get at. */
+function threadOf(script: URL): EngineThread {
+  const worker = new Worker(script);
+  worker.on("error", () => {}); // its exit follows
+  workers.push(worker);
+  return {
+    post: (message) => worker.postMessage(message),
+    onMessage: (listener) => void worker.on("message", listener),
+    onFailure: (listener) =>
+      void worker.on("exit", (code) => listener(new Error(`it ended with exit code ${code}`))),
+    ref: () => worker.ref(),
+    unref: () => worker.unref(),
+    terminate: async () => void (await worker.terminate()),
+  };
+}
+
+async function backendWith(startThread: () => EngineThread): Promise<CpuBackend> {
+  const backend = new CpuBackend({ level: 3, threads: 2, startThread, lostMs: 300 });
+  await load(backend, options);
+  return backend;
+}
+
+async function expectedLogits(): Promise<number[][]> {
+  const alone = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
+  await load(alone, options);
+  return await runSteps(alone, options);
+}
+
+test("a thread that dies in a step fails it; the next step has new threads", async () => {
+  const scripts = [dying, healthy];
+  const backend = await backendWith(() => threadOf(scripts.shift()!));
+  let failure: unknown;
+  // The leader may be done with a small step before the helper has taken anything.
+  for (let i = 0; i < 200 && failure === undefined; i++) {
+    failure = await runSteps(backend, options).then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+  }
+  expect(failure).toBeInstanceOf(WorkerError);
+  expect((failure as WorkerError).cause).toMatchObject({ message: /lost: no progress/ });
+  expect(await runSteps(backend, options)).toEqual(await expectedLogits());
+  expect(scripts).toEqual([]);
+  backend.dispose();
+}, 60_000);
+
+test("a thread that dies between two steps is replaced before the next", async () => {
+  const backend = await backendWith(() => threadOf(healthy));
+  await runSteps(backend, options);
+  await workers[0]!.terminate();
+  expect(await runSteps(backend, options)).toEqual(await expectedLogits());
+  expect(workers).toHaveLength(2);
+  backend.dispose();
+});
+
+test("a thread that cannot start is an error of the load", async () => {
+  const failing = backendWith(() => threadOf(new URL("no-such-thread.ts", import.meta.url)));
+  await expect(failing).rejects.toThrow("a compute thread did not start");
+});
+
+const isLinux = process.platform === "linux";
+test.skipIf(!isLinux)(
+  `disposing in the middle of a generation leaves no thread${isLinux ? "" : " [needs /proc]"}`,
+  async () => {
+    const file = await tinyFile({ feedForward: 20_000 });
+    const model = await open(file.path, { contextSize: 512, threads: 3 });
+    const generation = model.generate([1], { maxTokens: 500, temperature: 0 });
+    const ended = generation.result.catch(() => {}); // aborted or rejected, as it comes
+    await generation[Symbol.asyncIterator]().next();
+    expect(computeThreads()).toBe(2);
+    await model.dispose();
+    await ended;
+    for (let i = 0; i < 100 && computeThreads() > 0; i++) await sleep(20);
+    expect(computeThreads()).toBe(0);
+    file.remove();
+  },
+);
+
+function computeThreads(): number {
+  return readdirSync("/proc/self/task")
+    .map((id) => nameOf(id))
+    .filter((name) => name === "lantern-compute").length;
+}
+
+/** A thread may end between being listed and being asked. */
+function nameOf(id: string): string | undefined {
+  try {
+    return readFileSync(`/proc/self/task/${id}/comm`, "utf8").trim();
+  } catch {
+    return undefined;
+  }
+}

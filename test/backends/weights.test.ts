@@ -1,0 +1,94 @@
+// Weights in tiles: a row comes out of its tile as the type's own dequantize() gives it from the file, bit for bit, for
+// every packed type and every kind of dot product; and a table that is both embedding and output lies in memory once.
+
+import { expect, test } from "vitest";
+import { Arena } from "../../src/backends/cpu/arena.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { Packer } from "../../src/backends/cpu/repack.ts";
+import { WeightStore } from "../../src/backends/cpu/weights.ts";
+import { bytesFor } from "../../src/dtypes/dtype.ts";
+import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { weightBytes } from "../../src/graph/cost.ts";
+import type { OpKind, Weight } from "../../src/graph/graph.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import { packedTypes } from "../../src/kernels/ops/packings.ts";
+import { buildModel } from "../../src/models/build.ts";
+import { tinyModel } from "../support/tiny-engine.ts";
+
+const kinds = ["signed", "unsigned", "i7"] as const;
+const cases = [...packedTypes(), "f32", "f16", "bf16"].flatMap((type) =>
+  kinds.map((dot4) => [type, dot4] as const),
+);
+
+test.each(cases)("rows of %s out of tiles for a %s dot4", async (type, dot4) => {
+  const [rows, cols] = [37, 512]; // two whole tiles and a part of one
+  const dtype = dtypeByName(type)!;
+  const weight: Weight = { name: "w", shape: [rows, cols], dtype };
+  const bytes = sampleBlocks(dtype, rows * cols);
+  const arena = new Arena({ shared: true, memory64: false, start: 0 });
+  const store = new WeightStore(arena, dot4, true);
+  const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]));
+  arena.commit();
+  const packer = new Packer(program, arena.views);
+  await store.upload(
+    weight,
+    async (target, at) => target.set(bytes.subarray(at, at + target.length)),
+    packer,
+  );
+
+  expect(store.get(weight).raw).toBeUndefined();
+  const expected = new Float32Array(cols);
+  const got = new Float32Array(cols + 2);
+  for (let row = 0; row < rows; row++) {
+    dtype.dequantize(bytes, row * bytesFor(dtype, cols), expected, 0, cols / dtype.blockElems);
+    store.readRow(weight, row, got, 1);
+    expect(got.subarray(1, cols + 1), `row ${row}`).toEqual(expected);
+  }
+});
+
+test("a matrix larger than a piece is read in pieces and packed in order", async () => {
+  const [rows, cols] = [3000, 1024];
+  const dtype = dtypeByName("f32")!;
+  const weight: Weight = { name: "w", shape: [rows, cols], dtype };
+  const arena = new Arena({ shared: true, memory64: false, start: 0 });
+  const store = new WeightStore(arena, "signed", true);
+  const program = store.place(new Map([[weight, new Set<OpKind>(["matmul"])]]));
+  arena.commit();
+  const reads: number[] = [];
+  const read = async (target: Uint8Array, at: number) => {
+    reads.push(at);
+    const floats = new Float32Array(target.buffer, target.byteOffset, target.length / 4);
+    for (let i = 0; i < floats.length; i++) floats[i] = at / 4 + i;
+  };
+  await store.upload(weight, read, new Packer(program, arena.views));
+  expect(reads.length).toBeGreaterThan(2);
+  const row = new Float32Array(cols);
+  for (let r = 0; r < rows; r += 7) {
+    store.readRow(weight, r, row, 0);
+    expect([row[0], row[cols - 1]]).toEqual([r * cols, r * cols + cols - 1]);
+  }
+});
+
+test("a read that fails fails the upload", async () => {
+  const backend = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
+  const { graph } = buildModel(tinyModel());
+  const f32 = dtypeByName("f32")!;
+  backend.prepare(makePlan(graph, { maxTokens: 4, maxOutputs: 4 }), { blocks: 1, dtype: f32 });
+  const failing = backend.upload(graph.weights[0]!, async () => {
+    throw new RangeError("no such bytes");
+  });
+  await expect(failing).rejects.toThrow("no such bytes");
+  backend.dispose();
+});
+
+test("a tied table of embeddings is in memory once", () => {
+  const model = tinyModel({ weightType: "f16" });
+  const { graph } = buildModel(model); // tinyModel leaves the output matrix out
+  const backend = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
+  const kv = { blocks: 1, dtype: dtypeByName("f32")! };
+  const need = backend.measure(makePlan(graph, { maxTokens: 4, maxOutputs: 4 }), kv);
+  const inFile = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
+  const padding = 64 * graph.weights.length;
+  expect(need.weightBytes).toBeLessThanOrEqual(inFile + padding);
+});
