@@ -35,22 +35,37 @@ function describeSource(model: string | URL | File | readonly File[]): SourceSpe
   return { kind: "files", files };
 }
 
+/**
+ * Chromium loses a worker that is ended just after one that it had started itself: both threads stay for good. A worker
+ * takes those that it started along when it ends, so they are given the time for that before they are ended one by one.
+ * (Longer than a page waits before it ends the engine's.)
+ */
+const nestedGraceMs = 1000;
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
 function startThread(entry: "engine" | "compute"): EngineThread {
   const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
   const url = new URL(`../${entry}-thread.${extension}`, import.meta.url);
   const worker = new Worker(url, { type: "module", name: `lantern-${entry}` });
+  const terminate = async (): Promise<void> => {
+    if ("WorkerGlobalScope" in globalThis) await pause(nestedGraceMs);
+    worker.terminate();
+  };
   return {
     post: (message, transfer) => worker.postMessage(message, transfer ?? []),
     onMessage: (listener) => worker.addEventListener("message", (event) => listener(event.data)),
     onFailure: (listener) =>
       worker.addEventListener("error", (event) => {
-        worker.terminate(); // a browser lets it live on after an uncaught error
+        void terminate(); // a browser lets it live on after an uncaught error
         listener(new Error(failureOf(event, url)));
       }),
     // A page lives as long as its tab: there is nothing to keep alive.
     ref: () => {},
     unref: () => {},
-    terminate: async () => worker.terminate(),
+    terminate,
   };
 }
 
@@ -69,7 +84,7 @@ function enginePort(): EnginePort {
       addEventListener("message", (event) => listener(event.data));
       for (const message of takeEarlyMessages()) listener(message);
     },
-    close: () => close(),
+    close: () => {}, // whoever started this worker ends it; both at once would be the race of nestedGraceMs
   };
 }
 
