@@ -104,6 +104,11 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
     why: "the float types that the IR loads",
   },
   {
+    file: "src/kernels/ops/widen.ts",
+    names: ["f16", "bf16"],
+    why: "the half float types that are widened",
+  },
+  {
     file: "src/backends/cpu/weights.ts",
     names: ["f32", "f16", "bf16"],
     why: "the float types that have tiles",

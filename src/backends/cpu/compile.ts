@@ -12,7 +12,12 @@ import { elementwiseKernels } from "../../kernels/ops/elementwise-table.ts";
 import { blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
 import { dotRows } from "../../kernels/ops/matmul-rows.ts";
-import { activationBlockBytes, groupSpanBytes, TILE_ROWS } from "../../kernels/ops/packed.ts";
+import {
+  activationBlockBytes,
+  GROUP_ROWS,
+  groupSpanBytes,
+  TILE_ROWS,
+} from "../../kernels/ops/packed.ts";
 import { type Dot4, packingOf } from "../../kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../kernels/ops/quantize-activations.ts";
 import { ropeTableSize } from "../../kernels/ops/rope.ts";
@@ -96,6 +101,7 @@ class Compiler {
   readonly #explain: string[] = [];
   #tileScratch = -1;
   #rowScratch = -1;
+  #wideScratch = -1;
 
   constructor(options: CompileOptions) {
     this.#o = options;
@@ -280,28 +286,41 @@ class Compiler {
     );
     const matrix = this.#kernel(
       floatMatmulKernel({
-        name: `matmul.${type}.${groups * 4}x${tokens}`,
-        weights: type,
+        name: `matmul.f32.${groups * 4}x${tokens}`,
+        weights: "f32",
         groups,
         tokens,
         order: "matrix",
       }),
     );
-    this.#explain.push(`${node.name}: ${matrix}, ${vector} for one token`);
+    const narrow = type !== "f32";
+    const how = narrow ? `${matrix} on widened tiles` : matrix;
+    this.#explain.push(`${node.name}: ${how}, ${vector} for one token`);
     return {
       op: "matmul_floats",
       ...this.#matmulShape(node),
       vector,
       matrix,
+      widen: narrow ? `widen_${type}` : undefined,
+      wide: narrow ? this.#wideTiles() : -1,
       groups,
       tile: tokens,
       x: this.#rounded(node.x, node.weight),
       w: place.at,
       tileBytes: place.tileBytes,
-      groupBytes: (place.tileBytes / TILE_ROWS / node.x.cols) * 4,
+      groupBytes: GROUP_ROWS * 4,
       scratch: this.#scratchForTiles(),
       scratchBytes: this.#tileScratchBytes,
     };
+  }
+
+  /** f32 [16][longest row] for each thread. */
+  #wideTiles(): number {
+    if (this.#wideScratch < 0) {
+      const bytes = this.#o.threads * TILE_ROWS * this.#longestRow() * 4;
+      this.#wideScratch = this.#o.arena.allocate(bytes, "work");
+    }
+    return this.#wideScratch;
   }
 
   #matmulRows(node: NodeOf<"matmul">, raw: number): Instruction {

@@ -123,6 +123,7 @@ const makers: { readonly [K in InstructionKind]: MakeExecutor<K> } = {
     const matrix = c.kernels[i.matrix]!;
     const rowBytes = (i.k / 32) * i.blockBytes; // one token's activations
     return tiledMatmul(i, c, {
+      tile: (at) => at,
       vector: (w, token, out, tiles) =>
         vector(w, i.x + token * rowBytes, out, i.spans, tiles, i.levels),
       matrix: (w, out, tokenTiles, outStride) =>
@@ -133,9 +134,16 @@ const makers: { readonly [K in InstructionKind]: MakeExecutor<K> } = {
   matmul_floats: (i, c) => {
     const vector = c.kernels[i.vector]!;
     const matrix = c.kernels[i.matrix]!;
+    const widen = i.widen === undefined ? undefined : c.kernels[i.widen]!;
+    const wide = i.wide + c.thread * TILE_ROWS * i.k * 4;
     const quads = i.k / 4;
     const stride = i.k * 4;
     return tiledMatmul(i, c, {
+      tile: (at) => {
+        if (!widen) return at;
+        widen(at, wide, TILE_ROWS * i.k);
+        return wide;
+      },
       vector: (w, token, out, tiles) =>
         vector(w, i.x + token * stride, out, quads, tiles, stride, 0),
       matrix: (w, out, tokenTiles, outStride) =>
@@ -202,6 +210,8 @@ function tokenTile(
 type TiledInstruction = InstructionOf<"matmul_blocks"> | InstructionOf<"matmul_floats">;
 
 interface TileKernels {
+  /** Where the tile at this address can be read by the matrix kernel. */
+  tile(at: number): number;
   /** All rows of `tiles` tiles for one token. */
   vector(w: number, token: number, out: number, tiles: number): void;
   /** `groups` groups of one tile for all full token tiles. */
@@ -219,8 +229,9 @@ function tiledMatmul(i: TiledInstruction, c: ExecutorContext, kernels: TileKerne
     const tokenTiles = Math.floor(tokens / i.tile);
     if (tokenTiles > 0) {
       for (let tile = from; tile < to; tile++) {
+        const base = kernels.tile(i.w + tile * i.tileBytes);
         for (let g = 0; g < 4; g += i.groups) {
-          const w = i.w + tile * i.tileBytes + g * i.groupBytes;
+          const w = base + g * i.groupBytes;
           kernels.matrix(w, out + ((tile - from) * TILE_ROWS + g * 4) * 4, tokenTiles, outStride);
         }
       }

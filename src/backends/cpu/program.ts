@@ -130,7 +130,11 @@ export type Instruction =
   | ({
       readonly op: "matmul_floats";
       readonly vector: string;
+      /** Multiplies float32 tiles. */
       readonly matrix: string;
+      /** Makes a float32 tile of a half float one, in `wide` (one for each thread); undefined: it is one. */
+      readonly widen: string | undefined;
+      readonly wide: number;
       readonly groups: number;
       readonly tile: number;
       readonly x: number;

@@ -11,6 +11,7 @@ import { rmsNorm } from "./rms-norm.ts";
 import { ropeHalf, ropeInterleaved } from "./rope.ts";
 import { scale } from "./scale.ts";
 import { softmax } from "./softmax.ts";
+import { widenBf16, widenF16 } from "./widen.ts";
 
 /** Each takes the bytes of a vector register. */
 export const elementwiseKernels: readonly ((width: number) => Kernel)[] = [
@@ -24,6 +25,8 @@ export const elementwiseKernels: readonly ((width: number) => Kernel)[] = [
   mul,
   scale,
   copy,
+  widenF16,
+  widenBf16,
   softmax,
   ...attentionScores,
   ...attentionMix,

@@ -1,0 +1,26 @@
+// widen_f16, widen_bf16: n half floats to float32. For prompts, where a tile of weights is widened once and then meets
+// many tokens: converting inside the product would be done anew for every few of them.
+
+import { KernelBuilder } from "../ir/builder.ts";
+import type { Kernel } from "../ir/kernel.ts";
+
+const UNROLL = 4;
+
+export const widenF16 = (width: number): Kernel => widen("f16", "f32v.load_f16", width);
+export const widenBf16 = (width: number): Kernel => widen("bf16", "f32v.load_bf16", width);
+
+/** (x, out, n): n is a multiple of 4 vectors' lanes. */
+function widen(type: string, load: "f32v.load_f16" | "f32v.load_bf16", width: number): Kernel {
+  const k = new KernelBuilder(`widen_${type}`, width);
+  const x = k.param("ptr", "x");
+  const out = k.param("ptr", "out");
+  const n = k.param("i32", "n");
+  k.loop(k.op("i32.shr_u", [n], Math.log2(UNROLL * k.lanes)), () => {
+    for (let i = 0; i < UNROLL; i++) {
+      k.op("f32v.store", [out, k.op(load, [x], (i * width) / 2)], i * width);
+    }
+    k.advance(x, (UNROLL * width) / 2);
+    k.advance(out, UNROLL * width);
+  });
+  return k.finish();
+}
