@@ -239,6 +239,17 @@ class Compiler {
         order: "vector",
       }),
     );
+    const vectorPair = this.#kernel(
+      blockMatmulKernel({
+        name: `matmul.${type}.2x16x1.${style}`,
+        layout,
+        groups: 4,
+        tokens: 1,
+        replicated,
+        order: "vector",
+        streams: 2,
+      }),
+    );
     const matrix = this.#kernel(
       blockMatmulKernel({
         name: `matmul.${type}.${groups * 4}x${tokens}.${style}`,
@@ -249,11 +260,12 @@ class Compiler {
         order: "matrix",
       }),
     );
-    this.#explain.push(`${node.name}: ${matrix}, ${vector} for one token`);
+    this.#explain.push(`${node.name}: ${matrix}, ${vectorPair} for one token`);
     return {
       op: "matmul_blocks",
       ...this.#matmulShape(node),
       vector,
+      vectorPair,
       matrix,
       groups,
       tile: tokens,

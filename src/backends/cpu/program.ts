@@ -113,6 +113,8 @@ export type Instruction =
   | ({
       readonly op: "matmul_blocks";
       readonly vector: string;
+      /** The same for two tiles side by side. */
+      readonly vectorPair: string;
       readonly matrix: string;
       readonly groups: number;
       readonly tile: number;

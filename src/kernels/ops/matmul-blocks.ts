@@ -33,10 +33,16 @@ export interface BlockMatmul {
   /** Activations are stored once per lane. */
   readonly replicated: boolean;
   readonly order: "vector" | "matrix";
+  /**
+   * vector: tiles computed side by side, each a stream of its own through memory (default 1). Hardware prefetchers stop
+   * at the end of a page; with two streams one of them is always under way.
+   */
+  readonly streams?: 1 | 2;
 }
 
 /**
- * vector: (w, x, out, spans, tiles, levels): all groups of each tile; writes 16 floats per tile.
+ * vector: (w, x, out, spans, tiles, levels): all groups of each tile; writes 16 floats per tile. With two streams:
+ * (..., apart, outApart): also the tiles that begin `apart` bytes further, to results `outApart` bytes further.
  * matrix: (w, x, out, spans, tokenTiles, levels, outStride): w is the tile plus the offset of the first of its groups,
  * x the token tiles behind each other, outStride the bytes from one token's result to the next one's.
  * `levels` is the address of the 16 levels of a layout with a lookup, and not read otherwise.
@@ -59,6 +65,8 @@ class BlockMatmulBuilder {
   readonly #activationBytes: number;
   /** The 16 levels, in a register for the whole kernel. */
   #levels: Reg<"i8v"> | undefined;
+  /** The second stream: its distance from the first, and where it is. */
+  #second: { apart: Reg<"i32">; pointer: Reg<"ptr"> } | undefined;
 
   constructor(shape: BlockMatmul) {
     this.#shape = shape;
@@ -76,35 +84,54 @@ class BlockMatmulBuilder {
     const rounds = k.param("i32", order === "vector" ? "tiles" : "tokenTiles");
     const levels = k.param("ptr", "levels");
     const stride = order === "matrix" ? k.param("i32", "outStride") : undefined;
+    const streams = this.#shape.streams ?? 1;
+    const apart = streams === 2 ? k.param("i32", "apart") : undefined;
+    const outApart = streams === 2 ? k.param("i32", "outApart") : undefined;
     if (layout.lookup) this.#levels = k.op("i8v.load", [levels]);
     const w = k.variable(wStart, "w_at");
     const x = k.variable(xStart, "x_at");
+    this.#second = apart && { apart, pointer: k.variable(k.op("ptr.add", [w, apart]), "second") };
     k.loop(rounds, () => {
       if (order === "vector") k.set(x, xStart);
       else k.set(w, wStart);
       const sums = this.#tile(w, x, spans);
-      this.#store(sums, out, stride);
+      this.#store(sums.slice(0, groups), out, stride);
+      if (outApart) this.#store(sums.slice(groups), k.op("ptr.add", [out, outApart]), undefined);
       if (stride) for (let t = 0; t < tokens; t++) k.update(out, "ptr.add", [out, stride]);
       else k.advance(out, groups * GROUP_ROWS * 4);
     });
     return k.finish();
   }
 
+  /** Groups of all streams. */
+  get #groups(): number {
+    return this.#shape.groups * (this.#shape.streams ?? 1);
+  }
+
+  /** Where a group of a span or block begins: those of the second stream have a pointer of their own. */
+  #place(first: Reg<"ptr">, g: number): [Reg<"ptr">, number] {
+    const { groups, layout } = this.#shape;
+    const size = groupSpanBytes(layout);
+    return g < groups ? [first, g * size] : [this.#second!.pointer, (g - groups) * size];
+  }
+
   /** All columns of one tile: G x T vectors of results. */
   #tile(w: Reg<"ptr">, x: Reg<"ptr">, spans: Reg<"i32">): Grid {
     const k = this.#k;
-    const { groups, tokens, layout } = this.#shape;
+    const { tokens, layout } = this.#shape;
     const zero = k.op("f32v.const", [], 0);
-    const sums = grid(groups, tokens, () => k.variable(zero));
+    const sums = grid(this.#groups, tokens, () => k.variable(zero));
     const block = k.variable(w, "block");
     k.loop(spans, () => {
-      const headers = Array.from({ length: groups }, (_, g) => this.#header(w, g));
+      if (this.#second) k.set(this.#second.pointer, k.op("ptr.add", [w, this.#second.apart]));
+      const headers = Array.from({ length: this.#groups }, (_, g) => this.#header(w, g));
       k.set(block, w);
       const once = () => {
         for (let part = 0; part < BLOCK_COLS / layout.scaleCols; part++) {
           this.#part(block, x, part, headers, sums);
         }
         k.advance(block, blockBytes(layout));
+        if (this.#second) k.advance(this.#second.pointer, blockBytes(layout));
         k.advance(x, tokens * this.#activationBytes);
       };
       if (layout.spanBlocks === 1) once();
@@ -117,10 +144,10 @@ class BlockMatmulBuilder {
   #header(w: Reg<"ptr">, g: number): Header | undefined {
     const { layout } = this.#shape;
     if (layout.scales === "f32") return undefined;
-    const at = g * groupSpanBytes(layout);
+    const [from, at] = this.#place(w, g);
     return {
-      scale: this.#k.op("f32v.load", [w], at),
-      min: layout.hasMin ? this.#k.op("f32v.load", [w], at + 16) : undefined,
+      scale: this.#k.op("f32v.load", [from], at),
+      min: layout.hasMin ? this.#k.op("f32v.load", [from], at + 16) : undefined,
     };
   }
 
@@ -133,9 +160,9 @@ class BlockMatmulBuilder {
     sums: Grid,
   ): void {
     const k = this.#k;
-    const { groups, tokens, layout } = this.#shape;
+    const { tokens, layout } = this.#shape;
     const dots = this.#dots(block, x, part);
-    for (let g = 0; g < groups; g++) {
+    for (let g = 0; g < this.#groups; g++) {
       const { scale, min } = this.#scales(block, g, part, headers[g]);
       for (let t = 0; t < tokens; t++) {
         const value = k.op("f32v.from_i32v", [dots[g]![t]!]);
@@ -156,14 +183,15 @@ class BlockMatmulBuilder {
   #scales(block: Reg<"ptr">, g: number, part: number, header: Header | undefined): Header {
     const k = this.#k;
     const { layout } = this.#shape;
-    const at = g * groupSpanBytes(layout) + headerBytes(layout);
+    const [from, start] = this.#place(block, g);
+    const at = start + headerBytes(layout);
     if (!header) {
       return {
-        scale: k.op("f32v.load", [block], at),
-        min: layout.hasMin ? k.op("f32v.load", [block], at + 16) : undefined,
+        scale: k.op("f32v.load", [from], at),
+        min: layout.hasMin ? k.op("f32v.load", [from], at + 16) : undefined,
       };
     }
-    const widen = (where: number) => k.op("f32v.from_i32v", [k.op("i32v.load_i8", [block], where)]);
+    const widen = (where: number) => k.op("f32v.from_i32v", [k.op("i32v.load_i8", [from], where)]);
     return {
       scale: k.op("f32v.mul", [header.scale, widen(at + 4 * part)]),
       min: header.min && k.op("f32v.mul", [header.min, widen(at + 4)]),
@@ -173,7 +201,8 @@ class BlockMatmulBuilder {
   /** The integer products of a part: G x T. They start at -offset * sum(x), which takes the codes' offset out. */
   #dots(block: Reg<"ptr">, x: Reg<"ptr">, part: number): Reg<"i32v">[][] {
     const k = this.#k;
-    const { groups, tokens, layout } = this.#shape;
+    const groups = this.#groups;
+    const { tokens, layout } = this.#shape;
     const dot = layout.widened ? "i32v.dot4_ss" : "i32v.dot4";
     const starts = Array.from({ length: tokens }, (_, t) => this.#start(x, t, part));
     const dots = grid(groups, tokens, (_, t) => k.variable(starts[t]!));
@@ -211,8 +240,9 @@ class BlockMatmulBuilder {
   #codes(block: Reg<"ptr">, g: number, v: number): Reg<"i8v">[] {
     const k = this.#k;
     const { layout } = this.#shape;
-    const at = g * groupSpanBytes(layout) + headerBytes(layout) + scalesBytes(layout) + 16 * v;
-    const raw = k.op("i8v.load", [block], at);
+    const [from, start] = this.#place(block, g);
+    const at = start + headerBytes(layout) + scalesBytes(layout) + 16 * v;
+    const raw = k.op("i8v.load", [from], at);
     if (layout.codes === "bytes") return [raw];
     const low = k.op("i8v.and", [raw, k.op("i8v.splat", [], 0x0f)]);
     const high = k.op("i8v.shr_u", [raw], 4);
@@ -244,10 +274,10 @@ class BlockMatmulBuilder {
 
   #store(sums: Grid, out: Reg<"ptr">, stride: Reg<"i32"> | undefined): void {
     const k = this.#k;
-    const { groups, tokens } = this.#shape;
+    const { tokens } = this.#shape;
     let row = out;
     for (let t = 0; t < tokens; t++) {
-      for (let g = 0; g < groups; g++) k.op("f32v.store", [row, sums[g]![t]!], 16 * g);
+      for (let g = 0; g < sums.length; g++) k.op("f32v.store", [row, sums[g]![t]!], 16 * g);
       if (stride && t + 1 < tokens) row = k.op("ptr.add", [row, stride]);
     }
   }
