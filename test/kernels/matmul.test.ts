@@ -105,14 +105,14 @@ describe.each(packedTypes())("%s", (type) => {
           replicated,
           order: "vector",
         });
-        const pair = blockMatmulKernel({
-          name: "pair",
+        const streams = blockMatmulKernel({
+          name: "streams",
           layout,
           groups: 4,
           tokens: 1,
           replicated,
           order: "vector",
-          streams: 2,
+          streams: 3,
         });
         const matrix = [1, 2, 4].map((groups) =>
           blockMatmulKernel({
@@ -129,7 +129,7 @@ describe.each(packedTypes())("%s", (type) => {
           span: packing.activationSpan,
           replicated,
         });
-        const call = compile([vector, pair, ...matrix, quantize], relaxed, memory);
+        const call = compile([vector, streams, ...matrix, quantize], relaxed, memory);
         const blockBytes = activationBlockBytes(replicated);
         const blocks = cols / 32;
         new Float32Array(memory.buffer).set(problem.x, X / 4);
@@ -144,13 +144,12 @@ describe.each(packedTypes())("%s", (type) => {
         }
         expectRows(problem, out);
 
-        // The same, two tiles side by side; the third is left.
+        // The same, the three tiles in turns.
         out.fill(0);
         for (let t = 0; t < problem.tokens; t++) {
           const apart = tileBytes(layout, cols);
           call.quantize!(X + t * cols * 4, Q, spans, blockBytes);
-          call.pair!(W, Q, OUT + t * 48 * 4, weightSpans, 1, LEVELS, apart, 16 * 4);
-          call.vector!(W + 2 * apart, Q, OUT + (t * 48 + 32) * 4, weightSpans, 1, LEVELS);
+          call.streams!(W, Q, OUT + t * 48 * 4, weightSpans, 1, LEVELS, apart, 16 * 4);
         }
         expectRows(problem, out);
 

@@ -120,18 +120,20 @@ const makers: { readonly [K in InstructionKind]: MakeExecutor<K> } = {
 
   matmul_blocks: (i, c) => {
     const vector = c.kernels[i.vector]!;
-    const pair = c.kernels[i.vectorPair]!;
+    const streams = c.kernels[i.vectorStreams]!;
     const matrix = c.kernels[i.matrix]!;
     const rowBytes = (i.k / 32) * i.blockBytes; // one token's activations
     return tiledMatmul(i, c, {
       tile: (at) => at,
       vector: (w, token, out, tiles) => {
-        // The first half of the tiles beside the second; one may be left.
+        // Equal shares in as many streams; a few tiles may be left.
         const x = i.x + token * rowBytes;
-        const half = Math.floor(tiles / 2);
-        const [apart, outApart] = [half * i.tileBytes, half * TILE_ROWS * 4];
-        if (half > 0) pair(w, x, out, i.spans, half, i.levels, apart, outApart);
-        if (tiles > 2 * half) vector(w + 2 * apart, x, out + 2 * outApart, i.spans, 1, i.levels);
+        const share = Math.floor(tiles / i.streams);
+        const [apart, outApart] = [share * i.tileBytes, share * TILE_ROWS * 4];
+        if (share > 0) streams(w, x, out, i.spans, share, i.levels, apart, outApart);
+        const left = tiles - share * i.streams;
+        const [rest, restOut] = [w + i.streams * apart, out + i.streams * outApart];
+        if (left > 0) vector(rest, x, restOut, i.spans, left, i.levels);
       },
       matrix: (w, out, tokenTiles, outStride) =>
         matrix(w, i.x, out, i.spans, tokenTiles, i.levels, outStride),

@@ -113,8 +113,9 @@ export type Instruction =
   | ({
       readonly op: "matmul_blocks";
       readonly vector: string;
-      /** The same for two tiles side by side. */
-      readonly vectorPair: string;
+      /** The same for `streams` tiles in turns. */
+      readonly vectorStreams: string;
+      readonly streams: number;
       readonly matrix: string;
       readonly groups: number;
       readonly tile: number;

@@ -34,15 +34,15 @@ export interface BlockMatmul {
   readonly replicated: boolean;
   readonly order: "vector" | "matrix";
   /**
-   * vector: tiles computed side by side, each a stream of its own through memory (default 1). Hardware prefetchers stop
-   * at the end of a page; with two streams one of them is always under way.
+   * vector: tiles computed in turns, block by block, each a stream of its own through memory (default 1). Hardware
+   * prefetchers stop at the end of a page; with several streams most of them are always under way.
    */
-  readonly streams?: 1 | 2;
+  readonly streams?: number;
 }
 
 /**
- * vector: (w, x, out, spans, tiles, levels): all groups of each tile; writes 16 floats per tile. With two streams:
- * (..., apart, outApart): also the tiles that begin `apart` bytes further, to results `outApart` bytes further.
+ * vector: (w, x, out, spans, tiles, levels): all groups of each tile; writes 16 floats per tile. With several
+ * streams: (..., apart, outApart): stream s begins `s * apart` bytes further, its results `s * outApart` bytes further.
  * matrix: (w, x, out, spans, tokenTiles, levels, outStride): w is the tile plus the offset of the first of its groups,
  * x the token tiles behind each other, outStride the bytes from one token's result to the next one's.
  * `levels` is the address of the 16 levels of a layout with a lookup, and not read otherwise.
@@ -65,8 +65,9 @@ class BlockMatmulBuilder {
   readonly #activationBytes: number;
   /** The 16 levels, in a register for the whole kernel. */
   #levels: Reg<"i8v"> | undefined;
-  /** The second stream: its distance from the first, and where it is. */
-  #second: { apart: Reg<"i32">; pointer: Reg<"ptr"> } | undefined;
+  /** From one stream to the next, and where the streams after the first are. */
+  #apart: Reg<"i32"> | undefined;
+  readonly #others: Reg<"ptr">[] = [];
 
   constructor(shape: BlockMatmul) {
     this.#shape = shape;
@@ -85,18 +86,22 @@ class BlockMatmulBuilder {
     const levels = k.param("ptr", "levels");
     const stride = order === "matrix" ? k.param("i32", "outStride") : undefined;
     const streams = this.#shape.streams ?? 1;
-    const apart = streams === 2 ? k.param("i32", "apart") : undefined;
-    const outApart = streams === 2 ? k.param("i32", "outApart") : undefined;
+    const apart = streams > 1 ? k.param("i32", "apart") : undefined;
+    const outApart = streams > 1 ? k.param("i32", "outApart") : undefined;
     if (layout.lookup) this.#levels = k.op("i8v.load", [levels]);
     const w = k.variable(wStart, "w_at");
     const x = k.variable(xStart, "x_at");
-    this.#second = apart && { apart, pointer: k.variable(k.op("ptr.add", [w, apart]), "second") };
+    this.#apart = apart;
+    for (let s = 1; s < streams; s++) this.#others.push(k.variable(w, `stream${s}`));
     k.loop(rounds, () => {
       if (order === "vector") k.set(x, xStart);
       else k.set(w, wStart);
       const sums = this.#tile(w, x, spans);
-      this.#store(sums.slice(0, groups), out, stride);
-      if (outApart) this.#store(sums.slice(groups), k.op("ptr.add", [out, outApart]), undefined);
+      let target = out;
+      for (let first = 0; first < sums.length; first += groups) {
+        if (first > 0) target = k.op("ptr.add", [target, outApart!]);
+        this.#store(sums.slice(first, first + groups), target, stride);
+      }
       if (stride) for (let t = 0; t < tokens; t++) k.update(out, "ptr.add", [out, stride]);
       else k.advance(out, groups * GROUP_ROWS * 4);
     });
@@ -108,11 +113,12 @@ class BlockMatmulBuilder {
     return this.#shape.groups * (this.#shape.streams ?? 1);
   }
 
-  /** Where a group of a span or block begins: those of the second stream have a pointer of their own. */
+  /** Where a group of a span or block begins: every stream has a pointer of its own. */
   #place(first: Reg<"ptr">, g: number): [Reg<"ptr">, number] {
     const { groups, layout } = this.#shape;
     const size = groupSpanBytes(layout);
-    return g < groups ? [first, g * size] : [this.#second!.pointer, (g - groups) * size];
+    const stream = Math.floor(g / groups);
+    return [stream === 0 ? first : this.#others[stream - 1]!, (g % groups) * size];
   }
 
   /** All columns of one tile: G x T vectors of results. */
@@ -123,7 +129,9 @@ class BlockMatmulBuilder {
     const sums = grid(this.#groups, tokens, () => k.variable(zero));
     const block = k.variable(w, "block");
     k.loop(spans, () => {
-      if (this.#second) k.set(this.#second.pointer, k.op("ptr.add", [w, this.#second.apart]));
+      this.#others.forEach((other, s) => {
+        k.set(other, k.op("ptr.add", [s === 0 ? w : this.#others[s - 1]!, this.#apart!]));
+      });
       const headers = Array.from({ length: this.#groups }, (_, g) => this.#header(w, g));
       k.set(block, w);
       const once = () => {
@@ -131,7 +139,7 @@ class BlockMatmulBuilder {
           this.#part(block, x, part, headers, sums);
         }
         k.advance(block, blockBytes(layout));
-        if (this.#second) k.advance(this.#second.pointer, blockBytes(layout));
+        for (const other of this.#others) k.advance(other, blockBytes(layout));
         k.advance(x, tokens * this.#activationBytes);
       };
       if (layout.spanBlocks === 1) once();
@@ -161,17 +169,19 @@ class BlockMatmulBuilder {
   ): void {
     const k = this.#k;
     const { tokens, layout } = this.#shape;
-    const dots = this.#dots(block, x, part);
-    for (let g = 0; g < this.#groups; g++) {
-      const { scale, min } = this.#scales(block, g, part, headers[g]);
-      for (let t = 0; t < tokens; t++) {
-        const value = k.op("f32v.from_i32v", [dots[g]![t]!]);
-        const factor = k.op("f32v.mul", [scale, this.#fieldF32(x, t, ACTIVATION_FIELDS.scale)]);
-        const sum = sums[g]![t]!;
-        k.update(sum, "f32v.fma", [value, factor, sum]);
-        if (!min) continue;
-        const scaledSum = this.#fieldF32(x, t, ACTIVATION_FIELDS.scaledSum);
-        k.update(sum, "f32v.fma", [min, scaledSum, sum]);
+    for (let first = 0; first < this.#groups; first += this.#shape.groups) {
+      const dots = this.#dots(block, x, part, first);
+      for (let g = first; g < first + this.#shape.groups; g++) {
+        const { scale, min } = this.#scales(block, g, part, headers[g]);
+        for (let t = 0; t < tokens; t++) {
+          const value = k.op("f32v.from_i32v", [dots[g - first]![t]!]);
+          const factor = k.op("f32v.mul", [scale, this.#fieldF32(x, t, ACTIVATION_FIELDS.scale)]);
+          const sum = sums[g]![t]!;
+          k.update(sum, "f32v.fma", [value, factor, sum]);
+          if (!min) continue;
+          const scaledSum = this.#fieldF32(x, t, ACTIVATION_FIELDS.scaledSum);
+          k.update(sum, "f32v.fma", [min, scaledSum, sum]);
+        }
       }
     }
     if (layout.hasMin && layout.scaleCols !== BLOCK_COLS) {
@@ -199,10 +209,9 @@ class BlockMatmulBuilder {
   }
 
   /** The integer products of a part: G x T. They start at -offset * sum(x), which takes the codes' offset out. */
-  #dots(block: Reg<"ptr">, x: Reg<"ptr">, part: number): Reg<"i32v">[][] {
+  #dots(block: Reg<"ptr">, x: Reg<"ptr">, part: number, first: number): Reg<"i32v">[][] {
     const k = this.#k;
-    const groups = this.#groups;
-    const { tokens, layout } = this.#shape;
+    const { groups, tokens, layout } = this.#shape;
     const dot = layout.widened ? "i32v.dot4_ss" : "i32v.dot4";
     const starts = Array.from({ length: tokens }, (_, t) => this.#start(x, t, part));
     const dots = grid(groups, tokens, (_, t) => k.variable(starts[t]!));
@@ -210,7 +219,7 @@ class BlockMatmulBuilder {
     for (let i = 0; i < vectors; i++) {
       const v = part * vectors + i;
       const columns = layout.codes === "nibbles" ? [v, v + 4] : [v];
-      const codes = Array.from({ length: groups }, (_, g) => this.#codes(block, g, v));
+      const codes = Array.from({ length: groups }, (_, g) => this.#codes(block, first + g, v));
       columns.forEach((column, half) => {
         for (let t = 0; t < tokens; t++) {
           const xs = this.#activations(x, t, column);
