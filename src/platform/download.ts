@@ -2,9 +2,6 @@
 // hashes. node-download.ts provides it; catalog/ is written against this alone, and tests inject failures here
 // (a full disk, a server that hangs up).
 
-/** npm's own default: what its configuration says when nobody set anything else. */
-export const npmPublicRegistry: string = "https://registry.npmjs.org";
-
 export interface Digest {
   update(bytes: Uint8Array): void;
   /** May be called once. */

