@@ -4,7 +4,7 @@
 import { ModelError } from "../../base/errors.ts";
 import { bytesFor } from "../../dtypes/dtype.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
-import type { GraphNode, NodeOf, OpKind, Rope, Value, Weight } from "../../graph/graph.ts";
+import type { GraphNode, NodeOf, Rope, Value, Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
@@ -24,6 +24,7 @@ import { ropeTableSize } from "../../kernels/ops/rope.ts";
 import type { KvCacheOptions } from "../backend.ts";
 import type { Arena } from "./arena.ts";
 import { WIDE_HEADS } from "./executors.ts";
+import { lowerNode, type NodeCompiler } from "./lower-nodes.ts";
 import type { Instruction, Program, StepArea } from "./program.ts";
 import { controlWords } from "./team.ts";
 import type { WeightStore } from "./weights.ts";
@@ -88,7 +89,7 @@ interface Prepared {
   holds: Value | undefined;
 }
 
-class Compiler {
+class Compiler implements NodeCompiler {
   readonly #o: CompileOptions;
   readonly #instructions: Instruction[] = [];
   readonly #kernels = new Map<string, Kernel>();
@@ -157,10 +158,7 @@ class Compiler {
   }
 
   #node(node: GraphNode): void {
-    const make = lowerings[node.op] as
-      | ((c: Compiler, node: GraphNode) => Instruction | string)
-      | undefined;
-    const made = make ? make(this, node) : "no kernel for this op";
+    const made = lowerNode(this, node);
     if (typeof made !== "string") this.#instructions.push(made);
     else {
       this.#explain.push(`${node.name}: reference (${made})`);
@@ -453,108 +451,3 @@ class Compiler {
     return kernel.name;
   }
 }
-
-type LowerNode<K extends OpKind> = (c: Compiler, node: NodeOf<K>) => Instruction | string;
-
-const binary = (
-  kernel: string,
-  a: Value,
-  b: Value,
-  out: Value,
-  c: Compiler,
-): Instruction | string =>
-  out.cols % 4 !== 0
-    ? `${out.cols} columns, kernels take multiples of 4`
-    : {
-        op: "binary",
-        rows: out.rows,
-        kernel,
-        a: c.address(a),
-        b: c.address(b),
-        out: c.address(out),
-        cols: out.cols,
-      };
-
-/** An instruction, or the reason why the reference must do it. */
-const lowerings: { readonly [K in OpKind]?: LowerNode<K> } = {
-  embed: (c, node) => c.leader({ kind: "embed", node }),
-  rms_norm: (c, n) => {
-    const size = n.weight.shape[0]!;
-    if (size % 4 !== 0) return `groups of ${size}, kernels take multiples of 4`;
-    return {
-      op: "rms_norm",
-      rows: n.x.rows,
-      x: c.address(n.x),
-      out: c.address(n.out),
-      weight: c.vector(n.weight),
-      cols: n.x.cols,
-      size,
-      eps: n.eps,
-    };
-  },
-  add: (c, n) => binary("add", n.a, n.b, n.out, c),
-  mul: (c, n) => binary("mul", n.a, n.b, n.out, c),
-  gate: (c, n) => binary(`${n.activation}_gate`, n.gate, n.up, n.out, c),
-  matmul: (c, n) =>
-    n.x.cols % 4 === 0 ? c.matmul(n) : `${n.x.cols} columns, kernels take multiples of 4`,
-  rope: (c, n) => {
-    const { layout, dims } = n.rope;
-    const unit = layout === "half" ? 8 : 4;
-    if (dims % unit !== 0 || n.headDim % 4 !== 0)
-      return `${dims} rotated values, kernels take multiples of ${unit}`;
-    return {
-      op: "rope",
-      kernel: `rope_${layout}`,
-      x: c.address(n.x),
-      out: c.address(n.out),
-      table: c.ropeTable(n.rope, n.factors),
-      tableSize: ropeTableSize(dims),
-      cols: n.x.cols,
-      headDim: n.headDim,
-      dims,
-    };
-  },
-  kv_write: (c, n) => {
-    const kernel = kvWriteKernels[c.kvType];
-    if (!kernel || !c.hasKernel(kernel) || n.k.cols % 4 !== 0)
-      return `no kernel for a ${c.kvType} cache`;
-    const { keys, values, rowBytes } = c.cache(n.layer);
-    return {
-      op: "kv_write",
-      kernel,
-      k: c.address(n.k),
-      v: c.address(n.v),
-      keys,
-      values,
-      cols: n.k.cols,
-      rowBytes,
-    };
-  },
-  attention: (c, n) => {
-    const dtype = c.kvDType;
-    if (!c.hasKernel(`attn_scores_${c.kvType}`)) return `no kernel for a ${c.kvType} cache`;
-    const unit = Math.max(4, dtype.blockElems);
-    if (n.headDim % unit !== 0) return `heads of ${n.headDim}, kernels take multiples of ${unit}`;
-    const { keys, values, rowBytes } = c.cache(n.layer);
-    return {
-      op: "attention",
-      kvType: c.kvType,
-      q: c.address(n.q),
-      out: c.address(n.out),
-      keys,
-      values,
-      heads: n.heads,
-      kvHeads: n.kvHeads,
-      headDim: n.headDim,
-      headBytes: bytesFor(dtype, n.headDim),
-      rowBytes,
-      scale: n.scale,
-    };
-  },
-};
-
-const kvWriteKernels: Readonly<Record<string, string>> = {
-  f32: "copy",
-  f16: "store_f16",
-  q8_0: "quantize_kv_q8_0",
-};
