@@ -90,8 +90,9 @@ export interface ModelFlags {
 export function addModelFlags(
   command: Command,
   modelDefault: string | undefined,
-  cacheDefault: "f32" | "f16" = "f16",
+  defaults: { cacheType?: "f32" | "f16"; level?: 1 | 3 } = {},
 ): Command {
+  const { cacheType = "f16", level = 3 } = defaults;
   const shown = modelDefault ? ` (default: ${modelDefault})` : "";
   return command
     .option(
@@ -110,14 +111,15 @@ export function addModelFlags(
     )
     .option(
       "--level <n>",
-      "1: plain TypeScript, 2: SIMD row by row, 3: SIMD and tiles (default: 3)",
+      "1: plain TypeScript, 2: SIMD row by row, 3: SIMD and tiles",
       numberFlag({ integer: true, min: 1, max: 3 }),
+      level,
     )
     .option("--explain", "say what computes each part of the model, and why")
     .addOption(
       new Option("--cache-type <type>", "type of the KV cache")
         .choices(["f32", "f16", "q8_0"])
-        .default(cacheDefault),
+        .default(cacheType),
     );
 }
 

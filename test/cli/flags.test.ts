@@ -51,7 +51,7 @@ test("llama.cpp's flags become the engine's options", () => {
     stop: ["A", "B", "C"],
     ignoreEos: true,
   });
-  expect(openOptions(flags)).toEqual({ contextSize: 512, threads: 2, kvType: "q8_0" });
+  expect(openOptions(flags)).toEqual({ contextSize: 512, threads: 2, level: 3, kvType: "q8_0" });
 });
 
 test("what is not given is left to the engine; -1 is endless, and random", () => {

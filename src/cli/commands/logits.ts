@@ -25,6 +25,8 @@ interface LogitsFlags extends ModelFlags, PromptFlags {
 
 const defaultPrompt = "Once upon a time";
 const shownPerPosition = 3;
+/** What other engines are compared with is the reference, and a cache that rounds nothing. */
+const exact = { cacheType: "f32", level: 1 } as const;
 
 export const logitsCommand: CliCommand = {
   name: "logits",
@@ -34,7 +36,7 @@ export const logitsCommand: CliCommand = {
     'lantern logits -m model.gguf -p "The capital of France is" --top 10 -n 64 --json',
   ],
   define(command, context) {
-    addPromptFlags(addModelFlags(command, defaultModel, "f32"), defaultPrompt)
+    addPromptFlags(addModelFlags(command, defaultModel, exact), defaultPrompt)
       .option("--top <n>", "best logits per position", numberFlag({ integer: true, min: 1 }), 10)
       .option(
         "-n, --predict <n>",
