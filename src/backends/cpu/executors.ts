@@ -6,7 +6,7 @@ import { dtypeByName } from "../../dtypes/table.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import { TILE_ROWS } from "../../kernels/ops/packed.ts";
 import type { ArenaViews } from "./arena.ts";
-import type { InstructionKind, InstructionOf, Program, RowKind } from "./program.ts";
+import type { Instruction, InstructionKind, InstructionOf, Program, RowKind } from "./program.ts";
 
 /** The kernels, by name. */
 export type Kernels = Readonly<Record<string, (...args: number[]) => void>>;
@@ -183,6 +183,18 @@ const makers: { readonly [K in InstructionKind]: MakeExecutor<K> } = {
     };
   },
 };
+
+/** The kernels that an instruction calls, by name. */
+export function kernelsOf(instruction: Instruction): string[] {
+  if (instruction.op === "rms_norm") return ["rms_norm"];
+  if (instruction.op === "attention") {
+    const parts = ["attn_scores", "attn_scores4", "attn_mix", "attn_mix4"];
+    return ["softmax", ...parts.map((part) => `${part}_${instruction.kvType}`)];
+  }
+  const named = ["kernel", "vector", "vectorStreams", "matrix", "widen"] as const;
+  const fields = instruction as Partial<Record<(typeof named)[number], string>>;
+  return named.flatMap((field) => fields[field] ?? []);
+}
 
 export function makeExecutors(context: ExecutorContext): Executor[] {
   return context.program.instructions.map((instruction) => {
