@@ -49,8 +49,4 @@ export class Step {
     this.outputRows[this.outputCount] = row;
     return this.outputCount++;
   }
-
-  get full(): boolean {
-    return this.tokenCount === this.limits.maxTokens || this.outputCount === this.limits.maxOutputs;
-  }
 }

@@ -7,12 +7,13 @@ import { dtypeByName } from "../../src/dtypes/table.ts";
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
+import type { Dot4 } from "../../src/kernels/ir/meanings.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
 import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../../src/kernels/ops/matmul-floats.ts";
 import { packTile } from "../../src/kernels/ops/pack.ts";
 import { activationBlockBytes, groupSpanBytes, tileBytes } from "../../src/kernels/ops/packed.ts";
-import { type Dot4, packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
+import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
 import { Random } from "../support/random.ts";
 

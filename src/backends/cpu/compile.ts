@@ -8,6 +8,7 @@ import type { GraphNode, NodeOf, Rope, Value, Weight } from "../../graph/graph.t
 import type { Plan } from "../../graph/plan.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
+import type { Dot4 } from "../../kernels/ir/meanings.ts";
 import { elementwiseKernels } from "../../kernels/ops/elementwise-table.ts";
 import { blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
@@ -18,7 +19,7 @@ import {
   groupSpanBytes,
   TILE_ROWS,
 } from "../../kernels/ops/packed.ts";
-import { type Dot4, packingOf } from "../../kernels/ops/packings.ts";
+import { packingOf } from "../../kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../kernels/ops/quantize-activations.ts";
 import { ropeTableSize } from "../../kernels/ops/rope.ts";
 import type { KvCacheOptions } from "../backend.ts";

@@ -113,7 +113,7 @@ export class CpuBackend implements Backend {
       kernels: instantiate(module, memory),
       views,
       thread: 0,
-      leader: compiled.leaderTasks.map((task) => () => this.#leaderTask(task, reference)),
+      leader: compiled.leaderTasks.map((task) => this.#leaderRun(task, reference)),
     });
     const { lostMs, startThread } = this.#options;
     const member = new TeamMember(memory.buffer, program.control, executors, true, lostMs);
@@ -267,10 +267,13 @@ export class CpuBackend implements Backend {
     }
   }
 
-  #leaderTask(task: LeaderTask, memory: ReferenceMemory): void {
-    if (task.kind === "node") runReference(task.node, this.#step!, memory);
-    else if (task.kind === "embed") this.#embed(task.node, memory);
-    else this.#fillRopeTable(task, memory);
+  /** What the leader does for a task, step after step; scratch memory is made here, once. */
+  #leaderRun(task: LeaderTask, memory: ReferenceMemory): () => void {
+    if (task.kind === "node") return () => runReference(task.node, this.#step!, memory);
+    if (task.kind === "embed") return () => this.#embed(task.node, memory);
+    const cos = new Float32Array(task.rope.dims / 2);
+    const sin = new Float32Array(task.rope.dims / 2);
+    return () => this.#fillRopeTable(task, memory, cos, sin);
   }
 
   #embed({ table, out }: NodeOf<"embed">, memory: ReferenceMemory): void {
@@ -285,13 +288,13 @@ export class CpuBackend implements Backend {
   #fillRopeTable(
     { rope, factors, table }: Extract<LeaderTask, { kind: "rope" }>,
     memory: ReferenceMemory,
+    cos: Float32Array,
+    sin: Float32Array,
   ): void {
     const { f32 } = this.#ready().arena.views;
     const step = this.#step!;
-    const pairs = rope.dims / 2;
+    const pairs = cos.length;
     const divisors = factors ? memory.weight(factors).floats : undefined;
-    const cos = new Float32Array(pairs);
-    const sin = new Float32Array(pairs);
     for (let t = 0; t < step.tokenCount; t++) {
       for (let pair = 0; pair < pairs; pair++) {
         const turned = Math.fround(step.positions[t]! * rope.frequencies[pair]!);

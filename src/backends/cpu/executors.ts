@@ -98,8 +98,9 @@ const makers: { readonly [K in InstructionKind]: MakeExecutor<K> } = {
     const kernel = c.kernels[i.kernel]!;
     const rowBlocks = i.cols / 32;
     return perRow(c, i.rows, (row) => {
-      const { tileStart, inTile, width } = tokenTile(rowCount(c, i.rows), row, i.tile);
-      const out = i.out + (tileStart * rowBlocks + inTile) * i.blockBytes;
+      const width = tileWidth(rowCount(c, i.rows), row, i.tile);
+      const inTile = row % width;
+      const out = i.out + ((row - inTile) * rowBlocks + inTile) * i.blockBytes;
       kernel(i.x + row * i.cols * 4, out, rowBlocks / i.span, width * i.blockBytes);
     });
   },
@@ -129,11 +130,12 @@ const makers: { readonly [K in InstructionKind]: MakeExecutor<K> } = {
         // Equal shares in as many streams; a few tiles may be left.
         const x = i.x + token * rowBytes;
         const share = Math.floor(tiles / i.streams);
-        const [apart, outApart] = [share * i.tileBytes, share * TILE_ROWS * 4];
+        const apart = share * i.tileBytes;
+        const outApart = share * TILE_ROWS * 4;
         if (share > 0) streams(w, x, out, i.spans, share, i.levels, apart, outApart);
         const left = tiles - share * i.streams;
-        const [rest, restOut] = [w + i.streams * apart, out + i.streams * outApart];
-        if (left > 0) vector(rest, x, restOut, i.spans, left, i.levels);
+        if (left === 0) return;
+        vector(w + i.streams * apart, x, out + i.streams * outApart, i.spans, left, i.levels);
       },
       matrix: (w, out, tokenTiles, outStride) =>
         matrix(w, i.x, out, i.spans, tokenTiles, i.levels, outStride),
@@ -217,15 +219,9 @@ function shareOf(total: number, { program }: ExecutorContext, unit: number): num
   return Math.max(unit, share);
 }
 
-/** Which tile of tokens a row is in: full ones of `tile`, then single tokens. */
-function tokenTile(
-  rows: number,
-  row: number,
-  tile: number,
-): { tileStart: number; inTile: number; width: number } {
-  const full = rows - (rows % tile);
-  if (row >= full) return { tileStart: row, inTile: 0, width: 1 };
-  return { tileStart: row - (row % tile), inTile: row % tile, width: tile };
+/** How many tokens are in the tile of a row: full tiles come first, then single tokens. */
+function tileWidth(rows: number, row: number, tile: number): number {
+  return row < rows - (rows % tile) ? tile : 1;
 }
 
 type TiledInstruction = InstructionOf<"matmul_blocks"> | InstructionOf<"matmul_floats">;

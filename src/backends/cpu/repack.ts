@@ -5,10 +5,11 @@
 // current piece has chunks, a tile of 16 rows each. Helpers serve this program first, and the model's own after it.
 
 import { WorkerError } from "../../base/errors.ts";
+import type { Dot4 } from "../../kernels/ir/meanings.ts";
 import { FLOAT_UNROLL } from "../../kernels/ops/matmul-floats.ts";
 import { packTile } from "../../kernels/ops/pack.ts";
 import { TILE_ROWS } from "../../kernels/ops/packed.ts";
-import { type Dot4, packingOf } from "../../kernels/ops/packings.ts";
+import { packingOf } from "../../kernels/ops/packings.ts";
 import type { WeightReader } from "../backend.ts";
 import type { Arena, ArenaViews } from "./arena.ts";
 import type { Executor } from "./executors.ts";

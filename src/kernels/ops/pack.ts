@@ -1,6 +1,7 @@
 // Puts rows of a weight matrix, as they are in the file, into tiles (packed.ts). Runs once, while a model is loaded;
 // rows that fill up the last tile are zeros.
 
+import type { Dot4 } from "../ir/meanings.ts";
 import {
   BLOCK_COLS,
   type BlockLayout,
@@ -12,7 +13,7 @@ import {
   scalesBytes,
   TILE_ROWS,
 } from "./packed.ts";
-import { type Dot4, newSpan, type Packing, type Span } from "./packings.ts";
+import { newSpan, type Packing, type Span } from "./packings.ts";
 
 /** The memory that tiles are written to, seen three ways. */
 export interface TileMemory {

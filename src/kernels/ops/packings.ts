@@ -6,10 +6,9 @@
 
 import { f16ToF32 } from "../../base/half.ts";
 import { iq2xxsGrid, paritySigns } from "../../dtypes/codebooks.ts";
+import { levelValues } from "../../dtypes/nonlinear-levels.ts";
+import type { Dot4 } from "../ir/meanings.ts";
 import type { BlockLayout } from "./packed.ts";
-
-/** What the target's dot4 takes as its second operand (features.ts). */
-export type Dot4 = "i7" | "signed" | "unsigned";
 
 /** One span of one row, unpacked: the largest is 8 blocks of bytes. */
 export interface Span {
@@ -97,10 +96,6 @@ function readPackedScales(view: DataView, at: number, { scaleBytes, minBytes }: 
   }
 }
 
-const levelsOfIq4: readonly number[] = [
-  -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
-];
-
 const packings: Readonly<Record<string, Packing>> = {
   q4_0: {
     layout: () => ({ ...base, offset: 8 }),
@@ -153,7 +148,7 @@ const packings: Readonly<Record<string, Packing>> = {
   iq4_nl: {
     layout: (dot4) => ({ ...signedLayout("nibbles", dot4), lookup: true }),
     levels: (dot4) =>
-      Int8Array.from(levelsOfIq4, (level) => level + (dot4 === "unsigned" ? 128 : 0)),
+      Int8Array.from(levelValues, (level) => level + (dot4 === "unsigned" ? 128 : 0)),
     activationSpan: 1,
     spanBytes: 18,
     read(view, at, span) {

@@ -1,6 +1,7 @@
 // A row of a weight matrix out of its tile (packed.ts), as floats: for the embedding table where it is also the output
 // matrix, and lies in memory only once. The values are those that the dtype's own dequantize() gives.
 
+import type { Dot4 } from "../ir/meanings.ts";
 import type { TileMemory } from "./pack.ts";
 import {
   BLOCK_COLS,
@@ -12,7 +13,7 @@ import {
   headerBytes,
   scalesBytes,
 } from "./packed.ts";
-import type { Dot4, Packing } from "./packings.ts";
+import type { Packing } from "./packings.ts";
 
 /** Unpacks row `row` (0 to 15) of the tile at byte address `at` into target[to...]. */
 export function unpackRow(
