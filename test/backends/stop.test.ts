@@ -1,0 +1,57 @@
+// A step that is given up: every backend asks between ops, stops with an AbortedError, and computes the next step as if
+// nothing had been.
+
+import { expect, test } from "vitest";
+import type { Backend } from "../../src/backends/backend.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { AbortedError } from "../../src/base/errors.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import { Step } from "../../src/graph/step.ts";
+import { buildModel } from "../../src/models/build.ts";
+import { tinyModel, tinyShape } from "../support/tiny-engine.ts";
+
+const backends: [name: string, make: () => Backend][] = [
+  ["reference", () => new ReferenceBackend()],
+  ["cpu", () => new CpuBackend({ level: 3, threads: 1, startThread: undefined })],
+];
+
+test.each(backends)("%s stops in the middle of a step, and goes on after it", async (_, make) => {
+  const model = tinyModel();
+  const { graph } = buildModel(model);
+  const limits = { maxTokens: 8, maxOutputs: 8 };
+  const backend = make();
+  await backend.prepare(makePlan(graph, limits), { blocks: 1, dtype: dtypeByName("f32")! });
+  for (const weight of graph.weights) {
+    await backend.upload(weight, async (target, at) => {
+      target.set(model.bytes.get(weight.name)!.subarray(at, at + target.length));
+    });
+  }
+  const step = new Step(limits);
+  const table = { blocks: Int32Array.of(0) };
+  for (let position = 0; position < 8; position++) step.add(position + 3, position, table, true);
+  const logits = async () => {
+    const target = new Float32Array(tinyShape.vocab);
+    await backend.readLogits(7, target);
+    return [...target];
+  };
+  await backend.run(step);
+  const whole = await logits();
+
+  const computed: string[] = [];
+  let asked = 0;
+  const giveUp = async () => {
+    await backend.run(step, {
+      stop: () => ++asked > 3,
+      ...(backend.name === "reference" && { tap: ({ name }) => computed.push(name) }),
+    });
+  };
+  await expect(giveUp()).rejects.toThrow(AbortedError);
+  expect(asked).toBeGreaterThan(3);
+  expect(computed.length).toBeLessThan(5); // of some thirty ops
+
+  await backend.run(step);
+  expect(await logits()).toEqual(whole);
+  backend.dispose();
+});
