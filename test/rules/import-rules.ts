@@ -122,6 +122,21 @@ export const rules: readonly Rule[] = [
     why: "the engine is handed a backend and a thread; choosing them is the composition roots' business",
   },
   {
+    of: "limits",
+    may: all("base", "dtypes", "graph", "models"),
+    npm: [],
+    why: "what the hardware allows is arithmetic: it measures nothing and runs nothing",
+  },
+  {
+    of: "tune",
+    may: [
+      ...all("base", "dtypes", "graph", "kernels", "backends", "limits"),
+      ...types("api.ts", "platform/platform.ts"),
+    ],
+    npm: [],
+    why: "tuning measures kernels on a backend; it needs no model's weights and no engine",
+  },
+  {
     of: "catalog",
     may: all("base", "platform/download.ts"),
     npm: ["@huggingface/hub"],

@@ -1,0 +1,57 @@
+// What a machine can do, as numbers: bytes it reads and operations it computes per second. From a data sheet (devices.ts)
+// or measured here (src/tune measures, this file only describes). The rest of this folder is arithmetic on it.
+
+/** A machine or an accelerator, at one number of threads. A multiply and an add are two operations. */
+export interface Device {
+  readonly id: string;
+  /** For people: "NVIDIA GeForce RTX 4090". */
+  readonly name: string;
+  /** undefined where nobody says. */
+  readonly memoryBytes: number | undefined;
+  readonly bytesPerSecond: number;
+  /** Peak rates, by the type of the factors; a type without an entry runs at the next wider one's rate. */
+  readonly opsPerSecond: { readonly f32: number; readonly f16?: number; readonly int8?: number };
+  /** Where the numbers come from, for people: "data sheet", "measured 2026-11-15, 2 threads". */
+  readonly source: string;
+}
+
+/** A rate at some number of threads. */
+export interface RatePoint {
+  readonly threads: number;
+  readonly perSecond: number;
+}
+
+/** This machine, measured: every rate by number of threads, ascending, from 1 to all cores. */
+export interface MachineMeasurement {
+  /** What was measured; a file of another identity is stale. */
+  readonly cpu: string;
+  readonly cores: number;
+  readonly memoryBytes: number | undefined;
+  readonly readBytes: readonly RatePoint[];
+  readonly f32Ops: readonly RatePoint[];
+  readonly int8Ops: readonly RatePoint[];
+  /** ISO date and time. */
+  readonly measuredAt: string;
+}
+
+/** The measured machine as a device, at a number of threads; between two measured ones, in proportion. */
+export function deviceAt(machine: MachineMeasurement, threads: number): Device {
+  return {
+    id: "this",
+    name: machine.cpu,
+    memoryBytes: machine.memoryBytes,
+    bytesPerSecond: rateAt(machine.readBytes, threads),
+    opsPerSecond: { f32: rateAt(machine.f32Ops, threads), int8: rateAt(machine.int8Ops, threads) },
+    source: `measured ${machine.measuredAt.slice(0, 10)}, ${threads} thread${threads === 1 ? "" : "s"}`,
+  };
+}
+
+/** Beyond the last point the last rate holds: more threads than cores compute no faster. */
+function rateAt(points: readonly RatePoint[], threads: number): number {
+  const above = points.findIndex((point) => point.threads >= threads);
+  if (above < 0) return points.at(-1)!.perSecond;
+  if (above === 0) return points[0]!.perSecond;
+  const [low, high] = [points[above - 1]!, points[above]!];
+  const share = (threads - low.threads) / (high.threads - low.threads);
+  return low.perSecond + share * (high.perSecond - low.perSecond);
+}
