@@ -30,10 +30,11 @@ import type {
   WeightReader,
 } from "../backend.ts";
 import { Arena } from "./arena.ts";
-import { type Compiled, compileProgram, type LeaderTask, type TileChoice } from "./compile.ts";
+import { type Compiled, compileProgram, type LeaderTask } from "./compile.ts";
 import { instantiate } from "./compute.ts";
 import { type Executor, makeExecutors } from "./executors.ts";
 import { Helpers, type JobOf } from "./helpers.ts";
+import { chooseTiles } from "./matmul-kernels.ts";
 import { Packer, type PackProgram } from "./repack.ts";
 import { TeamMember } from "./team.ts";
 import { WeightStore } from "./weights.ts";
@@ -376,13 +377,6 @@ function threadsText(threads: number, asked: number): string {
   const count = `${threads} thread${threads > 1 ? "s" : ""}`;
   if (threads === asked) return count;
   return `${count} instead of ${asked}: there is no SharedArrayBuffer here (a web page has it when it is served with the headers COOP and COEP)`;
-}
-
-/** Measured: with an unsigned dot4 (x86) splats are free and registers few; with a signed one (arm64) the reverse. */
-function chooseTiles(dot4: "i7" | "signed" | "unsigned"): TileChoice {
-  return dot4 === "signed"
-    ? { groups: 4, tokens: 4, replicated: true }
-    : { groups: 2, tokens: 4, replicated: false };
 }
 
 function runReference(node: GraphNode, step: Step, memory: ReferenceMemory): void {

@@ -1,0 +1,236 @@
+// Matrix products on the CPU backend: the instruction of each, the activations that are prepared for it once for all
+// products that read the same value, and the scratch memory that they share. Which kernels: matmul-kernels.ts.
+
+import { ModelError } from "../../base/errors.ts";
+import { bytesFor } from "../../dtypes/dtype.ts";
+import { dtypeByName } from "../../dtypes/table.ts";
+import type { NodeOf, Value, Weight } from "../../graph/graph.ts";
+import type { Kernel } from "../../kernels/ir/kernel.ts";
+import { dotRows } from "../../kernels/ops/matmul-rows.ts";
+import {
+  activationBlockBytes,
+  GROUP_ROWS,
+  groupSpanBytes,
+  TILE_ROWS,
+} from "../../kernels/ops/packed.ts";
+import { packingOf } from "../../kernels/ops/packings.ts";
+import { quantizeActivationsKernel } from "../../kernels/ops/quantize-activations.ts";
+import type { CompileOptions } from "./compile.ts";
+import { blockKernels, floatKernels } from "./matmul-kernels.ts";
+import type { Instruction } from "./program.ts";
+import type { PlacedWeight } from "./weights.ts";
+
+/** Bytes of a vector register. */
+export const WIDTH = 16;
+
+/** What lowering a product asks of the compiler. */
+export interface MatmulCompiler {
+  readonly options: CompileOptions;
+  /** Most rows that a value can have. */
+  readonly rows: number;
+  address(value: Value): number;
+  vector(weight: Weight): number;
+  /** Makes a kernel known, and returns its name. */
+  kernel(kernel: Kernel): string;
+  push(instruction: Instruction): void;
+  explain(line: string): void;
+}
+
+/** One buffer of prepared activations, and which value it holds now. */
+interface Prepared {
+  at: number;
+  holds: Value | undefined;
+}
+
+export class MatmulLowering {
+  readonly #c: MatmulCompiler;
+  readonly #prepared = new Map<string, Prepared>();
+  /** Areas that all products share, with room for each thread. */
+  readonly #scratch = new Map<string, number>();
+
+  constructor(compiler: MatmulCompiler) {
+    this.#c = compiler;
+  }
+
+  lower(node: NodeOf<"matmul">): Instruction {
+    const placed = this.#c.options.weights.get(node.weight);
+    if (placed.blocks) return this.#blocks(node, placed.blocks);
+    if (placed.floats) return this.#floats(node, placed.floats);
+    return this.#rowByRow(node, placed.raw!);
+  }
+
+  /** A slot was written: what was prepared from its old value is of no use any more. */
+  forget(slot: number): void {
+    for (const prepared of this.#prepared.values()) {
+      const held = prepared.holds;
+      if (held && this.#c.address(held) === slot) prepared.holds = undefined;
+    }
+  }
+
+  #blocks(node: NodeOf<"matmul">, place: NonNullable<PlacedWeight["blocks"]>): Instruction {
+    const { dot4, tiles } = this.#c.options;
+    const type = node.weight.dtype.name;
+    const packing = packingOf(type)!;
+    const layout = packing.layout(dot4);
+    const kernels = blockKernels(type, layout, tiles);
+    const vector = this.#c.kernel(kernels.vector);
+    const vectorStreams = this.#c.kernel(kernels.vectorStreams);
+    const matrix = this.#c.kernel(kernels.matrix);
+    this.#c.explain(`${node.name}: ${matrix}, ${vectorStreams} for one token`);
+    return {
+      op: "matmul_blocks",
+      ...this.#shape(node),
+      vector,
+      vectorStreams,
+      streams: kernels.streams,
+      matrix,
+      groups: kernels.groups,
+      tile: kernels.tokens,
+      x: this.#quantized(node.x, packing.activationSpan),
+      blockBytes: activationBlockBytes(tiles.replicated),
+      w: place.at,
+      tileBytes: place.tileBytes,
+      groupBytes: groupSpanBytes(layout),
+      spans: node.x.cols / (32 * layout.spanBlocks),
+      levels: place.levels,
+      scratch: this.#tailTiles(),
+      scratchBytes: this.#tailTileBytes,
+    };
+  }
+
+  #floats(node: NodeOf<"matmul">, place: NonNullable<PlacedWeight["floats"]>): Instruction {
+    const { type } = place;
+    const kernels = floatKernels(type);
+    const vector = this.#c.kernel(kernels.vector);
+    const matrix = this.#c.kernel(kernels.matrix);
+    const isNarrow = type !== "f32";
+    const how = isNarrow ? `${matrix} on widened tiles` : matrix;
+    this.#c.explain(`${node.name}: ${how}, ${vector} for one token`);
+    return {
+      op: "matmul_floats",
+      ...this.#shape(node),
+      vector,
+      matrix,
+      widen: isNarrow ? `widen_${type}` : undefined,
+      wide: isNarrow ? this.#perThread("wide tiles", TILE_ROWS * this.#longestRow() * 4) : -1,
+      groups: kernels.groups,
+      tile: kernels.tokens,
+      x: this.#rounded(node.x, node.weight),
+      w: place.at,
+      tileBytes: place.tileBytes,
+      groupBytes: GROUP_ROWS * 4,
+      scratch: this.#tailTiles(),
+      scratchBytes: this.#tailTileBytes,
+    };
+  }
+
+  #rowByRow(node: NodeOf<"matmul">, raw: number): Instruction {
+    const { dtype } = node.weight;
+    this.#c.explain(`${node.name}: dot_rows (rows of ${dtype.name} unpacked one by one)`);
+    return {
+      op: "matmul_rows",
+      ...this.#shape(node),
+      kernel: this.#c.kernel(dotRows(WIDTH)),
+      dtype: dtype.name,
+      x: this.#rounded(node.x, node.weight),
+      w: raw,
+      rowBytes: bytesFor(dtype, node.x.cols),
+      scratch: this.#perThread("rows", this.#longestRow() * 4),
+    };
+  }
+
+  #shape(node: NodeOf<"matmul">) {
+    return {
+      rows: node.x.rows,
+      n: node.out.cols,
+      k: node.x.cols,
+      out: this.#c.address(node.out),
+      bias: node.bias ? this.#c.vector(node.bias) : -1,
+    };
+  }
+
+  /** Activations as bytes; prepared once for all matrices that read the same value. */
+  #quantized(x: Value, span: 1 | 8): number {
+    const { replicated, tokens } = this.#c.options.tiles;
+    const blockBytes = activationBlockBytes(replicated);
+    const rowBytes = (this.#longestRow() / 32) * blockBytes;
+    const prepared = this.#activations(`bytes per ${span * 32}`, rowBytes);
+    if (prepared.holds === x) return prepared.at;
+    prepared.holds = x;
+    const kernel = this.#c.kernel(
+      quantizeActivationsKernel({ name: `quantize_${span * 32}`, span, replicated }),
+    );
+    this.#c.push({
+      op: "quantize",
+      rows: x.rows,
+      kernel,
+      x: this.#c.address(x),
+      out: prepared.at,
+      cols: x.cols,
+      span,
+      blockBytes,
+      tile: tokens,
+    });
+    return prepared.at;
+  }
+
+  /** Activations rounded to what the reference rounds them to beside this weight, still as floats. */
+  #rounded(x: Value, weight: Weight): number {
+    const { activation } = weight.dtype;
+    if (activation === "f32") return this.#c.address(x);
+    const dtype = dtypeByName(activation);
+    if (!dtype?.quantize)
+      throw new ModelError(`${weight.name}: no type "${activation}" to round to`);
+    const prepared = this.#activations(`floats as ${activation}`, this.#longestRow() * 4);
+    if (prepared.holds === x) return prepared.at;
+    prepared.holds = x;
+    const scratchBytes = this.#longestRow() * 4 + 64;
+    this.#c.push({
+      op: "round",
+      rows: x.rows,
+      dtype: activation,
+      x: this.#c.address(x),
+      out: prepared.at,
+      cols: x.cols,
+      scratch: this.#perThread("rounding", scratchBytes),
+      scratchBytes,
+    });
+    return prepared.at;
+  }
+
+  /** A buffer of `rowBytes` for each row. */
+  #activations(key: string, rowBytes: number): Prepared {
+    let prepared = this.#prepared.get(key);
+    if (!prepared) {
+      const { arena } = this.#c.options;
+      prepared = { at: arena.allocate(this.#c.rows * rowBytes, "work"), holds: undefined };
+      this.#prepared.set(key, prepared);
+    }
+    return prepared;
+  }
+
+  #longestRow(): number {
+    const { graph } = this.#c.options.plan;
+    return Math.max(...graph.nodes.map((node) => (node.op === "matmul" ? node.x.cols : 0)));
+  }
+
+  /** f32 [rows][16] for each thread: results of a tile that has rows beyond n. */
+  #tailTiles(): number {
+    return this.#perThread("tail tiles", this.#tailTileBytes);
+  }
+
+  get #tailTileBytes(): number {
+    return TILE_ROWS * this.#c.rows * 4;
+  }
+
+  /** Scratch memory that all products share; the sizes of one key must be equal. */
+  #perThread(key: string, bytes: number): number {
+    let at = this.#scratch.get(key);
+    if (at === undefined) {
+      const { arena, threads } = this.#c.options;
+      at = arena.allocate(threads * bytes, "work");
+      this.#scratch.set(key, at);
+    }
+    return at;
+  }
+}
