@@ -1,9 +1,11 @@
-// FLOPs and bytes of every op, from shapes and types alone: what limits/ and every "percent of the limit" start from.
+// Operations and bytes of every op, from shapes and types alone: what limits/ and every "percent of the limit" start from.
 //
-// A FLOP is one multiply or one add; transcendental functions count 1. Bytes are what must move at least: weights and
-// cache once per step, values once when read and once when written.
+// An operation is one multiply or one add; transcendental functions count 1. A product with weights whose activations are
+// rounded to a quantized type is one of small integers; everything else is one of floats. Bytes are what must move at
+// least: weights and cache once per step, values once when read and once when written.
 
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
+import { dtypeByName } from "../dtypes/table.ts";
 import type { Graph, GraphNode, NodeOf, OpKind, Value, Weight } from "./graph.ts";
 
 /** The size of a step. */
@@ -17,7 +19,10 @@ export interface StepSize {
 }
 
 export interface Cost {
-  flops: number;
+  /** Operations on floats. */
+  floatOps: number;
+  /** Operations on 8-bit integers. */
+  int8Ops: number;
   weightBytes: number;
   kvBytes: number;
   valueBytes: number;
@@ -27,7 +32,8 @@ type CostRule<K extends OpKind> = (node: NodeOf<K>, step: StepSize) => Cost;
 
 const rules: { [K in OpKind]: CostRule<K> } = {
   embed: (n, s) => ({
-    flops: 0,
+    floatOps: 0,
+    int8Ops: 0,
     weightBytes: s.tokens * rowBytes(n.table),
     kvBytes: 0,
     valueBytes: valueBytes(n.out, s),
@@ -35,21 +41,23 @@ const rules: { [K in OpKind]: CostRule<K> } = {
   rms_norm: (n, s) => elementwise(4, [n.x], n.out, s, [n.weight]),
   layer_norm: (n, s) => elementwise(7, [n.x], n.out, s, n.bias ? [n.weight, n.bias] : [n.weight]),
   matmul: (n, s) => ({
-    flops: (2 * n.x.cols + (n.bias ? 1 : 0)) * rowsOf(n.out, s) * n.out.cols,
+    ...productOps(n, rowsOf(n.out, s) * n.out.cols),
     weightBytes: weightBytes(n.weight) + (n.bias ? weightBytes(n.bias) : 0),
     kvBytes: 0,
     valueBytes: valueBytes(n.x, s) + valueBytes(n.out, s),
   }),
   rope: (n, s) => elementwise(3, [n.x], n.out, s, n.factors ? [n.factors] : []),
   kv_write: (n, s) => ({
-    flops: 0,
+    floatOps: 0,
+    int8Ops: 0,
     weightBytes: 0,
     kvBytes: 2 * s.tokens * bytesFor(s.kv, n.k.cols),
     valueBytes: valueBytes(n.k, s) + valueBytes(n.v, s),
   }),
   attention: (n, s) => ({
     // Two products of headDim per head and cached token (scores, weighted sum), and the softmax.
-    flops: s.tokens * s.context * n.heads * (4 * n.headDim + 3),
+    floatOps: s.tokens * s.context * n.heads * (4 * n.headDim + 3),
+    int8Ops: 0,
     weightBytes: 0,
     kvBytes: 2 * s.context * bytesFor(s.kv, n.kvHeads * n.headDim),
     valueBytes: valueBytes(n.q, s) + valueBytes(n.out, s),
@@ -62,7 +70,8 @@ const rules: { [K in OpKind]: CostRule<K> } = {
   softcap: (n, s) => elementwise(3, [n.x], n.out, s),
   softmax: (n, s) => elementwise(5, [n.x], n.out, s),
   select: (n, s) => ({
-    flops: 0,
+    floatOps: 0,
+    int8Ops: 0,
     weightBytes: 0,
     kvBytes: 0,
     valueBytes: 2 * valueBytes(n.out, s),
@@ -74,10 +83,11 @@ export function nodeCost(node: GraphNode, step: StepSize): Cost {
 }
 
 export function graphCost(graph: Graph, step: StepSize): Cost {
-  const total: Cost = { flops: 0, weightBytes: 0, kvBytes: 0, valueBytes: 0 };
+  const total: Cost = { floatOps: 0, int8Ops: 0, weightBytes: 0, kvBytes: 0, valueBytes: 0 };
   for (const node of graph.nodes) {
     const cost = nodeCost(node, step);
-    total.flops += cost.flops;
+    total.floatOps += cost.floatOps;
+    total.int8Ops += cost.int8Ops;
     total.weightBytes += cost.weightBytes;
     total.kvBytes += cost.kvBytes;
     total.valueBytes += cost.valueBytes;
@@ -105,15 +115,32 @@ function valueBytes(value: Value, step: StepSize): number {
   return rowsOf(value, step) * value.cols * 4;
 }
 
+/** Whether products with this weight are computed on small integers. */
+function multipliesInt8({ dtype }: Weight): boolean {
+  return (dtypeByName(dtype.activation)?.blockElems ?? 1) > 1;
+}
+
+function productOps(
+  { x, weight, bias }: NodeOf<"matmul">,
+  results: number,
+): Pick<Cost, "floatOps" | "int8Ops"> {
+  const products = 2 * x.cols * results;
+  const biases = bias ? results : 0;
+  return multipliesInt8(weight)
+    ? { floatOps: biases, int8Ops: products }
+    : { floatOps: products + biases, int8Ops: 0 };
+}
+
 function elementwise(
-  flopsPerElement: number,
+  opsPerElement: number,
   inputs: readonly Value[],
   out: Value,
   step: StepSize,
   weights: readonly Weight[] = [],
 ): Cost {
   return {
-    flops: flopsPerElement * rowsOf(out, step) * out.cols,
+    floatOps: opsPerElement * rowsOf(out, step) * out.cols,
+    int8Ops: 0,
     weightBytes: weights.reduce((sum, weight) => sum + weightBytes(weight), 0),
     kvBytes: 0,
     valueBytes: inputs.reduce((sum, input) => sum + valueBytes(input, step), valueBytes(out, step)),

@@ -70,12 +70,32 @@ describe("costs", () => {
     expect(graphCost(graph, one).weightBytes).toBe(all + embed * 4);
   });
 
-  test("matmul FLOPs are two for each weight and token, and one for a bias", () => {
+  test("a matmul has two operations for each weight and token, and one for a bias", () => {
     const step = { ...one, tokens: 3, outputs: 3 };
     for (const node of graph.nodes) {
       if (node.op !== "matmul") continue;
       const biases = node.bias ? weightElements(node.bias) : 0;
-      expect(nodeCost(node, step).flops).toBe(3 * (2 * weightElements(node.weight) + biases));
+      const ops = 3 * (2 * weightElements(node.weight) + biases);
+      expect(nodeCost(node, step)).toMatchObject({ floatOps: ops, int8Ops: 0 });
+    }
+  });
+
+  test("products of quantized weights are of integers, those of half floats are not; biases never", () => {
+    const step = { ...one, tokens: 3, outputs: 3 };
+    for (const node of graph.nodes) {
+      if (node.op !== "matmul") continue;
+      const cost = (type: string) => {
+        const weight = { ...node.weight, dtype: dtypeByName(type)! };
+        return nodeCost({ ...node, weight }, step);
+      };
+      const products = 3 * 2 * weightElements(node.weight);
+      const biases = node.bias ? 3 * weightElements(node.bias) : 0;
+      for (const type of ["q4_0", "q4_k", "q8_0"]) {
+        expect(cost(type)).toMatchObject({ floatOps: biases, int8Ops: products });
+      }
+      for (const type of ["f16", "bf16"]) {
+        expect(cost(type)).toMatchObject({ floatOps: products + biases, int8Ops: 0 });
+      }
     }
   });
 
