@@ -29,15 +29,72 @@ export interface MemoryNeed extends MemoryUse {
 /** Sees every intermediate right after its op: float32, row-major, only valid during the call. */
 export type Tap = (value: Value, data: Float32Array) => void;
 
+/** What a step is for; times are kept apart by it. */
+export type StepPhase = "prompt" | "generation";
+
 export interface RunOptions {
   /** For comparing backends; it may slow the run down. */
   tap?: Tap;
+  /** Default: "prompt". Only a backend that records times asks. */
+  phase?: StepPhase;
   /** Asked between ops: whether to give the step up. */
   stop?: () => boolean;
 }
 
 /** Fills `target` with the weight's bytes from `byteOffset` on. */
 export type WeightReader = (target: Uint8Array, byteOffset: number) => Promise<void>;
+
+/** What times are recorded of: one piece of a step's work, in the order in which they run. */
+export interface ProfiledPart {
+  /** A graph op ("matmul"), or what a backend does on the way to one ("quantize"). */
+  readonly op: string;
+  /** Of the node that it is part of: "blk.3.attn_q". */
+  readonly name: string;
+  /** The nodes that are done when it is; none for what only prepares one. */
+  readonly nodes: readonly GraphNode[];
+  /** One thread works, the others wait. */
+  readonly isAlone: boolean;
+}
+
+/** Steps of the same size. */
+export interface RecordedSteps {
+  readonly tokens: number;
+  readonly outputs: number;
+  readonly steps: number;
+  /** Cached tokens that a token attended to, itself included: the average. */
+  readonly context: number;
+}
+
+/** The times of a phase, in ms. */
+export interface PhaseTimes {
+  /** From the beginning of each step to its end. */
+  readonly stepMs: number;
+  readonly sizes: readonly RecordedSteps[];
+  /** Time that each thread spent computing each part: [thread][part]. What is missing to stepMs, it waited. */
+  readonly busyMs: readonly Float64Array[];
+  /** In how many steps each part had work: [part]. */
+  readonly calls: Uint32Array;
+}
+
+/** Numbers of one event in RecordedEvents.numbers: part, thread, chunks, start, end. */
+export const EVENT_NUMBERS = 5;
+
+/** The last events, thread by thread and instruction by instruction. */
+export interface RecordedEvents {
+  /** Ascending by end within a thread; times are ms on the clock of the thread that called run(). */
+  readonly numbers: Float64Array;
+  /** Earlier ones that were not kept. */
+  readonly dropped: number;
+}
+
+/** What a backend recorded since it was prepared. */
+export interface BackendProfile {
+  readonly parts: readonly ProfiledPart[];
+  readonly phases: Readonly<Record<StepPhase, PhaseTimes>>;
+  readonly events: RecordedEvents;
+  /** Time spent on bringing weights into another layout. */
+  readonly packMs: number;
+}
 
 export interface Backend {
   readonly name: string;
@@ -71,5 +128,7 @@ export interface Backend {
   memory(): MemoryUse;
   /** What computes what, and why: one line each, for --explain. */
   explain(): readonly string[];
+  /** Where the time went; undefined when it was not asked to record it. Optional: a backend may not be able to. */
+  profile?(): BackendProfile | undefined;
   dispose(): void;
 }

@@ -12,6 +12,8 @@ export interface BackendRequest {
   readonly level: 1 | 2 | 3;
   readonly threads: number;
   readonly startThread: (() => EngineThread) | undefined;
+  /** Record where the time goes, where the backend can. */
+  readonly profile?: boolean;
 }
 
 export interface BackendEntry {
@@ -28,8 +30,8 @@ const entries: BackendEntry[] = [
       if (level === 1) return "level 1 is the reference";
       return detectWasmFeatures().simd ? true : "this engine's WebAssembly has no SIMD";
     },
-    create: ({ level, threads, startThread }) =>
-      new CpuBackend({ level: level === 2 ? 2 : 3, threads, startThread }),
+    create: ({ level, threads, startThread, profile = false }) =>
+      new CpuBackend({ level: level === 2 ? 2 : 3, threads, startThread, profile }),
   },
   { name: "reference", available: () => true, create: () => new ReferenceBackend() },
 ];

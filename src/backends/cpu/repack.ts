@@ -12,7 +12,7 @@ import { TILE_ROWS } from "../../kernels/ops/packed.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
 import type { WeightReader } from "../backend.ts";
 import type { Arena, ArenaViews } from "./arena.ts";
-import type { Executor } from "./executors.ts";
+import type { Executor } from "./executor.ts";
 import { controlWords, TeamMember } from "./team.ts";
 
 /** A matrix that becomes tiles: plain data, sent to every thread. */
@@ -88,6 +88,8 @@ export class Packer {
   readonly #program: PackProgram;
   readonly #views: ArenaViews;
   readonly #team: TeamMember;
+  /** Time spent packing so far. */
+  packMs = 0;
 
   constructor(program: PackProgram, views: ArenaViews) {
     this.#program = program;
@@ -129,8 +131,10 @@ export class Packer {
     i32[piece + FIRST_TILE] = firstTile;
     i32[piece + ROWS] = rows;
     i32[piece + BUFFER] = buffer;
+    const started = performance.now();
     try {
       this.#team.runStep();
+      this.packMs += performance.now() - started;
     } catch (cause) {
       throw new WorkerError("packing the weights failed; open the model again", { cause });
     }
