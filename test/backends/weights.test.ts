@@ -5,6 +5,7 @@ import { expect, test } from "vitest";
 import { Arena } from "../../src/backends/cpu/arena.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { Packer } from "../../src/backends/cpu/repack.ts";
+import { makeRowReader } from "../../src/backends/cpu/table-rows.ts";
 import { WeightStore } from "../../src/backends/cpu/weights.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
@@ -38,11 +39,12 @@ test.each(cases)("rows of %s out of tiles for a %s dot4", async (type, dot4) => 
   );
 
   expect(store.get(weight).raw).toBeUndefined();
+  const read = makeRowReader(store.rowsOf(weight), arena.views);
   const expected = new Float32Array(cols);
   const got = new Float32Array(cols + 2);
   for (let row = 0; row < rows; row++) {
     dtype.dequantize(bytes, row * bytesFor(dtype, cols), expected, 0, cols / dtype.blockElems);
-    store.readRow(weight, row, got, 1);
+    read(row, got, 1);
     expect(got.subarray(1, cols + 1), `row ${row}`).toEqual(expected);
   }
 });
@@ -63,9 +65,10 @@ test("a matrix larger than a piece is read in pieces and packed in order", async
   };
   await store.upload(weight, read, new Packer(program, arena.views));
   expect(reads.length).toBeGreaterThan(2);
+  const readRow = makeRowReader(store.rowsOf(weight), arena.views);
   const row = new Float32Array(cols);
   for (let r = 0; r < rows; r += 7) {
-    store.readRow(weight, r, row, 0);
+    readRow(r, row, 0);
     expect([row[0], row[cols - 1]]).toEqual([r * cols, r * cols + cols - 1]);
   }
 });

@@ -12,29 +12,20 @@ import { elementwiseKernels } from "../../kernels/ops/elementwise-table.ts";
 import { ropeTableSize } from "../../kernels/ops/rope.ts";
 import type { KvCacheOptions } from "../backend.ts";
 import type { Arena } from "./arena.ts";
-import { kernelsOf, WIDE_HEADS } from "./executors.ts";
+import { WIDE_HEADS } from "./execute-attention.ts";
+import { kernelsOf } from "./executors.ts";
 import { type MatmulCompiler, MatmulLowering, WIDTH } from "./lower-matmul.ts";
 import { lowerNode, type NodeCompiler } from "./lower-nodes.ts";
 import type { TileChoice } from "./matmul-kernels.ts";
-import type { Instruction, Program, StepArea } from "./program.ts";
+import type { Instruction, Program, StepArea, TableRows } from "./program.ts";
 import { controlWords } from "./team.ts";
 import type { WeightStore } from "./weights.ts";
-
-/** What only the leader does: a graph node by the reference, rows of a table, or the tables of a rotary embedding. */
-export type LeaderTask =
-  | { readonly kind: "node"; readonly node: GraphNode }
-  | { readonly kind: "embed"; readonly node: NodeOf<"embed"> }
-  | {
-      readonly kind: "rope";
-      readonly rope: Rope;
-      readonly factors: Weight | undefined;
-      readonly table: number;
-    };
 
 export interface Compiled {
   readonly program: Program;
   readonly kernels: readonly Kernel[];
-  readonly leaderTasks: readonly LeaderTask[];
+  /** Nodes that the leader computes by the reference. */
+  readonly leaderNodes: readonly GraphNode[];
   /** Which instruction finishes each node. */
   readonly lastInstruction: ReadonlyMap<GraphNode, number>;
   /** Byte address of each slot. */
@@ -65,7 +56,7 @@ class Compiler implements NodeCompiler, MatmulCompiler {
   readonly rows: number;
   readonly #instructions: Instruction[] = [];
   readonly #kernels = new Map<string, Kernel>();
-  readonly #leaderTasks: LeaderTask[] = [];
+  readonly #leaderNodes: GraphNode[] = [];
   readonly #lastInstruction = new Map<GraphNode, number>();
   readonly #matmuls = new MatmulLowering(this);
   readonly #ropeTables = new Map<Rope, { table: number; factors: Weight | undefined }>();
@@ -108,7 +99,7 @@ class Compiler implements NodeCompiler, MatmulCompiler {
       kernels: [...new Set(this.#instructions.flatMap(kernelsOf))].map(
         (name) => this.#kernels.get(name)!,
       ),
-      leaderTasks: this.#leaderTasks,
+      leaderNodes: this.#leaderNodes,
       lastInstruction: this.#lastInstruction,
       slots: this.#slots,
       keys: this.#keys,
@@ -122,7 +113,9 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     const { arena } = this.options;
     return {
       counts: arena.allocate(8, "work"),
+      tokens: arena.allocate(this.rows * 4, "work"),
       positions: arena.allocate(this.rows * 4, "work"),
+      outputRows: arena.allocate(this.rows * 4, "work"),
       tables: arena.allocate(this.rows * tableLength * 4, "work"),
       tableLength,
     };
@@ -133,7 +126,7 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     if (typeof made !== "string") this.#instructions.push(made);
     else {
       this.#explain.push(`${node.name}: reference (${made})`);
-      this.#instructions.push(this.leader({ kind: "node", node }));
+      this.#instructions.push({ op: "leader", index: this.#leaderNodes.push(node) - 1 });
     }
     this.#lastInstruction.set(node, this.#instructions.length - 1);
     if (node.out) this.#matmuls.forget(this.address(node.out));
@@ -155,8 +148,8 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     return this.options.weights.get(weight).vector!;
   }
 
-  leader(task: LeaderTask): Instruction {
-    return { op: "leader", index: this.#leaderTasks.push(task) - 1 };
+  rowsOf(weight: Weight): TableRows {
+    return this.options.weights.rowsOf(weight);
   }
 
   cache(layer: number): { keys: number; values: number; rowBytes: number } {
@@ -175,14 +168,23 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     return this.#kernels.has(name);
   }
 
-  /** Tables of cosines and sines: made once per step, by the leader, before their first use. */
+  /** Tables of cosines and sines: made once per step, before their first use. */
   ropeTable(rope: Rope, factors: Weight | undefined): number {
     const known = this.#ropeTables.get(rope);
     if (known && known.factors === factors) return known.table;
-    const bytes = this.rows * ropeTableSize(rope.dims) * 4;
-    const table = this.options.arena.allocate(bytes, "work");
+    const tableSize = ropeTableSize(rope.dims);
+    const table = this.options.arena.allocate(this.rows * tableSize * 4, "work");
     this.#ropeTables.set(rope, { table, factors });
-    this.#instructions.push(this.leader({ kind: "rope", rope, factors, table }));
+    const { layout, frequencies, magnitude } = rope;
+    this.#instructions.push({
+      op: "rope_table",
+      table,
+      tableSize,
+      layout,
+      frequencies,
+      magnitude,
+      factors: factors ? this.vector(factors) : -1,
+    });
     return table;
   }
 

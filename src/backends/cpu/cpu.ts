@@ -18,7 +18,6 @@ import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../../kernels/features.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
-import { ropeTable, ropeTableSize } from "../../kernels/ops/rope.ts";
 import type { EngineThread } from "../../platform/platform.ts";
 import type {
   Backend,
@@ -30,7 +29,7 @@ import type {
   WeightReader,
 } from "../backend.ts";
 import { Arena } from "./arena.ts";
-import { type Compiled, compileProgram, type LeaderTask } from "./compile.ts";
+import { type Compiled, compileProgram } from "./compile.ts";
 import { instantiate } from "./compute.ts";
 import { type Executor, makeExecutors } from "./executors.ts";
 import { Helpers, type JobOf } from "./helpers.ts";
@@ -114,7 +113,7 @@ export class CpuBackend implements Backend {
       kernels: instantiate(module, memory),
       views,
       thread: 0,
-      leader: compiled.leaderTasks.map((task) => this.#leaderRun(task, reference)),
+      leader: compiled.leaderNodes.map((node) => () => runReference(node, this.#step!, reference)),
     });
     const { lostMs, startThread } = this.#options;
     const member = new TeamMember(memory.buffer, program.control, executors, true, lostMs);
@@ -244,12 +243,14 @@ export class CpuBackend implements Backend {
     i32[area.counts / 4 + 1] = step.outputCount;
     for (let t = 0; t < step.tokenCount; t++) {
       const position = step.positions[t]!;
+      i32[area.tokens / 4 + t] = step.tokens[t]!;
       i32[area.positions / 4 + t] = position;
       const { blocks } = step.tables[t]!;
       const held = Math.floor(position / KV_BLOCK_TOKENS) + 1;
       const at = area.tables / 4 + t * area.tableLength;
       for (let b = 0; b < held; b++) i32[at + b] = blocks[b]!;
     }
+    for (let o = 0; o < step.outputCount; o++) i32[area.outputRows / 4 + o] = step.outputRows[o]!;
   }
 
   /** One instruction after the other on this thread, showing every value right after the node that makes it. */
@@ -268,45 +269,6 @@ export class CpuBackend implements Backend {
     }
   }
 
-  /** What the leader does for a task, step after step; scratch memory is made here, once. */
-  #leaderRun(task: LeaderTask, memory: ReferenceMemory): () => void {
-    if (task.kind === "node") return () => runReference(task.node, this.#step!, memory);
-    if (task.kind === "embed") return () => this.#embed(task.node, memory);
-    const cos = new Float32Array(task.rope.dims / 2);
-    const sin = new Float32Array(task.rope.dims / 2);
-    return () => this.#fillRopeTable(task, memory, cos, sin);
-  }
-
-  #embed({ table, out }: NodeOf<"embed">, memory: ReferenceMemory): void {
-    const { weights } = this.#ready();
-    const step = this.#step!;
-    const target = memory.value(out);
-    for (let t = 0; t < step.tokenCount; t++) {
-      weights.readRow(table, step.tokens[t]!, target, t * out.cols);
-    }
-  }
-
-  #fillRopeTable(
-    { rope, factors, table }: Extract<LeaderTask, { kind: "rope" }>,
-    memory: ReferenceMemory,
-    cos: Float32Array,
-    sin: Float32Array,
-  ): void {
-    const { f32 } = this.#ready().arena.views;
-    const step = this.#step!;
-    const pairs = cos.length;
-    const divisors = factors ? memory.weight(factors).floats : undefined;
-    for (let t = 0; t < step.tokenCount; t++) {
-      for (let pair = 0; pair < pairs; pair++) {
-        const turned = Math.fround(step.positions[t]! * rope.frequencies[pair]!);
-        const angle = Math.fround(turned / (divisors?.[pair] ?? 1));
-        cos[pair] = Math.fround(Math.cos(angle)) * rope.magnitude;
-        sin[pair] = Math.fround(Math.sin(angle)) * rope.magnitude;
-      }
-      ropeTable(rope.layout, cos, sin, f32, table / 4 + t * ropeTableSize(rope.dims));
-    }
-  }
-
   /** The arena as the reference sees it: for nodes without a kernel, and for reading results. */
   #referenceMemory({ plan, kv, arena, weights, compiled }: Layout): ReferenceMemory {
     const { f32, u8 } = arena.views;
@@ -316,9 +278,7 @@ export class CpuBackend implements Backend {
     const context = kv.blocks * KV_BLOCK_TOKENS;
     const layerBytes = context * compiled.kvRowBytes;
     const layers = (list: readonly number[]) => list.map((at) => u8.subarray(at, at + layerBytes));
-    const needed = compiled.leaderTasks.flatMap((task) =>
-      task.kind === "node" ? [task.node] : [],
-    );
+    const needed = compiled.leaderNodes;
     const attends = needed.some((node) => node.op === "attention");
     const longest = Math.max(4, ...plan.graph.weights.map((weight) => weight.shape.at(-1)!));
     const multiplies = needed.some((node) => node.op === "matmul");

@@ -8,7 +8,7 @@ import type { Dot4 } from "../../kernels/ir/meanings.ts";
 import { blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
 import type { BlockLayout } from "../../kernels/ops/packed.ts";
-import type { FloatType } from "./weights.ts";
+import type { FloatType } from "./table-rows.ts";
 
 /** Tiles that a product with one token walks at once: measured, four give 1.7 times the bandwidth of one. */
 const STREAMS = 4;

@@ -4,6 +4,9 @@
 // What differs from step to step (tokens, positions, block tables) is in the step area of the shared memory, whose
 // addresses are here too. Addresses are bytes.
 
+import type { RopeLayout } from "../../graph/graph.ts";
+import type { Dot4 } from "../../kernels/ir/meanings.ts";
+
 /** Rows of a value in this step: all tokens, or those whose logits are wanted. */
 export type RowKind = "tokens" | "outputs";
 
@@ -11,11 +14,21 @@ export type RowKind = "tokens" | "outputs";
 export interface StepArea {
   readonly counts: number;
   /** i32 each: [maxTokens]. */
+  readonly tokens: number;
   readonly positions: number;
+  /** i32 [maxOutputs]: which of the tokens each row of outputs is. */
+  readonly outputRows: number;
   /** i32 [maxTokens][tableLength]: the cache blocks of each token's sequence. */
   readonly tables: number;
   readonly tableLength: number;
 }
+
+/** A matrix whose rows are read as floats, in whichever layout it has (weights.ts). */
+export type TableRows = { readonly at: number; readonly cols: number; readonly dtype: string } & (
+  | { readonly layout: "raw"; readonly rowBytes: number }
+  | { readonly layout: "blocks"; readonly tileBytes: number; readonly dot4: Dot4 }
+  | { readonly layout: "floats"; readonly tileBytes: number }
+);
 
 interface Matmul {
   readonly rows: RowKind;
@@ -28,8 +41,16 @@ interface Matmul {
 }
 
 export type Instruction =
-  /** Run by the leader alone: a graph node by the reference, or a piece of its own code. */
+  /** Run by the leader alone: a graph node by the reference. */
   | { readonly op: "leader"; readonly index: number }
+  | {
+      readonly op: "embed";
+      readonly table: TableRows;
+      readonly out: number;
+      /** kernel(row, out, cols) for raw rows; undefined: rows are unpacked by TypeScript. */
+      readonly kernel: string | undefined;
+    }
+  | { readonly op: "select"; readonly x: number; readonly out: number; readonly cols: number }
   | {
       readonly op: "rms_norm";
       readonly rows: RowKind;
@@ -39,6 +60,35 @@ export type Instruction =
       readonly cols: number;
       readonly size: number;
       readonly eps: number;
+    }
+  /** kernel(x, weight, out, cols, eps, bias); the one without a bias does not read the last. */
+  | {
+      readonly op: "layer_norm";
+      readonly rows: RowKind;
+      readonly kernel: string;
+      readonly x: number;
+      readonly out: number;
+      readonly weight: number;
+      readonly bias: number;
+      readonly cols: number;
+      readonly eps: number;
+    }
+  | {
+      readonly op: "softmax";
+      readonly rows: RowKind;
+      readonly x: number;
+      readonly out: number;
+      readonly cols: number;
+    }
+  /** Elementwise over all rows: kernel(x, out, n, argument); most do not read the last. */
+  | {
+      readonly op: "unary";
+      readonly rows: RowKind;
+      readonly kernel: string;
+      readonly x: number;
+      readonly out: number;
+      readonly cols: number;
+      readonly argument: number;
     }
   /** Elementwise over all rows: kernel(a, b, out, n). */
   | {
@@ -50,12 +100,24 @@ export type Instruction =
       readonly out: number;
       readonly cols: number;
     }
+  /** The cosines and sines of each token's position: once per step for all layers. */
+  | {
+      readonly op: "rope_table";
+      /** f32 [maxTokens][tableSize]. */
+      readonly table: number;
+      readonly tableSize: number;
+      readonly layout: RopeLayout;
+      readonly frequencies: Float32Array;
+      readonly magnitude: number;
+      /** f32 [pairs], or -1. */
+      readonly factors: number;
+    }
   | {
       readonly op: "rope";
       readonly kernel: string;
       readonly x: number;
       readonly out: number;
-      /** f32 [maxTokens][tableSize], filled by a leader instruction. */
+      /** f32 [maxTokens][tableSize], filled by a rope_table instruction. */
       readonly table: number;
       readonly tableSize: number;
       readonly cols: number;

@@ -7,16 +7,15 @@
 // All are placed before the memory is made, and then read from the file one by one, a piece at a time: no second copy
 // of a matrix exists at any time. An embedding table that is the output matrix too lies in tiles only.
 
-import { bf16ToF32, f16ToF32 } from "../../base/half.ts";
 import { bytesFor, type DType } from "../../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../../graph/cost.ts";
 import type { OpKind, Weight } from "../../graph/graph.ts";
 import type { Dot4 } from "../../kernels/ir/meanings.ts";
 import { TILE_ROWS, tileBytes } from "../../kernels/ops/packed.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
-import { unpackRow } from "../../kernels/ops/unpack.ts";
 import type { WeightReader } from "../backend.ts";
 import type { Arena } from "./arena.ts";
+import type { TableRows } from "./program.ts";
 import {
   hasFloatTiles,
   layOutPacking,
@@ -24,10 +23,8 @@ import {
   type PackInstruction,
   type PackProgram,
   PIECE_BYTES,
-  tileWindow,
 } from "./repack.ts";
-
-export type FloatType = "f32" | "f16" | "bf16";
+import { type FloatType, floatTiles } from "./table-rows.ts";
 
 export interface PlacedWeight {
   readonly weight: Weight;
@@ -79,26 +76,19 @@ export class WeightStore {
     } else await this.#uploadRaw(views.u8, raw!, weightBytes(weight), read);
   }
 
-  /** Row `row` of a matrix as floats, from whichever layout it has, into target[to...]. */
-  readRow(weight: Weight, row: number, target: Float32Array, to: number): void {
+  /** Where the rows of a matrix are, for makeRowReader(). */
+  rowsOf(weight: Weight): TableRows {
     const { raw, blocks, floats } = this.get(weight);
-    const { dtype, shape } = weight;
-    const cols = shape[1]!;
-    const { views } = this.#arena;
-    const tile = Math.floor(row / TILE_ROWS);
-    const inTile = row % TILE_ROWS;
+    const cols = weight.shape[1]!;
+    const table = { cols, dtype: weight.dtype.name };
     if (raw !== undefined) {
-      const bytes = bytesFor(dtype, cols);
-      const source = views.u8.subarray(raw + row * bytes, raw + (row + 1) * bytes);
-      dtype.dequantize(source, 0, target, to, cols / dtype.blockElems);
-    } else if (blocks) {
-      const memory = tileWindow(views, blocks.at + tile * blocks.tileBytes, blocks.tileBytes);
-      unpackRow(packingOf(dtype.name)!, this.#dot4, memory, 0, inTile, cols, target, to);
-    } else {
-      const at = floats!.at + tile * floats!.tileBytes;
-      const element = floatReaders[floats!.type](views.buffer, at, TILE_ROWS * cols);
-      for (let col = 0; col < cols; col++) target[to + col] = element(col * TILE_ROWS + inTile);
+      return { ...table, layout: "raw", at: raw, rowBytes: bytesFor(weight.dtype, cols) };
     }
+    if (blocks) {
+      const { at, tileBytes: size } = blocks;
+      return { ...table, layout: "blocks", at, tileBytes: size, dot4: this.#dot4 };
+    }
+    return { ...table, layout: "floats", at: floats!.at, tileBytes: floats!.tileBytes };
   }
 
   #place(weight: Weight, uses: ReadonlySet<OpKind>): PlacedWeight {
@@ -145,25 +135,5 @@ export class WeightStore {
 }
 
 function floatType(dtype: DType): FloatType | undefined {
-  return dtype.blockElems === 1 && dtype.name in floatReaders
-    ? (dtype.name as FloatType)
-    : undefined;
+  return dtype.blockElems === 1 && dtype.name in floatTiles ? (dtype.name as FloatType) : undefined;
 }
-
-/** Reads elements of a tile of floats at a byte address. */
-const floatReaders: Readonly<
-  Record<FloatType, (buffer: ArrayBufferLike, at: number, count: number) => (i: number) => number>
-> = {
-  f32: (buffer, at, count) => {
-    const values = new Float32Array(buffer, at, count);
-    return (i) => values[i]!;
-  },
-  f16: (buffer, at, count) => {
-    const values = new Uint16Array(buffer, at, count);
-    return (i) => f16ToF32[values[i]!]!;
-  },
-  bf16: (buffer, at, count) => {
-    const values = new Uint16Array(buffer, at, count);
-    return (i) => bf16ToF32(values[i]!);
-  },
-};

@@ -1,33 +1,13 @@
 // silu_gate, gelu_gate, relu_gate: out = activation(gate) * up over n values. In place (out = gate or up) allowed.
-//
-// gelu is the one by tanh; x/2 * (1 + tanh u) is written as x / (1 + e^-2u), which keeps its digits where tanh nears -1.
 
 import { KernelBuilder } from "../ir/builder.ts";
-import type { Kernel, Reg } from "../ir/kernel.ts";
+import type { Kernel } from "../ir/kernel.ts";
+import { type Activate, activateGelu, activateRelu, activateSilu } from "./activate.ts";
 import { forEachVector, load, store, stream } from "./loops.ts";
-import { sigmoidTimes } from "./math.ts";
 
-type Activate = (k: KernelBuilder, x: Reg<"f32v">) => Reg<"f32v">;
-
-const silu: Activate = (k, x) => sigmoidTimes(k, x, x);
-
-const gelu: Activate = (k, x) => {
-  // 2u = x * (c + 0.044715 c x^2), c = 2 sqrt(2 / pi)
-  const c = 2 * Math.sqrt(2 / Math.PI);
-  const square = k.op("f32v.mul", [x, x]);
-  const factor = k.op("f32v.fma", [
-    square,
-    k.op("f32v.const", [], 0.044715 * c),
-    k.op("f32v.const", [], c),
-  ]);
-  return sigmoidTimes(k, k.op("f32v.mul", [x, factor]), x);
-};
-
-const relu: Activate = (k, x) => k.op("f32v.max", [x, k.op("f32v.const", [], 0)]);
-
-export const siluGate: (width: number) => Kernel = gateKernel("silu_gate", silu);
-export const geluGate: (width: number) => Kernel = gateKernel("gelu_gate", gelu);
-export const reluGate: (width: number) => Kernel = gateKernel("relu_gate", relu);
+export const siluGate: (width: number) => Kernel = gateKernel("silu_gate", activateSilu);
+export const geluGate: (width: number) => Kernel = gateKernel("gelu_gate", activateGelu);
+export const reluGate: (width: number) => Kernel = gateKernel("relu_gate", activateRelu);
 
 function gateKernel(name: string, activate: Activate): (width: number) => Kernel {
   return (width) => {

@@ -1,0 +1,79 @@
+// Rows of a matrix as floats, out of whichever layout it has in memory: embeddings. The values are those of the type's own
+// dequantize(), bit for bit. Plain TypeScript, on whichever thread; types with a kernel for raw rows (lower-nodes.ts)
+// come here only when they lie in tiles.
+
+import { bf16ToF32, f16ToF32 } from "../../base/half.ts";
+import { dtypeByName } from "../../dtypes/table.ts";
+import { TILE_ROWS } from "../../kernels/ops/packed.ts";
+import { packingOf } from "../../kernels/ops/packings.ts";
+import { unpackRow } from "../../kernels/ops/unpack.ts";
+import type { ArenaViews } from "./arena.ts";
+import type { TableRows } from "./program.ts";
+import { tileWindow } from "./repack.ts";
+
+export type FloatType = "f32" | "f16" | "bf16";
+
+/** Row `row` as floats, into target[to...]. */
+export type RowReader = (row: number, target: Float32Array, to: number) => void;
+
+type TableOf<L extends TableRows["layout"]> = Extract<TableRows, { layout: L }>;
+
+export function makeRowReader(table: TableRows, views: ArenaViews): RowReader {
+  const make = makers[table.layout] as (table: TableRows, views: ArenaViews) => RowReader;
+  return make(table, views);
+}
+
+const makers: {
+  readonly [L in TableRows["layout"]]: (table: TableOf<L>, views: ArenaViews) => RowReader;
+} = {
+  raw: ({ at, cols, dtype: name, rowBytes }, { u8 }) => {
+    const dtype = dtypeByName(name)!;
+    const blocks = cols / dtype.blockElems;
+    return (row, target, to) => {
+      const source = u8.subarray(at + row * rowBytes, at + (row + 1) * rowBytes);
+      dtype.dequantize(source, 0, target, to, blocks);
+    };
+  },
+
+  blocks: ({ at, cols, dtype, tileBytes, dot4 }, views) => {
+    const packing = packingOf(dtype)!;
+    return (row, target, to) => {
+      const tile = Math.floor(row / TILE_ROWS);
+      const memory = tileWindow(views, at + tile * tileBytes, tileBytes);
+      unpackRow(packing, dot4, memory, 0, row % TILE_ROWS, cols, target, to);
+    };
+  },
+
+  floats: ({ at, cols, dtype, tileBytes }, { buffer }) => {
+    const read = floatTiles[dtype as FloatType];
+    return (row, target, to) => {
+      const tile = at + Math.floor(row / TILE_ROWS) * tileBytes;
+      read(buffer, tile, row % TILE_ROWS, cols, target, to);
+    };
+  },
+};
+
+type ReadFloats = (
+  buffer: ArrayBufferLike,
+  tile: number,
+  row: number,
+  cols: number,
+  target: Float32Array,
+  to: number,
+) => void;
+
+/** The float types that have tiles, and how a row is read out of one: every 16th value. */
+export const floatTiles: Readonly<Record<FloatType, ReadFloats>> = {
+  f32: (buffer, tile, row, cols, target, to) => {
+    const values = new Float32Array(buffer, tile, TILE_ROWS * cols);
+    for (let c = 0; c < cols; c++) target[to + c] = values[c * TILE_ROWS + row]!;
+  },
+  f16: (buffer, tile, row, cols, target, to) => {
+    const values = new Uint16Array(buffer, tile, TILE_ROWS * cols);
+    for (let c = 0; c < cols; c++) target[to + c] = f16ToF32[values[c * TILE_ROWS + row]!]!;
+  },
+  bf16: (buffer, tile, row, cols, target, to) => {
+    const values = new Uint16Array(buffer, tile, TILE_ROWS * cols);
+    for (let c = 0; c < cols; c++) target[to + c] = bf16ToF32(values[c * TILE_ROWS + row]!);
+  },
+};
