@@ -21,29 +21,58 @@ export interface RatePoint {
   readonly perSecond: number;
 }
 
+/** How fast something of this size is read over and over: caches hold part of it, or all. */
+export interface CachedReads {
+  readonly setBytes: number;
+  readonly readBytes: readonly RatePoint[];
+}
+
 /** This machine, measured: every rate by number of threads, ascending, from 1 to all cores. */
 export interface MachineMeasurement {
   /** What was measured; a file of another identity is stale. */
   readonly cpu: string;
   readonly cores: number;
   readonly memoryBytes: number | undefined;
+  /** What the measuring kernels were lowered to: "WebAssembly SIMD, relaxed (dot4 unsigned)". */
+  readonly lowering: string;
+  /** From memory: much more than any cache holds. */
   readonly readBytes: readonly RatePoint[];
+  /** From smaller sets, ascending; a small model runs from caches, and memory is not its limit. Absent: not measured. */
+  readonly cachedReads?: readonly CachedReads[];
   readonly f32Ops: readonly RatePoint[];
   readonly int8Ops: readonly RatePoint[];
   /** ISO date and time. */
   readonly measuredAt: string;
 }
 
-/** The measured machine as a device, at a number of threads; between two measured ones, in proportion. */
-export function deviceAt(machine: MachineMeasurement, threads: number): Device {
+/**
+ * The measured machine as a device, at a number of threads; between two measured ones, in proportion. `setBytes` is what
+ * the work reads over and over (a model's weights); without it everything is read from memory.
+ */
+export function deviceAt(
+  machine: MachineMeasurement,
+  threads: number,
+  setBytes: number = Number.POSITIVE_INFINITY,
+): Device {
   return {
     id: "this",
     name: machine.cpu,
     memoryBytes: machine.memoryBytes,
-    bytesPerSecond: rateAt(machine.readBytes, threads),
+    bytesPerSecond: rateAt(readsOf(machine, setBytes), threads),
     opsPerSecond: { f32: rateAt(machine.f32Ops, threads), int8: rateAt(machine.int8Ops, threads) },
     source: `measured ${machine.measuredAt.slice(0, 10)}, ${threads} thread${threads === 1 ? "" : "s"}`,
   };
+}
+
+/** Sets up to this many times the largest measured one may still be in a cache, in part. */
+const partlyCached = 4;
+
+/** The largest measured set that is not larger (else the smallest): a limit may be too high, never too low. */
+function readsOf(machine: MachineMeasurement, setBytes: number): readonly RatePoint[] {
+  const sets = machine.cachedReads ?? [];
+  const memoryFrom = partlyCached * (sets.at(-1)?.setBytes ?? 0);
+  if (setBytes >= memoryFrom) return machine.readBytes;
+  return (sets.findLast((set) => set.setBytes <= setBytes) ?? sets[0]!).readBytes;
 }
 
 /** Beyond the last point the last rate holds: more threads than cores compute no faster. */

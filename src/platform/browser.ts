@@ -2,13 +2,25 @@
 
 import { SourceError, UsageError } from "../base/errors.ts";
 import { takeEarlyMessages } from "./early-messages.ts";
-import type { EnginePort, EngineThread, ModelSource, Platform, SourceSpec } from "./platform.ts";
+import type {
+  EnginePort,
+  EngineThread,
+  ModelSource,
+  Platform,
+  SmallFiles,
+  SourceSpec,
+  ThreadEntry,
+} from "./platform.ts";
 import { filesModelSource } from "./sources/blob.ts";
 import { httpModelSource } from "./sources/http-range.ts";
 
 export const browserPlatform: Platform = {
   name: "browser",
   cores: globalThis.navigator?.hardwareConcurrency ?? 1,
+  cpu: () => globalThis.navigator?.userAgent ?? "unknown",
+  totalMemory: () => undefined,
+  env: () => undefined,
+  smallFiles,
   availableMemory: () => undefined,
   openModelSource,
   describeSource,
@@ -46,7 +58,7 @@ function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
-function startThread(entry: "engine" | "compute"): EngineThread {
+function startThread(entry: ThreadEntry): EngineThread {
   const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
   const url = new URL(`../${entry}-thread.${extension}`, import.meta.url);
   const worker = new Worker(url, { type: "module", name: `lantern-${entry}` });
@@ -75,6 +87,28 @@ function failureOf(event: ErrorEvent, url: URL): string {
     event.message ??
     `its script ${url.href} or something it imports could not be loaded: see the browser's console, and docs/browser.md for how to serve the package`
   );
+}
+
+/** In the origin's private file system, which pages and workers of a secure context share. */
+function smallFiles(): SmallFiles {
+  return {
+    place: (name) => `this site's private files: ${name}`,
+    read: async (name) => {
+      const root = await navigator.storage.getDirectory();
+      const file = await root.getFileHandle(name).catch((error: DOMException) => {
+        if (error.name === "NotFoundError") return undefined;
+        throw error;
+      });
+      return await (await file?.getFile())?.text();
+    },
+    write: async (name, text) => {
+      const root = await navigator.storage.getDirectory();
+      const file = await root.getFileHandle(name, { create: true });
+      const stream = await file.createWritable(); // takes effect when it is closed
+      await stream.write(text);
+      await stream.close();
+    },
+  };
 }
 
 function enginePort(): EnginePort {

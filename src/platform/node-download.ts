@@ -16,11 +16,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { createGunzip } from "node:zlib";
 import { SourceError } from "../base/errors.ts";
 import type { AppendFile, DownloadPlatform, FileFacts, FileLock, LockHolder } from "./download.ts";
+import { type Environment, modelCacheFolder } from "./node-folders.ts";
 
 const lockTouchMs = 10_000;
 const lockAbandonedMs = 60_000;
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 export function nodeDownloadPlatform(env: Environment = process.env): DownloadPlatform {
   let proxyIsSet = false;
@@ -58,19 +57,6 @@ export function nodeDownloadPlatform(env: Environment = process.env): DownloadPl
       await delay(ms, undefined, signal ? { signal } : {}).catch(() => {});
     },
   };
-}
-
-/** LANTERN_CACHE, else the platform's own convention. Pure, so that each platform's rule can be tested on any other. */
-export function modelCacheFolder(env: Environment, platform: string, home: string): string {
-  const { join } = platform === "win32" ? path.win32 : path.posix;
-  if (env.LANTERN_CACHE) return env.LANTERN_CACHE;
-  if (platform === "win32") {
-    return join(env.LOCALAPPDATA ?? join(home, "AppData", "Local"), "lantern", "models");
-  }
-  if (platform === "darwin") return join(home, "Library", "Caches", "lantern", "models");
-  // The XDG specification says that a relative path here is to be ignored.
-  const xdg = env.XDG_CACHE_HOME?.startsWith("/") ? env.XDG_CACHE_HOME : join(home, ".cache");
-  return join(xdg, "lantern", "models");
 }
 
 /** Node's fetch does not look at HTTPS_PROXY by itself; whoever set it expects it to be used. */

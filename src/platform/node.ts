@@ -1,10 +1,18 @@
 // The platform in Node.js: files, HTTP, worker threads.
 
-import { availableParallelism, totalmem } from "node:os";
+import { availableParallelism, cpus, totalmem } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parentPort, Worker } from "node:worker_threads";
 import { UsageError } from "../base/errors.ts";
-import type { EnginePort, EngineThread, ModelSource, Platform, SourceSpec } from "./platform.ts";
+import { nodeSmallFiles } from "./node-small-files.ts";
+import type {
+  EnginePort,
+  EngineThread,
+  ModelSource,
+  Platform,
+  SourceSpec,
+  ThreadEntry,
+} from "./platform.ts";
 import { filesModelSource } from "./sources/blob.ts";
 import { httpModelSource } from "./sources/http-range.ts";
 import { nodeModelSource } from "./sources/node-file.ts";
@@ -12,6 +20,10 @@ import { nodeModelSource } from "./sources/node-file.ts";
 export const nodePlatform: Platform = {
   name: "node",
   cores: availableParallelism(),
+  cpu: () => `${cpus()[0]?.model.trim() || "unknown"} (${process.arch})`,
+  totalMemory: totalmem,
+  env: (name) => process.env[name] || undefined,
+  smallFiles: nodeSmallFiles,
   availableMemory,
   openModelSource,
   describeSource,
@@ -50,7 +62,7 @@ function describeSource(model: string | URL | File | readonly File[]): SourceSpe
   return { kind: "files", files };
 }
 
-function startThread(entry: "engine" | "compute"): EngineThread {
+function startThread(entry: ThreadEntry): EngineThread {
   // In a checkout Node runs the .ts files as they are; in the published package they are .js.
   const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
   const worker = new Worker(new URL(`../${entry}-thread.${extension}`, import.meta.url), {

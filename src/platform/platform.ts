@@ -38,6 +38,9 @@ export type SourceSpec =
   | { kind: "url"; url: string }
   | { kind: "files"; files: File[] };
 
+/** What a thread runs: src/NAME-thread.ts. */
+export type ThreadEntry = "engine" | "compute" | "measure";
+
 /** A thread, seen from the one that started it: messages in, messages out. */
 export interface EngineThread {
   post(message: unknown, transfer?: ArrayBuffer[]): void;
@@ -57,9 +60,26 @@ export interface EnginePort {
   close(): void;
 }
 
+/** Small texts that outlive the process: measurements. Names are plain file names. */
+export interface SmallFiles {
+  /** Where a file is, for people: a path. */
+  place(name: string): string;
+  /** undefined: there is none. Rejects when it is there and cannot be read. */
+  read(name: string): Promise<string | undefined>;
+  /** Whole or not at all. Rejects where nothing can be kept. */
+  write(name: string, text: string): Promise<void>;
+}
+
 export interface Platform {
   readonly name: "node" | "browser";
   readonly cores: number;
+  /** Which processor this is, to know it again: a model name; in a browser, the browser. */
+  cpu(): string;
+  /** All there is; undefined where the platform does not say. */
+  totalMemory(): number | undefined;
+  /** A setting from outside (an environment variable). */
+  env(name: string): string | undefined;
+  smallFiles(): SmallFiles;
   /** Bytes that a model may take now without others having to give way; undefined where the platform does not say. */
   availableMemory(): number | undefined;
   openModelSource(spec: SourceSpec): Promise<ModelSource>;
@@ -67,8 +87,8 @@ export interface Platform {
   describeSource(model: string | URL | File | readonly File[]): SourceSpec;
   /** Folders and downloads, where the platform has them: what catalog names are looked up with. */
   readonly downloads: (() => Promise<DownloadPlatform>) | undefined;
-  /** A thread of its own for the engine, or one of those that compute for it. */
-  startThread(entry: "engine" | "compute"): EngineThread;
+  /** A thread of its own for the engine, one of those that compute for it, or one that measures the machine. */
+  startThread(entry: ThreadEntry): EngineThread;
   enginePort(): EnginePort;
   /** Lets pending messages in (between two steps of the engine). */
   breathe(): Promise<void>;

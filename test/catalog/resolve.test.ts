@@ -9,7 +9,8 @@ import { listModels } from "../../src/catalog/list.ts";
 import { editDistance, nearest } from "../../src/catalog/nearest.ts";
 import { findEntries, resolveModel } from "../../src/catalog/resolve.ts";
 import type { DownloadPlatform } from "../../src/platform/download.ts";
-import { modelCacheFolder, nodeDownloadPlatform } from "../../src/platform/node-download.ts";
+import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
+import { modelCacheFolder, smallFilesFolder } from "../../src/platform/node-folders.ts";
 
 let cache: string;
 let platform: DownloadPlatform;
@@ -117,6 +118,9 @@ test("the cache folder by platform", () => {
   );
   expect(modelCacheFolder({}, "win32", "C:\\u")).toBe("C:\\u\\AppData\\Local\\lantern\\models");
   expect(modelCacheFolder({ LANTERN_CACHE: "/m", XDG_CACHE_HOME: "/c" }, "linux", home)).toBe("/m");
+  expect(smallFilesFolder({}, "linux", home)).toBe("/home/u/.cache/lantern");
+  expect(smallFilesFolder({}, "win32", "C:\\u")).toBe("C:\\u\\AppData\\Local\\lantern");
+  expect(smallFilesFolder({ LANTERN_CACHE: "/m" }, "darwin", home)).toBe("/m");
 });
 
 test("the catalog's entries are consistent", () => {

@@ -1,0 +1,80 @@
+// The two phases of a generation against their limits: what reading a prompt and generating tokens must move and compute
+// at least (from the model's own graph), and how far a measured time is from the least that a device allows.
+//
+// Weights count with the bytes of their file, however a backend lays them out. Activations do not count: they are small
+// and stay in caches. All of it is worked out once per phase, whatever its length.
+
+import type { DType } from "../dtypes/dtype.ts";
+import { type Cost, graphCost } from "../graph/cost.ts";
+import type { Graph } from "../graph/graph.ts";
+import type { Device } from "./device.ts";
+import { limitOf, type Work } from "./roofline.ts";
+
+/** A graph with the type of its KV cache. */
+export interface PhaseModel {
+  readonly graph: Graph;
+  readonly kvType: DType;
+}
+
+/** Reading `tokens` tokens after `cached` ones, up to the logits of the last: weights and cache are read once. */
+export function promptWork({ graph, kvType }: PhaseModel, cached: number, tokens: number): Work {
+  if (tokens === 0) return noWork;
+  // Each token attends to those before it and itself.
+  const context = cached + (tokens + 1) / 2;
+  const step = { tokens, outputs: 1, context, kv: kvType };
+  const { kvBytes } = graphCost(graph, { ...step, context: cached + tokens });
+  return workOf({ ...graphCost(graph, step), kvBytes }, 1);
+}
+
+/** `steps` tokens, one after another, the first of them after `context` tokens: everything is read once for each. */
+export function generationWork(
+  { graph, kvType }: PhaseModel,
+  context: number,
+  steps: number,
+): Work {
+  if (steps === 0) return noWork;
+  // The cost of a step grows linearly with its context, so all of them cost what the average one does.
+  const average = context + (steps + 1) / 2;
+  return workOf(graphCost(graph, { tokens: 1, outputs: 1, context: average, kv: kvType }), steps);
+}
+
+const noWork: Work = { bytes: 0, floatOps: 0, int8Ops: 0 };
+
+function workOf({ weightBytes, kvBytes, floatOps, int8Ops }: Cost, times: number): Work {
+  return {
+    bytes: (weightBytes + kvBytes) * times,
+    floatOps: floatOps * times,
+    int8Ops: int8Ops * times,
+  };
+}
+
+/** A measured speed against the limit of a device. */
+export interface SpeedLimit {
+  /** What binds: reading from memory, or computing. */
+  readonly resource: "bandwidth" | "arithmetic";
+  /** The most that the device allows. */
+  readonly tokensPerSecond: number;
+  /** Of that, what was reached: 0.78. */
+  readonly fraction: number;
+  /** The binding resource in use, and at most: bytes or operations per second. */
+  readonly achievedPerSecond: number;
+  readonly possiblePerSecond: number;
+}
+
+/** undefined where nothing was computed, or no time passed. */
+export function speedLimit(
+  work: Work,
+  device: Device,
+  measured: { tokens: number; seconds: number },
+): SpeedLimit | undefined {
+  const { resource, seconds } = limitOf(work, device);
+  if (!(seconds > 0 && measured.seconds > 0)) return undefined;
+  const amount = resource === "bandwidth" ? work.bytes : work.floatOps + work.int8Ops;
+  return {
+    resource,
+    tokensPerSecond: measured.tokens / seconds,
+    fraction: seconds / measured.seconds,
+    achievedPerSecond: amount / measured.seconds,
+    possiblePerSecond: amount / seconds,
+  };
+}

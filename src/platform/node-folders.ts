@@ -1,0 +1,28 @@
+// Where Lantern keeps things on this machine, in Node: the platform's cache folder, or what LANTERN_CACHE says. Pure
+// functions, so that each platform's rule can be tested on any other.
+
+import * as path from "node:path";
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Models. */
+export function modelCacheFolder(env: Environment, platform: string, home: string): string {
+  const { join } = platform === "win32" ? path.win32 : path.posix;
+  return env.LANTERN_CACHE || join(userCacheFolder(env, platform, home), "models");
+}
+
+/** What is remembered besides models: measurements. LANTERN_CACHE holds both. */
+export function smallFilesFolder(env: Environment, platform: string, home: string): string {
+  return env.LANTERN_CACHE || userCacheFolder(env, platform, home);
+}
+
+function userCacheFolder(env: Environment, platform: string, home: string): string {
+  const { join } = platform === "win32" ? path.win32 : path.posix;
+  if (platform === "win32") {
+    return join(env.LOCALAPPDATA ?? join(home, "AppData", "Local"), "lantern");
+  }
+  if (platform === "darwin") return join(home, "Library", "Caches", "lantern");
+  // The XDG specification says that a relative path here is to be ignored.
+  const xdg = env.XDG_CACHE_HOME?.startsWith("/") ? env.XDG_CACHE_HOME : join(home, ".cache");
+  return join(xdg, "lantern");
+}
