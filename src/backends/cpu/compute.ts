@@ -3,6 +3,8 @@
 import { arenaViews } from "./arena.ts";
 import { type Kernels, makeExecutors } from "./executors.ts";
 import type { Program } from "./program.ts";
+import { makeMember } from "./recorded-team.ts";
+import { type RecordArea, RecordWriter } from "./records.ts";
 import { type PackProgram, packExecutors } from "./repack.ts";
 import { TeamMember } from "./team.ts";
 
@@ -12,19 +14,24 @@ export interface ComputeJob {
   /** What to do first, while the weights are read; undefined when they are there. */
   readonly packing: PackProgram | undefined;
   readonly program: Program;
+  /** Where to record times; undefined: nowhere. */
+  readonly records: RecordArea | undefined;
   readonly thread: number;
 }
 
 /** Works on the programs with the others, until the team is stopped. `onReady` is called before that. */
 export function serveCompute(
-  { module, memory, packing, program, thread }: ComputeJob,
+  { module, memory, packing, program, records, thread }: ComputeJob,
   onReady: () => void,
 ): void {
   const { buffer } = memory;
   const views = arenaViews(buffer);
   const kernels = instantiate(module, memory);
   const executors = makeExecutors({ program, kernels, views, thread, leader: undefined });
-  const member = new TeamMember(buffer, program.control, executors, false);
+  const member = makeMember(
+    { buffer, control: program.control, executors, isLeader: false },
+    records && new RecordWriter(buffer, records, thread),
+  );
   onReady();
   if (packing) {
     new TeamMember(buffer, packing.control, packExecutors(packing, views), false).serve();

@@ -21,6 +21,7 @@ import { lowerToWasm } from "../../kernels/lower/wasm.ts";
 import type { EngineThread } from "../../platform/platform.ts";
 import type {
   Backend,
+  BackendProfile,
   KvCacheOptions,
   MemoryNeed,
   MemoryUse,
@@ -34,8 +35,11 @@ import { instantiate } from "./compute.ts";
 import { type Executor, makeExecutors } from "./executors.ts";
 import { Helpers, type JobOf } from "./helpers.ts";
 import { chooseTiles } from "./matmul-kernels.ts";
+import { makeMember } from "./recorded-team.ts";
+import { placeRecords, type RecordArea, RecordWriter } from "./records.ts";
 import { Packer, type PackProgram } from "./repack.ts";
-import { TeamMember } from "./team.ts";
+import { partsOf, StepRecords } from "./step-records.ts";
+import type { TeamMember } from "./team.ts";
 import { WeightStore } from "./weights.ts";
 
 export interface CpuOptions {
@@ -44,6 +48,8 @@ export interface CpuOptions {
   threads: number;
   /** Starts a thread that runs serveCompute(); undefined where there are none. */
   startThread: (() => EngineThread) | undefined;
+  /** Record where the time goes, for profile(). */
+  profile?: boolean;
   /** For tests: the first address that is used, and how long a step may make no progress, in ms. */
   memoryStart?: number;
   lostMs?: number;
@@ -57,11 +63,14 @@ interface Layout {
   weights: WeightStore;
   packing: PackProgram;
   compiled: Compiled;
+  /** Where threads record times; undefined: they do not. */
+  records: RecordArea | undefined;
 }
 
 interface Prepared extends Layout {
   executors: readonly Executor[];
   member: TeamMember;
+  stepRecords: StepRecords | undefined;
   reference: ReferenceMemory;
   packer: Packer;
   /** Weights that are not there yet. */
@@ -102,7 +111,7 @@ export class CpuBackend implements Backend {
   prepare(plan: Plan, kv: KvCacheOptions): void {
     this.#alive();
     const layout = this.#layOut(plan, kv);
-    const { arena, compiled, packing } = layout;
+    const { arena, compiled, packing, records } = layout;
     const { program } = compiled;
     const module = compileKernels(compiled, arena);
     arena.commit();
@@ -116,14 +125,19 @@ export class CpuBackend implements Backend {
       leader: compiled.leaderNodes.map((node) => () => runReference(node, this.#step!, reference)),
     });
     const { lostMs, startThread } = this.#options;
-    const member = new TeamMember(memory.buffer, program.control, executors, true, lostMs);
+    const { buffer } = memory;
+    const member = makeMember(
+      { buffer, control: program.control, executors, isLeader: true, lostMs },
+      records && new RecordWriter(buffer, records, 0),
+    );
+    const stepRecords = records && new StepRecords(buffer, records, this.threads, executors.length);
     const packer = new Packer(packing, views);
     const missing = new Set(plan.graph.weights.map((weight) => weight.name));
     const helpers = new Helpers(this.threads - 1, startThread);
     const jobOf = (first: PackProgram | undefined): JobOf => {
-      return (thread) => ({ module, memory, packing: first, program, thread });
+      return (thread) => ({ module, memory, packing: first, program, records, thread });
     };
-    const made = { executors, member, reference, packer, missing, helpers, jobOf };
+    const made = { executors, member, stepRecords, reference, packer, missing, helpers, jobOf };
     this.#prepared = { ...layout, ...made };
     helpers.begin(jobOf(packing)); // they load while weights are read
   }
@@ -143,7 +157,7 @@ export class CpuBackend implements Backend {
     this.#run(step, options);
   }
 
-  #run(step: Step, { tap, stop }: RunOptions): void {
+  #run(step: Step, { tap, stop, phase = "prompt" }: RunOptions): void {
     const prepared = this.#ready();
     this.#step = step;
     this.#writeStep(step, prepared);
@@ -152,6 +166,7 @@ export class CpuBackend implements Backend {
       return;
     }
     let finished: boolean;
+    prepared.stepRecords?.begin(step, phase);
     try {
       finished = prepared.member.runStep(stop);
     } catch (cause) {
@@ -160,6 +175,8 @@ export class CpuBackend implements Backend {
         "computing a step failed, and its results are lost; the next step gets new threads",
         { cause },
       );
+    } finally {
+      prepared.stepRecords?.end();
     }
     if (!finished) throw new AbortedError("the step");
   }
@@ -203,6 +220,17 @@ export class CpuBackend implements Backend {
     ];
   }
 
+  profile(): BackendProfile | undefined {
+    const { plan, compiled, executors, packer, stepRecords } = this.#ready();
+    if (!stepRecords) return undefined;
+    return {
+      parts: partsOf(plan, compiled, executors),
+      phases: stepRecords.phases(),
+      events: stepRecords.events(),
+      packMs: packer.packMs,
+    };
+  }
+
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
@@ -232,7 +260,11 @@ export class CpuBackend implements Backend {
       dot4,
       tiles: chooseTiles(dot4),
     });
-    this.#layout = { plan, kv, arena, weights, packing, compiled };
+    const instructions = compiled.program.instructions.length;
+    const records = this.#options.profile
+      ? placeRecords(arena, instructions, this.threads)
+      : undefined;
+    this.#layout = { plan, kv, arena, weights, packing, compiled, records };
     return this.#layout;
   }
 

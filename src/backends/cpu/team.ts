@@ -70,8 +70,8 @@ export class TeamMember {
     const end = (idle + this.#executors.length + 1) | 0;
     for (let now = Atomics.load(this.#words, READY); now !== end; ) {
       if (stop?.()) Atomics.store(this.#words, SKIP, 1);
-      this.#work(now);
-      now = this.#waitPast(now, true);
+      this.work(now);
+      now = this.waitPast(now, true);
     }
     if (Atomics.load(this.#words, FAILED) !== 0) {
       Atomics.store(this.#words, FAILED, 0);
@@ -84,8 +84,8 @@ export class TeamMember {
   serve(): void {
     let seen = Atomics.load(this.#words, READY);
     while (Atomics.load(this.#words, STOPPED) === 0) {
-      this.#work(seen);
-      seen = this.#waitPast(seen, false);
+      this.work(seen);
+      seen = this.waitPast(seen, false);
     }
   }
 
@@ -101,21 +101,25 @@ export class TeamMember {
     Atomics.notify(this.#words, READY);
   }
 
-  /** Takes chunks of instruction number `now` until none is left; whoever finishes the last one opens the next. */
-  #work(now: number): void {
-    const index = this.#indexOf(now);
-    if (index < 0) return;
+  /**
+   * Takes chunks of instruction number `now` until none is left; whoever finishes the last one opens the next. Returns
+   * how many it took.
+   */
+  protected work(now: number): number {
+    const index = this.indexOf(now);
+    if (index < 0) return 0;
     const executor = this.#executors[index]!;
-    if (executor.leaderOnly && !this.#isLeader) return;
+    if (executor.leaderOnly && !this.#isLeader) return 0;
     const words = this.#words;
     const [next, done] = [FIRST + 2 * index, FIRST + 2 * index + 1];
     const tag = now & 0xffff;
     const chunks = executor.chunks();
-    for (;;) {
+    for (let taken = 0; ; ) {
       const seen = Atomics.load(words, next);
       const chunk = seen & 0xffff;
-      if (seen >>> 16 !== tag || chunk >= chunks) return;
+      if (seen >>> 16 !== tag || chunk >= chunks) return taken;
       if (Atomics.compareExchange(words, next, seen, seen + 1) !== seen) continue;
+      taken++;
       try {
         if (Atomics.load(words, SKIP) === 0) executor.run(chunk);
       } catch (error) {
@@ -134,7 +138,7 @@ export class TeamMember {
   #publish(start: number): void {
     const words = this.#words;
     let number = start | 0;
-    for (let index = this.#indexOf(number); index >= 0; index = this.#indexOf(number)) {
+    for (let index = this.indexOf(number); index >= 0; index = this.indexOf(number)) {
       if (this.#executors[index]!.chunks() > 0) {
         Atomics.store(words, FIRST + 2 * index + 1, 0);
         Atomics.store(words, FIRST + 2 * index, (number & 0xffff) << 16);
@@ -147,7 +151,7 @@ export class TeamMember {
   }
 
   /** Returns the number of the open instruction once it is no longer `now`. */
-  #waitPast(now: number, expectsProgress: boolean): number {
+  protected waitPast(now: number, expectsProgress: boolean): number {
     const words = this.#words;
     for (let i = 0; i < SPINS; i++) {
       const seen = Atomics.load(words, READY);
@@ -167,7 +171,13 @@ export class TeamMember {
     }
   }
 
-  #indexOf(number: number): number {
+  /** The number of the open instruction. */
+  protected get ready(): number {
+    return Atomics.load(this.#words, READY);
+  }
+
+  /** Which instruction has this number; -1: none, the team is between two steps. */
+  protected indexOf(number: number): number {
     return ((number >>> 0) % (this.#executors.length + 1)) - 1;
   }
 }
