@@ -5,14 +5,17 @@
 import { describe, expect, it } from "vitest";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
+import { gelu, relu, silu } from "../../src/kernels/ops/activate.ts";
 import { add, mul } from "../../src/kernels/ops/binary.ts";
 import { copy } from "../../src/kernels/ops/copy.ts";
 import { geluGate, reluGate, siluGate } from "../../src/kernels/ops/gate.ts";
+import { layerNorm, layerNormBias } from "../../src/kernels/ops/layer-norm.ts";
 import { forEachVector, load, store, stream } from "../../src/kernels/ops/loops.ts";
 import { exp, tanh } from "../../src/kernels/ops/math.ts";
 import { rmsNorm } from "../../src/kernels/ops/rms-norm.ts";
 import { ropeHalf, ropeInterleaved, ropeTable, ropeTableSize } from "../../src/kernels/ops/rope.ts";
 import { scale } from "../../src/kernels/ops/scale.ts";
+import { softcap } from "../../src/kernels/ops/softcap.ts";
 import { softmax } from "../../src/kernels/ops/softmax.ts";
 import { Random } from "../support/random.ts";
 import { type Arena, arenaFor, targets } from "./arena.ts";
@@ -104,28 +107,73 @@ for (const target of targets) {
       arena.checkGuards();
     });
 
+    it.each(sizes)("layer_norm of %i, with a bias and without: 1e-6 of the largest", (size) => {
+      const random = new Random(size);
+      // A mean far from 0: the variance must come from the differences.
+      const values = randoms(random, size).map((v) => v + 50);
+      for (const kernel of [layerNorm, layerNormBias]) {
+        const arena = lowered(kernel);
+        const [x, out] = [arena.f32(values), arena.f32(size)];
+        const [weight, bias] = [
+          arena.f32(randoms(random, size)),
+          arena.f32(randoms(random, size, 5)),
+        ];
+        const at = [x, weight, out].map((array) => array.byteOffset);
+        arena.call(...at, size, 1e-5, ...(kernel === layerNorm ? [] : [bias.byteOffset]));
+        const mean = x.reduce((sum, v) => sum + v, 0) / size;
+        const variance = x.reduce((sum, v) => sum + (v - mean) ** 2, 0) / size;
+        const want = Float64Array.from(x, (v, i) => {
+          const normal = ((v - mean) / Math.sqrt(variance + Math.fround(1e-5))) * weight[i]!;
+          return kernel === layerNorm ? normal : normal + bias[i]!;
+        });
+        // A mean that is off by its last digit (4e-6 of 50) moves all values by as much.
+        expectClose(out, want, 1e-5, 1);
+        arena.checkGuards();
+      }
+    });
+
+    it.each([0.5, 30, 50])("softcap %d: 1e-6", (cap) => {
+      const arena = lowered(softcap);
+      const random = new Random(11);
+      for (const n of sizes) {
+        const x = arena.f32(randoms(random, n, 40));
+        x.set([0, 1e-6, 1e4, -1e4].slice(0, n));
+        const out = arena.f32(n);
+        arena.call(x.byteOffset, out.byteOffset, n, cap);
+        const want = Float64Array.from(x, (v) => cap * Math.tanh(v / cap));
+        expectClose(out, want, 1e-6);
+      }
+      arena.checkGuards();
+    });
+
     it.each([
-      ["silu", siluGate, (x: number) => x / (1 + Math.exp(-x))],
+      ["silu", siluGate, silu, (x: number) => x / (1 + Math.exp(-x))],
       [
         "gelu",
         geluGate,
+        gelu,
         (x: number) => x / (1 + Math.exp(-2 * Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
       ],
-      ["relu", reluGate, (x: number) => Math.max(x, 0)],
-    ] as const)("%s_gate: 1e-6, and its limits", (_, kernel, activation) => {
-      const arena = lowered(kernel);
+      ["relu", reluGate, relu, (x: number) => Math.max(x, 0)],
+    ] as const)("%s and its gate: 1e-6, and its limits", (_, gateKernel, kernel, activation) => {
+      const gated = lowered(gateKernel);
+      const plain = lowered(kernel);
       const random = new Random(7);
       for (const n of sizes) {
-        const gate = arena.f32(randoms(random, n, n > 1000 ? 30 : 3));
-        gate.set([0, 1e-8, 1e4, -1e4].slice(0, n));
-        const up = arena.f32(randoms(random, n));
-        const out = arena.f32(n);
-        arena.call(gate.byteOffset, up.byteOffset, out.byteOffset, n);
+        const values = randoms(random, n, n > 1000 ? 30 : 3);
+        values.set([0, 1e-8, 1e4, -1e4].slice(0, n));
+        const [gate, up, out] = [gated.f32(values), gated.f32(randoms(random, n)), gated.f32(n)];
+        gated.call(gate.byteOffset, up.byteOffset, out.byteOffset, n);
         // Rounding the argument of e^-x alone costs |x| * 6e-8: the tail is compared in absolute terms.
         const want = Float64Array.from(gate, (x, i) => activation(x) * up[i]!);
         expectClose(out, want, 1e-6, 1e-3);
+
+        const [x, activated] = [plain.f32(values), plain.f32(n)];
+        plain.call(x.byteOffset, activated.byteOffset, n);
+        expectClose(activated, Float64Array.from(x, activation), 1e-6, 1e-3);
       }
-      arena.checkGuards();
+      gated.checkGuards();
+      plain.checkGuards();
     });
 
     it("add, mul, scale, copy: exact", () => {
