@@ -11,6 +11,7 @@ import { serveEngine } from "./engine/host.ts";
 import type { OpenRequest } from "./engine/protocol.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
 import { currentPlatform } from "./platform/current.ts";
+import { Laps } from "./profile/laps.ts";
 
 const platform = await currentPlatform();
 serveEngine(platform.enginePort(), { load, breathe: platform.breathe, now: platform.now });
@@ -18,11 +19,14 @@ serveEngine(platform.enginePort(), { load, breathe: platform.breathe, now: platf
 async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   const kvType = dtypeByName(request.kvType);
   if (!kvType) throw new UsageError(`kvType: got "${request.kvType}", expected f32, f16 or q8_0`);
+  const laps = request.profile ? new Laps(platform.now) : undefined;
+  laps?.resume();
   const backend = chooseBackend(request);
   const file = await openModelFile(await platform.openModelSource(request.spec));
   try {
     const { metadata } = file;
     const tokenizer = tokenizerOf(file);
+    laps?.lap("load", "open");
     return await Engine.load(
       {
         name: file.name,
@@ -39,6 +43,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
         contextSize: request.contextSize,
         kvType,
         availableBytes: platform.availableMemory(),
+        laps,
       },
       watch,
     );
@@ -47,14 +52,17 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
     throw error;
   } finally {
     await file.close(); // the weights are in memory now
+    laps?.lap("load", "open");
+    laps?.pause();
   }
 }
 
-function chooseBackend({ threads, level }: OpenRequest): Backend {
+function chooseBackend({ threads, level, profile }: OpenRequest): Backend {
   const wanted: BackendRequest = {
     level: checked("level", level ?? 3, [1, 2, 3]),
     threads: threads === undefined ? platform.cores : checkThreads(threads),
     startThread: () => platform.startThread("compute"),
+    profile,
   };
   const refusals: string[] = [];
   for (const entry of allBackends()) {

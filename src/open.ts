@@ -20,6 +20,7 @@ const openOptions = new Set([
   "threads",
   "level",
   "chatTemplate",
+  "profile",
   "signal",
   "onProgress",
 ]);
@@ -42,6 +43,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
         threads: options.threads,
         level: options.level,
         chatTemplate: options.chatTemplate,
+        profile: options.profile ?? false,
       },
       onProgress ? { onEvent: onProgress } : {},
     );

@@ -4,8 +4,8 @@
 // load() turns a model file into this; generator.ts drives it token by token. Sequences belong to sessions (a chat keeps
 // its past between answers); idle ones give their blocks back, least recently used first, when a running one needs room.
 
-import type { ModelInfo } from "../api.ts";
-import type { Backend } from "../backends/backend.ts";
+import type { ModelInfo, ProfileReport } from "../api.ts";
+import type { Backend, StepPhase } from "../backends/backend.ts";
 import { ContextError, DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
 import type { ChatTemplate } from "../chat/template.ts";
@@ -14,8 +14,12 @@ import { weightBytes, weightElements } from "../graph/cost.ts";
 import type { Graph, Weight } from "../graph/graph.ts";
 import { makePlan } from "../graph/plan.ts";
 import { KV_BLOCK_TOKENS, Step } from "../graph/step.ts";
+import type { Device } from "../limits/device.ts";
 import type { ModelConfig } from "../models/arch.ts";
 import { buildModel } from "../models/build.ts";
+import type { Laps } from "../profile/laps.ts";
+import { profileReport } from "../profile/report.ts";
+import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import { BlockPool, KvSequence } from "./kv-cache.ts";
 import { checkMemory, defaultContext, STEP_LIMITS } from "./memory.ts";
@@ -42,6 +46,8 @@ export interface EngineOptions {
   kvType: DType;
   /** Memory that the machine can give; undefined where nobody can say. */
   availableBytes?: number | undefined;
+  /** Where the engine's time is recorded; undefined: nowhere. */
+  laps?: Laps | undefined;
 }
 
 export interface LoadWatch {
@@ -57,6 +63,8 @@ export interface AdvanceOptions {
   onLogits(index: number, read: (target: Float32Array) => Promise<void> | void): unknown;
   /** Asked on the way: whether to give up. */
   stop(): boolean;
+  /** Default: "prompt". */
+  phase?: StepPhase;
 }
 
 interface Session {
@@ -70,6 +78,9 @@ export class Engine {
   readonly tokenizer: Tokenizer;
   readonly template: ChatTemplate | undefined;
   readonly vocabSize: number;
+  /** The stopwatch of a profile; undefined: none was asked for. */
+  readonly laps: Laps | undefined;
+  readonly #kvType: DType;
   readonly #backend: Backend;
   readonly #pool: BlockPool;
   readonly #step: Step;
@@ -78,8 +89,16 @@ export class Engine {
   #turn: Promise<void> = Promise.resolve();
   #disposed = false;
 
-  private constructor(parts: EngineParts, info: ModelInfo, step: Step, blocks: number) {
+  private constructor(
+    parts: EngineParts,
+    options: EngineOptions,
+    info: ModelInfo,
+    step: Step,
+    blocks: number,
+  ) {
     this.info = info;
+    this.laps = options.laps;
+    this.#kvType = options.kvType;
     this.tokenizer = parts.tokenizer;
     this.template = parts.template;
     this.vocabSize = info.vocabSize;
@@ -104,9 +123,11 @@ export class Engine {
       availableBytes: options.availableBytes,
     });
     await parts.backend.prepare(plan, kv);
+    options.laps?.lap("load", "prepare");
     await uploadWeights(parts, graph, watch);
+    options.laps?.lap("load", "weights");
     const info = describe(parts, config, graph, contextSize, options.kvType);
-    return new Engine(parts, info, new Step(plan.limits), blocks);
+    return new Engine(parts, options, info, new Step(plan.limits), blocks);
   }
 
   /**
@@ -165,6 +186,21 @@ export class Engine {
     }
   }
 
+  /** Where the time went; `device` is what limits are measured against. */
+  profile(device: Device | undefined, trace: boolean): ProfileReport {
+    this.#alive();
+    const { laps } = this;
+    if (!laps) {
+      throw new UsageError(
+        "profile(): nothing was recorded, because the model was opened without it. Open it with the option profile: true",
+      );
+    }
+    const { threads } = this.#backend;
+    const recorded = this.#backend.profile?.();
+    const report = profileReport({ threads, kvType: this.#kvType, laps, recorded, device });
+    return trace ? { ...report, trace: chromeTrace(laps, recorded, threads) } : report;
+  }
+
   dispose(): void {
     this.#disposed = true;
     this.#sessions.clear();
@@ -175,7 +211,7 @@ export class Engine {
     sequence: KvSequence,
     tokens: ArrayLike<number>,
     from: number,
-    { wants, onLogits, stop }: AdvanceOptions,
+    { wants, onLogits, stop, phase = "prompt" }: AdvanceOptions,
   ): Promise<number> {
     const step = this.#step;
     const before = sequence.length;
@@ -186,11 +222,14 @@ export class Engine {
       for (let i = from; i < from + count; i++) {
         step.add(tokens[i]!, sequence.append(tokens[i]!), sequence, wants(i));
       }
-      await this.#backend.run(step, { stop });
+      this.laps?.lap(phase, "bookkeeping");
+      await this.#backend.run(step, { stop, phase });
+      this.laps?.lap(phase, "step");
       for (let row = 0; row < step.outputCount; row++) {
         const index = from + step.outputRows[row]!;
         await onLogits(index, (target) => this.#backend.readLogits(row, target));
       }
+      this.laps?.lap(phase, "logits");
     } catch (error) {
       sequence.truncate(before); // what was not computed is not in the cache
       throw error;

@@ -59,8 +59,12 @@ export async function generate(
     const promptDone = control.now();
     for (const token of tokens) sampler.accept(token);
 
+    const { laps } = engine;
     const next = [0];
-    const oneToken = readingInto(logits, always, control);
+    const oneToken: AdvanceOptions = {
+      ...readingInto(logits, always, control),
+      phase: "generation",
+    };
     while (!stopReason) {
       if (tokenIds.length >= maxTokens) {
         stopReason = "length";
@@ -68,13 +72,17 @@ export async function generate(
       }
       const sampled = sampler.sample(logits);
       sampler.accept(sampled.id);
+      laps?.lap("generation", "sampling");
       if (engine.tokenizer.isEndOfGeneration(sampled.id) && !options.ignoreEos) {
         stopReason = "end";
         break;
       }
       tokenIds.push(sampled.id);
-      emit(toEvent(engine, sampled, text.push(sampled.id), options.logprobs));
+      const event = toEvent(engine, sampled, text.push(sampled.id), options.logprobs);
+      laps?.lap("generation", "text");
+      emit(event);
       await control.breathe();
+      laps?.lap("generation", "messages");
       if (text.stopped) stopReason = "stop";
       else if (control.aborted) stopReason = "aborted";
       else if (sequence.length >= sequence.capacity) stopReason = "context";
@@ -86,6 +94,7 @@ export async function generate(
         });
       }
     }
+    laps?.lap("generation", "bookkeeping");
     const rest = text.end();
     if (rest) emit({ id: -1, text: rest });
     return {
@@ -182,6 +191,7 @@ async function readPrompt(
       if (control.aborted) return false;
       await engine.advance(sequence, tokens, sequence.length, lastOnly);
       await control.breathe();
+      engine.laps?.lap("prompt", "messages");
     }
   } catch (error) {
     if (!(error instanceof AbortedError)) throw error;

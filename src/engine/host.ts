@@ -109,19 +109,23 @@ class Host {
     },
     generate: async ({ prompt, options, sessionId }, control, emit) => {
       const engine = this.#loaded();
+      using _ = timed(engine);
       const tokens = promptTokens(engine, prompt);
+      engine.laps?.lap("prompt", "tokenizing");
       const result = await generate(engine, { tokens, options, sessionId }, control, emit);
       return { ...result, timings: { loadMs: this.#loadMs, ...result.timings } };
     },
     tokenize: ({ text, addBos, parseSpecial }) =>
       this.#loaded().tokenizer.encode(text, { addSpecial: addBos, parseSpecial }),
     detokenize: ({ ids, special }) => this.#loaded().tokenizer.decode(ids, { special }),
-    logits: ({ prompt, top, greedy }, control) => {
+    logits: async ({ prompt, top, greedy }, control) => {
       const engine = this.#loaded();
-      return computeLogits(engine, promptTokens(engine, prompt), { top, greedy }, control);
+      using _ = timed(engine);
+      return await computeLogits(engine, promptTokens(engine, prompt), { top, greedy }, control);
     },
     applyTemplate: ({ messages, addGenerationPrompt }) =>
       renderMessages(this.#loaded(), messages, addGenerationPrompt),
+    profile: ({ device, trace }) => this.#loaded().profile(device, trace),
     dropSession: ({ sessionId }) => {
       this.#loaded().dropSession(sessionId);
       return undefined;
@@ -142,6 +146,12 @@ class Host {
   #post(message: FromEngine): void {
     this.#port.post(message);
   }
+}
+
+/** Until the end of the request, all of the engine's time is in its profile. */
+function timed({ laps }: Engine): Disposable {
+  laps?.resume();
+  return { [Symbol.dispose]: () => laps?.pause() };
 }
 
 function promptTokens(engine: Engine, prompt: Prompt): number[] {

@@ -10,6 +10,8 @@ import type {
   LogitsResult,
   Model,
   ModelInfo,
+  ProfileOptions,
+  ProfileReport,
 } from "../api.ts";
 import { DisposedError, UsageError } from "../base/errors.ts";
 import { startGeneration } from "./generation.ts";
@@ -62,6 +64,10 @@ export class EngineModel implements Model {
   ): Promise<string> {
     const { addGenerationPrompt = true } = options;
     return this.#line.call("applyTemplate", { messages: [...messages], addGenerationPrompt });
+  }
+
+  profile({ trace = false }: ProfileOptions = {}): Promise<ProfileReport> {
+    return this.#line.call("profile", { device: undefined, trace });
   }
 
   /** Used by Chat: a generation whose cache belongs to a session. */

@@ -8,6 +8,7 @@ import type {
   LoadProgress,
   LogitsResult,
   ModelInfo,
+  ProfileReport,
   TokenEvent,
 } from "../api.ts";
 import {
@@ -24,6 +25,7 @@ import {
   UsageError,
   WorkerError,
 } from "../base/errors.ts";
+import type { Device } from "../limits/device.ts";
 import type { SourceSpec } from "../platform/platform.ts";
 
 /** A prompt as the caller gave it: text, token ids, or a conversation for the template. */
@@ -40,6 +42,8 @@ export interface OpenRequest {
   level: 1 | 2 | 3 | undefined;
   /** Name of a built-in chat template, or a template's source; undefined: the model's own. */
   chatTemplate: string | undefined;
+  /** Record where the time goes. */
+  profile: boolean;
 }
 
 /** Every method: what it takes, what it returns, what it sends on the way. */
@@ -68,6 +72,11 @@ export interface Methods {
   applyTemplate: {
     params: { messages: ChatMessage[]; addGenerationPrompt: boolean };
     result: string;
+    event: never;
+  };
+  profile: {
+    params: { device: Device | undefined; trace: boolean };
+    result: ProfileReport;
     event: never;
   };
   dropSession: { params: { sessionId: string }; result: undefined; event: never };

@@ -115,8 +115,8 @@ export const rules: readonly Rule[] = [
   {
     of: "engine",
     may: [
-      ...all("base", "dtypes", "graph", "models", "tokenizers", "chat"),
-      ...types("api.ts", "backends/backend.ts", "platform/platform.ts"),
+      ...all("base", "dtypes", "graph", "models", "tokenizers", "chat", "profile"),
+      ...types("api.ts", "backends/backend.ts", "limits/device.ts", "platform/platform.ts"),
     ],
     npm: [],
     why: "the engine is handed a backend and a thread; choosing them is the composition roots' business",
@@ -126,6 +126,16 @@ export const rules: readonly Rule[] = [
     may: all("base", "dtypes", "graph", "models"),
     npm: [],
     why: "what the hardware allows is arithmetic: it measures nothing and runs nothing",
+  },
+  {
+    of: "profile",
+    may: [
+      ...all("base", "dtypes", "graph", "limits"),
+      ...all("backends/backend.ts"),
+      ...types("api.ts"),
+    ],
+    npm: [],
+    why: "where the time went is arithmetic on what was recorded: it measures nothing and runs nothing",
   },
   {
     of: "tune",
@@ -190,7 +200,16 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "engine-thread.ts",
-    may: all("base", "platform", "dtypes", "formats", "backends", "engine", "compose.ts"),
+    may: all(
+      "base",
+      "platform",
+      "dtypes",
+      "formats",
+      "backends",
+      "engine",
+      "profile",
+      "compose.ts",
+    ),
     npm: [],
     why: "the engine thread's composition root; nothing imports it, the platform starts it",
   },

@@ -1,0 +1,71 @@
+// One sentence that names what a phase spends its time on: the largest shares, at most three, and for an op how far it is
+// from what the hardware allows.
+
+import type { PhaseProfile } from "../api.ts";
+
+/** A share below this is not worth a word. */
+const NOTABLE = 0.05;
+const MOST = 3;
+
+interface Share {
+  readonly share: number;
+  /** What follows "81% of generation is". */
+  readonly text: string;
+}
+
+export function bottleneckOf(profile: Omit<PhaseProfile, "summary">): string {
+  const shares = [...opShares(profile), waitingShare(profile), betweenShare(profile)]
+    .filter(({ share }) => share >= NOTABLE)
+    .sort((a, b) => b.share - a.share)
+    .slice(0, MOST);
+  const [first, ...rest] = shares;
+  if (!first) return `the time of ${phaseName(profile)} is spread evenly`;
+  const others = rest.map(({ share, text }) => `; ${percent(share)} is ${text}`).join("");
+  return `${percent(first.share)} of ${phaseName(profile)} is ${first.text}${others}`;
+}
+
+function opShares({ ops, stepMs, ms }: Omit<PhaseProfile, "summary">): Share[] {
+  // A backend that records nothing: all there is to say is that it computes.
+  if (ops.length === 0) return [{ share: stepMs / ms, text: "computing steps" }];
+  return ops.map(({ name, share, limit }) => {
+    const reached = limit
+      ? `, at ${percent(Math.min(1, limit.fraction))} of the ${limit.resource} limit`
+      : "";
+    return { share, text: `${name}${reached}` };
+  });
+}
+
+function waitingShare({ waitingMs, aloneMs, threads, ms }: Omit<PhaseProfile, "summary">): Share {
+  // While one thread works alone, each of the others waits for it.
+  const forOne = threads.length > 0 ? (aloneMs * (threads.length - 1)) / threads.length : 0;
+  const why =
+    forOne > waitingMs / 2
+      ? "waiting for work that one thread does alone"
+      : threads.length > 1
+        ? "threads waiting for each other"
+        : "going from op to op";
+  return { share: waitingMs / ms, text: why };
+}
+
+const betweenNames: Readonly<Record<keyof PhaseProfile["between"], string>> = {
+  tokenizingMs: "tokenizing",
+  bookkeepingMs: "bookkeeping",
+  logitsMs: "reading logits",
+  samplingMs: "sampling",
+  textMs: "making text of tokens",
+  messagesMs: "messages to the caller",
+};
+
+function betweenShare({ between, betweenMs, ms }: Omit<PhaseProfile, "summary">): Share {
+  const entries = Object.entries(between) as [keyof PhaseProfile["between"], number][];
+  const [largest] = entries.sort((a, b) => b[1] - a[1])[0]!;
+  return { share: betweenMs / ms, text: `between steps, mostly ${betweenNames[largest]}` };
+}
+
+function phaseName({ phase }: Pick<PhaseProfile, "phase">): string {
+  return phase === "prompt" ? "reading the prompt" : "generation";
+}
+
+function percent(share: number): string {
+  return `${Math.round(share * 100)}%`;
+}

@@ -1,0 +1,84 @@
+// The engine's stopwatch: all time between resume() and pause() is counted as something, because a lap ends where the
+// next one begins. It knows no threads and no ops; those are the backend's (BackendProfile).
+//
+// Generations that take turns share it: the engine has one thread, so whoever ends a lap has used it.
+
+import type { StepPhase } from "../backends/backend.ts";
+
+/** What the engine's time is spent on. "step": the backend computes. */
+export const lapKinds = [
+  "open",
+  "prepare",
+  "weights",
+  "tokenizing",
+  "bookkeeping",
+  "step",
+  "logits",
+  "sampling",
+  "text",
+  "messages",
+] as const;
+export type LapKind = (typeof lapKinds)[number];
+
+export const lapSections = ["load", "prompt", "generation"] as const;
+export type LapSection = "load" | StepPhase;
+
+/** Numbers of one event: section, kind, start, end. */
+export const LAP_NUMBERS = 4;
+/** Events that are kept: several thousand tokens. */
+const EVENTS = 2 ** 15;
+
+export class Laps {
+  readonly #now: () => number;
+  /** ms of each kind: [section][kind]. */
+  readonly #totals: Readonly<Record<LapSection, Float64Array>> = {
+    load: new Float64Array(lapKinds.length),
+    prompt: new Float64Array(lapKinds.length),
+    generation: new Float64Array(lapKinds.length),
+  };
+  readonly #events: Float64Array = new Float64Array(EVENTS * LAP_NUMBERS);
+  #eventCount = 0;
+  #last = 0;
+  /** Requests under way. */
+  #active = 0;
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  /** A request begins: time counts, unless it does already. */
+  resume(): void {
+    if (this.#active++ === 0) this.#last = this.#now();
+  }
+
+  pause(): void {
+    this.#active--;
+  }
+
+  /** What was done since the last lap. */
+  lap(section: LapSection, kind: LapKind): void {
+    if (this.#active === 0) return;
+    const now = this.#now();
+    const kindIndex = lapKinds.indexOf(kind);
+    this.#totals[section][kindIndex]! += now - this.#last;
+    const at = (this.#eventCount++ % EVENTS) * LAP_NUMBERS;
+    this.#events[at] = lapSections.indexOf(section);
+    this.#events[at + 1] = kindIndex;
+    this.#events[at + 2] = this.#last;
+    this.#events[at + 3] = now;
+    this.#last = now;
+  }
+
+  ms(section: LapSection, kind: LapKind): number {
+    return this.#totals[section][lapKinds.indexOf(kind)]!;
+  }
+
+  sectionMs(section: LapSection): number {
+    return this.#totals[section].reduce((sum, ms) => sum + ms, 0);
+  }
+
+  /** The last laps, in no particular order. */
+  events(): Float64Array {
+    return this.#events.slice(0, Math.min(this.#eventCount, EVENTS) * LAP_NUMBERS);
+  }
+}

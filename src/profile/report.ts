@@ -1,0 +1,217 @@
+// From recorded times to a report: every ms of a phase is in exactly one of its ops, in the waiting of a thread, or between
+// steps, so that the three add up to the phase's time.
+//
+// Times of ops are averages over the threads: two threads that are busy with an op for 1 ms each make 1 ms of the
+// phase. An op's rate and its share of the limit are those of the time it was computed in; waiting counts apart.
+
+import type { PhaseProfile, ProfileReport, ProfileRow } from "../api.ts";
+import type {
+  BackendProfile,
+  PhaseTimes,
+  ProfiledPart,
+  RecordedSteps,
+  StepPhase,
+} from "../backends/backend.ts";
+import type { DType } from "../dtypes/dtype.ts";
+import { nodeCost, rowsOf } from "../graph/cost.ts";
+import type { GraphNode } from "../graph/graph.ts";
+import type { Device } from "../limits/device.ts";
+import { limitOf, type Work } from "../limits/roofline.ts";
+import { bottleneckOf } from "./bottleneck.ts";
+import type { LapKind, Laps } from "./laps.ts";
+
+export interface ProfileInput {
+  readonly threads: number;
+  readonly kvType: DType;
+  readonly laps: Laps;
+  /** undefined: the backend records nothing, and a step is one piece. */
+  readonly recorded: BackendProfile | undefined;
+  /** What the hardware allows; undefined: not known, and no limits are stated. */
+  readonly device: Device | undefined;
+}
+
+export function profileReport(input: ProfileInput): ProfileReport {
+  const { laps, recorded, threads, device } = input;
+  const totalMs = laps.sectionMs("load");
+  const packMs = recorded?.packMs ?? 0;
+  const phases = (["prompt", "generation"] as const)
+    .filter((phase) => laps.sectionMs(phase) > 0)
+    .map((phase) => phaseProfile(phase, input));
+  const longest = phases.toSorted((a, b) => b.ms - a.ms)[0];
+  return {
+    threads,
+    load: {
+      ms: totalMs,
+      openMs: laps.ms("load", "open"),
+      prepareMs: laps.ms("load", "prepare"),
+      packMs,
+      readMs: laps.ms("load", "weights") - packMs,
+    },
+    phases,
+    device: device?.source,
+    bottleneck: longest?.summary ?? "nothing was run yet",
+  };
+}
+
+/** What a lap between steps is called in the report. "step" is what the backend takes beyond its ops. */
+const betweenKinds: readonly (readonly [LapKind, keyof PhaseProfile["between"]])[] = [
+  ["tokenizing", "tokenizingMs"],
+  ["bookkeeping", "bookkeepingMs"],
+  ["logits", "logitsMs"],
+  ["sampling", "samplingMs"],
+  ["text", "textMs"],
+  ["messages", "messagesMs"],
+];
+
+function phaseProfile(phase: StepPhase, input: ProfileInput): PhaseProfile {
+  const { laps, recorded } = input;
+  const times = recorded?.phases[phase];
+  const parts = recorded && times ? measureParts(recorded.parts, times, input) : [];
+  const ms = laps.sectionMs(phase);
+  const stepMs = times?.stepMs ?? laps.ms(phase, "step");
+  const threads = threadTimes(times);
+  const between = betweenSteps(phase, laps, stepMs);
+  const rows = (keyOf: (part: MeasuredPart) => string) => rowsBy(parts, keyOf, ms);
+  const profile = {
+    phase,
+    ms,
+    steps: sum(times?.sizes ?? [], (size) => size.steps),
+    tokens: sum(times?.sizes ?? [], (size) => size.steps * size.tokens),
+    stepMs,
+    computeMs: sum(parts, (part) => part.ms),
+    waitingMs: average(threads.map((thread) => thread.waitingMs)),
+    aloneMs: sum(parts, (part) => (part.isAlone ? part.leaderMs : 0)),
+    between,
+    betweenMs: sum(Object.values(between), (value) => value),
+    threads,
+    ops: rows((part) => part.op).sort((a, b) => b.ms - a.ms),
+    layers: rows((part) => layerOf(part.name)),
+    nodes: rows((part) => `${withoutLayer(part.name)} (${part.op})`).sort((a, b) => b.ms - a.ms),
+  };
+  return { ...profile, summary: bottleneckOf(profile) };
+}
+
+function betweenSteps(phase: StepPhase, laps: Laps, stepMs: number): PhaseProfile["between"] {
+  const between: PhaseProfile["between"] = {
+    tokenizingMs: 0,
+    bookkeepingMs: 0,
+    logitsMs: 0,
+    samplingMs: 0,
+    textMs: 0,
+    messagesMs: 0,
+  };
+  for (const [kind, key] of betweenKinds) between[key] = laps.ms(phase, kind);
+  // Handing the step to the backend, and taking what was recorded, are not computing.
+  between.bookkeepingMs += laps.ms(phase, "step") - stepMs;
+  return between;
+}
+
+function threadTimes(times: PhaseTimes | undefined): PhaseProfile["threads"] {
+  return (times?.busyMs ?? []).map((parts) => {
+    const busyMs = parts.reduce((total, ms) => total + ms, 0);
+    return { busyMs, waitingMs: times!.stepMs - busyMs };
+  });
+}
+
+/** A part with its times and its work in one phase. */
+interface MeasuredPart extends ProfiledPart, Work {
+  readonly calls: number;
+  readonly ms: number;
+  /** The leader's own time, not an average. */
+  readonly leaderMs: number;
+  /** The least time that the hardware allows for each resource, and for the work as a whole; 0: not known. */
+  readonly bandwidthMs: number;
+  readonly arithmeticMs: number;
+  readonly limitMs: number;
+}
+
+function measureParts(
+  parts: readonly ProfiledPart[],
+  times: PhaseTimes,
+  { kvType, device }: ProfileInput,
+): MeasuredPart[] {
+  return parts.map((part, index) => {
+    const total = { bytes: 0, floatOps: 0, int8Ops: 0 };
+    const limits = { bandwidthMs: 0, arithmeticMs: 0, limitMs: 0 };
+    for (const size of times.sizes) {
+      const work = workOf(part.nodes, size, kvType);
+      total.bytes += work.bytes * size.steps;
+      total.floatOps += work.floatOps * size.steps;
+      total.int8Ops += work.int8Ops * size.steps;
+      if (!device) continue;
+      const limit = limitOf(work, device);
+      limits.bandwidthMs += limit.bandwidthSeconds * 1000 * size.steps;
+      limits.arithmeticMs += limit.arithmeticSeconds * 1000 * size.steps;
+      limits.limitMs += limit.seconds * 1000 * size.steps;
+    }
+    return {
+      ...part,
+      ...total,
+      ...limits,
+      calls: times.calls[index]!,
+      ms: average(times.busyMs.map((busy) => busy[index]!)),
+      leaderMs: times.busyMs[0]![index]!,
+    };
+  });
+}
+
+/** What one step of this size must move and compute. Values between ops stay in caches and count nothing. */
+function workOf(nodes: readonly GraphNode[], size: RecordedSteps, kv: DType): Work {
+  const work = { bytes: 0, floatOps: 0, int8Ops: 0 };
+  for (const node of nodes) {
+    if (node.out && rowsOf(node.out, size) === 0) continue; // no logits wanted: not computed
+    const cost = nodeCost(node, { ...size, kv });
+    work.bytes += cost.weightBytes + cost.kvBytes;
+    work.floatOps += cost.floatOps;
+    work.int8Ops += cost.int8Ops;
+  }
+  return work;
+}
+
+function rowsBy(
+  parts: readonly MeasuredPart[],
+  keyOf: (part: MeasuredPart) => string,
+  phaseMs: number,
+): ProfileRow[] {
+  return [...Map.groupBy(parts, keyOf)].map(([name, group]) => rowOf(name, group, phaseMs));
+}
+
+function rowOf(name: string, parts: readonly MeasuredPart[], phaseMs: number): ProfileRow {
+  const ms = sum(parts, (part) => part.ms);
+  const perSecond = (amount: number) => (ms > 0 ? amount / (ms / 1000) : 0);
+  const limitMs = sum(parts, (part) => part.limitMs);
+  const bandwidthMs = sum(parts, (part) => part.bandwidthMs);
+  const arithmeticMs = sum(parts, (part) => part.arithmeticMs);
+  return {
+    name,
+    calls: sum(parts, (part) => part.calls),
+    ms,
+    share: phaseMs > 0 ? ms / phaseMs : 0,
+    bytesPerSecond: perSecond(sum(parts, (part) => part.bytes)),
+    opsPerSecond: perSecond(sum(parts, (part) => part.floatOps + part.int8Ops)),
+    limit:
+      limitMs > 0 && ms > 0
+        ? {
+            resource: bandwidthMs >= arithmeticMs ? "bandwidth" : "arithmetic",
+            fraction: limitMs / ms,
+          }
+        : undefined,
+  };
+}
+
+/** "blk.3" of "blk.3.attn_q"; what is in no layer is "rest of the model". */
+function layerOf(name: string): string {
+  return /^blk\.\d+/.exec(name)?.[0] ?? "outside layers";
+}
+
+function withoutLayer(name: string): string {
+  return name.replace(/^blk\.\d+\./, "");
+}
+
+function sum<T>(items: readonly T[], of: (item: T) => number): number {
+  return items.reduce((total, item) => total + of(item), 0);
+}
+
+function average(values: readonly number[]): number {
+  return values.length === 0 ? 0 : sum(values, (value) => value) / values.length;
+}

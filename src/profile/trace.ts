@@ -1,0 +1,65 @@
+// Recorded events as a trace in Chrome's format (https://ui.perfetto.dev and chrome://tracing open it): one track for the
+// engine, one for each compute thread. Gaps in a compute track are waiting. Times are microseconds from the first event.
+
+import type { ChromeTrace, TraceEvent } from "../api.ts";
+import { type BackendProfile, EVENT_NUMBERS } from "../backends/backend.ts";
+import { LAP_NUMBERS, type Laps, lapKinds, lapSections } from "./laps.ts";
+
+const PROCESS = 1;
+const ENGINE_TRACK = 1;
+const FIRST_COMPUTE_TRACK = 2;
+
+export function chromeTrace(
+  laps: Laps,
+  recorded: BackendProfile | undefined,
+  threads: number,
+): ChromeTrace {
+  const lapEvents = laps.events();
+  const numbers = recorded?.events.numbers ?? new Float64Array(0);
+  const origin = Math.min(
+    firstStart(lapEvents, LAP_NUMBERS, 2),
+    firstStart(numbers, EVENT_NUMBERS, 3),
+  );
+  const traceEvents: TraceEvent[] = [named("process_name", ENGINE_TRACK, "Lantern")];
+  traceEvents.push(named("thread_name", ENGINE_TRACK, "engine"));
+  for (let thread = 0; recorded && thread < threads; thread++) {
+    const name = thread === 0 ? "compute 0 (the engine's thread)" : `compute ${thread}`;
+    traceEvents.push(named("thread_name", FIRST_COMPUTE_TRACK + thread, name));
+  }
+  for (let at = 0; at < lapEvents.length; at += LAP_NUMBERS) {
+    const [section, kind, start, end] = lapEvents.subarray(at, at + LAP_NUMBERS) as unknown as [
+      number,
+      number,
+      number,
+      number,
+    ];
+    const name = lapKinds[kind]!;
+    const event = span(name, lapSections[section]!, ENGINE_TRACK, start - origin, end - start);
+    traceEvents.push(event);
+  }
+  for (let at = 0; recorded && at < numbers.length; at += EVENT_NUMBERS) {
+    const [part, thread, chunks, start, end] = numbers.subarray(
+      at,
+      at + EVENT_NUMBERS,
+    ) as unknown as [number, number, number, number, number];
+    const { name, op } = recorded.parts[part]!;
+    const track = FIRST_COMPUTE_TRACK + thread;
+    const event = span(name, op, track, start - origin, end - start);
+    traceEvents.push({ ...event, args: { op, chunks } });
+  }
+  return { traceEvents, displayTimeUnit: "ms" };
+}
+
+function firstStart(events: Float64Array, stride: number, offset: number): number {
+  let first = Number.POSITIVE_INFINITY;
+  for (let at = offset; at < events.length; at += stride) first = Math.min(first, events[at]!);
+  return first;
+}
+
+function span(name: string, cat: string, tid: number, startMs: number, ms: number): TraceEvent {
+  return { name, cat, ph: "X", pid: PROCESS, tid, ts: startMs * 1000, dur: ms * 1000 };
+}
+
+function named(what: "process_name" | "thread_name", tid: number, name: string): TraceEvent {
+  return { name: what, ph: "M", pid: PROCESS, tid, args: { name } };
+}
