@@ -1,6 +1,11 @@
 // The public types: what a user of the package sees. index.ts exports them; open.ts makes the objects.
 
 import type { MetadataPreview } from "./base/metadata.ts";
+import type { PhaseWork, SpeedLimits } from "./limits/phase.ts";
+
+export type { CachedReads, MachineMeasurement, RatePoint } from "./limits/device.ts";
+export type { PhaseWork, SpeedLimit, SpeedLimits } from "./limits/phase.ts";
+export type { Work } from "./limits/roofline.ts";
 
 /** What names a model: a path (GGUF file, Hugging Face folder, llama2.c .bin), an http(s) URL, browser Files, or a catalog name. */
 export type ModelLocation = string | URL | File | readonly File[];
@@ -92,6 +97,10 @@ export interface Timings {
   promptMs: number;
   generatedTokens: number;
   generatedMs: number;
+  /** What had to be moved and computed at least. */
+  work: PhaseWork;
+  /** How close that came to what this machine allows; absent where it was never measured: see machineMeasurement(). */
+  limits?: SpeedLimits;
 }
 
 export interface GenerationResult {
@@ -319,6 +328,19 @@ export interface TextTokenizer {
   encode(text: string, options?: { addSpecial?: boolean; parseSpecial?: boolean }): number[];
   decode(ids: readonly number[], options?: { special?: boolean }): string;
   tokenText(id: number): string;
+}
+
+/** How machineMeasurement() measures, if it has to. */
+export interface MachineOptions {
+  /** Measure even if a measurement is remembered. */
+  anew?: boolean | undefined;
+  /** About 3 seconds instead of 8; on a busy machine less exact. */
+  quick?: boolean | undefined;
+  signal?: AbortSignal | undefined;
+  /** Of the measurement, how much is done: 0 to 1. */
+  onProgress?: ((share: number) => void) | undefined;
+  /** What was remembered and is not used, or could not be written: a sentence. */
+  onNote?: ((note: string) => void) | undefined;
 }
 
 /** One matrix product to measure: activations [m, k] times weights [n, k], transposed. */

@@ -15,4 +15,5 @@ export {
   WorkerError,
 } from "./base/errors.ts";
 export { benchMatmul } from "./bench.ts";
+export { machineLimits, machineMeasurement, rememberedMachine } from "./machine.ts";
 export { inspect, open, openTokenizer } from "./open.ts";

@@ -10,6 +10,7 @@ import { EngineModel } from "./engine/model.ts";
 import { EngineLine } from "./engine/rpc.ts";
 import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
+import { rememberedMachine } from "./machine.ts";
 import { buildModel } from "./models/build.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
@@ -47,7 +48,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
       },
       onProgress ? { onEvent: onProgress } : {},
     );
-    return new EngineModel(line, await unlessAborted(opening, signal));
+    return new EngineModel(line, await unlessAborted(opening, signal), rememberedMachine);
   } catch (error) {
     await line.dispose();
     throw error;

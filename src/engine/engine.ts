@@ -12,7 +12,7 @@ import type { ChatTemplate } from "../chat/template.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../graph/cost.ts";
 import type { Graph, Weight } from "../graph/graph.ts";
-import { makePlan } from "../graph/plan.ts";
+import { makePlan, type Plan } from "../graph/plan.ts";
 import { KV_BLOCK_TOKENS, Step } from "../graph/step.ts";
 import type { Device } from "../limits/device.ts";
 import type { ModelConfig } from "../models/arch.ts";
@@ -80,7 +80,8 @@ export class Engine {
   readonly vocabSize: number;
   /** The stopwatch of a profile; undefined: none was asked for. */
   readonly laps: Laps | undefined;
-  readonly #kvType: DType;
+  readonly graph: Graph;
+  readonly kvType: DType;
   readonly #backend: Backend;
   readonly #pool: BlockPool;
   readonly #step: Step;
@@ -93,17 +94,18 @@ export class Engine {
     parts: EngineParts,
     options: EngineOptions,
     info: ModelInfo,
-    step: Step,
+    plan: Plan,
     blocks: number,
   ) {
     this.info = info;
     this.laps = options.laps;
-    this.#kvType = options.kvType;
+    this.graph = plan.graph;
+    this.kvType = options.kvType;
     this.tokenizer = parts.tokenizer;
     this.template = parts.template;
     this.vocabSize = info.vocabSize;
     this.#backend = parts.backend;
-    this.#step = step;
+    this.#step = new Step(plan.limits);
     this.#pool = new BlockPool(blocks);
   }
 
@@ -127,7 +129,7 @@ export class Engine {
     await uploadWeights(parts, graph, watch);
     options.laps?.lap("load", "weights");
     const info = describe(parts, config, graph, contextSize, options.kvType);
-    return new Engine(parts, options, info, new Step(plan.limits), blocks);
+    return new Engine(parts, options, info, plan, blocks);
   }
 
   /**
@@ -197,7 +199,7 @@ export class Engine {
     }
     const { threads } = this.#backend;
     const recorded = this.#backend.profile?.();
-    const report = profileReport({ threads, kvType: this.#kvType, laps, recorded, device });
+    const report = profileReport({ threads, kvType: this.kvType, laps, recorded, device });
     return trace ? { ...report, trace: chromeTrace(laps, recorded, threads) } : report;
   }
 

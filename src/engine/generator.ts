@@ -10,6 +10,7 @@ import type {
   TokenLogprob,
 } from "../api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
+import { generationWork, promptWork } from "../limits/phase.ts";
 import type { AdvanceOptions, Engine } from "./engine.ts";
 import type { KvSequence } from "./kv-cache.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
@@ -57,6 +58,7 @@ export async function generate(
     let stopReason: StopReason | undefined;
     if (!(await readPrompt(engine, sequence, tokens, control, logits))) stopReason = "aborted";
     const promptDone = control.now();
+    const promptEnd = sequence.length;
     for (const token of tokens) sampler.accept(token);
 
     const { laps } = engine;
@@ -109,6 +111,10 @@ export async function generate(
         promptMs: promptDone - started,
         generatedTokens: tokenIds.length,
         generatedMs: control.now() - promptDone,
+        work: {
+          prompt: promptWork(engine, cachedTokens, promptEnd - cachedTokens),
+          generation: generationWork(engine, promptEnd, sequence.length - promptEnd),
+        },
       },
     };
   } finally {

@@ -6,6 +6,7 @@ import type {
   ChatOptions,
   GenerateOptions,
   Generation,
+  GenerationResult,
   LogitsOptions,
   LogitsResult,
   Model,
@@ -14,18 +15,25 @@ import type {
   ProfileReport,
 } from "../api.ts";
 import { DisposedError, UsageError } from "../base/errors.ts";
+import { type Device, deviceAt, type MachineMeasurement } from "../limits/device.ts";
+import { speedLimits } from "../limits/phase.ts";
 import { startGeneration } from "./generation.ts";
 import type { Prompt } from "./protocol.ts";
 import type { EngineLine } from "./rpc.ts";
+
+/** The machine's measurement, where there is one. Never measures. */
+export type MachineLookup = () => Promise<MachineMeasurement | undefined>;
 
 let chats = 0;
 
 export class EngineModel implements Model {
   readonly info: ModelInfo;
   readonly #line: EngineLine;
+  readonly #machine: MachineLookup;
 
-  constructor(line: EngineLine, info: ModelInfo) {
+  constructor(line: EngineLine, info: ModelInfo, machine: MachineLookup) {
     this.#line = line;
+    this.#machine = machine;
     this.info = info;
   }
 
@@ -66,8 +74,8 @@ export class EngineModel implements Model {
     return this.#line.call("applyTemplate", { messages: [...messages], addGenerationPrompt });
   }
 
-  profile({ trace = false }: ProfileOptions = {}): Promise<ProfileReport> {
-    return this.#line.call("profile", { device: undefined, trace });
+  async profile({ trace = false }: ProfileOptions = {}): Promise<ProfileReport> {
+    return await this.#line.call("profile", { device: await this.#device(), trace });
   }
 
   /** Used by Chat: a generation whose cache belongs to a session. */
@@ -75,13 +83,24 @@ export class EngineModel implements Model {
     const { signal, ...rest } = options;
     return startGeneration(
       (onEvent, either) =>
-        this.#line.call(
-          "generate",
-          { prompt, options: rest, sessionId },
-          { onEvent, signal: either },
-        ),
+        this.#line
+          .call("generate", { prompt, options: rest, sessionId }, { onEvent, signal: either })
+          .then((result) => this.#withLimits(result)),
       signal,
     );
+  }
+
+  async #withLimits(result: GenerationResult): Promise<GenerationResult> {
+    const device = await this.#device();
+    if (!device) return result;
+    const { timings } = result;
+    return { ...result, timings: { ...timings, limits: speedLimits(timings, device) } };
+  }
+
+  /** This machine as the model sees it: its threads, and memory or the caches that hold it. */
+  async #device(): Promise<Device | undefined> {
+    const machine = await this.#machine();
+    return machine && deviceAt(machine, this.info.backend.threads, this.info.weightBytes);
   }
 
   dropSession(sessionId: string): void {

@@ -38,6 +38,12 @@ export function generationWork(
   return workOf(graphCost(graph, { tokens: 1, outputs: 1, context: average, kv: kvType }), steps);
 }
 
+/** What both phases of a generation took. */
+export interface PhaseWork {
+  readonly prompt: Work;
+  readonly generation: Work;
+}
+
 const noWork: Work = { bytes: 0, floatOps: 0, int8Ops: 0 };
 
 function workOf({ weightBytes, kvBytes, floatOps, int8Ops }: Cost, times: number): Work {
@@ -59,6 +65,32 @@ export interface SpeedLimit {
   /** The binding resource in use, and at most: bytes or operations per second. */
   readonly achievedPerSecond: number;
   readonly possiblePerSecond: number;
+}
+
+/** Both phases of a generation; undefined where nothing was computed. */
+export interface SpeedLimits {
+  readonly prompt: SpeedLimit | undefined;
+  readonly generation: SpeedLimit | undefined;
+}
+
+/** What was measured of a generation. */
+export interface PhaseTimes {
+  readonly promptTokens: number;
+  readonly cachedTokens: number;
+  readonly promptMs: number;
+  readonly generatedTokens: number;
+  readonly generatedMs: number;
+  readonly work: PhaseWork;
+}
+
+export function speedLimits(times: PhaseTimes, device: Device): SpeedLimits {
+  const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs, work } = times;
+  const read = { tokens: promptTokens - cachedTokens, seconds: promptMs / 1000 };
+  const generated = { tokens: generatedTokens, seconds: generatedMs / 1000 };
+  return {
+    prompt: speedLimit(work.prompt, device, read),
+    generation: speedLimit(work.generation, device, generated),
+  };
 }
 
 /** undefined where nothing was computed, or no time passed. */

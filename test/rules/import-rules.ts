@@ -116,7 +116,8 @@ export const rules: readonly Rule[] = [
     of: "engine",
     may: [
       ...all("base", "dtypes", "graph", "models", "tokenizers", "chat", "profile"),
-      ...types("api.ts", "backends/backend.ts", "limits/device.ts", "platform/platform.ts"),
+      ...all("limits"),
+      ...types("api.ts", "backends/backend.ts", "platform/platform.ts"),
     ],
     npm: [],
     why: "the engine is handed a backend and a thread; choosing them is the composition roots' business",
@@ -160,13 +161,13 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "api.ts",
-    may: types("base"),
+    may: types("base", "limits"),
     npm: [],
     why: "the public types are types",
   },
   {
     of: "index.ts",
-    may: [...all("base/errors.ts", "open.ts", "bench.ts"), ...types("api.ts")],
+    may: [...all("base/errors.ts", "open.ts", "bench.ts", "machine.ts"), ...types("api.ts")],
     npm: [],
     why: "the public API is a list of names, nothing else",
   },
@@ -174,11 +175,23 @@ export const rules: readonly Rule[] = [
     of: "open.ts",
     may: [
       ...all("base", "platform", "catalog/resolve.ts", "dtypes", "formats", "models", "engine"),
-      ...all("compose.ts"),
+      ...all("compose.ts", "machine.ts"),
       ...types("api.ts"),
     ],
     npm: [],
     why: "the caller's composition root; a backend belongs to the engine's thread",
+  },
+  {
+    of: "machine.ts",
+    may: [...all("platform", "limits", "tune"), ...types("api.ts")],
+    npm: [],
+    why: "a composition root: this machine's measurement, remembered or made",
+  },
+  {
+    of: "measure-thread.ts",
+    may: all("platform", "tune"),
+    npm: [],
+    why: "a measuring thread's entry; nothing imports it, the platform starts it",
   },
   {
     of: "bench.ts",

@@ -1,0 +1,109 @@
+// This machine's speed: remembered from an earlier measurement, or measured now. A composition root, as open.ts is: it
+// puts the platform, the measurement (src/tune) and its file together. The measuring kernels are loaded when they are
+// needed; a page that only opens models never loads them.
+//
+// The rule of this file: no generation fails or waits because of it. What cannot be read is measured anew, what cannot
+// be written is forgotten, and both are said.
+
+import type { MachineOptions, ModelInfo } from "./api.ts";
+import { deviceAt, type MachineMeasurement } from "./limits/device.ts";
+import { type PhaseTimes, type SpeedLimits, speedLimits } from "./limits/phase.ts";
+import { currentPlatform } from "./platform/current.ts";
+import type { Platform } from "./platform/platform.ts";
+import {
+  loweringText,
+  MACHINE_FILE,
+  type MachineIdentity,
+  machineFromText,
+  machineToText,
+} from "./tune/machine-file.ts";
+
+/** How long a measurement takes, besides the start of its threads. */
+const fullSeconds = 7;
+const quickSeconds = 2.5;
+
+/** By file: what was last read or written in this thread. */
+const known = new Map<string, MachineMeasurement>();
+
+/** This machine's measurement: the remembered one while it holds, else a new one, which is remembered. */
+export async function machineMeasurement(
+  options: MachineOptions = {},
+): Promise<MachineMeasurement> {
+  const { anew = false, quick = false, signal, onProgress, onNote } = options;
+  const remembered = anew ? undefined : await rememberedMachine({ onNote });
+  if (remembered) return remembered;
+  const platform = await currentPlatform();
+  const { measureMachine } = await import("./tune/machine.ts");
+  const machine = await measureMachine(
+    {
+      ...identityOf(platform),
+      memoryBytes: platform.totalMemory(),
+      availableBytes: platform.availableMemory(),
+      startThread: () => platform.startThread("measure"),
+      now: platform.now,
+    },
+    { seconds: quick ? quickSeconds : fullSeconds, signal, onProgress },
+  );
+  await remember(platform, machine, onNote);
+  return machine;
+}
+
+/** The remembered measurement; undefined where there is none that holds, or LANTERN_NO_LIMIT is set. Measures nothing. */
+export async function rememberedMachine({
+  onNote,
+}: Pick<MachineOptions, "onNote"> = {}): Promise<MachineMeasurement | undefined> {
+  const platform = await currentPlatform();
+  if (platform.env("LANTERN_NO_LIMIT")) return undefined;
+  const files = platform.smallFiles();
+  const place = files.place(MACHINE_FILE);
+  const here = known.get(place);
+  if (here) return here;
+  let refused: string;
+  try {
+    const text = await files.read(MACHINE_FILE);
+    if (text === undefined) return undefined;
+    const found = machineFromText(text, identityOf(platform));
+    if (!("refused" in found)) {
+      known.set(place, found);
+      return found;
+    }
+    refused = found.refused;
+  } catch (error) {
+    refused = `it cannot be read (${messageOf(error)})`;
+  }
+  onNote?.(`${place} is not used: ${refused}`);
+  return undefined;
+}
+
+async function remember(
+  platform: Platform,
+  machine: MachineMeasurement,
+  onNote: MachineOptions["onNote"],
+): Promise<void> {
+  const files = platform.smallFiles();
+  known.set(files.place(MACHINE_FILE), machine);
+  try {
+    await files.write(MACHINE_FILE, machineToText(machine));
+  } catch (error) {
+    onNote?.(
+      `the measurement could not be kept in ${files.place(MACHINE_FILE)} (${messageOf(error)}) and will be made again`,
+    );
+  }
+}
+
+function identityOf(platform: Platform): MachineIdentity {
+  return { cpu: platform.cpu(), cores: platform.cores, lowering: loweringText() };
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** How far the speeds of a generation are from what the machine allows this model. */
+export function machineLimits(
+  timings: PhaseTimes,
+  { backend, weightBytes }: Pick<ModelInfo, "backend" | "weightBytes">,
+  machine: MachineMeasurement,
+): SpeedLimits {
+  return speedLimits(timings, deviceAt(machine, backend.threads, weightBytes));
+}

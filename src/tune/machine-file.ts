@@ -1,0 +1,152 @@
+// The remembered measurement as a small JSON file (docs/machine.md has the format), and whether one that was found still
+// speaks of this machine. Text in, text out: where the file lies is the platform's business.
+
+import { detectWasmFeatures } from "../kernels/features.ts";
+import type { CachedReads, MachineMeasurement, RatePoint } from "../limits/device.ts";
+
+export const MACHINE_FILE = "machine.json";
+/** Of the file's form and of the way to measure; a file of another version is measured anew. */
+export const MACHINE_FILE_VERSION = 1;
+
+/** What must be the same for a measurement to hold. */
+export type MachineIdentity = Pick<MachineMeasurement, "cpu" | "cores" | "lowering">;
+
+/** What the kernels become here, for people; a measurement of another lowering is stale. */
+export function loweringText(): string {
+  const { relaxed, dot4 } = detectWasmFeatures();
+  return `WebAssembly SIMD, ${relaxed ? `relaxed (dot4 ${dot4})` : "not relaxed"}`;
+}
+
+/** Rates by number of threads: { "1": 2.1e10, "2": 3.9e10 }. */
+type RatesJson = Record<string, number>;
+
+interface MachineJson {
+  lantern_machine: number;
+  cpu: string;
+  cores: number;
+  memory_bytes: number | null;
+  lowering: string;
+  measured_at: string;
+  read_bytes_per_second: RatesJson;
+  cached_reads: { set_bytes: number; read_bytes_per_second: RatesJson }[];
+  f32_ops_per_second: RatesJson;
+  int8_ops_per_second: RatesJson;
+}
+
+export function machineToText(machine: MachineMeasurement): string {
+  const json: MachineJson = {
+    lantern_machine: MACHINE_FILE_VERSION,
+    cpu: machine.cpu,
+    cores: machine.cores,
+    memory_bytes: machine.memoryBytes ?? null,
+    lowering: machine.lowering,
+    measured_at: machine.measuredAt,
+    read_bytes_per_second: ratesToJson(machine.readBytes),
+    cached_reads: (machine.cachedReads ?? []).map(({ setBytes, readBytes }) => ({
+      set_bytes: setBytes,
+      read_bytes_per_second: ratesToJson(readBytes),
+    })),
+    f32_ops_per_second: ratesToJson(machine.f32Ops),
+    int8_ops_per_second: ratesToJson(machine.int8Ops),
+  };
+  return `${JSON.stringify(json, undefined, 2)}\n`;
+}
+
+function ratesToJson(points: readonly RatePoint[]): RatesJson {
+  return Object.fromEntries(points.map(({ threads, perSecond }) => [threads, perSecond]));
+}
+
+/** The measurement in the text, or a sentence that says why there is none to use. */
+export function machineFromText(
+  text: string,
+  here: MachineIdentity,
+): MachineMeasurement | { readonly refused: string } {
+  let json: Partial<MachineJson>;
+  try {
+    json = (JSON.parse(text) ?? {}) as Partial<MachineJson>;
+  } catch {
+    return { refused: "it is not JSON" };
+  }
+  const version = json.lantern_machine;
+  if (version !== MACHINE_FILE_VERSION) {
+    return { refused: `it has version ${version}, expected ${MACHINE_FILE_VERSION}` };
+  }
+  try {
+    const machine = fromJson(json);
+    const other = differenceOf(machine, here);
+    return other ? { refused: other } : machine;
+  } catch (error) {
+    if (!(error instanceof WrongField)) throw error;
+    return { refused: error.message };
+  }
+}
+
+/** How the measured machine differs from this one; undefined: it does not. */
+function differenceOf(machine: MachineIdentity, here: MachineIdentity): string | undefined {
+  for (const key of ["cpu", "cores", "lowering"] as const) {
+    if (machine[key] === here[key]) continue;
+    return `it was measured with another ${names[key]}: ${machine[key]}, now ${here[key]}`;
+  }
+  return undefined;
+}
+
+const names: Readonly<Record<keyof MachineIdentity, string>> = {
+  cpu: "processor",
+  cores: "number of cores",
+  lowering: "instruction set",
+};
+
+/** Stays in this file: what the file says is refused, never thrown. */
+class WrongField extends Error {}
+
+function fromJson(json: Partial<MachineJson>): MachineMeasurement {
+  const {
+    cpu,
+    cores,
+    memory_bytes: memory,
+    lowering,
+    measured_at: date,
+    cached_reads: sets,
+  } = json;
+  check("cpu", typeof cpu === "string");
+  check("cores", isPositive(cores));
+  check("memory_bytes", memory === null || isPositive(memory));
+  check("lowering", typeof lowering === "string");
+  check("measured_at", typeof date === "string" && !Number.isNaN(Date.parse(date)));
+  check("cached_reads", Array.isArray(sets));
+  return {
+    cpu: cpu!,
+    cores: cores!,
+    memoryBytes: memory ?? undefined,
+    lowering: lowering!,
+    readBytes: ratesFromJson("read_bytes_per_second", json.read_bytes_per_second),
+    cachedReads: sets!.map(cachedFromJson),
+    f32Ops: ratesFromJson("f32_ops_per_second", json.f32_ops_per_second),
+    int8Ops: ratesFromJson("int8_ops_per_second", json.int8_ops_per_second),
+    measuredAt: date!,
+  };
+}
+
+function cachedFromJson(set: Partial<MachineJson["cached_reads"][number]> | null): CachedReads {
+  check("cached_reads: set_bytes", isPositive(set?.set_bytes));
+  const readBytes = ratesFromJson("cached_reads", set?.read_bytes_per_second);
+  return { setBytes: set!.set_bytes!, readBytes };
+}
+
+function ratesFromJson(field: string, rates: RatesJson | undefined): RatePoint[] {
+  const points = Object.entries(rates ?? {})
+    .map(([threads, perSecond]) => ({ threads: Number(threads), perSecond }))
+    .sort((a, b) => a.threads - b.threads);
+  const isRight = (point: RatePoint): boolean =>
+    Number.isInteger(point.threads) && isPositive(point.threads) && isPositive(point.perSecond);
+  check(field, points[0]?.threads === 1 && points.every(isRight));
+  return points;
+}
+
+function isPositive(value: unknown): boolean {
+  return typeof value === "number" && Number.isFinite(value) && value > 0;
+}
+
+function check(field: string, holds: boolean): void {
+  if (!holds) throw new WrongField(`its field ${field} is missing or wrong`);
+}

@@ -1,0 +1,295 @@
+// Measures this machine: how many bytes per second it reads, and how many operations per second it computes, by number
+// of threads. It knows no model; limits/ turns the numbers into what a model could reach.
+//
+// Everything is measured in many short rounds that take turns, and the best round counts: a limit is what the machine
+// can do, and other programs only ever take away from it. docs/machine.md says it in words.
+
+import { AbortedError, MemoryError, ModelError, WorkerError } from "../base/errors.ts";
+import type { WasmMemory } from "../kernels/asm/wasm.ts";
+import { detectWasmFeatures } from "../kernels/features.ts";
+import type { CachedReads, MachineMeasurement, RatePoint } from "../limits/device.ts";
+import type { EngineThread } from "../platform/platform.ts";
+import { loweringText } from "./machine-file.ts";
+import {
+  F32_ROUND_OPS,
+  f32Name,
+  INT8_ROUND_OPS,
+  int8Name,
+  measureModule,
+  readName,
+  STREAM_COUNTS,
+  STREAM_STEP,
+} from "./machine-kernels.ts";
+import { controlBytes, type FillTask, type RoundReport, type RoundTask } from "./machine-thread.ts";
+
+/** What the measurement needs of the machine. */
+export interface MeasureEnvironment {
+  readonly cpu: string;
+  readonly cores: number;
+  readonly memoryBytes: number | undefined;
+  /** What may be taken now; undefined where nobody can say. */
+  readonly availableBytes: number | undefined;
+  startThread(): EngineThread;
+  now(): number;
+}
+
+export interface MeasureOptions {
+  /** How long to measure, after the start; some rounds are always made. */
+  readonly seconds: number;
+  readonly signal?: AbortSignal | undefined;
+  /** Of the whole, how much is done: 0 to 1. */
+  readonly onProgress?: ((share: number) => void) | undefined;
+}
+
+const MIB = 2 ** 20;
+const PAGE = 65536;
+/** What stands for memory: more than caches hold; less where there is little memory, or where nobody can say. */
+const memorySet: number = 512 * MIB;
+const memorySetUnknown: number = 256 * MIB;
+const memoryShare = 0.25;
+const smallestMemorySet: number = 32 * MIB;
+/** Sets that caches hold, here or elsewhere. */
+const cachedSets: readonly number[] = [1 * MIB, 4 * MIB, 32 * MIB, 128 * MIB];
+/** What a thread takes at a time. */
+const largestChunk: number = 2 * MIB;
+const smallestChunkShare = 16;
+const computeRounds = 2000;
+/** Short, so that some are not interrupted even where other programs run. */
+const roundMs = 12;
+/** Each thing is measured this often at least. */
+const leastPasses = 3;
+
+/** One thing to measure: the same work by some number of threads. */
+interface Subject {
+  readonly threads: number;
+  /** In turns, where there are several. */
+  readonly ways: readonly { readonly task: RoundTask; readonly perChunk: number }[];
+  best: number;
+  /** Chunks so far. A round goes on where the last one ended: what that has just read may still be in a cache. */
+  chunks: number;
+}
+
+export async function measureMachine(
+  environment: MeasureEnvironment,
+  options: MeasureOptions,
+): Promise<MachineMeasurement> {
+  if (!detectWasmFeatures().simd) {
+    throw new ModelError(
+      "this engine's WebAssembly has no SIMD, without which only plain TypeScript computes: there is nothing to measure",
+    );
+  }
+  const counts = threadCounts(detectWasmFeatures().threads ? environment.cores : 1);
+  const crew = new Crew(environment, counts.at(-1)!, options.signal);
+  try {
+    await crew.begin();
+    const sets = [...cachedSets.filter((bytes) => bytes * 2 <= crew.setBytes), crew.setBytes];
+    const reads = sets.map((bytes) => counts.map((threads) => readSubject(crew, threads, bytes)));
+    const f32 = counts.map((threads) => computeSubject(threads, f32Name, F32_ROUND_OPS));
+    const int8 = counts.map((threads) => computeSubject(threads, int8Name, INT8_ROUND_OPS));
+    await measureInTurns(crew, [...reads.flat(), ...f32, ...int8], environment, options);
+    return {
+      cpu: environment.cpu,
+      cores: environment.cores,
+      memoryBytes: environment.memoryBytes,
+      lowering: loweringText(),
+      ...readRates(sets, reads),
+      f32Ops: rates(f32),
+      int8Ops: rates(int8),
+      measuredAt: new Date().toISOString(),
+    };
+  } finally {
+    await crew.end();
+  }
+}
+
+/** 1, 2, 4, ... and all cores. */
+export function threadCounts(cores: number): number[] {
+  const counts: number[] = [];
+  for (let threads = 1; threads < cores; threads *= 2) counts.push(threads);
+  return [...counts, cores];
+}
+
+async function measureInTurns(
+  crew: Crew,
+  subjects: readonly Subject[],
+  { now }: MeasureEnvironment,
+  { seconds, onProgress }: MeasureOptions,
+): Promise<void> {
+  const started = now();
+  const wanted = seconds * 1000;
+  for (let pass = 0; ; pass++) {
+    for (const [index, subject] of subjects.entries()) {
+      const { task, perChunk } = subject.ways[pass % subject.ways.length]!;
+      const { chunks, ms } = await crew.round({ ...task, first: subject.chunks });
+      subject.best = Math.max(subject.best, (perChunk * chunks * 1000) / ms);
+      subject.chunks = (subject.chunks + chunks) % task.chunks;
+      const byPasses = (pass + (index + 1) / subjects.length) / leastPasses;
+      onProgress?.(Math.min(1, byPasses, (now() - started) / wanted));
+      const isEnough = now() - started >= wanted && pass >= leastPasses;
+      if (isEnough) return;
+    }
+    if (now() - started >= wanted && pass + 1 >= leastPasses) return;
+  }
+}
+
+function readSubject(crew: Crew, threads: number, setBytes: number): Subject {
+  const ways = STREAM_COUNTS.map((streams) => {
+    const wanted = Math.min(largestChunk, setBytes / smallestChunkShare);
+    // An odd number of cache lines apart: at powers of two, streams would push each other out of the cache.
+    const lines = Math.floor(wanted / streams / STREAM_STEP - 1) | 1;
+    const stride = lines * STREAM_STEP;
+    const chunkBytes = streams * stride;
+    const task: RoundTask = {
+      kind: "round",
+      kernel: readName(streams),
+      threads,
+      ms: roundMs,
+      from: crew.setStart,
+      chunkBytes,
+      chunks: Math.floor(setBytes / chunkBytes),
+      first: 0,
+      rounds: lines,
+      stride,
+    };
+    return { task, perChunk: chunkBytes };
+  });
+  return { threads, ways, best: 0, chunks: 0 };
+}
+
+function computeSubject(threads: number, kernel: string, roundOps: number): Subject {
+  const task: RoundTask = {
+    kind: "round",
+    kernel,
+    threads,
+    ms: roundMs,
+    from: 0,
+    chunkBytes: 0,
+    chunks: 1,
+    first: 0,
+    rounds: computeRounds,
+    stride: 0,
+  };
+  return { threads, ways: [{ task, perChunk: computeRounds * roundOps }], best: 0, chunks: 0 };
+}
+
+/** What fewer threads reach, more can reach: the others need only sleep. */
+function rates(subjects: readonly Subject[]): RatePoint[] {
+  let best = 0;
+  return subjects.map((subject) => {
+    best = Math.max(best, subject.best);
+    return { threads: subject.threads, perSecond: best };
+  });
+}
+
+/** And what is read at some speed from a large set can be read at that speed from a small one. */
+function readRates(
+  sets: readonly number[],
+  subjects: readonly (readonly Subject[])[],
+): Pick<MachineMeasurement, "readBytes" | "cachedReads"> {
+  const readBytes = rates(subjects.at(-1)!);
+  const cachedReads: CachedReads[] = [];
+  let larger = readBytes;
+  for (let i = sets.length - 2; i >= 0; i--) {
+    larger = rates(subjects[i]!).map(({ threads, perSecond }, at) => ({
+      threads,
+      perSecond: Math.max(perSecond, larger[at]!.perSecond),
+    }));
+    cachedReads.unshift({ setBytes: sets[i]!, readBytes: larger });
+  }
+  return { readBytes, cachedReads };
+}
+
+/** The measuring threads, from the side of the one who tells them what to do. */
+class Crew {
+  /** What is read: where it starts, and its size. */
+  readonly setStart: number;
+  readonly setBytes: number;
+  readonly #environment: MeasureEnvironment;
+  readonly #signal: AbortSignal | undefined;
+  readonly #size: number;
+  #threads: EngineThread[] = [];
+  #receivers: ((report: RoundReport) => void)[] = [];
+  readonly #failure: PromiseWithResolvers<never> = Promise.withResolvers();
+  readonly #abort = (): void => this.#failure.reject(new AbortedError("measuring this machine"));
+
+  constructor(environment: MeasureEnvironment, size: number, signal: AbortSignal | undefined) {
+    this.#environment = environment;
+    this.#size = size;
+    this.#signal = signal;
+    this.setStart = Math.ceil(controlBytes(size) / PAGE) * PAGE;
+    this.setBytes = memorySetFor(environment.availableBytes);
+    this.#failure.promise.catch(() => {}); // whoever waits for a round hears of it
+  }
+
+  async begin(): Promise<void> {
+    if (this.#signal?.aborted) this.#abort();
+    this.#signal?.addEventListener("abort", this.#abort);
+    const shared = detectWasmFeatures().threads;
+    const pages = (this.setStart + this.setBytes) / PAGE;
+    const limits: WasmMemory = { initial: pages, maximum: pages, shared, memory64: false };
+    const memory = shared ? newMemory(limits) : undefined;
+    const module = measureModule(limits);
+    this.#threads = Array.from({ length: this.#size }, (_, index) => this.#start(index));
+    await this.#tell((thread) => ({ kind: "job", module, memory, limits, thread }), this.#size);
+    const share = Math.ceil(this.setBytes / this.#size / PAGE) * PAGE;
+    await this.#tell((thread): FillTask => {
+      const from = this.setStart + thread * share;
+      const end = Math.min(from + share, this.setStart + this.setBytes);
+      return { kind: "fill", from, bytes: Math.max(0, end - from) };
+    }, this.#size);
+  }
+
+  /** What all threads together did, and the time from the first one's start to the last one's end. */
+  async round(task: RoundTask): Promise<RoundReport> {
+    const reports = await this.#tell(() => task, task.threads);
+    const chunks = reports.reduce((sum, report) => sum + report.chunks, 0);
+    // They end together, so the longest is the whole time.
+    return { chunks, ms: Math.max(...reports.map((report) => report.ms)) };
+  }
+
+  async end(): Promise<void> {
+    this.#signal?.removeEventListener("abort", this.#abort);
+    const threads = this.#threads.splice(0);
+    await Promise.all(threads.map((thread) => thread.terminate()));
+  }
+
+  #start(index: number): EngineThread {
+    const thread = this.#environment.startThread();
+    thread.onMessage((report) => this.#receivers[index]!(report as RoundReport));
+    thread.onFailure((cause) =>
+      this.#failure.reject(
+        new WorkerError(`a measuring thread failed (${cause.message})`, { cause }),
+      ),
+    );
+    return thread;
+  }
+
+  /** Sends a message to the first `count` threads and waits for their answers. */
+  async #tell(messageFor: (thread: number) => unknown, count: number): Promise<RoundReport[]> {
+    const answers = this.#threads.slice(0, count).map((thread, index) => {
+      const { promise, resolve } = Promise.withResolvers<RoundReport>();
+      this.#receivers[index] = resolve;
+      thread.post(messageFor(index));
+      return promise;
+    });
+    return await Promise.race([Promise.all(answers), this.#failure.promise]);
+  }
+}
+
+function memorySetFor(availableBytes: number | undefined): number {
+  if (availableBytes === undefined) return memorySetUnknown;
+  const share = Math.floor((availableBytes * memoryShare) / largestChunk) * largestChunk;
+  return Math.min(memorySet, Math.max(smallestMemorySet, share));
+}
+
+function newMemory(limits: WasmMemory): WebAssembly.Memory {
+  try {
+    return new WebAssembly.Memory(limits);
+  } catch (cause) {
+    const mib = (limits.initial * PAGE) / MIB;
+    throw new MemoryError(
+      `measuring this machine needs ${Math.round(mib)} MiB of memory, which it did not get: close other programs`,
+      { cause },
+    );
+  }
+}
