@@ -18,6 +18,11 @@ export interface WasmFeatures {
    * an engine that has it, it is "signed".)
    */
   readonly dot4: Dot4;
+  /**
+   * Registers that the engine can keep vectors in. WebAssembly does not say; what the dot product does tells the
+   * processors apart: arm64 has 32, x86-64 16 as far as engines use them.
+   */
+  readonly vectorRegisters: number;
 }
 
 const onePage: WasmMemory = { initial: 1, maximum: 1, shared: false, memory64: false };
@@ -32,7 +37,14 @@ export function detectWasmFeatures(): WasmFeatures {
 function detect(): WasmFeatures {
   // Absent where the engine may not generate code.
   if (typeof WebAssembly === "undefined") {
-    return { simd: false, relaxed: false, threads: false, memory64: false, dot4: "signed" };
+    return {
+      simd: false,
+      relaxed: false,
+      threads: false,
+      memory64: false,
+      dot4: "signed",
+      vectorRegisters: 16,
+    };
   }
   const dot4 = validates(relaxedModule()) ? classifyDot4(instantiateDot4()) : undefined;
   return {
@@ -42,6 +54,7 @@ function detect(): WasmFeatures {
     threads: typeof SharedArrayBuffer !== "undefined" && validates(threadsModule()),
     memory64: validates(memory64Module()),
     dot4: dot4 ?? "signed", // spelled out with 16-bit products
+    vectorRegisters: dot4 === "signed" ? 32 : 16,
   };
 }
 

@@ -58,6 +58,7 @@ describe("a poorer engine", () => {
       threads: false,
       memory64: false,
       dot4: "signed",
+      vectorRegisters: 16,
     });
   });
 

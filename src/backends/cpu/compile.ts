@@ -8,15 +8,15 @@ import type { Plan } from "../../graph/plan.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import type { Dot4 } from "../../kernels/ir/meanings.ts";
+import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
 import { elementwiseKernels } from "../../kernels/ops/elementwise-table.ts";
 import { ropeTableSize } from "../../kernels/ops/rope.ts";
 import type { KvCacheOptions } from "../backend.ts";
 import type { Arena } from "./arena.ts";
 import { WIDE_HEADS } from "./execute-attention.ts";
 import { kernelsOf } from "./executors.ts";
-import { type MatmulCompiler, MatmulLowering, WIDTH } from "./lower-matmul.ts";
+import { type Chosen, type MatmulCompiler, MatmulLowering, WIDTH } from "./lower-matmul.ts";
 import { lowerNode, type NodeCompiler } from "./lower-nodes.ts";
-import type { TileChoice } from "./matmul-kernels.ts";
 import type { Instruction, Program, StepArea, TableRows } from "./program.ts";
 import { controlWords } from "./team.ts";
 import type { WeightStore } from "./weights.ts";
@@ -33,6 +33,7 @@ export interface Compiled {
   readonly keys: readonly number[];
   readonly values: readonly number[];
   readonly kvRowBytes: number;
+  readonly choices: readonly Chosen[];
   /** For people: what computes each node, and why. */
   readonly explain: readonly string[];
 }
@@ -44,7 +45,7 @@ export interface CompileOptions {
   readonly weights: WeightStore;
   readonly threads: number;
   readonly dot4: Dot4;
-  readonly tiles: TileChoice;
+  readonly choose: ChooseMatmul;
 }
 
 export function compileProgram(options: CompileOptions): Compiled {
@@ -105,6 +106,7 @@ class Compiler implements NodeCompiler, MatmulCompiler {
       keys: this.#keys,
       values: this.#values,
       kvRowBytes: this.#kvRowBytes,
+      choices: this.#matmuls.choices,
       explain: this.#explain,
     };
   }

@@ -18,6 +18,7 @@ import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../../kernels/features.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
+import { type ChooseMatmul, defaultChoice } from "../../kernels/matmul-variants.ts";
 import type { EngineThread } from "../../platform/platform.ts";
 import type {
   Backend,
@@ -34,7 +35,6 @@ import { type Compiled, compileProgram } from "./compile.ts";
 import { instantiate } from "./compute.ts";
 import { type Executor, makeExecutors } from "./executors.ts";
 import { Helpers, type JobOf } from "./helpers.ts";
-import { chooseTiles } from "./matmul-kernels.ts";
 import { makeMember } from "./recorded-team.ts";
 import { placeRecords, type RecordArea, RecordWriter } from "./records.ts";
 import { Packer, type PackProgram } from "./repack.ts";
@@ -50,6 +50,8 @@ export interface CpuOptions {
   startThread: (() => EngineThread) | undefined;
   /** Record where the time goes, for profile(). */
   profile?: boolean;
+  /** Which kernels compute which product; default: by the kind of processor. */
+  choose?: ChooseMatmul | undefined;
   /** For tests: the first address that is used, and how long a step may make no progress, in ms. */
   memoryStart?: number;
   lostMs?: number;
@@ -116,6 +118,7 @@ export class CpuBackend implements Backend {
     const module = compileKernels(compiled, arena);
     arena.commit();
     const { memory, views } = arena;
+    for (const { table, choice } of compiled.choices) views.i32.set(choice.byTokens, table / 4);
     const reference = this.#referenceMemory(layout);
     const executors = makeExecutors({
       program,
@@ -247,7 +250,7 @@ export class CpuBackend implements Backend {
     if (known?.plan === plan && known.kv.blocks === kv.blocks && known.kv.dtype === kv.dtype) {
       return known;
     }
-    const { threads: shared, memory64, dot4 } = detectWasmFeatures();
+    const { threads: shared, memory64, dot4, vectorRegisters } = detectWasmFeatures();
     const arena = new Arena({ shared, memory64, start: this.#options.memoryStart ?? 0 });
     const weights = new WeightStore(arena, dot4, this.#options.level === 3);
     const packing = weights.place(usesOf(plan.graph));
@@ -258,7 +261,7 @@ export class CpuBackend implements Backend {
       weights,
       threads: this.threads,
       dot4,
-      tiles: chooseTiles(dot4),
+      choose: this.#options.choose ?? defaultChoice({ vectorRegisters }),
     });
     const instructions = compiled.program.instructions.length;
     const records = this.#options.profile

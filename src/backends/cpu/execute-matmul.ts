@@ -11,19 +11,24 @@ import {
   rowCount,
   shareOf,
 } from "./executor.ts";
-import type { InstructionOf, RowKind } from "./program.ts";
+import type { ChoiceTable, InstructionOf, RowKind, TiledVariant } from "./program.ts";
 
 type MatmulKind = "quantize" | "round" | "matmul_blocks" | "matmul_floats" | "matmul_rows";
 
 export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
   quantize: (i, c) => {
-    const kernel = c.kernels[i.kernel]!;
+    const variants = i.variants.map((variant) => ({
+      ...variant,
+      run: c.kernels[variant.kernel]!,
+    }));
     const rowBlocks = i.cols / 32;
     return perRow(c, i.rows, (row) => {
-      const width = tileWidth(rowCount(c, i.rows), row, i.tile);
-      const inTile = row % width;
-      const out = i.out + ((row - inTile) * rowBlocks + inTile) * i.blockBytes;
-      kernel(i.x + row * i.cols * 4, out, rowBlocks / i.span, width * i.blockBytes);
+      const rows = rowCount(c, i.rows);
+      const { run, tile, blockBytes } = variants[chosen(c, i.choice, rows)]!;
+      const inTile = row % tile;
+      const width = Math.min(tile, rows - (row - inTile));
+      const out = i.out + ((row - inTile) * rowBlocks + inTile) * blockBytes;
+      run(i.x + row * i.cols * 4, out, rowBlocks / i.span, width * blockBytes);
     });
   },
 
@@ -42,31 +47,17 @@ export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
   },
 
   matmul_blocks: (i, c) => {
-    const vector = c.kernels[i.vector]!;
-    const streams = c.kernels[i.vectorStreams]!;
-    const matrix = c.kernels[i.matrix]!;
-    const rowBytes = (i.k / 32) * i.blockBytes; // one token's activations
+    const { spans, levels } = i;
     return tiledMatmul(i, c, {
       tile: (at) => at,
-      vector: (w, token, out, tiles) => {
-        // Equal shares in as many streams; a few tiles may be left.
-        const x = i.x + token * rowBytes;
-        const share = Math.floor(tiles / i.streams);
-        const apart = share * i.tileBytes;
-        const outApart = share * TILE_ROWS * 4;
-        if (share > 0) streams(w, x, out, i.spans, share, i.levels, apart, outApart);
-        const left = tiles - share * i.streams;
-        if (left === 0) return;
-        vector(w + i.streams * apart, x, out + i.streams * outApart, i.spans, left, i.levels);
-      },
-      matrix: (w, out, tokenTiles, outStride) =>
-        matrix(w, i.x, out, i.spans, tokenTiles, i.levels, outStride),
+      vector: (kernel, w, x, out, tiles, apart, outApart) =>
+        kernel(w, x, out, spans, tiles, levels, apart, outApart),
+      matrix: (kernel, w, x, out, tokenTiles, outStride) =>
+        kernel(w, x, out, spans, tokenTiles, levels, outStride),
     });
   },
 
   matmul_floats: (i, c) => {
-    const vector = c.kernels[i.vector]!;
-    const matrix = c.kernels[i.matrix]!;
     const widen = i.widen === undefined ? undefined : c.kernels[i.widen]!;
     const wide = i.wide + c.thread * TILE_ROWS * i.k * 4;
     const quads = i.k / 4;
@@ -77,10 +68,9 @@ export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
         widen(at, wide, TILE_ROWS * i.k);
         return wide;
       },
-      vector: (w, token, out, tiles) =>
-        vector(w, i.x + token * stride, out, quads, tiles, stride, 0),
-      matrix: (w, out, tokenTiles, outStride) =>
-        matrix(w, i.x, out, quads, tokenTiles, stride, outStride),
+      vector: (kernel, w, x, out, tiles) => kernel(w, x, out, quads, tiles, stride, 0),
+      matrix: (kernel, w, x, out, tokenTiles, outStride) =>
+        kernel(w, x, out, quads, tokenTiles, stride, outStride),
     });
   },
 
@@ -108,47 +98,112 @@ export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
   },
 };
 
-/** How many tokens are in the tile of a row: full tiles come first, then single tokens. */
-function tileWidth(rows: number, row: number, tile: number): number {
-  return row < rows - (rows % tile) ? tile : 1;
-}
-
 type TiledInstruction = InstructionOf<"matmul_blocks"> | InstructionOf<"matmul_floats">;
+type KernelCall = ExecutorContext["kernels"][string];
 
+/** How the kernels of a layout are called. */
 interface TileKernels {
-  /** Where the tile at this address can be read by the matrix kernel. */
+  /** Where the tile at this address can be read by the matrix kernels. */
   tile(at: number): number;
-  /** All rows of `tiles` tiles for one token. */
-  vector(w: number, token: number, out: number, tiles: number): void;
-  /** `groups` groups of one tile for all full token tiles. */
-  matrix(w: number, out: number, tokenTiles: number, outStride: number): void;
+  /** All rows of `tiles` tiles for one token; with streams, the next begins `apart` bytes further. */
+  vector(
+    kernel: KernelCall,
+    w: number,
+    x: number,
+    out: number,
+    tiles: number,
+    apart: number,
+    outApart: number,
+  ): void;
+  /** Some groups of one tile of rows for `tokenTiles` tiles of tokens. */
+  matrix(
+    kernel: KernelCall,
+    w: number,
+    x: number,
+    out: number,
+    tokenTiles: number,
+    outStride: number,
+  ): void;
 }
 
-/** Chunks are runs of row tiles. Full token tiles go through the matrix kernel, tokens left over one by one. */
+/** The variant that computes so many rows. */
+function chosen(c: ExecutorContext, choice: ChoiceTable, rows: number): number {
+  return c.views.i32[choice / 4 + rows]!;
+}
+
+/** Tiles from..to of the rows for all tokens of the step, into `out`. */
+type RunTiles = (from: number, to: number, out: number, outStride: number) => void;
+
+/** Tokens go through the matrix kernels in tiles; the last tile may be narrower, and a single token streams. */
+function runVariant(
+  i: TiledInstruction,
+  c: ExecutorContext,
+  kernels: TileKernels,
+  variant: TiledVariant,
+): RunTiles {
+  const { streams, tile, groups, tokenBytes } = variant;
+  const vector = c.kernels[variant.vector]!;
+  const vectorStreams = c.kernels[variant.vectorStreams]!;
+  const matrix = variant.matrix.map((name) => c.kernels[name]!);
+  const oneToken = (from: number, tiles: number, token: number, out: number) => {
+    // Equal shares in as many streams; a few tiles may be left.
+    const w = i.w + from * i.tileBytes;
+    const x = i.x + token * tokenBytes;
+    const share = Math.floor(tiles / streams);
+    const [apart, outApart] = [share * i.tileBytes, share * TILE_ROWS * 4];
+    if (share > 0) kernels.vector(vectorStreams, w, x, out, share, apart, outApart);
+    const left = tiles - share * streams;
+    if (left === 0) return;
+    kernels.vector(vector, w + streams * apart, x, out + streams * outApart, left, 0, 0);
+  };
+  const tokenTile = (
+    base: number,
+    first: number,
+    width: number,
+    count: number,
+    out: number,
+    stride: number,
+  ) => {
+    const kernel = matrix[width - 2]!;
+    const x = i.x + first * tokenBytes;
+    for (let g = 0; g < 4; g += groups) {
+      kernels.matrix(kernel, base + g * i.groupBytes, x, out + g * 16, count, stride);
+    }
+  };
+  return (from, to, out, outStride) => {
+    const tokens = rowCount(c, i.rows);
+    const full = tile === 1 ? 0 : Math.floor(tokens / tile);
+    const done = full * tile;
+    const rest = tokens - done;
+    const inTiles = tile > 1 && (full > 0 || rest > 1);
+    for (let t = from; inTiles && t < to; t++) {
+      const base = kernels.tile(i.w + t * i.tileBytes);
+      const target = out + (t - from) * TILE_ROWS * 4;
+      if (full > 0) tokenTile(base, 0, tile, full, target, outStride);
+      if (rest > 1) tokenTile(base, done, rest, 1, target + done * outStride, outStride);
+    }
+    const single = tile > 1 && rest > 1 ? tokens : done;
+    for (let token = single; token < tokens; token++) {
+      oneToken(from, to - from, token, out + token * outStride);
+    }
+  };
+}
+
+/** Chunks are runs of tiles of rows. */
 function tiledMatmul(i: TiledInstruction, c: ExecutorContext, kernels: TileKernels): Executor {
   const tiles = Math.ceil(i.n / TILE_ROWS);
   const wholeTiles = Math.floor(i.n / TILE_ROWS);
-  const perChunk = shareOf(tiles, c, 1);
+  const share = shareOf(tiles, c, 1);
   const scratch = i.scratch + c.thread * i.scratchBytes;
-  const runTiles = (from: number, to: number, out: number, outStride: number) => {
-    const tokens = rowCount(c, i.rows);
-    const tokenTiles = Math.floor(tokens / i.tile);
-    if (tokenTiles > 0) {
-      for (let tile = from; tile < to; tile++) {
-        const base = kernels.tile(i.w + tile * i.tileBytes);
-        for (let g = 0; g < 4; g += i.groups) {
-          const w = base + g * i.groupBytes;
-          kernels.matrix(w, out + ((tile - from) * TILE_ROWS + g * 4) * 4, tokenTiles, outStride);
-        }
-      }
-    }
-    for (let token = tokenTiles * i.tile; token < tokens; token++) {
-      kernels.vector(i.w + from * i.tileBytes, token, out + token * outStride, to - from);
-    }
-  };
+  const variants = i.variants.map((variant) => ({
+    runTiles: runVariant(i, c, kernels, variant),
+    perChunk: variant.shared ? share : tiles,
+  }));
+  const current = () => variants[chosen(c, i.choice, rowCount(c, i.rows))]!;
   return {
-    chunks: () => (rowCount(c, i.rows) === 0 ? 0 : Math.ceil(tiles / perChunk)),
+    chunks: () => (rowCount(c, i.rows) === 0 ? 0 : Math.ceil(tiles / current().perChunk)),
     run: (chunk) => {
+      const { runTiles, perChunk } = current();
       const from = chunk * perChunk;
       const to = Math.min(tiles, from + perChunk);
       const whole = Math.min(to, wholeTiles);

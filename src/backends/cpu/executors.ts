@@ -148,9 +148,15 @@ const impliedKernels: { readonly [K in InstructionKind]?: (i: InstructionOf<K>) 
 /** The kernels that an instruction calls, by name. */
 export function kernelsOf(instruction: Instruction): string[] {
   const implied = impliedKernels[instruction.op] as ((i: Instruction) => string[]) | undefined;
-  const named = ["kernel", "vector", "vectorStreams", "matrix", "widen"] as const;
-  const fields = instruction as Partial<Record<(typeof named)[number], string>>;
-  return [...(implied?.(instruction) ?? []), ...named.flatMap((field) => fields[field] ?? [])];
+  return [...(implied?.(instruction) ?? []), ...namedKernels(instruction)];
+}
+
+/** What stands in the fields of an instruction and of its variants. */
+function namedKernels(holder: object): string[] {
+  const fields = holder as Partial<Record<string, string | readonly string[]>>;
+  const named = ["kernel", "vector", "vectorStreams", "matrix", "widen"];
+  const { variants = [] } = holder as { variants?: readonly object[] };
+  return [...named.flatMap((field) => fields[field] ?? []), ...variants.flatMap(namedKernels)];
 }
 
 export function makeExecutors(context: ExecutorContext): Executor[] {

@@ -6,6 +6,7 @@ import { bytesFor } from "../../dtypes/dtype.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
 import type { NodeOf, Value, Weight } from "../../graph/graph.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
+import type { MatmulChoice, MatmulProblem, MatmulVariant } from "../../kernels/matmul-variants.ts";
 import { dotRows } from "../../kernels/ops/matmul-rows.ts";
 import {
   activationBlockBytes,
@@ -16,8 +17,8 @@ import {
 import { packingOf } from "../../kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../kernels/ops/quantize-activations.ts";
 import type { CompileOptions } from "./compile.ts";
-import { blockKernels, floatKernels } from "./matmul-kernels.ts";
-import type { Instruction } from "./program.ts";
+import { blockKernels, floatKernels, type VariantKernels } from "./matmul-kernels.ts";
+import type { Instruction, TiledVariant } from "./program.ts";
 import type { PlacedWeight } from "./weights.ts";
 
 /** Bytes of a vector register. */
@@ -42,11 +43,18 @@ interface Prepared {
   holds: Value | undefined;
 }
 
+/** A choice, and where the table is that tells all threads of it: i32 [rows + 1]. */
+export interface Chosen {
+  readonly choice: MatmulChoice;
+  readonly table: number;
+}
+
 export class MatmulLowering {
   readonly #c: MatmulCompiler;
   readonly #prepared = new Map<string, Prepared>();
   /** Areas that all products share, with room for each thread. */
   readonly #scratch = new Map<string, number>();
+  readonly #chosen = new Map<string, Chosen>();
 
   constructor(compiler: MatmulCompiler) {
     this.#c = compiler;
@@ -68,26 +76,23 @@ export class MatmulLowering {
   }
 
   #blocks(node: NodeOf<"matmul">, place: NonNullable<PlacedWeight["blocks"]>): Instruction {
-    const { dot4, tiles } = this.#c.options;
+    const { dot4 } = this.#c.options;
     const type = node.weight.dtype.name;
     const packing = packingOf(type)!;
     const layout = packing.layout(dot4);
-    const kernels = blockKernels(type, layout, tiles);
-    const vector = this.#c.kernel(kernels.vector);
-    const vectorStreams = this.#c.kernel(kernels.vectorStreams);
-    const matrix = this.#c.kernel(kernels.matrix);
-    this.#c.explain(`${node.name}: ${matrix}, ${vectorStreams} for one token`);
+    const chosen = this.#choose(this.#sharing(node, packing.activationSpan));
+    const variants = chosen.choice.variants.map((variant) => {
+      const kernels = this.#named(blockKernels(type, layout, variant));
+      const blockBytes = activationBlockBytes(variant.replicated);
+      return variantOf(variant, kernels, (node.x.cols / 32) * blockBytes);
+    });
+    this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}`);
     return {
       op: "matmul_blocks",
       ...this.#shape(node),
-      vector,
-      vectorStreams,
-      streams: kernels.streams,
-      matrix,
-      groups: kernels.groups,
-      tile: kernels.tokens,
-      x: this.#quantized(node.x, packing.activationSpan),
-      blockBytes: activationBlockBytes(tiles.replicated),
+      variants,
+      choice: chosen.table,
+      x: this.#quantized(node.x, packing.activationSpan, chosen),
       w: place.at,
       tileBytes: place.tileBytes,
       groupBytes: groupSpanBytes(layout),
@@ -100,21 +105,25 @@ export class MatmulLowering {
 
   #floats(node: NodeOf<"matmul">, place: NonNullable<PlacedWeight["floats"]>): Instruction {
     const { type } = place;
-    const kernels = floatKernels(type);
-    const vector = this.#c.kernel(kernels.vector);
-    const matrix = this.#c.kernel(kernels.matrix);
+    const chosen = this.#choose([problemOf(node)]);
+    const variants = chosen.choice.variants.map((variant) => {
+      const kernels = floatKernels(type, variant);
+      return variantOf(
+        { ...variant, streams: kernels.streams },
+        this.#named(kernels),
+        node.x.cols * 4,
+      );
+    });
     const isNarrow = type !== "f32";
-    const how = isNarrow ? `${matrix} on widened tiles` : matrix;
-    this.#c.explain(`${node.name}: ${how}, ${vector} for one token`);
+    const how = isNarrow ? ", widened to f32 for tiles of tokens" : "";
+    this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}${how}`);
     return {
       op: "matmul_floats",
       ...this.#shape(node),
-      vector,
-      matrix,
+      variants,
+      choice: chosen.table,
       widen: isNarrow ? `widen_${type}` : undefined,
       wide: isNarrow ? this.#perThread("wide tiles", TILE_ROWS * this.#longestRow() * 4) : -1,
-      groups: kernels.groups,
-      tile: kernels.tokens,
       x: this.#rounded(node.x, node.weight),
       w: place.at,
       tileBytes: place.tileBytes,
@@ -122,6 +131,42 @@ export class MatmulLowering {
       scratch: this.#tailTiles(),
       scratchBytes: this.#tailTileBytes,
     };
+  }
+
+  /** The names of a variant's kernels, which are known from here on. */
+  #named({ vector, vectorStreams, matrix }: VariantKernels) {
+    return {
+      vector: this.#c.kernel(vector),
+      vectorStreams: this.#c.kernel(vectorStreams),
+      matrix: matrix.map((kernel) => this.#c.kernel(kernel)),
+    };
+  }
+
+  /** All products of packed blocks that read the same prepared activations as this one, itself included. */
+  #sharing({ x }: NodeOf<"matmul">, span: 1 | 8): MatmulProblem[] {
+    const { plan, weights } = this.#c.options;
+    return plan.graph.nodes.flatMap((node) => {
+      if (node.op !== "matmul" || node.x !== x || !weights.get(node.weight).blocks) return [];
+      return packingOf(node.weight.dtype.name)?.activationSpan === span ? [problemOf(node)] : [];
+    });
+  }
+
+  /** Layers are alike: one choice, and one table of it, for all groups of the same problems. */
+  #choose(problems: readonly MatmulProblem[]): Chosen {
+    const key = problems.map(({ dtype, n, k }) => `${dtype} ${n} ${k}`).join(", ");
+    const known = this.#chosen.get(key);
+    if (known) return known;
+    const { arena, threads, choose } = this.#c.options;
+    const choice = choose(problems, this.#c.rows, threads);
+    for (const note of choice.notes) this.#c.explain(note);
+    const chosen = { choice, table: arena.allocate((this.#c.rows + 1) * 4, "work") };
+    this.#chosen.set(key, chosen);
+    return chosen;
+  }
+
+  /** What the tables of choices must hold, once there is memory. */
+  get choices(): readonly Chosen[] {
+    return [...this.#chosen.values()];
   }
 
   #rowByRow(node: NodeOf<"matmul">, raw: number): Instruction {
@@ -150,26 +195,32 @@ export class MatmulLowering {
   }
 
   /** Activations as bytes; prepared once for all matrices that read the same value. */
-  #quantized(x: Value, span: 1 | 8): number {
-    const { replicated, tokens } = this.#c.options.tiles;
-    const blockBytes = activationBlockBytes(replicated);
-    const rowBytes = (this.#longestRow() / 32) * blockBytes;
+  #quantized(x: Value, span: 1 | 8, { choice, table }: Chosen): number {
+    const variants = choice.variants.map(({ replicated, tokens }) => ({
+      kernel: this.#c.kernel(
+        quantizeActivationsKernel({
+          name: `quantize_${span * 32}${replicated ? "_replicated" : ""}`,
+          span,
+          replicated,
+        }),
+      ),
+      blockBytes: activationBlockBytes(replicated),
+      tile: tokens,
+    }));
+    // The buffer is shared by all groups, whatever they choose.
+    const rowBytes = (this.#longestRow() / 32) * activationBlockBytes(true);
     const prepared = this.#activations(`bytes per ${span * 32}`, rowBytes);
     if (prepared.holds === x) return prepared.at;
     prepared.holds = x;
-    const kernel = this.#c.kernel(
-      quantizeActivationsKernel({ name: `quantize_${span * 32}`, span, replicated }),
-    );
     this.#c.push({
       op: "quantize",
       rows: x.rows,
-      kernel,
+      variants,
+      choice: table,
       x: this.#c.address(x),
       out: prepared.at,
       cols: x.cols,
       span,
-      blockBytes,
-      tile: tokens,
     });
     return prepared.at;
   }
@@ -233,4 +284,29 @@ export class MatmulLowering {
     }
     return at;
   }
+}
+
+function problemOf({ weight, x, out }: NodeOf<"matmul">): MatmulProblem {
+  return { dtype: weight.dtype.name, n: out.cols, k: x.cols };
+}
+
+function variantOf(
+  { groups, tokens, streams, shared }: MatmulVariant,
+  kernels: Pick<TiledVariant, "vector" | "vectorStreams" | "matrix">,
+  tokenBytes: number,
+): TiledVariant {
+  return { ...kernels, groups, tile: tokens, streams, shared, tokenBytes };
+}
+
+/** "4s.compact for 1 token, 8x4.compact for 2 to 32": for people. */
+function choiceText({ variants, byTokens }: MatmulChoice): string {
+  const parts: string[] = [];
+  for (let from = 1; from < byTokens.length; ) {
+    let to = from;
+    while (byTokens[to + 1] === byTokens[from]) to++;
+    const tokens = from === to ? `${from}` : `${from} to ${to}`;
+    parts.push(`${variants[byTokens[from]!]!.id} for ${tokens} tokens`);
+    from = to + 1;
+  }
+  return parts.join(", ");
 }

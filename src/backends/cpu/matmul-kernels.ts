@@ -1,91 +1,79 @@
-// Which kernels a matrix product is computed with: the one place where the shapes of tiles are chosen. lower-matmul.ts
-// puts what is chosen here into instructions; executors.ts call it.
+// The kernels of a matrix product: those of a variant (kernels/matmul-variants.ts) for one type of weights.
+// lower-matmul.ts puts their names into instructions; execute-matmul.ts calls them.
 //
-// A product has a kernel for one token, which streams over the weights, and one for tiles of several tokens.
+// A product has kernels for one token, which stream over the weights, and one for each width of a tile of tokens: the
+// last tile of a step may be narrower than the others.
 
 import type { Kernel } from "../../kernels/ir/kernel.ts";
-import type { Dot4 } from "../../kernels/ir/meanings.ts";
+import type { MatmulVariant } from "../../kernels/matmul-variants.ts";
 import { blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
 import type { BlockLayout } from "../../kernels/ops/packed.ts";
 import type { FloatType } from "./table-rows.ts";
 
-/** Tiles that a product with one token walks at once: measured, four give 1.7 times the bandwidth of one. */
-const STREAMS = 4;
-
-/** The shape of tiles that a machine is best served with. */
-export interface TileChoice {
-  /** Groups of four rows and tokens that a matrix kernel computes at once. */
-  readonly groups: 1 | 2 | 4;
-  readonly tokens: number;
-  /** Activations repeated in every lane. */
-  readonly replicated: boolean;
-}
-
-export interface MatmulKernels {
-  /** One token, one tile after the other. */
+export interface VariantKernels {
+  /** One token, one tile of rows after the other. */
   readonly vector: Kernel;
-  /** One token, `streams` tiles in turns. */
+  /** One token, `streams` tiles of rows in turns. */
   readonly vectorStreams: Kernel;
   readonly streams: number;
-  /** `tokens` tokens, `groups` groups of four rows. */
-  readonly matrix: Kernel;
-  readonly groups: number;
-  readonly tokens: number;
-}
-
-/** Measured: with an unsigned dot4 (x86) splats are free and registers few; with a signed one (arm64) the reverse. */
-export function chooseTiles(dot4: Dot4): TileChoice {
-  return dot4 === "signed"
-    ? { groups: 4, tokens: 4, replicated: true }
-    : { groups: 2, tokens: 4, replicated: false };
+  /** For tiles of 2, 3, ... tokens. */
+  readonly matrix: readonly Kernel[];
 }
 
 /** For weights of quantized `type`, packed as `layout`. */
-export function blockKernels(type: string, layout: BlockLayout, tiles: TileChoice): MatmulKernels {
-  const { groups, tokens, replicated } = tiles;
+export function blockKernels(
+  type: string,
+  layout: BlockLayout,
+  { groups, tokens, replicated, streams }: MatmulVariant,
+): VariantKernels {
   const style = replicated ? "replicated" : "compact";
-  const vector = { layout, groups: 4, tokens: 1, replicated, order: "vector" } as const;
+  const shape = { layout, groups: 4, tokens: 1, replicated, order: "vector" } as const;
+  const vector = blockMatmulKernel({ ...shape, name: `matmul.${type}.16x1.${style}` });
+  const name = `matmul.${type}.${streams}x16x1.${style}`;
   return {
-    vector: blockMatmulKernel({ ...vector, name: `matmul.${type}.16x1.${style}` }),
-    vectorStreams: blockMatmulKernel({
-      ...vector,
-      name: `matmul.${type}.${STREAMS}x16x1.${style}`,
-      streams: STREAMS,
-    }),
-    streams: STREAMS,
-    matrix: blockMatmulKernel({
-      name: `matmul.${type}.${groups * 4}x${tokens}.${style}`,
-      layout,
-      groups,
-      tokens,
-      replicated,
-      order: "matrix",
-    }),
-    groups,
-    tokens,
+    vector,
+    vectorStreams: streams === 1 ? vector : blockMatmulKernel({ ...shape, name, streams }),
+    streams,
+    matrix: widths(tokens).map((width) =>
+      blockMatmulKernel({
+        name: `matmul.${type}.${groups * 4}x${width}.${style}`,
+        layout,
+        groups,
+        tokens: width,
+        replicated,
+        order: "matrix",
+      }),
+    ),
   };
 }
 
-/** For weights of float `type`. The matrix kernel multiplies float32 tiles: those of half floats are widened for it. */
-export function floatKernels(type: FloatType): Omit<MatmulKernels, "vectorStreams" | "streams"> {
-  const [groups, tokens] = [2, 4];
+/** For weights of float `type`. The matrix kernels multiply float32 tiles: those of half floats are widened for them. */
+export function floatKernels(type: FloatType, { groups, tokens }: MatmulVariant): VariantKernels {
+  const vector = floatMatmulKernel({
+    name: `matmul.${type}.16x1`,
+    weights: type,
+    groups: 4,
+    tokens: 1,
+    order: "vector",
+  });
   return {
-    vector: floatMatmulKernel({
-      name: `matmul.${type}.16x1`,
-      weights: type,
-      groups: 4,
-      tokens: 1,
-      order: "vector",
-    }),
-    matrix: floatMatmulKernel({
-      name: `matmul.f32.${groups * 4}x${tokens}`,
-      weights: "f32",
-      groups,
-      tokens,
-      order: "matrix",
-    }),
-    groups,
-    tokens,
+    vector,
+    vectorStreams: vector,
+    streams: 1,
+    matrix: widths(tokens).map((width) =>
+      floatMatmulKernel({
+        name: `matmul.f32.${groups * 4}x${width}`,
+        weights: "f32",
+        groups,
+        tokens: width,
+        order: "matrix",
+      }),
+    ),
   };
+}
+
+/** 2, 3, ... tokens. */
+function widths(tokens: number): number[] {
+  return Array.from({ length: tokens - 1 }, (_, i) => i + 2);
 }

@@ -40,6 +40,44 @@ interface Matmul {
   readonly bias: number;
 }
 
+/** One way to compute a product of tiles: a variant of kernels/matmul-variants.ts with its kernels' names. */
+export interface TiledVariant {
+  readonly vector: string;
+  /** The same for `streams` tiles of rows in turns. */
+  readonly vectorStreams: string;
+  readonly streams: number;
+  /** For tiles of 2, 3, ..., `tile` tokens and `groups` groups of rows; empty: tokens come one by one. */
+  readonly matrix: readonly string[];
+  readonly groups: number;
+  readonly tile: number;
+  /** From one token's activations to the next one's. */
+  readonly tokenBytes: number;
+  /** Cut into chunks for all threads. */
+  readonly shared: boolean;
+}
+
+/** How activations are stored for a variant. */
+export interface ActivationVariant {
+  readonly kernel: string;
+  readonly blockBytes: number;
+  readonly tile: number;
+}
+
+/** Address of i32 [most rows + 1]: which variant computes so many rows. Products and their activations share it. */
+export type ChoiceTable = number;
+
+interface TiledMatmul extends Matmul {
+  readonly variants: readonly TiledVariant[];
+  readonly choice: ChoiceTable;
+  readonly x: number;
+  readonly w: number;
+  readonly tileBytes: number;
+  readonly groupBytes: number;
+  /** f32 [rows][16] for each thread: results of a tile that has rows beyond n. */
+  readonly scratch: number;
+  readonly scratchBytes: number;
+}
+
 export type Instruction =
   /** Run by the leader alone: a graph node by the reference. */
   | { readonly op: "leader"; readonly index: number }
@@ -148,17 +186,16 @@ export type Instruction =
       readonly rowBytes: number;
       readonly scale: number;
     }
-  /** Activations to bytes, in tiles of `tile` tokens. */
+  /** Activations to bytes, in tiles of tokens. */
   | {
       readonly op: "quantize";
       readonly rows: RowKind;
-      readonly kernel: string;
+      readonly variants: readonly ActivationVariant[];
+      readonly choice: ChoiceTable;
       readonly x: number;
       readonly out: number;
       readonly cols: number;
       readonly span: number;
-      readonly blockBytes: number;
-      readonly tile: number;
     }
   /** Activations quantized to a dtype and back, as floats. */
   | {
@@ -174,41 +211,15 @@ export type Instruction =
     }
   | ({
       readonly op: "matmul_blocks";
-      readonly vector: string;
-      /** The same for `streams` tiles in turns. */
-      readonly vectorStreams: string;
-      readonly streams: number;
-      readonly matrix: string;
-      readonly groups: number;
-      readonly tile: number;
-      readonly x: number;
-      readonly blockBytes: number;
-      readonly w: number;
-      readonly tileBytes: number;
-      readonly groupBytes: number;
       readonly spans: number;
       readonly levels: number;
-      /** f32 [rows][16] for each thread: results of a tile that has rows beyond n. */
-      readonly scratch: number;
-      readonly scratchBytes: number;
-    } & Matmul)
+    } & TiledMatmul)
   | ({
       readonly op: "matmul_floats";
-      readonly vector: string;
-      /** Multiplies float32 tiles. */
-      readonly matrix: string;
       /** Makes a float32 tile of a half float one, in `wide` (one for each thread); undefined: it is one. */
       readonly widen: string | undefined;
       readonly wide: number;
-      readonly groups: number;
-      readonly tile: number;
-      readonly x: number;
-      readonly w: number;
-      readonly tileBytes: number;
-      readonly groupBytes: number;
-      readonly scratch: number;
-      readonly scratchBytes: number;
-    } & Matmul)
+    } & TiledMatmul)
   /** Any type: each row unpacked to floats, then multiplied. */
   | ({
       readonly op: "matmul_rows";

@@ -1,0 +1,184 @@
+// From measured times to choices: which variant computes which number of tokens, how many threads, and whether idle
+// threads spin. Made once, when a model is loaded; nothing is estimated while it runs.
+//
+// Products that read the same activations are chosen for together: they share the preparation (init), so the least sum
+// over all of them wins. The default stays unless another is clearly faster: a difference that noise explains is none.
+
+import {
+  acceptsProblem,
+  type ChooseMatmul,
+  defaultVariant,
+  type MatmulChoice,
+  type MatmulProblem,
+  type MatmulTarget,
+  type MatmulVariant,
+  matmulVariants,
+  variantById,
+} from "../kernels/matmul-variants.ts";
+import { basisFor, estimate } from "./estimate.ts";
+import { profileText, type TuneFile, type TuneIdentity } from "./tune-file.ts";
+
+/** A candidate replaces the default when it takes at most this much of its time. */
+export const CLEARLY_FASTER = 0.96;
+
+/** Why a file must not be used here; undefined where it may. */
+export function staleReason(file: TuneIdentity, here: TuneIdentity): string | undefined {
+  const facts = ["cpu", "cores", "features", "engine"] as const;
+  const other = facts.find((fact) => file[fact] !== here[fact]);
+  return other && `it is of another ${other}: ${file[other]}, here ${here[other]}`;
+}
+
+/** One candidate's estimated microseconds for all products of a group; undefined where one of them has none. */
+export function totalTime(
+  file: TuneFile,
+  profile: number,
+  problems: readonly MatmulProblem[],
+  tokens: number,
+  threads: number,
+): number | undefined {
+  let total = 0;
+  for (const [index, problem] of problems.entries()) {
+    const basis = basisFor(file, problem, threads);
+    const times = basis && estimate(basis, profile, tokens);
+    if (!times) return undefined;
+    // The first product pays for the preparation, the others find it done.
+    total += times.compute + (index === 0 ? times.init : 0);
+  }
+  return total;
+}
+
+/** Tiled profiles whose idle threads spin: those between which a product can choose at any number of tokens. */
+function choosable(file: TuneFile): { index: number; variant: MatmulVariant }[] {
+  return file.profiles.flatMap(({ variant: id, level, idle }, index) => {
+    const variant = level === 3 && idle === "spin" ? variantById(id) : undefined;
+    return variant ? [{ index, variant }] : [];
+  });
+}
+
+export function tunedChoice(file: TuneFile, target: MatmulTarget): ChooseMatmul {
+  const candidates = choosable(file);
+  return (problems, maxTokens, threads): MatmulChoice => {
+    const standard = defaultVariant(problems[0]!.dtype, target);
+    const accepted = candidates.filter(({ variant }) =>
+      problems.every((problem) => acceptsProblem(variant, problem, target) === true),
+    );
+    const variants: MatmulVariant[] = [standard];
+    const byTokens = [0];
+    for (let tokens = 1; tokens <= maxTokens; tokens++) {
+      const timed = accepted.flatMap(({ index, variant }) => {
+        const us = totalTime(file, index, problems, tokens, threads);
+        return us === undefined ? [] : [{ variant, us }];
+      });
+      const usual = timed.find(({ variant }) => variant.id === standard.id)?.us;
+      const best = timed.reduce<(typeof timed)[number] | undefined>(
+        (a, b) => (a === undefined || b.us < a.us ? b : a),
+        undefined,
+      );
+      const isFaster = best && (usual === undefined || best.us <= usual * CLEARLY_FASTER);
+      byTokens.push(indexIn(variants, isFaster ? best.variant : standard));
+    }
+    return { variants, byTokens, notes: notesOf(file, problems, { target, maxTokens, threads }) };
+  };
+}
+
+function indexIn(variants: MatmulVariant[], wanted: MatmulVariant): number {
+  const known = variants.findIndex(({ id }) => id === wanted.id);
+  return known >= 0 ? known : variants.push(wanted) - 1;
+}
+
+/** Every candidate with its estimate or the reason why it is none, for one token and for a full step. */
+function notesOf(
+  file: TuneFile,
+  problems: readonly MatmulProblem[],
+  { target, maxTokens, threads }: { target: MatmulTarget; maxTokens: number; threads: number },
+): string[] {
+  const shapes = problems.map(({ dtype, n, k }) => `${dtype} ${n} x ${k}`).join(" + ");
+  const basis = basisFor(file, problems[0]!, threads);
+  const from = basis?.stretched ? ` (${basis.stretched})` : "";
+  const lines = matmulVariants().map((variant) => {
+    const refusal = problems
+      .map((problem) => acceptsProblem(variant, problem, target))
+      .find((answer) => answer !== true);
+    if (refusal !== undefined) return `  ${variant.id}: no, ${refusal}`;
+    const profile = choosable(file).find((one) => one.variant.id === variant.id);
+    const us = (tokens: number) =>
+      profile && totalTime(file, profile.index, problems, tokens, threads);
+    const [one, full] = [us(1), us(maxTokens)];
+    if (one === undefined && full === undefined) return `  ${variant.id}: not measured`;
+    const text = (time: number | undefined) =>
+      time === undefined ? "given up" : microseconds(time);
+    return `  ${variant.id}: 1 token ${text(one)}, ${maxTokens} tokens ${text(full)}`;
+  });
+  return [`${shapes}, ${threads} threads${from}:`, ...lines];
+}
+
+function microseconds(us: number): string {
+  return us >= 1000 ? `${(us / 1000).toFixed(2)} ms` : `${us.toFixed(1)} us`;
+}
+
+/** How often products with so many tokens are computed, for choices that must hold for all of them. */
+export interface ExpectedUse {
+  readonly tokens: number;
+  readonly times: number;
+}
+
+/** Half of the tokens are read, half are written: a chat. */
+export const chatUse: readonly ExpectedUse[] = [
+  { tokens: 1, times: 32 },
+  { tokens: 32, times: 1 },
+];
+
+/** The least time that all products take with a number of threads, whichever profiles they choose; undefined: unknown. */
+function bestTotal(
+  file: TuneFile,
+  groups: readonly (readonly MatmulProblem[])[],
+  threads: number,
+  use: readonly ExpectedUse[],
+  accepts: (profile: number) => boolean,
+): number | undefined {
+  let total = 0;
+  for (const problems of groups) {
+    for (const { tokens, times } of use) {
+      const known = file.profiles.flatMap((_, index) =>
+        accepts(index) ? (totalTime(file, index, problems, tokens, threads) ?? []) : [],
+      );
+      if (known.length === 0) return undefined;
+      total += Math.min(...known) * times;
+    }
+  }
+  return total;
+}
+
+/** The thread count, of those that were measured, with which a chat is fastest. */
+export function tunedThreads(
+  file: TuneFile,
+  groups: readonly (readonly MatmulProblem[])[],
+): { threads: number; notes: string[] } | undefined {
+  const counts = [...new Set(file.groups.map(({ threads }) => threads))].sort((a, b) => a - b);
+  const timed = counts.flatMap((threads) => {
+    const us = bestTotal(file, groups, threads, chatUse, () => true);
+    return us === undefined ? [] : [{ threads, us }];
+  });
+  if (timed.length === 0) return undefined;
+  // More threads must pay: they take cores from everybody else.
+  const best = timed.reduce((a, b) => (b.us <= a.us * CLEARLY_FASTER ? b : a));
+  const notes = timed.map(
+    ({ threads, us }) => `  ${threads} threads: 32 tokens written and read in ${microseconds(us)}`,
+  );
+  return { threads: best.threads, notes };
+}
+
+/** Whether idle threads should spin or sleep at once. */
+export function tunedIdle(
+  file: TuneFile,
+  groups: readonly (readonly MatmulProblem[])[],
+  threads: number,
+): "spin" | "sleep" {
+  const of = (idle: "spin" | "sleep") =>
+    bestTotal(file, groups, threads, chatUse, (p) => file.profiles[p]!.idle === idle);
+  const [spin, sleep] = [of("spin"), of("sleep")];
+  const isFaster = spin !== undefined && sleep !== undefined && sleep <= spin * CLEARLY_FASTER;
+  return isFaster ? "sleep" : "spin";
+}
+
+export { profileText };

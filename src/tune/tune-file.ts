@@ -1,0 +1,212 @@
+// What tuning measured, as a text file that people can read: a header that says of which machine and engine it is, the
+// profiles, then groups of stage times. docs/tune.md describes it. This file parses and prints; it knows no files.
+//
+//   lantern-tune 1
+//   engine 0.1.0 kernels 5e1f0c2a
+//   cpu Intel(R) Xeon(R) Processor
+//   cores 2
+//   features wasm relaxed dot4=unsigned
+//   date 2026-11-15T05:10:00.000Z
+//   profile 0 backend=cpu level=3 variant=8x4.compact idle=spin
+//   group q4_0 4096 2048 threads=2
+//   1  12.1 340.9  - -
+// A group is one type and shape of weights (rows, columns) at one number of threads; its lines are a number of tokens,
+// then for each profile the microseconds of init (preparing activations) and compute, or "- -" where the profile cannot
+// compute it or was given up as hopeless.
+
+import { FormatError } from "../base/errors.ts";
+
+export const TUNE_VERSION = 1;
+
+/** Of which machine and engine times are: they say nothing about others. */
+export interface TuneIdentity {
+  readonly engine: string;
+  readonly cpu: string;
+  readonly cores: number;
+  readonly features: string;
+}
+
+/** How a product runs. */
+export interface TuneProfile {
+  readonly backend: string;
+  readonly level: number;
+  /** An id of kernels/matmul-variants.ts; "rows": level 2. */
+  readonly variant: string;
+  /** What a thread does that has nothing to do: look again and again for a while, or sleep at once. */
+  readonly idle: "spin" | "sleep";
+}
+
+/** Microseconds. */
+export interface StageTimes {
+  readonly init: number;
+  readonly compute: number;
+}
+
+export interface TuneLine {
+  readonly m: number;
+  /** For each profile; undefined where it was not measured. */
+  readonly times: readonly (StageTimes | undefined)[];
+}
+
+export interface TuneGroup {
+  readonly dtype: string;
+  readonly n: number;
+  readonly k: number;
+  readonly threads: number;
+  /** Ascending by m. */
+  readonly lines: readonly TuneLine[];
+}
+
+export interface TuneFile extends TuneIdentity {
+  readonly date: string;
+  readonly profiles: readonly TuneProfile[];
+  readonly groups: readonly TuneGroup[];
+}
+
+export function profileText({ backend, level, variant, idle }: TuneProfile): string {
+  return `${backend} level ${level} ${variant}${idle === "sleep" ? ", sleeping" : ""}`;
+}
+
+export function printTuneFile(file: TuneFile): string {
+  const lines = [
+    `lantern-tune ${TUNE_VERSION}`,
+    `engine ${file.engine}`,
+    `cpu ${file.cpu}`,
+    `cores ${file.cores}`,
+    `features ${file.features}`,
+    `date ${file.date}`,
+    "# Microseconds of init and compute for each profile; - - where it was not measured. See docs/tune.md.",
+    ...file.profiles.map(
+      ({ backend, level, variant, idle }, index) =>
+        `profile ${index} backend=${backend} level=${level} variant=${variant} idle=${idle}`,
+    ),
+    ...file.groups.flatMap((group) => [
+      `group ${group.dtype} ${group.n} ${group.k} threads=${group.threads}`,
+      ...group.lines.map(lineText),
+    ]),
+  ];
+  return `${lines.join("\n")}\n`;
+}
+
+function lineText({ m, times }: TuneLine): string {
+  const pairs = times.map((time) =>
+    time ? `${time.init.toFixed(1)} ${time.compute.toFixed(1)}` : "- -",
+  );
+  return [String(m).padStart(4), ...pairs].join("  ");
+}
+
+/** `name` is for messages: where the text comes from. */
+export function parseTuneFile(text: string, name: string): TuneFile {
+  return new TuneParser(text, name).parse();
+}
+
+interface OpenGroup extends Omit<TuneGroup, "lines"> {
+  lines: TuneLine[];
+}
+
+class TuneParser {
+  readonly #lines: string[];
+  readonly #name: string;
+  readonly #profiles: TuneProfile[] = [];
+  readonly #groups: OpenGroup[] = [];
+  #at = 0;
+
+  constructor(text: string, name: string) {
+    this.#lines = text.split("\n");
+    this.#name = name;
+  }
+
+  parse(): TuneFile {
+    const version = this.#header("lantern-tune");
+    if (version !== String(TUNE_VERSION)) {
+      throw this.#wrong(`a tune file of version "${version}"`, `version ${TUNE_VERSION}`);
+    }
+    const engine = this.#header("engine");
+    const cpu = this.#header("cpu");
+    const cores = this.#count(this.#header("cores"));
+    const features = this.#header("features");
+    const date = this.#header("date");
+    for (; this.#at < this.#lines.length; this.#at++) {
+      const line = this.#lines[this.#at]!.trim();
+      if (line === "" || line.startsWith("#")) continue;
+      if (line.startsWith("profile ")) this.#profile(line);
+      else if (line.startsWith("group ")) this.#group(line);
+      else this.#times(line);
+    }
+    return { engine, cpu, cores, features, date, profiles: this.#profiles, groups: this.#groups };
+  }
+
+  #header(key: string): string {
+    const line = this.#lines[this.#at] ?? "";
+    if (!line.startsWith(`${key} `)) throw this.#wrong(`"${shorten(line)}"`, `"${key} ..."`);
+    this.#at++;
+    return line.slice(key.length + 1).trim();
+  }
+
+  #profile(line: string): void {
+    const [, index, ...fields] = line.split(/\s+/);
+    const facts = new Map(fields.map((field) => field.split("=", 2) as [string, string]));
+    const [backend, level, variant, idle] = ["backend", "level", "variant", "idle"].map((key) =>
+      facts.get(key),
+    );
+    const isWhole = backend && variant && (idle === "spin" || idle === "sleep");
+    if (!isWhole || index !== String(this.#profiles.length)) {
+      throw this.#wrong(`"${shorten(line)}"`, `profile ${this.#profiles.length} with its fields`);
+    }
+    this.#profiles.push({ backend, level: this.#count(level ?? ""), variant, idle });
+  }
+
+  #group(line: string): void {
+    const match = /^group (\S+) (\d+) (\d+) threads=(\d+)$/.exec(line);
+    if (!match) throw this.#wrong(`"${shorten(line)}"`, '"group TYPE N K threads=T"');
+    const [n, k, threads] = match.slice(2).map((text) => this.#count(text)) as [
+      number,
+      number,
+      number,
+    ];
+    this.#groups.push({ dtype: match[1]!, n, k, threads, lines: [] });
+  }
+
+  #times(line: string): void {
+    const fields = line.split(/\s+/);
+    const group = this.#groups.at(-1);
+    if (!group) throw this.#wrong(`"${shorten(line)}"`, "a group before its times");
+    if (fields.length !== 1 + 2 * this.#profiles.length) {
+      throw this.#wrong(
+        `${fields.length - 1} times`,
+        `2 for each of ${this.#profiles.length} profiles`,
+      );
+    }
+    const m = this.#count(fields[0]!);
+    if (m <= (group.lines.at(-1)?.m ?? 0)) throw this.#wrong(`M = ${m}`, "ascending numbers");
+    const times = this.#profiles.map((_, p) => this.#pair(fields[1 + 2 * p]!, fields[2 + 2 * p]!));
+    group.lines.push({ m, times });
+  }
+
+  #pair(init: string, compute: string): StageTimes | undefined {
+    if (init === "-" && compute === "-") return undefined;
+    const pair = { init: Number(init), compute: Number(compute) };
+    const isTime = (us: number) => Number.isFinite(us) && us >= 0;
+    if (isTime(pair.init) && isTime(pair.compute) && init !== "" && compute !== "") return pair;
+    throw this.#wrong(`times "${init} ${compute}"`, "microseconds or - -");
+  }
+
+  #count(text: string): number {
+    const count = Number(text);
+    if (/^\d+$/.test(text) && count >= 1 && count <= 2 ** 31) return count;
+    throw this.#wrong(`"${shorten(text)}"`, "a whole number from 1");
+  }
+
+  #wrong(got: string, expected: string): FormatError {
+    return new FormatError("tune", {
+      file: this.#name,
+      field: `line ${this.#at + 1}`,
+      got,
+      expected: `${expected} (lantern tune makes a new file)`,
+    });
+  }
+}
+
+function shorten(text: string): string {
+  return text.length <= 60 ? text : `${text.slice(0, 57)}...`;
+}
