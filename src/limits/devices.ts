@@ -1,0 +1,160 @@
+// Devices that limits can be asked for by name: what their makers' data sheets promise, one line each. This machine is
+// not among them: it is measured (device.ts has the contract, src/tune does it).
+//
+// Arithmetic peaks are dense ones (no structured sparsity), of the whole device; f16 with sums in float32 where the
+// maker tells the two apart. Memory is the largest that is sold. A giga is 10^9, except where a line says otherwise.
+
+import type { Device } from "./device.ts";
+
+interface Row {
+  readonly name: string;
+  /** GiB; undefined where it is up to the buyer. */
+  readonly gib?: number;
+  /** GB/s */
+  readonly bandwidth: number;
+  /** TFLOPS and TOPS. */
+  readonly f32: number;
+  readonly f16?: number;
+  readonly int8?: number;
+  readonly source?: string;
+  /** What giga stands for in this line: 1000^3 unless it says 1024. */
+  readonly kilo?: 1000 | 1024;
+}
+
+// No maker says these chips' TFLOPS; they follow from cores and clock.
+const estimated = "bandwidth from the data sheet, arithmetic estimated from cores and clock";
+// The theoretical tables that docs/limits.md names read 1008 GB/s and 82.58 TFLOPS in powers of 1024.
+const binary = "data sheet, read in powers of 1024 (see docs/limits.md)";
+
+const rows: Readonly<Record<string, Row>> = {
+  rtx3090: {
+    name: "NVIDIA GeForce RTX 3090",
+    gib: 24,
+    bandwidth: 936,
+    f32: 35.58,
+    f16: 71,
+    int8: 284,
+  },
+  rtx4090: {
+    name: "NVIDIA GeForce RTX 4090",
+    gib: 24,
+    bandwidth: 1008,
+    f32: 82.58,
+    f16: 165.2,
+    int8: 660.6,
+    kilo: 1024,
+    source: binary,
+  },
+  "rtx4090-decimal": {
+    name: "NVIDIA GeForce RTX 4090",
+    gib: 24,
+    bandwidth: 1008,
+    f32: 82.58,
+    f16: 165.2,
+    int8: 660.6,
+  },
+  rtx5090: {
+    name: "NVIDIA GeForce RTX 5090",
+    gib: 32,
+    bandwidth: 1792,
+    f32: 104.8,
+    f16: 209.5,
+    int8: 838,
+  },
+  t4: { name: "NVIDIA T4", gib: 16, bandwidth: 320, f32: 8.1, f16: 65, int8: 130 },
+  l4: { name: "NVIDIA L4", gib: 24, bandwidth: 300, f32: 30.3, f16: 121, int8: 242 },
+  "a100-80gb": {
+    name: "NVIDIA A100 SXM 80 GB",
+    gib: 80,
+    bandwidth: 2039,
+    f32: 19.5,
+    f16: 312,
+    int8: 624,
+  },
+  "h100-sxm": { name: "NVIDIA H100 SXM", gib: 80, bandwidth: 3350, f32: 67, f16: 989, int8: 1979 },
+  h200: { name: "NVIDIA H200", gib: 141, bandwidth: 4800, f32: 67, f16: 989, int8: 1979 },
+  mi300x: {
+    name: "AMD Instinct MI300X",
+    gib: 192,
+    bandwidth: 5300,
+    f32: 163.4,
+    f16: 1307,
+    int8: 2614,
+  },
+  rx7900xtx: { name: "AMD Radeon RX 7900 XTX", gib: 24, bandwidth: 960, f32: 61.4, f16: 122.8 },
+  m1: { name: "Apple M1", gib: 16, bandwidth: 68, f32: 2.6 },
+  "m1-pro": { name: "Apple M1 Pro", gib: 32, bandwidth: 200, f32: 5.2 },
+  "m1-max": { name: "Apple M1 Max", gib: 64, bandwidth: 400, f32: 10.4 },
+  "m1-ultra": { name: "Apple M1 Ultra", gib: 128, bandwidth: 800, f32: 21 },
+  m2: { name: "Apple M2", gib: 24, bandwidth: 100, f32: 3.6 },
+  "m2-pro": { name: "Apple M2 Pro", gib: 32, bandwidth: 200, f32: 6.8 },
+  "m2-max": { name: "Apple M2 Max", gib: 96, bandwidth: 400, f32: 13.6 },
+  "m2-ultra": { name: "Apple M2 Ultra", gib: 192, bandwidth: 800, f32: 27.2 },
+  m3: { name: "Apple M3", gib: 24, bandwidth: 100, f32: 3.6, source: estimated },
+  "m3-pro": { name: "Apple M3 Pro", gib: 36, bandwidth: 150, f32: 6.4, source: estimated },
+  "m3-max": { name: "Apple M3 Max", gib: 128, bandwidth: 400, f32: 14.2, source: estimated },
+  m4: { name: "Apple M4", gib: 32, bandwidth: 120, f32: 4.3, source: estimated },
+  "m4-pro": { name: "Apple M4 Pro", gib: 64, bandwidth: 273, f32: 8.5, source: estimated },
+  "m4-max": { name: "Apple M4 Max", gib: 128, bandwidth: 546, f32: 17, source: estimated },
+  // Not the 83.2 GB/s of its data sheet: what its memory was measured to give.
+  "ryzen-7950x": {
+    name: "AMD Ryzen 9 7950X",
+    bandwidth: 67,
+    f32: 2.735,
+    source: "bandwidth as measured by others, arithmetic from cores and clock",
+  },
+  "raspberry-pi-5": {
+    name: "Raspberry Pi 5",
+    gib: 16,
+    bandwidth: 17.1,
+    f32: 0.1536,
+    f16: 0.3072,
+    int8: 0.6144,
+    source: "bandwidth from the data sheet, arithmetic from 4 cores at 2.4 GHz",
+  },
+};
+
+export const devices: readonly Device[] = Object.entries(rows).map(([id, row]) => {
+  const giga = (row.kilo ?? 1000) ** 3;
+  const tera = (row.kilo ?? 1000) ** 4;
+  return {
+    id,
+    name: row.name,
+    memoryBytes: row.gib === undefined ? undefined : row.gib * 1024 ** 3,
+    bytesPerSecond: row.bandwidth * giga,
+    opsPerSecond: {
+      f32: row.f32 * tera,
+      ...(row.f16 !== undefined && { f16: row.f16 * tera }),
+      ...(row.int8 !== undefined && { int8: row.int8 * tera }),
+    },
+    source: row.source ?? "data sheet",
+  };
+});
+
+/** By id or name, whatever its case and separators: "rtx4090", "RTX 4090", "H100 SXM". */
+export function deviceNamed(name: string): Device | undefined {
+  const wanted = plain(name);
+  return (
+    devices.find(({ id }) => plain(id) === wanted) ??
+    devices.find((device) => plain(device.name).endsWith(wanted) && wanted.length > 1)
+  );
+}
+
+function plain(name: string): string {
+  return name.toLowerCase().replace(/[\s_-]/g, "");
+}
+
+/** The type of the factors whose peak an estimate counts with. */
+export type Rate = "f32" | "f16" | "int8";
+
+/** The device as if everything ran at the peak of one type; a type without an entry runs at the next wider one's. */
+export function deviceAtRate(device: Device, rate: Rate): Device {
+  const { f32, f16 = f32, int8 = f16 } = device.opsPerSecond;
+  const peak = { f32, f16, int8 }[rate];
+  return { ...device, opsPerSecond: { f32: peak, f16: peak, int8: peak } };
+}
+
+/** Operations that the device computes while it reads a byte: work below it is bound by bandwidth. */
+export function opsPerByte(device: Device, rate: Rate = "f32"): number {
+  return deviceAtRate(device, rate).opsPerSecond.f32 / device.bytesPerSecond;
+}

@@ -1,0 +1,87 @@
+// What a model asks of a device, per step, per token and per token that is attended to: the one record that all limits of
+// this folder are computed from. It comes from a shape and bit widths (a model that is not here), or from a graph, whose
+// weights have their real types (a model that is).
+
+import { UsageError } from "../base/errors.ts";
+import type { DType } from "../dtypes/dtype.ts";
+import { type Cost, graphCost } from "../graph/cost.ts";
+import type { Graph } from "../graph/graph.ts";
+import type { Work } from "./roofline.ts";
+import { kvParameters, type ModelShape, parameterCounts } from "./shape.ts";
+
+export interface ModelCost {
+  /** Read once in every step, however many tokens it has: layers and head. */
+  readonly weightBytes: number;
+  /** Read once for every token: its row of the embedding table. */
+  readonly rowBytes: number;
+  /** What the weights take in memory: with the embedding table. */
+  readonly storedBytes: number;
+  /** Of one token in the KV cache. */
+  readonly kvBytes: number;
+  /** Arithmetic of the layers, for every token. */
+  readonly token: Ops;
+  /** Arithmetic of the head, for every token whose logits are wanted. */
+  readonly output: Ops;
+  /** Arithmetic of attention, for every pair of a token and one that it looks at. */
+  readonly pair: Ops;
+}
+
+export type Ops = Pick<Work, "floatOps" | "int8Ops">;
+
+/** Bits of one value; fractions are averages over blocks (4.5: q4_0 with its scales). */
+export interface BitWidths {
+  readonly weights: number;
+  readonly kv: number;
+}
+
+/**
+ * The cost of a shape at given widths. A parameter is one multiply and one add; norms, embedding rows and everything
+ * between the products are left out, as they are small.
+ */
+export function shapeCost(shape: ModelShape, bits: BitWidths): ModelCost {
+  checkBits("weights", bits.weights);
+  checkBits("kv", bits.kv);
+  const counts = parameterCounts(shape);
+  const float = (floatOps: number): Ops => ({ floatOps, int8Ops: 0 });
+  return {
+    weightBytes: (counts.active * bits.weights) / 8,
+    rowBytes: 0,
+    storedBytes: (counts.total * bits.weights) / 8,
+    kvBytes: (kvParameters(shape) * bits.kv) / 8,
+    token: float(2 * counts.layers),
+    output: float(2 * counts.head),
+    // Every query head computes with the keys and values of its group: GQA saves bytes, not arithmetic.
+    pair: float(2 * 2 * shape.layers * shape.heads * shape.headDim),
+  };
+}
+
+function checkBits(what: keyof BitWidths, bits: number): void {
+  if (bits > 0 && bits <= 64) return;
+  throw new UsageError(`bits: ${what}: got ${String(bits)}, expected a number from 1 to 64`);
+}
+
+/**
+ * The cost of a loaded model. Costs are sums of a part that is there in every step and parts in proportion to tokens,
+ * outputs and context; steps that differ in one of these tell the parts apart.
+ */
+export function graphModelCost(graph: Graph, kv: DType, storedBytes: number): ModelCost {
+  const step = (tokens: number, outputs: number, context: number): Cost =>
+    graphCost(graph, { tokens, outputs, context, kv });
+  const fixed = step(0, 0, 0);
+  const token = step(1, 0, 0);
+  const output = step(0, 1, 0);
+  const pair = step(1, 0, 1);
+  return {
+    weightBytes: fixed.weightBytes,
+    rowBytes: token.weightBytes - fixed.weightBytes,
+    storedBytes,
+    kvBytes: pair.kvBytes - token.kvBytes,
+    token: opsBetween(fixed, token),
+    output: opsBetween(fixed, output),
+    pair: opsBetween(token, pair),
+  };
+}
+
+function opsBetween(less: Cost, more: Cost): Ops {
+  return { floatOps: more.floatOps - less.floatOps, int8Ops: more.int8Ops - less.int8Ops };
+}

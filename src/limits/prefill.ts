@@ -1,0 +1,103 @@
+// The least time that reading a prompt can take: weights are read once, keys and values once for every pair of a token and
+// one before it (or itself), products are computed for every token. Where reading and computing take equally long, the
+// bottleneck turns: at first weights bind, then arithmetic, and in long prompts the KV cache.
+
+import type { Device } from "./device.ts";
+import type { ModelCost, Ops } from "./model-cost.ts";
+import { type Limit, limitOf, type Work } from "./roofline.ts";
+
+/**
+ * How the work of a prompt is counted. "rough": logits of every token are computed. "exact": only the last one's, as a
+ * good engine does. "shared": as exact, and the tokens share one reading of the KV cache instead of reading it each; the
+ * least there is.
+ */
+export type PrefillCount = "rough" | "exact" | "shared";
+
+/** Pairs of a token and one that it looks at, itself included, in a prompt of `tokens`. */
+function pairsOf(tokens: number): number {
+  return (tokens * (tokens + 1)) / 2;
+}
+
+/** The work of a prompt, by how it grows: work = fixed + tokens x token + pairs x pair. */
+interface GrowingWork {
+  fixed: Work;
+  token: Work;
+  pair: Work;
+}
+
+function growingWork(cost: ModelCost, count: PrefillCount): GrowingWork {
+  const none: Ops = { floatOps: 0, int8Ops: 0 };
+  const [once, each] = count === "rough" ? [none, cost.output] : [cost.output, none];
+  const shared = count === "shared";
+  return {
+    fixed: { bytes: cost.weightBytes, ...once },
+    token: {
+      bytes: cost.rowBytes + (shared ? cost.kvBytes : 0),
+      floatOps: cost.token.floatOps + each.floatOps,
+      int8Ops: cost.token.int8Ops + each.int8Ops,
+    },
+    pair: { bytes: shared ? 0 : cost.kvBytes, ...cost.pair },
+  };
+}
+
+export function prefillWork(cost: ModelCost, tokens: number, count: PrefillCount = "exact"): Work {
+  const { fixed, token, pair } = growingWork(cost, count);
+  const pairs = pairsOf(tokens);
+  const sum = (key: keyof Work): number => fixed[key] + tokens * token[key] + pairs * pair[key];
+  return { bytes: sum("bytes"), floatOps: sum("floatOps"), int8Ops: sum("int8Ops") };
+}
+
+/** The latency of the first token after a prompt. */
+export function prefillLimit(
+  cost: ModelCost,
+  device: Device,
+  tokens: number,
+  count: PrefillCount = "exact",
+): Limit {
+  return limitOf(prefillWork(cost, tokens, count), device);
+}
+
+export interface TurningPoints {
+  /** What binds a prompt of one token. */
+  readonly starts: Limit["resource"];
+  /** Prompt lengths, ascending, at which the other resource begins to bind; none, one or two. */
+  readonly points: readonly TurningPoint[];
+}
+
+export interface TurningPoint {
+  /** Not whole: the lines cross here. */
+  readonly tokens: number;
+  /** What binds longer prompts, up to the next point. */
+  readonly after: Limit["resource"];
+}
+
+export function turningPoints(
+  cost: ModelCost,
+  device: Device,
+  count: PrefillCount = "exact",
+): TurningPoints {
+  // How much longer reading takes than computing, as a polynomial of the prompt's length.
+  const { fixed, token, pair } = growingWork(cost, count);
+  const [f, t, p] = [fixed, token, pair].map((work) => {
+    const { bandwidthSeconds, arithmeticSeconds } = limitOf(work, device);
+    return bandwidthSeconds - arithmeticSeconds;
+  }) as [number, number, number];
+  const roots = rootsOf(p / 2, t + p / 2, f).filter((tokens) => tokens > 1);
+  let binds: Limit["resource"] = f + t + p >= 0 ? "bandwidth" : "arithmetic";
+  const starts = binds;
+  const points = roots.map((tokens) => {
+    binds = binds === "bandwidth" ? "arithmetic" : "bandwidth";
+    return { tokens, after: binds };
+  });
+  return { starts, points };
+}
+
+/** The real roots of a x^2 + b x + c at which its sign changes, ascending. */
+function rootsOf(a: number, b: number, c: number): number[] {
+  if (a === 0) return b === 0 ? [] : [-c / b];
+  const discriminant = b * b - 4 * a * c;
+  if (discriminant <= 0) return [];
+  // Of the two textbook forms, the one that subtracts no nearly equal numbers; the other root follows from c / a.
+  const q = -(b + Math.sign(b || 1) * Math.sqrt(discriminant)) / 2;
+  return [q / a, c / q].sort((x, y) => x - y);
+}

@@ -1,0 +1,107 @@
+// The shape of a decoder-only transformer and how many parameters it has. Numbers about numbers: no bytes (model-cost.ts)
+// and no device (device.ts). The counts are those of the products' weights, as the formulas of this folder want them;
+// norms are counted apart, because no formula but the total of a file needs them.
+
+import { UsageError } from "../base/errors.ts";
+
+export interface ModelShape {
+  readonly vocabSize: number;
+  readonly layers: number;
+  /** Values per token between layers. */
+  readonly embed: number;
+  readonly feedForward: number;
+  readonly heads: number;
+  /** Heads of keys and values; fewer than `heads`: grouped-query attention (GQA). */
+  readonly kvHeads: number;
+  readonly headDim: number;
+  /** The products that make queries, keys and values add a bias. */
+  readonly qkvBias: boolean;
+  /** Queries and keys have a norm per head (Qwen3). */
+  readonly headNorms: boolean;
+  /** The output head is the embedding table. */
+  readonly tied: boolean;
+}
+
+export interface ParameterCounts {
+  /** Of one layer. */
+  readonly attention: number;
+  readonly feedForward: number;
+  /** All layers together. */
+  readonly layers: number;
+  readonly head: number;
+  /** The embedding table: a token reads one row of it. */
+  readonly embedding: number;
+  /** Read for every token: layers and head. */
+  readonly active: number;
+  /** With the embedding table, unless it is the head. */
+  readonly total: number;
+  /** Weights of the norms, in none of the above. */
+  readonly norms: number;
+}
+
+export function parameterCounts(shape: ModelShape): ParameterCounts {
+  const { embed, heads, kvHeads, headDim } = shape;
+  const inputs = embed + (shape.qkvBias ? 1 : 0);
+  const query = inputs * heads * headDim; // [heads x headDim, embed] and its bias
+  const keyAndValue = 2 * inputs * kvHeads * headDim; // twice [kvHeads x headDim, embed]
+  const output = heads * headDim * embed; // [embed, heads x headDim]
+  const attention = query + keyAndValue + output;
+  const feedForward = 3 * embed * shape.feedForward; // gate, up, down
+  const layers = shape.layers * (attention + feedForward);
+  const head = embed * shape.vocabSize; // [vocab, embed]
+  const active = layers + head;
+  const normsOfLayer = 2 * embed + (shape.headNorms ? 2 * headDim : 0);
+  return {
+    attention,
+    feedForward,
+    layers,
+    head,
+    embedding: head,
+    active,
+    total: active + (shape.tied ? 0 : head),
+    norms: shape.layers * normsOfLayer + embed,
+  };
+}
+
+/** Values that one token leaves in the KV cache. */
+export function kvParameters(shape: ModelShape): number {
+  return 2 * shape.layers * shape.kvHeads * shape.headDim;
+}
+
+/** Query heads that share one head of keys and values; 1: no GQA. */
+export function queryGroups(shape: ModelShape): number {
+  return shape.heads / shape.kvHeads;
+}
+
+/** The same model with another number of key and value heads; `shape.heads` of them: without GQA. */
+export function withKvHeads(shape: ModelShape, kvHeads: number): ModelShape {
+  const changed = { ...shape, kvHeads };
+  checkShape(changed);
+  return changed;
+}
+
+const sizes = [
+  "vocabSize",
+  "layers",
+  "embed",
+  "feedForward",
+  "heads",
+  "kvHeads",
+  "headDim",
+] as const;
+
+/** Throws a UsageError for a shape that no model can have. */
+export function checkShape(shape: ModelShape): void {
+  for (const key of sizes) {
+    const value = shape[key];
+    if (Number.isSafeInteger(value) && value >= 1) continue;
+    throw new UsageError(
+      `model shape: ${key}: got ${String(value)}, expected a whole number above 0`,
+    );
+  }
+  if (shape.heads % shape.kvHeads !== 0) {
+    throw new UsageError(
+      `model shape: kvHeads: got ${shape.kvHeads}, expected a divisor of the ${shape.heads} query heads: each is shared by equally many`,
+    );
+  }
+}

@@ -1,0 +1,120 @@
+// Speculative decoding: a cheap draft proposes some tokens, the model checks them in one step, and keeps those up to the
+// first that it would not have chosen, plus one of its own. Checking several tokens reads the weights once, so it is
+// nearly free as long as bandwidth binds. (Leviathan, Kalman, Matias 2023: "Fast Inference from Transformers via
+// Speculative Decoding"; their alpha is `acceptance`, their gamma is `draftTokens`, their c is the draft's cost.)
+
+import { UsageError } from "../base/errors.ts";
+import { decodeLimit } from "./decode.ts";
+import type { Device } from "./device.ts";
+import type { ModelCost } from "./model-cost.ts";
+import { type Limit, limitOf, type Work } from "./roofline.ts";
+
+export interface Speculation {
+  /** Chance that a proposed token is kept, 0 to 1. */
+  readonly acceptance: number;
+  /** Tokens that the draft proposes in a round. */
+  readonly draftTokens: number;
+  /** Another model that drafts, or the time of a drafted token as a share of one of the model's own. */
+  readonly draft: ModelCost | number;
+}
+
+export interface SpeculationLimit {
+  readonly draftTokens: number;
+  /** Kept on average in a round, at least 1. */
+  readonly tokensPerRound: number;
+  readonly draftMs: number;
+  readonly checkMs: number;
+  /** What binds the check. */
+  readonly resource: Limit["resource"];
+  readonly msPerToken: number;
+  /** Without speculation. */
+  readonly plainMs: number;
+  readonly speedup: number;
+}
+
+/** Tokens that a round keeps on average: 1 + a + a^2 + ... + a^n. */
+export function tokensPerRound(acceptance: number, draftTokens: number): number {
+  if (acceptance === 1) return draftTokens + 1;
+  return (1 - acceptance ** (draftTokens + 1)) / (1 - acceptance);
+}
+
+/** Times the arithmetic of plain decoding, the draft's not counted: what is checked and thrown away costs, too. */
+export function arithmeticFactor(acceptance: number, draftTokens: number): number {
+  return (draftTokens + 1) / tokensPerRound(acceptance, draftTokens);
+}
+
+/** The limit with `before` tokens in the cache. */
+export function speculationLimit(
+  cost: ModelCost,
+  device: Device,
+  before: number,
+  speculation: Speculation,
+): SpeculationLimit {
+  checkSpeculation(speculation);
+  const { acceptance, draftTokens, draft } = speculation;
+  const plainMs = decodeLimit(cost, device, before + 1).seconds * 1000;
+  const draftStepMs =
+    typeof draft === "number"
+      ? draft * plainMs
+      : decodeLimit(draft, device, before + 1).seconds * 1000;
+  const check = limitOf(checkWork(cost, before, draftTokens + 1), device);
+  const kept = tokensPerRound(acceptance, draftTokens);
+  const draftMs = draftTokens * draftStepMs;
+  const checkMs = check.seconds * 1000;
+  const msPerToken = (draftMs + checkMs) / kept;
+  return {
+    draftTokens,
+    tokensPerRound: kept,
+    draftMs,
+    checkMs,
+    resource: check.resource,
+    msPerToken,
+    plainMs,
+    speedup: plainMs / msPerToken,
+  };
+}
+
+/** A step that computes the logits of `tokens` at once; they share one reading of weights and cache. */
+function checkWork(cost: ModelCost, before: number, tokens: number): Work {
+  const { token, output, pair } = cost;
+  const pairs = tokens * before + (tokens * (tokens + 1)) / 2;
+  const ops = (key: "floatOps" | "int8Ops"): number =>
+    tokens * (token[key] + output[key]) + pairs * pair[key];
+  return {
+    bytes: cost.weightBytes + tokens * cost.rowBytes + (before + tokens) * cost.kvBytes,
+    floatOps: ops("floatOps"),
+    int8Ops: ops("int8Ops"),
+  };
+}
+
+/** The number of drafted tokens, up to `most`, that makes generation fastest; 0: speculation does not pay. */
+export function bestDraftTokens(
+  cost: ModelCost,
+  device: Device,
+  before: number,
+  speculation: Omit<Speculation, "draftTokens">,
+  most = 32,
+): SpeculationLimit {
+  let best = speculationLimit(cost, device, before, { ...speculation, draftTokens: 0 });
+  for (let draftTokens = 1; draftTokens <= most; draftTokens++) {
+    const limit = speculationLimit(cost, device, before, { ...speculation, draftTokens });
+    if (limit.msPerToken < best.msPerToken) best = limit;
+  }
+  return best;
+}
+
+function checkSpeculation({ acceptance, draftTokens, draft }: Speculation): void {
+  if (!(acceptance >= 0 && acceptance <= 1)) {
+    throw new UsageError(`acceptance: got ${String(acceptance)}, expected a chance from 0 to 1`);
+  }
+  if (!(Number.isSafeInteger(draftTokens) && draftTokens >= 0)) {
+    throw new UsageError(
+      `draftTokens: got ${String(draftTokens)}, expected a whole number of at least 0`,
+    );
+  }
+  if (typeof draft === "number" && !(draft >= 0 && Number.isFinite(draft))) {
+    throw new UsageError(
+      `draft cost: got ${String(draft)}, expected a share of at least 0 (0.1: a tenth of the model's time)`,
+    );
+  }
+}
