@@ -5,7 +5,7 @@
 // and any use after that throws. Backends never import each other; open.ts's side chooses one from the table.
 
 import type { DType } from "../dtypes/dtype.ts";
-import type { GraphNode, Value, Weight } from "../graph/graph.ts";
+import type { GraphNode, Rows, Value, Weight } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
 import type { Step } from "../graph/step.ts";
 
@@ -52,6 +52,8 @@ export interface ProfiledPart {
   readonly name: string;
   /** The nodes that are done when it is; none for what only prepares one. */
   readonly nodes: readonly GraphNode[];
+  /** Of what it computes: with none in a step it is left out. */
+  readonly rows: Rows;
   /** One thread works, the others wait. */
   readonly isAlone: boolean;
 }
@@ -72,16 +74,14 @@ export interface PhaseTimes {
   readonly sizes: readonly RecordedSteps[];
   /** Time that each thread spent computing each part: [thread][part]. What is missing to stepMs, it waited. */
   readonly busyMs: readonly Float64Array[];
-  /** In how many steps each part had work: [part]. */
-  readonly calls: Uint32Array;
 }
 
-/** Numbers of one event in RecordedEvents.numbers: part, thread, chunks, start, end. */
-export const EVENT_NUMBERS = 5;
+/** Numbers of one event in RecordedEvents.numbers: part, chunks, start, end. */
+export const EVENT_NUMBERS = 4;
 
-/** The last events, thread by thread and instruction by instruction. */
+/** What a thread did last. */
 export interface RecordedEvents {
-  /** Ascending by end within a thread; times are ms on the clock of the thread that called run(). */
+  /** In order of time; times are ms on the clock of the thread that called run(). */
   readonly numbers: Float64Array;
   /** Earlier ones that were not kept. */
   readonly dropped: number;
@@ -91,7 +91,8 @@ export interface RecordedEvents {
 export interface BackendProfile {
   readonly parts: readonly ProfiledPart[];
   readonly phases: Readonly<Record<StepPhase, PhaseTimes>>;
-  readonly events: RecordedEvents;
+  /** Of each thread. */
+  readonly events: readonly RecordedEvents[];
   /** Time spent on bringing weights into another layout. */
   readonly packMs: number;
 }

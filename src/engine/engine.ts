@@ -200,7 +200,7 @@ export class Engine {
     const { threads } = this.#backend;
     const recorded = this.#backend.profile?.();
     const report = profileReport({ threads, kvType: this.kvType, laps, recorded, device });
-    return trace ? { ...report, trace: chromeTrace(laps, recorded, threads) } : report;
+    return trace ? { ...report, trace: chromeTrace(laps, recorded) } : report;
   }
 
   dispose(): void {

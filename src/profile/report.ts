@@ -13,7 +13,7 @@ import type {
   StepPhase,
 } from "../backends/backend.ts";
 import type { DType } from "../dtypes/dtype.ts";
-import { nodeCost, rowsOf } from "../graph/cost.ts";
+import { nodeCost } from "../graph/cost.ts";
 import type { GraphNode } from "../graph/graph.ts";
 import type { Device } from "../limits/device.ts";
 import { limitOf, type Work } from "../limits/roofline.ts";
@@ -133,7 +133,10 @@ function measureParts(
   return parts.map((part, index) => {
     const total = { bytes: 0, floatOps: 0, int8Ops: 0 };
     const limits = { bandwidthMs: 0, arithmeticMs: 0, limitMs: 0 };
+    let calls = 0;
     for (const size of times.sizes) {
+      if (!hasRows(part, size)) continue; // no logits wanted: not computed
+      calls += size.steps;
       const work = workOf(part.nodes, size, kvType);
       total.bytes += work.bytes * size.steps;
       total.floatOps += work.floatOps * size.steps;
@@ -148,18 +151,21 @@ function measureParts(
       ...part,
       ...total,
       ...limits,
-      calls: times.calls[index]!,
+      calls,
       ms: average(times.busyMs.map((busy) => busy[index]!)),
       leaderMs: times.busyMs[0]![index]!,
     };
   });
 }
 
+function hasRows({ rows }: ProfiledPart, size: RecordedSteps): boolean {
+  return (rows === "tokens" ? size.tokens : size.outputs) > 0;
+}
+
 /** What one step of this size must move and compute. Values between ops stay in caches and count nothing. */
 function workOf(nodes: readonly GraphNode[], size: RecordedSteps, kv: DType): Work {
   const work = { bytes: 0, floatOps: 0, int8Ops: 0 };
   for (const node of nodes) {
-    if (node.out && rowsOf(node.out, size) === 0) continue; // no logits wanted: not computed
     const cost = nodeCost(node, { ...size, kv });
     work.bytes += cost.weightBytes + cost.kvBytes;
     work.floatOps += cost.floatOps;

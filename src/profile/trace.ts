@@ -9,44 +9,34 @@ const PROCESS = 1;
 const ENGINE_TRACK = 1;
 const FIRST_COMPUTE_TRACK = 2;
 
-export function chromeTrace(
-  laps: Laps,
-  recorded: BackendProfile | undefined,
-  threads: number,
-): ChromeTrace {
+export function chromeTrace(laps: Laps, recorded: BackendProfile | undefined): ChromeTrace {
   const lapEvents = laps.events();
-  const numbers = recorded?.events.numbers ?? new Float64Array(0);
+  const threadEvents = recorded?.events.map((events) => events.numbers) ?? [];
   const origin = Math.min(
     firstStart(lapEvents, LAP_NUMBERS, 2),
-    firstStart(numbers, EVENT_NUMBERS, 3),
+    ...threadEvents.map((numbers) => firstStart(numbers, EVENT_NUMBERS, 2)),
   );
-  const traceEvents: TraceEvent[] = [named("process_name", ENGINE_TRACK, "Lantern")];
-  traceEvents.push(named("thread_name", ENGINE_TRACK, "engine"));
-  for (let thread = 0; recorded && thread < threads; thread++) {
-    const name = thread === 0 ? "compute 0 (the engine's thread)" : `compute ${thread}`;
-    traceEvents.push(named("thread_name", FIRST_COMPUTE_TRACK + thread, name));
-  }
+  const traceEvents: TraceEvent[] = [
+    named("process_name", ENGINE_TRACK, "Lantern"),
+    named("thread_name", ENGINE_TRACK, "engine"),
+  ];
   for (let at = 0; at < lapEvents.length; at += LAP_NUMBERS) {
-    const [section, kind, start, end] = lapEvents.subarray(at, at + LAP_NUMBERS) as unknown as [
-      number,
-      number,
-      number,
-      number,
-    ];
-    const name = lapKinds[kind]!;
-    const event = span(name, lapSections[section]!, ENGINE_TRACK, start - origin, end - start);
-    traceEvents.push(event);
+    const [start, end] = [lapEvents[at + 2]!, lapEvents[at + 3]!];
+    const name = lapKinds[lapEvents[at + 1]!]!;
+    const section = lapSections[lapEvents[at]!]!;
+    traceEvents.push(span(name, section, ENGINE_TRACK, start - origin, end - start));
   }
-  for (let at = 0; recorded && at < numbers.length; at += EVENT_NUMBERS) {
-    const [part, thread, chunks, start, end] = numbers.subarray(
-      at,
-      at + EVENT_NUMBERS,
-    ) as unknown as [number, number, number, number, number];
-    const { name, op } = recorded.parts[part]!;
+  threadEvents.forEach((numbers, thread) => {
     const track = FIRST_COMPUTE_TRACK + thread;
-    const event = span(name, op, track, start - origin, end - start);
-    traceEvents.push({ ...event, args: { op, chunks } });
-  }
+    const label = thread === 0 ? "compute 0 (the engine's thread)" : `compute ${thread}`;
+    traceEvents.push(named("thread_name", track, label));
+    for (let at = 0; at < numbers.length; at += EVENT_NUMBERS) {
+      const [chunks, start, end] = [numbers[at + 1]!, numbers[at + 2]!, numbers[at + 3]!];
+      const { name, op } = recorded!.parts[numbers[at]!]!;
+      const event = span(name, op, track, start - origin, end - start);
+      traceEvents.push({ ...event, args: { op, chunks } });
+    }
+  });
   return { traceEvents, displayTimeUnit: "ms" };
 }
 

@@ -1,14 +1,20 @@
 // Times that the compute threads record: each thread has a ring of records in the shared memory, which it alone writes
 // and the leader alone reads (step-records.ts). Nothing is allocated and nobody waits.
 //
-// A ring is an i32 count of the records written so far, and from RING_START on the records: four float64 numbers each,
-// instruction, chunks, start, end. Times are ms on the leader's clock: every worker of a browser counts from its own
+// The rings are long: besides what the leader has not summed up yet they hold the last events of each thread, for a trace.
+// A ring is an i32 count of the records written so far, and from RING_START on the records, as RecordedEvents has
+// them: float64 instruction, chunks, start, end. Times are ms on the leader's clock: every worker of a browser counts from its own
 // start, so a thread adds the difference of the two origins.
 
+import { EVENT_NUMBERS, type RecordedEvents } from "../backend.ts";
 import type { Arena } from "./arena.ts";
 
-const RECORD_NUMBERS = 4;
 const RING_START = 64;
+/** Records of all threads together, at least: 200 tokens of a model with 22 layers, on two threads. 4 MB. */
+const RECORDS = 2 ** 17;
+
+/** The global is a getter in some engines, and this clock is read some hundred times per token. */
+const clock: Performance = performance;
 
 /** Where the rings are: plain data, sent to every thread. */
 export interface RecordArea {
@@ -21,14 +27,14 @@ export interface RecordArea {
 }
 
 /**
- * Rings that cannot overflow: the leader empties them in every step, and a thread that lags behind has written at most
+ * Rings in which nothing is lost: the leader reads them in every step, and a thread that lags behind has written at most
  * what it did in the step before.
  */
 export function placeRecords(arena: Arena, instructions: number, threads: number): RecordArea {
-  const capacity = 2 ** Math.ceil(Math.log2(4 * Math.max(1, instructions)));
-  const ringBytes = RING_START + capacity * RECORD_NUMBERS * 8;
+  const capacity = 2 ** Math.ceil(Math.log2(Math.max(4 * instructions, RECORDS / threads)));
+  const ringBytes = RING_START + capacity * EVENT_NUMBERS * 8;
   const at = arena.allocate(ringBytes * threads, "work");
-  return { at, ringBytes, capacity, origin: performance.timeOrigin };
+  return { at, ringBytes, capacity, origin: clock.timeOrigin };
 }
 
 /** A ring with its views. */
@@ -41,7 +47,7 @@ class Ring {
   constructor(buffer: ArrayBufferLike, { at, ringBytes, capacity }: RecordArea, thread: number) {
     const start = at + thread * ringBytes;
     this.count = new Int32Array(buffer, start, 1);
-    this.numbers = new Float64Array(buffer, start + RING_START, capacity * RECORD_NUMBERS);
+    this.numbers = new Float64Array(buffer, start + RING_START, capacity * EVENT_NUMBERS);
     this.mask = capacity - 1;
   }
 }
@@ -54,17 +60,17 @@ export class RecordWriter {
 
   constructor(buffer: ArrayBufferLike, area: RecordArea, thread: number) {
     this.#ring = new Ring(buffer, area, thread);
-    this.#offset = performance.timeOrigin - area.origin;
+    this.#offset = clock.timeOrigin - area.origin;
     this.#written = Atomics.load(this.#ring.count, 0); // not 0 for a thread that replaces one that was lost
   }
 
   now(): number {
-    return performance.now() + this.#offset;
+    return clock.now() + this.#offset;
   }
 
   write(instruction: number, chunks: number, start: number, end: number): void {
     const { numbers, mask, count } = this.#ring;
-    const at = (this.#written & mask) * RECORD_NUMBERS;
+    const at = (this.#written & mask) * EVENT_NUMBERS;
     numbers[at] = instruction;
     numbers[at + 1] = chunks;
     numbers[at + 2] = start;
@@ -83,13 +89,26 @@ export class RecordReader {
     this.#ring = new Ring(buffer, area, thread);
   }
 
-  /** Takes what was written since the last time. */
-  take(see: (instruction: number, chunks: number, start: number, end: number) => void): void {
+  /** Adds the times that were written since the last time to those of their instructions. */
+  addTo(busyMs: Float64Array): void {
     const { numbers, mask, count } = this.#ring;
     const written = Atomics.load(count, 0);
-    for (; this.#read !== written; this.#read = (this.#read + 1) | 0) {
-      const at = (this.#read & mask) * RECORD_NUMBERS;
-      see(numbers[at]!, numbers[at + 1]!, numbers[at + 2]!, numbers[at + 3]!);
+    for (let i = this.#read; i !== written; i = (i + 1) | 0) {
+      const at = (i & mask) * EVENT_NUMBERS;
+      busyMs[numbers[at]!]! += numbers[at + 3]! - numbers[at + 2]!;
     }
+    this.#read = written;
+  }
+
+  /** The records that are still there, oldest first. */
+  last(): RecordedEvents {
+    const { numbers, mask, count } = this.#ring;
+    const written = Atomics.load(count, 0) >>> 0;
+    if (written <= mask) return { numbers: numbers.slice(0, written * EVENT_NUMBERS), dropped: 0 };
+    const oldest = (written & mask) * EVENT_NUMBERS;
+    const ordered = new Float64Array(numbers.length);
+    ordered.set(numbers.subarray(oldest));
+    ordered.set(numbers.subarray(0, oldest), numbers.length - oldest);
+    return { numbers: ordered, dropped: written - mask - 1 };
   }
 }
