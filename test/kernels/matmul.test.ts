@@ -247,7 +247,23 @@ describe.each(["f32", "f16", "bf16"] as const)("%s", (type) => {
     const call = compile(
       [
         floatMatmulKernel({ name: "vector", weights: type, groups: 4, tokens: 1, order: "vector" }),
-        floatMatmulKernel({ name: "matrix", weights: type, groups, tokens: 4, order: "matrix" }),
+        floatMatmulKernel({
+          name: "streams",
+          weights: type,
+          groups: 4,
+          tokens: 1,
+          order: "vector",
+          streams: 2,
+        }),
+        ...[2, 4].map((width) =>
+          floatMatmulKernel({
+            name: `matrix${width}`,
+            weights: type,
+            groups,
+            tokens: width,
+            order: "matrix",
+          }),
+        ),
       ],
       features.relaxed,
       memory,
@@ -260,15 +276,27 @@ describe.each(["f32", "f16", "bf16"] as const)("%s", (type) => {
       out.fill(0);
     };
     for (let t = 0; t < tokens; t++) {
-      call.vector!(W, X + t * cols * 4, OUT + t * rows * 4, cols / 4, 2, cols * 4, rows * 4);
+      call.vector!(W, X + t * cols * 4, OUT + t * rows * 4, cols / 4, 2, 0, 0);
     }
+    const oneByOne = out.slice();
     check();
-    for (let tile = 0; tile < 2; tile++) {
-      for (let g = 0; g < 4; g += groups) {
-        const w = W + tile * cols * 16 * size + g * 4 * size;
-        call.matrix!(w, X, OUT + (tile * 16 + g * 4) * 4, cols / 4, 2, cols * 4, rows * 4);
+    // The same, the two tiles in turns: in the same order, so with the same bits.
+    for (let t = 0; t < tokens; t++) {
+      const apart = cols * 16 * size;
+      call.streams!(W, X + t * cols * 4, OUT + t * rows * 4, cols / 4, 1, apart, 16 * 4);
+    }
+    expect(out).toEqual(oneByOne);
+    check();
+    for (const width of [2, 4]) {
+      for (let tile = 0; tile < 2; tile++) {
+        for (let g = 0; g < 4; g += groups) {
+          const w = W + tile * cols * 16 * size + g * 4 * size;
+          const to = OUT + (tile * 16 + g * 4) * 4;
+          call[`matrix${width}`]!(w, X, to, cols / 4, tokens / width, cols * 4, rows * 4);
+        }
       }
+      expect(out).toEqual(oneByOne);
+      check();
     }
-    check();
   });
 });

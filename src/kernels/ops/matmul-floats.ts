@@ -13,6 +13,8 @@ export interface FloatMatmul {
   readonly groups: number;
   readonly tokens: number;
   readonly order: "vector" | "matrix";
+  /** vector: tiles computed in turns, each a stream of its own through memory (default 1); see matmul-blocks.ts. */
+  readonly streams?: number;
 }
 
 const loads = { f32: "f32v.load", f16: "f32v.load_f16", bf16: "f32v.load_bf16" } as const;
@@ -25,72 +27,108 @@ export function floatBytes(weights: FloatMatmul["weights"]): number {
 }
 
 /**
- * (w, x, out, columns / 4, rounds, xStride, outStride). vector: rounds = tiles, 16 floats each. matrix: rounds = token
- * tiles; xStride and outStride are the bytes from one token to the next.
+ * vector: (w, x, out, columns / 4, tiles, apart, outApart): one token, all groups of each tile; writes 16 floats per tile.
+ * With several streams, stream s begins `s * apart` bytes further, its results `s * outApart` bytes further; with one,
+ * these two are not read.
+ * matrix: (w, x, out, columns / 4, tokenTiles, xStride, outStride): w is the tile plus the offset of the first of its
+ * groups; xStride and outStride are the bytes from one token to the next.
  */
 export function floatMatmulKernel(shape: FloatMatmul): Kernel {
-  const { groups, tokens, order } = shape;
+  return shape.order === "vector" ? vectorKernel(shape) : matrixKernel(shape);
+}
+
+function vectorKernel(shape: FloatMatmul): Kernel {
+  const { groups, streams = 1 } = shape;
+  const k = new KernelBuilder(shape.name, 16);
+  const w = k.param("ptr", "w");
+  const xStart = k.param("ptr", "x");
+  const out = k.param("ptr", "out");
+  const quads = k.param("i32", "quads");
+  const tiles = k.param("i32", "tiles");
+  const apart = k.param("i32", "apart");
+  const outApart = k.param("i32", "outApart");
+  const ws = [w];
+  for (let s = 1; s < streams; s++) ws.push(k.variable(k.op("ptr.add", [ws[s - 1]!, apart])));
+  const zero = k.op("f32v.const", [], 0);
+  k.loop(tiles, () => {
+    const x = k.variable(xStart);
+    const sums = ws.map(() => Array.from({ length: groups }, () => [k.variable(zero)]));
+    k.loop(quads, () => columns(k, shape, ws, [x], sums));
+    let target = out;
+    sums.forEach((grid, s) => {
+      if (s > 0) target = k.op("ptr.add", [target, outApart]);
+      storeRows(k, grid, 0, target);
+    });
+    k.advance(out, groups * GROUP_ROWS * 4);
+  });
+  return k.finish();
+}
+
+function matrixKernel(shape: FloatMatmul): Kernel {
+  const { groups, tokens } = shape;
   const k = new KernelBuilder(shape.name, 16);
   const wStart = k.param("ptr", "w");
   const xStart = k.param("ptr", "x");
   const out = k.param("ptr", "out");
   const quads = k.param("i32", "quads");
-  const rounds = k.param("i32", order === "vector" ? "tiles" : "tokenTiles");
+  const tokenTiles = k.param("i32", "tokenTiles");
   const xStride = k.param("i32", "xStride");
   const outStride = k.param("i32", "outStride");
   const w = k.variable(wStart, "w_at");
   const row = k.variable(xStart, "x_row");
   const zero = k.op("f32v.const", [], 0);
-  k.loop(rounds, () => {
-    if (order === "matrix") k.set(w, wStart);
-    const xs: Reg<"ptr">[] = [];
+  k.loop(tokenTiles, () => {
+    k.set(w, wStart);
+    const xs = [k.variable(row)];
+    for (let t = 1; t < tokens; t++) xs.push(k.variable(k.op("ptr.add", [xs[t - 1]!, xStride])));
+    const next = k.op("ptr.add", [xs.at(-1)!, xStride]);
+    const sums = Array.from({ length: groups }, () => xs.map(() => k.variable(zero)));
+    k.loop(quads, () => columns(k, shape, [w], xs, [sums]));
     for (let t = 0; t < tokens; t++) {
-      xs.push(k.variable(t === 0 ? row : k.op("ptr.add", [xs[t - 1]!, xStride])));
+      storeRows(k, sums, t, out);
+      k.update(out, "ptr.add", [out, outStride]);
     }
-    const sums = Array.from({ length: groups * tokens }, () => k.variable(zero));
-    const next = order === "matrix" ? k.op("ptr.add", [xs.at(-1)!, xStride]) : undefined;
-    k.loop(quads, () => columns(k, shape, w, xs, sums));
-    store(k, shape, sums, out, outStride);
-    if (next) k.set(row, next);
+    k.set(row, next);
   });
   return k.finish();
 }
 
+/** A round of the inner loop: sums[stream][group][token] of some columns. */
 function columns(
   k: KernelBuilder,
-  { weights, groups, tokens }: FloatMatmul,
-  w: Reg<"ptr">,
+  { weights, groups }: FloatMatmul,
+  ws: readonly Reg<"ptr">[],
   xs: readonly Reg<"ptr">[],
-  sums: readonly Reg<"f32v">[],
+  sums: readonly Reg<"f32v">[][][],
 ): void {
   const vector = GROUP_ROWS * floatBytes(weights);
   const column = GROUPS_PER_TILE * vector;
   for (let c = 0; c < FLOAT_UNROLL; c++) {
-    const ws = Array.from({ length: groups }, (_, g) =>
-      k.op(loads[weights], [w], c * column + g * vector),
-    );
-    for (let t = 0; t < tokens; t++) {
-      const x = k.op("f32v.load_splat", [xs[t]!], 4 * c);
-      for (let g = 0; g < groups; g++) {
-        const sum = sums[g * tokens + t]!;
-        k.update(sum, "f32v.fma", [ws[g]!, x, sum]);
-      }
-    }
+    ws.forEach((w, s) => {
+      const rows = Array.from({ length: groups }, (_, g) =>
+        k.op(loads[weights], [w], c * column + g * vector),
+      );
+      xs.forEach((from, t) => {
+        const x = k.op("f32v.load_splat", [from], 4 * c);
+        rows.forEach((row, g) => {
+          const sum = sums[s]![g]![t]!;
+          k.update(sum, "f32v.fma", [row, x, sum]);
+        });
+      });
+    });
   }
-  k.advance(w, FLOAT_UNROLL * column);
+  for (const w of ws) k.advance(w, FLOAT_UNROLL * column);
   for (const x of xs) k.advance(x, FLOAT_UNROLL * 4);
 }
 
-function store(
+/** The results of all groups for token t. */
+function storeRows(
   k: KernelBuilder,
-  { groups, tokens, order }: FloatMatmul,
-  sums: readonly Reg<"f32v">[],
+  sums: readonly Reg<"f32v">[][],
+  t: number,
   out: Reg<"ptr">,
-  outStride: Reg<"i32">,
 ): void {
-  for (let t = 0; t < tokens; t++) {
-    for (let g = 0; g < groups; g++) k.op("f32v.store", [out, sums[g * tokens + t]!], 16 * g);
-    if (order === "matrix") k.update(out, "ptr.add", [out, outStride]);
-  }
-  if (order === "vector") k.advance(out, groups * GROUP_ROWS * 4);
+  sums.forEach((group, g) => {
+    k.op("f32v.store", [out, group[t]!], 16 * g);
+  });
 }
