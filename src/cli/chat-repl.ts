@@ -12,12 +12,14 @@ import {
   type Generation,
   LanternError,
   type ModelInfo,
+  type Timings,
   UsageError,
 } from "../index.ts";
 import { interrupted, type LineReader, type Terminal } from "../platform/node-cli.ts";
 import type { CliContext } from "./command.ts";
 import { endNotes } from "./end-notes.ts";
 import { interruptExitCode } from "./interrupt.ts";
+import { type LimitFlags, limitHint, limitText, timingsWithLimits } from "./machine-limits.ts";
 import { perSecond } from "./text.ts";
 
 interface ReplCommand {
@@ -59,14 +61,16 @@ const replCommands: readonly ReplCommand[] = [
 export class ChatRepl {
   readonly #chat: Chat;
   readonly #info: ModelInfo;
+  #limits: LimitFlags;
   readonly #context: CliContext;
   readonly #terminal: Terminal;
   #leaving = false;
   #exitCode = 0;
 
-  constructor(chat: Chat, info: ModelInfo, context: CliContext) {
+  constructor(chat: Chat, info: ModelInfo, limits: LimitFlags, context: CliContext) {
     this.#chat = chat;
     this.#info = info;
+    this.#limits = limits;
     this.#context = context;
     this.#terminal = context.terminal;
   }
@@ -204,13 +208,11 @@ export class ChatRepl {
       const generation = start({ signal: controller.signal });
       for await (const piece of generation) this.#terminal.out(piece);
       const { stopReason, timings } = await generation.result;
+      stopListening();
       this.#terminal.out("\n");
       const note = endNotes[stopReason]?.(this.#info);
       if (note) this.#note(note);
-      if (this.#terminal.inIsTerminal) {
-        const rate = perSecond(timings.generatedTokens, timings.generatedMs).toFixed(1);
-        this.#note(`${timings.generatedTokens} tokens, ${rate} tokens/s`);
-      }
+      if (this.#terminal.inIsTerminal) await this.#noteSpeed(timings, stopReason === "aborted");
     } catch (error) {
       // A question that does not fit, or that the template refuses, is no reason to lose the conversation.
       if (!(error instanceof ContextError || error instanceof UsageError)) throw error;
@@ -219,6 +221,21 @@ export class ChatRepl {
     } finally {
       stopListening();
     }
+  }
+
+  async #noteSpeed(measured: Timings, isStopped: boolean): Promise<void> {
+    // Whoever stopped the answer wants to say something, not to wait for a measurement.
+    const timings = isStopped
+      ? measured
+      : await timingsWithLimits(measured, this.#info, this.#limits, this.#context);
+    // Asked once: whoever skipped the measurement is not asked after every answer.
+    if (!isStopped && !timings.limits) this.#limits = { limit: false };
+    const { generatedTokens, generatedMs, limits } = timings;
+    const rate = perSecond(generatedTokens, generatedMs).toFixed(1);
+    const limit = limits?.generation ? `, ${limitText(limits.generation)}` : "";
+    this.#note(`${generatedTokens} tokens, ${rate} tokens/s${limit}`);
+    const hint = limitHint(timings, this.#limits, this.#context);
+    if (hint) this.#note(hint);
   }
 
   #note(text: string): void {

@@ -1,6 +1,8 @@
-// How long a run took, for people (a block on stderr) and for programs (the timings of --json, with llama.cpp's names).
+// How long a run took and how far that is from this machine's limits, for people (a block on stderr) and for programs
+// (the timings of --json, with llama.cpp's names).
 
-import type { Timings } from "../index.ts";
+import type { SpeedLimit, Timings } from "../index.ts";
+import { type LimitJson, limitJson, limitText } from "./machine-limits.ts";
 import { perSecond, tableText } from "./text.ts";
 
 export interface TimingsJson {
@@ -8,9 +10,12 @@ export interface TimingsJson {
   prompt_n: number;
   prompt_ms: number;
   prompt_per_second: number;
+  /** null: this machine was never measured, or nothing was computed. */
+  prompt_limit: LimitJson | null;
   predicted_n: number;
   predicted_ms: number;
   predicted_per_second: number;
+  predicted_limit: LimitJson | null;
 }
 
 export function timingsJson(timings: Timings): TimingsJson {
@@ -21,26 +26,34 @@ export function timingsJson(timings: Timings): TimingsJson {
     prompt_n: promptN,
     prompt_ms: timings.promptMs,
     prompt_per_second: perSecond(promptN, timings.promptMs),
+    prompt_limit: limitJson(timings.limits?.prompt),
     predicted_n: timings.generatedTokens,
     predicted_ms: timings.generatedMs,
     predicted_per_second: perSecond(timings.generatedTokens, timings.generatedMs),
+    predicted_limit: limitJson(timings.limits?.generation),
   };
 }
 
 export function timingsText(timings: Timings): string {
-  const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs } = timings;
+  const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs, limits } = timings;
   const computed = promptTokens - cachedTokens;
-  const row = (name: string, count: number, ms: number): string[] => [
+  const row = (
+    name: string,
+    count: number,
+    ms: number,
+    limit: SpeedLimit | undefined,
+  ): string[] => [
     name,
     String(count),
     count === 1 ? "token" : "tokens",
     msText(ms),
     `${perSecond(count, ms).toFixed(1)} tokens/s`,
+    limit ? limitText(limit) : "",
   ];
   const rows = [
-    ["load", "", "", msText(timings.loadMs), ""],
-    row("prompt evaluation", computed, promptMs),
-    row("text generation", generatedTokens, generatedMs),
+    ["load", "", "", msText(timings.loadMs), "", ""],
+    row("prompt evaluation", computed, promptMs, limits?.prompt),
+    row("text generation", generatedTokens, generatedMs, limits?.generation),
   ];
   return tableText(rows, [1, 3, 4]);
 }

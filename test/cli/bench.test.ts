@@ -84,6 +84,7 @@ describe("on a tiny model", () => {
           max: Math.max(...samples),
         },
         others_cores: 0,
+        limit: null,
       });
     }
   });

@@ -111,9 +111,11 @@ describe.skipIf(!hasStories)(`with the default model${reason}`, () => {
         prompt_n: 5,
         prompt_ms: expect.any(Number),
         prompt_per_second: expect.any(Number),
+        prompt_limit: null,
         predicted_n: 4,
         predicted_ms: expect.any(Number),
         predicted_per_second: expect.any(Number),
+        predicted_limit: null,
       },
     });
   });

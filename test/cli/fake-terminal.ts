@@ -17,8 +17,8 @@ export class FakeTerminal implements Terminal {
   outIsTerminal = false;
   errIsTerminal = false;
   columns = 80;
-  /** What env() answers. */
-  environment: Record<string, string> = {};
+  /** What env() answers. Nothing is measured unless a test is about that. */
+  environment: Record<string, string> = { LANTERN_NO_LIMIT: "1" };
   /** What is typed, or comes through the pipe. */
   script: ScriptedLine[] = [];
   input = "";

@@ -70,6 +70,10 @@ const timings = {
   promptMs: 50,
   generatedTokens: 1,
   generatedMs: 0,
+  work: {
+    prompt: { bytes: 1e9, floatOps: 1e9, int8Ops: 9e9 },
+    generation: { bytes: 0, floatOps: 0, int8Ops: 0 },
+  },
 };
 
 test("timings for people: a run without time has no infinite speed", () => {
@@ -87,9 +91,40 @@ test("timings for programs: cached tokens are not counted as computed", () => {
     prompt_n: 5,
     prompt_ms: 50,
     prompt_per_second: 100,
+    prompt_limit: null,
     predicted_n: 1,
     predicted_ms: 0,
     predicted_per_second: 0,
+    predicted_limit: null,
+  });
+});
+
+test("speeds beside what the machine allows, with the resource that binds", () => {
+  const limits = {
+    prompt: {
+      resource: "arithmetic",
+      tokensPerSecond: 250,
+      fraction: 0.4,
+      achievedPerSecond: 200e9,
+      possiblePerSecond: 500e9,
+    },
+    generation: {
+      resource: "bandwidth",
+      tokensPerSecond: 40,
+      fraction: 0.0781,
+      achievedPerSecond: 1.8123e9,
+      possiblePerSecond: 23.2e9,
+    },
+  } as const;
+  expect(timingsText({ ...timings, generatedMs: 320, limits }).split("\n")).toEqual([
+    "load                           61.2 ms",
+    "prompt evaluation  5  tokens   50.0 ms  100.0 tokens/s  40% of the arithmetic limit (200 of 500 GOPS)",
+    "text generation    1  token   320.0 ms    3.1 tokens/s  7.8% of the bandwidth limit (1.8 of 23.2 GB/s)",
+    "",
+  ]);
+  expect(timingsJson({ ...timings, limits })).toMatchObject({
+    prompt_limit: { resource: "arithmetic", tokens_per_second: 250, fraction: 0.4 },
+    predicted_limit: { resource: "bandwidth", tokens_per_second: 40, fraction: 0.0781 },
   });
 });
 

@@ -1,7 +1,7 @@
 // What a benchmark measures, in one place: the speed of reading a prompt and of generating, the same for Lantern alone
 // (commands/bench.ts) and beside another engine (bench/peers.ts of the repository). docs/benchmarks.md says it in words.
 
-import { AbortedError, type GenerationResult, type Model } from "../../index.ts";
+import { AbortedError, type GenerationResult, type Model, type Timings } from "../../index.ts";
 
 /** Something whose speed is measured. Both return tokens per second. */
 export interface Contestant {
@@ -14,16 +14,23 @@ export interface Contestant {
 /** Nothing that ends a text ends a measurement, and choosing the likeliest token costs next to nothing. */
 const plain = { temperature: 0, ignoreEos: true } as const;
 
-export function lanternContestant(model: Model, signal?: AbortSignal): Contestant {
+/** `seen` gets the timings of every run. */
+export function lanternContestant(
+  model: Model,
+  signal?: AbortSignal,
+  seen?: (timings: Timings) => void,
+): Contestant {
   const options = { ...plain, ...(signal && { signal }) };
   return {
     async prompt(tokens) {
       const { timings } = await run(model, tokens, { ...options, maxTokens: 1 });
+      seen?.(timings);
       return rate(timings.promptTokens - timings.cachedTokens, timings.promptMs);
     },
     async generate(first, count) {
       // The first token is chosen from the prompt's logits: n steps give n + 1 tokens.
       const { timings } = await run(model, [first], { ...options, maxTokens: count + 1 });
+      seen?.({ ...timings, generatedTokens: count });
       return rate(count, timings.generatedMs);
     },
   };

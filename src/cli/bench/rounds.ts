@@ -3,7 +3,16 @@
 // All of them stay loaded as long as memory allows; otherwise each is loaded anew for its turn, which takes longer and
 // measures the same.
 
-import { type Model, type ModelInfo, open } from "../../index.ts";
+import {
+  type MachineMeasurement,
+  type Model,
+  type ModelInfo,
+  machineLimits,
+  open,
+  type SpeedLimit,
+  type SpeedLimits,
+  type Timings,
+} from "../../index.ts";
 import type { MachineLoad } from "../../platform/node-cli.ts";
 import { othersCores } from "./machine-load.ts";
 import { type Contestant, contextFor, lanternContestant, tokenSource } from "./measure.ts";
@@ -24,6 +33,8 @@ export interface BenchPlan {
   memoryBytes: number;
   /** What one of them takes. */
   modelBytes: number;
+  /** What the speeds are held against; undefined: nothing. */
+  machine: MachineMeasurement | undefined;
 }
 
 export interface BenchResult {
@@ -35,6 +46,8 @@ export interface BenchResult {
   samples: number[];
   /** Cores that other processes used, in the worst of the repetitions. */
   othersCores: number;
+  /** The most that this machine allows: the same in every repetition. undefined: limits are not wanted. */
+  limit: Pick<SpeedLimit, "resource" | "tokensPerSecond"> | undefined;
 }
 
 export interface BenchWatch {
@@ -44,12 +57,19 @@ export interface BenchWatch {
   status(text: string): void;
 }
 
+interface Opened {
+  model: Model;
+  contestant: Contestant;
+  /** Of its last run. */
+  limits(): SpeedLimits | undefined;
+}
+
 class Entrant {
   readonly level: Level;
   readonly threads: number;
   readonly results: BenchResult[];
   readonly #plan: BenchPlan;
-  #open: { model: Model; contestant: Contestant } | undefined;
+  #open: Opened | undefined;
 
   constructor(plan: BenchPlan, level: Level, threads: number) {
     this.level = level;
@@ -61,14 +81,17 @@ class Entrant {
     ] as const;
     this.results = kinds
       .filter(({ tokens }) => tokens > 0)
-      .map(({ kind, tokens }) => ({ level, threads, kind, tokens, samples: [], othersCores: 0 }));
+      .map(({ kind, tokens }) => {
+        const measured = { samples: [], othersCores: 0, limit: undefined };
+        return { level, threads, kind, tokens, ...measured };
+      });
   }
 
   get label(): string {
     return `level ${this.level}, ${this.threads} thread${this.threads === 1 ? "" : "s"}`;
   }
 
-  async ready(watch: BenchWatch): Promise<{ model: Model; contestant: Contestant }> {
+  async ready(watch: BenchWatch): Promise<Opened> {
     if (this.#open) return this.#open;
     const { path, promptTokens, generatedTokens, warmup } = this.#plan;
     watch.status(`${this.label}: loading`);
@@ -78,8 +101,13 @@ class Entrant {
       level: this.level,
       signal: watch.signal,
     });
-    const contestant = lanternContestant(model, watch.signal);
-    this.#open = { model, contestant };
+    let last: Timings | undefined;
+    const contestant = lanternContestant(model, watch.signal, (timings) => {
+      last = timings;
+    });
+    const { machine } = this.#plan;
+    const limits = () => machine && last && machineLimits(last, model.info, machine);
+    this.#open = { model, contestant, limits };
     if (warmup) {
       watch.status(`${this.label}: warming up`);
       // Code is compiled, and compiled better, while it runs.
@@ -110,11 +138,11 @@ export async function runRounds(
     let next: ((count: number) => number[]) | undefined;
     for (let round = 1; round <= plan.repetitions; round++) {
       for (const entrant of entrants) {
-        const { model, contestant } = await entrant.ready(watch);
-        info = model.info;
+        const opened = await entrant.ready(watch);
+        info = opened.model.info;
         next ??= tokenSource(info.vocabSize);
         watch.status(`${entrant.label}: repetition ${round} of ${plan.repetitions}`);
-        for (const result of entrant.results) await measure(result, contestant, next, watch);
+        for (const result of entrant.results) await measure(result, opened, next, watch);
         if (!together) await entrant.close();
       }
     }
@@ -127,7 +155,7 @@ export async function runRounds(
 
 async function measure(
   result: BenchResult,
-  contestant: Contestant,
+  { contestant, limits }: Opened,
   next: (count: number) => number[],
   watch: BenchWatch,
 ): Promise<void> {
@@ -137,5 +165,6 @@ async function measure(
       ? await contestant.prompt(next(result.tokens))
       : await contestant.generate(next(1)[0]!, result.tokens);
   result.samples.push(sample);
+  result.limit = limits()?.[result.kind];
   result.othersCores = Math.max(result.othersCores, othersCores(before, watch.load()));
 }

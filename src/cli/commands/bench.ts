@@ -22,10 +22,17 @@ import type { CliCommand, CliContext } from "../command.ts";
 import { numberFlag } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
+import {
+  type LimitFlags,
+  limitOption,
+  measureOnce,
+  percentText,
+  wantsLimits,
+} from "../machine-limits.ts";
 import { bytesText, countText } from "../text.ts";
 import { defineMatmul } from "./bench-matmul.ts";
 
-interface BenchFlags extends BenchOutputFlags {
+interface BenchFlags extends BenchOutputFlags, LimitFlags {
   model?: string;
   threads?: number[];
   level: (1 | 2 | 3)[];
@@ -73,6 +80,7 @@ export const benchCommand: CliCommand = {
         5,
       )
       .option("--no-warmup", "measure from the first run on")
+      .addOption(limitOption())
       .addOption(jsonOption())
       .addOption(markdownOption())
       .action((flags: BenchFlags) => bench(flags, context));
@@ -93,6 +101,9 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   using interrupt = interruptible(terminal);
   const path = await locateModel(flags.model ?? defaultModel, context, interrupt.signal);
   const machine = terminal.machine();
+  const measured = wantsLimits(flags, context)
+    ? await measureOnce(context, { signal: interrupt.signal })
+    : undefined;
   const plan: BenchPlan = {
     path,
     levels: flags.level,
@@ -103,6 +114,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     warmup: flags.warmup,
     memoryBytes: machine.freeBytes * memoryShare,
     modelBytes: await modelBytes(path),
+    machine: measured,
   };
   const before = terminal.load();
   const { info, results } = await runRounds(plan, {
@@ -157,8 +169,24 @@ function reportJson({ info, machine, plan, results, before, after }: BenchReport
       tokens_per_second: summarize(result.samples),
       samples: result.samples,
       others_cores: result.othersCores,
+      limit: limitJson(result),
     })),
   };
+}
+
+/** The median against the most that this machine allows. */
+function limitJson({ limit, samples }: BenchResult): object | null {
+  if (!limit) return null;
+  const { resource, tokensPerSecond } = limit;
+  const fraction = summarize(samples).median / tokensPerSecond;
+  return { resource, tokens_per_second: tokensPerSecond, fraction };
+}
+
+function limitCells({ limit, samples }: BenchResult): string[] {
+  if (!limit) return [];
+  const { resource, tokensPerSecond } = limit;
+  const fraction = summarize(samples).median / tokensPerSecond;
+  return [rateText(tokensPerSecond), percentText(fraction), resource];
 }
 
 function reportText(report: BenchReport, { markdown = false }: BenchOutputFlags): string {
@@ -173,10 +201,12 @@ function reportText(report: BenchReport, { markdown = false }: BenchOutputFlags)
       rateText(min),
       rateText(max),
       result.othersCores.toFixed(2),
+      ...limitCells(result),
     ];
   });
   const header = ["level", "threads", "test", "tokens/s", "min", "max", "others"];
-  const table = renderTable({ header, rows, right: [1, 3, 4, 5, 6] }, markdown);
+  if (results.some(({ limit }) => limit)) header.push("limit", "of limit", "bound by");
+  const table = renderTable({ header, rows, right: [1, 3, 4, 5, 6, 7, 8] }, markdown);
   const model = `${info.name}: ${info.architecture}, ${countText(info.parameters)} parameters, ${info.weightType}, ${bytesText(info.weightBytes)}`;
   return `${model}\n${machineText(machine, before, after)}\n\n${table}`;
 }

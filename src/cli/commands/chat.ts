@@ -13,8 +13,9 @@ import {
 } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { openModel } from "../load-model.ts";
+import { addLimitFlag, type LimitFlags } from "../machine-limits.ts";
 
-interface ChatFlags extends ModelFlags, SamplingFlags {
+interface ChatFlags extends ModelFlags, SamplingFlags, LimitFlags {
   system?: string;
   prompt?: string;
 }
@@ -34,7 +35,7 @@ export const chatCommand: CliCommand = {
         "--template <name>",
         "chat template: chatml, llama2, zephyr (default: the model's own)",
       );
-    addSamplingFlags(command).action((flags: ChatFlags) => chat(flags, context));
+    addLimitFlag(addSamplingFlags(command)).action((flags: ChatFlags) => chat(flags, context));
   },
 };
 
@@ -50,7 +51,7 @@ async function chat(flags: ChatFlags, context: CliContext): Promise<void> {
     const options = generateOptions(flags);
     const system = flags.system === undefined ? {} : { system: flags.system };
     const conversation = model.chat({ ...options, ...system });
-    const repl = new ChatRepl(conversation, model.info, context);
+    const repl = new ChatRepl(conversation, model.info, flags, context);
     context.exitCode = await repl.run(flags.prompt);
     conversation.dispose();
   } finally {

@@ -17,9 +17,16 @@ import {
 } from "../flags.ts";
 import { interruptExitCode, interruptible } from "../interrupt.ts";
 import { openModel } from "../load-model.ts";
+import {
+  type LimitFlags,
+  limitHint,
+  limitOption,
+  timingsWithLimits,
+  wantsLimits,
+} from "../machine-limits.ts";
 import { timingsJson, timingsText } from "../timings.ts";
 
-interface RunFlags extends ModelFlags, PromptFlags, SamplingFlags {
+interface RunFlags extends ModelFlags, PromptFlags, SamplingFlags, LimitFlags {
   json?: boolean;
   displayPrompt: boolean;
 }
@@ -38,6 +45,7 @@ export const runCommand: CliCommand = {
     addSamplingFlags(command)
       .option("--no-display-prompt", "show only what is generated, not the prompt before it")
       .option("--json", "print one JSON object instead of text")
+      .addOption(limitOption())
       .action((flags: RunFlags) => run(flags, context));
   },
 };
@@ -48,9 +56,16 @@ async function run(flags: RunFlags, context: CliContext): Promise<void> {
   const prompt = await promptOf(flags, defaultPrompt, terminal);
   await using model = await openModel(modelOf(flags), flags, context, interrupt.signal);
   const generation = startGeneration(model, prompt, flags, interrupt.signal);
-  if (flags.json) terminal.out(`${JSON.stringify(resultJson(await generation.result))}\n`);
-  else await streamText(generation, flags.displayPrompt ? prompt : "", model.info, context);
-  if (interrupt.signal.aborted) context.exitCode = interruptExitCode;
+  if (flags.json) {
+    const result = await generation.result;
+    const { limits: _, ...bare } = result.timings;
+    const timings = wantsLimits(flags, context) ? result.timings : bare;
+    terminal.out(`${JSON.stringify(resultJson({ ...result, timings }))}\n`);
+  } else {
+    await streamText(generation, flags.displayPrompt ? prompt : "", context);
+    await showTimings(await generation.result, flags, model.info, context);
+  }
+  if ((await generation.result).stopReason === "aborted") context.exitCode = interruptExitCode;
 }
 
 function startGeneration(
@@ -65,21 +80,33 @@ function startGeneration(
 async function streamText(
   generation: Generation,
   prompt: string,
-  info: ModelInfo,
   context: CliContext,
 ): Promise<void> {
   const { terminal } = context;
-  const { out, err } = context.color();
-  terminal.out(out.dim(prompt));
+  terminal.out(context.color().out.dim(prompt));
   try {
     for await (const piece of generation) terminal.out(piece);
   } finally {
     terminal.out("\n"); // also before the sentence about an error
   }
-  const { stopReason, timings } = await generation.result;
-  terminal.err(`\n${err.dim(timingsText(timings))}`);
-  const note = endNotes[stopReason]?.(info);
-  if (note) terminal.err(err.dim(`${note}\n`));
+}
+
+async function showTimings(
+  { stopReason, timings: measured }: GenerationResult,
+  flags: RunFlags,
+  info: ModelInfo,
+  context: CliContext,
+): Promise<void> {
+  const { terminal } = context;
+  const { err } = context.color();
+  terminal.err("\n");
+  // Whoever stopped the text wants to leave, not to wait for a measurement.
+  const isStopped = stopReason === "aborted";
+  const timings = isStopped ? measured : await timingsWithLimits(measured, info, flags, context);
+  terminal.err(err.dim(timingsText(timings)));
+  for (const note of [endNotes[stopReason]?.(info), limitHint(timings, flags, context)]) {
+    if (note) terminal.err(err.dim(`${note}\n`));
+  }
 }
 
 function resultJson(result: GenerationResult): object {

@@ -5,6 +5,7 @@ import { benchCommand } from "./bench.ts";
 import { chatCommand } from "./chat.ts";
 import { inspectCommand } from "./inspect.ts";
 import { logitsCommand } from "./logits.ts";
+import { machineCommand } from "./machine.ts";
 import { modelsCommand } from "./models.ts";
 import { pullCommand } from "./pull.ts";
 import { runCommand } from "./run.ts";
@@ -19,4 +20,5 @@ export const commands: readonly CliCommand[] = [
   tokenizeCommand,
   logitsCommand,
   benchCommand,
+  machineCommand,
 ];

@@ -1,0 +1,94 @@
+// lantern machine: what this machine can do at most, as measured: bytes it reads and operations it computes per second,
+// by number of threads. The first call measures, later ones show what was remembered. docs/machine.md says how.
+
+import { type MachineMeasurement, type RatePoint, rememberedMachine } from "../../index.ts";
+import { othersCores, quietCores } from "../bench/machine-load.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import { measureWatched } from "../machine-limits.ts";
+import { bytesText, tableText } from "../text.ts";
+
+interface MachineFlags {
+  measure?: boolean;
+  json?: boolean;
+}
+
+export const machineCommand: CliCommand = {
+  name: "machine",
+  summary: "show what this machine can do at most, and measure it",
+  examples: ["lantern machine", "lantern machine --measure", "lantern machine --json"],
+  define(command, context) {
+    command
+      .option("--measure", "measure anew, even if a measurement is remembered (about 8 seconds)")
+      .option("--json", "print one JSON object")
+      .action((flags: MachineFlags) => machine(flags, context));
+  },
+};
+
+async function machine(flags: MachineFlags, context: CliContext): Promise<void> {
+  const { terminal } = context;
+  const known = flags.measure ? undefined : await rememberedMachine({ onNote: noteTo(context) });
+  const measured = known ?? (await measure(context));
+  terminal.out(flags.json ? `${JSON.stringify(machineJson(measured))}\n` : machineText(measured));
+}
+
+async function measure(context: CliContext): Promise<MachineMeasurement> {
+  const { terminal } = context;
+  const before = terminal.load();
+  const measured = await measureWatched(context, { anew: true, onNote: noteTo(context) });
+  const others = othersCores(before, terminal.load());
+  if (others > quietCores) {
+    const text = `Other processes used ${others.toFixed(2)} cores meanwhile: this machine may be faster than it seems.`;
+    terminal.err(`${context.color().err.red(text)}\n`);
+  }
+  return measured;
+}
+
+function noteTo(context: CliContext): (note: string) => void {
+  return (note) => context.terminal.err(`${context.color().err.dim(`(${note})`)}\n`);
+}
+
+function machineText(machine: MachineMeasurement): string {
+  const memory = machine.memoryBytes ? `, ${bytesText(machine.memoryBytes)} of memory` : "";
+  const facts = `${machine.cpu}, ${machine.cores} core${machine.cores === 1 ? "" : "s"}${memory}`;
+  const date = `${machine.measuredAt.slice(0, 10)} ${machine.measuredAt.slice(11, 16)} UTC`;
+  const header = ["", ...machine.readBytes.map(({ threads }) => threadsText(threads))];
+  const row = (name: string, points: readonly RatePoint[], unit: string): string[] => [
+    name,
+    ...points.map(({ perSecond }) => (perSecond / 1e9).toFixed(1)),
+    unit,
+  ];
+  const rows = [
+    header,
+    row("reading from memory", machine.readBytes, "GB/s"),
+    ...(machine.cachedReads ?? []).map(({ setBytes, readBytes }) =>
+      row(`reading the same ${bytesText(setBytes)}`, readBytes, "GB/s"),
+    ),
+    row("F32 multiply-add", machine.f32Ops, "GFLOPS"),
+    row("int8 dot product", machine.int8Ops, "GOPS"),
+  ];
+  const columns = machine.readBytes.map((_, index) => index + 1);
+  return `${facts}\nmeasured ${date}, ${machine.lowering}\n\n${tableText(rows, columns)}`;
+}
+
+function threadsText(threads: number): string {
+  return `${threads} thread${threads === 1 ? "" : "s"}`;
+}
+
+function machineJson(machine: MachineMeasurement): object {
+  const rates = (points: readonly RatePoint[]): object[] =>
+    points.map(({ threads, perSecond }) => ({ threads, per_second: perSecond }));
+  return {
+    cpu: machine.cpu,
+    cores: machine.cores,
+    memory_bytes: machine.memoryBytes ?? null,
+    lowering: machine.lowering,
+    measured_at: machine.measuredAt,
+    read_bytes: rates(machine.readBytes),
+    cached_reads: (machine.cachedReads ?? []).map(({ setBytes, readBytes }) => ({
+      set_bytes: setBytes,
+      read_bytes: rates(readBytes),
+    })),
+    f32_ops: rates(machine.f32Ops),
+    int8_ops: rates(machine.int8Ops),
+  };
+}

@@ -1,0 +1,161 @@
+// Speeds beside this machine's limits, on the command line: when the machine is measured for it, and what is said about
+// a limit. The story comes first: `run` and `chat` measure after the text has ended, once, and only for somebody who
+// watches; without that, speeds are shown alone.
+
+import { type Command, Option } from "commander";
+import {
+  AbortedError,
+  LanternError,
+  type MachineMeasurement,
+  type MachineOptions,
+  type ModelInfo,
+  machineLimits,
+  machineMeasurement,
+  rememberedMachine,
+  type SpeedLimit,
+  type Timings,
+} from "../index.ts";
+import type { CliContext } from "./command.ts";
+import { barText } from "./progress.ts";
+
+export interface LimitFlags {
+  /** false with --no-limit. */
+  limit: boolean;
+}
+
+const barWidth = 24;
+/** A speed this far beyond its limit is no noise: the limit was measured on a busy machine. */
+const noise = 1.05;
+
+export function limitOption(): Option {
+  return new Option(
+    "--no-limit",
+    "speeds alone, without this machine's limits (LANTERN_NO_LIMIT does the same)",
+  );
+}
+
+export function addLimitFlag(command: Command): Command {
+  return command.addOption(limitOption());
+}
+
+/** Whether limits are wanted at all. */
+export function wantsLimits({ limit }: LimitFlags, { terminal }: CliContext): boolean {
+  return limit && !terminal.env("LANTERN_NO_LIMIT");
+}
+
+/**
+ * The timings with their limits, if there are any: the machine is measured now if it never was and somebody watches.
+ * Ctrl-C skips that; it is no error if it fails.
+ */
+export async function timingsWithLimits(
+  timings: Timings,
+  info: ModelInfo,
+  flags: LimitFlags,
+  context: CliContext,
+): Promise<Timings> {
+  const { limits: _, ...bare } = timings;
+  if (!wantsLimits(flags, context)) return bare;
+  if (timings.limits || !context.terminal.errIsTerminal) return timings;
+  const machine = await measureOnce(context, { quick: true });
+  return machine ? { ...timings, limits: machineLimits(timings, info, machine) } : timings;
+}
+
+/** The remembered measurement or a new one; undefined where it was skipped or failed. Says what there is to say. */
+export async function measureOnce(
+  context: CliContext,
+  options: Pick<MachineOptions, "quick" | "signal">,
+): Promise<MachineMeasurement | undefined> {
+  const { terminal } = context;
+  const say = (note: string): void => terminal.err(context.color().err.dim(`(${note})\n`));
+  const remembered = await rememberedMachine({ onNote: say });
+  if (remembered) return remembered;
+  try {
+    // anew: what is remembered has just been looked at, and talked about.
+    return await measureWatched(context, { ...options, anew: true, onNote: say });
+  } catch (error) {
+    if (options.signal?.aborted || !(error instanceof LanternError)) throw error;
+    const skipped = error instanceof AbortedError;
+    say(
+      skipped
+        ? 'skipped; "lantern machine" measures it, --no-limit never asks'
+        : `this machine could not be measured: ${error.message}`,
+    );
+    return undefined;
+  }
+}
+
+/** Measures with a progress bar; Ctrl-C rejects with an AbortedError. */
+export async function measureWatched(
+  { terminal }: CliContext,
+  options: MachineOptions,
+): Promise<MachineMeasurement> {
+  const controller = new AbortController();
+  const stopListening = terminal.onInterrupt(() => controller.abort());
+  const draw = (share: number): void => {
+    const line = `measuring this machine, once  ${barText(share, barWidth)}  Ctrl-C skips`;
+    terminal.err(`\r${line.slice(0, terminal.columns - 1)}\x1b[K`);
+  };
+  const signals = [controller.signal, ...(options.signal ? [options.signal] : [])];
+  const signal = AbortSignal.any(signals);
+  try {
+    if (terminal.errIsTerminal) draw(0);
+    const onProgress = terminal.errIsTerminal ? draw : undefined;
+    return await machineMeasurement({ ...options, signal, onProgress });
+  } finally {
+    stopListening();
+    if (terminal.errIsTerminal) terminal.err("\r\x1b[K");
+  }
+}
+
+/** What else to say about timings; undefined: nothing. */
+export function limitHint(
+  timings: Timings,
+  flags: LimitFlags,
+  context: CliContext,
+): string | undefined {
+  if (!wantsLimits(flags, context)) return undefined;
+  if (!timings.limits) {
+    return context.terminal.errIsTerminal
+      ? undefined // it was skipped, and said so
+      : '(this machine\'s limits are not known yet: "lantern machine" measures them)';
+  }
+  const { prompt, generation } = timings.limits;
+  const best = Math.max(prompt?.fraction ?? 0, generation?.fraction ?? 0);
+  return best > noise
+    ? '(faster than its limit: the machine was busy when it was measured; "lantern machine --measure" measures it anew)'
+    : undefined;
+}
+
+/** "78% of the bandwidth limit (18.1 of 23.2 GB/s)" */
+export function limitText(limit: SpeedLimit): string {
+  const { resource, achievedPerSecond, possiblePerSecond } = limit;
+  const rates = `${giga(achievedPerSecond)} of ${giga(possiblePerSecond)} ${units[resource]}`;
+  return `${percentText(limit.fraction)} of the ${resource} limit (${rates})`;
+}
+
+const units: Readonly<Record<SpeedLimit["resource"], string>> = {
+  bandwidth: "GB/s",
+  arithmetic: "GOPS",
+};
+
+export function percentText(fraction: number): string {
+  const percent = fraction * 100;
+  return `${percent.toFixed(percent < 9.95 ? 1 : 0)}%`;
+}
+
+function giga(perSecond: number): string {
+  const value = perSecond / 1e9;
+  return value.toFixed(value >= 100 ? 0 : value >= 0.095 ? 1 : 2);
+}
+
+export interface LimitJson {
+  resource: SpeedLimit["resource"];
+  tokens_per_second: number;
+  fraction: number;
+}
+
+export function limitJson(limit: SpeedLimit | undefined): LimitJson | null {
+  if (!limit) return null;
+  const { resource, tokensPerSecond, fraction } = limit;
+  return { resource, tokens_per_second: tokensPerSecond, fraction };
+}
