@@ -155,9 +155,21 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "cli",
-    may: all("index.ts", "catalog", "platform"),
+    may: all("index.ts", "serve.ts", "catalog", "platform"),
     npm: ["commander"],
     why: "a face uses what every user of the package can use: the public API",
+  },
+  {
+    of: "server",
+    may: all("index.ts"),
+    npm: ["hono", "@hono/node-server", "zod"],
+    why: "a face uses what every user of the package can use: the public API",
+  },
+  {
+    of: "serve.ts",
+    may: all("index.ts", "server"),
+    npm: [],
+    why: "the server's composition root: models, routes and a socket meet here",
   },
   {
     of: "api.ts",

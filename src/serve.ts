@@ -1,0 +1,112 @@
+// The composition root of the server: models, settings and route families become an app on a socket. `lantern serve`
+// calls it; the models stay the caller's, who opened them and disposes them after stop().
+
+import type { GenerateOptions, Model } from "./index.ts";
+import { type Asset, createApp } from "./server/app.ts";
+import { createContext, type ServerContext } from "./server/context.ts";
+import { stopping } from "./server/errors.ts";
+import { listen } from "./server/listen.ts";
+import type { RouteFamily } from "./server/route.ts";
+import { routeFamilies } from "./server/routes/table.ts";
+
+export interface StartOptions {
+  /** By the names that clients use; the first is the default. */
+  models: Readonly<Record<string, Model>>;
+  version: string;
+  /** Default 127.0.0.1: this machine only. */
+  host?: string;
+  /** Default 8080; 0: any that is free. */
+  port?: number;
+  apiKey?: string;
+  /** Generations that run at once (default 8), and that may wait (default 64). */
+  parallel?: number;
+  queue?: number;
+  maxBodyBytes?: number;
+  maxMessages?: number;
+  corsOrigins?: readonly string[];
+  /** Further names that this server may be called by, on loopback. */
+  allowedHosts?: readonly string[];
+  /** What requests that say nothing of sampling get. */
+  sampling?: GenerateOptions;
+  headersTimeoutMs?: number;
+  requestTimeoutMs?: number;
+  /** How long running requests may go on after stop() (default 5000). */
+  graceMs?: number;
+  /** Routes beside those of the table: made with what this file does not know (a database). */
+  families?: (context: ServerContext) => readonly RouteFamily[];
+  assets?: ReadonlyMap<string, Asset>;
+  log?: (line: string) => void;
+}
+
+export interface RunningServer {
+  readonly url: string;
+  readonly port: number;
+  readonly context: ServerContext;
+  /** Nobody new; running requests finish, or end with an error event when their time is over. */
+  stop(): Promise<void>;
+}
+
+const loopback = ["localhost", "127.0.0.1", "[::1]"];
+
+/** Whether only this machine can reach a host. */
+export function isLoopback(host: string): boolean {
+  return host === "localhost" || host === "::1" || /^127\.\d+\.\d+\.\d+$/.test(host);
+}
+
+export async function startServer(options: StartOptions): Promise<RunningServer> {
+  const { host = "127.0.0.1", port = 8080, graceMs = 5000 } = options;
+  const end = new AbortController();
+  const context = createContext({
+    settings: {
+      version: options.version,
+      apiKey: options.apiKey,
+      parallel: options.parallel ?? 8,
+      queue: options.queue ?? 64,
+      maxBodyBytes: options.maxBodyBytes ?? 16 * 2 ** 20,
+      maxMessages: options.maxMessages ?? 4096,
+      corsOrigins: options.corsOrigins ?? [],
+      // On another address the name is whatever the network calls this machine.
+      hosts: isLoopback(host) ? [...loopback, host, ...(options.allowedHosts ?? [])] : undefined,
+      sampling: options.sampling ?? {},
+    },
+    models: Object.entries(options.models).map(([id, model]) => ({
+      id,
+      model,
+      created: Math.floor(Date.now() / 1000),
+    })),
+    log: options.log ?? (() => {}),
+    stopSignal: end.signal,
+  });
+  const fetch = createApp(context, {
+    families: [...routeFamilies, ...(options.families?.(context) ?? [])],
+    ...(options.assets && { assets: options.assets }),
+  });
+  const listener = await listen(fetch, {
+    host,
+    port,
+    headersTimeoutMs: options.headersTimeoutMs ?? 15_000,
+    requestTimeoutMs: options.requestTimeoutMs ?? 60_000,
+  });
+  return {
+    url: listener.url,
+    port: listener.port,
+    context,
+    async stop() {
+      listener.stopAccepting();
+      context.queue.close();
+      await settled(listener.closed, graceMs);
+      end.abort(stopping()); // what still runs ends now, and says why
+      await settled(listener.closed, 1000);
+      listener.destroy();
+      await listener.closed;
+    },
+  };
+}
+
+/** Resolves with the promise, or when the time is over. */
+async function settled(promise: Promise<void>, ms: number): Promise<void> {
+  const { promise: late, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, ms);
+  await Promise.race([promise, late]);
+  clearTimeout(timer);
+}

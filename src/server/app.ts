@@ -1,0 +1,147 @@
+// The app: every route of every family, mounted in the same way. In front of a route stand the guards, around it the
+// counters, behind it its family's error shape. A `fetch` function of web standards: no socket, no file system here.
+//
+// Files of the web app come from a table that is made at start: a request's path is looked up in it and never becomes
+// a path of a disk.
+
+import { Hono } from "hono";
+import type { ServerContext } from "./context.ts";
+import { describeError, type ErrorShape, errorResponse, notFound, openaiErrors } from "./errors.ts";
+import { apiHeaders, createGuard, type Guard, pageHeaders } from "./guard.ts";
+import type { Call, Route, RouteFamily } from "./route.ts";
+
+/** A file of the web app. */
+export interface Asset {
+  bytes: Uint8Array<ArrayBuffer>;
+  /** "text/html; charset=utf-8" */
+  type: string;
+  /** Its name changes with its content, so that it may be kept for good. */
+  immutable?: boolean;
+}
+
+export interface AppOptions {
+  families: readonly RouteFamily[];
+  /** By path: "/" and "/assets/app-1a2b.js". */
+  assets?: ReadonlyMap<string, Asset>;
+}
+
+/** What the server underneath knows of a request. */
+export interface Connection {
+  /** The client's address. */
+  address: string;
+}
+
+export type AppFetch = (request: Request, connection: Connection) => Promise<Response>;
+
+interface Env {
+  Bindings: Connection;
+}
+
+export function createApp(server: ServerContext, options: AppOptions): AppFetch {
+  const app = new Hono<Env>();
+  const guard = createGuard(server.settings);
+  app.options("*", async ({ req }) => {
+    const headers = req.raw.headers;
+    try {
+      await guard.check(headers, true);
+    } catch (error) {
+      return errorResponse(describeError(error, report(server)), openaiErrors);
+    }
+    return new Response(null, { status: 204, headers: guard.corsHeaders(headers) });
+  });
+  for (const family of options.families) {
+    for (const route of family.routes) mount(app, server, guard, family.errors, route);
+  }
+  for (const [path, asset] of options.assets ?? []) {
+    mount(app, server, guard, openaiErrors, assetRoute(path, asset));
+  }
+  const missing: Route = { method: "GET", path: "(none)", handle: () => noSuchRoute() };
+  app.notFound(({ req, env }) =>
+    answer(callOf(server, guard, openaiErrors, missing, req.raw, {}, env), guard),
+  );
+  return async (request, connection) => await app.fetch(request, connection);
+}
+
+function mount(
+  app: Hono<Env>,
+  server: ServerContext,
+  guard: Guard,
+  errors: ErrorShape,
+  route: Route,
+): void {
+  app.on(route.method, route.path, ({ req, env }) =>
+    answer(callOf(server, guard, errors, route, req.raw, req.param(), env), guard),
+  );
+}
+
+function callOf(
+  server: ServerContext,
+  guard: Guard,
+  errors: ErrorShape,
+  route: Route,
+  request: Request,
+  params: Readonly<Record<string, string>>,
+  connection: Connection,
+): Call {
+  const key = guard.keyOf(request.headers);
+  return {
+    server,
+    request,
+    route,
+    errors,
+    url: new URL(request.url),
+    params,
+    client: key === "" ? connection.address : `key ${key}`,
+    signal: AbortSignal.any([request.signal, server.stopSignal]),
+  };
+}
+
+/** Guards, handler, errors, counters, headers: in this order for every route. */
+async function answer(call: Call, guard: Guard): Promise<Response> {
+  const { server, request, route } = call;
+  let response: Response;
+  try {
+    await guard.check(request.headers, route.open === true);
+    response = await route.handle(call);
+  } catch (error) {
+    const seen = server.stopSignal.aborted ? stopReason(error, call) : error;
+    response = errorResponse(describeError(seen, report(server)), call.errors);
+  }
+  const { method } = request;
+  server.metrics.requests.add(1, { route: route.path, method, status: response.status });
+  for (const [name, value] of Object.entries(apiHeaders)) {
+    if (!response.headers.has(name)) response.headers.set(name, value);
+  }
+  for (const [name, value] of Object.entries(guard.corsHeaders(request.headers))) {
+    response.headers.set(name, value);
+  }
+  response.headers.set("x-request-id", crypto.randomUUID());
+  return response;
+}
+
+/** What an abort was about: the server's end, not a mistake of the client. */
+function stopReason(error: unknown, { server, request }: Call): unknown {
+  const ours = error instanceof Error && error.name === "AbortError" && !request.signal.aborted;
+  return ours ? server.stopSignal.reason : error;
+}
+
+function report(server: ServerContext): (bug: unknown) => void {
+  return (bug) => server.log(bug instanceof Error ? (bug.stack ?? bug.message) : String(bug));
+}
+
+function noSuchRoute(): never {
+  throw notFound(
+    "there is no such path here. docs/server.md lists what there is",
+    null,
+    "unknown_url",
+  );
+}
+
+function assetRoute(path: string, asset: Asset): Route {
+  const headers = {
+    ...pageHeaders,
+    "content-type": asset.type,
+    "cache-control": asset.immutable ? "public, max-age=31536000, immutable" : "no-cache",
+  };
+  return { method: "GET", path, open: true, handle: () => new Response(asset.bytes, { headers }) };
+}

@@ -1,0 +1,93 @@
+// One generation on behalf of a request: the check that its prompt fits, a place in the queue, the engine's work, and
+// what is counted of it. Every API ends up here; how tokens become events of a protocol is the routes' business.
+
+import {
+  AbortedError,
+  type GenerateOptions,
+  type GenerationResult,
+  type TokenEvent,
+} from "../index.ts";
+import type { Job, ServedModel } from "./context.ts";
+import { contextExceeded, stopping } from "./errors.ts";
+import type { Call } from "./route.ts";
+
+export interface CompletionRequest {
+  served: ServedModel;
+  tokens: readonly number[];
+  options: GenerateOptions;
+}
+
+export interface Completion {
+  /** Read it to its end; leaving early aborts the generation. */
+  tokens(): AsyncIterable<TokenEvent>;
+  /** Rejects when the generation did not come to an end of its own. */
+  readonly result: Promise<GenerationResult>;
+}
+
+let jobs = 0;
+
+/** Waits for a place, then starts. Throws before anything has run when the prompt does not fit or the queue is full. */
+export async function startCompletion(call: Call, request: CompletionRequest): Promise<Completion> {
+  const { server, signal } = call;
+  const { served, tokens, options } = request;
+  checkFits(served, tokens.length);
+  const arrived = server.now();
+  const place = await server.queue.enter(call.client, signal);
+  const job: Job = {
+    id: ++jobs,
+    model: served.id,
+    route: call.route.path,
+    promptTokens: tokens.length,
+    generatedTokens: 0,
+  };
+  server.jobs.add(job);
+  server.metrics.queueSeconds.observe((server.now() - arrived) / 1000);
+  const generation = served.model.generate(tokens, { ...options, signal });
+  const ended = generation.result.finally(() => {
+    server.jobs.delete(job);
+    place.release();
+  });
+  const result = ended.then((result) => {
+    count(call, result);
+    if (result.stopReason !== "aborted") return result;
+    throw server.stopSignal.aborted ? stopping() : new AbortedError("the request");
+  });
+  result.catch(() => {}); // whoever reads the tokens awaits it; one who left does not
+
+  async function* read(): AsyncGenerator<TokenEvent> {
+    for await (const event of generation.tokens()) {
+      if (job.generatedTokens === 0) {
+        server.metrics.firstTokenSeconds.observe((server.now() - arrived) / 1000);
+      }
+      job.generatedTokens++;
+      yield event;
+    }
+    await result;
+  }
+  return { tokens: read, result };
+}
+
+export function checkFits({ model }: ServedModel, promptTokens: number): void {
+  const { contextSize } = model.info;
+  if (promptTokens >= contextSize) throw contextExceeded(promptTokens, contextSize);
+}
+
+function count({ server }: Call, { timings, stopReason }: GenerationResult): void {
+  const { metrics } = server;
+  metrics.promptTokens.add(timings.promptTokens);
+  metrics.cachedTokens.add(timings.cachedTokens);
+  metrics.generatedTokens.add(timings.generatedTokens);
+  if (stopReason === "aborted") metrics.aborted.add();
+  if (timings.generatedTokens > 1) {
+    metrics.tokenSeconds.observe(timings.generatedMs / timings.generatedTokens / 1000);
+  }
+}
+
+/** Everything at once, for an answer that is not streamed. */
+export async function collect(
+  completion: Completion,
+): Promise<{ events: TokenEvent[]; result: GenerationResult }> {
+  const events: TokenEvent[] = [];
+  for await (const event of completion.tokens()) events.push(event);
+  return { events, result: await completion.result };
+}

@@ -1,0 +1,114 @@
+// What every route is given: the models that are served, the queue in front of them, the counters, the settings and the
+// clock. One object per server; made by `createContext`, disposed by nobody: whoever opened the models closes them.
+
+import type { GenerateOptions, Model } from "../index.ts";
+import { modelNotFound } from "./errors.ts";
+import type { Metrics } from "./metrics.ts";
+import { createMetrics } from "./metrics.ts";
+import { AdmissionQueue } from "./queue.ts";
+
+export interface ServerSettings {
+  version: string;
+  /** undefined: everybody may ask. */
+  apiKey: string | undefined;
+  /** Generations that run at once. */
+  parallel: number;
+  /** Generations that may wait for a place. */
+  queue: number;
+  maxBodyBytes: number;
+  maxMessages: number;
+  /** Origins whose pages may ask, or ["*"]; empty: none. */
+  corsOrigins: readonly string[];
+  /** Names by which a browser may know this server; undefined: any. */
+  hosts: readonly string[] | undefined;
+  /** What a request that says nothing of sampling gets. */
+  sampling: GenerateOptions;
+}
+
+/** A model under the name that clients use. */
+export interface ServedModel {
+  id: string;
+  model: Model;
+  /** Seconds since 1970. */
+  created: number;
+}
+
+/** The models, by name. The first is what a request without a name gets. */
+export class ModelHost {
+  readonly #models = new Map<string, ServedModel>();
+
+  add(served: ServedModel): void {
+    this.#models.set(served.id, served);
+  }
+
+  remove(id: string): ServedModel | undefined {
+    const served = this.#models.get(id);
+    this.#models.delete(id);
+    return served;
+  }
+
+  list(): readonly ServedModel[] {
+    return [...this.#models.values()];
+  }
+
+  /** By exact name; Ollama's clients add ":latest". Another name is a 404 that lists what there is. */
+  find(id: string | undefined): ServedModel {
+    const [first] = this.#models.values();
+    const found =
+      id === undefined
+        ? first
+        : (this.#models.get(id) ?? this.#models.get(id.replace(/:latest$/, "")));
+    if (!found) throw modelNotFound(id ?? "(none)", [...this.#models.keys()]);
+    return found;
+  }
+}
+
+/** A generation that runs now, for /slots. */
+export interface Job {
+  id: number;
+  model: string;
+  route: string;
+  promptTokens: number;
+  generatedTokens: number;
+}
+
+export interface ServerContext {
+  readonly models: ModelHost;
+  readonly queue: AdmissionQueue;
+  readonly jobs: Set<Job>;
+  readonly metrics: Metrics;
+  readonly settings: ServerSettings;
+  /** Milliseconds that only go forward. */
+  now(): number;
+  /** Milliseconds since 1970. */
+  time(): number;
+  log(line: string): void;
+  /** Aborted when running requests should end: the time to finish is over. */
+  readonly stopSignal: AbortSignal;
+}
+
+export interface ContextOptions {
+  settings: ServerSettings;
+  models: readonly ServedModel[];
+  log(line: string): void;
+  stopSignal: AbortSignal;
+}
+
+export function createContext(options: ContextOptions): ServerContext {
+  const { settings, log, stopSignal } = options;
+  const models = new ModelHost();
+  for (const served of options.models) models.add(served);
+  const queue = new AdmissionQueue(settings.parallel, settings.queue);
+  const jobs = new Set<Job>();
+  return {
+    models,
+    queue,
+    jobs,
+    metrics: createMetrics(),
+    settings,
+    now: () => performance.now(),
+    time: () => Date.now(),
+    log,
+    stopSignal,
+  };
+}

@@ -1,0 +1,201 @@
+// What goes wrong in a request, and how each family of clients wants to be told. The only place that turns an error into
+// a status and a body: routes throw, app.ts and the streams call `describeError`.
+//
+// An error that is not a LanternError is a bug of ours: it is logged, and the client learns nothing of its insides.
+
+import { type ErrorCode, LanternError } from "../index.ts";
+
+/** An error as every client's shape needs it. */
+export interface ApiErrorFacts {
+  status: number;
+  /** OpenAI's `type`. */
+  type: string;
+  /** OpenAI's `code`: stable, for programs. */
+  code: string | null;
+  /** The field of the request that is wrong. */
+  param: string | null;
+  message: string;
+  retryAfterSeconds?: number;
+}
+
+/** A request that is refused, with all that its answer needs. */
+export class ApiError extends LanternError {
+  readonly facts: ApiErrorFacts;
+
+  constructor(facts: ApiErrorFacts, options?: ErrorOptions) {
+    super("usage", facts.message, options);
+    this.facts = facts;
+  }
+}
+
+const invalid = "invalid_request_error";
+
+/** 400: the request is wrong; `param` names the field. */
+export function invalidRequest(
+  message: string,
+  param: string | null = null,
+  code: string | null = null,
+): ApiError {
+  return new ApiError({ status: 400, type: invalid, code, param, message });
+}
+
+/** 400: a field that is known and that this server does not do. */
+export function unsupportedField(param: string, why: string): ApiError {
+  return invalidRequest(`"${param}" is not supported: ${why}`, param, "unsupported_parameter");
+}
+
+/** 400: the prompt does not fit, with both numbers; nothing is ever cut. */
+export function contextExceeded(promptTokens: number, contextSize: number): ApiError {
+  return invalidRequest(
+    `This model's context holds ${contextSize} tokens, answer included, and the prompt has ${promptTokens}. Shorten it, or start the server with a larger -c. Nothing was cut`,
+    "messages",
+    "context_length_exceeded",
+  );
+}
+
+export function notFound(
+  message: string,
+  param: string | null = null,
+  code: string | null = null,
+): ApiError {
+  return new ApiError({ status: 404, type: invalid, code, param, message });
+}
+
+export function modelNotFound(asked: string, served: readonly string[]): ApiError {
+  return notFound(
+    `The model ${JSON.stringify(asked.slice(0, 200))} is not served here. Served: ${served.join(", ")}`,
+    "model",
+    "model_not_found",
+  );
+}
+
+export function unauthorized(message: string): ApiError {
+  return new ApiError({
+    status: 401,
+    type: "authentication_error",
+    code: "invalid_api_key",
+    param: null,
+    message,
+  });
+}
+
+export function forbidden(message: string): ApiError {
+  return new ApiError({
+    status: 403,
+    type: "permission_error",
+    code: "forbidden",
+    param: null,
+    message,
+  });
+}
+
+/** 413: the body is longer than the server reads. */
+export function bodyTooLarge(limitBytes: number): ApiError {
+  return new ApiError({
+    status: 413,
+    type: invalid,
+    code: "request_too_large",
+    param: null,
+    message: `the request's body is larger than ${limitBytes} bytes. Send less, or start the server with a larger --max-body`,
+  });
+}
+
+/** 429: no place to run and none to wait. */
+export function queueFull(running: number, waiting: number, retryAfterSeconds: number): ApiError {
+  return new ApiError({
+    status: 429,
+    type: "rate_limit_error",
+    code: "queue_full",
+    param: null,
+    message: `the server is full: ${running} requests run and ${waiting} wait. Try again in ${retryAfterSeconds} s, or start it with more --parallel or --queue`,
+    retryAfterSeconds,
+  });
+}
+
+/** 503: the server is about to end. */
+export function stopping(): ApiError {
+  return new ApiError({
+    status: 503,
+    type: "server_error",
+    code: "server_stopping",
+    param: null,
+    message: "the server is stopping: the request was not finished",
+    retryAfterSeconds: 5,
+  });
+}
+
+interface Mapping {
+  status: number;
+  type: string;
+  code: string;
+}
+
+/** What the engine throws, as a status. The sentences are the engine's own: they hold no secrets. */
+const mappings: Readonly<Record<ErrorCode, Mapping>> = {
+  usage: { status: 400, type: invalid, code: "invalid_value" },
+  context: { status: 400, type: invalid, code: "context_length_exceeded" },
+  aborted: { status: 499, type: "server_error", code: "request_aborted" },
+  memory: { status: 503, type: "server_error", code: "out_of_memory" },
+  disposed: { status: 503, type: "server_error", code: "model_unloaded" },
+  worker: { status: 500, type: "server_error", code: "engine_failed" },
+  model: { status: 500, type: "server_error", code: "model_error" },
+  format: { status: 500, type: "server_error", code: "model_error" },
+  source: { status: 500, type: "server_error", code: "model_error" },
+};
+
+/** Any error as facts; `report` hears of those that are bugs. */
+export function describeError(error: unknown, report: (bug: unknown) => void): ApiErrorFacts {
+  if (error instanceof ApiError) return error.facts;
+  if (error instanceof LanternError) {
+    const { status, type, code } = mappings[error.code];
+    // A dead thread's message may carry a stack or a path: that is for the log.
+    if (status >= 500) report(error);
+    const message = status >= 500 ? `the model failed: ${error.code}` : error.message;
+    return { status, type, code, param: null, message };
+  }
+  report(error);
+  return {
+    status: 500,
+    type: "server_error",
+    code: "internal_error",
+    param: null,
+    message: "the server failed: this is a bug in Lantern; its log has the details",
+  };
+}
+
+/** How a family of clients wants to read an error. */
+export interface ErrorShape {
+  body(facts: ApiErrorFacts): object;
+}
+
+export const openaiErrors: ErrorShape = {
+  body: ({ message, type, param, code }) => ({ error: { message, type, param, code } }),
+};
+
+const anthropicTypes: Readonly<Record<number, string>> = {
+  400: "invalid_request_error",
+  401: "authentication_error",
+  403: "permission_error",
+  404: "not_found_error",
+  413: "request_too_large",
+  429: "rate_limit_error",
+  503: "overloaded_error",
+};
+
+export const anthropicErrors: ErrorShape = {
+  body: ({ status, message }) => ({
+    type: "error",
+    error: { type: anthropicTypes[status] ?? "api_error", message },
+  }),
+};
+
+export const ollamaErrors: ErrorShape = {
+  body: ({ message }) => ({ error: message }),
+};
+
+export function errorResponse(facts: ApiErrorFacts, shape: ErrorShape): Response {
+  const headers: Record<string, string> = { "content-type": "application/json" };
+  if (facts.retryAfterSeconds !== undefined) headers["retry-after"] = `${facts.retryAfterSeconds}`;
+  if (facts.status === 401) headers["www-authenticate"] = "Bearer";
+  return new Response(JSON.stringify(shape.body(facts)), { status: facts.status, headers });
+}

@@ -1,0 +1,162 @@
+// Counters, gauges and histograms, and Prometheus' text of them. `createMetrics` is the list of what is counted: one
+// line each. Names begin with lantern_; nothing here holds a prompt, a key or an address.
+
+type Labels = Readonly<Record<string, string | number>>;
+
+/** Something that /metrics prints. */
+interface Instrument {
+  text(): string;
+}
+
+export class Counter implements Instrument {
+  readonly #name: string;
+  readonly #help: string;
+  readonly #values = new Map<string, number>();
+
+  constructor(name: string, help: string) {
+    this.#name = name;
+    this.#help = help;
+  }
+
+  add(amount: number = 1, labels: Labels = {}): void {
+    const key = labelText(labels);
+    this.#values.set(key, (this.#values.get(key) ?? 0) + amount);
+  }
+
+  text(): string {
+    const lines = [...this.#values].map(([key, value]) => `${this.#name}${key} ${value}\n`);
+    const all = lines.length > 0 ? lines.join("") : `${this.#name} 0\n`;
+    return `${head(this.#name, this.#help, "counter")}${all}`;
+  }
+}
+
+/** A value of the moment; undefined: left out. */
+export interface GaugeReading {
+  name: string;
+  help: string;
+  value: number | undefined;
+}
+
+export class Histogram implements Instrument {
+  readonly #name: string;
+  readonly #help: string;
+  readonly #bounds: readonly number[];
+  /** Not cumulative; the last one has no upper bound. */
+  readonly #counts: number[];
+  #sum = 0;
+
+  constructor(name: string, help: string, bounds: readonly number[]) {
+    this.#name = name;
+    this.#help = help;
+    this.#bounds = bounds;
+    this.#counts = new Array<number>(bounds.length + 1).fill(0);
+  }
+
+  observe(value: number): void {
+    const at = this.#bounds.findIndex((bound) => value <= bound);
+    this.#counts[at < 0 ? this.#bounds.length : at]!++;
+    this.#sum += value;
+  }
+
+  text(): string {
+    let total = 0;
+    const buckets = this.#counts.map((count, at) => {
+      total += count;
+      return `${this.#name}_bucket{le="${this.#bounds[at] ?? "+Inf"}"} ${total}\n`;
+    });
+    const ends = `${this.#name}_sum ${this.#sum}\n${this.#name}_count ${total}\n`;
+    return `${head(this.#name, this.#help, "histogram")}${buckets.join("")}${ends}`;
+  }
+}
+
+/** The last value, under labels. */
+export class Last implements Instrument {
+  readonly #name: string;
+  readonly #help: string;
+  readonly #values = new Map<string, number>();
+
+  constructor(name: string, help: string) {
+    this.#name = name;
+    this.#help = help;
+  }
+
+  set(value: number, labels: Labels = {}): void {
+    this.#values.set(labelText(labels), value);
+  }
+
+  text(): string {
+    if (this.#values.size === 0) return "";
+    const lines = [...this.#values].map(([key, value]) => `${this.#name}${key} ${value}\n`);
+    return `${head(this.#name, this.#help, "gauge")}${lines.join("")}`;
+  }
+}
+
+export interface Metrics {
+  readonly requests: Counter;
+  readonly promptTokens: Counter;
+  readonly cachedTokens: Counter;
+  readonly generatedTokens: Counter;
+  readonly aborted: Counter;
+  readonly queueSeconds: Histogram;
+  readonly firstTokenSeconds: Histogram;
+  readonly tokenSeconds: Histogram;
+  readonly limitRatio: Last;
+}
+
+const secondBounds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 30, 60];
+const tokenBounds = [0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2];
+
+export function createMetrics(): Metrics {
+  return {
+    requests: new Counter("lantern_requests_total", "Requests, by route, method and status."),
+    promptTokens: new Counter("lantern_prompt_tokens_total", "Tokens of prompts, cached included."),
+    cachedTokens: new Counter(
+      "lantern_cached_tokens_total",
+      "Tokens of prompts whose keys and values were still in the cache.",
+    ),
+    generatedTokens: new Counter("lantern_generated_tokens_total", "Tokens generated."),
+    aborted: new Counter(
+      "lantern_aborted_total",
+      "Generations that ended because the client had gone or the server stopped.",
+    ),
+    queueSeconds: new Histogram(
+      "lantern_queue_seconds",
+      "Time that generations waited for a place.",
+      secondBounds,
+    ),
+    firstTokenSeconds: new Histogram(
+      "lantern_time_to_first_token_seconds",
+      "From the request to its first token, waiting included.",
+      secondBounds,
+    ),
+    tokenSeconds: new Histogram(
+      "lantern_time_per_token_seconds",
+      "Time per token after the first, one value a generation.",
+      tokenBounds,
+    ),
+    limitRatio: new Last(
+      "lantern_limit_ratio",
+      "Speed of the last generation as a share of what this machine's hardware allows, 0 to 1.",
+    ),
+  };
+}
+
+/** All of it in Prometheus' text format. */
+export function metricsText(metrics: Metrics, gauges: readonly GaugeReading[]): string {
+  const counted = Object.values(metrics).map((instrument: Instrument) => instrument.text());
+  const read = gauges.map(({ name, help, value }) =>
+    value === undefined ? "" : `${head(name, help, "gauge")}${name} ${value}\n`,
+  );
+  return [...counted, ...read].join("");
+}
+
+function head(name: string, help: string, type: string): string {
+  return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
+}
+
+function labelText(labels: Labels): string {
+  const parts = Object.entries(labels).map(
+    ([name, value]) => `${name}="${String(value).replace(/[\\"\n]/g, "_")}"`,
+  );
+  return parts.length > 0 ? `{${parts.join(",")}}` : "";
+}

@@ -1,0 +1,54 @@
+// From messages to the tokens that a model reads. With the model's chat template, where it has one; a model without one
+// continues text, and gets the messages' text as it stands, one after the other.
+
+import type { ChatMessage } from "../index.ts";
+import type { ServedModel } from "./context.ts";
+import { invalidRequest, unsupportedField } from "./errors.ts";
+
+/** Text, or parts of which those of `textTypes` are text. */
+export type Content = string | readonly { readonly type: string; readonly text?: unknown }[];
+
+/** The text of a message; pictures, sounds and files are refused by their type's name. */
+export function contentText(content: Content, path: string, textTypes: readonly string[]): string {
+  if (typeof content === "string") return content;
+  return content
+    .map(({ type, text }, at) => {
+      const where = `${path}[${at}]`;
+      if (!textTypes.includes(type)) {
+        const shown = type.slice(0, 60);
+        throw unsupportedField(where, `parts of type "${shown}": this server reads text only`);
+      }
+      if (typeof text !== "string")
+        throw invalidRequest(`"${where}.text": expected a string`, where);
+      return text;
+    })
+    .join("");
+}
+
+/**
+ * The prompt of a conversation, with the beginning of the answer. A last message of the assistant's is that beginning:
+ * the model goes on from it.
+ */
+export async function chatTokens(
+  served: ServedModel,
+  messages: readonly ChatMessage[],
+): Promise<number[]> {
+  return await textTokens(served, await chatText(served, messages));
+}
+
+export async function chatText(
+  { model }: ServedModel,
+  messages: readonly ChatMessage[],
+): Promise<string> {
+  if (!model.info.hasChatTemplate) return messages.map(({ content }) => content).join("\n\n");
+  const last = messages.at(-1);
+  const begun = last?.role === "assistant" ? last.content : undefined;
+  const asked = begun === undefined ? messages : messages.slice(0, -1);
+  return (await model.applyTemplate(asked, { addGenerationPrompt: true })) + (begun ?? "");
+}
+
+/** A text as the model reads it. A template that writes BOS itself gets no second one. */
+export async function textTokens({ model }: ServedModel, text: string): Promise<number[]> {
+  const [tokens, [bos]] = await Promise.all([model.tokenize(text), model.tokenize("")]);
+  return bos !== undefined && tokens[0] === bos && tokens[1] === bos ? tokens.slice(1) : tokens;
+}

@@ -1,0 +1,113 @@
+// Admission: at most `parallel` generations run, at most `waiting` wait, the rest is told so. Clients take turns: when a
+// place gets free, the client that was served longest ago is next, so that one with a hundred requests does not keep
+// the others waiting. Knows nothing of HTTP or of models.
+
+import { queueFull, stopping } from "./errors.ts";
+
+/** A place to run. Give it back exactly when the generation has ended. */
+export interface Place {
+  release(): void;
+}
+
+interface Waiting {
+  client: string;
+  admit(): void;
+  refuse(error: unknown): void;
+}
+
+/** How long a client that found the queue full should wait: a guess, and a short one. */
+const retryAfterSeconds = 2;
+
+export class AdmissionQueue {
+  readonly parallel: number;
+  readonly capacity: number;
+  /** In order of arrival, over all clients. */
+  readonly #waiting: Waiting[] = [];
+  /** When each client was last served, as a count; clients with nothing here are forgotten. */
+  readonly #served = new Map<string, number>();
+  readonly #active = new Map<string, number>();
+  #running = 0;
+  #turns = 0;
+  #closed = false;
+
+  constructor(parallel: number, capacity: number) {
+    this.parallel = parallel;
+    this.capacity = capacity;
+  }
+
+  get running(): number {
+    return this.#running;
+  }
+
+  get waiting(): number {
+    return this.#waiting.length;
+  }
+
+  /** Refuses at once when `count` more could not even wait. */
+  checkRoom(count: number = 1): void {
+    if (this.#closed) throw stopping();
+    const free = this.parallel - this.#running + this.capacity - this.#waiting.length;
+    if (count > free) throw queueFull(this.#running, this.#waiting.length, retryAfterSeconds);
+  }
+
+  /** A place, now or later. Rejects when there is no room, when the signal is aborted, when the server ends. */
+  enter(client: string, signal: AbortSignal): Promise<Place> {
+    return new Promise<Place>((resolve, reject) => {
+      signal.throwIfAborted();
+      this.checkRoom();
+      const admit = (): void => {
+        signal.removeEventListener("abort", leave);
+        resolve(this.#take(client));
+      };
+      const refuse = (error: unknown): void => {
+        signal.removeEventListener("abort", leave);
+        reject(error);
+      };
+      const entry: Waiting = { client, admit, refuse };
+      const leave = (): void => {
+        this.#waiting.splice(this.#waiting.indexOf(entry), 1);
+        refuse(signal.reason);
+      };
+      if (this.#running < this.parallel) return admit();
+      signal.addEventListener("abort", leave);
+      this.#waiting.push(entry);
+    });
+  }
+
+  /** Nobody is admitted any more; who waits is refused. */
+  close(): void {
+    this.#closed = true;
+    for (const { refuse } of this.#waiting.splice(0)) refuse(stopping());
+  }
+
+  #take(client: string): Place {
+    this.#running++;
+    this.#served.set(client, ++this.#turns);
+    this.#active.set(client, (this.#active.get(client) ?? 0) + 1);
+    let held = true;
+    return {
+      release: () => {
+        if (!held) return;
+        held = false;
+        this.#running--;
+        this.#leave(client);
+        this.#admitNext();
+      },
+    };
+  }
+
+  #leave(client: string): void {
+    const left = this.#active.get(client)! - 1;
+    if (left > 0) return void this.#active.set(client, left);
+    this.#active.delete(client);
+    if (!this.#waiting.some((entry) => entry.client === client)) this.#served.delete(client);
+  }
+
+  #admitNext(): void {
+    if (this.#waiting.length === 0) return;
+    const turn = (entry: Waiting): number => this.#served.get(entry.client) ?? 0;
+    const next = this.#waiting.reduce((best, entry) => (turn(entry) < turn(best) ? entry : best));
+    this.#waiting.splice(this.#waiting.indexOf(next), 1);
+    next.admit();
+  }
+}

@@ -1,0 +1,45 @@
+// What a route is: data. app.ts mounts every route of routes/table.ts in the same way, with the guards in front, the
+// counters around it and its family's error shape behind it. A handler gets a Call and returns a Response, or throws.
+
+import type { ServerContext } from "./context.ts";
+import type { ErrorShape } from "./errors.ts";
+
+export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+
+export interface Route {
+  method: Method;
+  /** Hono's pattern: "/v1/models/:id{.+}". Also the label in /metrics, so no ids in it. */
+  path: string;
+  /** Answered without the API key: tells nothing that a stranger may not know. */
+  open?: true;
+  handle(call: Call): Response | Promise<Response>;
+}
+
+/** Routes that belong together and report errors in the same shape. */
+export interface RouteFamily {
+  name: string;
+  errors: ErrorShape;
+  routes: readonly Route[];
+}
+
+/** One request on its way. */
+export interface Call {
+  server: ServerContext;
+  request: Request;
+  route: Route;
+  errors: ErrorShape;
+  url: URL;
+  params: Readonly<Record<string, string>>;
+  /** Whose turn it is in the queue: a key or an address. */
+  client: string;
+  /** Aborted when the client has gone, or when the server ends. */
+  signal: AbortSignal;
+}
+
+/** A JSON answer. */
+export function json(body: unknown, status: number = 200): Response {
+  return new Response(JSON.stringify(body), {
+    status,
+    headers: { "content-type": "application/json" },
+  });
+}

@@ -1,0 +1,42 @@
+// OpenAI's /v1/models: what is served, by name.
+
+import type { ServedModel } from "../context.ts";
+import { openaiErrors } from "../errors.ts";
+import { json, type RouteFamily } from "../route.ts";
+
+function modelObject({ id, model, created }: ServedModel): object {
+  const { info } = model;
+  return {
+    id,
+    object: "model",
+    created,
+    owned_by: "lantern",
+    meta: {
+      architecture: info.architecture,
+      n_params: info.parameters,
+      size: info.weightBytes,
+      weight_type: info.weightType,
+      n_vocab: info.vocabSize,
+      n_ctx: info.contextSize,
+      n_ctx_train: info.trainedContext,
+      chat_template: info.hasChatTemplate,
+    },
+  };
+}
+
+export const openaiModelRoutes: RouteFamily = {
+  name: "openai-models",
+  errors: openaiErrors,
+  routes: [
+    {
+      method: "GET",
+      path: "/v1/models",
+      handle: ({ server }) => json({ object: "list", data: server.models.list().map(modelObject) }),
+    },
+    {
+      method: "GET",
+      path: "/v1/models/:id{.+}", // names may have slashes
+      handle: ({ server, params }) => json(modelObject(server.models.find(params.id))),
+    },
+  ],
+};

@@ -1,0 +1,69 @@
+// Streams to a client: server-sent events and lines of JSON. A stream is an async iterator of events; when the client
+// goes away the iterator is told to return, which aborts what feeds it. An error in mid-stream becomes a last event.
+
+import type { ServerContext } from "./context.ts";
+import { type ApiErrorFacts, describeError } from "./errors.ts";
+
+const encoder = new TextEncoder();
+
+/** One server-sent event; `name` is its type, where the protocol has types. */
+export interface ServerEvent {
+  name?: string;
+  /** JSON, or text as it is. */
+  data: object | string;
+}
+
+function eventText({ name, data }: ServerEvent): string {
+  const text = typeof data === "string" ? data : JSON.stringify(data);
+  return `${name === undefined ? "" : `event: ${name}\n`}data: ${text}\n\n`;
+}
+
+const eventHeaders = {
+  "content-type": "text/event-stream; charset=utf-8",
+  "cache-control": "no-cache, no-transform",
+  "x-accel-buffering": "no", // a proxy in between should pass every event on at once
+};
+
+export interface StreamEnd<T> {
+  server: ServerContext;
+  /** The event that says what went wrong; the status is 200 already. */
+  error(facts: ApiErrorFacts): T[];
+}
+
+/** text/event-stream */
+export function eventStream(
+  events: AsyncIterable<ServerEvent>,
+  end: StreamEnd<ServerEvent>,
+): Response {
+  return new Response(toBody(events, end, eventText), { headers: eventHeaders });
+}
+
+/** application/x-ndjson: one JSON object a line. */
+export function lineStream(lines: AsyncIterable<object>, end: StreamEnd<object>): Response {
+  const body = toBody(lines, end, (line) => `${JSON.stringify(line)}\n`);
+  return new Response(body, { headers: { "content-type": "application/x-ndjson" } });
+}
+
+function toBody<T>(
+  items: AsyncIterable<T>,
+  end: StreamEnd<T>,
+  toText: (item: T) => string,
+): ReadableStream<Uint8Array> {
+  const iterator = items[Symbol.asyncIterator]();
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      try {
+        const { done, value } = await iterator.next();
+        if (done) controller.close();
+        else controller.enqueue(encoder.encode(toText(value)));
+      } catch (error) {
+        const facts = describeError(error, (bug) => end.server.log(String(bug)));
+        for (const item of end.error(facts)) controller.enqueue(encoder.encode(toText(item)));
+        controller.close();
+      }
+    },
+    async cancel() {
+      await iterator.return?.();
+    },
+  });
+}
