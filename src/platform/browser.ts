@@ -58,10 +58,30 @@ function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
+/**
+ * Word for word three times, because bundlers look for this very text: `new Worker(new URL("...", import.meta.url), {...})`,
+ * nothing computed. The script is what is built, so that sources do not run in a browser as they are.
+ */
+const startWorker: Readonly<Record<ThreadEntry, () => Worker>> = {
+  engine: () =>
+    new Worker(new URL("../worker.js", import.meta.url), {
+      type: "module",
+      name: "lantern-engine",
+    }),
+  compute: () =>
+    new Worker(new URL("../worker.js", import.meta.url), {
+      type: "module",
+      name: "lantern-compute",
+    }),
+  measure: () =>
+    new Worker(new URL("../worker.js", import.meta.url), {
+      type: "module",
+      name: "lantern-measure",
+    }),
+};
+
 function startThread(entry: ThreadEntry): EngineThread {
-  const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
-  const url = new URL(`../${entry}-thread.${extension}`, import.meta.url);
-  const worker = new Worker(url, { type: "module", name: `lantern-${entry}` });
+  const worker = startWorker[entry]();
   const terminate = async (): Promise<void> => {
     if ("WorkerGlobalScope" in globalThis) await pause(nestedGraceMs);
     worker.terminate();
@@ -72,7 +92,8 @@ function startThread(entry: ThreadEntry): EngineThread {
     onFailure: (listener) =>
       worker.addEventListener("error", (event) => {
         void terminate(); // a browser lets it live on after an uncaught error
-        listener(new Error(failureOf(event, url)));
+        event.preventDefault(); // it is handled: otherwise it is an error of whoever started the worker, too
+        listener(new Error(failureOf(event)));
       }),
     // A page lives as long as its tab: there is nothing to keep alive.
     ref: () => {},
@@ -81,11 +102,11 @@ function startThread(entry: ThreadEntry): EngineThread {
   };
 }
 
-/** A script that cannot be loaded, or one of its imports, is an event without a message. */
-function failureOf(event: ErrorEvent, url: URL): string {
+/** A script that cannot be loaded, or one that it imports at its start, is an event without a message. */
+function failureOf(event: ErrorEvent): string {
   return (
     event.message ??
-    `its script ${url.href} or something it imports could not be loaded: see the browser's console, and docs/browser.md for how to serve the package`
+    `its script or something it imports could not be loaded (Lantern itself was, from ${import.meta.url}): see the browser's console, and docs/browser.md for how to serve the package`
   );
 }
 

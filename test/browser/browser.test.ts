@@ -6,7 +6,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Model, open } from "../../src/index.ts";
 import { hasShared, sharedPath } from "../support/shared.ts";
 import { tinyFile } from "../support/tiny-file.ts";
-import { describeBrowser, launchBrowser, liveWorkers } from "./chromium.ts";
+import { describeBrowser, liveWorkers } from "./chromium.ts";
+import { launchBrowser } from "./launch.ts";
 import { buildSite, SiteServer } from "./site.ts";
 
 declare global {
@@ -74,13 +75,15 @@ describeBrowser("in Chromium", () => {
         Object.assign(window, { model }); // disposed below
         return { text, backend: model.info.backend, isolated: crossOriginIsolated };
       }, greedy);
-      const compute = (await liveWorkers(browser)).filter((url) => url.includes("compute-thread"));
+      const workers = await liveWorkers(browser);
       await page.evaluate(() => (window as unknown as { model: Model }).model.dispose());
       expect(seen.isolated).toBe(isolated);
       expect(seen.text).toBe(await inNode(tiny.path, "the cat"));
       expect(seen.backend).toMatchObject({ name: "cpu", threads });
       const why = "1 thread instead of 2: there is no SharedArrayBuffer here";
       expect(seen.backend.notes.some((note) => note.startsWith(why))).toBe(!isolated);
+      expect(workers).toContain("lantern-engine");
+      const compute = workers.filter((name) => name === "lantern-compute");
       expect(compute).toHaveLength(threads - 1);
       const outside = server.requests.filter((path) => /\/(node|catalog|cli|hub)\b/.test(path));
       expect(outside).toEqual([]);
@@ -202,17 +205,18 @@ describeBrowser("in Chromium", () => {
         "SourceError",
         expect.stringContaining(`${server.url}tiny.gguf: there is no`),
       ]);
-      const died = expect.stringMatching(/thread died \(its script http.*engine-thread\.js or/);
+      const died = (pattern: RegExp) => [true, "WorkerError", expect.stringMatching(pattern)];
+      for (const path of [`${dist}/worker.js`, `${dist}/platform/worker-name.js`]) {
+        expect(await without(path)).toEqual(
+          died(/thread died \(its script or something it imports/),
+        );
+      }
       for (const path of [`${dist}/engine-thread.js`, `${dist}/engine/host.js`]) {
-        expect(await without(path)).toEqual([true, "WorkerError", died]);
+        expect(await without(path)).toEqual(died(/thread died \(.* http.*engine-thread\.js\)/));
       }
       if (threads > 1) {
-        const path = `${dist}/compute-thread.js`;
-        expect(await without(path)).toEqual([
-          true,
-          "WorkerError",
-          expect.stringMatching(/a compute thread did not start \(its script http.*compute-thread/),
-        ]);
+        const said = await without(`${dist}/compute-thread.js`);
+        expect(said).toEqual(died(/a compute thread did not start \(.* http.*compute-thread/));
       }
       await expect.poll(() => liveWorkers(browser), patience).toEqual([]);
     });

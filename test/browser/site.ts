@@ -1,12 +1,12 @@
 // A web site with Lantern on it: the built package and the one dependency that it has in a browser, in a folder as npm
-// would lay it out, and a small static server for that folder and for model files.
+// would lay it out, and a small static server for a folder and for model files.
 //
 // A browser resolves no package names in a worker's imports (import maps are for pages), so whatever serves the package
-// must: this server puts an address in place of each name, as development servers do. Files are otherwise sent as they
-// are.
+// as npm lays it out must: under node_modules this server puts an address in place of each name, as development servers
+// do. Files are otherwise sent as they are.
 
 import { execFileSync } from "node:child_process";
-import { cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -23,9 +23,10 @@ const page = `<!doctype html><title>Lantern</title><input type="file">
 const types: Readonly<Record<string, string>> = {
   ".js": "text/javascript",
   ".json": "application/json",
+  ".wasm": "application/wasm",
 };
 
-/** A folder with node_modules/lantern, built from this checkout, and what it needs; remove() deletes it. */
+/** A folder with a page and node_modules/lantern, built from this checkout, and what it needs; remove() deletes it. */
 export function buildSite(): { folder: string; remove(): void } {
   const folder = mkdtempSync(join(tmpdir(), "lantern-site-"));
   const modules = join(folder, "node_modules");
@@ -34,6 +35,7 @@ export function buildSite(): { folder: string; remove(): void } {
   execFileSync(process.execPath, [tsc, "-p", "tsconfig.build.json", "--outDir", outDir], {
     cwd: checkout,
   });
+  writeFileSync(join(folder, "index.html"), page);
   cpSync(join(checkout, "package.json"), join(modules, "lantern/package.json"));
   cpSync(join(checkout, "node_modules", jinja), join(modules, jinja), { recursive: true });
   return { folder, remove: () => rmSync(folder, { recursive: true, force: true }) };
@@ -98,13 +100,11 @@ export class SiteServer {
   }
 
   #load(path: string): Uint8Array | undefined {
-    if (path === "/") return Buffer.from(page);
-    const file = this.files.get(path);
-    if (file !== undefined) return readFileSync(file);
-    if (!path.startsWith("/node_modules/") || path.includes("..")) return undefined;
+    const file = this.files.get(path) ?? join(this.#folder, path.replace(/\/$/, "/index.html"));
     try {
-      const bytes = readFileSync(join(this.#folder, path));
-      return extname(path) === ".js" ? withAddresses(bytes) : bytes;
+      const bytes = readFileSync(file);
+      const hasNames = path.startsWith("/node_modules/") && extname(path) === ".js";
+      return hasNames ? withAddresses(bytes) : bytes;
     } catch {
       return undefined;
     }

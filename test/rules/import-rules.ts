@@ -239,6 +239,12 @@ export const rules: readonly Rule[] = [
     why: "the engine thread's composition root; nothing imports it, the platform starts it",
   },
   {
+    of: "worker.ts",
+    may: all("platform", "engine-thread.ts", "compute-thread.ts", "measure-thread.ts"),
+    npm: [],
+    why: "every worker's entry in a browser: it loads the thread's own; nothing imports it, the platform starts it",
+  },
+  {
     of: "compute-thread.ts",
     may: all("backends", "platform"),
     npm: [],

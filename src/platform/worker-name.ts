@@ -1,0 +1,17 @@
+// What this worker was started for: browser.ts gives every worker a name that says it. In a file of its own, because a
+// worker asks before it loads anything else.
+
+import type { ThreadEntry } from "./platform.ts";
+
+const entries: Readonly<Record<string, ThreadEntry>> = {
+  "lantern-engine": "engine",
+  "lantern-compute": "compute",
+  "lantern-measure": "measure",
+};
+
+export function threadEntry(): ThreadEntry {
+  const entry = entries[self.name];
+  if (entry) return entry;
+  const known = Object.keys(entries).join(", ");
+  throw new Error(`a worker called "${self.name}" was started, expected one of ${known}`);
+}

@@ -1,0 +1,31 @@
+// The browser of the tests and of bench/wllama.ts: a Chromium that is installed on this machine (nothing is downloaded),
+// driven by playwright-core.
+
+import { existsSync } from "node:fs";
+import { type Browser, chromium } from "playwright-core";
+
+const usualPlaces = [
+  "/usr/bin/chromium",
+  "/usr/bin/google-chrome",
+  "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+];
+
+/** undefined: none is installed; LANTERN_CHROMIUM can name one. */
+export const chromiumPath: string | undefined = [
+  ...(process.env.LANTERN_CHROMIUM ? [process.env.LANTERN_CHROMIUM] : []),
+  ...usualPlaces,
+].find((path) => existsSync(path));
+
+const flags = [
+  "--no-sandbox", // it may run as root in a container, and opens nothing but our own pages
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+export async function launchBrowser(): Promise<Browser> {
+  return await chromium.launch({ executablePath: chromiumPath!, args: flags });
+}
