@@ -334,8 +334,8 @@ export interface TextTokenizer {
 export interface MachineOptions {
   /** Measure even if a measurement is remembered. */
   anew?: boolean | undefined;
-  /** About 3 seconds instead of 8; on a busy machine less exact. */
-  quick?: boolean | undefined;
+  /** How long to measure, besides a second for the start (default 7). Less is less exact, above all on a busy machine. */
+  seconds?: number | undefined;
   signal?: AbortSignal | undefined;
   /** Of the measurement, how much is done: 0 to 1. */
   onProgress?: ((share: number) => void) | undefined;

@@ -18,9 +18,7 @@ import {
   machineToText,
 } from "./tune/machine-file.ts";
 
-/** How long a measurement takes, besides the start of its threads. */
-const fullSeconds = 7;
-const quickSeconds = 2.5;
+const defaultSeconds = 7;
 
 /** By file: what was last read or written in this thread. */
 const known = new Map<string, MachineMeasurement>();
@@ -29,7 +27,7 @@ const known = new Map<string, MachineMeasurement>();
 export async function machineMeasurement(
   options: MachineOptions = {},
 ): Promise<MachineMeasurement> {
-  const { anew = false, quick = false, signal, onProgress, onNote } = options;
+  const { anew = false, seconds = defaultSeconds, signal, onProgress, onNote } = options;
   const remembered = anew ? undefined : await rememberedMachine({ onNote });
   if (remembered) return remembered;
   const platform = await currentPlatform();
@@ -42,7 +40,7 @@ export async function machineMeasurement(
       startThread: () => platform.startThread("measure"),
       now: platform.now,
     },
-    { seconds: quick ? quickSeconds : fullSeconds, signal, onProgress },
+    { seconds, signal, onProgress },
   );
   await remember(platform, machine, onNote);
   return machine;

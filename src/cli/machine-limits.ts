@@ -23,7 +23,10 @@ export interface LimitFlags {
   limit: boolean;
 }
 
-const barWidth = 24;
+const barWidth = 20;
+const redrawMs = 100;
+/** After a text: somebody wants to go on. */
+const quickSeconds = 2.5;
 /** A speed this far beyond its limit is no noise: the limit was measured on a busy machine. */
 const noise = 1.05;
 
@@ -56,14 +59,14 @@ export async function timingsWithLimits(
   const { limits: _, ...bare } = timings;
   if (!wantsLimits(flags, context)) return bare;
   if (timings.limits || !context.terminal.errIsTerminal) return timings;
-  const machine = await measureOnce(context, { quick: true });
+  const machine = await measureOnce(context, { seconds: quickSeconds });
   return machine ? { ...timings, limits: machineLimits(timings, info, machine) } : timings;
 }
 
 /** The remembered measurement or a new one; undefined where it was skipped or failed. Says what there is to say. */
 export async function measureOnce(
   context: CliContext,
-  options: Pick<MachineOptions, "quick" | "signal">,
+  options: Pick<MachineOptions, "seconds" | "signal">,
 ): Promise<MachineMeasurement | undefined> {
   const { terminal } = context;
   const say = (note: string): void => terminal.err(context.color().err.dim(`(${note})\n`));
@@ -91,7 +94,10 @@ export async function measureWatched(
 ): Promise<MachineMeasurement> {
   const controller = new AbortController();
   const stopListening = terminal.onInterrupt(() => controller.abort());
+  let drawnMs = Number.NEGATIVE_INFINITY;
   const draw = (share: number): void => {
+    if (terminal.now() - drawnMs < redrawMs) return;
+    drawnMs = terminal.now();
     const line = `measuring this machine, once  ${barText(share, barWidth)}  Ctrl-C skips`;
     terminal.err(`\r${line.slice(0, terminal.columns - 1)}\x1b[K`);
   };
