@@ -6,25 +6,15 @@ import type { MatmulBenchOptions, MatmulSpeed } from "./api.ts";
 import type { Backend } from "./backends/backend.ts";
 import { allBackends, type BackendRequest } from "./backends/table.ts";
 import { ModelError, UsageError } from "./base/errors.ts";
-import { bytesFor, type DType } from "./dtypes/dtype.ts";
-import { sampleBlocks } from "./dtypes/sample-blocks.ts";
+import type { DType } from "./dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "./dtypes/table.ts";
-import { GraphBuilder } from "./graph/builder.ts";
-import { weightBytes } from "./graph/cost.ts";
-import type { Graph, Weight } from "./graph/graph.ts";
 import { makePlan } from "./graph/plan.ts";
-import { Step } from "./graph/step.ts";
 import { currentPlatform } from "./platform/current.ts";
+import { floats, productGraph, productName, productStep, uploadSample } from "./tune/product.ts";
 
-/** Rows of the embedding table, from which the activations come. */
-const tableRows = 16;
-/** Different values of each weight; they repeat, since quantizing all of them would take longer than the benchmark. */
-const distinctElements = 1 << 18;
 /** Of the measuring time, what the warm-up takes. */
 const warmupShare = 0.25;
 const warmupTokens = 16;
-const floats = dtypeByName("f32")!;
-const productName = "product";
 
 export async function measureMatmul(options: MatmulBenchOptions): Promise<MatmulSpeed> {
   const { n, k, m, level, threads, seconds } = options;
@@ -36,12 +26,12 @@ export async function measureMatmul(options: MatmulBenchOptions): Promise<Matmul
     startThread: () => platform.startThread("compute"),
   });
   try {
-    const graph = matmulGraph(dtype, n, k);
+    const graph = productGraph(dtype, n, k);
     const plan = makePlan(graph, { maxTokens: m, maxOutputs: m });
     await backend.prepare(plan, { blocks: 1, dtype: floats });
     for (const weight of graph.weights) await uploadSample(backend, weight);
     const timed = async (tokens: number): Promise<number> => {
-      const step = stepOf(tokens, plan.limits);
+      const step = productStep(tokens, plan.limits);
       const started = platform.now();
       await backend.run(step);
       return (platform.now() - started) / 1000;
@@ -79,38 +69,9 @@ function chooseBackend(request: BackendRequest): Backend {
   throw new ModelError(`no backend can run level ${request.level} here`);
 }
 
-function matmulGraph(dtype: DType, n: number, k: number): Graph {
-  const table = { name: "token_embd.weight", shape: [tableRows, k], dtype: floats };
-  const g = new GraphBuilder({ layers: 0, cols: 32 });
-  const x = g.embed(table, "embed"); // [tokens, k]
-  return g.finish(g.matmul(x, { name: "bench.weight", shape: [n, k], dtype }, productName)); // [tokens, n]
-}
-
 /** What the backend says of the product; all that it says where it does not name it. */
 function kernelOf(backend: Backend): string {
   const lines = backend.explain();
   const named = lines.find((line) => line.startsWith(`${productName}: `));
   return named?.slice(productName.length + 2) ?? lines.join("; ");
-}
-
-/** Fills a weight with sample blocks, over and over. */
-async function uploadSample(backend: Backend, weight: Weight): Promise<void> {
-  const total = weightBytes(weight);
-  const { dtype } = weight;
-  const sample = sampleBlocks(dtype, distinctElements).subarray(0, total);
-  await backend.upload(weight, async (target, byteOffset) => {
-    for (let done = 0; done < target.length; ) {
-      const from = (byteOffset + done) % bytesFor(dtype, distinctElements);
-      const piece = sample.subarray(from, from + target.length - done);
-      target.set(piece, done);
-      done += piece.length;
-    }
-  });
-}
-
-function stepOf(tokens: number, limits: { maxTokens: number; maxOutputs: number }): Step {
-  const step = new Step(limits);
-  const table = { blocks: new Int32Array(1) };
-  for (let i = 0; i < tokens; i++) step.add(i % tableRows, 0, table, true);
-  return step;
 }

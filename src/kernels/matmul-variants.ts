@@ -101,6 +101,17 @@ export function defaultChoice(target: MatmulTarget): ChooseMatmul {
   });
 }
 
+/**
+ * The variant that does the same for so many tokens: a tile that they do not fill is computed by the kernels of a
+ * narrower one. What is measured of one holds for the other.
+ */
+export function effectiveVariant(variant: MatmulVariant, tokens: number): MatmulVariant {
+  if (variant.tokens <= tokens || !variant.shared) return variant;
+  const { groups, replicated, streams, shared } = variant;
+  const rows = tokens === 1 ? 4 : groups;
+  return variantById(idOf({ groups: rows, tokens, replicated, streams, shared })) ?? variant;
+}
+
 /** True where the variant can compute the problem on this processor, otherwise the reason. */
 export function acceptsProblem(
   { groups, tokens, replicated, shared }: MatmulVariant,
@@ -129,9 +140,12 @@ function liveVectors(groups: number, tokens: number): number {
 function variant(
   parts: Omit<MatmulVariant, "id" | "shared"> & { shared?: boolean },
 ): MatmulVariant {
-  const { groups, tokens, replicated, streams, shared = true } = parts;
+  const { shared = true } = parts;
+  return { ...parts, shared, id: idOf({ ...parts, shared }) };
+}
+
+function idOf({ groups, tokens, replicated, streams, shared }: Omit<MatmulVariant, "id">): string {
   const shape = tokens === 1 ? `${streams}s` : `${groups * 4}x${tokens}`;
   const style = replicated ? "replicated" : "compact";
-  const id = [shape, style, ...(shared ? [] : ["serial"])].join(".");
-  return { ...parts, shared, id };
+  return [shape, style, ...(shared ? [] : ["serial"])].join(".");
 }

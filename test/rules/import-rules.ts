@@ -179,7 +179,10 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "index.ts",
-    may: [...all("base/errors.ts", "open.ts", "bench.ts", "machine.ts"), ...types("api.ts")],
+    may: [
+      ...all("base/errors.ts", "open.ts", "bench.ts", "machine.ts", "limits-report.ts"),
+      ...types("api.ts", "limits"),
+    ],
     npm: [],
     why: "the public API is a list of names, nothing else",
   },
@@ -200,6 +203,22 @@ export const rules: readonly Rule[] = [
     why: "a composition root: this machine's measurement, remembered or made",
   },
   {
+    of: "limits-report.ts",
+    may: [...all("limits", "limits-compose.ts"), ...types("api.ts")],
+    npm: [],
+    why: "limits are worked out when somebody asks; what that needs is loaded then",
+  },
+  {
+    of: "limits-compose.ts",
+    may: [
+      ...all("base", "dtypes", "graph", "models", "limits", "platform", "catalog"),
+      ...all("machine.ts", "open.ts"),
+      ...types("api.ts", "limits-report.ts"),
+    ],
+    npm: [],
+    why: "a composition root: a model's header and a device, put before the arithmetic",
+  },
+  {
     of: "measure-thread.ts",
     may: all("platform", "tune"),
     npm: [],
@@ -213,7 +232,10 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "bench-matmul.ts",
-    may: [...all("base", "platform", "dtypes", "graph", "backends"), ...types("api.ts")],
+    may: [
+      ...all("base", "platform", "dtypes", "graph", "backends", "tune/product.ts"),
+      ...types("api.ts"),
+    ],
     npm: [],
     why: "a composition root of its own: one op on a backend, without a model",
   },

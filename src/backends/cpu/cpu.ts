@@ -39,7 +39,7 @@ import { makeMember } from "./recorded-team.ts";
 import { placeRecords, type RecordArea, RecordWriter } from "./records.ts";
 import { Packer, type PackProgram } from "./repack.ts";
 import { partsOf, StepRecords } from "./step-records.ts";
-import type { TeamMember } from "./team.ts";
+import type { Idle, TeamMember } from "./team.ts";
 import { WeightStore } from "./weights.ts";
 
 export interface CpuOptions {
@@ -50,6 +50,8 @@ export interface CpuOptions {
   startThread: (() => EngineThread) | undefined;
   /** Record where the time goes, for profile(). */
   profile?: boolean;
+  /** What threads do that have nothing to do (default "spin"). */
+  idle?: Idle | undefined;
   /** Which kernels compute which product; default: by the kind of processor. */
   choose?: ChooseMatmul | undefined;
   /** For tests: the first address that is used, and how long a step may make no progress, in ms. */
@@ -133,6 +135,7 @@ export class CpuBackend implements Backend {
       { buffer, control: program.control, executors, isLeader: true, lostMs },
       records && new RecordWriter(buffer, records, 0),
     );
+    member.setIdle(this.#options.idle ?? "spin");
     const stepRecords = records && new StepRecords(buffer, records, this.threads, executors.length);
     const packer = new Packer(packing, views);
     const missing = new Set(plan.graph.weights.map((weight) => weight.name));
@@ -182,6 +185,19 @@ export class CpuBackend implements Backend {
       prepared.stepRecords?.end();
     }
     if (!finished) throw new AbortedError("the step");
+  }
+
+  /** For measuring: from the next step on, all products of all sizes are computed by variant `index` of their choice. */
+  setVariant(index: number): void {
+    const { compiled, arena } = this.#ready();
+    for (const { table, choice } of compiled.choices) {
+      arena.views.i32.fill(index, table / 4, table / 4 + choice.byTokens.length);
+    }
+  }
+
+  /** For measuring: what idle threads do from the next step on. */
+  setIdle(idle: Idle): void {
+    this.#ready().member.setIdle(idle);
   }
 
   async #replaceHelpers(): Promise<void> {

@@ -10,6 +10,7 @@
 //   failed    a thread's chunk threw
 //   stopped   the team is over
 //   skip      the step was given up: what is left of it is counted, but not computed
+//   drowsy    threads with nothing to do sleep at once instead of spinning first
 //   then, for each instruction: next (low half of its number, next chunk) and done (chunks finished)
 
 import type { Executor } from "./executors.ts";
@@ -19,6 +20,7 @@ const SLEEPERS = 1;
 const FAILED = 2;
 const STOPPED = 3;
 const SKIP = 4;
+const DROWSY = 5;
 const FIRST = 16;
 
 /** Looks at `ready` this often before it sleeps: some ten microseconds. */
@@ -29,6 +31,9 @@ const SLEEP_MS = 100;
 const RENUMBER = 2 ** 30;
 /** No progress for this long: a thread was lost. */
 const LOST_MS = 20_000;
+
+/** What a thread with nothing to do does. */
+export type Idle = "spin" | "sleep";
 
 export function controlWords(instructions: number): number {
   return FIRST + 2 * (instructions + 1);
@@ -91,7 +96,14 @@ export class TeamMember {
 
   /** As in the beginning: when no helper is left that could be in the middle of something. */
   reset(): void {
+    const drowsy = this.#words[DROWSY]!;
     this.#words.fill(0);
+    this.#words[DROWSY] = drowsy;
+  }
+
+  /** Whether threads that have nothing to do look again for a while before they sleep, from now on. */
+  setIdle(idle: Idle): void {
+    Atomics.store(this.#words, DROWSY, idle === "sleep" ? 1 : 0);
   }
 
   /** Lets the helpers go. */
@@ -153,7 +165,8 @@ export class TeamMember {
   /** Returns the number of the open instruction once it is no longer `now`. */
   protected waitPast(now: number, expectsProgress: boolean): number {
     const words = this.#words;
-    for (let i = 0; i < SPINS; i++) {
+    const spins = Atomics.load(words, DROWSY) === 0 ? SPINS : 1;
+    for (let i = 0; i < spins; i++) {
       const seen = Atomics.load(words, READY);
       if (seen !== now) return seen;
     }

@@ -1,0 +1,110 @@
+// Measures one product on the CPU backend in all the ways that accept it. The weights are packed once; which way
+// computes the next step is a word in the shared memory, so going from one to the other costs nothing.
+//
+// Stage times come from what the threads record (src/backends/cpu/records.ts): init ends when the last thread has
+// prepared its activations, compute when the last has finished its rows. Waiting for each other is part of both.
+
+import { EVENT_NUMBERS } from "../backends/backend.ts";
+import { CpuBackend } from "../backends/cpu/cpu.ts";
+import { bytesFor } from "../dtypes/dtype.ts";
+import { dtypeByName } from "../dtypes/table.ts";
+import { makePlan } from "../graph/plan.ts";
+import type { Step } from "../graph/step.ts";
+import type { MatmulProblem, MatmulVariant } from "../kernels/matmul-variants.ts";
+import type { EngineThread } from "../platform/platform.ts";
+import { floats, productGraph, productStep, uploadSample } from "./product.ts";
+import type { StageTimes } from "./tune-file.ts";
+
+export interface ProductBenchOptions {
+  readonly problem: MatmulProblem;
+  /** Empty: level 2, row by row. */
+  readonly variants: readonly MatmulVariant[];
+  readonly maxTokens: number;
+  readonly threads: number;
+  readonly startThread: (() => EngineThread) | undefined;
+}
+
+export class ProductBench {
+  readonly #backend: CpuBackend;
+  readonly #limits: { maxTokens: number; maxOutputs: number };
+  readonly #steps = new Map<number, Step>();
+  #init = -1;
+  #compute = -1;
+
+  private constructor(backend: CpuBackend, maxTokens: number) {
+    this.#backend = backend;
+    this.#limits = { maxTokens, maxOutputs: maxTokens };
+  }
+
+  static async open(options: ProductBenchOptions): Promise<ProductBench> {
+    const { problem, variants, maxTokens, threads, startThread } = options;
+    const choice = {
+      variants,
+      byTokens: new Array<number>(maxTokens + 1).fill(0),
+      notes: [],
+    };
+    const backend = new CpuBackend({
+      level: variants.length === 0 ? 2 : 3,
+      threads,
+      startThread,
+      profile: true,
+      ...(variants.length === 0 ? {} : { choose: () => choice }),
+    });
+    const bench = new ProductBench(backend, maxTokens);
+    try {
+      const graph = productGraph(dtypeByName(problem.dtype)!, problem.n, problem.k);
+      await backend.prepare(makePlan(graph, bench.#limits), { blocks: 1, dtype: floats });
+      for (const weight of graph.weights) await uploadSample(backend, weight);
+      const { parts } = backend.profile()!;
+      bench.#compute = parts.findIndex(({ op }) => op === "matmul");
+      bench.#init = parts.findIndex(({ op }) => op === "quantize" || op === "round");
+      return bench;
+    } catch (error) {
+      backend.dispose();
+      throw error;
+    }
+  }
+
+  /** One step of m tokens, by variant `index`. */
+  async measure(index: number, m: number, idle: "spin" | "sleep"): Promise<StageTimes> {
+    const backend = this.#backend;
+    if (index >= 0) backend.setVariant(index);
+    backend.setIdle(idle);
+    const started = performance.now();
+    await backend.run(this.#step(m));
+    return this.#stageTimes(started);
+  }
+
+  dispose(): void {
+    this.#backend.dispose();
+  }
+
+  #step(m: number): Step {
+    const step = this.#steps.get(m) ?? productStep(m, this.#limits);
+    this.#steps.set(m, step);
+    return step;
+  }
+
+  /** Of the step that began at `started`, on the clock of this thread as all records are. */
+  #stageTimes(started: number): StageTimes {
+    let [first, ready, last] = [Number.POSITIVE_INFINITY, 0, 0];
+    for (const { numbers } of this.#backend.profile()!.events) {
+      for (let at = numbers.length - EVENT_NUMBERS; at >= 0; at -= EVENT_NUMBERS) {
+        const [part, start, end] = [numbers[at]!, numbers[at + 2]!, numbers[at + 3]!];
+        if (end < started) break;
+        if (part !== this.#init && part !== this.#compute) continue;
+        first = Math.min(first, start);
+        last = Math.max(last, end);
+        if (part === this.#init) ready = Math.max(ready, end);
+      }
+    }
+    const middle = Math.max(ready, first);
+    return { init: (middle - first) * 1000, compute: (last - middle) * 1000 };
+  }
+}
+
+/** How many rows of the problem's weights are about so many bytes: whole tiles. */
+export function rowsOfBytes({ dtype, k }: MatmulProblem, bytes: number): number {
+  const rowBytes = bytesFor(dtypeByName(dtype)!, k);
+  return Math.max(16, Math.ceil(bytes / rowBytes / 16) * 16);
+}

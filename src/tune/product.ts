@@ -1,0 +1,52 @@
+// One matrix product by itself, [m, k] x [n, k]^T, as a graph that a backend runs as it runs a model's: the embedding
+// that feeds it, the product, and weights made up of sample blocks. What benchmarks and tuning measure.
+
+import type { Backend } from "../backends/backend.ts";
+import { bytesFor, type DType } from "../dtypes/dtype.ts";
+import { sampleBlocks } from "../dtypes/sample-blocks.ts";
+import { dtypeByName } from "../dtypes/table.ts";
+import { GraphBuilder } from "../graph/builder.ts";
+import { weightBytes } from "../graph/cost.ts";
+import type { Graph, Weight } from "../graph/graph.ts";
+import { Step } from "../graph/step.ts";
+
+/** Name of the product's node. */
+export const productName = "product";
+/** Rows of the embedding table, from which the activations come. */
+const tableRows = 16;
+/** Different values of each weight; they repeat, since quantizing all of them would take longer than the measuring. */
+const distinctElements = 1 << 18;
+export const floats: DType = dtypeByName("f32")!;
+
+export function productGraph(dtype: DType, n: number, k: number): Graph {
+  const table = { name: "token_embd.weight", shape: [tableRows, k], dtype: floats };
+  const g = new GraphBuilder({ layers: 0, cols: 32 });
+  const x = g.embed(table, "embed"); // [tokens, k]
+  return g.finish(g.matmul(x, { name: "bench.weight", shape: [n, k], dtype }, productName)); // [tokens, n]
+}
+
+/** Fills a weight with sample blocks, over and over. */
+export async function uploadSample(backend: Backend, weight: Weight): Promise<void> {
+  const total = weightBytes(weight);
+  const { dtype } = weight;
+  const sample = sampleBlocks(dtype, distinctElements).subarray(0, total);
+  await backend.upload(weight, async (target, byteOffset) => {
+    for (let done = 0; done < target.length; ) {
+      const from = (byteOffset + done) % bytesFor(dtype, distinctElements);
+      const piece = sample.subarray(from, from + target.length - done);
+      target.set(piece, done);
+      done += piece.length;
+    }
+  });
+}
+
+/** A step of `tokens` tokens, all of whose products are wanted. */
+export function productStep(
+  tokens: number,
+  limits: { maxTokens: number; maxOutputs: number },
+): Step {
+  const step = new Step(limits);
+  const table = { blocks: new Int32Array(1) };
+  for (let i = 0; i < tokens; i++) step.add(i % tableRows, 0, table, true);
+  return step;
+}

@@ -1,0 +1,263 @@
+// Measures every profile for every shape, thread count and number of tokens: what `lantern tune` does. Rounds are
+// interleaved (each round goes through all profiles), so that a slow moment of the machine meets all of them. Other
+// programs only ever make a round slower, so the lower quartile of the rounds counts, and a profile is given up as
+// hopeless when its best round is far from the best of all.
+
+import { AbortedError } from "../base/errors.ts";
+import { detectWasmFeatures } from "../kernels/features.ts";
+import {
+  acceptsProblem,
+  defaultVariant,
+  effectiveVariant,
+  type MatmulProblem,
+  type MatmulVariant,
+  matmulVariants,
+  variantById,
+} from "../kernels/matmul-variants.ts";
+import type { EngineThread } from "../platform/platform.ts";
+import { ProductBench, rowsOfBytes } from "./measure.ts";
+import type { StageTimes, TuneGroup, TuneLine, TuneProfile } from "./tune-file.ts";
+
+export interface TunePlan {
+  readonly problems: readonly MatmulProblem[];
+  readonly threads: readonly number[];
+  /** Numbers of tokens, ascending. */
+  readonly tokens: readonly number[];
+  readonly rounds: number;
+  /** Weights are measured whole; otherwise some of their rows stand for all. */
+  readonly full: boolean;
+}
+
+export interface TuneEnvironment {
+  startThread(): EngineThread;
+  /** Lets others in: a progress bar, an abort, a request. */
+  breathe(): Promise<void>;
+}
+
+export interface TuneWatch {
+  readonly signal?: AbortSignal | undefined;
+  /** Of the whole, how much is done: 0 to 1; and what is measured now. */
+  readonly onProgress?: ((share: number, now: string) => void) | undefined;
+  /** A group is finished: what is aborted later does not lose it. */
+  readonly onGroup?: ((group: TuneGroup) => void) | undefined;
+}
+
+/** Tokens up to which a product streams its weights from memory; more tokens are kept busy by arithmetic. */
+const STREAMING_TOKENS = 4;
+/** Of weights that stream: more than caches hold. */
+const STREAM_BYTES: number = 96 << 20;
+/** Enough for what computes, unless a shape is to be measured whole. */
+const COMPUTE_BYTES: number = 8 << 20;
+/** After round r, a profile whose best takes more than this times the best of all is given up; one round says little. */
+const HOPELESS: readonly number[] = [3, 1.6, 1.3];
+const WARM_UPS = 3;
+
+/** All ways to run a product: every variant, spinning; where full, row by row, and the usual ones sleeping. */
+export function tuneProfiles(full: boolean): TuneProfile[] {
+  const spinning = matmulVariants().map(({ id }) => profile(3, id, "spin"));
+  if (!full) return spinning;
+  const { vectorRegisters } = detectWasmFeatures();
+  const usual = defaultVariant("q4_0", { vectorRegisters }).id;
+  return [...spinning, profile(3, usual, "sleep"), profile(2, "rows", "spin")];
+}
+
+function profile(level: number, variant: string, idle: "spin" | "sleep"): TuneProfile {
+  return { backend: "cpu", level, variant, idle };
+}
+
+export async function runTune(
+  plan: TunePlan,
+  profiles: readonly TuneProfile[],
+  environment: TuneEnvironment,
+  watch: TuneWatch = {},
+): Promise<TuneGroup[]> {
+  const groups: TuneGroup[] = [];
+  const total = plan.problems.length * plan.threads.length;
+  for (const threads of plan.threads) {
+    for (const problem of plan.problems) {
+      const done = groups.length;
+      const { dtype, n, k } = problem;
+      const now = `${dtype} ${n} x ${k}, ${threads} thread${threads === 1 ? "" : "s"}`;
+      const report = (share: number) => watch.onProgress?.((done + share) / total, now);
+      const tuner = new GroupTuner(plan, profiles, problem, threads, environment);
+      const group = await tuner.run(report, watch.signal);
+      groups.push(group);
+      watch.onGroup?.(group);
+    }
+  }
+  return groups;
+}
+
+/** How a profile can be measured: which bench, and which of its variants. */
+interface Entrant {
+  readonly profile: number;
+  readonly variant: number;
+  readonly idle: "spin" | "sleep";
+  readonly level: number;
+}
+
+/** Benches of one level: of weights that stream from memory, and of fewer rows. */
+interface Benches {
+  readonly streaming: ProductBench;
+  readonly streamingRows: number;
+  readonly computing: ProductBench;
+  readonly computingRows: number;
+}
+
+class GroupTuner {
+  readonly #plan: TunePlan;
+  readonly #profiles: readonly TuneProfile[];
+  readonly #problem: MatmulProblem;
+  readonly #threads: number;
+  readonly #environment: TuneEnvironment;
+  readonly #variants: readonly MatmulVariant[];
+  readonly #entrants: readonly Entrant[];
+  readonly #open: ProductBench[] = [];
+
+  constructor(
+    plan: TunePlan,
+    profiles: readonly TuneProfile[],
+    problem: MatmulProblem,
+    threads: number,
+    environment: TuneEnvironment,
+  ) {
+    this.#plan = plan;
+    this.#profiles = profiles;
+    this.#problem = problem;
+    this.#threads = threads;
+    this.#environment = environment;
+    const { vectorRegisters } = detectWasmFeatures();
+    this.#variants = matmulVariants().filter(
+      (variant) => acceptsProblem(variant, problem, { vectorRegisters }) === true,
+    );
+    this.#entrants = this.#enter();
+  }
+
+  async run(report: (share: number) => void, signal: AbortSignal | undefined): Promise<TuneGroup> {
+    const { tokens, rounds } = this.#plan;
+    const samples = tokens.map(() => this.#profiles.map((): StageTimes[] => []));
+    const alive = tokens.map(
+      (m) => new Set(this.#entrants.filter((one) => this.#isItself(one, m))),
+    );
+    try {
+      const tiled = await this.#openBenches(3);
+      const rows = this.#entrants.some(({ level }) => level === 2)
+        ? await this.#openBenches(2)
+        : tiled;
+      const benchesOf = (level: number) => (level === 2 ? rows : tiled);
+      for (let round = -WARM_UPS; round < rounds; round++) {
+        for (const [line, m] of tokens.entries()) {
+          await this.#environment.breathe();
+          if (signal?.aborted) throw new AbortedError("tuning");
+          report((round + WARM_UPS + line / tokens.length) / (WARM_UPS + rounds));
+          for (const entrant of alive[line]!) {
+            const times = await this.#measure(benchesOf(entrant.level), entrant, m);
+            if (round >= 0) samples[line]![entrant.profile]!.push(times);
+          }
+        }
+        if (round >= 0) this.#giveUp(samples, alive, HOPELESS[round] ?? HOPELESS.at(-1)!);
+      }
+    } finally {
+      for (const bench of this.#open) bench.dispose();
+    }
+    const lines = tokens.map((m, line): TuneLine => {
+      const survivors = [...alive[line]!];
+      const times = this.#profiles.map((profile, index) => {
+        if (!this.#entrants.some((one) => one.profile === index)) return undefined;
+        const measured = survivors.find((one) => this.#isSame(profile, one, m));
+        return measured && typical(samples[line]![measured.profile]!);
+      });
+      return { m, times };
+    });
+    return { ...this.#problem, threads: this.#threads, lines };
+  }
+
+  /** Whether what is measured of `one` holds for `profile` at so many tokens. */
+  #isSame(profile: TuneProfile, one: Entrant, m: number): boolean {
+    const { variant, level, idle } = this.#profiles[one.profile]!;
+    return variant === effectiveId(profile, m) && level === profile.level && idle === profile.idle;
+  }
+
+  #isItself(one: Entrant, m: number): boolean {
+    return this.#isSame(this.#profiles[one.profile]!, one, m) || one.idle === "sleep";
+  }
+
+  #enter(): Entrant[] {
+    return this.#profiles.flatMap(({ level, variant: id, idle }, profile): Entrant[] => {
+      if (level === 2) return [{ profile, variant: -1, idle, level }];
+      // One thread never waits for another.
+      if (idle === "sleep" && this.#threads === 1) return [];
+      const variant = this.#variants.findIndex((candidate) => candidate.id === id);
+      return variant < 0 ? [] : [{ profile, variant, idle, level }];
+    });
+  }
+
+  async #openBenches(level: number): Promise<Benches> {
+    const problem = this.#problem;
+    const { tokens, full } = this.#plan;
+    const streamingRows = rowsOfBytes(problem, STREAM_BYTES);
+    const computingRows = full
+      ? problem.n
+      : Math.min(problem.n, rowsOfBytes(problem, COMPUTE_BYTES));
+    const open = async (n: number, maxTokens: number) => {
+      const bench = await ProductBench.open({
+        problem: { ...problem, n },
+        variants: level === 2 ? [] : this.#variants,
+        maxTokens,
+        threads: this.#threads,
+        startThread: () => this.#environment.startThread(),
+      });
+      this.#open.push(bench);
+      return bench;
+    };
+    const few = Math.max(1, ...tokens.filter((m) => m <= STREAMING_TOKENS));
+    return {
+      streaming: await open(streamingRows, few),
+      streamingRows,
+      computing: await open(computingRows, tokens.at(-1)!),
+      computingRows,
+    };
+  }
+
+  /** Times of the whole problem: rows are alike, so those of some are those of all, in proportion. */
+  async #measure(benches: Benches, entrant: Entrant, m: number): Promise<StageTimes> {
+    const streams = m <= STREAMING_TOKENS;
+    const bench = streams ? benches.streaming : benches.computing;
+    const rows = streams ? benches.streamingRows : benches.computingRows;
+    const { init, compute } = await bench.measure(entrant.variant, m, entrant.idle);
+    return { init, compute: compute * (this.#problem.n / rows) };
+  }
+
+  /** Drops those that no luck would bring near the best, but never the default. */
+  #giveUp(
+    samples: readonly (readonly StageTimes[][])[],
+    alive: readonly Set<Entrant>[],
+    hopeless: number,
+  ): void {
+    const { vectorRegisters } = detectWasmFeatures();
+    const standard = defaultVariant(this.#problem.dtype, { vectorRegisters });
+    for (const [line, entrants] of alive.entries()) {
+      const effective = effectiveVariant(standard, this.#plan.tokens[line]!);
+      const least = ({ profile }: Entrant) => Math.min(...samples[line]![profile]!.map(total));
+      const best = Math.min(...[...entrants].map(least));
+      for (const entrant of entrants) {
+        const isDefault = this.#profiles[entrant.profile]!.variant === effective.id;
+        if (!isDefault && least(entrant) > best * hopeless) entrants.delete(entrant);
+      }
+    }
+  }
+}
+
+function effectiveId({ variant: id }: TuneProfile, m: number): string {
+  const variant = variantById(id);
+  return variant ? effectiveVariant(variant, m).id : id;
+}
+
+function total({ init, compute }: StageTimes): number {
+  return init + compute;
+}
+
+/** The lower quartile by total time; its stages belong together. */
+function typical(times: readonly StageTimes[]): StageTimes | undefined {
+  return [...times].sort((a, b) => total(a) - total(b))[(times.length - 1) >> 2];
+}
