@@ -15,5 +15,9 @@ export {
   WorkerError,
 } from "./base/errors.ts";
 export { benchMatmul } from "./bench.ts";
+export type { Device } from "./limits/device.ts";
+export type { LimitsReport } from "./limits/report.ts";
+export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./limits-report.ts";
+export { limits, limitsNames, limitsPicture } from "./limits-report.ts";
 export { machineLimits, machineMeasurement, rememberedMachine } from "./machine.ts";
 export { inspect, open, openTokenizer } from "./open.ts";

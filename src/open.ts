@@ -119,7 +119,11 @@ export async function openTokenizer(location: ModelLocation): Promise<TextTokeni
   return await withModelFile(location, (file) => tokenizerOf(file));
 }
 
-async function withModelFile<T>(location: ModelLocation, use: (file: ModelFile) => T): Promise<T> {
+/** Opens the header of a model file, and closes it after use. */
+export async function withModelFile<T>(
+  location: ModelLocation,
+  use: (file: ModelFile) => T,
+): Promise<T> {
   const platform = await currentPlatform();
   const spec = platform.describeSource(await locate(location, platform));
   const source = await platform.openModelSource(spec);

@@ -145,7 +145,7 @@ function plain(name: string): string {
 }
 
 /** The type of the factors whose peak an estimate counts with. */
-export type Rate = "f32" | "f16" | "int8";
+export type Rate = keyof Device["opsPerSecond"];
 
 /** The device as if everything ran at the peak of one type; a type without an entry runs at the next wider one's. */
 export function deviceAtRate(device: Device, rate: Rate): Device {
@@ -155,6 +155,7 @@ export function deviceAtRate(device: Device, rate: Rate): Device {
 }
 
 /** Operations that the device computes while it reads a byte: work below it is bound by bandwidth. */
-export function opsPerByte(device: Device, rate: Rate = "f32"): number {
-  return deviceAtRate(device, rate).opsPerSecond.f32 / device.bytesPerSecond;
+export function opsPerByte(device: Device, rate?: Rate): number {
+  const rated = rate === undefined ? device : deviceAtRate(device, rate);
+  return rated.opsPerSecond.f32 / device.bytesPerSecond;
 }

@@ -34,24 +34,31 @@ export interface BitWidths {
   readonly kv: number;
 }
 
+/** What products with weights count as: float operations, or ones on 8-bit integers. */
+export type Products = "floatOps" | "int8Ops";
+
 /**
  * The cost of a shape at given widths. A parameter is one multiply and one add; norms, embedding rows and everything
  * between the products are left out, as they are small.
  */
-export function shapeCost(shape: ModelShape, bits: BitWidths): ModelCost {
+export function shapeCost(
+  shape: ModelShape,
+  bits: BitWidths,
+  products: Products = "floatOps",
+): ModelCost {
   checkBits("weights", bits.weights);
   checkBits("kv", bits.kv);
   const counts = parameterCounts(shape);
-  const float = (floatOps: number): Ops => ({ floatOps, int8Ops: 0 });
+  const none: Ops = { floatOps: 0, int8Ops: 0 };
   return {
     weightBytes: (counts.active * bits.weights) / 8,
     rowBytes: 0,
     storedBytes: (counts.total * bits.weights) / 8,
     kvBytes: (kvParameters(shape) * bits.kv) / 8,
-    token: float(2 * counts.layers),
-    output: float(2 * counts.head),
+    token: { ...none, [products]: 2 * counts.layers },
+    output: { ...none, [products]: 2 * counts.head },
     // Every query head computes with the keys and values of its group: GQA saves bytes, not arithmetic.
-    pair: float(2 * 2 * shape.layers * shape.heads * shape.headDim),
+    pair: { ...none, floatOps: 2 * 2 * shape.layers * shape.heads * shape.headDim },
   };
 }
 

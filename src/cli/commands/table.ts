@@ -4,6 +4,7 @@ import type { CliCommand } from "../command.ts";
 import { benchCommand } from "./bench.ts";
 import { chatCommand } from "./chat.ts";
 import { inspectCommand } from "./inspect.ts";
+import { limitsCommand } from "./limits.ts";
 import { logitsCommand } from "./logits.ts";
 import { machineCommand } from "./machine.ts";
 import { modelsCommand } from "./models.ts";
@@ -20,5 +21,6 @@ export const commands: readonly CliCommand[] = [
   tokenizeCommand,
   logitsCommand,
   benchCommand,
+  limitsCommand,
   machineCommand,
 ];

@@ -1,0 +1,179 @@
+// lantern limits: what a device allows a model: parameters, memory, the least time of prompts and of generated tokens,
+// and what other widths, GQA or speculation would change. The numbers come from src/limits; here they get a face.
+
+import { InvalidArgumentError, Option } from "commander";
+import {
+  type LimitsOptions,
+  type LimitsReport,
+  limits,
+  limitsNames,
+  limitsPicture,
+  type MachineMeasurement,
+  rememberedMachine,
+  UsageError,
+} from "../../index.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import { numberFlag } from "../flags.ts";
+import { limitsText, namesText } from "../limits-text.ts";
+import { measureWatched } from "../machine-limits.ts";
+
+interface LimitsFlags {
+  device?: string;
+  threads?: number;
+  weights?: string;
+  kv?: string;
+  context?: number;
+  memory?: number;
+  rate?: NonNullable<LimitsOptions["rate"]>;
+  acceptance?: number;
+  draft?: string;
+  draftTokens?: number;
+  measured?: string;
+  plot?: string;
+  list?: boolean;
+  json?: boolean;
+}
+
+const gib = 1024 ** 3;
+/** Without --draft: an n-gram lookup or the like, which costs nothing. */
+const freeDraft = 0;
+
+export const limitsCommand: CliCommand = {
+  name: "limits",
+  summary: "show what a device allows a model: memory, prompt and generation speed",
+  examples: [
+    "lantern limits qwen1.5-7b --device rtx4090",
+    "lantern limits model.gguf --context 16384 --plot limits.svg",
+    "lantern limits llama-3-70b --device h100-sxm --weights 4 --draft llama-3-8b --acceptance 0.8",
+  ],
+  define(command, context) {
+    command
+      .argument("[model]", 'a file, a folder, a name of "lantern models", or one of --list')
+      .option("--device <name>", "a device of --list (default: this machine, measured)")
+      .option(
+        "-t, --threads <n>",
+        "threads of this machine (default: all cores)",
+        numberFlag({ integer: true, min: 1, max: 1024 }),
+      )
+      .option("--weights <bits>", "bits of a weight, or a type (default: as stored, or 16)")
+      .option("--kv <bits>", "bits of a value in the KV cache, or a type (default: 16)")
+      .option(
+        "-c, --context <n>",
+        "longest prompt and generation (default: 4096)",
+        numberFlag({ integer: true, min: 1, max: 1 << 24 }),
+      )
+      .option(
+        "--memory <GiB>",
+        "memory to fill, instead of the device's",
+        numberFlag({ min: 0.001, max: 1e6 }),
+      )
+      .addOption(
+        new Option("--rate <type>", "count all arithmetic at the peak of this type").choices([
+          "f32",
+          "f16",
+          "int8",
+        ]),
+      )
+      .option(
+        "--acceptance <p>",
+        "speculative decoding: chance that a drafted token is kept",
+        numberFlag({ min: 0, max: 1 }),
+      )
+      .option(
+        "--draft <model>",
+        "the model that drafts, or its time for a token as a share (0.1); default: 0",
+      )
+      .option(
+        "--draft-tokens <n>",
+        "tokens drafted at a time (default: the best number)",
+        numberFlag({ integer: true, min: 0, max: 1024 }),
+      )
+      .option("--measured <file>", 'speeds to compare, as "lantern bench --json" prints them')
+      .option("--plot <file.svg>", "also write a picture", svgFlag)
+      .option("--list", "list the models and devices that can be named")
+      .option("--json", "print one JSON object")
+      .action((model: string | undefined, flags: LimitsFlags) => show(model, flags, context));
+  },
+};
+
+function svgFlag(text: string): string {
+  if (/\.svg$/i.test(text)) return text;
+  throw new InvalidArgumentError("Expected a file name that ends in .svg.");
+}
+
+async function show(
+  model: string | undefined,
+  flags: LimitsFlags,
+  context: CliContext,
+): Promise<void> {
+  const { terminal } = context;
+  if (flags.list) {
+    const names = await limitsNames();
+    terminal.out(flags.json ? `${JSON.stringify(names)}\n` : namesText(names));
+    return;
+  }
+  if (model === undefined) {
+    throw new UsageError(
+      'limits: no model was given. Name a file or one of "lantern limits --list": lantern limits qwen1.5-7b --device rtx4090',
+    );
+  }
+  const report = await reportFor(model, flags, context);
+  if (flags.plot !== undefined) await terminal.writeText(flags.plot, await limitsPicture(report));
+  terminal.out(
+    flags.json ? `${JSON.stringify(report)}\n` : limitsText(report, context.color().out),
+  );
+  if (flags.plot !== undefined) terminal.err(`Picture written to ${flags.plot}\n`);
+}
+
+async function reportFor(
+  model: string,
+  flags: LimitsFlags,
+  context: CliContext,
+): Promise<LimitsReport> {
+  const measured =
+    flags.measured === undefined
+      ? undefined
+      : parseJson(await context.terminal.readText(flags.measured), flags.measured);
+  return await limits(model, {
+    device: flags.device,
+    threads: flags.threads,
+    weights: flags.weights,
+    kv: flags.kv,
+    context: flags.context,
+    memoryBytes: flags.memory === undefined ? undefined : flags.memory * gib,
+    rate: flags.rate,
+    speculation: speculationOf(flags),
+    ...(measured !== undefined && { measured, measuredName: flags.measured }),
+    machine: () => thisMachine(context),
+  });
+}
+
+async function thisMachine(context: CliContext): Promise<MachineMeasurement> {
+  const onNote = (note: string): void =>
+    context.terminal.err(`${context.color().err.dim(`(${note})`)}\n`);
+  const remembered = await rememberedMachine({ onNote });
+  return remembered ?? (await measureWatched(context, { anew: true, onNote }));
+}
+
+function speculationOf(flags: LimitsFlags): LimitsOptions["speculation"] {
+  const { acceptance, draft, draftTokens } = flags;
+  if (acceptance === undefined) {
+    if (draft === undefined && draftTokens === undefined) return undefined;
+    throw new UsageError(
+      "limits: --draft and --draft-tokens need --acceptance, the chance that a drafted token is kept (0.8 is usual)",
+    );
+  }
+  const share = Number(draft ?? freeDraft);
+  return { acceptance, draftTokens, draft: Number.isNaN(share) ? draft! : share };
+}
+
+function parseJson(text: string, file: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new UsageError(
+      `measured: ${file} is not JSON (${error instanceof Error ? error.message : String(error)}), expected what "lantern bench --json" prints`,
+      { cause: error },
+    );
+  }
+}

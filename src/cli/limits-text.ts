@@ -1,0 +1,253 @@
+// A LimitsReport as text: the tables of `lantern limits`. Pure functions of the report.
+
+import type { LimitsNames, LimitsReport } from "../index.ts";
+import { type Palette, tableText } from "./text.ts";
+
+export function limitsText(report: LimitsReport, color: Palette): string {
+  const title = (text: string): string => `\n${color.bold(text)}\n`;
+  const note = (text: string): string => `${color.dim(text)}\n`;
+  return [
+    headText(report),
+    title("parameters"),
+    parametersText(report),
+    title("memory"),
+    memoryText(report),
+    title("prompt: least time to the first token (ms)"),
+    prefillText(report),
+    turningText(report),
+    title("generation: least time of a token, (n - 1) / W + B"),
+    decodeText(report),
+    title(`what would change (tokens/s: of token ${report.context})`),
+    effectsText(report),
+    report.speculation ? title("speculative decoding") : "",
+    speculationText(report),
+    report.measured.length > 0 ? title("measured") : "",
+    measuredText(report),
+    "\n",
+    note(
+      "Gi and GiB count in 1024, B and GB in 1000. docs/limits.md says how each number is computed.",
+    ),
+  ].join("");
+}
+
+function headText({ model, device }: LimitsReport): string {
+  const { f32, f16, int8 } = device.opsPerSecond;
+  const peaks = [
+    `f32 ${opsText(f32)}`,
+    ...(f16 !== undefined && f16 !== f32 ? [`f16 ${opsText(f16)}`] : []),
+    ...(int8 !== undefined && int8 !== f32 ? [`int8 ${opsText(int8)}`] : []),
+  ];
+  return tableText([
+    ["model", `${model.name} (${model.source})`],
+    ["weights", model.weightsText],
+    ["KV cache", model.kvText],
+    ["device", `${device.name} (${device.source})`],
+    ["", `${(device.bytesPerSecond / 1e9).toFixed(1)} GB/s, ${peaks.join(", ")}`],
+  ]);
+}
+
+function parametersText({ parameters, model }: LimitsReport): string {
+  const row = (name: string, count: number, note = ""): string[] => [
+    name,
+    String(count),
+    ...(count >= 1e8
+      ? [`${(count / 1e9).toFixed(2)} B`, `${(count / 1024 ** 3).toFixed(2)} Gi`]
+      : [`${(count / 1e6).toFixed(2)} M`, `${(count / 1024 ** 2).toFixed(2)} Mi`]),
+    note,
+  ];
+  const { heads, kvHeads, tied } = model.shape;
+  const gqa = kvHeads < heads ? `${heads} heads, ${kvHeads} of keys and values` : "";
+  const rows = [
+    row("layers", parameters.layers, gqa),
+    row("head", parameters.head, tied ? "is the embedding table" : ""),
+    row("active", parameters.active, "read for every token"),
+    row("total", parameters.total, tied ? "" : "with the embedding table"),
+  ];
+  return tableText(rows, [1, 2, 3]);
+}
+
+function memoryText({ memory }: LimitsReport): string {
+  const fitText = (tokens: number | undefined): string =>
+    tokens === undefined ? "the weights do not fit" : `${tokens} tokens`;
+  const rows = [
+    ["weights read for a token", gibText(memory.weightBytes)],
+    ["weights with embedding table", gibText(memory.storedBytes)],
+    [
+      "KV cache of a token",
+      `${(memory.kvBytesPerToken / 1024).toFixed(1)} KiB (${Number((memory.kvParametersPerToken / 1024 ** 2).toPrecision(7))} Mi values)`,
+    ],
+  ];
+  if (memory.bytes !== undefined) {
+    rows.push(
+      [`fit in ${gibText(memory.bytes)}`, fitText(memory.tokensThatFit)],
+      ["fit with embedding table", fitText(memory.tokensThatFitWithEmbedding)],
+    );
+  }
+  return tableText(rows);
+}
+
+function prefillText({ prefill }: LimitsReport): string {
+  const header = [
+    "tokens",
+    "read",
+    "compute",
+    "all logits",
+    "cache shared",
+    "first token",
+    "tokens/s",
+    "bound by",
+  ];
+  const rows = prefill.rows.map((row) => [
+    String(row.tokens),
+    msText(row.readMs),
+    msText(row.computeMs),
+    msText(row.roughComputeMs),
+    msText(row.sharedReadMs),
+    msText(row.firstTokenMs),
+    rateText(row.tokensPerSecond),
+    row.resource,
+  ]);
+  return tableText([header, ...rows], [0, 1, 2, 3, 4, 5, 6]);
+}
+
+type Turns = LimitsReport["prefill"]["exact"];
+
+function turningText({ prefill }: LimitsReport): string {
+  const rows = [
+    ["turning points", turnsText(prefill.exact)],
+    ["  with all logits (rough)", turnsText(prefill.rough)],
+    ["  with a shared cache", turnsText(prefill.shared)],
+  ];
+  const [first] = prefill.exact.points;
+  if (first?.after === "arithmetic") {
+    const pieces = Math.ceil(first.tokens);
+    rows.push(["prompts in pieces", `of ${pieces} tokens or more lose nothing`]);
+  }
+  return tableText(rows);
+}
+
+function turnsText({ starts, points }: Turns): string {
+  if (points.length === 0) return `none: ${starts} binds at every length`;
+  const turns = points.map(({ tokens, after }) => `${Math.floor(tokens)} (then ${after})`);
+  return turns.join(", ");
+}
+
+function decodeText({ decode }: LimitsReport): string {
+  const facts = tableText([
+    ["W", `${Math.round(decode.tokensPerMs)} tokens make a token 1 ms slower`],
+    ["B", `${decode.firstMs.toFixed(2)} ms for the first token`],
+  ]);
+  const rows = decode.rows.map((row) => [
+    String(row.token),
+    msText(row.ms),
+    rateText(row.tokensPerSecond),
+    msText(row.totalMs),
+    row.resource,
+  ]);
+  const header = ["token", "ms", "tokens/s", "all so far (ms)", "bound by"];
+  return facts + tableText([header, ...rows], [0, 1, 2, 3]);
+}
+
+function effectsText({ effects, memory }: LimitsReport): string {
+  const rows = effects.map((effect) => [
+    effect.what,
+    gibText(effect.weightBytes),
+    `${(effect.kvBytesPerToken / 1024).toFixed(1)} KiB`,
+    memory.bytes === undefined ? "-" : (effect.tokensThatFit?.toString() ?? "oom"),
+    effect.turningPoints.map(Math.floor).join(", ") || "none",
+    String(Math.round(effect.tokensPerMs)),
+    effect.firstMs.toFixed(2),
+    rateText(effect.tokensPerSecond),
+  ]);
+  const header = ["", "weights", "KV a token", "tokens fit", "turns at", "W", "B (ms)", "tokens/s"];
+  return tableText([header, ...rows], [1, 2, 3, 4, 5, 6, 7]);
+}
+
+function speculationText({ speculation }: LimitsReport): string {
+  if (!speculation) return "";
+  const { draftTokens, acceptance, context } = speculation;
+  return tableText([
+    ["drafted at a time", `${draftTokens} tokens, each kept with a chance of ${acceptance}`],
+    ["kept in a round", `${speculation.tokensPerRound.toFixed(2)} tokens`],
+    [
+      "a round",
+      `${msText(speculation.draftMs)} ms drafts, ${msText(speculation.checkMs)} ms check (bound by ${speculation.resource})`,
+    ],
+    [
+      "a token",
+      `${msText(speculation.msPerToken)} ms instead of ${msText(speculation.plainMs)}: ${speculation.speedup.toFixed(2)} times as fast, ${context} tokens in the cache`,
+    ],
+    [
+      "best here",
+      speculation.bestDraftTokens === 0
+        ? "not to speculate"
+        : `${speculation.bestDraftTokens} tokens at a time: ${speculation.bestSpeedup.toFixed(2)} times as fast`,
+    ],
+  ]);
+}
+
+const testNames: Record<LimitsReport["measured"][number]["kind"], string> = {
+  prompt: "pp",
+  generation: "tg",
+};
+
+function measuredText({ measured }: LimitsReport): string {
+  if (measured.length === 0) return "";
+  const rows = measured.map((speed) => [
+    `${testNames[speed.kind]}${speed.tokens}`,
+    speed.label,
+    rateText(speed.tokensPerSecond),
+    rateText(speed.limitTokensPerSecond),
+    `${Math.round(speed.fraction * 100)}%`,
+    speed.resource,
+  ]);
+  const header = ["test", "", "tokens/s", "limit", "reached", "bound by"];
+  return tableText([header, ...rows], [2, 3, 4]);
+}
+
+/** --list */
+export function namesText({ models, devices }: LimitsNames): string {
+  const modelRows = models.map(({ id, name, shape }) => [
+    id,
+    name,
+    String(shape.layers),
+    String(shape.embed),
+    String(shape.feedForward),
+    `${shape.heads}/${shape.kvHeads}`,
+    String(shape.vocabSize),
+  ]);
+  const deviceRows = devices.map((device) => [
+    device.id,
+    device.name,
+    device.memoryBytes === undefined ? "-" : gibText(device.memoryBytes),
+    `${(device.bytesPerSecond / 1e9).toFixed(0)} GB/s`,
+    opsText(device.opsPerSecond.f32),
+    device.opsPerSecond.f16 === undefined ? "-" : opsText(device.opsPerSecond.f16),
+    device.opsPerSecond.int8 === undefined ? "-" : opsText(device.opsPerSecond.int8),
+    device.source,
+  ]);
+  const modelHeader = ["MODEL", "", "LAYERS", "EMBED", "FEED-FORWARD", "HEADS/KV", "VOCABULARY"];
+  const deviceHeader = ["DEVICE", "", "MEMORY", "BANDWIDTH", "F32", "F16", "INT8", "FROM"];
+  return `${tableText([modelHeader, ...modelRows], [2, 3, 4, 5, 6])}\n${tableText([deviceHeader, ...deviceRows], [2, 3, 4, 5, 6])}`;
+}
+
+function gibText(bytes: number): string {
+  const gib = bytes / 1024 ** 3;
+  return gib >= 0.1 ? `${gib.toFixed(2)} GiB` : `${(gib * 1024).toFixed(1)} MiB`;
+}
+
+/** "82.6 T/s": operations. */
+function opsText(perSecond: number): string {
+  return perSecond >= 1e12
+    ? `${(perSecond / 1e12).toPrecision(3)} T/s`
+    : `${(perSecond / 1e9).toFixed(1)} G/s`;
+}
+
+/** Three digits or more. */
+function msText(ms: number): string {
+  return ms >= 100 ? ms.toFixed(0) : ms >= 10 ? ms.toFixed(1) : ms.toFixed(2);
+}
+
+function rateText(perSecond: number): string {
+  return perSecond >= 100 ? perSecond.toFixed(0) : perSecond.toFixed(perSecond >= 10 ? 1 : 2);
+}

@@ -1,0 +1,85 @@
+// What a model would gain or lose by other widths of weights and KV cache, and by grouped-query attention: the same few
+// numbers for each variant, so that they can stand in one table.
+
+import { decodeLimit, decodeLine } from "./decode.ts";
+import type { Device } from "./device.ts";
+import { tokensThatFit } from "./memory.ts";
+import { type BitWidths, type ModelCost, shapeCost } from "./model-cost.ts";
+import { turningPoints } from "./prefill.ts";
+import type { LimitsModel } from "./report.ts";
+import { type ModelShape, withKvHeads } from "./shape.ts";
+
+export interface Effect {
+  /** For people: "weights 8 bits". */
+  readonly what: string;
+  readonly weightBytes: number;
+  readonly kvBytesPerToken: number;
+  readonly tokensThatFit: number | undefined;
+  /** Prompt lengths at which the bottleneck turns. */
+  readonly turningPoints: readonly number[];
+  /** W and B of generation. */
+  readonly tokensPerMs: number;
+  readonly firstMs: number;
+  /** Of a token at the end of the context. */
+  readonly tokensPerSecond: number;
+}
+
+const weightWidths = [16, 8, 6, 4];
+const kvWidths = [16, 8, 4];
+/** What models with grouped-query attention mostly have. */
+const usualKvHeads = 8;
+
+export function effectsOf(
+  model: LimitsModel,
+  device: Device,
+  memoryBytes: number | undefined,
+  context: number,
+): Effect[] {
+  const { shape, bits } = model;
+  const variant = (what: string, other: ModelShape, widths: BitWidths): [string, ModelCost] => {
+    const products = widths.weights < 16 ? model.quantizedProducts : "floatOps";
+    return [what, shapeCost(other, widths, products)];
+  };
+  const variants: [string, ModelCost][] = [
+    ["as it is", model.cost],
+    ...weightWidths
+      .filter((weights) => weights !== bits.weights)
+      .map((weights) => variant(`weights ${weights} bits`, shape, { ...bits, weights })),
+    ...kvWidths
+      .filter((kv) => kv !== bits.kv)
+      .map((kv) => variant(`KV ${kv} bits`, shape, { ...bits, kv })),
+    ...otherHeads(shape).map(([what, other]) => variant(what, other, bits)),
+  ];
+  return variants.map(([what, cost]) => effect(what, cost, device, memoryBytes, context));
+}
+
+/** The model without the grouping that it has, or with the usual one if it has none. */
+function otherHeads(shape: ModelShape): [string, ModelShape][] {
+  const { heads, kvHeads } = shape;
+  if (kvHeads < heads) return [["without GQA", withKvHeads(shape, heads)]];
+  if (heads > usualKvHeads && heads % usualKvHeads === 0) {
+    return [[`GQA, ${usualKvHeads} KV heads`, withKvHeads(shape, usualKvHeads)]];
+  }
+  return [];
+}
+
+function effect(
+  what: string,
+  cost: ModelCost,
+  device: Device,
+  memoryBytes: number | undefined,
+  context: number,
+): Effect {
+  return {
+    what,
+    weightBytes: cost.weightBytes,
+    kvBytesPerToken: cost.kvBytes,
+    tokensThatFit:
+      memoryBytes === undefined
+        ? undefined
+        : tokensThatFit(memoryBytes, cost.weightBytes, cost.kvBytes),
+    turningPoints: turningPoints(cost, device).points.map(({ tokens }) => tokens),
+    ...decodeLine(cost, device),
+    tokensPerSecond: 1 / decodeLimit(cost, device, context).seconds,
+  };
+}

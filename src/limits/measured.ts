@@ -1,0 +1,81 @@
+// Measured speeds beside their limits: reads what `lantern bench --json` prints, and says of each how near it came.
+
+import { UsageError } from "../base/errors.ts";
+import { decodeTotalMs, decodeWork } from "./decode.ts";
+import type { Device } from "./device.ts";
+import type { ModelCost } from "./model-cost.ts";
+import { prefillLimit } from "./prefill.ts";
+import { type Limit, limitOf } from "./roofline.ts";
+
+/** One speed: a prompt of `tokens`, or `tokens` generated after a single one. */
+export interface Measured {
+  readonly kind: "prompt" | "generation";
+  readonly tokens: number;
+  readonly tokensPerSecond: number;
+  /** For people: "level 3, 2 threads". */
+  readonly label: string;
+}
+
+export interface MeasuredSpeed extends Measured {
+  readonly limitTokensPerSecond: number;
+  readonly resource: Limit["resource"];
+  /** Of the limit, what was reached. */
+  readonly fraction: number;
+}
+
+/** A prompt is held against the least there is: its tokens share one reading of the KV cache. */
+export function measuredAgainst(
+  measured: Measured,
+  cost: ModelCost,
+  device: Device,
+): MeasuredSpeed {
+  const { seconds, resource } =
+    measured.kind === "prompt"
+      ? prefillLimit(cost, device, measured.tokens, "shared")
+      : generationLimit(cost, device, measured.tokens);
+  const limit = measured.tokens / seconds;
+  return {
+    ...measured,
+    limitTokensPerSecond: limit,
+    resource,
+    fraction: measured.tokensPerSecond / limit,
+  };
+}
+
+function generationLimit(
+  cost: ModelCost,
+  device: Device,
+  tokens: number,
+): Pick<Limit, "seconds" | "resource"> {
+  const { resource } = limitOf(decodeWork(cost, 1 + tokens / 2), device);
+  return { seconds: decodeTotalMs(cost, device, 1, tokens + 1) / 1000, resource };
+}
+
+const kinds: Readonly<Record<string, Measured["kind"]>> = { pp: "prompt", tg: "generation" };
+
+/** The speeds in the JSON of `lantern bench`; a UsageError for anything else. */
+export function measuredFromBench(json: unknown, file: string): Measured[] {
+  const results = (json as { results?: unknown } | null)?.results;
+  if (!Array.isArray(results) || results.length === 0) {
+    throw notBench(file, 'no list "results"');
+  }
+  return results.map((result: Record<string, unknown>, index) => {
+    const [, kind, tokens] = /^(pp|tg)(\d+)$/.exec(String(result?.test)) ?? [];
+    const median = (result?.tokens_per_second as { median?: unknown } | undefined)?.median;
+    if (kind === undefined || !(Number(tokens) > 0) || !(Number(median) > 0)) {
+      throw notBench(file, `results[${index}] has no test as in pp128 with tokens per second`);
+    }
+    return {
+      kind: kinds[kind]!,
+      tokens: Number(tokens),
+      tokensPerSecond: Number(median),
+      label: `level ${String(result.level)}, ${String(result.threads)} threads`,
+    };
+  });
+}
+
+function notBench(file: string, found: string): UsageError {
+  return new UsageError(
+    `measured: ${file}: got ${found}, expected what "lantern bench --json" prints. Make it with: lantern bench -m MODEL --json > ${file}`,
+  );
+}

@@ -1,0 +1,225 @@
+// A picture of a LimitsReport as SVG text: how long reading and computing a prompt take at least, over its length, where
+// the bottleneck turns, and measured times on top. Both axes are logarithmic. It reads in light and dark surroundings:
+// colours come from a style that asks which it is.
+
+import type { MeasuredSpeed } from "./measured.ts";
+import { type PrefillCount, prefillLimit } from "./prefill.ts";
+import type { LimitsReport } from "./report.ts";
+import type { Limit } from "./roofline.ts";
+
+/** Time in milliseconds of a prompt of some length. */
+interface Curve {
+  readonly name: string;
+  /** Classes of the style. */
+  readonly look: string;
+  ms(tokens: number): number;
+}
+
+function curvesOf({ cost, device }: LimitsReport): Curve[] {
+  const limit = (tokens: number, count: PrefillCount): Limit =>
+    prefillLimit(cost, device, tokens, count);
+  return [
+    {
+      name: "read",
+      look: "read",
+      ms: (tokens) => limit(tokens, "exact").bandwidthSeconds * 1000,
+    },
+    {
+      name: "read, cache shared",
+      look: "read rough",
+      ms: (tokens) => limit(tokens, "shared").bandwidthSeconds * 1000,
+    },
+    {
+      name: "compute",
+      look: "compute",
+      ms: (tokens) => limit(tokens, "exact").arithmeticSeconds * 1000,
+    },
+    {
+      name: "compute, all logits",
+      look: "compute rough",
+      ms: (tokens) => limit(tokens, "rough").arithmeticSeconds * 1000,
+    },
+  ];
+}
+
+const width = 860;
+const height = 540;
+const left = 70;
+const right = 170;
+const top = 64;
+const bottom = 58;
+const samples = 160;
+
+const style = `
+  svg { --ink: #1b1f24; --dim: #626b76; --grid: #dde2e8; --paper: #ffffff; --read: #0b6bcb; --compute: #c2410c; --mark: #6d28d9; --dot: #15803d; }
+  @media (prefers-color-scheme: dark) { svg { --ink: #e8ebef; --dim: #9aa4b0; --grid: #333a43; --paper: #15181c; --read: #5eb0ff; --compute: #ff9a5c; --mark: #b794ff; --dot: #4ade80; } }
+  text { font: 12px system-ui, sans-serif; fill: var(--ink); }
+  .title { font-size: 16px; font-weight: 600; }
+  .dim { fill: var(--dim); }
+  .paper { fill: var(--paper); }
+  .grid { stroke: var(--grid); stroke-width: 1; }
+  .axis { stroke: var(--dim); stroke-width: 1; }
+  .line { fill: none; stroke-width: 2; }
+  .read { stroke: var(--read); }
+  .compute { stroke: var(--compute); }
+  .rough { stroke-dasharray: 5 4; stroke-width: 1.5; }
+  text.read { fill: var(--read); stroke: none; }
+  text.compute { fill: var(--compute); stroke: none; }
+  .mark { stroke: var(--mark); stroke-width: 1.5; stroke-dasharray: 2 3; }
+  text.markText { fill: var(--mark); }
+  .dot { fill: var(--dot); stroke: var(--paper); stroke-width: 1.5; }
+  text.dotText { fill: var(--dot); }
+`;
+
+/** A logarithmic axis: where a value lies between two ends. */
+interface Axis {
+  readonly from: number;
+  readonly to: number;
+  at(value: number): number;
+}
+
+function logAxis(from: number, to: number, start: number, end: number): Axis {
+  const span = Math.log(to / from);
+  return { from, to, at: (value) => start + (Math.log(value / from) / span) * (end - start) };
+}
+
+interface Dot {
+  readonly tokens: number;
+  readonly ms: number;
+  readonly label: string;
+  readonly title: string;
+}
+
+export function limitsPlot(report: LimitsReport): string {
+  const curves = curvesOf(report);
+  const dots = report.measured.map(dotOf);
+  const points = report.prefill.exact.points;
+  const longest = Math.max(
+    16,
+    report.context,
+    ...points.map(({ tokens }) => 2 * tokens),
+    ...dots.map(({ tokens }) => tokens),
+  );
+  const times = [
+    ...curves.flatMap((curve) => [curve.ms(1), curve.ms(longest)]),
+    ...dots.map(({ ms }) => ms),
+  ];
+  const x = logAxis(1, longest, left, width - right);
+  const y = logAxis(
+    10 ** Math.floor(Math.log10(Math.min(...times))),
+    10 ** Math.ceil(Math.log10(Math.max(...times))),
+    height - bottom,
+    top,
+  );
+  const parts = [
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img" aria-label="${escapeText(titleOf(report))}">`,
+    `<style>${style}</style>`,
+    `<rect class="paper" width="${width}" height="${height}"/>`,
+    text(left, 26, titleOf(report), "title"),
+    text(left, 46, subtitleOf(report), "dim"),
+    ...gridLines(x, y),
+    ...marks(points, x),
+    ...curveLines(curves, x, y),
+    ...dots.map((dot) => dotMark(dot, x, y)),
+    text((left + width - right) / 2, height - 14, "prompt length (tokens)", "dim", "middle"),
+    text(left, top - 6, "milliseconds", "dim", "middle"),
+    "</svg>",
+  ];
+  return `${parts.join("\n")}\n`;
+}
+
+/** A generated token is drawn as a prompt of one: it takes as long, while there is little in the cache. */
+function dotOf(speed: MeasuredSpeed): Dot {
+  const tokens = speed.kind === "prompt" ? speed.tokens : 1;
+  const label = `${Math.round(speed.fraction * 100)}%`;
+  return {
+    tokens,
+    ms: (tokens / speed.tokensPerSecond) * 1000,
+    label,
+    title: `${speed.kind} of ${speed.tokens}, ${speed.label}: ${speed.tokensPerSecond.toFixed(1)} tokens/s, ${label} of the limit`,
+  };
+}
+
+function dotMark({ tokens, ms, label, title }: Dot, x: Axis, y: Axis): string {
+  const [cx, cy] = [x.at(tokens), y.at(ms)];
+  return `<g><title>${escapeText(title)}</title><circle class="dot" cx="${px(cx)}" cy="${px(cy)}" r="5"/>${text(cx + 8, cy - 6, label, "dotText")}</g>`;
+}
+
+function titleOf({ model, device }: LimitsReport): string {
+  return `${model.name} on ${device.name}: least time to the first token`;
+}
+
+function subtitleOf({ model, device }: LimitsReport): string {
+  const gigabytes = (device.bytesPerSecond / 1e9).toFixed(0);
+  const { f32, int8 } = device.opsPerSecond;
+  const tera = (ops: number): string => (ops / 1e12).toPrecision(3);
+  const ints = int8 !== undefined && int8 !== f32 ? `, ${tera(int8)} T int8 operations/s` : "";
+  return `weights ${model.weightsText}, KV ${model.kvText}; ${gigabytes} GB/s, ${tera(f32)} TFLOPS${ints} (${device.source})`;
+}
+
+function gridLines(x: Axis, y: Axis): string[] {
+  const lines: string[] = [];
+  for (let ms = y.from; ms <= y.to * 1.0001; ms *= 10) {
+    lines.push(
+      `<line class="grid" x1="${left}" x2="${width - right}" y1="${px(y.at(ms))}" y2="${px(y.at(ms))}"/>`,
+      text(left - 8, y.at(ms) + 4, numberText(ms), "dim", "end"),
+    );
+  }
+  for (let tokens = 1; tokens <= x.to; tokens *= 4) {
+    lines.push(
+      `<line class="grid" x1="${px(x.at(tokens))}" x2="${px(x.at(tokens))}" y1="${top}" y2="${height - bottom}"/>`,
+      text(x.at(tokens), height - bottom + 18, numberText(tokens), "dim", "middle"),
+    );
+  }
+  lines.push(`<path class="axis line" d="M${left} ${top}V${height - bottom}H${width - right}"/>`);
+  return lines;
+}
+
+const afterTexts: Readonly<Record<Limit["resource"], string>> = {
+  arithmetic: "arithmetic binds",
+  bandwidth: "KV cache binds",
+};
+
+function marks(points: LimitsReport["prefill"]["exact"]["points"], x: Axis): string[] {
+  return points.map(({ tokens, after }, index) => {
+    const at = x.at(tokens);
+    const label = `${Math.floor(tokens)} → ${afterTexts[after]}`;
+    return `<line class="mark" x1="${px(at)}" x2="${px(at)}" y1="${top}" y2="${height - bottom}"/>${text(at + 6, height - bottom - 12 - 18 * index, label, "markText")}`;
+  });
+}
+
+function curveLines(curves: readonly Curve[], x: Axis, y: Axis): string[] {
+  // Names stand at the lines' ends, moved apart where these are close.
+  const ends = curves
+    .map((curve) => ({ curve, at: y.at(curve.ms(x.to)) }))
+    .sort((a, b) => a.at - b.at);
+  let lowest = 0;
+  const names = ends.map(({ curve, at }) => {
+    lowest = Math.max(at, lowest + 16);
+    return text(width - right + 8, lowest + 4, curve.name, curve.look);
+  });
+  const lines = curves.map((curve) => {
+    const path = Array.from({ length: samples + 1 }, (_, i) => {
+      const tokens = x.to ** (i / samples);
+      return `${i === 0 ? "M" : "L"}${px(x.at(tokens))} ${px(y.at(curve.ms(tokens)))}`;
+    });
+    return `<path class="line ${curve.look}" d="${path.join("")}"/>`;
+  });
+  return [...lines, ...names];
+}
+
+function text(x: number, y: number, content: string, look: string, anchor = "start"): string {
+  return `<text class="${look}" x="${px(x)}" y="${px(y)}" text-anchor="${anchor}">${escapeText(content)}</text>`;
+}
+
+function px(value: number): string {
+  return value.toFixed(1);
+}
+
+function numberText(value: number): string {
+  return value >= 1 ? String(Math.round(value)) : String(Number(value.toPrecision(1)));
+}
+
+function escapeText(content: string): string {
+  return content.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll('"', "&quot;");
+}

@@ -1,0 +1,233 @@
+// Everything that the arithmetic of this folder says about one model on one device, as one record: what `lantern limits`
+// prints, what its --json is, what plot.ts draws. It computes and formats nothing by itself.
+
+import { UsageError } from "../base/errors.ts";
+import { decodeLimit, decodeLine, decodeTotalMs } from "./decode.ts";
+import type { Device } from "./device.ts";
+import { deviceAtRate, type Rate } from "./devices.ts";
+import { type Effect, effectsOf } from "./effects.ts";
+import { type Measured, type MeasuredSpeed, measuredAgainst } from "./measured.ts";
+import { tokensThatFit } from "./memory.ts";
+import type { BitWidths, ModelCost, Products } from "./model-cost.ts";
+import { prefillLimit, type TurningPoints, turningPoints } from "./prefill.ts";
+import type { Limit } from "./roofline.ts";
+import { kvParameters, type ModelShape, type ParameterCounts, parameterCounts } from "./shape.ts";
+import {
+  bestDraftTokens,
+  type Speculation,
+  type SpeculationLimit,
+  speculationLimit,
+} from "./speculative.ts";
+
+/** A model as limits see it: a shape, and what it costs at the widths that were asked for or that its file has. */
+export interface LimitsModel {
+  readonly name: string;
+  /** For people: "built-in configuration", "gguf". */
+  readonly source: string;
+  readonly shape: ModelShape;
+  /** For people: "16 bits", "as stored: q4_0, 4.56 bits on average". */
+  readonly weightsText: string;
+  readonly kvText: string;
+  readonly bits: BitWidths;
+  readonly cost: ModelCost;
+  /** What products with weights of fewer than 16 bits count as on this device. */
+  readonly quantizedProducts: Products;
+}
+
+export interface ReportOptions {
+  /** The longest prompt and generation that the tables go to. */
+  readonly context: number;
+  /** Instead of the device's own. */
+  readonly memoryBytes?: number | undefined;
+  /** Count with this peak for all arithmetic. */
+  readonly rate?: Rate | undefined;
+  /** Without draftTokens: as many as are best. */
+  readonly speculation?: (Omit<Speculation, "draftTokens"> & { draftTokens?: number }) | undefined;
+  readonly measured?: readonly Measured[] | undefined;
+}
+
+export interface LimitsReport {
+  readonly model: Omit<LimitsModel, "cost" | "quantizedProducts">;
+  readonly device: Device;
+  readonly context: number;
+  readonly cost: ModelCost;
+  readonly parameters: ParameterCounts;
+  readonly memory: MemoryReport;
+  readonly prefill: PrefillReport;
+  readonly decode: DecodeReport;
+  /** What other widths and GQA would change; the first is the model as it is. */
+  readonly effects: readonly Effect[];
+  readonly speculation?: SpeculationReport;
+  readonly measured: readonly MeasuredSpeed[];
+}
+
+export interface MemoryReport {
+  /** Of the device; undefined where nobody says. */
+  readonly bytes: number | undefined;
+  /** Read for every token. */
+  readonly weightBytes: number;
+  /** With the embedding table. */
+  readonly storedBytes: number;
+  readonly kvParametersPerToken: number;
+  readonly kvBytesPerToken: number;
+  /** undefined: the weights alone do not fit, or nobody knows the memory. */
+  readonly tokensThatFit: number | undefined;
+  /** The same with the embedding table in the device's memory. */
+  readonly tokensThatFitWithEmbedding: number | undefined;
+}
+
+export interface PrefillReport {
+  readonly rows: readonly PrefillRow[];
+  readonly rough: TurningPoints;
+  readonly exact: TurningPoints;
+  readonly shared: TurningPoints;
+}
+
+export interface PrefillRow {
+  readonly tokens: number;
+  readonly readMs: number;
+  readonly computeMs: number;
+  /** Logits computed for every token. */
+  readonly roughComputeMs: number;
+  /** The KV cache read once for all tokens. */
+  readonly sharedReadMs: number;
+  /** The longer of readMs and computeMs. */
+  readonly firstTokenMs: number;
+  readonly tokensPerSecond: number;
+  readonly resource: Limit["resource"];
+}
+
+export interface DecodeReport {
+  /** W: tokens that make a token's latency one millisecond longer. */
+  readonly tokensPerMs: number;
+  /** B: milliseconds of the first token. */
+  readonly firstMs: number;
+  readonly rows: readonly DecodeRow[];
+}
+
+export interface DecodeRow {
+  /** Number of the token, from 1. */
+  readonly token: number;
+  readonly ms: number;
+  readonly tokensPerSecond: number;
+  readonly resource: Limit["resource"];
+  /** All tokens up to this one. */
+  readonly totalMs: number;
+}
+
+export interface SpeculationReport extends SpeculationLimit {
+  readonly acceptance: number;
+  /** Tokens in the cache. */
+  readonly context: number;
+  /** The number of drafted tokens that is best here, and its speedup. */
+  readonly bestDraftTokens: number;
+  readonly bestSpeedup: number;
+}
+
+export function limitsReport(
+  model: LimitsModel,
+  device: Device,
+  options: ReportOptions,
+): LimitsReport {
+  const { context, rate, speculation } = options;
+  if (!(Number.isSafeInteger(context) && context >= 1)) {
+    throw new UsageError(`context: got ${String(context)}, expected a whole number above 0`);
+  }
+  const rated = rate === undefined ? device : deviceAtRate(device, rate);
+  const { cost, quantizedProducts: _, ...facts } = model;
+  const memoryBytes = options.memoryBytes ?? device.memoryBytes;
+  return {
+    model: facts,
+    device: rated,
+    context,
+    cost,
+    parameters: parameterCounts(model.shape),
+    memory: memoryReport(model, memoryBytes),
+    prefill: prefillReport(cost, rated, context),
+    decode: decodeReport(cost, rated, context),
+    effects: effectsOf(model, rated, memoryBytes, context),
+    ...(speculation && { speculation: speculationReport(cost, rated, context, speculation) }),
+    measured: (options.measured ?? []).map((speed) => measuredAgainst(speed, cost, rated)),
+  };
+}
+
+function memoryReport({ cost, shape }: LimitsModel, bytes: number | undefined): MemoryReport {
+  const fitting = (weightBytes: number): number | undefined =>
+    bytes === undefined ? undefined : tokensThatFit(bytes, weightBytes, cost.kvBytes);
+  return {
+    bytes,
+    weightBytes: cost.weightBytes,
+    storedBytes: cost.storedBytes,
+    kvParametersPerToken: kvParameters(shape),
+    kvBytesPerToken: cost.kvBytes,
+    tokensThatFit: fitting(cost.weightBytes),
+    tokensThatFitWithEmbedding: fitting(cost.storedBytes),
+  };
+}
+
+function prefillReport(cost: ModelCost, device: Device, context: number): PrefillReport {
+  const rows = lengthsUpTo(context).map((tokens) => {
+    const exact = prefillLimit(cost, device, tokens, "exact");
+    return {
+      tokens,
+      readMs: exact.bandwidthSeconds * 1000,
+      computeMs: exact.arithmeticSeconds * 1000,
+      roughComputeMs: prefillLimit(cost, device, tokens, "rough").arithmeticSeconds * 1000,
+      sharedReadMs: prefillLimit(cost, device, tokens, "shared").bandwidthSeconds * 1000,
+      firstTokenMs: exact.seconds * 1000,
+      tokensPerSecond: tokens / exact.seconds,
+      resource: exact.resource,
+    };
+  });
+  return {
+    rows,
+    rough: turningPoints(cost, device, "rough"),
+    exact: turningPoints(cost, device, "exact"),
+    shared: turningPoints(cost, device, "shared"),
+  };
+}
+
+function decodeReport(cost: ModelCost, device: Device, context: number): DecodeReport {
+  const rows = lengthsUpTo(context).map((token) => {
+    const { seconds, resource } = decodeLimit(cost, device, token);
+    return {
+      token,
+      ms: seconds * 1000,
+      tokensPerSecond: 1 / seconds,
+      resource,
+      totalMs: decodeTotalMs(cost, device, 0, token),
+    };
+  });
+  return { ...decodeLine(cost, device), rows };
+}
+
+function speculationReport(
+  cost: ModelCost,
+  device: Device,
+  context: number,
+  { draftTokens, ...speculation }: NonNullable<ReportOptions["speculation"]>,
+): SpeculationReport {
+  const best = bestDraftTokens(cost, device, context, speculation);
+  const limit =
+    draftTokens === undefined
+      ? best
+      : speculationLimit(cost, device, context, { ...speculation, draftTokens });
+  return {
+    ...limit,
+    acceptance: speculation.acceptance,
+    context,
+    bestDraftTokens: best.draftTokens,
+    bestSpeedup: best.speedup,
+  };
+}
+
+const shortLengths = [1, 32, 128, 512] as const;
+const longStep = 2048;
+const mostSteps = 8;
+
+/** Lengths worth a line: a few short ones, then up to eight equal steps of 2048 or a multiple, and the last itself. */
+export function lengthsUpTo(context: number): number[] {
+  const step = longStep * Math.ceil(context / (longStep * mostSteps));
+  const long = Array.from({ length: mostSteps }, (_, i) => (i + 1) * step);
+  return [...shortLengths, ...long].filter((length) => length < context).concat(context);
+}
