@@ -1,0 +1,123 @@
+// The two phases of a generation against their limits: the sums of many steps in one go, and the arithmetic of a limit.
+
+import { describe, expect, test } from "vitest";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { graphCost } from "../../src/graph/cost.ts";
+import { deviceAt, type MachineMeasurement } from "../../src/limits/device.ts";
+import { generationWork, promptWork, speedLimit, speedLimits } from "../../src/limits/phase.ts";
+import { buildModel } from "../../src/models/build.ts";
+import { tinyModel } from "../support/tiny-engine.ts";
+
+const kvType = dtypeByName("f16")!;
+const { graph } = buildModel(tinyModel());
+const model = { graph, kvType };
+
+describe("work", () => {
+  test("of generating is the sum over its steps", () => {
+    const sum = { bytes: 0, floatOps: 0, int8Ops: 0 };
+    for (let context = 8; context <= 17; context++) {
+      // After 7 tokens, the first step attends to 8: those and itself.
+      const cost = graphCost(graph, { tokens: 1, outputs: 1, context, kv: kvType });
+      sum.bytes += cost.weightBytes + cost.kvBytes;
+      sum.floatOps += cost.floatOps;
+      sum.int8Ops += cost.int8Ops;
+    }
+    expect(generationWork(model, 7, 10)).toEqual(sum);
+  });
+
+  test("of reading a prompt computes every token, reads weights once and the cache once", () => {
+    const [cached, tokens] = [5, 6];
+    const work = promptWork(model, cached, tokens);
+    const oneByOne = generationWork(model, cached, tokens);
+    const logits = graphCost(graph, { tokens: 0, outputs: 1, context: 0, kv: kvType });
+    // The same operations, less the logits of all tokens but the last.
+    expect(work.floatOps).toBe(oneByOne.floatOps - 5 * logits.floatOps);
+    const once = graphCost(graph, { tokens, outputs: 1, context: cached + tokens, kv: kvType });
+    expect(work.bytes).toBe(once.weightBytes + once.kvBytes);
+    expect(work.bytes).toBeLessThan(oneByOne.bytes / 4);
+  });
+
+  test("of nothing is nothing, and has no limit", () => {
+    const nothing = { bytes: 0, floatOps: 0, int8Ops: 0 };
+    expect(promptWork(model, 7, 0)).toEqual(nothing);
+    expect(generationWork(model, 7, 0)).toEqual(nothing);
+    expect(speedLimit(nothing, deviceAt(machine, 1), { tokens: 1, seconds: 1 })).toBeUndefined();
+  });
+});
+
+const points = (one: number, two: number) => [
+  { threads: 1, perSecond: one },
+  { threads: 2, perSecond: two },
+];
+const machine: MachineMeasurement = {
+  cpu: "Test",
+  cores: 2,
+  memoryBytes: undefined,
+  lowering: "by hand",
+  readBytes: points(10e9, 16e9),
+  cachedReads: [
+    { setBytes: 1e6, readBytes: points(50e9, 100e9) },
+    { setBytes: 1e8, readBytes: points(20e9, 30e9) },
+  ],
+  f32Ops: points(40e9, 80e9),
+  int8Ops: points(200e9, 400e9),
+  measuredAt: "2026-11-15T05:10:37.842Z",
+};
+
+describe("a limit", () => {
+  test("that memory sets", () => {
+    const work = { bytes: 8e9, floatOps: 1e9, int8Ops: 0 };
+    expect(speedLimit(work, deviceAt(machine, 2), { tokens: 10, seconds: 1 })).toEqual({
+      resource: "bandwidth",
+      tokensPerSecond: 20,
+      fraction: 0.5,
+      achievedPerSecond: 8e9,
+      possiblePerSecond: 16e9,
+    });
+  });
+
+  test("that arithmetic sets: floats and bytes take turns", () => {
+    const work = { bytes: 1e6, floatOps: 4e9, int8Ops: 40e9 };
+    const limit = speedLimit(work, deviceAt(machine, 1), { tokens: 60, seconds: 0.6 })!;
+    expect(limit.resource).toBe("arithmetic");
+    expect(limit.fraction).toBeCloseTo(0.5);
+    expect(limit.tokensPerSecond).toBeCloseTo(200);
+    expect(limit.achievedPerSecond).toBeCloseTo(44e9 / 0.6);
+    expect(limit.possiblePerSecond).toBeCloseTo(44e9 / 0.3);
+  });
+
+  test("of a generation: cached tokens were not computed", () => {
+    const work = { bytes: 16e9, floatOps: 0, int8Ops: 0 };
+    const times = {
+      promptTokens: 12,
+      cachedTokens: 2,
+      promptMs: 4000,
+      generatedTokens: 8,
+      generatedMs: 0,
+      work: { prompt: work, generation: work },
+    };
+    const { prompt, generation } = speedLimits(times, deviceAt(machine, 2));
+    expect(prompt).toMatchObject({ tokensPerSecond: 10, fraction: 0.25 });
+    expect(generation).toBeUndefined();
+  });
+});
+
+describe("this machine as a device", () => {
+  test("between thread counts in proportion, beyond the last as the last", () => {
+    const wide = { ...machine, f32Ops: [...machine.f32Ops, { threads: 6, perSecond: 160e9 }] };
+    expect(deviceAt(wide, 4).opsPerSecond.f32).toBe(120e9);
+    expect(deviceAt(wide, 99).opsPerSecond.f32).toBe(160e9);
+    expect(deviceAt(machine, 1).source).toBe("measured 2026-11-15, 1 thread");
+  });
+
+  test("small sets are read from caches: the next smaller one that was measured counts", () => {
+    const bandwidth = (setBytes?: number) => deviceAt(machine, 1, setBytes).bytesPerSecond;
+    expect(bandwidth()).toBe(10e9);
+    expect(bandwidth(1e10)).toBe(10e9);
+    expect(bandwidth(3e8)).toBe(20e9);
+    expect(bandwidth(9e7)).toBe(50e9);
+    expect(bandwidth(1000)).toBe(50e9);
+    const { cachedReads: _, ...uncached } = machine;
+    expect(deviceAt(uncached, 1, 1000).bytesPerSecond).toBe(10e9);
+  });
+});

@@ -1,0 +1,139 @@
+// Measuring this machine: that the kernels do the work they are credited with, and that threads, memory, progress, abort
+// and failure behave. Which rates come out is the machine's business.
+
+import { describe, expect, test } from "vitest";
+import { AbortedError, WorkerError } from "../../src/base/errors.ts";
+import { interpret } from "../../src/kernels/ir/interpret.ts";
+import { verify } from "../../src/kernels/ir/verify.ts";
+import { nodePlatform } from "../../src/platform/node.ts";
+import type { EngineThread } from "../../src/platform/platform.ts";
+import { type MeasureEnvironment, measureMachine, threadCounts } from "../../src/tune/machine.ts";
+import {
+  F32_ROUND_OPS,
+  f32Kernel,
+  INT8_ROUND_OPS,
+  int8Kernel,
+  measureKernels,
+  readKernel,
+  STREAM_COUNTS,
+  STREAM_STEP,
+} from "../../src/tune/machine-kernels.ts";
+import { compile, describeTargets } from "../kernels/wasm-runner.ts";
+
+const out = 65520;
+const rounds = 3;
+
+describeTargets((target) => {
+  test.each(STREAM_COUNTS)(
+    "reading in %i streams reads every byte of its chunk, once",
+    (streams) => {
+      const kernel = readKernel(streams);
+      const run = compile(kernel, target);
+      const stride = rounds * STREAM_STEP;
+      const bytes = streams * stride;
+      const from = 64;
+      const seen = (marked: number): boolean => {
+        const memory = new Uint8Array(65536);
+        memory[marked] = 1;
+        return run(memory, [from, out, rounds, stride])
+          .subarray(out)
+          .some((byte) => byte !== 0);
+      };
+      for (let at = 0; at < bytes; at++) expect(seen(from + at), `byte ${at}`).toBe(true);
+      expect(seen(from - 1)).toBe(false);
+      expect(seen(from + bytes)).toBe(false);
+      // Once: as many loads as there are vectors.
+      const loop = kernel.body.find((statement) => statement.kind === "loop")!;
+      const loads = loop.body.filter(
+        (statement) => statement.kind === "op" && statement.op === "i32v.load",
+      );
+      expect(loads.length * 16 * rounds).toBe(bytes);
+    },
+  );
+
+  test("the sums are those of as many operations as are counted", () => {
+    const floats = compile(f32Kernel(), target)(new Uint8Array(65536), [0, out, rounds, 0]);
+    // Every multiply-add (two operations) adds a quarter to a lane that started at 1; twelve sums are added up.
+    const [total] = new Float32Array(floats.buffer, out, 1);
+    expect((total! - 12) / 0.25).toBe((F32_ROUND_OPS / 2 / 4) * rounds);
+    const integers = compile(int8Kernel(), target)(new Uint8Array(65536), [0, out, rounds, 0]);
+    // Every product (two operations) adds 15.
+    const [sum] = new Int32Array(integers.buffer, out, 1);
+    expect(sum! / 15).toBe((INT8_ROUND_OPS / 2 / 4) * rounds);
+  });
+});
+
+test("the interpreter agrees, and the peaks load nothing", () => {
+  for (const kernel of measureKernels()) verify(kernel);
+  for (const kernel of [f32Kernel(), int8Kernel()]) {
+    expect(JSON.stringify(kernel.body)).not.toContain("load");
+    const memory = new Uint8Array(65536);
+    interpret(kernel, memory.buffer, [0, out, 2, 0], { dot4: "i7" });
+    expect(memory.subarray(out).some((byte) => byte !== 0)).toBe(true);
+  }
+});
+
+test("thread counts: powers of two and all cores", () => {
+  expect([1, 2, 6, 8].map(threadCounts)).toEqual([[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8]]);
+});
+
+/** As small as it gets: 32 MiB, two cores, a few rounds. */
+const small: MeasureEnvironment = {
+  cpu: "Test",
+  cores: 2,
+  memoryBytes: 1e9,
+  availableBytes: 0,
+  startThread: () => nodePlatform.startThread("measure"),
+  now: nodePlatform.now,
+};
+
+describe("the measurement", () => {
+  test("has every rate for every thread count; more threads and smaller sets are never slower", async () => {
+    const shares: number[] = [];
+    const machine = await measureMachine(small, {
+      seconds: 0,
+      onProgress: (share) => shares.push(share),
+    });
+    expect(machine).toMatchObject({ cpu: "Test", cores: 2, memoryBytes: 1e9 });
+    expect(machine.cachedReads!.map(({ setBytes }) => setBytes)).toEqual([2 ** 20, 2 ** 22]);
+    const sets = machine.cachedReads!.map(({ readBytes }) => readBytes);
+    const all = [...sets, machine.readBytes, machine.f32Ops, machine.int8Ops];
+    for (const points of all) {
+      expect(points.map(({ threads }) => threads)).toEqual([1, 2]);
+      expect(points[0]!.perSecond).toBeGreaterThan(0);
+      expect(points[1]!.perSecond).toBeGreaterThanOrEqual(points[0]!.perSecond);
+    }
+    for (const at of [0, 1]) {
+      const [smaller, larger, memory] = [...sets, machine.readBytes].map(
+        (set) => set[at]!.perSecond,
+      );
+      expect(smaller).toBeGreaterThanOrEqual(larger!);
+      expect(larger).toBeGreaterThanOrEqual(memory!);
+    }
+    expect(shares).toEqual(shares.toSorted((a, b) => a - b));
+    expect(shares.at(-1)).toBe(1);
+  });
+
+  test("is given up when it is aborted, before or on the way", async () => {
+    const aborted = measureMachine(small, { seconds: 60, signal: AbortSignal.abort() });
+    await expect(aborted).rejects.toThrow(AbortedError);
+    const controller = new AbortController();
+    const onProgress = (): void => controller.abort();
+    const stopped = measureMachine(small, { seconds: 60, signal: controller.signal, onProgress });
+    await expect(stopped).rejects.toThrow(AbortedError);
+  });
+
+  test("says so when a thread dies", async () => {
+    const dying = (): EngineThread => ({
+      post: () => {},
+      onMessage: () => {},
+      onFailure: (listener) => void setTimeout(() => listener(new Error("lost its mind")), 1),
+      ref: () => {},
+      unref: () => {},
+      terminate: async () => {},
+    });
+    const measuring = measureMachine({ ...small, startThread: dying }, { seconds: 0 });
+    await expect(measuring).rejects.toThrow(WorkerError);
+    await expect(measuring).rejects.toThrow(/lost its mind/);
+  });
+});
