@@ -16,6 +16,18 @@ export function smallFilesFolder(env: Environment, platform: string, home: strin
   return env.LANTERN_CACHE || userCacheFolder(env, platform, home);
 }
 
+/** What the user made and nobody can download again: conversations. LANTERN_DATA names another folder. */
+export function dataFolder(env: Environment, platform: string, home: string): string {
+  const { join } = platform === "win32" ? path.win32 : path.posix;
+  if (env.LANTERN_DATA) return env.LANTERN_DATA;
+  if (platform === "win32") {
+    return join(env.LOCALAPPDATA ?? join(home, "AppData", "Local"), "lantern", "data");
+  }
+  if (platform === "darwin") return join(home, "Library", "Application Support", "lantern");
+  const xdg = env.XDG_DATA_HOME?.startsWith("/") ? env.XDG_DATA_HOME : join(home, ".local/share");
+  return join(xdg, "lantern");
+}
+
 function userCacheFolder(env: Environment, platform: string, home: string): string {
   const { join } = platform === "win32" ? path.win32 : path.posix;
   if (platform === "win32") {

@@ -81,7 +81,8 @@ function issueText(issue: { message: string }): string {
   return issue.message.replace(/^Invalid input: /, "").replace(/^Invalid input$/, "wrong type");
 }
 
-async function readJson(call: Call): Promise<unknown> {
+/** The body as JSON, whatever its fields. */
+export async function readJson(call: Call): Promise<unknown> {
   const text = await readText(call);
   if (text.trim() === "") throw invalidRequest("the body is empty: expected a JSON object");
   try {

@@ -9,13 +9,16 @@ const encoder = new TextEncoder();
 /** One server-sent event; `name` is its type, where the protocol has types. */
 export interface ServerEvent {
   name?: string;
+  /** What the client gives back as Last-Event-ID to go on after it. */
+  id?: string;
   /** JSON, or text as it is. */
   data: object | string;
 }
 
-function eventText({ name, data }: ServerEvent): string {
+function eventText({ name, id, data }: ServerEvent): string {
   const text = typeof data === "string" ? data : JSON.stringify(data);
-  return `${name === undefined ? "" : `event: ${name}\n`}data: ${text}\n\n`;
+  const type = name === undefined ? "" : `event: ${name}\n`;
+  return `${type}${id === undefined ? "" : `id: ${id}\n`}data: ${text}\n\n`;
 }
 
 const eventHeaders = {

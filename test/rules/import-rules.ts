@@ -160,8 +160,14 @@ export const rules: readonly Rule[] = [
     why: "a face uses what every user of the package can use: the public API",
   },
   {
+    of: "sessions",
+    may: [...all("base", "platform/database.ts"), ...types("api.ts")],
+    npm: ["zod"],
+    why: "conversations need a database and somebody who answers; which ones, the server says",
+  },
+  {
     of: "server",
-    may: all("index.ts"),
+    may: all("index.ts", "sessions", "platform/database.ts"),
     npm: ["hono", "@hono/node-server", "zod"],
     why: "a face uses what every user of the package can use: the public API",
   },

@@ -1,0 +1,232 @@
+// A database file in Node, with node:sqlite. It knows nothing of what is kept in it.
+//
+// What it promises: a transaction that returned survives `kill -9` and a power cut (WAL with synchronous=FULL); what is
+// deleted is overwritten (secure_delete); one process at a time; a damaged file is copied and reported, never repaired
+// or replaced silently. SQLite's error numbers become StorageErrors here.
+
+import { copyFileSync, existsSync, mkdirSync, statSync } from "node:fs";
+import { homedir } from "node:os";
+import { basename, dirname, join, resolve } from "node:path";
+import { DatabaseSync, type StatementSync } from "node:sqlite";
+import { pathToFileURL } from "node:url";
+import { type Database, type SqlRow, type SqlValue, StorageError } from "./database.ts";
+import { dataFolder, type Environment } from "./node-folders.ts";
+
+export interface NodeDatabaseOptions {
+  /** How long to wait for another process that has it open. */
+  busyMs?: number;
+  /** Open for reading only, even where it could be written. */
+  readOnly?: boolean;
+}
+
+/** Where conversations are kept unless the user says otherwise: the platform's folder for data, or LANTERN_DATA. */
+export function defaultDatabaseFile(name: string, env: Environment = process.env): string {
+  return join(dataFolder(env, process.platform, homedir()), name);
+}
+
+/** Opens or makes the file; where it cannot be written but is there, opens it for reading. */
+export function openNodeDatabase(file: string, options: NodeDatabaseOptions = {}): Database {
+  const path = resolve(file);
+  if (options.readOnly) return openReadOnly(path);
+  try {
+    mkdirSync(dirname(path), { recursive: true });
+    return openWritable(path, options.busyMs ?? 2000);
+  } catch (error) {
+    const known = toStorageError(error, path, "open");
+    if (known.problem === "corrupt") throw corrupt(path, known);
+    const readable = known.problem === "read-only" || known.problem === "failed";
+    if (!readable || !existsSync(path)) throw known;
+    try {
+      return openReadOnly(path);
+    } catch {
+      throw known;
+    }
+  }
+}
+
+function openWritable(path: string, busyMs: number): Database {
+  const sqlite = new DatabaseSync(path, { timeout: busyMs });
+  try {
+    // Exclusive: two servers on one file would each take the other's running answers for interrupted ones.
+    sqlite.exec("PRAGMA locking_mode = EXCLUSIVE");
+    sqlite.exec("PRAGMA journal_mode = WAL");
+    sqlite.exec("PRAGMA synchronous = FULL");
+    sqlite.exec("PRAGMA secure_delete = ON");
+    setCommon(sqlite);
+    sqlite.exec("BEGIN IMMEDIATE; COMMIT"); // takes the lock now, not with the first message
+    checkIntegrity(sqlite, path);
+    return new NodeDatabase(sqlite, path, true);
+  } catch (error) {
+    sqlite.close();
+    throw error;
+  }
+}
+
+/** Without a lock or a log beside it: a read-only folder can hold neither. */
+function openReadOnly(path: string): Database {
+  const url = pathToFileURL(path);
+  url.searchParams.set("immutable", "1");
+  const sqlite = new DatabaseSync(url, { readOnly: true });
+  try {
+    setCommon(sqlite);
+    checkIntegrity(sqlite, path);
+    return new NodeDatabase(sqlite, path, false);
+  } catch (error) {
+    sqlite.close();
+    throw toStorageError(error, path, "open");
+  }
+}
+
+function setCommon(sqlite: DatabaseSync): void {
+  sqlite.exec("PRAGMA foreign_keys = ON");
+  sqlite.exec("PRAGMA trusted_schema = OFF"); // the file may come from anywhere
+  sqlite.exec("PRAGMA cell_size_check = ON");
+  sqlite.enableDefensive(true);
+}
+
+function checkIntegrity(sqlite: DatabaseSync, path: string): void {
+  const found = sqlite.prepare("PRAGMA quick_check(1)").get()?.quick_check;
+  if (found !== "ok") {
+    throw new StorageError("corrupt", `database: "${path}": ${String(found).split("\n").pop()}`);
+  }
+}
+
+class NodeDatabase implements Database {
+  readonly place: string;
+  readonly writable: boolean;
+  readonly #sqlite: DatabaseSync;
+  readonly #statements = new Map<string, StatementSync>();
+  #depth = 0;
+
+  constructor(sqlite: DatabaseSync, place: string, writable: boolean) {
+    this.#sqlite = sqlite;
+    this.place = place;
+    this.writable = writable;
+  }
+
+  exec(sql: string): void {
+    this.#guard("write", () => this.#sqlite.exec(sql));
+  }
+
+  run(sql: string, ...values: SqlValue[]): number {
+    return this.#guard("write", () => Number(this.#prepared(sql).run(...values).changes));
+  }
+
+  get(sql: string, ...values: SqlValue[]): SqlRow | undefined {
+    return this.#guard("read", () => this.#prepared(sql).get(...values) as SqlRow | undefined);
+  }
+
+  all(sql: string, ...values: SqlValue[]): SqlRow[] {
+    return this.#guard("read", () => this.#prepared(sql).all(...values) as SqlRow[]);
+  }
+
+  transaction<T>(work: () => T): T {
+    if (this.#depth > 0) return work();
+    this.exec("BEGIN IMMEDIATE");
+    this.#depth++;
+    try {
+      const result = work();
+      this.exec("COMMIT");
+      return result;
+    } catch (error) {
+      if (this.#sqlite.isTransaction) this.#sqlite.exec("ROLLBACK");
+      throw error;
+    } finally {
+      this.#depth--;
+    }
+  }
+
+  close(): void {
+    this.#statements.clear();
+    if (this.#sqlite.isOpen) this.#sqlite.close();
+  }
+
+  #prepared(sql: string): StatementSync {
+    let statement = this.#statements.get(sql);
+    if (!statement) {
+      statement = this.#sqlite.prepare(sql);
+      this.#statements.set(sql, statement);
+    }
+    return statement;
+  }
+
+  #guard<T>(what: "read" | "write", work: () => T): T {
+    try {
+      return work();
+    } catch (error) {
+      if (!isSqliteError(error) || !(primaryCode(error) in problems)) throw error; // a bug of ours
+      throw toStorageError(error, this.place, what);
+    }
+  }
+}
+
+interface SqliteError extends Error {
+  errcode: number;
+  errstr: string;
+}
+
+/** SQLite's primary result codes that are about the machine, not about our statements. */
+const problems: Readonly<Record<number, { problem: StorageError["problem"]; says: string }>> = {
+  5: {
+    problem: "busy",
+    says: "another process has it open. Stop the other Lantern, or name another file",
+  },
+  6: { problem: "busy", says: "another connection has it locked. Try again" },
+  8: { problem: "read-only", says: "the file or its disk is read-only. Nothing can be saved" },
+  10: { problem: "failed", says: "the disk did not answer (input/output error). Check the disk" },
+  11: { problem: "corrupt", says: "the file is damaged" },
+  13: { problem: "full", says: "the disk is full. Free some space; what was saved is intact" },
+  14: {
+    problem: "failed",
+    says: "the file cannot be opened. Check that the folder can be written",
+  },
+  26: { problem: "corrupt", says: "the file is not a database" },
+};
+
+/** Extended codes carry the primary one in their low byte. */
+function primaryCode(error: SqliteError): number {
+  return error.errcode & 0xff;
+}
+
+function isSqliteError(error: unknown): error is SqliteError {
+  return error instanceof Error && typeof (error as Partial<SqliteError>).errcode === "number";
+}
+
+function toStorageError(error: unknown, path: string, what: string): StorageError {
+  if (error instanceof StorageError) return error;
+  const options = { cause: error };
+  if (isSqliteError(error)) {
+    const known = problems[primaryCode(error)];
+    const says = known?.says ?? `${error.errstr} (SQLite error ${error.errcode})`;
+    return new StorageError(
+      known?.problem ?? "failed",
+      `database: cannot ${what} "${path}": ${says}`,
+      options,
+    );
+  }
+  const { code, message } = error as NodeJS.ErrnoException;
+  const problem =
+    code === "ENOSPC" ? "full" : code === "EROFS" || code === "EACCES" ? "read-only" : "failed";
+  return new StorageError(problem, `database: cannot ${what} "${path}": ${message}`, options);
+}
+
+/** Keeps a copy of a damaged file and its log, once per state of the file, and says where. */
+function corrupt(path: string, reason: StorageError): StorageError {
+  const when = new Date(statSync(path).mtimeMs).toISOString().replaceAll(/[:.]/g, "-");
+  const copy = join(dirname(path), `${basename(path)}.damaged-${when}`);
+  let kept = `A copy is at "${copy}".`;
+  try {
+    for (const suffix of ["", "-wal"]) {
+      if (existsSync(path + suffix) && !existsSync(copy + suffix)) {
+        copyFileSync(path + suffix, copy + suffix);
+      }
+    }
+  } catch (error) {
+    kept = `A copy could not be made: ${(error as Error).message}.`;
+  }
+  return new StorageError(
+    "corrupt",
+    `${reason.message}. ${kept} Move the file away to start with an empty one, or try "sqlite3 FILE .recover" on the copy`,
+    { cause: reason },
+  );
+}

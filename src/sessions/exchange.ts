@@ -1,0 +1,194 @@
+// A conversation as a file: export and import as JSON, without loss, and export as Markdown for reading.
+//
+// An imported file comes from anywhere. Everything about it is checked before anything is saved: its version, every
+// field, that parents exist, that there is no circle, that it is not absurdly large. Ids are kept where they are free.
+
+import * as z from "zod";
+import {
+  type Message,
+  messageRoles,
+  messageStates,
+  type Session,
+  SessionError,
+  sessionModes,
+  stopReasons,
+} from "./session.ts";
+import { settingsSchema } from "./settings.ts";
+import { newId, type SessionStore } from "./store.ts";
+
+export const exchangeFormat = "lantern-session";
+export const exchangeVersion = 1;
+
+export interface SessionFile {
+  format: typeof exchangeFormat;
+  version: typeof exchangeVersion;
+  exportedAt: number;
+  session: Omit<Session, "messageCount">;
+  /** Parents before their children. */
+  messages: Message[];
+}
+
+export const exchangeLimits = { messages: 100_000, contentLength: 10_000_000 } as const;
+
+const id = z.string().regex(/^[A-Za-z0-9_-]{1,64}$/, "expected 1 to 64 letters, digits, _ or -");
+const time = z.int().min(0).max(8.64e15); // as far as Date reaches
+const count = z.int().min(0);
+const measure = z.number().min(0).nullable();
+const shortText = z.string().max(10_000);
+
+const messageSchema = z.strictObject({
+  id,
+  parent: id.nullable(),
+  role: z.enum(messageRoles),
+  content: z.string().max(exchangeLimits.contentLength),
+  state: z.enum(messageStates),
+  createdAt: time,
+  changedAt: time,
+  model: shortText.nullable(),
+  stopReason: z.enum(stopReasons).nullable(),
+  error: shortText.nullable(),
+  tokens: z.strictObject({ prompt: count, cached: count, generated: count }).nullable(),
+  timings: z
+    .strictObject({
+      msToFirstToken: measure,
+      tokensPerSecond: measure,
+      promptMs: measure,
+      generatedMs: measure,
+      percentOfLimit: measure,
+      boundBy: shortText.nullable(),
+    })
+    .nullable(),
+});
+
+const fileSchema = z.strictObject({
+  format: z.literal(exchangeFormat),
+  version: z.literal(exchangeVersion),
+  exportedAt: time,
+  session: z.strictObject({
+    id,
+    title: shortText,
+    mode: z.enum(sessionModes),
+    model: shortText.nullable(),
+    settings: settingsSchema,
+    createdAt: time,
+    changedAt: time,
+    leaf: id.nullable(),
+  }),
+  messages: z.array(messageSchema).max(exchangeLimits.messages),
+});
+
+export function exportSession(
+  store: SessionStore,
+  sessionId: string,
+  now: number = Date.now(),
+): SessionFile {
+  const { messageCount: _, ...session } = store.session(sessionId);
+  return {
+    format: exchangeFormat,
+    version: exchangeVersion,
+    exportedAt: now,
+    session,
+    messages: store.messages(sessionId),
+  };
+}
+
+/** Checks a file and saves it as a session; when an id in it is taken here, all of them are made anew: a copy. */
+export function importSession(store: SessionStore, file: unknown): Session {
+  const { session, messages } = checkFile(file);
+  const ordered = parentsFirst(messages);
+  if (session.leaf !== null && !messages.some((message) => message.id === session.leaf)) {
+    throw wrong("session.leaf", `"${session.leaf}" is none of the messages`);
+  }
+  const taken = [session, ...messages].some((item) => store.hasId(item.id));
+  const names = new Map<string, string>(
+    taken ? messages.map((message) => [message.id, newId("msg")]) : [],
+  );
+  const rename = (old: string | null): string | null => (old && names.get(old)) ?? old;
+  return store.restore(
+    { ...session, id: taken ? newId("ses") : session.id, leaf: rename(session.leaf) },
+    ordered.map((message) => ({
+      ...message,
+      id: rename(message.id)!,
+      parent: rename(message.parent),
+      // Exported in mid-answer: nobody goes on writing it here.
+      state: message.state === "streaming" ? "aborted" : message.state,
+    })),
+  );
+}
+
+function checkFile(file: unknown): z.infer<typeof fileSchema> {
+  const version = (file as { version?: unknown } | null)?.version;
+  if (typeof version === "number" && version > exchangeVersion) {
+    throw wrong(
+      "version",
+      `got ${version}, this Lantern reads ${exchangeVersion}. Use a newer one`,
+    );
+  }
+  const parsed = fileSchema.safeParse(file);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0]!;
+  throw wrong(issue.path.join("."), issue.message);
+}
+
+/** Parents before their children, otherwise in the file's order. Refuses missing parents, circles and doubles. */
+function parentsFirst<M extends { id: string; parent: string | null }>(
+  messages: readonly M[],
+): M[] {
+  const byId = new Map(messages.map((message) => [message.id, message]));
+  if (byId.size < messages.length) throw wrong("messages", "two of them have the same id");
+  const done = new Set<string>();
+  const ordered: M[] = [];
+  for (const message of messages) {
+    const above: M[] = [];
+    const onTheWay = new Set<string>();
+    for (let at: M | undefined = message; at && !done.has(at.id); ) {
+      if (onTheWay.has(at.id)) throw wrong("messages", `"${at.id}" is its own ancestor`);
+      onTheWay.add(at.id);
+      above.push(at);
+      if (at.parent === null) break;
+      const parent: M | undefined = byId.get(at.parent);
+      if (!parent)
+        throw wrong("messages", `"${at.id}" has a parent "${at.parent}" that is missing`);
+      at = parent;
+    }
+    for (const next of above.reverse()) {
+      done.add(next.id);
+      ordered.push(next);
+    }
+  }
+  return ordered;
+}
+
+function wrong(field: string, message: string): SessionError {
+  const where = field === "" ? "the file" : field;
+  return new SessionError("invalid", `import: ${where}: ${message}. Nothing was imported`, where);
+}
+
+/** The branch that the session stands on, for reading. */
+export function exportMarkdown(store: SessionStore, sessionId: string): string {
+  const session = store.session(sessionId);
+  const path = store.path(sessionId, session.leaf);
+  const title = `# ${oneLine(session.title) || "Untitled"}\n`;
+  return `${title}\n${markdownBodies[session.mode](session, path)}\n`;
+}
+
+const markdownBodies: Readonly<
+  Record<Session["mode"], (session: Session, path: readonly Message[]) => string>
+> = {
+  story: (_, path) => path.map(({ content }) => content).join(""),
+  chat: ({ settings }, path) =>
+    [
+      ...(settings.systemPrompt ? [`**System**\n\n${settings.systemPrompt}`] : []),
+      ...path.map(turnText),
+    ].join("\n\n---\n\n"),
+};
+
+function turnText({ role, content, model, state }: Message): string {
+  const who = role === "user" ? "User" : model ? `Assistant (${oneLine(model)})` : "Assistant";
+  const how = state === "complete" ? "" : ` (${state})`;
+  return `**${who}**${how}\n\n${content}`;
+}
+
+function oneLine(text: string): string {
+  return text.replaceAll(/\s+/g, " ").trim();
+}

@@ -1,0 +1,125 @@
+// From a place in a conversation to the tokens that the model reads, for each mode. The whole path from the first message
+// counts: a conversation that does not fit is refused with both numbers, never cut.
+//
+// Modes are one table: where a new message may stand, what "again" means, and how the path becomes a prompt.
+
+import type { ChatMessage, GenerateOptions, GenerationResult, TokenEvent } from "../api.ts";
+import { ContextError } from "../base/errors.ts";
+import { type Message, SessionError, type SessionMode } from "./session.ts";
+import type { SessionSettings } from "./settings.ts";
+
+/** What answers: a model under a name. The server puts its queue and its counters in between. */
+export interface RunModel {
+  readonly name: string;
+  readonly contextSize: number;
+  chatTokens(messages: readonly ChatMessage[]): Promise<number[]>;
+  textTokens(text: string): Promise<number[]>;
+  /** Throws when `count` more generations would be refused. */
+  checkRoom(count: number): void;
+  /** Resolves when the generation has begun. */
+  generate(tokens: readonly number[], options: GenerateOptions): Promise<RunGeneration>;
+}
+
+export interface RunGeneration {
+  tokens(): AsyncIterable<TokenEvent>;
+  readonly result: Promise<GenerationResult>;
+}
+
+/** What is asked for, as it comes from outside. */
+export interface Asked {
+  /** undefined: where the session stands. null: before the first message. */
+  parent?: string | null | undefined;
+  /** What the person wrote; undefined: nothing new. */
+  content?: string | undefined;
+  /** Another answer beside the one there is. */
+  regenerate?: boolean | undefined;
+}
+
+interface Mode {
+  /** Throws when a person's message may not follow `last`. */
+  checkFollows(last: Message | undefined): void;
+  /** Whether something new must have been written. */
+  readonly needsContent: boolean;
+  /** Of a path, the part that is answered again. */
+  again(path: readonly Message[]): readonly Message[];
+  tokens(
+    model: RunModel,
+    settings: SessionSettings,
+    path: readonly PromptMessage[],
+  ): Promise<number[]>;
+}
+
+type PromptMessage = Pick<Message, "role" | "content">;
+
+const chat: Mode = {
+  needsContent: true,
+  checkFollows(last) {
+    if (last === undefined || last.role === "assistant") return;
+    throw new SessionError(
+      "invalid",
+      `parent: message "${last.id}" is the user's and has to be answered first. Give "regenerate": true for an answer, or its own parent to write another version of it`,
+      "parent",
+    );
+  },
+  again(path) {
+    const at = path.findLastIndex(({ role }) => role === "user");
+    if (at >= 0) return path.slice(0, at + 1);
+    throw new SessionError("invalid", "regenerate: nothing was asked yet", "regenerate");
+  },
+  tokens(model, { systemPrompt }, path) {
+    const system: ChatMessage[] = systemPrompt ? [{ role: "system", content: systemPrompt }] : [];
+    const turns = path.map(({ role, content }): ChatMessage => ({ role, content }));
+    return model.chatTokens([...system, ...turns]);
+  },
+};
+
+const story: Mode = {
+  needsContent: false,
+  checkFollows() {},
+  again: (path) => (path.at(-1)?.role === "assistant" ? path.slice(0, -1) : path),
+  tokens: (model, _, path) => model.textTokens(path.map(({ content }) => content).join("")),
+};
+
+const modes: Readonly<Record<SessionMode, Mode>> = { chat, story };
+
+/** The path that is answered: what stands above the answer, without what is new. */
+export function askedPath(
+  mode: SessionMode,
+  path: readonly Message[],
+  { content, regenerate }: Asked,
+): readonly Message[] {
+  const { needsContent, checkFollows, again } = modes[mode];
+  if (regenerate) {
+    if (content === undefined) return again(path);
+    throw new SessionError(
+      "invalid",
+      'content: "regenerate" answers what is there. Leave one of them out',
+      "content",
+    );
+  }
+  if (content === undefined) {
+    if (!needsContent) return path;
+    throw new SessionError("invalid", "content: missing. Write something to answer", "content");
+  }
+  checkFollows(path.at(-1));
+  return path;
+}
+
+/** The prompt's tokens, which fit. */
+export async function promptTokens(
+  mode: SessionMode,
+  model: RunModel,
+  settings: SessionSettings,
+  path: readonly PromptMessage[],
+): Promise<number[]> {
+  const tokens = await modes[mode].tokens(model, settings, path);
+  if (tokens.length === 0) {
+    throw new SessionError("invalid", "there is no text to continue yet: write some", "content");
+  }
+  if (tokens.length >= model.contextSize) {
+    throw new ContextError(
+      `this conversation has ${tokens.length} tokens, but the context of ${model.name} holds ${model.contextSize}, answer included. Go back to an earlier message, or serve the model with a larger context. Nothing was cut or saved`,
+    );
+  }
+  return tokens;
+}

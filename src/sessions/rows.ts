@@ -1,0 +1,62 @@
+// Rows of the database to the objects of session.ts, and how columns are listed for it. Nothing else reads a row.
+
+import type { StopReason } from "../api.ts";
+import type { SqlRow } from "../platform/database.ts";
+import type {
+  Message,
+  MessageRole,
+  MessageState,
+  MessageTimings,
+  MessageTokens,
+  Session,
+  SessionMode,
+} from "./session.ts";
+import type { SessionSettings } from "./settings.ts";
+
+/** Columns of `sessions AS s` that toSession reads. */
+export const sessionColumns: string = `s.id, s.title, s.mode, s.model, s.settings, s.created_at, s.changed_at,
+  (SELECT id FROM messages WHERE number = s.leaf) AS leaf,
+  (SELECT count(*) FROM messages WHERE session = s.number) AS message_count`;
+
+/** Columns of `messages AS m` that toMessage reads. */
+export const messageColumns: string = `m.id, (SELECT id FROM messages WHERE number = m.parent) AS parent, m.role, m.content, m.state,
+  m.created_at, m.changed_at, m.model, m.stop_reason, m.error, m.tokens, m.timings`;
+
+export function toSession(row: SqlRow): Session {
+  return {
+    id: row.id as string,
+    title: row.title as string,
+    mode: row.mode as SessionMode,
+    model: row.model as string | null,
+    settings: JSON.parse(row.settings as string) as SessionSettings,
+    createdAt: row.created_at as number,
+    changedAt: row.changed_at as number,
+    leaf: row.leaf as string | null,
+    messageCount: row.message_count as number,
+  };
+}
+
+export function toMessage(row: SqlRow): Message {
+  return {
+    id: row.id as string,
+    parent: row.parent as string | null,
+    role: row.role as MessageRole,
+    content: row.content as string,
+    state: row.state as MessageState,
+    createdAt: row.created_at as number,
+    changedAt: row.changed_at as number,
+    model: row.model as string | null,
+    stopReason: row.stop_reason as StopReason | null,
+    error: row.error as string | null,
+    tokens: fromJson<MessageTokens>(row.tokens!),
+    timings: fromJson<MessageTimings>(row.timings!),
+  };
+}
+
+export function toJson(value: object | null): string | null {
+  return value === null ? null : JSON.stringify(value);
+}
+
+function fromJson<T>(text: string | number | null): T | null {
+  return typeof text === "string" ? (JSON.parse(text) as T) : null;
+}

@@ -1,0 +1,260 @@
+// A run: one or more answers that are being written, whoever watches. It holds their text; runs.ts starts and saves it.
+//
+// Anybody may follow it with events(), from the beginning or from where they were. An event's id is how much of each
+// answer's text has been sent ("120" or, with two answers, "120.57"), so that going on after a lost connection needs no
+// log of events: the rest of the text is the rest of the string.
+
+import type { StopReason, TokenEvent } from "../api.ts";
+import type { MessageState, MessageTimings, MessageTokens } from "./session.ts";
+import type { MessageEnd } from "./store.ts";
+
+/** Numbers of an answer while it is written. */
+export interface LiveGauge {
+  message: string;
+  tokens: number;
+  tokensPerSecond: number | null;
+  msToFirstToken: number | null;
+  /** Against the limit of this model's last answer; null where that is not known. */
+  percentOfLimit: number | null;
+  boundBy: string | null;
+}
+
+export type RunEvent =
+  | { name: "snapshot"; data: RunSnapshot }
+  | { name: "delta"; data: { message: string; text: string } }
+  | { name: "gauge"; data: LiveGauge }
+  | { name: "warning"; data: { text: string } }
+  | { name: "end"; data: AnswerEnd }
+  | { name: "done"; data: { run: string } };
+
+export interface RunSnapshot {
+  run: string;
+  session: string;
+  messages: { id: string; content: string; state: MessageState }[];
+}
+
+export interface AnswerEnd {
+  message: string;
+  state: MessageState;
+  stopReason: StopReason | null;
+  error: string | null;
+  tokens: MessageTokens | null;
+  timings: MessageTimings | null;
+}
+
+/** What a model's last answer said of the machine's limit. */
+export interface KnownLimit {
+  tokensPerSecond: number;
+  boundBy: string;
+}
+
+/** At most this often per answer. */
+const gaugeEveryMs = 250;
+
+/** One answer. */
+export class Answer {
+  readonly messageId: string;
+  text = "";
+  tokens = 0;
+  readonly startedAt: number;
+  firstTokenAt: number | undefined;
+  lastTokenAt: number | undefined;
+  end: MessageEnd | undefined;
+  /** Of the text, what is on disk. */
+  savedLength = 0;
+  endSaved = false;
+
+  constructor(messageId: string, startedAt: number) {
+    this.messageId = messageId;
+    this.startedAt = startedAt;
+  }
+
+  push({ id, text }: TokenEvent, now: number): void {
+    this.text += text;
+    if (id < 0) return; // text of earlier tokens that was held back
+    this.tokens++;
+    this.firstTokenAt ??= now;
+    this.lastTokenAt = now;
+  }
+
+  get msToFirstToken(): number | null {
+    return this.firstTokenAt === undefined ? null : this.firstTokenAt - this.startedAt;
+  }
+
+  /** Between the first token and the last: the first one's time is the prompt's. */
+  get tokensPerSecond(): number | null {
+    const ms = (this.lastTokenAt ?? 0) - (this.firstTokenAt ?? 0);
+    return ms > 0 ? ((this.tokens - 1) * 1000) / ms : null;
+  }
+}
+
+export class Run {
+  readonly id: string;
+  readonly sessionId: string;
+  readonly modelName: string;
+  readonly answers: readonly Answer[];
+  /** What to know of the machine while no answer has ended. */
+  limit: KnownLimit | undefined;
+  endedAt: number | undefined;
+  readonly #abort = new AbortController();
+  readonly #now: () => number;
+  #warning: string | null = null;
+  #watchers: (() => void)[] = [];
+  readonly #done: PromiseWithResolvers<void> = Promise.withResolvers<void>();
+
+  constructor(
+    facts: { id: string; sessionId: string; modelName: string; messageIds: readonly string[] },
+    now: () => number,
+  ) {
+    this.id = facts.id;
+    this.sessionId = facts.sessionId;
+    this.modelName = facts.modelName;
+    const started = now();
+    this.answers = facts.messageIds.map((id) => new Answer(id, started));
+    this.#now = now;
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  /** Resolves when all answers have ended, however. */
+  get done(): Promise<void> {
+    return this.#done.promise;
+  }
+
+  /** What is wrong with saving, while it is; generation goes on. */
+  get warning(): string | null {
+    return this.#warning;
+  }
+
+  set warning(text: string | null) {
+    if (text === this.#warning) return;
+    this.#warning = text;
+    this.changed();
+  }
+
+  /** Ends within one token; what was written stays. */
+  cancel(): void {
+    this.#abort.abort();
+  }
+
+  /** All answers have their ends. */
+  finish(): void {
+    this.endedAt = this.#now();
+    this.#done.resolve();
+    this.changed();
+  }
+
+  /** Wakes whoever follows. */
+  changed(): void {
+    const watchers = this.#watchers;
+    this.#watchers = [];
+    for (const wake of watchers) wake();
+  }
+
+  /**
+   * From the position of `lastEventId`, or with a snapshot of all so far. Ends after "done", or when the signal aborts.
+   * A slow reader gets fewer and longer deltas; nothing is kept for it.
+   */
+  async *events(
+    lastEventId: string | undefined,
+    signal: AbortSignal,
+  ): AsyncGenerator<RunEvent & { id: string }> {
+    const known = this.#positions(lastEventId);
+    const sent = known ?? this.answers.map(({ text }) => text.length);
+    if (!known) yield { id: sent.join("."), name: "snapshot", data: this.#snapshot(sent) };
+    const view: View = {
+      sent,
+      gaugeAt: this.answers.map(() => 0),
+      ended: this.answers.map(() => false),
+      warning: null,
+    };
+    const wake = (): void => this.changed();
+    signal.addEventListener("abort", wake);
+    try {
+      while (!signal.aborted) {
+        const news = this.#news(view);
+        for (const event of news) yield { id: view.sent.join("."), ...event };
+        if (news.some(({ name }) => name === "done")) return;
+        if (news.length === 0) await new Promise<void>((resolve) => this.#watchers.push(resolve));
+      }
+    } finally {
+      signal.removeEventListener("abort", wake);
+    }
+  }
+
+  /** What the view has not seen; marks it as seen. */
+  #news(view: View): RunEvent[] {
+    const events: RunEvent[] = [];
+    if (view.warning !== this.#warning) {
+      view.warning = this.#warning;
+      events.push({ name: "warning", data: { text: this.#warning ?? "" } });
+    }
+    for (const [at, answer] of this.answers.entries()) {
+      const message = answer.messageId;
+      const from = view.sent[at]!;
+      if (answer.text.length > from) {
+        view.sent[at] = answer.text.length;
+        events.push({ name: "delta", data: { message, text: answer.text.slice(from) } });
+      }
+      const now = this.#now();
+      const isNew = answer.lastTokenAt !== undefined && answer.lastTokenAt > view.gaugeAt[at]!;
+      if (isNew && !answer.end && now - view.gaugeAt[at]! >= gaugeEveryMs) {
+        view.gaugeAt[at] = now;
+        events.push({ name: "gauge", data: this.#gauge(answer) });
+      }
+      if (answer.end && !view.ended[at]) {
+        view.ended[at] = true;
+        const { content: _, ...end } = answer.end;
+        events.push({ name: "end", data: { message, ...end } });
+      }
+    }
+    if (this.endedAt !== undefined) events.push({ name: "done", data: { run: this.id } });
+    return events;
+  }
+
+  #gauge(answer: Answer): LiveGauge {
+    const { tokensPerSecond } = answer;
+    const { limit } = this;
+    const known = limit !== undefined && tokensPerSecond !== null;
+    return {
+      message: answer.messageId,
+      tokens: answer.tokens,
+      tokensPerSecond,
+      msToFirstToken: answer.msToFirstToken,
+      percentOfLimit: known ? (100 * tokensPerSecond) / limit.tokensPerSecond : null,
+      boundBy: known ? limit.boundBy : null,
+    };
+  }
+
+  #snapshot(lengths: readonly number[]): RunSnapshot {
+    return {
+      run: this.id,
+      session: this.sessionId,
+      messages: this.answers.map(({ messageId, text, end }, at) => ({
+        id: messageId,
+        content: text.slice(0, lengths[at]),
+        state: end?.state ?? "streaming",
+      })),
+    };
+  }
+
+  /** undefined: no id of this run's, so begin anew. */
+  #positions(lastEventId: string | undefined): number[] | undefined {
+    if (!lastEventId || !/^\d+(\.\d+)*$/.test(lastEventId)) return undefined;
+    const positions = lastEventId.split(".").map(Number);
+    const fits =
+      positions.length === this.answers.length &&
+      positions.every((position, at) => position <= this.answers[at]!.text.length);
+    return fits ? positions : undefined;
+  }
+}
+
+/** What one follower has seen. */
+interface View {
+  sent: number[];
+  gaugeAt: number[];
+  ended: boolean[];
+  warning: string | null;
+}

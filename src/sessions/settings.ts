@@ -1,0 +1,66 @@
+// The settings of a session: the system prompt and how answers are sampled. One schema checks them wherever they come
+// from: a request, an imported file, the database.
+
+import * as z from "zod";
+import type { GenerateOptions } from "../api.ts";
+
+export interface SessionSettings {
+  /** Chat only; a story has no turns that a system could speak in. */
+  systemPrompt?: string;
+  temperature?: number;
+  topK?: number;
+  topP?: number;
+  minP?: number;
+  typicalP?: number;
+  repeatPenalty?: number;
+  repeatLastN?: number;
+  frequencyPenalty?: number;
+  presencePenalty?: number;
+  seed?: number;
+  maxTokens?: number;
+  stop?: string[];
+}
+
+type Fields = Required<SessionSettings>;
+
+const fraction = z.number().min(0).max(1);
+
+const fields: { readonly [Name in keyof Fields]: z.ZodType<Fields[Name]> } = {
+  systemPrompt: z.string().max(1_000_000),
+  temperature: z.number().min(0).max(100),
+  topK: z.int().min(0),
+  topP: fraction,
+  minP: fraction,
+  typicalP: fraction,
+  repeatPenalty: z.number().positive().max(100),
+  repeatLastN: z.int().min(-1),
+  frequencyPenalty: z.number().min(-100).max(100),
+  presencePenalty: z.number().min(-100).max(100),
+  seed: z.int().min(0),
+  maxTokens: z.int().min(1),
+  stop: z.array(z.string().min(1).max(1000)).max(16),
+};
+
+/** A change: null takes a setting away, what is not named stays. */
+export type SettingsChange = { [Name in keyof Fields]?: Fields[Name] | null };
+
+const names = Object.keys(fields) as (keyof Fields)[];
+
+export const settingsSchema: z.ZodType<SessionSettings> = z.strictObject(
+  Object.fromEntries(names.map((name) => [name, fields[name].optional()])),
+);
+
+export const settingsChangeSchema: z.ZodType<SettingsChange> = z.strictObject(
+  Object.fromEntries(names.map((name) => [name, fields[name].nullable().optional()])),
+);
+
+export function changeSettings(settings: SessionSettings, change: SettingsChange): SessionSettings {
+  const entries = Object.entries({ ...settings, ...change });
+  return Object.fromEntries(entries.filter(([, value]) => value !== null && value !== undefined));
+}
+
+/** What of it is the engine's. */
+export function toGenerateOptions(settings: SessionSettings): GenerateOptions {
+  const { systemPrompt: _, ...options } = settings;
+  return options as GenerateOptions;
+}
