@@ -4,7 +4,7 @@
 // before temperature. Every filter keeps at least one candidate. Scratch arrays belong to the
 // Candidates record and are made once for a vocabulary.
 
-import { selectBest } from "./select-best.ts";
+import { bestOfAll, selectBest, selectBestOfAll, sortBest } from "./select-best.ts";
 
 export interface Candidates {
   /** Token ids still in play: the first `count` of this array. */
@@ -12,34 +12,61 @@ export interface Candidates {
   count: number;
   /** Whether ids are ordered by logit, best first (equal logits: lower id first). */
   sorted: boolean;
-  /** Where a filter builds its new list; then it changes places with `ids`. */
-  spare: Int32Array;
-  /** [vocab] how typical a token is, 0 being most; made at the first use of keepTypical. */
-  typicality: Float64Array | undefined;
+  /** The id of the best of them; -1 when it is not known. */
+  best: number;
+  /** [vocab] 0, 1, 2, ...: what `ids` is as long as nothing was dropped. Never written. */
+  readonly everyId: Int32Array;
+  /** [vocab] each: a filter builds its new list in the one that is not `ids`. */
+  readonly lists: readonly [Int32Array, Int32Array];
+  /** [vocab] Numbers of one candidate each, whatever a filter needs; made at the first use. */
+  scratch: Float64Array | undefined;
 }
 
 export function createCandidates(vocabSize: number): Candidates {
+  const everyId = Int32Array.from({ length: vocabSize }, (_, id) => id);
   return {
-    ids: new Int32Array(vocabSize),
-    count: 0,
+    ids: everyId,
+    count: vocabSize,
     sorted: false,
-    spare: new Int32Array(vocabSize),
-    typicality: undefined,
+    best: -1,
+    everyId,
+    lists: [new Int32Array(vocabSize), new Int32Array(vocabSize)],
+    scratch: undefined,
   };
 }
 
 /** Puts the whole vocabulary back in play. */
 export function resetCandidates(candidates: Candidates): void {
-  const { ids } = candidates;
-  for (let id = 0; id < ids.length; id++) ids[id] = id;
-  candidates.count = ids.length;
+  const { everyId } = candidates;
+  candidates.ids = everyId;
+  candidates.count = everyId.length;
   candidates.sorted = false;
+  candidates.best = -1;
 }
 
-/** The k most likely; of equally likely ones at the edge, the lower ids. */
+/** The id of the best candidate; of all of them, one whose logit is NaN comes first. */
+export function bestCandidate(candidates: Candidates, logits: Float32Array): number {
+  const { ids, count, sorted, everyId } = candidates;
+  if (candidates.best < 0) {
+    if (sorted) candidates.best = ids[0]!;
+    else if (ids === everyId) candidates.best = bestOfAll(logits);
+    else {
+      let best = ids[0]!;
+      for (let i = 1; i < count; i++) if (logits[ids[i]!]! > logits[best]!) best = ids[i]!;
+      candidates.best = best;
+    }
+  }
+  return candidates.best;
+}
+
+/** The k most likely; of equally likely ones at the edge, the lower ids. A NaN among all logits is kept alone. */
 export function keepTopK(candidates: Candidates, logits: Float32Array, k: number): void {
-  if (k === 0 || k >= candidates.count) return;
-  swapIn(candidates, selectBest(logits, candidates.ids, candidates.count, k, candidates.spare));
+  const { ids, count, everyId } = candidates;
+  if (k === 0 || k >= count) return;
+  const spare = spareOf(candidates);
+  const kept =
+    ids === everyId ? selectBestOfAll(logits, k, spare) : selectBest(logits, ids, count, k, spare);
+  swapIn(candidates, kept);
   candidates.sorted = true;
 }
 
@@ -61,14 +88,14 @@ export function keepTypical(candidates: Candidates, logits: Float32Array, p: num
     if (probability > 0) entropy -= probability * logProbability;
   }
 
-  candidates.typicality ??= new Float64Array(ids.length);
-  const { typicality } = candidates;
+  const typicality = scratchOf(candidates);
   for (let i = 0; i < count; i++) {
     const id = ids[i]!;
     typicality[id] = -Math.abs(logTotal - (logits[id]! - max) - entropy);
   }
   keepUntil(candidates, logits, max, p * total, typicality);
   candidates.sorted = false;
+  candidates.best = -1; // the best may be less typical than others
 }
 
 /** The most likely candidates, as few as reach probability p together. */
@@ -76,20 +103,27 @@ export function keepTopP(candidates: Candidates, logits: Float32Array, p: number
   if (p >= 1) return;
   const max = maxLogit(candidates, logits);
   const total = weightSum(candidates, logits, max);
-  keepUntil(candidates, logits, max, p * total, logits);
-  candidates.sorted = true;
+  const target = p * total;
+  if (!candidates.sorted) {
+    keepLikely(candidates, logits, max, target);
+    sortBest(logits, candidates.ids, candidates.count, scratchOf(candidates));
+    candidates.sorted = true;
+  }
+  const kept = countUntil(candidates.ids, candidates.count, logits, max, target);
+  candidates.count = kept ?? candidates.count;
 }
 
 /** Those at least minP times as likely as the most likely one. */
 export function keepMinP(candidates: Candidates, logits: Float32Array, minP: number): void {
   if (minP === 0) return;
   const { ids, count } = candidates;
+  const spare = spareOf(candidates);
   const lowest = maxLogit(candidates, logits) + Math.log(minP);
   let kept = 0;
   for (let i = 0; i < count; i++) {
-    if (logits[ids[i]!]! >= lowest) ids[kept++] = ids[i]!;
+    if (logits[ids[i]!]! >= lowest) spare[kept++] = ids[i]!;
   }
-  candidates.count = kept;
+  swapIn(candidates, kept);
 }
 
 /** Chooses by the softmax of logits / temperature over the candidates; `uniform` is in [0, 1). */
@@ -101,20 +135,60 @@ export function drawCandidate(
 ): number {
   const { ids, count } = candidates;
   const max = maxLogit(candidates, logits);
-  const weightOf = (i: number): number => Math.exp((logits[ids[i]!]! - max) / temperature);
+  const weights = scratchOf(candidates);
   let total = 0;
-  for (let i = 0; i < count; i++) total += weightOf(i);
+  for (let i = 0; i < count; i++) {
+    const weight = Math.exp((logits[ids[i]!]! - max) / temperature);
+    weights[i] = weight;
+    total += weight;
+  }
 
   const target = uniform * total;
   let reached = 0;
   let chosen = ids[0]!;
   for (let i = 0; i < count && reached <= target; i++) {
-    const weight = weightOf(i);
+    const weight = weights[i]!;
     if (weight === 0) continue; // a forbidden token is not chosen, not even by rounding
     reached += weight;
     chosen = ids[i]!;
   }
   return chosen;
+}
+
+/** Bins of keepLikely: by the distance from the best logit, in sixteenths; the last takes all that is farther. */
+const BINS = 1024;
+const BINS_PER_NAT = 16;
+const binWeights = new Float64Array(BINS);
+
+/**
+ * Drops what is certainly outside the most likely candidates that reach `target` together: all logits farther from the
+ * best than the bin in which the target is reached. Two passes without order; what is left is sorted then. The weights
+ * are in the scratch memory.
+ */
+function keepLikely(
+  candidates: Candidates,
+  logits: Float32Array,
+  max: number,
+  target: number,
+): void {
+  const { ids, count } = candidates;
+  const spare = spareOf(candidates);
+  const weights = scratchOf(candidates);
+  binWeights.fill(0);
+  for (let i = 0; i < count; i++) {
+    const bin = Math.floor((max - logits[ids[i]!]!) * BINS_PER_NAT);
+    binWeights[Math.min(BINS - 1, bin)]! += weights[i]!;
+  }
+  // Sums in another order differ in their last digits: go a little beyond the target.
+  const enough = target * (1 + 1e-9);
+  let bins = 0;
+  for (let reached = 0; bins < BINS && reached < enough; bins++) reached += binWeights[bins]!;
+  const farthest = bins < BINS ? bins / BINS_PER_NAT : Number.POSITIVE_INFINITY;
+  let kept = 0;
+  for (let i = 0; i < count; i++) {
+    if (max - logits[ids[i]!]! <= farthest) spare[kept++] = ids[i]!;
+  }
+  swapIn(candidates, kept);
 }
 
 /** Keeps the candidates that are best by `keys`, as few as reach `target` of the weight exp(logit - max). */
@@ -123,13 +197,14 @@ function keepUntil(
   logits: Float32Array,
   max: number,
   target: number,
-  keys: Float32Array | Float64Array,
+  keys: Float64Array,
 ): void {
   const { count } = candidates;
+  const spare = spareOf(candidates);
   // The set is small as a rule: order a few hundred candidates, and more only if they do not suffice.
   for (let tries = 256; ; tries *= 16) {
-    const ordered = selectBest(keys, candidates.ids, count, tries, candidates.spare);
-    const kept = countUntil(candidates.spare, ordered, logits, max, target);
+    const ordered = selectBest(keys, candidates.ids, count, tries, spare);
+    const kept = countUntil(spare, ordered, logits, max, target);
     if (kept === undefined && ordered < count) continue;
     swapIn(candidates, kept ?? ordered);
     return;
@@ -152,24 +227,34 @@ function countUntil(
   return undefined;
 }
 
+/** The first `count` of the spare list are the candidates now. */
 function swapIn(candidates: Candidates, count: number): void {
-  const { ids, spare } = candidates;
-  candidates.ids = spare;
-  candidates.spare = ids;
+  candidates.ids = spareOf(candidates);
   candidates.count = count;
 }
 
-function maxLogit(candidates: Candidates, logits: Float32Array): number {
-  const { ids, count, sorted } = candidates;
-  if (sorted) return logits[ids[0]!]!;
-  let max = Number.NEGATIVE_INFINITY;
-  for (let i = 0; i < count; i++) max = Math.max(max, logits[ids[i]!]!);
-  return max;
+function spareOf({ ids, lists }: Candidates): Int32Array {
+  return ids === lists[0] ? lists[1] : lists[0];
 }
 
+function maxLogit(candidates: Candidates, logits: Float32Array): number {
+  return logits[bestCandidate(candidates, logits)]!;
+}
+
+function scratchOf(candidates: Candidates): Float64Array {
+  candidates.scratch ??= new Float64Array(candidates.everyId.length);
+  return candidates.scratch;
+}
+
+/** The sum of exp(logit - max); the weights themselves are in the scratch memory then, in the candidates' order. */
 function weightSum(candidates: Candidates, logits: Float32Array, max: number): number {
   const { ids, count } = candidates;
+  const weights = scratchOf(candidates);
   let total = 0;
-  for (let i = 0; i < count; i++) total += Math.exp(logits[ids[i]!]! - max);
+  for (let i = 0; i < count; i++) {
+    const weight = Math.exp(logits[ids[i]!]! - max);
+    weights[i] = weight;
+    total += weight;
+  }
   return total;
 }

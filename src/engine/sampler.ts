@@ -13,6 +13,7 @@ import { ModelError, UsageError } from "../base/errors.ts";
 import { createPenalties, type Penalties } from "./penalties.ts";
 import { createRng, type Rng } from "./rng.ts";
 import {
+  bestCandidate,
   type Candidates,
   createCandidates,
   drawCandidate,
@@ -23,7 +24,7 @@ import {
   resetCandidates,
 } from "./sampler-filters.ts";
 import type { SampledToken, Sampler, SamplerSettings } from "./sampling.ts";
-import { selectBest } from "./select-best.ts";
+import { bestOfAll, selectBestOfAll } from "./select-best.ts";
 
 export { resolveSampling } from "./sampling-options.ts";
 
@@ -90,8 +91,10 @@ class ChainSampler implements Sampler {
     this.#penalties?.apply(logits);
     for (let i = 0; i < this.#biasIds.length; i++) logits[this.#biasIds[i]!]! += this.#biases[i]!;
 
-    const best = checkedArgmax(logits);
-    const id = this.#settings.temperature === 0 ? best : this.#draw(logits);
+    const id =
+      this.#settings.temperature === 0
+        ? checkedBest(logits, bestOfAll(logits))
+        : this.#draw(logits);
     return this.#logprobs?.report(id) ?? { id, logprob: Number.NaN, top: [] };
   }
 
@@ -109,6 +112,7 @@ class ChainSampler implements Sampler {
     const candidates = this.#candidates;
     resetCandidates(candidates);
     keepTopK(candidates, logits, topK);
+    checkedBest(logits, bestCandidate(candidates, logits));
     keepTypical(candidates, logits, typicalP);
     keepTopP(candidates, logits, topP);
     keepMinP(candidates, logits, minP);
@@ -119,12 +123,10 @@ class ChainSampler implements Sampler {
 /** Log-probabilities of the raw logits, which the chain then changes in place: hence the copy. */
 class RawLogprobs {
   readonly #raw: Float32Array; // [vocab]
-  readonly #ids: Int32Array; // [vocab] 0, 1, 2, ...
   readonly #best: Int32Array; // [alternatives]
 
   constructor(vocabSize: number, alternatives: number) {
     this.#raw = new Float32Array(vocabSize);
-    this.#ids = Int32Array.from({ length: vocabSize }, (_, id) => id);
     this.#best = new Int32Array(Math.min(alternatives, vocabSize));
   }
 
@@ -134,13 +136,12 @@ class RawLogprobs {
 
   report(id: number): SampledToken {
     const raw = this.#raw;
-    let max = Number.NEGATIVE_INFINITY;
-    for (let i = 0; i < raw.length; i++) max = Math.max(max, raw[i]!);
+    const max = raw[bestOfAll(raw)]!;
     let total = 0;
     for (let i = 0; i < raw.length; i++) total += Math.exp(raw[i]! - max);
     const logTotal = Math.log(total);
 
-    const found = selectBest(raw, this.#ids, raw.length, this.#best.length, this.#best);
+    const found = selectBestOfAll(raw, this.#best.length, this.#best);
     const top: SampledToken["top"] = [];
     for (let i = 0; i < found; i++) {
       const best = this.#best[i]!;
@@ -150,26 +151,14 @@ class RawLogprobs {
   }
 }
 
-/** The largest logit's id; refuses logits from which no token can be chosen. */
-function checkedArgmax(logits: Float32Array): number {
-  let best = 0;
-  let bestLogit = Number.NEGATIVE_INFINITY;
-  for (let id = 0; id < logits.length; id++) {
-    const logit = logits[id]!;
-    if (logit > bestLogit) {
-      best = id;
-      bestLogit = logit;
-    } else if (Number.isNaN(logit)) {
-      throw badLogit(id, logit);
-    }
-  }
-  if (bestLogit === Number.POSITIVE_INFINITY) throw badLogit(best, bestLogit);
-  if (bestLogit === Number.NEGATIVE_INFINITY) {
-    throw new UsageError(
-      "sampler: every token is forbidden: all logits are -Infinity. Loosen logitBias.",
-    );
-  }
-  return best;
+/** The id of the best logit (or of one that is NaN, as select-best.ts finds it), if a token can be chosen from them. */
+function checkedBest(logits: Float32Array, best: number): number {
+  const logit = logits[best]!;
+  if (Number.isFinite(logit)) return best;
+  if (logit !== Number.NEGATIVE_INFINITY) throw badLogit(best, logit);
+  throw new UsageError(
+    "sampler: every token is forbidden: all logits are -Infinity. Loosen logitBias.",
+  );
 }
 
 function badLogit(id: number, logit: number): ModelError {

@@ -2,7 +2,6 @@
 // slow sampler. Partial selection against a full sort.
 
 import { describe, expect, test } from "vitest";
-import { Xoshiro128 } from "../../src/engine/rng.ts";
 import {
   type Candidates,
   createCandidates,
@@ -13,8 +12,8 @@ import {
   keepTypical,
   resetCandidates,
 } from "../../src/engine/sampler-filters.ts";
-import { selectBest } from "../../src/engine/select-best.ts";
-import { exactDistribution, off, softmax } from "./sampler-support.ts";
+import { bestOfAll, selectBest, selectBestOfAll, sortBest } from "../../src/engine/select-best.ts";
+import { exactDistribution, off, randomLogits, softmax } from "./sampler-support.ts";
 
 function candidatesOf(logits: Float32Array): Candidates {
   const candidates = createCandidates(logits.length);
@@ -24,12 +23,6 @@ function candidatesOf(logits: Float32Array): Candidates {
 
 function keptIds({ ids, count }: Candidates): number[] {
   return [...ids.subarray(0, count)];
-}
-
-function randomLogits(size: number, spread: number, seed: number): Float32Array {
-  const rng = new Xoshiro128(Uint32Array.of(seed, 2, 3, 4));
-  // Rounded to eighths: many equal logits.
-  return Float32Array.from({ length: size }, () => Math.round(rng.uniform() * spread * 8) / 8);
 }
 
 // From llama.cpp, tests/test-sampling.cpp: probabilities in, probabilities left.
@@ -157,4 +150,50 @@ describe("selectBest", () => {
     selectBest(keys, ids, 100, 4, out);
     expect([...out]).toEqual([0, 1, 2, 3]);
   });
+});
+
+describe("over all keys", () => {
+  const infinity = Number.POSITIVE_INFINITY;
+
+  test("selectBestOfAll and bestOfAll are the beginning of a full sort", () => {
+    for (let seed = 1; seed <= 40; seed++) {
+      const keys = randomLogits(seed * 7, seed / 4, seed).map((key) => key - seed / 8);
+      keys[seed % keys.length] = -infinity;
+      const sorted = [...keys.keys()].sort((a, b) => compareKeys(keys, a, b));
+      expect(bestOfAll(keys)).toBe(sorted[0]);
+      for (const k of [0, 1, 2, 10, keys.length - 1, keys.length, keys.length + 5]) {
+        const out = new Int32Array(keys.length + 5).fill(-1);
+        const found = selectBestOfAll(keys, k, out);
+        expect([...out.subarray(0, found)]).toEqual(sorted.slice(0, k));
+        expect(out[found]).toBe(-1);
+      }
+    }
+  });
+
+  test("sortBest is a full sort, signs and zeros included", () => {
+    const keys = Float32Array.from({ length: 500 }, (_, id) => Math.sin(id * id) * 10 ** (id % 9));
+    keys.set([0, -0, 0, -0, infinity, -infinity, 3, 3, -3, -3]);
+    const ids = Int32Array.from(keys.keys()).sort(
+      (a, b) => ((a * 7919) % 1009) - ((b * 7919) % 1009),
+    );
+    const sorted = [...ids].sort((a, b) => compareKeys(keys, a, b));
+    sortBest(keys, ids, ids.length, new Float64Array(600));
+    expect([...ids]).toEqual(sorted);
+  });
+
+  test.each([0, 1, 7, 8, 30, 99])("a NaN at %i is found alone", (at) => {
+    for (const others of [-5, 5]) {
+      const keys = new Float32Array(100).map((_, id) => others * id);
+      keys[at] = Number.NaN;
+      const out = new Int32Array(20);
+      expect(bestOfAll(keys)).toBe(at);
+      expect(selectBestOfAll(keys, 20, out)).toBe(1);
+      expect(out[0]).toBe(at);
+    }
+  });
+
+  function compareKeys(keys: Float32Array, a: number, b: number): number {
+    if (keys[a] === keys[b]) return a - b;
+    return keys[a]! > keys[b]! ? -1 : 1;
+  }
 });

@@ -1,8 +1,10 @@
 // A second, slow and obvious sampler: the exact distribution that a chain of settings gives.
 //
-// Written from the definitions, in probabilities and plain arrays, without a line of src/engine.
+// Written from the definitions, in probabilities and plain arrays, without a line of src/engine (but its
+// generator of random numbers, for logits to try it on).
 
 import type { SamplingOptions } from "../../src/api.ts";
+import { Xoshiro128 } from "../../src/engine/rng.ts";
 
 interface Entry {
   id: number;
@@ -23,6 +25,12 @@ export const off: SamplingOptions = {
   typicalP: 1,
   seed: 1,
 };
+
+export function randomLogits(size: number, spread: number, seed: number): Float32Array {
+  const rng = new Xoshiro128(Uint32Array.of(seed, 2, 3, 4));
+  // Rounded to eighths: many equal logits.
+  return Float32Array.from({ length: size }, () => Math.round(rng.uniform() * spread * 8) / 8);
+}
 
 export function softmax(logits: ArrayLike<number>): number[] {
   const max = Math.max(...Array.from(logits));

@@ -6,7 +6,7 @@ import { LanternError } from "../../src/base/errors.ts";
 import { createRng, seedState, Xoshiro128 } from "../../src/engine/rng.ts";
 import { createSampler, resolveSampling } from "../../src/engine/sampler.ts";
 import { samplingOptionNames } from "../../src/engine/sampling-options.ts";
-import { off, softmax } from "./sampler-support.ts";
+import { off, randomLogits, softmax } from "./sampler-support.ts";
 
 function sampleMany(options: SamplingOptions, logits: readonly number[], count: number): number[] {
   const sampler = createSampler(resolveSampling(options), logits.length);
@@ -51,6 +51,29 @@ describe("seed", () => {
     expect(sampleMany(options, logits, 100)).toEqual(first);
     expect(sampleMany({ ...options, seed: 43 }, logits, 100)).not.toEqual(first);
     expect(new Set(first).size).toBeGreaterThan(10);
+  });
+
+  // Drawn once, with every list sorted in full: however the sampler finds its candidates, a seed keeps its text.
+  // biome-ignore format: a table
+  const drawn: [SamplingOptions, number[]][] = [
+    [{ temperature: 0 }, [497, 133, 3, 20, 278, 362, 139, 106, 13, 623]],
+    [{}, [2723, 1762, 1249, 6801, 5059, 3119, 6255, 2367, 2375, 1694]],
+    [off, [7606, 2906, 3364, 17529, 13364, 8194, 16691, 7914, 4824, 4510]],
+    [{ ...off, topP: 0.95 }, [6125, 12866, 18214, 14597, 10709, 7829, 19278, 286, 11086, 12216]],
+    [{ ...off, topK: 40, topP: 0.95, temperature: 0.8, repeatPenalty: 1.1, presencePenalty: 0.1, frequencyPenalty: 0.1 }, [2723, 1762, 1249, 6801, 5059, 3119, 6255, 2367, 2375, 1694]],
+    [{ ...off, topK: 700, typicalP: 0.9 }, [2036, 10040, 9185, 17500, 19353, 6486, 13715, 3316, 15296, 14076]],
+    [{ ...off, minP: 0.3 }, [7684, 2927, 3426, 17511, 13421, 8204, 16656, 7986, 4838, 4410]],
+    [{ ...off, topP: 0.5, typicalP: 0.8 }, [8532, 8746, 11404, 11718, 10103, 8347, 10789, 10562, 16438, 17768]],
+    [{ ...off, topK: 19999, topP: 0.2, minP: 0.5 }, [2488, 10314, 11464, 17908, 13044, 3303, 17335, 3203, 15278, 17744]],
+  ];
+  test.each(drawn)("%j draws what it always drew", (options, ids) => {
+    const sampler = createSampler(resolveSampling({ seed: 1, ...options }), 20_000);
+    const got = ids.map((_, i) => {
+      const { id } = sampler.sample(randomLogits(20_000, 12, i + 1));
+      sampler.accept(id);
+      return id;
+    });
+    expect(got).toEqual(ids);
   });
 
   test("without one, two samplers differ, and say which they took", () => {
