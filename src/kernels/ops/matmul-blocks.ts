@@ -1,8 +1,10 @@
 // The tiled matmul kernels for quantized weights: G groups of four rows times T tokens, all columns, in integers per
 // scale and floats above that. Layouts: packed.ts.
 //
-// Cost per block of 32 columns of a G x T tile, nibbles with one scale: 4G code loads, 8G unpack ops, 8T activation
-// loads, 8GT dot4, and per (g, t) a convert, a multiply and an fma. 256 GT multiply-adds are done by 8GT dot4.
+// Cost per block of 32 columns of a G x T tile, nibbles with one scale: 4G code loads, 12G unpack ops, 8T activation
+// loads, 8GT dot4, and per (g, t) a convert, a multiply and an fma. 256 GT multiply-adds are done by 8GT dot4. Where a
+// span has a header, its blocks add up under their small scales alone; the header, the activations' scale and all
+// minimums come on once per span.
 //
 // Two loop orders:
 //   vector  one token: walks down the tiles of a thread's share of rows; weights stream, the token stays in the cache.
@@ -10,16 +12,21 @@
 
 import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
+import { codeOrder } from "./code-fields.ts";
+import { emitCodes, emitSmallScale, type Loaded } from "./emit-codes.ts";
 import {
   ACTIVATION_FIELDS,
   activationBlockBytes,
-  BLOCK_COLS,
   type BlockLayout,
-  blockBytes,
+  codesBytes,
   GROUP_ROWS,
   GROUPS_PER_TILE,
   groupSpanBytes,
   headerBytes,
+  runBlocks,
+  runBytes,
+  scaleByte,
+  scaleParts,
   scalesBytes,
 } from "./packed.ts";
 
@@ -51,10 +58,11 @@ export function blockMatmulKernel(shape: BlockMatmul): Kernel {
   return new BlockMatmulBuilder(shape).build();
 }
 
-/** What a group's span multiplies its byte scales with. */
-interface Header {
-  scale: Reg<"f32v">;
-  min: Reg<"f32v"> | undefined;
+/** Of a part of a block. Small scales are not whole: the header's and the activations' come on at the span's end. */
+interface Scales {
+  readonly scale: Reg<"f32v">;
+  readonly min: Reg<"f32v"> | undefined;
+  readonly isWhole: boolean;
 }
 
 type Grid = Reg<"f32v">[][];
@@ -127,55 +135,55 @@ class BlockMatmulBuilder {
     const { tokens, layout } = this.#shape;
     const zero = k.op("f32v.const", [], 0);
     const sums = grid(this.#groups, tokens, () => k.variable(zero));
-    const block = k.variable(w, "block");
+    const run = k.variable(w, "run");
+    const inSpan = layout.scales === "f32" ? undefined : new SpanSums(k, this.#groups, tokens, x);
     k.loop(spans, () => {
-      this.#others.forEach((other, s) => {
-        k.set(other, k.op("ptr.add", [s === 0 ? w : this.#others[s - 1]!, this.#apart!]));
-      });
-      const headers = Array.from({ length: this.#groups }, (_, g) => this.#header(w, g));
-      k.set(block, w);
+      this.#toStreams(w);
+      k.set(run, w);
+      inSpan?.begin(x);
       const once = () => {
-        for (let part = 0; part < BLOCK_COLS / layout.scaleCols; part++) {
-          this.#part(block, x, part, headers, sums);
+        for (let block = 0; block < runBlocks(layout); block++) {
+          for (let part = 0; part < scaleParts(layout); part++) {
+            this.#part(run, x, block, part, inSpan?.sums ?? sums);
+          }
+          k.advance(x, tokens * this.#activationBytes);
         }
-        k.advance(block, blockBytes(layout));
-        for (const other of this.#others) k.advance(other, blockBytes(layout));
-        k.advance(x, tokens * this.#activationBytes);
+        for (const place of [run, ...this.#others]) k.advance(place, runBytes(layout));
       };
-      if (layout.spanBlocks === 1) once();
-      else k.loop(k.i32(layout.spanBlocks), once);
+      const runs = layout.spanBlocks / runBlocks(layout);
+      if (runs === 1) once();
+      else k.loop(k.i32(runs), once);
+      if (inSpan) {
+        this.#toStreams(w);
+        this.#scaleSpan(w, inSpan, sums);
+      }
       k.advance(w, GROUPS_PER_TILE * groupSpanBytes(layout));
     });
     return sums;
   }
 
-  #header(w: Reg<"ptr">, g: number): Header | undefined {
-    const { layout } = this.#shape;
-    if (layout.scales === "f32") return undefined;
-    const [from, at] = this.#place(w, g);
-    return {
-      scale: this.#k.op("f32v.load", [from], at),
-      min: layout.hasMin ? this.#k.op("f32v.load", [from], at + 16) : undefined,
-    };
+  /** Sets the streams' pointers to where the first one's is. */
+  #toStreams(w: Reg<"ptr">): void {
+    const k = this.#k;
+    this.#others.forEach((other, s) => {
+      k.set(other, k.op("ptr.add", [s === 0 ? w : this.#others[s - 1]!, this.#apart!]));
+    });
   }
 
-  /** The columns of one scale: integer products, scaled into the sums. */
-  #part(
-    block: Reg<"ptr">,
-    x: Reg<"ptr">,
-    part: number,
-    headers: readonly (Header | undefined)[],
-    sums: Grid,
-  ): void {
+  /** The columns of one scale: integer products, scaled into the sums (of the span, where it has a header). */
+  #part(run: Reg<"ptr">, x: Reg<"ptr">, block: number, part: number, sums: Grid): void {
     const k = this.#k;
-    const { tokens, layout } = this.#shape;
-    for (let first = 0; first < this.#groups; first += this.#shape.groups) {
-      const dots = this.#dots(block, x, part, first);
-      for (let g = first; g < first + this.#shape.groups; g++) {
-        const { scale, min } = this.#scales(block, g, part, headers[g]);
+    const { tokens, groups } = this.#shape;
+    const starts = Array.from({ length: tokens }, (_, t) => this.#start(x, t, part));
+    for (let first = 0; first < this.#groups; first += groups) {
+      const dots = this.#dots(run, x, block, part, first, starts);
+      for (let g = first; g < first + groups; g++) {
+        const { scale, min, isWhole } = this.#scales(run, g, block, part);
         for (let t = 0; t < tokens; t++) {
           const value = k.op("f32v.from_i32v", [dots[g - first]![t]!]);
-          const factor = k.op("f32v.mul", [scale, this.#fieldF32(x, t, ACTIVATION_FIELDS.scale)]);
+          const factor = isWhole
+            ? k.op("f32v.mul", [scale, this.#fieldF32(x, t, ACTIVATION_FIELDS.scale)])
+            : scale;
           const sum = sums[g]![t]!;
           k.update(sum, "f32v.fma", [value, factor, sum]);
           if (!min) continue;
@@ -184,79 +192,131 @@ class BlockMatmulBuilder {
         }
       }
     }
-    if (layout.hasMin && layout.scaleCols !== BLOCK_COLS) {
-      throw new Error(`${this.#shape.name}: minimums are per block of ${BLOCK_COLS}`);
-    }
   }
 
-  /** Scale and minimum of a group's rows for one part of a block. */
-  #scales(block: Reg<"ptr">, g: number, part: number, header: Header | undefined): Header {
+  /** Scale and minimum of a group's rows for one part of a block; small scales lack the header's and have none. */
+  #scales(run: Reg<"ptr">, g: number, block: number, part: number): Scales {
     const k = this.#k;
     const { layout } = this.#shape;
-    const [from, start] = this.#place(block, g);
+    const [from, start] = this.#place(run, g);
     const at = start + headerBytes(layout);
-    if (!header) {
-      return {
-        scale: k.op("f32v.load", [from], at),
-        min: layout.hasMin ? k.op("f32v.load", [from], at + 16) : undefined,
-      };
+    if (layout.scales === "f32") {
+      const min = layout.hasMin ? k.op("f32v.load", [from], at + 16) : undefined;
+      return { scale: k.op("f32v.load", [from], at), min, isWhole: true };
     }
-    const widen = (where: number) => k.op("f32v.from_i32v", [k.op("i32v.load_i8", [from], where)]);
-    return {
-      scale: k.op("f32v.mul", [header.scale, widen(at + 4 * part)]),
-      min: header.min && k.op("f32v.mul", [header.min, widen(at + 4)]),
-    };
+    const four = k.op("i32v.load", [from], at);
+    const integer = emitSmallScale(k, layout, four, scaleByte(layout, block, part));
+    return { scale: k.op("f32v.from_i32v", [integer]), min: undefined, isWhole: false };
   }
 
-  /** The integer products of a part: G x T. They start at -offset * sum(x), which takes the codes' offset out. */
-  #dots(block: Reg<"ptr">, x: Reg<"ptr">, part: number, first: number): Reg<"i32v">[][] {
+  /** Adds what a span's blocks came to, times the header and the activations' scale, and its minimums. */
+  #scaleSpan(w: Reg<"ptr">, span: SpanSums, sums: Grid): void {
     const k = this.#k;
-    const { groups, tokens, layout } = this.#shape;
-    const dot = layout.widened ? "i32v.dot4_ss" : "i32v.dot4";
-    const starts = Array.from({ length: tokens }, (_, t) => this.#start(x, t, part));
-    const dots = grid(groups, tokens, (_, t) => k.variable(starts[t]!));
-    const vectors = layout.codes === "nibbles" ? 4 : layout.scaleCols / 4;
-    for (let i = 0; i < vectors; i++) {
-      const v = part * vectors + i;
-      const columns = layout.codes === "nibbles" ? [v, v + 4] : [v];
-      const codes = Array.from({ length: groups }, (_, g) => this.#codes(block, first + g, v));
-      columns.forEach((column, half) => {
-        for (let t = 0; t < tokens; t++) {
-          const xs = this.#activations(x, t, column);
-          for (let g = 0; g < groups; g++) {
-            const acc = dots[g]![t]!;
-            k.update(acc, dot, [xs, codes[g]![half]!, acc]);
+    const { tokens, layout } = this.#shape;
+    for (let g = 0; g < this.#groups; g++) {
+      const [from, at] = this.#place(w, g);
+      const scale = k.op("f32v.load", [from], at);
+      const min = layout.hasMin ? k.op("f32v.load", [from], at + 16) : undefined;
+      for (let t = 0; t < tokens; t++) {
+        const xScale = this.#fieldF32(span.x, t, ACTIVATION_FIELDS.scale);
+        const sum = sums[g]![t]!;
+        k.update(sum, "f32v.fma", [span.sums[g]![t]!, k.op("f32v.mul", [scale, xScale]), sum]);
+        if (!min) continue;
+        const mins = this.#minimums(w, g, span.x, t);
+        k.update(sum, "f32v.fma", [mins, k.op("f32v.mul", [min, xScale]), sum]);
+      }
+    }
+  }
+
+  /** The sum of a span's small minimums times the sums of their activations. */
+  #minimums(w: Reg<"ptr">, g: number, x: Reg<"ptr">, t: number): Reg<"f32v"> {
+    const k = this.#k;
+    const { layout, tokens } = this.#shape;
+    const [from, start] = this.#place(w, g);
+    const runs = layout.spanBlocks / runBlocks(layout);
+    const fours = Array.from({ length: runs }, (_, run) =>
+      k.op("i32v.load", [from], start + headerBytes(layout) + run * runBytes(layout)),
+    );
+    const blockOf = (run: number, block: number) => (runBlocks(layout) * run + block) * tokens + t;
+    if (layout.scales === "nibbles") {
+      const sum = k.variable(k.op("f32v.const", [], 0));
+      fours.forEach((four, run) => {
+        for (let block = 0; block < runBlocks(layout); block++) {
+          for (let part = 0; part < scaleParts(layout); part++) {
+            const own = this.#sumOf(x, blockOf(run, block), part);
+            const nibble = k.op("i32v.shr_u", [four], 8 * scaleByte(layout, block, part) + 4);
+            const small = k.op("i32v.and", [nibble, k.op("i32v.const", [], 15)]);
+            const values = [own, small].map((value) => k.op("f32v.from_i32v", [value]));
+            k.update(sum, "f32v.fma", [values[0]!, values[1]!, sum]);
           }
         }
       });
+      return sum;
+    }
+    // Bytes of scales meet zeros, those of minimums the upper or the lower part of a block's sum (packed.ts).
+    const sum = k.variable(k.op("i32v.const", [], 0));
+    for (const block of [0, 1]) {
+      if (block === 1) k.update(sum, "i32v.shl", [sum], 6);
+      fours.forEach((four, run) => {
+        const xs = this.#fieldI32(x, blockOf(run, block), ACTIVATION_FIELDS.sumBytes);
+        const bytes = [xs, four].map((value) => k.op("i32v.as_i8v", [value]));
+        k.update(sum, "i32v.dot4", [bytes[0]!, bytes[1]!, sum]);
+      });
+    }
+    return k.op("f32v.from_i32v", [sum]);
+  }
+
+  /** The integer products of a part: G x T. They start at -offset * sum(x), which takes the codes' offset out. */
+  #dots(
+    run: Reg<"ptr">,
+    x: Reg<"ptr">,
+    block: number,
+    part: number,
+    first: number,
+    starts: readonly Reg<"i32v">[],
+  ): Reg<"i32v">[][] {
+    const k = this.#k;
+    const { groups, tokens, layout } = this.#shape;
+    const dot = layout.widened ? "i32v.dot4_ss" : "i32v.dot4";
+    const dots = grid(groups, tokens, (_, t) => k.variable(starts[t]!));
+    const vectors = layout.scaleCols / 4;
+    const loaded: Loaded[] = Array.from({ length: groups }, () => ({ vector: -1 }));
+    for (const v of codeOrder(layout.bits, part * vectors, (part + 1) * vectors)) {
+      const codes = loaded.map((last, g) => this.#codes(run, first + g, block, v, last));
+      for (let t = 0; t < tokens; t++) {
+        const xs = this.#activations(x, t, v);
+        for (let g = 0; g < groups; g++) {
+          const acc = dots[g]![t]!;
+          k.update(acc, dot, [xs, codes[g]!, acc]);
+        }
+      }
     }
     return dots;
   }
 
   #start(x: Reg<"ptr">, t: number, part: number): Reg<"i32v"> {
     const k = this.#k;
-    const { offset, scaleCols } = this.#shape.layout;
+    const { offset } = this.#shape.layout;
     if (offset === 0) return k.op("i32v.const", [], 0);
-    const minus = k.op("i32v.const", [], -offset);
-    const { sum, firstSum } = ACTIVATION_FIELDS;
-    if (scaleCols === BLOCK_COLS) return k.op("i32v.mul", [this.#fieldI32(x, t, sum), minus]);
-    const first = this.#fieldI32(x, t, firstSum);
-    const own = part === 0 ? first : k.op("i32v.sub", [this.#fieldI32(x, t, sum), first]);
-    return k.op("i32v.mul", [own, minus]);
+    return k.op("i32v.mul", [this.#sumOf(x, t, part), k.op("i32v.const", [], -offset)]);
   }
 
-  /** Vector v of a group's codes: one for bytes, low and high half for nibbles. */
-  #codes(block: Reg<"ptr">, g: number, v: number): Reg<"i8v">[] {
+  /** The sum of the activations that a part of a block meets. */
+  #sumOf(x: Reg<"ptr">, t: number, part: number): Reg<"i32v"> {
     const k = this.#k;
+    const { sum, firstSum } = ACTIVATION_FIELDS;
+    if (scaleParts(this.#shape.layout) === 1) return this.#fieldI32(x, t, sum);
+    const first = this.#fieldI32(x, t, firstSum);
+    return part === 0 ? first : k.op("i32v.sub", [this.#fieldI32(x, t, sum), first]);
+  }
+
+  /** Code vector v of a group's block. `last` is what was loaded last, and is kept up to date. */
+  #codes(run: Reg<"ptr">, g: number, block: number, v: number, last: Loaded): Reg<"i8v"> {
     const { layout } = this.#shape;
-    const [from, start] = this.#place(block, g);
-    const at = start + headerBytes(layout) + scalesBytes(layout) + 16 * v;
-    const raw = k.op("i8v.load", [from], at);
-    if (layout.codes === "bytes") return [raw];
-    const low = k.op("i8v.and", [raw, k.op("i8v.splat", [], 0x0f)]);
-    const high = k.op("i8v.shr_u", [raw], 4);
-    const levels = this.#levels;
-    return levels ? [low, high].map((code) => k.op("i8v.lookup16", [levels, code])) : [low, high];
+    const [from, start] = this.#place(run, g);
+    const at = start + headerBytes(layout) + scalesBytes(layout) + block * codesBytes(layout);
+    const code = emitCodes(this.#k, layout.bits, from, at, v, last);
+    return this.#levels ? this.#k.op("i8v.lookup16", [this.#levels, code]) : code;
   }
 
   /** Four codes of a token, in every lane. */
@@ -289,6 +349,26 @@ class BlockMatmulBuilder {
       for (let g = 0; g < sums.length; g++) k.op("f32v.store", [row, sums[g]![t]!], 16 * g);
       if (stride && t + 1 < tokens) row = k.op("ptr.add", [row, stride]);
     }
+  }
+}
+
+/** The sums of one span, before its header and the activations' scale are multiplied in; and where its activations are. */
+class SpanSums {
+  readonly sums: Grid;
+  readonly x: Reg<"ptr">;
+  readonly #k: KernelBuilder;
+
+  constructor(k: KernelBuilder, groups: number, tokens: number, x: Reg<"ptr">) {
+    const zero = k.op("f32v.const", [], 0);
+    this.#k = k;
+    this.sums = grid(groups, tokens, () => k.variable(zero));
+    this.x = k.variable(x, "x_span");
+  }
+
+  begin(x: Reg<"ptr">): void {
+    const zero = this.#k.op("f32v.const", [], 0);
+    this.#k.set(this.x, x);
+    for (const sum of this.sums.flat()) this.#k.set(sum, zero);
   }
 }
 

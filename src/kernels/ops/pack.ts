@@ -2,18 +2,23 @@
 // rows that fill up the last tile are zeros.
 
 import type { Dot4 } from "../ir/meanings.ts";
+import { writeCodes } from "./pack-codes.ts";
 import {
   BLOCK_COLS,
   type BlockLayout,
-  blockBytes,
+  codesBytes,
   GROUP_ROWS,
   GROUPS_PER_TILE,
   groupSpanBytes,
   headerBytes,
+  runBlocks,
+  runBytes,
+  scaleByte,
+  scaleParts,
   scalesBytes,
   TILE_ROWS,
 } from "./packed.ts";
-import { newSpan, type Packing, type Span } from "./packings.ts";
+import { newSpan, type Packing, type Span } from "./packing.ts";
 
 /** The memory that tiles are written to, seen three ways. */
 export interface TileMemory {
@@ -35,7 +40,8 @@ export function packTile(
   target: number,
 ): void {
   const layout = packing.layout(dot4);
-  const sizes = sizesOf(layout);
+  const places = placesOf(layout);
+  const write = writeCodes[layout.bits];
   const spans = cols / (BLOCK_COLS * layout.spanBlocks);
   const rowBytes = spans * packing.spanBytes;
   const groupWords = groupSpanBytes(layout) / 4;
@@ -43,7 +49,6 @@ export function packTile(
   if (rows < TILE_ROWS) {
     memory.words.fill(0, start, start + spans * GROUPS_PER_TILE * groupWords);
   }
-  const write = layout.scales === "f32" ? writeFloatScales : writeByteScales;
   // Four rows side by side, as they lie in memory: what is written stays in the nearest cache until it is complete.
   for (let first = 0; first < rows; first += GROUP_ROWS) {
     const lanes = Math.min(GROUP_ROWS, rows - first);
@@ -52,84 +57,67 @@ export function packTile(
       for (let lane = 0; lane < lanes; lane++) {
         const from = (first + lane) * rowBytes + s * packing.spanBytes;
         packing.read(source, from, scratch, dot4);
-        write(sizes, scratch, memory, at, lane);
-        writeCodes(sizes, scratch.codes, memory.words, at, lane);
+        if (layout.scales === "f32") writeFloatScales(layout, scratch, memory.floats, at + lane);
+        else writeSmallScales(layout, places, scratch, memory, at, lane);
+        for (let block = 0; block < places.codes.length; block++) {
+          write(scratch.codes, 8 * block, memory.words, at + lane + places.codes[block]!);
+        }
       }
       at += GROUPS_PER_TILE * groupWords;
     }
   }
 }
 
-/** What writing a span needs of its layout, computed once. Lengths are in words of four bytes. */
-interface Sizes {
-  readonly blocks: number;
-  readonly header: number;
-  readonly block: number;
-  readonly scales: number;
-  /** Words of codes in a block. */
-  readonly words: number;
-  /** Scales of a block. */
-  readonly parts: number;
-  readonly hasMin: boolean;
+/** Where the parts of a group's span are: what writing needs of a layout, computed once a tile. */
+interface Places {
+  /** Of each block: the word where its codes begin. */
+  readonly codes: Int32Array;
+  /** Of each scale, [block][part]: its byte. */
+  readonly scales: Int32Array;
 }
 
-function sizesOf(layout: BlockLayout): Sizes {
-  return {
-    blocks: layout.spanBlocks,
-    header: headerBytes(layout) / 4,
-    block: blockBytes(layout) / 4,
-    scales: scalesBytes(layout) / 4,
-    words: layout.codes === "nibbles" ? 4 : 8,
-    parts: BLOCK_COLS / layout.scaleCols,
-    hasMin: layout.hasMin,
-  };
-}
-
-/** One row's codes into its lane of a group's span at word `at`. */
-function writeCodes(
-  { blocks, header, block, scales, words }: Sizes,
-  codes: Uint32Array,
-  memory: Uint32Array,
-  at: number,
-  lane: number,
-): void {
-  let to = at + header + scales + lane;
-  let from = 0;
-  for (let b = 0; b < blocks; b++) {
-    for (let v = 0; v < words; v++) memory[to + 4 * v] = codes[from + v]!;
-    from += words;
-    to += block;
-  }
+function placesOf(layout: BlockLayout): Places {
+  const [inRun, parts] = [runBlocks(layout), scaleParts(layout)];
+  const runStart = (block: number) =>
+    headerBytes(layout) + Math.floor(block / inRun) * runBytes(layout);
+  const codes = Array.from({ length: layout.spanBlocks }, (_, block) => {
+    return (runStart(block) + scalesBytes(layout) + (block % inRun) * codesBytes(layout)) / 4;
+  });
+  const scales = Array.from({ length: layout.spanBlocks * parts }, (_, i) => {
+    const block = Math.floor(i / parts);
+    return runStart(block) + scaleByte(layout, block % inRun, i % parts);
+  });
+  return { codes: Int32Array.from(codes), scales: Int32Array.from(scales) };
 }
 
 function writeFloatScales(
-  { blocks, block, hasMin }: Sizes,
-  span: Span,
-  { floats }: TileMemory,
+  { hasMin }: BlockLayout,
+  { scales, mins }: Span,
+  floats: Float32Array,
   at: number,
-  lane: number,
 ): void {
-  for (let b = 0; b < blocks; b++) {
-    const to = at + b * block + lane;
-    floats[to] = span.scales[b]!;
-    if (hasMin) floats[to + 4] = span.mins[b]!;
-  }
+  floats[at] = scales[0]!;
+  if (hasMin) floats[at + 4] = mins[0]!;
 }
 
-function writeByteScales(
-  { blocks, header, block, parts, hasMin }: Sizes,
-  span: Span,
+function writeSmallScales(
+  { hasMin, scales }: BlockLayout,
+  places: Places,
+  { header, smallScales, smallMins }: Span,
   { floats, bytes }: TileMemory,
   at: number,
   lane: number,
 ): void {
-  floats[at + lane] = span.header[0]!;
-  if (hasMin) floats[at + 4 + lane] = span.header[1]!;
-  for (let b = 0; b < blocks; b++) {
-    const to = 4 * (at + header + b * block) + lane;
-    for (let part = 0; part < parts; part++) {
-      bytes[to + 4 * part] = span.scaleBytes[b * parts + part]!;
+  floats[at + lane] = header[0]!;
+  if (hasMin) floats[at + 4 + lane] = header[1]!;
+  const first = 4 * (at + lane);
+  for (let i = 0; i < places.scales.length; i++) {
+    const place = first + places.scales[i]!;
+    const scale = smallScales[i]!;
+    if (scales === "nibbles") bytes[place] = scale | (smallMins[i]! << 4);
+    else {
+      bytes[place] = scale;
+      if (hasMin) bytes[place + 1] = smallMins[i]!;
     }
-    if (hasMin) bytes[to + 4 * parts] = span.minBytes[b]!;
   }
 }

@@ -1,21 +1,29 @@
 // How weights and activations lie in memory for the tiled matmul kernels: the layouts, as data.
 //
 // Weights. Four rows (as many as a vector has 32-bit lanes) form a group, four groups a tile. The columns of a tile are
-// cut into spans (32 columns; 256 for the K types), and a tile is, in this order:
-//   span -> group -> { header, block, block, ... }
-//   header  K types only: f32 x 4 scales of the scales, f32 x 4 scales of the minimums (where there are any)
-//   block   32 columns: scales, minimums, codes
-//     scales    f32 x 4, one for each row; K types: one byte for each row and `scaleCols` columns
-//     minimums  the same, where the type has them
-//     codes     nibbles: 64 bytes; vector v holds columns 4v..4v+3 in the low and 16+4v..16+4v+3 in the high nibbles
-//               bytes:  128 bytes; vector v holds columns 4v..4v+3
-// A vector's bytes are row 0's four columns, row 1's, row 2's, row 3's: one dot4 serves four rows, and a kernel walks
-// one pointer. A code u stands for scale * (u - offset) + minimum (or level[u] for u).
+// cut into blocks of 32, and these into spans: one block, or the 8 that share a header. A tile is, in this order:
+//   span -> group -> { header, run, run, ... }
+//   header  f32 x 4 that the small scales are multiplied by, f32 x 4 for the small minimums (where there are any)
+//   run     the scales of 1, 2 or 4 blocks, then the codes of each of these blocks
+//     scales  f32 x 4, one for each row, and f32 x 4 minimums: of one block
+//             or one vector of small integers, four bytes for each row:
+//               scale, minimum | scale, minimum                     two blocks (Q4_K, Q5_K)
+//               scale | scale | scale | scale                       four blocks
+//               scale, scale | scale, scale                         two blocks, one for each 16 columns (Q6_K, Q3_K)
+//               the same, minimums in the high nibbles (Q2_K)
+//     codes   as many vectors of 16 bytes as a code has bits. They hold 8 code vectors (code-fields.ts), of which
+//             number v has columns 4v..4v+3: row 0's four, row 1's, row 2's, row 3's
+// One dot4 with a code vector serves four rows, and a kernel walks one pointer. A code u stands for
+// scale * (u - offset) + minimum (or level[u] for u).
 //
 // Activations. One token's block of 32 columns:
 //   f32 scale, i32 sum of the codes, f32 scale * sum, i32 sum of the first 16, then 32 signed codes
-// or, replicated, the same with every field and every 4 codes repeated in a vector's four lanes.
+// or, replicated, the same with every field and every 4 codes repeated in a vector's four lanes. Where 8 blocks share a
+// scale, the third field is another: two blocks' sums s, as 64 h + l, in bytes that a dot4 meets the minimums with:
+//   0, h, 0, h in the first of two blocks, 0, l, 0, l in the second
 // The blocks of T tokens that a kernel computes together lie behind each other: tile -> block -> token.
+
+import type { CodeBits } from "./code-fields.ts";
 
 /** Rows of a group: the 32-bit lanes of a 16-byte vector. */
 export const GROUP_ROWS = 4;
@@ -25,30 +33,53 @@ export const TILE_ROWS: number = GROUP_ROWS * GROUPS_PER_TILE;
 export const BLOCK_COLS = 32;
 
 export interface BlockLayout {
-  readonly codes: "nibbles" | "bytes";
+  readonly bits: CodeBits;
   /** Subtracted from every code; taken out once per scale through the sum of the activations. */
   readonly offset: number;
   readonly hasMin: boolean;
-  /** "f32": as they are; "bytes": multiplied by the header's (signed bytes). */
-  readonly scales: "f32" | "bytes";
+  /** "f32": as they are; "bytes" (signed) and "nibbles" (scale low, minimum high): multiplied by the header's. */
+  readonly scales: "f32" | "bytes" | "nibbles";
   /** Columns that share a scale: 32, or 16. */
   readonly scaleCols: 32 | 16;
   /** Blocks of a span. */
-  readonly spanBlocks: number;
+  readonly spanBlocks: 1 | 8;
   /** Codes are indices into a table of 16 bytes that is handed to the kernel. */
   readonly lookup: boolean;
   /** The kernel must use dot4_ss: the codes do not fit what this target's dot4 takes. */
   readonly widened: boolean;
 }
 
-export function scalesBytes(layout: BlockLayout): number {
-  const each = layout.scales === "f32" ? 16 : 4;
-  const parts = BLOCK_COLS / layout.scaleCols;
-  return each * parts * (layout.hasMin ? 2 : 1);
+/** Scales of a block. */
+export function scaleParts(layout: BlockLayout): number {
+  return BLOCK_COLS / layout.scaleCols;
 }
 
-export function blockBytes(layout: BlockLayout): number {
-  return scalesBytes(layout) + (layout.codes === "nibbles" ? 64 : 128);
+/** Bytes from a scale to the next in a row's four: a minimum of its own stands between. */
+function scaleStep(layout: BlockLayout): number {
+  return layout.hasMin && layout.scales === "bytes" ? 2 : 1;
+}
+
+/** Blocks whose scales stand together. */
+export function runBlocks(layout: BlockLayout): number {
+  return layout.scales === "f32" ? 1 : 4 / (scaleStep(layout) * scaleParts(layout));
+}
+
+/** Which of a row's four bytes is the scale of a part of a block of a run; its minimum is the next byte. */
+export function scaleByte(layout: BlockLayout, block: number, part: number): number {
+  return scaleStep(layout) * (block * scaleParts(layout) + part);
+}
+
+/** Bytes of the scales and minimums in front of a run's codes. */
+export function scalesBytes(layout: BlockLayout): number {
+  return layout.scales === "f32" && layout.hasMin ? 32 : 16;
+}
+
+export function codesBytes(layout: BlockLayout): number {
+  return 16 * layout.bits;
+}
+
+export function runBytes(layout: BlockLayout): number {
+  return scalesBytes(layout) + runBlocks(layout) * codesBytes(layout);
 }
 
 export function headerBytes(layout: BlockLayout): number {
@@ -58,7 +89,7 @@ export function headerBytes(layout: BlockLayout): number {
 
 /** Bytes of one group's span. */
 export function groupSpanBytes(layout: BlockLayout): number {
-  return headerBytes(layout) + layout.spanBlocks * blockBytes(layout);
+  return headerBytes(layout) + (layout.spanBlocks / runBlocks(layout)) * runBytes(layout);
 }
 
 /** Bytes of a tile of `cols` columns. */
@@ -67,8 +98,14 @@ export function tileBytes(layout: BlockLayout, cols: number): number {
   return spans * GROUPS_PER_TILE * groupSpanBytes(layout);
 }
 
-/** The fields in front of the codes of an activation block, in order. */
-export const ACTIVATION_FIELDS = { scale: 0, sum: 1, scaledSum: 2, firstSum: 3 } as const;
+/** The fields in front of the codes of an activation block, in order; `sumBytes` where 8 blocks share a scale. */
+export const ACTIVATION_FIELDS = {
+  scale: 0,
+  sum: 1,
+  scaledSum: 2,
+  sumBytes: 2,
+  firstSum: 3,
+} as const;
 
 export function activationBlockBytes(replicated: boolean): number {
   return replicated ? 4 * 16 + 8 * 16 : 4 * 4 + BLOCK_COLS;

@@ -6,7 +6,7 @@
 
 import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
-import { activationBlockBytes, BLOCK_COLS } from "./packed.ts";
+import { ACTIVATION_FIELDS, activationBlockBytes, BLOCK_COLS } from "./packed.ts";
 
 export interface QuantizeActivations {
   readonly name: string;
@@ -25,15 +25,23 @@ export function quantizeActivationsKernel(shape: QuantizeActivations): Kernel {
   const spans = k.param("i32", "spans");
   const stride = k.param("i32", "outStride");
   const read = k.variable(x, "x_read");
+  const first = k.variable(out, "first");
   k.loop(spans, () => {
     const { scale, inverse } = spanScale(k, x, read, out, shape);
     const block = () => {
-      quantizeBlock(k, x, out, scale, inverse, shape.replicated);
+      const sum = quantizeBlock(k, x, out, scale, inverse, shape.replicated);
       k.advance(x, BLOCK_COLS * 4);
       k.update(out, "ptr.add", [out, stride]);
+      return sum;
     };
     if (shape.span === 1) block();
-    else k.loop(k.i32(shape.span), block);
+    else {
+      k.loop(k.i32(shape.span / 2), () => {
+        k.set(first, out);
+        const sums = [block(), block()];
+        storeSumBytes(k, sums, first, k.op("ptr.add", [first, stride]), shape.replicated);
+      });
+    }
   });
   return k.finish();
 }
@@ -72,6 +80,36 @@ function spanScale(
   return { scale: k.op("f32v.load_f16", [scratch]), inverse };
 }
 
+/** The sums of two blocks, cut into bytes (packed.ts), over their third fields. */
+function storeSumBytes(
+  k: KernelBuilder,
+  sums: readonly Reg<"i32">[],
+  first: Reg<"ptr">,
+  second: Reg<"ptr">,
+  replicated: boolean,
+): void {
+  const constant = (value: number) => k.op("i32.const", [], value);
+  const highs = sums.map((sum) => {
+    // Rounded to the nearest: sums are -4064..4064, so 8192 more is positive, and the shift need not be signed.
+    const raised = k.op("i32.add", [sum, constant(8192 + 32)]);
+    return k.op("i32.sub", [k.op("i32.shr_u", [raised], 6), constant(128)]);
+  });
+  const lows = sums.map((sum, i) =>
+    k.op("i32.sub", [sum, k.op("i32.mul", [highs[i]!, constant(64)])]),
+  );
+  const store = (out: Reg<"ptr">, [a, b]: readonly Reg<"i32">[]) => {
+    const top = constant(1 << 24);
+    const lower = k.op("i32.shr_u", [k.op("i32.mul", [a!, top])], 16); // byte 1; the other one is byte 3
+    const word = k.op("i32.add", [lower, k.op("i32.mul", [b!, top])]);
+    const field = ACTIVATION_FIELDS.sumBytes;
+    if (replicated) k.op("i32v.store", [out, k.op("i32v.splat", [word])], 16 * field);
+    else k.op("i32.store", [out, word], 4 * field);
+  };
+  store(first, highs);
+  store(second, lows);
+}
+
+/** Returns the sum of the codes. */
 function quantizeBlock(
   k: KernelBuilder,
   x: Reg<"ptr">,
@@ -79,15 +117,16 @@ function quantizeBlock(
   scale: Reg<"f32v">,
   inverse: Reg<"f32v">,
   replicated: boolean,
-): void {
+): Reg<"i32"> {
   const codes = Array.from({ length: VECTORS }, (_, v) => {
     const scaled = k.op("f32v.mul", [k.op("f32v.load", [x], 16 * v), inverse]);
     return k.op("i32v.from_f32v", [scaled]);
   });
   const add = (a: Reg<"i32v">, b: Reg<"i32v">) => k.op("i32v.add", [a, b]);
-  const first = k.op("i32v.splat", [k.op("i32v.sum", [codes.slice(0, 4).reduce(add)])]);
-  const second = k.op("i32v.splat", [k.op("i32v.sum", [codes.slice(4).reduce(add)])]);
-  const sum = k.op("i32v.add", [first, second]);
+  const firstSum = k.op("i32v.sum", [codes.slice(0, 4).reduce(add)]);
+  const codeSum = k.op("i32.add", [firstSum, k.op("i32v.sum", [codes.slice(4).reduce(add)])]);
+  const first = k.op("i32v.splat", [firstSum]);
+  const sum = k.op("i32v.splat", [codeSum]);
   const scaledSum = k.op("f32v.mul", [scale, k.op("f32v.from_i32v", [sum])]);
   const low = pack(k, codes.slice(0, 4));
   const high = pack(k, codes.slice(4));
@@ -99,7 +138,7 @@ function quantizeBlock(
     });
     k.op("i8v.store", [out, low], 16);
     k.op("i8v.store", [out, high], 32);
-    return;
+    return codeSum;
   }
   // The last quarter of the block holds the packed codes until each four of them has been spread over a vector.
   const end = activationBlockBytes(true) - 32;
@@ -114,6 +153,7 @@ function quantizeBlock(
   spread.forEach((vector, v) => {
     k.op("i8v.store", [out, vector], 64 + 16 * v);
   });
+  return codeSum;
 }
 
 function pack(k: KernelBuilder, codes: readonly Reg<"i32v">[]): Reg<"i8v"> {

@@ -2,18 +2,23 @@
 // matrix, and lies in memory only once. The values are those that the dtype's own dequantize() gives.
 
 import type { Dot4 } from "../ir/meanings.ts";
+import { codeFields } from "./code-fields.ts";
 import type { TileMemory } from "./pack.ts";
 import {
   BLOCK_COLS,
   type BlockLayout,
-  blockBytes,
+  codesBytes,
   GROUP_ROWS,
   GROUPS_PER_TILE,
   groupSpanBytes,
   headerBytes,
+  runBlocks,
+  runBytes,
+  scaleByte,
+  scaleParts,
   scalesBytes,
 } from "./packed.ts";
-import type { Packing } from "./packings.ts";
+import type { Packing } from "./packing.ts";
 
 /** Unpacks row `row` (0 to 15) of the tile at byte address `at` into target[to...]. */
 export function unpackRow(
@@ -31,64 +36,79 @@ export function unpackRow(
   const spanStride = GROUPS_PER_TILE * groupSpanBytes(layout);
   const group = at + Math.floor(row / GROUP_ROWS) * groupSpanBytes(layout);
   const lane = row % GROUP_ROWS;
-  const blocks = cols / BLOCK_COLS;
-  for (let b = 0; b < blocks; b++) {
+  const inRun = runBlocks(layout);
+  for (let b = 0; b < cols / BLOCK_COLS; b++) {
     const span = group + Math.floor(b / layout.spanBlocks) * spanStride;
-    const block = span + headerBytes(layout) + (b % layout.spanBlocks) * blockBytes(layout);
-    unpackBlock(layout, levels, memory, span, block, lane, target, to + b * BLOCK_COLS);
-  }
-}
-
-/** One lane of the block at byte address `block`, in the span at `span`. */
-function unpackBlock(
-  layout: BlockLayout,
-  levels: Int8Array | undefined,
-  memory: TileMemory,
-  span: number,
-  block: number,
-  lane: number,
-  target: Float32Array,
-  to: number,
-): void {
-  const codes = (block + scalesBytes(layout)) / 4 + lane;
-  const isNibbles = layout.codes === "nibbles";
-  const min = layout.hasMin ? minimumOf(layout, memory, span, block, lane) : 0;
-  for (let v = 0; v < BLOCK_COLS / 4; v++) {
-    const word = memory.words[codes + 4 * (isNibbles ? v % 4 : v)]!;
-    const shift = isNibbles && v >= 4 ? 4 : 0;
-    const scale = scaleOf(layout, memory, span, block, lane, 4 * v);
-    for (let i = 0; i < 4; i++) {
-      const code = (word >>> (8 * i + shift)) & (isNibbles ? 0x0f : 0xff);
-      const byte = levels ? levels[code]! : code;
-      // Bytes are signed, except those that were raised by an offset.
-      const level = layout.offset === 0 ? (byte << 24) >> 24 : (byte & 0xff) - layout.offset;
-      const value = scale * level;
-      target[to + 4 * v + i] = layout.hasMin ? value + min : value;
+    const run = Math.floor((b % layout.spanBlocks) / inRun) * runBytes(layout);
+    const place = { span, run: span + headerBytes(layout) + run, block: b % inRun, lane };
+    const codes = unpackCodes(layout, memory, place);
+    for (let part = 0; part < scaleParts(layout); part++) {
+      const scale = scaleOf(layout, memory, place, part);
+      const min = layout.hasMin ? minimumOf(layout, memory, place, part) : 0;
+      const first = part * layout.scaleCols;
+      for (let col = first; col < first + layout.scaleCols; col++) {
+        const value = scale * levelOf(layout, levels, codes[col]!);
+        target[to + b * BLOCK_COLS + col] = layout.hasMin ? value + min : value;
+      }
     }
   }
 }
 
-function scaleOf(
+/** One row of a block: byte addresses of its span and its run, its number in the run, its row in the group. */
+interface Place {
+  readonly span: number;
+  readonly run: number;
+  readonly block: number;
+  readonly lane: number;
+}
+
+const codesOfBlock = new Uint8Array(BLOCK_COLS);
+
+/** The 32 codes of one row of a block. */
+function unpackCodes(
   layout: BlockLayout,
   memory: TileMemory,
-  span: number,
-  block: number,
-  lane: number,
-  col: number,
+  { run, block, lane }: Place,
+): Uint8Array {
+  const start = (run + scalesBytes(layout) + block * codesBytes(layout)) / 4 + lane;
+  codeFields[layout.bits].forEach((fields, v) => {
+    for (let i = 0; i < 4; i++) {
+      let code = 0;
+      for (const { vector, from, width, to } of fields) {
+        const byte = memory.words[start + 4 * vector]! >>> (8 * i);
+        code |= ((byte >>> from) & ((1 << width) - 1)) << to;
+      }
+      codesOfBlock[4 * v + i] = code;
+    }
+  });
+  return codesOfBlock;
+}
+
+function levelOf(layout: BlockLayout, levels: Int8Array | undefined, code: number): number {
+  const byte = levels ? levels[code]! : code;
+  // Bytes are signed, except those that were raised by an offset.
+  return layout.offset === 0 ? (byte << 24) >> 24 : (byte & 0xff) - layout.offset;
+}
+
+function scaleOf(
+  layout: BlockLayout,
+  { bytes, floats }: TileMemory,
+  { span, run, block, lane }: Place,
+  part: number,
 ): number {
-  if (layout.scales === "f32") return memory.floats[block / 4 + lane]!;
-  const part = Math.floor(col / layout.scaleCols);
-  return memory.floats[span / 4 + lane]! * memory.bytes[block + 4 * part + lane]!;
+  if (layout.scales === "f32") return floats[run / 4 + lane]!;
+  const small = bytes[run + 4 * lane + scaleByte(layout, block, part)]!;
+  return floats[span / 4 + lane]! * (layout.scales === "nibbles" ? small & 15 : small);
 }
 
 function minimumOf(
   layout: BlockLayout,
-  memory: TileMemory,
-  span: number,
-  block: number,
-  lane: number,
+  { bytes, floats }: TileMemory,
+  { span, run, block, lane }: Place,
+  part: number,
 ): number {
-  if (layout.scales === "f32") return memory.floats[block / 4 + 4 + lane]!;
-  const parts = BLOCK_COLS / layout.scaleCols;
-  return memory.floats[span / 4 + 4 + lane]! * memory.bytes[block + 4 * parts + lane]!;
+  if (layout.scales === "f32") return floats[run / 4 + 4 + lane]!;
+  const at = run + 4 * lane + scaleByte(layout, block, part);
+  const small = layout.scales === "nibbles" ? (bytes[at]! >> 4) & 15 : bytes[at + 1]!;
+  return floats[span / 4 + 4 + lane]! * small;
 }

@@ -1,0 +1,79 @@
+// What packed weights take in memory, type by type, and that every type which can be a weight has a packing whose
+// activations are those of its dtype. That rows come out of tiles as they went in is test/backends/weights.test.ts.
+
+import { expect, test } from "vitest";
+import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
+import { codeFields } from "../../src/kernels/ops/code-fields.ts";
+import { TILE_ROWS, tileBytes } from "../../src/kernels/ops/packed.ts";
+import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
+
+/** Bits of a weight in memory and in the file: the table of docs/kernels.md. */
+const bits: Record<string, [memory: number, file: number]> = {
+  q4_0: [5, 4.5],
+  q4_1: [6, 5],
+  q5_0: [6, 5.5],
+  q5_1: [7, 6],
+  q8_0: [9, 8.5],
+  q2_k: [2.75, 2.625],
+  q3_k: [3.625, 3.4375],
+  q4_k: [4.75, 4.5],
+  q5_k: [5.75, 5.5],
+  q6_k: [6.625, 6.5625],
+  iq4_nl: [5, 4.5],
+  iq4_xs: [4.375, 4.25],
+  mxfp4: [5, 4.25],
+  tq1_0: [2.375, 1.6875],
+  tq2_0: [2.375, 2.0625],
+  iq1_s: [3.375, 1.5625],
+  iq1_m: [3.625, 1.75],
+  iq2_xxs: [3.375, 2.0625],
+  iq2_xs: [3.625, 2.3125],
+  iq2_s: [3.625, 2.5625],
+  iq3_xxs: [4.375, 3.0625],
+  iq3_s: [4.375, 3.4375],
+};
+
+test.each(packedTypes())("%s takes as much memory as is written", (type) => {
+  const dtype = dtypeByName(type)!;
+  const cols = 512;
+  for (const dot4 of ["i7", "signed", "unsigned"] as const) {
+    const bytes = tileBytes(packingOf(type)!.layout(dot4), cols);
+    const inMemory = (8 * bytes) / (TILE_ROWS * cols);
+    expect([inMemory, (8 * dtype.blockBytes) / dtype.blockElems]).toEqual(bits[type]);
+  }
+});
+
+test("every quantized type is packed, except those of activations", () => {
+  const quantized = allDTypes().filter((dtype) => dtype.blockElems > 1);
+  const names = quantized.map((dtype) => dtype.name).filter((name) => !/^q8_[1k]$/.test(name));
+  expect(new Set(packedTypes())).toEqual(new Set(names));
+});
+
+test.each(packedTypes())("%s has the activations of its dtype", (type) => {
+  const perScale = dtypeByName(dtypeByName(type)!.activation)!.blockElems / 32;
+  const packing = packingOf(type)!;
+  expect(packing.activationSpan).toBe(perScale);
+  expect(packing.spanBytes / packing.layout("i7").spanBlocks).toBe(
+    dtypeByName(type)!.blockBytes / (dtypeByName(type)!.blockElems / 32),
+  );
+});
+
+test.each(Object.entries(codeFields))(
+  "codes of %s bits fill their vectors exactly",
+  (size, codes) => {
+    const taken = new Set<string>();
+    for (const fields of codes) {
+      const bitsOfCode = fields.flatMap(({ vector, from, width, to }) =>
+        Array.from({ length: width }, (_, i) => {
+          taken.add(`${vector}:${from + i}`);
+          return to + i;
+        }),
+      );
+      expect(bitsOfCode.toSorted((a, b) => a - b)).toEqual(
+        Array.from({ length: Number(size) }, (_, i) => i),
+      );
+    }
+    const all = Array.from({ length: 8 * Number(size) }, (_, i) => `${i >> 3}:${i & 7}`);
+    expect(taken).toEqual(new Set(all));
+  },
+);
