@@ -215,9 +215,11 @@ export interface Model {
 export interface ProfileOptions {
   /** With the last events one by one, for chrome://tracing or ui.perfetto.dev; some megabytes. */
   trace?: boolean;
+  /** Begin anew after this report: what ran until now is in no later one. */
+  reset?: boolean;
 }
 
-/** Where the time went: loading, then what was generated since. */
+/** Where the time went: loading, then what was run since, or since the last reset. */
 export interface ProfileReport {
   threads: number;
   /** `readMs` is waiting for the file, `packMs` bringing weights into the layout that kernels read. */

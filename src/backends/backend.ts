@@ -131,5 +131,7 @@ export interface Backend {
   explain(): readonly string[];
   /** Where the time went; undefined when it was not asked to record it. Optional: a backend may not be able to. */
   profile?(): BackendProfile | undefined;
+  /** Forgets the steps that were recorded until now. */
+  resetProfile?(): void;
   dispose(): void;
 }

@@ -84,6 +84,8 @@ export interface ModelFlags {
   explain?: boolean;
   cacheType?: "f32" | "f16" | "q8_0";
   template?: string;
+  /** --profile, where a command has it. */
+  profile?: true | string;
 }
 
 /** -m, -c, -t, --level, --explain, --cache-type */
@@ -130,6 +132,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.level !== undefined && { level: flags.level }),
     ...(flags.cacheType && { kvType: flags.cacheType }),
     ...(flags.template !== undefined && { chatTemplate: flags.template }),
+    ...(flags.profile && { profile: true }),
   };
 }
 

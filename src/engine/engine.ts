@@ -203,6 +203,12 @@ export class Engine {
     return trace ? { ...report, trace: chromeTrace(laps, recorded) } : report;
   }
 
+  /** Forgets what was recorded of steps; how the model was loaded stays. */
+  resetProfile(): void {
+    this.laps?.reset();
+    this.#backend.resetProfile?.();
+  }
+
   dispose(): void {
     this.#disposed = true;
     this.#sessions.clear();

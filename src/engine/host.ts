@@ -125,7 +125,12 @@ class Host {
     },
     applyTemplate: ({ messages, addGenerationPrompt }) =>
       renderMessages(this.#loaded(), messages, addGenerationPrompt),
-    profile: ({ device, trace }) => this.#loaded().profile(device, trace),
+    profile: ({ device, trace, reset }) => {
+      const engine = this.#loaded();
+      const report = engine.profile(device, trace);
+      if (reset) engine.resetProfile();
+      return report;
+    },
     dropSession: ({ sessionId }) => {
       this.#loaded().dropSession(sessionId);
       return undefined;

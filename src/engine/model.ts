@@ -74,8 +74,8 @@ export class EngineModel implements Model {
     return this.#line.call("applyTemplate", { messages: [...messages], addGenerationPrompt });
   }
 
-  async profile({ trace = false }: ProfileOptions = {}): Promise<ProfileReport> {
-    return await this.#line.call("profile", { device: await this.#device(), trace });
+  async profile({ trace = false, reset = false }: ProfileOptions = {}): Promise<ProfileReport> {
+    return await this.#line.call("profile", { device: await this.#device(), trace, reset });
   }
 
   /** Used by Chat: a generation whose cache belongs to a session. */

@@ -75,7 +75,7 @@ export interface Methods {
     event: never;
   };
   profile: {
-    params: { device: Device | undefined; trace: boolean };
+    params: { device: Device | undefined; trace: boolean; reset: boolean };
     result: ProfileReport;
     event: never;
   };

@@ -28,9 +28,7 @@ function opShares({ ops, stepMs, ms }: Omit<PhaseProfile, "summary">): Share[] {
   // A backend that records nothing: all there is to say is that it computes.
   if (ops.length === 0) return [{ share: stepMs / ms, text: "computing steps" }];
   return ops.map(({ name, share, limit }) => {
-    const reached = limit
-      ? `, at ${percent(Math.min(1, limit.fraction))} of the ${limit.resource} limit`
-      : "";
+    const reached = limit ? `, at ${percent(limit.fraction)} of the ${limit.resource} limit` : "";
     return { share, text: `${name}${reached}` };
   });
 }

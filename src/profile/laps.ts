@@ -69,6 +69,13 @@ export class Laps {
     this.#last = now;
   }
 
+  /** Forgets all but the load. */
+  reset(): void {
+    this.#totals.prompt.fill(0);
+    this.#totals.generation.fill(0);
+    this.#eventCount = 0;
+  }
+
   ms(section: LapSection, kind: LapKind): number {
     return this.#totals[section][lapKinds.indexOf(kind)]!;
   }

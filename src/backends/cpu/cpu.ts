@@ -250,6 +250,10 @@ export class CpuBackend implements Backend {
     };
   }
 
+  resetProfile(): void {
+    this.#ready().stepRecords?.reset();
+  }
+
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;

@@ -84,9 +84,16 @@ export class RecordWriter {
 export class RecordReader {
   readonly #ring: Ring;
   #read = 0;
+  /** Records before this one were forgotten. */
+  #first = 0;
 
   constructor(buffer: ArrayBufferLike, area: RecordArea, thread: number) {
     this.#ring = new Ring(buffer, area, thread);
+  }
+
+  /** What was read until now is of no interest any more. */
+  forget(): void {
+    this.#first = this.#read;
   }
 
   /** Adds the times that were written since the last time to those of their instructions. */
@@ -103,12 +110,13 @@ export class RecordReader {
   /** The records that are still there, oldest first. */
   last(): RecordedEvents {
     const { numbers, mask, count } = this.#ring;
-    const written = Atomics.load(count, 0) >>> 0;
-    if (written <= mask) return { numbers: numbers.slice(0, written * EVENT_NUMBERS), dropped: 0 };
-    const oldest = (written & mask) * EVENT_NUMBERS;
-    const ordered = new Float64Array(numbers.length);
-    ordered.set(numbers.subarray(oldest));
-    ordered.set(numbers.subarray(0, oldest), numbers.length - oldest);
-    return { numbers: ordered, dropped: written - mask - 1 };
+    const written = (Atomics.load(count, 0) - this.#first) >>> 0;
+    const kept = Math.min(written, mask + 1);
+    const found = new Float64Array(kept * EVENT_NUMBERS);
+    for (let i = 0; i < kept; i++) {
+      const at = ((this.#first + written - kept + i) & mask) * EVENT_NUMBERS;
+      found.set(numbers.subarray(at, at + EVENT_NUMBERS), i * EVENT_NUMBERS);
+    }
+    return { numbers: found, dropped: written - kept };
   }
 }

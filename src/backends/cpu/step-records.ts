@@ -59,6 +59,17 @@ export class StepRecords {
     this.#current.stepMs += performance.now() - this.#started;
   }
 
+  /** As in the beginning. */
+  reset(): void {
+    this.#addRecords(); // so that none of them comes later
+    for (const sums of Object.values(this.#phases)) {
+      sums.stepMs = 0;
+      sums.sizes.clear();
+      for (const times of sums.busyMs) times.fill(0);
+    }
+    for (const reader of this.#readers) reader.forget();
+  }
+
   phases(): Record<StepPhase, PhaseTimes> {
     this.#addRecords();
     return { prompt: timesOf(this.#phases.prompt), generation: timesOf(this.#phases.generation) };

@@ -9,6 +9,7 @@ import {
   type ModelInfo,
   machineLimits,
   open,
+  type ProfileReport,
   type SpeedLimit,
   type SpeedLimits,
   type Timings,
@@ -35,6 +36,15 @@ export interface BenchPlan {
   modelBytes: number;
   /** What the speeds are held against; undefined: nothing. */
   machine: MachineMeasurement | undefined;
+  /** Takes a model's profile when it was measured; undefined: none is recorded. */
+  profileOf: ((model: Model) => Promise<ProfileReport | undefined>) | undefined;
+}
+
+/** Where the time of an entrant's repetitions went. */
+export interface BenchProfile {
+  level: Level;
+  threads: number;
+  report: ProfileReport;
 }
 
 export interface BenchResult {
@@ -99,6 +109,7 @@ class Entrant {
       contextSize: contextFor(promptTokens, generatedTokens),
       threads: this.threads,
       level: this.level,
+      profile: this.#plan.profileOf !== undefined,
       signal: watch.signal,
     });
     let last: Timings | undefined;
@@ -114,6 +125,7 @@ class Entrant {
       const tokens = tokenSource(model.info.vocabSize)(Math.max(1, promptTokens));
       await contestant.prompt(tokens);
       if (generatedTokens > 0) await contestant.generate(tokens[0]!, Math.min(4, generatedTokens));
+      if (this.#plan.profileOf) await model.profile({ reset: true });
     }
     return this.#open;
   }
@@ -128,7 +140,8 @@ class Entrant {
 export async function runRounds(
   plan: BenchPlan,
   watch: BenchWatch,
-): Promise<{ info: ModelInfo; results: BenchResult[] }> {
+): Promise<{ info: ModelInfo; results: BenchResult[]; profiles: BenchProfile[] }> {
+  const profiles: BenchProfile[] = [];
   const entrants = plan.levels.flatMap((level) =>
     plan.threads.map((threads) => new Entrant(plan, level, threads)),
   );
@@ -143,6 +156,9 @@ export async function runRounds(
         next ??= tokenSource(info.vocabSize);
         watch.status(`${entrant.label}: repetition ${round} of ${plan.repetitions}`);
         for (const result of entrant.results) await measure(result, opened, next, watch);
+        const report =
+          round === plan.repetitions ? await plan.profileOf?.(opened.model) : undefined;
+        if (report) profiles.push({ level: entrant.level, threads: entrant.threads, report });
         if (!together) await entrant.close();
       }
     }
@@ -150,7 +166,7 @@ export async function runRounds(
     watch.status("");
     await Promise.all(entrants.map((entrant) => entrant.close()));
   }
-  return { info: info!, results: entrants.flatMap(({ results }) => results) };
+  return { info: info!, results: entrants.flatMap(({ results }) => results), profiles };
 }
 
 async function measure(

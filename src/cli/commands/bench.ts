@@ -17,7 +17,7 @@ import {
   threadsOption,
 } from "../bench/options.ts";
 import { renderTable } from "../bench/render.ts";
-import { type BenchPlan, type BenchResult, runRounds } from "../bench/rounds.ts";
+import { type BenchPlan, type BenchProfile, type BenchResult, runRounds } from "../bench/rounds.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { numberFlag } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
@@ -29,10 +29,17 @@ import {
   percentText,
   wantsLimits,
 } from "../machine-limits.ts";
+import {
+  type ProfileFlags,
+  profileJson,
+  profileOption,
+  profileText,
+  takeProfile,
+} from "../profile.ts";
 import { bytesText, countText } from "../text.ts";
 import { defineMatmul } from "./bench-matmul.ts";
 
-interface BenchFlags extends BenchOutputFlags, LimitFlags {
+interface BenchFlags extends BenchOutputFlags, LimitFlags, ProfileFlags {
   model?: string;
   threads?: number[];
   level: (1 | 2 | 3)[];
@@ -81,6 +88,7 @@ export const benchCommand: CliCommand = {
       )
       .option("--no-warmup", "measure from the first run on")
       .addOption(limitOption())
+      .addOption(profileOption())
       .addOption(jsonOption())
       .addOption(markdownOption())
       .action((flags: BenchFlags) => bench(flags, context));
@@ -98,6 +106,12 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   if (flags.prompt === 0 && flags.predict === 0) {
     throw new UsageError("bench: -p 0 and -n 0 leave nothing to measure: leave one of them out");
   }
+  const threads = flags.threads ?? [terminal.machine().cores];
+  if (typeof flags.profile === "string" && flags.level.length * threads.length > 1) {
+    throw new UsageError(
+      "bench: --profile with a file writes one trace, but there are several combinations to measure: give one --level and one -t",
+    );
+  }
   using interrupt = interruptible(terminal);
   const path = await locateModel(flags.model ?? defaultModel, context, interrupt.signal);
   const machine = terminal.machine();
@@ -107,7 +121,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   const plan: BenchPlan = {
     path,
     levels: flags.level,
-    threads: flags.threads ?? [machine.cores],
+    threads,
     promptTokens: flags.prompt,
     generatedTokens: flags.predict,
     repetitions: flags.repetitions,
@@ -115,14 +129,16 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     memoryBytes: machine.freeBytes * memoryShare,
     modelBytes: await modelBytes(path),
     machine: measured,
+    profileOf: flags.profile ? (model) => takeProfile(model, flags, context) : undefined,
   };
   const before = terminal.load();
-  const { info, results } = await runRounds(plan, {
+  const { info, results, profiles } = await runRounds(plan, {
     signal: interrupt.signal,
     load: () => terminal.load(),
     status: statusLine(terminal),
   });
-  const report: BenchReport = { info, machine, plan, results, before, after: terminal.load() };
+  const after = terminal.load();
+  const report: BenchReport = { info, machine, plan, results, profiles, before, after };
   terminal.out(flags.json ? `${JSON.stringify(reportJson(report))}\n` : reportText(report, flags));
   const note = disturbedNote(results);
   if (note) terminal.err(`${context.color().err.red(note)}\n`);
@@ -138,13 +154,15 @@ interface BenchReport {
   machine: MachineFacts;
   plan: BenchPlan;
   results: readonly BenchResult[];
+  profiles: readonly BenchProfile[];
   before: MachineLoad;
   after: MachineLoad;
 }
 
 const testNames: Record<BenchResult["kind"], string> = { prompt: "pp", generation: "tg" };
 
-function reportJson({ info, machine, plan, results, before, after }: BenchReport): object {
+function reportJson(bench: BenchReport): object {
+  const { info, machine, plan, results, profiles, before, after } = bench;
   return {
     model: {
       name: info.name,
@@ -171,6 +189,13 @@ function reportJson({ info, machine, plan, results, before, after }: BenchReport
       others_cores: result.othersCores,
       limit: limitJson(result),
     })),
+    ...(profiles.length > 0 && {
+      profiles: profiles.map(({ level, threads, report }) => ({
+        level,
+        threads,
+        profile: profileJson(report),
+      })),
+    }),
   };
 }
 
@@ -190,7 +215,7 @@ function limitCells({ limit, samples }: BenchResult): string[] {
 }
 
 function reportText(report: BenchReport, { markdown = false }: BenchOutputFlags): string {
-  const { info, machine, results, before, after } = report;
+  const { info, machine, results, profiles, before, after } = report;
   const rows = results.map((result) => {
     const { median, min, max } = summarize(result.samples);
     return [
@@ -208,5 +233,9 @@ function reportText(report: BenchReport, { markdown = false }: BenchOutputFlags)
   if (results.some(({ limit }) => limit)) header.push("limit", "of limit", "bound by");
   const table = renderTable({ header, rows, right: [1, 3, 4, 5, 6, 7, 8] }, markdown);
   const model = `${info.name}: ${info.architecture}, ${countText(info.parameters)} parameters, ${info.weightType}, ${bytesText(info.weightBytes)}`;
-  return `${model}\n${machineText(machine, before, after)}\n\n${table}`;
+  const where = profiles.map(
+    ({ level, threads, report: profile }) =>
+      `\nlevel ${level}, ${threads} thread${threads === 1 ? "" : "s"}\n\n${profileText(profile, markdown)}`,
+  );
+  return `${model}\n${machineText(machine, before, after)}\n\n${table}${where.join("")}`;
 }

@@ -14,6 +14,7 @@ import {
 import { interruptible } from "../interrupt.ts";
 import { openModel } from "../load-model.ts";
 import { addLimitFlag, type LimitFlags } from "../machine-limits.ts";
+import { profileOption, profileText, takeProfile } from "../profile.ts";
 
 interface ChatFlags extends ModelFlags, SamplingFlags, LimitFlags {
   system?: string;
@@ -35,7 +36,9 @@ export const chatCommand: CliCommand = {
         "--template <name>",
         "chat template: chatml, llama2, zephyr (default: the model's own)",
       );
-    addLimitFlag(addSamplingFlags(command)).action((flags: ChatFlags) => chat(flags, context));
+    addLimitFlag(addSamplingFlags(command))
+      .addOption(profileOption())
+      .action((flags: ChatFlags) => chat(flags, context));
   },
 };
 
@@ -54,6 +57,8 @@ async function chat(flags: ChatFlags, context: CliContext): Promise<void> {
     const repl = new ChatRepl(conversation, model.info, flags, context);
     context.exitCode = await repl.run(flags.prompt);
     conversation.dispose();
+    const profile = await takeProfile(model, flags, context);
+    if (profile) context.terminal.err(`\n${profileText(profile)}`);
   } finally {
     await model.dispose();
   }

@@ -24,6 +24,7 @@ import {
   timingsWithLimits,
   wantsLimits,
 } from "../machine-limits.ts";
+import { profileJson, profileOption, profileText, takeProfile } from "../profile.ts";
 import { timingsJson, timingsText } from "../timings.ts";
 
 interface RunFlags extends ModelFlags, PromptFlags, SamplingFlags, LimitFlags {
@@ -39,6 +40,7 @@ export const runCommand: CliCommand = {
   examples: [
     'lantern run -p "Once upon a time, a small dragon" -n 100',
     "lantern run -m tinyllama-chat -f notes.txt --temp 0 --json",
+    "lantern run -n 100 --profile trace.json",
   ],
   define(command, context) {
     addPromptFlags(addModelFlags(command, defaultModel), defaultPrompt);
@@ -46,6 +48,7 @@ export const runCommand: CliCommand = {
       .option("--no-display-prompt", "show only what is generated, not the prompt before it")
       .option("--json", "print one JSON object instead of text")
       .addOption(limitOption())
+      .addOption(profileOption())
       .action((flags: RunFlags) => run(flags, context));
   },
 };
@@ -60,10 +63,16 @@ async function run(flags: RunFlags, context: CliContext): Promise<void> {
     const result = await generation.result;
     const { limits: _, ...bare } = result.timings;
     const timings = wantsLimits(flags, context) ? result.timings : bare;
-    terminal.out(`${JSON.stringify(resultJson({ ...result, timings }))}\n`);
+    const profile = await takeProfile(model, flags, context);
+    const json = resultJson({ ...result, timings });
+    terminal.out(
+      `${JSON.stringify(profile ? { ...json, profile: profileJson(profile) } : json)}\n`,
+    );
   } else {
     await streamText(generation, flags.displayPrompt ? prompt : "", context);
     await showTimings(await generation.result, flags, model.info, context);
+    const profile = await takeProfile(model, flags, context);
+    if (profile) terminal.err(`\n${profileText(profile)}`);
   }
   if ((await generation.result).stopReason === "aborted") context.exitCode = interruptExitCode;
 }

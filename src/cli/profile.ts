@@ -1,0 +1,139 @@
+// Where the time of a run went, on the command line: the flag --profile, the tables of a report, and the file with a
+// trace. What is measured, and how: docs/profile.md.
+
+import { Option } from "commander";
+import type { Model, PhaseProfile, ProfileReport, ProfileRow } from "../index.ts";
+import { renderTable } from "./bench/render.ts";
+import type { CliContext } from "./command.ts";
+import { percentText } from "./machine-limits.ts";
+
+export interface ProfileFlags {
+  /** true: only show it; a path: also write the trace there. */
+  profile?: true | string;
+}
+
+export function profileOption(): Option {
+  return new Option(
+    "--profile [file]",
+    "say where the time went; with a file, write a trace there for ui.perfetto.dev or chrome://tracing",
+  );
+}
+
+/** The report of all that this model ran; undefined where nobody asked. Writes the trace, if that was asked for. */
+export async function takeProfile(
+  model: Model,
+  { profile: asked }: ProfileFlags,
+  { terminal }: CliContext,
+): Promise<ProfileReport | undefined> {
+  if (!asked) return undefined;
+  const { trace, ...report } = await model.profile({ trace: typeof asked === "string" });
+  if (typeof asked === "string") {
+    await terminal.writeText(asked, JSON.stringify(trace));
+    terminal.err(`The trace is in ${asked}: open it in ui.perfetto.dev or chrome://tracing.\n`);
+  }
+  return report;
+}
+
+/** The report as JSON has it: other names, the same numbers. */
+export function profileJson(report: ProfileReport): unknown {
+  return snakeCase(report);
+}
+
+function snakeCase(value: unknown): unknown {
+  if (value === undefined) return null;
+  if (Array.isArray(value)) return value.map(snakeCase);
+  if (typeof value !== "object" || value === null) return value;
+  const entries = Object.entries(value).map(([key, inner]) => [
+    key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
+    snakeCase(inner),
+  ]);
+  return Object.fromEntries(entries) as unknown;
+}
+
+export function profileText(report: ProfileReport, markdown = false): string {
+  const { load, phases, device } = report;
+  const parts = [
+    ["opening the file", load.openMs],
+    ["preparing kernels and memory", load.prepareMs],
+    ["reading weights", load.readMs],
+    ["packing them", load.packMs],
+  ] as const;
+  const loadText = parts.map(([name, ms]) => `${name} ${msText(ms)}`).join(", ");
+  const against = device ? `\nLimits: this machine, ${device}.` : "";
+  const sections = phases.map((phase) => phaseText(phase, markdown));
+  return `${sections.join("\n")}\nload, ${msText(load.ms)}: ${loadText}.${against}\n`;
+}
+
+const betweenRows: readonly (readonly [keyof PhaseProfile["between"], string])[] = [
+  ["samplingMs", "sampling"],
+  ["tokenizingMs", "tokenizing"],
+  ["textMs", "text of tokens"],
+  ["messagesMs", "messages"],
+  ["logitsMs", "reading logits"],
+  ["bookkeepingMs", "bookkeeping"],
+];
+
+function phaseText(phase: PhaseProfile, markdown: boolean): string {
+  const { ms, tokens, steps, ops, layers, summary, stepMs } = phase;
+  const right = [1, 2, 3, 4, 5];
+  const header = ["", "calls", "ms", "share", "GB/s", "GOPS", "of its limit"];
+  const plain = (name: string, value: number): string[] => [
+    name,
+    "",
+    msNumber(value),
+    percentText(value / ms),
+  ];
+  const unrecorded = ops.length === 0 ? [plain("computing", stepMs)] : [];
+  const rows = [
+    ...ops.map(rowCells),
+    ...unrecorded,
+    ...(ops.length > 0 ? [plain("waiting", phase.waitingMs)] : []),
+    ...betweenRows
+      .filter(([key]) => phase.between[key] > 0)
+      .map(([key, name]) => plain(`between steps: ${name}`, phase.between[key])),
+    plain("all", ms),
+  ].map((row) => [...row, "", "", ""].slice(0, header.length));
+  const counts = `${tokens} tokens in ${steps} steps, ${msNumber(ms)} ms`;
+  const blocks = [
+    `${phase.phase}, ${counts}: ${summary}.\n`,
+    renderTable({ header, rows, right }, markdown),
+    threadsText(phase),
+    layers.length > 1 ? renderTable({ header, rows: layers.map(rowCells), right }, markdown) : "",
+  ];
+  return blocks.filter((block) => block !== "").join("\n");
+}
+
+function threadsText({ threads, aloneMs }: PhaseProfile): string {
+  if (threads.length === 0) return "";
+  const each = threads.map(
+    ({ busyMs, waitingMs }, i) =>
+      `thread ${i}: ${msText(busyMs)} busy, ${msText(waitingMs)} waiting\n`,
+  );
+  return `${each.join("")}one thread alone: ${msText(aloneMs)}\n`;
+}
+
+function rowCells({ name, calls, ms, share, bytesPerSecond, opsPerSecond, limit }: ProfileRow) {
+  return [
+    name,
+    String(calls),
+    msNumber(ms),
+    percentText(share),
+    giga(bytesPerSecond),
+    giga(opsPerSecond),
+    limit ? `${percentText(limit.fraction)} ${limit.resource}` : "",
+  ];
+}
+
+/** Empty for what has none; small ones would only distract. */
+function giga(perSecond: number): string {
+  const value = perSecond / 1e9;
+  return value < 0.05 ? "" : value.toFixed(value >= 100 ? 0 : 1);
+}
+
+function msNumber(ms: number): string {
+  return ms.toFixed(1);
+}
+
+function msText(ms: number): string {
+  return `${msNumber(ms)} ms`;
+}
