@@ -10,14 +10,9 @@ import { deviceAt, type MachineMeasurement } from "./limits/device.ts";
 import { type PhaseTimes, type SpeedLimits, speedLimits } from "./limits/phase.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
-import {
-  loweringText,
-  MACHINE_FILE,
-  type MachineIdentity,
-  machineFromText,
-  machineToText,
-} from "./tune/machine-file.ts";
+import type { MachineIdentity } from "./tune/machine-file.ts";
 
+const MACHINE_FILE = "machine.json";
 const defaultSeconds = 7;
 
 /** By file: what was last read or written in this thread. */
@@ -34,7 +29,8 @@ export async function machineMeasurement(
   const { measureMachine } = await import("./tune/machine.ts");
   const machine = await measureMachine(
     {
-      ...identityOf(platform),
+      cpu: platform.cpu(),
+      cores: platform.cores,
       memoryBytes: platform.totalMemory(),
       availableBytes: platform.availableMemory(),
       startThread: () => platform.startThread("measure"),
@@ -60,7 +56,13 @@ export async function rememberedMachine({
   try {
     const text = await files.read(MACHINE_FILE);
     if (text === undefined) return undefined;
-    const found = machineFromText(text, identityOf(platform));
+    const { loweringText, machineFromText } = await import("./tune/machine-file.ts");
+    const identity: MachineIdentity = {
+      cpu: platform.cpu(),
+      cores: platform.cores,
+      lowering: loweringText(),
+    };
+    const found = machineFromText(text, identity);
     if (!("refused" in found)) {
       known.set(place, found);
       return found;
@@ -81,16 +83,13 @@ async function remember(
   const files = platform.smallFiles();
   known.set(files.place(MACHINE_FILE), machine);
   try {
+    const { machineToText } = await import("./tune/machine-file.ts");
     await files.write(MACHINE_FILE, machineToText(machine));
   } catch (error) {
     onNote?.(
       `the measurement could not be kept in ${files.place(MACHINE_FILE)} (${messageOf(error)}) and will be made again`,
     );
   }
-}
-
-function identityOf(platform: Platform): MachineIdentity {
-  return { cpu: platform.cpu(), cores: platform.cores, lowering: loweringText() };
 }
 
 function messageOf(error: unknown): string {

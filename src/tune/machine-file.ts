@@ -4,7 +4,6 @@
 import { detectWasmFeatures } from "../kernels/features.ts";
 import type { CachedReads, MachineMeasurement, RatePoint } from "../limits/device.ts";
 
-export const MACHINE_FILE = "machine.json";
 /** Of the file's form and of the way to measure; a file of another version is measured anew. */
 export const MACHINE_FILE_VERSION = 1;
 
