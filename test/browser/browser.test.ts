@@ -10,12 +10,6 @@ import { describeBrowser, liveWorkers } from "./chromium.ts";
 import { launchBrowser } from "./launch.ts";
 import { buildSite, SiteServer } from "./site.ts";
 
-declare global {
-  interface Window {
-    lantern: typeof import("../../src/index.ts");
-  }
-}
-
 const dist = "/node_modules/lantern/dist";
 const prompt = "Once upon a time";
 /** Chromium takes its time to end a worker. */

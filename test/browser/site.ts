@@ -16,6 +16,12 @@ import { fileURLToPath } from "node:url";
 const checkout: string = fileURLToPath(new URL("../../", import.meta.url));
 const jinja = "@huggingface/jinja";
 
+declare global {
+  interface Window {
+    lantern: typeof import("../../src/index.ts");
+  }
+}
+
 /** The page: window.lantern is the public API. */
 const page = `<!doctype html><title>Lantern</title><input type="file">
 <script type="module">window.lantern = await import("/node_modules/lantern/dist/index.js");</script>`;
