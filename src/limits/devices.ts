@@ -24,7 +24,7 @@ interface Row {
 // No maker says these chips' TFLOPS; they follow from cores and clock.
 const estimated = "bandwidth from the data sheet, arithmetic estimated from cores and clock";
 // The theoretical tables that docs/limits.md names read 1008 GB/s and 82.58 TFLOPS in powers of 1024.
-const binary = "data sheet, read in powers of 1024 (see docs/limits.md)";
+const binary = "data sheet, read in powers of 1024";
 
 const rows: Readonly<Record<string, Row>> = {
   rtx3090: {

@@ -43,10 +43,10 @@ function curvesOf({ cost, device }: LimitsReport): Curve[] {
 }
 
 const width = 860;
-const height = 540;
+const height = 560;
 const left = 70;
 const right = 170;
-const top = 64;
+const top = 88;
 const bottom = 58;
 const samples = 160;
 
@@ -116,13 +116,13 @@ export function limitsPlot(report: LimitsReport): string {
     `<style>${style}</style>`,
     `<rect class="paper" width="${width}" height="${height}"/>`,
     text(left, 26, titleOf(report), "title"),
-    text(left, 46, subtitleOf(report), "dim"),
+    ...subtitlesOf(report).map((line, index) => text(left, 46 + 17 * index, line, "dim")),
     ...gridLines(x, y),
     ...marks(points, x),
     ...curveLines(curves, x, y),
     ...dots.map((dot) => dotMark(dot, x, y)),
     text((left + width - right) / 2, height - 14, "prompt length (tokens)", "dim", "middle"),
-    text(left, top - 6, "milliseconds", "dim", "middle"),
+    text(left - 8, top - 8, "ms", "dim", "end"),
     "</svg>",
   ];
   return `${parts.join("\n")}\n`;
@@ -149,12 +149,15 @@ function titleOf({ model, device }: LimitsReport): string {
   return `${model.name} on ${device.name}: least time to the first token`;
 }
 
-function subtitleOf({ model, device }: LimitsReport): string {
+function subtitlesOf({ model, device }: LimitsReport): string[] {
   const gigabytes = (device.bytesPerSecond / 1e9).toFixed(0);
   const { f32, int8 } = device.opsPerSecond;
   const tera = (ops: number): string => (ops / 1e12).toPrecision(3);
   const ints = int8 !== undefined && int8 !== f32 ? `, ${tera(int8)} T int8 operations/s` : "";
-  return `weights ${model.weightsText}, KV ${model.kvText}; ${gigabytes} GB/s, ${tera(f32)} TFLOPS${ints} (${device.source})`;
+  return [
+    `weights ${model.weightsText}; KV cache ${model.kvText}`,
+    `${gigabytes} GB/s, ${tera(f32)} T float operations/s${ints}; ${device.source}`,
+  ];
 }
 
 function gridLines(x: Axis, y: Axis): string[] {
@@ -184,7 +187,10 @@ function marks(points: LimitsReport["prefill"]["exact"]["points"], x: Axis): str
   return points.map(({ tokens, after }, index) => {
     const at = x.at(tokens);
     const label = `${Math.floor(tokens)} → ${afterTexts[after]}`;
-    return `<line class="mark" x1="${px(at)}" x2="${px(at)}" y1="${top}" y2="${height - bottom}"/>${text(at + 6, height - bottom - 12 - 18 * index, label, "markText")}`;
+    // Near the right end the text stands to the left of its line.
+    const [shift, anchor] = at > width - right - 150 ? [-6, "end"] : [6, "start"];
+    const y = height - bottom - 12 - 18 * index;
+    return `<line class="mark" x1="${px(at)}" x2="${px(at)}" y1="${top}" y2="${height - bottom}"/>${text(at + shift, y, label, "markText", anchor)}`;
   });
 }
 

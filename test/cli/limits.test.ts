@@ -1,0 +1,101 @@
+// lantern limits as a program calls it: flags, tables, JSON, files written, and what it says when something is wrong.
+
+import { describe, expect, test } from "vitest";
+import { main } from "../../src/cli/main.ts";
+import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
+import { FakeTerminal } from "./fake-terminal.ts";
+
+const downloads = nodeDownloadPlatform({ LANTERN_CACHE: "/nonexistent/lantern-test-cache" });
+
+interface Ran {
+  code: number;
+  out: string;
+  err: string;
+  files: Map<string, string>;
+}
+
+async function run(args: string, files: Record<string, string> = {}): Promise<Ran> {
+  const terminal = new FakeTerminal();
+  for (const [path, text] of Object.entries(files)) terminal.files.set(path, text);
+  const code = await main(["limits", ...args.split(" ").filter(Boolean)], terminal, downloads);
+  return { code, out: terminal.stdout, err: terminal.stderr, files: terminal.files };
+}
+
+test("tables for a built-in configuration and a device", async () => {
+  const { code, out, err } = await run("qwen1.5-7b --device rtx4090");
+  expect({ code, err }).toEqual({ code: 0, err: "" });
+  expect(out).toMatch(/^active +7098728448 +7\.10 B +6\.61 Gi/m);
+  expect(out).toMatch(/^fit in 24\.00 GiB +22072 tokens$/m);
+  expect(out).toMatch(/^turning points +113 \(then arithmetic\), 481 \(then bandwidth\)$/m);
+  expect(out).toMatch(/^W +2064 tokens/m);
+  expect(out).toMatch(/^B +13\.12 ms/m);
+  expect(out).toMatch(/^weights 4 bits .* 42382 +23, 571 +2064 +3\.28/m);
+  expect(out).not.toMatch(/speculative|measured|undefined|NaN/);
+});
+
+test("widths, memory, context and speculation", async () => {
+  const { out } = await run(
+    "llama-3-70b --device h100-sxm --weights 4 --kv 8 -c 8000 --memory 40 --acceptance 0.8 --draft llama-3-8b --draft-tokens 4",
+  );
+  expect(out).toMatch(/^weights +4 bits$/m);
+  expect(out).toMatch(/^KV cache +8 bits$/m);
+  expect(out).toMatch(/^fit in 40\.00 GiB/m);
+  expect(out).toMatch(/^ +8000 +\d/m);
+  expect(out).toMatch(/^drafted at a time +4 tokens, each kept with a chance of 0\.8$/m);
+  expect(out).toMatch(/^kept in a round +3\.36 tokens$/m);
+});
+
+test("a weight that fits nowhere says so", async () => {
+  expect((await run("qwen1.5-72b --device rtx4090")).out).toMatch(/the weights do not fit/);
+});
+
+test("--json is the report, and --plot and --measured work beside it", async () => {
+  const bench = JSON.stringify({
+    results: [{ level: 3, threads: 2, test: "pp128", tokens_per_second: { median: 3000 } }],
+  });
+  const { code, out, err, files } = await run(
+    "qwen1.5-7b --device rtx4090 --json --plot p.svg --measured b.json",
+    { "b.json": bench },
+  );
+  expect(code).toBe(0);
+  const report = JSON.parse(out) as { decode: { firstMs: number }; measured: unknown[] };
+  expect(report.decode.firstMs).toBeCloseTo(13.12, 2);
+  expect(report.measured).toHaveLength(1);
+  expect(files.get("p.svg")).toMatch(/^<svg [\s\S]*<\/svg>\n$/);
+  expect(err).toBe("Picture written to p.svg\n");
+});
+
+test("--list: models and devices, as a table and as JSON", async () => {
+  const { out } = await run("--list");
+  expect(out).toMatch(/^qwen3-32b +Qwen3 32B +64 +5120 +25600 +64\/8 +151936$/m);
+  expect(out).toMatch(/^h200 +NVIDIA H200 +141\.00 GiB +4800 GB\/s/m);
+  const lists = JSON.parse((await run("--list --json")).out) as { devices: { id: string }[] };
+  expect(lists.devices.map(({ id }) => id)).toContain("rtx4090");
+});
+
+describe("usage", () => {
+  test.each([
+    ["", "limits: no model was given"],
+    ["qwen1.5-7x --device rtx4090", "Did you mean qwen1.5-7b"],
+    ["qwen1.5-7b --device rtx490", "Did you mean rtx4090"],
+    ["qwen1.5-7b --device rtx4090 --weights many", 'weights: got "many", expected bits'],
+    ["qwen1.5-7b --device rtx4090 -c 0", "Expected a whole number from 1"],
+    ["qwen1.5-7b --device rtx4090 --memory none", "Expected a number from 0.001"],
+    ["qwen1.5-7b --device rtx4090 --rate f64", "Allowed choices are f32, f16, int8"],
+    ["qwen1.5-7b --device rtx4090 --acceptance 2", "Expected a number from 0 to 1"],
+    ["qwen1.5-7b --device rtx4090 --draft 0.1", "need --acceptance"],
+    ["qwen1.5-7b --device rtx4090 --plot p.png", "ends in .svg"],
+  ])("%s", async (args, message) => {
+    const { code, out, err } = await run(args);
+    expect({ code, out }).toEqual({ code: 2, out: "" });
+    expect(err).toContain(message);
+  });
+
+  test("a file of measurements that is none", async () => {
+    const { code, err } = await run("qwen1.5-7b --device rtx4090 --measured b.json", {
+      "b.json": "hello",
+    });
+    expect(code).toBe(2);
+    expect(err).toContain("measured: b.json is not JSON");
+  });
+});
