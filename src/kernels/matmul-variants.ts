@@ -85,12 +85,14 @@ export function variantById(id: string): MatmulVariant | undefined {
 }
 
 /**
- * Where nothing was measured here. On Sapphire Rapids (16 registers, splat loads free) 8x4 was the fastest; on a
- * Neoverse-N1 (32 registers, splat loads cost a slot) 16x4 with replicated activations.
+ * Where nothing was measured here. On Sapphire Rapids (16 registers, splat loads free) 8x4 was the fastest, and 8x6 for
+ * floats, whose sums are all that a tile keeps; on a Neoverse-N1 (32 registers, splat loads cost a slot) 16x4 with
+ * replicated activations. Floats there: 16x4 has the fewest splat loads for a sum; not measured.
  */
 export function defaultVariant(dtype: string, target: MatmulTarget): MatmulVariant {
-  const wide = target.vectorRegisters >= 32 && packingOf(dtype) !== undefined;
-  return variantById(wide ? "16x4.replicated" : "8x4.compact")!;
+  const isWide = target.vectorRegisters >= 32;
+  if (packingOf(dtype)) return variantById(isWide ? "16x4.replicated" : "8x4.compact")!;
+  return variantById(isWide ? "16x4.compact" : "8x6.compact")!;
 }
 
 export function defaultChoice(target: MatmulTarget): ChooseMatmul {

@@ -68,7 +68,8 @@ export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
         widen(at, wide, TILE_ROWS * i.k);
         return wide;
       },
-      vector: (kernel, w, x, out, tiles) => kernel(w, x, out, quads, tiles, stride, 0),
+      vector: (kernel, w, x, out, tiles, apart, outApart) =>
+        kernel(w, x, out, quads, tiles, apart, outApart),
       matrix: (kernel, w, x, out, tokenTiles, outStride) =>
         kernel(w, x, out, quads, tokenTiles, stride, outStride),
     });
@@ -141,10 +142,10 @@ function runVariant(
   kernels: TileKernels,
   variant: TiledVariant,
 ): RunTiles {
-  const { streams, tile, groups, tokenBytes } = variant;
+  const { streams, tile, tokenBytes } = variant;
   const vector = c.kernels[variant.vector]!;
   const vectorStreams = c.kernels[variant.vectorStreams]!;
-  const matrix = variant.matrix.map((name) => c.kernels[name]!);
+  const matrix = variant.matrix.map(({ kernel, groups }) => ({ run: c.kernels[kernel]!, groups }));
   const oneToken = (from: number, tiles: number, token: number, out: number) => {
     // Equal shares in as many streams; a few tiles may be left.
     const w = i.w + from * i.tileBytes;
@@ -164,10 +165,10 @@ function runVariant(
     out: number,
     stride: number,
   ) => {
-    const kernel = matrix[width - 2]!;
+    const { run, groups } = matrix[width - 2]!;
     const x = i.x + first * tokenBytes;
     for (let g = 0; g < 4; g += groups) {
-      kernels.matrix(kernel, base + g * i.groupBytes, x, out + g * 16, count, stride);
+      kernels.matrix(run, base + g * i.groupBytes, x, out + g * 16, count, stride);
     }
   };
   return (from, to, out, outStride) => {

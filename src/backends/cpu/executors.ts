@@ -151,12 +151,17 @@ export function kernelsOf(instruction: Instruction): string[] {
   return [...(implied?.(instruction) ?? []), ...namedKernels(instruction)];
 }
 
-/** What stands in the fields of an instruction and of its variants. */
+/** What stands in the fields of an instruction, of its variants, and of what these have for each width of a tile. */
 function namedKernels(holder: object): string[] {
-  const fields = holder as Partial<Record<string, string | readonly string[]>>;
-  const named = ["kernel", "vector", "vectorStreams", "matrix", "widen"];
-  const { variants = [] } = holder as { variants?: readonly object[] };
-  return [...named.flatMap((field) => fields[field] ?? []), ...variants.flatMap(namedKernels)];
+  const fields = holder as Partial<Record<string, string>>;
+  const named = ["kernel", "vector", "vectorStreams", "widen"];
+  const { variants = [], matrix = [] } = holder as Partial<
+    Record<"variants" | "matrix", readonly object[]>
+  >;
+  return [
+    ...named.flatMap((field) => fields[field] ?? []),
+    ...[...variants, ...matrix].flatMap(namedKernels),
+  ];
 }
 
 export function makeExecutors(context: ExecutorContext): Executor[] {

@@ -107,12 +107,8 @@ export class MatmulLowering {
     const { type } = place;
     const chosen = this.#choose([problemOf(node)]);
     const variants = chosen.choice.variants.map((variant) => {
-      const kernels = floatKernels(type, variant);
-      return variantOf(
-        { ...variant, streams: kernels.streams },
-        this.#named(kernels),
-        node.x.cols * 4,
-      );
+      const kernels = this.#named(floatKernels(type, variant));
+      return variantOf(variant, kernels, node.x.cols * 4);
     });
     const isNarrow = type !== "f32";
     const how = isNarrow ? ", widened to f32 for tiles of tokens" : "";
@@ -138,7 +134,7 @@ export class MatmulLowering {
     return {
       vector: this.#c.kernel(vector),
       vectorStreams: this.#c.kernel(vectorStreams),
-      matrix: matrix.map((kernel) => this.#c.kernel(kernel)),
+      matrix: matrix.map(({ kernel, groups }) => ({ kernel: this.#c.kernel(kernel), groups })),
     };
   }
 
@@ -291,11 +287,11 @@ function problemOf({ weight, x, out }: NodeOf<"matmul">): MatmulProblem {
 }
 
 function variantOf(
-  { groups, tokens, streams, shared }: MatmulVariant,
+  { tokens, streams, shared }: MatmulVariant,
   kernels: Pick<TiledVariant, "vector" | "vectorStreams" | "matrix">,
   tokenBytes: number,
 ): TiledVariant {
-  return { ...kernels, groups, tile: tokens, streams, shared, tokenBytes };
+  return { ...kernels, tile: tokens, streams, shared, tokenBytes };
 }
 
 /** "4s.compact for 1 token, 8x4.compact for 2 to 32": for people. */

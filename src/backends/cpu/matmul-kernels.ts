@@ -16,9 +16,8 @@ export interface VariantKernels {
   readonly vector: Kernel;
   /** One token, `streams` tiles of rows in turns. */
   readonly vectorStreams: Kernel;
-  readonly streams: number;
-  /** For tiles of 2, 3, ... tokens. */
-  readonly matrix: readonly Kernel[];
+  /** For tiles of 2, 3, ... tokens, and how many groups of four rows each computes at once. */
+  readonly matrix: readonly { readonly kernel: Kernel; readonly groups: number }[];
 }
 
 /** For weights of quantized `type`, packed as `layout`. */
@@ -34,9 +33,8 @@ export function blockKernels(
   return {
     vector,
     vectorStreams: streams === 1 ? vector : blockMatmulKernel({ ...shape, name, streams }),
-    streams,
-    matrix: widths(tokens).map((width) =>
-      blockMatmulKernel({
+    matrix: widths(tokens).map((width) => ({
+      kernel: blockMatmulKernel({
         name: `matmul.${type}.${groups * 4}x${width}.${style}`,
         layout,
         groups,
@@ -44,34 +42,40 @@ export function blockKernels(
         replicated,
         order: "matrix",
       }),
-    ),
+      groups,
+    })),
   };
 }
 
 /** For weights of float `type`. The matrix kernels multiply float32 tiles: those of half floats are widened for them. */
-export function floatKernels(type: FloatType, { groups, tokens }: MatmulVariant): VariantKernels {
-  const vector = floatMatmulKernel({
-    name: `matmul.${type}.16x1`,
-    weights: type,
-    groups: 4,
-    tokens: 1,
-    order: "vector",
-  });
+export function floatKernels(
+  type: FloatType,
+  { groups, tokens, streams }: MatmulVariant,
+): VariantKernels {
+  const shape = { weights: type, groups: 4, tokens: 1, order: "vector" } as const;
+  const vector = floatMatmulKernel({ ...shape, name: `matmul.${type}.16x1` });
+  const name = `matmul.${type}.${streams}x16x1`;
   return {
     vector,
-    vectorStreams: vector,
-    streams: 1,
-    matrix: widths(tokens).map((width) =>
-      floatMatmulKernel({
-        name: `matmul.f32.${groups * 4}x${width}`,
-        weights: "f32",
-        groups,
-        tokens: width,
-        order: "matrix",
-      }),
-    ),
+    vectorStreams: streams === 1 ? vector : floatMatmulKernel({ ...shape, name, streams }),
+    matrix: widths(tokens).map((width) => {
+      const rows = width <= NARROW ? 4 : groups;
+      return {
+        kernel: floatMatmulKernel({
+          name: `matmul.f32.${rows * 4}x${width}`,
+          weights: "f32",
+          groups: rows,
+          tokens: width,
+          order: "matrix",
+        }),
+        groups: rows,
+      };
+    }),
   };
 }
+
+/** Tiles of so few tokens take all rows: with less than eight sums on their way, each fma waits for the one before. */
+const NARROW = 2;
 
 /** 2, 3, ... tokens. */
 function widths(tokens: number): number[] {
