@@ -77,11 +77,11 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     log: options.log ?? (() => {}),
     stopSignal: end.signal,
   });
-  const fetch = createApp(context, {
+  const app = createApp(context, {
     families: [...routeFamilies, ...(options.families?.(context) ?? [])],
     ...(options.assets && { assets: options.assets }),
   });
-  const listener = await listen(fetch, {
+  const listener = await listen(app, {
     host,
     port,
     headersTimeoutMs: options.headersTimeoutMs ?? 15_000,

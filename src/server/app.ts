@@ -5,6 +5,7 @@
 // a path of a disk.
 
 import { Hono } from "hono";
+import { AbortedError } from "../index.ts";
 import type { ServerContext } from "./context.ts";
 import { describeError, type ErrorShape, errorResponse, notFound, openaiErrors } from "./errors.ts";
 import { apiHeaders, createGuard, type Guard, pageHeaders } from "./guard.ts";
@@ -104,7 +105,8 @@ async function answer(call: Call, guard: Guard): Promise<Response> {
     await guard.check(request.headers, route.open === true);
     response = await route.handle(call);
   } catch (error) {
-    const seen = server.stopSignal.aborted ? stopReason(error, call) : error;
+    // Whatever fails when the client has gone fails because of that, and nobody reads the answer.
+    const seen = request.signal.aborted ? new AbortedError("the request") : error;
     response = errorResponse(describeError(seen, report(server)), call.errors);
   }
   const { method } = request;
@@ -117,12 +119,6 @@ async function answer(call: Call, guard: Guard): Promise<Response> {
   }
   response.headers.set("x-request-id", crypto.randomUUID());
   return response;
-}
-
-/** What an abort was about: the server's end, not a mistake of the client. */
-function stopReason(error: unknown, { server, request }: Call): unknown {
-  const ours = error instanceof Error && error.name === "AbortError" && !request.signal.aborted;
-  return ours ? server.stopSignal.reason : error;
 }
 
 function report(server: ServerContext): (bug: unknown) => void {

@@ -63,7 +63,7 @@ export function checkFields<S extends z.ZodObject>(
   const parsed = schema.safeParse(given);
   if (parsed.success) return parsed.data as z.infer<S>;
   const [issue] = parsed.error.issues;
-  const path = pathText([...(prefix ? [prefix.replace(/\.$/, "")] : []), ...issue!.path]);
+  const path = prefix + pathText(issue!.path);
   throw invalidRequest(`"${path}": ${issueText(issue!)}`, path, "invalid_type");
 }
 
@@ -82,6 +82,7 @@ function issueText(issue: { message: string }): string {
 }
 
 /** The body as JSON, whatever its fields. */
+export /** The body as JSON, whatever it holds. */
 export async function readJson(call: Call): Promise<unknown> {
   const text = await readText(call);
   if (text.trim() === "") throw invalidRequest("the body is empty: expected a JSON object");

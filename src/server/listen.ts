@@ -30,12 +30,12 @@ interface Incoming {
   socket?: { remoteAddress?: string };
 }
 
-export async function listen(fetch: AppFetch, options: ListenOptions): Promise<Listener> {
+export async function listen(app: AppFetch, options: ListenOptions): Promise<Listener> {
   const { host, port } = options;
   const server = createAdaptorServer({
     fetch: (request, env) => {
       const { socket } = env.incoming as Incoming;
-      return fetch(request, { address: socket?.remoteAddress ?? "unknown" });
+      return app(request, { address: socket?.remoteAddress ?? "unknown" });
     },
     hostname: host,
     overrideGlobalObjects: false, // other code in this process keeps its own Request and Response

@@ -10,11 +10,13 @@ import { machineCommand } from "./machine.ts";
 import { modelsCommand } from "./models.ts";
 import { pullCommand } from "./pull.ts";
 import { runCommand } from "./run.ts";
+import { serveCommand } from "./serve.ts";
 import { tokenizeCommand } from "./tokenize.ts";
 
 export const commands: readonly CliCommand[] = [
   runCommand,
   chatCommand,
+  serveCommand,
   modelsCommand,
   pullCommand,
   inspectCommand,

@@ -7,6 +7,7 @@ import type { ServedModel } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
 import { chatText } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
+import { completion } from "./llamacpp-completion.ts";
 
 const ids = z.array(z.int().nonnegative());
 
@@ -101,6 +102,8 @@ export const llamacppRoutes: RouteFamily = {
     { method: "GET", path: "/v1/health", open: true, handle: health },
     { method: "GET", path: "/props", handle: props },
     { method: "GET", path: "/slots", handle: slots },
+    { method: "POST", path: "/completion", handle: completion },
+    { method: "POST", path: "/completions", handle: completion },
     { method: "POST", path: "/tokenize", handle: tokenize },
     { method: "POST", path: "/detokenize", handle: detokenize },
     { method: "POST", path: "/apply-template", handle: applyTemplate },

@@ -2,12 +2,22 @@
 // need more than the context (a database, say) are made by src/serve.ts and handed to it beside these.
 
 import type { RouteFamily } from "../route.ts";
+import { anthropicRoutes } from "./anthropic.ts";
 import { llamacppRoutes } from "./llamacpp.ts";
 import { metricsRoutes } from "./metrics.ts";
+import { ollamaRoutes } from "./ollama.ts";
+import { openaiChatRoutes } from "./openai-chat.ts";
+import { openaiCompletionRoutes } from "./openai-completions.ts";
 import { openaiModelRoutes } from "./openai-models.ts";
+import { openaiResponseRoutes } from "./openai-responses.ts";
 
 export const routeFamilies: readonly RouteFamily[] = [
   openaiModelRoutes,
+  openaiChatRoutes,
+  openaiCompletionRoutes,
+  openaiResponseRoutes,
+  anthropicRoutes,
+  ollamaRoutes,
   llamacppRoutes,
   metricsRoutes,
 ];

@@ -1,0 +1,185 @@
+// lantern serve: a model behind HTTP, for OpenAI's, Anthropic's, Ollama's and llama.cpp's clients. Flags and what is
+// printed are here; the server itself is src/server, put together by src/serve.ts.
+
+import { defaultModel } from "../../catalog/catalog.ts";
+import type { Model } from "../../index.ts";
+import { UsageError } from "../../index.ts";
+import { packageVersion } from "../../platform/node-cli.ts";
+import type { RunningServer, StartOptions } from "../../serve.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import {
+  addModelFlags,
+  addSamplingFlags,
+  generateOptions,
+  type ModelFlags,
+  modelOf,
+  numberFlag,
+  repeatedFlag,
+  type SamplingFlags,
+} from "../flags.ts";
+import { interruptible } from "../interrupt.ts";
+import { openModel } from "../load-model.ts";
+
+interface ServeFlags extends ModelFlags, SamplingFlags {
+  host: string;
+  port: number;
+  alias?: string;
+  apiKey?: string;
+  parallel: number;
+  queue: number;
+  cors?: string[];
+  allowHost?: string[];
+  maxBody: number;
+  timeout: number;
+  grace: number;
+  chatTemplate?: string;
+}
+
+const megabyte = 2 ** 20;
+
+export const serveCommand: CliCommand = {
+  name: "serve",
+  summary: "answer requests over HTTP: OpenAI's API, Anthropic's, Ollama's, llama.cpp's",
+  examples: [
+    "lantern serve",
+    "lantern serve -m tinyllama-chat --port 8000 --parallel 4",
+    "LANTERN_API_KEY=secret lantern serve --host 0.0.0.0",
+  ],
+  define(command, context) {
+    const count = numberFlag({ integer: true, min: 1, max: 4096 });
+    addModelFlags(command, defaultModel)
+      .option("-a, --alias <name>", "the model's name for clients (default: its name or file)")
+      .option(
+        "--chat-template <name>",
+        "chatml, llama2, zephyr or a Jinja source (default: the model's)",
+      )
+      .option("--host <address>", "address to listen on; 0.0.0.0: every one", "127.0.0.1")
+      .option(
+        "--port <n>",
+        "0: any that is free",
+        numberFlag({ integer: true, min: 0, max: 65535 }),
+        8080,
+      )
+      .option(
+        "--api-key <key>",
+        "clients must send it (default: LANTERN_API_KEY; none: anybody may ask)",
+      )
+      .option("--parallel <n>", "requests that are answered at once", count, 8)
+      .option(
+        "--queue <n>",
+        "requests that may wait",
+        numberFlag({ integer: true, min: 0, max: 65536 }),
+        64,
+      )
+      .option(
+        "--cors <origin>",
+        "let pages of this origin ask, as in https://example.org or *; repeatable",
+        repeatedFlag,
+      )
+      .option(
+        "--allow-host <name>",
+        "another name by which browsers may call this server; repeatable",
+        repeatedFlag,
+      )
+      .option(
+        "--max-body <mb>",
+        "largest request, in MB",
+        numberFlag({ min: 0.001, max: 1024 }),
+        16,
+      )
+      .option("--timeout <s>", "time a client has to send its request", numberFlag({ min: 1 }), 60)
+      .option(
+        "--grace <s>",
+        "time that running requests have after Ctrl-C",
+        numberFlag({ min: 0 }),
+        5,
+      );
+    addSamplingFlags(command).action((flags: ServeFlags) => serve(flags, context));
+  },
+};
+
+async function serve(flags: ServeFlags, context: CliContext): Promise<void> {
+  const { terminal } = context;
+  using interrupt = interruptible(terminal);
+  const name = modelOf(flags);
+  const template = flags.chatTemplate === undefined ? {} : { template: flags.chatTemplate };
+  await using model = await openModel(name, { ...flags, ...template }, context, interrupt.signal);
+  const id = flags.alias ?? shortName(name);
+  const { isLoopback, startServer } = await import("../../serve.ts"); // other commands start without it
+  const options = startOptions(flags, { [id]: model }, context);
+  const server = await startServer(options).catch((error: unknown) => cannotListen(error, flags));
+  terminal.out(greeting(server, id, model));
+  if (!isLoopback(flags.host) && options.apiKey === undefined) {
+    terminal.err(
+      `Warning: --host ${flags.host} lets other machines in, and no API key is set: anybody who reaches this one may use the model. --api-key KEY changes that.\n`,
+    );
+  }
+  await aborted(interrupt.signal);
+  terminal.err("\nStopping: running requests may finish. Ctrl-C once more leaves at once.\n");
+  await server.stop();
+}
+
+function startOptions(
+  flags: ServeFlags,
+  models: Record<string, Model>,
+  { terminal }: CliContext,
+): StartOptions {
+  const apiKey = flags.apiKey ?? terminal.env("LANTERN_API_KEY");
+  if (apiKey === "") throw new UsageError("--api-key: got an empty text, expected a key");
+  return {
+    models,
+    version: packageVersion(),
+    host: flags.host,
+    port: flags.port,
+    ...(apiKey !== undefined && { apiKey }),
+    parallel: flags.parallel,
+    queue: flags.queue,
+    corsOrigins: flags.cors ?? [],
+    allowedHosts: flags.allowHost ?? [],
+    maxBodyBytes: Math.round(flags.maxBody * megabyte),
+    requestTimeoutMs: flags.timeout * 1000,
+    headersTimeoutMs: Math.min(15, flags.timeout) * 1000,
+    graceMs: flags.grace * 1000,
+    sampling: generateOptions(flags),
+    log: (line) => terminal.err(`lantern: ${line}\n`),
+  };
+}
+
+/** "models/tiny.Q4_0.gguf" -> "tiny.Q4_0": a path says more of this machine than clients should know. */
+function shortName(name: string): string {
+  const last = name.split(/[\\/]/).findLast((part) => part !== "") ?? name;
+  return last.replace(/\.(gguf|bin)$/i, "");
+}
+
+function greeting({ url }: RunningServer, id: string, { info }: Model): string {
+  const chat = info.hasChatTemplate
+    ? ""
+    : `${id} has no chat template: chat requests continue the messages' text. --chat-template NAME chooses one.\n`;
+  return `${id} is served at ${url}
+  OpenAI      ${url}/v1
+  Anthropic   ${url}
+  Ollama      ${url}
+  metrics     ${url}/metrics
+${chat}Ctrl-C stops it.
+`;
+}
+
+function cannotListen(error: unknown, { host, port }: ServeFlags): never {
+  const code = error instanceof Error && "code" in error ? error.code : undefined;
+  const reasons: Readonly<Record<string, string>> = {
+    EADDRINUSE: `port ${port} is taken: by another server, perhaps another Lantern. --port 0 takes a free one`,
+    EACCES: `port ${port} needs rights that this user does not have. Ports from 1024 do not`,
+    EADDRNOTAVAIL: `${host} is not an address of this machine`,
+    ENOTFOUND: `${host} is not an address or a name that is known here`,
+  };
+  const reason = typeof code === "string" ? reasons[code] : undefined;
+  if (reason === undefined) throw error;
+  throw new UsageError(`serve: cannot listen on ${host}:${port}: ${reason}`);
+}
+
+async function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  signal.addEventListener("abort", () => resolve(), { once: true });
+  await promise;
+}

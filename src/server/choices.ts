@@ -1,0 +1,95 @@
+// Several answers to one request (`n`): generations of their own that run side by side, and their tokens as one stream.
+
+import type { GenerationResult, TokenEvent } from "../index.ts";
+import { type Completion, type CompletionRequest, startCompletion } from "./completion.ts";
+import type { Call } from "./route.ts";
+import { choiceOptions } from "./sampling-fields.ts";
+
+/** A token of one of the choices, or its end. */
+export type ChoiceEvent =
+  | { index: number; token: TokenEvent }
+  | { index: number; result: GenerationResult };
+
+/**
+ * Starts one generation a prompt and choice: the first has its place when this resolves, so that a full server is an
+ * error with a status of its own; the others follow as places get free.
+ */
+export async function startChoices(
+  call: Call,
+  requests: readonly CompletionRequest[],
+  n: number,
+): Promise<AsyncGenerator<ChoiceEvent>> {
+  const all = requests.flatMap((request) =>
+    Array.from({ length: n }, (_, at) => ({
+      ...request,
+      options: choiceOptions(request.options, at),
+    })),
+  );
+  call.server.queue.checkRoom(all.length);
+  const leave = new AbortController();
+  const own = { ...call, signal: AbortSignal.any([call.signal, leave.signal]) };
+  const started = all.map((request) => startCompletion(own, request));
+  for (const completion of started) completion.catch(() => {}); // seen where the events are read
+  try {
+    await Promise.race(started);
+  } catch (error) {
+    leave.abort();
+    throw error;
+  }
+  return mergeChoices(started, leave);
+}
+
+/** Events as they come, whichever choice they are of. */
+async function* mergeChoices(
+  started: readonly Promise<Completion>[],
+  leave: AbortController,
+): AsyncGenerator<ChoiceEvent> {
+  try {
+    const streams = started.map((completion, index) => choiceEvents(completion, index));
+    const next = (at: number) => {
+      const coming = streams[at]!.next().then((step) => ({ at, step }));
+      coming.catch(() => {}); // of several that fail, the first is reported
+      return coming;
+    };
+    const pending = new Map(streams.map((_, at) => [at, next(at)]));
+    while (pending.size > 0) {
+      const { at, step } = await Promise.race(pending.values());
+      if (step.done) pending.delete(at);
+      else {
+        pending.set(at, next(at));
+        yield step.value;
+      }
+    }
+  } finally {
+    leave.abort(); // of no effect on those that have ended
+  }
+}
+
+async function* choiceEvents(
+  starting: Promise<Completion>,
+  index: number,
+): AsyncGenerator<ChoiceEvent> {
+  const completion = await starting;
+  for await (const token of completion.tokens()) yield { index, token };
+  yield { index, result: await completion.result };
+}
+
+/** A choice that has ended. */
+export interface EndedChoice {
+  index: number;
+  tokens: TokenEvent[];
+  result: GenerationResult;
+}
+
+/** Everything at once, in the order of the choices: for an answer that is not streamed. */
+export async function gatherChoices(events: AsyncIterable<ChoiceEvent>): Promise<EndedChoice[]> {
+  const tokens = new Map<number, TokenEvent[]>();
+  const ended: EndedChoice[] = [];
+  for await (const event of events) {
+    const own = tokens.get(event.index) ?? [];
+    tokens.set(event.index, own);
+    if ("result" in event) ended.push({ index: event.index, tokens: own, result: event.result });
+    else own.push(event.token);
+  }
+  return ended.sort((a, b) => a.index - b.index);
+}

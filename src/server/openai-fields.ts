@@ -1,0 +1,59 @@
+// What OpenAI's chat, completion and response requests have in common: the fields that are harmless, those that are
+// refused and why, and small conversions.
+
+import type { StopReason } from "../index.ts";
+import { emptyList, type FieldRules, oneOf, type Refusal } from "./body.ts";
+
+const noTools: Refusal = { why: "this server does not call tools yet", fine: emptyList };
+const textOnly = (value: unknown): boolean =>
+  typeof value === "object" && value !== null && "type" in value && value.type === "text";
+
+/** Fields of requests that say who asks, or how the vendor should bill and store: nothing to do here. */
+const accepted = ["user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier"];
+
+export const openaiRules: FieldRules = {
+  accepted,
+  refused: {
+    tools: noTools,
+    functions: noTools,
+    tool_choice: { why: noTools.why, fine: oneOf("none", "auto") },
+    function_call: { why: noTools.why, fine: oneOf("none", "auto") },
+    parallel_tool_calls: { why: noTools.why, fine: (value) => typeof value === "boolean" },
+    response_format: {
+      why: "this server writes plain text: JSON and JSON schemas are not enforced",
+      fine: textOnly,
+    },
+    modalities: {
+      why: "this server writes text",
+      fine: (value) => Array.isArray(value) && value.every((mode) => mode === "text"),
+    },
+    audio: { why: "this server writes text" },
+    prediction: { why: "predicted outputs are not used" },
+    web_search_options: { why: "this server does not search" },
+    reasoning_effort: { why: "models here reason as they do", fine: oneOf("none") },
+    verbosity: { why: "models here are as verbose as they are", fine: oneOf("medium") },
+    store: { why: "answers are not stored", fine: oneOf(false) },
+    grammar: { why: "grammars are not enforced", fine: oneOf("") },
+    json_schema: { why: "JSON schemas are not enforced" },
+    suffix: { why: "models here do not fill in the middle", fine: oneOf("") },
+    best_of: { why: "choices are not ranked: ask for n", fine: oneOf(1) },
+  },
+};
+
+/** OpenAI knows no other words: text that ends because the context is full is as incomplete as one that hit max_tokens. */
+const finishReasons: Readonly<Record<StopReason, string>> = {
+  end: "stop",
+  stop: "stop",
+  length: "length",
+  context: "length",
+  aborted: "stop",
+};
+
+export function finishReason(reason: StopReason): string {
+  return finishReasons[reason];
+}
+
+/** "chatcmpl-0123456789ab": long enough to be unique, random, and says nothing. */
+export function newId(prefix: string): string {
+  return `${prefix}${crypto.randomUUID().replaceAll("-", "").slice(0, 24)}`;
+}

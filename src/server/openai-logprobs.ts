@@ -1,0 +1,50 @@
+// Log-probabilities of tokens, in the two shapes that OpenAI has for them.
+
+import type { TokenEvent, TokenLogprob } from "../index.ts";
+
+const encoder = new TextEncoder();
+
+function chatLogprob(text: string, logprob: number): object {
+  return { token: text, logprob: finite(logprob), bytes: [...encoder.encode(text)] };
+}
+
+/** Chat's: `{ content: [...] }`; events without a token are left out. */
+export function chatLogprobs(events: readonly TokenEvent[]): object {
+  const content = events
+    .filter((event) => event.logprob !== undefined)
+    .map((event) => ({
+      ...chatLogprob(tokenText(event), event.logprob!),
+      top_logprobs: (event.top ?? []).map(({ text, logprob }) => chatLogprob(text, logprob)),
+    }));
+  return { content, refusal: null };
+}
+
+/** The older one of completions: four lists of the same length. */
+export function completionLogprobs(events: readonly TokenEvent[], offset: number): object {
+  const tokens = events.filter((event) => event.logprob !== undefined);
+  let at = offset;
+  const text_offset = tokens.map((event) => {
+    const start = at;
+    at += event.text.length;
+    return start;
+  });
+  return {
+    tokens: tokens.map(tokenText),
+    token_logprobs: tokens.map((event) => finite(event.logprob!)),
+    top_logprobs: tokens.map((event) =>
+      Object.fromEntries((event.top ?? []).map(({ text, logprob }) => [text, finite(logprob)])),
+    ),
+    text_offset,
+  };
+}
+
+/** The token's own text; `event.text` is what became certain with it, which may be more or less. */
+function tokenText(event: TokenEvent): string {
+  const own = (event.top ?? []).find(({ id }: TokenLogprob) => id === event.id);
+  return own?.text ?? event.text;
+}
+
+/** JSON has no -Infinity: what OpenAI says for "practically never". */
+function finite(logprob: number): number {
+  return Number.isFinite(logprob) ? logprob : -9999;
+}

@@ -1,0 +1,164 @@
+// Anthropic's POST /v1/messages, with its streaming events, and /v1/messages/count_tokens.
+
+import * as z from "zod";
+import type { ChatMessage, GenerationResult, StopReason } from "../../index.ts";
+import { emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
+import { type Completion, collect, startCompletion } from "../completion.ts";
+import { anthropicErrors, invalidRequest } from "../errors.ts";
+import { newId } from "../openai-fields.ts";
+import { type Content, chatTokens, contentText } from "../prompt.ts";
+import { type Call, json, type RouteFamily } from "../route.ts";
+import { generateOptions } from "../sampling-fields.ts";
+import { eventStream, type ServerEvent } from "../sse.ts";
+
+const content = z.union(
+  [z.string(), z.array(z.looseObject({ type: z.string(), text: z.unknown().optional() }))],
+  "expected a string, or a list of blocks with a type",
+);
+
+const promptShape = {
+  model: z.string(),
+  messages: z.array(z.object({ role: z.enum(["user", "assistant", "system"]), content })).min(1),
+  system: content.optional(),
+};
+
+const countFields = z.object(promptShape);
+
+const messageFields = z.object({
+  ...promptShape,
+  max_tokens: z.int().min(1),
+  stop_sequences: z.array(z.string().min(1)).max(32).optional(),
+  stream: z.boolean().optional(),
+  temperature: z.number().min(0).max(1).optional(),
+  top_k: z.int().min(0).optional(),
+  top_p: z.number().min(0).max(1).optional(),
+});
+
+const noTools = "this server does not call tools yet";
+
+const rules: FieldRules = {
+  accepted: ["metadata", "service_tier", "inference_geo", "cache_control"],
+  refused: {
+    tools: { why: noTools, fine: emptyList },
+    tool_choice: { why: noTools },
+    thinking: {
+      why: "models here think as they do",
+      fine: (value) =>
+        typeof value === "object" && value !== null && "type" in value && value.type === "disabled",
+    },
+    container: { why: "there are no containers" },
+    mcp_servers: { why: noTools, fine: emptyList },
+    context_management: { why: "a prompt is never cut or edited" },
+    output_config: { why: "only plain text is written" },
+    output_format: { why: "only plain text is written" },
+    betas: { why: "there are no betas", fine: emptyList },
+    speed: { why: "there is one speed", fine: oneOf("standard") },
+  },
+};
+
+async function messages(call: Call): Promise<Response> {
+  const { server } = call;
+  const fields = await readFields(call, messageFields, rules);
+  const served = server.models.find(fields.model);
+  const tokens = await chatTokens(served, toMessages(fields, server.settings.maxMessages));
+  const options = generateOptions(
+    { ...fields, stop: fields.stop_sequences },
+    { maxTokens: fields.max_tokens },
+    server.settings.sampling,
+  );
+  const completion = await startCompletion(call, { served, tokens, options });
+  const message = (result: GenerationResult | undefined): object => ({
+    id,
+    type: "message",
+    role: "assistant",
+    model: served.id,
+    content: result ? [{ type: "text", text: result.text }] : [],
+    stop_reason: result ? stopReasons[result.stopReason] : null,
+    stop_sequence: result?.stopString ?? null,
+    usage: result
+      ? usageOf(result)
+      : { input_tokens: tokens.length, output_tokens: 0, cache_read_input_tokens: 0 },
+  });
+  const id = newId("msg_");
+  if (!fields.stream) return json(message((await collect(completion)).result));
+  return eventStream(messageEvents(completion, message(undefined)), {
+    server,
+    error: (facts) => [{ name: "error", data: anthropicErrors.body(facts) }],
+  });
+}
+
+async function countTokens(call: Call): Promise<Response> {
+  const { server } = call;
+  const fields = await readFields(call, countFields, rules);
+  const served = server.models.find(fields.model);
+  const tokens = await chatTokens(served, toMessages(fields, server.settings.maxMessages));
+  return json({ input_tokens: tokens.length });
+}
+
+function toMessages(fields: z.infer<typeof countFields>, limit: number): ChatMessage[] {
+  if (fields.messages.length > limit) {
+    throw invalidRequest(`"messages": got ${fields.messages.length}, expected at most ${limit}`);
+  }
+  const text = (of: Content, path: string): string => contentText(of, path, ["text"]);
+  const said = fields.messages.map(({ role, content: of }, at) => ({
+    role,
+    content: text(of, `messages[${at}].content`),
+  }));
+  return fields.system === undefined
+    ? said
+    : [{ role: "system", content: text(fields.system, "system") }, ...said];
+}
+
+const stopReasons: Readonly<Record<StopReason, string>> = {
+  end: "end_turn",
+  stop: "stop_sequence",
+  length: "max_tokens",
+  context: "model_context_window_exceeded",
+  aborted: "end_turn",
+};
+
+/** Anthropic counts cached tokens apart from the others. */
+function usageOf({ timings }: GenerationResult): object {
+  return {
+    input_tokens: timings.promptTokens - timings.cachedTokens,
+    cache_creation_input_tokens: 0,
+    cache_read_input_tokens: timings.cachedTokens,
+    output_tokens: timings.generatedTokens,
+  };
+}
+
+async function* messageEvents(
+  completion: Completion,
+  message: object,
+): AsyncGenerator<ServerEvent> {
+  const event = (type: string, more: object = {}): ServerEvent => ({
+    name: type,
+    data: { type, ...more },
+  });
+  yield event("message_start", { message });
+  yield event("content_block_start", { index: 0, content_block: { type: "text", text: "" } });
+  yield event("ping");
+  for await (const { text } of completion.tokens()) {
+    if (text === "") continue;
+    yield event("content_block_delta", { index: 0, delta: { type: "text_delta", text } });
+  }
+  const result = await completion.result;
+  yield event("content_block_stop", { index: 0 });
+  yield event("message_delta", {
+    delta: {
+      stop_reason: stopReasons[result.stopReason],
+      stop_sequence: result.stopString ?? null,
+    },
+    usage: usageOf(result),
+  });
+  yield event("message_stop");
+}
+
+export const anthropicRoutes: RouteFamily = {
+  name: "anthropic",
+  errors: anthropicErrors,
+  routes: [
+    { method: "POST", path: "/v1/messages", handle: messages },
+    { method: "POST", path: "/v1/messages/count_tokens", handle: countTokens },
+  ],
+};

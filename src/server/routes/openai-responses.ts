@@ -1,0 +1,240 @@
+// OpenAI's POST /v1/responses, for text: one answer, with the events that its clients wait for when it is streamed.
+// Nothing is stored: previous_response_id and its like are refused.
+
+import * as z from "zod";
+import type { ChatMessage, GenerationResult } from "../../index.ts";
+import { emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
+import { type Completion, collect, startCompletion } from "../completion.ts";
+import { invalidRequest, openaiErrors, unsupportedField } from "../errors.ts";
+import { newId, openaiRules } from "../openai-fields.ts";
+import { chatTokens, contentText } from "../prompt.ts";
+import { type Call, json, type RouteFamily } from "../route.ts";
+import { generateOptions, samplingShape } from "../sampling-fields.ts";
+import { eventStream, type ServerEvent } from "../sse.ts";
+import { timingsOf } from "../timings.ts";
+
+const inputItem = z.looseObject({
+  type: z.string().optional(),
+  role: z.enum(["system", "developer", "user", "assistant"]).optional(),
+  content: z
+    .union([z.string(), z.array(z.looseObject({ type: z.string(), text: z.unknown().optional() }))])
+    .optional(),
+});
+
+const responseFields = z.object({
+  ...samplingShape,
+  model: z.string().optional(),
+  input: z.union(
+    [z.string(), z.array(inputItem).min(1)],
+    "expected a string, or a list of messages",
+  ),
+  instructions: z.string().optional(),
+  stream: z.boolean().optional(),
+  max_output_tokens: z.int().min(1).optional(),
+});
+
+type ResponseFields = z.infer<typeof responseFields>;
+
+const stateless = { why: "answers are not stored: send the whole conversation as input" };
+
+const rules: FieldRules = {
+  accepted: [...openaiRules.accepted, "stream_options", "prompt_cache_retention"],
+  refused: {
+    ...openaiRules.refused,
+    previous_response_id: stateless,
+    conversation: stateless,
+    background: { ...stateless, fine: oneOf(false) },
+    // OpenAI stores unless told otherwise; here true has no other meaning than false.
+    store: { why: "expected true or false", fine: (value) => typeof value === "boolean" },
+    include: { why: "there is nothing to include", fine: emptyList },
+    prompt: { why: "there are no stored prompts: send the text as input" },
+    text: { why: "only plain text is written", fine: plainText },
+    truncation: { why: "a prompt is never cut", fine: oneOf("disabled") },
+    reasoning: { why: "models here reason as they do", fine: nothingIn },
+    top_logprobs: { why: "responses carry no log-probabilities", fine: oneOf(0) },
+    max_tool_calls: { why: "this server does not call tools yet" },
+  },
+};
+
+function plainText(value: unknown): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  const { format } = value as { format?: { type?: unknown } | null };
+  return format === undefined || format === null || format.type === "text";
+}
+
+function nothingIn(value: unknown): boolean {
+  return (
+    typeof value === "object" && value !== null && Object.values(value).every((x) => x === null)
+  );
+}
+
+async function responses(call: Call): Promise<Response> {
+  const { server } = call;
+  const fields = await readFields(call, responseFields, rules);
+  const served = server.models.find(fields.model);
+  const tokens = await chatTokens(served, toMessages(fields, server.settings.maxMessages));
+  const options = generateOptions(
+    fields,
+    { maxTokens: fields.max_output_tokens },
+    server.settings.sampling,
+  );
+  const completion = await startCompletion(call, { served, tokens, options });
+  const answer = new ResponseObject(fields, served.id, Math.floor(server.time() / 1000));
+  if (!fields.stream) {
+    const { result } = await collect(completion);
+    return json(answer.ended(result));
+  }
+  return eventStream(responseEvents(completion, answer), {
+    server,
+    error: ({ message, code }) => [
+      {
+        name: "error",
+        data: { type: "error", code, message, param: null, sequence_number: answer.next() },
+      },
+    ],
+  });
+}
+
+function toMessages(fields: ResponseFields, limit: number): ChatMessage[] {
+  const { input, instructions } = fields;
+  const items = typeof input === "string" ? [{ role: "user" as const, content: input }] : input;
+  if (items.length > limit) {
+    throw invalidRequest(`"input": got ${items.length} items, expected at most ${limit}`, "input");
+  }
+  const messages = items.map((item, at): ChatMessage => {
+    const path = `input[${at}]`;
+    const type = "type" in item ? (item.type ?? "message") : "message";
+    if (type !== "message") {
+      throw unsupportedField(path, `items of type "${String(type).slice(0, 60)}"`);
+    }
+    if (item.role === undefined || item.content === undefined) {
+      throw invalidRequest(`"${path}": expected role and content`, path);
+    }
+    const types = ["input_text", "output_text", "text"];
+    return {
+      role: item.role === "developer" ? "system" : item.role,
+      content: contentText(item.content, `${path}.content`, types),
+    };
+  });
+  return instructions === undefined
+    ? messages
+    : [{ role: "system", content: instructions }, ...messages];
+}
+
+/** The response object, which appears whole in several events. */
+class ResponseObject {
+  readonly itemId: string = newId("msg_");
+  readonly #id = newId("resp_");
+  readonly #fields: ResponseFields;
+  readonly #model: string;
+  readonly #created: number;
+  #sequence = 0;
+
+  constructor(fields: ResponseFields, model: string, created: number) {
+    this.#fields = fields;
+    this.#model = model;
+    this.#created = created;
+  }
+
+  /** The number of the next event. */
+  next(): number {
+    return this.#sequence++;
+  }
+
+  item(status: string, text: string | undefined): object {
+    const content = text === undefined ? [] : [textPart(text)];
+    return { type: "message", id: this.itemId, status, role: "assistant", content };
+  }
+
+  begun(): object {
+    return this.#object("in_progress", [], null, null);
+  }
+
+  ended(result: GenerationResult): object {
+    const { stopReason, timings, text } = result;
+    const full = stopReason === "length" || stopReason === "context";
+    const status = full ? "incomplete" : "completed";
+    const usage = {
+      input_tokens: timings.promptTokens,
+      input_tokens_details: { cached_tokens: timings.cachedTokens },
+      output_tokens: timings.generatedTokens,
+      output_tokens_details: { reasoning_tokens: 0 },
+      total_tokens: timings.promptTokens + timings.generatedTokens,
+    };
+    const details = full ? { reason: "max_output_tokens" } : null;
+    return {
+      ...this.#object(status, [this.item(status, text)], usage, details),
+      timings: timingsOf(timings),
+    };
+  }
+
+  #object(
+    status: string,
+    output: object[],
+    usage: object | null,
+    incomplete: object | null,
+  ): object {
+    const fields = this.#fields;
+    return {
+      id: this.#id,
+      object: "response",
+      created_at: this.#created,
+      status,
+      error: null,
+      incomplete_details: incomplete,
+      instructions: fields.instructions ?? null,
+      max_output_tokens: fields.max_output_tokens ?? null,
+      model: this.#model,
+      output,
+      parallel_tool_calls: false,
+      previous_response_id: null,
+      reasoning: { effort: null, summary: null },
+      store: false,
+      temperature: fields.temperature ?? null,
+      text: { format: { type: "text" } },
+      tool_choice: "none",
+      tools: [],
+      top_p: fields.top_p ?? null,
+      truncation: "disabled",
+      usage,
+      metadata: {},
+    };
+  }
+}
+
+function textPart(text: string): object {
+  return { type: "output_text", text, annotations: [], logprobs: [] };
+}
+
+async function* responseEvents(
+  completion: Completion,
+  answer: ResponseObject,
+): AsyncGenerator<ServerEvent> {
+  const event = (type: string, more: object): ServerEvent => ({
+    name: type,
+    data: { type, sequence_number: answer.next(), ...more },
+  });
+  const at = { item_id: answer.itemId, output_index: 0, content_index: 0 };
+  yield event("response.created", { response: answer.begun() });
+  yield event("response.in_progress", { response: answer.begun() });
+  const item = answer.item("in_progress", undefined);
+  yield event("response.output_item.added", { output_index: 0, item });
+  yield event("response.content_part.added", { ...at, part: textPart("") });
+  for await (const { text } of completion.tokens()) {
+    if (text !== "")
+      yield event("response.output_text.delta", { ...at, delta: text, logprobs: [] });
+  }
+  const result = await completion.result;
+  const whole = answer.ended(result) as { status: string };
+  yield event("response.output_text.done", { ...at, text: result.text, logprobs: [] });
+  yield event("response.content_part.done", { ...at, part: textPart(result.text) });
+  const done = answer.item(whole.status, result.text);
+  yield event("response.output_item.done", { output_index: 0, item: done });
+  yield event(`response.${whole.status}`, { response: whole });
+}
+
+export const openaiResponseRoutes: RouteFamily = {
+  name: "openai-responses",
+  errors: openaiErrors,
+  routes: [{ method: "POST", path: "/v1/responses", handle: responses }],
+};

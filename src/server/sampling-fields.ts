@@ -1,0 +1,100 @@
+// The sampling fields of OpenAI's and llama.cpp's requests: names, types, ranges, and what they are in the public API.
+// Ollama's and Anthropic's have names of their own and end up in the same `generateOptions`.
+
+import * as z from "zod";
+import type { GenerateOptions } from "../index.ts";
+
+/** Fields under llama.cpp's names, of which OpenAI's are some. */
+export interface SamplingFields {
+  temperature?: number | undefined;
+  top_k?: number | undefined;
+  top_p?: number | undefined;
+  min_p?: number | undefined;
+  typical_p?: number | undefined;
+  repeat_penalty?: number | undefined;
+  repeat_last_n?: number | undefined;
+  frequency_penalty?: number | undefined;
+  presence_penalty?: number | undefined;
+  logit_bias?: LogitBias | undefined;
+  seed?: number | undefined;
+  stop?: string | string[] | undefined;
+  ignore_eos?: boolean | undefined;
+}
+
+/** By token id; llama.cpp also takes pairs, with false for "never". */
+type LogitBias = Record<string, number> | [number, number | false][];
+
+type Shape<T> = { readonly [K in keyof T]-?: z.ZodType<T[K]> };
+
+const share = z.number().min(0).max(1).optional();
+const penalty = z.number().min(-100).max(100).optional();
+const maxStops = 32;
+
+export const samplingShape: Shape<SamplingFields> = {
+  temperature: z.number().min(0).max(100).optional(),
+  top_k: z.int().min(0).optional(),
+  top_p: share,
+  min_p: share,
+  typical_p: share,
+  repeat_penalty: z.number().gt(0).max(100).optional(),
+  repeat_last_n: z.int().min(-1).optional(),
+  frequency_penalty: penalty,
+  presence_penalty: penalty,
+  logit_bias: z
+    .union(
+      [
+        z.record(z.string().regex(/^\d{1,9}$/), z.number()),
+        z.array(z.tuple([z.int().min(0), z.union([z.number(), z.literal(false)])])),
+      ],
+      "expected numbers by token id",
+    )
+    .optional(),
+  seed: z.int().min(-1).optional(),
+  stop: z
+    .union(
+      [z.string().min(1), z.array(z.string().min(1)).max(maxStops)],
+      `expected a string or at most ${maxStops} of them, none empty`,
+    )
+    .optional(),
+  ignore_eos: z.boolean().optional(),
+};
+
+/** The options of a generation: what the request says, over what the server was started with. */
+export function generateOptions(
+  fields: SamplingFields,
+  more: { maxTokens?: number | undefined; logprobs?: number | undefined },
+  defaults: GenerateOptions,
+): GenerateOptions {
+  const options: { [K in keyof GenerateOptions]: GenerateOptions[K] | undefined } = {
+    maxTokens: more.maxTokens,
+    logprobs: more.logprobs,
+    temperature: fields.temperature,
+    topK: fields.top_k,
+    topP: fields.top_p,
+    minP: fields.min_p,
+    typicalP: fields.typical_p,
+    repeatPenalty: fields.repeat_penalty,
+    repeatLastN: fields.repeat_last_n,
+    frequencyPenalty: fields.frequency_penalty,
+    presencePenalty: fields.presence_penalty,
+    logitBias: fields.logit_bias && biasMap(fields.logit_bias),
+    seed: fields.seed === -1 ? undefined : fields.seed,
+    stop: typeof fields.stop === "string" ? [fields.stop] : fields.stop,
+    ignoreEos: fields.ignore_eos,
+  };
+  const given = Object.entries(options).filter(([, value]) => value !== undefined);
+  return { ...defaults, ...(Object.fromEntries(given) as GenerateOptions) };
+}
+
+function biasMap(bias: LogitBias): Map<number, number> {
+  const pairs: [number, number | false][] = Array.isArray(bias)
+    ? bias
+    : Object.entries(bias).map(([id, value]) => [Number(id), value]);
+  return new Map(pairs.map(([id, value]) => [id, value === false ? -Infinity : value]));
+}
+
+/** The n-th choice of one request: another seed, where there is one, or all would say the same. */
+export function choiceOptions(options: GenerateOptions, index: number): GenerateOptions {
+  if (options.seed === undefined || index === 0) return options;
+  return { ...options, seed: options.seed + index };
+}
