@@ -82,7 +82,6 @@ function issueText(issue: { message: string }): string {
 }
 
 /** The body as JSON, whatever its fields. */
-export /** The body as JSON, whatever it holds. */
 export async function readJson(call: Call): Promise<unknown> {
   const text = await readText(call);
   if (text.trim() === "") throw invalidRequest("the body is empty: expected a JSON object");
