@@ -21,6 +21,20 @@ import { buildModel } from "./models/build.ts";
 import { withModelFile } from "./open.ts";
 import { currentPlatform } from "./platform/current.ts";
 
+const optionNames: Readonly<Record<keyof LimitsOptions, true>> = {
+  device: true,
+  threads: true,
+  weights: true,
+  kv: true,
+  context: true,
+  memoryBytes: true,
+  rate: true,
+  speculation: true,
+  measured: true,
+  measuredName: true,
+  machine: true,
+};
+
 const defaultContext = 4096;
 const defaultBits = 16;
 
@@ -28,6 +42,7 @@ export async function makeReport(
   location: ModelLocation,
   options: LimitsOptions,
 ): Promise<LimitsReport> {
+  checkOptions(options);
   const widths: Widths = {
     weights: widthOf("weights", options.weights),
     kv: widthOf("kv", options.kv),
@@ -51,6 +66,26 @@ export async function makeReport(
     speculation,
     measured,
   });
+}
+
+function checkOptions(options: LimitsOptions): void {
+  for (const key of Object.keys(options)) {
+    if (key in optionNames) continue;
+    const known = Object.keys(optionNames).join(", ");
+    throw new UsageError(`limits(): unknown option "${key}". Known: ${known}`);
+  }
+  const { threads, device, memoryBytes } = options;
+  if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1)) {
+    throw new UsageError(`threads: got ${String(threads)}, expected a whole number above 0`);
+  }
+  if (threads !== undefined && device !== undefined) {
+    throw new UsageError(
+      `threads: got ${threads} for the device "${device}", expected none: a named device is counted as a whole. Leave one of the two out`,
+    );
+  }
+  if (memoryBytes !== undefined && !(memoryBytes > 0 && Number.isFinite(memoryBytes))) {
+    throw new UsageError(`memoryBytes: got ${String(memoryBytes)}, expected bytes above 0`);
+  }
 }
 
 async function thisMachine(options: LimitsOptions, setBytes: number): Promise<Device> {

@@ -4,6 +4,7 @@
 // Arithmetic peaks are dense ones (no structured sparsity), of the whole device; f16 with sums in float32 where the
 // maker tells the two apart. Memory is the largest that is sold. A giga is 10^9, except where a line says otherwise.
 
+import { UsageError } from "../base/errors.ts";
 import type { Device } from "./device.ts";
 
 interface Row {
@@ -150,7 +151,13 @@ export type Rate = keyof Device["opsPerSecond"];
 /** The device as if everything ran at the peak of one type; a type without an entry runs at the next wider one's. */
 export function deviceAtRate(device: Device, rate: Rate): Device {
   const { f32, f16 = f32, int8 = f16 } = device.opsPerSecond;
-  const peak = { f32, f16, int8 }[rate];
+  const peaks: Readonly<Record<string, number>> = { f32, f16, int8 };
+  const peak = peaks[rate];
+  if (peak === undefined) {
+    throw new UsageError(
+      `rate: got "${String(rate)}", expected one of ${Object.keys(peaks).join(", ")}`,
+    );
+  }
   return { ...device, opsPerSecond: { f32: peak, f16: peak, int8: peak } };
 }
 

@@ -155,6 +155,15 @@ describe("what is wrong is said", () => {
     ["llama-3-8b", { ...onDevice, weights: "q9" }, /weights: got "q9", expected bits .*q4_0/],
     ["llama-3-8b", { ...onDevice, kv: 0 }, /kv: got "0", expected bits/],
     ["llama-3-8b", { ...onDevice, kv: -4 }, /kv: got "-4"/],
+    [
+      "llama-3-8b",
+      { bandwidth: 5 } as object,
+      /limits\(\): unknown option "bandwidth". Known: device/,
+    ],
+    ["llama-3-8b", { threads: 0 }, /threads: got 0, expected a whole number above 0/],
+    ["llama-3-8b", { ...onDevice, threads: 2 }, /threads: got 2 for the device "rtx4090"/],
+    ["llama-3-8b", { ...onDevice, memoryBytes: Number.NaN }, /memoryBytes: got NaN/],
+    ["llama-3-8b", { ...onDevice, rate: "f64" as "f32" }, /rate: got "f64", expected one of f32/],
     ["llama-3-8b", { ...onDevice, context: 0 }, /context: got 0, expected a whole number above 0/],
     [
       "llama-3-8b",
