@@ -93,10 +93,10 @@ const rows: Readonly<Record<string, Row>> = {
   "m2-ultra": { name: "Apple M2 Ultra", gib: 192, bandwidth: 800, f32: 27.2 },
   m3: { name: "Apple M3", gib: 24, bandwidth: 100, f32: 3.6, source: estimated },
   "m3-pro": { name: "Apple M3 Pro", gib: 36, bandwidth: 150, f32: 6.4, source: estimated },
-  "m3-max": { name: "Apple M3 Max", gib: 128, bandwidth: 400, f32: 14.2, source: estimated },
+  "m3-max": { name: "Apple M3 Max", gib: 128, bandwidth: 400, f32: 14.3, source: estimated },
   m4: { name: "Apple M4", gib: 32, bandwidth: 120, f32: 4.3, source: estimated },
-  "m4-pro": { name: "Apple M4 Pro", gib: 64, bandwidth: 273, f32: 8.5, source: estimated },
-  "m4-max": { name: "Apple M4 Max", gib: 128, bandwidth: 546, f32: 17, source: estimated },
+  "m4-pro": { name: "Apple M4 Pro", gib: 64, bandwidth: 273, f32: 8.6, source: estimated },
+  "m4-max": { name: "Apple M4 Max", gib: 128, bandwidth: 546, f32: 17.2, source: estimated },
   // Not the 83.2 GB/s of its data sheet: what its memory was measured to give.
   "ryzen-7950x": {
     name: "AMD Ryzen 9 7950X",
