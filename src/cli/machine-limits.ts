@@ -15,6 +15,8 @@ import {
   type SpeedLimit,
   type Timings,
 } from "../index.ts";
+import type { Terminal } from "../platform/node-cli.ts";
+import { othersCores, quietCores } from "./bench/machine-load.ts";
 import type { CliContext } from "./command.ts";
 import { barText } from "./progress.ts";
 
@@ -68,8 +70,7 @@ export async function measureOnce(
   context: CliContext,
   options: Pick<MachineOptions, "seconds" | "signal">,
 ): Promise<MachineMeasurement | undefined> {
-  const { terminal } = context;
-  const say = (note: string): void => terminal.err(context.color().err.dim(`(${note})\n`));
+  const say = noteTo(context);
   const remembered = await rememberedMachine({ onNote: say });
   if (remembered) return remembered;
   try {
@@ -87,9 +88,30 @@ export async function measureOnce(
   }
 }
 
+/** Says something by the way, on a line of its own. */
+export function noteTo(context: CliContext): (note: string) => void {
+  return (note) => context.terminal.err(`${context.color().err.dim(`(${note})`)}\n`);
+}
+
 /** Measures with a progress bar; Ctrl-C rejects with an AbortedError. */
 export async function measureWatched(
-  { terminal }: CliContext,
+  context: CliContext,
+  options: MachineOptions,
+): Promise<MachineMeasurement> {
+  const { terminal } = context;
+  const before = terminal.load();
+  const measured = await measureDrawn(terminal, options);
+  const others = othersCores(before, terminal.load());
+  if (others > quietCores) {
+    options.onNote?.(
+      `other processes used ${others.toFixed(1)} cores meanwhile: this machine may be faster than it seems; "lantern machine --measure" measures it anew`,
+    );
+  }
+  return measured;
+}
+
+async function measureDrawn(
+  terminal: Terminal,
   options: MachineOptions,
 ): Promise<MachineMeasurement> {
   const controller = new AbortController();

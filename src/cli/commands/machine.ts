@@ -2,9 +2,8 @@
 // by number of threads. The first call measures, later ones show what was remembered. docs/machine.md says how.
 
 import { type MachineMeasurement, type RatePoint, rememberedMachine } from "../../index.ts";
-import { othersCores, quietCores } from "../bench/machine-load.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { measureWatched } from "../machine-limits.ts";
+import { measureWatched, noteTo } from "../machine-limits.ts";
 import { bytesText, tableText } from "../text.ts";
 
 interface MachineFlags {
@@ -26,25 +25,10 @@ export const machineCommand: CliCommand = {
 
 async function machine(flags: MachineFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
-  const known = flags.measure ? undefined : await rememberedMachine({ onNote: noteTo(context) });
-  const measured = known ?? (await measure(context));
+  const onNote = noteTo(context);
+  const known = flags.measure ? undefined : await rememberedMachine({ onNote });
+  const measured = known ?? (await measureWatched(context, { anew: true, onNote }));
   terminal.out(flags.json ? `${JSON.stringify(machineJson(measured))}\n` : machineText(measured));
-}
-
-async function measure(context: CliContext): Promise<MachineMeasurement> {
-  const { terminal } = context;
-  const before = terminal.load();
-  const measured = await measureWatched(context, { anew: true, onNote: noteTo(context) });
-  const others = othersCores(before, terminal.load());
-  if (others > quietCores) {
-    const text = `Other processes used ${others.toFixed(2)} cores meanwhile: this machine may be faster than it seems.`;
-    terminal.err(`${context.color().err.red(text)}\n`);
-  }
-  return measured;
-}
-
-function noteTo(context: CliContext): (note: string) => void {
-  return (note) => context.terminal.err(`${context.color().err.dim(`(${note})`)}\n`);
 }
 
 function machineText(machine: MachineMeasurement): string {
