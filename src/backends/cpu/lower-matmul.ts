@@ -17,6 +17,7 @@ import {
 import { packingOf } from "../../kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../kernels/ops/quantize-activations.ts";
 import type { CompileOptions } from "./compile.ts";
+import { floatTiles } from "./float-tiles.ts";
 import { blockKernels, floatKernels, type VariantKernels } from "./matmul-kernels.ts";
 import type { Instruction, TiledVariant } from "./program.ts";
 import type { PlacedWeight } from "./weights.ts";
@@ -49,12 +50,15 @@ export interface Chosen {
   readonly table: number;
 }
 
+type VariantNames = Pick<TiledVariant, "vector" | "vectorStreams" | "matrix">;
+
 export class MatmulLowering {
   readonly #c: MatmulCompiler;
   readonly #prepared = new Map<string, Prepared>();
   /** Areas that all products share, with room for each thread. */
   readonly #scratch = new Map<string, number>();
   readonly #chosen = new Map<string, Chosen>();
+  readonly #names = new Map<string, VariantNames>();
 
   constructor(compiler: MatmulCompiler) {
     this.#c = compiler;
@@ -82,7 +86,9 @@ export class MatmulLowering {
     const layout = packing.layout(dot4);
     const chosen = this.#choose(this.#sharing(node, packing.activationSpan));
     const variants = chosen.choice.variants.map((variant) => {
-      const kernels = this.#named(blockKernels(type, layout, variant));
+      const kernels = this.#named(`${type} ${variant.id}`, () =>
+        blockKernels(type, layout, variant),
+      );
       const blockBytes = activationBlockBytes(variant.replicated);
       return variantOf(variant, kernels, (node.x.cols / 32) * blockBytes);
     });
@@ -107,19 +113,19 @@ export class MatmulLowering {
     const { type } = place;
     const chosen = this.#choose([problemOf(node)]);
     const variants = chosen.choice.variants.map((variant) => {
-      const kernels = this.#named(floatKernels(type, variant));
+      const kernels = this.#named(`${type} ${variant.id}`, () => floatKernels(type, variant));
       return variantOf(variant, kernels, node.x.cols * 4);
     });
-    const isNarrow = type !== "f32";
-    const how = isNarrow ? ", widened to f32 for tiles of tokens" : "";
+    const { widen } = floatTiles[type];
+    const how = widen ? ", widened to f32 for tiles of tokens" : "";
     this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}${how}`);
     return {
       op: "matmul_floats",
       ...this.#shape(node),
       variants,
       choice: chosen.table,
-      widen: isNarrow ? `widen_${type}` : undefined,
-      wide: isNarrow ? this.#perThread("wide tiles", TILE_ROWS * this.#longestRow() * 4) : -1,
+      widen,
+      wide: widen ? this.#perThread("wide tiles", TILE_ROWS * this.#longestRow() * 4) : -1,
       x: this.#rounded(node.x, node.weight),
       w: place.at,
       tileBytes: place.tileBytes,
@@ -129,13 +135,19 @@ export class MatmulLowering {
     };
   }
 
-  /** The names of a variant's kernels, which are known from here on. */
-  #named({ vector, vectorStreams, matrix }: VariantKernels) {
-    return {
-      vector: this.#c.kernel(vector),
-      vectorStreams: this.#c.kernel(vectorStreams),
-      matrix: matrix.map(({ kernel, groups }) => ({ kernel: this.#c.kernel(kernel), groups })),
-    };
+  /** The names of a variant's kernels. They are made once: for every layer again, they took 150 MB and a second. */
+  #named(key: string, make: () => VariantKernels): VariantNames {
+    let names = this.#names.get(key);
+    if (!names) {
+      const { vector, vectorStreams, matrix } = make();
+      names = {
+        vector: this.#c.kernel(vector),
+        vectorStreams: this.#c.kernel(vectorStreams),
+        matrix: matrix.map(({ kernel, groups }) => ({ kernel: this.#c.kernel(kernel), groups })),
+      };
+      this.#names.set(key, names);
+    }
+    return names;
   }
 
   /** All products of packed blocks that read the same prepared activations as this one, itself included. */
@@ -288,7 +300,7 @@ function problemOf({ weight, x, out }: NodeOf<"matmul">): MatmulProblem {
 
 function variantOf(
   { tokens, streams, shared }: MatmulVariant,
-  kernels: Pick<TiledVariant, "vector" | "vectorStreams" | "matrix">,
+  kernels: VariantNames,
   tokenBytes: number,
 ): TiledVariant {
   return { ...kernels, tile: tokens, streams, shared, tokenBytes };
