@@ -5,7 +5,7 @@
 
 import type { ChatMessage, GenerateOptions, GenerationResult, TokenEvent } from "../api.ts";
 import { ContextError } from "../base/errors.ts";
-import { type Message, SessionError, type SessionMode } from "./session.ts";
+import { type Message, type MessageRole, SessionError, type SessionMode } from "./session.ts";
 import type { SessionSettings } from "./settings.ts";
 
 /** What answers: a model under a name. The server puts its queue and its counters in between. */
@@ -33,11 +33,13 @@ export interface Asked {
   content?: string | undefined;
   /** Another answer beside the one there is. */
   regenerate?: boolean | undefined;
+  /** Whose message it is (default "user"). An "assistant" one was written by hand. */
+  role?: MessageRole | undefined;
 }
 
 interface Mode {
-  /** Throws when a person's message may not follow `last`. */
-  checkFollows(last: Message | undefined): void;
+  /** Throws when a message of this role may not follow `last`. */
+  checkFollows(last: Message | undefined, role: MessageRole): void;
   /** Whether something new must have been written. */
   readonly needsContent: boolean;
   /** Of a path, the part that is answered again. */
@@ -53,13 +55,13 @@ type PromptMessage = Pick<Message, "role" | "content">;
 
 const chat: Mode = {
   needsContent: true,
-  checkFollows(last) {
-    if (last === undefined || last.role === "assistant") return;
-    throw new SessionError(
-      "invalid",
-      `parent: message "${last.id}" is the user's and has to be answered first. Give "regenerate": true for an answer, or its own parent to write another version of it`,
-      "parent",
-    );
+  checkFollows(last, role) {
+    if ((last?.role ?? "assistant") !== role) return;
+    const why =
+      last === undefined
+        ? "a conversation begins with the user's message"
+        : `message "${last.id}" is the ${role}'s, too, and the two take turns. Give its own parent to write another version of it${role === "user" ? ', or "regenerate": true for an answer to it' : ""}`;
+    throw new SessionError("invalid", `parent: ${why}`, "parent");
   },
   again(path) {
     const at = path.findLastIndex(({ role }) => role === "user");
@@ -86,7 +88,7 @@ const modes: Readonly<Record<SessionMode, Mode>> = { chat, story };
 export function askedPath(
   mode: SessionMode,
   path: readonly Message[],
-  { content, regenerate }: Asked,
+  { content, regenerate, role = "user" }: Asked,
 ): readonly Message[] {
   const { needsContent, checkFollows, again } = modes[mode];
   if (regenerate) {
@@ -101,7 +103,7 @@ export function askedPath(
     if (!needsContent) return path;
     throw new SessionError("invalid", "content: missing. Write something to answer", "content");
   }
-  checkFollows(path.at(-1));
+  checkFollows(path.at(-1), role);
   return path;
 }
 

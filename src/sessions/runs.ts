@@ -7,10 +7,9 @@
 
 import type { GenerationResult } from "../api.ts";
 import { AbortedError, LanternError } from "../base/errors.ts";
-import { StorageError } from "../platform/database.ts";
 import { type Asked, askedPath, promptTokens, type RunModel } from "./prompt.ts";
 import { type Answer, type KnownLimit, Run } from "./run.ts";
-import { type MessageTimings, type Session, SessionError } from "./session.ts";
+import { type Message, type MessageTimings, type Session, SessionError } from "./session.ts";
 import { changeSettings, type SettingsChange, toGenerateOptions } from "./settings.ts";
 import { type Begun, type MessageEnd, newId, type SessionStore } from "./store.ts";
 
@@ -69,8 +68,8 @@ export class Runs {
     try {
       const session = this.#store.session(sessionId);
       const { content, count = 1 } = request;
-      const from = request.parent === undefined ? session.leaf : request.parent;
-      const path = askedPath(session.mode, this.#store.path(sessionId, from), request);
+      checkAnswerable(request);
+      const path = askedPath(session.mode, this.#pathFrom(session, request), request);
       const settings = changeSettings(session.settings, request.settings ?? {});
       const asked = content === undefined ? [] : [{ role: "user" as const, content }];
       const tokens = await promptTokens(session.mode, model, settings, [...path, ...asked]);
@@ -94,6 +93,22 @@ export class Runs {
       return { ...begun, run };
     } finally {
       if (this.#busy.get(sessionId) === null) this.#busy.delete(sessionId);
+    }
+  }
+
+  /** Saves a message without an answer: a piece of a story, an answer written by hand. */
+  keep(sessionId: string, request: Asked): Message {
+    this.#reserve(sessionId);
+    try {
+      const session = this.#store.session(sessionId);
+      const { content, role = "user" } = request;
+      if (content === undefined || request.regenerate) {
+        throw new SessionError("invalid", "content: missing. There is nothing to save", "content");
+      }
+      const path = askedPath(session.mode, this.#pathFrom(session, request), request);
+      return this.#store.addMessage(sessionId, path.at(-1)?.id ?? null, { role, content });
+    } finally {
+      this.#busy.delete(sessionId);
     }
   }
 
@@ -132,6 +147,10 @@ export class Runs {
       "conflict",
       `session "${sessionId}": ${which}, and a session has one at a time. Wait for its end, or cancel it`,
     );
+  }
+
+  #pathFrom(session: Session, { parent }: Asked): Message[] {
+    return this.#store.path(session.id, parent === undefined ? session.leaf : parent);
   }
 
   #checkOpen(): void {
@@ -224,8 +243,7 @@ export class Runs {
       for (const answer of ended) answer.endSaved = true;
       this.#warn(null);
     } catch (error) {
-      const why = error instanceof StorageError ? error.message : this.#describe(error);
-      this.#warn(`the answer is not saved: ${why}`);
+      this.#warn(`the answer is not saved: ${this.#describe(error)}`);
     }
     for (const run of this.#unsaved) {
       if (run.answers.every(({ endSaved }) => endSaved)) this.#unsaved.delete(run);
@@ -245,6 +263,15 @@ export class Runs {
       if (tooMany || run.endedAt! < oldest) this.#runs.delete(run.id);
     }
   }
+}
+
+function checkAnswerable({ role = "user" }: Asked): void {
+  if (role === "user") return;
+  throw new SessionError(
+    "invalid",
+    `role: got "${role}" with "generate": true, expected "user". An answer that was written by hand is not answered`,
+    "role",
+  );
 }
 
 function endOf(answer: Answer, result: GenerationResult): MessageEnd {

@@ -90,7 +90,7 @@ function quotePhrase(term: string): string {
 function termPattern(terms: readonly string[]): RegExp {
   const alternatives = [...terms]
     .sort((a, b) => b.length - a.length)
-    .map((term) => term.replaceAll(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"));
+    .map((term) => term.replaceAll(/[\\^$.*+?()[\]{}|/]/g, "\\$&"));
   return new RegExp(alternatives.join("|"), "giu");
 }
 

@@ -1,0 +1,42 @@
+// Runs over HTTP: following an answer while it is written, from the beginning or from where the connection broke, and
+// stopping it. A run goes on whether anybody follows it or not.
+
+import { openaiErrors } from "../errors.ts";
+import { type Call, json, type RouteFamily } from "../route.ts";
+import { eventStream } from "../sse.ts";
+import { guarded, runView, type SessionService } from "./lantern-service.ts";
+
+export function runRoutes({ runs }: SessionService): RouteFamily {
+  const cancel = async ({ params }: Call): Promise<Response> => {
+    const run = runs.run(params.id!);
+    run.cancel();
+    await run.done;
+    return json(runView(run));
+  };
+  return {
+    name: "lantern-runs",
+    errors: openaiErrors,
+    routes: guarded([
+      {
+        method: "GET",
+        path: "/lantern/v1/runs/:id",
+        handle: ({ params }) => json(runView(runs.run(params.id!))),
+      },
+      {
+        method: "GET",
+        path: "/lantern/v1/runs/:id/events",
+        handle: ({ server, request, params, url }) => {
+          const run = runs.run(params.id!);
+          const last = request.headers.get("last-event-id") ?? url.searchParams.get("after");
+          // Only the client's own signal: when the server ends, so does the run, and that is its last event.
+          return eventStream(run.events(last ?? undefined, request.signal), {
+            server,
+            error: (facts) => [{ name: "error", data: openaiErrors.body(facts) }],
+          });
+        },
+      },
+      { method: "POST", path: "/lantern/v1/runs/:id/cancel", handle: cancel },
+      { method: "DELETE", path: "/lantern/v1/runs/:id", handle: cancel },
+    ]),
+  };
+}

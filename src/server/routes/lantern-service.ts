@@ -1,0 +1,175 @@
+// What the routes of /lantern/v1 share: the sessions behind them, the model that answers in them, their fields and their
+// errors. The routes themselves are lantern-sessions.ts and lantern-runs.ts; docs/sessions.md lists them.
+
+import type * as z from "zod";
+import type { GenerateOptions } from "../../index.ts";
+import { type Database, StorageError, type StorageProblem } from "../../platform/database.ts";
+import type { RunModel } from "../../sessions/prompt.ts";
+import type { Run } from "../../sessions/run.ts";
+import { Runs } from "../../sessions/runs.ts";
+import { SessionError, type SessionProblem } from "../../sessions/session.ts";
+import { SessionStore } from "../../sessions/store.ts";
+import { readJson } from "../body.ts";
+import { startCompletion } from "../completion.ts";
+import type { ServerContext } from "../context.ts";
+import {
+  ApiError,
+  type ApiErrorFacts,
+  describeError,
+  invalidRequest,
+  openaiErrors,
+} from "../errors.ts";
+import { chatTokens, textTokens } from "../prompt.ts";
+import type { Call, Route, RouteFamily } from "../route.ts";
+
+export interface SessionService {
+  readonly store: SessionStore;
+  readonly runs: Runs;
+  /** Ends running answers, saves them, closes the database. */
+  close(): Promise<void>;
+}
+
+/** Running answers end, saved, when the server does; close() the service after that. */
+export function openSessionService(server: ServerContext, database: Database): SessionService {
+  const store = new SessionStore(database, { now: () => server.time() });
+  const describe = (error: unknown): string =>
+    describeError(toApiError(error), (bug) => server.log(String(bug))).message;
+  const runs = new Runs(store, { now: () => server.now(), describe });
+  server.stopSignal.addEventListener("abort", () => void runs.close());
+  return {
+    store,
+    runs,
+    async close() {
+      await runs.close();
+      store.close();
+    },
+  };
+}
+
+/** The same paths where conversations cannot be opened: each says why. The rest of the server works. */
+export function unavailableSessions(problem: unknown): RouteFamily {
+  const handle = (): never => {
+    throw toApiError(problem);
+  };
+  const methods = ["GET", "POST", "PATCH", "DELETE"] as const;
+  const paths = ["sessions", "runs", "search", "import"].flatMap((name) => [
+    `/lantern/v1/${name}`,
+    `/lantern/v1/${name}/:rest{.+}`,
+  ]);
+  return {
+    name: "lantern-unavailable",
+    errors: openaiErrors,
+    routes: paths.flatMap((path) => methods.map((method) => ({ method, path, handle }))),
+  };
+}
+
+/** A handler's errors, as the server says them. */
+export function guarded(routes: readonly Route[]): Route[] {
+  return routes.map((route) => ({
+    ...route,
+    async handle(call) {
+      try {
+        return await route.handle(call);
+      } catch (error) {
+        if (error instanceof StorageError) call.server.log(error.message);
+        throw toApiError(error);
+      }
+    },
+  }));
+}
+
+const sessionStatus: Readonly<Record<SessionProblem, { status: number; code: string }>> = {
+  missing: { status: 404, code: "not_found" },
+  conflict: { status: 409, code: "run_in_progress" },
+  invalid: { status: 400, code: "invalid_value" },
+};
+
+const storageStatus: Readonly<Record<StorageProblem, number>> = {
+  full: 507,
+  busy: 503,
+  corrupt: 503,
+  "read-only": 503,
+  newer: 503,
+  failed: 503,
+};
+
+export function toApiError(error: unknown): unknown {
+  if (error instanceof SessionError) {
+    const facts: ApiErrorFacts = {
+      ...sessionStatus[error.problem],
+      type: "invalid_request_error",
+      param: error.param,
+      message: error.message,
+    };
+    return new ApiError(facts, { cause: error });
+  }
+  if (error instanceof StorageError) {
+    const facts: ApiErrorFacts = {
+      status: storageStatus[error.problem],
+      type: "server_error",
+      code: `storage_${error.problem.replace("-", "_")}`,
+      param: null,
+      message: withoutFolders(error.message),
+    };
+    return new ApiError(facts, { cause: error });
+  }
+  return error;
+}
+
+/** Where on the disk it is stands in the log; a client learns the file's name. */
+function withoutFolders(message: string): string {
+  return message.replaceAll(/"[^"]*[\\/]([^"\\/]+)"/g, '"$1"');
+}
+
+/** The fields of a body. Unlike in the other families, null is a value here: `{ "leaf": null }`. */
+export async function bodyFields<T>(call: Call, schema: z.ZodType<T>): Promise<T> {
+  return checked(schema, await readJson(call));
+}
+
+/** The parameters of an address, as text. */
+export function queryFields<T>(call: Call, schema: z.ZodType<T>): T {
+  return checked(schema, Object.fromEntries(call.url.searchParams));
+}
+
+function checked<T>(schema: z.ZodType<T>, value: unknown): T {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0]!;
+  if (issue.code === "unrecognized_keys") {
+    const name = [...issue.path.map(String), issue.keys[0]!.slice(0, 200)].join(".");
+    throw invalidRequest(`unknown field "${name}"`, name, "unknown_parameter");
+  }
+  const path = issue.path.map(String).join(".");
+  const where = path === "" ? "the body" : `"${path}"`;
+  const what = issue.message.replace(/^Invalid input: /, "");
+  throw invalidRequest(`${where}: ${what}`, path === "" ? null : path, "invalid_type");
+}
+
+/** The model of a session, with the server's queue and counters in between. */
+export function runModel(call: Call, name: string | null): RunModel {
+  const { server } = call;
+  const served = server.models.find(name ?? undefined);
+  return {
+    name: served.id,
+    contextSize: served.model.info.contextSize,
+    chatTokens: (messages) => chatTokens(served, messages),
+    textTokens: (text) => textTokens(served, text),
+    checkRoom: (count) => server.queue.checkRoom(count),
+    generate: (tokens, { signal, ...wanted }) => {
+      const options: GenerateOptions = { ...server.settings.sampling, ...wanted };
+      // The run's own signal: the client that asked may go.
+      return startCompletion({ ...call, signal: signal! }, { served, tokens, options });
+    },
+  };
+}
+
+export function runView(run: Run): object {
+  return {
+    id: run.id,
+    session: run.sessionId,
+    model: run.modelName,
+    messages: run.answers.map(({ messageId }) => messageId),
+    state: run.endedAt === undefined ? "running" : "ended",
+    warning: run.warning,
+  };
+}

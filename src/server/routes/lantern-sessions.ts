@@ -1,0 +1,216 @@
+// Conversations over HTTP: sessions, their trees of messages, search, export and import. What each does is src/sessions;
+// here are its paths and fields.
+
+import * as z from "zod";
+import { exportMarkdown, exportSession, importSession } from "../../sessions/exchange.ts";
+import type { AskRequest, Runs } from "../../sessions/runs.ts";
+import { messageRoles, type Session, sessionModes } from "../../sessions/session.ts";
+import { settingsChangeSchema, settingsSchema } from "../../sessions/settings.ts";
+import type { SessionStore } from "../../sessions/store.ts";
+import { readJson } from "../body.ts";
+import { openaiErrors } from "../errors.ts";
+import { type Call, json, type Route, type RouteFamily } from "../route.ts";
+import {
+  bodyFields,
+  guarded,
+  queryFields,
+  runModel,
+  runView,
+  type SessionService,
+} from "./lantern-service.ts";
+
+const title = z.string().max(500);
+const model = z.string().min(1).max(500).nullable();
+const id = z.string().min(1).max(64);
+
+const newSession = z.strictObject({
+  title: title.exactOptional(),
+  mode: z.enum(sessionModes).exactOptional(),
+  model: model.exactOptional(),
+  settings: settingsSchema.exactOptional(),
+});
+
+const sessionChange = z.strictObject({
+  title: title.exactOptional(),
+  model: model.exactOptional(),
+  settings: settingsChangeSchema.exactOptional(),
+  leaf: id.nullable().exactOptional(),
+  branch: id.exactOptional(),
+});
+
+const asked = {
+  parent: id.nullable().exactOptional(),
+  content: z.string().min(1).exactOptional(),
+  settings: settingsChangeSchema.exactOptional(),
+};
+
+const newMessage = z.strictObject({
+  ...asked,
+  regenerate: z.boolean().exactOptional(),
+  /** "assistant": an answer written by hand. */
+  role: z.enum(messageRoles).exactOptional(),
+  /** false: keep it, and answer later. */
+  generate: z.boolean().exactOptional(),
+});
+
+const maxAlternatives = 8;
+
+const continuation = z.strictObject({
+  ...asked,
+  n: z.int().min(1).max(maxAlternatives).exactOptional(),
+});
+
+const pageQuery = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(200).exactOptional(),
+  cursor: z.string().exactOptional(),
+});
+
+const searchQuery = z.strictObject({
+  q: z.string().max(1000),
+  limit: z.coerce.number().int().min(1).max(100).exactOptional(),
+});
+
+const exportQuery = z.strictObject({ format: z.enum(["json", "markdown"]).default("json") });
+
+export function sessionRoutes(service: SessionService): RouteFamily {
+  const routes = [...sessionPaths(service), ...messagePaths(service), ...otherPaths(service)];
+  return { name: "lantern-sessions", errors: openaiErrors, routes: guarded(routes) };
+}
+
+function sessionPaths({ store, runs }: SessionService): Route[] {
+  const view = (session: Session): object => withRun(session, runs);
+  return [
+    {
+      method: "GET",
+      path: "/lantern/v1/sessions",
+      handle: (call) => {
+        const { sessions, next } = store.sessions(queryFields(call, pageQuery));
+        return json({ sessions: sessions.map(view), next });
+      },
+    },
+    {
+      method: "POST",
+      path: "/lantern/v1/sessions",
+      handle: async (call) =>
+        json(view(store.createSession(await bodyFields(call, newSession))), 201),
+    },
+    {
+      method: "GET",
+      path: "/lantern/v1/sessions/:id",
+      handle: ({ params }) => json(view(store.session(params.id!))),
+    },
+    {
+      method: "PATCH",
+      path: "/lantern/v1/sessions/:id",
+      handle: async (call) => {
+        const change = await bodyFields(call, sessionChange);
+        return json(view(store.changeSession(call.params.id!, change)));
+      },
+    },
+    {
+      method: "DELETE",
+      path: "/lantern/v1/sessions/:id",
+      handle: async ({ params }) => {
+        const { id } = store.session(params.id!);
+        const run = runs.running(id);
+        run?.cancel();
+        await run?.done;
+        store.deleteSession(id);
+        return json({ id, deleted: true });
+      },
+    },
+  ];
+}
+
+function messagePaths(service: SessionService): Route[] {
+  const { store, runs } = service;
+  return [
+    {
+      method: "GET",
+      path: "/lantern/v1/sessions/:id/messages",
+      handle: ({ params }) => {
+        const session = store.session(params.id!);
+        return json({ session: withRun(session, runs), messages: store.messages(session.id) });
+      },
+    },
+    {
+      method: "POST",
+      path: "/lantern/v1/sessions/:id/messages",
+      handle: async (call) => {
+        const { role = "user", generate, ...request } = await bodyFields(call, newMessage);
+        if (generate ?? role === "user") return await ask(service, call, { ...request, role });
+        return json({ message: runs.keep(call.params.id!, { ...request, role }) }, 201);
+      },
+    },
+    {
+      method: "POST",
+      path: "/lantern/v1/sessions/:id/continue",
+      handle: async (call) => {
+        const { n, ...request } = await bodyFields(call, continuation);
+        return await ask(service, call, { ...request, count: n });
+      },
+    },
+  ];
+}
+
+function otherPaths({ store, runs }: SessionService): Route[] {
+  return [
+    {
+      method: "GET",
+      path: "/lantern/v1/search",
+      handle: (call) => {
+        const { q, limit } = queryFields(call, searchQuery);
+        return json({ hits: store.search(q, limit) });
+      },
+    },
+    {
+      method: "GET",
+      path: "/lantern/v1/sessions/:id/export",
+      handle: (call) => exports[queryFields(call, exportQuery).format](store, call),
+    },
+    {
+      method: "POST",
+      path: "/lantern/v1/import",
+      handle: async (call) => json(withRun(importSession(store, await readJson(call)), runs), 201),
+    },
+  ];
+}
+
+const exports: Readonly<
+  Record<z.infer<typeof exportQuery>["format"], (store: SessionStore, call: Call) => Response>
+> = {
+  json: (store, { params, server }) =>
+    download(
+      JSON.stringify(exportSession(store, params.id!, server.time()), null, 1),
+      `${params.id}.json`,
+      "application/json",
+    ),
+  markdown: (store, { params }) =>
+    download(exportMarkdown(store, params.id!), `${params.id}.md`, "text/markdown; charset=utf-8"),
+};
+
+/** Saved by the browser, never shown as a page of this server's. The name is an id: no title reaches a header. */
+function download(text: string, name: string, type: string): Response {
+  const headers = {
+    "content-type": type,
+    "content-disposition": `attachment; filename="${name}"`,
+  };
+  return new Response(text, { headers });
+}
+
+/** Starts answers, and says which; they are followed at /lantern/v1/runs/ID/events. */
+async function ask(
+  { store, runs }: SessionService,
+  call: Call,
+  request: AskRequest,
+): Promise<Response> {
+  const session = store.session(call.params.id!);
+  const started = await runs.ask(session.id, runModel(call, session.model), request);
+  const { user, answers, run } = started;
+  return json({ user, answers, run: runView(run) }, 201);
+}
+
+function withRun(session: Session, runs: Runs): object {
+  const run = runs.running(session.id);
+  return { ...session, run: run ? runView(run) : null };
+}

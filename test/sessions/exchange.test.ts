@@ -1,0 +1,198 @@
+// Conversations as files: what is exported comes back the same, and what is wrong with a file is said before anything is
+// saved.
+
+import { describe, expect, test } from "vitest";
+import {
+  exportMarkdown,
+  exportSession,
+  importSession,
+  type SessionFile,
+} from "../../src/sessions/exchange.ts";
+import type { SessionStore } from "../../src/sessions/store.ts";
+import { scratchStore } from "./fakes.ts";
+
+function filled(store: SessionStore): string {
+  const { id } = store.createSession({
+    title: "Trip 🙂",
+    model: "tiny",
+    settings: { systemPrompt: "Be kind.", temperature: 0.2, stop: ["END"] },
+  });
+  const { answers } = store.begin(id, null, {
+    content: "Where\u0000 to?",
+    model: "tiny",
+    count: 2,
+  });
+  const timings = {
+    msToFirstToken: 12.5,
+    tokensPerSecond: 80,
+    promptMs: 10,
+    generatedMs: 100,
+    percentOfLimit: 61.5,
+    boundBy: "bandwidth",
+  };
+  const tokens = { prompt: 9, cached: 3, generated: 2 };
+  const end = { state: "complete", stopReason: "end", error: null, tokens, timings } as const;
+  store.saveAnswers([], [{ id: answers[0]!.id, end: { content: "North.", ...end } }]);
+  const failed = { state: "error", stopReason: null, tokens: null, timings: null } as const;
+  store.saveAnswers([], [{ id: answers[1]!.id, end: { content: "So", error: "lost", ...failed } }]);
+  store.changeSession(id, { leaf: answers[0]!.id });
+  return id;
+}
+
+const asFile = (file: SessionFile): SessionFile => JSON.parse(JSON.stringify(file)) as SessionFile;
+
+describe("JSON", () => {
+  test("comes back the same in another store", () => {
+    const { store } = scratchStore();
+    const id = filled(store);
+    const file = asFile(exportSession(store, id, 99));
+    const other = scratchStore().store;
+    expect(importSession(other, file)).toEqual(store.session(id));
+    expect(other.messages(id)).toEqual(store.messages(id));
+    expect(exportSession(other, id, 99)).toEqual(file);
+    expect(other.search("North")).toHaveLength(1);
+  });
+
+  test("becomes a copy with ids of its own where the ids are taken", () => {
+    const { store } = scratchStore();
+    const id = filled(store);
+    const copy = importSession(store, asFile(exportSession(store, id)));
+    expect(copy.id).not.toBe(id);
+    expect(store.sessions().sessions).toHaveLength(2);
+    const shape = (which: string) => {
+      const messages = store.messages(which);
+      const at = new Map(messages.map((message, index) => [message.id, index]));
+      return messages.map(({ id: _, parent, ...rest }) => [parent && at.get(parent), rest]);
+    };
+    expect(shape(copy.id)).toEqual(shape(id));
+    expect(store.path(copy.id, copy.leaf).map(({ content }) => content)).toContain("North.");
+  });
+
+  test("of a running answer is an aborted one", () => {
+    const { store } = scratchStore();
+    const { id } = store.createSession();
+    store.begin(id, null, { content: "q", model: "m", count: 1 });
+    const file = asFile(exportSession(store, id));
+    const other = scratchStore().store;
+    importSession(other, file);
+    expect(other.messages(id)[1]).toMatchObject({ state: "aborted" });
+  });
+
+  test("may have its messages in any order", () => {
+    const { store } = scratchStore();
+    const id = filled(store);
+    const file = asFile(exportSession(store, id));
+    file.messages.reverse();
+    const other = scratchStore().store;
+    importSession(other, file);
+    expect(other.path(id, file.session.leaf).map(({ content }) => content)).toEqual([
+      "Where\u0000 to?",
+      "North.",
+    ]);
+  });
+});
+
+describe("a file that is refused", () => {
+  type Spoil = (file: SessionFile) => unknown;
+  const cases: [string, RegExp, Spoil][] = [
+    ["is no object", /the file/, () => "hello"],
+    ["is null", /the file/, () => null],
+    ["is a list", /the file/, () => []],
+    ["has another format", /format/, (f) => ({ ...f, format: "chatgpt" })],
+    ["has a newer version", /version: got 2, this Lantern reads 1/, (f) => ({ ...f, version: 2 })],
+    ["has an unknown field", /Unrecognized key/, (f) => ({ ...f, extra: 1 })],
+    [
+      "would change every object",
+      /Unrecognized key/,
+      (f) => JSON.parse(JSON.stringify(f).replace(/^\{/, '{"__proto__":{"polluted":1},')),
+    ],
+    ["has no messages", /messages/, ({ messages: _, ...f }) => f],
+    ["has a wrong role", /messages.0.role/, (f) => put(f, "role", "system")],
+    ["has a wrong state", /messages.0.state/, (f) => put(f, "state", "done")],
+    ["has content that is no text", /messages.0.content/, (f) => put(f, "content", { a: 1 })],
+    ["has a time that is no time", /messages.0.createdAt/, (f) => put(f, "createdAt", 1e300)],
+    ["has a negative time", /messages.0.changedAt/, (f) => put(f, "changedAt", -1)],
+    ["has an id that is SQL", /messages.0.id/, (f) => put(f, "id", "'; DROP TABLE messages; --")],
+    ["has an id that is a path", /messages.0.id/, (f) => put(f, "id", "../../etc/passwd")],
+    [
+      "has a parent that is missing",
+      /"msg_gone" that is missing/,
+      (f) => put(f, "parent", "msg_gone"),
+    ],
+    ["has its own parent", /own ancestor/, (f) => put(f, "parent", f.messages[0]!.id)],
+    ["has a circle", /own ancestor/, (f) => put(f, "parent", f.messages[1]!.id)],
+    [
+      "has the same id twice",
+      /the same id/,
+      (f) => ({ ...f, messages: [...f.messages, f.messages[0]] }),
+    ],
+    [
+      "stands at a message that is not there",
+      /session.leaf/,
+      (f) => ({ ...f, session: { ...f.session, leaf: "msg_gone" } }),
+    ],
+    [
+      "has settings that are wrong",
+      /settings.temperature/,
+      (f) => ({ ...f, session: { ...f.session, settings: { temperature: -1 } } }),
+    ],
+    [
+      "has settings that nobody knows",
+      /Unrecognized key/,
+      (f) => ({ ...f, session: { ...f.session, settings: { evil: 1 } } }),
+    ],
+  ];
+  const put = (file: SessionFile, name: string, value: unknown): unknown => ({
+    ...file,
+    messages: file.messages.map((message, at) =>
+      at === 0 ? { ...message, [name]: value } : message,
+    ),
+  });
+
+  test.each(cases)("%s", (_, expected, spoil) => {
+    const { store } = scratchStore();
+    const good = asFile(exportSession(store, filled(store)));
+    const other = scratchStore().store;
+    expect(() => importSession(other, spoil(good))).toThrow(expected);
+    expect(other.sessions().sessions).toEqual([]);
+    expect(({} as { polluted?: number }).polluted).toBeUndefined();
+  });
+
+  test("has too many messages", () => {
+    const { store } = scratchStore();
+    const good = asFile(exportSession(store, filled(store)));
+    const messages = Array.from({ length: 100_001 }, () => good.messages[0]);
+    expect(() => importSession(store, { ...good, messages })).toThrow(/messages: Too big/);
+  });
+});
+
+test("a chain of ten thousand messages, in the worst order, is read in reasonable steps", () => {
+  const { store } = scratchStore();
+  const good = asFile(exportSession(store, filled(store)));
+  const chain = Array.from({ length: 10_000 }, (_, i) => ({
+    ...good.messages[0]!,
+    id: `m${i}`,
+    parent: i === 0 ? null : `m${i - 1}`,
+  })).reverse();
+  const session = { ...good.session, id: "long", leaf: "m9999" };
+  importSession(store, { ...good, session, messages: chain });
+  expect(store.path("long", "m9999")).toHaveLength(10_000);
+});
+
+describe("Markdown", () => {
+  test("of a chat has the branch that it stands on", () => {
+    const { store } = scratchStore();
+    const id = filled(store);
+    expect(exportMarkdown(store, id)).toBe(
+      "# Trip 🙂\n\n**System**\n\nBe kind.\n\n---\n\n**User**\n\nWhere\u0000 to?\n\n---\n\n**Assistant (tiny)**\n\nNorth.\n",
+    );
+  });
+
+  test("of a story is the story", () => {
+    const { store } = scratchStore();
+    const { id } = store.createSession({ mode: "story", title: "Fox" });
+    const { id: parent } = store.addMessage(id, null, { role: "user", content: "Once upon" });
+    store.addMessage(id, parent, { role: "assistant", content: " a time." });
+    expect(exportMarkdown(store, id)).toBe("# Fox\n\nOnce upon a time.\n");
+  });
+});
