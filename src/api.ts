@@ -23,6 +23,8 @@ export interface OpenOptions {
   chatTemplate?: string;
   /** Record where the time goes, for model.profile(). Costs less than 2% of the speed; off (default), nothing. */
   profile?: boolean;
+  /** Choose kernels and threads by what "lantern tune" measured on this machine, where it did (default true). */
+  tuned?: boolean;
   signal?: AbortSignal;
   /** Called while weights are read. */
   onProgress?: (progress: LoadProgress) => void;

@@ -9,9 +9,14 @@ import { dtypeByName } from "./dtypes/table.ts";
 import { Engine, type LoadWatch } from "./engine/engine.ts";
 import { serveEngine } from "./engine/host.ts";
 import type { OpenRequest } from "./engine/protocol.ts";
+import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
+import { detectWasmFeatures } from "./kernels/features.ts";
 import { currentPlatform } from "./platform/current.ts";
 import { Laps } from "./profile/laps.ts";
+import { problemsOfTensors } from "./tune/space.ts";
+import { type TunedUse, useTuning } from "./tune/use.ts";
+import { rememberedTuning } from "./tune-store.ts";
 
 const platform = await currentPlatform();
 serveEngine(platform.enginePort(), { load, breathe: platform.breathe, now: platform.now });
@@ -21,9 +26,10 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   if (!kvType) throw new UsageError(`kvType: got "${request.kvType}", expected f32, f16 or q8_0`);
   const laps = request.profile ? new Laps(platform.now) : undefined;
   laps?.resume();
-  const backend = chooseBackend(request);
   const file = await openModelFile(await platform.openModelSource(request.spec));
+  let backend: Backend | undefined;
   try {
+    backend = chooseBackend(request, await tuning(request, file));
     const { metadata } = file;
     const tokenizer = tokenizerOf(file);
     laps?.lap("load", "open");
@@ -48,7 +54,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
       watch,
     );
   } catch (error) {
-    backend.dispose();
+    backend?.dispose();
     throw error;
   } finally {
     await file.close(); // the weights are in memory now
@@ -57,12 +63,22 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   }
 }
 
-function chooseBackend({ threads, level, profile }: OpenRequest): Backend {
+/** What was measured of this model's products on this machine. */
+async function tuning({ tuned, threads }: OpenRequest, file: ModelFile): Promise<TunedUse> {
+  const { vectorRegisters } = detectWasmFeatures();
+  const found = tuned ? await rememberedTuning(platform) : "tuning is switched off";
+  return useTuning(found, problemsOfTensors(file.tensors.values()), { vectorRegisters }, threads);
+}
+
+function chooseBackend({ threads, level, profile }: OpenRequest, tuned: TunedUse): Backend {
   const wanted: BackendRequest = {
     level: checked("level", level ?? 3, [1, 2, 3]),
-    threads: threads === undefined ? platform.cores : checkThreads(threads),
+    threads: threads === undefined ? (tuned.threads ?? platform.cores) : checkThreads(threads),
     startThread: () => platform.startThread("compute"),
     profile,
+    choose: tuned.choose,
+    idle: tuned.idle,
+    notes: tuned.notes,
   };
   const refusals: string[] = [];
   for (const entry of allBackends()) {

@@ -22,6 +22,7 @@ const openOptions = new Set([
   "level",
   "chatTemplate",
   "profile",
+  "tuned",
   "signal",
   "onProgress",
 ]);
@@ -45,6 +46,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
         level: options.level,
         chatTemplate: options.chatTemplate,
         profile: options.profile ?? false,
+        tuned: options.tuned ?? true,
       },
       onProgress ? { onEvent: onProgress } : {},
     );

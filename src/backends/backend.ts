@@ -133,5 +133,14 @@ export interface Backend {
   profile?(): BackendProfile | undefined;
   /** Forgets the steps that were recorded until now. */
   resetProfile?(): void;
+  /** For measuring: ways of one's own to compute the next steps. Optional: a backend may have only one. */
+  readonly tuning?: TuningControls;
   dispose(): void;
+}
+
+export interface TuningControls {
+  /** From the next step on, all products of all sizes are computed by variant `index` of their choice. */
+  setVariant(index: number): void;
+  /** What threads with nothing to do do, from the next step on. */
+  setIdle(idle: "spin" | "sleep"): void;
 }

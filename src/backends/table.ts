@@ -1,6 +1,7 @@
 // The table of backends: one line for each, in order of preference; the reference is last because it can do anything.
 
 import { detectWasmFeatures } from "../kernels/features.ts";
+import type { ChooseMatmul } from "../kernels/matmul-variants.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import type { Backend } from "./backend.ts";
 import { CpuBackend } from "./cpu/cpu.ts";
@@ -12,6 +13,12 @@ export interface BackendRequest {
   readonly level: 1 | 2 | 3;
   readonly threads: number;
   readonly startThread: (() => EngineThread) | undefined;
+  /** Which kernels compute which product, where that was measured. */
+  readonly choose?: ChooseMatmul | undefined;
+  /** What threads with nothing to do should do, where that was measured. */
+  readonly idle?: "spin" | "sleep" | undefined;
+  /** Why these were chosen, for people. */
+  readonly notes?: readonly string[] | undefined;
   /** Record where the time goes, where the backend can. */
   readonly profile?: boolean;
 }
@@ -30,14 +37,18 @@ const entries: BackendEntry[] = [
       if (level === 1) return "level 1 is the reference";
       return detectWasmFeatures().simd ? true : "this engine's WebAssembly has no SIMD";
     },
-    create: ({ level, threads, startThread, profile = false }) =>
-      new CpuBackend({ level: level === 2 ? 2 : 3, threads, startThread, profile }),
+    create: ({ level, profile = false, ...request }) =>
+      new CpuBackend({ ...request, level: level === 2 ? 2 : 3, profile }),
   },
   { name: "reference", available: () => true, create: () => new ReferenceBackend() },
 ];
 
 export function allBackends(): readonly BackendEntry[] {
   return entries;
+}
+
+export function backendByName(name: string): BackendEntry | undefined {
+  return entries.find((entry) => entry.name === name);
 }
 
 /** Puts a backend before those that are there. */

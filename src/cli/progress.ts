@@ -69,3 +69,37 @@ export function barText(fraction: number, width: number): string {
   const filled = Math.round(Math.min(1, Math.max(0, fraction)) * width);
   return `[${"#".repeat(filled)}${".".repeat(width - filled)}]`;
 }
+
+/** A bar for work that knows its share, not its bytes: time left, and what is done now. Only on a terminal. */
+export class ShareBar {
+  readonly #terminal: Terminal;
+  readonly #label: string;
+  readonly #startMs: number;
+  #drawnMs: number;
+  #visible = false;
+
+  constructor(terminal: Terminal, label: string) {
+    this.#terminal = terminal;
+    this.#label = label;
+    this.#startMs = terminal.now();
+    this.#drawnMs = this.#startMs;
+  }
+
+  /** `share`: 0 to 1. */
+  update(share: number, now = ""): void {
+    const ms = this.#terminal.now();
+    if (!this.#terminal.errIsTerminal || ms - this.#drawnMs < redrawMs) return;
+    this.#drawnMs = ms;
+    const seconds = (ms - this.#startMs) / 1000;
+    const left = share > 0.02 ? `${durationText((seconds / share) * (1 - share))} left  ` : "";
+    const line = `${this.#label}  ${barText(share, barWidth)}  ${Math.floor(share * 100)}%  ${left}${now}`;
+    this.#terminal.err(`\r${line.slice(0, this.#terminal.columns - 1)}\x1b[K`);
+    this.#visible = true;
+  }
+
+  /** Removes the bar, so that the next output starts on a clean line. */
+  done(): void {
+    if (this.#visible) this.#terminal.err("\r\x1b[K");
+    this.#visible = false;
+  }
+}

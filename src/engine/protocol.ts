@@ -44,6 +44,8 @@ export interface OpenRequest {
   chatTemplate: string | undefined;
   /** Record where the time goes. */
   profile: boolean;
+  /** Choose kernels and threads by what was measured on this machine. */
+  tuned: boolean;
 }
 
 /** Every method: what it takes, what it returns, what it sends on the way. */

@@ -4,8 +4,8 @@
 // Stage times come from what the threads record (src/backends/cpu/records.ts): init ends when the last thread has
 // prepared its activations, compute when the last has finished its rows. Waiting for each other is part of both.
 
-import { EVENT_NUMBERS } from "../backends/backend.ts";
-import { CpuBackend } from "../backends/cpu/cpu.ts";
+import { type Backend, EVENT_NUMBERS } from "../backends/backend.ts";
+import { backendByName } from "../backends/table.ts";
 import { bytesFor } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import { makePlan } from "../graph/plan.ts";
@@ -19,43 +19,96 @@ export interface ProductBenchOptions {
   readonly problem: MatmulProblem;
   /** Empty: level 2, row by row. */
   readonly variants: readonly MatmulVariant[];
-  readonly maxTokens: number;
+  /** Numbers of tokens that will be measured, ascending. */
+  readonly tokens: readonly number[];
   readonly threads: number;
-  readonly startThread: (() => EngineThread) | undefined;
+  /** All rows of what computes; otherwise as many as say the same. */
+  readonly whole: boolean;
+  readonly startThread: () => EngineThread;
 }
 
+/** Tokens up to which a product streams its weights from memory; more tokens are kept busy by arithmetic. */
+const STREAMING_TOKENS = 4;
+/** Of weights that stream: more than caches hold. In a model, all other weights pass through them meanwhile. */
+const STREAM_BYTES: number = 96 << 20;
+/** Enough for what computes. */
+const COMPUTE_BYTES: number = 8 << 20;
+
+/** Measures a product with few tokens as memory delivers its weights, and with many as the arithmetic allows. */
 export class ProductBench {
-  readonly #backend: CpuBackend;
+  readonly #problem: MatmulProblem;
+  readonly #streaming: RowsBench;
+  readonly #computing: RowsBench;
+
+  private constructor(problem: MatmulProblem, streaming: RowsBench, computing: RowsBench) {
+    this.#problem = problem;
+    this.#streaming = streaming;
+    this.#computing = computing;
+  }
+
+  static async open(options: ProductBenchOptions): Promise<ProductBench> {
+    const { problem, tokens, whole } = options;
+    const few = Math.max(1, ...tokens.filter((m) => m <= STREAMING_TOKENS));
+    const streaming = await RowsBench.open(options, rowsOfBytes(problem, STREAM_BYTES), few);
+    const enough = Math.min(problem.n, rowsOfBytes(problem, COMPUTE_BYTES));
+    try {
+      const rows = whole ? problem.n : enough;
+      const computing = await RowsBench.open(options, rows, tokens.at(-1)!);
+      return new ProductBench(problem, streaming, computing);
+    } catch (error) {
+      streaming.dispose();
+      throw error;
+    }
+  }
+
+  /** One step of m tokens, by variant `index`. Rows are alike: the time of some is that of all, in proportion. */
+  async measure(index: number, m: number, idle: "spin" | "sleep"): Promise<StageTimes> {
+    const bench = m <= STREAMING_TOKENS ? this.#streaming : this.#computing;
+    const { init, compute } = await bench.measure(index, m, idle);
+    return { init, compute: compute * (this.#problem.n / bench.rows) };
+  }
+
+  dispose(): void {
+    this.#streaming.dispose();
+    this.#computing.dispose();
+  }
+}
+
+/** A product of some number of rows. */
+class RowsBench {
+  readonly rows: number;
+  readonly #backend: Backend;
   readonly #limits: { maxTokens: number; maxOutputs: number };
   readonly #steps = new Map<number, Step>();
   #init = -1;
   #compute = -1;
 
-  private constructor(backend: CpuBackend, maxTokens: number) {
+  private constructor(backend: Backend, rows: number, maxTokens: number) {
+    this.rows = rows;
     this.#backend = backend;
     this.#limits = { maxTokens, maxOutputs: maxTokens };
   }
 
-  static async open(options: ProductBenchOptions): Promise<ProductBench> {
-    const { problem, variants, maxTokens, threads, startThread } = options;
-    const choice = {
-      variants,
-      byTokens: new Array<number>(maxTokens + 1).fill(0),
-      notes: [],
-    };
-    const backend = new CpuBackend({
+  static async open(
+    { problem, variants, threads, startThread }: ProductBenchOptions,
+    rows: number,
+    maxTokens: number,
+  ): Promise<RowsBench> {
+    const byTokens = new Array<number>(maxTokens + 1).fill(0);
+    const choose = () => ({ variants, byTokens, notes: [] });
+    const backend = backendByName("cpu")!.create({
       level: variants.length === 0 ? 2 : 3,
       threads,
       startThread,
       profile: true,
-      ...(variants.length === 0 ? {} : { choose: () => choice }),
+      ...(variants.length === 0 ? {} : { choose }),
     });
-    const bench = new ProductBench(backend, maxTokens);
+    const bench = new RowsBench(backend, rows, maxTokens);
     try {
-      const graph = productGraph(dtypeByName(problem.dtype)!, problem.n, problem.k);
+      const graph = productGraph(dtypeByName(problem.dtype)!, rows, problem.k);
       await backend.prepare(makePlan(graph, bench.#limits), { blocks: 1, dtype: floats });
       for (const weight of graph.weights) await uploadSample(backend, weight);
-      const { parts } = backend.profile()!;
+      const { parts } = backend.profile!()!;
       bench.#compute = parts.findIndex(({ op }) => op === "matmul");
       bench.#init = parts.findIndex(({ op }) => op === "quantize" || op === "round");
       return bench;
@@ -68,8 +121,8 @@ export class ProductBench {
   /** One step of m tokens, by variant `index`. */
   async measure(index: number, m: number, idle: "spin" | "sleep"): Promise<StageTimes> {
     const backend = this.#backend;
-    if (index >= 0) backend.setVariant(index);
-    backend.setIdle(idle);
+    if (index >= 0) backend.tuning!.setVariant(index);
+    backend.tuning!.setIdle(idle);
     const started = performance.now();
     await backend.run(this.#step(m));
     return this.#stageTimes(started);
@@ -88,7 +141,7 @@ export class ProductBench {
   /** Of the step that began at `started`, on the clock of this thread as all records are. */
   #stageTimes(started: number): StageTimes {
     let [first, ready, last] = [Number.POSITIVE_INFINITY, 0, 0];
-    for (const { numbers } of this.#backend.profile()!.events) {
+    for (const { numbers } of this.#backend.profile!()!.events) {
       for (let at = numbers.length - EVENT_NUMBERS; at >= 0; at -= EVENT_NUMBERS) {
         const [part, start, end] = [numbers[at]!, numbers[at + 2]!, numbers[at + 3]!];
         if (end < started) break;
@@ -104,7 +157,7 @@ export class ProductBench {
 }
 
 /** How many rows of the problem's weights are about so many bytes: whole tiles. */
-export function rowsOfBytes({ dtype, k }: MatmulProblem, bytes: number): number {
+function rowsOfBytes({ dtype, k }: MatmulProblem, bytes: number): number {
   const rowBytes = bytesFor(dtypeByName(dtype)!, k);
   return Math.max(16, Math.ceil(bytes / rowBytes / 16) * 16);
 }

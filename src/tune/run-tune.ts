@@ -14,8 +14,9 @@ import {
   matmulVariants,
   variantById,
 } from "../kernels/matmul-variants.ts";
+import { packedTypes } from "../kernels/ops/packings.ts";
 import type { EngineThread } from "../platform/platform.ts";
-import { ProductBench, rowsOfBytes } from "./measure.ts";
+import { ProductBench } from "./measure.ts";
 import type { StageTimes, TuneGroup, TuneLine, TuneProfile } from "./tune-file.ts";
 
 export interface TunePlan {
@@ -42,12 +43,6 @@ export interface TuneWatch {
   readonly onGroup?: ((group: TuneGroup) => void) | undefined;
 }
 
-/** Tokens up to which a product streams its weights from memory; more tokens are kept busy by arithmetic. */
-const STREAMING_TOKENS = 4;
-/** Of weights that stream: more than caches hold. */
-const STREAM_BYTES: number = 96 << 20;
-/** Enough for what computes, unless a shape is to be measured whole. */
-const COMPUTE_BYTES: number = 8 << 20;
 /** After round r, a profile whose best takes more than this times the best of all is given up; one round says little. */
 const HOPELESS: readonly number[] = [3, 1.6, 1.3];
 const WARM_UPS = 3;
@@ -57,7 +52,7 @@ export function tuneProfiles(full: boolean): TuneProfile[] {
   const spinning = matmulVariants().map(({ id }) => profile(3, id, "spin"));
   if (!full) return spinning;
   const { vectorRegisters } = detectWasmFeatures();
-  const usual = defaultVariant("q4_0", { vectorRegisters }).id;
+  const usual = defaultVariant(packedTypes()[0]!, { vectorRegisters }).id;
   return [...spinning, profile(3, usual, "sleep"), profile(2, "rows", "spin")];
 }
 
@@ -96,14 +91,6 @@ interface Entrant {
   readonly level: number;
 }
 
-/** Benches of one level: of weights that stream from memory, and of fewer rows. */
-interface Benches {
-  readonly streaming: ProductBench;
-  readonly streamingRows: number;
-  readonly computing: ProductBench;
-  readonly computingRows: number;
-}
-
 class GroupTuner {
   readonly #plan: TunePlan;
   readonly #profiles: readonly TuneProfile[];
@@ -140,18 +127,19 @@ class GroupTuner {
       (m) => new Set(this.#entrants.filter((one) => this.#isItself(one, m))),
     );
     try {
-      const tiled = await this.#openBenches(3);
+      const tiled = await this.#openBench(3);
       const rows = this.#entrants.some(({ level }) => level === 2)
-        ? await this.#openBenches(2)
+        ? await this.#openBench(2)
         : tiled;
-      const benchesOf = (level: number) => (level === 2 ? rows : tiled);
+      const benchOf = (level: number) => (level === 2 ? rows : tiled);
       for (let round = -WARM_UPS; round < rounds; round++) {
         for (const [line, m] of tokens.entries()) {
           await this.#environment.breathe();
           if (signal?.aborted) throw new AbortedError("tuning");
           report((round + WARM_UPS + line / tokens.length) / (WARM_UPS + rounds));
           for (const entrant of alive[line]!) {
-            const times = await this.#measure(benchesOf(entrant.level), entrant, m);
+            const { variant, idle, level } = entrant;
+            const times = await benchOf(level).measure(variant, m, idle);
             if (round >= 0) samples[line]![entrant.profile]!.push(times);
           }
         }
@@ -192,40 +180,18 @@ class GroupTuner {
     });
   }
 
-  async #openBenches(level: number): Promise<Benches> {
-    const problem = this.#problem;
+  async #openBench(level: number): Promise<ProductBench> {
     const { tokens, full } = this.#plan;
-    const streamingRows = rowsOfBytes(problem, STREAM_BYTES);
-    const computingRows = full
-      ? problem.n
-      : Math.min(problem.n, rowsOfBytes(problem, COMPUTE_BYTES));
-    const open = async (n: number, maxTokens: number) => {
-      const bench = await ProductBench.open({
-        problem: { ...problem, n },
-        variants: level === 2 ? [] : this.#variants,
-        maxTokens,
-        threads: this.#threads,
-        startThread: () => this.#environment.startThread(),
-      });
-      this.#open.push(bench);
-      return bench;
-    };
-    const few = Math.max(1, ...tokens.filter((m) => m <= STREAMING_TOKENS));
-    return {
-      streaming: await open(streamingRows, few),
-      streamingRows,
-      computing: await open(computingRows, tokens.at(-1)!),
-      computingRows,
-    };
-  }
-
-  /** Times of the whole problem: rows are alike, so those of some are those of all, in proportion. */
-  async #measure(benches: Benches, entrant: Entrant, m: number): Promise<StageTimes> {
-    const streams = m <= STREAMING_TOKENS;
-    const bench = streams ? benches.streaming : benches.computing;
-    const rows = streams ? benches.streamingRows : benches.computingRows;
-    const { init, compute } = await bench.measure(entrant.variant, m, entrant.idle);
-    return { init, compute: compute * (this.#problem.n / rows) };
+    const bench = await ProductBench.open({
+      problem: this.#problem,
+      variants: level === 2 ? [] : this.#variants,
+      tokens,
+      threads: this.#threads,
+      whole: full,
+      startThread: () => this.#environment.startThread(),
+    });
+    this.#open.push(bench);
+    return bench;
   }
 
   /** Drops those that no luck would bring near the best, but never the default. */

@@ -142,7 +142,7 @@ export const rules: readonly Rule[] = [
     of: "tune",
     may: [
       ...all("base", "dtypes", "graph", "kernels", "backends", "limits"),
-      ...types("api.ts", "platform/platform.ts"),
+      ...types("api.ts", "platform/platform.ts", "tune.ts"),
     ],
     npm: [],
     why: "tuning measures kernels on a backend; it needs no model's weights and no engine",
@@ -186,8 +186,8 @@ export const rules: readonly Rule[] = [
   {
     of: "index.ts",
     may: [
-      ...all("base/errors.ts", "open.ts", "bench.ts", "machine.ts", "limits-report.ts"),
-      ...types("api.ts", "limits"),
+      ...all("base/errors.ts", "open.ts", "bench.ts", "machine.ts", "limits-report.ts", "tune.ts"),
+      ...types("api.ts", "limits", "tune"),
     ],
     npm: [],
     why: "the public API is a list of names, nothing else",
@@ -201,6 +201,27 @@ export const rules: readonly Rule[] = [
     ],
     npm: [],
     why: "the caller's composition root; a backend belongs to the engine's thread",
+  },
+  {
+    of: "tune.ts",
+    may: all("base/errors.ts", "platform", "tune", "tune-matmul.ts", "tune-store.ts"),
+    npm: [],
+    why: "tuning loads what it measures when it is asked to",
+  },
+  {
+    of: "tune-matmul.ts",
+    may: [
+      ...all("base", "platform", "formats", "tune", "tune-store.ts"),
+      ...types("kernels", "tune.ts"),
+    ],
+    npm: [],
+    why: "a composition root of its own: products on a backend, without a model",
+  },
+  {
+    of: "tune-store.ts",
+    may: [...all("tune"), ...types("platform/platform.ts")],
+    npm: [],
+    why: "where times are kept, for whoever makes or uses them",
   },
   {
     of: "machine.ts",
@@ -262,6 +283,9 @@ export const rules: readonly Rule[] = [
       "engine",
       "profile",
       "compose.ts",
+      "kernels/features.ts",
+      "tune",
+      "tune-store.ts",
     ),
     npm: [],
     why: "the engine thread's composition root; nothing imports it, the platform starts it",

@@ -28,6 +28,7 @@ import type {
   MemoryUse,
   RunOptions,
   Tap,
+  TuningControls,
   WeightReader,
 } from "../backend.ts";
 import { Arena } from "./arena.ts";
@@ -54,6 +55,8 @@ export interface CpuOptions {
   idle?: Idle | undefined;
   /** Which kernels compute which product; default: by the kind of processor. */
   choose?: ChooseMatmul | undefined;
+  /** Why it was made as it was, for people. */
+  notes?: readonly string[] | undefined;
   /** For tests: the first address that is used, and how long a step may make no progress, in ms. */
   memoryStart?: number;
   lostMs?: number;
@@ -187,18 +190,15 @@ export class CpuBackend implements Backend {
     if (!finished) throw new AbortedError("the step");
   }
 
-  /** For measuring: from the next step on, all products of all sizes are computed by variant `index` of their choice. */
-  setVariant(index: number): void {
-    const { compiled, arena } = this.#ready();
-    for (const { table, choice } of compiled.choices) {
-      arena.views.i32.fill(index, table / 4, table / 4 + choice.byTokens.length);
-    }
-  }
-
-  /** For measuring: what idle threads do from the next step on. */
-  setIdle(idle: Idle): void {
-    this.#ready().member.setIdle(idle);
-  }
+  readonly tuning: TuningControls = {
+    setVariant: (index) => {
+      const { compiled, arena } = this.#ready();
+      for (const { table, choice } of compiled.choices) {
+        arena.views.i32.fill(index, table / 4, table / 4 + choice.byTokens.length);
+      }
+    },
+    setIdle: (idle) => this.#ready().member.setIdle(idle),
+  };
 
   async #replaceHelpers(): Promise<void> {
     const { helpers, member, jobOf } = this.#ready();
@@ -235,6 +235,7 @@ export class CpuBackend implements Backend {
       `WebAssembly SIMD, ${features.relaxed ? `relaxed (dot4 ${features.dot4})` : "not relaxed"}`,
       threadsText(this.threads, this.#options.threads),
       ...(this.#prepared?.arena.isWide ? ["64-bit addresses: more than 4 GiB"] : []),
+      ...(this.#options.notes ?? []),
       ...(this.#prepared?.compiled.explain ?? []),
     ];
   }

@@ -12,6 +12,7 @@ import { pullCommand } from "./pull.ts";
 import { runCommand } from "./run.ts";
 import { serveCommand } from "./serve.ts";
 import { tokenizeCommand } from "./tokenize.ts";
+import { tuneCommand } from "./tune.ts";
 
 export const commands: readonly CliCommand[] = [
   runCommand,
@@ -25,4 +26,5 @@ export const commands: readonly CliCommand[] = [
   benchCommand,
   limitsCommand,
   machineCommand,
+  tuneCommand,
 ];

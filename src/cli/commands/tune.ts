@@ -1,0 +1,161 @@
+// lantern tune: measures every way to compute a model's products on this machine and remembers the times; "analyze"
+// shows what a file of times says, "test" measures some of them again.
+
+import { type Command, InvalidArgumentError } from "commander";
+import {
+  analyzeTune,
+  readTune,
+  rememberedTune,
+  type TuneFile,
+  testTune,
+  tune,
+  tuneSvg,
+  tuneText,
+} from "../../index.ts";
+import { othersCores, quietCores } from "../bench/machine-load.ts";
+import { threadsOption } from "../bench/options.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import { numberFlag } from "../flags.ts";
+import { interruptible } from "../interrupt.ts";
+import { locateModel } from "../load-model.ts";
+import { ShareBar } from "../progress.ts";
+import { analysisText, testText } from "../tune-text.ts";
+
+interface TuneFlags {
+  model?: string;
+  shapes?: string;
+  type?: string;
+  threads?: number[];
+  mStep: number;
+  mNum: number;
+  quick?: boolean;
+  full?: boolean;
+  file?: string;
+  json?: boolean;
+}
+
+const count = numberFlag({ integer: true, min: 1, max: 1024 });
+
+export const tuneCommand: CliCommand = {
+  name: "tune",
+  summary: "measure the ways to compute a model's products, and use the fastest from then on",
+  examples: [
+    "lantern tune -m model.gguf --quick",
+    "lantern tune --shapes 7b --type q4_0,q4_1 -t 1,2",
+    "lantern tune analyze --svg tune.svg",
+    "lantern tune test",
+  ],
+  define(command, context) {
+    command
+      .option("-m, --model <model>", "the model whose shapes and types are measured")
+      .option(
+        "--shapes <name>",
+        'the shapes of a model by name: 7b, 13b, or of "lantern limits --list"',
+      )
+      .option("--type <name,...>", "types of the weights, with --shapes (default: q4_0)")
+      .addOption(threadsOption("thread counts to measure (default: 1 and all cores)"))
+      .option("--m-step <n>", "measure so many tokens, twice as many, ...", count, 8)
+      .option("--m-num <n>", "... up to this multiple", count, 16)
+      .option("--quick", "a few seconds: the largest shape of each type, all cores")
+      .option("--full", "measure every matrix whole, in more rounds")
+      .option("--file <path>", "also write the times to this file")
+      .option("--json", "print one JSON object")
+      .action((flags: TuneFlags) => measure(flags, context));
+    defineAnalyze(command.command("analyze"), context);
+    defineTest(command.command("test"), context);
+  },
+};
+
+function defineAnalyze(command: Command, context: CliContext): void {
+  command
+    .description("show what a file of times says: effect of tokens and threads, crossovers, gain")
+    .argument("[file]", "a file of lantern tune (default: the remembered one)")
+    .option("--svg <file.svg>", "also draw a picture", svgFlag)
+    .option("--json", "print one JSON object")
+    .action(async (name: string | undefined, flags: { svg?: string; json?: boolean }) => {
+      const { terminal } = context;
+      const file = await fileOf(name, context);
+      const analysis = analyzeTune(file);
+      if (flags.svg !== undefined) await terminal.writeText(flags.svg, tuneSvg(file));
+      terminal.out(flags.json ? `${JSON.stringify(analysis)}\n` : analysisText(file, analysis));
+      if (flags.svg !== undefined) terminal.err(`Picture written to ${flags.svg}\n`);
+    });
+}
+
+function defineTest(command: Command, context: CliContext): void {
+  command
+    .description("measure some points of a file again, and compare them with what it predicts")
+    .argument("[file]", "a file of lantern tune (default: the remembered one)")
+    .option("--points <n>", "how many", count, 12)
+    .option("--json", "print one JSON object")
+    .action(async (name: string | undefined, flags: { points: number; json?: boolean }) => {
+      const { terminal } = context;
+      const file = await fileOf(name, context);
+      const { points } = flags;
+      const tested = await watched(context, "testing", (watch) =>
+        testTune({ file, points, ...watch }),
+      );
+      terminal.out(flags.json ? `${JSON.stringify({ points: tested })}\n` : testText(tested));
+    });
+}
+
+async function measure(flags: TuneFlags, context: CliContext): Promise<void> {
+  const { terminal } = context;
+  const model = flags.model === undefined ? undefined : await locateModel(flags.model, context);
+  const { file, place } = await watched(context, "tuning", (watch) =>
+    tune({
+      ...(model !== undefined && { model }),
+      ...(flags.shapes !== undefined && { shapes: flags.shapes }),
+      ...(flags.type !== undefined && { types: flags.type.split(",") }),
+      ...(flags.threads && { threads: flags.threads }),
+      mStep: flags.mStep,
+      mNum: flags.mNum,
+      mode: flags.full ? "full" : flags.quick ? "quick" : "normal",
+      ...watch,
+    }),
+  );
+  if (flags.file !== undefined) await terminal.writeText(flags.file, tuneText(file));
+  const analysis = analyzeTune(file);
+  terminal.out(flags.json ? `${JSON.stringify(analysis)}\n` : analysisText(file, analysis));
+  for (const where of [place, flags.file]) if (where) terminal.err(`Times written to ${where}\n`);
+}
+
+interface Watch {
+  signal: AbortSignal;
+  onProgress: (share: number, now: string) => void;
+}
+
+/** With a progress bar and Ctrl-C, and a word about other programs that disturbed it. */
+async function watched<T>(
+  context: CliContext,
+  label: string,
+  work: (watch: Watch) => Promise<T>,
+): Promise<T> {
+  const { terminal } = context;
+  using interrupt = interruptible(terminal);
+  const bar = new ShareBar(terminal, label);
+  const before = terminal.load();
+  try {
+    return await work({
+      signal: interrupt.signal,
+      onProgress: (share, now) => bar.update(share, now),
+    });
+  } finally {
+    bar.done();
+    const others = othersCores(before, terminal.load());
+    if (others > quietCores) {
+      const text = `Other processes used ${others.toFixed(2)} cores meanwhile: the times may be wrong.`;
+      terminal.err(`${context.color().err.red(text)}\n`);
+    }
+  }
+}
+
+async function fileOf(name: string | undefined, context: CliContext): Promise<TuneFile> {
+  if (name === undefined) return await rememberedTune();
+  return readTune(await context.terminal.readText(name), name);
+}
+
+function svgFlag(text: string): string {
+  if (/\.svg$/i.test(text)) return text;
+  throw new InvalidArgumentError("Expected a file name that ends in .svg.");
+}

@@ -1,0 +1,73 @@
+// What a tune file says, as tables for a terminal.
+
+import type { TuneAnalysis, TuneFile, TuneTestPoint } from "../index.ts";
+import { tableText } from "./text.ts";
+
+/** Gains smaller than this are noise. */
+const noise = 1.02;
+
+export function analysisText(file: TuneFile, analysis: TuneAnalysis): string {
+  const name = (profile: number): string => {
+    const { variant, idle, level } = file.profiles[profile]!;
+    return `${variant}${idle === "sleep" ? " sleeping" : ""}${level === 2 ? " (level 2)" : ""}`;
+  };
+  const sections = analysis.groups.map(({ group, points, crossovers }) => {
+    const rows = points.map(({ m, best, usual, opsPerSecond }) => [
+      String(m),
+      name(best.profile),
+      timeText(best.us),
+      (opsPerSecond / 1e9).toFixed(1),
+      usual ? timeText(usual.us) : "-",
+      usual ? gainText(usual.us / best.us) : "-",
+    ]);
+    const header = ["tokens", "fastest", "time", "GOPS", "default", "gain"];
+    const crossing = crossovers.map(({ m, to }) => `${name(to)} from ${m} tokens`).join(", ");
+    const title = `${group.dtype}  ${group.n} x ${group.k}, ${group.threads} thread${group.threads === 1 ? "" : "s"}`;
+    const table = tableText([header, ...rows], [0, 2, 3, 4, 5]);
+    return `${title}\n${table}${crossing ? `  crossovers: ${crossing}\n` : ""}`;
+  });
+  const { median, most } = analysis.gain;
+  const about = `${file.cpu}, ${file.cores} cores, ${file.features}, measured ${file.date.slice(0, 16).replace("T", " ")} UTC`;
+  const gain = `The tuned choice is ${median.toFixed(2)} times as fast as the default in the middle, ${most.toFixed(2)} times at most.`;
+  return `${[about, ...sections, threadsText(analysis), gain].filter((text) => text !== "").join("\n\n")}\n`;
+}
+
+/** What more threads bring, for one token and for the most. */
+function threadsText({ threads }: TuneAnalysis): string {
+  if (threads.length === 0) return "";
+  const rows = threads.map(({ dtype, n, k, m, counts }) => [
+    `${dtype}  ${n} x ${k}`,
+    String(m),
+    ...counts.map(({ gain }) => `${gain.toFixed(2)}x`),
+  ]);
+  const counts = threads[0]!.counts.map(({ threads: count }) => `t=${count}`);
+  return `Effect of threads (times as fast as t=${threads[0]!.counts[0]!.threads})\n${tableText(
+    [["shape", "tokens", ...counts], ...rows],
+    [1, ...counts.map((_, i) => i + 2)],
+  ).trimEnd()}`;
+}
+
+export function testText(points: readonly TuneTestPoint[]): string {
+  const header = ["shape", "threads", "tokens", "profile", "predicted", "measured", "error"];
+  const errors = points.map(({ predicted, measured }) => measured / predicted - 1);
+  const rows = points.map((point, i) => [
+    `${point.dtype}  ${point.n} x ${point.k}`,
+    String(point.threads),
+    String(point.m),
+    point.profile,
+    timeText(point.predicted),
+    timeText(point.measured),
+    `${errors[i]! >= 0 ? "+" : ""}${(errors[i]! * 100).toFixed(0)}%`,
+  ]);
+  const sizes = errors.map(Math.abs).sort((a, b) => a - b);
+  const median = (sizes[sizes.length >> 1] ?? 0) * 100;
+  return `${tableText([header, ...rows], [1, 2, 4, 5, 6])}\nMedian error ${median.toFixed(0)}%.\n`;
+}
+
+function timeText(us: number): string {
+  return us >= 1000 ? `${(us / 1000).toFixed(2)} ms` : `${us.toFixed(1)} us`;
+}
+
+function gainText(gain: number): string {
+  return gain < noise ? "-" : `${gain.toFixed(2)}x`;
+}

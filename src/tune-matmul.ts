@@ -1,0 +1,93 @@
+// Tuning on this machine: which products, measured how, kept where. A composition root, as open.ts is; tune.ts loads it
+// when tuning is asked for.
+
+import { UsageError } from "./base/errors.ts";
+import { openModelFile } from "./formats/open-model-file.ts";
+import type { MatmulProblem } from "./kernels/matmul-variants.ts";
+import { currentPlatform } from "./platform/current.ts";
+import type { Platform } from "./platform/platform.ts";
+import { checkPoints } from "./tune/check.ts";
+import { identityOf } from "./tune/identity.ts";
+import { runTune, tuneProfiles } from "./tune/run-tune.ts";
+import {
+  checkedProblem,
+  largestOfEachType,
+  problemsOfShape,
+  problemsOfTensors,
+  roundsOf,
+  shapeByName,
+  tokenCounts,
+  withoutRareTypes,
+} from "./tune/space.ts";
+import type { TuneFile, TuneGroup } from "./tune/tune-file.ts";
+import type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./tune.ts";
+import { rememberTuning } from "./tune-store.ts";
+
+/** A type that has less of the weights than this is not worth seconds of a quick tune. */
+const rareShare = 0.05;
+
+export async function measureTune(options: TuneOptions): Promise<TuneResult> {
+  const { mode = "normal", threads, signal, onProgress } = options;
+  const platform = await currentPlatform();
+  const all = await problemsOf(options, platform);
+  const isQuick = mode === "quick";
+  const problems = isQuick ? largestOfEachType(withoutRareTypes(all, rareShare)) : all;
+  const profiles = tuneProfiles(!isQuick);
+  const groups: TuneGroup[] = [];
+  const file = (): TuneFile => ({
+    ...identityOf({ cpu: platform.cpu(), cores: platform.cores }),
+    date: new Date().toISOString(),
+    profiles,
+    groups,
+  });
+  const keep = async () => {
+    if (options.remember === false || groups.length === 0) return undefined;
+    return await rememberTuning(platform, file());
+  };
+  try {
+    await runTune(
+      {
+        problems,
+        threads: threads ?? (isQuick ? [platform.cores] : [...new Set([1, platform.cores])]),
+        tokens: tokenCounts(mode, options.mStep ?? 8, options.mNum ?? 16),
+        rounds: roundsOf(mode),
+        full: mode === "full",
+      },
+      profiles,
+      { startThread: () => platform.startThread("compute"), breathe: () => platform.breathe() },
+      { signal, onProgress, onGroup: (group) => groups.push(group) },
+    );
+  } catch (error) {
+    await keep(); // what was finished is not lost
+    throw error;
+  }
+  return { file: file(), place: await keep() };
+}
+
+/** Measures some points of a file again and compares them with what it says. */
+export async function measureTuneTest(options: TuneTestOptions): Promise<TuneTestPoint[]> {
+  const platform = await currentPlatform();
+  return await checkPoints(
+    options.file,
+    options.points ?? 12,
+    { startThread: () => platform.startThread("compute"), breathe: () => platform.breathe() },
+    options,
+  );
+}
+
+async function problemsOf(
+  { model, shapes, types = [] }: TuneOptions,
+  platform: Platform,
+): Promise<MatmulProblem[]> {
+  if (model === undefined) {
+    const shape = shapeByName(shapes ?? "7b");
+    return types.flatMap((type) => problemsOfShape(shape, type.toLowerCase()).map(checkedProblem));
+  }
+  if (shapes !== undefined) throw new UsageError("tune: give a model or shapes, not both");
+  const file = await openModelFile(await platform.openModelSource(platform.describeSource(model)));
+  try {
+    return problemsOfTensors(file.tensors.values());
+  } finally {
+    await file.close();
+  }
+}

@@ -1,0 +1,100 @@
+// Tuning as the public API has it. What it needs (backends, kernels) is loaded when it is called: a page that only opens
+// models never loads it here.
+
+import { UsageError } from "./base/errors.ts";
+import { currentPlatform } from "./platform/current.ts";
+import { analyzeTuneFile, type TuneAnalysis } from "./tune/analyze.ts";
+import { tunePicture } from "./tune/picture.ts";
+import type { TuneMode } from "./tune/space.ts";
+import { parseTuneFile, printTuneFile, type TuneFile } from "./tune/tune-file.ts";
+
+/** Of the weights, with shapes. */
+const defaultType = "q4_0";
+
+export interface TuneOptions {
+  /** A model whose products are tuned (a path, or what open() takes); or `shapes`. */
+  model?: string | URL;
+  /** "7b", "13b", or a name of limitsNames(). */
+  shapes?: string;
+  /** Types of the weights, with `shapes`. Default: q4_0. */
+  types?: readonly string[];
+  /** Default: 1 and all cores; quick: all cores. */
+  threads?: readonly number[];
+  /** Numbers of tokens: some small ones, and mStep, 2 mStep, ... up to mStep x mNum. Default 8 and 16. */
+  mStep?: number;
+  mNum?: number;
+  /** quick: seconds; normal: minutes; full: all of every matrix. Default: normal. */
+  mode?: TuneMode;
+  /** Keep the times for the next open() (default true). */
+  remember?: boolean;
+  signal?: AbortSignal;
+  onProgress?: (share: number, now: string) => void;
+}
+
+export interface TuneResult {
+  readonly file: TuneFile;
+  /** Where it is remembered; undefined where it is not. */
+  readonly place: string | undefined;
+}
+
+export interface TuneTestOptions {
+  file: TuneFile;
+  /** How many points to measure again (default 12). */
+  points?: number;
+  signal?: AbortSignal;
+  onProgress?: (share: number, now: string) => void;
+}
+
+/** A point of a tune file, measured again. */
+export interface TuneTestPoint {
+  readonly dtype: string;
+  readonly n: number;
+  readonly k: number;
+  readonly threads: number;
+  readonly m: number;
+  readonly profile: string;
+  /** Microseconds, init and compute together. */
+  readonly predicted: number;
+  readonly measured: number;
+}
+
+/** Measures the ways to compute a model's products on this machine; keeps the calling thread busy meanwhile. */
+export async function tune(options: TuneOptions): Promise<TuneResult> {
+  const { measureTune } = await import("./tune-matmul.ts");
+  return await measureTune({ types: [defaultType], ...options });
+}
+
+export async function testTune(options: TuneTestOptions): Promise<TuneTestPoint[]> {
+  const { measureTuneTest } = await import("./tune-matmul.ts");
+  return await measureTuneTest(options);
+}
+
+/** What was tuned on this machine and still holds. */
+export async function rememberedTune(): Promise<TuneFile> {
+  const { rememberedTuning } = await import("./tune-store.ts");
+  const found = await rememberedTuning(await currentPlatform());
+  if (typeof found === "object") return found;
+  throw new UsageError(
+    found ??
+      'nothing was tuned on this machine yet: run "lantern tune -m MODEL" first, or name a file',
+  );
+}
+
+/** As a file has it. */
+export function tuneText(file: TuneFile): string {
+  return printTuneFile(file);
+}
+
+/** Reads what `tune()` made; `name` is for messages. */
+export function readTune(text: string, name: string): TuneFile {
+  return parseTuneFile(text, name);
+}
+
+export function analyzeTune(file: TuneFile): TuneAnalysis {
+  return analyzeTuneFile(file);
+}
+
+/** An SVG: speed over number of tokens, for each shape and thread count. */
+export function tuneSvg(file: TuneFile): string {
+  return tunePicture(file);
+}

@@ -1,0 +1,120 @@
+// What a tune file says, in numbers for people: the fastest profile of each shape by number of tokens, where one takes
+// over from another, what tuning gains over the default, and what more threads bring.
+
+import { defaultVariant } from "../kernels/matmul-variants.ts";
+import type { TuneFile, TuneGroup, TuneProfile } from "./tune-file.ts";
+
+export interface TunePoint {
+  readonly m: number;
+  /** The fastest, and the default: profile and microseconds. */
+  readonly best: { readonly profile: number; readonly us: number };
+  readonly usual: { readonly profile: number; readonly us: number } | undefined;
+  /** Operations per second of the fastest: a multiply and an add are two. */
+  readonly opsPerSecond: number;
+}
+
+export interface Crossover {
+  /** From this number of tokens on... */
+  readonly m: number;
+  /** ...this profile is faster than that one. */
+  readonly to: number;
+  readonly from: number;
+}
+
+export interface GroupAnalysis {
+  readonly group: TuneGroup;
+  readonly points: readonly TunePoint[];
+  readonly crossovers: readonly Crossover[];
+}
+
+/** The same shape at several thread counts. */
+export interface ThreadsEffect {
+  readonly dtype: string;
+  readonly n: number;
+  readonly k: number;
+  readonly m: number;
+  /** Ascending; speed-up over the first. */
+  readonly counts: readonly {
+    readonly threads: number;
+    readonly us: number;
+    readonly gain: number;
+  }[];
+}
+
+export interface TuneAnalysis {
+  readonly groups: readonly GroupAnalysis[];
+  readonly threads: readonly ThreadsEffect[];
+  /** How many times as fast as the default the tuned choice is: at the median of all points, and at most. */
+  readonly gain: { readonly median: number; readonly most: number };
+}
+
+export function analyzeTuneFile(file: TuneFile): TuneAnalysis {
+  const usual = usualProfile(file.profiles, file.features);
+  const groups = file.groups.map((group): GroupAnalysis => {
+    const points = group.lines.flatMap((_, line) => pointOf(group, line, usual));
+    return { group, points, crossovers: crossoversOf(points) };
+  });
+  const gains = groups
+    .flatMap(({ points }) => points)
+    .flatMap(({ best, usual: slow }) => (slow ? [slow.us / best.us] : []))
+    .sort((a, b) => a - b);
+  return {
+    groups,
+    threads: threadsEffects(groups),
+    gain: { median: gains[gains.length >> 1] ?? 1, most: gains.at(-1) ?? 1 },
+  };
+}
+
+/** The default's profile on the machine that the file is of: its features say how many registers it has. */
+function usualProfile(
+  profiles: readonly TuneProfile[],
+  features: string,
+): (dtype: string) => number {
+  const vectorRegisters = features.includes("dot4=signed") ? 32 : 16;
+  return (dtype) => {
+    const { id } = defaultVariant(dtype, { vectorRegisters });
+    return profiles.findIndex(({ variant, idle }) => variant === id && idle === "spin");
+  };
+}
+
+function pointOf(group: TuneGroup, line: number, usual: (dtype: string) => number): TunePoint[] {
+  const { m, times } = group.lines[line]!;
+  const timed = times.flatMap((time, profile) =>
+    time ? [{ profile, us: time.init + time.compute }] : [],
+  );
+  if (timed.length === 0) return [];
+  const best = timed.reduce((a, b) => (b.us < a.us ? b : a));
+  const standard = timed.find(({ profile }) => profile === usual(group.dtype));
+  const opsPerSecond = (2 * group.n * group.k * m) / (best.us / 1e6);
+  // Variants that do the same for so many tokens have the same time: then the default is the best.
+  const isSame = standard?.us === best.us;
+  return [{ m, best: isSame ? standard! : best, usual: standard, opsPerSecond }];
+}
+
+function crossoversOf(points: readonly TunePoint[]): Crossover[] {
+  return points.flatMap(({ m, best }, i) => {
+    const from = points[i - 1]?.best.profile;
+    return from === undefined || from === best.profile ? [] : [{ m, from, to: best.profile }];
+  });
+}
+
+function threadsEffects(groups: readonly GroupAnalysis[]): ThreadsEffect[] {
+  const shapes = new Map<string, GroupAnalysis[]>();
+  for (const one of groups) {
+    const { dtype, n, k } = one.group;
+    const key = `${dtype} ${n} ${k}`;
+    shapes.set(key, [...(shapes.get(key) ?? []), one]);
+  }
+  return [...shapes.values()].flatMap((same) => {
+    if (same.length < 2) return [];
+    const sorted = same.toSorted((a, b) => a.group.threads - b.group.threads);
+    const { dtype, n, k } = sorted[0]!.group;
+    return sorted[0]!.points.flatMap(({ m, best }) => {
+      const counts = sorted.flatMap(({ group, points }) => {
+        const us = points.find((point) => point.m === m)?.best.us;
+        return us === undefined ? [] : [{ threads: group.threads, us, gain: best.us / us }];
+      });
+      return counts.length < 2 ? [] : [{ dtype, n, k, m, counts }];
+    });
+  });
+}

@@ -1,0 +1,47 @@
+// What times are of: this processor and these kernels. Another processor, another engine, or a change in the code of the
+// kernels makes them say nothing; the text of one kernel of each type stands for the code of all.
+
+import { detectWasmFeatures } from "../kernels/features.ts";
+import { print } from "../kernels/ir/print.ts";
+import { blockMatmulKernel } from "../kernels/ops/matmul-blocks.ts";
+import { floatMatmulKernel } from "../kernels/ops/matmul-floats.ts";
+import { packedTypes, packingOf } from "../kernels/ops/packings.ts";
+import type { TuneIdentity } from "./tune-file.ts";
+
+let revision: string | undefined;
+
+export function identityOf(machine: { cpu: string; cores: number }): TuneIdentity {
+  const { relaxed, dot4 } = detectWasmFeatures();
+  revision ??= kernelRevision();
+  return {
+    engine: `kernels ${revision}`,
+    cpu: machine.cpu,
+    cores: machine.cores,
+    features: `wasm ${relaxed ? "relaxed" : "simd"} dot4=${dot4}`,
+  };
+}
+
+/** A hash of what the kernels are made of. */
+function kernelRevision(): string {
+  const shape = { groups: 2, tokens: 4, replicated: false, order: "matrix" } as const;
+  const blocks = packedTypes().map((type) =>
+    blockMatmulKernel({ ...shape, name: type, layout: packingOf(type)!.layout("signed") }),
+  );
+  const floats = floatMatmulKernel({
+    name: "f32",
+    weights: "f32",
+    groups: 2,
+    tokens: 4,
+    order: "matrix",
+  });
+  return fnv([...blocks, floats].map(print).join("\n"));
+}
+
+/** 32-bit FNV-1a, in hexadecimal. */
+function fnv(text: string): string {
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) {
+    hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  }
+  return (hash >>> 0).toString(16).padStart(8, "0");
+}

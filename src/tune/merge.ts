@@ -1,0 +1,44 @@
+// Two measurements of the same machine in one file: a group that was measured again replaces the old one. Profiles are
+// matched by what they are, not by their number.
+
+import type { StageTimes, TuneFile, TuneGroup, TuneProfile } from "./tune-file.ts";
+
+/** `newer` over `older`; times of profiles that only one of them knows stay undefined in the other's groups. */
+export function mergeTuneFiles(older: TuneFile, newer: TuneFile): TuneFile {
+  const keys = newer.profiles.map(keyOf);
+  const added = older.profiles.filter((profile) => !keys.includes(keyOf(profile)));
+  const profiles = [...newer.profiles, ...added];
+  const kept = older.groups.filter((group) => !newer.groups.some((other) => isSame(group, other)));
+  return {
+    ...newer,
+    profiles,
+    groups: [
+      ...kept.map((group) => renumber(group, older.profiles, profiles)),
+      ...newer.groups.map((group) => renumber(group, newer.profiles, profiles)),
+    ],
+  };
+}
+
+function keyOf({ backend, level, variant, idle }: TuneProfile): string {
+  return `${backend} ${level} ${variant} ${idle}`;
+}
+
+function isSame(a: TuneGroup, b: TuneGroup): boolean {
+  return a.dtype === b.dtype && a.n === b.n && a.k === b.k && a.threads === b.threads;
+}
+
+function renumber(
+  group: TuneGroup,
+  from: readonly TuneProfile[],
+  to: readonly TuneProfile[],
+): TuneGroup {
+  const place = new Map(from.map((profile, index) => [keyOf(profile), index]));
+  const lines = group.lines.map(({ m, times }) => ({
+    m,
+    times: to.map((profile): StageTimes | undefined => {
+      const index = place.get(keyOf(profile));
+      return index === undefined ? undefined : times[index];
+    }),
+  }));
+  return { ...group, lines };
+}

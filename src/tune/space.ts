@@ -1,0 +1,110 @@
+// What is to be tuned: the shapes of a model's products, the numbers of tokens, and how thoroughly. The ways to compute
+// a product come from the table of variants (kernels/matmul-variants.ts), not from here.
+
+import { UsageError } from "../base/errors.ts";
+import { bytesFor, type DType } from "../dtypes/dtype.ts";
+import { dtypeByName } from "../dtypes/table.ts";
+import type { MatmulProblem } from "../kernels/matmul-variants.ts";
+import { namedShapes, shapeNamed } from "../limits/configs.ts";
+import type { ModelShape } from "../limits/shape.ts";
+
+export type TuneMode = "quick" | "normal" | "full";
+
+/** What of a tensor says which product it is part of. */
+export interface TensorFacts {
+  readonly name: string;
+  /** [rows, columns] */
+  readonly shape: readonly number[];
+  readonly dtype: DType;
+}
+
+/** Distinct products of a model, from its tensors. An embedding table is one where it is the output matrix too. */
+export function problemsOfTensors(tensors: Iterable<TensorFacts>): MatmulProblem[] {
+  const all = [...tensors];
+  const hasOutput = all.some(({ name }) => name === "output.weight");
+  const matrices = all.filter(
+    ({ name, shape }) =>
+      shape.length === 2 &&
+      name.endsWith(".weight") &&
+      !(hasOutput && name === "token_embd.weight"),
+  );
+  return distinct(
+    matrices.map(({ shape, dtype }) => ({ dtype: dtype.name, n: shape[0]!, k: shape[1]! })),
+  );
+}
+
+/** Distinct products of a model of this shape whose weights are all of one type. */
+export function problemsOfShape(shape: ModelShape, dtype: string): MatmulProblem[] {
+  const { embed, feedForward, heads, kvHeads, headDim, vocabSize } = shape;
+  const sizes: readonly (readonly [number, number])[] = [
+    [heads * headDim, embed], // queries
+    [kvHeads * headDim, embed], // keys, values
+    [embed, heads * headDim], // attention's output
+    [feedForward, embed], // gate, up
+    [embed, feedForward], // down
+    [vocabSize, embed], // logits
+  ];
+  return distinct(sizes.map(([n, k]) => ({ dtype, n, k })));
+}
+
+/** "7b" is Llama 2's; other names as `lantern limits --list` has them. */
+export function shapeByName(name: string): ModelShape {
+  const wanted = name.toLowerCase();
+  const found = shapeNamed(/^(7|13|70)b$/.test(wanted) ? `llama-2-${wanted}` : name);
+  if (found) return found.shape;
+  const near = namedShapes.map(({ id }) => id).filter((id) => id.includes(wanted));
+  const names = near.length > 0 ? near : namedShapes.map(({ id }) => id);
+  throw new UsageError(
+    `shapes: got "${name}", expected 7b, 13b, 70b or a name such as ${names.slice(0, 6).join(", ")} (lantern limits --list has all)`,
+  );
+}
+
+/** Checks that rows of such a type can be that long. */
+export function checkedProblem(problem: MatmulProblem): MatmulProblem {
+  const dtype = dtypeByName(problem.dtype);
+  if (!dtype) throw new UsageError(`type: got "${problem.dtype}", expected a tensor type: q4_0`);
+  if (problem.k % dtype.blockElems !== 0) {
+    throw new UsageError(
+      `type: ${problem.dtype} has blocks of ${dtype.blockElems} values, but a matrix has rows of ${problem.k}`,
+    );
+  }
+  return problem;
+}
+
+/** Numbers of tokens to measure: the small ones, where variants differ most, then steps. */
+export function tokenCounts(mode: TuneMode, step: number, count: number): number[] {
+  const steps = Array.from({ length: count }, (_, i) => (i + 1) * step);
+  const few = mode === "quick" ? [1, 2, 4, 8, 32] : [1, 2, 3, 4, 6, 8, ...steps];
+  return [...new Set(few)].sort((a, b) => a - b);
+}
+
+export function roundsOf(mode: TuneMode): number {
+  return { quick: 3, normal: 5, full: 9 }[mode];
+}
+
+/** For a quick tune: of each type, the shape with the most bytes; others are estimated from it. */
+export function largestOfEachType(problems: readonly MatmulProblem[]): MatmulProblem[] {
+  const largest = new Map<string, MatmulProblem>();
+  for (const problem of problems) {
+    const known = largest.get(problem.dtype);
+    if (!known || problem.n * problem.k > known.n * known.k) largest.set(problem.dtype, problem);
+  }
+  return [...largest.values()];
+}
+
+/** Types that take a share of the weights' bytes worth tuning for. */
+export function withoutRareTypes(
+  problems: readonly MatmulProblem[],
+  leastShare: number,
+): MatmulProblem[] {
+  const bytes = ({ dtype, n, k }: MatmulProblem) => bytesFor(dtypeByName(dtype)!, n * k);
+  const total = problems.reduce((sum, problem) => sum + bytes(problem), 0);
+  const ofType = (dtype: string) =>
+    problems.reduce((sum, problem) => sum + (problem.dtype === dtype ? bytes(problem) : 0), 0);
+  return problems.filter(({ dtype }) => ofType(dtype) >= leastShare * total);
+}
+
+function distinct(problems: readonly MatmulProblem[]): MatmulProblem[] {
+  const byKey = new Map(problems.map((one) => [`${one.dtype} ${one.n} ${one.k}`, one]));
+  return [...byKey.values()];
+}

@@ -1,0 +1,54 @@
+// What a backend does with a tune file when a model is loaded: check that it is of this machine, then choose kernels,
+// threads and waiting from it; without one, the defaults. Every decision says why.
+
+import { LanternError } from "../base/errors.ts";
+import type { ChooseMatmul, MatmulProblem, MatmulTarget } from "../kernels/matmul-variants.ts";
+import { staleReason, tunedChoice, tunedIdle, tunedThreads } from "./choose.ts";
+import { parseTuneFile, type TuneFile, type TuneIdentity } from "./tune-file.ts";
+
+export interface TunedUse {
+  /** undefined: the default. */
+  readonly choose: ChooseMatmul | undefined;
+  readonly threads: number | undefined;
+  readonly idle: "spin" | "sleep" | undefined;
+  /** For --explain. */
+  readonly notes: readonly string[];
+}
+
+/** The file in this text, or the sentence why it is not used. */
+export function usableFile(text: string, name: string, here: TuneIdentity): TuneFile | string {
+  try {
+    const file = parseTuneFile(text, name);
+    const stale = staleReason(file, here);
+    return stale === undefined ? file : `${name} is not used: ${stale}. Run "lantern tune"`;
+  } catch (error) {
+    if (error instanceof LanternError) return `it is not used: ${error.message}`;
+    throw error;
+  }
+}
+
+export function useTuning(
+  file: TuneFile | string | undefined,
+  problems: readonly MatmulProblem[],
+  target: MatmulTarget,
+  askedThreads: number | undefined,
+): TunedUse {
+  const nothing = { choose: undefined, threads: undefined, idle: undefined };
+  if (file === undefined) {
+    return { ...nothing, notes: ['kernels: defaults, nothing was tuned here ("lantern tune")'] };
+  }
+  if (typeof file === "string") return { ...nothing, notes: [`kernels: defaults; ${file}`] };
+  const types = new Set(file.groups.map(({ dtype }) => dtype));
+  const known = problems.filter(({ dtype }) => types.has(dtype));
+  const missing = [...new Set(problems.map(({ dtype }) => dtype))].filter((t) => !types.has(t));
+  const notes = [`kernels: tuned ${file.date.slice(0, 10)}`];
+  if (missing.length > 0) notes.push(`  not tuned, defaults: ${missing.join(", ")}`);
+  const groups = known.map((problem) => [problem]);
+  // Times of some products say nothing about the threads for all.
+  const best = missing.length === 0 ? tunedThreads(file, groups) : undefined;
+  if (askedThreads === undefined && best) notes.push(`  ${best.threads} threads:`, ...best.notes);
+  const threads = askedThreads ?? best?.threads;
+  const idle = threads === undefined ? undefined : tunedIdle(file, groups, threads);
+  if (idle === "sleep") notes.push("  idle threads sleep at once: measured to be faster");
+  return { choose: tunedChoice(file, target), threads, idle, notes };
+}
