@@ -7,7 +7,7 @@ import { onTestFinished } from "vitest";
 import type { ChatMessage, GenerateOptions, GenerationResult, TokenEvent } from "../../src/api.ts";
 import type { Database } from "../../src/platform/database.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import type { RunModel } from "../../src/sessions/prompt.ts";
+import type { RunGeneration, RunModel } from "../../src/sessions/prompt.ts";
 import { SessionStore } from "../../src/sessions/store.ts";
 
 /** A file name in a folder of its own, gone after the test. */
@@ -58,7 +58,7 @@ export class FakeModel implements RunModel {
 
   checkRoom(): void {}
 
-  async generate(tokens: readonly number[], options: GenerateOptions) {
+  async generate(tokens: readonly number[], options: GenerateOptions): Promise<RunGeneration> {
     const queue: TokenEvent[] = [];
     let text = "";
     let count = 0;
