@@ -10,7 +10,6 @@ import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import type { Dot4 } from "../../src/kernels/ir/meanings.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
 import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
-import { floatMatmulKernel } from "../../src/kernels/ops/matmul-floats.ts";
 import { packTile } from "../../src/kernels/ops/pack.ts";
 import { activationBlockBytes, groupSpanBytes, tileBytes } from "../../src/kernels/ops/packed.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
@@ -224,78 +223,3 @@ function expectRows(problem: Problem, out: Float32Array): void {
     for (let row = problem.rows; row < 48; row++) expect(out[t * 48 + row]).toBe(0);
   }
 }
-
-describe.each(["f32", "f16", "bf16"] as const)("%s", (type) => {
-  test.each([1, 2, 4])("groups of %i", (groups) => {
-    const [rows, cols, tokens] = [32, 40, 8];
-    const problem = makeProblem(type, rows, cols, tokens);
-    const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
-    const size = type === "f32" ? 4 : 2;
-    // column -> group -> four rows
-    for (let tile = 0; tile < 2; tile++) {
-      for (let c = 0; c < cols; c++) {
-        for (let row = 0; row < 16; row++) {
-          const from = ((tile * 16 + row) * cols + c) * size;
-          const to = W + ((tile * cols + c) * 16 + row) * size;
-          new Uint8Array(memory.buffer).set(problem.bytes.subarray(from, from + size), to);
-        }
-      }
-    }
-    const x = roundTrip(problem.x, dtypeByName(type)!.activation);
-    new Float32Array(memory.buffer).set(x, X / 4);
-    const call = compile(
-      [
-        floatMatmulKernel({ name: "vector", weights: type, groups: 4, tokens: 1, order: "vector" }),
-        floatMatmulKernel({
-          name: "streams",
-          weights: type,
-          groups: 4,
-          tokens: 1,
-          order: "vector",
-          streams: 2,
-        }),
-        ...[2, 4].map((width) =>
-          floatMatmulKernel({
-            name: `matrix${width}`,
-            weights: type,
-            groups,
-            tokens: width,
-            order: "matrix",
-          }),
-        ),
-      ],
-      features.relaxed,
-      memory,
-    );
-    const out = new Float32Array(memory.buffer, OUT, tokens * rows);
-    const check = () => {
-      problem.expected.forEach((want, i) => {
-        expect(Math.abs(out[i]! - want)).toBeLessThan(1e-4 * SAMPLE_SIZE);
-      });
-      out.fill(0);
-    };
-    for (let t = 0; t < tokens; t++) {
-      call.vector!(W, X + t * cols * 4, OUT + t * rows * 4, cols / 4, 2, 0, 0);
-    }
-    const oneByOne = out.slice();
-    check();
-    // The same, the two tiles in turns: in the same order, so with the same bits.
-    for (let t = 0; t < tokens; t++) {
-      const apart = cols * 16 * size;
-      call.streams!(W, X + t * cols * 4, OUT + t * rows * 4, cols / 4, 1, apart, 16 * 4);
-    }
-    expect(out).toEqual(oneByOne);
-    check();
-    for (const width of [2, 4]) {
-      for (let tile = 0; tile < 2; tile++) {
-        for (let g = 0; g < 4; g += groups) {
-          const w = W + tile * cols * 16 * size + g * 4 * size;
-          const to = OUT + (tile * 16 + g * 4) * 4;
-          call[`matrix${width}`]!(w, X, to, cols / 4, tokens / width, cols * 4, rows * 4);
-        }
-      }
-      expect(out).toEqual(oneByOne);
-      check();
-    }
-  });
-});

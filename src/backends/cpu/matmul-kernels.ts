@@ -9,7 +9,7 @@ import type { MatmulVariant } from "../../kernels/matmul-variants.ts";
 import { blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
 import type { BlockLayout } from "../../kernels/ops/packed.ts";
-import type { FloatType } from "./table-rows.ts";
+import type { FloatType } from "./float-tiles.ts";
 
 export interface VariantKernels {
   /** One token, one tile of rows after the other. */

@@ -13,6 +13,7 @@ import { packingOf } from "../../kernels/ops/packings.ts";
 import type { WeightReader } from "../backend.ts";
 import type { Arena, ArenaViews } from "./arena.ts";
 import type { Executor } from "./executor.ts";
+import { floatTiles, floatTypeOf } from "./float-tiles.ts";
 import { controlWords, TeamMember } from "./team.ts";
 
 /** A matrix that becomes tiles: plain data, sent to every thread. */
@@ -157,32 +158,12 @@ const packers: Readonly<
       packTile(packing, dot4, source, rows, cols, memory, 0);
     };
   },
-  floats: ({ rowBytes, cols, at, tileBytes }, _, views) => {
-    const isWide = rowBytes === cols * 4;
-    return (source, rows, tile) => {
-      const start = at + tile * tileBytes;
-      const count = TILE_ROWS * cols;
-      if (isWide) {
-        const target = new Uint32Array(views.buffer, start, count);
-        transpose(rows, cols, target, (i) => source.getUint32(4 * i, true));
-      } else {
-        const target = new Uint16Array(views.buffer, start, count);
-        transpose(rows, cols, target, (i) => source.getUint16(2 * i, true));
-      }
-    };
+  floats: ({ dtype, cols, at, tileBytes }, _, views) => {
+    const tiles = floatTiles[floatTypeOf(dtype)!];
+    return (source, rows, tile) =>
+      tiles.pack(source, rows, cols, views.buffer, at + tile * tileBytes);
   },
 };
-
-function transpose(
-  rows: number,
-  cols: number,
-  target: Uint32Array | Uint16Array,
-  element: (index: number) => number,
-): void {
-  for (let row = 0; row < rows; row++) {
-    for (let col = 0; col < cols; col++) target[col * TILE_ROWS + row] = element(row * cols + col);
-  }
-}
 
 /** Whether a matrix of floats with so many columns has a tiled kernel. */
 export function hasFloatTiles(cols: number): boolean {

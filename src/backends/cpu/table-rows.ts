@@ -2,16 +2,14 @@
 // dequantize(), bit for bit. Plain TypeScript, on whichever thread; types with a kernel for raw rows (lower-nodes.ts)
 // come here only when they lie in tiles.
 
-import { bf16ToF32, f16ToF32 } from "../../base/half.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
 import { TILE_ROWS } from "../../kernels/ops/packed.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
 import { unpackRow } from "../../kernels/ops/unpack.ts";
 import type { ArenaViews } from "./arena.ts";
+import { floatTiles, floatTypeOf } from "./float-tiles.ts";
 import type { TableRows } from "./program.ts";
 import { tileWindow } from "./repack.ts";
-
-export type FloatType = "f32" | "f16" | "bf16";
 
 /** Row `row` as floats, into target[to...]. */
 export type RowReader = (row: number, target: Float32Array, to: number) => void;
@@ -45,35 +43,10 @@ const makers: {
   },
 
   floats: ({ at, cols, dtype, tileBytes }, { buffer }) => {
-    const read = floatTiles[dtype as FloatType];
+    const tiles = floatTiles[floatTypeOf(dtype)!];
     return (row, target, to) => {
       const tile = at + Math.floor(row / TILE_ROWS) * tileBytes;
-      read(buffer, tile, row % TILE_ROWS, cols, target, to);
+      tiles.read(buffer, tile, row % TILE_ROWS, cols, target, to);
     };
-  },
-};
-
-type ReadFloats = (
-  buffer: ArrayBufferLike,
-  tile: number,
-  row: number,
-  cols: number,
-  target: Float32Array,
-  to: number,
-) => void;
-
-/** The float types that have tiles, and how a row is read out of one: every 16th value. */
-export const floatTiles: Readonly<Record<FloatType, ReadFloats>> = {
-  f32: (buffer, tile, row, cols, target, to) => {
-    const values = new Float32Array(buffer, tile, TILE_ROWS * cols);
-    for (let c = 0; c < cols; c++) target[to + c] = values[c * TILE_ROWS + row]!;
-  },
-  f16: (buffer, tile, row, cols, target, to) => {
-    const values = new Uint16Array(buffer, tile, TILE_ROWS * cols);
-    for (let c = 0; c < cols; c++) target[to + c] = f16ToF32[values[c * TILE_ROWS + row]!]!;
-  },
-  bf16: (buffer, tile, row, cols, target, to) => {
-    const values = new Uint16Array(buffer, tile, TILE_ROWS * cols);
-    for (let c = 0; c < cols; c++) target[to + c] = bf16ToF32(values[c * TILE_ROWS + row]!);
   },
 };

@@ -7,7 +7,7 @@
 // All are placed before the memory is made, and then read from the file one by one, a piece at a time: no second copy
 // of a matrix exists at any time. An embedding table that is the output matrix too lies in tiles only.
 
-import { bytesFor, type DType } from "../../dtypes/dtype.ts";
+import { bytesFor } from "../../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../../graph/cost.ts";
 import type { OpKind, Weight } from "../../graph/graph.ts";
 import type { Dot4 } from "../../kernels/ir/meanings.ts";
@@ -15,6 +15,7 @@ import { TILE_ROWS, tileBytes } from "../../kernels/ops/packed.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
 import type { WeightReader } from "../backend.ts";
 import type { Arena } from "./arena.ts";
+import { type FloatType, floatTiles, floatTypeOf } from "./float-tiles.ts";
 import type { TableRows } from "./program.ts";
 import {
   hasFloatTiles,
@@ -24,7 +25,6 @@ import {
   type PackProgram,
   PIECE_BYTES,
 } from "./repack.ts";
-import { type FloatType, floatTiles } from "./table-rows.ts";
 
 export interface PlacedWeight {
   readonly weight: Weight;
@@ -105,12 +105,12 @@ export class WeightStore {
     const { dtype, shape } = weight;
     const [rows, cols] = shape as [number, number];
     const packing = packingOf(dtype.name);
-    const type = floatType(dtype);
+    const type = floatTypeOf(dtype.name);
     const kind = packing ? "blocks" : "floats";
     if (!packing && !(type && hasFloatTiles(cols))) return undefined;
     const size = packing
       ? tileBytes(packing.layout(this.#dot4), cols)
-      : TILE_ROWS * cols * dtype.blockBytes;
+      : floatTiles[type!].tileBytes(cols);
     const levels = packing?.levels ? this.#arena.allocate(16, "weights") : 0;
     const at = this.#arena.allocate(Math.ceil(rows / TILE_ROWS) * size, "weights");
     const rowBytes = bytesFor(dtype, cols);
@@ -132,8 +132,4 @@ export class WeightStore {
       await read(memory.subarray(at + done, at + end), done);
     }
   }
-}
-
-function floatType(dtype: DType): FloatType | undefined {
-  return dtype.blockElems === 1 && dtype.name in floatTiles ? (dtype.name as FloatType) : undefined;
 }

@@ -137,6 +137,10 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
     const at = memory.at(p, imm, out.i32.length);
     fill(out.i32, (i) => memory.view.getInt8(at + i));
   },
+  "i32v.load_i16": ([p], out, { memory, imm }) => {
+    const at = memory.at(p, imm, out.u8.length / 2);
+    fill(out.i32, (i) => memory.view.getInt16(at + 2 * i, true));
+  },
 
   "i8v.splat": (_, out, { imm }) => fill(out.i8, () => imm),
   "i32v.splat": ([x], out) => fill(out.i32, () => x),

@@ -60,8 +60,9 @@ export const ops = {
   "f32v.load_bf16": { args: ["ptr"], out: "f32v", imm: "disp" },
   /** Rounds to nearest even; overflow becomes infinity. */
   "f32v.store_f16": { args: ["ptr", "f32v"], out: undefined, imm: "disp" },
-  /** As many bytes as there are i32 lanes, sign-extended. */
+  /** As many bytes (or 16-bit integers) as there are i32 lanes, sign-extended. */
   "i32v.load_i8": { args: ["ptr"], out: "i32v", imm: "disp" },
+  "i32v.load_i16": { args: ["ptr"], out: "i32v", imm: "disp" },
 
   // Constants and moves.
   "i8v.splat": { args: [], out: "i8v", imm: "value" },

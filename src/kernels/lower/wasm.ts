@@ -231,6 +231,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
     "i16x8.extend_low_i8x16_s",
     "i32x4.extend_low_i16x8_s",
   ),
+  "i32v.load_i16": memory("v128.load16x4_s"),
 
   "i8v.splat": (l, _, imm) => l.constant(new Uint8Array(16).fill(imm)),
   "i32v.splat": simple("i32x4.splat"),

@@ -14,7 +14,7 @@ import { ropeHalf, ropeInterleaved } from "./rope.ts";
 import { scale } from "./scale.ts";
 import { softcap } from "./softcap.ts";
 import { softmax } from "./softmax.ts";
-import { widenBf16, widenF16 } from "./widen.ts";
+import { widenBf16, widenF16, widenTileF16 } from "./widen.ts";
 
 /** Each takes the bytes of a vector register. */
 export const elementwiseKernels: readonly ((width: number) => Kernel)[] = [
@@ -36,6 +36,7 @@ export const elementwiseKernels: readonly ((width: number) => Kernel)[] = [
   copy,
   widenF16,
   widenBf16,
+  widenTileF16,
   softmax,
   ...attentionScores,
   ...attentionMix,

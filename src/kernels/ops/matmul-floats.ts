@@ -1,10 +1,12 @@
 // The tiled matmul kernels for float weights (F32, F16, BF16): G groups of four rows times T tokens, all columns.
 //
-// A tile is column -> group -> four rows' values, so one load gives four rows of a column. The activations are plain
-// rows of float32. Cost per column of a G x T tile: G weight loads (and conversions), T splat loads, GT fma.
+// A tile is column -> group -> four rows' values, so one load gives four rows of a column; F16 has a coding of its own
+// (half-tiles.ts). The activations are plain rows of float32. Cost per column of a G x T tile: G weight loads (and
+// conversions), T splat loads, GT fma.
 
 import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
+import { HALF_TILE_HEADER, loadHalfCodes, RAISED_SCALE } from "./half-tiles.ts";
 import { GROUP_ROWS, GROUPS_PER_TILE } from "./packed.ts";
 
 export interface FloatMatmul {
@@ -17,14 +19,34 @@ export interface FloatMatmul {
   readonly streams?: number;
 }
 
-const loads = { f32: "f32v.load", f16: "f32v.load_f16", bf16: "f32v.load_bf16" } as const;
+/** How four weights are loaded, what activations are multiplied by beside them, and what precedes a tile's weights. */
+const formats: Readonly<Record<FloatMatmul["weights"], FloatFormat>> = {
+  f32: {
+    bytes: 4,
+    load: (k, w, at) => k.op("f32v.load", [w], at),
+  },
+  bf16: {
+    bytes: 2,
+    load: (k, w, at) => k.op("f32v.load_bf16", [w], at),
+  },
+  f16: {
+    bytes: 2,
+    load: loadHalfCodes,
+    xScale: RAISED_SCALE,
+    headerBytes: HALF_TILE_HEADER,
+  },
+};
+
+interface FloatFormat {
+  readonly bytes: number;
+  readonly load: (k: KernelBuilder, w: Reg<"ptr">, at: number) => Reg<"f32v">;
+  readonly xScale?: number;
+  /** f32 x 4 that the results of a tile are multiplied by. */
+  readonly headerBytes?: number;
+}
 
 /** Columns that a round of the inner loop computes. */
 export const FLOAT_UNROLL = 4;
-
-export function floatBytes(weights: FloatMatmul["weights"]): number {
-  return weights === "f32" ? 4 : 2;
-}
 
 /**
  * vector: (w, x, out, columns / 4, tiles, apart, outApart): one token, all groups of each tile; writes 16 floats per tile.
@@ -50,22 +72,34 @@ function vectorKernel(shape: FloatMatmul): Kernel {
   const ws = [w];
   for (let s = 1; s < streams; s++) ws.push(k.variable(k.op("ptr.add", [ws[s - 1]!, apart])));
   const zero = k.op("f32v.const", [], 0);
+  const { headerBytes } = formats[shape.weights];
   k.loop(tiles, () => {
     const x = k.variable(xStart);
+    const factors = headerBytes === undefined ? undefined : ws.map((at) => header(k, at));
     const sums = ws.map(() => Array.from({ length: groups }, () => [k.variable(zero)]));
     k.loop(quads, () => columns(k, shape, ws, [x], sums));
     let target = out;
     sums.forEach((grid, s) => {
       if (s > 0) target = k.op("ptr.add", [target, outApart]);
-      storeRows(k, grid, 0, target);
+      storeRows(k, grid, 0, target, factors?.[s]);
     });
     k.advance(out, groups * GROUP_ROWS * 4);
   });
   return k.finish();
 }
 
+/** Takes a tile's factor, and goes on to its weights. */
+function header(k: KernelBuilder, w: Reg<"ptr">): Reg<"f32v"> {
+  const factor = k.op("f32v.load", [w]);
+  k.advance(w, HALF_TILE_HEADER);
+  return factor;
+}
+
 function matrixKernel(shape: FloatMatmul): Kernel {
   const { groups, tokens } = shape;
+  if (formats[shape.weights].headerBytes !== undefined) {
+    throw new Error(`${shape.name}: tiles of ${shape.weights} are widened for tiles of tokens`);
+  }
   const k = new KernelBuilder(shape.name, 16);
   const wStart = k.param("ptr", "w");
   const xStart = k.param("ptr", "x");
@@ -101,15 +135,20 @@ function columns(
   xs: readonly Reg<"ptr">[],
   sums: readonly Reg<"f32v">[][][],
 ): void {
-  const vector = GROUP_ROWS * floatBytes(weights);
+  const { bytes, load, xScale } = formats[weights];
+  const vector = GROUP_ROWS * bytes;
   const column = GROUPS_PER_TILE * vector;
+  const activation = (from: Reg<"ptr">, c: number) => {
+    const x = k.op("f32v.load_splat", [from], 4 * c);
+    return xScale === undefined ? x : k.op("f32v.mul", [x, k.op("f32v.const", [], xScale)]);
+  };
   for (let c = 0; c < FLOAT_UNROLL; c++) {
+    // One token's serve all streams; of several tokens each is loaded when it is needed, since registers are few.
+    const shared = xs.length === 1 ? activation(xs[0]!, c) : undefined;
     ws.forEach((w, s) => {
-      const rows = Array.from({ length: groups }, (_, g) =>
-        k.op(loads[weights], [w], c * column + g * vector),
-      );
+      const rows = Array.from({ length: groups }, (_, g) => load(k, w, c * column + g * vector));
       xs.forEach((from, t) => {
-        const x = k.op("f32v.load_splat", [from], 4 * c);
+        const x = shared ?? activation(from, c);
         rows.forEach((row, g) => {
           const sum = sums[s]![g]![t]!;
           k.update(sum, "f32v.fma", [row, x, sum]);
@@ -127,8 +166,10 @@ function storeRows(
   sums: readonly Reg<"f32v">[][],
   t: number,
   out: Reg<"ptr">,
+  factor?: Reg<"f32v">,
 ): void {
   sums.forEach((group, g) => {
-    k.op("f32v.store", [out, group[t]!], 16 * g);
+    const sum = factor ? k.op("f32v.mul", [group[t]!, factor]) : group[t]!;
+    k.op("f32v.store", [out, sum], 16 * g);
   });
 }
