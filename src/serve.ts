@@ -2,11 +2,13 @@
 // calls it; the models stay the caller's, who opened them and disposes them after stop().
 
 import type { GenerateOptions, Model } from "./index.ts";
+import type { Database } from "./platform/database.ts";
 import { type Asset, createApp } from "./server/app.ts";
 import { createContext, type ServerContext } from "./server/context.ts";
 import { stopping } from "./server/errors.ts";
 import { listen } from "./server/listen.ts";
 import type { RouteFamily } from "./server/route.ts";
+import { openSessions } from "./server/routes/lantern-sessions.ts";
 import { routeFamilies } from "./server/routes/table.ts";
 
 export interface StartOptions {
@@ -34,6 +36,8 @@ export interface StartOptions {
   graceMs?: number;
   /** Routes beside those of the table: made with what this file does not know (a database). */
   families?: (context: ServerContext) => readonly RouteFamily[];
+  /** Opens the database of conversations (docs/sessions.md); absent: there are none. */
+  sessions?: () => Database;
   assets?: ReadonlyMap<string, Asset>;
   log?: (line: string) => void;
 }
@@ -77,8 +81,10 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     log: options.log ?? (() => {}),
     stopSignal: end.signal,
   });
+  const sessions = options.sessions && openSessions(context, options.sessions);
+  const families = [...(options.families?.(context) ?? []), ...(sessions?.families ?? [])];
   const app = createApp(context, {
-    families: [...routeFamilies, ...(options.families?.(context) ?? [])],
+    families: [...routeFamilies, ...families],
     ...(options.assets && { assets: options.assets }),
   });
   const listener = await listen(app, {
@@ -86,6 +92,9 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     port,
     headersTimeoutMs: options.headersTimeoutMs ?? 15_000,
     requestTimeoutMs: options.requestTimeoutMs ?? 60_000,
+  }).catch(async (error: unknown) => {
+    await sessions?.close();
+    throw error;
   });
   return {
     url: listener.url,
@@ -99,6 +108,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       await settled(listener.closed, 1000);
       listener.destroy();
       await listener.closed;
+      await sessions?.close();
     },
   };
 }

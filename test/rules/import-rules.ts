@@ -173,7 +173,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "serve.ts",
-    may: all("index.ts", "server"),
+    may: [...all("index.ts", "server"), ...types("platform/database.ts")],
     npm: [],
     why: "the server's composition root: models, routes and a socket meet here",
   },

@@ -5,6 +5,7 @@ import { defaultModel } from "../../catalog/catalog.ts";
 import type { Model } from "../../index.ts";
 import { UsageError } from "../../index.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
+import { defaultDatabaseFile, openNodeDatabase } from "../../platform/node-database.ts";
 import type { RunningServer, StartOptions } from "../../serve.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import {
@@ -33,6 +34,8 @@ interface ServeFlags extends ModelFlags, SamplingFlags {
   timeout: number;
   grace: number;
   chatTemplate?: string;
+  /** A file; false: none. */
+  sessions?: string | false;
 }
 
 const megabyte = 2 ** 20;
@@ -87,6 +90,11 @@ export const serveCommand: CliCommand = {
         numberFlag({ min: 0.001, max: 1024 }),
         16,
       )
+      .option(
+        "--sessions <file>",
+        "where conversations are kept (default: LANTERN_DATA, or the user's data folder)",
+      )
+      .option("--no-sessions", "keep no conversations")
       .option("--timeout <s>", "time a client has to send its request", numberFlag({ min: 1 }), 60)
       .option(
         "--grace <s>",
@@ -108,12 +116,12 @@ async function serve(flags: ServeFlags, context: CliContext): Promise<void> {
   const { isLoopback, startServer } = await import("../../serve.ts"); // other commands start without it
   const options = startOptions(flags, { [id]: model }, context);
   const server = await startServer(options).catch((error: unknown) => cannotListen(error, flags));
-  terminal.out(greeting(server, id, model));
   if (!isLoopback(flags.host) && options.apiKey === undefined) {
     terminal.err(
       `Warning: --host ${flags.host} lets other machines in, and no API key is set: anybody who reaches this one may use the model. --api-key KEY changes that.\n`,
     );
   }
+  terminal.out(greeting(server, id, model));
   await aborted(interrupt.signal);
   terminal.err("\nStopping: running requests may finish. Ctrl-C once more leaves at once.\n");
   await server.stop();
@@ -141,6 +149,9 @@ function startOptions(
     headersTimeoutMs: Math.min(15, flags.timeout) * 1000,
     graceMs: flags.grace * 1000,
     sampling: generateOptions(flags),
+    ...(flags.sessions !== false && {
+      sessions: () => openNodeDatabase(flags.sessions || defaultDatabaseFile("sessions.db")),
+    }),
     log: (line) => terminal.err(`lantern: ${line}\n`),
   };
 }

@@ -2,21 +2,26 @@
 // here are its paths and fields.
 
 import * as z from "zod";
+import { type Database, StorageError } from "../../platform/database.ts";
 import { exportMarkdown, exportSession, importSession } from "../../sessions/exchange.ts";
 import type { AskRequest, Runs } from "../../sessions/runs.ts";
 import { messageRoles, type Session, sessionModes } from "../../sessions/session.ts";
 import { settingsChangeSchema, settingsSchema } from "../../sessions/settings.ts";
 import type { SessionStore } from "../../sessions/store.ts";
 import { readJson } from "../body.ts";
+import type { ServerContext } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
 import { type Call, json, type Route, type RouteFamily } from "../route.ts";
+import { runRoutes } from "./lantern-runs.ts";
 import {
   bodyFields,
   guarded,
+  openSessionService,
   queryFields,
   runModel,
   runView,
   type SessionService,
+  unavailableSessions,
 } from "./lantern-service.ts";
 
 const title = z.string().max(500);
@@ -72,7 +77,27 @@ const searchQuery = z.strictObject({
 
 const exportQuery = z.strictObject({ format: z.enum(["json", "markdown"]).default("json") });
 
-export function sessionRoutes(service: SessionService): RouteFamily {
+/** The routes of /lantern/v1, and how to end them. */
+export interface SessionFamilies {
+  families: readonly RouteFamily[];
+  /** Ends running answers, saves them, closes the database. */
+  close(): Promise<void>;
+}
+
+/** Where the database cannot be opened, the routes say why and the rest of the server works. */
+export function openSessions(server: ServerContext, open: () => Database): SessionFamilies {
+  try {
+    const service = openSessionService(server, open());
+    const families = [sessionRoutes(service), runRoutes(service)];
+    return { families, close: () => service.close() };
+  } catch (problem) {
+    if (!(problem instanceof StorageError)) throw problem;
+    server.log(`conversations are not saved: ${problem.message}`);
+    return { families: [unavailableSessions(problem)], close: async () => {} };
+  }
+}
+
+function sessionRoutes(service: SessionService): RouteFamily {
   const routes = [...sessionPaths(service), ...messagePaths(service), ...otherPaths(service)];
   return { name: "lantern-sessions", errors: openaiErrors, routes: guarded(routes) };
 }
