@@ -7,6 +7,7 @@ import type { TuneTestPoint } from "../tune.ts";
 import { estimate } from "./estimate.ts";
 import { ProductBench } from "./measure.ts";
 import type { TuneEnvironment, TuneWatch } from "./run-tune.ts";
+import { STREAM_BYTES } from "./space.ts";
 import { profileText, type TuneFile, type TuneGroup } from "./tune-file.ts";
 
 const WARM_UPS = 3;
@@ -81,6 +82,7 @@ async function measurePoint(point: Point, environment: TuneEnvironment): Promise
     tokens: [m],
     threads: group.threads,
     whole: false,
+    streamBytes: STREAM_BYTES.normal,
     startThread: () => environment.startThread(),
   });
   try {

@@ -24,13 +24,13 @@ export interface ProductBenchOptions {
   readonly threads: number;
   /** All rows of what computes; otherwise as many as say the same. */
   readonly whole: boolean;
+  /** Of weights that stream: more than caches hold. In a model, all other weights pass through them meanwhile. */
+  readonly streamBytes: number;
   readonly startThread: () => EngineThread;
 }
 
 /** Tokens up to which a product streams its weights from memory; more tokens are kept busy by arithmetic. */
 const STREAMING_TOKENS = 4;
-/** Of weights that stream: more than caches hold. In a model, all other weights pass through them meanwhile. */
-const STREAM_BYTES: number = 96 << 20;
 /** Enough for what computes. */
 const COMPUTE_BYTES: number = 8 << 20;
 
@@ -47,9 +47,9 @@ export class ProductBench {
   }
 
   static async open(options: ProductBenchOptions): Promise<ProductBench> {
-    const { problem, tokens, whole } = options;
+    const { problem, tokens, whole, streamBytes } = options;
     const few = Math.max(1, ...tokens.filter((m) => m <= STREAMING_TOKENS));
-    const streaming = await RowsBench.open(options, rowsOfBytes(problem, STREAM_BYTES), few);
+    const streaming = await RowsBench.open(options, rowsOfBytes(problem, streamBytes), few);
     const enough = Math.min(problem.n, rowsOfBytes(problem, COMPUTE_BYTES));
     try {
       const rows = whole ? problem.n : enough;

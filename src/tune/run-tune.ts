@@ -27,6 +27,8 @@ export interface TunePlan {
   readonly rounds: number;
   /** Weights are measured whole; otherwise some of their rows stand for all. */
   readonly full: boolean;
+  /** Of weights that stream from memory: more than caches hold. */
+  readonly streamBytes: number;
 }
 
 export interface TuneEnvironment {
@@ -181,13 +183,14 @@ class GroupTuner {
   }
 
   async #openBench(level: number): Promise<ProductBench> {
-    const { tokens, full } = this.#plan;
+    const { tokens, full, streamBytes } = this.#plan;
     const bench = await ProductBench.open({
       problem: this.#problem,
       variants: level === 2 ? [] : this.#variants,
       tokens,
       threads: this.#threads,
       whole: full,
+      streamBytes,
       startThread: () => this.#environment.startThread(),
     });
     this.#open.push(bench);

@@ -78,6 +78,13 @@ export function tokenCounts(mode: TuneMode, step: number, count: number): number
   return [...new Set(few)].sort((a, b) => a - b);
 }
 
+/** Weights that no cache holds; a quick tune takes fewer, and may be wrong about machines with very large caches. */
+export const STREAM_BYTES: Readonly<Record<TuneMode, number>> = {
+  quick: 48 << 20,
+  normal: 96 << 20,
+  full: 256 << 20,
+};
+
 export function roundsOf(mode: TuneMode): number {
   return { quick: 3, normal: 5, full: 9 }[mode];
 }

@@ -1,0 +1,192 @@
+// From times to choices: interpolation, scaling, what counts as faster, and what a file of another machine is worth.
+
+import { describe, expect, test } from "vitest";
+import { analyzeTuneFile } from "../../src/tune/analyze.ts";
+import { staleReason, tunedChoice, tunedIdle, tunedThreads } from "../../src/tune/choose.ts";
+import { basisFor, estimate } from "../../src/tune/estimate.ts";
+import { tunePicture } from "../../src/tune/picture.ts";
+import { printTuneFile, type TuneFile } from "../../src/tune/tune-file.ts";
+import { usableFile, useTuning } from "../../src/tune/use.ts";
+import { sampleFile } from "./sample.ts";
+
+const target = { vectorRegisters: 16 };
+const problem = { dtype: "q4_0", n: 1024, k: 512 };
+
+describe("an estimate", () => {
+  const basis = basisFor(sampleFile, problem, 1)!;
+
+  test("is the measured time where it was measured", () => {
+    expect(estimate(basis, 1, 2)).toEqual({ init: 20, compute: 120, stretched: "" });
+  });
+
+  test("lies between two measured ones in proportion", () => {
+    // From 2 tokens to 8, 5 is half the way.
+    expect(estimate(basis, 0, 5)).toEqual({ init: 50, compute: 300, stretched: "" });
+  });
+
+  test("goes on as it began beyond the last one, and says so", () => {
+    const { init, compute, stretched } = estimate(basis, 0, 14)!;
+    expect([init, compute]).toEqual([140, 600]);
+    expect(stretched).toBe("beyond 8 tokens");
+  });
+
+  test("is none where a profile was given up", () => {
+    expect(estimate(basis, 2, 8)).toBeUndefined();
+    expect(estimate(basis, 2, 5)).toBeUndefined();
+  });
+
+  test("of another shape is in proportion to its size, and of another thread count to the cores", () => {
+    const other = basisFor(sampleFile, { dtype: "q4_0", n: 2048, k: 1024 }, 1)!;
+    expect(estimate(other, 0, 1)).toEqual({ init: 20, compute: 400, stretched: "from 1024 x 512" });
+    // Four threads on two cores are no faster than two.
+    const more = basisFor(sampleFile, problem, 4)!;
+    expect(estimate(more, 0, 1)).toEqual({ init: 10, compute: 60, stretched: "from 2 threads" });
+  });
+
+  test("of another type is none", () => {
+    expect(basisFor(sampleFile, { ...problem, dtype: "q8_0" }, 1)).toBeUndefined();
+  });
+});
+
+describe("a choice", () => {
+  const choose = tunedChoice(sampleFile, target);
+
+  test("is the fastest for each number of tokens, the default where nothing is clearly faster", () => {
+    const { variants, byTokens } = choose([problem], 8, 1);
+    const ids = byTokens.map((index) => variants[index]!.id);
+    expect(ids.slice(1, 4)).toEqual(["8x4.compact", "16x2.compact", "16x2.compact"]);
+    expect(ids[8]).toBe("8x4.compact");
+  });
+
+  test("is made for all products that share activations: init counts once", () => {
+    // 16x2 saves 80 us of compute at two tokens, in both products.
+    const { variants, byTokens } = choose([problem, problem], 2, 1);
+    expect(variants[byTokens[2]!]!.id).toBe("16x2.compact");
+  });
+
+  test("lists every candidate with its estimate or the reason why it is none", () => {
+    const { notes } = choose([problem], 8, 1);
+    expect(notes[0]).toBe("q4_0 1024 x 512, 1 threads:");
+    expect(notes).toContain("  8x4.compact: 1 token 110.0 us, 8 tokens 480.0 us");
+    expect(notes).toContain("  4s.compact: 1 token 110.0 us, 8 tokens given up");
+    expect(notes.find((note) => note.includes("16x8.compact"))).toMatch(/73 vectors.*16 registers/);
+    expect(notes).toContain("  4x2.compact: not measured");
+  });
+
+  test("stays with the default for a difference that noise explains", () => {
+    const close: TuneFile = {
+      ...sampleFile,
+      groups: sampleFile.groups.map((group) => ({
+        ...group,
+        lines: [
+          {
+            m: 1,
+            times: [
+              { init: 0, compute: 100 },
+              { init: 0, compute: 97 },
+              { init: 0, compute: 100 },
+            ],
+          },
+        ],
+      })),
+    };
+    const { variants, byTokens } = tunedChoice(close, target)([problem], 1, 1);
+    expect(variants[byTokens[1]!]!.id).toBe("8x4.compact");
+  });
+
+  test("of threads is the measured count with which a chat is fastest", () => {
+    expect(tunedThreads(sampleFile, [[problem]])?.threads).toBe(2);
+    const slow = { ...sampleFile, groups: sampleFile.groups.map(slowerWithTwo) };
+    expect(tunedThreads(slow, [[problem]])?.threads).toBe(1);
+  });
+
+  test("of waiting: idle threads sleep only where that was measured to be faster", () => {
+    expect(tunedIdle(sampleFile, [[problem]], 2)).toBe("spin");
+    const sleeper = { backend: "cpu", level: 3, variant: "8x4.compact", idle: "sleep" } as const;
+    const sleepy: TuneFile = {
+      ...sampleFile,
+      profiles: [...sampleFile.profiles, sleeper],
+      groups: sampleFile.groups.map((group) => ({
+        ...group,
+        lines: group.lines.map(({ m, times }) => ({
+          m,
+          times: [...times, { init: 1, compute: 20 * m }],
+        })),
+      })),
+    };
+    expect(tunedIdle(sleepy, [[problem]], 2)).toBe("sleep");
+  });
+});
+
+function slowerWithTwo(group: TuneFile["groups"][number]): TuneFile["groups"][number] {
+  if (group.threads === 1) return group;
+  const lines = group.lines.map(({ m, times }) => ({
+    m,
+    times: times.map((time) => time && { init: time.init, compute: time.compute * 4 }),
+  }));
+  return { ...group, lines };
+}
+
+describe("a file at load", () => {
+  const { engine, cpu, cores, features } = sampleFile;
+  const here = { engine, cpu, cores, features };
+  const text = printTuneFile(sampleFile);
+
+  test("is used on its own machine", () => {
+    expect(usableFile(text, "tune.txt", here)).toEqual(sampleFile);
+    const use = useTuning(sampleFile, [problem], target, undefined);
+    expect(use.threads).toBe(2);
+    expect(use.choose).toBeDefined();
+    expect(use.notes[0]).toBe("kernels: tuned 2026-11-15");
+  });
+
+  test.each([
+    ["cpu", "Another CPU"],
+    ["cores", 16],
+    ["features", "wasm simd dot4=signed"],
+    ["engine", "kernels 12345678"],
+  ])("of another %s is not used, and says so", (fact, value) => {
+    expect(staleReason(sampleFile, { ...here, [fact]: value })).toMatch(`another ${fact}`);
+    const found = usableFile(text, "tune.txt", { ...here, [fact]: value });
+    const { choose, notes } = useTuning(found, [problem], target, undefined);
+    expect(choose).toBeUndefined();
+    expect(notes[0]).toMatch(`defaults; tune.txt is not used: it is of another ${fact}`);
+  });
+
+  test("that is broken is not used, and says so", () => {
+    const found = usableFile(text.slice(0, 40), "tune.txt", here);
+    expect(found).toMatch(/not used.*tune.txt/);
+  });
+
+  test("says nothing of types that were not measured", () => {
+    const others = [problem, { ...problem, dtype: "q6_k" }];
+    const use = useTuning(sampleFile, others, target, undefined);
+    expect(use.threads).toBeUndefined();
+    expect(use.notes).toContain("  not tuned, defaults: q6_k");
+    const { variants, byTokens } = use.choose!([others[1]!], 4, 2);
+    expect(byTokens.map((index) => variants[index]!.id)).toEqual(Array(5).fill("8x4.compact"));
+  });
+
+  test("does not override the threads that were asked for", () => {
+    expect(useTuning(sampleFile, [problem], target, 1).threads).toBe(1);
+  });
+});
+
+describe("the analysis", () => {
+  test("finds crossovers, the gain over the default and the effect of threads", () => {
+    const { groups, threads, gain } = analyzeTuneFile(sampleFile);
+    expect(groups[0]!.crossovers.map(({ m }) => m)).toEqual([2, 8]);
+    const at2 = groups[0]!.points.find(({ m }) => m === 2)!;
+    expect(at2.usual!.us / at2.best.us).toBeCloseTo(220 / 140);
+    expect(at2.opsPerSecond).toBeCloseTo((2 * 1024 * 512 * 2) / 140e-6);
+    expect(gain.most).toBeCloseTo(220 / 140);
+    expect(threads.find(({ m }) => m === 1)!.counts[1]!.gain).toBeCloseTo(110 / 70);
+  });
+
+  test("can be drawn", () => {
+    const svg = tunePicture({ ...sampleFile, cpu: "<script>&" });
+    expect(svg).toMatch(/^<svg /);
+    expect(svg).not.toContain("<script");
+    expect(svg.match(/<path /g)!.length).toBeGreaterThan(4);
+  });
+});

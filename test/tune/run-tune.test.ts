@@ -1,0 +1,61 @@
+// Tuning for real, on small matrices: every profile is measured, and every variant gives what the default gives.
+
+import { expect, test } from "vitest";
+import { AbortedError } from "../../src/base/errors.ts";
+import { currentPlatform } from "../../src/platform/current.ts";
+import { tunedChoice } from "../../src/tune/choose.ts";
+import { identityOf } from "../../src/tune/identity.ts";
+import { runTune, tuneProfiles } from "../../src/tune/run-tune.ts";
+
+const platform = await currentPlatform();
+const environment = {
+  startThread: () => platform.startThread("compute"),
+  breathe: () => platform.breathe(),
+};
+const plan = {
+  problems: [{ dtype: "q4_0", n: 128, k: 256 }],
+  threads: [2],
+  tokens: [1, 3, 8],
+  rounds: 2,
+  full: false,
+  streamBytes: 1 << 17,
+};
+
+test("measures every profile that accepts the problem, in groups", async () => {
+  const profiles = tuneProfiles(true);
+  const seen: number[] = [];
+  const groups = await runTune(plan, profiles, environment, {
+    onProgress: (share) => seen.push(share),
+  });
+  expect(groups).toHaveLength(1);
+  const [{ lines, ...facts }] = groups as [(typeof groups)[0]];
+  expect(facts).toEqual({ dtype: "q4_0", n: 128, k: 256, threads: 2 });
+  expect(lines.map(({ m }) => m)).toEqual([1, 3, 8]);
+  for (const { times } of lines) {
+    const timed = times.filter((time) => time !== undefined);
+    expect(timed.length).toBeGreaterThan(3);
+    for (const { init, compute } of timed) {
+      expect(init).toBeGreaterThanOrEqual(0);
+      expect(compute).toBeGreaterThan(0);
+    }
+  }
+  expect(seen.at(-1)).toBeLessThanOrEqual(1);
+  expect(seen).toEqual(seen.toSorted((a, b) => a - b));
+  const file = {
+    ...identityOf({ cpu: platform.cpu(), cores: platform.cores }),
+    date: "2026-11-15",
+    profiles,
+    groups,
+  };
+  const { byTokens } = tunedChoice(file, { vectorRegisters: 16 })(plan.problems, 8, 2);
+  expect(byTokens).toHaveLength(9);
+});
+
+test("stops when it is told to", async () => {
+  const controller = new AbortController();
+  const running = runTune(plan, tuneProfiles(false), environment, {
+    signal: controller.signal,
+    onProgress: () => controller.abort(),
+  });
+  await expect(running).rejects.toThrow(AbortedError);
+});

@@ -1,0 +1,71 @@
+// The file of times: what is printed is read again, and what is broken is refused with a line number.
+
+import { describe, expect, test } from "vitest";
+import { FormatError } from "../../src/base/errors.ts";
+import { mergeTuneFiles } from "../../src/tune/merge.ts";
+import { parseTuneFile, printTuneFile } from "../../src/tune/tune-file.ts";
+import { sampleFile } from "./sample.ts";
+
+describe("a tune file", () => {
+  const text = printTuneFile(sampleFile);
+
+  test("is read as it was written", () => {
+    expect(parseTuneFile(text, "tune.txt")).toEqual(sampleFile);
+  });
+
+  test("may have comments and empty lines", () => {
+    const commented = text.replace("group", "\n# a note\ngroup");
+    expect(parseTuneFile(commented, "tune.txt")).toEqual(sampleFile);
+  });
+
+  const broken: readonly [string, (text: string) => string, RegExp][] = [
+    ["another version", (t) => t.replace("lantern-tune 1", "lantern-tune 9"), /line 2.*version 1/],
+    ["an empty file", () => "", /line 1.*lantern-tune/],
+    ["another file", () => "GGUF\0\0", /line 1.*lantern-tune/],
+    ["no processor", (t) => t.replace(/^cpu .*\n/m, ""), /line 3.*cpu/],
+    ["cores that are no number", (t) => t.replace("cores 2", "cores many"), /whole number/],
+    ["a profile out of order", (t) => t.replace("profile 1", "profile 7"), /profile 1/],
+    ["a profile without its variant", (t) => t.replace(/ variant=\S+/, ""), /profile 0/],
+    ["a group without threads", (t) => t.replace(/ threads=1/, ""), /group TYPE N K threads=T/],
+    ["times before a group", (t) => t.replace(/^group .*\n/m, ""), /a group before its times/],
+    ["too few times", (t) => t.replace(/^ +1 .*$/m, "1 2.0 3.0"), /2 for each of 3 profiles/],
+    ["times that are none", (t) => t.replace("10.0 100.0", "10.0 NaN"), /microseconds/],
+    ["half a pair", (t) => t.replace("10.0 100.0", "- 100.0"), /microseconds/],
+    ["negative times", (t) => t.replace("10.0 100.0", "10.0 -1"), /microseconds/],
+    ["numbers of tokens that go down", (t) => t.replace(/^ +8 /m, "1 "), /ascending/],
+  ];
+
+  test.each(broken)("with %s is refused", (_, damage, message) => {
+    const damaged = damage(text);
+    expect(damaged).not.toBe(text);
+    expect(() => parseTuneFile(damaged, "tune.txt")).toThrow(FormatError);
+    expect(() => parseTuneFile(damaged, "tune.txt")).toThrow(message);
+  });
+});
+
+describe("two measurements", () => {
+  test("become one: groups that were measured again are the new ones, profiles are matched by what they are", () => {
+    const [first, second] = sampleFile.groups;
+    const older = { ...sampleFile, groups: [first!, second!] };
+    const again = {
+      ...first!,
+      lines: [{ m: 1, times: [{ init: 1, compute: 2 }] }],
+    };
+    const newer = { ...sampleFile, profiles: [sampleFile.profiles[2]!], groups: [again] };
+    const merged = mergeTuneFiles(older, newer);
+    expect(merged.profiles.map(({ variant }) => variant)).toEqual([
+      "4s.compact",
+      "8x4.compact",
+      "16x2.compact",
+    ]);
+    expect(merged.groups).toHaveLength(2);
+    const kept = merged.groups.find(({ threads }) => threads === second!.threads)!;
+    // Profile 2 of the old file is profile 0 now.
+    expect(kept.lines[0]!.times[0]).toEqual(second!.lines[0]!.times[2]);
+    expect(kept.lines[0]!.times[1]).toEqual(second!.lines[0]!.times[0]);
+    const replaced = merged.groups.find(({ threads }) => threads === first!.threads)!;
+    expect(replaced.lines).toEqual([
+      { m: 1, times: [{ init: 1, compute: 2 }, undefined, undefined] },
+    ]);
+  });
+});
