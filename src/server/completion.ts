@@ -8,7 +8,7 @@ import {
   type TokenEvent,
 } from "../index.ts";
 import type { Job, ServedModel } from "./context.ts";
-import { contextExceeded, stopping } from "./errors.ts";
+import { contextExceeded, invalidRequest, stopping } from "./errors.ts";
 import type { Call } from "./route.ts";
 
 export interface CompletionRequest {
@@ -30,7 +30,7 @@ let jobs = 0;
 export async function startCompletion(call: Call, request: CompletionRequest): Promise<Completion> {
   const { server, signal } = call;
   const { served, tokens, options } = request;
-  checkFits(served, tokens.length);
+  checkPrompt(served, tokens);
   const arrived = server.now();
   const place = await server.queue.enter(call.client, signal);
   const job: Job = {
@@ -67,9 +67,18 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
   return { tokens: read, result };
 }
 
-export function checkFits({ model }: ServedModel, promptTokens: number): void {
-  const { contextSize } = model.info;
-  if (promptTokens >= contextSize) throw contextExceeded(promptTokens, contextSize);
+/** What the engine would refuse, before a stream has begun with status 200. */
+function checkPrompt({ model }: ServedModel, tokens: readonly number[]): void {
+  const { contextSize, vocabSize } = model.info;
+  if (tokens.length >= contextSize) throw contextExceeded(tokens.length, contextSize);
+  if (tokens.length === 0) throw invalidRequest("the prompt has no tokens: give it some text");
+  const wrong = tokens.find((id) => id >= vocabSize);
+  if (wrong !== undefined) {
+    throw invalidRequest(
+      `token id ${wrong} is not in the vocabulary (0 to ${vocabSize - 1})`,
+      "prompt",
+    );
+  }
 }
 
 function count({ server }: Call, { timings, stopReason }: GenerationResult): void {
@@ -78,6 +87,9 @@ function count({ server }: Call, { timings, stopReason }: GenerationResult): voi
   metrics.cachedTokens.add(timings.cachedTokens);
   metrics.generatedTokens.add(timings.generatedTokens);
   if (stopReason === "aborted") metrics.aborted.add();
+  const { prompt, generation } = timings.limits ?? {};
+  if (prompt) metrics.limitRatio.set(prompt.fraction, { phase: "prompt" });
+  if (generation) metrics.limitRatio.set(generation.fraction, { phase: "generation" });
   if (timings.generatedTokens > 1) {
     metrics.tokenSeconds.observe(timings.generatedMs / timings.generatedTokens / 1000);
   }

@@ -59,8 +59,16 @@ export async function listen(app: AppFetch, options: ListenOptions): Promise<Lis
     port: bound,
     closed,
     stopAccepting() {
-      server.close(() => close());
-      if ("closeIdleConnections" in server) server.closeIdleConnections();
+      const closeIdle = (): void => {
+        if ("closeIdleConnections" in server) server.closeIdleConnections();
+      };
+      // A connection that is busy now is idle after its answer, and would be kept for the client's next request.
+      const timer = setInterval(closeIdle, 50);
+      server.close(() => {
+        clearInterval(timer);
+        close();
+      });
+      closeIdle();
     },
     destroy() {
       if ("closeAllConnections" in server) server.closeAllConnections();

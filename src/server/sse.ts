@@ -53,19 +53,23 @@ function toBody<T>(
   toText: (item: T) => string,
 ): ReadableStream<Uint8Array> {
   const iterator = items[Symbol.asyncIterator]();
+  let gone = false; // the client: what still comes has no reader
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
       try {
         const { done, value } = await iterator.next();
+        if (gone) return;
         if (done) controller.close();
         else controller.enqueue(encoder.encode(toText(value)));
       } catch (error) {
+        if (gone) return;
         const facts = describeError(error, (bug) => end.server.log(String(bug)));
         for (const item of end.error(facts)) controller.enqueue(encoder.encode(toText(item)));
         controller.close();
       }
     },
     async cancel() {
+      gone = true;
       await iterator.return?.();
     },
   });

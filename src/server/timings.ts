@@ -1,6 +1,6 @@
 // Times and counts of a generation, as OpenAI's `usage` and llama.cpp's `timings` have them.
 
-import type { Timings } from "../index.ts";
+import type { SpeedLimit, Timings } from "../index.ts";
 
 /** OpenAI's; several choices of one prompt share it, so its tokens count once. */
 export function usageOf(all: readonly Timings[]): object {
@@ -14,7 +14,7 @@ export function usageOf(all: readonly Timings[]): object {
   };
 }
 
-/** llama.cpp's names; `limit` is ours. */
+/** llama.cpp's names; the limits are ours, and null on a machine that was never measured. */
 export function timingsOf(timings: Timings): object {
   const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs } = timings;
   const read = promptTokens - cachedTokens;
@@ -28,7 +28,15 @@ export function timingsOf(timings: Timings): object {
     predicted_ms: generatedMs,
     predicted_per_token_ms: ratio(generatedMs, generatedTokens),
     predicted_per_second: ratio(generatedTokens * 1000, generatedMs),
+    prompt_limit: limitOf(timings.limits?.prompt),
+    predicted_limit: limitOf(timings.limits?.generation),
   };
+}
+
+function limitOf(limit: SpeedLimit | undefined): object | null {
+  if (!limit) return null;
+  const { resource, tokensPerSecond, fraction } = limit;
+  return { resource, tokens_per_second: tokensPerSecond, fraction };
 }
 
 /** 0 where nothing was measured: JSON has no NaN. */

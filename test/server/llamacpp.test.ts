@@ -1,0 +1,121 @@
+// llama.cpp's endpoints, and /metrics.
+
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { modelId, post, prompt, type TestServer, testServer, until } from "./test-server.ts";
+
+let running: TestServer;
+let url: string;
+
+beforeAll(async () => {
+  running = await testServer();
+  url = running.server.url;
+});
+
+afterAll(async () => {
+  await running.close();
+  expect(running.log).toEqual([]);
+});
+
+async function ask(path: string, body: object): Promise<Record<string, unknown>> {
+  const response = await post(url + path, body);
+  expect(response.status).toBe(200);
+  return (await response.json()) as Record<string, unknown>;
+}
+
+describe("llama.cpp's", () => {
+  test("/tokenize and /detokenize are each other's inverse", async () => {
+    const { tokens } = await ask("/tokenize", { content: prompt });
+    expect(tokens).toEqual(await running.model.tokenize(prompt, { addBos: false }));
+    expect(await ask("/detokenize", { tokens })).toEqual({ content: prompt });
+    const special = await ask("/tokenize", { content: prompt, add_special: true });
+    expect(special.tokens).toEqual(await running.model.tokenize(prompt));
+  });
+
+  test("/apply-template", async () => {
+    const body = await ask("/apply-template", { messages: [{ role: "user", content: prompt }] });
+    expect(body).toEqual({ prompt });
+  });
+
+  test("/completion, whole and streamed", async () => {
+    const fields = { prompt, n_predict: 8, temperature: 0 };
+    const { result } = running.model.generate(prompt, { temperature: 0, maxTokens: 8 });
+    const { text, tokenIds } = await result;
+    const whole = await ask("/completion", { ...fields, return_tokens: true });
+    expect(whole).toMatchObject({
+      content: text,
+      tokens: tokenIds,
+      stop: true,
+      stop_type: "limit",
+      tokens_predicted: 8,
+      tokens_evaluated: 5,
+      truncated: false,
+      timings: { predicted_n: 8, prompt_n: 5 },
+    });
+    const stream = await post(`${url}/completion`, { ...fields, stream: true });
+    const events = (await stream.text())
+      .trim()
+      .split("\n\n")
+      .map(
+        (event) => JSON.parse(event.replace("data: ", "")) as { content: string; stop: boolean },
+      );
+    expect(events.map(({ content }) => content).join("")).toBe(text);
+    expect(events.at(-1)).toMatchObject({ stop: true, tokens_predicted: 8 });
+  });
+
+  test("/health, /props and /slots", async () => {
+    expect(await (await fetch(`${url}/health`)).json()).toEqual({ status: "ok" });
+    expect(await (await fetch(`${url}/props`)).json()).toMatchObject({
+      total_slots: 8,
+      model_alias: modelId,
+      default_generation_settings: { n_ctx: running.model.info.contextSize },
+    });
+    const stream = await post(`${url}/completion`, { prompt, stream: true, ignore_eos: true });
+    const slots = (await (await fetch(`${url}/slots`)).json()) as { is_processing: boolean }[];
+    expect(slots).toHaveLength(8);
+    expect(slots.filter((slot) => slot.is_processing)).toMatchObject([
+      { model: modelId, route: "/completion", n_prompt_tokens: 5 },
+    ]);
+    await stream.body!.cancel();
+  });
+});
+
+describe("/metrics", () => {
+  const numbers = async (): Promise<Map<string, number>> => {
+    const response = await fetch(`${url}/metrics`);
+    expect(response.headers.get("content-type")).toContain("text/plain");
+    const lines = (await response.text()).trim().split("\n");
+    // Prometheus' text: comments, or a name with labels and a number.
+    for (const line of lines) {
+      expect(line).toMatch(
+        /^(# (HELP|TYPE) lantern_\w+ .+|lantern_\w+(\{[^{}]*(\{[^{}]*\})?[^{}]*\})? [\d.e+-]+)$/,
+      );
+    }
+    const values = lines.filter((line) => !line.startsWith("#"));
+    return new Map(
+      values.map((line) => {
+        const at = line.lastIndexOf(" ");
+        return [line.slice(0, at), Number(line.slice(at + 1))];
+      }),
+    );
+  };
+
+  test("counts requests, tokens and times", async () => {
+    await until("nothing runs", () => running.server.context.queue.running === 0);
+    const before = await numbers();
+    await ask("/v1/completions", { prompt, max_tokens: 7, ignore_eos: true });
+    await post(`${url}/v1/completions`, {});
+    const after = await numbers();
+    const grown = (name: string): number => (after.get(name) ?? 0) - (before.get(name) ?? 0);
+    const requests = (status: number): string =>
+      `lantern_requests_total{route="/v1/completions",method="POST",status="${status}"}`;
+    expect(grown(requests(200))).toBe(1);
+    expect(grown(requests(400))).toBe(1);
+    expect(grown("lantern_prompt_tokens_total")).toBe(5);
+    expect(grown("lantern_generated_tokens_total")).toBe(7);
+    expect(grown("lantern_time_to_first_token_seconds_count")).toBe(1);
+    expect(grown('lantern_time_per_token_seconds_bucket{le="+Inf"}')).toBe(1);
+    expect(grown("lantern_time_to_first_token_seconds_sum")).toBeGreaterThan(0);
+    expect(after.get("lantern_running")).toBe(0);
+    expect(after.get("lantern_parallel")).toBe(8);
+  });
+});
