@@ -32,4 +32,5 @@ export {
   tune,
   tuneSvg,
   tuneText,
+  untunedTypes,
 } from "./tune.ts";

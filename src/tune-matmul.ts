@@ -22,7 +22,7 @@ import {
 } from "./tune/space.ts";
 import type { TuneFile, TuneGroup } from "./tune/tune-file.ts";
 import type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./tune.ts";
-import { rememberTuning } from "./tune-store.ts";
+import { rememberedTuning, rememberTuning } from "./tune-store.ts";
 
 /** A type that has less of the weights than this is not worth seconds of a quick tune. */
 const rareShare = 0.05;
@@ -64,6 +64,14 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
     throw error;
   }
   return { file: file(), place: await keep() };
+}
+
+export async function typesWithoutTimes(model: string | URL): Promise<string[]> {
+  const platform = await currentPlatform();
+  const problems = withoutRareTypes(await problemsOf({ model }, platform), rareShare);
+  const found = await rememberedTuning(platform);
+  const known = new Set(typeof found === "object" ? found.groups.map(({ dtype }) => dtype) : []);
+  return [...new Set(problems.map(({ dtype }) => dtype))].filter((dtype) => !known.has(dtype));
 }
 
 /** Measures some points of a file again and compares them with what it says. */

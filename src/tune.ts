@@ -80,6 +80,12 @@ export async function rememberedTune(): Promise<TuneFile> {
   );
 }
 
+/** Types of a model's products that were never tuned on this machine; those of a few small matrices do not count. */
+export async function untunedTypes(model: string | URL): Promise<string[]> {
+  const { typesWithoutTimes } = await import("./tune-matmul.ts");
+  return await typesWithoutTimes(model);
+}
+
 /** As a file has it. */
 export function tuneText(file: TuneFile): string {
   return printTuneFile(file);

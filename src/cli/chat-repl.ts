@@ -18,6 +18,7 @@ import {
 import { interrupted, type LineReader, type Terminal } from "../platform/node-cli.ts";
 import type { CliContext } from "./command.ts";
 import { endNotes } from "./end-notes.ts";
+import type { IdleTune } from "./first-tune.ts";
 import { interruptExitCode } from "./interrupt.ts";
 import { type LimitFlags, limitHint, limitText, timingsWithLimits } from "./machine-limits.ts";
 import { perSecond } from "./text.ts";
@@ -63,11 +64,20 @@ export class ChatRepl {
   readonly #info: ModelInfo;
   #limits: LimitFlags;
   readonly #context: CliContext;
+  /** What is done while the user thinks. */
+  readonly #idle: IdleTune;
   readonly #terminal: Terminal;
   #leaving = false;
   #exitCode = 0;
 
-  constructor(chat: Chat, info: ModelInfo, limits: LimitFlags, context: CliContext) {
+  constructor(
+    chat: Chat,
+    info: ModelInfo,
+    limits: LimitFlags,
+    context: CliContext,
+    idle: IdleTune,
+  ) {
+    this.#idle = idle;
     this.#chat = chat;
     this.#info = info;
     this.#limits = limits;
@@ -89,6 +99,7 @@ export class ChatRepl {
       await this.#loop(lines);
     } finally {
       lines.close();
+      await this.#idle.pause();
     }
     return this.#exitCode;
   }
@@ -111,7 +122,9 @@ export class ChatRepl {
         continue;
       }
       interrupts = 0;
+      await this.#idle.pause();
       if (message.trim() !== "") await this.#take(message);
+      this.#idle.resume();
     }
   }
 

@@ -4,6 +4,7 @@ import { catalog } from "../../catalog/catalog.ts";
 import { UsageError } from "../../index.ts";
 import { ChatRepl } from "../chat-repl.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { addTuneFlag, IdleTune, type TuneFlag } from "../first-tune.ts";
 import {
   addModelFlags,
   addSamplingFlags,
@@ -16,7 +17,7 @@ import { openModel } from "../load-model.ts";
 import { addLimitFlag, type LimitFlags } from "../machine-limits.ts";
 import { profileOption, profileText, takeProfile } from "../profile.ts";
 
-interface ChatFlags extends ModelFlags, SamplingFlags, LimitFlags {
+interface ChatFlags extends ModelFlags, SamplingFlags, LimitFlags, TuneFlag {
   system?: string;
   prompt?: string;
 }
@@ -36,7 +37,7 @@ export const chatCommand: CliCommand = {
         "--template <name>",
         "chat template: chatml, llama2, zephyr (default: the model's own)",
       );
-    addLimitFlag(addSamplingFlags(command))
+    addTuneFlag(addLimitFlag(addSamplingFlags(command)))
       .addOption(profileOption())
       .action((flags: ChatFlags) => chat(flags, context));
   },
@@ -54,7 +55,8 @@ async function chat(flags: ChatFlags, context: CliContext): Promise<void> {
     const options = generateOptions(flags);
     const system = flags.system === undefined ? {} : { system: flags.system };
     const conversation = model.chat({ ...options, ...system });
-    const repl = new ChatRepl(conversation, model.info, flags, context);
+    const idle = new IdleTune(flags.model, flags, context);
+    const repl = new ChatRepl(conversation, model.info, flags, context, idle);
     context.exitCode = await repl.run(flags.prompt);
     conversation.dispose();
     const profile = await takeProfile(model, flags, context);

@@ -4,6 +4,7 @@ import { defaultModel } from "../../catalog/catalog.ts";
 import type { Generation, GenerationResult, Model, ModelInfo } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { endNotes } from "../end-notes.ts";
+import { addTuneFlag, type TuneFlag, tuneOnce } from "../first-tune.ts";
 import {
   addModelFlags,
   addPromptFlags,
@@ -27,7 +28,7 @@ import {
 import { profileJson, profileOption, profileText, takeProfile } from "../profile.ts";
 import { timingsJson, timingsText } from "../timings.ts";
 
-interface RunFlags extends ModelFlags, PromptFlags, SamplingFlags, LimitFlags {
+interface RunFlags extends ModelFlags, PromptFlags, SamplingFlags, LimitFlags, TuneFlag {
   json?: boolean;
   displayPrompt: boolean;
 }
@@ -44,7 +45,7 @@ export const runCommand: CliCommand = {
   ],
   define(command, context) {
     addPromptFlags(addModelFlags(command, defaultModel), defaultPrompt);
-    addSamplingFlags(command)
+    addTuneFlag(addSamplingFlags(command))
       .option("--no-display-prompt", "show only what is generated, not the prompt before it")
       .option("--json", "print one JSON object instead of text")
       .addOption(limitOption())
@@ -74,7 +75,9 @@ async function run(flags: RunFlags, context: CliContext): Promise<void> {
     const profile = await takeProfile(model, flags, context);
     if (profile) terminal.err(`\n${profileText(profile)}`);
   }
-  if ((await generation.result).stopReason === "aborted") context.exitCode = interruptExitCode;
+  const isStopped = (await generation.result).stopReason === "aborted";
+  if (isStopped) context.exitCode = interruptExitCode;
+  else if (!flags.json) await tuneOnce(modelOf(flags), flags, context);
 }
 
 function startGeneration(

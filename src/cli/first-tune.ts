@@ -1,0 +1,101 @@
+// The first time that a model's types meet this machine: a quick tune, remembered for the next start. It never makes
+// anybody wait for a text: `run` tunes after it, with a bar that Ctrl-C ends, and `chat` while the user thinks.
+
+import { type Command, Option } from "commander";
+import { AbortedError, LanternError, tune, untunedTypes } from "../index.ts";
+import type { CliContext } from "./command.ts";
+import { locateModel } from "./load-model.ts";
+import { noteTo } from "./machine-limits.ts";
+import { ShareBar } from "./progress.ts";
+
+export interface TuneFlag {
+  /** false with --no-tune. */
+  tune: boolean;
+}
+
+export function addTuneFlag(command: Command): Command {
+  return command.addOption(
+    new Option(
+      "--no-tune",
+      "do not measure kernels for this model, even if that was never done here (LANTERN_NO_TUNE does the same)",
+    ),
+  );
+}
+
+/** Whether somebody watches, and did not say no. */
+function isWanted({ tune: wanted }: TuneFlag, { terminal }: CliContext): boolean {
+  return wanted && terminal.errIsTerminal && !terminal.env("LANTERN_NO_TUNE");
+}
+
+/** After a text: a few seconds, once. It is no error if it fails. */
+export async function tuneOnce(name: string, flags: TuneFlag, context: CliContext): Promise<void> {
+  if (!isWanted(flags, context)) return;
+  const { terminal } = context;
+  const controller = new AbortController();
+  const stopListening = terminal.onInterrupt(() => controller.abort());
+  const bar = new ShareBar(terminal, "tuning, once (Ctrl-C skips)");
+  try {
+    await quickTune(name, context, controller.signal, (share, now) => bar.update(share, now));
+  } catch (error) {
+    bar.done();
+    if (!(error instanceof LanternError)) throw error;
+    const skipped = error instanceof AbortedError;
+    noteTo(context)(
+      skipped
+        ? 'skipped; "lantern tune" does it, --no-tune never asks'
+        : `kernels could not be tuned: ${error.message}`,
+    );
+  } finally {
+    stopListening();
+    bar.done();
+  }
+}
+
+async function quickTune(
+  name: string,
+  context: CliContext,
+  signal: AbortSignal,
+  onProgress?: (share: number, now: string) => void,
+): Promise<void> {
+  const model = await locateModel(name, context);
+  const types = await untunedTypes(model);
+  if (types.length === 0) return;
+  await tune({ model, mode: "quick", signal, ...(onProgress && { onProgress }) });
+}
+
+/** Tunes while nothing else happens: pause() before work begins, resume() after it. */
+export class IdleTune {
+  readonly #name: string;
+  readonly #context: CliContext;
+  readonly #isWanted: boolean;
+  #running: { controller: AbortController; ended: Promise<void> } | undefined;
+  #isDone = false;
+
+  constructor(name: string, flags: TuneFlag, context: CliContext) {
+    this.#name = name;
+    this.#context = context;
+    this.#isWanted = isWanted(flags, context);
+  }
+
+  resume(): void {
+    if (!this.#isWanted || this.#isDone || this.#running) return;
+    const controller = new AbortController();
+    const ended = quickTune(this.#name, this.#context, controller.signal).then(
+      () => {
+        this.#isDone = true;
+      },
+      (error: unknown) => {
+        // What failed once would fail again; what was paused goes on later.
+        if (!(error instanceof AbortedError)) this.#isDone = true;
+      },
+    );
+    this.#running = { controller, ended };
+  }
+
+  async pause(): Promise<void> {
+    const running = this.#running;
+    this.#running = undefined;
+    running?.controller.abort();
+    await running?.ended;
+  }
+}
