@@ -3,6 +3,7 @@
 // kernel; sizes are odd multiples of a vector, so that unrolled loops and their tails both run.
 
 import { describe, expect, it } from "vitest";
+import { dtypeByName } from "../../src/dtypes/table.ts";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { gelu, relu, silu } from "../../src/kernels/ops/activate.ts";
@@ -14,6 +15,7 @@ import { forEachVector, load, store, stream } from "../../src/kernels/ops/loops.
 import { exp, tanh } from "../../src/kernels/ops/math.ts";
 import { rmsNorm } from "../../src/kernels/ops/rms-norm.ts";
 import { ropeHalf, ropeInterleaved, ropeTable, ropeTableSize } from "../../src/kernels/ops/rope.ts";
+import { roundBf16, roundF16 } from "../../src/kernels/ops/round.ts";
 import { scale } from "../../src/kernels/ops/scale.ts";
 import { softcap } from "../../src/kernels/ops/softcap.ts";
 import { softmax } from "../../src/kernels/ops/softmax.ts";
@@ -202,6 +204,42 @@ for (const target of targets) {
           arena.checkGuards();
         }
       }
+    });
+
+    it.each([
+      ["f16", roundF16],
+      ["bf16", roundBf16],
+    ] as const)("round_%s: as the type itself rounds, bit for bit", (name, kernel) => {
+      const dtype = dtypeByName(name)!;
+      const random = new Random(5);
+      const corners = [
+        0,
+        -0,
+        1e-8,
+        6e-8,
+        65504,
+        65519,
+        65520,
+        -1e30,
+        3.4e38,
+        1 + 2 ** -11,
+        1 + 3 * 2 ** -11,
+      ];
+      const ties = [1 + 2 ** -8, 1 + 3 * 2 ** -8, 2 ** -25, 3 * 2 ** -25];
+      const limits = [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+      const values = [...corners, ...ties, ...limits, ...randoms(random, 2030, 1e-3)];
+      const arena = lowered(kernel);
+      const x = arena.f32(values);
+      const out = arena.f32(x.length);
+      arena.call(x.byteOffset, out.byteOffset, x.length);
+      const bytes = new Uint8Array(2 * x.length);
+      const want = new Float32Array(x.length);
+      dtype.quantize!(x, 0, bytes, 0, x.length);
+      dtype.dequantize(bytes, 0, want, 0, x.length);
+      expect(out).toEqual(want);
+      arena.call(x.byteOffset, x.byteOffset, x.length);
+      expect(x).toEqual(want); // in place
+      arena.checkGuards();
     });
 
     it.each([

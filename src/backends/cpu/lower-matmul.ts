@@ -34,6 +34,7 @@ export interface MatmulCompiler {
   vector(weight: Weight): number;
   /** Makes a kernel known, and returns its name. */
   kernel(kernel: Kernel): string;
+  hasKernel(name: string): boolean;
   push(instruction: Instruction): void;
   explain(line: string): void;
 }
@@ -244,13 +245,16 @@ export class MatmulLowering {
     if (prepared.holds === x) return prepared.at;
     prepared.holds = x;
     const scratchBytes = this.#longestRow() * 4 + 64;
+    const from = { rows: x.rows, x: this.#c.address(x), out: prepared.at, cols: x.cols };
+    const kernel = `round_${activation}`;
+    if (this.#c.hasKernel(kernel)) {
+      this.#c.push({ op: "unary", ...from, kernel, argument: 0 });
+      return prepared.at;
+    }
     this.#c.push({
       op: "round",
-      rows: x.rows,
+      ...from,
       dtype: activation,
-      x: this.#c.address(x),
-      out: prepared.at,
-      cols: x.cols,
       scratch: this.#perThread("rounding", scratchBytes),
       scratchBytes,
     });

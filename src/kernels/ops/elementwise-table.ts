@@ -11,6 +11,7 @@ import { quantizeKvQ8_0, storeF16 } from "./kv-write.ts";
 import { layerNorm, layerNormBias } from "./layer-norm.ts";
 import { rmsNorm } from "./rms-norm.ts";
 import { ropeHalf, ropeInterleaved } from "./rope.ts";
+import { roundBf16, roundF16 } from "./round.ts";
 import { scale } from "./scale.ts";
 import { softcap } from "./softcap.ts";
 import { softmax } from "./softmax.ts";
@@ -34,6 +35,8 @@ export const elementwiseKernels: readonly ((width: number) => Kernel)[] = [
   scale,
   softcap,
   copy,
+  roundF16,
+  roundBf16,
   widenF16,
   widenBf16,
   widenTileF16,
