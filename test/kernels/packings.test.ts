@@ -3,9 +3,13 @@
 
 import { expect, test } from "vitest";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
-import { codeFields } from "../../src/kernels/ops/code-fields.ts";
+import { type CodeBits, codeFields } from "../../src/kernels/ops/code-fields.ts";
+import { writeCodes } from "../../src/kernels/ops/pack-codes.ts";
 import { TILE_ROWS, tileBytes } from "../../src/kernels/ops/packed.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
+import { Random } from "../support/random.ts";
+
+const sizes = Object.keys(codeFields).map((size) => Number(size) as CodeBits);
 
 /** Bits of a weight in memory and in the file: the table of docs/kernels.md. */
 const bits: Record<string, [memory: number, file: number]> = {
@@ -58,22 +62,38 @@ test.each(packedTypes())("%s has the activations of its dtype", (type) => {
   );
 });
 
-test.each(Object.entries(codeFields))(
-  "codes of %s bits fill their vectors exactly",
-  (size, codes) => {
-    const taken = new Set<string>();
-    for (const fields of codes) {
-      const bitsOfCode = fields.flatMap(({ vector, from, width, to }) =>
-        Array.from({ length: width }, (_, i) => {
-          taken.add(`${vector}:${from + i}`);
-          return to + i;
-        }),
-      );
-      expect(bitsOfCode.toSorted((a, b) => a - b)).toEqual(
-        Array.from({ length: Number(size) }, (_, i) => i),
-      );
-    }
-    const all = Array.from({ length: 8 * Number(size) }, (_, i) => `${i >> 3}:${i & 7}`);
-    expect(taken).toEqual(new Set(all));
-  },
-);
+test.each(sizes)("codes of %i bits fill their vectors exactly", (size) => {
+  const taken = new Set<string>();
+  for (const fields of codeFields[size]) {
+    const bitsOfCode = fields.flatMap(({ vector, from, width, to }) =>
+      Array.from({ length: width }, (_, i) => {
+        taken.add(`${vector}:${from + i}`);
+        return to + i;
+      }),
+    );
+    const all = Array.from({ length: size }, (_, i) => i);
+    expect(bitsOfCode.toSorted((a, b) => a - b)).toEqual(all);
+  }
+  const all = Array.from({ length: 8 * size }, (_, i) => `${i >> 3}:${i & 7}`);
+  expect(taken).toEqual(new Set(all));
+});
+
+test.each(sizes)("codes of %i bits are written where the table says", (size) => {
+  const random = new Random(size);
+  const bytes = Uint8Array.from({ length: 64 }, () => random.below(2 ** size));
+  const memory = new Uint32Array(100).fill(0xdeadbeef);
+  const [block, lane] = [1, 2];
+  writeCodes[size](new Uint32Array(bytes.buffer), 8 * block, memory, 16 + lane);
+
+  const words = Array.from({ length: size }, (_, vector) => memory[16 + lane + 4 * vector]!);
+  const read = codeFields[size].flatMap((fields) =>
+    [0, 8, 16, 24].map((byte) =>
+      fields.reduce((code, { vector, from, width, to }) => {
+        return code | (((words[vector]! >>> (byte + from)) & (2 ** width - 1)) << to);
+      }, 0),
+    ),
+  );
+  expect(read).toEqual([...bytes.subarray(32 * block, 32 * block + 32)]);
+  // The other lanes, and what is before and behind, are as they were.
+  expect(memory.filter((word) => word !== 0xdeadbeef).length).toBe(size);
+});
