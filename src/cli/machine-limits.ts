@@ -68,7 +68,7 @@ export async function timingsWithLimits(
 /** The remembered measurement or a new one; undefined where it was skipped or failed. Says what there is to say. */
 export async function measureOnce(
   context: CliContext,
-  options: Pick<MachineOptions, "seconds" | "signal">,
+  options: Pick<MachineOptions, "seconds">,
 ): Promise<MachineMeasurement | undefined> {
   const say = noteTo(context);
   const remembered = await rememberedMachine({ onNote: say });
@@ -77,7 +77,7 @@ export async function measureOnce(
     // anew: what is remembered has just been looked at, and talked about.
     return await measureWatched(context, { ...options, anew: true, onNote: say });
   } catch (error) {
-    if (options.signal?.aborted || !(error instanceof LanternError)) throw error;
+    if (!(error instanceof LanternError)) throw error;
     const skipped = error instanceof AbortedError;
     say(
       skipped

@@ -112,12 +112,10 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
       "bench: --profile with a file writes one trace, but there are several combinations to measure: give one --level and one -t",
     );
   }
-  using interrupt = interruptible(terminal);
-  const path = await locateModel(flags.model ?? defaultModel, context, interrupt.signal);
+  const path = await locate(flags, context);
   const machine = terminal.machine();
-  const measured = wantsLimits(flags, context)
-    ? await measureOnce(context, { signal: interrupt.signal })
-    : undefined;
+  const measured = wantsLimits(flags, context) ? await measureOnce(context, {}) : undefined;
+  using interrupt = interruptible(terminal); // not before: Ctrl-C skips the measurement, and no more
   const plan: BenchPlan = {
     path,
     levels: flags.level,
@@ -142,6 +140,11 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   terminal.out(flags.json ? `${JSON.stringify(reportJson(report))}\n` : reportText(report, flags));
   const note = disturbedNote(results);
   if (note) terminal.err(`${context.color().err.red(note)}\n`);
+}
+
+async function locate(flags: BenchFlags, context: CliContext): Promise<string> {
+  using interrupt = interruptible(context.terminal);
+  return await locateModel(flags.model ?? defaultModel, context, interrupt.signal);
 }
 
 async function modelBytes(path: string): Promise<number> {
