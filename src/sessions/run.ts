@@ -175,8 +175,9 @@ export class Run {
     try {
       while (!signal.aborted) {
         const news = this.#news(view);
-        for (const event of news) yield { id: view.sent.join("."), ...event };
+        for (const event of news) yield event;
         if (news.some(({ name }) => name === "done")) return;
+        // Nothing was awaited since #news looked, so no change can slip in between.
         if (news.length === 0) await new Promise<void>((resolve) => this.#watchers.push(resolve));
       }
     } finally {
@@ -184,33 +185,34 @@ export class Run {
     }
   }
 
-  /** What the view has not seen; marks it as seen. */
-  #news(view: View): RunEvent[] {
-    const events: RunEvent[] = [];
+  /** What the view has not seen; marks it as seen. An event's id is the position after it, not after all of them. */
+  #news(view: View): (RunEvent & { id: string })[] {
+    const events: (RunEvent & { id: string })[] = [];
+    const add = (event: RunEvent): void => void events.push({ id: view.sent.join("."), ...event });
     if (view.warning !== this.#warning) {
       view.warning = this.#warning;
-      events.push({ name: "warning", data: { text: this.#warning ?? "" } });
+      add({ name: "warning", data: { text: this.#warning ?? "" } });
     }
     for (const [at, answer] of this.answers.entries()) {
       const message = answer.messageId;
       const from = view.sent[at]!;
       if (answer.text.length > from) {
         view.sent[at] = answer.text.length;
-        events.push({ name: "delta", data: { message, text: answer.text.slice(from) } });
+        add({ name: "delta", data: { message, text: answer.text.slice(from) } });
       }
       const now = this.#now();
       const isNew = answer.lastTokenAt !== undefined && answer.lastTokenAt > view.gaugeAt[at]!;
       if (isNew && !answer.end && now - view.gaugeAt[at]! >= gaugeEveryMs) {
         view.gaugeAt[at] = now;
-        events.push({ name: "gauge", data: this.#gauge(answer) });
+        add({ name: "gauge", data: this.#gauge(answer) });
       }
       if (answer.end && !view.ended[at]) {
         view.ended[at] = true;
         const { content: _, ...end } = answer.end;
-        events.push({ name: "end", data: { message, ...end } });
+        add({ name: "end", data: { message, ...end } });
       }
     }
-    if (this.endedAt !== undefined) events.push({ name: "done", data: { run: this.id } });
+    if (this.endedAt !== undefined) add({ name: "done", data: { run: this.id } });
     return events;
   }
 

@@ -225,6 +225,29 @@ describe("whoever follows", () => {
     },
   );
 
+  test("of two answers may be cut off after any event", async () => {
+    const { runs, model, id } = scene("story");
+    const { run, answers } = await runs.ask(id, model, { content: "x", count: 2 });
+    await settle();
+    for (const [at, spoken] of model.spoken.entries()) {
+      spoken.say(`first ${at}`);
+      spoken.say(" second");
+      spoken.end();
+    }
+    await run.done;
+    const all = await follow(run, "3.5");
+    expect(all.length).toBeGreaterThan(4);
+    for (let cut = 1; cut <= all.length; cut++) {
+      const events = [...all.slice(0, cut), ...(await follow(run, all[cut - 1]!.id))];
+      const texts = answers.map(({ id: message }) =>
+        events
+          .map(({ name, data }) => (name === "delta" && data.message === message ? data.text : ""))
+          .join(""),
+      );
+      expect(texts, `cut after ${cut}`).toEqual(["st 0 second", " 1 second"]);
+    }
+  });
+
   test("with an id of another run, or nonsense, begins with a snapshot", async () => {
     const { runs, model, id } = scene();
     const { run } = await runs.ask(id, model, { content: "Hi" });
