@@ -28,6 +28,7 @@ export {
   analyzeTune,
   readTune,
   rememberedTune,
+  rememberTune,
   testTune,
   tune,
   tuneSvg,

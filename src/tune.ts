@@ -69,6 +69,12 @@ export async function testTune(options: TuneTestOptions): Promise<TuneTestPoint[
   return await measureTuneTest(options);
 }
 
+/** Remembers times for the next open(), beside those that are remembered. Returns where. */
+export async function rememberTune(file: TuneFile): Promise<string> {
+  const { rememberTuning } = await import("./tune-store.ts");
+  return await rememberTuning(await currentPlatform(), file);
+}
+
 /** What was tuned on this machine and still holds. */
 export async function rememberedTune(): Promise<TuneFile> {
   const { rememberedTuning } = await import("./tune-store.ts");

@@ -2,7 +2,8 @@
 // anybody wait for a text: `run` tunes after it, with a bar that Ctrl-C ends, and `chat` while the user thinks.
 
 import { type Command, Option } from "commander";
-import { AbortedError, LanternError, tune, untunedTypes } from "../index.ts";
+import { AbortedError, LanternError, rememberTune, tune, untunedTypes } from "../index.ts";
+import { othersCores } from "./bench/machine-load.ts";
 import type { CliContext } from "./command.ts";
 import { locateModel } from "./load-model.ts";
 import { noteTo } from "./machine-limits.ts";
@@ -35,7 +36,10 @@ export async function tuneOnce(name: string, flags: TuneFlag, context: CliContex
   const stopListening = terminal.onInterrupt(() => controller.abort());
   const bar = new ShareBar(terminal, "tuning, once (Ctrl-C skips)");
   try {
-    await quickTune(name, context, controller.signal, (share, now) => bar.update(share, now));
+    const draw = (share: number, now: string) => bar.update(share, now);
+    const note = await quickTune(name, context, controller.signal, draw);
+    bar.done();
+    if (note) noteTo(context)(note);
   } catch (error) {
     bar.done();
     if (!(error instanceof LanternError)) throw error;
@@ -51,16 +55,35 @@ export async function tuneOnce(name: string, flags: TuneFlag, context: CliContex
   }
 }
 
+/** Times that were taken while other programs used more than this of the machine would be wrong for weeks. */
+const DISTURBED_SHARE = 0.15;
+
+/** Returns what there is to say. */
 async function quickTune(
   name: string,
   context: CliContext,
   signal: AbortSignal,
   onProgress?: (share: number, now: string) => void,
-): Promise<void> {
+): Promise<string | undefined> {
   const model = await locateModel(name, context);
   const types = await untunedTypes(model);
-  if (types.length === 0) return;
-  await tune({ model, mode: "quick", signal, ...(onProgress && { onProgress }) });
+  if (types.length === 0) return undefined;
+  const { terminal } = context;
+  const before = terminal.load();
+  const remember = false;
+  const { file } = await tune({
+    model,
+    mode: "quick",
+    remember,
+    signal,
+    ...(onProgress && { onProgress }),
+  });
+  const others = othersCores(before, terminal.load());
+  if (others > DISTURBED_SHARE * terminal.machine().cores) {
+    return `kernels were not tuned: other processes used ${others.toFixed(1)} cores meanwhile; the next start tries again, "lantern tune" does it in any case`;
+  }
+  await rememberTune(file);
+  return undefined;
 }
 
 /** Tunes while nothing else happens: pause() before work begins, resume() after it. */

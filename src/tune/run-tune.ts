@@ -46,8 +46,11 @@ export interface TuneWatch {
 }
 
 /** After round r, a profile whose best takes more than this times the best of all is given up; one round says little. */
-const HOPELESS: readonly number[] = [3, 1.6, 1.3];
+const HOPELESS: readonly number[] = [3, 1.6, 1.3, 1.3, 1.3];
 const WARM_UPS = 3;
+/** Rounds at the end between the best and the default alone: who only had luck loses it there. */
+const FINALS = 4;
+const FINALISTS = 3;
 
 /** All ways to run a product: every variant, spinning; where full, row by row, and the usual ones sleeping. */
 export function tuneProfiles(full: boolean): TuneProfile[] {
@@ -134,18 +137,23 @@ class GroupTuner {
         ? await this.#openBench(2)
         : tiled;
       const benchOf = (level: number) => (level === 2 ? rows : tiled);
-      for (let round = -WARM_UPS; round < rounds; round++) {
+      const all = WARM_UPS + rounds + FINALS;
+      for (let round = 0; round < all; round++) {
         for (const [line, m] of tokens.entries()) {
           await this.#environment.breathe();
           if (signal?.aborted) throw new AbortedError("tuning");
-          report((round + WARM_UPS + line / tokens.length) / (WARM_UPS + rounds));
-          for (const entrant of alive[line]!) {
+          report((round + line / tokens.length) / all);
+          const isFinal = round >= WARM_UPS + rounds;
+          for (const entrant of isFinal
+            ? this.#finalists(samples[line]!, alive[line]!, m)
+            : alive[line]!) {
             const { variant, idle, level } = entrant;
             const times = await benchOf(level).measure(variant, m, idle);
-            if (round >= 0) samples[line]![entrant.profile]!.push(times);
+            if (round >= WARM_UPS) samples[line]![entrant.profile]!.push(times);
           }
         }
-        if (round >= 0) this.#giveUp(samples, alive, HOPELESS[round] ?? HOPELESS.at(-1)!);
+        const hopeless = HOPELESS[round - WARM_UPS];
+        if (hopeless !== undefined) this.#giveUp(samples, alive, hopeless);
       }
     } finally {
       for (const bench of this.#open) bench.dispose();
@@ -203,17 +211,26 @@ class GroupTuner {
     alive: readonly Set<Entrant>[],
     hopeless: number,
   ): void {
-    const { vectorRegisters } = detectWasmFeatures();
-    const standard = defaultVariant(this.#problem.dtype, { vectorRegisters });
     for (const [line, entrants] of alive.entries()) {
-      const effective = effectiveVariant(standard, this.#plan.tokens[line]!);
       const least = ({ profile }: Entrant) => Math.min(...samples[line]![profile]!.map(total));
       const best = Math.min(...[...entrants].map(least));
       for (const entrant of entrants) {
-        const isDefault = this.#profiles[entrant.profile]!.variant === effective.id;
+        const isDefault = this.#isDefault(entrant, this.#plan.tokens[line]!);
         if (!isDefault && least(entrant) > best * hopeless) entrants.delete(entrant);
       }
     }
+  }
+
+  #finalists(samples: readonly StageTimes[][], alive: ReadonlySet<Entrant>, m: number): Entrant[] {
+    const time = ({ profile }: Entrant) => total(typical(samples[profile]!)!);
+    const sorted = [...alive].sort((a, b) => time(a) - time(b));
+    return sorted.filter((one, place) => place < FINALISTS || this.#isDefault(one, m));
+  }
+
+  #isDefault({ profile }: Entrant, m: number): boolean {
+    const { vectorRegisters } = detectWasmFeatures();
+    const standard = defaultVariant(this.#problem.dtype, { vectorRegisters });
+    return this.#profiles[profile]!.variant === effectiveVariant(standard, m).id;
   }
 }
 
