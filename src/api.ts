@@ -89,6 +89,8 @@ export interface TokenEvent {
   text: string;
   logprob?: number;
   top?: TokenLogprob[];
+  /** The token's own text, where log-probabilities are reported. */
+  token?: string;
 }
 
 export interface Timings {
@@ -152,6 +154,22 @@ export interface Chat {
   dispose(): void;
 }
 
+export interface EmbedOptions {
+  /** Which hidden states count: the average over all tokens (default), or the last token's. */
+  pooling?: "mean" | "last";
+  /** Bring the vector to length 1 (default true). */
+  normalize?: boolean;
+  addBos?: boolean;
+  signal?: AbortSignal;
+}
+
+export interface Embedding {
+  /** As many values as the model's hidden states have. */
+  vector: Float32Array;
+  /** Tokens of the text. */
+  tokens: number;
+}
+
 export interface LogitsOptions {
   /** Best logits reported per position (default 10). */
   top?: number;
@@ -203,6 +221,11 @@ export interface Model {
   tokenize(text: string, options?: { addBos?: boolean; parseSpecial?: boolean }): Promise<number[]>;
   detokenize(ids: readonly number[], options?: { special?: boolean }): Promise<string>;
   logits(prompt: string | readonly number[], options?: LogitsOptions): Promise<LogitsResult>;
+  /** Each text as a vector: the model's last hidden states, pooled. */
+  embed(
+    texts: readonly (string | readonly number[])[],
+    options?: EmbedOptions,
+  ): Promise<Embedding[]>;
   /** The prompt text that the model's chat template makes of these messages. */
   applyTemplate(
     messages: readonly ChatMessage[],

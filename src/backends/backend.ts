@@ -123,6 +123,9 @@ export interface Backend {
   /** Copies row `row` of the last step's logits into `target` ([vocab]). */
   readLogits(row: number, target: Float32Array): Promise<void> | void;
 
+  /** The same for what the output matrix read (graph/graph.ts, hiddenOf): [embed]. */
+  readHidden(row: number, target: Float32Array): Promise<void> | void;
+
   /** Copies one cache block, all layers, to another: the write half of copy-on-write. */
   copyKvBlock(from: number, to: number): void;
 

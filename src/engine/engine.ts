@@ -11,7 +11,7 @@ import type { Metadata } from "../base/metadata.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../graph/cost.ts";
-import type { Graph, Weight } from "../graph/graph.ts";
+import { type Graph, hiddenOf, type Weight } from "../graph/graph.ts";
 import { makePlan, type Plan } from "../graph/plan.ts";
 import { KV_BLOCK_TOKENS, Step } from "../graph/step.ts";
 import type { Device } from "../limits/device.ts";
@@ -56,11 +56,13 @@ export interface LoadWatch {
   check(): void | Promise<void>;
 }
 
+type ReadRow = (target: Float32Array) => Promise<void> | void;
+
 export interface AdvanceOptions {
   /** Whether the logits of tokens[index] are wanted. */
   wants(index: number): boolean;
-  /** Sees those that are, in order; `read` copies them into a buffer of the caller's. */
-  onLogits(index: number, read: (target: Float32Array) => Promise<void> | void): unknown;
+  /** Sees those that are, in order; `read` copies them into a buffer of the caller's, `readHidden` what made them. */
+  onLogits(index: number, read: ReadRow, readHidden: ReadRow): unknown;
   /** Asked on the way: whether to give up. */
   stop(): boolean;
   /** Default: "prompt". */
@@ -78,6 +80,8 @@ export class Engine {
   readonly tokenizer: Tokenizer;
   readonly template: ChatTemplate | undefined;
   readonly vocabSize: number;
+  /** Values of a hidden state; undefined: the model shows none. */
+  readonly hiddenSize: number | undefined;
   /** The stopwatch of a profile; undefined: none was asked for. */
   readonly laps: Laps | undefined;
   readonly graph: Graph;
@@ -104,6 +108,7 @@ export class Engine {
     this.tokenizer = parts.tokenizer;
     this.template = parts.template;
     this.vocabSize = info.vocabSize;
+    this.hiddenSize = hiddenOf(plan.graph)?.cols;
     this.#backend = parts.backend;
     this.#step = new Step(plan.limits);
     this.#pool = new BlockPool(blocks);
@@ -235,7 +240,11 @@ export class Engine {
       this.laps?.lap(phase, "step");
       for (let row = 0; row < step.outputCount; row++) {
         const index = from + step.outputRows[row]!;
-        await onLogits(index, (target) => this.#backend.readLogits(row, target));
+        await onLogits(
+          index,
+          (target) => this.#backend.readLogits(row, target),
+          (target) => this.#backend.readHidden(row, target),
+        );
       }
       this.laps?.lap(phase, "logits");
     } catch (error) {

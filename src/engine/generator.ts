@@ -263,10 +263,12 @@ function toEvent(
     text: id < tokenizer.vocabSize ? tokenizer.decode([id], asNext) : "",
     logprob,
   });
-  return { id: sampled.id, text, logprob: sampled.logprob, top: sampled.top.map(describe) };
+  const own = describe(sampled);
+  return { id: own.id, text, logprob: own.logprob, top: sampled.top.map(describe), token: own.text };
 }
 
-function checkPrompt(engine: Engine, tokens: readonly number[]): void {
+/** Refuses what has no tokens, unknown ones, or too many. */
+export function checkPrompt(engine: Engine, tokens: readonly number[]): void {
   if (tokens.length === 0) {
     throw new UsageError("the prompt has no tokens: this model adds no BOS, so give it some text");
   }

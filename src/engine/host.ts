@@ -4,6 +4,7 @@
 import type { ChatMessage } from "../api.ts";
 import { AbortedError, DisposedError, UsageError } from "../base/errors.ts";
 import type { EnginePort } from "../platform/platform.ts";
+import { computeEmbedding } from "./embedding.ts";
 import type { Engine, LoadWatch } from "./engine.ts";
 import { computeLogits, generate, type RunControl } from "./generator.ts";
 import {
@@ -122,6 +123,12 @@ class Host {
       const engine = this.#loaded();
       using _ = timed(engine);
       return await computeLogits(engine, promptTokens(engine, prompt), { top, greedy }, control);
+    },
+    embed: async ({ prompt, pooling, normalize }, control) => {
+      const engine = this.#loaded();
+      const tokens = promptTokens(engine, prompt);
+      const vector = await computeEmbedding(engine, tokens, { pooling, normalize }, control);
+      return { vector, tokens: tokens.length };
     },
     applyTemplate: ({ messages, addGenerationPrompt }) =>
       renderMessages(this.#loaded(), messages, addGenerationPrompt),

@@ -4,6 +4,8 @@ import type {
   Chat,
   ChatMessage,
   ChatOptions,
+  Embedding,
+  EmbedOptions,
   GenerateOptions,
   Generation,
   GenerationResult,
@@ -64,6 +66,19 @@ export class EngineModel implements Model {
       { prompt: toPrompt(prompt, addBos), top, greedy },
       signal ? { signal } : {},
     );
+  }
+
+  async embed(
+    texts: readonly (string | readonly number[])[],
+    options: EmbedOptions = {},
+  ): Promise<Embedding[]> {
+    const { pooling = "mean", normalize = true, addBos, signal } = options;
+    const results: Embedding[] = [];
+    for (const text of texts) {
+      const params = { prompt: toPrompt(text, addBos), pooling, normalize };
+      results.push(await this.#line.call("embed", params, signal ? { signal } : {}));
+    }
+    return results;
   }
 
   applyTemplate(

@@ -3,6 +3,8 @@
 
 import type {
   ChatMessage,
+  Embedding,
+  EmbedOptions,
   GenerateOptions,
   GenerationResult,
   LoadProgress,
@@ -69,6 +71,15 @@ export interface Methods {
   logits: {
     params: { prompt: Prompt; top: number; greedy: number };
     result: LogitsResult;
+    event: never;
+  };
+  embed: {
+    params: {
+      prompt: Prompt;
+      pooling: NonNullable<EmbedOptions["pooling"]>;
+      normalize: boolean;
+    };
+    result: Embedding;
     event: never;
   };
   applyTemplate: {

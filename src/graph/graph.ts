@@ -130,6 +130,13 @@ export function weightsOf(node: GraphNode): Weight[] {
   return Object.values(node).filter(isWeight);
 }
 
+/** What the output matrix reads: the last hidden state, normed, [outputs, embed]. undefined: there is no such matrix. */
+export function hiddenOf(graph: Graph): Value | undefined {
+  const isMatmul = (node: GraphNode): node is NodeOf<"matmul"> => node.op === "matmul";
+  const last = graph.nodes.findLast(isMatmul);
+  return last?.x.rows === "outputs" ? last.x : undefined;
+}
+
 /** The ops that read each weight. */
 export function usesOf(graph: Graph): Map<Weight, Set<OpKind>> {
   const uses = new Map<Weight, Set<OpKind>>();

@@ -2,7 +2,7 @@
 // a slot, so the working memory of a 22-layer model is that of one layer. Computed once per loaded model; the backend
 // allocates the slots once and nothing after that.
 
-import { type Graph, type GraphNode, inputsOf, type Value } from "./graph.ts";
+import { type Graph, type GraphNode, hiddenOf, inputsOf, type Value } from "./graph.ts";
 
 export interface PlanLimits {
   /** Most tokens in one step (the prompt chunk). */
@@ -43,14 +43,16 @@ function elements(value: Value, limits: PlanLimits): number {
   return (value.rows === "tokens" ? limits.maxTokens : limits.maxOutputs) * value.cols;
 }
 
-/** Index of the last node that reads each value (or that makes it, if none does); the output lives for ever. */
+/** Index of the last node that reads each value (or that makes it, if none does); logits and hidden state stay to be read. */
 function lastUses(graph: Graph): number[] {
   const lastUse: number[] = [];
   graph.nodes.forEach((node, index) => {
     if (node.out) lastUse[node.out.id] = index;
     for (const input of inputsOf(node)) lastUse[input.id] = index;
   });
-  lastUse[graph.output.id] = Number.POSITIVE_INFINITY;
+  for (const kept of [graph.output, hiddenOf(graph)]) {
+    if (kept) lastUse[kept.id] = Number.POSITIVE_INFINITY;
+  }
   return lastUse;
 }
 

@@ -6,6 +6,7 @@
 import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
 import {
   type GraphNode,
+  hiddenOf,
   type NodeOf,
   type OpKind,
   usesOf,
@@ -210,9 +211,16 @@ export class CpuBackend implements Backend {
   }
 
   readLogits(row: number, target: Float32Array): void {
-    const { reference, plan } = this.#ready();
-    const { output } = plan.graph;
-    target.set(reference.value(output).subarray(row * output.cols, (row + 1) * output.cols));
+    this.#readRow(this.#ready().plan.graph.output, row, target);
+  }
+
+  readHidden(row: number, target: Float32Array): void {
+    this.#readRow(hiddenOf(this.#ready().plan.graph)!, row, target);
+  }
+
+  #readRow(value: Value, row: number, target: Float32Array): void {
+    const { reference } = this.#ready();
+    target.set(reference.value(value).subarray(row * value.cols, (row + 1) * value.cols));
   }
 
   copyKvBlock(from: number, to: number): void {

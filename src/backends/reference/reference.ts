@@ -5,7 +5,14 @@ import { AbortedError, DisposedError, MemoryError, ModelError } from "../../base
 import { bytesFor, type DType } from "../../dtypes/dtype.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
 import { weightBytes } from "../../graph/cost.ts";
-import type { GraphNode, NodeOf, OpKind, Value, Weight } from "../../graph/graph.ts";
+import {
+  type GraphNode,
+  hiddenOf,
+  type NodeOf,
+  type OpKind,
+  type Value,
+  type Weight,
+} from "../../graph/graph.ts";
 import { type Plan, planBytes } from "../../graph/plan.ts";
 import { type LoadedWeight, type ReferenceMemory, referenceOps } from "../../graph/reference.ts";
 import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
@@ -91,10 +98,20 @@ export class ReferenceBackend implements Backend {
   }
 
   readLogits(row: number, target: Float32Array): void {
-    const memory = this.#ready();
-    const { output } = memory.plan.graph;
-    const at = row * output.cols;
-    target.set(memory.value(output).subarray(at, at + output.cols));
+    this.#readRow(this.#ready().plan.graph.output, row, target);
+  }
+
+  readHidden(row: number, target: Float32Array): void {
+    this.#readRow(hiddenOf(this.#ready().plan.graph)!, row, target);
+  }
+
+  #readRow(value: Value, row: number, target: Float32Array): void {
+    const at = row * value.cols;
+    target.set(
+      this.#ready()
+        .value(value)
+        .subarray(at, at + value.cols),
+    );
   }
 
   copyKvBlock(from: number, to: number): void {

@@ -1,0 +1,57 @@
+// A text as one vector: the hidden states of its tokens after the last norm (what the output matrix reads), pooled and
+// brought to length 1. The logits are computed on the way and not looked at.
+
+import type { EmbedOptions } from "../api.ts";
+import { AbortedError, UsageError } from "../base/errors.ts";
+import type { Engine } from "./engine.ts";
+import { checkPrompt, type RunControl } from "./generator.ts";
+
+type Pooling = NonNullable<EmbedOptions["pooling"]>;
+
+/** Which tokens' states count: [tokens] -> the first of them. */
+const firstPooled: Readonly<Partial<Record<Pooling, (tokens: number) => number>>> = {
+  mean: () => 0,
+  last: (tokens) => tokens - 1,
+};
+
+export async function computeEmbedding(
+  engine: Engine,
+  tokens: readonly number[],
+  options: { pooling: Pooling; normalize: boolean },
+  control: RunControl,
+): Promise<Float32Array> {
+  checkPrompt(engine, tokens);
+  if (engine.hiddenSize === undefined) {
+    throw new UsageError(`${engine.info.name}: its graph has no hidden state to embed texts with`);
+  }
+  const first = firstPooled[options.pooling]?.(tokens.length);
+  if (first === undefined) {
+    const known = Object.keys(firstPooled).join(", ");
+    throw new UsageError(`pooling: got "${String(options.pooling)}", expected one of ${known}`);
+  }
+  const state = new Float32Array(engine.hiddenSize); // [embed]
+  const sum = new Float64Array(engine.hiddenSize); // [embed]
+  const sequence = engine.openSequence(undefined);
+  try {
+    for (let done = 0; done < tokens.length; ) {
+      done += await engine.advance(sequence, tokens, done, {
+        wants: (index) => index >= first,
+        onLogits: async (_index, _read, readHidden) => {
+          await readHidden(state);
+          for (let i = 0; i < state.length; i++) sum[i]! += state[i]!;
+        },
+        stop: () => control.aborted,
+      });
+      await control.breathe();
+      if (control.aborted) throw new AbortedError("embed()");
+    }
+  } finally {
+    engine.closeSequence(sequence, undefined);
+  }
+  const divisor = options.normalize ? lengthOf(sum) : tokens.length - first;
+  return Float32Array.from(sum, (value) => (divisor > 0 ? value / divisor : 0));
+}
+
+function lengthOf(x: Float64Array): number {
+  return Math.sqrt(x.reduce((squares, value) => squares + value * value, 0));
+}
