@@ -274,7 +274,8 @@ export interface PhaseProfile {
   betweenMs: number;
   /** What the engine did between the steps. */
   between: {
-    tokenizingMs: number;
+    /** Template, tokenizing, the sampler: before a prompt is read. Not in Timings.promptMs. */
+    requestMs: number;
     bookkeepingMs: number;
     logitsMs: number;
     samplingMs: number;

@@ -66,7 +66,7 @@ export function profileText(report: ProfileReport, markdown = false): string {
 
 const betweenRows: readonly (readonly [keyof PhaseProfile["between"], string])[] = [
   ["samplingMs", "sampling"],
-  ["tokenizingMs", "tokenizing"],
+  ["requestMs", "the request"],
   ["textMs", "text of tokens"],
   ["messagesMs", "messages"],
   ["logitsMs", "reading logits"],

@@ -50,6 +50,7 @@ export async function generate(
   const text = new TextOutput(engine, options.stop ?? []);
   const logits = new Float32Array(engine.vocabSize);
   const tokenIds: number[] = [];
+  engine.laps?.lap("prompt", "request");
   const started = control.now();
 
   const sequence = engine.openSequence(request.sessionId);
@@ -96,9 +97,9 @@ export async function generate(
         });
       }
     }
-    laps?.lap("generation", "bookkeeping");
     const rest = text.end();
     if (rest) emit({ id: -1, text: rest });
+    laps?.lap("generation", "text");
     return {
       text: text.all,
       promptTokenIds: [...tokens],
@@ -264,7 +265,13 @@ function toEvent(
     logprob,
   });
   const own = describe(sampled);
-  return { id: own.id, text, logprob: own.logprob, top: sampled.top.map(describe), token: own.text };
+  return {
+    id: own.id,
+    text,
+    logprob: own.logprob,
+    top: sampled.top.map(describe),
+    token: own.text,
+  };
 }
 
 /** Refuses what has no tokens, unknown ones, or too many. */

@@ -112,7 +112,6 @@ class Host {
       const engine = this.#loaded();
       using _ = timed(engine);
       const tokens = promptTokens(engine, prompt);
-      engine.laps?.lap("prompt", "tokenizing");
       const result = await generate(engine, { tokens, options, sessionId }, control, emit);
       return { ...result, timings: { loadMs: this.#loadMs, ...result.timings } };
     },

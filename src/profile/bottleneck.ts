@@ -46,7 +46,7 @@ function waitingShare({ waitingMs, aloneMs, threads, ms }: Omit<PhaseProfile, "s
 }
 
 const betweenNames: Readonly<Record<keyof PhaseProfile["between"], string>> = {
-  tokenizingMs: "tokenizing",
+  requestMs: "taking the request",
   bookkeepingMs: "bookkeeping",
   logitsMs: "reading logits",
   samplingMs: "sampling",

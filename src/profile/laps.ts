@@ -5,12 +5,15 @@
 
 import type { StepPhase } from "../backends/backend.ts";
 
-/** What the engine's time is spent on. "step": the backend computes. */
+/**
+ * What the engine's time is spent on. "request": template, tokenizing, what a generation needs before it begins; "step":
+ * the backend computes.
+ */
 export const lapKinds = [
   "open",
   "prepare",
   "weights",
-  "tokenizing",
+  "request",
   "bookkeeping",
   "step",
   "logits",

@@ -55,7 +55,7 @@ export function profileReport(input: ProfileInput): ProfileReport {
 
 /** What a lap between steps is called in the report. "step" is what the backend takes beyond its ops. */
 const betweenKinds: readonly (readonly [LapKind, keyof PhaseProfile["between"]])[] = [
-  ["tokenizing", "tokenizingMs"],
+  ["request", "requestMs"],
   ["bookkeeping", "bookkeepingMs"],
   ["logits", "logitsMs"],
   ["sampling", "samplingMs"],
@@ -93,7 +93,7 @@ function phaseProfile(phase: StepPhase, input: ProfileInput): PhaseProfile {
 
 function betweenSteps(phase: StepPhase, laps: Laps, stepMs: number): PhaseProfile["between"] {
   const between: PhaseProfile["between"] = {
-    tokenizingMs: 0,
+    requestMs: 0,
     bookkeepingMs: 0,
     logitsMs: 0,
     samplingMs: 0,

@@ -40,6 +40,11 @@ class RecordedMember extends TeamMember {
     return super.runStep(stop);
   }
 
+  override serve(): void {
+    this.#start = this.#writer.now(); // a step may be under way already
+    super.serve();
+  }
+
   protected override work(now: number): number {
     const taken = super.work(now);
     this.#hasWorked = taken > 0;

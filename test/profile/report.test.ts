@@ -1,0 +1,242 @@
+// A report is arithmetic on recorded times: here with times that a test has made up, so that every number is known.
+
+import { describe, expect, test } from "vitest";
+import type { PhaseProfile } from "../../src/api.ts";
+import type { BackendProfile, PhaseTimes, ProfiledPart } from "../../src/backends/backend.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { GraphBuilder } from "../../src/graph/builder.ts";
+import type { Device } from "../../src/limits/device.ts";
+import { Laps } from "../../src/profile/laps.ts";
+import { profileReport } from "../../src/profile/report.ts";
+
+const f32 = dtypeByName("f32")!;
+const q8 = dtypeByName("q8_0")!;
+
+/** An embedding, a layer with one matrix, and the logits: [64 -> 64 -> 128]. */
+function parts(): ProfiledPart[] {
+  const weight = (name: string, rows: number, dtype = q8) => ({ name, shape: [rows, 64], dtype });
+  const g = new GraphBuilder({ layers: 1, cols: 32 });
+  const x = g.embed(weight("token_embd.weight", 128, f32), "embed"); // [tokens, 64]
+  g.layer(0);
+  const hidden = g.matmul(x, weight("blk.0.w", 64), "ffn_up"); // [tokens, 64]
+  g.layer(undefined);
+  const wanted = g.select(hidden, "selected"); // [outputs, 64]
+  const logits = g.matmul(wanted, weight("output.weight", 128), "logits"); // [outputs, 128]
+  const [embed, up, select, out] = g.finish(logits).nodes;
+  const part = { rows: "tokens", isAlone: false } as const;
+  return [
+    { ...part, op: "embed", name: "embed", nodes: [embed!], isAlone: true },
+    { ...part, op: "quantize", name: "blk.0.ffn_up", nodes: [] },
+    { ...part, op: "matmul", name: "blk.0.ffn_up", nodes: [up!] },
+    { ...part, op: "select", name: "selected", nodes: [select!], rows: "outputs" },
+    { ...part, op: "matmul", name: "logits", nodes: [out!], rows: "outputs" },
+  ];
+}
+
+const nothing: PhaseTimes = { stepMs: 0, sizes: [], busyMs: [] };
+
+/** Two threads; 4 steps of one token, one of them without logits. */
+const recorded: BackendProfile = {
+  parts: parts(),
+  phases: {
+    prompt: nothing,
+    generation: {
+      stepMs: 20,
+      sizes: [
+        { tokens: 1, outputs: 1, steps: 3, context: 5 },
+        { tokens: 1, outputs: 0, steps: 1, context: 9 },
+      ],
+      busyMs: [Float64Array.of(2, 1, 6, 0.5, 6), Float64Array.of(0, 0, 7, 0.5, 5)],
+    },
+  },
+  events: [],
+  packMs: 3,
+};
+
+const device: Device = {
+  id: "test",
+  name: "test",
+  memoryBytes: undefined,
+  bytesPerSecond: 1e6,
+  opsPerSecond: { f32: 1e9, int8: 1e9 },
+  source: "made up",
+};
+
+/** Laps on a clock that the test moves. */
+function lapsOf(...steps: [number, ...Parameters<Laps["lap"]>][]): Laps {
+  let now = 100;
+  const laps = new Laps(() => now);
+  laps.resume();
+  for (const [ms, section, kind] of steps) {
+    now += ms;
+    laps.lap(section, kind);
+  }
+  laps.pause();
+  return laps;
+}
+
+const laps = (): Laps =>
+  lapsOf(
+    [10, "load", "open"],
+    [5, "load", "prepare"],
+    [7, "load", "weights"],
+    [1, "generation", "bookkeeping"],
+    [22, "generation", "step"],
+    [4, "generation", "sampling"],
+    [3, "generation", "messages"],
+  );
+
+function generationOf(limits: Device | undefined, profile = recorded): PhaseProfile {
+  const input = { threads: 2, kvType: f32, laps: laps(), recorded: profile, device: limits };
+  const { phases } = profileReport(input);
+  expect(phases.map(({ phase }) => phase)).toEqual(["generation"]);
+  return phases[0]!;
+}
+
+describe("times", () => {
+  test("everything adds up to the phase's time", () => {
+    const { ms, stepMs, computeMs, waitingMs, betweenMs, threads, ops, layers, nodes } =
+      generationOf(undefined);
+    expect({ ms, stepMs, computeMs, waitingMs, betweenMs }).toEqual({
+      ms: 30,
+      stepMs: 20,
+      computeMs: 14, // (15.5 + 12.5) / 2
+      waitingMs: 6, // (4.5 + 7.5) / 2
+      betweenMs: 10,
+    });
+    expect(threads).toEqual([
+      { busyMs: 15.5, waitingMs: 4.5 },
+      { busyMs: 12.5, waitingMs: 7.5 },
+    ]);
+    for (const rows of [ops, layers, nodes]) {
+      expect(rows.reduce((sum, row) => sum + row.ms, 0)).toBeCloseTo(computeMs);
+      expect(rows.reduce((sum, row) => sum + row.share, 0)).toBeCloseTo(computeMs / ms);
+    }
+  });
+
+  test("what the backend takes beyond its steps is bookkeeping", () => {
+    expect(generationOf(undefined).between).toEqual({
+      requestMs: 0,
+      bookkeepingMs: 1 + 2,
+      logitsMs: 0,
+      samplingMs: 4,
+      textMs: 0,
+      messagesMs: 3,
+    });
+  });
+
+  test("load: reading is what is left of the weights beside packing", () => {
+    const input = { threads: 2, kvType: f32, laps: laps(), recorded, device: undefined };
+    expect(profileReport(input).load).toEqual({
+      ms: 22,
+      openMs: 10,
+      prepareMs: 5,
+      readMs: 4,
+      packMs: 3,
+    });
+  });
+
+  test("one thread alone is the leader's own time, not an average", () => {
+    expect(generationOf(undefined).aloneMs).toBe(2);
+  });
+});
+
+describe("rows", () => {
+  test("by op, longest first; by layer, in order; by node", () => {
+    const { ops, layers, nodes } = generationOf(undefined);
+    const seen = (rows: typeof ops) => rows.map(({ name, calls, ms }) => [name, calls, ms]);
+    expect(seen(ops)).toEqual([
+      ["matmul", 4 + 3, 12], // no logits in one of the steps
+      ["embed", 4, 1],
+      ["quantize", 4, 0.5],
+      ["select", 3, 0.5],
+    ]);
+    expect(seen(layers)).toEqual([
+      ["outside layers", 4 + 3 + 3, 7],
+      ["blk.0", 4 + 4, 7],
+    ]);
+    expect(nodes.map(({ name }) => name)).toEqual([
+      "ffn_up (matmul)",
+      "logits (matmul)",
+      "embed (embed)",
+      "ffn_up (quantize)",
+      "selected (select)",
+    ]);
+  });
+
+  test("rates and limits count the work that was done", () => {
+    const matmul = generationOf(device).ops[0]!;
+    const bytes = 4 * (64 * 68) + 3 * (128 * 68); // q8_0: 34 bytes for 32 weights
+    const ops = 4 * (2 * 64 * 64) + 3 * (2 * 64 * 128);
+    expect(matmul.bytesPerSecond).toBeCloseTo(bytes / 0.012);
+    expect(matmul.opsPerSecond).toBeCloseTo(ops / 0.012);
+    expect(matmul.limit).toEqual({
+      resource: "bandwidth",
+      fraction: expect.closeTo(bytes / 1e6 / 0.012, 6),
+    });
+  });
+
+  test("without a device, and for what has no work, no limit is stated", () => {
+    expect(generationOf(undefined).ops.map(({ limit }) => limit)).toEqual(Array(4).fill(undefined));
+    const quantize = generationOf(device).ops.find(({ name }) => name === "quantize")!;
+    expect(quantize.limit).toBeUndefined();
+  });
+});
+
+describe("the bottleneck", () => {
+  test("largest shares first, with the limit of an op", () => {
+    const { summary } = generationOf({ ...device, bytesPerSecond: 4e6 });
+    expect(summary).toBe(
+      "40% of generation is matmul, at 91% of the bandwidth limit; 33% is between steps, mostly sampling; 20% is threads waiting for each other",
+    );
+  });
+
+  test("work that one thread does alone is named as the reason for waiting", () => {
+    const { generation } = recorded.phases;
+    const times = { ...generation, busyMs: [Float64Array.of(18, 0, 1, 0, 1), new Float64Array(5)] };
+    const profile = { ...recorded, phases: { prompt: nothing, generation: times } };
+    expect(generationOf(undefined, profile).summary).toBe(
+      "33% of generation is waiting for work that one thread does alone; 33% is between steps, mostly sampling; 30% is embed",
+    );
+  });
+
+  test("a backend that records nothing computes", () => {
+    const input = { threads: 1, kvType: f32, laps: laps(), recorded: undefined, device };
+    const report = profileReport(input);
+    expect(report.phases[0]).toMatchObject({ ops: [], threads: [], stepMs: 22, betweenMs: 8 });
+    expect(report.bottleneck).toBe(
+      "73% of generation is computing steps; 27% is between steps, mostly sampling",
+    );
+  });
+
+  test("nothing has run", () => {
+    const input = { threads: 1, kvType: f32, laps: lapsOf(), recorded: undefined, device };
+    expect(profileReport(input)).toMatchObject({ phases: [], bottleneck: "nothing was run yet" });
+  });
+});
+
+describe("laps", () => {
+  test("time between requests counts for nothing; requests that overlap count once", () => {
+    let now = 0;
+    const watch = new Laps(() => now);
+    watch.resume();
+    now = 5;
+    watch.resume(); // a second one
+    watch.lap("prompt", "step");
+    watch.pause();
+    now = 8;
+    watch.lap("generation", "step");
+    watch.pause();
+    now = 50;
+    watch.lap("generation", "step"); // nobody is at work
+    watch.resume();
+    now = 51;
+    watch.lap("generation", "text");
+    watch.pause();
+    expect(watch.sectionMs("prompt")).toBe(5);
+    expect(watch.ms("generation", "step")).toBe(3);
+    expect(watch.ms("generation", "text")).toBe(1);
+    watch.reset();
+    expect(watch.sectionMs("prompt") + watch.sectionMs("generation")).toBe(0);
+  });
+});
