@@ -30,6 +30,8 @@ export interface StartOptions {
   allowedHosts?: readonly string[];
   /** What requests that say nothing of sampling get. */
   sampling?: GenerateOptions;
+  /** How embeddings are made of tokens (default "mean"). */
+  pooling?: "mean" | "last";
   headersTimeoutMs?: number;
   requestTimeoutMs?: number;
   /** How long running requests may go on after stop() (default 5000). */
@@ -72,6 +74,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       // On another address the name is whatever the network calls this machine.
       hosts: isLoopback(host) ? [...loopback, host, ...(options.allowedHosts ?? [])] : undefined,
       sampling: options.sampling ?? {},
+      pooling: options.pooling ?? "mean",
     },
     models: Object.entries(options.models).map(([id, model]) => ({
       id,

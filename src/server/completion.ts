@@ -68,15 +68,19 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
 }
 
 /** What the engine would refuse, before a stream has begun with status 200. */
-function checkPrompt({ model }: ServedModel, tokens: readonly number[]): void {
+export function checkPrompt(
+  { model }: ServedModel,
+  tokens: readonly number[],
+  param: string = "prompt",
+): void {
   const { contextSize, vocabSize } = model.info;
-  if (tokens.length >= contextSize) throw contextExceeded(tokens.length, contextSize);
+  if (tokens.length >= contextSize) throw contextExceeded(tokens.length, contextSize, param);
   if (tokens.length === 0) throw invalidRequest("the prompt has no tokens: give it some text");
   const wrong = tokens.find((id) => id >= vocabSize);
   if (wrong !== undefined) {
     throw invalidRequest(
       `token id ${wrong} is not in the vocabulary (0 to ${vocabSize - 1})`,
-      "prompt",
+      param,
     );
   }
 }

@@ -23,6 +23,8 @@ export interface ServerSettings {
   hosts: readonly string[] | undefined;
   /** What a request that says nothing of sampling gets. */
   sampling: GenerateOptions;
+  /** How the states of tokens become one vector, unless a request says so. */
+  pooling: "mean" | "last";
 }
 
 /** A model under the name that clients use. */

@@ -45,10 +45,14 @@ export function unsupportedField(param: string, why: string): ApiError {
 }
 
 /** 400: the prompt does not fit, with both numbers; nothing is ever cut. */
-export function contextExceeded(promptTokens: number, contextSize: number): ApiError {
+export function contextExceeded(
+  promptTokens: number,
+  contextSize: number,
+  param: string,
+): ApiError {
   return invalidRequest(
     `This model's context holds ${contextSize} tokens, answer included, and the prompt has ${promptTokens}. Shorten it, or start the server with a larger -c. Nothing was cut`,
-    "messages",
+    param,
     "context_length_exceeded",
   );
 }

@@ -1,6 +1,6 @@
 // Log-probabilities of tokens, in the two shapes that OpenAI has for them.
 
-import type { TokenEvent, TokenLogprob } from "../index.ts";
+import type { TokenEvent } from "../index.ts";
 
 const encoder = new TextEncoder();
 
@@ -40,8 +40,7 @@ export function completionLogprobs(events: readonly TokenEvent[], offset: number
 
 /** The token's own text; `event.text` is what became certain with it, which may be more or less. */
 function tokenText(event: TokenEvent): string {
-  const own = (event.top ?? []).find(({ id }: TokenLogprob) => id === event.id);
-  return own?.text ?? event.text;
+  return event.token ?? event.text;
 }
 
 /** JSON has no -Infinity: what OpenAI says for "practically never". */

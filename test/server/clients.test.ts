@@ -4,7 +4,7 @@
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import Anthropic, { BadRequestError, NotFoundError } from "@anthropic-ai/sdk";
 import { HumanMessage, SystemMessage } from "@langchain/core/messages";
-import { ChatOpenAI } from "@langchain/openai";
+import { ChatOpenAI, OpenAIEmbeddings } from "@langchain/openai";
 import { generateText, streamText } from "ai";
 import { Ollama } from "ollama";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -84,6 +84,16 @@ describe("@langchain/openai", () => {
   });
 });
 
+test("@langchain/openai: embeddings", async () => {
+  const embeddings = new OpenAIEmbeddings({
+    model: modelId,
+    apiKey: "none",
+    configuration: { baseURL: `${url}/v1` },
+  });
+  const [own] = await running.model.embed([prompt]);
+  expect(await embeddings.embedQuery(prompt)).toEqual([...own!.vector]);
+});
+
 describe("ollama", () => {
   const client = () => new Ollama({ host: url });
   const options = { temperature: 0, num_predict: maxTokens };
@@ -126,6 +136,15 @@ describe("ollama", () => {
     });
     const parts = await all(stream);
     expect(parts.map(({ response }) => response).join("")).toBe(expected);
+  });
+
+  test("embed", async () => {
+    const input = [prompt, "The dog ran."];
+    const own = await running.model.embed(input);
+    const answer = await client().embed({ model: modelId, input });
+    expect(answer.embeddings).toEqual(own.map(({ vector }) => [...vector]));
+    const old = await client().embeddings({ model: modelId, prompt });
+    expect(old.embedding).toEqual([...own[0]!.vector]);
   });
 
   test("an abort frees the place", async () => {

@@ -248,6 +248,47 @@ describe("responses", () => {
   });
 });
 
+describe("embeddings", () => {
+  test("come as base64 and as numbers, the same", async () => {
+    const input = [prompt, "The dog ran."];
+    const own = await running.model.embed(input);
+    const coded = await client.embeddings.create({ model: modelId, input }); // the client asks for base64
+    const plain = await client.embeddings.create({
+      model: modelId,
+      input,
+      encoding_format: "float",
+    });
+    expect(coded.data.map(({ index }) => index)).toEqual([0, 1]);
+    for (const [at, { vector }] of own.entries()) {
+      expect(coded.data[at]!.embedding).toEqual([...vector]);
+      expect(plain.data[at]!.embedding).toEqual([...vector]);
+    }
+    const tokens = own[0]!.tokens + own[1]!.tokens;
+    expect(coded.usage).toEqual({ prompt_tokens: tokens, total_tokens: tokens });
+  });
+
+  test("of token ids, pooled by the last", async () => {
+    const ids = await running.model.tokenize(prompt);
+    const [own] = await running.model.embed([prompt], { pooling: "last" });
+    const body = { model: modelId, input: ids, pooling: "last" };
+    const { data } = await client.embeddings.create(body);
+    expect(data).toHaveLength(1);
+    expect(data[0]!.embedding).toEqual([...own!.vector]);
+  });
+
+  test("are never shortened: neither vectors nor texts", async () => {
+    const ask = (fields: object) =>
+      client.embeddings.create({ model: modelId, input: prompt, ...fields });
+    await expect(ask({ dimensions: 16 })).rejects.toThrow(/"dimensions".*288 values/);
+    await expect(ask({ input: ["word ".repeat(400)] })).rejects.toMatchObject({
+      code: "context_length_exceeded",
+      param: "input",
+    });
+    await expect(ask({ input: [] })).rejects.toBeInstanceOf(BadRequestError);
+    await expect(ask({ input: [-1] })).rejects.toBeInstanceOf(BadRequestError);
+  });
+});
+
 describe("models", () => {
   test("are listed and found", async () => {
     const list = await all(client.models.list());

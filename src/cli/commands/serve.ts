@@ -1,6 +1,7 @@
 // lantern serve: a model behind HTTP, for OpenAI's, Anthropic's, Ollama's and llama.cpp's clients. Flags and what is
 // printed are here; the server itself is src/server, put together by src/serve.ts.
 
+import { Option } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
 import type { Model } from "../../index.ts";
 import { UsageError } from "../../index.ts";
@@ -34,6 +35,7 @@ interface ServeFlags extends ModelFlags, SamplingFlags {
   timeout: number;
   grace: number;
   chatTemplate?: string;
+  pooling: "mean" | "last";
   /** A file; false: none. */
   sessions?: string | false;
 }
@@ -102,6 +104,11 @@ export const serveCommand: CliCommand = {
         numberFlag({ min: 0 }),
         5,
       );
+    command.addOption(
+      new Option("--pooling <type>", "embeddings: mean of all tokens, or the last one's state")
+        .choices(["mean", "last"])
+        .default("mean"),
+    );
     addSamplingFlags(command).action((flags: ServeFlags) => serve(flags, context));
   },
 };
@@ -149,6 +156,7 @@ function startOptions(
     headersTimeoutMs: Math.min(15, flags.timeout) * 1000,
     graceMs: flags.grace * 1000,
     sampling: generateOptions(flags),
+    pooling: flags.pooling,
     ...(flags.sessions !== false && {
       sessions: () => openNodeDatabase(flags.sessions || defaultDatabaseFile("sessions.db")),
     }),

@@ -99,7 +99,7 @@ function probability(event: TokenEvent): object[] {
   return [
     {
       id: event.id,
-      token: event.text,
+      token: event.token ?? event.text,
       logprob: event.logprob,
       top_logprobs: (event.top ?? []).map(({ id, text, logprob }) => ({
         id,

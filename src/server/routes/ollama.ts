@@ -11,6 +11,7 @@ import { chatTokens, textTokens } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { lineStream } from "../sse.ts";
+import { embed, embedOld } from "./ollama-embed.ts";
 
 const optionFields = z.object({
   ...samplingShape,
@@ -240,7 +241,7 @@ async function show(call: Call): Promise<Response> {
       [`${info.architecture}.context_length`]: info.trainedContext,
       [`${info.architecture}.block_count`]: info.layers,
     },
-    capabilities: ["completion"],
+    capabilities: ["completion", "embedding"],
     modified_at: new Date(created * 1000).toISOString(),
   });
 }
@@ -262,6 +263,8 @@ export const ollamaRoutes: RouteFamily = {
   routes: [
     { method: "POST", path: "/api/chat", handle: chat },
     { method: "POST", path: "/api/generate", handle: generate },
+    { method: "POST", path: "/api/embed", handle: embed },
+    { method: "POST", path: "/api/embeddings", handle: embedOld },
     { method: "POST", path: "/api/show", handle: show },
     {
       method: "GET",

@@ -8,6 +8,7 @@ import { metricsRoutes } from "./metrics.ts";
 import { ollamaRoutes } from "./ollama.ts";
 import { openaiChatRoutes } from "./openai-chat.ts";
 import { openaiCompletionRoutes } from "./openai-completions.ts";
+import { openaiEmbeddingRoutes } from "./openai-embeddings.ts";
 import { openaiModelRoutes } from "./openai-models.ts";
 import { openaiResponseRoutes } from "./openai-responses.ts";
 
@@ -16,6 +17,7 @@ export const routeFamilies: readonly RouteFamily[] = [
   openaiChatRoutes,
   openaiCompletionRoutes,
   openaiResponseRoutes,
+  openaiEmbeddingRoutes,
   anthropicRoutes,
   ollamaRoutes,
   llamacppRoutes,

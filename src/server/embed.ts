@@ -1,0 +1,54 @@
+// Texts as vectors on behalf of a request: each must fit, all of them take one place in the queue, one after the other.
+
+import { AbortedError, type Embedding } from "../index.ts";
+import { checkPrompt } from "./completion.ts";
+import type { ServedModel } from "./context.ts";
+import { invalidRequest, stopping } from "./errors.ts";
+import { textTokens } from "./prompt.ts";
+import type { Call } from "./route.ts";
+
+/** A text, or token ids. */
+export type EmbedInput = string | readonly number[];
+
+export type Pooling = "mean" | "last";
+
+/** More texts than this would hold a place for too long. */
+const maxInputs = 2048;
+
+export async function embedInputs(
+  call: Call,
+  served: ServedModel,
+  inputs: readonly EmbedInput[],
+  pooling: Pooling | undefined,
+): Promise<Embedding[]> {
+  const { server, signal } = call;
+  if (inputs.length > maxInputs) {
+    throw invalidRequest(
+      `"input": got ${inputs.length} texts, expected at most ${maxInputs}`,
+      "input",
+    );
+  }
+  const prompts: (readonly number[])[] = [];
+  for (const input of inputs) {
+    const tokens = typeof input === "string" ? await textTokens(served, input) : input;
+    checkPrompt(served, tokens, "input");
+    prompts.push(tokens);
+  }
+  const place = await server.queue.enter(call.client, signal);
+  try {
+    const embeddings = await served.model.embed(prompts, {
+      pooling: pooling ?? server.settings.pooling,
+      signal,
+    });
+    server.metrics.promptTokens.add(tokensOf(embeddings));
+    return embeddings;
+  } catch (error) {
+    throw error instanceof AbortedError && server.stopSignal.aborted ? stopping() : error;
+  } finally {
+    place.release();
+  }
+}
+
+export function tokensOf(embeddings: readonly Embedding[]): number {
+  return embeddings.reduce((sum, { tokens }) => sum + tokens, 0);
+}

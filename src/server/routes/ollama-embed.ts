@@ -1,0 +1,42 @@
+// Ollama's POST /api/embed, and the older /api/embeddings.
+
+import * as z from "zod";
+import { type FieldRules, readFields } from "../body.ts";
+import { embedInputs, tokensOf } from "../embed.ts";
+import { type Call, json } from "../route.ts";
+
+const rules: FieldRules = {
+  // `truncate` asks to cut what is too long: it is refused instead, with the numbers.
+  accepted: ["keep_alive", "truncate", "options"],
+  refused: { dimensions: { why: "vectors are as long as the model makes them" } },
+};
+
+const embedFields = z.object({
+  model: z.string(),
+  input: z.union([z.string(), z.array(z.string())], "expected a string, or a list of them"),
+});
+
+export async function embed(call: Call): Promise<Response> {
+  const { server } = call;
+  const started = server.now();
+  const fields = await readFields(call, embedFields, rules);
+  const served = server.models.find(fields.model);
+  const inputs = typeof fields.input === "string" ? [fields.input] : fields.input;
+  const found = await embedInputs(call, served, inputs, undefined);
+  return json({
+    model: served.id,
+    embeddings: found.map(({ vector }) => [...vector]),
+    total_duration: Math.round((server.now() - started) * 1e6),
+    load_duration: 0,
+    prompt_eval_count: tokensOf(found),
+  });
+}
+
+const oldFields = z.object({ model: z.string(), prompt: z.string() });
+
+export async function embedOld(call: Call): Promise<Response> {
+  const fields = await readFields(call, oldFields, rules);
+  const served = call.server.models.find(fields.model);
+  const [found] = await embedInputs(call, served, [fields.prompt], undefined);
+  return json({ embedding: [...found!.vector] });
+}

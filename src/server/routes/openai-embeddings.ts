@@ -1,0 +1,64 @@
+// OpenAI's POST /v1/embeddings: vectors as numbers, or as base64 of their float32 bytes (what OpenAI's client asks for).
+
+import * as z from "zod";
+import { type FieldRules, readFields } from "../body.ts";
+import { type EmbedInput, embedInputs, tokensOf } from "../embed.ts";
+import { openaiErrors, unsupportedField } from "../errors.ts";
+import { type Call, json, type RouteFamily } from "../route.ts";
+
+const ids = z.array(z.int().min(0)).min(1);
+
+const embeddingFields = z.object({
+  model: z.string().optional(),
+  input: z.union(
+    [z.string(), ids, z.array(z.string()).min(1), z.array(ids).min(1)],
+    "expected a string, token ids, or a list of either",
+  ),
+  encoding_format: z.enum(["float", "base64"]).optional(),
+  dimensions: z.int().min(1).optional(),
+  pooling: z.enum(["mean", "last"]).optional(),
+});
+
+const rules: FieldRules = { accepted: ["user"], refused: {} };
+
+async function embeddings(call: Call): Promise<Response> {
+  const fields = await readFields(call, embeddingFields, rules);
+  const served = call.server.models.find(fields.model);
+  const { input } = fields;
+  const isOne = typeof input === "string" || typeof input[0] === "number";
+  const inputs = (isOne ? [input] : input) as EmbedInput[];
+  const found = await embedInputs(call, served, inputs, fields.pooling);
+  const size = found[0]!.vector.length;
+  if (fields.dimensions !== undefined && fields.dimensions !== size) {
+    throw unsupportedField("dimensions", `this model's vectors have ${size} values`);
+  }
+  const encode = fields.encoding_format === "base64" ? toBase64 : (v: Float32Array) => [...v];
+  const tokens = tokensOf(found);
+  return json({
+    object: "list",
+    data: found.map(({ vector }, index) => ({
+      object: "embedding",
+      index,
+      embedding: encode(vector),
+    })),
+    model: served.id,
+    usage: { prompt_tokens: tokens, total_tokens: tokens },
+  });
+}
+
+/** The bytes of the floats, low byte first. */
+function toBase64(vector: Float32Array): string {
+  const bytes = new DataView(new ArrayBuffer(vector.length * 4));
+  vector.forEach((value, i) => {
+    bytes.setFloat32(i * 4, value, true);
+  });
+  let binary = "";
+  for (const byte of new Uint8Array(bytes.buffer)) binary += String.fromCharCode(byte);
+  return btoa(binary);
+}
+
+export const openaiEmbeddingRoutes: RouteFamily = {
+  name: "openai-embeddings",
+  errors: openaiErrors,
+  routes: [{ method: "POST", path: "/v1/embeddings", handle: embeddings }],
+};
