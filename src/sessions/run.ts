@@ -6,7 +6,7 @@
 
 import type { StopReason, TokenEvent } from "../api.ts";
 import type { MessageState, MessageTimings, MessageTokens } from "./session.ts";
-import type { MessageEnd } from "./store.ts";
+import type { MessageEnd } from "./tree.ts";
 
 /** Numbers of an answer while it is written. */
 export interface LiveGauge {

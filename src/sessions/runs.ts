@@ -11,7 +11,8 @@ import { type Asked, askedPath, promptTokens, type RunModel } from "./prompt.ts"
 import { type Answer, type KnownLimit, Run } from "./run.ts";
 import { type Message, type MessageTimings, type Session, SessionError } from "./session.ts";
 import { changeSettings, type SettingsChange, toGenerateOptions } from "./settings.ts";
-import { type Begun, type MessageEnd, newId, type SessionStore } from "./store.ts";
+import { type Begun, newId, type SessionStore } from "./store.ts";
+import type { MessageEnd } from "./tree.ts";
 
 export interface RunsOptions {
   /** Milliseconds that only go forward. */

@@ -4,22 +4,29 @@
 // It starts no generation and knows no model: runs.ts asks it to begin answers, to save them while they grow, and to
 // finish them. Ids that it is given come from outside and may name nothing.
 
-import type { StopReason } from "../api.ts";
-import { type Database, type SqlValue, StorageError } from "../platform/database.ts";
-import { messageColumns, sessionColumns, toJson, toMessage, toSession } from "./rows.ts";
+import { type Database, StorageError } from "../platform/database.ts";
+import { messageColumns, sessionColumns, toMessage, toSession } from "./rows.ts";
 import { migrate } from "./schema.ts";
 import { type SearchHit, searchDatabase } from "./search.ts";
 import {
   type Message,
   type MessageRole,
   type MessageState,
-  type MessageTimings,
-  type MessageTokens,
   type Session,
   SessionError,
   type SessionMode,
 } from "./session.ts";
 import { changeSettings, type SessionSettings, type SettingsChange } from "./settings.ts";
+import {
+  finishMessage,
+  insertMessage,
+  type MessageEnd,
+  messageNumber,
+  missing,
+  newestBelow,
+  pathTo,
+  sessionNumber,
+} from "./tree.ts";
 
 export interface NewSession {
   title?: string;
@@ -49,16 +56,6 @@ export interface NewMessage {
   content: string;
   state?: MessageState;
   model?: string | null;
-}
-
-/** How an answer ended. */
-export interface MessageEnd {
-  content: string;
-  state: Exclude<MessageState, "streaming">;
-  stopReason: StopReason | null;
-  error: string | null;
-  tokens: MessageTokens | null;
-  timings: MessageTimings | null;
 }
 
 /** What begins: the person's message, if there is one, and the answers below it. */
@@ -145,7 +142,8 @@ export class SessionStore {
     return this.#write(() => {
       const before = this.session(id);
       if (change.leaf !== undefined) this.#setLeaf(id, change.leaf);
-      if (change.branch !== undefined) this.#setLeaf(id, this.#newestBelow(id, change.branch));
+      if (change.branch !== undefined)
+        this.#setLeaf(id, newestBelow(this.#database, id, change.branch));
       const { title, model, settings } = change;
       if (title === undefined && model === undefined && settings === undefined) {
         return this.session(id); // looking at another branch changes nothing
@@ -165,7 +163,7 @@ export class SessionStore {
   /** Gone: rows, search index, and the pages and the log that held them. */
   deleteSession(id: string): void {
     this.#write(() => {
-      const number = this.#sessionNumber(id);
+      const number = sessionNumber(this.#database, id);
       this.#database.run("DELETE FROM messages WHERE session = ?", number);
       this.#database.run("DELETE FROM sessions WHERE number = ?", number);
     });
@@ -180,7 +178,7 @@ export class SessionStore {
 
   /** The whole tree, parents before their children. */
   messages(sessionId: string): Message[] {
-    const number = this.#sessionNumber(sessionId);
+    const number = sessionNumber(this.#database, sessionId);
     return this.#database
       .all(`SELECT ${messageColumns} FROM messages m WHERE m.session = ? ORDER BY m.number`, number)
       .map(toMessage);
@@ -198,18 +196,7 @@ export class SessionStore {
 
   /** From the first message down to this one. */
   path(sessionId: string, id: string | null): Message[] {
-    if (id === null) return [];
-    return this.#database
-      .all(
-        `WITH RECURSIVE up (number, parent, depth) AS (
-           SELECT number, parent, 0 FROM messages WHERE number = ?
-           UNION ALL
-           SELECT m.number, m.parent, depth + 1 FROM messages m JOIN up ON m.number = up.parent
-         )
-         SELECT ${messageColumns} FROM up JOIN messages m ON m.number = up.number ORDER BY depth DESC`,
-        this.#messageNumber(sessionId, id),
-      )
-      .map(toMessage);
+    return id === null ? [] : pathTo(this.#database, sessionId, id);
   }
 
   /** A message that is finished as it is; the session then stands at it. */
@@ -267,7 +254,7 @@ export class SessionStore {
           id,
         );
       }
-      for (const { id, end } of ended) this.#finish(id, end, now);
+      for (const { id, end } of ended) finishMessage(this.#database, id, end, now);
     });
   }
 
@@ -284,8 +271,8 @@ export class SessionStore {
         session.createdAt,
         session.changedAt,
       );
-      const number = this.#sessionNumber(session.id);
-      for (const message of messages) this.#insertRow(number, message);
+      const number = sessionNumber(this.#database, session.id);
+      for (const message of messages) insertMessage(this.#database, number, message);
       this.#setLeaf(session.id, session.leaf);
       return this.session(session.id);
     });
@@ -305,8 +292,8 @@ export class SessionStore {
   // --- inside a transaction
 
   #insert(sessionId: string, parent: string | null, wanted: NewMessage): Message {
-    const session = this.#sessionNumber(sessionId);
-    if (parent !== null) this.#messageNumber(sessionId, parent); // of this session, or refused
+    const session = sessionNumber(this.#database, sessionId);
+    if (parent !== null) messageNumber(this.#database, sessionId, parent); // of this session, or refused
     const now = this.#now();
     const message: Message = {
       id: newId("msg"),
@@ -322,52 +309,8 @@ export class SessionStore {
       tokens: null,
       timings: null,
     };
-    this.#insertRow(session, message);
+    insertMessage(this.#database, session, message);
     return message;
-  }
-
-  #insertRow(session: number, message: Message): void {
-    const values: SqlValue[] = [
-      message.id,
-      session,
-      message.parent,
-      message.role,
-      message.content,
-      message.state,
-      message.createdAt,
-      message.changedAt,
-      message.model,
-      message.stopReason,
-      message.error,
-      toJson(message.tokens),
-      toJson(message.timings),
-    ];
-    this.#database.run(
-      `INSERT INTO messages (id, session, parent, role, content, state, created_at, changed_at, model, stop_reason,
-         error, tokens, timings)
-       VALUES (?, ?, (SELECT number FROM messages WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-      ...values,
-    );
-  }
-
-  #finish(id: string, end: MessageEnd, now: number): void {
-    this.#database.run(
-      `UPDATE messages SET content = ?, state = ?, stop_reason = ?, error = ?, tokens = ?, timings = ?, changed_at = ?
-       WHERE id = ?`,
-      end.content,
-      end.state,
-      end.stopReason,
-      end.error,
-      toJson(end.tokens),
-      toJson(end.timings),
-      now,
-      id,
-    );
-    this.#database.run(
-      `UPDATE sessions SET changed_at = ? WHERE number = (SELECT session FROM messages WHERE id = ?)`,
-      now,
-      id,
-    );
   }
 
   #afterMessages(sessionId: string, leaf: string, text: string): void {
@@ -381,40 +324,8 @@ export class SessionStore {
   }
 
   #setLeaf(sessionId: string, leaf: string | null): void {
-    const number = leaf === null ? null : this.#messageNumber(sessionId, leaf);
+    const number = leaf === null ? null : messageNumber(this.#database, sessionId, leaf);
     this.#database.run("UPDATE sessions SET leaf = ? WHERE id = ?", number, sessionId);
-  }
-
-  /** Follows the newest child down to the end. */
-  #newestBelow(sessionId: string, id: string): string {
-    const row = this.#database.get(
-      `WITH RECURSIVE down (number) AS (
-         SELECT ?
-         UNION ALL
-         SELECT (SELECT max(m.number) FROM messages m WHERE m.parent = down.number) FROM down
-         WHERE down.number IS NOT NULL
-       )
-       SELECT id FROM messages WHERE number = (SELECT max(number) FROM down)`,
-      this.#messageNumber(sessionId, id),
-    );
-    return row!.id as string;
-  }
-
-  #sessionNumber(id: string): number {
-    const row = this.#database.get("SELECT number FROM sessions WHERE id = ?", id);
-    if (!row) throw missing("session", id);
-    return row.number as number;
-  }
-
-  #messageNumber(sessionId: string, id: string): number {
-    const session = this.#sessionNumber(sessionId);
-    const row = this.#database.get(
-      "SELECT number FROM messages WHERE session = ? AND id = ?",
-      session,
-      id,
-    );
-    if (!row) throw missing("message", id, sessionId);
-    return row.number as number;
   }
 
   #abortInterrupted(): void {
@@ -434,11 +345,6 @@ export class SessionStore {
 
 export function newId(kind: "ses" | "msg" | "run"): string {
   return `${kind}_${crypto.randomUUID().replaceAll("-", "")}`;
-}
-
-function missing(what: string, id: string, sessionId?: string): SessionError {
-  const where = sessionId === undefined ? "" : ` in session "${sessionId.slice(0, 100)}"`;
-  return new SessionError("missing", `there is no ${what} "${id.slice(0, 100)}"${where}`);
 }
 
 /** The first line, cut between words where there are any. */

@@ -1,0 +1,116 @@
+// The statements that read and write one message or one path of a tree. store.ts calls them inside its transactions;
+// nobody else does. Ids become row numbers here, and an id that names nothing is refused.
+
+import type { StopReason } from "../api.ts";
+import type { Database } from "../platform/database.ts";
+import { messageColumns, toJson, toMessage } from "./rows.ts";
+import {
+  type Message,
+  type MessageState,
+  type MessageTimings,
+  type MessageTokens,
+  SessionError,
+} from "./session.ts";
+
+/** How an answer ended. */
+export interface MessageEnd {
+  content: string;
+  state: Exclude<MessageState, "streaming">;
+  stopReason: StopReason | null;
+  error: string | null;
+  tokens: MessageTokens | null;
+  timings: MessageTimings | null;
+}
+
+export function sessionNumber(database: Database, id: string): number {
+  const row = database.get("SELECT number FROM sessions WHERE id = ?", id);
+  if (!row) throw missing("session", id);
+  return row.number as number;
+}
+
+/** Of a message of this session; another session's is none. */
+export function messageNumber(database: Database, sessionId: string, id: string): number {
+  const row = database.get(
+    "SELECT number FROM messages WHERE session = ? AND id = ?",
+    sessionNumber(database, sessionId),
+    id,
+  );
+  if (!row) throw missing("message", id, sessionId);
+  return row.number as number;
+}
+
+/** From the first message down to this one. */
+export function pathTo(database: Database, sessionId: string, id: string): Message[] {
+  return database
+    .all(
+      `WITH RECURSIVE up (number, parent, depth) AS (
+         SELECT number, parent, 0 FROM messages WHERE number = ?
+         UNION ALL
+         SELECT m.number, m.parent, depth + 1 FROM messages m JOIN up ON m.number = up.parent
+       )
+       SELECT ${messageColumns} FROM up JOIN messages m ON m.number = up.number ORDER BY depth DESC`,
+      messageNumber(database, sessionId, id),
+    )
+    .map(toMessage);
+}
+
+/** Follows the newest child down to the end. Children have higher numbers than their parents. */
+export function newestBelow(database: Database, sessionId: string, id: string): string {
+  const row = database.get(
+    `WITH RECURSIVE down (number) AS (
+       SELECT ?
+       UNION ALL
+       SELECT (SELECT max(m.number) FROM messages m WHERE m.parent = down.number) FROM down
+       WHERE down.number IS NOT NULL
+     )
+     SELECT id FROM messages WHERE number = (SELECT max(number) FROM down)`,
+    messageNumber(database, sessionId, id),
+  );
+  return row!.id as string;
+}
+
+export function insertMessage(database: Database, session: number, message: Message): void {
+  database.run(
+    `INSERT INTO messages (id, session, parent, role, content, state, created_at, changed_at, model, stop_reason,
+       error, tokens, timings)
+     VALUES (?, ?, (SELECT number FROM messages WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+    message.id,
+    session,
+    message.parent,
+    message.role,
+    message.content,
+    message.state,
+    message.createdAt,
+    message.changedAt,
+    message.model,
+    message.stopReason,
+    message.error,
+    toJson(message.tokens),
+    toJson(message.timings),
+  );
+}
+
+export function finishMessage(database: Database, id: string, end: MessageEnd, now: number): void {
+  database.run(
+    `UPDATE messages SET content = ?, state = ?, stop_reason = ?, error = ?, tokens = ?, timings = ?, changed_at = ?
+     WHERE id = ?`,
+    end.content,
+    end.state,
+    end.stopReason,
+    end.error,
+    toJson(end.tokens),
+    toJson(end.timings),
+    now,
+    id,
+  );
+  database.run(
+    `UPDATE sessions SET changed_at = ? WHERE number = (SELECT session FROM messages WHERE id = ?)`,
+    now,
+    id,
+  );
+}
+
+export function missing(what: string, id: string, sessionId?: string): SessionError {
+  const where = sessionId === undefined ? "" : ` in session "${sessionId.slice(0, 100)}"`;
+  return new SessionError("missing", `there is no ${what} "${id.slice(0, 100)}"${where}`);
+}

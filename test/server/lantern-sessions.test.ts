@@ -1,0 +1,338 @@
+// Conversations over HTTP, with a real model: their life from the first message to the last, answers that are followed,
+// lost and found again, and what is refused.
+
+import { writeFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type Model, open } from "../../src/index.ts";
+import { openNodeDatabase } from "../../src/platform/node-database.ts";
+import type { RunningServer } from "../../src/serve.ts";
+import type { Message, Session } from "../../src/sessions/session.ts";
+import { scratchFile } from "../sessions/fakes.ts";
+import { follow, request, type SseEvent } from "./lantern-client.ts";
+import { modelId, serveModel } from "./test-server.ts";
+
+interface Answered {
+  user: Message | null;
+  answers: Message[];
+  run: { id: string; messages: string[]; state: string };
+}
+
+let model: Model;
+/** In plain TypeScript: what must not end before it is stopped takes its time. */
+let slow: Model;
+const log: string[] = [];
+beforeAll(async () => {
+  model = await open(modelId, { threads: 1, contextSize: 256 });
+  slow = await open(modelId, { level: 1, contextSize: 256 });
+});
+afterAll(async () => {
+  await model.dispose();
+  await slow.dispose();
+  expect(log).toEqual([]);
+});
+
+const serveFile = (file: string, served: Model = model): Promise<RunningServer> =>
+  serveModel(served, log, { sessions: () => openNodeDatabase(file), graceMs: 0 });
+
+/** A server on an empty file, for one test. */
+async function withServer(
+  work: (base: string) => Promise<void>,
+  served: Model = model,
+): Promise<void> {
+  const server = await serveFile(scratchFile(), served);
+  try {
+    await work(`${server.url}/lantern/v1`);
+  } finally {
+    await server.stop();
+  }
+}
+
+const short = { temperature: 0, maxTokens: 12 };
+
+async function newSession(base: string, fields: object = {}): Promise<Session> {
+  const body = { settings: short, ...fields };
+  return await request<Session>(`${base}/sessions`, "POST", body, 201);
+}
+
+async function ask(base: string, id: string, fields: object): Promise<Answered> {
+  return await request<Answered>(`${base}/sessions/${id}/messages`, "POST", fields, 201);
+}
+
+const textOf = (events: readonly SseEvent[], message: string): string =>
+  events
+    .map(({ name, data }) => {
+      if (name === "delta" && data.message === message) return data.text as string;
+      if (name !== "snapshot") return "";
+      const all = data.messages as { id: string; content: string }[];
+      return all.find(({ id }) => id === message)!.content;
+    })
+    .join("");
+
+/** Asks, and waits for the answer. */
+async function answered(base: string, id: string, fields: object): Promise<Answered> {
+  const started = await ask(base, id, fields);
+  await follow(`${base}/runs/${started.run.id}/events`);
+  return started;
+}
+
+const tree = async (base: string, id: string) =>
+  await request<{ session: Session; messages: Message[] }>(`${base}/sessions/${id}/messages`);
+
+describe("a conversation", () => {
+  test("is asked, answered, edited, answered again, gone back in, and kept over a restart", async () => {
+    const file = scratchFile();
+    const server = await serveFile(file);
+    const base = `${server.url}/lantern/v1`;
+    const { id } = await newSession(base);
+    const first = await answered(base, id, { content: "Once upon a time" });
+    const events = await follow(`${base}/runs/${first.run.id}/events`);
+    const [answer] = first.answers;
+    const second = await answered(base, id, { content: "Then what?" });
+    const again = await answered(base, id, { regenerate: true, settings: { seed: 3 } });
+    const edited = await answered(base, id, {
+      parent: second.user!.parent,
+      content: "And then?",
+    });
+    const { session, messages } = await tree(base, id);
+    expect(messages.map(({ id, parent, role }) => [id, parent, role])).toEqual([
+      [first.user!.id, null, "user"],
+      [answer!.id, first.user!.id, "assistant"],
+      [second.user!.id, answer!.id, "user"],
+      [second.answers[0]!.id, second.user!.id, "assistant"],
+      [again.answers[0]!.id, second.user!.id, "assistant"],
+      [edited.user!.id, answer!.id, "user"],
+      [edited.answers[0]!.id, edited.user!.id, "assistant"],
+    ]);
+    expect(messages[1]).toMatchObject({
+      state: "complete",
+      model: modelId,
+      stopReason: "length",
+      tokens: { generated: 12 },
+    });
+    expect(messages[1]!.content).toBe(textOf(events, answer!.id));
+    expect(messages[1]!.content.length).toBeGreaterThan(20);
+    expect(session).toMatchObject({ title: "Once upon a time", leaf: edited.answers[0]!.id });
+    const address = `${base}/sessions/${id}`;
+    const back = await request<Session>(address, "PATCH", { leaf: answer!.id });
+    expect(back.leaf).toBe(answer!.id);
+    const other = await request<Session>(address, "PATCH", { branch: second.user!.id });
+    expect(other.leaf).toBe(again.answers[0]!.id);
+    await request(address, "PATCH", { title: "Renamed", settings: { topK: 5, maxTokens: null } });
+    await server.stop();
+
+    const restarted = await serveFile(file);
+    const after = await tree(`${restarted.url}/lantern/v1`, id);
+    expect(after.messages).toEqual(messages);
+    expect(after.session).toMatchObject({
+      title: "Renamed",
+      settings: { temperature: 0, topK: 5 },
+      leaf: again.answers[0]!.id,
+    });
+    await restarted.stop();
+  });
+
+  test("is the same text as the model's own", async () => {
+    await withServer(async (base) => {
+      const { id } = await newSession(base, { mode: "story" });
+      const url = `${base}/sessions/${id}/continue`;
+      const { run, answers } = await request<Answered>(url, "POST", { content: "The sun" }, 201);
+      await follow(`${base}/runs/${run.id}/events`);
+      const { text } = await model.generate("The sun", short).result;
+      const { messages } = await tree(base, id);
+      expect(messages.at(-1)).toMatchObject({ id: answers[0]!.id, content: text });
+    });
+  });
+
+  test("is found, exported, imported as a copy, and deleted for good", async () => {
+    await withServer(async (base) => {
+      const { id } = await newSession(base);
+      await answered(base, id, { content: "A walrus in winter" });
+      const { hits } = await request<{ hits: { session: string }[] }>(`${base}/search?q=walrus`);
+      expect(hits.map(({ session }) => session)).toEqual([id, id]); // its title, and its message
+      const file = await request(`${base}/sessions/${id}/export`);
+      const copy = await request<Session>(`${base}/import`, "POST", file, 201);
+      expect(copy.id).not.toBe(id);
+      expect((await tree(base, copy.id)).messages).toHaveLength(2);
+      const markdown = await fetch(`${base}/sessions/${id}/export?format=markdown`);
+      expect(markdown.headers.get("content-disposition")).toContain("attachment");
+      expect(await markdown.text()).toMatch(/^# A walrus in winter\n\n\*\*User\*\*\n\nA walrus/);
+      await request(`${base}/sessions/${id}`, "DELETE");
+      await request(`${base}/sessions/${id}`, "GET", undefined, 404);
+      const { sessions } = await request<{ sessions: Session[] }>(`${base}/sessions`);
+      expect(sessions.map((session) => session.id)).toEqual([copy.id]);
+    });
+  });
+});
+
+describe("an answer", () => {
+  const long = { settings: { temperature: 0, maxTokens: 60 } };
+
+  test("goes on when its reader leaves, and is picked up where it was left", async () => {
+    await withServer(async (base) => {
+      const { id } = await newSession(base, long);
+      const { run, answers } = await ask(base, id, { content: "Once" });
+      const url = `${base}/runs/${run.id}/events`;
+      const seen: SseEvent[] = await follow(url, { stopAfter: 5 });
+      for (let tries = 0; seen.at(-1)!.name !== "done" && tries < 100; tries++) {
+        seen.push(...(await follow(url, { lastEventId: seen.at(-1)!.id!, stopAfter: 4 })));
+      }
+      const { messages } = await tree(base, id);
+      expect(messages[1]).toMatchObject({ state: "complete", id: answers[0]!.id });
+      expect(textOf(seen, answers[0]!.id)).toBe(messages[1]!.content);
+      expect(seen.filter(({ name }) => name === "snapshot")).toHaveLength(1);
+    });
+  });
+
+  test("is stopped, and what was written stays", async () => {
+    await withServer(async (base) => {
+      const { id } = await newSession(base, { settings: { temperature: 0 } });
+      const { run } = await ask(base, id, { content: "Once" });
+      await follow(`${base}/runs/${run.id}/events`, { stopAfter: 4 });
+      await request(`${base}/sessions/${id}/messages`, "POST", { content: "x" }, 409);
+      const ended = await request<Answered["run"]>(`${base}/runs/${run.id}/cancel`, "POST", {});
+      expect(ended.state).toBe("ended");
+      const { session, messages } = await tree(base, id);
+      expect(messages[1]).toMatchObject({ state: "aborted", stopReason: "aborted" });
+      expect(messages[1]!.content).not.toBe("");
+      expect(session).toMatchObject({ run: null });
+    }, slow);
+  });
+
+  test("ends properly when the server does", async () => {
+    const file = scratchFile();
+    const server = await serveFile(file, slow);
+    const base = `${server.url}/lantern/v1`;
+    const { id } = await newSession(base, { settings: { temperature: 0 } });
+    const { run } = await ask(base, id, { content: "Once" });
+    const { promise: begun, resolve } = Promise.withResolvers<void>();
+    const following = follow(`${base}/runs/${run.id}/events`, { onEvent: () => resolve() });
+    await begun;
+    await server.stop();
+    const events = await following;
+    expect(events.at(-2)).toMatchObject({ name: "end", data: { state: "aborted" } });
+    expect(events.at(-1)!.name).toBe("done");
+    const restarted = await serveFile(file);
+    const after = await tree(`${restarted.url}/lantern/v1`, id);
+    expect(after.messages[1]).toMatchObject({ state: "aborted" });
+    expect(textOf(events, after.messages[1]!.id)).toBe(after.messages[1]!.content);
+    await request(`${restarted.url}/lantern/v1/runs/${run.id}/events`, "GET", undefined, 404);
+    await restarted.stop();
+  });
+
+  test("is deleted with its session in mid-sentence", async () => {
+    await withServer(async (base) => {
+      const { id } = await newSession(base, { settings: { temperature: 0 } });
+      const { run } = await ask(base, id, { content: "Once" });
+      await follow(`${base}/runs/${run.id}/events`, { stopAfter: 3 });
+      await request(`${base}/sessions/${id}`, "DELETE");
+      await request(`${base}/sessions/${id}/messages`, "GET", undefined, 404);
+    }, slow);
+  });
+
+  test("has alternatives beside it, in a story", async () => {
+    await withServer(async (base) => {
+      const settings = { temperature: 1, seed: 11, maxTokens: 8 };
+      const { id } = await newSession(base, { mode: "story", settings });
+      const kept = { content: "One day, a cat", generate: false };
+      const { message } = await request<{ message: Message }>(
+        `${base}/sessions/${id}/messages`,
+        "POST",
+        kept,
+        201,
+      );
+      const url = `${base}/sessions/${id}/continue`;
+      const { run, answers } = await request<Answered>(url, "POST", { n: 3 }, 201);
+      const events = await follow(`${base}/runs/${run.id}/events`);
+      const texts = answers.map((answer) => textOf(events, answer.id));
+      expect(new Set(texts).size).toBe(3);
+      const { messages } = await tree(base, id);
+      expect(messages.slice(1).map(({ content }) => content)).toEqual(texts);
+      expect(messages.slice(1).every(({ parent }) => parent === message.id)).toBe(true);
+    });
+  });
+});
+
+describe("a request that is refused", () => {
+  interface Problem {
+    error: { message: string; code: string; param: string | null };
+  }
+
+  test("says what is wrong, and changes nothing", async () => {
+    await withServer(async (base) => {
+      const { id } = await newSession(base);
+      const messages = `${base}/sessions/${id}/messages`;
+      const cases: [url: string, method: string, body: unknown, status: number, says: RegExp][] = [
+        [`${base}/sessions`, "POST", { mood: "chat" }, 400, /unknown field "mood"/],
+        [`${base}/sessions`, "POST", { mode: "poem" }, 400, /"mode"/],
+        [
+          `${base}/sessions`,
+          "POST",
+          { settings: { temperature: -1 } },
+          400,
+          /"settings.temperature"/,
+        ],
+        [`${base}/sessions`, "POST", { settings: { topk: 1 } }, 400, /"settings.topk"/],
+        [`${base}/sessions`, "POST", "[1", 400, /not JSON/],
+        [`${base}/sessions`, "POST", [], 400, /the body/],
+        [`${base}/sessions?limit=0`, "GET", undefined, 400, /"limit"/],
+        [`${base}/sessions?cursor=x`, "GET", undefined, 400, /cursor/],
+        [`${base}/sessions/ses_x`, "GET", undefined, 404, /no session "ses_x"/],
+        [`${base}/sessions/${id}`, "PATCH", { leaf: "msg_x" }, 404, /no message "msg_x"/],
+        [`${base}/sessions/${id}`, "PATCH", { title: "x".repeat(501) }, 400, /"title"/],
+        [messages, "POST", {}, 400, /content: missing/],
+        [messages, "POST", { content: "" }, 400, /"content"/],
+        [messages, "POST", { content: 5 }, 400, /"content"/],
+        [messages, "POST", { content: "x", parent: "msg_x" }, 404, /no message/],
+        [messages, "POST", { regenerate: true }, 400, /nothing was asked/],
+        [`${base}/sessions/${id}/continue`, "POST", { n: 99 }, 400, /"n"/],
+        [`${base}/search`, "GET", undefined, 400, /"q"/],
+        [`${base}/sessions/${id}/export?format=pdf`, "GET", undefined, 400, /"format"/],
+        [`${base}/import`, "POST", { format: "x" }, 400, /import: format/],
+        [`${base}/runs/run_x`, "GET", undefined, 404, /no run "run_x"/],
+        [`${base}/runs/run_x/cancel`, "POST", {}, 404, /no run/],
+      ];
+      for (const [url, method, body, status, says] of cases) {
+        const { error } = await request<Problem>(url, method, body, status);
+        expect(error.message, `${method} ${url} ${JSON.stringify(body)}`).toMatch(says);
+      }
+      expect((await tree(base, id)).messages).toEqual([]);
+    });
+  });
+
+  test("because it does not fit has both numbers, and was not saved", async () => {
+    await withServer(async (base) => {
+      const { id } = await newSession(base);
+      const content = "a little dog ran ".repeat(100);
+      const url = `${base}/sessions/${id}/messages`;
+      const { error } = await request<Problem>(url, "POST", { content }, 400);
+      expect(error.code).toBe("context_length_exceeded");
+      expect(error.message).toMatch(/has \d{3,} tokens.* holds 256/);
+      expect((await tree(base, id)).messages).toEqual([]);
+    });
+  });
+
+  test("because its model is not served says which are", async () => {
+    await withServer(async (base) => {
+      const { id } = await newSession(base, { model: "gpt-9" });
+      const url = `${base}/sessions/${id}/messages`;
+      const { error } = await request<Problem>(url, "POST", { content: "x" }, 404);
+      expect(error).toMatchObject({ code: "model_not_found" });
+      expect(error.message).toContain(modelId);
+    });
+  });
+
+  test("because the file is damaged says so without its folder; the rest works", async () => {
+    const file = scratchFile();
+    writeFileSync(file, "no database ".repeat(500));
+    const said: string[] = [];
+    const server = await serveModel(model, said, { sessions: () => openNodeDatabase(file) });
+    const url = `${server.url}/lantern/v1/sessions`;
+    const { error } = await request<Problem>(url, "GET", undefined, 503);
+    expect(error.code).toBe("storage_corrupt");
+    expect(error.message).toContain('"sessions.db"');
+    expect(error.message).not.toContain(file);
+    expect(said.join()).toContain(file);
+    await request(`${server.url}/v1/models`);
+    await server.stop();
+  });
+});
