@@ -56,7 +56,7 @@ export function createApp(server: ServerContext, options: AppOptions): AppFetch 
   for (const [path, asset] of options.assets ?? []) {
     mount(app, server, guard, openaiErrors, assetRoute(path, asset));
   }
-  const missing: Route = { method: "GET", path: "(none)", handle: () => noSuchRoute() };
+  const missing: Route = { method: "GET", path: "(none)", handle: noSuchRoute };
   app.notFound(({ req, env }) =>
     answer(callOf(server, guard, openaiErrors, missing, req.raw, {}, env), guard),
   );
@@ -125,12 +125,9 @@ function report(server: ServerContext): (bug: unknown) => void {
   return (bug) => server.log(bug instanceof Error ? (bug.stack ?? bug.message) : String(bug));
 }
 
-function noSuchRoute(): never {
-  throw notFound(
-    "there is no such path here. docs/server.md lists what there is",
-    null,
-    "unknown_url",
-  );
+function noSuchRoute({ request, url }: Call): never {
+  const shown = JSON.stringify(url.pathname.slice(0, 200));
+  throw notFound(`there is no ${request.method} ${shown} here`, null, "unknown_url");
 }
 
 function assetRoute(path: string, asset: Asset): Route {

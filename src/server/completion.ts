@@ -3,12 +3,14 @@
 
 import {
   AbortedError,
+  ContextError,
   type GenerateOptions,
+  type Generation,
   type GenerationResult,
   type TokenEvent,
 } from "../index.ts";
 import type { Job, ServedModel } from "./context.ts";
-import { contextExceeded, invalidRequest, stopping } from "./errors.ts";
+import { cacheFull, contextExceeded, invalidRequest, stopping } from "./errors.ts";
 import type { Call } from "./route.ts";
 
 export interface CompletionRequest {
@@ -33,6 +35,13 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
   checkPrompt(served, tokens);
   const arrived = server.now();
   const place = await server.queue.enter(call.client, signal);
+  let generation: Generation;
+  try {
+    generation = served.model.generate(tokens, { ...options, signal });
+  } catch (error) {
+    place.release();
+    throw error;
+  }
   const job: Job = {
     id: ++jobs,
     model: served.id,
@@ -42,20 +51,25 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
   };
   server.jobs.add(job);
   server.metrics.queueSeconds.observe((server.now() - arrived) / 1000);
-  const generation = served.model.generate(tokens, { ...options, signal });
   const ended = generation.result.finally(() => {
     server.jobs.delete(job);
     place.release();
   });
-  const result = ended.then((result) => {
-    count(call, result);
-    if (result.stopReason !== "aborted") return result;
-    throw server.stopSignal.aborted ? stopping() : new AbortedError("the request");
-  });
+  const result = ended.then(
+    (result) => {
+      count(call, result);
+      if (result.stopReason !== "aborted") return result;
+      throw server.stopSignal.aborted ? stopping() : new AbortedError("the request");
+    },
+    (error: unknown) => {
+      // The prompt fits by itself (checkPrompt): it is the others that leave it no room.
+      throw error instanceof ContextError ? cacheFull() : error;
+    },
+  );
   result.catch(() => {}); // whoever reads the tokens awaits it; one who left does not
 
   async function* read(): AsyncGenerator<TokenEvent> {
-    for await (const event of generation.tokens()) {
+    for await (const event of tokensOf(generation)) {
       if (job.generatedTokens === 0) {
         server.metrics.firstTokenSeconds.observe((server.now() - arrived) / 1000);
       }
@@ -65,6 +79,20 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
     await result;
   }
   return { tokens: read, result };
+}
+
+/** The tokens only: how it ends, well or not, is `result`'s to say. */
+async function* tokensOf(generation: Generation): AsyncGenerator<TokenEvent> {
+  const reader = generation.tokens()[Symbol.asyncIterator]();
+  try {
+    for (;;) {
+      const step = await reader.next().catch(() => undefined);
+      if (!step || step.done) return;
+      yield step.value;
+    }
+  } finally {
+    await reader.return?.();
+  }
 }
 
 /** What the engine would refuse, before a stream has begun with status 200. */

@@ -1,9 +1,9 @@
 // Texts as vectors on behalf of a request: each must fit, all of them take one place in the queue, one after the other.
 
-import { AbortedError, type Embedding } from "../index.ts";
+import { AbortedError, ContextError, type Embedding } from "../index.ts";
 import { checkPrompt } from "./completion.ts";
 import type { ServedModel } from "./context.ts";
-import { invalidRequest, stopping } from "./errors.ts";
+import { cacheFull, invalidRequest, stopping } from "./errors.ts";
 import { textTokens } from "./prompt.ts";
 import type { Call } from "./route.ts";
 
@@ -43,6 +43,7 @@ export async function embedInputs(
     server.metrics.promptTokens.add(tokensOf(embeddings));
     return embeddings;
   } catch (error) {
+    if (error instanceof ContextError) throw cacheFull(); // each fits by itself
     throw error instanceof AbortedError && server.stopSignal.aborted ? stopping() : error;
   } finally {
     place.release();

@@ -30,6 +30,9 @@ export class ApiError extends LanternError {
 
 const invalid = "invalid_request_error";
 
+/** How long a client that found no room should wait: a guess, and a short one. */
+const retryAfterSeconds = 2;
+
 /** 400: the request is wrong; `param` names the field. */
 export function invalidRequest(
   message: string,
@@ -105,13 +108,26 @@ export function bodyTooLarge(limitBytes: number): ApiError {
 }
 
 /** 429: no place to run and none to wait. */
-export function queueFull(running: number, waiting: number, retryAfterSeconds: number): ApiError {
+export function queueFull(running: number, waiting: number): ApiError {
   return new ApiError({
     status: 429,
     type: "rate_limit_error",
     code: "queue_full",
     param: null,
     message: `the server is full: ${running} requests run and ${waiting} wait. Try again in ${retryAfterSeconds} s, or start it with more --parallel or --queue`,
+    retryAfterSeconds,
+  });
+}
+
+/** 503: running generations have taken all of the model's cache. */
+export function cacheFull(): ApiError {
+  return new ApiError({
+    status: 503,
+    type: "server_error",
+    code: "kv_cache_full",
+    param: null,
+    message:
+      "the model's cache is full: other running generations use it. Try again, or start the server with a larger -c or a smaller --parallel",
     retryAfterSeconds,
   });
 }

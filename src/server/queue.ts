@@ -15,9 +15,6 @@ interface Waiting {
   refuse(error: unknown): void;
 }
 
-/** How long a client that found the queue full should wait: a guess, and a short one. */
-const retryAfterSeconds = 2;
-
 export class AdmissionQueue {
   readonly parallel: number;
   readonly capacity: number;
@@ -47,7 +44,7 @@ export class AdmissionQueue {
   checkRoom(count: number = 1): void {
     if (this.#closed) throw stopping();
     const free = this.parallel - this.#running + this.capacity - this.#waiting.length;
-    if (count > free) throw queueFull(this.#running, this.#waiting.length, retryAfterSeconds);
+    if (count > free) throw queueFull(this.#running, this.#waiting.length);
   }
 
   /** A place, now or later. Rejects when there is no room, when the signal is aborted, when the server ends. */
