@@ -13,10 +13,10 @@
 import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
 import { codeOrder } from "./code-fields.ts";
+import { ActivationReader } from "./emit-activations.ts";
 import { emitCodes, emitSmallScale, type Loaded } from "./emit-codes.ts";
 import {
   ACTIVATION_FIELDS,
-  activationBlockBytes,
   type BlockLayout,
   codesBytes,
   GROUP_ROWS,
@@ -58,6 +58,12 @@ export function blockMatmulKernel(shape: BlockMatmul): Kernel {
   return new BlockMatmulBuilder(shape).build();
 }
 
+/**
+ * Runs of two blocks are written out, longer ones are loops. Measured with one token: four blocks written out, for all
+ * groups of all streams, run a quarter slower than a loop over them; a loop over two runs a third slower than both.
+ */
+const WRITTEN_OUT = 2;
+
 /** Of a part of a block. Small scales are not whole: the header's and the activations' come on at the span's end. */
 interface Scales {
   readonly scale: Reg<"f32v">;
@@ -70,17 +76,19 @@ type Grid = Reg<"f32v">[][];
 class BlockMatmulBuilder {
   readonly #shape: BlockMatmul;
   readonly #k: KernelBuilder;
-  readonly #activationBytes: number;
+  readonly #x: ActivationReader;
   /** The 16 levels, in a register for the whole kernel. */
   #levels: Reg<"i8v"> | undefined;
-  /** From one stream to the next, and where the streams after the first are. */
+  /** From one stream to the next. */
   #apart: Reg<"i32"> | undefined;
-  readonly #others: Reg<"ptr">[] = [];
+  /** Of each stream: where the codes of its block are, and the scales; where these are in front of the codes, the same. */
+  readonly #codesAt: Reg<"ptr">[] = [];
+  readonly #scalesAt: Reg<"ptr">[] = [];
 
   constructor(shape: BlockMatmul) {
     this.#shape = shape;
     this.#k = new KernelBuilder(shape.name, 16);
-    this.#activationBytes = activationBlockBytes(shape.replicated);
+    this.#x = new ActivationReader(this.#k, shape.replicated);
   }
 
   build(): Kernel {
@@ -100,7 +108,11 @@ class BlockMatmulBuilder {
     const w = k.variable(wStart, "w_at");
     const x = k.variable(xStart, "x_at");
     this.#apart = apart;
-    for (let s = 1; s < streams; s++) this.#others.push(k.variable(w, `stream${s}`));
+    for (let s = 0; s < streams; s++) {
+      const codes = k.variable(w, `codes${s}`);
+      this.#codesAt.push(codes);
+      this.#scalesAt.push(this.#isApart ? k.variable(w, `scales${s}`) : codes);
+    }
     k.loop(rounds, () => {
       if (order === "vector") k.set(x, xStart);
       else k.set(w, wStart);
@@ -121,12 +133,10 @@ class BlockMatmulBuilder {
     return this.#shape.groups * (this.#shape.streams ?? 1);
   }
 
-  /** Where a group of a span or block begins: every stream has a pointer of its own. */
-  #place(first: Reg<"ptr">, g: number): [Reg<"ptr">, number] {
+  /** Where a group begins, from its stream's pointer on. */
+  #place(streams: readonly Reg<"ptr">[], g: number): [Reg<"ptr">, number] {
     const { groups, layout } = this.#shape;
-    const size = groupSpanBytes(layout);
-    const stream = Math.floor(g / groups);
-    return [stream === 0 ? first : this.#others[stream - 1]!, (g % groups) * size];
+    return [streams[Math.floor(g / groups)]!, (g % groups) * groupSpanBytes(layout)];
   }
 
   /** All columns of one tile: G x T vectors of results. */
@@ -135,59 +145,86 @@ class BlockMatmulBuilder {
     const { tokens, layout } = this.#shape;
     const zero = k.op("f32v.const", [], 0);
     const sums = grid(this.#groups, tokens, () => k.variable(zero));
-    const run = k.variable(w, "run");
     const inSpan = layout.scales === "f32" ? undefined : new SpanSums(k, this.#groups, tokens, x);
     k.loop(spans, () => {
-      this.#toStreams(w);
-      k.set(run, w);
-      inSpan?.begin(x);
-      const once = () => {
-        for (let block = 0; block < runBlocks(layout); block++) {
-          for (let part = 0; part < scaleParts(layout); part++) {
-            this.#part(run, x, block, part, inSpan?.sums ?? sums);
-          }
-          k.advance(x, tokens * this.#activationBytes);
-        }
-        for (const place of [run, ...this.#others]) k.advance(place, runBytes(layout));
-      };
-      const runs = layout.spanBlocks / runBlocks(layout);
-      if (runs === 1) once();
-      else k.loop(k.i32(runs), once);
-      if (inSpan) {
-        this.#toStreams(w);
-        this.#scaleSpan(w, inSpan, sums);
-      }
+      this.#toSpan(w);
+      if (inSpan) this.#span(w, x, inSpan, sums);
+      else this.#blocks(1, x, sums);
       k.advance(w, GROUPS_PER_TILE * groupSpanBytes(layout));
     });
     return sums;
   }
 
-  /** Sets the streams' pointers to where the first one's is. */
-  #toStreams(w: Reg<"ptr">): void {
+  /** Sets the streams' pointers to a span. */
+  #toSpan(w: Reg<"ptr">): void {
     const k = this.#k;
-    this.#others.forEach((other, s) => {
-      k.set(other, k.op("ptr.add", [s === 0 ? w : this.#others[s - 1]!, this.#apart!]));
+    this.#codesAt.forEach((codes, s) => {
+      k.set(codes, s === 0 ? w : k.op("ptr.add", [this.#codesAt[s - 1]!, this.#apart!]));
     });
   }
 
+  /** Runs are so long that they are not written out: their scales and their codes need pointers of their own. */
+  get #isApart(): boolean {
+    return runBlocks(this.#shape.layout) > WRITTEN_OUT;
+  }
+
+  /** The blocks of a span with a header. */
+  #span(w: Reg<"ptr">, x: Reg<"ptr">, inSpan: SpanSums, sums: Grid): void {
+    const k = this.#k;
+    const { layout } = this.#shape;
+    inSpan.begin(x);
+    for (const codes of this.#codesAt) k.advance(codes, headerBytes(layout));
+    k.loop(k.i32(layout.spanBlocks / runBlocks(layout)), () => {
+      if (this.#isApart) this.#longRun(x, inSpan.sums);
+      else {
+        this.#blocks(runBlocks(layout), x, inSpan.sums);
+        for (const codes of this.#codesAt) k.advance(codes, runBytes(layout));
+      }
+    });
+    this.#toSpan(w);
+    this.#scaleSpan(inSpan, sums);
+  }
+
+  #longRun(x: Reg<"ptr">, sums: Grid): void {
+    const k = this.#k;
+    const { layout } = this.#shape;
+    this.#codesAt.forEach((codes, s) => {
+      k.set(this.#scalesAt[s]!, codes);
+      k.advance(codes, scalesBytes(layout));
+    });
+    k.loop(k.i32(runBlocks(layout)), () => {
+      this.#blocks(1, x, sums);
+      for (const codes of this.#codesAt) k.advance(codes, codesBytes(layout));
+      for (const scales of this.#scalesAt) k.advance(scales, scaleByte(layout, 1, 0));
+    });
+  }
+
+  #blocks(count: number, x: Reg<"ptr">, sums: Grid): void {
+    const { tokens, layout } = this.#shape;
+    for (let block = 0; block < count; block++) {
+      for (let part = 0; part < scaleParts(layout); part++) this.#part(x, block, part, sums);
+      this.#k.advance(x, tokens * this.#x.blockBytes);
+    }
+  }
+
   /** The columns of one scale: integer products, scaled into the sums (of the span, where it has a header). */
-  #part(run: Reg<"ptr">, x: Reg<"ptr">, block: number, part: number, sums: Grid): void {
+  #part(x: Reg<"ptr">, block: number, part: number, sums: Grid): void {
     const k = this.#k;
     const { tokens, groups } = this.#shape;
     const starts = Array.from({ length: tokens }, (_, t) => this.#start(x, t, part));
     for (let first = 0; first < this.#groups; first += groups) {
-      const dots = this.#dots(run, x, block, part, first, starts);
+      const dots = this.#dots(x, block, part, first, starts);
       for (let g = first; g < first + groups; g++) {
-        const { scale, min, isWhole } = this.#scales(run, g, block, part);
+        const { scale, min, isWhole } = this.#scales(g, block, part);
         for (let t = 0; t < tokens; t++) {
           const value = k.op("f32v.from_i32v", [dots[g - first]![t]!]);
           const factor = isWhole
-            ? k.op("f32v.mul", [scale, this.#fieldF32(x, t, ACTIVATION_FIELDS.scale)])
+            ? k.op("f32v.mul", [scale, this.#x.f32(x, t, ACTIVATION_FIELDS.scale)])
             : scale;
           const sum = sums[g]![t]!;
           k.update(sum, "f32v.fma", [value, factor, sum]);
           if (!min) continue;
-          const scaledSum = this.#fieldF32(x, t, ACTIVATION_FIELDS.scaledSum);
+          const scaledSum = this.#x.f32(x, t, ACTIVATION_FIELDS.scaledSum);
           k.update(sum, "f32v.fma", [min, scaledSum, sum]);
         }
       }
@@ -195,44 +232,44 @@ class BlockMatmulBuilder {
   }
 
   /** Scale and minimum of a group's rows for one part of a block; small scales lack the header's and have none. */
-  #scales(run: Reg<"ptr">, g: number, block: number, part: number): Scales {
+  #scales(g: number, block: number, part: number): Scales {
     const k = this.#k;
     const { layout } = this.#shape;
-    const [from, start] = this.#place(run, g);
-    const at = start + headerBytes(layout);
+    const [from, at] = this.#place(this.#scalesAt, g);
     if (layout.scales === "f32") {
       const min = layout.hasMin ? k.op("f32v.load", [from], at + 16) : undefined;
       return { scale: k.op("f32v.load", [from], at), min, isWhole: true };
     }
-    const four = k.op("i32v.load", [from], at);
-    const integer = emitSmallScale(k, layout, four, scaleByte(layout, block, part));
+    // A pointer of its own is where the block's byte is: a vector loaded there has it lowest in each lane.
+    const byte = this.#isApart ? 0 : scaleByte(layout, block, part);
+    const integer = emitSmallScale(k, layout, k.op("i32v.load", [from], at), byte);
     return { scale: k.op("f32v.from_i32v", [integer]), min: undefined, isWhole: false };
   }
 
   /** Adds what a span's blocks came to, times the header and the activations' scale, and its minimums. */
-  #scaleSpan(w: Reg<"ptr">, span: SpanSums, sums: Grid): void {
+  #scaleSpan(span: SpanSums, sums: Grid): void {
     const k = this.#k;
     const { tokens, layout } = this.#shape;
     for (let g = 0; g < this.#groups; g++) {
-      const [from, at] = this.#place(w, g);
+      const [from, at] = this.#place(this.#codesAt, g);
       const scale = k.op("f32v.load", [from], at);
       const min = layout.hasMin ? k.op("f32v.load", [from], at + 16) : undefined;
       for (let t = 0; t < tokens; t++) {
-        const xScale = this.#fieldF32(span.x, t, ACTIVATION_FIELDS.scale);
+        const xScale = this.#x.f32(span.x, t, ACTIVATION_FIELDS.scale);
         const sum = sums[g]![t]!;
         k.update(sum, "f32v.fma", [span.sums[g]![t]!, k.op("f32v.mul", [scale, xScale]), sum]);
         if (!min) continue;
-        const mins = this.#minimums(w, g, span.x, t);
+        const mins = this.#minimums(g, span.x, t);
         k.update(sum, "f32v.fma", [mins, k.op("f32v.mul", [min, xScale]), sum]);
       }
     }
   }
 
   /** The sum of a span's small minimums times the sums of their activations. */
-  #minimums(w: Reg<"ptr">, g: number, x: Reg<"ptr">, t: number): Reg<"f32v"> {
+  #minimums(g: number, x: Reg<"ptr">, t: number): Reg<"f32v"> {
     const k = this.#k;
     const { layout, tokens } = this.#shape;
-    const [from, start] = this.#place(w, g);
+    const [from, start] = this.#place(this.#codesAt, g);
     const runs = layout.spanBlocks / runBlocks(layout);
     const fours = Array.from({ length: runs }, (_, run) =>
       k.op("i32v.load", [from], start + headerBytes(layout) + run * runBytes(layout)),
@@ -258,7 +295,7 @@ class BlockMatmulBuilder {
     for (const block of [0, 1]) {
       if (block === 1) k.update(sum, "i32v.shl", [sum], 6);
       fours.forEach((four, run) => {
-        const xs = this.#fieldI32(x, blockOf(run, block), ACTIVATION_FIELDS.sumBytes);
+        const xs = this.#x.i32(x, blockOf(run, block), ACTIVATION_FIELDS.sumBytes);
         const bytes = [xs, four].map((value) => k.op("i32v.as_i8v", [value]));
         k.update(sum, "i32v.dot4", [bytes[0]!, bytes[1]!, sum]);
       });
@@ -268,7 +305,6 @@ class BlockMatmulBuilder {
 
   /** The integer products of a part: G x T. They start at -offset * sum(x), which takes the codes' offset out. */
   #dots(
-    run: Reg<"ptr">,
     x: Reg<"ptr">,
     block: number,
     part: number,
@@ -282,9 +318,9 @@ class BlockMatmulBuilder {
     const vectors = layout.scaleCols / 4;
     const loaded: Loaded[] = Array.from({ length: groups }, () => ({ vector: -1 }));
     for (const v of codeOrder(layout.bits, part * vectors, (part + 1) * vectors)) {
-      const codes = loaded.map((last, g) => this.#codes(run, first + g, block, v, last));
+      const codes = loaded.map((last, g) => this.#codes(first + g, block, v, last));
       for (let t = 0; t < tokens; t++) {
-        const xs = this.#activations(x, t, v);
+        const xs = this.#x.codes(x, t, v);
         for (let g = 0; g < groups; g++) {
           const acc = dots[g]![t]!;
           k.update(acc, dot, [xs, codes[g]!, acc]);
@@ -305,40 +341,19 @@ class BlockMatmulBuilder {
   #sumOf(x: Reg<"ptr">, t: number, part: number): Reg<"i32v"> {
     const k = this.#k;
     const { sum, firstSum } = ACTIVATION_FIELDS;
-    if (scaleParts(this.#shape.layout) === 1) return this.#fieldI32(x, t, sum);
-    const first = this.#fieldI32(x, t, firstSum);
-    return part === 0 ? first : k.op("i32v.sub", [this.#fieldI32(x, t, sum), first]);
+    if (scaleParts(this.#shape.layout) === 1) return this.#x.i32(x, t, sum);
+    const first = this.#x.i32(x, t, firstSum);
+    return part === 0 ? first : k.op("i32v.sub", [this.#x.i32(x, t, sum), first]);
   }
 
   /** Code vector v of a group's block. `last` is what was loaded last, and is kept up to date. */
-  #codes(run: Reg<"ptr">, g: number, block: number, v: number, last: Loaded): Reg<"i8v"> {
+  #codes(g: number, block: number, v: number, last: Loaded): Reg<"i8v"> {
     const { layout } = this.#shape;
-    const [from, start] = this.#place(run, g);
-    const at = start + headerBytes(layout) + scalesBytes(layout) + block * codesBytes(layout);
+    const [from, start] = this.#place(this.#codesAt, g);
+    const scales = this.#isApart ? 0 : scalesBytes(layout);
+    const at = start + scales + block * codesBytes(layout);
     const code = emitCodes(this.#k, layout.bits, from, at, v, last);
     return this.#levels ? this.#k.op("i8v.lookup16", [this.#levels, code]) : code;
-  }
-
-  /** Four codes of a token, in every lane. */
-  #activations(x: Reg<"ptr">, t: number, column: number): Reg<"i8v"> {
-    const at = t * this.#activationBytes;
-    return this.#shape.replicated
-      ? this.#k.op("i8v.load", [x], at + 64 + 16 * column)
-      : this.#k.op("i8v.load_splat32", [x], at + 16 + 4 * column);
-  }
-
-  #fieldF32(x: Reg<"ptr">, t: number, field: number): Reg<"f32v"> {
-    const at = t * this.#activationBytes;
-    return this.#shape.replicated
-      ? this.#k.op("f32v.load", [x], at + 16 * field)
-      : this.#k.op("f32v.load_splat", [x], at + 4 * field);
-  }
-
-  #fieldI32(x: Reg<"ptr">, t: number, field: number): Reg<"i32v"> {
-    const at = t * this.#activationBytes;
-    return this.#shape.replicated
-      ? this.#k.op("i32v.load", [x], at + 16 * field)
-      : this.#k.op("i32v.load_splat", [x], at + 4 * field);
   }
 
   #store(sums: Grid, out: Reg<"ptr">, stride: Reg<"i32"> | undefined): void {
