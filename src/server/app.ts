@@ -14,6 +14,8 @@ import type { Call, Route, RouteFamily } from "./route.ts";
 /** A file of the web app. */
 export interface Asset {
   bytes: Uint8Array<ArrayBuffer>;
+  /** The same, compressed, for browsers that take it. */
+  gzip?: Uint8Array<ArrayBuffer>;
   /** "text/html; charset=utf-8" */
   type: string;
   /** Its name changes with its content, so that it may be kept for good. */
@@ -135,6 +137,12 @@ function assetRoute(path: string, asset: Asset): Route {
     ...pageHeaders,
     "content-type": asset.type,
     "cache-control": asset.immutable ? "public, max-age=31536000, immutable" : "no-cache",
+    ...(asset.gzip && { vary: "accept-encoding" }),
   };
-  return { method: "GET", path, open: true, handle: () => new Response(asset.bytes, { headers }) };
+  const handle = ({ request }: Call): Response => {
+    const packed = /\bgzip\b/.test(request.headers.get("accept-encoding") ?? "");
+    if (!asset.gzip || !packed) return new Response(asset.bytes, { headers });
+    return new Response(asset.gzip, { headers: { ...headers, "content-encoding": "gzip" } });
+  };
+  return { method: "GET", path, open: true, handle };
 }

@@ -2,6 +2,7 @@
 // Every one is told so in one clear answer, and the server goes on.
 
 import { connect, type Socket } from "node:net";
+import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { RunningServer } from "../../src/serve.ts";
 import {
@@ -251,7 +252,8 @@ describe("strangers", () => {
 
   test("without the key only /health and the page's files are answered", async () => {
     const bytes = new TextEncoder().encode("<p>hi</p>");
-    const assets = new Map([["/", { bytes, type: "text/html; charset=utf-8" }]]);
+    const gzip = new Uint8Array(gzipSync(bytes));
+    const assets = new Map([["/", { bytes, gzip, type: "text/html; charset=utf-8" }]]);
     const server = await another({ apiKey: "a secret", assets });
     const status = async (headers: Record<string, string>, path = "/v1/models") =>
       (await fetch(server.url + path, { headers })).status;
@@ -265,6 +267,10 @@ describe("strangers", () => {
     expect(await status({}, "/no/such/path")).toBe(401);
     const page = await fetch(server.url);
     expect(await page.text()).toBe("<p>hi</p>");
+    expect(page.headers.get("content-encoding")).toBe("gzip");
+    const plain = await fetch(server.url, { headers: { "accept-encoding": "identity" } });
+    expect(await plain.text()).toBe("<p>hi</p>");
+    expect(plain.headers.get("content-encoding")).toBeNull();
     expect(page.headers.get("content-security-policy")).toContain("script-src 'self'");
     expect(page.headers.get("x-content-type-options")).toBe("nosniff");
   });
