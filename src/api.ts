@@ -13,6 +13,11 @@ export type ModelLocation = string | URL | File | readonly File[];
 export interface OpenOptions {
   /** Tokens the context holds; default: the model's own, at most 4096. */
   contextSize?: number;
+  /**
+   * Tokens that the KV cache holds for all generations together, and for what is remembered of earlier ones; default:
+   * one context. Generations that do not fit beside the running ones wait.
+   */
+  cacheTokens?: number;
   /** Type of the KV cache (default "f16"). */
   kvType?: "f32" | "f16" | "q8_0";
   /** Compute threads; default: the machine's cores. */
@@ -214,8 +219,22 @@ export interface BackendInfo {
   notes: string[];
 }
 
+/** What an engine is doing. */
+export interface EngineStatus {
+  /** Generations under way, and those that wait for room in the KV cache. */
+  running: number;
+  waiting: number;
+  kvBlocks: number;
+  /** By running generations and by what is remembered of earlier ones. */
+  kvBlocksUsed: number;
+  kvBlockTokens: number;
+  /** Sequences that are remembered: a prompt that begins as one of them does is not computed again. */
+  cachedSequences: number;
+}
+
 export interface Model {
   readonly info: ModelInfo;
+  status(): Promise<EngineStatus>;
   generate(prompt: string | readonly number[], options?: GenerateOptions): Generation;
   chat(options?: ChatOptions): Chat;
   tokenize(text: string, options?: { addBos?: boolean; parseSpecial?: boolean }): Promise<number[]>;

@@ -6,12 +6,16 @@ import { allBackends, type BackendRequest } from "./backends/table.ts";
 import { ModelError, UsageError } from "./base/errors.ts";
 import { templateOf, tokenizerOf } from "./compose.ts";
 import { dtypeByName } from "./dtypes/table.ts";
-import { Engine, type LoadWatch } from "./engine/engine.ts";
+import { Engine, type EngineOptions, type LoadWatch } from "./engine/engine.ts";
 import { serveEngine } from "./engine/host.ts";
 import type { OpenRequest } from "./engine/protocol.ts";
 import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
 import { detectWasmFeatures } from "./kernels/features.ts";
+import { deviceAt } from "./limits/device.ts";
+import { graphModelCost } from "./limits/model-cost.ts";
+import { turningPoints } from "./limits/prefill.ts";
+import { rememberedMachine } from "./machine.ts";
 import { currentPlatform } from "./platform/current.ts";
 import { Laps } from "./profile/laps.ts";
 import { problemsOfTensors } from "./tune/space.ts";
@@ -49,6 +53,9 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
         contextSize: request.contextSize,
         kvType,
         availableBytes: platform.availableMemory(),
+        cacheTokens: request.cacheTokens,
+        promptChunk: await promptChunk(backend.threads),
+        breathe: platform.breathe,
         laps,
       },
       watch,
@@ -61,6 +68,23 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
     laps?.lap("load", "open");
     laps?.pause();
   }
+}
+
+/** Fewer tokens at once would not fill the kernels' tiles. */
+const SMALLEST_CHUNK = 8;
+
+/**
+ * Prompt tokens beside those who write: as many as are computed in the time that reading the weights takes, which is the
+ * first turning point of this machine's limits. undefined: it was not measured.
+ */
+async function promptChunk(threads: number): Promise<EngineOptions["promptChunk"]> {
+  const machine = await rememberedMachine();
+  if (!machine) return undefined;
+  return (graph, kvType) => {
+    const cost = graphModelCost(graph, kvType, 0);
+    const { points } = turningPoints(cost, deviceAt(machine, threads), "exact");
+    return points[0] && Math.max(SMALLEST_CHUNK, points[0].tokens);
+  };
 }
 
 /** What was measured of this model's products on this machine. */

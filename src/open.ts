@@ -23,6 +23,7 @@ const openOptions = new Set([
   "chatTemplate",
   "profile",
   "tuned",
+  "cacheTokens",
   "signal",
   "onProgress",
 ]);
@@ -47,6 +48,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
         chatTemplate: options.chatTemplate,
         profile: options.profile ?? false,
         tuned: options.tuned ?? true,
+        cacheTokens: options.cacheTokens,
       },
       onProgress ? { onEvent: onProgress } : {},
     );

@@ -31,10 +31,14 @@ export async function computeEmbedding(
   }
   const state = new Float32Array(engine.hiddenSize); // [embed]
   const sum = new Float64Array(engine.hiddenSize); // [embed]
-  const sequence = engine.openSequence(undefined);
+  const place = await engine.open({
+    tokens: [], // states of all tokens are wanted, so all are computed
+    mayAdd: tokens.length,
+    isAborted: () => control.aborted,
+  });
   try {
     for (let done = 0; done < tokens.length; ) {
-      done += await engine.advance(sequence, tokens, done, {
+      done += await engine.advance(place, tokens, done, {
         wants: (index) => index >= first,
         onLogits: async (_index, _read, readHidden) => {
           await readHidden(state);
@@ -46,7 +50,7 @@ export async function computeEmbedding(
       if (control.aborted) throw new AbortedError("embed()");
     }
   } finally {
-    engine.closeSequence(sequence, undefined);
+    engine.close(place);
   }
   const divisor = options.normalize ? lengthOf(sum) : tokens.length - first;
   return Float32Array.from(sum, (value) => (divisor > 0 ? value / divisor : 0));

@@ -1,11 +1,11 @@
 // The engine: one loaded model with its backend, its tokenizer and its KV cache. It runs on its own thread (host.ts) and
 // never on the caller's.
 //
-// load() turns a model file into this; generator.ts drives it token by token. Sequences belong to sessions (a chat keeps
-// its past between answers); idle ones give their blocks back, least recently used first, when a running one needs room.
+// load() turns a model file into this; generator.ts drives it token by token, many of them at a time: admission.ts says
+// who may begin, scheduler.ts puts the tokens of all into one step, prefix-cache.ts knows what need not be computed again.
 
-import type { ModelInfo, ProfileReport } from "../api.ts";
-import type { Backend, StepPhase } from "../backends/backend.ts";
+import type { EngineStatus, ModelInfo, ProfileReport } from "../api.ts";
+import type { Backend } from "../backends/backend.ts";
 import { ContextError, DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
 import type { ChatTemplate } from "../chat/template.ts";
@@ -21,8 +21,11 @@ import type { Laps } from "../profile/laps.ts";
 import { profileReport } from "../profile/report.ts";
 import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
+import { Admission } from "./admission.ts";
 import { BlockPool, KvSequence } from "./kv-cache.ts";
 import { checkMemory, defaultContext, STEP_LIMITS } from "./memory.ts";
+import { PrefixCache } from "./prefix-cache.ts";
+import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
 
 /** Types that a KV cache may have. */
 const KV_TYPES: ReadonlySet<string> = new Set(["f32", "f16", "q8_0"]);
@@ -46,6 +49,12 @@ export interface EngineOptions {
   kvType: DType;
   /** Memory that the machine can give; undefined where nobody can say. */
   availableBytes?: number | undefined;
+  /** Tokens that the KV cache holds for all generations together; undefined: one context. */
+  cacheTokens?: number | undefined;
+  /** Prompt tokens of a step in which others write; undefined: a middling number. */
+  promptChunk?: ((graph: Graph, kvType: DType) => number | undefined) | undefined;
+  /** Lets messages in. */
+  breathe?: (() => Promise<void>) | undefined;
   /** Where the engine's time is recorded; undefined: nowhere. */
   laps?: Laps | undefined;
 }
@@ -56,24 +65,26 @@ export interface LoadWatch {
   check(): void | Promise<void>;
 }
 
-type ReadRow = (target: Float32Array) => Promise<void> | void;
+export type { AdvanceOptions } from "./scheduler.ts";
 
-export interface AdvanceOptions {
-  /** Whether the logits of tokens[index] are wanted. */
-  wants(index: number): boolean;
-  /** Sees those that are, in order; `read` copies them into a buffer of the caller's, `readHidden` what made them. */
-  onLogits(index: number, read: ReadRow, readHidden: ReadRow): unknown;
-  /** Asked on the way: whether to give up. */
-  stop(): boolean;
-  /** Default: "prompt". */
-  phase?: StepPhase;
+/** A generation's place: its sequence, and what it was promised. */
+export interface Place {
+  readonly sequence: KvSequence;
+  readonly blocks: number;
 }
 
-interface Session {
-  sequence: KvSequence;
-  busy: boolean;
-  lastUsed: number;
+/** What a place is asked for with. */
+export interface PlaceRequest {
+  /** The prompt: what is known of its beginning is not computed again. */
+  readonly tokens: readonly number[];
+  /** Tokens that may come after it. */
+  readonly mayAdd: number;
+  /** Asked while it waits for room. */
+  isAborted(): boolean;
 }
+
+/** Prompts shorter than this are not worth sharing while they are still being answered. */
+const SHARED_PROMPT_BLOCKS = 2;
 
 export class Engine {
   readonly info: ModelInfo;
@@ -88,10 +99,9 @@ export class Engine {
   readonly kvType: DType;
   readonly #backend: Backend;
   readonly #pool: BlockPool;
-  readonly #step: Step;
-  readonly #sessions = new Map<string, Session>();
-  #uses = 0;
-  #turn: Promise<void> = Promise.resolve();
+  readonly #prefixes: PrefixCache;
+  readonly #admission: Admission;
+  readonly #scheduler: Scheduler;
   #disposed = false;
 
   private constructor(
@@ -110,8 +120,17 @@ export class Engine {
     this.vocabSize = info.vocabSize;
     this.hiddenSize = hiddenOf(plan.graph)?.cols;
     this.#backend = parts.backend;
-    this.#step = new Step(plan.limits);
     this.#pool = new BlockPool(blocks);
+    this.#prefixes = new PrefixCache(info.contextSize);
+    this.#admission = new Admission(blocks);
+    this.#scheduler = new Scheduler({
+      backend: parts.backend,
+      step: new Step(plan.limits),
+      promptChunk: options.promptChunk?.(plan.graph, options.kvType) ?? DEFAULT_PROMPT_CHUNK,
+      makeRoom: (sequence, count) => this.#makeRoom(sequence, count),
+      breathe: options.breathe ?? (() => new Promise((resolve) => setTimeout(resolve))),
+      laps: options.laps,
+    });
   }
 
   static async load(parts: EngineParts, options: EngineOptions, watch: LoadWatch): Promise<Engine> {
@@ -120,7 +139,7 @@ export class Engine {
     const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);
     const plan = makePlan(graph, STEP_LIMITS);
-    const blocks = Math.ceil(contextSize / KV_BLOCK_TOKENS);
+    const blocks = blocksOf(Math.max(contextSize, options.cacheTokens ?? 0));
     const kv = { blocks, dtype: options.kvType };
     checkMemory(parts.backend.measure(plan, kv), {
       model: parts.name,
@@ -137,60 +156,61 @@ export class Engine {
     return new Engine(parts, options, info, plan, blocks);
   }
 
-  /**
-   * The session's sequence, for one generation at a time. With no session, a sequence that vanishes afterwards.
-   * The caller gives it back with closeSequence().
-   */
-  openSequence(sessionId: string | undefined): KvSequence {
+  /** A place to compute in, as soon as there is room for it; close() gives it back. */
+  async open(request: PlaceRequest): Promise<Place> {
     this.#alive();
-    if (sessionId === undefined) return this.#newSequence();
-    const session = this.#sessions.get(sessionId) ?? {
-      sequence: this.#newSequence(),
-      busy: false,
-      lastUsed: 0,
-    };
-    if (session.busy) {
-      throw new UsageError(
-        "this chat is still answering: wait for the answer or abort it before sending again",
-      );
-    }
-    session.busy = true;
-    session.lastUsed = ++this.#uses;
-    this.#sessions.set(sessionId, session);
-    return session.sequence;
+    const { tokens, mayAdd, isAborted } = request;
+    const most = Math.min(tokens.length + mayAdd, this.info.contextSize);
+    // One more: the first block that is written may be shared, and is copied then.
+    const wanted = Math.ceil(most / KV_BLOCK_TOKENS) + 1;
+    const blocks = await this.#admission.enter(wanted, isAborted);
+    const sequence = this.#prefixes.take(tokens) ?? this.#newSequence();
+    this.#scheduler.join();
+    return { sequence, blocks };
   }
 
-  closeSequence(sequence: KvSequence, sessionId: string | undefined): void {
-    const session = sessionId === undefined ? undefined : this.#sessions.get(sessionId);
-    if (session?.sequence === sequence) session.busy = false;
-    else sequence.release();
+  /** What was computed stays known, until its blocks are needed. */
+  close({ sequence, blocks }: Place): void {
+    if (this.#disposed) return;
+    this.#prefixes.keep(sequence);
+    this.#scheduler.leave();
+    this.#admission.leave(blocks);
   }
 
-  /** Forgets a session and its cache (at once, or when its running generation ends). */
-  dropSession(sessionId: string): void {
-    const session = this.#sessions.get(sessionId);
-    if (!session) return;
-    this.#sessions.delete(sessionId);
-    if (!session.busy) session.sequence.release();
+  /** A prompt was read: others that begin like it need not read it again, while it is still being answered. */
+  share({ sequence }: Place): void {
+    const whole = Math.floor(sequence.length / KV_BLOCK_TOKENS);
+    if (whole < SHARED_PROMPT_BLOCKS) return;
+    const copy = sequence.fork();
+    copy.truncate(whole * KV_BLOCK_TOKENS);
+    this.#prefixes.keep(copy);
   }
 
-  /**
-   * Appends up to one step's worth of tokens[from...] to the sequence and computes them. Returns how many were taken.
-   * An AbortedError (see AdvanceOptions.stop), like any other, leaves the sequence as it was.
-   */
+  /** Somebody who waits for room may have given up. */
+  checkWaiting(): void {
+    this.#admission.check();
+  }
+
+  /** See Scheduler.advance(). */
   async advance(
-    sequence: KvSequence,
+    { sequence }: Place,
     tokens: ArrayLike<number>,
     from: number,
     options: AdvanceOptions,
   ): Promise<number> {
-    const release = await this.#takeTurn();
-    try {
-      this.#alive();
-      return await this.#runStep(sequence, tokens, from, options);
-    } finally {
-      release();
-    }
+    this.#alive();
+    return await this.#scheduler.advance(sequence, tokens, from, options);
+  }
+
+  status(): EngineStatus {
+    return {
+      running: this.#admission.running,
+      waiting: this.#admission.waiting,
+      kvBlocks: this.#pool.size,
+      kvBlocksUsed: this.#pool.usedCount,
+      kvBlockTokens: KV_BLOCK_TOKENS,
+      cachedSequences: this.#prefixes.sequences,
+    };
   }
 
   /** Where the time went; `device` is what limits are measured against. */
@@ -216,69 +236,18 @@ export class Engine {
 
   dispose(): void {
     this.#disposed = true;
-    this.#sessions.clear();
     this.#backend.dispose();
   }
 
-  async #runStep(
-    sequence: KvSequence,
-    tokens: ArrayLike<number>,
-    from: number,
-    { wants, onLogits, stop, phase = "prompt" }: AdvanceOptions,
-  ): Promise<number> {
-    const step = this.#step;
-    const before = sequence.length;
-    const count = Math.min(tokens.length - from, step.limits.maxTokens);
-    this.#makeRoom(sequence, count);
-    step.clear();
-    try {
-      for (let i = from; i < from + count; i++) {
-        step.add(tokens[i]!, sequence.append(tokens[i]!), sequence, wants(i));
-      }
-      this.laps?.lap(phase, "bookkeeping");
-      await this.#backend.run(step, { stop, phase });
-      this.laps?.lap(phase, "step");
-      for (let row = 0; row < step.outputCount; row++) {
-        const index = from + step.outputRows[row]!;
-        await onLogits(
-          index,
-          (target) => this.#backend.readLogits(row, target),
-          (target) => this.#backend.readHidden(row, target),
-        );
-      }
-      this.laps?.lap(phase, "logits");
-    } catch (error) {
-      sequence.truncate(before); // what was not computed is not in the cache
-      throw error;
-    }
-    return count;
-  }
-
-  /** Frees blocks of idle sessions until `count` more tokens fit, least recently used first. */
+  /** Frees blocks of what is only remembered, until `count` more tokens fit. */
   #makeRoom(sequence: KvSequence, count: number): void {
     const needed = sequence.blocksNeeded(count);
     while (this.#pool.freeCount < needed) {
-      const idle = [...this.#sessions.values()]
-        .filter((session) => !session.busy && session.sequence.length > 0)
-        .sort((a, b) => a.lastUsed - b.lastUsed)[0];
-      if (!idle) {
-        throw new ContextError(
-          `the KV cache is full: it holds ${this.#pool.size * KV_BLOCK_TOKENS} tokens and other running generations use them. Wait for one to end, or open the model with a larger contextSize`,
-        );
-      }
-      idle.sequence.truncate(0);
+      if (this.#prefixes.evict()) continue;
+      throw new ContextError(
+        `the KV cache is full: it holds ${this.#pool.size * KV_BLOCK_TOKENS} tokens, and running generations use them. Open the model with more cacheTokens`,
+      );
     }
-  }
-
-  /** Steps of concurrent generations take turns: one step at a time uses the backend. */
-  async #takeTurn(): Promise<() => void> {
-    const previous = this.#turn;
-    let release: () => void = () => {};
-    this.#turn = new Promise((resolve) => {
-      release = resolve;
-    });
-    await previous;
-    return release;
   }
 
   #newSequence(): KvSequence {
@@ -288,6 +257,13 @@ export class Engine {
   #alive(): void {
     if (this.#disposed) throw new DisposedError("the engine");
   }
+}
+
+/** Prompt tokens of a step in which others write, where the machine was not measured. */
+const DEFAULT_PROMPT_CHUNK = 16;
+
+function blocksOf(tokens: number): number {
+  return Math.ceil(tokens / KV_BLOCK_TOKENS);
 }
 
 function checkSupport(backend: Backend, graph: Graph): void {

@@ -11,7 +11,7 @@ import type {
 } from "../api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { generationWork, promptWork } from "../limits/phase.ts";
-import type { AdvanceOptions, Engine } from "./engine.ts";
+import type { AdvanceOptions, Engine, Place } from "./engine.ts";
 import type { KvSequence } from "./kv-cache.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
 import type { SampledToken } from "./sampling.ts";
@@ -21,8 +21,6 @@ import { StopMatcher } from "./stop-strings.ts";
 export interface GenerationRequest {
   tokens: readonly number[];
   options: Omit<GenerateOptions, "signal">;
-  /** Whose cache to continue; undefined: none. */
-  sessionId: string | undefined;
 }
 
 /** What a running generation needs from its thread. */
@@ -33,14 +31,17 @@ export interface RunControl {
   now(): number;
 }
 
+/** A result, as far as the engine knows it. */
+export type Generated = Omit<GenerationResult, "timings"> & {
+  timings: Omit<GenerationResult["timings"], "loadMs">;
+};
+
 export async function generate(
   engine: Engine,
   request: GenerationRequest,
   control: RunControl,
   emit: (event: TokenEvent) => void,
-): Promise<
-  Omit<GenerationResult, "timings"> & { timings: Omit<GenerationResult["timings"], "loadMs"> }
-> {
+): Promise<Generated> {
   const { tokens, options } = request;
   checkPrompt(engine, tokens);
   const maxTokens = checkMaxTokens(options.maxTokens);
@@ -51,13 +52,16 @@ export async function generate(
   const logits = new Float32Array(engine.vocabSize);
   const tokenIds: number[] = [];
   engine.laps?.lap("prompt", "request");
-  const started = control.now();
 
-  const sequence = engine.openSequence(request.sessionId);
+  const place = await openPlace(engine, request, maxTokens, control);
+  if (!place) return nothingGenerated(engine, tokens);
+  const { sequence } = place;
+  const started = control.now();
   try {
     const cachedTokens = reuse(sequence, tokens);
     let stopReason: StopReason | undefined;
-    if (!(await readPrompt(engine, sequence, tokens, control, logits))) stopReason = "aborted";
+    if (!(await readPrompt(engine, place, tokens, control, logits))) stopReason = "aborted";
+    else engine.share(place);
     const promptDone = control.now();
     const promptEnd = sequence.length;
     for (const token of tokens) sampler.accept(token);
@@ -91,7 +95,7 @@ export async function generate(
       else if (sequence.length >= sequence.capacity) stopReason = "context";
       else if (tokenIds.length < maxTokens) {
         next[0] = sampled.id;
-        await engine.advance(sequence, next, 0, oneToken).catch((error: unknown) => {
+        await engine.advance(place, next, 0, oneToken).catch((error: unknown) => {
           if (!(error instanceof AbortedError)) throw error;
           stopReason = "aborted";
         });
@@ -119,8 +123,41 @@ export async function generate(
       },
     };
   } finally {
-    engine.closeSequence(sequence, request.sessionId);
+    engine.close(place);
   }
+}
+
+/** undefined: it was aborted while it waited for room. */
+async function openPlace(
+  engine: Engine,
+  { tokens }: GenerationRequest,
+  maxTokens: number,
+  control: RunControl,
+): Promise<Place | undefined> {
+  try {
+    const isAborted = () => control.aborted;
+    return await engine.open({ tokens, mayAdd: maxTokens, isAborted });
+  } catch (error) {
+    if (error instanceof AbortedError) return undefined;
+    throw error;
+  }
+}
+
+function nothingGenerated(engine: Engine, tokens: readonly number[]): Generated {
+  return {
+    text: "",
+    promptTokenIds: [...tokens],
+    tokenIds: [],
+    stopReason: "aborted",
+    timings: {
+      promptTokens: tokens.length,
+      cachedTokens: 0,
+      promptMs: 0,
+      generatedTokens: 0,
+      generatedMs: 0,
+      work: { prompt: promptWork(engine, 0, 0), generation: generationWork(engine, 0, 0) },
+    },
+  };
 }
 
 /** Logits of every prompt position and a greedy continuation: what golden files are compared with. */
@@ -142,7 +179,11 @@ export async function computeLogits(
   const positions: LogitsResult["positions"] = [];
   const greedy: number[] = [];
   const best = bestOf(engine.vocabSize);
-  const sequence = engine.openSequence(undefined);
+  const place = await engine.open({
+    tokens: [], // logits of all positions are wanted, so all are computed
+    mayAdd: tokens.length + options.greedy,
+    isAborted: () => control.aborted,
+  });
   const stop = () => control.aborted;
   const oneToken = readingInto(logits, always, control);
   try {
@@ -151,19 +192,19 @@ export async function computeLogits(
       positions.push({ norm: norm(logits), top: best(logits, options.top) });
     };
     for (let done = 0; done < tokens.length; ) {
-      done += await engine.advance(sequence, tokens, done, { wants: always, onLogits: note, stop });
+      done += await engine.advance(place, tokens, done, { wants: always, onLogits: note, stop });
       await control.breathe();
       if (control.aborted) throw new AbortedError("logits()");
     }
     while (greedy.length < options.greedy) {
       greedy.push(best(logits, 1)[0]![0]);
       if (greedy.length === options.greedy) break;
-      await engine.advance(sequence, greedy, greedy.length - 1, oneToken);
+      await engine.advance(place, greedy, greedy.length - 1, oneToken);
       await control.breathe();
       if (control.aborted) throw new AbortedError("logits()");
     }
   } finally {
-    engine.closeSequence(sequence, undefined);
+    engine.close(place);
   }
   const text = new TextOutput(engine, []);
   for (const id of greedy) text.push(id);
@@ -186,17 +227,18 @@ function reuse(sequence: KvSequence, tokens: readonly number[]): number {
 /** Computes what the cache does not have yet; false when it was aborted. */
 async function readPrompt(
   engine: Engine,
-  sequence: KvSequence,
+  place: Place,
   tokens: readonly number[],
   control: RunControl,
   logits: Float32Array,
 ): Promise<boolean> {
+  const { sequence } = place;
   const last = tokens.length - 1;
   const lastOnly = readingInto(logits, (index) => index === last, control);
   try {
     while (sequence.length < tokens.length) {
       if (control.aborted) return false;
-      await engine.advance(sequence, tokens, sequence.length, lastOnly);
+      await engine.advance(place, tokens, sequence.length, lastOnly);
       await control.breathe();
       engine.laps?.lap("prompt", "messages");
     }

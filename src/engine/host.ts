@@ -46,6 +46,7 @@ class Host {
   readonly #running = new Map<number, Running>();
   #engine: Engine | undefined;
   #loadMs = 0;
+  #timedRequests = 0;
   #flags: Int32Array | undefined;
 
   constructor(port: EnginePort, environment: HostEnvironment) {
@@ -61,6 +62,7 @@ class Host {
     if (message.method === "abort") {
       const running = this.#running.get(message.id);
       if (running) running.aborted = true;
+      this.#engine?.checkWaiting();
       return;
     }
     const running = { aborted: message.aborted };
@@ -108,11 +110,11 @@ class Host {
       this.#loadMs = control.now() - started;
       return this.#engine.info;
     },
-    generate: async ({ prompt, options, sessionId }, control, emit) => {
+    generate: async ({ prompt, options }, control, emit) => {
       const engine = this.#loaded();
-      using _ = timed(engine);
+      using _ = this.#timed(engine);
       const tokens = promptTokens(engine, prompt);
-      const result = await generate(engine, { tokens, options, sessionId }, control, emit);
+      const result = await generate(engine, { tokens, options }, control, emit);
       return { ...result, timings: { loadMs: this.#loadMs, ...result.timings } };
     },
     tokenize: ({ text, addBos, parseSpecial }) =>
@@ -120,7 +122,7 @@ class Host {
     detokenize: ({ ids, special }) => this.#loaded().tokenizer.decode(ids, { special }),
     logits: async ({ prompt, top, greedy }, control) => {
       const engine = this.#loaded();
-      using _ = timed(engine);
+      using _ = this.#timed(engine);
       return await computeLogits(engine, promptTokens(engine, prompt), { top, greedy }, control);
     },
     embed: async ({ prompt, pooling, normalize }, control) => {
@@ -137,10 +139,7 @@ class Host {
       if (reset) engine.resetProfile();
       return report;
     },
-    dropSession: ({ sessionId }) => {
-      this.#loaded().dropSession(sessionId);
-      return undefined;
-    },
+    status: () => this.#loaded().status(),
     dispose: () => {
       for (const running of this.#running.values()) running.aborted = true;
       this.#engine?.dispose();
@@ -148,6 +147,16 @@ class Host {
       return undefined;
     },
   };
+
+  /** Until the end of the last request, all of the engine's time is in its profile. */
+  #timed({ laps }: Engine): Disposable {
+    if (this.#timedRequests++ === 0) laps?.resume();
+    return {
+      [Symbol.dispose]: () => {
+        if (--this.#timedRequests === 0) laps?.pause();
+      },
+    };
+  }
 
   #loaded(): Engine {
     if (!this.#engine) throw new DisposedError("the model");
@@ -157,12 +166,6 @@ class Host {
   #post(message: FromEngine): void {
     this.#port.post(message);
   }
-}
-
-/** Until the end of the request, all of the engine's time is in its profile. */
-function timed({ laps }: Engine): Disposable {
-  laps?.resume();
-  return { [Symbol.dispose]: () => laps?.pause() };
 }
 
 function promptTokens(engine: Engine, prompt: Prompt): number[] {

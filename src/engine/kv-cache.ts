@@ -25,6 +25,10 @@ export class BlockPool {
     this.#freeCount = size;
   }
 
+  get usedCount(): number {
+    return this.size - this.#freeCount;
+  }
+
   get freeCount(): number {
     return this.#freeCount;
   }
@@ -93,6 +97,13 @@ export class KvSequence {
     let same = 0;
     while (same < most && this.#tokens[same] === tokens[same]) same++;
     return same;
+  }
+
+  /** Whether it begins with all tokens of the other. */
+  startsWith(other: KvSequence): boolean {
+    if (other.#length > this.#length) return false;
+    for (let i = 0; i < other.#length; i++) if (this.#tokens[i] !== other.#tokens[i]) return false;
+    return true;
   }
 
   /** Blocks that appending `count` tokens would take from the pool. */

@@ -6,6 +6,7 @@ import type {
   ChatOptions,
   Embedding,
   EmbedOptions,
+  EngineStatus,
   GenerateOptions,
   Generation,
   GenerationResult,
@@ -26,8 +27,6 @@ import type { EngineLine } from "./rpc.ts";
 /** The machine's measurement, where there is one. Never measures. */
 export type MachineLookup = () => Promise<MachineMeasurement | undefined>;
 
-let chats = 0;
-
 export class EngineModel implements Model {
   readonly info: ModelInfo;
   readonly #line: EngineLine;
@@ -40,7 +39,7 @@ export class EngineModel implements Model {
   }
 
   generate(prompt: string | readonly number[], options: GenerateOptions = {}): Generation {
-    return this.run(toPrompt(prompt, options.addBos), options, undefined);
+    return this.run(toPrompt(prompt, options.addBos), options);
   }
 
   chat(options: ChatOptions = {}): Chat {
@@ -94,12 +93,12 @@ export class EngineModel implements Model {
   }
 
   /** Used by Chat: a generation whose cache belongs to a session. */
-  run(prompt: Prompt, options: GenerateOptions, sessionId: string | undefined): Generation {
+  run(prompt: Prompt, options: GenerateOptions): Generation {
     const { signal, ...rest } = options;
     return startGeneration(
       (onEvent, either) =>
         this.#line
-          .call("generate", { prompt, options: rest, sessionId }, { onEvent, signal: either })
+          .call("generate", { prompt, options: rest }, { onEvent, signal: either })
           .then((result) => this.#withLimits(result)),
       signal,
     );
@@ -118,9 +117,8 @@ export class EngineModel implements Model {
     return machine && deviceAt(machine, this.info.backend.threads, this.info.weightBytes);
   }
 
-  dropSession(sessionId: string): void {
-    // A disposed model has no sessions left to drop.
-    this.#line.call("dropSession", { sessionId }).catch(() => {});
+  status(): Promise<EngineStatus> {
+    return this.#line.call("status", {});
   }
 
   dispose(): Promise<void> {
@@ -135,7 +133,6 @@ export class EngineModel implements Model {
 class EngineChat implements Chat {
   readonly #model: EngineModel;
   readonly #defaults: GenerateOptions;
-  readonly #sessionId: string = `chat-${++chats}`;
   #messages: ChatMessage[];
   #answering = false;
   #disposed = false;
@@ -177,7 +174,6 @@ class EngineChat implements Chat {
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
-    this.#model.dropSession(this.#sessionId);
   }
 
   #answer(asked: ChatMessage[], options: GenerateOptions): Generation {
@@ -187,7 +183,7 @@ class EngineChat implements Chat {
     this.#messages = asked;
     this.#answering = true;
     const prompt: Prompt = { kind: "messages", messages: [...asked] };
-    const generation = this.#model.run(prompt, { ...this.#defaults, ...options }, this.#sessionId);
+    const generation = this.#model.run(prompt, { ...this.#defaults, ...options });
     const end = (messages: ChatMessage[]): void => {
       this.#answering = false;
       // Only if nobody has rolled the conversation back meanwhile.

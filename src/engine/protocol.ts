@@ -5,6 +5,7 @@ import type {
   ChatMessage,
   Embedding,
   EmbedOptions,
+  EngineStatus,
   GenerateOptions,
   GenerationResult,
   LoadProgress,
@@ -48,6 +49,8 @@ export interface OpenRequest {
   profile: boolean;
   /** Choose kernels and threads by what was measured on this machine. */
   tuned: boolean;
+  /** Tokens of the KV cache, for all generations together; undefined: one context. */
+  cacheTokens: number | undefined;
 }
 
 /** Every method: what it takes, what it returns, what it sends on the way. */
@@ -57,7 +60,6 @@ export interface Methods {
     params: {
       prompt: Prompt;
       options: Omit<GenerateOptions, "signal">;
-      sessionId: string | undefined;
     };
     result: GenerationResult;
     event: TokenEvent;
@@ -92,7 +94,7 @@ export interface Methods {
     result: ProfileReport;
     event: never;
   };
-  dropSession: { params: { sessionId: string }; result: undefined; event: never };
+  status: { params: Record<never, never>; result: EngineStatus; event: never };
   dispose: { params: undefined; result: undefined; event: never };
 }
 

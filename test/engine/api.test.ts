@@ -203,7 +203,8 @@ describe("chat", () => {
   test("remembers, reuses its cache, undoes and answers again", async () => {
     const chat = model.chat({ system: "cat", ...options });
     const first = await chat.send("the").result;
-    expect(first.timings.cachedTokens).toBe(0);
+    // Other chats may have begun like this one, but none of them has asked this.
+    expect(first.timings.cachedTokens).toBeLessThan(first.promptTokenIds.length - 1);
     expect(chat.messages.map((message) => message.role)).toEqual(["system", "user", "assistant"]);
     const second = await chat.send("sat").result;
     // What the template repeats of the first exchange was not computed again.

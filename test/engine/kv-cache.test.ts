@@ -2,7 +2,7 @@
 // ever lost or shared by mistake.
 
 import { describe, expect, test } from "vitest";
-import type { Engine } from "../../src/engine/engine.ts";
+import type { Engine, Place } from "../../src/engine/engine.ts";
 import { BlockPool, KvSequence } from "../../src/engine/kv-cache.ts";
 import { Random } from "../support/random.ts";
 import { tinyEngine, tinyShape } from "../support/tiny-engine.ts";
@@ -11,13 +11,18 @@ import { tinyEngine, tinyShape } from "../support/tiny-engine.ts";
 async function append(engine: Engine, sequence: KvSequence, tokens: number[]): Promise<number[]> {
   const logits = new Float32Array(engine.vocabSize);
   for (let done = 0; done < tokens.length; ) {
-    done += await engine.advance(sequence, tokens, done, {
+    done += await engine.advance({ sequence, blocks: 0 }, tokens, done, {
       wants: () => true,
       onLogits: (_, read) => read(logits),
       stop: () => false,
     });
   }
   return [...logits];
+}
+
+/** A place that remembers nothing. */
+function openEmpty(engine: Engine): Promise<Place> {
+  return engine.open({ tokens: [], mayAdd: 1, isAborted: () => false });
 }
 
 function randomTokens(random: Random, most: number): number[] {
@@ -35,7 +40,7 @@ describe.each(["f32", "f16", "q8_0"])("random histories, %s cache", (kvType) => 
     async (seed) => {
       const engine = await tinyEngine({ kvType, contextSize: 512 });
       const random = new Random(seed);
-      const branches: Branch[] = [{ sequence: engine.openSequence(undefined), tokens: [] }];
+      const branches: Branch[] = [{ sequence: (await openEmpty(engine)).sequence, tokens: [] }];
       for (let round = 0; round < 14; round++) {
         const branch = random.pick(branches);
         const action = random.below(3);
@@ -53,9 +58,9 @@ describe.each(["f32", "f16", "q8_0"])("random histories, %s cache", (kvType) => 
         branch.tokens.push(...added);
         const logits = await append(engine, branch.sequence, added);
 
-        const fresh = engine.openSequence(undefined);
-        expect(logits).toEqual(await append(engine, fresh, branch.tokens));
-        engine.closeSequence(fresh, undefined);
+        const fresh = await openEmpty(engine);
+        expect(logits).toEqual(await append(engine, fresh.sequence, branch.tokens));
+        engine.close(fresh);
       }
       engine.dispose();
     },
@@ -136,44 +141,5 @@ describe("blocks", () => {
     const sequence = new KvSequence(new BlockPool(1), store(), 32);
     for (let i = 0; i < 32; i++) sequence.append(i);
     expect(() => sequence.append(0)).toThrow("it holds 32 tokens");
-  });
-});
-
-describe("sessions share one pool", () => {
-  test("an idle session gives its blocks to a running one, and is recomputed later", async () => {
-    const engine = await tinyEngine({ contextSize: 64 });
-    const tokens = Array.from({ length: 60 }, (_, i) => i % tinyShape.vocab);
-    const first = engine.openSequence("first");
-    const before = await append(engine, first, tokens);
-    engine.closeSequence(first, "first");
-
-    const second = engine.openSequence("second");
-    await append(engine, second, tokens);
-    engine.closeSequence(second, "second");
-
-    const again = engine.openSequence("first");
-    expect(again.length).toBe(0);
-    expect(await append(engine, again, tokens)).toEqual(before);
-    engine.dispose();
-  });
-
-  test("two running ones that do not fit: a clear error, and the first goes on", async () => {
-    const engine = await tinyEngine({ contextSize: 64 });
-    const tokens = Array.from({ length: 40 }, (_, i) => i);
-    const first = engine.openSequence("first");
-    await append(engine, first, tokens);
-    const second = engine.openSequence("second");
-    await expect(append(engine, second, tokens)).rejects.toThrow(/KV cache is full: it holds 64/);
-    expect(second.length).toBe(0);
-    await append(engine, first, [1, 2, 3]);
-    engine.dispose();
-  });
-
-  test("one session, one generation at a time", async () => {
-    const engine = await tinyEngine();
-    engine.openSequence("busy");
-    expect(() => engine.openSequence("busy")).toThrow("still answering");
-    engine.dispose();
-    expect(() => engine.openSequence("busy")).toThrow("after dispose");
   });
 });

@@ -20,7 +20,9 @@ afterAll(() => rmSync(scratch, { recursive: true, force: true }));
 
 const documents: string[] = [
   ...readdirSync(root).filter((file) => file.endsWith(".md")),
-  ...readdirSync(join(root, "docs")).map((file) => `docs/${file}`),
+  ...readdirSync(join(root, "docs"))
+    .filter((file) => file.endsWith(".md"))
+    .map((file) => `docs/${file}`),
   ...readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith("README.md"))
     .map((file) => `src/${file}`),

@@ -284,6 +284,8 @@ export const rules: readonly Rule[] = [
       "profile",
       "compose.ts",
       "kernels/features.ts",
+      "limits",
+      "machine.ts",
       "tune",
       "tune-store.ts",
     ),

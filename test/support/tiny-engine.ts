@@ -1,6 +1,7 @@
 // A tiny random-weight model straight in memory: no file, no tokenizer worth the name. For tests of the engine, the
 // cache and the graph, where what matters is that two ways of computing the same thing agree.
 
+import type { Backend } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import type { Metadata } from "../../src/base/metadata.ts";
 import { bytesFor, type DType } from "../../src/dtypes/dtype.ts";
@@ -22,6 +23,10 @@ export interface TinyOptions {
   contextSize?: number;
   vocab?: number;
   feedForward?: number;
+  /** Default: the reference. */
+  backend?: Backend;
+  cacheTokens?: number;
+  promptChunk?: number;
 }
 
 export interface TinyModel extends ModelHeader {
@@ -64,9 +69,14 @@ export async function tinyEngine(options: TinyOptions = {}): Promise<Engine> {
       },
       tokenizer: letterTokenizer,
       template: undefined,
-      backend: new ReferenceBackend(),
+      backend: options.backend ?? new ReferenceBackend(),
     },
-    { contextSize: options.contextSize ?? 256, kvType: dtypeByName(options.kvType ?? "f32")! },
+    {
+      contextSize: options.contextSize ?? 256,
+      kvType: dtypeByName(options.kvType ?? "f32")!,
+      cacheTokens: options.cacheTokens,
+      promptChunk: () => options.promptChunk,
+    },
     { progress: () => {}, check: () => {} },
   );
 }

@@ -1,0 +1,201 @@
+// Continuous batching: puts tokens of all running generations into one step, so that the weights are read once for all
+// of them. Generations join and leave at every step; none of them knows of the others.
+//
+// A step takes one token of every generation that writes, then prompt tokens: as many as there is room for, but while
+// somebody writes no more than `promptChunk`, so that a long prompt does not stall them. Whoever was left out comes first
+// in the next step. A step begins when all participants have asked for it; one that takes its time (it is being opened,
+// its client is slow) is waited for only as long as it takes to let messages in.
+
+import type { Backend, StepPhase } from "../backends/backend.ts";
+import { AbortedError, ContextError } from "../base/errors.ts";
+import type { Step } from "../graph/step.ts";
+import type { Laps } from "../profile/laps.ts";
+import type { KvSequence } from "./kv-cache.ts";
+
+type ReadRow = (target: Float32Array) => Promise<void> | void;
+
+export interface AdvanceOptions {
+  /** Whether the logits of tokens[index] are wanted. */
+  wants(index: number): boolean;
+  /** Sees those that are, in order; `read` copies them into a buffer of the caller's, `readHidden` what made them. */
+  onLogits(index: number, read: ReadRow, readHidden: ReadRow): unknown;
+  /** Asked on the way: whether to give up. */
+  stop(): boolean;
+  /** Default: "prompt". */
+  phase?: StepPhase;
+}
+
+export interface SchedulerParts {
+  readonly backend: Backend;
+  readonly step: Step;
+  /** Prompt tokens of a step in which others write. */
+  readonly promptChunk: number;
+  /** Makes blocks free for so many more tokens of a sequence, or throws. */
+  makeRoom(sequence: KvSequence, count: number): void;
+  /** Lets messages in. */
+  breathe(): Promise<void>;
+  readonly laps: Laps | undefined;
+}
+
+interface Job {
+  readonly sequence: KvSequence;
+  readonly tokens: ArrayLike<number>;
+  readonly from: number;
+  readonly options: AdvanceOptions;
+  readonly resolve: (taken: number) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** A job in a step: how many of its tokens, and what to go back to when the step fails. */
+interface Entry {
+  readonly job: Job;
+  readonly count: number;
+  readonly before: number;
+}
+
+export class Scheduler {
+  readonly #parts: SchedulerParts;
+  /** In the order in which they came. */
+  #waiting: Job[] = [];
+  #participants = 0;
+  #isRunning = false;
+  #isPatient = false;
+
+  constructor(parts: SchedulerParts) {
+    this.#parts = parts;
+  }
+
+  /** A generation begins that will ask for steps until it leaves. */
+  join(): void {
+    this.#participants++;
+  }
+
+  leave(): void {
+    this.#participants--;
+    this.#wake(); // the others may have waited for it
+  }
+
+  /**
+   * Appends up to one step's worth of tokens[from...] to the sequence and computes them. Returns how many were taken.
+   * An AbortedError (see AdvanceOptions.stop), like any other, leaves the sequence as it was.
+   */
+  advance(
+    sequence: KvSequence,
+    tokens: ArrayLike<number>,
+    from: number,
+    options: AdvanceOptions,
+  ): Promise<number> {
+    const { promise, resolve, reject } = Promise.withResolvers<number>();
+    this.#waiting.push({ sequence, tokens, from, options, resolve, reject });
+    this.#wake();
+    return promise;
+  }
+
+  #wake(): void {
+    if (this.#isRunning || this.#waiting.length === 0) return;
+    if (this.#waiting.length >= this.#participants) {
+      void this.#runStep();
+      return;
+    }
+    if (this.#isPatient) return;
+    this.#isPatient = true;
+    const { breathe } = this.#parts;
+    // Twice: a generation lets messages in once before it comes back.
+    void breathe()
+      .then(breathe)
+      .then(() => {
+        this.#isPatient = false;
+        if (!this.#isRunning && this.#waiting.length > 0) void this.#runStep();
+      });
+  }
+
+  async #runStep(): Promise<void> {
+    this.#isRunning = true;
+    const entries = this.#fill();
+    try {
+      if (entries.length > 0) await this.#compute(entries);
+      for (const { job, count } of entries) job.resolve(count);
+    } catch (error) {
+      // What was not computed is not in the cache.
+      for (const { job, before } of entries) {
+        job.sequence.truncate(before);
+        job.reject(error);
+      }
+    } finally {
+      this.#isRunning = false;
+      this.#wake();
+    }
+  }
+
+  /** Fills the step with tokens of those that wait; those that gave up, or for which there is no room, hear of it. */
+  #fill(): Entry[] {
+    const { step } = this.#parts;
+    step.clear();
+    const entries: Entry[] = [];
+    const { maxTokens } = step.limits;
+    const jobs = this.#waiting.filter((job) => {
+      if (!job.options.stop()) return true;
+      job.reject(new AbortedError("the step"));
+      return false;
+    });
+    const isShort = (job: Job) => job.tokens.length - job.from === 1;
+    const [short, long] = [jobs.filter(isShort), jobs.filter((job) => !isShort(job))];
+    for (const job of short) this.#add(job, maxTokens, entries);
+    const { promptChunk } = this.#parts;
+    const most = entries.length > 0 ? step.tokenCount + promptChunk : maxTokens;
+    for (const job of long) this.#add(job, Math.min(most, maxTokens), entries);
+    const taken = new Set(entries.map(({ job }) => job));
+    this.#waiting = jobs.filter((job) => !taken.has(job) && !this.#refused.delete(job));
+    return entries;
+  }
+
+  /** Jobs that #add has answered. */
+  readonly #refused = new Set<Job>();
+
+  /** Adds tokens of a job until the step has `most`. */
+  #add(job: Job, most: number, entries: Entry[]): void {
+    const { step, makeRoom } = this.#parts;
+    const { sequence, tokens, from, options } = job;
+    const count = Math.min(tokens.length - from, most - step.tokenCount);
+    if (count <= 0) return;
+    const before = sequence.length;
+    try {
+      if (before + count > sequence.capacity) {
+        throw new ContextError(`the context is full: it holds ${sequence.capacity} tokens`);
+      }
+      makeRoom(sequence, count);
+      for (let i = from; i < from + count; i++) {
+        step.add(tokens[i]!, sequence.append(tokens[i]!), sequence, options.wants(i));
+      }
+    } catch (error) {
+      this.#refused.add(job);
+      job.reject(error);
+      return;
+    }
+    entries.push({ job, count, before });
+  }
+
+  async #compute(entries: readonly Entry[]): Promise<void> {
+    const { backend, step, laps } = this.#parts;
+    const writes = entries.some(({ job }) => job.options.phase === "generation");
+    const phase: StepPhase = writes ? "generation" : "prompt";
+    laps?.lap(phase, "bookkeeping");
+    // One that gives up does not stop the others; its tokens are computed for nothing.
+    const stop = () => entries.every(({ job }) => job.options.stop());
+    await backend.run(step, { stop, phase });
+    laps?.lap(phase, "step");
+    let output = 0;
+    let first = 0;
+    for (const { job, count } of entries) {
+      for (; output < step.outputCount; output++) {
+        const row = step.outputRows[output]!;
+        if (row >= first + count) break;
+        const read: ReadRow = (target) => backend.readLogits(output, target);
+        const readHidden: ReadRow = (target) => backend.readHidden(output, target);
+        await job.options.onLogits(job.from + row - first, read, readHidden);
+      }
+      first += count;
+    }
+    laps?.lap(phase, "logits");
+  }
+}
