@@ -49,8 +49,10 @@ describe("llama.cpp's", () => {
       tokens_predicted: 8,
       tokens_evaluated: 5,
       truncated: false,
-      timings: { predicted_n: 8, prompt_n: 5 },
+      timings: { predicted_n: 8 },
     });
+    const { prompt_n, cache_n } = whole.timings as { prompt_n: number; cache_n: number };
+    expect(prompt_n + cache_n).toBe(5);
     const stream = await post(`${url}/completion`, { ...fields, stream: true });
     const events = (await stream.text())
       .trim()

@@ -18,7 +18,9 @@ const content = z.union(
 
 const promptShape = {
   model: z.string(),
-  messages: z.array(z.object({ role: z.enum(["user", "assistant", "system"]), content })).min(1),
+  messages: z
+    .array(z.strictObject({ role: z.enum(["user", "assistant", "system"]), content }))
+    .min(1),
   system: content.optional(),
 };
 

@@ -42,7 +42,12 @@ async function detokenize(call: Call): Promise<Response> {
 const templateFields = z.object({
   model: z.string().optional(),
   messages: z
-    .array(z.object({ role: z.enum(["system", "user", "assistant", "tool"]), content: z.string() }))
+    .array(
+      z.strictObject({
+        role: z.enum(["system", "user", "assistant", "tool"]),
+        content: z.string(),
+      }),
+    )
     .min(1),
 });
 

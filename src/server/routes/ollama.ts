@@ -40,18 +40,23 @@ const common = {
 
 const chatFields = z.object({
   ...common,
-  messages: z
-    .array(
-      z.object({
-        role: z.enum(["system", "user", "assistant", "tool"]),
-        content: z.string(),
-        images: z.array(z.unknown()).max(0).nullish(),
-        tool_calls: z.array(z.unknown()).max(0).nullish(),
-        thinking: z.string().max(0).nullish(),
-      }),
-    )
-    .optional(),
+  messages: z.array(z.record(z.string(), z.unknown())).optional(),
 });
+
+const messageFields = z.object({
+  role: z.enum(["system", "user", "assistant"]),
+  content: z.string(),
+});
+
+const messageRules: FieldRules = {
+  accepted: [],
+  refused: {
+    images: { why: "this server reads text only", fine: emptyList },
+    tool_calls: { why: "this server does not call tools yet", fine: emptyList },
+    tool_name: { why: "this server does not call tools yet", fine: oneOf("") },
+    thinking: { why: "what a model thought is not read again", fine: oneOf("") },
+  },
+};
 
 const generateFields = z.object({
   ...common,
@@ -90,7 +95,10 @@ async function chat(call: Call): Promise<Response> {
       `"messages": got ${messages.length}, expected at most ${server.settings.maxMessages}`,
     );
   }
-  const said = messages.map(({ role, content }): ChatMessage => ({ role, content }));
+  const said = messages.map(
+    (message, at): ChatMessage =>
+      checkFields(message, messageFields, messageRules, `messages[${at}].`),
+  );
   const tokens = await chatTokens(served, said);
   const options = readOptions(call, served, fields.options);
   const completion = await startCompletion(call, { served, tokens, options });

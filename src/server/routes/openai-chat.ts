@@ -40,7 +40,10 @@ const chatFields = z.object({
   messages: z.array(z.record(z.string(), z.unknown())).min(1),
   stream: z.boolean().optional(),
   stream_options: z
-    .object({ include_usage: z.boolean().optional(), include_obfuscation: z.boolean().optional() })
+    .strictObject({
+      include_usage: z.boolean().optional(),
+      include_obfuscation: z.boolean().optional(),
+    })
     .optional(),
   max_tokens: z.int().min(0).optional(),
   max_completion_tokens: z.int().min(0).optional(),

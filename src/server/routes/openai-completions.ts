@@ -25,7 +25,10 @@ const completionFields = z.object({
   ),
   stream: z.boolean().optional(),
   stream_options: z
-    .object({ include_usage: z.boolean().optional(), include_obfuscation: z.boolean().optional() })
+    .strictObject({
+      include_usage: z.boolean().optional(),
+      include_obfuscation: z.boolean().optional(),
+    })
     .optional(),
   max_tokens: z.int().min(0).optional(),
   n: z.int().min(1).max(128).optional(),

@@ -13,8 +13,11 @@ import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { eventStream, type ServerEvent } from "../sse.ts";
 import { timingsOf } from "../timings.ts";
 
-const inputItem = z.looseObject({
+/** Items of an earlier answer bring their id and status along. */
+const inputItem = z.strictObject({
   type: z.string().optional(),
+  id: z.string().optional(),
+  status: z.string().optional(),
   role: z.enum(["system", "developer", "user", "assistant"]).optional(),
   content: z
     .union([z.string(), z.array(z.looseObject({ type: z.string(), text: z.unknown().optional() }))])
