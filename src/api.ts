@@ -14,10 +14,10 @@ export interface OpenOptions {
   /** Tokens the context holds; default: the model's own, at most 4096. */
   contextSize?: number;
   /**
-   * Tokens that the KV cache holds for all generations together, and for what is remembered of earlier ones; default:
-   * one context. Generations that do not fit beside the running ones wait.
+   * Generations for which the KV cache has room at once, each with a whole context (default 1; fewer where memory does
+   * not allow it). Those that do not fit beside the running ones wait.
    */
-  cacheTokens?: number;
+  parallel?: number;
   /** Type of the KV cache (default "f16"). */
   kvType?: "f32" | "f16" | "q8_0";
   /** Compute threads; default: the machine's cores. */
@@ -202,6 +202,8 @@ export interface ModelInfo {
   weightBytes: number;
   kvBytesPerToken: number;
   contextSize: number;
+  /** Tokens that the KV cache holds, for all generations together and what is remembered of earlier ones. */
+  cacheTokens: number;
   trainedContext: number;
   vocabSize: number;
   layers: number;

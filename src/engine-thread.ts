@@ -53,7 +53,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
         contextSize: request.contextSize,
         kvType,
         availableBytes: platform.availableMemory(),
-        cacheTokens: request.cacheTokens,
+        parallel: request.parallel,
         promptChunk: await promptChunk(backend.threads),
         breathe: platform.breathe,
         laps,

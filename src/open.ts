@@ -23,7 +23,7 @@ const openOptions = new Set([
   "chatTemplate",
   "profile",
   "tuned",
-  "cacheTokens",
+  "parallel",
   "signal",
   "onProgress",
 ]);
@@ -48,7 +48,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
         chatTemplate: options.chatTemplate,
         profile: options.profile ?? false,
         tuned: options.tuned ?? true,
-        cacheTokens: options.cacheTokens,
+        parallel: options.parallel ?? 1,
       },
       onProgress ? { onEvent: onProgress } : {},
     );
@@ -67,7 +67,10 @@ function checkOptions(options: OpenOptions): void {
       );
     }
   }
-  const { threads } = options;
+  const { threads, parallel = 1 } = options;
+  if (!(Number.isSafeInteger(parallel) && parallel >= 1 && parallel <= 1024)) {
+    throw new UsageError(`parallel: got ${String(parallel)}, expected an integer from 1 to 1024`);
+  }
   if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1)) {
     throw new UsageError(`threads: got ${String(threads)}, expected an integer above 0`);
   }

@@ -84,6 +84,8 @@ export interface ModelFlags {
   explain?: boolean;
   cacheType?: "f32" | "f16" | "q8_0";
   template?: string;
+  /** --parallel, where a command has it. */
+  parallel?: number;
   /** --profile, where a command has it. */
   profile?: true | string;
 }
@@ -132,6 +134,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.level !== undefined && { level: flags.level }),
     ...(flags.cacheType && { kvType: flags.cacheType }),
     ...(flags.template !== undefined && { chatTemplate: flags.template }),
+    ...(flags.parallel !== undefined && { parallel: flags.parallel }),
     ...(flags.profile && { profile: true }),
   };
 }

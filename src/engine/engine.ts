@@ -5,7 +5,7 @@
 // who may begin, scheduler.ts puts the tokens of all into one step, prefix-cache.ts knows what need not be computed again.
 
 import type { EngineStatus, ModelInfo, ProfileReport } from "../api.ts";
-import type { Backend } from "../backends/backend.ts";
+import type { Backend, KvCacheOptions } from "../backends/backend.ts";
 import { ContextError, DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
 import type { ChatTemplate } from "../chat/template.ts";
@@ -23,7 +23,7 @@ import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import { Admission } from "./admission.ts";
 import { BlockPool, KvSequence } from "./kv-cache.ts";
-import { checkMemory, defaultContext, STEP_LIMITS } from "./memory.ts";
+import { checkMemory, defaultContext, fitsBesideOthers, STEP_LIMITS } from "./memory.ts";
 import { PrefixCache } from "./prefix-cache.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
 
@@ -49,7 +49,9 @@ export interface EngineOptions {
   kvType: DType;
   /** Memory that the machine can give; undefined where nobody can say. */
   availableBytes?: number | undefined;
-  /** Tokens that the KV cache holds for all generations together; undefined: one context. */
+  /** Contexts that the KV cache should hold; fewer where memory does not allow it. Default 1. */
+  parallel?: number | undefined;
+  /** For tests: tokens of the KV cache, instead. */
   cacheTokens?: number | undefined;
   /** Prompt tokens of a step in which others write; undefined: a middling number. */
   promptChunk?: ((graph: Graph, kvType: DType) => number | undefined) | undefined;
@@ -139,21 +141,13 @@ export class Engine {
     const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);
     const plan = makePlan(graph, STEP_LIMITS);
-    const blocks = blocksOf(Math.max(contextSize, options.cacheTokens ?? 0));
-    const kv = { blocks, dtype: options.kvType };
-    checkMemory(parts.backend.measure(plan, kv), {
-      model: parts.name,
-      backend: parts.backend.name,
-      contextSize,
-      kvType: options.kvType,
-      availableBytes: options.availableBytes,
-    });
+    const kv = chooseCache(parts, options, plan, contextSize);
     await parts.backend.prepare(plan, kv);
     options.laps?.lap("load", "prepare");
     await uploadWeights(parts, graph, watch);
     options.laps?.lap("load", "weights");
-    const info = describe(parts, config, graph, contextSize, options.kvType);
-    return new Engine(parts, options, info, plan, blocks);
+    const info = describe(parts, config, graph, contextSize, kv);
+    return new Engine(parts, options, info, plan, kv.blocks);
   }
 
   /** A place to compute in, as soon as there is room for it; close() gives it back. */
@@ -262,6 +256,26 @@ export class Engine {
 /** Prompt tokens of a step in which others write, where the machine was not measured. */
 const DEFAULT_PROMPT_CHUNK = 16;
 
+/** As many contexts as were asked for and fit in memory; one that does not fit is an error. */
+function chooseCache(
+  { backend, name }: EngineParts,
+  { kvType: dtype, availableBytes, cacheTokens, parallel = 1 }: EngineOptions,
+  plan: Plan,
+  contextSize: number,
+): KvCacheOptions {
+  const facts = { model: name, backend: backend.name, contextSize, kvType: dtype, availableBytes };
+  if (cacheTokens !== undefined) return { blocks: blocksOf(cacheTokens), dtype };
+  // A generation that goes on from a shared past copies a block of it.
+  const spare = parallel > 1 ? 1 : 0;
+  for (let contexts = parallel; ; contexts--) {
+    const kv = { blocks: contexts * (blocksOf(contextSize) + spare), dtype };
+    const need = backend.measure(plan, kv);
+    if (contexts > 1 && !fitsBesideOthers(need, availableBytes)) continue;
+    checkMemory(need, facts);
+    return kv;
+  }
+}
+
 function blocksOf(tokens: number): number {
   return Math.ceil(tokens / KV_BLOCK_TOKENS);
 }
@@ -322,7 +336,7 @@ function describe(
   config: ModelConfig,
   graph: Graph,
   contextSize: number,
-  kvType: DType,
+  kv: KvCacheOptions,
 ): ModelInfo {
   const bytesByType = new Map<string, number>();
   for (const weight of graph.weights) {
@@ -337,8 +351,9 @@ function describe(
     parameters: graph.weights.reduce((sum, weight) => sum + weightElements(weight), 0),
     weightType: byBytes[0]![0],
     weightBytes: byBytes.reduce((sum, [, bytes]) => sum + bytes, 0),
-    kvBytesPerToken: 2 * graph.kv.layers * bytesFor(kvType, graph.kv.cols),
+    kvBytesPerToken: 2 * graph.kv.layers * bytesFor(kv.dtype, graph.kv.cols),
     contextSize,
+    cacheTokens: kv.blocks * KV_BLOCK_TOKENS,
     trainedContext: config.trainedContext,
     vocabSize: config.vocabSize,
     layers: config.layers,

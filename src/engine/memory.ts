@@ -55,6 +55,16 @@ export interface MemoryFacts {
   availableBytes: number | undefined;
 }
 
+/** Of the memory that is free, what a cache for more than one user may lead to. */
+const SHARED_PART = 0.6;
+
+/** Whether there is plenty of room: more contexts than one are a comfort that must not bring a machine to its knees. */
+export function fitsBesideOthers(need: MemoryNeed, availableBytes: number | undefined): boolean {
+  const total = need.weightBytes + need.kvBytes + need.workBytes;
+  const plenty = (availableBytes ?? Number.POSITIVE_INFINITY) * SHARED_PART;
+  return total <= Math.min(need.limitBytes, plenty);
+}
+
 /** Throws when the model cannot run in what there is. */
 export function checkMemory(need: MemoryNeed, facts: MemoryFacts): void {
   const { weightBytes: weights, kvBytes, workBytes, limitBytes } = need;

@@ -49,8 +49,8 @@ export interface OpenRequest {
   profile: boolean;
   /** Choose kernels and threads by what was measured on this machine. */
   tuned: boolean;
-  /** Tokens of the KV cache, for all generations together; undefined: one context. */
-  cacheTokens: number | undefined;
+  /** Contexts that the KV cache should hold. */
+  parallel: number;
 }
 
 /** Every method: what it takes, what it returns, what it sends on the way. */
