@@ -1,0 +1,276 @@
+// Many users at once: starts `lantern serve` and lets N clients ask it together, for several N. Prints throughput, time
+// to the first token (p50, p99) and every user's speed, and how many users it holds to an agreement: first token within
+// 2 s and 20 tokens/s for each.
+//
+//   npm run bench:serve -- MODEL [--users 1,2,4,8,16] [--prompt 64] [--tokens 64] [--rounds 2] [--threads N] [--json]
+//   npm run bench:serve -- MODEL --soak 10       minutes of random cancels, bad requests and lost connections
+//
+// Prompts are random tokens, different for every request: nothing of them is remembered from an earlier one.
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { connect } from "node:net";
+import { loadavg } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+
+const firstTokenLimitMs = 2000;
+const speedLimit = 20;
+
+const { values: flags, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    users: { type: "string", default: "1,2,4,8,16" },
+    prompt: { type: "string", default: "64" },
+    tokens: { type: "string", default: "64" },
+    rounds: { type: "string", default: "2" },
+    threads: { type: "string" },
+    soak: { type: "string" },
+    json: { type: "boolean", default: false },
+  },
+});
+const [model] = positionals;
+if (!model) {
+  console.error("usage: npm run bench:serve -- MODEL [--users 1,2,4,8] [--soak MINUTES]");
+  process.exit(2);
+}
+const promptTokens = Number(flags.prompt);
+const answerTokens = Number(flags.tokens);
+const userCounts = flags.users.split(",").map(Number);
+
+interface Server {
+  readonly url: string;
+  readonly process: ChildProcess;
+  /** What it wrote to stderr. */
+  stderr(): string;
+}
+
+async function startServer(parallel: number): Promise<Server> {
+  const lantern = join(import.meta.dirname, "..", "bin", "lantern.js");
+  const threads = flags.threads === undefined ? [] : ["-t", flags.threads];
+  const args = ["serve", "-m", model!, "--port", "0", "--no-sessions", "--no-web"];
+  const child = spawn(
+    process.execPath,
+    [lantern, ...args, "--parallel", String(parallel), "--queue", "64", ...threads],
+    { stdio: ["ignore", "pipe", "pipe"] },
+  );
+  let stderr = "";
+  const url = await new Promise<string>((resolve, reject) => {
+    const look = (text: string) => {
+      const found = /http:\/\/[\w.]+:\d+/.exec(text);
+      if (found) resolve(found[0]);
+    };
+    child.stdout.on("data", (data: Buffer) => look(String(data)));
+    child.stderr.on("data", (data: Buffer) => {
+      stderr += String(data);
+      look(stderr);
+    });
+    child.once("exit", (code) => reject(new Error(`serve ended with ${code}: ${stderr}`)));
+  });
+  return { url, process: child, stderr: () => stderr };
+}
+
+/** A generator of numbers that repeats itself from run to run. */
+function random(seed: number): (below: number) => number {
+  let state = seed * 2654435761 + 12345;
+  return (below) => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return Math.floor((state / 2 ** 32) * below);
+  };
+}
+
+interface Answer {
+  firstMs: number;
+  tokens: number;
+  /** From the first token to the last. */
+  ms: number;
+}
+
+/** One request; counts its tokens as they come. */
+async function ask(url: string, seed: number, signal?: AbortSignal): Promise<Answer> {
+  const next = random(seed);
+  const prompt = [1, ...Array.from({ length: promptTokens - 1 }, () => 3 + next(200))];
+  const started = performance.now();
+  const response = await fetch(`${url}/completion`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({
+      prompt,
+      n_predict: answerTokens,
+      temperature: 0,
+      ignore_eos: true,
+      stream: true,
+    }),
+    ...(signal && { signal }),
+  });
+  if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
+  let [first, last, tokens, rest] = [0, 0, 0, ""];
+  const decoder = new TextDecoder();
+  for await (const piece of response.body!) {
+    rest += decoder.decode(piece, { stream: true });
+    const lines = rest.split("\n");
+    rest = lines.pop()!;
+    for (const line of lines) {
+      if (!line.startsWith("data: ") || line.includes('"stop":true')) continue;
+      first ||= performance.now();
+      last = performance.now();
+      tokens++;
+    }
+  }
+  return { firstMs: first - started, tokens, ms: last - first };
+}
+
+function percentile(values: readonly number[], share: number): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]!;
+}
+
+interface Load {
+  users: number;
+  tokensPerSecond: number;
+  firstP50: number;
+  firstP99: number;
+  /** Tokens/s of the slowest user and of the middle one. */
+  slowest: number;
+  median: number;
+  holds: boolean;
+}
+
+async function measure(server: Server, users: number): Promise<Load> {
+  const answers: Answer[] = [];
+  let seconds = 0;
+  for (let round = 0; round < Number(flags.rounds); round++) {
+    const started = performance.now();
+    const asked = Array.from({ length: users }, (_, i) =>
+      ask(server.url, 1 + users * 1000 + round * 100 + i),
+    );
+    answers.push(...(await Promise.all(asked)));
+    seconds += (performance.now() - started) / 1000;
+  }
+  const firsts = answers.map(({ firstMs }) => firstMs);
+  const speeds = answers.map(({ tokens, ms }) => ((tokens - 1) / ms) * 1000);
+  const firstP99 = percentile(firsts, 0.99);
+  const slowest = Math.min(...speeds);
+  return {
+    users,
+    tokensPerSecond: answers.reduce((sum, { tokens }) => sum + tokens, 0) / seconds,
+    firstP50: percentile(firsts, 0.5),
+    firstP99,
+    slowest,
+    median: percentile(speeds, 0.5),
+    holds: firstP99 < firstTokenLimitMs && slowest >= speedLimit,
+  };
+}
+
+async function loads(): Promise<void> {
+  const server = await startServer(Math.max(...userCounts));
+  try {
+    await measure(server, 1); // warms up
+    const before = loadavg()[0]!;
+    const results: Load[] = [];
+    for (const users of userCounts) results.push(await measure(server, users));
+    report(results, before);
+  } finally {
+    server.process.kill("SIGINT");
+  }
+}
+
+function report(results: readonly Load[], load: number): void {
+  if (flags.json) {
+    console.log(JSON.stringify({ model, promptTokens, answerTokens, load, results }));
+    return;
+  }
+  console.log(
+    `${model}: prompts of ${promptTokens} tokens, answers of ${answerTokens}; load ${load.toFixed(2)} before\n`,
+  );
+  console.log("| users | tokens/s | of one user's | first token p50 / p99 | each user | holds |");
+  console.log("|---:|---:|---:|---:|---:|---|");
+  for (const one of results) {
+    const ratio = one.tokensPerSecond / results[0]!.tokensPerSecond;
+    const cells = [
+      one.users,
+      one.tokensPerSecond.toFixed(1),
+      `${ratio.toFixed(2)}x`,
+      `${one.firstP50.toFixed(0)} / ${one.firstP99.toFixed(0)} ms`,
+      `${one.median.toFixed(1)} (slowest ${one.slowest.toFixed(1)})`,
+      one.holds ? "yes" : "no",
+    ];
+    console.log(`| ${cells.join(" | ")} |`);
+  }
+  const most = Math.max(0, ...results.filter(({ holds }) => holds).map(({ users }) => users));
+  console.log(
+    `\n${most} users at once get their first token within ${firstTokenLimitMs / 1000} s and ${speedLimit} tokens/s each.`,
+  );
+}
+
+/** Things that clients do, wrong ones included. */
+const actions: readonly ((url: string, seed: number) => Promise<unknown>)[] = [
+  (url, seed) => ask(url, seed),
+  (url, seed) => {
+    const controller = new AbortController();
+    setTimeout(() => controller.abort(), random(seed)(400));
+    return ask(url, seed, controller.signal);
+  },
+  (url) => fetch(`${url}/v1/chat/completions`, { method: "POST", body: "{not json" }),
+  (url) =>
+    fetch(`${url}/v1/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ prompt: 7, max_tokens: -1 }),
+    }),
+  (url) => fetch(`${url}/v1/nothing`),
+  // Half a request, then gone.
+  (url) =>
+    new Promise<void>((resolve) => {
+      const { hostname, port } = new URL(url);
+      const socket = connect(Number(port), hostname, () => {
+        socket.write("POST /completion HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{");
+        setTimeout(() => resolve(void socket.destroy()), 50);
+      });
+      socket.on("error", () => resolve());
+    }),
+];
+
+async function soak(minutes: number): Promise<void> {
+  const server = await startServer(8);
+  const end = performance.now() + minutes * 60_000;
+  const next = random(Date.now() % 1000);
+  let asked = 0;
+  const memory: number[] = [];
+  const users = Array.from({ length: 6 }, async () => {
+    while (performance.now() < end) {
+      const action = actions[next(actions.length)]!;
+      await action(server.url, ++asked).catch(() => {}); // cancelled, refused
+    }
+  });
+  const sampling = setInterval(() => memory.push(residentBytes(server.process.pid!)), 5000);
+  await Promise.all(users);
+  clearInterval(sampling);
+  await new Promise((resolve) => setTimeout(resolve, 1000));
+  const metrics = await (await fetch(`${server.url}/metrics`)).text();
+  const running = /^lantern_requests_running(?:\{\})? (\d+)/m.exec(metrics)?.[1];
+  const quarter = Math.max(1, memory.length >> 2);
+  const mean = (list: number[]) => list.reduce((a, b) => a + b, 0) / list.length / 2 ** 20;
+  console.log(`${asked} requests in ${minutes} minutes; ${running ?? "?"} still running`);
+  console.log(
+    `resident memory: ${mean(memory.slice(quarter, 2 * quarter)).toFixed(0)} MiB in the second quarter, ${mean(memory.slice(-quarter)).toFixed(0)} MiB in the last`,
+  );
+  const stopped = new Promise((resolve) => server.process.once("exit", resolve));
+  server.process.kill("SIGINT");
+  console.log(`stopped with exit code ${String(await stopped)}`);
+  const complaints = server.stderr().match(/unhandled|rejection|TypeError|RangeError/gi) ?? [];
+  console.log(complaints.length === 0 ? "no unhandled error" : server.stderr());
+}
+
+/** Linux only: elsewhere NaN. */
+function residentBytes(pid: number): number {
+  try {
+    const pages = /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, "utf8"));
+    return Number(pages?.[1]) * 1024;
+  } catch {
+    return Number.NaN;
+  }
+}
+
+if (flags.soak === undefined) await loads();
+else await soak(Number(flags.soak));
