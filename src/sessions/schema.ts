@@ -40,7 +40,8 @@ export const migrations: readonly string[] = [
    CREATE INDEX messages_by_parent ON messages (parent);`,
 
   // 2: search, by pieces of three letters: it finds parts of words, and words in languages that put no spaces between
-  // them. A running answer joins when it has ended. secure-delete: what is deleted leaves the index's pages, too.
+  // them. A running answer joins when it has ended. secure-delete: what is deleted leaves the index's pages, too. That
+  // takes long, so messages that are deleted stand in a list first, and store.ts takes them out bit by bit.
   `CREATE VIRTUAL TABLE search_messages USING fts5 (text, tokenize = 'trigram');
    CREATE VIRTUAL TABLE search_titles USING fts5 (text, tokenize = 'trigram');
    INSERT INTO search_messages (search_messages, rank) VALUES ('secure-delete', 1);
@@ -54,8 +55,9 @@ export const migrations: readonly string[] = [
      DELETE FROM search_messages WHERE rowid = old.number;
      INSERT INTO search_messages (rowid, text) VALUES (new.number, new.content);
    END;
+   CREATE TABLE search_deleted (number INTEGER PRIMARY KEY) STRICT;
    CREATE TRIGGER message_deleted AFTER DELETE ON messages BEGIN
-     DELETE FROM search_messages WHERE rowid = old.number;
+     INSERT INTO search_deleted (number) VALUES (old.number);
    END;
    CREATE TRIGGER session_added AFTER INSERT ON sessions BEGIN
      INSERT INTO search_titles (rowid, text) VALUES (new.number, new.title);

@@ -66,10 +66,14 @@ export interface Begun {
 
 /** Letters of the first message that become the title of a session that has none. */
 const titleLength = 60;
+/** Deleting from the index should not keep others waiting for longer. */
+const purgeSliceMs = 20;
 
 export class SessionStore {
   readonly #database: Database;
   readonly #now: () => number;
+  #purging: Promise<void> | undefined;
+  #closed = false;
 
   /** Takes the database over. Answers that were being written when the last process ended become "aborted". */
   constructor(database: Database, options: { now?: () => number } = {}) {
@@ -89,6 +93,7 @@ export class SessionStore {
   }
 
   close(): void {
+    this.#closed = true;
     this.#database.close();
   }
 
@@ -160,14 +165,21 @@ export class SessionStore {
     });
   }
 
-  /** Gone: rows, search index, and the pages and the log that held them. */
+  /** Gone for everybody who looks. purgeDeleted() makes it gone from the search index, the pages and the log, too. */
   deleteSession(id: string): void {
     this.#write(() => {
       const number = sessionNumber(this.#database, id);
       this.#database.run("DELETE FROM messages WHERE session = ?", number);
       this.#database.run("DELETE FROM sessions WHERE number = ?", number);
     });
-    this.#database.get("PRAGMA wal_checkpoint(TRUNCATE)");
+  }
+
+  /** Takes deleted messages out of the search index, with pauses; also what an earlier process did not come to. */
+  purgeDeleted(): Promise<void> {
+    this.#purging ??= this.#purge().finally(() => {
+      this.#purging = undefined;
+    });
+    return this.#purging;
   }
 
   search(query: string, limit: number = 20): SearchHit[] {
@@ -326,6 +338,31 @@ export class SessionStore {
   #setLeaf(sessionId: string, leaf: string | null): void {
     const number = leaf === null ? null : messageNumber(this.#database, sessionId, leaf);
     this.#database.run("UPDATE sessions SET leaf = ? WHERE id = ?", number, sessionId);
+  }
+
+  /** A message takes some milliseconds to a few hundred, so its neighbours join while that is quick. */
+  async #purge(): Promise<void> {
+    let count = 1;
+    while (!this.#closed && this.writable) {
+      const started = performance.now();
+      if (!this.#write(() => this.#purgeSome(count))) {
+        this.#database.get("PRAGMA wal_checkpoint(TRUNCATE)");
+        return;
+      }
+      const tookMs = performance.now() - started;
+      count = tookMs < purgeSliceMs ? count * 2 : Math.ceil(count / 2);
+      await new Promise<void>((resolve) => setTimeout(resolve, 0));
+    }
+  }
+
+  /** false: there was nothing left. */
+  #purgeSome(count: number): boolean {
+    const rows = this.#database.all("SELECT number FROM search_deleted LIMIT ?", count);
+    for (const { number } of rows) {
+      this.#database.run("DELETE FROM search_messages WHERE rowid = ?", number!);
+      this.#database.run("DELETE FROM search_deleted WHERE number = ?", number!);
+    }
+    return rows.length > 0;
   }
 
   #abortInterrupted(): void {

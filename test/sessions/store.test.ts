@@ -134,7 +134,7 @@ describe("the tree", () => {
 });
 
 describe("deleting", () => {
-  test("leaves neither rows nor a trace of the words in the files", () => {
+  test("leaves neither rows nor a trace of the words in the files", async () => {
     const { store, file, database } = scratchStore();
     const keep = store.createSession({ title: "kept" });
     const { id } = store.createSession({ title: "Xylophonist title" });
@@ -146,6 +146,7 @@ describe("deleting", () => {
     store.deleteSession(id);
     expect(store.search(secret)).toEqual([]);
     expect(store.search("Xylophonist")).toEqual([]);
+    await store.purgeDeleted();
     for (const path of [file, `${file}-wal`]) {
       const bytes = existsSync(path) ? readFileSync(path).toString("latin1").toLowerCase() : "";
       for (const word of [secret, "xylophonist", "zug", "gzw"]) {
@@ -155,6 +156,25 @@ describe("deleting", () => {
     expect(database.get("PRAGMA integrity_check")).toEqual({ integrity_check: "ok" });
     expect(store.sessions().sessions.map((session) => session.id)).toEqual([keep.id]);
   });
+});
+
+test("a deletion that was cut short is finished by the next process", async () => {
+  const { store, file } = scratchStore();
+  const { id } = store.createSession({ title: "t" });
+  for (let i = 0; i < 50; i++) {
+    store.addMessage(id, null, { role: "user", content: "zugzwang" });
+  }
+  store.deleteSession(id);
+  const cut = store.purgeDeleted(); // takes out a first one, and pauses
+  store.close();
+  await cut;
+  const again = scratchStore(file);
+  const left = () => again.database.get("SELECT count(*) AS n FROM search_deleted")!.n as number;
+  expect(left()).toBe(49);
+  expect(again.store.search("zugzwang")).toEqual([]);
+  await again.store.purgeDeleted();
+  expect(left()).toBe(0);
+  expect(readFileSync(file).includes("zugzwang")).toBe(false);
 });
 
 describe("search", () => {

@@ -25,6 +25,8 @@ import type { Call, Route, RouteFamily } from "../route.ts";
 export interface SessionService {
   readonly store: SessionStore;
   readonly runs: Runs;
+  /** What was deleted leaves the search index, too: meanwhile, bit by bit. */
+  purge(): void;
   /** Ends running answers, saves them, closes the database. */
   close(): Promise<void>;
 }
@@ -36,9 +38,13 @@ export function openSessionService(server: ServerContext, database: Database): S
     describeError(toApiError(error), (bug) => server.log(String(bug))).message;
   const runs = new Runs(store, { now: () => server.now(), describe });
   server.stopSignal.addEventListener("abort", () => void runs.close());
+  const purge = (): void =>
+    void store.purgeDeleted().catch((error: unknown) => server.log(String(error)));
+  purge();
   return {
     store,
     runs,
+    purge,
     async close() {
       await runs.close();
       store.close();

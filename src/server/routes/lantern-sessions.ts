@@ -102,7 +102,7 @@ function sessionRoutes(service: SessionService): RouteFamily {
   return { name: "lantern-sessions", errors: openaiErrors, routes: guarded(routes) };
 }
 
-function sessionPaths({ store, runs }: SessionService): Route[] {
+function sessionPaths({ store, runs, purge }: SessionService): Route[] {
   const view = (session: Session): object => withRun(session, runs);
   return [
     {
@@ -141,6 +141,7 @@ function sessionPaths({ store, runs }: SessionService): Route[] {
         run?.cancel();
         await run?.done;
         store.deleteSession(id);
+        purge();
         return json({ id, deleted: true });
       },
     },
