@@ -30,11 +30,11 @@ export class Counter implements Instrument {
   }
 }
 
-/** A value of the moment; undefined: left out. */
+/** A value of the moment, or one for each of several labels. */
 export interface GaugeReading {
   name: string;
   help: string;
-  value: number | undefined;
+  values: readonly { value: number; labels?: Labels }[];
 }
 
 export class Histogram implements Instrument {
@@ -144,9 +144,12 @@ export function createMetrics(): Metrics {
 /** All of it in Prometheus' text format. */
 export function metricsText(metrics: Metrics, gauges: readonly GaugeReading[]): string {
   const counted = Object.values(metrics).map((instrument: Instrument) => instrument.text());
-  const read = gauges.map(({ name, help, value }) =>
-    value === undefined ? "" : `${head(name, help, "gauge")}${name} ${value}\n`,
-  );
+  const read = gauges.map(({ name, help, values }) => {
+    const lines = values.map(
+      ({ value, labels }) => `${name}${labels ? labelText(labels) : ""} ${value}\n`,
+    );
+    return `${head(name, help, "gauge")}${lines.join("")}`;
+  });
   return [...counted, ...read].join("");
 }
 

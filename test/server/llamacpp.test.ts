@@ -119,5 +119,10 @@ describe("/metrics", () => {
     expect(grown("lantern_time_to_first_token_seconds_sum")).toBeGreaterThan(0);
     expect(after.get("lantern_running")).toBe(0);
     expect(after.get("lantern_parallel")).toBe(8);
+    const blocks = after.get(`lantern_kv_blocks{model="${modelId}"}`)!;
+    expect(blocks * 32).toBe(running.model.info.cacheTokens);
+    const used = after.get(`lantern_kv_blocks_used{model="${modelId}"}`)!;
+    expect(used).toBeGreaterThan(0);
+    expect(used).toBeLessThanOrEqual(blocks);
   });
 });

@@ -70,6 +70,24 @@ describe("chat", () => {
     expect(usage).toMatchObject({ prompt_tokens: 5, completion_tokens: 12 });
   });
 
+  test("what was read before is not read again, and usage says so", async () => {
+    const content = "A girl and her dog went to the park. They played with a big red ball. ".repeat(
+      3,
+    );
+    const ask = () =>
+      client.chat.completions.create({
+        model: modelId,
+        messages: [{ role: "user", content }],
+        ...greedy,
+      });
+    const first = await ask();
+    const second = await ask();
+    expect(first.usage!.prompt_tokens_details!.cached_tokens).toBeLessThan(32);
+    expect(second.usage!.prompt_tokens_details!.cached_tokens).toBeGreaterThanOrEqual(32);
+    expect(second.usage!.prompt_tokens).toBe(first.usage!.prompt_tokens);
+    expect(second.choices[0]!.message.content).toBe(first.choices[0]!.message.content);
+  });
+
   test("n choices differ by seed, and repeat with it", async () => {
     const ask = async () => {
       const options = { n: 3, seed: 5, temperature: 1.5, max_tokens: 8 };

@@ -17,7 +17,7 @@ describe("stop()", () => {
   let model: Model;
   const log: string[] = [];
   beforeAll(async () => {
-    model = await open(modelId, { threads: 1 });
+    model = await open(modelId, { threads: 1, parallel: 4 });
   });
   afterAll(async () => {
     await model.dispose();

@@ -15,7 +15,7 @@ export interface TestServer {
 }
 
 export async function testServer(options: Partial<StartOptions> = {}): Promise<TestServer> {
-  const model = await open(modelId, { threads: 1 });
+  const model = await open(modelId, { threads: 1, parallel: 8 });
   const log: string[] = [];
   const server = await serveModel(model, log, options);
   return {

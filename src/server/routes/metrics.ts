@@ -1,8 +1,55 @@
-// /metrics: counters for Prometheus.
+// /metrics: counters for Prometheus, and how full the queue and the models' caches are.
 
+import type { EngineStatus } from "../../index.ts";
+import type { ServerContext } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
-import { metricsText } from "../metrics.ts";
+import { type GaugeReading, metricsText } from "../metrics.ts";
 import type { RouteFamily } from "../route.ts";
+
+/** What each model says of itself; one that is being closed says nothing. */
+async function statuses({ models }: ServerContext): Promise<[string, EngineStatus][]> {
+  const asked = models.list().map(async ({ id, model }): Promise<[string, EngineStatus][]> => {
+    const status = await model.status().catch(() => undefined);
+    return status ? [[id, status]] : [];
+  });
+  return (await Promise.all(asked)).flat();
+}
+
+async function gauges(server: ServerContext): Promise<GaugeReading[]> {
+  const { queue } = server;
+  const all = await statuses(server);
+  const one = (name: string, help: string, value: number): GaugeReading => ({
+    name,
+    help,
+    values: [{ value }],
+  });
+  const perModel = (name: string, help: string, of: (status: EngineStatus) => number) => ({
+    name,
+    help,
+    values: all.map(([model, status]) => ({ value: of(status), labels: { model } })),
+  });
+  return [
+    one("lantern_running", "Generations that have a place.", queue.running),
+    one("lantern_waiting", "Generations that wait for a place.", queue.waiting),
+    one("lantern_parallel", "Generations that may run at once.", queue.parallel),
+    perModel(
+      "lantern_engine_waiting",
+      "Generations with a place that wait for room in the KV cache.",
+      (status) => status.waiting,
+    ),
+    perModel("lantern_kv_blocks", "Blocks of the KV cache.", (status) => status.kvBlocks),
+    perModel(
+      "lantern_kv_blocks_used",
+      "Of them, in use by running generations or kept for later prompts.",
+      (status) => status.kvBlocksUsed,
+    ),
+    perModel(
+      "lantern_cached_sequences",
+      "Sequences that are remembered: prompts that begin so are not computed again.",
+      (status) => status.cachedSequences,
+    ),
+  ];
+}
 
 export const metricsRoutes: RouteFamily = {
   name: "metrics",
@@ -11,22 +58,10 @@ export const metricsRoutes: RouteFamily = {
     {
       method: "GET",
       path: "/metrics",
-      handle: ({ server: { metrics, queue } }) => {
-        const text = metricsText(metrics, [
-          { name: "lantern_running", help: "Generations that run now.", value: queue.running },
-          {
-            name: "lantern_waiting",
-            help: "Generations that wait for a place.",
-            value: queue.waiting,
-          },
-          {
-            name: "lantern_parallel",
-            help: "Generations that may run at once.",
-            value: queue.parallel,
-          },
-        ]);
-        return new Response(text, { headers: { "content-type": "text/plain; version=0.0.4" } });
-      },
+      handle: async ({ server }) =>
+        new Response(metricsText(server.metrics, await gauges(server)), {
+          headers: { "content-type": "text/plain; version=0.0.4" },
+        }),
     },
   ],
 };
