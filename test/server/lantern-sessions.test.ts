@@ -143,6 +143,25 @@ describe("a conversation", () => {
     });
   });
 
+  test("that goes on from an earlier turn finds its past in the cache", async () => {
+    await withServer(async (base) => {
+      const { id } = await newSession(base);
+      const cachedBy = async (fields: object): Promise<number> => {
+        const { answers } = await answered(base, id, fields);
+        const { messages } = await tree(base, id);
+        return messages.find((message) => message.id === answers[0]!.id)!.tokens!.cached;
+      };
+      const past = "A quiet fox lived near the old stone bridge. ".repeat(6); // more than a block of the cache
+      await cachedBy({ content: past });
+      const { session } = await tree(base, id);
+      const first = session.leaf;
+      expect(await cachedBy({ content: "Then what?" })).toBeGreaterThanOrEqual(32);
+      await request(`${base}/sessions/${id}`, "PATCH", { leaf: first });
+      expect(await cachedBy({ content: "And its friends?" })).toBeGreaterThanOrEqual(32);
+      expect(await cachedBy({ regenerate: true })).toBeGreaterThanOrEqual(32);
+    });
+  });
+
   test("is found, exported, imported as a copy, and deleted for good", async () => {
     await withServer(async (base) => {
       const { id } = await newSession(base);
