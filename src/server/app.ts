@@ -7,7 +7,14 @@
 import { Hono } from "hono";
 import { AbortedError } from "../index.ts";
 import type { ServerContext } from "./context.ts";
-import { describeError, type ErrorShape, errorResponse, notFound, openaiErrors } from "./errors.ts";
+import {
+  bugText,
+  describeError,
+  type ErrorShape,
+  errorResponse,
+  notFound,
+  openaiErrors,
+} from "./errors.ts";
 import { apiHeaders, createGuard, type Guard, pageHeaders } from "./guard.ts";
 import type { Call, Route, RouteFamily } from "./route.ts";
 
@@ -124,7 +131,7 @@ async function answer(call: Call, guard: Guard): Promise<Response> {
 }
 
 function report(server: ServerContext): (bug: unknown) => void {
-  return (bug) => server.log(bug instanceof Error ? (bug.stack ?? bug.message) : String(bug));
+  return (bug) => server.log(bugText(bug));
 }
 
 function noSuchRoute({ request, url }: Call): never {

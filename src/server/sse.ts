@@ -2,7 +2,7 @@
 // goes away the iterator is told to return, which aborts what feeds it. An error in mid-stream becomes a last event.
 
 import type { ServerContext } from "./context.ts";
-import { type ApiErrorFacts, describeError } from "./errors.ts";
+import { type ApiErrorFacts, bugText, describeError } from "./errors.ts";
 
 const encoder = new TextEncoder();
 
@@ -63,7 +63,7 @@ function toBody<T>(
         else controller.enqueue(encoder.encode(toText(value)));
       } catch (error) {
         if (gone) return;
-        const facts = describeError(error, (bug) => end.server.log(String(bug)));
+        const facts = describeError(error, (bug) => end.server.log(bugText(bug)));
         for (const item of end.error(facts)) controller.enqueue(encoder.encode(toText(item)));
         controller.close();
       }
