@@ -235,8 +235,8 @@ export class Engine {
 
   /** Frees blocks of what is only remembered, until `count` more tokens fit. */
   #makeRoom(sequence: KvSequence, count: number): void {
-    const needed = sequence.blocksNeeded(count);
-    while (this.#pool.freeCount < needed) {
+    // Asked anew after each: a block that was shared with what went is the sequence's own, and need not be copied.
+    while (this.#pool.freeCount < sequence.blocksNeeded(count)) {
       if (this.#prefixes.evict()) continue;
       throw new ContextError(
         `the KV cache is full: it holds ${this.#pool.size * KV_BLOCK_TOKENS} tokens, and running generations use them. Open the model with more cacheTokens`,
