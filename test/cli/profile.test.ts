@@ -82,11 +82,11 @@ test("bench: one profile for each combination, without the warm-up", async () =>
     [3, 2],
   ]);
   for (const { profile } of profiles) {
-    // Generation begins after a prompt of one token.
-    expect(profile.phases.map(({ phase, tokens }) => [phase, tokens])).toEqual([
-      ["prompt", 2 * (40 + 1)],
-      ["generation", 2 * 3],
-    ]);
+    const [prompt, generation] = profile.phases;
+    expect(generation).toMatchObject({ phase: "generation", tokens: 2 * 3 });
+    // Generation begins after a prompt of one token; a prompt may begin as another did, and is then cached so far.
+    expect(prompt!.tokens).toBeLessThanOrEqual(2 * (40 + 1));
+    expect(prompt!.tokens).toBeGreaterThan(2 * 35);
   }
   const text = (await lantern("bench", "-m", file.path, ...flags)).stdout;
   expect(text).toMatch(/^level 3, 2 threads$/m);
