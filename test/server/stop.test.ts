@@ -97,7 +97,7 @@ describe("lantern serve", () => {
 
   test("says where it is, answers, and leaves with 0 when it is told to", async () => {
     const { child, output, exited, url } = await serve("--grace", "0");
-    expect(output.out).toMatch(/^stories15m is served at http:\/\/127\.0\.0\.1:\d+\n/);
+    expect(output.out).toMatch(/^stories15m is served at http:\/\/127\.0\.0\.1:\d+$/m);
     expect(output.err).not.toContain("Warning");
     const answer = await post(`${url}/v1/chat/completions`, { ...long, stream: true });
     child.kill("SIGTERM");
