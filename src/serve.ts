@@ -6,10 +6,16 @@ import type { Database } from "./platform/database.ts";
 import { type Asset, createApp } from "./server/app.ts";
 import { createContext, type ServerContext } from "./server/context.ts";
 import { stopping } from "./server/errors.ts";
+import type { ModelLibrary } from "./server/library.ts";
 import { listen } from "./server/listen.ts";
 import type { RouteFamily } from "./server/route.ts";
+import { limitRoutes } from "./server/routes/lantern-limits.ts";
+import { machineRoutes } from "./server/routes/lantern-machine.ts";
+import { modelRoutes } from "./server/routes/lantern-models.ts";
 import { openSessions } from "./server/routes/lantern-sessions.ts";
 import { routeFamilies } from "./server/routes/table.ts";
+
+export type { ModelLibrary } from "./server/library.ts";
 
 export interface StartOptions {
   /** By the names that clients use; the first is the default. */
@@ -40,6 +46,9 @@ export interface StartOptions {
   families?: (context: ServerContext) => readonly RouteFamily[];
   /** Opens the database of conversations (docs/sessions.md); absent: there are none. */
   sessions?: () => Database;
+  /** Models that can be listed, downloaded, opened (docs/web.md); absent: what is served stays as it is. */
+  library?: ModelLibrary;
+  /** The web app's files, by path. */
   assets?: ReadonlyMap<string, Asset>;
   log?: (line: string) => void;
 }
@@ -85,7 +94,15 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     stopSignal: end.signal,
   });
   const sessions = options.sessions && openSessions(context, options.sessions);
-  const families = [...(options.families?.(context) ?? []), ...(sessions?.families ?? [])];
+  const { library } = options;
+  const models = library && modelRoutes(context, library);
+  const families = [
+    ...(options.families?.(context) ?? []),
+    ...(sessions?.families ?? []),
+    ...(models
+      ? [models.family, machineRoutes(context, library), limitRoutes(context, library)]
+      : []),
+  ];
   const app = createApp(context, {
     families: [...routeFamilies, ...families],
     ...(options.assets && { assets: options.assets }),
@@ -112,6 +129,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       listener.destroy();
       await listener.closed;
       await sessions?.close();
+      await models?.close();
     },
   };
 }

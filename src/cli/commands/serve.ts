@@ -5,6 +5,7 @@ import { Option } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
 import type { Model } from "../../index.ts";
 import { UsageError } from "../../index.ts";
+import { openInBrowser, readAssets, webFolder } from "../../platform/node-assets.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { defaultDatabaseFile, openNodeDatabase } from "../../platform/node-database.ts";
 import type { RunningServer, StartOptions } from "../../serve.ts";
@@ -20,7 +21,8 @@ import {
   type SamplingFlags,
 } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
-import { openModel } from "../load-model.ts";
+import { locateModel, openModel } from "../load-model.ts";
+import { catalogLibrary } from "../serve-library.ts";
 
 interface ServeFlags extends ModelFlags, SamplingFlags {
   host: string;
@@ -38,20 +40,22 @@ interface ServeFlags extends ModelFlags, SamplingFlags {
   pooling: "mean" | "last";
   /** A file; false: none. */
   sessions?: string | false;
+  web: boolean;
+  open?: boolean;
 }
 
 const megabyte = 2 ** 20;
 
 export const serveCommand: CliCommand = {
   name: "serve",
-  summary: "answer requests over HTTP: OpenAI's API, Anthropic's, Ollama's, llama.cpp's",
+  summary: "serve the web app, and OpenAI's API, Anthropic's, Ollama's, llama.cpp's",
   examples: [
     "lantern serve",
     "lantern serve -m tinyllama-chat --port 8000 --parallel 4",
     "LANTERN_API_KEY=secret lantern serve --host 0.0.0.0",
   ],
   define(command, context) {
-    const count = numberFlag({ integer: true, min: 1, max: 4096 });
+    const count = numberFlag({ integer: true, min: 1, max: 1024 });
     addModelFlags(command, defaultModel)
       .option("-a, --alias <name>", "the model's name for clients (default: its name or file)")
       .option(
@@ -97,6 +101,9 @@ export const serveCommand: CliCommand = {
         "where conversations are kept (default: LANTERN_DATA, or the user's data folder)",
       )
       .option("--no-sessions", "keep no conversations")
+      .option("--no-web", "serve no web app: only the APIs")
+      .option("--open", "open the web app in a browser")
+      .option("--profile", "record where the time goes, for the web app's Machine page")
       .option("--timeout <s>", "time a client has to send its request", numberFlag({ min: 1 }), 60)
       .option(
         "--grace <s>",
@@ -121,14 +128,30 @@ async function serve(flags: ServeFlags, context: CliContext): Promise<void> {
   await using model = await openModel(name, { ...flags, ...template }, context, interrupt.signal);
   const id = flags.alias ?? shortName(name);
   const { isLoopback, startServer } = await import("../../serve.ts"); // other commands start without it
-  const options = startOptions(flags, { [id]: model }, context);
+  const library = catalogLibrary(
+    context.downloads,
+    { ...flags, ...template },
+    {
+      [id]: await locateModel(name, context),
+    },
+  );
+  const assets = flags.web ? readAssets(webFolder()) : undefined;
+  const options = {
+    ...startOptions(flags, { [id]: model }, context),
+    ...(flags.web && { library }),
+    ...(assets && { assets }),
+  };
   const server = await startServer(options).catch((error: unknown) => cannotListen(error, flags));
   if (!isLoopback(flags.host) && options.apiKey === undefined) {
     terminal.err(
       `Warning: --host ${flags.host} lets other machines in, and no API key is set: anybody who reaches this one may use the model. --api-key KEY changes that.\n`,
     );
   }
-  terminal.out(greeting(server, id, model));
+  terminal.out(greeting(server, id, model, assets !== undefined));
+  if (flags.web && !assets) {
+    terminal.err('The web app is not built: "npm run build:web" does that.\n');
+  }
+  if (flags.open && assets) openInBrowser(server.url);
   await aborted(interrupt.signal);
   terminal.err("\nStopping: running requests may finish. Ctrl-C once more leaves at once.\n");
   await server.stop();
@@ -170,11 +193,14 @@ function shortName(name: string): string {
   return last.replace(/\.(gguf|bin)$/i, "");
 }
 
-function greeting({ url }: RunningServer, id: string, { info }: Model): string {
+function greeting({ url }: RunningServer, id: string, { info }: Model, web: boolean): string {
   const chat = info.hasChatTemplate
     ? ""
     : `${id} has no chat template: chat requests continue the messages' text. --chat-template NAME chooses one.\n`;
-  return `${id} is served at ${url}
+  const app = web
+    ? `\n  Lantern is open at  ${url}\n\nWithout a browser: lantern run -p "Once upon a time" (in a checkout: npm run lantern -- run -p "...")\n`
+    : "";
+  return `${app}${id} is served at ${url}
   OpenAI      ${url}/v1
   Anthropic   ${url}
   Ollama      ${url}

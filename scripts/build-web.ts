@@ -1,0 +1,38 @@
+// Builds the web app into dist/web; with --if-stale only when a source is newer than the last build. `npm start` runs it
+// first, so that a fresh clone has a web app and an edited one has the edited web app.
+
+import { existsSync, readdirSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = fileURLToPath(new URL("../", import.meta.url));
+const built = join(root, "dist", "web", "index.html");
+
+/** What the bundle is made of: the app, and the part of src/ that its pages import. */
+const sources = ["web", "src/limits", "src/base", "src/sessions"];
+
+function newest(folder: string): number {
+  return Math.max(
+    0,
+    ...readdirSync(join(root, folder), { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .map((entry) => statSync(join(entry.parentPath, entry.name)).mtimeMs),
+  );
+}
+
+function isFresh(): boolean {
+  if (!existsSync(built)) return false;
+  const builtAt = statSync(built).mtimeMs;
+  return sources.every((folder) => newest(folder) <= builtAt);
+}
+
+async function buildWeb(): Promise<void> {
+  const vite = await import("vite").catch(() => undefined);
+  if (!vite) {
+    console.error("The web app is not built: vite is a development dependency and not installed.");
+    return;
+  }
+  await vite.build({ configFile: join(root, "web", "vite.config.ts"), logLevel: "warn" });
+}
+
+if (!(process.argv.includes("--if-stale") && isFresh())) await buildWeb();

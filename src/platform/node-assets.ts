@@ -1,0 +1,62 @@
+// The web app's files and the user's browser, for `lantern serve`: reads a folder into a table once, at start. What a
+// request names is looked up in that table; nothing here is called for a request.
+
+import { spawn } from "node:child_process";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { extname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export interface AssetFile {
+  bytes: Uint8Array<ArrayBuffer>;
+  type: string;
+  /** Its name changes with its content. */
+  immutable: boolean;
+}
+
+const types: Readonly<Record<string, string>> = {
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript; charset=utf-8",
+  ".css": "text/css; charset=utf-8",
+  ".svg": "image/svg+xml",
+  ".png": "image/png",
+  ".ico": "image/x-icon",
+  ".json": "application/json",
+  ".webmanifest": "application/manifest+json",
+  ".woff2": "font/woff2",
+};
+
+/** Where the build puts the web app: dist/web, from the sources as from the built package. */
+export function webFolder(): string {
+  return fileURLToPath(new URL("../../dist/web/", import.meta.url));
+}
+
+/** By path, "/" being index.html; undefined where it was not built. */
+export function readAssets(folder: string): Map<string, AssetFile> | undefined {
+  if (!existsSync(join(folder, "index.html"))) return undefined;
+  const assets = new Map<string, AssetFile>();
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    const type = types[extname(entry.name)];
+    if (!entry.isFile() || type === undefined) continue;
+    const file = join(entry.parentPath, entry.name);
+    const path = `/${file.slice(folder.length).replaceAll("\\", "/").replace(/^\//, "")}`;
+    assets.set(path === "/index.html" ? "/" : path, {
+      bytes: new Uint8Array(readFileSync(file)),
+      type,
+      immutable: path.startsWith("/assets/"), // vite puts a hash into their names
+    });
+  }
+  return assets;
+}
+
+const openers: Readonly<Record<string, readonly [string, ...string[]]>> = {
+  darwin: ["open"],
+  win32: ["cmd", "/c", "start", ""],
+};
+
+/** Opens a page in the user's browser; where that does not work, nothing happens: the URL is printed anyway. */
+export function openInBrowser(url: string): void {
+  const [program, ...args] = openers[process.platform] ?? ["xdg-open"];
+  const child = spawn(program, [...args, url], { stdio: "ignore", detached: true });
+  child.on("error", () => {});
+  child.unref();
+}

@@ -1,0 +1,59 @@
+// Limits over HTTP, for the web app: what this machine, or a device by name, allows a served model. The arithmetic is
+// limits() of the public API; a machine that was never measured is not measured here (lantern-machine.ts does that).
+
+import * as z from "zod";
+import { limits, rememberedMachine } from "../../index.ts";
+import type { ServerContext } from "../context.ts";
+import { ApiError, notFound, openaiErrors } from "../errors.ts";
+import type { ModelLibrary } from "../library.ts";
+import { json, type RouteFamily } from "../route.ts";
+import { queryFields } from "./lantern-service.ts";
+
+const limitsQuery = z.strictObject({
+  model: z.string().max(500).exactOptional(),
+  device: z.string().max(100).exactOptional(),
+  context: z.coerce.number().int().min(1).max(1_048_576).exactOptional(),
+});
+
+export function limitRoutes(server: ServerContext, library: ModelLibrary): RouteFamily {
+  return {
+    name: "lantern-limits",
+    errors: openaiErrors,
+    routes: [
+      {
+        method: "GET",
+        path: "/lantern/v1/limits",
+        handle: async (call) => {
+          const { model, device, context } = queryFields(call, limitsQuery);
+          const { id, model: served } = server.models.find(model);
+          const location = await library.locate(id);
+          if (location === undefined) {
+            throw notFound(`the file of ${id} is not known here`, "model", "no_file");
+          }
+          const { backend, contextSize } = served.info;
+          return json(
+            await limits(location, {
+              ...(device === undefined ? { threads: backend.threads } : { device }),
+              context: context ?? contextSize,
+              machine: measuredMachine,
+            }),
+          );
+        },
+      },
+    ],
+  };
+}
+
+type Machine = NonNullable<Awaited<ReturnType<typeof rememberedMachine>>>;
+
+async function measuredMachine(): Promise<Machine> {
+  const machine = await rememberedMachine();
+  if (machine) return machine;
+  throw new ApiError({
+    status: 409,
+    type: "invalid_request_error",
+    code: "not_measured",
+    param: null,
+    message: "this machine was not measured yet: measure it on the Machine page",
+  });
+}

@@ -1,0 +1,172 @@
+// This machine over HTTP, for the web app: what was measured of it, what was tuned on it, what the served models take in
+// its memory, and where their time went. Measuring is started here, takes seconds, and is looked at with the rest.
+
+import * as z from "zod";
+import {
+  analyzeTune,
+  inspect,
+  LanternError,
+  type ModelInspection,
+  machineMeasurement,
+  rememberedMachine,
+  rememberedTune,
+} from "../../index.ts";
+import type { ServedModel, ServerContext } from "../context.ts";
+import { ApiError, describeError, openaiErrors } from "../errors.ts";
+import { type ModelLibrary, publicInfo } from "../library.ts";
+import { json, type RouteFamily } from "../route.ts";
+import { queryFields } from "./lantern-service.ts";
+
+const profileQuery = z.strictObject({ model: z.string().max(500).exactOptional() });
+
+/** How far a measurement is, 0 to 1, or why the last one failed. */
+interface Measuring {
+  share: number;
+  error: string | null;
+}
+
+export function machineRoutes(server: ServerContext, library: ModelLibrary): RouteFamily {
+  let measuring: Measuring | null = null;
+  const measure = async (): Promise<void> => {
+    const mine: Measuring = { share: 0, error: null };
+    measuring = mine;
+    try {
+      await machineMeasurement({
+        anew: true,
+        signal: server.stopSignal,
+        onProgress: (share) => {
+          mine.share = share;
+        },
+      });
+      measuring = null;
+    } catch (error) {
+      const { message } = describeError(error, (bug) => server.log(String(bug)));
+      mine.error = message;
+    }
+  };
+  return {
+    name: "lantern-machine",
+    errors: openaiErrors,
+    routes: [
+      {
+        method: "GET",
+        path: "/lantern/v1/machine",
+        handle: async () => {
+          const models = server.models.list().map((served) => modelView(served, library));
+          return json({
+            machine: (await rememberedMachine()) ?? null,
+            measuring,
+            models: await Promise.all(models),
+            tune: await tuneView(),
+          });
+        },
+      },
+      {
+        method: "POST",
+        path: "/lantern/v1/machine/measure",
+        handle: () => {
+          const busy = measuring !== null && measuring.error === null;
+          if (!busy) void measure();
+          return json({ measuring }, 202);
+        },
+      },
+      {
+        method: "GET",
+        path: "/lantern/v1/profile",
+        handle: async (call) => {
+          const served = server.models.find(queryFields(call, profileQuery).model);
+          return json(await profileView(served));
+        },
+      },
+    ],
+  };
+}
+
+/** What a model's weights take, by what they are for. */
+interface MemoryPart {
+  part: string;
+  bytes: number;
+}
+
+async function modelView({ id, model }: ServedModel, library: ModelLibrary): Promise<object> {
+  const { info } = model;
+  const location = await library.locate(id);
+  const inspection = location === undefined ? undefined : await inspectQuietly(location);
+  const kvBytes = info.kvBytesPerToken * info.cacheTokens;
+  const weights: MemoryPart[] = inspection
+    ? weightParts(inspection)
+    : [{ part: "weights", bytes: info.weightBytes }];
+  const activationBytes = inspection?.memory?.activationBytes ?? null;
+  return { id, info: publicInfo(info), memory: { weights, kvBytes, activationBytes } };
+}
+
+/** A file that has been moved meanwhile is no reason to show nothing. */
+async function inspectQuietly(location: string): Promise<ModelInspection | undefined> {
+  try {
+    return await inspect(location);
+  } catch (error) {
+    if (error instanceof LanternError) return undefined;
+    throw error;
+  }
+}
+
+/** The first that a tensor's name matches. */
+const parts: readonly [RegExp, string][] = [
+  [/^token_embd|^position_embd/, "embedding"],
+  [/^output\./, "output"],
+  [/norm/, "norms"],
+  [/attn/, "attention"],
+  [/ffn/, "feed forward"],
+  [/./, "other"],
+];
+
+function weightParts({ tensors }: ModelInspection): MemoryPart[] {
+  const bytes = new Map<string, number>();
+  for (const tensor of tensors) {
+    const part = parts.find(([pattern]) => pattern.test(tensor.name))![1];
+    bytes.set(part, (bytes.get(part) ?? 0) + tensor.bytes);
+  }
+  return [...bytes]
+    .map(([part, size]) => ({ part, bytes: size }))
+    .sort((a, b) => b.bytes - a.bytes);
+}
+
+async function tuneView(): Promise<object | null> {
+  try {
+    const file = await rememberedTune();
+    const { groups, threads, gain } = analyzeTune(file);
+    return {
+      date: file.date,
+      features: file.features,
+      profiles: file.profiles,
+      groups: groups.map(({ group: { dtype, n, k, threads: count }, points, crossovers }) => ({
+        dtype,
+        n,
+        k,
+        threads: count,
+        points,
+        crossovers,
+      })),
+      threads,
+      gain,
+    };
+  } catch (error) {
+    if (error instanceof LanternError) return null; // nothing tuned yet, or for another engine
+    throw error;
+  }
+}
+
+async function profileView({ id, model }: ServedModel): Promise<object> {
+  try {
+    return { model: id, report: await model.profile() };
+  } catch (error) {
+    if (!(error instanceof LanternError)) throw error;
+    throw new ApiError({
+      status: 409,
+      type: "invalid_request_error",
+      code: "not_profiled",
+      param: "model",
+      message: error.message,
+    });
+  }
+}

@@ -1,0 +1,144 @@
+// What the server sends, as types: those of src/ where they are the same, and the few that only exist as JSON. Types
+// only; nothing here is in the bundle.
+
+import type {
+  ProfileReport as EngineProfile,
+  MachineMeasurement,
+  ModelInfo,
+} from "../../src/api.ts";
+import type { LimitsReport as Report } from "../../src/limits/report.ts";
+import type { LiveGauge, RunEvent as ServerRunEvent } from "../../src/sessions/run.ts";
+import type { SearchHit } from "../../src/sessions/search.ts";
+import type { Message, Session } from "../../src/sessions/session.ts";
+import type { SessionSettings, SettingsChange } from "../../src/sessions/settings.ts";
+import type { TuneAnalysis } from "../../src/tune/analyze.ts";
+import type { TuneProfile } from "../../src/tune/tune-file.ts";
+
+export type { MachineMeasurement, Message, ModelInfo, SearchHit, SessionSettings, SettingsChange };
+export type Gauge = LiveGauge;
+export type LimitsReport = Report;
+export type ProfileReport = EngineProfile;
+export type RunEvent = ServerRunEvent & { id?: string };
+
+export interface RunView {
+  id: string;
+  session: string;
+  model: string;
+  /** The answers that it writes. */
+  messages: string[];
+  state: "running" | "ended";
+  warning: string | null;
+}
+
+export interface OpenSession extends Session {
+  /** The answer that is being written now. */
+  run: RunView | null;
+}
+
+export interface SessionList {
+  sessions: OpenSession[];
+  next: string | null;
+}
+
+export interface SessionTree {
+  session: OpenSession;
+  messages: Message[];
+}
+
+export interface Started {
+  user: Message | null;
+  answers: Message[];
+  run: RunView;
+}
+
+export interface NewSession {
+  title?: string;
+  mode: Session["mode"];
+  model?: string | null;
+  settings?: SessionSettings;
+}
+
+export interface SessionChange {
+  title?: string;
+  model?: string | null;
+  settings?: SettingsChange;
+  leaf?: string | null;
+  branch?: string;
+}
+
+export interface Ask {
+  parent?: string | null;
+  content?: string;
+  regenerate?: boolean;
+  role?: Message["role"];
+  generate?: boolean;
+}
+
+export interface Continue {
+  parent?: string | null;
+  content?: string;
+  n?: number;
+  settings?: SettingsChange;
+}
+
+export interface ModelTask {
+  kind: "download" | "load";
+  loadedBytes: number;
+  totalBytes: number;
+  error: string | null;
+}
+
+export interface ListedModel {
+  name: string;
+  description: string;
+  licence: string;
+  bytes: number;
+  chat: boolean;
+  state: "installed" | "cached" | "partial" | "absent";
+  source: string;
+  task: ModelTask | null;
+  served: boolean;
+}
+
+export interface ServedModel {
+  id: string;
+  info: ModelInfo;
+}
+
+export interface ModelList {
+  models: ListedModel[];
+  served: ServedModel[];
+}
+
+export interface LoadOptions {
+  chatTemplate?: "chatml" | "llama2" | "zephyr";
+  contextSize?: number;
+}
+
+export interface TuneView {
+  date: string;
+  features: string;
+  profiles: TuneProfile[];
+  groups: (Pick<TuneAnalysis["groups"][number], "points" | "crossovers"> & {
+    dtype: string;
+    n: number;
+    k: number;
+    threads: number;
+  })[];
+  gain: TuneAnalysis["gain"];
+}
+
+export interface MachineModel extends ServedModel {
+  memory: {
+    weights: { part: string; bytes: number }[];
+    kvBytes: number;
+    activationBytes: number | null;
+  };
+}
+
+export interface MachineView {
+  machine: MachineMeasurement | null;
+  measuring: { share: number; error: string | null } | null;
+  models: MachineModel[];
+  tune: TuneView | null;
+}

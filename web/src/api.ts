@@ -1,0 +1,200 @@
+// The one interface between the pages and whatever answers them, and its implementation over HTTP. Pages and state never
+// call fetch themselves: a client in the page (an engine in a worker) could take this one's place.
+//
+// A failed request is a RequestError with the server's sentence; a server that cannot be reached is status 0.
+
+import { LanternError } from "../../src/base/errors.ts";
+import type {
+  Ask,
+  Continue,
+  LimitsReport,
+  LoadOptions,
+  MachineView,
+  Message,
+  ModelList,
+  NewSession,
+  OpenSession,
+  ProfileReport,
+  RunEvent,
+  RunView,
+  SearchHit,
+  SessionChange,
+  SessionList,
+  SessionTree,
+  Started,
+} from "./api-types.ts";
+import { readEvents } from "./event-stream.ts";
+
+export type ExportFormat = "json" | "markdown";
+
+export interface LanternClient {
+  health(): Promise<void>;
+  sessions(cursor?: string): Promise<SessionList>;
+  createSession(session: NewSession): Promise<OpenSession>;
+  tree(session: string): Promise<SessionTree>;
+  changeSession(session: string, change: SessionChange): Promise<OpenSession>;
+  deleteSession(session: string): Promise<void>;
+  search(query: string): Promise<SearchHit[]>;
+  exportSession(session: string, format: ExportFormat): Promise<Blob>;
+  importSession(text: string): Promise<OpenSession>;
+  /** Starts an answer. */
+  ask(session: string, ask: Ask): Promise<Started>;
+  /** Saves a message without an answer. */
+  keep(session: string, ask: Ask): Promise<Message>;
+  /** Starts continuations of a story. */
+  goOn(session: string, wanted: Continue): Promise<Started>;
+  cancelRun(run: string): Promise<void>;
+  /** From the event after `lastId`; without one, a snapshot first. */
+  runEvents(run: string, lastId: string | undefined, signal: AbortSignal): AsyncIterable<RunEvent>;
+  models(): Promise<ModelList>;
+  download(name: string): Promise<ModelList>;
+  load(name: string, options?: LoadOptions): Promise<ModelList>;
+  cancelTask(name: string): Promise<ModelList>;
+  unload(name: string): Promise<ModelList>;
+  machine(): Promise<MachineView>;
+  measure(): Promise<void>;
+  profile(model: string): Promise<ProfileReport>;
+  limits(model: string): Promise<LimitsReport>;
+}
+
+/** `status` is 0 where there was no answer at all. */
+export class RequestError extends LanternError {
+  readonly status: number;
+  /** The server's stable code: "context_length_exceeded". */
+  readonly reason: string | null;
+
+  constructor(status: number, reason: string | null, message: string) {
+    super("source", message);
+    this.status = status;
+    this.reason = reason;
+  }
+
+  get offline(): boolean {
+    return this.status === 0;
+  }
+}
+
+interface Wanted {
+  method?: string;
+  body?: unknown;
+  text?: string;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+interface Hooks {
+  /** The API key to send; undefined: none. */
+  key(): string | undefined;
+  /** Told after every request whether the server answered. */
+  reached(answered: boolean): void;
+}
+
+export function httpClient(base: string, hooks: Hooks): LanternClient {
+  const send = async (path: string, wanted: Wanted = {}): Promise<Response> => {
+    const { method = "GET", body, text, signal } = wanted;
+    const headers: Record<string, string> = { ...wanted.headers };
+    const key = hooks.key();
+    if (key !== undefined) headers.authorization = `Bearer ${key}`;
+    const payload = text ?? (body === undefined ? undefined : JSON.stringify(body));
+    if (payload !== undefined) headers["content-type"] = "application/json";
+    const response = await fetch(`${base}${path}`, {
+      method,
+      headers,
+      ...(payload !== undefined && { body: payload }),
+      ...(signal && { signal }),
+    }).catch((error: unknown) => {
+      if (signal?.aborted) throw error;
+      hooks.reached(false);
+      throw new RequestError(0, null, "The server does not answer. Is Lantern still running?");
+    });
+    hooks.reached(true);
+    if (!response.ok) throw await failure(response);
+    return response;
+  };
+  const json = async <T>(path: string, wanted?: Wanted): Promise<T> =>
+    (await (await send(path, wanted)).json()) as T;
+  const post = <T>(path: string, body: unknown): Promise<T> =>
+    json<T>(path, { method: "POST", body });
+
+  const one = (session: string): string => `/lantern/v1/sessions/${encodeURIComponent(session)}`;
+  const models = "/lantern/v1/models";
+
+  return {
+    async health() {
+      await send("/health");
+    },
+    sessions: (cursor) =>
+      json(`/lantern/v1/sessions?limit=50${cursor === undefined ? "" : `&cursor=${cursor}`}`),
+    createSession: (session) => post("/lantern/v1/sessions", session),
+    tree: (session) => json(`${one(session)}/messages`),
+    changeSession: (session, change) => json(one(session), { method: "PATCH", body: change }),
+    async deleteSession(session) {
+      await send(one(session), { method: "DELETE" });
+    },
+    async search(query) {
+      const path = `/lantern/v1/search?q=${encodeURIComponent(query)}&limit=50`;
+      return (await json<{ hits: SearchHit[] }>(path)).hits;
+    },
+    async exportSession(session, format) {
+      return await (await send(`${one(session)}/export?format=${format}`)).blob();
+    },
+    importSession: (text) => json("/lantern/v1/import", { method: "POST", text }),
+    ask: (session, ask) => post(`${one(session)}/messages`, ask),
+    async keep(session, ask) {
+      const kept = { ...ask, generate: false };
+      return (await post<{ message: Message }>(`${one(session)}/messages`, kept)).message;
+    },
+    goOn: (session, wanted) => post(`${one(session)}/continue`, wanted),
+    async cancelRun(run) {
+      await post<RunView>(`/lantern/v1/runs/${encodeURIComponent(run)}/cancel`, {});
+    },
+    async *runEvents(run, lastId, signal) {
+      const headers: Record<string, string> =
+        lastId === undefined ? {} : { "last-event-id": lastId };
+      const path = `/lantern/v1/runs/${encodeURIComponent(run)}/events`;
+      const response = await send(path, { headers, signal });
+      for await (const event of readEvents(response.body!)) {
+        const { name, id, data } = event;
+        yield {
+          name,
+          data: JSON.parse(data) as never,
+          ...(id !== undefined && { id }),
+        } as RunEvent;
+      }
+    },
+    models: () => json(models),
+    download: (name) => post(`${models}/download`, { name }),
+    load: (name, options = {}) => post(`${models}/load`, { name, ...options }),
+    cancelTask: (name) => post(`${models}/cancel`, { name }),
+    unload: (name) => post(`${models}/unload`, { name }),
+    machine: () => json("/lantern/v1/machine"),
+    async measure() {
+      await post("/lantern/v1/machine/measure", {});
+    },
+    async profile(model) {
+      const path = `/lantern/v1/profile?model=${encodeURIComponent(model)}`;
+      return (await json<{ report: ProfileReport }>(path)).report;
+    },
+    limits: (model) => json(`/lantern/v1/limits?model=${encodeURIComponent(model)}`),
+  };
+}
+
+interface ErrorBody {
+  error?: { message?: unknown; code?: unknown };
+}
+
+async function failure(response: Response): Promise<RequestError> {
+  const body = (await response.json().catch(() => ({}))) as ErrorBody;
+  const { message, code } = body.error ?? {};
+  return new RequestError(
+    response.status,
+    typeof code === "string" ? code : null,
+    typeof message === "string" ? message : `The server answered with status ${response.status}.`,
+  );
+}
+
+/** What a person may read of anything that was thrown. */
+export function sentence(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return text === "" ? "Something went wrong." : `${text[0]!.toUpperCase()}${text.slice(1)}`;
+}

@@ -1,0 +1,47 @@
+// Axes of a chart: from values to places on the screen, and the round numbers that get a line.
+
+export interface Axis {
+  readonly from: number;
+  readonly to: number;
+  readonly ticks: readonly number[];
+  at(value: number): number;
+}
+
+/** `start` and `end` are the places of the smallest and the largest value; `most` is how many ticks there is room for. */
+export function logAxis(values: readonly number[], start: number, end: number, most: number): Axis {
+  const positive = values.filter((value) => value > 0 && Number.isFinite(value));
+  const from = Math.min(...positive);
+  const to = Math.max(...positive, from * 1.001);
+  const span = Math.log(to / from);
+  const first = Math.ceil(Math.log10(from) - 1e-9);
+  const last = Math.floor(Math.log10(to) + 1e-9);
+  const step = Math.max(1, Math.ceil((last - first + 1) / most));
+  const ticks: number[] = [];
+  for (let power = first; power <= last; power += step) ticks.push(10 ** power);
+  return {
+    from,
+    to,
+    ticks,
+    at: (value) => start + (Math.log(value / from) / span) * (end - start),
+  };
+}
+
+/** Begins at 0. */
+export function linearAxis(
+  values: readonly number[],
+  start: number,
+  end: number,
+  most: number,
+): Axis {
+  const top = Math.max(...values.filter(Number.isFinite), 1e-9);
+  const step = niceStep(top / Math.max(2, most));
+  const to = Math.ceil(top / step - 1e-9) * step;
+  const ticks = Array.from({ length: Math.round(to / step) + 1 }, (_, at) => at * step);
+  return { from: 0, to, ticks, at: (value) => start + (value / to) * (end - start) };
+}
+
+/** 1, 2 or 5 times a power of ten, at least `rough`. */
+function niceStep(rough: number): number {
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough)!;
+}

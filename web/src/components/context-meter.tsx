@@ -1,0 +1,32 @@
+// How full the model's context is after the last answer, and what to do when it is. Nothing is ever cut silently.
+
+import type { JSX } from "preact";
+import type { Message } from "../api-types.ts";
+
+interface Props {
+  path: readonly Message[];
+  contextSize: number | undefined;
+  /** Shown while there is nothing to measure. */
+  hint: string;
+}
+
+const nearlyFull = 0.85;
+
+export function ContextMeter({ path, contextSize, hint }: Props): JSX.Element {
+  const tokens = path.findLast((message) => message.tokens !== null)?.tokens;
+  if (!tokens || contextSize === undefined) return <p class="hint meter">{hint}</p>;
+  const used = tokens.prompt + tokens.generated;
+  if (used >= contextSize - 1) {
+    return (
+      <p class="hint meter full">
+        The context is full: {contextSize.toLocaleString("en")} tokens. Go back, start anew, or load
+        a model that holds more.
+      </p>
+    );
+  }
+  return (
+    <p class={`hint meter ${used > nearlyFull * contextSize ? "full" : ""}`}>
+      {used.toLocaleString("en")} of {contextSize.toLocaleString("en")} tokens of context
+    </p>
+  );
+}

@@ -1,0 +1,202 @@
+// The frame around every page: the mark, the pages, the conversations of Chat and Story, the colours; on a phone a bar at
+// the bottom and a drawer. And what concerns all pages: the banner when the server is gone, notices, the API key.
+
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { client, connection, setKey } from "../state/connection.ts";
+import { conversations } from "../state/conversation.ts";
+import { attempt, dismiss, notices } from "../state/notices.ts";
+import { applyTheme, prefer, preferences, type Theme } from "../state/preferences.ts";
+import { hrefOf, type PageName, pages, type Route } from "../state/route.ts";
+import { refreshSessions } from "../state/sessions.ts";
+import { useStore } from "../state/store.ts";
+import { Dialog } from "./dialog.tsx";
+import { Icon, type IconName, Mark } from "./icon.tsx";
+import { SessionList } from "./session-list.tsx";
+
+const labels: Readonly<Record<PageName, string>> = {
+  chat: "Chat",
+  story: "Story",
+  machine: "Machine",
+  limits: "Limits",
+  models: "Models",
+};
+
+export function Layout({
+  route,
+  children,
+}: {
+  route: Route;
+  children: ComponentChildren;
+}): JSX.Element {
+  const [drawer, setDrawer] = useState(false);
+  const { online, needsKey } = useStore(connection);
+  const mode = route.page === "chat" || route.page === "story" ? route.page : undefined;
+  useEffect(() => {
+    if (!drawer) return;
+    const close = (event: KeyboardEvent): void => {
+      if (event.key === "Escape") setDrawer(false);
+    };
+    addEventListener("keydown", close);
+    return () => removeEventListener("keydown", close);
+  }, [drawer]);
+  return (
+    <div class={`frame ${drawer ? "drawer-open" : ""}`}>
+      <button type="button" class="skip" onClick={skipToContent}>
+        Skip to the content
+      </button>
+      <header class="topbar">
+        {mode && (
+          <button
+            type="button"
+            class="quiet"
+            aria-label="Conversations"
+            aria-expanded={drawer}
+            onClick={() => setDrawer(true)}
+          >
+            <Icon name="menu" />
+          </button>
+        )}
+        <span class="brand">
+          <Mark /> Lantern
+        </span>
+        <ThemeButton />
+      </header>
+      <aside class="sidebar">
+        <div class="row between">
+          <a class="brand" href={hrefOf("chat")}>
+            <Mark /> Lantern
+          </a>
+          <ThemeButton />
+        </div>
+        <Navigation page={route.page} />
+        {mode && (
+          <SessionList
+            mode={mode}
+            open={route.id}
+            onPick={() => setDrawer(false)}
+            onRename={(session, title) => void attempt(() => rename(session.id, mode, title))}
+          />
+        )}
+      </aside>
+      {drawer && (
+        <button
+          type="button"
+          class="shade"
+          aria-label="Close the list"
+          onClick={() => setDrawer(false)}
+        />
+      )}
+      <div class="stage">
+        {!online && (
+          <p class="banner" role="status">
+            The server does not answer. Nothing is lost: this page goes on when it is back.
+          </p>
+        )}
+        <main id="content" tabIndex={-1}>
+          {children}
+        </main>
+      </div>
+      <Navigation page={route.page} bottom />
+      <Notices />
+      {needsKey && <KeyDialog />}
+    </div>
+  );
+}
+
+function skipToContent(): void {
+  document.getElementById("content")?.focus();
+}
+
+async function rename(id: string, mode: "chat" | "story", title: string): Promise<void> {
+  const conversation = conversations[mode];
+  if (conversation.store.value.session?.id === id) return await conversation.change({ title });
+  await client.changeSession(id, { title });
+  await refreshSessions();
+}
+
+function Navigation({ page, bottom = false }: { page: PageName; bottom?: boolean }): JSX.Element {
+  return (
+    <nav class={bottom ? "tabs" : "pages"} aria-label="Pages">
+      {pages.map((name) => (
+        <a key={name} href={hrefOf(name)} aria-current={name === page ? "page" : undefined}>
+          <Icon name={name} />
+          <span>{labels[name]}</span>
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+const themes: Readonly<Record<Theme, { icon: IconName; label: string; next: Theme }>> = {
+  auto: { icon: "auto", label: "Colours: as the system has them", next: "light" },
+  light: { icon: "sun", label: "Colours: light", next: "dark" },
+  dark: { icon: "moon", label: "Colours: dark", next: "auto" },
+};
+
+function ThemeButton(): JSX.Element {
+  const theme = useStore(preferences, (now) => now.theme);
+  const { icon, label, next } = themes[theme];
+  const change = (): void => {
+    prefer({ theme: next });
+    applyTheme();
+  };
+  return (
+    <button type="button" class="quiet" aria-label={label} title={label} onClick={change}>
+      <Icon name={icon} />
+    </button>
+  );
+}
+
+function Notices(): JSX.Element {
+  const shown = useStore(notices);
+  return (
+    <div class="notices" role="status" aria-live="polite">
+      {shown.map(({ id, text, kind }) => (
+        <p key={id} class={`notice ${kind}`}>
+          <span>{text}</span>
+          <button type="button" class="quiet" aria-label="Close" onClick={() => dismiss(id)}>
+            <Icon name="close" />
+          </button>
+        </p>
+      ))}
+    </div>
+  );
+}
+
+function KeyDialog(): JSX.Element {
+  const [key, set] = useState("");
+  return (
+    <Dialog
+      title="This server wants an API key"
+      onClose={() => connection.patch({ needsKey: false })}
+    >
+      <form
+        class="stack"
+        onSubmit={(event) => {
+          event.preventDefault();
+          setKey(key);
+          location.reload();
+        }}
+      >
+        <label class="field">
+          <span class="field-label">API key</span>
+          <input
+            type="password"
+            autocomplete="off"
+            value={key}
+            onInput={(event) => set(event.currentTarget.value)}
+          />
+          <span class="hint">
+            What it was started with: --api-key, or LANTERN_API_KEY. Kept until this tab is closed.
+          </span>
+        </label>
+        <div class="row end">
+          <button type="submit" class="primary" disabled={key === ""}>
+            Use it
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,76 @@
+// What a loaded model takes in memory: one bar, in parts, and the same as a list.
+
+import type { JSX } from "preact";
+import type { MachineModel } from "../api-types.ts";
+import { bytesText, countText, digits } from "../state/format.ts";
+
+interface Part {
+  name: string;
+  bytes: number;
+  note: string;
+}
+
+export function MemoryMap({ model }: { model: MachineModel }): JSX.Element {
+  const { info, memory } = model;
+  const { weights, kvBytes, activationBytes } = memory;
+  const parts: Part[] = [
+    ...weights.map(({ part, bytes }) => ({ name: part, bytes, note: "weights" })),
+    {
+      name: "KV cache",
+      bytes: kvBytes,
+      note: `${info.cacheTokens.toLocaleString("en")} tokens of ${bytesText(info.kvBytesPerToken)}`,
+    },
+    ...(activationBytes === null
+      ? []
+      : [{ name: "activations", bytes: activationBytes, note: "values between layers" }]),
+  ];
+  const total = parts.reduce((sum, { bytes }) => sum + bytes, 0);
+  let x = 0;
+  return (
+    <div class="memory">
+      <p class="row between wrap">
+        <b>{model.id}</b>
+        <span class="hint">
+          {countText(info.parameters)} parameters, {info.weightType}, {info.layers} layers,{" "}
+          {info.backend.name} on {info.backend.threads} thread
+          {info.backend.threads === 1 ? "" : "s"}
+        </span>
+      </p>
+      <svg
+        class="memory-bar"
+        viewBox="0 0 1000 28"
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={`Memory of ${model.id}: ${bytesText(total)}`}
+      >
+        {parts.map(({ name, bytes }, at) => {
+          const width = (bytes / total) * 1000;
+          const from = x;
+          x += width;
+          return (
+            <rect
+              key={name}
+              class={`hue-${at % 8}`}
+              x={from}
+              width={Math.max(0, width - 1)}
+              height="28"
+            />
+          );
+        })}
+      </svg>
+      <ul class="memory-legend">
+        {parts.map(({ name, bytes, note }, at) => (
+          <li key={name}>
+            <span class={`swatch hue-${at % 8}`} />
+            <span>{name}</span>
+            <b>{bytesText(bytes)}</b>
+            <span class="hint">
+              {digits((bytes / total) * 100)}% · {note}
+            </span>
+          </li>
+        ))}
+      </ul>
+      <p class="hint">{bytesText(total)} in all</p>
+    </div>
+  );
+}

@@ -1,0 +1,109 @@
+// What the Chat page says when there is nobody to chat with: no model, one that was not trained to, or one that this
+// conversation was held with and that is not loaded now. With the ways on.
+
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import type { LoadOptions, ServedModel } from "../api-types.ts";
+import { isBusy, loadModel, models } from "../state/models.ts";
+import { attempt } from "../state/notices.ts";
+import { hrefOf } from "../state/route.ts";
+import { useStore } from "../state/store.ts";
+
+type Template = NonNullable<LoadOptions["chatTemplate"]>;
+const templates: readonly Template[] = ["chatml", "llama2", "zephyr"];
+
+/** Why nobody can answer; null: somebody can. */
+export function chatProblem(served: ServedModel | undefined): "no model" | "no template" | null {
+  if (!served) return "no model";
+  return served.info.hasChatTemplate ? null : "no template";
+}
+
+export function NoChat({
+  served,
+  wanted,
+}: {
+  served: ServedModel | undefined;
+  wanted: string | null;
+}): JSX.Element {
+  if (!served) return <NotLoaded wanted={wanted} />;
+  return <NoTemplate name={served.id} />;
+}
+
+function NotLoaded({ wanted }: { wanted: string | null }): JSX.Element {
+  const listed = useStore(models, (now) => now.models.find(({ name }) => name === wanted));
+  const here = listed?.state === "installed" || listed?.state === "cached";
+  return (
+    <section class="card notice-card">
+      <h2>{wanted === null ? "No model is loaded" : `${wanted} is not loaded`}</h2>
+      <p>
+        {wanted === null
+          ? "A model has to be in memory before it can answer."
+          : "This conversation was held with it. Load it again, or choose another model above."}
+      </p>
+      <div class="row wrap">
+        {listed && here && (
+          <button
+            type="button"
+            class="primary"
+            disabled={isBusy(listed)}
+            onClick={() => void attempt(() => loadModel(listed.name))}
+          >
+            {isBusy(listed) ? "Loading…" : `Load ${listed.name}`}
+          </button>
+        )}
+        <a class="button" href={hrefOf("models")}>
+          See all models
+        </a>
+      </div>
+    </section>
+  );
+}
+
+function NoTemplate({ name }: { name: string }): JSX.Element {
+  const [template, setTemplate] = useState<Template>("chatml");
+  const listed = useStore(models, (now) => now.models.find((model) => model.name === name));
+  return (
+    <section class="card notice-card">
+      <h2>{name} does not chat</h2>
+      <p>
+        It continues text, and was never taught to take turns: it has no chat template. Download a
+        model that chats (the smallest are 150 to 700 MB), or write a story with this one.
+      </p>
+      <div class="row wrap">
+        <a class="button primary" href={hrefOf("models")}>
+          Get a chat model
+        </a>
+        <a class="button" href={hrefOf("story")}>
+          Write a story
+        </a>
+      </div>
+      {listed && (
+        <details>
+          <summary>It was trained to chat, and its file does not say so?</summary>
+          <p class="hint">
+            Then load it again with the template that it was trained with. With any other model the
+            answers are nonsense.
+          </p>
+          <div class="row wrap">
+            <select
+              aria-label="Chat template"
+              value={template}
+              onChange={(event) => setTemplate(event.currentTarget.value as Template)}
+            >
+              {templates.map((one) => (
+                <option key={one}>{one}</option>
+              ))}
+            </select>
+            <button
+              type="button"
+              disabled={isBusy(listed)}
+              onClick={() => void attempt(() => loadModel(name, { chatTemplate: template }))}
+            >
+              {isBusy(listed) ? "Loading…" : "Load it with this template"}
+            </button>
+          </div>
+        </details>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,34 @@
+// A slider over a few values that make sense, rather than over everything in between.
+
+import type { JSX } from "preact";
+
+interface Props {
+  label: string;
+  hint: string;
+  stops: readonly number[];
+  value: number;
+  onPick(value: number): void;
+}
+
+export function Stops({ label, hint, stops, value, onPick }: Props): JSX.Element {
+  const at = Math.max(0, stops.indexOf(value));
+  const text = value.toLocaleString("en");
+  return (
+    <label class="field">
+      <span class="row between">
+        <span class="field-label">{label}</span>
+        <b class="value">{text}</b>
+      </span>
+      <input
+        type="range"
+        min={0}
+        max={stops.length - 1}
+        step={1}
+        value={at}
+        aria-valuetext={text}
+        onInput={(event) => onPick(stops[Number(event.currentTarget.value)]!)}
+      />
+      <span class="hint">{hint}</span>
+    </label>
+  );
+}

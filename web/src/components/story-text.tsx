@@ -1,0 +1,98 @@
+// The text of a story: pieces one after the other, as one text. What the model wrote is marked quietly; a click on a piece
+// shows what can be done with it.
+
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import type { Message } from "../api-types.ts";
+import type { LiveAnswer } from "../state/live.ts";
+import { Store, useStore } from "../state/store.ts";
+import type { Tree } from "../state/tree.ts";
+import { BranchSwitcher } from "./branch-switcher.tsx";
+
+interface Props {
+  pieces: readonly Message[];
+  tree: Tree;
+  live: ReadonlyMap<string, LiveAnswer>;
+  busy: boolean;
+  onEdit(message: Message): void;
+  onGoBack(message: Message): void;
+  onPick(id: string): void;
+}
+
+export function StoryText(props: Props): JSX.Element {
+  const { pieces, tree, live, busy } = props;
+  const [picked, setPicked] = useState<string | null>(null);
+  const chosen = busy ? undefined : pieces.find(({ id }) => id === picked);
+  return (
+    <>
+      <div class="story-text">
+        {pieces.map((piece) => (
+          <Piece
+            key={piece.id}
+            piece={piece}
+            live={live.get(piece.id)}
+            picked={piece.id === chosen?.id}
+            disabled={busy}
+            onPick={() => setPicked(piece.id === picked ? null : piece.id)}
+          />
+        ))}
+      </div>
+      {chosen && (
+        <div class="piece-actions row wrap">
+          <span class="hint">
+            {chosen.role === "user"
+              ? "You wrote this"
+              : `${chosen.model ?? "The model"} wrote this`}
+          </span>
+          <BranchSwitcher tree={tree} message={chosen} disabled={busy} onPick={props.onPick} />
+          <button type="button" onClick={() => props.onEdit(chosen)}>
+            Rewrite
+          </button>
+          {chosen.id !== pieces.at(-1)?.id && (
+            <button type="button" onClick={() => props.onGoBack(chosen)}>
+              Go back to here
+            </button>
+          )}
+        </div>
+      )}
+    </>
+  );
+}
+
+const none = new Store({ text: "" });
+
+interface PieceProps {
+  piece: Message;
+  live: LiveAnswer | undefined;
+  picked: boolean;
+  disabled: boolean;
+  onPick(): void;
+}
+
+function Piece({ piece, live, picked, disabled, onPick }: PieceProps): JSX.Element {
+  const now = useStore<{ text: string }>(live?.store ?? none);
+  const streaming = piece.state === "streaming";
+  const text = streaming && live ? now.text : piece.content;
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    onPick();
+  };
+  return (
+    // A <button> would break lines around itself; this is a part of a running text.
+    // biome-ignore lint/a11y/useSemanticElements: see above
+    <span
+      class={`piece ${piece.role} ${picked ? "picked" : ""}`}
+      role="button"
+      tabIndex={disabled ? -1 : 0}
+      aria-pressed={picked}
+      aria-disabled={disabled}
+      onClick={() => !disabled && onPick()}
+      onKeyDown={(event) => !disabled && onKeyDown(event)}
+    >
+      {text}
+      {streaming && <span class="caret" />}
+      {piece.state === "error" && <span class="ending"> {piece.error}</span>}
+    </span>
+  );
+}

@@ -1,0 +1,183 @@
+// The Chat page: a conversation with a model. What is on it comes from state/conversation.ts; this file puts the parts
+// together and says what each action asks of the server.
+
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import type { Message, SettingsChange } from "../api-types.ts";
+import { Composer } from "../components/composer.tsx";
+import { ContextMeter } from "../components/context-meter.tsx";
+import { Dialog } from "../components/dialog.tsx";
+import { Mark } from "../components/icon.tsx";
+import { type MessageActions, MessageView } from "../components/message.tsx";
+import { chatProblem, NoChat } from "../components/no-chat.tsx";
+import { PageHead } from "../components/page-head.tsx";
+import { useEscape, useStickToEnd } from "../components/scroll.ts";
+import { SettingsPanel } from "../components/settings-panel.tsx";
+import { client } from "../state/connection.ts";
+import { conversations } from "../state/conversation.ts";
+import { models, servedModel } from "../state/models.ts";
+import { attempt } from "../state/notices.ts";
+import { prefer, preferences } from "../state/preferences.ts";
+import { go } from "../state/route.ts";
+import { useStore } from "../state/store.ts";
+import { countBelow, pathTo } from "../state/tree.ts";
+import { useSettings } from "../state/use-settings.ts";
+
+const conversation = conversations.chat;
+
+const actions: MessageActions = {
+  edit: (message, text) =>
+    void attempt(async () => {
+      if (message.role === "assistant") {
+        return await conversation.keep({
+          role: "assistant",
+          parent: message.parent,
+          content: text,
+        });
+      }
+      await conversation.start((id) => client.ask(id, { parent: message.parent, content: text }));
+    }),
+  regenerate: (message) =>
+    void attempt(() =>
+      conversation.start((id) => client.ask(id, { parent: message.id, regenerate: true })),
+    ),
+  goBack: (message) => void attempt(() => conversation.change({ leaf: message.id })),
+  pick: (id) => void attempt(() => conversation.change({ branch: id })),
+};
+
+export function ChatPage({ id }: { id: string | null }): JSX.Element {
+  useEffect(() => void attempt(() => conversation.open(id)), [id]);
+  const { session, tree, run, live, missing, loading } = useStore(conversation.store);
+  const { model: preferred } = useStore(preferences);
+  const list = useStore(models);
+  const [settingsOpen, setSettingsOpen] = useState(false);
+  const [settings, changeSettings] = useSettings(conversation, "chat");
+  const model = session ? session.model : servedName(list.served, preferred);
+  const served = servedModel(list, model);
+  const problem = list.loaded ? chatProblem(served) : null;
+  const path = pathTo(tree, session?.leaf ?? null);
+  const box = useStickToEnd(session?.id ?? null);
+  const stop = (): void => void attempt(() => conversation.stop());
+  useEscape(run !== null, stop);
+
+  const send = async (content: string): Promise<boolean> => {
+    const begun = await attempt(async () => {
+      const made = await conversation.ensure({ mode: "chat", model: served?.id ?? null, settings });
+      go("chat", made.id, id === null);
+      return await conversation.start((session) => client.ask(session, { content }));
+    });
+    return begun !== undefined;
+  };
+  const pickModel = (name: string): void => {
+    prefer({ model: name });
+    if (session) void attempt(() => conversation.change({ model: name }));
+  };
+
+  return (
+    <div class="talk">
+      <PageHead
+        session={session}
+        fallback="Chat"
+        model={model}
+        busy={run !== null}
+        onModel={pickModel}
+        onSettings={() => setSettingsOpen(true)}
+      />
+      <div class="scroller" ref={box}>
+        <div class="column">
+          {missing && (
+            <p class="empty">There is no such conversation here. It may have been deleted.</p>
+          )}
+          {path.length === 0 && !missing && !loading && problem === null && (
+            <Welcome onPick={send} />
+          )}
+          {path.map((message, at) => (
+            <MessageView
+              key={message.id}
+              message={message}
+              tree={tree}
+              live={live.get(message.id)}
+              isLast={at === path.length - 1}
+              busy={run !== null}
+              canAnswer={problem === null}
+              actions={actions}
+            />
+          ))}
+          {session && run === null && (
+            <Onward leaf={path.at(-1)} count={countBelow(tree, session.leaf)} />
+          )}
+          {problem !== null && !loading && <NoChat served={served} wanted={model} />}
+        </div>
+      </div>
+      {run?.warning && <p class="banner">{run.warning}</p>}
+      {!missing && problem === null && (
+        <div class="foot">
+          <Composer
+            key={session?.id}
+            placeholder="Write a message"
+            busy={run !== null}
+            disabled={loading}
+            onSend={send}
+            onStop={stop}
+          />
+          <ContextMeter
+            path={path}
+            contextSize={served?.info.contextSize}
+            hint="Enter sends, Shift+Enter is a new line, Escape stops"
+          />
+        </div>
+      )}
+      {settingsOpen && (
+        <Dialog title="Settings of this chat" place="side" onClose={() => setSettingsOpen(false)}>
+          <SettingsPanel
+            settings={settings}
+            withSystem
+            onChange={(change: SettingsChange) => changeSettings(change)}
+          />
+        </Dialog>
+      )}
+    </div>
+  );
+}
+
+/** The model that was chosen last, while it is served. */
+function servedName(served: readonly { id: string }[], preferred: string | null): string | null {
+  return served.some(({ id }) => id === preferred) ? preferred : null;
+}
+
+/** After going back: the way forward again. */
+function Onward({ leaf, count }: { leaf: Message | undefined; count: number }): JSX.Element | null {
+  if (!leaf || count === 0) return null;
+  return (
+    <p class="onward">
+      You went back to here. {count} later message{count === 1 ? "" : "s"} stay
+      {count === 1 ? "s" : ""} in another branch.{" "}
+      <button type="button" class="link" onClick={() => actions.pick(leaf.id)}>
+        Show {count === 1 ? "it" : "them"}
+      </button>
+    </p>
+  );
+}
+
+const suggestions = [
+  "Explain how a lighthouse works, in three sentences.",
+  "Write a haiku about rain on a tin roof.",
+  "Give me five names for a small boat.",
+];
+
+function Welcome({ onPick }: { onPick(text: string): Promise<boolean> }): JSX.Element {
+  return (
+    <section class="welcome">
+      <Mark />
+      <h2>What shall we talk about?</h2>
+      <p>Everything is computed on this machine. Nothing you write leaves it.</p>
+      <div class="suggestions">
+        {suggestions.map((text) => (
+          <button key={text} type="button" onClick={() => void onPick(text)}>
+            {text}
+          </button>
+        ))}
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,178 @@
+// The Machine page: what this machine can do, what the loaded models take of it, what was tuned on it, and where the time
+// of the last answers went. Numbers come from the server; measuring is started here.
+
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import type { LimitsReport, MachineMeasurement, MachineView } from "../api-types.ts";
+import { Crossovers, HeatMap } from "../components/heat-map.tsx";
+import { Icon } from "../components/icon.tsx";
+import { MemoryMap } from "../components/memory-map.tsx";
+import { ProfileView } from "../components/profile-view.tsx";
+import { Progress } from "../components/progress.tsx";
+import { client } from "../state/connection.ts";
+import { bytesText, digits, rateText, resourceText } from "../state/format.ts";
+import { attempt } from "../state/notices.ts";
+import { hrefOf } from "../state/route.ts";
+
+const pollMs = 400;
+
+export function MachinePage(): JSX.Element {
+  const [view, setView] = useState<MachineView | null>(null);
+  const measuring = view?.measuring && view.measuring.error === null;
+  const look = async (): Promise<void> => setView(await client.machine());
+  useEffect(() => void attempt(look), []);
+  useEffect(() => {
+    if (!measuring) return;
+    const timer = setInterval(() => void attempt(look), pollMs);
+    return () => clearInterval(timer);
+  }, [measuring]);
+  const measure = (): void =>
+    void attempt(async () => {
+      await client.measure();
+      await look();
+    });
+  if (!view) return <div class="facts" aria-busy="true" />;
+  return (
+    <div class="facts">
+      <header class="facts-head">
+        <h1>This machine</h1>
+        <p>What its hardware allows, and what Lantern makes of it.</p>
+      </header>
+      <section class="card">
+        <div class="row between wrap">
+          <h2>Speed of the hardware</h2>
+          <button
+            type="button"
+            class={view.machine ? "" : "primary"}
+            disabled={Boolean(measuring)}
+            onClick={measure}
+          >
+            <Icon name="bolt" />{" "}
+            {measuring ? "Measuring…" : view.machine ? "Measure again" : "Measure (8 s)"}
+          </button>
+        </div>
+        {measuring && <Progress share={view.measuring!.share} label="Measuring" />}
+        {view.measuring?.error && <p class="ending">{view.measuring.error}</p>}
+        {view.machine ? (
+          <MachineTable machine={view.machine} />
+        ) : (
+          <p>
+            It was not measured yet. Eight seconds are enough, best while nothing else runs; every
+            answer then shows how close it came to the limit.
+          </p>
+        )}
+      </section>
+      <section class="card">
+        <h2>Memory of the loaded models</h2>
+        {view.models.length === 0 && (
+          <p>
+            No model is loaded. <a href={hrefOf("models")}>Load one</a>.
+          </p>
+        )}
+        {view.models.map((model) => (
+          <div key={model.id} class="stack">
+            <MemoryMap model={model} />
+            {view.machine && <ModelLimits id={model.id} />}
+          </div>
+        ))}
+      </section>
+      <section class="card">
+        <h2>Tuned kernels</h2>
+        {view.tune && view.tune.groups.length > 0 ? (
+          <>
+            <p>
+              The fastest kernel for each shape of product and number of tokens, as measured here.
+              In the median it is {digits(view.tune.gain.median)} times as fast as the default, at
+              most {digits(view.tune.gain.most)} times.
+            </p>
+            <HeatMap tune={view.tune} />
+            <Crossovers tune={view.tune} />
+          </>
+        ) : (
+          <p>
+            Nothing was tuned yet. <code>lantern tune -m MODEL</code> measures every way to compute
+            a model's products and remembers the fastest.
+          </p>
+        )}
+      </section>
+      <section class="card">
+        <h2>Where the time went</h2>
+        {view.models.map(({ id }) => (
+          <ProfileView key={id} model={id} />
+        ))}
+        {view.models.length === 0 && <p>No model is loaded.</p>}
+      </section>
+    </div>
+  );
+}
+
+function MachineTable({ machine }: { machine: MachineMeasurement }): JSX.Element {
+  const rows: [string, string, readonly { threads: number; perSecond: number }[], string][] = [
+    ["Memory bandwidth", "reading weights that fit in no cache", machine.readBytes, "B/s"],
+    ...(machine.cachedReads ?? []).map((set): [string, string, typeof set.readBytes, string] => [
+      `Cache, ${bytesText(set.setBytes)}`,
+      "reading a model of this size over and over",
+      set.readBytes,
+      "B/s",
+    ]),
+    ["Arithmetic, f32", "multiplies and adds", machine.f32Ops, "FLOPS"],
+    ["Arithmetic, int8", "multiplies and adds", machine.int8Ops, "OPS"],
+  ];
+  const threads = machine.readBytes.map((point) => point.threads);
+  return (
+    <>
+      <p class="hint">
+        {machine.cpu}, {machine.cores} cores
+        {machine.memoryBytes === undefined ? "" : `, ${bytesText(machine.memoryBytes)}`}; measured{" "}
+        {machine.measuredAt.slice(0, 10)}; {machine.lowering}
+      </p>
+      <div class="scroll-x">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Limit</th>
+              {threads.map((count) => (
+                <th key={count} scope="col" class="number">
+                  {count} thread{count === 1 ? "" : "s"}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map(([name, why, points, unit]) => (
+              <tr key={name}>
+                <th scope="row" title={why}>
+                  {name}
+                </th>
+                {points.map(({ threads: count, perSecond }) => (
+                  <td key={count} class="number">
+                    {rateText(perSecond, unit)}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </>
+  );
+}
+
+/** What this machine allows a loaded model. */
+function ModelLimits({ id }: { id: string }): JSX.Element | null {
+  const [report, setReport] = useState<LimitsReport | null>(null);
+  useEffect(() => void client.limits(id).then(setReport, () => setReport(null)), [id]);
+  if (!report) return null;
+  const { decode, prefill } = report;
+  const [first] = decode.rows;
+  const turns = prefill.exact.points[0];
+  return (
+    <p>
+      This machine allows it <b>{digits(first!.tokensPerSecond)} tokens/s</b> at the start of a
+      text; {resourceText(first!.resource)} binds.{" "}
+      {turns
+        ? `Prompts of more than ${Math.round(turns.tokens)} tokens are bound by ${resourceText(turns.after)}.`
+        : `${resourceText(prefill.exact.starts)} binds prompts of every length.`}
+    </p>
+  );
+}

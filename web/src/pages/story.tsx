@@ -1,0 +1,264 @@
+// The Story page: a text that a person and a model write together. The text is the path of the session's tree; what each
+// wrote is a piece. Continuing adds one, undoing moves back by one, and alternatives are pieces side by side.
+
+import type { JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Message } from "../api-types.ts";
+import { Alternatives } from "../components/alternatives.tsx";
+import { Dialog } from "../components/dialog.tsx";
+import { EditBox } from "../components/edit-box.tsx";
+import { PageHead } from "../components/page-head.tsx";
+import { useEscape, useStickToEnd } from "../components/scroll.ts";
+import { SettingsPanel } from "../components/settings-panel.tsx";
+import { StoryFoot } from "../components/story-foot.tsx";
+import { StoryText } from "../components/story-text.tsx";
+import { client } from "../state/connection.ts";
+import { conversations } from "../state/conversation.ts";
+import { models, servedModel } from "../state/models.ts";
+import { attempt, notify } from "../state/notices.ts";
+import { prefer, preferences } from "../state/preferences.ts";
+import { go, hrefOf } from "../state/route.ts";
+import { useStore } from "../state/store.ts";
+import { children, pathTo } from "../state/tree.ts";
+import { useSettings } from "../state/use-settings.ts";
+
+const conversation = conversations.story;
+
+const beginnings = [
+  "Once upon a time, there was a little lighthouse that ",
+  "The robot had never seen snow before. ",
+  "Lily and Tom found a tiny door in the old oak tree. ",
+];
+
+export function StoryPage({ id }: { id: string | null }): JSX.Element {
+  useEffect(() => void attempt(() => conversation.open(id)), [id]);
+  const state = useStore(conversation.store);
+  const { session, tree, run, live, missing, loading } = state;
+  const list = useStore(models);
+  const { model: preferred } = useStore(preferences);
+  const [draft, setDraft] = useState("");
+  const [choosing, setChoosing] = useState<readonly string[]>([]);
+  const [redo, setRedo] = useState<readonly string[]>([]);
+  const [editing, setEditing] = useState<Message | null>(null);
+  const [settingsOpen, setSettingsOpen] = useState(false);
+  const [settings, changeSettings, saveSettings] = useSettings(conversation, "story");
+  const area = useRef<HTMLTextAreaElement>(null);
+  const isPreferred = list.served.some((one) => one.id === preferred);
+  const model = session ? session.model : isPreferred ? preferred : null;
+  const served = servedModel(list, model);
+  const path = pathTo(tree, session?.leaf ?? null);
+  // Alternatives that wait for a choice are not part of the text yet.
+  const text = choosing.length > 0 ? path.slice(0, -1) : path;
+  const box = useStickToEnd(session?.id ?? null);
+  const stop = (): void => void attempt(() => conversation.stop());
+  useEscape(run !== null, stop);
+  const shownId = session?.id ?? null;
+  // Another story begins with nothing in hand.
+  useEffect(() => {
+    setChoosing([]);
+    setRedo([]);
+  }, [shownId]);
+
+  /** `count` continuations of the text, the draft included. */
+  const goOn = async (count: number): Promise<void> => {
+    const written = draft;
+    if (text.length === 0 && written.trim() === "") return area.current?.focus();
+    const begun = await attempt(async () => {
+      await saveSettings();
+      const made = await conversation.ensure({
+        mode: "story",
+        model: served?.id ?? null,
+        settings,
+      });
+      go("story", made.id, id === null);
+      setDraft("");
+      setRedo([]);
+      const content = written === "" ? {} : { content: written };
+      const parent = text.at(-1)?.id ?? null;
+      return await conversation.start((one) => client.goOn(one, { ...content, parent, n: count }));
+    });
+    if (begun) setChoosing(count > 1 ? begun.answers.map((answer) => answer.id) : []);
+    else setDraft(written);
+  };
+  const choose = (choice: string): void =>
+    void attempt(async () => {
+      await conversation.change({ leaf: choice });
+      setChoosing([]);
+      area.current?.focus();
+    });
+  const undo = (): void => {
+    const last = text.at(-1);
+    if (!last) return;
+    void attempt(async () => {
+      await conversation.change({ leaf: last.parent });
+      setChoosing([]);
+      setRedo([...redo, last.id]);
+    });
+  };
+  const redoOne = (): void => {
+    const next = redo.at(-1);
+    if (next === undefined) return;
+    void attempt(async () => {
+      await conversation.change({ leaf: next });
+      setRedo(redo.slice(0, -1));
+    });
+  };
+  const edit = (message: Message, content: string): void => {
+    setEditing(null);
+    void attempt(async () => {
+      await conversation.keep({ role: message.role, parent: message.parent, content });
+      notify("Rewritten. The old version is kept beside it.");
+    });
+  };
+  const pickModel = (name: string): void => {
+    prefer({ model: name });
+    if (session) void attempt(() => conversation.change({ model: name }));
+  };
+  const later = session && !run ? children(tree, session.leaf) : [];
+
+  return (
+    <div class="talk story">
+      <PageHead
+        session={session}
+        fallback="Story"
+        model={model}
+        busy={run !== null}
+        onModel={pickModel}
+        onSettings={() => setSettingsOpen(true)}
+      />
+      <div class="scroller" ref={box}>
+        <div class="column wide">
+          {missing ? (
+            <p class="empty">There is no such story here. It may have been deleted.</p>
+          ) : (
+            <div class="sheet">
+              {path.length === 0 && !loading && (
+                <StoryWelcome onPick={(begin) => startWith(begin)} />
+              )}
+              <StoryText
+                pieces={text}
+                tree={tree}
+                live={live}
+                busy={run !== null || choosing.length > 0}
+                onEdit={setEditing}
+                onGoBack={(message) =>
+                  void attempt(() => conversation.change({ leaf: message.id }))
+                }
+                onPick={(choice) => void attempt(() => conversation.change({ branch: choice }))}
+              />
+              {choosing.length === 0 && (
+                <textarea
+                  ref={area}
+                  class="draft"
+                  rows={1}
+                  aria-label="Write on"
+                  placeholder={
+                    text.length === 0 ? "Begin your story here…" : "Write on, or let the model…"
+                  }
+                  value={draft}
+                  disabled={run !== null}
+                  onInput={(event) => setDraft(event.currentTarget.value)}
+                  onKeyDown={(event) => {
+                    const wanted = event.key === "Enter" && (event.ctrlKey || event.metaKey);
+                    if (wanted && !run) void goOn(1);
+                  }}
+                />
+              )}
+              {choosing.length > 0 && (
+                <Alternatives
+                  answers={choosing.flatMap((one) => tree.get(one) ?? [])}
+                  live={live}
+                  busy={run !== null}
+                  onChoose={choose}
+                  onAgain={() => void goOn(choosing.length)}
+                />
+              )}
+              {later.length > 0 && redo.length === 0 && choosing.length === 0 && (
+                <p class="onward">
+                  The story went on from here.{" "}
+                  <button
+                    type="button"
+                    class="link"
+                    onClick={() =>
+                      void attempt(() =>
+                        conversation.change({ branch: session!.leaf ?? later.at(-1)!.id }),
+                      )
+                    }
+                  >
+                    Show how
+                  </button>
+                </p>
+              )}
+            </div>
+          )}
+        </div>
+      </div>
+      {run?.warning && <p class="banner">{run.warning}</p>}
+      {!served && list.loaded ? (
+        <p class="foot hint">
+          {model ?? "No model"} is not loaded. <a href={hrefOf("models")}>Load one</a> to go on.
+        </p>
+      ) : (
+        <StoryFoot
+          path={path}
+          live={live}
+          contextSize={served?.info.contextSize}
+          settings={settings}
+          busy={run !== null}
+          canGoOn={
+            !loading &&
+            !missing &&
+            choosing.length === 0 &&
+            (text.length > 0 || draft.trim() !== "")
+          }
+          canUndo={run === null && text.length > 0}
+          canRedo={run === null && redo.length > 0}
+          onGoOn={(count) => void goOn(count)}
+          onStop={stop}
+          onUndo={undo}
+          onRedo={redoOne}
+          onSettings={changeSettings}
+        />
+      )}
+      {editing && (
+        <Dialog title="Rewrite this piece" onClose={() => setEditing(null)}>
+          <EditBox
+            text={editing.content}
+            label="Piece of the story"
+            action="Keep"
+            onCancel={() => setEditing(null)}
+            onDone={(content) => edit(editing, content)}
+          />
+        </Dialog>
+      )}
+      {settingsOpen && (
+        <Dialog title="Settings of this story" place="side" onClose={() => setSettingsOpen(false)}>
+          <SettingsPanel settings={settings} withSystem={false} onChange={changeSettings} />
+        </Dialog>
+      )}
+    </div>
+  );
+
+  function startWith(begin: string): void {
+    setDraft(begin);
+    area.current?.focus();
+  }
+}
+
+function StoryWelcome({ onPick }: { onPick(text: string): void }): JSX.Element {
+  return (
+    <section class="story-welcome">
+      <p>
+        Write the first words, then let the model continue. Take turns as long as you like; every
+        version is kept.
+      </p>
+      <div class="suggestions">
+        {beginnings.map((text) => (
+          <button key={text} type="button" onClick={() => onPick(text)}>
+            {text.trim()}…
+          </button>
+        ))}
+      </div>
+    </section>
+  );
+}

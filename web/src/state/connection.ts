@@ -1,0 +1,69 @@
+// Whether the server answers. Lost, it is asked again every second or so until it does; whoever waits is woken then. Also
+// the API key, which a server may want: kept for this tab only.
+
+import { httpClient, type LanternClient, RequestError } from "../api.ts";
+import { Store } from "./store.ts";
+
+export interface Connection {
+  online: boolean;
+  /** The server wants an API key that we do not have. */
+  needsKey: boolean;
+}
+
+export const connection: Store<Connection> = new Store<Connection>({
+  online: true,
+  needsKey: false,
+});
+
+const keyName = "lantern-api-key";
+const retryMs = 1000;
+
+export const client: LanternClient = httpClient("", {
+  key: () => sessionStorage.getItem(keyName) ?? undefined,
+  reached: (answered) => {
+    if (answered) connection.patch({ online: true });
+    else lost();
+  },
+});
+
+let retrying = false;
+
+/** Says that the server has gone, and asks until it is back. */
+export function lost(): void {
+  connection.patch({ online: false });
+  if (retrying) return;
+  retrying = true;
+  const retry = async (): Promise<void> => {
+    try {
+      await client.health();
+      retrying = false;
+    } catch {
+      setTimeout(() => void retry(), retryMs);
+    }
+  };
+  setTimeout(() => void retry(), retryMs);
+}
+
+/** Resolves when the server answers, which may be at once. */
+export async function whenOnline(): Promise<void> {
+  if (connection.value.online) return;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const stop = connection.watch(() => {
+    if (!connection.value.online) return;
+    stop();
+    resolve();
+  });
+  await promise;
+}
+
+export function setKey(key: string): void {
+  sessionStorage.setItem(keyName, key);
+  connection.patch({ needsKey: false });
+}
+
+/** Looks at an error for what concerns the connection; true where there is nothing more to say about it. */
+export function noteFailure(error: unknown): boolean {
+  if (!(error instanceof RequestError)) return false;
+  if (error.status === 401) connection.patch({ needsKey: true });
+  return error.offline || error.status === 401;
+}

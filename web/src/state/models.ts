@@ -1,0 +1,58 @@
+// The models: what is served, what could be. Read again every moment while a download or a load is under way.
+
+import type { ListedModel, LoadOptions, ModelList, ServedModel } from "../api-types.ts";
+import { client } from "./connection.ts";
+import { Store } from "./store.ts";
+
+export interface ModelsState extends ModelList {
+  loaded: boolean;
+}
+
+export const models: Store<ModelsState> = new Store<ModelsState>({
+  models: [],
+  served: [],
+  loaded: false,
+});
+
+const pollMs = 400;
+let polling = false;
+
+function take(list: ModelList): void {
+  models.set({ ...list, loaded: true });
+  if (polling || !list.models.some(isBusy)) return;
+  polling = true;
+  const poll = async (): Promise<void> => {
+    polling = false;
+    await refreshModels().catch(() => {});
+  };
+  setTimeout(() => void poll(), pollMs);
+}
+
+export function isBusy({ task }: ListedModel): boolean {
+  return task !== null && task.error === null;
+}
+
+export async function refreshModels(): Promise<void> {
+  take(await client.models());
+}
+
+export async function downloadModel(name: string): Promise<void> {
+  take(await client.download(name));
+}
+
+export async function loadModel(name: string, options?: LoadOptions): Promise<void> {
+  take(await client.load(name, options));
+}
+
+export async function unloadModel(name: string): Promise<void> {
+  take(await client.unload(name));
+}
+
+export async function cancelTask(name: string): Promise<void> {
+  take(await client.cancelTask(name));
+}
+
+/** The model that a session names; without a name, the first. */
+export function servedModel({ served }: ModelsState, name: string | null): ServedModel | undefined {
+  return name === null ? served[0] : served.find(({ id }) => id === name);
+}

@@ -1,0 +1,49 @@
+// What this browser remembers: the colours, and the settings that new conversations begin with. Nothing that matters is
+// only here; the server keeps the conversations.
+
+import type { SessionSettings } from "../api-types.ts";
+import { Store } from "./store.ts";
+
+export type Theme = "auto" | "light" | "dark";
+
+export interface Preferences {
+  theme: Theme;
+  /** The model for new conversations; null: whichever is served first. */
+  model: string | null;
+  chat: SessionSettings;
+  story: SessionSettings;
+}
+
+const key = "lantern-preferences";
+
+const defaults: Preferences = {
+  theme: "auto",
+  model: null,
+  chat: { temperature: 0.7 },
+  story: { temperature: 0.9, maxTokens: 80 },
+};
+
+function read(): Preferences {
+  try {
+    const found: unknown = JSON.parse(localStorage.getItem(key) ?? "{}");
+    return { ...defaults, ...(found as Partial<Preferences>) };
+  } catch {
+    return defaults; // not ours, or storage is switched off
+  }
+}
+
+export const preferences: Store<Preferences> = new Store(read());
+
+export function prefer(change: Partial<Preferences>): void {
+  preferences.patch(change);
+  try {
+    localStorage.setItem(key, JSON.stringify(preferences.value));
+  } catch {
+    // Storage is full or switched off: it holds until the page is closed.
+  }
+}
+
+/** Puts the chosen colours on the page. */
+export function applyTheme(): void {
+  document.documentElement.dataset.theme = preferences.value.theme;
+}

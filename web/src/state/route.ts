@@ -1,0 +1,40 @@
+// Where the app is: the part of the address after "#". #/chat, #/chat/ses_1, #/story, #/machine, #/limits, #/models. The
+// server only knows "/", so every address can be reloaded and shared on this machine.
+
+import { Store } from "./store.ts";
+
+export const pages = ["chat", "story", "machine", "limits", "models"] as const;
+export type PageName = (typeof pages)[number];
+
+export interface Route {
+  page: PageName;
+  /** A session's id, on the pages that have them. */
+  id: string | null;
+}
+
+function parse(hash: string): Route | undefined {
+  const [, page = "", id] = hash.replace(/^#/, "").split("/");
+  const known = pages.find((name) => name === page);
+  return known && { page: known, id: id ? decodeURIComponent(id) : null };
+}
+
+/** undefined: nothing was asked for; main.tsx decides by what the model can do. */
+export const route: Store<Route | undefined> = new Store(parse(location.hash));
+
+export function hrefOf(page: PageName, id: string | null = null): string {
+  return `#/${page}${id === null ? "" : `/${encodeURIComponent(id)}`}`;
+}
+
+export function go(page: PageName, id: string | null = null, replace: boolean = false): void {
+  const href = hrefOf(page, id);
+  if (location.hash === href) return;
+  if (replace) history.replaceState(null, "", href);
+  else history.pushState(null, "", href);
+  route.set(parse(location.hash));
+}
+
+export function watchRoute(): void {
+  const look = (): void => route.set(parse(location.hash));
+  addEventListener("hashchange", look);
+  addEventListener("popstate", look);
+}

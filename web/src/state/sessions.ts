@@ -1,0 +1,71 @@
+// The list of conversations, of both modes, newest first; and what was found when somebody searches. Follows the server:
+// after every change it is read again from the start.
+
+import { RequestError } from "../api.ts";
+import type { OpenSession, SearchHit } from "../api-types.ts";
+import { client } from "./connection.ts";
+import { Store } from "./store.ts";
+
+export interface SessionsState {
+  sessions: readonly OpenSession[];
+  next: string | null;
+  loaded: boolean;
+  /** Why conversations cannot be kept here: --no-sessions, a damaged file. */
+  unavailable: string | null;
+  query: string;
+  /** null: nobody searches. */
+  hits: readonly SearchHit[] | null;
+}
+
+export const sessions: Store<SessionsState> = new Store<SessionsState>({
+  sessions: [],
+  next: null,
+  loaded: false,
+  unavailable: null,
+  query: "",
+  hits: null,
+});
+
+export async function refreshSessions(): Promise<void> {
+  try {
+    const page = await client.sessions();
+    sessions.patch({ ...page, loaded: true, unavailable: null });
+  } catch (error) {
+    if (!(error instanceof RequestError) || error.offline || error.status === 401) return;
+    const unavailable =
+      error.status === 404 ? "This server keeps no conversations." : error.message;
+    sessions.patch({ loaded: true, unavailable });
+  }
+}
+
+export async function moreSessions(): Promise<void> {
+  const { next } = sessions.value;
+  if (next === null) return;
+  const page = await client.sessions(next);
+  sessions.patch({ sessions: [...sessions.value.sessions, ...page.sessions], next: page.next });
+}
+
+const patienceMs = 150;
+let timer: ReturnType<typeof setTimeout> | undefined;
+
+/** Searches a moment after the last letter. */
+export function search(query: string): void {
+  clearTimeout(timer);
+  sessions.patch({ query });
+  if (query.trim() === "") {
+    sessions.patch({ hits: null });
+    return;
+  }
+  const look = async (): Promise<void> => {
+    const hits = await client.search(query).catch(() => []);
+    if (sessions.value.query === query) sessions.patch({ hits });
+  };
+  timer = setTimeout(() => void look(), patienceMs);
+}
+
+export async function deleteSession(id: string): Promise<void> {
+  await client.deleteSession(id);
+  const { hits } = sessions.value;
+  sessions.patch({ hits: hits?.filter(({ session }) => session !== id) ?? null });
+  await refreshSessions();
+}

@@ -1,0 +1,47 @@
+// The settings of the open conversation; while there is none, those that the next one begins with. A slider that is
+// dragged changes what is shown at once and is saved when it rests.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { SessionSettings, SettingsChange } from "../api-types.ts";
+import type { Conversation } from "./conversation.ts";
+import { attempt } from "./notices.ts";
+import { prefer, preferences } from "./preferences.ts";
+import { useStore } from "./store.ts";
+
+const restMs = 300;
+
+export function useSettings(
+  conversation: Conversation,
+  mode: "chat" | "story",
+): [SessionSettings, (change: SettingsChange) => void, () => Promise<void>] {
+  const session = useStore(conversation.store, (now) => now.session);
+  const preferred = useStore(preferences, (now) => now[mode]);
+  const [pending, setPending] = useState<SettingsChange>({});
+  const unsaved = useRef<SettingsChange>({});
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const id = session?.id;
+  // Another conversation has its own.
+  useEffect(() => setPending({}), [id]);
+  const save = async (): Promise<void> => {
+    clearTimeout(timer.current);
+    const change = unsaved.current;
+    unsaved.current = {};
+    if (Object.keys(change).length > 0 && conversation.store.value.session) {
+      await conversation.change({ settings: change });
+    }
+  };
+  const change = (wanted: SettingsChange): void => {
+    prefer({ [mode]: applied(preferences.value[mode], wanted) });
+    if (!session) return;
+    setPending((before) => ({ ...before, ...wanted }));
+    unsaved.current = { ...unsaved.current, ...wanted };
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => void attempt(save), restMs);
+  };
+  return [applied(session?.settings ?? preferred, pending), change, save];
+}
+
+function applied(settings: SessionSettings, change: SettingsChange): SessionSettings {
+  const entries = Object.entries({ ...settings, ...change }).filter(([, value]) => value !== null);
+  return Object.fromEntries(entries) as SessionSettings;
+}
