@@ -6,7 +6,7 @@ import { useEffect, useState } from "preact/hooks";
 import { Layout } from "./components/layout.tsx";
 import { ChatPage } from "./pages/chat.tsx";
 import { StoryPage } from "./pages/story.tsx";
-import { connection, whenOnline } from "./state/connection.ts";
+import { connection, watchServer, whenOnline } from "./state/connection.ts";
 import { models, refreshModels, servedModel } from "./state/models.ts";
 import { attempt } from "./state/notices.ts";
 import { applyTheme } from "./state/preferences.ts";
@@ -51,6 +51,7 @@ function PageOf({ route: { page, id } }: { route: Route }): JSX.Element | null {
 async function start(): Promise<void> {
   applyTheme();
   watchRoute();
+  watchServer();
   await Promise.all([attempt(refreshModels), refreshSessions()]);
   await whenOnline();
   if (!models.value.loaded) await attempt(refreshModels);

@@ -26,17 +26,18 @@ export function logAxis(values: readonly number[], start: number, end: number, m
   };
 }
 
-/** Begins at 0. */
+/** Begins at 0. `exact`: ends at the largest value, not at the round number after it. */
 export function linearAxis(
   values: readonly number[],
   start: number,
   end: number,
   most: number,
+  exact: boolean = false,
 ): Axis {
   const top = Math.max(...values.filter(Number.isFinite), 1e-9);
   const step = niceStep(top / Math.max(2, most));
-  const to = Math.ceil(top / step - 1e-9) * step;
-  const ticks = Array.from({ length: Math.round(to / step) + 1 }, (_, at) => at * step);
+  const to = exact ? top : Math.ceil(top / step - 1e-9) * step;
+  const ticks = Array.from({ length: Math.floor(to / step + 1e-9) + 1 }, (_, at) => at * step);
   return { from: 0, to, ticks, at: (value) => start + (value / to) * (end - start) };
 }
 

@@ -36,18 +36,10 @@ export function Chart(props: Props): JSX.Element {
   const [width, box] = useWidth();
   const all = lines.flatMap(({ points }) => points);
   const make = scale === "log" ? logAxis : linearAxis;
-  const x = make(
-    all.map(([value]) => value),
-    margin.left,
-    width - margin.right,
-    width / 90,
-  );
-  const y = make(
-    all.map(([, value]) => value),
-    height - margin.bottom,
-    margin.top,
-    6,
-  );
+  const along = all.map(([value]) => value);
+  const up = all.map(([, value]) => value);
+  const x = make(along, margin.left, width - margin.right, width / 90, true);
+  const y = make(up, height - margin.bottom, margin.top, 6);
   return (
     <figure class="chart" ref={box}>
       <figcaption>
@@ -135,7 +127,7 @@ function Grid({ x, y, width, formatX, formatY }: GridProps): JSX.Element {
 function Mark(props: { at: number; label: string; row: number; width: number }): JSX.Element {
   const { at, label, row, width } = props;
   const toLeft = at > width / 2;
-  const textY = margin.top + 14 + 16 * row;
+  const textY = height - margin.bottom - 8 - 16 * row; // lines rise: below them there is room
   return (
     <g>
       <line class="mark-line" x1={at} x2={at} y1={margin.top} y2={height - margin.bottom} />

@@ -14,7 +14,7 @@ const nearlyFull = 0.85;
 
 export function ContextMeter({ path, contextSize, hint }: Props): JSX.Element {
   const tokens = path.findLast((message) => message.tokens !== null)?.tokens;
-  if (!tokens || contextSize === undefined) return <p class="hint meter">{hint}</p>;
+  if (!tokens || contextSize === undefined) return <p class="hint meter keys">{hint}</p>;
   const used = tokens.prompt + tokens.generated;
   if (used >= contextSize - 1) {
     return (

@@ -2,9 +2,11 @@
 // allows, and what binds. While it is written and after; the chart is the speed over the answer.
 
 import type { JSX } from "preact";
-import type { Message } from "../api-types.ts";
+import { useEffect } from "preact/hooks";
+import type { LimitsReport, Message } from "../api-types.ts";
 import { digits, msText, resourceText } from "../state/format.ts";
 import type { LiveAnswer, Sample } from "../state/live.ts";
+import { limitAt, modelLimits, wantLimits } from "../state/model-limits.ts";
 import { hrefOf } from "../state/route.ts";
 import { Store, useStore } from "../state/store.ts";
 
@@ -18,41 +20,49 @@ interface Reading {
 
 const nothing = new Store({ text: "", gauge: null, samples: [] as readonly Sample[] });
 
-export function Gauge(props: {
+interface Props {
   message: Message;
   live: LiveAnswer | undefined;
-}): JSX.Element | null {
-  const { message, live } = props;
+}
+
+export function Gauge({ message, live }: Props): JSX.Element | null {
   const now = useStore(live?.store ?? nothing);
-  const reading = message.state === "streaming" ? now.gauge : finalReading(message);
-  if (!reading || reading.tokensPerSecond === null) {
-    return message.state === "streaming" ? <p class="gauge waiting">Reading the prompt…</p> : null;
+  const limits = useStore(modelLimits, (all) => all.get(message.model ?? ""));
+  useEffect(() => {
+    if (message.model !== null) void wantLimits(message.model);
+  }, [message.model]);
+  const streaming = message.state === "streaming";
+  const said = streaming ? now.gauge : finalReading(message, now.gauge);
+  if (!said || said.tokensPerSecond === null) {
+    return streaming ? <p class="gauge waiting">Reading the prompt…</p> : null;
   }
+  const reading = withLimit(said, limits, message);
   const { tokensPerSecond, percentOfLimit, boundBy, msToFirstToken, tokens } = reading;
   const cached = message.tokens?.cached ?? 0;
   return (
     <div class="gauge">
       <Spark samples={now.samples} limit={limitRate(reading)} />
       <span class="reading">
-        <b>{digits(tokensPerSecond)}</b> tokens/s
+        <b>{digits(tokensPerSecond ?? 0)}</b> tokens/s
       </span>
       {msToFirstToken !== null && (
         <span class="reading" title="Time to the first token: waiting and reading the prompt">
           first token <b>{msText(msToFirstToken)}</b>
         </span>
       )}
-      {percentOfLimit === null ? (
+      {tokens !== null && <span class="reading">{tokens} tokens</span>}
+      {limits === "unmeasured" && percentOfLimit === null && (
         <a class="reading" href={hrefOf("machine")} title="Measure this machine to see its limit">
           limit not measured
         </a>
-      ) : (
+      )}
+      {percentOfLimit !== null && (
         <span class="reading limit" title={limitTitle(reading)}>
           <Bar percent={percentOfLimit} />
           <b>{digits(percentOfLimit)}%</b> of the limit
-          {boundBy && <span class="binds"> · {resourceText(boundBy)} binds</span>}
+          {boundBy && ` (${resourceText(boundBy)})`}
         </span>
       )}
-      {tokens !== null && <span class="reading">{tokens} tokens</span>}
       {cached > 0 && (
         <span class="reading" title="Tokens of the conversation that did not have to be read again">
           {cached} from the cache
@@ -62,8 +72,22 @@ export function Gauge(props: {
   );
 }
 
-function finalReading({ timings, tokens }: Message): Reading | null {
-  return timings && { ...timings, tokens: tokens?.generated ?? null };
+/** What was kept of an answer; of one that was stopped, the last that was seen of it. */
+function finalReading({ timings, tokens }: Message, last: Reading | null): Reading | null {
+  return timings && { ...timings, tokens: tokens?.generated ?? last?.tokens ?? null };
+}
+
+/** The server knows the limit of an answer when it has ended; before that, the report of its model does. */
+function withLimit(
+  reading: Reading,
+  limits: LimitsReport | "unmeasured" | undefined,
+  { tokens }: Message,
+): Reading {
+  const { percentOfLimit, tokensPerSecond } = reading;
+  const known = typeof limits === "object";
+  if (percentOfLimit !== null || tokensPerSecond === null || !known) return reading;
+  const { rate, resource } = limitAt(limits, (tokens?.prompt ?? 0) + (reading.tokens ?? 1));
+  return { ...reading, percentOfLimit: (tokensPerSecond * 100) / rate, boundBy: resource };
 }
 
 function limitRate({ tokensPerSecond, percentOfLimit }: Reading): number | null {
@@ -101,9 +125,10 @@ function Spark(props: { samples: readonly Sample[]; limit: number | null }): JSX
   if (samples.length < 2) return null;
   const most = Math.max(...samples.map(({ rate }) => rate));
   const top = (limit !== null && limit < 3 * most ? Math.max(limit, most) : most) * 1.1;
-  const end = samples.at(-1)!.at || 1;
+  const start = samples[0]!.at;
+  const length = samples.at(-1)!.at - start || 1;
   const points = samples.map(({ at, rate }): [number, number] => [
-    (at / end) * width,
+    ((at - start) / length) * width,
     height - (rate / top) * height,
   ]);
   const line = points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ");

@@ -22,14 +22,15 @@ const paths = {
   right: "M10 6l6 6-6 6",
   search: "M11 4a7 7 0 1 0 0 14a7 7 0 0 0 0-14M16 16l4 4",
   trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
-  sliders: "M4 7h10M18 7h2M4 17h2M10 17h10M14 4v6M6 14v6",
+  sliders:
+    "M3 8h10M19 8h2M3 16h2M11 16h10M16 5.500a2.500 2.500 0 1 0 0 5a2.500 2.500 0 0 0 0-5M8 13.500a2.500 2.500 0 1 0 0 5a2.500 2.500 0 0 0 0-5",
   download: "M12 4v11M7 10l5 5 5-5M5 20h14",
   upload: "M12 16V5M7 10l5-5 5 5M5 20h14",
   close: "M6 6l12 12M18 6L6 18",
   menu: "M4 7h16M4 12h16M4 17h16",
   sun: "M12 8a4 4 0 1 0 0 8a4 4 0 0 0 0-8M12 2v2M12 20v2M4 12H2M22 12h-2M5 5l1.500 1.500M17.500 17.500L19 19M19 5l-1.500 1.500M6.500 17.500L5 19",
   moon: "M20 14A8.500 8.500 0 1 1 10 4a6.500 6.500 0 0 0 10 10z",
-  auto: "M12 3a9 9 0 1 0 0 18a9 9 0 0 0 0-18M12 3v18M12 7l5 0M12 12h8M12 17h5",
+  auto: "M12 4a8 8 0 1 0 0 16a8 8 0 0 0 0-16M12 4v16M14.500 5v14M17 6.700v10.600",
   more: "M5 12h.01M12 12h.01M19 12h.01",
   fork: "M6 4v6a4 4 0 0 0 4 4h8M14 10l4 4-4 4M6 10v10",
   bolt: "M13 3L5 14h6l-1 7 8-11h-6z",
@@ -39,7 +40,7 @@ export type IconName = keyof typeof paths;
 
 export function Icon({ name }: { name: IconName }): JSX.Element {
   return (
-    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">
+    <svg class={`icon icon-${name}`} viewBox="0 0 24 24" aria-hidden="true" focusable="false">
       <path d={paths[name]} />
     </svg>
   );

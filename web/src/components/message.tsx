@@ -70,7 +70,9 @@ function Answer({ message, live }: Props): JSX.Element {
   return (
     <div class="answer" aria-live={streaming ? "off" : undefined}>
       {text === "" && streaming ? <span class="caret" /> : <Markdown text={text} />}
-      {ending(message) && <p class="ending">{ending(message)}</p>}
+      {ending(message) && (
+        <p class={message.state === "error" ? "ending" : "hint"}>{ending(message)}</p>
+      )}
       <Gauge message={message} live={live} />
     </div>
   );

@@ -123,7 +123,7 @@ export function LimitsPage(): JSX.Element {
           onPick={(kv) => change({ kv })}
         />
         <Stops
-          label="Heads of keys and values (GQA)"
+          label="KV heads (GQA)"
           hint={gqaHint(known.shape, choice.kvHeads)}
           stops={headStops}
           value={choice.kvHeads ?? known.shape.kvHeads}

@@ -11,6 +11,7 @@ import { ProfileView } from "../components/profile-view.tsx";
 import { Progress } from "../components/progress.tsx";
 import { client } from "../state/connection.ts";
 import { bytesText, digits, rateText, resourceText } from "../state/format.ts";
+import { forgetLimits } from "../state/model-limits.ts";
 import { attempt } from "../state/notices.ts";
 import { hrefOf } from "../state/route.ts";
 
@@ -19,7 +20,11 @@ const pollMs = 400;
 export function MachinePage(): JSX.Element {
   const [view, setView] = useState<MachineView | null>(null);
   const measuring = view?.measuring && view.measuring.error === null;
-  const look = async (): Promise<void> => setView(await client.machine());
+  const look = async (): Promise<void> => {
+    const next = await client.machine();
+    if (next.machine) forgetLimits();
+    setView(next);
+  };
   useEffect(() => void attempt(look), []);
   useEffect(() => {
     if (!measuring) return;
@@ -110,7 +115,7 @@ function MachineTable({ machine }: { machine: MachineMeasurement }): JSX.Element
   const rows: [string, string, readonly { threads: number; perSecond: number }[], string][] = [
     ["Memory bandwidth", "reading weights that fit in no cache", machine.readBytes, "B/s"],
     ...(machine.cachedReads ?? []).map((set): [string, string, typeof set.readBytes, string] => [
-      `Cache, ${bytesText(set.setBytes)}`,
+      `From caches, ${digits(set.setBytes / 2 ** 20)} MiB`,
       "reading a model of this size over and over",
       set.readBytes,
       "B/s",

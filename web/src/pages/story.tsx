@@ -19,15 +19,16 @@ import { attempt, notify } from "../state/notices.ts";
 import { prefer, preferences } from "../state/preferences.ts";
 import { go, hrefOf } from "../state/route.ts";
 import { useStore } from "../state/store.ts";
+import { joinDraft } from "../state/story-text.ts";
 import { children, pathTo } from "../state/tree.ts";
 import { useSettings } from "../state/use-settings.ts";
 
 const conversation = conversations.story;
 
 const beginnings = [
-  "Once upon a time, there was a little lighthouse that ",
-  "The robot had never seen snow before. ",
-  "Lily and Tom found a tiny door in the old oak tree. ",
+  "Once upon a time, there was a little lighthouse that",
+  "The robot had never seen snow before.",
+  "Lily and Tom found a tiny door in the old oak tree.",
 ];
 
 export function StoryPage({ id }: { id: string | null }): JSX.Element {
@@ -73,7 +74,8 @@ export function StoryPage({ id }: { id: string | null }): JSX.Element {
       go("story", made.id, id === null);
       setDraft("");
       setRedo([]);
-      const content = written === "" ? {} : { content: written };
+      const joined = joinDraft(text.at(-1)?.content ?? "", written);
+      const content = joined === "" ? {} : { content: joined };
       const parent = text.at(-1)?.id ?? null;
       return await conversation.start((one) => client.goOn(one, { ...content, parent, n: count }));
     });
@@ -255,7 +257,7 @@ function StoryWelcome({ onPick }: { onPick(text: string): void }): JSX.Element {
       <div class="suggestions">
         {beginnings.map((text) => (
           <button key={text} type="button" onClick={() => onPick(text)}>
-            {text.trim()}…
+            {text.trim().replace(/\.?$/, "…")}
           </button>
         ))}
       </div>

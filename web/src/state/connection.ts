@@ -44,6 +44,19 @@ export function lost(): void {
   setTimeout(() => void retry(), retryMs);
 }
 
+const heartbeatMs = 4000;
+
+/** A page that only shows something asks now and then, too: the banner should not wait for the next click. */
+export function watchServer(): void {
+  const look = (): void => {
+    if (document.visibilityState === "visible" && connection.value.online) {
+      void client.health().catch(() => {});
+    }
+  };
+  setInterval(look, heartbeatMs);
+  document.addEventListener("visibilitychange", look);
+}
+
 /** Resolves when the server answers, which may be at once. */
 export async function whenOnline(): Promise<void> {
   if (connection.value.online) return;

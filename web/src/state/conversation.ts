@@ -89,7 +89,9 @@ export class Conversation {
     const live = new Map(this.store.value.live);
     for (const { id } of started.answers) live.set(id, new LiveAnswer(""));
     const leaf = started.answers[0]!.id;
-    this.store.patch({ live, session: { ...this.store.value.session!, leaf } });
+    // The server names a conversation after its first line; so do we until we hear what it made of it.
+    const title = session.title || (started.user?.content.trim().split("\n", 1)[0] ?? "");
+    this.store.patch({ live, session: { ...this.store.value.session!, leaf, title } });
     void this.#follow(started.run);
     return started;
   }

@@ -1,0 +1,51 @@
+// The built web app: small enough to load at once, and nothing in it that the content security policy would have to
+// forgive.
+
+import { readdirSync, readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { gzipSync } from "node:zlib";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { buildApp } from "./stage.ts";
+
+const firstLoadKB = 150;
+
+let folder: string;
+let web: string;
+beforeAll(async () => {
+  folder = await buildApp();
+  web = join(folder, "web");
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const gzipped = (file: string): number => gzipSync(readFileSync(join(web, file))).length;
+
+test(`the first load is at most ${firstLoadKB} KB, compressed`, () => {
+  const html = readFileSync(join(web, "index.html"), "utf8");
+  const named = [...html.matchAll(/(?:src|href)="\/([^"]+)"/g)].map(([, path]) => path!);
+  expect(named.some((path) => path.endsWith(".js"))).toBe(true);
+  expect(named.some((path) => path.endsWith(".css"))).toBe(true);
+  // What the entry imports is loaded with it; what it imports later is not named by "from".
+  const imported = named
+    .filter((path) => path.endsWith(".js"))
+    .flatMap((path) => [...readFileSync(join(web, path), "utf8").matchAll(/from"\.\/([^"]+)"/g)])
+    .map(([, name]) => `assets/${name}`);
+  const files = [...new Set(["index.html", ...named, ...imported])];
+  const bytes = files.reduce((sum, file) => sum + gzipped(file), 0);
+  console.log(`first load: ${(bytes / 1000).toFixed(1)} KB compressed, ${files.length} files`);
+  expect(bytes).toBeLessThan(firstLoadKB * 1000);
+});
+
+test("the page has no script and no style of its own, and names no other place", () => {
+  const html = readFileSync(join(web, "index.html"), "utf8");
+  expect(html).not.toMatch(/<script(?![^>]*\bsrc=)[^>]*>/);
+  expect(html).not.toMatch(/<style|style=|\son\w+=/);
+  const scripts = readdirSync(join(web, "assets")).filter((name) => name.endsWith(".js"));
+  for (const name of scripts) {
+    const code = readFileSync(join(web, "assets", name), "utf8");
+    expect(code, name).not.toMatch(/\beval\(|new Function\(|import\("https?:/);
+  }
+  const styles = readdirSync(join(web, "assets")).filter((name) => name.endsWith(".css"));
+  expect(styles.map((name) => readFileSync(join(web, "assets", name), "utf8")).join()).not.toMatch(
+    /url\(|@import/,
+  );
+});

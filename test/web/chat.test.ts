@@ -1,0 +1,199 @@
+// The Chat page in a real browser: asking, Markdown while it comes, stopping, versions and going back, the list of
+// conversations, settings; and a model that cannot chat.
+
+import { readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import type { GenerateOptions } from "../../src/index.ts";
+import { describeBrowser } from "../browser/chromium.ts";
+import { scriptedModel } from "./scripted-model.ts";
+import { answers, say, useStage } from "./stage.ts";
+
+const markdown = `# A list
+
+- one **bold** point
+- a [link](https://example.org/x)
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+\`\`\`js
+const answer = 42;
+\`\`\`
+
+The end.`;
+
+describeBrowser("the Chat page", () => {
+  const stage = useStage();
+  let count = 0;
+  const counting = () => scriptedModel({ answer: () => `Answer ${++count}.` });
+
+  test("streams Markdown, offers its code, and shows the same after a reload", async () => {
+    const model = scriptedModel({ answer: () => markdown, msPerPiece: 5 });
+    const { url } = await stage.serve({ models: { scripted: model } });
+    const page = await stage.page(url);
+    expect(page.url()).toContain("#/chat");
+    await say(page, "Show me everything");
+    await answers(page);
+    const answer = page.locator(".answer .markdown");
+    expect(await answer.locator("h1").innerText()).toBe("A list");
+    expect(await answer.locator("li strong").innerText()).toBe("bold");
+    expect(await answer.locator("td").allInnerTexts()).toEqual(["1", "2"]);
+    const link = answer.locator("a");
+    expect(await link.getAttribute("rel")).toContain("noopener");
+    expect(await link.getAttribute("target")).toBe("_blank");
+    await page.evaluate(() => {
+      const copied: string[] = [];
+      Object.assign(window, { copied });
+      navigator.clipboard.writeText = async (text) => void copied.push(text);
+    });
+    await page.getByRole("button", { name: "Copy code" }).click();
+    const copied = await page.evaluate(() => (window as unknown as { copied: string[] }).copied);
+    expect(copied).toEqual(["const answer = 42;"]);
+    expect(await page.locator(".gauge").innerText()).toMatch(/tokens\/s.*first token/s);
+    const streamed = await answer.innerHTML();
+    await page.reload();
+    await answers(page);
+    // What was put together from blocks as they came is what the whole text gives.
+    const neutral = (html: string) => html.replaceAll(/<button.*?<\/button>/gs, "");
+    expect(neutral(await answer.innerHTML())).toBe(neutral(streamed));
+  });
+
+  test("edits, answers again, switches versions, goes back and forward", async () => {
+    count = 0;
+    const { url } = await stage.serve({ models: { scripted: counting() } });
+    const page = await stage.page(url);
+    await say(page, "First");
+    expect(await answers(page)).toEqual(["Answer 1."]);
+    await say(page, "Second");
+    expect(await answers(page)).toEqual(["Answer 1.", "Answer 2."]);
+    const last = page.locator(".message").last();
+    await last.getByRole("button", { name: "Answer again" }).click();
+    await page.getByText("Answer 3.").waitFor();
+    expect(await answers(page)).toEqual(["Answer 1.", "Answer 3."]);
+    expect(await last.locator(".branch-count").innerText()).toBe("2/2");
+    await last.getByRole("button", { name: "Version before" }).click();
+    await page.getByText("Answer 2.").waitFor();
+    expect(await last.locator(".branch-count").innerText()).toBe("1/2");
+
+    const second = page.locator(".message.user").last();
+    await second.hover();
+    await second.getByRole("button", { name: "Edit" }).click();
+    await page.getByLabel("Edit your message").fill("Second, changed");
+    await page.keyboard.press("Control+Enter");
+    await page.getByText("Answer 4.").waitFor();
+    expect(await page.locator(".bubble").allInnerTexts()).toEqual(["First", "Second, changed"]);
+
+    const first = page.locator(".message.assistant").first();
+    await first.hover();
+    await first.getByRole("button", { name: "Go back to here" }).click();
+    await page.getByText("You went back to here").waitFor();
+    expect(await answers(page)).toEqual(["Answer 1."]);
+    await page.getByRole("button", { name: "Show them" }).click();
+    await page.getByText("Answer 4.").waitFor();
+    await page.getByText("You went back to here").waitFor({ state: "detached" });
+  });
+
+  test("Escape stops, and what was written is kept", async () => {
+    const model = scriptedModel({ answer: () => "word ".repeat(1000), msPerPiece: 20 });
+    const { url } = await stage.serve({ models: { scripted: model } });
+    const page = await stage.page(url);
+    await say(page, "Talk");
+    await page.getByText("word word word").waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByText("Stopped. What was written is kept.").waitFor();
+    const [text] = await answers(page);
+    expect(text!.length).toBeGreaterThan(10);
+    expect(text!.length).toBeLessThan(2000);
+    await page.reload();
+    expect((await answers(page))[0]).toBe(text);
+  });
+
+  test("Shift+Enter is a new line, and Enter in the middle of typing Japanese is not a message", async () => {
+    count = 0;
+    const { url } = await stage.serve({ models: { scripted: counting() } });
+    const page = await stage.page(url);
+    await page.getByLabel("Message", { exact: true }).fill("one");
+    await page.keyboard.press("Shift+Enter");
+    await page.keyboard.type("two");
+    await page.locator(".composer textarea").evaluate((area) => {
+      const composing = { key: "Enter", bubbles: true, cancelable: true, isComposing: true };
+      area.dispatchEvent(new KeyboardEvent("keydown", composing));
+    });
+    await page.keyboard.press("Enter");
+    await page.getByText("Answer 1.").waitFor();
+    expect(await page.locator(".bubble").allInnerTexts()).toEqual(["one\ntwo"]);
+  });
+
+  test("lists, finds, renames, exports and deletes conversations", async () => {
+    count = 0;
+    const { url } = await stage.serve({ models: { scripted: counting() } });
+    const page = await stage.page(url);
+    for (const text of ["Apples and pears", "Boats"]) {
+      await page.getByRole("link", { name: "New chat" }).click();
+      await page.getByText("What shall we talk about?").waitFor();
+      await say(page, text);
+      await answers(page);
+    }
+    const titles = page.locator(".sidebar .sessions .title");
+    await expect.poll(() => titles.allInnerTexts()).toEqual(["Boats", "Apples and pears"]);
+    await page.getByRole("searchbox").fill("pears");
+    await expect.poll(() => titles.allInnerTexts()).toContain("Apples and pears");
+    expect(await page.locator("mark").first().innerText()).toBe("pears");
+    await titles.first().click();
+    await page.locator("h1", { hasText: "Apples and pears" }).waitFor();
+    await page.getByRole("searchbox").fill("");
+
+    await page.locator(".sessions li", { hasText: "Apples" }).hover();
+    await page.getByRole("button", { name: "Rename Apples and pears" }).click();
+    await page.getByLabel("Title").fill("Fruit");
+    await page.keyboard.press("Enter");
+    await page.locator("h1", { hasText: "Fruit" }).waitFor();
+
+    await page.getByRole("button", { name: "Export and import" }).click();
+    const [download] = await Promise.all([
+      page.waitForEvent("download"),
+      page.getByRole("button", { name: "Save as Markdown" }).click(),
+    ]);
+    expect(download.suggestedFilename()).toBe("Fruit.md");
+    expect(readFileSync(await download.path(), "utf8")).toContain("Apples and pears");
+
+    await page.locator(".sessions li", { hasText: "Fruit" }).hover();
+    await page.getByRole("button", { name: "Delete Fruit" }).click();
+    await page.getByRole("button", { name: "Delete", exact: true }).click();
+    await expect.poll(() => titles.allInnerTexts()).toEqual(["Boats"]);
+  });
+
+  test("settings and the system prompt reach the model", async () => {
+    const seen: { prompt: string; options: GenerateOptions }[] = [];
+    const model = scriptedModel({
+      answer: (prompt, options) => {
+        seen.push({ prompt, options });
+        return "Yes.";
+      },
+    });
+    const { url } = await stage.serve({ models: { scripted: model } });
+    const page = await stage.page(url);
+    await page.getByRole("button", { name: "Settings" }).click();
+    await page.getByLabel("System prompt").fill("Speak like a pirate");
+    await page.getByLabel("Temperature").fill("1.5");
+    await page.getByLabel("Seed").fill("7");
+    await page.getByRole("button", { name: "Close" }).click();
+    await say(page, "Hello");
+    await answers(page);
+    expect(seen[0]!.prompt).toBe("<system>Speak like a pirate\n<user>Hello\n");
+    expect(seen[0]!.options).toMatchObject({ temperature: 1.5, seed: 7 });
+  });
+
+  test("a model without a chat template is not made to chat", async () => {
+    const model = scriptedModel({ answer: () => "and so on", chat: false });
+    const { url } = await stage.serve({ models: { storyteller: model } });
+    const page = await stage.page(url);
+    expect(page.url()).toContain("#/story"); // where it is of use
+    await page.getByRole("link", { name: "Chat", exact: true }).first().click();
+    await page.getByText("storyteller does not chat").waitFor();
+    expect(await page.getByLabel("Message", { exact: true }).count()).toBe(0);
+    await page.getByRole("link", { name: "Get a chat model" }).click();
+    await page.locator("h1", { hasText: "Models" }).waitFor();
+  });
+});

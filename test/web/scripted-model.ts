@@ -1,0 +1,120 @@
+// A model that says what the test wants, at the pace that the test wants: the pages are tested with real HTTP, a real
+// database and a real browser, and only the words are made up. Its tokens are letters.
+
+import type {
+  ChatMessage,
+  GenerateOptions,
+  Generation,
+  GenerationResult,
+  Model,
+  ModelInfo,
+  TokenEvent,
+} from "../../src/index.ts";
+import { UsageError } from "../../src/index.ts";
+
+export interface Script {
+  /** The answer to a prompt, which is the conversation's text; called once per answer. */
+  answer(prompt: string, options: GenerateOptions): string;
+  /** Between two pieces of an answer. */
+  msPerPiece?: number;
+  contextSize?: number;
+  chat?: boolean;
+}
+
+const pieceLength = 4;
+
+export function scriptedModel(script: Script): Model {
+  const { answer, msPerPiece = 1, contextSize = 100_000, chat = true } = script;
+  const info: ModelInfo = {
+    name: "scripted",
+    format: "none",
+    architecture: "llama",
+    parameters: 1,
+    weightType: "f32",
+    weightBytes: 4,
+    kvBytesPerToken: 2,
+    contextSize,
+    cacheTokens: contextSize,
+    trainedContext: contextSize,
+    vocabSize: 0x110000,
+    layers: 1,
+    hasChatTemplate: chat,
+    backend: { name: "reference", threads: 1, notes: [] },
+  };
+  const never = (): never => {
+    throw new UsageError("the scripted model does not do that");
+  };
+  return {
+    info,
+    status: never,
+    generate: (prompt, options = {}) => {
+      const ids = typeof prompt === "string" ? lettersOf(prompt) : prompt;
+      const text = String.fromCodePoint(...ids);
+      return generation(ids.length, answer(text, options), msPerPiece, options);
+    },
+    chat: never,
+    tokenize: async (text) => lettersOf(text),
+    detokenize: async (ids) => String.fromCodePoint(...ids),
+    logits: never,
+    embed: never,
+    applyTemplate: async (messages) => messages.map(turn).join(""),
+    profile: never,
+    dispose: async () => {},
+    [Symbol.asyncDispose]: async () => {},
+  };
+}
+
+function lettersOf(text: string): number[] {
+  return Array.from(text, (letter) => letter.codePointAt(0)!);
+}
+
+function turn({ role, content }: ChatMessage): string {
+  return `<${role}>${content}\n`;
+}
+
+function generation(
+  promptTokens: number,
+  text: string,
+  msPerPiece: number,
+  { signal, maxTokens }: GenerateOptions,
+): Generation {
+  const pieces = text.match(new RegExp(`[^]{1,${pieceLength}}`, "gu")) ?? [];
+  const wanted = pieces.slice(0, maxTokens);
+  const { promise: result, resolve } = Promise.withResolvers<GenerationResult>();
+  let said = 0;
+  const end = (aborted: boolean): void => {
+    const length = wanted.length < pieces.length ? "length" : "end";
+    const none = { bytes: 0, floatOps: 0, int8Ops: 0 };
+    resolve({
+      text: wanted.slice(0, said).join(""),
+      promptTokenIds: [],
+      tokenIds: [],
+      stopReason: aborted ? "aborted" : length,
+      timings: {
+        loadMs: 0,
+        promptTokens,
+        cachedTokens: 0,
+        promptMs: 1,
+        generatedTokens: said,
+        generatedMs: said * msPerPiece,
+        work: { prompt: none, generation: none },
+      },
+    });
+  };
+  async function* tokens(): AsyncGenerator<TokenEvent> {
+    for (const piece of wanted) {
+      await new Promise((wake) => setTimeout(wake, msPerPiece));
+      if (signal?.aborted) break;
+      said++;
+      yield { id: 1, text: piece };
+    }
+    end(signal?.aborted ?? false);
+  }
+  return {
+    tokens,
+    result,
+    async *[Symbol.asyncIterator]() {
+      for await (const { text: piece } of tokens()) yield piece;
+    },
+  };
+}

@@ -1,0 +1,148 @@
+// What the tests of the web app share: the app built once per file, a server that can be stopped and started again on the
+// same port and database, and pages in a real Chromium that fail the test when the browser complains.
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import { build } from "vite";
+import { afterAll, afterEach, beforeAll, expect } from "vitest";
+import type { Model } from "../../src/index.ts";
+import { type AssetFile, readAssets } from "../../src/platform/node-assets.ts";
+import { openNodeDatabase } from "../../src/platform/node-database.ts";
+import { type ModelLibrary, type RunningServer, startServer } from "../../src/serve.ts";
+import { launchBrowser } from "../browser/launch.ts";
+
+const root = fileURLToPath(new URL("../../", import.meta.url));
+
+/** Builds the web app into a folder; the caller removes it. */
+export async function buildApp(): Promise<string> {
+  const folder = mkdtempSync(join(tmpdir(), "lantern-web-"));
+  await build({
+    configFile: join(root, "web", "vite.config.ts"),
+    logLevel: "warn",
+    build: { outDir: join(folder, "web") },
+  });
+  return folder;
+}
+
+export interface ServeOptions {
+  models: Readonly<Record<string, Model>>;
+  library?: Partial<ModelLibrary>;
+  apiKey?: string;
+}
+
+export interface Site {
+  readonly url: string;
+  readonly server: RunningServer;
+  stop(): Promise<void>;
+  /** On the same port, with the same conversations. */
+  startAgain(options?: ServeOptions): Promise<void>;
+}
+
+export interface Stage {
+  serve(options: ServeOptions): Promise<Site>;
+  page(url: string, options?: BrowserContextOptions): Promise<Page>;
+}
+
+/** Sets a file's tests up; what its tests open is closed after each. */
+export function useStage(): Stage {
+  let folder: string;
+  let assets: Map<string, AssetFile>;
+  let browser: Browser;
+  let closing: (() => Promise<void>)[] = [];
+  const complaints: string[] = [];
+  beforeAll(async () => {
+    folder = await buildApp();
+    assets = readAssets(`${join(folder, "web")}/`)!;
+    browser = await launchBrowser();
+  });
+  afterEach(async () => {
+    for (const close of closing.reverse()) await close();
+    closing = [];
+    expect(complaints.splice(0)).toEqual([]);
+  });
+  afterAll(async () => {
+    await browser?.close();
+    if (folder) rmSync(folder, { recursive: true, force: true });
+  });
+  return {
+    async serve(options) {
+      const data = mkdtempSync(join(tmpdir(), "lantern-web-data-"));
+      const start = async (given: ServeOptions, port: number): Promise<RunningServer> =>
+        await startServer({
+          models: given.models,
+          version: "test",
+          port,
+          graceMs: 0,
+          assets,
+          library: { ...noLibrary, ...given.library },
+          sessions: () => openNodeDatabase(join(data, "sessions.db")),
+          log: (line) => complaints.push(line),
+          ...(given.apiKey !== undefined && { apiKey: given.apiKey }),
+        });
+      let server = await start(options, 0);
+      const { url, port } = server;
+      let running = true;
+      const stop = async (): Promise<void> => {
+        if (running) await server.stop();
+        running = false;
+      };
+      closing.push(async () => {
+        await stop();
+        rmSync(data, { recursive: true, force: true });
+      });
+      return {
+        url,
+        get server() {
+          return server;
+        },
+        stop,
+        async startAgain(given = options) {
+          server = await start(given, port);
+          running = true;
+        },
+      };
+    },
+    async page(url, options = {}) {
+      const context = await browser.newContext(options);
+      closing.push(() => context.close());
+      const page = await context.newPage();
+      page.on("pageerror", (error) => complaints.push(String(error.stack)));
+      page.on("console", (message) => {
+        // A request that fails is expected where a server is stopped; what the policy blocks never is.
+        const expected = /Failed to load resource|net::ERR/.test(message.text());
+        if (message.type() === "error" && !expected) complaints.push(message.text());
+      });
+      await page.goto(url);
+      await page.locator("h1").waitFor();
+      return page;
+    },
+  };
+}
+
+const noLibrary: ModelLibrary = {
+  list: async () => [],
+  canDownload: () => false,
+  download: async () => {},
+  open: async () => {
+    throw new Error("there is nothing to open");
+  },
+  locate: async () => undefined,
+};
+
+/** Writes a message and sends it with Enter; its answer has begun when this returns. */
+export async function say(page: Page, text: string): Promise<void> {
+  const sent = page.locator(".bubble");
+  const before = await sent.count();
+  await page.getByLabel("Message", { exact: true }).fill(text);
+  await page.keyboard.press("Enter");
+  await sent.nth(before).waitFor();
+}
+
+/** The texts of the answers, once nothing is written any more. */
+export async function answers(page: Page): Promise<string[]> {
+  await page.getByRole("button", { name: "Send" }).waitFor();
+  return await page.locator(".answer .markdown").allInnerTexts();
+}
