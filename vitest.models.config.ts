@@ -6,6 +6,7 @@ const config: ViteUserConfig = defineConfig({
     include: ["test/**/*.slow.ts"],
     pool: "forks",
     maxWorkers: 1,
+    env: { LANTERN_NO_LIMIT: "1", LANTERN_NO_TUNE: "1" },
     testTimeout: 1_800_000,
     hookTimeout: 600_000,
   },

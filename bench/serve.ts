@@ -248,7 +248,7 @@ async function soak(minutes: number): Promise<void> {
   clearInterval(sampling);
   await new Promise((resolve) => setTimeout(resolve, 1000));
   const metrics = await (await fetch(`${server.url}/metrics`)).text();
-  const running = /^lantern_requests_running(?:\{\})? (\d+)/m.exec(metrics)?.[1];
+  const running = /^lantern_running (\d+)/m.exec(metrics)?.[1];
   const quarter = Math.max(1, memory.length >> 2);
   const mean = (list: number[]) => list.reduce((a, b) => a + b, 0) / list.length / 2 ** 20;
   console.log(`${asked} requests in ${minutes} minutes; ${running ?? "?"} still running`);

@@ -18,7 +18,7 @@ import {
 import { interrupted, type LineReader, type Terminal } from "../platform/node-cli.ts";
 import type { CliContext } from "./command.ts";
 import { endNotes } from "./end-notes.ts";
-import type { IdleTune } from "./first-tune.ts";
+import type { IdleWork } from "./idle-work.ts";
 import { interruptExitCode } from "./interrupt.ts";
 import { type LimitFlags, limitHint, limitText, timingsWithLimits } from "./machine-limits.ts";
 import { perSecond } from "./text.ts";
@@ -65,7 +65,7 @@ export class ChatRepl {
   #limits: LimitFlags;
   readonly #context: CliContext;
   /** What is done while the user thinks. */
-  readonly #idle: IdleTune;
+  readonly #idle: IdleWork;
   readonly #terminal: Terminal;
   #leaving = false;
   #exitCode = 0;
@@ -75,7 +75,7 @@ export class ChatRepl {
     info: ModelInfo,
     limits: LimitFlags,
     context: CliContext,
-    idle: IdleTune,
+    idle: IdleWork,
   ) {
     this.#idle = idle;
     this.#chat = chat;

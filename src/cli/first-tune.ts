@@ -1,10 +1,12 @@
 // The first time that a model's types meet this machine: a quick tune, remembered for the next start. It never makes
-// anybody wait for a text: `run` tunes after it, with a bar that Ctrl-C ends, and `chat` while the user thinks.
+// anybody wait for a text: `run` tunes after it, with a bar that Ctrl-C ends, `chat` while the user thinks, `serve` while
+// nobody asks.
 
 import { type Command, Option } from "commander";
 import { AbortedError, LanternError, rememberTune, tune, untunedTypes } from "../index.ts";
 import { othersCores } from "./bench/machine-load.ts";
 import type { CliContext } from "./command.ts";
+import type { IdleChore } from "./idle-work.ts";
 import { locateModel } from "./load-model.ts";
 import { noteTo } from "./machine-limits.ts";
 import { ShareBar } from "./progress.ts";
@@ -86,39 +88,20 @@ async function quickTune(
   return undefined;
 }
 
-/** Tunes while nothing else happens: pause() before work begins, resume() after it. */
-export class IdleTune {
-  readonly #name: string;
-  readonly #context: CliContext;
-  readonly #isWanted: boolean;
-  #running: { controller: AbortController; ended: Promise<void> } | undefined;
-  #isDone = false;
-
-  constructor(name: string, flags: TuneFlag, context: CliContext) {
-    this.#name = name;
-    this.#context = context;
-    this.#isWanted = isWanted(flags, context);
-  }
-
-  resume(): void {
-    if (!this.#isWanted || this.#isDone || this.#running) return;
-    const controller = new AbortController();
-    const ended = quickTune(this.#name, this.#context, controller.signal).then(
-      () => {
-        this.#isDone = true;
-      },
-      (error: unknown) => {
-        // What failed once would fail again; what was paused goes on later.
-        if (!(error instanceof AbortedError)) this.#isDone = true;
-      },
-    );
-    this.#running = { controller, ended };
-  }
-
-  async pause(): Promise<void> {
-    const running = this.#running;
-    this.#running = undefined;
-    running?.controller.abort();
-    await running?.ended;
-  }
+/** The same without a word, for times when nothing else happens; `watched`: only for somebody at a terminal. */
+export function idleTune(
+  name: string,
+  flags: TuneFlag,
+  context: CliContext,
+  watched: boolean,
+): IdleChore[] {
+  const { terminal } = context;
+  const isOff = !flags.tune || terminal.env("LANTERN_NO_TUNE");
+  if (isOff || (watched && !terminal.errIsTerminal)) return [];
+  return [
+    async (signal) => {
+      const note = await quickTune(name, context, signal);
+      if (note && !watched) terminal.err(`lantern: ${note}\n`);
+    },
+  ];
 }

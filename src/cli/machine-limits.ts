@@ -18,6 +18,7 @@ import {
 import type { Terminal } from "../platform/node-cli.ts";
 import { othersCores, quietCores } from "./bench/machine-load.ts";
 import type { CliContext } from "./command.ts";
+import type { IdleChore } from "./idle-work.ts";
 import { barText } from "./progress.ts";
 
 export interface LimitFlags {
@@ -86,6 +87,16 @@ export async function measureOnce(
     );
     return undefined;
   }
+}
+
+/** The measurement as something to do while nobody asks, where there is none yet. */
+export function idleMeasurement({ terminal }: CliContext): IdleChore[] {
+  if (terminal.env("LANTERN_NO_LIMIT")) return [];
+  return [
+    async (signal) => {
+      await machineMeasurement({ seconds: quickSeconds, signal });
+    },
+  ];
 }
 
 /** Says something by the way, on a line of its own. */

@@ -33,7 +33,7 @@ test("measures every profile that accepts the problem, in groups", async () => {
   expect(lines.map(({ m }) => m)).toEqual([1, 3, 8]);
   for (const { times } of lines) {
     const timed = times.filter((time) => time !== undefined);
-    expect(timed.length).toBeGreaterThan(3);
+    expect(timed.length).toBeGreaterThan(0); // hopeless ones are given up, the default never
     for (const { init, compute } of timed) {
       expect(init).toBeGreaterThanOrEqual(0);
       expect(compute).toBeGreaterThan(0);

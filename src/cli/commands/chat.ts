@@ -4,7 +4,7 @@ import { catalog } from "../../catalog/catalog.ts";
 import { UsageError } from "../../index.ts";
 import { ChatRepl } from "../chat-repl.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { addTuneFlag, IdleTune, type TuneFlag } from "../first-tune.ts";
+import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
 import {
   addModelFlags,
   addSamplingFlags,
@@ -12,6 +12,7 @@ import {
   type ModelFlags,
   type SamplingFlags,
 } from "../flags.ts";
+import { IdleWork } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
 import { openModel } from "../load-model.ts";
 import { addLimitFlag, type LimitFlags } from "../machine-limits.ts";
@@ -55,7 +56,7 @@ async function chat(flags: ChatFlags, context: CliContext): Promise<void> {
     const options = generateOptions(flags);
     const system = flags.system === undefined ? {} : { system: flags.system };
     const conversation = model.chat({ ...options, ...system });
-    const idle = new IdleTune(flags.model, flags, context);
+    const idle = new IdleWork(idleTune(flags.model, flags, context, true));
     const repl = new ChatRepl(conversation, model.info, flags, context, idle);
     context.exitCode = await repl.run(flags.prompt);
     conversation.dispose();

@@ -10,6 +10,7 @@ import { packageVersion } from "../../platform/node-cli.ts";
 import { defaultDatabaseFile, openNodeDatabase } from "../../platform/node-database.ts";
 import type { RunningServer, StartOptions } from "../../serve.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
 import {
   addModelFlags,
   addSamplingFlags,
@@ -20,11 +21,13 @@ import {
   repeatedFlag,
   type SamplingFlags,
 } from "../flags.ts";
+import { IdleWork, workWhileIdle } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel, openModel } from "../load-model.ts";
+import { idleMeasurement } from "../machine-limits.ts";
 import { catalogLibrary } from "../serve-library.ts";
 
-interface ServeFlags extends ModelFlags, SamplingFlags {
+interface ServeFlags extends ModelFlags, SamplingFlags, TuneFlag {
   host: string;
   port: number;
   alias?: string;
@@ -116,7 +119,7 @@ export const serveCommand: CliCommand = {
         .choices(["mean", "last"])
         .default("mean"),
     );
-    addSamplingFlags(command).action((flags: ServeFlags) => serve(flags, context));
+    addTuneFlag(addSamplingFlags(command)).action((flags: ServeFlags) => serve(flags, context));
   },
 };
 
@@ -152,7 +155,11 @@ async function serve(flags: ServeFlags, context: CliContext): Promise<void> {
     terminal.err('The web app is not built: "npm run build:web" does that.\n');
   }
   if (flags.open && assets) openInBrowser(server.url);
+  const { queue } = server.context;
+  const chores = [...idleMeasurement(context), ...idleTune(name, flags, context, false)];
+  const endChores = workWhileIdle(new IdleWork(chores), () => queue.running + queue.waiting > 0);
   await aborted(interrupt.signal);
+  await endChores();
   terminal.err("\nStopping: running requests may finish. Ctrl-C once more leaves at once.\n");
   await server.stop();
 }

@@ -1,0 +1,63 @@
+// Chores for times when nothing else happens: one after the other, given up when work comes and begun again after it.
+// `chat` does them while the user thinks, `serve` while nobody asks.
+
+import { AbortedError } from "../index.ts";
+
+/** Rejects with an AbortedError when the signal is aborted; any other end, also a failure, is the end of it. */
+export type IdleChore = (signal: AbortSignal) => Promise<void>;
+
+export class IdleWork {
+  readonly #chores: IdleChore[];
+  #running: { controller: AbortController; ended: Promise<void> } | undefined;
+
+  constructor(chores: readonly IdleChore[]) {
+    this.#chores = [...chores];
+  }
+
+  get isDone(): boolean {
+    return this.#chores.length === 0;
+  }
+
+  resume(): void {
+    if (this.isDone || this.#running) return;
+    const controller = new AbortController();
+    this.#running = { controller, ended: this.#work(controller.signal) };
+  }
+
+  async pause(): Promise<void> {
+    const running = this.#running;
+    running?.controller.abort();
+    await running?.ended;
+  }
+
+  async #work(signal: AbortSignal): Promise<void> {
+    for (let chore = this.#chores[0]; chore && !signal.aborted; chore = this.#chores[0]) {
+      try {
+        await chore(signal);
+      } catch (error) {
+        if (error instanceof AbortedError) break; // later, from its beginning
+      }
+      this.#chores.shift();
+    }
+    this.#running = undefined;
+  }
+}
+
+const lookMs = 50;
+/** Looks without work until idleness counts as such. */
+const patience = 40;
+
+/** Does the work whenever `isBusy` has said no for two seconds; returns how to end it. */
+export function workWhileIdle(work: IdleWork, isBusy: () => boolean): () => Promise<void> {
+  let quiet = 0;
+  const timer = setInterval(() => {
+    if (work.isDone) clearInterval(timer);
+    quiet = isBusy() ? 0 : quiet + 1;
+    if (quiet === 0) void work.pause();
+    else if (quiet >= patience) work.resume();
+  }, lookMs);
+  return async () => {
+    clearInterval(timer);
+    await work.pause();
+  };
+}
