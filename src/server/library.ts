@@ -39,10 +39,13 @@ export interface ModelLibrary {
   locate(id: string): Promise<string | undefined>;
 }
 
-/** A model's facts for a page: files that its notes name go without the folders that they are in. */
+/** A sentence without the folders of the files that it names: where they are is nobody's business on a page. */
+export function withoutFolders(text: string): string {
+  return text.replaceAll(/(^|[\s"'(])(?:[A-Za-z]:)?[\\/](?:[^\s\\/"']+[\\/])+/g, "$1");
+}
+
+/** A model's facts for a page. */
 export function publicInfo(info: ModelInfo): ModelInfo {
-  const notes = info.backend.notes.map((note) =>
-    note.replaceAll(/(^|\s)(?:[A-Za-z]:)?[\\/](?:[^\s\\/]+[\\/])+/g, "$1"),
-  );
+  const notes = info.backend.notes.map(withoutFolders);
   return { ...info, backend: { ...info.backend, notes } };
 }

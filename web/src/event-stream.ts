@@ -15,8 +15,8 @@ export async function* readEvents(body: ReadableStream<Uint8Array>): AsyncGenera
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      text += decoder.decode(value, { stream: true }).replaceAll("\r\n", "\n");
-      const blocks = text.split("\n\n");
+      text += decoder.decode(value, { stream: true });
+      const blocks = text.split(/\r?\n\r?\n/);
       text = blocks.pop()!;
       for (const block of blocks) {
         const event = parseEvent(block);
@@ -33,7 +33,7 @@ function parseEvent(block: string): ServerEvent | undefined {
   let name = "message";
   let id: string | undefined;
   const data: string[] = [];
-  for (const line of block.split("\n")) {
+  for (const line of block.split(/\r?\n/)) {
     const colon = line.indexOf(":");
     if (colon <= 0) continue;
     const field = line.slice(0, colon);

@@ -2,10 +2,16 @@
 // a task: it is started, looked at, and can be stopped; the list tells how far it is.
 
 import * as z from "zod";
-import { AbortedError, type Model } from "../../index.ts";
+import { AbortedError, LanternError, type Model } from "../../index.ts";
 import type { ServerContext } from "../context.ts";
 import { ApiError, describeError, openaiErrors } from "../errors.ts";
-import { type LibraryModel, type ModelLibrary, publicInfo, type TaskOptions } from "../library.ts";
+import {
+  type LibraryModel,
+  type ModelLibrary,
+  publicInfo,
+  type TaskOptions,
+  withoutFolders,
+} from "../library.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { bodyFields } from "./lantern-service.ts";
 
@@ -177,6 +183,12 @@ class ModelService {
     this.#opened.clear();
   }
 
+  /** A network that is down or a model that does not fit is nothing to log; the person who asked reads it. */
+  #describe(error: unknown): string {
+    if (error instanceof LanternError) return withoutFolders(error.message);
+    return describeError(error, (bug) => this.#server.log(String(bug))).message;
+  }
+
   async #find(name: string): Promise<LibraryModel | undefined> {
     return (await this.#library.list()).find((model) => model.name === name);
   }
@@ -201,8 +213,7 @@ class ModelService {
       (error: unknown) => {
         this.#running.delete(name);
         if (abort.signal.aborted) return;
-        const { message } = describeError(error, (bug) => this.#server.log(String(bug)));
-        this.#failed.set(name, { ...task, error: message });
+        this.#failed.set(name, { ...task, error: this.#describe(error) });
       },
     );
     this.#running.set(name, Object.assign(task, { abort, done }));

@@ -1,0 +1,157 @@
+// Machine, Limits and Models in a real browser: numbers that are held against the public API, downloads and loads with a
+// library that is made up, and what the routes refuse.
+
+import { expect, test } from "vitest";
+import { limits, open, SourceError } from "../../src/index.ts";
+import type { ModelLibrary } from "../../src/serve.ts";
+import { describeBrowser } from "../browser/chromium.ts";
+import { request } from "../server/lantern-client.ts";
+import { scriptedModel } from "./scripted-model.ts";
+import { answers, say, useStage } from "./stage.ts";
+
+type Listing = Awaited<ReturnType<ModelLibrary["list"]>>[number];
+
+/** Two models: one that is here, one that comes when the test lets it. */
+function fakeLibrary() {
+  const facts = { licence: "MIT", bytes: 1_000_000, chat: true, source: "a test" };
+  const here: Listing = { name: "here", description: "is here", state: "cached", ...facts };
+  const far: Listing = { name: "far", description: "is far", state: "absent", ...facts };
+  const arrivals = { arrive: () => {}, fail: () => {} };
+  const library: Partial<ModelLibrary> = {
+    list: async () => [here, far],
+    download: async (_, { signal, onProgress }) => {
+      const { promise, resolve, reject } = Promise.withResolvers<void>();
+      arrivals.arrive = resolve;
+      arrivals.fail = () => reject(new SourceError("the network is down"));
+      signal.addEventListener("abort", () => reject(signal.reason as Error));
+      onProgress({ loadedBytes: 250_000, totalBytes: 1_000_000 });
+      await promise;
+      far.state = "cached";
+    },
+    open: async (name) => scriptedModel({ answer: () => `I am ${name}.` }),
+  };
+  return { library, arrivals };
+}
+
+describeBrowser("the web app", () => {
+  const stage = useStage();
+
+  test("a model is downloaded with progress, stopped, failed, loaded, used, unloaded", async () => {
+    const { library, arrivals } = fakeLibrary();
+    const first = scriptedModel({ answer: () => "I am first." });
+    const { url } = await stage.serve({ models: { first }, library });
+    const page = await stage.page(`${url}/#/models`);
+    const far = page.locator(".models li", { hasText: "is far" });
+    await far.getByRole("button", { name: "Download" }).click();
+    await far.getByText("250 KB of 1 MB").waitFor();
+    expect(await far.getByRole("progressbar").getAttribute("value")).toBe("0.25");
+    await far.getByRole("button", { name: "Stop" }).click();
+    await far.getByRole("button", { name: "Download" }).click();
+    await far.getByText("250 KB of 1 MB").waitFor();
+    arrivals.fail();
+    await far.getByText("the network is down").waitFor();
+    await far.getByRole("button", { name: "Download" }).click();
+    await far.getByText("250 KB of 1 MB").waitFor();
+    arrivals.arrive();
+    await far.getByRole("button", { name: "Load" }).click();
+    await far.getByRole("button", { name: "Chat" }).click();
+    await say(page, "Who are you?");
+    expect(await answers(page)).toEqual(["I am far."]);
+    expect(await page.getByLabel("Model", { exact: true }).inputValue()).toBe("far");
+    const conversation = page.url();
+
+    await page.goto(`${url}/#/models`);
+    await far.getByRole("button", { name: "Unload" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Unload" }).click();
+    await far.getByRole("button", { name: "Load" }).waitFor();
+    await page.goto(conversation);
+    await page.getByText("far is not loaded").waitFor();
+    await page.getByRole("button", { name: "Load far" }).click();
+    await say(page, "And now?");
+    expect(await answers(page)).toEqual(["I am far.", "I am far."]);
+  });
+
+  test("names that are not in the list are refused, and never become paths", async () => {
+    const { library } = fakeLibrary();
+    const first = scriptedModel({ answer: () => "x" });
+    const { url } = await stage.serve({ models: { first }, library });
+    const post = (what: string, name: string, status: number) =>
+      request<{ error: { message: string } }>(
+        `${url}/lantern/v1/models/${what}`,
+        "POST",
+        { name },
+        status,
+      );
+    for (const name of ["../../etc/passwd", "/etc/passwd", "hf:../x/y.gguf", "unknown"]) {
+      await post("load", name, 404);
+      await post("download", name, 404);
+      await post("unload", name, 404);
+    }
+    expect((await post("load", "far", 409)).error.message).toContain("download it first");
+    await request(`${url}/lantern/v1/models/load`, "POST", { name: "here", path: "/" }, 400);
+    await request(`${url}/lantern/v1/limits?model=first`, "GET", undefined, 404);
+    await request(`${url}/lantern/v1/limits?model=nobody`, "GET", undefined, 404);
+  });
+
+  test("a model that writes an answer is not unloaded", async () => {
+    const { library } = fakeLibrary();
+    const first = scriptedModel({ answer: () => "word ".repeat(500), msPerPiece: 20 });
+    const { url } = await stage.serve({ models: { first }, library });
+    const page = await stage.page(url);
+    await say(page, "Talk");
+    await page.getByText("word word").waitFor();
+    const path = `${url}/lantern/v1/models/unload`;
+    const { error } = await request<{ error: { code: string } }>(
+      path,
+      "POST",
+      { name: "first" },
+      409,
+    );
+    expect(error.code).toBe("model_busy");
+    await page.keyboard.press("Escape");
+    await answers(page);
+  });
+
+  test("the Machine page shows the memory of a real model, and where its time went", async () => {
+    await using model = await open("stories15m", { threads: 1, profile: true });
+    const library: Partial<ModelLibrary> = { locate: async () => "stories15m" };
+    const { url } = await stage.serve({ models: { stories15m: model }, library });
+    await model.generate("Once upon a time", { maxTokens: 4 }).result;
+    const page = await stage.page(`${url}/#/machine`);
+    await page.getByText("15.2M parameters, f32").waitFor();
+    for (const part of ["embedding", "attention", "feed forward", "KV cache"]) {
+      await page.locator(".memory-legend li", { hasText: part }).waitFor();
+    }
+    await page.getByText(/Writing answers: \d+ tokens/).waitFor();
+    await page.getByRole("button", { name: "Measure (8 s)" }).waitFor(); // tests know no measurement
+    const { models } = await request<{ models: { info: { backend: { notes: string[] } } }[] }>(
+      `${url}/lantern/v1/machine`,
+    );
+    expect(models[0]!.info.backend.notes.join()).not.toMatch(/\/(home|root|tmp|Users)\//);
+  });
+
+  test("the Limits page computes what limits() does, and follows its sliders", async () => {
+    const { url } = await stage.serve({ models: {} });
+    const page = await stage.page(`${url}/#/limits`);
+    const choose = async (bits: string) => {
+      await page.locator(".controls select").first().selectOption("Qwen1.5 7B");
+      await page.locator(".controls select").last().selectOption("NVIDIA GeForce RTX 4090");
+      await page.getByLabel("Bits of a weight").fill(bits);
+    };
+    const shown = async (name: string) =>
+      await page.locator(".numbers .card", { hasText: name }).locator("b").innerText();
+    await choose("6"); // the seventh stop: 16 bits
+    const options = { device: "rtx4090", weights: 16, kv: 16, context: 8192 };
+    const report = await limits("qwen1.5-7b", options);
+    const points = report.prefill.exact.points.map(({ tokens }) => Math.round(tokens));
+    const text = points.map((point) => point.toLocaleString("en")).join(" and ");
+    await expect.poll(() => shown("Turning points")).toBe(text);
+    const speed = Number.parseFloat(await shown("Writing"));
+    expect(speed).toBeCloseTo(report.decode.rows[0]!.tokensPerSecond, 0);
+    expect(await page.locator(".chart polyline").count()).toBe(3);
+    await choose("2"); // the third: 4 bits
+    await expect
+      .poll(async () => Number.parseFloat(await shown("Writing")))
+      .toBeGreaterThan(3 * speed);
+  });
+});

@@ -1,0 +1,92 @@
+// The parts of the web app that need no browser: the tree, the joints of a story, axes, events, formats.
+
+import { expect, test } from "vitest";
+import type { Message } from "../../src/sessions/session.ts";
+import { linearAxis, logAxis } from "../../web/src/components/axis.ts";
+import { readEvents } from "../../web/src/event-stream.ts";
+import { bytesText, digits, msText } from "../../web/src/state/format.ts";
+import { joinDraft } from "../../web/src/state/story-text.ts";
+import { countBelow, newestBelow, pathTo, siblings, treeOf } from "../../web/src/state/tree.ts";
+
+function message(id: string, parent: string | null): Message {
+  const none = { model: null, stopReason: null, error: null, tokens: null, timings: null };
+  const times = { createdAt: 0, changedAt: 0 };
+  return { id, parent, role: "user", content: id, state: "complete", ...times, ...none };
+}
+
+test("a tree of messages", () => {
+  const list: [string, string | null][] = [
+    ["a", null],
+    ["b", "a"],
+    ["c", "b"],
+    ["d", "a"],
+    ["e", "d"],
+    ["f", null],
+  ];
+  const tree = treeOf(list.map(([id, parent]) => message(id, parent)));
+  const ids = (messages: readonly Message[]) => messages.map(({ id }) => id).join("");
+  expect(ids(pathTo(tree, "c"))).toBe("abc");
+  expect(ids(pathTo(tree, null))).toBe("");
+  expect(ids(pathTo(tree, "unknown"))).toBe("");
+  expect(ids(siblings(tree, tree.get("d")!))).toBe("bd");
+  expect(ids(siblings(tree, tree.get("f")!))).toBe("af");
+  expect(newestBelow(tree, "a")).toBe("e");
+  expect(newestBelow(tree, "b")).toBe("c");
+  expect(countBelow(tree, "a")).toBe(2);
+  expect(countBelow(tree, "c")).toBe(0);
+});
+
+test.each([
+  ["It began.", "Then", " Then"],
+  ["It began. ", "Then", "Then"],
+  ["It began", ", and", ", and"],
+  ["It began", "  and  ", "  and"],
+  ["said:", "“Hello”", " “Hello”"],
+  ["", "Once", "Once"],
+  ["End.", "\n\nNext ", "\n\nNext"],
+  ["x", "", ""],
+])("%j and %j meet as %j", (before, draft, joined) => {
+  expect(joinDraft(before, draft)).toBe(joined);
+});
+
+test("axes have round ticks and keep their ends", () => {
+  const log = logAxis([1, 8192], 0, 100, 10);
+  expect(log.ticks).toEqual([1, 10, 100, 1000]);
+  expect([log.at(1), log.at(8192)]).toEqual([0, 100]);
+  const linear = linearAxis([3, 312], 200, 0, 5);
+  expect(linear.ticks).toEqual([0, 100, 200, 300, 400]);
+  expect([linear.at(0), linear.at(400)]).toEqual([200, 0]);
+  const exact = linearAxis([8192], 0, 100, 5, true);
+  expect(exact.at(8192)).toBe(100);
+  expect(exact.ticks.every((tick) => tick <= 8192)).toBe(true);
+});
+
+test("events are read whole, wherever the network cuts them", async () => {
+  const text =
+    ': hello\n\nevent: delta\nid: 3\ndata: {"text":"ä"}\n\ndata: a\ndata: b\r\n\r\nevent: cut';
+  const bytes = new TextEncoder().encode(text);
+  for (const size of [1, 2, 7, bytes.length]) {
+    const body = new ReadableStream<Uint8Array>({
+      start(controller) {
+        for (let at = 0; at < bytes.length; at += size)
+          controller.enqueue(bytes.slice(at, at + size));
+        controller.close();
+      },
+    });
+    const events = [];
+    for await (const event of readEvents(body)) events.push(event);
+    expect(events, `pieces of ${size}`).toEqual([
+      { name: "delta", id: "3", data: '{"text":"ä"}' },
+      { name: "message", id: undefined, data: "a\nb" },
+    ]);
+  }
+});
+
+test("numbers as people read them", () => {
+  expect([0, 0.01234, 1.2345, 12.345, 123.45, 1234.5].map(digits)).toEqual([
+    ...["0", "0.012", "1.23", "12.3", "123", "1,235"],
+  ]);
+  expect(digits(Number.NaN)).toBe("–");
+  expect([999, 61_248_745, 25.8e9].map(bytesText)).toEqual(["999 B", "61.2 MB", "25.8 GB"]);
+  expect([0.5, 12.34, 1500, 90_000].map(msText)).toEqual(["500 µs", "12.3 ms", "1.5 s", "1.5 min"]);
+});
