@@ -32,14 +32,21 @@ describe("the package", () => {
 
   afterAll(() => consumer?.dispose());
 
-  test("holds the built sources and nothing else", () => {
+  test("holds the built sources, the built web app, and nothing else", () => {
     const files = consumer.files();
+    const isWeb = ({ path }: { path: string }) => path.startsWith("dist/web/");
     const built = sourceFiles("src").flatMap(({ path }) => {
       const stem = path.replace(/^src\//, "dist/").replace(/\.ts$/, "");
       return [`${stem}.js`, `${stem}.d.ts`];
     });
     const expected = ["bin/lantern.js", "package.json", "LICENSE", "README.md", "CHANGELOG.md"];
-    expect(files.map(({ path }) => path)).toEqual([...expected, ...built].sort());
+    const others = files.filter((file) => !isWeb(file)).map(({ path }) => path);
+    expect(others).toEqual([...expected, ...built].sort());
+    const web = files.filter(isWeb).map(({ path }) => path.slice("dist/web/".length));
+    expect(web).toEqual(expect.arrayContaining(["favicon.svg", "index.html"]));
+    expect(
+      web.filter((path) => !/^(assets\/[\w-]+\.(js|css)|favicon\.svg|index\.html)$/.test(path)),
+    ).toEqual([]);
     // Weights and vocabularies are downloads, not code.
     expect(files.filter(({ bytes }) => bytes > 1_000_000)).toEqual([]);
     const unpacked = files.reduce((sum, { bytes }) => sum + bytes, 0);
