@@ -13,8 +13,16 @@ export const pictureColors = `
   .line { fill: none; stroke-width: 2; }
 `;
 
+const entities: Readonly<Record<string, string>> = {
+  "&": "&amp;",
+  "<": "&lt;",
+  ">": "&gt;",
+  '"': "&quot;",
+  "'": "&#39;",
+};
+
 export function escapeText(text: string): string {
-  return text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+  return text.replace(/[&<>"']/g, (character) => entities[character]!);
 }
 
 /** A coordinate, short. */

@@ -2,6 +2,7 @@
 // the bottleneck turns, and measured times on top. Both axes are logarithmic. It reads in light and dark surroundings:
 // colours come from a style that asks which it is.
 
+import { escapeText, px, svgLine, svgText } from "../base/svg.ts";
 import type { MeasuredSpeed } from "./measured.ts";
 import { type PrefillCount, prefillLimit } from "./prefill.ts";
 import type { LimitsReport } from "./report.ts";
@@ -115,14 +116,14 @@ export function limitsPlot(report: LimitsReport): string {
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img" aria-label="${escapeText(titleOf(report))}">`,
     `<style>${style}</style>`,
     `<rect class="paper" width="${width}" height="${height}"/>`,
-    text(left, 26, titleOf(report), "title"),
-    ...subtitlesOf(report).map((line, index) => text(left, 46 + 17 * index, line, "dim")),
+    svgText(left, 26, titleOf(report), "title"),
+    ...subtitlesOf(report).map((line, index) => svgText(left, 46 + 17 * index, line, "dim")),
     ...gridLines(x, y),
     ...marks(points, x),
     ...curveLines(curves, x, y),
     ...dots.map((dot) => dotMark(dot, x, y)),
-    text((left + width - right) / 2, height - 14, "prompt length (tokens)", "dim", "middle"),
-    text(left - 8, top - 8, "ms", "dim", "end"),
+    svgText((left + width - right) / 2, height - 14, "prompt length (tokens)", "dim", "middle"),
+    svgText(left - 8, top - 8, "ms", "dim", "end"),
     "</svg>",
   ];
   return `${parts.join("\n")}\n`;
@@ -142,7 +143,7 @@ function dotOf(speed: MeasuredSpeed): Dot {
 
 function dotMark({ tokens, ms, label, title }: Dot, x: Axis, y: Axis): string {
   const [cx, cy] = [x.at(tokens), y.at(ms)];
-  return `<g><title>${escapeText(title)}</title><circle class="dot" cx="${px(cx)}" cy="${px(cy)}" r="5"/>${text(cx + 8, cy - 6, label, "dotText")}</g>`;
+  return `<g><title>${escapeText(title)}</title><circle class="dot" cx="${px(cx)}" cy="${px(cy)}" r="5"/>${svgText(cx + 8, cy - 6, label, "dotText")}</g>`;
 }
 
 function titleOf({ model, device }: LimitsReport): string {
@@ -164,14 +165,14 @@ function gridLines(x: Axis, y: Axis): string[] {
   const lines: string[] = [];
   for (let ms = y.from; ms <= y.to * 1.0001; ms *= 10) {
     lines.push(
-      `<line class="grid" x1="${left}" x2="${width - right}" y1="${px(y.at(ms))}" y2="${px(y.at(ms))}"/>`,
-      text(left - 8, y.at(ms) + 4, numberText(ms), "dim", "end"),
+      svgLine(left, y.at(ms), width - right, y.at(ms), "grid"),
+      svgText(left - 8, y.at(ms) + 4, numberText(ms), "dim", "end"),
     );
   }
   for (let tokens = 1; tokens <= x.to; tokens *= 4) {
     lines.push(
-      `<line class="grid" x1="${px(x.at(tokens))}" x2="${px(x.at(tokens))}" y1="${top}" y2="${height - bottom}"/>`,
-      text(x.at(tokens), height - bottom + 18, numberText(tokens), "dim", "middle"),
+      svgLine(x.at(tokens), top, x.at(tokens), height - bottom, "grid"),
+      svgText(x.at(tokens), height - bottom + 18, numberText(tokens), "dim", "middle"),
     );
   }
   lines.push(`<path class="axis line" d="M${left} ${top}V${height - bottom}H${width - right}"/>`);
@@ -190,7 +191,7 @@ function marks(points: LimitsReport["prefill"]["exact"]["points"], x: Axis): str
     // Near the right end the text stands to the left of its line.
     const [shift, anchor] = at > width - right - 150 ? [-6, "end"] : [6, "start"];
     const y = height - bottom - 12 - 18 * index;
-    return `<line class="mark" x1="${px(at)}" x2="${px(at)}" y1="${top}" y2="${height - bottom}"/>${text(at + shift, y, label, "markText", anchor)}`;
+    return `${svgLine(at, top, at, height - bottom, "mark")}${svgText(at + shift, y, label, "markText", anchor)}`;
   });
 }
 
@@ -202,7 +203,7 @@ function curveLines(curves: readonly Curve[], x: Axis, y: Axis): string[] {
   let lowest = 0;
   const names = ends.map(({ curve, at }) => {
     lowest = Math.max(at, lowest + 16);
-    return text(width - right + 8, lowest + 4, curve.name, curve.look);
+    return svgText(width - right + 8, lowest + 4, curve.name, curve.look);
   });
   const lines = curves.map((curve) => {
     const path = Array.from({ length: samples + 1 }, (_, i) => {
@@ -214,18 +215,6 @@ function curveLines(curves: readonly Curve[], x: Axis, y: Axis): string[] {
   return [...lines, ...names];
 }
 
-function text(x: number, y: number, content: string, look: string, anchor = "start"): string {
-  return `<text class="${look}" x="${px(x)}" y="${px(y)}" text-anchor="${anchor}">${escapeText(content)}</text>`;
-}
-
-function px(value: number): string {
-  return value.toFixed(1);
-}
-
 function numberText(value: number): string {
   return value >= 1 ? String(Math.round(value)) : String(Number(value.toPrecision(1)));
-}
-
-function escapeText(content: string): string {
-  return content.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll('"', "&quot;");
 }
