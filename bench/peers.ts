@@ -12,8 +12,6 @@ import {
   type Contestant,
   contextFor,
   lanternContestant,
-  rateText,
-  summarize,
   tokenSource,
 } from "../src/cli/bench/measure.ts";
 import {
@@ -24,12 +22,12 @@ import {
   statusLine,
   threadsOption,
 } from "../src/cli/bench/options.ts";
-import { renderTable } from "../src/cli/bench/render.ts";
 import { numberFlag } from "../src/cli/flags.ts";
 import { open } from "../src/index.ts";
 import { nodeTerminal, type Terminal } from "../src/platform/node-cli.ts";
 import { type Llama, type LlamaContestant, llamaContestant, loadLlama } from "./llama-cpp.ts";
 import { QuietWatch } from "./quiet.ts";
+import { jsonText, type Line, reportText, runRounds, type Side } from "./side-by-side.ts";
 
 interface PeersFlags {
   threads?: number[];
@@ -41,23 +39,6 @@ interface PeersFlags {
   force?: boolean;
   json?: boolean;
   markdown?: boolean;
-}
-
-interface Speeds {
-  prompt: number[];
-  generation: number[];
-}
-
-/** One model, level and thread count. */
-interface Line {
-  model: string;
-  type: string;
-  level: number;
-  threads: number;
-  lantern: Speeds;
-  llama: Speeds;
-  /** Why its rounds could not be quiet; undefined: they were. */
-  disturbed: string | undefined;
 }
 
 interface Bench {
@@ -108,11 +89,21 @@ async function compare(models: string[], flags: PeersFlags, terminal: Terminal):
     }
   }
   bench.status("");
+  const { force = false } = flags;
   const facts = `${machineText(terminal.machine(), before, terminal.load())}; llama.cpp ${llama.llamaCppRelease.release}`;
   terminal.out(
-    flags.json ? jsonText(lines, facts, flags.force === true) : reportText(lines, facts, flags),
+    flags.json
+      ? jsonText(lines, facts, force)
+      : reportText(lines, {
+          facts,
+          promptTokens: flags.prompt,
+          generatedTokens: flags.predict,
+          repetitions: flags.repetitions,
+          force,
+          markdown: flags.markdown ?? false,
+        }),
   );
-  if (lines.some(({ disturbed }) => disturbed) && !flags.force) process.exitCode = busyExitCode;
+  if (lines.some(({ disturbed }) => disturbed) && !force) process.exitCode = busyExitCode;
 }
 
 async function compareOnce(
@@ -127,113 +118,39 @@ async function compareOnce(
   await using model = await open(path, { contextSize, threads, level });
   const peer: LlamaContestant = await llamaContestant(bench.llama, path, threads, contextSize);
   try {
-    const { weightType, vocabSize } = model.info;
-    const line: Line = {
-      model: basename(path),
-      type: weightType,
-      level,
-      threads,
-      lantern: { prompt: [], generation: [] },
-      llama: { prompt: [], generation: [] },
-      disturbed: undefined,
-    };
-    await runRounds(bench, line, lanternContestant(model), peer, tokenSource(vocabSize));
-    return line;
+    const next = tokenSource(model.info.vocabSize);
+    const sides = [
+      side("Lantern", lanternContestant(model), flags),
+      side("llama.cpp", peer, flags),
+    ] as const;
+    const input = () => ({ prompt: next(flags.prompt), first: next(1)[0]! });
+    for (const one of sides) await one.measure(input()); // warms up
+    const name = `${basename(path)}${level === 3 ? "" : `, level ${level}`}`;
+    const disturbed = await runRounds(sides, input, bench.watch, {
+      repetitions: flags.repetitions,
+      force: flags.force ?? false,
+      onRound: (done) => status(`${name}, ${threads} threads: round ${done + 1}`),
+    });
+    return { model: name, threads, sides, disturbed };
   } finally {
     await peer.dispose();
   }
 }
 
-/** Fills the line with `repetitions` quiet rounds, or, after twice as many tries, with what there was. */
-async function runRounds(
-  bench: Bench,
-  line: Line,
-  lantern: Contestant,
-  llama: Contestant,
-  next: (count: number) => number[],
-): Promise<void> {
-  const { flags, watch } = bench;
-  const sides = [
-    { contestant: lantern, speeds: line.lantern },
-    { contestant: llama, speeds: line.llama },
-  ];
-  for (const { contestant } of sides) {
-    await contestant.prompt(next(flags.prompt));
-    await contestant.generate(next(1)[0]!, Math.min(4, flags.predict));
-  }
-  const disturbedRounds: string[] = [];
-  for (let done = 0; done < flags.repetitions; ) {
-    bench.status(`${line.model}, ${line.threads} threads: round ${done + 1}`);
-    const prompt = next(flags.prompt);
-    const first = next(1)[0]!;
-    watch.begin();
-    const measured: [Speeds, number, number][] = [];
-    for (const { contestant, speeds } of done % 2 === 0 ? sides : sides.toReversed()) {
-      const promptSpeed = await contestant.prompt(prompt);
-      measured.push([speeds, promptSpeed, await contestant.generate(first, flags.predict)]);
-    }
-    const disturbance = watch.disturbance();
-    if (disturbance !== undefined) {
-      disturbedRounds.push(disturbance);
-      if (disturbedRounds.length <= flags.repetitions && !flags.force) continue;
-      line.disturbed = disturbance;
-    }
-    for (const [speeds, promptSpeed, generationSpeed] of measured) {
-      speeds.prompt.push(promptSpeed);
-      speeds.generation.push(generationSpeed);
-    }
-    done++;
-  }
+interface Input {
+  prompt: number[];
+  first: number;
 }
 
-function jsonText(lines: readonly Line[], machine: string, force: boolean): string {
-  const side = (speeds: Speeds) => ({
-    prompt: { ...summarize(speeds.prompt), samples: speeds.prompt },
-    generation: { ...summarize(speeds.generation), samples: speeds.generation },
-  });
-  const results = lines.map((line) => ({
-    model: line.model,
-    type: line.type,
-    level: line.level,
-    threads: line.threads,
-    lantern: side(line.lantern),
-    llama_cpp: side(line.llama),
-    ratio:
-      line.disturbed && !force
-        ? null
-        : { prompt: ratio(line, "prompt"), generation: ratio(line, "generation") },
-    disturbed: line.disturbed ?? null,
-  }));
-  return `${JSON.stringify({ machine, results })}\n`;
-}
-
-function reportText(lines: readonly Line[], facts: string, flags: PeersFlags): string {
-  const pp = `pp${flags.prompt}`;
-  const tg = `tg${flags.predict}`;
-  const header = ["model", "level", "threads"];
-  for (const test of [pp, tg]) header.push(`${test} Lantern`, "llama.cpp", "ratio");
-  const rows = lines.map((line) => {
-    const cells = [line.model, String(line.level), String(line.threads)];
-    if (line.disturbed && !flags.force) return [...cells, `not reported: ${line.disturbed}`];
-    const mark = line.disturbed ? "*" : "";
-    for (const test of ["prompt", "generation"] as const) {
-      const [ours, theirs] = [summarize(line.lantern[test]), summarize(line.llama[test])];
-      cells.push(rateText(ours.median), rateText(theirs.median));
-      cells.push(`${ratio(line, test).toFixed(2)}${mark}`);
-    }
-    return cells;
-  });
-  const table = renderTable(
-    { header, rows, right: [2, 3, 4, 5, 6, 7, 8] },
-    flags.markdown ?? false,
-  );
-  const disturbed = lines.find((line) => line.disturbed)?.disturbed;
-  const note = disturbed && flags.force ? `\n* The machine was busy: ${disturbed}.\n` : "";
-  return `${facts}\ntokens/s, median of ${flags.repetitions}\n\n${table}${note}`;
-}
-
-function ratio(line: Line, test: keyof Speeds): number {
-  return summarize(line.lantern[test]).median / summarize(line.llama[test]).median;
+function side(name: string, contestant: Contestant, { predict }: PeersFlags): Side<Input> {
+  return {
+    name,
+    samples: [],
+    measure: async ({ prompt, first }) => ({
+      prompt: await contestant.prompt(prompt),
+      generation: await contestant.generate(first, predict),
+    }),
+  };
 }
 
 const terminal = nodeTerminal();
