@@ -93,7 +93,7 @@ function phaseText(phase: PhaseProfile, markdown: boolean): string {
       .map(([key, name]) => plain(`between steps: ${name}`, phase.between[key])),
     plain("all", ms),
   ].map((row) => [...row, "", "", ""].slice(0, header.length));
-  const counts = `${tokens} tokens in ${steps} steps, ${msNumber(ms)} ms`;
+  const counts = `${tokens} tokens in ${steps} step${steps === 1 ? "" : "s"}, ${msNumber(ms)} ms`;
   const blocks = [
     `${phase.phase}, ${counts}: ${summary}.\n`,
     renderTable({ header, rows, right }, markdown),
