@@ -41,27 +41,25 @@ export function scriptedModel(script: Script): Model {
     hasChatTemplate: chat,
     backend: { name: "reference", threads: 1, notes: [] },
   };
-  const never = (): never => {
-    throw new UsageError("the scripted model does not do that");
-  };
-  return {
+  // What the server asks of a model for a page, and no more.
+  const scripted: Pick<
+    Model,
+    "info" | "generate" | "tokenize" | "applyTemplate" | "profile" | "dispose"
+  > = {
     info,
-    status: never,
     generate: (prompt, options = {}) => {
       const ids = typeof prompt === "string" ? lettersOf(prompt) : prompt;
       const text = String.fromCodePoint(...ids);
       return generation(ids.length, answer(text, options), msPerPiece, options);
     },
-    chat: never,
     tokenize: async (text) => lettersOf(text),
-    detokenize: async (ids) => String.fromCodePoint(...ids),
-    logits: never,
-    embed: never,
     applyTemplate: async (messages) => messages.map(turn).join(""),
-    profile: never,
+    profile: async () => {
+      throw new UsageError("the scripted model was opened without a profile");
+    },
     dispose: async () => {},
-    [Symbol.asyncDispose]: async () => {},
   };
+  return scripted as Model;
 }
 
 function lettersOf(text: string): number[] {

@@ -119,11 +119,15 @@ export const serveCommand: CliCommand = {
         .choices(["mean", "last"])
         .default("mean"),
     );
-    addTuneFlag(addSamplingFlags(command)).action((flags: ServeFlags) => serve(flags, context));
+    addTuneFlag(addSamplingFlags(command)).action((flags: ServeFlags) => {
+      const anyPort = command.getOptionValueSource("port") === "default";
+      return serve(flags, context, anyPort);
+    });
   },
 };
 
-async function serve(flags: ServeFlags, context: CliContext): Promise<void> {
+/** `anyPort`: nobody asked for this port, so another will do where it is taken. */
+async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): Promise<void> {
   const { terminal } = context;
   using interrupt = interruptible(terminal);
   const name = modelOf(flags);
@@ -144,13 +148,23 @@ async function serve(flags: ServeFlags, context: CliContext): Promise<void> {
     ...(flags.web && { library }),
     ...(assets && { assets }),
   };
-  const server = await startServer(options).catch((error: unknown) => cannotListen(error, flags));
+  const server = await startServer(options)
+    .catch((error: unknown) => {
+      if (!(anyPort && codeOf(error) === "EADDRINUSE")) throw error;
+      terminal.err(`Port ${flags.port} is taken; another one is used.\n`);
+      return startServer({ ...options, port: 0 });
+    })
+    .catch((error: unknown) => cannotListen(error, flags));
   if (!isLoopback(flags.host) && options.apiKey === undefined) {
     terminal.err(
       `Warning: --host ${flags.host} lets other machines in, and no API key is set: anybody who reaches this one may use the model. --api-key KEY changes that.\n`,
     );
   }
-  terminal.out(greeting(server, id, model, assets !== undefined));
+  const hint =
+    terminal.env("npm_lifecycle_event") === "start" ? "npm run lantern -- run" : "lantern run";
+  if (assets) terminal.out(`\n  Lantern is open at  ${server.url}\n\n`);
+  terminal.out(greeting(server, id, model));
+  if (assets) terminal.out(`Without a browser: ${hint} -p "Once upon a time"\n`);
   if (flags.web && !assets) {
     terminal.err('The web app is not built: "npm run build:web" does that.\n');
   }
@@ -200,14 +214,11 @@ function shortName(name: string): string {
   return last.replace(/\.(gguf|bin)$/i, "");
 }
 
-function greeting({ url }: RunningServer, id: string, { info }: Model, web: boolean): string {
+function greeting({ url }: RunningServer, id: string, { info }: Model): string {
   const chat = info.hasChatTemplate
     ? ""
     : `${id} has no chat template: chat requests continue the messages' text. --chat-template NAME chooses one.\n`;
-  const app = web
-    ? `\n  Lantern is open at  ${url}\n\nWithout a browser: lantern run -p "Once upon a time" (in a checkout: npm run lantern -- run -p "...")\n`
-    : "";
-  return `${app}${id} is served at ${url}
+  return `${id} is served at ${url}
   OpenAI      ${url}/v1
   Anthropic   ${url}
   Ollama      ${url}
@@ -217,7 +228,7 @@ ${chat}Ctrl-C stops it.
 }
 
 function cannotListen(error: unknown, { host, port }: ServeFlags): never {
-  const code = error instanceof Error && "code" in error ? error.code : undefined;
+  const code = codeOf(error);
   const reasons: Readonly<Record<string, string>> = {
     EADDRINUSE: `port ${port} is taken: by another server, perhaps another Lantern. --port 0 takes a free one`,
     EACCES: `port ${port} needs rights that this user does not have. Ports from 1024 do not`,
@@ -227,6 +238,10 @@ function cannotListen(error: unknown, { host, port }: ServeFlags): never {
   const reason = typeof code === "string" ? reasons[code] : undefined;
   if (reason === undefined) throw error;
   throw new UsageError(`serve: cannot listen on ${host}:${port}: ${reason}`);
+}
+
+function codeOf(error: unknown): unknown {
+  return error instanceof Error && "code" in error ? error.code : undefined;
 }
 
 async function aborted(signal: AbortSignal): Promise<void> {

@@ -12,6 +12,7 @@ export type ModelLimits = ReadonlyMap<string, LimitsReport | "unmeasured">;
 export const modelLimits: Store<ModelLimits> = new Store<ModelLimits>(new Map());
 
 const asked = new Set<string>();
+const againMs = 3000;
 
 /** Asks for a model's limits, unless that was done. */
 export async function wantLimits(model: string): Promise<void> {
@@ -22,7 +23,10 @@ export async function wantLimits(model: string): Promise<void> {
   } catch (error) {
     const measured = !(error instanceof RequestError && error.reason === "not_measured");
     if (!measured) put(model, "unmeasured");
-    else if (error instanceof RequestError && error.offline) asked.delete(model);
+    // The server measures when it has nothing else to do; the next answer asks again.
+    if (!measured || (error instanceof RequestError && error.offline)) {
+      setTimeout(() => asked.delete(model), againMs);
+    }
   }
 }
 
