@@ -25,6 +25,7 @@ export const browserPlatform: Platform = {
   openModelSource,
   describeSource,
   downloads: undefined,
+  createOutputFile: undefined,
   startThread,
   enginePort,
   breathe,

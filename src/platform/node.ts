@@ -28,6 +28,8 @@ export const nodePlatform: Platform = {
   openModelSource,
   describeSource,
   downloads: async () => (await import("./node-download.ts")).nodeDownloadPlatform(),
+  createOutputFile: async (...args) =>
+    await (await import("./node-output-file.ts")).createNodeOutputFile(...args),
   startThread,
   enginePort,
   breathe: () => new Promise((resolve) => setImmediate(resolve)),

@@ -2,6 +2,7 @@
 // folder touches node:*, navigator, Worker or process.
 
 import type { DownloadPlatform } from "./download.ts";
+import type { CreateOutputFile } from "./output-file.ts";
 
 /** One file that can be read at any offset: a local file, an HTTP resource with range requests, a browser File. */
 export interface ByteSource {
@@ -87,6 +88,8 @@ export interface Platform {
   describeSource(model: string | URL | File | readonly File[]): SourceSpec;
   /** Folders and downloads, where the platform has them: what catalog names are looked up with. */
   readonly downloads: (() => Promise<DownloadPlatform>) | undefined;
+  /** Files that tools write, where the platform has them. */
+  readonly createOutputFile: CreateOutputFile | undefined;
   /** A thread of its own for the engine, one of those that compute for it, or one that measures the machine. */
   startThread(entry: ThreadEntry): EngineThread;
   enginePort(): EnginePort;

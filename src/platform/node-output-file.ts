@@ -1,0 +1,148 @@
+// Output files in Node (the interface is output-file.ts): written under another name beside their place, then renamed.
+//
+// Whoever reads meanwhile sees the old file or the new one. After an error or Ctrl-C nothing is left behind; only a
+// process that is killed outright leaves its ".part" file.
+
+import { randomUUID } from "node:crypto";
+import { rmSync, type Stats } from "node:fs";
+import * as fs from "node:fs/promises";
+import * as path from "node:path";
+import { SourceError, UsageError } from "../base/errors.ts";
+import type { CreateOutputFile, InputFiles, OutputFile, OutputFileOptions } from "./output-file.ts";
+
+export const createNodeOutputFile: CreateOutputFile = async (asked, options) => {
+  const place = await placeOf(asked, options);
+  const part = path.join(path.dirname(place), `.${path.basename(place)}.${randomUUID()}.part`);
+  const handle = await fs.open(part, "wx").catch((error) => fail("create", asked, error));
+  return new NodeOutputFile(asked, place, part, handle);
+};
+
+class NodeOutputFile implements OutputFile {
+  readonly #asked: string;
+  readonly #place: string;
+  readonly #part: string;
+  readonly #handle: fs.FileHandle;
+  #state: "open" | "finished" | "discarded" = "open";
+  // A second Ctrl-C ends the process at once, and then nobody calls discard().
+  readonly #atExit = (): void => rmSync(this.#part, { force: true });
+
+  constructor(asked: string, place: string, part: string, handle: fs.FileHandle) {
+    this.#asked = asked;
+    this.#place = place;
+    this.#part = part;
+    this.#handle = handle;
+    process.once("exit", this.#atExit);
+  }
+
+  async write(bytes: Uint8Array): Promise<void> {
+    try {
+      // A write may be short (a nearly full disk); the rest must still go out, or the error must come up.
+      for (let done = 0; done < bytes.length; ) {
+        done += (await this.#handle.write(bytes, done, bytes.length - done)).bytesWritten;
+      }
+    } catch (error) {
+      fail("write", this.#asked, error);
+    }
+  }
+
+  async finish(): Promise<void> {
+    try {
+      await this.#handle.sync();
+      await this.#handle.close();
+      await fs.rename(this.#part, this.#place);
+    } catch (error) {
+      fail("write", this.#asked, error);
+    }
+    this.#state = "finished";
+    process.off("exit", this.#atExit);
+  }
+
+  async discard(): Promise<void> {
+    if (this.#state !== "open") return;
+    this.#state = "discarded";
+    await this.#handle.close().catch(() => {}); // it may be closed already: finish() can fail after that
+    await fs.rm(this.#part, { force: true });
+    process.off("exit", this.#atExit);
+  }
+}
+
+/** Where the file goes: behind a link, the file that it points to. Refuses what must not be replaced. */
+async function placeOf(asked: string, options: OutputFileOptions): Promise<string> {
+  if (asked === "") throw new UsageError("output: got an empty path, expected a file name");
+  const there = await statOf(asked);
+  if (there) {
+    await refuse(asked, there, options);
+  } else if (/[/\\]$/.test(asked) || (await statOf(path.dirname(asked)))?.isDirectory() !== true) {
+    throw new SourceError(
+      `output: "${asked}" cannot be created: there is no folder "${path.dirname(asked)}"; make it first`,
+    );
+  }
+  const place = there ? await fs.realpath(asked) : asked;
+  await checkRoom(asked, path.dirname(place), options.bytes);
+  return place;
+}
+
+async function refuse(asked: string, there: Stats, options: OutputFileOptions): Promise<void> {
+  if (there.isDirectory()) {
+    throw new UsageError(`output: "${asked}" is a folder, expected a file name`);
+  }
+  if (!there.isFile()) {
+    throw new UsageError(`output: "${asked}" is no regular file, expected the name of one`);
+  }
+  for (const input of options.inputs) {
+    if (!(await isOneOf(there, input))) continue;
+    throw new UsageError(
+      `output: "${asked}" is a file that is being read (of "${input.path}"): choose another name`,
+    );
+  }
+  if (!options.replace) {
+    throw new UsageError(
+      `output: "${asked}" exists already: choose another name, or replace it with --force (replace: true)`,
+    );
+  }
+}
+
+/** Compares files, not their names: links and other spellings of a path are the same file. */
+async function isOneOf(there: Stats, { path: model, files }: InputFiles): Promise<boolean> {
+  const folder = (await statOf(model))?.isDirectory() ? model : path.dirname(model);
+  for (const file of [model, ...files.map((name) => path.join(folder, name))]) {
+    const input = await statOf(file);
+    if (input && input.dev === there.dev && input.ino === there.ino) return true;
+  }
+  return false;
+}
+
+async function checkRoom(asked: string, folder: string, bytes: number | undefined): Promise<void> {
+  if (bytes === undefined) return;
+  const facts = await fs.statfs(folder).catch(() => undefined); // some file systems have no answer
+  if (facts === undefined || facts.bavail * facts.bsize >= bytes) return;
+  throw new SourceError(
+    `output: "${asked}" needs ${bytes} bytes, but the disk has ${facts.bavail * facts.bsize} left: free some, or write elsewhere`,
+  );
+}
+
+async function statOf(file: string): Promise<Stats | undefined> {
+  try {
+    return await fs.stat(file);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT" || code === "ENOTDIR") return undefined;
+    return fail("look at", file, error);
+  }
+}
+
+const reasons: Readonly<Record<string, string>> = {
+  EACCES: "permission denied",
+  EPERM: "permission denied",
+  EROFS: "the disk can only be read",
+  ENOSPC: "the disk is full",
+  EDQUOT: "the quota of this user is used up",
+  EFBIG: "files on this disk cannot be that large",
+  ENAMETOOLONG: "the name is too long",
+};
+
+function fail(what: string, file: string, error: unknown): never {
+  const { code, message } = error as NodeJS.ErrnoException;
+  const reason = reasons[code ?? ""] ?? message;
+  throw new SourceError(`output: cannot ${what} "${file}": ${reason}`, { cause: error });
+}
