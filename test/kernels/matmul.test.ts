@@ -11,7 +11,7 @@ import type { Dot4 } from "../../src/kernels/ir/meanings.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
 import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
 import { packTile } from "../../src/kernels/ops/pack.ts";
-import { activationBlockBytes, groupSpanBytes, tileBytes } from "../../src/kernels/ops/packed.ts";
+import { activationBlockBytes, tileBytes } from "../../src/kernels/ops/packed.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
 import { Random } from "../support/random.ts";
@@ -162,7 +162,7 @@ describe.each(packedTypes())("%s", (type) => {
           out.fill(0, 0, 8 * 48);
           for (let tile = 0; tile < tiles; tile++) {
             for (let g = 0; g < 4; g += groups) {
-              const w = W + tile * tileBytes(layout, cols) + g * groupSpanBytes(layout);
+              const w = W + tile * tileBytes(layout, cols);
               call[`matrix${groups}`]!(
                 w,
                 Q,
@@ -171,6 +171,7 @@ describe.each(packedTypes())("%s", (type) => {
                 2,
                 LEVELS,
                 48 * 4,
+                g,
               );
             }
           }

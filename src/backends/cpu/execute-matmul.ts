@@ -2,7 +2,7 @@
 // matmul_floats, matmul_rows). Chunks of a product are runs of its output columns, for all tokens.
 
 import { dtypeByName } from "../../dtypes/table.ts";
-import { TILE_ROWS } from "../../kernels/ops/packed.ts";
+import { GROUP_ROWS, TILE_ROWS } from "../../kernels/ops/packed.ts";
 import {
   type Executor,
   type ExecutorContext,
@@ -12,6 +12,9 @@ import {
   shareOf,
 } from "./executor.ts";
 import type { ChoiceTable, InstructionOf, RowKind, TiledVariant } from "./program.ts";
+
+/** From one group of a tile of floats to the next: four rows of a column, which are float32 for the matrix kernels. */
+const GROUP_BYTES = GROUP_ROWS * 4;
 
 type MatmulKind = "quantize" | "round" | "matmul_blocks" | "matmul_floats" | "matmul_rows";
 
@@ -52,8 +55,8 @@ export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
       tile: (at) => at,
       vector: (kernel, w, x, out, tiles, apart, outApart) =>
         kernel(w, x, out, spans, tiles, levels, apart, outApart),
-      matrix: (kernel, w, x, out, tokenTiles, outStride) =>
-        kernel(w, x, out, spans, tokenTiles, levels, outStride),
+      matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
+        kernel(w, x, out, spans, tokenTiles, levels, outStride, group),
     });
   },
 
@@ -70,8 +73,8 @@ export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
       },
       vector: (kernel, w, x, out, tiles, apart, outApart) =>
         kernel(w, x, out, quads, tiles, apart, outApart),
-      matrix: (kernel, w, x, out, tokenTiles, outStride) =>
-        kernel(w, x, out, quads, tokenTiles, stride, outStride),
+      matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
+        kernel(w + group * GROUP_BYTES, x, out, quads, tokenTiles, stride, outStride),
     });
   },
 
@@ -116,10 +119,11 @@ interface TileKernels {
     apart: number,
     outApart: number,
   ): void;
-  /** Some groups of one tile of rows for `tokenTiles` tiles of tokens. */
+  /** Some groups of one tile of rows, from number `group` on, for `tokenTiles` tiles of tokens. */
   matrix(
     kernel: KernelCall,
     w: number,
+    group: number,
     x: number,
     out: number,
     tokenTiles: number,
@@ -168,7 +172,7 @@ function runVariant(
     const { run, groups } = matrix[width - 2]!;
     const x = i.x + first * tokenBytes;
     for (let g = 0; g < 4; g += groups) {
-      kernels.matrix(run, base + g * i.groupBytes, x, out + g * 16, count, stride);
+      kernels.matrix(run, base, g, x, out + g * 16, count, stride);
     }
   };
   return (from, to, out, outStride) => {

@@ -8,12 +8,7 @@ import type { NodeOf, Value, Weight } from "../../graph/graph.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import type { MatmulChoice, MatmulProblem, MatmulVariant } from "../../kernels/matmul-variants.ts";
 import { dotRows } from "../../kernels/ops/matmul-rows.ts";
-import {
-  activationBlockBytes,
-  GROUP_ROWS,
-  groupSpanBytes,
-  TILE_ROWS,
-} from "../../kernels/ops/packed.ts";
+import { activationBlockBytes, TILE_ROWS } from "../../kernels/ops/packed.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../kernels/ops/quantize-activations.ts";
 import type { CompileOptions } from "./compile.ts";
@@ -102,7 +97,6 @@ export class MatmulLowering {
       x: this.#quantized(node.x, packing.activationSpan, chosen),
       w: place.at,
       tileBytes: place.tileBytes,
-      groupBytes: groupSpanBytes(layout),
       spans: node.x.cols / (32 * layout.spanBlocks),
       levels: place.levels,
       scratch: this.#tailTiles(),
@@ -130,7 +124,6 @@ export class MatmulLowering {
       x: this.#rounded(node.x, node.weight),
       w: place.at,
       tileBytes: place.tileBytes,
-      groupBytes: GROUP_ROWS * 4,
       scratch: this.#tailTiles(),
       scratchBytes: this.#tailTileBytes,
     };

@@ -71,7 +71,6 @@ interface TiledMatmul extends Matmul {
   readonly x: number;
   readonly w: number;
   readonly tileBytes: number;
-  readonly groupBytes: number;
   /** f32 [rows][16] for each thread: results of a tile that has rows beyond n. */
   readonly scratch: number;
   readonly scratchBytes: number;

@@ -18,16 +18,18 @@ import { emitCodes, emitSmallScale, type Loaded } from "./emit-codes.ts";
 import {
   ACTIVATION_FIELDS,
   type BlockLayout,
+  codesAt,
   codesBytes,
   GROUP_ROWS,
   GROUPS_PER_TILE,
-  groupSpanBytes,
   headerBytes,
+  runAt,
   runBlocks,
   runBytes,
   scaleByte,
   scaleParts,
   scalesBytes,
+  spanBytes,
 } from "./packed.ts";
 
 export interface BlockMatmul {
@@ -50,8 +52,8 @@ export interface BlockMatmul {
 /**
  * vector: (w, x, out, spans, tiles, levels): all groups of each tile; writes 16 floats per tile. With several
  * streams: (..., apart, outApart): stream s begins `s * apart` bytes further, its results `s * outApart` bytes further.
- * matrix: (w, x, out, spans, tokenTiles, levels, outStride): w is the tile plus the offset of the first of its groups,
- * x the token tiles behind each other, outStride the bytes from one token's result to the next one's.
+ * matrix: (w, x, out, spans, tokenTiles, levels, outStride, group): part of the tile at w, from group number `group` on;
+ * x are the token tiles behind each other, outStride the bytes from one token's result to the next one's.
  * `levels` is the address of the 16 levels of a layout with a lookup, and not read otherwise.
  */
 export function blockMatmulKernel(shape: BlockMatmul): Kernel {
@@ -81,9 +83,16 @@ class BlockMatmulBuilder {
   #levels: Reg<"i8v"> | undefined;
   /** From one stream to the next. */
   #apart: Reg<"i32"> | undefined;
-  /** Of each stream: where the codes of its block are, and the scales; where these are in front of the codes, the same. */
+  /** Part of a tile: how far the parts of its first group are from those of group 0. */
+  #shifts: Record<"header" | "scales" | "codes", Reg<"i32">> | undefined;
+  /**
+   * Of each stream: pointers into its span, whose run or whose header begins there; displacements lead to the parts.
+   * They are the same pointer as far as possible: scales have one of their own where blocks are a loop (isApart), and a
+   * kernel that begins at any group has one for each part.
+   */
   readonly #codesAt: Reg<"ptr">[] = [];
   readonly #scalesAt: Reg<"ptr">[] = [];
+  readonly #headersAt: Reg<"ptr">[] = [];
 
   constructor(shape: BlockMatmul) {
     this.#shape = shape;
@@ -104,15 +113,13 @@ class BlockMatmulBuilder {
     const streams = this.#shape.streams ?? 1;
     const apart = streams > 1 ? k.param("i32", "apart") : undefined;
     const outApart = streams > 1 ? k.param("i32", "outApart") : undefined;
+    const group = order === "matrix" ? k.param("i32", "group") : undefined;
+    if (group && groups < GROUPS_PER_TILE) this.#shiftTo(group);
     if (layout.lookup) this.#levels = k.op("i8v.load", [levels]);
     const w = k.variable(wStart, "w_at");
     const x = k.variable(xStart, "x_at");
     this.#apart = apart;
-    for (let s = 0; s < streams; s++) {
-      const codes = k.variable(w, `codes${s}`);
-      this.#codesAt.push(codes);
-      this.#scalesAt.push(this.#isApart ? k.variable(w, `scales${s}`) : codes);
-    }
+    for (let s = 0; s < streams; s++) this.#addStream(s, w);
     k.loop(rounds, () => {
       if (order === "vector") k.set(x, xStart);
       else k.set(w, wStart);
@@ -128,15 +135,39 @@ class BlockMatmulBuilder {
     return k.finish();
   }
 
+  #shiftTo(group: Reg<"i32">): void {
+    const k = this.#k;
+    const { layout } = this.#shape;
+    const shift = (bytes: number) => k.op("i32.mul", [group, k.i32(bytes)]);
+    this.#shifts = {
+      header: shift(headerBytes(layout)),
+      scales: shift(scalesBytes(layout)),
+      codes: shift(codesBytes(layout)),
+    };
+  }
+
+  #addStream(s: number, w: Reg<"ptr">): void {
+    const k = this.#k;
+    const codes = k.variable(w, `codes${s}`);
+    const isOwn = this.#shifts !== undefined;
+    this.#codesAt.push(codes);
+    this.#scalesAt.push(isOwn || this.#isApart ? k.variable(w, `scales${s}`) : codes);
+    this.#headersAt.push(isOwn && this.#hasHeader ? k.variable(w, `header${s}`) : codes);
+  }
+
+  get #hasHeader(): boolean {
+    return headerBytes(this.#shape.layout) > 0;
+  }
+
   /** Groups of all streams. */
   get #groups(): number {
     return this.#shape.groups * (this.#shape.streams ?? 1);
   }
 
-  /** Where a group begins, from its stream's pointer on. */
-  #place(streams: readonly Reg<"ptr">[], g: number): [Reg<"ptr">, number] {
-    const { groups, layout } = this.#shape;
-    return [streams[Math.floor(g / groups)]!, (g % groups) * groupSpanBytes(layout)];
+  /** A group's stream pointer, and how far from there its part is where each group has so many bytes. */
+  #place(streams: readonly Reg<"ptr">[], g: number, bytes: number): [Reg<"ptr">, number] {
+    const { groups } = this.#shape;
+    return [streams[Math.floor(g / groups)]!, (g % groups) * bytes];
   }
 
   /** All columns of one tile: G x T vectors of results. */
@@ -150,7 +181,7 @@ class BlockMatmulBuilder {
       this.#toSpan(w);
       if (inSpan) this.#span(w, x, inSpan, sums);
       else this.#blocks(1, x, sums);
-      k.advance(w, GROUPS_PER_TILE * groupSpanBytes(layout));
+      k.advance(w, spanBytes(layout));
     });
     return sums;
   }
@@ -158,9 +189,22 @@ class BlockMatmulBuilder {
   /** Sets the streams' pointers to a span. */
   #toSpan(w: Reg<"ptr">): void {
     const k = this.#k;
+    const shifts = this.#shifts;
+    if (shifts) {
+      k.set(this.#codesAt[0]!, k.op("ptr.add", [w, shifts.codes]));
+      k.set(this.#scalesAt[0]!, k.op("ptr.add", [w, shifts.scales]));
+      if (this.#hasHeader) k.set(this.#headersAt[0]!, k.op("ptr.add", [w, shifts.header]));
+      return;
+    }
     this.#codesAt.forEach((codes, s) => {
       k.set(codes, s === 0 ? w : k.op("ptr.add", [this.#codesAt[s - 1]!, this.#apart!]));
+      if (this.#isApart) k.set(this.#scalesAt[s]!, codes);
     });
+  }
+
+  /** Moves all pointers to runs; those to headers, where they are others, stay. */
+  #advanceRuns(bytes: number): void {
+    for (const at of new Set([...this.#codesAt, ...this.#scalesAt])) this.#k.advance(at, bytes);
   }
 
   /** Runs are so long that they are not written out: their scales and their codes need pointers of their own. */
@@ -173,12 +217,12 @@ class BlockMatmulBuilder {
     const k = this.#k;
     const { layout } = this.#shape;
     inSpan.begin(x);
-    for (const codes of this.#codesAt) k.advance(codes, headerBytes(layout));
+    this.#advanceRuns(runAt(layout, 0));
     k.loop(k.i32(layout.spanBlocks / runBlocks(layout)), () => {
       if (this.#isApart) this.#longRun(x, inSpan.sums);
       else {
         this.#blocks(runBlocks(layout), x, inSpan.sums);
-        for (const codes of this.#codesAt) k.advance(codes, runBytes(layout));
+        this.#advanceRuns(runBytes(layout));
       }
     });
     this.#toSpan(w);
@@ -188,15 +232,16 @@ class BlockMatmulBuilder {
   #longRun(x: Reg<"ptr">, sums: Grid): void {
     const k = this.#k;
     const { layout } = this.#shape;
-    this.#codesAt.forEach((codes, s) => {
-      k.set(this.#scalesAt[s]!, codes);
-      k.advance(codes, scalesBytes(layout));
-    });
-    k.loop(k.i32(runBlocks(layout)), () => {
+    const inRun = runBlocks(layout);
+    const codeStep = GROUPS_PER_TILE * codesBytes(layout);
+    const scaleStep = scaleByte(layout, 1, 0);
+    k.loop(k.i32(inRun), () => {
       this.#blocks(1, x, sums);
-      for (const codes of this.#codesAt) k.advance(codes, codesBytes(layout));
-      for (const scales of this.#scalesAt) k.advance(scales, scaleByte(layout, 1, 0));
+      for (const codes of this.#codesAt) k.advance(codes, codeStep);
+      for (const scales of this.#scalesAt) k.advance(scales, scaleStep);
     });
+    for (const codes of this.#codesAt) k.advance(codes, runBytes(layout) - inRun * codeStep);
+    for (const scales of this.#scalesAt) k.advance(scales, runBytes(layout) - inRun * scaleStep);
   }
 
   #blocks(count: number, x: Reg<"ptr">, sums: Grid): void {
@@ -235,7 +280,7 @@ class BlockMatmulBuilder {
   #scales(g: number, block: number, part: number): Scales {
     const k = this.#k;
     const { layout } = this.#shape;
-    const [from, at] = this.#place(this.#scalesAt, g);
+    const [from, at] = this.#place(this.#scalesAt, g, scalesBytes(layout));
     if (layout.scales === "f32") {
       const min = layout.hasMin ? k.op("f32v.load", [from], at + 16) : undefined;
       return { scale: k.op("f32v.load", [from], at), min, isWhole: true };
@@ -251,7 +296,7 @@ class BlockMatmulBuilder {
     const k = this.#k;
     const { tokens, layout } = this.#shape;
     for (let g = 0; g < this.#groups; g++) {
-      const [from, at] = this.#place(this.#codesAt, g);
+      const [from, at] = this.#place(this.#headersAt, g, headerBytes(layout));
       const scale = k.op("f32v.load", [from], at);
       const min = layout.hasMin ? k.op("f32v.load", [from], at + 16) : undefined;
       for (let t = 0; t < tokens; t++) {
@@ -269,10 +314,10 @@ class BlockMatmulBuilder {
   #minimums(g: number, x: Reg<"ptr">, t: number): Reg<"f32v"> {
     const k = this.#k;
     const { layout, tokens } = this.#shape;
-    const [from, start] = this.#place(this.#codesAt, g);
+    const [from, start] = this.#place(this.#scalesAt, g, scalesBytes(layout));
     const runs = layout.spanBlocks / runBlocks(layout);
     const fours = Array.from({ length: runs }, (_, run) =>
-      k.op("i32v.load", [from], start + headerBytes(layout) + run * runBytes(layout)),
+      k.op("i32v.load", [from], start + runAt(layout, run)),
     );
     const blockOf = (run: number, block: number) => (runBlocks(layout) * run + block) * tokens + t;
     if (layout.scales === "nibbles") {
@@ -349,9 +394,8 @@ class BlockMatmulBuilder {
   /** Code vector v of a group's block. `last` is what was loaded last, and is kept up to date. */
   #codes(g: number, block: number, v: number, last: Loaded): Reg<"i8v"> {
     const { layout } = this.#shape;
-    const [from, start] = this.#place(this.#codesAt, g);
-    const scales = this.#isApart ? 0 : scalesBytes(layout);
-    const at = start + scales + block * codesBytes(layout);
+    const [from, start] = this.#place(this.#codesAt, g, codesBytes(layout));
+    const at = start + codesAt(layout, block);
     const code = emitCodes(this.#k, layout.bits, from, at, v, last);
     return this.#levels ? this.#k.op("i8v.lookup16", [this.#levels, code]) : code;
   }

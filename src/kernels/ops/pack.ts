@@ -6,16 +6,16 @@ import { writeCodes } from "./pack-codes.ts";
 import {
   BLOCK_COLS,
   type BlockLayout,
+  codesAt,
   codesBytes,
   GROUP_ROWS,
-  GROUPS_PER_TILE,
-  groupSpanBytes,
   headerBytes,
+  runAt,
   runBlocks,
-  runBytes,
   scaleByte,
   scaleParts,
   scalesBytes,
+  spanBytes,
   TILE_ROWS,
 } from "./packed.ts";
 import { newSpan, type Packing, type Span } from "./packing.ts";
@@ -40,79 +40,80 @@ export function packTile(
   target: number,
 ): void {
   const layout = packing.layout(dot4);
-  const places = placesOf(layout);
   const write = writeCodes[layout.bits];
   const spans = cols / (BLOCK_COLS * layout.spanBlocks);
   const rowBytes = spans * packing.spanBytes;
-  const groupWords = groupSpanBytes(layout) / 4;
+  const spanWords = spanBytes(layout) / 4;
   const start = target / 4;
-  if (rows < TILE_ROWS) {
-    memory.words.fill(0, start, start + spans * GROUPS_PER_TILE * groupWords);
-  }
+  if (rows < TILE_ROWS) memory.words.fill(0, start, start + spans * spanWords);
   // Four rows side by side, as they lie in memory: what is written stays in the nearest cache until it is complete.
   for (let first = 0; first < rows; first += GROUP_ROWS) {
+    const places = placesOf(layout, first / GROUP_ROWS);
     const lanes = Math.min(GROUP_ROWS, rows - first);
-    let at = start + (first / GROUP_ROWS) * groupWords;
+    let at = start;
     for (let s = 0; s < spans; s++) {
       for (let lane = 0; lane < lanes; lane++) {
         const from = (first + lane) * rowBytes + s * packing.spanBytes;
         packing.read(source, from, scratch, dot4);
-        if (layout.scales === "f32") writeFloatScales(layout, scratch, memory.floats, at + lane);
-        else writeSmallScales(layout, places, scratch, memory, at, lane);
+        writeScales(layout, places, scratch, memory, at, lane);
         for (let block = 0; block < places.codes.length; block++) {
           write(scratch.codes, 8 * block, memory.words, at + lane + places.codes[block]!);
         }
       }
-      at += GROUPS_PER_TILE * groupWords;
+      at += spanWords;
     }
   }
 }
 
-/** Where the parts of a group's span are: what writing needs of a layout, computed once a tile. */
+/** Where the parts of a group are in a span, for its first row: what writing needs of a layout. */
 interface Places {
+  /** The word where the header is. */
+  readonly header: number;
   /** Of each block: the word where its codes begin. */
   readonly codes: Int32Array;
   /** Of each scale, [block][part]: its byte. */
   readonly scales: Int32Array;
 }
 
-function placesOf(layout: BlockLayout): Places {
+function placesOf(layout: BlockLayout, group: number): Places {
   const [inRun, parts] = [runBlocks(layout), scaleParts(layout)];
-  const runStart = (block: number) =>
-    headerBytes(layout) + Math.floor(block / inRun) * runBytes(layout);
+  const runOf = (block: number) => runAt(layout, Math.floor(block / inRun));
   const codes = Array.from({ length: layout.spanBlocks }, (_, block) => {
-    return (runStart(block) + scalesBytes(layout) + (block % inRun) * codesBytes(layout)) / 4;
+    return (runOf(block) + codesAt(layout, block % inRun) + group * codesBytes(layout)) / 4;
   });
   const scales = Array.from({ length: layout.spanBlocks * parts }, (_, i) => {
     const block = Math.floor(i / parts);
-    return runStart(block) + scaleByte(layout, block % inRun, i % parts);
+    const place = scaleByte(layout, block % inRun, i % parts);
+    return runOf(block) + group * scalesBytes(layout) + place;
   });
-  return { codes: Int32Array.from(codes), scales: Int32Array.from(scales) };
+  return {
+    header: (group * headerBytes(layout)) / 4,
+    codes: Int32Array.from(codes),
+    scales: Int32Array.from(scales),
+  };
 }
 
-function writeFloatScales(
-  { hasMin }: BlockLayout,
-  { scales, mins }: Span,
-  floats: Float32Array,
-  at: number,
-): void {
-  floats[at] = scales[0]!;
-  if (hasMin) floats[at + 4] = mins[0]!;
-}
-
-function writeSmallScales(
+/** The scales of one row of a span; `at` is the word where the span begins. */
+function writeScales(
   { hasMin, scales }: BlockLayout,
   places: Places,
-  { header, smallScales, smallMins }: Span,
+  span: Span,
   { floats, bytes }: TileMemory,
   at: number,
   lane: number,
 ): void {
-  floats[at + lane] = header[0]!;
-  if (hasMin) floats[at + 4 + lane] = header[1]!;
-  const first = 4 * (at + lane);
+  if (scales === "f32") {
+    const place = at + places.scales[0]! / 4 + lane;
+    floats[place] = span.scales[0]!;
+    if (hasMin) floats[place + 4] = span.mins[0]!;
+    return;
+  }
+  const { header, smallScales, smallMins } = span;
+  const first = at + places.header + lane;
+  floats[first] = header[0]!;
+  if (hasMin) floats[first + 4] = header[1]!;
   for (let i = 0; i < places.scales.length; i++) {
-    const place = first + places.scales[i]!;
+    const place = 4 * (at + lane) + places.scales[i]!;
     const scale = smallScales[i]!;
     if (scales === "nibbles") bytes[place] = scale | (smallMins[i]! << 4);
     else {

@@ -1,10 +1,11 @@
 // How weights and activations lie in memory for the tiled matmul kernels: the layouts, as data.
 //
 // Weights. Four rows (as many as a vector has 32-bit lanes) form a group, four groups a tile. The columns of a tile are
-// cut into blocks of 32, and these into spans: one block, or the 8 that share a header. A tile is, in this order:
-//   span -> group -> { header, run, run, ... }
+// cut into blocks of 32, these into runs of 1, 2 or 4 blocks whose scales stand together, and runs into spans: one block,
+// or the 8 that share a header. A tile is, in this order:
+//   span -> { headers of the four groups, run, run, ... }
 //   header  f32 x 4 that the small scales are multiplied by, f32 x 4 for the small minimums (where there are any)
-//   run     the scales of 1, 2 or 4 blocks, then the codes of each of these blocks
+//   run     the scales of the four groups, then block -> group -> codes
 //     scales  f32 x 4, one for each row, and f32 x 4 minimums: of one block
 //             or one vector of small integers, four bytes for each row:
 //               scale, minimum | scale, minimum                     two blocks (Q4_K, Q5_K)
@@ -13,8 +14,8 @@
 //               the same, minimums in the high nibbles (Q2_K)
 //     codes   as many vectors of 16 bytes as a code has bits. They hold 8 code vectors (code-fields.ts), of which
 //             number v has columns 4v..4v+3: row 0's four, row 1's, row 2's, row 3's
-// One dot4 with a code vector serves four rows, and a kernel walks one pointer. A code u stands for
-// scale * (u - offset) + minimum (or level[u] for u).
+// One dot4 with a code vector serves four rows. A kernel for all groups reads a tile from its first byte to its last, as
+// hardware prefetchers like it. A code u stands for scale * (u - offset) + minimum (or level[u] for u).
 //
 // Activations. One token's block of 32 columns:
 //   f32 scale, i32 sum of the codes, f32 scale * sum, i32 sum of the first 16, then 32 signed codes
@@ -69,33 +70,45 @@ export function scaleByte(layout: BlockLayout, block: number, part: number): num
   return scaleStep(layout) * (block * scaleParts(layout) + part);
 }
 
-/** Bytes of the scales and minimums in front of a run's codes. */
+/** Bytes of a group's scales and minimums of a run. */
 export function scalesBytes(layout: BlockLayout): number {
   return layout.scales === "f32" && layout.hasMin ? 32 : 16;
 }
 
+/** Bytes of a group's codes of a block. */
 export function codesBytes(layout: BlockLayout): number {
   return 16 * layout.bits;
 }
 
+/** Bytes of a run, all groups. */
 export function runBytes(layout: BlockLayout): number {
-  return scalesBytes(layout) + runBlocks(layout) * codesBytes(layout);
+  return GROUPS_PER_TILE * (scalesBytes(layout) + runBlocks(layout) * codesBytes(layout));
 }
 
+/** Where the codes of a run's block begin, from the run's first byte on: those of the first group. */
+export function codesAt(layout: BlockLayout, block: number): number {
+  return GROUPS_PER_TILE * (scalesBytes(layout) + block * codesBytes(layout));
+}
+
+/** Bytes of a group's header. */
 export function headerBytes(layout: BlockLayout): number {
   if (layout.scales === "f32") return 0;
   return layout.hasMin ? 32 : 16;
 }
 
-/** Bytes of one group's span. */
-export function groupSpanBytes(layout: BlockLayout): number {
-  return headerBytes(layout) + (layout.spanBlocks / runBlocks(layout)) * runBytes(layout);
+/** Where a run begins, from its span's first byte on. */
+export function runAt(layout: BlockLayout, run: number): number {
+  return GROUPS_PER_TILE * headerBytes(layout) + run * runBytes(layout);
+}
+
+/** Bytes of a span, all groups. */
+export function spanBytes(layout: BlockLayout): number {
+  return runAt(layout, layout.spanBlocks / runBlocks(layout));
 }
 
 /** Bytes of a tile of `cols` columns. */
 export function tileBytes(layout: BlockLayout, cols: number): number {
-  const spans = cols / (BLOCK_COLS * layout.spanBlocks);
-  return spans * GROUPS_PER_TILE * groupSpanBytes(layout);
+  return (cols / (BLOCK_COLS * layout.spanBlocks)) * spanBytes(layout);
 }
 
 /** The fields in front of the codes of an activation block, in order; `sumBytes` where 8 blocks share a scale. */

@@ -7,16 +7,16 @@ import type { TileMemory } from "./pack.ts";
 import {
   BLOCK_COLS,
   type BlockLayout,
+  codesAt,
   codesBytes,
   GROUP_ROWS,
-  GROUPS_PER_TILE,
-  groupSpanBytes,
   headerBytes,
+  runAt,
   runBlocks,
-  runBytes,
   scaleByte,
   scaleParts,
   scalesBytes,
+  spanBytes,
 } from "./packed.ts";
 import type { Packing } from "./packing.ts";
 
@@ -33,14 +33,20 @@ export function unpackRow(
 ): void {
   const layout = packing.layout(dot4);
   const levels = packing.levels?.(dot4);
-  const spanStride = GROUPS_PER_TILE * groupSpanBytes(layout);
-  const group = at + Math.floor(row / GROUP_ROWS) * groupSpanBytes(layout);
+  const group = Math.floor(row / GROUP_ROWS);
   const lane = row % GROUP_ROWS;
   const inRun = runBlocks(layout);
   for (let b = 0; b < cols / BLOCK_COLS; b++) {
-    const span = group + Math.floor(b / layout.spanBlocks) * spanStride;
-    const run = Math.floor((b % layout.spanBlocks) / inRun) * runBytes(layout);
-    const place = { span, run: span + headerBytes(layout) + run, block: b % inRun, lane };
+    const span = at + Math.floor(b / layout.spanBlocks) * spanBytes(layout);
+    const run = span + runAt(layout, Math.floor((b % layout.spanBlocks) / inRun));
+    const block = b % inRun;
+    const place: Place = {
+      header: span + group * headerBytes(layout),
+      scales: run + group * scalesBytes(layout),
+      codes: run + codesAt(layout, block) + group * codesBytes(layout),
+      block,
+      lane,
+    };
     const codes = unpackCodes(layout, memory, place);
     for (let part = 0; part < scaleParts(layout); part++) {
       const scale = scaleOf(layout, memory, place, part);
@@ -54,10 +60,11 @@ export function unpackRow(
   }
 }
 
-/** One row of a block: byte addresses of its span and its run, its number in the run, its row in the group. */
+/** One row of a block: byte addresses of what its group has there, the block's number in the run, the row's in the group. */
 interface Place {
-  readonly span: number;
-  readonly run: number;
+  readonly header: number;
+  readonly scales: number;
+  readonly codes: number;
   readonly block: number;
   readonly lane: number;
 }
@@ -65,12 +72,8 @@ interface Place {
 const codesOfBlock = new Uint8Array(BLOCK_COLS);
 
 /** The 32 codes of one row of a block. */
-function unpackCodes(
-  layout: BlockLayout,
-  memory: TileMemory,
-  { run, block, lane }: Place,
-): Uint8Array {
-  const start = (run + scalesBytes(layout) + block * codesBytes(layout)) / 4 + lane;
+function unpackCodes(layout: BlockLayout, memory: TileMemory, { codes, lane }: Place): Uint8Array {
+  const start = codes / 4 + lane;
   codeFields[layout.bits].forEach((fields, v) => {
     for (let i = 0; i < 4; i++) {
       let code = 0;
@@ -93,22 +96,22 @@ function levelOf(layout: BlockLayout, levels: Int8Array | undefined, code: numbe
 function scaleOf(
   layout: BlockLayout,
   { bytes, floats }: TileMemory,
-  { span, run, block, lane }: Place,
+  { header, scales, block, lane }: Place,
   part: number,
 ): number {
-  if (layout.scales === "f32") return floats[run / 4 + lane]!;
-  const small = bytes[run + 4 * lane + scaleByte(layout, block, part)]!;
-  return floats[span / 4 + lane]! * (layout.scales === "nibbles" ? small & 15 : small);
+  if (layout.scales === "f32") return floats[scales / 4 + lane]!;
+  const small = bytes[scales + 4 * lane + scaleByte(layout, block, part)]!;
+  return floats[header / 4 + lane]! * (layout.scales === "nibbles" ? small & 15 : small);
 }
 
 function minimumOf(
   layout: BlockLayout,
   { bytes, floats }: TileMemory,
-  { span, run, block, lane }: Place,
+  { header, scales, block, lane }: Place,
   part: number,
 ): number {
-  if (layout.scales === "f32") return floats[run / 4 + 4 + lane]!;
-  const at = run + 4 * lane + scaleByte(layout, block, part);
+  if (layout.scales === "f32") return floats[scales / 4 + 4 + lane]!;
+  const at = scales + 4 * lane + scaleByte(layout, block, part);
   const small = layout.scales === "nibbles" ? (bytes[at]! >> 4) & 15 : bytes[at + 1]!;
-  return floats[span / 4 + 4 + lane]! * small;
+  return floats[header / 4 + 4 + lane]! * small;
 }
