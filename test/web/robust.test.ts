@@ -75,7 +75,7 @@ describeBrowser("the web app", () => {
     await site.startAgain();
     await page.getByText("The server does not answer").waitFor({ state: "detached" });
     await page.keyboard.press("Enter");
-    await page.locator(".bubble").waitFor();
+    await page.locator(".message:not(.pending) .bubble").waitFor();
     expect(await answers(page)).toEqual([long]);
   });
 

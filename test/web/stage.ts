@@ -134,7 +134,7 @@ const noLibrary: ModelLibrary = {
 
 /** Writes a message and sends it with Enter; its answer has begun when this returns. */
 export async function say(page: Page, text: string): Promise<void> {
-  const sent = page.locator(".bubble");
+  const sent = page.locator(".message:not(.pending) .bubble");
   const before = await sent.count();
   await page.getByLabel("Message", { exact: true }).fill(text);
   await page.keyboard.press("Enter");

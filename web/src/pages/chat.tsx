@@ -51,6 +51,8 @@ export function ChatPage({ id }: { id: string | null }): JSX.Element {
   const { model: preferred } = useStore(preferences);
   const list = useStore(models);
   const [settingsOpen, setSettingsOpen] = useState(false);
+  // On its way to the server, which may be busy with somebody else.
+  const [pending, setPending] = useState<string | null>(null);
   const [settings, changeSettings] = useSettings(conversation, "chat");
   const model = session ? session.model : servedName(list.served, preferred);
   const served = servedModel(list, model);
@@ -61,11 +63,13 @@ export function ChatPage({ id }: { id: string | null }): JSX.Element {
   useEscape(run !== null, stop);
 
   const send = async (content: string): Promise<boolean> => {
+    setPending(content);
     const begun = await attempt(async () => {
       const made = await conversation.ensure({ mode: "chat", model: served?.id ?? null, settings });
       go("chat", made.id, id === null);
       return await conversation.start((session) => client.ask(session, { content }));
     });
+    setPending(null);
     return begun !== undefined;
   };
   const pickModel = (name: string): void => {
@@ -88,7 +92,7 @@ export function ChatPage({ id }: { id: string | null }): JSX.Element {
           {missing && (
             <p class="empty">There is no such conversation here. It may have been deleted.</p>
           )}
-          {path.length === 0 && !missing && !loading && problem === null && (
+          {path.length === 0 && !missing && !loading && pending === null && problem === null && (
             <Welcome onPick={send} />
           )}
           {path.map((message, at) => (
@@ -103,7 +107,12 @@ export function ChatPage({ id }: { id: string | null }): JSX.Element {
               actions={actions}
             />
           ))}
-          {session && run === null && (
+          {pending !== null && (
+            <article class="message user pending">
+              <div class="bubble">{pending}</div>
+            </article>
+          )}
+          {session && run === null && pending === null && (
             <Onward leaf={path.at(-1)} count={countBelow(tree, session.leaf)} />
           )}
           {problem !== null && !loading && <NoChat served={served} wanted={model} />}
@@ -115,7 +124,7 @@ export function ChatPage({ id }: { id: string | null }): JSX.Element {
           <Composer
             key={session?.id}
             placeholder="Write a message"
-            busy={run !== null}
+            busy={run !== null || pending !== null}
             disabled={loading}
             onSend={send}
             onStop={stop}

@@ -38,6 +38,8 @@ export function StoryPage({ id }: { id: string | null }): JSX.Element {
   const list = useStore(models);
   const { model: preferred } = useStore(preferences);
   const [draft, setDraft] = useState("");
+  // Asked for, and not begun yet: the server may be busy with somebody else.
+  const [starting, setStarting] = useState(false);
   const [choosing, setChoosing] = useState<readonly string[]>([]);
   const [redo, setRedo] = useState<readonly string[]>([]);
   const [editing, setEditing] = useState<Message | null>(null);
@@ -64,6 +66,7 @@ export function StoryPage({ id }: { id: string | null }): JSX.Element {
   const goOn = async (count: number): Promise<void> => {
     const written = draft;
     if (text.length === 0 && written.trim() === "") return area.current?.focus();
+    setStarting(true);
     const begun = await attempt(async () => {
       await saveSettings();
       const made = await conversation.ensure({
@@ -72,15 +75,16 @@ export function StoryPage({ id }: { id: string | null }): JSX.Element {
         settings,
       });
       go("story", made.id, id === null);
-      setDraft("");
-      setRedo([]);
       const joined = joinDraft(text.at(-1)?.content ?? "", written);
       const content = joined === "" ? {} : { content: joined };
       const parent = text.at(-1)?.id ?? null;
       return await conversation.start((one) => client.goOn(one, { ...content, parent, n: count }));
     });
-    if (begun) setChoosing(count > 1 ? begun.answers.map((answer) => answer.id) : []);
-    else setDraft(written);
+    setStarting(false);
+    if (!begun) return;
+    setDraft("");
+    setRedo([]);
+    setChoosing(count > 1 ? begun.answers.map((answer) => answer.id) : []);
   };
   const choose = (choice: string): void =>
     void attempt(async () => {
@@ -158,7 +162,7 @@ export function StoryPage({ id }: { id: string | null }): JSX.Element {
                     text.length === 0 ? "Begin your story here…" : "Write on, or let the model…"
                   }
                   value={draft}
-                  disabled={run !== null}
+                  disabled={run !== null || starting}
                   onInput={(event) => setDraft(event.currentTarget.value)}
                   onKeyDown={(event) => {
                     const wanted = event.key === "Enter" && (event.ctrlKey || event.metaKey);
@@ -206,7 +210,7 @@ export function StoryPage({ id }: { id: string | null }): JSX.Element {
           live={live}
           contextSize={served?.info.contextSize}
           settings={settings}
-          busy={run !== null}
+          busy={run !== null || starting}
           canGoOn={
             !loading &&
             !missing &&
