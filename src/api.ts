@@ -192,6 +192,29 @@ export interface LogitsResult {
   text: string;
 }
 
+export interface ScoreOptions {
+  /** The first position whose next token is scored (default 0). */
+  from?: number;
+  /** Read BOS in place of the first token, where the model begins its texts with one (default false). */
+  firstIsBos?: boolean;
+  /** Return the distributions too, in 16 bits a token: vocabulary x positions x 2 bytes (default false). */
+  rows?: boolean;
+  /** `rows` of another model with the same vocabulary, for the same tokens: compare with them. */
+  base?: Uint16Array;
+  signal?: AbortSignal;
+}
+
+/** One value for each position from `from` on, except the last token's, which nothing follows. */
+export interface ScoreResult {
+  /** Natural logarithm of the probability that the model gave to the token that came. */
+  logprobs: Float64Array;
+  /** The token that the model thought likeliest. */
+  top: Int32Array;
+  rows?: Uint16Array;
+  /** With a base: its values, and the Kullback-Leibler divergence from it, in nats. */
+  base?: { logprobs: Float64Array; top: Int32Array; divergences: Float64Array };
+}
+
 export interface ModelInfo {
   name: string;
   format: string;
@@ -242,6 +265,8 @@ export interface Model {
   tokenize(text: string, options?: { addBos?: boolean; parseSpecial?: boolean }): Promise<number[]>;
   detokenize(ids: readonly number[], options?: { special?: boolean }): Promise<string>;
   logits(prompt: string | readonly number[], options?: LogitsOptions): Promise<LogitsResult>;
+  /** How well the model foresees these tokens, each from those before it. See perplexity() for whole texts. */
+  score(tokens: readonly number[], options?: ScoreOptions): Promise<ScoreResult>;
   /** Each text as a vector: the model's last hidden states, pooled. */
   embed(
     texts: readonly (string | readonly number[])[],

@@ -21,6 +21,14 @@ export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./limits-re
 export { limits, limitsNames, limitsPicture } from "./limits-report.ts";
 export { machineLimits, machineMeasurement, rememberedMachine } from "./machine.ts";
 export { inspect, open, openTokenizer } from "./open.ts";
+export type {
+  BaseComparison,
+  Estimate,
+  PerplexityOptions,
+  PerplexityProgress,
+  PerplexityResult,
+} from "./perplexity.ts";
+export { perplexity } from "./perplexity.ts";
 export type { TuneAnalysis } from "./tune/analyze.ts";
 export type { TuneFile } from "./tune/tune-file.ts";
 export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./tune.ts";

@@ -57,7 +57,7 @@ export async function openModel(
 }
 
 /** What the backend says of itself; layers of which it says the same are said once. */
-function explanation({ backend }: ModelInfo): string {
+export function explanation({ backend }: ModelInfo): string {
   const lines = backend.notes.map((note) => note.replace(/\bblk\.\d+\./g, "blk.*."));
   const threads = `${backend.threads} thread${backend.threads === 1 ? "" : "s"}`;
   return `backend ${backend.name}, ${threads}\n  ${[...new Set(lines)].join("\n  ")}\n\n`;

@@ -17,6 +17,7 @@ import {
   type Prompt,
   type ToEngine,
 } from "./protocol.ts";
+import { score } from "./score.ts";
 
 export interface HostEnvironment {
   load(request: OpenRequest, watch: LoadWatch): Promise<Engine>;
@@ -130,6 +131,11 @@ class Host {
       const tokens = promptTokens(engine, prompt);
       const vector = await computeEmbedding(engine, tokens, { pooling, normalize }, control);
       return { vector, tokens: tokens.length };
+    },
+    score: async (request, control) => {
+      const engine = this.#loaded();
+      using _ = this.#timed(engine);
+      return await score(engine, request, control);
     },
     applyTemplate: ({ messages, addGenerationPrompt }) =>
       renderMessages(this.#loaded(), messages, addGenerationPrompt),

@@ -16,6 +16,8 @@ import type {
   ModelInfo,
   ProfileOptions,
   ProfileReport,
+  ScoreOptions,
+  ScoreResult,
 } from "../api.ts";
 import { DisposedError, UsageError } from "../base/errors.ts";
 import { type Device, deviceAt, type MachineMeasurement } from "../limits/device.ts";
@@ -63,6 +65,15 @@ export class EngineModel implements Model {
     return this.#line.call(
       "logits",
       { prompt: toPrompt(prompt, addBos), top, greedy },
+      signal ? { signal } : {},
+    );
+  }
+
+  score(tokens: readonly number[], options: ScoreOptions = {}): Promise<ScoreResult> {
+    const { from = 0, firstIsBos = false, rows = false, base, signal } = options;
+    return this.#line.call(
+      "score",
+      { tokens: [...tokens], from, firstIsBos, rows, base },
       signal ? { signal } : {},
     );
   }

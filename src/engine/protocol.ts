@@ -12,6 +12,7 @@ import type {
   LogitsResult,
   ModelInfo,
   ProfileReport,
+  ScoreResult,
   TokenEvent,
 } from "../api.ts";
 import {
@@ -30,6 +31,7 @@ import {
 } from "../base/errors.ts";
 import type { Device } from "../limits/device.ts";
 import type { SourceSpec } from "../platform/platform.ts";
+import type { ScoreRequest } from "./score.ts";
 
 /** A prompt as the caller gave it: text, token ids, or a conversation for the template. */
 export type Prompt =
@@ -84,6 +86,7 @@ export interface Methods {
     result: Embedding;
     event: never;
   };
+  score: { params: ScoreRequest; result: ScoreResult; event: never };
   applyTemplate: {
     params: { messages: ChatMessage[]; addGenerationPrompt: boolean };
     result: string;

@@ -148,6 +148,12 @@ export const rules: readonly Rule[] = [
     why: "tuning measures kernels on a backend; it needs no model's weights and no engine",
   },
   {
+    of: "tools/perplexity",
+    may: [...all("base", "engine/logprob-rows.ts"), ...types("api.ts", "platform/platform.ts")],
+    npm: [],
+    why: "a tool reads and writes what it is given; opening models and files is its composition root's business",
+  },
+  {
     of: "catalog",
     may: all("base", "platform/download.ts"),
     npm: ["@huggingface/hub"],
@@ -187,6 +193,7 @@ export const rules: readonly Rule[] = [
     of: "index.ts",
     may: [
       ...all("base/errors.ts", "open.ts", "bench.ts", "machine.ts", "limits-report.ts", "tune.ts"),
+      ...all("perplexity.ts"),
       ...types("api.ts", "limits", "tune"),
     ],
     npm: [],
@@ -201,6 +208,12 @@ export const rules: readonly Rule[] = [
     ],
     npm: [],
     why: "the caller's composition root; a backend belongs to the engine's thread",
+  },
+  {
+    of: "perplexity.ts",
+    may: [...all("base/errors.ts", "platform", "open.ts", "tools/perplexity"), ...types("api.ts")],
+    npm: [],
+    why: "a composition root: a model, a text and a base file, put before the tool",
   },
   {
     of: "tune.ts",

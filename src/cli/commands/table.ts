@@ -8,6 +8,7 @@ import { limitsCommand } from "./limits.ts";
 import { logitsCommand } from "./logits.ts";
 import { machineCommand } from "./machine.ts";
 import { modelsCommand } from "./models.ts";
+import { perplexityCommand } from "./perplexity.ts";
 import { pullCommand } from "./pull.ts";
 import { runCommand } from "./run.ts";
 import { serveCommand } from "./serve.ts";
@@ -23,6 +24,7 @@ export const commands: readonly CliCommand[] = [
   inspectCommand,
   tokenizeCommand,
   logitsCommand,
+  perplexityCommand,
   benchCommand,
   limitsCommand,
   machineCommand,

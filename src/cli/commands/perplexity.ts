@@ -1,0 +1,252 @@
+// lantern perplexity: how well a model foresees a text, by llama.cpp's method, and how far it is from another one whose
+// distributions were saved. The running value is on stderr, the result on stdout. What is measured: docs/perplexity.md.
+
+import type { Command } from "commander";
+import { defaultModel } from "../../catalog/catalog.ts";
+import {
+  type BaseComparison,
+  type Estimate,
+  type PerplexityProgress,
+  type PerplexityResult,
+  perplexity,
+  SourceError,
+  UsageError,
+} from "../../index.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import { addModelFlags, type ModelFlags, modelOf, numberFlag, openOptions } from "../flags.ts";
+import { interruptible } from "../interrupt.ts";
+import { explanation, locateModel } from "../load-model.ts";
+import { ShareBar } from "../progress.ts";
+import { durationText, tableText } from "../text.ts";
+
+interface PerplexityFlags extends ModelFlags {
+  file?: string;
+  chunks?: number;
+  klBase?: string;
+  saveBase?: string;
+  json?: boolean;
+}
+
+/** Where stderr is no terminal, the running value is a line now and then. */
+const plainLineMs = 5000;
+
+export const perplexityCommand: CliCommand = {
+  name: "perplexity",
+  summary: "measure how well a model foresees a text",
+  examples: [
+    "lantern perplexity -m model-Q4_0.gguf -f wiki.test.raw -c 256 --chunks 20",
+    "lantern perplexity -m model-F16.gguf -f wiki.test.raw --save-base f16.base",
+    "lantern perplexity -m model-Q4_0.gguf --kl-base f16.base",
+  ],
+  define(command, context) {
+    defineFlags(command).action((flags: PerplexityFlags) => run(flags, context));
+  },
+};
+
+function defineFlags(command: Command): Command {
+  addModelFlags(command, defaultModel)
+    .option("-f, --file <path>", "the text; -: from standard input")
+    .option(
+      "--chunks <n>",
+      "windows at most (default: all)",
+      numberFlag({ integer: true, min: 1, max: 1 << 24 }),
+    )
+    .option(
+      "--save-base <path>",
+      "keep all distributions in a file: vocabulary x scored tokens x 2 bytes",
+    )
+    .option(
+      "--kl-base <path>",
+      "compare with such a file, of Lantern or llama.cpp, on the text that it was saved from",
+    )
+    .option(
+      "--parallel <n>",
+      "windows that are read at the same time (default: 1)",
+      numberFlag({ integer: true, min: 1, max: 1024 }),
+    )
+    .option("--json", "print one JSON object");
+  const window = command.options.find(({ long }) => long === "--ctx-size")!;
+  window.description =
+    "tokens of a window (default: 512, or the model's context where that is less)";
+  return command;
+}
+
+async function run(flags: PerplexityFlags, context: CliContext): Promise<void> {
+  const { terminal } = context;
+  if (flags.file === undefined && flags.klBase === undefined) {
+    throw new UsageError(
+      "perplexity: there is no text: name a file with -f, or a saved base with --kl-base",
+    );
+  }
+  if (flags.saveBase !== undefined && flags.saveBase === flags.klBase) {
+    throw new UsageError(
+      `perplexity: --save-base and --kl-base are the same file, "${flags.klBase}": it cannot be read and replaced at once`,
+    );
+  }
+  using interrupt = interruptible(terminal);
+  const { signal } = interrupt;
+  const text = await textOf(flags, context);
+  const path = await locateModel(modelOf(flags), context, signal);
+  const output =
+    flags.saveBase === undefined ? undefined : await openOutput(flags.saveBase, context);
+  const progress = showProgress(context);
+  try {
+    const { contextSize, parallel, ...open } = openOptions(flags);
+    const result = await perplexity(path, text, {
+      ...(contextSize !== undefined && { contextSize }),
+      ...(parallel !== undefined && { parallel }),
+      ...(flags.chunks !== undefined && { chunks: flags.chunks }),
+      ...(flags.klBase !== undefined && { base: flags.klBase }),
+      ...(output && { saveBase: (bytes: Uint8Array) => output.append(bytes) }),
+      open,
+      signal,
+      onOpen: (info) => {
+        if (flags.explain) terminal.err(explanation(info));
+      },
+      onProgress: progress.update,
+    });
+    await output?.finish();
+    progress.done();
+    terminal.out(flags.json ? `${JSON.stringify(resultJson(result))}\n` : resultText(result));
+  } finally {
+    progress.done();
+    await output?.discard();
+  }
+}
+
+async function textOf(
+  flags: PerplexityFlags,
+  { terminal }: CliContext,
+): Promise<string | undefined> {
+  if (flags.file === undefined) return undefined;
+  return flags.file === "-" ? await terminal.readInput() : await terminal.readText(flags.file);
+}
+
+interface Output {
+  append(bytes: Uint8Array): Promise<void>;
+  /** Gives the file its name. */
+  finish(): Promise<void>;
+  /** Removes what was not finished. */
+  discard(): Promise<void>;
+}
+
+/** A file that appears when it is complete. */
+async function openOutput(path: string, { downloads }: CliContext): Promise<Output> {
+  const part = `${path}.part`;
+  const orFail = async <T>(work: Promise<T>): Promise<T> => {
+    try {
+      return await work;
+    } catch (cause) {
+      const reason = cause instanceof Error ? cause.message : String(cause);
+      throw new SourceError(`file: cannot write "${path}": ${reason}`, { cause });
+    }
+  };
+  const file = await orFail(downloads.openAppend(part, 0));
+  let isOpen = true;
+  const close = async () => {
+    if (isOpen) await file.close();
+    isOpen = false;
+  };
+  let isFinished = false;
+  return {
+    append: (bytes) => orFail(file.append(bytes)),
+    finish: async () => {
+      await orFail(close());
+      await orFail(downloads.rename(part, path));
+      isFinished = true;
+    },
+    discard: async () => {
+      if (isFinished) return;
+      await close().catch(() => {}); // the error that led here says more
+      await downloads.remove(part).catch(() => {});
+    },
+  };
+}
+
+function showProgress({ terminal }: CliContext): {
+  update(progress: PerplexityProgress): void;
+  done(): void;
+} {
+  const bar = new ShareBar(terminal, "perplexity");
+  let saidMs = terminal.now();
+  return {
+    update: (progress) => {
+      const { window, windows, perplexity: value, base } = progress;
+      const divergence = base ? `  KL divergence ${estimateText(base.divergence, 5)}` : "";
+      const now = `${window} of ${windows}  ${estimateText(value, 4)}${divergence}`;
+      bar.update(window / windows, now);
+      if (terminal.errIsTerminal || terminal.now() - saidMs < plainLineMs) return;
+      saidMs = terminal.now();
+      terminal.err(`perplexity: ${now}\n`);
+    },
+    done: () => bar.done(),
+  };
+}
+
+function estimateText({ value, error }: Estimate, digits: number): string {
+  return `${numberText(value, digits)} ± ${error.toFixed(digits)}`;
+}
+
+/** Without the sign of a zero. */
+function numberText(value: number, digits: number): string {
+  return value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1");
+}
+
+function percentText({ value, error }: Estimate): string {
+  return `${estimateText({ value: 100 * value, error: 100 * error }, 2)} %`;
+}
+
+function resultText(result: PerplexityResult): string {
+  const { windows, contextSize, scored, ms, base } = result;
+  const rows = [["perplexity", estimateText(result.perplexity, 4)], ...baseRows(base)];
+  const seconds = ms / 1000;
+  const rate = Math.round((windows * contextSize) / seconds);
+  const how = `${windows} windows of ${contextSize} tokens, ${scored} tokens scored, ${durationText(seconds)}, ${rate} tokens/s`;
+  return `${tableText(rows)}\n${how}\n`;
+}
+
+function baseRows(base: BaseComparison | undefined): string[][] {
+  if (!base) return [];
+  const { divergence, change } = base;
+  const spread = (["median", "p90", "p99", "p999", "max"] as const)
+    .map((name) => `${spreadNames[name]} ${numberText(divergence[name], 5)}`)
+    .join(", ");
+  return [
+    ["of the base", estimateText(base.perplexity, 4)],
+    ["ratio", estimateText(base.ratio, 5)],
+    ["KL divergence", `${estimateText(divergence, 5)}  (${spread})`],
+    ["same likeliest token", percentText(base.sameTop)],
+    [
+      "change of probability",
+      `${percentText(change.mean)}  (root mean square ${percentText(change.rms)})`,
+    ],
+  ];
+}
+
+const spreadNames = {
+  median: "median",
+  p90: "90%",
+  p99: "99%",
+  p999: "99.9%",
+  max: "max",
+} as const;
+
+function resultJson({ perplexity: value, base, ...result }: PerplexityResult): object {
+  return {
+    perplexity: value.value,
+    error: value.error,
+    window: result.contextSize,
+    windows: result.windows,
+    scored_tokens: result.scored,
+    seconds: result.ms / 1000,
+    ...(base && {
+      base: {
+        perplexity: base.perplexity,
+        ratio: base.ratio,
+        kl_divergence: base.divergence,
+        same_top: base.sameTop,
+        probability_change: base.change,
+      },
+    }),
+  };
+}

@@ -1,0 +1,137 @@
+// How well a model foresees a given text: the log-probability of every next token, and the token that it thinks
+// likeliest. With a base, also how far its distributions are from those of another model at the same places.
+//
+// The logits stay on this thread. What is made of them (perplexity, means, error bars) is src/tools/perplexity/.
+
+import type { ScoreResult } from "../api.ts";
+import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
+import type { Engine } from "./engine.ts";
+import type { RunControl } from "./generator.ts";
+import {
+  compareWithRow,
+  logprobRowLength,
+  summarizeLogits,
+  writeLogprobRow,
+} from "./logprob-rows.ts";
+
+export interface ScoreRequest {
+  /** A window of text. */
+  tokens: readonly number[];
+  /** The first position whose next token is scored. */
+  from: number;
+  /** Read BOS in place of the first token, where the model begins its texts with one. */
+  firstIsBos: boolean;
+  /** Return the distributions, in 16 bits a token. */
+  rows: boolean;
+  /** The base's distributions at the same positions: [scored, logprobRowLength(vocab)]. */
+  base: Uint16Array | undefined;
+}
+
+export async function score(
+  engine: Engine,
+  request: ScoreRequest,
+  control: RunControl,
+): Promise<ScoreResult> {
+  checkRequest(engine, request);
+  const { tokens, from } = request;
+  const { bos, addBos } = engine.tokenizer.special;
+  const read = tokens.slice(0, -1); // nobody asks what comes after the last token
+  if (request.firstIsBos && addBos && bos !== undefined) read[0] = bos;
+  const scores = new Scores(engine.vocabSize, request);
+  const place = await engine.open({
+    tokens: [], // logits of many positions are wanted, so all are computed
+    mayAdd: read.length,
+    isAborted: () => control.aborted,
+  });
+  try {
+    for (let done = 0; done < read.length; ) {
+      done += await engine.advance(place, read, done, {
+        wants: (index) => index >= from,
+        onLogits: (index, readLogits) => scores.take(index, readLogits),
+        stop: () => control.aborted,
+      });
+      await control.breathe();
+      if (control.aborted) throw new AbortedError("score()");
+    }
+  } finally {
+    engine.close(place);
+  }
+  return scores.result;
+}
+
+/** Takes logits position by position and keeps what is asked of them. */
+class Scores {
+  readonly result: ScoreResult;
+  readonly #request: ScoreRequest;
+  readonly #logits: Float32Array; // [vocab]
+  readonly #rowLength: number;
+
+  constructor(vocabSize: number, request: ScoreRequest) {
+    const count = request.tokens.length - 1 - request.from;
+    this.#request = request;
+    this.#logits = new Float32Array(vocabSize);
+    this.#rowLength = logprobRowLength(vocabSize);
+    this.result = {
+      logprobs: new Float64Array(count), // [scored]
+      top: new Int32Array(count), // [scored]
+      ...(request.rows && { rows: new Uint16Array(count * this.#rowLength) }), // [scored, row]
+      ...(request.base && {
+        base: {
+          logprobs: new Float64Array(count), // [scored]
+          top: new Int32Array(count), // [scored]
+          divergences: new Float64Array(count), // [scored]
+        },
+      }),
+    };
+  }
+
+  async take(index: number, read: (target: Float32Array) => Promise<void> | void): Promise<void> {
+    const logits = this.#logits;
+    await read(logits);
+    const { tokens, from, base } = this.#request;
+    const at = index - from;
+    const next = tokens[index + 1]!;
+    const summary = summarizeLogits(logits);
+    const { result } = this;
+    result.logprobs[at] = logits[next]! - summary.logSumExp;
+    result.top[at] = summary.top;
+    if (result.rows) writeLogprobRow(logits, summary, this.#row(result.rows, at));
+    if (result.base && base) {
+      const compared = compareWithRow(logits, summary, this.#row(base, at), next);
+      result.base.logprobs[at] = compared.baseLogprob;
+      result.base.top[at] = compared.baseTop;
+      result.base.divergences[at] = compared.divergence;
+    }
+  }
+
+  #row(rows: Uint16Array, at: number): Uint16Array {
+    return rows.subarray(at * this.#rowLength, (at + 1) * this.#rowLength);
+  }
+}
+
+function checkRequest(engine: Engine, { tokens, from, base }: ScoreRequest): void {
+  const { vocabSize, info } = engine;
+  if (!Number.isSafeInteger(from) || from < 0 || from > tokens.length - 2) {
+    throw new UsageError(
+      `score(): from: got ${String(from)} with ${tokens.length} tokens, expected a position that is followed by a token (0 to ${tokens.length - 2})`,
+    );
+  }
+  const wrong = tokens.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
+  if (wrong !== undefined) {
+    throw new UsageError(
+      `score(): token id ${wrong} is not in the vocabulary (0 to ${vocabSize - 1})`,
+    );
+  }
+  if (tokens.length > info.contextSize) {
+    throw new ContextError(
+      `score(): got ${tokens.length} tokens, but the context holds ${info.contextSize}. Give fewer at a time, or open the model with a larger contextSize (trained for ${info.trainedContext})`,
+    );
+  }
+  const rowLength = logprobRowLength(vocabSize);
+  const count = tokens.length - 1 - from;
+  if (base && base.length !== count * rowLength) {
+    throw new UsageError(
+      `score(): base has ${base.length} values, expected ${count * rowLength}: ${count} rows of ${rowLength}`,
+    );
+  }
+}

@@ -1,0 +1,100 @@
+// Perplexity as the public API has it: takes a model or opens one, opens the base file, and lets src/tools/perplexity/
+// measure. What that needs is loaded when it is called: a page that only chats never loads it.
+
+import type { Model, ModelLocation, OpenOptions } from "./api.ts";
+import { SourceError, UsageError } from "./base/errors.ts";
+import { inspect, open } from "./open.ts";
+import { currentPlatform } from "./platform/current.ts";
+import type { Platform } from "./platform/platform.ts";
+import type { BaseFile } from "./tools/perplexity/base-file.ts";
+import type { PerplexityOptions, PerplexityResult } from "./tools/perplexity/perplexity.ts";
+
+export type {
+  PerplexityOptions,
+  PerplexityProgress,
+  PerplexityResult,
+} from "./tools/perplexity/perplexity.ts";
+export type { BaseComparison, Estimate } from "./tools/perplexity/statistics.ts";
+
+const knownOptions = new Set([
+  "contextSize",
+  "chunks",
+  "base",
+  "saveBase",
+  "parallel",
+  "open",
+  "signal",
+  "onOpen",
+  "onProgress",
+]);
+
+/**
+ * How well a model foresees a text: exp of the mean negative log-probability of its tokens, by llama.cpp's method. The
+ * text may be undefined where there is a base: then it is the one that the base was saved from.
+ */
+export async function perplexity(
+  model: Model | ModelLocation,
+  text: string | undefined,
+  options: PerplexityOptions = {},
+): Promise<PerplexityResult> {
+  for (const key of Object.keys(options)) {
+    if (knownOptions.has(key)) continue;
+    const known = [...knownOptions].join(", ");
+    throw new UsageError(`perplexity(): unknown option "${key}". Known: ${known}`);
+  }
+  const platform = await currentPlatform();
+  const { measurePerplexity } = await import("./tools/perplexity/perplexity.ts");
+  const base = await openBase(options, platform);
+  try {
+    const now = () => platform.now();
+    if (isModel(model)) return await measurePerplexity({ model, text, base, now }, options);
+    await using opened = await openFor(model, base, options);
+    return await measurePerplexity({ model: opened, text, base, now }, options);
+  } finally {
+    await base?.close();
+  }
+}
+
+function isModel(model: Model | ModelLocation): model is Model {
+  return typeof model === "object" && "score" in model;
+}
+
+/** A model whose context is one window, as often as windows are read at once. */
+async function openFor(
+  location: ModelLocation,
+  base: BaseFile | undefined,
+  options: PerplexityOptions,
+): Promise<Model> {
+  const { DEFAULT_WINDOW } = await import("./tools/perplexity/perplexity.ts");
+  const contextSize =
+    base?.window ??
+    options.contextSize ??
+    Math.min(DEFAULT_WINDOW, (await inspect(location)).memory?.contextSize ?? DEFAULT_WINDOW);
+  const { parallel, signal } = options;
+  const openOptions: OpenOptions = {
+    ...options.open,
+    contextSize,
+    ...(parallel !== undefined && { parallel }),
+    ...(signal && { signal }),
+  };
+  return await open(location, openOptions);
+}
+
+async function openBase(
+  { base, chunks }: PerplexityOptions,
+  platform: Platform,
+): Promise<BaseFile | undefined> {
+  if (base === undefined) return undefined;
+  const { openBaseFile } = await import("./tools/perplexity/base-file.ts");
+  const source = await platform.openModelSource(platform.describeSource(base));
+  if (source.main === undefined) {
+    throw new SourceError(`${source.name}: it is a folder, expected a file of base distributions`);
+  }
+  const file = await source.open(source.main);
+  try {
+    return await openBaseFile(file, chunks);
+  } catch (error) {
+    await file.close();
+    throw error;
+  }
+}

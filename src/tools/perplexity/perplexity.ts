@@ -1,0 +1,214 @@
+// Perplexity of a model on a text, by llama.cpp's method: the tokens are cut into windows, each window is read from an
+// empty context with BOS in place of its first token (where the model begins texts with one), and the tokens of its
+// second half are scored, so that each has half a window of text before it. What is left at the end is not used.
+//
+// With a base, the tokens are the base's own, and the distributions are compared as well. Opening models and files is the
+// composition root's business (src/perplexity.ts).
+
+import type { Model, ModelInfo, ModelLocation, OpenOptions, ScoreResult } from "../../api.ts";
+import { UsageError } from "../../base/errors.ts";
+import { type BaseFile, baseFileHead, SMALLEST_WINDOW, scoredPositions } from "./base-file.ts";
+import {
+  addScores,
+  type BaseComparison,
+  compareWithBase,
+  type Estimate,
+  newSums,
+  type RunningPerplexity,
+  runningPerplexity,
+  type Sums,
+} from "./statistics.ts";
+
+/** Tokens of a window where nobody says, and the model holds as many. */
+export const DEFAULT_WINDOW = 512;
+
+export interface PerplexityOptions {
+  /** Tokens of a window (default: 512, or the model's context where that is less; with a base, the base's). */
+  contextSize?: number;
+  /** Windows at most (default: all). */
+  chunks?: number;
+  /** A file of base distributions, by Lantern or llama.cpp: compare with it, on the text that it was saved from. */
+  base?: ModelLocation;
+  /** Takes the pieces of such a file, in order. */
+  saveBase?: (bytes: Uint8Array) => Promise<void> | void;
+  /** Windows that are read at the same time (default 1). */
+  parallel?: number;
+  /** How the model is opened, where it is not open yet. */
+  open?: Omit<OpenOptions, "contextSize" | "parallel" | "signal">;
+  signal?: AbortSignal;
+  /** Called when the model is there. */
+  onOpen?: (info: ModelInfo) => void;
+  /** Called after every window. */
+  onProgress?: (progress: PerplexityProgress) => void;
+}
+
+export interface PerplexityProgress extends RunningPerplexity {
+  /** Windows done, and all of them. */
+  window: number;
+  windows: number;
+}
+
+export interface PerplexityResult {
+  perplexity: Estimate;
+  /** Tokens that were scored, of all windows. */
+  scored: number;
+  contextSize: number;
+  windows: number;
+  ms: number;
+  /** How the model differs from the base. */
+  base?: BaseComparison;
+}
+
+export interface MeasureInput {
+  model: Model;
+  /** undefined: the base's tokens. */
+  text: string | undefined;
+  base: BaseFile | undefined;
+  now(): number;
+}
+
+interface Windows {
+  size: number;
+  count: number;
+  /** [count x size], and what is left over. */
+  tokens: readonly number[];
+}
+
+export async function measurePerplexity(
+  input: MeasureInput,
+  options: PerplexityOptions,
+): Promise<PerplexityResult> {
+  const { model, base, now } = input;
+  options.onOpen?.(model.info);
+  const started = now();
+  const windows = await cut(input, options);
+  const { from } = scoredPositions(windows.size);
+  if (options.saveBase) {
+    const shape = { window: windows.size, vocabSize: model.info.vocabSize, windows: windows.count };
+    await options.saveBase(
+      baseFileHead(shape, windows.tokens.slice(0, windows.count * windows.size)),
+    );
+  }
+  const failed = new AbortController();
+  const signal = options.signal ? AbortSignal.any([options.signal, failed.signal]) : failed.signal;
+  const scoreWindow = async (window: number): Promise<ScoreResult> => {
+    const rows = await base?.readRows(window);
+    const tokens = windows.tokens.slice(window * windows.size, (window + 1) * windows.size);
+    return await model.score(tokens, {
+      from,
+      firstIsBos: true,
+      rows: options.saveBase !== undefined,
+      ...(rows && { base: rows }),
+      signal,
+    });
+  };
+  const sums = newSums(base !== undefined);
+  try {
+    for await (const scores of inOrder(windows.count, options.parallel ?? 1, scoreWindow)) {
+      addScores(sums, scores.value);
+      if (scores.value.rows) await options.saveBase?.(bytesOf(scores.value.rows));
+      options.onProgress?.({
+        ...runningPerplexity(sums),
+        window: scores.index + 1,
+        windows: windows.count,
+      });
+    }
+  } catch (error) {
+    failed.abort(); // windows that were begun are of no use any more
+    throw error;
+  }
+  return resultOf(sums, windows, now() - started);
+}
+
+function resultOf(sums: Sums, windows: Windows, ms: number): PerplexityResult {
+  const compared = compareWithBase(sums);
+  return {
+    perplexity: runningPerplexity(sums).perplexity,
+    scored: sums.count,
+    contextSize: windows.size,
+    windows: windows.count,
+    ms,
+    ...(compared && { base: compared }),
+  };
+}
+
+/** Runs `work` on 0 to count - 1, some at a time, and yields the results in order. */
+async function* inOrder<T>(
+  count: number,
+  atOnce: number,
+  work: (index: number) => Promise<T>,
+): AsyncGenerator<{ index: number; value: T }> {
+  const running: Promise<T>[] = [];
+  let begun = 0;
+  for (let index = 0; index < count; index++) {
+    while (begun < count && running.length < atOnce) {
+      const begins = work(begun++);
+      begins.catch(() => {}); // it may fail while an earlier one is waited for; its turn will come
+      running.push(begins);
+    }
+    yield { index, value: await running.shift()! };
+  }
+}
+
+function bytesOf(rows: Uint16Array): Uint8Array {
+  return new Uint8Array(rows.buffer, rows.byteOffset, rows.byteLength);
+}
+
+/** Cuts the text, or takes the base's windows: all that was asked for, or an error that says why not. */
+async function cut(input: MeasureInput, options: PerplexityOptions): Promise<Windows> {
+  const { model, text, base } = input;
+  const size = windowSize(input, options);
+  const most = checkCount("chunks", options.chunks) ?? Number.POSITIVE_INFINITY;
+  const tokens =
+    text === undefined ? undefined : await model.tokenize(text, { parseSpecial: false });
+  if (base) {
+    if (tokens) checkSameText(base, tokens);
+    return { size, count: Math.min(most, base.windows), tokens: [...base.tokens] };
+  }
+  if (!tokens) throw new UsageError("perplexity(): no text was given: give one, or a base file");
+  if (tokens.length < 2 * size) {
+    throw new UsageError(
+      `perplexity(): the text is too short: it has ${tokens.length} tokens, and two windows of ${size} need ${2 * size}. Give a longer text, or a smaller window (contextSize, -c) of at most ${Math.floor(tokens.length / 2)}`,
+    );
+  }
+  return { size, count: Math.min(most, Math.floor(tokens.length / size)), tokens };
+}
+
+function windowSize({ model, base }: MeasureInput, options: PerplexityOptions): number {
+  const { info } = model;
+  const asked = checkCount("contextSize", options.contextSize);
+  if (base && base.vocabSize !== info.vocabSize) {
+    throw new UsageError(
+      `perplexity(): ${base.name} is the base of another model: its vocabulary has ${base.vocabSize} tokens, that of ${info.name} ${info.vocabSize}. Save a base with a model of the same family`,
+    );
+  }
+  if (base && asked !== undefined && base.window !== asked) {
+    throw new UsageError(
+      `perplexity(): ${base.name} was saved with windows of ${base.window} tokens, but windows of ${asked} were asked for. Leave contextSize (-c) out, or save the base again`,
+    );
+  }
+  const size = base?.window ?? asked ?? Math.min(DEFAULT_WINDOW, info.contextSize);
+  if (size < SMALLEST_WINDOW) {
+    throw new UsageError(
+      `perplexity(): contextSize: got ${size}, expected at least ${SMALLEST_WINDOW} tokens, of which the second half is scored`,
+    );
+  }
+  if (size <= info.contextSize) return size;
+  throw new UsageError(
+    `perplexity(): windows of ${size} tokens do not fit ${info.name}, whose context holds ${info.contextSize} (trained for ${info.trainedContext}). Use a smaller window (contextSize, -c)`,
+  );
+}
+
+/** The same text gives the same tokens, if the tokenizer is the same. */
+function checkSameText(base: BaseFile, tokens: readonly number[]): void {
+  const at = base.tokens.findIndex((id, index) => id !== tokens[index]);
+  if (at < 0) return;
+  throw new UsageError(
+    `perplexity(): ${base.name} was saved from another text, or with another tokenizer: its token ${at} is ${base.tokens[at]}, that of the text is ${tokens[at] ?? "missing"}. Leave the text out to use the base's, or save the base again`,
+  );
+}
+
+function checkCount(name: string, count: number | undefined): number | undefined {
+  if (count === undefined || (Number.isSafeInteger(count) && count >= 1)) return count;
+  throw new UsageError(`perplexity(): ${name}: got ${String(count)}, expected an integer above 0`);
+}
