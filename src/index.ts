@@ -15,6 +15,8 @@ export {
   WorkerError,
 } from "./base/errors.ts";
 export { benchMatmul } from "./bench.ts";
+export type { ByteSink, ConvertOptions, ConvertResult, ConvertType } from "./convert.ts";
+export { convert } from "./convert.ts";
 export type { Device } from "./limits/device.ts";
 export type { LimitsReport } from "./limits/report.ts";
 export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./limits-report.ts";

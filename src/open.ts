@@ -143,7 +143,7 @@ export async function withModelFile<T>(
 }
 
 /** A catalog name becomes the file it stands for; nothing is downloaded here. */
-async function locate(location: ModelLocation, platform: Platform): Promise<ModelLocation> {
+export async function locate(location: ModelLocation, platform: Platform): Promise<ModelLocation> {
   const single = location instanceof URL || location instanceof File;
   if (typeof location !== "string" && !single && !(Symbol.iterator in Object(location))) {
     throw new UsageError(

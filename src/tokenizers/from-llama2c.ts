@@ -28,7 +28,7 @@ const FIRST_BYTE = SPECIAL_TEXTS.length;
 const utf8 = new TextEncoder();
 
 export function tokenizerFromLlama2c(bytes: Uint8Array, vocabSize: number): Tokenizer {
-  const vocabulary = readVocabulary(bytes, vocabSize);
+  const vocabulary = llama2cVocabulary(bytes, vocabSize);
   const special: SpecialTokens = {
     bos: 1,
     eos: 2,
@@ -63,7 +63,8 @@ export function tokenizerFromLlama2c(bytes: Uint8Array, vocabSize: number): Toke
   });
 }
 
-function readVocabulary(bytes: Uint8Array, vocabSize: number): Vocabulary {
+/** The tokens alone, as SentencePiece has them: for whoever writes them elsewhere. */
+export function llama2cVocabulary(bytes: Uint8Array, vocabSize: number): Vocabulary {
   const fail = (field: string, got: unknown, expected: string): never => {
     throw new FormatError("llama2c", { file: FILE, field, got, expected });
   };

@@ -154,6 +154,12 @@ export const rules: readonly Rule[] = [
     why: "a tool reads and writes what it is given; opening models and files is its composition root's business",
   },
   {
+    of: "tools/convert",
+    may: all("base", "dtypes", "formats", "models", "tokenizers"),
+    npm: [],
+    why: "a conversion is planned and written from an open model file into a sink; no engine, no platform",
+  },
+  {
     of: "catalog",
     may: all("base", "platform/download.ts"),
     npm: ["@huggingface/hub"],
@@ -194,6 +200,7 @@ export const rules: readonly Rule[] = [
     may: [
       ...all("base/errors.ts", "open.ts", "bench.ts", "machine.ts", "limits-report.ts", "tune.ts"),
       ...all("perplexity.ts"),
+      ...all("convert.ts"),
       ...types("api.ts", "limits", "tune"),
     ],
     npm: [],
@@ -214,6 +221,15 @@ export const rules: readonly Rule[] = [
     may: [...all("base/errors.ts", "platform", "open.ts", "tools/perplexity"), ...types("api.ts")],
     npm: [],
     why: "a composition root: a model, a text and a base file, put before the tool",
+  },
+  {
+    of: "convert.ts",
+    may: [
+      ...all("base/errors.ts", "platform", "formats", "compose.ts", "open.ts", "tools/convert"),
+      ...types("api.ts"),
+    ],
+    npm: [],
+    why: "a composition root: an open model, put before the tool, and a file for its output",
   },
   {
     of: "tune.ts",

@@ -3,6 +3,7 @@
 import type { CliCommand } from "../command.ts";
 import { benchCommand } from "./bench.ts";
 import { chatCommand } from "./chat.ts";
+import { convertCommand } from "./convert.ts";
 import { inspectCommand } from "./inspect.ts";
 import { limitsCommand } from "./limits.ts";
 import { logitsCommand } from "./logits.ts";
@@ -22,6 +23,7 @@ export const commands: readonly CliCommand[] = [
   modelsCommand,
   pullCommand,
   inspectCommand,
+  convertCommand,
   tokenizeCommand,
   logitsCommand,
   perplexityCommand,

@@ -1,0 +1,102 @@
+// The tensors of a conversion: which type each gets, and its bytes, made a piece at a time.
+//
+// A piece is some whole rows; where q and k are reordered, it is a head. So memory does not grow with the model.
+
+import { bytesFor, type DType } from "../../dtypes/dtype.ts";
+import type { GgufTensor } from "../../formats/gguf/writer.ts";
+import type { ModelFile, TensorInfo } from "../../formats/model-file.ts";
+
+/** What a piece should roughly have. */
+const pieceBytes = 4 << 20;
+
+export interface PlannedTensor {
+  readonly source: TensorInfo;
+  readonly dtype: DType;
+  /** Rows of one head, where they are stored first halves first and GGUF wants pairs side by side. */
+  readonly headRows: number | undefined;
+}
+
+/** Called after every piece, with the bytes that were read; throws when the work is to stop. */
+export type Step = (bytesRead: number) => void;
+
+export function ggufTensor(file: ModelFile, planned: PlannedTensor, step: Step): GgufTensor {
+  const { source, dtype } = planned;
+  return {
+    name: source.name,
+    dtype,
+    shape: source.shape,
+    data: () => convertedPieces(file, planned, step),
+  };
+}
+
+async function* convertedPieces(
+  file: ModelFile,
+  { source, dtype, headRows }: PlannedTensor,
+  step: Step,
+): AsyncGenerator<Uint8Array> {
+  const rowBytes = rowBytesOf(source);
+  for await (const piece of rawPieces(file, source, headRows, step)) {
+    const ordered = headRows === undefined ? piece : pairHalves(piece, rowBytes, headRows);
+    if (source.dtype === dtype) {
+      yield ordered;
+      continue;
+    }
+    const values = floatsOf(source.dtype, ordered);
+    const converted = new Uint8Array(bytesFor(dtype, values.length));
+    dtype.quantize!(values, 0, converted, 0, values.length / dtype.blockElems);
+    yield converted;
+  }
+}
+
+/** The tensor's values, a piece at a time, in the order of the file. */
+export async function* floatPieces(
+  file: ModelFile,
+  source: TensorInfo,
+  step: Step,
+): AsyncGenerator<Float32Array> {
+  for await (const piece of rawPieces(file, source, undefined, step)) {
+    yield floatsOf(source.dtype, piece);
+  }
+}
+
+async function* rawPieces(
+  file: ModelFile,
+  source: TensorInfo,
+  groupRows: number | undefined,
+  step: Step,
+): AsyncGenerator<Uint8Array> {
+  // A group of rows must not be torn apart; a vector is one row.
+  const group = rowBytesOf(source) * (groupRows ?? 1);
+  const size = group * Math.max(1, Math.floor(pieceBytes / group));
+  for (let offset = 0; offset < source.byteLength; offset += size) {
+    const piece = new Uint8Array(Math.min(size, source.byteLength - offset));
+    await file.readTensor(source, piece, offset);
+    step(piece.byteLength);
+    yield piece;
+  }
+}
+
+/** A row is a matrix's row; a vector's values are rows of one value each, so that biases follow their matrix. */
+function rowBytesOf({ shape, dtype }: TensorInfo): number {
+  return shape.length === 1 ? dtype.blockBytes : bytesFor(dtype, shape.at(-1)!);
+}
+
+function floatsOf(dtype: DType, bytes: Uint8Array): Float32Array {
+  const count = (bytes.byteLength / dtype.blockBytes) * dtype.blockElems;
+  const values = new Float32Array(count);
+  dtype.dequantize(bytes, 0, values, 0, count / dtype.blockElems);
+  return values;
+}
+
+/** Rows of each head: 0, h, 1, h + 1, ... where h is half a head. */
+function pairHalves(bytes: Uint8Array, rowBytes: number, headRows: number): Uint8Array {
+  const paired = new Uint8Array(bytes.byteLength);
+  const half = headRows / 2;
+  const rows = bytes.byteLength / rowBytes;
+  for (let row = 0; row < rows; row++) {
+    const inHead = row % headRows;
+    const from = row - inHead + (inHead % 2) * half + (inHead >>> 1);
+    paired.set(bytes.subarray(from * rowBytes, (from + 1) * rowBytes), row * rowBytes);
+  }
+  return paired;
+}

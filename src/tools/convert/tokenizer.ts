@@ -1,0 +1,76 @@
+// The tokenizer of a converted model: its lists (vocabulary.ts), special tokens, chat templates; and the proof that whoever
+// reads them back has the same tokenizer. Where it does not, the conversion says so.
+
+import type { ModelFile } from "../../formats/model-file.ts";
+import { tokenizerFromMetadata } from "../../tokenizers/from-metadata.ts";
+import type { SpecialTokens, Tokenizer } from "../../tokenizers/tokenizer.ts";
+import { asMetadata, bool, type Entries, text, u32 } from "./entries.ts";
+import { probes } from "./pre-tokenizer.ts";
+import { KEY, type VocabularyOptions, vocabularyEntries } from "./vocabulary.ts";
+
+const specialKeys: readonly [role: keyof SpecialTokens, key: string][] = [
+  ["bos", "bos_token_id"],
+  ["eos", "eos_token_id"],
+  ["unk", "unknown_token_id"],
+  ["pad", "padding_token_id"],
+];
+
+/** Keys for ids that end an answer besides EOS, where their texts do not give them away. */
+const endKeys: readonly string[] = ["eot_token_id", "eom_token_id"];
+
+export interface TokenizerEntries {
+  entries: Entries;
+  notes: string[];
+}
+
+/** `own`: the tokenizer that Lantern uses for the file as it is. */
+export function tokenizerEntries(
+  file: ModelFile,
+  own: Tokenizer,
+  options: VocabularyOptions,
+): TokenizerEntries {
+  const entries = vocabularyEntries(file.tokenizer, options);
+  for (const [role, key] of specialKeys) {
+    const id = own.special[role];
+    if (typeof id === "number") entries.set(KEY + key, u32(id));
+  }
+  entries.set(`${KEY}add_bos_token`, bool(own.special.addBos));
+  entries.set(`${KEY}add_eos_token`, bool(own.special.addEos));
+  for (const key of file.metadata.keys()) {
+    if (/^tokenizer\.chat_template(?:\.|$)/.test(key)) {
+      entries.set(key, text(file.metadata.string(key)!));
+    }
+  }
+  const notes = addEnds(entries, own);
+  const differences = compare(own, tokenizerFromMetadata(asMetadata(entries)));
+  return { entries, notes: [...notes, ...differences] };
+}
+
+/** Ids that end an answer and would not be known by their text get a key of their own, as far as there are keys. */
+function addEnds(entries: Entries, own: Tokenizer): string[] {
+  const written = tokenizerFromMetadata(asMetadata(entries));
+  const missing: number[] = [];
+  for (let id = 0; id < own.vocabSize; id++) {
+    if (own.isEndOfGeneration(id) && !written.isEndOfGeneration(id)) missing.push(id);
+  }
+  endKeys.forEach((key, i) => {
+    if (missing[i] !== undefined) entries.set(KEY + key, u32(missing[i]));
+  });
+  return missing
+    .slice(endKeys.length)
+    .map(
+      (id) =>
+        `token ${id} (${JSON.stringify(own.tokenText(id))}) ends an answer, but GGUF has no key left to say so`,
+    );
+}
+
+/** Both on the same texts: the first difference, in words. */
+function compare(own: Tokenizer, written: Tokenizer): string[] {
+  const different = probes.filter(
+    (probe) => JSON.stringify(own.encode(probe)) !== JSON.stringify(written.encode(probe)),
+  );
+  if (different.length === 0) return [];
+  return [
+    `the tokenizer of the GGUF file cuts ${different.length} of ${probes.length} test texts into other tokens than the original; GGUF cannot express it exactly. The first: ${JSON.stringify(different[0])}`,
+  ];
+}
