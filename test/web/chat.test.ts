@@ -3,8 +3,9 @@
 
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import type { GenerateOptions } from "../../src/index.ts";
+import { type GenerateOptions, open } from "../../src/index.ts";
 import { describeBrowser } from "../browser/chromium.ts";
+import { tinyFile } from "../support/tiny-file.ts";
 import { scriptedModel } from "./scripted-model.ts";
 import { answers, say, useStage } from "./stage.ts";
 
@@ -13,8 +14,12 @@ const markdown = `# A list
 - one **bold** point
 - a [link](https://example.org/x)
 
+3. three
+
+4. four
+
 | a | b |
-|---|---|
+|---|--:|
 | 1 | 2 |
 
 \`\`\`js
@@ -39,6 +44,8 @@ describeBrowser("the Chat page", () => {
     expect(await answer.locator("h1").innerText()).toBe("A list");
     expect(await answer.locator("li strong").innerText()).toBe("bold");
     expect(await answer.locator("td").allInnerTexts()).toEqual(["1", "2"]);
+    expect(await answer.locator("td[align=right]").count()).toBe(1);
+    expect(await answer.locator('ol[start="3"] > li').count()).toBe(2); // one list, also with lines between
     const link = answer.locator("a");
     expect(await link.getAttribute("rel")).toContain("noopener");
     expect(await link.getAttribute("target")).toBe("_blank");
@@ -183,6 +190,27 @@ describeBrowser("the Chat page", () => {
     await answers(page);
     expect(seen[0]!.prompt).toBe("<system>Speak like a pirate\n<user>Hello\n");
     expect(seen[0]!.options).toMatchObject({ temperature: 1.5, seed: 7 });
+  });
+
+  test("a real model answers, and the second turn finds the first in its cache", async () => {
+    const file = await tinyFile(); // it talks nonsense, with a template
+    try {
+      await using model = await open(file.path, { threads: 1, contextSize: 512 });
+      const { url } = await stage.serve({ models: { tiny: model } });
+      const page = await stage.page(url);
+      await page.getByRole("button", { name: "Settings" }).click();
+      await page.getByLabel("Longest answer").fill("16");
+      await page.getByRole("button", { name: "Close" }).click();
+      await say(page, "the cat sat");
+      await answers(page);
+      await say(page, "the cat");
+      await answers(page);
+      const gauge = page.locator(".gauge").last();
+      expect(await gauge.innerText()).toMatch(/tokens\/s/);
+      expect(await gauge.innerText()).toMatch(/[1-9]\d* from the cache/);
+    } finally {
+      file.remove();
+    }
   });
 
   test("a model without a chat template is not made to chat", async () => {

@@ -43,7 +43,7 @@ export class MarkdownBlocks {
     }
     this.#text = text;
     const tokens = marked.lexer(text.slice(this.#offset));
-    const open = tokens.splice(Math.max(0, tokens.length - unfinished));
+    const open = tokens.splice(openFrom(tokens));
     for (const token of tokens) {
       this.#offset += token.raw.length;
       this.#push(this.#finished, token);
@@ -64,6 +64,15 @@ export class MarkdownBlocks {
     }
     blocks.push({ key, html: sanitize(marked.parser([token])) });
   }
+}
+
+/** Where the last blocks begin that may still change; blank lines between blocks are none. */
+function openFrom(tokens: readonly Token[]): number {
+  let blocks = 0;
+  for (let at = tokens.length - 1; at >= 0; at--) {
+    if (tokens[at]!.type !== "space" && ++blocks === unfinished) return at;
+  }
+  return 0;
 }
 
 function escapeHtml(text: string): string {

@@ -15,6 +15,7 @@ const options = {
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
+  ADD_URI_SAFE_ATTR: ["start", "align"], // these are no addresses
 };
 
 const purifier = createPurifier(window);
