@@ -31,6 +31,13 @@ export type {
   PerplexityResult,
 } from "./perplexity.ts";
 export { perplexity } from "./perplexity.ts";
+export type {
+  QuantizedTensor,
+  QuantizeOptions,
+  QuantizeProgress,
+  QuantizeResult,
+} from "./quantize.ts";
+export { quantize, quantizeTypes } from "./quantize.ts";
 export type { TuneAnalysis } from "./tune/analyze.ts";
 export type { TuneFile } from "./tune/tune-file.ts";
 export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./tune.ts";

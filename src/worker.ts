@@ -13,6 +13,7 @@ const entries: Readonly<Record<ThreadEntry, () => Promise<unknown>>> = {
   engine: () => import("./engine-thread.ts"),
   compute: () => import("./compute-thread.ts"),
   measure: () => import("./measure-thread.ts"),
+  quantize: () => import("./quantize-thread.ts"),
 };
 
 await entries[threadEntry()]();

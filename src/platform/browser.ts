@@ -60,7 +60,7 @@ function pause(ms: number): Promise<void> {
 }
 
 /**
- * Word for word three times, because bundlers look for this very text: `new Worker(new URL("...", import.meta.url), {...})`,
+ * Word for word each time, because bundlers look for this very text: `new Worker(new URL("...", import.meta.url), {...})`,
  * nothing computed. The script is what is built, so that sources do not run in a browser as they are.
  */
 const startWorker: Readonly<Record<ThreadEntry, () => Worker>> = {
@@ -78,6 +78,11 @@ const startWorker: Readonly<Record<ThreadEntry, () => Worker>> = {
     new Worker(new URL("../worker.js", import.meta.url), {
       type: "module",
       name: "lantern-measure",
+    }),
+  quantize: () =>
+    new Worker(new URL("../worker.js", import.meta.url), {
+      type: "module",
+      name: "lantern-quantize",
     }),
 };
 

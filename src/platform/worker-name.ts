@@ -7,6 +7,7 @@ const entries: Readonly<Record<string, ThreadEntry>> = {
   "lantern-engine": "engine",
   "lantern-compute": "compute",
   "lantern-measure": "measure",
+  "lantern-quantize": "quantize",
 };
 
 export function threadEntry(): ThreadEntry {

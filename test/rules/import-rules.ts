@@ -160,6 +160,15 @@ export const rules: readonly Rule[] = [
     why: "a conversion is planned and written from an open model file into a sink; no engine, no platform",
   },
   {
+    of: "tools/quantize",
+    may: [
+      ...all("base", "dtypes", "formats", "kernels"),
+      ...types("api.ts", "platform/platform.ts"),
+    ],
+    npm: [],
+    why: "a quantization is planned and computed from an open model file into a sink, on threads that it is given",
+  },
+  {
     of: "catalog",
     may: all("base", "platform/download.ts"),
     npm: ["@huggingface/hub"],
@@ -200,7 +209,7 @@ export const rules: readonly Rule[] = [
     may: [
       ...all("base/errors.ts", "open.ts", "bench.ts", "machine.ts", "limits-report.ts", "tune.ts"),
       ...all("perplexity.ts"),
-      ...all("convert.ts"),
+      ...all("convert.ts", "quantize.ts"),
       ...types("api.ts", "limits", "tune"),
     ],
     npm: [],
@@ -230,6 +239,21 @@ export const rules: readonly Rule[] = [
     ],
     npm: [],
     why: "a composition root: an open model, put before the tool, and a file for its output",
+  },
+  {
+    of: "quantize.ts",
+    may: [
+      ...all("base/errors.ts", "platform", "formats", "open.ts", "tools/quantize"),
+      ...types("api.ts"),
+    ],
+    npm: [],
+    why: "a composition root: an open model and threads, put before the tool, and a file for its output",
+  },
+  {
+    of: "quantize-thread.ts",
+    may: all("platform", "tools/quantize"),
+    npm: [],
+    why: "a quantizing thread's entry; nothing imports it, the platform starts it",
   },
   {
     of: "tune.ts",
@@ -323,7 +347,10 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "worker.ts",
-    may: all("platform", "engine-thread.ts", "compute-thread.ts", "measure-thread.ts"),
+    may: [
+      ...all("platform", "engine-thread.ts", "compute-thread.ts", "measure-thread.ts"),
+      ...all("quantize-thread.ts"),
+    ],
     npm: [],
     why: "every worker's entry in a browser: it loads the thread's own; nothing imports it, the platform starts it",
   },

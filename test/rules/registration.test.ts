@@ -148,6 +148,19 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
   },
   { file: "src/tools/convert/entries.ts", names: ["f32"], why: "a metadata value type of GGUF" },
   {
+    file: "src/tools/quantize/file-types.ts",
+    names: [
+      ...["f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k"],
+      ...["q5_k", "q6_k", "iq4_nl", "iq4_xs"],
+    ],
+    why: "the table of file types: which tensor types each mixes",
+  },
+  {
+    file: "src/tools/quantize/importance.ts",
+    names: ["f32"],
+    why: "the type of sums in an importance matrix",
+  },
+  {
     file: "src/tools/convert/vocabulary.ts",
     names: ["llama"],
     why: "a value of tokenizer.ggml.model",

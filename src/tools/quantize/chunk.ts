@@ -1,0 +1,121 @@
+// One piece of work: some whole rows of a matrix, from one type to another, and what that lost. Runs on any thread.
+//
+// Rows are cut into groups that a search vectorized over groups can take at once (src/tools/quantize/search.ts); the types'
+// own quantizers do the rest and are the truth about every byte.
+
+import { ModelError } from "../../base/errors.ts";
+import type { DType } from "../../dtypes/dtype.ts";
+import { dtypeByName } from "../../dtypes/table.ts";
+
+/** Structured-cloneable: it goes to another thread. */
+export interface Chunk {
+  /** For messages. */
+  readonly tensor: string;
+  readonly source: string;
+  readonly target: string;
+  readonly rows: number;
+  readonly cols: number;
+  /** [rows, cols] in the source type. */
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  /** One weight for each column. */
+  readonly importance: Float32Array | undefined;
+  /** Whether to measure the error. */
+  readonly measure: boolean;
+}
+
+/** Sums over elements: chunks of a tensor add up. */
+export interface ChunkError {
+  squaredError: number;
+  squares: number;
+  maxError: number;
+  maxValue: number;
+}
+
+export interface ChunkResult {
+  /** [rows, cols] in the target type. */
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  readonly error: ChunkError | undefined;
+}
+
+/** Beyond this a scale may leave the range of half floats, and the result is looked at. */
+const suspicious = 65504;
+
+export type Quantize = (
+  target: DType,
+  values: Float32Array,
+  bytes: Uint8Array,
+  blocks: number,
+  importance: Float32Array | undefined,
+) => void;
+
+/** The type's own quantizer. */
+export const plainQuantize: Quantize = (target, values, bytes, blocks, importance) =>
+  target.quantize!(values, 0, bytes, 0, blocks, importance);
+
+/** Values that chunks are widened into: grows to the largest chunk of a thread. */
+let scratch = new Float32Array(0);
+
+export function quantizeChunk(chunk: Chunk, quantize: Quantize): ChunkResult {
+  const [source, target] = [dtypeByName(chunk.source)!, dtypeByName(chunk.target)!];
+  const elems = chunk.rows * chunk.cols;
+  if (scratch.length < elems) scratch = new Float32Array(elems);
+  const values = source.asFloat32?.(chunk.bytes) ?? scratch.subarray(0, elems);
+  if (values.buffer === scratch.buffer) {
+    source.dequantize(chunk.bytes, 0, values, 0, elems / source.blockElems);
+  }
+  const largest = largestMagnitude(values, chunk);
+  const bytes = new Uint8Array((elems / target.blockElems) * target.blockBytes);
+  quantize(target, values, bytes, elems / target.blockElems, chunk.importance);
+  if (largest > suspicious && target.blockBytes !== 4) checkFinite(target, bytes, elems, chunk);
+  return { bytes, error: chunk.measure ? errorOf(target, values, bytes) : undefined };
+}
+
+/** Also finds what is not a number: no type can keep it, and one such weight spoils a model. */
+function largestMagnitude(values: Float32Array, { tensor }: Chunk): number {
+  let largest = 0;
+  let sum = 0;
+  for (let i = 0; i < values.length; i++) {
+    const size = Math.abs(values[i]!);
+    if (size > largest) largest = size;
+    sum += size;
+  }
+  if (Number.isFinite(sum)) return largest;
+  const at = values.findIndex((value) => !Number.isFinite(value));
+  throw new ModelError(
+    `quantize: tensor "${tensor}" holds ${values[at]} (value ${at} of a piece of it): the model is damaged and cannot be quantized`,
+  );
+}
+
+/** A large finite value can still be infinite as a half float, or a scale made of it can. */
+function checkFinite(target: DType, bytes: Uint8Array, elems: number, { tensor }: Chunk): void {
+  const back = new Float32Array(elems);
+  target.dequantize(bytes, 0, back, 0, elems / target.blockElems);
+  if (back.every((value) => Number.isFinite(value))) return;
+  throw new ModelError(
+    `quantize: tensor "${tensor}" holds values too large for ${target.name}: choose another type for it with --tensor-type`,
+  );
+}
+
+/** Values that an error is measured on at a time: stays in the caches. */
+const errorPiece = 1 << 14;
+const restored = new Float32Array(errorPiece);
+
+function errorOf(target: DType, values: Float32Array, bytes: Uint8Array): ChunkError {
+  const { blockElems, blockBytes } = target;
+  const error = { squaredError: 0, squares: 0, maxError: 0, maxValue: 0 };
+  for (let at = 0; at < values.length; at += errorPiece) {
+    const count = Math.min(errorPiece, values.length - at);
+    const from = (at / blockElems) * blockBytes;
+    target.dequantize(bytes, from, restored, 0, count / blockElems);
+    for (let i = 0; i < count; i++) {
+      const value = values[at + i]!;
+      const difference = Math.abs(value - restored[i]!);
+      error.squaredError += difference * difference;
+      error.squares += value * value;
+      if (difference > error.maxError) error.maxError = difference;
+      const size = Math.abs(value);
+      if (size > error.maxValue) error.maxValue = size;
+    }
+  }
+  return error;
+}

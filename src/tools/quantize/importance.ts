@@ -1,0 +1,159 @@
+// An importance matrix: how large the inputs of each weight matrix are on average, column by column. A quantizer that
+// knows it keeps those columns most exact which matter most. The file is llama.cpp's: GGUF, two tensors for each matrix,
+// the sums of squares ("NAME.in_sum2", [matrices, cols]) and how many were added ("NAME.counts", [matrices, 1]).
+//
+// Reading and writing of the file, and the sums themselves; who fills them is imatrix.ts.
+
+import { FormatError, UsageError } from "../../base/errors.ts";
+import { dtypeByName } from "../../dtypes/table.ts";
+import {
+  type ByteSink,
+  type GgufTensor,
+  type GgufValue,
+  writeGguf,
+} from "../../formats/gguf/writer.ts";
+import type { ModelFile, TensorInfo } from "../../formats/model-file.ts";
+
+const sumsSuffix = ".in_sum2";
+const countsSuffix = ".counts";
+
+export interface Importance {
+  /** One weight for each column of a matrix of the tensor; undefined: nothing is known of it. */
+  of(tensor: TensorInfo, matrix: number): Float32Array | undefined;
+  /** What a file that was quantized with it says of it. */
+  readonly entries: readonly (readonly [string, GgufValue])[] & [string, GgufValue][];
+  /** Matrices that it knows. */
+  readonly names: readonly string[];
+}
+
+/** Sums over the inputs of a matrix. */
+export interface InputSums {
+  readonly name: string;
+  /** Of squares: [matrices, cols]. */
+  readonly sums: Float32Array;
+  /** [matrices]. */
+  readonly counts: Float32Array;
+}
+
+/** Reads an importance matrix; `path` is what the user called it. */
+export async function readImportance(file: ModelFile, path: string): Promise<Importance> {
+  const wrong = (field: string, got: unknown, expected: string) =>
+    new FormatError("imatrix", { file: path, field, got, expected });
+  const type = file.metadata.string("general.type");
+  const names = [...file.tensors.keys()]
+    .filter((name) => name.endsWith(sumsSuffix))
+    .map((name) => name.slice(0, -sumsSuffix.length));
+  if (type !== "imatrix" || names.length === 0) {
+    throw wrong(
+      "general.type",
+      type ?? "none",
+      'an importance matrix, as "lantern imatrix" makes it',
+    );
+  }
+  const means = new Map<string, Float32Array>();
+  for (const name of names) {
+    const sums = await floats(file, `${name}${sumsSuffix}`, wrong);
+    const counts = await floats(file, `${name}${countsSuffix}`, wrong);
+    if (sums.length % counts.length !== 0) {
+      throw wrong(`${name}${countsSuffix}`, counts.length, `a divisor of ${sums.length} sums`);
+    }
+    means.set(name, meansOf(sums, counts));
+  }
+  const chunks = file.metadata.number("imatrix.chunk_count") ?? 0;
+  const dataset = file.metadata.strings("imatrix.datasets")?.[0];
+  const cut = (text: string) => text.slice(0, 127); // as long as llama.cpp keeps it
+  return {
+    names,
+    of: (tensor, matrix) => columnsOf(tensor, matrix, means.get(tensor.name), path),
+    entries: [
+      ["quantize.imatrix.file", { type: "string", value: cut(path) }],
+      ...(dataset === undefined
+        ? []
+        : [
+            ["quantize.imatrix.dataset", { type: "string", value: cut(dataset) }] as [
+              string,
+              GgufValue,
+            ],
+          ]),
+      ["quantize.imatrix.entries_count", { type: "u32", value: names.length }],
+      ...(chunks > 0
+        ? [["quantize.imatrix.chunks_count", { type: "u32", value: chunks }] as [string, GgufValue]]
+        : []),
+    ],
+  };
+}
+
+async function floats(
+  file: ModelFile,
+  name: string,
+  wrong: (field: string, got: unknown, expected: string) => FormatError,
+): Promise<Float32Array> {
+  const tensor = file.tensors.get(name);
+  const exact = dtypeByName("f32")!;
+  if (tensor?.dtype !== exact)
+    throw wrong(`tensor "${name}"`, tensor?.dtype.name ?? "none", exact.name);
+  const values = new Float32Array(tensor.byteLength / 4);
+  await file.readTensor(tensor, new Uint8Array(values.buffer));
+  if (values.every((value) => Number.isFinite(value))) return values;
+  throw wrong(`tensor "${name}"`, "a value that is not finite", "finite sums");
+}
+
+/** Of a matrix that no token came to (an expert), all columns matter the same. */
+function meansOf(sums: Float32Array, counts: Float32Array): Float32Array {
+  const cols = sums.length / counts.length;
+  return sums.map((sum, i) => {
+    const count = Math.round(counts[Math.floor(i / cols)]!);
+    return count > 0 ? sum / count : 1;
+  });
+}
+
+function columnsOf(
+  { name, shape }: TensorInfo,
+  matrix: number,
+  means: Float32Array | undefined,
+  path: string,
+): Float32Array | undefined {
+  if (!means) return undefined;
+  const cols = shape.at(-1)!;
+  const matrices = shape.slice(0, -2).reduce((a, b) => a * b, 1);
+  if (means.length !== cols * matrices) {
+    if (name.includes("token_embd")) return undefined; // known of the output matrix that it doubles as, or of nothing
+    throw new UsageError(
+      `quantize: ${path} has ${means.length} columns for "${name}", which has ${cols * matrices}: it was made with another model`,
+    );
+  }
+  return means.slice(matrix * cols, (matrix + 1) * cols);
+}
+
+export interface ImportanceFacts {
+  /** Files of text that it was made from. */
+  readonly datasets: readonly string[];
+  readonly chunks: number;
+  readonly chunkTokens: number;
+}
+
+export async function writeImportance(
+  sink: ByteSink,
+  sums: readonly InputSums[],
+  { datasets, chunks, chunkTokens }: ImportanceFacts,
+): Promise<void> {
+  const exact = dtypeByName("f32")!;
+  const tensor = (name: string, values: Float32Array, shape: number[]): GgufTensor => ({
+    name,
+    dtype: exact,
+    shape,
+    data: () => [new Uint8Array(values.buffer, values.byteOffset, values.byteLength)],
+  });
+  const byName = sums.toSorted((a, b) => (a.name < b.name ? -1 : 1));
+  const metadata: [string, GgufValue][] = [
+    ["general.type", { type: "string", value: "imatrix" }],
+    ["imatrix.datasets", { type: "array<string>", value: [...datasets] }],
+    ["imatrix.chunk_count", { type: "u32", value: chunks }],
+    ["imatrix.chunk_size", { type: "u32", value: chunkTokens }],
+  ];
+  const tensors = byName.flatMap(({ name, sums: squares, counts }) => [
+    tensor(`${name}${sumsSuffix}`, squares, [counts.length, squares.length / counts.length]),
+    tensor(`${name}${countsSuffix}`, counts, [counts.length, 1]),
+  ]);
+  await writeGguf(sink, metadata, tensors);
+}

@@ -1,0 +1,266 @@
+// What becomes of each tensor: which are quantized, to which type, in which order they stand in the new file. Decided from
+// names and shapes alone, before a byte is read. The rules are llama.cpp's; file-types.ts has them as data.
+
+import { ModelError, UsageError } from "../../base/errors.ts";
+import type { Metadata } from "../../base/metadata.ts";
+import { bytesFor, type DType } from "../../dtypes/dtype.ts";
+import { allDTypes, dtypeByName } from "../../dtypes/table.ts";
+import type { ModelFile, TensorInfo } from "../../formats/model-file.ts";
+import { type FileType, fallbacks, type MixFacts, type Role, special } from "./file-types.ts";
+
+export interface PlanOptions {
+  type: FileType;
+  /** Types by name: the first pattern that is found in a tensor's name counts. */
+  patterns: readonly TypePattern[];
+  /** Every matrix gets the same type. */
+  pure: boolean;
+  leaveOutput: boolean;
+  allowRequantize: boolean;
+  hasImportance: boolean;
+}
+
+export interface TypePattern {
+  readonly pattern: RegExp;
+  readonly dtype: DType;
+  /** As the user wrote it. */
+  readonly text: string;
+}
+
+export interface PlannedTensor {
+  readonly tensor: TensorInfo;
+  readonly target: DType;
+  readonly targetBytes: number;
+  /** Why it is not what the file's type says. */
+  readonly note: string | undefined;
+}
+
+/** What mixes ask of the model. */
+interface ModelFacts {
+  readonly layers: number;
+  readonly sharedHeads: number;
+  readonly experts: number;
+  readonly isLarge: boolean;
+  readonly hasImportance: boolean;
+}
+
+/** Names of matrices that are never quantized: small, or too sensitive. */
+const keptNames: readonly string[] = [
+  "_norm.weight",
+  "ffn_gate_inp.weight",
+  "ffn_gate_tid2eid.weight",
+  "altup",
+  "laurel",
+  "per_layer_model_proj",
+  "ssm_conv1d",
+  "shortconv.conv.weight",
+  "indexer.k_proj.weight",
+  "indexer.q_proj.weight",
+  "time_mix_first.weight",
+  "time_mix_w0.weight",
+  "time_mix_w1.weight",
+  "time_mix_w2.weight",
+  "time_mix_v0.weight",
+  "time_mix_v1.weight",
+  "time_mix_v2.weight",
+  "time_mix_a0.weight",
+  "time_mix_a1.weight",
+  "time_mix_a2.weight",
+  "time_mix_g1.weight",
+  "time_mix_g2.weight",
+  "time_mix_decay_w1.weight",
+  "time_mix_decay_w2.weight",
+  "time_mix_lerp_fused.weight",
+  "attn_rel_b.weight",
+  ".position_embd",
+  "sam.pos_embd",
+  "sam.neck.",
+  "sam.net_",
+  ".rel_pos",
+  ".patch_embd",
+  ".patch_merger",
+  "a.rvq.codebook",
+  "mm.a.code_embd",
+];
+const keptExactly: readonly string[] = ["position_embd.weight", "token_types.weight"];
+const outputName = "output.weight";
+const embeddingNames: readonly string[] = ["token_embd.weight", "per_layer_token_embd.weight"];
+const valueParts: readonly string[] = ["attn_qkv.weight", "attn_kv_b.weight", "attn_v.weight"];
+
+/** Roles by a part of the name, asked in this order after those above. */
+const rolesByPart: readonly (readonly [string, Role])[] = [
+  ["attn_k.weight", "attnK"],
+  ["attn_q.weight", "other"],
+  ["attn_output.weight", "attnOutput"],
+  ["ffn_up", "other"],
+  ["ffn_gate", "other"],
+  ["ffn_down", "ffnDown"],
+];
+
+export function planTensors(file: ModelFile, options: PlanOptions): PlannedTensor[] {
+  const tensors = inFileOrder([...file.tensors.values()]);
+  if (tensors.length === 0) {
+    throw new ModelError(`${file.name} has no tensors: there is nothing to quantize`);
+  }
+  const chooser = new TypeChooser(tensors, modelFacts(file.metadata, options), options);
+  const planned = tensors.map((tensor) => {
+    const { dtype: target, note } = chooser.choose(tensor);
+    checkSource(tensor, target, options, file.name);
+    const elems = tensor.shape.reduce((a, b) => a * b, 1);
+    return { tensor, target, targetBytes: bytesFor(target, elems), note };
+  });
+  chooser.checkPatterns();
+  return planned;
+}
+
+/** llama.cpp's order: what belongs to no layer first, then layer by layer, by name. */
+function inFileOrder(tensors: readonly TensorInfo[]): TensorInfo[] {
+  const layerOf = (name: string) => Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? -1);
+  const byName = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
+  return tensors.toSorted((a, b) => layerOf(a.name) - layerOf(b.name) || byName(a.name, b.name));
+}
+
+function modelFacts(metadata: Metadata, { hasImportance }: PlanOptions): ModelFacts {
+  const architecture = metadata.string("general.architecture") ?? "";
+  const number = (key: string): number => {
+    // Some models have a number for each layer; the first layer's counts.
+    const value = metadata.preview(`${architecture}.${key}`, 1)?.value;
+    return Number((Array.isArray(value) ? value[0] : value) ?? 0);
+  };
+  const layers = number("block_count");
+  const heads = number("attention.head_count");
+  const kvHeads = number("attention.head_count_kv") || heads;
+  const sharedHeads = kvHeads > 0 ? Math.floor(heads / kvHeads) : 0;
+  return {
+    layers,
+    sharedHeads,
+    experts: number("expert_count"),
+    isLarge: layers === 80 && heads !== kvHeads,
+    hasImportance,
+  };
+}
+
+function checkSource(
+  { name, dtype }: TensorInfo,
+  target: DType,
+  { allowRequantize }: PlanOptions,
+  file: string,
+): void {
+  if (dtype === target || dtype.blockElems === 1 || allowRequantize) return;
+  throw new UsageError(
+    `quantize: ${file}: tensor "${name}" is ${dtype.name} already; quantizing it again to ${target.name} loses twice. Start from a file in F32, F16 or BF16, or allow it with --allow-requantize`,
+  );
+}
+
+class TypeChooser {
+  readonly #options: PlanOptions;
+  readonly #model: ModelFacts;
+  readonly #base: DType;
+  readonly #embeddingIsOutput: boolean;
+  readonly #values: number;
+  readonly #seen = { attnV: 0, ffnDown: 0 };
+  readonly #met = new Set<TypePattern>();
+
+  constructor(tensors: readonly TensorInfo[], model: ModelFacts, options: PlanOptions) {
+    this.#options = options;
+    this.#model = model;
+    this.#base = dtypeByName(options.type.base)!;
+    this.#embeddingIsOutput = !tensors.some(({ name }) => name === outputName);
+    this.#values = tensors.filter(({ name }) => roleOf(name) === "attnV").length;
+  }
+
+  choose(tensor: TensorInfo): { dtype: DType; note: string | undefined } {
+    const { name } = tensor;
+    const base = this.#base;
+    const asked = this.#options.patterns.find(({ pattern }) => pattern.test(name));
+    if (asked) this.#met.add(asked);
+    if (!this.#isQuantized(tensor)) return { dtype: tensor.dtype, note: undefined };
+    if (asked) return withWholeBlocks(tensor, asked.dtype, `as "${asked.text}" says`);
+    const isFloat = base.blockElems === 1;
+    if (isFloat || this.#options.pure) return withWholeBlocks(tensor, base, undefined);
+    return withWholeBlocks(tensor, dtypeByName(this.#mixed(tensor))!, undefined);
+  }
+
+  /** A pattern that names nothing is a spelling mistake, and the file would not be what was asked for. */
+  checkPatterns(): void {
+    const unmet = this.#options.patterns.filter((pattern) => !this.#met.has(pattern));
+    if (unmet.length === 0) return;
+    const list = unmet.map(({ text }) => `"${text}"`).join(", ");
+    throw new UsageError(
+      `quantize: no tensor's name has the pattern ${list}. "lantern inspect" lists the names; a pattern is a regular expression that is looked for anywhere in them`,
+    );
+  }
+
+  #isQuantized({ name, shape }: TensorInfo): boolean {
+    const dimensions =
+      shape.length - shape.findIndex((dim, i) => dim > 1 || i === shape.length - 1);
+    if (dimensions < 2 || !name.endsWith("weight")) return false;
+    if (this.#options.leaveOutput && name === outputName) return false;
+    return !keptExactly.includes(name) && !keptNames.some((part) => name.includes(part));
+  }
+
+  /** The type's name, by role and layer. */
+  #mixed({ name, shape }: TensorInfo): string {
+    const { type } = this.#options;
+    const role = roleOf(name);
+    if (role === "output" || (role === "embedding" && this.#embeddingIsOutput)) {
+      if (shape.at(-1)! % this.#base.blockElems !== 0) return special.outputOddRows;
+      return type.base === special.outputOddRows ? type.base : special.output;
+    }
+    const facts = this.#facts(role, name);
+    const chosen = type.mix?.[role]?.(facts) ?? type.base;
+    if (role === "attnV") return this.#values8(this.#largeModel(chosen));
+    if (role === "attnK") return this.#values8(chosen);
+    const eight = this.#model.experts === 8;
+    return role === "attnOutput" && eight ? (type.expertsAttnOutput ?? type.base) : chosen;
+  }
+
+  #values8(chosen: string): string {
+    return this.#model.experts === 8 ? special.experts : chosen;
+  }
+
+  #largeModel(chosen: string): string {
+    const { from, to } = special.largeModelValues;
+    return this.#model.isLarge && (from as readonly string[]).includes(chosen) ? to : chosen;
+  }
+
+  #facts(role: Role, name: string): MixFacts {
+    const { layers, sharedHeads, experts, hasImportance } = this.#model;
+    const rest = { sharedHeads, experts, hasImportance };
+    if (role === "attnV") return { layer: this.#seen.attnV++, layers: this.#values, ...rest };
+    if (role !== "ffnDown") return { layer: 0, layers, ...rest };
+    const counted = this.#seen.ffnDown++;
+    // Experts may be tensors of their own: several of them belong to one layer.
+    const layer = experts > 1 ? Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? 0) : counted;
+    return { layer, layers, ...rest };
+  }
+}
+
+function roleOf(name: string): Role {
+  if (name === outputName) return "output";
+  if (embeddingNames.includes(name)) return "embedding";
+  if (valueParts.some((part) => name.includes(part))) return "attnV";
+  return rolesByPart.find(([part]) => name.includes(part))?.[1] ?? "other";
+}
+
+/** The type, or the one to fall back on where rows are no whole blocks of it. */
+function withWholeBlocks(
+  { name, shape }: TensorInfo,
+  wanted: DType,
+  note: string | undefined,
+): { dtype: DType; note: string | undefined } {
+  const cols = shape.at(-1)!;
+  const fits = (dtype: DType) => cols % dtype.blockElems === 0;
+  if (!wanted.quantize) {
+    const known = allDTypes().filter(({ quantize }) => quantize);
+    throw new UsageError(
+      `quantize: tensor "${name}": this build reads ${wanted.name} but cannot write it. It writes ${known.map((dtype) => dtype.name).join(", ")}`,
+    );
+  }
+  if (fits(wanted)) return { dtype: wanted, note };
+  const fallback = dtypeByName(fallbacks[wanted.name] ?? special.lastResort)!;
+  const dtype = fits(fallback) ? fallback : dtypeByName(special.lastResort)!;
+  return {
+    dtype,
+    note: `its rows of ${cols} are no whole blocks of ${wanted.blockElems} (${wanted.name})`,
+  };
+}
