@@ -130,8 +130,25 @@ interface Output {
   discard(): Promise<void>;
 }
 
+/** Another base may be replaced; a model or a text by a slip of the hand may not. */
+async function checkReplaceable(path: string, { downloads }: CliContext): Promise<void> {
+  const facts = await downloads.stat(path);
+  if (!facts || facts.bytes === 0) return;
+  if (!facts.folder) {
+    for await (const chunk of downloads.readChunks(path)) {
+      if (new TextDecoder("latin1").decode(chunk.subarray(0, 8)) === "_logits_") return;
+      break;
+    }
+  }
+  throw new UsageError(
+    `perplexity: --save-base: "${path}" exists and is ${facts.folder ? "a folder" : "no saved base"}, so it is not replaced. Choose another name`,
+  );
+}
+
 /** A file that appears when it is complete. */
-async function openOutput(path: string, { downloads }: CliContext): Promise<Output> {
+async function openOutput(path: string, context: CliContext): Promise<Output> {
+  await checkReplaceable(path, context);
+  const { downloads } = context;
   const part = `${path}.part`;
   const orFail = async <T>(work: Promise<T>): Promise<T> => {
     try {

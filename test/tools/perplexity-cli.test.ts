@@ -1,0 +1,74 @@
+// lantern perplexity as a program calls it: text and JSON, a base saved and compared with, and what it says when
+// something is wrong.
+
+import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { main } from "../../src/cli/main.ts";
+import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
+import { FakeTerminal } from "../cli/fake-terminal.ts";
+import { tinyFile } from "../support/tiny-file.ts";
+
+const downloads = nodeDownloadPlatform({ LANTERN_CACHE: "/nonexistent/lantern-test-cache" });
+const text =
+  "the cat sat at the sea and ate eels, the eels at the sea sat; a cat ate the tea ".repeat(4);
+const folder = mkdtempSync(join(tmpdir(), "lantern-perplexity-cli-"));
+let file: Awaited<ReturnType<typeof tinyFile>>;
+beforeAll(async () => {
+  file = await tinyFile();
+});
+afterAll(() => {
+  file.remove();
+  rmSync(folder, { recursive: true });
+});
+
+async function run(...args: string[]) {
+  const terminal = new FakeTerminal();
+  terminal.files.set("text.txt", text);
+  terminal.files.set("short.txt", "the cat");
+  const all = ["perplexity", "-m", file.path, "-t", "1", ...args];
+  const code = await main(all, terminal, downloads);
+  return { code, out: terminal.stdout, err: terminal.stderr };
+}
+
+test("a base is saved whole, and compared with", async () => {
+  const base = join(folder, "a.base");
+  const saved = await run("-f", "text.txt", "-c", "40", "--save-base", base);
+  expect(saved).toMatchObject({ code: 0, err: "" });
+  expect(saved.out).toMatch(/^perplexity {2}\d+\.\d{4} ± \d+\.\d{4}\n\n\d+ windows of 40 tokens, /);
+  expect(readdirSync(folder)).toEqual(["a.base"]);
+
+  const compared = await run("--kl-base", base);
+  expect(compared.code).toBe(0);
+  expect(compared.out).toMatch(/^of the base +\d/m);
+  expect(compared.out).toMatch(/^KL divergence +0\.0000\d ± /m);
+  expect(compared.out).toMatch(/^same likeliest token +100\.00 ± 0\.00 %$/m);
+
+  const { out } = await run("--kl-base", base, "--json", "--chunks", "2");
+  const json = JSON.parse(out) as { windows: number; base: { same_top: { value: number } } };
+  expect(json).toMatchObject({ window: 40, windows: 2, scored_tokens: 38 });
+  expect(json.base.same_top.value).toBe(1);
+});
+
+test("what fails leaves no file, and says why", async () => {
+  const base = join(folder, "b.base");
+  const short = await run("-f", "short.txt", "-c", "40", "--save-base", base);
+  expect(short.code).toBe(2);
+  expect(short.err).toMatch(/the text is too short/);
+  expect(existsSync(base) || existsSync(`${base}.part`)).toBe(false);
+
+  const nowhere = await run("-f", "text.txt", "--save-base", join(folder, "no", "b.base"));
+  expect(nowhere).toMatchObject({ code: 1, out: "" });
+  expect(nowhere.err).toMatch(/cannot write ".*no.b\.base": ENOENT/);
+
+  const onModel = await run("-f", "text.txt", "--save-base", file.path);
+  expect(onModel.err).toMatch(/tiny\.gguf" exists and is no saved base, so it is not replaced/);
+  expect((await run("-f", "text.txt", "--save-base", folder)).err).toMatch(/is a folder/);
+
+  expect(await run()).toMatchObject({ code: 2, out: "" });
+  expect((await run()).err).toMatch(/there is no text: name a file with -f/);
+  expect((await run("--kl-base", "x", "--save-base", "x")).err).toMatch(/the same file, "x"/);
+  expect((await run("-f", "text.txt", "--kl-base", join(folder, "none"))).code).toBe(1);
+  expect((await run("-f", "text.txt", "-c", "2")).code).toBe(2);
+});
