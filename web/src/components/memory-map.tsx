@@ -10,6 +10,21 @@ interface Part {
   note: string;
 }
 
+/** The same part has the same colour in every model. */
+const hues: Readonly<Record<string, number>> = {
+  embedding: 0,
+  "feed forward": 1,
+  attention: 2,
+  output: 3,
+  norms: 4,
+  "KV cache": 5,
+  activations: 6,
+};
+
+function hueOf(name: string): string {
+  return `hue-${hues[name] ?? 7}`;
+}
+
 export function MemoryMap({ model }: { model: MachineModel }): JSX.Element {
   const { info, memory } = model;
   const { weights, kvBytes, activationBytes } = memory;
@@ -43,14 +58,14 @@ export function MemoryMap({ model }: { model: MachineModel }): JSX.Element {
         role="img"
         aria-label={`Memory of ${model.id}: ${bytesText(total)}`}
       >
-        {parts.map(({ name, bytes }, at) => {
+        {parts.map(({ name, bytes }) => {
           const width = (bytes / total) * 1000;
           const from = x;
           x += width;
           return (
             <rect
               key={name}
-              class={`hue-${at % 8}`}
+              class={hueOf(name)}
               x={from}
               width={Math.max(0, width - 1)}
               height="28"
@@ -59,11 +74,12 @@ export function MemoryMap({ model }: { model: MachineModel }): JSX.Element {
         })}
       </svg>
       <ul class="memory-legend">
-        {parts.map(({ name, bytes, note }, at) => (
+        {parts.map(({ name, bytes, note }) => (
           <li key={name}>
-            <span class={`swatch hue-${at % 8}`} />
-            <span>{name}</span>
-            <b>{bytesText(bytes)}</b>
+            <span class={`swatch ${hueOf(name)}`} />
+            <span>
+              {name} <b>{bytesText(bytes)}</b>
+            </span>
             <span class="hint">
               {digits((bytes / total) * 100)}% · {note}
             </span>

@@ -22,6 +22,7 @@ export function useStickToEnd(key: string | null): RefObject<HTMLDivElement | nu
     };
     const observer = new ResizeObserver(toEnd);
     observer.observe(content);
+    observer.observe(scroller); // the box below it may grow
     scroller.addEventListener("scroll", onScroll, { passive: true });
     toEnd();
     return () => {

@@ -175,9 +175,9 @@ function ModelLimits({ id }: { id: string }): JSX.Element | null {
     <p>
       This machine allows it <b>{digits(first!.tokensPerSecond)} tokens/s</b> at the start of a
       text; {resourceText(first!.resource)} binds.{" "}
-      {turns
+      {turns && turns.tokens >= 2
         ? `Prompts of more than ${Math.round(turns.tokens)} tokens are bound by ${resourceText(turns.after)}.`
-        : `${resourceText(prefill.exact.starts)} binds prompts of every length.`}
+        : `Prompts of every length are bound by ${resourceText(turns?.after ?? prefill.exact.starts)}.`}
     </p>
   );
 }
