@@ -189,6 +189,7 @@ function packAll(type: string, dot4: Dot4, problem: Problem, memory: WebAssembly
   const rowBytes = problem.bytes.length / problem.rows;
   const views = {
     bytes: new Int8Array(memory.buffer),
+    halves: new Uint16Array(memory.buffer),
     words: new Uint32Array(memory.buffer),
     floats: new Float32Array(memory.buffer),
   };

@@ -7,7 +7,7 @@
 import { WorkerError } from "../../base/errors.ts";
 import type { Dot4 } from "../../kernels/ir/meanings.ts";
 import { FLOAT_UNROLL } from "../../kernels/ops/matmul-floats.ts";
-import { packTile } from "../../kernels/ops/pack.ts";
+import { packTile, type TileMemory } from "../../kernels/ops/pack.ts";
 import { TILE_ROWS } from "../../kernels/ops/packed.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
 import type { WeightReader } from "../backend.ts";
@@ -171,13 +171,10 @@ export function hasFloatTiles(cols: number): boolean {
 }
 
 /** A tile by itself: engines handle small indices faster than those of a large memory. */
-export function tileWindow(
-  views: ArenaViews,
-  at: number,
-  bytes: number,
-): { bytes: Int8Array; words: Uint32Array; floats: Float32Array } {
+export function tileWindow(views: ArenaViews, at: number, bytes: number): TileMemory {
   return {
     bytes: views.i8.subarray(at, at + bytes),
+    halves: new Uint16Array(views.buffer, at, bytes / 2),
     words: views.u32.subarray(at / 4, (at + bytes) / 4),
     floats: views.f32.subarray(at / 4, (at + bytes) / 4),
   };

@@ -7,6 +7,8 @@
 // handle a hundred times as slowly, and a trained model has one in 400. So the weights of a tile are multiplied by 2^10
 // before they become halves again, which leaves none that is subnormal and loses nothing as long as all are below 64.
 //
+// The half-float scales of quantized types (packed.ts) are coded in the same way, with a factor for each row.
+//
 // A tile is
 //   f32 x 4  the factor of its results: 1; or 2^10, where its weights were not raised because one of them is 64 or more;
 //            or NaN, where one is no number: the results then are none either
@@ -27,10 +29,29 @@ const INFINITE = 0x7c00;
 /** What activations are multiplied by beside raised codes. */
 export const RAISED_SCALE: number = 2 ** (112 - RAISE);
 
+/** What the results of raised codes are multiplied by, if the largest of the halves has this size (its bits). */
+export function halfFactor(largest: number): number {
+  if (largest >= INFINITE) return Number.NaN;
+  return largest < RAISE_LIMIT ? 1 : 2 ** RAISE;
+}
+
+/** What a code beside such a factor is multiplied by to be the half of the file. */
+export function codeFactor(factor: number): number {
+  return factor === 1 ? 2 ** -RAISE : 1;
+}
+
 /** Four codes as floats: the weights times 2^-112, or raised, 2^-102. */
 export function loadHalfCodes(k: KernelBuilder, w: Reg<"ptr">, at: number): Reg<"f32v"> {
-  const bits = k.op("i32v.shl", [k.op("i32v.load_i16", [w], at)], 13);
-  // The sign was spread over three bits of the exponent.
+  return asFloats(k, k.op("i32v.shl", [k.op("i32v.load_i16", [w], at)], 13));
+}
+
+/** The same for codes in the upper halves of four 32-bit lanes. */
+export function loadUpperHalfCodes(k: KernelBuilder, w: Reg<"ptr">, at: number): Reg<"f32v"> {
+  return asFloats(k, k.op("i32v.shr_s", [k.op("i32v.load", [w], at)], 3));
+}
+
+/** Shifted codes without what else is in their lanes: the sign, spread over three bits of the exponent, and a neighbour. */
+function asFloats(k: KernelBuilder, bits: Reg<"i32v">): Reg<"f32v"> {
   return k.op("i32v.as_f32v", [k.op("i32v.and", [bits, k.op("i32v.const", [], 0x8fffe000 | 0)])]);
 }
 
@@ -52,9 +73,8 @@ export function packHalfTile(
       codes[col * TILE_ROWS + row] = raised[half]!;
     }
   }
-  header.fill(largest < INFINITE ? 1 : Number.NaN);
+  header.fill(halfFactor(largest));
   if (largest < RAISE_LIMIT) return;
-  if (largest < INFINITE) header.fill(2 ** RAISE);
   for (let row = 0; row < rows; row++) {
     for (let col = 0; col < cols; col++) {
       codes[col * TILE_ROWS + row] = source.getUint16(2 * (row * cols + col), true);
@@ -71,7 +91,7 @@ export function readHalfTile(
   target: Float32Array,
   to: number,
 ): void {
-  const factor = header[0] === 1 ? 2 ** -RAISE : 1;
+  const factor = codeFactor(header[0]!);
   for (let col = 0; col < cols; col++) {
     target[to + col] = f16ToF32[codes[col * TILE_ROWS + row]!]! * factor;
   }
@@ -80,7 +100,7 @@ export function readHalfTile(
 let table: Uint16Array | undefined;
 
 /** For each half, the half 2^10 times as large; where that is none, whatever. */
-function raisedHalves(): Uint16Array {
+export function raisedHalves(): Uint16Array {
   table ??= Uint16Array.from({ length: 65536 }, (_, half) =>
     f32ToF16(f16ToF32[half]! * 2 ** RAISE),
   );

@@ -15,20 +15,23 @@ import type { Kernel, Reg } from "../ir/kernel.ts";
 import { codeOrder } from "./code-fields.ts";
 import { ActivationReader } from "./emit-activations.ts";
 import { emitCodes, emitSmallScale, type Loaded } from "./emit-codes.ts";
+import { loadUpperHalfCodes, RAISED_SCALE } from "./half-tiles.ts";
 import {
   ACTIVATION_FIELDS,
   type BlockLayout,
   codesAt,
   codesBytes,
+  factorsBytes,
   GROUP_ROWS,
   GROUPS_PER_TILE,
+  hasSmallScales,
   headerBytes,
   runAt,
   runBlocks,
   runBytes,
   scaleByte,
   scaleParts,
-  scalesBytes,
+  scalesAt,
   spanBytes,
 } from "./packed.ts";
 
@@ -66,6 +69,9 @@ export function blockMatmulKernel(shape: BlockMatmul): Kernel {
  */
 const WRITTEN_OUT = 2;
 
+/** How far in front of a span of half-float scales its pointer is. The factors of its tile are there, at the least. */
+const EARLY = 16;
+
 /** Of a part of a block. Small scales are not whole: the header's and the activations' come on at the span's end. */
 interface Scales {
   readonly scale: Reg<"f32v">;
@@ -84,7 +90,9 @@ class BlockMatmulBuilder {
   /** From one stream to the next. */
   #apart: Reg<"i32"> | undefined;
   /** Part of a tile: how far the parts of its first group are from those of group 0. */
-  #shifts: Record<"header" | "scales" | "codes", Reg<"i32">> | undefined;
+  #shifts: Record<"factors" | "header" | "scales" | "codes", Reg<"i32">> | undefined;
+  /** Where the tile begins that is computed, and with it the factors of its rows; undefined where there are none. */
+  #factorsAt: Reg<"ptr"> | undefined;
   /**
    * Of each stream: pointers into its span, whose run or whose header begins there; displacements lead to the parts.
    * They are the same pointer as far as possible: scales have one of their own where blocks are a loop (isApart), and a
@@ -119,14 +127,20 @@ class BlockMatmulBuilder {
     const w = k.variable(wStart, "w_at");
     const x = k.variable(xStart, "x_at");
     this.#apart = apart;
+    if (factorsBytes(layout) > 0) this.#factorsAt = k.variable(w, "factors");
     for (let s = 0; s < streams; s++) this.#addStream(s, w);
     k.loop(rounds, () => {
       if (order === "vector") k.set(x, xStart);
       else k.set(w, wStart);
+      this.#toTile(w);
       const sums = this.#tile(w, x, spans);
+      if (this.#early > 0) k.advance(w, this.#early);
       let target = out;
       for (let first = 0; first < sums.length; first += groups) {
-        if (first > 0) target = k.op("ptr.add", [target, outApart!]);
+        if (first > 0) {
+          target = k.op("ptr.add", [target, outApart!]);
+          if (this.#factorsAt) k.update(this.#factorsAt, "ptr.add", [this.#factorsAt, apart!]);
+        }
         this.#store(sums.slice(first, first + groups), target, stride);
       }
       if (stride) for (let t = 0; t < tokens; t++) k.update(out, "ptr.add", [out, stride]);
@@ -140,8 +154,16 @@ class BlockMatmulBuilder {
     const { layout } = this.#shape;
     const shift = (bytes: number) => k.op("i32.mul", [group, k.i32(bytes)]);
     this.#shifts = {
+      factors: shift(factorsBytes(layout) / GROUPS_PER_TILE),
       header: shift(headerBytes(layout)),
-      scales: shift(scalesBytes(layout)),
+      // scalesAt() for a group that is not known yet.
+      scales: k.op("i32.add", [
+        shift(scalesAt(layout, 1)),
+        k.op("i32.mul", [
+          k.op("i32.shr_u", [group], 1),
+          k.i32(scalesAt(layout, 2) - 2 * scalesAt(layout, 1)),
+        ]),
+      ]),
       codes: shift(codesBytes(layout)),
     };
   }
@@ -164,10 +186,20 @@ class BlockMatmulBuilder {
     return this.#shape.groups * (this.#shape.streams ?? 1);
   }
 
-  /** A group's stream pointer, and how far from there its part is where each group has so many bytes. */
-  #place(streams: readonly Reg<"ptr">[], g: number, bytes: number): [Reg<"ptr">, number] {
+  /** A group's stream pointer, and which of its stream's groups it is. */
+  #place(streams: readonly Reg<"ptr">[], g: number): [Reg<"ptr">, number] {
     const { groups } = this.#shape;
-    return [streams[Math.floor(g / groups)]!, (g % groups) * bytes];
+    return [streams[Math.floor(g / groups)]!, g % groups];
+  }
+
+  /** Where a group's scales are from its pointer on. */
+  #scalesFrom(inStream: number): number {
+    return this.#early + scalesAt(this.#shape.layout, inStream);
+  }
+
+  /** Pointers are so much before what they point to: vectors of half floats are loaded from there, too. */
+  get #early(): number {
+    return this.#factorsAt ? EARLY : 0;
   }
 
   /** All columns of one tile: G x T vectors of results. */
@@ -176,7 +208,7 @@ class BlockMatmulBuilder {
     const { tokens, layout } = this.#shape;
     const zero = k.op("f32v.const", [], 0);
     const sums = grid(this.#groups, tokens, () => k.variable(zero));
-    const inSpan = layout.scales === "f32" ? undefined : new SpanSums(k, this.#groups, tokens, x);
+    const inSpan = hasSmallScales(layout) ? new SpanSums(k, this.#groups, tokens, x) : undefined;
     k.loop(spans, () => {
       this.#toSpan(w);
       if (inSpan) this.#span(w, x, inSpan, sums);
@@ -184,6 +216,15 @@ class BlockMatmulBuilder {
       k.advance(w, spanBytes(layout));
     });
     return sums;
+  }
+
+  /** Notes where a tile's factors are, and goes on to its spans. */
+  #toTile(w: Reg<"ptr">): void {
+    const k = this.#k;
+    const at = this.#factorsAt;
+    if (!at) return;
+    k.set(at, this.#shifts ? k.op("ptr.add", [w, this.#shifts.factors]) : w);
+    k.advance(w, factorsBytes(this.#shape.layout) - EARLY);
   }
 
   /** Sets the streams' pointers to a span. */
@@ -263,9 +304,7 @@ class BlockMatmulBuilder {
         const { scale, min, isWhole } = this.#scales(g, block, part);
         for (let t = 0; t < tokens; t++) {
           const value = k.op("f32v.from_i32v", [dots[g - first]![t]!]);
-          const factor = isWhole
-            ? k.op("f32v.mul", [scale, this.#x.f32(x, t, ACTIVATION_FIELDS.scale)])
-            : scale;
+          const factor = isWhole ? k.op("f32v.mul", [scale, this.#xScale(x, t)]) : scale;
           const sum = sums[g]![t]!;
           k.update(sum, "f32v.fma", [value, factor, sum]);
           if (!min) continue;
@@ -276,14 +315,26 @@ class BlockMatmulBuilder {
     }
   }
 
+  /** The scale of a token's block; raised, beside scales that are half floats. */
+  #xScale(x: Reg<"ptr">, t: number): Reg<"f32v"> {
+    const k = this.#k;
+    const raised = this.#x.f32(x, t, ACTIVATION_FIELDS.scale);
+    if (this.#shape.layout.scales === "f16") return raised;
+    return k.op("f32v.mul", [raised, k.op("f32v.const", [], 1 / RAISED_SCALE)]);
+  }
+
   /** Scale and minimum of a group's rows for one part of a block; small scales lack the header's and have none. */
   #scales(g: number, block: number, part: number): Scales {
     const k = this.#k;
     const { layout } = this.#shape;
-    const [from, at] = this.#place(this.#scalesAt, g, scalesBytes(layout));
+    const [from, inStream] = this.#place(this.#scalesAt, g);
+    const at = this.#scalesFrom(inStream);
+    if (layout.scales === "f16") {
+      const min = layout.hasMin ? loadUpperHalfCodes(k, from, at - 2) : undefined;
+      return { scale: loadUpperHalfCodes(k, from, at), min, isWhole: true };
+    }
     if (layout.scales === "f32") {
-      const min = layout.hasMin ? k.op("f32v.load", [from], at + 16) : undefined;
-      return { scale: k.op("f32v.load", [from], at), min, isWhole: true };
+      return { scale: k.op("f32v.load", [from], at), min: undefined, isWhole: true };
     }
     // A pointer of its own is where the block's byte is: a vector loaded there has it lowest in each lane.
     const byte = this.#isApart ? 0 : scaleByte(layout, block, part);
@@ -296,7 +347,8 @@ class BlockMatmulBuilder {
     const k = this.#k;
     const { tokens, layout } = this.#shape;
     for (let g = 0; g < this.#groups; g++) {
-      const [from, at] = this.#place(this.#headersAt, g, headerBytes(layout));
+      const [from, inStream] = this.#place(this.#headersAt, g);
+      const at = inStream * headerBytes(layout);
       const scale = k.op("f32v.load", [from], at);
       const min = layout.hasMin ? k.op("f32v.load", [from], at + 16) : undefined;
       for (let t = 0; t < tokens; t++) {
@@ -314,7 +366,8 @@ class BlockMatmulBuilder {
   #minimums(g: number, x: Reg<"ptr">, t: number): Reg<"f32v"> {
     const k = this.#k;
     const { layout, tokens } = this.#shape;
-    const [from, start] = this.#place(this.#scalesAt, g, scalesBytes(layout));
+    const [from, inStream] = this.#place(this.#scalesAt, g);
+    const start = this.#scalesFrom(inStream);
     const runs = layout.spanBlocks / runBlocks(layout);
     const fours = Array.from({ length: runs }, (_, run) =>
       k.op("i32v.load", [from], start + runAt(layout, run)),
@@ -394,8 +447,8 @@ class BlockMatmulBuilder {
   /** Code vector v of a group's block. `last` is what was loaded last, and is kept up to date. */
   #codes(g: number, block: number, v: number, last: Loaded): Reg<"i8v"> {
     const { layout } = this.#shape;
-    const [from, start] = this.#place(this.#codesAt, g, codesBytes(layout));
-    const at = start + codesAt(layout, block);
+    const [from, inStream] = this.#place(this.#codesAt, g);
+    const at = this.#early + inStream * codesBytes(layout) + codesAt(layout, block);
     const code = emitCodes(this.#k, layout.bits, from, at, v, last);
     return this.#levels ? this.#k.op("i8v.lookup16", [this.#levels, code]) : code;
   }
@@ -405,7 +458,11 @@ class BlockMatmulBuilder {
     const { tokens } = this.#shape;
     let row = out;
     for (let t = 0; t < tokens; t++) {
-      for (let g = 0; g < sums.length; g++) k.op("f32v.store", [row, sums[g]![t]!], 16 * g);
+      sums.forEach((group, g) => {
+        const sum = group[t]!;
+        const factor = this.#factorsAt && k.op("f32v.load", [this.#factorsAt], 16 * g);
+        k.op("f32v.store", [row, factor ? k.op("f32v.mul", [sum, factor]) : sum], 16 * g);
+      });
       if (stride && t + 1 < tokens) row = k.op("ptr.add", [row, stride]);
     }
   }

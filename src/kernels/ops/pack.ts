@@ -2,32 +2,38 @@
 // rows that fill up the last tile are zeros.
 
 import type { Dot4 } from "../ir/meanings.ts";
+import { halfFactor, raisedHalves } from "./half-tiles.ts";
 import { writeCodes } from "./pack-codes.ts";
 import {
   BLOCK_COLS,
   type BlockLayout,
   codesAt,
   codesBytes,
+  factorsBytes,
   GROUP_ROWS,
   headerBytes,
   runAt,
   runBlocks,
   scaleByte,
   scaleParts,
-  scalesBytes,
+  scalesAt,
   spanBytes,
   TILE_ROWS,
 } from "./packed.ts";
 import { newSpan, type Packing, type Span } from "./packing.ts";
 
-/** The memory that tiles are written to, seen three ways. */
+/** The memory that tiles are written to, seen four ways. */
 export interface TileMemory {
   readonly bytes: Int8Array;
+  readonly halves: Uint16Array;
   readonly words: Uint32Array;
   readonly floats: Float32Array;
 }
 
 const scratch: Span = newSpan();
+const raised: Uint16Array = raisedHalves();
+/** Of each row of a group: the size of its largest half-float scale. */
+const largest = new Int32Array(GROUP_ROWS);
 
 /** Packs up to 16 rows into the tile at byte address `target`. `source` holds the rows behind each other. */
 export function packTile(
@@ -44,13 +50,14 @@ export function packTile(
   const spans = cols / (BLOCK_COLS * layout.spanBlocks);
   const rowBytes = spans * packing.spanBytes;
   const spanWords = spanBytes(layout) / 4;
-  const start = target / 4;
-  if (rows < TILE_ROWS) memory.words.fill(0, start, start + spans * spanWords);
+  const start = (target + factorsBytes(layout)) / 4;
+  if (rows < TILE_ROWS) memory.words.fill(0, target / 4, start + spans * spanWords);
   // Four rows side by side, as they lie in memory: what is written stays in the nearest cache until it is complete.
   for (let first = 0; first < rows; first += GROUP_ROWS) {
     const places = placesOf(layout, first / GROUP_ROWS);
     const lanes = Math.min(GROUP_ROWS, rows - first);
     let at = start;
+    largest.fill(0);
     for (let s = 0; s < spans; s++) {
       for (let lane = 0; lane < lanes; lane++) {
         const from = (first + lane) * rowBytes + s * packing.spanBytes;
@@ -61,6 +68,16 @@ export function packTile(
         }
       }
       at += spanWords;
+    }
+    if (layout.scales !== "f16") continue;
+    for (let lane = 0; lane < lanes; lane++) {
+      const factor = halfFactor(largest[lane]!);
+      memory.floats[target / 4 + first + lane] = factor;
+      if (factor === 1) continue;
+      for (let s = 0; s < spans; s++) {
+        packing.read(source, (first + lane) * rowBytes + s * packing.spanBytes, scratch, dot4);
+        writeHalves(layout, places, scratch, memory.halves, start + s * spanWords, lane);
+      }
     }
   }
 }
@@ -84,7 +101,7 @@ function placesOf(layout: BlockLayout, group: number): Places {
   const scales = Array.from({ length: layout.spanBlocks * parts }, (_, i) => {
     const block = Math.floor(i / parts);
     const place = scaleByte(layout, block % inRun, i % parts);
-    return runOf(block) + group * scalesBytes(layout) + place;
+    return runOf(block) + scalesAt(layout, group) + place;
   });
   return {
     header: (group * headerBytes(layout)) / 4,
@@ -95,17 +112,21 @@ function placesOf(layout: BlockLayout, group: number): Places {
 
 /** The scales of one row of a span; `at` is the word where the span begins. */
 function writeScales(
-  { hasMin, scales }: BlockLayout,
+  layout: BlockLayout,
   places: Places,
   span: Span,
-  { floats, bytes }: TileMemory,
+  { floats, bytes, halves }: TileMemory,
   at: number,
   lane: number,
 ): void {
+  const { hasMin, scales } = layout;
+  if (scales === "f16") {
+    raiseHalves(layout, span, lane);
+    writeHalves(layout, places, span, halves, at, lane);
+    return;
+  }
   if (scales === "f32") {
-    const place = at + places.scales[0]! / 4 + lane;
-    floats[place] = span.scales[0]!;
-    if (hasMin) floats[place + 4] = span.mins[0]!;
+    floats[at + places.scales[0]! / 4 + lane] = span.scales[0]!;
     return;
   }
   const { header, smallScales, smallMins } = span;
@@ -121,4 +142,26 @@ function writeScales(
       if (hasMin) bytes[place + 1] = smallMins[i]!;
     }
   }
+}
+
+/** Codes the scale (and the minimum) of a block, and remembers the larger. */
+function raiseHalves({ hasMin }: BlockLayout, { halves }: Span, lane: number): void {
+  for (let i = 0; i < (hasMin ? 2 : 1); i++) {
+    const half = halves[i]!;
+    if ((half & 0x7fff) > largest[lane]!) largest[lane] = half & 0x7fff;
+    halves[i] = raised[half]!;
+  }
+}
+
+function writeHalves(
+  { hasMin }: BlockLayout,
+  places: Places,
+  span: Span,
+  halves: Uint16Array,
+  at: number,
+  lane: number,
+): void {
+  const lower = 2 * (at + lane) + places.scales[0]! / 2;
+  halves[lower + 1] = span.halves[0]!;
+  if (hasMin) halves[lower] = span.halves[1]!;
 }

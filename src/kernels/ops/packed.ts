@@ -3,10 +3,13 @@
 // Weights. Four rows (as many as a vector has 32-bit lanes) form a group, four groups a tile. The columns of a tile are
 // cut into blocks of 32, these into runs of 1, 2 or 4 blocks whose scales stand together, and runs into spans: one block,
 // or the 8 that share a header. A tile is, in this order:
+//   factors (of half-float scales: f32 x 16, what the results of each row are multiplied by; half-tiles.ts)
 //   span -> { headers of the four groups, run, run, ... }
 //   header  f32 x 4 that the small scales are multiplied by, f32 x 4 for the small minimums (where there are any)
 //   run     the scales of the four groups, then block -> group -> codes
-//     scales  f32 x 4, one for each row, and f32 x 4 minimums: of one block
+//     scales  of one block, a half float for each row: a vector has two groups' in the halves of its 32-bit lanes, the
+//             first in the upper ones; or a group's scales (upper) and minimums (lower)
+//             or f32 x 4 (MXFP4, whose scales have more exponents than half floats)
 //             or one vector of small integers, four bytes for each row:
 //               scale, minimum | scale, minimum                     two blocks (Q4_K, Q5_K)
 //               scale | scale | scale | scale                       four blocks
@@ -19,8 +22,10 @@
 //
 // Activations. One token's block of 32 columns:
 //   f32 scale, i32 sum of the codes, f32 scale * sum, i32 sum of the first 16, then 32 signed codes
+// where scale is 2^102 times what it means, as half-float scales want it (half-tiles.ts),
 // or, replicated, the same with every field and every 4 codes repeated in a vector's four lanes. Where 8 blocks share a
-// scale, the third field is another: two blocks' sums s, as 64 h + l, in bytes that a dot4 meets the minimums with:
+// scale, it is what it means, and the third field is another: two blocks' sums s, as 64 h + l, in bytes that a dot4 meets
+// the minimums with:
 //   0, h, 0, h in the first of two blocks, 0, l, 0, l in the second
 // The blocks of T tokens that a kernel computes together lie behind each other: tile -> block -> token.
 
@@ -38,8 +43,8 @@ export interface BlockLayout {
   /** Subtracted from every code; taken out once per scale through the sum of the activations. */
   readonly offset: number;
   readonly hasMin: boolean;
-  /** "f32": as they are; "bytes" (signed) and "nibbles" (scale low, minimum high): multiplied by the header's. */
-  readonly scales: "f32" | "bytes" | "nibbles";
+  /** "f16" and "f32": whole; "bytes" (signed) and "nibbles" (scale low, minimum high): multiplied by the header's. */
+  readonly scales: "f16" | "f32" | "bytes" | "nibbles";
   /** Columns that share a scale: 32, or 16. */
   readonly scaleCols: 32 | 16;
   /** Blocks of a span. */
@@ -48,6 +53,11 @@ export interface BlockLayout {
   readonly lookup: boolean;
   /** The kernel must use dot4_ss: the codes do not fit what this target's dot4 takes. */
   readonly widened: boolean;
+}
+
+/** Scales are small integers, which a header's are multiplied with. */
+export function hasSmallScales({ scales }: BlockLayout): boolean {
+  return scales === "bytes" || scales === "nibbles";
 }
 
 /** Scales of a block. */
@@ -62,7 +72,7 @@ function scaleStep(layout: BlockLayout): number {
 
 /** Blocks whose scales stand together. */
 export function runBlocks(layout: BlockLayout): number {
-  return layout.scales === "f32" ? 1 : 4 / (scaleStep(layout) * scaleParts(layout));
+  return !hasSmallScales(layout) ? 1 : 4 / (scaleStep(layout) * scaleParts(layout));
 }
 
 /** Which of a row's four bytes is the scale of a part of a block of a run; its minimum is the next byte. */
@@ -72,7 +82,18 @@ export function scaleByte(layout: BlockLayout, block: number, part: number): num
 
 /** Bytes of a group's scales and minimums of a run. */
 export function scalesBytes(layout: BlockLayout): number {
-  return layout.scales === "f32" && layout.hasMin ? 32 : 16;
+  if (layout.scales === "f16") return layout.hasMin ? 16 : 8;
+  return 16;
+}
+
+/**
+ * Where a group's scales are, from the run's first byte on. Of half floats, this is where to load a vector whose lanes have
+ * them in their upper halves (two bytes in front of the lower halves' vector), and the minimums two bytes before that: a
+ * shift and a mask then make floats of them.
+ */
+export function scalesAt(layout: BlockLayout, group: number): number {
+  if (layout.scales !== "f16" || layout.hasMin) return group * scalesBytes(layout);
+  return 16 * (group >> 1) - 2 * (group & 1);
 }
 
 /** Bytes of a group's codes of a block. */
@@ -92,7 +113,7 @@ export function codesAt(layout: BlockLayout, block: number): number {
 
 /** Bytes of a group's header. */
 export function headerBytes(layout: BlockLayout): number {
-  if (layout.scales === "f32") return 0;
+  if (!hasSmallScales(layout)) return 0;
   return layout.hasMin ? 32 : 16;
 }
 
@@ -106,9 +127,14 @@ export function spanBytes(layout: BlockLayout): number {
   return runAt(layout, layout.spanBlocks / runBlocks(layout));
 }
 
+/** Bytes of the factors in front of a tile's spans. */
+export function factorsBytes(layout: BlockLayout): number {
+  return layout.scales === "f16" ? TILE_ROWS * 4 : 0;
+}
+
 /** Bytes of a tile of `cols` columns. */
 export function tileBytes(layout: BlockLayout, cols: number): number {
-  return (cols / (BLOCK_COLS * layout.spanBlocks)) * spanBytes(layout);
+  return factorsBytes(layout) + (cols / (BLOCK_COLS * layout.spanBlocks)) * spanBytes(layout);
 }
 
 /** The fields in front of the codes of an activation block, in order; `sumBytes` where 8 blocks share a scale. */

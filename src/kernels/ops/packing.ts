@@ -12,9 +12,10 @@ import type { BlockLayout } from "./packed.ts";
 export interface Span {
   /** [block][8] words of four codes. */
   readonly codes: Uint32Array;
+  /** Layouts with f16 scales: the block's scale and minimum, as bits. */
+  readonly halves: Uint16Array;
   /** Layouts with f32 scales: the block's. */
   readonly scales: Float32Array;
-  readonly mins: Float32Array;
   /** Layouts with small scales: [block][part], and the header (scale, minimum) that they are multiplied by. */
   readonly smallScales: Int8Array;
   readonly smallMins: Int8Array;
@@ -24,8 +25,8 @@ export interface Span {
 export function newSpan(): Span {
   return {
     codes: new Uint32Array(64),
+    halves: new Uint16Array(2),
     scales: new Float32Array(1),
-    mins: new Float32Array(1),
     smallScales: new Int8Array(16),
     smallMins: new Int8Array(16),
     header: new Float32Array(2),
@@ -43,12 +44,12 @@ export interface Packing {
   read(view: DataView, at: number, span: Span, dot4: Dot4): void;
 }
 
-/** Nibbles with one float scale for 32; the other layouts say where they differ. */
+/** Nibbles with one half-float scale for 32; the other layouts say where they differ. */
 export const blockLayout: BlockLayout = {
   bits: 4,
   offset: 0,
   hasMin: false,
-  scales: "f32",
+  scales: "f16",
   scaleCols: 32,
   spanBlocks: 1,
   lookup: false,

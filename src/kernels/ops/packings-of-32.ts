@@ -1,10 +1,9 @@
-// Packings of the types whose blocks of 32 stand by themselves: a float scale, perhaps a minimum, and codes.
+// Packings of the types whose blocks of 32 stand by themselves: a scale, perhaps a minimum, and codes.
 
 import { levelValues } from "../../dtypes/nonlinear-levels.ts";
 import {
   anySigned,
   blockLayout,
-  half,
   levelTable,
   NIBBLES,
   type Packing,
@@ -31,7 +30,7 @@ export const q4_0: Packing = {
   activationSpan: 1,
   spanBytes: 18,
   read(view, at, span) {
-    span.scales[0] = half(view, at);
+    span.halves[0] = view.getUint16(at, true);
     readNibbles(view, at + 2, span.codes, 0);
   },
 };
@@ -41,8 +40,8 @@ export const q4_1: Packing = {
   activationSpan: 1,
   spanBytes: 20,
   read(view, at, span) {
-    span.scales[0] = half(view, at);
-    span.mins[0] = half(view, at + 2);
+    span.halves[0] = view.getUint16(at, true);
+    span.halves[1] = view.getUint16(at + 2, true);
     readNibbles(view, at + 4, span.codes, 0);
   },
 };
@@ -52,7 +51,7 @@ export const q5_0: Packing = {
   activationSpan: 1,
   spanBytes: 22,
   read(view, at, span) {
-    span.scales[0] = half(view, at);
+    span.halves[0] = view.getUint16(at, true);
     readFiveBits(view, at + 6, view.getUint32(at + 2, true), span.codes);
   },
 };
@@ -62,8 +61,8 @@ export const q5_1: Packing = {
   activationSpan: 1,
   spanBytes: 24,
   read(view, at, span) {
-    span.scales[0] = half(view, at);
-    span.mins[0] = half(view, at + 2);
+    span.halves[0] = view.getUint16(at, true);
+    span.halves[1] = view.getUint16(at + 2, true);
     readFiveBits(view, at + 8, view.getUint32(at + 4, true), span.codes);
   },
 };
@@ -73,7 +72,7 @@ export const q8_0: Packing = {
   activationSpan: 1,
   spanBytes: 34,
   read(view, at, span, dot4) {
-    span.scales[0] = half(view, at);
+    span.halves[0] = view.getUint16(at, true);
     const flip = raised(dot4) * 0x01010101;
     for (let v = 0; v < 8; v++) span.codes[v] = view.getUint32(at + 2 + 4 * v, true) ^ flip;
   },
@@ -85,7 +84,7 @@ export const iq4_nl: Packing = {
   activationSpan: 1,
   spanBytes: 18,
   read(view, at, span) {
-    span.scales[0] = half(view, at);
+    span.halves[0] = view.getUint16(at, true);
     readNibbles(view, at + 2, span.codes, 0);
   },
 };
@@ -94,7 +93,7 @@ export const iq4_nl: Packing = {
 const e2m1 = levelTable([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]);
 
 export const mxfp4: Packing = {
-  layout: () => ({ ...blockLayout, offset: e2m1.offset, lookup: true }),
+  layout: () => ({ ...blockLayout, scales: "f32", offset: e2m1.offset, lookup: true }),
   levels: () => e2m1.levels,
   activationSpan: 1,
   spanBytes: 17,

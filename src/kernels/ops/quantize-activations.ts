@@ -1,11 +1,12 @@
 // Activations for the integer kernels: float32 to signed bytes with a scale, in the layout of packed.ts.
 //
 // quantize_32 (beside weights with a scale per 32): scale = max |x| / 127 of each block, as ggml's q8_0: the codes are
-//   x / scale, the scale that is stored is rounded to a half float.
+//   x / scale, the scale that is stored is rounded to a half float, and raised (packed.ts).
 // quantize_256 (beside the K types): one scale for eight blocks, not rounded, as ggml's q8_k.
 
 import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
+import { RAISED_SCALE } from "./half-tiles.ts";
 import { ACTIVATION_FIELDS, activationBlockBytes, BLOCK_COLS } from "./packed.ts";
 
 export interface QuantizeActivations {
@@ -77,7 +78,8 @@ function spanScale(
   const inverse = k.op("f32v.div", [k.op("f32v.const", [], 1), safeScale]);
   // Through memory that the block is about to fill anyway: the IR rounds to half floats only when it stores them.
   k.op("f32v.store_f16", [scratch, scale]);
-  return { scale: k.op("f32v.load_f16", [scratch]), inverse };
+  const rounded = k.op("f32v.load_f16", [scratch]);
+  return { scale: k.op("f32v.mul", [rounded, k.op("f32v.const", [], RAISED_SCALE)]), inverse };
 }
 
 /** The sums of two blocks, cut into bytes (packed.ts), over their third fields. */

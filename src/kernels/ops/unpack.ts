@@ -1,21 +1,24 @@
 // A row of a weight matrix out of its tile (packed.ts), as floats: for the embedding table where it is also the output
 // matrix, and lies in memory only once. The values are those that the dtype's own dequantize() gives.
 
+import { f16ToF32 } from "../../base/half.ts";
 import type { Dot4 } from "../ir/meanings.ts";
 import { codeFields } from "./code-fields.ts";
+import { codeFactor } from "./half-tiles.ts";
 import type { TileMemory } from "./pack.ts";
 import {
   BLOCK_COLS,
   type BlockLayout,
   codesAt,
   codesBytes,
+  factorsBytes,
   GROUP_ROWS,
   headerBytes,
   runAt,
   runBlocks,
   scaleByte,
   scaleParts,
-  scalesBytes,
+  scalesAt,
   spanBytes,
 } from "./packed.ts";
 import type { Packing } from "./packing.ts";
@@ -36,16 +39,19 @@ export function unpackRow(
   const group = Math.floor(row / GROUP_ROWS);
   const lane = row % GROUP_ROWS;
   const inRun = runBlocks(layout);
+  const spans = at + factorsBytes(layout);
+  const factor = layout.scales === "f16" ? codeFactor(memory.floats[at / 4 + row]!) : 1;
   for (let b = 0; b < cols / BLOCK_COLS; b++) {
-    const span = at + Math.floor(b / layout.spanBlocks) * spanBytes(layout);
+    const span = spans + Math.floor(b / layout.spanBlocks) * spanBytes(layout);
     const run = span + runAt(layout, Math.floor((b % layout.spanBlocks) / inRun));
     const block = b % inRun;
     const place: Place = {
       header: span + group * headerBytes(layout),
-      scales: run + group * scalesBytes(layout),
+      scales: run + scalesAt(layout, group),
       codes: run + codesAt(layout, block) + group * codesBytes(layout),
       block,
       lane,
+      factor,
     };
     const codes = unpackCodes(layout, memory, place);
     for (let part = 0; part < scaleParts(layout); part++) {
@@ -67,6 +73,8 @@ interface Place {
   readonly codes: number;
   readonly block: number;
   readonly lane: number;
+  /** Of half-float scales: what their codes are multiplied by. */
+  readonly factor: number;
 }
 
 const codesOfBlock = new Uint8Array(BLOCK_COLS);
@@ -95,10 +103,11 @@ function levelOf(layout: BlockLayout, levels: Int8Array | undefined, code: numbe
 
 function scaleOf(
   layout: BlockLayout,
-  { bytes, floats }: TileMemory,
-  { header, scales, block, lane }: Place,
+  { bytes, halves, floats }: TileMemory,
+  { header, scales, block, lane, factor }: Place,
   part: number,
 ): number {
+  if (layout.scales === "f16") return f16ToF32[halves[scales / 2 + 2 * lane + 1]!]! * factor;
   if (layout.scales === "f32") return floats[scales / 4 + lane]!;
   const small = bytes[scales + 4 * lane + scaleByte(layout, block, part)]!;
   return floats[header / 4 + lane]! * (layout.scales === "nibbles" ? small & 15 : small);
@@ -106,11 +115,11 @@ function scaleOf(
 
 function minimumOf(
   layout: BlockLayout,
-  { bytes, floats }: TileMemory,
-  { header, scales, block, lane }: Place,
+  { bytes, halves, floats }: TileMemory,
+  { header, scales, block, lane, factor }: Place,
   part: number,
 ): number {
-  if (layout.scales === "f32") return floats[scales / 4 + 4 + lane]!;
+  if (layout.scales === "f16") return f16ToF32[halves[scales / 2 + 2 * lane]!]! * factor;
   const at = scales + 4 * lane + scaleByte(layout, block, part);
   const small = layout.scales === "nibbles" ? (bytes[at]! >> 4) & 15 : bytes[at + 1]!;
   return floats[header / 4 + 4 + lane]! * small;
