@@ -215,6 +215,15 @@ export interface ScoreResult {
   base?: { logprobs: Float64Array; top: Int32Array; divergences: Float64Array };
 }
 
+/** What came into one of a model's matrices while it read a text. */
+export interface InputSums {
+  /** The matrix: "blk.3.attn_q.weight". */
+  name: string;
+  /** The sum of the squares of what came into each column. */
+  squares: Float32Array;
+  tokens: number;
+}
+
 export interface ModelInfo {
   name: string;
   format: string;
@@ -267,6 +276,14 @@ export interface Model {
   logits(prompt: string | readonly number[], options?: LogitsOptions): Promise<LogitsResult>;
   /** How well the model foresees these tokens, each from those before it. See perplexity() for whole texts. */
   score(tokens: readonly number[], options?: ScoreOptions): Promise<ScoreResult>;
+  /**
+   * How large the inputs of the model's matrices are while it reads a window of text: what an importance matrix is made
+   * of. For a model that does nothing else meanwhile.
+   */
+  inputSums(
+    tokens: readonly number[],
+    options?: { firstIsBos?: boolean; signal?: AbortSignal },
+  ): Promise<InputSums[]>;
   /** Each text as a vector: the model's last hidden states, pooled. */
   embed(
     texts: readonly (string | readonly number[])[],

@@ -32,12 +32,14 @@ export type {
 } from "./perplexity.ts";
 export { perplexity } from "./perplexity.ts";
 export type {
+  ImatrixOptions,
+  ImatrixResult,
   QuantizedTensor,
   QuantizeOptions,
   QuantizeProgress,
   QuantizeResult,
 } from "./quantize.ts";
-export { quantize, quantizeTypes } from "./quantize.ts";
+export { imatrix, quantize, quantizeTypes } from "./quantize.ts";
 export type { TuneAnalysis } from "./tune/analyze.ts";
 export type { TuneFile } from "./tune/tune-file.ts";
 export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./tune.ts";

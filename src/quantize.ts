@@ -2,14 +2,14 @@
 // src/tools/quantize/ plan and compute, and sees to it that the output appears whole or not at all. The tool is loaded
 // when it is called.
 
-import type { LoadProgress } from "./api.ts";
+import type { LoadProgress, ModelLocation, OpenOptions } from "./api.ts";
 import { AbortedError, UsageError } from "./base/errors.ts";
 import type { ByteSink } from "./formats/gguf/writer.ts";
 import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
-import { locate } from "./open.ts";
+import { inspect, locate, open } from "./open.ts";
 import { currentPlatform } from "./platform/current.ts";
-import type { InputFiles } from "./platform/output-file.ts";
+import type { InputFiles, OutputFileOptions } from "./platform/output-file.ts";
 import type { Platform, SourceSpec } from "./platform/platform.ts";
 import type { Importance } from "./tools/quantize/importance.ts";
 import type { PlannedTensor, TypePattern } from "./tools/quantize/plan.ts";
@@ -71,6 +71,66 @@ const knownOptions = new Set([
   "onProgress",
 ]);
 
+export interface ImatrixOptions {
+  /** Tokens of a window (default: 512, or the model's context where that is less). */
+  contextSize?: number;
+  /** Windows at most (default: all). */
+  chunks?: number;
+  /** What the file says that it was made from: the name of the text. */
+  dataset?: string;
+  /** How the model is opened. */
+  open?: Omit<OpenOptions, "contextSize" | "parallel" | "signal">;
+  replace?: boolean;
+  signal?: AbortSignal;
+  onProgress?: (progress: { window: number; windows: number }) => void;
+}
+
+export interface ImatrixResult {
+  matrices: number;
+  windows: number;
+  contextSize: number;
+  ms: number;
+}
+
+const defaultWindow = 512;
+
+/** Writes an importance matrix of a model on a text, for quantize(); llama.cpp reads it, too. */
+export async function imatrix(
+  model: ModelLocation,
+  text: string,
+  output: string | ByteSink,
+  options: ImatrixOptions = {},
+): Promise<ImatrixResult> {
+  const { chunks, dataset, signal, replace = false, onProgress } = options;
+  const platform = await currentPlatform();
+  const started = platform.now();
+  const { collectInputs } = await import("./tools/quantize/imatrix.ts");
+  const { writeImportance } = await import("./tools/quantize/importance.ts");
+  const trained = (await inspect(model)).memory?.contextSize ?? defaultWindow;
+  const contextSize = options.contextSize ?? Math.min(defaultWindow, trained);
+  const spec = platform.describeSource(await locate(model, platform));
+  const inputs = spec.kind === "path" ? [{ path: spec.path, files: [] }] : [];
+  return await withOutput(output, platform, { replace, inputs }, async (sink) => {
+    await using opened = await open(model, {
+      ...options.open,
+      contextSize,
+      ...(signal && { signal }),
+    });
+    const collected = await collectInputs({
+      model: opened,
+      text,
+      window: contextSize,
+      chunks,
+      signal,
+      onProgress: (window, windows) => onProgress?.({ window, windows }),
+    });
+    const { matrices, windows } = collected;
+    const datasets = dataset === undefined ? [] : [dataset];
+    await writeImportance(sink, matrices, { datasets, chunks: windows, chunkTokens: contextSize });
+    return { matrices: matrices.length, windows, contextSize, ms: platform.now() - started };
+  });
+}
+
 /** The types that a file can be quantized to. */
 export async function quantizeTypes(): Promise<string[]> {
   const { fileTypes } = await import("./tools/quantize/file-types.ts");
@@ -107,7 +167,7 @@ export async function quantize(
     const threads = options.threads ?? platform.cores;
     const tensors = options.dryRun
       ? dryRun(plan)
-      : await withOutput(output, { platform, spec, plan, file, options }, async (sink) => {
+      : await withOutput(output, platform, outputOptions(options, plan, spec), async (sink) => {
           const { QuantizePool } = await import("./tools/quantize/thread.ts");
           const { quantizeInto } = await import("./tools/quantize/quantize.ts");
           const pool = new QuantizePool(() => platform.startThread("quantize"), threads);
@@ -190,35 +250,32 @@ function dryRun(plan: readonly PlannedTensor[]): QuantizedTensor[] {
   }));
 }
 
-interface OutputParts {
-  platform: Platform;
-  spec: SourceSpec;
-  plan: readonly PlannedTensor[];
-  file: ModelFile;
-  options: QuantizeOptions;
+/** The input, all of its files, is never replaced. */
+function outputOptions(
+  { replace = false, imatrix: matrix }: QuantizeOptions,
+  plan: readonly PlannedTensor[],
+  spec: SourceSpec,
+): OutputFileOptions {
+  const files = new Set(plan.map(({ tensor }) => tensor.file));
+  const inputs: InputFiles[] = spec.kind === "path" ? [{ path: spec.path, files: [...files] }] : [];
+  if (matrix !== undefined) inputs.push({ path: matrix, files: [] });
+  return { replace, inputs, bytes: plan.reduce((sum, { targetBytes }) => sum + targetBytes, 0) };
 }
 
 /** Writes to a path (whole or not at all), or into a sink. */
 async function withOutput<T>(
   output: string | ByteSink,
-  { platform, spec, plan, file, options }: OutputParts,
+  { createOutputFile }: Platform,
+  options: OutputFileOptions,
   write: (sink: ByteSink) => Promise<T>,
 ): Promise<T> {
   if (typeof output !== "string") return await write(output);
-  const { createOutputFile } = platform;
   if (!createOutputFile) {
     throw new UsageError(
-      "quantize: a browser cannot write to a path; give something with write(bytes)",
+      "output: a browser cannot write to a path; give something with write(bytes)",
     );
   }
-  const files = new Set(Array.from(file.tensors.values(), (tensor) => tensor.file));
-  const inputs: InputFiles[] = spec.kind === "path" ? [{ path: spec.path, files: [...files] }] : [];
-  if (options.imatrix !== undefined) inputs.push({ path: options.imatrix, files: [] });
-  const opened = await createOutputFile(output, {
-    replace: options.replace ?? false,
-    bytes: plan.reduce((sum, { targetBytes }) => sum + targetBytes, 0),
-    inputs,
-  });
+  const opened = await createOutputFile(output, options);
   try {
     const result = await write(opened);
     await opened.finish();

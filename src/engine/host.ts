@@ -7,6 +7,7 @@ import type { EnginePort } from "../platform/platform.ts";
 import { computeEmbedding } from "./embedding.ts";
 import type { Engine, LoadWatch } from "./engine.ts";
 import { computeLogits, generate, type RunControl } from "./generator.ts";
+import { sumInputs } from "./input-sums.ts";
 import {
   ABORT_FLAGS,
   errorToFacts,
@@ -137,6 +138,7 @@ class Host {
       using _ = this.#timed(engine);
       return await score(engine, request, control);
     },
+    inputSums: async (request, control) => await sumInputs(this.#loaded(), request, control),
     applyTemplate: ({ messages, addGenerationPrompt }) =>
       renderMessages(this.#loaded(), messages, addGenerationPrompt),
     profile: ({ device, trace, reset }) => {

@@ -10,6 +10,7 @@ import type {
   GenerateOptions,
   Generation,
   GenerationResult,
+  InputSums,
   LogitsOptions,
   LogitsResult,
   Model,
@@ -74,6 +75,18 @@ export class EngineModel implements Model {
     return this.#line.call(
       "score",
       { tokens: [...tokens], from, firstIsBos, rows, base },
+      signal ? { signal } : {},
+    );
+  }
+
+  inputSums(
+    tokens: readonly number[],
+    options: { firstIsBos?: boolean; signal?: AbortSignal } = {},
+  ): Promise<InputSums[]> {
+    const { firstIsBos = false, signal } = options;
+    return this.#line.call(
+      "inputSums",
+      { tokens: [...tokens], firstIsBos },
       signal ? { signal } : {},
     );
   }

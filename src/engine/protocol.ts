@@ -8,6 +8,7 @@ import type {
   EngineStatus,
   GenerateOptions,
   GenerationResult,
+  InputSums,
   LoadProgress,
   LogitsResult,
   ModelInfo,
@@ -31,6 +32,7 @@ import {
 } from "../base/errors.ts";
 import type { Device } from "../limits/device.ts";
 import type { SourceSpec } from "../platform/platform.ts";
+import type { InputSumsRequest } from "./input-sums.ts";
 import type { ScoreRequest } from "./score.ts";
 
 /** A prompt as the caller gave it: text, token ids, or a conversation for the template. */
@@ -87,6 +89,7 @@ export interface Methods {
     event: never;
   };
   score: { params: ScoreRequest; result: ScoreResult; event: never };
+  inputSums: { params: InputSumsRequest; result: InputSums[]; event: never };
   applyTemplate: {
     params: { messages: ChatMessage[]; addGenerationPrompt: boolean };
     result: string;

@@ -6,7 +6,7 @@
 // in the next step. A step begins when all participants have asked for it; one that takes its time (it is being opened,
 // its client is slow) is waited for only as long as it takes to let messages in.
 
-import type { Backend, StepPhase } from "../backends/backend.ts";
+import type { Backend, StepPhase, Tap } from "../backends/backend.ts";
 import { AbortedError, ContextError } from "../base/errors.ts";
 import type { Step } from "../graph/step.ts";
 import type { Laps } from "../profile/laps.ts";
@@ -23,6 +23,8 @@ export interface AdvanceOptions {
   stop(): boolean;
   /** Default: "prompt". */
   phase?: StepPhase;
+  /** Sees every value of the steps that the tokens are in, with rows of others if they are in them: for one alone. */
+  tap?: Tap;
 }
 
 export interface SchedulerParts {
@@ -182,7 +184,8 @@ export class Scheduler {
     laps?.lap(phase, "bookkeeping");
     // One that gives up does not stop the others; its tokens are computed for nothing.
     const stop = () => entries.every(({ job }) => job.options.stop());
-    await backend.run(step, { stop, phase });
+    const tap = entries.find(({ job }) => job.options.tap)?.job.options.tap;
+    await backend.run(step, { stop, phase, ...(tap && { tap }) });
     laps?.lap(phase, "step");
     let output = 0;
     let first = 0;

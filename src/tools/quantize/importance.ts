@@ -27,7 +27,7 @@ export interface Importance {
 }
 
 /** Sums over the inputs of a matrix. */
-export interface InputSums {
+export interface MatrixSums {
   readonly name: string;
   /** Of squares: [matrices, cols]. */
   readonly sums: Float32Array;
@@ -134,7 +134,7 @@ export interface ImportanceFacts {
 
 export async function writeImportance(
   sink: ByteSink,
-  sums: readonly InputSums[],
+  sums: readonly MatrixSums[],
   { datasets, chunks, chunkTokens }: ImportanceFacts,
 ): Promise<void> {
   const exact = dtypeByName("f32")!;

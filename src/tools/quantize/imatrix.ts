@@ -1,0 +1,62 @@
+// Makes an importance matrix: a model reads a text window by window, and what comes into its matrices is added up.
+// llama.cpp's method: windows of the same length, each from an empty context with BOS in place of its first token (where
+// the model begins texts with one), all tokens counted, the matrices of the layers only.
+
+import type { Model } from "../../api.ts";
+import { UsageError } from "../../base/errors.ts";
+import type { MatrixSums } from "./importance.ts";
+
+export interface ImatrixInput {
+  readonly model: Model;
+  readonly text: string;
+  readonly window: number;
+  /** Windows at most. */
+  readonly chunks: number | undefined;
+  readonly signal: AbortSignal | undefined;
+  readonly onProgress: ((window: number, windows: number) => void) | undefined;
+}
+
+export interface CollectedSums {
+  readonly matrices: MatrixSums[];
+  readonly windows: number;
+}
+
+/** Matrices of layers have this in front; what others read matters little, and they get many bits anyway. */
+const layerPrefix = "blk.";
+
+export async function collectInputs(input: ImatrixInput): Promise<CollectedSums> {
+  const { model, window, signal } = input;
+  const tokens = await model.tokenize(input.text, { parseSpecial: false });
+  const most = Math.floor(tokens.length / window);
+  if (most < 1) {
+    throw new UsageError(
+      `imatrix: the text has ${tokens.length} tokens, expected at least one window of ${window}. Give a longer text, or shorter windows (-c)`,
+    );
+  }
+  const windows = Math.min(most, input.chunks ?? most);
+  const collected = new Map<string, MatrixSums>();
+  for (let i = 0; i < windows; i++) {
+    const piece = tokens.slice(i * window, (i + 1) * window);
+    const sums = await model.inputSums(piece, { firstIsBos: true, ...(signal && { signal }) });
+    for (const { name, squares, tokens: count } of sums) {
+      if (name.startsWith(layerPrefix)) add(collected, name, squares, count);
+    }
+    input.onProgress?.(i + 1, windows);
+  }
+  return { matrices: [...collected.values()], windows };
+}
+
+function add(
+  collected: Map<string, MatrixSums>,
+  name: string,
+  squares: Float32Array,
+  count: number,
+): void {
+  const known = collected.get(name);
+  if (!known) {
+    collected.set(name, { name, sums: squares.slice(), counts: Float32Array.of(count) });
+    return;
+  }
+  for (let i = 0; i < squares.length; i++) known.sums[i]! += squares[i]!;
+  known.counts[0]! += count;
+}
