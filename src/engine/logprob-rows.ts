@@ -41,9 +41,30 @@ export function summarizeLogits(
       top = i;
     } else if (value < min) min = value;
   }
+  return { top, max, min, logSumExp: max + Math.log(sumOfExponentials(logits, max)) };
+}
+
+/** exp(-i / 256) for every i up to the depth below which nothing counts any more: e^-40 of the likeliest. */
+const EXP_DEPTH = 40;
+const EXP_STEPS = 256;
+const expTable: Float64Array = Float64Array.from({ length: EXP_DEPTH * EXP_STEPS }, (_, i) =>
+  Math.exp(-i / EXP_STEPS),
+);
+
+/**
+ * Of exp(logit - max). A table and four terms of the series: wrong by less than 1e-10 of itself, and twice as fast as
+ * Math.exp, which is a third of the time that a small model with a large vocabulary takes.
+ */
+function sumOfExponentials(logits: Float32Array, max: number): number {
   let sum = 0;
-  for (let i = 0; i < logits.length; i++) sum += Math.exp(logits[i]! - max);
-  return { top, max, min, logSumExp: max + Math.log(sum) };
+  for (let i = 0; i < logits.length; i++) {
+    const depth = max - logits[i]!;
+    if (depth >= EXP_DEPTH) continue;
+    const at = Math.trunc(depth * EXP_STEPS);
+    const rest = depth - at / EXP_STEPS; // below 1/256
+    sum += expTable[at]! * (1 - rest * (1 - rest * (1 / 2 - rest / 6)));
+  }
+  return sum;
 }
 
 /** Writes a row. The arithmetic is in float32, step by step, so that equal logits give llama.cpp's steps. */

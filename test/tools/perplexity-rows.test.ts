@@ -65,6 +65,14 @@ describe("as llama.cpp", () => {
   });
 });
 
+test("the sum of exponentials is that of Math.exp", () => {
+  for (const row of [...logits, Float32Array.from({ length: 5000 }, (_, i) => -i / 50)]) {
+    const { logSumExp, max } = summarizeLogits(row);
+    const sum = row.reduce((total, logit) => total + Math.exp(logit - max), 0);
+    expect(logSumExp).toBeCloseTo(max + Math.log(sum), 9);
+  }
+});
+
 test("the sum of exponentials survives logits that overflow", () => {
   const { logSumExp, top } = summarizeLogits(Float32Array.of(-800, 900, 900));
   expect(logSumExp).toBeCloseTo(900 + Math.log(2), 9);
