@@ -141,4 +141,6 @@ export interface MachineView {
   measuring: { share: number; error: string | null } | null;
   models: MachineModel[];
   tune: TuneView | null;
+  /** Why there is none. */
+  tuneNote: string | null;
 }

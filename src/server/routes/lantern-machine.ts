@@ -13,7 +13,7 @@ import {
 } from "../../index.ts";
 import type { ServedModel, ServerContext } from "../context.ts";
 import { ApiError, describeError, openaiErrors } from "../errors.ts";
-import { type ModelLibrary, publicInfo } from "../library.ts";
+import { type ModelLibrary, publicInfo, withoutFolders } from "../library.ts";
 import { json, type RouteFamily } from "../route.ts";
 import { queryFields } from "./lantern-service.ts";
 
@@ -57,7 +57,7 @@ export function machineRoutes(server: ServerContext, library: ModelLibrary): Rou
             machine: (await rememberedMachine()) ?? null,
             measuring,
             models: await Promise.all(models),
-            tune: await tuneView(),
+            ...(await tuneView()),
           });
         },
       },
@@ -131,27 +131,30 @@ function weightParts({ tensors }: ModelInspection): MemoryPart[] {
     .sort((a, b) => b.bytes - a.bytes);
 }
 
-async function tuneView(): Promise<object | null> {
+/** The remembered times, or why there are none that hold. */
+async function tuneView(): Promise<{ tune: object | null; tuneNote: string | null }> {
   try {
     const file = await rememberedTune();
-    const { groups, threads, gain } = analyzeTune(file);
-    return {
+    const { groups, gain } = analyzeTune(file);
+    const tune = {
       date: file.date,
       features: file.features,
       profiles: file.profiles,
-      groups: groups.map(({ group: { dtype, n, k, threads: count }, points, crossovers }) => ({
+      groups: groups.map(({ group: { dtype, n, k, threads }, points, crossovers }) => ({
         dtype,
         n,
         k,
-        threads: count,
+        threads,
         points,
         crossovers,
       })),
-      threads,
       gain,
     };
+    return { tune, tuneNote: null };
   } catch (error) {
-    if (error instanceof LanternError) return null; // nothing tuned yet, or for another engine
+    if (error instanceof LanternError) {
+      return { tune: null, tuneNote: withoutFolders(error.message) };
+    }
     throw error;
   }
 }

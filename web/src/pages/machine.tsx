@@ -95,8 +95,9 @@ export function MachinePage(): JSX.Element {
           </>
         ) : (
           <p>
-            Nothing was tuned yet. <code>lantern tune -m MODEL</code> measures every way to compute
-            a model's products and remembers the fastest.
+            <code>lantern tune -m MODEL</code> measures every way to compute a model's products and
+            remembers the fastest.
+            {view.tuneNote && <span class="hint"> For now: {view.tuneNote}.</span>}
           </p>
         )}
       </section>
