@@ -87,6 +87,23 @@ export function MemoryMap({ model }: { model: MachineModel }): JSX.Element {
         ))}
       </ul>
       <p class="hint">{bytesText(total)} in all</p>
+      <Notes notes={info.backend.notes} />
     </div>
+  );
+}
+
+/** What the backend says of itself; layers of which it says the same are said once. */
+function Notes({ notes }: { notes: readonly string[] }): JSX.Element | null {
+  const lines = [...new Set(notes.map((note) => note.replaceAll(/\bblk\.\d+\./g, "blk.*.")))];
+  if (lines.length === 0) return null;
+  return (
+    <details>
+      <summary>What computes what, and why</summary>
+      <ul class="plain">
+        {lines.map((line) => (
+          <li key={line}>{line}</li>
+        ))}
+      </ul>
+    </details>
   );
 }
