@@ -5,8 +5,9 @@ import type { Model, ModelLocation, OpenOptions } from "./api.ts";
 import { SourceError, UsageError } from "./base/errors.ts";
 import { inspect, open } from "./open.ts";
 import { currentPlatform } from "./platform/current.ts";
+import type { OutputFile } from "./platform/output-file.ts";
 import type { Platform } from "./platform/platform.ts";
-import type { BaseFile } from "./tools/perplexity/base-file.ts";
+import type { BaseFile, BaseSink } from "./tools/perplexity/base-file.ts";
 import type { PerplexityOptions, PerplexityResult } from "./tools/perplexity/perplexity.ts";
 
 export type {
@@ -21,6 +22,7 @@ const knownOptions = new Set([
   "chunks",
   "base",
   "saveBase",
+  "replace",
   "parallel",
   "open",
   "signal",
@@ -45,14 +47,59 @@ export async function perplexity(
   const platform = await currentPlatform();
   const { measurePerplexity } = await import("./tools/perplexity/perplexity.ts");
   const base = await openBase(options, platform);
+  const output = baseOutput(model, options, platform);
   try {
-    const now = () => platform.now();
-    if (isModel(model)) return await measurePerplexity({ model, text, base, now }, options);
-    await using opened = await openFor(model, base, options);
-    return await measurePerplexity({ model: opened, text, base, now }, options);
+    await using opened = isModel(model) ? undefined : await openFor(model, base, options);
+    const input = {
+      model: opened ?? (model as Model),
+      text,
+      base,
+      createBase: output?.create,
+      now: () => platform.now(),
+    };
+    const result = await measurePerplexity(input, options);
+    await output?.finish();
+    return result;
   } finally {
+    await output?.discard();
     await base?.close();
   }
+}
+
+interface BaseOutput {
+  create(bytes: number): Promise<BaseSink>;
+  finish(): Promise<void>;
+  discard(): Promise<void>;
+}
+
+/** Where a base goes, opened once its size is known: a disk that is too small says so before anything is computed. */
+function baseOutput(
+  model: Model | ModelLocation,
+  { saveBase, base, replace = false }: PerplexityOptions,
+  platform: Platform,
+): BaseOutput | undefined {
+  if (saveBase === undefined) return undefined;
+  if (typeof saveBase !== "string") {
+    return { create: async () => saveBase, finish: async () => {}, discard: async () => {} };
+  }
+  const { createOutputFile } = platform;
+  if (!createOutputFile) {
+    throw new UsageError(
+      "perplexity(): saveBase: this platform has no files to write; give an object with a write() method instead of a path",
+    );
+  }
+  const inputs = [model, base]
+    .filter((input) => typeof input === "string")
+    .map((path) => ({ path, files: [] }));
+  let file: OutputFile | undefined;
+  return {
+    create: async (bytes) => {
+      file = await createOutputFile(saveBase, { replace, bytes, inputs });
+      return file;
+    },
+    finish: async () => await file?.finish(),
+    discard: async () => await file?.discard(),
+  };
 }
 
 function isModel(model: Model | ModelLocation): model is Model {

@@ -1,7 +1,7 @@
 // lantern perplexity as a program calls it: text and JSON, a base saved and compared with, and what it says when
 // something is wrong.
 
-import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -58,17 +58,27 @@ test("what fails leaves no file, and says why", async () => {
   expect(short.err).toMatch(/the text is too short/);
   expect(existsSync(base) || existsSync(`${base}.part`)).toBe(false);
 
-  const nowhere = await run("-f", "text.txt", "--save-base", join(folder, "no", "b.base"));
+  const nowhere = await run("-f", "text.txt", "-c", "40", "--save-base", join(folder, "no", "b"));
   expect(nowhere).toMatchObject({ code: 1, out: "" });
-  expect(nowhere.err).toMatch(/cannot write ".*no.b\.base": ENOENT/);
-
-  const onModel = await run("-f", "text.txt", "--save-base", file.path);
-  expect(onModel.err).toMatch(/tiny\.gguf" exists and is no saved base, so it is not replaced/);
-  expect((await run("-f", "text.txt", "--save-base", folder)).err).toMatch(/is a folder/);
+  expect(nowhere.err).toMatch(/no.b"/);
+  expect(readdirSync(folder)).toEqual(["a.base"]);
 
   expect(await run()).toMatchObject({ code: 2, out: "" });
   expect((await run()).err).toMatch(/there is no text: name a file with -f/);
-  expect((await run("--kl-base", "x", "--save-base", "x")).err).toMatch(/the same file, "x"/);
   expect((await run("-f", "text.txt", "--kl-base", join(folder, "none"))).code).toBe(1);
   expect((await run("-f", "text.txt", "-c", "2")).code).toBe(2);
+});
+
+test("nothing is replaced unasked, and never what is read", async () => {
+  const base = join(folder, "a.base");
+  const before = readFileSync(base);
+  const args = ["-f", "text.txt", "-c", "40", "--chunks", "1", "--save-base"];
+  const refused = await run(...args, base);
+  expect(refused.code).not.toBe(0);
+  expect(refused.err).toMatch(/exists/);
+  expect((await run(...args, file.path, "--force")).code).not.toBe(0);
+  expect((await run("--kl-base", base, "--save-base", base, "--force")).code).not.toBe(0);
+  expect(readFileSync(base).equals(before)).toBe(true);
+  expect((await run(...args, base, "--force")).code).toBe(0);
+  expect(readFileSync(base).length).toBeLessThan(before.length);
 });

@@ -39,7 +39,7 @@ async function savedBase(name: string, options: { chunks?: number } = {}): Promi
   await perplexity(model, text, {
     contextSize: 40,
     ...options,
-    saveBase: (bytes) => void parts.push(bytes),
+    saveBase: { write: async (bytes) => void parts.push(bytes) },
   });
   const path = join(folder, name);
   writeFileSync(path, Buffer.concat(parts));
@@ -121,8 +121,10 @@ describe("perplexity()", () => {
     const full = perplexity(model, text, {
       contextSize: 40,
       parallel: 2,
-      saveBase: () => {
-        if (++pieces === 3) throw new SourceError("the disk is full");
+      saveBase: {
+        write: async () => {
+          if (++pieces === 3) throw new SourceError("the disk is full");
+        },
       },
     });
     await expect(full).rejects.toThrow("the disk is full");

@@ -9,7 +9,6 @@ import {
   type PerplexityProgress,
   type PerplexityResult,
   perplexity,
-  SourceError,
   UsageError,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
@@ -24,6 +23,7 @@ interface PerplexityFlags extends ModelFlags {
   chunks?: number;
   klBase?: string;
   saveBase?: string;
+  force?: boolean;
   json?: boolean;
 }
 
@@ -55,6 +55,7 @@ function defineFlags(command: Command): Command {
       "--save-base <path>",
       "keep all distributions in a file: vocabulary x scored tokens x 2 bytes",
     )
+    .option("--force", "replace that file if it exists")
     .option(
       "--kl-base <path>",
       "compare with such a file, of Lantern or llama.cpp, on the text that it was saved from",
@@ -78,17 +79,10 @@ async function run(flags: PerplexityFlags, context: CliContext): Promise<void> {
       "perplexity: there is no text: name a file with -f, or a saved base with --kl-base",
     );
   }
-  if (flags.saveBase !== undefined && flags.saveBase === flags.klBase) {
-    throw new UsageError(
-      `perplexity: --save-base and --kl-base are the same file, "${flags.klBase}": it cannot be read and replaced at once`,
-    );
-  }
   using interrupt = interruptible(terminal);
   const { signal } = interrupt;
   const text = await textOf(flags, context);
   const path = await locateModel(modelOf(flags), context, signal);
-  const output =
-    flags.saveBase === undefined ? undefined : await openOutput(flags.saveBase, context);
   const progress = showProgress(context);
   try {
     const { contextSize, parallel, ...open } = openOptions(flags);
@@ -97,7 +91,8 @@ async function run(flags: PerplexityFlags, context: CliContext): Promise<void> {
       ...(parallel !== undefined && { parallel }),
       ...(flags.chunks !== undefined && { chunks: flags.chunks }),
       ...(flags.klBase !== undefined && { base: flags.klBase }),
-      ...(output && { saveBase: (bytes: Uint8Array) => output.append(bytes) }),
+      ...(flags.saveBase !== undefined && { saveBase: flags.saveBase }),
+      replace: flags.force ?? false,
       open,
       signal,
       onOpen: (info) => {
@@ -105,12 +100,10 @@ async function run(flags: PerplexityFlags, context: CliContext): Promise<void> {
       },
       onProgress: progress.update,
     });
-    await output?.finish();
     progress.done();
     terminal.out(flags.json ? `${JSON.stringify(resultJson(result))}\n` : resultText(result));
   } finally {
     progress.done();
-    await output?.discard();
   }
 }
 
@@ -120,64 +113,6 @@ async function textOf(
 ): Promise<string | undefined> {
   if (flags.file === undefined) return undefined;
   return flags.file === "-" ? await terminal.readInput() : await terminal.readText(flags.file);
-}
-
-interface Output {
-  append(bytes: Uint8Array): Promise<void>;
-  /** Gives the file its name. */
-  finish(): Promise<void>;
-  /** Removes what was not finished. */
-  discard(): Promise<void>;
-}
-
-/** Another base may be replaced; a model or a text by a slip of the hand may not. */
-async function checkReplaceable(path: string, { downloads }: CliContext): Promise<void> {
-  const facts = await downloads.stat(path);
-  if (!facts || facts.bytes === 0) return;
-  if (!facts.folder) {
-    for await (const chunk of downloads.readChunks(path)) {
-      if (new TextDecoder("latin1").decode(chunk.subarray(0, 8)) === "_logits_") return;
-      break;
-    }
-  }
-  throw new UsageError(
-    `perplexity: --save-base: "${path}" exists and is ${facts.folder ? "a folder" : "no saved base"}, so it is not replaced. Choose another name`,
-  );
-}
-
-/** A file that appears when it is complete. */
-async function openOutput(path: string, context: CliContext): Promise<Output> {
-  await checkReplaceable(path, context);
-  const { downloads } = context;
-  const part = `${path}.part`;
-  const orFail = async <T>(work: Promise<T>): Promise<T> => {
-    try {
-      return await work;
-    } catch (cause) {
-      const reason = cause instanceof Error ? cause.message : String(cause);
-      throw new SourceError(`file: cannot write "${path}": ${reason}`, { cause });
-    }
-  };
-  const file = await orFail(downloads.openAppend(part, 0));
-  let isOpen = true;
-  const close = async () => {
-    if (isOpen) await file.close();
-    isOpen = false;
-  };
-  let isFinished = false;
-  return {
-    append: (bytes) => orFail(file.append(bytes)),
-    finish: async () => {
-      await orFail(close());
-      await orFail(downloads.rename(part, path));
-      isFinished = true;
-    },
-    discard: async () => {
-      if (isFinished) return;
-      await close().catch(() => {}); // the error that led here says more
-      await downloads.remove(part).catch(() => {});
-    },
-  };
 }
 
 function showProgress({ terminal }: CliContext): {

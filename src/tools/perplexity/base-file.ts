@@ -33,10 +33,21 @@ export interface BaseFile extends BaseShape {
   close(): Promise<void>;
 }
 
+/** Where a file is written, from beginning to end. */
+export interface BaseSink {
+  write(bytes: Uint8Array): Promise<void>;
+}
+
 /** Positions of a window that are scored: the second half, without the last one, which nothing follows. */
 export function scoredPositions(window: number): { from: number; count: number } {
   const from = Math.floor(window / 2);
   return { from, count: window - 1 - from };
+}
+
+/** Of a whole file. */
+export function baseFileBytes({ window, vocabSize, windows }: BaseShape): number {
+  const { count } = scoredPositions(window);
+  return HEAD_BYTES + windows * (4 * window + 2 * count * logprobRowLength(vocabSize));
 }
 
 /** The beginning of a file: rows follow, window by window. */

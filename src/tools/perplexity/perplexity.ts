@@ -7,7 +7,14 @@
 
 import type { Model, ModelInfo, ModelLocation, OpenOptions, ScoreResult } from "../../api.ts";
 import { UsageError } from "../../base/errors.ts";
-import { type BaseFile, baseFileHead, SMALLEST_WINDOW, scoredPositions } from "./base-file.ts";
+import {
+  type BaseFile,
+  type BaseSink,
+  baseFileBytes,
+  baseFileHead,
+  SMALLEST_WINDOW,
+  scoredPositions,
+} from "./base-file.ts";
 import {
   addScores,
   type BaseComparison,
@@ -29,8 +36,10 @@ export interface PerplexityOptions {
   chunks?: number;
   /** A file of base distributions, by Lantern or llama.cpp: compare with it, on the text that it was saved from. */
   base?: ModelLocation;
-  /** Takes the pieces of such a file, in order. */
-  saveBase?: (bytes: Uint8Array) => Promise<void> | void;
+  /** Save such a file: at a path, whole or not at all, or into anything that takes bytes. */
+  saveBase?: string | BaseSink;
+  /** Replace the file at that path if there is one. What is read is never replaced. */
+  replace?: boolean;
   /** Windows that are read at the same time (default 1). */
   parallel?: number;
   /** How the model is opened, where it is not open yet. */
@@ -64,6 +73,8 @@ export interface MeasureInput {
   /** undefined: the base's tokens. */
   text: string | undefined;
   base: BaseFile | undefined;
+  /** Opens the place where a base is saved, of that many bytes; undefined: none is. */
+  createBase: ((bytes: number) => Promise<BaseSink>) | undefined;
   now(): number;
 }
 
@@ -83,12 +94,7 @@ export async function measurePerplexity(
   const started = now();
   const windows = await cut(input, options);
   const { from } = scoredPositions(windows.size);
-  if (options.saveBase) {
-    const shape = { window: windows.size, vocabSize: model.info.vocabSize, windows: windows.count };
-    await options.saveBase(
-      baseFileHead(shape, windows.tokens.slice(0, windows.count * windows.size)),
-    );
-  }
+  const saving = await beginBase(input, windows);
   const failed = new AbortController();
   const signal = options.signal ? AbortSignal.any([options.signal, failed.signal]) : failed.signal;
   const scoreWindow = async (window: number): Promise<ScoreResult> => {
@@ -97,7 +103,7 @@ export async function measurePerplexity(
     return await model.score(tokens, {
       from,
       firstIsBos: true,
-      rows: options.saveBase !== undefined,
+      rows: saving !== undefined,
       ...(rows && { base: rows }),
       signal,
     });
@@ -106,7 +112,7 @@ export async function measurePerplexity(
   try {
     for await (const scores of inOrder(windows.count, options.parallel ?? 1, scoreWindow)) {
       addScores(sums, scores.value);
-      if (scores.value.rows) await options.saveBase?.(bytesOf(scores.value.rows));
+      if (scores.value.rows) await saving?.write(bytesOf(scores.value.rows));
       options.onProgress?.({
         ...runningPerplexity(sums),
         window: scores.index + 1,
@@ -118,6 +124,17 @@ export async function measurePerplexity(
     throw error;
   }
   return resultOf(sums, windows, now() - started);
+}
+
+async function beginBase(
+  { model, createBase }: MeasureInput,
+  { size, count, tokens }: Windows,
+): Promise<BaseSink | undefined> {
+  if (!createBase) return undefined;
+  const shape = { window: size, vocabSize: model.info.vocabSize, windows: count };
+  const sink = await createBase(baseFileBytes(shape));
+  await sink.write(baseFileHead(shape, tokens.slice(0, count * size)));
+  return sink;
 }
 
 function resultOf(sums: Sums, windows: Windows, ms: number): PerplexityResult {
