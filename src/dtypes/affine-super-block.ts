@@ -6,14 +6,19 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { clamp, nearestInt, storeF16, sumOfSquares, weighByImportance } from "./float32-steps.ts";
-import { type AffineLadder, fitAffine, fitPositive } from "./scale-search.ts";
+import { type GroupSearch, plainSearch, searchedElems } from "./group-search.ts";
+import { type AffineLadder, affineLevelsOf, fitPositive, newFits } from "./scale-search.ts";
 
 const f = Math.fround;
 
-/** The levels that the last quantizeAffineSuperBlock chose; the caller packs them. */
+/** The levels of the block that is being quantized; AffineSuperBlock.pack packs them. */
 export const affineLevels: Uint8Array = new Uint8Array(256);
 
-const weights = new Float32Array(32);
+/** Groups of 32 that are searched at a time. */
+const mostGroups = searchedElems / 32;
+const weights = new Float32Array(searchedElems);
+const weightSums = new Float32Array(mostGroups);
+const fits = newFits(mostGroups);
 const groupWeights = new Float32Array(8);
 const scales = new Float32Array(8);
 const minimums = new Float32Array(8);
@@ -43,37 +48,79 @@ function packGroupScales(dst: Uint8Array, at: number): void {
   }
 }
 
-/** Writes the header of one super-block to dst and its levels to affineLevels. */
-export function quantizeAffineSuperBlock(
-  src: Float32Array,
-  from: number,
-  dst: Uint8Array,
-  to: number,
-  plain: AffineLadder,
-  weighted: AffineLadder,
-  importance: Float32Array | undefined,
-  importanceAt: number,
-): void {
-  if (importance === undefined) fitPlain(src, from, dst, to, plain);
-  else fitWeighted(src, from, dst, to, weighted, importance, importanceAt);
-  packGroupScales(dst, to + 4);
-  roundToStoredScales(src, from, dst, to, plain.maxLevel);
+/** What q4_k and q5_k say of themselves. */
+export interface AffineSuperBlock {
+  readonly blockBytes: number;
+  readonly plain: AffineLadder;
+  readonly weighted: AffineLadder;
+  /** Puts affineLevels behind the header. */
+  pack(dst: Uint8Array, at: number): void;
 }
 
-function fitPlain(
+/** DType.quantize of such a type. */
+export function quantizeAffineSuperBlocks(
+  type: AffineSuperBlock,
+  src: Float32Array,
+  srcOffset: number,
+  dst: Uint8Array,
+  dstOffset: number,
+  blocks: number,
+  importance: Float32Array | undefined,
+  search: GroupSearch = plainSearch,
+): void {
+  const atOnce = searchedElems / 256;
+  for (let first = 0; first < blocks; first += atOnce) {
+    const count = Math.min(atOnce, blocks - first);
+    const from = srcOffset + 256 * first;
+    if (importance === undefined) weighPlain(src, from, 8 * count);
+    else weighImportant(src, from, count, importance, 256 * first);
+    const ladder = importance === undefined ? type.plain : type.weighted;
+    search.affine(src, from, 32, 8 * count, weights, ladder, fits);
+    for (let block = 0; block < count; block++) {
+      const to = dstOffset + type.blockBytes * (first + block);
+      scales.set(fits.scales.subarray(8 * block, 8 * block + 8));
+      minimums.set(fits.minimums.subarray(8 * block, 8 * block + 8));
+      if (importance === undefined) storePlain(dst, to);
+      else storeWeighted(dst, to, block);
+      packGroupScales(dst, to + 4);
+      roundToStoredScales(src, from + 256 * block, dst, to, type.plain.maxLevel, 8 * block);
+      type.pack(dst, to + 16);
+    }
+  }
+}
+
+function weighPlain(src: Float32Array, from: number, groups: number): void {
+  for (let group = 0; group < groups; group++) {
+    const at = from + 32 * group;
+    const rootMeanSquare = f(Math.sqrt(f(sumOfSquares(src, at, 32) / 32)));
+    for (let i = 0; i < 32; i++) {
+      weights[32 * group + i] = f(rootMeanSquare + Math.abs(src[at + i]!));
+    }
+  }
+}
+
+function weighImportant(
   src: Float32Array,
   from: number,
-  dst: Uint8Array,
-  to: number,
-  ladder: AffineLadder,
+  blocks: number,
+  importance: Float32Array,
+  position: number,
 ): void {
+  for (let block = 0; block < blocks; block++) {
+    const sigma2 = f(f(2 * sumOfSquares(src, from + 256 * block, 256)) / 256);
+    for (let group = 8 * block; group < 8 * block + 8; group++) {
+      const column = (position + 32 * group) % importance.length;
+      const at = from + 32 * group;
+      const sum = weighByImportance(weights, 32 * group, importance, column, src, at, 32, sigma2);
+      weightSums[group] = sum;
+    }
+  }
+}
+
+function storePlain(dst: Uint8Array, to: number): void {
   let maxScale = 0;
   let maxMinimum = 0;
   for (let group = 0; group < 8; group++) {
-    const at = from + 32 * group;
-    const rootMeanSquare = f(Math.sqrt(f(sumOfSquares(src, at, 32) / 32)));
-    for (let i = 0; i < 32; i++) weights[i] = f(rootMeanSquare + Math.abs(src[at + i]!));
-    fitAffine(src, at, 32, weights, ladder, affineLevels, 32 * group, scales, minimums, group);
     if (scales[group]! > maxScale) maxScale = scales[group]!;
     if (minimums[group]! > maxMinimum) maxMinimum = minimums[group]!;
   }
@@ -88,22 +135,8 @@ function fitPlain(
   storeF16(dst, to + 2, f(maxMinimum / 63));
 }
 
-function fitWeighted(
-  src: Float32Array,
-  from: number,
-  dst: Uint8Array,
-  to: number,
-  ladder: AffineLadder,
-  importance: Float32Array,
-  importanceAt: number,
-): void {
-  const sigma2 = f(f(2 * sumOfSquares(src, from, 256)) / 256);
-  for (let group = 0; group < 8; group++) {
-    const at = from + 32 * group;
-    const weightAt = importanceAt + 32 * group;
-    groupWeights[group] = weighByImportance(weights, importance, weightAt, src, at, 32, sigma2);
-    fitAffine(src, at, 32, weights, ladder, affineLevels, 32 * group, scales, minimums, group);
-  }
+function storeWeighted(dst: Uint8Array, to: number, block: number): void {
+  groupWeights.set(weightSums.subarray(8 * block, 8 * block + 8));
   storeF16(dst, to, fitPositive(scales, 8, 63, scaleLevels, groupWeights));
   storeF16(dst, to + 2, fitPositive(minimums, 8, 63, minimumLevels, groupWeights));
 }
@@ -115,12 +148,17 @@ function roundToStoredScales(
   dst: Uint8Array,
   to: number,
   maxLevel: number,
+  firstFit: number,
 ): void {
   const d = f16ToF32[dst[to]! | (dst[to + 1]! << 8)]!;
   const dmin = f16ToF32[dst[to + 2]! | (dst[to + 3]! << 8)]!;
   for (let group = 0; group < 8; group++) {
     const scale = f(d * groupScale(dst, to + 4, group));
-    if (scale === 0) continue;
+    if (scale === 0) {
+      const at = 32 * group;
+      affineLevelsOf(fits, firstFit + group, src, from + at, 32, maxLevel, affineLevels, at);
+      continue;
+    }
     const minimum = f(dmin * groupMinimum(dst, to + 4, group));
     for (let i = 32 * group; i < 32 * group + 32; i++) {
       const level = nearestInt(f(f(src[from + i]! + minimum) / scale));

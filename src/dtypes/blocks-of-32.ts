@@ -36,7 +36,7 @@ export function weighBlock(
 ): void {
   const position = block * 32;
   const inRow = position % importance.length;
-  weighByImportance(weights, importance, inRow, src, srcOffset + position, 32, meanSquare);
+  weighByImportance(weights, 0, importance, inRow, src, srcOffset + position, 32, meanSquare);
 }
 
 /** The mean square of the row that `block` starts; `previous` if it starts none. */

@@ -4,6 +4,8 @@
 // the truth about a type: kernels, the reference and the conformance suite are all held against it.
 // To add a type: one file here, one line in table.ts (docs/add-a-dtype.md).
 
+import type { GroupSearch } from "./group-search.ts";
+
 export interface DType {
   /** Lower-case ggml name: "q4_k", "iq2_xxs". */
   readonly name: string;
@@ -33,6 +35,7 @@ export interface DType {
   /**
    * The inverse, with the same bits as ggml's reference quantizer. Absent for types that this build only reads.
    * `importance` (one weight per element of a row, as from an importance matrix) is honoured by types that can.
+   * `search` finds scales for types that search; the plain one unless given.
    */
   quantize?(
     src: Float32Array,
@@ -41,6 +44,7 @@ export interface DType {
     dstOffset: number,
     blocks: number,
     importance?: Float32Array,
+    search?: GroupSearch,
   ): void;
 
   /** For types whose bytes already are float32: a view of them, so that nothing is copied. */

@@ -58,9 +58,10 @@ export function sumOfSquares(x: Float32Array, at: number, count: number): number
   return sum;
 }
 
-/** weights[i] = importance[i] * sqrt(sigma2 + x[i]^2): how much an error at i costs. Returns their sum. */
+/** weights[weightsAt + i] = importance[i] * sqrt(sigma2 + x[i]^2): how much an error at i costs. Returns their sum. */
 export function weighByImportance(
-  weights: Float32Array, // [count]
+  weights: Float32Array,
+  weightsAt: number,
   importance: Float32Array,
   importanceAt: number,
   x: Float32Array,
@@ -73,7 +74,7 @@ export function weighByImportance(
     const value = x[at + i]!;
     const spread = f(Math.sqrt(f(sigma2 + f(value * value))));
     const weight = f(importance[importanceAt + i]! * spread);
-    weights[i] = weight;
+    weights[weightsAt + i] = weight;
     sum = f(sum + weight);
   }
   return sum;

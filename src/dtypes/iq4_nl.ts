@@ -8,12 +8,15 @@ import { f16ToF32 } from "../base/half.ts";
 import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { reciprocalOrZero, storeF16, sumOfSquares, weighByImportance } from "./float32-steps.ts";
-import { fitNonlinear, levelValues, nearestLevel } from "./nonlinear-levels.ts";
+import { plainSearch, searchedElems } from "./group-search.ts";
+import { levelValues, nearestLevel } from "./nonlinear-levels.ts";
+import { newFits } from "./scale-search.ts";
 
 const f = Math.fround;
 
 const levels = new Uint8Array(32);
-const weights = new Float32Array(32);
+const weights = new Float32Array(searchedElems);
+const fits = newFits(searchedElems / 32);
 
 export const iq4_nl: DType = {
   name: "iq4_nl",
@@ -37,22 +40,41 @@ export const iq4_nl: DType = {
     }
   },
 
-  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
-    for (let block = 0; block < blocks; block++) {
-      const from = srcOffset + 32 * block;
-      const to = dstOffset + 18 * block;
-      if (importance === undefined) {
-        for (let i = 0; i < 32; i++) weights[i] = f(src[from + i]! * src[from + i]!);
-      } else {
-        const sigma2 = f(sumOfSquares(src, from, 32) * (2 / 32));
-        const inRow = (32 * block) % importance.length;
-        weighByImportance(weights, importance, inRow, src, from, 32, sigma2);
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance, search = plainSearch) {
+    const atOnce = searchedElems / 32;
+    for (let first = 0; first < blocks; first += atOnce) {
+      const count = Math.min(atOnce, blocks - first);
+      const from = srcOffset + 32 * first;
+      for (let block = 0; block < count; block++) {
+        weigh(src, from + 32 * block, 32 * block, importance, 32 * (first + block));
       }
-      const scale = fitNonlinear(src, from, weights);
-      const inverse = reciprocalOrZero(scale);
-      for (let i = 0; i < 32; i++) levels[i] = nearestLevel(f(inverse * src[from + i]!));
-      storeF16(dst, to, scale);
-      packNibbles(levels, 0, dst, to + 2);
+      search.nonlinear(src, from, count, weights, fits);
+      for (let block = 0; block < count; block++) {
+        const to = dstOffset + 18 * (first + block);
+        const scale = fits.scales[block]!;
+        const inverse = reciprocalOrZero(scale);
+        const at = from + 32 * block;
+        for (let i = 0; i < 32; i++) levels[i] = nearestLevel(f(inverse * src[at + i]!));
+        storeF16(dst, to, scale);
+        packNibbles(levels, 0, dst, to + 2);
+      }
     }
   },
 };
+
+/** Fills weights[at...] for a block; it is at `position` of the call. */
+function weigh(
+  src: Float32Array,
+  from: number,
+  at: number,
+  importance: Float32Array | undefined,
+  position: number,
+): void {
+  if (importance === undefined) {
+    for (let i = 0; i < 32; i++) weights[at + i] = f(src[from + i]! * src[from + i]!);
+    return;
+  }
+  const sigma2 = f(sumOfSquares(src, from, 32) * (2 / 32));
+  const column = position % importance.length;
+  weighByImportance(weights, at, importance, column, src, from, 32, sigma2);
+}

@@ -16,12 +16,15 @@ import {
   sumOfSquares,
   weighByImportance,
 } from "./float32-steps.ts";
-import { fitNonlinear, levelValues, nearestLevel } from "./nonlinear-levels.ts";
+import { plainSearch, searchedElems } from "./group-search.ts";
+import { levelValues, nearestLevel } from "./nonlinear-levels.ts";
+import { newFits } from "./scale-search.ts";
 
 const f = Math.fround;
 
 const levels = new Uint8Array(32);
-const weights = new Float32Array(32);
+const weights = new Float32Array(searchedElems);
+const fits = newFits(searchedElems / 32);
 const scales = new Float32Array(8);
 
 export const iq4_xs: DType = {
@@ -52,38 +55,41 @@ export const iq4_xs: DType = {
     }
   },
 
-  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
-    for (let block = 0; block < blocks; block++) {
-      const from = srcOffset + 256 * block;
-      const importanceAt = importance === undefined ? 0 : (256 * block) % importance.length;
-      const largest = fitGroups(src, from, importance, importanceAt);
-      storeGroups(src, from, dst, dstOffset + 136 * block, f(-largest / 32));
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance, search = plainSearch) {
+    const atOnce = searchedElems / 256;
+    for (let first = 0; first < blocks; first += atOnce) {
+      const count = Math.min(atOnce, blocks - first);
+      const from = srcOffset + 256 * first;
+      for (let block = 0; block < count; block++) {
+        weigh(src, from + 256 * block, 256 * block, importance, 256 * (first + block));
+      }
+      search.nonlinear(src, from, 8 * count, weights, fits);
+      for (let block = 0; block < count; block++) {
+        scales.set(fits.scales.subarray(8 * block, 8 * block + 8));
+        let largest = 0;
+        for (const scale of scales) if (Math.abs(scale) > Math.abs(largest)) largest = scale;
+        const to = dstOffset + 136 * (first + block);
+        storeGroups(src, from + 256 * block, dst, to, f(-largest / 32));
+      }
     }
   },
 };
 
-/** Fills `scales`; returns the one with the largest magnitude. */
-function fitGroups(
+/** Fills weights[at...] for a super-block; it is at `position` of the call. */
+function weigh(
   src: Float32Array,
   from: number,
+  at: number,
   importance: Float32Array | undefined,
-  importanceAt: number,
-): number {
-  const sigma2 = f(sumOfSquares(src, from, 256) * (2 / 256));
-  let largest = 0;
-  for (let group = 0; group < 8; group++) {
-    const at = from + 32 * group;
-    if (importance === undefined) {
-      for (let i = 0; i < 32; i++) weights[i] = f(src[at + i]! * src[at + i]!);
-    } else {
-      const weightAt = importanceAt + 32 * group;
-      weighByImportance(weights, importance, weightAt, src, at, 32, sigma2);
-    }
-    const scale = fitNonlinear(src, at, weights);
-    scales[group] = scale;
-    if (Math.abs(scale) > Math.abs(largest)) largest = scale;
+  position: number,
+): void {
+  if (importance === undefined) {
+    for (let i = 0; i < 256; i++) weights[at + i] = f(src[from + i]! * src[from + i]!);
+    return;
   }
-  return largest;
+  const sigma2 = f(sumOfSquares(src, from, 256) * (2 / 256));
+  const column = position % importance.length;
+  weighByImportance(weights, at, importance, column, src, from, 256, sigma2);
 }
 
 /** Rounds the scales to multiples of d, and the values to levels of the rounded scales. */

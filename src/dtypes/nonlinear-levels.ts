@@ -45,8 +45,13 @@ export function nearestLevel(value: number): number {
   return f(value - low) < f(high - value) ? above - 1 : above;
 }
 
-/** The scale that loses least for 32 values under `weights` [32]; 0 if they are all (almost) zero. */
-export function fitNonlinear(x: Float32Array, at: number, weights: Float32Array): number {
+/** The scale that loses least for 32 values under 32 weights; 0 if they are all (almost) zero. */
+export function fitNonlinear(
+  x: Float32Array,
+  at: number,
+  weights: Float32Array,
+  weightsAt: number,
+): number {
   const largest = largestMagnitude(x, at, 32);
   if (Math.abs(largest) < zeroGroup) return 0;
   let scale = 0;
@@ -61,7 +66,7 @@ export function fitNonlinear(x: Float32Array, at: number, weights: Float32Array)
     for (let i = 0; i < 32; i++) {
       const value = x[at + i]!;
       const q = levelValues[nearestLevel(f(inverse * value))]!;
-      const weighted = f(weights[i]! * q);
+      const weighted = f(weights[weightsAt + i]! * q);
       sumQX = f(sumQX + f(weighted * value));
       sumQQ = f(sumQQ + f(weighted * q));
     }

@@ -7,7 +7,8 @@
 import { f16ToF32 } from "../base/half.ts";
 import type { DType } from "./dtype.ts";
 import { clamp, nearestInt, storeF16, sumOfSquares, weighByImportance } from "./float32-steps.ts";
-import { type AffineLadder, fitAffine, fitPositive } from "./scale-search.ts";
+import { plainSearch, searchedElems } from "./group-search.ts";
+import { type AffineLadder, affineLevelsOf, fitPositive, newFits } from "./scale-search.ts";
 import { packTwoBitLevels } from "./two-bit-levels.ts";
 
 const f = Math.fround;
@@ -28,7 +29,9 @@ const weighted: AffineLadder = {
 };
 
 const levels = new Uint8Array(256);
-const weights = new Float32Array(16);
+const weights = new Float32Array(searchedElems);
+const weightSums = new Float32Array(searchedElems / 16);
+const fits = newFits(searchedElems / 16);
 const groupWeights = new Float32Array(16);
 const scales = new Float32Array(16);
 const minimums = new Float32Array(16);
@@ -63,25 +66,53 @@ export const q2_k: DType = {
     }
   },
 
-  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
-    for (let block = 0; block < blocks; block++) {
-      const from = srcOffset + 256 * block;
-      const to = dstOffset + 84 * block;
-      if (importance === undefined) fitPlain(src, from, dst, to);
-      else fitWeighted(src, from, dst, to, importance, (256 * block) % importance.length);
-      roundToStoredScales(src, from, dst, to);
-      packTwoBitLevels(levels, dst, to + 16);
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance, search = plainSearch) {
+    const atOnce = searchedElems / 256;
+    for (let first = 0; first < blocks; first += atOnce) {
+      const count = Math.min(atOnce, blocks - first);
+      const from = srcOffset + 256 * first;
+      if (importance === undefined) {
+        for (let i = 0; i < 256 * count; i++) weights[i] = Math.abs(src[from + i]!);
+      } else {
+        weighImportant(src, from, count, importance, 256 * first);
+      }
+      const ladder = importance === undefined ? plain : weighted;
+      search.affine(src, from, 16, 16 * count, weights, ladder, fits);
+      for (let block = 0; block < count; block++) {
+        const to = dstOffset + 84 * (first + block);
+        scales.set(fits.scales.subarray(16 * block, 16 * block + 16));
+        minimums.set(fits.minimums.subarray(16 * block, 16 * block + 16));
+        if (importance === undefined) storePlain(dst, to);
+        else storeWeighted(dst, to, block);
+        roundToStoredScales(src, from + 256 * block, dst, to, 16 * block);
+        packTwoBitLevels(levels, dst, to + 16);
+      }
     }
   },
 };
 
-function fitPlain(src: Float32Array, from: number, dst: Uint8Array, to: number): void {
+function weighImportant(
+  src: Float32Array,
+  from: number,
+  blocks: number,
+  importance: Float32Array,
+  position: number,
+): void {
+  for (let block = 0; block < blocks; block++) {
+    const sigma2 = f(sumOfSquares(src, from + 256 * block, 256) / 256);
+    for (let group = 16 * block; group < 16 * block + 16; group++) {
+      const column = (position + 16 * group) % importance.length;
+      const at = from + 16 * group;
+      const sum = weighByImportance(weights, 16 * group, importance, column, src, at, 16, sigma2);
+      weightSums[group] = sum;
+    }
+  }
+}
+
+function storePlain(dst: Uint8Array, to: number): void {
   let maxScale = 0;
   let maxMinimum = 0;
   for (let group = 0; group < 16; group++) {
-    const at = from + 16 * group;
-    for (let i = 0; i < 16; i++) weights[i] = Math.abs(src[at + i]!);
-    fitAffine(src, at, 16, weights, plain, levels, 16 * group, scales, minimums, group);
     if (scales[group]! > maxScale) maxScale = scales[group]!;
     if (minimums[group]! > maxMinimum) maxMinimum = minimums[group]!;
   }
@@ -96,21 +127,8 @@ function fitPlain(src: Float32Array, from: number, dst: Uint8Array, to: number):
   storeF16(dst, to + 82, f(maxMinimum / 15));
 }
 
-function fitWeighted(
-  src: Float32Array,
-  from: number,
-  dst: Uint8Array,
-  to: number,
-  importance: Float32Array,
-  importanceAt: number,
-): void {
-  const sigma2 = f(sumOfSquares(src, from, 256) / 256);
-  for (let group = 0; group < 16; group++) {
-    const at = from + 16 * group;
-    const weightAt = importanceAt + 16 * group;
-    groupWeights[group] = weighByImportance(weights, importance, weightAt, src, at, 16, sigma2);
-    fitAffine(src, at, 16, weights, weighted, levels, 16 * group, scales, minimums, group);
-  }
+function storeWeighted(dst: Uint8Array, to: number, block: number): void {
+  groupWeights.set(weightSums.subarray(16 * block, 16 * block + 16));
   storeF16(dst, to + 80, fitPositive(scales, 16, 15, scaleLevels, groupWeights));
   storeF16(dst, to + 82, fitPositive(minimums, 16, 15, minimumLevels, groupWeights));
   for (let group = 0; group < 16; group++) {
@@ -119,12 +137,22 @@ function fitWeighted(
 }
 
 /** The search chose levels for exact scales; choose again for the scales as stored. */
-function roundToStoredScales(src: Float32Array, from: number, dst: Uint8Array, to: number): void {
+function roundToStoredScales(
+  src: Float32Array,
+  from: number,
+  dst: Uint8Array,
+  to: number,
+  firstFit: number,
+): void {
   const d = f16ToF32[dst[to + 80]! | (dst[to + 81]! << 8)]!;
   const dmin = f16ToF32[dst[to + 82]! | (dst[to + 83]! << 8)]!;
   for (let group = 0; group < 16; group++) {
     const scale = f(d * (dst[to + group]! & 15));
-    if (scale === 0) continue;
+    if (scale === 0) {
+      const at = 16 * group;
+      affineLevelsOf(fits, firstFit + group, src, from + at, 16, 3, levels, at);
+      continue;
+    }
     const minimum = f(dmin * (dst[to + group]! >> 4));
     for (let i = 16 * group; i < 16 * group + 16; i++) {
       levels[i] = clamp(nearestInt(f(f(src[from + i]! + minimum) / scale)), 0, 3);

@@ -9,13 +9,17 @@
 import { f16ToF32 } from "../base/half.ts";
 import type { DType } from "./dtype.ts";
 import { clamp, nearestInt, storeF16, sumOfSquares, weighByImportance } from "./float32-steps.ts";
-import { fitSymmetric, fitSymmetricGreedy } from "./scale-search.ts";
+import { plainSearch, searchedElems } from "./group-search.ts";
+import { fitSymmetric, fitSymmetricGreedy, newFits, symmetricLevelsOf } from "./scale-search.ts";
 import { packTwoBitLevels } from "./two-bit-levels.ts";
 
 const f = Math.fround;
 
 const levels = new Int8Array(256);
-const weights = new Float32Array(16);
+const weights = new Float32Array(searchedElems);
+const weightSums = new Float32Array(searchedElems / 16);
+const fits = newFits(searchedElems / 16);
+const scaleFit = newFits(1);
 const groupWeights = new Float32Array(16);
 const scales = new Float32Array(16);
 const scaleLevels = new Int8Array(16);
@@ -50,16 +54,26 @@ export const q3_k: DType = {
     }
   },
 
-  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
-    for (let block = 0; block < blocks; block++) {
-      const from = srcOffset + 256 * block;
-      const to = dstOffset + 110 * block;
-      if (importance === undefined) fitPlain(src, from, dst, to);
-      else fitWeighted(src, from, dst, to, importance, (256 * block) % importance.length);
-      packGroupScales(dst, to + 96);
-      roundToStoredScales(src, from, dst, to);
-      packThirdBits(dst, to);
-      packTwoBitLevels(levels, dst, to + 32);
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance, search = plainSearch) {
+    const atOnce = searchedElems / 256;
+    for (let first = 0; first < blocks; first += atOnce) {
+      const count = Math.min(atOnce, blocks - first);
+      const from = srcOffset + 256 * first;
+      if (importance === undefined) search.greedy(src, from, 16, 16 * count, 4, fits);
+      else {
+        weighImportant(src, from, count, importance, 256 * first);
+        search.symmetric(src, from, 16, 16 * count, 4, weights, fits);
+      }
+      for (let block = 0; block < count; block++) {
+        const to = dstOffset + 110 * (first + block);
+        scales.set(fits.scales.subarray(16 * block, 16 * block + 16));
+        if (importance === undefined) storePlain(dst, to);
+        else storeWeighted(dst, to, block);
+        packGroupScales(dst, to + 96);
+        roundToStoredScales(src, from + 256 * block, dst, to, importance && 16 * block);
+        packThirdBits(dst, to);
+        packTwoBitLevels(levels, dst, to + 32);
+      }
     }
   },
 };
@@ -82,12 +96,28 @@ function packGroupScales(dst: Uint8Array, at: number): void {
   }
 }
 
-function fitPlain(src: Float32Array, from: number, dst: Uint8Array, to: number): void {
+function weighImportant(
+  src: Float32Array,
+  from: number,
+  blocks: number,
+  importance: Float32Array,
+  position: number,
+): void {
+  for (let block = 0; block < blocks; block++) {
+    const sigma2 = f(f(2 * sumOfSquares(src, from + 256 * block, 256)) / 256);
+    for (let group = 16 * block; group < 16 * block + 16; group++) {
+      const column = (position + 16 * group) % importance.length;
+      const at = from + 16 * group;
+      const sum = weighByImportance(weights, 16 * group, importance, column, src, at, 16, sigma2);
+      weightSums[group] = sum;
+    }
+  }
+}
+
+function storePlain(dst: Uint8Array, to: number): void {
   let largest = 0;
   for (let group = 0; group < 16; group++) {
-    const scale = fitSymmetricGreedy(src, from + 16 * group, 16, 4, levels, 16 * group);
-    scales[group] = scale;
-    if (Math.abs(scale) > Math.abs(largest)) largest = scale;
+    if (Math.abs(scales[group]!) > Math.abs(largest)) largest = scales[group]!;
   }
   if (largest === 0) {
     scaleLevels.fill(0);
@@ -102,30 +132,30 @@ function fitPlain(src: Float32Array, from: number, dst: Uint8Array, to: number):
   storeF16(dst, to + 108, f(1 / inverse));
 }
 
-function fitWeighted(
+function storeWeighted(dst: Uint8Array, to: number, block: number): void {
+  groupWeights.set(weightSums.subarray(16 * block, 16 * block + 16));
+  fitSymmetric(scales, 0, 16, 32, groupWeights, 0, scaleFit, 0);
+  symmetricLevelsOf(scaleFit, 0, scales, 0, 16, 32, scaleLevels, 0);
+  storeF16(dst, to + 108, scaleFit.scales[0]!);
+}
+
+/** Levels for the scales as stored; where that is zero, for the scale that was found. */
+function roundToStoredScales(
   src: Float32Array,
   from: number,
   dst: Uint8Array,
   to: number,
-  importance: Float32Array,
-  importanceAt: number,
+  firstFit: number | undefined,
 ): void {
-  const sigma2 = f(f(2 * sumOfSquares(src, from, 256)) / 256);
-  for (let group = 0; group < 16; group++) {
-    const at = from + 16 * group;
-    const weightAt = importanceAt + 16 * group;
-    groupWeights[group] = weighByImportance(weights, importance, weightAt, src, at, 16, sigma2);
-    scales[group] = fitSymmetric(src, at, 16, 4, levels, 16 * group, weights);
-  }
-  storeF16(dst, to + 108, fitSymmetric(scales, 0, 16, 32, scaleLevels, 0, groupWeights));
-}
-
-/** The search chose levels for exact scales; choose again for the scales as stored. */
-function roundToStoredScales(src: Float32Array, from: number, dst: Uint8Array, to: number): void {
   const d = f16ToF32[dst[to + 108]! | (dst[to + 109]! << 8)]!;
   for (let group = 0; group < 16; group++) {
     const scale = f(d * (groupScale(dst, to + 96, group) - 32));
-    if (scale === 0) continue;
+    if (scale === 0) {
+      const at = 16 * group;
+      if (firstFit === undefined) fitSymmetricGreedy(src, from + at, 16, 4, levels, at);
+      else symmetricLevelsOf(fits, firstFit + group, src, from + at, 16, 4, levels, at);
+      continue;
+    }
     for (let i = 16 * group; i < 16 * group + 16; i++) {
       levels[i] = clamp(nearestInt(f(src[from + i]! / scale)), -4, 3) + 4;
     }

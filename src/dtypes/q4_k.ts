@@ -6,10 +6,11 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import {
+  type AffineSuperBlock,
   affineLevels,
   groupMinimum,
   groupScale,
-  quantizeAffineSuperBlock,
+  quantizeAffineSuperBlocks,
 } from "./affine-super-block.ts";
 import type { DType } from "./dtype.ts";
 import type { AffineLadder } from "./scale-search.ts";
@@ -28,6 +29,8 @@ const weighted: AffineLadder = {
   steps: 36,
   absolute: false,
 };
+
+const type: AffineSuperBlock = { blockBytes: 144, plain, weighted, pack: packLevels };
 
 export const q4_k: DType = {
   name: "q4_k",
@@ -60,19 +63,17 @@ export const q4_k: DType = {
     }
   },
 
-  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
-    for (let block = 0; block < blocks; block++) {
-      const from = srcOffset + 256 * block;
-      const to = dstOffset + 144 * block;
-      const importanceAt = importance === undefined ? 0 : (256 * block) % importance.length;
-      quantizeAffineSuperBlock(src, from, dst, to, plain, weighted, importance, importanceAt);
-      for (let pairs = 0; pairs < 4; pairs++) {
-        for (let i = 0; i < 32; i++) {
-          const low = affineLevels[64 * pairs + i]!;
-          const high = affineLevels[64 * pairs + 32 + i]!;
-          dst[to + 16 + 32 * pairs + i] = low | (high << 4);
-        }
-      }
-    }
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance, search) {
+    quantizeAffineSuperBlocks(type, src, srcOffset, dst, dstOffset, blocks, importance, search);
   },
 };
+
+function packLevels(dst: Uint8Array, at: number): void {
+  for (let pairs = 0; pairs < 4; pairs++) {
+    for (let i = 0; i < 32; i++) {
+      const low = affineLevels[64 * pairs + i]!;
+      const high = affineLevels[64 * pairs + 32 + i]!;
+      dst[at + 32 * pairs + i] = low | (high << 4);
+    }
+  }
+}

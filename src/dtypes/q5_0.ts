@@ -7,10 +7,11 @@ import { f16ToF32 } from "../base/half.ts";
 import { packFifthBits, packNibbles, rowMeanSquare, weighBlock } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { largestMagnitude, reciprocalOrZero, storeF16 } from "./float32-steps.ts";
-import { fitSymmetric } from "./scale-search.ts";
+import { fitSymmetric, newFits, symmetricLevelsOf } from "./scale-search.ts";
 
 const levels = new Int8Array(32);
 const weights = new Float32Array(32);
+const fit = newFits(1);
 
 export const q5_0: DType = {
   name: "q5_0",
@@ -47,7 +48,9 @@ export const q5_0: DType = {
       } else {
         meanSquare = rowMeanSquare(importance, src, srcOffset, block, meanSquare);
         weighBlock(weights, importance, src, srcOffset, block, meanSquare);
-        scale = fitSymmetric(src, from, 32, 16, levels, 0, weights);
+        fitSymmetric(src, from, 32, 16, weights, 0, fit, 0);
+        symmetricLevelsOf(fit, 0, src, from, 32, 16, levels, 0);
+        scale = fit.scales[0]!;
       }
       storeF16(dst, to, scale);
       packFifthBits(levels, dst, to + 2);

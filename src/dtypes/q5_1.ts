@@ -7,7 +7,13 @@ import { f16ToF32 } from "../base/half.ts";
 import { packFifthBits, packNibbles, rowMeanSquare, weighBlock } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { storeF16 } from "./float32-steps.ts";
-import { type AffineLadder, fitAffine, spanLevels } from "./scale-search.ts";
+import {
+  type AffineLadder,
+  affineLevelsOf,
+  fitAffine,
+  newFits,
+  spanLevels,
+} from "./scale-search.ts";
 
 const weighted: AffineLadder = {
   maxLevel: 31,
@@ -19,6 +25,7 @@ const weighted: AffineLadder = {
 
 const levels = new Uint8Array(32);
 const weights = new Float32Array(32);
+const fit = newFits(1);
 const scale = new Float32Array(1);
 const minimum = new Float32Array(1); // as a positive offset: -minimum is what is stored
 
@@ -57,7 +64,10 @@ export const q5_1: DType = {
       } else {
         meanSquare = rowMeanSquare(importance, src, srcOffset, block, meanSquare);
         weighBlock(weights, importance, src, srcOffset, block, meanSquare);
-        fitAffine(src, from, 32, weights, weighted, levels, 0, scale, minimum, 0);
+        fitAffine(src, from, 32, weights, 0, weighted, fit, 0);
+        affineLevelsOf(fit, 0, src, from, 32, 31, levels, 0);
+        scale[0] = fit.scales[0]!;
+        minimum[0] = fit.minimums[0]!;
       }
       storeF16(dst, to, scale[0]!);
       storeF16(dst, to + 2, -minimum[0]!);

@@ -6,10 +6,11 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import {
+  type AffineSuperBlock,
   affineLevels,
   groupMinimum,
   groupScale,
-  quantizeAffineSuperBlock,
+  quantizeAffineSuperBlocks,
 } from "./affine-super-block.ts";
 import type { DType } from "./dtype.ts";
 import type { AffineLadder } from "./scale-search.ts";
@@ -28,6 +29,8 @@ const weighted: AffineLadder = {
   steps: 36,
   absolute: false,
 };
+
+const type: AffineSuperBlock = { blockBytes: 176, plain, weighted, pack: packLevels };
 
 export const q5_k: DType = {
   name: "q5_k",
@@ -62,14 +65,8 @@ export const q5_k: DType = {
     }
   },
 
-  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
-    for (let block = 0; block < blocks; block++) {
-      const from = srcOffset + 256 * block;
-      const to = dstOffset + 176 * block;
-      const importanceAt = importance === undefined ? 0 : (256 * block) % importance.length;
-      quantizeAffineSuperBlock(src, from, dst, to, plain, weighted, importance, importanceAt);
-      packLevels(dst, to + 16);
-    }
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance, search) {
+    quantizeAffineSuperBlocks(type, src, srcOffset, dst, dstOffset, blocks, importance, search);
   },
 };
 

@@ -8,12 +8,14 @@
 import { f16ToF32 } from "../base/half.ts";
 import type { DType } from "./dtype.ts";
 import { clamp, nearestInt, storeF16 } from "./float32-steps.ts";
-import { fitSymmetric, zeroGroup } from "./scale-search.ts";
+import { plainSearch, searchedElems } from "./group-search.ts";
+import { newFits, symmetricLevelsOf, zeroGroup } from "./scale-search.ts";
 
 const f = Math.fround;
 
 const levels = new Int8Array(256);
-const scales = new Float32Array(16);
+const weights = new Float32Array(searchedElems);
+const fits = newFits(searchedElems / 16);
 
 export const q6_k: DType = {
   name: "q6_k",
@@ -53,14 +55,21 @@ export const q6_k: DType = {
     }
   },
 
-  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
-    for (let block = 0; block < blocks; block++) {
-      const to = dstOffset + 210 * block;
-      const importanceAt = importance === undefined ? 0 : (256 * block) % importance.length;
-      if (chooseLevels(src, srcOffset + 256 * block, dst, to, importance, importanceAt)) {
-        packLevels(dst, to);
-      } else {
-        dst.fill(0, to, to + 210);
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance, search = plainSearch) {
+    const atOnce = searchedElems / 256;
+    for (let first = 0; first < blocks; first += atOnce) {
+      const count = Math.min(atOnce, blocks - first);
+      const from = srcOffset + 256 * first;
+      if (importance) {
+        for (let i = 0; i < 256 * count; i++) {
+          weights[i] = importance[(256 * first + i) % importance.length]!;
+        }
+      }
+      search.symmetric(src, from, 16, 16 * count, 32, importance && weights, fits);
+      for (let block = 0; block < count; block++) {
+        const to = dstOffset + 210 * (first + block);
+        if (chooseLevels(src, from + 256 * block, dst, to, 16 * block)) packLevels(dst, to);
+        else dst.fill(0, to, to + 210);
       }
     }
   },
@@ -72,15 +81,11 @@ function chooseLevels(
   from: number,
   dst: Uint8Array,
   to: number,
-  importance: Float32Array | undefined,
-  importanceAt: number,
+  firstFit: number,
 ): boolean {
   let largest = 0;
   for (let group = 0; group < 16; group++) {
-    const at = 16 * group;
-    const weightAt = importanceAt + at;
-    const scale = fitSymmetric(src, from + at, 16, 32, levels, at, importance, weightAt);
-    scales[group] = scale;
+    const scale = fits.scales[firstFit + group]!;
     if (Math.abs(scale) > Math.abs(largest)) largest = scale;
   }
   if (Math.abs(largest) < zeroGroup) return false;
@@ -88,10 +93,14 @@ function chooseLevels(
   const inverse = f(-128 / largest);
   const d = f16ToF32[storeF16(dst, to + 208, f(1 / inverse))]!;
   for (let group = 0; group < 16; group++) {
-    const stored = Math.min(127, nearestInt(f(inverse * scales[group]!)));
+    const stored = Math.min(127, nearestInt(f(inverse * fits.scales[firstFit + group]!)));
     dst[to + 192 + group] = stored;
     const scale = f(d * ((stored << 24) >> 24));
-    if (scale === 0) continue;
+    if (scale === 0) {
+      const at = 16 * group;
+      symmetricLevelsOf(fits, firstFit + group, src, from + at, 16, 32, levels, at);
+      continue;
+    }
     for (let i = 16 * group; i < 16 * group + 16; i++) {
       levels[i] = clamp(nearestInt(f(src[from + i]! / scale)), -32, 31) + 32;
     }

@@ -2,8 +2,8 @@
 //
 // Each tries a ladder of scales around the obvious one and keeps what loses least under the given weights. They are
 // heuristics whose every rounding shows in the result: the order of the float32 steps here is part of the file format's
-// de facto definition (ggml's make_qx_quants, make_q3_quants, make_qkx2_quants and make_qp_quants). Levels go to the
-// caller's arrays; nothing is allocated.
+// de facto definition (ggml's make_qx_quants, make_q3_quants, make_qkx2_quants and make_qp_quants). Results go to the
+// caller's arrays; nothing is allocated. group-search.ts runs them over many groups, and may be replaced there.
 
 import { clamp, largestMagnitude, nearestInt, reciprocalOrZero } from "./float32-steps.ts";
 
@@ -14,31 +14,43 @@ export const zeroGroup: number = f(1e-15);
 
 const tenth = f(0.1);
 
+/** What a search found for each of many groups. */
+export interface GroupFits {
+  readonly scales: Float32Array;
+  /** As positive offsets; of searches that have one. */
+  readonly minimums: Float32Array;
+  /** What the levels follow from: see affineLevelsOf and symmetricLevelsOf. */
+  readonly inverses: Float32Array;
+  readonly bases: Float32Array;
+}
+
+export function newFits(groups: number): GroupFits {
+  const floats = () => new Float32Array(groups);
+  return { scales: floats(), minimums: floats(), inverses: floats(), bases: floats() };
+}
+
 /**
- * value ~ scale * (level - half), level in [0, 2 * half). Returns the scale. Weights are the squares of the values
- * where none are given.
+ * value ~ scale * (level - half), level in [0, 2 * half). Weights are the squares of the values where none are given.
+ * The result is at `index` of `fits`.
  */
 export function fitSymmetric(
   x: Float32Array,
   at: number,
   count: number,
   half: number,
-  levels: Int8Array,
-  levelsAt: number,
-  weights?: Float32Array,
-  weightsAt: number = 0,
-): number {
+  weights: Float32Array | undefined,
+  weightsAt: number,
+  fits: GroupFits,
+  index: number,
+): void {
   const largest = largestMagnitude(x, at, count);
-  if (Math.abs(largest) < zeroGroup) {
-    levels.fill(0, levelsAt, levelsAt + count);
-    return 0;
-  }
-  let scale = 0;
+  fits.scales[index] = 0;
+  fits.inverses[index] = 0;
+  if (Math.abs(largest) < zeroGroup) return;
   let best = 0;
   // Step 0 is the scale that maps the largest value to -half; it is taken whatever it loses.
-  for (let order = 0; order < 19; order++) {
-    const step = order === 0 ? 0 : order <= 9 ? order - 10 : order - 9;
-    const inverse = f(-f(half + f(tenth * step)) / largest);
+  for (let order = 0; order < symmetricSteps; order++) {
+    const inverse = f(-f(half + f(tenth * symmetricStep(order))) / largest);
     let sumLX = 0;
     let sumLL = 0;
     for (let i = 0; i < count; i++) {
@@ -49,13 +61,37 @@ export function fitSymmetric(
       sumLL = f(sumLL + f(f(weight * level) * level));
     }
     if (order > 0 && !(sumLL > 0 && f(sumLX * sumLX) > f(best * sumLL))) continue;
-    for (let i = 0; i < count; i++) {
-      levels[levelsAt + i] = half + clamp(nearestInt(f(inverse * x[at + i]!)), -half, half - 1);
-    }
-    scale = sumLL === 0 ? 0 : f(sumLX / sumLL);
+    const scale = sumLL === 0 ? 0 : f(sumLX / sumLL);
     best = f(scale * sumLX);
+    fits.scales[index] = scale;
+    fits.inverses[index] = inverse;
   }
-  return scale;
+}
+
+/** Inverse scales that fitSymmetric tries, and which tenth of a level each is off: 0, then -9 to 9 without it. */
+export const symmetricSteps = 19;
+
+export function symmetricStep(order: number): number {
+  return order === 0 ? 0 : order <= 9 ? order - 10 : order - 9;
+}
+
+/** The levels of the scale that fitSymmetric found. */
+export function symmetricLevelsOf(
+  fits: GroupFits,
+  index: number,
+  x: Float32Array,
+  at: number,
+  count: number,
+  half: number,
+  levels: Int8Array,
+  levelsAt: number,
+): void {
+  const inverse = fits.inverses[index]!;
+  for (let i = 0; i < count; i++) {
+    // A group of zeros has level 0, not the level that stands for 0: nobody sees it, its scale is 0.
+    const level = clamp(nearestInt(f(inverse * x[at + i]!)), -half, half - 1);
+    levels[levelsAt + i] = inverse === 0 ? 0 : half + level;
+  }
 }
 
 /** As fitSymmetric without weights, but improves level by level instead of trying a ladder of scales. */
@@ -123,60 +159,74 @@ const trial = new Uint8Array(32);
 const solved = new Float32Array(2); // scale, min: the result of solveForTrial
 
 /**
- * value ~ scale * level - minimum, level in [0, maxLevel], minimum >= 0. Stores the scale and the minimum at `index` of
- * their arrays. At most 32 values.
+ * value ~ scale * level - minimum, level in [0, maxLevel], minimum >= 0. At most 32 values. The result is at `index` of
+ * `fits`.
  */
 export function fitAffine(
   x: Float32Array,
   at: number,
   count: number,
-  weights: Float32Array, // [count]
+  weights: Float32Array,
+  weightsAt: number,
   ladder: AffineLadder,
-  levels: Uint8Array,
-  levelsAt: number,
-  scales: Float32Array,
-  minimums: Float32Array,
+  fits: GroupFits,
   index: number,
 ): void {
   let min = x[at]!;
   let max = min;
-  let sumW = weights[0]!;
+  let sumW = weights[weightsAt]!;
   let sumX = f(sumW * min);
   for (let i = 1; i < count; i++) {
     const value = x[at + i]!;
+    const weight = weights[weightsAt + i]!;
     if (value < min) min = value;
     if (value > max) max = value;
-    sumW = f(sumW + weights[i]!);
-    sumX = f(sumX + f(weights[i]! * value));
+    sumW = f(sumW + weight);
+    sumX = f(sumX + f(weight * value));
   }
   if (min > 0) min = 0;
-  if (max === min) {
-    levels.fill(0, levelsAt, levelsAt + count);
-    scales[index] = 0;
-    minimums[index] = -min;
-    return;
+  let base = min;
+  let inverse = max === min ? 0 : f(ladder.maxLevel / f(max - min));
+  let scale = max === min ? 0 : f(1 / inverse);
+  if (max !== min) {
+    const { maxLevel, first, delta, steps, absolute } = ladder;
+    roundLevels(x, at, count, inverse, min, maxLevel, trial, 0);
+    let bestLoss = affineLoss(x, at, count, weights, weightsAt, scale, min, absolute);
+    for (let step = 0; step <= steps; step++) {
+      // The range to scale by is that of the best fit so far: its minimum moves.
+      const tried = f(f(f(first + f(delta * step)) + maxLevel) / f(max - min));
+      roundLevels(x, at, count, tried, min, maxLevel, trial, 0);
+      if (!solveForTrial(x, at, count, weights, weightsAt, sumW, sumX)) continue;
+      const newScale = solved[0]!;
+      const newMin = solved[1]!;
+      const loss = affineLoss(x, at, count, weights, weightsAt, newScale, newMin, absolute);
+      if (!(loss < bestLoss)) continue;
+      bestLoss = loss;
+      inverse = tried;
+      base = min;
+      scale = newScale;
+      min = newMin;
+    }
   }
-  const { maxLevel, first, delta, steps, absolute } = ladder;
-  const inverse = f(maxLevel / f(max - min));
-  let scale = f(1 / inverse);
-  roundLevels(x, at, count, inverse, min, maxLevel, levels, levelsAt);
-  let bestLoss = affineLoss(x, at, count, weights, levels, levelsAt, scale, min, absolute);
-  for (let step = 0; step <= steps; step++) {
-    // The range to scale by is that of the best fit so far: its minimum moves.
-    const tried = f(f(f(first + f(delta * step)) + maxLevel) / f(max - min));
-    roundLevels(x, at, count, tried, min, maxLevel, trial, 0);
-    if (!solveForTrial(x, at, count, weights, sumW, sumX)) continue;
-    const newScale = solved[0]!;
-    const newMin = solved[1]!;
-    const loss = affineLoss(x, at, count, weights, trial, 0, newScale, newMin, absolute);
-    if (!(loss < bestLoss)) continue;
-    for (let i = 0; i < count; i++) levels[levelsAt + i] = trial[i]!;
-    bestLoss = loss;
-    scale = newScale;
-    min = newMin;
-  }
-  scales[index] = scale;
-  minimums[index] = -min;
+  fits.scales[index] = scale;
+  fits.minimums[index] = -min;
+  fits.inverses[index] = inverse;
+  fits.bases[index] = base;
+}
+
+/** The levels of the scale and the minimum that fitAffine found. */
+export function affineLevelsOf(
+  fits: GroupFits,
+  index: number,
+  x: Float32Array,
+  at: number,
+  count: number,
+  maxLevel: number,
+  levels: Uint8Array,
+  levelsAt: number,
+): void {
+  const inverse = fits.inverses[index]!;
+  roundLevels(x, at, count, inverse, fits.bases[index]!, maxLevel, levels, levelsAt);
 }
 
 /** Weighted least squares for scale and minimum with the levels of `trial` held; false if they do not determine both. */
@@ -185,6 +235,7 @@ function solveForTrial(
   at: number,
   count: number,
   weights: Float32Array,
+  weightsAt: number,
   sumW: number,
   sumX: number,
 ): boolean {
@@ -193,7 +244,7 @@ function solveForTrial(
   let sumXL = 0;
   for (let i = 0; i < count; i++) {
     const level = trial[i]!;
-    const weighted = f(weights[i]! * level);
+    const weighted = f(weights[weightsAt + i]! * level);
     sumL = f(sumL + weighted);
     sumLL = f(sumLL + f(weighted * level));
     sumXL = f(sumXL + f(weighted * x[at + i]!));
@@ -224,22 +275,22 @@ function roundLevels(
   }
 }
 
+/** What the levels of `trial` lose. */
 function affineLoss(
   x: Float32Array,
   at: number,
   count: number,
   weights: Float32Array,
-  levels: Uint8Array,
-  levelsAt: number,
+  weightsAt: number,
   scale: number,
   min: number,
   absolute: boolean,
 ): number {
   let loss = 0;
   for (let i = 0; i < count; i++) {
-    const error = f(f(f(scale * levels[levelsAt + i]!) + min) - x[at + i]!);
+    const error = f(f(f(scale * trial[i]!) + min) - x[at + i]!);
     const cost = absolute ? Math.abs(error) : f(error * error);
-    loss = f(loss + f(weights[i]! * cost));
+    loss = f(loss + f(weights[weightsAt + i]! * cost));
   }
   return loss;
 }
