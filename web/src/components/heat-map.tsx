@@ -14,7 +14,7 @@ export function HeatMap({ tune }: { tune: TuneView }): JSX.Element {
   const used = [
     ...new Set(tune.groups.flatMap(({ points }) => points.map(({ best }) => best.profile))),
   ].sort((a, b) => a - b);
-  const colour = (profile: number): string => `hue-${used.indexOf(profile) % 8}`;
+  const colour = (profile: number): string => `hue-${used.indexOf(profile) % 10}`;
   return (
     <>
       <div class="scroll-x">

@@ -87,8 +87,8 @@ export function MachinePage(): JSX.Element {
           <>
             <p>
               The fastest kernel for each shape of product and number of tokens, as measured here.
-              In the median it is {digits(view.tune.gain.median)} times as fast as the default, at
-              most {digits(view.tune.gain.most)} times.
+              Numbers are gains over the default: {digits(view.tune.gain.median)}× in the median,{" "}
+              {digits(view.tune.gain.most)}× at most.
             </p>
             <HeatMap tune={view.tune} />
             <Crossovers tune={view.tune} />
