@@ -207,7 +207,7 @@ describeBrowser("the Chat page", () => {
       await answers(page);
       const gauge = page.locator(".gauge").last();
       expect(await gauge.innerText()).toMatch(/tokens\/s/);
-      expect(await gauge.innerText()).toMatch(/[1-9]\d* from the cache/);
+      expect(await gauge.innerText()).toMatch(/[1-9]\d* cached/);
     } finally {
       file.remove();
     }

@@ -65,7 +65,7 @@ export function Gauge({ message, live }: Props): JSX.Element | null {
       )}
       {cached > 0 && (
         <span class="reading" title="Tokens of the conversation that did not have to be read again">
-          {cached} from the cache
+          {cached} cached
         </span>
       )}
     </div>
