@@ -5,13 +5,12 @@ import type { LoadProgress, ModelLocation } from "./api.ts";
 import { AbortedError, UsageError } from "./base/errors.ts";
 import { tokenizerOf } from "./compose.ts";
 import type { ByteSink } from "./formats/gguf/writer.ts";
-import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
 import { locate } from "./open.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { InputFiles, OutputFile } from "./platform/output-file.ts";
 import type { ModelSource, Platform } from "./platform/platform.ts";
-import type { Conversion, ConversionWatch } from "./tools/convert/convert.ts";
+import type { Conversion, ConversionWatch, Converted } from "./tools/convert/convert.ts";
 import type { ConvertType } from "./tools/convert/types.ts";
 
 export type { ByteSink } from "./formats/gguf/writer.ts";
@@ -62,19 +61,20 @@ export async function convert(
   try {
     const tool = await import("./tools/convert/convert.ts");
     const { type = "auto", pre } = options;
-    const plan = await tool.planConversion(file, tokenizerOf(file), { type, pre }, watch);
+    const plan = tool.planConversion(file, tokenizerOf(file), { type, pre });
     const inputs = spec.kind === "path" ? [{ path: spec.path, files: [...read] }] : [];
-    const counted = { bytes: 0 };
-    await withOutput(output, { plan, platform, inputs, options }, async (sink) => {
+    let bytes = 0;
+    const converted = await withOutput(output, { plan, platform, inputs, options }, (sink) => {
       const counting: ByteSink = {
-        write: async (bytes) => {
-          await sink.write(bytes);
-          counted.bytes += bytes.byteLength;
+        write: async (piece) => {
+          await sink.write(piece);
+          bytes += piece.byteLength;
         },
       };
-      await tool.writeConversion(file, plan, counting, watch);
+      return tool.writeConversion(file, plan, counting, watch);
     });
-    return { ...resultOf(file, plan), bytes: counted.bytes };
+    const architecture = file.metadata.string("general.architecture")!;
+    return { architecture, parameters: plan.parameters, bytes, ...converted };
   } finally {
     await file.close();
   }
@@ -125,8 +125,8 @@ interface OutputParts {
 async function withOutput(
   output: string | ByteSink,
   { plan, platform, inputs, options }: OutputParts,
-  write: (sink: ByteSink) => Promise<void>,
-): Promise<void> {
+  write: (sink: ByteSink) => Promise<Converted>,
+): Promise<Converted> {
   if (typeof output !== "string") return await write(output);
   if (!platform.createOutputFile) {
     throw new UsageError(
@@ -139,14 +139,10 @@ async function withOutput(
     inputs,
   });
   try {
-    await write(file);
+    const converted = await write(file);
     await file.finish();
+    return converted;
   } finally {
     await file.discard();
   }
-}
-
-function resultOf(file: ModelFile, plan: Conversion): Omit<ConvertResult, "bytes"> {
-  const architecture = file.metadata.string("general.architecture")!;
-  return { architecture, parameters: plan.parameters, types: plan.types, notes: plan.notes };
 }

@@ -1,7 +1,7 @@
-// A model in another format as GGUF: plans every key and tensor first, then writes them one after the other.
+// A model in another format as GGUF: every key and tensor is planned from the headers, then written one after the other.
 //
-// Planning reads headers, and for F16 also the weights: a tensor that leaves F16's range keeps F32, and its type stands
-// in the header, before the data. Nothing is held in memory but a piece of one tensor.
+// The type of a tensor stands in the header, before the data. A tensor that the type asked for cannot hold keeps F32, so
+// the weights are looked through before anything is written (range.ts). Nothing is held in memory but a piece of one.
 
 import { ModelError } from "../../base/errors.ts";
 import { bytesFor, type DType } from "../../dtypes/dtype.ts";
@@ -11,9 +11,9 @@ import type { ModelFile, TensorInfo } from "../../formats/model-file.ts";
 import { buildModel } from "../../models/build.ts";
 import type { Tokenizer } from "../../tokenizers/tokenizer.ts";
 import { asMetadata, type Entries } from "./entries.ts";
-import { HalfRange } from "./f16-range.ts";
 import { type ModelEntries, modelEntries, parameters } from "./metadata.ts";
-import { floatPieces, ggufTensor, type PlannedTensor } from "./tensors.ts";
+import { BlockRange, HalfRange, type RangeCheck } from "./range.ts";
+import { floatPieces, ggufTensor, type PlannedTensor, type Step } from "./tensors.ts";
 import { tokenizerEntries } from "./tokenizer.ts";
 import { type ConvertType, exactType, fileTypeOf, halfType } from "./types.ts";
 
@@ -28,53 +28,47 @@ export interface ConversionWatch {
   check(): void;
 }
 
+/** What will be written, as far as headers tell. */
 export interface Conversion {
   entries: Entries;
   tensors: readonly PlannedTensor[];
+  /** rope_freqs.weight, where the model needs one. */
   ropeFactors: Float32Array | undefined;
-  /** What a user should know: tensors that kept F32, a tokenizer that differs. */
-  notes: readonly string[];
   parameters: number;
-  /** What is written, by type: matrices and vectors of the model. */
-  types: { dtype: string; tensors: number; bytes: number }[];
   /** Tensor data together; the header comes on top. */
   tensorBytes: number;
-  /** Bytes that planning has read, for progress over both halves. */
-  scannedBytes: number;
+  notes: readonly string[];
 }
 
-export async function planConversion(
+export interface Converted {
+  /** The model's tensors, by type. */
+  types: { dtype: string; tensors: number; bytes: number }[];
+  /** What a user should know: tensors that kept F32, a tokenizer that differs. */
+  notes: readonly string[];
+}
+
+/** Reads no weights. */
+export function planConversion(
   file: ModelFile,
   tokenizer: Tokenizer,
-  options: ConversionOptions,
-  watch: ConversionWatch,
-): Promise<Conversion> {
+  { type, pre }: ConversionOptions,
+): Conversion {
   buildModel(file); // every weight is there and has its shape, or one error that lists what is wrong
   const sources = inOrder(file);
-  const matrices = sources.filter(({ shape }) => shape.length > 1);
-  const most = options.type === "auto" ? mostCommon(matrices) : dtypeByName(options.type)!;
-  const model = modelEntries(file, fileTypeOf(most));
-  const size = model.from.vocabSize;
-  const vocabulary = tokenizerEntries(file, tokenizer, { size, pre: options.pre });
-  const notes = [...vocabulary.notes];
-  const types = new Map(
-    sources.map((source) => [source, wantedType(source, options.type, notes)] as const),
-  );
-  const scannedBytes = await keepRange(file, types, notes, watch);
+  const model = modelEntries(file, fileTypeOf(mostOf(sources, type)));
+  const { entries, notes } = tokenizerEntries(file, tokenizer, { size: model.from.vocabSize, pre });
   const tensors = sources.map((source) => ({
     source,
-    dtype: types.get(source)!,
+    dtype: wantedType(source, type, notes),
     headRows: headRowsOf(source, model),
   }));
   return {
-    entries: new Map([...model.entries, ...vocabulary.entries]),
+    entries: new Map([...model.entries, ...entries]),
     tensors,
     ropeFactors: model.ropeFactors,
-    notes,
     parameters: parameters(file),
-    types: countTypes(tensors),
     tensorBytes: tensors.reduce((sum, tensor) => sum + bytesOf(tensor), 0),
-    scannedBytes,
+    notes,
   };
 }
 
@@ -83,18 +77,48 @@ export async function writeConversion(
   conversion: Conversion,
   sink: ByteSink,
   watch: ConversionWatch,
-): Promise<void> {
-  const { tensors, ropeFactors, scannedBytes } = conversion;
-  const total = scannedBytes + tensors.reduce((sum, { source }) => sum + source.byteLength, 0);
-  let done = scannedBytes;
-  const step = (bytes: number): void => {
+): Promise<Converted> {
+  const { entries, ropeFactors } = conversion;
+  const notes = [...conversion.notes];
+  const readBytes = (list: readonly PlannedTensor[]): number =>
+    list.reduce((sum, { source }) => sum + source.byteLength, 0);
+  const checked = conversion.tensors.filter((tensor) => rangeCheckFor(tensor) !== undefined);
+  const total = readBytes(checked) + readBytes(conversion.tensors);
+  let done = 0;
+  const step: Step = (bytes) => {
     watch.check();
     done += bytes;
     watch.progress(done, total);
   };
+  const tensors: PlannedTensor[] = [];
+  for (const tensor of conversion.tensors) tensors.push(await fitting(file, tensor, notes, step));
   const written = tensors.map((tensor) => ggufTensor(file, tensor, step));
   if (ropeFactors) written.unshift(factorsTensor(ropeFactors));
-  await writeGguf(sink, asMetadata(conversion.entries), written);
+  await writeGguf(sink, asMetadata(entries), written);
+  return { types: countTypes(tensors), notes };
+}
+
+/** The tensor as planned, or as F32 where its type cannot hold it. */
+async function fitting(
+  file: ModelFile,
+  tensor: PlannedTensor,
+  notes: string[],
+  step: Step,
+): Promise<PlannedTensor> {
+  const range = rangeCheckFor(tensor);
+  if (range === undefined) return tensor;
+  for await (const values of floatPieces(file, tensor.source, step)) range.add(values);
+  const problem = range.problem();
+  if (problem === undefined) return tensor;
+  notes.push(`${tensor.source.name} keeps ${exactType.name}: ${problem}`);
+  return { ...tensor, dtype: exactType };
+}
+
+/** undefined where nothing can be lost by range: the type stays, or has the exponent of F32. */
+function rangeCheckFor({ source, dtype }: PlannedTensor): RangeCheck | undefined {
+  if (dtype === source.dtype) return undefined;
+  if (dtype === halfType) return new HalfRange();
+  return dtype.blockElems > 1 ? new BlockRange(dtype) : undefined;
 }
 
 function factorsTensor(factors: Float32Array): GgufTensor {
@@ -114,10 +138,12 @@ function inOrder(file: ModelFile): TensorInfo[] {
   return [...file.tensors.values()].sort((a, b) => layerOf(a.name) - layerOf(b.name));
 }
 
-function mostCommon(tensors: readonly TensorInfo[]): DType {
+/** The type that most of the file will have. */
+function mostOf(tensors: readonly TensorInfo[], type: ConvertType): DType {
+  if (type !== "auto") return dtypeByName(type)!;
   const bytes = new Map<DType, number>();
-  for (const { dtype, byteLength } of tensors) {
-    bytes.set(dtype, (bytes.get(dtype) ?? 0) + byteLength);
+  for (const { dtype, byteLength, shape } of tensors) {
+    if (shape.length > 1) bytes.set(dtype, (bytes.get(dtype) ?? 0) + byteLength);
   }
   return [...bytes].sort((a, b) => b[1] - a[1])[0]?.[0] ?? exactType;
 }
@@ -135,36 +161,6 @@ function wantedType(source: TensorInfo, type: ConvertType, notes: string[]): DTy
   return halfType;
 }
 
-/** Looks at every tensor that is to become F16, and keeps F32 where it would lose. Returns the bytes read for that. */
-async function keepRange(
-  file: ModelFile,
-  types: Map<TensorInfo, DType>,
-  notes: string[],
-  watch: ConversionWatch,
-): Promise<number> {
-  const narrowed = [...types].filter(([source, to]) => to === halfType && source.dtype !== to);
-  const sum = (list: Iterable<TensorInfo>): number =>
-    Array.from(list).reduce((bytes, { byteLength }) => bytes + byteLength, 0);
-  const scanned = sum(narrowed.map(([source]) => source));
-  const total = scanned + sum(types.keys());
-  let done = 0;
-  for (const [source] of narrowed) {
-    const range = new HalfRange();
-    for await (const values of floatPieces(file, source, (bytes) => {
-      watch.check();
-      done += bytes;
-      watch.progress(done, total);
-    })) {
-      range.add(values);
-    }
-    const problem = range.problem();
-    if (problem === undefined) continue;
-    types.set(source, exactType);
-    notes.push(`${source.name} keeps ${exactType.name}: ${problem}`);
-  }
-  return scanned;
-}
-
 /** q and k of a model whose rotary pairs GGUF stores in another order than the file does. */
 function headRowsOf(source: TensorInfo, { from, to }: ModelEntries): number | undefined {
   const turned = /^blk\.\d+\.attn_[qk]\.(?:weight|bias)$/.test(source.name);
@@ -175,7 +171,7 @@ function headRowsOf(source: TensorInfo, { from, to }: ModelEntries): number | un
   );
 }
 
-function countTypes(tensors: readonly PlannedTensor[]): Conversion["types"] {
+function countTypes(tensors: readonly PlannedTensor[]): Converted["types"] {
   const groups = Map.groupBy(tensors, ({ dtype }) => dtype.name);
   return Array.from(groups, ([dtype, group]) => ({
     dtype,

@@ -1,0 +1,223 @@
+// Small Hugging Face folders with random weights, in memory: every architecture that can be converted, with the parts of
+// a configuration that matter there. What they say is nonsense, but the same nonsense in every engine.
+
+import { bytesFor } from "../../src/dtypes/dtype.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { byteToChar } from "../../src/tokenizers/byte-level.ts";
+import { Random } from "../support/random.ts";
+
+const usual = { hidden: 64, heads: 4, kvHeads: 2, headDim: 16, feedForward: 96, layers: 2 };
+
+export interface FolderOptions {
+  modelType?: "llama" | "mistral" | "qwen2" | "qwen3";
+  /** safetensors' name of the element type. */
+  type?: "F32" | "F16" | "BF16";
+  tied?: boolean;
+  /** Into so many .safetensors files with an index. */
+  shards?: number;
+  tokenizer?: "byte-level" | "byte-fallback";
+  config?: Record<string, unknown>;
+  tokenizerConfig?: Record<string, unknown>;
+  tokenizerJson?: Record<string, unknown>;
+  size?: Partial<typeof usual>;
+  /** Changes a tensor's values, by its name in the folder. */
+  change?: (name: string, values: Float32Array) => void;
+  /** Rows of the embedding beyond the vocabulary. */
+  padding?: number;
+}
+
+export type Files = Record<string, Uint8Array<ArrayBuffer>>;
+
+export function tinyFolder(options: FolderOptions = {}): Files {
+  const { modelType = "llama", tokenizer = "byte-level" } = options;
+  const size = { ...usual, ...options.size };
+  const json = { ...tokenizers[tokenizer](), ...options.tokenizerJson };
+  const vocab = Object.keys((json.model as { vocab: object }).vocab).length;
+  const rows = vocab + (options.padding ?? 0);
+  return {
+    "config.json": jsonFile({
+      model_type: modelType,
+      num_hidden_layers: size.layers,
+      hidden_size: size.hidden,
+      intermediate_size: size.feedForward,
+      num_attention_heads: size.heads,
+      num_key_value_heads: size.kvHeads,
+      head_dim: size.headDim,
+      rms_norm_eps: 1e-5,
+      max_position_embeddings: 256,
+      rope_theta: 10000,
+      vocab_size: rows,
+      tie_word_embeddings: options.tied ?? false,
+      bos_token_id: 1,
+      eos_token_id: 2,
+      ...options.config,
+    }),
+    "tokenizer.json": jsonFile(json),
+    "tokenizer_config.json": jsonFile({
+      bos_token: tokenizer === "byte-level" ? "<|im_start|>" : "<s>",
+      eos_token: tokenizer === "byte-level" ? "<|im_end|>" : "</s>",
+      chat_template: "{% for m in messages %}{{ m.content }}{% endfor %}",
+      ...options.tokenizerConfig,
+    }),
+    ...weightFiles(shapesOf(modelType, rows, options), options),
+  };
+}
+
+/** As open() and convert() take them. */
+export function asFiles(files: Files): File[] {
+  return Object.entries(files).map(([name, bytes]) => new File([bytes], name));
+}
+
+function shapesOf(modelType: string, rows: number, options: FolderOptions): Map<string, number[]> {
+  const { hidden, heads, kvHeads, headDim, layers, feedForward } = { ...usual, ...options.size };
+  const shapes = new Map<string, number[]>([["model.embed_tokens.weight", [rows, hidden]]]);
+  for (let i = 0; i < layers; i++) {
+    const layer = `model.layers.${i}.`;
+    const add = (name: string, ...shape: number[]) => void shapes.set(layer + name, shape);
+    add("input_layernorm.weight", hidden);
+    add("self_attn.q_proj.weight", heads * headDim, hidden);
+    add("self_attn.k_proj.weight", kvHeads * headDim, hidden);
+    add("self_attn.v_proj.weight", kvHeads * headDim, hidden);
+    add("self_attn.o_proj.weight", hidden, heads * headDim);
+    if (modelType === "qwen2") {
+      add("self_attn.q_proj.bias", heads * headDim);
+      add("self_attn.k_proj.bias", kvHeads * headDim);
+      add("self_attn.v_proj.bias", kvHeads * headDim);
+    }
+    if (modelType === "qwen3") {
+      add("self_attn.q_norm.weight", headDim);
+      add("self_attn.k_norm.weight", headDim);
+    }
+    add("post_attention_layernorm.weight", hidden);
+    add("mlp.gate_proj.weight", feedForward, hidden);
+    add("mlp.up_proj.weight", feedForward, hidden);
+    add("mlp.down_proj.weight", hidden, feedForward);
+  }
+  shapes.set("model.norm.weight", [hidden]);
+  if (!options.tied) shapes.set("lm_head.weight", [rows, hidden]);
+  return shapes;
+}
+
+function weightFiles(shapes: Map<string, number[]>, options: FolderOptions): Files {
+  const { type = "F32", shards = 1, change } = options;
+  const random = new Random(7);
+  const tensors = [...shapes].map(([name, shape]) => {
+    const center = name.includes("norm") ? 1 : 0;
+    const count = shape.reduce((a, b) => a * b, 1);
+    const values = Float32Array.from({ length: count }, () => center + 0.2 * random.normal());
+    change?.(name, values);
+    return { name, shape, bytes: encode(values, type) };
+  });
+  if (shards === 1) return { "model.safetensors": safetensors(tensors, type) };
+  const per = Math.ceil(tensors.length / shards);
+  const files: Files = {};
+  const weightMap: Record<string, string> = {};
+  for (let i = 0; i < shards; i++) {
+    const part = tensors.slice(i * per, (i + 1) * per);
+    const digits = (n: number) => String(n).padStart(5, "0");
+    const file = `model-${digits(i + 1)}-of-${digits(shards)}.safetensors`;
+    files[file] = safetensors(part, type);
+    for (const { name } of part) weightMap[name] = file;
+  }
+  files["model.safetensors.index.json"] = jsonFile({ weight_map: weightMap });
+  return files;
+}
+
+function encode(values: Float32Array, type: string): Uint8Array<ArrayBuffer> {
+  const dtype = dtypeByName(type)!;
+  const bytes = new Uint8Array(bytesFor(dtype, values.length));
+  dtype.quantize!(values, 0, bytes, 0, values.length);
+  return bytes;
+}
+
+function safetensors(
+  tensors: readonly { name: string; shape: number[]; bytes: Uint8Array }[],
+  dtype: string,
+): Uint8Array<ArrayBuffer> {
+  const header: Record<string, object> = {};
+  let end = 0;
+  for (const { name, shape, bytes } of tensors) {
+    header[name] = { dtype, shape, data_offsets: [end, end + bytes.byteLength] };
+    end += bytes.byteLength;
+  }
+  const json = jsonFile(header);
+  const file = new Uint8Array(8 + json.byteLength + end);
+  new DataView(file.buffer).setBigUint64(0, BigInt(json.byteLength), true);
+  file.set(json, 8);
+  let at = 8 + json.byteLength;
+  for (const { bytes } of tensors) {
+    file.set(bytes, at);
+    at += bytes.byteLength;
+  }
+  return file;
+}
+
+export function jsonFile(value: unknown): Uint8Array<ArrayBuffer> {
+  return new TextEncoder().encode(JSON.stringify(value));
+}
+
+const merges = ["t h", "th e", "i n", "a n", "an d", "o n"];
+
+function addedTokens(texts: readonly string[]): object[] {
+  const flags = { lstrip: false, rstrip: false, normalized: false, single_word: false };
+  return texts.map((content, id) => ({ id, content, special: true, ...flags }));
+}
+
+function vocabOf(texts: readonly string[]): Record<string, number> {
+  return Object.fromEntries(texts.map((text, id) => [text, id]));
+}
+
+const tokenizers: Record<"byte-level" | "byte-fallback", () => Record<string, unknown>> = {
+  "byte-level": () => {
+    const special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+    const all = [...merges, "Ġ the", "Ġ a"];
+    const merged = all.map((merge) => merge.replace(" ", ""));
+    return {
+      added_tokens: addedTokens(special),
+      pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, use_regex: true },
+      decoder: { type: "ByteLevel" },
+      model: { type: "BPE", vocab: vocabOf([...special, ...byteToChar, ...merged]), merges: all },
+    };
+  },
+  "byte-fallback": () => {
+    const special = ["<unk>", "<s>", "</s>"];
+    const bytes = Array.from(
+      { length: 256 },
+      (_, i) => `<0x${i.toString(16).toUpperCase().padStart(2, "0")}>`,
+    );
+    const letters = [..."▁abcdefghijklmnopqrstuvwxyz"];
+    const all = [...merges, "▁ the", "▁ a"];
+    const merged = all.map((merge) => merge.replace(" ", ""));
+    return {
+      added_tokens: addedTokens(special),
+      normalizer: {
+        type: "Sequence",
+        normalizers: [
+          { type: "Prepend", prepend: "▁" },
+          { type: "Replace", pattern: { String: " " }, content: "▁" },
+        ],
+      },
+      post_processor: {
+        type: "TemplateProcessing",
+        single: [{ SpecialToken: { id: "<s>" } }, { Sequence: { id: "A" } }],
+        special_tokens: { "<s>": { id: "<s>", ids: [1], tokens: ["<s>"] } },
+      },
+      decoder: {
+        type: "Sequence",
+        decoders: [
+          { type: "Replace", pattern: { String: "▁" }, content: " " },
+          { type: "ByteFallback" },
+          { type: "Fuse" },
+          { type: "Strip", content: " ", start: 1, stop: 0 },
+        ],
+      },
+      model: {
+        type: "BPE",
+        unk_token: "<unk>",
+        byte_fallback: true,
+        vocab: vocabOf([...special, ...bytes, ...letters, ...merged]),
+        merges: all,
+      },
+    };
+  },
+};
