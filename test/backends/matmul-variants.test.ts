@@ -26,6 +26,10 @@ const problems = [
   { dtype: "q4_k", n: 56, k: 512 },
   { dtype: "q6_k", n: 7, k: 256 },
   { dtype: "iq4_nl", n: 33, k: 64 },
+  // Enough rows for streams: chunks of six tiles, one for each of four streams and two that are left.
+  { dtype: "q4_1", n: 344, k: 64 },
+  { dtype: "q5_k", n: 344, k: 256 },
+  { dtype: "iq4_xs", n: 344, k: 256 },
   { dtype: "f32", n: 40, k: 64 },
   { dtype: "f16", n: 33, k: 64 },
   { dtype: "bf16", n: 16, k: 128 },
@@ -82,6 +86,9 @@ describe("the table of variants", () => {
     expect(effective("8x6.compact", 5)).toBe("8x6.compact"); // there is no 8x5
     expect(effective("8x4.compact", 4)).toBe("8x4.compact");
     expect(effective("8s.compact", 1)).toBe("8s.compact");
+    expect(effective("16x3.4s.compact", 3)).toBe("16x3.4s.compact");
+    expect(effective("16x3.4s.compact", 2)).toBe("16x2.compact"); // only full tiles stream
+    expect(effective("8x4.4s.replicated", 1)).toBe("4s.replicated");
   });
 
   test("refuses with a sentence", () => {
@@ -90,6 +97,8 @@ describe("the table of variants", () => {
       acceptsProblem(variantById(id)!, { ...problem, dtype }, { vectorRegisters: 16 });
     expect(refusal("16x8.compact", "q4_0")).toMatch(/73 vectors alive.*16 registers/);
     expect(refusal("8x4.replicated", "f32")).toMatch(/floats/);
+    expect(refusal("16x2.4s.compact", "f32")).toMatch(/f32 read one stream/);
+    expect(refusal("16x3.4s.compact", "q4_0")).toBe(true);
     expect(refusal("4s.compact.serial", "q4_0")).toMatch(/4096 rows are worth sharing/);
     expect(refusal("8x4.compact", "q4_0")).toBe(true);
   });

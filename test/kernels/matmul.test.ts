@@ -113,6 +113,15 @@ describe.each(packedTypes())("%s", (type) => {
           order: "vector",
           streams: 3,
         });
+        const few = blockMatmulKernel({
+          name: "few",
+          layout,
+          groups: 2,
+          tokens,
+          replicated,
+          order: "vector",
+          streams: 3,
+        });
         const matrix = [1, 2, 4].map((groups) =>
           blockMatmulKernel({
             name: `matrix${groups}`,
@@ -128,7 +137,7 @@ describe.each(packedTypes())("%s", (type) => {
           span: packing.activationSpan,
           replicated,
         });
-        const call = compile([vector, streams, ...matrix, quantize], relaxed, memory);
+        const call = compile([vector, streams, few, ...matrix, quantize], relaxed, memory);
         const blockBytes = activationBlockBytes(replicated);
         const blocks = cols / 32;
         new Float32Array(memory.buffer).set(problem.x, X / 4);
@@ -152,12 +161,21 @@ describe.each(packedTypes())("%s", (type) => {
         }
         expectRows(problem, out);
 
-        // Eight tokens in two tiles of four, by each number of groups; the ninth is left.
+        // Eight tokens in two tiles of four; the ninth is left.
         for (let t = 0; t < 8; t++) {
           const tile = Math.floor(t / tokens) * tokens * blocks * blockBytes;
           const target = Q + tile + (t % tokens) * blockBytes;
           call.quantize!(X + t * cols * 4, target, spans, tokens * blockBytes);
         }
+        // All groups, the three tiles in turns.
+        out.fill(0, 0, 8 * 48);
+        for (let t = 0; t < 8; t += tokens) {
+          const x = Q + t * blocks * blockBytes;
+          const apart = tileBytes(layout, cols);
+          call.few!(W, x, OUT + t * 48 * 4, weightSpans, 1, LEVELS, 48 * 4, apart, 16 * 4);
+        }
+        expectRows(problem, out);
+        // One tile after the other, by each number of groups.
         for (const groups of [1, 2, 4]) {
           out.fill(0, 0, 8 * 48);
           for (let tile = 0; tile < tiles; tile++) {

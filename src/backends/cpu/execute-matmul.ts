@@ -57,6 +57,8 @@ export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
         kernel(w, x, out, spans, tiles, levels, apart, outApart),
       matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
         kernel(w, x, out, spans, tokenTiles, levels, outStride, group),
+      streams: (kernel, w, x, out, tiles, outStride, apart, outApart) =>
+        kernel(w, x, out, spans, tiles, levels, outStride, apart, outApart),
     });
   },
 
@@ -129,6 +131,17 @@ interface TileKernels {
     tokenTiles: number,
     outStride: number,
   ): void;
+  /** All rows of `tiles` tiles in each stream for one tile of tokens; where the layout has such kernels. */
+  streams?(
+    kernel: KernelCall,
+    w: number,
+    x: number,
+    out: number,
+    tiles: number,
+    outStride: number,
+    apart: number,
+    outApart: number,
+  ): void;
 }
 
 /** The variant that computes so many rows. */
@@ -149,7 +162,11 @@ function runVariant(
   const { streams, tile, tokenBytes } = variant;
   const vector = c.kernels[variant.vector]!;
   const vectorStreams = c.kernels[variant.vectorStreams]!;
-  const matrix = variant.matrix.map(({ kernel, groups }) => ({ run: c.kernels[kernel]!, groups }));
+  const matrix = variant.matrix.map(({ kernel, groups, inStreams }) => ({
+    run: c.kernels[kernel]!,
+    groups,
+    inStreams: inStreams === undefined ? undefined : c.kernels[inStreams]!,
+  }));
   const oneToken = (from: number, tiles: number, token: number, out: number) => {
     // Equal shares in as many streams; a few tiles may be left.
     const w = i.w + from * i.tileBytes;
@@ -175,16 +192,30 @@ function runVariant(
       kernels.matrix(run, base, g, x, out + g * 16, count, stride);
     }
   };
+  const fullInStreams = matrix.at(-1)?.inStreams;
+  /** As many tiles of rows as fill the streams, for all full tiles of tokens; returns how many these are. */
+  const inStreams = (from: number, tiles: number, full: number, out: number, stride: number) => {
+    if (!fullInStreams) return 0;
+    const share = Math.floor(tiles / streams);
+    const [apart, outApart] = [share * i.tileBytes, share * TILE_ROWS * 4];
+    const w = i.w + from * i.tileBytes;
+    for (let t = 0; share > 0 && t < full; t++) {
+      const [x, target] = [i.x + t * tile * tokenBytes, out + t * tile * stride];
+      kernels.streams!(fullInStreams, w, x, target, share, stride, apart, outApart);
+    }
+    return share * streams;
+  };
   return (from, to, out, outStride) => {
     const tokens = rowCount(c, i.rows);
     const full = tile === 1 ? 0 : Math.floor(tokens / tile);
     const done = full * tile;
     const rest = tokens - done;
     const inTiles = tile > 1 && (full > 0 || rest > 1);
-    for (let t = from; inTiles && t < to; t++) {
+    const streamed = from + inStreams(from, to - from, full, out, outStride);
+    for (let t = rest > 1 ? from : streamed; inTiles && t < to; t++) {
       const base = kernels.tile(i.w + t * i.tileBytes);
       const target = out + (t - from) * TILE_ROWS * 4;
-      if (full > 0) tokenTile(base, 0, tile, full, target, outStride);
+      if (full > 0 && t >= streamed) tokenTile(base, 0, tile, full, target, outStride);
       if (rest > 1) tokenTile(base, done, rest, 1, target + done * outStride, outStride);
     }
     const single = tile > 1 && rest > 1 ? tokens : done;

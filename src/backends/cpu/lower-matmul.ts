@@ -137,7 +137,11 @@ export class MatmulLowering {
       names = {
         vector: this.#c.kernel(vector),
         vectorStreams: this.#c.kernel(vectorStreams),
-        matrix: matrix.map(({ kernel, groups }) => ({ kernel: this.#c.kernel(kernel), groups })),
+        matrix: matrix.map(({ kernel, groups, inStreams }) => ({
+          kernel: this.#c.kernel(kernel),
+          groups,
+          ...(inStreams && { inStreams: this.#c.kernel(inStreams) }),
+        })),
       };
       this.#names.set(key, names);
     }

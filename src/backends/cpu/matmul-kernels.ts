@@ -2,7 +2,7 @@
 // lower-matmul.ts puts their names into instructions; execute-matmul.ts calls them.
 //
 // A product has kernels for one token, which stream over the weights, and one for each width of a tile of tokens: the
-// last tile of a step may be narrower than the others.
+// last tile of a step may be narrower than the others. Full tiles may have one that streams as well.
 
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import type { MatmulVariant } from "../../kernels/matmul-variants.ts";
@@ -16,15 +16,23 @@ export interface VariantKernels {
   readonly vector: Kernel;
   /** One token, `streams` tiles of rows in turns. */
   readonly vectorStreams: Kernel;
-  /** For tiles of 2, 3, ... tokens, and how many groups of four rows each computes at once. */
-  readonly matrix: readonly { readonly kernel: Kernel; readonly groups: number }[];
+  /** For tiles of 2, 3, ... tokens. */
+  readonly matrix: readonly MatrixKernels[];
+}
+
+export interface MatrixKernels {
+  readonly kernel: Kernel;
+  /** Groups of four rows that it computes at once. */
+  readonly groups: number;
+  /** The same for all groups of `streams` tiles of rows in turns. */
+  readonly inStreams?: Kernel;
 }
 
 /** For weights of quantized `type`, packed as `layout`. */
 export function blockKernels(
   type: string,
   layout: BlockLayout,
-  { groups, tokens, replicated, streams }: MatmulVariant,
+  { groups, tokens, replicated, streams, streamed }: MatmulVariant,
 ): VariantKernels {
   const style = replicated ? "replicated" : "compact";
   const shape = { layout, groups: 4, tokens: 1, replicated, order: "vector" } as const;
@@ -33,17 +41,27 @@ export function blockKernels(
   return {
     vector,
     vectorStreams: streams === 1 ? vector : blockMatmulKernel({ ...shape, name, streams }),
-    matrix: widths(tokens).map((width) => ({
-      kernel: blockMatmulKernel({
-        name: `matmul.${type}.${groups * 4}x${width}.${style}`,
-        layout,
+    matrix: widths(tokens).map((width) => {
+      const tile = { layout, groups, tokens: width, replicated };
+      const shapeName = `${groups * 4}x${width}.${style}`;
+      return {
+        kernel: blockMatmulKernel({
+          ...tile,
+          name: `matmul.${type}.${shapeName}`,
+          order: "matrix",
+        }),
         groups,
-        tokens: width,
-        replicated,
-        order: "matrix",
-      }),
-      groups,
-    })),
+        ...(streamed &&
+          width === tokens && {
+            inStreams: blockMatmulKernel({
+              ...tile,
+              name: `matmul.${type}.${streams}x${shapeName}`,
+              order: "vector",
+              streams,
+            }),
+          }),
+      };
+    }),
   };
 }
 

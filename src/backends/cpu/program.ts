@@ -46,8 +46,15 @@ export interface TiledVariant {
   /** The same for `streams` tiles of rows in turns. */
   readonly vectorStreams: string;
   readonly streams: number;
-  /** For tiles of 2, 3, ..., `tile` tokens and so many groups of rows; empty: tokens come one by one. */
-  readonly matrix: readonly { readonly kernel: string; readonly groups: number }[];
+  /**
+   * For tiles of 2, 3, ..., `tile` tokens and so many groups of rows, or all of `streams` tiles of rows in turns; empty:
+   * tokens come one by one.
+   */
+  readonly matrix: readonly {
+    readonly kernel: string;
+    readonly groups: number;
+    readonly inStreams?: string;
+  }[];
   readonly tile: number;
   /** From one token's activations to the next one's. */
   readonly tokenBytes: number;

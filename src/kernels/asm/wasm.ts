@@ -66,6 +66,7 @@ export const opcodes = {
   "i32x4.extract_lane": [0xfd, 27, "lane"],
   "f32x4.extract_lane": [0xfd, 31, "lane"],
   "i32x4.gt_s": [0xfd, 59],
+  "f32x4.lt": [0xfd, 67],
   "v128.not": [0xfd, 77],
   "v128.and": [0xfd, 78],
   "v128.andnot": [0xfd, 79],

@@ -176,6 +176,8 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
   "i32v.mul": lanes("i32", Math.imul),
   "i32v.and": lanes("i32", (a, b) => a & b),
   "i32v.or": lanes("i32", (a, b) => a | b),
+  "i32v.select": ([mask, a, b], out) =>
+    fill(out.i32, (i) => (a.i32[i]! & mask.i32[i]!) | (b.i32[i]! & ~mask.i32[i]!)),
   "i32v.max_s": lanes("i32", (a, b) => Math.max(a, b)),
   "i32v.min_s": lanes("i32", (a, b) => Math.min(a, b)),
   "i32v.shl": shift("i32", (x, by) => x << by),
@@ -196,6 +198,7 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
   "f32v.div": lanes("f32", (a, b) => a / b),
   "f32v.min": lanes("f32", (a, b) => (b < a ? b : a)),
   "f32v.max": lanes("f32", (a, b) => (a < b ? b : a)),
+  "f32v.lt": ([a, b], out) => fill(out.i32, (i) => (a.f32[i]! < b.f32[i]! ? -1 : 0)),
   // The sign is a bit, also of zeros and NaNs.
   "f32v.abs": lanes("u32", (x) => x & 0x7fffffff),
   "f32v.neg": lanes("u32", (x) => x ^ 0x80000000),

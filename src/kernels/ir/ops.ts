@@ -101,6 +101,8 @@ export const ops = {
   "i32v.mul": { args: ["i32v", "i32v"], out: "i32v" },
   "i32v.and": { args: ["i32v", "i32v"], out: "i32v" },
   "i32v.or": { args: ["i32v", "i32v"], out: "i32v" },
+  /** Bits of the second operand where the first has ones, of the third elsewhere. */
+  "i32v.select": { args: ["i32v", "i32v", "i32v"], out: "i32v" },
   "i32v.max_s": { args: ["i32v", "i32v"], out: "i32v" },
   "i32v.min_s": { args: ["i32v", "i32v"], out: "i32v" },
   "i32v.shl": { args: ["i32v"], out: "i32v", imm: "shift" },
@@ -118,6 +120,8 @@ export const ops = {
   /** b < a ? b : a, and a < b ? b : a: the first operand where either is NaN, and of two zeros. */
   "f32v.min": { args: ["f32v", "f32v"], out: "f32v" },
   "f32v.max": { args: ["f32v", "f32v"], out: "f32v" },
+  /** All bits of a lane where a < b, none elsewhere. */
+  "f32v.lt": { args: ["f32v", "f32v"], out: "i32v" },
   "f32v.abs": { args: ["f32v"], out: "f32v" },
   "f32v.neg": { args: ["f32v"], out: "f32v" },
   "f32v.sqrt": { args: ["f32v"], out: "f32v" },

@@ -268,6 +268,12 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "i32v.min_s": simple("i32x4.min_s"),
   "i32v.shl": shift("i32x4.shl"),
   "i32v.shr_u": shift("i32x4.shr_u"),
+  "i32v.select": (l, [mask, a, b]) => {
+    l.get(a!);
+    l.get(b!);
+    l.get(mask!);
+    l.f.op("v128.bitselect");
+  },
   "i32v.shr_s": shift("i32x4.shr_s"),
   "i32v.sum": reduce("i32x4.add", "i32x4.extract_lane"),
   "i8v.pack_i32": (l, [a, b, c, d]) => {
@@ -287,6 +293,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   // f32x4.min and max are long on x86, because of NaNs and the signs of zeros.
   "f32v.min": simple("f32x4.pmin"),
   "f32v.max": simple("f32x4.pmax"),
+  "f32v.lt": simple("f32x4.lt"),
   "f32v.abs": simple("f32x4.abs"),
   "f32v.neg": simple("f32x4.neg"),
   "f32v.sqrt": simple("f32x4.sqrt"),

@@ -7,7 +7,7 @@
 // minimums come on once per span.
 //
 // Two loop orders:
-//   vector  one token: walks down the tiles of a thread's share of rows; weights stream, the token stays in the cache.
+//   vector  few tokens: walks down the tiles of a thread's share of rows; weights stream, the tokens stay in the cache.
 //   matrix  part of one tile of rows: walks over token tiles; the weights of the tile stay in the cache.
 
 import { KernelBuilder } from "../ir/builder.ts";
@@ -22,7 +22,6 @@ import {
   codesAt,
   codesBytes,
   factorsBytes,
-  GROUP_ROWS,
   GROUPS_PER_TILE,
   hasSmallScales,
   headerBytes,
@@ -33,12 +32,13 @@ import {
   scaleParts,
   scalesAt,
   spanBytes,
+  TILE_ROWS,
 } from "./packed.ts";
 
 export interface BlockMatmul {
   readonly name: string;
   readonly layout: BlockLayout;
-  /** Groups of rows computed at once: 1, 2 or 4. */
+  /** Groups of rows computed at once: 1, 2 or 4. In vector order they go through all four of a tile. */
   readonly groups: number;
   /** Tokens computed at once. */
   readonly tokens: number;
@@ -53,8 +53,9 @@ export interface BlockMatmul {
 }
 
 /**
- * vector: (w, x, out, spans, tiles, levels): all groups of each tile; writes 16 floats per tile. With several
- * streams: (..., apart, outApart): stream s begins `s * apart` bytes further, its results `s * outApart` bytes further.
+ * vector: (w, x, out, spans, tiles, levels): all groups of each tile; writes 16 floats per tile and token.
+ * With several tokens: (..., outStride), as below. With several streams: (..., apart, outApart): stream s begins
+ * `s * apart` bytes further, its results `s * outApart` bytes further.
  * matrix: (w, x, out, spans, tokenTiles, levels, outStride, group): part of the tile at w, from group number `group` on;
  * x are the token tiles behind each other, outStride the bytes from one token's result to the next one's.
  * `levels` is the address of the 16 levels of a layout with a lookup, and not read otherwise.
@@ -115,13 +116,14 @@ class BlockMatmulBuilder {
     const xStart = k.param("ptr", "x");
     const out = k.param("ptr", "out");
     const spans = k.param("i32", "spans");
-    const rounds = k.param("i32", order === "vector" ? "tiles" : "tokenTiles");
+    const rounds = k.param("i32", order === "matrix" ? "tokenTiles" : "tiles");
     const levels = k.param("ptr", "levels");
-    const stride = order === "matrix" ? k.param("i32", "outStride") : undefined;
+    const isMatrix = order === "matrix";
+    const stride = isMatrix || tokens > 1 ? k.param("i32", "outStride") : undefined;
     const streams = this.#shape.streams ?? 1;
     const apart = streams > 1 ? k.param("i32", "apart") : undefined;
     const outApart = streams > 1 ? k.param("i32", "outApart") : undefined;
-    const group = order === "matrix" ? k.param("i32", "group") : undefined;
+    const group = isMatrix ? k.param("i32", "group") : undefined;
     if (group && groups < GROUPS_PER_TILE) this.#shiftTo(group);
     if (layout.lookup) this.#levels = k.op("i8v.load", [levels]);
     const w = k.variable(wStart, "w_at");
@@ -130,21 +132,21 @@ class BlockMatmulBuilder {
     if (factorsBytes(layout) > 0) this.#factorsAt = k.variable(w, "factors");
     for (let s = 0; s < streams; s++) this.#addStream(s, w);
     k.loop(rounds, () => {
-      if (order === "vector") k.set(x, xStart);
-      else k.set(w, wStart);
+      if (isMatrix) k.set(w, wStart);
+      else k.set(x, xStart);
       this.#toTile(w);
       const sums = this.#tile(w, x, spans);
       if (this.#early > 0) k.advance(w, this.#early);
       let target = out;
-      for (let first = 0; first < sums.length; first += groups) {
+      for (let first = 0; first < sums.length; first += this.#inStream) {
         if (first > 0) {
           target = k.op("ptr.add", [target, outApart!]);
           if (this.#factorsAt) k.update(this.#factorsAt, "ptr.add", [this.#factorsAt, apart!]);
         }
-        this.#store(sums.slice(first, first + groups), target, stride);
+        this.#store(sums.slice(first, first + this.#inStream), target, stride);
       }
-      if (stride) for (let t = 0; t < tokens; t++) k.update(out, "ptr.add", [out, stride]);
-      else k.advance(out, groups * GROUP_ROWS * 4);
+      if (!isMatrix) k.advance(out, TILE_ROWS * 4);
+      else for (let t = 0; t < tokens; t++) k.update(out, "ptr.add", [out, stride!]);
     });
     return k.finish();
   }
@@ -181,15 +183,19 @@ class BlockMatmulBuilder {
     return headerBytes(this.#shape.layout) > 0;
   }
 
+  /** Groups of a stream. */
+  get #inStream(): number {
+    return this.#shape.order === "matrix" ? this.#shape.groups : GROUPS_PER_TILE;
+  }
+
   /** Groups of all streams. */
   get #groups(): number {
-    return this.#shape.groups * (this.#shape.streams ?? 1);
+    return this.#inStream * (this.#shape.streams ?? 1);
   }
 
   /** A group's stream pointer, and which of its stream's groups it is. */
   #place(streams: readonly Reg<"ptr">[], g: number): [Reg<"ptr">, number] {
-    const { groups } = this.#shape;
-    return [streams[Math.floor(g / groups)]!, g % groups];
+    return [streams[Math.floor(g / this.#inStream)]!, g % this.#inStream];
   }
 
   /** Where a group's scales are from its pointer on. */
@@ -319,7 +325,7 @@ class BlockMatmulBuilder {
   #xScale(x: Reg<"ptr">, t: number): Reg<"f32v"> {
     const k = this.#k;
     const raised = this.#x.f32(x, t, ACTIVATION_FIELDS.scale);
-    if (this.#shape.layout.scales === "f16") return raised;
+    if (this.#shape.layout.scales === "halves") return raised;
     return k.op("f32v.mul", [raised, k.op("f32v.const", [], 1 / RAISED_SCALE)]);
   }
 
@@ -329,7 +335,7 @@ class BlockMatmulBuilder {
     const { layout } = this.#shape;
     const [from, inStream] = this.#place(this.#scalesAt, g);
     const at = this.#scalesFrom(inStream);
-    if (layout.scales === "f16") {
+    if (layout.scales === "halves") {
       const min = layout.hasMin ? loadUpperHalfCodes(k, from, at - 2) : undefined;
       return { scale: loadUpperHalfCodes(k, from, at), min, isWhole: true };
     }

@@ -69,7 +69,7 @@ export function packTile(
       }
       at += spanWords;
     }
-    if (layout.scales !== "f16") continue;
+    if (layout.scales !== "halves") continue;
     for (let lane = 0; lane < lanes; lane++) {
       const factor = halfFactor(largest[lane]!);
       memory.floats[target / 4 + first + lane] = factor;
@@ -120,7 +120,7 @@ function writeScales(
   lane: number,
 ): void {
   const { hasMin, scales } = layout;
-  if (scales === "f16") {
+  if (scales === "halves") {
     raiseHalves(layout, span, lane);
     writeHalves(layout, places, span, halves, at, lane);
     return;

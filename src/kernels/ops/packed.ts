@@ -43,8 +43,8 @@ export interface BlockLayout {
   /** Subtracted from every code; taken out once per scale through the sum of the activations. */
   readonly offset: number;
   readonly hasMin: boolean;
-  /** "f16" and "f32": whole; "bytes" (signed) and "nibbles" (scale low, minimum high): multiplied by the header's. */
-  readonly scales: "f16" | "f32" | "bytes" | "nibbles";
+  /** "halves" and "f32": whole; "bytes" (signed) and "nibbles" (scale low, minimum high): multiplied by the header's. */
+  readonly scales: "halves" | "f32" | "bytes" | "nibbles";
   /** Columns that share a scale: 32, or 16. */
   readonly scaleCols: 32 | 16;
   /** Blocks of a span. */
@@ -82,7 +82,7 @@ export function scaleByte(layout: BlockLayout, block: number, part: number): num
 
 /** Bytes of a group's scales and minimums of a run. */
 export function scalesBytes(layout: BlockLayout): number {
-  if (layout.scales === "f16") return layout.hasMin ? 16 : 8;
+  if (layout.scales === "halves") return layout.hasMin ? 16 : 8;
   return 16;
 }
 
@@ -92,7 +92,7 @@ export function scalesBytes(layout: BlockLayout): number {
  * shift and a mask then make floats of them.
  */
 export function scalesAt(layout: BlockLayout, group: number): number {
-  if (layout.scales !== "f16" || layout.hasMin) return group * scalesBytes(layout);
+  if (layout.scales !== "halves" || layout.hasMin) return group * scalesBytes(layout);
   return 16 * (group >> 1) - 2 * (group & 1);
 }
 
@@ -129,7 +129,7 @@ export function spanBytes(layout: BlockLayout): number {
 
 /** Bytes of the factors in front of a tile's spans. */
 export function factorsBytes(layout: BlockLayout): number {
-  return layout.scales === "f16" ? TILE_ROWS * 4 : 0;
+  return layout.scales === "halves" ? TILE_ROWS * 4 : 0;
 }
 
 /** Bytes of a tile of `cols` columns. */

@@ -49,7 +49,7 @@ export const blockLayout: BlockLayout = {
   bits: 4,
   offset: 0,
   hasMin: false,
-  scales: "f16",
+  scales: "halves",
   scaleCols: 32,
   spanBlocks: 1,
   lookup: false,

@@ -40,7 +40,7 @@ export function unpackRow(
   const lane = row % GROUP_ROWS;
   const inRun = runBlocks(layout);
   const spans = at + factorsBytes(layout);
-  const factor = layout.scales === "f16" ? codeFactor(memory.floats[at / 4 + row]!) : 1;
+  const factor = layout.scales === "halves" ? codeFactor(memory.floats[at / 4 + row]!) : 1;
   for (let b = 0; b < cols / BLOCK_COLS; b++) {
     const span = spans + Math.floor(b / layout.spanBlocks) * spanBytes(layout);
     const run = span + runAt(layout, Math.floor((b % layout.spanBlocks) / inRun));
@@ -107,7 +107,7 @@ function scaleOf(
   { header, scales, block, lane, factor }: Place,
   part: number,
 ): number {
-  if (layout.scales === "f16") return f16ToF32[halves[scales / 2 + 2 * lane + 1]!]! * factor;
+  if (layout.scales === "halves") return f16ToF32[halves[scales / 2 + 2 * lane + 1]!]! * factor;
   if (layout.scales === "f32") return floats[scales / 4 + lane]!;
   const small = bytes[scales + 4 * lane + scaleByte(layout, block, part)]!;
   return floats[header / 4 + lane]! * (layout.scales === "nibbles" ? small & 15 : small);
@@ -119,7 +119,7 @@ function minimumOf(
   { header, scales, block, lane, factor }: Place,
   part: number,
 ): number {
-  if (layout.scales === "f16") return f16ToF32[halves[scales / 2 + 2 * lane]!]! * factor;
+  if (layout.scales === "halves") return f16ToF32[halves[scales / 2 + 2 * lane]!]! * factor;
   const at = scales + 4 * lane + scaleByte(layout, block, part);
   const small = layout.scales === "nibbles" ? (bytes[at]! >> 4) & 15 : bytes[at + 1]!;
   return floats[header / 4 + 4 + lane]! * small;
