@@ -101,7 +101,7 @@ function helpEnd(examples: readonly string[]): string {
   return `\nExamples:\n${examples.map((example) => `  ${example}\n`).join("")}`;
 }
 
-/** Flags without a command are those of `run`: `lantern -p "..."` and `npm start -- -n 50` do what one expects. */
+/** Flags without a command are those of `run`: `lantern -p "..."` and `npm run lantern -- -n 50` do what one expects. */
 function withCommand(args: readonly string[]): string[] {
   const [first] = args;
   const ofProgram = ["-h", "--help", "-V", "--version"];

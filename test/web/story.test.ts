@@ -67,6 +67,24 @@ describeBrowser("the Story page", () => {
     await expect.poll(() => text.textContent()).toBe("It ended.");
   });
 
+  test("alternatives that are still being written stand side by side after a reload", async () => {
+    let count = 0;
+    const answer = () => ` way${++count} ${"on ".repeat(60)}`;
+    const model = scriptedModel({ answer, msPerPiece: 25, chat: false });
+    const { url } = await stage.serve({ models: { writer: model } });
+    const page = await stage.page(url);
+    await page.getByLabel("Length").fill("400");
+    await page.getByLabel("Write on").fill("There were");
+    await page.getByRole("button", { name: "3 alternatives" }).click();
+    await page.getByText("way3 on").waitFor();
+    await page.reload();
+    await page.getByText("way3 on").waitFor();
+    expect(await page.locator(".alternative").count()).toBe(3);
+    await page.getByRole("button", { name: "Go on with 3" }).click();
+    const text = page.locator(".story-text");
+    await expect.poll(() => text.textContent()).toMatch(/^There were way3 (on )+$/);
+  });
+
   test("a full context is said, and nothing is cut", async () => {
     const model = scriptedModel({ answer: () => "more ".repeat(9), contextSize: 60, chat: false });
     const { url } = await stage.serve({ models: { writer: model } });

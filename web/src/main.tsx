@@ -58,6 +58,10 @@ async function start(): Promise<void> {
   // A model that cannot chat tells stories.
   const first = servedModel(models.value, null);
   if (!route.value) go(first && !first.info.hasChatTemplate ? "story" : "chat", null, true);
+  // Another tab, or another program, may have added conversations meanwhile.
+  document.addEventListener("visibilitychange", () => {
+    if (document.visibilityState === "visible") void refreshSessions();
+  });
   // A server that was started again may have other models.
   let wasOnline = true;
   connection.watch(() => {

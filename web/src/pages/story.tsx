@@ -62,6 +62,11 @@ export function StoryPage({ id }: { id: string | null }): JSX.Element {
     setRedo([]);
   }, [shownId]);
 
+  // After a reload: alternatives that are still being written stand side by side again.
+  useEffect(() => {
+    if (run && run.messages.length > 1) setChoosing(run.messages);
+  }, [run]);
+
   /** `count` continuations of the text, the draft included. */
   const goOn = async (count: number): Promise<void> => {
     const written = draft;
