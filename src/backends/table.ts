@@ -6,6 +6,8 @@ import type { EngineThread } from "../platform/platform.ts";
 import type { Backend } from "./backend.ts";
 import { CpuBackend } from "./cpu/cpu.ts";
 import { ReferenceBackend } from "./reference/reference.ts";
+import type { GpuDevice } from "./webgpu/device.ts";
+import { WebGpuBackend } from "./webgpu/webgpu.ts";
 
 /** What a backend may use of this machine, and what was asked for. */
 export interface BackendRequest {
@@ -21,10 +23,14 @@ export interface BackendRequest {
   readonly notes?: readonly string[] | undefined;
   /** Record where the time goes, where the backend can. */
   readonly profile?: boolean;
+  /** Opened for a backend that `usesGpu`, which then owns it. */
+  readonly gpu?: GpuDevice | undefined;
 }
 
 export interface BackendEntry {
   readonly name: string;
+  /** Computes on a GPU, which must be opened for it; so it is only taken when it is asked for. */
+  readonly usesGpu?: boolean;
   /** True where this machine can run it as asked, otherwise the reason. */
   available(request: BackendRequest): true | string;
   create(request: BackendRequest): Backend;
@@ -39,6 +45,12 @@ const entries: BackendEntry[] = [
     },
     create: ({ level, profile = false, ...request }) =>
       new CpuBackend({ ...request, level: level === 2 ? 2 : 3, profile }),
+  },
+  {
+    name: "webgpu",
+    usesGpu: true,
+    available: ({ gpu }) => (gpu ? true : "is taken when it is asked for by name"),
+    create: ({ gpu }) => new WebGpuBackend(gpu!),
   },
   { name: "reference", available: () => true, create: () => new ReferenceBackend() },
 ];

@@ -26,6 +26,11 @@ export const browserPlatform: Platform = {
   describeSource,
   downloads: undefined,
   createOutputFile: undefined,
+  gpu: async () => {
+    const { gpu } = globalThis.navigator;
+    if (gpu) return { gpu, softwareOnly: false };
+    return "this browser has no WebGPU, or not on this page (it must be served over https or from localhost)";
+  },
   startThread,
   enginePort,
   breathe,

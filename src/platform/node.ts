@@ -30,6 +30,7 @@ export const nodePlatform: Platform = {
   downloads: async () => (await import("./node-download.ts")).nodeDownloadPlatform(),
   createOutputFile: async (...args) =>
     await (await import("./node-output-file.ts")).createNodeOutputFile(...args),
+  gpu: async () => await (await import("./node-gpu.ts")).nodeGpu(),
   startThread,
   enginePort,
   breathe: () => new Promise((resolve) => setImmediate(resolve)),

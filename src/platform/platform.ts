@@ -71,6 +71,15 @@ export interface SmallFiles {
   write(name: string, text: string): Promise<void>;
 }
 
+/** The way to this machine's GPU; a string: why there is none. */
+export type GpuAccess =
+  | {
+      readonly gpu: GPU;
+      /** Only an adapter that computes on the processor was asked for. */
+      readonly softwareOnly: boolean;
+    }
+  | string;
+
 export interface Platform {
   readonly name: "node" | "browser";
   readonly cores: number;
@@ -90,6 +99,8 @@ export interface Platform {
   readonly downloads: (() => Promise<DownloadPlatform>) | undefined;
   /** Files that tools write, where the platform has them. */
   readonly createOutputFile: CreateOutputFile | undefined;
+  /** WebGPU: in a browser its own, in Node that of the package `webgpu`, where it is installed. */
+  gpu(): Promise<GpuAccess>;
   /** A thread of its own for the engine, one of those that compute for it, or one that measures the machine. */
   startThread(entry: ThreadEntry): EngineThread;
   enginePort(): EnginePort;

@@ -36,7 +36,7 @@ export const rules: readonly Rule[] = [
   {
     of: "platform",
     may: all("base"),
-    npm: [],
+    npm: ["webgpu"],
     why: "the edge to the machine knows nothing of models, so that it can be replaced as a whole",
   },
   {

@@ -1,0 +1,124 @@
+// The GPU memory of one loaded model: weights, plan slots, KV cache, step data and what results are read through. All of it
+// is made once; out of memory is an error that says what was asked for and how much had fitted.
+
+import { MemoryError } from "../../base/errors.ts";
+import type { Plan } from "../../graph/plan.ts";
+import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
+import type { KvCacheOptions, MemoryUse } from "../backend.ts";
+import type { GpuDevice, GpuFacts } from "./device.ts";
+import { layOutStep, type StepLayout } from "./step-area.ts";
+import { usage } from "./usage.ts";
+import { layOutWeights, type WeightLayout } from "./weight-layout.ts";
+import { type KvFormat, kvFormatOf, kvRowWords } from "./wgsl/kv-format.ts";
+
+/** What will be allocated: arithmetic only. */
+export interface Layout {
+  readonly plan: Plan;
+  readonly kv: KvCacheOptions;
+  readonly kvFormat: KvFormat;
+  readonly weights: WeightLayout;
+  readonly step: StepLayout;
+  readonly slotBytes: readonly number[];
+  /** Of the keys, or the values, of one layer. */
+  readonly kvLayerBytes: number;
+  /** Of one block of 32 tokens in that. */
+  readonly kvBlockBytes: number;
+  /** Of the largest value of the plan, read back at once. */
+  readonly readBytes: number;
+  readonly use: MemoryUse;
+}
+
+export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout {
+  const { graph, limits } = plan;
+  const kvFormat = kvFormatOf(kv.dtype);
+  if (!kvFormat)
+    throw new MemoryError(`webgpu: the GPU keeps no KV cache of type ${kv.dtype.name}`);
+  const weights = layOutWeights(graph.weights, facts);
+  const step = layOutStep(graph, limits, kv.blocks);
+  // Whole vectors of 4 floats, which shaders read.
+  const slotBytes = plan.slotSizes.map((size) => Math.ceil(size / 4) * 16);
+  const kvBlockBytes = KV_BLOCK_TOKENS * kvRowWords(kvFormat, graph.kv.cols) * 4;
+  const kvLayerBytes = kv.blocks * kvBlockBytes;
+  const readBytes = Math.max(...slotBytes);
+  const work = [...slotBytes, step.words * 4, readBytes, kvBlockBytes];
+  checkBindings({ "a layer of the KV cache": kvLayerBytes, "working memory": readBytes }, facts);
+  return {
+    plan,
+    kv,
+    kvFormat,
+    weights,
+    step,
+    slotBytes,
+    kvLayerBytes,
+    kvBlockBytes,
+    readBytes,
+    use: {
+      weightBytes: weights.totalBytes,
+      kvBytes: 2 * graph.kv.layers * kvLayerBytes,
+      workBytes: work.reduce((sum, bytes) => sum + bytes, 0),
+    },
+  };
+}
+
+function checkBindings(sizes: Readonly<Record<string, number>>, facts: GpuFacts): void {
+  const most = Math.min(facts.maxBindingBytes, facts.maxBufferBytes);
+  for (const [what, bytes] of Object.entries(sizes)) {
+    if (bytes <= most) continue;
+    throw new MemoryError(
+      `webgpu: ${what} needs a buffer of ${bytes} bytes, but the GPU "${facts.name}" allows ${most}. Use a smaller context (contextSize, -c), a smaller kvType, or backend "cpu"`,
+    );
+  }
+}
+
+export interface Buffers {
+  readonly weights: readonly GPUBuffer[];
+  readonly slots: readonly GPUBuffer[];
+  /** By layer. */
+  readonly keys: readonly GPUBuffer[];
+  readonly values: readonly GPUBuffer[];
+  readonly step: GPUBuffer;
+  /** Results on their way to the host. */
+  readonly read: GPUBuffer;
+  /** A cache block on its way to another: a buffer cannot be copied onto itself. */
+  readonly block: GPUBuffer;
+}
+
+/** Allocates all of it, or throws a MemoryError and leaves nothing behind. */
+export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers> {
+  const { device } = gpu;
+  const made: GPUBuffer[] = [];
+  const make = (label: string, size: number, bits: number): GPUBuffer => {
+    const buffer = device.createBuffer({ label, size: Math.max(size, 16), usage: bits });
+    made.push(buffer);
+    return buffer;
+  };
+  const held = usage.storage | usage.copySource | usage.copyTarget;
+  device.pushErrorScope("out-of-memory");
+  device.pushErrorScope("validation");
+  const { layers } = layout.plan.graph.kv;
+  const perLayer = (what: string): GPUBuffer[] =>
+    Array.from({ length: layers }, (_, i) => make(`${what} ${i}`, layout.kvLayerBytes, held));
+  const buffers: Buffers = {
+    weights: layout.weights.buffers.map((bytes, i) => make(`weights ${i}`, bytes, held)),
+    slots: layout.slotBytes.map((bytes, i) => make(`slot ${i}`, bytes, held)),
+    keys: perLayer("keys"),
+    values: perLayer("values"),
+    step: make("step", layout.step.words * 4, held),
+    read: make("read", layout.readBytes, usage.mapRead | usage.copyTarget),
+    block: make("block", layout.kvBlockBytes, usage.copySource | usage.copyTarget),
+  };
+  const invalid = await device.popErrorScope();
+  const full = await device.popErrorScope();
+  if (!invalid && !full) return buffers;
+  for (const buffer of made) buffer.destroy();
+  throw outOfMemory(gpu.facts, layout.use, (full ?? invalid)!);
+}
+
+function outOfMemory(facts: GpuFacts, use: MemoryUse, cause: GPUError): MemoryError {
+  const gib = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(2)} GiB`;
+  const total = use.weightBytes + use.kvBytes + use.workBytes;
+  return new MemoryError(
+    `the GPU "${facts.name}" has no room for this model: it needs ${gib(total)} (weights ${gib(use.weightBytes)}, KV cache ${gib(use.kvBytes)}, working memory ${gib(use.workBytes)}). Use a smaller context (contextSize, -c) or kvType, a smaller model, or backend "cpu"`,
+    { cause: new Error(cause.message) },
+  );
+}

@@ -1,0 +1,138 @@
+// The GPU: which adapter was taken, what it can do, and the device that computes. Knows no model and no graph.
+//
+// Whoever opens a GPU owns it: dispose() destroys the device and with it all buffers. A lost device (driver reset, unplugged,
+// destroyed) makes every later use an error that says so; nothing is retried behind anybody's back.
+
+import { DisposedError, UsageError, WorkerError } from "../../base/errors.ts";
+import type { GpuAccess } from "../../platform/platform.ts";
+
+/** What the adapter says of itself, for `lantern devices` and --explain. */
+export interface GpuFacts {
+  readonly name: string;
+  readonly vendor: string;
+  readonly architecture: string;
+  readonly driver: string;
+  /** Computes on the processor: right, and slow. */
+  readonly isSoftware: boolean;
+  readonly maxBufferBytes: number;
+  readonly maxBindingBytes: number;
+  readonly workgroupStorageBytes: number;
+  readonly f16: boolean;
+  readonly subgroups: { readonly min: number; readonly max: number } | undefined;
+  readonly subgroupMatrix: boolean;
+  readonly timestampQueries: boolean;
+}
+
+export interface GpuDeviceOptions {
+  /** For tests: no more than these, whatever the adapter allows. */
+  limits?: { maxBufferBytes?: number; maxBindingBytes?: number };
+}
+
+/** "lantern devices" and tests ask without opening: the adapter's facts, or why there is none. */
+export async function findGpu(access: GpuAccess): Promise<GpuFacts | string> {
+  const adapter = await requestAdapter(access);
+  return typeof adapter === "string" ? adapter : factsOf(adapter);
+}
+
+export class GpuDevice {
+  readonly facts: GpuFacts;
+  readonly #device: GPUDevice;
+  /** Why it cannot be used any more. */
+  #lost: string | undefined;
+  #disposed = false;
+  /** The first error that no error scope caught: a bug in a shader or a binding. */
+  #error: Error | undefined;
+
+  private constructor(device: GPUDevice, facts: GpuFacts) {
+    this.#device = device;
+    this.facts = facts;
+    void device.lost.then(({ reason, message }) => {
+      this.#lost = message || reason;
+    });
+    device.addEventListener("uncapturederror", (event) => {
+      this.#error ??= new Error(`webgpu: ${(event as GPUUncapturedErrorEvent).error.message}`);
+    });
+  }
+
+  /** Opens the GPU that this machine offers; without one, an error that says what to do. */
+  static async open(access: GpuAccess, options: GpuDeviceOptions = {}): Promise<GpuDevice> {
+    const adapter = await requestAdapter(access);
+    if (typeof adapter === "string") {
+      throw new UsageError(`backend "webgpu": ${adapter}. "lantern devices" shows what is there`);
+    }
+    const facts = factsOf(adapter);
+    const { maxBufferBytes = facts.maxBufferBytes, maxBindingBytes = facts.maxBindingBytes } =
+      options.limits ?? {};
+    const device = await adapter.requestDevice({
+      requiredLimits: {
+        maxBufferSize: maxBufferBytes,
+        maxStorageBufferBindingSize: maxBindingBytes,
+      },
+    });
+    return new GpuDevice(device, { ...facts, maxBufferBytes, maxBindingBytes });
+  }
+
+  /** The device, as long as it can be used. */
+  get device(): GPUDevice {
+    this.check();
+    return this.#device;
+  }
+
+  /** Throws when the GPU was lost, disposed of, or given work that it refused. */
+  check(): void {
+    if (this.#disposed) throw new DisposedError("the GPU");
+    if (this.#lost !== undefined) throw this.#lostError();
+    if (this.#error) throw this.#error;
+  }
+
+  /** What a rejected promise of the device means: after a loss that, otherwise what it says. */
+  async explain(error: unknown): Promise<Error> {
+    // The loss is reported through a promise of its own, which may settle just after the one that failed.
+    await new Promise((resolve) => setTimeout(resolve));
+    if (this.#lost !== undefined && !this.#disposed) return this.#lostError();
+    return error instanceof Error ? error : new Error(String(error));
+  }
+
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.#device.destroy();
+  }
+
+  #lostError(): WorkerError {
+    return new WorkerError(
+      `the GPU "${this.facts.name}" was lost (${this.#lost}), and with it the model and its cache. Open the model again, or with backend "cpu"`,
+    );
+  }
+}
+
+async function requestAdapter(access: GpuAccess): Promise<GPUAdapter | string> {
+  if (typeof access === "string") return access;
+  const { gpu, softwareOnly } = access;
+  const adapter = await gpu.requestAdapter({
+    powerPreference: "high-performance",
+    forceFallbackAdapter: softwareOnly,
+  });
+  return adapter ?? "no GPU adapter was found on this machine";
+}
+
+function factsOf(adapter: GPUAdapter): GpuFacts {
+  const { info, limits, features } = adapter;
+  const has = (name: string): boolean => (features as ReadonlySet<string>).has(name);
+  return {
+    name: info.device || info.description || info.architecture || "unknown GPU",
+    vendor: info.vendor,
+    architecture: info.architecture,
+    driver: info.description,
+    isSoftware: info.isFallbackAdapter,
+    maxBufferBytes: limits.maxBufferSize,
+    maxBindingBytes: limits.maxStorageBufferBindingSize,
+    workgroupStorageBytes: limits.maxComputeWorkgroupStorageSize,
+    f16: has("shader-f16"),
+    subgroups: has("subgroups")
+      ? { min: info.subgroupMinSize, max: info.subgroupMaxSize }
+      : undefined,
+    subgroupMatrix: has("chromium-experimental-subgroup-matrix"),
+    timestampQueries: has("timestamp-query"),
+  };
+}

@@ -1,0 +1,111 @@
+// What the GPU is told of a step, in one buffer that is written once per step: counts, tokens, positions, wanted rows, sines
+// and cosines of the positions, and the cache blocks of each sequence. Also its mirror in host memory.
+
+import type { Graph, Rope, Weight } from "../../graph/graph.ts";
+import type { PlanLimits } from "../../graph/plan.ts";
+import { type BlockTable, KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
+
+/** The rotation of all ropes that share frequencies and factors: cosine and sine by [token][pair]. */
+export interface AngleArea {
+  readonly rope: Rope;
+  readonly factors: Weight | undefined;
+  readonly at: number;
+}
+
+/** Addresses in 4-byte words. Word 0 is the number of tokens, word 1 the number of outputs. */
+export interface StepLayout {
+  readonly tokens: number;
+  readonly positions: number;
+  /** Which table of cache blocks is each token's. */
+  readonly sequences: number;
+  readonly outputRows: number;
+  readonly angles: readonly AngleArea[];
+  /** [sequence][tableLength]; last, because most steps have few sequences. */
+  readonly tables: number;
+  readonly tableLength: number;
+  readonly words: number;
+}
+
+export function layOutStep(graph: Graph, limits: PlanLimits, kvBlocks: number): StepLayout {
+  const { maxTokens, maxOutputs } = limits;
+  let next = 4;
+  const take = (words: number): number => {
+    const at = next;
+    next += words;
+    return at;
+  };
+  const tokens = take(maxTokens);
+  const positions = take(maxTokens);
+  const sequences = take(maxTokens);
+  const outputRows = take(maxOutputs);
+  const angles: AngleArea[] = [];
+  for (const node of graph.nodes) {
+    if (node.op !== "rope") continue;
+    const { rope, factors } = node;
+    if (angles.some((area) => area.rope === rope && area.factors === factors)) continue;
+    angles.push({ rope, factors, at: take(maxTokens * rope.dims) });
+  }
+  const tables = take(maxTokens * kvBlocks);
+  const layout = { tokens, positions, sequences, outputRows, angles, tables };
+  return { ...layout, tableLength: kvBlocks, words: next };
+}
+
+export class StepArea {
+  readonly #layout: StepLayout;
+  readonly #words: Uint32Array<ArrayBuffer>;
+  readonly #floats: Float32Array;
+  /** Of ropes: by weight name, known once they were uploaded. */
+  readonly #factors: ReadonlyMap<string, Float32Array>;
+
+  constructor(layout: StepLayout, factors: ReadonlyMap<string, Float32Array>) {
+    this.#layout = layout;
+    this.#words = new Uint32Array(layout.words);
+    this.#floats = new Float32Array(this.#words.buffer);
+    this.#factors = factors;
+  }
+
+  /** Fills the mirror; the words that the GPU needs of it. */
+  fill(step: Step): Uint32Array<ArrayBuffer> {
+    const { tokens, positions, sequences, outputRows, tables, tableLength } = this.#layout;
+    const words = this.#words;
+    words[0] = step.tokenCount;
+    words[1] = step.outputCount;
+    let table: BlockTable | undefined;
+    let sequence = -1;
+    let end = tables;
+    for (let t = 0; t < step.tokenCount; t++) {
+      if (step.tables[t] !== table) {
+        table = step.tables[t]!;
+        sequence++;
+      }
+      const position = step.positions[t]!;
+      words[tokens + t] = step.tokens[t]!;
+      words[positions + t] = position;
+      words[sequences + t] = sequence;
+      const at = tables + sequence * tableLength;
+      const held = Math.floor(position / KV_BLOCK_TOKENS) + 1;
+      for (let b = 0; b < held; b++) words[at + b] = table!.blocks[b]!;
+      end = at + held;
+    }
+    for (let o = 0; o < step.outputCount; o++) words[outputRows + o] = step.outputRows[o]!;
+    for (const area of this.#layout.angles) this.#fillAngles(area, step);
+    return words.subarray(0, end);
+  }
+
+  /** In float32 steps, as the reference: an angle of thousands of radians has few digits to lose. */
+  #fillAngles({ rope, factors, at }: AngleArea, step: Step): void {
+    const f32 = Math.fround;
+    const pairs = rope.dims / 2;
+    const divisors = factors && this.#factors.get(factors.name)!;
+    for (let t = 0; t < step.tokenCount; t++) {
+      const position = step.positions[t]!;
+      for (let pair = 0; pair < pairs; pair++) {
+        const turned = f32(position * rope.frequencies[pair]!);
+        const angle = divisors ? f32(turned / divisors[pair]!) : turned;
+        const to = at + (t * pairs + pair) * 2;
+        this.#floats[to] = f32(Math.cos(angle)) * rope.magnitude;
+        this.#floats[to + 1] = f32(Math.sin(angle)) * rope.magnitude;
+      }
+    }
+  }
+}

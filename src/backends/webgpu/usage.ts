@@ -1,0 +1,11 @@
+// WebGPU's buffer usage and map mode bits. In a browser they are globals; in Node they are not, so their numbers, which
+// the specification fixes, stand here.
+
+export const usage = {
+  mapRead: 0x0001,
+  copySource: 0x0004,
+  copyTarget: 0x0008,
+  storage: 0x0080,
+} as const;
+
+export const MAP_READ = 0x0001;

@@ -1,0 +1,82 @@
+// attention: a workgroup computes one head of one token over the paged cache, 64 positions at a time. The softmax is done
+// on the way (online): the running sum is rescaled whenever a larger score appears, so that no row of scores is stored.
+
+import type { NodeOf } from "../../../graph/graph.ts";
+import type { StepLayout } from "../step-area.ts";
+import { float, type Kernel, LANES, makeKernel } from "./kernel.ts";
+import { type KvFormat, kvRowWords } from "./kv-format.ts";
+import { cacheRowText } from "./kv-write.ts";
+
+export function attentionKernel(
+  node: NodeOf<"attention">,
+  format: KvFormat,
+  step: StepLayout,
+): Kernel {
+  const { q, out, layer, heads, kvHeads, headDim, scale } = node;
+  const quads = headDim / 4;
+  /** Sums of four values that a lane keeps: lane, lane + 64, ... */
+  const kept = Math.ceil(quads / LANES);
+  const rowWords = kvRowWords(format, kvHeads * headDim);
+  return makeKernel({
+    name: `attention ${heads}/${kvHeads} heads of ${headDim}`,
+    bindings: [
+      { name: "q", type: "vec4f", source: { kind: "value", value: q } },
+      { name: "keys", type: "u32", source: { kind: "keys", layer } },
+      { name: "values", type: "u32", source: { kind: "values", layer } },
+      { name: "step", type: "u32", source: { kind: "step" } },
+      { name: "result", type: "vec4f", source: { kind: "value", value: out }, writes: true },
+    ],
+    declarations: `${cacheRowText(step)}${format.load4("keys")}${format.load4("values")}
+var<workgroup> query: array<vec4f, ${quads}>;
+var<workgroup> scores: array<f32, ${LANES}>;
+var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie in the cache`,
+    rows: out.rows,
+    grid: (tokens) => [heads, tokens, 1],
+    body: `
+  let token = group.y;
+  let first = (token * ${heads}u + group.x) * ${quads}u;
+  let kvColumn = (group.x / ${heads / kvHeads}u) * ${headDim}u;
+  for (var i = lane; i < ${quads}u; i += ${LANES}u) { query[i] = q[first + i]; }
+  let length = step[${step.positions}u + token] + 1u;
+  var top = -3.0e38;
+  var total = 0.0;
+  var sums = array<vec4f, ${kept}>();
+  workgroupBarrier();
+  for (var start = 0u; start < length; start += ${LANES}u) {
+    let position = start + lane;
+    var score = -3.0e38;
+    if (position < length) {
+      let at = cacheRow(token, position) * ${rowWords}u;
+      rows[lane] = at;
+      var sum = 0.0;
+      for (var i = 0u; i < ${quads}u; i++) { sum += dot(query[i], keys4(at, kvColumn + i * 4u)); }
+      score = sum * ${float(scale)};
+    }
+    scores[lane] = score;
+    workgroupBarrier();
+    let count = min(${LANES}u, length - start);
+    var newTop = top;
+    for (var j = 0u; j < count; j++) { newTop = max(newTop, scores[j]); }
+    workgroupBarrier();
+    scores[lane] = exp(max(score - newTop, -100.0));
+    workgroupBarrier();
+    let shrink = exp(max(top - newTop, -100.0));
+    top = newTop;
+    total *= shrink;
+    for (var m = 0u; m < ${kept}u; m++) { sums[m] *= shrink; }
+    for (var j = 0u; j < count; j++) {
+      let weight = scores[j];
+      total += weight;
+      for (var m = 0u; m < ${kept}u; m++) {
+        let quad = lane + m * ${LANES}u;
+        if (quad < ${quads}u) { sums[m] += weight * values4(rows[j], kvColumn + quad * 4u); }
+      }
+    }
+    workgroupBarrier();
+  }
+  for (var m = 0u; m < ${kept}u; m++) {
+    let quad = lane + m * ${LANES}u;
+    if (quad < ${quads}u) { result[first + quad] = sums[m] / total; }
+  }`,
+  });
+}

@@ -1,0 +1,88 @@
+// The ops that compute each value by itself: gate, activate, add, mul, scale, softcap; and select, which copies rows.
+
+import type { Activation, NodeOf, Value } from "../../../graph/graph.ts";
+import type { StepLayout } from "../step-area.ts";
+import { float, type Kernel, makeKernel, perItem } from "./kernel.ts";
+
+/** exp and tanh of large numbers may be infinite or NaN on a device: arguments stay where both are exact anyway. */
+const activations: { readonly [A in Activation]: (x: string) => string } = {
+  silu: (x) => `${x} / (1.0 + exp(min(-${x}, 80.0)))`,
+  gelu: (x) =>
+    `0.5 * ${x} * (1.0 + tanh(clamp(0.7978845608028654 * ${x} * (1.0 + 0.044715 * ${x} * ${x}), -15.0, 15.0)))`,
+  relu: (x) => `max(${x}, 0.0)`,
+};
+
+export function gateKernel({ gate, up, out, activation }: NodeOf<"gate">): Kernel {
+  return elementwise(`gate ${activation}`, [gate, up], out, (a, b) => {
+    return `(${activations[activation](a!)}) * ${b}`;
+  });
+}
+
+export function activateKernel({ x, out, activation }: NodeOf<"activate">): Kernel {
+  return elementwise(activation, [x], out, (a) => activations[activation](a!));
+}
+
+export function addKernel({ a, b, out }: NodeOf<"add">): Kernel {
+  return elementwise("add", [a, b], out, (left, right) => `${left} + ${right}`);
+}
+
+export function mulKernel({ a, b, out }: NodeOf<"mul">): Kernel {
+  return elementwise("mul", [a, b], out, (left, right) => `${left} * ${right}`);
+}
+
+export function scaleKernel({ x, out, factor }: NodeOf<"scale">): Kernel {
+  return elementwise("scale", [x], out, (a) => `${a} * ${float(factor)}`);
+}
+
+export function softcapKernel({ x, out, cap }: NodeOf<"softcap">): Kernel {
+  const limit = float(cap);
+  return elementwise("softcap", [x], out, (a) => {
+    return `${limit} * tanh(clamp(${a} / ${limit}, -15.0, 15.0))`;
+  });
+}
+
+export function selectKernel({ x, out }: NodeOf<"select">, step: StepLayout): Kernel {
+  const { cols } = x;
+  return makeKernel({
+    name: `select [${cols}]`,
+    bindings: [
+      { name: "x", type: "f32", source: { kind: "value", value: x } },
+      { name: "step", type: "u32", source: { kind: "step" } },
+      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+    ],
+    rows: "outputs",
+    grid: perItem(cols),
+    body: `
+  let i = group.x * 64u + lane;
+  if (i >= ${cols}u) { return; }
+  result[group.y * ${cols}u + i] = x[step[${step.outputRows}u + group.y] * ${cols}u + i];`,
+  });
+}
+
+function elementwise(
+  name: string,
+  inputs: readonly Value[],
+  out: Value,
+  expression: (...operands: string[]) => string,
+): Kernel {
+  const { cols } = out;
+  return makeKernel({
+    name: `${name} [${cols}]`,
+    bindings: [
+      ...inputs.map((value, i) => ({
+        name: `in${i}`,
+        type: "f32",
+        source: { kind: "value", value } as const,
+      })),
+      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+    ],
+    rows: out.rows,
+    grid: perItem(cols),
+    body: `
+  let i = group.x * 64u + lane;
+  if (i >= ${cols}u) { return; }
+  let at = group.y * ${cols}u + i;
+  ${inputs.map((_, n) => `let v${n} = in${n}[at];`).join(" ")}
+  result[at] = ${expression(...inputs.map((_, n) => `v${n}`))};`,
+  });
+}

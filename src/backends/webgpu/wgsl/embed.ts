@@ -1,0 +1,36 @@
+// embed: the table's row of each token, unpacked. A table in parts has a kernel for each, which leaves the rows of others.
+
+import type { NodeOf } from "../../../graph/graph.ts";
+import type { StepLayout } from "../step-area.ts";
+import type { WeightPart } from "../weight-layout.ts";
+import { type Kernel, makeKernel, perItem } from "./kernel.ts";
+import { weightText } from "./weights.ts";
+
+export function embedKernel(
+  node: NodeOf<"embed">,
+  parts: readonly WeightPart[],
+  part: number,
+  step: StepLayout,
+): Kernel {
+  const { table, out } = node;
+  const { cols } = out;
+  const { rowStart, rows } = parts[part]!;
+  const { bindings, declarations } = weightText(table, part);
+  return makeKernel({
+    name: `embed ${table.dtype.name} [${rows}, ${cols}]`,
+    bindings: [
+      ...bindings,
+      { name: "step", type: "u32", source: { kind: "step" } },
+      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+    ],
+    declarations,
+    rows: out.rows,
+    grid: perItem(Math.ceil(cols / 4)),
+    body: `
+  let i = (group.x * 64u + lane) * 4u;
+  let row = step[${step.tokens}u + group.y] - ${rowStart}u; // wraps around below rowStart
+  if (i >= ${cols}u || row >= ${rows}u) { return; }
+  let values = weight4(row, i);
+  for (var j = 0u; j < 4u && i + j < ${cols}u; j++) { result[group.y * ${cols}u + i + j] = values[j]; }`,
+  });
+}

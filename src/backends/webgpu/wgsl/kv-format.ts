@@ -1,0 +1,74 @@
+// How keys and values lie in the cache, by its type: rows of whole words, one row per token. Only shaders of this folder
+// read them, so Q8_0 has its scale in a word of its own (36 bytes for 32 values instead of 34).
+
+import type { DType } from "../../../dtypes/dtype.ts";
+
+export interface KvFormat {
+  /** Values that one thread writes: a multiple of whole words. */
+  readonly unit: number;
+  /** Words of a unit. */
+  readonly unitWords: number;
+  /** WGSL that writes unit `u` of `from` (an array of floats, at value `source`) to word `at` of `to`. */
+  store(from: string, to: string): string;
+  /** WGSL of `fn NAME4(at: u32, i: u32) -> vec4f`: values i ... i + 3 of the row at word `at`; i is a multiple of 4. */
+  load4(name: string): string;
+}
+
+const formats: Readonly<Record<string, KvFormat>> = {
+  f32: {
+    unit: 1,
+    unitWords: 1,
+    store: (from, to) => `${to}[at] = bitcast<u32>(${from}[source]);`,
+    load4: (name) => `
+fn ${name}4(at: u32, i: u32) -> vec4f {
+  let word = at + i;
+  return bitcast<vec4f>(vec4u(${name}[word], ${name}[word + 1u], ${name}[word + 2u], ${name}[word + 3u]));
+}`,
+  },
+  f16: {
+    unit: 2,
+    unitWords: 1,
+    store: (from, to) => `${to}[at] = pack2x16float(vec2f(${from}[source], ${from}[source + 1u]));`,
+    load4: (name) => `
+fn ${name}4(at: u32, i: u32) -> vec4f {
+  let word = at + i / 2u;
+  return vec4f(unpack2x16float(${name}[word]), unpack2x16float(${name}[word + 1u]));
+}`,
+  },
+  q8_0: {
+    unit: 32,
+    unitWords: 9,
+    store: (from, to) => `{
+    var largest = 0.0;
+    for (var j = 0u; j < 32u; j++) { largest = max(largest, abs(${from}[source + j])); }
+    let scale = largest / 127.0;
+    let inverse = select(0.0, 1.0 / scale, scale > 0.0);
+    ${to}[at] = bitcast<u32>(unpack2x16float(pack2x16float(vec2f(scale, 0.0))).x);
+    for (var word = 0u; word < 8u; word++) {
+      var bytes = 0u;
+      for (var j = 0u; j < 4u; j++) {
+        let level = i32(round(${from}[source + word * 4u + j] * inverse));
+        bytes |= (bitcast<u32>(level) & 255u) << (8u * j);
+      }
+      ${to}[at + 1u + word] = bytes;
+    }
+  }`,
+    load4: (name) => `
+fn ${name}4(at: u32, i: u32) -> vec4f {
+  let block = at + (i / 32u) * 9u;
+  let word = ${name}[block + 1u + (i % 32u) / 4u];
+  let levels = bitcast<vec4i>(vec4u(word) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u);
+  return bitcast<f32>(${name}[block]) * vec4f(levels);
+}`,
+  },
+};
+
+/** undefined: the GPU keeps no cache of this type. */
+export function kvFormatOf(dtype: DType): KvFormat | undefined {
+  return formats[dtype.name];
+}
+
+/** Words of one token's keys, or values, in one layer. */
+export function kvRowWords(format: KvFormat, cols: number): number {
+  return (cols / format.unit) * format.unitWords;
+}

@@ -1,0 +1,48 @@
+// kv_write: each token's keys and values into its place of the paged cache, in the cache's type.
+
+import type { NodeOf } from "../../../graph/graph.ts";
+import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
+import type { StepLayout } from "../step-area.ts";
+import { type Kernel, makeKernel, perItem } from "./kernel.ts";
+import { type KvFormat, kvRowWords } from "./kv-format.ts";
+
+export function kvWriteKernel(
+  node: NodeOf<"kv_write">,
+  format: KvFormat,
+  step: StepLayout,
+): Kernel {
+  const { k, v, layer } = node;
+  const { cols } = k;
+  const units = cols / format.unit;
+  return makeKernel({
+    name: `kv_write [${cols}]`,
+    bindings: [
+      { name: "k", type: "f32", source: { kind: "value", value: k } },
+      { name: "v", type: "f32", source: { kind: "value", value: v } },
+      { name: "keys", type: "u32", source: { kind: "keys", layer }, writes: true },
+      { name: "values", type: "u32", source: { kind: "values", layer }, writes: true },
+      { name: "step", type: "u32", source: { kind: "step" } },
+    ],
+    declarations: cacheRowText(step),
+    rows: k.rows,
+    grid: perItem(units),
+    body: `
+  let unit = group.x * 64u + lane;
+  if (unit >= ${units}u) { return; }
+  let token = group.y;
+  let row = cacheRow(token, step[${step.positions}u + token]);
+  let at = row * ${kvRowWords(format, cols)}u + unit * ${format.unitWords}u;
+  let source = token * ${cols}u + unit * ${format.unit}u;
+  ${format.store("k", "keys")}
+  ${format.store("v", "values")}`,
+  });
+}
+
+/** `fn cacheRow(token, position)`: the cache's row of a position of that token's sequence. */
+export function cacheRowText(step: StepLayout): string {
+  return `
+fn cacheRow(token: u32, position: u32) -> u32 {
+  let table = ${step.tables}u + step[${step.sequences}u + token] * ${step.tableLength}u;
+  return step[table + position / ${KV_BLOCK_TOKENS}u] * ${KV_BLOCK_TOKENS}u + position % ${KV_BLOCK_TOKENS}u;
+}`;
+}

@@ -1,0 +1,47 @@
+// WebGPU in Node: Dawn, from the npm package `webgpu`. The package is optional and large, so it is loaded when somebody asks
+// for a GPU and never before.
+//
+// LANTERN_GPU=off: none; =software: an adapter that computes on the processor; anything else: the first whose name has it.
+
+import type { GpuAccess } from "./platform.ts";
+
+/**
+ * Names of Dawn's: what is still experimental there; half floats on NVIDIA, which it hides otherwise; and no clearing of
+ * workgroup memory, which no kernel here relies on and software adapters take seconds to compile.
+ */
+const dawnFeatures = [
+  "enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia,disable_workgroup_init",
+];
+
+/** Only what is used of it: its own types would declare all of WebGPU a second time. */
+interface DawnPackage {
+  create(flags: string[]): GPU;
+}
+
+/** One for the whole thread: adapters and devices go on needing what made them. */
+let known: Promise<GpuAccess> | undefined;
+
+export function nodeGpu(): Promise<GpuAccess> {
+  known ??= loadGpu(process.env.LANTERN_GPU ?? "");
+  return known;
+}
+
+async function loadGpu(wanted: string): Promise<GpuAccess> {
+  if (wanted === "off") return "LANTERN_GPU=off says to use none";
+  const softwareOnly = wanted === "software";
+  const named = wanted !== "" && !softwareOnly;
+  let dawn: DawnPackage;
+  try {
+    dawn = (await import("webgpu")) as DawnPackage;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ERR_MODULE_NOT_FOUND") {
+      return 'in Node a GPU needs the npm package "webgpu", which is not installed: npm install webgpu';
+    }
+    return `the npm package "webgpu" cannot be loaded here: ${(error as Error).message}`;
+  }
+  return {
+    gpu: dawn.create(named ? [...dawnFeatures, `adapter=${wanted}`] : dawnFeatures),
+    softwareOnly,
+  };
+}

@@ -1,0 +1,29 @@
+// The GPU for tests: this machine's own, or Chromium's software adapter, which Dawn takes as any other Vulkan driver. Where
+// there is neither, what needs one is skipped, with the reason in the title.
+
+import { existsSync } from "node:fs";
+import { describe, test } from "vitest";
+import { findGpu, GpuDevice, type GpuDeviceOptions } from "../../src/backends/webgpu/device.ts";
+import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
+import { nodePlatform } from "../../src/platform/node.ts";
+
+const swiftshader = "/usr/lib/chromium/vk_swiftshader_icd.json";
+if (!process.env.VK_ICD_FILENAMES && existsSync(swiftshader)) {
+  process.env.VK_ICD_FILENAMES = swiftshader;
+}
+
+const found = await findGpu(await nodePlatform.gpu());
+
+/** describe(), skipped with its reason where there is no GPU; the body then does not even run. */
+export function describeGpu(title: string, body: () => void): void {
+  if (typeof found !== "string") describe(title, body);
+  else test.skip(`${title} [skipped: ${found}]`, () => {});
+}
+
+export async function openGpu(options?: GpuDeviceOptions): Promise<GpuDevice> {
+  return await GpuDevice.open(await nodePlatform.gpu(), options);
+}
+
+export async function gpuBackend(options?: GpuDeviceOptions): Promise<WebGpuBackend> {
+  return new WebGpuBackend(await openGpu(options));
+}
