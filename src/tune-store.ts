@@ -15,8 +15,8 @@ export async function rememberedTuning(platform: Platform): Promise<TuneFile | s
   const name = files.place(TUNE_FILE);
   try {
     const text = await files.read(TUNE_FILE);
-    const here = identityOf({ cpu: platform.cpu(), cores: platform.cores });
-    return text === undefined ? undefined : usableFile(text, name, here);
+    if (text === undefined) return undefined;
+    return usableFile(text, name, identityOf({ cpu: platform.cpu(), cores: platform.cores }));
   } catch (error) {
     return `${name} cannot be read: ${error instanceof Error ? error.message : String(error)}`;
   }

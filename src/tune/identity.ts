@@ -1,5 +1,5 @@
 // What times are of: this processor and these kernels. Another processor, another engine, or a change in the code of the
-// kernels makes them say nothing; the text of one kernel of each type stands for the code of all.
+// kernels makes them say nothing; the text of some kernels stands for the code of all.
 
 import { detectWasmFeatures } from "../kernels/features.ts";
 import { print } from "../kernels/ir/print.ts";
@@ -21,11 +21,14 @@ export function identityOf(machine: { cpu: string; cores: number }): TuneIdentit
   };
 }
 
-/** A hash of what the kernels are made of. */
+/** A hash of what the kernels are made of: of every layout as data, and of the code for a short and a long one. */
 function kernelRevision(): string {
   const shape = { groups: 2, tokens: 4, replicated: false, order: "matrix" } as const;
-  const blocks = packedTypes().map((type) =>
-    blockMatmulKernel({ ...shape, name: type, layout: packingOf(type)!.layout("signed") }),
+  const layouts = packedTypes().map((type) => packingOf(type)!.layout("signed"));
+  const short = layouts.find(({ spanBlocks }) => spanBlocks === 1)!;
+  const long = layouts.find(({ spanBlocks }) => spanBlocks > 1)!;
+  const blocks = [short, long].map((layout) =>
+    blockMatmulKernel({ ...shape, name: "blocks", layout }),
   );
   const floats = floatMatmulKernel({
     name: "f32",
@@ -34,7 +37,7 @@ function kernelRevision(): string {
     tokens: 4,
     order: "matrix",
   });
-  return fnv([...blocks, floats].map(print).join("\n"));
+  return fnv([JSON.stringify(layouts), ...[...blocks, floats].map(print)].join("\n"));
 }
 
 /** 32-bit FNV-1a, in hexadecimal. */
