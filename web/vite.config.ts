@@ -6,7 +6,8 @@
 import { fileURLToPath } from "node:url";
 import { defineConfig, type UserConfig } from "vite";
 
-const api = "http://127.0.0.1:8080";
+/** With the page's own Host: the server refuses pages of another origin than itself. */
+const api = { target: "http://127.0.0.1:8080", changeOrigin: false };
 
 const config: UserConfig = defineConfig({
   root: fileURLToPath(new URL(".", import.meta.url)),
