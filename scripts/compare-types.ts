@@ -1,0 +1,207 @@
+// Which type to choose for a model: makes every type of it, and prints a Markdown table of what each costs and gives:
+// size, perplexity, divergence from the original, speed of generation, and how much of this machine's limit that is.
+//
+//   node scripts/compare-types.ts MODEL TEXT [-c 128] [--chunks N] [--types Q8_0,Q4_0] [-n 32] [-r 5] [--folder DIR]
+//
+// MODEL is the original (F32, F16 or BF16), in any format. Speeds are medians of rounds in which all types take turns, so
+// that a machine that gets busy treats them alike; on a busy one the best round says more than the median. The files are
+// made in a folder that is removed, unless --folder is given.
+
+import { mkdir, mkdtemp, readFile, rm, stat } from "node:fs/promises";
+import { cpus, loadavg, tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { UsageError } from "../src/base/errors.ts";
+import {
+  convert,
+  inspect,
+  type Model,
+  machineMeasurement,
+  open,
+  type PerplexityResult,
+  perplexity,
+  quantize,
+  quantizeTypes,
+} from "../src/index.ts";
+
+interface Settings {
+  model: string;
+  text: string;
+  window: number;
+  chunks: number | undefined;
+  types: readonly string[];
+  generated: number;
+  rounds: number;
+  folder: string | undefined;
+}
+
+interface Row {
+  type: string;
+  path: string;
+  bytes: number;
+  quality: PerplexityResult;
+  /** Tokens per second, one for each round. */
+  speeds: number[];
+  /** The most that this machine allows; undefined where it was not measured. */
+  limit: number | undefined;
+}
+
+const prompt = "Once upon a time";
+
+async function settingsOf(args: readonly string[]): Promise<Settings> {
+  const { values, positionals } = parseArgs({
+    args: [...args],
+    allowPositionals: true,
+    options: {
+      "ctx-size": { type: "string", short: "c", default: "128" },
+      chunks: { type: "string" },
+      types: { type: "string" },
+      predict: { type: "string", short: "n", default: "32" },
+      rounds: { type: "string", short: "r", default: "5" },
+      folder: { type: "string" },
+    },
+  });
+  const [model, text] = positionals;
+  if (!model || !text) throw new UsageError("compare-types: expected MODEL and TEXT");
+  return {
+    model,
+    text: await readFile(text, "utf8"),
+    window: Number(values["ctx-size"]),
+    chunks: values.chunks === undefined ? undefined : Number(values.chunks),
+    types: values.types?.split(",") ?? (await quantizeTypes()),
+    generated: Number(values.predict),
+    rounds: Number(values.rounds),
+    folder: values.folder,
+  };
+}
+
+/** The original as a GGUF file, which quantize() reads. */
+async function originalOf(model: string, folder: string): Promise<string> {
+  const { format } = await inspect(model);
+  if (/^gguf/i.test(format)) return model;
+  const path = join(folder, "original.gguf");
+  await convert(model, path, { replace: true });
+  return path;
+}
+
+/** Makes a type and says how good it is. Types of the original's own kind show that nothing is lost. */
+async function rowOf(
+  type: string,
+  original: string,
+  base: string,
+  folder: string,
+  { chunks }: Settings,
+): Promise<Row> {
+  const path = join(folder, `${type}.gguf`);
+  await quantize(original, path, type, { replace: true });
+  const limited = chunks === undefined ? {} : { chunks };
+  const quality = await perplexity(path, undefined, { base, ...limited });
+  return { type, path, bytes: (await stat(path)).size, quality, speeds: [], limit: undefined };
+}
+
+/** All types take turns; the first round only warms up. */
+async function measureSpeeds(rows: readonly Row[], settings: Settings): Promise<void> {
+  await machineMeasurement();
+  const models: Model[] = [];
+  try {
+    for (const { path } of rows) models.push(await open(path, { contextSize: 128 }));
+    for (let round = 0; round <= settings.rounds; round++) {
+      process.stderr.write(`speed: round ${round} of ${settings.rounds}\n`);
+      for (const [at, row] of rows.entries()) await measureSpeed(models[at]!, row, round, settings);
+    }
+  } finally {
+    for (const model of models) await model.dispose();
+  }
+}
+
+async function measureSpeed(
+  model: Model,
+  row: Row,
+  round: number,
+  { generated }: Settings,
+): Promise<void> {
+  const options = { maxTokens: generated, temperature: 0, ignoreEos: true };
+  const { timings } = await model.generate(prompt, options).result;
+  if (round === 0) return;
+  row.speeds.push((timings.generatedTokens * 1000) / timings.generatedMs);
+  row.limit = timings.limits?.generation?.tokensPerSecond;
+}
+
+function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]!;
+}
+
+/** Ratios are to the original's own perplexity: a saved base knows it only roughly (docs/perplexity.md). */
+function tableOf(rows: readonly Row[], original: PerplexityResult): string {
+  const header = [
+    "type",
+    "size (MB)",
+    "perplexity",
+    "ratio to the original",
+    "KL divergence",
+    "same likeliest token",
+    "generation (tokens/s)",
+    "of limit",
+    "best round",
+    "of limit",
+  ];
+  const lines = rows.map(({ type, bytes, quality, speeds, limit }) => {
+    const { divergence, sameTop } = quality.base!;
+    const ratio = quality.perplexity.value / original.perplexity.value;
+    const ofLimit = (speed: number) =>
+      limit === undefined ? "" : `${((100 * speed) / limit).toFixed(0)}%`;
+    const [middle, best] = [median(speeds), Math.max(...speeds)];
+    return [
+      type,
+      (bytes / 1e6).toFixed(1),
+      `${quality.perplexity.value.toFixed(3)} ± ${quality.perplexity.error.toFixed(3)}`,
+      ratio.toFixed(4),
+      Math.max(0, divergence.value).toFixed(5),
+      `${(100 * sameTop.value).toFixed(1)}%`,
+      middle.toFixed(0),
+      ofLimit(middle),
+      best.toFixed(0),
+      ofLimit(best),
+    ];
+  });
+  const right = header.map((_, column) => (column === 0 ? ":--" : "--:"));
+  return [header, right, ...lines].map((cells) => `| ${cells.join(" | ")} |\n`).join("");
+}
+
+async function main(): Promise<void> {
+  const settings = await settingsOf(process.argv.slice(2));
+  if (settings.folder) await mkdir(settings.folder, { recursive: true });
+  const folder = settings.folder ?? (await mkdtemp(join(tmpdir(), "lantern-types-")));
+  try {
+    const original = await originalOf(settings.model, folder);
+    const base = join(folder, "original.base");
+    const { window: contextSize, chunks } = settings;
+    const limited = chunks === undefined ? {} : { chunks };
+    const saved = await perplexity(original, settings.text, {
+      contextSize,
+      ...limited,
+      saveBase: base,
+      replace: true,
+    });
+    const rows: Row[] = [];
+    for (const type of settings.types) {
+      process.stderr.write(`${type}\n`);
+      rows.push(await rowOf(type, original, base, folder, settings));
+    }
+    await measureSpeeds(rows, settings);
+    const { windows, scored } = saved;
+    const text = `${windows} windows of ${contextSize} tokens, ${scored} scored`;
+    const load = loadavg()[0]!.toFixed(1);
+    process.stdout.write(`${text}; load of the machine ${load}, ${cpus().length} cores\n\n`);
+    process.stdout.write(
+      tableOf(
+        rows.toSorted((a, b) => b.bytes - a.bytes),
+        saved,
+      ),
+    );
+  } finally {
+    if (!settings.folder) await rm(folder, { recursive: true });
+  }
+}
+
+await main();
