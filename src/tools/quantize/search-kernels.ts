@@ -1,0 +1,407 @@
+// The searches of src/dtypes/ as kernels: four groups side by side, one in each lane, so that every lane does exactly the
+// float32 steps of the plain search, in its order, and finds the same bits.
+//
+// Values and weights lie transposed: [sets, count, 4 groups]. What is found goes to `out`, 16 bytes a set and field:
+// scale, inverse, and for the affine search minimum and base. Groups that a plain search leaves early (all zero, all
+// equal) come out senseless; search.ts sees them by the last field, how far the values reach, and searches them plainly.
+
+import { type AffineLadder, symmetricStep, symmetricSteps } from "../../dtypes/scale-search.ts";
+import { KernelBuilder } from "../../kernels/ir/builder.ts";
+import type { Kernel, Reg } from "../../kernels/ir/kernel.ts";
+
+type Floats = Reg<"f32v">;
+type Mask = Reg<"i32v">;
+
+/** Bytes of a vector. */
+const width = 16;
+
+/** Fields of `out`, in vectors. */
+export const FOUND = { scale: 0, inverse: 1, minimum: 2, base: 3, reach: 4, fields: 5 } as const;
+
+const f = Math.fround;
+
+/** Vector arithmetic with short names, over a builder. */
+class Lanes {
+  readonly k: KernelBuilder;
+  constructor(k: KernelBuilder) {
+    this.k = k;
+  }
+  constant(value: number): Floats {
+    return this.k.op("f32v.const", [], value);
+  }
+  add(a: Floats, b: Floats): Floats {
+    return this.k.op("f32v.add", [a, b]);
+  }
+  sub(a: Floats, b: Floats): Floats {
+    return this.k.op("f32v.sub", [a, b]);
+  }
+  mul(a: Floats, b: Floats): Floats {
+    return this.k.op("f32v.mul", [a, b]);
+  }
+  div(a: Floats, b: Floats): Floats {
+    return this.k.op("f32v.div", [a, b]);
+  }
+  lt(a: Floats, b: Floats): Mask {
+    return this.k.op("f32v.lt", [a, b]);
+  }
+  and(a: Mask, b: Mask): Mask {
+    return this.k.op("i32v.and", [a, b]);
+  }
+  select(mask: Mask, a: Floats, b: Floats): Floats {
+    const { k } = this;
+    const bits = [k.op("f32v.as_i32v", [a]), k.op("f32v.as_i32v", [b])] as const;
+    return k.op("i32v.as_f32v", [k.op("i32v.select", [mask, ...bits])]);
+  }
+  /** variable = mask ? value : variable. */
+  take(variable: Floats, mask: Mask, value: Floats): void {
+    this.k.set(variable, this.select(mask, value, variable));
+  }
+  load(at: Reg<"ptr">, vector: number): Floats {
+    return this.k.op("f32v.load", [at], width * vector);
+  }
+  store(at: Reg<"ptr">, vector: number, value: Floats): void {
+    this.k.op("f32v.store", [at, value], width * vector);
+  }
+  /** nearestInt() of float32-steps.ts, cut to low..high. */
+  nearest(x: Floats, low: number, high: number): Floats {
+    const { k } = this;
+    const pushed = k.op("f32v.as_i32v", [this.add(x, this.constant(12582912))]);
+    const bits = k.op("i32v.and", [pushed, k.op("i32v.const", [], 0x7fffff)]);
+    const integer = k.op("i32v.sub", [bits, k.op("i32v.const", [], 0x400000)]);
+    const above = k.op("i32v.max_s", [integer, k.op("i32v.const", [], low)]);
+    const level = k.op("i32v.min_s", [above, k.op("i32v.const", [], high)]);
+    return k.op("f32v.from_i32v", [level]);
+  }
+}
+
+interface Parameters {
+  readonly x: Reg<"ptr">;
+  readonly weights: Reg<"ptr">;
+  readonly out: Reg<"ptr">;
+  readonly sets: Reg<"i32">;
+  /** A kernel's own: levels of a set, or a ladder. */
+  readonly scratch: Reg<"ptr">;
+}
+
+function parameters(k: KernelBuilder): Parameters {
+  return {
+    x: k.param("ptr", "x"),
+    weights: k.param("ptr", "weights"),
+    out: k.param("ptr", "out"),
+    sets: k.param("i32", "sets"),
+    scratch: k.param("ptr", "scratch"),
+  };
+}
+
+/** Runs the body for every set, and moves on. */
+function eachSet(k: KernelBuilder, count: number, p: Parameters, body: () => void): void {
+  k.loop(p.sets, () => {
+    body();
+    k.advance(p.x, width * count);
+    k.advance(p.weights, width * count);
+    k.advance(p.out, width * FOUND.fields);
+  });
+}
+
+/** fitAffine() of scale-search.ts. */
+export function affineKernel(name: string, count: number, ladder: AffineLadder): Kernel {
+  const k = new KernelBuilder(name, width);
+  const v = new Lanes(k);
+  const p = parameters(k);
+  const { maxLevel, first, delta, steps, absolute } = ladder;
+  eachSet(k, count, p, () => {
+    const { min, max, sumW, sumX } = affineSums(v, p, count);
+    k.set(min, k.op("f32v.min", [min, v.constant(0)]));
+    const reach = v.sub(max, min);
+    const inverse = k.variable(v.div(v.constant(maxLevel), reach));
+    const scale = k.variable(v.div(v.constant(1), inverse));
+    const base = k.variable(min);
+    for (let i = 0; i < count; i++) {
+      const level = v.nearest(v.mul(inverse, v.sub(v.load(p.x, i), min)), 0, maxLevel);
+      v.store(p.scratch, i, level);
+    }
+    const best = k.variable(affineLoss(v, p, count, scale, min, absolute));
+    const step = k.variable(v.constant(0));
+    k.loop(k.i32(steps + 1), () => {
+      const offset = v.add(v.constant(first), v.mul(v.constant(delta), step));
+      const tried = v.div(v.add(offset, v.constant(maxLevel)), v.sub(max, min));
+      const [sumL, sumLL, sumXL] = levelSums(v, p, count, tried, min, maxLevel);
+      const determinant = v.sub(v.mul(sumW, sumLL), v.mul(sumL, sumL));
+      const solvedScale = v.div(v.sub(v.mul(sumW, sumXL), v.mul(sumX, sumL)), determinant);
+      const solvedMin = v.div(v.sub(v.mul(sumLL, sumX), v.mul(sumL, sumXL)), determinant);
+      const isAbove = v.lt(v.constant(0), solvedMin);
+      const newMin = v.select(isAbove, v.constant(0), solvedMin);
+      const newScale = v.select(isAbove, v.div(sumXL, sumLL), solvedScale);
+      const loss = affineLoss(v, p, count, newScale, newMin, absolute);
+      const isBetter = v.and(v.lt(v.constant(0), determinant), v.lt(loss, best));
+      v.take(best, isBetter, loss);
+      v.take(inverse, isBetter, tried);
+      v.take(base, isBetter, min);
+      v.take(scale, isBetter, newScale);
+      v.take(min, isBetter, newMin);
+      k.set(step, v.add(step, v.constant(1)));
+    });
+    v.store(p.out, FOUND.scale, scale);
+    v.store(p.out, FOUND.inverse, inverse);
+    v.store(p.out, FOUND.minimum, k.op("f32v.neg", [min]));
+    v.store(p.out, FOUND.base, base);
+    v.store(p.out, FOUND.reach, reach);
+  });
+  return k.finish();
+}
+
+function affineSums(v: Lanes, p: Parameters, count: number) {
+  const { k } = v;
+  const start = v.load(p.x, 0);
+  const min = k.variable(start);
+  const max = k.variable(start);
+  const sumW = k.variable(v.load(p.weights, 0));
+  const sumX = k.variable(v.mul(sumW, start));
+  for (let i = 1; i < count; i++) {
+    const value = v.load(p.x, i);
+    const weight = v.load(p.weights, i);
+    k.set(min, k.op("f32v.min", [min, value]));
+    k.set(max, k.op("f32v.max", [max, value]));
+    k.set(sumW, v.add(sumW, weight));
+    k.set(sumX, v.add(sumX, v.mul(weight, value)));
+  }
+  return { min, max, sumW, sumX };
+}
+
+/** Levels for a scale go to the scratch; returns their sums: L, LL, XL, weighted. */
+function levelSums(
+  v: Lanes,
+  p: Parameters,
+  count: number,
+  inverse: Floats,
+  min: Floats,
+  maxLevel: number,
+): [Floats, Floats, Floats] {
+  const { k } = v;
+  const sums = [0, 1, 2].map(() => k.variable(v.constant(0))) as [Floats, Floats, Floats];
+  for (let i = 0; i < count; i++) {
+    const value = v.load(p.x, i);
+    const level = v.nearest(v.mul(inverse, v.sub(value, min)), 0, maxLevel);
+    v.store(p.scratch, i, level);
+    const weighted = v.mul(v.load(p.weights, i), level);
+    k.set(sums[0], v.add(sums[0], weighted));
+    k.set(sums[1], v.add(sums[1], v.mul(weighted, level)));
+    k.set(sums[2], v.add(sums[2], v.mul(weighted, value)));
+  }
+  return sums;
+}
+
+/** What the levels in the scratch lose. */
+function affineLoss(
+  v: Lanes,
+  p: Parameters,
+  count: number,
+  scale: Floats,
+  min: Floats,
+  absolute: boolean,
+): Floats {
+  const { k } = v;
+  const loss = k.variable(v.constant(0));
+  for (let i = 0; i < count; i++) {
+    const level = v.load(p.scratch, i);
+    const error = v.sub(v.add(v.mul(scale, level), min), v.load(p.x, i));
+    const cost = absolute ? k.op("f32v.abs", [error]) : v.mul(error, error);
+    k.set(loss, v.add(loss, v.mul(v.load(p.weights, i), cost)));
+  }
+  return loss;
+}
+
+/** The first value with the largest magnitude, with its sign. */
+function largestOf(v: Lanes, p: Parameters, count: number): { largest: Floats; reach: Floats } {
+  const { k } = v;
+  const largest = k.variable(v.constant(0));
+  const reach = k.variable(v.constant(0));
+  for (let i = 0; i < count; i++) {
+    const value = v.load(p.x, i);
+    const size = k.op("f32v.abs", [value]);
+    v.take(largest, v.lt(reach, size), value);
+    k.set(reach, k.op("f32v.max", [reach, size]));
+  }
+  return { largest, reach };
+}
+
+/** The ladder of symmetricKernel: what is divided by the largest value, negated, in the order in which it is tried. */
+export function symmetricLadder(half: number): Float32Array {
+  return Float32Array.from(
+    { length: symmetricSteps },
+    (_, order) => -f(half + f(f(0.1) * symmetricStep(order))),
+  );
+}
+
+/** fitSymmetric() of scale-search.ts; `scratch` is its ladder. */
+export function symmetricKernel(
+  name: string,
+  count: number,
+  half: number,
+  isWeighted: boolean,
+): Kernel {
+  const k = new KernelBuilder(name, width);
+  const v = new Lanes(k);
+  const p = parameters(k);
+  eachSet(k, count, p, () => {
+    const { largest, reach } = largestOf(v, p, count);
+    const scale = k.variable(v.constant(0));
+    const inverse = k.variable(v.constant(0));
+    const best = k.variable(v.constant(0));
+    const rung = k.variable(p.scratch);
+    const attempt = () => {
+      const tried = v.div(k.op("f32v.load_splat", [rung]), largest);
+      const sumLX = k.variable(v.constant(0));
+      const sumLL = k.variable(v.constant(0));
+      for (let i = 0; i < count; i++) {
+        const value = v.load(p.x, i);
+        const level = v.nearest(v.mul(tried, value), -half, half - 1);
+        const weight = isWeighted ? v.load(p.weights, i) : v.mul(value, value);
+        k.set(sumLX, v.add(sumLX, v.mul(v.mul(weight, value), level)));
+        k.set(sumLL, v.add(sumLL, v.mul(v.mul(weight, level), level)));
+      }
+      k.advance(rung, 4);
+      return { tried, sumLX, sumLL };
+    };
+    const start = attempt();
+    const isSound = differs(v, start.sumLL, v.constant(0));
+    k.set(scale, v.select(isSound, v.div(start.sumLX, start.sumLL), v.constant(0)));
+    k.set(best, v.mul(scale, start.sumLX));
+    k.set(inverse, start.tried);
+    k.loop(k.i32(symmetricSteps - 1), () => {
+      const { tried, sumLX, sumLL } = attempt();
+      const gains = v.lt(v.mul(best, sumLL), v.mul(sumLX, sumLX));
+      const isBetter = v.and(v.lt(v.constant(0), sumLL), gains);
+      v.take(scale, isBetter, v.div(sumLX, sumLL));
+      v.take(inverse, isBetter, tried);
+      v.take(best, isBetter, v.mul(scale, sumLX));
+    });
+    v.store(p.out, FOUND.scale, scale);
+    v.store(p.out, FOUND.inverse, inverse);
+    v.store(p.out, FOUND.reach, reach);
+  });
+  return k.finish();
+}
+
+/** Rounds of fitSymmetricGreedy; one that changes nothing is as good as none. */
+const greedyRounds = 5;
+
+/** fitSymmetricGreedy() of scale-search.ts. */
+export function greedyKernel(name: string, count: number, half: number): Kernel {
+  const k = new KernelBuilder(name, width);
+  const v = new Lanes(k);
+  const p = parameters(k);
+  eachSet(k, count, p, () => {
+    const { largest, reach } = largestOf(v, p, count);
+    const inverse = v.div(v.constant(-half), largest);
+    const zero = v.constant(0);
+    const sumLX = k.variable(zero);
+    const sumLL = k.variable(zero);
+    for (let i = 0; i < count; i++) {
+      const value = v.load(p.x, i);
+      const level = v.nearest(v.mul(inverse, value), -half, half - 1);
+      const weight = v.mul(value, value);
+      v.store(p.scratch, i, level);
+      k.set(sumLX, v.add(sumLX, v.mul(v.mul(weight, value), level)));
+      k.set(sumLL, v.add(sumLL, v.mul(v.mul(weight, level), level)));
+    }
+    k.loop(k.i32(greedyRounds), () => {
+      for (let i = 0; i < count; i++) {
+        const value = v.load(p.x, i);
+        const level = v.load(p.scratch, i);
+        const weight = v.mul(value, value);
+        const weighted = v.mul(weight, value);
+        const restLX = v.sub(sumLX, v.mul(weighted, level));
+        const restLL = v.sub(sumLL, v.mul(v.mul(weight, level), level));
+        const better = v.nearest(v.div(v.mul(value, restLL), restLX), -half, half - 1);
+        const otherLX = v.add(restLX, v.mul(weighted, better));
+        const otherLL = v.add(restLL, v.mul(v.mul(weight, better), better));
+        const gain = v.mul(v.mul(otherLX, otherLX), sumLL);
+        const isBetter = v.lt(v.mul(v.mul(sumLX, sumLX), otherLL), gain);
+        const isSound = v.and(v.lt(zero, restLX), v.lt(zero, otherLL));
+        const takes = v.and(v.and(isSound, isBetter), differs(v, better, level));
+        v.store(p.scratch, i, v.select(takes, better, level));
+        v.take(sumLX, takes, otherLX);
+        v.take(sumLL, takes, otherLL);
+      }
+    });
+    const isSound = v.lt(zero, sumLL);
+    v.store(p.out, FOUND.scale, v.select(isSound, v.div(sumLX, sumLL), zero));
+    v.store(p.out, FOUND.reach, reach);
+  });
+  return k.finish();
+}
+
+function differs(v: Lanes, a: Floats, b: Floats): Mask {
+  return v.k.op("i32v.or", [v.lt(a, b), v.lt(b, a)]);
+}
+
+/** Rungs of fitNonlinear to each side. */
+const nonlinearSteps = 7;
+
+/** What the levels stand for, and for each but the first the smallest float that is nearer to it than to the one below. */
+export interface NonlinearLevels {
+  readonly values: Int8Array;
+  readonly thresholds: Float32Array;
+}
+
+/** fitNonlinear() of nonlinear-levels.ts. */
+export function nonlinearKernel(name: string, levels: NonlinearLevels): Kernel {
+  const k = new KernelBuilder(name, width);
+  const v = new Lanes(k);
+  const p = parameters(k);
+  const count = 32;
+  eachSet(k, count, p, () => {
+    const { largest, reach } = largestOf(v, p, count);
+    const scale = k.variable(v.constant(0));
+    const best = k.variable(v.constant(0));
+    const sums = (inverse: Floats): [Floats, Floats] => {
+      const sumQX = k.variable(v.constant(0));
+      const sumQQ = k.variable(v.constant(0));
+      const at = k.variable(p.x);
+      const weightAt = k.variable(p.weights);
+      k.loop(k.i32(count / 4), () => {
+        for (let i = 0; i < 4; i++) {
+          const value = v.load(at, i);
+          const q = levelValue(v, v.mul(inverse, value), levels);
+          const weighted = v.mul(v.load(weightAt, i), q);
+          k.set(sumQX, v.add(sumQX, v.mul(weighted, value)));
+          k.set(sumQQ, v.add(sumQQ, v.mul(weighted, q)));
+        }
+        k.advance(at, 4 * width);
+        k.advance(weightAt, 4 * width);
+      });
+      return [sumQX, sumQQ];
+    };
+    const negated = k.op("f32v.neg", [largest]);
+    const opening = v.div(v.constant(1), v.div(negated, v.constant(-127)));
+    const [openQX, openQQ] = sums(opening);
+    const isSound = v.lt(v.constant(0), openQQ);
+    k.set(scale, v.select(isSound, v.div(openQX, openQQ), v.constant(0)));
+    k.set(best, v.mul(scale, openQX));
+    const rung = k.variable(v.constant(-nonlinearSteps - 127));
+    k.loop(k.i32(2 * nonlinearSteps + 1), () => {
+      const [sumQX, sumQQ] = sums(v.div(rung, largest));
+      const gains = v.lt(v.mul(best, sumQQ), v.mul(sumQX, sumQX));
+      const isBetter = v.and(v.lt(v.constant(0), sumQQ), gains);
+      v.take(scale, isBetter, v.div(sumQX, sumQQ));
+      v.take(best, isBetter, v.mul(scale, sumQX));
+      k.set(rung, v.add(rung, v.constant(1)));
+    });
+    v.store(p.out, FOUND.scale, scale);
+    v.store(p.out, FOUND.reach, reach);
+  });
+  return k.finish();
+}
+
+/** The value of the level nearest to x: the first level's, and what each threshold that x reaches adds. */
+function levelValue(v: Lanes, x: Floats, { values, thresholds }: NonlinearLevels): Floats {
+  const { k } = v;
+  let sum: Mask = k.op("i32v.const", [], values.at(-1)!);
+  for (let level = 1; level < values.length; level++) {
+    const isBelow = v.lt(x, v.constant(thresholds[level]!));
+    const step = k.op("i32v.const", [], values[level]! - values[level - 1]!);
+    sum = k.op("i32v.sub", [sum, v.and(isBelow, step)]);
+  }
+  return k.op("f32v.from_i32v", [sum]);
+}
