@@ -9,7 +9,7 @@ const root = fileURLToPath(new URL("../", import.meta.url));
 const built = join(root, "dist", "web", "index.html");
 
 /** What the bundle is made of: the app, and the part of src/ that its pages import. */
-const sources = ["web", "src/limits", "src/base", "src/sessions"];
+const sources = ["web", "src/limits", "src/base", "src/dtypes", "src/graph"];
 
 function newest(folder: string): number {
   return Math.max(
