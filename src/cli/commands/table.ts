@@ -4,6 +4,7 @@ import type { CliCommand } from "../command.ts";
 import { benchCommand } from "./bench.ts";
 import { chatCommand } from "./chat.ts";
 import { convertCommand } from "./convert.ts";
+import { imatrixCommand } from "./imatrix.ts";
 import { inspectCommand } from "./inspect.ts";
 import { limitsCommand } from "./limits.ts";
 import { logitsCommand } from "./logits.ts";
@@ -11,6 +12,7 @@ import { machineCommand } from "./machine.ts";
 import { modelsCommand } from "./models.ts";
 import { perplexityCommand } from "./perplexity.ts";
 import { pullCommand } from "./pull.ts";
+import { quantizeCommand } from "./quantize.ts";
 import { runCommand } from "./run.ts";
 import { serveCommand } from "./serve.ts";
 import { tokenizeCommand } from "./tokenize.ts";
@@ -24,6 +26,8 @@ export const commands: readonly CliCommand[] = [
   pullCommand,
   inspectCommand,
   convertCommand,
+  quantizeCommand,
+  imatrixCommand,
   tokenizeCommand,
   logitsCommand,
   perplexityCommand,

@@ -1,0 +1,75 @@
+// lantern imatrix: an importance matrix, which "lantern quantize" keeps those columns of a model's matrices most exact with
+// that matter most on a text. The file is llama.cpp's, too. docs/quantize.md.
+
+import { defaultModel } from "../../catalog/catalog.ts";
+import { imatrix, UsageError } from "../../index.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import { addModelFlags, type ModelFlags, modelOf, numberFlag, openOptions } from "../flags.ts";
+import { interruptible } from "../interrupt.ts";
+import { locateModel } from "../load-model.ts";
+import { ShareBar } from "../progress.ts";
+import { durationText } from "../text.ts";
+
+interface ImatrixFlags extends ModelFlags {
+  file?: string;
+  output?: string;
+  chunks?: number;
+  force?: boolean;
+}
+
+export const imatrixCommand: CliCommand = {
+  name: "imatrix",
+  summary: "measure which weights of a model matter most, for quantize",
+  examples: [
+    "lantern imatrix -m model-f16.gguf -f text.txt -o model.imatrix.gguf --chunks 100",
+    "lantern quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M --imatrix model.imatrix.gguf",
+  ],
+  define(command, context) {
+    addModelFlags(command, defaultModel)
+      .option("-f, --file <path>", "the text; -: from standard input")
+      .option("-o, --output <path>", "the file to write (default: imatrix.gguf)")
+      .option(
+        "--chunks <n>",
+        "windows of text at most (default: all)",
+        numberFlag({ integer: true, min: 1, max: 1 << 24 }),
+      )
+      .option("--force", "replace the output if it exists")
+      .action((flags: ImatrixFlags) => run(flags, context));
+    const window = command.options.find(({ long }) => long === "--ctx-size")!;
+    window.description =
+      "tokens of a window (default: 512, or the model's context where that is less)";
+  },
+};
+
+async function run(flags: ImatrixFlags, context: CliContext): Promise<void> {
+  const { terminal } = context;
+  if (flags.file === undefined) {
+    throw new UsageError("imatrix: there is no text: name a file with -f");
+  }
+  using interrupt = interruptible(terminal);
+  const { signal } = interrupt;
+  const text =
+    flags.file === "-" ? await terminal.readInput() : await terminal.readText(flags.file);
+  const path = await locateModel(modelOf(flags), context, signal);
+  const output = flags.output ?? "imatrix.gguf";
+  const bar = new ShareBar(terminal, "reading");
+  try {
+    const { contextSize, parallel: _, ...open } = openOptions(flags);
+    const result = await imatrix(path, text, output, {
+      ...(contextSize !== undefined && { contextSize }),
+      ...(flags.chunks !== undefined && { chunks: flags.chunks }),
+      dataset: flags.file,
+      open,
+      replace: flags.force ?? false,
+      signal,
+      onProgress: ({ window, windows }) =>
+        bar.update(window / windows, `${window} of ${windows} windows`),
+    });
+    bar.done();
+    terminal.err(
+      `${output}: ${result.matrices} matrices, ${result.windows} windows of ${result.contextSize} tokens, in ${durationText(result.ms / 1000)}\n`,
+    );
+  } finally {
+    bar.done();
+  }
+}

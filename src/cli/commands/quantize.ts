@@ -1,0 +1,199 @@
+// lantern quantize: a GGUF file in fewer bits, and with --report what that costs: size, errors, expected speed, perplexity.
+// The work is src/quantize.ts's; here are the flags, a progress bar and a table. docs/quantize.md.
+
+import type { Command } from "commander";
+import {
+  limits,
+  perplexity,
+  type QuantizeOptions,
+  type QuantizeResult,
+  quantize,
+  rememberedMachine,
+  UsageError,
+} from "../../index.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import { numberFlag, repeatedFlag } from "../flags.ts";
+import { interruptible } from "../interrupt.ts";
+import { locateModel } from "../load-model.ts";
+import { ProgressBar } from "../progress.ts";
+import { quantizeReportText, type SpeedAndQuality } from "../quantize-text.ts";
+import { bytesText, durationText } from "../text.ts";
+
+interface QuantizeFlags {
+  tensorType?: string[];
+  imatrix?: string;
+  threads?: number;
+  pure?: boolean;
+  leaveOutputTensor?: boolean;
+  allowRequantize?: boolean;
+  dryRun?: boolean;
+  force?: boolean;
+  report?: boolean;
+  text?: string;
+  ctxSize?: number;
+  chunks?: number;
+  json?: boolean;
+}
+
+export const quantizeCommand: CliCommand = {
+  name: "quantize",
+  summary: "write a GGUF file in fewer bits",
+  examples: [
+    "lantern quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M",
+    "lantern quantize model-f16.gguf model-q4_0.gguf Q4_0 --tensor-type attn_v=q8_0 --report",
+    "lantern quantize model-f16.gguf small.gguf Q3_K_M --imatrix model.imatrix.gguf",
+  ],
+  define(command, context) {
+    defineFlags(command).action((input: string, output: string, type: string, flags) =>
+      run({ input, output, type }, flags as QuantizeFlags, context),
+    );
+  },
+};
+
+function defineFlags(command: Command): Command {
+  return command
+    .argument("<input>", "a GGUF file in F32, F16 or BF16")
+    .argument("<output>", "the file to write")
+    .argument(
+      "<type>",
+      "Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K_S, Q3_K_M, Q3_K_L, Q4_K_S, Q4_K_M, Q5_K_S, Q5_K_M, Q6_K, IQ4_NL, IQ4_XS, F16, BF16 or F32",
+    )
+    .option(
+      "--tensor-type <pattern=type>",
+      "the type of tensors whose name has this regular expression; repeatable",
+      repeatedFlag,
+    )
+    .option("--imatrix <file>", 'an importance matrix, of "lantern imatrix" or llama.cpp')
+    .option(
+      "-t, --threads <n>",
+      "threads (default: the machine's cores)",
+      numberFlag({ integer: true, min: 1, max: 256 }),
+    )
+    .option("--pure", "the same type for all matrices, instead of llama.cpp's mix")
+    .option("--leave-output-tensor", "keep output.weight as it is")
+    .option("--allow-requantize", "quantize what is quantized already; it loses twice")
+    .option("--dry-run", "only show what would be done")
+    .option("--force", "replace the output if it exists")
+    .option("--report", "show what each tensor lost, and the speed that this machine allows")
+    .option(
+      "-f, --text <file>",
+      "with --report: a text to measure the perplexity on, before and after",
+    )
+    .option(
+      "-c, --ctx-size <n>",
+      "tokens of a window of the text (default: 512)",
+      numberFlag({ integer: true, min: 4, max: 1 << 24 }),
+    )
+    .option(
+      "--chunks <n>",
+      "windows of the text at most (default: all)",
+      numberFlag({ integer: true, min: 1, max: 1 << 24 }),
+    )
+    .option("--json", "print one JSON object");
+}
+
+interface Files {
+  input: string;
+  output: string;
+  type: string;
+}
+
+async function run(files: Files, flags: QuantizeFlags, context: CliContext): Promise<void> {
+  const { terminal } = context;
+  if (flags.text !== undefined && (!flags.report || flags.dryRun)) {
+    throw new UsageError("quantize: --text is for --report, and there is none of a --dry-run");
+  }
+  using interrupt = interruptible(terminal);
+  const { signal } = interrupt;
+  const text = flags.text === undefined ? undefined : await terminal.readText(flags.text);
+  const input = await locateModel(files.input, context, signal);
+  const bar = new ProgressBar(terminal, { label: files.type, plainLines: true });
+  let result: QuantizeResult;
+  try {
+    result = await quantize(input, files.output, files.type, {
+      ...optionsOf(flags),
+      signal,
+      onProgress: ({ loadedBytes, totalBytes }) => bar.update(loadedBytes, totalBytes),
+    });
+  } finally {
+    bar.done();
+  }
+  const more =
+    flags.report && !flags.dryRun
+      ? await speedAndQuality(input, files.output, text, flags, context, signal)
+      : undefined;
+  terminal.out(outputText(result, more, flags));
+  if (!flags.json && !flags.dryRun) terminal.err(`${writtenText(files.output, result)}\n`);
+}
+
+function optionsOf(flags: QuantizeFlags): QuantizeOptions {
+  return {
+    ...(flags.tensorType && { tensorTypes: flags.tensorType }),
+    ...(flags.imatrix !== undefined && { imatrix: flags.imatrix }),
+    ...(flags.threads !== undefined && { threads: flags.threads }),
+    pure: flags.pure ?? false,
+    leaveOutput: flags.leaveOutputTensor ?? false,
+    allowRequantize: flags.allowRequantize ?? false,
+    measure: flags.report ?? false,
+    replace: flags.force ?? false,
+    dryRun: flags.dryRun ?? false,
+  };
+}
+
+function outputText(
+  result: QuantizeResult,
+  more: SpeedAndQuality | undefined,
+  { json, report, dryRun }: QuantizeFlags,
+): string {
+  if (json) return `${JSON.stringify({ ...result, ...more })}\n`;
+  return report || dryRun ? quantizeReportText(result, more) : "";
+}
+
+function writtenText(output: string, result: QuantizeResult): string {
+  const { bytesBefore, bytesAfter, parameters, ms } = result;
+  const bits = ((bytesAfter * 8) / parameters).toFixed(2);
+  const fallbacks = result.tensors.filter(({ note }) => note?.startsWith("its rows")).length;
+  const fallen = fallbacks > 0 ? `, ${fallbacks} tensors got another type (see --report)` : "";
+  return `${output}: ${result.type}, ${bytesText(bytesBefore)} -> ${bytesText(bytesAfter)} (${bits} bits a weight) in ${durationText(ms / 1000)}${fallen}`;
+}
+
+/** What the limits of this machine and a text say of both files. */
+async function speedAndQuality(
+  input: string,
+  output: string,
+  text: string | undefined,
+  flags: QuantizeFlags,
+  context: CliContext,
+  signal: AbortSignal,
+): Promise<SpeedAndQuality> {
+  const machine = await rememberedMachine();
+  const speed = async (path: string): Promise<number | undefined> => {
+    if (!machine) return undefined;
+    // What this build cannot run has no speed here; the file is written all the same.
+    const report = await limits(path, { context: 1, machine: async () => machine }).catch(
+      () => undefined,
+    );
+    return report && 1000 / report.decode.firstMs;
+  };
+  const quality = async (path: string, label: string) => {
+    if (text === undefined) return undefined;
+    const bar = new ProgressBar(context.terminal, { label, plainLines: true });
+    try {
+      const result = await perplexity(path, text, {
+        ...(flags.ctxSize !== undefined && { contextSize: flags.ctxSize }),
+        ...(flags.chunks !== undefined && { chunks: flags.chunks }),
+        signal,
+      });
+      return result.perplexity;
+    } finally {
+      bar.done();
+    }
+  };
+  return {
+    tokensPerSecond: { before: await speed(input), after: await speed(output) },
+    perplexity: {
+      before: await quality(input, "perplexity before"),
+      after: await quality(output, "perplexity after"),
+    },
+  };
+}

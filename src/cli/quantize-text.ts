@@ -1,0 +1,73 @@
+// The report of a quantization as text: a line for each tensor, then what the whole costs. Pure functions.
+
+import type { Estimate, QuantizedTensor, QuantizeResult } from "../index.ts";
+import { bytesText, tableText } from "./text.ts";
+
+/** Before and after. */
+export interface SpeedAndQuality {
+  /** The most that this machine allows; undefined where it was not measured. */
+  tokensPerSecond: { before: number | undefined; after: number | undefined };
+  /** undefined where no text was given. */
+  perplexity: { before: Estimate | undefined; after: Estimate | undefined };
+}
+
+export function quantizeReportText(
+  result: QuantizeResult,
+  more: SpeedAndQuality | undefined,
+): string {
+  const header = ["tensor", "shape", "from", "to", "before", "after", "error", "largest", ""];
+  const rows = result.tensors.map((tensor) => [
+    tensor.name,
+    `[${tensor.shape.join(", ")}]`,
+    tensor.from,
+    tensor.to,
+    bytesText(tensor.bytesBefore),
+    bytesText(tensor.bytesAfter),
+    percent(tensor.relativeError),
+    percent(tensor.maxError),
+    tensor.note ?? "",
+  ]);
+  const explained = more
+    ? "error: root mean square error, of the weights' own root mean square; largest: the largest error of a weight, of the largest weight\n"
+    : "";
+  return `${tableText([header, ...rows], [4, 5, 6, 7])}${explained}\n${summary(result, more)}`;
+}
+
+function percent(share: number | undefined): string {
+  return share === undefined ? "" : `${(share * 100).toFixed(3)}%`;
+}
+
+function summary(result: QuantizeResult, more: SpeedAndQuality | undefined): string {
+  const bits = (bytes: number) => ((bytes * 8) / result.parameters).toFixed(2);
+  const { bytesBefore, bytesAfter } = result;
+  const rows = [
+    ["", "before", "after"],
+    ["tensors", bytesText(bytesBefore), bytesText(bytesAfter)],
+    ["bits a weight", bits(bytesBefore), bits(bytesAfter)],
+  ];
+  const worst = worstTensor(result.tensors);
+  if (worst) rows.push(["largest error", "", `${percent(worst.relativeError)} (${worst.name})`]);
+  if (!more) return tableText(rows, [1, 2]);
+  const { tokensPerSecond: speed, perplexity } = more;
+  const speedText = (value: number | undefined) =>
+    value === undefined ? "not measured" : value.toFixed(1);
+  rows.push(["tokens/s at most here", speedText(speed.before), speedText(speed.after)]);
+  const qualityText = (value: Estimate | undefined) =>
+    value === undefined ? "no text" : `${value.value.toFixed(3)} +/- ${value.error.toFixed(3)}`;
+  rows.push(["perplexity", qualityText(perplexity.before), qualityText(perplexity.after)]);
+  return `${tableText(rows, [1, 2])}${hints(more)}`;
+}
+
+function worstTensor(tensors: readonly QuantizedTensor[]): QuantizedTensor | undefined {
+  const measured = tensors.filter(({ relativeError }) => relativeError !== undefined);
+  return measured.toSorted((a, b) => b.relativeError! - a.relativeError!)[0];
+}
+
+function hints({ tokensPerSecond, perplexity }: SpeedAndQuality): string {
+  const lines: string[] = [];
+  if (tokensPerSecond.after === undefined) {
+    lines.push('(this machine was not measured: "lantern machine" does that)');
+  }
+  if (perplexity.after === undefined) lines.push("(-f FILE measures the perplexity on a text)");
+  return lines.map((line) => `${line}\n`).join("");
+}
