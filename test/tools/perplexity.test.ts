@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   AbortedError,
   ContextError,
+  type Estimate,
   FormatError,
   type Model,
   open,
@@ -44,6 +45,12 @@ async function savedBase(name: string, options: { chunks?: number } = {}): Promi
   const path = join(folder, name);
   writeFileSync(path, Buffer.concat(parts));
   return path;
+}
+
+/** Within a ten-thousandth. */
+function near(found: Estimate, value: number, error: number): void {
+  expect(found.value / value).toBeCloseTo(1, 4);
+  expect(found.error / error).toBeCloseTo(1, 4);
 }
 
 describe("score()", () => {
@@ -160,14 +167,26 @@ describe("a base", () => {
     expect(compared.ratio.value).toBeCloseTo(1, 4);
   });
 
-  test("of another model: the divergence is there", async () => {
+  // The expected values were computed by llama.cpp's kl_divergence() (b21e4de) from this base and these logits.
+  test("of another model: the statistics that llama.cpp makes of it", async () => {
     const base = await savedBase("other.base");
     const other = await tinyFile({ seed: 2 });
     try {
-      const result = await perplexity(other.path, text, { base, chunks: 2 });
-      expect(result.windows).toBe(2);
-      expect(result.base!.divergence.value).toBeGreaterThan(0.01);
-      expect(result.base!.sameTop.value).toBeLessThan(1);
+      const options = { base, open: { kvType: "f32" } } as const;
+      const { perplexity: own, base: found, scored } = await perplexity(other.path, text, options);
+      const { ratio, divergence, change, sameTop } = found!;
+      expect(scored).toBe(152);
+      near(own, 321.0451, 30.61972);
+      near(found!.perplexity, 849.672, 66.2259);
+      near(ratio, 0.377846, 0.040372);
+      near(divergence, 1.284174, 0.015197);
+      near({ value: divergence.median, error: divergence.max }, 1.270617, 1.818208);
+      near({ value: divergence.p90, error: divergence.p99 }, 1.539646, 1.818208);
+      expect(change.mean.value).toBeCloseTo(0.00372, 5);
+      expect(change.mean.error).toBeCloseTo(0.00045, 5);
+      expect(change.rms.value).toBeCloseTo(0.00664, 5);
+      expect(change.rms.error).toBeCloseTo(0.0005, 5);
+      expect(sameTop).toEqual({ value: 0, error: 0 });
     } finally {
       other.remove();
     }
