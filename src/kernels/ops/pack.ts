@@ -31,7 +31,6 @@ export interface TileMemory {
 }
 
 const scratch: Span = newSpan();
-const raised: Uint16Array = raisedHalves();
 /** Of each row of a group: the size of its largest half-float scale. */
 const largest = new Int32Array(GROUP_ROWS);
 
@@ -46,6 +45,7 @@ export function packTile(
   target: number,
 ): void {
   const layout = packing.layout(dot4);
+  const places = placesOf(layout);
   const write = writeCodes[layout.bits];
   const spans = cols / (BLOCK_COLS * layout.spanBlocks);
   const rowBytes = spans * packing.spanBytes;
@@ -54,7 +54,10 @@ export function packTile(
   if (rows < TILE_ROWS) memory.words.fill(0, target / 4, start + spans * spanWords);
   // Four rows side by side, as they lie in memory: what is written stays in the nearest cache until it is complete.
   for (let first = 0; first < rows; first += GROUP_ROWS) {
-    const places = placesOf(layout, first / GROUP_ROWS);
+    const group = first / GROUP_ROWS;
+    const codes = (group * codesBytes(layout)) / 4;
+    const header = (group * headerBytes(layout)) / 4;
+    const scales = scalesAt(layout, group);
     const lanes = Math.min(GROUP_ROWS, rows - first);
     let at = start;
     largest.fill(0);
@@ -62,9 +65,11 @@ export function packTile(
       for (let lane = 0; lane < lanes; lane++) {
         const from = (first + lane) * rowBytes + s * packing.spanBytes;
         packing.read(source, from, scratch, dot4);
-        writeScales(layout, places, scratch, memory, at, lane);
+        const word = at + lane;
+        if (layout.scales === "halves") raiseHalves(layout, scratch, lane);
+        writeScales(layout, places, scratch, memory, word + header, 4 * word + scales);
         for (let block = 0; block < places.codes.length; block++) {
-          write(scratch.codes, 8 * block, memory.words, at + lane + places.codes[block]!);
+          write(scratch.codes, 8 * block, memory.words, word + codes + places.codes[block]!);
         }
       }
       at += spanWords;
@@ -76,65 +81,58 @@ export function packTile(
       if (factor === 1) continue;
       for (let s = 0; s < spans; s++) {
         packing.read(source, (first + lane) * rowBytes + s * packing.spanBytes, scratch, dot4);
-        writeHalves(layout, places, scratch, memory.halves, start + s * spanWords, lane);
+        const word = start + s * spanWords + lane;
+        writeScales(layout, places, scratch, memory, word + header, 4 * word + scales);
       }
     }
   }
 }
 
-/** Where the parts of a group are in a span, for its first row: what writing needs of a layout. */
+/** Where the parts of group 0 are in a span, for its first row: what writing needs of a layout. */
 interface Places {
-  /** The word where the header is. */
-  readonly header: number;
   /** Of each block: the word where its codes begin. */
   readonly codes: Int32Array;
   /** Of each scale, [block][part]: its byte. */
   readonly scales: Int32Array;
 }
 
-function placesOf(layout: BlockLayout, group: number): Places {
+function placesOf(layout: BlockLayout): Places {
   const [inRun, parts] = [runBlocks(layout), scaleParts(layout)];
   const runOf = (block: number) => runAt(layout, Math.floor(block / inRun));
   const codes = Array.from({ length: layout.spanBlocks }, (_, block) => {
-    return (runOf(block) + codesAt(layout, block % inRun) + group * codesBytes(layout)) / 4;
+    return (runOf(block) + codesAt(layout, block % inRun)) / 4;
   });
   const scales = Array.from({ length: layout.spanBlocks * parts }, (_, i) => {
     const block = Math.floor(i / parts);
-    const place = scaleByte(layout, block % inRun, i % parts);
-    return runOf(block) + scalesAt(layout, group) + place;
+    return runOf(block) + scaleByte(layout, block % inRun, i % parts);
   });
-  return {
-    header: (group * headerBytes(layout)) / 4,
-    codes: Int32Array.from(codes),
-    scales: Int32Array.from(scales),
-  };
+  return { codes: Int32Array.from(codes), scales: Int32Array.from(scales) };
 }
 
-/** The scales of one row of a span; `at` is the word where the span begins. */
+/** The scales of one row of a span: its header is at word `header`; `at` is how far its bytes are from group 0's places. */
 function writeScales(
-  layout: BlockLayout,
+  { hasMin, scales }: BlockLayout,
   places: Places,
   span: Span,
   { floats, bytes, halves }: TileMemory,
+  header: number,
   at: number,
-  lane: number,
 ): void {
-  const { hasMin, scales } = layout;
+  const first = at + places.scales[0]!;
   if (scales === "halves") {
-    raiseHalves(layout, span, lane);
-    writeHalves(layout, places, span, halves, at, lane);
+    halves[first / 2 + 1] = span.halves[0]!;
+    if (hasMin) halves[first / 2] = span.halves[1]!;
     return;
   }
   if (scales === "f32") {
-    floats[at + places.scales[0]! / 4 + lane] = span.scales[0]!;
+    floats[first / 4] = span.scales[0]!;
     return;
   }
-  const { header, smallScales, smallMins } = span;
-  const first = at + places.header + lane;
-  floats[first] = header[0]!;
-  if (hasMin) floats[first + 4] = header[1]!;
+  const { smallScales, smallMins } = span;
+  floats[header] = span.header[0]!;
+  if (hasMin) floats[header + 4] = span.header[1]!;
   for (let i = 0; i < places.scales.length; i++) {
-    const place = 4 * (at + lane) + places.scales[i]!;
+    const place = at + places.scales[i]!;
     const scale = smallScales[i]!;
     if (scales === "nibbles") bytes[place] = scale | (smallMins[i]! << 4);
     else {
@@ -146,22 +144,10 @@ function writeScales(
 
 /** Codes the scale (and the minimum) of a block, and remembers the larger. */
 function raiseHalves({ hasMin }: BlockLayout, { halves }: Span, lane: number): void {
+  const raised = raisedHalves();
   for (let i = 0; i < (hasMin ? 2 : 1); i++) {
     const half = halves[i]!;
     if ((half & 0x7fff) > largest[lane]!) largest[lane] = half & 0x7fff;
     halves[i] = raised[half]!;
   }
-}
-
-function writeHalves(
-  { hasMin }: BlockLayout,
-  places: Places,
-  span: Span,
-  halves: Uint16Array,
-  at: number,
-  lane: number,
-): void {
-  const lower = 2 * (at + lane) + places.scales[0]! / 2;
-  halves[lower + 1] = span.halves[0]!;
-  if (hasMin) halves[lower] = span.halves[1]!;
 }
