@@ -20,7 +20,7 @@ const smallestNormal = 2 ** -14;
 /** Of the values that are not 0, the share that may become 0. */
 const mostZeroed = 0.01;
 
-/** The largest error of rounding to 11 bits. When all values together lose more than that, it is by underflow. */
+/** What small values may lose, of the whole tensor: as much as rounding to 11 bits costs the others at most. */
 const mostHalfError = 2 ** -11;
 
 export class HalfRange implements RangeCheck {
@@ -45,10 +45,11 @@ export class HalfRange implements RangeCheck {
         this.#beyond++; // infinities and NaN, too: F16 has them, but F32 says where they came from
         continue;
       }
-      const half = f16ToF32[f32ToF16(value)]!;
-      if (size < smallestNormal) this.#small++;
-      if (half === 0) this.#zeroed++;
       this.#squares += value * value;
+      if (size >= smallestNormal) continue;
+      this.#small++;
+      const half = f16ToF32[f32ToF16(value)]!;
+      if (half === 0) this.#zeroed++;
       this.#errors += (value - half) ** 2;
     }
   }
