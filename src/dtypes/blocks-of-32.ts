@@ -23,32 +23,26 @@ export function packFifthBits(levels: Uint8Array | Int8Array, dst: Uint8Array, a
 }
 
 /**
- * Fills `weights` [32] for the block at `at`, the `block`-th of the call. A row is as long as `importance`, the call
+ * Fills `weights` [count, 32] for blocks of a call, from its block `first` on. A row is as long as `importance`, the call
  * holds whole rows, and the spread of a row (its mean square) damps the importance of its small values.
  */
-export function weighBlock(
+export function weighBlocks(
   weights: Float32Array,
   importance: Float32Array,
   src: Float32Array,
   srcOffset: number,
-  block: number,
-  meanSquare: number,
+  first: number,
+  count: number,
 ): void {
-  const position = block * 32;
-  const inRow = position % importance.length;
-  weighByImportance(weights, 0, importance, inRow, src, srcOffset + position, 32, meanSquare);
-}
-
-/** The mean square of the row that `block` starts; `previous` if it starts none. */
-export function rowMeanSquare(
-  importance: Float32Array,
-  src: Float32Array,
-  srcOffset: number,
-  block: number,
-  previous: number,
-): number {
-  const position = block * 32;
-  if (position % importance.length !== 0) return previous;
-  const sum = sumOfSquares(src, srcOffset + position, importance.length);
-  return Math.fround(sum / importance.length);
+  let meanSquare = 0;
+  for (let block = 0; block < count; block++) {
+    const position = 32 * (first + block);
+    const inRow = position % importance.length;
+    if (block === 0 || inRow === 0) {
+      const sum = sumOfSquares(src, srcOffset + position - inRow, importance.length);
+      meanSquare = Math.fround(sum / importance.length);
+    }
+    const at = srcOffset + position;
+    weighByImportance(weights, 32 * block, importance, inRow, src, at, 32, meanSquare);
+  }
 }

@@ -4,14 +4,17 @@
 //   value = scale * (q - 8)
 
 import { f16ToF32 } from "../base/half.ts";
-import { packNibbles, rowMeanSquare, weighBlock } from "./blocks-of-32.ts";
+import { packNibbles, weighBlocks } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { largestMagnitude, reciprocalOrZero, storeF16 } from "./float32-steps.ts";
-import { fitSymmetric, newFits, symmetricLevelsOf } from "./scale-search.ts";
+import { plainSearch, searchedElems } from "./group-search.ts";
+import { newFits, symmetricLevelsOf } from "./scale-search.ts";
 
 const levels = new Int8Array(32);
-const weights = new Float32Array(32);
-const fit = newFits(1);
+/** Blocks that are searched at a time. */
+const searchedBlocks = searchedElems / 32;
+const weights = new Float32Array(searchedElems);
+const fits = newFits(searchedBlocks);
 
 export const q4_0: DType = {
   name: "q4_0",
@@ -35,8 +38,7 @@ export const q4_0: DType = {
     }
   },
 
-  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
-    let meanSquare = 0;
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance, search = plainSearch) {
     for (let block = 0; block < blocks; block++) {
       const from = srcOffset + 32 * block;
       const to = dstOffset + 18 * block;
@@ -44,11 +46,14 @@ export const q4_0: DType = {
       if (importance === undefined) {
         scale = plainLevels(src, from);
       } else {
-        meanSquare = rowMeanSquare(importance, src, srcOffset, block, meanSquare);
-        weighBlock(weights, importance, src, srcOffset, block, meanSquare);
-        fitSymmetric(src, from, 32, 8, weights, 0, fit, 0);
-        symmetricLevelsOf(fit, 0, src, from, 32, 8, levels, 0);
-        scale = fit.scales[0]!;
+        const index = block % searchedBlocks;
+        if (index === 0) {
+          const count = Math.min(searchedBlocks, blocks - block);
+          weighBlocks(weights, importance, src, srcOffset, block, count);
+          search.symmetric(src, from, 32, count, 8, weights, fits);
+        }
+        symmetricLevelsOf(fits, index, src, from, 32, 8, levels, 0);
+        scale = fits.scales[index]!;
       }
       storeF16(dst, to, scale);
       packNibbles(levels, 0, dst, to + 2);

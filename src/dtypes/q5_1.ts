@@ -4,16 +4,11 @@
 //   value = scale * q + minimum; the product is exact in float32
 
 import { f16ToF32 } from "../base/half.ts";
-import { packFifthBits, packNibbles, rowMeanSquare, weighBlock } from "./blocks-of-32.ts";
+import { packFifthBits, packNibbles, weighBlocks } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { storeF16 } from "./float32-steps.ts";
-import {
-  type AffineLadder,
-  affineLevelsOf,
-  fitAffine,
-  newFits,
-  spanLevels,
-} from "./scale-search.ts";
+import { plainSearch, searchedElems } from "./group-search.ts";
+import { type AffineLadder, affineLevelsOf, newFits, spanLevels } from "./scale-search.ts";
 
 const weighted: AffineLadder = {
   maxLevel: 31,
@@ -24,8 +19,10 @@ const weighted: AffineLadder = {
 };
 
 const levels = new Uint8Array(32);
-const weights = new Float32Array(32);
-const fit = newFits(1);
+/** Blocks that are searched at a time. */
+const searchedBlocks = searchedElems / 32;
+const weights = new Float32Array(searchedElems);
+const fits = newFits(searchedBlocks);
 const scale = new Float32Array(1);
 const minimum = new Float32Array(1); // as a positive offset: -minimum is what is stored
 
@@ -54,20 +51,22 @@ export const q5_1: DType = {
     }
   },
 
-  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
-    let meanSquare = 0;
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance, search = plainSearch) {
     for (let block = 0; block < blocks; block++) {
       const from = srcOffset + 32 * block;
       const to = dstOffset + 24 * block;
       if (importance === undefined) {
         spanLevels(src, from, 31, levels, scale, minimum);
       } else {
-        meanSquare = rowMeanSquare(importance, src, srcOffset, block, meanSquare);
-        weighBlock(weights, importance, src, srcOffset, block, meanSquare);
-        fitAffine(src, from, 32, weights, 0, weighted, fit, 0);
-        affineLevelsOf(fit, 0, src, from, 32, 31, levels, 0);
-        scale[0] = fit.scales[0]!;
-        minimum[0] = fit.minimums[0]!;
+        const index = block % searchedBlocks;
+        if (index === 0) {
+          const count = Math.min(searchedBlocks, blocks - block);
+          weighBlocks(weights, importance, src, srcOffset, block, count);
+          search.affine(src, from, 32, count, weights, weighted, fits);
+        }
+        affineLevelsOf(fits, index, src, from, 32, 31, levels, 0);
+        scale[0] = fits.scales[index]!;
+        minimum[0] = fits.minimums[index]!;
       }
       storeF16(dst, to, scale[0]!);
       storeF16(dst, to + 2, -minimum[0]!);

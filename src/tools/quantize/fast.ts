@@ -1,12 +1,20 @@
-// The quickest way to quantize that has the same bits as the types' own quantizers: those, with their searches vectorized.
+// The quickest way to quantize that has the same bits as the types' own quantizers: a kernel for types that only round, and
+// for the others those quantizers with their searches vectorized.
 
+import type { DType } from "../../dtypes/dtype.ts";
 import { detectWasmFeatures } from "../../kernels/features.ts";
 import { plainQuantize, type Quantize } from "./chunk.ts";
+import { type Rounder, roundingQuantizer } from "./round.ts";
 import { vectorSearch } from "./search.ts";
 
 export function fastQuantizer(): Quantize {
   if (!detectWasmFeatures().simd) return plainQuantize;
   const search = vectorSearch();
-  return (target, values, bytes, blocks, importance) =>
-    target.quantize!(values, 0, bytes, 0, blocks, importance, search);
+  const rounders = new Map<DType, Rounder | undefined>();
+  return (target, values, bytes, blocks, importance) => {
+    if (!rounders.has(target)) rounders.set(target, roundingQuantizer(target));
+    const rounder = rounders.get(target);
+    if (rounder && !(importance && rounder.searches)) rounder.round(values, bytes, blocks);
+    else target.quantize!(values, 0, bytes, 0, blocks, importance, search);
+  };
 }

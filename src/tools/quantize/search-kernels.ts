@@ -8,71 +8,12 @@
 import { type AffineLadder, symmetricStep, symmetricSteps } from "../../dtypes/scale-search.ts";
 import { KernelBuilder } from "../../kernels/ir/builder.ts";
 import type { Kernel, Reg } from "../../kernels/ir/kernel.ts";
-
-type Floats = Reg<"f32v">;
-type Mask = Reg<"i32v">;
-
-/** Bytes of a vector. */
-const width = 16;
+import { type Floats, Lanes, type Mask, width } from "./lanes.ts";
 
 /** Fields of `out`, in vectors. */
 export const FOUND = { scale: 0, inverse: 1, minimum: 2, base: 3, reach: 4, fields: 5 } as const;
 
 const f = Math.fround;
-
-/** Vector arithmetic with short names, over a builder. */
-class Lanes {
-  readonly k: KernelBuilder;
-  constructor(k: KernelBuilder) {
-    this.k = k;
-  }
-  constant(value: number): Floats {
-    return this.k.op("f32v.const", [], value);
-  }
-  add(a: Floats, b: Floats): Floats {
-    return this.k.op("f32v.add", [a, b]);
-  }
-  sub(a: Floats, b: Floats): Floats {
-    return this.k.op("f32v.sub", [a, b]);
-  }
-  mul(a: Floats, b: Floats): Floats {
-    return this.k.op("f32v.mul", [a, b]);
-  }
-  div(a: Floats, b: Floats): Floats {
-    return this.k.op("f32v.div", [a, b]);
-  }
-  lt(a: Floats, b: Floats): Mask {
-    return this.k.op("f32v.lt", [a, b]);
-  }
-  and(a: Mask, b: Mask): Mask {
-    return this.k.op("i32v.and", [a, b]);
-  }
-  select(mask: Mask, a: Floats, b: Floats): Floats {
-    const { k } = this;
-    const bits = [k.op("f32v.as_i32v", [a]), k.op("f32v.as_i32v", [b])] as const;
-    return k.op("i32v.as_f32v", [k.op("i32v.select", [mask, ...bits])]);
-  }
-  /** variable = mask ? value : variable. */
-  take(variable: Floats, mask: Mask, value: Floats): void {
-    this.k.set(variable, this.select(mask, value, variable));
-  }
-  load(at: Reg<"ptr">, vector: number): Floats {
-    return this.k.op("f32v.load", [at], width * vector);
-  }
-  store(at: Reg<"ptr">, vector: number, value: Floats): void {
-    this.k.op("f32v.store", [at, value], width * vector);
-  }
-  /** nearestInt() of float32-steps.ts, cut to low..high. */
-  nearest(x: Floats, low: number, high: number): Floats {
-    const { k } = this;
-    const pushed = k.op("f32v.as_i32v", [this.add(x, this.constant(12582912))]);
-    const bits = k.op("i32v.and", [pushed, k.op("i32v.const", [], 0x7fffff)]);
-    const integer = k.op("i32v.sub", [bits, k.op("i32v.const", [], 0x400000)]);
-    const above = k.op("i32v.max_s", [integer, k.op("i32v.const", [], low)]);
-    const level = k.op("i32v.min_s", [above, k.op("i32v.const", [], high)]);
-    return k.op("f32v.from_i32v", [level]);
-  }
-}
 
 interface Parameters {
   readonly x: Reg<"ptr">;
