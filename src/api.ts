@@ -24,6 +24,8 @@ export interface OpenOptions {
   threads?: number;
   /** 1: plain TypeScript (the reference); 2: SIMD, row by row; 3: SIMD and tiles (default). */
   level?: 1 | 2 | 3;
+  /** What computes: "cpu" (default), "webgpu" (a GPU; docs/gpu.md) or "reference" (plain TypeScript). */
+  backend?: string;
   /** A built-in chat template by name (chatml, llama2, zephyr) or a Jinja source; default: the model's own. */
   chatTemplate?: string;
   /** Record where the time goes, for model.profile(). Costs less than 2% of the speed; off (default), nothing. */
@@ -33,6 +35,26 @@ export interface OpenOptions {
   signal?: AbortSignal;
   /** Called while weights are read. */
   onProgress?: (progress: LoadProgress) => void;
+}
+
+/** The GPU that backend "webgpu" would compute on. */
+export interface GpuInfo {
+  name: string;
+  vendor: string;
+  architecture: string;
+  driver: string;
+  /** Computes on the processor: right, and slow. */
+  isSoftware: boolean;
+  /** The largest buffer, and how much of one a shader can read. */
+  maxBufferBytes: number;
+  maxBindingBytes: number;
+  workgroupStorageBytes: number;
+  /** Half floats in shaders. */
+  f16: boolean;
+  /** Threads that can exchange values directly, at least and at most. */
+  subgroups?: { min: number; max: number } | undefined;
+  subgroupMatrix: boolean;
+  timestampQueries: boolean;
 }
 
 export interface LoadProgress {

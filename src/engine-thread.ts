@@ -2,7 +2,8 @@
 // and backend from their tables, and hands the loaded engine to the host.
 
 import type { Backend } from "./backends/backend.ts";
-import { allBackends, type BackendRequest } from "./backends/table.ts";
+import { allBackends, type BackendRequest, backendByName } from "./backends/table.ts";
+import { GpuDevice } from "./backends/webgpu/device.ts";
 import { ModelError, UsageError } from "./base/errors.ts";
 import { templateOf, tokenizerOf } from "./compose.ts";
 import { dtypeByName } from "./dtypes/table.ts";
@@ -33,7 +34,8 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   const file = await openModelFile(await platform.openModelSource(request.spec));
   let backend: Backend | undefined;
   try {
-    backend = chooseBackend(request, await tuning(request, file));
+    const gpu = await openGpu(request);
+    backend = chooseBackend(request, await tuning(request, file), gpu);
     const { metadata } = file;
     const tokenizer = tokenizerOf(file);
     laps?.lap("load", "open");
@@ -52,9 +54,10 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
       {
         contextSize: request.contextSize,
         kvType,
-        availableBytes: platform.availableMemory(),
+        // A GPU's own memory is not the machine's.
+        availableBytes: gpu && !gpu.facts.isSoftware ? undefined : platform.availableMemory(),
         parallel: request.parallel,
-        promptChunk: await promptChunk(backend.threads),
+        promptChunk: gpu ? undefined : await promptChunk(backend.threads),
         breathe: platform.breathe,
         laps,
       },
@@ -94,7 +97,20 @@ async function tuning({ tuned, threads }: OpenRequest, file: ModelFile): Promise
   return useTuning(found, problemsOfTensors(file.tensors.values()), { vectorRegisters }, threads);
 }
 
-function chooseBackend({ threads, level, profile }: OpenRequest, tuned: TunedUse): Backend {
+/** The GPU, when a backend was asked for that computes on one. */
+async function openGpu({ backend }: OpenRequest): Promise<GpuDevice | undefined> {
+  if (backend === undefined || !backendByName(backend)?.usesGpu) return undefined;
+  return await GpuDevice.open(await platform.gpu());
+}
+
+/** The one that was asked for, else the first of the table that can run here. */
+function chooseBackend(
+  { backend, threads, level, profile }: OpenRequest,
+  tuned: TunedUse,
+  gpu: GpuDevice | undefined,
+): Backend {
+  const names = allBackends().map(({ name }) => name);
+  if (backend !== undefined) checked("backend", backend, names);
   const wanted: BackendRequest = {
     level: checked("level", level ?? 3, [1, 2, 3]),
     threads: threads === undefined ? (tuned.threads ?? platform.cores) : checkThreads(threads),
@@ -103,9 +119,11 @@ function chooseBackend({ threads, level, profile }: OpenRequest, tuned: TunedUse
     choose: tuned.choose,
     idle: tuned.idle,
     notes: tuned.notes,
+    gpu,
   };
   const refusals: string[] = [];
   for (const entry of allBackends()) {
+    if (backend !== undefined && entry.name !== backend) continue;
     const answer = entry.available(wanted);
     if (answer === true) return entry.create(wanted);
     refusals.push(`${entry.name}: ${answer}`);

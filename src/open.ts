@@ -20,6 +20,7 @@ const openOptions = new Set([
   "kvType",
   "threads",
   "level",
+  "backend",
   "chatTemplate",
   "profile",
   "tuned",
@@ -45,6 +46,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
         kvType: options.kvType ?? "f16",
         threads: options.threads,
         level: options.level,
+        backend: options.backend,
         chatTemplate: options.chatTemplate,
         profile: options.profile ?? false,
         tuned: options.tuned ?? true,
@@ -52,7 +54,10 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
       },
       onProgress ? { onEvent: onProgress } : {},
     );
-    return new EngineModel(line, await unlessAborted(opening, signal), rememberedMachine);
+    const info = await unlessAborted(opening, signal);
+    // What was measured is the processor: a GPU's speed says nothing beside it.
+    const machine = info.backend.name === "webgpu" ? async () => undefined : rememberedMachine;
+    return new EngineModel(line, info, machine);
   } catch (error) {
     await line.dispose();
     throw error;

@@ -81,6 +81,7 @@ export interface ModelFlags {
   ctxSize?: number;
   threads?: number;
   level?: 1 | 2 | 3;
+  backend?: string;
   explain?: boolean;
   cacheType?: "f32" | "f16" | "q8_0";
   template?: string;
@@ -90,7 +91,7 @@ export interface ModelFlags {
   profile?: true | string;
 }
 
-/** -m, -c, -t, --level, --explain, --cache-type */
+/** -m, -c, -t, --level, --backend, --explain, --cache-type */
 export function addModelFlags(
   command: Command,
   modelDefault: string | undefined,
@@ -119,6 +120,10 @@ export function addModelFlags(
       numberFlag({ integer: true, min: 1, max: 3 }),
       level,
     )
+    .option(
+      "--backend <name>",
+      'what computes: cpu, webgpu (a GPU; see "lantern devices") or reference (default: cpu)',
+    )
     .option("--explain", "say what computes each part of the model, and why")
     .addOption(
       new Option("--cache-type <type>", "type of the KV cache")
@@ -132,6 +137,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.ctxSize !== undefined && { contextSize: flags.ctxSize }),
     ...(flags.threads !== undefined && { threads: flags.threads }),
     ...(flags.level !== undefined && { level: flags.level }),
+    ...(flags.backend !== undefined && { backend: flags.backend }),
     ...(flags.cacheType && { kvType: flags.cacheType }),
     ...(flags.template !== undefined && { chatTemplate: flags.template }),
     ...(flags.parallel !== undefined && { parallel: flags.parallel }),

@@ -47,6 +47,8 @@ export interface OpenRequest {
   kvType: string;
   threads: number | undefined;
   level: 1 | 2 | 3 | undefined;
+  /** A name of the table of backends; undefined: the first that can run. */
+  backend: string | undefined;
   /** Name of a built-in chat template, or a template's source; undefined: the model's own. */
   chatTemplate: string | undefined;
   /** Record where the time goes. */

@@ -1,6 +1,4 @@
-// The WebGPU backend against the reference, op by op and type by type. Beside quantized weights the reference rounds
-// activations and the GPU does not; products are therefore held against the reference on the same weights as floats, where
-// both agree to float32's rounding.
+// The WebGPU backend against the reference, op by op and type by type: rows of tables, products of few and of many tokens.
 
 import { expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
@@ -16,6 +14,7 @@ import { describeGpu, gpuBackend } from "../support/gpu.ts";
 import { Random } from "../support/random.ts";
 
 const vocab = 37;
+const outputs = 35;
 const f32 = dtypeByName("f32")!;
 
 const weight = (name: string, shape: number[], dtype: DType = f32): Weight => ({
@@ -118,32 +117,46 @@ describeGpu("webgpu, every op", () => {
 describeGpu("webgpu, rows and products", () => {
   const types = allDTypes().map((dtype) => dtype.name);
 
-  /** The table's rows, and a product with the same table: [tokens, vocab]. */
+  /** Rows of a table of this type, and a product with a matrix of it: [tokens, outputs]. */
   const rowsAndProduct = (dtype: DType, cols: number): Graph => {
     const g = new GraphBuilder({ layers: 0, cols: 4 });
-    const table = weight("table", [vocab, cols], dtype);
-    const x = g.embed(table, "embed");
-    return g.finish(g.select(g.matmul(x, table, "product", weight("bias", [vocab])), "select"));
+    g.embed(weight("table", [vocab, cols], dtype), "rows");
+    const x = g.embed(weight("inputs", [vocab, cols]), "x");
+    const matrix = weight("matrix", [outputs, cols], dtype);
+    return g.finish(g.select(g.matmul(x, matrix, "product", weight("bias", [outputs])), "select"));
   };
 
   test.each(types)("%s", async (type) => {
     const dtype = dtypeByName(type)!;
-    const cols = dtype.blockElems === 1 ? 45 : 2 * Math.max(64, dtype.blockElems);
+    const cols = dtype.blockElems === 1 ? 45 : 2 * Math.max(48, dtype.blockElems);
+    const graph = rowsAndProduct(dtype, cols);
     const packed = sampleBlocks(dtype, vocab * cols);
-    const values = new Float32Array(vocab * cols);
-    dtype.dequantize(packed, 0, values, 0, values.length / dtype.blockElems);
-    const asFloats = new Uint8Array(values.buffer);
-    const table = (bytes: Uint8Array) => (each: Weight) =>
-      each.name === "table" ? bytes : floats(each);
+    const bytesOf = (each: Weight) =>
+      each.dtype === dtype && dtype !== f32 ? packed : floats(each);
     // 3 tokens are computed one by one, 33 in tiles of which the last is nearly empty.
     const sizes = [3, 33];
-    const graphOf = (of: DType) => rowsAndProduct(of, cols);
-    const expected = await run(new ReferenceBackend(), graphOf(f32), sizes, table(asFloats));
-    const got = await run(await gpuBackend(), graphOf(dtype), sizes, table(packed));
+    const expected = await run(new ReferenceBackend(), graph, sizes, bytesOf);
+    const got = await run(await gpuBackend(), graph, sizes, bytesOf);
     got.forEach((seen, i) => {
       const want = expected[i]!;
-      expectClose("embed", seen.get("embed")!, want.get("embed")!, cols, 2e-7);
-      expectClose("product", seen.get("product")!, want.get("product")!, vocab, 2e-6);
+      expectClose("rows", seen.get("rows")!, want.get("rows")!, cols, 2e-7);
+      // Activations are rounded on both sides; where a device divides less exactly, one may fall to its other neighbour.
+      expectClose("product", seen.get("product")!, want.get("product")!, outputs, 5e-3);
+      const off = distances(seen.get("product")!, want.get("product")!, outputs);
+      const exact = off.filter((distance) => distance < 2e-6);
+      expect(exact.length, `tokens that agree: ${off}`).toBeGreaterThan(0.8 * off.length);
     });
   });
 });
+
+/** Of each row: the largest difference, relative to its largest value. */
+function distances(got: Float32Array, want: Float32Array, cols: number): number[] {
+  return Array.from({ length: want.length / cols }, (_, row) => {
+    let [most, size] = [0, 0];
+    for (let i = row * cols; i < (row + 1) * cols; i++) {
+      most = Math.max(most, Math.abs(got[i]! - want[i]!));
+      size = Math.max(size, Math.abs(want[i]!));
+    }
+    return most / size;
+  });
+}

@@ -208,7 +208,7 @@ export const rules: readonly Rule[] = [
     of: "index.ts",
     may: [
       ...all("base/errors.ts", "open.ts", "bench.ts", "machine.ts", "limits-report.ts", "tune.ts"),
-      ...all("perplexity.ts"),
+      ...all("gpu.ts", "perplexity.ts"),
       ...all("convert.ts", "quantize.ts"),
       ...types("api.ts", "limits", "tune"),
     ],
@@ -275,6 +275,12 @@ export const rules: readonly Rule[] = [
     may: [...all("tune"), ...types("platform/platform.ts")],
     npm: [],
     why: "where times are kept, for whoever makes or uses them",
+  },
+  {
+    of: "gpu.ts",
+    may: [...all("platform", "backends/webgpu/device.ts"), ...types("api.ts")],
+    npm: [],
+    why: "a composition root: this platform's GPU, asked what it can do",
   },
   {
     of: "machine.ts",

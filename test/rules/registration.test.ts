@@ -204,8 +204,11 @@ const sources = sourceFiles("src").map((file) => ({ ...file, tokens: tokenize(fi
 test("types and architectures are named in their own file and nowhere else", () => {
   const isOwn = (path: string, name: string) => {
     if (!builtInDTypes.includes(name)) return path === `src/models/${name}.ts`;
-    // A type also names its activation type; and f32 is a type of registers in kernels.
-    return path.startsWith("src/dtypes/") || (name === "f32" && path.startsWith("src/kernels/"));
+    // A type also names its activation type; and f32 is a type of registers in kernels and shaders.
+    const inKernels = ["src/kernels/", "src/backends/webgpu/wgsl/"].some((at) =>
+      path.startsWith(at),
+    );
+    return path.startsWith("src/dtypes/") || (name === "f32" && inKernels);
   };
   const used = sources.flatMap(({ path, tokens }) =>
     tokens

@@ -10,6 +10,7 @@ import { layOutStep, type StepLayout } from "./step-area.ts";
 import { usage } from "./usage.ts";
 import { layOutWeights, type WeightLayout } from "./weight-layout.ts";
 import { type KvFormat, kvFormatOf, kvRowWords } from "./wgsl/kv-format.ts";
+import { roundsActivations } from "./wgsl/round-activations.ts";
 
 /** What will be allocated: arithmetic only. */
 export interface Layout {
@@ -25,6 +26,8 @@ export interface Layout {
   readonly kvBlockBytes: number;
   /** Of the largest value of the plan, read back at once. */
   readonly readBytes: number;
+  /** Of the longest rounded activations. */
+  readonly roundedBytes: number;
   readonly use: MemoryUse;
 }
 
@@ -40,7 +43,8 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
   const kvBlockBytes = KV_BLOCK_TOKENS * kvRowWords(kvFormat, graph.kv.cols) * 4;
   const kvLayerBytes = kv.blocks * kvBlockBytes;
   const readBytes = Math.max(...slotBytes);
-  const work = [...slotBytes, step.words * 4, readBytes, kvBlockBytes];
+  const roundedBytes = longestActivations(plan);
+  const work = [...slotBytes, step.words * 4, roundedBytes, readBytes, kvBlockBytes];
   checkBindings({ "a layer of the KV cache": kvLayerBytes, "working memory": readBytes }, facts);
   return {
     plan,
@@ -52,12 +56,23 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
     kvLayerBytes,
     kvBlockBytes,
     readBytes,
+    roundedBytes,
     use: {
       weightBytes: weights.totalBytes,
       kvBytes: 2 * graph.kv.layers * kvLayerBytes,
       workBytes: work.reduce((sum, bytes) => sum + bytes, 0),
     },
   };
+}
+
+/** In bytes, of the products that round what they read. */
+function longestActivations({ graph, limits }: Plan): number {
+  const sizes = graph.nodes.map((node) => {
+    if (node.op !== "matmul" || !roundsActivations(node.weight)) return 0;
+    const rows = node.x.rows === "tokens" ? limits.maxTokens : limits.maxOutputs;
+    return Math.ceil((rows * node.x.cols) / 4) * 16;
+  });
+  return Math.max(0, ...sizes);
 }
 
 function checkBindings(sizes: Readonly<Record<string, number>>, facts: GpuFacts): void {
@@ -77,6 +92,8 @@ export interface Buffers {
   readonly keys: readonly GPUBuffer[];
   readonly values: readonly GPUBuffer[];
   readonly step: GPUBuffer;
+  /** Activations, rounded for the next products. */
+  readonly rounded: GPUBuffer;
   /** Results on their way to the host. */
   readonly read: GPUBuffer;
   /** A cache block on its way to another: a buffer cannot be copied onto itself. */
@@ -104,6 +121,7 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
     keys: perLayer("keys"),
     values: perLayer("values"),
     step: make("step", layout.step.words * 4, held),
+    rounded: make("rounded", layout.roundedBytes, held),
     read: make("read", layout.readBytes, usage.mapRead | usage.copyTarget),
     block: make("block", layout.kvBlockBytes, usage.copySource | usage.copyTarget),
   };

@@ -1,7 +1,7 @@
 // From a graph's nodes to kernels: one line for each op. What the GPU cannot compute is refused here with its reason, before
 // anything is allocated.
 
-import type { GraphNode, NodeOf, OpKind } from "../../graph/graph.ts";
+import type { GraphNode, NodeOf, OpKind, Value } from "../../graph/graph.ts";
 import type { StepLayout } from "./step-area.ts";
 import { unpackOf } from "./unpack/table.ts";
 import type { WeightPart } from "./weight-layout.ts";
@@ -23,12 +23,15 @@ import { matmulKernel } from "./wgsl/matmul.ts";
 import { matvecKernel } from "./wgsl/matvec.ts";
 import { layerNormKernel, rmsNormKernel, softmaxKernel } from "./wgsl/norms.ts";
 import { ropeKernel } from "./wgsl/rope.ts";
+import { roundKernel, roundsActivations } from "./wgsl/round-activations.ts";
 
 /** What kernels are written for. */
 export interface LowerContext {
   readonly parts: ReadonlyMap<string, readonly WeightPart[]>;
   readonly step: StepLayout;
   readonly kv: KvFormat;
+  /** What the kernels of the nodes until now leave in the buffer of rounded activations. */
+  readonly rounded: { value?: Value; activation?: string };
 }
 
 type Lower<K extends OpKind> = (node: NodeOf<K>, context: LowerContext) => Kernel[];
@@ -40,9 +43,12 @@ const lowerings: { readonly [K in OpKind]: Lower<K> } = {
   },
   rms_norm: (node) => [rmsNormKernel(node)],
   layer_norm: (node) => [layerNormKernel(node)],
-  matmul: (node, { parts }) => {
+  matmul: (node, { parts, rounded }) => {
     const own = parts.get(node.weight.name)!;
-    return own.flatMap((_, part) => [matvecKernel(node, own, part), matmulKernel(node, own, part)]);
+    return [
+      ...roundOnce(node, rounded),
+      ...own.flatMap((_, part) => [matvecKernel(node, own, part), matmulKernel(node, own, part)]),
+    ];
   },
   rope: (node, { step }) => [ropeKernel(node, step)],
   kv_write: (node, { kv, step }) => [kvWriteKernel(node, kv, step)],
@@ -57,7 +63,17 @@ const lowerings: { readonly [K in OpKind]: Lower<K> } = {
   select: (node, { step }) => [selectKernel(node, step)],
 };
 
-/** The kernels that compute a node, in order. */
+/** Products of the same activations (q, k and v; gate and up) share the rounding of the first. */
+function roundOnce({ x, weight }: NodeOf<"matmul">, rounded: LowerContext["rounded"]): Kernel[] {
+  const { activation } = weight.dtype;
+  if (!roundsActivations(weight)) return [];
+  if (rounded.value === x && rounded.activation === activation) return [];
+  rounded.value = x;
+  rounded.activation = activation;
+  return [roundKernel(x, weight)];
+}
+
+/** The kernels that compute a node, in order; nodes must come in the graph's order. */
 export function lowerNode(node: GraphNode, context: LowerContext): Kernel[] {
   return (lowerings[node.op] as Lower<OpKind>)(node as NodeOf<OpKind>, context);
 }

@@ -28,7 +28,12 @@ export async function makeProgram(
   buffers: Buffers,
 ): Promise<Program> {
   const { device } = gpu;
-  const context = { parts: layout.weights.parts, step: layout.step, kv: layout.kvFormat };
+  const context = {
+    parts: layout.weights.parts,
+    step: layout.step,
+    kv: layout.kvFormat,
+    rounded: {},
+  };
   const tables = new Map<Uint32Array, GPUBuffer>();
   // Layers differ in what they bind, not in their text: each text is compiled once, all at the same time.
   const pipelines = new Map<string, Promise<GPUComputePipeline>>();
@@ -56,10 +61,14 @@ export async function makeProgram(
     });
     return { kernel, pipeline, bindings };
   };
+  const lowered = layout.plan.graph.nodes.map((node) => ({
+    node,
+    kernels: lowerNode(node, context),
+  }));
   const nodes = await Promise.all(
-    layout.plan.graph.nodes.map(async (node) => ({
+    lowered.map(async ({ node, kernels }) => ({
       node,
-      dispatches: await Promise.all(lowerNode(node, context).map(ready)),
+      dispatches: await Promise.all(kernels.map(ready)),
     })),
   );
   return { nodes, pipelines: pipelines.size };
@@ -85,6 +94,7 @@ function resourceOf(
     keys: ({ layer }) => ({ buffer: buffers.keys[layer]! }),
     values: ({ layer }) => ({ buffer: buffers.values[layer]! }),
     step: () => ({ buffer: buffers.step }),
+    rounded: () => ({ buffer: buffers.rounded }),
     table: ({ words }) => ({ buffer: tableBuffer(words, device, tables) }),
   };
   return (resources[source.kind] as (source: Source) => GPUBufferBinding)(source);

@@ -1,8 +1,8 @@
 // The WebGPU backend: weights as in the file, values and KV cache on the GPU; every op a WGSL kernel that is generated for
 // this model when it is loaded. In Node through the npm package `webgpu` (Dawn), in a browser through navigator.gpu.
 //
-// A step is one submission: step data in, all kernels, logits out through one copy. Activations stay floats, also beside
-// quantized weights, which is more exact than the reference's rounding and not the same (docs/gpu.md).
+// A step is one submission: step data in, all kernels, logits out through one copy. Activations are rounded as the reference
+// rounds them, to DType.activation; products and sums are those of floats (docs/gpu.md).
 
 import { AbortedError, DisposedError } from "../../base/errors.ts";
 import { type GraphNode, hiddenOf, type Value, type Weight } from "../../graph/graph.ts";
@@ -141,7 +141,7 @@ export class WebGpuBackend implements Backend {
     const kind = facts.isSoftware ? "a software adapter: right, and slow" : facts.vendor;
     return [
       `GPU ${facts.name} (${kind}), ${facts.driver}`,
-      "activations stay floats, also beside quantized weights",
+      "products in floats, of activations that are rounded as on the CPU",
       ...(this.#prepared ? explainProgram(this.#prepared) : []),
     ];
   }

@@ -4,6 +4,7 @@ import type { CliCommand } from "../command.ts";
 import { benchCommand } from "./bench.ts";
 import { chatCommand } from "./chat.ts";
 import { convertCommand } from "./convert.ts";
+import { devicesCommand } from "./devices.ts";
 import { imatrixCommand } from "./imatrix.ts";
 import { inspectCommand } from "./inspect.ts";
 import { limitsCommand } from "./limits.ts";
@@ -34,5 +35,6 @@ export const commands: readonly CliCommand[] = [
   benchCommand,
   limitsCommand,
   machineCommand,
+  devicesCommand,
   tuneCommand,
 ];

@@ -11,6 +11,8 @@ export type Source =
   | { readonly kind: "keys" | "values"; readonly layer: number }
   /** What changes with every step: tokens, positions, cache blocks (step-area.ts). */
   | { readonly kind: "step" }
+  /** Activations as they were rounded last, for the products that read them. */
+  | { readonly kind: "rounded" }
   /** Numbers that never change: a codebook. */
   | { readonly kind: "table"; readonly words: Uint32Array };
 

@@ -6,8 +6,9 @@
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
+import { activationText } from "./activations.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
-import { activationText, MATVEC_TOKENS, valueBindings } from "./matvec.ts";
+import { MATVEC_TOKENS, valueBindings } from "./matvec.ts";
 import { weightText } from "./weights.ts";
 
 /** Outputs, tokens and columns of a tile. */

@@ -1,11 +1,13 @@
 // matmul for few tokens: a workgroup computes 4 outputs of one token. Its lanes walk along the rows side by side, so that
 // neighbours read neighbouring bytes, and add up at the end.
 //
-// Works for every type, on the file's bytes; activations stay floats (docs/gpu.md says what that means for results).
+// Works for every type, on the file's bytes; products and sums are those of floats.
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
-import { type Binding, type Kernel, LANES, makeKernel, sumText } from "./kernel.ts";
+import { activationText } from "./activations.ts";
+import { type Binding, type Kernel, LANES, makeKernel } from "./kernel.ts";
+import { roundsActivations } from "./round-activations.ts";
 import { weightText } from "./weights.ts";
 
 /** Up to so many tokens are computed one by one; more share the weights they read (matmul.ts). */
@@ -32,7 +34,8 @@ export function matvecKernel(
     name: `matvec ${weight.dtype.name} [${rows}, ${cols}]`,
     bindings: [...text.bindings, ...valueBindings(node)],
     declarations: `${text.declarations}${activationText(cols)}
-var<workgroup> partial: array<vec4f, ${LANES}>;`,
+var<workgroup> partial: array<vec4f, ${LANES}>;
+var<workgroup> folded: array<f32, 16>; // [quarter of the lanes][output]`,
     rows: out.rows,
     maxRows: MATVEC_TOKENS,
     grid: (tokens) => [
@@ -53,22 +56,32 @@ var<workgroup> partial: array<vec4f, ${LANES}>;`,
       dot(weight4(min(first + 2u, ${last}), i), values),
       dot(weight4(min(first + 3u, ${last}), i), values));
   }
-  partial[lane] = sums;${sumText(LANES)}
+  partial[lane] = sums;
+  workgroupBarrier();
+  // In two strides: few barriers, short chains.
+  if (lane < 16u) {
+    let quarter = (lane >> 2u) * ${LANES / 4}u;
+    var sum = 0.0;
+    for (var j = 0u; j < ${LANES / 4}u; j++) { sum += partial[quarter + j][lane & 3u]; }
+    folded[lane] = sum;
+  }
+  workgroupBarrier();
   let output = first + lane;
   if (lane < ${OUTPUTS}u && output < ${rows}u) {
+    let sum = (folded[lane] + folded[lane + 4u]) + (folded[lane + 8u] + folded[lane + 12u]);
     let at = ${rowStart}u + output;
-    result[token * ${out.cols}u + at] = partial[0][lane]${bias ? " + bias[at]" : ""};
+    result[token * ${out.cols}u + at] = sum${bias ? " + bias[at]" : ""};
   }`,
   });
 }
 
-/** Activations, result and bias of a product. */
-export function valueBindings({ x, out, bias }: NodeOf<"matmul">): Binding[] {
+/** Activations (rounded where the weight's type asks for it), result and bias of a product. */
+export function valueBindings({ x, weight, out, bias }: NodeOf<"matmul">): Binding[] {
   const bindings: Binding[] = [
     {
       name: "x",
       type: x.cols % 4 === 0 ? "vec4f" : "f32",
-      source: { kind: "value", value: x },
+      source: roundsActivations(weight) ? { kind: "rounded" } : { kind: "value", value: x },
     },
     { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
   ];
@@ -76,20 +89,4 @@ export function valueBindings({ x, out, bias }: NodeOf<"matmul">): Binding[] {
     bindings.push({ name: "bias", type: "f32", source: { kind: "weight", weight: bias, part: 0 } });
   }
   return bindings;
-}
-
-/** `fn activation4(token, i)`: four activations from column i on; zeros after the last. */
-export function activationText(cols: number): string {
-  if (cols % 4 === 0) {
-    return `
-fn activation4(token: u32, i: u32) -> vec4f { return x[token * ${cols / 4}u + i / 4u]; }`;
-  }
-  return `
-fn activation(token: u32, i: u32) -> f32 {
-  if (i >= ${cols}u) { return 0.0; }
-  return x[token * ${cols}u + i];
-}
-fn activation4(token: u32, i: u32) -> vec4f {
-  return vec4f(activation(token, i), activation(token, i + 1u), activation(token, i + 2u), activation(token, i + 3u));
-}`;
 }

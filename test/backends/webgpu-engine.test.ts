@@ -1,0 +1,195 @@
+// The engine on the GPU: batches, what is shared and what is copied of the cache, hidden states; weights in parts where the
+// device's limits are small, limits that are too small, a lost device, use after dispose; and the option of open().
+
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { Backend } from "../../src/backends/backend.ts";
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
+import { layOutWeights } from "../../src/backends/webgpu/weight-layout.ts";
+import { DisposedError, MemoryError, UsageError, WorkerError } from "../../src/base/errors.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import type { Engine } from "../../src/engine/engine.ts";
+import { generate, type RunControl } from "../../src/engine/generator.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import { Step } from "../../src/graph/step.ts";
+import { open } from "../../src/index.ts";
+import { buildModel } from "../../src/models/build.ts";
+import { describeGpu, gpuBackend, openGpu } from "../support/gpu.ts";
+import { Random } from "../support/random.ts";
+import { tinyEngine, tinyModel, tinyShape } from "../support/tiny-engine.ts";
+import { tinyFile } from "../support/tiny-file.ts";
+
+const limits = { maxTokens: 8, maxOutputs: 8 };
+const table = { blocks: Int32Array.of(1, 0) };
+
+async function run(engine: Engine, tokens: number[], maxTokens: number): Promise<number[]> {
+  const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
+  const control: RunControl = { aborted: false, breathe, now: () => 0 };
+  const options = { temperature: 0, maxTokens };
+  return (await generate(engine, { tokens, options }, control, () => {})).tokenIds;
+}
+
+function prompt(seed: number, length: number): number[] {
+  const random = new Random(seed);
+  return Array.from({ length }, () => random.below(tinyShape.vocab));
+}
+
+/** The backend with the tiny model in it. */
+async function loaded(backend: Backend, vocab: number = tinyShape.vocab): Promise<Backend> {
+  const model = tinyModel({ vocab });
+  const { graph } = buildModel(model);
+  await backend.prepare(makePlan(graph, limits), { blocks: 4, dtype: dtypeByName("f32")! });
+  for (const weight of graph.weights) {
+    await backend.upload(weight, async (target, at) => {
+      target.set(model.bytes.get(weight.name)!.subarray(at, at + target.length));
+    });
+  }
+  return backend;
+}
+
+function stepOf(tokens: readonly number[], first = 0, blocks = table): Step {
+  const step = new Step(limits);
+  tokens.forEach((token, i) => {
+    step.add(token, first + i, blocks, true);
+  });
+  return step;
+}
+
+async function logitsOf(
+  backend: Backend,
+  row: number,
+  vocab: number = tinyShape.vocab,
+): Promise<Float32Array> {
+  const logits = new Float32Array(vocab);
+  await backend.readLogits(row, logits);
+  return logits;
+}
+
+function expectNear(got: Float32Array, want: Float32Array): void {
+  const size = Math.max(...want.map(Math.abs));
+  got.forEach((value, i) => {
+    expect(Math.abs(value - want[i]!) / size).toBeLessThan(1e-5);
+  });
+}
+
+describeGpu("webgpu, in the engine", () => {
+  test("in a batch everybody gets what they get alone, also what begins alike", async () => {
+    const shared = prompt(9, 40);
+    const prompts = [prompt(1, 3), [...shared, 5], prompt(2, 1), [...shared, 7, 8]];
+    const reference = await tinyEngine();
+    const alone: number[][] = [];
+    for (const tokens of prompts) alone.push(await run(reference, tokens, 6));
+    reference.dispose();
+    const engine = await tinyEngine({ backend: await gpuBackend(), cacheTokens: 1024 });
+    expect(await Promise.all(prompts.map((tokens) => run(engine, tokens, 6)))).toEqual(alone);
+    // A second time their beginnings are known, and a block in the middle of which they part is copied.
+    expect(await Promise.all(prompts.map((tokens) => run(engine, tokens, 6)))).toEqual(alone);
+    engine.dispose();
+  });
+
+  test("a copied cache block holds what the other held", async () => {
+    const backend = await loaded(await gpuBackend());
+    await backend.run(stepOf([3, 1, 4, 1, 5]));
+    backend.copyKvBlock(1, 3);
+    await backend.run(stepOf([9], 5));
+    const expected = await logitsOf(backend, 0);
+    await backend.run(stepOf([2, 2, 2, 2, 2])); // overwrites block 1
+    await backend.run(stepOf([9], 5, { blocks: Int32Array.of(3, 2) }));
+    expect(await logitsOf(backend, 0)).toEqual(expected);
+    backend.dispose();
+  });
+
+  test("hidden states are those of the reference", async () => {
+    const states: Float32Array[] = [];
+    for (const backend of [new ReferenceBackend(), await gpuBackend()]) {
+      await loaded(backend);
+      await backend.run(stepOf([3, 1, 4]));
+      const state = new Float32Array(tinyShape.embed);
+      await backend.readHidden(1, state);
+      states.push(state);
+      backend.dispose();
+    }
+    expectNear(states[1]!, states[0]!);
+  });
+});
+
+describeGpu("webgpu, limits", () => {
+  test("weights larger than a binding are computed in parts", async () => {
+    // The table, which is the output matrix too, has 38,400 bytes.
+    const vocab = 300;
+    const reference = await loaded(new ReferenceBackend(), vocab);
+    const backend = await loaded(await gpuBackend({ limits: { maxBindingBytes: 20_000 } }), vocab);
+    expect(backend.explain().join("\n")).toMatch(/token_embd.weight: in 2 parts/);
+    // One by one, and in tiles; tokens of both parts.
+    for (const tokens of [
+      [7, 299],
+      [298, 0, 155, 156, 157, 5, 6],
+    ]) {
+      await reference.run(stepOf(tokens));
+      await backend.run(stepOf(tokens));
+      expectNear(await logitsOf(backend, 1, vocab), await logitsOf(reference, 1, vocab));
+    }
+    backend.dispose();
+  });
+
+  test("a row that fits no binding, and a cache that does not, are refused with the numbers", async () => {
+    const weight = { name: "wide", shape: [2, 4096], dtype: dtypeByName("f32")! };
+    const limited = { maxBufferBytes: 2 ** 20, maxBindingBytes: 1024 };
+    expect(() => layOutWeights([weight], limited)).toThrow(
+      /a row of wide has 16384 bytes, but this GPU lets a shader read at most 1024/,
+    );
+    const backend = await gpuBackend({ limits: { maxBindingBytes: 2 ** 16 } });
+    const { graph } = buildModel(tinyModel());
+    const plan = makePlan(graph, limits);
+    const measure = () => backend.measure(plan, { blocks: 4096, dtype: dtypeByName("f32")! });
+    expect(measure).toThrow(MemoryError);
+    expect(measure).toThrow(/a layer of the KV cache needs a buffer of 16777216 bytes/);
+    backend.dispose();
+  });
+});
+
+describeGpu("webgpu, the end", () => {
+  test("a lost GPU is an error that says so, in the step and ever after", async () => {
+    const gpu = await openGpu();
+    const backend = await loaded(new WebGpuBackend(gpu));
+    gpu.device.destroy();
+    await expect(async () => await backend.run(stepOf([1]))).rejects.toThrow(WorkerError);
+    await expect(async () => await backend.run(stepOf([1]))).rejects.toThrow(/was lost/);
+    backend.dispose();
+  });
+
+  test("use after dispose throws", async () => {
+    const backend = await loaded(await gpuBackend());
+    backend.dispose();
+    backend.dispose();
+    await expect(async () => await backend.run(stepOf([1]))).rejects.toThrow(DisposedError);
+  });
+});
+
+describeGpu("open() with a backend", () => {
+  let file: { path: string; remove(): void };
+  beforeAll(async () => {
+    file = await tinyFile();
+  });
+  afterAll(() => file.remove());
+
+  test("webgpu computes, on the engine's thread, what cpu computes", async () => {
+    const texts: string[] = [];
+    for (const backend of ["cpu", "webgpu"]) {
+      const model = await open(file.path, { backend, kvType: "f32" });
+      expect(model.info.backend.name).toBe(backend);
+      const generation = model.generate("the cat", { temperature: 0, maxTokens: 8 });
+      texts.push((await generation.result).text);
+      await model.dispose();
+    }
+    expect(texts[1]).toBe(texts[0]);
+  });
+
+  test("an unknown name is refused with those that there are", async () => {
+    const opening = open(file.path, { backend: "cuda" });
+    await expect(opening).rejects.toThrow(UsageError);
+    await expect(opening).rejects.toThrow(
+      /backend: got cuda, expected one of cpu, webgpu, reference/,
+    );
+  });
+});

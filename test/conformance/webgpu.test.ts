@@ -1,0 +1,155 @@
+// The conformance suite's cases on the GPU: every architecture and cache type against the reference, value by value, with
+// steps of any size and several sequences in one step; and the tiny models against llama.cpp's logits.
+// (test/backends/webgpu.test.ts has every op and every weight type by itself.)
+
+import { expect, test } from "vitest";
+import type { Backend } from "../../src/backends/backend.ts";
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import { Step } from "../../src/graph/step.ts";
+import { buildModel } from "../../src/models/build.ts";
+import { allArchs } from "../../src/models/table.ts";
+import { readTinyGolden, tinyLogits } from "../models/tiny-golden.ts";
+import { floatModels, quantizedModels, type TinySpec, tinyGguf } from "../models/tiny-models.ts";
+import { describeGpu, gpuBackend } from "../support/gpu.ts";
+import { type TinyModel, type TinyOptions, tinyModel, tinyShape } from "../support/tiny-engine.ts";
+
+const limits = { maxTokens: 12, maxOutputs: 12 };
+
+/** Step by step: tokens of two sequences, in runs of these lengths. */
+const steps: [first: number, second: number][] = [
+  [1, 0],
+  [3, 2],
+  [8, 4],
+  [12, 0],
+  [9, 3],
+  [1, 1],
+];
+
+interface Seen {
+  step: number;
+  name: string;
+  values: Float32Array;
+}
+
+async function run(backend: Backend, model: TinyModel, kvType: string): Promise<Seen[]> {
+  const { graph } = buildModel(model);
+  await backend.prepare(makePlan(graph, limits), { blocks: 4, dtype: dtypeByName(kvType)! });
+  for (const weight of graph.weights) {
+    await backend.upload(weight, async (target, at) => {
+      target.set(model.bytes.get(weight.name)!.subarray(at, at + target.length));
+    });
+  }
+  const tables = [{ blocks: Int32Array.of(3, 1) }, { blocks: Int32Array.of(0, 2) }];
+  const lengths = [0, 0];
+  const seen: Seen[] = [];
+  const step = new Step(limits);
+  for (const [number, counts] of steps.entries()) {
+    step.clear();
+    counts.forEach((count, sequence) => {
+      for (let i = 0; i < count; i++) {
+        const position = lengths[sequence]!++;
+        const token = (position * 7 + sequence * 5 + number) % tinyShape.vocab;
+        step.add(token, position, tables[sequence]!, position % 3 !== 1);
+      }
+    });
+    await backend.run(step, {
+      tap: (value, data) =>
+        void seen.push({ step: number, name: value.name, values: data.slice() }),
+    });
+  }
+  backend.dispose();
+  return seen;
+}
+
+/** Largest difference, relative to the largest value. */
+function distance(a: Float32Array, b: Float32Array): number {
+  let most = 0;
+  let size = 1e-6;
+  for (let i = 0; i < a.length; i++) {
+    most = Math.max(most, Math.abs(a[i]! - b[i]!));
+    size = Math.max(size, Math.abs(a[i]!));
+  }
+  return most / size;
+}
+
+async function expectSame(options: TinyOptions, tolerance: number): Promise<void> {
+  const model = tinyModel(options);
+  const kvType = options.kvType ?? "f32";
+  const expected = await run(new ReferenceBackend(), model, kvType);
+  const got = await run(await gpuBackend(), model, kvType);
+  const names = (list: Seen[]) => list.map(({ step, name }) => `${step} ${name}`);
+  expect(names(got)).toEqual(names(expected));
+  got.forEach(({ step, name, values }, i) => {
+    expect(distance(expected[i]!.values, values), `step ${step}, ${name}`).toBeLessThan(tolerance);
+  });
+}
+
+describeGpu("webgpu: what the reference computes", () => {
+  test.each(allArchs().flatMap((arch) => arch.names))("%s, every value", async (architecture) => {
+    await expectSame({ architecture }, 1e-5);
+  });
+  test.each(["f16", "q8_0"])("%s cache", async (kvType) => {
+    // A key that lies between two steps of its type may fall either way.
+    await expectSame({ kvType }, kvType === "f16" ? 2e-3 : 2e-2);
+  });
+  test("rows and columns that fill no tile", async () => {
+    await expectSame({ feedForward: 45, vocab: 51 }, 1e-5);
+  });
+  // An activation that falls to its other neighbour moves later steps.
+  test.each(["f16", "q4_1"])("%s weights", async (weightType) => {
+    await expectSame({ weightType }, 3e-2);
+  });
+});
+
+/** How far a logit may be away, by weight type: activations are rounded beside all but F32, and a last bit may matter. */
+const tolerances: Readonly<Record<string, number>> = { f32: 1e-3, f16: 2e-2, bf16: 5e-2 };
+
+/** Of the tiny models those that differ in what the GPU computes: heads, biases, ropes, types. */
+const pickedFloats = [
+  "llama-bias",
+  "llama-long-heads",
+  "llama-rope-freqs",
+  "llama-f16",
+  "qwen3-bf16",
+];
+const pickedBlocks = ["llama-q8_0", "llama-q4_k", "llama-iq2_xxs"];
+const pick = (models: readonly TinySpec[], names: readonly string[]) => {
+  const picked = models.filter(({ name }) => names.includes(name));
+  if (picked.length !== names.length) throw new Error("a tiny model has another name now");
+  return picked;
+};
+
+describeGpu("webgpu: llama.cpp's logits of tiny models", () => {
+  const ofGpu = async (model: TinySpec, greedy: number) =>
+    await tinyLogits(await tinyGguf(model), greedy, await gpuBackend());
+
+  test.each(pick(floatModels, pickedFloats))("$name", async (model) => {
+    const golden = readTinyGolden(model.name);
+    const got = await ofGpu(model, 4);
+    for (const { position, top } of golden.top) {
+      const logits = new Map(got.positions[position]!.top);
+      for (const [id, logit] of top) {
+        expect(Math.abs(logits.get(id)! - logit)).toBeLessThan(tolerances[model.weightType]!);
+      }
+    }
+    expect(got.greedy).toEqual(golden.greedy.slice(0, 4));
+  });
+
+  test.each(pick(quantizedModels, pickedBlocks))(
+    "$name, up to the rounding of activations",
+    async (model) => {
+      const golden = readTinyGolden(model.name);
+      const got = await ofGpu(model, 0);
+      const off = golden.norms.map((norm, i) => Math.abs(got.positions[i]!.norm / norm - 1));
+      expect(Math.max(...off)).toBeLessThan(0.01);
+      expect(off.toSorted((a, b) => a - b)[off.length >> 1]).toBeLessThan(1e-5);
+      const clear = golden.top.filter(({ top }) => top[0]![1] - top[1]![1] > 0.5);
+      expect(clear.length).toBeGreaterThan(0);
+      for (const { position, top } of clear) {
+        expect(got.positions[position]!.top[0]![0]).toBe(top[0]![0]);
+      }
+    },
+  );
+});
