@@ -7,21 +7,13 @@ import { GpuDevice } from "./backends/webgpu/device.ts";
 import { ModelError, UsageError } from "./base/errors.ts";
 import { templateOf, tokenizerOf } from "./compose.ts";
 import { dtypeByName } from "./dtypes/table.ts";
-import { Engine, type EngineOptions, type LoadWatch } from "./engine/engine.ts";
+import { Engine, type LoadWatch } from "./engine/engine.ts";
 import { serveEngine } from "./engine/host.ts";
 import type { OpenRequest } from "./engine/protocol.ts";
-import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
-import { detectWasmFeatures } from "./kernels/features.ts";
-import { deviceAt } from "./limits/device.ts";
-import { graphModelCost } from "./limits/model-cost.ts";
-import { turningPoints } from "./limits/prefill.ts";
-import { rememberedMachine } from "./machine.ts";
 import { currentPlatform } from "./platform/current.ts";
 import { Laps } from "./profile/laps.ts";
-import { problemsOfTensors } from "./tune/space.ts";
-import { type TunedUse, useTuning } from "./tune/use.ts";
-import { rememberedTuning } from "./tune-store.ts";
+import type { TunedUse } from "./tune/use.ts";
 
 const platform = await currentPlatform();
 serveEngine(platform.enginePort(), { load, breathe: platform.breathe, now: platform.now });
@@ -35,7 +27,11 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   let backend: Backend | undefined;
   try {
     const gpu = await openGpu(request);
-    backend = chooseBackend(request, await tuning(request, file), gpu);
+    const choices = await measured();
+    const tuned = request.tuned
+      ? await choices?.measuredTuning(platform, file, request.threads)
+      : { notes: ["kernels: defaults; tuning is switched off"] };
+    backend = chooseBackend(request, tuned ?? { notes: [untuned] }, gpu);
     const { metadata } = file;
     const tokenizer = tokenizerOf(file);
     laps?.lap("load", "open");
@@ -57,7 +53,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
         // A GPU's own memory is not the machine's.
         availableBytes: gpu && !gpu.facts.isSoftware ? undefined : platform.availableMemory(),
         parallel: request.parallel,
-        promptChunk: gpu ? undefined : await promptChunk(backend.threads),
+        promptChunk: gpu ? undefined : await choices?.measuredChunk(backend.threads),
         breathe: platform.breathe,
         laps,
       },
@@ -73,29 +69,18 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   }
 }
 
-/** Fewer tokens at once would not fill the kernels' tiles. */
-const SMALLEST_CHUNK = 8;
-
-/**
- * Prompt tokens beside those who write: as many as are computed in the time that reading the weights takes, which is the
- * first turning point of this machine's limits. undefined: it was not measured.
- */
-async function promptChunk(threads: number): Promise<EngineOptions["promptChunk"]> {
-  const machine = await rememberedMachine();
-  if (!machine) return undefined;
-  return (graph, kvType) => {
-    const cost = graphModelCost(graph, kvType, 0);
-    const { points } = turningPoints(cost, deviceAt(machine, threads), "exact");
-    return points[0] && Math.max(SMALLEST_CHUNK, points[0].tokens);
-  };
+/** What measurements decide is loaded when there are any. */
+async function measured(): Promise<typeof import("./measured-choices.ts") | undefined> {
+  const files = platform.smallFiles();
+  const found = await Promise.all(
+    ["machine.json", "tune.txt"].map((name) => files.read(name).catch(() => "")),
+  );
+  return found.some((text) => text !== undefined)
+    ? await import("./measured-choices.ts")
+    : undefined;
 }
 
-/** What was measured of this model's products on this machine. */
-async function tuning({ tuned, threads }: OpenRequest, file: ModelFile): Promise<TunedUse> {
-  const { vectorRegisters } = detectWasmFeatures();
-  const found = tuned ? await rememberedTuning(platform) : "tuning is switched off";
-  return useTuning(found, problemsOfTensors(file.tensors.values()), { vectorRegisters }, threads);
-}
+const untuned = 'kernels: defaults, nothing was tuned here ("lantern tune")';
 
 /** The GPU, when a backend was asked for that computes on one. */
 async function openGpu({ backend }: OpenRequest): Promise<GpuDevice | undefined> {

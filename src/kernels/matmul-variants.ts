@@ -107,27 +107,34 @@ export function variantById(id: string): MatmulVariant | undefined {
  * floats, whose sums are all that a tile keeps; on a Neoverse-N1 (32 registers, splat loads cost a slot) 16x4 with
  * replicated activations. Floats there: 16x4 has the fewest splat loads for a sum; not measured.
  */
-export function defaultVariant(dtype: string, target: MatmulTarget): MatmulVariant {
+function defaultTile(dtype: string, target: MatmulTarget): MatmulVariant {
   const isWide = target.vectorRegisters >= 32;
   if (packingOf(dtype)) return variantById(isWide ? "16x4.replicated" : "8x4.compact")!;
   return variantById(isWide ? "16x4.compact" : "8x6.compact")!;
 }
 
-/** Two to four tokens stream: 1.5 to 1.9 times as fast as a tile of rows at a time (weights in memory, one thread). */
+/** Of so many tokens. Two to four stream: 1.5 to 1.9 times as fast as a tile of rows at a time (one thread). */
+export function defaultVariant(dtype: string, tokens: number, target: MatmulTarget): MatmulVariant {
+  const tile = defaultTile(dtype, target);
+  const streamed = streamedTiles.find(([, width]) => width === tokens && width <= 4);
+  if (!streamed || !packingOf(dtype)) return tile;
+  return variantById(idOf({ ...tile, groups: streamed[0], tokens, streamed: true }))!;
+}
+
 export function defaultChoice(target: MatmulTarget): ChooseMatmul {
   return (problems, maxTokens) => {
-    const { dtype } = problems[0]!;
-    const usual = defaultVariant(dtype, target);
-    const variants = [usual];
-    const byTokens = new Array<number>(maxTokens + 1).fill(0);
-    for (const [groups, tokens] of packingOf(dtype) ? streamedTiles : []) {
-      const { replicated } = usual;
-      const id = idOf({ ...usual, groups, tokens, replicated, streamed: true });
-      if (tokens > 4 || tokens > maxTokens) continue;
-      byTokens[tokens] = variants.push(variantById(id)!) - 1;
-    }
+    const variants = [defaultTile(problems[0]!.dtype, target)];
+    const byTokens = Array.from({ length: maxTokens + 1 }, (_, tokens) =>
+      indexIn(variants, defaultVariant(problems[0]!.dtype, tokens, target)),
+    );
     return { variants, byTokens, notes: [] };
   };
+}
+
+/** Where a variant stands in a list, which it joins if it must. */
+export function indexIn(variants: MatmulVariant[], wanted: MatmulVariant): number {
+  const known = variants.findIndex(({ id }) => id === wanted.id);
+  return known >= 0 ? known : variants.push(wanted) - 1;
 }
 
 /**

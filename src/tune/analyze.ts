@@ -69,22 +69,26 @@ export function analyzeTuneFile(file: TuneFile): TuneAnalysis {
 function usualProfile(
   profiles: readonly TuneProfile[],
   features: string,
-): (dtype: string) => number {
+): (dtype: string, m: number) => number {
   const vectorRegisters = features.includes("dot4=signed") ? 32 : 16;
-  return (dtype) => {
-    const { id } = defaultVariant(dtype, { vectorRegisters });
+  return (dtype, m) => {
+    const { id } = defaultVariant(dtype, m, { vectorRegisters });
     return profiles.findIndex(({ variant, idle }) => variant === id && idle === "spin");
   };
 }
 
-function pointOf(group: TuneGroup, line: number, usual: (dtype: string) => number): TunePoint[] {
+function pointOf(
+  group: TuneGroup,
+  line: number,
+  usual: (dtype: string, m: number) => number,
+): TunePoint[] {
   const { m, times } = group.lines[line]!;
   const timed = times.flatMap((time, profile) =>
     time ? [{ profile, us: time.init + time.compute }] : [],
   );
   if (timed.length === 0) return [];
   const best = timed.reduce((a, b) => (b.us < a.us ? b : a));
-  const standard = timed.find(({ profile }) => profile === usual(group.dtype));
+  const standard = timed.find(({ profile }) => profile === usual(group.dtype, m));
   const opsPerSecond = (2 * group.n * group.k * m) / (best.us / 1e6);
   // Variants that do the same for so many tokens have the same time: then the default is the best.
   const isSame = standard?.us === best.us;

@@ -8,6 +8,7 @@ import {
   acceptsProblem,
   type ChooseMatmul,
   defaultVariant,
+  indexIn,
   type MatmulChoice,
   type MatmulProblem,
   type MatmulTarget,
@@ -58,13 +59,14 @@ function choosable(file: TuneFile): { index: number; variant: MatmulVariant }[] 
 export function tunedChoice(file: TuneFile, target: MatmulTarget): ChooseMatmul {
   const candidates = choosable(file);
   return (problems, maxTokens, threads): MatmulChoice => {
-    const standard = defaultVariant(problems[0]!.dtype, target);
+    const { dtype } = problems[0]!;
     const accepted = candidates.filter(({ variant }) =>
       problems.every((problem) => acceptsProblem(variant, problem, target) === true),
     );
-    const variants: MatmulVariant[] = [standard];
-    const byTokens = [0];
+    const variants: MatmulVariant[] = [];
+    const byTokens = [indexIn(variants, defaultVariant(dtype, 0, target))];
     for (let tokens = 1; tokens <= maxTokens; tokens++) {
+      const standard = defaultVariant(dtype, tokens, target);
       const timed = accepted.flatMap(({ index, variant }) => {
         const us = totalTime(file, index, problems, tokens, threads);
         return us === undefined ? [] : [{ variant, us }];
@@ -79,11 +81,6 @@ export function tunedChoice(file: TuneFile, target: MatmulTarget): ChooseMatmul 
     }
     return { variants, byTokens, notes: notesOf(file, problems, { target, maxTokens, threads }) };
   };
-}
-
-function indexIn(variants: MatmulVariant[], wanted: MatmulVariant): number {
-  const known = variants.findIndex(({ id }) => id === wanted.id);
-  return known >= 0 ? known : variants.push(wanted) - 1;
 }
 
 /** Every candidate with its estimate or the reason why it is none, for one token and for a full step. */

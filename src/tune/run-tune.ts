@@ -57,7 +57,7 @@ export function tuneProfiles(full: boolean): TuneProfile[] {
   const spinning = matmulVariants().map(({ id }) => profile(3, id, "spin"));
   if (!full) return spinning;
   const { vectorRegisters } = detectWasmFeatures();
-  const usual = defaultVariant(packedTypes()[0]!, { vectorRegisters }).id;
+  const usual = defaultVariant(packedTypes()[0]!, 1, { vectorRegisters }).id;
   return [...spinning, profile(3, usual, "sleep"), profile(2, "rows", "spin")];
 }
 
@@ -229,7 +229,7 @@ class GroupTuner {
 
   #isDefault({ profile }: Entrant, m: number): boolean {
     const { vectorRegisters } = detectWasmFeatures();
-    const standard = defaultVariant(this.#problem.dtype, { vectorRegisters });
+    const standard = defaultVariant(this.#problem.dtype, m, { vectorRegisters });
     return this.#profiles[profile]!.variant === effectiveVariant(standard, m).id;
   }
 }

@@ -8,9 +8,9 @@ import { parseTuneFile, type TuneFile, type TuneIdentity } from "./tune-file.ts"
 
 export interface TunedUse {
   /** undefined: the default. */
-  readonly choose: ChooseMatmul | undefined;
-  readonly threads: number | undefined;
-  readonly idle: "spin" | "sleep" | undefined;
+  readonly choose?: ChooseMatmul | undefined;
+  readonly threads?: number | undefined;
+  readonly idle?: "spin" | "sleep" | undefined;
   /** For --explain. */
   readonly notes: readonly string[];
 }
@@ -33,11 +33,10 @@ export function useTuning(
   target: MatmulTarget,
   askedThreads: number | undefined,
 ): TunedUse {
-  const nothing = { choose: undefined, threads: undefined, idle: undefined };
   if (file === undefined) {
-    return { ...nothing, notes: ['kernels: defaults, nothing was tuned here ("lantern tune")'] };
+    return { notes: ['kernels: defaults, nothing was tuned here ("lantern tune")'] };
   }
-  if (typeof file === "string") return { ...nothing, notes: [`kernels: defaults; ${file}`] };
+  if (typeof file === "string") return { notes: [`kernels: defaults; ${file}`] };
   const types = new Set(file.groups.map(({ dtype }) => dtype));
   const known = problems.filter(({ dtype }) => types.has(dtype));
   const missing = [...new Set(problems.map(({ dtype }) => dtype))].filter((t) => !types.has(t));

@@ -60,7 +60,7 @@ describe.each(problems)("$dtype $n x $k", (problem) => {
       }
       return all;
     };
-    const usual = variants.indexOf(defaultVariant(problem.dtype, everything));
+    const usual = variants.indexOf(defaultVariant(problem.dtype, 1, everything));
     expect(usual).toBeGreaterThanOrEqual(0);
     for (let tokens = 1; tokens <= maxTokens; tokens++) {
       const expected = await results(usual, tokens);

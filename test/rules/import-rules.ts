@@ -333,23 +333,22 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "engine-thread.ts",
-    may: all(
-      "base",
-      "platform",
-      "dtypes",
-      "formats",
-      "backends",
-      "engine",
-      "profile",
-      "compose.ts",
-      "kernels/features.ts",
-      "limits",
-      "machine.ts",
-      "tune",
-      "tune-store.ts",
-    ),
+    may: [
+      ...all("base", "platform", "dtypes", "formats", "backends", "engine", "profile"),
+      ...all("compose.ts", "measured-choices.ts"),
+      ...types("tune/use.ts"),
+    ],
     npm: [],
     why: "the engine thread's composition root; nothing imports it, the platform starts it",
+  },
+  {
+    of: "measured-choices.ts",
+    may: [
+      ...all("kernels/features.ts", "limits", "machine.ts", "tune", "tune-store.ts"),
+      ...types("engine/engine.ts", "formats/model-file.ts", "platform/platform.ts"),
+    ],
+    npm: [],
+    why: "what measurements decide at load, in a file that is loaded when there are any",
   },
   {
     of: "worker.ts",

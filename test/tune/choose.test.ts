@@ -16,23 +16,23 @@ describe("an estimate", () => {
   const basis = basisFor(sampleFile, problem, 1)!;
 
   test("is the measured time where it was measured", () => {
-    expect(estimate(basis, 1, 2)).toEqual({ init: 20, compute: 120, stretched: "" });
+    expect(estimate(basis, 1, 6)).toEqual({ init: 20, compute: 120, stretched: "" });
   });
 
   test("lies between two measured ones in proportion", () => {
-    // From 2 tokens to 8, 5 is half the way.
-    expect(estimate(basis, 0, 5)).toEqual({ init: 50, compute: 300, stretched: "" });
+    // From 6 tokens to 12, 9 is half the way.
+    expect(estimate(basis, 0, 9)).toEqual({ init: 50, compute: 300, stretched: "" });
   });
 
   test("goes on as it began beyond the last one, and says so", () => {
-    const { init, compute, stretched } = estimate(basis, 0, 14)!;
+    const { init, compute, stretched } = estimate(basis, 0, 18)!;
     expect([init, compute]).toEqual([140, 600]);
-    expect(stretched).toBe("beyond 8 tokens");
+    expect(stretched).toBe("beyond 12 tokens");
   });
 
   test("is none where a profile was given up", () => {
-    expect(estimate(basis, 2, 8)).toBeUndefined();
-    expect(estimate(basis, 2, 5)).toBeUndefined();
+    expect(estimate(basis, 2, 12)).toBeUndefined();
+    expect(estimate(basis, 2, 9)).toBeUndefined();
   });
 
   test("of another shape is in proportion to its size, and of another thread count to the cores", () => {
@@ -52,23 +52,27 @@ describe("a choice", () => {
   const choose = tunedChoice(sampleFile, target);
 
   test("is the fastest for each number of tokens, the default where nothing is clearly faster", () => {
-    const { variants, byTokens } = choose([problem], 8, 1);
+    const { variants, byTokens } = choose([problem], 12, 1);
     const ids = byTokens.map((index) => variants[index]!.id);
-    expect(ids.slice(1, 4)).toEqual(["8x4.compact", "16x2.compact", "16x2.compact"]);
-    expect(ids[8]).toBe("8x4.compact");
+    expect([ids[1], ids[6], ids[7], ids[12]]).toEqual([
+      "8x4.compact",
+      "16x2.compact",
+      "16x2.compact",
+      "8x4.compact",
+    ]);
   });
 
   test("is made for all products that share activations: init counts once", () => {
-    // 16x2 saves 80 us of compute at two tokens, in both products.
-    const { variants, byTokens } = choose([problem, problem], 2, 1);
-    expect(variants[byTokens[2]!]!.id).toBe("16x2.compact");
+    // 16x2 saves 80 us of compute at six tokens, in both products.
+    const { variants, byTokens } = choose([problem, problem], 6, 1);
+    expect(variants[byTokens[6]!]!.id).toBe("16x2.compact");
   });
 
   test("lists every candidate with its estimate or the reason why it is none", () => {
-    const { notes } = choose([problem], 8, 1);
+    const { notes } = choose([problem], 12, 1);
     expect(notes[0]).toBe("q4_0 1024 x 512, 1 threads:");
-    expect(notes).toContain("  8x4.compact: 1 token 110.0 us, 8 tokens 480.0 us");
-    expect(notes).toContain("  4s.compact: 1 token 110.0 us, 8 tokens given up");
+    expect(notes).toContain("  8x4.compact: 1 token 110.0 us, 12 tokens 480.0 us");
+    expect(notes).toContain("  4s.compact: 1 token 110.0 us, 12 tokens given up");
     expect(notes.find((note) => note.includes("16x8.compact"))).toMatch(/73 vectors.*16 registers/);
     expect(notes).toContain("  4x2.compact: not measured");
   });
@@ -164,7 +168,13 @@ describe("a file at load", () => {
     expect(use.threads).toBeUndefined();
     expect(use.notes).toContain("  not tuned, defaults: q6_k");
     const { variants, byTokens } = use.choose!([others[1]!], 4, 2);
-    expect(byTokens.map((index) => variants[index]!.id)).toEqual(Array(5).fill("8x4.compact"));
+    expect(byTokens.map((index) => variants[index]!.id)).toEqual([
+      "8x4.compact",
+      "8x4.compact",
+      "16x2.4s.compact",
+      "16x3.4s.compact",
+      "8x4.4s.compact",
+    ]);
   });
 
   test("does not override the threads that were asked for", () => {
@@ -175,10 +185,10 @@ describe("a file at load", () => {
 describe("the analysis", () => {
   test("finds crossovers, the gain over the default and the effect of threads", () => {
     const { groups, threads, gain } = analyzeTuneFile(sampleFile);
-    expect(groups[0]!.crossovers.map(({ m }) => m)).toEqual([2, 8]);
-    const at2 = groups[0]!.points.find(({ m }) => m === 2)!;
-    expect(at2.usual!.us / at2.best.us).toBeCloseTo(220 / 140);
-    expect(at2.opsPerSecond).toBeCloseTo((2 * 1024 * 512 * 2) / 140e-6);
+    expect(groups[0]!.crossovers.map(({ m }) => m)).toEqual([6, 12]);
+    const at6 = groups[0]!.points.find(({ m }) => m === 6)!;
+    expect(at6.usual!.us / at6.best.us).toBeCloseTo(220 / 140);
+    expect(at6.opsPerSecond).toBeCloseTo((2 * 1024 * 512 * 6) / 140e-6);
     expect(gain.most).toBeCloseTo(220 / 140);
     expect(threads.find(({ m }) => m === 1)!.counts[1]!.gain).toBeCloseTo(110 / 70);
   });

@@ -24,8 +24,8 @@ export const sampleFile: TuneFile = {
       threads: 1,
       lines: [
         { m: 1, times: [t(10, 100), t(10, 100), t(10, 100)] },
-        { m: 2, times: [t(20, 200), t(20, 120), t(20, 200)] },
-        { m: 8, times: [t(80, 400), t(80, 500), undefined] },
+        { m: 6, times: [t(20, 200), t(20, 120), t(20, 200)] },
+        { m: 12, times: [t(80, 400), t(80, 500), undefined] },
       ],
     },
     {
@@ -35,8 +35,8 @@ export const sampleFile: TuneFile = {
       threads: 2,
       lines: [
         { m: 1, times: [t(10, 60), t(10, 60), t(10, 60)] },
-        { m: 2, times: [t(20, 110), t(20, 70), t(20, 110)] },
-        { m: 8, times: [t(40, 210), t(40, 260), undefined] },
+        { m: 6, times: [t(20, 110), t(20, 70), t(20, 110)] },
+        { m: 12, times: [t(40, 210), t(40, 260), undefined] },
       ],
     },
   ],

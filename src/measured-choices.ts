@@ -1,0 +1,43 @@
+// What measurements of this machine decide when a model is loaded: kernels and threads (tuning), and how much of a prompt
+// goes into a step in which others write. The engine's thread loads this file when there is a measurement; a machine that
+// was never measured pays nothing for it.
+
+import type { EngineOptions } from "./engine/engine.ts";
+import type { ModelFile } from "./formats/model-file.ts";
+import { detectWasmFeatures } from "./kernels/features.ts";
+import { deviceAt } from "./limits/device.ts";
+import { graphModelCost } from "./limits/model-cost.ts";
+import { turningPoints } from "./limits/prefill.ts";
+import { rememberedMachine } from "./machine.ts";
+import type { Platform } from "./platform/platform.ts";
+import { problemsOfTensors } from "./tune/space.ts";
+import { type TunedUse, useTuning } from "./tune/use.ts";
+import { rememberedTuning } from "./tune-store.ts";
+
+/** What was measured of this model's products. */
+export async function measuredTuning(
+  platform: Platform,
+  file: ModelFile,
+  threads: number | undefined,
+): Promise<TunedUse> {
+  const { vectorRegisters } = detectWasmFeatures();
+  const problems = problemsOfTensors(file.tensors.values());
+  return useTuning(await rememberedTuning(platform), problems, { vectorRegisters }, threads);
+}
+
+/** Fewer tokens at once would not fill the kernels' tiles. */
+const SMALLEST_CHUNK = 8;
+
+/**
+ * Prompt tokens beside those who write: as many as are computed in the time that reading the weights takes, which is the
+ * first turning point of this machine's limits. undefined: it was not measured.
+ */
+export async function measuredChunk(threads: number): Promise<EngineOptions["promptChunk"]> {
+  const machine = await rememberedMachine();
+  if (!machine) return undefined;
+  return (graph, kvType) => {
+    const cost = graphModelCost(graph, kvType, 0);
+    const { points } = turningPoints(cost, deviceAt(machine, threads), "exact");
+    return points[0] && Math.max(SMALLEST_CHUNK, points[0].tokens);
+  };
+}
