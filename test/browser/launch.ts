@@ -18,7 +18,6 @@ export const chromiumPath: string | undefined = [
 
 const flags = [
   "--no-sandbox", // it may run as root in a container, and opens nothing but our own pages
-  "--disable-gpu",
   "--disable-quic",
   "--no-first-run",
   "--disable-background-networking",
@@ -26,6 +25,14 @@ const flags = [
   "--disable-sync",
 ];
 
-export async function launchBrowser(): Promise<Browser> {
-  return await chromium.launch({ executablePath: chromiumPath!, args: flags });
+/** WebGPU on the software adapter that Chromium brings. */
+const webgpuFlags = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"];
+
+export async function launchBrowser({
+  webgpu = false,
+}: {
+  webgpu?: boolean;
+} = {}): Promise<Browser> {
+  const args = [...flags, ...(webgpu ? webgpuFlags : ["--disable-gpu"])];
+  return await chromium.launch({ executablePath: chromiumPath!, args });
 }
