@@ -14,10 +14,20 @@ async function devices(...flags: string[]): Promise<string> {
   return terminal.stdout;
 }
 
+interface Ended {
+  status: number | null;
+  stdout: string;
+  stderr: string;
+}
+
 /** In a process of its own, which finds no GPU. */
-function withoutGpu(...args: string[]): { status: number | null; stdout: string; stderr: string } {
+function withoutGpu(...args: string[]): Ended {
+  return withGpu("off", ...args);
+}
+
+function withGpu(name: string, ...args: string[]): Ended {
   const bin = fileURLToPath(new URL("../../bin/lantern.js", import.meta.url));
-  const env = { ...process.env, LANTERN_GPU: "off" };
+  const env = { ...process.env, LANTERN_GPU: name };
   return spawnSync(process.execPath, [bin, ...args], { encoding: "utf8", env });
 }
 
@@ -36,6 +46,14 @@ describeGpu("lantern devices", () => {
     expect(list).toHaveLength(1);
     expect(list[0]).toMatchObject({ name: expect.any(String), f16: expect.any(Boolean) });
     expect(list[0]!.max_binding_bytes).toBeGreaterThanOrEqual(128 * 2 ** 20);
+  });
+});
+
+describeGpu("LANTERN_GPU", () => {
+  test("a name that no GPU has is no failure either, and shows those that there are", () => {
+    const { status, stdout } = withGpu("no-such-gpu", "devices");
+    expect(stdout).toMatch(/^No GPU: .*Available adapters: .*name: '.+'/);
+    expect(status).toBe(0);
   });
 });
 

@@ -109,11 +109,20 @@ export class GpuDevice {
 async function requestAdapter(access: GpuAccess): Promise<GPUAdapter | string> {
   if (typeof access === "string") return access;
   const { gpu, softwareOnly } = access;
-  const adapter = await gpu.requestAdapter({
-    powerPreference: "high-performance",
-    forceFallbackAdapter: softwareOnly,
-  });
-  return adapter ?? "no GPU adapter was found on this machine";
+  try {
+    const adapter = await gpu.requestAdapter({
+      powerPreference: "high-performance",
+      forceFallbackAdapter: softwareOnly,
+    });
+    return adapter ?? "no GPU adapter was found on this machine";
+  } catch (error) {
+    // Dawn throws where none has the name that was asked for, and lists those that there are.
+    const facts = (error as Error).message
+      .trim()
+      .split(/\s*\n\s*/)
+      .join(" ");
+    return `no GPU adapter could be had on this machine (${facts})`;
+  }
 }
 
 function factsOf(adapter: GPUAdapter): GpuFacts {
@@ -124,7 +133,7 @@ function factsOf(adapter: GPUAdapter): GpuFacts {
     vendor: info.vendor,
     architecture: info.architecture,
     driver: info.description,
-    isSoftware: info.isFallbackAdapter,
+    isSoftware: info.isFallbackAdapter ?? false, // browsers of 2024 do not say
     maxBufferBytes: limits.maxBufferSize,
     maxBindingBytes: limits.maxStorageBufferBindingSize,
     workgroupStorageBytes: limits.maxComputeWorkgroupStorageSize,
