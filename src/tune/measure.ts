@@ -31,8 +31,10 @@ export interface ProductBenchOptions {
 
 /** Tokens up to which a product streams its weights from memory; more tokens are kept busy by arithmetic. */
 const STREAMING_TOKENS = 4;
-/** Enough for what computes. */
+/** Of what computes: enough rows of a large matrix to stand for all, enough copies of a small one to be measured. */
 const COMPUTE_BYTES: number = 8 << 20;
+const MOST_COMPUTING_COPIES = 4;
+const MOST_COPIES = 256;
 
 /** Measures a product with few tokens as memory delivers its weights, and with many as the arithmetic allows. */
 export class ProductBench {
@@ -49,11 +51,15 @@ export class ProductBench {
   static async open(options: ProductBenchOptions): Promise<ProductBench> {
     const { problem, tokens, whole, streamBytes } = options;
     const few = Math.max(1, ...tokens.filter((m) => m <= STREAMING_TOKENS));
-    const streaming = await RowsBench.open(options, rowsOfBytes(problem, streamBytes), few);
+    // As in a model: product after product, each with weights that nobody has read lately.
+    const rows = Math.min(problem.n, rowsOfBytes(problem, streamBytes));
+    const copies = copiesOf({ ...problem, n: rows }, streamBytes, MOST_COPIES);
+    const streaming = await RowsBench.open(options, rows, copies, few);
     const enough = Math.min(problem.n, rowsOfBytes(problem, COMPUTE_BYTES));
     try {
-      const rows = whole ? problem.n : enough;
-      const computing = await RowsBench.open(options, rows, tokens.at(-1)!);
+      const size = whole ? problem.n : enough;
+      const some = copiesOf({ ...problem, n: size }, COMPUTE_BYTES, MOST_COMPUTING_COPIES);
+      const computing = await RowsBench.open(options, size, some, tokens.at(-1)!);
       return new ProductBench(problem, streaming, computing);
     } catch (error) {
       streaming.dispose();
@@ -77,17 +83,19 @@ export class ProductBench {
 /** Steps that are run until one has all its records; more than one is rare. */
 const MOST_TRIES = 20;
 
-/** A product of some number of rows. */
+/** Products of some number of rows, one after the other; times are those of one. */
 class RowsBench {
   readonly rows: number;
+  readonly #copies: number;
   readonly #backend: Backend;
   readonly #limits: { maxTokens: number; maxOutputs: number };
   readonly #steps = new Map<number, Step>();
   #init = -1;
-  #compute = -1;
+  readonly #compute = new Set<number>();
 
-  private constructor(backend: Backend, rows: number, maxTokens: number) {
+  private constructor(backend: Backend, rows: number, copies: number, maxTokens: number) {
     this.rows = rows;
+    this.#copies = copies;
     this.#backend = backend;
     this.#limits = { maxTokens, maxOutputs: maxTokens };
   }
@@ -95,6 +103,7 @@ class RowsBench {
   static async open(
     { problem, variants, threads, startThread }: ProductBenchOptions,
     rows: number,
+    copies: number,
     maxTokens: number,
   ): Promise<RowsBench> {
     const byTokens = new Array<number>(maxTokens + 1).fill(0);
@@ -106,13 +115,13 @@ class RowsBench {
       profile: true,
       ...(variants.length === 0 ? {} : { choose }),
     });
-    const bench = new RowsBench(backend, rows, maxTokens);
+    const bench = new RowsBench(backend, rows, copies, maxTokens);
     try {
-      const graph = productGraph(dtypeByName(problem.dtype)!, rows, problem.k);
+      const graph = productGraph(dtypeByName(problem.dtype)!, rows, problem.k, copies);
       await backend.prepare(makePlan(graph, bench.#limits), { blocks: 1, dtype: floats });
       for (const weight of graph.weights) await uploadSample(backend, weight);
       const { parts } = backend.profile!()!;
-      bench.#compute = parts.findIndex(({ op }) => op === "matmul");
+      for (const [part, { op }] of parts.entries()) if (op === "matmul") bench.#compute.add(part);
       bench.#init = parts.findIndex(({ op }) => op === "quantize" || op === "round");
       return bench;
     } catch (error) {
@@ -132,7 +141,9 @@ class RowsBench {
       const ended = performance.now();
       const times = this.#stageTimes(started, ended);
       if (times) return times;
-      if (tries === MOST_TRIES) return { init: 0, compute: (ended - started) * 1000 };
+      if (tries === MOST_TRIES) {
+        return { init: 0, compute: ((ended - started) * 1000) / this.#copies };
+      }
     }
   }
 
@@ -157,14 +168,14 @@ class RowsBench {
       for (let at = numbers.length - EVENT_NUMBERS; at >= 0; at -= EVENT_NUMBERS) {
         const [part, start, end] = [numbers[at]!, numbers[at + 2]!, numbers[at + 3]!];
         if (start < started) break;
-        if (part !== this.#init && part !== this.#compute) continue;
+        if (part !== this.#init && !this.#compute.has(part)) continue;
         first = Math.min(first, start);
         if (part === this.#init) ready = Math.max(ready, end);
       }
     }
     const middle = this.#init >= 0 ? ready : first;
     if (middle === 0 || middle === Number.POSITIVE_INFINITY) return undefined;
-    return { init: (middle - first) * 1000, compute: (ended - middle) * 1000 };
+    return { init: (middle - first) * 1000, compute: ((ended - middle) * 1000) / this.#copies };
   }
 }
 
@@ -172,4 +183,10 @@ class RowsBench {
 function rowsOfBytes({ dtype, k }: MatmulProblem, bytes: number): number {
   const rowBytes = bytesFor(dtypeByName(dtype)!, k);
   return Math.max(16, Math.ceil(bytes / rowBytes / 16) * 16);
+}
+
+/** How often a matrix is about so many bytes. */
+function copiesOf({ dtype, n, k }: MatmulProblem, bytes: number, most: number): number {
+  const size = n * bytesFor(dtypeByName(dtype)!, k);
+  return Math.min(most, Math.max(1, Math.ceil(bytes / size)));
 }
