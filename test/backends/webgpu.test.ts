@@ -3,6 +3,7 @@
 import { expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { multipliesChunks } from "../../src/backends/webgpu/wgsl/matvec-blocks.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
@@ -103,6 +104,13 @@ function everyOp(cols: number): Graph {
   const selected = g.select(sum, "select");
   return g.finish(g.softcap(selected, 5, "softcap of outputs"));
 }
+
+test("which types multiply 32 values at a time, and when", () => {
+  const chunked = (cols: number) =>
+    allDTypes().filter((dtype) => multipliesChunks(weight("matrix", [outputs, cols], dtype)));
+  expect(chunked(512).map(({ name }) => name)).toEqual(["q4_0", "q4_1", "q8_0", "q4_k", "q6_k"]);
+  expect(chunked(45)).toEqual([]);
+});
 
 describeGpu("webgpu, every op", () => {
   test.each([64, 45, 300])("%i columns", async (cols) => {

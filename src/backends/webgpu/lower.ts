@@ -21,6 +21,7 @@ import type { KvFormat } from "./wgsl/kv-format.ts";
 import { kvWriteKernel } from "./wgsl/kv-write.ts";
 import { matmulKernel } from "./wgsl/matmul.ts";
 import { matvecKernel } from "./wgsl/matvec.ts";
+import { matvecBlocksKernel, multipliesChunks } from "./wgsl/matvec-blocks.ts";
 import { layerNormKernel, rmsNormKernel, softmaxKernel } from "./wgsl/norms.ts";
 import { ropeKernel } from "./wgsl/rope.ts";
 import { roundKernel, roundsActivations } from "./wgsl/round-activations.ts";
@@ -45,9 +46,10 @@ const lowerings: { readonly [K in OpKind]: Lower<K> } = {
   layer_norm: (node) => [layerNormKernel(node)],
   matmul: (node, { parts, rounded }) => {
     const own = parts.get(node.weight.name)!;
+    const matvec = multipliesChunks(node.weight) ? matvecBlocksKernel : matvecKernel;
     return [
       ...roundOnce(node, rounded),
-      ...own.flatMap((_, part) => [matvecKernel(node, own, part), matmulKernel(node, own, part)]),
+      ...own.flatMap((_, part) => [matvec(node, own, part), matmulKernel(node, own, part)]),
     ];
   },
   rope: (node, { step }) => [ropeKernel(node, step)],

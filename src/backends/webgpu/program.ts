@@ -40,12 +40,7 @@ export async function makeProgram(
   const pipelineOf = (kernel: Kernel): Promise<GPUComputePipeline> => {
     const known = pipelines.get(kernel.code);
     if (known) return known;
-    const module = device.createShaderModule({ label: kernel.name, code: kernel.code });
-    const made = device.createComputePipelineAsync({
-      label: kernel.name,
-      layout: "auto",
-      compute: { module, entryPoint: "main" },
-    });
+    const made = compile(device, kernel);
     pipelines.set(kernel.code, made);
     return made;
   };
@@ -72,6 +67,22 @@ export async function makeProgram(
     })),
   );
   return { nodes, pipelines: pipelines.size };
+}
+
+async function compile(device: GPUDevice, { name, code }: Kernel): Promise<GPUComputePipeline> {
+  const module = device.createShaderModule({ label: name, code });
+  try {
+    return await device.createComputePipelineAsync({
+      label: name,
+      layout: "auto",
+      compute: { module, entryPoint: "main" },
+    });
+  } catch (cause) {
+    // What is wrong with a text is only told when it is asked for.
+    const { messages } = await module.getCompilationInfo();
+    const facts = messages.map(({ lineNum, message }) => `line ${lineNum}: ${message}`);
+    throw new Error(`webgpu: kernel "${name}" was refused. ${facts.join("; ")}`, { cause });
+  }
 }
 
 type Resources = {

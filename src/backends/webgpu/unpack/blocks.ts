@@ -23,6 +23,10 @@ export const q4_0: BlockUnpack = {
   body: `
   ${nibbles("b + 2u")}
   return halfAt(b) * (bytesOf(levels) - 8.0);`,
+  dot32: `
+  let levels = wordsAt(b + 2u);
+  let sum = dotBytes(levels & vec4u(0x0f0f0f0fu), 0u) + dotBytes((levels >> vec4u(4u)) & vec4u(0x0f0f0f0fu), 4u);
+  return halfAt(b) * (sum - 8.0 * xTotal);`,
 };
 
 export const q4_1: BlockUnpack = {
@@ -30,6 +34,10 @@ export const q4_1: BlockUnpack = {
   body: `
   ${nibbles("b + 4u")}
   return halfAt(b) * bytesOf(levels) + halfAt(b + 2u);`,
+  dot32: `
+  let levels = wordsAt(b + 4u);
+  let sum = dotBytes(levels & vec4u(0x0f0f0f0fu), 0u) + dotBytes((levels >> vec4u(4u)) & vec4u(0x0f0f0f0fu), 4u);
+  return halfAt(b) * sum + halfAt(b + 2u) * xTotal;`,
 };
 
 export const q5_0: BlockUnpack = {
@@ -51,6 +59,12 @@ export const q5_1: BlockUnpack = {
 export const q8_0: BlockUnpack = {
   kind: "block",
   body: "return halfAt(b) * signedBytesOf(wordAt(b + 2u + i));",
+  dot32: `
+  let low = wordsAt(b + 2u);
+  let high = wordsAt(b + 18u);
+  var sum = 0.0;
+  ${[0, 1, 2, 3].map((j) => `sum += dot(signedBytesOf(low[${j}]), xs[${j}]) + dot(signedBytesOf(high[${j}]), xs[${j + 4}]);`).join("\n  ")}
+  return halfAt(b) * sum;`,
 };
 
 export const q8_1: BlockUnpack = {

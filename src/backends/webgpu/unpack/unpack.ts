@@ -12,6 +12,11 @@ export interface BlockUnpack {
    * the helpers of `unpackHelpers`, and with a codebook `book[...]`.
    */
   readonly body: string;
+  /**
+   * Optional, for speed: the WGSL body of `fn dot32(b: u32, i: u32) -> f32`, the sum of values i ... i + 31 times the
+   * activations xs[0 ... 7] (vectors of 4); i is a multiple of 32. xTotal is the sum of those activations.
+   */
+  readonly dot32?: string;
   /** Points of a codebook, four signed bytes a word, bound as `book: array<u32>`. */
   readonly book?: () => Uint32Array;
   /** Declarations that the body needs. */
@@ -39,6 +44,14 @@ fn wordAt(at: u32) -> u32 {
   let low = weights[at >> 2u];
   if (shift == 0u) { return low; }
   return (low >> shift) | (weights[(at >> 2u) + 1u] << (32u - shift));
+}
+fn wordsAt(at: u32) -> vec4u {
+  let i = at >> 2u;
+  let shift = (at & 3u) * 8u;
+  let words = vec4u(weights[i], weights[i + 1u], weights[i + 2u], weights[i + 3u]);
+  if (shift == 0u) { return words; }
+  let next = vec4u(words.yzw, weights[i + 4u]);
+  return (words >> vec4u(shift)) | (next << vec4u(32u - shift));
 }
 fn half(bits: u32) -> f32 {
   let sign = (bits & 0x8000u) << 16u;

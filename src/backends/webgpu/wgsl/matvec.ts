@@ -6,7 +6,7 @@
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { activationText } from "./activations.ts";
-import { type Binding, type Kernel, LANES, makeKernel } from "./kernel.ts";
+import { type Binding, type Grid, type Kernel, LANES, makeKernel } from "./kernel.ts";
 import { roundsActivations } from "./round-activations.ts";
 import { weightText } from "./weights.ts";
 
@@ -28,7 +28,6 @@ export function matvecKernel(
   const { rowStart, rows } = parts[part]!;
   const cols = x.cols;
   const text = weightText(weight, part);
-  const groups = Math.ceil(rows / OUTPUTS);
   const last = `${rows - 1}u`;
   return makeKernel({
     name: `matvec ${weight.dtype.name} [${rows}, ${cols}]`,
@@ -38,11 +37,7 @@ var<workgroup> partial: array<vec4f, ${LANES}>;
 var<workgroup> folded: array<f32, 16>; // [quarter of the lanes][output]`,
     rows: out.rows,
     maxRows: MATVEC_TOKENS,
-    grid: (tokens) => [
-      Math.min(groups, MOST_GROUPS),
-      Math.ceil(groups / Math.min(groups, MOST_GROUPS)),
-      tokens,
-    ],
+    grid: groupGrid(Math.ceil(rows / OUTPUTS)),
     body: `
   let first = (group.x + group.y * groups.x) * ${OUTPUTS}u;
   if (first >= ${rows}u) { return; }
@@ -73,6 +68,12 @@ var<workgroup> folded: array<f32, 16>; // [quarter of the lanes][output]`,
     result[token * ${out.cols}u + at] = sum${bias ? " + bias[at]" : ""};
   }`,
   });
+}
+
+/** So many workgroups, in two directions, for each token. */
+export function groupGrid(groups: number): (tokens: number) => Grid {
+  const across = Math.min(groups, MOST_GROUPS);
+  return (tokens) => [across, Math.ceil(groups / across), tokens];
 }
 
 /** Activations (rounded where the weight's type asks for it), result and bias of a product. */

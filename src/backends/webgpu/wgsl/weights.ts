@@ -29,7 +29,18 @@ export function weightText(weight: Weight, part: number): WeightText {
 
 function blockText(unpack: BlockUnpack, { dtype, shape }: Weight): string {
   const rowBytes = (shape[1]! / dtype.blockElems) * dtype.blockBytes;
-  return `${unpackHelpers}${unpack.tables ?? ""}
+  const dot32 = unpack.dot32
+    ? `
+var<private> xs: array<vec4f, 8>;
+var<private> xTotal: f32;
+fn dotBytes(words: vec4u, first: u32) -> f32 {
+  return (dot(bytesOf(words.x), xs[first]) + dot(bytesOf(words.y), xs[first + 1u]))
+    + (dot(bytesOf(words.z), xs[first + 2u]) + dot(bytesOf(words.w), xs[first + 3u]));
+}
+fn dot32(b: u32, i: u32) -> f32 {${unpack.dot32}
+}`
+    : "";
+  return `${unpackHelpers}${unpack.tables ?? ""}${dot32}
 fn unpack(b: u32, i: u32) -> vec4f {${unpack.body}
 }
 fn weight4(row: u32, i: u32) -> vec4f {
