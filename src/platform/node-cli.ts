@@ -55,6 +55,8 @@ export interface Terminal {
   /** Calls back on Ctrl-C (SIGINT) and SIGTERM until the returned function is called. */
   onInterrupt(listener: () => void): () => void;
   exitNow(code: number): void;
+  /** From now on nobody has to read what is printed: `lantern serve | head -3` goes on serving. */
+  outliveReaders(): void;
   now(): number;
   machine(): MachineFacts;
   load(): MachineLoad;
@@ -64,8 +66,14 @@ export interface Terminal {
 const sameInterruptMs = 100;
 
 export function nodeTerminal(): Terminal {
-  quietlyEndWithReader(process.stdout);
-  quietlyEndWithReader(process.stderr);
+  // `lantern ... | head`: when the reader has gone, there is nobody to tell.
+  let endsWithReaders = true;
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.on("error", (error: NodeJS.ErrnoException) => {
+      if (error.code !== "EPIPE") throw error;
+      if (endsWithReaders) process.exit(0);
+    });
+  }
   return {
     out: (text) => void process.stdout.write(text),
     err: (text) => void process.stderr.write(text),
@@ -82,6 +90,9 @@ export function nodeTerminal(): Terminal {
     lines: processLines,
     onInterrupt,
     exitNow: (code) => process.exit(code),
+    outliveReaders: () => {
+      endsWithReaders = false;
+    },
     now: () => performance.now(),
     machine,
     load,
@@ -110,14 +121,6 @@ function load(): MachineLoad {
     ownSeconds: (user + system) / 1e6,
     atMs: performance.now(),
   };
-}
-
-/** `lantern ... | head`: when the reader has gone, there is nobody to tell. */
-function quietlyEndWithReader(stream: NodeJS.WriteStream): void {
-  stream.on("error", (error: NodeJS.ErrnoException) => {
-    if (error.code === "EPIPE") process.exit(0);
-    throw error;
-  });
 }
 
 async function readInput(): Promise<string> {

@@ -59,6 +59,8 @@ export class FakeTerminal implements Terminal {
   pressCtrlC(): void {
     for (const listener of this.#interruptListeners) listener();
   }
+  outliveReaders(): void {}
+
   exitNow(code: number): void {
     this.exited = code;
   }

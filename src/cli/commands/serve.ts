@@ -162,6 +162,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   }
   const hint =
     terminal.env("npm_lifecycle_event") === "start" ? "npm run lantern -- run" : "lantern run";
+  terminal.outliveReaders();
   if (assets) terminal.out(`\n  Lantern is open at  ${server.url}\n\n`);
   terminal.out(greeting(server, id, model));
   if (assets) terminal.out(`Without a browser: ${hint} -p "Once upon a time"\n`);
