@@ -54,7 +54,6 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
         availableBytes: gpu && !gpu.facts.isSoftware ? undefined : platform.availableMemory(),
         parallel: request.parallel,
         promptChunk: gpu ? undefined : await choices?.measuredChunk(backend.threads),
-        breathe: platform.breathe,
         laps,
       },
       watch,

@@ -55,8 +55,6 @@ export interface EngineOptions {
   cacheTokens?: number | undefined;
   /** Prompt tokens of a step in which others write; undefined: a middling number. */
   promptChunk?: ((graph: Graph, kvType: DType) => number | undefined) | undefined;
-  /** Lets messages in. */
-  breathe?: (() => Promise<void>) | undefined;
   /** Where the engine's time is recorded; undefined: nowhere. */
   laps?: Laps | undefined;
 }
@@ -130,7 +128,6 @@ export class Engine {
       step: new Step(plan.limits),
       promptChunk: options.promptChunk?.(plan.graph, options.kvType) ?? DEFAULT_PROMPT_CHUNK,
       makeRoom: (sequence, count) => this.#makeRoom(sequence, count),
-      breathe: options.breathe ?? (() => new Promise((resolve) => setTimeout(resolve))),
       laps: options.laps,
     });
   }

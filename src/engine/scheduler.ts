@@ -3,8 +3,8 @@
 //
 // A step takes one token of every generation that writes, then prompt tokens: as many as there is room for, but while
 // somebody writes no more than `promptChunk`, so that a long prompt does not stall them. Whoever was left out comes first
-// in the next step. A step begins when all participants have asked for it; one that takes its time (it is being opened,
-// its client is slow) is waited for only as long as it takes to let messages in.
+// in the next step. A step begins when all participants have asked for it; one that takes its time (it is being opened, it
+// waits for something) is waited for a millisecond at most.
 
 import type { Backend, StepPhase, Tap } from "../backends/backend.ts";
 import { AbortedError, ContextError } from "../base/errors.ts";
@@ -34,8 +34,6 @@ export interface SchedulerParts {
   readonly promptChunk: number;
   /** Makes blocks free for so many more tokens of a sequence, or throws. */
   makeRoom(sequence: KvSequence, count: number): void;
-  /** Lets messages in. */
-  breathe(): Promise<void>;
   readonly laps: Laps | undefined;
 }
 
@@ -101,14 +99,11 @@ export class Scheduler {
     }
     if (this.#isPatient) return;
     this.#isPatient = true;
-    const { breathe } = this.#parts;
-    // Twice: a generation lets messages in once before it comes back.
-    void breathe()
-      .then(breathe)
-      .then(() => {
-        this.#isPatient = false;
-        if (!this.#isRunning && this.#waiting.length > 0) void this.#runStep();
-      });
+    // Those that are on their way come back without waiting for a timer; whoever does not is not waited for any longer.
+    setTimeout(() => {
+      this.#isPatient = false;
+      if (!this.#isRunning && this.#waiting.length > 0) void this.#runStep();
+    });
   }
 
   async #runStep(): Promise<void> {

@@ -10,8 +10,9 @@ import type { TuneEnvironment, TuneWatch } from "./run-tune.ts";
 import { STREAM_BYTES } from "./space.ts";
 import { profileText, type TuneFile, type TuneGroup } from "./tune-file.ts";
 
-const WARM_UPS = 3;
-const ROUNDS = 7;
+/** Engines compile code better while it runs, on another thread: tuning had run for a while when it measured. */
+const WARM_UP_MS = 250;
+const ROUNDS = 9;
 
 interface Point {
   readonly group: TuneGroup;
@@ -86,10 +87,15 @@ async function measurePoint(point: Point, environment: TuneEnvironment): Promise
     startThread: () => environment.startThread(),
   });
   try {
+    const started = performance.now();
+    while (performance.now() - started < WARM_UP_MS) {
+      await bench.measure(0, m, "spin");
+      await environment.breathe();
+    }
     const times: number[] = [];
-    for (let round = -WARM_UPS; round < ROUNDS; round++) {
+    for (let round = 0; round < ROUNDS; round++) {
       const { init, compute } = await bench.measure(0, m, "spin");
-      if (round >= 0) times.push(init + compute);
+      times.push(init + compute);
     }
     return times.sort((a, b) => a - b)[(ROUNDS - 1) >> 2]!;
   } finally {
