@@ -23,7 +23,7 @@ export interface AdvanceOptions {
   stop(): boolean;
   /** Default: "prompt". */
   phase?: StepPhase;
-  /** Sees every value of the steps that the tokens are in, with rows of others if they are in them: for one alone. */
+  /** Sees every value of the steps that the tokens are in; these steps are nobody else's. */
   tap?: Tap;
 }
 
@@ -126,48 +126,44 @@ export class Scheduler {
 
   /** Fills the step with tokens of those that wait; those that gave up, or for which there is no room, hear of it. */
   #fill(): Entry[] {
-    const { step } = this.#parts;
+    const { step, promptChunk } = this.#parts;
+    const { maxTokens } = step.limits;
     step.clear();
     const entries: Entry[] = [];
-    const { maxTokens } = step.limits;
-    const jobs = this.#waiting.filter((job) => {
-      if (!job.options.stop()) return true;
-      job.reject(new AbortedError("the step"));
-      return false;
-    });
+    const left: Job[] = [];
+    // Whoever looks at the values of a step must find no others' among them.
+    const watcher = this.#waiting.find(({ options }) => options.tap);
+    const add = (job: Job, most: number) => {
+      if (job.options.stop()) job.reject(new AbortedError("the step"));
+      else if (watcher && job !== watcher) left.push(job);
+      else if (step.tokenCount >= most) left.push(job);
+      else this.#add(job, most, entries);
+    };
     const isShort = (job: Job) => job.tokens.length - job.from === 1;
-    const [short, long] = [jobs.filter(isShort), jobs.filter((job) => !isShort(job))];
-    for (const job of short) this.#add(job, maxTokens, entries);
-    const { promptChunk } = this.#parts;
+    for (const job of this.#waiting) if (isShort(job)) add(job, maxTokens);
     const most = entries.length > 0 ? step.tokenCount + promptChunk : maxTokens;
-    for (const job of long) this.#add(job, Math.min(most, maxTokens), entries);
-    const taken = new Set(entries.map(({ job }) => job));
-    this.#waiting = jobs.filter((job) => !taken.has(job) && !this.#refused.delete(job));
+    for (const job of this.#waiting) if (!isShort(job)) add(job, Math.min(most, maxTokens));
+    this.#waiting = left;
     return entries;
   }
 
-  /** Jobs that #add has answered. */
-  readonly #refused = new Set<Job>();
-
-  /** Adds tokens of a job until the step has `most`. */
+  /** Adds tokens of a job until the step has `most`; one for which there is no room hears of it. */
   #add(job: Job, most: number, entries: Entry[]): void {
     const { step, makeRoom } = this.#parts;
     const { sequence, tokens, from, options } = job;
     const count = Math.min(tokens.length - from, most - step.tokenCount);
-    if (count <= 0) return;
     const before = sequence.length;
     try {
       if (before + count > sequence.capacity) {
         throw new ContextError(`the context is full: it holds ${sequence.capacity} tokens`);
       }
       makeRoom(sequence, count);
-      for (let i = from; i < from + count; i++) {
-        step.add(tokens[i]!, sequence.append(tokens[i]!), sequence, options.wants(i));
-      }
     } catch (error) {
-      this.#refused.add(job);
       job.reject(error);
       return;
+    }
+    for (let i = from; i < from + count; i++) {
+      step.add(tokens[i]!, sequence.append(tokens[i]!), sequence, options.wants(i));
     }
     entries.push({ job, count, before });
   }
@@ -179,7 +175,7 @@ export class Scheduler {
     laps?.lap(phase, "bookkeeping");
     // One that gives up does not stop the others; its tokens are computed for nothing.
     const stop = () => entries.every(({ job }) => job.options.stop());
-    const tap = entries.find(({ job }) => job.options.tap)?.job.options.tap;
+    const tap = entries[0]!.job.options.tap; // then it is the only one
     await backend.run(step, { stop, phase, ...(tap && { tap }) });
     laps?.lap(phase, "step");
     let output = 0;

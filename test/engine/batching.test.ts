@@ -242,3 +242,27 @@ describe("room", () => {
     engine.dispose();
   });
 });
+
+test("whoever looks at the values of a step is alone in it", async () => {
+  const { backend, steps } = watched(new ReferenceBackend());
+  const engine = await tinyEngine({ backend, cacheTokens: 2048 });
+  const tokens = prompt(5, 20);
+  const place = await engine.open({ tokens: [], mayAdd: 20, isAborted: () => false });
+  let rows = 0;
+  const others = [1, 2].map((seed) => run(engine, prompt(seed, 4), 12));
+  for (let done = 0; done < tokens.length; ) {
+    done += await engine.advance(place, tokens, done, {
+      wants: () => true,
+      onLogits: () => {},
+      stop: () => false,
+      tap: (value, data) => {
+        if (value === engine.graph.output) rows += data.length / value.cols;
+      },
+    });
+  }
+  engine.close(place);
+  expect(rows).toBe(tokens.length);
+  expect((await Promise.all(others)).map(({ tokenIds }) => tokenIds.length)).toEqual([12, 12]);
+  expect(steps.some(({ tables }) => tables === 2)).toBe(true);
+  engine.dispose();
+});
