@@ -3,22 +3,15 @@
 // (test/backends/webgpu.test.ts has every op and every weight type by itself.)
 
 import { expect, test } from "vitest";
-import type { Backend } from "../../src/backends/backend.ts";
-import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
-import { dtypeByName } from "../../src/dtypes/table.ts";
-import { makePlan } from "../../src/graph/plan.ts";
-import { Step } from "../../src/graph/step.ts";
-import { buildModel } from "../../src/models/build.ts";
 import { allArchs } from "../../src/models/table.ts";
 import { readTinyGolden, tinyLogits } from "../models/tiny-golden.ts";
 import { floatModels, quantizedModels, type TinySpec, tinyGguf } from "../models/tiny-models.ts";
 import { describeGpu, gpuBackend } from "../support/gpu.ts";
-import { type TinyModel, type TinyOptions, tinyModel, tinyShape } from "../support/tiny-engine.ts";
+import type { TinyOptions } from "../support/tiny-engine.ts";
+import { expectSameValues, type Steps } from "./same-values.ts";
 
-const limits = { maxTokens: 12, maxOutputs: 12 };
-
-/** Step by step: tokens of two sequences, in runs of these lengths. */
-const steps: [first: number, second: number][] = [
+/** Fewer than elsewhere: a software adapter is slow. */
+const steps: Steps = [
   [1, 0],
   [3, 2],
   [8, 4],
@@ -27,63 +20,8 @@ const steps: [first: number, second: number][] = [
   [1, 1],
 ];
 
-interface Seen {
-  step: number;
-  name: string;
-  values: Float32Array;
-}
-
-async function run(backend: Backend, model: TinyModel, kvType: string): Promise<Seen[]> {
-  const { graph } = buildModel(model);
-  await backend.prepare(makePlan(graph, limits), { blocks: 4, dtype: dtypeByName(kvType)! });
-  for (const weight of graph.weights) {
-    await backend.upload(weight, async (target, at) => {
-      target.set(model.bytes.get(weight.name)!.subarray(at, at + target.length));
-    });
-  }
-  const tables = [{ blocks: Int32Array.of(3, 1) }, { blocks: Int32Array.of(0, 2) }];
-  const lengths = [0, 0];
-  const seen: Seen[] = [];
-  const step = new Step(limits);
-  for (const [number, counts] of steps.entries()) {
-    step.clear();
-    counts.forEach((count, sequence) => {
-      for (let i = 0; i < count; i++) {
-        const position = lengths[sequence]!++;
-        const token = (position * 7 + sequence * 5 + number) % tinyShape.vocab;
-        step.add(token, position, tables[sequence]!, position % 3 !== 1);
-      }
-    });
-    await backend.run(step, {
-      tap: (value, data) =>
-        void seen.push({ step: number, name: value.name, values: data.slice() }),
-    });
-  }
-  backend.dispose();
-  return seen;
-}
-
-/** Largest difference, relative to the largest value. */
-function distance(a: Float32Array, b: Float32Array): number {
-  let most = 0;
-  let size = 1e-6;
-  for (let i = 0; i < a.length; i++) {
-    most = Math.max(most, Math.abs(a[i]! - b[i]!));
-    size = Math.max(size, Math.abs(a[i]!));
-  }
-  return most / size;
-}
-
 async function expectSame(options: TinyOptions, tolerance: number): Promise<void> {
-  const model = tinyModel(options);
-  const kvType = options.kvType ?? "f32";
-  const expected = await run(new ReferenceBackend(), model, kvType);
-  const got = await run(await gpuBackend(), model, kvType);
-  const names = (list: Seen[]) => list.map(({ step, name }) => `${step} ${name}`);
-  expect(names(got)).toEqual(names(expected));
-  got.forEach(({ step, name, values }, i) => {
-    expect(distance(expected[i]!.values, values), `step ${step}, ${name}`).toBeLessThan(tolerance);
-  });
+  await expectSameValues(await gpuBackend(), options, tolerance, steps);
 }
 
 describeGpu("webgpu: what the reference computes", () => {

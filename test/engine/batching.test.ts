@@ -249,7 +249,14 @@ test("whoever looks at the values of a step is alone in it", async () => {
   const tokens = prompt(5, 20);
   const place = await engine.open({ tokens: [], mayAdd: 20, isAborted: () => false });
   let rows = 0;
-  const others = [1, 2].map((seed) => run(engine, prompt(seed, 4), 12));
+  let written = 0;
+  const { promise: underWay, resolve } = Promise.withResolvers<void>();
+  const others = [1, 2].map((seed) =>
+    run(engine, prompt(seed, 4), 30, control(), () => {
+      if (++written === 6) resolve();
+    }),
+  );
+  await underWay; // from here on every step would have tokens of all three
   for (let done = 0; done < tokens.length; ) {
     done += await engine.advance(place, tokens, done, {
       wants: () => true,
@@ -262,7 +269,7 @@ test("whoever looks at the values of a step is alone in it", async () => {
   }
   engine.close(place);
   expect(rows).toBe(tokens.length);
-  expect((await Promise.all(others)).map(({ tokenIds }) => tokenIds.length)).toEqual([12, 12]);
+  expect((await Promise.all(others)).map(({ tokenIds }) => tokenIds.length)).toEqual([30, 30]);
   expect(steps.some(({ tables }) => tables === 2)).toBe(true);
   engine.dispose();
 });
