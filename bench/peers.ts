@@ -6,39 +6,31 @@
 // line whose rounds were never quiet is marked and gets no ratio, unless --force says that it should.
 
 import { basename } from "node:path";
-import { Command, Option } from "commander";
-import { LanternError, SourceError } from "../src/base/errors.ts";
+import { Command } from "commander";
+import { LanternError } from "../src/base/errors.ts";
 import {
   type Contestant,
   contextFor,
   lanternContestant,
   tokenSource,
 } from "../src/cli/bench/measure.ts";
-import {
-  jsonOption,
-  levelsOption,
-  machineText,
-  markdownOption,
-  statusLine,
-  threadsOption,
-} from "../src/cli/bench/options.ts";
-import { numberFlag } from "../src/cli/flags.ts";
+import { levelsOption, machineText, statusLine } from "../src/cli/bench/options.ts";
 import { open } from "../src/index.ts";
 import { nodeTerminal, type Terminal } from "../src/platform/node-cli.ts";
 import { type Llama, type LlamaContestant, llamaContestant, loadLlama } from "./llama-cpp.ts";
 import { QuietWatch } from "./quiet.ts";
-import { jsonText, type Line, reportText, runRounds, type Side } from "./side-by-side.ts";
+import {
+  addCompareFlags,
+  type CompareFlags,
+  type Line,
+  report,
+  runRounds,
+  type Side,
+  settle,
+} from "./side-by-side.ts";
 
-interface PeersFlags {
-  threads?: number[];
+interface PeersFlags extends CompareFlags {
   level: (1 | 2 | 3)[];
-  prompt: number;
-  predict: number;
-  repetitions: number;
-  wait: number;
-  force?: boolean;
-  json?: boolean;
-  markdown?: boolean;
 }
 
 interface Bench {
@@ -49,21 +41,9 @@ interface Bench {
   status(text: string): void;
 }
 
-const busyExitCode = 3;
-
 async function main(terminal: Terminal): Promise<void> {
-  const count = numberFlag({ integer: true, min: 1, max: 1 << 20 });
-  const program = new Command("bench:peers")
-    .argument("<models...>", "GGUF files")
-    .addOption(threadsOption())
+  const program = addCompareFlags(new Command("bench:peers").argument("<models...>", "GGUF files"))
     .addOption(levelsOption().default([3], "3"))
-    .option("-p, --prompt <n>", "tokens of the prompt", count, 128)
-    .option("-n, --predict <n>", "tokens to generate", count, 32)
-    .option("-r, --repetitions <n>", "rounds", count, 5)
-    .option("--wait <s>", "seconds to wait for a quiet machine", numberFlag({ min: 0 }), 60)
-    .addOption(new Option("--force", "report also what was measured on a busy machine"))
-    .addOption(jsonOption())
-    .addOption(markdownOption())
     .action((models: string[], flags: PeersFlags) => compare(models, flags, terminal));
   await program.parseAsync();
 }
@@ -72,13 +52,7 @@ async function compare(models: string[], flags: PeersFlags, terminal: Terminal):
   const llama = await loadLlama();
   const watch = new QuietWatch(terminal);
   const before = terminal.load();
-  const busy = await watch.settle(flags.force ? 0 : flags.wait);
-  if (busy !== undefined && !flags.force) {
-    process.exitCode = busyExitCode;
-    throw new SourceError(
-      `bench: the machine is busy: ${busy}, also after ${flags.wait} s. End what runs, or measure all the same with --force`,
-    );
-  }
+  await settle(watch, flags);
   const bench: Bench = { llama, flags, terminal, watch, status: statusLine(terminal) };
   const lines: Line[] = [];
   for (const model of models) {
@@ -89,21 +63,8 @@ async function compare(models: string[], flags: PeersFlags, terminal: Terminal):
     }
   }
   bench.status("");
-  const { force = false } = flags;
   const facts = `${machineText(terminal.machine(), before, terminal.load())}; llama.cpp ${llama.llamaCppRelease.release}`;
-  terminal.out(
-    flags.json
-      ? jsonText(lines, facts, force)
-      : reportText(lines, {
-          facts,
-          promptTokens: flags.prompt,
-          generatedTokens: flags.predict,
-          repetitions: flags.repetitions,
-          force,
-          markdown: flags.markdown ?? false,
-        }),
-  );
-  if (lines.some(({ disturbed }) => disturbed) && !force) process.exitCode = busyExitCode;
+  report(terminal, lines, facts, flags);
 }
 
 async function compareOnce(

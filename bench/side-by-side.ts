@@ -1,8 +1,71 @@
 // Two engines on the same file, taking turns: rounds that something disturbed are measured again, and what was never
 // quiet is not reported unless the caller insists. Knows no engine: a side is a name and a function that measures.
 
+import { type Command, Option } from "commander";
+import { SourceError } from "../src/base/errors.ts";
 import { rateText, summarize } from "../src/cli/bench/measure.ts";
+import { jsonOption, markdownOption, threadsOption } from "../src/cli/bench/options.ts";
 import { renderTable } from "../src/cli/bench/render.ts";
+import { numberFlag } from "../src/cli/flags.ts";
+import type { Terminal } from "../src/platform/node-cli.ts";
+import type { QuietWatch } from "./quiet.ts";
+
+/** What every comparison is asked with. */
+export interface CompareFlags {
+  threads?: number[];
+  prompt: number;
+  predict: number;
+  repetitions: number;
+  wait: number;
+  force?: boolean;
+  json?: boolean;
+  markdown?: boolean;
+}
+
+export function addCompareFlags(program: Command): Command {
+  const count = numberFlag({ integer: true, min: 1, max: 1 << 20 });
+  return program
+    .addOption(threadsOption())
+    .option("-p, --prompt <n>", "tokens of the prompt", count, 128)
+    .option("-n, --predict <n>", "tokens to generate", count, 32)
+    .option("-r, --repetitions <n>", "rounds", count, 5)
+    .option("--wait <s>", "seconds to wait for a quiet machine", numberFlag({ min: 0 }), 60)
+    .addOption(new Option("--force", "report also what was measured on a busy machine"))
+    .addOption(jsonOption())
+    .addOption(markdownOption());
+}
+
+const busyExitCode = 3;
+
+/** Waits until nothing else runs; throws when that does not happen, unless --force. */
+export async function settle(
+  watch: QuietWatch,
+  { force = false, wait }: CompareFlags,
+): Promise<void> {
+  const busy = await watch.settle(force ? 0 : wait);
+  if (busy === undefined || force) return;
+  process.exitCode = busyExitCode;
+  throw new SourceError(
+    `bench: the machine is busy: ${busy}, also after ${wait} s. End what runs, or measure all the same with --force`,
+  );
+}
+
+/** Prints the lines as the flags say; `facts` are the machine and the versions. */
+export function report(
+  terminal: Terminal,
+  lines: readonly Line[],
+  facts: string,
+  flags: CompareFlags,
+): void {
+  const { force = false, markdown = false, repetitions } = flags;
+  const sizes = { promptTokens: flags.prompt, generatedTokens: flags.predict };
+  terminal.out(
+    flags.json
+      ? jsonText(lines, facts, force)
+      : reportText(lines, { facts, ...sizes, repetitions, force, markdown }),
+  );
+  if (lines.some(({ disturbed }) => disturbed) && !force) process.exitCode = busyExitCode;
+}
 
 /** Tokens per second. */
 export interface Speed {

@@ -6,80 +6,46 @@
 // The rounds and their rules are bench:peers' (side-by-side.ts, quiet.ts). wllama is looked for as wllama/arena.ts says.
 
 import { basename } from "node:path";
-import { Command, Option } from "commander";
-import { LanternError, SourceError, UsageError } from "../src/base/errors.ts";
+import { Command } from "commander";
+import { LanternError, UsageError } from "../src/base/errors.ts";
 import { contextFor } from "../src/cli/bench/measure.ts";
-import {
-  jsonOption,
-  machineText,
-  markdownOption,
-  statusLine,
-  threadsOption,
-} from "../src/cli/bench/options.ts";
-import { numberFlag } from "../src/cli/flags.ts";
+import { machineText, statusLine } from "../src/cli/bench/options.ts";
 import { openTokenizer, type TextTokenizer } from "../src/index.ts";
 import { nodeTerminal, type Terminal } from "../src/platform/node-cli.ts";
 import { QuietWatch } from "./quiet.ts";
 import {
-  jsonText,
+  addCompareFlags,
+  type CompareFlags,
   type Line,
-  reportText,
+  report,
   runRounds,
   type Side,
+  settle,
   type Watch,
 } from "./side-by-side.ts";
 import { Arena, wasmPath } from "./wllama/arena.ts";
 import { load, measureLantern, measureWllama, type RoundInput, unload } from "./wllama/page.ts";
 
-interface WllamaFlags {
-  threads?: number[];
-  prompt: number;
-  predict: number;
-  repetitions: number;
-  wait: number;
-  force?: boolean;
-  json?: boolean;
-  markdown?: boolean;
-}
-
 interface Bench {
   arena: Arena;
   watch: Watch;
-  flags: WllamaFlags;
+  flags: CompareFlags;
   status(text: string): void;
 }
-
-const busyExitCode = 3;
 
 /** Tokens that a generation starts from: the beginning of a text, and a letter or two. */
 const startTokens = 3;
 
 async function main(terminal: Terminal): Promise<void> {
-  const count = numberFlag({ integer: true, min: 1, max: 1 << 20 });
-  const program = new Command("bench:wllama")
-    .argument("<models...>", "GGUF files of at most 2 GB")
-    .addOption(threadsOption())
-    .option("-p, --prompt <n>", "tokens of the prompt", count, 128)
-    .option("-n, --predict <n>", "tokens to generate", count, 32)
-    .option("-r, --repetitions <n>", "rounds", count, 5)
-    .option("--wait <s>", "seconds to wait for a quiet machine", numberFlag({ min: 0 }), 60)
-    .addOption(new Option("--force", "report also what was measured on a busy machine"))
-    .addOption(jsonOption())
-    .addOption(markdownOption())
-    .action((models: string[], flags: WllamaFlags) => compare(models, flags, terminal));
+  const program = addCompareFlags(
+    new Command("bench:wllama").argument("<models...>", "GGUF files of at most 2 GB"),
+  ).action((models: string[], flags: CompareFlags) => compare(models, flags, terminal));
   await program.parseAsync();
 }
 
-async function compare(models: string[], flags: WllamaFlags, terminal: Terminal): Promise<void> {
-  const force = flags.force === true;
+async function compare(models: string[], flags: CompareFlags, terminal: Terminal): Promise<void> {
   const before = terminal.load();
-  const busy = await new QuietWatch(terminal).settle(force ? 0 : flags.wait);
-  if (busy !== undefined && !force) {
-    process.exitCode = busyExitCode;
-    throw new SourceError(
-      `bench: the machine is busy: ${busy}, also after ${flags.wait} s. End what runs, or measure all the same with --force`,
-    );
-  }
+  await settle(new QuietWatch(terminal), flags);
   const status = statusLine(terminal);
   status("building the package, starting Chromium");
   const arena = await Arena.open();
@@ -96,19 +62,7 @@ async function compare(models: string[], flags: WllamaFlags, terminal: Terminal)
     await arena.close();
   }
   const facts = `${machineText(terminal.machine(), before, terminal.load())}; ${arena.versions}`;
-  terminal.out(
-    flags.json
-      ? jsonText(lines, facts, force)
-      : reportText(lines, {
-          facts,
-          promptTokens: flags.prompt,
-          generatedTokens: flags.predict,
-          repetitions: flags.repetitions,
-          force,
-          markdown: flags.markdown ?? false,
-        }),
-  );
-  if (lines.some(({ disturbed }) => disturbed) && !force) process.exitCode = busyExitCode;
+  report(terminal, lines, facts, flags);
 }
 
 async function compareOnce(bench: Bench, path: string, threads: number): Promise<Line> {
@@ -143,7 +97,7 @@ async function compareOnce(bench: Bench, path: string, threads: number): Promise
 }
 
 /** Other texts every time, so that no cache helps, but the same in every run. */
-async function inputSource(path: string, flags: WllamaFlags): Promise<() => RoundInput> {
+async function inputSource(path: string, flags: CompareFlags): Promise<() => RoundInput> {
   const tokenizer = await openTokenizer(path);
   const random = randomBelow();
   return () => ({

@@ -5,7 +5,7 @@
 //   value = d * scale[group] * level - dmin * minimum[group]
 
 import { f16ToF32 } from "../base/half.ts";
-import { clamp, nearestInt, storeF16, sumOfSquares, weighByImportance } from "./float32-steps.ts";
+import { clamp, nearestInt, storeF16, sumOfSquares, weighGroups } from "./float32-steps.ts";
 import { type GroupSearch, plainSearch, searchedElems } from "./group-search.ts";
 import { type AffineLadder, affineLevelsOf, fitPositive, newFits } from "./scale-search.ts";
 
@@ -73,7 +73,18 @@ export function quantizeAffineSuperBlocks(
     const count = Math.min(atOnce, blocks - first);
     const from = srcOffset + 256 * first;
     if (importance === undefined) weighPlain(src, from, 8 * count);
-    else weighImportant(src, from, count, importance, 256 * first);
+    else
+      weighGroups({
+        weights,
+        sums: weightSums,
+        x: src,
+        from,
+        blocks: count,
+        size: 32,
+        importance,
+        position: 256 * first,
+        spread: 2,
+      });
     const ladder = importance === undefined ? type.plain : type.weighted;
     search.affine(src, from, 32, 8 * count, weights, ladder, fits);
     for (let block = 0; block < count; block++) {
@@ -95,24 +106,6 @@ function weighPlain(src: Float32Array, from: number, groups: number): void {
     const rootMeanSquare = f(Math.sqrt(f(sumOfSquares(src, at, 32) / 32)));
     for (let i = 0; i < 32; i++) {
       weights[32 * group + i] = f(rootMeanSquare + Math.abs(src[at + i]!));
-    }
-  }
-}
-
-function weighImportant(
-  src: Float32Array,
-  from: number,
-  blocks: number,
-  importance: Float32Array,
-  position: number,
-): void {
-  for (let block = 0; block < blocks; block++) {
-    const sigma2 = f(f(2 * sumOfSquares(src, from + 256 * block, 256)) / 256);
-    for (let group = 8 * block; group < 8 * block + 8; group++) {
-      const column = (position + 32 * group) % importance.length;
-      const at = from + 32 * group;
-      const sum = weighByImportance(weights, 32 * group, importance, column, src, at, 32, sigma2);
-      weightSums[group] = sum;
     }
   }
 }

@@ -80,6 +80,55 @@ export function weighByImportance(
   return sum;
 }
 
+/** Super-blocks of 256 whose values are to be weighed, in groups of `size`. */
+export interface WeighedGroups {
+  /** [blocks x 256], and their sums: [blocks x 256 / size]. */
+  readonly weights: Float32Array;
+  readonly sums: Float32Array;
+  readonly x: Float32Array;
+  readonly from: number;
+  readonly blocks: number;
+  readonly size: 16 | 32;
+  /** Repeats from row to row; `position` is where the first super-block stands in the call's values. */
+  readonly importance: Float32Array;
+  readonly position: number;
+  /** Mean squares that are added to a value's own: ggml has one for some types and two for others. */
+  readonly spread: 1 | 2;
+}
+
+/** weighByImportance() for all groups. */
+export function weighGroups(of: WeighedGroups): void {
+  const { weights, sums, x, from, blocks, size, importance, position, spread } = of;
+  const groups = 256 / size;
+  for (let block = 0; block < blocks; block++) {
+    const sigma2 = f(f(spread * sumOfSquares(x, from + 256 * block, 256)) / 256);
+    for (let group = groups * block; group < groups * (block + 1); group++) {
+      const column = (position + size * group) % importance.length;
+      const [own, at] = [size * group, from + size * group];
+      sums[group] = weighByImportance(weights, own, importance, column, x, at, size, sigma2);
+    }
+  }
+}
+
+/** Weights of a block of `count` values: by importance, or, without one, their squares. */
+export function weighBlock(
+  weights: Float32Array,
+  weightsAt: number,
+  x: Float32Array,
+  at: number,
+  count: number,
+  importance: Float32Array | undefined,
+  position: number,
+): void {
+  if (importance === undefined) {
+    for (let i = 0; i < count; i++) weights[weightsAt + i] = f(x[at + i]! * x[at + i]!);
+    return;
+  }
+  const sigma2 = f(sumOfSquares(x, at, count) * (2 / count));
+  const column = position % importance.length;
+  weighByImportance(weights, weightsAt, importance, column, x, at, count, sigma2);
+}
+
 /** Stores `value` as a little-endian half float at byte `at`; returns the stored bits. */
 export function storeF16(dst: Uint8Array, at: number, value: number): number {
   const bits = f32ToF16(value);

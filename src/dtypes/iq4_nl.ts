@@ -7,7 +7,7 @@
 import { f16ToF32 } from "../base/half.ts";
 import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
-import { reciprocalOrZero, storeF16, sumOfSquares, weighByImportance } from "./float32-steps.ts";
+import { reciprocalOrZero, storeF16, weighBlock } from "./float32-steps.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
 import { levelValues, nearestLevel } from "./nonlinear-levels.ts";
 import { newFits } from "./scale-search.ts";
@@ -46,7 +46,15 @@ export const iq4_nl: DType = {
       const count = Math.min(atOnce, blocks - first);
       const from = srcOffset + 32 * first;
       for (let block = 0; block < count; block++) {
-        weigh(src, from + 32 * block, 32 * block, importance, 32 * (first + block));
+        weighBlock(
+          weights,
+          32 * block,
+          src,
+          from + 32 * block,
+          32,
+          importance,
+          32 * (first + block),
+        );
       }
       search.nonlinear(src, from, count, weights, fits);
       for (let block = 0; block < count; block++) {
@@ -61,20 +69,3 @@ export const iq4_nl: DType = {
     }
   },
 };
-
-/** Fills weights[at...] for a block; it is at `position` of the call. */
-function weigh(
-  src: Float32Array,
-  from: number,
-  at: number,
-  importance: Float32Array | undefined,
-  position: number,
-): void {
-  if (importance === undefined) {
-    for (let i = 0; i < 32; i++) weights[at + i] = f(src[from + i]! * src[from + i]!);
-    return;
-  }
-  const sigma2 = f(sumOfSquares(src, from, 32) * (2 / 32));
-  const column = position % importance.length;
-  weighByImportance(weights, at, importance, column, src, from, 32, sigma2);
-}

@@ -8,14 +8,7 @@
 import { f16ToF32 } from "../base/half.ts";
 import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
-import {
-  clamp,
-  nearestInt,
-  reciprocalOrZero,
-  storeF16,
-  sumOfSquares,
-  weighByImportance,
-} from "./float32-steps.ts";
+import { clamp, nearestInt, reciprocalOrZero, storeF16, weighBlock } from "./float32-steps.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
 import { levelValues, nearestLevel } from "./nonlinear-levels.ts";
 import { newFits } from "./scale-search.ts";
@@ -61,7 +54,15 @@ export const iq4_xs: DType = {
       const count = Math.min(atOnce, blocks - first);
       const from = srcOffset + 256 * first;
       for (let block = 0; block < count; block++) {
-        weigh(src, from + 256 * block, 256 * block, importance, 256 * (first + block));
+        weighBlock(
+          weights,
+          256 * block,
+          src,
+          from + 256 * block,
+          256,
+          importance,
+          256 * (first + block),
+        );
       }
       search.nonlinear(src, from, 8 * count, weights, fits);
       for (let block = 0; block < count; block++) {
@@ -74,23 +75,6 @@ export const iq4_xs: DType = {
     }
   },
 };
-
-/** Fills weights[at...] for a super-block; it is at `position` of the call. */
-function weigh(
-  src: Float32Array,
-  from: number,
-  at: number,
-  importance: Float32Array | undefined,
-  position: number,
-): void {
-  if (importance === undefined) {
-    for (let i = 0; i < 256; i++) weights[at + i] = f(src[from + i]! * src[from + i]!);
-    return;
-  }
-  const sigma2 = f(sumOfSquares(src, from, 256) * (2 / 256));
-  const column = position % importance.length;
-  weighByImportance(weights, at, importance, column, src, from, 256, sigma2);
-}
 
 /** Rounds the scales to multiples of d, and the values to levels of the rounded scales. */
 function storeGroups(

@@ -6,7 +6,7 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import type { DType } from "./dtype.ts";
-import { clamp, nearestInt, storeF16, sumOfSquares, weighByImportance } from "./float32-steps.ts";
+import { clamp, nearestInt, storeF16, weighGroups } from "./float32-steps.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
 import { type AffineLadder, affineLevelsOf, fitPositive, newFits } from "./scale-search.ts";
 import { packTwoBitLevels } from "./two-bit-levels.ts";
@@ -74,7 +74,17 @@ export const q2_k: DType = {
       if (importance === undefined) {
         for (let i = 0; i < 256 * count; i++) weights[i] = Math.abs(src[from + i]!);
       } else {
-        weighImportant(src, from, count, importance, 256 * first);
+        weighGroups({
+          weights,
+          sums: weightSums,
+          x: src,
+          from,
+          blocks: count,
+          size: 16,
+          importance,
+          position: 256 * first,
+          spread: 1,
+        });
       }
       const ladder = importance === undefined ? plain : weighted;
       search.affine(src, from, 16, 16 * count, weights, ladder, fits);
@@ -90,24 +100,6 @@ export const q2_k: DType = {
     }
   },
 };
-
-function weighImportant(
-  src: Float32Array,
-  from: number,
-  blocks: number,
-  importance: Float32Array,
-  position: number,
-): void {
-  for (let block = 0; block < blocks; block++) {
-    const sigma2 = f(sumOfSquares(src, from + 256 * block, 256) / 256);
-    for (let group = 16 * block; group < 16 * block + 16; group++) {
-      const column = (position + 16 * group) % importance.length;
-      const at = from + 16 * group;
-      const sum = weighByImportance(weights, 16 * group, importance, column, src, at, 16, sigma2);
-      weightSums[group] = sum;
-    }
-  }
-}
 
 function storePlain(dst: Uint8Array, to: number): void {
   let maxScale = 0;

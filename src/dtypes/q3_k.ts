@@ -8,7 +8,7 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import type { DType } from "./dtype.ts";
-import { clamp, nearestInt, storeF16, sumOfSquares, weighByImportance } from "./float32-steps.ts";
+import { clamp, nearestInt, storeF16, weighGroups } from "./float32-steps.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
 import { fitSymmetric, fitSymmetricGreedy, newFits, symmetricLevelsOf } from "./scale-search.ts";
 import { packTwoBitLevels } from "./two-bit-levels.ts";
@@ -61,7 +61,17 @@ export const q3_k: DType = {
       const from = srcOffset + 256 * first;
       if (importance === undefined) search.greedy(src, from, 16, 16 * count, 4, fits);
       else {
-        weighImportant(src, from, count, importance, 256 * first);
+        weighGroups({
+          weights,
+          sums: weightSums,
+          x: src,
+          from,
+          blocks: count,
+          size: 16,
+          importance,
+          position: 256 * first,
+          spread: 2,
+        });
         search.symmetric(src, from, 16, 16 * count, 4, weights, fits);
       }
       for (let block = 0; block < count; block++) {
@@ -93,24 +103,6 @@ function packGroupScales(dst: Uint8Array, at: number): void {
     let upper = 0;
     for (let k = 0; k < 4; k++) upper |= ((scaleLevels[4 * k + i]! >> 4) & 3) << (2 * k);
     dst[at + 8 + i] = upper;
-  }
-}
-
-function weighImportant(
-  src: Float32Array,
-  from: number,
-  blocks: number,
-  importance: Float32Array,
-  position: number,
-): void {
-  for (let block = 0; block < blocks; block++) {
-    const sigma2 = f(f(2 * sumOfSquares(src, from + 256 * block, 256)) / 256);
-    for (let group = 16 * block; group < 16 * block + 16; group++) {
-      const column = (position + 16 * group) % importance.length;
-      const at = from + 16 * group;
-      const sum = weighByImportance(weights, 16 * group, importance, column, src, at, 16, sigma2);
-      weightSums[group] = sum;
-    }
   }
 }
 

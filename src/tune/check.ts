@@ -5,12 +5,11 @@ import { AbortedError } from "../base/errors.ts";
 import { type MatmulVariant, variantById } from "../kernels/matmul-variants.ts";
 import type { TuneTestPoint } from "../tune.ts";
 import { estimate } from "./estimate.ts";
-import { ProductBench } from "./measure.ts";
+import { ProductBench, untilCompiled } from "./measure.ts";
 import type { TuneEnvironment, TuneWatch } from "./run-tune.ts";
 import { STREAM_BYTES } from "./space.ts";
 import { profileText, type TuneFile, type TuneGroup } from "./tune-file.ts";
 
-/** Engines compile code better while it runs, on another thread: tuning had run for a while when it measured. */
 const WARM_UP_MS = 250;
 const ROUNDS = 9;
 
@@ -92,6 +91,7 @@ async function measurePoint(point: Point, environment: TuneEnvironment): Promise
       await bench.measure(0, m, "spin");
       await environment.breathe();
     }
+    await untilCompiled();
     const times: number[] = [];
     for (let round = 0; round < ROUNDS; round++) {
       const { init, compute } = await bench.measure(0, m, "spin");

@@ -185,6 +185,16 @@ function rowsOfBytes({ dtype, k }: MatmulProblem, bytes: number): number {
   return Math.max(16, Math.ceil(bytes / rowBytes / 16) * 16);
 }
 
+/**
+ * Engines compile a kernel better once it has run for a while, on a thread of their own that the measuring would keep
+ * from its work: they are given this time after the warm-up. Without it a product is measured at half its speed.
+ */
+const COMPILE_MS = 1000;
+
+export function untilCompiled(): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, COMPILE_MS));
+}
+
 /** How often a matrix is about so many bytes. */
 function copiesOf({ dtype, n, k }: MatmulProblem, bytes: number, most: number): number {
   const size = n * bytesFor(dtypeByName(dtype)!, k);

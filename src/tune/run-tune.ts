@@ -16,7 +16,7 @@ import {
 } from "../kernels/matmul-variants.ts";
 import { packedTypes } from "../kernels/ops/packings.ts";
 import type { EngineThread } from "../platform/platform.ts";
-import { ProductBench } from "./measure.ts";
+import { ProductBench, untilCompiled } from "./measure.ts";
 import type { StageTimes, TuneGroup, TuneLine, TuneProfile } from "./tune-file.ts";
 
 export interface TunePlan {
@@ -152,6 +152,7 @@ class GroupTuner {
             if (round >= WARM_UPS) samples[line]![entrant.profile]!.push(times);
           }
         }
+        if (round === WARM_UPS - 1) await untilCompiled();
         const hopeless = HOPELESS[round - WARM_UPS];
         if (hopeless !== undefined) this.#giveUp(samples, alive, hopeless);
       }
