@@ -1,0 +1,64 @@
+// What kernels are made for: the properties of a target that layouts and kernels adapt to, as data. Not how code for it is
+// made (lower/), and not what a machine has: src/kernels/features.ts finds that out for WebAssembly, src/platform for
+// machine code.
+
+import type { WasmFeatures } from "./features.ts";
+import type { Dot4 } from "./ir/meanings.ts";
+
+export type TargetName = "wasm" | "x64-avx512" | "x64-avx2-vnni" | "x64-avx2" | "arm64-dotprod";
+
+/** Bytes of a vector register. */
+export type VectorWidth = 16 | 32 | 64;
+
+/** Half floats of weights: coded so that a shift and a mask widen them (half-tiles.ts), or as they are. */
+export type Halves = "coded" | "hardware";
+
+export interface KernelTarget {
+  readonly name: TargetName;
+  readonly width: VectorWidth;
+  /** What the second operand of i32v.dot4 may be. */
+  readonly dot4: Dot4;
+  readonly halves: Halves;
+  /** Registers that hold a vector, as far as is known. */
+  readonly vectorRegisters: number;
+}
+
+/** The targets of machine code. That the machine has what one needs is for the caller to know. */
+export const nativeTargets: Readonly<Record<Exclude<TargetName, "wasm">, KernelTarget>> = {
+  "x64-avx512": {
+    name: "x64-avx512",
+    width: 64,
+    dot4: "unsigned",
+    halves: "hardware",
+    vectorRegisters: 32,
+  },
+  "x64-avx2-vnni": {
+    name: "x64-avx2-vnni",
+    width: 32,
+    dot4: "unsigned",
+    halves: "hardware",
+    vectorRegisters: 16,
+  },
+  "x64-avx2": {
+    name: "x64-avx2",
+    width: 32,
+    dot4: "i7",
+    halves: "hardware",
+    vectorRegisters: 16,
+  },
+  "arm64-dotprod": {
+    name: "arm64-dotprod",
+    width: 16,
+    dot4: "signed",
+    halves: "hardware",
+    vectorRegisters: 32,
+  },
+};
+
+/** WebAssembly as this engine has it. */
+export function wasmTarget({
+  dot4,
+  vectorRegisters,
+}: Pick<WasmFeatures, "dot4" | "vectorRegisters">): KernelTarget {
+  return { name: "wasm", width: 16, dot4, halves: "coded", vectorRegisters };
+}
