@@ -20,6 +20,7 @@ const changes: Readonly<Record<string, Change>> = {
   "all equal": () => 0.01,
   "all equal, negative": () => -0.01,
   positive: (x) => Math.abs(x),
+  "zeros of both signs, the least": (x, i) => (i % 3 ? Math.abs(x) : i % 2 ? -0 : 0),
   "far below zero": (x) => -Math.abs(x) - 1,
   tiny: (x) => x * 1e-20,
   denormal: (x) => x * 2 ** -126,

@@ -70,16 +70,16 @@ export function quantizeChunk(chunk: Chunk, quantize: Quantize): ChunkResult {
   return { bytes, error: chunk.measure ? errorOf(target, values, bytes) : undefined };
 }
 
-/** Also finds what is not a number: no type can keep it, and one such weight spoils a model. */
+/**
+ * Also finds what is not a number: no type can keep it, and one such weight spoils a model. Without its sign, a float is
+ * ordered as its bits are, infinity and NaN above all others; integers are compared faster.
+ */
 function largestMagnitude(values: Float32Array, { tensor }: Chunk): number {
+  const bits = new Int32Array(values.buffer, values.byteOffset, values.length);
   let largest = 0;
-  let sum = 0;
-  for (let i = 0; i < values.length; i++) {
-    const size = Math.abs(values[i]!);
-    if (size > largest) largest = size;
-    sum += size;
-  }
-  if (Number.isFinite(sum)) return largest;
+  for (let i = 0; i < bits.length; i++) largest = Math.max(largest, bits[i]! & 0x7fffffff);
+  const magnitude = new Float32Array(Int32Array.of(largest).buffer)[0]!;
+  if (Number.isFinite(magnitude)) return magnitude;
   const at = values.findIndex((value) => !Number.isFinite(value));
   throw new ModelError(
     `quantize: tensor "${tensor}" holds ${values[at]} (value ${at} of a piece of it): the model is damaged and cannot be quantized`,

@@ -1,8 +1,8 @@
 // Types that only round, as kernels: a block of 32 values at a time, with the bits of the type's own quantizer. What such a
 // kernel cannot do exactly (scales that are almost zero or infinite), round.ts leaves to that quantizer; it sees those
-// blocks by their largest magnitude, which goes to `reach`, 4 bytes a block.
+// blocks by their largest magnitude or their span, which goes to `reach`, 4 bytes a block.
 //
-// `order` is four integers that a kernel needs in a vector: 0, 2, 4, 6.
+// `lanes` points at what differs from lane to lane (`laneConstants`).
 
 import { KernelBuilder } from "../../kernels/ir/builder.ts";
 import type { Kernel, Reg } from "../../kernels/ir/kernel.ts";
@@ -16,33 +16,38 @@ const vectors = 8;
 /** The largest float below a half. */
 const belowHalf = 0.49999997;
 
+/** Vectors that kernels load from `lanes`, one after the other. */
+const laneVectors = {
+  /** Places of a vector's values, twice: an odd number is left for each. */
+  places: [0, 2, 4, 6],
+  /** A bit for each lane. */
+  bits: [1, 2, 4, 8],
+  /** A mask of the first lane. */
+  first: [-1, 0, 0, 0],
+} as const;
+export const laneConstants: readonly number[] = Object.values(laneVectors).flat();
+const laneOffset = { places: 0, bits: width, first: 2 * width } as const;
+
 interface Block {
   readonly k: KernelBuilder;
-  readonly x: Reg<"ptr">;
   readonly out: Reg<"ptr">;
-  readonly order: Reg<"ptr">;
+  readonly lanes: Reg<"ptr">;
   /** The block's values, 4 in each. */
   readonly values: readonly Floats[];
-  /** The largest magnitude, in every lane. */
-  readonly reach: Floats;
 }
 
-/** Block by block: (x, out, reach, blocks, order). */
-function blockKernel(name: string, blockBytes: number, round: (block: Block) => void): Kernel {
+/** Block by block: (x, out, reach, blocks, lanes). `round` writes a block and gives its reach, the same in every lane. */
+function blockKernel(name: string, blockBytes: number, round: (block: Block) => Floats): Kernel {
   const k = new KernelBuilder(name, width);
   const x = k.param("ptr", "x");
   const out = k.param("ptr", "out");
   const reaches = k.param("ptr", "reach");
   const blocks = k.param("i32", "blocks");
-  const order = k.param("ptr", "order");
+  const lanes = k.param("ptr", "lanes");
   k.loop(blocks, () => {
     const values = Array.from({ length: vectors }, (_, i) => k.op("f32v.load", [x], width * i));
-    const most = values
-      .map((value) => k.op("f32v.abs", [value]))
-      .reduce((a, b) => k.op("f32v.max", [a, b]));
-    const largest = k.op("f32v.hmax", [most]);
-    k.op("f32.store", [reaches, largest]);
-    round({ k, x, out, order, values, reach: k.op("f32v.splat", [largest]) });
+    const reach = round({ k, out, lanes, values });
+    k.op("f32.store", [reaches, k.op("f32v.hmax", [reach])]);
     k.advance(x, width * vectors);
     k.advance(out, blockBytes);
     k.advance(reaches, 4);
@@ -50,9 +55,24 @@ function blockKernel(name: string, blockBytes: number, round: (block: Block) => 
   return k.finish();
 }
 
+/** The largest of all lanes of all vectors, in every lane. */
+function largestOf(k: KernelBuilder, vectorsOf: readonly Floats[]): Floats {
+  const most = vectorsOf.reduce((a, b) => k.op("f32v.max", [a, b]));
+  return k.op("f32v.splat", [k.op("f32v.hmax", [most])]);
+}
+
+function largestMagnitude({ k, values }: Block): Floats {
+  return largestOf(
+    k,
+    values.map((value) => k.op("f32v.abs", [value])),
+  );
+}
+
 /** scale = largest / 127; codes round halves away from zero. */
 export function roundSignedBytes(name: string): Kernel {
-  return blockKernel(name, 34, ({ k, out, values, reach }) => {
+  return blockKernel(name, 34, (block) => {
+    const { k, out, values } = block;
+    const reach = largestMagnitude(block);
     const scale = k.op("f32v.div", [reach, k.op("f32v.const", [], 127)]);
     const inverse = k.op("f32v.div", [k.op("f32v.const", [], 1), scale]);
     const codes = values.map((value) => halfAway(k, k.op("f32v.mul", [value, inverse])));
@@ -62,6 +82,7 @@ export function roundSignedBytes(name: string): Kernel {
       k.op("i8v.pack_i32", [codes[from]!, codes[from + 1]!, codes[from + 2]!, codes[from + 3]!]);
     k.op("i8v.store", [out, pack(0)], 2);
     k.op("i8v.store", [out, pack(4)], 18);
+    return reach;
   });
 }
 
@@ -78,27 +99,122 @@ function halfAway(k: KernelBuilder, x: Floats): Integers {
   return k.op("i32v.add", [k.op("i32v.sub", [even, up]), down]);
 }
 
-/** scale = the value with the largest magnitude / -8; levels are cut to 0..15. */
+/** scale = the value with the largest magnitude / -8, which becomes level 0; levels are cut to 0..15. */
 export function roundNibbles(name: string): Kernel {
   return blockKernel(name, 18, (block) => {
-    const { k, out, values } = block;
-    const scale = k.op("f32v.div", [signedLargest(block), k.op("f32v.const", [], -8)]);
-    const inverse = k.op("f32v.div", [k.op("f32v.const", [], 1), scale]);
-    const levels = values.map((value) => {
-      const scaled = k.op("f32v.mul", [value, inverse]);
-      const shifted = k.op("f32v.add", [scaled, k.op("f32v.const", [], 8.5)]);
-      return k.op("i32v.min_s", [floor(k, shifted), k.op("i32v.const", [], 15)]);
-    });
-    const pairs = [0, 1, 2, 3].map((i) => {
-      const high = k.op("i32v.shl", [levels[i + 4]!], 28);
-      // As a signed byte: packing saturates.
-      const signed = k.op("i32v.shr_s", [high], 24);
-      return k.op("i32v.or", [signed, levels[i]!]);
-    });
-    k.op("f32v.store_f16", [out, scale]);
-    const bytes = k.op("i8v.pack_i32", [pairs[0]!, pairs[1]!, pairs[2]!, pairs[3]!]);
-    k.op("i8v.store", [out, bytes], 2);
+    const { levels, scale, reach } = levelsAroundZero(block, 4);
+    block.k.op("f32v.store_f16", [block.out, scale]);
+    storeNibbles(block, levels, 4, 2);
+    return reach;
   });
+}
+
+/** The same with 5 bits: / -16, levels are cut to 0..31. */
+export function roundFiveBits(name: string): Kernel {
+  return blockKernel(name, 22, (block) => {
+    const { levels, scale, reach } = levelsAroundZero(block, 5);
+    block.k.op("f32v.store_f16", [block.out, scale]);
+    storeFifthBits(block, levels, 2);
+    storeNibbles(block, levels, 5, 6);
+    return reach;
+  });
+}
+
+/** scale = span / 15, from the least value on. */
+export function roundNibblesFromLeast(name: string): Kernel {
+  return blockKernel(name, 20, (block) => {
+    const { levels, reach } = levelsFromLeast(block, 4);
+    storeNibbles(block, levels, 4, 4);
+    return reach;
+  });
+}
+
+/** The same with 5 bits: span / 31. */
+export function roundFiveBitsFromLeast(name: string): Kernel {
+  return blockKernel(name, 24, (block) => {
+    const { levels, reach } = levelsFromLeast(block, 5);
+    storeFifthBits(block, levels, 4);
+    storeNibbles(block, levels, 5, 8);
+    return reach;
+  });
+}
+
+interface Levels {
+  readonly levels: readonly Integers[];
+  readonly scale: Floats;
+  readonly reach: Floats;
+}
+
+function levelsAroundZero(block: Block, bits: number): Levels {
+  const { k, values } = block;
+  const half = 1 << (bits - 1);
+  const reach = largestMagnitude(block);
+  const scale = k.op("f32v.div", [signedLargest(block, reach), k.op("f32v.const", [], -half)]);
+  const inverse = k.op("f32v.div", [k.op("f32v.const", [], 1), scale]);
+  const levels = values.map((value) => {
+    const scaled = k.op("f32v.mul", [value, inverse]);
+    const shifted = k.op("f32v.add", [scaled, k.op("f32v.const", [], half + 0.5)]);
+    return k.op("i32v.min_s", [floor(k, shifted), k.op("i32v.const", [], 2 * half - 1)]);
+  });
+  return { levels, scale, reach };
+}
+
+/** Stores the scale and the least value, too. A least value of zero has no reach: which of its signs counts is unknown. */
+function levelsFromLeast({ k, out, lanes, values }: Block, bits: number): Levels {
+  const most = largestOf(k, values);
+  const lowest = values.reduce((a, b) => k.op("f32v.min", [a, b]));
+  const least = k.op("f32v.neg", [largestOf(k, [k.op("f32v.neg", [lowest])])]);
+  const span = k.op("f32v.sub", [most, least]);
+  const scale = k.op("f32v.div", [span, k.op("f32v.const", [], (1 << bits) - 1)]);
+  const inverse = k.op("f32v.div", [k.op("f32v.const", [], 1), scale]);
+  const levels = values.map((value) => {
+    const scaled = k.op("f32v.mul", [k.op("f32v.sub", [value, least]), inverse]);
+    // At most a rounding above the highest level, so that the half that is added cannot reach the next.
+    return floor(k, k.op("f32v.add", [scaled, k.op("f32v.const", [], 0.5)]));
+  });
+  const first = k.op("i32v.load", [lanes], laneOffset.first);
+  const both = [k.op("f32v.as_i32v", [scale]), k.op("f32v.as_i32v", [least])] as const;
+  // Four halves: the scale, and the least value three times.
+  k.op("f32v.store_f16", [out, k.op("i32v.as_f32v", [k.op("i32v.select", [first, ...both])])]);
+  const zero = k.op("f32v.const", [], 0);
+  const isSigned = k.op("i32v.or", [
+    k.op("f32v.lt", [least, zero]),
+    k.op("f32v.lt", [zero, least]),
+  ]);
+  const reach = k.op("i32v.and", [k.op("f32v.as_i32v", [span]), isSigned]);
+  return { levels, scale, reach: k.op("i32v.as_f32v", [reach]) };
+}
+
+/** Levels 0-15 in the low halves of 16 bytes, 16-31 in the high ones. */
+function storeNibbles(
+  { k, out }: Block,
+  levels: readonly Integers[],
+  bits: number,
+  at: number,
+): void {
+  const pairs = [0, 1, 2, 3].map((i) => {
+    const high = k.op("i32v.shl", [levels[i + 4]!], 28);
+    // As a signed byte: packing saturates.
+    const signed = k.op("i32v.shr_s", [high], 24);
+    const low = bits > 4 ? k.op("i32v.and", [levels[i]!, k.op("i32v.const", [], 15)]) : levels[i]!;
+    return k.op("i32v.or", [signed, low]);
+  });
+  const bytes = k.op("i8v.pack_i32", [pairs[0]!, pairs[1]!, pairs[2]!, pairs[3]!]);
+  k.op("i8v.store", [out, bytes], at);
+}
+
+/** Bit 4 of level i becomes bit i of a word. */
+function storeFifthBits({ k, out, lanes }: Block, levels: readonly Integers[], at: number): void {
+  const fifth = k.op("i32v.const", [], 16);
+  const everyFourth = levels
+    .map((level, i) => {
+      const bit = k.op("i32v.and", [level, fifth]);
+      return i === 0 ? k.op("i32v.shr_u", [bit], 4) : k.op("i32v.shl", [bit], 4 * i - 4);
+    })
+    .reduce((a, b) => k.op("i32v.or", [a, b]));
+  // A lane has the bits of every fourth value; no two lanes have the same one.
+  const placed = k.op("i32v.mul", [everyFourth, k.op("i32v.load", [lanes], laneOffset.bits)]);
+  k.op("i32.store", [out, k.op("i32v.sum", [placed])], at);
 }
 
 function floor(k: KernelBuilder, x: Floats): Integers {
@@ -108,9 +224,9 @@ function floor(k: KernelBuilder, x: Floats): Integers {
 }
 
 /** The first value with the largest magnitude, in every lane. Of those, the one with the smallest key is the first. */
-function signedLargest({ k, order, values, reach }: Block): Floats {
+function signedLargest({ k, lanes, values }: Block, reach: Floats): Floats {
   const none = k.op("i32v.const", [], 2 * vectors * 4);
-  const places = k.op("i32v.load", [order]);
+  const places = k.op("i32v.load", [lanes], laneOffset.places);
   const keys = values.map((value, i) => {
     const sign = k.op("i32v.shr_u", [k.op("f32v.as_i32v", [value])], 31);
     const key = k.op("i32v.add", [places, k.op("i32v.const", [], 8 * i)]);

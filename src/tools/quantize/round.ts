@@ -5,12 +5,22 @@ import type { DType } from "../../dtypes/dtype.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
-import { roundNibbles, roundSignedBytes } from "./round-kernels.ts";
+import {
+  laneConstants,
+  roundFiveBits,
+  roundFiveBitsFromLeast,
+  roundNibbles,
+  roundNibblesFromLeast,
+  roundSignedBytes,
+} from "./round-kernels.ts";
 
 /** Types that have a kernel, and whether they search once there is an importance matrix: kernels know none. */
 const kernels: Readonly<Record<string, { describe(name: string): Kernel; searches: boolean }>> = {
   q8_0: { describe: roundSignedBytes, searches: false },
   q4_0: { describe: roundNibbles, searches: true },
+  q4_1: { describe: roundNibblesFromLeast, searches: true },
+  q5_0: { describe: roundFiveBits, searches: true },
+  q5_1: { describe: roundFiveBitsFromLeast, searches: true },
 };
 
 /** Blocks at a time: their values stay in the caches. */
@@ -20,11 +30,17 @@ const pageBytes = 65536;
 const xBytes = atOnce * blockElems * 4;
 /** A block has at most 34 bytes, and the last one's store may reach beyond it. */
 const outBytes = atOnce * 36;
-const layout = { order: 0, x: 16, out: 16 + xBytes, reach: 16 + xBytes + outBytes };
-/** Magnitudes between which all steps stay finite and normal. */
+const laneBytes = 4 * laneConstants.length;
+const layout = {
+  lanes: 0,
+  x: laneBytes,
+  out: laneBytes + xBytes,
+  reach: laneBytes + xBytes + outBytes,
+};
+/** Magnitudes and spans between which all steps stay finite and normal. */
 const [least, most] = [1e-30, 1e30];
 
-type RoundKernel = (x: number, out: number, reach: number, blocks: number, order: number) => void;
+type RoundKernel = (x: number, out: number, reach: number, blocks: number, lanes: number) => void;
 
 export interface Rounder {
   round(values: Float32Array, bytes: Uint8Array, blocks: number): void;
@@ -47,7 +63,7 @@ function compiled(dtype: DType, describe: (name: string) => Kernel): Rounder["ro
   const module = new WebAssembly.Module(assembleModule([lowered], limits));
   const { exports } = new WebAssembly.Instance(module, { env: { memory } });
   const kernel = exports[name] as RoundKernel;
-  new Int32Array(memory.buffer, layout.order, 4).set([0, 2, 4, 6]);
+  new Int32Array(memory.buffer, layout.lanes, laneConstants.length).set(laneConstants);
   const x = new Float32Array(memory.buffer, layout.x, atOnce * blockElems);
   const out = new Uint8Array(memory.buffer, layout.out, outBytes);
   const reach = new Float32Array(memory.buffer, layout.reach, atOnce);
@@ -57,7 +73,7 @@ function compiled(dtype: DType, describe: (name: string) => Kernel): Rounder["ro
       const count = Math.min(atOnce, blocks - first);
       const from = first * blockElems;
       x.set(values.subarray(from, from + count * blockElems));
-      kernel(layout.x, layout.out, layout.reach, count, layout.order);
+      kernel(layout.x, layout.out, layout.reach, count, layout.lanes);
       bytes.set(out.subarray(0, count * blockBytes), first * blockBytes);
       for (let block = 0; block < count; block++) {
         const size = reach[block]!;
