@@ -1,0 +1,130 @@
+// From a kernel to what a processor with registers needs: a straight list of instructions whose operands are physical
+// registers. What all processors have in common is done here and in linear.ts and assign-registers.ts; a lowering
+// (x64.ts, arm64.ts) only encodes the list.
+//
+//   linear.ts            constants, moves and bit casts disappear into operands, loads too where the target wants it
+//   assign-registers.ts  a register for every value; vectors are never spilled, scalars into the parameter block
+//
+// The ABI of a native kernel: one f64 argument, the address of a block of f64 slots.
+//   slot 0        address of the memory that `ptr` parameters are offsets into
+//   slot 1 + i    parameter i: an i32 or f32 as a number, a ptr as an offset
+//   then          SCRATCH_SLOTS of the kernel's own, for spilled scalars (8 bytes each)
+
+import type { Kernel } from "../ir/kernel.ts";
+import type { OpName, Type } from "../ir/ops.ts";
+import { assignRegisters } from "./assign-registers.ts";
+import { flatten, simplify } from "./linear.ts";
+
+/** Scalars (addresses, counts) live in general registers; vectors and f32 in vector registers. */
+export type RegisterClass = "general" | "vector";
+
+/** What preparing a kernel must know about a processor. Registers are the numbers that its encoder uses. */
+export interface MachineTarget {
+  readonly name: string;
+  /** Bytes of a vector. */
+  readonly width: number;
+  /** Registers to assign, those to take first in front. The lowering keeps others for itself. */
+  readonly vectors: readonly number[];
+  readonly generals: readonly number[];
+  /** Three more general registers, which spilled scalars pass through, and nothing else uses. */
+  readonly passing: readonly [number, number, number];
+  /** The operand whose register an op overwrites with its result: the sum of an fma. */
+  tied(op: OpName): number | undefined;
+  /** The op reads all operands before it writes its result: they may share a register. */
+  readsFirst(op: OpName): boolean;
+  /** Operand `index` of `op` may be `memory`: what `load` would have loaded. */
+  foldsLoad(op: OpName, index: number, load: OpName): boolean;
+  /** Operand `index` of `op` may be a `constant`. (Those of type i32 always are; an f32 or vector is put into a register.) */
+  foldsConstant(op: OpName, index: number): boolean;
+}
+
+export type Operand =
+  | { readonly kind: "register"; readonly register: number }
+  /** An i32; or what is in every 32-bit lane of a vector, or in an f32. */
+  | { readonly kind: "constant"; readonly bits: number }
+  /** What `load` loads from general register `base` plus `disp`. */
+  | {
+      readonly kind: "memory";
+      readonly base: number;
+      readonly disp: number;
+      readonly load: OpName;
+    };
+
+export type MachineInstruction =
+  /** `out` is -1 where there is no result. Of a tied op, `out` is the register of that operand. */
+  | {
+      readonly kind: "op";
+      readonly op: OpName;
+      readonly args: readonly Operand[];
+      readonly imm: number;
+      readonly out: number;
+    }
+  | {
+      readonly kind: "copy";
+      readonly registers: RegisterClass;
+      readonly to: number;
+      readonly from: number;
+    }
+  /** bits: as of an operand; an i32 is sign-extended. */
+  | {
+      readonly kind: "constant";
+      readonly registers: RegisterClass;
+      readonly to: number;
+      readonly bits: number;
+    }
+  /** A general register from or to the block, `offset` bytes from its beginning. */
+  | { readonly kind: "reload" | "spill"; readonly register: number; readonly offset: number }
+  /** What follows, up to its `end`, runs `count` times; not at all if that is 0 or less. */
+  | { readonly kind: "loop"; readonly counter: number; readonly count: Operand }
+  /** Ends the innermost loop: counts down, and begins again while it is not 0. */
+  | { readonly kind: "end"; readonly counter: number };
+
+/** Where the prologue puts a parameter. Those that nothing reads are left out. */
+export interface MachineParam {
+  readonly type: Type;
+  /** Bytes from the beginning of the block to its f64. */
+  readonly from: number;
+  /** Its register, or the offset in the block where an integer of 64 bits is to be. */
+  readonly to: { readonly register: number } | { readonly offset: number };
+}
+
+export interface MachineKernel {
+  readonly name: string;
+  readonly width: number;
+  readonly params: readonly MachineParam[];
+  readonly instructions: readonly MachineInstruction[];
+  /** All registers that are written to: which of them must be preserved is the ABI's matter. */
+  readonly written: { readonly [C in RegisterClass]: ReadonlySet<number> };
+}
+
+export const SCRATCH_SLOTS = 16;
+
+/** Slots of a kernel's parameter block. */
+export function blockSlots(params: number): number {
+  return 1 + params + SCRATCH_SLOTS;
+}
+
+/** The kernel has no code on this target; the message says why. */
+export class KernelRefused extends Error {
+  override readonly name = "KernelRefused";
+}
+
+export function toMachine(kernel: Kernel, target: MachineTarget): MachineKernel {
+  if (kernel.width !== target.width) {
+    throw new Error(
+      `${kernel.name}: vectors of ${kernel.width} bytes; ${target.name} has ${target.width}`,
+    );
+  }
+  const simple = simplify(kernel, target);
+  // Constants are kept in registers as far as these last, those of the innermost loops first.
+  for (let kept = simple.constants.length; ; kept--) {
+    const linear = flatten(simple, target, new Set(simple.constants.slice(0, kept)));
+    const assigned = assignRegisters(kernel, linear, target);
+    if (assigned.kernel) return assigned.kernel;
+    if (kept > 0) continue;
+    throw new KernelRefused(
+      `${kernel.name} keeps ${assigned.needed} vectors alive, ` +
+        `${target.name} has ${target.vectors.length} registers for them`,
+    );
+  }
+}
