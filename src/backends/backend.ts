@@ -24,6 +24,10 @@ export interface MemoryUse {
 export interface MemoryNeed extends MemoryUse {
   /** The most that this backend can hold here, however much memory the machine has. */
   limitBytes: number;
+  /** Of all these, bytes that lie in a device's own memory and take none of the machine's. Default 0. */
+  deviceBytes?: number;
+  /** Why it cannot be had here, and what to do: whole sentences. Default: limitBytes says it. */
+  refusal?: string;
 }
 
 /** Sees every intermediate right after its op: float32, row-major, only valid during the call. */
@@ -33,8 +37,12 @@ export type Tap = (value: Value, data: Float32Array) => void;
 export type StepPhase = "prompt" | "generation";
 
 export interface RunOptions {
+  /** graph.input, where the graph has one: [rows, cols]. */
+  input?: Float32Array;
   /** For comparing backends; it may slow the run down. */
   tap?: Tap;
+  /** With a tap: what later ops read in place of a value; undefined: what was computed. [rows, cols] */
+  replace?: (value: Value) => Float32Array | undefined;
   /** Default: "prompt". Only a backend that records times asks. */
   phase?: StepPhase;
   /** Asked between ops: whether to give the step up. */
@@ -110,9 +118,12 @@ export interface Backend {
 
   /**
    * Allocates everything that the plan needs (room for its weights, the cache, threads); nothing is allocated after that.
-   * Once, before anything else.
+   * Once, before anything else. After a MemoryError nothing is held, and a smaller plan may be tried.
    */
   prepare(plan: Plan, kv: KvCacheOptions): Promise<void> | void;
+
+  /** Whether prepare() would find the memory, found out by trying. Optional: where measure() knows. */
+  fits?(plan: Plan, kv: KvCacheOptions): Promise<boolean>;
 
   /** Takes one weight of the plan into the backend's memory, straight from the file. All of them, before run(). */
   upload(weight: Weight, read: WeightReader): Promise<void>;
@@ -120,7 +131,7 @@ export interface Backend {
   /** Computes one step; throws an AbortedError when `stop` said so on the way, and the step's results are then void. */
   run(step: Step, options?: RunOptions): Promise<void> | void;
 
-  /** Copies row `row` of the last step's logits into `target` ([vocab]). */
+  /** Copies row `row` of the last step's graph.output into `target`: logits, [vocab]. */
   readLogits(row: number, target: Float32Array): Promise<void> | void;
 
   /** The same for what the output matrix read (graph/graph.ts, hiddenOf): [embed]. */

@@ -21,6 +21,7 @@ export class GraphBuilder {
   readonly #nodes: GraphNode[] = [];
   readonly #weights = new Map<string, Weight>();
   readonly #kv: KvShape;
+  readonly #layerStarts: number[] = [];
   #values = 0;
   #prefix = "";
 
@@ -28,8 +29,9 @@ export class GraphBuilder {
     this.#kv = kv;
   }
 
-  /** Names given from now on start with "blk.<layer>."; undefined ends that. */
+  /** A layer begins: names given from now on start with "blk.<layer>."; undefined ends that, the output begins. */
   layer(index: number | undefined): void {
+    this.#layerStarts.push(this.#nodes.length);
     this.#prefix = index === undefined ? "" : `blk.${index}.`;
   }
 
@@ -131,7 +133,13 @@ export class GraphBuilder {
   }
 
   finish(output: Value): Graph {
-    return { nodes: this.#nodes, weights: [...this.#weights.values()], kv: this.#kv, output };
+    return {
+      nodes: this.#nodes,
+      weights: [...this.#weights.values()],
+      kv: this.#kv,
+      layerStarts: this.#layerStarts,
+      output,
+    };
   }
 
   #push<K extends Exclude<OpKind, "kv_write">>(

@@ -112,7 +112,11 @@ export interface Graph {
   /** Every weight that a node reads, once. */
   readonly weights: readonly Weight[];
   readonly kv: KvShape;
-  /** The logits: [outputs, vocab]. */
+  /** The first node of each layer, and after them that of the output: where a graph can be split. */
+  readonly layerStarts: readonly number[];
+  /** Computed by nobody here: it comes with the step. Only the second part of a split graph (split.ts) has one. */
+  readonly input?: Value;
+  /** The logits: [outputs, vocab]; of the first part of a split graph, what the second goes on with. */
   readonly output: Value;
 }
 

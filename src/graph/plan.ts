@@ -25,6 +25,9 @@ export function makePlan(graph: Graph, limits: PlanLimits): Plan {
   const slotOf: number[] = [];
   const slotSizes: number[] = [];
   const free: number[] = [];
+  if (graph.input) {
+    slotOf[graph.input.id] = takeSlot(elements(graph.input, limits), free, slotSizes);
+  }
 
   graph.nodes.forEach((node, index) => {
     // The result's slot is taken before the operands' are given back: no op ever writes over what it still reads.

@@ -167,12 +167,13 @@ export class CpuBackend implements Backend {
     this.#run(step, options);
   }
 
-  #run(step: Step, { tap, stop, phase = "prompt" }: RunOptions): void {
+  #run(step: Step, { tap, stop, input, replace, phase = "prompt" }: RunOptions): void {
     const prepared = this.#ready();
     this.#step = step;
     this.#writeStep(step, prepared);
+    if (input) prepared.reference.value(prepared.plan.graph.input!).set(input);
     if (tap) {
-      this.#runTapped(step, prepared, tap);
+      this.#runTapped(step, prepared, tap, replace);
       return;
     }
     let finished: boolean;
@@ -318,7 +319,12 @@ export class CpuBackend implements Backend {
   }
 
   /** One instruction after the other on this thread, showing every value right after the node that makes it. */
-  #runTapped(step: Step, { plan, executors, compiled, reference }: Prepared, tap: Tap): void {
+  #runTapped(
+    step: Step,
+    { plan, executors, compiled, reference }: Prepared,
+    tap: Tap,
+    replace: RunOptions["replace"],
+  ): void {
     const { lastInstruction } = compiled;
     let next = 0;
     for (const node of plan.graph.nodes) {
@@ -330,6 +336,8 @@ export class CpuBackend implements Backend {
       if (!node.out) continue;
       const rows = node.out.rows === "tokens" ? step.tokenCount : step.outputCount;
       tap(node.out, reference.value(node.out).subarray(0, rows * node.out.cols));
+      const instead = replace?.(node.out);
+      if (instead) reference.value(node.out).set(instead);
     }
   }
 

@@ -88,12 +88,16 @@ export class ReferenceBackend implements Backend {
     };
   }
 
-  run(step: Step, { tap, stop }: RunOptions = {}): void {
+  run(step: Step, { tap, stop, input, replace }: RunOptions = {}): void {
     const memory = this.#ready();
+    if (input) memory.value(memory.plan.graph.input!).set(input);
     for (const node of memory.plan.graph.nodes) {
       if (stop?.()) throw new AbortedError("the step");
       runNode(node, step, memory);
-      if (tap && node.out) tap(node.out, rowsInUse(node.out, step, memory));
+      if (!tap || !node.out) continue;
+      tap(node.out, rowsInUse(node.out, step, memory));
+      const instead = replace?.(node.out);
+      if (instead) memory.value(node.out).set(instead);
     }
   }
 

@@ -31,7 +31,7 @@ interface Prepared {
   readonly program: Program;
   readonly uploader: Uploader;
   readonly area: StepArea;
-  /** The last step's logits: [maxOutputs, vocab]. */
+  /** The last step's output, mostly logits: [maxOutputs, vocab]. */
   readonly logits: Float32Array;
 }
 
@@ -71,7 +71,7 @@ export class WebGpuBackend implements Backend {
         program: await makeProgram(this.#gpu, layout, buffers),
         uploader,
         area: new StepArea(layout.step, uploader.vectors),
-        logits: new Float32Array(plan.limits.maxOutputs * plan.graph.output.cols),
+        logits: new Float32Array(mostRows(plan) * plan.graph.output.cols),
       };
     } catch (error) {
       throw await this.#gpu.explain(error);
@@ -87,13 +87,14 @@ export class WebGpuBackend implements Backend {
     }
   }
 
-  async run(step: Step, { tap, stop }: RunOptions = {}): Promise<void> {
+  async run(step: Step, { tap, stop, input, replace }: RunOptions = {}): Promise<void> {
     const prepared = this.#ready();
     if (stop?.()) throw new AbortedError("the step");
     const { layout, buffers, program, area, logits } = prepared;
     const { device } = this.#gpu;
     device.queue.writeBuffer(buffers.step, 0, area.fill(step));
-    if (tap) await this.#runTapped(step, prepared, tap);
+    if (input) this.#write(layout.plan.graph.input!, input);
+    if (tap) await this.#runTapped(step, prepared, tap, replace);
     const counts = { tokens: step.tokenCount, outputs: step.outputCount };
     const commands = device.createCommandEncoder();
     if (!tap) {
@@ -102,7 +103,7 @@ export class WebGpuBackend implements Backend {
       pass.end();
     }
     const { output } = layout.plan.graph;
-    const values = step.outputCount * output.cols;
+    const values = counts[output.rows] * output.cols;
     await this.#submitAndRead(commands, output, 0, values, logits);
     if (stop?.()) throw new AbortedError("the step");
   }
@@ -183,7 +184,12 @@ export class WebGpuBackend implements Backend {
   }
 
   /** One node after the other, each value read back right after it. */
-  async #runTapped(step: Step, { program }: Prepared, tap: Tap): Promise<void> {
+  async #runTapped(
+    step: Step,
+    { program }: Prepared,
+    tap: Tap,
+    replace: RunOptions["replace"],
+  ): Promise<void> {
     const counts = { tokens: step.tokenCount, outputs: step.outputCount };
     for (const { node, dispatches } of program.nodes) {
       const commands = this.#gpu.device.createCommandEncoder();
@@ -197,7 +203,16 @@ export class WebGpuBackend implements Backend {
       const data = new Float32Array(counts[node.out.rows] * node.out.cols);
       await this.#submitAndRead(commands, node.out, 0, data.length, data);
       tap(node.out, data);
+      const instead = replace?.(node.out);
+      if (instead) this.#write(node.out, instead);
     }
+  }
+
+  /** Whole rows of a value, from the host. */
+  #write(value: Value, rows: Float32Array): void {
+    const { layout, buffers } = this.#ready();
+    const slot = buffers.slots[layout.plan.slotOf[value.id]!]!;
+    this.#gpu.device.queue.writeBuffer(slot, 0, rows as Float32Array<ArrayBuffer>);
   }
 
   #layOut(plan: Plan, kv: KvCacheOptions): Layout {
@@ -218,6 +233,10 @@ export class WebGpuBackend implements Backend {
     if (!this.#prepared) throw new Error("webgpu backend: run() before prepare()");
     return this.#prepared;
   }
+}
+
+function mostRows({ graph, limits }: Plan): number {
+  return graph.output.rows === "tokens" ? limits.maxTokens : limits.maxOutputs;
 }
 
 function explainProgram({ layout, program }: Prepared): string[] {

@@ -1,0 +1,76 @@
+// A graph in two parts, cut between two layers: the second goes on with what the first leaves, the residual stream. Both
+// are graphs as any other, so that two backends can run one each. Arithmetic on data; nothing is computed here.
+//
+// Values stay the same objects with the same ids in both parts: whoever looks at a step sees what the whole would show.
+// Layers of the cache are counted from 0 in each part, because each keeps only its own.
+
+import { ModelError } from "../base/errors.ts";
+import {
+  type Graph,
+  type GraphNode,
+  inputsOf,
+  type Value,
+  type Weight,
+  weightsOf,
+} from "./graph.ts";
+
+export interface SplitGraph {
+  readonly front: Graph;
+  readonly back: Graph;
+  /** What passes from one to the other: front.output and back.input. */
+  readonly between: Value;
+}
+
+/** Layers before `firstLayer` in front, that one and those after it, with the output, in back. */
+export function splitGraph(graph: Graph, firstLayer: number): SplitGraph {
+  const { layerStarts, kv } = graph;
+  const at = layerStarts[firstLayer];
+  if (at === undefined || at === 0 || layerStarts.length !== kv.layers + 1) {
+    throw new ModelError(
+      `a model of ${kv.layers} layers cannot be split before layer ${firstLayer}: expected a layer from 0 to ${layerStarts.length - 1}`,
+    );
+  }
+  const [first, second] = [graph.nodes.slice(0, at), graph.nodes.slice(at)];
+  const between = crossing(first, second, firstLayer);
+  const front: Graph = {
+    nodes: first,
+    weights: weightsIn(graph, first),
+    kv: { layers: firstLayer, cols: kv.cols },
+    layerStarts: layerStarts.slice(0, firstLayer + 1),
+    output: between,
+  };
+  const back: Graph = {
+    nodes: second.map((node) => renumbered(node, firstLayer)),
+    weights: weightsIn(graph, second),
+    kv: { layers: kv.layers - firstLayer, cols: kv.cols },
+    layerStarts: layerStarts.slice(firstLayer).map((start) => start - at),
+    input: between,
+    output: graph.output,
+  };
+  return { front, back, between };
+}
+
+/** The one value that the second part reads of the first. */
+function crossing(
+  first: readonly GraphNode[],
+  second: readonly GraphNode[],
+  firstLayer: number,
+): Value {
+  const made = new Set(first.flatMap((node) => (node.out ? [node.out] : [])));
+  const read = new Set(second.flatMap(inputsOf).filter((value) => made.has(value)));
+  const [value, ...others] = read;
+  if (value && others.length === 0) return value;
+  const names = [...read].map(({ name }) => name).join(", ") || "none";
+  throw new ModelError(
+    `this model cannot be split before layer ${firstLayer}: expected one value to pass from layer to layer, got ${read.size} (${names}). Put all layers on one device`,
+  );
+}
+
+function weightsIn({ weights }: Graph, nodes: readonly GraphNode[]): Weight[] {
+  const used = new Set(nodes.flatMap(weightsOf).map(({ name }) => name));
+  return weights.filter(({ name }) => used.has(name));
+}
+
+function renumbered(node: GraphNode, by: number): GraphNode {
+  return "layer" in node ? { ...node, layer: node.layer - by } : node;
+}
