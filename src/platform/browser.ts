@@ -31,6 +31,7 @@ export const browserPlatform: Platform = {
     if (gpu) return { gpu, softwareOnly: false };
     return "this browser has no WebGPU, or not on this page (it must be served over https or from localhost)";
   },
+  native: async () => "a browser runs WebAssembly only",
   startThread,
   enginePort,
   breathe,

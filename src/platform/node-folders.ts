@@ -16,6 +16,12 @@ export function smallFilesFolder(env: Environment, platform: string, home: strin
   return env.LANTERN_CACHE || userCacheFolder(env, platform, home);
 }
 
+/** Machine code that was made here, for this user alone: a folder of its own, because of its permissions. */
+export function nativeCodeFolder(env: Environment, platform: string, home: string): string {
+  const { join } = platform === "win32" ? path.win32 : path.posix;
+  return join(smallFilesFolder(env, platform, home), "native");
+}
+
 /** What the user made and nobody can download again: conversations. LANTERN_DATA names another folder. */
 export function dataFolder(env: Environment, platform: string, home: string): string {
   const { join } = platform === "win32" ? path.win32 : path.posix;

@@ -31,6 +31,7 @@ export const nodePlatform: Platform = {
   createOutputFile: async (...args) =>
     await (await import("./node-output-file.ts")).createNodeOutputFile(...args),
   gpu: async () => await (await import("./node-gpu.ts")).nodeGpu(),
+  native: async () => (await import("./node-native.ts")).nodeNative(),
   startThread,
   enginePort,
   breathe: () => new Promise((resolve) => setImmediate(resolve)),

@@ -80,6 +80,29 @@ export type GpuAccess =
     }
   | string;
 
+/** The way to run machine code that was made here; a string: why there is none. */
+export type NativeAccess = NativeHost | string;
+
+export interface NativeHost {
+  readonly arch: "x64" | "arm64";
+  /** What the processor can do and the operating system allows: names as Linux has them ("avx512_vnni", "asimddp"). */
+  readonly features: ReadonlySet<string>;
+  /**
+   * Opens a shared object, for this thread: a file of this content is found or made in the user's cache and compared
+   * with it first. A string: why it cannot be opened here. What is opened stays so until the process ends.
+   */
+  load(sharedObject: Uint8Array): NativeLibrary | string;
+  /** Where a memory is. It must not move: that of a WebAssembly.Memory with a fixed size, or a SharedArrayBuffer. */
+  address(memory: ArrayBufferLike): number;
+}
+
+export interface NativeLibrary {
+  /** The file, for people. */
+  readonly path: string;
+  /** void symbol(double). */
+  function(symbol: string): (argument: number) => void;
+}
+
 export interface Platform {
   readonly name: "node" | "browser";
   readonly cores: number;
@@ -101,6 +124,8 @@ export interface Platform {
   readonly createOutputFile: CreateOutputFile | undefined;
   /** WebGPU: in a browser its own, in Node that of the package `webgpu`, where it is installed. */
   gpu(): Promise<GpuAccess>;
+  /** Machine code: in Node on Linux, where node:ffi may be used. */
+  native(): Promise<NativeAccess>;
   /** A thread of its own for the engine, one of those that compute for it, or one that measures the machine. */
   startThread(entry: ThreadEntry): EngineThread;
   enginePort(): EnginePort;

@@ -1,0 +1,150 @@
+// Machine code in Node: may it be run here, what can the processor do, and the calls themselves through node:ffi.
+// node-native-files.ts keeps the files that are opened. Only Linux: there the formats and rules are known and tested;
+// elsewhere Lantern computes in WebAssembly and says so.
+
+import { readFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { type Environment, nativeCodeFolder } from "./node-folders.ts";
+import { storeSharedObject } from "./node-native-files.ts";
+import type { NativeAccess, NativeHost, NativeLibrary } from "./platform.ts";
+
+/** What is used of node:ffi, which is experimental and has no types yet. */
+interface Ffi {
+  readonly DynamicLibrary: new (path: string) => FfiLibrary;
+  getRawPointer(memory: ArrayBufferLike): bigint;
+}
+
+interface FfiLibrary {
+  getFunction(
+    name: string,
+    signature: { arguments: readonly string[]; return: string },
+  ): (argument: number) => void;
+}
+
+/** What of this process decides: apart, so that every answer can be tested anywhere. */
+export interface NativeProcess {
+  readonly platform: string;
+  readonly arch: string;
+  /** undefined: this Node has no node:ffi, or was told not to have it. */
+  ffi(): Ffi | undefined;
+  /** The permission model is off, or it allows FFI. */
+  mayUseFfi(): boolean;
+  /** /proc/cpuinfo. */
+  cpuInfo(): string;
+  readonly env: Environment;
+}
+
+const thisProcess: NativeProcess = {
+  platform: process.platform,
+  arch: process.arch,
+  ffi: loadFfi,
+  mayUseFfi: () => process.permission?.has("ffi") ?? true,
+  cpuInfo: () => readFileSync("/proc/cpuinfo", "latin1"),
+  env: process.env,
+};
+
+/** For each architecture, the line of /proc/cpuinfo that names a core's features. */
+const featureLines: Readonly<Record<NativeHost["arch"], string>> = {
+  x64: "flags",
+  arm64: "Features",
+};
+
+/** One answer for the whole thread. */
+let known: NativeAccess | undefined;
+
+export function nodeNative(): NativeAccess {
+  known ??= nativeOf(thisProcess);
+  return known;
+}
+
+export function nativeOf(host: NativeProcess): NativeAccess {
+  const { platform, arch, env } = host;
+  if (platform !== "linux") return `machine code is run on Linux only as yet, this is ${platform}`;
+  if (!isKnownArch(arch)) return `machine code is made for x64 and arm64, this is ${arch}`;
+  if (!host.mayUseFfi()) {
+    return "Node's permission model does not allow FFI: --allow-ffi would, with --allow-fs-read and --allow-fs-write for the cache folder";
+  }
+  let features: ReadonlySet<string>;
+  try {
+    features = featuresIn(host.cpuInfo(), featureLines[arch]);
+  } catch (error) {
+    return `what the processor can do is not known: ${messageOf(error)}`;
+  }
+  if (features.size === 0) {
+    return `what the processor can do is not known: /proc/cpuinfo has no "${featureLines[arch]}"`;
+  }
+  const ffi = host.ffi();
+  if (!ffi) return "this Node has no node:ffi, or was started with --no-experimental-ffi";
+  const folder = nativeCodeFolder(env, platform, homedir());
+  return {
+    arch,
+    features,
+    load: (sharedObject) => {
+      const stored = storeSharedObject(folder, sharedObject);
+      return "refused" in stored ? stored.refused : openLibrary(ffi, stored.path);
+    },
+    address: (memory) => Number(ffi.getRawPointer(memory)), // below 2^53: processors have 48 to 57 bits, user space 47
+  };
+}
+
+function isKnownArch(arch: string): arch is NativeHost["arch"] {
+  return Object.hasOwn(featureLines, arch);
+}
+
+/** What every core has: the lines differ where cores do. */
+export function featuresIn(cpuInfo: string, line: string): Set<string> {
+  const ofCores = cpuInfo
+    .split("\n")
+    .filter((text) => text.startsWith(line) && text.slice(line.length).trimStart().startsWith(":"))
+    .map(
+      (text) =>
+        new Set(
+          text
+            .slice(text.indexOf(":") + 1)
+            .split(/\s+/)
+            .filter(Boolean),
+        ),
+    );
+  return ofCores.reduce((all, core) => all.intersection(core), ofCores[0] ?? new Set<string>());
+}
+
+/** Node says that FFI is experimental whenever it is loaded. Users did not choose it, so that one warning is left out. */
+function loadFfi(): Ffi | undefined {
+  const { emitWarning } = process;
+  process.emitWarning = ((warning: string | Error, ...rest: never[]) => {
+    const type: unknown = rest[0];
+    if (type === "ExperimentalWarning" && String(warning).startsWith("FFI ")) return;
+    emitWarning.call(process, warning, ...rest);
+  }) as typeof process.emitWarning;
+  try {
+    return process.getBuiltinModule?.("node:ffi") as Ffi | undefined;
+  } finally {
+    process.emitWarning = emitWarning;
+  }
+}
+
+/** Libraries stay referenced, and so open, for as long as this thread lives: compiled code calls into them. */
+const opened = new Map<string, FfiLibrary>();
+
+function openLibrary(ffi: Ffi, path: string): NativeLibrary | string {
+  let library = opened.get(path);
+  if (!library) {
+    try {
+      library = new ffi.DynamicLibrary(path);
+    } catch (error) {
+      // Or a security module, a filter of system calls; the system does not say.
+      const why = messageOf(error).replace("dlopen failed: ", "").replace(`${path}: `, "");
+      return `the system does not open ${path} (${why}); is that folder mounted "noexec"?`;
+    }
+    opened.set(path, library);
+  }
+  const functions = library;
+  return {
+    path,
+    function: (symbol) => functions.getFunction(symbol, { arguments: ["f64"], return: "void" }),
+  };
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

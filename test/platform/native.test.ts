@@ -1,0 +1,251 @@
+// Machine code that is opened and called for real, where this machine can; and every reason for which it is not.
+
+import { spawnSync } from "node:child_process";
+import * as fs from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { Worker } from "node:worker_threads";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { sharedObject, symbolOf } from "../../src/kernels/asm/elf.ts";
+import { featuresIn, type NativeProcess, nativeOf } from "../../src/platform/node-native.ts";
+import type { NativeHost, NativeLibrary } from "../../src/platform/platform.ts";
+import { handWritten } from "./native-functions.ts";
+
+let folder: string;
+beforeEach(() => {
+  folder = fs.mkdtempSync(path.join(tmpdir(), "lantern-native-"));
+});
+afterEach(() => fs.rmSync(folder, { recursive: true, force: true }));
+
+/** This process, or what is said about another. */
+function processWith(changes: Partial<NativeProcess> = {}): NativeProcess {
+  return {
+    platform: process.platform,
+    arch: process.arch,
+    ffi: () => process.getBuiltinModule?.("node:ffi") as never,
+    mayUseFfi: () => true,
+    cpuInfo: () => fs.readFileSync("/proc/cpuinfo", "latin1"),
+    env: { LANTERN_CACHE: folder },
+    ...changes,
+  };
+}
+
+const here = nativeOf(processWith({ env: { LANTERN_CACHE: "/nowhere" } }));
+const skipped = typeof here === "string" ? ` [skipped: ${here}]` : "";
+
+function hostHere(): NativeHost {
+  const host = nativeOf(processWith());
+  if (typeof host === "string") throw new Error(host);
+  return host;
+}
+
+function loaded(host: NativeHost, image: Uint8Array): NativeLibrary {
+  const library = host.load(image);
+  if (typeof library === "string") throw new Error(library);
+  return library;
+}
+
+/** Slots of a block, of which a call is to copy number 1 to number 2. */
+function callOn(host: NativeHost, call: (block: number) => void): Float64Array {
+  const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
+  const slots = new Float64Array(memory.buffer, 512, 4);
+  slots.set([0, 42.5, 0, 7]);
+  call(host.address(memory.buffer) + 512);
+  return slots;
+}
+
+describe.skipIf(skipped)(`machine code${skipped}`, () => {
+  test("is opened, found by name, called with one number, and writes to shared memory", () => {
+    const host = hostHere();
+    const library = loaded(host, sharedObject(handWritten(host.arch), host.arch));
+    expect(library.function(symbolOf("nothing.at-all"))(1)).toBeUndefined();
+    const slots = callOn(host, library.function(symbolOf("copy.slot")));
+    expect([...slots]).toEqual([0, 42.5, 42.5, 7]);
+  });
+
+  test("two hundred functions are all found by the system's linker", () => {
+    const host = hostHere();
+    const [, copy] = handWritten(host.arch);
+    const functions = Array.from({ length: 200 }, (_, i) => ({ ...copy!, name: `kernel.${i}x4` }));
+    const library = loaded(host, sharedObject(functions, host.arch));
+    for (const { name } of functions) {
+      expect(callOn(host, library.function(symbolOf(name)))[2]).toBe(42.5);
+    }
+    expect(() => library.function("lantern_none")).toThrow();
+  });
+
+  test("works in a worker, on the same memory at the same address", async () => {
+    const host = hostHere();
+    const image = sharedObject(handWritten(host.arch), host.arch);
+    loaded(host, image);
+    const { buffer } = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
+    new Float64Array(buffer)[1] = 99;
+    const worker = new Worker(new URL("native-worker.ts", import.meta.url), {
+      env: { ...process.env, LANTERN_CACHE: folder },
+      workerData: { image, buffer, symbol: symbolOf("copy.slot") },
+    });
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    worker.once("message", resolve).once("error", reject);
+    expect(await promise).toBe(host.address(buffer));
+    expect(new Float64Array(buffer)[2]).toBe(99);
+    await worker.terminate();
+  });
+
+  test("a file that is there is used again; one that was changed is replaced", () => {
+    const host = hostHere();
+    const image = sharedObject(handWritten(host.arch), host.arch);
+    const { path: file } = loaded(host, image);
+    expect(fs.statSync(file).mode & 0o777).toBe(0o500);
+    expect(fs.statSync(path.dirname(file)).mode & 0o777).toBe(0o700);
+    const { ino } = fs.statSync(file);
+    loaded(host, image);
+    expect(fs.statSync(file).ino).toBe(ino);
+    fs.chmodSync(file, 0o700);
+    loaded(host, image);
+    expect(fs.statSync(file).mode & 0o777).toBe(0o500);
+    fs.rmSync(file);
+    fs.writeFileSync(file, image.slice().fill(0), { mode: 0o500 });
+    loaded(host, image);
+    expect(fs.readFileSync(file).equals(image)).toBe(true);
+    expect(fs.readdirSync(path.dirname(file))).toEqual([path.basename(file)]);
+  });
+
+  test("a symbolic link in place of the file is not followed", () => {
+    const host = hostHere();
+    const image = sharedObject(handWritten(host.arch), host.arch);
+    const { path: file } = loaded(host, image);
+    const elsewhere = path.join(folder, "elsewhere.so");
+    fs.renameSync(file, elsewhere);
+    fs.symlinkSync(elsewhere, file);
+    loaded(host, image);
+    expect(fs.lstatSync(file).isFile()).toBe(true);
+  });
+
+  test("files that nobody used for a month go when one is made; others' files stay", () => {
+    const host = hostHere();
+    const native = path.join(folder, "native");
+    fs.mkdirSync(native, { mode: 0o700 });
+    const names = ["a", "b", "c"].map((letter) => `${letter.repeat(64)}.so`);
+    const [old, fresh, begun] = [names[0]!, names[1]!, `${names[2]!}.0f`];
+    const past = (days: number) => new Date(Date.now() - days * 24 * 3600 * 1000);
+    for (const [name, days] of [
+      [old, 31],
+      [fresh, 29],
+      [begun, 2],
+      ["notes.txt", 90],
+    ] as const) {
+      fs.writeFileSync(path.join(native, name), "");
+      fs.utimesSync(path.join(native, name), past(days), past(days));
+    }
+    const made = loaded(host, sharedObject(handWritten(host.arch), host.arch));
+    const expected = [path.basename(made.path), fresh, "notes.txt"].sort();
+    expect(fs.readdirSync(native).sort()).toEqual(expected);
+  });
+
+  test.each([
+    [0o755, "is open to others (mode 755, expected 700)"],
+    [0o720, "is open to others (mode 720, expected 700)"],
+  ])("a folder of mode %o is refused", (mode, why) => {
+    const native = path.join(folder, "native");
+    fs.mkdirSync(native);
+    fs.chmodSync(native, mode);
+    expect(hostHere().load(new Uint8Array(8))).toContain(why);
+    expect(fs.readdirSync(native)).toEqual([]);
+  });
+
+  const isRoot = process.getuid?.() === 0;
+  const other = isRoot ? "" : " [skipped: only root can give a folder away]";
+  test.skipIf(!isRoot)(`a folder of another user is refused${other}`, () => {
+    const native = path.join(folder, "native");
+    fs.mkdirSync(native, { mode: 0o700 });
+    fs.chownSync(native, 12345, 12345);
+    expect(hostHere().load(new Uint8Array(8))).toContain("belongs to another user (12345, not 0)");
+  });
+
+  test("a folder inside one that everybody may change is refused", () => {
+    fs.chmodSync(folder, 0o777);
+    const image = sharedObject(handWritten(hostHere().arch), hostHere().arch);
+    expect(hostHere().load(image)).toContain(`everybody may replace what is in ${folder}`);
+    fs.chmodSync(folder, 0o1777);
+    expect(hostHere().load(image)).toMatchObject({ path: expect.any(String) });
+  });
+
+  test("a symbolic link to a folder, or a file, in place of the folder is refused", () => {
+    fs.mkdirSync(path.join(folder, "real"), { mode: 0o700 });
+    fs.symlinkSync(path.join(folder, "real"), path.join(folder, "native"));
+    expect(hostHere().load(new Uint8Array(8))).toContain("is not a folder");
+    fs.rmSync(path.join(folder, "native"));
+    fs.writeFileSync(path.join(folder, "native"), "");
+    expect(hostHere().load(new Uint8Array(8))).toContain("nothing can be kept in");
+  });
+
+  test("what is no shared object is refused with what the system says", () => {
+    expect(hostHere().load(new Uint8Array(64))).toMatch(
+      /does not open .*\.so \((file too short|invalid ELF header)\)/,
+    );
+  });
+
+  test("Node's warning about FFI is not shown, others are", () => {
+    const script = `
+      import { nodeNative } from ${JSON.stringify(new URL("../../src/platform/node-native.ts", import.meta.url).href)};
+      console.log(typeof nodeNative());
+      process.emitWarning("still here", "ExperimentalWarning");`;
+    const { stdout, stderr } = spawnSync(
+      process.execPath,
+      ["--input-type=module", "--eval", script],
+      { encoding: "utf8" },
+    );
+    expect(stdout.trim()).toBe("object");
+    expect(stderr).toContain("still here");
+    expect(stderr).not.toContain("FFI");
+  });
+
+  test.each([
+    [["--no-experimental-ffi"], "this Node has no node:ffi"],
+    [["--permission", "--allow-fs-read=*"], "permission model does not allow FFI"],
+  ])("node %s is refused", (flags, why) => {
+    const url = new URL("../../src/platform/node-native.ts", import.meta.url).href;
+    const script = `import { nodeNative } from ${JSON.stringify(url)}; console.log(nodeNative());`;
+    const args = [...flags, "--input-type=module", "--eval", script];
+    const { stdout } = spawnSync(process.execPath, args, { encoding: "utf8" });
+    expect(stdout).toContain(why);
+  });
+});
+
+describe("where there is no machine code", () => {
+  const cpuInfo = () => "flags\t\t: fpu avx2\n";
+  test.each([
+    [{ platform: "darwin" }, "machine code is run on Linux only as yet, this is darwin"],
+    [{ platform: "win32" }, "machine code is run on Linux only as yet, this is win32"],
+    [{ arch: "riscv64" }, "machine code is made for x64 and arm64, this is riscv64"],
+    [{ ffi: () => undefined }, "this Node has no node:ffi"],
+    [{ mayUseFfi: () => false }, "Node's permission model does not allow FFI"],
+    [{ cpuInfo: () => "Features : asimd\n" }, '/proc/cpuinfo has no "flags"'],
+    [
+      {
+        cpuInfo: () => {
+          throw new Error("ENOENT: no such file");
+        },
+      },
+      "what the processor can do is not known: ENOENT",
+    ],
+  ] as const)("%o is refused", (changes, why) => {
+    const known = processWith({
+      platform: "linux",
+      arch: "x64",
+      cpuInfo,
+      ffi: () => ({}) as never,
+    });
+    expect(nativeOf({ ...known, ...changes })).toContain(why);
+  });
+
+  test("features are those of all cores", () => {
+    const text =
+      "processor\t: 0\nflags\t\t: fpu avx2 avx512f\nvmx flags\t: ept\nprocessor\t: 1\nflags\t\t: fpu avx2\n";
+    expect(featuresIn(text, "flags")).toEqual(new Set(["fpu", "avx2"]));
+    expect(featuresIn("Features\t: asimd asimddp\n", "Features")).toEqual(
+      new Set(["asimd", "asimddp"]),
+    );
+    expect(featuresIn("flags\t\t:\n", "flags").size).toBe(0);
+  });
+});
