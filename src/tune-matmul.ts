@@ -26,6 +26,9 @@ import { rememberedTuning, rememberTuning } from "./tune-store.ts";
 
 /** A type that has less of the weights than this is not worth seconds of a quick tune. */
 const rareShare = 0.05;
+/** How long points of a file are measured again: slow moments of a machine last a second or two. */
+const testMs = 12_000;
+const mostThreads = 64;
 
 export async function measureTune(options: TuneOptions): Promise<TuneResult> {
   const { mode = "normal", threads, signal, onProgress } = options;
@@ -79,7 +82,12 @@ export async function measureTuneTest(options: TuneTestOptions): Promise<TuneTes
   const platform = await currentPlatform();
   return await checkPoints(
     options.file,
-    options.points ?? 12,
+    {
+      points: options.points ?? 12,
+      leastMs: testMs,
+      streamBytes: STREAM_BYTES.normal,
+      mostThreads,
+    },
     { startThread: () => platform.startThread("compute"), breathe: () => platform.breathe() },
     options,
   );

@@ -59,9 +59,20 @@ export function testText(points: readonly TuneTestPoint[]): string {
     timeText(point.measured),
     `${errors[i]! >= 0 ? "+" : ""}${(errors[i]! * 100).toFixed(0)}%`,
   ]);
-  const sizes = errors.map(Math.abs).sort((a, b) => a - b);
-  const median = (sizes[sizes.length >> 1] ?? 0) * 100;
-  return `${tableText([header, ...rows], [1, 2, 4, 5, 6])}\nMedian error ${median.toFixed(0)}%.\n`;
+  return `${tableText([header, ...rows], [1, 2, 4, 5, 6])}\n${errorText(errors)}\n`;
+}
+
+/** A machine that is faster or slower than it was moves all times alike, which changes no choice: said apart. */
+function errorText(errors: readonly number[]): string {
+  const percent = (error: number) => `${(error * 100).toFixed(0)}%`;
+  const factor = 1 + middle(errors);
+  const rest = errors.map((error) => Math.abs((1 + error) / factor - 1));
+  const common = `now ${factor.toFixed(2)} times as long, and ${percent(middle(rest))} off beside that`;
+  return `Median error ${percent(middle(errors.map(Math.abs)))} (products take ${common}).`;
+}
+
+function middle(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0;
 }
 
 function timeText(us: number): string {

@@ -1,17 +1,30 @@
 // Measures some points of a tune file again: do its predictions hold? Points are between the measured numbers of tokens
 // where there is room, so that the interpolation is tested too.
+//
+// Points are measured as tuning measures profiles: round after round through all of them, for some seconds, the lower
+// quartile counts. A machine has slow and fast moments (other programs, other guests of the same processor) that last
+// longer than ten rounds of one point: measured one point after the other, each would tell of the moment it met.
 
 import { AbortedError } from "../base/errors.ts";
 import { type MatmulVariant, variantById } from "../kernels/matmul-variants.ts";
 import type { TuneTestPoint } from "../tune.ts";
-import { estimate } from "./estimate.ts";
+import { type Basis, estimate } from "./estimate.ts";
 import { ProductBench, untilCompiled } from "./measure.ts";
 import type { TuneEnvironment, TuneWatch } from "./run-tune.ts";
-import { STREAM_BYTES } from "./space.ts";
 import { profileText, type TuneFile, type TuneGroup } from "./tune-file.ts";
 
 const WARM_UP_MS = 250;
-const ROUNDS = 9;
+const LEAST_ROUNDS = 9;
+
+export interface CheckPlan {
+  readonly points: number;
+  /** Rounds go on for this long: more than one slow moment of the machine. */
+  readonly leastMs: number;
+  /** As in the file: of weights that stream from memory. */
+  readonly streamBytes: number;
+  /** Points are open together as long as they have no more threads than this. */
+  readonly mostThreads: number;
+}
 
 interface Point {
   readonly group: TuneGroup;
@@ -22,28 +35,46 @@ interface Point {
 
 export async function checkPoints(
   file: TuneFile,
-  count: number,
+  plan: CheckPlan,
   environment: TuneEnvironment,
   { signal, onProgress }: TuneWatch,
 ): Promise<TuneTestPoint[]> {
-  const points = choosePoints(file, count);
+  const batches = inBatches(choosePoints(file, plan.points), plan.mostThreads);
   const results: TuneTestPoint[] = [];
-  for (const point of points) {
-    const { dtype, n, k, threads } = point.group;
-    const profile = profileText(file.profiles[point.profile]!);
-    onProgress?.(
-      results.length / points.length,
-      `${dtype} ${n} x ${k}, M = ${point.m}, ${profile}`,
-    );
-    await environment.breathe();
-    if (signal?.aborted) throw new AbortedError("the test of a tune file");
-    const basis = { group: point.group, initFactor: 1, computeFactor: 1, stretched: "" };
-    const { init, compute } = estimate(basis, point.profile, point.m)!;
-    const measured = await measurePoint(point, environment);
-    const place = { dtype, n, k, threads, m: point.m };
-    results.push({ ...place, profile, predicted: init + compute, measured });
+  for (const [index, points] of batches.entries()) {
+    const run = new PointsRun(points, plan, environment, (share, now) => {
+      if (signal?.aborted) throw new AbortedError("the test of a tune file");
+      onProgress?.((index + share) / batches.length, now);
+    });
+    const measured = await run.measure();
+    for (const [at, point] of points.entries()) {
+      const { group, profile, m } = point;
+      const { dtype, n, k, threads } = group;
+      const { init, compute } = estimate(basisOf(group), profile, m)!;
+      const place = { dtype, n, k, threads, m, profile: profileText(file.profiles[profile]!) };
+      results.push({ ...place, predicted: init + compute, measured: measured[at]! });
+    }
   }
   return results;
+}
+
+/** A group as the basis of its own estimates. */
+function basisOf(group: TuneGroup): Basis {
+  return { group, initFactor: 1, computeFactor: 1, stretched: "" };
+}
+
+function inBatches(points: readonly Point[], mostThreads: number): Point[][] {
+  const batches: Point[][] = [];
+  let threads = mostThreads;
+  for (const point of points) {
+    threads += point.group.threads;
+    if (threads > mostThreads) {
+      batches.push([]);
+      threads = point.group.threads;
+    }
+    batches.at(-1)!.push(point);
+  }
+  return batches;
 }
 
 /** Evenly over the groups and their lines; of each, the profile that would be chosen. */
@@ -63,7 +94,7 @@ function choosePoints(file: TuneFile, count: number): Point[] {
 }
 
 function bestProfile(file: TuneFile, group: TuneGroup, m: number): number | undefined {
-  const basis = { group, initFactor: 1, computeFactor: 1, stretched: "" };
+  const basis = basisOf(group);
   let best: { profile: number; us: number } | undefined;
   for (const [profile, { level, idle }] of file.profiles.entries()) {
     const times = level === 3 && idle === "spin" ? estimate(basis, profile, m) : undefined;
@@ -73,32 +104,77 @@ function bestProfile(file: TuneFile, group: TuneGroup, m: number): number | unde
   return best?.profile;
 }
 
-/** As tuning does it: the lower quartile of some rounds. */
-async function measurePoint(point: Point, environment: TuneEnvironment): Promise<number> {
-  const { group, variant, m } = point;
-  const bench = await ProductBench.open({
-    problem: group,
-    variants: [variant],
-    tokens: [m],
-    threads: group.threads,
-    whole: false,
-    streamBytes: STREAM_BYTES.normal,
-    startThread: () => environment.startThread(),
-  });
-  try {
+/** Some points, all open, measured in turns. */
+class PointsRun {
+  readonly #points: readonly Point[];
+  readonly #plan: CheckPlan;
+  readonly #environment: TuneEnvironment;
+  readonly #report: (share: number, now: string) => void;
+  readonly #benches: ProductBench[] = [];
+
+  /** `report` is told how far it is, before every step of the way; what it throws ends the run. */
+  constructor(
+    points: readonly Point[],
+    plan: CheckPlan,
+    environment: TuneEnvironment,
+    report: (share: number, now: string) => void,
+  ) {
+    this.#points = points;
+    this.#plan = plan;
+    this.#environment = environment;
+    this.#report = report;
+  }
+
+  /** Microseconds of each point. */
+  async measure(): Promise<number[]> {
+    try {
+      for (const [index, point] of this.#points.entries()) await this.#warmUp(point, index);
+      await untilCompiled();
+      return await this.#rounds();
+    } finally {
+      for (const bench of this.#benches) bench.dispose();
+    }
+  }
+
+  async #warmUp({ group, variant, m }: Point, index: number): Promise<void> {
+    const { dtype, n, k, threads } = group;
+    const bench = await ProductBench.open({
+      problem: group,
+      variants: [variant],
+      tokens: [m],
+      threads,
+      whole: false,
+      streamBytes: this.#plan.streamBytes,
+      startThread: () => this.#environment.startThread(),
+    });
+    this.#benches.push(bench);
     const started = performance.now();
     while (performance.now() - started < WARM_UP_MS) {
+      await this.#environment.breathe();
+      this.#report(
+        (index / this.#points.length) * 0.3,
+        `${dtype} ${n} x ${k}, M = ${m}, ${variant.id}`,
+      );
       await bench.measure(0, m, "spin");
-      await environment.breathe();
     }
-    await untilCompiled();
-    const times: number[] = [];
-    for (let round = 0; round < ROUNDS; round++) {
-      const { init, compute } = await bench.measure(0, m, "spin");
-      times.push(init + compute);
+  }
+
+  async #rounds(): Promise<number[]> {
+    const times: number[][] = this.#points.map(() => []);
+    const { leastMs } = this.#plan;
+    const started = performance.now();
+    for (let round = 0; ; round++) {
+      const passed = performance.now() - started;
+      if (round >= LEAST_ROUNDS && passed >= leastMs) break;
+      for (const [index, { m }] of this.#points.entries()) {
+        await this.#environment.breathe();
+        const share = Math.min(1, passed / leastMs, round / LEAST_ROUNDS);
+        this.#report(0.3 + 0.7 * share, `round ${round + 1} of ${this.#points.length} points`);
+        await this.#benches[index]!.measure(0, m, "spin"); // its threads are awake then
+        const { init, compute } = await this.#benches[index]!.measure(0, m, "spin");
+        times[index]!.push(init + compute);
+      }
     }
-    return times.sort((a, b) => a - b)[(ROUNDS - 1) >> 2]!;
-  } finally {
-    bench.dispose();
+    return times.map((all) => all.sort((a, b) => a - b)[(all.length - 1) >> 2]!);
   }
 }

@@ -39,45 +39,62 @@ const MOST_COPIES = 256;
 /** Measures a product with few tokens as memory delivers its weights, and with many as the arithmetic allows. */
 export class ProductBench {
   readonly #problem: MatmulProblem;
-  readonly #streaming: RowsBench;
-  readonly #computing: RowsBench;
+  /** Each is there when some number of tokens is measured by it. */
+  readonly #streaming: RowsBench | undefined;
+  readonly #computing: RowsBench | undefined;
 
-  private constructor(problem: MatmulProblem, streaming: RowsBench, computing: RowsBench) {
+  private constructor(
+    problem: MatmulProblem,
+    streaming: RowsBench | undefined,
+    computing: RowsBench | undefined,
+  ) {
     this.#problem = problem;
     this.#streaming = streaming;
     this.#computing = computing;
   }
 
   static async open(options: ProductBenchOptions): Promise<ProductBench> {
-    const { problem, tokens, whole, streamBytes } = options;
-    const few = Math.max(1, ...tokens.filter((m) => m <= STREAMING_TOKENS));
-    // As in a model: product after product, each with weights that nobody has read lately.
-    const rows = Math.min(problem.n, rowsOfBytes(problem, streamBytes));
-    const copies = copiesOf({ ...problem, n: rows }, streamBytes, MOST_COPIES);
-    const streaming = await RowsBench.open(options, rows, copies, few);
-    const enough = Math.min(problem.n, rowsOfBytes(problem, COMPUTE_BYTES));
+    const { problem, tokens } = options;
+    const streaming = await openStreaming(options);
     try {
-      const size = whole ? problem.n : enough;
-      const some = copiesOf({ ...problem, n: size }, COMPUTE_BYTES, MOST_COMPUTING_COPIES);
-      const computing = await RowsBench.open(options, size, some, tokens.at(-1)!);
+      const isComputing = tokens.some((m) => m > STREAMING_TOKENS);
+      const computing = isComputing ? await openComputing(options) : undefined;
       return new ProductBench(problem, streaming, computing);
     } catch (error) {
-      streaming.dispose();
+      streaming?.dispose();
       throw error;
     }
   }
 
   /** One step of m tokens, by variant `index`. Rows are alike: the time of some is that of all, in proportion. */
   async measure(index: number, m: number, idle: "spin" | "sleep"): Promise<StageTimes> {
-    const bench = m <= STREAMING_TOKENS ? this.#streaming : this.#computing;
+    const bench = (m <= STREAMING_TOKENS ? this.#streaming : this.#computing)!;
     const { init, compute } = await bench.measure(index, m, idle);
     return { init, compute: compute * (this.#problem.n / bench.rows) };
   }
 
   dispose(): void {
-    this.#streaming.dispose();
-    this.#computing.dispose();
+    this.#streaming?.dispose();
+    this.#computing?.dispose();
   }
+}
+
+/** As in a model: product after product, each with weights that nobody has read lately. */
+async function openStreaming(options: ProductBenchOptions): Promise<RowsBench | undefined> {
+  const { problem, tokens, streamBytes } = options;
+  const few = Math.max(0, ...tokens.filter((m) => m <= STREAMING_TOKENS));
+  if (few === 0) return undefined;
+  const rows = Math.min(problem.n, rowsOfBytes(problem, streamBytes));
+  const copies = copiesOf({ ...problem, n: rows }, streamBytes, MOST_COPIES);
+  return await RowsBench.open(options, rows, copies, few);
+}
+
+async function openComputing(options: ProductBenchOptions): Promise<RowsBench> {
+  const { problem, tokens, whole } = options;
+  const enough = Math.min(problem.n, rowsOfBytes(problem, COMPUTE_BYTES));
+  const rows = whole ? problem.n : enough;
+  const copies = copiesOf({ ...problem, n: rows }, COMPUTE_BYTES, MOST_COMPUTING_COPIES);
+  return await RowsBench.open(options, rows, copies, Math.max(...tokens));
 }
 
 /** Steps that are run until one has all its records; more than one is rare. */

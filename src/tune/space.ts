@@ -80,7 +80,7 @@ export function tokenCounts(mode: TuneMode, step: number, count: number): number
 
 /** Weights that no cache holds; a quick tune takes fewer, and may be wrong about machines with very large caches. */
 export const STREAM_BYTES: Readonly<Record<TuneMode, number>> = {
-  quick: 48 << 20,
+  quick: 96 << 20,
   normal: 96 << 20,
   full: 256 << 20,
 };

@@ -3,6 +3,7 @@
 import { expect, test } from "vitest";
 import { AbortedError } from "../../src/base/errors.ts";
 import { currentPlatform } from "../../src/platform/current.ts";
+import { checkPoints } from "../../src/tune/check.ts";
 import { tunedChoice } from "../../src/tune/choose.ts";
 import { identityOf } from "../../src/tune/identity.ts";
 import { runTune, tuneProfiles } from "../../src/tune/run-tune.ts";
@@ -57,5 +58,54 @@ test("stops when it is told to", async () => {
     signal: controller.signal,
     onProgress: () => controller.abort(),
   });
+  await expect(running).rejects.toThrow(AbortedError);
+});
+
+test("measures points of a file again, beside what the file says of them", async () => {
+  const profiles = tuneProfiles(false);
+  const index = profiles.findIndex(({ variant }) => variant === "8x4.compact");
+  const times = (us: number) =>
+    profiles.map((_, i) => (i === index ? { init: 1, compute: us } : undefined));
+  const lines = [
+    { m: 4, times: times(9) },
+    { m: 8, times: times(19) },
+  ];
+  const group = { dtype: "q4_0", n: 128, k: 256, lines };
+  const file = {
+    ...identityOf({ cpu: platform.cpu(), cores: platform.cores }),
+    date: "2026-11-15",
+    profiles,
+    // The last point would be the fifth and sixth thread: it has a turn of its own.
+    groups: [1, 2].map((threads) => ({ ...group, threads })),
+  };
+  const plan = { points: 4, leastMs: 0, streamBytes: 1 << 17, mostThreads: 4 };
+  const points = await checkPoints(file, plan, environment, {});
+  expect(points.map(({ threads, m }) => [threads, m])).toEqual([
+    [1, 6],
+    [1, 8],
+    [2, 6],
+    [2, 8],
+  ]);
+  // Between 4 and 8 tokens, in proportion.
+  expect(points.map(({ predicted }) => predicted)).toEqual([15, 20, 15, 20]);
+  for (const { measured, profile } of points) {
+    expect(profile).toBe("cpu level 3 8x4.compact");
+    expect(measured).toBeGreaterThan(0);
+  }
+});
+
+test("a test of points stops when it is told to", async () => {
+  const profiles = tuneProfiles(false);
+  const times = profiles.map(() => ({ init: 1, compute: 9 }));
+  const group = { dtype: "q4_0", n: 128, k: 256, threads: 1, lines: [{ m: 8, times }] };
+  const here = identityOf({ cpu: platform.cpu(), cores: platform.cores });
+  const file = { ...here, date: "2026-11-15", profiles, groups: [group] };
+  const controller = new AbortController();
+  const running = checkPoints(
+    file,
+    { points: 1, leastMs: 60_000, streamBytes: 1 << 17, mostThreads: 4 },
+    environment,
+    { signal: controller.signal, onProgress: () => controller.abort() },
+  );
   await expect(running).rejects.toThrow(AbortedError);
 });
