@@ -11,8 +11,10 @@ import { Engine, type LoadWatch } from "./engine/engine.ts";
 import { serveEngine } from "./engine/host.ts";
 import type { OpenRequest } from "./engine/protocol.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
+import { detectWasmFeatures } from "./kernels/features.ts";
 import { currentPlatform } from "./platform/current.ts";
 import { Laps } from "./profile/laps.ts";
+import { explainedDefault } from "./tune/default-notes.ts";
 import type { TunedUse } from "./tune/use.ts";
 
 const platform = await currentPlatform();
@@ -100,7 +102,7 @@ function chooseBackend(
     threads: threads === undefined ? (tuned.threads ?? platform.cores) : checkThreads(threads),
     startThread: () => platform.startThread("compute"),
     profile,
-    choose: tuned.choose,
+    choose: tuned.choose ?? explainedDefault(detectWasmFeatures()),
     idle: tuned.idle,
     notes: tuned.notes,
     gpu,

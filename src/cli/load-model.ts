@@ -59,6 +59,12 @@ export async function openModel(
 /** What the backend says of itself; layers of which it says the same are said once. */
 export function explanation({ backend }: ModelInfo): string {
   const lines = backend.notes.map((note) => note.replace(/\bblk\.\d+\./g, "blk.*."));
+  // Indented lines belong to the one above them: two kinds of products may be refused with the same sentence.
+  const parts: string[] = [];
+  for (const line of lines) {
+    if (line.startsWith(" ") && parts.length > 0) parts[parts.length - 1] += `\n  ${line}`;
+    else parts.push(line);
+  }
   const threads = `${backend.threads} thread${backend.threads === 1 ? "" : "s"}`;
-  return `backend ${backend.name}, ${threads}\n  ${[...new Set(lines)].join("\n  ")}\n\n`;
+  return `backend ${backend.name}, ${threads}\n  ${[...new Set(parts)].join("\n  ")}\n\n`;
 }

@@ -1,8 +1,10 @@
 // From times to choices: interpolation, scaling, what counts as faster, and what a file of another machine is worth.
 
 import { describe, expect, test } from "vitest";
+import { defaultChoice, matmulVariants } from "../../src/kernels/matmul-variants.ts";
 import { analyzeTuneFile } from "../../src/tune/analyze.ts";
 import { staleReason, tunedChoice, tunedIdle, tunedThreads } from "../../src/tune/choose.ts";
+import { explainedDefault } from "../../src/tune/default-notes.ts";
 import { basisFor, estimate } from "../../src/tune/estimate.ts";
 import { tunePicture } from "../../src/tune/picture.ts";
 import { printTuneFile, type TuneFile } from "../../src/tune/tune-file.ts";
@@ -199,4 +201,25 @@ describe("the analysis", () => {
     expect(svg).not.toContain("<script");
     expect(svg.match(/<path /g)!.length).toBeGreaterThan(4);
   });
+});
+
+test("the default says what it is, what else was possible, and why the rest was refused", () => {
+  const problems = [{ dtype: "q4_0", n: 4096, k: 2048 }];
+  const { variants, byTokens, notes } = explainedDefault(target)(problems, 32, 2);
+  const plain = defaultChoice(target)(problems, 32, 2);
+  expect({ variants, byTokens }).toEqual({ variants: plain.variants, byTokens: plain.byTokens });
+  expect(notes[0]).toBe("q4_0 4096 x 2048, 2 threads:");
+  const usual = notes.find((note) => note.startsWith("  8x4.compact: "));
+  expect(usual).toBe("  8x4.compact: the default for 1, 5 to 32 tokens");
+  expect(notes.join("\n")).toMatch(
+    / {2}no, keeps \d+ vectors alive, .* 16 registers: 16x8\.compact/,
+  );
+  expect(notes.join("\n")).toContain(
+    "  no, 4096 rows are worth sharing among threads: 4s.compact.serial",
+  );
+  // Every candidate is in exactly one line.
+  for (const { id } of matmulVariants()) {
+    const named = notes.filter((note) => note.split(/[\s,:]+/).includes(id));
+    expect(named, id).toHaveLength(1);
+  }
 });

@@ -1,0 +1,64 @@
+// The default choice of kernels with what --explain says about it: which variant computes how many tokens and why, what
+// else was possible, and why the rest was refused. The choice itself is the kernels' (kernels/matmul-variants.ts); where
+// something was measured, choose.ts chooses and explains.
+
+import {
+  acceptsProblem,
+  type ChooseMatmul,
+  defaultChoice,
+  type MatmulChoice,
+  type MatmulProblem,
+  type MatmulTarget,
+  matmulVariants,
+} from "../kernels/matmul-variants.ts";
+
+export function explainedDefault(target: MatmulTarget): ChooseMatmul {
+  const choose = defaultChoice(target);
+  return (problems, maxTokens, threads) => {
+    const choice = choose(problems, maxTokens, threads);
+    return { ...choice, notes: notesOf(choice, problems, target, threads) };
+  };
+}
+
+function notesOf(
+  { variants, byTokens }: MatmulChoice,
+  problems: readonly MatmulProblem[],
+  target: MatmulTarget,
+  threads: number,
+): string[] {
+  const shapes = problems.map(({ dtype, n, k }) => `${dtype} ${n} x ${k}`).join(" + ");
+  const chosen = variants.flatMap(({ id }, index) => {
+    const tokens = byTokens.flatMap((choice, count) => (choice === index ? count : []));
+    const some = tokens.filter((count) => count > 0);
+    return some.length === 0 ? [] : `  ${id}: the default for ${rangesText(some)} tokens`;
+  });
+  const possible: string[] = [];
+  const refused = new Map<string, string[]>();
+  for (const variant of matmulVariants()) {
+    if (variants.some(({ id }) => id === variant.id)) continue;
+    const refusal = problems
+      .map((problem) => acceptsProblem(variant, problem, target))
+      .find((answer) => answer !== true);
+    if (refusal === undefined) possible.push(variant.id);
+    else refused.set(refusal, [...(refused.get(refusal) ?? []), variant.id]);
+  }
+  return [
+    `${shapes}, ${threads} thread${threads === 1 ? "" : "s"}:`,
+    ...chosen,
+    `  why: the fastest elsewhere with this type and ${target.vectorRegisters} vector registers; not measured here`,
+    ...(possible.length === 0 ? [] : [`  possible, not measured here: ${possible.join(", ")}`]),
+    ...[...refused].map(([reason, ids]) => `  no, ${reason}: ${ids.join(", ")}`),
+  ];
+}
+
+/** "1, 5 to 32" */
+function rangesText(ascending: readonly number[]): string {
+  const parts: string[] = [];
+  for (let at = 0; at < ascending.length; at++) {
+    const from = ascending[at]!;
+    while (ascending[at + 1] === ascending[at]! + 1) at++;
+    const to = ascending[at]!;
+    parts.push(from === to ? `${from}` : `${from} to ${to}`);
+  }
+  return parts.join(", ");
+}
