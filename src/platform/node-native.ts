@@ -15,6 +15,7 @@ interface Ffi {
 }
 
 interface FfiLibrary {
+  getSymbol(name: string): bigint;
   getFunction(
     name: string,
     signature: { arguments: readonly string[]; return: string },
@@ -105,7 +106,8 @@ export function featuresIn(cpuInfo: string, line: string): Set<string> {
             .filter(Boolean),
         ),
     );
-  return ofCores.reduce((all, core) => all.intersection(core), ofCores[0] ?? new Set<string>());
+  const [first = new Set<string>(), ...others] = ofCores;
+  return new Set([...first].filter((feature) => others.every((core) => core.has(feature))));
 }
 
 /** Node says that FFI is experimental whenever it is loaded. Users did not choose it, so that one warning is left out. */
@@ -141,6 +143,7 @@ function openLibrary(ffi: Ffi, path: string): NativeLibrary | string {
   const functions = library;
   return {
     path,
+    address: (symbol) => Number(functions.getSymbol(symbol)),
     function: (symbol) => functions.getFunction(symbol, { arguments: ["f64"], return: "void" }),
   };
 }

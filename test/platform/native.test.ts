@@ -71,6 +71,9 @@ describe.skipIf(skipped)(`machine code${skipped}`, () => {
     for (const { name } of functions) {
       expect(callOn(host, library.function(symbolOf(name)))[2]).toBe(42.5);
     }
+    const [first, next] = functions.map(({ name }) => library.address(symbolOf(name)));
+    expect(next! - first!).toBe(64);
+    expect(() => library.address("lantern_none")).toThrow();
     expect(() => library.function("lantern_none")).toThrow();
   });
 
@@ -214,7 +217,7 @@ describe.skipIf(skipped)(`machine code${skipped}`, () => {
 
 describe("where there is no machine code", () => {
   const cpuInfo = () => "flags\t\t: fpu avx2\n";
-  test.each([
+  const refusals: [Partial<NativeProcess>, string][] = [
     [{ platform: "darwin" }, "machine code is run on Linux only as yet, this is darwin"],
     [{ platform: "win32" }, "machine code is run on Linux only as yet, this is win32"],
     [{ arch: "riscv64" }, "machine code is made for x64 and arm64, this is riscv64"],
@@ -223,13 +226,14 @@ describe("where there is no machine code", () => {
     [{ cpuInfo: () => "Features : asimd\n" }, '/proc/cpuinfo has no "flags"'],
     [
       {
-        cpuInfo: () => {
+        cpuInfo: (): string => {
           throw new Error("ENOENT: no such file");
         },
       },
       "what the processor can do is not known: ENOENT",
     ],
-  ] as const)("%o is refused", (changes, why) => {
+  ];
+  test.each(refusals)("%o is refused", (changes, why) => {
     const known = processWith({
       platform: "linux",
       arch: "x64",
