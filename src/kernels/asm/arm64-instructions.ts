@@ -83,6 +83,7 @@ export const arm64Instructions = {
   "fmov.s_w": [0x1e270000, "Sd, Wn"],
   "dup.4s_w": [0x4e040c00, "Vd.4s, Wn"],
   "dup.4s": [0x4e040400, "Vd.4s, Vn.s[from]"],
+  "fcvt.s_d": [0x1e624000, "Sd, Dn"],
   "scvtf.s_w": [0x1e220000, "Sd, Wn"],
 
   // One float.
@@ -170,6 +171,6 @@ export const arm64Instructions = {
   "fcvtns.4s": [0x4e21a800, "Vd.4s, Vn.4s"],
   "fcvtl.4s": [0x0e217800, "Vd.4s, Vn.4h"],
   "fcvtn.4h": [0x0e216800, "Vd.4h, Vn.4s"],
-} as const satisfies Readonly<Record<string, Arm64Row>>;
+} as const;
 
 export type Arm64Instruction = keyof typeof arm64Instructions;
