@@ -1,0 +1,152 @@
+// Machine code for the CPU backend: which of the targets (kernels/target.ts) this machine can run, and the functions that
+// make code for it. Loaded by composition roots where the platform runs machine code, and nowhere else: a browser never
+// sees the lowerings.
+//
+// What a processor can do comes from the operating system. A target is taken when all that its code uses is there, and
+// when a first small kernel could be opened and computed what it should.
+
+import { sharedObject, symbolOf } from "../../kernels/asm/elf.ts";
+import type { NativeFunction } from "../../kernels/asm/native-function.ts";
+import { KernelBuilder } from "../../kernels/ir/builder.ts";
+import type { Kernel } from "../../kernels/ir/kernel.ts";
+import { lowerToArm64 } from "../../kernels/lower/arm64.ts";
+import { blockSlots, KernelRefused } from "../../kernels/lower/machine.ts";
+import { lowerToX64 } from "../../kernels/lower/x64.ts";
+import { type KernelTarget, nativeTargets, type TargetName } from "../../kernels/target.ts";
+import type { NativeAccess, NativeHost } from "../../platform/platform.ts";
+import {
+  BLOCK_SLOTS,
+  entryCode,
+  MOST_PARAMS,
+  type NativeImage,
+  nativeCalls,
+} from "./native-entry.ts";
+
+/** A way to make kernels for this machine's processor. */
+export interface NativeKernels {
+  readonly target: KernelTarget;
+  readonly host: NativeHost;
+  /** The kernel's code, or why it has none on this target: a sentence. Made once for each name. */
+  lower(kernel: Kernel): NativeFunction | string;
+  link(functions: readonly NativeFunction[]): NativeImage;
+}
+
+interface NativeLevel {
+  readonly target: KernelTarget;
+  readonly arch: NativeHost["arch"];
+  /** Features that its code uses, as Linux names them. */
+  readonly needs: readonly string[];
+  readonly lower: (kernel: Kernel) => NativeFunction;
+}
+
+const avx2 = ["avx2", "fma", "f16c"];
+const avx512 = ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"];
+
+/** In order of preference. */
+const levels: readonly NativeLevel[] = [
+  {
+    target: nativeTargets["x64-avx512"],
+    arch: "x64",
+    needs: [...avx2, ...avx512],
+    lower: (kernel) => lowerToX64(kernel, { level: "avx512" }),
+  },
+  {
+    target: nativeTargets["x64-avx2-vnni"],
+    arch: "x64",
+    needs: [...avx2, "avx_vnni"],
+    lower: (kernel) => lowerToX64(kernel, { level: "avx2-vnni" }),
+  },
+  {
+    target: nativeTargets["x64-avx2"],
+    arch: "x64",
+    needs: avx2,
+    lower: (kernel) => lowerToX64(kernel, { level: "avx2" }),
+  },
+  {
+    target: nativeTargets["arm64-dotprod"],
+    arch: "arm64",
+    needs: ["asimd", "asimddp"],
+    lower: (kernel) => lowerToArm64(kernel, { name: "arm64 dotprod" }),
+  },
+];
+
+/** The best target that this machine can run; otherwise why there is none. `wanted` names one, for tests. */
+export function nativeKernels(access: NativeAccess, wanted?: TargetName): NativeKernels | string {
+  if (typeof access === "string") return access;
+  const refusals: string[] = [];
+  for (const candidate of levels) {
+    const { target, arch, needs } = candidate;
+    if (arch !== access.arch || (wanted !== undefined && target.name !== wanted)) continue;
+    const missing = needs.filter((feature) => !access.features.has(feature));
+    if (missing.length === 0) {
+      const kernels = kernelsOf(candidate, access);
+      return tryOut(kernels) ?? kernels;
+    }
+    refusals.push(`${target.name} needs ${missing.join(", ")}`);
+  }
+  if (refusals.length === 0) return `there is no target ${wanted} for ${access.arch}`;
+  return `this processor lacks what machine code is made for: ${refusals.join("; ")}`;
+}
+
+function kernelsOf({ target, lower }: NativeLevel, host: NativeHost): NativeKernels {
+  const known = new Map<string, NativeFunction | string>();
+  return {
+    target,
+    host,
+    lower: (kernel) => {
+      const made = known.get(kernel.name) ?? lowered(kernel, lower);
+      known.set(kernel.name, made);
+      return made;
+    },
+    link: (functions) => linked(functions, host.arch),
+  };
+}
+
+function lowered(kernel: Kernel, lower: NativeLevel["lower"]): NativeFunction | string {
+  const params = kernel.params.length;
+  if (params > MOST_PARAMS || blockSlots(params) >= BLOCK_SLOTS) {
+    return `${kernel.name} has ${params} parameters, at most ${MOST_PARAMS} are passed`;
+  }
+  try {
+    return lower(kernel);
+  } catch (error) {
+    if (error instanceof KernelRefused) return error.message;
+    throw error;
+  }
+}
+
+function linked(functions: readonly NativeFunction[], arch: NativeHost["arch"]): NativeImage {
+  const entry = { name: "entry", bytes: new Uint8Array(entryCode[arch]) };
+  return {
+    bytes: sharedObject([entry, ...functions], arch),
+    entry: symbolOf(entry.name),
+    kernels: Object.fromEntries(functions.map(({ name }) => [name, symbolOf(name)])),
+  };
+}
+
+/** Whether code can be opened and called here: what is wrong, or undefined. */
+function tryOut(native: NativeKernels): string | undefined {
+  const { target, host } = native;
+  const code = native.lower(additionKernel(target.width));
+  if (typeof code === "string") return code;
+  const image = native.link([code]);
+  const library = host.load(image.bytes);
+  if (typeof library === "string") return library;
+  const { buffer } = new WebAssembly.Memory({ initial: 1, maximum: 1 });
+  const numbers = new Int32Array(buffer);
+  numbers.set([1, 2, 3, 4].map((value) => value * 1_000_003));
+  const [x, out, block] = [0, target.width, 1024];
+  const { addition } = nativeCalls(image, library, host.address(buffer), buffer, block);
+  addition!(x, out, 7);
+  const isRight = numbers.subarray(0, 4).every((value, i) => numbers[out / 4 + i] === value + 7);
+  return isRight ? undefined : `a first kernel for ${target.name} computed something else`;
+}
+
+/** out = x + n, a vector of integers. */
+function additionKernel(width: number): Kernel {
+  const k = new KernelBuilder("addition", width);
+  const [x, out] = [k.param("ptr", "x"), k.param("ptr", "out")];
+  const n = k.op("i32v.splat", [k.param("i32", "n")]);
+  k.op("i32v.store", [out, k.op("i32v.add", [k.op("i32v.load", [x]), n])]);
+  return k.finish();
+}
