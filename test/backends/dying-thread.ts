@@ -4,7 +4,7 @@ import { parentPort } from "node:worker_threads";
 import { arenaViews } from "../../src/backends/cpu/arena.ts";
 import { type ComputeJob, instantiate } from "../../src/backends/cpu/compute.ts";
 import { makeExecutors } from "../../src/backends/cpu/executors.ts";
-import { TeamMember } from "../../src/backends/cpu/team.ts";
+import { makeMember } from "../../src/backends/cpu/recorded-team.ts";
 
 parentPort!.once("message", ({ module, memory, program, thread }: ComputeJob) => {
   const executors = makeExecutors({
@@ -13,8 +13,15 @@ parentPort!.once("message", ({ module, memory, program, thread }: ComputeJob) =>
     views: arenaViews(memory.buffer),
     thread,
     leader: undefined,
-  }).map((executor) => ({ ...executor, run: () => process.exit(7) }));
-  const member = new TeamMember(memory.buffer, program.control, executors, false);
+  }).map((executor) => ({
+    ...executor,
+    run: () => process.exit(7),
+    ...(executor.row && { row: { ...executor.row, run: () => process.exit(7) } }),
+  }));
+  const member = makeMember(
+    { buffer: memory.buffer, ...program, executors, isLeader: false },
+    undefined,
+  );
   parentPort!.postMessage("ready");
   member.serve();
 });

@@ -18,6 +18,7 @@ import { kernelsOf } from "./executors.ts";
 import { type Chosen, type MatmulCompiler, MatmulLowering, WIDTH } from "./lower-matmul.ts";
 import { lowerNode, type NodeCompiler } from "./lower-nodes.ts";
 import type { Instruction, Program, StepArea, TableRows } from "./program.ts";
+import { planStages } from "./stages.ts";
 import { controlWords } from "./team.ts";
 import type { WeightStore } from "./weights.ts";
 
@@ -86,10 +87,12 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     for (const node of plan.graph.nodes) this.#node(node);
     const context = kv.blocks * KV_BLOCK_TOKENS;
     const scoresLength = context + 4;
+    const stages = planStages(this.#instructions);
     const program: Program = {
       instructions: this.#instructions,
+      stages,
       step: this.#stepArea(kv.blocks),
-      control: arena.allocate(controlWords(this.#instructions.length) * 4, "work"),
+      control: arena.allocate(controlWords(stages.length) * 4, "work"),
       scores: arena.allocate(threads * WIDE_HEADS * scoresLength * 4, "work"),
       scoresLength,
       threads,

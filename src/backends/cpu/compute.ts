@@ -29,7 +29,7 @@ export function serveCompute(
   const kernels = instantiate(module, memory);
   const executors = makeExecutors({ program, kernels, views, thread, leader: undefined });
   const member = makeMember(
-    { buffer, control: program.control, executors, isLeader: false },
+    { buffer, ...program, executors, isLeader: false },
     records && new RecordWriter(buffer, records, thread),
   );
   onReady();

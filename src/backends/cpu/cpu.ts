@@ -136,7 +136,7 @@ export class CpuBackend implements Backend {
     const { lostMs, startThread } = this.#options;
     const { buffer } = memory;
     const member = makeMember(
-      { buffer, control: program.control, executors, isLeader: true, lostMs },
+      { buffer, ...program, executors, isLeader: true, lostMs },
       records && new RecordWriter(buffer, records, 0),
     );
     member.setIdle(this.#options.idle ?? "spin");

@@ -23,6 +23,8 @@ export interface Executor {
   run(chunk: number): void;
   /** Only the leader can run it. */
   readonly leaderOnly?: boolean;
+  /** The same row by row, where a row needs nothing of another: for stages.ts. */
+  readonly row?: { count(): number; run(row: number): void };
 }
 
 export type MakeExecutor<K extends InstructionKind> = (
@@ -38,7 +40,8 @@ export function rowCount({ program, views }: ExecutorContext, rows: RowKind): nu
 }
 
 export function perRow(c: ExecutorContext, rows: RowKind, run: (row: number) => void): Executor {
-  return { chunks: () => rowCount(c, rows), run };
+  const count = () => rowCount(c, rows);
+  return { chunks: count, run, row: { count, run } };
 }
 
 /** Items of a chunk when `total` are shared out, in multiples of `unit`. */

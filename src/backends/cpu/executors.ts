@@ -184,5 +184,9 @@ function perElements(
       const from = chunk * ELEMENTS_PER_CHUNK;
       run(from * 4, Math.min(ELEMENTS_PER_CHUNK, total() - from));
     },
+    row: {
+      count: () => rowCount(c, rows),
+      run: (row) => run(row * cols * 4, cols),
+    },
   };
 }

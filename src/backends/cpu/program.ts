@@ -240,8 +240,15 @@ export type Instruction =
 export type InstructionKind = Instruction["op"];
 export type InstructionOf<K extends InstructionKind> = Extract<Instruction, { op: K }>;
 
+/** Instructions (by index, in order) that need no meeting of the threads in between: stages.ts. */
+export interface Stage {
+  readonly kind: "together" | "in_turn";
+  readonly instructions: readonly number[];
+}
+
 export interface Program {
   readonly instructions: readonly Instruction[];
+  readonly stages: readonly Stage[];
   readonly step: StepArea;
   /** i32 area of the team: see team.ts. */
   readonly control: number;

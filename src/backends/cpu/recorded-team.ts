@@ -5,34 +5,44 @@
 // lies between two records is waiting: spinning, sleeping, being woken.
 
 import type { Executor } from "./executor.ts";
+import type { Stage } from "./program.ts";
 import type { RecordWriter } from "./records.ts";
+import { type StageExecutor, stageExecutors } from "./stages.ts";
 import { TeamMember } from "./team.ts";
 
 export interface MemberOptions {
   readonly buffer: ArrayBufferLike;
   readonly control: number;
+  /** Of the instructions. */
   readonly executors: readonly Executor[];
+  readonly stages: readonly Stage[];
   readonly isLeader: boolean;
   readonly lostMs?: number | undefined;
 }
 
 export function makeMember(options: MemberOptions, writer: RecordWriter | undefined): TeamMember {
-  const { buffer, control, executors, isLeader, lostMs } = options;
-  if (!writer) return new TeamMember(buffer, control, executors, isLeader, lostMs);
-  return new RecordedMember(options, writer);
+  const { buffer, control, executors, stages, isLeader, lostMs } = options;
+  if (writer) return new RecordedMember(options, writer);
+  const ofStages = stageExecutors(stages, executors, undefined);
+  return new TeamMember(buffer, control, ofStages, isLeader, lostMs);
 }
 
 class RecordedMember extends TeamMember {
   readonly #writer: RecordWriter;
+  readonly #stages: readonly Stage[];
+  readonly #executors: readonly StageExecutor[];
   /** When it began to look for chunks of the open instruction. */
   #start = 0;
   /** It took some, so that the end of its work is #start of the next. */
   #hasWorked = false;
 
   constructor(options: MemberOptions, writer: RecordWriter) {
-    const { buffer, control, executors, isLeader, lostMs } = options;
-    super(buffer, control, executors, isLeader, lostMs);
+    const { buffer, control, executors, stages, isLeader, lostMs } = options;
+    const ofStages = stageExecutors(stages, executors, () => writer.now());
+    super(buffer, control, ofStages, isLeader, lostMs);
     this.#writer = writer;
+    this.#stages = stages;
+    this.#executors = ofStages;
   }
 
   override runStep(stop?: () => boolean): boolean {
@@ -50,10 +60,28 @@ class RecordedMember extends TeamMember {
     this.#hasWorked = taken > 0;
     if (taken > 0) {
       const end = this.#writer.now();
-      this.#writer.write(this.indexOf(now), taken, this.#start, end);
+      this.#write(this.indexOf(now), taken, this.#start, end);
       this.#start = end;
     }
     return taken;
+  }
+
+  /** Instructions of one stage come one after the other in the record, though their chunks may have come in turns. */
+  #write(stage: number, taken: number, start: number, end: number): void {
+    const { spent } = this.#executors[stage]!;
+    const { instructions } = this.#stages[stage]!;
+    if (!spent) {
+      this.#writer.write(instructions[0]!, taken, start, end);
+      return;
+    }
+    let at = start;
+    for (let i = 0; i < instructions.length; i++) {
+      const { ms, chunks } = spent[i]!;
+      spent[i]!.ms = 0;
+      spent[i]!.chunks = 0;
+      if (chunks > 0) this.#writer.write(instructions[i]!, chunks, at, at + ms);
+      at += ms;
+    }
   }
 
   protected override waitPast(now: number, expectsProgress: boolean): number {

@@ -1,0 +1,108 @@
+// Which instructions may share a stage: products that do not need each other, rows that do not need each other, and
+// nothing else. That stages compute the same is the conformance suite's business.
+
+import { describe, expect, test } from "vitest";
+import type { Instruction } from "../../src/backends/cpu/program.ts";
+import { planStages, stageExecutors } from "../../src/backends/cpu/stages.ts";
+
+const [X, Y, Z, W] = [0, 1024, 2048, 4096];
+
+const norm = (x: number, out: number, cols = 8): Instruction => ({
+  op: "rms_norm",
+  rows: "tokens",
+  x,
+  out,
+  weight: W,
+  cols,
+  size: cols,
+  eps: 0,
+});
+const add = (a: number, b: number, out: number, cols = 8): Instruction => ({
+  op: "binary",
+  rows: "tokens",
+  kernel: "add",
+  a,
+  b,
+  out,
+  cols,
+});
+const matmul = (x: number, out: number): Instruction => ({
+  op: "matmul_rows",
+  rows: "tokens",
+  n: 8,
+  k: 8,
+  out,
+  bias: -1,
+  kernel: "dot_rows",
+  dtype: "f32",
+  x,
+  w: W,
+  rowBytes: 32,
+  scratch: 8192,
+});
+const stagesOf = (...instructions: Instruction[]) =>
+  planStages(instructions).map((stage) => stage.instructions);
+
+describe("planning", () => {
+  test("rows that need only themselves go through several instructions", () => {
+    expect(stagesOf(add(X, Y, X), norm(X, Y))).toEqual([[0, 1]]);
+  });
+
+  test("not where a row would be written over another that is still wanted", () => {
+    expect(stagesOf(norm(X, Y, 8), norm(Y, Z, 8), norm(Z, X, 8))).toEqual([[0, 1, 2]]);
+    expect(stagesOf(norm(X, Y, 8), add(Y, Y, X, 4))).toEqual([[0], [1]]);
+  });
+
+  test("not for other rows", () => {
+    const outputs = { ...add(X, Y, X), rows: "outputs" } as Instruction;
+    expect(stagesOf(norm(X, Y), outputs)).toEqual([[0], [1]]);
+    const select: Instruction = { op: "select", x: X, out: Y, cols: 8 };
+    expect(stagesOf(add(X, Y, X), select)).toEqual([[0], [1]]);
+    expect(stagesOf(select, { ...norm(Y, X), rows: "outputs" } as Instruction)).toEqual([[0], [1]]);
+    expect(stagesOf(select, { ...norm(Y, Z), rows: "outputs" } as Instruction)).toEqual([[0, 1]]);
+  });
+
+  test("products of the same input are shared out together, dependent ones are not", () => {
+    expect(stagesOf(matmul(X, Y), matmul(X, Z))).toEqual([[0, 1]]);
+    expect(stagesOf(matmul(X, Y), matmul(Y, Z))).toEqual([[0], [1]]);
+    expect(stagesOf(matmul(X, Y), matmul(Z, X))).toEqual([[0], [1]]);
+    expect(stagesOf(matmul(X, Y), matmul(X, Y))).toEqual([[0], [1]]);
+  });
+
+  test("a product needs all rows of what is before it", () => {
+    expect(stagesOf(norm(X, Y), matmul(Y, Z), norm(Z, X))).toEqual([[0], [1], [2]]);
+  });
+});
+
+describe("executing", () => {
+  const executor = (log: string[], name: string, chunks: number) => ({
+    chunks: () => chunks,
+    run: (chunk: number) => log.push(`${name}${chunk}`),
+    row: { count: () => 2, run: (row: number) => log.push(`${name} row ${row}`) },
+  });
+
+  test("together: all chunks of all, also of those that have none", () => {
+    const log: string[] = [];
+    const parts = [executor(log, "a", 2), executor(log, "b", 0), executor(log, "c", 1)];
+    const stages = [{ kind: "together", instructions: [0, 1, 2] }] as const;
+    const [stage] = stageExecutors(stages, parts, undefined);
+    expect(stage!.chunks()).toBe(3);
+    for (let chunk = 0; chunk < 3; chunk++) stage!.run(chunk);
+    expect(log).toEqual(["a0", "a1", "c0"]);
+  });
+
+  test("in turn: a row through all, and the time of each", () => {
+    const log: string[] = [];
+    let clock = 0;
+    const parts = [executor(log, "a", 9), executor(log, "b", 9)];
+    const stages = [{ kind: "in_turn", instructions: [0, 1] }] as const;
+    const [stage] = stageExecutors(stages, parts, () => clock++);
+    expect(stage!.chunks()).toBe(2);
+    stage!.run(1);
+    expect(log).toEqual(["a row 1", "b row 1"]);
+    expect(stage!.spent).toEqual([
+      { ms: 1, chunks: 1 },
+      { ms: 1, chunks: 1 },
+    ]);
+  });
+});
