@@ -20,6 +20,7 @@ import {
   type GeneralRow,
   type Instruction,
   instructions,
+  rowOf,
   type VectorRow,
 } from "../../src/kernels/asm/x64-instructions.ts";
 
@@ -52,7 +53,7 @@ const shapes: Partial<Record<Instruction, string>> = {
   vpmovm2d: "V k",
   vcvtsi2ss: "x x r",
   vcvttsd2si: "R x",
-  "vcvttsd2si.32": "r x",
+  vcvtsd2ss: "x x x",
 };
 
 /** Lengths of vectors that instructions have, where it is not all that their forms have. */
@@ -63,12 +64,12 @@ const lengths: Partial<Record<Instruction, readonly VectorLength[]>> = {
   vextracti32x4: [32, 64],
   vextracti64x4: [64],
   ...Object.fromEntries(
-    Object.entries(instructions)
-      .filter(([, row]) => row.kind === "vector" && row.memory === 4)
-      .map(([name]) => [name, name.includes("broadcast") ? [32, 64] : [16]]),
+    (Object.keys(instructions) as Instruction[])
+      .filter((name) => (rowOf(name) as VectorRow).memory === 4)
+      .map((name) => [name, name.includes("broadcast") ? [32, 64] : [16]]),
   ),
   vcvttsd2si: [16],
-  "vcvttsd2si.32": [16],
+  vcvtsd2ss: [16],
 };
 
 /** Without a form that reads (or writes) memory, as far as kernels need. */
@@ -230,6 +231,10 @@ function generalForms(name: Instruction, row: GeneralRow): Form[] {
 }
 
 const others: readonly Form[] = [
+  {
+    text: "mov dword ptr [rsi+64], 1000",
+    emit: (a) => a.op("mov", memory(r64(6), 64), 1000),
+  },
   { text: "ret", emit: (a) => a.ret() },
   { text: "vzeroupper", emit: (a) => a.vzeroupper() },
   { text: "mov ecx, -5", emit: (a) => a.moveImmediate(r32(1), -5) },
@@ -239,7 +244,7 @@ const others: readonly Form[] = [
 
 export const forms: readonly Form[] = [
   ...(Object.keys(instructions) as Instruction[]).flatMap((name) => {
-    const row: VectorRow | GeneralRow = instructions[name];
+    const row = rowOf(name);
     return row.kind === "vector" ? vectorForms(name, row) : generalForms(name, row);
   }),
   ...others,

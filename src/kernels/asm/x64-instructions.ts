@@ -4,57 +4,145 @@
 // A vector instruction has a VEX form (xmm and ymm, registers 0 to 15), an EVEX form (all registers, zmm, {1to16}), or
 // both; where there are both, the assembler takes the shorter one that can say it. The two may need different processors:
 // vpdpbusd in VEX is AVX-VNNI, in EVEX AVX-512 VNNI.
+//
+// Vector rows: forms; prefix, map, W, opcode and /digit as in the manual; where the operands go (r is ModRM.reg, m is
+// ModRM.rm, v is VEX.vvvv, i an immediate byte); how many bytes the memory operand has, which is what an EVEX form counts
+// its short displacements in. "lanes" is a whole vector that may also be one 32-bit value for all lanes.
+//
+// General rows: the opcode for operands (r/m, r), (r, r/m), (r/m, imm8), (r/m, imm32), (r, r/m, imm8), (r, r/m, imm32),
+// for one operand r/m, for a register that is added to the opcode (o); and what stands in ModRM.reg where no operand does.
 
-/** Where operands go: r is ModRM.reg, m is ModRM.rm, v is VEX.vvvv, i an immediate byte. */
-export type Place = "r" | "m" | "v" | "i";
+export const instructions = {
+  add: { mr: [0x01], rm: [0x03], mi8: [0x83], mi32: [0x81], digit: 0 },
+  sub: { mr: [0x29], rm: [0x2b], mi8: [0x83], mi32: [0x81], digit: 5 },
+  cmp: { mr: [0x39], rm: [0x3b], mi8: [0x83], mi32: [0x81], digit: 7 },
+  test: { mr: [0x85], digit: 0 },
+  mov: { mr: [0x89], rm: [0x8b], mi32: [0xc7], digit: 0 }, // into memory: 32 bits
+  movsxd: { rm: [0x63], digit: 0 },
+  lea: { rm: [0x8d], digit: 0 },
+  imul: { rm: [0x0f, 0xaf], rmi8: [0x6b], rmi32: [0x69], digit: 0 },
+  shl: { mi8: [0xc1], digit: 4 },
+  shr: { mi8: [0xc1], digit: 5 },
+  neg: { m: [0xf7], digit: 3 },
+  dec: { m: [0xff], digit: 1 },
+  prefetcht0: { m: [0x0f, 0x18], digit: 1 },
+  push: { o: [0x50], digit: 0 },
+  pop: { o: [0x58], digit: 0 },
 
-/**
- * How many bytes the memory operand has, which is what an EVEX form counts its short displacements in: the vector's
- * length or a part of it, or a number.
- */
-export type MemoryBytes = "whole" | "half" | "quarter" | number;
+  // In and out.
+  vmovups: ["both", "0F.W0 10", "rm", "whole"],
+  "vmovups.store": ["both", "0F.W0 11", "mr", "whole"],
+  vmovaps: ["both", "0F.W0 28", "rm", "whole"],
+  vmovss: ["both", "F3.0F.W0 10", "rm", 4],
+  "vmovss.store": ["both", "F3.0F.W0 11", "mr", 4],
+  vmovd: ["both", "66.0F.W0 6E", "rm", 4],
+  "vmovd.store": ["both", "66.0F.W0 7E", "mr", 4],
+  vbroadcastss: ["both", "66.0F38.W0 18", "rm", 4],
+  vpbroadcastd: ["both", "66.0F38.W0 58", "rm", 4],
+  "vpbroadcastd.r32": ["evex", "66.0F38.W0 7C", "rm", 4],
+  vcvtph2ps: ["both", "66.0F38.W0 13", "rm", "half"],
+  vcvtps2ph: ["both", "66.0F3A.W0 1D", "mri", "half"],
+  vpmovsxbd: ["both", "66.0F38.W0 21", "rm", "quarter"],
+  vpmovsxwd: ["both", "66.0F38.W0 23", "rm", "half"],
+  vpmovzxwd: ["both", "66.0F38.W0 33", "rm", "half"],
 
+  // Bits. Those without a d are VEX's, those with it EVEX's.
+  vpand: ["vex", "66.0F.W0 DB", "rvm", "whole"],
+  vpandn: ["vex", "66.0F.W0 DF", "rvm", "whole"],
+  vpor: ["vex", "66.0F.W0 EB", "rvm", "whole"],
+  vpxor: ["vex", "66.0F.W0 EF", "rvm", "whole"],
+  vpandd: ["evex", "66.0F.W0 DB", "rvm", "lanes"],
+  vpandnd: ["evex", "66.0F.W0 DF", "rvm", "lanes"],
+  vpord: ["evex", "66.0F.W0 EB", "rvm", "lanes"],
+  vpxord: ["evex", "66.0F.W0 EF", "rvm", "lanes"],
+  vpternlogd: ["evex", "66.0F3A.W0 25", "rvmi", "lanes"],
+
+  // Bytes and 16-bit integers.
+  vpaddb: ["both", "66.0F.W0 FC", "rvm", "whole"],
+  vpsubb: ["both", "66.0F.W0 F8", "rvm", "whole"],
+  vpshufb: ["both", "66.0F38.W0 00", "rvm", "whole"],
+  vpsrlw: ["both", "66.0F.W0 71 /2", "vmi", "whole"],
+  vpsraw: ["both", "66.0F.W0 71 /4", "vmi", "whole"],
+  vpsllw: ["both", "66.0F.W0 71 /6", "vmi", "whole"],
+  vpmaddubsw: ["both", "66.0F38.W0 04", "rvm", "whole"],
+  vpmaddwd: ["both", "66.0F.W0 F5", "rvm", "whole"],
+  vpackssdw: ["both", "66.0F.W0 6B", "rvm", "lanes"],
+  vpacksswb: ["both", "66.0F.W0 63", "rvm", "whole"],
+
+  // 32-bit integers.
+  vpdpbusd: ["both", "66.0F38.W0 50", "rvm", "lanes"],
+  vpaddd: ["both", "66.0F.W0 FE", "rvm", "lanes"],
+  vpsubd: ["both", "66.0F.W0 FA", "rvm", "lanes"],
+  vpmulld: ["both", "66.0F38.W0 40", "rvm", "lanes"],
+  vpmaxsd: ["both", "66.0F38.W0 3D", "rvm", "lanes"],
+  vpminsd: ["both", "66.0F38.W0 39", "rvm", "lanes"],
+  vpsrld: ["both", "66.0F.W0 72 /2", "vmi", "lanes"],
+  vpsrad: ["both", "66.0F.W0 72 /4", "vmi", "lanes"],
+  vpslld: ["both", "66.0F.W0 72 /6", "vmi", "lanes"],
+  vpshufd: ["both", "66.0F.W0 70", "rmi", "lanes"],
+  vpermd: ["both", "66.0F38.W0 36", "rvm", "lanes"],
+  vextracti128: ["vex", "66.0F3A.W0 39", "mri", 16],
+  vextracti32x4: ["evex", "66.0F3A.W0 39", "mri", 16],
+  vextracti64x4: ["evex", "66.0F3A.W1 3B", "mri", 32],
+
+  // Floats.
+  vaddps: ["both", "0F.W0 58", "rvm", "lanes"],
+  vsubps: ["both", "0F.W0 5C", "rvm", "lanes"],
+  vmulps: ["both", "0F.W0 59", "rvm", "lanes"],
+  vdivps: ["both", "0F.W0 5E", "rvm", "lanes"],
+  vminps: ["both", "0F.W0 5D", "rvm", "lanes"],
+  vmaxps: ["both", "0F.W0 5F", "rvm", "lanes"],
+  vsqrtps: ["both", "0F.W0 51", "rm", "lanes"],
+  vfmadd132ps: ["both", "66.0F38.W0 98", "rvm", "lanes"],
+  vfmadd213ps: ["both", "66.0F38.W0 A8", "rvm", "lanes"],
+  vfmadd231ps: ["both", "66.0F38.W0 B8", "rvm", "lanes"],
+  vcvtdq2ps: ["both", "0F.W0 5B", "rm", "lanes"],
+  vcvtps2dq: ["both", "66.0F.W0 5B", "rm", "lanes"],
+  /** In VEX the result is a vector, in EVEX a mask register: two names. */
+  vcmpps: ["vex", "0F.W0 C2", "rvmi", "whole"],
+  "vcmpps.k": ["evex", "0F.W0 C2", "rvmi", "lanes"],
+  vpmovm2d: ["evex", "F3.0F38.W0 38", "rm", "whole"],
+  vshufps: ["both", "0F.W0 C6", "rvmi", "lanes"],
+  vaddss: ["both", "F3.0F.W0 58", "rvm", 4],
+  vsubss: ["both", "F3.0F.W0 5C", "rvm", 4],
+  vmulss: ["both", "F3.0F.W0 59", "rvm", 4],
+  vdivss: ["both", "F3.0F.W0 5E", "rvm", 4],
+  vsqrtss: ["both", "F3.0F.W0 51", "rvm", 4],
+  vcvtsi2ss: ["both", "F3.0F.W0 2A", "rvm", 4],
+  vcvtsd2ss: ["vex", "F2.0F.W0 5A", "rvm", 8],
+  vcvttsd2si: ["both", "F2.0F.W1 2C", "rm", 8],
+} as const;
+
+export type Instruction = keyof typeof instructions;
+
+/** A vector instruction, taken apart. */
 export interface VectorRow {
   readonly kind: "vector";
   readonly forms: "vex" | "evex" | "both";
-  /** Number of the prefix (none, 66, F3, F2) and of the opcode map (0F, 0F38, 0F3A). */
-  readonly prefix: 0 | 1 | 2 | 3;
-  readonly map: 1 | 2 | 3;
+  /** Numbers of the prefix (none, 66, F3, F2) and of the opcode map (0F, 0F38, 0F3A). */
+  readonly prefix: number;
+  readonly map: number;
   readonly wide: boolean;
   readonly opcode: number;
-  readonly places: readonly Place[];
-  readonly memory: MemoryBytes;
-  /** What stands in ModRM.reg where no operand does. */
   readonly digit: number;
+  readonly places: readonly string[];
+  readonly memory: "whole" | "half" | "quarter" | number;
   /** The memory operand may be one 32-bit value for all lanes (EVEX). */
   readonly broadcast: boolean;
 }
 
-export interface GeneralRow {
-  readonly kind: "general";
-  /** The opcode for operands (r/m, r), (r, r/m), (r/m, imm8), (r/m, imm32), (r, r/m, imm8) and (r, r/m, imm32). */
-  readonly mr?: readonly number[];
-  readonly rm?: readonly number[];
-  readonly mi8?: readonly number[];
-  readonly mi32?: readonly number[];
-  readonly rmi8?: readonly number[];
-  readonly rmi32?: readonly number[];
-  /** One operand, r/m. */
-  readonly m?: readonly number[];
-  /** One register, which is added to the opcode; no REX.W. */
-  readonly o?: readonly number[];
-  /** What stands in ModRM.reg where no operand does. */
-  readonly digit: number;
-}
+type OpcodeForm = "mr" | "rm" | "mi8" | "mi32" | "rmi8" | "rmi32" | "m" | "o";
 
-type Forms = VectorRow["forms"];
-type Code = `${"" | "66." | "F3." | "F2."}${"0F" | "0F38" | "0F3A"}.${"W0" | "W1"} ${string}`;
+export type GeneralRow = {
+  readonly [F in OpcodeForm]?: readonly number[];
+} & { readonly kind: "general"; readonly digit: number };
 
 const prefixes: readonly string[] = ["", "66", "F3", "F2"];
 const maps: readonly string[] = ["", "0F", "0F38", "0F3A"];
 
-/** `code` is written as in the manual: prefix, map, W, opcode, and /digit. */
-function vector(forms: Forms, code: Code, places: string, memory: MemoryBytes): VectorRow {
+type Written = readonly [VectorRow["forms"], string, string, "lanes" | VectorRow["memory"]];
+
+function vectorRow([forms, code, places, memory]: Written): VectorRow {
   const [fields, opcode, digit = "/0"] = code.split(" ") as [string, string, string?];
   const parts = fields.split(".");
   const wide = parts.pop() === "W1";
@@ -62,143 +150,27 @@ function vector(forms: Forms, code: Code, places: string, memory: MemoryBytes): 
   return {
     kind: "vector",
     forms,
-    prefix: prefixes.indexOf(parts.pop() ?? "") as VectorRow["prefix"],
-    map: map as VectorRow["map"],
+    prefix: prefixes.indexOf(parts.pop() ?? ""),
+    map,
     wide,
     opcode: Number.parseInt(opcode, 16),
-    places: [...places] as Place[],
-    memory,
     digit: Number(digit.slice(1)),
-    broadcast: false,
+    places: [...places],
+    memory: memory === "lanes" ? "whole" : memory,
+    broadcast: memory === "lanes",
   };
 }
 
-/** A vector instruction on 32-bit lanes, whose memory operand may be one value for all of them. */
-function lanes(forms: Forms, code: Code, places = "rvm"): VectorRow {
-  return { ...vector(forms, code, places, "whole"), broadcast: true };
+const rows = new Map<string, VectorRow | GeneralRow>(
+  Object.entries(instructions).map(([name, row]) => [
+    name,
+    "digit" in row ? { kind: "general", ...row } : vectorRow(row),
+  ]),
+);
+
+export function rowOf(name: Instruction): VectorRow | GeneralRow {
+  return rows.get(name)!;
 }
-
-function bytes(forms: Forms, code: Code, places = "rvm"): VectorRow {
-  return vector(forms, code, places, "whole");
-}
-
-/** An instruction on the lowest 32-bit lane. */
-function single(code: Code, places = "rvm"): VectorRow {
-  return vector("both", code, places, 4);
-}
-
-/** The eight classic operations, which differ in three bits. */
-function classic(digit: number): GeneralRow {
-  const opcode = 8 * digit;
-  return general({ mr: [opcode + 1], rm: [opcode + 3], mi8: [0x83], mi32: [0x81], digit });
-}
-
-function general(forms: Partial<GeneralRow>): GeneralRow {
-  return { kind: "general", digit: 0, ...forms };
-}
-
-export const instructions = {
-  add: classic(0),
-  sub: classic(5),
-  cmp: classic(7),
-  test: general({ mr: [0x85] }),
-  mov: general({ mr: [0x89], rm: [0x8b], mi32: [0xc7] }),
-  movsxd: general({ rm: [0x63] }),
-  lea: general({ rm: [0x8d] }),
-  imul: general({ rm: [0x0f, 0xaf], rmi8: [0x6b], rmi32: [0x69] }),
-  shl: general({ mi8: [0xc1], digit: 4 }),
-  shr: general({ mi8: [0xc1], digit: 5 }),
-  neg: general({ m: [0xf7], digit: 3 }),
-  dec: general({ m: [0xff], digit: 1 }),
-  prefetcht0: general({ m: [0x0f, 0x18], digit: 1 }),
-  push: general({ o: [0x50] }),
-  pop: general({ o: [0x58] }),
-
-  // In and out.
-  vmovups: bytes("both", "0F.W0 10", "rm"),
-  "vmovups.store": bytes("both", "0F.W0 11", "mr"),
-  vmovaps: bytes("both", "0F.W0 28", "rm"),
-  vmovss: single("F3.0F.W0 10", "rm"),
-  "vmovss.store": single("F3.0F.W0 11", "mr"),
-  vmovd: single("66.0F.W0 6E", "rm"),
-  "vmovd.store": single("66.0F.W0 7E", "mr"),
-  vbroadcastss: single("66.0F38.W0 18", "rm"),
-  vpbroadcastd: single("66.0F38.W0 58", "rm"),
-  "vpbroadcastd.r32": vector("evex", "66.0F38.W0 7C", "rm", 4),
-  vcvtph2ps: vector("both", "66.0F38.W0 13", "rm", "half"),
-  vcvtps2ph: vector("both", "66.0F3A.W0 1D", "mri", "half"),
-  vpmovsxbd: vector("both", "66.0F38.W0 21", "rm", "quarter"),
-  vpmovsxwd: vector("both", "66.0F38.W0 23", "rm", "half"),
-  vpmovzxwd: vector("both", "66.0F38.W0 33", "rm", "half"),
-
-  // Bits. Those without a d are VEX's, those with it EVEX's.
-  vpand: bytes("vex", "66.0F.W0 DB"),
-  vpandn: bytes("vex", "66.0F.W0 DF"),
-  vpor: bytes("vex", "66.0F.W0 EB"),
-  vpxor: bytes("vex", "66.0F.W0 EF"),
-  vpandd: lanes("evex", "66.0F.W0 DB"),
-  vpandnd: lanes("evex", "66.0F.W0 DF"),
-  vpord: lanes("evex", "66.0F.W0 EB"),
-  vpxord: lanes("evex", "66.0F.W0 EF"),
-  vpternlogd: lanes("evex", "66.0F3A.W0 25", "rvmi"),
-
-  // Bytes and 16-bit integers.
-  vpaddb: bytes("both", "66.0F.W0 FC"),
-  vpsubb: bytes("both", "66.0F.W0 F8"),
-  vpshufb: bytes("both", "66.0F38.W0 00"),
-  vpsrlw: bytes("both", "66.0F.W0 71 /2", "vmi"),
-  vpsraw: bytes("both", "66.0F.W0 71 /4", "vmi"),
-  vpsllw: bytes("both", "66.0F.W0 71 /6", "vmi"),
-  vpmaddubsw: bytes("both", "66.0F38.W0 04"),
-  vpmaddwd: bytes("both", "66.0F.W0 F5"),
-  vpackssdw: lanes("both", "66.0F.W0 6B"),
-  vpacksswb: bytes("both", "66.0F.W0 63"),
-
-  // 32-bit integers.
-  vpdpbusd: lanes("both", "66.0F38.W0 50"),
-  vpaddd: lanes("both", "66.0F.W0 FE"),
-  vpsubd: lanes("both", "66.0F.W0 FA"),
-  vpmulld: lanes("both", "66.0F38.W0 40"),
-  vpmaxsd: lanes("both", "66.0F38.W0 3D"),
-  vpminsd: lanes("both", "66.0F38.W0 39"),
-  vpsrld: lanes("both", "66.0F.W0 72 /2", "vmi"),
-  vpsrad: lanes("both", "66.0F.W0 72 /4", "vmi"),
-  vpslld: lanes("both", "66.0F.W0 72 /6", "vmi"),
-  vpshufd: lanes("both", "66.0F.W0 70", "rmi"),
-  vpermd: lanes("both", "66.0F38.W0 36"),
-  vextracti128: vector("vex", "66.0F3A.W0 39", "mri", 16),
-  vextracti32x4: vector("evex", "66.0F3A.W0 39", "mri", 16),
-  vextracti64x4: vector("evex", "66.0F3A.W1 3B", "mri", 32),
-
-  // Floats.
-  vaddps: lanes("both", "0F.W0 58"),
-  vsubps: lanes("both", "0F.W0 5C"),
-  vmulps: lanes("both", "0F.W0 59"),
-  vdivps: lanes("both", "0F.W0 5E"),
-  vminps: lanes("both", "0F.W0 5D"),
-  vmaxps: lanes("both", "0F.W0 5F"),
-  vsqrtps: lanes("both", "0F.W0 51", "rm"),
-  vfmadd132ps: lanes("both", "66.0F38.W0 98"),
-  vfmadd213ps: lanes("both", "66.0F38.W0 A8"),
-  vfmadd231ps: lanes("both", "66.0F38.W0 B8"),
-  vcvtdq2ps: lanes("both", "0F.W0 5B", "rm"),
-  vcvtps2dq: lanes("both", "66.0F.W0 5B", "rm"),
-  /** In VEX the result is a vector, in EVEX a mask register: two names. */
-  vcmpps: bytes("vex", "0F.W0 C2", "rvmi"),
-  "vcmpps.k": lanes("evex", "0F.W0 C2", "rvmi"),
-  vpmovm2d: bytes("evex", "F3.0F38.W0 38", "rm"),
-  vshufps: lanes("both", "0F.W0 C6", "rvmi"),
-  vaddss: single("F3.0F.W0 58"),
-  vsubss: single("F3.0F.W0 5C"),
-  vmulss: single("F3.0F.W0 59"),
-  vdivss: single("F3.0F.W0 5E"),
-  vsqrtss: single("F3.0F.W0 51"),
-  vcvtsi2ss: single("F3.0F.W0 2A"),
-  vcvttsd2si: vector("both", "F2.0F.W1 2C", "rm", 8),
-  "vcvttsd2si.32": vector("both", "F2.0F.W0 2C", "rm", 8),
-} as const satisfies Readonly<Record<string, VectorRow | GeneralRow>>;
-
-export type Instruction = keyof typeof instructions;
 
 /** Conditions of jumps, and their numbers. */
 export const conditions = { e: 0x4, ne: 0x5, l: 0xc, ge: 0xd, le: 0xe, g: 0xf } as const;

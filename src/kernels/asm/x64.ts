@@ -12,7 +12,7 @@ import {
   conditions,
   type GeneralRow,
   type Instruction,
-  instructions,
+  rowOf,
   type VectorRow,
 } from "./x64-instructions.ts";
 
@@ -104,7 +104,7 @@ export class X64Assembler {
   }
 
   op(name: Instruction, ...operands: Operand[]): void {
-    const row: VectorRow | GeneralRow = instructions[name];
+    const row = rowOf(name);
     if (row.kind === "vector") this.#vector(name, row, operands);
     else this.#general(name, row, operands);
   }
@@ -226,7 +226,7 @@ export class X64Assembler {
 
   #vector(name: Instruction, row: VectorRow, operands: readonly Operand[]): void {
     if (operands.length !== row.places.length) this.#noForm(name, operands);
-    const at = (place: string): Operand | undefined => operands[row.places.indexOf(place as never)];
+    const at = (place: string): Operand | undefined => operands[row.places.indexOf(place)];
     const reg = (at("r") as Register | undefined)?.number ?? row.digit;
     const v = at("v") as Register | undefined;
     const rm = at("m")!;
@@ -290,6 +290,7 @@ export class X64Assembler {
       return;
     }
     const { base, index, scale, displacement, label } = rm as MemoryOperand;
+    if (displacement >= 2 ** 31) this.#fail(`displacement ${displacement}, expected below 2^31`);
     if (!base) {
       this.bytes.push(middle | 5);
       this.#relative(label!, behind);

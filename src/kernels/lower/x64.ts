@@ -1,0 +1,243 @@
+// From the kernel IR to x86-64: AVX-512 with VNNI (vectors of 64 bytes), or AVX2 with or without VNNI (32 bytes).
+// machine.ts has assigned registers; here the list of instructions is encoded, one row of x64-ops.ts for each op.
+//
+// An i32 is kept sign-extended in its 64-bit register: added to an address, it needs nothing more.
+// The calling convention is that of Linux and macOS (System V); the argument is described in machine.ts.
+
+import type { NativeFunction } from "../asm/native-function.ts";
+import {
+  type Label,
+  memory,
+  memoryAt,
+  type Register,
+  r32,
+  r64,
+  X64Assembler,
+  type Operand as X64Operand,
+  xmm,
+  ymm,
+  zmm,
+} from "../asm/x64.ts";
+import { type Instruction, rowOf, type VectorRow } from "../asm/x64-instructions.ts";
+import type { Kernel, Statement } from "../ir/kernel.ts";
+import type { OpName } from "../ir/ops.ts";
+import {
+  type MachineInstruction,
+  type MachineKernel,
+  type MachineParam,
+  type MachineTarget,
+  type Operand,
+  toMachine,
+} from "./machine.ts";
+import { expandForX64 } from "./x64-expand.ts";
+import { ruleOf, type Scratch } from "./x64-ops.ts";
+
+export interface X64Target {
+  readonly level: "avx512" | "avx2-vnni" | "avx2";
+}
+
+const [rax, rcx, rdx, rbx, rbp, rsi, rdi] = [0, 1, 2, 3, 5, 6, 7];
+const calleeSaved: readonly number[] = [rbx, rbp, 12, 13, 14, 15];
+
+/** The parameter block. */
+const block = r64(rdi);
+const passing = [rax, rcx, rdx] as const;
+/** Those that need not be saved first; rbp and r13 last, which need a longer address. */
+const generals: readonly number[] = [rsi, 8, 9, 10, 11, rbx, 14, 15, 12, 13, rbp];
+
+export function lowerToX64(kernel: Kernel, { level }: X64Target): NativeFunction {
+  const isWide = level === "avx512";
+  const expanded = expandForX64(kernel, level !== "avx2");
+  const needs = Math.max(0, ...opsOf(expanded.body).map((op) => scratchOf(op, level)));
+  const numbers = Array.from({ length: isWide ? 32 : 16 }, (_, number) => number);
+  const scratch = numbers.slice(0, needs);
+  const target: MachineTarget = {
+    name: `x64 ${level}`,
+    width: isWide ? 64 : 32,
+    vectors: numbers.slice(needs),
+    generals,
+    passing,
+    tied: (op) => ruleOf(op, level).tied,
+    readsFirst: (op) => ruleOf(op, level).readsFirst,
+    foldsLoad: (op, index, load) => {
+      const { memoryAt: places, foldsSplat } = ruleOf(op, level);
+      return places.includes(index) && (load in wholeLoads || (foldsSplat && load in splatLoads));
+    },
+    foldsConstant: (op, index) => ruleOf(op, level).memoryAt.includes(index),
+  };
+  return new Lowering(toMachine(expanded, target), level, scratch).run();
+}
+
+/** Loads that an operand in memory is, and those that are one value for all lanes. */
+const wholeLoads: Partial<Record<OpName, true>> = {
+  ...{ "i8v.load": true, "i32v.load": true, "f32v.load": true, "f32.load": true },
+};
+const splatLoads: Partial<Record<OpName, true>> = {
+  ...{ "i8v.load_splat32": true, "i32v.load_splat": true, "f32v.load_splat": true },
+};
+
+function scratchOf(op: OpName, level: X64Target["level"]): Scratch {
+  return ruleOf(op, level).scratch;
+}
+
+function opsOf(statements: readonly Statement[]): OpName[] {
+  return statements.flatMap((statement) => {
+    if (statement.kind === "loop") return opsOf(statement.body);
+    return statement.kind === "op" ? [statement.op] : [];
+  });
+}
+
+export class Lowering {
+  readonly a: X64Assembler;
+  readonly level: X64Target["level"];
+  /** AVX-512. */
+  readonly isWide: boolean;
+  readonly #kernel: MachineKernel;
+  readonly #scratch: readonly number[];
+  /** Of the loops around the instruction: where they begin and where they end. */
+  readonly #loops: { readonly top: Label; readonly end: Label }[] = [];
+
+  constructor(kernel: MachineKernel, level: X64Target["level"], scratch: readonly number[]) {
+    this.a = new X64Assembler(kernel.name);
+    this.level = level;
+    this.isWide = level === "avx512";
+    this.#kernel = kernel;
+    this.#scratch = scratch;
+  }
+
+  run(): NativeFunction {
+    const { a } = this;
+    const { params, instructions: list, written } = this.#kernel;
+    const saved = calleeSaved.filter((register) => written.general.has(register));
+    for (const register of saved) a.op("push", r64(register));
+    a.op("vcvttsd2si", block, xmm(0));
+    this.#params(params);
+    list.forEach((instruction, i) => {
+      this.#instruction(instruction, list[i + 1]);
+    });
+    a.vzeroupper();
+    for (const register of saved.reverse()) a.op("pop", r64(register));
+    a.ret();
+    return a.finish();
+  }
+
+  #params(params: readonly MachineParam[]): void {
+    const { a } = this;
+    const [base, value] = [r64(passing[0]), r64(passing[1])];
+    if (params.some(({ type }) => type === "ptr")) a.op("vcvttsd2si", base, memory(block, 0));
+    for (const { type, from, to } of params) {
+      if (type === "f32") {
+        const register = xmm((to as { register: number }).register);
+        a.op("vcvtsd2ss", register, register, memory(block, from));
+        continue;
+      }
+      const register = "register" in to ? r64(to.register) : value;
+      a.op("vcvttsd2si", register, memory(block, from));
+      if (type === "ptr") a.op("add", register, base);
+      if ("offset" in to) a.op("mov", memory(block, to.offset), register);
+    }
+  }
+
+  #instruction(instruction: MachineInstruction, next: MachineInstruction | undefined): void {
+    const { a } = this;
+    if (instruction.kind === "op") {
+      const { op, args, imm, out } = instruction;
+      ruleOf(op, this.level).lower(this, args, imm, out);
+    } else if (instruction.kind === "copy") {
+      const { registers, to, from } = instruction;
+      if (registers === "general") a.op("mov", r64(to), r64(from));
+      else a.op("vmovaps", this.vector(to), this.vector(from));
+    } else if (instruction.kind === "constant") {
+      if (instruction.registers === "general") this.integer(instruction.to, instruction.bits);
+      else this.splat(instruction.to, instruction.bits);
+    } else if (instruction.kind === "loop") this.#loop(instruction, next);
+    else if (instruction.kind === "end") this.#end(instruction.counter);
+    else {
+      const [register, slot] = [r64(instruction.register), memory(block, instruction.offset)];
+      if (instruction.kind === "reload") a.op("mov", register, slot);
+      else a.op("mov", slot, register);
+    }
+  }
+
+  #loop(
+    { counter, count }: Extract<MachineInstruction, { kind: "loop" }>,
+    next: MachineInstruction | undefined,
+  ): void {
+    const { a } = this;
+    const loop = { top: a.label(), end: a.label() };
+    this.#loops.push(loop);
+    if (count.kind === "constant") this.integer(counter, count.bits);
+    else if (count.kind === "register" && count.register !== counter) {
+      a.op("mov", r32(counter), r32(count.register));
+    }
+    if (count.kind !== "constant" || count.bits <= 0) {
+      a.op("test", r32(counter), r32(counter));
+      a.jump("le", loop.end);
+    }
+    if (next?.kind !== "loop") a.align(32);
+    a.bind(loop.top);
+  }
+
+  #end(counter: number): void {
+    const { top, end } = this.#loops.pop()!;
+    this.a.op("dec", r32(counter));
+    this.a.jump("ne", top);
+    this.a.bind(end);
+  }
+
+  /** A whole vector register. */
+  vector(number: number): Register {
+    return this.isWide ? zmm(number) : ymm(number);
+  }
+
+  /** A register that belongs to the op at hand alone. */
+  scratch(index: number): number {
+    return this.#scratch[index]!;
+  }
+
+  /** The same 32 bits in every lane of a vector, or in an f32. */
+  splat(to: number, bits: number): void {
+    if (bits === 0) this.zero(to);
+    else this.a.op("vpbroadcastd", this.vector(to), memoryAt(this.a.constant(littleEndian(bits))));
+  }
+
+  zero(to: number): void {
+    if (to < 16) this.a.op("vpxor", xmm(to), xmm(to), xmm(to));
+    else this.a.op("vpxord", this.vector(to), this.vector(to), this.vector(to));
+  }
+
+  integer(to: number, value: number): void {
+    // A move into 32 bits clears the others, and is shorter.
+    this.a.moveImmediate(value >= 0 ? r32(to) : r64(to), value);
+  }
+
+  /** An operand that an instruction may read from memory, as vectors. */
+  source(name: Instruction, operand: Operand): X64Operand {
+    if (operand.kind === "register") return this.vector(operand.register);
+    if (operand.kind === "memory") return this.address(operand);
+    const { broadcast, forms } = rowOf(name) as VectorRow;
+    const lane = littleEndian(operand.bits);
+    if (this.isWide && broadcast && forms !== "vex") return memoryAt(this.a.constant(lane), true);
+    const bytes = this.isWide ? 64 : 32;
+    return this.constant(Uint8Array.from({ length: bytes }, (_, i) => lane[i & 3]!));
+  }
+
+  /** The same as the lowest lane alone. */
+  sourceSingle(operand: Operand): X64Operand {
+    if (operand.kind === "register") return xmm(operand.register);
+    if (operand.kind === "memory") return this.address(operand);
+    return memoryAt(this.a.constant(littleEndian(operand.bits)));
+  }
+
+  constant(bytes: Uint8Array): X64Operand {
+    return memoryAt(this.a.constant(bytes));
+  }
+
+  address({ base, disp, load }: Extract<Operand, { kind: "memory" }>): X64Operand {
+    return memory(r64(base), disp, { broadcast: load in splatLoads });
+  }
+}
+
+function littleEndian(bits: number): Uint8Array {
+  return Uint8Array.of(bits, bits >> 8, bits >> 16, bits >> 24);
+}

@@ -1,0 +1,31 @@
+// The x86-64 lowering: every op and a few hundred random kernels do on the processor what the interpreter says they mean,
+// at each level that this machine has.
+
+import { expect, test } from "vitest";
+import { interpret } from "../../src/kernels/ir/interpret.ts";
+import { type OpName, ops } from "../../src/kernels/ir/ops.ts";
+import { print } from "../../src/kernels/ir/print.ts";
+import { opCase } from "./op-cases.ts";
+import { randomArgs, randomKernel, randomMemory, regions } from "./random-kernels.ts";
+import { firstDifference } from "./same-memory.ts";
+import { describeX64, openX64, runX64 } from "./x64-runner.ts";
+
+const names = Object.keys(ops) as OpName[];
+
+describeX64(({ level, width, semantics }) => {
+  const cases = new Map(names.map((op) => [op, opCase(op, width, semantics.dot4)]));
+  const code = openX64(
+    [...cases.values()].map(({ kernel }) => kernel),
+    { level },
+  );
+
+  test.each(names)("%s", (op) => {
+    const { kernel, memory, args, floats } = cases.get(op)!;
+    const meant = memory.slice();
+    interpret(kernel, meant.buffer, args, semantics);
+    expect(meant, "the kernel writes something").not.toEqual(memory);
+    const got = runX64(code.get(kernel)!, kernel, memory, args);
+    const kinds = [{ from: args[1]!, to: memory.length, kind: floats ? "f32" : "bytes" } as const];
+    expect(firstDifference(got, meant, kinds)).toBeUndefined();
+  });
+});

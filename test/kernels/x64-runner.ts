@@ -1,0 +1,114 @@
+// Runs kernels as x86-64 machine code for the tests, at each level that this processor has. Memory is a copy with guard
+// bytes around it; parameter blocks and guards are checked after the call.
+
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe } from "vitest";
+import { sharedObject, symbolOf } from "../../src/kernels/asm/elf.ts";
+import type { Kernel } from "../../src/kernels/ir/kernel.ts";
+import type { Semantics } from "../../src/kernels/ir/meanings.ts";
+import { blockSlots } from "../../src/kernels/lower/machine.ts";
+import { lowerToX64, type X64Target } from "../../src/kernels/lower/x64.ts";
+
+export interface X64Level extends X64Target {
+  readonly width: number;
+  readonly semantics: Semantics;
+  /** Flags of /proc/cpuinfo. */
+  readonly needs: readonly string[];
+}
+
+const avx2 = ["avx2", "fma", "f16c"];
+
+export const x64Levels: readonly X64Level[] = [
+  {
+    level: "avx512",
+    width: 64,
+    semantics: { dot4: "unsigned", fused: true },
+    needs: [...avx2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"],
+  },
+  {
+    level: "avx2-vnni",
+    width: 32,
+    semantics: { dot4: "unsigned", fused: true },
+    needs: [...avx2, "avx_vnni"],
+  },
+  { level: "avx2", width: 32, semantics: { dot4: "i7", fused: true }, needs: avx2 },
+];
+
+interface Ffi {
+  readonly DynamicLibrary: new (
+    path: string,
+  ) => {
+    getFunction(name: string, signature: object): (block: number) => void;
+  };
+  getRawPointer(memory: ArrayBufferLike): bigint;
+}
+
+const ffi = process.getBuiltinModule("node:ffi") as unknown as Ffi | undefined;
+
+/** Why a level cannot be run here; undefined: it can. */
+function lacking({ needs }: X64Level): string | undefined {
+  if (process.platform !== "linux" || process.arch !== "x64") return "needs Linux on x86-64";
+  if (!ffi) return "this Node has no node:ffi";
+  const flags = /^flags\s*:(.*)$/m.exec(readFileSync("/proc/cpuinfo", "latin1"))?.[1] ?? "";
+  const missing = needs.filter((need) => !flags.split(" ").includes(need));
+  return missing.length === 0 ? undefined : `this processor lacks ${missing.join(", ")}`;
+}
+
+/** describe() for each level; those that this machine lacks are skipped, with the reason. */
+export function describeX64(body: (level: X64Level) => void): void {
+  for (const level of x64Levels) {
+    const why = lacking(level);
+    if (why === undefined) describe(level.level, () => body(level));
+    else describe.skip(`${level.level} [${why}]`, () => {});
+  }
+}
+
+/** Opens the code of kernels; the file is gone at once. */
+export function openX64(
+  kernels: readonly Kernel[],
+  target: X64Target,
+): Map<Kernel, (block: number) => void> {
+  const folder = mkdtempSync(join(tmpdir(), "lantern-x64-"));
+  try {
+    const path = join(folder, "kernels.so");
+    const functions = kernels.map((kernel) => lowerToX64(kernel, target));
+    writeFileSync(path, sharedObject(functions, "x64"), { mode: 0o500 });
+    const library = new ffi!.DynamicLibrary(path);
+    const signature = { arguments: ["f64"], return: "void" };
+    return new Map(
+      kernels.map((kernel) => [kernel, library.getFunction(symbolOf(kernel.name), signature)]),
+    );
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+export function addressOf(memory: ArrayBufferLike): number {
+  return Number(ffi!.getRawPointer(memory));
+}
+
+const guardBytes = 256;
+const guardByte = 0xa5;
+
+/** Runs a kernel on a copy of `bytes` and returns the memory afterwards. */
+export function runX64(
+  run: (block: number) => void,
+  kernel: Kernel,
+  bytes: Uint8Array,
+  args: readonly number[],
+): Uint8Array<ArrayBuffer> {
+  const all = new Uint8Array(new SharedArrayBuffer(bytes.length + 2 * guardBytes)).fill(guardByte);
+  all.set(bytes, guardBytes);
+  const slots = blockSlots(kernel.params.length);
+  const block = new Float64Array(new SharedArrayBuffer(8 * (slots + 1))).fill(0.125);
+  block.set([addressOf(all.buffer) + guardBytes, ...args.slice(0, kernel.params.length)]);
+  run(addressOf(block.buffer));
+  if (block[slots] !== 0.125) throw new Error(`${kernel.name} wrote behind its parameter block`);
+  const [front, back] = [all.subarray(0, guardBytes), all.subarray(guardBytes + bytes.length)];
+  if ([...front, ...back].some((byte) => byte !== guardByte)) {
+    throw new Error(`${kernel.name} wrote outside its memory`);
+  }
+  return Uint8Array.from(all.subarray(guardBytes, guardBytes + bytes.length));
+}
