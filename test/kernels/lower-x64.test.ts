@@ -3,13 +3,17 @@
 
 import { expect, test } from "vitest";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
+import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { type OpName, ops } from "../../src/kernels/ir/ops.ts";
 import { print } from "../../src/kernels/ir/print.ts";
+import { KernelRefused } from "../../src/kernels/lower/machine.ts";
+import { lowerToX64, type X64Target } from "../../src/kernels/lower/x64.ts";
 import { opCase } from "./op-cases.ts";
 import { randomArgs, randomKernel, randomMemory, regions } from "./random-kernels.ts";
 import { firstDifference } from "./same-memory.ts";
 import { describeX64, openX64, runX64 } from "./x64-runner.ts";
 
+const seeds = [...new Array(200).keys()];
 const names = Object.keys(ops) as OpName[];
 
 describeX64(({ level, width, semantics }) => {
@@ -28,4 +32,30 @@ describeX64(({ level, width, semantics }) => {
     const kinds = [{ from: args[1]!, to: memory.length, kind: floats ? "f32" : "bytes" } as const];
     expect(firstDifference(got, meant, kinds)).toBeUndefined();
   });
+
+  test("random kernels", () => {
+    const kernels = seeds
+      .map((seed) => randomKernel(seed, width))
+      .filter((kernel) => !isRefused(kernel, level));
+    expect(kernels.length).toBeGreaterThan(seeds.length / 3);
+    const run = openX64(kernels, { level });
+    for (const kernel of kernels) {
+      const memory = randomMemory(Number(kernel.name.slice("random.".length)));
+      const meant = memory.slice();
+      interpret(kernel, meant.buffer, randomArgs, semantics);
+      const got = runX64(run.get(kernel)!, kernel, memory, randomArgs);
+      const difference = firstDifference(got, meant, regions);
+      if (difference) expect.fail(`${difference}\n${print(kernel)}`);
+    }
+  });
 });
+
+function isRefused(kernel: Kernel, level: X64Target["level"]): boolean {
+  try {
+    lowerToX64(kernel, { level });
+    return false;
+  } catch (error) {
+    if (error instanceof KernelRefused) return true;
+    throw error;
+  }
+}

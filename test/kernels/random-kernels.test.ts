@@ -30,7 +30,9 @@ describeTargets((target) => {
 });
 
 describe("the kernels", () => {
-  const all = [...new Array(batches).keys()].flatMap((batch) => seeds(batch).map(randomKernel));
+  const all = [...new Array(batches).keys()].flatMap((batch) =>
+    seeds(batch).map((seed) => randomKernel(seed)),
+  );
   const opsOf = (statements: readonly Statement[]): OpName[] =>
     statements.flatMap((statement) => {
       if (statement.kind === "loop") return opsOf(statement.body);

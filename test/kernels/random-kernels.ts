@@ -75,8 +75,8 @@ const maxStep = 48;
 const loopDrift = 9 * maxStep;
 const lastStores = 2048;
 
-export function randomKernel(seed: number): Kernel {
-  return new Generator(seed).run();
+export function randomKernel(seed: number, width = 16): Kernel {
+  return new Generator(seed, width).run();
 }
 
 class Generator {
@@ -90,9 +90,9 @@ class Generator {
   readonly #moved = new Set<Reg>();
   readonly #count: Reg<"i32">;
 
-  constructor(seed: number) {
+  constructor(seed: number, width: number) {
     this.#random = new Random(seed);
-    this.#k = new KernelBuilder(`random.${seed}`, 16);
+    this.#k = new KernelBuilder(`random.${seed}`, width);
     for (const kind of kinds) {
       this.#pointers.push({ reg: this.#k.param("ptr", kind), kind, drift: 0 });
     }
@@ -252,7 +252,7 @@ class Generator {
       neg: a,
       swap_pairs: a,
       hmax: a,
-      sum: 4 * a,
+      sum: this.#k.lanes * a,
       load_f16_finite: 65504,
       from_i32: 2 ** 31,
       from_i32v: 2 ** 31,
@@ -278,7 +278,8 @@ class Generator {
   #storeAll(): void {
     this.#values.forEach((value, index) => {
       const kind = value.type.startsWith("f32") ? "f32" : "bytes";
-      const disp = lastStores + 16 * index;
+      // Behind the middle there are as many bytes before the last stores as for them.
+      const disp = lastStores + ((this.#k.width * index) % (lastStores - this.#k.width));
       anyOp(this.#k, `${value.type}.store` as OpName, [this.#base(kind), value], disp);
     });
   }
