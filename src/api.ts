@@ -369,6 +369,11 @@ export interface PhaseProfile {
   };
   /** Of each thread: busyMs + waitingMs = stepMs. */
   threads: { busyMs: number; waitingMs: number }[];
+  /**
+   * What a step and all that is done until the next take of JavaScript's heap, on the engine's thread; undefined where
+   * the platform does not say. Tensor memory is laid out when a model is loaded: a step takes none.
+   */
+  heapBytesPerStep: number | undefined;
   /** By kind of op, longest first; by layer, in order; by node with its layer left out, longest first. */
   ops: ProfileRow[];
   layers: ProfileRow[];

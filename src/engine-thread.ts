@@ -11,7 +11,6 @@ import { Engine, type LoadWatch } from "./engine/engine.ts";
 import { serveEngine } from "./engine/host.ts";
 import type { OpenRequest } from "./engine/protocol.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
-import { detectWasmFeatures } from "./kernels/features.ts";
 import { currentPlatform } from "./platform/current.ts";
 import { Laps } from "./profile/laps.ts";
 import { explainedDefault } from "./tune/default-notes.ts";
@@ -23,7 +22,7 @@ serveEngine(platform.enginePort(), { load, breathe: platform.breathe, now: platf
 async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   const kvType = dtypeByName(request.kvType);
   if (!kvType) throw new UsageError(`kvType: got "${request.kvType}", expected f32, f16 or q8_0`);
-  const laps = request.profile ? new Laps(platform.now) : undefined;
+  const laps = request.profile ? new Laps(platform.now, platform.heapBytes) : undefined;
   laps?.resume();
   const file = await openModelFile(await platform.openModelSource(request.spec));
   let backend: Backend | undefined;
@@ -102,7 +101,7 @@ function chooseBackend(
     threads: threads === undefined ? (tuned.threads ?? platform.cores) : checkThreads(threads),
     startThread: () => platform.startThread("compute"),
     profile,
-    choose: tuned.choose ?? explainedDefault(detectWasmFeatures()),
+    choose: tuned.choose ?? explainedDefault(),
     idle: tuned.idle,
     notes: tuned.notes,
     gpu,

@@ -98,6 +98,7 @@ function phaseText(phase: PhaseProfile, markdown: boolean): string {
     `${phase.phase}, ${counts}: ${summary}.\n`,
     renderTable({ header, rows, right }, markdown),
     threadsText(phase),
+    allocationText(phase),
     layers.length > 1 ? renderTable({ header, rows: layers.map(rowCells), right }, markdown) : "",
   ];
   return blocks.filter((block) => block !== "").join("\n");
@@ -110,6 +111,14 @@ function threadsText({ threads, aloneMs }: PhaseProfile): string {
       `thread ${i}: ${msText(busyMs)} busy, ${msText(waitingMs)} waiting\n`,
   );
   return `${each.join("")}one thread alone: ${msText(aloneMs)}\n`;
+}
+
+function allocationText({ heapBytesPerStep }: PhaseProfile): string {
+  const heap =
+    heapBytesPerStep === undefined
+      ? "JavaScript's heap not known (a single step, or a browser)"
+      : `${(heapBytesPerStep / 1000).toFixed(1)} kB of JavaScript's heap per step`;
+  return `allocation: ${heap}; tensor memory: none, it was laid out at load\n`;
 }
 
 function rowCells({ name, calls, ms, share, bytesPerSecond, opsPerSecond, limit }: ProfileRow) {

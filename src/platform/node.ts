@@ -2,6 +2,7 @@
 
 import { availableParallelism, cpus, totalmem } from "node:os";
 import { fileURLToPath } from "node:url";
+import { getHeapStatistics } from "node:v8";
 import { parentPort, Worker } from "node:worker_threads";
 import { UsageError } from "../base/errors.ts";
 import { nodeSmallFiles } from "./node-small-files.ts";
@@ -36,6 +37,7 @@ export const nodePlatform: Platform = {
   enginePort,
   breathe: () => new Promise((resolve) => setImmediate(resolve)),
   now: () => performance.now(),
+  heapBytes: () => getHeapStatistics().used_heap_size,
 };
 
 /** On macOS what is free leaves out what the system would give up at once: there, all there is. */

@@ -132,4 +132,6 @@ export interface Platform {
   /** Lets pending messages in (between two steps of the engine). */
   breathe(): Promise<void>;
   now(): number;
+  /** What objects of this thread take of JavaScript's heap; undefined where the platform does not say. */
+  heapBytes(): number | undefined;
 }

@@ -4,6 +4,7 @@
 // Generations that take turns share it: the engine has one thread, so whoever ends a lap has used it.
 
 import type { StepPhase } from "../backends/backend.ts";
+import { HeapWatch } from "./heap.ts";
 
 /**
  * What the engine's time is spent on. "request": template, tokenizing, what a generation needs before it begins; "step":
@@ -33,6 +34,7 @@ const EVENTS = 2 ** 15;
 
 export class Laps {
   readonly #now: () => number;
+  readonly #heap: HeapWatch;
   /** ms of each kind: [section][kind]. */
   readonly #totals: Readonly<Record<LapSection, Float64Array>> = {
     load: new Float64Array(lapKinds.length),
@@ -45,13 +47,17 @@ export class Laps {
   /** Requests under way. */
   #active = 0;
 
-  constructor(now: () => number) {
+  /** `heapBytes` is what the thread's objects take now; undefined where the platform does not say. */
+  constructor(now: () => number, heapBytes: () => number | undefined = () => undefined) {
     this.#now = now;
+    this.#heap = new HeapWatch(heapBytes);
   }
 
   /** A request begins: time counts, unless it does already. */
   resume(): void {
-    if (this.#active++ === 0) this.#last = this.#now();
+    if (this.#active++ > 0) return;
+    this.#heap.pause();
+    this.#last = this.#now();
   }
 
   pause(): void {
@@ -70,6 +76,7 @@ export class Laps {
     this.#events[at + 2] = this.#last;
     this.#events[at + 3] = now;
     this.#last = now;
+    if (kind === "step" && section !== "load") this.#heap.step(section);
   }
 
   /** Forgets all but the load. */
@@ -77,6 +84,12 @@ export class Laps {
     this.#totals.prompt.fill(0);
     this.#totals.generation.fill(0);
     this.#eventCount = 0;
+    this.#heap.reset();
+  }
+
+  /** What a step takes of JavaScript's heap, with all that is done until the next; undefined: not known. */
+  heapBytesPerStep(phase: StepPhase): number | undefined {
+    return this.#heap.bytesPerStep(phase);
   }
 
   ms(section: LapSection, kind: LapKind): number {

@@ -84,6 +84,7 @@ function phaseProfile(phase: StepPhase, input: ProfileInput): PhaseProfile {
     between,
     betweenMs: sum(Object.values(between), (value) => value),
     threads,
+    heapBytesPerStep: laps.heapBytesPerStep(phase),
     ops: rows((part) => part.op).sort((a, b) => b.ms - a.ms),
     layers: rows((part) => layerOf(part.name)),
     nodes: rows((part) => `${withoutLayer(part.name)} (${part.op})`).sort((a, b) => b.ms - a.ms),

@@ -2,6 +2,7 @@
 // else was possible, and why the rest was refused. The choice itself is the kernels' (kernels/matmul-variants.ts); where
 // something was measured, choose.ts chooses and explains.
 
+import { detectWasmFeatures } from "../kernels/features.ts";
 import {
   acceptsProblem,
   type ChooseMatmul,
@@ -12,7 +13,7 @@ import {
   matmulVariants,
 } from "../kernels/matmul-variants.ts";
 
-export function explainedDefault(target: MatmulTarget): ChooseMatmul {
+export function explainedDefault(target: MatmulTarget = detectWasmFeatures()): ChooseMatmul {
   const choose = defaultChoice(target);
   return (problems, maxTokens, threads) => {
     const choice = choose(problems, maxTokens, threads);

@@ -240,3 +240,58 @@ describe("laps", () => {
     expect(watch.sectionMs("prompt") + watch.sectionMs("generation")).toBe(0);
   });
 });
+
+describe("the heap", () => {
+  /** Laps whose heap grows by so many bytes before each step; a look at it takes 10. */
+  function heapOf(...grown: readonly number[]): Laps {
+    let used = 1000;
+    const laps = new Laps(
+      () => 0,
+      () => {
+        used += 10;
+        return used;
+      },
+    );
+    laps.resume();
+    for (const bytes of grown) {
+      used += bytes;
+      laps.lap("generation", "step");
+    }
+    laps.pause();
+    return laps;
+  }
+
+  test("what a step takes, without what looking at it takes", () => {
+    // The first step has nothing before it.
+    expect(heapOf(5000, 300, 500).heapBytesPerStep("generation")).toBe(400);
+    expect(heapOf(5000, 0, 0).heapBytesPerStep("generation")).toBe(0);
+  });
+
+  test("steps in which garbage was collected do not count", () => {
+    expect(heapOf(0, 300, -900, 500).heapBytesPerStep("generation")).toBe(400);
+  });
+
+  test("a platform that does not say is no zero", () => {
+    expect(heapOf(5000).heapBytesPerStep("generation")).toBeUndefined();
+    expect(generationOf(undefined).heapBytesPerStep).toBeUndefined();
+  });
+
+  test("what happens between two requests belongs to no step", () => {
+    let used = 0;
+    const laps = new Laps(
+      () => 0,
+      () => used,
+    );
+    for (const bytes of [100, 1_000_000]) {
+      used += bytes;
+      laps.resume();
+      laps.lap("generation", "step");
+      used += 50;
+      laps.lap("generation", "step");
+      laps.pause();
+    }
+    expect(laps.heapBytesPerStep("generation")).toBe(50);
+    laps.reset();
+    expect(laps.heapBytesPerStep("generation")).toBeUndefined();
+  });
+});

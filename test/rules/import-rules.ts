@@ -336,6 +336,7 @@ export const rules: readonly Rule[] = [
     may: [
       ...all("base", "platform", "dtypes", "formats", "backends", "engine", "profile"),
       ...all("compose.ts", "measured-choices.ts"),
+      ...all("tune/default-notes.ts"),
       ...types("tune/use.ts"),
     ],
     npm: [],

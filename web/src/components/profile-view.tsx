@@ -77,7 +77,12 @@ function PhaseTable({ phase }: { phase: Phase }): JSX.Element {
       <h3>
         {name}: {phase.tokens.toLocaleString("en")} tokens in {msText(phase.ms)}
       </h3>
-      <p class="hint">{phase.summary}</p>
+      <p class="hint">
+        {phase.summary}.{" "}
+        {phase.heapBytesPerStep === undefined
+          ? ""
+          : `A step allocates no tensor memory and ${digits(phase.heapBytesPerStep / 1000)} kB of JavaScript's heap.`}
+      </p>
       <div class="scroll-x">
         <table>
           <thead>
