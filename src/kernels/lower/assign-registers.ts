@@ -14,6 +14,7 @@ import {
   type VirtualOperand,
 } from "./linear.ts";
 import {
+  KernelRefused,
   type MachineInstruction,
   type MachineKernel,
   type MachineParam,
@@ -65,7 +66,7 @@ export function assignRegisters(
       };
     }
     if (spilled.size === SCRATCH_SLOTS) {
-      throw new Error(
+      throw new KernelRefused(
         `${kernel.name}: more than ${SCRATCH_SLOTS} scalars do not fit ${target.name}`,
       );
     }
