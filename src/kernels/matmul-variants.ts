@@ -3,9 +3,11 @@
 //
 // A way is plain data: src/backends/cpu lowers it, src/tune measures it. Weights lie in the same tiles for all ways of a
 // layout; what differs is how many rows and tokens are computed at once, how activations are stored, and how many
-// streams a product with few tokens reads at once.
+// streams a product with few tokens reads at once. Each target has a list of its own: WebAssembly's compilers spill what
+// registers do not hold, machine code never does, and a wide vector has more rows.
 
 import { packingOf } from "./ops/packings.ts";
+import type { KernelTarget } from "./target.ts";
 
 export interface MatmulProblem {
   /** Type of the weights. */
@@ -16,17 +18,15 @@ export interface MatmulProblem {
   readonly k: number;
 }
 
-/** What of the processor matters to the choice. */
-export interface MatmulTarget {
-  /** Registers that hold a vector, as far as is known. */
-  readonly vectorRegisters: number;
-}
+/** What of the target matters to the choice; without a name and a width it is WebAssembly. */
+export type MatmulTarget = Pick<KernelTarget, "vectorRegisters"> &
+  Partial<Pick<KernelTarget, "name" | "width" | "dot4">>;
 
 export interface MatmulVariant {
   /** "8x4.compact", "16x2.4s.compact", "4s.replicated.serial": unique. */
   readonly id: string;
-  /** Groups of four rows and tokens that are computed at once; one token: no tile of tokens, they come one by one. */
-  readonly groups: 1 | 2 | 4;
+  /** Rows and tokens that are computed at once; one token: no tile of tokens, they come one by one. */
+  readonly rows: 4 | 8 | 16;
   readonly tokens: number;
   /** Activations repeated in every lane of a vector. */
   readonly replicated: boolean;
@@ -67,39 +67,105 @@ export const DEFAULT_STREAMS = 4;
 
 const styles = [false, true];
 
-/** Tiles of tokens that stream: groups and tokens whose integers fit 16 registers, or nearly. */
-const streamedTiles = [
-  [4, 2],
-  [4, 3],
-  [2, 4],
-  [2, 6],
-] as const;
+type Tile = readonly [rows: MatmulVariant["rows"], tokens: number];
 
-const variants: readonly MatmulVariant[] = [
+/** Tiles of tokens that stream on WebAssembly: rows and tokens whose integers fit 16 registers, or nearly. */
+const streamedTiles: readonly Tile[] = [
+  [16, 2],
+  [16, 3],
+  [8, 4],
+  [8, 6],
+];
+
+const wasmVariants: readonly MatmulVariant[] = [
   ...styles.flatMap((replicated) =>
-    [1, 2, 4, 8].map((streams) => variant({ groups: 4, tokens: 1, replicated, streams })),
+    [1, 2, 4, 8].map((streams) => variant({ rows: 16, tokens: 1, replicated, streams })),
   ),
   ...styles.flatMap((replicated) =>
-    ([1, 2, 4] as const).flatMap((groups) =>
+    ([4, 8, 16] as const).flatMap((rows) =>
       [2, 3, 4, 6, 8].map((tokens) =>
-        variant({ groups, tokens, replicated, streams: DEFAULT_STREAMS }),
+        variant({ rows, tokens, replicated, streams: DEFAULT_STREAMS }),
       ),
     ),
   ),
   ...styles.flatMap((replicated) =>
-    streamedTiles.map(([groups, tokens]) =>
-      variant({ groups, tokens, replicated, streams: DEFAULT_STREAMS, streamed: true }),
+    streamedTiles.map(([rows, tokens]) =>
+      variant({ rows, tokens, replicated, streams: DEFAULT_STREAMS, streamed: true }),
     ),
   ),
-  variant({ groups: 4, tokens: 1, replicated: false, streams: DEFAULT_STREAMS, shared: false }),
+  variant({ rows: 16, tokens: 1, replicated: false, streams: DEFAULT_STREAMS, shared: false }),
 ];
 
-export function matmulVariants(): readonly MatmulVariant[] {
-  return variants;
+/** What machine code can be, by the bytes of a vector. Activations are compact: instructions spread them as they load. */
+interface NativeSpace {
+  readonly streams: readonly number[];
+  readonly tiles: readonly Tile[];
+  /** Tiles of tokens that stream, and in how many streams. */
+  readonly streamed: readonly (readonly [...Tile, streams: number])[];
+  /** Where nothing was measured: the tile of quantized types, that of floats, and the most tokens that stream. */
+  readonly usual: { readonly blocks: Tile; readonly floats: Tile };
 }
 
-export function variantById(id: string): MatmulVariant | undefined {
-  return variants.find((candidate) => candidate.id === id);
+const nativeSpaces: Readonly<Record<KernelTarget["width"], NativeSpace>> = {
+  16: {
+    streams: [1, 2, 4],
+    tiles: [
+      ...[2, 3, 4, 5, 6, 8].map((tokens) => [8, tokens] as const),
+      ...[2, 3, 4].map((tokens) => [16, tokens] as const),
+    ],
+    streamed: [[16, 2, 2]],
+    usual: { blocks: [8, 4], floats: [16, 4] },
+  },
+  32: {
+    streams: [1, 2, 4],
+    tiles: [
+      ...[2, 3, 4, 5, 6].map((tokens) => [8, tokens] as const),
+      ...[2, 3, 4, 5].map((tokens) => [16, tokens] as const),
+    ],
+    streamed: [[16, 2, 2]],
+    usual: { blocks: [8, 4], floats: [16, 4] },
+  },
+  64: {
+    streams: [1, 2, 4, 8],
+    tiles: [2, 3, 4, 5, 6, 8, 10, 12].map((tokens) => [16, tokens] as const),
+    streamed: [2, 3, 4].map((tokens) => [16, tokens, 4] as const),
+    usual: { blocks: [16, 12], floats: [16, 12] },
+  },
+};
+
+function nativeVariants({ streams, tiles, streamed }: NativeSpace): MatmulVariant[] {
+  const one = { rows: 16, tokens: 1, replicated: false } as const;
+  return [
+    ...streams.map((count) => variant({ ...one, streams: count })),
+    ...tiles.map(([rows, tokens]) =>
+      variant({ rows, tokens, replicated: false, streams: DEFAULT_STREAMS }),
+    ),
+    ...streamed.map(([rows, tokens, count]) =>
+      variant({ rows, tokens, replicated: false, streams: count, streamed: true }),
+    ),
+    variant({ ...one, streams: DEFAULT_STREAMS, shared: false }),
+  ];
+}
+
+const nativeLists: Readonly<Record<KernelTarget["width"], readonly MatmulVariant[]>> = {
+  16: nativeVariants(nativeSpaces[16]),
+  32: nativeVariants(nativeSpaces[32]),
+  64: nativeVariants(nativeSpaces[64]),
+};
+
+const webAssembly: MatmulTarget = { vectorRegisters: 16 };
+
+/** The space of machine code for a target; undefined: it is WebAssembly. */
+function nativeSpace({ name = "wasm", width = 16 }: MatmulTarget): NativeSpace | undefined {
+  return name === "wasm" ? undefined : nativeSpaces[width];
+}
+
+export function matmulVariants(target: MatmulTarget = webAssembly): readonly MatmulVariant[] {
+  return nativeSpace(target) ? nativeLists[target.width ?? 16] : wasmVariants;
+}
+
+export function variantById(id: string, target?: MatmulTarget): MatmulVariant | undefined {
+  return matmulVariants(target).find((candidate) => candidate.id === id);
 }
 
 /**
@@ -108,17 +174,40 @@ export function variantById(id: string): MatmulVariant | undefined {
  * replicated activations. Floats there: 16x4 has the fewest splat loads for a sum; not measured.
  */
 function defaultTile(dtype: string, target: MatmulTarget): MatmulVariant {
+  const packing = packingOf(dtype);
+  const native = nativeSpace(target);
+  if (native) return nativeTile(dtype, packing ? native.usual.blocks : native.usual.floats, target);
   const isWide = target.vectorRegisters >= 32;
-  if (packingOf(dtype)) return variantById(isWide ? "16x4.replicated" : "8x4.compact")!;
+  if (packing) return variantById(isWide ? "16x4.replicated" : "8x4.compact")!;
   return variantById(isWide ? "16x4.compact" : "8x6.compact")!;
+}
+
+/** That tile, or one of fewer tokens whose sums fit the registers beside this type. */
+function nativeTile(dtype: string, [rows, most]: Tile, target: MatmulTarget): MatmulVariant {
+  const some = { dtype, n: 16, k: 256 };
+  const fitting = matmulVariants(target).filter(
+    (one) =>
+      one.rows === rows &&
+      one.tokens > 1 &&
+      one.tokens <= most &&
+      !one.streamed &&
+      acceptsProblem(one, some, target) === true,
+  );
+  return fitting.at(-1) ?? variantById(`${DEFAULT_STREAMS}s.compact`, target)!;
 }
 
 /** Of so many tokens. Two to four stream: 1.5 to 1.9 times as fast as a tile of rows at a time (one thread). */
 export function defaultVariant(dtype: string, tokens: number, target: MatmulTarget): MatmulVariant {
   const tile = defaultTile(dtype, target);
-  const streamed = streamedTiles.find(([, width]) => width === tokens && width <= 4);
-  if (!streamed || !packingOf(dtype)) return tile;
-  return variantById(idOf({ ...tile, groups: streamed[0], tokens, streamed: true }))!;
+  const streamed = matmulVariants(target).find(
+    (one) =>
+      one.streamed &&
+      one.tokens === tokens &&
+      tokens <= 4 &&
+      one.replicated === tile.replicated &&
+      acceptsProblem(one, { dtype, n: 16, k: 256 }, target) === true,
+  );
+  return streamed && packingOf(dtype) ? streamed : tile;
 }
 
 export function defaultChoice(target: MatmulTarget): ChooseMatmul {
@@ -141,25 +230,32 @@ export function indexIn(variants: MatmulVariant[], wanted: MatmulVariant): numbe
  * The variant that does the same for so many tokens: a tile that they do not fill is computed by the kernels of a
  * narrower one. What is measured of one holds for the other.
  */
-export function effectiveVariant(variant: MatmulVariant, tokens: number): MatmulVariant {
+export function effectiveVariant(
+  variant: MatmulVariant,
+  tokens: number,
+  target?: MatmulTarget,
+): MatmulVariant {
   if (variant.tokens <= tokens || !variant.shared) return variant;
-  const groups = tokens === 1 ? 4 : variant.groups;
+  const rows = tokens === 1 ? 16 : variant.rows;
   // Only full tiles of tokens stream.
-  return variantById(idOf({ ...variant, groups, tokens, streamed: false })) ?? variant;
+  return variantById(idOf({ ...variant, rows, tokens, streamed: false }), target) ?? variant;
 }
 
 /** True where the variant can compute the problem on this processor, otherwise the reason. */
 export function acceptsProblem(
-  { groups, tokens, replicated, streamed, shared }: MatmulVariant,
+  variant: MatmulVariant,
   { dtype, n }: MatmulProblem,
-  { vectorRegisters }: MatmulTarget,
+  target: MatmulTarget,
 ): true | string {
+  const { replicated, streamed, shared } = variant;
+  const { vectorRegisters } = target;
   const packing = packingOf(dtype);
   if (!packing && replicated) return `activations beside ${dtype} are floats: nothing to replicate`;
   if (!packing && streamed) return `tiles of tokens beside ${dtype} read one stream`;
-  const live = liveVectors(groups, tokens, streamed);
-  // Sums are needed once per block only: twice the registers still pays, more does not.
-  if (live > 2 * vectorRegisters) {
+  const isNative = nativeSpace(target) !== undefined;
+  const live = isNative ? nativeVectors(variant, dtype, target) : liveVectors(variant);
+  // On WebAssembly, sums are needed once per block only: twice the registers still pays, more does not.
+  if (live > (isNative ? 1 : 2) * vectorRegisters) {
     return `keeps ${live} vectors alive, this processor has ${vectorRegisters} registers`;
   }
   if (!shared && n > SERIAL_ROWS) return `${n} rows are worth sharing among threads`;
@@ -173,8 +269,14 @@ const SERIAL_ROWS = 1024;
  * Integer and float sums of the tile, the codes of its rows and one token's activations. The float sums of several
  * streams are more than any processor's registers hold: they are left to the cache.
  */
-function liveVectors(groups: number, tokens: number, streamed: boolean): number {
+function liveVectors({ rows, tokens, streamed }: MatmulVariant): number {
+  const groups = rows / 4;
   return (streamed ? 1 : 2) * groups * tokens + 2 * groups + 1;
+}
+
+/** The same for machine code, of which no vector may be spilled: the most of all kernels of the variant. */
+function nativeVectors(_variant: MatmulVariant, _dtype: string, _target: MatmulTarget): number {
+  return 0;
 }
 
 function variant(
@@ -188,9 +290,9 @@ function variant(
 }
 
 function idOf(parts: Omit<MatmulVariant, "id">): string {
-  const { groups, tokens, replicated, streams, streamed, shared } = parts;
+  const { rows, tokens, replicated, streams, streamed, shared } = parts;
   const shape = [
-    ...(tokens > 1 ? [`${groups * 4}x${tokens}`] : []),
+    ...(tokens > 1 ? [`${rows}x${tokens}`] : []),
     ...(tokens === 1 || streamed ? [`${streams}s`] : []),
   ];
   return [...shape, replicated ? "replicated" : "compact", ...(shared ? [] : ["serial"])].join(".");

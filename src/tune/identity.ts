@@ -5,7 +5,9 @@ import { detectWasmFeatures } from "../kernels/features.ts";
 import { print } from "../kernels/ir/print.ts";
 import { blockMatmulKernel } from "../kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../kernels/ops/matmul-floats.ts";
+import { blockLayoutFor } from "../kernels/ops/packed.ts";
 import { packedTypes, packingOf } from "../kernels/ops/packings.ts";
+import { wasmTarget } from "../kernels/target.ts";
 import type { TuneIdentity } from "./tune-file.ts";
 
 let revision: string | undefined;
@@ -24,11 +26,12 @@ export function identityOf(machine: { cpu: string; cores: number }): TuneIdentit
 /** A hash of what the kernels are made of: of every layout as data, and of the code for a short and a long one. */
 function kernelRevision(): string {
   const shape = { groups: 2, tokens: 4, replicated: false, order: "matrix" } as const;
+  const target = wasmTarget({ dot4: "signed", vectorRegisters: 16 });
   const layouts = packedTypes().map((type) => packingOf(type)!.layout("signed"));
   const short = layouts.find(({ spanBlocks }) => spanBlocks === 1)!;
   const long = layouts.find(({ spanBlocks }) => spanBlocks > 1)!;
   const blocks = [short, long].map((layout) =>
-    blockMatmulKernel({ ...shape, name: "blocks", layout }),
+    blockMatmulKernel({ ...shape, name: "blocks", layout: blockLayoutFor(layout, target) }),
   );
   const floats = floatMatmulKernel({
     name: "f32",
@@ -36,6 +39,7 @@ function kernelRevision(): string {
     groups: 2,
     tokens: 4,
     order: "matrix",
+    target,
   });
   return fnv([JSON.stringify(layouts), ...[...blocks, floats].map(print)].join("\n"));
 }

@@ -14,6 +14,8 @@ import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import type { OpKind, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
+import { detectWasmFeatures } from "../../src/kernels/features.ts";
+import { nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
 import { floats, productGraph, productStep, uploadSample } from "../../src/tune/product.ts";
 
 const [n, k] = [37, 96];
@@ -100,12 +102,17 @@ test.each(types)("products with %s", async (type, halves) => {
   }
 });
 
-test.each(types)("rows of %s", async (type, halves) => {
+const tileTargets = [wasmTarget(detectWasmFeatures()), ...Object.values(nativeTargets)];
+const rowCases = types.flatMap(([type, halves]) =>
+  tileTargets.map((target) => [type, target.name, halves, target] as const),
+);
+
+test.each(rowCases)("rows of %s out of tiles for %s", async (type, _, halves, target) => {
   const bytes = blocksOf(type, halves);
   const dtype = dtypeByName(type)!;
   const weight: Weight = { name: "w", shape: [n, k], dtype };
   const arena = new Arena({ shared: true, memory64: false, start: 0 });
-  const store = new WeightStore(arena, "signed", true);
+  const store = new WeightStore(arena, target, true);
   const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]));
   arena.commit();
   await store.upload(weight, reading(bytes), new Packer(program, arena.views));

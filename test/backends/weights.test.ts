@@ -1,5 +1,5 @@
 // Weights in tiles: a row comes out of its tile as the type's own dequantize() gives it from the file, bit for bit, for
-// every packed type and every kind of dot product; and a table that is both embedding and output lies in memory once.
+// every packed type and every target; and a table that is both embedding and output lies in memory once.
 
 import { expect, test } from "vitest";
 import { Arena } from "../../src/backends/cpu/arena.ts";
@@ -14,21 +14,27 @@ import { weightBytes } from "../../src/graph/cost.ts";
 import type { OpKind, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { packedTypes } from "../../src/kernels/ops/packings.ts";
+import { nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
 
-const kinds = ["signed", "unsigned", "i7"] as const;
+const targets = [
+  ...(["signed", "unsigned", "i7"] as const).map((dot4) =>
+    wasmTarget({ dot4, vectorRegisters: 16 }),
+  ),
+  ...Object.values(nativeTargets),
+];
 const cases = [...packedTypes(), "f32", "f16", "bf16"].flatMap((type) =>
-  kinds.map((dot4) => [type, dot4] as const),
+  targets.map((target) => [type, target.name, target.dot4, target] as const),
 );
 
-test.each(cases)("rows of %s out of tiles for a %s dot4", async (type, dot4) => {
+test.each(cases)("rows of %s out of tiles for %s, dot4 %s", async (type, _name, _dot4, target) => {
   const [rows, cols] = [37, 512]; // two whole tiles and a part of one
   const dtype = dtypeByName(type)!;
   const weight: Weight = { name: "w", shape: [rows, cols], dtype };
   const bytes = sampleBlocks(dtype, rows * cols);
   const arena = new Arena({ shared: true, memory64: false, start: 0 });
-  const store = new WeightStore(arena, dot4, true);
+  const store = new WeightStore(arena, target, true);
   const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]));
   arena.commit();
   const packer = new Packer(program, arena.views);
@@ -54,7 +60,7 @@ test("a matrix larger than a piece is read in pieces and packed in order", async
   const dtype = dtypeByName("f32")!;
   const weight: Weight = { name: "w", shape: [rows, cols], dtype };
   const arena = new Arena({ shared: true, memory64: false, start: 0 });
-  const store = new WeightStore(arena, "signed", true);
+  const store = new WeightStore(arena, targets[0]!, true);
   const program = store.place(new Map([[weight, new Set<OpKind>(["matmul"])]]));
   arena.commit();
   const reads: number[] = [];

@@ -3,7 +3,7 @@
 // same order. Halves are also tried where their coding has corners: subnormals, values of 64 and more, infinity.
 
 import { describe, expect, test } from "vitest";
-import { floatTiles } from "../../src/backends/cpu/float-tiles.ts";
+import { type FloatType, floatTilesFor } from "../../src/backends/cpu/float-tiles.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";
@@ -11,6 +11,7 @@ import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
 import { floatMatmulKernel } from "../../src/kernels/ops/matmul-floats.ts";
 import { widenBf16, widenTileF16 } from "../../src/kernels/ops/widen.ts";
+import { wasmTarget } from "../../src/kernels/target.ts";
 import { Random } from "../support/random.ts";
 
 const pages = 80;
@@ -18,7 +19,7 @@ const [W, X, OUT, WIDE] = [0, 1 << 20, 2 << 20, 3 << 20];
 const [rows, cols, tokens] = [32, 40, 6];
 const tiles = rows / 16;
 
-type FloatType = keyof typeof floatTiles;
+const target = wasmTarget(detectWasmFeatures());
 type Calls = Record<string, (...args: number[]) => void>;
 
 /** Kernels over a memory that holds tiles of the weights and the activations. */
@@ -29,18 +30,18 @@ function setUp(type: FloatType, weights: Float32Array, x: Float32Array) {
   dtype.quantize!(weights, 0, bytes, 0, rows * cols);
   const exact = new Float32Array(rows * cols);
   dtype.dequantize(bytes, 0, exact, 0, rows * cols);
-  const apart = floatTiles[type].tileBytes(cols);
+  const apart = floatTilesFor(type, target).tileBytes(cols);
   for (let tile = 0; tile < tiles; tile++) {
     const source = new DataView(bytes.buffer, (tile * bytes.length) / tiles, bytes.length / tiles);
-    floatTiles[type].pack(source, 16, cols, memory.buffer, W + tile * apart);
+    floatTilesFor(type, target).pack(source, 16, cols, memory.buffer, W + tile * apart);
   }
   new Float32Array(memory.buffer).set(x, X / 4);
   return { memory, exact, apart, out: new Float32Array(memory.buffer, OUT, tokens * rows) };
 }
 
 function compile(type: FloatType, memory: WebAssembly.Memory): Calls {
-  const one = { weights: type, groups: 4, tokens: 1, order: "vector" } as const;
-  const several = { weights: "f32", order: "matrix" } as const;
+  const one = { weights: type, groups: 4, tokens: 1, order: "vector", target } as const;
+  const several = { weights: "f32", order: "matrix", target } as const;
   const kernels = [
     floatMatmulKernel({ ...one, name: "vector" }),
     floatMatmulKernel({ ...one, name: "streams", streams: 2 }),
@@ -77,7 +78,7 @@ function product(type: FloatType, weights: Float32Array, x: Float32Array) {
     for (const width of [2, 3, 6]) {
       out.fill(0);
       for (let tile = 0; tile < tiles; tile++) {
-        const { widen } = floatTiles[type];
+        const { widen } = floatTilesFor(type, target);
         if (widen) call[widen]!(W + tile * apart, WIDE, 16 * cols);
         const base = widen ? WIDE : W + tile * apart;
         for (let g = 0; g < 4; g += groups) {
@@ -157,6 +158,7 @@ describe("halves", () => {
 
   test("rows come out of a tile as they went in", () => {
     const dtype = dtypeByName("f16")!;
+    const f16 = floatTilesFor("f16", target);
     // All 65536 halves, in rows of 4096: the tiles with infinities and those without.
     const wide = 2048;
     for (let start = 0; start < 65536; start += 16 * wide) {
@@ -166,11 +168,11 @@ describe("halves", () => {
       const want = new Float32Array(16 * wide);
       dtype.dequantize(bytes, 0, want, 0, want.length);
       for (const rowCount of [16, 10]) {
-        const buffer = new ArrayBuffer(floatTiles.f16.tileBytes(wide));
-        floatTiles.f16.pack(new DataView(bytes.buffer), rowCount, wide, buffer, 0);
+        const buffer = new ArrayBuffer(f16.tileBytes(wide));
+        f16.pack(new DataView(bytes.buffer), rowCount, wide, buffer, 0);
         const got = new Float32Array(wide);
         for (let row = 0; row < rowCount; row++) {
-          floatTiles.f16.read(buffer, 0, row, wide, got, 0);
+          f16.read(buffer, 0, row, wide, got, 0);
           expect(got).toEqual(want.subarray(row * wide, (row + 1) * wide));
         }
       }

@@ -1,23 +1,19 @@
 // The tiled matmul kernels through WebAssembly: every packed type, every tile shape, both loop orders, against the plain
 // product of what weights and activations are after rounding.
 
-import { describe, expect, test } from "vitest";
-import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
-import { dtypeByName } from "../../src/dtypes/table.ts";
+import { describe, test } from "vitest";
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import type { Dot4 } from "../../src/kernels/ir/meanings.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
 import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
-import { packTile } from "../../src/kernels/ops/pack.ts";
 import { activationBlockBytes, tileBytes } from "../../src/kernels/ops/packed.ts";
+import { layoutFor } from "../../src/kernels/ops/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
-import { Random } from "../support/random.ts";
-
-/** Standard deviation of the weights. */
-const SAMPLE_SIZE = 0.02;
+import { wasmTarget } from "../../src/kernels/target.ts";
+import { expectRows, makeProblem, packAll } from "./matmul-problem.ts";
 
 const features = detectWasmFeatures();
 const pages = 80;
@@ -29,51 +25,6 @@ function compile(kernels: Kernel[], relaxed: boolean, memory: WebAssembly.Memory
   const module = new WebAssembly.Module(assembleModule(functions, limits));
   const { exports } = new WebAssembly.Instance(module, { env: { memory } });
   return exports as Record<string, (...args: number[]) => void>;
-}
-
-interface Problem {
-  rows: number;
-  cols: number;
-  tokens: number;
-  weights: Float32Array;
-  bytes: Uint8Array;
-  x: Float32Array;
-  /** [tokens][rows] */
-  expected: number[];
-}
-
-function makeProblem(type: string, rows: number, cols: number, tokens: number): Problem {
-  const random = new Random(rows * 31 + cols + tokens);
-  const dtype = dtypeByName(type)!;
-  // Two tokens whose codes are all as large as they can be, then ordinary ones.
-  const x = Float32Array.from({ length: tokens * cols }, (_, i) => {
-    const token = Math.floor(i / cols);
-    return token < 2 ? 1 - 2 * token : random.normal();
-  });
-  const bytes = sampleBlocks(dtype, rows * cols);
-  const blocks = (rows * cols) / dtype.blockElems;
-  const weights = new Float32Array(rows * cols);
-  dtype.dequantize(bytes, 0, weights, 0, blocks);
-  const rounded = roundTrip(x, dtype.activation);
-  const expected: number[] = [];
-  for (let t = 0; t < tokens; t++) {
-    for (let row = 0; row < rows; row++) {
-      let sum = 0;
-      for (let c = 0; c < cols; c++) sum += rounded[t * cols + c]! * weights[row * cols + c]!;
-      expected.push(sum);
-    }
-  }
-  return { rows, cols, tokens, weights, bytes, x, expected };
-}
-
-function roundTrip(x: Float32Array, name: string): Float32Array {
-  const dtype = dtypeByName(name)!;
-  const blocks = x.length / dtype.blockElems;
-  const packed = new Uint8Array(blocks * dtype.blockBytes);
-  const out = new Float32Array(x.length);
-  dtype.quantize!(x, 0, packed, 0, blocks);
-  dtype.dequantize(packed, 0, out, 0, blocks);
-  return out;
 }
 
 /** Which dot4 semantics can be tried here: the widened one everywhere, the others where the engine has them. */
@@ -92,9 +43,10 @@ describe.each(packedTypes())("%s", (type) => {
     for (const replicated of [false, true]) {
       test(`dot4 ${dot4}, ${relaxed ? "relaxed" : "plain"}, ${replicated ? "replicated" : "compact"}`, () => {
         const problem = makeProblem(type, 35, cols, 9);
-        const layout = packing.layout(dot4);
+        const target = wasmTarget({ dot4, vectorRegisters: 16 });
+        const layout = layoutFor(packing, target);
         const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
-        const tiles = packAll(type, dot4, problem, memory);
+        const tiles = packAll(type, target, problem, memory.buffer, W, LEVELS);
         const tokens = 4;
         const vector = blockMatmulKernel({
           name: "vector",
@@ -136,9 +88,10 @@ describe.each(packedTypes())("%s", (type) => {
           name: "quantize",
           span: packing.activationSpan,
           replicated,
+          target,
         });
         const call = compile([vector, streams, few, ...matrix, quantize], relaxed, memory);
-        const blockBytes = activationBlockBytes(replicated);
+        const blockBytes = activationBlockBytes(replicated, 16);
         const blocks = cols / 32;
         new Float32Array(memory.buffer).set(problem.x, X / 4);
         const spans = blocks / packing.activationSpan;
@@ -199,47 +152,3 @@ describe.each(packedTypes())("%s", (type) => {
     }
   }
 });
-
-function packAll(type: string, dot4: Dot4, problem: Problem, memory: WebAssembly.Memory): number {
-  const packing = packingOf(type)!;
-  const layout = packing.layout(dot4);
-  const tiles = Math.ceil(problem.rows / 16);
-  const rowBytes = problem.bytes.length / problem.rows;
-  const views = {
-    bytes: new Int8Array(memory.buffer),
-    halves: new Uint16Array(memory.buffer),
-    words: new Uint32Array(memory.buffer),
-    floats: new Float32Array(memory.buffer),
-  };
-  for (let tile = 0; tile < tiles; tile++) {
-    const rows = Math.min(16, problem.rows - tile * 16);
-    const view = new DataView(problem.bytes.buffer, tile * 16 * rowBytes, rows * rowBytes);
-    packTile(
-      packing,
-      dot4,
-      view,
-      rows,
-      problem.cols,
-      views,
-      W + tile * tileBytes(layout, problem.cols),
-    );
-  }
-  const levels = packing.levels?.(dot4);
-  if (levels) views.bytes.set(levels, LEVELS);
-  return tiles;
-}
-
-/** Rows of 48 results (35 real ones, then padding). */
-function expectRows(problem: Problem, out: Float32Array): void {
-  const size = SAMPLE_SIZE * Math.sqrt(problem.cols);
-  for (let t = 0; t < problem.tokens; t++) {
-    for (let row = 0; row < problem.rows; row++) {
-      const got = out[t * 48 + row]!;
-      const want = problem.expected[t * problem.rows + row]!;
-      expect(Math.abs(got - want), `token ${t} row ${row}: ${got} against ${want}`).toBeLessThan(
-        2e-5 * size,
-      );
-    }
-    for (let row = problem.rows; row < 48; row++) expect(out[t * 48 + row]).toBe(0);
-  }
-}

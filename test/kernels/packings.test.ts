@@ -6,7 +6,9 @@ import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import { type CodeBits, codeFields } from "../../src/kernels/ops/code-fields.ts";
 import { writeCodes } from "../../src/kernels/ops/pack-codes.ts";
 import { factorsBytes, TILE_ROWS, tileBytes } from "../../src/kernels/ops/packed.ts";
+import { layoutFor, levelsFor } from "../../src/kernels/ops/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
+import { nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
 import { Random } from "../support/random.ts";
 
 const sizes = Object.keys(codeFields).map((size) => Number(size) as CodeBits);
@@ -37,12 +39,19 @@ const bits: Record<string, [memory: number, file: number]> = {
   iq3_s: [4.375, 3.4375],
 };
 
+const targets = [
+  ...(["i7", "signed", "unsigned"] as const).map((dot4) =>
+    wasmTarget({ dot4, vectorRegisters: 16 }),
+  ),
+  ...Object.values(nativeTargets),
+];
+
 test.each(packedTypes())("%s takes as much memory as is written", (type) => {
   const dtype = dtypeByName(type)!;
   const cols = 512;
-  for (const dot4 of ["i7", "signed", "unsigned"] as const) {
+  for (const target of targets) {
     // The factors in front of a tile do not grow with its columns.
-    const layout = packingOf(type)!.layout(dot4);
+    const layout = layoutFor(packingOf(type)!, target);
     const bytes = tileBytes(layout, cols) - factorsBytes(layout);
     const inMemory = (8 * bytes) / (TILE_ROWS * cols);
     expect([inMemory, (8 * dtype.blockBytes) / dtype.blockElems]).toEqual(bits[type]);
@@ -80,14 +89,36 @@ test.each(sizes)("codes of %i bits fill their vectors exactly", (size) => {
   expect(taken).toEqual(new Set(all));
 });
 
-test.each(sizes)("codes of %i bits are written where the table says", (size) => {
+test.each(packedTypes())("%s has levels that mean the same on every target", (type) => {
+  const packing = packingOf(type)!;
+  for (const target of targets) {
+    const layout = layoutFor(packing, target);
+    const levels = levelsFor(packing, target);
+    expect(levels !== undefined).toBe(layout.lookup);
+    // Kernels of machine code take the offset out by a shift.
+    if (layout.halves === "hardware") expect(Math.log2(layout.offset || 1) % 1).toBe(0);
+    if (!levels) continue;
+    const own = packing.levels!("signed");
+    const offset = packing.layout("signed").offset;
+    const meant = Array.from({ length: target.width }, (_, i) => own[i % 16]! - offset);
+    const raised = layout.offset > 0;
+    const values = [...levels].map((level) => (raised ? (level & 255) - layout.offset : level));
+    expect(values).toEqual(meant);
+    const isSafe = raised ? [...levels].every((level) => level >= 0) : true;
+    expect(isSafe || target.dot4 === "unsigned" || layout.widened).toBe(true);
+  }
+});
+
+const written = sizes.flatMap((size) => [4, 8, 16].map((lanes) => [size, lanes] as const));
+
+test.each(written)("codes of %i bits are written where the table says, %i lanes", (size, lanes) => {
   const random = new Random(size);
   const bytes = Uint8Array.from({ length: 64 }, () => random.below(2 ** size));
-  const memory = new Uint32Array(100).fill(0xdeadbeef);
+  const memory = new Uint32Array(200).fill(0xdeadbeef);
   const [block, lane] = [1, 2];
-  writeCodes[size](new Uint32Array(bytes.buffer), 8 * block, memory, 16 + lane);
+  writeCodes[size](new Uint32Array(bytes.buffer), 8 * block, memory, 16 + lane, lanes);
 
-  const words = Array.from({ length: size }, (_, vector) => memory[16 + lane + 4 * vector]!);
+  const words = Array.from({ length: size }, (_, vector) => memory[16 + lane + lanes * vector]!);
   const read = codeFields[size].flatMap((fields) =>
     [0, 8, 16, 24].map((byte) =>
       fields.reduce((code, { vector, from, width, to }) => {

@@ -95,7 +95,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "kernels/ops",
-    may: all("base", "dtypes", "kernels/ir"),
+    may: [...all("base", "dtypes", "kernels/ir"), ...types("kernels/target.ts")],
     npm: [],
     why: "a kernel is described once, for every target",
   },

@@ -7,10 +7,10 @@ import type { GraphNode, NodeOf, Rope, Value, Weight } from "../../graph/graph.t
 import type { Plan } from "../../graph/plan.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
-import type { Dot4 } from "../../kernels/ir/meanings.ts";
 import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
 import { elementwiseKernels } from "../../kernels/ops/elementwise-table.ts";
 import { ropeTableSize } from "../../kernels/ops/rope.ts";
+import type { KernelTarget } from "../../kernels/target.ts";
 import type { KvCacheOptions } from "../backend.ts";
 import type { Arena } from "./arena.ts";
 import { WIDE_HEADS } from "./execute-attention.ts";
@@ -45,7 +45,8 @@ export interface CompileOptions {
   readonly arena: Arena;
   readonly weights: WeightStore;
   readonly threads: number;
-  readonly dot4: Dot4;
+  /** What the kernels of products are made for; all others are WebAssembly's. */
+  readonly target: KernelTarget;
   readonly choose: ChooseMatmul;
 }
 

@@ -20,6 +20,7 @@ import { assembleModule } from "../../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../../kernels/features.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
 import { type ChooseMatmul, defaultChoice } from "../../kernels/matmul-variants.ts";
+import { wasmTarget } from "../../kernels/target.ts";
 import type { EngineThread } from "../../platform/platform.ts";
 import type {
   Backend,
@@ -280,9 +281,11 @@ export class CpuBackend implements Backend {
     if (known?.plan === plan && known.kv.blocks === kv.blocks && known.kv.dtype === kv.dtype) {
       return known;
     }
-    const { threads: shared, memory64, dot4, vectorRegisters } = detectWasmFeatures();
+    const features = detectWasmFeatures();
+    const { threads: shared, memory64 } = features;
+    const target = wasmTarget(features);
     const arena = new Arena({ shared, memory64, start: this.#options.memoryStart ?? 0 });
-    const weights = new WeightStore(arena, dot4, this.#options.level === 3);
+    const weights = new WeightStore(arena, target, this.#options.level === 3);
     const packing = weights.place(usesOf(plan.graph));
     const compiled = compileProgram({
       plan,
@@ -290,8 +293,8 @@ export class CpuBackend implements Backend {
       arena,
       weights,
       threads: this.threads,
-      dot4,
-      choose: this.#options.choose ?? defaultChoice({ vectorRegisters }),
+      target,
+      choose: this.#options.choose ?? defaultChoice(target),
     });
     const instructions = compiled.program.instructions.length;
     const records = this.#options.profile

@@ -2,7 +2,7 @@
 // matmul_floats, matmul_rows). Chunks of a product are runs of its output columns, for all tokens.
 
 import { dtypeByName } from "../../dtypes/table.ts";
-import { GROUP_ROWS, TILE_ROWS } from "../../kernels/ops/packed.ts";
+import { TILE_ROWS } from "../../kernels/ops/packed.ts";
 import {
   type Executor,
   type ExecutorContext,
@@ -12,9 +12,6 @@ import {
   shareOf,
 } from "./executor.ts";
 import type { ChoiceTable, InstructionOf, RowKind, TiledVariant } from "./program.ts";
-
-/** From one group of a tile of floats to the next: four rows of a column, which are float32 for the matrix kernels. */
-const GROUP_BYTES = GROUP_ROWS * 4;
 
 type MatmulKind = "quantize" | "round" | "matmul_blocks" | "matmul_floats" | "matmul_rows";
 
@@ -76,7 +73,7 @@ export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
       vector: (kernel, w, x, out, tiles, apart, outApart) =>
         kernel(w, x, out, quads, tiles, apart, outApart),
       matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
-        kernel(w + group * GROUP_BYTES, x, out, quads, tokenTiles, stride, outStride),
+        kernel(w + group * i.groupBytes, x, out, quads, tokenTiles, stride, outStride),
     });
   },
 
@@ -188,8 +185,8 @@ function runVariant(
   ) => {
     const { run, groups } = matrix[width - 2]!;
     const x = i.x + first * tokenBytes;
-    for (let g = 0; g < 4; g += groups) {
-      kernels.matrix(run, base, g, x, out + g * 16, count, stride);
+    for (let g = 0; g * i.width < TILE_ROWS * 4; g += groups) {
+      kernels.matrix(run, base, g, x, out + g * i.width, count, stride);
     }
   };
   const fullInStreams = matrix.at(-1)?.inStreams;

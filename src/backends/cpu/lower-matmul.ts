@@ -6,18 +6,24 @@ import { bytesFor } from "../../dtypes/dtype.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
 import type { NodeOf, Value, Weight } from "../../graph/graph.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
-import type { MatmulChoice, MatmulProblem, MatmulVariant } from "../../kernels/matmul-variants.ts";
+import {
+  type MatmulChoice,
+  type MatmulProblem,
+  type MatmulVariant,
+  matmulVariants,
+} from "../../kernels/matmul-variants.ts";
 import { dotRows } from "../../kernels/ops/matmul-rows.ts";
 import { activationBlockBytes, TILE_ROWS } from "../../kernels/ops/packed.ts";
+import { layoutFor } from "../../kernels/ops/packing.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../kernels/ops/quantize-activations.ts";
 import type { CompileOptions } from "./compile.ts";
-import { floatTiles } from "./float-tiles.ts";
+import { floatTilesFor } from "./float-tiles.ts";
 import { blockKernels, floatKernels, type VariantKernels } from "./matmul-kernels.ts";
 import type { Instruction, TiledVariant } from "./program.ts";
 import type { PlacedWeight } from "./weights.ts";
 
-/** Bytes of a vector register. */
+/** Bytes of a vector register in kernels that are not made for the target: WebAssembly's. */
 export const WIDTH = 16;
 
 /** What lowering a product asks of the compiler. */
@@ -76,16 +82,16 @@ export class MatmulLowering {
   }
 
   #blocks(node: NodeOf<"matmul">, place: NonNullable<PlacedWeight["blocks"]>): Instruction {
-    const { dot4 } = this.#c.options;
+    const { target } = this.#c.options;
     const type = node.weight.dtype.name;
     const packing = packingOf(type)!;
-    const layout = packing.layout(dot4);
+    const layout = layoutFor(packing, target);
     const chosen = this.#choose(this.#sharing(node, packing.activationSpan));
     const variants = chosen.choice.variants.map((variant) => {
       const kernels = this.#named(`${type} ${variant.id}`, () =>
         blockKernels(type, layout, variant),
       );
-      const blockBytes = activationBlockBytes(variant.replicated);
+      const blockBytes = activationBlockBytes(variant.replicated, target.width);
       return variantOf(variant, kernels, (node.x.cols / 32) * blockBytes);
     });
     this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}`);
@@ -93,6 +99,7 @@ export class MatmulLowering {
       op: "matmul_blocks",
       ...this.#shape(node),
       variants,
+      width: target.width,
       choice: chosen.table,
       x: this.#quantized(node.x, packing.activationSpan, chosen),
       w: place.at,
@@ -106,18 +113,23 @@ export class MatmulLowering {
 
   #floats(node: NodeOf<"matmul">, place: NonNullable<PlacedWeight["floats"]>): Instruction {
     const { type } = place;
+    const { target } = this.#c.options;
     const chosen = this.#choose([problemOf(node)]);
     const variants = chosen.choice.variants.map((variant) => {
-      const kernels = this.#named(`${type} ${variant.id}`, () => floatKernels(type, variant));
+      const kernels = this.#named(`${type} ${variant.id}`, () =>
+        floatKernels(type, target, variant),
+      );
       return variantOf(variant, kernels, node.x.cols * 4);
     });
-    const { widen } = floatTiles[type];
+    const { widen } = floatTilesFor(type, target);
     const how = widen ? ", widened to f32 for tiles of tokens" : "";
     this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}${how}`);
     return {
       op: "matmul_floats",
       ...this.#shape(node),
       variants,
+      width: target.width,
+      groupBytes: ((widen || type === "f32" ? 4 : 2) * target.width) / 4,
       choice: chosen.table,
       widen,
       wide: widen ? this.#perThread("wide tiles", TILE_ROWS * this.#longestRow() * 4) : -1,
@@ -202,19 +214,23 @@ export class MatmulLowering {
 
   /** Activations as bytes; prepared once for all matrices that read the same value. */
   #quantized(x: Value, span: 1 | 8, { choice, table }: Chosen): number {
+    const { target } = this.#c.options;
     const variants = choice.variants.map(({ replicated, tokens }) => ({
       kernel: this.#c.kernel(
         quantizeActivationsKernel({
           name: `quantize_${span * 32}${replicated ? "_replicated" : ""}`,
           span,
           replicated,
+          target,
         }),
       ),
-      blockBytes: activationBlockBytes(replicated),
+      blockBytes: activationBlockBytes(replicated, target.width),
       tile: tokens,
     }));
     // The buffer is shared by all groups, whatever they choose.
-    const rowBytes = (this.#longestRow() / 32) * activationBlockBytes(true);
+    const isReplicated = matmulVariants(target).some((variant) => variant.replicated);
+    const blockBytes = activationBlockBytes(isReplicated, target.width);
+    const rowBytes = (this.#longestRow() / 32) * blockBytes;
     const prepared = this.#activations(`bytes per ${span * 32}`, rowBytes);
     if (prepared.holds === x) return prepared.at;
     prepared.holds = x;

@@ -8,7 +8,8 @@ import type { Kernel } from "../../kernels/ir/kernel.ts";
 import type { MatmulVariant } from "../../kernels/matmul-variants.ts";
 import { blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
-import type { BlockLayout } from "../../kernels/ops/packed.ts";
+import { type BlockLayout, groupRows, groupsPerTile, TILE_ROWS } from "../../kernels/ops/packed.ts";
+import type { KernelTarget } from "../../kernels/target.ts";
 import type { FloatType } from "./float-tiles.ts";
 
 export interface VariantKernels {
@@ -22,7 +23,7 @@ export interface VariantKernels {
 
 export interface MatrixKernels {
   readonly kernel: Kernel;
-  /** Groups of four rows that it computes at once. */
+  /** Groups of rows that it computes at once. */
   readonly groups: number;
   /** The same for all groups of `streams` tiles of rows in turns. */
   readonly inStreams?: Kernel;
@@ -32,10 +33,12 @@ export interface MatrixKernels {
 export function blockKernels(
   type: string,
   layout: BlockLayout,
-  { groups, tokens, replicated, streams, streamed }: MatmulVariant,
+  { rows, tokens, replicated, streams, streamed }: MatmulVariant,
 ): VariantKernels {
+  const groups = rows / groupRows(layout);
   const style = replicated ? "replicated" : "compact";
-  const shape = { layout, groups: 4, tokens: 1, replicated, order: "vector" } as const;
+  const all = groupsPerTile(layout);
+  const shape = { layout, groups: all, tokens: 1, replicated, order: "vector" } as const;
   const vector = blockMatmulKernel({ ...shape, name: `matmul.${type}.16x1.${style}` });
   const name = `matmul.${type}.${streams}x16x1.${style}`;
   return {
@@ -43,7 +46,7 @@ export function blockKernels(
     vectorStreams: streams === 1 ? vector : blockMatmulKernel({ ...shape, name, streams }),
     matrix: widths(tokens).map((width) => {
       const tile = { layout, groups, tokens: width, replicated };
-      const shapeName = `${groups * 4}x${width}.${style}`;
+      const shapeName = `${rows}x${width}.${style}`;
       return {
         kernel: blockMatmulKernel({
           ...tile,
@@ -65,28 +68,36 @@ export function blockKernels(
   };
 }
 
-/** For weights of float `type`. The matrix kernels multiply float32 tiles: those of half floats are widened for them. */
+/**
+ * For weights of float `type`. Where half floats are coded, the matrix kernels multiply float32 tiles, to which they are
+ * widened.
+ */
 export function floatKernels(
   type: FloatType,
-  { groups, tokens, streams }: MatmulVariant,
+  target: KernelTarget,
+  { rows: wanted, tokens, streams }: MatmulVariant,
 ): VariantKernels {
-  const shape = { weights: type, groups: 4, tokens: 1, order: "vector" } as const;
+  const all = groupsPerTile(target);
+  const shape = { weights: type, groups: all, tokens: 1, order: "vector", target } as const;
+  const inTiles = target.halves === "coded" ? "f32" : type;
   const vector = floatMatmulKernel({ ...shape, name: `matmul.${type}.16x1` });
   const name = `matmul.${type}.${streams}x16x1`;
   return {
     vector,
     vectorStreams: streams === 1 ? vector : floatMatmulKernel({ ...shape, name, streams }),
     matrix: widths(tokens).map((width) => {
-      const rows = width <= NARROW ? 4 : groups;
+      const rows = width <= NARROW ? TILE_ROWS : wanted;
+      const groups = rows / groupRows(target);
       return {
         kernel: floatMatmulKernel({
-          name: `matmul.f32.${rows * 4}x${width}`,
-          weights: "f32",
-          groups: rows,
+          name: `matmul.${inTiles}.${rows}x${width}`,
+          weights: inTiles,
+          groups,
           tokens: width,
           order: "matrix",
+          target,
         }),
-        groups: rows,
+        groups,
       };
     }),
   };

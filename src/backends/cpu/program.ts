@@ -5,7 +5,7 @@
 // addresses are here too. Addresses are bytes.
 
 import type { RopeLayout } from "../../graph/graph.ts";
-import type { Dot4 } from "../../kernels/ir/meanings.ts";
+import type { KernelTarget } from "../../kernels/target.ts";
 
 /** Rows of a value in this step: all tokens, or those whose logits are wanted. */
 export type RowKind = "tokens" | "outputs";
@@ -26,8 +26,8 @@ export interface StepArea {
 /** A matrix whose rows are read as floats, in whichever layout it has (weights.ts). */
 export type TableRows = { readonly at: number; readonly cols: number; readonly dtype: string } & (
   | { readonly layout: "raw"; readonly rowBytes: number }
-  | { readonly layout: "blocks"; readonly tileBytes: number; readonly dot4: Dot4 }
-  | { readonly layout: "floats"; readonly tileBytes: number }
+  | { readonly layout: "blocks"; readonly tileBytes: number; readonly target: KernelTarget }
+  | { readonly layout: "floats"; readonly tileBytes: number; readonly target: KernelTarget }
 );
 
 interface Matmul {
@@ -74,6 +74,8 @@ export type ChoiceTable = number;
 
 interface TiledMatmul extends Matmul {
   readonly variants: readonly TiledVariant[];
+  /** Bytes of a vector of the kernels: the results of a group of rows. */
+  readonly width: number;
   readonly choice: ChoiceTable;
   readonly x: number;
   readonly w: number;
@@ -221,7 +223,9 @@ export type Instruction =
     } & TiledMatmul)
   | ({
       readonly op: "matmul_floats";
-      /** Makes a float32 tile of a half float one, in `wide` (one for each thread); undefined: it is one. */
+      /** From one group of rows to the next in the tiles that the matrix kernels read. */
+      readonly groupBytes: number;
+      /** Makes a float32 tile of a half float one, in `wide` (one for each thread); undefined: the kernels read it as it is. */
       readonly widen: string | undefined;
       readonly wide: number;
     } & TiledMatmul)

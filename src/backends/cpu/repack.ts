@@ -5,15 +5,15 @@
 // current piece has chunks, a tile of 16 rows each. Helpers serve this program first, and the model's own after it.
 
 import { WorkerError } from "../../base/errors.ts";
-import type { Dot4 } from "../../kernels/ir/meanings.ts";
 import { FLOAT_UNROLL } from "../../kernels/ops/matmul-floats.ts";
 import { packTile, type TileMemory } from "../../kernels/ops/pack.ts";
 import { TILE_ROWS } from "../../kernels/ops/packed.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
+import type { KernelTarget } from "../../kernels/target.ts";
 import type { WeightReader } from "../backend.ts";
 import type { Arena, ArenaViews } from "./arena.ts";
 import type { Executor } from "./executor.ts";
-import { floatTiles, floatTypeOf } from "./float-tiles.ts";
+import { floatTilesFor, floatTypeOf } from "./float-tiles.ts";
 import { controlWords, TeamMember } from "./team.ts";
 
 /** A matrix that becomes tiles: plain data, sent to every thread. */
@@ -30,7 +30,8 @@ export interface PackInstruction {
 
 export interface PackProgram {
   readonly instructions: readonly PackInstruction[];
-  readonly dot4: Dot4;
+  /** Whose layouts the tiles have. */
+  readonly target: KernelTarget;
   /** i32 area of the team: see team.ts. */
   readonly control: number;
   /** i32: the instruction, its first tile, its rows and the buffer of the current piece. */
@@ -51,14 +52,14 @@ export const PIECE_BYTES: number = 4 << 20;
 
 export function layOutPacking(
   instructions: readonly PackInstruction[],
-  dot4: Dot4,
+  target: KernelTarget,
   arena: Arena,
 ): PackProgram {
   const tiles = instructions.map(({ rowBytes }) => TILE_ROWS * rowBytes);
   const bufferBytes = instructions.length === 0 ? 0 : Math.max(PIECE_BYTES, ...tiles);
   return {
     instructions,
-    dot4,
+    target,
     control: arena.allocate(controlWords(instructions.length) * 4, "work"),
     piece: arena.allocate(WORDS * 4, "work"),
     buffers: [arena.allocate(bufferBytes, "work"), arena.allocate(bufferBytes, "work")],
@@ -70,7 +71,7 @@ export function layOutPacking(
 export function packExecutors(program: PackProgram, views: ArenaViews): Executor[] {
   const piece = views.i32.subarray(program.piece / 4, program.piece / 4 + WORDS);
   return program.instructions.map((instruction, index) => {
-    const pack = packers[instruction.kind](instruction, program.dot4, views);
+    const pack = packers[instruction.kind](instruction, program.target, views);
     const { rowBytes } = instruction;
     return {
       chunks: () => (piece[INSTRUCTION] === index ? Math.ceil(piece[ROWS]! / TILE_ROWS) : 0),
@@ -148,18 +149,18 @@ type PackRows = (source: DataView, rows: number, tile: number) => void;
 const packers: Readonly<
   Record<
     PackInstruction["kind"],
-    (instruction: PackInstruction, dot4: Dot4, views: ArenaViews) => PackRows
+    (instruction: PackInstruction, target: KernelTarget, views: ArenaViews) => PackRows
   >
 > = {
-  blocks: ({ dtype, cols, at, tileBytes }, dot4, views) => {
+  blocks: ({ dtype, cols, at, tileBytes }, target, views) => {
     const packing = packingOf(dtype)!;
     return (source, rows, tile) => {
       const memory = tileWindow(views, at + tile * tileBytes, tileBytes);
-      packTile(packing, dot4, source, rows, cols, memory, 0);
+      packTile(packing, target, source, rows, cols, memory, 0);
     };
   },
-  floats: ({ dtype, cols, at, tileBytes }, _, views) => {
-    const tiles = floatTiles[floatTypeOf(dtype)!];
+  floats: ({ dtype, cols, at, tileBytes }, target, views) => {
+    const tiles = floatTilesFor(floatTypeOf(dtype)!, target);
     return (source, rows, tile) =>
       tiles.pack(source, rows, cols, views.buffer, at + tile * tileBytes);
   },

@@ -7,7 +7,7 @@ import { TILE_ROWS } from "../../kernels/ops/packed.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
 import { unpackRow } from "../../kernels/ops/unpack.ts";
 import type { ArenaViews } from "./arena.ts";
-import { floatTiles, floatTypeOf } from "./float-tiles.ts";
+import { floatTilesFor, floatTypeOf } from "./float-tiles.ts";
 import type { TableRows } from "./program.ts";
 import { tileWindow } from "./repack.ts";
 
@@ -33,17 +33,17 @@ const makers: {
     };
   },
 
-  blocks: ({ at, cols, dtype, tileBytes, dot4 }, views) => {
+  blocks: ({ at, cols, dtype, tileBytes, target: layout }, views) => {
     const packing = packingOf(dtype)!;
     return (row, target, to) => {
       const tile = Math.floor(row / TILE_ROWS);
       const memory = tileWindow(views, at + tile * tileBytes, tileBytes);
-      unpackRow(packing, dot4, memory, 0, row % TILE_ROWS, cols, target, to);
+      unpackRow(packing, layout, memory, 0, row % TILE_ROWS, cols, target, to);
     };
   },
 
-  floats: ({ at, cols, dtype, tileBytes }, { buffer }) => {
-    const tiles = floatTiles[floatTypeOf(dtype)!];
+  floats: ({ at, cols, dtype, tileBytes, target: layout }, { buffer }) => {
+    const tiles = floatTilesFor(floatTypeOf(dtype)!, layout);
     return (row, target, to) => {
       const tile = at + Math.floor(row / TILE_ROWS) * tileBytes;
       tiles.read(buffer, tile, row % TILE_ROWS, cols, target, to);

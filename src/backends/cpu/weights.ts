@@ -10,12 +10,13 @@
 import { bytesFor } from "../../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../../graph/cost.ts";
 import type { OpKind, Weight } from "../../graph/graph.ts";
-import type { Dot4 } from "../../kernels/ir/meanings.ts";
 import { TILE_ROWS, tileBytes } from "../../kernels/ops/packed.ts";
+import { layoutFor, levelsFor } from "../../kernels/ops/packing.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
+import type { KernelTarget } from "../../kernels/target.ts";
 import type { WeightReader } from "../backend.ts";
 import type { Arena } from "./arena.ts";
-import { type FloatType, floatTiles, floatTypeOf } from "./float-tiles.ts";
+import { type FloatType, floatTilesFor, floatTypeOf } from "./float-tiles.ts";
 import type { TableRows } from "./program.ts";
 import {
   hasFloatTiles,
@@ -38,21 +39,21 @@ export interface PlacedWeight {
 
 export class WeightStore {
   readonly #arena: Arena;
-  readonly #dot4: Dot4;
+  readonly #target: KernelTarget;
   readonly #tiled: boolean;
   readonly #placed = new Map<string, PlacedWeight>();
   readonly #instructions: PackInstruction[] = [];
 
-  constructor(arena: Arena, dot4: Dot4, tiled: boolean) {
+  constructor(arena: Arena, target: KernelTarget, tiled: boolean) {
     this.#arena = arena;
-    this.#dot4 = dot4;
+    this.#target = target;
     this.#tiled = tiled;
   }
 
   /** Finds a place for every weight; `uses` are the ops that will read it. Returns how the tiles will be filled. */
   place(uses: ReadonlyMap<Weight, ReadonlySet<OpKind>>): PackProgram {
     for (const [weight, ops] of uses) this.#placed.set(weight.name, this.#place(weight, ops));
-    return layOutPacking(this.#instructions, this.#dot4, this.#arena);
+    return layOutPacking(this.#instructions, this.#target, this.#arena);
   }
 
   get(weight: Weight): PlacedWeight {
@@ -64,7 +65,8 @@ export class WeightStore {
     const { vector, raw, blocks, packing } = this.get(weight);
     const { views } = this.#arena;
     if (packing !== undefined) {
-      const levels = packingOf(weight.dtype.name)?.levels?.(this.#dot4);
+      const tiled = packingOf(weight.dtype.name);
+      const levels = tiled && levelsFor(tiled, this.#target);
       if (levels && blocks) views.i8.set(levels, blocks.levels);
       await packer.pack(packing, read);
     } else if (vector !== undefined) {
@@ -81,14 +83,15 @@ export class WeightStore {
     const { raw, blocks, floats } = this.get(weight);
     const cols = weight.shape[1]!;
     const table = { cols, dtype: weight.dtype.name };
+    const target = this.#target;
     if (raw !== undefined) {
       return { ...table, layout: "raw", at: raw, rowBytes: bytesFor(weight.dtype, cols) };
     }
     if (blocks) {
       const { at, tileBytes: size } = blocks;
-      return { ...table, layout: "blocks", at, tileBytes: size, dot4: this.#dot4 };
+      return { ...table, layout: "blocks", at, tileBytes: size, target };
     }
-    return { ...table, layout: "floats", at: floats!.at, tileBytes: floats!.tileBytes };
+    return { ...table, layout: "floats", at: floats!.at, tileBytes: floats!.tileBytes, target };
   }
 
   #place(weight: Weight, uses: ReadonlySet<OpKind>): PlacedWeight {
@@ -109,9 +112,9 @@ export class WeightStore {
     const kind = packing ? "blocks" : "floats";
     if (!packing && !(type && hasFloatTiles(cols))) return undefined;
     const size = packing
-      ? tileBytes(packing.layout(this.#dot4), cols)
-      : floatTiles[type!].tileBytes(cols);
-    const levels = packing?.levels ? this.#arena.allocate(16, "weights") : 0;
+      ? tileBytes(layoutFor(packing, this.#target), cols)
+      : floatTilesFor(type!, this.#target).tileBytes(cols);
+    const levels = packing?.levels ? this.#arena.allocate(this.#target.width, "weights") : 0;
     const at = this.#arena.allocate(Math.ceil(rows / TILE_ROWS) * size, "weights");
     const rowBytes = bytesFor(dtype, cols);
     const instruction = { kind, dtype: dtype.name, rows, cols, rowBytes, at, tileBytes: size };

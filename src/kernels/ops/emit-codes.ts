@@ -23,7 +23,7 @@ export function emitCodes(
 ): Reg<"i8v"> {
   const pieces = codeFields[bits][v]!.map((field) => {
     if (last.vector !== field.vector) {
-      last.raw = k.op("i8v.load", [from], at + 16 * field.vector);
+      last.raw = k.op("i8v.load", [from], at + k.width * field.vector);
       last.vector = field.vector;
     }
     return emitField(k, last.raw!, field);

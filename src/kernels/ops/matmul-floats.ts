@@ -1,13 +1,15 @@
-// The tiled matmul kernels for float weights (F32, F16, BF16): G groups of four rows times T tokens, all columns.
+// The tiled matmul kernels for float weights (F32, F16, BF16): G groups of rows (as many as a vector has lanes) times T
+// tokens, all columns.
 //
-// A tile is column -> group -> four rows' values, so one load gives four rows of a column; F16 has a coding of its own
-// (half-tiles.ts). The activations are plain rows of float32. Cost per column of a G x T tile: G weight loads (and
-// conversions), T splat loads, GT fma.
+// A tile is column -> 16 rows' values, so one load gives a group's rows of a column. Where there is no instruction for half
+// floats, F16 has a coding of its own (half-tiles.ts). The activations are plain rows of float32. Cost per column of a
+// G x T tile: G weight loads (and conversions), T splat loads, GT fma.
 
 import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
+import type { Halves, KernelTarget } from "../target.ts";
 import { HALF_TILE_HEADER, loadHalfCodes, RAISED_SCALE } from "./half-tiles.ts";
-import { GROUP_ROWS, GROUPS_PER_TILE } from "./packed.ts";
+import { TILE_ROWS } from "./packed.ts";
 
 export interface FloatMatmul {
   readonly name: string;
@@ -17,10 +19,11 @@ export interface FloatMatmul {
   readonly order: "vector" | "matrix";
   /** vector: tiles computed in turns, each a stream of its own through memory (default 1); see matmul-blocks.ts. */
   readonly streams?: number;
+  readonly target: Pick<KernelTarget, "width" | "halves">;
 }
 
-/** How four weights are loaded, what activations are multiplied by beside them, and what precedes a tile's weights. */
-const formats: Readonly<Record<FloatMatmul["weights"], FloatFormat>> = {
+/** How a vector of weights is loaded, what activations are multiplied by beside it, and what precedes a tile's weights. */
+const formats: Readonly<Record<Exclude<FloatMatmul["weights"], "f16">, FloatFormat>> = {
   f32: {
     bytes: 4,
     load: (k, w, at) => k.op("f32v.load", [w], at),
@@ -29,13 +32,24 @@ const formats: Readonly<Record<FloatMatmul["weights"], FloatFormat>> = {
     bytes: 2,
     load: (k, w, at) => k.op("f32v.load_bf16", [w], at),
   },
-  f16: {
+};
+
+const halfFormats: Readonly<Record<Halves, FloatFormat>> = {
+  coded: {
     bytes: 2,
     load: loadHalfCodes,
     xScale: RAISED_SCALE,
     headerBytes: HALF_TILE_HEADER,
   },
+  hardware: {
+    bytes: 2,
+    load: (k, w, at) => k.op("f32v.load_f16", [w], at),
+  },
 };
+
+function formatOf({ weights, target }: FloatMatmul): FloatFormat {
+  return weights === "f16" ? halfFormats[target.halves] : formats[weights];
+}
 
 interface FloatFormat {
   readonly bytes: number;
@@ -61,7 +75,7 @@ export function floatMatmulKernel(shape: FloatMatmul): Kernel {
 
 function vectorKernel(shape: FloatMatmul): Kernel {
   const { groups, streams = 1 } = shape;
-  const k = new KernelBuilder(shape.name, 16);
+  const k = new KernelBuilder(shape.name, shape.target.width);
   const w = k.param("ptr", "w");
   const xStart = k.param("ptr", "x");
   const out = k.param("ptr", "out");
@@ -72,7 +86,7 @@ function vectorKernel(shape: FloatMatmul): Kernel {
   const ws = [w];
   for (let s = 1; s < streams; s++) ws.push(k.variable(k.op("ptr.add", [ws[s - 1]!, apart])));
   const zero = k.op("f32v.const", [], 0);
-  const { headerBytes } = formats[shape.weights];
+  const { headerBytes } = formatOf(shape);
   k.loop(tiles, () => {
     const x = k.variable(xStart);
     const factors = headerBytes === undefined ? undefined : ws.map((at) => header(k, at));
@@ -83,7 +97,7 @@ function vectorKernel(shape: FloatMatmul): Kernel {
       if (s > 0) target = k.op("ptr.add", [target, outApart]);
       storeRows(k, grid, 0, target, factors?.[s]);
     });
-    k.advance(out, groups * GROUP_ROWS * 4);
+    k.advance(out, groups * k.width);
   });
   return k.finish();
 }
@@ -97,10 +111,10 @@ function header(k: KernelBuilder, w: Reg<"ptr">): Reg<"f32v"> {
 
 function matrixKernel(shape: FloatMatmul): Kernel {
   const { groups, tokens } = shape;
-  if (formats[shape.weights].headerBytes !== undefined) {
+  if (formatOf(shape).headerBytes !== undefined) {
     throw new Error(`${shape.name}: tiles of ${shape.weights} are widened for tiles of tokens`);
   }
-  const k = new KernelBuilder(shape.name, 16);
+  const k = new KernelBuilder(shape.name, shape.target.width);
   const wStart = k.param("ptr", "w");
   const xStart = k.param("ptr", "x");
   const out = k.param("ptr", "out");
@@ -130,14 +144,15 @@ function matrixKernel(shape: FloatMatmul): Kernel {
 /** A round of the inner loop: sums[stream][group][token] of some columns. */
 function columns(
   k: KernelBuilder,
-  { weights, groups }: FloatMatmul,
+  shape: FloatMatmul,
   ws: readonly Reg<"ptr">[],
   xs: readonly Reg<"ptr">[],
   sums: readonly Reg<"f32v">[][][],
 ): void {
-  const { bytes, load, xScale } = formats[weights];
-  const vector = GROUP_ROWS * bytes;
-  const column = GROUPS_PER_TILE * vector;
+  const { groups } = shape;
+  const { bytes, load, xScale } = formatOf(shape);
+  const vector = k.lanes * bytes;
+  const column = TILE_ROWS * bytes;
   const activation = (from: Reg<"ptr">, c: number) => {
     const x = k.op("f32v.load_splat", [from], 4 * c);
     return xScale === undefined ? x : k.op("f32v.mul", [x, k.op("f32v.const", [], xScale)]);
@@ -170,6 +185,6 @@ function storeRows(
 ): void {
   sums.forEach((group, g) => {
     const sum = factor ? k.op("f32v.mul", [group[t]!, factor]) : group[t]!;
-    k.op("f32v.store", [out, sum], 16 * g);
+    k.op("f32v.store", [out, sum], k.width * g);
   });
 }

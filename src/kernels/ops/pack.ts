@@ -1,7 +1,6 @@
 // Puts rows of a weight matrix, as they are in the file, into tiles (packed.ts). Runs once, while a model is loaded;
 // rows that fill up the last tile are zeros.
 
-import type { Dot4 } from "../ir/meanings.ts";
 import { halfFactor, raisedHalves } from "./half-tiles.ts";
 import { writeCodes } from "./pack-codes.ts";
 import {
@@ -10,7 +9,7 @@ import {
   codesAt,
   codesBytes,
   factorsBytes,
-  GROUP_ROWS,
+  groupRows,
   headerBytes,
   runAt,
   runBlocks,
@@ -20,7 +19,7 @@ import {
   spanBytes,
   TILE_ROWS,
 } from "./packed.ts";
-import { newSpan, type Packing, type Span } from "./packing.ts";
+import { type LayoutTarget, layoutFor, newSpan, type Packing, type Span } from "./packing.ts";
 
 /** The memory that tiles are written to, seen four ways. */
 export interface TileMemory {
@@ -32,44 +31,44 @@ export interface TileMemory {
 
 const scratch: Span = newSpan();
 /** Of each row of a group: the size of its largest half-float scale. */
-const largest = new Int32Array(GROUP_ROWS);
+const largest = new Int32Array(TILE_ROWS);
 
-/** Packs up to 16 rows into the tile at byte address `target`. `source` holds the rows behind each other. */
+/** Packs up to 16 rows into the tile at byte address `address`. `source` holds the rows behind each other. */
 export function packTile(
   packing: Packing,
-  dot4: Dot4,
+  target: LayoutTarget,
   source: DataView,
   rows: number,
   cols: number,
   memory: TileMemory,
-  target: number,
+  address: number,
 ): void {
-  const layout = packing.layout(dot4);
+  const { dot4 } = target;
+  const layout = layoutFor(packing, target);
   const places = placesOf(layout);
   const write = writeCodes[layout.bits];
   const spans = cols / (BLOCK_COLS * layout.spanBlocks);
   const rowBytes = spans * packing.spanBytes;
   const spanWords = spanBytes(layout) / 4;
-  const start = (target + factorsBytes(layout)) / 4;
-  if (rows < TILE_ROWS) memory.words.fill(0, target / 4, start + spans * spanWords);
-  // Four rows side by side, as they lie in memory: what is written stays in the nearest cache until it is complete.
-  for (let first = 0; first < rows; first += GROUP_ROWS) {
-    const group = first / GROUP_ROWS;
+  const start = (address + factorsBytes(layout)) / 4;
+  const inGroup = groupRows(layout);
+  if (rows < TILE_ROWS) memory.words.fill(0, address / 4, start + spans * spanWords);
+  // The rows of a group side by side, as they lie in memory: what is written stays in the nearest cache until it is complete.
+  for (let first = 0; first < rows; first += inGroup) {
+    const group = first / inGroup;
     const codes = (group * codesBytes(layout)) / 4;
-    const header = (group * headerBytes(layout)) / 4;
-    const scales = scalesAt(layout, group);
-    const lanes = Math.min(GROUP_ROWS, rows - first);
+    const lanes = Math.min(inGroup, rows - first);
     let at = start;
     largest.fill(0);
     for (let s = 0; s < spans; s++) {
       for (let lane = 0; lane < lanes; lane++) {
         const from = (first + lane) * rowBytes + s * packing.spanBytes;
         packing.read(source, from, scratch, dot4);
-        const word = at + lane;
         if (layout.scales === "halves") raiseHalves(layout, scratch, lane);
-        writeScales(layout, places, scratch, memory, word + header, 4 * word + scales);
+        writeScales(layout, places, scratch, memory, at, group, lane);
         for (let block = 0; block < places.codes.length; block++) {
-          write(scratch.codes, 8 * block, memory.words, word + codes + places.codes[block]!);
+          const word = at + lane + codes + places.codes[block]!;
+          write(scratch.codes, 8 * block, memory.words, word, inGroup);
         }
       }
       at += spanWords;
@@ -77,12 +76,11 @@ export function packTile(
     if (layout.scales !== "halves") continue;
     for (let lane = 0; lane < lanes; lane++) {
       const factor = halfFactor(largest[lane]!);
-      memory.floats[target / 4 + first + lane] = factor;
+      memory.floats[address / 4 + first + lane] = factor;
       if (factor === 1) continue;
       for (let s = 0; s < spans; s++) {
         packing.read(source, (first + lane) * rowBytes + s * packing.spanBytes, scratch, dot4);
-        const word = start + s * spanWords + lane;
-        writeScales(layout, places, scratch, memory, word + header, 4 * word + scales);
+        writeScales(layout, places, scratch, memory, start + s * spanWords, group, lane);
       }
     }
   }
@@ -109,28 +107,38 @@ function placesOf(layout: BlockLayout): Places {
   return { codes: Int32Array.from(codes), scales: Int32Array.from(scales) };
 }
 
-/** The scales of one row of a span: its header is at word `header`; `at` is how far its bytes are from group 0's places. */
+/** The scales of one row (`lane` of a group) of the span that begins at word `start`. */
 function writeScales(
-  { hasMin, scales }: BlockLayout,
+  layout: BlockLayout,
   places: Places,
   span: Span,
   { floats, bytes, halves }: TileMemory,
-  header: number,
-  at: number,
+  start: number,
+  group: number,
+  lane: number,
 ): void {
+  const { hasMin, scales } = layout;
+  const inGroup = groupRows(layout);
+  const at = 4 * start + scalesAt(layout, group) + lane * (scales === "f16" ? 2 : 4);
   const first = at + places.scales[0]!;
   if (scales === "halves") {
     halves[first / 2 + 1] = span.halves[0]!;
     if (hasMin) halves[first / 2] = span.halves[1]!;
     return;
   }
+  if (scales === "f16") {
+    halves[first / 2] = span.halves[0]!;
+    if (hasMin) halves[first / 2 + inGroup] = span.halves[1]!;
+    return;
+  }
   if (scales === "f32") {
     floats[first / 4] = span.scales[0]!;
     return;
   }
+  const header = start + (group * headerBytes(layout)) / 4 + lane;
   const { smallScales, smallMins } = span;
   floats[header] = span.header[0]!;
-  if (hasMin) floats[header + 4] = span.header[1]!;
+  if (hasMin) floats[header + inGroup] = span.header[1]!;
   for (let i = 0; i < places.scales.length; i++) {
     const place = at + places.scales[i]!;
     const scale = smallScales[i]!;

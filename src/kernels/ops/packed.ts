@@ -1,49 +1,50 @@
 // How weights and activations lie in memory for the tiled matmul kernels: the layouts, as data.
 //
-// Weights. Four rows (as many as a vector has 32-bit lanes) form a group, four groups a tile. The columns of a tile are
-// cut into blocks of 32, these into runs of 1, 2 or 4 blocks whose scales stand together, and runs into spans: one block,
-// or the 8 that share a header. A tile is, in this order:
-//   factors (of half-float scales: f32 x 16, what the results of each row are multiplied by; half-tiles.ts)
-//   span -> { headers of the four groups, run, run, ... }
-//   header  f32 x 4 that the small scales are multiplied by, f32 x 4 for the small minimums (where there are any)
-//   run     the scales of the four groups, then block -> group -> codes
-//     scales  of one block, a half float for each row: a vector has two groups' in the halves of its 32-bit lanes, the
-//             first in the upper ones; or a group's scales (upper) and minimums (lower)
-//             or f32 x 4 (MXFP4, whose scales have more exponents than half floats)
+// Weights. As many rows as a vector has 32-bit lanes form a group (4, 8 or 16 rows: vectors are 16, 32 or 64 bytes wide),
+// 16 rows a tile. The columns of a tile are cut into blocks of 32, these into runs of 1, 2 or 4 blocks whose scales stand
+// together, and runs into spans: one block, or the 8 that share a header. A tile is, in this order:
+//   factors (of coded half-float scales: f32 x 16, what the results of each row are multiplied by; half-tiles.ts)
+//   span -> { headers of the groups, run, run, ... }
+//   header  an f32 for each row that the small scales are multiplied by, then one for the small minimums (where there are any)
+//   run     the scales of the groups, then block -> group -> codes
+//     scales  of one block, a half float for each row. Coded ("halves"): a vector has two groups' in the halves of its
+//             32-bit lanes, the first in the upper ones; or a group's scales (upper) and minimums (lower). As they are
+//             ("f16"): those of a group's rows, then their minimums
+//             or an f32 for each row (MXFP4, whose scales have more exponents than half floats)
 //             or one vector of small integers, four bytes for each row:
 //               scale, minimum | scale, minimum                     two blocks (Q4_K, Q5_K)
 //               scale | scale | scale | scale                       four blocks
 //               scale, scale | scale, scale                         two blocks, one for each 16 columns (Q6_K, Q3_K)
 //               the same, minimums in the high nibbles (Q2_K)
-//     codes   as many vectors of 16 bytes as a code has bits. They hold 8 code vectors (code-fields.ts), of which
-//             number v has columns 4v..4v+3: row 0's four, row 1's, row 2's, row 3's
-// One dot4 with a code vector serves four rows. A kernel for all groups reads a tile from its first byte to its last, as
-// hardware prefetchers like it. A code u stands for scale * (u - offset) + minimum (or level[u] for u).
+//     codes   as many vectors as a code has bits. They hold 8 code vectors (code-fields.ts), of which number v has columns
+//             4v..4v+3: row 0's four, row 1's, ...
+// One dot4 with a code vector serves all rows of a group. A kernel for all groups reads a tile from its first byte to its
+// last, as hardware prefetchers like it. A code u stands for scale * (u - offset) + minimum (or level[u] for u).
 //
 // Activations. One token's block of 32 columns:
 //   f32 scale, i32 sum of the codes, f32 scale * sum, i32 sum of the first 16, then 32 signed codes
-// where scale is 2^102 times what it means, as half-float scales want it (half-tiles.ts),
-// or, replicated, the same with every field and every 4 codes repeated in a vector's four lanes. Where 8 blocks share a
-// scale, it is what it means, and the third field is another: two blocks' sums s, as 64 h + l, in bytes that a dot4 meets
-// the minimums with:
+// or, replicated, the same with every field and every 4 codes repeated in every lane of a vector. Where 8 blocks share a
+// scale, the third field is another: two blocks' sums s, as 64 h + l, in bytes that a dot4 meets the minimums with:
 //   0, h, 0, h in the first of two blocks, 0, l, 0, l in the second
+// Beside coded half floats, the scale of a single block is 2^102 times what it means, as these want it (half-tiles.ts).
+// Otherwise it is what it means, and the sums of codes are stored with the other sign: an offset, which is a power of 2
+// then, is taken out by a shift.
 // The blocks of T tokens that a kernel computes together lie behind each other: tile -> block -> token.
 
+import type { Halves, KernelTarget, VectorWidth } from "../target.ts";
 import type { CodeBits } from "./code-fields.ts";
 
-/** Rows of a group: the 32-bit lanes of a 16-byte vector. */
-export const GROUP_ROWS = 4;
-export const GROUPS_PER_TILE = 4;
-export const TILE_ROWS: number = GROUP_ROWS * GROUPS_PER_TILE;
+export const TILE_ROWS = 16;
 /** Columns of a block. */
 export const BLOCK_COLS = 32;
 
-export interface BlockLayout {
+/** What the codes and scales of a type are, whatever the width of a vector. */
+export interface CodeLayout {
   readonly bits: CodeBits;
   /** Subtracted from every code; taken out once per scale through the sum of the activations. */
   readonly offset: number;
   readonly hasMin: boolean;
-  /** "halves" and "f32": whole; "bytes" (signed) and "nibbles" (scale low, minimum high): multiplied by the header's. */
+  /** Whole ("halves" and "f32"), or multiplied by the header's: "bytes" (signed), "nibbles" (scale low, minimum high). */
   readonly scales: "halves" | "f32" | "bytes" | "nibbles";
   /** Columns that share a scale: 32, or 16. */
   readonly scaleCols: 32 | 16;
@@ -53,6 +54,41 @@ export interface BlockLayout {
   readonly lookup: boolean;
   /** The kernel must use dot4_ss: the codes do not fit what this target's dot4 takes. */
   readonly widened: boolean;
+}
+
+export interface BlockLayout extends Omit<CodeLayout, "scales"> {
+  /** "halves" are coded, "f16" as they are. */
+  readonly scales: CodeLayout["scales"] | "f16";
+  /** Bytes of a vector. */
+  readonly width: VectorWidth;
+  /** What half floats are beside which activations lie; types without half floats share these activations. */
+  readonly halves: Halves;
+}
+
+/** The layout of a type on a target. */
+export function blockLayoutFor(
+  codes: CodeLayout,
+  { width, halves }: Pick<KernelTarget, "width" | "halves">,
+): BlockLayout {
+  if (halves === "coded") return { ...codes, width, halves };
+  const scales = codes.scales === "halves" ? "f16" : codes.scales;
+  // Levels can be raised to any offset, codes that are numbers cannot: theirs are powers of 2 as they are.
+  const offset = codes.lookup ? powerOf2(codes.offset) : codes.offset;
+  return { ...codes, offset, scales, width, halves };
+}
+
+/** The least power of 2 that is not below; 0 for 0. */
+function powerOf2(offset: number): number {
+  return offset === 0 ? 0 : 2 ** Math.ceil(Math.log2(offset));
+}
+
+/** Rows of a group: the 32-bit lanes of a vector. */
+export function groupRows({ width }: Pick<BlockLayout, "width">): number {
+  return width / 4;
+}
+
+export function groupsPerTile(layout: Pick<BlockLayout, "width">): number {
+  return TILE_ROWS / groupRows(layout);
 }
 
 /** Scales are small integers, which a header's are multiplied with. */
@@ -82,44 +118,45 @@ export function scaleByte(layout: BlockLayout, block: number, part: number): num
 
 /** Bytes of a group's scales and minimums of a run. */
 export function scalesBytes(layout: BlockLayout): number {
-  if (layout.scales === "halves") return layout.hasMin ? 16 : 8;
-  return 16;
+  const { scales, hasMin, width } = layout;
+  if (scales !== "halves" && scales !== "f16") return width;
+  return hasMin ? width : width / 2;
 }
 
 /**
- * Where a group's scales are, from the run's first byte on. Of half floats, this is where to load a vector whose lanes have
+ * Where a group's scales are, from the run's first byte on. Of coded half floats, this is where to load a vector whose lanes have
  * them in their upper halves (two bytes in front of the lower halves' vector), and the minimums two bytes before that: a
  * shift and a mask then make floats of them.
  */
 export function scalesAt(layout: BlockLayout, group: number): number {
   if (layout.scales !== "halves" || layout.hasMin) return group * scalesBytes(layout);
-  return 16 * (group >> 1) - 2 * (group & 1);
+  return layout.width * (group >> 1) - 2 * (group & 1);
 }
 
 /** Bytes of a group's codes of a block. */
 export function codesBytes(layout: BlockLayout): number {
-  return 16 * layout.bits;
+  return layout.width * layout.bits;
 }
 
 /** Bytes of a run, all groups. */
 export function runBytes(layout: BlockLayout): number {
-  return GROUPS_PER_TILE * (scalesBytes(layout) + runBlocks(layout) * codesBytes(layout));
+  return groupsPerTile(layout) * (scalesBytes(layout) + runBlocks(layout) * codesBytes(layout));
 }
 
 /** Where the codes of a run's block begin, from the run's first byte on: those of the first group. */
 export function codesAt(layout: BlockLayout, block: number): number {
-  return GROUPS_PER_TILE * (scalesBytes(layout) + block * codesBytes(layout));
+  return groupsPerTile(layout) * (scalesBytes(layout) + block * codesBytes(layout));
 }
 
 /** Bytes of a group's header. */
 export function headerBytes(layout: BlockLayout): number {
   if (!hasSmallScales(layout)) return 0;
-  return layout.hasMin ? 32 : 16;
+  return layout.hasMin ? 2 * layout.width : layout.width;
 }
 
 /** Where a run begins, from its span's first byte on. */
 export function runAt(layout: BlockLayout, run: number): number {
-  return GROUPS_PER_TILE * headerBytes(layout) + run * runBytes(layout);
+  return groupsPerTile(layout) * headerBytes(layout) + run * runBytes(layout);
 }
 
 /** Bytes of a span, all groups. */
@@ -146,6 +183,7 @@ export const ACTIVATION_FIELDS = {
   firstSum: 3,
 } as const;
 
-export function activationBlockBytes(replicated: boolean): number {
-  return replicated ? 4 * 16 + 8 * 16 : 4 * 4 + BLOCK_COLS;
+/** `width`: bytes of a vector, which replicated blocks depend on. */
+export function activationBlockBytes(replicated: boolean, width: number): number {
+  return (replicated ? width / 4 : 1) * (4 * 4 + BLOCK_COLS);
 }

@@ -6,7 +6,8 @@
 
 import { f16ToF32 } from "../../base/half.ts";
 import type { Dot4 } from "../ir/meanings.ts";
-import type { BlockLayout } from "./packed.ts";
+import type { KernelTarget } from "../target.ts";
+import { type BlockLayout, blockLayoutFor, type CodeLayout } from "./packed.ts";
 
 /** One span of one row, unpacked: at most 8 blocks. */
 export interface Span {
@@ -34,8 +35,9 @@ export function newSpan(): Span {
 }
 
 export interface Packing {
-  layout(dot4: Dot4): BlockLayout;
-  /** The table of a layout with a lookup: 16 bytes. */
+  /** What its codes and scales are; layoutFor() gives the whole layout. */
+  layout(dot4: Dot4): CodeLayout;
+  /** The table of a layout with a lookup: 16 bytes; see levelsFor(). */
   levels?(dot4: Dot4): Int8Array;
   /** Blocks of activations that share a scale beside this type. */
   readonly activationSpan: 1 | 8;
@@ -44,8 +46,24 @@ export interface Packing {
   read(view: DataView, at: number, span: Span, dot4: Dot4): void;
 }
 
+/** What a layout depends on. */
+export type LayoutTarget = Pick<KernelTarget, "width" | "dot4" | "halves">;
+
+export function layoutFor(packing: Packing, target: LayoutTarget): BlockLayout {
+  return blockLayoutFor(packing.layout(target.dot4), target);
+}
+
+/** The table of levels as the kernels load it, a vector: the 16 bytes again in each of its 16-byte groups. */
+export function levelsFor(packing: Packing, target: LayoutTarget): Int8Array | undefined {
+  const levels = packing.levels?.(target.dot4);
+  if (!levels) return undefined;
+  // The layout's offset may be higher than the type's own: the next power of 2.
+  const raise = layoutFor(packing, target).offset - packing.layout(target.dot4).offset;
+  return Int8Array.from({ length: target.width }, (_, i) => levels[i % 16]! + raise);
+}
+
 /** Nibbles with one half-float scale for 32; the other layouts say where they differ. */
-export const blockLayout: BlockLayout = {
+export const blockLayout: CodeLayout = {
   bits: 4,
   offset: 0,
   hasMin: false,
@@ -57,10 +75,10 @@ export const blockLayout: BlockLayout = {
 };
 
 /** Small scales for 8 blocks under one header. */
-export const spanLayout: BlockLayout = { ...blockLayout, scales: "bytes", spanBlocks: 8 };
+export const spanLayout: CodeLayout = { ...blockLayout, scales: "bytes", spanBlocks: 8 };
 
 /** A layout whose codes or levels are any signed bytes: as they are or 128 higher, whichever the target takes. */
-export function anySigned(layout: BlockLayout, dot4: Dot4): BlockLayout {
+export function anySigned(layout: CodeLayout, dot4: Dot4): CodeLayout {
   return { ...layout, offset: dot4 === "unsigned" ? 128 : 0, widened: dot4 === "i7" };
 }
 

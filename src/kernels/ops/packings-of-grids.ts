@@ -14,7 +14,7 @@ import {
   paritySigns,
   signsOfByte,
 } from "../../dtypes/codebooks.ts";
-import type { BlockLayout } from "./packed.ts";
+import type { CodeLayout } from "./packed.ts";
 import { half, levelTable, type Packing, spanLayout } from "./packing.ts";
 
 /** Made at first use, as the books are: a word for every four elements of a table. */
@@ -42,7 +42,7 @@ const byteMasks = wordsOf(
 
 /** The levels of a book: what they stand for, and the words of codes that its points become. */
 interface Book {
-  readonly layout: BlockLayout;
+  readonly layout: CodeLayout;
   readonly levels: Int8Array;
   /** Four values of a point, number `four` of all fours of the book, negative where the mask has ones. */
   word(four: number, negative: number): number;
@@ -184,7 +184,7 @@ function shiftedWord(four: number, up: number): number {
   return shiftedDown()[four]! + up * 0x01010101;
 }
 
-const iq1Layout: BlockLayout = { ...spanLayout, bits: 3, offset: eighths.offset, lookup: true };
+const iq1Layout: CodeLayout = { ...spanLayout, bits: 3, offset: eighths.offset, lookup: true };
 
 export const iq1_s: Packing = {
   layout: () => iq1Layout,

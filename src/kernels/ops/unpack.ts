@@ -2,7 +2,6 @@
 // matrix, and lies in memory only once. The values are those that the dtype's own dequantize() gives.
 
 import { f16ToF32 } from "../../base/half.ts";
-import type { Dot4 } from "../ir/meanings.ts";
 import { codeFields } from "./code-fields.ts";
 import { codeFactor } from "./half-tiles.ts";
 import type { TileMemory } from "./pack.ts";
@@ -12,7 +11,7 @@ import {
   codesAt,
   codesBytes,
   factorsBytes,
-  GROUP_ROWS,
+  groupRows,
   headerBytes,
   runAt,
   runBlocks,
@@ -21,23 +20,23 @@ import {
   scalesAt,
   spanBytes,
 } from "./packed.ts";
-import type { Packing } from "./packing.ts";
+import { type LayoutTarget, layoutFor, levelsFor, type Packing } from "./packing.ts";
 
-/** Unpacks row `row` (0 to 15) of the tile at byte address `at` into target[to...]. */
+/** Unpacks row `row` (0 to 15) of the tile at byte address `at` into out[to...]. */
 export function unpackRow(
   packing: Packing,
-  dot4: Dot4,
+  target: LayoutTarget,
   memory: TileMemory,
   at: number,
   row: number,
   cols: number,
-  target: Float32Array,
+  out: Float32Array,
   to: number,
 ): void {
-  const layout = packing.layout(dot4);
-  const levels = packing.levels?.(dot4);
-  const group = Math.floor(row / GROUP_ROWS);
-  const lane = row % GROUP_ROWS;
+  const layout = layoutFor(packing, target);
+  const levels = levelsFor(packing, target);
+  const group = Math.floor(row / groupRows(layout));
+  const lane = row % groupRows(layout);
   const inRun = runBlocks(layout);
   const spans = at + factorsBytes(layout);
   const factor = layout.scales === "halves" ? codeFactor(memory.floats[at / 4 + row]!) : 1;
@@ -60,7 +59,7 @@ export function unpackRow(
       const first = part * layout.scaleCols;
       for (let col = first; col < first + layout.scaleCols; col++) {
         const value = scale * levelOf(layout, levels, codes[col]!);
-        target[to + b * BLOCK_COLS + col] = layout.hasMin ? value + min : value;
+        out[to + b * BLOCK_COLS + col] = layout.hasMin ? value + min : value;
       }
     }
   }
@@ -73,7 +72,7 @@ interface Place {
   readonly codes: number;
   readonly block: number;
   readonly lane: number;
-  /** Of half-float scales: what their codes are multiplied by. */
+  /** Of coded half-float scales: what their codes are multiplied by. */
   readonly factor: number;
 }
 
@@ -82,11 +81,12 @@ const codesOfBlock = new Uint8Array(BLOCK_COLS);
 /** The 32 codes of one row of a block. */
 function unpackCodes(layout: BlockLayout, memory: TileMemory, { codes, lane }: Place): Uint8Array {
   const start = codes / 4 + lane;
+  const vectorWords = groupRows(layout);
   codeFields[layout.bits].forEach((fields, v) => {
     for (let i = 0; i < 4; i++) {
       let code = 0;
       for (const { vector, from, width, to } of fields) {
-        const byte = memory.words[start + 4 * vector]! >>> (8 * i);
+        const byte = memory.words[start + vectorWords * vector]! >>> (8 * i);
         code |= ((byte >>> from) & ((1 << width) - 1)) << to;
       }
       codesOfBlock[4 * v + i] = code;
@@ -108,6 +108,7 @@ function scaleOf(
   part: number,
 ): number {
   if (layout.scales === "halves") return f16ToF32[halves[scales / 2 + 2 * lane + 1]!]! * factor;
+  if (layout.scales === "f16") return f16ToF32[halves[scales / 2 + lane]!]!;
   if (layout.scales === "f32") return floats[scales / 4 + lane]!;
   const small = bytes[scales + 4 * lane + scaleByte(layout, block, part)]!;
   return floats[header / 4 + lane]! * (layout.scales === "nibbles" ? small & 15 : small);
@@ -119,8 +120,10 @@ function minimumOf(
   { header, scales, block, lane, factor }: Place,
   part: number,
 ): number {
+  const inGroup = groupRows(layout);
   if (layout.scales === "halves") return f16ToF32[halves[scales / 2 + 2 * lane]!]! * factor;
+  if (layout.scales === "f16") return f16ToF32[halves[scales / 2 + inGroup + lane]!]!;
   const at = scales + 4 * lane + scaleByte(layout, block, part);
   const small = layout.scales === "nibbles" ? (bytes[at]! >> 4) & 15 : bytes[at + 1]!;
-  return floats[header / 4 + 4 + lane]! * small;
+  return floats[header / 4 + inGroup + lane]! * small;
 }
