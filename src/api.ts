@@ -26,6 +26,12 @@ export interface OpenOptions {
   level?: 1 | 2 | 3;
   /** What computes: "cpu" (default), "webgpu" (a GPU; docs/gpu.md) or "reference" (plain TypeScript). */
   backend?: string;
+  /**
+   * How much of the model is on the GPU, the rest on the processor: the output and the last layers, the output counted as
+   * one, as llama.cpp's -ngl. "all", or one more than the model has layers: everything. "auto": what its memory holds, and
+   * the processor where there is no GPU. Default: everything with backend "webgpu", nothing otherwise.
+   */
+  gpuLayers?: number | "all" | "auto";
   /** A built-in chat template by name (chatml, llama2, zephyr) or a Jinja source; default: the model's own. */
   chatTemplate?: string;
   /** Record where the time goes, for model.profile(). Costs less than 2% of the speed; off (default), nothing. */
@@ -48,6 +54,8 @@ export interface GpuInfo {
   /** The largest buffer, and how much of one a shader can read. */
   maxBufferBytes: number;
   maxBindingBytes: number;
+  /** The memory that may be used, where somebody said so (LANTERN_GPU_MEMORY): WebGPU does not. */
+  memoryBytes?: number | undefined;
   workgroupStorageBytes: number;
   /** Half floats in shaders. */
   f16: boolean;
@@ -265,12 +273,25 @@ export interface ModelInfo {
   backend: BackendInfo;
 }
 
+/** Layers firstLayer ... firstLayer + layers - 1, their weights and their cache. */
+export interface LayerPlacement {
+  backend: string;
+  firstLayer: number;
+  layers: number;
+  /** The last norm and the output matrix, too. */
+  hasOutput: boolean;
+  /** On a GPU. */
+  isDevice: boolean;
+}
+
 /** What computes the model. */
 export interface BackendInfo {
-  /** "cpu", "reference" */
+  /** "cpu", "webgpu", "reference"; "cpu+webgpu": some layers here, some there. */
   name: string;
   /** Threads that compute: fewer than asked for where there is no shared memory; `notes` says so. */
   threads: number;
+  /** Where each layer is, in order: one entry, or two where the model is split (gpuLayers). */
+  placement: LayerPlacement[];
   /** What computes what, and why: one line each. */
   notes: string[];
 }

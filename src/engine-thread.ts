@@ -2,9 +2,9 @@
 // and backend from their tables, and hands the loaded engine to the host.
 
 import type { Backend } from "./backends/backend.ts";
-import { allBackends, type BackendRequest, backendByName } from "./backends/table.ts";
-import { GpuDevice } from "./backends/webgpu/device.ts";
-import { ModelError, UsageError } from "./base/errors.ts";
+import type { BackendRequest } from "./backends/table.ts";
+import { UsageError } from "./base/errors.ts";
+import { chooseBackend } from "./choose-backend.ts";
 import { templateOf, tokenizerOf } from "./compose.ts";
 import { dtypeByName } from "./dtypes/table.ts";
 import { Engine, type LoadWatch } from "./engine/engine.ts";
@@ -27,12 +27,13 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   const file = await openModelFile(await platform.openModelSource(request.spec));
   let backend: Backend | undefined;
   try {
-    const gpu = await openGpu(request);
     const choices = await measured();
     const tuned = request.tuned
       ? await choices?.measuredTuning(platform, file, request.threads)
       : { notes: ["kernels: defaults; tuning is switched off"] };
-    backend = chooseBackend(request, tuned ?? { notes: [untuned] }, gpu);
+    const wanted = backendRequest(request, tuned ?? { notes: [untuned] });
+    const chosen = await chooseBackend(request, wanted, platform);
+    backend = chosen.backend;
     const { metadata } = file;
     const tokenizer = tokenizerOf(file);
     laps?.lap("load", "open");
@@ -51,10 +52,9 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
       {
         contextSize: request.contextSize,
         kvType,
-        // A GPU's own memory is not the machine's.
-        availableBytes: gpu && !gpu.facts.isSoftware ? undefined : platform.availableMemory(),
+        availableBytes: platform.availableMemory(),
         parallel: request.parallel,
-        promptChunk: gpu ? undefined : await choices?.measuredChunk(backend.threads),
+        promptChunk: chosen.usesGpu ? undefined : await choices?.measuredChunk(backend.threads),
         laps,
       },
       watch,
@@ -82,21 +82,9 @@ async function measured(): Promise<typeof import("./measured-choices.ts") | unde
 
 const untuned = 'kernels: defaults, nothing was tuned here ("lantern tune")';
 
-/** The GPU, when a backend was asked for that computes on one. */
-async function openGpu({ backend }: OpenRequest): Promise<GpuDevice | undefined> {
-  if (backend === undefined || !backendByName(backend)?.usesGpu) return undefined;
-  return await GpuDevice.open(await platform.gpu());
-}
-
-/** The one that was asked for, else the first of the table that can run here. */
-function chooseBackend(
-  { backend, threads, level, profile }: OpenRequest,
-  tuned: TunedUse,
-  gpu: GpuDevice | undefined,
-): Backend {
-  const names = allBackends().map(({ name }) => name);
-  if (backend !== undefined) checked("backend", backend, names);
-  const wanted: BackendRequest = {
+/** What a backend on the processor is made with. */
+function backendRequest({ threads, level, profile }: OpenRequest, tuned: TunedUse): BackendRequest {
+  return {
     level: checked("level", level ?? 3, [1, 2, 3]),
     threads: threads === undefined ? (tuned.threads ?? platform.cores) : checkThreads(threads),
     startThread: () => platform.startThread("compute"),
@@ -104,16 +92,7 @@ function chooseBackend(
     choose: tuned.choose ?? explainedDefault(),
     idle: tuned.idle,
     notes: tuned.notes,
-    gpu,
   };
-  const refusals: string[] = [];
-  for (const entry of allBackends()) {
-    if (backend !== undefined && entry.name !== backend) continue;
-    const answer = entry.available(wanted);
-    if (answer === true) return entry.create(wanted);
-    refusals.push(`${entry.name}: ${answer}`);
-  }
-  throw new ModelError(`no backend can run here:\n  ${refusals.join("\n  ")}`);
 }
 
 function checked<T>(option: string, got: T, allowed: readonly T[]): T {

@@ -21,6 +21,7 @@ const openOptions = new Set([
   "threads",
   "level",
   "backend",
+  "gpuLayers",
   "chatTemplate",
   "profile",
   "tuned",
@@ -47,6 +48,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
         threads: options.threads,
         level: options.level,
         backend: options.backend,
+        gpuLayers: options.gpuLayers,
         chatTemplate: options.chatTemplate,
         profile: options.profile ?? false,
         tuned: options.tuned ?? true,
@@ -56,7 +58,8 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     );
     const info = await unlessAborted(opening, signal);
     // What was measured is the processor: a GPU's speed says nothing beside it.
-    const machine = info.backend.name === "webgpu" ? async () => undefined : rememberedMachine;
+    const hasGpu = info.backend.placement.some(({ isDevice }) => isDevice);
+    const machine = hasGpu ? async () => undefined : rememberedMachine;
     return new EngineModel(line, info, machine);
   } catch (error) {
     await line.dispose();
@@ -72,7 +75,13 @@ function checkOptions(options: OpenOptions): void {
       );
     }
   }
-  const { threads, parallel = 1 } = options;
+  const { threads, parallel = 1, gpuLayers = "auto" } = options;
+  const isCount = typeof gpuLayers === "number" && Number.isSafeInteger(gpuLayers);
+  if (!(isCount ? gpuLayers >= 0 : gpuLayers === "all" || gpuLayers === "auto")) {
+    throw new UsageError(
+      `gpuLayers: got ${String(gpuLayers)}, expected "all", "auto" or an integer of at least 0`,
+    );
+  }
   if (!(Number.isSafeInteger(parallel) && parallel >= 1 && parallel <= 1024)) {
     throw new UsageError(`parallel: got ${String(parallel)}, expected an integer from 1 to 1024`);
   }

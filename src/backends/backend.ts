@@ -105,6 +105,18 @@ export interface BackendProfile {
   readonly packMs: number;
 }
 
+/** Layers that are computed in one place, one after the other. */
+export interface LayerPlace {
+  /** The backend's name. */
+  readonly backend: string;
+  readonly firstLayer: number;
+  readonly layers: number;
+  /** The last norm and the output matrix, too. */
+  readonly hasOutput: boolean;
+  /** Not the processor's part. */
+  readonly isDevice: boolean;
+}
+
 export interface Backend {
   readonly name: string;
   /** That compute. */
@@ -141,6 +153,8 @@ export interface Backend {
   copyKvBlock(from: number, to: number): void;
 
   memory(): MemoryUse;
+  /** Where each layer is computed, in order. Optional: where all of them are here. */
+  placement?(): readonly LayerPlace[];
   /** What computes what, and why: one line each, for --explain. */
   explain(): readonly string[];
   /** Where the time went; undefined when it was not asked to record it. Optional: a backend may not be able to. */
@@ -148,7 +162,7 @@ export interface Backend {
   /** Forgets the steps that were recorded until now. */
   resetProfile?(): void;
   /** For measuring: ways of one's own to compute the next steps. Optional: a backend may have only one. */
-  readonly tuning?: TuningControls;
+  readonly tuning?: TuningControls | undefined;
   dispose(): void;
 }
 

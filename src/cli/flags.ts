@@ -82,6 +82,7 @@ export interface ModelFlags {
   threads?: number;
   level?: 1 | 2 | 3;
   backend?: string;
+  gpuLayers?: number | "all" | "auto";
   explain?: boolean;
   cacheType?: "f32" | "f16" | "q8_0";
   template?: string;
@@ -91,7 +92,42 @@ export interface ModelFlags {
   profile?: true | string;
 }
 
-/** -m, -c, -t, --level, --backend, --explain, --cache-type */
+/** llama.cpp's other names of a flag. -ngl would be -n with the value "gl" otherwise. */
+const otherNames: Readonly<Record<string, string>> = {
+  "-ngl": "--gpu-layers",
+  "--n-gpu-layers": "--gpu-layers",
+};
+
+/** The arguments with one name for each flag. */
+export function withOneName(args: readonly string[]): string[] {
+  return args.map((arg) => {
+    const [, name, rest] = /^(-[^=]*)(=.*)?$/s.exec(arg) ?? [];
+    const other = name === undefined ? undefined : otherNames[name];
+    return other === undefined ? arg : other + (rest ?? "");
+  });
+}
+
+/** -ngl, --gpu-layers */
+export function gpuLayersOption(): Option {
+  return new Option(
+    "--gpu-layers <n>",
+    "-ngl: layers on the GPU, the last ones; the output counts as one. all: everything, auto: what fits (default: 0; all with --backend webgpu)",
+  ).argParser(gpuLayersFlag);
+}
+
+const layerCount = numberFlag({ integer: true, min: 0 });
+
+function gpuLayersFlag(text: string): number | "all" | "auto" {
+  if (text === "all" || text === "auto") return text;
+  if (text === "-1") return "all"; // as llama.cpp
+  try {
+    return layerCount(text);
+  } catch {
+    throw new InvalidArgumentError("Expected all, auto or a whole number of at least 0.");
+  }
+}
+
+/** -m, -c, -t, --level, --backend, --gpu-layers, --explain, --cache-type */
 export function addModelFlags(
   command: Command,
   modelDefault: string | undefined,
@@ -124,6 +160,7 @@ export function addModelFlags(
       "--backend <name>",
       'what computes: cpu, webgpu (a GPU; see "lantern devices") or reference (default: cpu)',
     )
+    .addOption(gpuLayersOption())
     .option("--explain", "say what computes each part of the model, and why")
     .addOption(
       new Option("--cache-type <type>", "type of the KV cache")
@@ -138,6 +175,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.threads !== undefined && { threads: flags.threads }),
     ...(flags.level !== undefined && { level: flags.level }),
     ...(flags.backend !== undefined && { backend: flags.backend }),
+    ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
     ...(flags.cacheType && { kvType: flags.cacheType }),
     ...(flags.template !== undefined && { chatTemplate: flags.template }),
     ...(flags.parallel !== undefined && { parallel: flags.parallel }),

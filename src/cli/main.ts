@@ -9,6 +9,7 @@ import { nodeTerminal, packageVersion, type Terminal } from "../platform/node-cl
 import { nodeDownloadPlatform } from "../platform/node-download.ts";
 import type { CliCommand, CliContext } from "./command.ts";
 import { commands } from "./commands/table.ts";
+import { withOneName } from "./flags.ts";
 import { interruptExitCode } from "./interrupt.ts";
 import { palette, wantsColor } from "./text.ts";
 
@@ -28,7 +29,7 @@ export async function main(
   defineProgram(program, context);
   try {
     if (args.length === 0) terminal.err(`${context.color().err.dim(intro)}\n\n`);
-    await program.parseAsync(withCommand(args), { from: "user" });
+    await program.parseAsync(withCommand(withOneName(args)), { from: "user" });
     return context.exitCode;
   } catch (error) {
     return explain(error, context);

@@ -5,7 +5,7 @@
 // who may begin, scheduler.ts puts the tokens of all into one step, prefix-cache.ts knows what need not be computed again.
 
 import type { EngineStatus, ModelInfo, ProfileReport } from "../api.ts";
-import type { Backend, KvCacheOptions } from "../backends/backend.ts";
+import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
 import { ContextError, DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
 import type { ChatTemplate } from "../chat/template.ts";
@@ -358,7 +358,12 @@ function describe(
     backend: {
       name: parts.backend.name,
       threads: parts.backend.threads,
+      placement: [...(parts.backend.placement?.() ?? [everything(parts.backend, config)])],
       notes: [...parts.backend.explain()],
     },
   };
+}
+
+function everything({ name }: Backend, { layers }: ModelConfig): LayerPlace {
+  return { backend: name, firstLayer: 0, layers, hasOutput: true, isDevice: false };
 }

@@ -62,29 +62,35 @@ const SHARED_PART = 0.6;
 export function fitsBesideOthers(need: MemoryNeed, availableBytes: number | undefined): boolean {
   const total = need.weightBytes + need.kvBytes + need.workBytes;
   const plenty = (availableBytes ?? Number.POSITIVE_INFINITY) * SHARED_PART;
-  return total <= Math.min(need.limitBytes, plenty);
+  const isHeld = need.refusal === undefined && total <= need.limitBytes;
+  return isHeld && total - (need.deviceBytes ?? 0) <= plenty;
 }
 
 /** Throws when the model cannot run in what there is. */
 export function checkMemory(need: MemoryNeed, facts: MemoryFacts): void {
-  const { weightBytes: weights, kvBytes, workBytes, limitBytes } = need;
+  const { weightBytes: weights, kvBytes, workBytes, limitBytes, deviceBytes = 0 } = need;
+  if (need.refusal !== undefined) {
+    throw new MemoryError(`${facts.model} does not fit: ${need.refusal}`);
+  }
   const total = weights + kvBytes + workBytes;
-  const available = facts.availableBytes ?? Number.POSITIVE_INFINITY;
+  // What lies in a device's memory takes none of the machine's.
+  const available = (facts.availableBytes ?? Number.POSITIVE_INFINITY) + deviceBytes;
   if (total <= Math.min(limitBytes, available)) return;
   const reason =
     limitBytes < available
       ? `the "${facts.backend}" backend reaches ${gib(limitBytes)} here`
-      : `this machine has ${gib(available)} free`;
+      : `this machine has ${gib(available - deviceBytes)} free${deviceBytes > 0 ? ` besides ${gib(deviceBytes)} on the device` : ""}`;
   throw new MemoryError(
     `${facts.model} does not fit: it needs ${gib(total)} (weights ${gib(weights)}, KV cache ${gib(kvBytes)} for ${facts.contextSize} tokens of ${facts.kvType.name}, working memory ${gib(workBytes)}), but ${reason}. ${advice(need, facts)}`,
   );
 }
 
 function advice(
-  { weightBytes: weights, kvBytes, workBytes, limitBytes }: MemoryNeed,
+  { weightBytes: weights, kvBytes, workBytes, limitBytes, deviceBytes = 0 }: MemoryNeed,
   facts: MemoryFacts,
 ): string {
-  const room = Math.min(limitBytes, facts.availableBytes ?? limitBytes) - weights - workBytes;
+  const available = (facts.availableBytes ?? Number.POSITIVE_INFINITY) + deviceBytes;
+  const room = Math.min(limitBytes, available) - weights - workBytes;
   const fitting = Math.floor((room / kvBytes) * facts.contextSize);
   if (fitting >= SMALLEST_CONTEXT) {
     const cacheType = facts.kvType.blockElems > 1 ? "" : ", or a smaller type of cache (kvType)";

@@ -49,6 +49,8 @@ export interface OpenRequest {
   level: 1 | 2 | 3 | undefined;
   /** A name of the table of backends; undefined: the first that can run. */
   backend: string | undefined;
+  /** On the GPU, the output counted as one; undefined: as the backend says. */
+  gpuLayers: number | "all" | "auto" | undefined;
   /** Name of a built-in chat template, or a template's source; undefined: the model's own. */
   chatTemplate: string | undefined;
   /** Record where the time goes. */

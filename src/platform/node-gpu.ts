@@ -2,7 +2,9 @@
 // for a GPU and never before.
 //
 // LANTERN_GPU=off: none; =software: an adapter that computes on the processor; anything else: the first whose name has it.
+// LANTERN_GPU_MEMORY=4096: how many MiB of its memory may be used, which WebGPU does not say.
 
+import { UsageError } from "../base/errors.ts";
 import type { GpuAccess } from "./platform.ts";
 
 /**
@@ -43,5 +45,15 @@ async function loadGpu(wanted: string): Promise<GpuAccess> {
   return {
     gpu: dawn.create(named ? [...dawnFeatures, `adapter=${wanted}`] : dawnFeatures),
     softwareOnly,
+    memoryBytes: memoryLimit(process.env.LANTERN_GPU_MEMORY ?? ""),
   };
+}
+
+function memoryLimit(mebibytes: string): number | undefined {
+  if (mebibytes === "") return undefined;
+  const bytes = Number(mebibytes) * 2 ** 20;
+  if (bytes > 0) return bytes;
+  throw new UsageError(
+    `LANTERN_GPU_MEMORY: got "${mebibytes}", expected how many MiB of the GPU's memory may be used, a number above 0`,
+  );
 }

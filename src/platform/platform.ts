@@ -77,6 +77,8 @@ export type GpuAccess =
       readonly gpu: GPU;
       /** Only an adapter that computes on the processor was asked for. */
       readonly softwareOnly: boolean;
+      /** Of its memory, what may be used; undefined: nobody said. */
+      readonly memoryBytes?: number | undefined;
     }
   | string;
 

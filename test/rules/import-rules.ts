@@ -335,12 +335,18 @@ export const rules: readonly Rule[] = [
     of: "engine-thread.ts",
     may: [
       ...all("base", "platform", "dtypes", "formats", "backends", "engine", "profile"),
-      ...all("compose.ts", "measured-choices.ts"),
+      ...all("compose.ts", "choose-backend.ts", "measured-choices.ts"),
       ...all("tune/default-notes.ts"),
       ...types("tune/use.ts"),
     ],
     npm: [],
     why: "the engine thread's composition root; nothing imports it, the platform starts it",
+  },
+  {
+    of: "choose-backend.ts",
+    may: [...all("base", "backends"), ...types("platform/platform.ts")],
+    npm: [],
+    why: "which backends compute a model, for the composition roots that hold them",
   },
   {
     of: "measured-choices.ts",

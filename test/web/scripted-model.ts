@@ -39,7 +39,7 @@ export function scriptedModel(script: Script): Model {
     vocabSize: 0x110000,
     layers: 1,
     hasChatTemplate: chat,
-    backend: { name: "reference", threads: 1, notes: [] },
+    backend: { name: "reference", threads: 1, placement: [], notes: [] },
   };
   // What the server asks of a model for a page, and no more.
   const scripted: Pick<

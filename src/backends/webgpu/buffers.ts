@@ -45,7 +45,8 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
   const readBytes = Math.max(...slotBytes);
   const roundedBytes = longestActivations(plan);
   const work = [...slotBytes, step.words * 4, roundedBytes, readBytes, kvBlockBytes];
-  checkBindings({ "a layer of the KV cache": kvLayerBytes, "working memory": readBytes }, facts);
+  const cached = graph.kv.layers > 0 ? kvLayerBytes : 0;
+  checkBindings({ "a layer of the KV cache": cached, "working memory": readBytes }, facts);
   return {
     plan,
     kv,
@@ -130,6 +131,20 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
   if (!invalid && !full) return buffers;
   for (const buffer of made) buffer.destroy();
   throw outOfMemory(gpu.facts, layout.use, (full ?? invalid)!);
+}
+
+/** Whether all of it can be had, by having it for a moment. */
+export async function hasRoom(gpu: GpuDevice, layout: Layout): Promise<boolean> {
+  try {
+    const { weights, slots, keys, values, ...single } = await allocate(gpu, layout);
+    const all = [...weights, ...slots, ...keys, ...values, ...Object.values(single)];
+    for (const buffer of all) buffer.destroy();
+    await gpu.device.queue.onSubmittedWorkDone(); // what was destroyed is free then
+    return true;
+  } catch (error) {
+    if (error instanceof MemoryError) return false;
+    throw error;
+  }
 }
 
 function outOfMemory(facts: GpuFacts, use: MemoryUse, cause: GPUError): MemoryError {

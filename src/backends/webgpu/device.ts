@@ -16,6 +16,8 @@ export interface GpuFacts {
   readonly isSoftware: boolean;
   readonly maxBufferBytes: number;
   readonly maxBindingBytes: number;
+  /** The memory that may be used; undefined: nobody said, and WebGPU does not, so it shows when it is taken. */
+  readonly memoryBytes: number | undefined;
   readonly workgroupStorageBytes: number;
   readonly f16: boolean;
   readonly subgroups: { readonly min: number; readonly max: number } | undefined;
@@ -25,13 +27,14 @@ export interface GpuFacts {
 
 export interface GpuDeviceOptions {
   /** For tests: no more than these, whatever the adapter allows. */
-  limits?: { maxBufferBytes?: number; maxBindingBytes?: number };
+  limits?: { maxBufferBytes?: number; maxBindingBytes?: number; memoryBytes?: number };
 }
 
 /** "lantern devices" and tests ask without opening: the adapter's facts, or why there is none. */
 export async function findGpu(access: GpuAccess): Promise<GpuFacts | string> {
   const adapter = await requestAdapter(access);
-  return typeof adapter === "string" ? adapter : factsOf(adapter);
+  if (typeof adapter === "string" || typeof access === "string") return adapter as string;
+  return factsOf(adapter, access.memoryBytes);
 }
 
 export class GpuDevice {
@@ -57,10 +60,10 @@ export class GpuDevice {
   /** Opens the GPU that this machine offers; without one, an error that says what to do. */
   static async open(access: GpuAccess, options: GpuDeviceOptions = {}): Promise<GpuDevice> {
     const adapter = await requestAdapter(access);
-    if (typeof adapter === "string") {
+    if (typeof adapter === "string" || typeof access === "string") {
       throw new UsageError(`backend "webgpu": ${adapter}. "lantern devices" shows what is there`);
     }
-    const facts = factsOf(adapter);
+    const facts = factsOf(adapter, options.limits?.memoryBytes ?? access.memoryBytes);
     const { maxBufferBytes = facts.maxBufferBytes, maxBindingBytes = facts.maxBindingBytes } =
       options.limits ?? {};
     const device = await adapter.requestDevice({
@@ -125,7 +128,7 @@ async function requestAdapter(access: GpuAccess): Promise<GPUAdapter | string> {
   }
 }
 
-function factsOf(adapter: GPUAdapter): GpuFacts {
+function factsOf(adapter: GPUAdapter, memoryBytes: number | undefined): GpuFacts {
   const { info, limits, features } = adapter;
   const has = (name: string): boolean => (features as ReadonlySet<string>).has(name);
   return {
@@ -136,6 +139,7 @@ function factsOf(adapter: GPUAdapter): GpuFacts {
     isSoftware: info.isFallbackAdapter ?? false, // browsers of 2024 do not say
     maxBufferBytes: limits.maxBufferSize,
     maxBindingBytes: limits.maxStorageBufferBindingSize,
+    memoryBytes,
     workgroupStorageBytes: limits.maxComputeWorkgroupStorageSize,
     f16: has("shader-f16"),
     subgroups: has("subgroups")

@@ -17,7 +17,7 @@ import type {
   Tap,
   WeightReader,
 } from "../backend.ts";
-import { allocate, type Buffers, type Layout, layOut } from "./buffers.ts";
+import { allocate, type Buffers, hasRoom, type Layout, layOut } from "./buffers.ts";
 import type { GpuDevice } from "./device.ts";
 import { supportsNode } from "./lower.ts";
 import { encodeNode, makeProgram, type Program } from "./program.ts";
@@ -55,8 +55,19 @@ export class WebGpuBackend implements Backend {
 
   measure(plan: Plan, kv: KvCacheOptions): MemoryNeed {
     this.#alive();
-    // How much memory a GPU has, WebGPU does not say: prepare() finds out.
-    return { ...this.#layOut(plan, kv).use, limitBytes: Number.POSITIVE_INFINITY };
+    const { use } = this.#layOut(plan, kv);
+    const { facts } = this.#gpu;
+    return {
+      ...use,
+      // How much memory a GPU has, WebGPU does not say: prepare() finds out.
+      limitBytes: facts.memoryBytes ?? Number.POSITIVE_INFINITY,
+      deviceBytes: facts.isSoftware ? 0 : use.weightBytes + use.kvBytes + use.workBytes,
+    };
+  }
+
+  async fits(plan: Plan, kv: KvCacheOptions): Promise<boolean> {
+    this.#alive();
+    return await hasRoom(this.#gpu, layOut(plan, kv, this.#gpu.facts));
   }
 
   async prepare(plan: Plan, kv: KvCacheOptions): Promise<void> {

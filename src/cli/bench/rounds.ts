@@ -8,6 +8,7 @@ import {
   type Model,
   type ModelInfo,
   machineLimits,
+  type OpenOptions,
   open,
   type ProfileReport,
   type SpeedLimit,
@@ -24,6 +25,8 @@ export interface BenchPlan {
   path: string;
   levels: readonly Level[];
   threads: readonly number[];
+  /** What computes, and how much of it on the GPU: options of open(). */
+  where: Pick<OpenOptions, "backend" | "gpuLayers">;
   /** Tokens of the prompt; 0: not measured. */
   promptTokens: number;
   /** Tokens that are generated; 0: not measured. */
@@ -106,6 +109,7 @@ class Entrant {
     const { path, promptTokens, generatedTokens, warmup } = this.#plan;
     watch.status(`${this.label}: loading`);
     const model = await open(path, {
+      ...this.#plan.where,
       contextSize: contextFor(promptTokens, generatedTokens),
       threads: this.threads,
       level: this.level,
@@ -116,7 +120,9 @@ class Entrant {
     const contestant = lanternContestant(model, watch.signal, (timings) => {
       last = timings;
     });
-    const { machine } = this.#plan;
+    // What was measured is the processor.
+    const hasGpu = model.info.backend.placement.some(({ isDevice }) => isDevice);
+    const machine = hasGpu ? undefined : this.#plan.machine;
     const limits = () => machine && last && machineLimits(last, model.info, machine);
     this.#open = { model, contestant, limits };
     if (warmup) {

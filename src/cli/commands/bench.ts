@@ -19,7 +19,7 @@ import {
 import { renderTable } from "../bench/render.ts";
 import { type BenchPlan, type BenchProfile, type BenchResult, runRounds } from "../bench/rounds.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { numberFlag } from "../flags.ts";
+import { gpuLayersOption, numberFlag, openOptions } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import {
@@ -43,6 +43,8 @@ interface BenchFlags extends BenchOutputFlags, LimitFlags, ProfileFlags {
   model?: string;
   threads?: number[];
   level: (1 | 2 | 3)[];
+  backend?: string;
+  gpuLayers?: number | "all" | "auto";
   prompt: number;
   predict: number;
   repetitions: number;
@@ -68,6 +70,8 @@ export const benchCommand: CliCommand = {
       )
       .addOption(threadsOption())
       .addOption(levelsOption().default([3], "3"))
+      .option("--backend <name>", "what computes: cpu, webgpu or reference (default: cpu)")
+      .addOption(gpuLayersOption())
       .option(
         "-p, --prompt <n>",
         "tokens of the prompt; 0: do not measure prompts",
@@ -120,6 +124,10 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     path,
     levels: flags.level,
     threads,
+    where: openOptions({
+      ...(flags.backend !== undefined && { backend: flags.backend }),
+      ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
+    }),
     promptTokens: flags.prompt,
     generatedTokens: flags.predict,
     repetitions: flags.repetitions,

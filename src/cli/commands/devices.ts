@@ -36,6 +36,7 @@ function deviceText(gpu: GpuInfo): string {
       ["vendor", [gpu.vendor, gpu.architecture].filter(Boolean).join(", ") || "not said"],
       ["driver", gpu.driver || "not said"],
       ["kind", gpu.isSoftware ? "software: computes on the processor, right and slow" : "GPU"],
+      ["memory", memoryText(gpu)],
       ["largest buffer", bytesText(gpu.maxBufferBytes)],
       ["largest binding", bytesText(gpu.maxBindingBytes)],
       ["workgroup memory", bytesText(gpu.workgroupStorageBytes)],
@@ -46,6 +47,12 @@ function deviceText(gpu: GpuInfo): string {
     ],
     [],
   );
+}
+
+function memoryText({ memoryBytes, isSoftware }: GpuInfo): string {
+  if (memoryBytes !== undefined) return `${bytesText(memoryBytes)} (LANTERN_GPU_MEMORY)`;
+  if (isSoftware) return "the machine's";
+  return "not said by WebGPU: -ngl auto finds out how many layers fit";
 }
 
 function rangeText({ min, max }: { min: number; max: number }): string {
@@ -64,6 +71,7 @@ function devicesJson(found: GpuInfo | string): object {
         software: found.isSoftware,
         max_buffer_bytes: found.maxBufferBytes,
         max_binding_bytes: found.maxBindingBytes,
+        memory_bytes: found.memoryBytes ?? null,
         workgroup_storage_bytes: found.workgroupStorageBytes,
         f16: found.f16,
         subgroups: found.subgroups ?? null,

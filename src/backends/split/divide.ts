@@ -1,0 +1,63 @@
+// How a plan is divided between a host and a device: the output and the last layers on the device, as many as were asked
+// for; the rest on the host. Layers are counted as llama.cpp counts them (-ngl): the output is the first, then the last
+// layer, then the one before it; one more than the model has layers is everything.
+//
+// Arithmetic only: what a part takes is measured by the backend that will run it (split.ts).
+
+import type { Value } from "../../graph/graph.ts";
+import { makePlan, type Plan } from "../../graph/plan.ts";
+import { splitGraph } from "../../graph/split.ts";
+
+export interface Division {
+  /** On the device, the output counted as one. */
+  readonly deviceLayers: number;
+  /** undefined: the other one has everything. */
+  readonly host: Plan | undefined;
+  readonly device: Plan | undefined;
+  /** What the host leaves for the device, where both have a part. */
+  readonly between: Value | undefined;
+}
+
+/** Everything, in layers. */
+export function mostLayers({ graph }: Plan): number {
+  return graph.kv.layers + 1;
+}
+
+export function dividePlan(plan: Plan, deviceLayers: number): Division {
+  const layers = Math.min(deviceLayers, mostLayers(plan));
+  if (layers === 0) return { deviceLayers: 0, host: plan, device: undefined, between: undefined };
+  if (layers === mostLayers(plan)) {
+    return { deviceLayers: layers, host: undefined, device: plan, between: undefined };
+  }
+  const { front, back, between } = splitGraph(plan.graph, mostLayers(plan) - layers);
+  return {
+    deviceLayers: layers,
+    host: makePlan(front, plan.limits),
+    device: makePlan(back, plan.limits),
+    between,
+  };
+}
+
+/** The most layers for which `fits` says yes, where what is larger never does when something smaller does not. */
+export async function mostThatFit(
+  limit: number,
+  fits: (layers: number) => boolean | Promise<boolean>,
+): Promise<number> {
+  let [yes, no] = [0, limit + 1];
+  while (no - yes > 1) {
+    const middle = (yes + no) >> 1;
+    if (await fits(middle)) yes = middle;
+    else no = middle;
+  }
+  return yes;
+}
+
+/** For people: "the output and layers 4 to 7 of 8". */
+export function layersText(deviceLayers: number, { graph }: Plan): string {
+  const { layers } = graph.kv;
+  if (deviceLayers > layers) return `all ${layers} layers and the output`;
+  if (deviceLayers <= 1) return deviceLayers === 0 ? "no layer" : "the output and no layer";
+  const first = layers + 1 - deviceLayers;
+  const which = first === layers - 1 ? `layer ${first}` : `layers ${first} to ${layers - 1}`;
+  return `the output and ${which} of ${layers}`;
+}

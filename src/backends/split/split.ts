@@ -1,0 +1,337 @@
+// A model on two backends: the first layers on one (the host), the last ones and the output on another (the device). Each
+// keeps the weights and the cache of its own layers; the residual stream passes from one to the other once per step.
+//
+// It is a backend itself, knows neither of the two, and works with any. With all layers on one of them it only hands on,
+// and the other is disposed of. What does not fit is refused with the number of layers that would.
+
+import { DisposedError, MemoryError } from "../../base/errors.ts";
+import type { GraphNode, Value, Weight } from "../../graph/graph.ts";
+import type { Plan } from "../../graph/plan.ts";
+import type { Step } from "../../graph/step.ts";
+import type {
+  Backend,
+  BackendProfile,
+  KvCacheOptions,
+  LayerPlace,
+  MemoryNeed,
+  MemoryUse,
+  RunOptions,
+  TuningControls,
+  WeightReader,
+} from "../backend.ts";
+import { type Division, dividePlan, layersText, mostLayers, mostThatFit } from "./divide.ts";
+
+export interface SplitOptions {
+  readonly host: Backend;
+  readonly device: Backend;
+  /** On the device, the output counted as one, as -ngl; "auto": as many as it has memory for. */
+  readonly layers: number | "all" | "auto";
+}
+
+/** One of the two, with the part of the plan that it runs. */
+interface Part {
+  readonly backend: Backend;
+  readonly plan: Plan;
+}
+
+interface Prepared {
+  readonly plan: Plan;
+  readonly division: Division;
+  /** In the order in which they compute: one or two. */
+  readonly parts: readonly Part[];
+  /** The residual stream on its way: [most rows, cols]. */
+  readonly stream: Float32Array;
+}
+
+export class SplitBackend implements Backend {
+  readonly #host: Backend;
+  readonly #device: Backend;
+  readonly #layers: SplitOptions["layers"];
+  /** Of the plan that was asked about last, by layers on the device: backends know a layout by its plan. */
+  #divided: { plan: Plan; divisions: Map<number, Division> } | undefined;
+  #prepared: Prepared | undefined;
+  #disposed = false;
+
+  /** Owns both: dispose() disposes of them. */
+  constructor({ host, device, layers }: SplitOptions) {
+    this.#host = host;
+    this.#device = device;
+    this.#layers = layers;
+  }
+
+  get name(): string {
+    return this.#inUse.map(({ name }) => name).join("+");
+  }
+
+  get threads(): number {
+    return this.#inUse[0]!.threads;
+  }
+
+  /** Which of the two will get an op is not known yet, so both must be able to compute it. */
+  supports(node: GraphNode): true | string {
+    const refused = [this.#host, this.#device]
+      .map((backend) => ({ name: backend.name, answer: backend.supports(node) }))
+      .find(({ answer }) => answer !== true);
+    return refused ? `${refused.name}: ${refused.answer}` : true;
+  }
+
+  measure(plan: Plan, kv: KvCacheOptions): MemoryNeed {
+    this.#alive();
+    if (this.#layers !== "auto") return this.#need(plan, kv, asCount(this.#layers, plan));
+    const layers = this.#mostByArithmetic(plan, kv);
+    return this.#need(plan, kv, layers);
+  }
+
+  async prepare(plan: Plan, kv: KvCacheOptions): Promise<void> {
+    this.#alive();
+    const isAuto = this.#layers === "auto";
+    const wanted = isAuto
+      ? this.#mostByArithmetic(plan, kv)
+      : asCount(this.#layers as number | "all", plan);
+    try {
+      await this.#prepareWith(plan, kv, wanted);
+    } catch (error) {
+      // What was measured is there only as far as the device knows: what it really has shows now.
+      if (!(error instanceof MemoryError) || wanted === 0) throw error;
+      const fitting = await this.#mostByTrying(plan, kv, wanted - 1);
+      if (!isAuto) throw new MemoryError(`${error.message}. ${advice(fitting, plan)}`);
+      await this.#prepareWith(plan, kv, fitting);
+    }
+  }
+
+  async upload(weight: Weight, read: WeightReader): Promise<void> {
+    // A table that is also the output matrix is needed by both.
+    for (const { backend, plan } of this.#ready().parts) {
+      const isUsed = plan.graph.weights.some(({ name }) => name === weight.name);
+      if (isUsed) await backend.upload(weight, read);
+    }
+  }
+
+  run(step: Step, options: RunOptions = {}): Promise<void> | void {
+    const { parts, division } = this.#ready();
+    const { between } = division;
+    return between ? this.#runBoth(step, options, between) : parts[0]!.backend.run(step, options);
+  }
+
+  async #runBoth(step: Step, options: RunOptions, between: Value): Promise<void> {
+    const { stream } = this.#ready();
+    await this.#host.run(step, options);
+    const { cols } = between;
+    const rows = between.rows === "tokens" ? step.tokenCount : step.outputCount;
+    for (let row = 0; row < rows; row++) {
+      await this.#host.readLogits(row, stream.subarray(row * cols, (row + 1) * cols));
+    }
+    await this.#device.run(step, { ...options, input: stream.subarray(0, rows * cols) });
+  }
+
+  readLogits(row: number, target: Float32Array): Promise<void> | void {
+    return this.#last.readLogits(row, target);
+  }
+
+  readHidden(row: number, target: Float32Array): Promise<void> | void {
+    return this.#last.readHidden(row, target);
+  }
+
+  copyKvBlock(from: number, to: number): void {
+    for (const { backend } of this.#ready().parts) backend.copyKvBlock(from, to);
+  }
+
+  memory(): MemoryUse {
+    return this.#inUse.map((backend) => backend.memory()).reduce(sum);
+  }
+
+  /** Where each layer is; everything, once prepared. */
+  placement(): readonly LayerPlace[] {
+    const { parts, plan } = this.#ready();
+    let firstLayer = 0;
+    return parts.map((part) => {
+      const { layers } = part.plan.graph.kv;
+      const place = {
+        backend: part.backend.name,
+        firstLayer,
+        layers,
+        hasOutput: part.plan.graph.output === plan.graph.output,
+        isDevice: part.backend === this.#device,
+      };
+      firstLayer += layers;
+      return place;
+    });
+  }
+
+  explain(): readonly string[] {
+    const prepared = this.#prepared;
+    if (!prepared) return [];
+    const { parts, plan, division } = prepared;
+    if (parts.length === 1) return parts[0]!.backend.explain();
+    return [
+      `on ${this.#device.name}: ${layersText(division.deviceLayers, plan)}; on ${this.#host.name}: the rest`,
+      ...parts.flatMap(({ backend }) =>
+        backend.explain().map((line) => `${backend.name}: ${line}`),
+      ),
+    ];
+  }
+
+  /** Only where one of the two does everything. */
+  profile(): BackendProfile | undefined {
+    return this.#only?.profile?.();
+  }
+
+  resetProfile(): void {
+    this.#only?.resetProfile?.();
+  }
+
+  get tuning(): TuningControls | undefined {
+    return this.#only?.tuning;
+  }
+
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.#prepared = undefined;
+    this.#host.dispose();
+    this.#device.dispose();
+  }
+
+  async #prepareWith(plan: Plan, kv: KvCacheOptions, layers: number): Promise<void> {
+    const division = this.#divide(plan, layers);
+    const { host, device, between } = division;
+    // The device first: it is the one that may have no room.
+    if (device) await this.#device.prepare(device, kv);
+    if (host) await this.#host.prepare(host, kv);
+    if (!device) this.#device.dispose();
+    if (!host) this.#host.dispose();
+    const { maxTokens, maxOutputs } = plan.limits;
+    this.#prepared = {
+      plan,
+      division,
+      parts: [
+        ...(host ? [{ backend: this.#host, plan: host }] : []),
+        ...(device ? [{ backend: this.#device, plan: device }] : []),
+      ],
+      stream: new Float32Array(Math.max(maxTokens, maxOutputs) * (between?.cols ?? 0)),
+    };
+    this.#divided = undefined;
+  }
+
+  #divide(plan: Plan, layers: number): Division {
+    if (this.#divided?.plan !== plan) this.#divided = { plan, divisions: new Map() };
+    const { divisions } = this.#divided;
+    const division = divisions.get(layers) ?? dividePlan(plan, layers);
+    divisions.set(layers, division);
+    return division;
+  }
+
+  /** Of both together; a part that cannot be had is said with what could. */
+  #need(plan: Plan, kv: KvCacheOptions, layers: number): MemoryNeed {
+    const { host, device } = this.#divide(plan, layers);
+    const needs: MemoryNeed[] = [];
+    for (const part of [host && this.#host, device && this.#device]) {
+      if (!part) continue;
+      const need = measured(part, part === this.#host ? host! : device!, kv);
+      const isDevice = part === this.#device;
+      const refusal = need.refusal ?? (isDevice ? shortage(need, part, plan, layers) : undefined);
+      if (refusal === undefined) needs.push(need);
+      else {
+        const most = isDevice ? this.#mostByArithmetic(plan, kv) : undefined;
+        const next = most === undefined ? "" : ` ${advice(most, plan)}`;
+        return { ...need, refusal: `${refusal}.${next}` };
+      }
+    }
+    return needs.reduce((a, b) => ({
+      ...sum(a, b),
+      limitBytes: a.limitBytes + b.limitBytes,
+      deviceBytes: (a.deviceBytes ?? 0) + (b.deviceBytes ?? 0),
+    }));
+  }
+
+  /** The most layers of which the device says that they fit. */
+  #mostByArithmetic(plan: Plan, kv: KvCacheOptions): number {
+    for (let layers = mostLayers(plan); layers > 0; layers--) {
+      const need = measured(this.#device, this.#divide(plan, layers).device!, kv);
+      if (need.refusal === undefined && total(need) <= need.limitBytes) return layers;
+    }
+    return 0;
+  }
+
+  /** The most layers for which the device finds the memory. */
+  async #mostByTrying(plan: Plan, kv: KvCacheOptions, limit: number): Promise<number> {
+    const device = this.#device;
+    if (!device.fits) return 0;
+    return await mostThatFit(limit, (layers) =>
+      device.fits!(this.#divide(plan, layers).device!, kv),
+    );
+  }
+
+  /** What computes: both, as long as that is not decided. */
+  get #inUse(): readonly Backend[] {
+    return this.#prepared?.parts.map(({ backend }) => backend) ?? [this.#host, this.#device];
+  }
+
+  get #only(): Backend | undefined {
+    return this.#inUse.length === 1 ? this.#inUse[0] : undefined;
+  }
+
+  get #last(): Backend {
+    return this.#ready().parts.at(-1)!.backend;
+  }
+
+  #alive(): void {
+    if (this.#disposed) throw new DisposedError("the split backend");
+  }
+
+  #ready(): Prepared {
+    this.#alive();
+    if (!this.#prepared) throw new Error("split backend: run() before prepare()");
+    return this.#prepared;
+  }
+}
+
+function asCount(layers: number | "all", plan: Plan): number {
+  return layers === "all" ? mostLayers(plan) : Math.min(layers, mostLayers(plan));
+}
+
+/** measure(), where a buffer that cannot be had at all is an answer, not an error. */
+function measured(backend: Backend, plan: Plan, kv: KvCacheOptions): MemoryNeed {
+  try {
+    return backend.measure(plan, kv);
+  } catch (error) {
+    if (!(error instanceof MemoryError)) throw error;
+    const refusal = error.message;
+    return { weightBytes: 0, kvBytes: 0, workBytes: 0, limitBytes: 0, refusal };
+  }
+}
+
+function shortage(
+  need: MemoryNeed,
+  { name }: Backend,
+  plan: Plan,
+  layers: number,
+): string | undefined {
+  if (total(need) <= need.limitBytes) return undefined;
+  const { weightBytes, kvBytes, workBytes } = need;
+  return `${layersText(layers, plan)} need ${sizeText(total(need))} on "${name}" (weights ${sizeText(weightBytes)}, KV cache ${sizeText(kvBytes)}, working memory ${sizeText(workBytes)}), which has ${sizeText(need.limitBytes)}`;
+}
+
+function advice(fitting: number, plan: Plan): string {
+  if (fitting === 0)
+    return "Not even the output would fit: use -ngl 0 (gpuLayers: 0), the processor";
+  return `${fitting} of its ${mostLayers(plan)} layers would fit (${layersText(fitting, plan)}): use -ngl ${fitting} (gpuLayers: ${fitting}), or -ngl auto`;
+}
+
+function total({ weightBytes, kvBytes, workBytes }: MemoryUse): number {
+  return weightBytes + kvBytes + workBytes;
+}
+
+function sum(a: MemoryUse, b: MemoryUse): MemoryUse {
+  return {
+    weightBytes: a.weightBytes + b.weightBytes,
+    kvBytes: a.kvBytes + b.kvBytes,
+    workBytes: a.workBytes + b.workBytes,
+  };
+}
+
+function sizeText(bytes: number): string {
+  return bytes < 2 ** 30
+    ? `${(bytes / 2 ** 20).toFixed(1)} MiB`
+    : `${(bytes / 2 ** 30).toFixed(2)} GiB`;
+}
