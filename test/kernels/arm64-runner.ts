@@ -79,7 +79,7 @@ function execute(file: Uint8Array, image: Uint8Array): Uint8Array<ArrayBuffer> {
   try {
     const path = join(folder, "kernels");
     writeFileSync(path, file, { mode: 0o700 });
-    const [command, ...args] = [...runner, path] as [string, ...string[]];
+    const [command = path, ...args] = [...runner, path];
     const options = { input: image, maxBuffer: image.length + 1024 };
     const { status, signal, stdout, stderr } = spawnSync(command, args, options);
     if (status !== 0 || stdout.length !== image.length) {

@@ -5,7 +5,7 @@
 // belongs to the platform. v31 is the emitter's own in kernels with an op that needs one.
 
 import { Arm64Code, float8, type Label, SP } from "../asm/arm64.ts";
-import type { Arm64Instruction } from "../asm/arm64-instructions.ts";
+import { type Arm64Instruction, arm64Instructions } from "../asm/arm64-instructions.ts";
 import type { NativeFunction } from "../asm/native-function.ts";
 import type { MachineInstruction, MachineKernel, MachineParam, Operand } from "./machine.ts";
 
@@ -44,7 +44,10 @@ interface OpenLoop {
 }
 
 export class Arm64Emitter {
-  /** Instructions of the body, each counted as often as it may run: 16 times for each loop around it. */
+  /**
+   * What the body costs: processors start twice as many instructions in a cycle as they can compute vectors of. Each
+   * counts as often as it may run, 16 times for each loop around it.
+   */
   weight = 0;
   readonly #code: Arm64Code = new Arm64Code();
   readonly #loops: OpenLoop[] = [];
@@ -67,7 +70,7 @@ export class Arm64Emitter {
 
   op(name: Arm64Instruction, ...operands: readonly (number | Label)[]): void {
     this.#code.op(name, ...operands);
-    this.weight += 16 ** this.#loops.length;
+    this.weight += (isVectorWork(name) ? 2 : 1) * 16 ** this.#loops.length;
   }
 
   /** A load into, or a store of, a register: `disp` bytes from the address in `base`. */
@@ -224,6 +227,11 @@ function savedPairs({ written }: MachineKernel): Pair[] {
       (_, i): Pair => [kind, first + 2 * i, first + 2 * i + 1],
     ).filter(([, one, other]) => all.has(one) || all.has(other));
   return [...pairs("x", 19, written.general, 10), ...pairs("d", 8, written.vector, 8)];
+}
+
+/** Computes with vectors, and does not only load or store them. */
+function isVectorWork(name: Arm64Instruction): boolean {
+  return arm64Instructions[name][1].startsWith("Vd");
 }
 
 /** The instruction that makes a constant without reading memory: a byte, or one shifted, or its complement, or a float. */

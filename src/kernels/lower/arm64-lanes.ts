@@ -6,8 +6,10 @@
 //   b = i8v.load_splat32 [p]+20; dot4 b, w1, s0   ->    dot4 q[0], w0, s0
 //   c = i8v.load_splat32 [p]+24; ...                    dot4 q[1], w1, s0; ...
 //
-// "quads" takes fewest instructions, "singles" fewest registers: a load for each, without the spreading. Which lane is read
-// is in the immediate (lane + 1) of ops that have none; such a kernel is for the lowering only.
+// "pairs" takes fewest instructions: a vector is loaded for two neighbours or more. "quads": only for four; the others by
+// themselves, which keeps them in registers for a shorter time. "singles" takes fewest registers: a load for each, without
+// the spreading. Which lane is read is in the immediate (lane + 1) of ops that have none; such a kernel is for the
+// lowering only.
 //
 // A vector of 16 bytes is loaded only between bytes that the kernel reads anyway, through the same pointer and with nothing
 // in between that could move it or change memory.
@@ -15,7 +17,16 @@
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
 import { type OpName, shapeOf } from "../ir/ops.ts";
 
-export type LaneUse = "quads" | "singles" | "none";
+export const laneUses = ["pairs", "quads", "singles", "none"] as const;
+export type LaneUse = (typeof laneUses)[number];
+
+/** How many neighbours are worth a vector. */
+const leastMembers: Readonly<Record<LaneUse, number>> = {
+  pairs: 2,
+  quads: 4,
+  singles: Number.POSITIVE_INFINITY,
+  none: Number.POSITIVE_INFINITY,
+};
 
 type Op = Extract<Statement, { kind: "op" }>;
 
@@ -32,6 +43,7 @@ const takers: Partial<Record<OpName, readonly number[]>> = {
   "i32v.mul": [0, 1],
   "f32v.mul": [0, 1],
   "f32v.fma": [0, 1],
+  "i32v.shl": [0], // as a product with a power of 2
 };
 
 export function useLanes(kernel: Kernel, use: LaneUse): Kernel {
@@ -77,7 +89,7 @@ class LanePass {
       const load = loads.get(statement);
       if (load) return [load];
       if (statement.out && this.#places.has(statement.out.id)) return []; // part of an earlier load
-      return [this.#reader(statement)];
+      return this.#reader(statement);
     });
   }
 
@@ -88,13 +100,13 @@ class LanePass {
       const left = all.filter(({ out }) => this.#fit.has(out!.id));
       while (left.length > 0) {
         const first = left.reduce((least, each) => (each.imm < least.imm ? each : least));
-        const from = this.#use === "quads" ? quadAt(first.imm, low, high) : undefined;
-        const members =
-          from === undefined
-            ? [first]
-            : left.filter(({ imm }) => imm >= from && imm <= from + 12 && (imm - from) % 4 === 0);
+        const from = quadAt(first.imm, low, high);
+        const near = left.filter(({ imm }) => isIn(imm, from));
+        const lanes = new Set(near.map(({ imm }) => imm)).size;
+        const isVector = lanes >= leastMembers[this.#use];
+        const members = isVector ? near : [first];
         for (const member of members) left.splice(left.indexOf(member), 1);
-        const [earliest, load] = this.#load(list, members, members.length > 1 ? from : undefined);
+        const [earliest, load] = this.#load(list, members, isVector ? from : undefined);
         loads.set(earliest, load);
       }
     }
@@ -113,13 +125,27 @@ class LanePass {
   }
 
   /** An op with the lane that it reads, first; or as it is. */
-  #reader(statement: Op): Op {
-    const index = (takers[statement.op] ?? []).find((i) => this.#places.has(statement.args[i]!.id));
-    if (index === undefined) return statement;
-    const { reg, lane } = this.#places.get(statement.args[index]!.id)!;
-    const args = [reg, statement.args[1 - index]!, ...statement.args.slice(2)];
-    return { ...statement, args, imm: lane + 1 };
+  #reader(statement: Op): Op[] {
+    const { op, args } = statement;
+    const index = (takers[op] ?? []).find((i) => this.#places.has(args[i]!.id));
+    if (index === undefined) return [statement];
+    const { reg, lane } = this.#places.get(args[index]!.id)!;
+    if (op === "i32v.shl") {
+      const power: Reg = { id: this.registers++, type: "i32v" };
+      return [
+        { kind: "op", op: "i32v.const", args: [], imm: 1 << statement.imm, out: power },
+        { ...statement, op: "i32v.mul", args: [reg, power], imm: lane + 1 },
+      ];
+    }
+    const others = [args[1 - index]!, ...args.slice(2)];
+    return [{ ...statement, args: [reg, ...others], imm: lane + 1 }];
   }
+}
+
+/** A vector at `from` has the 4 bytes at `at` in one of its lanes. */
+function isIn(at: number, from: number | undefined): boolean {
+  if (from === undefined) return false;
+  return at >= from && at <= from + 12 && (at - from) % 4 === 0;
 }
 
 /** Where a vector may be loaded that has the 4 bytes at `at` in one of its lanes. */

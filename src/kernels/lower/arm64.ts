@@ -16,7 +16,8 @@ import {
   SCRATCH_VECTOR,
   vectorRegisters,
 } from "./arm64-emit.ts";
-import { type LaneUse, useLanes } from "./arm64-lanes.ts";
+import { foldOps } from "./arm64-folds.ts";
+import { laneUses, useLanes } from "./arm64-lanes.ts";
 import {
   KernelRefused,
   type MachineInstruction,
@@ -33,10 +34,11 @@ export interface Arm64Target {
 export function lowerToArm64(kernel: Kernel, target: Arm64Target): NativeFunction {
   let best: { readonly code: NativeFunction; readonly weight: number } | undefined;
   let refused: KernelRefused | undefined;
-  for (const use of ["quads", "singles", "none"] satisfies LaneUse[]) {
+  const folded = foldOps(kernel);
+  for (const use of laneUses) {
     try {
       const emitter = new Arm64Emitter(emitOp);
-      const code = emitter.emit(toMachine(useLanes(kernel, use), machineFor(kernel, target)));
+      const code = emitter.emit(toMachine(useLanes(folded, use), machineFor(kernel, target)));
       if (!best || emitter.weight < best.weight) best = { code, weight: emitter.weight };
     } catch (error) {
       if (!(error instanceof KernelRefused)) throw error;
