@@ -5,6 +5,7 @@ import { describe, expect, test } from "vitest";
 import { allDTypes } from "../../src/dtypes/table.ts";
 import { plainQuantize } from "../../src/tools/quantize/chunk.ts";
 import { fastQuantizer } from "../../src/tools/quantize/fast.ts";
+import { fastWiden, plainWiden } from "../../src/tools/quantize/widen.ts";
 import { Random } from "../support/random.ts";
 
 /** More than are searched at a time, and no multiple of it; of what is odd, less will do. */
@@ -52,5 +53,38 @@ describe.each(writable.map(({ name }) => name))("%s", (name) => {
       quick(dtype, values, got, blocks, weights);
       expect(got.findIndex((byte, i) => byte !== expected[i])).toBe(-1);
     }
+  });
+});
+
+describe("half floats become the same floats", () => {
+  const widen = fastWiden();
+  test.each(["f16", "bf16", "f32", "q8_0"])("%s", (name) => {
+    const dtype = allDTypes().find((type) => type.name === name)!;
+    // All bit patterns but for infinities and NaNs, in a length that is no whole number of turns.
+    const length = 65_536 + 32 * 3;
+    const bits = Uint16Array.from({ length: length + 7 * 32 }, (_, i) =>
+      (i & 0x7c00) === 0x7c00 || (i & 0x7f80) === 0x7f80 ? 0x3bff : i,
+    );
+    for (const elems of [length, dtype.blockElems === 1 ? length + 7 : length]) {
+      const size = (elems / dtype.blockElems) * dtype.blockBytes;
+      const bytes = new Uint8Array(Math.max(size, bits.byteLength));
+      bytes.set(new Uint8Array(bits.buffer));
+      const [expected, got] = [new Float32Array(elems), new Float32Array(elems)];
+      const largest = plainWiden(dtype, bytes.subarray(0, size), expected);
+      expect(widen(dtype, bytes.subarray(0, size), got)).toBe(largest);
+      expect(new Uint8Array(got.buffer)).toEqual(new Uint8Array(expected.buffer));
+    }
+  });
+
+  test.each([3, 40_000, 65_539])("what is not finite is seen at %i", (at) => {
+    const dtype = allDTypes().find((type) => type.name === "f16")!;
+    const halves = new Uint16Array(65_540).fill(0x3c00);
+    const bytes = new Uint8Array(halves.buffer);
+    const values = new Float32Array(halves.length);
+    expect(widen(dtype, bytes, values)).toBe(1);
+    halves[at] = 0xfe00;
+    expect(widen(dtype, bytes, values)).toBeNaN();
+    halves[at] = 0xfc00;
+    expect(widen(dtype, bytes, values)).toBe(Number.POSITIVE_INFINITY);
   });
 });

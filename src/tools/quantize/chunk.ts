@@ -6,6 +6,7 @@
 import { ModelError } from "../../base/errors.ts";
 import type { DType } from "../../dtypes/dtype.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
+import { largestMagnitude, plainWiden, type Widen } from "./widen.ts";
 
 /** Structured-cloneable: it goes to another thread. */
 export interface Chunk {
@@ -55,33 +56,28 @@ export const plainQuantize: Quantize = (target, values, bytes, blocks, importanc
 /** Values that chunks are widened into: grows to the largest chunk of a thread. */
 let scratch = new Float32Array(0);
 
-export function quantizeChunk(chunk: Chunk, quantize: Quantize): ChunkResult {
+export function quantizeChunk(
+  chunk: Chunk,
+  quantize: Quantize,
+  widen: Widen = plainWiden,
+): ChunkResult {
   const [source, target] = [dtypeByName(chunk.source)!, dtypeByName(chunk.target)!];
   const elems = chunk.rows * chunk.cols;
-  if (scratch.length < elems) scratch = new Float32Array(elems);
-  const values = source.asFloat32?.(chunk.bytes) ?? scratch.subarray(0, elems);
-  if (values.buffer === scratch.buffer) {
-    source.dequantize(chunk.bytes, 0, values, 0, elems / source.blockElems);
-  }
-  const largest = largestMagnitude(values, chunk);
+  const stored = source.asFloat32?.(chunk.bytes);
+  if (!stored && scratch.length < elems) scratch = new Float32Array(elems);
+  const values = stored ?? scratch.subarray(0, elems);
+  const largest = stored ? largestMagnitude(values) : widen(source, chunk.bytes, values);
+  if (!Number.isFinite(largest)) throw notFinite(values, chunk);
   const bytes = new Uint8Array((elems / target.blockElems) * target.blockBytes);
   quantize(target, values, bytes, elems / target.blockElems, chunk.importance);
   if (largest > suspicious && target.blockBytes !== 4) checkFinite(target, bytes, elems, chunk);
   return { bytes, error: chunk.measure ? errorOf(target, values, bytes) : undefined };
 }
 
-/**
- * Also finds what is not a number: no type can keep it, and one such weight spoils a model. Without its sign, a float is
- * ordered as its bits are, infinity and NaN above all others; integers are compared faster.
- */
-function largestMagnitude(values: Float32Array, { tensor }: Chunk): number {
-  const bits = new Int32Array(values.buffer, values.byteOffset, values.length);
-  let largest = 0;
-  for (let i = 0; i < bits.length; i++) largest = Math.max(largest, bits[i]! & 0x7fffffff);
-  const magnitude = new Float32Array(Int32Array.of(largest).buffer)[0]!;
-  if (Number.isFinite(magnitude)) return magnitude;
+/** No type can keep what is not a number, and one such weight spoils a model. */
+function notFinite(values: Float32Array, { tensor }: Chunk): ModelError {
   const at = values.findIndex((value) => !Number.isFinite(value));
-  throw new ModelError(
+  return new ModelError(
     `quantize: tensor "${tensor}" holds ${values[at]} (value ${at} of a piece of it): the model is damaged and cannot be quantized`,
   );
 }

@@ -5,16 +5,18 @@ import { LanternError, ModelError, WorkerError } from "../../base/errors.ts";
 import type { EnginePort, EngineThread } from "../../platform/platform.ts";
 import { type Chunk, type ChunkResult, quantizeChunk } from "./chunk.ts";
 import { fastQuantizer } from "./fast.ts";
+import { fastWiden } from "./widen.ts";
 
 type Answer = { result: ChunkResult } | { problem: string; isOurs: boolean };
 
 /** A thread's own end: answers every chunk with one message. */
 export function serveQuantize(port: EnginePort): void {
   const quantize = fastQuantizer();
+  const widen = fastWiden();
   port.onMessage((message) => {
     let answer: Answer;
     try {
-      answer = { result: quantizeChunk(message as Chunk, quantize) };
+      answer = { result: quantizeChunk(message as Chunk, quantize, widen) };
     } catch (error) {
       const problem = error instanceof Error ? error.message : String(error);
       answer = { problem, isOurs: !(error instanceof LanternError) };
