@@ -47,7 +47,7 @@ const messageSchema = z.strictObject({
   model: shortText.nullable(),
   stopReason: z.enum(stopReasons).nullable(),
   error: shortText.nullable(),
-  tokens: z.strictObject({ prompt: count, cached: count, generated: count }).nullable(),
+  tokens: z.strictObject({ prompt: count, cached: count.nullable(), generated: count }).nullable(),
   timings: z
     .strictObject({
       msToFirstToken: measure,

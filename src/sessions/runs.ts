@@ -86,7 +86,7 @@ export class Runs {
       const written = run.answers.map((answer, at) => {
         // The same seed would write the same text beside itself.
         const seed = options.seed === undefined ? {} : { seed: options.seed + at };
-        return this.#write(run, answer, () =>
+        return this.#write(run, answer, tokens.length, () =>
           model.generate(tokens, { ...options, ...seed, signal: run.signal }),
         );
       });
@@ -176,6 +176,7 @@ export class Runs {
   async #write(
     run: Run,
     answer: Answer,
+    promptTokens: number,
     generate: () => ReturnType<RunModel["generate"]>,
   ): Promise<void> {
     try {
@@ -195,7 +196,7 @@ export class Runs {
         state: aborted ? "aborted" : "error",
         stopReason: aborted ? "aborted" : null,
         error: aborted ? null : this.#describe(error),
-        tokens: null,
+        tokens: { prompt: promptTokens, cached: null, generated: answer.tokens },
         timings: timingsOf(answer, undefined),
       };
     }

@@ -56,8 +56,8 @@ export interface Message {
 
 export interface MessageTokens {
   prompt: number;
-  /** Of the prompt's, those whose keys and values were still in the cache. */
-  cached: number;
+  /** Of the prompt's, those whose keys and values were still in the cache; null: not known of an answer cut short. */
+  cached: number | null;
   generated: number;
 }
 

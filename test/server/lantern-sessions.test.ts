@@ -149,7 +149,7 @@ describe("a conversation", () => {
       const cachedBy = async (fields: object): Promise<number> => {
         const { answers } = await answered(base, id, fields);
         const { messages } = await tree(base, id);
-        return messages.find((message) => message.id === answers[0]!.id)!.tokens!.cached;
+        return messages.find((message) => message.id === answers[0]!.id)!.tokens!.cached!;
       };
       const past = "A quiet fox lived near the old stone bridge. ".repeat(6); // more than a block of the cache
       await cachedBy({ content: past });
@@ -160,6 +160,40 @@ describe("a conversation", () => {
       expect(await cachedBy({ content: "And its friends?" })).toBeGreaterThanOrEqual(32);
       expect(await cachedBy({ regenerate: true })).toBeGreaterThanOrEqual(32);
     });
+  });
+
+  test("goes on after a restart of server and model: its past is computed again, once", async () => {
+    const file = scratchFile();
+    const past = "A quiet fox lived near the old stone bridge. ".repeat(6); // more than a block of the cache
+    const before = await serveFile(file);
+    const { id } = await newSession(`${before.url}/lantern/v1`);
+    await answered(`${before.url}/lantern/v1`, id, { content: past });
+    const { session } = await tree(`${before.url}/lantern/v1`, id);
+    const unbroken = await answered(`${before.url}/lantern/v1`, id, { content: "Then what?" });
+    const expected = await tree(`${before.url}/lantern/v1`, id);
+    await before.stop();
+
+    const fresh = await open(modelId, { threads: 1, contextSize: 256 });
+    const server = await serveFile(file, fresh);
+    try {
+      const base = `${server.url}/lantern/v1`;
+      const answerTo = async (fields: object): Promise<Message> => {
+        const { answers } = await answered(base, id, fields);
+        const { messages } = await tree(base, id);
+        return messages.find((message) => message.id === answers[0]!.id)!;
+      };
+      await request(`${base}/sessions/${id}`, "PATCH", { leaf: session.leaf });
+      const first = await answerTo({ content: "Then what?" });
+      expect(first.tokens!.cached).toBe(0);
+      const same = expected.messages.find((message) => message.id === unbroken.answers[0]!.id)!;
+      expect(first.content).toBe(same.content);
+      const again = await answerTo({ regenerate: true });
+      expect(again.tokens!.cached).toBeGreaterThanOrEqual(32);
+      expect(again.content).toBe(first.content);
+    } finally {
+      await server.stop();
+      await fresh.dispose();
+    }
   });
 
   test("is found, exported, imported as a copy, and deleted for good", async () => {
@@ -213,6 +247,7 @@ describe("an answer", () => {
       const { session, messages } = await tree(base, id);
       expect(messages[1]).toMatchObject({ state: "aborted", stopReason: "aborted" });
       expect(messages[1]!.content).not.toBe("");
+      expect(messages[1]!.tokens!.generated).toBeGreaterThan(0);
       expect(session).toMatchObject({ run: null });
     }, slow);
   });

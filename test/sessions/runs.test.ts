@@ -117,6 +117,7 @@ describe("a run", () => {
       content: "so far",
       state: "aborted",
       stopReason: "aborted",
+      tokens: { prompt: 8, cached: 0, generated: 1 },
     });
   });
 
@@ -131,6 +132,7 @@ describe("a run", () => {
       content: "so",
       state: "error",
       error: "the engine is on fire",
+      tokens: { prompt: 8, cached: null, generated: 1 },
     });
     expect(events.at(-2)).toMatchObject({ name: "end", data: { error: "the engine is on fire" } });
     expect(events.at(-1)!.name).toBe("done");
