@@ -54,28 +54,47 @@ export function assignRegisters(
   const vectors = assign(lives.values(), "vector", target.vectors);
   const needed = mostAlive(lives.values(), "vector");
   if (!vectors.registers) return { kernel: undefined, needed };
-  const spilled = new Map<number, number>();
+  const spilled = new Set<number>();
   for (;;) {
     const scalars = [...lives.values()].filter(({ id }) => !spilled.has(id));
     const generals = assign(scalars, "general", target.generals);
     if (generals.registers) {
+      const offsets = spillOffsets(kernel, lives, spilled, target);
       const registers = new Map([...vectors.registers, ...generals.registers]);
       return {
-        kernel: new Writer(kernel, target, lives, registers, spilled).write(linear),
+        kernel: new Writer(kernel, target, lives, registers, offsets).write(linear),
         needed,
       };
     }
-    if (spilled.size === SCRATCH_SLOTS) {
-      throw new KernelRefused(
-        `${kernel.name}: more than ${SCRATCH_SLOTS} scalars do not fit ${target.name}`,
-      );
-    }
-    spilled.set(generals.lightest, slotOffset(kernel, spilled.size));
+    spilled.add(generals.lightest);
   }
 }
 
-function slotOffset(kernel: Kernel, slot: number): number {
-  return 8 * (1 + kernel.params.length + slot);
+/**
+ * Where in the block spilled scalars are kept: a parameter in its own slot, others where no life is at the time; a slot
+ * of a parameter is as good as others when the prologue has read it.
+ */
+function spillOffsets(
+  kernel: Kernel,
+  lives: ReadonlyMap<number, Life>,
+  spilled: ReadonlySet<number>,
+  target: MachineTarget,
+): Map<number, number> {
+  const slots = kernel.params.length + SCRATCH_SLOTS;
+  const inSlots: Life[][] = Array.from({ length: slots }, () => []);
+  const offsets = new Map<number, number>();
+  const kept = [...spilled].map((id) => lives.get(id)!).sort((a, b) => a.start - b.start);
+  for (const life of kept) {
+    const own = kernel.params.findIndex(({ id }) => id === life.id);
+    const slot =
+      own >= 0 ? own : inSlots.findLastIndex((list) => list.every(({ end }) => end < life.start));
+    if (slot < 0) {
+      throw new KernelRefused(`${kernel.name}: too many scalars do not fit ${target.name}`);
+    }
+    inSlots[slot]!.push(life);
+    offsets.set(life.id, 8 * (1 + slot));
+  }
+  return offsets;
 }
 
 function classOf({ type }: Virtual): RegisterClass {
