@@ -12,10 +12,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Arm64Code } from "../../src/kernels/asm/arm64.ts";
 import type { NativeFunction } from "../../src/kernels/asm/native-function.ts";
+import { interpret } from "../../src/kernels/ir/interpret.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import type { Semantics } from "../../src/kernels/ir/meanings.ts";
 import { type Arm64Target, lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
-import { blockSlots } from "../../src/kernels/lower/machine.ts";
+import { blockSlots, KernelRefused } from "../../src/kernels/lower/machine.ts";
+import { firstDifference, type Region } from "./same-memory.ts";
 
 export const arm64Target: Arm64Target = { name: "arm64-dotprod" };
 export const arm64Semantics: Semantics = { dot4: "signed", fused: true };
@@ -40,6 +42,48 @@ export interface Arm64Call {
   readonly args: readonly number[];
 }
 
+export interface CheckedCall extends Arm64Call {
+  /** Where what kind of values are, for comparing. */
+  readonly regions: readonly Region[];
+}
+
+/** Runs all calls in one process; a sentence for each whose memory is not what the interpreter makes of it. */
+export function arm64Differences(calls: readonly CheckedCall[]): string[] {
+  const after = runArm64(calls);
+  return calls.flatMap(({ kernel, memory, args, regions }, index) => {
+    const meant = memory.slice();
+    interpret(kernel, meant.buffer, args, arm64Semantics);
+    if (meant.every((byte, i) => byte === memory[i])) return [`${kernel.name}: changes nothing`];
+    const difference = firstDifference(after[index]!, meant, regions);
+    return difference === undefined ? [] : [`${kernel.name}: ${difference}`];
+  });
+}
+
+/** Each kernel's code, or why it has none. */
+const lowered = new WeakMap<Kernel, NativeFunction | KernelRefused>();
+
+function codeOf(kernel: Kernel): NativeFunction | KernelRefused {
+  const known = lowered.get(kernel);
+  if (known) return known;
+  const code = lower(kernel);
+  lowered.set(kernel, code);
+  return code;
+}
+
+function lower(kernel: Kernel): NativeFunction | KernelRefused {
+  try {
+    return lowerToArm64(kernel, arm64Target);
+  } catch (error) {
+    if (error instanceof KernelRefused) return error;
+    throw error;
+  }
+}
+
+/** It does not fit the registers. */
+export function isRefused(kernel: Kernel): boolean {
+  return codeOf(kernel) instanceof KernelRefused;
+}
+
 const CODE = 0x400000;
 const HEADERS = 4096;
 const IMAGE = 0x10000000;
@@ -52,9 +96,9 @@ const GUARD_BYTE = 0xa5;
 export function runArm64(calls: readonly Arm64Call[]): Uint8Array<ArrayBuffer>[] {
   const functions = new Map<Kernel, { readonly code: NativeFunction; at: number }>();
   for (const { kernel } of calls) {
-    if (!functions.has(kernel)) {
-      functions.set(kernel, { code: lowerToArm64(kernel, arm64Target), at: 0 });
-    }
+    const code = codeOf(kernel);
+    if (code instanceof KernelRefused) throw code;
+    if (!functions.has(kernel)) functions.set(kernel, { code, at: 0 });
   }
   const image = new Image(calls);
   let end = HEADERS + startCode(0, 0).length; // as long for other sizes

@@ -3,73 +3,44 @@
 
 import { describe, expect, test } from "vitest";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
-import { interpret } from "../../src/kernels/ir/interpret.ts";
-import type { Kernel, Reg } from "../../src/kernels/ir/kernel.ts";
+import type { Reg } from "../../src/kernels/ir/kernel.ts";
 import { type OpName, ops } from "../../src/kernels/ir/ops.ts";
-import { print } from "../../src/kernels/ir/print.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
-import { KernelRefused } from "../../src/kernels/lower/machine.ts";
 import {
-  type Arm64Call,
+  arm64Differences,
   arm64Lacks,
-  arm64Semantics,
   arm64Target,
-  runArm64,
+  type CheckedCall,
+  isRefused,
 } from "./arm64-runner.ts";
 import { opCase } from "./op-cases.ts";
 import { randomArgs, randomKernel, randomMemory, regions } from "./random-kernels.ts";
-import { firstDifference, type Region } from "./same-memory.ts";
 
 const names = Object.keys(ops) as OpName[];
-
-interface Checked extends Arm64Call {
-  readonly regions: readonly Region[];
-}
-
-/** Runs all of them in one process; a sentence and the kernel for each that the interpreter disagrees with. */
-function differences(calls: readonly Checked[]): string[] {
-  const after = runArm64(calls);
-  return calls.flatMap(({ kernel, memory, args, regions: kinds }, index) => {
-    const meant = memory.slice();
-    interpret(kernel, meant.buffer, args, arm64Semantics);
-    const difference = firstDifference(after[index]!, meant, kinds);
-    return difference === undefined ? [] : [`${kernel.name}: ${difference}\n${print(kernel)}`];
-  });
-}
 
 describe.skipIf(arm64Lacks !== undefined)(
   `executed${arm64Lacks === undefined ? "" : ` [${arm64Lacks}]`}`,
   () => {
     test("every op", () => {
-      const calls = names.map((op): Checked => {
+      const calls = names.map((op): CheckedCall => {
         const { kernel, memory, args, floats } = opCase(op, 16, "signed");
         const kind = floats ? "f32" : "bytes";
         return { kernel, memory, args, regions: [{ from: args[1]!, to: memory.length, kind }] };
       });
-      expect(differences(calls)).toEqual([]);
+      expect(arm64Differences(calls)).toEqual([]);
     });
 
     test("random kernels", () => {
-      const calls = [...new Array(150).keys()].flatMap((seed): Checked[] => {
+      const calls = [...new Array(150).keys()].flatMap((seed): CheckedCall[] => {
         const kernel = randomKernel(seed);
         if (isRefused(kernel)) return [];
         return [{ kernel, memory: randomMemory(seed), args: randomArgs, regions }];
       });
       expect(calls.length).toBeGreaterThan(100);
-      expect(differences(calls)).toEqual([]);
+      expect(arm64Differences(calls)).toEqual([]);
     });
   },
 );
-
-function isRefused(kernel: Kernel): boolean {
-  try {
-    lowerToArm64(kernel, arm64Target);
-    return false;
-  } catch (error) {
-    if (error instanceof KernelRefused) return true;
-    throw error;
-  }
-}
 
 test("a kernel with more vectors than registers is refused", () => {
   const k = new KernelBuilder("many", 16);
