@@ -2,10 +2,18 @@
 
 import { type ComputeJob, serveCompute } from "./backends/cpu/compute.ts";
 import { currentPlatform } from "./platform/current.ts";
+import type { NativeAccess } from "./platform/platform.ts";
 
-const port = (await currentPlatform()).enginePort();
-port.onMessage((job) => {
+const platform = await currentPlatform();
+const port = platform.enginePort();
+port.onMessage((message) => {
   // Its only message: from there on everything goes through shared memory.
-  serveCompute(job as ComputeJob, () => port.post("ready"));
-  port.close();
+  const job = message as ComputeJob;
+  if (job.native) void platform.native().then((host) => serve(job, host));
+  else serve(job, "all kernels are WebAssembly");
 });
+
+function serve(job: ComputeJob, host: NativeAccess): void {
+  serveCompute(job, host, () => port.post("ready"));
+  port.close();
+}

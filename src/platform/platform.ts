@@ -101,7 +101,9 @@ export interface NativeHost {
 export interface NativeLibrary {
   /** The file, for people. */
   readonly path: string;
-  /** void symbol(double). */
+  /** Where a function is; throws where there is none of this name. */
+  address(symbol: string): number;
+  /** To call void symbol(double). */
   function(symbol: string): (argument: number) => void;
 }
 

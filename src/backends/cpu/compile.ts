@@ -14,7 +14,7 @@ import type { KernelTarget } from "../../kernels/target.ts";
 import type { KvCacheOptions } from "../backend.ts";
 import type { Arena } from "./arena.ts";
 import { WIDE_HEADS } from "./execute-attention.ts";
-import { kernelsOf } from "./executors.ts";
+import { isForTarget, kernelsOf } from "./executors.ts";
 import { type Chosen, type MatmulCompiler, MatmulLowering, WIDTH } from "./lower-matmul.ts";
 import { lowerNode, type NodeCompiler } from "./lower-nodes.ts";
 import type { Instruction, Program, StepArea, TableRows } from "./program.ts";
@@ -24,7 +24,9 @@ import type { WeightStore } from "./weights.ts";
 
 export interface Compiled {
   readonly program: Program;
+  /** Those that are WebAssembly, and those that are machine code. */
   readonly kernels: readonly Kernel[];
+  readonly nativeKernels: readonly Kernel[];
   /** Nodes that the leader computes by the reference. */
   readonly leaderNodes: readonly GraphNode[];
   /** Which instruction finishes each node. */
@@ -100,10 +102,7 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     };
     return {
       program,
-      // What nothing calls is not lowered: all of them together take 130 ms the first time.
-      kernels: [...new Set(this.#instructions.flatMap(kernelsOf))].map(
-        (name) => this.#kernels.get(name)!,
-      ),
+      ...this.#calledKernels(),
       leaderNodes: this.#leaderNodes,
       lastInstruction: this.#lastInstruction,
       slots: this.#slots,
@@ -113,6 +112,21 @@ class Compiler implements NodeCompiler, MatmulCompiler {
       choices: this.#matmuls.choices,
       explain: this.#explain,
     };
+  }
+
+  /** What nothing calls is not lowered: all of them together take 130 ms the first time. */
+  #calledKernels(): Pick<Compiled, "kernels" | "nativeKernels"> {
+    const { target } = this.options;
+    const kernels = new Set<Kernel>();
+    const nativeKernels = new Set<Kernel>();
+    for (const instruction of this.#instructions) {
+      for (const name of kernelsOf(instruction)) {
+        const kernel = this.#kernels.get(name)!;
+        const isNative = target.name !== "wasm" && isForTarget(instruction);
+        (isNative ? nativeKernels : kernels).add(kernel);
+      }
+    }
+    return { kernels: [...kernels], nativeKernels: [...nativeKernels] };
   }
 
   #stepArea(tableLength: number): StepArea {

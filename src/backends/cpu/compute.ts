@@ -1,7 +1,9 @@
 // A compute thread's part of the CPU backend: what it is sent, once, and what it does with it.
 
+import type { NativeAccess } from "../../platform/platform.ts";
 import { arenaViews } from "./arena.ts";
 import { type Kernels, makeExecutors } from "./executors.ts";
+import { type NativeJob, openNativeJob } from "./native-entry.ts";
 import type { Program } from "./program.ts";
 import { makeMember } from "./recorded-team.ts";
 import { type RecordArea, RecordWriter } from "./records.ts";
@@ -11,6 +13,8 @@ import { TeamMember } from "./team.ts";
 export interface ComputeJob {
   readonly module: WebAssembly.Module;
   readonly memory: WebAssembly.Memory;
+  /** Kernels that are machine code; undefined: all are in `module`. */
+  readonly native: NativeJob | undefined;
   /** What to do first, while the weights are read; undefined when they are there. */
   readonly packing: PackProgram | undefined;
   readonly program: Program;
@@ -19,14 +23,21 @@ export interface ComputeJob {
   readonly thread: number;
 }
 
-/** Works on the programs with the others, until the team is stopped. `onReady` is called before that. */
+/**
+ * Works on the programs with the others, until the team is stopped. `onReady` is called before that. `host` runs machine
+ * code, where the job has any.
+ */
 export function serveCompute(
-  { module, memory, packing, program, records, thread }: ComputeJob,
+  { module, memory, native, packing, program, records, thread }: ComputeJob,
+  host: NativeAccess,
   onReady: () => void,
 ): void {
   const { buffer } = memory;
   const views = arenaViews(buffer);
-  const kernels = instantiate(module, memory);
+  const kernels = {
+    ...instantiate(module, memory),
+    ...(native && openNativeJob(native, host, buffer, thread)),
+  };
   const executors = makeExecutors({ program, kernels, views, thread, leader: undefined });
   const member = makeMember(
     { buffer, ...program, executors, isLeader: false },

@@ -9,7 +9,6 @@ import {
   hiddenOf,
   type NodeOf,
   type OpKind,
-  usesOf,
   type Value,
   type Weight,
 } from "../../graph/graph.ts";
@@ -19,9 +18,8 @@ import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../../kernels/features.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
-import { type ChooseMatmul, defaultChoice } from "../../kernels/matmul-variants.ts";
-import { wasmTarget } from "../../kernels/target.ts";
-import type { EngineThread } from "../../platform/platform.ts";
+import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
+import type { EngineThread, NativeAccess } from "../../platform/platform.ts";
 import type {
   Backend,
   BackendProfile,
@@ -33,17 +31,20 @@ import type {
   TuningControls,
   WeightReader,
 } from "../backend.ts";
-import { Arena } from "./arena.ts";
-import { type Compiled, compileProgram } from "./compile.ts";
+import type { Arena } from "./arena.ts";
+import type { Compiled } from "./compile.ts";
 import { instantiate } from "./compute.ts";
 import { type Executor, makeExecutors } from "./executors.ts";
 import { Helpers, type JobOf } from "./helpers.ts";
+import { type Layout, layOut } from "./layout.ts";
+import type { NativeKernels } from "./native.ts";
+import { openNativeJob } from "./native-entry.ts";
 import { makeMember } from "./recorded-team.ts";
-import { placeRecords, type RecordArea, RecordWriter } from "./records.ts";
+import { RecordWriter } from "./records.ts";
 import { Packer, type PackProgram } from "./repack.ts";
 import { partsOf, StepRecords } from "./step-records.ts";
 import type { Idle, TeamMember } from "./team.ts";
-import { WeightStore } from "./weights.ts";
+import type { WeightStore } from "./weights.ts";
 
 export interface CpuOptions {
   /** 2: SIMD row by row; 3: tiles. */
@@ -57,23 +58,13 @@ export interface CpuOptions {
   idle?: Idle | undefined;
   /** Which kernels compute which product; default: by the kind of processor. */
   choose?: ChooseMatmul | undefined;
+  /** Machine code for the products of level 3; a sentence: why they are WebAssembly. */
+  native?: NativeKernels | string | undefined;
   /** Why it was made as it was, for people. */
   notes?: readonly string[] | undefined;
   /** For tests: the first address that is used, and how long a step may make no progress, in ms. */
   memoryStart?: number;
   lostMs?: number;
-}
-
-/** Where everything will be, before there is any memory. */
-interface Layout {
-  plan: Plan;
-  kv: KvCacheOptions;
-  arena: Arena;
-  weights: WeightStore;
-  packing: PackProgram;
-  compiled: Compiled;
-  /** Where threads record times; undefined: they do not. */
-  records: RecordArea | undefined;
 }
 
 interface Prepared extends Layout {
@@ -97,14 +88,22 @@ export class CpuBackend implements Backend {
   #prepared: Prepared | undefined;
   #disposed = false;
   #step: Step | undefined;
+  #native: NativeKernels | string;
 
   constructor(options: CpuOptions) {
+    const { level, native = "machine code is switched off" } = options;
+    this.#native = level === 2 ? "level 2 has no kernels of products" : native;
     this.#isThreaded = detectWasmFeatures().threads && options.startThread !== undefined;
     this.#options = options;
   }
 
   get threads(): number {
     return this.#isThreaded ? this.#options.threads : 1;
+  }
+
+  /** What the kernels of products are. */
+  get kernels(): string {
+    return typeof this.#native === "string" ? `wasm: ${this.#native}` : this.#native.target.name;
   }
 
   supports(): true {
@@ -119,17 +118,21 @@ export class CpuBackend implements Backend {
 
   prepare(plan: Plan, kv: KvCacheOptions): void {
     this.#alive();
-    const layout = this.#layOut(plan, kv);
-    const { arena, compiled, packing, records } = layout;
+    const layout = this.#loadedLayout(plan, kv);
+    const { arena, compiled, native, packing, records } = layout;
     const { program } = compiled;
     const module = compileKernels(compiled, arena);
     arena.commit();
     const { memory, views } = arena;
     for (const { table, choice } of compiled.choices) views.i32.set(choice.byTokens, table / 4);
     const reference = this.#referenceMemory(layout);
+    const host = this.#host;
     const executors = makeExecutors({
       program,
-      kernels: instantiate(module, memory),
+      kernels: {
+        ...instantiate(module, memory),
+        ...(native && openNativeJob(native, host, memory.buffer, 0)),
+      },
       views,
       thread: 0,
       leader: compiled.leaderNodes.map((node) => () => runReference(node, this.#step!, reference)),
@@ -146,7 +149,7 @@ export class CpuBackend implements Backend {
     const missing = new Set(plan.graph.weights.map((weight) => weight.name));
     const helpers = new Helpers(this.threads - 1, startThread);
     const jobOf = (first: PackProgram | undefined): JobOf => {
-      return (thread) => ({ module, memory, packing: first, program, records, thread });
+      return (thread) => ({ module, memory, native, packing: first, program, records, thread });
     };
     const made = { executors, member, stepRecords, reference, packer, missing, helpers, jobOf };
     this.#prepared = { ...layout, ...made };
@@ -243,6 +246,7 @@ export class CpuBackend implements Backend {
     const features = detectWasmFeatures();
     return [
       `WebAssembly SIMD, ${features.relaxed ? `relaxed (dot4 ${features.dot4})` : "not relaxed"}`,
+      nativeText(this.#native),
       threadsText(this.threads, this.#options.threads),
       ...(this.#prepared?.arena.isWide ? ["64-bit addresses: more than 4 GiB"] : []),
       ...(this.#options.notes ?? []),
@@ -275,33 +279,43 @@ export class CpuBackend implements Backend {
     this.#layout = undefined;
   }
 
+  /** The layout whose machine code could be opened; without any, where it cannot. */
+  #loadedLayout(plan: Plan, kv: KvCacheOptions): Layout {
+    const layout = this.#layOut(plan, kv);
+    if (!layout.native || typeof this.#native === "string") return layout;
+    const library = this.#native.host.load(layout.native.image.bytes);
+    if (typeof library !== "string") return layout;
+    this.#native = library;
+    this.#layout = undefined;
+    return this.#layOut(plan, kv);
+  }
+
   /** The same layout as last time, where it is asked for the same. */
   #layOut(plan: Plan, kv: KvCacheOptions): Layout {
     const known = this.#layout;
     if (known?.plan === plan && known.kv.blocks === kv.blocks && known.kv.dtype === kv.dtype) {
       return known;
     }
-    const features = detectWasmFeatures();
-    const { threads: shared, memory64 } = features;
-    const target = wasmTarget(features);
-    const arena = new Arena({ shared, memory64, start: this.#options.memoryStart ?? 0 });
-    const weights = new WeightStore(arena, target, this.#options.level === 3);
-    const packing = weights.place(usesOf(plan.graph));
-    const compiled = compileProgram({
+    const { level, choose, profile: records = false, memoryStart = 0 } = this.#options;
+    const native = typeof this.#native === "string" ? undefined : this.#native;
+    // What was chosen for machine code says nothing about WebAssembly.
+    const isLost = !native && typeof this.#options.native === "object";
+    const made = layOut({
       plan,
       kv,
-      arena,
-      weights,
       threads: this.threads,
-      target,
-      choose: this.#options.choose ?? defaultChoice(target),
+      tiled: level === 3,
+      native,
+      choose: isLost ? undefined : choose,
+      records,
+      memoryStart,
     });
-    const instructions = compiled.program.instructions.length;
-    const records = this.#options.profile
-      ? placeRecords(arena, instructions, this.threads)
-      : undefined;
-    this.#layout = { plan, kv, arena, weights, packing, compiled, records };
-    return this.#layout;
+    if (typeof made !== "string") {
+      this.#layout = made;
+      return made;
+    }
+    this.#native = made;
+    return this.#layOut(plan, kv);
   }
 
   #writeStep(step: Step, { compiled, arena }: Prepared): void {
@@ -391,6 +405,10 @@ export class CpuBackend implements Backend {
     return loaded;
   }
 
+  get #host(): NativeAccess {
+    return typeof this.#native === "string" ? this.#native : this.#native.host;
+  }
+
   #alive(): void {
     if (this.#disposed) throw new DisposedError("the CPU backend");
   }
@@ -406,6 +424,12 @@ function compileKernels(compiled: Compiled, arena: Arena): WebAssembly.Module {
   const target = { relaxed: detectWasmFeatures().relaxed, memory64: arena.isWide };
   const functions = compiled.kernels.map((kernel) => lowerToWasm(kernel, target));
   return new WebAssembly.Module(assembleModule(functions, arena.memoryLimits));
+}
+
+function nativeText(native: NativeKernels | string): string {
+  if (typeof native === "string") return `kernels of products: WebAssembly (${native})`;
+  const { name, width } = native.target;
+  return `kernels of products: machine code for ${name}, vectors of ${width} bytes`;
 }
 
 function threadsText(threads: number, asked: number): string {

@@ -151,6 +151,17 @@ export function kernelsOf(instruction: Instruction): string[] {
   return [...(implied?.(instruction) ?? []), ...namedKernels(instruction)];
 }
 
+/** Instructions whose kernels are made for the target, and are machine code where it has any; all others' are WebAssembly. */
+const forTarget: ReadonlySet<InstructionKind> = new Set([
+  "quantize",
+  "matmul_blocks",
+  "matmul_floats",
+]);
+
+export function isForTarget({ op }: Instruction): boolean {
+  return forTarget.has(op);
+}
+
 /** What stands in the fields of an instruction, of its variants, and of what these have for each width of a tile. */
 function namedKernels(holder: object): string[] {
   const fields = holder as Partial<Record<string, string>>;

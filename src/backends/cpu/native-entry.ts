@@ -7,7 +7,7 @@
 // which one is called, and take ten times as long (measured: 170 to 200 ns, through the entry 20 to 35).
 
 import { WorkerError } from "../../base/errors.ts";
-import type { NativeHost, NativeLibrary } from "../../platform/platform.ts";
+import type { NativeAccess, NativeHost, NativeLibrary } from "../../platform/platform.ts";
 import type { Kernels } from "./executor.ts";
 
 /** The most parameters of a kernel. */
@@ -50,7 +50,7 @@ export interface NativeJob {
 /** Opens the code on this thread, where the leader has opened it before. */
 export function openNativeJob(
   { image, blocks }: NativeJob,
-  host: NativeHost | string,
+  host: NativeAccess,
   memory: ArrayBufferLike,
   thread: number,
 ): Kernels {

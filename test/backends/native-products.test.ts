@@ -1,0 +1,136 @@
+// Products as machine code, for every type of weights: every variant that has code gives the same bits, whatever the number
+// of tokens, and what the reference computes up to the rounding of activations.
+
+import { describe, expect, test } from "vitest";
+import type { Backend } from "../../src/backends/backend.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { refusals } from "../../src/backends/cpu/native-choice.ts";
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import {
+  acceptsProblem,
+  type MatmulProblem,
+  type MatmulVariant,
+  matmulVariants,
+} from "../../src/kernels/matmul-variants.ts";
+import { packedTypes } from "../../src/kernels/ops/packings.ts";
+import { floats, productGraph, productStep, uploadSample } from "../../src/tune/product.ts";
+import { nativeElsewhere, nativeHere } from "../support/native.ts";
+
+const maxTokens = 13;
+const limits = { maxTokens, maxOutputs: maxTokens };
+
+const allTypes = [...packedTypes(), "f32", "f16", "bf16"];
+/** One of each kind: on targets besides the best of this machine. */
+const someTypes = ["q4_0", "q5_1", "q8_0", "iq4_nl", "q2_k", "q4_k", "q6_k", "f16"];
+
+/** Rows for streams, and a tile that is not full; columns of a few blocks. */
+function problemOf(dtype: string): MatmulProblem {
+  const isLong = dtypeByName(dtype)!.blockElems === 256;
+  return { dtype, n: 344, k: isLong ? 512 : 96 };
+}
+
+async function prepared(backend: Backend, { dtype, n, k }: MatmulProblem): Promise<Backend> {
+  const graph = productGraph(dtypeByName(dtype)!, n, k);
+  await backend.prepare(makePlan(graph, limits), { blocks: 1, dtype: floats });
+  for (const weight of graph.weights) await uploadSample(backend, weight);
+  return backend;
+}
+
+async function results(backend: Backend, tokens: number, n: number): Promise<Float32Array> {
+  await backend.run(productStep(tokens, limits));
+  const all = new Float32Array(tokens * n);
+  for (let row = 0; row < tokens; row++) {
+    await backend.readLogits(row, all.subarray(row * n, (row + 1) * n));
+  }
+  return all;
+}
+
+/** Largest difference, relative to the largest value. */
+function distance(a: Float32Array, b: Float32Array): number {
+  const size = a.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+  return a.reduce((most, value, i) => Math.max(most, Math.abs(value - b[i]!)), 0) / size;
+}
+
+describe.each(nativeHere)("$name", ({ name, native }) => {
+  const refusal = refusals(native);
+
+  const isBest = name === nativeHere[0]!.name;
+  test.each(isBest ? allTypes : someTypes)("%s", async (dtype) => {
+    const problem = problemOf(dtype);
+    const variants = matmulVariants(native.target).filter(
+      (variant) =>
+        acceptsProblem(variant, problem, native.target) === true &&
+        refusal(problem.dtype, variant) === undefined,
+    );
+    expect(variants.some(({ tokens }) => tokens === 1)).toBe(true);
+    const backend = new CpuBackend({
+      level: 3,
+      threads: 1,
+      startThread: undefined,
+      native,
+      choose: () => ({ variants, byTokens: new Array<number>(maxTokens + 1).fill(0), notes: [] }),
+    });
+    await prepared(backend, problem);
+    expect(backend.kernels).toBe(name);
+    const reference = await prepared(new ReferenceBackend(), problem);
+    for (const tokens of [1, 3, maxTokens]) {
+      const expected = await results(reference, tokens, problem.n);
+      const got = await byVariant(backend, variants, tokens, problem.n);
+      const [first] = got.values();
+      expect(distance(expected, first!), `${tokens} tokens`).toBeLessThan(1e-5);
+      for (const [id, values] of got) expect(values, `${id}, ${tokens} tokens`).toEqual(first);
+    }
+    backend.dispose();
+  });
+
+  test("a variant without code is replaced, and that is said", async () => {
+    const problem = { dtype: "q4_0", n: 64, k: 64 };
+    const refused = matmulVariants(native.target).find(
+      (variant) => refusal(problem.dtype, variant) !== undefined,
+    );
+    const wide: MatmulVariant = {
+      ...(refused ?? matmulVariants(native.target).at(-1)!),
+      id: "16x99",
+      rows: 16,
+      tokens: 99,
+      shared: true,
+    };
+    const backend = new CpuBackend({
+      level: 3,
+      threads: 1,
+      startThread: undefined,
+      native,
+      choose: () => ({
+        variants: [wide],
+        byTokens: new Array<number>(maxTokens + 1).fill(0),
+        notes: [],
+      }),
+    });
+    await prepared(backend, problem);
+    expect(backend.kernels).toBe(name);
+    expect(backend.explain().join("\n")).toMatch(/q4_0: 16x99 is refused \(matmul.* vectors alive/);
+    const reference = await prepared(new ReferenceBackend(), problem);
+    expect(
+      distance(await results(reference, 5, problem.n), await results(backend, 5, problem.n)),
+    ).toBeLessThan(1e-5);
+    backend.dispose();
+  });
+});
+
+async function byVariant(
+  backend: CpuBackend,
+  variants: readonly MatmulVariant[],
+  tokens: number,
+  n: number,
+): Promise<Map<string, Float32Array>> {
+  const got = new Map<string, Float32Array>();
+  for (const [index, { id }] of variants.entries()) {
+    backend.tuning.setVariant(index);
+    got.set(id, await results(backend, tokens, n));
+  }
+  return got;
+}
+
+test.skip.each(nativeElsewhere)("%s", () => {});
