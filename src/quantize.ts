@@ -3,7 +3,7 @@
 // when it is called.
 
 import type { LoadProgress, ModelLocation, OpenOptions } from "./api.ts";
-import { AbortedError, UsageError } from "./base/errors.ts";
+import { AbortedError, ModelError, UsageError } from "./base/errors.ts";
 import type { ByteSink } from "./formats/gguf/writer.ts";
 import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
@@ -155,6 +155,7 @@ export async function quantize(
   const spec = platform.describeSource(await locate(input, platform));
   const file = await openGgufFile(platform, spec);
   try {
+    await checkComplete(file);
     const importance = await importanceOf(options, platform);
     const plan = planTensors(file, {
       type: fileType,
@@ -220,6 +221,24 @@ async function openGgufFile(platform: Platform, spec: SourceSpec): Promise<Model
   await file.close();
   throw new UsageError(
     `quantize: ${file.name} is no GGUF file (it is ${file.format}). Convert it first: lantern convert ${file.name} model.gguf`,
+  );
+}
+
+/** What is missing would come out when the new file is opened. Models that this build does not know are not looked at. */
+async function checkComplete({ name, metadata, tensors }: ModelFile): Promise<void> {
+  const { allArchs } = await import("./models/table.ts");
+  const architecture = metadata.string("general.architecture");
+  const arch = allArchs().find(({ names }) => names.includes(architecture ?? ""));
+  if (!arch) return;
+  const missing = arch
+    .weights(arch.config({ metadata, tensors }))
+    .filter((weight) => !weight.optional && !tensors.has(weight.name))
+    .map((weight) => weight.name);
+  if (missing.length === 0) return;
+  const most = 10;
+  const more = missing.length > most ? `, and ${missing.length - most} more` : "";
+  throw new ModelError(
+    `quantize: ${name} is incomplete: of the weights of a ${architecture} model it lacks ${missing.slice(0, most).join(", ")}${more}. Get or convert the model again`,
   );
 }
 

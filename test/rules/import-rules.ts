@@ -243,7 +243,7 @@ export const rules: readonly Rule[] = [
   {
     of: "quantize.ts",
     may: [
-      ...all("base/errors.ts", "platform", "formats", "open.ts", "tools/quantize"),
+      ...all("base/errors.ts", "platform", "formats", "models", "open.ts", "tools/quantize"),
       ...types("api.ts"),
     ],
     npm: [],

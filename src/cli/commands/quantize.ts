@@ -15,7 +15,7 @@ import type { CliCommand, CliContext } from "../command.ts";
 import { numberFlag, repeatedFlag } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
-import { ProgressBar } from "../progress.ts";
+import { ProgressBar, ShareBar } from "../progress.ts";
 import { quantizeReportText, type SpeedAndQuality } from "../quantize-text.ts";
 import { bytesText, durationText } from "../text.ts";
 
@@ -177,12 +177,14 @@ async function speedAndQuality(
   };
   const quality = async (path: string, label: string) => {
     if (text === undefined) return undefined;
-    const bar = new ProgressBar(context.terminal, { label, plainLines: true });
+    const bar = new ShareBar(context.terminal, label);
     try {
       const result = await perplexity(path, text, {
         ...(flags.ctxSize !== undefined && { contextSize: flags.ctxSize }),
         ...(flags.chunks !== undefined && { chunks: flags.chunks }),
         signal,
+        onProgress: ({ window, windows }) =>
+          bar.update(window / windows, `${window} of ${windows} windows`),
       });
       return result.perplexity;
     } finally {
