@@ -1,10 +1,13 @@
-// A small memory in which tests run kernels, lowered to WebAssembly or interpreted: arrays are laid out one after
+// A small memory in which tests run kernels, lowered to WebAssembly or x86-64 or interpreted: arrays are laid out one after
 // another with guard bytes between them, and a check at the end finds any write that left its array.
 
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
+import { KernelRefused } from "../../src/kernels/lower/machine.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
+import { lowerToX64 } from "../../src/kernels/lower/x64.ts";
+import { callX64, type X64Level, x64Here } from "./x64-runner.ts";
 
 const pages = 64;
 const guardBytes = 256;
@@ -14,13 +17,14 @@ const guardByte = 0xa5;
 export interface Target {
   readonly name: string;
   readonly width: number;
-  readonly run: "plain" | "relaxed" | "interpreted";
+  readonly run: "plain" | "relaxed" | "interpreted" | X64Level;
 }
 
 export const targets: readonly Target[] = [
   { name: "plain SIMD", width: 16, run: "plain" },
   { name: "relaxed SIMD", width: 16, run: "relaxed" },
   { name: "interpreted, vectors of 32 bytes", width: 32, run: "interpreted" },
+  ...x64Here.map((level) => ({ name: `x64 ${level.level}`, width: level.width, run: level })),
 ];
 
 export type KernelCall = (...args: number[]) => void;
@@ -59,10 +63,7 @@ export function arenaFor(build: (width: number) => Kernel, { width, run }: Targe
 
   guard();
   return {
-    call:
-      run === "interpreted"
-        ? (...args) => interpret(kernel, memory.buffer, args.slice(0, kernel.params.length))
-        : lower(kernel, memory, run === "relaxed"),
+    call: callOf(kernel, memory, run),
     f32(values, padding = 0) {
       const length = typeof values === "number" ? values : values.length;
       const view = new Float32Array(memory.buffer, take(length * 4, padding), length);
@@ -84,6 +85,27 @@ export function arenaFor(build: (width: number) => Kernel, { width, run }: Targe
       }
     },
   };
+}
+
+/** Why the kernel has no code on this target; undefined: it has. */
+export function refusal(
+  build: (width: number) => Kernel,
+  { width, run }: Target,
+): string | undefined {
+  if (typeof run !== "object") return undefined;
+  try {
+    lowerToX64(build(width), run);
+    return undefined;
+  } catch (error) {
+    if (error instanceof KernelRefused) return error.message;
+    throw error;
+  }
+}
+
+function callOf(kernel: Kernel, memory: WebAssembly.Memory, run: Target["run"]): KernelCall {
+  if (typeof run === "object") return callX64(kernel, memory.buffer, run);
+  if (run !== "interpreted") return lower(kernel, memory, run === "relaxed");
+  return (...args) => interpret(kernel, memory.buffer, args.slice(0, kernel.params.length));
 }
 
 function lower(kernel: Kernel, memory: WebAssembly.Memory, relaxed: boolean): KernelCall {

@@ -11,7 +11,7 @@ import { attentionMix } from "../../src/kernels/ops/attention-mix.ts";
 import { attentionScores } from "../../src/kernels/ops/attention-scores.ts";
 import { quantizeKvQ8_0, storeF16 } from "../../src/kernels/ops/kv-write.ts";
 import { Random } from "../support/random.ts";
-import { type Arena, arenaFor, targets } from "./arena.ts";
+import { type Arena, arenaFor, refusal, targets } from "./arena.ts";
 
 const blockRows = 32;
 const heads = 3;
@@ -80,6 +80,17 @@ describe.each(targets.map((target) => [target.name, target] as const))(
           [1, 4].map((queries) => [dtype.name, headDim, queries, dtype] as const),
         ),
     );
+    const shapesOf = (kernels: typeof attentionScores, stem: string) =>
+      shapes.filter(([name, , queries]) => !refusal(buildOf(kernels, stem, queries, name), target));
+    for (const kernel of [...attentionScores, ...attentionMix]) {
+      const why = refusal(kernel, target);
+      if (why) it.skip(`[refused: ${why}]`, () => {});
+    }
+
+    function buildOf(kernels: typeof attentionScores, stem: string, queries: number, type: string) {
+      const name = `${stem}${queries > 1 ? queries : ""}_${type}`;
+      return kernels.find((build) => build(target.width).name === name)!;
+    }
 
     /** attn_scores_f16, attn_scores4_f16, ... */
     function lowered(
@@ -88,90 +99,95 @@ describe.each(targets.map((target) => [target.name, target] as const))(
       queries: number,
       dtype: string,
     ): Arena {
-      const name = `${stem}${queries > 1 ? queries : ""}_${dtype}`;
-      return arenaFor(kernels.find((build) => build(target.width).name === name)!, target);
+      return arenaFor(buildOf(kernels, stem, queries, dtype), target);
     }
 
-    it.each(shapes)("scores %s, head of %i, %i at once: 5e-7", (name, headDim, queries, dtype) => {
-      const random = new Random(headDim);
-      for (const n of lengths) {
-        const arena = lowered(attentionScores, "attn_scores", queries, name);
-        const cache = pagedCache(arena, random, dtype, headDim, n);
-        const queryStride = headDim + 4;
-        const scoreStride = n + 3;
-        const q = arena.f32(
-          Float32Array.from({ length: queries * queryStride - 4 }, () => random.normal()),
-        );
-        const scores = arena.f32(queries * scoreStride - 3).fill(-5);
-        const scale = Math.fround(1 / Math.sqrt(headDim));
-        arena.call(
-          q.byteOffset,
-          cache.bytes.byteOffset,
-          cache.table.byteOffset,
-          scores.byteOffset,
-          Math.floor(n / blockRows),
-          n % blockRows,
-          cache.rowBytes,
-          cache.headOffset,
-          headDim,
-          scale,
-          queryStride * 4,
-          scoreStride * 4,
-        );
-        for (let j = 0; j < queries; j++) {
-          for (let p = 0; p < n; p++) {
-            const terms = Array.from(cache.row(p), (v, i) => v * q[j * queryStride + i]!);
-            expectSum(scores[j * scoreStride + p]!, terms, scale, 5e-7);
+    it.each(shapesOf(attentionScores, "attn_scores"))(
+      "scores %s, head of %i, %i at once: 5e-7",
+      (name, headDim, queries, dtype) => {
+        const random = new Random(headDim);
+        for (const n of lengths) {
+          const arena = lowered(attentionScores, "attn_scores", queries, name);
+          const cache = pagedCache(arena, random, dtype, headDim, n);
+          const queryStride = headDim + 4;
+          const scoreStride = n + 3;
+          const q = arena.f32(
+            Float32Array.from({ length: queries * queryStride - 4 }, () => random.normal()),
+          );
+          const scores = arena.f32(queries * scoreStride - 3).fill(-5);
+          const scale = Math.fround(1 / Math.sqrt(headDim));
+          arena.call(
+            q.byteOffset,
+            cache.bytes.byteOffset,
+            cache.table.byteOffset,
+            scores.byteOffset,
+            Math.floor(n / blockRows),
+            n % blockRows,
+            cache.rowBytes,
+            cache.headOffset,
+            headDim,
+            scale,
+            queryStride * 4,
+            scoreStride * 4,
+          );
+          for (let j = 0; j < queries; j++) {
+            for (let p = 0; p < n; p++) {
+              const terms = Array.from(cache.row(p), (v, i) => v * q[j * queryStride + i]!);
+              expectSum(scores[j * scoreStride + p]!, terms, scale, 5e-7);
+            }
+            // What lies between the rows of scores stays.
+            if (j > 0) expect(scores[j * scoreStride - 1]).toBe(-5);
           }
-          // What lies between the rows of scores stays.
-          if (j > 0) expect(scores[j * scoreStride - 1]).toBe(-5);
+          arena.checkGuards();
         }
-        arena.checkGuards();
-      }
-    });
+      },
+    );
 
-    it.each(shapes)("mix %s, head of %i, %i at once: 1e-6", (name, headDim, queries, dtype) => {
-      const random = new Random(headDim);
-      for (const n of lengths) {
-        const arena = lowered(attentionMix, "attn_mix", queries, name);
-        const cache = pagedCache(arena, random, dtype, headDim, n);
-        const outStride = headDim + 4;
-        const scoreStride = n + 3;
-        const scores = arena.f32(
-          Float32Array.from({ length: queries * scoreStride - 3 }, () => random.unit()),
-        );
-        const out = arena.f32(queries * outStride - 4).fill(-5);
-        arena.call(
-          scores.byteOffset,
-          cache.bytes.byteOffset,
-          cache.table.byteOffset,
-          out.byteOffset,
-          Math.floor(n / blockRows),
-          n % blockRows,
-          cache.rowBytes,
-          cache.headOffset,
-          headDim,
-          scoreStride * 4,
-          outStride * 4,
-        );
-        for (let j = 0; j < queries; j++) {
-          for (let i = 0; i < headDim; i++) {
-            const terms = Array.from(
-              { length: n },
-              (_, p) => cache.row(p)[i]! * scores[j * scoreStride + p]!,
-            );
-            expectSum(out[j * outStride + i]!, terms, 1, 1e-6);
+    it.each(shapesOf(attentionMix, "attn_mix"))(
+      "mix %s, head of %i, %i at once: 1e-6",
+      (name, headDim, queries, dtype) => {
+        const random = new Random(headDim);
+        for (const n of lengths) {
+          const arena = lowered(attentionMix, "attn_mix", queries, name);
+          const cache = pagedCache(arena, random, dtype, headDim, n);
+          const outStride = headDim + 4;
+          const scoreStride = n + 3;
+          const scores = arena.f32(
+            Float32Array.from({ length: queries * scoreStride - 3 }, () => random.unit()),
+          );
+          const out = arena.f32(queries * outStride - 4).fill(-5);
+          arena.call(
+            scores.byteOffset,
+            cache.bytes.byteOffset,
+            cache.table.byteOffset,
+            out.byteOffset,
+            Math.floor(n / blockRows),
+            n % blockRows,
+            cache.rowBytes,
+            cache.headOffset,
+            headDim,
+            scoreStride * 4,
+            outStride * 4,
+          );
+          for (let j = 0; j < queries; j++) {
+            for (let i = 0; i < headDim; i++) {
+              const terms = Array.from(
+                { length: n },
+                (_, p) => cache.row(p)[i]! * scores[j * scoreStride + p]!,
+              );
+              expectSum(out[j * outStride + i]!, terms, 1, 1e-6);
+            }
+            if (j > 0) expect(out[j * outStride - 1]).toBe(-5);
           }
-          if (j > 0) expect(out[j * outStride - 1]).toBe(-5);
+          arena.checkGuards();
         }
-        arena.checkGuards();
-      }
-    });
+      },
+    );
 
     it("store_f16: exact, with overflow, subnormals and halfway cases", () => {
       const random = new Random(1);
       const arena = arenaFor(storeF16, target);
-      for (const n of [8, 16, 24, 104]) {
+      for (const n of [8, 16, 24, 104, 112].filter((n) => n % (target.width / 4) === 0)) {
         const x = arena.f32(Float32Array.from({ length: n }, () => random.normal()));
         x.set([65519, -65520, 2 ** -24 * 1.5]);
         const out = arena.bytes(2 * n);
@@ -183,19 +199,23 @@ describe.each(targets.map((target) => [target.name, target] as const))(
       arena.checkGuards();
     });
 
-    it("quantize_kv_q8_0: the bytes of dtypes/q8_0.ts, away from halfway cases", () => {
-      const random = new Random(2);
-      const arena = arenaFor(quantizeKvQ8_0, target);
-      for (const n of [32, 64, 96, 320]) {
-        const x = arena.f32(Float32Array.from({ length: n }, () => random.normal()));
-        if (n > 32) x.fill(0, 32, 64);
-        const out = arena.bytes((n / 32) * 34);
-        arena.call(x.byteOffset, out.byteOffset, n);
-        const want = new Uint8Array(out.length);
-        q8_0.quantize!(x, 0, want, 0, n / 32);
-        expect(out).toEqual(want);
-      }
-      arena.checkGuards();
-    });
+    // Four vectors of 64 bytes are two blocks of 32 values: the kernel is for narrower ones.
+    it.skipIf(target.width > 32)(
+      "quantize_kv_q8_0: the bytes of dtypes/q8_0.ts, away from halfway cases",
+      () => {
+        const random = new Random(2);
+        const arena = arenaFor(quantizeKvQ8_0, target);
+        for (const n of [32, 64, 96, 320]) {
+          const x = arena.f32(Float32Array.from({ length: n }, () => random.normal()));
+          if (n > 32) x.fill(0, 32, 64);
+          const out = arena.bytes((n / 32) * 34);
+          arena.call(x.byteOffset, out.byteOffset, n);
+          const want = new Uint8Array(out.length);
+          q8_0.quantize!(x, 0, want, 0, n / 32);
+          expect(out).toEqual(want);
+        }
+        arena.checkGuards();
+      },
+    );
   },
 );

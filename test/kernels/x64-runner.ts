@@ -56,6 +56,11 @@ function lacking({ needs }: X64Level): string | undefined {
   return missing.length === 0 ? undefined : `this processor lacks ${missing.join(", ")}`;
 }
 
+/** Those that this machine has. */
+export const x64Here: readonly X64Level[] = x64Levels.filter(
+  (level) => lacking(level) === undefined,
+);
+
 /** describe() for each level; those that this machine lacks are skipped, with the reason. */
 export function describeX64(body: (level: X64Level) => void): void {
   for (const level of x64Levels) {
@@ -87,6 +92,21 @@ export function openX64(
 
 export function addressOf(memory: ArrayBufferLike): number {
   return Number(ffi!.getRawPointer(memory));
+}
+
+/** A kernel's code as a function of its arguments. */
+export function callX64(
+  kernel: Kernel,
+  memory: ArrayBufferLike,
+  target: X64Target,
+): (...args: number[]) => void {
+  const run = openX64([kernel], target).get(kernel)!;
+  const block = new Float64Array(new SharedArrayBuffer(8 * blockSlots(kernel.params.length)));
+  block[0] = addressOf(memory);
+  return (...args) => {
+    block.set(args.slice(0, kernel.params.length), 1);
+    run(addressOf(block.buffer));
+  };
 }
 
 const guardBytes = 256;
