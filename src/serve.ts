@@ -38,6 +38,8 @@ export interface StartOptions {
   sampling?: GenerateOptions;
   /** How embeddings are made of tokens (default "mean"). */
   pooling?: "mean" | "last";
+  /** A stream that has nothing to send yet sends a comment this often (default 12000), so that nobody cuts it. */
+  heartbeatMs?: number;
   headersTimeoutMs?: number;
   requestTimeoutMs?: number;
   /** How long running requests may go on after stop() (default 5000). */
@@ -84,6 +86,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       hosts: isLoopback(host) ? [...loopback, host, ...(options.allowedHosts ?? [])] : undefined,
       sampling: options.sampling ?? {},
       pooling: options.pooling ?? "mean",
+      heartbeatMs: options.heartbeatMs ?? 12_000,
     },
     models: Object.entries(options.models).map(([id, model]) => ({
       id,

@@ -25,6 +25,8 @@ export interface ServerSettings {
   sampling: GenerateOptions;
   /** How the states of tokens become one vector, unless a request says so. */
   pooling: "mean" | "last";
+  /** A stream of events with nothing to say says so this often. */
+  heartbeatMs: number;
 }
 
 /** A model under the name that clients use. */

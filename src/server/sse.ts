@@ -1,5 +1,8 @@
 // Streams to a client: server-sent events and lines of JSON. A stream is an async iterator of events; when the client
 // goes away the iterator is told to return, which aborts what feeds it. An error in mid-stream becomes a last event.
+//
+// While a request waits for its place or its prompt is read, there is nothing to send, for minutes maybe. Proxies and
+// clients cut connections on which nothing comes: server-sent events have comments for that, which every client skips.
 
 import type { ServerContext } from "./context.ts";
 import { type ApiErrorFacts, bugText, describeError } from "./errors.ts";
@@ -27,6 +30,9 @@ const eventHeaders = {
   "x-accel-buffering": "no", // a proxy in between should pass every event on at once
 };
 
+/** Says nothing to clients, and to everybody in between that the connection is in use. */
+const heartbeat = encoder.encode(": waiting\n\n");
+
 export interface StreamEnd<T> {
   server: ServerContext;
   /** The event that says what went wrong; the status is 200 already. */
@@ -38,7 +44,30 @@ export function eventStream(
   events: AsyncIterable<ServerEvent>,
   end: StreamEnd<ServerEvent>,
 ): Response {
-  return new Response(toBody(events, end, eventText), { headers: eventHeaders });
+  return new Response(toBody(events, end, eventText, heartbeat), { headers: eventHeaders });
+}
+
+/**
+ * The events of what may have to wait for its place first. What goes wrong soon is thrown, and gets a status of its own;
+ * who has waited as long as a heartbeat gets a stream that waits with it.
+ */
+export async function eventsOf<T>(
+  { settings }: ServerContext,
+  starting: Promise<T>,
+  events: (started: T) => AsyncIterable<ServerEvent>,
+): Promise<AsyncIterable<ServerEvent>> {
+  const late = Promise.withResolvers<undefined>();
+  const timer = setTimeout(late.resolve, settings.heartbeatMs, undefined);
+  try {
+    const soon = await Promise.race([starting.then((started) => ({ started })), late.promise]);
+    if (soon) return events(soon.started);
+  } finally {
+    clearTimeout(timer);
+  }
+  starting.catch(() => {}); // told to whoever reads the stream
+  return (async function* () {
+    yield* events(await starting);
+  })();
 }
 
 /** application/x-ndjson: one JSON object a line. */
@@ -51,11 +80,18 @@ function toBody<T>(
   items: AsyncIterable<T>,
   end: StreamEnd<T>,
   toText: (item: T) => string,
+  beat?: Uint8Array,
 ): ReadableStream<Uint8Array> {
   const iterator = items[Symbol.asyncIterator]();
   let gone = false; // the client: what still comes has no reader
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
+      const timer =
+        beat &&
+        setInterval(() => {
+          // A client that does not read what it has gets no more of it.
+          if (!gone && controller.desiredSize! > 0) controller.enqueue(beat);
+        }, end.server.settings.heartbeatMs);
       try {
         const { done, value } = await iterator.next();
         if (gone) return;
@@ -66,6 +102,8 @@ function toBody<T>(
         const facts = describeError(error, (bug) => end.server.log(bugText(bug)));
         for (const item of end.error(facts)) controller.enqueue(encoder.encode(toText(item)));
         controller.close();
+      } finally {
+        clearInterval(timer);
       }
     },
     async cancel() {

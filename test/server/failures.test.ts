@@ -91,6 +91,7 @@ function server(end: () => GenerationResult): {
       hosts: undefined,
       sampling: {},
       pooling: "mean",
+      heartbeatMs: 12_000,
     },
     models: [{ id: "fake", model, created: 0 }],
     log: (line) => log.push(line),

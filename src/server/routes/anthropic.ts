@@ -9,7 +9,7 @@ import { newId } from "../openai-fields.ts";
 import { type Content, chatTokens, contentText } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions } from "../sampling-fields.ts";
-import { eventStream, type ServerEvent } from "../sse.ts";
+import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 
 const content = z.union(
   [z.string(), z.array(z.looseObject({ type: z.string(), text: z.unknown().optional() }))],
@@ -68,7 +68,7 @@ async function messages(call: Call): Promise<Response> {
     { maxTokens: fields.max_tokens },
     server.settings.sampling,
   );
-  const completion = await startCompletion(call, { served, tokens, options });
+  const starting = startCompletion(call, { served, tokens, options });
   const message = (result: GenerationResult | undefined): object => ({
     id,
     type: "message",
@@ -82,8 +82,9 @@ async function messages(call: Call): Promise<Response> {
       : { input_tokens: tokens.length, output_tokens: 0, cache_read_input_tokens: 0 },
   });
   const id = newId("msg_");
-  if (!fields.stream) return json(message((await collect(completion)).result));
-  return eventStream(messageEvents(completion, message(undefined)), {
+  if (!fields.stream) return json(message((await collect(await starting)).result));
+  const events = await eventsOf(server, starting, (all) => messageEvents(all, message(undefined)));
+  return eventStream(events, {
     server,
     error: (facts) => [{ name: "error", data: anthropicErrors.body(facts) }],
   });

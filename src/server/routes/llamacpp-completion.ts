@@ -3,12 +3,12 @@
 import * as z from "zod";
 import type { GenerationResult, StopReason, TokenEvent } from "../../index.ts";
 import { emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
-import { collect, startCompletion } from "../completion.ts";
+import { type Completion, collect, startCompletion } from "../completion.ts";
 import { openaiErrors } from "../errors.ts";
 import { textTokens } from "../prompt.ts";
 import { type Call, json } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
-import { eventStream, type ServerEvent } from "../sse.ts";
+import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 import { timingsOf } from "../timings.ts";
 
 const completionFields = z.object({
@@ -59,7 +59,7 @@ export async function completion(call: Call): Promise<Response> {
     { maxTokens, ...probabilities },
     server.settings.sampling,
   );
-  const running = await startCompletion(call, { served, tokens, options });
+  const starting = startCompletion(call, { served, tokens, options });
   const last = (result: GenerationResult): object => ({
     index: 0,
     tokens: fields.return_tokens ? result.tokenIds : [],
@@ -76,11 +76,11 @@ export async function completion(call: Call): Promise<Response> {
     timings: timingsOf(result.timings),
   });
   if (!fields.stream) {
-    const { events, result } = await collect(running);
+    const { events, result } = await collect(await starting);
     const probs = fields.n_probs ? { completion_probabilities: events.flatMap(probability) } : {};
     return json({ content: result.text, ...last(result), ...probs });
   }
-  async function* events(): AsyncGenerator<ServerEvent> {
+  async function* events(running: Completion): AsyncGenerator<ServerEvent> {
     for await (const token of running.tokens()) {
       const probs = fields.n_probs ? { completion_probabilities: probability(token) } : {};
       const ids = token.id < 0 ? [] : [token.id];
@@ -88,7 +88,7 @@ export async function completion(call: Call): Promise<Response> {
     }
     yield { data: { content: "", ...last(await running.result) } };
   }
-  return eventStream(events(), {
+  return eventStream(await eventsOf(server, starting, events), {
     server,
     error: (facts) => [{ data: openaiErrors.body(facts) }],
   });

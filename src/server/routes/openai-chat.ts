@@ -10,7 +10,7 @@ import { chatLogprobs } from "../openai-logprobs.ts";
 import { chatTokens, contentText } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
-import { eventStream, type ServerEvent } from "../sse.ts";
+import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 import { timingsOf, usageOf } from "../timings.ts";
 
 const messageFields = z.object({
@@ -77,14 +77,15 @@ async function chat(call: Call): Promise<Response> {
     },
     server.settings.sampling,
   );
-  const events = await startChoices(call, [{ served, tokens, options }], fields.n ?? 1);
+  const starting = startChoices(call, [{ served, tokens, options }], fields.n ?? 1);
   const envelope: Envelope = {
     id: newId("chatcmpl-"),
     created: Math.floor(server.time() / 1000),
     model: served.id,
   };
-  if (!fields.stream) return json(await wholeAnswer(events, envelope, fields));
-  return eventStream(chunks(events, envelope, fields), {
+  if (!fields.stream) return json(await wholeAnswer(await starting, envelope, fields));
+  const events = await eventsOf(server, starting, (all) => chunks(all, envelope, fields));
+  return eventStream(events, {
     server,
     error: (facts) => [{ data: openaiErrors.body(facts) }],
   });

@@ -11,7 +11,7 @@ import { completionLogprobs } from "../openai-logprobs.ts";
 import { textTokens } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
-import { eventStream, type ServerEvent } from "../sse.ts";
+import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 import { timingsOf, usageOf } from "../timings.ts";
 
 const ids = z.array(z.int().min(0)).min(1);
@@ -74,15 +74,16 @@ async function completions(call: Call): Promise<Response> {
     server.settings.sampling,
   );
   const requests = prompts.map(({ tokens }) => ({ served, tokens, options }));
-  const events = await startChoices(call, requests, fields.n ?? 1);
+  const starting = startChoices(call, requests, fields.n ?? 1);
   const envelope: Envelope = {
     id: newId("cmpl-"),
     object: "text_completion",
     created: Math.floor(server.time() / 1000),
     model: served.id,
   };
-  if (!fields.stream) return json(await wholeAnswer(events, envelope, fields, prompts));
-  return eventStream(chunks(events, envelope, fields, prompts), {
+  if (!fields.stream) return json(await wholeAnswer(await starting, envelope, fields, prompts));
+  const events = await eventsOf(server, starting, (all) => chunks(all, envelope, fields, prompts));
+  return eventStream(events, {
     server,
     error: (facts) => [{ data: openaiErrors.body(facts) }],
   });

@@ -10,7 +10,7 @@ import { newId, openaiRules } from "../openai-fields.ts";
 import { chatTokens, contentText } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
-import { eventStream, type ServerEvent } from "../sse.ts";
+import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 import { timingsOf } from "../timings.ts";
 
 /** Items of an earlier answer bring their id and status along. */
@@ -81,13 +81,14 @@ async function responses(call: Call): Promise<Response> {
     { maxTokens: fields.max_output_tokens },
     server.settings.sampling,
   );
-  const completion = await startCompletion(call, { served, tokens, options });
+  const starting = startCompletion(call, { served, tokens, options });
   const answer = new ResponseObject(fields, served.id, Math.floor(server.time() / 1000));
   if (!fields.stream) {
-    const { result } = await collect(completion);
+    const { result } = await collect(await starting);
     return json(answer.ended(result));
   }
-  return eventStream(responseEvents(completion, answer), {
+  const events = await eventsOf(server, starting, (all) => responseEvents(all, answer));
+  return eventStream(events, {
     server,
     error: ({ message, code }) => [
       {
