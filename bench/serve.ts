@@ -219,6 +219,24 @@ const actions: readonly ((url: string, seed: number) => Promise<unknown>)[] = [
       body: JSON.stringify({ prompt: 7, max_tokens: -1 }),
     }),
   (url) => fetch(`${url}/v1/nothing`),
+  // Longer than the context.
+  (url) =>
+    fetch(`${url}/completion`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ prompt: new Array<number>(100_000).fill(5) }),
+    }),
+  // Reads one event of two answers, and no more: the connection is cut.
+  async (url) => {
+    const response = await fetch(`${url}/v1/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ prompt: "Once", n: 2, max_tokens: answerTokens, stream: true }),
+    });
+    const reader = response.body!.getReader();
+    await reader.read();
+    await reader.cancel();
+  },
   // Half a request, then gone.
   (url) =>
     new Promise<void>((resolve) => {
@@ -231,13 +249,17 @@ const actions: readonly ((url: string, seed: number) => Promise<unknown>)[] = [
     }),
 ];
 
+/** More users than places: some of them wait, and some leave while they wait. */
+const soakPlaces = 8;
+const soakUsers = 12;
+
 async function soak(minutes: number): Promise<void> {
-  const server = await startServer(8);
+  const server = await startServer(soakPlaces);
   const end = performance.now() + minutes * 60_000;
   const next = random(Date.now() % 1000);
   let asked = 0;
   const memory: number[] = [];
-  const users = Array.from({ length: 6 }, async () => {
+  const users = Array.from({ length: soakUsers }, async () => {
     while (performance.now() < end) {
       const action = actions[next(actions.length)]!;
       await action(server.url, ++asked).catch(() => {}); // cancelled, refused
@@ -248,18 +270,27 @@ async function soak(minutes: number): Promise<void> {
   clearInterval(sampling);
   await new Promise((resolve) => setTimeout(resolve, 1000));
   const metrics = await (await fetch(`${server.url}/metrics`)).text();
-  const running = /^lantern_running (\d+)/m.exec(metrics)?.[1];
+  const gauge = (name: string) => Number(new RegExp(`^${name} (\\d+)`, "m").exec(metrics)?.[1]);
+  const [running, waiting] = [gauge("lantern_running"), gauge("lantern_waiting")];
+  // No place is stuck: all of them can be had at once.
+  const last = Array.from({ length: soakPlaces }, (_, i) => ask(server.url, 1_000_000 + i));
+  const answered = (await Promise.allSettled(last)).filter(({ status }) => status === "fulfilled");
   const quarter = Math.max(1, memory.length >> 2);
   const mean = (list: number[]) => list.reduce((a, b) => a + b, 0) / list.length / 2 ** 20;
-  console.log(`${asked} requests in ${minutes} minutes; ${running ?? "?"} still running`);
+  console.log(
+    `${asked} requests in ${minutes} minutes; ${running} still running, ${waiting} waiting; then ${answered.length} of ${soakPlaces} were answered at once`,
+  );
   console.log(
     `resident memory: ${mean(memory.slice(quarter, 2 * quarter)).toFixed(0)} MiB in the second quarter, ${mean(memory.slice(-quarter)).toFixed(0)} MiB in the last`,
   );
   const stopped = new Promise((resolve) => server.process.once("exit", resolve));
   server.process.kill("SIGINT");
-  console.log(`stopped with exit code ${String(await stopped)}`);
+  const code = await stopped;
+  console.log(`stopped with exit code ${String(code)}`);
   const complaints = server.stderr().match(/unhandled|rejection|TypeError|RangeError/gi) ?? [];
   console.log(complaints.length === 0 ? "no unhandled error" : server.stderr());
+  const isClean = running + waiting + complaints.length === 0 && code === 0;
+  if (!isClean || answered.length < soakPlaces) process.exitCode = 1;
 }
 
 /** Linux only: elsewhere NaN. */
