@@ -6,6 +6,7 @@
 // streams a product with few tokens reads at once. Each target has a list of its own: WebAssembly's compilers spill what
 // registers do not hold, machine code never does, and a wide vector has more rows.
 
+import type { CodeLayout } from "./ops/packed.ts";
 import { packingOf } from "./ops/packings.ts";
 import type { KernelTarget } from "./target.ts";
 
@@ -102,36 +103,38 @@ interface NativeSpace {
   readonly tiles: readonly Tile[];
   /** Tiles of tokens that stream, and in how many streams. */
   readonly streamed: readonly (readonly [...Tile, streams: number])[];
-  /** Where nothing was measured: the tile of quantized types, that of floats, and the most tokens that stream. */
+  /** Where nothing was measured: the tile of quantized types and that of floats. */
   readonly usual: { readonly blocks: Tile; readonly floats: Tile };
 }
 
 const nativeSpaces: Readonly<Record<KernelTarget["width"], NativeSpace>> = {
   16: {
     streams: [1, 2, 4],
-    tiles: [
-      ...[2, 3, 4, 5, 6, 8].map((tokens) => [8, tokens] as const),
-      ...[2, 3, 4].map((tokens) => [16, tokens] as const),
-    ],
-    streamed: [[16, 2, 2]],
-    usual: { blocks: [8, 4], floats: [16, 4] },
+    tiles: [...tilesOf(8, [2, 3, 4, 5, 6, 8]), ...tilesOf(16, [2, 3, 4])],
+    streamed: [[8, 2, 2]],
+    usual: { blocks: [8, 6], floats: [16, 4] },
   },
   32: {
     streams: [1, 2, 4],
-    tiles: [
-      ...[2, 3, 4, 5, 6].map((tokens) => [8, tokens] as const),
-      ...[2, 3, 4, 5].map((tokens) => [16, tokens] as const),
-    ],
-    streamed: [[16, 2, 2]],
-    usual: { blocks: [8, 4], floats: [16, 4] },
+    tiles: [...tilesOf(8, [2, 3, 4, 5, 6, 8]), ...tilesOf(16, [2, 3, 4, 5, 6])],
+    streamed: [[8, 2, 2]],
+    usual: { blocks: [8, 6], floats: [16, 6] },
   },
   64: {
     streams: [1, 2, 4, 8],
-    tiles: [2, 3, 4, 5, 6, 8, 10, 12].map((tokens) => [16, tokens] as const),
-    streamed: [2, 3, 4].map((tokens) => [16, tokens, 4] as const),
+    tiles: tilesOf(16, [2, 3, 4, 5, 6, 8, 10, 12]),
+    streamed: [
+      [16, 2, 4],
+      [16, 3, 4],
+      [16, 4, 4],
+    ],
     usual: { blocks: [16, 12], floats: [16, 12] },
   },
 };
+
+function tilesOf(rows: Tile[0], tokens: readonly number[]): Tile[] {
+  return tokens.map((count) => [rows, count]);
+}
 
 function nativeVariants({ streams, tiles, streamed }: NativeSpace): MatmulVariant[] {
   const one = { rows: 16, tokens: 1, replicated: false } as const;
@@ -274,9 +277,46 @@ function liveVectors({ rows, tokens, streamed }: MatmulVariant): number {
   return (streamed ? 1 : 2) * groups * tokens + 2 * groups + 1;
 }
 
-/** The same for machine code, of which no vector may be spilled: the most of all kernels of the variant. */
-function nativeVectors(_variant: MatmulVariant, _dtype: string, _target: MatmulTarget): number {
-  return 0;
+/**
+ * Groups of a tile that a product with one token computes at once, as machine code. Levels and products of any signed
+ * bytes take registers of their own, of which there are few beside vectors of 32 bytes.
+ */
+export function groupsAtOnce(
+  { lookup, widened }: Pick<CodeLayout, "lookup" | "widened">,
+  width: number,
+): number {
+  return width === 32 && (lookup || widened) ? 1 : 64 / width;
+}
+
+/**
+ * The same for machine code, which cannot spill: the most of all kernels of the variant. The lowerings have the last word;
+ * test/kernels/native-variants.test.ts holds this against them.
+ */
+function nativeVectors(
+  { rows, tokens, streams, streamed }: MatmulVariant,
+  dtype: string,
+  { width = 16, dot4 = "signed" }: MatmulTarget,
+): number {
+  const codes = packingOf(dtype)?.layout(dot4);
+  const perTile = 64 / width;
+  const groups = (4 * rows) / width;
+  if (!codes) return Math.max((streams + 1) * perTile, groups * (tokens + 1)) + 1;
+  // Beside the sums: what was loaded last and the codes taken out of it, of each group; activations, levels, scratch.
+  const forDot = dot4 === "i7" ? (codes.widened ? 2 : 1) : 0;
+  const inGroup = codes.bits === 8 ? 1 : 2;
+  const others = (atOnce: number) => inGroup * atOnce + 1 + (codes.lookup ? 1 : 0) + forDot;
+  // Where a span ends, its sums meet their minimums, four vectors of them, for two tokens at a time.
+  const hasMinimums = codes.hasMin && codes.spanBlocks === 8 && width < 64;
+  const [fixed, perToken] = codes.scales === "nibbles" ? [3, 4] : [5, 2];
+  const most = (sums: number, ofTokens: number, at: number) => {
+    const atEnd = hasMinimums ? fixed + perToken * Math.min(2, ofTokens) + forDot : 0;
+    return sums + Math.max(at * ofTokens + others(at), atEnd);
+  };
+  const vector = most(streams * perTile, 1, groupsAtOnce(codes, width));
+  if (tokens === 1) return vector;
+  const matrix = most(groups * tokens, tokens, groups);
+  const inStreams = streamed ? most(streams * perTile * tokens, tokens, groups) : 0;
+  return Math.max(vector, matrix, inStreams);
 }
 
 function variant(

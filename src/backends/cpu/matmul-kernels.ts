@@ -5,7 +5,7 @@
 // last tile of a step may be narrower than the others. Full tiles may have one that streams as well.
 
 import type { Kernel } from "../../kernels/ir/kernel.ts";
-import type { MatmulVariant } from "../../kernels/matmul-variants.ts";
+import { groupsAtOnce, type MatmulVariant } from "../../kernels/matmul-variants.ts";
 import { blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
 import { type BlockLayout, groupRows, groupsPerTile, TILE_ROWS } from "../../kernels/ops/packed.ts";
@@ -37,8 +37,13 @@ export function blockKernels(
 ): VariantKernels {
   const groups = rows / groupRows(layout);
   const style = replicated ? "replicated" : "compact";
-  const all = groupsPerTile(layout);
-  const shape = { layout, groups: all, tokens: 1, replicated, order: "vector" } as const;
+  const shape = {
+    layout,
+    groups: groupsAtOnce(layout, layout.width),
+    tokens: 1,
+    replicated,
+    order: "vector",
+  } as const;
   const vector = blockMatmulKernel({ ...shape, name: `matmul.${type}.16x1.${style}` });
   const name = `matmul.${type}.${streams}x16x1.${style}`;
   return {

@@ -47,8 +47,6 @@ export interface BlockMatmul {
    * prefetchers stop at the end of a page; with several streams most of them are always under way.
    */
   readonly streams?: number;
-  /** Code vectors that are taken out before the tokens meet them (default 1): as many loads of a token lie together. */
-  readonly together?: number;
 }
 
 /**
@@ -84,6 +82,9 @@ interface Results {
   readonly stride: Reg<"i32"> | undefined;
   readonly apart: Reg<"i32"> | undefined;
 }
+
+/** Tokens whose minimums are added up at once where registers are few. */
+const MINIMUMS_TOGETHER = 2;
 
 class BlockMatmulBuilder {
   readonly #shape: BlockMatmul;
@@ -191,13 +192,15 @@ class BlockMatmulBuilder {
     const k = this.#k;
     const { tokens } = this.#shape;
     const { inStream } = this.#w;
-    let target = out;
+    // Variables, which move: as many addresses as there are results would be more than the registers for them.
+    const target = k.variable(out);
+    const row = k.variable(out);
     for (let g = 0; g < this.#groups; g++) {
-      if (g > 0 && g % inStream === 0) target = k.op("ptr.add", [target, apart!]);
-      let row = target;
+      if (g > 0 && g % inStream === 0) k.update(target, "ptr.add", [target, apart!]);
+      k.set(row, target);
       for (let t = 0; t < tokens; t++) {
         visit(g, t, row, k.width * (g % inStream));
-        if (stride && t + 1 < tokens) row = k.op("ptr.add", [row, stride]);
+        if (stride && t + 1 < tokens) k.update(row, "ptr.add", [row, stride]);
       }
     }
   }
@@ -293,17 +296,19 @@ class BlockMatmulBuilder {
   /** The same where the sums are in memory; what all tokens share is done once. */
   #addSpan(span: SpanSums, results: Results): void {
     const k = this.#k;
-    const all = Array.from({ length: this.#shape.tokens }, (_, t) => t);
+    const { tokens, layout } = this.#shape;
+    const some = layout.width === 64 ? tokens : MINIMUMS_TOGETHER;
     let header: Header | undefined;
     let minimums: Reg<"f32v">[] = [];
     this.#forEachResult(results, (g, t, row, at) => {
-      if (t === 0) {
-        header = this.#header(g);
-        if (header.min) minimums = this.#minimums(g, span.x, all);
-      }
+      if (t === 0) header = this.#header(g);
       const { scale, min } = header!;
+      if (min && t % some === 0) {
+        const next = Array.from({ length: Math.min(some, tokens - t) }, (_, i) => t + i);
+        minimums = this.#minimums(g, span.x, next);
+      }
       const sum = k.variable(k.op("f32v.load", [row], at));
-      this.#addScaled(sum, span, g, t, scale, min && { min, minimums: () => minimums[t]! });
+      this.#addScaled(sum, span, g, t, scale, min && { min, minimums: () => minimums[t % some]! });
       k.op("f32v.store", [row, sum], at);
     });
   }
@@ -353,27 +358,19 @@ class BlockMatmulBuilder {
     start: (t: number) => Reg<"i32v">,
   ): Reg<"i32v">[][] {
     const k = this.#k;
-    const { groups, tokens, layout, together = 1 } = this.#shape;
+    const { groups, tokens, layout } = this.#shape;
     const dot = layout.widened ? "i32v.dot4_ss" : "i32v.dot4";
     const dots = grid(groups, tokens, (_, t) => k.variable(start(t)));
     const vectors = layout.scaleCols / 4;
     const loaded: Loaded[] = Array.from({ length: groups }, () => ({ vector: -1 }));
-    const inOrder = Array.from({ length: vectors }, (_, v) => part * vectors + v);
-    const order =
-      together > 1 ? inOrder : codeOrder(layout.bits, part * vectors, (part + 1) * vectors);
-    for (let from = 0; from < vectors; from += together) {
-      const some = order.slice(from, from + together);
-      const codes = some.map((v) =>
-        loaded.map((last, g) => this.#codes(first + g, block, v, last)),
-      );
+    for (const v of codeOrder(layout.bits, part * vectors, (part + 1) * vectors)) {
+      const codes = loaded.map((last, g) => this.#codes(first + g, block, v, last));
       for (let t = 0; t < tokens; t++) {
-        some.forEach((v, i) => {
-          const xs = this.#x.codes(x, t, v);
-          for (let g = 0; g < groups; g++) {
-            const acc = dots[g]![t]!;
-            k.update(acc, dot, [xs, codes[i]![g]!, acc]);
-          }
-        });
+        const xs = this.#x.codes(x, t, v);
+        for (let g = 0; g < groups; g++) {
+          const acc = dots[g]![t]!;
+          k.update(acc, dot, [xs, codes[g]!, acc]);
+        }
       }
     }
     return dots;

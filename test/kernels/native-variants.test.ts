@@ -1,0 +1,88 @@
+// The ways of computing a product that targets of machine code have: what is accepted fits the registers, as the lowerings
+// see it, and so does what is chosen where nothing was measured.
+
+import { describe, expect, test } from "vitest";
+import type { FloatType } from "../../src/backends/cpu/float-tiles.ts";
+import { blockKernels, floatKernels } from "../../src/backends/cpu/matmul-kernels.ts";
+import type { Kernel } from "../../src/kernels/ir/kernel.ts";
+import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
+import { lowerToX64 } from "../../src/kernels/lower/x64.ts";
+import {
+  acceptsProblem,
+  defaultVariant,
+  effectiveVariant,
+  type MatmulVariant,
+  matmulVariants,
+  variantById,
+} from "../../src/kernels/matmul-variants.ts";
+import { layoutFor } from "../../src/kernels/ops/packing.ts";
+import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
+import { type KernelTarget, nativeTargets } from "../../src/kernels/target.ts";
+
+const lowerings: Readonly<Record<string, (kernel: Kernel) => unknown>> = {
+  "x64-avx512": (kernel) => lowerToX64(kernel, { level: "avx512" }),
+  "x64-avx2-vnni": (kernel) => lowerToX64(kernel, { level: "avx2-vnni" }),
+  "x64-avx2": (kernel) => lowerToX64(kernel, { level: "avx2" }),
+  "arm64-dotprod": (kernel) => lowerToArm64(kernel, { name: "arm64" }),
+};
+const floatTypes = ["f32", "f16", "bf16"];
+
+function kernelsOf(dtype: string, target: KernelTarget, variant: MatmulVariant): Kernel[] {
+  const packing = packingOf(dtype);
+  const { vector, vectorStreams, matrix } = packing
+    ? blockKernels(dtype, layoutFor(packing, target), variant)
+    : floatKernels(dtype as FloatType, target, variant);
+  const tiles = matrix.flatMap(({ kernel, inStreams }) =>
+    inStreams ? [kernel, inStreams] : [kernel],
+  );
+  return [vector, vectorStreams, ...tiles];
+}
+
+describe.each(Object.values(nativeTargets))("$name", (target) => {
+  const hasCode = (dtype: string, variants: Iterable<MatmulVariant>) => {
+    const kernels = [...variants].flatMap((variant) => kernelsOf(dtype, target, variant));
+    const byName = new Map(kernels.map((kernel) => [kernel.name, kernel]));
+    for (const kernel of byName.values()) {
+      expect(kernel.width).toBe(target.width);
+      lowerings[target.name]!(kernel);
+    }
+  };
+
+  test.each([...packedTypes(), ...floatTypes])("%s has code by default", (dtype) => {
+    hasCode(dtype, new Set([1, 2, 12].map((tokens) => defaultVariant(dtype, tokens, target))));
+  });
+
+  // One of each kind: plain codes, bytes, minimums in bytes and in nibbles, levels.
+  test.each(["q4_0", "q8_0", "q4_k", "q2_k", "iq4_nl", "f16"])("%s has code", (dtype) => {
+    const problem = { dtype, n: 64, k: 256 };
+    const accepted = matmulVariants(target).filter(
+      (variant) => acceptsProblem(variant, problem, target) === true,
+    );
+    expect(accepted.length).toBeGreaterThan(6);
+    hasCode(dtype, accepted);
+  });
+
+  test("has no id twice, and no activations that are replicated", () => {
+    const variants = matmulVariants(target);
+    expect(new Set(variants.map(({ id }) => id)).size).toBe(variants.length);
+    expect(variants.some(({ replicated }) => replicated)).toBe(false);
+  });
+
+  test("refuses what the registers cannot hold", () => {
+    const widest = matmulVariants(target).reduce((a, b) =>
+      a.rows * a.tokens > b.rows * b.tokens ? a : b,
+    );
+    const few = { ...target, vectorRegisters: 12 };
+    const answer = acceptsProblem(widest, { dtype: "q4_0", n: 4096, k: 4096 }, few);
+    expect(answer).toMatch(/vectors alive.*12 registers/);
+  });
+});
+
+test("tiles that are not full are those of fewer tokens", () => {
+  const target = nativeTargets["x64-avx512"];
+  const effective = (id: string, tokens: number) =>
+    effectiveVariant(variantById(id, target)!, tokens, target).id;
+  expect(effective("16x12.compact", 8)).toBe("16x8.compact");
+  expect(effective("16x12.compact", 1)).toBe("4s.compact");
+  expect(effective("16x12.compact", 9)).toBe("16x12.compact"); // there is no 16x9
+});
