@@ -23,6 +23,7 @@ export type { LimitsReport } from "./limits/report.ts";
 export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./limits-report.ts";
 export { limits, limitsNames, limitsPicture } from "./limits-report.ts";
 export { machineLimits, machineMeasurement, rememberedMachine } from "./machine.ts";
+export { machineCodeInfo } from "./native.ts";
 export { inspect, open, openTokenizer } from "./open.ts";
 export type {
   BaseComparison,
@@ -55,3 +56,13 @@ export {
   tuneText,
   untunedTypes,
 } from "./tune.ts";
+export type {
+  BackendVerification,
+  Difference,
+  LogitsDifference,
+  OpDifference,
+  ValueDifference,
+  Verification,
+  VerifyOptions,
+} from "./verify.ts";
+export { verify } from "./verify.ts";

@@ -162,11 +162,11 @@ export function addModelFlags(
     )
     .addOption(gpuLayersOption())
     .option("--explain", "say what computes each part of the model, and why")
-    .addOption(
-      new Option("--cache-type <type>", "type of the KV cache")
-        .choices(["f32", "f16", "q8_0"])
-        .default(cacheType),
-    );
+    .addOption(cacheTypeOption().default(cacheType));
+}
+
+export function cacheTypeOption(): Option {
+  return new Option("--cache-type <type>", "type of the KV cache").choices(["f32", "f16", "q8_0"]);
 }
 
 export function openOptions(flags: ModelFlags): OpenOptions {

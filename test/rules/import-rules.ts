@@ -209,7 +209,7 @@ export const rules: readonly Rule[] = [
     may: [
       ...all("base/errors.ts", "open.ts", "bench.ts", "machine.ts", "limits-report.ts", "tune.ts"),
       ...all("gpu.ts", "perplexity.ts"),
-      ...all("convert.ts", "quantize.ts"),
+      ...all("convert.ts", "quantize.ts", "verify.ts"),
       ...types("api.ts", "limits", "tune"),
     ],
     npm: [],
@@ -341,6 +341,37 @@ export const rules: readonly Rule[] = [
     ],
     npm: [],
     why: "the engine thread's composition root; nothing imports it, the platform starts it",
+  },
+  {
+    of: "tools/verify",
+    may: [...all("base", "graph"), ...types("backends/backend.ts")],
+    npm: [],
+    why: "a tool is handed backends and a plan; making them is its composition root's business",
+  },
+  {
+    of: "verify.ts",
+    may: [...all("verify-compose.ts"), ...types("api.ts", "tools/verify")],
+    npm: [],
+    why: "a verification loads what it compares when it is asked to",
+  },
+  {
+    of: "verify-compose.ts",
+    may: [
+      ...all(
+        "base",
+        "platform",
+        "dtypes",
+        "graph",
+        "formats",
+        "models",
+        "backends",
+        "tools/verify",
+      ),
+      ...all("compose.ts", "choose-backend.ts", "open.ts", "engine/memory.ts"),
+      ...types("api.ts", "verify.ts"),
+    ],
+    npm: [],
+    why: "a composition root: a model's file and backends, put before the tool",
   },
   {
     of: "choose-backend.ts",

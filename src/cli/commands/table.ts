@@ -18,6 +18,7 @@ import { runCommand } from "./run.ts";
 import { serveCommand } from "./serve.ts";
 import { tokenizeCommand } from "./tokenize.ts";
 import { tuneCommand } from "./tune.ts";
+import { verifyCommand } from "./verify.ts";
 
 export const commands: readonly CliCommand[] = [
   runCommand,
@@ -36,5 +37,6 @@ export const commands: readonly CliCommand[] = [
   limitsCommand,
   machineCommand,
   devicesCommand,
+  verifyCommand,
   tuneCommand,
 ];

@@ -1,0 +1,193 @@
+// lantern verify: whether backends compute what the reference computes, op by op on a real model. A table for each on
+// stdout, progress on stderr; the exit code is 1 when an op is further away than the tolerance.
+
+import { InvalidArgumentError } from "commander";
+import { defaultModel } from "../../catalog/catalog.ts";
+import {
+  type BackendVerification,
+  type Difference,
+  type LogitsDifference,
+  UsageError,
+  type Verification,
+  type VerifyOptions,
+  verify,
+} from "../../index.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import { cacheTypeOption, gpuLayersOption, modelOf, numberFlag } from "../flags.ts";
+import { interruptible } from "../interrupt.ts";
+import { locateModel } from "../load-model.ts";
+import { tableText } from "../text.ts";
+
+interface VerifyFlags {
+  model?: string;
+  backends?: string[];
+  layers?: number[];
+  gpuLayers?: number | "all" | "auto";
+  prompt?: string;
+  tokens: number;
+  cacheType?: NonNullable<VerifyOptions["kvType"]>;
+  tolerance: number;
+  threads?: number;
+  json?: boolean;
+}
+
+const differentExitCode = 1;
+
+export const verifyCommand: CliCommand = {
+  name: "verify",
+  summary: "compare backends with the reference, op by op",
+  examples: [
+    "lantern verify -m model.gguf",
+    "lantern verify -m model.gguf --backends cpu,webgpu --layers 0-3 --json",
+  ],
+  define(command, context) {
+    command
+      .option(
+        "-m, --model <model>",
+        `model file, or a name of "lantern models" (default: ${defaultModel})`,
+      )
+      .option(
+        "--backends <names>",
+        "what is compared, with commas (default: cpu, and webgpu where there is a GPU)",
+        (text: string) => text.split(","),
+      )
+      .option(
+        "--layers <list>",
+        "compare only these layers, as in 0,4-7 (default: all)",
+        layersFlag,
+      )
+      .addOption(gpuLayersOption())
+      .option("-p, --prompt <text>", "what the model reads (default: the beginning of a story)")
+      .option(
+        "--tokens <n>",
+        "how many tokens of it; the last two one by one",
+        numberFlag({ integer: true, min: 1, max: 32 }),
+        12,
+      )
+      .addOption(cacheTypeOption())
+      .option(
+        "--tolerance <x>",
+        "largest difference of an op, relative to the largest value of the row",
+        numberFlag({ min: 0 }),
+        1e-4,
+      )
+      .option(
+        "-t, --threads <n>",
+        "compute threads (default: the machine's cores)",
+        numberFlag({ integer: true, min: 1, max: 256 }),
+      )
+      .option("--json", "print one JSON object, with every value")
+      .action((flags: VerifyFlags) => run(flags, context));
+  },
+};
+
+/** "0,4-7": whole numbers and ranges. */
+function layersFlag(text: string): number[] {
+  return text.split(",").flatMap((part) => {
+    const match = /^(\d+)(?:-(\d+))?$/.exec(part.trim());
+    const [first, last] = match ? [Number(match[1]), Number(match[2] ?? match[1])] : [1, 0];
+    if (first > last || last - first > 10_000) {
+      throw new InvalidArgumentError("Expected layers with commas between them, as in 0,4-7.");
+    }
+    return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+  });
+}
+
+async function run(flags: VerifyFlags, context: CliContext): Promise<void> {
+  const { terminal } = context;
+  using interrupt = interruptible(terminal);
+  const { signal } = interrupt;
+  const path = await locateModel(modelOf(flags), context, signal);
+  const { backends, layers, prompt, tokens, tolerance, threads, gpuLayers } = flags;
+  if (gpuLayers === "auto") {
+    throw new UsageError("--gpu-layers: got auto, which may mean none; expected a number or all");
+  }
+  const options: VerifyOptions = {
+    tokens,
+    tolerance,
+    ...(flags.cacheType && { kvType: flags.cacheType }),
+    ...(backends && { backends }),
+    ...(layers && { layers }),
+    ...(prompt !== undefined && { prompt }),
+    ...(threads !== undefined && { threads }),
+    ...(gpuLayers !== undefined && { gpuLayers }),
+    signal,
+    onProgress: (now, done, total) => {
+      if (!terminal.errIsTerminal) return;
+      terminal.err(`\r${now}: ${Math.floor((100 * done) / total)} %\x1b[K`);
+    },
+  };
+  const result = await verify(path, options).finally(() => {
+    if (terminal.errIsTerminal) terminal.err("\r\x1b[K");
+  });
+  terminal.out(flags.json ? `${JSON.stringify(resultJson(result))}\n` : resultText(result));
+  if (!result.passed) context.exitCode = differentExitCode;
+}
+
+function resultText(result: Verification): string {
+  const { tokens, steps, tolerance, rounding } = result;
+  const head = `${tokens.length} tokens in steps of ${steps.join(", ")}; tolerance ${errorText(tolerance)} of the largest value of a row`;
+  const noise = `Rounding alone (the reference, with every value moved by its last bits) moves the logits by ${errorText(rounding.relative)}.`;
+  return [head, noise, ...result.backends.map((backend) => backendText(backend, result))]
+    .join("\n\n")
+    .concat("\n");
+}
+
+function backendText(backend: BackendVerification, { tolerance, isExact }: Verification): string {
+  const rows = backend.ops.map((op) => [
+    op.op,
+    String(op.values),
+    errorText(op.absolute),
+    errorText(op.relative),
+    errorText(op.chainedRelative),
+    op.worst,
+  ]);
+  const titles = ["op", "values", "absolute", "relative", "chained", "worst"];
+  const { firstBeyond, firstDrifted, logits } = backend;
+  const beyond = firstBeyond
+    ? `first op beyond ${errorText(tolerance)}: ${firstBeyond.name} (${firstBeyond.op}), ${placeText(firstBeyond.alone)}`
+    : `every op is within ${errorText(tolerance)} of the reference`;
+  const drifted = firstDrifted
+    ? `chained, ${firstDrifted.name} is the first beyond it${isExact ? "" : ": rounding that adds up"}`
+    : "chained, too";
+  return `${backend.name}: ${backend.passed ? "passed" : "FAILED"}\n${tableText([titles, ...rows], [1, 2, 3, 4])}${beyond}; ${drifted}\nas in use: ${logitsText(logits)}`;
+}
+
+function placeText({ step, row, column, got, expected, relative }: Difference): string {
+  return `step ${step}, row ${row}, column ${column}: got ${got}, expected ${expected} (${errorText(relative)})`;
+}
+
+function logitsText({ relative, positions, sameTop, largestLostLead }: LogitsDifference): string {
+  const lost =
+    sameTop === positions ? "" : ` (elsewhere its lead was at most ${errorText(largestLostLead)})`;
+  return `logits within ${errorText(relative)}, the same likeliest token at ${sameTop} of ${positions} positions${lost}`;
+}
+
+function errorText(error: number): string {
+  return error === 0 ? "0" : error.toExponential(1);
+}
+
+function resultJson(result: Verification): object {
+  const logits = (found: LogitsDifference) => ({
+    relative: found.relative,
+    positions: found.positions,
+    same_top: found.sameTop,
+    largest_lost_lead: found.largestLostLead,
+  });
+  return {
+    passed: result.passed,
+    tokens: result.tokens,
+    steps: result.steps,
+    tolerance: result.tolerance,
+    rounding: logits(result.rounding),
+    backends: result.backends.map(({ name, passed, ops, values, ...found }) => ({
+      name,
+      passed,
+      first_beyond: found.firstBeyond ?? null,
+      first_drifted: found.firstDrifted?.name ?? null,
+      logits: logits(found.logits),
+      ops: ops.map(({ chainedRelative, ...op }) => ({ ...op, chained_relative: chainedRelative })),
+      values,
+    })),
+  };
+}

@@ -1,0 +1,113 @@
+// How far a backend's values are from the reference's: the largest differences of each named value, gathered over steps,
+// and added up by op. Pure arithmetic on what a tap saw.
+//
+// A difference is relative to the largest value of its row. Relative to the value itself it would say nothing where sums
+// cancel, and every row of a model has such values.
+
+import type { GraphNode } from "../../graph/graph.ts";
+
+/** The largest difference found somewhere, and where. */
+export interface Difference {
+  /** Of the values themselves. */
+  readonly absolute: number;
+  /** Of the largest value of the row. */
+  readonly relative: number;
+  /** Where the relative one is largest. */
+  readonly step: number;
+  readonly row: number;
+  readonly column: number;
+  readonly got: number;
+  readonly expected: number;
+}
+
+/** One named value of the graph. */
+export interface ValueDifference {
+  readonly name: string;
+  readonly op: string;
+  /** Computed from the reference's own inputs: what this op alone does. */
+  readonly alone: Difference;
+  /** Computed from what the backend had computed before: rounding adds up. */
+  readonly chained: Difference;
+}
+
+/** All values that one kind of op makes. */
+export interface OpDifference {
+  readonly op: string;
+  readonly values: number;
+  readonly absolute: number;
+  readonly relative: number;
+  /** The value whose relative difference is largest. */
+  readonly worst: string;
+  readonly chainedRelative: number;
+}
+
+export const noDifference: Difference = {
+  absolute: 0,
+  relative: 0,
+  step: 0,
+  row: 0,
+  column: 0,
+  got: 0,
+  expected: 0,
+};
+
+/** Compares rows of `cols` values; something that is no number is infinitely far away. */
+export function differenceOf(
+  got: Float32Array,
+  expected: Float32Array,
+  cols: number,
+  step: number,
+): Difference {
+  let found: Difference = { ...noDifference, step };
+  let absolute = 0;
+  for (let at = 0; at < expected.length; at += cols) {
+    let [largest, most, column] = [0, 0, 0];
+    for (let i = 0; i < cols; i++) {
+      const error = Math.abs(got[at + i]! - expected[at + i]!);
+      largest = Math.max(largest, Math.abs(expected[at + i]!));
+      if (error <= most) continue; // NaN is not
+      [most, column] = [Number.isNaN(error) ? Number.POSITIVE_INFINITY : error, i];
+    }
+    absolute = Math.max(absolute, most);
+    const relative = most === 0 ? 0 : most / largest;
+    if (relative <= found.relative) continue;
+    const [value, wanted] = [got[at + column]!, expected[at + column]!];
+    found = { absolute, relative, step, row: at / cols, column, got: value, expected: wanted };
+  }
+  return { ...found, absolute };
+}
+
+/** The larger one, with the larger absolute difference of both. */
+export function larger(a: Difference, b: Difference): Difference {
+  const most = b.relative > a.relative ? b : a;
+  return { ...most, absolute: Math.max(a.absolute, b.absolute) };
+}
+
+/** By op, in the order in which ops first come. */
+export function byOp(values: readonly ValueDifference[]): OpDifference[] {
+  const groups = Map.groupBy(values, ({ op }) => op);
+  return [...groups].map(([op, group]) => {
+    const worst = group.reduce((a, b) => (b.alone.relative > a.alone.relative ? b : a));
+    return {
+      op,
+      values: group.length,
+      absolute: Math.max(...group.map(({ alone }) => alone.absolute)),
+      relative: worst.alone.relative,
+      worst: worst.name,
+      chainedRelative: Math.max(...group.map(({ chained }) => chained.relative)),
+    };
+  });
+}
+
+/** The nodes whose values are compared: of the layers only those asked for; what is in no layer always. */
+export function comparedNodes(
+  nodes: readonly GraphNode[],
+  layerStarts: readonly number[],
+  layers: ReadonlySet<number> | undefined,
+): GraphNode[] {
+  const output = layerStarts.length - 1;
+  return nodes.filter((_, index) => {
+    const layer = layerStarts.findLastIndex((start) => index >= start);
+    return !layers || layer < 0 || layer === output || layers.has(layer);
+  });
+}

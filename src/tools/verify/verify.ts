@@ -1,0 +1,335 @@
+// Whether a backend computes what the reference computes, on a real model: the same steps on both, every named value
+// compared. The backend is run three times.
+//
+//   op by op     every op gets the reference's own inputs, so that a wrong one shows by itself and rounding adds up nowhere;
+//   chained      every op gets what the backend computed before, as in use, one op after the other;
+//   as in use    nobody looks on, so that what a backend does at once (fused kernels, threads) is done at once.
+//
+// The first decides, to the tolerance. The last must not be far off either: where activations are rounded to few bits, a
+// last bit may send one to the neighbouring step, and that moves logits by percents (the reference with every value moved by
+// its last bits shows how far: `rounding`), but no further.
+
+import type { Backend, KvCacheOptions, RunOptions, WeightReader } from "../../backends/backend.ts";
+import { AbortedError } from "../../base/errors.ts";
+import type { GraphNode, Value, Weight } from "../../graph/graph.ts";
+import type { Plan } from "../../graph/plan.ts";
+import { KV_BLOCK_TOKENS, Step } from "../../graph/step.ts";
+import {
+  byOp,
+  comparedNodes,
+  type Difference,
+  differenceOf,
+  larger,
+  noDifference,
+  type OpDifference,
+  type ValueDifference,
+} from "./differences.ts";
+
+export type { Difference, OpDifference, ValueDifference } from "./differences.ts";
+
+/** The logits of a whole run against the reference's. */
+export interface LogitsDifference {
+  readonly relative: number;
+  readonly positions: number;
+  /** Positions at which the likeliest token is the reference's. */
+  readonly sameTop: number;
+  /** Of the others: the largest lead of the reference's likeliest token, relative to the largest logit. */
+  readonly largestLostLead: number;
+}
+
+export interface BackendVerification {
+  readonly name: string;
+  readonly passed: boolean;
+  readonly values: readonly ValueDifference[];
+  readonly ops: readonly OpDifference[];
+  /** In the order of the graph, the first value that is further away than the tolerance, op by op. */
+  readonly firstBeyond: ValueDifference | undefined;
+  /** The same, chained: rounding that has added up, where firstBeyond is undefined. */
+  readonly firstDrifted: ValueDifference | undefined;
+  readonly logits: LogitsDifference;
+}
+
+export interface Verification {
+  readonly tokens: readonly number[];
+  /** Tokens of each step. */
+  readonly steps: readonly number[];
+  readonly tolerance: number;
+  /** No activation and no key is rounded on the way: chained values must be within the tolerance as well. */
+  readonly isExact: boolean;
+  /** What rounding alone does to the logits. */
+  readonly rounding: LogitsDifference;
+  readonly backends: readonly BackendVerification[];
+  readonly passed: boolean;
+}
+
+/** What is verified: a model in whatever form its composition root has it. */
+export interface VerifyInput {
+  readonly plan: Plan;
+  readonly kv: KvCacheOptions;
+  readonly tokens: readonly number[];
+  readonly steps: readonly number[];
+  readonly tolerance: number;
+  /** Compare only these layers; undefined: all. */
+  readonly layers: ReadonlySet<number> | undefined;
+  readWeight(weight: Weight): WeightReader;
+  reference(): Promise<Backend>;
+  readonly backends: readonly { name: string; create(): Promise<Backend> }[];
+  /** Lets others run, and throws when it was aborted. */
+  breathe(): Promise<void>;
+  progress(now: string, done: number, total: number): void;
+}
+
+/** By value id, for each step. */
+type Seen = Map<number, Float32Array>[];
+
+export async function verifyBackends(input: VerifyInput): Promise<Verification> {
+  const watch = progressOf(input);
+  const seen: Seen = [];
+  const reference = await loaded(await input.reference(), "reference", input, watch);
+  try {
+    await runSteps(reference, input, watch, () => {
+      const values = new Map<number, Float32Array>();
+      seen.push(values);
+      return { tap: ({ id }, data) => void values.set(id, data.slice()) };
+    });
+    const expected = logitsIn(seen, input);
+    const rounding = await roundingOf(reference, expected, input, watch);
+    reference.dispose();
+    const backends: BackendVerification[] = [];
+    for (const { name, create } of input.backends) {
+      const backend = await loaded(await create(), name, input, watch);
+      try {
+        backends.push(await verifyOne(backend, seen, expected, input, watch));
+      } finally {
+        backend.dispose();
+      }
+    }
+    const { tokens, steps, tolerance } = input;
+    const passed = backends.every((each) => each.passed);
+    const facts = { tokens, steps, tolerance, isExact: isExact(input) };
+    return { ...facts, rounding, backends, passed };
+  } finally {
+    reference.dispose();
+  }
+}
+
+/** How far the logits move when every value is moved by its last bits: the worst of some runs. */
+async function roundingOf(
+  reference: Backend,
+  expected: readonly Float32Array[],
+  input: VerifyInput,
+  watch: Watch,
+): Promise<LogitsDifference> {
+  const noise = new Noise();
+  let worst: LogitsDifference | undefined;
+  for (let i = 0; i < NOISY_RUNS; i++) {
+    const moved = await runSteps(reference, input, watch, () => {
+      let now = new Float32Array();
+      return {
+        tap: (_, data) => {
+          now = data.slice();
+        },
+        replace: () => noise.moved(now),
+      };
+    });
+    const found = logitsDifference(moved, expected, input);
+    if (!worst || found.relative > worst.relative) worst = found;
+  }
+  return worst!;
+}
+
+/** Whether an activation is sent to its other neighbour is a matter of luck. */
+const NOISY_RUNS = 3;
+
+/** How far logits may be off, relative to the largest, where activations are rounded on the way. */
+const ROUNDED_TOLERANCE = 0.1;
+
+async function verifyOne(
+  backend: Backend,
+  seen: Seen,
+  expected: readonly Float32Array[],
+  input: VerifyInput,
+  watch: Watch,
+): Promise<BackendVerification> {
+  const { graph } = input.plan;
+  const nodes = comparedNodes(graph.nodes, graph.layerStarts, input.layers);
+  const alone = new Map<number, Difference>();
+  const chained = new Map<number, Difference>();
+  const compare =
+    (into: Map<number, Difference>, number: number) => (value: Value, data: Float32Array) => {
+      const wanted = seen[number]!.get(value.id)!;
+      const found = differenceOf(data, wanted, value.cols, number);
+      into.set(value.id, larger(into.get(value.id) ?? noDifference, found));
+    };
+  await runSteps(backend, input, watch, (number) => ({
+    tap: compare(alone, number),
+    replace: ({ id }) => seen[number]!.get(id),
+  }));
+  await runSteps(backend, input, watch, (number) => ({ tap: compare(chained, number) }));
+  const logits = await runSteps(backend, input, watch, () => ({}));
+  const values = nodes.flatMap((node) => valueDifference(node, alone, chained));
+  const within = (found: Difference) => found.relative <= input.tolerance;
+  const firstBeyond = values.find((value) => !within(value.alone));
+  const firstDrifted = values.find((value) => !within(value.chained));
+  const whole = logitsDifference(logits, expected, input);
+  const exact = isExact(input);
+  const isNear = whole.relative <= (exact ? input.tolerance : ROUNDED_TOLERANCE);
+  return {
+    name: backend.name,
+    passed: !firstBeyond && isNear && !(exact && firstDrifted),
+    values,
+    ops: byOp(values),
+    firstBeyond,
+    firstDrifted,
+    logits: whole,
+  };
+}
+
+function valueDifference(
+  { op, out }: GraphNode,
+  alone: ReadonlyMap<number, Difference>,
+  chained: ReadonlyMap<number, Difference>,
+): ValueDifference[] {
+  const [one, other] = out ? [alone.get(out.id), chained.get(out.id)] : [];
+  // A value that a backend never shows, because it never has it, cannot be compared by itself.
+  return out && one && other ? [{ name: out.name, op, alone: one, chained: other }] : [];
+}
+
+/** Activations are rounded beside weights of most types, and keys by the cache: then a last bit may become a step. */
+function isExact({ plan, kv }: VerifyInput): boolean {
+  const rounds = (node: GraphNode) =>
+    node.op === "matmul" && node.weight.dtype.activation !== EXACT_TYPE;
+  return kv.dtype.name === EXACT_TYPE && !plan.graph.nodes.some(rounds);
+}
+
+/** The type that values have anyway. */
+const EXACT_TYPE = "f32";
+
+/** Runs all steps from an empty cache; the logits of every token, one array for each. */
+async function runSteps(
+  backend: Backend,
+  { plan, tokens, steps, kv, breathe }: VerifyInput,
+  watch: Watch,
+  optionsOf: (step: number) => RunOptions,
+): Promise<Float32Array[]> {
+  const step = new Step(plan.limits);
+  // The last block first: a cache that is read as if it began at its beginning would be noticed.
+  const table = { blocks: Int32Array.from({ length: kv.blocks }, (_, i) => kv.blocks - 1 - i) };
+  const logits: Float32Array[] = [];
+  let position = 0;
+  for (const [number, count] of steps.entries()) {
+    await breathe();
+    step.clear();
+    for (let i = 0; i < count; i++) step.add(tokens[position]!, position++, table, true);
+    await backend.run(step, optionsOf(number));
+    for (let row = 0; row < count; row++) {
+      const target = new Float32Array(plan.graph.output.cols);
+      await backend.readLogits(row, target);
+      logits.push(target);
+    }
+    watch.ran(count);
+  }
+  return logits;
+}
+
+function logitsIn(seen: Seen, { plan }: VerifyInput): Float32Array[] {
+  const { id, cols } = plan.graph.output;
+  return seen.flatMap((values) => {
+    const all = values.get(id)!;
+    return Array.from({ length: all.length / cols }, (_, i) =>
+      all.subarray(i * cols, (i + 1) * cols),
+    );
+  });
+}
+
+function logitsDifference(
+  got: readonly Float32Array[],
+  expected: readonly Float32Array[],
+  { plan }: VerifyInput,
+): LogitsDifference {
+  const { cols } = plan.graph.output;
+  let [relative, sameTop, largestLostLead] = [0, 0, 0];
+  for (const [i, wanted] of expected.entries()) {
+    relative = Math.max(relative, differenceOf(got[i]!, wanted, cols, 0).relative);
+    const [first, second] = topTwo(wanted);
+    if (topTwo(got[i]!)[0] === first) sameTop++;
+    else {
+      const size = wanted.reduce((most, logit) => Math.max(most, Math.abs(logit)), 0);
+      largestLostLead = Math.max(largestLostLead, (wanted[first]! - wanted[second]!) / size);
+    }
+  }
+  return { relative, positions: expected.length, sameTop, largestLostLead };
+}
+
+function topTwo(logits: Float32Array): [number, number] {
+  let [first, second] = [0, 1];
+  if (logits[1]! > logits[0]!) [first, second] = [1, 0];
+  for (let i = 2; i < logits.length; i++) {
+    if (logits[i]! > logits[first]!) [first, second] = [i, first];
+    else if (logits[i]! > logits[second]!) second = i;
+  }
+  return [first, second];
+}
+
+/** Moves floats by their last bits, up or down; the same way in every verification. */
+class Noise {
+  #state = 1;
+
+  moved(values: Float32Array): Float32Array {
+    return values.map((value) => {
+      this.#state = (Math.imul(this.#state, 1664525) + 1013904223) >>> 0;
+      return value * (1 + (this.#state < 2 ** 31 ? 1 : -1) * 2 ** -22);
+    });
+  }
+}
+
+async function loaded(
+  backend: Backend,
+  name: string,
+  { plan, kv, readWeight, breathe }: VerifyInput,
+  watch: Watch,
+): Promise<Backend> {
+  watch.begin(name);
+  try {
+    await backend.prepare(plan, kv);
+    for (const weight of plan.graph.weights) {
+      await breathe();
+      await backend.upload(weight, readWeight(weight));
+    }
+    return backend;
+  } catch (error) {
+    backend.dispose();
+    throw error;
+  }
+}
+
+interface Watch {
+  begin(name: string): void;
+  ran(tokens: number): void;
+}
+
+/** In tokens that were run: once and some more on the reference, three times on each backend. */
+function progressOf({ tokens, backends, progress }: VerifyInput): Watch {
+  const total = tokens.length * (1 + NOISY_RUNS + 3 * backends.length);
+  let [now, done] = ["reference", 0];
+  return {
+    begin: (name) => {
+      now = name;
+      progress(now, done, total);
+    },
+    ran: (count) => {
+      done += count;
+      progress(now, done, total);
+    },
+  };
+}
+
+/** For composition roots: blocks that so many tokens take. */
+export function blocksFor(tokens: number): number {
+  return Math.ceil(tokens / KV_BLOCK_TOKENS);
+}
+
+/** Throws when the signal was aborted. */
+export function checkSignal(signal: AbortSignal | undefined): void {
+  if (signal?.aborted) throw new AbortedError("verify()", { cause: signal.reason });
+}

@@ -1,0 +1,44 @@
+// Verification as the public API has it: what a backend computes, op by op, against the reference. What it needs
+// (backends, kernels) is loaded when it is called: a page that only opens models never loads it here.
+
+import type { ModelLocation, OpenOptions } from "./api.ts";
+import type { Verification } from "./tools/verify/verify.ts";
+
+export type {
+  BackendVerification,
+  Difference,
+  LogitsDifference,
+  OpDifference,
+  ValueDifference,
+  Verification,
+} from "./tools/verify/verify.ts";
+
+export interface VerifyOptions {
+  /** Names of backends. Default: "cpu", and "webgpu" where there is a GPU. */
+  backends?: readonly string[];
+  /** How much of the model is on the GPU, for backends that compute there: as open() takes it. Default: "all". */
+  gpuLayers?: number | "all";
+  /** Compare only these layers; what is in no layer is always compared. Default: all. */
+  layers?: readonly number[];
+  /** What the model reads. Default: a few words of a story. */
+  prompt?: string;
+  /** Tokens of it at most (default 12), the last two of which are read one by one. */
+  tokens?: number;
+  /** Type of the KV cache. Default: the one that rounds nothing. */
+  kvType?: NonNullable<OpenOptions["kvType"]>;
+  /** The largest relative difference that an op may make (default 1e-4). */
+  tolerance?: number;
+  threads?: number;
+  level?: 2 | 3;
+  signal?: AbortSignal;
+  onProgress?: (now: string, done: number, total: number) => void;
+}
+
+/** Runs a model on each backend and on the reference and compares every value; keeps the calling thread busy meanwhile. */
+export async function verify(
+  model: ModelLocation,
+  options: VerifyOptions = {},
+): Promise<Verification> {
+  const { verifyModel } = await import("./verify-compose.ts");
+  return await verifyModel(model, options);
+}

@@ -1,0 +1,201 @@
+// lantern verify: a right backend passes, a wrong op is named, wherever it is; the flags, the exit code and --json.
+
+import { spawnSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Backend } from "../../src/backends/backend.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { main } from "../../src/cli/main.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import type { GraphNode } from "../../src/graph/graph.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import { buildModel } from "../../src/models/build.ts";
+import { differenceOf } from "../../src/tools/verify/differences.ts";
+import { type Verification, verifyBackends } from "../../src/tools/verify/verify.ts";
+import { describeGpu } from "../support/gpu.ts";
+import { tinyModel } from "../support/tiny-engine.ts";
+import { tinyFile } from "../support/tiny-file.ts";
+import { FakeTerminal } from "./fake-terminal.ts";
+
+/** The reference with one op changed: a bug that we know. */
+class WrongBackend extends ReferenceBackend {
+  readonly #change: (node: GraphNode) => GraphNode;
+
+  constructor(change: (node: GraphNode) => GraphNode) {
+    super();
+    this.#change = change;
+  }
+
+  override prepare(...[plan, kv]: Parameters<ReferenceBackend["prepare"]>): void {
+    const graph = { ...plan.graph, nodes: plan.graph.nodes.map(this.#change) };
+    super.prepare({ ...plan, graph }, kv);
+  }
+}
+
+/** Right as long as somebody looks on. */
+class WrongUnwatchedBackend extends ReferenceBackend {
+  override run(...[step, options]: Parameters<ReferenceBackend["run"]>): void {
+    super.run(step, options);
+    if (!options?.tap) super.run(step, { tap: () => {}, replace: (value) => zeros(value.cols) });
+  }
+}
+
+function zeros(cols: number): Float32Array {
+  return new Float32Array(cols).fill(1);
+}
+
+async function verified(
+  backend: Backend,
+  weightType = "f32",
+  layers?: number[],
+): Promise<Verification> {
+  const model = tinyModel({ weightType });
+  const plan = makePlan(buildModel(model).graph, { maxTokens: 4, maxOutputs: 4 });
+  return await verifyBackends({
+    plan,
+    kv: { blocks: 1, dtype: dtypeByName("f32")! },
+    tokens: [3, 1, 4, 1, 5, 9],
+    steps: [4, 1, 1],
+    tolerance: 1e-4,
+    layers: layers && new Set(layers),
+    readWeight: (weight) => async (target, at) => {
+      target.set(model.bytes.get(weight.name)!.subarray(at, at + target.length));
+    },
+    reference: async () => new ReferenceBackend(),
+    backends: [{ name: backend.name, create: async () => backend }],
+    breathe: async () => {},
+    progress: () => {},
+  });
+}
+
+const changed =
+  (name: string, change: object) =>
+  (node: GraphNode): GraphNode =>
+    node.name === name ? ({ ...node, ...change } as GraphNode) : node;
+
+describe("what is found", () => {
+  test.each(["f32", "f16", "q8_0"])("the CPU backend is right: %s weights", async (weightType) => {
+    const cpu = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
+    const result = await verified(cpu, weightType);
+    expect(result.passed).toBe(true);
+    expect(result.isExact).toBe(weightType === "f32");
+    const [backend] = result.backends;
+    expect(backend!.firstBeyond).toBeUndefined();
+    expect(backend!.ops.map(({ op }) => op)).toContain("attention");
+    expect(Math.max(...backend!.ops.map(({ relative }) => relative))).toBeLessThan(1e-5);
+    expect(backend!.logits).toMatchObject({ positions: 6, sameTop: 6 });
+  });
+
+  test("a wrong op is named, and no op after it that is right", async () => {
+    const name = "blk.1.ffn_norm";
+    const { passed, backends } = await verified(new WrongBackend(changed(name, { eps: 1 })));
+    expect(passed).toBe(false);
+    const { firstBeyond, values } = backends[0]!;
+    expect(firstBeyond).toMatchObject({ name, op: "rms_norm" });
+    const beyond = values.filter(({ alone }) => alone.relative > 1e-4);
+    expect(beyond.map((value) => value.name)).toEqual([name]);
+    // As it is in use, everything after it is wrong.
+    expect(values.find((value) => value.name === "logits")!.chained.relative).toBeGreaterThan(1e-3);
+  });
+
+  test("keys that go to the wrong place show in the attention", async () => {
+    const wrong = new WrongBackend(changed("blk.0.kv", { layer: 1 }));
+    const { backends } = await verified(wrong);
+    expect(backends[0]!.firstBeyond).toMatchObject({ name: "blk.0.attn", op: "attention" });
+  });
+
+  test("what is only wrong when nobody looks on", async () => {
+    const { passed, backends } = await verified(new WrongUnwatchedBackend(), "q8_0");
+    expect(backends[0]!.firstBeyond).toBeUndefined();
+    expect(backends[0]!.logits.relative).toBeGreaterThan(0.1);
+    expect(passed).toBe(false);
+  });
+
+  test("only the layers that were asked for, and what is in none", async () => {
+    const { backends } = await verified(new ReferenceBackend(), "f32", [1]);
+    const names = backends[0]!.values.map(({ name }) => name);
+    expect(names[0]).toBe("embed");
+    expect(names.at(-1)).toBe("logits");
+    expect(names.some((name) => name.startsWith("blk.1."))).toBe(true);
+    expect(names.some((name) => name.startsWith("blk.0."))).toBe(false);
+  });
+
+  test("differences are relative to the row, and what is no number is infinitely far", () => {
+    const expected = Float32Array.of(100, 1, 2, 0.5);
+    const found = differenceOf(Float32Array.of(100, 1.5, 2, 0.5), expected, 2, 7);
+    expect(found).toMatchObject({ absolute: 0.5, relative: 0.005, step: 7, row: 0, column: 1 });
+    const lost = differenceOf(Float32Array.of(100, 1, Number.NaN, 0.5), expected, 2, 0);
+    expect(lost).toMatchObject({ relative: Number.POSITIVE_INFINITY, row: 1, column: 0 });
+  });
+});
+
+describe("lantern verify", () => {
+  let file: { path: string; remove(): void };
+  beforeAll(async () => {
+    file = await tinyFile({ weightType: "q4_0" });
+  });
+  afterAll(() => file.remove());
+
+  async function verify(...flags: string[]): Promise<{ code: number; out: string; err: string }> {
+    const terminal = new FakeTerminal();
+    const args = ["verify", "-m", file.path, "-t", "1", "-p", "the cat", ...flags];
+    const code = await main(args, terminal);
+    return { code, out: terminal.stdout, err: terminal.stderr };
+  }
+
+  test("a table for each backend", async () => {
+    const { code, out } = await verify("--backends", "cpu,reference");
+    expect(code).toBe(0);
+    expect(out).toMatch(/^cpu: passed$/m);
+    expect(out).toMatch(/^reference: passed$/m);
+    expect(out).toMatch(/^matmul +\d+ +\S+ +\S+ +\S+ +\S+/m);
+    expect(out).toContain("every op is within 1.0e-4 of the reference");
+  });
+
+  test("--json, and exit code 1 beyond the tolerance", async () => {
+    const { code, out } = await verify("--backends", "cpu", "--tolerance", "1e-12", "--json");
+    expect(code).toBe(1);
+    const { passed, backends } = JSON.parse(out) as {
+      passed: boolean;
+      backends: { name: string; passed: boolean; first_beyond: { name: string } }[];
+    };
+    expect(passed).toBe(false);
+    expect(backends[0]).toMatchObject({ name: "cpu", first_beyond: { name: expect.any(String) } });
+  });
+
+  test("what is not there is refused by name", async () => {
+    const backend = await verify("--backends", "cpu,cuda");
+    expect(backend).toMatchObject({ code: 2 });
+    expect(backend.err).toContain("backends: got cuda, expected some of cpu, webgpu, reference");
+    const layers = await verify("--backends", "cpu", "--layers", "0,9");
+    expect(layers).toMatchObject({ code: 2 });
+    expect(layers.err).toContain("layers: got 9, but this model has layers 0 to 1");
+  });
+
+  test("without a GPU: cpu by default, and a sentence when the GPU was asked for", () => {
+    const bin = fileURLToPath(new URL("../../bin/lantern.js", import.meta.url));
+    const env = { ...process.env, LANTERN_GPU: "off" };
+    const run = (...flags: string[]) =>
+      spawnSync(process.execPath, [bin, "verify", "-m", file.path, "-p", "cat", ...flags], {
+        encoding: "utf8",
+        env,
+      });
+    const usual = run("--json");
+    expect(usual.status).toBe(0);
+    const { backends } = JSON.parse(usual.stdout) as { backends: { name: string }[] };
+    expect(backends.map(({ name }) => name)).toEqual(["cpu"]);
+    const asked = run("--backends", "webgpu");
+    expect(asked.stderr).toContain('backend "webgpu": LANTERN_GPU=off says to use none');
+    expect(asked.status).toBe(2);
+  });
+
+  describeGpu("on a GPU", () => {
+    test("all of it, and some layers of it", async () => {
+      const whole = await verify("--backends", "webgpu");
+      expect(whole.out).toMatch(/^webgpu: passed$/m);
+      const split = await verify("--backends", "webgpu", "-ngl", "2");
+      expect(split.out).toMatch(/^cpu\+webgpu: passed$/m);
+    });
+  });
+});
