@@ -163,16 +163,11 @@ function vectorFormsAt(
     return kind === "R" ? r64(number & 15) : 0x1b;
   };
   const at = row.places.indexOf("m");
-  const isVnniInVex = (operands: readonly Operand[]) =>
-    name === "vpdpbusd" &&
-    length < 64 &&
-    operands.every((o) => typeof o !== "object" || o.kind === "memory" || o.number < 16) &&
-    !operands.some((o) => typeof o === "object" && o.kind === "memory" && o.broadcast);
   const build = (first: number, step: number, memoryOperand?: Operand): Form => {
     const operands = kinds.map((kind, i) =>
       i === at && memoryOperand !== undefined ? memoryOperand : make(kind, first + step * i),
     );
-    return form(name, length, isVnniInVex(operands) ? "{vex} " : "", ...operands);
+    return form(name, length, name.endsWith(".vex") ? "{vex} " : "", ...operands);
   };
   const isInMemory = kinds[at] === "[";
   const inRegisters = isInMemory

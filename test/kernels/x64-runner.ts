@@ -8,7 +8,7 @@ import { describe } from "vitest";
 import { sharedObject, symbolOf } from "../../src/kernels/asm/elf.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import type { Semantics } from "../../src/kernels/ir/meanings.ts";
-import { blockSlots } from "../../src/kernels/lower/machine.ts";
+import { blockSlots, KernelRefused } from "../../src/kernels/lower/machine.ts";
 import { lowerToX64, type X64Target } from "../../src/kernels/lower/x64.ts";
 
 export interface X64Level extends X64Target {
@@ -67,6 +67,17 @@ export function describeX64(body: (level: X64Level) => void): void {
     const why = lacking(level);
     if (why === undefined) describe(level.level, () => body(level));
     else describe.skip(`${level.level} [${why}]`, () => {});
+  }
+}
+
+/** The kernel needs more registers than there are. */
+export function isRefused(kernel: Kernel, target: X64Target): boolean {
+  try {
+    lowerToX64(kernel, target);
+    return false;
+  } catch (error) {
+    if (error instanceof KernelRefused) return true;
+    throw error;
   }
 }
 

@@ -2,8 +2,8 @@
 // as data. x64.ts makes bytes of it. A new instruction is one line.
 //
 // A vector instruction has a VEX form (xmm and ymm, registers 0 to 15), an EVEX form (all registers, zmm, {1to16}), or
-// both; where there are both, the assembler takes the shorter one that can say it. The two may need different processors:
-// vpdpbusd in VEX is AVX-VNNI, in EVEX AVX-512 VNNI.
+// both; where there are both, the assembler takes the shorter one that can say it. Where the two mean different things or
+// need different processors (vpdpbusd in VEX is AVX-VNNI), they are two rows.
 //
 // Vector rows: forms; prefix, map, W, opcode and /digit as in the manual; where the operands go (r is ModRM.reg, m is
 // ModRM.rm, v is VEX.vvvv, i an immediate byte); how many bytes the memory operand has, which is what an EVEX form counts
@@ -70,7 +70,8 @@ export const instructions = {
   vpacksswb: ["both", "66.0F.W0 63", "rvm", "whole"],
 
   // 32-bit integers.
-  vpdpbusd: ["both", "66.0F38.W0 50", "rvm", "lanes"],
+  vpdpbusd: ["evex", "66.0F38.W0 50", "rvm", "lanes"],
+  "vpdpbusd.vex": ["vex", "66.0F38.W0 50", "rvm", "whole"],
   vpaddd: ["both", "66.0F.W0 FE", "rvm", "lanes"],
   vpsubd: ["both", "66.0F.W0 FA", "rvm", "lanes"],
   vpmulld: ["both", "66.0F38.W0 40", "rvm", "lanes"],

@@ -41,7 +41,7 @@ interface Names {
 
 function nameFor(l: Lowering, names: Instruction | Names): Instruction {
   if (typeof names === "string") return names;
-  return l.isWide ? names.evex : names.vex;
+  return l.isEvex ? names.evex : names.vex;
 }
 
 /** The register of an operand that is always in one. */
@@ -177,7 +177,7 @@ function maximum(
   vector: (number: number) => X64Operand,
   [x, y, spare]: readonly [number, number, number],
 ): void {
-  const [xor, or] = l.isWide ? (["vpxord", "vpord"] as const) : (["vpxor", "vpor"] as const);
+  const [xor, or] = l.isEvex ? (["vpxord", "vpord"] as const) : (["vpxor", "vpor"] as const);
   l.a.op("vmaxps", vector(spare), vector(x), vector(y));
   l.a.op("vmaxps", vector(y), vector(y), vector(x));
   l.a.op(xor, vector(y), vector(y), vector(spare));
@@ -189,7 +189,7 @@ function maximum(
 function upperHalf(l: Lowering, bytes: number, to: number, from: number): void {
   if (bytes === 64) l.a.op("vextracti64x4", ymm(to), l.vector(from), 1);
   else if (bytes === 32) {
-    l.a.op(l.isWide ? "vextracti32x4" : "vextracti128", xmm(to), ymm(from), 1);
+    l.a.op(l.isEvex ? "vextracti32x4" : "vextracti128", xmm(to), ymm(from), 1);
   } else l.a.op("vpshufd", xmm(to), xmm(from), bytes === 16 ? 0x0e : 0x01);
 }
 
@@ -202,7 +202,7 @@ function reduce(
   combine: (vector: (number: number) => X64Operand, x: number, y: number, out: number) => void,
 ): void {
   let last = from;
-  for (let bytes = l.isWide ? 64 : 32; bytes >= 8; bytes /= 2) {
+  for (let bytes = l.width; bytes >= 8; bytes /= 2) {
     const vector = bytes === 64 ? ymm : xmm;
     upperHalf(l, bytes, spare, last);
     combine(vector, last, spare, out);
@@ -211,8 +211,8 @@ function reduce(
 }
 
 /** Dwords of four packed vectors, which are interleaved by their 16-byte groups, in order. */
-function packOrder(isWide: boolean): Uint8Array {
-  const groups = isWide ? 4 : 2;
+function packOrder(width: number): Uint8Array {
+  const groups = width / 16;
   const order = Array.from(
     { length: 4 * groups },
     (_, i) => (i % groups) * 4 + Math.floor(i / groups),
@@ -335,7 +335,7 @@ const rules: { readonly [O in OpName]: Rule } = {
   "i8v.splat": rule((l, _, imm, out) => l.splat(out, Math.imul(imm & 255, 0x01010101))),
   "i32v.splat": rule((l, [x], _, out) => {
     if (x!.kind === "constant") l.splat(out, x!.bits);
-    else if (l.isWide) l.a.op("vpbroadcastd.r32", l.vector(out), r32(inRegister(x)));
+    else if (l.isEvex) l.a.op("vpbroadcastd.r32", l.vector(out), r32(inRegister(x)));
     else {
       l.a.op("vmovd", xmm(out), r32(inRegister(x)));
       l.a.op("vpbroadcastd", l.vector(out), xmm(out));
@@ -357,8 +357,10 @@ const rules: { readonly [O in OpName]: Rule } = {
   ...expanded("i8v.shr_u", "i8v.shl", "f32v.abs", "f32v.neg"),
   "i8v.lookup16": binary("vpshufb", "ordered", "bytes"),
   "i32v.dot4": rule(
-    (l, [xs, codes], _, out) =>
-      l.a.op("vpdpbusd", l.vector(out), l.vector(inRegister(codes)), l.source("vpdpbusd", xs!)),
+    (l, [xs, codes], _, out) => {
+      const name = nameFor(l, { vex: "vpdpbusd.vex", evex: "vpdpbusd" });
+      l.a.op(name, l.vector(out), l.vector(inRegister(codes)), l.source(name, xs!));
+    },
     { memoryAt: [0], foldsSplat: true, tied: 2 },
   ),
   "i32v.dot4_ss": signedDotThroughWords,
@@ -400,7 +402,7 @@ const rules: { readonly [O in OpName]: Rule } = {
       l.a.op("vpackssdw", to, a!, b!);
       l.a.op("vpackssdw", t, c!, d!);
       l.a.op("vpacksswb", to, to, t);
-      l.a.op("vmovups", t, l.constant(packOrder(l.isWide)));
+      l.a.op("vmovups", t, l.constant(packOrder(l.width)));
       l.a.op("vpermd", to, t, to);
     },
     { scratch: 1, readsFirst: false },
@@ -416,7 +418,7 @@ const rules: { readonly [O in OpName]: Rule } = {
   "f32v.lt": rule(
     (l, [a, b], _, out) => {
       const isLess = 0x11; // false where either is NaN, without an exception
-      if (l.isWide) {
+      if (l.isEvex) {
         const source = l.source("vcmpps.k", b!);
         l.a.op("vcmpps.k", maskRegister(1), l.vector(inRegister(a)), source, isLess);
         l.a.op("vpmovm2d", l.vector(out), maskRegister(1));

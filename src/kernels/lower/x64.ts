@@ -1,4 +1,4 @@
-// From the kernel IR to x86-64: AVX-512 with VNNI (vectors of 64 bytes), or AVX2 with or without VNNI (32 bytes).
+// From the kernel IR to x86-64: AVX-512 with VNNI (vectors of 64 bytes, or 32), or AVX2 with or without VNNI (32 bytes).
 // machine.ts has assigned registers; here the list of instructions is encoded, one row of x64-ops.ts for each op.
 //
 // An i32 is kept sign-extended in its 64-bit register: added to an address, it needs nothing more.
@@ -46,14 +46,14 @@ const passing = [rax, rcx, rdx] as const;
 const generals: readonly number[] = [rsi, 8, 9, 10, 11, rbx, 14, 15, 12, 13, rbp];
 
 export function lowerToX64(kernel: Kernel, { level }: X64Target): NativeFunction {
-  const isWide = level === "avx512";
+  const isEvex = level === "avx512";
   const expanded = expandForX64(kernel, level !== "avx2");
   const needs = Math.max(0, ...opsOf(expanded.body).map((op) => scratchOf(op, level)));
-  const numbers = Array.from({ length: isWide ? 32 : 16 }, (_, number) => number);
+  const numbers = Array.from({ length: isEvex ? 32 : 16 }, (_, number) => number);
   const scratch = numbers.slice(0, needs);
   const target: MachineTarget = {
     name: `x64 ${level}`,
-    width: isWide ? 64 : 32,
+    width: isEvex && kernel.width !== 32 ? 64 : 32,
     vectors: numbers.slice(needs),
     generals,
     passing,
@@ -90,8 +90,10 @@ function opsOf(statements: readonly Statement[]): OpName[] {
 export class Lowering {
   readonly a: X64Assembler;
   readonly level: X64Target["level"];
-  /** AVX-512. */
-  readonly isWide: boolean;
+  /** AVX-512 and its encoding. */
+  readonly isEvex: boolean;
+  /** Bytes of a vector. */
+  readonly width: number;
   readonly #kernel: MachineKernel;
   readonly #scratch: readonly number[];
   /** Of the loops around the instruction: where they begin and where they end. */
@@ -100,7 +102,8 @@ export class Lowering {
   constructor(kernel: MachineKernel, level: X64Target["level"], scratch: readonly number[]) {
     this.a = new X64Assembler(kernel.name);
     this.level = level;
-    this.isWide = level === "avx512";
+    this.isEvex = level === "avx512";
+    this.width = kernel.width;
     this.#kernel = kernel;
     this.#scratch = scratch;
   }
@@ -187,7 +190,7 @@ export class Lowering {
 
   /** A whole vector register. */
   vector(number: number): Register {
-    return this.isWide ? zmm(number) : ymm(number);
+    return this.width === 64 ? zmm(number) : ymm(number);
   }
 
   /** A register that belongs to the op at hand alone. */
@@ -217,9 +220,8 @@ export class Lowering {
     if (operand.kind === "memory") return this.address(operand);
     const { broadcast, forms } = rowOf(name) as VectorRow;
     const lane = littleEndian(operand.bits);
-    if (this.isWide && broadcast && forms !== "vex") return memoryAt(this.a.constant(lane), true);
-    const bytes = this.isWide ? 64 : 32;
-    return this.constant(Uint8Array.from({ length: bytes }, (_, i) => lane[i & 3]!));
+    if (this.isEvex && broadcast && forms !== "vex") return memoryAt(this.a.constant(lane), true);
+    return this.constant(Uint8Array.from({ length: this.width }, (_, i) => lane[i & 3]!));
   }
 
   /** The same as the lowest lane alone. */
