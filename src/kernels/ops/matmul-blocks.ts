@@ -268,7 +268,7 @@ class BlockMatmulBuilder {
       const min = layout.hasMin ? loadUpperHalfCodes(k, from, at - 2) : undefined;
       return { scale: loadUpperHalfCodes(k, from, at), min, isWhole: true };
     }
-    if (layout.scales === "f16") {
+    if (layout.scales === "plain_halves") {
       const min = layout.hasMin ? k.op("f32v.load_f16", [from], at + k.width / 2) : undefined;
       return { scale: k.op("f32v.load_f16", [from], at), min, isWhole: true };
     }

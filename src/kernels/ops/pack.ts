@@ -119,14 +119,14 @@ function writeScales(
 ): void {
   const { hasMin, scales } = layout;
   const inGroup = groupRows(layout);
-  const at = 4 * start + scalesAt(layout, group) + lane * (scales === "f16" ? 2 : 4);
+  const at = 4 * start + scalesAt(layout, group) + lane * (scales === "plain_halves" ? 2 : 4);
   const first = at + places.scales[0]!;
   if (scales === "halves") {
     halves[first / 2 + 1] = span.halves[0]!;
     if (hasMin) halves[first / 2] = span.halves[1]!;
     return;
   }
-  if (scales === "f16") {
+  if (scales === "plain_halves") {
     halves[first / 2] = span.halves[0]!;
     if (hasMin) halves[first / 2 + inGroup] = span.halves[1]!;
     return;

@@ -9,7 +9,7 @@
 //   run     the scales of the groups, then block -> group -> codes
 //     scales  of one block, a half float for each row. Coded ("halves"): a vector has two groups' in the halves of its
 //             32-bit lanes, the first in the upper ones; or a group's scales (upper) and minimums (lower). As they are
-//             ("f16"): those of a group's rows, then their minimums
+//             ("plain_halves"): those of a group's rows, then their minimums
 //             or an f32 for each row (MXFP4, whose scales have more exponents than half floats)
 //             or one vector of small integers, four bytes for each row:
 //               scale, minimum | scale, minimum                     two blocks (Q4_K, Q5_K)
@@ -57,8 +57,8 @@ export interface CodeLayout {
 }
 
 export interface BlockLayout extends Omit<CodeLayout, "scales"> {
-  /** "halves" are coded, "f16" as they are. */
-  readonly scales: CodeLayout["scales"] | "f16";
+  /** "halves" are coded, "plain_halves" as they are. */
+  readonly scales: CodeLayout["scales"] | "plain_halves";
   /** Bytes of a vector. */
   readonly width: VectorWidth;
   /** What half floats are beside which activations lie; types without half floats share these activations. */
@@ -71,7 +71,7 @@ export function blockLayoutFor(
   { width, halves }: Pick<KernelTarget, "width" | "halves">,
 ): BlockLayout {
   if (halves === "coded") return { ...codes, width, halves };
-  const scales = codes.scales === "halves" ? "f16" : codes.scales;
+  const scales = codes.scales === "halves" ? "plain_halves" : codes.scales;
   // Levels can be raised to any offset, codes that are numbers cannot: theirs are powers of 2 as they are.
   const offset = codes.lookup ? powerOf2(codes.offset) : codes.offset;
   return { ...codes, offset, scales, width, halves };
@@ -119,7 +119,7 @@ export function scaleByte(layout: BlockLayout, block: number, part: number): num
 /** Bytes of a group's scales and minimums of a run. */
 export function scalesBytes(layout: BlockLayout): number {
   const { scales, hasMin, width } = layout;
-  if (scales !== "halves" && scales !== "f16") return width;
+  if (scales !== "halves" && scales !== "plain_halves") return width;
   return hasMin ? width : width / 2;
 }
 

@@ -108,7 +108,7 @@ function scaleOf(
   part: number,
 ): number {
   if (layout.scales === "halves") return f16ToF32[halves[scales / 2 + 2 * lane + 1]!]! * factor;
-  if (layout.scales === "f16") return f16ToF32[halves[scales / 2 + lane]!]!;
+  if (layout.scales === "plain_halves") return f16ToF32[halves[scales / 2 + lane]!]!;
   if (layout.scales === "f32") return floats[scales / 4 + lane]!;
   const small = bytes[scales + 4 * lane + scaleByte(layout, block, part)]!;
   return floats[header / 4 + lane]! * (layout.scales === "nibbles" ? small & 15 : small);
@@ -122,7 +122,7 @@ function minimumOf(
 ): number {
   const inGroup = groupRows(layout);
   if (layout.scales === "halves") return f16ToF32[halves[scales / 2 + 2 * lane]!]! * factor;
-  if (layout.scales === "f16") return f16ToF32[halves[scales / 2 + inGroup + lane]!]!;
+  if (layout.scales === "plain_halves") return f16ToF32[halves[scales / 2 + inGroup + lane]!]!;
   const at = scales + 4 * lane + scaleByte(layout, block, part);
   const small = layout.scales === "nibbles" ? (bytes[at]! >> 4) & 15 : bytes[at + 1]!;
   return floats[header / 4 + inGroup + lane]! * small;
