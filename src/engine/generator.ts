@@ -13,6 +13,7 @@ import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { generationWork, promptWork } from "../limits/phase.ts";
 import type { AdvanceOptions, Engine, Place } from "./engine.ts";
 import type { KvSequence } from "./kv-cache.ts";
+import { explained, NonsenseError } from "./nonsense.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
 import type { SampledToken } from "./sampling.ts";
 import { selectBest } from "./select-best.ts";
@@ -57,6 +58,7 @@ export async function generate(
   if (!place) return nothingGenerated(engine, tokens);
   const { sequence } = place;
   const started = control.now();
+  let nonsense: NonsenseError;
   try {
     const cachedTokens = reuse(sequence, tokens);
     let stopReason: StopReason | undefined;
@@ -122,9 +124,13 @@ export async function generate(
         },
       },
     };
+  } catch (error) {
+    if (!(error instanceof NonsenseError)) throw error;
+    nonsense = error;
   } finally {
     engine.close(place);
   }
+  throw await explained(nonsense, engine, [...tokens, ...tokenIds], control);
 }
 
 /** undefined: it was aborted while it waited for room. */

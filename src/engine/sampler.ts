@@ -9,7 +9,8 @@
 // Log-probabilities are the model's own: the softmax of the raw logits, before step 1.
 // All scratch memory is made once; a call allocates nothing but its small result.
 
-import { ModelError, UsageError } from "../base/errors.ts";
+import { UsageError } from "../base/errors.ts";
+import { NonsenseError } from "./nonsense.ts";
 import { createPenalties, type Penalties } from "./penalties.ts";
 import { createRng, type Rng } from "./rng.ts";
 import {
@@ -161,8 +162,8 @@ function checkedBest(logits: Float32Array, best: number): number {
   );
 }
 
-function badLogit(id: number, logit: number): ModelError {
-  return new ModelError(
+function badLogit(id: number, logit: number): NonsenseError {
+  return new NonsenseError(
     `sampler: the logit of token ${id} is ${logit}, expected a number: the model computed nonsense ` +
       "(damaged weights or an overflow), or a penalty is extreme",
   );

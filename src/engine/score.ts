@@ -13,6 +13,7 @@ import {
   summarizeLogits,
   writeLogprobRow,
 } from "./logprob-rows.ts";
+import { explained, NonsenseError } from "./nonsense.ts";
 
 export interface ScoreRequest {
   /** A window of text. */
@@ -38,6 +39,7 @@ export async function score(
   const read = tokens.slice(0, -1); // nobody asks what comes after the last token
   if (request.firstIsBos && addBos && bos !== undefined) read[0] = bos;
   const scores = new Scores(engine.vocabSize, request);
+  let nonsense: NonsenseError | undefined;
   const place = await engine.open({
     tokens: [], // logits of many positions are wanted, so all are computed
     mayAdd: read.length,
@@ -53,9 +55,13 @@ export async function score(
       await control.breathe();
       if (control.aborted) throw new AbortedError("score()");
     }
+  } catch (error) {
+    if (!(error instanceof NonsenseError)) throw error;
+    nonsense = error;
   } finally {
     engine.close(place);
   }
+  if (nonsense) throw await explained(nonsense, engine, read, control);
   return scores.result;
 }
 
@@ -92,6 +98,11 @@ class Scores {
     const at = index - from;
     const next = tokens[index + 1]!;
     const summary = summarizeLogits(logits);
+    if (!Number.isFinite(summary.logSumExp)) {
+      throw new NonsenseError(
+        `score(): logits after token ${index} are not all numbers: the model computed nonsense (damaged weights or an overflow)`,
+      );
+    }
     const { result } = this;
     result.logprobs[at] = logits[next]! - summary.logSumExp;
     result.top[at] = summary.top;

@@ -1,0 +1,134 @@
+// Why a model computed nonsense: found by computing the same tokens once more and looking at every value on the way. Nothing
+// of this runs before logits were found that are not numbers, so ordinary steps pay nothing for it.
+//
+// The usual reason: beside F16 weights values are rounded to F16, as llama.cpp does it, and beyond 65504 that is infinite.
+
+import type { Tap } from "../backends/backend.ts";
+import { ModelError } from "../base/errors.ts";
+import { bytesFor, type DType } from "../dtypes/dtype.ts";
+import { dtypeByName } from "../dtypes/table.ts";
+import { type GraphNode, type Value, weightsOf } from "../graph/graph.ts";
+import type { Engine } from "./engine.ts";
+
+/** Logits that no token can be chosen from. */
+export class NonsenseError extends ModelError {}
+
+/** What the search needs of a running request. */
+interface Control {
+  readonly aborted: boolean;
+  breathe(): Promise<void>;
+}
+
+/** The error with its reason, as far as one is found. Whoever asks has closed its own place: this needs room, too. */
+export async function explained(
+  error: NonsenseError,
+  engine: Engine,
+  tokens: readonly number[],
+  control: Control,
+): Promise<Error> {
+  const { tap, reason } = search(engine);
+  const isDone = () => control.aborted || reason() !== undefined;
+  const place = await engine.open({
+    tokens: [], // what is remembered would not be looked at
+    mayAdd: tokens.length,
+    isAborted: () => control.aborted,
+  });
+  try {
+    for (let done = 0; done < tokens.length && !isDone(); ) {
+      done += await engine.advance(place, tokens, done, {
+        wants: () => true,
+        onLogits: () => {},
+        stop: () => control.aborted,
+        tap,
+      });
+      await control.breathe();
+    }
+  } finally {
+    engine.close(place);
+  }
+  const found = reason();
+  return found === undefined ? error : new ModelError(found, { cause: error });
+}
+
+/** A value that the type it is rounded to cannot hold: what is computed from it may be infinite. */
+interface Overflow {
+  readonly value: Value;
+  readonly largest: number;
+  readonly dtype: DType;
+}
+
+/** A tap that looks for the first value that is not finite, and what it found. */
+function search({ graph, kvType }: Engine): { tap: Tap; reason(): string | undefined } {
+  const nodeOf = new Map(graph.nodes.map((node) => [node.out?.id, node]));
+  const roundings = roundingsOf(graph.nodes, kvType);
+  const overflows: Overflow[] = [];
+  let reason: string | undefined;
+  const tap: Tap = (value, data) => {
+    if (reason !== undefined) return;
+    const at = data.findIndex((each) => !Number.isFinite(each));
+    if (at >= 0) {
+      reason = sentence(nodeOf.get(value.id), value, data[at]!, overflows);
+      return;
+    }
+    for (const dtype of roundings.get(value.id) ?? []) {
+      if (fits(dtype, data)) continue;
+      const largest = data.reduce(
+        (most, each) => (Math.abs(each) > Math.abs(most) ? each : most),
+        0,
+      );
+      overflows.push({ value, largest, dtype });
+    }
+  };
+  return { tap, reason: () => reason };
+}
+
+/** The types that values are rounded to before something is computed from them, by value. */
+function roundingsOf(nodes: readonly GraphNode[], kvType: DType): Map<number, Set<DType>> {
+  const found = new Map<number, Set<DType>>();
+  const note = ({ id }: Value, dtype: DType | undefined) => {
+    if (!dtype) return;
+    if (!found.has(id)) found.set(id, new Set());
+    found.get(id)!.add(dtype);
+  };
+  for (const node of nodes) {
+    if (node.op === "matmul") note(node.x, dtypeByName(node.weight.dtype.activation));
+    if (node.op === "kv_write") {
+      note(node.k, kvType);
+      note(node.v, kvType);
+    }
+  }
+  return found;
+}
+
+/** Whether finite values are still finite in this type. */
+function fits(dtype: DType, data: Float32Array): boolean {
+  const bytes = new Uint8Array(bytesFor(dtype, data.length));
+  const blocks = data.length / dtype.blockElems;
+  dtype.quantize!(data, 0, bytes, 0, blocks);
+  const back = new Float32Array(data.length);
+  dtype.dequantize(bytes, 0, back, 0, blocks);
+  return back.every((each) => Number.isFinite(each));
+}
+
+function sentence(
+  node: GraphNode | undefined,
+  value: Value,
+  found: number,
+  overflows: readonly Overflow[],
+): string {
+  const name = `"${value.name}" holds ${found}`;
+  const read = overflows.find(
+    (overflow) => node?.op === "matmul" && overflow.value.id === node.x.id,
+  );
+  if (read && node?.op === "matmul") {
+    const { weight } = node;
+    return `the model's values leave what ${read.dtype.name} can hold: "${read.value.name}" reaches ${read.largest}, and beside ${weight.name} (${weight.dtype.name}) it is rounded to ${read.dtype.name}, as in llama.cpp; then ${name}. Use the model in another type: "lantern quantize" makes BF16, F32 and Q8_0`;
+  }
+  const kept = overflows.at(-1);
+  if (kept && node?.op === "attention") {
+    return `the model's keys or values leave what the KV cache's type ${kept.dtype.name} can hold: "${kept.value.name}" reaches ${kept.largest}; then ${name}. Open the model with the KV type f32 (--cache-type f32)`;
+  }
+  const weights = node ? weightsOf(node).map((weight) => weight.name) : [];
+  const of = weights.length > 0 ? `, computed with ${weights.join(" and ")}` : "";
+  return `the model computed nonsense: ${name}${of}, and everything before it was finite. The weights are damaged, or a sum is beyond what a float holds`;
+}

@@ -1,0 +1,96 @@
+// A model whose values overflow says where and why, instead of a text; so does one whose weights are damaged. On the
+// reference and on the CPU backend, while it writes and while it scores.
+
+import { describe, expect, test } from "vitest";
+import { f32ToF16 } from "../../src/base/half.ts";
+import { type Model, ModelError, open } from "../../src/index.ts";
+import { tinyGguf } from "../support/tiny-file.ts";
+
+/** The tiny model with all values of one F32 vector changed to `value`. */
+async function withNorm(weightType: string, norm: string, value: number): Promise<File> {
+  const file = Buffer.from(await tinyGguf({ weightType }));
+  const { tensors } = await parsed(file);
+  const { offset, bytes } = tensors.get(norm)!;
+  for (let at = offset; at < offset + bytes; at += 4) file.writeFloatLE(value, at);
+  return new File([Uint8Array.from(file)], "tiny.gguf");
+}
+
+async function parsed(file: Uint8Array) {
+  const { openModelFile } = await import("../../src/formats/open-model-file.ts");
+  const { currentPlatform } = await import("../../src/platform/current.ts");
+  const platform = await currentPlatform();
+  const spec = platform.describeSource(new File([Uint8Array.from(file)], "tiny.gguf"));
+  const opened = await openModelFile(await platform.openModelSource(spec));
+  const tensors = new Map<string, { offset: number; bytes: number }>();
+  for (const [name, { offset, byteLength }] of opened.tensors) {
+    tensors.set(name, { offset, bytes: byteLength });
+  }
+  await opened.close();
+  return { tensors };
+}
+
+const text = "the cat sat";
+
+async function errorOf(work: Promise<unknown>): Promise<Error> {
+  const error = await work.then(
+    () => undefined,
+    (caught: unknown) => caught,
+  );
+  expect(error).toBeInstanceOf(ModelError);
+  return error as Error;
+}
+
+async function using(file: File, options: object, check: (model: Model) => Promise<void>) {
+  await using model = await open(file, { threads: 1, ...options });
+  await check(model);
+  // It is still there afterwards, with all its room.
+  expect((await model.status()).running).toBe(0);
+}
+
+describe.each([1, 2])("level %i", (level) => {
+  test("values beyond F16 beside F16 weights: the value, its size, the weight", async () => {
+    const file = await withNorm("f16", "blk.1.ffn_norm.weight", 1e6);
+    const reason =
+      /"blk\.1\.ffn_norm" reaches -?\d{6,}.*beside blk\.1\.ffn_(gate|up)\.weight \(f16\).*rounded to f16.*BF16/;
+    await using(file, { level, kvType: "f32" }, async (model) => {
+      const written = await errorOf(model.generate(text, { maxTokens: 4, temperature: 0 }).result);
+      expect(written.message).toMatch(reason);
+      const drawn = await errorOf(model.generate(text, { maxTokens: 4, seed: 1 }).result);
+      expect(drawn.message).toMatch(reason);
+      const scored = await errorOf(model.score(await model.tokenize(text), { from: 1 }));
+      expect(scored.message).toMatch(reason);
+    });
+  });
+
+  test("the same values beside F32 weights are no problem", async () => {
+    const file = await withNorm("f32", "blk.1.ffn_norm.weight", 1e6);
+    await using(file, { level, kvType: "f32" }, async (model) => {
+      const { tokenIds } = await model.generate(text, { maxTokens: 4, ignoreEos: true }).result;
+      expect(tokenIds).toHaveLength(4);
+    });
+  });
+
+  test("a weight that is not a number is named", async () => {
+    const file = await withNorm("f32", "blk.0.ffn_norm.weight", Number.NaN);
+    await using(file, { level, kvType: "f32" }, async (model) => {
+      const { message } = await errorOf(model.generate(text, { maxTokens: 4 }).result);
+      expect(message).toMatch(
+        /"blk\.0\.ffn_norm" holds NaN, computed with blk\.0\.ffn_norm\.weight/,
+      );
+    });
+  });
+});
+
+// The CPU backend reads an infinite half of its cache as 65536, and goes on.
+test("keys beyond the KV cache's type, in the reference", async () => {
+  const file = await withNorm("f32", "blk.1.attn_norm.weight", 1e6);
+  await using(file, { level: 1, kvType: "f16" }, async (model) => {
+    const { message } = await errorOf(model.generate(text, { maxTokens: 4 }).result);
+    expect(message).toMatch(/KV cache's type f16.*"blk\.1\.[^"]+" reaches -?\d+.*--cache-type f32/);
+  });
+});
+
+test("what F16 holds at most is where the overflow begins", () => {
+  expect(f32ToF16(65504)).toBe(0x7bff);
+  expect(f32ToF16(65520)).toBe(0x7c00);
+});
