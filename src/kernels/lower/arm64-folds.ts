@@ -1,19 +1,56 @@
-// A pass over a kernel before it is lowered to arm64: two ops that one instruction of arm64 can do become one op of the IR
-// that is lowered to it. What is left over unread is dropped later (linear.ts).
+// A pass over a kernel before it is lowered to arm64: ops that fewer instructions of arm64 can do become others that are
+// lowered to these. What nothing reads then is dropped, so that it does not count as a reader of something else.
 //
-//   a field's upper bits   and(32-bit lanes >> s, bytes of 0xff >> s)   ->   bytes >> s
+//   the top bits of bytes     and(32-bit lanes >> s, bytes of 0xff >> s)   ->   bytes >> s
+//   fields of several bytes   or(the top bits of a, of b >> 2, of c >> 4)  ->   one op for a shift and two insertions (SRI)
+//   a shifted difference      (a - b) << n of spread loads                 ->   (a << n) - (b << n), which arm64-lanes.ts
+//                                                                               makes products by lane of
 //
-// Kernels write the first because most targets cannot shift bytes.
+// Kernels write the left-hand side because most targets cannot shift bytes, and none but this one inserts bits.
 
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
 import type { OpName } from "../ir/ops.ts";
 
 type Op = Extract<Statement, { kind: "op" }>;
+type Results = ReadonlyMap<number, Op>;
 
 export function foldOps(kernel: Kernel): Kernel {
   const results = new Map<number, Op>();
   collect(kernel.body, results);
-  return { ...kernel, body: fold(kernel.body, results) };
+  let { registers } = kernel;
+  const newReg = (): Reg => ({ id: registers++, type: "i32v" });
+  const body = fold(kernel.body, results, newReg);
+  return { ...kernel, body: withoutUnread(body, readsIn(body)), registers };
+}
+
+/** How often each register is read. */
+function readsIn(
+  list: readonly Statement[],
+  reads: Map<number, number> = new Map(),
+): Map<number, number> {
+  const read = ({ id }: Reg) => reads.set(id, (reads.get(id) ?? 0) + 1);
+  for (const statement of list) {
+    if (statement.kind === "op") statement.args.forEach(read);
+    else if (statement.kind === "set") read(statement.value);
+    else {
+      read(statement.count);
+      readsIn(statement.body, reads);
+    }
+  }
+  return reads;
+}
+
+/** From the end on, so that what only a dropped op reads goes with it. */
+function withoutUnread(list: readonly Statement[], reads: Map<number, number>): Statement[] {
+  const kept: Statement[] = [];
+  for (const statement of list.toReversed()) {
+    if (statement.kind === "loop") {
+      kept.push({ ...statement, body: withoutUnread(statement.body, reads) });
+    } else if (statement.kind === "set" || !statement.out || reads.get(statement.out.id)) {
+      kept.push(statement);
+    } else for (const { id } of statement.args) reads.set(id, reads.get(id)! - 1);
+  }
+  return kept.reverse();
 }
 
 /** What computes each register that is set once. */
@@ -24,31 +61,90 @@ function collect(list: readonly Statement[], results: Map<number, Op>): void {
   }
 }
 
-function fold(list: readonly Statement[], results: ReadonlyMap<number, Op>): Statement[] {
-  return list.map((statement) => {
-    if (statement.kind === "loop") return { ...statement, body: fold(statement.body, results) };
-    return statement.kind === "op" ? byteShift(statement, results) : statement;
+function fold(list: readonly Statement[], results: Results, newReg: () => Reg): Statement[] {
+  return list.flatMap((statement): Statement[] => {
+    if (statement.kind === "set") return [statement];
+    if (statement.kind === "loop") {
+      return [{ ...statement, body: fold(statement.body, results, newReg) }];
+    }
+    if (statement.op === "i8v.and") return [byteShift(statement, results)];
+    if (statement.op === "i8v.or") return [insertions(statement, results)];
+    return statement.op === "i32v.shl"
+      ? shiftedDifference(statement, results, newReg)
+      : [statement];
   });
 }
 
 const casts: ReadonlySet<OpName> = new Set(["i8v.as_i32v", "i32v.as_i8v"]);
 
 /** The register whose bits a register has under another type. */
-function uncast(reg: Reg, results: ReadonlyMap<number, Op>): Reg {
+function uncast(reg: Reg, results: Results): Reg {
   const made = results.get(reg.id);
   return made && casts.has(made.op) ? uncast(made.args[0]!, results) : reg;
 }
 
-function byteShift(statement: Op, results: ReadonlyMap<number, Op>): Op {
-  if (statement.op !== "i8v.and") return statement;
-  for (const [value, mask] of [statement.args, statement.args.toReversed()]) {
-    const shift = results.get(uncast(value!, results).id);
+/** `mask` of the bytes of `raw`, whose lanes are shifted to the right by `by`. */
+interface Field {
+  readonly raw: Reg;
+  readonly by: number;
+  readonly mask: number;
+}
+
+/** undefined: it is something else. */
+function fieldOf({ op, args }: Op, results: Results): Field | undefined {
+  if (op !== "i8v.and") return undefined;
+  for (const [value, mask] of [args, args.toReversed()]) {
     const constant = results.get(mask!.id);
-    if (shift?.op !== "i32v.shr_u" || constant?.op !== "i8v.splat") continue;
+    const shift = results.get(uncast(value!, results).id);
+    if (constant?.op !== "i8v.splat" || shift?.op !== "i32v.shr_u" || shift.imm > 7) continue;
     const raw = uncast(shift.args[0]!, results);
     // A variable may have changed since the lanes were shifted.
-    if (!results.has(raw.id) || shift.imm > 7 || constant.imm !== 0xff >> shift.imm) continue;
-    return { ...statement, op: "i8v.shr_u", args: [raw], imm: shift.imm };
+    if (results.has(raw.id)) return { raw, by: shift.imm, mask: constant.imm & 255 };
   }
-  return statement;
+  return undefined;
+}
+
+function byteShift(statement: Op, results: Results): Op {
+  const field = fieldOf(statement, results);
+  if (!field || field.mask !== 0xff >> field.by) return statement;
+  return { ...statement, op: "i8v.shr_u", args: [field.raw], imm: field.by };
+}
+
+/**
+ * i8v.or of several registers, the uppermost field's first. Each is shifted to the right by an octal digit of the
+ * immediate, the first one's lowest, and replaces the bits of those before it from there on downwards.
+ */
+function insertions(statement: Op, results: Results): Op {
+  const fields = leavesOf(statement, results)?.sort((a, b) => b.mask - a.mask);
+  if (!fields) return statement;
+  let above = 0;
+  for (const { by, mask } of fields.toReversed()) {
+    // From where the last one ended up to the byte's top: nothing else comes along.
+    if (mask + above + 1 !== 1 << (8 - by) || (mask & above) !== 0) return statement;
+    above |= mask;
+  }
+  const imm = fields.reduce((digits, { by }, i) => digits + by * 8 ** i, 0);
+  return { ...statement, args: fields.map(({ raw }) => raw), imm };
+}
+
+function leavesOf({ args }: Op, results: Results): Field[] | undefined {
+  const leaves: Field[] = [];
+  for (const arg of args) {
+    const made = results.get(arg.id);
+    const field = made && fieldOf(made, results);
+    const more = field ? [field] : made?.op === "i8v.or" ? leavesOf(made, results) : undefined;
+    if (!more) return undefined;
+    leaves.push(...more);
+  }
+  return leaves;
+}
+
+function shiftedDifference(statement: Op, results: Results, newReg: () => Reg): Op[] {
+  const difference = results.get(statement.args[0]!.id);
+  if (difference?.op !== "i32v.sub") return [statement];
+  const isSpread = ({ id }: Reg) => results.get(id)?.op === "i32v.load_splat";
+  if (!difference.args.every(isSpread)) return [statement];
+  const shifted = difference.args.map((arg): Op => ({ ...statement, args: [arg], out: newReg() }));
+  const args = shifted.map(({ out }) => out!);
+  return [...shifted, { ...difference, args, out: statement.out }];
 }

@@ -1,8 +1,9 @@
 // From the kernel IR to arm64 machine code: NEON and the dot products of Armv8.2 (SDOT), vectors of 16 bytes. One lowering
 // for every op, as a table; machine.ts has prepared registers and order, arm64-emit.ts has what surrounds the ops.
 //
-// An op with two forms has the second where its immediate is not 0: operand 0 is then one lane (immediate - 1) of its
-// register, for all lanes of the other one. arm64-lanes.ts makes these out of loads that spread 4 bytes over a vector.
+// Products have a second form, where the immediate is not 0: operand 0 is then one lane (immediate - 1) of its register, for
+// all lanes of the other one. arm64-lanes.ts makes these out of loads that spread 4 bytes over a vector. arm64-folds.ts
+// makes other ops that fewer instructions do.
 
 import type { Arm64Instruction } from "../asm/arm64-instructions.ts";
 import type { NativeFunction } from "../asm/native-function.ts";
@@ -50,7 +51,7 @@ export function lowerToArm64(kernel: Kernel, target: Arm64Target): NativeFunctio
 }
 
 const sums: ReadonlySet<OpName> = new Set(["i32v.dot4", "i32v.dot4_ss", "f32v.fma"]);
-const writesEarly: ReadonlySet<OpName> = new Set(["i8v.pack_i32", "f32v.sum"]);
+const writesEarly: ReadonlySet<OpName> = new Set(["i8v.pack_i32", "f32v.sum", "i8v.or"]);
 const usesScratch: ReadonlySet<OpName> = new Set([
   ...(["f32v.min", "f32v.max", "i8v.pack_i32", "i32v.sum", "f32v.store_f16"] as const),
 ]);
@@ -189,6 +190,14 @@ function addOrSubtract(sign: 1 | -1, instruction: Arm64Instruction): Lower {
   };
 }
 
+/** Plainly, or with fields inserted (arm64-folds.ts): a shift and then an insertion for each of the others. */
+const joinBits: Lower = (e, args, out, imm) => {
+  if (imm === 0) return e.op("orr.16b", out, at(args[0]), at(args[1]));
+  args.forEach((arg, i) => {
+    e.op(i === 0 ? "ushr.16b" : "sri.16b", out, at(arg), Math.floor(imm / 8 ** i) & 7);
+  });
+};
+
 const dot4: Lower = (e, [a, b], out, imm) => {
   if (imm === 0) e.op("sdot.4s", out, at(b), at(a));
   else e.op("sdot.4s_lane", out, at(b), at(a), imm - 1);
@@ -249,7 +258,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "i8v.as_i32v": move,
 
   "i8v.and": simple("and.16b"),
-  "i8v.or": simple("orr.16b"),
+  "i8v.or": joinBits,
   "i8v.xor": simple("eor.16b"),
   "i8v.add": simple("add.16b"),
   "i8v.sub": simple("sub.16b"),
