@@ -26,8 +26,12 @@ function withoutGpu(...args: string[]): Ended {
 }
 
 function withGpu(name: string, ...args: string[]): Ended {
+  return withEnv({ LANTERN_GPU: name }, ...args);
+}
+
+function withEnv(settings: Record<string, string>, ...args: string[]): Ended {
   const bin = fileURLToPath(new URL("../../bin/lantern.js", import.meta.url));
-  const env = { ...process.env, LANTERN_GPU: name };
+  const env = { ...process.env, ...settings };
   return spawnSync(process.execPath, [bin, ...args], { encoding: "utf8", env });
 }
 
@@ -74,4 +78,51 @@ test("--backend webgpu without a GPU: one sentence, and what to do", async () =>
   expect(stderr).toContain('backend "webgpu": LANTERN_GPU=off says to use none');
   expect(stderr).toContain("lantern devices");
   expect(status).toBe(2);
+});
+
+test("-ngl without a GPU: one sentence; auto: the processor, and why", async () => {
+  const file = await tinyFile();
+  const run = (layers: string, ...flags: string[]) =>
+    withoutGpu("run", "-m", file.path, "-p", "cat", "-n", "2", "-ngl", layers, ...flags);
+  const asked = run("1");
+  const none = run("0");
+  const auto = run("auto", "--explain");
+  const wrong = run("some");
+  file.remove();
+  expect(asked.stderr).toContain('backend "webgpu": LANTERN_GPU=off says to use none');
+  expect(asked.status).toBe(2);
+  expect(none.status).toBe(0);
+  expect(auto.status).toBe(0);
+  expect(auto.stderr).toContain("no layer on a GPU: LANTERN_GPU=off says to use none");
+  expect(wrong.stderr).toContain("Expected all, auto or a whole number of at least 0.");
+  expect(wrong.status).toBe(2);
+});
+
+describeGpu("a GPU without enough memory", () => {
+  test("says how many layers would fit; -ngl auto takes them", async () => {
+    // The table, which is the output matrix too, takes 128 kB; each layer, with its cache, some 60 kB.
+    const file = await tinyFile({ vocab: 1000 });
+    const run = (layers: string, ...flags: string[]) =>
+      withEnv(
+        { LANTERN_GPU: "software", LANTERN_GPU_MEMORY: "0.4" },
+        ...["run", "-m", file.path, "-p", "cat", "-n", "1", "-c", "32", "-ngl", layers, ...flags],
+      );
+    const all = run("all");
+    expect(all.status).toBe(1);
+    const advice = /(\d) of its 3 layers would fit \(.*\): use -ngl (\d)/.exec(all.stderr);
+    expect(advice, all.stderr).not.toBeNull();
+    const fitting = advice![2]!;
+    expect(run(fitting).status).toBe(0);
+    const auto = run("auto", "--explain");
+    file.remove();
+    expect(auto.stderr).toMatch(/^backend cpu\+webgpu/m);
+    expect(auto.stderr).toContain(fitting === "1" ? "the output and no layer" : "layer 1 of 2");
+    expect(auto.status).toBe(0);
+  });
+
+  test("a size that is none is refused", () => {
+    const { status, stderr } = withEnv({ LANTERN_GPU_MEMORY: "much" }, "devices");
+    expect(stderr).toContain('LANTERN_GPU_MEMORY: got "much"');
+    expect(status).toBe(2);
+  });
 });
