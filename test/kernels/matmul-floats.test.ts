@@ -1,6 +1,7 @@
 // The products of float weights through WebAssembly: packed into tiles, one token at a time, in streams, and in tiles of
 // tokens (half floats widened for these), against the plain product; all of them with the same bits, since all add in the
-// same order. Halves are also tried where their coding has corners: subnormals, values of 64 and more, infinity.
+// same order. Halves are also tried where their coding has corners: subnormals, values of 64 and more, infinity. The
+// kernels of machine code go through the interpreter.
 
 import { describe, expect, test } from "vitest";
 import { type FloatType, floatTilesFor } from "../../src/backends/cpu/float-tiles.ts";
@@ -8,10 +9,11 @@ import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../../src/kernels/features.ts";
+import { interpret } from "../../src/kernels/ir/interpret.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
-import { floatMatmulKernel } from "../../src/kernels/ops/matmul-floats.ts";
+import { type FloatMatmul, floatMatmulKernel } from "../../src/kernels/ops/matmul-floats.ts";
 import { widenBf16, widenTileF16 } from "../../src/kernels/ops/widen.ts";
-import { wasmTarget } from "../../src/kernels/target.ts";
+import { type KernelTarget, nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
 import { Random } from "../support/random.ts";
 
 const pages = 80;
@@ -23,17 +25,22 @@ const target = wasmTarget(detectWasmFeatures());
 type Calls = Record<string, (...args: number[]) => void>;
 
 /** Kernels over a memory that holds tiles of the weights and the activations. */
-function setUp(type: FloatType, weights: Float32Array, x: Float32Array) {
+function setUp(
+  type: FloatType,
+  weights: Float32Array,
+  x: Float32Array,
+  layout: KernelTarget = target,
+) {
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
   const dtype = dtypeByName(type)!;
   const bytes = new Uint8Array(bytesFor(dtype, rows * cols));
   dtype.quantize!(weights, 0, bytes, 0, rows * cols);
   const exact = new Float32Array(rows * cols);
   dtype.dequantize(bytes, 0, exact, 0, rows * cols);
-  const apart = floatTilesFor(type, target).tileBytes(cols);
+  const apart = floatTilesFor(type, layout).tileBytes(cols);
   for (let tile = 0; tile < tiles; tile++) {
     const source = new DataView(bytes.buffer, (tile * bytes.length) / tiles, bytes.length / tiles);
-    floatTilesFor(type, target).pack(source, 16, cols, memory.buffer, W + tile * apart);
+    floatTilesFor(type, layout).pack(source, 16, cols, memory.buffer, W + tile * apart);
   }
   new Float32Array(memory.buffer).set(x, X / 4);
   return { memory, exact, apart, out: new Float32Array(memory.buffer, OUT, tokens * rows) };
@@ -114,6 +121,59 @@ describe.each(["f32", "f16", "bf16"] as const)("%s", (type) => {
     const weights = Float32Array.from({ length: rows * cols }, () => random.normal() * 0.02);
     const x = Float32Array.from({ length: tokens * cols }, () => random.normal());
     const { result, exact } = product(type, weights, x);
+    expectProduct(result, exact, x);
+  });
+});
+
+/** The same by the interpreter, for a target of machine code: [tokens][rows] and the weights. */
+function nativeProduct(
+  type: FloatType,
+  native: KernelTarget,
+  weights: Float32Array,
+  x: Float32Array,
+) {
+  const { memory, exact, apart, out } = setUp(type, weights, x, native);
+  const all = 64 / native.width;
+  const run = (shape: Omit<FloatMatmul, "name" | "weights" | "target">, ...args: number[]) =>
+    interpret(
+      floatMatmulKernel({ ...shape, name: "float", weights: type, target: native }),
+      memory.buffer,
+      args,
+      { fused: true },
+    );
+  const [stride, one] = [cols * 4, { groups: all, tokens: 1, order: "vector" } as const];
+  for (let t = 0; t < tokens; t++) {
+    run(one, W, X + t * stride, OUT + t * rows * 4, cols / 4, tiles, 0, 0);
+  }
+  const result = out.slice();
+  out.fill(0);
+  for (let t = 0; t < tokens; t++) {
+    run({ ...one, streams: 2 }, W, X + t * stride, OUT + t * rows * 4, cols / 4, 1, apart, 64);
+  }
+  expect(out, "streams").toEqual(result);
+  for (const groups of new Set([1, all])) {
+    out.fill(0);
+    for (let tile = 0; tile < tiles; tile++) {
+      for (let g = 0; g < all; g += groups) {
+        const w = W + tile * apart + (g * bytesFor(dtypeByName(type)!, native.width)) / 4;
+        const to = OUT + tile * 64 + g * native.width;
+        const shape = { groups, tokens: 3, order: "matrix" } as const;
+        run(shape, w, X, to, cols / 4, tokens / 3, stride, rows * 4);
+      }
+    }
+    expect(out, `${groups} groups`).toEqual(result);
+  }
+  return { result, exact };
+}
+
+describe.each(Object.values(nativeTargets))("$name", (native) => {
+  test.each(["f32", "f16", "bf16"] as const)("%s", (type) => {
+    const random = new Random(7);
+    const weights = Float32Array.from({ length: rows * cols }, (_, i) =>
+      i % 5 === 0 ? random.normal() * 2 ** -18 : random.normal() * 0.02,
+    );
+    const x = Float32Array.from({ length: tokens * cols }, () => random.normal());
+    const { result, exact } = nativeProduct(type, native, weights, x);
     expectProduct(result, exact, x);
   });
 });

@@ -1,6 +1,6 @@
-// The tiled matmul kernels of the targets of machine code, by the interpreter: every packed type and every width of a vector,
-// both loop orders, against the plain product of what weights and activations are after rounding; and whole results
-// (all ways of a target have the same bits).
+// The tiled matmul kernels for every target, by the interpreter: every packed type and every width of a vector, both loop
+// orders, against the plain product of what weights and activations are after rounding. All ways have the same bits, and
+// so have all targets, WebAssembly with a fused multiply-add too.
 
 import { describe, expect, test } from "vitest";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
@@ -10,7 +10,7 @@ import { activationBlockBytes, groupsPerTile, tileBytes } from "../../src/kernel
 import { layoutFor } from "../../src/kernels/ops/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
-import { type KernelTarget, nativeTargets } from "../../src/kernels/target.ts";
+import { type KernelTarget, nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
 import { expectRows, makeProblem, type Problem, packAll } from "./matmul-problem.ts";
 
 const STRIDE = 48 * 4;
@@ -45,7 +45,8 @@ class Bench {
   }
 }
 
-function checkProducts(type: string, target: KernelTarget, replicated: boolean): void {
+/** [tokens][48], the same by all ways of this target. */
+function productsOf(type: string, target: KernelTarget, replicated: boolean): Float32Array {
   const packing = packingOf(type)!;
   const layout = layoutFor(packing, target);
   const cols = packing.activationSpan === 8 ? 256 : 64;
@@ -106,6 +107,7 @@ function checkProducts(type: string, target: KernelTarget, replicated: boolean):
     fillPadding(bench);
     expect(bench.take(), `matrix of ${groups}`).toEqual(expected);
   }
+  return expected;
 }
 
 /** 19 rows are two tiles; a row of results has room for three. */
@@ -113,15 +115,27 @@ function fillPadding({ out }: Bench): void {
   for (let t = 0; t < tokens; t++) out.fill(0, t * 48 + 32, (t + 1) * 48);
 }
 
-describe.each(packedTypes())("%s", (type) => {
-  test.each(Object.values(nativeTargets))("$name, compact", (target) => {
-    checkProducts(type, target, false);
-  });
-});
+const targets = [
+  wasmTarget({ dot4: "signed", vectorRegisters: 16 }),
+  ...Object.values(nativeTargets),
+];
 
-// Replicated activations do not depend on the type of the weights, only on how many blocks share a scale.
-describe.each(["q4_0", "q2_k", "q6_k", "q4_k"])("%s, replicated activations", (type) => {
-  test.each(Object.values(nativeTargets))("$name", (target) => {
-    checkProducts(type, target, true);
+// Replicated activations do not depend on the type of the weights, only on how many blocks share a scale, and how.
+const cases = [
+  ...packedTypes().map((type) => [type, false] as const),
+  ...["q4_0", "q2_k", "q6_k", "q4_k"].map((type) => [type, true] as const),
+];
+
+describe.each(cases)("%s, replicated: %s", (type, replicated) => {
+  const results = new Map<string, Float32Array>();
+
+  test.each(targets)("$name", (target) => {
+    results.set(target.name, productsOf(type, target, replicated));
+  });
+
+  test("is the same on all targets", () => {
+    expect([...results.keys()]).toEqual(targets.map(({ name }) => name));
+    const first = results.get("wasm")!;
+    for (const [name, result] of results) expect(result, name).toEqual(first);
   });
 });
