@@ -1,6 +1,6 @@
 // Lantern beside llama.cpp (node-llama-cpp) on the same files: prompt and generation speed of both, and the ratio.
 //
-//   npm run bench:peers -- MODEL.gguf ... [-t 1,2] [-p 128] [-n 32] [-r 5] [--level 3] [--json | --markdown] [--force]
+//   npm run bench:peers -- MODEL.gguf ... [-t 1,2] [-p 128] [-n 32] [-r 5] [--level 4] [--json | --markdown] [--force]
 //
 // Both run in this process and take turns, in alternating order. A round that something disturbed is measured again; a
 // line whose rounds were never quiet is marked and gets no ratio, unless --force says that it should.
@@ -14,8 +14,8 @@ import {
   lanternContestant,
   tokenSource,
 } from "../src/cli/bench/measure.ts";
-import { levelsOption, machineText, statusLine } from "../src/cli/bench/options.ts";
-import { open } from "../src/index.ts";
+import { bestLevel, levelsOption, machineText, statusLine } from "../src/cli/bench/options.ts";
+import { type OptLevel, open } from "../src/index.ts";
 import { nodeTerminal, type Terminal } from "../src/platform/node-cli.ts";
 import { type Llama, type LlamaContestant, llamaContestant, loadLlama } from "./llama-cpp.ts";
 import { QuietWatch } from "./quiet.ts";
@@ -30,7 +30,7 @@ import {
 } from "./side-by-side.ts";
 
 interface PeersFlags extends CompareFlags {
-  level: (1 | 2 | 3)[];
+  level?: OptLevel[];
 }
 
 interface Bench {
@@ -43,7 +43,7 @@ interface Bench {
 
 async function main(terminal: Terminal): Promise<void> {
   const program = addCompareFlags(new Command("bench:peers").argument("<models...>", "GGUF files"))
-    .addOption(levelsOption().default([3], "3"))
+    .addOption(levelsOption("4 where it can be run, otherwise 3"))
     .action((models: string[], flags: PeersFlags) => compare(models, flags, terminal));
   await program.parseAsync();
 }
@@ -57,7 +57,7 @@ async function compare(models: string[], flags: PeersFlags, terminal: Terminal):
   const lines: Line[] = [];
   for (const model of models) {
     for (const threads of flags.threads ?? [terminal.machine().cores]) {
-      for (const level of flags.level) {
+      for (const level of flags.level ?? [await bestLevel()]) {
         lines.push(await compareOnce(bench, model, threads, level));
       }
     }
@@ -71,7 +71,7 @@ async function compareOnce(
   bench: Bench,
   path: string,
   threads: number,
-  level: 1 | 2 | 3,
+  level: OptLevel,
 ): Promise<Line> {
   const { flags, status } = bench;
   const contextSize = contextFor(flags.prompt, flags.predict);
@@ -86,7 +86,7 @@ async function compareOnce(
     ] as const;
     const input = () => ({ prompt: next(flags.prompt), first: next(1)[0]! });
     for (const one of sides) await one.measure(input()); // warms up
-    const name = `${basename(path)}${level === 3 ? "" : `, level ${level}`}`;
+    const name = `${basename(path)}${flags.level ? `, level ${level}` : ""}`;
     const disturbed = await runRounds(sides, input, bench.watch, {
       repetitions: flags.repetitions,
       force: flags.force ?? false,

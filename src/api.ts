@@ -10,6 +10,21 @@ export type { Work } from "./limits/roofline.ts";
 /** What names a model: a path (GGUF file, Hugging Face folder, llama2.c .bin), an http(s) URL, browser Files, or a catalog name. */
 export type ModelLocation = string | URL | File | readonly File[];
 
+/**
+ * How products are computed. 1: plain TypeScript (the reference); 2: WebAssembly SIMD, row by row; 3: WebAssembly SIMD and
+ * tiles; 4: tiles and machine code for this processor (docs/native.md).
+ */
+export type OptLevel = 1 | 2 | 3 | 4;
+
+/** What machine code can be run on this machine: a target, or the reason why there is none. */
+export type MachineCodeInfo =
+  | {
+      /** "x64-avx512", "x64-avx2-vnni", "x64-avx2", "arm64-dotprod" */
+      target: string;
+      vectorBytes: number;
+    }
+  | { refused: string };
+
 export interface OpenOptions {
   /** Tokens the context holds; default: the model's own, at most 4096. */
   contextSize?: number;
@@ -22,8 +37,10 @@ export interface OpenOptions {
   kvType?: "f32" | "f16" | "q8_0";
   /** Compute threads; default: the machine's cores. */
   threads?: number;
-  /** 1: plain TypeScript (the reference); 2: SIMD, row by row; 3: SIMD and tiles (default). */
-  level?: 1 | 2 | 3;
+  /** Default: 4 where this machine can, otherwise 3. */
+  level?: OptLevel;
+  /** false: no machine code, as level 3 (default true; docs/native.md). */
+  native?: boolean;
   /** What computes: "cpu" (default), "webgpu" (a GPU; docs/gpu.md) or "reference" (plain TypeScript). */
   backend?: string;
   /**
@@ -290,6 +307,8 @@ export interface BackendInfo {
   name: string;
   /** Threads that compute: fewer than asked for where there is no shared memory; `notes` says so. */
   threads: number;
+  /** What the kernels of products are: "x64-avx512" (machine code), or "wasm: " and why. Absent: there are none. */
+  kernels?: string;
   /** Where each layer is, in order: one entry, or two where the model is split (gpuLayers). */
   placement: LayerPlacement[];
   /** What computes what, and why: one line each. */
@@ -489,7 +508,7 @@ export interface MatmulBenchOptions {
   n: number;
   k: number;
   m: number;
-  level: 1 | 2 | 3;
+  level: OptLevel;
   threads: number;
   /** How long to measure; at least one product is computed. */
   seconds: number;

@@ -9,6 +9,7 @@ import { ModelError, UsageError } from "./base/errors.ts";
 import type { DType } from "./dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "./dtypes/table.ts";
 import { makePlan } from "./graph/plan.ts";
+import { chooseLevel } from "./native.ts";
 import { currentPlatform } from "./platform/current.ts";
 import { floats, productGraph, productName, productStep, uploadSample } from "./tune/product.ts";
 
@@ -17,11 +18,11 @@ const warmupShare = 0.25;
 const warmupTokens = 16;
 
 export async function measureMatmul(options: MatmulBenchOptions): Promise<MatmulSpeed> {
-  const { n, k, m, level, threads, seconds } = options;
+  const { n, k, m, threads, seconds } = options;
   const dtype = checkedType(options);
   const platform = await currentPlatform();
   const backend = chooseBackend({
-    level,
+    ...(await chooseLevel(options, platform)),
     threads,
     startThread: () => platform.startThread("compute"),
   });
@@ -73,5 +74,6 @@ function chooseBackend(request: BackendRequest): Backend {
 function kernelOf(backend: Backend): string {
   const lines = backend.explain();
   const named = lines.find((line) => line.startsWith(`${productName}: `));
-  return named?.slice(productName.length + 2) ?? lines.join("; ");
+  const text = named?.slice(productName.length + 2) ?? lines.join("; ");
+  return backend.kernels === undefined ? text : `${backend.kernels}: ${text}`;
 }

@@ -11,9 +11,12 @@ import { Engine, type LoadWatch } from "./engine/engine.ts";
 import { serveEngine } from "./engine/host.ts";
 import type { OpenRequest } from "./engine/protocol.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
+import type { KernelTarget } from "./kernels/target.ts";
+import { chooseLevel, type LevelChoice } from "./native.ts";
 import { currentPlatform } from "./platform/current.ts";
 import { Laps } from "./profile/laps.ts";
 import { explainedDefault } from "./tune/default-notes.ts";
+import { tuneFileOf } from "./tune/tune-target.ts";
 import type { TunedUse } from "./tune/use.ts";
 
 const platform = await currentPlatform();
@@ -27,11 +30,13 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   const file = await openModelFile(await platform.openModelSource(request.spec));
   let backend: Backend | undefined;
   try {
-    const choices = await measured();
+    const level = await chooseLevel(request, platform);
+    const native = typeof level.native === "string" ? undefined : level.native;
+    const choices = await measured(native?.target);
     const tuned = request.tuned
-      ? await choices?.measuredTuning(platform, file, request.threads)
+      ? await choices?.measuredTuning(platform, file, request.threads, native)
       : { notes: ["kernels: defaults; tuning is switched off"] };
-    const wanted = backendRequest(request, tuned ?? { notes: [untuned] });
+    const wanted = backendRequest(request, level, tuned ?? { notes: [untuned] });
     const chosen = await chooseBackend(request, wanted, platform);
     backend = chosen.backend;
     const { metadata } = file;
@@ -70,10 +75,12 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
 }
 
 /** What measurements decide is loaded when there are any. */
-async function measured(): Promise<typeof import("./measured-choices.ts") | undefined> {
+async function measured(
+  target: KernelTarget | undefined,
+): Promise<typeof import("./measured-choices.ts") | undefined> {
   const files = platform.smallFiles();
   const found = await Promise.all(
-    ["machine.json", "tune.txt"].map((name) => files.read(name).catch(() => "")),
+    ["machine.json", tuneFileOf(target)].map((name) => files.read(name).catch(() => "")),
   );
   return found.some((text) => text !== undefined)
     ? await import("./measured-choices.ts")
@@ -83,21 +90,22 @@ async function measured(): Promise<typeof import("./measured-choices.ts") | unde
 const untuned = 'kernels: defaults, nothing was tuned here ("lantern tune")';
 
 /** What a backend on the processor is made with. */
-function backendRequest({ threads, level, profile }: OpenRequest, tuned: TunedUse): BackendRequest {
+function backendRequest(
+  { threads, profile }: OpenRequest,
+  { level, native }: LevelChoice,
+  tuned: TunedUse,
+): BackendRequest {
+  const target = typeof native === "string" ? undefined : native.target;
   return {
-    level: checked("level", level ?? 3, [1, 2, 3]),
+    level,
+    native,
     threads: threads === undefined ? (tuned.threads ?? platform.cores) : checkThreads(threads),
     startThread: () => platform.startThread("compute"),
     profile,
-    choose: tuned.choose ?? explainedDefault(),
+    choose: tuned.choose ?? explainedDefault(target),
     idle: tuned.idle,
     notes: tuned.notes,
   };
-}
-
-function checked<T>(option: string, got: T, allowed: readonly T[]): T {
-  if (allowed.includes(got)) return got;
-  throw new UsageError(`${option}: got ${got}, expected one of ${allowed.join(", ")}`);
 }
 
 function checkThreads(threads: number): number {

@@ -23,6 +23,7 @@ export type { LimitsReport } from "./limits/report.ts";
 export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./limits-report.ts";
 export { limits, limitsNames, limitsPicture } from "./limits-report.ts";
 export { machineLimits, machineMeasurement, rememberedMachine } from "./machine.ts";
+export { machineCodeInfo } from "./native.ts";
 export { inspect, open, openTokenizer } from "./open.ts";
 export type {
   BaseComparison,

@@ -2,15 +2,16 @@
 // goes into a step in which others write. The engine's thread loads this file when there is a measurement; a machine that
 // was never measured pays nothing for it.
 
+import type { NativeKernels } from "./backends/cpu/native.ts";
 import type { EngineOptions } from "./engine/engine.ts";
 import type { ModelFile } from "./formats/model-file.ts";
-import { detectWasmFeatures } from "./kernels/features.ts";
 import { deviceAt } from "./limits/device.ts";
 import { graphModelCost } from "./limits/model-cost.ts";
 import { turningPoints } from "./limits/prefill.ts";
 import { rememberedMachine } from "./machine.ts";
 import type { Platform } from "./platform/platform.ts";
 import { problemsOfTensors } from "./tune/space.ts";
+import { targetFor } from "./tune/tune-target.ts";
 import { type TunedUse, useTuning } from "./tune/use.ts";
 import { rememberedTuning } from "./tune-store.ts";
 
@@ -19,10 +20,11 @@ export async function measuredTuning(
   platform: Platform,
   file: ModelFile,
   threads: number | undefined,
+  native: NativeKernels | undefined,
 ): Promise<TunedUse> {
-  const { vectorRegisters } = detectWasmFeatures();
   const problems = problemsOfTensors(file.tensors.values());
-  return useTuning(await rememberedTuning(platform), problems, { vectorRegisters }, threads);
+  const known = await rememberedTuning(platform, native);
+  return useTuning(known, problems, targetFor(native), threads);
 }
 
 /** Fewer tokens at once would not fill the kernels' tiles. */

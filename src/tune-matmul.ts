@@ -1,9 +1,11 @@
 // Tuning on this machine: which products, measured how, kept where. A composition root, as open.ts is; tune.ts loads it
 // when tuning is asked for.
 
+import type { NativeKernels } from "./backends/cpu/native.ts";
 import { UsageError } from "./base/errors.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
 import type { MatmulProblem } from "./kernels/matmul-variants.ts";
+import { nativeHere } from "./native.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
 import { checkPoints } from "./tune/check.ts";
@@ -21,6 +23,7 @@ import {
   withoutRareTypes,
 } from "./tune/space.ts";
 import type { TuneFile, TuneGroup } from "./tune/tune-file.ts";
+import { targetFor, targetOfFeatures } from "./tune/tune-target.ts";
 import type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./tune.ts";
 import { rememberedTuning, rememberTuning } from "./tune-store.ts";
 
@@ -33,20 +36,21 @@ const mostThreads = 64;
 export async function measureTune(options: TuneOptions): Promise<TuneResult> {
   const { mode = "normal", threads, signal, onProgress } = options;
   const platform = await currentPlatform();
+  const native = await nativeHere(platform, options.native);
   const all = await problemsOf(options, platform);
   const isQuick = mode === "quick";
   const problems = isQuick ? largestOfEachType(withoutRareTypes(all, rareShare)) : all;
-  const profiles = tuneProfiles(!isQuick);
+  const profiles = tuneProfiles(!isQuick, targetFor(native));
   const groups: TuneGroup[] = [];
   const file = (): TuneFile => ({
-    ...identityOf({ cpu: platform.cpu(), cores: platform.cores }),
+    ...identityOf({ cpu: platform.cpu(), cores: platform.cores }, native),
     date: new Date().toISOString(),
     profiles,
     groups,
   });
   const keep = async () => {
     if (options.remember === false || groups.length === 0) return undefined;
-    return await rememberTuning(platform, file());
+    return await rememberTuning(platform, file(), native);
   };
   try {
     await runTune(
@@ -59,7 +63,11 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
         streamBytes: STREAM_BYTES[mode],
       },
       profiles,
-      { startThread: () => platform.startThread("compute"), breathe: () => platform.breathe() },
+      {
+        startThread: () => platform.startThread("compute"),
+        native,
+        breathe: () => platform.breathe(),
+      },
       { signal, onProgress, onGroup: (group) => groups.push(group) },
     );
   } catch (error) {
@@ -72,7 +80,7 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
 export async function typesWithoutTimes(model: string | URL): Promise<string[]> {
   const platform = await currentPlatform();
   const problems = withoutRareTypes(await problemsOf({ model }, platform), rareShare);
-  const found = await rememberedTuning(platform);
+  const found = await rememberedTuning(platform, await nativeHere(platform));
   const known = new Set(typeof found === "object" ? found.groups.map(({ dtype }) => dtype) : []);
   return [...new Set(problems.map(({ dtype }) => dtype))].filter((dtype) => !known.has(dtype));
 }
@@ -88,9 +96,22 @@ export async function measureTuneTest(options: TuneTestOptions): Promise<TuneTes
       streamBytes: STREAM_BYTES.normal,
       mostThreads,
     },
-    { startThread: () => platform.startThread("compute"), breathe: () => platform.breathe() },
+    {
+      startThread: () => platform.startThread("compute"),
+      native: await nativeOf(options.file, platform),
+      breathe: () => platform.breathe(),
+    },
     options,
   );
+}
+
+/** What makes the kernels that the file's times are of. */
+async function nativeOf(file: TuneFile, platform: Platform): Promise<NativeKernels | undefined> {
+  const { name } = targetOfFeatures(file.features);
+  const native = await nativeHere(platform, name !== "wasm");
+  const here = native?.target.name ?? "wasm";
+  if (name === here) return native;
+  throw new UsageError(`tune: the times are of kernels for ${name}, and this machine runs ${here}`);
 }
 
 async function problemsOf(

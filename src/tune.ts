@@ -2,11 +2,13 @@
 // models never loads it here.
 
 import { UsageError } from "./base/errors.ts";
+import { nativeHere } from "./native.ts";
 import { currentPlatform } from "./platform/current.ts";
 import { analyzeTuneFile, type TuneAnalysis } from "./tune/analyze.ts";
 import { tunePicture } from "./tune/picture.ts";
 import type { TuneMode } from "./tune/space.ts";
 import { parseTuneFile, printTuneFile, type TuneFile } from "./tune/tune-file.ts";
+import { targetOfFeatures } from "./tune/tune-target.ts";
 
 /** Of the weights, with shapes. */
 const defaultType = "q4_0";
@@ -25,6 +27,8 @@ export interface TuneOptions {
   mNum?: number;
   /** quick: seconds; normal: minutes; full: all of every matrix. Default: normal. */
   mode?: TuneMode;
+  /** false: WebAssembly's kernels, also where this machine runs machine code (default true). */
+  native?: boolean;
   /** Keep the times for the next open() (default true). */
   remember?: boolean;
   signal?: AbortSignal;
@@ -72,13 +76,16 @@ export async function testTune(options: TuneTestOptions): Promise<TuneTestPoint[
 /** Remembers times for the next open(), beside those that are remembered. Returns where. */
 export async function rememberTune(file: TuneFile): Promise<string> {
   const { rememberTuning } = await import("./tune-store.ts");
-  return await rememberTuning(await currentPlatform(), file);
+  const platform = await currentPlatform();
+  const isNative = targetOfFeatures(file.features).name !== "wasm";
+  return await rememberTuning(platform, file, await nativeHere(platform, isNative));
 }
 
 /** What was tuned on this machine and still holds. */
 export async function rememberedTune(): Promise<TuneFile> {
   const { rememberedTuning } = await import("./tune-store.ts");
-  const found = await rememberedTuning(await currentPlatform());
+  const platform = await currentPlatform();
+  const found = await rememberedTuning(platform, await nativeHere(platform));
   if (typeof found === "object") return found;
   throw new UsageError(
     found ??

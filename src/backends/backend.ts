@@ -121,6 +121,8 @@ export interface Backend {
   readonly name: string;
   /** That compute. */
   readonly threads: number;
+  /** What the kernels of products are, and why, where there is a choice: "x64-avx512", "wasm: ...". */
+  readonly kernels?: string | undefined;
 
   /** Whether this op, with these shapes and types, can be computed here; otherwise the reason, for people. */
   supports(node: GraphNode): true | string;

@@ -5,14 +5,17 @@ import type { ChooseMatmul } from "../kernels/matmul-variants.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import type { Backend } from "./backend.ts";
 import { CpuBackend } from "./cpu/cpu.ts";
+import type { NativeKernels } from "./cpu/native.ts";
 import { ReferenceBackend } from "./reference/reference.ts";
 import type { GpuDevice } from "./webgpu/device.ts";
 import { WebGpuBackend } from "./webgpu/webgpu.ts";
 
 /** What a backend may use of this machine, and what was asked for. */
 export interface BackendRequest {
-  /** 1: plain TypeScript; 2: SIMD, row by row; 3: SIMD and tiles. */
-  readonly level: 1 | 2 | 3;
+  /** 1: plain TypeScript; 2: SIMD, row by row; 3: SIMD and tiles; 4: tiles and machine code. */
+  readonly level: 1 | 2 | 3 | 4;
+  /** What makes the machine code of level 4; a sentence: why there is none. */
+  readonly native?: NativeKernels | string | undefined;
   readonly threads: number;
   readonly startThread: (() => EngineThread) | undefined;
   /** Which kernels compute which product, where that was measured. */
@@ -39,12 +42,16 @@ export interface BackendEntry {
 const entries: BackendEntry[] = [
   {
     name: "cpu",
-    available: ({ level }) => {
+    available: ({ level, native = "nobody asked for it" }) => {
       if (level === 1) return "level 1 is the reference";
+      if (level === 4 && typeof native === "string") return `no machine code: ${native}`;
       return detectWasmFeatures().simd ? true : "this engine's WebAssembly has no SIMD";
     },
-    create: ({ level, profile = false, ...request }) =>
-      new CpuBackend({ ...request, level: level === 2 ? 2 : 3, profile }),
+    create: ({ level, native, profile = false, ...request }) => {
+      const isNative = level === 4 || typeof native === "string";
+      const code = isNative ? native : `level ${level} was asked for`;
+      return new CpuBackend({ ...request, level: level === 2 ? 2 : 3, native: code, profile });
+    },
   },
   {
     name: "webgpu",

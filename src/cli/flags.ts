@@ -3,7 +3,7 @@
 
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { defaultModel } from "../catalog/catalog.ts";
-import type { GenerateOptions, OpenOptions } from "../index.ts";
+import type { GenerateOptions, OpenOptions, OptLevel } from "../index.ts";
 import { UsageError } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
 
@@ -80,7 +80,9 @@ export interface ModelFlags {
   model?: string;
   ctxSize?: number;
   threads?: number;
-  level?: 1 | 2 | 3;
+  level?: OptLevel;
+  /** false: --no-native. */
+  native?: boolean;
   backend?: string;
   gpuLayers?: number | "all" | "auto";
   explain?: boolean;
@@ -131,9 +133,9 @@ function gpuLayersFlag(text: string): number | "all" | "auto" {
 export function addModelFlags(
   command: Command,
   modelDefault: string | undefined,
-  defaults: { cacheType?: "f32" | "f16"; level?: 1 | 3 } = {},
+  defaults: { cacheType?: "f32" | "f16"; level?: 1 } = {},
 ): Command {
-  const { cacheType = "f16", level = 3 } = defaults;
+  const { cacheType = "f16", level } = defaults;
   const shown = modelDefault ? ` (default: ${modelDefault})` : "";
   return command
     .option(
@@ -152,10 +154,12 @@ export function addModelFlags(
     )
     .option(
       "--level <n>",
-      "1: plain TypeScript, 2: SIMD row by row, 3: SIMD and tiles",
-      numberFlag({ integer: true, min: 1, max: 3 }),
+      "1: plain TypeScript, 2: SIMD row by row, 3: SIMD and tiles, 4: tiles and machine code" +
+        (level ? "" : " (default: 4 where it can be run, otherwise 3)"),
+      numberFlag({ integer: true, min: 1, max: 4 }),
       level,
     )
+    .option("--no-native", "no machine code: WebAssembly instead, as level 3")
     .option(
       "--backend <name>",
       'what computes: cpu, webgpu (a GPU; see "lantern devices") or reference (default: cpu)',
@@ -174,6 +178,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.ctxSize !== undefined && { contextSize: flags.ctxSize }),
     ...(flags.threads !== undefined && { threads: flags.threads }),
     ...(flags.level !== undefined && { level: flags.level }),
+    ...(flags.native === false && { native: false }),
     ...(flags.backend !== undefined && { backend: flags.backend }),
     ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
     ...(flags.cacheType && { kvType: flags.cacheType }),

@@ -358,6 +358,7 @@ function describe(
     backend: {
       name: parts.backend.name,
       threads: parts.backend.threads,
+      ...(parts.backend.kernels !== undefined && { kernels: parts.backend.kernels }),
       placement: [...(parts.backend.placement?.() ?? [everything(parts.backend, config)])],
       notes: [...parts.backend.explain()],
     },

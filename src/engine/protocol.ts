@@ -12,6 +12,7 @@ import type {
   LoadProgress,
   LogitsResult,
   ModelInfo,
+  OptLevel,
   ProfileReport,
   ScoreResult,
   TokenEvent,
@@ -46,7 +47,9 @@ export interface OpenRequest {
   contextSize: number | undefined;
   kvType: string;
   threads: number | undefined;
-  level: 1 | 2 | 3 | undefined;
+  level: OptLevel | undefined;
+  /** false: no machine code. */
+  native: boolean;
   /** A name of the table of backends; undefined: the first that can run. */
   backend: string | undefined;
   /** On the GPU, the output counted as one; undefined: as the backend says. */

@@ -3,6 +3,7 @@
 
 import { defaultVariant } from "../kernels/matmul-variants.ts";
 import type { TuneFile, TuneGroup, TuneProfile } from "./tune-file.ts";
+import { targetOfFeatures } from "./tune-target.ts";
 
 export interface TunePoint {
   readonly m: number;
@@ -70,9 +71,9 @@ function usualProfile(
   profiles: readonly TuneProfile[],
   features: string,
 ): (dtype: string, m: number) => number {
-  const vectorRegisters = features.includes("dot4=signed") ? 32 : 16;
+  const target = targetOfFeatures(features);
   return (dtype, m) => {
-    const { id } = defaultVariant(dtype, m, { vectorRegisters });
+    const { id } = defaultVariant(dtype, m, target);
     return profiles.findIndex(({ variant, idle }) => variant === id && idle === "spin");
   };
 }

@@ -12,6 +12,7 @@ import { type Basis, estimate } from "./estimate.ts";
 import { ProductBench, untilCompiled } from "./measure.ts";
 import type { TuneEnvironment, TuneWatch } from "./run-tune.ts";
 import { profileText, type TuneFile, type TuneGroup } from "./tune-file.ts";
+import { targetOfFeatures } from "./tune-target.ts";
 
 const WARM_UP_MS = 250;
 const LEAST_ROUNDS = 9;
@@ -79,13 +80,14 @@ function inBatches(points: readonly Point[], mostThreads: number): Point[][] {
 
 /** Evenly over the groups and their lines; of each, the profile that would be chosen. */
 function choosePoints(file: TuneFile, count: number): Point[] {
+  const target = targetOfFeatures(file.features);
   const all = file.groups.flatMap((group) =>
     group.lines.flatMap(({ m }, line): Point[] => {
       const next = group.lines[line + 1]?.m ?? m;
       const middle = Math.floor((m + next) / 2);
       const profile = bestProfile(file, group, middle);
       const variant =
-        profile === undefined ? undefined : variantById(file.profiles[profile]!.variant);
+        profile === undefined ? undefined : variantById(file.profiles[profile]!.variant, target);
       return variant ? [{ group, profile: profile!, variant, m: middle }] : [];
     }),
   );
@@ -146,6 +148,7 @@ class PointsRun {
       whole: false,
       streamBytes: this.#plan.streamBytes,
       startThread: () => this.#environment.startThread(),
+      native: this.#environment.native,
     });
     this.#benches.push(bench);
     const started = performance.now();

@@ -49,15 +49,18 @@ export function totalTime(
 }
 
 /** Tiled profiles whose idle threads spin: those between which a product can choose at any number of tokens. */
-function choosable(file: TuneFile): { index: number; variant: MatmulVariant }[] {
+function choosable(
+  file: TuneFile,
+  target: MatmulTarget,
+): { index: number; variant: MatmulVariant }[] {
   return file.profiles.flatMap(({ variant: id, level, idle }, index) => {
-    const variant = level === 3 && idle === "spin" ? variantById(id) : undefined;
+    const variant = level === 3 && idle === "spin" ? variantById(id, target) : undefined;
     return variant ? [{ index, variant }] : [];
   });
 }
 
 export function tunedChoice(file: TuneFile, target: MatmulTarget): ChooseMatmul {
-  const candidates = choosable(file);
+  const candidates = choosable(file, target);
   return (problems, maxTokens, threads): MatmulChoice => {
     const { dtype } = problems[0]!;
     const accepted = candidates.filter(({ variant }) =>
@@ -92,12 +95,12 @@ function notesOf(
   const shapes = problems.map(({ dtype, n, k }) => `${dtype} ${n} x ${k}`).join(" + ");
   const basis = basisFor(file, problems[0]!, threads);
   const from = basis?.stretched ? ` (${basis.stretched})` : "";
-  const lines = matmulVariants().map((variant) => {
+  const lines = matmulVariants(target).map((variant) => {
     const refusal = problems
       .map((problem) => acceptsProblem(variant, problem, target))
       .find((answer) => answer !== true);
     if (refusal !== undefined) return `  ${variant.id}: no, ${refusal}`;
-    const profile = choosable(file).find((one) => one.variant.id === variant.id);
+    const profile = choosable(file, target).find((one) => one.variant.id === variant.id);
     const us = (tokens: number) =>
       profile && totalTime(file, profile.index, problems, tokens, threads);
     const [one, full] = [us(1), us(maxTokens)];

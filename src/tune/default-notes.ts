@@ -35,7 +35,7 @@ function notesOf(
   });
   const possible: string[] = [];
   const refused = new Map<string, string[]>();
-  for (const variant of matmulVariants()) {
+  for (const variant of matmulVariants(target)) {
     if (variants.some(({ id }) => id === variant.id)) continue;
     const refusal = problems
       .map((problem) => acceptsProblem(variant, problem, target))

@@ -1,47 +1,62 @@
 // What times are of: this processor and these kernels. Another processor, another engine, or a change in the code of the
 // kernels makes them say nothing; the text of some kernels stands for the code of all.
 
-import { detectWasmFeatures } from "../kernels/features.ts";
+import type { NativeKernels } from "../backends/cpu/native.ts";
 import { print } from "../kernels/ir/print.ts";
 import { blockMatmulKernel } from "../kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../kernels/ops/matmul-floats.ts";
-import { blockLayoutFor } from "../kernels/ops/packed.ts";
+import { blockLayoutFor, TILE_ROWS } from "../kernels/ops/packed.ts";
 import { packedTypes, packingOf } from "../kernels/ops/packings.ts";
 import { wasmTarget } from "../kernels/target.ts";
 import type { TuneIdentity } from "./tune-file.ts";
+import { featuresText, targetFor } from "./tune-target.ts";
 
-let revision: string | undefined;
+/** By the name of the target. */
+const revisions = new Map<string, string>();
 
-export function identityOf(machine: { cpu: string; cores: number }): TuneIdentity {
-  const { relaxed, dot4 } = detectWasmFeatures();
-  revision ??= kernelRevision();
+/** `native` makes the kernels; undefined: they are WebAssembly. */
+export function identityOf(
+  machine: { cpu: string; cores: number },
+  native?: NativeKernels,
+): TuneIdentity {
+  const target = targetFor(native);
+  const revision = revisions.get(target.name) ?? kernelRevision(native);
+  revisions.set(target.name, revision);
   return {
     engine: `kernels ${revision}`,
     cpu: machine.cpu,
     cores: machine.cores,
-    features: `wasm ${relaxed ? "relaxed" : "simd"} dot4=${dot4}`,
+    features: featuresText(target),
   };
 }
 
-/** A hash of what the kernels are made of: of every layout as data, and of the code for a short and a long one. */
-function kernelRevision(): string {
-  const shape = { groups: 2, tokens: 4, replicated: false, order: "matrix" } as const;
-  const target = wasmTarget({ dot4: "signed", vectorRegisters: 16 });
-  const layouts = packedTypes().map((type) => packingOf(type)!.layout("signed"));
+/**
+ * A hash of what the kernels are made of: of every layout as data, and of the code for a short and a long one. Of machine
+ * code, its bytes: the lowering is ours.
+ */
+function kernelRevision(native: NativeKernels | undefined): string {
+  const target = native?.target ?? wasmTarget({ dot4: "signed", vectorRegisters: 16 });
+  const groups = Math.min(2, TILE_ROWS / (target.width / 4));
+  const shape = { groups, tokens: 4, replicated: false, order: "matrix" } as const;
+  const layouts = packedTypes().map((type) => packingOf(type)!.layout(target.dot4));
   const short = layouts.find(({ spanBlocks }) => spanBlocks === 1)!;
   const long = layouts.find(({ spanBlocks }) => spanBlocks > 1)!;
-  const blocks = [short, long].map((layout) =>
-    blockMatmulKernel({ ...shape, name: "blocks", layout: blockLayoutFor(layout, target) }),
+  const blocks = [short, long].map((layout, i) =>
+    blockMatmulKernel({
+      ...shape,
+      name: native ? `revision.${i}` : "blocks",
+      layout: blockLayoutFor(layout, target),
+    }),
   );
-  const floats = floatMatmulKernel({
-    name: "f32",
-    weights: "f32",
-    groups: 2,
-    tokens: 4,
-    order: "matrix",
-    target,
-  });
-  return fnv([JSON.stringify(layouts), ...[...blocks, floats].map(print)].join("\n"));
+  const { order, tokens } = shape;
+  const floats = floatMatmulKernel({ name: "f32", weights: "f32", groups, tokens, order, target });
+  const kernels = [...blocks, floats];
+  const code = native ? kernels.map((kernel) => codeText(native.lower(kernel))) : [];
+  return fnv([JSON.stringify(layouts), ...kernels.map(print), ...code].join("\n"));
+}
+
+function codeText(code: ReturnType<NativeKernels["lower"]>): string {
+  return typeof code === "string" ? code : code.bytes.join(" ");
 }
 
 /** 32-bit FNV-1a, in hexadecimal. */

@@ -5,6 +5,7 @@
 // prepared its activations, compute when the last has finished its rows. Waiting for each other is part of both.
 
 import { type Backend, EVENT_NUMBERS } from "../backends/backend.ts";
+import type { NativeKernels } from "../backends/cpu/native.ts";
 import { backendByName } from "../backends/table.ts";
 import { bytesFor } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
@@ -27,6 +28,8 @@ export interface ProductBenchOptions {
   /** Of weights that stream: more than caches hold. In a model, all other weights pass through them meanwhile. */
   readonly streamBytes: number;
   readonly startThread: () => EngineThread;
+  /** What makes the kernels; undefined: they are WebAssembly. */
+  readonly native: NativeKernels | undefined;
 }
 
 /** Tokens up to which a product streams its weights from memory; more tokens are kept busy by arithmetic. */
@@ -118,7 +121,7 @@ class RowsBench {
   }
 
   static async open(
-    { problem, variants, threads, startThread }: ProductBenchOptions,
+    { problem, variants, threads, startThread, native }: ProductBenchOptions,
     rows: number,
     copies: number,
     maxTokens: number,
@@ -126,7 +129,8 @@ class RowsBench {
     const byTokens = new Array<number>(maxTokens + 1).fill(0);
     const choose = () => ({ variants, byTokens, notes: [] });
     const backend = backendByName("cpu")!.create({
-      level: variants.length === 0 ? 2 : 3,
+      level: variants.length === 0 ? 2 : native ? 4 : 3,
+      native,
       threads,
       startThread,
       profile: true,

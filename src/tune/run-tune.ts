@@ -3,8 +3,9 @@
 // programs only ever make a round slower, so the lower quartile of the rounds counts, and a profile is given up as
 // hopeless when its best round is far from the best of all.
 
+import type { NativeKernels } from "../backends/cpu/native.ts";
+import { refusals } from "../backends/cpu/native-choice.ts";
 import { AbortedError } from "../base/errors.ts";
-import { detectWasmFeatures } from "../kernels/features.ts";
 import {
   acceptsProblem,
   defaultVariant,
@@ -15,9 +16,11 @@ import {
   variantById,
 } from "../kernels/matmul-variants.ts";
 import { packedTypes } from "../kernels/ops/packings.ts";
+import type { KernelTarget } from "../kernels/target.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import { ProductBench, untilCompiled } from "./measure.ts";
 import type { StageTimes, TuneGroup, TuneLine, TuneProfile } from "./tune-file.ts";
+import { targetFor } from "./tune-target.ts";
 
 export interface TunePlan {
   readonly problems: readonly MatmulProblem[];
@@ -33,6 +36,8 @@ export interface TunePlan {
 
 export interface TuneEnvironment {
   startThread(): EngineThread;
+  /** What makes the kernels of products; undefined: they are WebAssembly. */
+  readonly native?: NativeKernels | undefined;
   /** Lets others in: a progress bar, an abort, a request. */
   breathe(): Promise<void>;
 }
@@ -53,11 +58,13 @@ const FINALS = 4;
 const FINALISTS = 3;
 
 /** All ways to run a product: every variant, spinning; where full, row by row, and the usual ones sleeping. */
-export function tuneProfiles(full: boolean): TuneProfile[] {
-  const spinning = matmulVariants().map(({ id }) => profile(3, id, "spin"));
+export function tuneProfiles(
+  full: boolean,
+  target: KernelTarget = targetFor(undefined),
+): TuneProfile[] {
+  const spinning = matmulVariants(target).map(({ id }) => profile(3, id, "spin"));
   if (!full) return spinning;
-  const { vectorRegisters } = detectWasmFeatures();
-  const usual = defaultVariant(packedTypes()[0]!, 1, { vectorRegisters }).id;
+  const usual = defaultVariant(packedTypes()[0]!, 1, target).id;
   return [...spinning, profile(3, usual, "sleep"), profile(2, "rows", "spin")];
 }
 
@@ -102,6 +109,7 @@ class GroupTuner {
   readonly #problem: MatmulProblem;
   readonly #threads: number;
   readonly #environment: TuneEnvironment;
+  readonly #target: KernelTarget;
   readonly #variants: readonly MatmulVariant[];
   readonly #entrants: readonly Entrant[];
   readonly #open: ProductBench[] = [];
@@ -118,9 +126,13 @@ class GroupTuner {
     this.#problem = problem;
     this.#threads = threads;
     this.#environment = environment;
-    const { vectorRegisters } = detectWasmFeatures();
-    this.#variants = matmulVariants().filter(
-      (variant) => acceptsProblem(variant, problem, { vectorRegisters }) === true,
+    const { native } = environment;
+    const target = targetFor(native);
+    this.#target = target;
+    this.#variants = matmulVariants(target).filter(
+      (variant) =>
+        acceptsProblem(variant, problem, target) === true &&
+        !(native && refusals(native)(problem.dtype, variant)),
     );
     this.#entrants = this.#enter();
   }
@@ -140,13 +152,14 @@ class GroupTuner {
       const all = WARM_UPS + rounds + FINALS;
       for (let round = 0; round < all; round++) {
         for (const [line, m] of tokens.entries()) {
-          await this.#environment.breathe();
-          if (signal?.aborted) throw new AbortedError("tuning");
           report((round + line / tokens.length) / all);
           const isFinal = round >= WARM_UPS + rounds;
           for (const entrant of isFinal
             ? this.#finalists(samples[line]!, alive[line]!, m)
             : alive[line]!) {
+            // A server tunes while it has nothing to do: whoever comes now waits for one step, not for a line of them.
+            await this.#environment.breathe();
+            if (signal?.aborted) throw new AbortedError("tuning");
             const { variant, idle, level } = entrant;
             const times = await benchOf(level).measure(variant, m, idle);
             if (round >= WARM_UPS) samples[line]![entrant.profile]!.push(times);
@@ -174,7 +187,11 @@ class GroupTuner {
   /** Whether what is measured of `one` holds for `profile` at so many tokens. */
   #isSame(profile: TuneProfile, one: Entrant, m: number): boolean {
     const { variant, level, idle } = this.#profiles[one.profile]!;
-    return variant === effectiveId(profile, m) && level === profile.level && idle === profile.idle;
+    return (
+      variant === effectiveId(profile, m, this.#target) &&
+      level === profile.level &&
+      idle === profile.idle
+    );
   }
 
   #isItself(one: Entrant, m: number): boolean {
@@ -201,6 +218,7 @@ class GroupTuner {
       whole: full,
       streamBytes,
       startThread: () => this.#environment.startThread(),
+      native: this.#environment.native,
     });
     this.#open.push(bench);
     return bench;
@@ -229,15 +247,14 @@ class GroupTuner {
   }
 
   #isDefault({ profile }: Entrant, m: number): boolean {
-    const { vectorRegisters } = detectWasmFeatures();
-    const standard = defaultVariant(this.#problem.dtype, m, { vectorRegisters });
-    return this.#profiles[profile]!.variant === effectiveVariant(standard, m).id;
+    const standard = defaultVariant(this.#problem.dtype, m, this.#target);
+    return this.#profiles[profile]!.variant === effectiveVariant(standard, m, this.#target).id;
   }
 }
 
-function effectiveId({ variant: id }: TuneProfile, m: number): string {
-  const variant = variantById(id);
-  return variant ? effectiveVariant(variant, m).id : id;
+function effectiveId({ variant: id }: TuneProfile, m: number, target: KernelTarget): string {
+  const variant = variantById(id, target);
+  return variant ? effectiveVariant(variant, m, target).id : id;
 }
 
 function total({ init, compute }: StageTimes): number {

@@ -51,7 +51,14 @@ test("llama.cpp's flags become the engine's options", () => {
     stop: ["A", "B", "C"],
     ignoreEos: true,
   });
-  expect(openOptions(flags)).toEqual({ contextSize: 512, threads: 2, level: 3, kvType: "q8_0" });
+  expect(openOptions(flags)).toEqual({ contextSize: 512, threads: 2, kvType: "q8_0" });
+});
+
+test("--no-native and --level are only passed on when they are given", () => {
+  expect(openOptions(parse(["--no-native"]).opts())).toMatchObject({ native: false });
+  expect(openOptions(parse(["--level", "3"]).opts())).toMatchObject({ level: 3 });
+  expect(openOptions(parse([]).opts())).not.toHaveProperty("native");
+  expect(openOptions(parse([]).opts())).not.toHaveProperty("level");
 });
 
 test("what is not given is left to the engine; -1 is endless, and random", () => {

@@ -208,7 +208,7 @@ export const rules: readonly Rule[] = [
     of: "index.ts",
     may: [
       ...all("base/errors.ts", "open.ts", "bench.ts", "machine.ts", "limits-report.ts", "tune.ts"),
-      ...all("gpu.ts", "perplexity.ts"),
+      ...all("gpu.ts", "native.ts", "perplexity.ts"),
       ...all("convert.ts", "quantize.ts", "verify.ts"),
       ...types("api.ts", "limits", "tune"),
     ],
@@ -257,24 +257,30 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "tune.ts",
-    may: all("base/errors.ts", "platform", "tune", "tune-matmul.ts", "tune-store.ts"),
+    may: all("base/errors.ts", "native.ts", "platform", "tune", "tune-matmul.ts", "tune-store.ts"),
     npm: [],
     why: "tuning loads what it measures when it is asked to",
   },
   {
     of: "tune-matmul.ts",
     may: [
-      ...all("base", "platform", "formats", "tune", "tune-store.ts"),
-      ...types("kernels", "tune.ts"),
+      ...all("base", "native.ts", "platform", "formats", "tune", "tune-store.ts"),
+      ...types("backends/cpu/native.ts", "kernels", "tune.ts"),
     ],
     npm: [],
     why: "a composition root of its own: products on a backend, without a model",
   },
   {
     of: "tune-store.ts",
-    may: [...all("tune"), ...types("platform/platform.ts")],
+    may: [...all("tune"), ...types("backends/cpu/native.ts", "platform/platform.ts")],
     npm: [],
     why: "where times are kept, for whoever makes or uses them",
+  },
+  {
+    of: "native.ts",
+    may: [...all("base", "platform", "backends/cpu/native.ts"), ...types("api.ts")],
+    npm: [],
+    why: "a composition root: this platform's way to run machine code, and the lowerings where it has one",
   },
   {
     of: "gpu.ts",
@@ -319,7 +325,7 @@ export const rules: readonly Rule[] = [
   {
     of: "bench-matmul.ts",
     may: [
-      ...all("base", "platform", "dtypes", "graph", "backends", "tune/product.ts"),
+      ...all("base", "native.ts", "platform", "dtypes", "graph", "backends", "tune/product.ts"),
       ...types("api.ts"),
     ],
     npm: [],
@@ -336,8 +342,8 @@ export const rules: readonly Rule[] = [
     may: [
       ...all("base", "platform", "dtypes", "formats", "backends", "engine", "profile"),
       ...all("compose.ts", "choose-backend.ts", "measured-choices.ts"),
-      ...all("tune/default-notes.ts"),
-      ...types("tune/use.ts"),
+      ...all("native.ts", "tune/default-notes.ts", "tune/tune-target.ts"),
+      ...types("kernels/target.ts", "tune/use.ts"),
     ],
     npm: [],
     why: "the engine thread's composition root; nothing imports it, the platform starts it",
@@ -382,8 +388,13 @@ export const rules: readonly Rule[] = [
   {
     of: "measured-choices.ts",
     may: [
-      ...all("kernels/features.ts", "limits", "machine.ts", "tune", "tune-store.ts"),
-      ...types("engine/engine.ts", "formats/model-file.ts", "platform/platform.ts"),
+      ...all("limits", "machine.ts", "tune", "tune-store.ts"),
+      ...types(
+        "backends/cpu/native.ts",
+        "engine/engine.ts",
+        "formats/model-file.ts",
+        "platform/platform.ts",
+      ),
     ],
     npm: [],
     why: "what measurements decide at load, in a file that is loaded when there are any",

@@ -48,8 +48,7 @@ const levels: readonly NativeLevel[] = [
     target: nativeTargets["x64-avx512"],
     arch: "x64",
     needs: [...avx2, ...avx512],
-    // Activations are rounded in blocks of 32: that kernel is of half the width, and has no dot product.
-    lower: (kernel) => lowerToX64(kernel, { level: kernel.width === 32 ? "avx2" : "avx512" }),
+    lower: (kernel) => lowerToX64(kernel, { level: "avx512" }),
   },
   {
     target: nativeTargets["x64-avx2-vnni"],

@@ -67,6 +67,10 @@ export class SplitBackend implements Backend {
     return this.#inUse[0]!.threads;
   }
 
+  get kernels(): string | undefined {
+    return this.#inUse[0]!.kernels;
+  }
+
   /** Which of the two will get an op is not known yet, so both must be able to compute it. */
   supports(node: GraphNode): true | string {
     const refused = [this.#host, this.#device]

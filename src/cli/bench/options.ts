@@ -1,6 +1,7 @@
 // What the benchmarks have in common on the command line: their flags, a status line, what is said of the machine.
 
 import { Option } from "commander";
+import { machineCodeInfo, type OptLevel } from "../../index.ts";
 import type { MachineFacts, MachineLoad, Terminal } from "../../platform/node-cli.ts";
 import { numberListFlag } from "../flags.ts";
 import { quietCores } from "./machine-load.ts";
@@ -15,11 +16,16 @@ export function threadsOption(help = "compute threads (default: all cores)"): Op
   return new Option("-t, --threads <n,...>", help).argParser(flag);
 }
 
-export function levelsOption(): Option {
+export function levelsOption(usual: string): Option {
   return new Option(
     "--level <n,...>",
-    "opt levels: 1 plain TypeScript, 2 SIMD row by row, 3 SIMD and tiles",
-  ).argParser(numberListFlag({ integer: true, min: 1, max: 3 }));
+    `opt levels: 1 plain TypeScript, 2 SIMD row by row, 3 SIMD and tiles, 4 tiles and machine code (default: ${usual})`,
+  ).argParser(numberListFlag({ integer: true, min: 1, max: 4 }));
+}
+
+/** 4 where this machine runs machine code, otherwise 3. */
+export async function bestLevel(): Promise<OptLevel> {
+  return "target" in (await machineCodeInfo()) ? 4 : 3;
 }
 
 export function jsonOption(): Option {

@@ -9,6 +9,7 @@ import {
   type ModelInfo,
   machineLimits,
   type OpenOptions,
+  type OptLevel,
   open,
   type ProfileReport,
   type SpeedLimit,
@@ -19,11 +20,9 @@ import type { MachineLoad } from "../../platform/node-cli.ts";
 import { othersCores } from "./machine-load.ts";
 import { type Contestant, contextFor, lanternContestant, tokenSource } from "./measure.ts";
 
-type Level = 1 | 2 | 3;
-
 export interface BenchPlan {
   path: string;
-  levels: readonly Level[];
+  levels: readonly OptLevel[];
   threads: readonly number[];
   /** What computes, and how much of it on the GPU: options of open(). */
   where: Pick<OpenOptions, "backend" | "gpuLayers">;
@@ -45,13 +44,13 @@ export interface BenchPlan {
 
 /** Where the time of an entrant's repetitions went. */
 export interface BenchProfile {
-  level: Level;
+  level: OptLevel;
   threads: number;
   report: ProfileReport;
 }
 
 export interface BenchResult {
-  level: Level;
+  level: OptLevel;
   threads: number;
   kind: "prompt" | "generation";
   tokens: number;
@@ -78,13 +77,13 @@ interface Opened {
 }
 
 class Entrant {
-  readonly level: Level;
+  readonly level: OptLevel;
   readonly threads: number;
   readonly results: BenchResult[];
   readonly #plan: BenchPlan;
   #open: Opened | undefined;
 
-  constructor(plan: BenchPlan, level: Level, threads: number) {
+  constructor(plan: BenchPlan, level: OptLevel, threads: number) {
     this.level = level;
     this.threads = threads;
     this.#plan = plan;

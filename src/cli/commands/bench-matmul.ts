@@ -2,12 +2,13 @@
 // a row for each level. The entrants take turns; each shows the median of its rounds.
 
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { benchMatmul } from "../../index.ts";
+import { benchMatmul, type OptLevel } from "../../index.ts";
 import type { MachineFacts, MachineLoad } from "../../platform/node-cli.ts";
 import { othersCores } from "../bench/machine-load.ts";
 import { rateText, summarize } from "../bench/measure.ts";
 import {
   type BenchOutputFlags,
+  bestLevel,
   disturbedNote,
   jsonOption,
   levelsOption,
@@ -23,7 +24,7 @@ import { numberFlag } from "../flags.ts";
 interface MatmulFlags extends BenchOutputFlags {
   type: string[];
   threads?: number[];
-  level: (1 | 2 | 3)[];
+  level?: OptLevel[];
   rows: number;
   columns: number;
   tokens: number;
@@ -32,7 +33,7 @@ interface MatmulFlags extends BenchOutputFlags {
 }
 
 interface Entrant {
-  level: 1 | 2 | 3;
+  level: OptLevel;
   type: string;
   threads: number;
   /** One for each round. */
@@ -52,7 +53,7 @@ export function defineMatmul(command: Command, context: CliContext): void {
         .default(typeList(defaultTypes), defaultTypes),
     )
     .addOption(threadsOption("compute threads (default: 1 and all cores)"))
-    .addOption(levelsOption().default([1, 2, 3], "1,2,3"))
+    .addOption(levelsOption("all that can be run"))
     .option("-N, --rows <n>", "rows of the weights: outputs", size, 4096)
     .option("-K, --columns <n>", "columns of the weights: inputs", size, 4096)
     .option("-M, --tokens <n>", "rows of the activations: tokens", size, 128)
@@ -73,7 +74,10 @@ async function matmul(flags: MatmulFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
   const machine = terminal.machine();
   const threads = flags.threads ?? [...new Set([1, machine.cores])];
-  const entrants = flags.level.flatMap((level) =>
+  const allLevels: readonly OptLevel[] = [1, 2, 3, 4];
+  const best = await bestLevel();
+  const levels = flags.level ?? allLevels.filter((level) => level <= best);
+  const entrants = levels.flatMap((level) =>
     flags.type.flatMap((type) => threads.map((count) => entrant(level, type, count))),
   );
   const status = statusLine(terminal);
@@ -100,7 +104,7 @@ async function matmul(flags: MatmulFlags, context: CliContext): Promise<void> {
   }
   status("");
   const measured = entrants.filter(({ gflops }) => gflops.length > 0);
-  const report = { flags, machine, entrants: measured, before, after: terminal.load() };
+  const report = { flags, levels, machine, entrants: measured, before, after: terminal.load() };
   terminal.out(
     flags.json ? `${JSON.stringify(reportJson(report))}\n` : reportText(report, threads),
   );
@@ -108,12 +112,13 @@ async function matmul(flags: MatmulFlags, context: CliContext): Promise<void> {
   if (note) terminal.err(`${context.color().err.red(note)}\n`);
 }
 
-function entrant(level: 1 | 2 | 3, type: string, threads: number): Entrant {
+function entrant(level: OptLevel, type: string, threads: number): Entrant {
   return { level, type, threads, gflops: [], kernel: "", othersCores: 0 };
 }
 
 interface MatmulReport {
   flags: MatmulFlags;
+  levels: readonly OptLevel[];
   machine: MachineFacts;
   entrants: readonly Entrant[];
   before: MachineLoad;
@@ -146,7 +151,7 @@ function reportJson({ flags, machine, entrants, before, after }: MatmulReport): 
 
 /** A row for each level, a column for each type and thread count; below, how many times the first row the last one is. */
 function reportText(report: MatmulReport, threads: readonly number[]): string {
-  const { flags, machine, entrants, before, after } = report;
+  const { flags, levels, machine, entrants, before, after } = report;
   const columns = flags.type.flatMap((type) => threads.map((count) => ({ type, count })));
   const median = (level: number, type: string, count: number): number | undefined => {
     const found = entrants.find(
@@ -154,14 +159,14 @@ function reportText(report: MatmulReport, threads: readonly number[]): string {
     );
     return found && summarize(found.gflops).median;
   };
-  const rows = flags.level.map((level) => [
+  const rows = levels.map((level) => [
     `level ${level}`,
     ...columns.map(({ type, count }) => {
       const value = median(level, type, count);
       return value === undefined ? "-" : rateText(value);
     }),
   ]);
-  const [first, last] = [flags.level[0]!, flags.level.at(-1)!];
+  const [first, last] = [levels[0]!, levels.at(-1)!];
   if (first !== last) {
     const gains = columns.map(({ type, count }) => {
       const [from, to] = [median(first, type, count), median(last, type, count)];

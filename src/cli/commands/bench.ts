@@ -3,11 +3,12 @@
 // treats them alike. What exactly is measured: ../bench/measure.ts and docs/benchmarks.md.
 
 import { defaultModel } from "../../catalog/catalog.ts";
-import { inspect, type ModelInfo, UsageError } from "../../index.ts";
+import { inspect, type ModelInfo, type OptLevel, UsageError } from "../../index.ts";
 import type { MachineFacts, MachineLoad } from "../../platform/node-cli.ts";
 import { rateText, summarize } from "../bench/measure.ts";
 import {
   type BenchOutputFlags,
+  bestLevel,
   disturbedNote,
   jsonOption,
   levelsOption,
@@ -42,7 +43,7 @@ import { defineMatmul } from "./bench-matmul.ts";
 interface BenchFlags extends BenchOutputFlags, LimitFlags, ProfileFlags {
   model?: string;
   threads?: number[];
-  level: (1 | 2 | 3)[];
+  level?: OptLevel[];
   backend?: string;
   gpuLayers?: number | "all" | "auto";
   prompt: number;
@@ -59,8 +60,8 @@ export const benchCommand: CliCommand = {
   summary: "measure how fast a model runs on this machine",
   examples: [
     "lantern bench -m model.gguf -t 1,2",
-    "lantern bench -m model.gguf --level 1,2,3 -p 64 -n 16 -r 3 --markdown",
-    "lantern bench matmul --type f32,q4_1 -t 1,2 --level 1,2,3",
+    "lantern bench -m model.gguf --level 1,2,3,4 -p 64 -n 16 -r 3 --markdown",
+    "lantern bench matmul --type f32,q4_1 -t 1,2 --level 3,4",
   ],
   define(command, context) {
     command
@@ -69,7 +70,7 @@ export const benchCommand: CliCommand = {
         `model file, or a name of "lantern models" (default: ${defaultModel})`,
       )
       .addOption(threadsOption())
-      .addOption(levelsOption().default([3], "3"))
+      .addOption(levelsOption("4 where it can be run, otherwise 3"))
       .option("--backend <name>", "what computes: cpu, webgpu or reference (default: cpu)")
       .addOption(gpuLayersOption())
       .option(
@@ -111,7 +112,8 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     throw new UsageError("bench: -p 0 and -n 0 leave nothing to measure: leave one of them out");
   }
   const threads = flags.threads ?? [terminal.machine().cores];
-  if (typeof flags.profile === "string" && flags.level.length * threads.length > 1) {
+  const levels = flags.level ?? [await bestLevel()];
+  if (typeof flags.profile === "string" && levels.length * threads.length > 1) {
     throw new UsageError(
       "bench: --profile with a file writes one trace, but there are several combinations to measure: give one --level and one -t",
     );
@@ -122,7 +124,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   using interrupt = interruptible(terminal); // not before: Ctrl-C skips the measurement, and no more
   const plan: BenchPlan = {
     path,
-    levels: flags.level,
+    levels,
     threads,
     where: openOptions({
       ...(flags.backend !== undefined && { backend: flags.backend }),
