@@ -296,12 +296,21 @@ function timingsOf(answer: Answer, result: GenerationResult | undefined): Messag
   const limit = result?.timings.limits?.generation;
   return {
     msToFirstToken: answer.msToFirstToken,
-    tokensPerSecond: answer.tokensPerSecond,
+    tokensPerSecond: engineSpeed(result) ?? answer.tokensPerSecond,
     promptMs: result?.timings.promptMs ?? null,
     generatedMs: result?.timings.generatedMs ?? null,
     percentOfLimit: limit ? limit.fraction * 100 : null,
     boundBy: limit?.resource ?? null,
   };
+}
+
+/**
+ * By the engine's own clock: where this thread was busy, tokens come to it in heaps, and the time between the first and
+ * the last says nothing. null: one token has no speed.
+ */
+function engineSpeed(result: GenerationResult | undefined): number | null {
+  const { generatedTokens = 0, generatedMs = 0 } = result?.timings ?? {};
+  return generatedTokens > 1 && generatedMs > 0 ? (generatedTokens * 1000) / generatedMs : null;
 }
 
 function describeSimply(error: unknown): string {

@@ -69,6 +69,7 @@ describe("a run", () => {
       state: "complete",
       stopReason: "end",
       tokens: { prompt: 8, cached: 0, generated: 2 },
+      timings: { tokensPerSecond: 2000 }, // by the engine's clock, not by when they came
     });
     expect(store.session(id).leaf).toBe(answers[0]!.id);
     expect(runs.running(id)).toBeUndefined();

@@ -79,10 +79,11 @@ function Answer({ message, live }: Props): JSX.Element {
 }
 
 /** How an answer ended, where that is not by itself. */
-function ending({ state, stopReason, error }: Message): string | null {
+function ending({ state, stopReason, error, content }: Message): string | null {
   if (state === "error") return error ?? "The answer failed.";
   if (state === "aborted") return "Stopped. What was written is kept.";
   if (stopReason === "length") return "Ended at the length that the settings allow.";
+  if (stopReason === "end" && content === "") return "The model ended without a word.";
   if (stopReason === "context") return "Ended: the model's context is full.";
   return null;
 }

@@ -104,6 +104,9 @@ export function StoryFoot(props: Props): JSX.Element {
         </span>
       </div>
       <div class="row between wrap">
+        {answer && saidNothing(answer) && (
+          <p class="hint">The model ended here: it had nothing to add.</p>
+        )}
         {answer ? <Gauge message={answer} live={live.get(answer.id)} /> : <span />}
         <ContextMeter
           path={path}
@@ -113,6 +116,10 @@ export function StoryFoot(props: Props): JSX.Element {
       </div>
     </div>
   );
+}
+
+function saidNothing({ state, stopReason, content }: Message): boolean {
+  return state === "complete" && stopReason === "end" && content === "";
 }
 
 interface SliderProps {

@@ -36,13 +36,22 @@ export function MachinePage(): JSX.Element {
       await client.measure();
       await look();
     });
-  if (!view) return <div class="facts" aria-busy="true" />;
+  const head = (
+    <header class="facts-head">
+      <h1>This machine</h1>
+      <p>What its hardware allows, and what Lantern makes of it.</p>
+    </header>
+  );
+  if (!view) {
+    return (
+      <div class="facts" aria-busy="true">
+        {head}
+      </div>
+    );
+  }
   return (
     <div class="facts">
-      <header class="facts-head">
-        <h1>This machine</h1>
-        <p>What its hardware allows, and what Lantern makes of it.</p>
-      </header>
+      {head}
       <section class="card">
         <div class="row between wrap">
           <h2>Speed of the hardware</h2>
