@@ -69,6 +69,8 @@ function opKernel(
       });
       const result = anyOp(k, op, args, imm);
       if (result) storeResult(k, result, output, index * slot);
+      // A hint leaves nothing behind: that the kernel goes on is what is seen.
+      if (op === "ptr.prefetch") k.op("i32.store", [output, k.i32(index + 1)], index * slot);
     });
     k.advance(input, inputStride);
     k.advance(output, outputStride);

@@ -111,6 +111,7 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
     memory.view.setFloat32(memory.at(p, imm, 4), x, true),
   "ptr.add": ([p, bytes]) => p + bytes,
   "ptr.add_product": ([p, a, b]) => p + a * b,
+  "ptr.prefetch": () => undefined,
 
   "i8v.load": load,
   "i32v.load": load,

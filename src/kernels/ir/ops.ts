@@ -41,6 +41,8 @@ export const ops = {
   "ptr.add": { args: ["ptr", "i32"], out: "ptr" },
   /** Address plus the product of two signed numbers, which is as wide as an address. */
   "ptr.add_product": { args: ["ptr", "i32", "i32"], out: "ptr" },
+  /** A hint that what lies there will be read soon, wherever that is: also outside of all memory. */
+  "ptr.prefetch": { args: ["ptr"], out: undefined, imm: "disp" },
 
   // Whole vectors in and out of memory. No alignment is required.
   "i8v.load": { args: ["ptr"], out: "i8v", imm: "disp" },

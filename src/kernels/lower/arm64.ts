@@ -224,6 +224,10 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "ptr.add": addToPointer,
   "ptr.add_product": (e, [base, a, b], out) =>
     e.op("smaddl", out, e.general(a!), e.secondGeneral(b!), at(base)),
+  // A hint: what the instruction cannot say is left out.
+  "ptr.prefetch": (e, [base], _, imm) => {
+    if (imm % 8 === 0 && imm < 32768) e.op("prfm.pldl1keep", at(base), imm);
+  },
 
   "i8v.load": load(whole),
   "i32v.load": load(whole),

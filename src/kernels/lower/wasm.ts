@@ -207,6 +207,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
     l.f.op(l.target.memory64 ? "i64.mul" : "i32.mul");
     l.f.op(l.target.memory64 ? "i64.add" : "i32.add");
   },
+  "ptr.prefetch": () => {}, // there is no instruction for it
 
   "i8v.load": memory("v128.load"),
   "i32v.load": memory("v128.load"),

@@ -311,6 +311,8 @@ const rules: { readonly [O in OpName]: Rule } = {
     { readsFirst: false },
   ),
 
+  "ptr.prefetch": rule((l, [p], imm) => l.a.op("prefetcht0", at(p!, imm))),
+
   "i8v.load": load("vmovups"),
   "i32v.load": load("vmovups"),
   "f32v.load": load("vmovups"),
