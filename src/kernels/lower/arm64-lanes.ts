@@ -186,8 +186,8 @@ function stretches(list: readonly Statement[]): Stretch[] {
   let open = new Map<number, Stretch>();
   for (const statement of list) {
     if (statement.kind === "set") open.delete(statement.variable.id);
-    else if (statement.kind === "loop" || !statement.out) open = new Map();
-    else if (isVectorLoad(statement)) {
+    else if (statement.kind === "loop" || isStore(statement)) open = new Map();
+    else if (isLoad(statement)) {
       const { args, imm, op } = statement;
       const stretch = open.get(args[0]!.id) ?? { low: imm, high: imm, spreads: [] };
       if (!open.has(args[0]!.id)) {
@@ -202,6 +202,11 @@ function stretches(list: readonly Statement[]): Stretch[] {
   return done;
 }
 
-function isVectorLoad({ op }: Op): boolean {
-  return shapeOf(op).imm === "disp";
+function isLoad({ op, out }: Op): boolean {
+  return out !== undefined && shapeOf(op).imm === "disp";
+}
+
+/** Has no result, but a value besides the address: not only a hint. */
+function isStore({ out, args }: Op): boolean {
+  return out === undefined && args.length > 1;
 }
