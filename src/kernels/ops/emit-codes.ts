@@ -1,10 +1,9 @@
 // What the tiled kernels take out of a block of packed weights, as IR: code vectors, put together from the fields of
-// code-fields.ts, and small scales. Where a block lies is the caller's business (matmul-blocks.ts).
+// code-fields.ts. Where a block lies is the caller's business (matmul-blocks.ts).
 
 import type { KernelBuilder } from "../ir/builder.ts";
 import type { Reg } from "../ir/kernel.ts";
 import { type CodeBits, type CodeField, codeFields } from "./code-fields.ts";
-import type { BlockLayout } from "./packed.ts";
 
 /** The vector of a block that was loaded last: only one is kept, since registers are few and loads are cheap. */
 export interface Loaded {
@@ -38,20 +37,4 @@ function emitField(k: KernelBuilder, raw: Reg<"i8v">, { from, width, to }: CodeF
   if (from === to) return k.op("i8v.and", [raw, mask]);
   const lanes = k.op("i32v.shr_u", [k.op("i8v.as_i32v", [raw])], from - to); // to is never above from
   return k.op("i8v.and", [k.op("i32v.as_i8v", [lanes]), mask]);
-}
-
-/** Byte `byte` of each lane (its low nibble, where a minimum has the high one) as an integer. */
-export function emitSmallScale(
-  k: KernelBuilder,
-  { scales, hasMin }: BlockLayout,
-  four: Reg<"i32v">,
-  byte: number,
-): Reg<"i32v"> {
-  if (hasMin) {
-    // Beside minimums scales are not negative.
-    const moved = byte === 0 ? four : k.op("i32v.shr_u", [four], 8 * byte);
-    return k.op("i32v.and", [moved, k.op("i32v.const", [], scales === "nibbles" ? 15 : 255)]);
-  }
-  const top = byte === 3 ? four : k.op("i32v.shl", [four], 24 - 8 * byte);
-  return k.op("i32v.shr_s", [top], 24);
 }

@@ -14,9 +14,9 @@ import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
 import { codeOrder } from "./code-fields.ts";
 import { ActivationReader } from "./emit-activations.ts";
-import { emitCodes, emitSmallScale, type Loaded } from "./emit-codes.ts";
+import { emitCodes, type Loaded } from "./emit-codes.ts";
 import { emitMinimums } from "./emit-minimums.ts";
-import { loadUpperHalfCodes, RAISED_SCALE } from "./half-tiles.ts";
+import { emitActivationScale, emitScales } from "./emit-scales.ts";
 import {
   ACTIVATION_FIELDS,
   type BlockLayout,
@@ -30,6 +30,7 @@ import {
   spanBytes,
   TILE_ROWS,
 } from "./packed.ts";
+import { type Grid, grid, SpanSums } from "./span-sums.ts";
 import { TilePointers } from "./tile-pointers.ts";
 
 export interface BlockMatmul {
@@ -61,20 +62,11 @@ export function blockMatmulKernel(shape: BlockMatmul): Kernel {
   return new BlockMatmulBuilder(shape).build();
 }
 
-/** Of a part of a block. Small scales are not whole: the header's and the activations' come on at the span's end. */
-interface Scales {
-  readonly scale: Reg<"f32v">;
-  readonly min: Reg<"f32v"> | undefined;
-  readonly isWhole: boolean;
-}
-
 /** Of a span: what its small scales and minimums are multiplied by. */
 interface Header {
   readonly scale: Reg<"f32v">;
   readonly min: Reg<"f32v"> | undefined;
 }
-
-type Grid = Reg<"f32v">[][];
 
 /** Where results go: the first stream's, and from one token's or stream's to the next one's. */
 interface Results {
@@ -231,15 +223,19 @@ class BlockMatmulBuilder {
   /** The columns of one scale: integer products, scaled into the sums (of the span, where it has a header). */
   #part(x: Reg<"ptr">, block: number, part: number, sums: Grid): void {
     const k = this.#k;
-    const { tokens, groups } = this.#shape;
+    const { tokens, groups, layout } = this.#shape;
     const starts = this.#starts(x, part);
     for (let first = 0; first < this.#groups; first += groups) {
       const dots = this.#dots(x, block, part, first, starts);
       for (let g = first; g < first + groups; g++) {
-        const { scale, min, isWhole } = this.#scales(g, block, part);
+        // A pointer of its own is where the block's byte is: a vector loaded there has it lowest in each lane.
+        const byte = this.#w.isApart ? 0 : scaleByte(layout, block, part);
+        const { scale, min, isWhole } = emitScales(k, layout, this.#w.scales(g), byte);
         for (let t = 0; t < tokens; t++) {
           const value = k.op("f32v.from_i32v", [dots[g - first]![t]!]);
-          const factor = isWhole ? k.op("f32v.mul", [scale, this.#xScale(x, t)]) : scale;
+          const factor = isWhole
+            ? k.op("f32v.mul", [scale, emitActivationScale(k, layout, this.#x, x, t)])
+            : scale;
           const sum = sums[g]![t]!;
           k.update(sum, "f32v.fma", [value, factor, sum]);
           if (!min) continue;
@@ -248,37 +244,6 @@ class BlockMatmulBuilder {
         }
       }
     }
-  }
-
-  /** The scale of a token's block; raised, beside scales that are coded half floats. */
-  #xScale(x: Reg<"ptr">, t: number): Reg<"f32v"> {
-    const k = this.#k;
-    const { scales, halves } = this.#shape.layout;
-    const scale = this.#x.f32(x, t, ACTIVATION_FIELDS.scale);
-    if (scales === "halves" || halves === "hardware") return scale;
-    return k.op("f32v.mul", [scale, k.op("f32v.const", [], 1 / RAISED_SCALE)]);
-  }
-
-  /** Scale and minimum of a group's rows for one part of a block; small scales lack the header's and have none. */
-  #scales(g: number, block: number, part: number): Scales {
-    const k = this.#k;
-    const { layout } = this.#shape;
-    const [from, at] = this.#w.scales(g);
-    if (layout.scales === "halves") {
-      const min = layout.hasMin ? loadUpperHalfCodes(k, from, at - 2) : undefined;
-      return { scale: loadUpperHalfCodes(k, from, at), min, isWhole: true };
-    }
-    if (layout.scales === "plain_halves") {
-      const min = layout.hasMin ? k.op("f32v.load_f16", [from], at + k.width / 2) : undefined;
-      return { scale: k.op("f32v.load_f16", [from], at), min, isWhole: true };
-    }
-    if (layout.scales === "f32") {
-      return { scale: k.op("f32v.load", [from], at), min: undefined, isWhole: true };
-    }
-    // A pointer of its own is where the block's byte is: a vector loaded there has it lowest in each lane.
-    const byte = this.#w.isApart ? 0 : scaleByte(layout, block, part);
-    const integer = emitSmallScale(k, layout, k.op("i32v.load", [from], at), byte);
-    return { scale: k.op("f32v.from_i32v", [integer]), min: undefined, isWhole: false };
   }
 
   /** Adds what a span's blocks came to, times the header and the activations' scale, and its minimums. */
@@ -438,30 +403,4 @@ class BlockMatmulBuilder {
       if (stride && t + 1 < tokens) row = k.op("ptr.add", [row, stride]);
     }
   }
-}
-
-/** The sums of one span, before its header and the activations' scale are multiplied in; and where its activations are. */
-class SpanSums {
-  readonly sums: Grid;
-  readonly x: Reg<"ptr">;
-  readonly #k: KernelBuilder;
-
-  constructor(k: KernelBuilder, groups: number, tokens: number, x: Reg<"ptr">) {
-    const zero = k.op("f32v.const", [], 0);
-    this.#k = k;
-    this.sums = grid(groups, tokens, () => k.variable(zero));
-    this.x = k.variable(x, "x_span");
-  }
-
-  begin(x: Reg<"ptr">): void {
-    const zero = this.#k.op("f32v.const", [], 0);
-    this.#k.set(this.x, x);
-    for (const sum of this.sums.flat()) this.#k.set(sum, zero);
-  }
-}
-
-function grid<T>(rows: number, cols: number, make: (row: number, col: number) => T): T[][] {
-  return Array.from({ length: rows }, (_, row) =>
-    Array.from({ length: cols }, (_, col) => make(row, col)),
-  );
 }

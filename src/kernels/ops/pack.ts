@@ -52,11 +52,14 @@ export function packTile(
   const spanWords = spanBytes(layout) / 4;
   const start = (address + factorsBytes(layout)) / 4;
   const inGroup = groupRows(layout);
+  const laneStep = layout.scales === "plain_halves" ? 2 : 4;
   if (rows < TILE_ROWS) memory.words.fill(0, address / 4, start + spans * spanWords);
   // The rows of a group side by side, as they lie in memory: what is written stays in the nearest cache until it is complete.
   for (let first = 0; first < rows; first += inGroup) {
     const group = first / inGroup;
     const codes = (group * codesBytes(layout)) / 4;
+    const header = (group * headerBytes(layout)) / 4;
+    const scales = scalesAt(layout, group);
     const lanes = Math.min(inGroup, rows - first);
     let at = start;
     largest.fill(0);
@@ -65,7 +68,14 @@ export function packTile(
         const from = (first + lane) * rowBytes + s * packing.spanBytes;
         packing.read(source, from, scratch, dot4);
         if (layout.scales === "halves") raiseHalves(layout, scratch, lane);
-        writeScales(layout, places, scratch, memory, at, group, lane);
+        writeScales(
+          layout,
+          places,
+          scratch,
+          memory,
+          at + lane + header,
+          4 * at + scales + laneStep * lane,
+        );
         for (let block = 0; block < places.codes.length; block++) {
           const word = at + lane + codes + places.codes[block]!;
           write(scratch.codes, 8 * block, memory.words, word, inGroup);
@@ -80,7 +90,15 @@ export function packTile(
       if (factor === 1) continue;
       for (let s = 0; s < spans; s++) {
         packing.read(source, (first + lane) * rowBytes + s * packing.spanBytes, scratch, dot4);
-        writeScales(layout, places, scratch, memory, start + s * spanWords, group, lane);
+        const word = start + s * spanWords;
+        writeScales(
+          layout,
+          places,
+          scratch,
+          memory,
+          word + lane + header,
+          4 * word + scales + laneStep * lane,
+        );
       }
     }
   }
@@ -107,19 +125,16 @@ function placesOf(layout: BlockLayout): Places {
   return { codes: Int32Array.from(codes), scales: Int32Array.from(scales) };
 }
 
-/** The scales of one row (`lane` of a group) of the span that begins at word `start`. */
+/** The scales of one row of a span: its header is at word `header`; `at` is how far its bytes are from group 0's places. */
 function writeScales(
-  layout: BlockLayout,
+  { hasMin, scales, width }: BlockLayout,
   places: Places,
   span: Span,
   { floats, bytes, halves }: TileMemory,
-  start: number,
-  group: number,
-  lane: number,
+  header: number,
+  at: number,
 ): void {
-  const { hasMin, scales } = layout;
-  const inGroup = groupRows(layout);
-  const at = 4 * start + scalesAt(layout, group) + lane * (scales === "plain_halves" ? 2 : 4);
+  const inGroup = width / 4;
   const first = at + places.scales[0]!;
   if (scales === "halves") {
     halves[first / 2 + 1] = span.halves[0]!;
@@ -135,7 +150,6 @@ function writeScales(
     floats[first / 4] = span.scales[0]!;
     return;
   }
-  const header = start + (group * headerBytes(layout)) / 4 + lane;
   const { smallScales, smallMins } = span;
   floats[header] = span.header[0]!;
   if (hasMin) floats[header + inGroup] = span.header[1]!;
