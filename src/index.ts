@@ -42,6 +42,8 @@ export type {
   QuantizeResult,
 } from "./quantize.ts";
 export { imatrix, quantize, quantizeTypes } from "./quantize.ts";
+export type { CompareQuantizedOptions, QuantizedComparison } from "./quantize-report.ts";
+export { compareQuantized } from "./quantize-report.ts";
 export type { TuneAnalysis } from "./tune/analyze.ts";
 export type { TuneFile } from "./tune/tune-file.ts";
 export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./tune.ts";

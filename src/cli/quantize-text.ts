@@ -1,19 +1,11 @@
 // The report of a quantization as text: a line for each tensor, then what the whole costs. Pure functions.
 
-import type { Estimate, QuantizedTensor, QuantizeResult } from "../index.ts";
+import type { Estimate, QuantizedComparison, QuantizedTensor, QuantizeResult } from "../index.ts";
 import { bytesText, tableText } from "./text.ts";
-
-/** Before and after. */
-export interface SpeedAndQuality {
-  /** The most that this machine allows; undefined where it was not measured. */
-  tokensPerSecond: { before: number | undefined; after: number | undefined };
-  /** undefined where no text was given. */
-  perplexity: { before: Estimate | undefined; after: Estimate | undefined };
-}
 
 export function quantizeReportText(
   result: QuantizeResult,
-  more: SpeedAndQuality | undefined,
+  more: QuantizedComparison | undefined,
 ): string {
   const header = ["tensor", "shape", "from", "to", "before", "after", "error", "largest", ""];
   const rows = result.tensors.map((tensor) => [
@@ -37,7 +29,7 @@ function percent(share: number | undefined): string {
   return share === undefined ? "" : `${(share * 100).toFixed(3)}%`;
 }
 
-function summary(result: QuantizeResult, more: SpeedAndQuality | undefined): string {
+function summary(result: QuantizeResult, more: QuantizedComparison | undefined): string {
   const bits = (bytes: number) => ((bytes * 8) / result.parameters).toFixed(2);
   const { bytesBefore, bytesAfter } = result;
   const rows = [
@@ -63,7 +55,7 @@ function worstTensor(tensors: readonly QuantizedTensor[]): QuantizedTensor | und
   return measured.toSorted((a, b) => b.relativeError! - a.relativeError!)[0];
 }
 
-function hints({ tokensPerSecond, perplexity }: SpeedAndQuality): string {
+function hints({ tokensPerSecond, perplexity }: QuantizedComparison): string {
   const lines: string[] = [];
   if (tokensPerSecond.after === undefined) {
     lines.push('(this machine was not measured: "lantern machine" does that)');

@@ -209,7 +209,7 @@ export const rules: readonly Rule[] = [
     may: [
       ...all("base/errors.ts", "open.ts", "bench.ts", "machine.ts", "limits-report.ts", "tune.ts"),
       ...all("gpu.ts", "native.ts", "perplexity.ts"),
-      ...all("convert.ts", "quantize.ts", "verify.ts"),
+      ...all("convert.ts", "quantize.ts", "quantize-report.ts", "verify.ts"),
       ...types("api.ts", "limits", "tune"),
     ],
     npm: [],
@@ -248,6 +248,12 @@ export const rules: readonly Rule[] = [
     ],
     npm: [],
     why: "a composition root: an open model and threads, put before the tool, and a file for its output",
+  },
+  {
+    of: "quantize-report.ts",
+    may: [...all("limits-report.ts", "machine.ts", "perplexity.ts"), ...types("api.ts")],
+    npm: [],
+    why: "what limits and perplexity say of two models, put side by side",
   },
   {
     of: "quantize-thread.ts",

@@ -3,12 +3,11 @@
 
 import type { Command } from "commander";
 import {
-  limits,
-  perplexity,
+  compareQuantized,
+  type QuantizedComparison,
   type QuantizeOptions,
   type QuantizeResult,
   quantize,
-  rememberedMachine,
   UsageError,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
@@ -16,7 +15,7 @@ import { numberFlag, repeatedFlag } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { ProgressBar, ShareBar } from "../progress.ts";
-import { quantizeReportText, type SpeedAndQuality } from "../quantize-text.ts";
+import { quantizeReportText } from "../quantize-text.ts";
 import { bytesText, durationText } from "../text.ts";
 
 interface QuantizeFlags {
@@ -120,7 +119,7 @@ async function run(files: Files, flags: QuantizeFlags, context: CliContext): Pro
   }
   const more =
     flags.report && !flags.dryRun
-      ? await speedAndQuality(input, files.output, text, flags, context, signal)
+      ? await comparison(input, files.output, text, flags, context, signal)
       : undefined;
   terminal.out(outputText(result, more, flags));
   if (!flags.json && !flags.dryRun) terminal.err(`${writtenText(files.output, result)}\n`);
@@ -142,7 +141,7 @@ function optionsOf(flags: QuantizeFlags): QuantizeOptions {
 
 function outputText(
   result: QuantizeResult,
-  more: SpeedAndQuality | undefined,
+  more: QuantizedComparison | undefined,
   { json, report, dryRun }: QuantizeFlags,
 ): string {
   if (json) return `${JSON.stringify({ ...result, ...more })}\n`;
@@ -158,44 +157,29 @@ function writtenText(output: string, result: QuantizeResult): string {
 }
 
 /** What the limits of this machine and a text say of both files. */
-async function speedAndQuality(
+async function comparison(
   input: string,
   output: string,
   text: string | undefined,
   flags: QuantizeFlags,
-  context: CliContext,
+  { terminal }: CliContext,
   signal: AbortSignal,
-): Promise<SpeedAndQuality> {
-  const machine = await rememberedMachine();
-  const speed = async (path: string): Promise<number | undefined> => {
-    if (!machine) return undefined;
-    // What this build cannot run has no speed here; the file is written all the same.
-    const report = await limits(path, { context: 1, machine: async () => machine }).catch(
-      () => undefined,
-    );
-    return report && 1000 / report.decode.firstMs;
+): Promise<QuantizedComparison> {
+  const bars = {
+    before: new ShareBar(terminal, "perplexity before"),
+    after: new ShareBar(terminal, "perplexity after"),
   };
-  const quality = async (path: string, label: string) => {
-    if (text === undefined) return undefined;
-    const bar = new ShareBar(context.terminal, label);
-    try {
-      const result = await perplexity(path, text, {
-        ...(flags.ctxSize !== undefined && { contextSize: flags.ctxSize }),
-        ...(flags.chunks !== undefined && { chunks: flags.chunks }),
-        signal,
-        onProgress: ({ window, windows }) =>
-          bar.update(window / windows, `${window} of ${windows} windows`),
-      });
-      return result.perplexity;
-    } finally {
-      bar.done();
-    }
-  };
-  return {
-    tokensPerSecond: { before: await speed(input), after: await speed(output) },
-    perplexity: {
-      before: await quality(input, "perplexity before"),
-      after: await quality(output, "perplexity after"),
-    },
-  };
+  try {
+    return await compareQuantized(input, output, {
+      text,
+      contextSize: flags.ctxSize,
+      chunks: flags.chunks,
+      signal,
+      onProgress: ({ of, window, windows }) =>
+        bars[of].update(window / windows, `${window} of ${windows} windows`),
+    });
+  } finally {
+    bars.before.done();
+    bars.after.done();
+  }
 }
