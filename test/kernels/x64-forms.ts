@@ -82,7 +82,7 @@ const registersOnly = new Set<Instruction>([
     "vpmovm2d",
     "vcvtsi2ss",
   ] as const),
-  ...(["vpsrlw", "vpsraw", "vpsllw", "vpsrld", "vpsrad", "vpslld"] as const),
+  ...(["vpsrlw", "vpsraw", "vpsllw"] as const),
 ]);
 
 const vectors = { 16: xmm, 32: ymm, 64: zmm } as const;

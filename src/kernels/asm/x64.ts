@@ -238,6 +238,7 @@ export class X64Assembler {
       row.forms === "evex" ||
       length === 64 ||
       isBroadcast ||
+      (row.places[0] === "v" && isMemory(rm)) || // shifts read memory in EVEX only
       registers.some(({ number }) => number >= 16);
     if ((needsEvex && row.forms === "vex") || (isBroadcast && !row.broadcast)) {
       this.#noForm(name, operands);

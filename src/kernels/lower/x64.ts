@@ -21,16 +21,17 @@ import {
 import { type Instruction, rowOf, type VectorRow } from "../asm/x64-instructions.ts";
 import type { Kernel, Statement } from "../ir/kernel.ts";
 import type { OpName } from "../ir/ops.ts";
-import {
-  type MachineInstruction,
-  type MachineKernel,
-  type MachineParam,
-  type MachineTarget,
-  type Operand,
-  toMachine,
+import type {
+  MachineInstruction,
+  MachineKernel,
+  MachineParam,
+  MachineTarget,
+  Operand,
 } from "./machine.ts";
+import { toMachine } from "./to-machine.ts";
 import { expandForX64 } from "./x64-expand.ts";
-import { ruleOf, type Scratch } from "./x64-ops.ts";
+import { ruleOf } from "./x64-ops.ts";
+import type { Scratch } from "./x64-rules.ts";
 
 export interface X64Target {
   readonly level: "avx512" | "avx2-vnni" | "avx2";
