@@ -44,16 +44,21 @@ describeBrowser("WebGPU in Chromium", () => {
     tiny?.remove();
   });
 
-  async function inPage(url: string, prompt: string, maxTokens: number) {
+  async function inPage(
+    url: string,
+    prompt: string,
+    maxTokens: number,
+    gpuLayers: number | "all" = "all",
+  ) {
     return await page.evaluate(
-      async ([model, start, count]) => {
-        const opened = await window.lantern.open(model, { backend: "webgpu" });
+      async ([model, start, count, layers]) => {
+        const opened = await window.lantern.open(model, { gpuLayers: layers });
         const options = { temperature: 0, maxTokens: count };
         const { text } = await opened.generate(start, options).result;
         await opened.dispose();
         return { text, backend: opened.info.backend.name };
       },
-      [url, prompt, maxTokens] as const,
+      [url, prompt, maxTokens, gpuLayers] as const,
     );
   }
 
@@ -71,6 +76,14 @@ describeBrowser("WebGPU in Chromium", () => {
   test("a tiny model: Node's text", async () => {
     const expected = await inNode(tiny.path, "the cat", 8);
     expect(await inPage("tiny.gguf", "the cat", 8)).toEqual({ text: expected, backend: "webgpu" });
+  });
+
+  test("some layers on the GPU, the rest on the page's processor: the same text", async () => {
+    const expected = await inNode(tiny.path, "the cat", 8);
+    expect(await inPage("tiny.gguf", "the cat", 8, 2)).toEqual({
+      text: expected,
+      backend: "cpu+webgpu",
+    });
   });
 
   const reason = hasShared(stories)
