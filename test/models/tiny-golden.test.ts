@@ -6,6 +6,7 @@ import type { LogitsResult } from "../../src/api.ts";
 import type { Backend } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { nativeElsewhere, nativeHere } from "../support/native.ts";
 import { readTinyGolden, sha256, type TinyGolden, tinyLogits } from "./tiny-golden.ts";
 import {
   floatModels,
@@ -31,7 +32,12 @@ const contestants: [name: string, make: () => Backend][] = [
   ["reference", () => new ReferenceBackend()],
   ["cpu, level 2", () => new CpuBackend({ level: 2, threads: 1, startThread: undefined })],
   ["cpu, level 3", () => new CpuBackend({ level: 3, threads: 1, startThread: undefined })],
+  ...nativeHere.map(({ name, native }): (typeof contestants)[number] => [
+    `cpu, ${name}`,
+    () => new CpuBackend({ level: 3, threads: 1, startThread: undefined, native }),
+  ]),
 ];
+test.skip.each(nativeElsewhere)("%s", () => {});
 
 describe.each(contestants)("%s: weights in floats: llama.cpp's logits", (_, makeBackend) => {
   test.each(floatModels)("$name", async (model) => {
