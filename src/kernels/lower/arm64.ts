@@ -24,8 +24,8 @@ import {
   type MachineInstruction,
   type MachineTarget,
   type Operand,
-  toMachine,
 } from "./machine.ts";
+import { toMachine } from "./to-machine.ts";
 
 export interface Arm64Target {
   readonly name: string;

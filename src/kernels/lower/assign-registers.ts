@@ -1,4 +1,4 @@
-// A physical register for every value of a straight list of instructions (linear.ts). Part of machine.ts.
+// A physical register for every value of a straight list of instructions (linear.ts). Part of to-machine.ts.
 //
 // A value lives from where it is first written to where it is last read; one that is read in a loop, but written in front
 // of it, until the loop's end. Values are given registers in the order in which their lives begin; a register is free

@@ -1,4 +1,4 @@
-// A kernel without what costs nothing on a processor, as a straight list over virtual registers. Part of machine.ts.
+// A kernel without what costs nothing on a processor, as a straight list over virtual registers. Part of to-machine.ts.
 //
 // simplify() resolves bit casts and constants, turns `variable = op(...)` into an op that writes the variable, drops what
 // nothing reads, and folds loads into the op that reads them. flatten() strings the loops out and puts the constants that

@@ -1,19 +1,13 @@
-// From a kernel to what a processor with registers needs: a straight list of instructions whose operands are physical
-// registers. What all processors have in common is done here and in linear.ts and assign-registers.ts; a lowering
-// (x64.ts, arm64.ts) only encodes the list.
-//
-//   linear.ts            constants, moves and bit casts disappear into operands, loads too where the target wants it
-//   assign-registers.ts  a register for every value; vectors are never spilled, scalars into the parameter block
+// What processors with registers have in common, as data: what is said about one (MachineTarget), and a kernel as a
+// straight list of instructions whose operands are physical registers (MachineKernel). to-machine.ts makes the list, a
+// lowering (x64.ts, arm64.ts) encodes it.
 //
 // The ABI of a native kernel: one f64 argument, the address of a block of f64 slots.
 //   slot 0        address of the memory that `ptr` parameters are offsets into
 //   slot 1 + i    parameter i: an i32 or f32 as a number, a ptr as an offset
 //   then          SCRATCH_SLOTS of the kernel's own, for spilled scalars (8 bytes each)
 
-import type { Kernel } from "../ir/kernel.ts";
 import type { OpName, Type } from "../ir/ops.ts";
-import { assignRegisters } from "./assign-registers.ts";
-import { flatten, simplify } from "./linear.ts";
 
 /** Scalars (addresses, counts) live in general registers; vectors and f32 in vector registers. */
 export type RegisterClass = "general" | "vector";
@@ -107,24 +101,4 @@ export function blockSlots(params: number): number {
 /** The kernel has no code on this target; the message says why. */
 export class KernelRefused extends Error {
   override readonly name = "KernelRefused";
-}
-
-export function toMachine(kernel: Kernel, target: MachineTarget): MachineKernel {
-  if (kernel.width !== target.width) {
-    throw new Error(
-      `${kernel.name}: vectors of ${kernel.width} bytes; ${target.name} has ${target.width}`,
-    );
-  }
-  const simple = simplify(kernel, target);
-  // Constants are kept in registers as far as these last, those of the innermost loops first.
-  for (let kept = simple.constants.length; ; kept--) {
-    const linear = flatten(simple, target, new Set(simple.constants.slice(0, kept)));
-    const assigned = assignRegisters(kernel, linear, target);
-    if (assigned.kernel) return assigned.kernel;
-    if (kept > 0) continue;
-    throw new KernelRefused(
-      `${kernel.name} keeps ${assigned.needed} vectors alive, ` +
-        `${target.name} has ${target.vectors.length} registers for them`,
-    );
-  }
 }
