@@ -94,16 +94,35 @@ export function MemoryMap({ model }: { model: MachineModel }): JSX.Element {
 
 /** What the backend says of itself; layers of which it says the same are said once. */
 function Notes({ notes }: { notes: readonly string[] }): JSX.Element | null {
-  const lines = [...new Set(notes.map((note) => note.replaceAll(/\bblk\.\d+\./g, "blk.*.")))];
-  if (lines.length === 0) return null;
+  const parts = partsOf(notes);
+  if (parts.length === 0) return null;
   return (
     <details>
       <summary>What computes what, and why</summary>
       <ul class="plain">
-        {lines.map((line) => (
-          <li key={line}>{line}</li>
+        {parts.map(([head, ...lines]) => (
+          <li key={head}>
+            {head}
+            {lines.length > 0 && (
+              <ul class="plain hint">
+                {lines.map((line) => (
+                  <li key={line}>{line}</li>
+                ))}
+              </ul>
+            )}
+          </li>
         ))}
       </ul>
     </details>
   );
+}
+
+/** Indented lines belong to the one above them. */
+function partsOf(notes: readonly string[]): string[][] {
+  const parts: string[][] = [];
+  for (const note of notes.map((one) => one.replaceAll(/\bblk\.\d+\./g, "blk.*."))) {
+    if (note.startsWith(" ") && parts.length > 0) parts.at(-1)!.push(note.trim());
+    else parts.push([note]);
+  }
+  return [...new Map(parts.map((part) => [part.join("\n"), part])).values()];
 }
