@@ -12,6 +12,7 @@ import type { RouteFamily } from "./server/route.ts";
 import { limitRoutes } from "./server/routes/lantern-limits.ts";
 import { machineRoutes } from "./server/routes/lantern-machine.ts";
 import { modelRoutes } from "./server/routes/lantern-models.ts";
+import { quantizeRoutes } from "./server/routes/lantern-quantize.ts";
 import { openSessions } from "./server/routes/lantern-sessions.ts";
 import { routeFamilies } from "./server/routes/table.ts";
 
@@ -103,7 +104,12 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     ...(options.families?.(context) ?? []),
     ...(sessions?.families ?? []),
     ...(models
-      ? [models.family, machineRoutes(context, library), limitRoutes(context, library)]
+      ? [
+          models.family,
+          machineRoutes(context, library),
+          limitRoutes(context, library),
+          quantizeRoutes(context, library),
+        ]
       : []),
   ];
   const app = createApp(context, {

@@ -7,6 +7,7 @@ import type {
   ModelInfo,
 } from "../../src/api.ts";
 import type { LimitsReport as Report } from "../../src/limits/report.ts";
+import type { QuantizeReport } from "../../src/server/routes/lantern-quantize.ts";
 import type { LiveGauge, RunEvent as ServerRunEvent } from "../../src/sessions/run.ts";
 import type { SearchHit } from "../../src/sessions/search.ts";
 import type { Message, Session } from "../../src/sessions/session.ts";
@@ -14,7 +15,15 @@ import type { SessionSettings, SettingsChange } from "../../src/sessions/setting
 import type { TuneAnalysis } from "../../src/tune/analyze.ts";
 import type { TuneProfile } from "../../src/tune/tune-file.ts";
 
-export type { MachineMeasurement, Message, ModelInfo, SearchHit, SessionSettings, SettingsChange };
+export type {
+  MachineMeasurement,
+  Message,
+  ModelInfo,
+  QuantizeReport,
+  SearchHit,
+  SessionSettings,
+  SettingsChange,
+};
 export type Gauge = LiveGauge;
 export type LimitsReport = Report;
 export type ProfileReport = EngineProfile;
@@ -134,6 +143,20 @@ export interface MachineModel extends ServedModel {
     kvBytes: number;
     activationBytes: number | null;
   };
+}
+
+export interface QuantizeJob {
+  model: string;
+  type: string;
+  phase: string;
+  share: number;
+  error: string | null;
+  report: QuantizeReport | null;
+}
+
+export interface QuantizeView {
+  types: string[];
+  job: QuantizeJob | null;
 }
 
 export interface MachineView {

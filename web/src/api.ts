@@ -15,6 +15,7 @@ import type {
   NewSession,
   OpenSession,
   ProfileReport,
+  QuantizeView,
   RunEvent,
   RunView,
   SearchHit,
@@ -55,6 +56,9 @@ export interface LanternClient {
   measure(): Promise<void>;
   profile(model: string): Promise<ProfileReport>;
   limits(model: string): Promise<LimitsReport>;
+  quantize(): Promise<QuantizeView>;
+  startQuantize(model: string, type: string, text: string | undefined): Promise<QuantizeView>;
+  cancelQuantize(): Promise<QuantizeView>;
 }
 
 /** `status` is 0 where there was no answer at all. */
@@ -176,6 +180,10 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
       return (await json<{ report: ProfileReport }>(path)).report;
     },
     limits: (model) => json(`/lantern/v1/limits?model=${encodeURIComponent(model)}`),
+    quantize: () => json("/lantern/v1/quantize"),
+    startQuantize: (model, type, text) =>
+      post("/lantern/v1/quantize", { model, type, ...(text !== undefined && { text }) }),
+    cancelQuantize: () => post("/lantern/v1/quantize/cancel", {}),
   };
 }
 

@@ -19,6 +19,7 @@ type Page = ComponentType<{ id: string | null }>;
 const later: Readonly<Partial<Record<PageName, () => Promise<Page>>>> = {
   machine: async () => (await import("./pages/machine.tsx")).MachinePage,
   limits: async () => (await import("./pages/limits.tsx")).LimitsPage,
+  quantize: async () => (await import("./pages/quantize.tsx")).QuantizePage,
   models: async () => (await import("./pages/models.tsx")).ModelsPage,
 };
 

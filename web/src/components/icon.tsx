@@ -7,6 +7,7 @@ const paths = {
   story: "M5 4h9l5 5v11H5zM9 12h6M9 16h6M13 4v6h6",
   machine: "M7 7h10v10H7zM10 3v4M14 3v4M10 17v4M14 17v4M3 10h4M3 14h4M17 10h4M17 14h4",
   limits: "M4 4v16h16M7 16c3 0 3-8 6-8s3 4 7 4",
+  quantize: "M4 20V9h4v11M10 20V4h4v16M16 20v-6h4v6M3 20h18",
   models: "M12 3l8 4.5v9L12 21l-8-4.5v-9zM4 7.5l8 4.5 8-4.5M12 12v9",
   send: "M12 19V5M6 11l6-6 6 6",
   stop: "M7 7h10v10H7z",

@@ -19,6 +19,7 @@ const labels: Readonly<Record<PageName, string>> = {
   story: "Story",
   machine: "Machine",
   limits: "Limits",
+  quantize: "Quantize",
   models: "Models",
 };
 

@@ -1,9 +1,9 @@
-// Where the app is: the part of the address after "#". #/chat, #/chat/ses_1, #/story, #/machine, #/limits, #/models. The
+// Where the app is: the part of the address after "#". #/chat, #/chat/ses_1, #/story, #/machine, #/limits, #/quantize, #/models. The
 // server only knows "/", so every address can be reloaded and shared on this machine.
 
 import { Store } from "./store.ts";
 
-export const pages = ["chat", "story", "machine", "limits", "models"] as const;
+export const pages = ["chat", "story", "machine", "limits", "quantize", "models"] as const;
 export type PageName = (typeof pages)[number];
 
 export interface Route {

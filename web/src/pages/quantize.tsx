@@ -1,0 +1,155 @@
+// The Quantize page: what a smaller type would do to a model. Size, the speed that this machine allows, how well it still
+// foresees a text, and what each tensor lost. The report is made by the server, in memory; the file is the command line's.
+
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import type { QuantizeJob, QuantizeView } from "../api-types.ts";
+import { Progress } from "../components/progress.tsx";
+import { QuantizeResults } from "../components/quantize-results.tsx";
+import { client } from "../state/connection.ts";
+import { models, refreshModels } from "../state/models.ts";
+import { attempt } from "../state/notices.ts";
+import { useStore } from "../state/store.ts";
+
+const pollMs = 400;
+const usualType = "Q4_K_M";
+
+export function QuantizePage(): JSX.Element {
+  const { view, take } = useReport();
+  const { models: all, served } = useStore(models);
+  useEffect(() => void attempt(refreshModels), []);
+  const here = all.filter(({ state }) => state === "installed" || state === "cached");
+  const names = [...new Set([...served.map(({ id }) => id), ...here.map(({ name }) => name)])];
+  const [choice, setChoice] = useState({ model: "", type: "", text: "" });
+  const job = view?.job ?? null;
+  const model = choice.model || job?.model || names[0] || "";
+  const type = choice.type || job?.type || usualType;
+  const running = job !== null && isRunning(job);
+  const start = (): void =>
+    void attempt(async () => {
+      const text = choice.text.trim() === "" ? undefined : choice.text;
+      take(await client.startQuantize(model, type, text));
+    });
+  return (
+    <div class="facts">
+      <header class="facts-head">
+        <h1>Quantize</h1>
+        <p>
+          Fewer bits a weight make a model smaller and faster, and a little worse. This shows how
+          much of each, before you decide; no file is written.
+        </p>
+      </header>
+      <section class="card controls">
+        <Choice
+          label="Model"
+          value={model}
+          options={names}
+          hint="Best in F32, F16 or BF16: what is quantized already loses twice"
+          onPick={(picked) => setChoice({ ...choice, model: picked })}
+        />
+        <Choice
+          label="Type"
+          value={type}
+          options={view?.types ?? [usualType]}
+          hint="Q4_K_M is the usual choice, Q8_0 loses hardly anything"
+          onPick={(picked) => setChoice({ ...choice, type: picked })}
+        />
+        <label class="field wide">
+          <span class="field-label">Text (optional)</span>
+          <textarea
+            rows={3}
+            placeholder="A few pages of what the model will be used for"
+            value={choice.text}
+            onInput={(event) => setChoice({ ...choice, text: event.currentTarget.value })}
+          />
+          <span class="hint">
+            With one, the perplexity is measured before and after. It must fill two windows of 128
+            tokens; the first 20 are read.
+          </span>
+        </label>
+        <div class="row wide">
+          <button type="button" class="primary" disabled={running || model === ""} onClick={start}>
+            Show what it costs
+          </button>
+          {running && (
+            <button
+              type="button"
+              onClick={() => void attempt(async () => take(await client.cancelQuantize()))}
+            >
+              Stop
+            </button>
+          )}
+        </div>
+      </section>
+      {job && <Outcome job={job} />}
+    </div>
+  );
+}
+
+function Outcome({ job }: { job: QuantizeJob }): JSX.Element {
+  if (job.report) return <QuantizeResults model={job.model} report={job.report} />;
+  return (
+    <section class="card">
+      <h2>
+        {job.model} as {job.type}
+      </h2>
+      {job.error === null ? (
+        <>
+          <p class="phase">{job.phase}</p>
+          <Progress share={job.share} label={job.phase} />
+        </>
+      ) : (
+        <p class="ending" role="alert">
+          {job.error}
+        </p>
+      )}
+    </section>
+  );
+}
+
+function Choice({
+  label,
+  value,
+  options,
+  hint,
+  onPick,
+}: {
+  label: string;
+  value: string;
+  options: readonly string[];
+  hint: string;
+  onPick(value: string): void;
+}): JSX.Element {
+  return (
+    <label class="field">
+      <span class="field-label">{label}</span>
+      <select value={value} onChange={(event) => onPick(event.currentTarget.value)}>
+        {options.map((option) => (
+          <option key={option} value={option}>
+            {option}
+          </option>
+        ))}
+      </select>
+      <span class="hint">{hint}</span>
+    </label>
+  );
+}
+
+function isRunning({ error, report }: QuantizeJob): boolean {
+  return error === null && report === null;
+}
+
+/** What the server has; asked again while it works. */
+function useReport(): { view: QuantizeView | null; take(view: QuantizeView): void } {
+  const [view, take] = useState<QuantizeView | null>(null);
+  useEffect(() => void attempt(async () => take(await client.quantize())), []);
+  useEffect(() => {
+    if (!view?.job || !isRunning(view.job)) return;
+    const look = async (): Promise<void> =>
+      // While the server is away the last view stays, and is looked at again.
+      take(await client.quantize().catch(() => ({ ...view })));
+    const timer = setTimeout(() => void look(), pollMs);
+    return () => clearTimeout(timer);
+  }, [view]);
+  return { view, take };
+}
