@@ -20,7 +20,7 @@ export interface X64Level extends X64Target {
 
 const avx2 = ["avx2", "fma", "f16c"];
 
-export const x64Levels: readonly X64Level[] = [
+const x64Levels: readonly X64Level[] = [
   {
     level: "avx512",
     width: 64,

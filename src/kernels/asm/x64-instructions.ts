@@ -169,6 +169,6 @@ export function rowOf(name: Instruction): VectorRow | GeneralRow {
 }
 
 /** Conditions of jumps, and their numbers. */
-export const conditions = { e: 0x4, ne: 0x5, l: 0xc, ge: 0xd, le: 0xe, g: 0xf } as const;
+export const conditions = { ne: 0x5, le: 0xe, g: 0xf } as const;
 
 export type Condition = keyof typeof conditions;

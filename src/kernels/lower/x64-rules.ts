@@ -9,7 +9,7 @@ import type { Lowering } from "./x64.ts";
 /** Vector registers that an op needs besides its own. */
 export type Scratch = 0 | 1 | 2;
 
-export type Lower = (l: Lowering, args: readonly Operand[], imm: number, out: number) => void;
+type Lower = (l: Lowering, args: readonly Operand[], imm: number, out: number) => void;
 
 export interface Rule {
   readonly lower: Lower;
