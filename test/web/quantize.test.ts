@@ -88,6 +88,23 @@ describeBrowser("the Quantize page", () => {
     }
   });
 
+  test("colours follow the system, or the choice", async () => {
+    const page = await stage.page(`${await url()}/#/quantize`, { colorScheme: "light" });
+    const paper = () => page.evaluate("getComputedStyle(document.body).backgroundColor");
+    const [light, dark] = ["rgb(251, 247, 240)", "rgb(23, 20, 16)"];
+    expect(await paper()).toBe(light);
+    await page.emulateMedia({ colorScheme: "dark" });
+    expect(await paper()).toBe(dark);
+    const next = page.locator(".sidebar").getByRole("button", { name: /^Colours/ });
+    await next.click(); // light, whatever the system says
+    expect(await paper()).toBe(light);
+    await next.click();
+    await page.emulateMedia({ colorScheme: "light" });
+    expect(await paper()).toBe(dark);
+    const pictures = process.env.LANTERN_SCREENSHOTS;
+    if (pictures) await page.screenshot({ path: join(pictures, "quantize-dark.png") });
+  });
+
   test("a folder is converted first; a damaged file, a short text and a stop are said", async () => {
     const page = await stage.page(`${await url()}/#/quantize`);
     const make = async (model: string, words: string) => {
