@@ -1,7 +1,10 @@
 // Which type to choose for a model: makes every type of it, and prints a Markdown table of what each costs and gives:
 // size, perplexity, divergence from the original, speed of generation, and how much of this machine's limit that is.
 //
-//   node scripts/compare-types.ts MODEL TEXT [-c 128] [--chunks N] [--types Q8_0,Q4_0] [-n 32] [-r 5] [--folder DIR]
+//   node scripts/compare-types.ts MODEL TEXT [-c 128] [--chunks N] [--types Q8_0,Q4_0] [-n 32] [-r 5] [--folder DIR] [--chat]
+//
+// With --chat the types are compared on chats, for a model that foresees nothing else: the beginnings of the text's lines
+// are what is said to it, and what the original answers, in its template, is the text.
 //
 // MODEL is the original (F32, F16 or BF16), in any format. Speeds are medians of rounds in which all types take turns, so
 // that a machine that gets busy treats them alike; on a busy one the best round says more than the median. The files are
@@ -33,6 +36,7 @@ interface Settings {
   generated: number;
   rounds: number;
   folder: string | undefined;
+  chat: boolean;
 }
 
 interface Row {
@@ -59,6 +63,7 @@ async function settingsOf(args: readonly string[]): Promise<Settings> {
       predict: { type: "string", short: "n", default: "32" },
       rounds: { type: "string", short: "r", default: "5" },
       folder: { type: "string" },
+      chat: { type: "boolean", default: false },
     },
   });
   const [model, text] = positionals;
@@ -72,6 +77,7 @@ async function settingsOf(args: readonly string[]): Promise<Settings> {
     generated: Number(values.predict),
     rounds: Number(values.rounds),
     folder: values.folder,
+    chat: values.chat,
   };
 }
 
@@ -82,6 +88,31 @@ async function originalOf(model: string, folder: string): Promise<string> {
   const path = join(folder, "original.gguf");
   await convert(model, path, { replace: true });
   return path;
+}
+
+/** Chats with the original, as text with its special tokens: as many as fill the windows. */
+async function chatText(
+  original: string,
+  { text, window, chunks = 16 }: Settings,
+): Promise<string> {
+  await using model = await open(original, { contextSize: 512 });
+  const asked = text
+    .split("\n")
+    .map((line) => line.trim().split(" ").slice(0, 16).join(" "))
+    .filter((line) => line.length > 40);
+  const chats: string[] = [];
+  let tokens = 0;
+  for (const [seed, content] of asked.entries()) {
+    if (tokens > window * chunks) break;
+    const question = { role: "user" as const, content };
+    const start = await model.applyTemplate([question], { addGenerationPrompt: true });
+    const prompt = await model.tokenize(start, { parseSpecial: true });
+    const options = { maxTokens: 200, temperature: 0.7, seed };
+    const { text: answer, tokenIds } = await model.generate(prompt, options).result;
+    chats.push(await model.applyTemplate([question, { role: "assistant", content: answer }]));
+    tokens += prompt.length + tokenIds.length;
+  }
+  return chats.join("");
 }
 
 /** Makes a type and says how good it is. Types of the original's own kind show that nothing is lost. */
@@ -177,8 +208,10 @@ async function main(): Promise<void> {
     const base = join(folder, "original.base");
     const { window: contextSize, chunks } = settings;
     const limited = chunks === undefined ? {} : { chunks };
-    const saved = await perplexity(original, settings.text, {
+    const text = settings.chat ? await chatText(original, settings) : settings.text;
+    const saved = await perplexity(original, text, {
       contextSize,
+      parseSpecial: settings.chat,
       ...limited,
       saveBase: base,
       replace: true,
@@ -190,9 +223,10 @@ async function main(): Promise<void> {
     }
     await measureSpeeds(rows, settings);
     const { windows, scored } = saved;
-    const text = `${windows} windows of ${contextSize} tokens, ${scored} scored`;
+    const kind = settings.chat ? " of chats" : "";
+    const measured = `${windows} windows of ${contextSize} tokens${kind}, ${scored} scored`;
     const load = loadavg()[0]!.toFixed(1);
-    process.stdout.write(`${text}; load of the machine ${load}, ${cpus().length} cores\n\n`);
+    process.stdout.write(`${measured}; load of the machine ${load}, ${cpus().length} cores\n\n`);
     process.stdout.write(
       tableOf(
         rows.toSorted((a, b) => b.bytes - a.bytes),

@@ -24,6 +24,7 @@ const knownOptions = new Set([
   "saveBase",
   "replace",
   "parallel",
+  "parseSpecial",
   "open",
   "signal",
   "onOpen",

@@ -53,6 +53,15 @@ function near(found: Estimate, value: number, error: number): void {
   expect(found.error / error).toBeCloseTo(1, 4);
 }
 
+test("special tokens in a text are text, unless they are asked for", async () => {
+  const chat = "<s>the cat sat</s>".repeat(12);
+  const plain = await perplexity(model, chat, { contextSize: 40 });
+  const special = await perplexity(model, chat, { contextSize: 40, parseSpecial: true });
+  const ids = await model.tokenize(chat, { parseSpecial: true });
+  expect(special.windows).toBe(Math.floor(ids.length / 40));
+  expect(plain.windows).toBeGreaterThan(special.windows);
+});
+
 describe("score()", () => {
   test("agrees with logits(), position by position", async () => {
     const tokens = (await model.tokenize(text)).slice(0, 70);

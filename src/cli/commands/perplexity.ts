@@ -24,6 +24,7 @@ interface PerplexityFlags extends ModelFlags {
   klBase?: string;
   saveBase?: string;
   force?: boolean;
+  special?: boolean;
   json?: boolean;
 }
 
@@ -60,6 +61,7 @@ function defineFlags(command: Command): Command {
       "--kl-base <path>",
       "compare with such a file, of Lantern or llama.cpp, on the text that it was saved from",
     )
+    .option("--special", "special tokens written in the text count as such, as in a chat")
     .option(
       "--parallel <n>",
       "windows that are read at the same time (default: 1)",
@@ -92,6 +94,7 @@ async function run(flags: PerplexityFlags, context: CliContext): Promise<void> {
       ...(flags.chunks !== undefined && { chunks: flags.chunks }),
       ...(flags.klBase !== undefined && { base: flags.klBase }),
       ...(flags.saveBase !== undefined && { saveBase: flags.saveBase }),
+      parseSpecial: flags.special ?? false,
       replace: flags.force ?? false,
       open,
       signal,

@@ -40,6 +40,8 @@ export interface PerplexityOptions {
   saveBase?: string | BaseSink;
   /** Replace the file at that path if there is one. What is read is never replaced. */
   replace?: boolean;
+  /** Special tokens that are written in the text (<|im_end|>) count as such, as in a chat; default: they are text. */
+  parseSpecial?: boolean;
   /** Windows that are read at the same time (default 1). */
   parallel?: number;
   /** How the model is opened, where it is not open yet. */
@@ -177,7 +179,9 @@ async function cut(input: MeasureInput, options: PerplexityOptions): Promise<Win
   const size = windowSize(input, options);
   const most = checkCount("chunks", options.chunks) ?? Number.POSITIVE_INFINITY;
   const tokens =
-    text === undefined ? undefined : await model.tokenize(text, { parseSpecial: false });
+    text === undefined
+      ? undefined
+      : await model.tokenize(text, { parseSpecial: options.parseSpecial ?? false });
   if (base) {
     if (tokens) checkSameText(base, tokens);
     return { size, count: Math.min(most, base.windows), tokens: [...base.tokens] };
