@@ -12,6 +12,7 @@ import type { GraphNode } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { differenceOf } from "../../src/tools/verify/differences.ts";
+import { withoutTies } from "../../src/tools/verify/ties.ts";
 import { type Verification, verifyBackends } from "../../src/tools/verify/verify.ts";
 import { describeGpu } from "../support/gpu.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
@@ -119,6 +120,20 @@ describe("what is found", () => {
     expect(names.at(-1)).toBe("logits");
     expect(names.some((name) => name.startsWith("blk.1."))).toBe(true);
     expect(names.some((name) => name.startsWith("blk.0."))).toBe(false);
+  });
+
+  test("inputs between two steps are moved onto one, and no others", () => {
+    const type = dtypeByName("q8_0")!;
+    const values = Float32Array.from({ length: 32 }, (_, i) => i / 3);
+    values[4] = 127; // the scale is 1
+    values[9] = 2.5;
+    values[10] = -7.5000005;
+    const settled = withoutTies(values, type);
+    const moved = [...settled.keys()].filter((i) => settled[i] !== values[i]);
+    expect(moved.map((i) => [i, settled[i]])).toEqual([
+      [9, 3],
+      [10, -8],
+    ]);
   });
 
   test("differences are relative to the row, and what is no number is infinitely far", () => {

@@ -356,7 +356,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "tools/verify",
-    may: [...all("base", "graph"), ...types("backends/backend.ts")],
+    may: [...all("base", "dtypes", "graph"), ...types("backends/backend.ts")],
     npm: [],
     why: "a tool is handed backends and a plan; making them is its composition root's business",
   },

@@ -1,7 +1,8 @@
 // Whether a backend computes what the reference computes, on a real model: the same steps on both, every named value
 // compared. The backend is run three times.
 //
-//   op by op     every op gets the reference's own inputs, so that a wrong one shows by itself and rounding adds up nowhere;
+//   op by op     every op gets the reference's own inputs, so that a wrong one shows by itself and rounding adds up nowhere
+//                (and none that lies between two steps of the type that it is rounded to: ties.ts);
 //   chained      every op gets what the backend computed before, as in use, one op after the other;
 //   as in use    nobody looks on, so that what a backend does at once (fused kernels, threads) is done at once.
 //
@@ -11,6 +12,7 @@
 
 import type { Backend, KvCacheOptions, RunOptions, WeightReader } from "../../backends/backend.ts";
 import { AbortedError } from "../../base/errors.ts";
+import type { DType } from "../../dtypes/dtype.ts";
 import type { GraphNode, Value, Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import { KV_BLOCK_TOKENS, Step } from "../../graph/step.ts";
@@ -24,6 +26,7 @@ import {
   type OpDifference,
   type ValueDifference,
 } from "./differences.ts";
+import { roundedTypes, withoutTies } from "./ties.ts";
 
 export type { Difference, OpDifference, ValueDifference } from "./differences.ts";
 
@@ -84,22 +87,19 @@ type Seen = Map<number, Float32Array>[];
 
 export async function verifyBackends(input: VerifyInput): Promise<Verification> {
   const watch = progressOf(input);
-  const seen: Seen = [];
   const reference = await loaded(await input.reference(), "reference", input, watch);
   try {
-    await runSteps(reference, input, watch, () => {
-      const values = new Map<number, Float32Array>();
-      seen.push(values);
-      return { tap: ({ id }, data) => void values.set(id, data.slice()) };
-    });
-    const expected = logitsIn(seen, input);
+    const types = roundedTypes(input.plan.graph, input.kv.dtype);
+    const { made: plain } = await seenOn(reference, input, watch, new Map());
+    const settled = await seenOn(reference, input, watch, types);
+    const expected = logitsIn(plain, input);
     const rounding = await roundingOf(reference, expected, input, watch);
     reference.dispose();
     const backends: BackendVerification[] = [];
     for (const { name, create } of input.backends) {
       const backend = await loaded(await create(), name, input, watch);
       try {
-        backends.push(await verifyOne(backend, seen, expected, input, watch));
+        backends.push(await verifyOne(backend, { plain, settled, expected }, input, watch));
       } finally {
         backend.dispose();
       }
@@ -111,6 +111,29 @@ export async function verifyBackends(input: VerifyInput): Promise<Verification> 
   } finally {
     reference.dispose();
   }
+}
+
+/** Every value of the reference, and what it goes on with: none that lies between two steps of `types`. */
+async function seenOn(
+  reference: Backend,
+  input: VerifyInput,
+  watch: Watch,
+  types: ReadonlyMap<number, ReadonlySet<DType>>,
+): Promise<{ made: Seen; read: Seen }> {
+  const [made, read]: [Seen, Seen] = [[], []];
+  await runSteps(reference, input, watch, (step) => {
+    made.push(new Map());
+    read.push(new Map());
+    return {
+      tap: ({ id }, data) => {
+        const copy = data.slice();
+        made[step]!.set(id, copy);
+        read[step]!.set(id, [...(types.get(id) ?? [])].reduce(withoutTies, copy));
+      },
+      replace: ({ id }) => read[step]!.get(id),
+    };
+  });
+  return { made, read };
 }
 
 /** How far the logits move when every value is moved by its last bits: the worst of some runs. */
@@ -144,10 +167,17 @@ const NOISY_RUNS = 3;
 /** How far logits may be off, relative to the largest, where activations are rounded on the way. */
 const ROUNDED_TOLERANCE = 0.1;
 
+interface ReferenceValues {
+  readonly plain: Seen;
+  /** Without ties: what each op made, and what others read of it. */
+  readonly settled: { readonly made: Seen; readonly read: Seen };
+  /** The logits of each token. */
+  readonly expected: readonly Float32Array[];
+}
+
 async function verifyOne(
   backend: Backend,
-  seen: Seen,
-  expected: readonly Float32Array[],
+  { plain, settled, expected }: ReferenceValues,
   input: VerifyInput,
   watch: Watch,
 ): Promise<BackendVerification> {
@@ -156,16 +186,16 @@ async function verifyOne(
   const alone = new Map<number, Difference>();
   const chained = new Map<number, Difference>();
   const compare =
-    (into: Map<number, Difference>, number: number) => (value: Value, data: Float32Array) => {
-      const wanted = seen[number]!.get(value.id)!;
-      const found = differenceOf(data, wanted, value.cols, number);
+    (into: Map<number, Difference>, wanted: ReadonlyMap<number, Float32Array>, step: number) =>
+    (value: Value, data: Float32Array) => {
+      const found = differenceOf(data, wanted.get(value.id)!, value.cols, step);
       into.set(value.id, larger(into.get(value.id) ?? noDifference, found));
     };
-  await runSteps(backend, input, watch, (number) => ({
-    tap: compare(alone, number),
-    replace: ({ id }) => seen[number]!.get(id),
+  await runSteps(backend, input, watch, (step) => ({
+    tap: compare(alone, settled.made[step]!, step),
+    replace: ({ id }) => settled.read[step]!.get(id),
   }));
-  await runSteps(backend, input, watch, (number) => ({ tap: compare(chained, number) }));
+  await runSteps(backend, input, watch, (step) => ({ tap: compare(chained, plain[step]!, step) }));
   const logits = await runSteps(backend, input, watch, () => ({}));
   const values = nodes.flatMap((node) => valueDifference(node, alone, chained));
   const within = (found: Difference) => found.relative <= input.tolerance;
@@ -197,13 +227,8 @@ function valueDifference(
 
 /** Activations are rounded beside weights of most types, and keys by the cache: then a last bit may become a step. */
 function isExact({ plan, kv }: VerifyInput): boolean {
-  const rounds = (node: GraphNode) =>
-    node.op === "matmul" && node.weight.dtype.activation !== EXACT_TYPE;
-  return kv.dtype.name === EXACT_TYPE && !plan.graph.nodes.some(rounds);
+  return roundedTypes(plan.graph, kv.dtype).size === 0;
 }
-
-/** The type that values have anyway. */
-const EXACT_TYPE = "f32";
 
 /** Runs all steps from an empty cache; the logits of every token, one array for each. */
 async function runSteps(
@@ -308,9 +333,9 @@ interface Watch {
   ran(tokens: number): void;
 }
 
-/** In tokens that were run: once and some more on the reference, three times on each backend. */
+/** In tokens that were run: twice and some more on the reference, three times on each backend. */
 function progressOf({ tokens, backends, progress }: VerifyInput): Watch {
-  const total = tokens.length * (1 + NOISY_RUNS + 3 * backends.length);
+  const total = tokens.length * (2 + NOISY_RUNS + 3 * backends.length);
   let [now, done] = ["reference", 0];
   return {
     begin: (name) => {

@@ -1,0 +1,58 @@
+// Activations that lie between two steps of the type that they are rounded to: whoever computes them one bit differently,
+// or rounds a tie the other way (C's roundf does it away from zero, most processors to the even neighbour), gets the
+// other step. That is no mistake, so an op that is verified by itself is given inputs that are clearly on one side.
+
+import type { DType } from "../../dtypes/dtype.ts";
+import { dtypeByName } from "../../dtypes/table.ts";
+import { type Graph, inputsOf, type Value } from "../../graph/graph.ts";
+
+/** Relative to a value: some bits more than backends may differ by. */
+const NEAR = 2 ** -20;
+
+/** Types that each value is rounded to before it is multiplied or kept, by value id; others are left out. */
+export function roundedTypes(
+  { nodes }: Graph,
+  cacheType: DType,
+): ReadonlyMap<number, ReadonlySet<DType>> {
+  const found = new Map<number, Set<DType>>();
+  const add = (value: Value, type: DType | undefined) => {
+    if (!type || type.asFloat32) return; // floats stay as they are
+    found.set(value.id, (found.get(value.id) ?? new Set()).add(type));
+  };
+  for (const node of nodes) {
+    if (node.op === "matmul") add(node.x, dtypeByName(node.weight.dtype.activation));
+    if (node.op === "kv_write") for (const value of inputsOf(node)) add(value, cacheType);
+  }
+  return found;
+}
+
+/** The values, with those that are nearly between two steps of the type moved onto one. */
+export function withoutTies(values: Float32Array, type: DType): Float32Array {
+  const { blockElems } = type;
+  const here = rounded(values, type);
+  const [less, more] = [-NEAR, NEAR].map((by) => rounded(moved(values, blockElems, by), type));
+  return values.map((value, i) => (less![i] === more![i] ? value : here[i]!));
+}
+
+/** All but the largest of each block, which its scale is made of. */
+function moved(values: Float32Array, blockElems: number, by: number): Float32Array {
+  const result = values.map((value) => value * (1 + by));
+  if (blockElems === 1) return result;
+  for (let at = 0; at < values.length; at += blockElems) {
+    let largest = at;
+    for (let i = at; i < at + blockElems; i++) {
+      if (Math.abs(values[i]!) > Math.abs(values[largest]!)) largest = i;
+    }
+    result[largest] = values[largest]!;
+  }
+  return result;
+}
+
+function rounded(values: Float32Array, type: DType): Float32Array {
+  const blocks = values.length / type.blockElems;
+  const bytes = new Uint8Array(blocks * type.blockBytes);
+  const result = new Float32Array(values.length);
+  type.quantize!(values, 0, bytes, 0, blocks);
+  type.dequantize(bytes, 0, result, 0, blocks);
+  return result;
+}
