@@ -4,7 +4,7 @@
 //   node scripts/compare-types.ts MODEL TEXT [-c 128] [--chunks N] [--types Q8_0,Q4_0] [-n 32] [-r 5] [--folder DIR] [--chat]
 //
 // With --chat the types are compared on chats, for a model that foresees nothing else: the beginnings of the text's lines
-// are what is said to it, and what the original answers, in its template, is the text.
+// are what is said to it, and what the original answers, in its template, is what is scored.
 //
 // MODEL is the original (F32, F16 or BF16), in any format. Speeds are medians of rounds in which all types take turns, so
 // that a machine that gets busy treats them alike; on a busy one the best round says more than the median. The files are
@@ -90,27 +90,27 @@ async function originalOf(model: string, folder: string): Promise<string> {
   return path;
 }
 
-/** Chats with the original, as text with its special tokens: as many as fill the windows. */
+/**
+ * Chats with the original, as text with its special tokens. Each fills a window, so that what is scored, its second half,
+ * is answer. Answers that end before that, or whose text has other tokens, are left out.
+ */
 async function chatText(
   original: string,
   { text, window, chunks = 16 }: Settings,
 ): Promise<string> {
-  await using model = await open(original, { contextSize: 512 });
-  const asked = text
-    .split("\n")
-    .map((line) => line.trim().split(" ").slice(0, 16).join(" "))
-    .filter((line) => line.length > 40);
+  await using model = await open(original, { contextSize: window });
+  const lines = text.split("\n").map((line) => line.trim().split(" ").slice(0, 6).join(" "));
   const chats: string[] = [];
-  let tokens = 0;
-  for (const [seed, content] of asked.entries()) {
-    if (tokens > window * chunks) break;
+  for (const [seed, content] of lines.filter((line) => line.length > 20).entries()) {
+    if (chats.length === chunks) break;
     const question = { role: "user" as const, content };
     const start = await model.applyTemplate([question], { addGenerationPrompt: true });
     const prompt = await model.tokenize(start, { parseSpecial: true });
-    const options = { maxTokens: 200, temperature: 0.7, seed };
-    const { text: answer, tokenIds } = await model.generate(prompt, options).result;
-    chats.push(await model.applyTemplate([question, { role: "assistant", content: answer }]));
-    tokens += prompt.length + tokenIds.length;
+    if (prompt.length > window / 2) continue;
+    const options = { maxTokens: window - prompt.length, temperature: 0.7, seed };
+    const chat = start + (await model.generate(prompt, options).result).text;
+    const tokens = await model.tokenize(chat, { parseSpecial: true });
+    if (tokens.length === window) chats.push(chat);
   }
   return chats.join("");
 }
