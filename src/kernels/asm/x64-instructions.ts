@@ -98,6 +98,7 @@ export const instructions = {
   vcmpps: ["vex", "0F.W0 C2", "rvmi", "whole"],
   "vcmpps.k": ["evex", "0F.W0 C2", "rvmi", "lanes"],
   vpmovm2d: ["evex", "F3.0F38.W0 38", "rm", "whole"],
+  vhaddps: ["vex", "F2.0F.W0 7C", "rvm", "whole"],
   vshufps: ["both", "0F.W0 C6", "rvmi", "lanes"],
   vaddss: ["both", "F3.0F.W0 58", "rvm", 4],
   vsubss: ["both", "F3.0F.W0 5C", "rvm", 4],

@@ -214,6 +214,17 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
       const first = (i & ~3) + 2 * (i & 1);
       return from[first]! + from[first + 1]!;
     }),
+  "f32v.store_sums": ([p, ...vectors], _, { memory, imm }) => {
+    const at = memory.at(p, imm, 16);
+    vectors.forEach(({ f32 }, i) => {
+      const groups = Float32Array.from({ length: f32.length / 4 }, (_, group) => {
+        const [a, b, c, d] = f32.subarray(4 * group, 4 * group + 4);
+        return Math.fround(a! + b!) + Math.fround(c! + d!);
+      });
+      const sum = reduce(groups, (a, b) => Math.fround(a + b));
+      memory.view.setFloat32(at + 4 * i, sum, true);
+    });
+  },
   "f32v.swap_pairs": ([x], out) => fill(out.u32, (i) => x.u32[i ^ 1]!),
   "i32v.from_f32v": ([x], out, { memory }) =>
     fill(out.i32, (i) => {

@@ -133,6 +133,8 @@ export const ops = {
   "f32v.swap_pairs": { args: ["f32v"], out: "f32v" },
   /** Neighbours added, in each 16-byte group: a0 + a1, a2 + a3, b0 + b1, b2 + b3. */
   "f32v.add_pairs": { args: ["f32v", "f32v"], out: "f32v" },
+  /** Four floats: the sum of each vector's lanes. In a 16-byte group neighbours are added first, then the groups. */
+  "f32v.store_sums": { args: ["ptr", "f32v", "f32v", "f32v", "f32v"], out: undefined, imm: "disp" },
   /** To the nearest integer, ties to even; the value must fit an i32. */
   "i32v.from_f32v": { args: ["f32v"], out: "i32v" },
   "f32v.from_i32v": { args: ["i32v"], out: "f32v" },

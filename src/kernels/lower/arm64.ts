@@ -54,6 +54,7 @@ const sums: ReadonlySet<OpName> = new Set(["i32v.dot4", "i32v.dot4_ss", "f32v.fm
 const writesEarly: ReadonlySet<OpName> = new Set(["i8v.pack_i32", "f32v.sum", "i8v.or"]);
 const usesScratch: ReadonlySet<OpName> = new Set([
   ...(["f32v.min", "f32v.max", "i8v.pack_i32", "i32v.sum", "f32v.store_f16"] as const),
+  ...(["f32v.store_sums"] as const),
 ]);
 
 function machineFor(kernel: Kernel, { name }: Arm64Target): MachineTarget {
@@ -310,6 +311,13 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "f32v.fma": byLane("fmla.4s", "fmla.4s_lane"),
   "f32v.swap_pairs": simple("rev64.4s"),
   "f32v.add_pairs": simple("faddp.4s"),
+  "f32v.store_sums": (e, [base, ...vectors], _, imm) => {
+    for (const i of [0, 2]) {
+      e.op("faddp.4s", SCRATCH_VECTOR, at(vectors[i]), at(vectors[i + 1]));
+      e.op("faddp.4s", SCRATCH_VECTOR, SCRATCH_VECTOR, SCRATCH_VECTOR);
+      e.memory(halfStore, SCRATCH_VECTOR, at(base), imm + 4 * i);
+    }
+  },
   "i32v.from_f32v": simple("fcvtns.4s"),
   "f32v.from_i32v": simple("scvtf.4s"),
   // Halves onto each other, as the interpreter adds them.

@@ -307,14 +307,13 @@ const lowerings: { readonly [O in OpName]: Lower } = {
     l.get(x!);
     l.f.op16("i8x16.shuffle", lanes32(1, 0, 3, 2));
   },
-  "f32v.add_pairs": (l, [a, b]) => {
-    for (const first of [0, 1]) {
-      l.get(a!);
-      l.get(b!);
-      l.f.op16("i8x16.shuffle", lanes32(first, first + 2, first + 4, first + 6));
-    }
-    l.f.op("f32x4.add");
-  },
+  "f32v.add_pairs": (l, [a, b]) =>
+    addPairs(
+      l,
+      () => l.get(a!),
+      () => l.get(b!),
+    ),
+  "f32v.store_sums": storeSums,
   "i32v.from_f32v": (l, args) =>
     simple(
       "f32x4.nearest",
@@ -373,6 +372,32 @@ function reduce(combine: Instruction, extract: Instruction): Lower {
 /** Byte indices of an i8x16.shuffle that moves 32-bit lanes (0-3 of the first operand, 4-7 of the second). */
 function lanes32(...lanes: number[]): number[] {
   return lanes.flatMap((lane) => [0, 1, 2, 3].map((byte) => lane * 4 + byte));
+}
+
+function addPairs(l: Lowering, getA: () => void, getB: () => void): void {
+  for (const first of [0, 1]) {
+    getA();
+    getB();
+    l.f.op16("i8x16.shuffle", lanes32(first, first + 2, first + 4, first + 6));
+  }
+  l.f.op("f32x4.add");
+}
+
+function storeSums(l: Lowering, [address, ...vectors]: readonly Reg[], imm: number): void {
+  const halves = [l.scratch("v128", 0), l.scratch("v128", 1)];
+  halves.forEach((half, i) => {
+    const [a, b] = vectors.slice(2 * i, 2 * i + 2);
+    addPairs(
+      l,
+      () => l.get(a!),
+      () => l.get(b!),
+    );
+    l.f.op("local.set", half);
+  });
+  l.get(address!);
+  const [getA, getB] = halves.map((half) => () => l.f.op("local.get", half));
+  addPairs(l, getA!, getB!);
+  l.f.op("v128.store", imm);
 }
 
 /** Both operands widened to 16 bits, products of pairs, neighbours added. */

@@ -7,7 +7,7 @@ import type { Operand } from "./machine.ts";
 import type { Lowering } from "./x64.ts";
 
 /** Vector registers that an op needs besides its own. */
-export type Scratch = 0 | 1 | 2;
+export type Scratch = 0 | 1 | 2 | 3;
 
 type Lower = (l: Lowering, args: readonly Operand[], imm: number, out: number) => void;
 
@@ -199,6 +199,24 @@ export function reduce(
     combine(vector, last, spare, out);
     last = out;
   }
+}
+
+/** Sums of neighbours, in each 16 bytes: of `a` first, then of `b`. `spare` is written first, `out` after all is read. */
+export function addPairs(l: Lowering, a: number, b: number, out: number, spare: number): void {
+  const [x, y, even, odd] = [a, b, out, spare].map((number) => l.vector(number));
+  l.a.op("vshufps", odd!, x!, y!, 0xdd);
+  l.a.op("vshufps", even!, x!, y!, 0x88);
+  l.a.op("vaddps", even!, even!, odd!);
+}
+
+/** Adds the 16-byte groups of `x` up, halves onto each other, and stores the one that is left. */
+export function storeGroups(l: Lowering, to: X64Operand, x: number, spare: number): void {
+  for (let bytes = l.width; bytes > 16; bytes /= 2) {
+    const vector = bytes === 64 ? ymm : xmm;
+    upperHalf(l, bytes, spare, x);
+    l.a.op("vaddps", vector(x), vector(x), vector(spare));
+  }
+  l.a.op("vmovups.store", to, xmm(x));
 }
 
 /** Dwords of four packed vectors, which are interleaved by their 16-byte groups, in order. */
