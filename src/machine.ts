@@ -8,6 +8,7 @@
 import type { MachineOptions, ModelInfo } from "./api.ts";
 import { deviceAt, type MachineMeasurement } from "./limits/device.ts";
 import { type PhaseTimes, type SpeedLimits, speedLimits } from "./limits/phase.ts";
+import { expectedTarget, nativeHere } from "./native.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
 import type { MachineIdentity } from "./tune/machine-file.ts";
@@ -27,17 +28,19 @@ export async function machineMeasurement(
   if (remembered) return remembered;
   const platform = await currentPlatform();
   const { measureMachine } = await import("./tune/machine.ts");
-  const machine = await measureMachine(
+  const measured = await measureMachine(
     {
       cpu: platform.cpu(),
       cores: platform.cores,
       memoryBytes: platform.totalMemory(),
       availableBytes: platform.availableMemory(),
       startThread: () => platform.startThread("measure"),
+      native: await nativeHere(platform),
       now: platform.now,
     },
     { seconds, signal, onProgress },
   );
+  const machine = { ...measured, lowering: await explainedLowering(platform, measured.lowering) };
   await remember(platform, machine, onNote);
   return machine;
 }
@@ -60,9 +63,13 @@ export async function rememberedMachine({
     const identity: MachineIdentity = {
       cpu: platform.cpu(),
       cores: platform.cores,
-      lowering: loweringText(),
+      lowering: loweringText(await expectedTarget(platform)),
     };
-    const found = machineFromText(text, identity);
+    let found = machineFromText(text, identity);
+    if ("refused" in found) {
+      const other = machineFromText(text, { ...identity, lowering: withoutCode(loweringText()) });
+      if (!("refused" in other)) found = other;
+    }
     if (!("refused" in found)) {
       known.set(place, found);
       return found;
@@ -73,6 +80,18 @@ export async function rememberedMachine({
   }
   onNote?.(`${place} is not used: ${refused}`);
   return undefined;
+}
+
+/** WebAssembly, though the processor has a target: machine code cannot be opened here, and the measurement still holds. */
+function withoutCode(lowering: string): string {
+  return `${lowering}, no machine code`;
+}
+
+async function explainedLowering(platform: Platform, measured: string): Promise<string> {
+  const target = await expectedTarget(platform);
+  const { loweringText } = await import("./tune/machine-file.ts");
+  const isExpected = measured === loweringText(target);
+  return isExpected ? measured : withoutCode(measured);
 }
 
 async function remember(

@@ -4,4 +4,4 @@ import { currentPlatform } from "./platform/current.ts";
 import { serveMeasure } from "./tune/machine-thread.ts";
 
 const platform = await currentPlatform();
-serveMeasure(platform.enginePort(), platform.now);
+serveMeasure({ port: platform.enginePort(), now: platform.now, native: platform.native });

@@ -3,6 +3,7 @@
 
 import type { MachineCodeInfo, OptLevel } from "./api.ts";
 import type { NativeKernels } from "./backends/cpu/native.ts";
+import { nativeLevel } from "./backends/cpu/native-levels.ts";
 import { UsageError } from "./base/errors.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
@@ -52,6 +53,12 @@ export async function nativeHere(
 ): Promise<NativeKernels | undefined> {
   const made = native ? await openNative(platform) : undefined;
   return typeof made === "string" ? undefined : made;
+}
+
+/** The target that machine code here would be for; undefined: none. Loads no lowering, and opens nothing. */
+export async function expectedTarget(platform: Platform): Promise<string | undefined> {
+  const level = nativeLevel(await platform.native());
+  return "refused" in level ? undefined : level.name;
 }
 
 /** What machine code Lantern makes on this machine, or why it makes none. */

@@ -10,8 +10,12 @@ export const MACHINE_FILE_VERSION = 1;
 /** What must be the same for a measurement to hold. */
 export type MachineIdentity = Pick<MachineMeasurement, "cpu" | "cores" | "lowering">;
 
-/** What the kernels become here, for people; a measurement of another lowering is stale. */
-export function loweringText(): string {
+/**
+ * What the kernels become here, for people; a measurement of another lowering is stale. `target`: of machine code, where
+ * that is what is measured.
+ */
+export function loweringText(target?: string): string {
+  if (target !== undefined) return `machine code for ${target}`;
   const { relaxed, dot4 } = detectWasmFeatures();
   return `WebAssembly SIMD, ${relaxed ? `relaxed (dot4 ${dot4})` : "not relaxed"}`;
 }

@@ -5,6 +5,8 @@
 // Reading walks several places in turns, as the one-token products do (docs/kernels.md): a single stream does not keep
 // the memory busy. The other two load nothing, and have enough independent sums that none waits for the one before.
 
+import type { NativeKernels } from "../backends/cpu/native.ts";
+import type { NativeImage } from "../backends/cpu/native-entry.ts";
 import { assembleModule, type WasmMemory } from "../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../kernels/features.ts";
 import { KernelBuilder } from "../kernels/ir/builder.ts";
@@ -12,19 +14,22 @@ import type { Kernel, Reg } from "../kernels/ir/kernel.ts";
 import { lowerToWasm } from "../kernels/lower/wasm.ts";
 
 /** Bytes of a vector in WebAssembly. */
-const width = 16;
-/** Vectors that a round reads from each stream: a cache line. */
-const vectorsPerStream = 4;
-/** Bytes that a round reads from each stream. */
-export const STREAM_STEP: number = vectorsPerStream * width;
+const wasmWidth = 16;
+/** Bytes that a round reads from each stream: a cache line. */
+export const STREAM_STEP = 64;
 /** Sums that do not depend on each other: more than the latency of a multiply-add times those begun in a cycle. */
 const sums = 12;
 /** Times that each sum grows in a round. */
 const unroll = 4;
 
 /** Operations of one round: a lane of a float sum has two, one of an integer sum (four products) eight. */
-export const F32_ROUND_OPS: number = sums * unroll * (width / 4) * 2;
-export const INT8_ROUND_OPS: number = sums * unroll * (width / 4) * 8;
+export function f32RoundOps(width: number = wasmWidth): number {
+  return sums * unroll * (width / 4) * 2;
+}
+
+export function int8RoundOps(width: number = wasmWidth): number {
+  return sums * unroll * (width / 4) * 8;
+}
 
 /** Numbers of streams that are tried; which is best depends on the machine. */
 export const STREAM_COUNTS: readonly number[] = [4, 8];
@@ -53,7 +58,7 @@ export function readName(streams: number): string {
 }
 
 /** Reads `streams` places that lie `stride` bytes apart, STREAM_STEP bytes of each in every round. */
-export function readKernel(streams: number): Kernel {
+export function readKernel(streams: number, width: number = wasmWidth): Kernel {
   const k = new KernelBuilder(readName(streams), width);
   const { from, out, rounds, stride } = parameters(k);
   const places: Reg<"ptr">[] = [];
@@ -64,8 +69,8 @@ export function readKernel(streams: number): Kernel {
   const seen = places.map(() => k.variable(zero));
   k.loop(rounds, () => {
     places.forEach((place, s) => {
-      for (let v = 0; v < vectorsPerStream; v++) {
-        k.update(seen[s]!, "i32v.or", [seen[s]!, k.op("i32v.load", [place], v * width)]);
+      for (let at = 0; at < STREAM_STEP; at += width) {
+        k.update(seen[s]!, "i32v.or", [seen[s]!, k.op("i32v.load", [place], at)]);
       }
       k.advance(place, STREAM_STEP);
     });
@@ -78,8 +83,8 @@ export function readKernel(streams: number): Kernel {
 export const f32Name = "peak.f32";
 export const int8Name = "peak.int8";
 
-/** F32_ROUND_OPS operations in every round. */
-export function f32Kernel(): Kernel {
+/** f32RoundOps() operations in every round. */
+export function f32Kernel(width: number = wasmWidth): Kernel {
   const k = new KernelBuilder(f32Name, width);
   const { out, rounds } = parameters(k);
   // Small enough that the sums stay ordinary numbers for ever: they stop growing near 2^22.
@@ -94,8 +99,8 @@ export function f32Kernel(): Kernel {
   return k.finish();
 }
 
-/** INT8_ROUND_OPS operations in every round. */
-export function int8Kernel(): Kernel {
+/** int8RoundOps() operations in every round. */
+export function int8Kernel(width: number = wasmWidth): Kernel {
   const k = new KernelBuilder(int8Name, width);
   const { out, rounds } = parameters(k);
   const left = k.op("i8v.splat", [], 3);
@@ -110,8 +115,16 @@ export function int8Kernel(): Kernel {
   return k.finish();
 }
 
-export function measureKernels(): Kernel[] {
-  return [...STREAM_COUNTS.map(readKernel), f32Kernel(), int8Kernel()];
+export function measureKernels(width: number = wasmWidth): Kernel[] {
+  const reads = STREAM_COUNTS.map((streams) => readKernel(streams, width));
+  return [...reads, f32Kernel(width), int8Kernel(width)];
+}
+
+/** The kernels as machine code; undefined where one of them has none. */
+export function measureImage(native: NativeKernels): NativeImage | undefined {
+  const code = measureKernels(native.target.width).map(native.lower);
+  const functions = code.filter((made) => typeof made !== "string");
+  return functions.length === code.length ? native.link(functions) : undefined;
 }
 
 export function measureModule(memory: WasmMemory): WebAssembly.Module {

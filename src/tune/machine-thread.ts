@@ -3,8 +3,9 @@
 // In a round all threads begin together, take chunks of work as they come (as the engine's threads do, so that one that
 // is held back does not hold up the others) and end together, when the first of them has worked long enough.
 
+import { BLOCK_BYTES, type NativeJob, openNativeJob } from "../backends/cpu/native-entry.ts";
 import type { WasmMemory } from "../kernels/asm/wasm.ts";
-import type { EnginePort } from "../platform/platform.ts";
+import type { EnginePort, NativeAccess } from "../platform/platform.ts";
 import type { MeasureKernel } from "./machine-kernels.ts";
 
 // Shared i32 words at the start of the memory.
@@ -16,9 +17,14 @@ const WORDS = 3;
 const RESULTS = 64;
 const RESULT_BYTES = 64;
 
+/** Where the parameter blocks of machine code are, after the results. */
+export function blocksAt(threads: number): number {
+  return RESULTS + RESULT_BYTES * threads;
+}
+
 /** Bytes at the start of the memory that are not measured. */
 export function controlBytes(threads: number): number {
-  return RESULTS + RESULT_BYTES * threads;
+  return blocksAt(threads) + BLOCK_BYTES * threads;
 }
 
 export interface MeasureJob {
@@ -27,6 +33,8 @@ export interface MeasureJob {
   /** Shared with the other threads; undefined where memory cannot be shared: then the thread makes its own. */
   readonly memory: WebAssembly.Memory | undefined;
   readonly limits: WasmMemory;
+  /** The kernels as machine code, which are then the ones that are measured. */
+  readonly native: NativeJob | undefined;
   readonly thread: number;
 }
 
@@ -59,14 +67,30 @@ export interface RoundReport {
 }
 
 /** Answers every message with one: a RoundReport. */
-export function serveMeasure(port: EnginePort, now: () => number): void {
+export function serveMeasure({ port, now, native }: MeasureHost): void {
   let worker: MeasureWorker | undefined;
+  const begin = (job: MeasureJob, host: NativeAccess) => {
+    worker = new MeasureWorker(job, host, now);
+    port.post(nothing);
+  };
   port.onMessage((received) => {
     const message = received as MeasureJob | FillTask | RoundTask;
-    if (message.kind === "job") worker = new MeasureWorker(message, now);
-    else if (message.kind === "fill") worker!.fill(message);
-    port.post(message.kind === "round" ? worker!.round(message) : { chunks: 0, ms: 0 });
+    if (message.kind === "round") port.post(worker!.round(message));
+    else if (message.kind === "fill") {
+      worker!.fill(message);
+      port.post(nothing);
+    } else if (message.native) void native().then((host) => begin(message, host));
+    else begin(message, "all kernels are WebAssembly");
   });
+}
+
+const nothing: RoundReport = { chunks: 0, ms: 0 };
+
+/** What a measuring thread has of its platform. */
+export interface MeasureHost {
+  readonly port: EnginePort;
+  now(): number;
+  native(): Promise<NativeAccess>;
 }
 
 class MeasureWorker {
@@ -76,12 +100,15 @@ class MeasureWorker {
   readonly #out: number;
   readonly #now: () => number;
 
-  constructor({ module, memory: shared, limits, thread }: MeasureJob, now: () => number) {
+  constructor(job: MeasureJob, host: NativeAccess, now: () => number) {
+    const { module, memory: shared, limits, native, thread } = job;
     const memory = shared ?? new WebAssembly.Memory(limits);
     const { exports } = new WebAssembly.Instance(module, { env: { memory } });
     this.#bytes = new Uint8Array(memory.buffer);
     this.#words = new Int32Array(memory.buffer, 0, WORDS);
-    this.#kernels = exports as unknown as Record<string, MeasureKernel>;
+    this.#kernels = native
+      ? openNativeJob(native, host, memory.buffer, thread)
+      : (exports as unknown as Record<string, MeasureKernel>);
     this.#out = RESULTS + RESULT_BYTES * thread;
     this.#now = now;
   }

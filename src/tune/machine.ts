@@ -4,6 +4,8 @@
 // Everything is measured in many short rounds that take turns, and the best round counts: a limit is what the machine
 // can do, and other programs only ever take away from it. docs/machine.md says it in words.
 
+import type { NativeKernels } from "../backends/cpu/native.ts";
+import type { NativeImage } from "../backends/cpu/native-entry.ts";
 import { AbortedError, MemoryError, ModelError, WorkerError } from "../base/errors.ts";
 import type { WasmMemory } from "../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../kernels/features.ts";
@@ -11,16 +13,24 @@ import type { CachedReads, MachineMeasurement, RatePoint } from "../limits/devic
 import type { EngineThread } from "../platform/platform.ts";
 import { loweringText } from "./machine-file.ts";
 import {
-  F32_ROUND_OPS,
   f32Name,
-  INT8_ROUND_OPS,
+  f32RoundOps,
   int8Name,
+  int8RoundOps,
+  measureImage,
   measureModule,
   readName,
   STREAM_COUNTS,
   STREAM_STEP,
 } from "./machine-kernels.ts";
-import { controlBytes, type FillTask, type RoundReport, type RoundTask } from "./machine-thread.ts";
+import {
+  blocksAt,
+  controlBytes,
+  type FillTask,
+  type MeasureJob,
+  type RoundReport,
+  type RoundTask,
+} from "./machine-thread.ts";
 
 /** What the measurement needs of the machine. */
 export interface MeasureEnvironment {
@@ -30,6 +40,8 @@ export interface MeasureEnvironment {
   /** What may be taken now; undefined where nobody can say. */
   readonly availableBytes: number | undefined;
   startThread(): EngineThread;
+  /** What makes machine code here; undefined: WebAssembly is measured. */
+  readonly native?: NativeKernels | undefined;
   now(): number;
 }
 
@@ -87,8 +99,9 @@ export async function measureMachine(
     await crew.begin();
     const sets = [...cachedSets.filter((bytes) => bytes * 2 <= crew.setBytes), crew.setBytes];
     const reads = sets.map((bytes) => counts.map((threads) => readSubject(crew, threads, bytes)));
-    const f32 = counts.map((threads) => computeSubject(threads, f32Name, F32_ROUND_OPS));
-    const int8 = counts.map((threads) => computeSubject(threads, int8Name, INT8_ROUND_OPS));
+    const { width } = crew;
+    const f32 = counts.map((threads) => computeSubject(threads, f32Name, f32RoundOps(width)));
+    const int8 = counts.map((threads) => computeSubject(threads, int8Name, int8RoundOps(width)));
     // Reading from memory is what limits a generation, and what other programs disturb most: it has three turns.
     const memory = reads.at(-1)!;
     const turns = [...reads.flat(), ...f32, ...memory, ...int8, ...memory];
@@ -97,7 +110,7 @@ export async function measureMachine(
       cpu: environment.cpu,
       cores: environment.cores,
       memoryBytes: environment.memoryBytes,
-      lowering: loweringText(),
+      lowering: crew.lowering,
       ...readRates(sets, reads),
       f32Ops: rates(f32),
       int8Ops: rates(int8),
@@ -232,6 +245,7 @@ class Crew {
   readonly #environment: MeasureEnvironment;
   readonly #signal: AbortSignal | undefined;
   readonly #size: number;
+  readonly #image: NativeImage | undefined;
   #threads: EngineThread[] = [];
   #receivers: ((report: RoundReport) => void)[] = [];
   readonly #failure: PromiseWithResolvers<never> = Promise.withResolvers();
@@ -241,9 +255,20 @@ class Crew {
     this.#environment = environment;
     this.#size = size;
     this.#signal = signal;
+    this.#image = environment.native && measureImage(environment.native);
     this.setStart = Math.ceil(controlBytes(size) / PAGE) * PAGE;
     this.setBytes = memorySetFor(environment.availableBytes);
     this.#failure.promise.catch(() => {}); // whoever waits for a round hears of it
+  }
+
+  /** What the kernels are, for people. */
+  get lowering(): string {
+    return loweringText(this.#image && this.#environment.native!.target.name);
+  }
+
+  /** Bytes of a vector. */
+  get width(): number {
+    return this.#image ? this.#environment.native!.target.width : 16;
   }
 
   async begin(): Promise<void> {
@@ -255,7 +280,11 @@ class Crew {
     const memory = shared ? newMemory(limits) : undefined;
     const module = measureModule(limits);
     this.#threads = Array.from({ length: this.#size }, (_, index) => this.#start(index));
-    await this.#tell((thread) => ({ kind: "job", module, memory, limits, thread }), this.#size);
+    const native = this.#image && { image: this.#image, blocks: blocksAt(this.#size) };
+    await this.#tell(
+      (thread): MeasureJob => ({ kind: "job", module, memory, limits, native, thread }),
+      this.#size,
+    );
     const share = Math.ceil(this.setBytes / this.#size / PAGE) * PAGE;
     await this.#tell((thread): FillTask => {
       const from = this.setStart + thread * share;

@@ -8,6 +8,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi 
 import { main } from "../../src/cli/main.ts";
 import { machineMeasurement, open, rememberedMachine } from "../../src/index.ts";
 import type { MachineMeasurement } from "../../src/limits/device.ts";
+import { expectedTarget } from "../../src/native.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { loweringText, machineToText } from "../../src/tune/machine-file.ts";
@@ -39,7 +40,7 @@ const machine: MachineMeasurement = {
   cpu: nodePlatform.cpu(),
   cores: nodePlatform.cores,
   memoryBytes: 64e9,
-  lowering: loweringText(),
+  lowering: loweringText(await expectedTarget(nodePlatform)),
   readBytes: rates(2e12),
   cachedReads: [{ setBytes: 2 ** 20, readBytes: rates(4e12) }],
   f32Ops: rates(7e12),
@@ -135,7 +136,7 @@ describe("with a remembered measurement", () => {
     expect({ code, err }).toEqual({ code: 0, err: "" });
     expect(out.startsWith(`${machine.cpu}, ${machine.cores} core`)).toBe(true);
     expect(out).toContain(", 64.0 GB of memory\n");
-    expect(out).toContain("measured 2026-11-15 05:10 UTC, WebAssembly SIMD");
+    expect(out).toContain(`measured 2026-11-15 05:10 UTC, ${machine.lowering}`);
     expect(out).toMatch(/^reading from memory +2000\.0 +GB\/s$/m);
     expect(out).toMatch(/^reading the same 1\.0 MB +4000\.0 +GB\/s$/m);
     expect(out).toMatch(/^F32 multiply-add +7000\.0 +GFLOPS$/m);

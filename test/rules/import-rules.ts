@@ -284,7 +284,10 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "native.ts",
-    may: [...all("base", "platform", "backends/cpu/native.ts"), ...types("api.ts")],
+    may: [
+      ...all("base", "platform", "backends/cpu/native.ts", "backends/cpu/native-levels.ts"),
+      ...types("api.ts"),
+    ],
     npm: [],
     why: "a composition root: this platform's way to run machine code, and the lowerings where it has one",
   },
@@ -296,7 +299,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "machine.ts",
-    may: [...all("platform", "limits", "tune"), ...types("api.ts")],
+    may: [...all("native.ts", "platform", "limits", "tune"), ...types("api.ts")],
     npm: [],
     why: "a composition root: this machine's measurement, remembered or made",
   },

@@ -2,6 +2,7 @@
 // and failure behave. Which rates come out is the machine's business.
 
 import { describe, expect, test } from "vitest";
+import { openNativeJob } from "../../src/backends/cpu/native-entry.ts";
 import { AbortedError, WorkerError } from "../../src/base/errors.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import { verify } from "../../src/kernels/ir/verify.ts";
@@ -9,16 +10,21 @@ import { nodePlatform } from "../../src/platform/node.ts";
 import type { EngineThread } from "../../src/platform/platform.ts";
 import { type MeasureEnvironment, measureMachine, threadCounts } from "../../src/tune/machine.ts";
 import {
-  F32_ROUND_OPS,
   f32Kernel,
-  INT8_ROUND_OPS,
+  f32Name,
+  f32RoundOps,
   int8Kernel,
+  int8Name,
+  int8RoundOps,
+  measureImage,
   measureKernels,
   readKernel,
+  readName,
   STREAM_COUNTS,
   STREAM_STEP,
 } from "../../src/tune/machine-kernels.ts";
 import { compile, describeTargets } from "../kernels/wasm-runner.ts";
+import { nativeHere } from "../support/native.ts";
 
 const out = 65520;
 const rounds = 3;
@@ -55,11 +61,11 @@ describeTargets((target) => {
     const floats = compile(f32Kernel(), target)(new Uint8Array(65536), [0, out, rounds, 0]);
     // Every multiply-add (two operations) adds a quarter to a lane that started at 1; twelve sums are added up.
     const [total] = new Float32Array(floats.buffer, out, 1);
-    expect((total! - 12) / 0.25).toBe((F32_ROUND_OPS / 2 / 4) * rounds);
+    expect((total! - 12) / 0.25).toBe((f32RoundOps() / 2 / 4) * rounds);
     const integers = compile(int8Kernel(), target)(new Uint8Array(65536), [0, out, rounds, 0]);
     // Every product (two operations) adds 15.
     const [sum] = new Int32Array(integers.buffer, out, 1);
-    expect(sum! / 15).toBe((INT8_ROUND_OPS / 2 / 4) * rounds);
+    expect(sum! / 15).toBe((int8RoundOps() / 2 / 4) * rounds);
   });
 });
 
@@ -86,6 +92,40 @@ const small: MeasureEnvironment = {
   startThread: () => nodePlatform.startThread("measure"),
   now: nodePlatform.now,
 };
+
+describe.each(nativeHere)("as machine code, $name", ({ name, native }) => {
+  const { width } = native.target;
+
+  test("the same work in wider vectors", () => {
+    const image = measureImage(native)!;
+    const { buffer } = new WebAssembly.Memory({ initial: 4, maximum: 4, shared: true });
+    const kernels = openNativeJob({ image, blocks: 1024 }, native.host, buffer, 0);
+    const [out, rounds] = [512, 3];
+    kernels[f32Name]!(0, out, rounds, 0);
+    const lanes = width / 4;
+    const total = new Float32Array(buffer, out, lanes);
+    for (const sum of total)
+      expect((sum - 12) / 0.25).toBe((f32RoundOps(width) / 2 / lanes) * rounds);
+    kernels[int8Name]!(0, out, rounds, 0);
+    for (const sum of new Int32Array(buffer, out, lanes)) {
+      expect(sum / 15).toBe((int8RoundOps(width) / 2 / lanes) * rounds);
+    }
+    // Every line of every stream is read: one bit in each place shows.
+    const bytes = new Uint8Array(buffer, 65536, 4 * rounds * STREAM_STEP);
+    for (let at = 0; at < bytes.length; at += STREAM_STEP / 4) {
+      bytes.fill(0);
+      bytes[at] = 1;
+      kernels[readName(4)]!(65536, out, rounds, rounds * STREAM_STEP);
+      expect(new Uint8Array(buffer, out, width).some((byte) => byte === 1)).toBe(true);
+    }
+  });
+
+  test("is what is measured", async () => {
+    const machine = await measureMachine({ ...small, native }, { seconds: 0 });
+    expect(machine.lowering).toBe(`machine code for ${name}`);
+    expect(machine.int8Ops[0]!.perSecond).toBeGreaterThan(0);
+  });
+});
 
 describe("the measurement", () => {
   test("has every rate for every thread count; more threads and smaller sets are never slower", async () => {

@@ -2,8 +2,8 @@
 // make code for it. Loaded by composition roots where the platform runs machine code, and nowhere else: a browser never
 // sees the lowerings.
 //
-// What a processor can do comes from the operating system. A target is taken when all that its code uses is there, and
-// when a first small kernel could be opened and computed what it should.
+// A target is taken when the processor has all that its code uses (native-levels.ts), and when a first small kernel could be
+// opened and computed what it should.
 
 import { sharedObject, symbolOf } from "../../kernels/asm/elf.ts";
 import type { NativeFunction } from "../../kernels/asm/native-function.ts";
@@ -21,88 +21,51 @@ import {
   type NativeImage,
   nativeCalls,
 } from "./native-entry.ts";
+import { type NativeTargetName, nativeLevel } from "./native-levels.ts";
 
 /** A way to make kernels for this machine's processor. */
 export interface NativeKernels {
   readonly target: KernelTarget;
   readonly host: NativeHost;
-  /** The kernel's code, or why it has none on this target: a sentence. Made once for each name. */
+  /** The kernel's code, or why it has none on this target: a sentence. Made once for each. */
   lower(kernel: Kernel): NativeFunction | string;
   link(functions: readonly NativeFunction[]): NativeImage;
 }
 
-interface NativeLevel {
-  readonly target: KernelTarget;
-  readonly arch: NativeHost["arch"];
-  /** Features that its code uses, as Linux names them. */
-  readonly needs: readonly string[];
-  readonly lower: (kernel: Kernel) => NativeFunction;
-}
+type Lower = (kernel: Kernel) => NativeFunction;
 
-const avx2 = ["avx2", "fma", "f16c"];
-const avx512 = ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"];
-
-/** In order of preference. */
-const levels: readonly NativeLevel[] = [
-  {
-    target: nativeTargets["x64-avx512"],
-    arch: "x64",
-    needs: [...avx2, ...avx512],
-    lower: (kernel) => lowerToX64(kernel, { level: "avx512" }),
-  },
-  {
-    target: nativeTargets["x64-avx2-vnni"],
-    arch: "x64",
-    needs: [...avx2, "avx_vnni"],
-    lower: (kernel) => lowerToX64(kernel, { level: "avx2-vnni" }),
-  },
-  {
-    target: nativeTargets["x64-avx2"],
-    arch: "x64",
-    needs: avx2,
-    lower: (kernel) => lowerToX64(kernel, { level: "avx2" }),
-  },
-  {
-    target: nativeTargets["arm64-dotprod"],
-    arch: "arm64",
-    needs: ["asimd", "asimddp"],
-    lower: (kernel) => lowerToArm64(kernel, { name: "arm64 dotprod" }),
-  },
-];
+const lowerings: Readonly<Record<NativeTargetName, Lower>> = {
+  "x64-avx512": (kernel) => lowerToX64(kernel, { level: "avx512" }),
+  "x64-avx2-vnni": (kernel) => lowerToX64(kernel, { level: "avx2-vnni" }),
+  "x64-avx2": (kernel) => lowerToX64(kernel, { level: "avx2" }),
+  "arm64-dotprod": (kernel) => lowerToArm64(kernel, { name: "arm64 dotprod" }),
+};
 
 /** The best target that this machine can run; otherwise why there is none. `wanted` names one, for tests. */
 export function nativeKernels(access: NativeAccess, wanted?: TargetName): NativeKernels | string {
-  if (typeof access === "string") return access;
-  const refusals: string[] = [];
-  for (const candidate of levels) {
-    const { target, arch, needs } = candidate;
-    if (arch !== access.arch || (wanted !== undefined && target.name !== wanted)) continue;
-    const missing = needs.filter((feature) => !access.features.has(feature));
-    if (missing.length === 0) {
-      const kernels = kernelsOf(candidate, access);
-      return tryOut(kernels) ?? kernels;
-    }
-    refusals.push(`${target.name} needs ${missing.join(", ")}`);
-  }
-  if (refusals.length === 0) return `there is no target ${wanted} for ${access.arch}`;
-  return `this processor lacks what machine code is made for: ${refusals.join("; ")}`;
+  const level = nativeLevel(access, wanted);
+  if ("refused" in level) return level.refused;
+  const kernels = kernelsOf(level.name, access as NativeHost);
+  return tryOut(kernels) ?? kernels;
 }
 
-function kernelsOf({ target, lower }: NativeLevel, host: NativeHost): NativeKernels {
+function kernelsOf(name: NativeTargetName, host: NativeHost): NativeKernels {
   const known = new Map<string, NativeFunction | string>();
   return {
-    target,
+    target: nativeTargets[name],
     host,
     lower: (kernel) => {
-      const made = known.get(kernel.name) ?? lowered(kernel, lower);
-      known.set(kernel.name, made);
+      // Names decode to what a kernel is made for, but not always to how wide.
+      const key = `${kernel.name} ${kernel.width} ${kernel.registers}`;
+      const made = known.get(key) ?? lowered(kernel, lowerings[name]);
+      known.set(key, made);
       return made;
     },
     link: (functions) => linked(functions, host.arch),
   };
 }
 
-function lowered(kernel: Kernel, lower: NativeLevel["lower"]): NativeFunction | string {
+function lowered(kernel: Kernel, lower: Lower): NativeFunction | string {
   const params = kernel.params.length;
   if (params > MOST_PARAMS || blockSlots(params) >= BLOCK_SLOTS) {
     return `${kernel.name} has ${params} parameters, at most ${MOST_PARAMS} are passed`;
