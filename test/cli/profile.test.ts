@@ -34,6 +34,9 @@ test("run: tables by op and by layer after the timings, and the bottleneck", asy
   }
   expect(stderr).toMatch(/^blk\.1 +\d+ +[\d.]+ /m);
   expect(stderr).toMatch(/^thread 1: [\d.]+ ms busy, [\d.]+ ms waiting$/m);
+  expect(stderr).toMatch(
+    /^allocation: [\d.]+ kB of JavaScript's heap per step; tensor memory: none/m,
+  );
   expect(stderr).toMatch(/^load, [\d.]+ ms: .*packing them [\d.]+ ms/m);
 });
 
@@ -61,6 +64,7 @@ test("run --json carries the profile as data, and without the flag there is none
   ]);
   expect(phases[1]).toMatchObject({
     waiting_ms: expect.any(Number),
+    heap_bytes_per_step: expect.any(Number),
     between: { sampling_ms: expect.any(Number) },
     ops: expect.arrayContaining([expect.objectContaining({ name: "matmul", limit: null })]),
   });
@@ -68,7 +72,7 @@ test("run --json carries the profile as data, and without the flag there is none
 });
 
 test("bench: one profile for each combination, without the warm-up", async () => {
-  const flags = ["-t", "1,2", "-p", "40", "-n", "3", "-r", "2", "--profile"];
+  const flags = ["-t", "1,2", "-p", "40", "-n", "3", "-r", "2", "--level", "3", "--profile"];
   const { stdout } = await lantern("bench", "-m", file.path, ...flags, "--json");
   const { profiles } = JSON.parse(stdout) as {
     profiles: {
