@@ -264,6 +264,20 @@ test.skipIf(locked !== "")(`a folder that cannot be written to${locked}`, async 
   await fails(["convert", "hf", "locked/o.gguf"], 1, /locked.*permission denied/);
 });
 
+const roomless =
+  process.platform === "linux" ? "" : " [skipped: needs Linux's /sys, a disk of 0 bytes]";
+test.skipIf(roomless !== "")(
+  `a disk without room is refused before the work${roomless}`,
+  async () => {
+    await fails(
+      q("tiny.gguf", "/sys/o.gguf", "Q4_0"),
+      1,
+      /needs \d+ bytes, but the disk has 0 left/,
+    );
+    await fails(["convert", "hf", "/sys/o.gguf"], 1, /needs \d+ bytes, but the disk has 0 left/);
+  },
+);
+
 const limited = posix ? "" : " [skipped: needs ulimit]";
 describe.skipIf(limited !== "")(`a disk that takes no more${limited}`, () => {
   // Files of at most 16 blocks (of 512 or 1024 bytes): the header fits, the tensors do not.
