@@ -96,7 +96,7 @@ describe("executing", () => {
     let clock = 0;
     const parts = [executor(log, "a", 9), executor(log, "b", 9)];
     const stages = [{ kind: "in_turn", instructions: [0, 1] }] as const;
-    const [stage] = stageExecutors(stages, parts, () => clock++);
+    const [stage] = stageExecutors(stages, parts, { isOn: true, now: () => clock++ });
     expect(stage!.chunks()).toBe(2);
     stage!.run(1);
     expect(log).toEqual(["a row 1", "b row 1"]);

@@ -2,7 +2,8 @@
 // asked for; otherwise nothing of this file runs.
 //
 // The clock is read once when a thread leaves an instruction, and once more only if it had to wait for the next one. What
-// lies between two records is waiting: spinning, sleeping, being woken.
+// lies between two records is waiting: spinning, sleeping, being woken. Of short steps only some are recorded
+// (step-records.ts): reading the clock some hundred times takes longer than a hundredth of them.
 
 import type { Executor } from "./executor.ts";
 import type { Stage } from "./program.ts";
@@ -33,12 +34,12 @@ class RecordedMember extends TeamMember {
   readonly #executors: readonly StageExecutor[];
   /** When it began to look for chunks of the open instruction. */
   #start = 0;
-  /** It took some, so that the end of its work is #start of the next. */
+  /** It took some, and recorded that, so that the end of its work is #start of the next. */
   #hasWorked = false;
 
   constructor(options: MemberOptions, writer: RecordWriter) {
     const { buffer, control, executors, stages, isLeader, lostMs } = options;
-    const ofStages = stageExecutors(stages, executors, () => writer.now());
+    const ofStages = stageExecutors(stages, executors, writer);
     super(buffer, control, ofStages, isLeader, lostMs);
     this.#writer = writer;
     this.#stages = stages;
@@ -56,9 +57,10 @@ class RecordedMember extends TeamMember {
   }
 
   protected override work(now: number): number {
+    const { isOn } = this.#writer;
     const taken = super.work(now);
-    this.#hasWorked = taken > 0;
-    if (taken > 0) {
+    this.#hasWorked = isOn && taken > 0;
+    if (this.#hasWorked) {
       const end = this.#writer.now();
       this.#write(this.indexOf(now), taken, this.#start, end);
       this.#start = end;
@@ -90,7 +92,7 @@ class RecordedMember extends TeamMember {
       if (seen !== now) return seen;
     }
     const seen = super.waitPast(now, expectsProgress);
-    this.#start = this.#writer.now();
+    if (this.#writer.isOn) this.#start = this.#writer.now();
     return seen;
   }
 }

@@ -24,6 +24,8 @@ export interface RecordArea {
   readonly capacity: number;
   /** performance.timeOrigin of the leader. */
   readonly origin: number;
+  /** i32: 1 while steps are recorded; the leader decides before each. */
+  readonly isOn: number;
 }
 
 /**
@@ -34,7 +36,8 @@ export function placeRecords(arena: Arena, instructions: number, threads: number
   const capacity = 2 ** Math.ceil(Math.log2(Math.max(4 * instructions, RECORDS / threads)));
   const ringBytes = RING_START + capacity * EVENT_NUMBERS * 8;
   const at = arena.allocate(ringBytes * threads, "work");
-  return { at, ringBytes, capacity, origin: clock.timeOrigin };
+  const isOn = arena.allocate(4, "work");
+  return { at, ringBytes, capacity, origin: clock.timeOrigin, isOn };
 }
 
 /** A ring with its views. */
@@ -56,12 +59,19 @@ class Ring {
 export class RecordWriter {
   readonly #ring: Ring;
   readonly #offset: number;
+  readonly #flag: Int32Array;
   #written: number;
 
   constructor(buffer: ArrayBufferLike, area: RecordArea, thread: number) {
     this.#ring = new Ring(buffer, area, thread);
     this.#offset = clock.timeOrigin - area.origin;
+    this.#flag = new Int32Array(buffer, area.isOn, 1);
     this.#written = Atomics.load(this.#ring.count, 0); // not 0 for a thread that replaces one that was lost
+  }
+
+  /** Whether this step is recorded. */
+  get isOn(): boolean {
+    return Atomics.load(this.#flag, 0) === 1;
   }
 
   now(): number {

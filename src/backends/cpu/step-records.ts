@@ -20,8 +20,16 @@ interface SizeSum {
   contexts: number;
 }
 
+/** Steps of generation that are shorter than this are not all recorded, but one of so many after the first few. */
+const SHORT_MS = 8;
+const SAMPLED = 16;
+const FIRST_STEPS = 16;
+
 interface PhaseSums {
   stepMs: number;
+  /** Of the steps that were recorded. */
+  recordedMs: number;
+  steps: number;
   readonly sizes: Map<number, SizeSum>;
   /** [thread][part] */
   readonly busyMs: readonly Float64Array[];
@@ -30,13 +38,18 @@ interface PhaseSums {
 export class StepRecords {
   readonly #readers: readonly RecordReader[];
   readonly #phases: Readonly<Record<StepPhase, PhaseSums>>;
+  readonly #flag: Int32Array;
   #started = 0;
   #current: PhaseSums;
+  #isOn = true;
 
   constructor(buffer: ArrayBufferLike, area: RecordArea, threads: number, instructions: number) {
     this.#readers = Array.from({ length: threads }, (_, i) => new RecordReader(buffer, area, i));
+    this.#flag = new Int32Array(buffer, area.isOn, 1);
     const sums = (): PhaseSums => ({
       stepMs: 0,
+      recordedMs: 0,
+      steps: 0,
       sizes: new Map(),
       busyMs: this.#readers.map(() => new Float64Array(instructions)),
     });
@@ -52,11 +65,22 @@ export class StepRecords {
     for (let t = 0; t < step.tokenCount; t++) positions += step.positions[t]! + 1;
     size.steps++;
     size.contexts += positions / Math.max(1, step.tokenCount);
+    this.#isOn = phase === "prompt" || this.#isSampled();
+    Atomics.store(this.#flag, 0, this.#isOn ? 1 : 0);
     this.#started = performance.now();
   }
 
   end(): void {
-    this.#current.stepMs += performance.now() - this.#started;
+    const ms = performance.now() - this.#started;
+    this.#current.stepMs += ms;
+    this.#current.steps++;
+    if (this.#isOn) this.#current.recordedMs += ms;
+  }
+
+  /** Of generation: all long steps, the first short ones, and then some. */
+  #isSampled(): boolean {
+    const { steps, stepMs } = this.#current;
+    return steps < FIRST_STEPS || steps % SAMPLED === 0 || stepMs / steps >= SHORT_MS;
   }
 
   /** As in the beginning. */
@@ -64,6 +88,8 @@ export class StepRecords {
     this.#addRecords(); // so that none of them comes later
     for (const sums of Object.values(this.#phases)) {
       sums.stepMs = 0;
+      sums.recordedMs = 0;
+      sums.steps = 0;
       sums.sizes.clear();
       for (const times of sums.busyMs) times.fill(0);
     }
@@ -96,7 +122,9 @@ export class StepRecords {
   }
 }
 
-function timesOf({ stepMs, sizes, busyMs }: PhaseSums): PhaseTimes {
+/** What was recorded stands for all steps. */
+function timesOf({ stepMs, recordedMs, sizes, busyMs }: PhaseSums): PhaseTimes {
+  const factor = recordedMs > 0 ? stepMs / recordedMs : 1;
   return {
     stepMs,
     sizes: [...sizes.values()].map(({ tokens, outputs, steps, contexts }) => ({
@@ -105,7 +133,7 @@ function timesOf({ stepMs, sizes, busyMs }: PhaseSums): PhaseTimes {
       steps,
       context: contexts / steps,
     })),
-    busyMs: busyMs.map((times) => times.slice()),
+    busyMs: busyMs.map((times) => times.map((ms) => ms * factor)),
   };
 }
 
