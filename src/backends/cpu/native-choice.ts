@@ -48,16 +48,19 @@ function refusalOf(
   const made = packing
     ? blockKernels(dtype, layoutFor(packing, target), variant)
     : floatKernels(floatTypeOf(dtype)!, target, variant);
-  return kernelsIn(made)
-    .map(lower)
-    .find((code) => typeof code === "string");
+  for (const kernel of kernelsIn(made)) {
+    const code = lower(kernel);
+    if (typeof code === "string") return code;
+  }
+  return undefined;
 }
 
 function kernelsIn({ vector, vectorStreams, matrix }: VariantKernels): Kernel[] {
   const ofTiles = matrix.flatMap(({ kernel, inStreams }) =>
     inStreams ? [kernel, inStreams] : [kernel],
   );
-  return [vector, vectorStreams, ...ofTiles];
+  // The widest first: it is the one that is refused.
+  return [...ofTiles.reverse(), vectorStreams, vector];
 }
 
 /** The same choice with variants that have code in place of those that have none. */
