@@ -107,7 +107,7 @@ function elementwise(n: number): Case[] {
     { name: "copy", args: [x, out, n], plain: () => o.set(a), bytes: 8 * n },
     {
       name: "softmax",
-      args: [x, out, n],
+      args: [x, out, n, 1],
       plain: () => {
         let max = Number.NEGATIVE_INFINITY;
         for (let i = 0; i < n; i++) max = Math.max(max, a[i]!);
@@ -198,14 +198,14 @@ function attention(context: number, headDim: number): Case[] {
         {
           name: `attn_scores${suffix} ${context}x${headDim}`,
           kernel: `attn_scores${suffix}`,
-          args: [x, cache, table, scores, ...shared, 0.125, headDim * 4, context * 4],
+          args: [x, cache, table, scores, ...shared, headDim * 4, context * 4],
           plain: plainScores,
           ...size,
         },
         {
           name: `attn_mix${suffix} ${context}x${headDim}`,
           kernel: `attn_mix${suffix}`,
-          args: [scores, cache, table, out, ...shared, context * 4, headDim * 4],
+          args: [scores, cache, table, out, ...shared, 1, context * 4, headDim * 4],
           plain: plainMix,
           ...size,
         },

@@ -65,14 +65,14 @@ describe.skipIf(!memory64)(
         [...attentionScores, ...attentionMix].map((make) => make(16)),
         memory,
       );
-      attn_scores_f32!(query, cache, 0, scores, 1, 1, rowBytes, 0, headDim, 1);
+      attn_scores_f32!(query, cache, 0, scores, 1, 1, rowBytes, 0, headDim);
       const expected = Array.from({ length }, (_, p) => {
         let sum = 0;
         for (let i = 0; i < headDim; i++) sum += (i + 1) * ((p % 5) - 2 + (i % 3));
         return sum;
       });
       expect([...floats.subarray(scores / 4, scores / 4 + length)]).toEqual(expected);
-      attn_mix_f32!(scores, cache, 0, out, 1, 1, rowBytes, 0, headDim);
+      attn_mix_f32!(scores, cache, 0, out, 1, 1, rowBytes, 0, headDim, 1);
       const mixed = Array.from({ length: headDim }, (_, i) =>
         expected.reduce((sum, score, p) => sum + score * ((p % 5) - 2 + (i % 3)), 0),
       );

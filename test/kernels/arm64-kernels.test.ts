@@ -97,7 +97,7 @@ function productCases(type: string, replicated: boolean): CheckedCall[] {
 /** Values of an i32 or f32 parameter by its name; addresses have 8 KiB each. */
 const scalars: Readonly<Record<string, number>> = {
   ...{ n: 44, size: 44, groups: 3, eps: 1e-5, factor: 0.37, cap: 30, heads: 3, headDim: 64 },
-  ...{ dims: 32, blocks: 1, last: 7, rowBytes: 192, headOffset: 64, scale: 0.125 },
+  ...{ dims: 32, blocks: 1, last: 7, rowBytes: 192, headOffset: 64, scale: 0.125, isNew: 1 },
   ...{ queryStride: 272, scoreStride: 180, outStride: 272 },
 };
 /** Kernels whose parameter means something else, or wants another number. */

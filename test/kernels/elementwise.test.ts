@@ -284,15 +284,16 @@ for (const target of targets) {
         const x = arena.f32(randoms(random, n, 5), padding);
         const out = arena.f32(n, padding);
         const max = Math.max(...x);
-        const exps = Float64Array.from(x, (v) => Math.exp(Math.fround(v - max)));
+        const scale = n % 2 === 0 ? 1 : 0.125;
+        const exps = Float64Array.from(x, (v) => Math.exp(Math.fround(v - max) * scale));
         const sum = exps.reduce((a, b) => a + b, 0);
-        arena.call(x.byteOffset, out.byteOffset, n);
+        arena.call(x.byteOffset, out.byteOffset, n, scale);
         expectClose(
           out,
           exps.map((e) => e / sum),
           1e-6,
         );
-        arena.call(x.byteOffset, x.byteOffset, n);
+        arena.call(x.byteOffset, x.byteOffset, n, scale);
         expectClose(x, out, 0);
         arena.checkGuards();
       },

@@ -13,10 +13,11 @@ import { ropeTableSize } from "../../kernels/ops/rope.ts";
 import type { KernelTarget } from "../../kernels/target.ts";
 import type { KvCacheOptions } from "../backend.ts";
 import type { Arena } from "./arena.ts";
-import { WIDE_HEADS } from "./execute-attention.ts";
+import { WIDE_QUERIES } from "./execute-attention.ts";
 import { isForTarget, kernelsOf } from "./executors.ts";
 import { type Chosen, type MatmulCompiler, MatmulLowering, WIDTH } from "./lower-matmul.ts";
 import { lowerNode, type NodeCompiler } from "./lower-nodes.ts";
+import { type NativeCompiler, nativeElementwise, sizesOf } from "./native-elementwise.ts";
 import type { Instruction, Program, StepArea, TableRows } from "./program.ts";
 import { planStages } from "./stages.ts";
 import { controlWords } from "./team.ts";
@@ -47,10 +48,15 @@ export interface CompileOptions {
   readonly arena: Arena;
   readonly weights: WeightStore;
   readonly threads: number;
-  /** What the kernels of products are made for; all others are WebAssembly's. */
+  /** What the kernels of products are made for. */
   readonly target: KernelTarget;
+  /** What makes code for it, and for other kernels where it can; undefined: all are WebAssembly. */
+  readonly native: NativeCompiler | undefined;
   readonly choose: ChooseMatmul;
 }
+
+/** Lanes of the widest vectors. */
+const LONGEST_VECTOR = 16;
 
 export function compileProgram(options: CompileOptions): Compiled {
   return new Compiler(options).run();
@@ -89,14 +95,15 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     const { plan, kv, arena, threads } = this.options;
     for (const node of plan.graph.nodes) this.#node(node);
     const context = kv.blocks * KV_BLOCK_TOKENS;
-    const scoresLength = context + 4;
+    // Softmax writes whole vectors, and the next row begins at a cache line.
+    const scoresLength = Math.ceil((context + 1) / LONGEST_VECTOR) * LONGEST_VECTOR;
     const stages = planStages(this.#instructions);
     const program: Program = {
       instructions: this.#instructions,
       stages,
       step: this.#stepArea(kv.blocks),
       control: arena.allocate(controlWords(stages.length) * 4, "work"),
-      scores: arena.allocate(threads * WIDE_HEADS * scoresLength * 4, "work"),
+      scores: arena.allocate(threads * WIDE_QUERIES * scoresLength * 4, "work"),
       scoresLength,
       threads,
     };
@@ -119,14 +126,34 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     const { target } = this.options;
     const kernels = new Set<Kernel>();
     const nativeKernels = new Set<Kernel>();
+    /** How many values each kernel is called for, of those that are not products'. */
+    const others = new Map<string, (number | undefined)[]>();
     for (const instruction of this.#instructions) {
+      const isProduct = target.name !== "wasm" && isForTarget(instruction);
       for (const name of kernelsOf(instruction)) {
-        const kernel = this.#kernels.get(name)!;
-        const isNative = target.name !== "wasm" && isForTarget(instruction);
-        (isNative ? nativeKernels : kernels).add(kernel);
+        if (isProduct) nativeKernels.add(this.#kernels.get(name)!);
+        else
+          others.set(name, [...(others.get(name) ?? []), ...(sizesOf(instruction) ?? [undefined])]);
       }
     }
+    const named: string[] = [];
+    for (const [name, sizes] of others) {
+      const made = this.#native(name, sizes);
+      const isNative = typeof made !== "string";
+      if (isNative) nativeKernels.add(made);
+      else kernels.add(this.#kernels.get(name)!);
+      named.push(isNative ? `${name} (${made.width} bytes)` : `${name} (WebAssembly: ${made})`);
+    }
+    if (this.options.native) this.#explain.push(`other kernels: ${named.join(", ")}`);
     return { kernels: [...kernels], nativeKernels: [...nativeKernels] };
+  }
+
+  /** A kernel that is called for so many values, as it becomes machine code; a sentence where it does not. */
+  #native(name: string, sizes: readonly (number | undefined)[]): Kernel | string {
+    const { native } = this.options;
+    const known = sizes.filter((size) => size !== undefined);
+    if (!native || known.length < sizes.length) return "not made for this target";
+    return nativeElementwise(native, name, known);
   }
 
   #stepArea(tableLength: number): StepArea {

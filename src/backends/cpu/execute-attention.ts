@@ -1,60 +1,135 @@
 // The attention instruction: scores, softmax and mix, by kernels over the paged cache.
+//
+// Four queries that look at the same keys and values go through the cache in one pass: four heads that share a KV head, or,
+// of the heads that are left, one head of four tokens that follow one another (a prompt). Every query's result is the same
+// bits either way: the kernels add in one order, and positions after a token's own are never mixed into it.
 
 import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import { type Executor, type ExecutorContext, rowCount } from "./executor.ts";
 import type { InstructionOf } from "./program.ts";
 
-/** Query heads that the wide attention kernels take at once. */
-export const WIDE_HEADS = 4;
+/** Queries that the wide attention kernels take at once. */
+export const WIDE_QUERIES = 4;
 
-/**
- * Chunks are (token, KV head): the query heads that share a KV head read the same keys and values, four of them in one
- * pass where there are as many.
- */
+type Kernel = ExecutorContext["kernels"][string];
+
+/** Chunks are (token, KV head). The first of four tokens does what is done for all four. */
 export function makeAttention(i: InstructionOf<"attention">, c: ExecutorContext): Executor {
-  const { softmax } = c.kernels;
-  const [scores1, mix1] = [
-    c.kernels[`attn_scores_${i.kvType}`]!,
-    c.kernels[`attn_mix_${i.kvType}`]!,
-  ];
-  const [scores4, mix4] = [
-    c.kernels[`attn_scores4_${i.kvType}`]!,
-    c.kernels[`attn_mix4_${i.kvType}`]!,
-  ];
-  const { step } = c.program;
   const sharing = i.heads / i.kvHeads;
-  const { keys, values, rowBytes, headDim, scale } = i;
-  const headStride = headDim * 4;
-  const scoreStride = c.program.scoresLength * 4;
-  const scores = c.program.scores + c.thread * WIDE_HEADS * scoreStride;
+  const wideHeads = sharing - (sharing % WIDE_QUERIES);
+  const headStride = i.headDim * 4;
+  const passes = makePasses(i, c);
   return {
     chunks: () => rowCount(c, "tokens") * i.kvHeads,
     run: (chunk) => {
       const token = Math.floor(chunk / i.kvHeads);
       const kvHead = chunk % i.kvHeads;
-      const length = c.views.i32[step.positions / 4 + token]! + 1;
-      const blocks = Math.floor(length / KV_BLOCK_TOKENS);
-      const last = length % KV_BLOCK_TOKENS;
-      const table = step.tables + token * step.tableLength * 4;
-      const offset = kvHead * i.headBytes;
       const first = (token * i.heads + kvHead * sharing) * headStride;
-      let head = 0;
-      for (; head + WIDE_HEADS <= sharing; head += WIDE_HEADS) {
-        const at = first + head * headStride;
-        // biome-ignore format: a kernel's parameters in their order
-        scores4(i.q + at, keys, table, scores, blocks, last, rowBytes, offset, headDim, scale, headStride, scoreStride);
-        for (let row = 0; row < WIDE_HEADS; row++) {
-          softmax!(scores + row * scoreStride, scores + row * scoreStride, length);
-        }
-        // biome-ignore format: a kernel's parameters in their order
-        mix4(scores, values, table, i.out + at, blocks, last, rowBytes, offset, headDim, scoreStride, headStride);
+      for (let head = 0; head < wideHeads; head += WIDE_QUERIES) {
+        passes.fourHeads(token, kvHead, first + head * headStride);
       }
-      for (; head < sharing; head++) {
-        const at = first + head * headStride;
-        scores1(i.q + at, keys, table, scores, blocks, last, rowBytes, offset, headDim, scale);
-        softmax!(scores, scores, length);
-        mix1(scores, values, table, i.out + at, blocks, last, rowBytes, offset, headDim);
+      if (wideHeads === sharing) return;
+      const inFour = isInFour(c, token);
+      if (inFour && token % WIDE_QUERIES !== 0) return;
+      const pass = inFour ? passes.fourTokens : passes.oneHead;
+      for (let head = wideHeads; head < sharing; head++) {
+        pass(token, kvHead, first + head * headStride);
       }
     },
   };
+}
+
+/** For a token (or four from it on), a KV head, and where the first query is, in bytes: its result goes to the same place. */
+type Pass = (token: number, kvHead: number, at: number) => void;
+
+function makePasses(
+  i: InstructionOf<"attention">,
+  c: ExecutorContext,
+): Record<"oneHead" | "fourHeads" | "fourTokens", Pass> {
+  const kernel = (name: string): Kernel => c.kernels[`${name}_${i.kvType}`]!;
+  const [scores1, mix1] = [kernel("attn_scores"), kernel("attn_mix")];
+  const [scores4, mix4] = [kernel("attn_scores4"), kernel("attn_mix4")];
+  const softmax = c.kernels.softmax!;
+  const { step, scoresLength } = c.program;
+  const { keys, values, rowBytes, headDim, scale, headBytes } = i;
+  const headStride = headDim * 4;
+  const tokenStride = i.heads * headStride;
+  const scoreStride = scoresLength * 4;
+  const scores = c.program.scores + c.thread * WIDE_QUERIES * scoreStride;
+  const lengthOf = (token: number) => c.views.i32[step.positions / 4 + token]! + 1;
+  const tableOf = (token: number) => step.tables + token * step.tableLength * 4;
+  const blocksOf = (length: number) => Math.floor(length / KV_BLOCK_TOKENS);
+  const lastOf = (length: number) => length % KV_BLOCK_TOKENS;
+
+  /** Goes on with a sum: positions `from` up to `to` of a row of scores. */
+  const mixMore = (row: number, table: number, offset: number, out: number, ends: Ends) => {
+    for (let { from } = ends; from < ends.to; ) {
+      const inBlock = lastOf(from);
+      const count = Math.min(KV_BLOCK_TOKENS - inBlock, ends.to - from);
+      const block = table + blocksOf(from) * 4;
+      const first = values + inBlock * rowBytes;
+      mix1(row + from * 4, first, block, out, 0, count, rowBytes, offset, headDim, 0);
+      from += count;
+    }
+  };
+
+  // biome-ignore format: a kernel's parameters in their order, on one line
+  return {
+    oneHead: (token, kvHead, at) => {
+      const [length, table, offset] = [lengthOf(token), tableOf(token), kvHead * headBytes];
+      const [blocks, last] = [blocksOf(length), lastOf(length)];
+      scores1(i.q + at, keys, table, scores, blocks, last, rowBytes, offset, headDim);
+      softmax(scores, scores, length, scale);
+      mix1(scores, values, table, i.out + at, blocks, last, rowBytes, offset, headDim, 1);
+    },
+    fourHeads: (token, kvHead, at) => {
+      const [length, table, offset] = [lengthOf(token), tableOf(token), kvHead * headBytes];
+      const [blocks, last] = [blocksOf(length), lastOf(length)];
+      scores4(i.q + at, keys, table, scores, blocks, last, rowBytes, offset, headDim, headStride, scoreStride);
+      for (let row = 0; row < WIDE_QUERIES; row++) {
+        softmax(scores + row * scoreStride, scores + row * scoreStride, length, scale);
+      }
+      mix4(scores, values, table, i.out + at, blocks, last, rowBytes, offset, headDim, 1, scoreStride, headStride);
+    },
+    fourTokens: (token, kvHead, at) => {
+      const [from, table, offset] = [lengthOf(token), tableOf(token + WIDE_QUERIES - 1), kvHead * headBytes];
+      const most = from + WIDE_QUERIES - 1;
+      scores4(i.q + at, keys, table, scores, blocksOf(most), lastOf(most), rowBytes, offset, headDim, tokenStride, scoreStride);
+      for (let row = 0; row < WIDE_QUERIES; row++) {
+        softmax(scores + row * scoreStride, scores + row * scoreStride, from + row, scale);
+      }
+      mix4(scores, values, table, i.out + at, blocksOf(from), lastOf(from), rowBytes, offset, headDim, 1, scoreStride, tokenStride);
+      for (let row = 1; row < WIDE_QUERIES; row++) {
+        mixMore(scores + row * scoreStride, table, offset, i.out + at + row * tokenStride, { from, to: from + row });
+      }
+    },
+  };
+}
+
+/** Positions, the second not included. */
+interface Ends {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** The four tokens of which this is one (0 to 3, 4 to 7, ...) follow one another in one sequence. */
+function isInFour(c: ExecutorContext, token: number): boolean {
+  const first = token - (token % WIDE_QUERIES);
+  if (first + WIDE_QUERIES > rowCount(c, "tokens")) return false;
+  for (let next = first + 1; next < first + WIDE_QUERIES; next++) {
+    if (!follows(c, next)) return false;
+  }
+  return true;
+}
+
+/** The token before is the one before it in its sequence: the cache of all positions up to there is the same. */
+function follows({ program: { step }, views: { i32 } }: ExecutorContext, token: number): boolean {
+  const position = step.positions / 4 + token;
+  if (i32[position] !== i32[position - 1]! + 1) return false;
+  const table = step.tables / 4 + token * step.tableLength;
+  const blocks = Math.floor(i32[position - 1]! / KV_BLOCK_TOKENS) + 1;
+  for (let block = 0; block < blocks; block++) {
+    if (i32[table + block] !== i32[table + block - step.tableLength]) return false;
+  }
+  return true;
 }

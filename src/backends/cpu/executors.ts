@@ -74,7 +74,7 @@ const makers: { readonly [K in InstructionKind]: MakeExecutor<K> } = {
     const { softmax } = c.kernels;
     return perRow(c, i.rows, (row) => {
       const at = row * i.cols * 4;
-      softmax!(i.x + at, i.out + at, i.cols);
+      softmax!(i.x + at, i.out + at, i.cols, 1);
     });
   },
 

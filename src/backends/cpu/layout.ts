@@ -57,7 +57,7 @@ export function layOut(request: LayoutRequest): Layout | string {
   const packing = weights.place(usesOf(plan.graph));
   const wanted = request.choose ?? defaultChoice(target);
   const choose = native ? choiceWithCode(wanted, refusals(native), target) : wanted;
-  const compiled = compileProgram({ plan, kv, arena, weights, threads, target, choose });
+  const compiled = compileProgram({ plan, kv, arena, weights, threads, target, native, choose });
   const job = native && nativeJob(native, compiled, arena, threads);
   if (typeof job === "string") return job;
   const instructions = compiled.program.instructions.length;

@@ -256,7 +256,7 @@ export interface Program {
   readonly step: StepArea;
   /** i32 area of the team: see team.ts. */
   readonly control: number;
-  /** f32 [4][context + 4] for each thread: four heads at once. */
+  /** f32 [4][scoresLength] for each thread: four queries at once. Longer than the context by whole vectors. */
   readonly scores: number;
   readonly scoresLength: number;
   readonly threads: number;

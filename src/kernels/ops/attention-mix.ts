@@ -1,7 +1,10 @@
 // attn_mix_<kv>: out[i] = sum over p of scores[p] * value p[i], over all positions of a paged cache, for one head.
-// attn_mix4_<kv>: the same for four rows of scores at once over the same values (heads that share a KV head): scores of
-// query j are scoreStride bytes after those of query j - 1, its out outStride bytes after the other's.
+// attn_mix4_<kv>: the same for four rows of scores at once over the same values (heads that share a KV head, or tokens that
+// follow one another): scores of query j are scoreStride bytes after those of query j - 1, its out outStride bytes after
+// the other's.
 //
+// `isNew` is 1 where the sums begin with 0, and 0 where they go on with what is in out. The products of each sum are
+// added in the order of the positions, whichever kernel and tile adds them.
 // `values` is the first row of the layer's first block, `headOffset` where the head starts in a row, in bytes; table,
 // blocks, last, rowBytes as in kv-walk.ts. headDim is a multiple of the lanes (q8_0: of 32).
 // In each block of positions, a piece of the head at a time stays in registers while the rows go by; between blocks the
@@ -11,7 +14,7 @@ import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
 import { type KvFormat, kvFormats } from "./kv-format.ts";
 import { blockRows, type RowRange, strided, walkBlocks, walkRows } from "./kv-walk.ts";
-import { forEachVector, remainder, store, stream } from "./loops.ts";
+import { forEachVector, manyRegisters, remainder, store, stream } from "./loops.ts";
 
 export interface MixTile {
   readonly queries: number;
@@ -24,14 +27,21 @@ export interface MixTile {
   readonly pieces: readonly number[];
 }
 
-export const attentionMix: readonly ((width: number) => Kernel)[] = kvFormats.flatMap((format) => {
-  // Eight sums fit everywhere; q8_0 gains more from using a scaled score for more vectors.
-  const pieces = format.blockValues ? [4] : [2, 1];
-  return [
+/** Each takes the bytes of a vector, and how many registers there are for them. */
+export const attentionMix: readonly ((width: number, registers?: number) => Kernel)[] =
+  kvFormats.flatMap((format) => [
     (width: number) => mixKernel(width, format, { queries: 1, rows: 4, pieces: [8, 4, 1] }),
-    (width: number) => mixKernel(width, format, { queries: 4, rows: 4, pieces }),
-  ];
-});
+    (width: number, registers = manyRegisters) => {
+      // Of sixteen registers, eight sums are what fits. WebAssembly's q8_0 gains more from using a scaled score for more
+      // vectors.
+      const isSmall = registers < manyRegisters || (width === 16 && !format.blockValues);
+      return mixKernel(width, format, {
+        queries: 4,
+        rows: 4,
+        pieces: isSmall ? [2, 1] : [4, 2, 1],
+      });
+    },
+  ]);
 
 export function mixKernel(width: number, format: KvFormat, tile: MixTile): Kernel {
   const many = tile.queries > 1;
@@ -45,12 +55,15 @@ export function mixKernel(width: number, format: KvFormat, tile: MixTile): Kerne
   const rowBytes = k.param("i32", "rowBytes");
   const headOffset = k.param("i32", "headOffset");
   const headDim = k.param("i32", "headDim");
+  const isNew = k.param("i32", "isNew");
   const scoreStride = many ? k.param("i32", "scoreStride") : undefined;
   const outStride = many ? k.param("i32", "outStride") : undefined;
 
   const scoreRows = strided(k, scores, tile.queries, scoreStride).map((p) => k.variable(p));
   const outRows = strided(k, out, tile.queries, outStride);
-  for (const row of outRows) clear(k, row, headDim);
+  k.loop(isNew, () => {
+    for (const row of outRows) clear(k, row, headDim);
+  });
   const cache = k.op("ptr.add", [values, headOffset]);
   walkBlocks(k, { cache, table, blocks, last, rowBytes }, (range) => {
     mixBlock(k, format, tile, range, headDim, scoreRows, outRows);

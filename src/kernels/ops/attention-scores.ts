@@ -1,35 +1,48 @@
-// attn_scores_<kv>: scores[p] = scale * (q . key p) over all positions of a paged cache, for one query head.
-// attn_scores4_<kv>: the same for four queries at once that look at the same keys (heads that share a KV head): query j
-// is queryStride bytes after query j - 1, and its scores scoreStride bytes after the other's.
+// attn_scores_<kv>: scores[p] = q . key p over all positions of a paged cache, for one query.
+// attn_scores4_<kv>: the same for four queries at once that look at the same keys (heads that share a KV head, or tokens
+// that follow one another): query j is queryStride bytes after query j - 1, its scores scoreStride bytes after the other's.
 //
 // `keys` is the first row of the layer's first block, `headOffset` where the head starts in a row, in bytes; table,
 // blocks, last, rowBytes as in kv-walk.ts. headDim is a multiple of the lanes (q8_0: of 32).
-// Several positions are summed up side by side, so that a vector of the query is loaded once for all of them.
+// Four positions are summed up side by side, so that a vector of the query is loaded once for all of them, and their lanes
+// are added up together. Scores are therefore written in fours: up to three more than there are positions, of which
+// nothing is known.
+//
+// Every score is computed in one order, whichever kernel and tile computes it: a token's result does not depend on what
+// else is in the step.
 
 import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
 import { type KvFormat, kvFormats } from "./kv-format.ts";
-import { strided, walkBlocks, walkRows } from "./kv-walk.ts";
-import { remainder } from "./loops.ts";
+import { strided, walkBlocks, walkRowGroups } from "./kv-walk.ts";
+import { manyRegisters, remainder } from "./loops.ts";
 
 type Vector = Reg<"f32v">;
 
 export interface ScoresTile {
   readonly queries: number;
-  /** Positions side by side. */
-  readonly rows: number;
+  /** Queries whose sums are in registers at the same time; the others follow over the same rows. */
+  readonly atOnce: number;
   /** Vectors per round of the loop over the head, where the format leaves the choice. */
   readonly unroll: number;
-  /** Partial sums of each dot product: additions to one of them wait for each other. */
-  readonly chains: number;
 }
 
-export const attentionScores: readonly ((width: number) => Kernel)[] = kvFormats.flatMap(
-  (format) => [
-    (width: number) => scoresKernel(width, format, { queries: 1, rows: 4, unroll: 4, chains: 2 }),
-    (width: number) => scoresKernel(width, format, { queries: 4, rows: 4, unroll: 4, chains: 1 }),
-  ],
-);
+/** Positions side by side: the lanes of so many sums are added up together. */
+const rowsAtOnce = 4;
+
+/** Each takes the bytes of a vector, and how many registers there are for them. */
+export const attentionScores: readonly ((width: number, registers?: number) => Kernel)[] =
+  kvFormats.flatMap((format) => {
+    // Sums, keys (and their scales), and a query's vector.
+    const few = format.blockValues ? 1 : 2;
+    return [
+      (width: number) => scoresKernel(width, format, { queries: 1, atOnce: 1, unroll: 4 }),
+      (width: number, registers = manyRegisters) => {
+        const atOnce = registers < manyRegisters ? few : 4;
+        return scoresKernel(width, format, { queries: 4, atOnce, unroll: 4 });
+      },
+    ];
+  });
 
 export function scoresKernel(width: number, format: KvFormat, tile: ScoresTile): Kernel {
   const many = tile.queries > 1;
@@ -43,77 +56,71 @@ export function scoresKernel(width: number, format: KvFormat, tile: ScoresTile):
   const rowBytes = k.param("i32", "rowBytes");
   const headOffset = k.param("i32", "headOffset");
   const headDim = k.param("i32", "headDim");
-  const scale = k.param("f32", "scale");
   const queryStride = many ? k.param("i32", "queryStride") : undefined;
   const scoreStride = many ? k.param("i32", "scoreStride") : undefined;
 
   const queries = strided(k, q, tile.queries, queryStride);
   const targets = strided(k, scores, tile.queries, scoreStride).map((p) => k.variable(p));
   const cache = k.op("ptr.add", [keys, headOffset]);
+  const rounds = roundsOver(k, format, tile, headDim);
   walkBlocks(k, { cache, table, blocks, last, rowBytes }, (range) => {
-    walkRows(k, range, tile.rows, (rows) => {
-      const sums = dotProducts(k, format, tile, queries, rows, headDim);
-      targets.forEach((target, j) => {
-        storeScores(k, target, sums[j]!, scale);
-        k.advance(target, 4 * rows.length);
-      });
+    walkRowGroups(k, range, rowsAtOnce, (rows) => {
+      for (let from = 0; from < tile.queries; from += tile.atOnce) {
+        const some = queries.slice(from, from + tile.atOnce);
+        dotProducts(k, format, rounds, some, rows).forEach((sums, j) => {
+          k.op("f32v.store_sums", [targets[from + j]!, ...(sums as FourVectors)]);
+        });
+      }
+      for (const target of targets) k.advance(target, 4 * rowsAtOnce);
     });
   });
   return k.finish();
 }
 
-/** The sum of each vector, scaled, one after another at the target. */
-function storeScores(
+type FourVectors = [Vector, Vector, Vector, Vector];
+
+/** A loop over a part of the head: `vectors` in each round. */
+interface Rounds {
+  readonly vectors: number;
+  readonly count: Reg<"i32">;
+}
+
+function roundsOver(
   k: KernelBuilder,
-  target: Reg<"ptr">,
-  vectors: readonly Reg<"f32v">[],
-  scale: Reg<"f32">,
-): void {
-  let row = 0;
-  // Four vectors of four lanes are summed up together, which takes half the work.
-  for (; k.lanes === 4 && row + 4 <= vectors.length; row += 4) {
-    const [a, b, c, d] = vectors.slice(row, row + 4) as [Vector, Vector, Vector, Vector];
-    const halves = [k.op("f32v.add_pairs", [a, b]), k.op("f32v.add_pairs", [c, d])] as const;
-    const sums = k.op("f32v.add_pairs", halves);
-    const scaled = k.op("f32v.mul", [sums, k.op("f32v.splat", [scale])]);
-    k.op("f32v.store", [target, scaled], 4 * row);
-  }
-  for (; row < vectors.length; row++) {
-    const score = k.op("f32.mul", [k.op("f32v.sum", [vectors[row]!]), scale]);
-    k.op("f32.store", [target, score], 4 * row);
-  }
+  { blockValues }: KvFormat,
+  { unroll }: ScoresTile,
+  headDim: Reg<"i32">,
+): Rounds[] {
+  let left = headDim;
+  return (blockValues ? [blockValues / k.lanes] : [unroll, 1]).map((vectors) => {
+    const values = vectors * k.lanes;
+    const count = k.op("i32.shr_u", [left], Math.log2(values));
+    left = remainder(k, left, count, values);
+    return { vectors, count };
+  });
 }
 
 /** [queries][rows]: vectors whose lanes add up to the dot products. */
 function dotProducts(
   k: KernelBuilder,
   format: KvFormat,
-  { unroll, chains }: ScoresTile,
+  rounds: readonly Rounds[],
   queries: readonly Reg<"ptr">[],
   rows: readonly Reg<"ptr">[],
-  headDim: Reg<"i32">,
-): Reg<"f32v">[][] {
+): Vector[][] {
   const zero = k.op("f32v.const", [], 0);
-  const partial = Array.from({ length: chains }, () =>
-    queries.map(() => rows.map(() => k.variable(zero))),
-  );
+  const sums = queries.map(() => rows.map(() => k.variable(zero)));
   const queryAt = queries.map((q) => k.variable(q));
   const rowAt = rows.map((row) => k.variable(row));
-  const blockVectors = format.blockValues ? format.blockValues / k.lanes : undefined;
-  let left = headDim;
-  for (const vectors of blockVectors ? [blockVectors] : [unroll, 1]) {
+  for (const { vectors, count } of rounds) {
     const values = vectors * k.lanes;
-    const rounds = k.op("i32.shr_u", [left], Math.log2(values));
-    k.loop(rounds, () => {
-      addProducts(k, format, vectors, queryAt, rowAt, partial);
+    k.loop(count, () => {
+      addProducts(k, format, vectors, queryAt, rowAt, sums);
       for (const q of queryAt) k.advance(q, values * 4);
       for (const row of rowAt) k.advance(row, format.bytes(values));
     });
-    left = remainder(k, left, rounds, values);
   }
-  return partial.reduce((total, more) =>
-    total.map((sums, j) => sums.map((sum, row) => k.op("f32v.add", [sum, more[j]![row]!]))),
-  );
+  return sums;
 }
 
 /** sums += query * key over a chunk of the head. */
@@ -123,28 +130,19 @@ function addProducts(
   vectors: number,
   queries: readonly Reg<"ptr">[],
   rows: readonly Reg<"ptr">[],
-  partial: readonly (readonly (readonly Reg<"f32v">[])[])[],
+  sums: readonly (readonly Vector[])[],
 ): void {
   const chunks = rows.map((row) => format.open(k, row));
-  // A single query sums up unscaled and brings the scale in once; for several, scaling the values is less work.
-  const scaleSums = queries.length === 1 && chunks[0]!.scale !== undefined;
-  const zero = k.op("f32v.const", [], 0);
-  const block = rows.map(() => k.variable(zero));
   for (let i = 0; i < vectors; i++) {
     const values = chunks.map(({ load, scale }) =>
-      scale && !scaleSums ? k.op("f32v.mul", [load(i), scale]) : load(i),
+      scale ? k.op("f32v.mul", [load(i), scale]) : load(i),
     );
     queries.forEach((pointer, j) => {
       const q = k.op("f32v.load", [pointer], i * k.width);
       values.forEach((value, row) => {
-        const sum = scaleSums ? block[row]! : partial[i % partial.length]![j]![row]!;
+        const sum = sums[j]![row]!;
         k.update(sum, "f32v.fma", [q, value, sum]);
       });
     });
   }
-  if (!scaleSums) return;
-  chunks.forEach(({ scale }, row) => {
-    const sum = partial[0]![0]![row]!;
-    k.update(sum, "f32v.fma", [block[row]!, scale!, sum]);
-  });
 }

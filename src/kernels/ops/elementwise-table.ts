@@ -17,8 +17,8 @@ import { softcap } from "./softcap.ts";
 import { softmax } from "./softmax.ts";
 import { widenBf16, widenF16, widenTileF16 } from "./widen.ts";
 
-/** Each takes the bytes of a vector register. */
-export const elementwiseKernels: readonly ((width: number) => Kernel)[] = [
+/** Each takes the bytes of a vector register, and how many of these there are, if it has tiles. */
+export const elementwiseKernels: readonly ((width: number, registers?: number) => Kernel)[] = [
   rmsNorm,
   layerNorm,
   layerNormBias,
@@ -46,3 +46,6 @@ export const elementwiseKernels: readonly ((width: number) => Kernel)[] = [
   storeF16,
   quantizeKvQ8_0,
 ];
+
+/** Kernels that are not written for every width: the most bytes of a vector. */
+export const widestVectors: Readonly<Record<string, number>> = { quantize_kv_q8_0: 32 };

@@ -73,6 +73,25 @@ export function walkRows(
   }
 }
 
+/**
+ * Calls visit with pointers to `together` rows (a power of 2 that divides a block) at a time. The last of them may lie
+ * behind the count, but still in the block.
+ */
+export function walkRowGroups(
+  k: KernelBuilder,
+  { first, count, rowBytes }: RowRange,
+  together: number,
+  visit: (rows: readonly Reg<"ptr">[]) => void,
+): void {
+  const row = k.variable(first);
+  const bytes = k.op("i32.mul", [rowBytes, k.i32(together)]);
+  const up = k.op("i32.add", [count, k.i32(together - 1)]);
+  k.loop(k.op("i32.shr_u", [up], Math.log2(together)), () => {
+    visit(strided(k, row, together, rowBytes));
+    k.update(row, "ptr.add", [row, bytes]);
+  });
+}
+
 /** first, first + stride, first + 2 stride, ... */
 export function strided(
   k: KernelBuilder,

@@ -4,6 +4,9 @@
 import type { KernelBuilder } from "../ir/builder.ts";
 import type { Reg } from "../ir/kernel.ts";
 
+/** So many vector registers are enough for the larger tiles of the attention kernels. */
+export const manyRegisters = 32;
+
 /** A pointer variable that moves through memory, and the bytes that one vector of values takes there. */
 export interface Stream {
   readonly pointer: Reg<"ptr">;

@@ -1,4 +1,4 @@
-// softmax: e^(x - max) / sum over one row of any n >= 1 values. In place allowed.
+// softmax: e^(scale * (x - max)) / sum over one row of any n >= 1 values; scale > 0. In place allowed.
 //
 // The memory behind x and out must reach to the next multiple of the lanes; what lies behind the n values there is
 // overwritten, in x by -Infinity (the kernel puts it there itself) and in out by 0.
@@ -15,6 +15,7 @@ export function softmax(width: number): Kernel {
   const x = k.param("ptr", "x");
   const out = k.param("ptr", "out");
   const n = k.param("i32", "n");
+  const scale = k.op("f32v.splat", [k.param("f32", "scale")]);
   const padded = padRow(k, x, n);
 
   const least = k.op("f32v.const", [], Number.NEGATIVE_INFINITY);
@@ -29,7 +30,8 @@ export function softmax(width: number): Kernel {
   const sums = [k.variable(zero), k.variable(zero)];
   const [source, target] = [stream(k, x), stream(k, out)];
   forEachVector(k, padded, unroll, [source, target], (i) => {
-    const e = exp(k, k.op("f32v.sub", [load(k, source, i), max]));
+    const below = k.op("f32v.sub", [load(k, source, i), max]);
+    const e = exp(k, k.op("f32v.mul", [below, scale]));
     k.update(sums[i]!, "f32v.add", [sums[i]!, e]);
     store(k, target, i, e);
   });
