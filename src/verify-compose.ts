@@ -13,6 +13,7 @@ import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
 import { makePlan } from "./graph/plan.ts";
 import { buildModel } from "./models/build.ts";
+import { chooseLevel } from "./native.ts";
 import { locate } from "./open.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
@@ -76,7 +77,7 @@ async function verifyFile(
   const plan = makePlan(graph, { maxTokens: most, maxOutputs: most });
   const kv = { blocks: blocksFor(tokens.length), dtype: kvType };
   const request: BackendRequest = {
-    level: options.level ?? 3,
+    ...(await chooseLevel({ level: options.level }, platform)),
     threads: options.threads ?? platform.cores,
     startThread: () => platform.startThread("compute"),
   };

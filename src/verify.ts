@@ -29,7 +29,8 @@ export interface VerifyOptions {
   /** The largest relative difference that an op may make (default 1e-4). */
   tolerance?: number;
   threads?: number;
-  level?: 2 | 3;
+  /** Default: 4 where this machine can, otherwise 3. */
+  level?: 2 | 3 | 4;
   signal?: AbortSignal;
   onProgress?: (now: string, done: number, total: number) => void;
 }

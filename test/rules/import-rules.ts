@@ -382,7 +382,7 @@ export const rules: readonly Rule[] = [
         "backends",
         "tools/verify",
       ),
-      ...all("compose.ts", "choose-backend.ts", "open.ts", "engine/memory.ts"),
+      ...all("compose.ts", "choose-backend.ts", "native.ts", "open.ts", "engine/memory.ts"),
       ...types("api.ts", "verify.ts"),
     ],
     npm: [],

@@ -28,6 +28,8 @@ interface TuneFlags {
   threads?: number[];
   mStep: number;
   mNum: number;
+  /** false: --no-native. */
+  native: boolean;
   quick?: boolean;
   full?: boolean;
   file?: string;
@@ -58,6 +60,7 @@ export const tuneCommand: CliCommand = {
       .option("--m-num <n>", "... up to this multiple", count, 16)
       .option("--quick", "a few seconds: the largest shape of each type, all cores")
       .option("--full", "measure every matrix whole, in more rounds")
+      .option("--no-native", "WebAssembly's kernels, not machine code")
       .option("--file <path>", "also write the times to this file")
       .option("--json", "print one JSON object")
       .action((flags: TuneFlags) => measure(flags, context));
@@ -108,6 +111,7 @@ async function measure(flags: TuneFlags, context: CliContext): Promise<void> {
       ...(flags.shapes !== undefined && { shapes: flags.shapes }),
       ...(flags.type !== undefined && { types: flags.type.split(",") }),
       ...(flags.threads && { threads: flags.threads }),
+      native: flags.native,
       mStep: flags.mStep,
       mNum: flags.mNum,
       mode: flags.full ? "full" : flags.quick ? "quick" : "normal",
