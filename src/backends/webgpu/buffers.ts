@@ -129,17 +129,22 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
   const invalid = await device.popErrorScope();
   const full = await device.popErrorScope();
   if (!invalid && !full) return buffers;
-  for (const buffer of made) buffer.destroy();
+  await release(gpu, made);
   throw outOfMemory(gpu.facts, layout.use, (full ?? invalid)!);
+}
+
+/** Destroys buffers, and waits until their memory is free: a GPU keeps it until all work is done that was submitted before. */
+async function release({ device }: GpuDevice, buffers: readonly GPUBuffer[]): Promise<void> {
+  for (const buffer of buffers) buffer.destroy();
+  device.queue.submit([]);
+  await device.queue.onSubmittedWorkDone();
 }
 
 /** Whether all of it can be had, by having it for a moment. */
 export async function hasRoom(gpu: GpuDevice, layout: Layout): Promise<boolean> {
   try {
     const { weights, slots, keys, values, ...single } = await allocate(gpu, layout);
-    const all = [...weights, ...slots, ...keys, ...values, ...Object.values(single)];
-    for (const buffer of all) buffer.destroy();
-    await gpu.device.queue.onSubmittedWorkDone(); // what was destroyed is free then
+    await release(gpu, [...weights, ...slots, ...keys, ...values, ...Object.values(single)]);
     return true;
   } catch (error) {
     if (error instanceof MemoryError) return false;
