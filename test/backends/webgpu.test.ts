@@ -3,7 +3,7 @@
 import { expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
-import { multipliesChunks } from "../../src/backends/webgpu/wgsl/matvec-blocks.ts";
+import { laneProductOf } from "../../src/backends/webgpu/wgsl/product.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
@@ -105,11 +105,18 @@ function everyOp(cols: number): Graph {
   return g.finish(g.softcap(selected, 5, "softcap of outputs"));
 }
 
-test("which types multiply 32 values at a time, and when", () => {
-  const chunked = (cols: number) =>
-    allDTypes().filter((dtype) => multipliesChunks(weight("matrix", [outputs, cols], dtype)));
-  expect(chunked(512).map(({ name }) => name)).toEqual(["q4_0", "q4_1", "q8_0", "q4_k", "q6_k"]);
-  expect(chunked(45)).toEqual([]);
+test("which types lanes multiply 16 bytes at a time, and when", () => {
+  const tuned = (cols: number, bytes: number) =>
+    allDTypes()
+      .filter((dtype) => laneProductOf(weight("matrix", [outputs, cols], dtype), bytes))
+      .map(({ name }) => name)
+      .sort();
+  expect(tuned(512, 16384)).toEqual(["f16", "q4_0", "q4_1", "q4_k", "q6_k", "q8_0"]);
+  expect(tuned(96, 16384)).toEqual(["f16", "q4_0", "q4_1", "q8_0"]);
+  expect(tuned(45, 16384)).toEqual([]);
+  // Activations are staged in workgroup memory, where they must fit.
+  expect(tuned(11264, 16384)).toEqual(["q4_0", "q4_1", "q4_k", "q6_k", "q8_0"]);
+  expect(tuned(65536, 16384)).toEqual([]);
 });
 
 describeGpu("webgpu, every op", () => {

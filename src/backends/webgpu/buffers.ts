@@ -6,9 +6,12 @@ import type { Plan } from "../../graph/plan.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import type { KvCacheOptions, MemoryUse } from "../backend.ts";
 import type { GpuDevice, GpuFacts } from "./device.ts";
+import { fuse, type Group, stacksOf } from "./fuse.ts";
+import { assignSlots } from "./slots.ts";
 import { layOutStep, type StepLayout } from "./step-area.ts";
 import { usage } from "./usage.ts";
 import { layOutWeights, type WeightLayout } from "./weight-layout.ts";
+import { type AttentionSplit, splitOf } from "./wgsl/attention-split.ts";
 import { type KvFormat, kvFormatOf, kvRowWords } from "./wgsl/kv-format.ts";
 import { roundsActivations } from "./wgsl/round-activations.ts";
 
@@ -19,6 +22,10 @@ export interface Layout {
   readonly kvFormat: KvFormat;
   readonly weights: WeightLayout;
   readonly step: StepLayout;
+  /** Nodes that are computed together. */
+  readonly groups: readonly Group[];
+  /** Which slot each value is in, by its id. */
+  readonly slotOf: readonly number[];
   readonly slotBytes: readonly number[];
   /** Of the keys, or the values, of one layer. */
   readonly kvLayerBytes: number;
@@ -28,6 +35,10 @@ export interface Layout {
   readonly readBytes: number;
   /** Of the longest rounded activations. */
   readonly roundedBytes: number;
+  /** How long contexts are cut. */
+  readonly split: AttentionSplit;
+  readonly partialBytes: number;
+  readonly topBytes: number;
   readonly use: MemoryUse;
 }
 
@@ -36,15 +47,20 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
   const kvFormat = kvFormatOf(kv.dtype);
   if (!kvFormat)
     throw new MemoryError(`webgpu: the GPU keeps no KV cache of type ${kv.dtype.name}`);
-  const weights = layOutWeights(graph.weights, facts);
+  const groups = fuse(graph, facts);
+  const weights = layOutWeights(graph.weights, facts, stacksOf(groups));
   const step = layOutStep(graph, limits, kv.blocks);
-  // Whole vectors of 4 floats, which shaders read.
-  const slotBytes = plan.slotSizes.map((size) => Math.ceil(size / 4) * 16);
+  const { slotOf, slotBytes } = assignSlots(graph, groups, limits);
   const kvBlockBytes = KV_BLOCK_TOKENS * kvRowWords(kvFormat, graph.kv.cols) * 4;
   const kvLayerBytes = kv.blocks * kvBlockBytes;
   const readBytes = Math.max(...slotBytes);
   const roundedBytes = longestActivations(plan);
-  const work = [...slotBytes, step.words * 4, roundedBytes, readBytes, kvBlockBytes];
+  const split = splitOf(kv.blocks * KV_BLOCK_TOKENS);
+  const { partialBytes, topBytes } = longestParts(plan, split);
+  const work = [...slotBytes, step.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
+    partialBytes,
+    topBytes,
+  );
   const cached = graph.kv.layers > 0 ? kvLayerBytes : 0;
   checkBindings({ "a layer of the KV cache": cached, "working memory": readBytes }, facts);
   return {
@@ -53,11 +69,16 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
     kvFormat,
     weights,
     step,
+    groups,
+    slotOf,
     slotBytes,
     kvLayerBytes,
     kvBlockBytes,
     readBytes,
     roundedBytes,
+    split,
+    partialBytes,
+    topBytes,
     use: {
       weightBytes: weights.totalBytes,
       kvBytes: 2 * graph.kv.layers * kvLayerBytes,
@@ -74,6 +95,20 @@ function longestActivations({ graph, limits }: Plan): number {
     return Math.ceil((rows * node.x.cols) / 4) * 16;
   });
   return Math.max(0, ...sizes);
+}
+
+/** In bytes, of all parts of one attention. */
+function longestParts(
+  { graph }: Plan,
+  { most }: AttentionSplit,
+): { partialBytes: number; topBytes: number } {
+  let [cols, heads] = [0, 0];
+  for (const node of graph.nodes) {
+    if (node.op !== "attention") continue;
+    cols = Math.max(cols, node.out.cols);
+    heads = Math.max(heads, node.heads);
+  }
+  return { partialBytes: most * cols * 4, topBytes: most * heads * 8 };
 }
 
 function checkBindings(sizes: Readonly<Record<string, number>>, facts: GpuFacts): void {
@@ -95,6 +130,9 @@ export interface Buffers {
   readonly step: GPUBuffer;
   /** Activations, rounded for the next products. */
   readonly rounded: GPUBuffer;
+  /** Attention over parts of the context. */
+  readonly partials: GPUBuffer;
+  readonly tops: GPUBuffer;
   /** Results on their way to the host. */
   readonly read: GPUBuffer;
   /** A cache block on its way to another: a buffer cannot be copied onto itself. */
@@ -123,6 +161,8 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
     values: perLayer("values"),
     step: make("step", layout.step.words * 4, held),
     rounded: make("rounded", layout.roundedBytes, held),
+    partials: make("partials", layout.partialBytes, held),
+    tops: make("tops", layout.topBytes, held),
     read: make("read", layout.readBytes, usage.mapRead | usage.copyTarget),
     block: make("block", layout.kvBlockBytes, usage.copySource | usage.copyTarget),
   };

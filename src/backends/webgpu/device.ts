@@ -19,6 +19,8 @@ export interface GpuFacts {
   /** The memory that may be used; undefined: nobody said, and WebGPU does not, so it shows when it is taken. */
   readonly memoryBytes: number | undefined;
   readonly workgroupStorageBytes: number;
+  /** That a shader may bind. */
+  readonly storageBuffers: number;
   readonly f16: boolean;
   readonly subgroups: { readonly min: number; readonly max: number } | undefined;
   readonly subgroupMatrix: boolean;
@@ -67,9 +69,12 @@ export class GpuDevice {
     const { maxBufferBytes = facts.maxBufferBytes, maxBindingBytes = facts.maxBindingBytes } =
       options.limits ?? {};
     const device = await adapter.requestDevice({
+      requiredFeatures: wantedFeatures(facts) as GPUFeatureName[],
       requiredLimits: {
         maxBufferSize: maxBufferBytes,
         maxStorageBufferBindingSize: maxBindingBytes,
+        maxComputeWorkgroupStorageSize: facts.workgroupStorageBytes,
+        maxStorageBuffersPerShaderStage: facts.storageBuffers,
       },
     });
     return new GpuDevice(device, { ...facts, maxBufferBytes, maxBindingBytes });
@@ -128,6 +133,35 @@ async function requestAdapter(access: GpuAccess): Promise<GPUAdapter | string> {
   }
 }
 
+/** Whether there are matrices of 16 x 16 half floats whose products are summed up as floats: those that kernels use. */
+function hasHalfMatrices(info: GPUAdapterInfo): boolean {
+  const { subgroupMatrixConfigs = [] } = info as { subgroupMatrixConfigs?: Iterable<MatrixConfig> };
+  return [...subgroupMatrixConfigs].some(({ M, N, K, componentType, resultComponentType }) => {
+    const kinds = `${componentType} to ${resultComponentType}`;
+    return kinds === "f16 to f32" && [M, N, K].every((size) => size === 16);
+  });
+}
+
+/** Chromium's, not in WebGPU's types yet. */
+interface MatrixConfig {
+  readonly M: number;
+  readonly N: number;
+  readonly K: number;
+  readonly componentType: string;
+  readonly resultComponentType: string;
+}
+
+/** Those that kernels or measurements use where they are there. */
+function wantedFeatures(facts: GpuFacts): string[] {
+  const wanted: [string, unknown][] = [
+    ["subgroups", facts.subgroups],
+    ["shader-f16", facts.f16],
+    ["chromium-experimental-subgroup-matrix", facts.subgroupMatrix],
+    ["timestamp-query", facts.timestampQueries],
+  ];
+  return wanted.filter(([, has]) => has).map(([name]) => name);
+}
+
 function factsOf(adapter: GPUAdapter, memoryBytes: number | undefined): GpuFacts {
   const { info, limits, features } = adapter;
   const has = (name: string): boolean => (features as ReadonlySet<string>).has(name);
@@ -141,11 +175,12 @@ function factsOf(adapter: GPUAdapter, memoryBytes: number | undefined): GpuFacts
     maxBindingBytes: limits.maxStorageBufferBindingSize,
     memoryBytes,
     workgroupStorageBytes: limits.maxComputeWorkgroupStorageSize,
+    storageBuffers: limits.maxStorageBuffersPerShaderStage,
     f16: has("shader-f16"),
     subgroups: has("subgroups")
       ? { min: info.subgroupMinSize, max: info.subgroupMaxSize }
       : undefined,
-    subgroupMatrix: has("chromium-experimental-subgroup-matrix"),
+    subgroupMatrix: has("chromium-experimental-subgroup-matrix") && hasHalfMatrices(info),
     timestampQueries: has("timestamp-query"),
   };
 }

@@ -1,12 +1,17 @@
-// The plan as the GPU runs it: for every node its kernels with pipeline and bindings, all made when the model is loaded.
-// A step only encodes them: nothing is created for it but the command buffer.
+// The plan as the GPU runs it: for every group of nodes its kernels with pipeline and bindings, all made when the model is
+// loaded. A step only encodes them: nothing is created for it but the command buffer. Node by node, for taps, is a second
+// program, made when the first tap comes.
 
 import type { GraphNode } from "../../graph/graph.ts";
 import type { Buffers, Layout } from "./buffers.ts";
 import type { GpuDevice } from "./device.ts";
-import { lowerNode } from "./lower.ts";
+import { type LowerContext, lowerGroup, lowerNode } from "./lower.ts";
+import type { Tuning } from "./tuning.ts";
 import { usage } from "./usage.ts";
+import type { WeightPart } from "./weight-layout.ts";
 import type { Kernel, Source } from "./wgsl/kernel.ts";
+import { type MatrixCalls, matrixCallsOf } from "./wgsl/matmul-matrices.ts";
+import { exchangeFor } from "./wgsl/teams.ts";
 
 /** One kernel, ready to run. */
 export interface Dispatch {
@@ -15,28 +20,33 @@ export interface Dispatch {
   readonly bindings: GPUBindGroup;
 }
 
+/** Nodes that are computed by the same dispatches. */
+export interface ProgramPart {
+  readonly nodes: readonly GraphNode[];
+  readonly dispatches: readonly Dispatch[];
+}
+
 export interface Program {
-  /** In the graph's order. */
-  readonly nodes: readonly { readonly node: GraphNode; readonly dispatches: readonly Dispatch[] }[];
+  /** In an order in which everything is known when it is read. */
+  readonly parts: readonly ProgramPart[];
   /** How many different shaders there are. */
   readonly pipelines: number;
 }
 
+/** By their text. Layers differ in what they bind, not in that: each text is compiled once, all at the same time. */
+export type Pipelines = Map<string, Promise<GPUComputePipeline>>;
+
+/** The groups of the layout, or each node by itself. */
 export async function makeProgram(
   gpu: GpuDevice,
   layout: Layout,
   buffers: Buffers,
+  tuning: Tuning,
+  by: "groups" | "nodes",
+  pipelines: Pipelines,
 ): Promise<Program> {
   const { device } = gpu;
-  const context = {
-    parts: layout.weights.parts,
-    step: layout.step,
-    kv: layout.kvFormat,
-    rounded: {},
-  };
   const tables = new Map<Uint32Array, GPUBuffer>();
-  // Layers differ in what they bind, not in their text: each text is compiled once, all at the same time.
-  const pipelines = new Map<string, Promise<GPUComputePipeline>>();
   const pipelineOf = (kernel: Kernel): Promise<GPUComputePipeline> => {
     const known = pipelines.get(kernel.code);
     if (known) return known;
@@ -56,17 +66,41 @@ export async function makeProgram(
     });
     return { kernel, pipeline, bindings };
   };
-  const lowered = layout.plan.graph.nodes.map((node) => ({
-    node,
-    kernels: lowerNode(node, context),
-  }));
-  const nodes = await Promise.all(
-    lowered.map(async ({ node, kernels }) => ({
-      node,
+  const calls = gpu.facts.subgroupMatrix ? await matrixCallsOf(device) : undefined;
+  const parts = await Promise.all(
+    lower(gpu, layout, tuning, calls, by).map(async ({ nodes, kernels }) => ({
+      nodes,
       dispatches: await Promise.all(kernels.map(ready)),
     })),
   );
-  return { nodes, pipelines: pipelines.size };
+  return { parts, pipelines: pipelines.size };
+}
+
+function lower(
+  { facts }: GpuDevice,
+  layout: Layout,
+  tuning: Tuning,
+  calls: MatrixCalls | undefined,
+  by: "groups" | "nodes",
+): { nodes: readonly GraphNode[]; kernels: Kernel[] }[] {
+  const context: LowerContext = {
+    weights: layout.weights,
+    step: layout.step,
+    split: layout.split,
+    kv: layout.kvFormat,
+    workgroupBytes: facts.workgroupStorageBytes,
+    exchange: exchangeFor(facts.subgroups),
+    shapeFor: tuning.shapeFor,
+    attentionSize: tuning.attentionSize,
+    promptAttentionSize: tuning.promptAttentionSize,
+    matrices: calls && { shape: tuning.matrices, calls },
+    rounded: {},
+  };
+  return by === "groups"
+    ? layout.groups.map((group) => ({ nodes: group.nodes, kernels: lowerGroup(group, context) }))
+    : layout.plan.graph.nodes.map((node) => {
+        return { nodes: [node], kernels: lowerNode(node, context) };
+      });
 }
 
 async function compile(device: GPUDevice, { name, code }: Kernel): Promise<GPUComputePipeline> {
@@ -92,20 +126,24 @@ type Resources = {
 function resourceOf(
   source: Source,
   device: GPUDevice,
-  { plan, weights }: Layout,
+  { slotOf, weights }: Layout,
   buffers: Buffers,
   tables: Map<Uint32Array, GPUBuffer>,
 ): GPUBufferBinding {
+  const bound = (part: WeightPart, plane: "narrow" | undefined): GPUBufferBinding => {
+    const { offset, bytes } = part[plane ?? "wide"]!;
+    return { buffer: buffers.weights[part.buffer]!, offset, size: bytes };
+  };
   const resources: Resources = {
-    value: ({ value }) => ({ buffer: buffers.slots[plan.slotOf[value.id]!]! }),
-    weight: ({ weight, part }) => {
-      const { buffer, offset, bytes } = weights.parts.get(weight.name)![part]!;
-      return { buffer: buffers.weights[buffer]!, offset, size: bytes };
-    },
+    value: ({ value }) => ({ buffer: buffers.slots[slotOf[value.id]!]! }),
+    weight: ({ weight, part, plane }) => bound(weights.parts.get(weight.name)![part]!, plane),
+    stack: ({ weight, plane }) => bound(weights.stacks.get(weight.name)!, plane),
     keys: ({ layer }) => ({ buffer: buffers.keys[layer]! }),
     values: ({ layer }) => ({ buffer: buffers.values[layer]! }),
     step: () => ({ buffer: buffers.step }),
     rounded: () => ({ buffer: buffers.rounded }),
+    partials: () => ({ buffer: buffers.partials }),
+    tops: () => ({ buffer: buffers.tops }),
     table: ({ words }) => ({ buffer: tableBuffer(words, device, tables) }),
   };
   return (resources[source.kind] as (source: Source) => GPUBufferBinding)(source);
@@ -129,8 +167,8 @@ function tableBuffer(
   return buffer;
 }
 
-/** Encodes the kernels of one node for a step of this size. */
-export function encodeNode(
+/** Encodes the kernels of one part for a step of this size. */
+export function encodePart(
   pass: GPUComputePassEncoder,
   dispatches: readonly Dispatch[],
   counts: { readonly tokens: number; readonly outputs: number },

@@ -64,8 +64,8 @@ export class StepArea {
     this.#factors = factors;
   }
 
-  /** Fills the mirror; the words that the GPU needs of it. */
-  fill(step: Step): Uint32Array<ArrayBuffer> {
+  /** Fills the mirror; the stretches of it that the GPU needs: [from, to) in words. */
+  fill(step: Step): readonly (readonly [from: number, to: number])[] {
     const { tokens, positions, sequences, outputRows, tables, tableLength } = this.#layout;
     const words = this.#words;
     words[0] = step.tokenCount;
@@ -89,7 +89,16 @@ export class StepArea {
     }
     for (let o = 0; o < step.outputCount; o++) words[outputRows + o] = step.outputRows[o]!;
     for (const area of this.#layout.angles) this.#fillAngles(area, step);
-    return words.subarray(0, end);
+    return [
+      [0, outputRows + step.outputCount],
+      ...this.#layout.angles.map(({ at, rope }) => [at, at + step.tokenCount * rope.dims] as const),
+      [tables, end],
+    ];
+  }
+
+  /** The mirror. */
+  get words(): Uint32Array<ArrayBuffer> {
+    return this.#words;
   }
 
   /** In float32 steps, as the reference: an angle of thousands of radians has few digits to lose. */

@@ -1,22 +1,28 @@
-// Brings weights to the GPU, in pieces and straight from the file: matrices byte for byte, vectors (norms, biases, rope
-// factors) as floats. While the GPU takes one piece in, the next one is read.
+// Brings weights to the GPU, in pieces and straight from the file: matrices byte for byte (some types in two planes), vectors
+// (norms, biases, rope factors) as floats. While the GPU takes one piece in, the next one is read.
 
 import { bytesFor } from "../../dtypes/dtype.ts";
 import type { Weight } from "../../graph/graph.ts";
 import type { WeightReader } from "../backend.ts";
 import type { GpuDevice } from "./device.ts";
-import { storedShape, type WeightLayout } from "./weight-layout.ts";
+import type { Planes } from "./unpack/unpack.ts";
+import { planesOf, storedShape, type WeightLayout, type WeightPart } from "./weight-layout.ts";
 
 /** Bytes that are read at once: a multiple of 4. */
 const PIECE_BYTES = 4 * 2 ** 20;
+
+/** Blocks of types with planes are read in multiples of this, so that pieces of both planes are whole words. */
+const BLOCKS_AT_ONCE = 64;
 
 export class Uploader {
   readonly #gpu: GpuDevice;
   readonly #layout: WeightLayout;
   readonly #buffers: readonly GPUBuffer[];
   /** Two pieces in turn: one is filled while the other may still be on its way. */
-  readonly #pieces = [new Uint8Array(PIECE_BYTES), new Uint8Array(PIECE_BYTES)];
+  readonly #pieces = [new Uint8Array(PIECE_BYTES + 4), new Uint8Array(PIECE_BYTES + 4)];
   #next = 0;
+  /** Blocks as the file has them, before they are cut. */
+  readonly #file = new Uint8Array(PIECE_BYTES);
   #sent: Promise<unknown> = Promise.resolve();
   /** Vectors stay on the host too, as floats: step data is computed with rope factors. */
   readonly #vectors = new Map<string, Float32Array>();
@@ -36,32 +42,68 @@ export class Uploader {
     if (weight.shape.length === 1) {
       const values = await readVector(weight, read);
       this.#vectors.set(weight.name, values);
-      const { buffer, offset } = parts[0]!;
-      this.#gpu.device.queue.writeBuffer(this.#buffers[buffer]!, offset, values);
+      const { buffer, wide } = parts[0]!;
+      this.#gpu.device.queue.writeBuffer(this.#buffers[buffer]!, wide.offset, values);
       return;
     }
-    const { rowBytes } = storedShape(weight);
-    for (const { buffer, offset, rowStart, rows } of parts) {
-      const total = rows * rowBytes;
-      for (let at = 0; at < total; at += PIECE_BYTES) {
-        const piece = this.#pieces[this.#next]!;
-        this.#next = 1 - this.#next;
-        const bytes = Math.min(PIECE_BYTES, total - at);
-        await read(piece.subarray(0, bytes), rowStart * rowBytes + at);
-        await this.#send(this.#buffers[buffer]!, offset + at, piece, Math.ceil(bytes / 4) * 4);
-      }
+    const planes = planesOf(weight);
+    for (const part of parts) {
+      if (planes) await this.#uploadPlanes(weight, part, planes, read);
+      else await this.#uploadRows(storedShape(weight).wide, part, read);
     }
+  }
+
+  async #uploadRows(rowBytes: number, part: WeightPart, read: WeightReader): Promise<void> {
+    const { buffer, wide, rowStart, rows } = part;
+    const total = rows * rowBytes;
+    for (let at = 0; at < total; at += PIECE_BYTES) {
+      const piece = this.#nextPiece();
+      const bytes = Math.min(PIECE_BYTES, total - at);
+      await read(piece.subarray(0, bytes), rowStart * rowBytes + at);
+      await this.#send(this.#buffers[buffer]!, [[wide.offset + at, piece, bytes]]);
+    }
+  }
+
+  async #uploadPlanes(
+    { dtype, shape }: Weight,
+    { buffer, wide, narrow, rowStart, rows }: WeightPart,
+    planes: Planes,
+    read: WeightReader,
+  ): Promise<void> {
+    const { blockBytes, blockElems } = dtype;
+    const rowBlocks = shape[1]! / blockElems;
+    const total = rows * rowBlocks;
+    const most = Math.floor(PIECE_BYTES / blockBytes / BLOCKS_AT_ONCE) * BLOCKS_AT_ONCE;
+    for (let at = 0; at < total; at += most) {
+      const blocks = Math.min(most, total - at);
+      const bytes = this.#file.subarray(0, blocks * blockBytes);
+      await read(bytes, (rowStart * rowBlocks + at) * blockBytes);
+      // Both planes behind each other in one piece.
+      const piece = this.#nextPiece();
+      const narrowPiece = piece.subarray(blocks * planes.wide);
+      cut(bytes, blocks, blockBytes, planes, piece, narrowPiece);
+      await this.#send(this.#buffers[buffer]!, [
+        [wide.offset + at * planes.wide, piece, blocks * planes.wide],
+        [narrow!.offset + at * planes.narrow, narrowPiece, blocks * planes.narrow],
+      ]);
+    }
+  }
+
+  #nextPiece(): Uint8Array<ArrayBuffer> {
+    const piece = this.#pieces[this.#next]!;
+    this.#next = 1 - this.#next;
+    return piece;
   }
 
   async #send(
     buffer: GPUBuffer,
-    offset: number,
-    piece: Uint8Array<ArrayBuffer>,
-    bytes: number,
+    pieces: readonly (readonly [offset: number, from: Uint8Array<ArrayBuffer>, bytes: number])[],
   ): Promise<void> {
     const { queue } = this.#gpu.device;
     await this.#sent; // no more than one piece waits in the queue
-    queue.writeBuffer(buffer, offset, piece, 0, bytes);
+    for (const [offset, from, bytes] of pieces) {
+      queue.writeBuffer(buffer, offset, from, 0, Math.ceil(bytes / 4) * 4);
+    }
     queue.submit([]);
     this.#sent = queue.onSubmittedWorkDone();
     this.#sent.catch(() => {}); // seen where it is awaited
@@ -78,4 +120,25 @@ async function readVector(
   const values = new Float32Array(elements);
   dtype.dequantize(bytes, 0, values, 0, elements / dtype.blockElems);
   return values;
+}
+
+/** Blocks into their planes, two bytes at a time: all sizes are even. */
+function cut(
+  from: Uint8Array<ArrayBuffer>,
+  blocks: number,
+  blockBytes: number,
+  { wide, wideFrom, narrow, narrowFrom }: Planes,
+  wideTo: Uint8Array<ArrayBuffer>,
+  narrowTo: Uint8Array<ArrayBuffer>,
+): void {
+  const words = (bytes: Uint8Array<ArrayBuffer>): Uint16Array =>
+    new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length >> 1);
+  const [source, wideWords, narrowWords] = [words(from), words(wideTo), words(narrowTo)];
+  const [wideCount, narrowCount] = [wide / 2, narrow / 2];
+  let [w, n] = [0, 0];
+  for (let block = 0; block < blocks; block++) {
+    const first = (block * blockBytes) / 2;
+    for (let i = 0; i < wideCount; i++) wideWords[w++] = source[first + wideFrom / 2 + i]!;
+    for (let i = 0; i < narrowCount; i++) narrowWords[n++] = source[first + narrowFrom / 2 + i]!;
+  }
 }

@@ -6,6 +6,7 @@ export const usage = {
   copySource: 0x0004,
   copyTarget: 0x0008,
   storage: 0x0080,
+  queryResolve: 0x0200,
 } as const;
 
 export const MAP_READ = 0x0001;

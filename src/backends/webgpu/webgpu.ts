@@ -18,19 +18,27 @@ import type {
   WeightReader,
 } from "../backend.ts";
 import { allocate, type Buffers, hasRoom, type Layout, layOut } from "./buffers.ts";
+import { StepCommands } from "./commands.ts";
 import type { GpuDevice } from "./device.ts";
 import { supportsNode } from "./lower.ts";
-import { encodeNode, makeProgram, type Program } from "./program.ts";
+import { encodePart, makeProgram, type Pipelines, type Program } from "./program.ts";
 import { StepArea } from "./step-area.ts";
+import { type KernelTime, timeKernels, timeStep } from "./time-kernels.ts";
+import { type Tuning, tuningFor } from "./tuning.ts";
 import { Uploader } from "./upload.ts";
 import { MAP_READ } from "./usage.ts";
+
+/** Tokens of a step, at most. */
+const HARDWARE_STEP = 512;
+const SOFTWARE_STEP = 32;
 
 interface Prepared {
   readonly layout: Layout;
   readonly buffers: Buffers;
-  readonly program: Program;
+  program: Program;
   readonly uploader: Uploader;
   readonly area: StepArea;
+  commands: StepCommands;
   /** The last step's output, mostly logits: [maxOutputs, vocab]. */
   readonly logits: Float32Array;
 }
@@ -39,14 +47,22 @@ export class WebGpuBackend implements Backend {
   readonly name = "webgpu";
   /** Of the host: it only waits. */
   readonly threads = 1;
+  /** A large step keeps a GPU busy; a processor that plays one is busy with any. */
+  readonly stepTokens: number;
   readonly #gpu: GpuDevice;
+  #tuning: Tuning;
+  readonly #pipelines: Pipelines = new Map();
   #layout: Layout | undefined;
   #prepared: Prepared | undefined;
+  /** Node by node, once somebody has tapped. */
+  #byNodes: Promise<Program> | undefined;
   #disposed = false;
 
   /** Owns the GPU from here on: dispose() closes it. */
-  constructor(gpu: GpuDevice) {
+  constructor(gpu: GpuDevice, tuning: Tuning = tuningFor(gpu.facts)) {
     this.#gpu = gpu;
+    this.#tuning = tuning;
+    this.stepTokens = gpu.facts.isSoftware ? SOFTWARE_STEP : HARDWARE_STEP;
   }
 
   supports(node: GraphNode): true | string {
@@ -79,9 +95,10 @@ export class WebGpuBackend implements Backend {
       this.#prepared = {
         layout,
         buffers,
-        program: await makeProgram(this.#gpu, layout, buffers),
+        program: await this.#makeProgram(layout, buffers, "groups"),
         uploader,
         area: new StepArea(layout.step, uploader.vectors),
+        commands: this.#stepCommands(layout, buffers),
         logits: new Float32Array(mostRows(plan) * plan.graph.output.cols),
       };
     } catch (error) {
@@ -101,22 +118,30 @@ export class WebGpuBackend implements Backend {
   async run(step: Step, { tap, stop, input, replace }: RunOptions = {}): Promise<void> {
     const prepared = this.#ready();
     if (stop?.()) throw new AbortedError("the step");
-    const { layout, buffers, program, area, logits } = prepared;
-    const { device } = this.#gpu;
-    device.queue.writeBuffer(buffers.step, 0, area.fill(step));
+    const { layout, program, commands, logits } = prepared;
+    this.#writeStep(step, prepared);
     if (input) this.#write(layout.plan.graph.input!, input);
-    if (tap) await this.#runTapped(step, prepared, tap, replace);
-    const counts = { tokens: step.tokenCount, outputs: step.outputCount };
-    const commands = device.createCommandEncoder();
-    if (!tap) {
-      const pass = commands.beginComputePass();
-      for (const { dispatches } of program.nodes) encodeNode(pass, dispatches, counts);
-      pass.end();
-    }
     const { output } = layout.plan.graph;
+    const counts = { tokens: step.tokenCount, outputs: step.outputCount };
     const values = counts[output.rows] * output.cols;
-    await this.#submitAndRead(commands, output, 0, values, logits);
+    if (tap) {
+      await this.#runTapped(step, prepared, tap, replace);
+      await this.#readValue(this.#gpu.device.createCommandEncoder(), output, 0, values, logits);
+    } else {
+      const { queue } = this.#gpu.device;
+      for (const piece of commands.take(program, counts)) queue.submit([piece]);
+      // After one token comes another: its commands are made while this one is computed.
+      if (counts.tokens === 1) commands.prepare(program, counts);
+      await this.#readCopied(values, logits);
+    }
     if (stop?.()) throw new AbortedError("the step");
+  }
+
+  #writeStep(step: Step, { area, buffers }: Prepared): void {
+    const { queue } = this.#gpu.device;
+    for (const [from, to] of area.fill(step)) {
+      queue.writeBuffer(buffers.step, from * 4, area.words, from, to - from);
+    }
   }
 
   readLogits(row: number, target: Float32Array): void {
@@ -129,7 +154,7 @@ export class WebGpuBackend implements Backend {
     const { layout } = this.#ready();
     const hidden = hiddenOf(layout.plan.graph)!;
     const commands = this.#gpu.device.createCommandEncoder();
-    await this.#submitAndRead(commands, hidden, row * hidden.cols, hidden.cols, target);
+    await this.#readValue(commands, hidden, row * hidden.cols, hidden.cols, target);
   }
 
   copyKvBlock(from: number, to: number): void {
@@ -142,6 +167,32 @@ export class WebGpuBackend implements Backend {
       commands.copyBufferToBuffer(buffers.block, 0, layer, to * bytes, bytes);
     }
     device.queue.submit([commands.finish()]); // before the next step, which is submitted later
+  }
+
+  /** For measuring: the next steps are computed by other kernels, over the same memory. */
+  async retune(tuning: Tuning): Promise<void> {
+    const prepared = this.#ready();
+    this.#tuning = tuning;
+    this.#byNodes = undefined;
+    const { layout, buffers } = prepared;
+    prepared.program = await this.#makeProgram(layout, buffers, "groups");
+    prepared.commands = this.#stepCommands(layout, buffers);
+  }
+
+  /** For measuring: how long each kernel of a step of this size takes, the step of the last run() repeated. */
+  async timeKernels(step: Step): Promise<KernelTime[]> {
+    const prepared = this.#ready();
+    this.#writeStep(step, prepared);
+    const counts = { tokens: step.tokenCount, outputs: step.outputCount };
+    return await timeKernels(this.#gpu, prepared.program, counts);
+  }
+
+  /** For measuring: milliseconds of GPU time of a step, from several in one submission. */
+  async timeStep(step: Step): Promise<number> {
+    const prepared = this.#ready();
+    this.#writeStep(step, prepared);
+    const counts = { tokens: step.tokenCount, outputs: step.outputCount };
+    return await timeStep(this.#gpu, prepared.program, counts);
   }
 
   memory(): MemoryUse {
@@ -167,7 +218,7 @@ export class WebGpuBackend implements Backend {
   }
 
   /** Submits `commands` with a copy of `count` floats of a value after them, and waits for it. */
-  async #submitAndRead(
+  async #readValue(
     commands: GPUCommandEncoder,
     value: Value,
     from: number,
@@ -175,18 +226,22 @@ export class WebGpuBackend implements Backend {
     target: Float32Array,
   ): Promise<void> {
     const { layout, buffers } = this.#ready();
-    const { queue } = this.#gpu.device;
-    const slot = buffers.slots[layout.plan.slotOf[value.id]!]!;
-    const bytes = count * 4;
-    if (count > 0) commands.copyBufferToBuffer(slot, from * 4, buffers.read, 0, bytes);
-    queue.submit([commands.finish()]);
+    const slot = buffers.slots[layout.slotOf[value.id]!]!;
+    if (count > 0) commands.copyBufferToBuffer(slot, from * 4, buffers.read, 0, count * 4);
+    this.#gpu.device.queue.submit([commands.finish()]);
+    await this.#readCopied(count, target);
+  }
+
+  /** Waits for everything that was submitted, and takes `count` floats from what was copied out last. */
+  async #readCopied(count: number, target: Float32Array): Promise<void> {
+    const { read } = this.#ready().buffers;
     try {
       if (count === 0) {
-        await queue.onSubmittedWorkDone();
+        await this.#gpu.device.queue.onSubmittedWorkDone();
       } else {
-        await buffers.read.mapAsync(MAP_READ, 0, bytes);
-        target.set(new Float32Array(buffers.read.getMappedRange(0, bytes)));
-        buffers.read.unmap();
+        await read.mapAsync(MAP_READ, 0, count * 4);
+        target.set(new Float32Array(read.getMappedRange(0, count * 4)));
+        read.unmap();
       }
     } catch (error) {
       throw await this.#gpu.explain(error);
@@ -197,22 +252,24 @@ export class WebGpuBackend implements Backend {
   /** One node after the other, each value read back right after it. */
   async #runTapped(
     step: Step,
-    { program }: Prepared,
+    { layout, buffers }: Prepared,
     tap: Tap,
     replace: RunOptions["replace"],
   ): Promise<void> {
     const counts = { tokens: step.tokenCount, outputs: step.outputCount };
-    for (const { node, dispatches } of program.nodes) {
+    this.#byNodes ??= this.#makeProgram(layout, buffers, "nodes");
+    for (const { nodes, dispatches } of (await this.#byNodes).parts) {
+      const node = nodes[0]!;
       const commands = this.#gpu.device.createCommandEncoder();
       const pass = commands.beginComputePass();
-      encodeNode(pass, dispatches, counts);
+      encodePart(pass, dispatches, counts);
       pass.end();
       if (!node.out) {
         this.#gpu.device.queue.submit([commands.finish()]);
         continue;
       }
       const data = new Float32Array(counts[node.out.rows] * node.out.cols);
-      await this.#submitAndRead(commands, node.out, 0, data.length, data);
+      await this.#readValue(commands, node.out, 0, data.length, data);
       tap(node.out, data);
       const instead = replace?.(node.out);
       if (instead) this.#write(node.out, instead);
@@ -222,7 +279,7 @@ export class WebGpuBackend implements Backend {
   /** Whole rows of a value, from the host. */
   #write(value: Value, rows: Float32Array): void {
     const { layout, buffers } = this.#ready();
-    const slot = buffers.slots[layout.plan.slotOf[value.id]!]!;
+    const slot = buffers.slots[layout.slotOf[value.id]!]!;
     this.#gpu.device.queue.writeBuffer(slot, 0, rows as Float32Array<ArrayBuffer>);
   }
 
@@ -233,6 +290,14 @@ export class WebGpuBackend implements Backend {
     }
     this.#layout = layOut(plan, kv, this.#gpu.facts);
     return this.#layout;
+  }
+
+  #makeProgram(layout: Layout, buffers: Buffers, by: "groups" | "nodes"): Promise<Program> {
+    return makeProgram(this.#gpu, layout, buffers, this.#tuning, by, this.#pipelines);
+  }
+
+  #stepCommands(layout: Layout, buffers: Buffers): StepCommands {
+    return new StepCommands(this.#gpu.device, layout, buffers, this.#tuning.cuts);
   }
 
   #alive(): void {
@@ -256,8 +321,9 @@ function explainProgram({ layout, program }: Prepared): string[] {
   return [
     `${weights.buffers.length} buffers of weights, ${program.pipelines} shaders`,
     ...split.map(([name, parts]) => `${name}: in ${parts.length} parts, larger than a binding`),
-    ...program.nodes.map(({ node, dispatches }) => {
-      return `${node.name}: ${dispatches.map(({ kernel }) => kernel.name).join(", ")}`;
+    ...program.parts.map(({ nodes, dispatches }) => {
+      const names = nodes.map(({ name }) => name).join(" + ");
+      return `${names}: ${dispatches.map(({ kernel }) => kernel.name).join(", ")}`;
     }),
   ];
 }

@@ -1,19 +1,30 @@
 // Where each weight lies on the GPU: as few buffers as the device's limits allow, filled one after the other. A matrix
 // that fits no buffer is cut between rows into parts, each of which an op reads by a dispatch of its own.
 //
-// Arithmetic only: nothing is allocated here.
+// Blocks of types that have planes (unpack/unpack.ts) lie in two: what lanes load 16 bytes at a time, and beside it the rest.
+// Matrices that are multiplied with the same values can be stacked: planes of each kind follow each other without a gap, so
+// that a kernel may read them as one matrix. Arithmetic only: nothing is allocated here.
 
 import { MemoryError } from "../../base/errors.ts";
 import { bytesFor } from "../../dtypes/dtype.ts";
 import type { Weight } from "../../graph/graph.ts";
+import { unpackOf } from "./unpack/table.ts";
+import type { Planes } from "./unpack/unpack.ts";
+
+/** Bytes of a buffer; the offset is a multiple of 256, which bindings ask for. */
+export interface Plane {
+  readonly offset: number;
+  /** A multiple of 4: what is bound. The last bytes may be padding. */
+  readonly bytes: number;
+}
 
 /** Rows rowStart ... rowStart + rows - 1 of a weight; a vector is one row. */
 export interface WeightPart {
   readonly buffer: number;
-  /** Of the first byte in the buffer: a multiple of 256, which bindings ask for. */
-  readonly offset: number;
-  /** A multiple of 4: what is bound. The last bytes may be padding. */
-  readonly bytes: number;
+  /** The blocks as in the file, or their wide plane. */
+  readonly wide: Plane;
+  /** The other plane, of types that have one. */
+  readonly narrow: Plane | undefined;
   readonly rowStart: number;
   readonly rows: number;
 }
@@ -22,6 +33,8 @@ export interface WeightLayout {
   /** Bytes of each buffer. */
   readonly buffers: readonly number[];
   readonly parts: ReadonlyMap<string, readonly WeightPart[]>;
+  /** By the first weight of a stack: all of its rows. */
+  readonly stacks: ReadonlyMap<string, WeightPart>;
   readonly totalBytes: number;
 }
 
@@ -31,17 +44,23 @@ const ALIGNMENT = 256;
 /** Byte addresses in shaders are 32-bit. */
 const ADDRESSABLE = 2 ** 32 - ALIGNMENT;
 
+export interface WeightLimits {
+  readonly maxBufferBytes: number;
+  readonly maxBindingBytes: number;
+}
+
 export function layOutWeights(
   weights: readonly Weight[],
-  limits: { maxBufferBytes: number; maxBindingBytes: number },
+  limits: WeightLimits,
+  stacks: readonly (readonly Weight[])[] = [],
 ): WeightLayout {
   const bufferBytes = Math.min(limits.maxBufferBytes, ADDRESSABLE);
-  const partBytes = Math.floor(Math.min(limits.maxBindingBytes, bufferBytes) / 4) * 4;
   const buffers: number[] = [];
   const parts = new Map<string, readonly WeightPart[]>();
+  const stackParts = new Map<string, WeightPart>();
   const place = (bytes: number): { buffer: number; offset: number } => {
     const last = buffers.length - 1;
-    const offset = Math.ceil((buffers[last] ?? 0) / ALIGNMENT) * ALIGNMENT;
+    const offset = aligned(buffers[last] ?? 0);
     if (last >= 0 && offset + bytes <= bufferBytes) {
       buffers[last] = offset + bytes;
       return { buffer: last, offset };
@@ -49,25 +68,125 @@ export function layOutWeights(
     buffers.push(bytes);
     return { buffer: last + 1, offset: 0 };
   };
+  for (const stack of stacks) placeStack(stack, place, parts, stackParts);
   for (const weight of weights) {
-    const { rowBytes, rows } = storedShape(weight);
-    const rowsPerPart = Math.min(rows, Math.floor(partBytes / rowBytes));
-    if (rowsPerPart === 0) throw tooLong(weight, rowBytes, partBytes);
-    const own: WeightPart[] = [];
-    for (let rowStart = 0; rowStart < rows; rowStart += rowsPerPart) {
-      const count = Math.min(rowsPerPart, rows - rowStart);
-      const bytes = Math.ceil((count * rowBytes) / 4) * 4;
-      own.push({ ...place(bytes), bytes, rowStart, rows: count });
-    }
-    parts.set(weight.name, own);
+    if (!parts.has(weight.name)) parts.set(weight.name, placeParts(weight, limits, place));
   }
-  return { buffers, parts, totalBytes: buffers.reduce((sum, bytes) => sum + bytes, 0) };
+  const totalBytes = buffers.reduce((sum, bytes) => sum + bytes, 0);
+  return { buffers, parts, stacks: stackParts, totalBytes };
+}
+
+type Place = (bytes: number) => { buffer: number; offset: number };
+
+function placeParts(weight: Weight, limits: WeightLimits, place: Place): WeightPart[] {
+  const { rows, wide, narrow } = storedShape(weight);
+  const rowsPerPart = Math.min(rows, Math.floor(mostPartBytes(limits) / (wide + narrow)));
+  if (rowsPerPart === 0) throw tooLong(weight, wide + narrow, mostPartBytes(limits));
+  const own: WeightPart[] = [];
+  for (let rowStart = 0; rowStart < rows; rowStart += rowsPerPart) {
+    const count = Math.min(rowsPerPart, rows - rowStart);
+    const wideBytes = whole(count * wide);
+    const { buffer, offset } = place(
+      narrow === 0 ? wideBytes : aligned(wideBytes) + whole(count * narrow),
+    );
+    own.push({
+      buffer,
+      wide: { offset, bytes: wideBytes },
+      narrow:
+        narrow === 0
+          ? undefined
+          : { offset: offset + aligned(wideBytes), bytes: whole(count * narrow) },
+      rowStart,
+      rows: count,
+    });
+  }
+  return own;
+}
+
+/** All wide planes, then all narrow ones: each begins where the one before ends. */
+function placeStack(
+  stack: readonly Weight[],
+  place: Place,
+  parts: Map<string, readonly WeightPart[]>,
+  stackParts: Map<string, WeightPart>,
+): void {
+  const shapes = stack.map(storedShape);
+  const sum = (sizeOf: (shape: StoredShape) => number): number =>
+    shapes.reduce((total, shape) => total + sizeOf(shape), 0);
+  const wideBytes = sum(({ rows, wide }) => rows * wide);
+  const narrowBytes = sum(({ rows, narrow }) => rows * narrow);
+  const { buffer, offset } = place(wideBytes + narrowBytes);
+  const plane = (at: number, bytes: number): Plane | undefined =>
+    bytes === 0 ? undefined : { offset: at, bytes };
+  stackParts.set(stack[0]!.name, {
+    buffer,
+    wide: { offset, bytes: wideBytes },
+    narrow: plane(offset + wideBytes, narrowBytes),
+    rowStart: 0,
+    rows: sum(({ rows }) => rows),
+  });
+  let wideAt = offset;
+  let narrowAt = offset + wideBytes;
+  stack.forEach((weight, i) => {
+    const { rows, wide, narrow } = shapes[i]!;
+    const own = { offset: wideAt, bytes: rows * wide };
+    parts.set(weight.name, [
+      { buffer, wide: own, narrow: plane(narrowAt, rows * narrow), rowStart: 0, rows },
+    ]);
+    wideAt += rows * wide;
+    narrowAt += rows * narrow;
+  });
+}
+
+/** Whether these can lie without gaps and still be bound one by one, and fit a binding together. */
+export function stackable(weights: readonly Weight[], limits: WeightLimits): boolean {
+  const [first] = weights;
+  const shapes = weights.map(storedShape);
+  const bytes = shapes.reduce((sum, { rows, wide, narrow }) => sum + rows * (wide + narrow), 0);
+  return (
+    bytes <= mostPartBytes(limits) &&
+    weights.every(({ dtype, shape }) => dtype === first!.dtype && shape[1] === first!.shape[1]) &&
+    shapes.every(({ rows, wide, narrow }) => {
+      return (rows * wide) % ALIGNMENT === 0 && (rows * narrow) % ALIGNMENT === 0;
+    })
+  );
+}
+
+interface StoredShape {
+  readonly rows: number;
+  /** Bytes of a row in each plane. */
+  readonly wide: number;
+  readonly narrow: number;
 }
 
 /** Matrices keep the file's bytes; vectors (norms, biases) become floats, so that shaders read one kind of them. */
-export function storedShape({ shape, dtype }: Weight): { rowBytes: number; rows: number } {
-  if (shape.length === 1) return { rowBytes: shape[0]! * 4, rows: 1 };
-  return { rowBytes: bytesFor(dtype, shape[1]!), rows: shape[0]! };
+export function storedShape(weight: Weight): StoredShape {
+  const { shape, dtype } = weight;
+  if (shape.length === 1) return { rows: 1, wide: shape[0]! * 4, narrow: 0 };
+  const planes = planesOf(weight);
+  const rows = shape[0]!;
+  if (!planes) return { rows, wide: bytesFor(dtype, shape[1]!), narrow: 0 };
+  const blocks = shape[1]! / dtype.blockElems;
+  return { rows, wide: blocks * planes.wide, narrow: blocks * planes.narrow };
+}
+
+/** How a matrix's blocks are cut; undefined: not at all. */
+export function planesOf({ shape, dtype }: Weight): Planes | undefined {
+  const unpack = shape.length === 1 ? undefined : unpackOf(dtype);
+  return unpack?.kind === "block" ? unpack.planes : undefined;
+}
+
+function mostPartBytes({ maxBufferBytes, maxBindingBytes }: WeightLimits): number {
+  return whole(Math.min(maxBindingBytes, maxBufferBytes, ADDRESSABLE) - 3);
+}
+
+/** In words of 4 bytes. */
+function whole(bytes: number): number {
+  return Math.ceil(bytes / 4) * 4;
+}
+
+function aligned(bytes: number): number {
+  return Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
 }
 
 function tooLong({ name }: Weight, rowBytes: number, partBytes: number): MemoryError {

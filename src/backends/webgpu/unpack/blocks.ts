@@ -1,5 +1,6 @@
 // Types of small blocks (32 values) and of single values.
 
+import * as lanes from "./lanes.ts";
 import type { BlockUnpack, ElementUnpack } from "./unpack.ts";
 
 export const f32: ElementUnpack = {
@@ -7,7 +8,11 @@ export const f32: ElementUnpack = {
   body: "return bitcast<f32>(weights[i]);",
 };
 
-export const f16: ElementUnpack = { kind: "element", body: "return halfAt(i * 2u);" };
+export const f16: ElementUnpack = {
+  kind: "element",
+  body: "return halfAt(i * 2u);",
+  lane: lanes.f16,
+};
 
 export const bf16: ElementUnpack = {
   kind: "element",
@@ -21,23 +26,19 @@ const nibbles = (at: string): string =>
 export const q4_0: BlockUnpack = {
   kind: "block",
   body: `
-  ${nibbles("b + 2u")}
-  return halfAt(b) * (bytesOf(levels) - 8.0);`,
-  dot32: `
-  let levels = wordsAt(b + 2u);
-  let sum = dotBytes(levels & vec4u(0x0f0f0f0fu), 0u) + dotBytes((levels >> vec4u(4u)) & vec4u(0x0f0f0f0fu), 4u);
-  return halfAt(b) * (sum - 8.0 * xTotal);`,
+  ${nibbles("b")}
+  return narrowHalf(n) * (bytesOf(levels) - 8.0);`,
+  planes: { wide: 16, wideFrom: 2, narrow: 2, narrowFrom: 0 },
+  lane: lanes.q4_0,
 };
 
 export const q4_1: BlockUnpack = {
   kind: "block",
   body: `
-  ${nibbles("b + 4u")}
-  return halfAt(b) * bytesOf(levels) + halfAt(b + 2u);`,
-  dot32: `
-  let levels = wordsAt(b + 4u);
-  let sum = dotBytes(levels & vec4u(0x0f0f0f0fu), 0u) + dotBytes((levels >> vec4u(4u)) & vec4u(0x0f0f0f0fu), 4u);
-  return halfAt(b) * sum + halfAt(b + 2u) * xTotal;`,
+  ${nibbles("b")}
+  return narrowHalf(2u * n) * bytesOf(levels) + narrowHalf(2u * n + 1u);`,
+  planes: { wide: 16, wideFrom: 4, narrow: 4, narrowFrom: 0 },
+  lane: lanes.q4_1,
 };
 
 export const q5_0: BlockUnpack = {
@@ -58,13 +59,9 @@ export const q5_1: BlockUnpack = {
 
 export const q8_0: BlockUnpack = {
   kind: "block",
-  body: "return halfAt(b) * signedBytesOf(wordAt(b + 2u + i));",
-  dot32: `
-  let low = wordsAt(b + 2u);
-  let high = wordsAt(b + 18u);
-  var sum = 0.0;
-  ${[0, 1, 2, 3].map((j) => `sum += dot(signedBytesOf(low[${j}]), xs[${j}]) + dot(signedBytesOf(high[${j}]), xs[${j + 4}]);`).join("\n  ")}
-  return halfAt(b) * sum;`,
+  body: "return narrowHalf(n) * signedBytesOf(wordAt(b + i));",
+  planes: { wide: 32, wideFrom: 2, narrow: 2, narrowFrom: 0 },
+  lane: lanes.q8_0,
 };
 
 export const q8_1: BlockUnpack = {

@@ -1,5 +1,6 @@
 // Types of 256 values with scales of their own for groups of 16 or 32.
 
+import * as lanes from "./lanes.ts";
 import type { BlockUnpack } from "./unpack.ts";
 
 export const q2_k: BlockUnpack = {
@@ -47,14 +48,7 @@ export const q4_k: BlockUnpack = {
   let word = wordAt(b + 16u + 32u * (group >> 1u) + (i & 31u));
   let levels = bytesOf((word >> (4u * (group & 1u))) & 0x0f0f0f0fu);
   return halfAt(b) * scales.x * levels - halfAt(b + 2u) * scales.y;`,
-  dot32: `
-  let group = i >> 5u;
-  let scales = affineScales(b, group);
-  let at = b + 16u + 32u * (group >> 1u);
-  let shift = vec4u(4u * (group & 1u));
-  let sum = dotBytes((wordsAt(at) >> shift) & vec4u(0x0f0f0f0fu), 0u)
-    + dotBytes((wordsAt(at + 16u) >> shift) & vec4u(0x0f0f0f0fu), 4u);
-  return halfAt(b) * scales.x * sum - halfAt(b + 2u) * scales.y * xTotal;`,
+  lane: lanes.q4_k,
 };
 
 export const q5_k: BlockUnpack = {
@@ -78,23 +72,10 @@ export const q6_k: BlockUnpack = {
   let low = (wordAt(b + 64u * part + 32u * (quarter & 1u) + at) >> (4u * (quarter >> 1u))) & 0x0f0f0f0fu;
   let high = (wordAt(b + 128u + 32u * part + at) >> (2u * quarter)) & 0x03030303u;
   let scaleByte = byteAt(b + 192u + 8u * part + 2u * quarter + (at >> 4u));
-  let scale = halfAt(b + 208u) * f32(bitcast<i32>(scaleByte << 24u) >> 24u);
+  let scale = narrowHalf(n) * f32(bitcast<i32>(scaleByte << 24u) >> 24u);
   return scale * (bytesOf(low | (high << 4u)) - 32.0);`,
-  tables: `
-fn q6Part(b: u32, i: u32, first: u32, total: f32) -> f32 {
-  let part = i >> 7u;
-  let quarter = (i >> 5u) & 3u;
-  let at = 4u * first;
-  let low = (wordsAt(b + 64u * part + 32u * (quarter & 1u) + at) >> vec4u(4u * (quarter >> 1u))) & vec4u(0x0f0f0f0fu);
-  let high = (wordsAt(b + 128u + 32u * part + at) >> vec4u(2u * quarter)) & vec4u(0x03030303u);
-  let scaleByte = byteAt(b + 192u + 8u * part + 2u * quarter + (at >> 4u));
-  let scale = f32(bitcast<i32>(scaleByte << 24u) >> 24u);
-  return scale * (dotBytes(low | (high << vec4u(4u)), first) - 32.0 * total);
-}`,
-  dot32: `
-  let half0 = (xs[0] + xs[1]) + (xs[2] + xs[3]);
-  let total0 = (half0.x + half0.y) + (half0.z + half0.w);
-  return halfAt(b + 208u) * (q6Part(b, i, 0u, total0) + q6Part(b, i, 4u, xTotal - total0));`,
+  planes: { wide: 208, wideFrom: 0, narrow: 2, narrowFrom: 208 },
+  lane: lanes.q6_k,
 };
 
 /** Five base-3 digits in a byte: digit n of it is (byte * 3^n mod 256) * 3 / 256. */

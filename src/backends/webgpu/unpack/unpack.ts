@@ -4,19 +4,18 @@
 // The bytes are bound as `array<u32>`, whatever the block size, so blocks may begin in the middle of a word: the helpers
 // below read bytes, halves and words at any byte address.
 
-/** Values in blocks: the WGSL body of `fn unpack(b: u32, i: u32) -> vec4f`. */
+/** Values in blocks: the WGSL body of `fn unpack(b: u32, n: u32, i: u32) -> vec4f`. */
 export interface BlockUnpack {
   readonly kind: "block";
   /**
-   * b: address of the block's first byte; i: index of the first of four values in it, a multiple of 4. The body may call
-   * the helpers of `unpackHelpers`, and with a codebook `book[...]`.
+   * b: address of the block's first byte; n: its number; i: index of the first of four values in it, a multiple of 4. The
+   * body may call the helpers of `unpackHelpers`, and with a codebook `book[...]`.
    */
   readonly body: string;
-  /**
-   * Optional, for speed: the WGSL body of `fn dot32(b: u32, i: u32) -> f32`, the sum of values i ... i + 31 times the
-   * activations xs[0 ... 7] (vectors of 4); i is a multiple of 32. xTotal is the sum of those activations.
-   */
-  readonly dot32?: string;
+  /** Blocks lie in two planes, and b is an address in the wide one; without it they lie as in the file. */
+  readonly planes?: Planes;
+  /** Optional, for speed: how a lane multiplies a piece of a row. */
+  readonly lane?: LaneProduct;
   /** Points of a codebook, four signed bytes a word, bound as `book: array<u32>`. */
   readonly book?: () => Uint32Array;
   /** Declarations that the body needs. */
@@ -27,6 +26,43 @@ export interface BlockUnpack {
 export interface ElementUnpack {
   readonly kind: "element";
   readonly body: string;
+  readonly lane?: LaneProduct;
+}
+
+/**
+ * Blocks whose size is no multiple of 16 bytes are cut in two, so that lanes load 16 bytes at once: `wide` bytes of each
+ * from byte `wideFrom` on, and beside all of them the `narrow` ones (scales), from `narrowFrom` on.
+ */
+export interface Planes {
+  readonly wide: number;
+  readonly wideFrom: number;
+  /** 2 or 4. */
+  readonly narrow: number;
+  readonly narrowFrom: number;
+}
+
+/**
+ * How a lane multiplies one chunk of a row with the activations (wgsl/product.ts). Texts are WGSL over these names: `wide`
+ * (array<vec4u>, the wide plane), `narrow` (array<u32>, the other), `low` and `high` (vec4u: staged activations of the
+ * chunk), `sumLow` and `sumHigh` (i32: sums of those, where they are levels).
+ */
+export interface LaneProduct {
+  /** Of a chunk. */
+  readonly columns: number;
+  /** Columns whose first vector in `wide` is a whole number of vectors away from the row's: a block, or less. */
+  readonly unit: number;
+  /** Of chunk `c` of a row: which staged vectors meet it, and whose scale. */
+  readonly lowAt: string;
+  readonly highAt: string;
+  readonly scaleAt: string;
+  /** What is loaded of a row: `row` is the number of its first unit, `c` the chunk. */
+  readonly loads: Readonly<
+    Record<string, { type: "vec4u" | "u32"; at: (row: string, c: string) => string }>
+  >;
+  /** The product of what was loaded with the chunk's activations, without their scale. */
+  readonly dot: (loaded: (name: string) => string, row: string, c: string) => string;
+  /** Functions that `dot` calls. */
+  readonly functions?: string;
 }
 
 export type Unpack = BlockUnpack | ElementUnpack;
@@ -44,14 +80,6 @@ fn wordAt(at: u32) -> u32 {
   let low = weights[at >> 2u];
   if (shift == 0u) { return low; }
   return (low >> shift) | (weights[(at >> 2u) + 1u] << (32u - shift));
-}
-fn wordsAt(at: u32) -> vec4u {
-  let i = at >> 2u;
-  let shift = (at & 3u) * 8u;
-  let words = vec4u(weights[i], weights[i + 1u], weights[i + 2u], weights[i + 3u]);
-  if (shift == 0u) { return words; }
-  let next = vec4u(words.yzw, weights[i + 4u]);
-  return (words >> vec4u(shift)) | (next << vec4u(32u - shift));
 }
 fn half(bits: u32) -> f32 {
   let sign = (bits & 0x8000u) << 16u;

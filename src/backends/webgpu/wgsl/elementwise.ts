@@ -12,6 +12,11 @@ const activations: { readonly [A in Activation]: (x: string) => string } = {
   relu: (x) => `max(${x}, 0.0)`,
 };
 
+/** WGSL of an activation of `x`, a name. */
+export function activationOf(activation: Activation, x: string): string {
+  return activations[activation](x);
+}
+
 export function gateKernel({ gate, up, out, activation }: NodeOf<"gate">): Kernel {
   return elementwise(`gate ${activation}`, [gate, up], out, (a, b) => {
     return `(${activations[activation](a!)}) * ${b}`;

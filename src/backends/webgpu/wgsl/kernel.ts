@@ -6,13 +6,22 @@ import type { Rows, Value, Weight } from "../../../graph/graph.ts";
 /** What stands behind a binding. */
 export type Source =
   | { readonly kind: "value"; readonly value: Value }
-  /** A part of a weight (weight-layout.ts). */
-  | { readonly kind: "weight"; readonly weight: Weight; readonly part: number }
+  /** A part of a weight (weight-layout.ts): its bytes or wide plane, or its narrow one. */
+  | {
+      readonly kind: "weight";
+      readonly weight: Weight;
+      readonly part: number;
+      readonly plane?: "narrow";
+    }
+  /** Stacked weights, by the first. */
+  | { readonly kind: "stack"; readonly weight: Weight; readonly plane?: "narrow" }
   | { readonly kind: "keys" | "values"; readonly layer: number }
   /** What changes with every step: tokens, positions, cache blocks (step-area.ts). */
   | { readonly kind: "step" }
   /** Activations as they were rounded last, for the products that read them. */
   | { readonly kind: "rounded" }
+  /** Attention over parts of the context: sums of each part, and by what they are merged (attention-split.ts). */
+  | { readonly kind: "partials" | "tops" }
   /** Numbers that never change: a codebook. */
   | { readonly kind: "table"; readonly words: Uint32Array };
 
@@ -48,6 +57,10 @@ export interface KernelSpec {
   readonly declarations?: string;
   /** Threads of a workgroup. */
   readonly size?: number;
+  /** Extensions of WGSL that it uses: "subgroups", "f16". */
+  readonly enables?: readonly string[];
+  /** Diagnostics that are switched off, where the text knows better. */
+  readonly quiet?: readonly string[];
   /** Of main(): may use `group` (its id), `groups` (how many), `lane` (thread in the workgroup). */
   readonly body: string;
   readonly rows: Rows;
@@ -65,7 +78,11 @@ export function makeKernel(spec: KernelSpec): Kernel {
     (binding, i) =>
       `@group(0) @binding(${i}) var<storage, ${binding.writes ? "read_write" : "read"}> ${binding.name}: array<${binding.type}>;`,
   );
-  const code = `${variables.join("\n")}
+  const directives = [
+    ...(spec.quiet ?? []).map((name) => `diagnostic(off, ${name});\n`),
+    ...(spec.enables ?? []).map((name) => `enable ${name};\n`),
+  ].join("");
+  const code = `${directives}${variables.join("\n")}
 ${spec.declarations ?? ""}
 @compute @workgroup_size(${size})
 fn main(

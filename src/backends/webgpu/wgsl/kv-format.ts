@@ -8,14 +8,64 @@ export interface KvFormat {
   readonly unit: number;
   /** Words of a unit. */
   readonly unitWords: number;
-  /** WGSL that writes unit `u` of `from` (an array of floats, at value `source`) to word `at` of `to`. */
+  /** With `nearestHalfText`: WGSL that writes unit `u` of `from` (an array of floats, at value `source`) to word `at` of `to`. */
   store(from: string, to: string): string;
   /** WGSL of `fn NAME4(at: u32, i: u32) -> vec4f`: values i ... i + 3 of the row at word `at`; i is a multiple of 4. */
   load4(name: string): string;
+  /** For kernels that read and write 8 values at a time; undefined: it has none. */
+  readonly eights?: KvEights;
 }
+
+/** Over `NAME: array<vec4u>`; i is a multiple of 8, and rows are whole vectors. */
+export interface KvEights {
+  /** WGSL of `fn NAME8(at: u32, i: u32) -> mat2x4f`. */
+  load(name: string): string;
+  /** With `nearestHalfText`: WGSL of `fn NAMEStore8(at: u32, i: u32, eight: mat2x4f)`. */
+  store(name: string): string;
+  /** With `nearestHalfText`: WGSL of `fn kept8(values: mat2x4f) -> mat2x4f`: as they would be read again. */
+  readonly kept: string;
+}
+
+const floats: KvEights = {
+  load: (name) => `
+fn ${name}8(at: u32, i: u32) -> mat2x4f {
+  let first = (at + i) / 4u;
+  return mat2x4f(bitcast<vec4f>(${name}[first]), bitcast<vec4f>(${name}[first + 1u]));
+}`,
+  store: (name) => `
+fn ${name}Store8(at: u32, i: u32, eight: mat2x4f) {
+  let first = (at + i) / 4u;
+  ${name}[first] = bitcast<vec4u>(eight[0]);
+  ${name}[first + 1u] = bitcast<vec4u>(eight[1]);
+}`,
+  kept: `
+fn kept8(values: mat2x4f) -> mat2x4f { return values; }`,
+};
+
+const halves: KvEights = {
+  load: (name) => `
+fn ${name}8(at: u32, i: u32) -> mat2x4f {
+  let words = ${name}[(at + i / 2u) / 4u];
+  return mat2x4f(
+    vec4f(unpack2x16float(words.x), unpack2x16float(words.y)),
+    vec4f(unpack2x16float(words.z), unpack2x16float(words.w)));
+}`,
+  store: (name) => `
+fn ${name}Store8(at: u32, i: u32, eight: mat2x4f) {
+  ${name}[(at + i / 2u) / 4u] = vec4u(
+    packHalves(eight[0].xy), packHalves(eight[0].zw),
+    packHalves(eight[1].xy), packHalves(eight[1].zw));
+}`,
+  kept: `
+fn kept4(values: vec4f) -> vec4f {
+  return vec4f(nearestHalf(values.x), nearestHalf(values.y), nearestHalf(values.z), nearestHalf(values.w));
+}
+fn kept8(values: mat2x4f) -> mat2x4f { return mat2x4f(kept4(values[0]), kept4(values[1])); }`,
+};
 
 const formats: Readonly<Record<string, KvFormat>> = {
   f32: {
+    eights: floats,
     unit: 1,
     unitWords: 1,
     store: (from, to) => `${to}[at] = bitcast<u32>(${from}[source]);`,
@@ -26,9 +76,10 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
 }`,
   },
   f16: {
+    eights: halves,
     unit: 2,
     unitWords: 1,
-    store: (from, to) => `${to}[at] = pack2x16float(vec2f(${from}[source], ${from}[source + 1u]));`,
+    store: (from, to) => `${to}[at] = packHalves(vec2f(${from}[source], ${from}[source + 1u]));`,
     load4: (name) => `
 fn ${name}4(at: u32, i: u32) -> vec4f {
   let word = at + i / 2u;
@@ -43,7 +94,7 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
     for (var j = 0u; j < 32u; j++) { largest = max(largest, abs(${from}[source + j])); }
     let scale = largest / 127.0;
     let inverse = select(0.0, 1.0 / scale, scale > 0.0);
-    ${to}[at] = bitcast<u32>(unpack2x16float(pack2x16float(vec2f(scale, 0.0))).x);
+    ${to}[at] = bitcast<u32>(nearestHalf(scale));
     for (var word = 0u; word < 8u; word++) {
       var bytes = 0u;
       for (var j = 0u; j < 4u; j++) {

@@ -3,6 +3,7 @@
 import type { NodeOf } from "../../../graph/graph.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
 import type { StepLayout } from "../step-area.ts";
+import { nearestHalfText } from "./halves.ts";
 import { type Kernel, makeKernel, perItem } from "./kernel.ts";
 import { type KvFormat, kvRowWords } from "./kv-format.ts";
 
@@ -23,7 +24,7 @@ export function kvWriteKernel(
       { name: "values", type: "u32", source: { kind: "values", layer }, writes: true },
       { name: "step", type: "u32", source: { kind: "step" } },
     ],
-    declarations: cacheRowText(step),
+    declarations: `${cacheRowText(step)}${nearestHalfText}`,
     rows: k.rows,
     grid: perItem(units),
     body: `

@@ -5,93 +5,130 @@
 
 import type { Value, Weight } from "../../../graph/graph.ts";
 import { activationText } from "./activations.ts";
+import { nearestHalfText } from "./halves.ts";
 import { type Kernel, LANES, makeKernel } from "./kernel.ts";
 
+/** Single values, without a scale. */
 interface Rounding {
-  /** Values that share a scale; 1: none do. */
-  readonly block: number;
-  /** WGSL of `fn rounded(values: vec4f, largest: f32) -> vec4f`. */
+  /** Half floats hold what comes of it. */
+  readonly isHalf?: boolean;
+  /** WGSL of `fn rounded(values: vec4f) -> vec4f`. */
   readonly body: string;
 }
 
-/** Blocks of 8-bit levels with a half float as scale; halves are rounded away from zero. */
-const eightBits: Rounding = {
+/** Blocks of 8-bit levels with a scale. */
+export interface Levels {
+  /** Values that share a scale. */
+  readonly block: number;
+  /** WGSL that sets `scale`, and `inverse` by which values become levels, from `largest`, the largest magnitude. */
+  readonly scale: string;
+  /** WGSL of `fn levelsOf(values: vec4f, inverse: f32) -> vec4f`. */
+  readonly round: string;
+}
+
+/** With a half float as scale; halves are rounded away from zero. */
+const eightBits: Levels = {
   block: 32,
-  body: `
-  let scale = largest / 127.0;
-  if (scale == 0.0) { return vec4f(); }
-  let levels = values * (1.0 / scale);
-  return sign(levels) * floor(abs(levels) + 0.5) * nearestHalf(scale);`,
+  scale: `let exact = largest / 127.0;
+    let inverse = select(0.0, 1.0 / exact, exact > 0.0);
+    let scale = nearestHalf(exact);`,
+  round: "let levels = values * inverse; return sign(levels) * floor(abs(levels) + 0.5);",
 };
 
-/** By the name of DType.activation; what is not here stays as it is. */
-const roundings: Readonly<Record<string, Rounding>> = {
-  f16: {
-    block: 1,
-    body: "return vec4f(nearestHalf(values.x), nearestHalf(values.y), nearestHalf(values.z), nearestHalf(values.w));",
-  },
-  bf16: {
-    block: 1,
-    body: `
-  let bits = bitcast<vec4u>(values);
-  return bitcast<vec4f>((bits + 0x7fffu + ((bits >> vec4u(16u)) & vec4u(1u))) & vec4u(0xffff0000u));`,
-  },
+/** By the name of DType.activation; what is in neither table stays as it is. */
+const levels: Readonly<Record<string, Levels>> = {
   q8_0: eightBits,
   q8_1: eightBits,
   q8_k: {
     block: 256,
-    body: `
-  if (largest == 0.0) { return vec4f(); }
-  let inverse = 127.0 / largest;
-  return round(values * inverse) * (1.0 / inverse);`,
+    scale: `let inverse = select(0.0, 127.0 / largest, largest > 0.0);
+    let scale = select(0.0, 1.0 / inverse, largest > 0.0);`,
+    round: "return round(values * inverse);",
   },
 };
 
-/** The half float nearest to a value, as a float. By its bits: which way a device's own conversion rounds is its choice. */
-const nearestHalfText = `
-fn nearestHalf(value: f32) -> f32 {
-  if (abs(value) < 6.103515625e-5) { return round(value * 16777216.0) * 5.9604644775390625e-8; }
-  let bits = bitcast<u32>(value);
-  return bitcast<f32>((bits + 0xfffu + ((bits >> 13u) & 1u)) & 0xffffe000u);
-}`;
-
-export function roundsActivations({ dtype }: Weight): boolean {
-  return dtype.activation in roundings;
+export function levelsOf(activation: string): Levels | undefined {
+  return levels[activation];
 }
 
-export function roundKernel(x: Value, weight: Weight): Kernel {
+const roundings: Readonly<Record<string, Rounding>> = {
+  f16: {
+    isHalf: true,
+    body: "return vec4f(nearestHalf(values.x), nearestHalf(values.y), nearestHalf(values.z), nearestHalf(values.w));",
+  },
+  bf16: {
+    body: `
+  let bits = bitcast<vec4u>(values);
+  return bitcast<vec4f>((bits + 0x7fffu + ((bits >> vec4u(16u)) & vec4u(1u))) & vec4u(0xffff0000u));`,
+  },
+};
+
+export function roundsActivations({ dtype }: Weight): boolean {
+  return dtype.activation in roundings || dtype.activation in levels;
+}
+
+/** Whether activations may be half floats beside this weight: what is lost of 8-bit levels is small. */
+export function fitsHalves({ dtype }: Weight): boolean {
+  return dtype.activation in levels || (roundings[dtype.activation]?.isHalf ?? false);
+}
+
+/** `halves`: the result is stored as half floats, two in a word, for products on matrix units. */
+export function roundKernel(x: Value, weight: Weight, halves = false): Kernel {
   const { activation } = weight.dtype;
-  const { block, body } = roundings[activation]!;
   const { cols } = x;
-  const lanes = block / 4;
+  const text = levels[activation]
+    ? levelText(levels[activation])
+    : valueText(roundings[activation]!);
+  const stored = halves
+    ? `let at = (group.y * ${cols}u + i) / 2u;
+  if (i < ${cols}u) { result[at] = packHalves(values.xy); result[at + 1u] = packHalves(values.zw); }`
+    : `for (var j = 0u; j < 4u && i + j < ${cols}u; j++) { result[group.y * ${cols}u + i + j] = values[j]; }`;
   return makeKernel({
-    name: `round to ${activation} [${cols}]`,
+    name: `round to ${activation}${halves ? " in halves" : ""} [${cols}]`,
     bindings: [
       { name: "x", type: cols % 4 === 0 ? "vec4f" : "f32", source: { kind: "value", value: x } },
-      { name: "result", type: "f32", source: { kind: "rounded" }, writes: true },
+      { name: "result", type: halves ? "u32" : "f32", source: { kind: "rounded" }, writes: true },
     ],
-    declarations: `${activationText(cols)}${nearestHalfText}
-var<workgroup> magnitudes: array<f32, ${LANES}>;
-fn rounded(values: vec4f, largest: f32) -> vec4f { ${body} }`,
+    declarations: `${activationText(cols)}${nearestHalfText}${text.declarations}`,
     rows: x.rows,
     grid: (rows) => [Math.ceil(cols / (LANES * 4)), rows, 1],
     body: `
   let i = (group.x * ${LANES}u + lane) * 4u;
   var values = vec4f();
   if (i < ${cols}u) { values = activation4(group.y, i); }
-  ${block > 1 ? largestText(lanes) : "let largest = 0.0;"}
-  values = rounded(values, largest);
-  for (var j = 0u; j < 4u && i + j < ${cols}u; j++) { result[group.y * ${cols}u + i + j] = values[j]; }`,
+  ${text.body}
+  ${stored}`,
   });
 }
 
-/** The largest magnitude of this lane's block. */
-function largestText(lanes: number): string {
-  return `
+interface RoundText {
+  readonly declarations: string;
+  readonly body: string;
+}
+
+function valueText({ body }: Rounding): RoundText {
+  return {
+    declarations: `
+fn rounded(values: vec4f) -> vec4f { ${body} }`,
+    body: "values = rounded(values);",
+  };
+}
+
+/** The lanes of a block find its largest magnitude together. */
+function levelText({ block, scale, round }: Levels): RoundText {
+  const lanes = block / 4;
+  return {
+    declarations: `
+var<workgroup> magnitudes: array<f32, ${LANES}>;
+fn levelsOf(values: vec4f, inverse: f32) -> vec4f { ${round} }`,
+    body: `
   let sizes = abs(values);
   magnitudes[lane] = max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
   workgroupBarrier();
   var largest = 0.0;
   let first = lane - lane % ${lanes}u;
-  for (var j = 0u; j < ${lanes}u; j++) { largest = max(largest, magnitudes[first + j]); }`;
+  for (var j = 0u; j < ${lanes}u; j++) { largest = max(largest, magnitudes[first + j]); }
+  ${scale}
+  values = levelsOf(values, inverse) * scale;`,
+  };
 }

@@ -21,6 +21,10 @@ export function weightText(weight: Weight, part: number): WeightText {
   if (unpack.kind === "element") {
     return { bindings, declarations: elementText(unpack, weight.shape[1]!) };
   }
+  if (unpack.planes) {
+    const source = { kind: "weight", weight, part, plane: "narrow" } as const;
+    bindings.push({ name: "narrow", type: "u32", source });
+  }
   if (unpack.book) {
     bindings.push({ name: "book", type: "u32", source: { kind: "table", words: unpack.book() } });
   }
@@ -28,24 +32,18 @@ export function weightText(weight: Weight, part: number): WeightText {
 }
 
 function blockText(unpack: BlockUnpack, { dtype, shape }: Weight): string {
-  const rowBytes = (shape[1]! / dtype.blockElems) * dtype.blockBytes;
-  const dot32 = unpack.dot32
+  const { blockElems } = dtype;
+  const blockBytes = unpack.planes?.wide ?? dtype.blockBytes;
+  const scale = unpack.planes
     ? `
-var<private> xs: array<vec4f, 8>;
-var<private> xTotal: f32;
-fn dotBytes(words: vec4u, first: u32) -> f32 {
-  return (dot(bytesOf(words.x), xs[first]) + dot(bytesOf(words.y), xs[first + 1u]))
-    + (dot(bytesOf(words.z), xs[first + 2u]) + dot(bytesOf(words.w), xs[first + 3u]));
-}
-fn dot32(b: u32, i: u32) -> f32 {${unpack.dot32}
-}`
+fn narrowHalf(n: u32) -> f32 { return half((narrow[n >> 1u] >> ((n & 1u) * 16u)) & 65535u); }`
     : "";
-  return `${unpackHelpers}${unpack.tables ?? ""}${dot32}
-fn unpack(b: u32, i: u32) -> vec4f {${unpack.body}
+  return `${unpackHelpers}${scale}${unpack.tables ?? ""}
+fn unpack(b: u32, n: u32, i: u32) -> vec4f {${unpack.body}
 }
 fn weight4(row: u32, i: u32) -> vec4f {
-  let block = row * ${rowBytes}u + (i / ${dtype.blockElems}u) * ${dtype.blockBytes}u;
-  return unpack(block, i % ${dtype.blockElems}u);
+  let block = row * ${shape[1]! / blockElems}u + i / ${blockElems}u;
+  return unpack(block * ${blockBytes}u, block, i % ${blockElems}u);
 }`;
 }
 

@@ -1,0 +1,123 @@
+// A model on the GPU without an engine around it, for bench/gpu.ts: its file opened, its weights uploaded, and steps timed
+// from run() to the logits on the host. Greedy: the next token is the likeliest.
+
+import type { GpuDevice } from "../src/backends/webgpu/device.ts";
+import type { KernelTime } from "../src/backends/webgpu/time-kernels.ts";
+import { type Tuning, tuningFor } from "../src/backends/webgpu/tuning.ts";
+import { WebGpuBackend } from "../src/backends/webgpu/webgpu.ts";
+import { dtypeByName } from "../src/dtypes/table.ts";
+import { openModelFile } from "../src/formats/open-model-file.ts";
+import type { Graph } from "../src/graph/graph.ts";
+import { makePlan } from "../src/graph/plan.ts";
+import { Step } from "../src/graph/step.ts";
+import { buildModel } from "../src/models/build.ts";
+import { nodePlatform } from "../src/platform/node.ts";
+
+/** Tokens of a step, at most: a prompt is computed in one. */
+const maxTokens = 512;
+const limits = { maxTokens, maxOutputs: 4 };
+
+export interface GpuModel {
+  readonly graph: Graph;
+  readonly backend: WebGpuBackend;
+  readonly loadMs: number;
+  /** Tokens per second of a prompt: of each repetition. */
+  prompt(tokens: number, repeats: number): Promise<number[]>;
+  /** Milliseconds of each token, written after a prompt of `context` tokens. */
+  generate(context: number, tokens: number): Promise<number[]>;
+  /** Of the kernels of a step of so many tokens, at position `context`. */
+  kernels(context: number, tokens: number): Promise<KernelTime[]>;
+  /** Milliseconds that the GPU takes for a token at position `context`, without the host. */
+  gpuTime(context: number): Promise<number>;
+  retune(tuning: Tuning): Promise<void>;
+}
+
+export async function loadGpuModel(
+  path: string,
+  gpu: GpuDevice,
+  contextTokens: number,
+  tuning: Tuning = tuningFor(gpu.facts),
+): Promise<GpuModel> {
+  const started = performance.now();
+  const file = await openModelFile(await nodePlatform.openModelSource({ kind: "path", path }));
+  const { graph } = buildModel(file);
+  const backend = new WebGpuBackend(gpu, tuning);
+  const blocks = Math.ceil((contextTokens + maxTokens) / 32);
+  await backend.prepare(makePlan(graph, limits), { blocks, dtype: dtypeByName("f16")! });
+  for (const weight of graph.weights) {
+    await backend.upload(weight, async (target, at) => {
+      await file.readTensor(file.tensors.get(weight.name)!, target, at);
+    });
+  }
+  await file.close();
+  const loadMs = performance.now() - started;
+  const table = { blocks: Int32Array.from({ length: blocks }, (_, i) => i) };
+  const step = new Step(limits);
+  const logits = new Float32Array(graph.output.cols);
+  const fill = (tokens: number, position: number, first: number): void => {
+    step.clear();
+    for (let i = 0; i < tokens; i++) {
+      step.add((first + i * 37) % graph.output.cols, position + i, table, i === tokens - 1);
+    }
+  };
+  const run = async (tokens: number, position: number, first: number): Promise<number> => {
+    fill(tokens, position, first);
+    await backend.run(step);
+    backend.readLogits(0, logits);
+    return likeliest(logits);
+  };
+  const fillContext = async (context: number): Promise<number> => {
+    let next = 1;
+    for (let at = 0; at < context; at += maxTokens) {
+      next = await run(Math.min(maxTokens, context - at), at, next);
+    }
+    return next;
+  };
+  return {
+    graph,
+    backend,
+    loadMs,
+    retune: async (other) => await backend.retune(other),
+    prompt: async (tokens, repeats) => {
+      const speeds: number[] = [];
+      for (let i = 0; i < repeats; i++) {
+        const before = performance.now();
+        await run(tokens, 0, i + 1);
+        speeds.push((tokens * 1000) / (performance.now() - before));
+      }
+      return speeds;
+    },
+    generate: async (context, tokens) => {
+      let next = await fillContext(context);
+      const times: number[] = [];
+      for (let i = 0; i < tokens; i++) {
+        const before = performance.now();
+        next = await run(1, context + i, next);
+        times.push(performance.now() - before);
+      }
+      return times;
+    },
+    gpuTime: async (context) => {
+      await fillContext(context);
+      fill(1, context, 1);
+      return await backend.timeStep(step);
+    },
+    kernels: async (context, tokens) => {
+      await fillContext(context);
+      fill(tokens, context, 1);
+      await backend.timeKernels(step);
+      return await backend.timeKernels(step);
+    },
+  };
+}
+
+function likeliest(logits: Float32Array): number {
+  let best = 0;
+  for (let i = 1; i < logits.length; i++) if (logits[i]! > logits[best]!) best = i;
+  return best;
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[sorted.length >> 1]!;
+}

@@ -1,0 +1,136 @@
+// How fast models run on this machine's GPU, beside what its memory would allow:
+//
+//   npm run bench:gpu -- MODEL.gguf ... [--prompt 512] [--generate 128] [--context 16] [--kernels] [--json]
+//
+// Prompt and generation are steps of the backend, from the tokens to the logits on the host, without the engine around
+// them; "lantern bench --backend webgpu" measures all of it. The limit of generation is the memory bandwidth that this
+// program measures, over the bytes of weights that a token needs. Synthetic models: scripts/make-model.ts.
+
+import { basename } from "node:path";
+import { Command } from "commander";
+import { GpuDevice } from "../src/backends/webgpu/device.ts";
+import { bytesFor } from "../src/dtypes/dtype.ts";
+import type { Graph } from "../src/graph/graph.ts";
+import { nodePlatform } from "../src/platform/node.ts";
+import { readBandwidth } from "./gpu-memory.ts";
+import { type GpuModel, loadGpuModel, median } from "./gpu-model.ts";
+
+interface Flags {
+  prompt: number;
+  generate: number;
+  context: number;
+  repeat: number;
+  kernels?: boolean;
+  json?: boolean;
+}
+
+interface Row {
+  model: string;
+  loadSeconds: number;
+  promptPerSecond: number;
+  generatedPerSecond: number;
+  /** Tokens per second if memory were all that counts. */
+  limitPerSecond: number;
+  /** What the GPU alone takes for a token, without the host. */
+  gpuMilliseconds: number;
+}
+
+const positive = (text: string): number => {
+  const value = Number(text);
+  if (Number.isInteger(value) && value > 0) return value;
+  throw new Error(`got "${text}", expected a whole number above 0`);
+};
+
+await new Command("bench:gpu")
+  .argument("<models...>", "GGUF files")
+  .option("--prompt <tokens>", "tokens of a prompt, at most 512", positive, 512)
+  .option("--generate <tokens>", "tokens that are written", positive, 128)
+  .option("--context <tokens>", "tokens before those that are written", positive, 16)
+  .option("--repeat <times>", "prompts that are measured", positive, 5)
+  .option("--kernels", "the time of every kernel, by timestamp queries")
+  .option("--json", "for programs")
+  .action(main)
+  .parseAsync();
+
+async function main(models: string[], flags: Flags): Promise<void> {
+  const access = await nodePlatform.gpu();
+  const gpu = await GpuDevice.open(access);
+  const { name, driver } = gpu.facts;
+  const gigabytes = await readBandwidth(gpu);
+  gpu.dispose();
+  if (!flags.json) console.log(`${name} (${driver}): reads ${gigabytes.toFixed(0)} GB/s\n`);
+  const rows: Row[] = [];
+  for (const path of models) {
+    const contextTokens = flags.context + flags.generate;
+    const model = await loadGpuModel(path, await GpuDevice.open(access), contextTokens);
+    rows.push(await measure(basename(path), model, flags, gigabytes));
+    if (flags.kernels && !flags.json) await printKernels(model, flags);
+    model.backend.dispose();
+  }
+  if (flags.json) console.log(JSON.stringify({ gpu: name, driver, gigabytes, rows }, null, 2));
+  else print(rows, flags);
+}
+
+async function measure(
+  name: string,
+  model: GpuModel,
+  flags: Flags,
+  gigabytes: number,
+): Promise<Row> {
+  await model.prompt(flags.prompt, 2); // shaders and caches are warm
+  const prompts = await model.prompt(flags.prompt, flags.repeat);
+  const tokens = await model.generate(flags.context, flags.generate);
+  return {
+    model: name,
+    loadSeconds: model.loadMs / 1000,
+    promptPerSecond: median(prompts),
+    generatedPerSecond: 1000 / median(tokens),
+    limitPerSecond: (gigabytes * 1e9) / weightBytes(model.graph),
+    gpuMilliseconds: await model.gpuTime(flags.context),
+  };
+}
+
+/** That a token needs: all matrices, of the embedding table one row. */
+function weightBytes({ nodes }: Graph): number {
+  let bytes = 0;
+  for (const node of nodes) {
+    if (node.op !== "matmul") continue;
+    const { dtype, shape } = node.weight;
+    bytes += bytesFor(dtype, shape[0]! * shape[1]!);
+  }
+  return bytes;
+}
+
+function print(rows: readonly Row[], { prompt, generate, context }: Flags): void {
+  console.log(
+    `| model | prompt ${prompt}: tokens/s | generation (${generate} after ${context}): tokens/s | limit | of limit | GPU alone, ms |`,
+  );
+  console.log("| --- | ---: | ---: | ---: | ---: | ---: |");
+  for (const row of rows) {
+    const { model, promptPerSecond, generatedPerSecond, limitPerSecond, gpuMilliseconds } = row;
+    const part = `${((100 * generatedPerSecond) / limitPerSecond).toFixed(0)} %`;
+    const numbers = [promptPerSecond, generatedPerSecond, limitPerSecond].map((n) => n.toFixed(0));
+    console.log(`| ${model} | ${numbers.join(" | ")} | ${part} | ${gpuMilliseconds.toFixed(2)} |`);
+  }
+}
+
+/** Of both kinds of steps, summed up by kernel. */
+async function printKernels(model: GpuModel, { prompt, context }: Flags): Promise<void> {
+  for (const [title, times] of [
+    ["a token", await model.kernels(context, 1)],
+    [`a prompt of ${prompt}`, await model.kernels(0, prompt)],
+  ] as const) {
+    console.log(`${title}:`);
+    const byName = new Map<string, number[]>();
+    for (const { kernel, microseconds } of times) {
+      byName.set(kernel.name, [...(byName.get(kernel.name) ?? []), microseconds]);
+    }
+    for (const [name, each] of byName) {
+      const sum = each.reduce((a, b) => a + b, 0);
+      console.log(
+        `  ${name.padEnd(48)} x ${String(each.length).padStart(3)}  ${median(each).toFixed(1)} us each, ${sum.toFixed(0)} us`,
+      );
+    }
+    console.log("");
+  }
+}

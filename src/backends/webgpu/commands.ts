@@ -1,0 +1,70 @@
+// The command buffers of a step: every kernel of the program for its size, and at the end the copy of the logits. WebGPU
+// allows to submit each only once, but all steps of a size are alike: while the GPU computes a token, those for the next
+// one are encoded, so that it waits for nothing but its data.
+//
+// They are submitted in pieces, the first ones small: the GPU begins while the host still hands over the rest.
+
+import type { Buffers, Layout } from "./buffers.ts";
+import { encodePart, type Program } from "./program.ts";
+
+export interface StepCounts {
+  readonly tokens: number;
+  readonly outputs: number;
+}
+
+interface Encoded extends StepCounts {
+  readonly program: Program;
+  readonly pieces: GPUCommandBuffer[];
+}
+
+export class StepCommands {
+  readonly #device: GPUDevice;
+  readonly #layout: Layout;
+  readonly #buffers: Buffers;
+  /** Where a piece ends, as parts of the program: 0.25 is a quarter of it. */
+  readonly #cuts: readonly number[];
+  #next: Encoded | undefined;
+
+  constructor(device: GPUDevice, layout: Layout, buffers: Buffers, cuts: readonly number[]) {
+    this.#device = device;
+    this.#layout = layout;
+    this.#buffers = buffers;
+    this.#cuts = cuts;
+  }
+
+  /** To be submitted one after the other, once. */
+  take(program: Program, counts: StepCounts): readonly GPUCommandBuffer[] {
+    const next = this.#next;
+    this.#next = undefined;
+    const fits = next?.tokens === counts.tokens && next.outputs === counts.outputs;
+    return fits && next.program === program ? next.pieces : this.#encode(program, counts);
+  }
+
+  /** Those of a step that will probably come. */
+  prepare(program: Program, counts: StepCounts): void {
+    this.#next = { ...counts, program, pieces: this.#encode(program, counts) };
+  }
+
+  #encode({ parts }: Program, counts: StepCounts): GPUCommandBuffer[] {
+    const ends = [...this.#cuts.map((cut) => Math.round(cut * parts.length)), parts.length];
+    let first = 0;
+    return ends.map((end) => {
+      const commands = this.#device.createCommandEncoder();
+      const pass = commands.beginComputePass();
+      for (const { dispatches } of parts.slice(first, end)) encodePart(pass, dispatches, counts);
+      pass.end();
+      if (end === parts.length) this.#copyLogits(commands, counts);
+      first = end;
+      return commands.finish();
+    });
+  }
+
+  #copyLogits(commands: GPUCommandEncoder, counts: StepCounts): void {
+    const { plan, slotOf } = this.#layout;
+    const { output } = plan.graph;
+    const bytes = counts[output.rows] * output.cols * 4;
+    if (bytes === 0) return;
+    const slot = this.#buffers.slots[slotOf[output.id]!]!;
+    commands.copyBufferToBuffer(slot, 0, this.#buffers.read, 0, bytes);
+  }
+}

@@ -1,0 +1,173 @@
+// Which nodes of the graph are computed together: a pass over its nodes, by a table of patterns. The graph stays as it is;
+// a group is the nodes it replaces, in an order in which they could also be computed one by one, and what one kernel does
+// for all of them. Large steps and taps compute the nodes one by one.
+
+import {
+  type Graph,
+  type GraphNode,
+  hiddenOf,
+  inputsOf,
+  type NodeOf,
+  type Value,
+  type Weight,
+} from "../../graph/graph.ts";
+import type { GpuFacts } from "./device.ts";
+import { stackable } from "./weight-layout.ts";
+import type { RopedAttention } from "./wgsl/attention-roped.ts";
+import { laneProductOf, type Product } from "./wgsl/product.ts";
+
+export interface Group {
+  readonly nodes: readonly GraphNode[];
+  /** Each is a dispatch (or several, where weights are in parts); none: the nodes one by one. */
+  readonly products: readonly Product[];
+  /** With a product, that is of what comes of it. */
+  readonly attention?: RopedAttention;
+}
+
+/** What patterns ask of a graph. */
+interface View {
+  readonly graph: Graph;
+  readonly facts: GpuFacts;
+  readonly readers: ReadonlyMap<Value, readonly GraphNode[]>;
+  /** Values that were computed by groups before. */
+  readonly known: ReadonlySet<Value>;
+}
+
+type Pattern = (node: GraphNode, view: View) => Group | undefined;
+
+/** In order of preference. */
+const patterns: readonly Pattern[] = [normedProducts, productAndAdd, ropedAttention];
+
+export function fuse(graph: Graph, facts: GpuFacts): Group[] {
+  const known = new Set<Value>(graph.input ? [graph.input] : []);
+  const view: View = { graph, facts, readers: readersOf(graph), known };
+  const done = new Set<GraphNode>();
+  const groups: Group[] = [];
+  for (const node of graph.nodes) {
+    if (done.has(node)) continue;
+    let group: Group | undefined;
+    for (const pattern of patterns) group ??= pattern(node, view);
+    group ??= { nodes: [node], products: [] };
+    groups.push(group);
+    for (const each of group.nodes) {
+      done.add(each);
+      if (each.out) known.add(each.out);
+    }
+  }
+  return groups;
+}
+
+/** Weights that one kernel reads as one matrix. */
+export function stacksOf(groups: readonly Group[]): Weight[][] {
+  return groups.flatMap(({ products }) =>
+    products
+      .filter(({ matmuls }) => matmuls.length > 1)
+      .map(({ matmuls }) => matmuls.map(({ weight }) => weight)),
+  );
+}
+
+/** [select,] norm, and all products of what it makes; gate and up with the activation between them. */
+function normedProducts(node: GraphNode, view: View): Group | undefined {
+  const select = node.op === "select" ? node : undefined;
+  const norm = select ? only(view, select.out) : node;
+  if (norm?.op !== "rms_norm" || norm.weight.shape[0] !== norm.x.cols) return undefined;
+  const matmuls = (view.readers.get(norm.out) ?? []).filter(
+    (reader): reader is NodeOf<"matmul"> => reader.op === "matmul",
+  );
+  const isWhole = matmuls.length > 0 && matmuls.length === view.readers.get(norm.out)!.length;
+  if (!isWhole || matmuls.some(({ weight }) => !isTuned(weight, view))) return undefined;
+  const kept = norm.out === hiddenOf(view.graph) || norm.out === view.graph.output;
+  const source = {
+    x: select ? select.x : norm.x,
+    select,
+    norm,
+    keep: kept ? norm.out : undefined,
+  };
+  const gate = gateOf(matmuls, view);
+  const before = select ? [select, norm] : [norm];
+  if (gate) {
+    return { nodes: [...before, ...matmuls, gate], products: [{ ...source, matmuls, gate }] };
+  }
+  const products = stacked(matmuls, view).map((stack) => ({ ...source, matmuls: stack }));
+  return { nodes: [...before, ...matmuls], products };
+}
+
+function gateOf(matmuls: readonly NodeOf<"matmul">[], view: View): NodeOf<"gate"> | undefined {
+  const [first, second] = matmuls;
+  if (matmuls.length !== 2 || first!.bias || second!.bias) return undefined;
+  const gate = only(view, first!.out);
+  if (gate?.op !== "gate" || gate.gate !== first!.out || gate.up !== second!.out) return undefined;
+  if (only(view, second!.out) !== gate) return undefined;
+  return canStack(matmuls, view) ? gate : undefined;
+}
+
+/** Those that can be computed as one, together. */
+function stacked(
+  matmuls: readonly NodeOf<"matmul">[],
+  view: View,
+): (readonly NodeOf<"matmul">[])[] {
+  const types = new Set(matmuls.map(({ weight }) => weight.dtype));
+  return [...types].flatMap((type) => {
+    const same = matmuls.filter(({ weight }) => weight.dtype === type);
+    return same.length > 1 && canStack(same, view) ? [same] : same.map((matmul) => [matmul]);
+  });
+}
+
+function canStack(matmuls: readonly NodeOf<"matmul">[], { facts }: View): boolean {
+  const weights = matmuls.map(({ weight }) => weight);
+  // Both planes, x, norm, step and hidden state; each result, each bias.
+  const biases = matmuls.filter(({ bias }) => bias).length;
+  const bindings = 6 + matmuls.length + biases;
+  return bindings <= facts.storageBuffers && stackable(weights, facts);
+}
+
+/** A product, and what is added to it. */
+function productAndAdd(node: GraphNode, view: View): Group | undefined {
+  if (node.op !== "matmul" || !isTuned(node.weight, view)) return undefined;
+  const alone = { nodes: [node], products: [{ x: node.x, matmuls: [node] }] };
+  const add = only(view, node.out);
+  if (add?.op !== "add" || add.a === add.b) return alone;
+  const residual = add.a === node.out ? add.b : add.a;
+  if (!view.known.has(residual)) return alone;
+  return {
+    nodes: [node, add],
+    products: [{ x: node.x, matmuls: [node], add: { node: add, residual } }],
+  };
+}
+
+/** Both ropes, the cache's new row and attention, one after the other in the graph; and the product of that. */
+function ropedAttention(node: GraphNode, view: View): Group | undefined {
+  const { nodes } = view.graph;
+  const [q, k, write, attention] = nodes.slice(nodes.indexOf(node));
+  if (q?.op !== "rope" || k?.op !== "rope") return undefined;
+  if (write?.op !== "kv_write" || attention?.op !== "attention") return undefined;
+  if (only(view, q.out) !== attention || only(view, k.out) !== write) return undefined;
+  if (write.layer !== attention.layer) return undefined;
+  const own = [q, k, write, attention];
+  const roped = { q, k, write, attention };
+  const reader = only(view, attention.out);
+  const output = reader && productAndAdd(reader, view);
+  if (!output) return { nodes: own, products: [], attention: roped };
+  return { nodes: [...own, ...output.nodes], products: output.products, attention: roped };
+}
+
+function isTuned(weight: Weight, { facts }: View): boolean {
+  return laneProductOf(weight, facts.workgroupStorageBytes) !== undefined;
+}
+
+/** The only node that reads a value which nobody else wants. */
+function only({ graph, readers }: View, value: Value): GraphNode | undefined {
+  const found = readers.get(value) ?? [];
+  const isWanted = value === graph.output || value === hiddenOf(graph);
+  return found.length === 1 && !isWanted ? found[0] : undefined;
+}
+
+function readersOf(graph: Graph): Map<Value, GraphNode[]> {
+  const readers = new Map<Value, GraphNode[]>();
+  for (const node of graph.nodes) {
+    for (const value of new Set(inputsOf(node))) {
+      readers.set(value, [...(readers.get(value) ?? []), node]);
+    }
+  }
+  return readers;
+}

@@ -1,0 +1,86 @@
+// How long each kernel of a step takes, by timestamp queries: every dispatch in a pass of its own. For measuring only: the
+// passes have a price, so the sum is more than the step takes.
+
+import type { GpuDevice } from "./device.ts";
+import { encodePart, type Program } from "./program.ts";
+import { MAP_READ, usage } from "./usage.ts";
+import type { Kernel } from "./wgsl/kernel.ts";
+
+export interface KernelTime {
+  readonly kernel: Kernel;
+  readonly microseconds: number;
+}
+
+/** Of a query set, at most. */
+const MOST_QUERIES = 4096;
+
+export async function timeKernels(
+  gpu: GpuDevice,
+  program: Program,
+  counts: { readonly tokens: number; readonly outputs: number },
+): Promise<KernelTime[]> {
+  const { device } = gpu;
+  const run = program.parts
+    .flatMap(({ dispatches }) => dispatches)
+    .filter(({ kernel }) => {
+      const rows = counts[kernel.rows];
+      return rows >= kernel.minRows && rows <= kernel.maxRows;
+    })
+    .slice(0, MOST_QUERIES / 2);
+  const bytes = run.length * 16;
+  const querySet = device.createQuerySet({ type: "timestamp", count: run.length * 2 });
+  const resolved = device.createBuffer({
+    size: bytes,
+    usage: usage.queryResolve | usage.copySource,
+  });
+  const read = device.createBuffer({ size: bytes, usage: usage.mapRead | usage.copyTarget });
+  const commands = device.createCommandEncoder();
+  run.forEach(({ kernel, pipeline, bindings }, i) => {
+    const pass = commands.beginComputePass({
+      timestampWrites: {
+        querySet,
+        beginningOfPassWriteIndex: 2 * i,
+        endOfPassWriteIndex: 2 * i + 1,
+      },
+    });
+    pass.setPipeline(pipeline);
+    pass.setBindGroup(0, bindings);
+    pass.dispatchWorkgroups(...kernel.grid(counts[kernel.rows]));
+    pass.end();
+  });
+  commands.resolveQuerySet(querySet, 0, run.length * 2, resolved, 0);
+  commands.copyBufferToBuffer(resolved, 0, read, 0, bytes);
+  device.queue.submit([commands.finish()]);
+  await read.mapAsync(MAP_READ, 0, bytes);
+  const times = new BigUint64Array(read.getMappedRange(0, bytes).slice(0));
+  for (const buffer of [resolved, read]) buffer.destroy();
+  querySet.destroy();
+  return run.map(({ kernel }, i) => {
+    return { kernel, microseconds: Number(times[2 * i + 1]! - times[2 * i]!) / 1000 };
+  });
+}
+
+/** Milliseconds of a step: the difference between few and many of them in one submission, by the host's clock. */
+export async function timeStep(
+  { device }: GpuDevice,
+  program: Program,
+  counts: { readonly tokens: number; readonly outputs: number },
+): Promise<number> {
+  const run = async (repeats: number): Promise<number> => {
+    const commands = device.createCommandEncoder();
+    const pass = commands.beginComputePass();
+    for (let i = 0; i < repeats; i++) {
+      for (const { dispatches } of program.parts) encodePart(pass, dispatches, counts);
+    }
+    pass.end();
+    const finished = commands.finish();
+    const before = performance.now();
+    device.queue.submit([finished]);
+    await device.queue.onSubmittedWorkDone();
+    return performance.now() - before;
+  };
+  await run(2);
+  const differences: number[] = [];
+  for (let i = 0; i < 5; i++) differences.push(((await run(10)) - (await run(2))) / 8);
+  return differences.sort((a, b) => a - b)[2]!;
+}

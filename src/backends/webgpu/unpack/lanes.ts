@@ -1,0 +1,137 @@
+// The types that lanes multiply 16 bytes at a time: which vectors a lane loads of a chunk of a row, which staged activations
+// meet them, and their product. Activations are 8-bit levels (or half floats beside F16), so products of levels are exact.
+//
+// A chunk is what 16 bytes of levels hold: in the 4-bit types the low nibbles are 16 columns and the high nibbles another 16.
+
+import type { LaneProduct } from "./unpack.ts";
+
+const LOW = "vec4u(0x0f0f0f0fu)";
+
+/** Blocks of 32: chunk c is block c. */
+const small = {
+  columns: 32,
+  unit: 32,
+  lowAt: "2u * c",
+  highAt: "2u * c + 1u",
+  scaleAt: "c",
+};
+
+/** Of the block that a scale is the half of. */
+const half = (word: string, block: string): string =>
+  `unpack2x16float(${word} >> (((${block}) & 1u) * 16u)).x`;
+
+const nibbleDots = (w: string): string =>
+  `dots(${w} & ${LOW}, low), dots((${w} >> vec4u(4u)) & ${LOW}, high)`;
+
+export const q4_0: LaneProduct = {
+  ...small,
+  loads: {
+    w: { type: "vec4u", at: (row, c) => `wide[${row} + ${c}]` },
+    n: { type: "u32", at: (row, c) => `narrow[(${row} + ${c}) >> 1u]` },
+  },
+  functions: `
+fn centred(a: i32, b: i32, sum: i32) -> f32 { return f32(a + b - 8 * sum); }`,
+  dot: (v, row, c) =>
+    `${half(v("n"), `${row} + ${c}`)} * centred(${nibbleDots(v("w"))}, sumLow + sumHigh)`,
+};
+
+export const q4_1: LaneProduct = {
+  ...small,
+  loads: {
+    w: { type: "vec4u", at: (row, c) => `wide[${row} + ${c}]` },
+    n: { type: "u32", at: (row, c) => `narrow[${row} + ${c}]` },
+  },
+  functions: `
+fn affine(scales: vec2f, a: i32, b: i32, sum: i32) -> f32 { return scales.x * f32(a + b) + scales.y * f32(sum); }`,
+  dot: (v) => `affine(unpack2x16float(${v("n")}), ${nibbleDots(v("w"))}, sumLow + sumHigh)`,
+};
+
+export const q8_0: LaneProduct = {
+  ...small,
+  loads: {
+    w: { type: "vec4u", at: (row, c) => `wide[2u * (${row} + ${c})]` },
+    u: { type: "vec4u", at: (row, c) => `wide[2u * (${row} + ${c}) + 1u]` },
+    n: { type: "u32", at: (row, c) => `narrow[(${row} + ${c}) >> 1u]` },
+  },
+  dot: (v, row, c) =>
+    `${half(v("n"), `${row} + ${c}`)} * f32(dots(${v("w")}, low) + dots(${v("u")}, high))`,
+};
+
+/** 9 vectors: both scales and the packed ones of the groups, then 16 bytes for each pair of half groups. */
+export const q4_k: LaneProduct = {
+  columns: 32,
+  unit: 256,
+  lowAt: "(c >> 3u) * 16u + ((c >> 1u) & 3u) * 4u + (c & 1u)",
+  highAt: "lowAt + 2u",
+  scaleAt: "c >> 3u",
+  loads: {
+    h: { type: "vec4u", at: (row, c) => `wide[9u * (${row} + (${c} >> 3u))]` },
+    w: { type: "vec4u", at: (row, c) => `wide[9u * (${row} + (${c} >> 3u)) + 1u + (${c} & 7u)]` },
+  },
+  // Scales and minimums of groups 2 pair and 2 pair + 1: of the first four in 6 bits of a byte, of the others in pieces.
+  functions: `
+fn pairScales(h: vec4u, pair: u32) -> vec4f {
+  let s = (pair & 1u) * 16u;
+  let y = h.y >> s;
+  let z = h.z >> s;
+  let w = h.w >> s;
+  let early = vec4u(y & 63u, (y >> 8u) & 63u, z & 63u, (z >> 8u) & 63u);
+  let late = vec4u(
+    (w & 15u) | ((y >> 2u) & 48u), ((w >> 8u) & 15u) | ((y >> 10u) & 48u),
+    ((w >> 4u) & 15u) | ((z >> 2u) & 48u), ((w >> 12u) & 15u) | ((z >> 10u) & 48u));
+  return vec4f(select(late, early, pair < 2u));
+}
+fn affineGroups(h: vec4u, pair: u32, a: i32, b: i32, sumLow: i32, sumHigh: i32) -> f32 {
+  let scales = pairScales(h, pair);
+  let d = unpack2x16float(h.x);
+  return d.x * (scales.x * f32(a) + scales.y * f32(b)) - d.y * (scales.z * f32(sumLow) + scales.w * f32(sumHigh));
+}`,
+  dot: (v, _row, c) =>
+    `affineGroups(${v("h")}, (${c} >> 1u) & 3u, ${nibbleDots(v("w"))}, sumLow, sumHigh)`,
+};
+
+/** 13 vectors: 8 of low bits, 4 of high bits, 1 of scales; lanes c & 7 of a block take 16 bytes of low bits each. */
+export const q6_k: LaneProduct = {
+  columns: 32,
+  unit: 256,
+  lowAt: "(c >> 3u) * 16u + ((c >> 2u) & 1u) * 8u + (c & 3u)",
+  highAt: "lowAt + 4u",
+  scaleAt: "c >> 3u",
+  loads: {
+    w: { type: "vec4u", at: (row, c) => `wide[13u * (${row} + (${c} >> 3u)) + (${c} & 7u)]` },
+    u: {
+      type: "vec4u",
+      at: (row, c) =>
+        `wide[13u * (${row} + (${c} >> 3u)) + 8u + ((${c} >> 2u) & 1u) * 2u + (${c} & 1u)]`,
+    },
+    s: { type: "vec4u", at: (row, c) => `wide[13u * (${row} + (${c} >> 3u)) + 12u]` },
+    n: { type: "u32", at: (row, c) => `narrow[(${row} + (${c} >> 3u)) >> 1u]` },
+  },
+  functions: `
+fn sixBits(w: vec4u, u: vec4u, s: vec4u, c: u32, low: vec4u, high: vec4u, sumLow: i32, sumHigh: i32) -> f32 {
+  let shift = vec4u(c & 2u);
+  let a = (w & ${LOW}) | (((u >> shift) & vec4u(0x03030303u)) << vec4u(4u));
+  let b = ((w >> vec4u(4u)) & ${LOW}) | (((u >> (shift + vec4u(4u))) & vec4u(0x03030303u)) << vec4u(4u));
+  let words = select(s.xy, s.zw, (c & 4u) != 0u);
+  let scales = bitcast<vec2i>(words << vec2u(24u - 8u * (c & 3u))) >> vec2u(24u);
+  return f32(scales.x * (dots(a, low) - 32 * sumLow) + scales.y * (dots(b, high) - 32 * sumHigh));
+}`,
+  dot: (v, row, c) =>
+    `${half(v("n"), `${row} + (${c} >> 3u)`)} * sixBits(${v("w")}, ${v("u")}, ${v("s")}, ${c}, low, high, sumLow, sumHigh)`,
+};
+
+/** 8 values a vector, beside activations that are staged as half floats. */
+export const f16: LaneProduct = {
+  columns: 8,
+  unit: 8,
+  lowAt: "c",
+  highAt: "c",
+  scaleAt: "0u",
+  loads: { w: { type: "vec4u", at: (row, c) => `wide[${row} + ${c}]` } },
+  functions: `
+fn halves(a: u32, b: u32) -> f32 { return dot(unpack2x16float(a), unpack2x16float(b)); }`,
+  dot: (v) => {
+    const each = ["x", "y", "z", "w"].map((part) => `halves(${v("w")}.${part}, low.${part})`);
+    return `((${each[0]} + ${each[1]}) + (${each[2]} + ${each[3]}))`;
+  },
+};

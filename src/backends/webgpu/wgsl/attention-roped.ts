@@ -1,0 +1,99 @@
+// For a step of one token: rope of q and k, the token's row of the cache, and attention, in one dispatch. Every workgroup
+// rotates its own head and the key that belongs to it; the token's own key and value do not go through the cache, into which
+// the first head of those that share them writes them.
+
+import type { NodeOf, Value } from "../../../graph/graph.ts";
+import type { StepLayout } from "../step-area.ts";
+import type { AttentionSplit } from "./attention-split.ts";
+import { composeAttention, hasTeams } from "./attention-teams.ts";
+import { nearestHalfText } from "./halves.ts";
+import { float, type Kernel } from "./kernel.ts";
+import { type KvFormat, kvRowWords } from "./kv-format.ts";
+import type { Exchange } from "./teams.ts";
+
+export interface RopedAttention {
+  readonly q: NodeOf<"rope">;
+  readonly k: NodeOf<"rope">;
+  readonly write: NodeOf<"kv_write">;
+  readonly attention: NodeOf<"attention">;
+}
+
+/** Whether there is such a kernel: vectors of 4 must not be torn by the rotation. */
+export function hasRoped({ q, k, attention }: RopedAttention, format: KvFormat): boolean {
+  const whole = (rope: NodeOf<"rope">): boolean => rope.rope.dims % 8 === 0;
+  return hasTeams(attention, format) && whole(q) && whole(k);
+}
+
+export function attentionRopedKernel(
+  { q, k, write, attention }: RopedAttention,
+  format: KvFormat,
+  step: StepLayout,
+  exchange: Exchange,
+  size: number,
+  split?: AttentionSplit,
+): Kernel {
+  const { heads, kvHeads, headDim, scale } = attention;
+  const eights = format.eights!;
+  const read = (name: string, value: Value) =>
+    ({ name, type: "vec4f", source: { kind: "value", value } }) as const;
+  return composeAttention({
+    name: `attention-roped ${split ? "in parts " : ""}${heads}/${kvHeads} heads of ${headDim}`,
+    node: attention,
+    format,
+    step,
+    exchange,
+    size,
+    split,
+    bindings: [read("q", q.x), read("k", k.x), read("v", write.v)],
+    writesCache: true,
+    maxRows: 1,
+    declarations: `${rotateText("q", q, step)}${rotateText("k", k, step)}${nearestHalfText}${eights.kept}
+${eights.store("keys")}${eights.store("values")}`,
+    query: `
+  let query = mat2x4f(q4(head * ${headDim}u, part * 8u), q4(head * ${headDim}u, part * 8u + 4u));`,
+    own: `
+  let kvHead = (head / ${heads / kvHeads}u) * ${headDim}u;
+  let key = kept8(mat2x4f(k4(kvHead, part * 8u), k4(kvHead, part * 8u + 4u)));
+  let value = kept8(mat2x4f(v[kvColumn / 4u], v[kvColumn / 4u + 1u]));
+  let score = sumOfCrew(product(query, key), lane) * ${float(scale)};
+  length -= 1u;
+  if (crew == 0u${split ? " && group.z == 0u" : ""}) {
+    top = score;
+    total = 1.0;
+    sums = value;
+    if (head % ${heads / kvHeads}u == 0u) {
+      let to = cacheRow(token, length) * ${kvRowWords(format, kvHeads * headDim)}u;
+      keysStore8(to, kvColumn, key);
+      valuesStore8(to, kvColumn, value);
+    }
+  }`,
+  });
+}
+
+/** `fn NAME4(head, i)`: rotated values i ... i + 3 of the head that begins at value \`head\` of \`NAME\`, of token 0. */
+function rotateText(name: string, node: NodeOf<"rope">, step: StepLayout): string {
+  const { rope, factors } = node;
+  const { at } = step.angles.find((area) => area.rope === rope && area.factors === factors)!;
+  const pairs = rope.dims / 2;
+  const angle = (pair: string): string =>
+    `vec2f(bitcast<f32>(step[${at}u + 2u * (${pair})]), bitcast<f32>(step[${at}u + 2u * (${pair}) + 1u]))`;
+  const interleaved = `
+  let a = ${angle("i / 2u")};
+  let b = ${angle("i / 2u + 1u")};
+  return vec4f(
+    x.x * a.x - x.y * a.y, x.x * a.y + x.y * a.x,
+    x.z * b.x - x.w * b.y, x.z * b.y + x.w * b.x);`;
+  const half = `
+  let isFirst = i < ${pairs}u;
+  let pair = select(i - ${pairs}u, i, isFirst);
+  let other = ${name}[(head + select(i - ${pairs}u, i + ${pairs}u, isFirst)) / 4u];
+  let angles = array<vec2f, 4>(${[0, 1, 2, 3].map((j) => angle(`pair + ${j}u`)).join(", ")});
+  let cosines = vec4f(angles[0].x, angles[1].x, angles[2].x, angles[3].x);
+  let sines = vec4f(angles[0].y, angles[1].y, angles[2].y, angles[3].y);
+  return select(other * sines + x * cosines, x * cosines - other * sines, isFirst);`;
+  return `
+fn ${name}4(head: u32, i: u32) -> vec4f {
+  let x = ${name}[(head + i) / 4u];
+  if (i >= ${rope.dims}u) { return x; }${rope.layout === "interleaved" ? interleaved : half}
+}`;
+}

@@ -1,0 +1,65 @@
+// Long contexts: attention of one token is computed in parts of the context, each by a workgroup of its own, so that a large
+// GPU has enough of them. The product that reads attention merges the parts while it stages them, without a dispatch for it.
+//
+// Parts that the context does not reach yet end at once; a short one is one part.
+
+import type { NodeOf } from "../../../graph/graph.ts";
+import type { StepLayout } from "../step-area.ts";
+import type { Binding } from "./kernel.ts";
+
+export interface AttentionSplit {
+  /** Positions of a part. */
+  readonly span: number;
+  /** Parts of the longest context. */
+  readonly most: number;
+}
+
+const MOST_PARTS = 16;
+const LEAST_SPAN = 256;
+
+export function splitOf(positions: number): AttentionSplit {
+  const span = Math.max(LEAST_SPAN, Math.ceil(positions / MOST_PARTS / LEAST_SPAN) * LEAST_SPAN);
+  return { span, most: Math.max(1, Math.ceil(positions / span)) };
+}
+
+/** [part][head][value / 4], and of each part and head the largest score and the sum of the weights. */
+export function splitBindings(writes: boolean): Binding[] {
+  return [
+    { name: "partials", type: "vec4f", source: { kind: "partials" }, writes },
+    { name: "tops", type: "vec2f", source: { kind: "tops" }, writes },
+  ];
+}
+
+/** Stores `sum`, `highest` and `all` of a head. */
+export function splitStoreText({ heads, headDim }: NodeOf<"attention">): string {
+  const quads = headDim / 4;
+  return `
+  let row = group.z * ${heads}u + head;
+  if (lane < ${quads}u) { partials[row * ${quads}u + lane] = sum; }
+  if (lane == 0u) { tops[row] = vec2f(highest, all); }`;
+}
+
+/** `fn merged4(quad, parts)`: values quad * 4 ... + 3 of the token, of so many parts. */
+export function mergeText({ heads, headDim }: NodeOf<"attention">): string {
+  const quads = headDim / 4;
+  return `
+fn merged4(quad: u32, parts: u32) -> vec4f {
+  let head = quad / ${quads}u;
+  var highest = tops[head].x;
+  for (var i = 1u; i < parts; i++) { highest = max(highest, tops[i * ${heads}u + head].x); }
+  var all = 0.0;
+  var sum = vec4f();
+  for (var i = 0u; i < parts; i++) {
+    let top = tops[i * ${heads}u + head];
+    let weight = exp(max(top.x - highest, -100.0));
+    all += top.y * weight;
+    sum += partials[i * ${heads * quads}u + quad] * weight;
+  }
+  return sum / all;
+}`;
+}
+
+/** How many parts the token's context has; its own position is in none of them. */
+export function partsText({ span }: AttentionSplit, step: StepLayout): string {
+  return `max(1u, (step[${step.positions}u + token] + ${span - 1}u) / ${span}u)`;
+}

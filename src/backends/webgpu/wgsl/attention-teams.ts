@@ -1,0 +1,166 @@
+// attention for heads of 8, 16, 32, 64, 128 or 256 values, over a cache that is read 8 values at a time. A workgroup computes
+// one head of one token. Crews of lanes that together hold a row of the head each take every n-th position, and do their
+// softmax on the way; what the crews have is merged at the end. No barrier stands in the loop where subgroups exist.
+//
+// Kernels are put together here; where q, and the token's own key and value, come from is the caller's (attention-roped.ts).
+
+import type { NodeOf, Value } from "../../../graph/graph.ts";
+import type { StepLayout } from "../step-area.ts";
+import { type AttentionSplit, splitBindings, splitStoreText } from "./attention-split.ts";
+import { type Binding, float, type Kernel, makeKernel } from "./kernel.ts";
+import { type KvEights, type KvFormat, kvRowWords } from "./kv-format.ts";
+import { cacheRowText } from "./kv-write.ts";
+import { type Exchange, TEAM } from "./teams.ts";
+
+/** Positions of a crew whose keys and values are loaded before any of them is used. */
+const AHEAD = 4;
+
+export interface AttentionParts {
+  readonly name: string;
+  readonly node: NodeOf<"attention">;
+  readonly format: KvFormat;
+  readonly step: StepLayout;
+  readonly exchange: Exchange;
+  /** Lanes of a workgroup. */
+  readonly size: number;
+  /** Besides keys, values, step and result. */
+  readonly bindings: readonly Binding[];
+  readonly declarations?: string;
+  readonly writesCache?: boolean;
+  /** WGSL that sets `query: mat2x4f`, values part * 8 ... + 7 of the head, from `token`, `head` and `part`. */
+  readonly query: string;
+  /** WGSL after that: may set top, total and sums from a position that is not in the cache, and lower `length`. */
+  readonly own?: string;
+  readonly maxRows?: number;
+  /** Workgroups of a head each compute a part of the context, and store what is merged later. */
+  readonly split?: AttentionSplit | undefined;
+}
+
+/** Whether there is such a kernel for these heads and this cache. */
+export function hasTeams({ headDim }: NodeOf<"attention">, format: KvFormat): boolean {
+  const crew = headDim / 8;
+  return format.eights !== undefined && crew <= TEAM && Number.isInteger(Math.log2(crew));
+}
+
+export function attentionTeamsKernel(
+  node: NodeOf<"attention">,
+  format: KvFormat,
+  step: StepLayout,
+  exchange: Exchange,
+  size: number,
+): Kernel {
+  const { heads, kvHeads, headDim, q } = node;
+  const quads = headDim / 4;
+  return composeAttention({
+    name: `attention-teams ${heads}/${kvHeads} heads of ${headDim}`,
+    node,
+    format,
+    step,
+    exchange,
+    size,
+    bindings: [{ name: "q", type: "vec4f", source: { kind: "value", value: q } }],
+    query: `
+  let start4 = (token * ${heads}u + head) * ${quads}u + part * 2u;
+  let query = mat2x4f(q[start4], q[start4 + 1u]);`,
+  });
+}
+
+export function composeAttention(parts: AttentionParts): Kernel {
+  const { node, format, step, exchange, size } = parts;
+  const { heads, kvHeads, headDim, out, layer } = node;
+  const eights = format.eights!;
+  const crew = headDim / 8;
+  const crews = size / crew;
+  const writes = parts.writesCache ?? false;
+  return makeKernel({
+    name: parts.name,
+    bindings: [
+      ...parts.bindings,
+      { name: "keys", type: "vec4u", source: { kind: "keys", layer }, writes },
+      { name: "values", type: "vec4u", source: { kind: "values", layer }, writes },
+      { name: "step", type: "u32", source: { kind: "step" } },
+      ...(parts.split ? splitBindings(true) : [resultOf(out)]),
+    ],
+    enables: exchange.enables,
+    size,
+    declarations: `${cacheRowText(step)}${cacheText(eights)}${parts.declarations ?? ""}
+${exchange.declarations(size)}${exchange.reduce("sumOfCrew", crew, "sum")}
+var<workgroup> crewTops: array<f32, ${crews}>;
+var<workgroup> crewTotals: array<f32, ${crews}>;
+var<workgroup> merged: array<vec4f, ${size * 2}>; // [crew][value / 4]
+fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b[1]); }`,
+    rows: out.rows,
+    maxRows: parts.maxRows ?? Infinity,
+    grid: (tokens) => [heads, tokens, parts.split?.most ?? 1],
+    body: `
+  let token = group.y;
+  let head = group.x;
+  let part = lane % ${crew}u;
+  let crew = lane / ${crew}u;
+  let kvColumn = (head / ${heads / kvHeads}u) * ${headDim}u + part * 8u;
+  var length = step[${step.positions}u + token] + 1u;
+  var top = -3.0e38;
+  var total = 0.0;
+  var sums = mat2x4f();
+  let begin = ${parts.split ? `group.z * ${parts.split.span}u` : "0u"};
+  ${parts.split ? "if (begin > 0u && begin + 1u >= length) { return; }" : ""}
+  ${parts.query}
+  ${parts.own ?? ""}
+  let end = ${parts.split ? `min(length, begin + ${parts.split.span}u)` : "length"};
+  ${positionsText(node, crews, kvRowWords(format, kvHeads * headDim))}
+  ${mergeText(headDim / 4, crews)}
+  ${parts.split ? splitStoreText(node) : `if (lane < ${headDim / 4}u) { result[(token * ${heads}u + head) * ${headDim / 4}u + lane] = sum / all; }`}`,
+  });
+}
+
+/** Reads of both, which the roped kernel also writes. */
+function cacheText({ load }: KvEights): string {
+  return `${load("keys")}${load("values")}`;
+}
+
+function resultOf(value: Value): Binding {
+  return { name: "result", type: "vec4f", source: { kind: "value", value }, writes: true };
+}
+
+/** Positions `begin` to `end` of the cache. */
+function positionsText({ scale }: NodeOf<"attention">, crews: number, rowWords: number): string {
+  const each = (text: (u: number) => string): string =>
+    Array.from({ length: AHEAD }, (_, u) => text(u)).join("\n    ");
+  const largest = Array.from({ length: AHEAD }, (_, u) => `score${u}`).reduce(
+    (a, b) => `max(${a}, ${b})`,
+  );
+  return `
+  for (var start = begin; start < end; start += ${crews * AHEAD}u) {
+    ${each((u) => `let position${u} = start + ${u * crews}u + crew;`)}
+    ${each((u) => `let at${u} = cacheRow(token, min(position${u}, end - 1u)) * ${rowWords}u;`)}
+    ${each((u) => `let key${u} = keys8(at${u}, kvColumn);`)}
+    ${each((u) => `let value${u} = values8(at${u}, kvColumn);`)}
+    ${each((u) => `var score${u} = sumOfCrew(product(query, key${u}), lane) * ${float(scale)};`)}
+    ${each((u) => `score${u} = select(-3.0e38, score${u}, position${u} < end);`)}
+    let newTop = max(top, ${largest});
+    let shrink = exp(max(top - newTop, -100.0));
+    ${each((u) => `let weight${u} = select(0.0, exp(max(score${u} - newTop, -100.0)), position${u} < end);`)}
+    top = newTop;
+    total = total * shrink + ${Array.from({ length: AHEAD }, (_, u) => `weight${u}`).join(" + ")};
+    sums = sums * shrink;
+    ${each((u) => `sums = sums + value${u} * weight${u};`)}
+  }`;
+}
+
+/** Sets \`sum\` (of 4 values by lane), \`all\` and \`highest\`, over all crews. */
+function mergeText(quads: number, crews: number): string {
+  return `
+  if (part == 0u) { crewTops[crew] = top; crewTotals[crew] = total; }
+  merged[lane * 2u] = sums[0];
+  merged[lane * 2u + 1u] = sums[1];
+  workgroupBarrier();
+  var highest = crewTops[0];
+  for (var i = 1u; i < ${crews}u; i++) { highest = max(highest, crewTops[i]); }
+  var all = 0.0;
+  var sum = vec4f();
+  for (var i = 0u; i < ${crews}u; i++) {
+    let weight = exp(max(crewTops[i] - highest, -100.0));
+    all += crewTotals[i] * weight;
+    sum += merged[i * ${quads}u + lane % ${quads}u] * weight;
+  }`;
+}

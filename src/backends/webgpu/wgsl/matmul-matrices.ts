@@ -1,0 +1,197 @@
+// matmul for many tokens on matrix units (Chromium's experimental subgroup matrices): a workgroup computes a tile of outputs
+// x tokens. Weights are unpacked into workgroup memory as half floats, once for all tokens of the tile; activations, rounded
+// to half floats before (round-activations.ts), are copied beside them. Sums are floats.
+//
+// Weights and activations of 8-bit levels lose their last bits as half floats: docs/gpu.md has by how much.
+
+import type { NodeOf } from "../../../graph/graph.ts";
+import type { WeightPart } from "../weight-layout.ts";
+import { type Binding, type Kernel, makeKernel } from "./kernel.ts";
+import { MATVEC_TOKENS } from "./matvec.ts";
+import { TEAM } from "./teams.ts";
+import { weightText } from "./weights.ts";
+
+/** Rows and columns of what a matrix unit multiplies. */
+const UNIT = 16;
+
+/** How matrices are loaded and stored: the order of their elements has become part of the name. */
+export interface MatrixCalls {
+  load(type: string, from: string, at: string, order: "row" | "col", pitch: number): string;
+  store(to: string, at: string, value: string, pitch: number): string;
+}
+
+const namedCalls: MatrixCalls = {
+  load: (type, from, at, order, pitch) =>
+    `subgroupMatrixLoad<${type}, ${order}_major>(${from}, ${at}, ${pitch}u)`,
+  store: (to, at, value, pitch) =>
+    `subgroupMatrixStore<row_major>(${to}, ${at}, ${value}, ${pitch}u)`,
+};
+
+const flaggedCalls: MatrixCalls = {
+  load: (type, from, at, order, pitch) =>
+    `subgroupMatrixLoad<${type}>(${from}, ${at}, ${order === "col"}, ${pitch}u)`,
+  store: (to, at, value, pitch) => `subgroupMatrixStore(${to}, ${at}, ${value}, false, ${pitch}u)`,
+};
+
+/** Those that this device's compiler takes, found by letting it compile a few lines. */
+export async function matrixCallsOf(device: GPUDevice): Promise<MatrixCalls> {
+  const type = "subgroup_matrix_left<f16, 16, 16>";
+  device.pushErrorScope("validation");
+  device.createShaderModule({
+    code: `enable f16;
+enable chromium_experimental_subgroup_matrix;
+var<workgroup> tile: array<f16, 256>;
+@compute @workgroup_size(32) fn main() { let m = ${namedCalls.load(type, "&tile", "0u", "row", 16)}; }`,
+  });
+  return (await device.popErrorScope()) ? flaggedCalls : namedCalls;
+}
+
+/** How the work is shared out. */
+export interface MatrixShape {
+  /** Units of a team: outputs x tokens. */
+  readonly ownOutputs: number;
+  readonly ownTokens: number;
+  /** Teams of a workgroup: outputs x tokens. */
+  readonly outputTeams: number;
+  readonly tokenTeams: number;
+  /** Columns that are staged at a time. */
+  readonly depth: number;
+}
+
+export const matrixShape: MatrixShape = {
+  ownOutputs: 2,
+  ownTokens: 4,
+  outputTeams: 4,
+  tokenTeams: 2,
+  depth: 64,
+};
+
+/** Columns come in whole depths. */
+export function hasMatrices({ x }: NodeOf<"matmul">, { depth }: MatrixShape): boolean {
+  return x.cols % depth === 0;
+}
+
+export function matmulMatricesKernel(
+  node: NodeOf<"matmul">,
+  parts: readonly WeightPart[],
+  part: number,
+  shape: MatrixShape,
+  calls: MatrixCalls,
+): Kernel {
+  const { x, weight, out } = node;
+  const { rows } = parts[part]!;
+  const { depth } = shape;
+  const outputs = shape.ownOutputs * shape.outputTeams * UNIT;
+  const tokens = shape.ownTokens * shape.tokenTeams * UNIT;
+  const size = shape.outputTeams * shape.tokenTeams * TEAM;
+  /** A row of a tile and a little more, so that rows do not begin in the same bank. */
+  const pitch = depth + 8;
+  const text = weightText(weight, part);
+  return makeKernel({
+    name: `matmul-matrices ${weight.dtype.name} [${rows}, ${x.cols}]`,
+    bindings: [...text.bindings, ...valueBindings(node)],
+    quiet: ["chromium.subgroup_matrix_uniformity"], // a team's numbers are the same in all of its lanes
+    enables: ["f16, subgroups, chromium_experimental_subgroup_matrix"],
+    size,
+    declarations: `${text.declarations}
+var<workgroup> weightTile: array<f16, ${outputs * pitch}>; // [output][column]
+var<workgroup> tokenTile: array<f16, ${tokens * pitch}>; // [token][column]
+var<workgroup> sumTile: array<f32, ${(size / TEAM) * UNIT * UNIT}>; // of each team: [token][output]
+alias Left = subgroup_matrix_left<f16, ${UNIT}, ${UNIT}>;
+alias Right = subgroup_matrix_right<f16, ${UNIT}, ${UNIT}>;
+alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;`,
+    rows: out.rows,
+    minRows: MATVEC_TOKENS + 1,
+    grid: (count) => [Math.ceil(rows / outputs), Math.ceil(count / tokens), 1],
+    body: `
+  let tokenCount = step[${x.rows === "tokens" ? 0 : 1}u];
+  let firstOutput = group.x * ${outputs}u;
+  let firstToken = group.y * ${tokens}u;
+  let team = lane / ${TEAM}u;
+  let ownOutput = (team % ${shape.outputTeams}u) * ${shape.ownOutputs * UNIT}u;
+  let ownToken = (team / ${shape.outputTeams}u) * ${shape.ownTokens * UNIT}u;
+  ${units(shape, (o, t) => `var sums${o}_${t}: Sums;`)}
+  for (var start = 0u; start < ${x.cols}u; start += ${depth}u) {
+    ${loadText(shape, x.cols, rows, size, pitch)}
+    workgroupBarrier();
+    for (var column = 0u; column < ${depth}u; column += ${UNIT}u) {
+      ${count(shape.ownTokens, (t) => `let left${t} = ${calls.load("Left", "&tokenTile", `(ownToken + ${t * UNIT}u) * ${pitch}u + column`, "row", pitch)};`)}
+      ${count(shape.ownOutputs, (o) => `let right${o} = ${calls.load("Right", "&weightTile", `(ownOutput + ${o * UNIT}u) * ${pitch}u + column`, "col", pitch)};`)}
+      ${units(shape, (o, t) => `sums${o}_${t} = subgroupMatrixMultiplyAccumulate(left${t}, right${o}, sums${o}_${t});`)}
+    }
+    workgroupBarrier();
+  }
+  ${units(shape, (o, t) => storeText(node, parts[part]!, calls, o, t))}`,
+  });
+}
+
+function valueBindings({ out, bias }: NodeOf<"matmul">): Binding[] {
+  const bindings: Binding[] = [
+    { name: "x", type: "vec4u", source: { kind: "rounded" } },
+    { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+    { name: "step", type: "u32", source: { kind: "step" } },
+  ];
+  if (bias) {
+    bindings.push({ name: "bias", type: "f32", source: { kind: "weight", weight: bias, part: 0 } });
+  }
+  return bindings;
+}
+
+/** Both tiles: weights four at a time, activations eight. Rows beyond the last repeat it; nobody stores what comes of them. */
+function loadText(
+  shape: MatrixShape,
+  cols: number,
+  rows: number,
+  size: number,
+  pitch: number,
+): string {
+  const { depth } = shape;
+  const outputs = shape.ownOutputs * shape.outputTeams * UNIT;
+  const tokens = shape.ownTokens * shape.tokenTeams * UNIT;
+  return `
+    for (var item = lane; item < ${(outputs * depth) / 4}u; item += ${size}u) {
+      let row = item / ${depth / 4}u;
+      let column = (item % ${depth / 4}u) * 4u;
+      let values = vec4h(weight4(min(firstOutput + row, ${rows - 1}u), start + column));
+      let to = row * ${pitch}u + column;
+      ${count(4, (j) => `weightTile[to + ${j}u] = values[${j}];`)}
+    }
+    for (var item = lane; item < ${(tokens * depth) / 8}u; item += ${size}u) {
+      let row = item / ${depth / 8}u;
+      let column = (item % ${depth / 8}u) * 8u;
+      let words = x[(min(firstToken + row, tokenCount - 1u) * ${cols}u + start + column) / 8u];
+      let to = row * ${pitch}u + column;
+      ${count(4, (j) => `let pair${j} = bitcast<vec2h>(words[${j}]); tokenTile[to + ${2 * j}u] = pair${j}.x; tokenTile[to + ${2 * j + 1}u] = pair${j}.y;`)}
+    }`;
+}
+
+/** The sums of a unit, through workgroup memory: tiles at the edges have outputs and tokens that do not exist. */
+function storeText(
+  { out, bias }: NodeOf<"matmul">,
+  { rowStart, rows }: WeightPart,
+  calls: MatrixCalls,
+  o: number,
+  t: number,
+): string {
+  const perLane = (UNIT * UNIT) / TEAM;
+  return `
+  ${calls.store("&sumTile", `team * ${UNIT * UNIT}u`, `sums${o}_${t}`, UNIT)};
+  workgroupBarrier();
+  for (var i = 0u; i < ${perLane}u; i++) {
+    let item = i * ${TEAM}u + lane % ${TEAM}u;
+    let output = firstOutput + ownOutput + ${o * UNIT}u + item % ${UNIT}u;
+    let token = firstToken + ownToken + ${t * UNIT}u + item / ${UNIT}u;
+    if (output < ${rows}u && token < tokenCount) {
+      result[token * ${out.cols}u + ${rowStart}u + output] = sumTile[team * ${UNIT * UNIT}u + item]${bias ? ` + bias[${rowStart}u + output]` : ""};
+    }
+  }
+  workgroupBarrier();`;
+}
+
+function units(shape: MatrixShape, text: (o: number, t: number) => string): string {
+  return count(shape.ownTokens, (t) => count(shape.ownOutputs, (o) => text(o, t)));
+}
+
+function count(many: number, text: (i: number) => string): string {
+  return Array.from({ length: many }, (_, i) => text(i)).join("\n  ");
+}

@@ -1,0 +1,266 @@
+// Products of few tokens with weights of the types that bring a lane product (unpack/lanes.ts), with what stands before and
+// behind them in the graph: select and norm before; biases, a residual, or gate and up with their activation behind. All of it
+// is one dispatch.
+//
+// A team of 32 lanes computes a few rows. A lane takes every 32nd chunk of each row. It loads 16 bytes of all rows, of a few
+// chunks, before it uses any of them; the first ones before activations are staged in workgroup memory (stage.ts), which every
+// workgroup does for itself. Several teams may share rows, each a part of the columns.
+
+import type { Activation, NodeOf, Value, Weight } from "../../../graph/graph.ts";
+import type { StepLayout } from "../step-area.ts";
+import { unpackOf } from "../unpack/table.ts";
+import type { LaneProduct } from "../unpack/unpack.ts";
+import type { WeightPart } from "../weight-layout.ts";
+import type { AttentionSplit } from "./attention-split.ts";
+import { activationOf } from "./elementwise.ts";
+import { type Binding, type Kernel, makeKernel, type Source } from "./kernel.ts";
+import { groupGrid, MATVEC_TOKENS } from "./matvec.ts";
+import { type StageSource, stageBytes, stageText } from "./stage.ts";
+import { type Exchange, TEAM } from "./teams.ts";
+
+/** How the work is shared out. */
+export interface ProductShape {
+  /** Of a team; even. */
+  readonly rows: number;
+  /** Of a workgroup. */
+  readonly teams: number;
+  /** Teams that share rows; divides `teams`. */
+  readonly split: number;
+  /** Chunks that a lane loads before it uses the first. */
+  readonly ahead: number;
+}
+
+export interface ProductContext {
+  readonly step: StepLayout;
+  readonly exchange: Exchange;
+  readonly split: AttentionSplit;
+  shapeFor(rows: number, cols: number): ProductShape;
+}
+
+/** What is multiplied, and what becomes of it. */
+export interface Product extends StageSource {
+  /** Of stacked weights, or one. */
+  readonly matmuls: readonly NodeOf<"matmul">[];
+  /** The two matmuls are gate and up, and this is what they make. */
+  readonly gate?: NodeOf<"gate"> | undefined;
+  /** What is added to the one matmul. */
+  readonly add?: { readonly node: NodeOf<"add">; readonly residual: Value } | undefined;
+}
+
+/** How a lane multiplies this weight; undefined: it cannot. */
+export function laneProductOf(weight: Weight, workgroupBytes: number): LaneProduct | undefined {
+  const { dtype, shape } = weight;
+  const lane = unpackOf(dtype)?.lane;
+  if (!lane || shape[1]! % lane.unit !== 0) return undefined;
+  return stageBytes(weight) <= workgroupBytes ? lane : undefined;
+}
+
+/** The kernel for rows of `part`: of one weight, or of all stacked ones. */
+export function productKernel(
+  product: Product,
+  part: WeightPart,
+  partNumber: number,
+  context: ProductContext,
+): Kernel {
+  const { matmuls, gate } = product;
+  const { weight, x, out } = matmuls[0]!;
+  const lane = unpackOf(weight.dtype)!.lane!;
+  const { rows, teams, split, ahead } = context.shapeFor(part.rows, x.cols);
+  const size = teams * TEAM;
+  const outputs = gate ? part.rows / 2 : part.rows;
+  const ownOutputs = gate ? rows / 2 : rows;
+  const groupOutputs = (teams / split) * ownOutputs;
+  const { exchange, step } = context;
+  const stage = stageText(product, weight, size, exchange, step, context.split);
+  const behind = behindText(product, part);
+  const groups = Math.ceil(outputs / groupOutputs);
+  const names = [
+    product.norm && "norm",
+    product.merge && "merge",
+    weight.dtype.name,
+    gate && "gate",
+    product.add && "add",
+  ];
+  return makeKernel({
+    name: `product ${names.filter(Boolean).join(" ")} [${part.rows}, ${x.cols}]`,
+    bindings: [...weightBindings(product, part, partNumber), ...stage.bindings, ...behind.bindings],
+    enables: context.exchange.enables,
+    size,
+    declarations: `${context.exchange.declarations(size)}${stage.declarations}${dotsText}${lane.functions ?? ""}
+${context.exchange.reduce("sumOverTeam", TEAM, "sum")}
+${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behind.declarations}`,
+    rows: out.rows,
+    maxRows: product.merge ? 1 : MATVEC_TOKENS,
+    grid: groupGrid(groups),
+    body: `
+  let token = group.z;
+  let index = group.x + group.y * groups.x;
+  if (index >= ${groups}u) { return; }
+  let member = lane % ${TEAM}u;
+  let team = (lane / ${TEAM}u) % ${teams / split}u;
+  let share = lane / ${(teams / split) * TEAM}u;
+  let first = index * ${groupOutputs}u + team * ${ownOutputs}u;
+  ${rowsText(rows, gate !== undefined, outputs, x.cols / lane.unit)}
+  ${loopText(lane, weight, { rows, split, ahead }, stage.body)}
+  ${each(rows, (j) => `sum${j} = sumOverTeam(sum${j}, lane);`)}
+  ${split > 1 ? shareText(rows, teams, split) : ""}
+  if (member == 0u${split > 1 ? " && share == 0u" : ""}) {
+    ${each(ownOutputs, (j) => {
+      const value = gate ? gateText(gate.activation, `sum${j}`, `sum${j + ownOutputs}`) : `sum${j}`;
+      return `if (first + ${j}u < ${outputs}u) { put(token, first + ${j}u, ${value}); }`;
+    })}
+  }`,
+  });
+}
+
+const dotsText = `
+fn dots(a: vec4u, b: vec4u) -> i32 {
+  return (dot4I8Packed(a.x, b.x) + dot4I8Packed(a.y, b.y)) + (dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w));
+}`;
+
+/** r0, r1, ...: the first unit of each row of the team; rows beyond the last repeat it. */
+function rowsText(rows: number, gated: boolean, outputs: number, units: number): string {
+  return each(rows, (j) => {
+    const own = gated ? rows / 2 : rows;
+    const output = `min(first + ${j % own}u, ${outputs - 1}u)`;
+    return `let r${j} = (${output}${j >= own ? ` + ${outputs}u` : ""}) * ${units}u;`;
+  });
+}
+
+/** Loads of the first chunks, staging, then chunk by chunk; each makes room for a later one. */
+function loopText(
+  lane: LaneProduct,
+  weight: Weight,
+  { rows, split, ahead }: Omit<ProductShape, "teams">,
+  staging: string,
+): string {
+  const chunks = weight.shape[1]! / lane.columns;
+  const stride = TEAM * split;
+  const slots = Math.min(ahead, Math.ceil(chunks / stride));
+  const names = Object.keys(lane.loads);
+  const perLoad = (text: (j: number, name: string) => string): string =>
+    each(rows, (j) => names.map((name) => text(j, name)).join(" "));
+  const load = (slot: number, j: number, name: string): string =>
+    lane.loads[name]!.at(`r${j}`, `at${slot}`);
+  const last = `${chunks - 1}u`;
+  const multiply = (slot: number): string =>
+    chunkText(lane, weight, rows, slot, `c + ${slot * stride}u < ${chunks}u`);
+  const sums = each(rows, (j) => `var sum${j} = 0.0;`);
+  const first = `
+  var c = member + share * ${TEAM}u;
+  ${each(slots, (slot) => `var at${slot} = min(c + ${slot * stride}u, ${last});`)}
+  ${each(slots, (slot) => perLoad((j, name) => `var ${name}${j}_${slot} = ${load(slot, j, name)};`))}
+  ${staging}
+  ${sums}`;
+  if (slots * stride >= chunks) return `${first}\n  ${each(slots, multiply)}`;
+  return `${first}
+  for (var start = 0u; start < ${chunks}u; start += ${stride * slots}u) {
+    ${each(slots, (slot) => {
+      const next = perLoad((j, name) => `${name}${j}_${slot} = ${load(slot, j, name)};`);
+      return `${multiply(slot)}
+    at${slot} = min(c + ${(slots + slot) * stride}u, ${last});
+    ${next}`;
+    })}
+    c += ${stride * slots}u;
+  }`;
+}
+
+/** Multiplies what is in a slot, chunk number atSLOT of the row, if it exists. */
+function chunkText(
+  lane: LaneProduct,
+  weight: Weight,
+  rows: number,
+  slot: number,
+  exists: string,
+): string {
+  const hasLevels = weight.dtype.blockElems > 1;
+  const sums = hasLevels
+    ? `let sumLow = dots(low, vec4u(0x01010101u));
+      let sumHigh = dots(high, vec4u(0x01010101u));
+      let scale = scales[${lane.scaleAt}];`
+    : "";
+  return `if (${exists}) {
+      let c = at${slot};
+      let lowAt = ${lane.lowAt};
+      let low = staged[lowAt];
+      ${lane.highAt === lane.lowAt ? "" : `let high = staged[${lane.highAt}];`}
+      ${sums}
+      ${each(rows, (j) => {
+        const dot = lane.dot((name) => `${name}${j}_${slot}`, `r${j}`, "c");
+        return `sum${j} += ${hasLevels ? "scale * " : ""}${dot};`;
+      })}
+    }`;
+}
+
+/** Adds up what the teams of the same rows have. */
+function shareText(rows: number, teams: number, split: number): string {
+  const perShare = teams / split;
+  return `
+  if (member == 0u) { ${each(rows, (j) => `partial[(share * ${perShare}u + team) * ${rows}u + ${j}u] = sum${j};`)} }
+  workgroupBarrier();
+  for (var other = 1u; other < ${split}u; other++) {
+    ${each(rows, (j) => `sum${j} += partial[(other * ${perShare}u + team) * ${rows}u + ${j}u];`)}
+  }`;
+}
+
+function gateText(activation: Activation, gate: string, up: string): string {
+  return `(${activationOf(activation, gate)}) * ${up}`;
+}
+
+function weightBindings({ matmuls }: Product, part: WeightPart, partNumber: number): Binding[] {
+  const { weight } = matmuls[0]!;
+  const source: Source =
+    matmuls.length > 1 ? { kind: "stack", weight } : { kind: "weight", weight, part: partNumber };
+  const bindings: Binding[] = [{ name: "wide", type: "vec4u", source }];
+  if (part.narrow) {
+    bindings.push({ name: "narrow", type: "u32", source: { ...source, plane: "narrow" } });
+  }
+  return bindings;
+}
+
+/** `fn put(token, row, sum)`: what becomes of an output. */
+function behindText(
+  { matmuls, gate, add }: Product,
+  { rowStart }: WeightPart,
+): { bindings: Binding[]; declarations: string } {
+  const bindings: Binding[] = [];
+  const writes = (name: string, value: Value): void => {
+    bindings.push({ name, type: "f32", source: { kind: "value", value }, writes: true });
+  };
+  if (gate) {
+    writes("result", gate.out);
+    return { bindings, declarations: putText(`result[token * ${gate.out.cols}u + row] = sum;`) };
+  }
+  if (add) {
+    bindings.push({
+      name: "residual",
+      type: "f32",
+      source: { kind: "value", value: add.residual },
+    });
+  }
+  let first = 0;
+  const cases = matmuls.map(({ out, bias }, i) => {
+    writes(`result${i}`, add ? add.node.out : out);
+    if (bias) {
+      const source = { kind: "weight", weight: bias, part: 0 } as const;
+      bindings.push({ name: `bias${i}`, type: "f32", source });
+    }
+    const row = `(row ${first > 0 ? `- ${first}u` : `+ ${rowStart}u`})`;
+    const at = `token * ${out.cols}u + ${row}`;
+    const extra = `${bias ? ` + bias${i}[${row}]` : ""}${add ? ` + residual[${at}]` : ""}`;
+    first += out.cols;
+    const store = `result${i}[${at}] = sum${extra};`;
+    return matmuls.length === 1 ? store : `if (row < ${first}u) { ${store} return; }`;
+  });
+  return { bindings, declarations: putText(cases.join("\n  ")) };
+}
+
+const putText = (body: string): string => `
+fn put(token: u32, row: u32, sum: f32) {
+  ${body}
+}`;
+
+/** The same text for 0, 1, 2, ...: compilers are slow with arrays that a variable indexes. */
+function each(count: number, text: (j: number) => string): string {
+  return Array.from({ length: count }, (_, j) => text(j)).join("\n  ");
+}
