@@ -124,6 +124,9 @@ export interface Backend {
   /** What the kernels of products are, and why, where there is a choice: "x64-avx512", "wasm: ...". */
   readonly kernels?: string | undefined;
 
+  /** Tokens of a step, at most, from which it gains. Optional: as many as the engine thinks right for a processor. */
+  readonly stepTokens?: number;
+
   /** Whether this op, with these shapes and types, can be computed here; otherwise the reason, for people. */
   supports(node: GraphNode): true | string;
 

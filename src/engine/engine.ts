@@ -12,7 +12,7 @@ import type { ChatTemplate } from "../chat/template.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../graph/cost.ts";
 import { type Graph, hiddenOf, type Weight } from "../graph/graph.ts";
-import { makePlan, type Plan } from "../graph/plan.ts";
+import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
 import { KV_BLOCK_TOKENS, Step } from "../graph/step.ts";
 import type { Device } from "../limits/device.ts";
 import type { ModelConfig } from "../models/arch.ts";
@@ -126,7 +126,7 @@ export class Engine {
     this.#scheduler = new Scheduler({
       backend: parts.backend,
       step: new Step(plan.limits),
-      promptChunk: options.promptChunk?.(plan.graph, options.kvType) ?? DEFAULT_PROMPT_CHUNK,
+      promptChunk: options.promptChunk?.(plan.graph, options.kvType) ?? defaultChunk(plan.limits),
       makeRoom: (sequence, count) => this.#makeRoom(sequence, count),
       laps: options.laps,
     });
@@ -137,7 +137,8 @@ export class Engine {
     checkSupport(parts.backend, graph);
     const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);
-    const plan = makePlan(graph, STEP_LIMITS);
+    const { stepTokens = STEP_LIMITS.maxTokens } = parts.backend;
+    const plan = makePlan(graph, { ...STEP_LIMITS, maxTokens: stepTokens });
     const kv = chooseCache(parts, options, plan, contextSize);
     await parts.backend.prepare(plan, kv);
     options.laps?.lap("load", "prepare");
@@ -251,7 +252,9 @@ export class Engine {
 }
 
 /** Prompt tokens of a step in which others write, where the machine was not measured. */
-const DEFAULT_PROMPT_CHUNK = 16;
+function defaultChunk({ maxTokens }: PlanLimits): number {
+  return maxTokens <= STEP_LIMITS.maxTokens ? maxTokens / 2 : maxTokens / 4;
+}
 
 /** As many contexts as were asked for and fit in memory; one that does not fit is an error. */
 function chooseCache(

@@ -136,7 +136,7 @@ export class Scheduler {
     const add = (job: Job, most: number) => {
       if (job.options.stop()) job.reject(new AbortedError("the step"));
       else if (watcher && job !== watcher) left.push(job);
-      else if (step.tokenCount >= most) left.push(job);
+      else if (this.#takes(job, most) === 0) left.push(job);
       else this.#add(job, most, entries);
     };
     const isShort = (job: Job) => job.tokens.length - job.from === 1;
@@ -147,11 +147,20 @@ export class Scheduler {
     return entries;
   }
 
+  /** Tokens of a job for which the step has room, and for the logits that are wanted of them. */
+  #takes({ tokens, from, options }: Job, most: number): number {
+    const { step } = this.#parts;
+    const room = Math.min(tokens.length - from, most - step.tokenCount);
+    let logits = step.limits.maxOutputs - step.outputCount;
+    for (let i = 0; i < room; i++) if (options.wants(from + i) && logits-- === 0) return i;
+    return Math.max(room, 0);
+  }
+
   /** Adds tokens of a job until the step has `most`; one for which there is no room hears of it. */
   #add(job: Job, most: number, entries: Entry[]): void {
     const { step, makeRoom } = this.#parts;
     const { sequence, tokens, from, options } = job;
-    const count = Math.min(tokens.length - from, most - step.tokenCount);
+    const count = this.#takes(job, most);
     const before = sequence.length;
     try {
       if (before + count > sequence.capacity) {
