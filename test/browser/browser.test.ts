@@ -136,7 +136,7 @@ describeBrowser("in Chromium", () => {
         },
         [questions, greedy] as const,
       );
-      const model = await open(tiny.path);
+      const model = await open(tiny.path, { native: false });
       const chat = model.chat({ system: "a", ...greedy });
       for (const question of questions) await chat.send(question).result;
       expect(inPage.messages).toEqual(chat.messages);
@@ -227,7 +227,7 @@ function inNode(path: string, text: string): Promise<string> {
 }
 
 async function generateInNode(path: string, text: string): Promise<string> {
-  const model = await open(path, { threads: 2 });
+  const model = await open(path, { threads: 2, native: false });
   const { text: generated } = await model.generate(text, greedy).result;
   await model.dispose();
   return generated;

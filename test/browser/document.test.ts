@@ -33,7 +33,7 @@ describeBrowser("docs/browser.md", () => {
     for (const [, name, code] of document.matchAll(/^`([\w.]+)`:\n\n```\w+\n([\s\S]*?)^```$/gm)) {
       writeFileSync(join(site.folder, name!), code!);
     }
-    const model = await open(file.path);
+    const model = await open(file.path, { native: false });
     const options = { temperature: 0, maxTokens: 40 };
     expected = (await model.generate("Once upon a time", options).result).text;
     await model.dispose();
