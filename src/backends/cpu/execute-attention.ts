@@ -62,29 +62,42 @@ function makePasses(
   const lastOf = (length: number) => length % KV_BLOCK_TOKENS;
 
   /** Goes on with a sum: positions `from` up to `to` of a row of scores. */
-  const mixMore = (row: number, table: number, offset: number, out: number, ends: Ends) => {
-    for (let { from } = ends; from < ends.to; ) {
-      const inBlock = lastOf(from);
-      const count = Math.min(KV_BLOCK_TOKENS - inBlock, ends.to - from);
-      const block = table + blocksOf(from) * 4;
+  const mixMore = (
+    row: number,
+    table: number,
+    offset: number,
+    out: number,
+    from: number,
+    to: number,
+  ) => {
+    for (let at = from; at < to; ) {
+      const inBlock = lastOf(at);
+      const count = Math.min(KV_BLOCK_TOKENS - inBlock, to - at);
+      const block = table + blocksOf(at) * 4;
       const first = values + inBlock * rowBytes;
-      mix1(row + from * 4, first, block, out, 0, count, rowBytes, offset, headDim, 0);
-      from += count;
+      mix1(row + at * 4, first, block, out, 0, count, rowBytes, offset, headDim, 0);
+      at += count;
     }
   };
 
   // biome-ignore format: a kernel's parameters in their order, on one line
   return {
     oneHead: (token, kvHead, at) => {
-      const [length, table, offset] = [lengthOf(token), tableOf(token), kvHead * headBytes];
-      const [blocks, last] = [blocksOf(length), lastOf(length)];
+      const length = lengthOf(token);
+      const blocks = blocksOf(length);
+      const last = lastOf(length);
+      const table = tableOf(token);
+      const offset = kvHead * headBytes;
       scores1(i.q + at, keys, table, scores, blocks, last, rowBytes, offset, headDim);
       softmax(scores, scores, length, scale);
       mix1(scores, values, table, i.out + at, blocks, last, rowBytes, offset, headDim, 1);
     },
     fourHeads: (token, kvHead, at) => {
-      const [length, table, offset] = [lengthOf(token), tableOf(token), kvHead * headBytes];
-      const [blocks, last] = [blocksOf(length), lastOf(length)];
+      const length = lengthOf(token);
+      const blocks = blocksOf(length);
+      const last = lastOf(length);
+      const table = tableOf(token);
+      const offset = kvHead * headBytes;
       scores4(i.q + at, keys, table, scores, blocks, last, rowBytes, offset, headDim, headStride, scoreStride);
       for (let row = 0; row < WIDE_QUERIES; row++) {
         softmax(scores + row * scoreStride, scores + row * scoreStride, length, scale);
@@ -92,24 +105,21 @@ function makePasses(
       mix4(scores, values, table, i.out + at, blocks, last, rowBytes, offset, headDim, 1, scoreStride, headStride);
     },
     fourTokens: (token, kvHead, at) => {
-      const [from, table, offset] = [lengthOf(token), tableOf(token + WIDE_QUERIES - 1), kvHead * headBytes];
-      const most = from + WIDE_QUERIES - 1;
+      // What the first token sees, all see; the others' own positions follow one by one.
+      const least = lengthOf(token);
+      const most = least + WIDE_QUERIES - 1;
+      const table = tableOf(token + WIDE_QUERIES - 1);
+      const offset = kvHead * headBytes;
       scores4(i.q + at, keys, table, scores, blocksOf(most), lastOf(most), rowBytes, offset, headDim, tokenStride, scoreStride);
       for (let row = 0; row < WIDE_QUERIES; row++) {
-        softmax(scores + row * scoreStride, scores + row * scoreStride, from + row, scale);
+        softmax(scores + row * scoreStride, scores + row * scoreStride, least + row, scale);
       }
-      mix4(scores, values, table, i.out + at, blocksOf(from), lastOf(from), rowBytes, offset, headDim, 1, scoreStride, tokenStride);
+      mix4(scores, values, table, i.out + at, blocksOf(least), lastOf(least), rowBytes, offset, headDim, 1, scoreStride, tokenStride);
       for (let row = 1; row < WIDE_QUERIES; row++) {
-        mixMore(scores + row * scoreStride, table, offset, i.out + at + row * tokenStride, { from, to: from + row });
+        mixMore(scores + row * scoreStride, table, offset, i.out + at + row * tokenStride, least, least + row);
       }
     },
   };
-}
-
-/** Positions, the second not included. */
-interface Ends {
-  readonly from: number;
-  readonly to: number;
 }
 
 /** The four tokens of which this is one (0 to 3, 4 to 7, ...) follow one another in one sequence. */
