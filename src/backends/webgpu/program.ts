@@ -10,7 +10,7 @@ import type { Tuning } from "./tuning.ts";
 import { usage } from "./usage.ts";
 import type { WeightPart } from "./weight-layout.ts";
 import type { Kernel, Source } from "./wgsl/kernel.ts";
-import { type MatrixCalls, matrixCallsOf } from "./wgsl/matmul-matrices.ts";
+import { fittingMatrices, type MatrixCalls, matrixCallsOf } from "./wgsl/matmul-matrices.ts";
 import { exchangeFor } from "./wgsl/teams.ts";
 
 /** One kernel, ready to run. */
@@ -83,6 +83,7 @@ function lower(
   calls: MatrixCalls | undefined,
   by: "groups" | "nodes",
 ): { nodes: readonly GraphNode[]; kernels: Kernel[] }[] {
+  const shape = fittingMatrices(tuning.matrices, facts.workgroupStorageBytes);
   const context: LowerContext = {
     weights: layout.weights,
     step: layout.step,
@@ -93,7 +94,7 @@ function lower(
     shapeFor: tuning.shapeFor,
     attentionSize: tuning.attentionSize,
     promptAttentionSize: tuning.promptAttentionSize,
-    matrices: calls && { shape: tuning.matrices, calls },
+    matrices: calls && shape && { shape, calls },
     rounded: {},
   };
   return by === "groups"

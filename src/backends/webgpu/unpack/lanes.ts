@@ -23,8 +23,36 @@ const half = (word: string, block: string): string =>
 const nibbleDots = (w: string): string =>
   `dots(${w} & ${LOW}, low), dots((${w} >> vec4u(4u)) & ${LOW}, high)`;
 
+/**
+ * A half float between 1024 and 2048 has its last bit at 1: nibbles and bytes under its exponent's bits are numbers, two at a
+ * time, from which 1024 (or what else they are too large by) is subtracted exactly.
+ */
+const halfText = `
+fn nibbles4(word: u32) -> vec4h {
+  return vec4h(bitcast<vec2h>((word & 0x000f000fu) | 0x64006400u), bitcast<vec2h>(((word >> 8u) & 0x000f000fu) | 0x64006400u));
+}
+fn bytes4(word: u32) -> vec4h {
+  return vec4h(bitcast<vec2h>((word & 0x00ff00ffu) | 0x64006400u), bitcast<vec2h>(((word >> 8u) & 0x00ff00ffu) | 0x64006400u));
+}`;
+
+/** Eight vectors: of the low nibbles of four words, then of the high ones. */
+const nibbleHalves = (value: (nibbles: string, isHigh: boolean) => string): string => {
+  const parts = ["x", "y", "z", "w"];
+  const low = parts.map((part) => value(`nibbles4(w.${part})`, false));
+  const high = parts.map((part) => value(`nibbles4(w.${part} >> 4u)`, true));
+  return `array<vec4h, 8>(${[...low, ...high].join(", ")})`;
+};
+
 export const q4_0: LaneProduct = {
   ...small,
+  halves: {
+    span: 32,
+    functions: `${halfText}
+fn q4_0Halves(w: vec4u, d: f16) -> array<vec4h, 8> {
+  return ${nibbleHalves((n) => `(${n} - 1032.0h) * d`)};
+}`,
+    values: (v, row, c) => `q4_0Halves(${v("w")}, f16(${half(v("n"), `${row} + ${c}`)}))`,
+  },
   loads: {
     w: { type: "vec4u", at: (row, c) => `wide[${row} + ${c}]` },
     n: { type: "u32", at: (row, c) => `narrow[(${row} + ${c}) >> 1u]` },
@@ -37,6 +65,14 @@ fn centred(a: i32, b: i32, sum: i32) -> f32 { return f32(a + b - 8 * sum); }`,
 
 export const q4_1: LaneProduct = {
   ...small,
+  halves: {
+    span: 32,
+    functions: `${halfText}
+fn q4_1Halves(w: vec4u, d: vec2h) -> array<vec4h, 8> {
+  return ${nibbleHalves((n) => `(${n} - 1024.0h) * d.x + d.y`)};
+}`,
+    values: (v) => `q4_1Halves(${v("w")}, bitcast<vec2h>(${v("n")}))`,
+  },
   loads: {
     w: { type: "vec4u", at: (row, c) => `wide[${row} + ${c}]` },
     n: { type: "u32", at: (row, c) => `narrow[${row} + ${c}]` },
@@ -48,6 +84,18 @@ fn affine(scales: vec2f, a: i32, b: i32, sum: i32) -> f32 { return scales.x * f3
 
 export const q8_0: LaneProduct = {
   ...small,
+  halves: {
+    span: 32,
+    functions: `${halfText}
+fn signed4(word: u32, d: f16) -> vec4h { return (bytes4(word ^ 0x80808080u) - 1152.0h) * d; }
+fn q8_0Halves(w: vec4u, u: vec4u, d: f16) -> array<vec4h, 8> {
+  return array<vec4h, 8>(
+    signed4(w.x, d), signed4(w.y, d), signed4(w.z, d), signed4(w.w, d),
+    signed4(u.x, d), signed4(u.y, d), signed4(u.z, d), signed4(u.w, d));
+}`,
+    values: (v, row, c) =>
+      `q8_0Halves(${v("w")}, ${v("u")}, f16(${half(v("n"), `${row} + ${c}`)}))`,
+  },
   loads: {
     w: { type: "vec4u", at: (row, c) => `wide[2u * (${row} + ${c})]` },
     u: { type: "vec4u", at: (row, c) => `wide[2u * (${row} + ${c}) + 1u]` },
@@ -56,6 +104,20 @@ export const q8_0: LaneProduct = {
   dot: (v, row, c) =>
     `${half(v("n"), `${row} + ${c}`)} * f32(dots(${v("w")}, low) + dots(${v("u")}, high))`,
 };
+
+/** Scales and minimums of groups 2 pair and 2 pair + 1: of the first four in 6 bits of a byte, of the others in pieces. */
+const pairScalesText = `
+fn pairScales(h: vec4u, pair: u32) -> vec4f {
+  let s = (pair & 1u) * 16u;
+  let y = h.y >> s;
+  let z = h.z >> s;
+  let w = h.w >> s;
+  let early = vec4u(y & 63u, (y >> 8u) & 63u, z & 63u, (z >> 8u) & 63u);
+  let late = vec4u(
+    (w & 15u) | ((y >> 2u) & 48u), ((w >> 8u) & 15u) | ((y >> 10u) & 48u),
+    ((w >> 4u) & 15u) | ((z >> 2u) & 48u), ((w >> 12u) & 15u) | ((z >> 10u) & 48u));
+  return vec4f(select(late, early, pair < 2u));
+}`;
 
 /** 9 vectors: both scales and the packed ones of the groups, then 16 bytes for each pair of half groups. */
 export const q4_k: LaneProduct = {
@@ -68,19 +130,19 @@ export const q4_k: LaneProduct = {
     h: { type: "vec4u", at: (row, c) => `wide[9u * (${row} + (${c} >> 3u))]` },
     w: { type: "vec4u", at: (row, c) => `wide[9u * (${row} + (${c} >> 3u)) + 1u + (${c} & 7u)]` },
   },
-  // Scales and minimums of groups 2 pair and 2 pair + 1: of the first four in 6 bits of a byte, of the others in pieces.
-  functions: `
-fn pairScales(h: vec4u, pair: u32) -> vec4f {
-  let s = (pair & 1u) * 16u;
-  let y = h.y >> s;
-  let z = h.z >> s;
-  let w = h.w >> s;
-  let early = vec4u(y & 63u, (y >> 8u) & 63u, z & 63u, (z >> 8u) & 63u);
-  let late = vec4u(
-    (w & 15u) | ((y >> 2u) & 48u), ((w >> 8u) & 15u) | ((y >> 10u) & 48u),
-    ((w >> 4u) & 15u) | ((z >> 2u) & 48u), ((w >> 12u) & 15u) | ((z >> 10u) & 48u));
-  return vec4f(select(late, early, pair < 2u));
-}
+  halves: {
+    span: 64,
+    functions: `${halfText}${pairScalesText}
+fn q4_kHalves(h: vec4u, w: vec4u, pair: u32) -> array<vec4h, 8> {
+  let d = unpack2x16float(h.x);
+  let scales = pairScales(h, pair);
+  let a = vec2h(d.x * scales.xy);
+  let b = vec2h(d.y * scales.zw);
+  return ${nibbleHalves((n, isHigh) => `(${n} - 1024.0h) * a.${isHigh ? "y" : "x"} - b.${isHigh ? "y" : "x"}`)};
+}`,
+    values: (v, _row, c) => `q4_kHalves(${v("h")}, ${v("w")}, (${c} >> 1u) & 3u)`,
+  },
+  functions: `${pairScalesText}
 fn affineGroups(h: vec4u, pair: u32, a: i32, b: i32, sumLow: i32, sumHigh: i32) -> f32 {
   let scales = pairScales(h, pair);
   let d = unpack2x16float(h.x);

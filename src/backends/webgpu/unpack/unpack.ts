@@ -63,6 +63,17 @@ export interface LaneProduct {
   readonly dot: (loaded: (name: string) => string, row: string, c: string) => string;
   /** Functions that `dot` calls. */
   readonly functions?: string;
+  /** For matrix units; undefined: values are unpacked one after the other for them. */
+  readonly halves?: HalfUnpack;
+}
+
+/** What was loaded of a chunk as half floats, of each four columns in the order 0, 2, 1, 3 (wgsl/matrix-tiles.ts). */
+export interface HalfUnpack {
+  /** Columns that whole chunks cover without a gap. */
+  readonly span: number;
+  readonly functions: string;
+  /** An array<vec4h, 8>: 16 columns from lowAt * 16 on, then 16 from highAt * 16 on. */
+  readonly values: LaneProduct["dot"];
 }
 
 export type Unpack = BlockUnpack | ElementUnpack;

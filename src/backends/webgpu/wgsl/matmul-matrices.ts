@@ -1,15 +1,15 @@
 // matmul for many tokens on matrix units (Chromium's experimental subgroup matrices): a workgroup computes a tile of outputs
 // x tokens. Weights are unpacked into workgroup memory as half floats, once for all tokens of the tile; activations, rounded
-// to half floats before (round-activations.ts), are copied beside them. Sums are floats.
+// to half floats before (round-activations.ts), are copied beside them (matrix-tiles.ts). Sums are floats.
 //
 // Weights and activations of 8-bit levels lose their last bits as half floats: docs/gpu.md has by how much.
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { type Binding, type Kernel, makeKernel } from "./kernel.ts";
+import { tokenTile, weightTile } from "./matrix-tiles.ts";
 import { MATVEC_TOKENS } from "./matvec.ts";
 import { TEAM } from "./teams.ts";
-import { weightText } from "./weights.ts";
 
 /** Rows and columns of what a matrix unit multiplies. */
 const UNIT = 16;
@@ -59,16 +59,31 @@ export interface MatrixShape {
 }
 
 export const matrixShape: MatrixShape = {
-  ownOutputs: 2,
-  ownTokens: 4,
-  outputTeams: 4,
-  tokenTeams: 2,
+  ownOutputs: 4,
+  ownTokens: 2,
+  outputTeams: 2,
+  tokenTeams: 4,
   depth: 64,
 };
 
 /** Columns come in whole depths. */
 export function hasMatrices({ x }: NodeOf<"matmul">, { depth }: MatrixShape): boolean {
   return x.cols % depth === 0;
+}
+
+/** This shape, or one that is less deep, if it fits a workgroup's memory. */
+export function fittingMatrices(shape: MatrixShape, bytes: number): MatrixShape | undefined {
+  const { depth } = shape;
+  const outputs = shape.ownOutputs * shape.outputTeams * UNIT;
+  const tokens = shape.ownTokens * shape.tokenTeams * UNIT;
+  const sums = shape.outputTeams * shape.tokenTeams * UNIT * UNIT * 4;
+  if ((outputs + tokens) * pitchOf(depth) * 2 + sums <= bytes) return shape;
+  return depth > 2 * UNIT ? fittingMatrices({ ...shape, depth: depth / 2 }, bytes) : undefined;
+}
+
+/** A row of a tile and a little more, so that rows do not begin in the same bank. */
+function pitchOf(depth: number): number {
+  return depth + 8;
 }
 
 export function matmulMatricesKernel(
@@ -84,16 +99,17 @@ export function matmulMatricesKernel(
   const outputs = shape.ownOutputs * shape.outputTeams * UNIT;
   const tokens = shape.ownTokens * shape.tokenTeams * UNIT;
   const size = shape.outputTeams * shape.tokenTeams * TEAM;
-  /** A row of a tile and a little more, so that rows do not begin in the same bank. */
-  const pitch = depth + 8;
-  const text = weightText(weight, part);
+  const pitch = pitchOf(depth);
+  const tile = { depth, pitch, size, cols: x.cols };
+  const weights = weightTile(weight, part, rows, { ...tile, tileRows: outputs });
+  const inputs = tokenTile({ ...tile, tileRows: tokens });
   return makeKernel({
     name: `matmul-matrices ${weight.dtype.name} [${rows}, ${x.cols}]`,
-    bindings: [...text.bindings, ...valueBindings(node)],
+    bindings: [...weights.bindings, ...inputs.bindings, ...valueBindings(node)],
     quiet: ["chromium.subgroup_matrix_uniformity"], // a team's numbers are the same in all of its lanes
     enables: ["f16, subgroups, chromium_experimental_subgroup_matrix"],
     size,
-    declarations: `${text.declarations}
+    declarations: `${weights.declarations}
 var<workgroup> weightTile: array<f16, ${outputs * pitch}>; // [output][column]
 var<workgroup> tokenTile: array<f16, ${tokens * pitch}>; // [token][column]
 var<workgroup> sumTile: array<f32, ${(size / TEAM) * UNIT * UNIT}>; // of each team: [token][output]
@@ -111,9 +127,16 @@ alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;`,
   let ownOutput = (team % ${shape.outputTeams}u) * ${shape.ownOutputs * UNIT}u;
   let ownToken = (team / ${shape.outputTeams}u) * ${shape.ownTokens * UNIT}u;
   ${units(shape, (o, t) => `var sums${o}_${t}: Sums;`)}
+  var next = 0u;
+  ${weights.load("var ")}
+  ${inputs.load("var ")}
   for (var start = 0u; start < ${x.cols}u; start += ${depth}u) {
-    ${loadText(shape, x.cols, rows, size, pitch)}
+    ${weights.store}
+    ${inputs.store}
     workgroupBarrier();
+    next = min(start + ${depth}u, ${x.cols - depth}u); // after the last, it again
+    ${weights.load("")}
+    ${inputs.load("")}
     for (var column = 0u; column < ${depth}u; column += ${UNIT}u) {
       ${count(shape.ownTokens, (t) => `let left${t} = ${calls.load("Left", "&tokenTile", `(ownToken + ${t * UNIT}u) * ${pitch}u + column`, "row", pitch)};`)}
       ${count(shape.ownOutputs, (o) => `let right${o} = ${calls.load("Right", "&weightTile", `(ownOutput + ${o * UNIT}u) * ${pitch}u + column`, "col", pitch)};`)}
@@ -127,7 +150,6 @@ alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;`,
 
 function valueBindings({ out, bias }: NodeOf<"matmul">): Binding[] {
   const bindings: Binding[] = [
-    { name: "x", type: "vec4u", source: { kind: "rounded" } },
     { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
     { name: "step", type: "u32", source: { kind: "step" } },
   ];
@@ -135,34 +157,6 @@ function valueBindings({ out, bias }: NodeOf<"matmul">): Binding[] {
     bindings.push({ name: "bias", type: "f32", source: { kind: "weight", weight: bias, part: 0 } });
   }
   return bindings;
-}
-
-/** Both tiles: weights four at a time, activations eight. Rows beyond the last repeat it; nobody stores what comes of them. */
-function loadText(
-  shape: MatrixShape,
-  cols: number,
-  rows: number,
-  size: number,
-  pitch: number,
-): string {
-  const { depth } = shape;
-  const outputs = shape.ownOutputs * shape.outputTeams * UNIT;
-  const tokens = shape.ownTokens * shape.tokenTeams * UNIT;
-  return `
-    for (var item = lane; item < ${(outputs * depth) / 4}u; item += ${size}u) {
-      let row = item / ${depth / 4}u;
-      let column = (item % ${depth / 4}u) * 4u;
-      let values = vec4h(weight4(min(firstOutput + row, ${rows - 1}u), start + column));
-      let to = row * ${pitch}u + column;
-      ${count(4, (j) => `weightTile[to + ${j}u] = values[${j}];`)}
-    }
-    for (var item = lane; item < ${(tokens * depth) / 8}u; item += ${size}u) {
-      let row = item / ${depth / 8}u;
-      let column = (item % ${depth / 8}u) * 8u;
-      let words = x[(min(firstToken + row, tokenCount - 1u) * ${cols}u + start + column) / 8u];
-      let to = row * ${pitch}u + column;
-      ${count(4, (j) => `let pair${j} = bitcast<vec2h>(words[${j}]); tokenTile[to + ${2 * j}u] = pair${j}.x; tokenTile[to + ${2 * j + 1}u] = pair${j}.y;`)}
-    }`;
 }
 
 /** The sums of a unit, through workgroup memory: tiles at the edges have outputs and tokens that do not exist. */

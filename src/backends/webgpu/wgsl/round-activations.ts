@@ -72,7 +72,7 @@ export function fitsHalves({ dtype }: Weight): boolean {
   return dtype.activation in levels || (roundings[dtype.activation]?.isHalf ?? false);
 }
 
-/** `halves`: the result is stored as half floats, two in a word, for products on matrix units. */
+/** `halves`: the result is stored as half floats, two in a word, in the order that matrix-tiles.ts has them in. */
 export function roundKernel(x: Value, weight: Weight, halves = false): Kernel {
   const { activation } = weight.dtype;
   const { cols } = x;
@@ -81,7 +81,7 @@ export function roundKernel(x: Value, weight: Weight, halves = false): Kernel {
     : valueText(roundings[activation]!);
   const stored = halves
     ? `let at = (group.y * ${cols}u + i) / 2u;
-  if (i < ${cols}u) { result[at] = packHalves(values.xy); result[at + 1u] = packHalves(values.zw); }`
+  if (i < ${cols}u) { result[at] = packHalves(values.xz); result[at + 1u] = packHalves(values.yw); }`
     : `for (var j = 0u; j < 4u && i + j < ${cols}u; j++) { result[group.y * ${cols}u + i + j] = values[j]; }`;
   return makeKernel({
     name: `round to ${activation}${halves ? " in halves" : ""} [${cols}]`,

@@ -1,0 +1,137 @@
+// Fills the tiles that matrix units multiply (matmul-matrices.ts): weights unpacked to half floats, and tokens. What the next
+// tiles need is loaded from memory before these are multiplied, and unpacked after.
+//
+// Of each four columns the tiles have the first, the third, the second and the fourth: that is how nibbles and bytes come out
+// of a word two at a time, and which column is which does not matter as long as both tiles agree.
+
+import type { Weight } from "../../../graph/graph.ts";
+import { unpackOf } from "../unpack/table.ts";
+import type { HalfUnpack, LaneProduct } from "../unpack/unpack.ts";
+import type { Binding } from "./kernel.ts";
+import { weightText } from "./weights.ts";
+
+/** The sizes of a tile, and of the matrix that it is a part of. */
+export interface TileShape {
+  /** Rows of the tile. */
+  readonly tileRows: number;
+  /** Columns of the tile. */
+  readonly depth: number;
+  /** A row of the tile and a little more, so that rows do not begin in the same bank. */
+  readonly pitch: number;
+  /** Lanes of the workgroup. */
+  readonly size: number;
+  readonly cols: number;
+}
+
+export interface TileText {
+  readonly bindings: readonly Binding[];
+  readonly declarations: string;
+  /** Loads what the tile from column `next` on needs; the first time with "var " before each name. */
+  load(declare: string): string;
+  /** Stores that, column `start` being the tile's first. */
+  readonly store: string;
+}
+
+/** Rows of the matrix from `firstOutput` on; those beyond its last repeat it, and nobody stores what comes of them. */
+export function weightTile(weight: Weight, part: number, rows: number, shape: TileShape): TileText {
+  const lane = unpackOf(weight.dtype)?.lane;
+  return lane?.halves && shape.depth % lane.halves.span === 0
+    ? lanesTile(lane, lane.halves, weight, part, rows, shape)
+    : anyTile(weight, part, rows, shape);
+}
+
+/** Any type: four values at a time, loaded when they are stored. */
+function anyTile(weight: Weight, part: number, rows: number, shape: TileShape): TileText {
+  const { tileRows, depth, pitch, size } = shape;
+  const { bindings, declarations } = weightText(weight, part);
+  return {
+    bindings,
+    declarations,
+    load: () => "",
+    store: `
+    for (var item = lane; item < ${(tileRows * depth) / 4}u; item += ${size}u) {
+      let row = item / ${depth / 4}u;
+      let column = (item % ${depth / 4}u) * 4u;
+      let values = vec4h(weight4(min(firstOutput + row, ${rows - 1}u), start + column).xzyw);
+      let to = row * ${pitch}u + column;
+      ${each(4, (j) => `weightTile[to + ${j}u] = values[${j}];`)}
+    }`,
+  };
+}
+
+/** 16 bytes of levels at a time, as products of few tokens load them. */
+function lanesTile(
+  lane: LaneProduct,
+  halves: HalfUnpack,
+  weight: Weight,
+  part: number,
+  rows: number,
+  { tileRows, depth, pitch, size, cols }: TileShape,
+): TileText {
+  const chunks = depth / lane.columns;
+  const items = tileRows * chunks;
+  const names = Object.keys(lane.loads);
+  const source = { kind: "weight", weight, part } as const;
+  const bindings: Binding[] = [{ name: "wide", type: "vec4u", source }];
+  const unpack = unpackOf(weight.dtype)!;
+  if (unpack.kind === "block" && unpack.planes) {
+    bindings.push({ name: "narrow", type: "u32", source: { ...source, plane: "narrow" } });
+  }
+  const own = Math.ceil(items / size);
+  /** Item i of a lane: chunk `sub` of row `row` of the tile. */
+  const item = (i: number): string =>
+    items % size === 0 ? `(lane + ${i * size}u)` : `min(lane + ${i * size}u, ${items - 1}u)`;
+  return {
+    bindings,
+    declarations: halves.functions,
+    load: (declare) =>
+      each(own, (i) => {
+        const row = `(min(firstOutput + ${item(i)} / ${chunks}u, ${rows - 1}u) * ${cols / lane.unit}u)`;
+        const c = `(next / ${lane.columns}u + ${item(i)} % ${chunks}u)`;
+        return names
+          .map((name) => `${declare}${name}${i} = ${lane.loads[name]!.at(row, c)};`)
+          .join(" ");
+      }),
+    store: each(own, (i) => {
+      const row = `(min(firstOutput + ${item(i)} / ${chunks}u, ${rows - 1}u) * ${cols / lane.unit}u)`;
+      return `{
+      let c = start / ${lane.columns}u + ${item(i)} % ${chunks}u;
+      let lowAt = ${lane.lowAt};
+      let line = (${item(i)} / ${chunks}u) * ${pitch}u - start;
+      let low = line + lowAt * 16u;
+      let high = line + (${lane.highAt}) * 16u;
+      let h = ${halves.values((name) => `${name}${i}`, row, "c")};
+      ${each(4, (q) => each(4, (j) => `weightTile[low + ${4 * q + j}u] = h[${q}][${j}];`))}
+      ${each(4, (q) => each(4, (j) => `weightTile[high + ${4 * q + j}u] = h[${q + 4}][${j}];`))}
+    }`;
+    }),
+  };
+}
+
+/** Tokens from `firstToken` on, eight half floats at a time; they are in this order already (round-activations.ts). */
+export function tokenTile({ tileRows, depth, pitch, size, cols }: TileShape): TileText {
+  const items = (tileRows * depth) / 8;
+  const own = Math.ceil(items / size);
+  const item = (i: number): string =>
+    items % size === 0 ? `(lane + ${i * size}u)` : `min(lane + ${i * size}u, ${items - 1}u)`;
+  return {
+    bindings: [{ name: "x", type: "vec4u", source: { kind: "rounded" } }],
+    declarations: "",
+    load: (declare) =>
+      each(own, (i) => {
+        const row = `min(firstToken + ${item(i)} / ${depth / 8}u, tokenCount - 1u)`;
+        return `${declare}x${i} = x[(${row} * ${cols}u + next) / 8u + ${item(i)} % ${depth / 8}u];`;
+      }),
+    store: each(
+      own,
+      (i) => `{
+      let to = (${item(i)} / ${depth / 8}u) * ${pitch}u + (${item(i)} % ${depth / 8}u) * 8u;
+      ${each(4, (j) => `let pair${j} = bitcast<vec2h>(x${i}[${j}]); tokenTile[to + ${2 * j}u] = pair${j}.x; tokenTile[to + ${2 * j + 1}u] = pair${j}.y;`)}
+    }`,
+    ),
+  };
+}
+
+function each(many: number, text: (i: number) => string): string {
+  return Array.from({ length: many }, (_, i) => text(i)).join("\n      ");
+}
