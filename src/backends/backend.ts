@@ -125,7 +125,7 @@ export interface Backend {
   readonly kernels?: string | undefined;
 
   /** Tokens of a step, at most, from which it gains. Optional: as many as the engine thinks right for a processor. */
-  readonly stepTokens?: number;
+  readonly stepTokens?: number | undefined;
 
   /** Whether this op, with these shapes and types, can be computed here; otherwise the reason, for people. */
   supports(node: GraphNode): true | string;

@@ -71,6 +71,11 @@ export class SplitBackend implements Backend {
     return this.#inUse[0]!.kernels;
   }
 
+  /** The device's, where it has everything: what the processor computes of a step wants no larger ones. */
+  get stepTokens(): number | undefined {
+    return this.#layers === "all" ? this.#device.stepTokens : undefined;
+  }
+
   /** Which of the two will get an op is not known yet, so both must be able to compute it. */
   supports(node: GraphNode): true | string {
     const refused = [this.#host, this.#device]
