@@ -13,7 +13,7 @@
 
 import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
-import { type KvFormat, kvFormats } from "./kv-format.ts";
+import { type KvChunk, type KvFormat, kvFormats } from "./kv-format.ts";
 import { strided, walkBlocks, walkRowGroups } from "./kv-walk.ts";
 import { manyRegisters, remainder } from "./loops.ts";
 
@@ -23,9 +23,17 @@ export interface ScoresTile {
   readonly queries: number;
   /** Queries whose sums are in registers at the same time; the others follow over the same rows. */
   readonly atOnce: number;
+  /**
+   * What is loaded once for the others: a vector of a query for the keys of all positions, which are then in registers; or
+   * a key for all queries, which are then read from memory each time. Keys with scales leave registers for the second only,
+   * where there are few.
+   */
+  readonly first: "queries" | "keys";
   /** Vectors per round of the loop over the head, where the format leaves the choice. */
   readonly unroll: number;
 }
+
+const wide: ScoresTile = { queries: 4, atOnce: 4, first: "queries", unroll: 4 };
 
 /** Positions side by side: the lanes of so many sums are added up together. */
 const rowsAtOnce = 4;
@@ -33,13 +41,12 @@ const rowsAtOnce = 4;
 /** Each takes the bytes of a vector, and how many registers there are for them. */
 export const attentionScores: readonly ((width: number, registers?: number) => Kernel)[] =
   kvFormats.flatMap((format) => {
-    // Sums, keys (and their scales), and a query's vector.
-    const few = format.blockValues ? 1 : 2;
     return [
-      (width: number) => scoresKernel(width, format, { queries: 1, atOnce: 1, unroll: 4 }),
+      (width: number) => scoresKernel(width, format, { ...wide, queries: 1, atOnce: 1 }),
       (width: number, registers = manyRegisters) => {
-        const atOnce = registers < manyRegisters ? few : 4;
-        return scoresKernel(width, format, { queries: 4, atOnce, unroll: 4 });
+        const isSmall = registers < manyRegisters;
+        const first = isSmall && format.blockValues ? "keys" : "queries";
+        return scoresKernel(width, format, { ...wide, atOnce: isSmall ? 2 : 4, first });
       },
     ];
   });
@@ -63,11 +70,12 @@ export function scoresKernel(width: number, format: KvFormat, tile: ScoresTile):
   const targets = strided(k, scores, tile.queries, scoreStride).map((p) => k.variable(p));
   const cache = k.op("ptr.add", [keys, headOffset]);
   const rounds = roundsOver(k, format, tile, headDim);
+  const addProducts = tile.first === "keys" ? addKeyByKey : addQueryByQuery;
   walkBlocks(k, { cache, table, blocks, last, rowBytes }, (range) => {
     walkRowGroups(k, range, rowsAtOnce, (rows) => {
       for (let from = 0; from < tile.queries; from += tile.atOnce) {
         const some = queries.slice(from, from + tile.atOnce);
-        dotProducts(k, format, rounds, some, rows).forEach((sums, j) => {
+        dotProducts(k, format, rounds, some, rows, addProducts).forEach((sums, j) => {
           k.op("f32v.store_sums", [targets[from + j]!, ...(sums as FourVectors)]);
         });
       }
@@ -107,6 +115,7 @@ function dotProducts(
   rounds: readonly Rounds[],
   queries: readonly Reg<"ptr">[],
   rows: readonly Reg<"ptr">[],
+  addProducts: AddProducts,
 ): Vector[][] {
   const zero = k.op("f32v.const", [], 0);
   const sums = queries.map(() => rows.map(() => k.variable(zero)));
@@ -123,26 +132,43 @@ function dotProducts(
   return sums;
 }
 
-/** sums += query * key over a chunk of the head. */
-function addProducts(
+/** sums += query * key over a chunk of the head: [queries][rows]. */
+type AddProducts = (
   k: KernelBuilder,
   format: KvFormat,
   vectors: number,
   queries: readonly Reg<"ptr">[],
   rows: readonly Reg<"ptr">[],
   sums: readonly (readonly Vector[])[],
-): void {
+) => void;
+
+const addQueryByQuery: AddProducts = (k, format, vectors, queries, rows, sums) => {
   const chunks = rows.map((row) => format.open(k, row));
   for (let i = 0; i < vectors; i++) {
-    const values = chunks.map(({ load, scale }) =>
-      scale ? k.op("f32v.mul", [load(i), scale]) : load(i),
-    );
+    const keys = chunks.map((chunk) => scaled(k, chunk, i));
     queries.forEach((pointer, j) => {
       const q = k.op("f32v.load", [pointer], i * k.width);
-      values.forEach((value, row) => {
+      keys.forEach((key, row) => {
         const sum = sums[j]![row]!;
-        k.update(sum, "f32v.fma", [q, value, sum]);
+        k.update(sum, "f32v.fma", [q, key, sum]);
       });
     });
   }
+};
+
+const addKeyByKey: AddProducts = (k, format, vectors, queries, rows, sums) => {
+  rows.forEach((pointer, row) => {
+    const chunk = format.open(k, pointer);
+    for (let i = 0; i < vectors; i++) {
+      const key = scaled(k, chunk, i);
+      queries.forEach((query, j) => {
+        const sum = sums[j]![row]!;
+        k.update(sum, "f32v.fma", [k.op("f32v.load", [query], i * k.width), key, sum]);
+      });
+    }
+  });
+};
+
+function scaled(k: KernelBuilder, { load, scale }: KvChunk, i: number): Vector {
+  return scale ? k.op("f32v.mul", [load(i), scale]) : load(i);
 }
