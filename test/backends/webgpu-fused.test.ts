@@ -136,6 +136,7 @@ interface Run {
   sizes?: readonly number[];
   /** Lanes of a workgroup of attention; 0: the kernel that goes position by position. */
   attentionSize?: number;
+  packedDots?: boolean;
 }
 
 async function expectSame(options: Options, { kvType = "f16", sizes = mixed, ...tuned }: Run = {}) {
@@ -173,6 +174,9 @@ describeGpu("webgpu, nodes that are computed together", () => {
   test("a context of several parts", async () => {
     const sizes = [...Array<number>(16).fill(16), 1, 1, 3, 1];
     await expectSame({ type: "q4_0" }, { sizes, attentionSize: 64 });
+  });
+  test("a WGSL without packed products", async () => {
+    await expectSame({ type: "q8_0" }, { packedDots: false });
   });
   test("a type that is multiplied one value after the other", async () => {
     await expectSame({ type: "q5_0" }, { attentionSize: 64 });

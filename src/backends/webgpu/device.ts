@@ -25,6 +25,8 @@ export interface GpuFacts {
   readonly subgroups: { readonly min: number; readonly max: number } | undefined;
   readonly subgroupMatrix: boolean;
   readonly timestampQueries: boolean;
+  /** WGSL multiplies four 8-bit numbers at once. */
+  readonly packedDots: boolean;
 }
 
 export interface GpuDeviceOptions {
@@ -36,7 +38,7 @@ export interface GpuDeviceOptions {
 export async function findGpu(access: GpuAccess): Promise<GpuFacts | string> {
   const adapter = await requestAdapter(access);
   if (typeof adapter === "string" || typeof access === "string") return adapter as string;
-  return factsOf(adapter, access.memoryBytes);
+  return factsOf(adapter, access.gpu, access.memoryBytes);
 }
 
 export class GpuDevice {
@@ -65,7 +67,7 @@ export class GpuDevice {
     if (typeof adapter === "string" || typeof access === "string") {
       throw new UsageError(`backend "webgpu": ${adapter}. "lantern devices" shows what is there`);
     }
-    const facts = factsOf(adapter, options.limits?.memoryBytes ?? access.memoryBytes);
+    const facts = factsOf(adapter, access.gpu, options.limits?.memoryBytes ?? access.memoryBytes);
     const { maxBufferBytes = facts.maxBufferBytes, maxBindingBytes = facts.maxBindingBytes } =
       options.limits ?? {};
     const device = await adapter.requestDevice({
@@ -162,7 +164,7 @@ function wantedFeatures(facts: GpuFacts): string[] {
   return wanted.filter(([, has]) => has).map(([name]) => name);
 }
 
-function factsOf(adapter: GPUAdapter, memoryBytes: number | undefined): GpuFacts {
+function factsOf(adapter: GPUAdapter, gpu: GPU, memoryBytes: number | undefined): GpuFacts {
   const { info, limits, features } = adapter;
   const has = (name: string): boolean => (features as ReadonlySet<string>).has(name);
   return {
@@ -182,5 +184,6 @@ function factsOf(adapter: GPUAdapter, memoryBytes: number | undefined): GpuFacts
       : undefined,
     subgroupMatrix: has("chromium-experimental-subgroup-matrix") && hasHalfMatrices(info),
     timestampQueries: has("timestamp-query"),
+    packedDots: gpu.wgslLanguageFeatures?.has("packed_4x8_integer_dot_product") ?? false, // old browsers have no such list
   };
 }

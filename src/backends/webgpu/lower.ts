@@ -22,12 +22,7 @@ import type { Kernel } from "./wgsl/kernel.ts";
 import type { KvFormat } from "./wgsl/kv-format.ts";
 import { kvWriteKernel } from "./wgsl/kv-write.ts";
 import { matmulKernel } from "./wgsl/matmul.ts";
-import {
-  hasMatrices,
-  type MatrixCalls,
-  type MatrixShape,
-  matmulMatricesKernel,
-} from "./wgsl/matmul-matrices.ts";
+import { hasMatrices, type Matrices, matmulMatricesKernels } from "./wgsl/matmul-matrices.ts";
 import { MATVEC_TOKENS, matvecKernel } from "./wgsl/matvec.ts";
 import { layerNormKernel, rmsNormKernel, softmaxKernel } from "./wgsl/norms.ts";
 import { laneProductOf, type Product, type ProductContext, productKernel } from "./wgsl/product.ts";
@@ -44,7 +39,7 @@ export interface LowerContext extends ProductContext {
   readonly attentionSize: number;
   readonly promptAttentionSize: number;
   /** How matrix units are used; undefined: there are none. */
-  readonly matrices: { readonly shape: MatrixShape; readonly calls: MatrixCalls } | undefined;
+  readonly matrices: Matrices | undefined;
   /** What the kernels of the nodes until now leave in the buffer of rounded activations. */
   readonly rounded: Rounded;
 }
@@ -72,14 +67,14 @@ const lowerings: { readonly [K in OpKind]: Lower<K> } = {
     const own = context.weights.parts.get(weight.name)!;
     const isTuned = laneProductOf(weight, context.workgroupBytes) !== undefined;
     const { matrices } = context;
-    const onMatrices = matrices && hasMatrices(node, matrices.shape) && fitsHalves(weight);
+    const onMatrices = matrices && hasMatrices(node, matrices) && fitsHalves(weight);
     const few = isTuned
       ? productKernels({ x, matmuls: [node] }, context)
       : own.map((_, part) => matvecKernel(node, own, part));
-    const many = own.map((_, part) =>
+    const many = own.flatMap((_, part) =>
       onMatrices
-        ? matmulMatricesKernel(node, own, part, matrices.shape, matrices.calls)
-        : matmulKernel(node, own, part),
+        ? matmulMatricesKernels(node, own, part, matrices)
+        : [matmulKernel(node, own, part)],
     );
     const { rounded } = context;
     if (!onMatrices) {

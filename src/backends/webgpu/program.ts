@@ -83,7 +83,9 @@ function lower(
   calls: MatrixCalls | undefined,
   by: "groups" | "nodes",
 ): { nodes: readonly GraphNode[]; kernels: Kernel[] }[] {
-  const shape = fittingMatrices(tuning.matrices, facts.workgroupStorageBytes);
+  const shapes = tuning.matrices
+    .map((shape) => fittingMatrices(shape, facts.workgroupStorageBytes))
+    .filter((shape) => shape !== undefined);
   const context: LowerContext = {
     weights: layout.weights,
     step: layout.step,
@@ -92,9 +94,10 @@ function lower(
     workgroupBytes: facts.workgroupStorageBytes,
     exchange: exchangeFor(facts.subgroups),
     shapeFor: tuning.shapeFor,
+    packedDots: tuning.packedDots,
     attentionSize: tuning.attentionSize,
     promptAttentionSize: tuning.promptAttentionSize,
-    matrices: calls && shape && { shape, calls },
+    matrices: calls && shapes.length > 0 ? { shapes, calls } : undefined,
     rounded: {},
   };
   return by === "groups"

@@ -58,24 +58,49 @@ export interface MatrixShape {
   readonly depth: number;
 }
 
-export const matrixShape: MatrixShape = {
-  ownOutputs: 4,
-  ownTokens: 2,
-  outputTeams: 2,
-  tokenTeams: 4,
-  depth: 64,
-};
+/** For batches, and for prompts: by the tokens of their tiles. */
+export const matrixShapes: readonly MatrixShape[] = [
+  { ownOutputs: 2, ownTokens: 2, outputTeams: 4, tokenTeams: 1, depth: 64 },
+  { ownOutputs: 4, ownTokens: 2, outputTeams: 2, tokenTeams: 4, depth: 64 },
+];
+
+/** Of a tile. */
+function tokensOf({ ownTokens, tokenTeams }: MatrixShape): number {
+  return ownTokens * tokenTeams * UNIT;
+}
+
+/** One kernel for each shape: each for the steps that its tile is the smallest for. */
+export function matmulMatricesKernels(
+  node: NodeOf<"matmul">,
+  parts: readonly WeightPart[],
+  part: number,
+  { shapes, calls }: Matrices,
+): Kernel[] {
+  let fewest = MATVEC_TOKENS + 1;
+  return shapes.map((shape, i) => {
+    const most = i < shapes.length - 1 ? tokensOf(shape) : Infinity;
+    const kernel = matmulMatricesKernel(node, parts, part, shape, calls, [fewest, most]);
+    fewest = most + 1;
+    return kernel;
+  });
+}
+
+/** How matrix units are used. */
+export interface Matrices {
+  readonly shapes: readonly MatrixShape[];
+  readonly calls: MatrixCalls;
+}
 
 /** Columns come in whole depths. */
-export function hasMatrices({ x }: NodeOf<"matmul">, { depth }: MatrixShape): boolean {
-  return x.cols % depth === 0;
+export function hasMatrices({ x }: NodeOf<"matmul">, { shapes }: Matrices): boolean {
+  return shapes.every(({ depth }) => x.cols % depth === 0);
 }
 
 /** This shape, or one that is less deep, if it fits a workgroup's memory. */
 export function fittingMatrices(shape: MatrixShape, bytes: number): MatrixShape | undefined {
   const { depth } = shape;
   const outputs = shape.ownOutputs * shape.outputTeams * UNIT;
-  const tokens = shape.ownTokens * shape.tokenTeams * UNIT;
+  const tokens = tokensOf(shape);
   const sums = shape.outputTeams * shape.tokenTeams * UNIT * UNIT * 4;
   if ((outputs + tokens) * pitchOf(depth) * 2 + sums <= bytes) return shape;
   return depth > 2 * UNIT ? fittingMatrices({ ...shape, depth: depth / 2 }, bytes) : undefined;
@@ -86,25 +111,26 @@ function pitchOf(depth: number): number {
   return depth + 8;
 }
 
-export function matmulMatricesKernel(
+function matmulMatricesKernel(
   node: NodeOf<"matmul">,
   parts: readonly WeightPart[],
   part: number,
   shape: MatrixShape,
   calls: MatrixCalls,
+  [minRows, maxRows]: readonly [number, number],
 ): Kernel {
   const { x, weight, out } = node;
   const { rows } = parts[part]!;
   const { depth } = shape;
   const outputs = shape.ownOutputs * shape.outputTeams * UNIT;
-  const tokens = shape.ownTokens * shape.tokenTeams * UNIT;
+  const tokens = tokensOf(shape);
   const size = shape.outputTeams * shape.tokenTeams * TEAM;
   const pitch = pitchOf(depth);
   const tile = { depth, pitch, size, cols: x.cols };
   const weights = weightTile(weight, part, rows, { ...tile, tileRows: outputs });
   const inputs = tokenTile({ ...tile, tileRows: tokens });
   return makeKernel({
-    name: `matmul-matrices ${weight.dtype.name} [${rows}, ${x.cols}]`,
+    name: `matmul-matrices ${outputs}x${tokens} ${weight.dtype.name} [${rows}, ${x.cols}]`,
     bindings: [...weights.bindings, ...inputs.bindings, ...valueBindings(node)],
     quiet: ["chromium.subgroup_matrix_uniformity"], // a team's numbers are the same in all of its lanes
     enables: ["f16, subgroups, chromium_experimental_subgroup_matrix"],
@@ -117,7 +143,8 @@ alias Left = subgroup_matrix_left<f16, ${UNIT}, ${UNIT}>;
 alias Right = subgroup_matrix_right<f16, ${UNIT}, ${UNIT}>;
 alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;`,
     rows: out.rows,
-    minRows: MATVEC_TOKENS + 1,
+    minRows,
+    maxRows,
     grid: (count) => [Math.ceil(rows / outputs), Math.ceil(count / tokens), 1],
     body: `
   let tokenCount = step[${x.rows === "tokens" ? 0 : 1}u];

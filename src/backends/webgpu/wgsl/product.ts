@@ -34,6 +34,8 @@ export interface ProductContext {
   readonly step: StepLayout;
   readonly exchange: Exchange;
   readonly split: AttentionSplit;
+  /** WGSL has dot4I8Packed. */
+  readonly packedDots: boolean;
   shapeFor(rows: number, cols: number): ProductShape;
 }
 
@@ -86,7 +88,7 @@ export function productKernel(
     bindings: [...weightBindings(product, part, partNumber), ...stage.bindings, ...behind.bindings],
     enables: context.exchange.enables,
     size,
-    declarations: `${context.exchange.declarations(size)}${stage.declarations}${dotsText}${lane.functions ?? ""}
+    declarations: `${context.exchange.declarations(size)}${stage.declarations}${dotsText(context.packedDots)}${lane.functions ?? ""}
 ${context.exchange.reduce("sumOverTeam", TEAM, "sum")}
 ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behind.declarations}`,
     rows: out.rows,
@@ -113,9 +115,18 @@ ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behi
   });
 }
 
-const dotsText = `
+/** `fn dots`: sixteen 8-bit numbers times sixteen others. */
+const dotsText = (packed: boolean): string => `
+${packed ? "" : dot4Text}
 fn dots(a: vec4u, b: vec4u) -> i32 {
-  return (dot4I8Packed(a.x, b.x) + dot4I8Packed(a.y, b.y)) + (dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w));
+  return ${["x", "y", "z", "w"].map((part) => `${packed ? "dot4I8Packed" : "dot4"}(a.${part}, b.${part})`).join(" + ")};
+}`;
+
+const dot4Text = `
+fn signed4(word: u32) -> vec4i { return bitcast<vec4i>(vec4u(word) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u); }
+fn dot4(a: u32, b: u32) -> i32 {
+  let products = signed4(a) * signed4(b);
+  return products.x + products.y + products.z + products.w;
 }`;
 
 /** r0, r1, ...: the first unit of each row of the team; rows beyond the last repeat it. */
