@@ -10,10 +10,11 @@ import type { GpuAccess } from "./platform.ts";
 /**
  * Names of Dawn's: what is still experimental there; half floats on NVIDIA, which it hides otherwise; no clearing of
  * workgroup memory, which no kernel here relies on and software adapters take seconds to compile; and no checks of every
- * index in shaders, which are all from here (they take a third of the time of prompts).
+ * index in shaders, which are all from here (they take a third of the time of prompts). Times of kernels are not rounded.
  */
 const dawnFeatures = [
   "enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia,disable_workgroup_init,disable_robustness",
+  "disable-dawn-features=timestamp_quantization",
 ];
 
 /** Only what is used of it: its own types would declare all of WebGPU a second time. */
