@@ -10,6 +10,7 @@ import {
   type NodeOf,
   type Value,
   type Weight,
+  weightsOf,
 } from "../../graph/graph.ts";
 import type { GpuFacts } from "./device.ts";
 import { stackable } from "./weight-layout.ts";
@@ -29,6 +30,8 @@ interface View {
   readonly graph: Graph;
   readonly facts: GpuFacts;
   readonly readers: ReadonlyMap<Value, readonly GraphNode[]>;
+  /** How many nodes read each weight. */
+  readonly uses: ReadonlyMap<Weight, number>;
   /** Values that were computed by groups before. */
   readonly known: ReadonlySet<Value>;
 }
@@ -40,7 +43,7 @@ const patterns: readonly Pattern[] = [normedProducts, productAndAdd, ropedAttent
 
 export function fuse(graph: Graph, facts: GpuFacts): Group[] {
   const known = new Set<Value>(graph.input ? [graph.input] : []);
-  const view: View = { graph, facts, readers: readersOf(graph), known };
+  const view: View = { graph, facts, readers: readersOf(graph), uses: usesOf(graph), known };
   const done = new Set<GraphNode>();
   const groups: Group[] = [];
   for (const node of graph.nodes) {
@@ -113,8 +116,10 @@ function stacked(
   });
 }
 
-function canStack(matmuls: readonly NodeOf<"matmul">[], { facts }: View): boolean {
+function canStack(matmuls: readonly NodeOf<"matmul">[], { facts, uses }: View): boolean {
   const weights = matmuls.map(({ weight }) => weight);
+  // It lies in one place only.
+  if (weights.some((weight) => uses.get(weight) !== 1)) return false;
   // Both planes, x, norm, step and hidden state; each result, each bias.
   const biases = matmuls.filter(({ bias }) => bias).length;
   const bindings = 6 + matmuls.length + biases;
@@ -160,6 +165,13 @@ function only({ graph, readers }: View, value: Value): GraphNode | undefined {
   const found = readers.get(value) ?? [];
   const isWanted = value === graph.output || value === hiddenOf(graph);
   return found.length === 1 && !isWanted ? found[0] : undefined;
+}
+
+function usesOf(graph: Graph): Map<Weight, number> {
+  const uses = new Map<Weight, number>();
+  for (const weight of graph.nodes.flatMap(weightsOf))
+    uses.set(weight, (uses.get(weight) ?? 0) + 1);
+  return uses;
 }
 
 function readersOf(graph: Graph): Map<Value, GraphNode[]> {
