@@ -4,7 +4,6 @@
 import { describe, expect, test } from "vitest";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import type { Reg } from "../../src/kernels/ir/kernel.ts";
-import { type OpName, ops } from "../../src/kernels/ir/ops.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
 import { Random } from "../support/random.ts";
 import {
@@ -14,10 +13,8 @@ import {
   type CheckedCall,
   isRefused,
 } from "./arm64-runner.ts";
-import { opCase } from "./op-cases.ts";
+import { everyOp as names, opCase } from "./op-cases.ts";
 import { randomArgs, randomKernel, randomMemory, regions } from "./random-kernels.ts";
-
-const names = Object.keys(ops) as OpName[];
 
 describe.skipIf(arm64Lacks !== undefined)(
   `executed${arm64Lacks === undefined ? "" : ` [${arm64Lacks}]`}`,

@@ -8,10 +8,16 @@ import {
   isVector,
   type OpName,
   type OpShape,
+  ops,
   shapeOf,
   type Type,
 } from "../../src/kernels/ir/ops.ts";
 import { Random } from "../support/random.ts";
+
+/** Ops that every target has; those on tiles are tried in tiles.test.ts. */
+export const everyOp: readonly OpName[] = (Object.keys(ops) as OpName[]).filter(
+  (op) => shapeOf(op).needs === undefined,
+);
 
 export interface OpCase {
   readonly kernel: Kernel;

@@ -7,9 +7,9 @@
 
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import type { Kernel, Reg } from "../../src/kernels/ir/kernel.ts";
-import { type OpName, ops, shapeOf, type Type } from "../../src/kernels/ir/ops.ts";
+import { type OpName, shapeOf, type Type } from "../../src/kernels/ir/ops.ts";
 import { Random } from "../support/random.ts";
-import { anyOp } from "./op-cases.ts";
+import { anyOp, everyOp } from "./op-cases.ts";
 import type { Region } from "./same-memory.ts";
 
 const regionBytes = 8192;
@@ -68,7 +68,6 @@ interface Pointer {
   readonly drift: number;
 }
 
-const everyOp = Object.keys(ops) as OpName[];
 const maxDepth = 2;
 /** Rounds of the innermost loop, all together: 3 x 3. A pointer moves once in each, by no more than this. */
 const maxStep = 48;

@@ -11,6 +11,7 @@ import {
   type Register,
   r32,
   r64,
+  tmm,
   X64Assembler,
   xmm,
   ymm,
@@ -54,6 +55,11 @@ const shapes: Partial<Record<Instruction, string>> = {
   vcvtsi2ss: "x x r",
   vcvttsd2si: "R x",
   vcvtsd2ss: "x x x",
+  ldtilecfg: "[",
+  tilezero: "t",
+  tileloadd: "t [",
+  tilestored: "[ t",
+  tdpbssd: "t t t",
 };
 
 /** Lengths of vectors that instructions have, where it is not all that their forms have. */
@@ -70,7 +76,11 @@ const lengths: Partial<Record<Instruction, readonly VectorLength[]>> = {
   ),
   vcvttsd2si: [16],
   vcvtsd2ss: [16],
+  ...{ ldtilecfg: [16], tilezero: [16], tileloadd: [16], tilestored: [16], tdpbssd: [16] },
 };
+
+/** Whose address has an index, always. */
+const withIndex = new Set<Instruction>(["tileloadd", "tilestored"]);
 
 /** Without a form that reads (or writes) memory, as far as kernels need. */
 const registersOnly = new Set<Instruction>([
@@ -83,6 +93,7 @@ const registersOnly = new Set<Instruction>([
     "vcvtsi2ss",
   ] as const),
   ...(["vpsrlw", "vpsraw", "vpsllw"] as const),
+  ...(["tilezero", "tdpbssd"] as const),
 ]);
 
 const vectors = { 16: xmm, 32: ymm, 64: zmm } as const;
@@ -120,6 +131,14 @@ const everywhere = new Set<Instruction>(["mov", "vmovups.store", "vaddps", "vpmo
 /** Kinds of addresses; short displacements are multiples of `unit`, where they count in that. */
 function addresses(name: Instruction, unit: number, broadcast: boolean): Operand[] {
   const of = (base: number, displacement: number) => memory(r64(base), displacement, { broadcast });
+  if (withIndex.has(name)) {
+    return [
+      memory(r64(3), 0, { index: r64(1) }),
+      memory(r64(5), 0, { index: r64(9) }),
+      memory(r64(12), 64, { index: r64(2) }),
+      memory(r64(8), 1000, { index: r64(15) }),
+    ];
+  }
   if (!everywhere.has(name)) return [of(7, unit), of(9, unit * -129)];
   return [
     of(0, 0),
@@ -159,6 +178,7 @@ function vectorFormsAt(
     if (kind === "q") return vectors[quarter](number);
     if (kind === "x") return xmm(number);
     if (kind === "k") return maskRegister(number & 7);
+    if (kind === "t") return tmm(number & 7);
     if (kind === "r") return r32(number & 15);
     return kind === "R" ? r64(number & 15) : 0x1b;
   };
@@ -232,6 +252,7 @@ const others: readonly Form[] = [
   },
   { text: "ret", emit: (a) => a.ret() },
   { text: "vzeroupper", emit: (a) => a.vzeroupper() },
+  { text: "tilerelease", emit: (a) => a.tilerelease() },
   { text: "mov ecx, -5", emit: (a) => a.moveImmediate(r32(1), -5) },
   { text: "mov r9d, 123456789", emit: (a) => a.moveImmediate(r32(9), 123456789) },
   { text: "mov r9, -5", emit: (a) => a.moveImmediate(r64(9), -5) },

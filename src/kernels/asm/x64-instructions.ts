@@ -108,6 +108,13 @@ export const instructions = {
   vcvtsi2ss: ["both", "F3.0F.W0 2A", "rvm", 4],
   vcvtsd2ss: ["vex", "F2.0F.W0 5A", "rvm", 8],
   vcvttsd2si: ["both", "F2.0F.W1 2C", "rm", 8],
+
+  // Tiles. Their rows in memory are a register's bytes apart: the index.
+  ldtilecfg: ["vex", "0F38.W0 49", "m", 64],
+  tilezero: ["vex", "F2.0F38.W0 49", "r", 64],
+  tileloadd: ["vex", "F2.0F38.W0 4B", "rm", 64],
+  tilestored: ["vex", "F3.0F38.W0 4B", "mr", 64],
+  tdpbssd: ["vex", "F2.0F38.W0 5E", "rmv", 64],
 } as const;
 
 export type Instruction = keyof typeof instructions;

@@ -16,7 +16,7 @@ import {
   type VectorRow,
 } from "./x64-instructions.ts";
 
-export type RegisterKind = "r32" | "r64" | "xmm" | "ymm" | "zmm" | "k";
+export type RegisterKind = "r32" | "r64" | "xmm" | "ymm" | "zmm" | "k" | "tmm";
 
 export interface Register {
   readonly kind: RegisterKind;
@@ -48,6 +48,7 @@ export const r64 = (number: number): Register => ({ kind: "r64", number });
 export const xmm = (number: number): Register => ({ kind: "xmm", number });
 export const ymm = (number: number): Register => ({ kind: "ymm", number });
 export const zmm = (number: number): Register => ({ kind: "zmm", number });
+export const tmm = (number: number): Register => ({ kind: "tmm", number });
 export const maskRegister = (number: number): Register => ({ kind: "k", number });
 
 export interface MemoryOptions {
@@ -67,7 +68,7 @@ export function memoryAt(label: Label, broadcast = false): Operand {
 }
 
 const vectorBytes: Readonly<Record<RegisterKind, number>> = {
-  ...{ r32: 0, r64: 0, k: 0 },
+  ...{ r32: 0, r64: 0, k: 0, tmm: 0 },
   ...{ xmm: 16, ymm: 32, zmm: 64 },
 };
 
@@ -115,6 +116,10 @@ export class X64Assembler {
 
   vzeroupper(): void {
     this.bytes.push(0xc5, 0xf8, 0x77);
+  }
+
+  tilerelease(): void {
+    this.bytes.push(0xc4, 0xe2, 0x78, 0x49, 0xc0);
   }
 
   /** A constant of 32 bits, sign-extended or zero-extended as the register's kind says, in the shortest way. */
@@ -229,7 +234,7 @@ export class X64Assembler {
     const at = (place: string): Operand | undefined => operands[row.places.indexOf(place)];
     const reg = (at("r") as Register | undefined)?.number ?? row.digit;
     const v = at("v") as Register | undefined;
-    const rm = at("m")!;
+    const rm = at("m") ?? xmm(0); // tilezero has none
     const imm = at("i") as number | undefined;
     const registers = operands.filter(isRegister);
     const length = Math.max(16, ...registers.map(({ kind }) => vectorBytes[kind]));

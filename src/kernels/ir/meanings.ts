@@ -6,6 +6,7 @@
 
 import { bf16ToF32, f16ToF32, f32ToF16 } from "../../base/half.ts";
 import type { OpName, ops, ScalarType, Type, VectorType } from "./ops.ts";
+import { shapeOfTile, strideOfTile, type TileShape, tilesOf } from "./tiles.ts";
 
 /** What the second operand of dot4 may be: 0..127, -128..127 or 0..255. */
 export type Dot4 = "i7" | "signed" | "unsigned";
@@ -41,6 +42,8 @@ export class Memory {
   readonly view: DataView;
   /** The op that is running, for errors. */
   op: OpName | undefined;
+  /** The tile registers, where there are any: state of the machine as memory is. */
+  readonly tiles: (Tile | undefined)[] = [];
   readonly #kernel: string;
 
   constructor(kernel: string, memory: ArrayBufferLike) {
@@ -61,9 +64,19 @@ export class Memory {
     return address;
   }
 
+  /** A tile that has a shape. */
+  tile(number: number): Tile {
+    return this.tiles[number] ?? this.fail(`tile ${number} has no shape`);
+  }
+
   fail(what: string): never {
     throw new Error(`${this.#kernel}: ${this.op}: ${what}`);
   }
+}
+
+/** A tile register: its rows behind each other. */
+export interface Tile extends TileShape {
+  readonly cells: Int8Array<ArrayBuffer>;
 }
 
 interface Context {
@@ -235,7 +248,52 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
   "f32v.from_i32v": ([x], out) => fill(out.f32, (i) => x.i32[i]!),
   "f32v.sum": ([x]) => reduce(x.f32, (a, b) => Math.fround(a + b)),
   "f32v.hmax": ([x]) => reduce(x.f32, Math.max),
+
+  "amx.shape": (_, __, { memory, imm }) => {
+    const { tile, rows, bytes } = shapeOfTile(imm);
+    memory.tiles[tile] = { rows, bytes, cells: new Int8Array(rows * bytes) };
+  },
+  "amx.zero": (_, __, { memory, imm }) => {
+    memory.tile(imm).cells.fill(0);
+  },
+  "amx.load": ([p], _, { memory, imm }) => {
+    const { tile, stride } = strideOfTile(imm);
+    const { rows, bytes, cells } = memory.tile(tile);
+    for (let row = 0; row < rows; row++) {
+      const at = memory.at(p, row * stride, bytes);
+      cells.set(memory.bytes.subarray(at, at + bytes), row * bytes);
+    }
+  },
+  "amx.store": ([p], _, { memory, imm }) => {
+    const { tile, stride } = strideOfTile(imm);
+    const { rows, bytes, cells } = memory.tile(tile);
+    for (let row = 0; row < rows; row++) {
+      const at = memory.at(p, row * stride, bytes);
+      memory.bytes.set(cells.subarray(row * bytes, (row + 1) * bytes), at);
+    }
+  },
+  "amx.dot4_ss": (_, __, { memory, imm }) => {
+    const { sum, a, b } = tilesOf(imm);
+    dotTiles(memory, memory.tile(sum), memory.tile(a), memory.tile(b));
+  },
 };
+
+function dotTiles(memory: Memory, sum: Tile, a: Tile, b: Tile): void {
+  if (a.rows !== sum.rows || b.bytes !== sum.bytes || a.bytes !== 4 * b.rows) {
+    const shapes = [sum, a, b].map(({ rows, bytes }) => `${rows} x ${bytes}`);
+    memory.fail(`tiles of ${shapes.join(", ")} bytes do not fit each other`);
+  }
+  const sums = new Int32Array(sum.cells.buffer);
+  const columns = sum.bytes / 4;
+  for (let m = 0; m < sum.rows; m++) {
+    for (let n = 0; n < columns; n++) {
+      for (let i = 0; i < a.bytes; i++) {
+        const from = b.cells[(i >> 2) * b.bytes + 4 * n + (i & 3)]!;
+        sums[m * columns + n]! += a.cells[m * a.bytes + i]! * from;
+      }
+    }
+  }
+}
 
 type View = keyof Vector;
 type Lanes = Vector[View];

@@ -6,6 +6,8 @@
 //
 // The IR knows no tensors, no dtypes and no target.
 
+import type { TileImmediate } from "./tiles.ts";
+
 export type ScalarType = "i32" | "f32" | "ptr";
 export type VectorType = "i8v" | "i16v" | "i32v" | "f32v";
 export type Type = ScalarType | VectorType;
@@ -14,8 +16,10 @@ export interface OpShape {
   readonly args: readonly Type[];
   /** undefined: the op has only an effect (a store). */
   readonly out: Type | undefined;
-  /** What the immediate is: a displacement in bytes, a constant, a shift count. */
-  readonly imm?: "disp" | "value" | "shift";
+  /** What the immediate is: a displacement in bytes, a constant, a shift count; numbers of tiles (tiles.ts). */
+  readonly imm?: "disp" | "value" | "shift" | TileImmediate;
+  /** Only some processors have it; lowerings for others refuse the kernel. */
+  readonly needs?: "amx";
 }
 
 export const ops = {
@@ -141,9 +145,29 @@ export const ops = {
   /** Sum and maximum over all lanes; the order of the additions is the target's own. The maximum is NaN if a lane is. */
   "f32v.sum": { args: ["f32v"], out: "f32" },
   "f32v.hmax": { args: ["f32v"], out: "f32" },
+
+  // Tiles: eight registers of up to 16 rows of 64 bytes. What they hold is not a register of the kernel.
+  /** How large a tile is in this kernel: before all other ops on tiles, outside of loops. What it holds is zeros. */
+  "amx.shape": { args: [], out: undefined, imm: "tile_shape", needs: "amx" },
+  "amx.zero": { args: [], out: undefined, imm: "tile", needs: "amx" },
+  /** Its rows, from and to memory, the stride apart. */
+  "amx.load": { args: ["ptr"], out: undefined, imm: "tile_stride", needs: "amx" },
+  "amx.store": { args: ["ptr"], out: undefined, imm: "tile_stride", needs: "amx" },
+  /**
+   * sum[m][n] += a[m][4k..4k+3] . b[k][4n..4n+3] for all k, in i32. Bytes of both are signed. Shapes must fit: a has as many
+   * rows as the sum, b as many bytes in a row, and four bytes of a row of a stand for each row of b.
+   */
+  "amx.dot4_ss": { args: [], out: undefined, imm: "tiles", needs: "amx" },
 } as const;
 
 export type OpName = keyof typeof ops;
+
+/** Ops on tile registers. */
+export type TileOp = Extract<OpName, `amx.${string}`>;
+
+export const tileOps: readonly TileOp[] = (Object.keys(ops) as OpName[]).filter(
+  (op): op is TileOp => shapeOf(op).needs === "amx",
+);
 
 /** The shape of an op whose name is not known at compile time. */
 export function shapeOf(op: OpName): OpShape {

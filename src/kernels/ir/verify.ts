@@ -6,6 +6,7 @@
 import type { Kernel, Reg, Statement } from "./kernel.ts";
 import { isVector, type OpShape, ops, type Type } from "./ops.ts";
 import { printStatement, RegisterNames } from "./print.ts";
+import { wrongTiles } from "./tiles.ts";
 
 const widths: readonly number[] = [16, 32, 64];
 const u32 = 2 ** 32;
@@ -132,7 +133,10 @@ class Verifier {
       if (imm !== 0) this.#fail(`an immediate of ${imm}; ${op} has none`);
     } else if (kind === "disp") this.#checkWhole("displacement", imm, 0, u32 - 1);
     else if (kind === "shift") this.#checkWhole("shift", imm, 0, out === "i8v" ? 7 : 31);
-    else if (out === "i8v") this.#checkWhole("constant", imm, -128, 255);
+    else if (kind !== "value") {
+      const wrong = wrongTiles(kind, imm);
+      if (wrong !== undefined) this.#fail(`an immediate of ${imm}: ${wrong}`);
+    } else if (out === "i8v") this.#checkWhole("constant", imm, -128, 255);
     else if (out === "i32" || out === "i32v") this.#checkWhole("constant", imm, -u32 / 2, u32 - 1);
     else if (Number.isNaN(imm) || Number.isFinite(imm) !== Number.isFinite(Math.fround(imm))) {
       this.#fail(`constant ${imm}, expected a number that f32 can hold`);

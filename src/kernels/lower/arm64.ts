@@ -23,6 +23,7 @@ import {
   KernelRefused,
   type MachineInstruction,
   type MachineTarget,
+  noTiles,
   type Operand,
 } from "./machine.ts";
 import { toMachine } from "./to-machine.ts";
@@ -327,6 +328,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
     e.op("faddp.s", out, out);
   },
   "f32v.hmax": simple("fmaxv.s"),
+  ...noTiles("arm64"),
 };
 
 function bitsOf(value: number): number {

@@ -7,7 +7,7 @@
 //   slot 1 + i    parameter i: an i32 or f32 as a number, a ptr as an offset
 //   then          SCRATCH_SLOTS of the kernel's own, for spilled scalars (8 bytes each)
 
-import type { OpName, Type } from "../ir/ops.ts";
+import { type OpName, type TileOp, type Type, tileOps } from "../ir/ops.ts";
 
 /** Scalars (addresses, counts) live in general registers; vectors and f32 in vector registers. */
 export type RegisterClass = "general" | "vector";
@@ -101,4 +101,12 @@ export function blockSlots(params: number): number {
 /** The kernel has no code on this target; the message says why. */
 export class KernelRefused extends Error {
   override readonly name = "KernelRefused";
+}
+
+/** What a lowering for a processor without tile registers does with their ops. */
+export function noTiles(target: string): Record<TileOp, () => never> {
+  const refuse = (op: TileOp) => () => {
+    throw new KernelRefused(`${op} needs AMX, which ${target} does not have`);
+  };
+  return Object.fromEntries(tileOps.map((op) => [op, refuse(op)])) as Record<TileOp, () => never>;
 }

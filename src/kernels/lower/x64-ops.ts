@@ -1,8 +1,10 @@
 // One row for each op of the IR: which of its operands may be in memory, what it overwrites, and its instructions on
 // AVX2 and AVX-512. Part of x64.ts.
 
-import { maskRegister, r32, r64, xmm } from "../asm/x64.ts";
-import type { OpName } from "../ir/ops.ts";
+import { maskRegister, r32, r64, tmm, xmm } from "../asm/x64.ts";
+import type { OpName, TileOp } from "../ir/ops.ts";
+import { tilesOf } from "../ir/tiles.ts";
+import { noTiles } from "./machine.ts";
 import type { X64Target } from "./x64.ts";
 import {
   addIntegers,
@@ -21,6 +23,7 @@ import {
   packOrder,
   type Rule,
   reduce,
+  rowsInMemory,
   rule,
   shift,
   signedDotThroughWords,
@@ -253,6 +256,22 @@ const rules: { readonly [O in OpName]: Rule } = {
       }),
     { scratch: 2 },
   ),
+
+  // Shapes are in what the prologue loads.
+  "amx.shape": rule(() => {}),
+  "amx.zero": rule((l, _, imm) => l.a.op("tilezero", tmm(imm))),
+  "amx.load": rule((l, [p], imm) => {
+    const { tile, rows } = rowsInMemory(l, p!, imm);
+    l.a.op("tileloadd", tile, rows);
+  }),
+  "amx.store": rule((l, [p], imm) => {
+    const { tile, rows } = rowsInMemory(l, p!, imm);
+    l.a.op("tilestored", rows, tile);
+  }),
+  "amx.dot4_ss": rule((l, _, imm) => {
+    const { sum, a, b } = tilesOf(imm);
+    l.a.op("tdpbssd", tmm(sum), tmm(a), tmm(b));
+  }),
 };
 
 /** What AVX2 does otherwise: no operand is one value for all lanes. */
@@ -283,12 +302,21 @@ const rulesOfAvx2: Partial<Record<OpName, Rule>> = {
   ),
 };
 
+const rulesWithoutTiles = Object.fromEntries(
+  Object.entries(noTiles("AVX2")).map(([op, refuse]) => [op, rule(refuse)]),
+) as Record<TileOp, Rule>;
+
 const rulesOfPlainAvx2: Partial<Record<OpName, Rule>> = { "i32v.dot4": dotThroughWords };
 
 const tables: Readonly<Record<Level, { readonly [O in OpName]: Rule }>> = {
   avx512: rules,
-  "avx2-vnni": withoutSplats({ ...rules, ...rulesOfAvx2 }),
-  avx2: withoutSplats({ ...rules, ...rulesOfAvx2, ...rulesOfPlainAvx2 }),
+  "avx2-vnni": withoutSplats({ ...rules, ...rulesOfAvx2, ...rulesWithoutTiles }),
+  avx2: withoutSplats({
+    ...rules,
+    ...rulesOfAvx2,
+    ...rulesOfPlainAvx2,
+    ...rulesWithoutTiles,
+  }),
 };
 
 export function ruleOf(op: OpName, level: Level): Rule {

@@ -1,8 +1,18 @@
 // What the rows of x64-ops.ts are made of: rules of common shapes, arithmetic on general registers, and the longer
 // sequences (reductions, maxima with NaN, products through 16-bit sums). Part of x64.ts.
 
-import { memory, r32, r64, type Operand as X64Operand, xmm, ymm } from "../asm/x64.ts";
+import {
+  memory,
+  type Register,
+  r32,
+  r64,
+  tmm,
+  type Operand as X64Operand,
+  xmm,
+  ymm,
+} from "../asm/x64.ts";
 import type { Instruction } from "../asm/x64-instructions.ts";
+import { strideOfTile } from "../ir/tiles.ts";
 import type { Operand } from "./machine.ts";
 import type { Lowering } from "./x64.ts";
 
@@ -217,6 +227,19 @@ export function storeGroups(l: Lowering, to: X64Operand, x: number, spare: numbe
     l.a.op("vaddps", vector(x), vector(x), vector(spare));
   }
   l.a.op("vmovups.store", to, xmm(x));
+}
+
+/** A tile, and where its rows are: the bytes from one to the next are in a register. */
+export function rowsInMemory(
+  l: Lowering,
+  pointer: Operand,
+  imm: number,
+): { tile: Register; rows: X64Operand } {
+  const { tile, stride } = strideOfTile(imm);
+  const index = l.spare;
+  l.integer(index, stride);
+  const rows = memory(r64(inRegister(pointer)), 0, { index: r64(index) });
+  return { tile: tmm(tile), rows };
 }
 
 /** Dwords of four packed vectors, which are interleaved by their 16-byte groups, in order. */

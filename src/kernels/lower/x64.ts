@@ -21,6 +21,7 @@ import {
 import { type Instruction, rowOf, type VectorRow } from "../asm/x64-instructions.ts";
 import type { Kernel, Statement } from "../ir/kernel.ts";
 import type { OpName } from "../ir/ops.ts";
+import { shapeOfTile } from "../ir/tiles.ts";
 import type {
   MachineInstruction,
   MachineKernel,
@@ -66,7 +67,23 @@ export function lowerToX64(kernel: Kernel, { level }: X64Target): NativeFunction
     },
     foldsConstant: (op, index) => ruleOf(op, level).memoryAt.includes(index),
   };
-  return new Lowering(toMachine(expanded, target), level, scratch).run();
+  const tiles = tileConfiguration(kernel.body);
+  return new Lowering(toMachine(expanded, target), level, scratch, tiles).run();
+}
+
+/** What ldtilecfg loads for a kernel that shapes tiles: palette 1, bytes of a row and rows of each tile. */
+function tileConfiguration(body: readonly Statement[]): Uint8Array | undefined {
+  const shapes = body.flatMap((statement) =>
+    statement.kind === "op" && statement.op === "amx.shape" ? [shapeOfTile(statement.imm)] : [],
+  );
+  if (shapes.length === 0) return undefined;
+  const configuration = new Uint8Array(64);
+  configuration[0] = 1;
+  for (const { tile, rows, bytes } of shapes) {
+    configuration[16 + 2 * tile] = bytes;
+    configuration[48 + tile] = rows;
+  }
+  return configuration;
 }
 
 /** Loads that an operand in memory is, and those that are one value for all lanes. */
@@ -97,16 +114,23 @@ export class Lowering {
   readonly width: number;
   readonly #kernel: MachineKernel;
   readonly #scratch: readonly number[];
+  readonly #tiles: Uint8Array | undefined;
   /** Of the loops around the instruction: where they begin and where they end. */
   readonly #loops: { readonly top: Label; readonly end: Label }[] = [];
 
-  constructor(kernel: MachineKernel, level: X64Target["level"], scratch: readonly number[]) {
+  constructor(
+    kernel: MachineKernel,
+    level: X64Target["level"],
+    scratch: readonly number[],
+    tiles: Uint8Array | undefined,
+  ) {
     this.a = new X64Assembler(kernel.name);
     this.level = level;
     this.isEvex = level === "avx512";
     this.width = kernel.width;
     this.#kernel = kernel;
     this.#scratch = scratch;
+    this.#tiles = tiles;
   }
 
   run(): NativeFunction {
@@ -116,9 +140,11 @@ export class Lowering {
     for (const register of saved) a.op("push", r64(register));
     a.op("vcvttsd2si", block, xmm(0));
     this.#params(params);
+    if (this.#tiles) a.op("ldtilecfg", this.constant(this.#tiles));
     list.forEach((instruction, i) => {
       this.#instruction(instruction, list[i + 1]);
     });
+    if (this.#tiles) a.tilerelease();
     a.vzeroupper();
     for (const register of saved.reverse()) a.op("pop", r64(register));
     a.ret();
@@ -192,6 +218,11 @@ export class Lowering {
   /** A whole vector register. */
   vector(number: number): Register {
     return this.width === 64 ? zmm(number) : ymm(number);
+  }
+
+  /** A general register that an op without a result may use: spilled results pass through it. */
+  get spare(): number {
+    return passing[2];
   }
 
   /** A register that belongs to the op at hand alone. */
