@@ -49,7 +49,7 @@ export interface BlockMatmul {
    * prefetchers stop at the end of a page; with several streams most of them are always under way.
    */
   readonly streams?: number;
-  /** vector: how many bytes before they are needed codes are asked for; 0: not at all. Otherwise the layout decides. */
+  /** How many bytes before they are needed codes are asked for; 0: not at all. Otherwise the layout decides. */
   readonly ahead?: number;
 }
 
