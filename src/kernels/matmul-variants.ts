@@ -21,10 +21,10 @@ export interface MatmulProblem {
 
 /** What of the target matters to the choice; without a name and a width it is WebAssembly. */
 export type MatmulTarget = Pick<KernelTarget, "vectorRegisters"> &
-  Partial<Pick<KernelTarget, "name" | "width" | "dot4">>;
+  Partial<Pick<KernelTarget, "name" | "width" | "dot4" | "amx">>;
 
 export interface MatmulVariant {
-  /** "8x4.compact", "16x2.4s.compact", "4s.replicated.serial": unique. */
+  /** "8x4.compact", "16x2.4s.compact", "16x16.amx.compact", "4s.replicated.serial": unique. */
   readonly id: string;
   /** Rows and tokens that are computed at once; one token: no tile of tokens, they come one by one. */
   readonly rows: 4 | 8 | 16;
@@ -38,6 +38,8 @@ export interface MatmulVariant {
    * from memory. Otherwise a tile of rows is done with all tokens before the next.
    */
   readonly streamed: boolean;
+  /** Tiles of tokens that are wider than vector kernels have them are computed in tile registers. */
+  readonly amx: boolean;
   /** Cut into chunks for all threads; otherwise one thread does it. */
   readonly shared: boolean;
 }
@@ -156,6 +158,17 @@ const nativeLists: Readonly<Record<KernelTarget["width"], readonly MatmulVariant
   64: nativeVariants(nativeSpaces[64]),
 };
 
+/** The most tokens of a tile that is computed in vectors, where there are tile registers: up to there these are slower. */
+export const WIDEST_IN_VECTORS = 12;
+
+/** As many tokens as a tile register has rows. */
+const inTileRegisters: MatmulVariant = variant({
+  ...{ rows: 16, tokens: 16, replicated: false, streams: DEFAULT_STREAMS },
+  amx: true,
+});
+
+const amxList: readonly MatmulVariant[] = [...nativeLists[64], inTileRegisters];
+
 const webAssembly: MatmulTarget = { vectorRegisters: 16 };
 
 /** The space of machine code for a target; undefined: it is WebAssembly. */
@@ -164,6 +177,7 @@ function nativeSpace({ name = "wasm", width = 16 }: MatmulTarget): NativeSpace |
 }
 
 export function matmulVariants(target: MatmulTarget = webAssembly): readonly MatmulVariant[] {
+  if (target.amx) return amxList;
   return nativeSpace(target) ? nativeLists[target.width ?? 16] : wasmVariants;
 }
 
@@ -176,8 +190,12 @@ export function variantById(id: string, target?: MatmulTarget): MatmulVariant | 
  * floats, whose sums are all that a tile keeps; on a Neoverse-N1 (32 registers, splat loads cost a slot) 16x4 with
  * replicated activations. Floats there: 16x4 has the fewest splat loads for a sum; not measured.
  */
-function defaultTile(dtype: string, target: MatmulTarget): MatmulVariant {
+function defaultTile(dtype: string, tokens: number, target: MatmulTarget): MatmulVariant {
   const packing = packingOf(dtype);
+  if (target.amx && packing && tokens > WIDEST_IN_VECTORS) {
+    // Minimums in nibbles are so much work beside the products that these are no faster (measured with Q2_K).
+    if (packing.layout("unsigned").scales !== "nibbles") return inTileRegisters;
+  }
   const native = nativeSpace(target);
   if (native) return nativeTile(dtype, packing ? native.usual.blocks : native.usual.floats, target);
   const isWide = target.vectorRegisters >= 32;
@@ -194,6 +212,7 @@ function nativeTile(dtype: string, [rows, most]: Tile, target: MatmulTarget): Ma
       one.tokens > 1 &&
       one.tokens <= most &&
       !one.streamed &&
+      !one.amx &&
       acceptsProblem(one, some, target) === true,
   );
   return fitting.at(-1) ?? variantById(`${DEFAULT_STREAMS}s.compact`, target)!;
@@ -201,7 +220,7 @@ function nativeTile(dtype: string, [rows, most]: Tile, target: MatmulTarget): Ma
 
 /** Of so many tokens. Two to four stream: 1.5 to 1.9 times as fast as a tile of rows at a time (one thread). */
 export function defaultVariant(dtype: string, tokens: number, target: MatmulTarget): MatmulVariant {
-  const tile = defaultTile(dtype, target);
+  const tile = defaultTile(dtype, tokens, target);
   const streamed = matmulVariants(target).find(
     (one) =>
       one.streamed &&
@@ -215,7 +234,7 @@ export function defaultVariant(dtype: string, tokens: number, target: MatmulTarg
 
 export function defaultChoice(target: MatmulTarget): ChooseMatmul {
   return (problems, maxTokens) => {
-    const variants = [defaultTile(problems[0]!.dtype, target)];
+    const variants = [defaultTile(problems[0]!.dtype, maxTokens, target)];
     const byTokens = Array.from({ length: maxTokens + 1 }, (_, tokens) =>
       indexIn(variants, defaultVariant(problems[0]!.dtype, tokens, target)),
     );
@@ -240,8 +259,9 @@ export function effectiveVariant(
 ): MatmulVariant {
   if (variant.tokens <= tokens || !variant.shared) return variant;
   const rows = tokens === 1 ? 16 : variant.rows;
-  // Only full tiles of tokens stream.
-  return variantById(idOf({ ...variant, rows, tokens, streamed: false }), target) ?? variant;
+  // Only full tiles of tokens stream, and only wide ones are in tile registers.
+  const amx = variant.amx && tokens > WIDEST_IN_VECTORS;
+  return variantById(idOf({ ...variant, rows, tokens, streamed: false, amx }), target) ?? variant;
 }
 
 /** True where the variant can compute the problem on this processor, otherwise the reason. */
@@ -250,11 +270,13 @@ export function acceptsProblem(
   { dtype, n }: MatmulProblem,
   target: MatmulTarget,
 ): true | string {
-  const { replicated, streamed, shared } = variant;
+  const { replicated, streamed, shared, amx } = variant;
   const { vectorRegisters } = target;
   const packing = packingOf(dtype);
   if (!packing && replicated) return `activations beside ${dtype} are floats: nothing to replicate`;
   if (!packing && streamed) return `tiles of tokens beside ${dtype} read one stream`;
+  if (!packing && amx) return `weights of ${dtype} are floats: tile registers multiply bytes`;
+  if (amx && !target.amx) return "this processor has no tile registers (AMX)";
   const isNative = nativeSpace(target) !== undefined;
   const live = isNative ? nativeVectors(variant, dtype, target) : liveVectors(variant);
   // On WebAssembly, sums are needed once per block only: twice the registers still pays, more does not.
@@ -293,11 +315,13 @@ export function groupsAtOnce(
  * test/kernels/native-variants.test.ts holds this against them.
  */
 function nativeVectors(
-  { rows, tokens, streams, streamed }: MatmulVariant,
+  { rows, tokens: inTile, streams, streamed, amx }: MatmulVariant,
   dtype: string,
   { width = 16, dot4 = "signed" }: MatmulTarget,
 ): number {
   const codes = packingOf(dtype)?.layout(dot4);
+  // Tile registers leave vectors free: narrower tiles need the most.
+  const tokens = amx ? WIDEST_IN_VECTORS : inTile;
   const perTile = 64 / width;
   const groups = (4 * rows) / width;
   if (!codes) return Math.max((streams + 1) * perTile, groups * (tokens + 1)) + 1;
@@ -320,20 +344,22 @@ function nativeVectors(
 }
 
 function variant(
-  parts: Omit<MatmulVariant, "id" | "shared" | "streamed"> & {
+  parts: Omit<MatmulVariant, "id" | "shared" | "streamed" | "amx"> & {
     shared?: boolean;
     streamed?: boolean;
+    amx?: boolean;
   },
 ): MatmulVariant {
-  const whole = { shared: true, streamed: false, ...parts };
+  const whole = { shared: true, streamed: false, amx: false, ...parts };
   return { ...whole, id: idOf(whole) };
 }
 
 function idOf(parts: Omit<MatmulVariant, "id">): string {
-  const { rows, tokens, replicated, streams, streamed, shared } = parts;
+  const { rows, tokens, replicated, streams, streamed, amx, shared } = parts;
   const shape = [
     ...(tokens > 1 ? [`${rows}x${tokens}`] : []),
     ...(tokens === 1 || streamed ? [`${streams}s`] : []),
+    ...(amx ? ["amx"] : []),
   ];
   return [...shape, replicated ? "replicated" : "compact", ...(shared ? [] : ["serial"])].join(".");
 }

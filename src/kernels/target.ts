@@ -5,7 +5,13 @@
 import type { WasmFeatures } from "./features.ts";
 import type { Dot4 } from "./ir/meanings.ts";
 
-export type TargetName = "wasm" | "x64-avx512" | "x64-avx2-vnni" | "x64-avx2" | "arm64-dotprod";
+export type TargetName =
+  | "wasm"
+  | "x64-amx"
+  | "x64-avx512"
+  | "x64-avx2-vnni"
+  | "x64-avx2"
+  | "arm64-dotprod";
 
 /** Bytes of a vector register. */
 export type VectorWidth = 16 | 32 | 64;
@@ -21,17 +27,16 @@ export interface KernelTarget {
   readonly halves: Halves;
   /** Registers that hold a vector, as far as is known. */
   readonly vectorRegisters: number;
+  /** Has tile registers and their byte products (ir/tiles.ts). */
+  readonly amx?: true;
 }
+
+const avx512 = { width: 64, dot4: "unsigned", halves: "hardware", vectorRegisters: 32 } as const;
 
 /** The targets of machine code. That the machine has what one needs is for the caller to know. */
 export const nativeTargets: Readonly<Record<Exclude<TargetName, "wasm">, KernelTarget>> = {
-  "x64-avx512": {
-    name: "x64-avx512",
-    width: 64,
-    dot4: "unsigned",
-    halves: "hardware",
-    vectorRegisters: 32,
-  },
+  "x64-amx": { name: "x64-amx", ...avx512, amx: true },
+  "x64-avx512": { name: "x64-avx512", ...avx512 },
   "x64-avx2-vnni": {
     name: "x64-avx2-vnni",
     width: 32,

@@ -33,11 +33,30 @@ describe("a machine without", () => {
 
   test("AVX-VNNI and AVX-512, AVX2, dot products: what is missing is said", () => {
     expect(nativeKernels(machine("x64", "avx2 fma"))).toBe(
-      "this processor lacks what machine code is made for: x64-avx512 needs f16c, avx512f, avx512bw, avx512dq, avx512vl, avx512_vnni; x64-avx2-vnni needs f16c, avx_vnni; x64-avx2 needs f16c",
+      "this processor lacks what machine code is made for: x64-amx needs f16c, avx512f, avx512bw, avx512dq, avx512vl, avx512_vnni, amx_tile, amx_int8; x64-avx512 needs f16c, avx512f, avx512bw, avx512dq, avx512vl, avx512_vnni; x64-avx2-vnni needs f16c, avx_vnni; x64-avx2 needs f16c",
     );
     expect(nativeKernels(machine("arm64", "asimd fphp"))).toBe(
       "this processor lacks what machine code is made for: arm64-dotprod needs asimddp",
     );
+  });
+
+  test("AMX runs AVX-512", () => {
+    const host = nativeKernels(machine("x64", `${all} amx_tile`), "x64-amx");
+    expect(host).toBe("this processor lacks what machine code is made for: x64-amx needs amx_int8");
+  });
+
+  const here = typeof access === "string" ? undefined : access;
+  const hasAvx512 = here?.features.has("avx512_vnni") ?? false;
+  const why = hasAvx512 ? "" : " [skipped: this machine runs no AVX-512 with VNNI]";
+  test.skipIf(!hasAvx512)(`permission to use AMX runs AVX-512, and that is said${why}`, () => {
+    const features = new Set([...here!.features, "amx_tile", "amx_int8"]);
+    // The first thing that is opened asks for tile registers.
+    let opened = 0;
+    const load: NativeHost["load"] = (bytes) =>
+      opened++ === 0 ? "not this one" : here!.load(bytes);
+    const native = nativeKernels({ ...here!, features, load }) as NativeKernels;
+    expect(native.target.name).toBe("x64-avx512");
+    expect(native.withoutTiles).toBe("not this one");
   });
 
   test("a way to open code: its reason is passed on", () => {

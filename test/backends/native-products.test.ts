@@ -20,7 +20,8 @@ import { packedTypes } from "../../src/kernels/ops/packings.ts";
 import { floats, productGraph, productStep } from "../../src/tune/product.ts";
 import { nativeElsewhere, nativeHere } from "../support/native.ts";
 
-const maxTokens = 13;
+// A tile of tokens in tile registers, where there are any, and one that is not full.
+const maxTokens = 29;
 const limits = { maxTokens, maxOutputs: maxTokens };
 
 /** Of weights, before they repeat: in other columns each time. */

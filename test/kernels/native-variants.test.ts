@@ -20,6 +20,7 @@ import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
 import { type KernelTarget, nativeTargets } from "../../src/kernels/target.ts";
 
 const lowerings: Readonly<Record<string, (kernel: Kernel) => unknown>> = {
+  "x64-amx": (kernel) => lowerToX64(kernel, { level: "avx512" }),
   "x64-avx512": (kernel) => lowerToX64(kernel, { level: "avx512" }),
   "x64-avx2-vnni": (kernel) => lowerToX64(kernel, { level: "avx2-vnni" }),
   "x64-avx2": (kernel) => lowerToX64(kernel, { level: "avx2" }),
@@ -49,7 +50,7 @@ describe.each(Object.values(nativeTargets))("$name", (target) => {
   };
 
   test.each([...packedTypes(), ...floatTypes])("%s has code by default", (dtype) => {
-    hasCode(dtype, new Set([1, 2, 12].map((tokens) => defaultVariant(dtype, tokens, target))));
+    hasCode(dtype, new Set([1, 2, 12, 16].map((tokens) => defaultVariant(dtype, tokens, target))));
   });
 
   // One of each kind: plain codes, bytes, minimums in bytes and in nibbles, levels.
@@ -76,6 +77,22 @@ describe.each(Object.values(nativeTargets))("$name", (target) => {
     const answer = acceptsProblem(widest, { dtype: "q4_0", n: 4096, k: 4096 }, few);
     expect(answer).toMatch(/vectors alive.*12 registers/);
   });
+});
+
+test("tile registers are used from 13 tokens on", () => {
+  const target = nativeTargets["x64-amx"];
+  const effective = (tokens: number) =>
+    effectiveVariant(variantById("16x16.amx.compact", target)!, tokens, target).id;
+  expect([1, 2, 12, 13, 16].map((tokens) => defaultVariant("q4_0", tokens, target).id)).toEqual([
+    ...["16x12.compact", "16x2.4s.compact", "16x12.compact"],
+    ...["16x16.amx.compact", "16x16.amx.compact"],
+  ]);
+  expect([1, 12, 13].map(effective)).toEqual(["4s.compact", "16x12.compact", "16x16.amx.compact"]);
+  expect(defaultVariant("f16", 32, target).id).toBe("16x12.compact");
+  const variant = variantById("16x16.amx.compact", target)!;
+  const problem = { dtype: "q4_0", n: 64, k: 256 };
+  expect(acceptsProblem(variant, { ...problem, dtype: "f16" }, target)).toMatch(/f16 are floats/);
+  expect(acceptsProblem(variant, problem, nativeTargets["x64-avx512"])).toMatch(/no tile reg/);
 });
 
 test("tiles that are not full are those of fewer tokens", () => {

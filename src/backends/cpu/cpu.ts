@@ -429,7 +429,8 @@ function compileKernels(compiled: Compiled, arena: Arena): WebAssembly.Module {
 function nativeText(native: NativeKernels | string): string {
   if (typeof native === "string") return `kernels of products: WebAssembly (${native})`;
   const { name, width } = native.target;
-  return `kernels of products: machine code for ${name}, vectors of ${width} bytes`;
+  const without = native.withoutTiles ? ` (no tile registers: ${native.withoutTiles})` : "";
+  return `kernels of products: machine code for ${name}, vectors of ${width} bytes${without}`;
 }
 
 function threadsText(threads: number, asked: number): string {

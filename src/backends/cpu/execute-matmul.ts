@@ -2,6 +2,7 @@
 // matmul_floats, matmul_rows). Chunks of a product are runs of its output columns, for all tokens.
 
 import { dtypeByName } from "../../dtypes/table.ts";
+import { TILE_SCRATCH_BYTES } from "../../kernels/ops/matmul-tiles.ts";
 import { TILE_ROWS } from "../../kernels/ops/packed.ts";
 import {
   type Executor,
@@ -48,12 +49,13 @@ export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
 
   matmul_blocks: (i, c) => {
     const { spans, levels } = i;
+    const scratch = i.tileScratch + c.thread * TILE_SCRATCH_BYTES; // read only by kernels that have it
     return tiledMatmul(i, c, {
       tile: (at) => at,
       vector: (kernel, w, x, out, tiles, apart, outApart) =>
         kernel(w, x, out, spans, tiles, levels, apart, outApart),
       matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
-        kernel(w, x, out, spans, tokenTiles, levels, outStride, group),
+        kernel(w, x, out, spans, tokenTiles, levels, outStride, group, scratch),
       streams: (kernel, w, x, out, tiles, outStride, apart, outApart) =>
         kernel(w, x, out, spans, tiles, levels, outStride, apart, outApart),
     });

@@ -13,6 +13,7 @@ import {
   matmulVariants,
 } from "../../kernels/matmul-variants.ts";
 import { dotRows } from "../../kernels/ops/matmul-rows.ts";
+import { TILE_SCRATCH_BYTES } from "../../kernels/ops/matmul-tiles.ts";
 import { activationBlockBytes, TILE_ROWS } from "../../kernels/ops/packed.ts";
 import { layoutFor } from "../../kernels/ops/packing.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
@@ -106,6 +107,9 @@ export class MatmulLowering {
       tileBytes: place.tileBytes,
       spans: node.x.cols / (32 * layout.spanBlocks),
       levels: place.levels,
+      tileScratch: chosen.choice.variants.some(({ amx }) => amx)
+        ? this.#perThread("tile registers", TILE_SCRATCH_BYTES)
+        : -1,
       scratch: this.#tailTiles(),
       scratchBytes: this.#tailTileBytes,
     };

@@ -2,12 +2,18 @@
 // lower-matmul.ts puts their names into instructions; execute-matmul.ts calls them.
 //
 // A product has kernels for one token, which stream over the weights, and one for each width of a tile of tokens: the
-// last tile of a step may be narrower than the others. Full tiles may have one that streams as well.
+// last tile of a step may be narrower than the others. Full tiles may have one that streams as well, or one that computes in
+// tile registers.
 
 import type { Kernel } from "../../kernels/ir/kernel.ts";
-import { groupsAtOnce, type MatmulVariant } from "../../kernels/matmul-variants.ts";
+import {
+  groupsAtOnce,
+  type MatmulVariant,
+  WIDEST_IN_VECTORS,
+} from "../../kernels/matmul-variants.ts";
 import { blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
+import { tileMatmulKernel } from "../../kernels/ops/matmul-tiles.ts";
 import { type BlockLayout, groupRows, groupsPerTile, TILE_ROWS } from "../../kernels/ops/packed.ts";
 import type { KernelTarget } from "../../kernels/target.ts";
 import type { FloatType } from "./float-tiles.ts";
@@ -33,7 +39,7 @@ export interface MatrixKernels {
 export function blockKernels(
   type: string,
   layout: BlockLayout,
-  { rows, tokens, replicated, streams, streamed }: MatmulVariant,
+  { rows, tokens, replicated, streams, streamed, amx }: MatmulVariant,
 ): VariantKernels {
   const groups = rows / groupRows(layout);
   const style = replicated ? "replicated" : "compact";
@@ -52,6 +58,10 @@ export function blockKernels(
     matrix: widths(tokens).map((width) => {
       const tile = { layout, groups, tokens: width, replicated };
       const shapeName = `${rows}x${width}.${style}`;
+      if (amx && width > WIDEST_IN_VECTORS) {
+        const name = `matmul.${type}.${rows}x${width}.amx`;
+        return { kernel: tileMatmulKernel({ name, layout, tokens: width }), groups };
+      }
       return {
         kernel: blockMatmulKernel({
           ...tile,

@@ -18,6 +18,7 @@ const avx512 = ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"];
 
 /** In order of preference. */
 const levels: readonly NativeLevel[] = [
+  { name: "x64-amx", arch: "x64", needs: [...avx2, ...avx512, "amx_tile", "amx_int8"] },
   { name: "x64-avx512", arch: "x64", needs: [...avx2, ...avx512] },
   { name: "x64-avx2-vnni", arch: "x64", needs: [...avx2, "avx_vnni"] },
   { name: "x64-avx2", arch: "x64", needs: avx2 },

@@ -9,6 +9,13 @@ import { sharedObject, symbolOf } from "../../kernels/asm/elf.ts";
 import type { NativeFunction } from "../../kernels/asm/native-function.ts";
 import { KernelBuilder } from "../../kernels/ir/builder.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
+import {
+  MOST_TILE_BYTES,
+  MOST_TILE_ROWS,
+  threeTiles,
+  tileShape,
+  tileStride,
+} from "../../kernels/ir/tiles.ts";
 import { lowerToArm64 } from "../../kernels/lower/arm64.ts";
 import { blockSlots, KernelRefused } from "../../kernels/lower/machine.ts";
 import { lowerToX64 } from "../../kernels/lower/x64.ts";
@@ -22,6 +29,7 @@ import {
   nativeCalls,
 } from "./native-entry.ts";
 import { type NativeTargetName, nativeLevel } from "./native-levels.ts";
+import { askForTiles } from "./native-tiles.ts";
 
 /** A way to make kernels for this machine's processor. */
 export interface NativeKernels {
@@ -30,11 +38,14 @@ export interface NativeKernels {
   /** The kernel's code, or why it has none on this target: a sentence. Made once for each. */
   lower(kernel: Kernel): NativeFunction | string;
   link(functions: readonly NativeFunction[]): NativeImage;
+  /** Why the tile registers that the processor has are not used. */
+  readonly withoutTiles?: string;
 }
 
 type Lower = (kernel: Kernel) => NativeFunction;
 
 const lowerings: Readonly<Record<NativeTargetName, Lower>> = {
+  "x64-amx": (kernel) => lowerToX64(kernel, { level: "avx512" }),
   "x64-avx512": (kernel) => lowerToX64(kernel, { level: "avx512" }),
   "x64-avx2-vnni": (kernel) => lowerToX64(kernel, { level: "avx2-vnni" }),
   "x64-avx2": (kernel) => lowerToX64(kernel, { level: "avx2" }),
@@ -45,8 +56,15 @@ const lowerings: Readonly<Record<NativeTargetName, Lower>> = {
 export function nativeKernels(access: NativeAccess, wanted?: TargetName): NativeKernels | string {
   const level = nativeLevel(access, wanted);
   if ("refused" in level) return level.refused;
-  const kernels = kernelsOf(level.name, access as NativeHost);
-  return tryOut(kernels) ?? kernels;
+  const host = access as NativeHost;
+  const kernels = kernelsOf(level.name, host);
+  const wrong = (kernels.target.amx && tryTiles(kernels)) ?? tryOut(kernels);
+  if (wrong === undefined) return kernels;
+  if (!kernels.target.amx || wanted !== undefined) return wrong;
+  // The same processor without them.
+  const features = new Set([...host.features].filter((feature) => !feature.startsWith("amx")));
+  const others = nativeKernels({ ...host, features });
+  return typeof others === "string" ? others : { ...others, host, withoutTiles: wrong };
 }
 
 function kernelsOf(name: NativeTargetName, host: NativeHost): NativeKernels {
@@ -103,6 +121,40 @@ function tryOut(native: NativeKernels): string | undefined {
   addition!(x, out, 7);
   const isRight = numbers.subarray(0, 4).every((value, i) => numbers[out / 4 + i] === value + 7);
   return isRight ? undefined : `a first kernel for ${target.name} computed something else`;
+}
+
+/** Whether tile registers may be used and multiply as they should: what is wrong, or undefined. */
+function tryTiles(native: NativeKernels): string | undefined {
+  const { host, target } = native;
+  const refused = askForTiles(host);
+  if (refused !== undefined) return refused;
+  const code = native.lower(tilesKernel());
+  if (typeof code === "string") return code;
+  const image = native.link([code]);
+  const library = host.load(image.bytes);
+  if (typeof library === "string") return library;
+  const { buffer } = new WebAssembly.Memory({ initial: 1, maximum: 1 });
+  const bytes = new Int8Array(buffer).fill(3, 0, 1024).fill(-100, 1024, 2048);
+  const [a, b, out, block] = [0, 1024, 2048, 4096];
+  const { tiles } = nativeCalls(image, library, host.address(buffer), buffer, block);
+  tiles!(a, b, out);
+  const sums = new Int32Array(bytes.buffer, out, 256);
+  const isRight = sums.every((sum) => sum === 64 * 3 * -100);
+  return isRight ? undefined : `a first product in tile registers for ${target.name} was wrong`;
+}
+
+/** out = a . b, tiles as large as they can be. */
+function tilesKernel(): Kernel {
+  const k = new KernelBuilder("tiles", 64);
+  const [a, b, out] = [k.param("ptr", "a"), k.param("ptr", "b"), k.param("ptr", "out")];
+  const whole = { rows: MOST_TILE_ROWS, bytes: MOST_TILE_BYTES };
+  for (const tile of [0, 1, 2]) k.op("amx.shape", [], tileShape(tile, whole));
+  k.op("amx.zero", [], 0);
+  k.op("amx.load", [a], tileStride(1, 64));
+  k.op("amx.load", [b], tileStride(2, 64));
+  k.op("amx.dot4_ss", [], threeTiles(0, 1, 2));
+  k.op("amx.store", [out], tileStride(0, 64));
+  return k.finish();
 }
 
 /** out = x + n, a vector of integers. */

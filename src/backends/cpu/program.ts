@@ -220,6 +220,8 @@ export type Instruction =
       readonly op: "matmul_blocks";
       readonly spans: number;
       readonly levels: number;
+      /** TILE_SCRATCH_BYTES for each thread, where kernels compute in tile registers; otherwise -1. */
+      readonly tileScratch: number;
     } & TiledMatmul)
   | ({
       readonly op: "matmul_floats";
