@@ -12,7 +12,7 @@ import { GpuDevice } from "../src/backends/webgpu/device.ts";
 import { bytesFor } from "../src/dtypes/dtype.ts";
 import type { Graph } from "../src/graph/graph.ts";
 import { nodePlatform } from "../src/platform/node.ts";
-import { readBandwidth } from "./gpu-memory.ts";
+import { readBandwidth } from "../src/tune/gpu-rates.ts";
 import { type GpuModel, loadGpuModel, median } from "./gpu-model.ts";
 
 interface Flags {
@@ -56,7 +56,7 @@ async function main(models: string[], flags: Flags): Promise<void> {
   const access = await nodePlatform.gpu();
   const gpu = await GpuDevice.open(access);
   const { name, driver } = gpu.facts;
-  const gigabytes = await readBandwidth(gpu);
+  const gigabytes = (await readBandwidth(gpu)) / 1e9;
   gpu.dispose();
   if (!flags.json) console.log(`${name} (${driver}): reads ${gigabytes.toFixed(0)} GB/s\n`);
   const rows: Row[] = [];

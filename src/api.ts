@@ -501,6 +501,17 @@ export interface MachineOptions {
   onNote?: ((note: string) => void) | undefined;
 }
 
+/** How gpuMeasurement() measures, if it has to. */
+export interface GpuMeasureOptions {
+  /** Measure even if a measurement is remembered. */
+  anew?: boolean | undefined;
+  signal?: AbortSignal | undefined;
+  /** Of the measurement, how much is done: 0 to 1. */
+  onProgress?: ((share: number) => void) | undefined;
+  /** What was remembered and is not used, or could not be written: a sentence. */
+  onNote?: ((note: string) => void) | undefined;
+}
+
 /** One matrix product to measure: activations [m, k] times weights [n, k], transposed. */
 export interface MatmulBenchOptions {
   /** Type of the weights: "q4_1". */

@@ -17,8 +17,9 @@ export {
 export { benchMatmul } from "./bench.ts";
 export type { ByteSink, ConvertOptions, ConvertResult, ConvertType } from "./convert.ts";
 export { convert } from "./convert.ts";
-export { gpuInfo } from "./gpu.ts";
+export { gpuInfo, gpuMeasurement, rememberedGpu } from "./gpu.ts";
 export type { Device } from "./limits/device.ts";
+export type { GpuMeasurement } from "./limits/gpu-device.ts";
 export type { LimitsReport } from "./limits/report.ts";
 export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./limits-report.ts";
 export { limits, limitsNames, limitsPicture } from "./limits-report.ts";

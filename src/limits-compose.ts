@@ -6,10 +6,12 @@ import { SourceError, UsageError } from "./base/errors.ts";
 import { nearest } from "./catalog/nearest.ts";
 import { bitsPerWeight } from "./dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "./dtypes/table.ts";
+import { gpuMeasurement } from "./gpu.ts";
 import { weightBytes, weightElements } from "./graph/cost.ts";
 import { type NamedShape, namedShapes, shapeNamed } from "./limits/configs.ts";
 import { type Device, deviceAt } from "./limits/device.ts";
 import { deviceNamed, devices } from "./limits/devices.ts";
+import { gpuDevice } from "./limits/gpu-device.ts";
 import { measuredFromBench } from "./limits/measured.ts";
 import { type BitWidths, graphModelCost, type Products, shapeCost } from "./limits/model-cost.ts";
 import { type LimitsModel, type LimitsReport, limitsReport } from "./limits/report.ts";
@@ -33,8 +35,11 @@ const optionNames: Readonly<Record<keyof LimitsOptions, true>> = {
   measured: true,
   measuredName: true,
   machine: true,
+  gpu: true,
 };
 
+/** Stands for the GPU of this machine, as no name of the table does. */
+const THIS_GPU = "this-gpu";
 const defaultContext = 4096;
 const defaultBits = 16;
 
@@ -47,18 +52,18 @@ export async function makeReport(
     weights: widthOf("weights", options.weights),
     kv: widthOf("kv", options.kv),
     // What Lantern's own kernels do; data sheets' devices are counted as the theory has it, in floats.
-    quantizedProducts: options.device === undefined ? "int8Ops" : "floatOps",
+    quantizedProducts: isMeasured(options) ? "int8Ops" : "floatOps",
   };
   const measured =
     options.measured === undefined
       ? undefined
       : measuredFromBench(options.measured, options.measuredName ?? "the measurement");
   // Both can fail on a wrong name: before a measurement of several seconds, not after it.
-  const named = options.device === undefined ? undefined : tableDevice(options.device);
+  const named = isMeasured(options) ? undefined : tableDevice(options.device!);
   const model = await limitsModel(location, widths);
   const speculation =
     options.speculation && (await resolveSpeculation(options.speculation, widths));
-  const device = named ?? (await thisMachine(options, model.cost.weightBytes));
+  const device = named ?? (await measuredDevice(options, model.cost.weightBytes));
   return limitsReport(model, device, {
     context: options.context ?? defaultContext,
     memoryBytes: options.memoryBytes,
@@ -88,7 +93,15 @@ function checkOptions(options: LimitsOptions): void {
   }
 }
 
-async function thisMachine(options: LimitsOptions, setBytes: number): Promise<Device> {
+/** This machine or its GPU. */
+function isMeasured({ device }: LimitsOptions): boolean {
+  return device === undefined || device === THIS_GPU;
+}
+
+async function measuredDevice(options: LimitsOptions, setBytes: number): Promise<Device> {
+  if (options.device === THIS_GPU) {
+    return gpuDevice(await (options.gpu ?? gpuMeasurement)(), setBytes);
+  }
   const machine = await (options.machine ?? machineMeasurement)();
   return deviceAt(machine, options.threads ?? machine.cores, setBytes);
 }
@@ -100,7 +113,7 @@ function tableDevice(name: string): Device {
     `device: "${name}" is not one that Lantern knows. ${suggestion(
       name,
       devices.map(({ id }) => id),
-    )} Without a device, limits are those of this machine`,
+    )} Without a device, limits are those of this machine; "${THIS_GPU}" is its GPU`,
   );
 }
 

@@ -5,10 +5,14 @@ import type { ModelLocation } from "./api.ts";
 import type { NamedShape } from "./limits/configs.ts";
 import type { Device, MachineMeasurement } from "./limits/device.ts";
 import type { Rate } from "./limits/devices.ts";
+import type { GpuMeasurement } from "./limits/gpu-device.ts";
 import type { LimitsReport } from "./limits/report.ts";
 
 export interface LimitsOptions {
-  /** A device by name (limitsNames() lists them); default: this machine, measured if it has not been. */
+  /**
+   * A device by name (limitsNames() lists them), or "this-gpu"; default: this machine. Both of these are measured if they
+   * have not been.
+   */
   device?: string | undefined;
   /** Threads of this machine; default: all cores. */
   threads?: number | undefined;
@@ -29,6 +33,8 @@ export interface LimitsOptions {
   measuredName?: string | undefined;
   /** Where this machine's measurement comes from, if no device is named; default: machineMeasurement(). */
   machine?: (() => Promise<MachineMeasurement>) | undefined;
+  /** The same for "this-gpu"; default: gpuMeasurement(). */
+  gpu?: (() => Promise<GpuMeasurement>) | undefined;
 }
 
 export interface SpeculationOptions {

@@ -5,6 +5,9 @@
 import { type Command, Option } from "commander";
 import {
   AbortedError,
+  type GpuMeasurement,
+  type GpuMeasureOptions,
+  gpuMeasurement,
   LanternError,
   type MachineMeasurement,
   type MachineOptions,
@@ -111,7 +114,7 @@ export async function measureWatched(
 ): Promise<MachineMeasurement> {
   const { terminal } = context;
   const before = terminal.load();
-  const measured = await measureDrawn(terminal, options);
+  const measured = await measureDrawn(terminal, "this machine", options, machineMeasurement);
   const others = othersCores(before, terminal.load());
   if (others > quietCores) {
     options.onNote?.(
@@ -121,17 +124,27 @@ export async function measureWatched(
   return measured;
 }
 
-async function measureDrawn(
+/** The same for the GPU. */
+export async function measureGpuWatched(
+  { terminal }: CliContext,
+  options: GpuMeasureOptions,
+): Promise<GpuMeasurement> {
+  return await measureDrawn(terminal, "the GPU", options, gpuMeasurement);
+}
+
+async function measureDrawn<Measured>(
   terminal: Terminal,
-  options: MachineOptions,
-): Promise<MachineMeasurement> {
+  what: string,
+  options: GpuMeasureOptions,
+  measure: (options: GpuMeasureOptions) => Promise<Measured>,
+): Promise<Measured> {
   const controller = new AbortController();
   const stopListening = terminal.onInterrupt(() => controller.abort());
   let drawnMs = Number.NEGATIVE_INFINITY;
   const draw = (share: number): void => {
     if (terminal.now() - drawnMs < redrawMs) return;
     drawnMs = terminal.now();
-    const line = `measuring this machine, once  ${barText(share, barWidth)}  Ctrl-C skips`;
+    const line = `measuring ${what}, once  ${barText(share, barWidth)}  Ctrl-C skips`;
     terminal.err(`\r${line.slice(0, terminal.columns - 1)}\x1b[K`);
   };
   const signals = [controller.signal, ...(options.signal ? [options.signal] : [])];
@@ -139,7 +152,7 @@ async function measureDrawn(
   try {
     if (terminal.errIsTerminal) draw(0);
     const onProgress = terminal.errIsTerminal ? draw : undefined;
-    return await machineMeasurement({ ...options, signal, onProgress });
+    return await measure({ ...options, signal, onProgress });
   } finally {
     stopListening();
     if (terminal.errIsTerminal) terminal.err("\r\x1b[K");

@@ -219,7 +219,7 @@ export const rules: readonly Rule[] = [
     of: "open.ts",
     may: [
       ...all("base", "platform", "catalog/resolve.ts", "dtypes", "formats", "models", "engine"),
-      ...all("compose.ts", "machine.ts"),
+      ...all("compose.ts", "gpu.ts", "machine.ts"),
       ...types("api.ts"),
     ],
     npm: [],
@@ -293,9 +293,12 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "gpu.ts",
-    may: [...all("platform", "backends/webgpu/device.ts"), ...types("api.ts")],
+    may: [
+      ...all("base/errors.ts", "platform", "backends/webgpu/device.ts", "tune"),
+      ...types("api.ts", "limits"),
+    ],
     npm: [],
-    why: "a composition root: this platform's GPU, asked what it can do",
+    why: "a composition root: this platform's GPU, asked what it can do, and its measurement, remembered or made",
   },
   {
     of: "machine.ts",
@@ -313,7 +316,7 @@ export const rules: readonly Rule[] = [
     of: "limits-compose.ts",
     may: [
       ...all("base", "dtypes", "graph", "models", "limits", "platform", "catalog"),
-      ...all("machine.ts", "open.ts"),
+      ...all("gpu.ts", "machine.ts", "open.ts"),
       ...types("api.ts", "limits-report.ts"),
     ],
     npm: [],

@@ -29,6 +29,11 @@ export interface GpuFacts {
   readonly packedDots: boolean;
 }
 
+/** All that the adapter says of itself: what was measured of one holds for no other, nor for another driver. */
+export function gpuIdentity({ name, vendor, architecture, driver }: GpuFacts): string {
+  return [name, vendor, architecture, driver].filter((part) => part !== "").join(", ");
+}
+
 export interface GpuDeviceOptions {
   /** For tests: no more than these, whatever the adapter allows. */
   limits?: { maxBufferBytes?: number; maxBindingBytes?: number; memoryBytes?: number };

@@ -1,28 +1,46 @@
-// lantern devices: the GPU that --backend webgpu would compute on, and what it can do; or why there is none.
+// lantern devices: the GPU that --backend webgpu would compute on, what it can do and, once it was measured, how fast; or why
+// there is none.
 
-import { type GpuInfo, gpuInfo } from "../../index.ts";
+import { type GpuInfo, type GpuMeasurement, gpuInfo, rememberedGpu } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { dateText, gpuMeasuredJson, gpuRateRows } from "../gpu-text.ts";
+import { measureGpuWatched, noteTo } from "../machine-limits.ts";
 import { bytesText, tableText } from "../text.ts";
 
 interface DevicesFlags {
+  measure?: boolean;
   json?: boolean;
 }
 
 export const devicesCommand: CliCommand = {
   name: "devices",
   summary: "show the GPU that --backend webgpu would use",
-  examples: ["lantern devices", "lantern devices --json"],
+  examples: ["lantern devices", "lantern devices --measure", "lantern devices --json"],
   define(command, context) {
     command
+      .option("--measure", "measure how fast it is, even if that is remembered (a few seconds)")
       .option("--json", "print one JSON object")
       .action((flags: DevicesFlags) => devices(flags, context));
   },
 };
 
-async function devices({ json }: DevicesFlags, { terminal }: CliContext): Promise<void> {
+async function devices({ json, measure }: DevicesFlags, context: CliContext): Promise<void> {
+  const { terminal } = context;
+  const onNote = noteTo(context);
   const found = await gpuInfo();
-  if (json) terminal.out(`${JSON.stringify(devicesJson(found))}\n`);
-  else terminal.out(typeof found === "string" ? `No GPU: ${found}.\n` : deviceText(found));
+  const hasGpu = typeof found !== "string";
+  const measured =
+    measure && hasGpu
+      ? await measureGpuWatched(context, { anew: true, onNote })
+      : await rememberedGpu({ onNote });
+  if (json) terminal.out(`${JSON.stringify(devicesJson(found, measured))}\n`);
+  else if (hasGpu) terminal.out(deviceText(found) + measuredText(measured));
+  else terminal.out(`No GPU: ${found}.\n`);
+}
+
+function measuredText(measured: GpuMeasurement | undefined): string {
+  if (!measured) return "";
+  return `\nmeasured ${dateText(measured.measuredAt)}\n${tableText(gpuRateRows(measured), [1])}`;
 }
 
 function deviceText(gpu: GpuInfo): string {
@@ -59,7 +77,7 @@ function rangeText({ min, max }: { min: number; max: number }): string {
   return `${min} to ${max}`;
 }
 
-function devicesJson(found: GpuInfo | string): object {
+function devicesJson(found: GpuInfo | string, measured: GpuMeasurement | undefined): object {
   if (typeof found === "string") return { devices: [], reason: found };
   return {
     devices: [
@@ -77,6 +95,7 @@ function devicesJson(found: GpuInfo | string): object {
         subgroups: found.subgroups ?? null,
         subgroup_matrix: found.subgroupMatrix,
         timestamp_queries: found.timestampQueries,
+        measured: measured ? gpuMeasuredJson(measured) : null,
       },
     ],
   };

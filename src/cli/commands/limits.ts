@@ -15,7 +15,7 @@ import {
 import type { CliCommand, CliContext } from "../command.ts";
 import { numberFlag } from "../flags.ts";
 import { limitsText, namesText } from "../limits-text.ts";
-import { measureWatched } from "../machine-limits.ts";
+import { measureGpuWatched, measureWatched, noteTo } from "../machine-limits.ts";
 
 interface LimitsFlags {
   device?: string;
@@ -43,13 +43,17 @@ export const limitsCommand: CliCommand = {
   summary: "show what a device allows a model: memory, prompt and generation speed",
   examples: [
     "lantern limits qwen1.5-7b --device rtx4090",
+    "lantern limits model.gguf --device this-gpu",
     "lantern limits model.gguf --context 16384 --plot limits.svg",
     "lantern limits llama-3-70b --device h100-sxm --weights 4 --draft llama-3-8b --acceptance 0.8",
   ],
   define(command, context) {
     command
       .argument("[model]", 'a file, a folder, a name of "lantern models", or one of --list')
-      .option("--device <name>", "a device of --list (default: this machine, measured)")
+      .option(
+        "--device <name>",
+        "a device of --list, or this-gpu: this machine's GPU, measured (default: this machine, measured)",
+      )
       .option(
         "-t, --threads <n>",
         "threads of this machine (default: all cores)",
@@ -145,12 +149,12 @@ async function reportFor(
     speculation: speculationOf(flags),
     ...(measured !== undefined && { measured, measuredName: flags.measured }),
     machine: () => thisMachine(context),
+    gpu: () => measureGpuWatched(context, { onNote: noteTo(context) }),
   });
 }
 
 async function thisMachine(context: CliContext): Promise<MachineMeasurement> {
-  const onNote = (note: string): void =>
-    context.terminal.err(`${context.color().err.dim(`(${note})`)}\n`);
+  const onNote = noteTo(context);
   const remembered = await rememberedMachine({ onNote });
   return remembered ?? (await measureWatched(context, { anew: true, onNote }));
 }

@@ -1,8 +1,15 @@
 // lantern machine: what this machine can do at most, as measured: bytes it reads and operations it computes per second,
 // by number of threads. The first call measures, later ones show what was remembered. docs/machine.md says how.
 
-import { type MachineMeasurement, type RatePoint, rememberedMachine } from "../../index.ts";
+import {
+  type GpuMeasurement,
+  type MachineMeasurement,
+  type RatePoint,
+  rememberedGpu,
+  rememberedMachine,
+} from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { dateText, gpuMeasuredJson, gpuRateRows } from "../gpu-text.ts";
 import { measureWatched, noteTo } from "../machine-limits.ts";
 import { bytesText, tableText } from "../text.ts";
 
@@ -28,13 +35,23 @@ async function machine(flags: MachineFlags, context: CliContext): Promise<void> 
   const onNote = noteTo(context);
   const known = flags.measure ? undefined : await rememberedMachine({ onNote });
   const measured = known ?? (await measureWatched(context, { anew: true, onNote }));
-  terminal.out(flags.json ? `${JSON.stringify(machineJson(measured))}\n` : machineText(measured));
+  const gpu = await rememberedGpu({ onNote });
+  if (flags.json) {
+    const gpuJson = gpu ? gpuMeasuredJson(gpu) : null;
+    terminal.out(`${JSON.stringify({ ...machineJson(measured), gpu: gpuJson })}\n`);
+  } else terminal.out(machineText(measured) + (gpu ? gpuText(gpu) : ""));
+}
+
+/** Only what is known: "lantern devices --measure" measures it. */
+function gpuText(gpu: GpuMeasurement): string {
+  const kind = gpu.isSoftware ? "software adapter" : "GPU";
+  return `\n${kind} ${gpu.name}\nmeasured ${dateText(gpu.measuredAt)}\n\n${tableText(gpuRateRows(gpu), [1])}`;
 }
 
 function machineText(machine: MachineMeasurement): string {
   const memory = machine.memoryBytes ? `, ${bytesText(machine.memoryBytes)} of memory` : "";
   const facts = `${machine.cpu}, ${machine.cores} core${machine.cores === 1 ? "" : "s"}${memory}`;
-  const date = `${machine.measuredAt.slice(0, 10)} ${machine.measuredAt.slice(11, 16)} UTC`;
+  const date = dateText(machine.measuredAt);
   const header = ["", ...machine.readBytes.map(({ threads }) => threadsText(threads))];
   const row = (name: string, points: readonly RatePoint[], unit: string): string[] => [
     name,

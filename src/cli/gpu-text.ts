@@ -1,0 +1,45 @@
+// What was measured of a GPU, for people and for programs: the same rows for "lantern devices" and "lantern machine".
+
+import type { GpuMeasurement } from "../index.ts";
+import { bytesText } from "./text.ts";
+
+/** Name, number, unit: only what was measured. */
+export function gpuRateRows(gpu: GpuMeasurement): string[][] {
+  const rates: readonly (readonly [string, number | undefined, string])[] = [
+    ["reading from memory", gpu.readBytesPerSecond, "GB/s"],
+    ...gpu.cachedReads.map(
+      ({ setBytes, bytesPerSecond }) =>
+        [`reading the same ${bytesText(setBytes)}`, bytesPerSecond, "GB/s"] as const,
+    ),
+    ["F32 multiply-add", gpu.f32OpsPerSecond, "GFLOPS"],
+    ["F16 multiply-add", gpu.f16OpsPerSecond, "GFLOPS"],
+    ["int8 dot product", gpu.int8OpsPerSecond, "GOPS"],
+    ["F16 on matrix units", gpu.matrixOpsPerSecond, "GFLOPS"],
+  ];
+  return rates
+    .filter(([, rate]) => rate !== undefined)
+    .map(([name, rate, unit]) => [name, (rate! / 1e9).toFixed(1), unit]);
+}
+
+/** "2026-11-15 05:10 UTC" */
+export function dateText(iso: string): string {
+  return `${iso.slice(0, 10)} ${iso.slice(11, 16)} UTC`;
+}
+
+export function gpuMeasuredJson(gpu: GpuMeasurement): object {
+  return {
+    adapter: gpu.adapter,
+    name: gpu.name,
+    software: gpu.isSoftware,
+    measured_at: gpu.measuredAt,
+    read_bytes_per_second: gpu.readBytesPerSecond,
+    cached_reads: gpu.cachedReads.map(({ setBytes, bytesPerSecond }) => ({
+      set_bytes: setBytes,
+      read_bytes_per_second: bytesPerSecond,
+    })),
+    f32_ops_per_second: gpu.f32OpsPerSecond,
+    f16_ops_per_second: gpu.f16OpsPerSecond ?? null,
+    int8_ops_per_second: gpu.int8OpsPerSecond ?? null,
+    matrix_ops_per_second: gpu.matrixOpsPerSecond ?? null,
+  };
+}

@@ -1,0 +1,59 @@
+// A measured GPU as numbers, and as a device that limits are worked out for. src/tune measures; this file only describes.
+
+import type { Device } from "./device.ts";
+
+/** This machine's GPU, measured. A multiply and an add are two operations. */
+export interface GpuMeasurement {
+  /** All that the adapter says of itself; a measurement of another adapter or driver does not hold. */
+  readonly adapter: string;
+  readonly name: string;
+  readonly isSoftware: boolean;
+  /** From memory: much more than any cache holds. */
+  readonly readBytesPerSecond: number;
+  /** From sets that a cache may hold, ascending. */
+  readonly cachedReads: readonly { readonly setBytes: number; readonly bytesPerSecond: number }[];
+  readonly f32OpsPerSecond: number;
+  /** Where shaders have half floats. */
+  readonly f16OpsPerSecond: number | undefined;
+  /** Four products of 8-bit numbers at once, where WGSL has them. */
+  readonly int8OpsPerSecond: number | undefined;
+  /** Half floats on matrix units, sums in floats, where there are any. */
+  readonly matrixOpsPerSecond: number | undefined;
+  /** ISO date and time. */
+  readonly measuredAt: string;
+}
+
+/** Sets up to this many times the largest measured one may still be in a cache, in part. */
+const partlyCached = 4;
+
+/**
+ * The GPU as a device. Prompts are multiplied on matrix units where there are any, whatever the type of the weights: so each
+ * peak is that of the fastest units which may compute it. A limit may be too high, never too low.
+ */
+export function gpuDevice(
+  gpu: GpuMeasurement,
+  setBytes: number = Number.POSITIVE_INFINITY,
+): Device {
+  const { f32OpsPerSecond, f16OpsPerSecond = 0, int8OpsPerSecond = 0 } = gpu;
+  const { matrixOpsPerSecond = 0 } = gpu;
+  const f32 = Math.max(f32OpsPerSecond, matrixOpsPerSecond);
+  return {
+    id: "this-gpu",
+    name: gpu.name,
+    memoryBytes: undefined, // WebGPU does not say
+    bytesPerSecond: readsOf(gpu, setBytes),
+    opsPerSecond: {
+      f32,
+      f16: Math.max(f32, f16OpsPerSecond),
+      int8: Math.max(f32, int8OpsPerSecond),
+    },
+    source: `measured ${gpu.measuredAt.slice(0, 10)}${gpu.isSoftware ? ", a software adapter" : ""}`,
+  };
+}
+
+function readsOf({ cachedReads, readBytesPerSecond }: GpuMeasurement, setBytes: number): number {
+  const memoryFrom = partlyCached * (cachedReads.at(-1)?.setBytes ?? 0);
+  if (setBytes >= memoryFrom) return readBytesPerSecond;
+  const set = cachedReads.findLast((each) => each.setBytes <= setBytes) ?? cachedReads[0]!;
+  return Math.max(set.bytesPerSecond, readBytesPerSecond);
+}

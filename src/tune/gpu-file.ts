@@ -1,0 +1,105 @@
+// Measured GPUs as a small JSON file (docs/machine.md has the format): one entry for each adapter. Text in, text out: where
+// the file lies is the platform's business. A file that says something else is refused with a sentence, never an error.
+
+import type { GpuMeasurement } from "../limits/gpu-device.ts";
+
+/** Of the file's form and of the way to measure. */
+export const GPU_FILE_VERSION = 1;
+
+interface GpuJson {
+  adapter: string;
+  name: string;
+  software: boolean;
+  measured_at: string;
+  read_bytes_per_second: number;
+  cached_reads: { set_bytes: number; read_bytes_per_second: number }[];
+  f32_ops_per_second: number;
+  f16_ops_per_second: number | null;
+  int8_ops_per_second: number | null;
+  matrix_ops_per_second: number | null;
+}
+
+/** All that are remembered, or why none can be used. */
+export function gpusFromText(text: string): GpuMeasurement[] | { readonly refused: string } {
+  let json: { lantern_gpu?: number; gpus?: unknown };
+  try {
+    json = (JSON.parse(text) ?? {}) as typeof json;
+  } catch {
+    return { refused: "it is not JSON" };
+  }
+  if (json.lantern_gpu !== GPU_FILE_VERSION) {
+    return { refused: `it has version ${json.lantern_gpu}, expected ${GPU_FILE_VERSION}` };
+  }
+  const gpus = Array.isArray(json.gpus) ? (json.gpus as Partial<GpuJson>[]) : [null];
+  return gpus.every(isRight)
+    ? gpus.map(fromJson)
+    : { refused: "a field of it is missing or wrong" };
+}
+
+export function gpusToText(gpus: readonly GpuMeasurement[]): string {
+  const json = { lantern_gpu: GPU_FILE_VERSION, gpus: gpus.map(gpuJson) };
+  return `${JSON.stringify(json, undefined, 2)}\n`;
+}
+
+/** The list with this one in it, instead of what it had of the same adapter. */
+export function withGpu(gpus: readonly GpuMeasurement[], gpu: GpuMeasurement): GpuMeasurement[] {
+  return [...gpus.filter(({ adapter }) => adapter !== gpu.adapter), gpu];
+}
+
+function gpuJson(gpu: GpuMeasurement): GpuJson {
+  return {
+    adapter: gpu.adapter,
+    name: gpu.name,
+    software: gpu.isSoftware,
+    measured_at: gpu.measuredAt,
+    read_bytes_per_second: gpu.readBytesPerSecond,
+    cached_reads: gpu.cachedReads.map(({ setBytes, bytesPerSecond }) => ({
+      set_bytes: setBytes,
+      read_bytes_per_second: bytesPerSecond,
+    })),
+    f32_ops_per_second: gpu.f32OpsPerSecond,
+    f16_ops_per_second: gpu.f16OpsPerSecond ?? null,
+    int8_ops_per_second: gpu.int8OpsPerSecond ?? null,
+    matrix_ops_per_second: gpu.matrixOpsPerSecond ?? null,
+  };
+}
+
+function isRight(json: Partial<GpuJson> | null): json is GpuJson {
+  if (typeof json !== "object" || json === null) return false;
+  const { adapter, name, software, measured_at: date, cached_reads: sets } = json;
+  const optional = [json.f16_ops_per_second, json.int8_ops_per_second, json.matrix_ops_per_second];
+  return (
+    typeof adapter === "string" &&
+    typeof name === "string" &&
+    typeof software === "boolean" &&
+    typeof date === "string" &&
+    !Number.isNaN(Date.parse(date)) &&
+    Array.isArray(sets) &&
+    sets.every((set) => isRate(set?.set_bytes) && isRate(set.read_bytes_per_second)) &&
+    isRate(json.read_bytes_per_second) &&
+    isRate(json.f32_ops_per_second) &&
+    optional.every((rate) => rate === null || isRate(rate))
+  );
+}
+
+function isRate(value: unknown): boolean {
+  return typeof value === "number" && Number.isFinite(value) && value > 0;
+}
+
+function fromJson(json: GpuJson): GpuMeasurement {
+  return {
+    adapter: json.adapter,
+    name: json.name,
+    isSoftware: json.software,
+    readBytesPerSecond: json.read_bytes_per_second,
+    cachedReads: json.cached_reads.map((set) => ({
+      setBytes: set.set_bytes,
+      bytesPerSecond: set.read_bytes_per_second,
+    })),
+    f32OpsPerSecond: json.f32_ops_per_second,
+    f16OpsPerSecond: json.f16_ops_per_second ?? undefined,
+    int8OpsPerSecond: json.int8_ops_per_second ?? undefined,
+    matrixOpsPerSecond: json.matrix_ops_per_second ?? undefined,
+    measuredAt: json.measured_at,
+  };
+}

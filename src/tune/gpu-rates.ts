@@ -1,0 +1,225 @@
+// What a GPU can do at most: bytes that it reads and operations that it computes per second, by small kernels
+// (gpu-kernels.ts) and the host's clock. A few seconds; no model, no graph.
+//
+// A rate is the difference between long and short submissions: what a submission costs by itself is neither bandwidth nor
+// arithmetic. Of several rounds the fastest count, because other programs only ever make one slower.
+
+import type { GpuDevice } from "../backends/webgpu/device.ts";
+import { gpuIdentity } from "../backends/webgpu/device.ts";
+import { usage } from "../backends/webgpu/usage.ts";
+import { matrixCallsOf } from "../backends/webgpu/wgsl/matmul-matrices.ts";
+import { AbortedError, MemoryError } from "../base/errors.ts";
+import type { GpuMeasurement } from "../limits/gpu-device.ts";
+import {
+  floatKernel,
+  int8Kernel,
+  MEASURE_LANES,
+  type MeasureKernel,
+  matrixKernel,
+  readKernel,
+} from "./gpu-kernels.ts";
+
+export interface GpuRateOptions {
+  /** Rounds of each rate; default 5, of a software adapter 3. */
+  readonly rounds?: number | undefined;
+  /** Of a short submission, at least; a long one has five times the work. Default 8. */
+  readonly milliseconds?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** Of the measurement, how much is done: 0 to 1. */
+  readonly onProgress?: ((share: number) => void) | undefined;
+}
+
+/** How much work a dispatch has: a processor that plays a GPU would be busy for seconds with a GPU's. */
+interface Sizes {
+  readonly memoryBytes: number;
+  readonly memoryGroups: number;
+  readonly cacheBytes: number;
+  readonly cacheGroups: number;
+  readonly cacheLoads: number;
+  readonly groups: number;
+  readonly rounds: number;
+}
+
+const hardware: Sizes = {
+  memoryBytes: 2 ** 30,
+  memoryGroups: 4096,
+  cacheBytes: 2 ** 25,
+  cacheGroups: 1024,
+  cacheLoads: 256,
+  groups: 4096,
+  rounds: 256,
+};
+const software: Sizes = {
+  memoryBytes: 2 ** 26,
+  memoryGroups: 256,
+  cacheBytes: 2 ** 22,
+  cacheGroups: 64,
+  cacheLoads: 64,
+  groups: 16,
+  rounds: 64,
+};
+const SMALLEST_BYTES = 2 ** 26;
+/** Dispatches of a submission, at most. */
+const MOST_DISPATCHES = 4096;
+/** The work of a long submission, in short ones. */
+const LONG = 5;
+
+/** One thing to measure, in the order in which the measurement has them. */
+interface RateSpec {
+  readonly key:
+    | "memory"
+    | "cache"
+    | "f32OpsPerSecond"
+    | "f16OpsPerSecond"
+    | "int8OpsPerSecond"
+    | "matrixOpsPerSecond";
+  readonly groups: number;
+  kernel(): MeasureKernel | Promise<MeasureKernel>;
+}
+
+/** Measures the GPU, which stays the caller's. */
+export async function measureGpu(
+  gpu: GpuDevice,
+  options: GpuRateOptions = {},
+): Promise<GpuMeasurement> {
+  const { facts } = gpu;
+  const sizes = facts.isSoftware ? software : hardware;
+  const data = await allocate(gpu, sizes.memoryBytes);
+  const result = gpu.device.createBuffer({ size: 256, usage: usage.storage });
+  const specs = specsFor(gpu, sizes, data.size);
+  const rates: Partial<Record<RateSpec["key"], number>> = {};
+  try {
+    for (const [i, spec] of specs.entries()) {
+      options.onProgress?.(i / specs.length);
+      const rate = await measureRate(gpu, spec, [data, result], options);
+      if (rate !== undefined) rates[spec.key] = rate;
+    }
+  } finally {
+    for (const buffer of [data, result]) buffer.destroy();
+  }
+  const { memory, cache, f32OpsPerSecond } = rates;
+  if (memory === undefined || f32OpsPerSecond === undefined) {
+    throw new Error(`webgpu: the GPU "${facts.name}" refused the measuring kernels`);
+  }
+  return {
+    adapter: gpuIdentity(facts),
+    name: facts.name,
+    isSoftware: facts.isSoftware,
+    readBytesPerSecond: memory,
+    cachedReads: cache ? [{ setBytes: sizes.cacheBytes, bytesPerSecond: cache }] : [],
+    f32OpsPerSecond,
+    f16OpsPerSecond: rates.f16OpsPerSecond,
+    int8OpsPerSecond: rates.int8OpsPerSecond,
+    matrixOpsPerSecond: rates.matrixOpsPerSecond,
+    measuredAt: new Date().toISOString(),
+  };
+}
+
+/** Bytes per second of reading memory alone. */
+export async function readBandwidth(gpu: GpuDevice, options: GpuRateOptions = {}): Promise<number> {
+  const sizes = gpu.facts.isSoftware ? software : hardware;
+  const data = await allocate(gpu, sizes.memoryBytes);
+  const result = gpu.device.createBuffer({ size: 256, usage: usage.storage });
+  try {
+    const [memory] = specsFor(gpu, sizes, data.size);
+    return (await measureRate(gpu, memory!, [data, result], options)) ?? 0;
+  } finally {
+    for (const buffer of [data, result]) buffer.destroy();
+  }
+}
+
+function specsFor({ facts, device }: GpuDevice, sizes: Sizes, dataBytes: number): RateSpec[] {
+  const { groups, rounds, memoryGroups, cacheGroups } = sizes;
+  const memoryLoads = dataBytes / (16 * MEASURE_LANES * memoryGroups);
+  const specs: (RateSpec | false)[] = [
+    {
+      key: "memory",
+      groups: memoryGroups,
+      kernel: () => readKernel(dataBytes, memoryGroups, memoryLoads),
+    },
+    {
+      key: "cache",
+      groups: cacheGroups,
+      kernel: () => readKernel(sizes.cacheBytes, cacheGroups, sizes.cacheLoads),
+    },
+    { key: "f32OpsPerSecond", groups, kernel: () => floatKernel(32, rounds) },
+    facts.f16 && { key: "f16OpsPerSecond", groups, kernel: () => floatKernel(16, rounds) },
+    facts.packedDots && { key: "int8OpsPerSecond", groups, kernel: () => int8Kernel(rounds) },
+    facts.subgroupMatrix && {
+      key: "matrixOpsPerSecond",
+      groups,
+      kernel: async () => matrixKernel(rounds, await matrixCallsOf(device)),
+    },
+  ];
+  return specs.filter((spec) => spec !== false);
+}
+
+/** As much of `wanted` as the GPU binds and gives: halves of it are tried. */
+async function allocate({ device, facts }: GpuDevice, wanted: number): Promise<GPUBuffer> {
+  let size = wanted;
+  while (size > Math.min(facts.maxBufferBytes, facts.maxBindingBytes)) size /= 2;
+  for (; size >= SMALLEST_BYTES; size /= 2) {
+    device.pushErrorScope("out-of-memory");
+    const buffer = device.createBuffer({ size, usage: usage.storage | usage.copyTarget });
+    if (!(await device.popErrorScope())) return buffer;
+    buffer.destroy();
+  }
+  throw new MemoryError(
+    `the GPU "${facts.name}" has no ${SMALLEST_BYTES >> 20} MiB to measure it with. Close what uses it, then try again`,
+  );
+}
+
+/** Work per second; undefined: this GPU does not take the kernel. */
+async function measureRate(
+  gpu: GpuDevice,
+  spec: RateSpec,
+  buffers: readonly GPUBuffer[],
+  { rounds = gpu.facts.isSoftware ? 3 : 5, milliseconds = 8, signal }: GpuRateOptions,
+): Promise<number | undefined> {
+  const { device } = gpu;
+  const { code, workOfGroup } = await spec.kernel();
+  const pipeline = await compile(device, code);
+  if (!pipeline) return undefined;
+  const bindings = device.createBindGroup({
+    layout: pipeline.getBindGroupLayout(0),
+    entries: buffers.map((buffer, binding) => ({ binding, resource: { buffer } })),
+  });
+  const run = async (dispatches: number): Promise<number> => {
+    if (signal?.aborted) throw new AbortedError("measuring the GPU", { cause: signal.reason });
+    const commands = device.createCommandEncoder();
+    const pass = commands.beginComputePass();
+    pass.setPipeline(pipeline);
+    pass.setBindGroup(0, bindings);
+    for (let i = 0; i < dispatches; i++) pass.dispatchWorkgroups(spec.groups);
+    pass.end();
+    const finished = commands.finish();
+    const before = performance.now();
+    device.queue.submit([finished]);
+    await device.queue.onSubmittedWorkDone();
+    return performance.now() - before;
+  };
+  await run(1); // the clock rises, memory is there
+  let few = 1;
+  while ((await run(few)) < milliseconds && few < MOST_DISPATCHES) few *= 2;
+  let [short, long] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
+  for (let round = 0; round < rounds; round++) {
+    short = Math.min(short, await run(few));
+    long = Math.min(long, await run(few * LONG));
+  }
+  const work = workOfGroup * spec.groups * few;
+  // A short one that was held up by others all the time would leave nothing: then the whole of the long one counts.
+  const isRight = long > 2 * short;
+  const [amount, ms] = isRight ? [work * (LONG - 1), long - short] : [work * LONG, long];
+  return (amount / ms) * 1000;
+}
+
+async function compile(device: GPUDevice, code: string): Promise<GPUComputePipeline | undefined> {
+  device.pushErrorScope("validation");
+  const module = device.createShaderModule({ code });
+  const compute = { module, entryPoint: "main" };
+  const pipeline = await device
+    .createComputePipelineAsync({ layout: "auto", compute })
+    .catch(() => undefined);
+  const error = await device.popErrorScope();
+  return error ? undefined : pipeline;
+}
