@@ -42,7 +42,7 @@ export interface TileMatmul {
 }
 
 /** Blocks of a panel without a header. */
-const PANEL = 16;
+const PANEL = 8;
 /** Code vectors of a block. */
 const VECTORS = BLOCK_COLS / 4;
 /** Tokens whose minimums are added up at once, as far as registers reach. */
