@@ -155,7 +155,8 @@ export interface Timings {
   generatedMs: number;
   /** What had to be moved and computed at least. */
   work: PhaseWork;
-  /** How close that came to what this machine allows; absent where it was never measured: see machineMeasurement(). */
+  /** How close that came to what this machine allows; absent where what computes was never measured: see
+   * machineMeasurement() and, for layers on a GPU, gpuMeasurement(). */
   limits?: SpeedLimits;
 }
 
@@ -297,8 +298,12 @@ export interface LayerPlacement {
   layers: number;
   /** The last norm and the output matrix, too. */
   hasOutput: boolean;
+  /** Of its weights. */
+  weightBytes: number;
   /** On a GPU. */
   isDevice: boolean;
+  /** That GPU, as its measurement names it: see gpuMeasurement(). */
+  adapter?: string;
 }
 
 /** What computes the model. */

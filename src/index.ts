@@ -23,7 +23,7 @@ export type { GpuMeasurement } from "./limits/gpu-device.ts";
 export type { LimitsReport } from "./limits/report.ts";
 export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./limits-report.ts";
 export { limits, limitsNames, limitsPicture } from "./limits-report.ts";
-export { machineLimits, machineMeasurement, rememberedMachine } from "./machine.ts";
+export { machineLimits, machineMeasurement, measuredLimits, rememberedMachine } from "./machine.ts";
 export { machineCodeInfo } from "./native.ts";
 export { inspect, open, openTokenizer } from "./open.ts";
 export type {

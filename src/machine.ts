@@ -5,8 +5,9 @@
 // The rule of this file: no generation fails or waits because of it. What cannot be read is measured anew, what cannot
 // be written is forgotten, and both are said.
 
-import type { MachineOptions, ModelInfo } from "./api.ts";
-import { deviceAt, type MachineMeasurement } from "./limits/device.ts";
+import type { LayerPlacement, MachineOptions, ModelInfo } from "./api.ts";
+import { type Device, deviceAt, type MachineMeasurement } from "./limits/device.ts";
+import { gpuDevice } from "./limits/gpu-device.ts";
 import { type PhaseTimes, type SpeedLimits, speedLimits } from "./limits/phase.ts";
 import { expectedTarget, nativeHere } from "./native.ts";
 import { currentPlatform } from "./platform/current.ts";
@@ -115,11 +116,67 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** How far the speeds of a generation are from what the machine allows this model. */
+/** What computes a model: the processor, a GPU, or one after the other. */
+type Computed = Pick<ModelInfo, "backend" | "weightBytes">;
+
+/**
+ * How far the speeds of a generation are from what the machine allows this model. What a GPU computes is not held against
+ * the processor: measuredLimits() knows of both.
+ */
 export function machineLimits(
   timings: PhaseTimes,
-  { backend, weightBytes }: Pick<ModelInfo, "backend" | "weightBytes">,
+  { backend, weightBytes }: Computed,
   machine: MachineMeasurement,
 ): SpeedLimits {
+  if (backend.placement.some(({ isDevice }) => isDevice)) {
+    return { prompt: undefined, generation: undefined };
+  }
   return speedLimits(timings, deviceAt(machine, backend.threads, weightBytes));
+}
+
+/** The same for whatever computes the model; undefined where a part of it was never measured. Measures nothing. */
+export async function measuredLimits(
+  timings: PhaseTimes,
+  info: Computed,
+  machine?: MachineMeasurement,
+): Promise<SpeedLimits | undefined> {
+  const devices = await measuredDevices(info, machine);
+  return devices && speedLimits(timings, ...devices);
+}
+
+/** A device for each place that computes the model, in order; undefined where one of them was never measured. */
+export async function measuredDevices(
+  { backend, weightBytes }: Computed,
+  machine?: MachineMeasurement,
+): Promise<readonly Device[] | undefined> {
+  const { placement, threads } = backend;
+  const places = placement.length > 0 ? placement : [{ weightBytes, isDevice: false }];
+  const devices: Device[] = [];
+  for (const place of places) {
+    const device = place.isDevice
+      ? await measuredGpu(place)
+      : await measuredProcessor(place, threads, machine);
+    if (!device) return undefined;
+    devices.push(device);
+  }
+  return devices;
+}
+
+async function measuredProcessor(
+  { weightBytes }: Pick<LayerPlacement, "weightBytes">,
+  threads: number,
+  known: MachineMeasurement | undefined,
+): Promise<Device | undefined> {
+  const machine = known ?? (await rememberedMachine());
+  return machine && deviceAt(machine, threads, weightBytes);
+}
+
+async function measuredGpu({
+  adapter,
+  weightBytes,
+}: Pick<LayerPlacement, "adapter" | "weightBytes">): Promise<Device | undefined> {
+  if (adapter === undefined) return undefined;
+  const { rememberedGpu } = await import("./gpu.ts");
+  const gpu = await rememberedGpu({ adapter });
+  return gpu && gpuDevice(gpu, weightBytes);
 }

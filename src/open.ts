@@ -10,7 +10,7 @@ import { EngineModel } from "./engine/model.ts";
 import { EngineLine } from "./engine/rpc.ts";
 import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
-import { rememberedMachine } from "./machine.ts";
+import { measuredDevices } from "./machine.ts";
 import { buildModel } from "./models/build.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
@@ -59,10 +59,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
       onProgress ? { onEvent: onProgress } : {},
     );
     const info = await unlessAborted(opening, signal);
-    // What was measured is the processor: a GPU's speed says nothing beside it.
-    const hasGpu = info.backend.placement.some(({ isDevice }) => isDevice);
-    const machine = hasGpu ? async () => undefined : rememberedMachine;
-    return new EngineModel(line, info, machine);
+    return new EngineModel(line, info, () => measuredDevices(info));
   } catch (error) {
     await line.dispose();
     throw error;

@@ -113,8 +113,12 @@ export interface LayerPlace {
   readonly layers: number;
   /** The last norm and the output matrix, too. */
   readonly hasOutput: boolean;
+  /** Of its weights. */
+  readonly weightBytes: number;
   /** Not the processor's part. */
   readonly isDevice: boolean;
+  /** The device, as its measurement names it. */
+  readonly adapter?: string;
 }
 
 export interface Backend {
@@ -123,6 +127,9 @@ export interface Backend {
   readonly threads: number;
   /** What the kernels of products are, and why, where there is a choice: "x64-avx512", "wasm: ...". */
   readonly kernels?: string | undefined;
+
+  /** The device that it computes on, as that one's measurement names it. Optional: the processor. */
+  readonly adapter?: string | undefined;
 
   /** Tokens of a step, at most, from which it gains. Optional: as many as the engine thinks right for a processor. */
   readonly stepTokens?: number | undefined;

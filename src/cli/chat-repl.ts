@@ -247,7 +247,7 @@ export class ChatRepl {
     const rate = perSecond(generatedTokens, generatedMs).toFixed(1);
     const limit = limits?.generation ? `, ${limitText(limits.generation)}` : "";
     this.#note(`${generatedTokens} tokens, ${rate} tokens/s${limit}`);
-    const hint = limitHint(timings, this.#limits, this.#context);
+    const hint = limitHint(timings, this.#info, this.#limits, this.#context);
     if (hint) this.#note(hint);
   }
 

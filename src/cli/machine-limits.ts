@@ -64,7 +64,7 @@ export async function timingsWithLimits(
 ): Promise<Timings> {
   const { limits: _, ...bare } = timings;
   if (!wantsLimits(flags, context)) return bare;
-  if (timings.limits || !context.terminal.errIsTerminal) return timings;
+  if (timings.limits || hasGpu(info) || !context.terminal.errIsTerminal) return timings;
   const machine = await measureOnce(context, { seconds: quickSeconds });
   return machine ? { ...timings, limits: machineLimits(timings, info, machine) } : timings;
 }
@@ -159,13 +159,21 @@ async function measureDrawn<Measured>(
   }
 }
 
+/** A GPU is measured when somebody asks for it, not on the way. */
+function hasGpu({ backend }: ModelInfo): boolean {
+  return backend.placement.some(({ isDevice }) => isDevice);
+}
+
 /** What else to say about timings; undefined: nothing. */
 export function limitHint(
   timings: Timings,
+  info: ModelInfo,
   flags: LimitFlags,
   context: CliContext,
 ): string | undefined {
   if (!wantsLimits(flags, context)) return undefined;
+  const measure = hasGpu(info) ? "lantern devices --measure" : "lantern machine --measure";
+  if (!timings.limits && hasGpu(info)) return gpuHint(info);
   if (!timings.limits) {
     return context.terminal.errIsTerminal
       ? undefined // it was skipped, and said so
@@ -174,8 +182,15 @@ export function limitHint(
   const { prompt, generation } = timings.limits;
   const best = Math.max(prompt?.fraction ?? 0, generation?.fraction ?? 0);
   return best > noise
-    ? '(faster than its limit: the machine was busy when it was measured; "lantern machine --measure" measures it anew)'
+    ? `(faster than its limit: the machine was busy when it was measured; "${measure}" measures it anew)`
     : undefined;
+}
+
+function gpuHint({ backend }: ModelInfo): string {
+  const isSplit = backend.placement.some(({ isDevice }) => !isDevice);
+  const commands = ["lantern devices --measure", ...(isSplit ? ["lantern machine"] : [])];
+  const asked = commands.map((command) => `"${command}"`).join(" and ");
+  return `(the GPU's limits are not known: ${asked} ${isSplit ? "measure what this model runs on" : "measures them"})`;
 }
 
 /** "78% of the bandwidth limit (18.1 of 23.2 GB/s)" */

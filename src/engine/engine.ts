@@ -13,8 +13,10 @@ import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../graph/cost.ts";
 import { type Graph, hiddenOf, type Weight } from "../graph/graph.ts";
 import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
+import { splitGraph } from "../graph/split.ts";
 import { KV_BLOCK_TOKENS, Step } from "../graph/step.ts";
 import type { Device } from "../limits/device.ts";
+import type { PhaseModel } from "../limits/phase.ts";
 import type { ModelConfig } from "../models/arch.ts";
 import { buildModel } from "../models/build.ts";
 import type { Laps } from "../profile/laps.ts";
@@ -97,6 +99,8 @@ export class Engine {
   readonly laps: Laps | undefined;
   readonly graph: Graph;
   readonly kvType: DType;
+  /** The graph in two, where two places compute it. */
+  readonly parts: readonly PhaseModel[];
   readonly #backend: Backend;
   readonly #pool: BlockPool;
   readonly #prefixes: PrefixCache;
@@ -115,6 +119,7 @@ export class Engine {
     this.laps = options.laps;
     this.graph = plan.graph;
     this.kvType = options.kvType;
+    this.parts = partsOf(this, info.backend.placement);
     this.tokenizer = parts.tokenizer;
     this.template = parts.template;
     this.vocabSize = info.vocabSize;
@@ -362,12 +367,27 @@ function describe(
       name: parts.backend.name,
       threads: parts.backend.threads,
       ...(parts.backend.kernels !== undefined && { kernels: parts.backend.kernels }),
-      placement: [...(parts.backend.placement?.() ?? [everything(parts.backend, config)])],
+      placement: [...(parts.backend.placement?.() ?? [everything(parts.backend, graph)])],
       notes: [...parts.backend.explain()],
     },
   };
 }
 
-function everything({ name }: Backend, { layers }: ModelConfig): LayerPlace {
-  return { backend: name, firstLayer: 0, layers, hasOutput: true, isDevice: false };
+function everything({ name }: Backend, { kv, weights }: Graph): LayerPlace {
+  return {
+    backend: name,
+    firstLayer: 0,
+    layers: kv.layers,
+    hasOutput: true,
+    weightBytes: weights.reduce((sum, weight) => sum + weightBytes(weight), 0),
+    isDevice: false,
+  };
+}
+
+/** The model as it is shared out between two places; one entry where it is not. */
+function partsOf(model: PhaseModel, placement: readonly LayerPlace[]): PhaseModel[] {
+  const second = placement[1];
+  if (!second) return [model];
+  const { front, back } = splitGraph(model.graph, second.firstLayer);
+  return [front, back].map((graph) => ({ ...model, graph }));
 }

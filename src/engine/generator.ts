@@ -10,7 +10,7 @@ import type {
   TokenLogprob,
 } from "../api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
-import { generationWork, promptWork } from "../limits/phase.ts";
+import { phaseWork } from "../limits/phase.ts";
 import type { AdvanceOptions, Engine, Place } from "./engine.ts";
 import type { KvSequence } from "./kv-cache.ts";
 import { explained, NonsenseError } from "./nonsense.ts";
@@ -118,10 +118,11 @@ export async function generate(
         promptMs: promptDone - started,
         generatedTokens: tokenIds.length,
         generatedMs: control.now() - promptDone,
-        work: {
-          prompt: promptWork(engine, cachedTokens, promptEnd - cachedTokens),
-          generation: generationWork(engine, promptEnd, sequence.length - promptEnd),
-        },
+        work: phaseWork(engine, engine.parts, {
+          cached: cachedTokens,
+          read: promptEnd - cachedTokens,
+          steps: sequence.length - promptEnd,
+        }),
       },
     };
   } catch (error) {
@@ -161,7 +162,7 @@ function nothingGenerated(engine: Engine, tokens: readonly number[]): Generated 
       promptMs: 0,
       generatedTokens: 0,
       generatedMs: 0,
-      work: { prompt: promptWork(engine, 0, 0), generation: generationWork(engine, 0, 0) },
+      work: phaseWork(engine, engine.parts, { cached: 0, read: 0, steps: 0 }),
     },
   };
 }

@@ -21,23 +21,23 @@ import type {
   ScoreResult,
 } from "../api.ts";
 import { DisposedError, UsageError } from "../base/errors.ts";
-import { type Device, deviceAt, type MachineMeasurement } from "../limits/device.ts";
+import type { Device } from "../limits/device.ts";
 import { speedLimits } from "../limits/phase.ts";
 import { startGeneration } from "./generation.ts";
 import type { Prompt } from "./protocol.ts";
 import type { EngineLine } from "./rpc.ts";
 
-/** The machine's measurement, where there is one. Never measures. */
-export type MachineLookup = () => Promise<MachineMeasurement | undefined>;
+/** What computes the model, a device for each of its places, where all of them were measured. Never measures. */
+export type DeviceLookup = () => Promise<readonly Device[] | undefined>;
 
 export class EngineModel implements Model {
   readonly info: ModelInfo;
   readonly #line: EngineLine;
-  readonly #machine: MachineLookup;
+  readonly #devices: DeviceLookup;
 
-  constructor(line: EngineLine, info: ModelInfo, machine: MachineLookup) {
+  constructor(line: EngineLine, info: ModelInfo, devices: DeviceLookup) {
     this.#line = line;
-    this.#machine = machine;
+    this.#devices = devices;
     this.info = info;
   }
 
@@ -113,7 +113,10 @@ export class EngineModel implements Model {
   }
 
   async profile({ trace = false, reset = false }: ProfileOptions = {}): Promise<ProfileReport> {
-    return await this.#line.call("profile", { device: await this.#device(), trace, reset });
+    const [device, ...others] = (await this.#devices()) ?? [];
+    // What two devices share is no device's time.
+    const only = others.length === 0 ? device : undefined;
+    return await this.#line.call("profile", { device: only, trace, reset });
   }
 
   /** Used by Chat: a generation whose cache belongs to a session. */
@@ -129,16 +132,10 @@ export class EngineModel implements Model {
   }
 
   async #withLimits(result: GenerationResult): Promise<GenerationResult> {
-    const device = await this.#device();
-    if (!device) return result;
+    const devices = await this.#devices();
+    if (!devices) return result;
     const { timings } = result;
-    return { ...result, timings: { ...timings, limits: speedLimits(timings, device) } };
-  }
-
-  /** This machine as the model sees it: its threads, and memory or the caches that hold it. */
-  async #device(): Promise<Device | undefined> {
-    const machine = await this.#machine();
-    return machine && deviceAt(machine, this.info.backend.threads, this.info.weightBytes);
+    return { ...result, timings: { ...timings, limits: speedLimits(timings, ...devices) } };
   }
 
   status(): Promise<EngineStatus> {

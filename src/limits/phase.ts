@@ -42,6 +42,21 @@ export function generationWork(
 export interface PhaseWork {
   readonly prompt: Work;
   readonly generation: Work;
+  /** The same of each part of a model that is computed in two places, in order. */
+  readonly parts?: readonly Pick<PhaseWork, "prompt" | "generation">[];
+}
+
+/** Of a generation: `read` tokens after `cached` ones, then `steps` more, one by one; and of the model's parts, if it has any. */
+export function phaseWork(
+  model: PhaseModel,
+  parts: readonly PhaseModel[],
+  { cached, read, steps }: { cached: number; read: number; steps: number },
+): PhaseWork {
+  const of = (part: PhaseModel): PhaseWork => ({
+    prompt: promptWork(part, cached, read),
+    generation: generationWork(part, cached + read, steps),
+  });
+  return { ...of(model), ...(parts.length > 1 && { parts: parts.map(of) }) };
 }
 
 const noWork: Work = { bytes: 0, floatOps: 0, int8Ops: 0 };
@@ -83,13 +98,18 @@ export interface PhaseTimes {
   readonly work: PhaseWork;
 }
 
-export function speedLimits(times: PhaseTimes, device: Device): SpeedLimits {
+/** One device, or one for each part of the model: parts take turns, so their least times add up. */
+export function speedLimits(times: PhaseTimes, ...devices: Device[]): SpeedLimits {
   const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs, work } = times;
+  const parts = devices.length > 1 ? work.parts : [work];
+  if (parts?.length !== devices.length) return { prompt: undefined, generation: undefined };
+  const pieces = (phase: "prompt" | "generation"): Piece[] =>
+    devices.map((device, i) => ({ work: parts[i]![phase], device }));
   const read = { tokens: promptTokens - cachedTokens, seconds: promptMs / 1000 };
   const generated = { tokens: generatedTokens, seconds: generatedMs / 1000 };
   return {
-    prompt: speedLimit(work.prompt, device, read),
-    generation: speedLimit(work.generation, device, generated),
+    prompt: limitOfPieces(pieces("prompt"), read),
+    generation: limitOfPieces(pieces("generation"), generated),
   };
 }
 
@@ -99,9 +119,31 @@ export function speedLimit(
   device: Device,
   measured: { tokens: number; seconds: number },
 ): SpeedLimit | undefined {
-  const { resource, seconds } = limitOf(work, device);
+  return limitOfPieces([{ work, device }], measured);
+}
+
+/** Work that is done somewhere, and waited for. */
+interface Piece {
+  readonly work: Work;
+  readonly device: Device;
+}
+
+function limitOfPieces(
+  pieces: readonly Piece[],
+  measured: { tokens: number; seconds: number },
+): SpeedLimit | undefined {
+  const bound = { bandwidth: 0, arithmetic: 0 };
+  const amounts = { bandwidth: 0, arithmetic: 0 };
+  for (const { work, device } of pieces) {
+    const limit = limitOf(work, device);
+    bound[limit.resource] += limit.seconds;
+    amounts.bandwidth += work.bytes;
+    amounts.arithmetic += work.floatOps + work.int8Ops;
+  }
+  const seconds = bound.bandwidth + bound.arithmetic;
   if (!(seconds > 0 && measured.seconds > 0)) return undefined;
-  const amount = resource === "bandwidth" ? work.bytes : work.floatOps + work.int8Ops;
+  const resource = bound.bandwidth >= bound.arithmetic ? "bandwidth" : "arithmetic";
+  const amount = amounts[resource];
   return {
     resource,
     tokensPerSecond: measured.tokens / seconds,

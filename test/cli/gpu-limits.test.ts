@@ -9,8 +9,12 @@ import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { gpuIdentity } from "../../src/backends/webgpu/device.ts";
 import type { GpuMeasurement } from "../../src/limits/gpu-device.ts";
+import { expectedTarget } from "../../src/native.ts";
+import { nodePlatform } from "../../src/platform/node.ts";
 import { gpusFromText, gpusToText } from "../../src/tune/gpu-file.ts";
+import { loweringText, machineToText } from "../../src/tune/machine-file.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
+import { tinyFile } from "../support/tiny-file.ts";
 
 let folder: string;
 beforeEach(() => {
@@ -96,5 +100,50 @@ describeGpu("a measured GPU", () => {
     const [measured] = kept as GpuMeasurement[];
     expect(measured!.readBytesPerSecond).toBeGreaterThan(1e6);
     expect(measured!.f32OpsPerSecond).toBeGreaterThan(1e6);
+  });
+
+  test("run and bench say how far a speed is from the GPU's limit", async () => {
+    const gpu = await fastGpu();
+    remember(gpu);
+    const file = await tinyFile();
+    const model = ["-m", file.path, "--backend", "webgpu"];
+    const run = lantern(asked(gpu), "run", ...model, "-p", "the cat", "-n", "3");
+    const bench = lantern("", "bench", ...model, "-p", "3", "-n", "2", "-r", "1", "--json");
+    file.remove();
+    const limit = String.raw`[\d.]+% of the (bandwidth|arithmetic) limit \([\d.]+ of \d+ (GB/s|GOPS)\)`;
+    expect(run.err).toMatch(new RegExp(`^text generation .* tokens/s +${limit}$`, "m"));
+    const { results } = JSON.parse(bench.out) as { results: { limit: unknown }[] };
+    for (const result of results) {
+      expect(result.limit).toMatchObject({ tokens_per_second: expect.any(Number) });
+    }
+  });
+
+  test("with layers in two places, both must be measured", async () => {
+    const gpu = await fastGpu();
+    remember(gpu);
+    const file = await tinyFile();
+    const run = () =>
+      lantern(asked(gpu), "run", "-m", file.path, "-ngl", "2", "-p", "the cat", "-n", "3");
+    const alone = run();
+    expect(alone.err).not.toContain("% of the");
+    expect(alone.err).toContain(
+      '(the GPU\'s limits are not known: "lantern devices --measure" and "lantern machine"',
+    );
+    const target = await expectedTarget(nodePlatform);
+    const rates = (perSecond: number) => [{ threads: 1, perSecond }];
+    const machine = {
+      cpu: nodePlatform.cpu(),
+      cores: nodePlatform.cores,
+      memoryBytes: 64e9,
+      lowering: loweringText(target),
+      readBytes: rates(2e12),
+      f32Ops: rates(7e12),
+      int8Ops: rates(9e12),
+      measuredAt: "2026-11-15T05:10:37.842Z",
+    };
+    writeFileSync(join(folder, "machine.json"), machineToText(machine));
+    const both = run();
+    file.remove();
+    expect(both.err).toMatch(/^text generation .*% of the (bandwidth|arithmetic) limit/m);
   });
 });

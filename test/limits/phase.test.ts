@@ -3,8 +3,16 @@
 import { describe, expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { graphCost } from "../../src/graph/cost.ts";
-import { deviceAt, type MachineMeasurement } from "../../src/limits/device.ts";
-import { generationWork, promptWork, speedLimit, speedLimits } from "../../src/limits/phase.ts";
+import { splitGraph } from "../../src/graph/split.ts";
+import { type Device, deviceAt, type MachineMeasurement } from "../../src/limits/device.ts";
+import {
+  generationWork,
+  phaseWork,
+  promptWork,
+  speedLimit,
+  speedLimits,
+} from "../../src/limits/phase.ts";
+import { limitOf } from "../../src/limits/roofline.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
 
@@ -119,5 +127,52 @@ describe("this machine as a device", () => {
     expect(bandwidth(1000)).toBe(50e9);
     const { cachedReads: _, ...uncached } = machine;
     expect(deviceAt(uncached, 1, 1000).bytesPerSecond).toBe(10e9);
+  });
+});
+
+describe("a model in two places", () => {
+  const { front, back } = splitGraph(graph, 1);
+  const parts = [front, back].map((part) => ({ graph: part, kvType }));
+  const counts = { cached: 3, read: 6, steps: 4 };
+  const times = {
+    promptTokens: 9,
+    cachedTokens: 3,
+    promptMs: 20,
+    generatedTokens: 5,
+    generatedMs: 10,
+    work: phaseWork(model, parts, counts),
+  };
+  const fast: Device = {
+    id: "fast",
+    name: "fast",
+    memoryBytes: undefined,
+    bytesPerSecond: 1e12,
+    opsPerSecond: { f32: 1e13 },
+    source: "by hand",
+  };
+  const slow: Device = { ...fast, bytesPerSecond: 1e9, opsPerSecond: { f32: 1e10 } };
+
+  test("the work of its parts is that of the whole", () => {
+    for (const phase of ["prompt", "generation"] as const) {
+      const [one, two] = times.work.parts!.map((part) => part[phase]);
+      expect(one!.bytes).toBeGreaterThan(0);
+      expect(one!.bytes + two!.bytes).toBe(times.work[phase].bytes);
+      expect(one!.floatOps + two!.floatOps).toBeCloseTo(times.work[phase].floatOps, 5);
+    }
+  });
+
+  test("the least times of both add up", () => {
+    const seconds = (devices: Device[]): number =>
+      5 / speedLimits(times, ...devices).generation!.tokensPerSecond;
+    const [first, second] = times.work.parts!.map(({ generation }) => limitOf(generation, slow));
+    expect(seconds([slow, slow])).toBeCloseTo(first!.seconds + second!.seconds, 12);
+    const onFast = limitOf(times.work.parts![1]!.generation, fast).seconds;
+    expect(seconds([slow, fast])).toBeCloseTo(first!.seconds + onFast, 12);
+  });
+
+  test("of a model that is in one place nothing is said with two devices", () => {
+    const { parts: _, ...whole } = times.work;
+    const limits = speedLimits({ ...times, work: whole }, slow, fast);
+    expect(limits).toEqual({ prompt: undefined, generation: undefined });
   });
 });

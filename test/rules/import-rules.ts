@@ -219,7 +219,7 @@ export const rules: readonly Rule[] = [
     of: "open.ts",
     may: [
       ...all("base", "platform", "catalog/resolve.ts", "dtypes", "formats", "models", "engine"),
-      ...all("compose.ts", "gpu.ts", "machine.ts"),
+      ...all("compose.ts", "machine.ts"),
       ...types("api.ts"),
     ],
     npm: [],
@@ -302,7 +302,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "machine.ts",
-    may: [...all("native.ts", "platform", "limits", "tune"), ...types("api.ts")],
+    may: [...all("gpu.ts", "native.ts", "platform", "limits", "tune"), ...types("api.ts")],
     npm: [],
     why: "a composition root: this machine's measurement, remembered or made",
   },

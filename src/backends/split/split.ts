@@ -5,6 +5,7 @@
 // and the other is disposed of. What does not fit is refused with the number of layers that would.
 
 import { DisposedError, MemoryError } from "../../base/errors.ts";
+import { weightBytes } from "../../graph/cost.ts";
 import type { GraphNode, Value, Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import type { Step } from "../../graph/step.ts";
@@ -160,7 +161,9 @@ export class SplitBackend implements Backend {
         firstLayer,
         layers,
         hasOutput: part.plan.graph.output === plan.graph.output,
+        weightBytes: part.plan.graph.weights.reduce((all, weight) => all + weightBytes(weight), 0),
         isDevice: part.backend === this.#device,
+        ...(part.backend.adapter !== undefined && { adapter: part.backend.adapter }),
       };
       firstLayer += layers;
       return place;

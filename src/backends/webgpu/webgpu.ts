@@ -19,7 +19,7 @@ import type {
 } from "../backend.ts";
 import { allocate, type Buffers, hasRoom, type Layout, layOut } from "./buffers.ts";
 import { StepCommands } from "./commands.ts";
-import type { GpuDevice } from "./device.ts";
+import { type GpuDevice, gpuIdentity } from "./device.ts";
 import { supportsNode } from "./lower.ts";
 import { encodePart, makeProgram, type Pipelines, type Program } from "./program.ts";
 import { StepArea } from "./step-area.ts";
@@ -47,6 +47,7 @@ export class WebGpuBackend implements Backend {
   readonly name = "webgpu";
   /** Of the host: it only waits. */
   readonly threads = 1;
+  readonly adapter: string;
   /** A large step keeps a GPU busy; a processor that plays one is busy with any. */
   readonly stepTokens: number;
   readonly #gpu: GpuDevice;
@@ -61,6 +62,7 @@ export class WebGpuBackend implements Backend {
   /** Owns the GPU from here on: dispose() closes it. */
   constructor(gpu: GpuDevice, tuning: Tuning = tuningFor(gpu.facts)) {
     this.#gpu = gpu;
+    this.adapter = gpuIdentity(gpu.facts);
     this.#tuning = tuning;
     this.stepTokens = gpu.facts.isSoftware ? SOFTWARE_STEP : HARDWARE_STEP;
   }

@@ -7,7 +7,7 @@ import {
   type MachineMeasurement,
   type Model,
   type ModelInfo,
-  machineLimits,
+  measuredLimits,
   type OpenOptions,
   type OptLevel,
   open,
@@ -36,7 +36,9 @@ export interface BenchPlan {
   memoryBytes: number;
   /** What one of them takes. */
   modelBytes: number;
-  /** What the speeds are held against; undefined: nothing. */
+  /** Whether speeds are held against what computes them, where that was measured. */
+  limits: boolean;
+  /** The processor's measurement. */
   machine: MachineMeasurement | undefined;
   /** Takes a model's profile when it was measured; undefined: none is recorded. */
   profileOf: ((model: Model) => Promise<ProfileReport | undefined>) | undefined;
@@ -73,7 +75,7 @@ interface Opened {
   model: Model;
   contestant: Contestant;
   /** Of its last run. */
-  limits(): SpeedLimits | undefined;
+  limits(): Promise<SpeedLimits | undefined>;
 }
 
 class Entrant {
@@ -119,10 +121,9 @@ class Entrant {
     const contestant = lanternContestant(model, watch.signal, (timings) => {
       last = timings;
     });
-    // What was measured is the processor.
-    const hasGpu = model.info.backend.placement.some(({ isDevice }) => isDevice);
-    const machine = hasGpu ? undefined : this.#plan.machine;
-    const limits = () => machine && last && machineLimits(last, model.info, machine);
+    const { machine, limits: wanted } = this.#plan;
+    const limits = async () =>
+      wanted && last ? await measuredLimits(last, model.info, machine) : undefined;
     this.#open = { model, contestant, limits };
     if (warmup) {
       watch.status(`${this.label}: warming up`);
@@ -186,6 +187,6 @@ async function measure(
       ? await contestant.prompt(next(result.tokens))
       : await contestant.generate(next(1)[0]!, result.tokens);
   result.samples.push(sample);
-  result.limit = limits()?.[result.kind];
+  result.limit = (await limits())?.[result.kind];
   result.othersCores = Math.max(result.othersCores, othersCores(before, watch.load()));
 }

@@ -120,7 +120,8 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   }
   const path = await locate(flags, context);
   const machine = terminal.machine();
-  const measured = wantsLimits(flags, context) ? await measureOnce(context, {}) : undefined;
+  const limits = wantsLimits(flags, context);
+  const measured = limits ? await measureOnce(context, {}) : undefined;
   using interrupt = interruptible(terminal); // not before: Ctrl-C skips the measurement, and no more
   const plan: BenchPlan = {
     path,
@@ -136,6 +137,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     warmup: flags.warmup,
     memoryBytes: machine.freeBytes * memoryShare,
     modelBytes: await modelBytes(path),
+    limits,
     machine: measured,
     profileOf: flags.profile ? (model) => takeProfile(model, flags, context) : undefined,
   };

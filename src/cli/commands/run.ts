@@ -116,7 +116,7 @@ async function showTimings(
   const isStopped = stopReason === "aborted";
   const timings = isStopped ? measured : await timingsWithLimits(measured, info, flags, context);
   terminal.err(err.dim(timingsText(timings)));
-  for (const note of [endNotes[stopReason]?.(info), limitHint(timings, flags, context)]) {
+  for (const note of [endNotes[stopReason]?.(info), limitHint(timings, info, flags, context)]) {
     if (note) terminal.err(err.dim(`${note}\n`));
   }
 }

@@ -2,7 +2,14 @@
 // limits() of the public API; a machine that was never measured is not measured here (lantern-machine.ts does that).
 
 import * as z from "zod";
-import { limits, rememberedMachine } from "../../index.ts";
+import {
+  type BackendInfo,
+  type GpuMeasurement,
+  type LimitsOptions,
+  limits,
+  rememberedGpu,
+  rememberedMachine,
+} from "../../index.ts";
 import type { ServerContext } from "../context.ts";
 import { ApiError, notFound, openaiErrors } from "../errors.ts";
 import type { ModelLibrary } from "../library.ts";
@@ -33,9 +40,10 @@ export function limitRoutes(server: ServerContext, library: ModelLibrary): Route
           const { backend, contextSize } = served.info;
           return json(
             await limits(location, {
-              ...(device === undefined ? { threads: backend.threads } : { device }),
+              ...(device === undefined ? whereItRuns(backend) : { device }),
               context: context ?? contextSize,
               machine: measuredMachine,
+              gpu: measuredGpu,
             }),
           );
         },
@@ -44,16 +52,35 @@ export function limitRoutes(server: ServerContext, library: ModelLibrary): Route
   };
 }
 
+/** The GPU where it has every layer; otherwise the processor. */
+function whereItRuns({
+  placement,
+  threads,
+}: BackendInfo): Pick<LimitsOptions, "device" | "threads"> {
+  const isOnGpu = placement.length > 0 && placement.every(({ isDevice }) => isDevice);
+  return isOnGpu ? { device: "this-gpu" } : { threads };
+}
+
 type Machine = NonNullable<Awaited<ReturnType<typeof rememberedMachine>>>;
 
 async function measuredMachine(): Promise<Machine> {
   const machine = await rememberedMachine();
   if (machine) return machine;
-  throw new ApiError({
+  throw notMeasured("this machine was not measured yet: measure it on the Machine page");
+}
+
+async function measuredGpu(): Promise<GpuMeasurement> {
+  const gpu = await rememberedGpu();
+  if (gpu) return gpu;
+  throw notMeasured('the GPU was not measured yet: "lantern devices --measure" does it');
+}
+
+function notMeasured(message: string): ApiError {
+  return new ApiError({
     status: 409,
     type: "invalid_request_error",
     code: "not_measured",
     param: null,
-    message: "this machine was not measured yet: measure it on the Machine page",
+    message,
   });
 }
