@@ -19,7 +19,7 @@ export type OptLevel = 1 | 2 | 3 | 4;
 /** What machine code can be run on this machine: a target, or the reason why there is none. */
 export type MachineCodeInfo =
   | {
-      /** "x64-avx512", "x64-avx2-vnni", "x64-avx2", "arm64-dotprod" */
+      /** "x64-amx", "x64-avx512", "x64-avx2-vnni", "x64-avx2", "arm64-dotprod" */
       target: string;
       vectorBytes: number;
     }
@@ -384,6 +384,8 @@ export interface ProfileReport {
   device: string | undefined;
   /** What takes most of the time, in one sentence. */
   bottleneck: string;
+  /** How it was recorded, or why not, where there is something to say. */
+  notes?: string[];
   trace?: ChromeTrace;
 }
 
@@ -414,6 +416,8 @@ export interface PhaseProfile {
   };
   /** Of each thread: busyMs + waitingMs = stepMs. */
   threads: { busyMs: number; waitingMs: number }[];
+  /** What computes, where that is not threads: "GPU". It is then the one entry of `threads`. */
+  worker?: string;
   /**
    * What a step and all that is done until the next take of JavaScript's heap, on the engine's thread; undefined where
    * the platform does not say. Tensor memory is laid out when a model is loaded: a step takes none.
