@@ -41,7 +41,7 @@ export async function loadGpuModel(
   const started = performance.now();
   const file = await openModelFile(await nodePlatform.openModelSource({ kind: "path", path }));
   const { graph } = buildModel(file);
-  const backend = new WebGpuBackend(gpu, tuning);
+  const backend = new WebGpuBackend(gpu, { tuning });
   const blocks = Math.ceil((contextTokens + maxTokens) / 32);
   await backend.prepare(makePlan(graph, limits), { blocks, dtype: dtypeByName("f16")! });
   for (const weight of graph.weights) {

@@ -103,6 +103,10 @@ export interface BackendProfile {
   readonly events: readonly RecordedEvents[];
   /** Time spent on bringing weights into another layout. */
   readonly packMs: number;
+  /** What computes, where that is not threads: "GPU". The one entry of busyMs and events is then its. */
+  readonly worker?: string;
+  /** How it was recorded, or why not: sentences without a full stop. */
+  readonly notes?: readonly string[];
 }
 
 /** Layers that are computed in one place, one after the other. */

@@ -57,7 +57,7 @@ const entries: BackendEntry[] = [
     name: "webgpu",
     usesGpu: true,
     available: ({ gpu }) => (gpu ? true : "is taken when it is asked for by name"),
-    create: ({ gpu }) => new WebGpuBackend(gpu!),
+    create: ({ gpu, profile }) => new WebGpuBackend(gpu!, { profile }),
   },
   { name: "reference", available: () => true, create: () => new ReferenceBackend() },
 ];

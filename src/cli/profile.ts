@@ -59,9 +59,11 @@ export function profileText(report: ProfileReport, markdown = false): string {
     ["packing them", load.packMs],
   ] as const;
   const loadText = parts.map(([name, ms]) => `${name} ${msText(ms)}`).join(", ");
-  const against = device ? `\nLimits: this machine, ${device}.` : "";
+  const whose = phases.some(({ worker }) => worker !== undefined) ? "the GPU" : "this machine";
+  const against = device ? `\nLimits: ${whose}, ${device}.` : "";
   const sections = phases.map((phase) => phaseText(phase, markdown));
-  return `${sections.join("\n")}\nload, ${msText(load.ms)}: ${loadText}.${against}\n`;
+  const notes = (report.notes ?? []).map((note) => `\nNote: ${note}.`).join("");
+  return `${sections.join("\n")}\nload, ${msText(load.ms)}: ${loadText}.${against}${notes}\n`;
 }
 
 const betweenRows: readonly (readonly [keyof PhaseProfile["between"], string])[] = [
@@ -104,8 +106,12 @@ function phaseText(phase: PhaseProfile, markdown: boolean): string {
   return blocks.filter((block) => block !== "").join("\n");
 }
 
-function threadsText({ threads, aloneMs }: PhaseProfile): string {
-  if (threads.length === 0) return "";
+function threadsText({ threads, aloneMs, worker }: PhaseProfile): string {
+  const [only] = threads;
+  if (!only) return "";
+  if (worker !== undefined) {
+    return `${worker}: ${msText(only.busyMs)} busy, ${msText(only.waitingMs)} waiting\n`;
+  }
   const each = threads.map(
     ({ busyMs, waitingMs }, i) =>
       `thread ${i}: ${msText(busyMs)} busy, ${msText(waitingMs)} waiting\n`,

@@ -33,7 +33,14 @@ function opShares({ ops, stepMs, ms }: Omit<PhaseProfile, "summary">): Share[] {
   });
 }
 
-function waitingShare({ waitingMs, aloneMs, threads, ms }: Omit<PhaseProfile, "summary">): Share {
+function waitingShare(profile: Omit<PhaseProfile, "summary">): Share {
+  const { waitingMs, aloneMs, threads, ms, worker } = profile;
+  if (worker !== undefined) {
+    return {
+      share: waitingMs / ms,
+      text: `the ${worker} going from op to op, and the way to it and back`,
+    };
+  }
   // While one thread works alone, each of the others waits for it.
   const forOne = threads.length > 0 ? (aloneMs * (threads.length - 1)) / threads.length : 0;
   const why =

@@ -50,6 +50,7 @@ export function profileReport(input: ProfileInput): ProfileReport {
     phases,
     device: device?.source,
     bottleneck: longest?.summary ?? "nothing was run yet",
+    ...(recorded?.notes && { notes: [...recorded.notes] }),
   };
 }
 
@@ -84,6 +85,7 @@ function phaseProfile(phase: StepPhase, input: ProfileInput): PhaseProfile {
     between,
     betweenMs: sum(Object.values(between), (value) => value),
     threads,
+    ...(recorded?.worker !== undefined && { worker: recorded.worker }),
     heapBytesPerStep: laps.heapBytesPerStep(phase),
     ops: rows((part) => part.op).sort((a, b) => b.ms - a.ms),
     layers: rows((part) => layerOf(part.name)),

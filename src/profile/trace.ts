@@ -28,7 +28,8 @@ export function chromeTrace(laps: Laps, recorded: BackendProfile | undefined): C
   }
   threadEvents.forEach((numbers, thread) => {
     const track = FIRST_COMPUTE_TRACK + thread;
-    const label = thread === 0 ? "compute 0 (the engine's thread)" : `compute ${thread}`;
+    const first = recorded?.worker ?? "compute 0 (the engine's thread)";
+    const label = thread === 0 ? first : `compute ${thread}`;
     traceEvents.push(named("thread_name", track, label));
     for (let at = 0; at < numbers.length; at += EVENT_NUMBERS) {
       const [chunks, start, end] = [numbers[at + 1]!, numbers[at + 2]!, numbers[at + 3]!];

@@ -144,9 +144,11 @@ async function expectSame(options: Options, { kvType = "f16", sizes = mixed, ...
   const gpu = await openGpu();
   const promptAttentionSize = tuned.attentionSize ?? 0;
   const backend = new WebGpuBackend(gpu, {
-    ...tuningFor(gpu.facts),
-    ...tuned,
-    ...(promptAttentionSize > 0 && { promptAttentionSize }),
+    tuning: {
+      ...tuningFor(gpu.facts),
+      ...tuned,
+      ...(promptAttentionSize > 0 && { promptAttentionSize }),
+    },
   });
   const want = await run(new ReferenceBackend(), graph, kvType, sizes);
   const got = await run(backend, graph, kvType, sizes);

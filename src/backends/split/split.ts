@@ -21,6 +21,7 @@ import type {
   WeightReader,
 } from "../backend.ts";
 import { type Division, dividePlan, layersText, mostLayers, mostThatFit } from "./divide.ts";
+import { joinProfiles } from "./join-profiles.ts";
 
 export interface SplitOptions {
   readonly host: Backend;
@@ -183,13 +184,14 @@ export class SplitBackend implements Backend {
     ];
   }
 
-  /** Only where one of the two does everything. */
   profile(): BackendProfile | undefined {
-    return this.#only?.profile?.();
+    const [first, second] = this.#inUse.map((backend) => backend.profile?.());
+    if (this.#only) return first;
+    return first && second && joinProfiles(this.name, first, second);
   }
 
   resetProfile(): void {
-    this.#only?.resetProfile?.();
+    for (const backend of this.#inUse) backend.resetProfile?.();
   }
 
   get tuning(): TuningControls | undefined {

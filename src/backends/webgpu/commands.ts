@@ -6,6 +6,7 @@
 
 import type { Buffers, Layout } from "./buffers.ts";
 import { encodePart, type Program } from "./program.ts";
+import type { StepTimes } from "./step-times.ts";
 
 export interface StepCounts {
   readonly tokens: number;
@@ -43,6 +44,14 @@ export class StepCommands {
   /** Those of a step that will probably come. */
   prepare(program: Program, counts: StepCounts): void {
     this.#next = { ...counts, program, pieces: this.#encode(program, counts) };
+  }
+
+  /** All of a step in one piece, with its times: for a profile. */
+  recorded(times: StepTimes, counts: StepCounts): GPUCommandBuffer {
+    const commands = this.#device.createCommandEncoder();
+    times.encode(commands, counts);
+    this.#copyLogits(commands, counts);
+    return commands.finish();
   }
 
   #encode({ parts }: Program, counts: StepCounts): GPUCommandBuffer[] {

@@ -10,6 +10,7 @@ import type { Plan } from "../../graph/plan.ts";
 import type { Step } from "../../graph/step.ts";
 import type {
   Backend,
+  BackendProfile,
   KvCacheOptions,
   MemoryNeed,
   MemoryUse,
@@ -23,6 +24,7 @@ import { type GpuDevice, gpuIdentity } from "./device.ts";
 import { supportsNode } from "./lower.ts";
 import { encodePart, makeProgram, type Pipelines, type Program } from "./program.ts";
 import { StepArea } from "./step-area.ts";
+import { StepTimes } from "./step-times.ts";
 import { type KernelTime, timeKernels, timeStep } from "./time-kernels.ts";
 import { type Tuning, tuningFor } from "./tuning.ts";
 import { Uploader } from "./upload.ts";
@@ -39,8 +41,17 @@ interface Prepared {
   readonly uploader: Uploader;
   readonly area: StepArea;
   commands: StepCommands;
+  /** Where the time goes; undefined: nobody asked. */
+  times: StepTimes | undefined;
   /** The last step's output, mostly logits: [maxOutputs, vocab]. */
   readonly logits: Float32Array;
+}
+
+export interface WebGpuOptions {
+  /** Default: what is known of GPUs like this one. */
+  readonly tuning?: Tuning | undefined;
+  /** Record where the time of steps goes. */
+  readonly profile?: boolean | undefined;
 }
 
 export class WebGpuBackend implements Backend {
@@ -52,6 +63,7 @@ export class WebGpuBackend implements Backend {
   readonly stepTokens: number;
   readonly #gpu: GpuDevice;
   #tuning: Tuning;
+  readonly #profile: boolean;
   readonly #pipelines: Pipelines = new Map();
   #layout: Layout | undefined;
   #prepared: Prepared | undefined;
@@ -60,10 +72,11 @@ export class WebGpuBackend implements Backend {
   #disposed = false;
 
   /** Owns the GPU from here on: dispose() closes it. */
-  constructor(gpu: GpuDevice, tuning: Tuning = tuningFor(gpu.facts)) {
+  constructor(gpu: GpuDevice, { tuning = tuningFor(gpu.facts), profile }: WebGpuOptions = {}) {
     this.#gpu = gpu;
     this.adapter = gpuIdentity(gpu.facts);
     this.#tuning = tuning;
+    this.#profile = profile ?? false;
     this.stepTokens = gpu.facts.isSoftware ? SOFTWARE_STEP : HARDWARE_STEP;
   }
 
@@ -94,13 +107,15 @@ export class WebGpuBackend implements Backend {
     try {
       const buffers = await allocate(this.#gpu, layout);
       const uploader = new Uploader(this.#gpu, layout.weights, buffers.weights);
+      const program = await this.#makeProgram(layout, buffers, "groups");
       this.#prepared = {
         layout,
         buffers,
-        program: await this.#makeProgram(layout, buffers, "groups"),
+        program,
         uploader,
         area: new StepArea(layout.step, uploader.vectors),
         commands: this.#stepCommands(layout, buffers),
+        times: this.#stepTimes(program),
         logits: new Float32Array(mostRows(plan) * plan.graph.output.cols),
       };
     } catch (error) {
@@ -117,10 +132,12 @@ export class WebGpuBackend implements Backend {
     }
   }
 
-  async run(step: Step, { tap, stop, input, replace }: RunOptions = {}): Promise<void> {
+  async run(step: Step, options: RunOptions = {}): Promise<void> {
+    const { tap, stop, input, replace, phase = "prompt" } = options;
     const prepared = this.#ready();
     if (stop?.()) throw new AbortedError("the step");
-    const { layout, program, commands, logits } = prepared;
+    const { layout, program, commands, logits, times } = prepared;
+    const isRecorded = !tap && times?.begin(step, phase);
     this.#writeStep(step, prepared);
     if (input) this.#write(layout.plan.graph.input!, input);
     const { output } = layout.plan.graph;
@@ -131,10 +148,12 @@ export class WebGpuBackend implements Backend {
       await this.#readValue(this.#gpu.device.createCommandEncoder(), output, 0, values, logits);
     } else {
       const { queue } = this.#gpu.device;
-      for (const piece of commands.take(program, counts)) queue.submit([piece]);
+      if (isRecorded) queue.submit([commands.recorded(times!, counts)]);
+      else for (const piece of commands.take(program, counts)) queue.submit([piece]);
       // After one token comes another: its commands are made while this one is computed.
-      if (counts.tokens === 1) commands.prepare(program, counts);
+      if (counts.tokens === 1 && !isRecorded) commands.prepare(program, counts);
       await this.#readCopied(values, logits);
+      await times?.end();
     }
     if (stop?.()) throw new AbortedError("the step");
   }
@@ -179,6 +198,15 @@ export class WebGpuBackend implements Backend {
     const { layout, buffers } = prepared;
     prepared.program = await this.#makeProgram(layout, buffers, "groups");
     prepared.commands = this.#stepCommands(layout, buffers);
+    prepared.times = this.#stepTimes(prepared.program);
+  }
+
+  profile(): BackendProfile | undefined {
+    return this.#prepared?.times?.profile();
+  }
+
+  resetProfile(): void {
+    this.#prepared?.times?.reset();
   }
 
   /** For measuring: how long each kernel of a step of this size takes, the step of the last run() repeated. */
@@ -300,6 +328,10 @@ export class WebGpuBackend implements Backend {
 
   #stepCommands(layout: Layout, buffers: Buffers): StepCommands {
     return new StepCommands(this.#gpu.device, layout, buffers, this.#tuning.cuts);
+  }
+
+  #stepTimes(program: Program): StepTimes | undefined {
+    return this.#profile ? new StepTimes(this.#gpu, program) : undefined;
   }
 
   #alive(): void {

@@ -1,0 +1,61 @@
+// The profiles of two backends that take turns, as one: its parts are those of the first, then those of the second. Threads of
+// the first are averaged, because the second knows none of them: what both together are is one worker.
+
+import type { BackendProfile, PhaseTimes, StepPhase } from "../backend.ts";
+import { EVENT_NUMBERS } from "../backend.ts";
+
+export function joinProfiles(
+  name: string,
+  first: BackendProfile,
+  second: BackendProfile,
+): BackendProfile {
+  const phase = (which: StepPhase): PhaseTimes => joinTimes(first, second, which);
+  const [mine = nothing] = first.events;
+  const [other = nothing] = second.events;
+  const numbers = other.numbers.slice();
+  for (let at = 0; at < numbers.length; at += EVENT_NUMBERS) numbers[at]! += first.parts.length;
+  return {
+    parts: [...first.parts.map((part) => ({ ...part, isAlone: false })), ...second.parts],
+    phases: { prompt: phase("prompt"), generation: phase("generation") },
+    events: [
+      {
+        numbers: joined(mine.numbers, numbers),
+        dropped: mine.dropped + other.dropped,
+      },
+    ],
+    packMs: first.packMs + second.packMs,
+    worker: name,
+    notes: [
+      `times of ${name} are those of both, which take turns; of threads, the average`,
+      ...(first.notes ?? []),
+      ...(second.notes ?? []),
+    ],
+  };
+}
+
+const nothing = { numbers: new Float64Array(), dropped: 0 };
+
+function joined(a: Float64Array, b: Float64Array): Float64Array {
+  const both = new Float64Array(a.length + b.length);
+  both.set(a);
+  both.set(b, a.length);
+  return both;
+}
+
+function joinTimes(first: BackendProfile, second: BackendProfile, phase: StepPhase): PhaseTimes {
+  const [a, b] = [first.phases[phase], second.phases[phase]];
+  const busy = [...averages(a, first.parts.length), ...averages(b, second.parts.length)];
+  return {
+    stepMs: a.stepMs + b.stepMs,
+    // Both compute the same steps.
+    sizes: a.sizes,
+    busyMs: [Float64Array.from(busy)],
+  };
+}
+
+function averages({ busyMs }: PhaseTimes, parts: number): number[] {
+  return Array.from({ length: parts }, (_, part) => {
+    const sum = busyMs.reduce((all, thread) => all + thread[part]!, 0);
+    return busyMs.length > 0 ? sum / busyMs.length : 0;
+  });
+}

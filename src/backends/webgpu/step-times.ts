@@ -1,0 +1,248 @@
+// Where the time of steps goes on the GPU, for a profile: timestamp queries around every group of nodes that is computed
+// together, each in a pass of its own, summed up by phase. Not made, and nothing of it is asked, where nobody wants a profile.
+//
+// A pass has a price, so not every step is recorded: all of a prompt; of generation the first ones, and then some. What was
+// recorded stands for all steps. A GPU without timestamp queries only has the times of whole steps.
+
+import type { Step } from "../../graph/step.ts";
+import {
+  type BackendProfile,
+  EVENT_NUMBERS,
+  type PhaseTimes,
+  type ProfiledPart,
+  type StepPhase,
+} from "../backend.ts";
+import type { GpuDevice } from "./device.ts";
+import { encodePart, type Program, type ProgramPart } from "./program.ts";
+import { MAP_READ, usage } from "./usage.ts";
+
+/** Parts that a query set has room for: two queries each. */
+const MOST_PARTS = 2048;
+/** Events that are kept for a trace. */
+const EVENTS = 2 ** 15;
+/** Of generation: these first steps, then one of so many, and all that are longer than SHORT_MS. */
+const FIRST_STEPS = 16;
+const SAMPLED = 16;
+const SHORT_MS = 8;
+
+interface PhaseSums {
+  stepMs: number;
+  steps: number;
+  recordedMs: number;
+  recordedSteps: number;
+  /** By tokens and outputs. */
+  readonly sizes: Map<string, { tokens: number; outputs: number; steps: number; contexts: number }>;
+  readonly busyMs: Float64Array;
+}
+
+interface Queries {
+  readonly set: GPUQuerySet;
+  readonly resolved: GPUBuffer;
+  readonly read: GPUBuffer;
+}
+
+export class StepTimes {
+  readonly #gpu: GpuDevice;
+  readonly #program: Program;
+  readonly #parts: readonly ProfiledPart[];
+  readonly #queries: Queries | undefined;
+  #phases: Record<StepPhase, PhaseSums>;
+  readonly #events: Float64Array = new Float64Array(EVENTS * EVENT_NUMBERS);
+  #eventCount = 0;
+  #phase: StepPhase = "prompt";
+  #started = 0;
+  /** Of the step under way: the parts whose times are asked for, in the order of their queries. */
+  #asked: readonly number[] = [];
+
+  constructor(gpu: GpuDevice, program: Program) {
+    this.#gpu = gpu;
+    this.#program = program;
+    const hasQueries = gpu.facts.timestampQueries && program.parts.length <= MOST_PARTS;
+    this.#queries = hasQueries ? makeQueries(gpu.device, program.parts.length) : undefined;
+    this.#parts = this.#queries ? program.parts.map(profiledPart) : [];
+    this.#phases = this.#empty();
+  }
+
+  /** A step begins; true: it is to be recorded. */
+  begin(step: Step, phase: StepPhase): boolean {
+    this.#phase = phase;
+    const sums = this.#phases[phase];
+    const { tokenCount: tokens, outputCount: outputs } = step;
+    const key = `${tokens} ${outputs}`;
+    const size = sums.sizes.get(key) ?? { tokens, outputs, steps: 0, contexts: 0 };
+    sums.sizes.set(key, size);
+    let positions = 0;
+    for (let t = 0; t < tokens; t++) positions += step.positions[t]! + 1;
+    size.steps++;
+    size.contexts += positions / Math.max(1, tokens);
+    this.#asked = [];
+    this.#started = performance.now();
+    return this.#queries !== undefined && (phase === "prompt" || isSampled(sums));
+  }
+
+  /** Every part in a pass of its own, between two queries; then the times on their way to the host. */
+  encode(
+    commands: GPUCommandEncoder,
+    counts: { readonly tokens: number; readonly outputs: number },
+  ): void {
+    const { set, resolved, read } = this.#queries!;
+    const { parts } = this.#program;
+    this.#asked = parts.flatMap((part, i) => (runs(part, counts) ? [i] : []));
+    this.#asked.forEach((index, i) => {
+      const timestampWrites = {
+        querySet: set,
+        beginningOfPassWriteIndex: 2 * i,
+        endOfPassWriteIndex: 2 * i + 1,
+      };
+      const pass = commands.beginComputePass({ timestampWrites });
+      encodePart(pass, parts[index]!.dispatches, counts);
+      pass.end();
+    });
+    const queries = 2 * this.#asked.length;
+    if (queries === 0) return;
+    commands.resolveQuerySet(set, 0, queries, resolved, 0);
+    commands.copyBufferToBuffer(resolved, 0, read, 0, queries * 8);
+  }
+
+  /** The step is over, and waited for. Its times are fetched after that, and cost it nothing. */
+  async end(): Promise<void> {
+    const endMs = performance.now();
+    const sums = this.#phases[this.#phase];
+    sums.stepMs += endMs - this.#started;
+    sums.steps++;
+    if (this.#asked.length === 0) return;
+    sums.recordedMs += endMs - this.#started;
+    sums.recordedSteps++;
+    const times = await this.#fetch();
+    // The GPU's clock is its own: the last end is taken for the moment at which the host saw it.
+    const last = times.at(-1)!;
+    const onHost = (time: bigint): number => endMs - Number(last - time) / 1e6;
+    this.#asked.forEach((index, i) => {
+      const [from, to] = [times[2 * i]!, times[2 * i + 1]!];
+      if (to < from) return; // a clock that was reset meanwhile
+      sums.busyMs[index]! += Number(to - from) / 1e6;
+      const at = (this.#eventCount++ % EVENTS) * EVENT_NUMBERS;
+      this.#events.set([index, 1, onHost(from), onHost(to)], at);
+    });
+  }
+
+  reset(): void {
+    this.#phases = this.#empty();
+    this.#eventCount = 0;
+  }
+
+  profile(): BackendProfile {
+    const { prompt, generation } = this.#phases;
+    return {
+      parts: this.#parts,
+      phases: { prompt: this.#timesOf(prompt), generation: this.#timesOf(generation) },
+      events: this.#queries ? [this.#lastEvents()] : [],
+      packMs: 0,
+      worker: "GPU",
+      notes: this.#notes(),
+    };
+  }
+
+  #notes(): string[] {
+    const { name, timestampQueries } = this.#gpu.facts;
+    if (!timestampQueries) {
+      return [`the GPU "${name}" has no timestamp queries: what a step consists of is not known`];
+    }
+    if (!this.#queries) {
+      return [`a step has more than ${MOST_PARTS} parts: what it consists of was not recorded`];
+    }
+    const { steps, stepMs, recordedSteps, recordedMs } = this.#phases.generation;
+    const how = "times of ops are the GPU's own, by timestamp queries";
+    if (recordedSteps === 0 || recordedSteps === steps) return [how];
+    const others = (stepMs - recordedMs) / (steps - recordedSteps);
+    const price = (recordedMs / recordedSteps / others).toFixed(2);
+    return [
+      `${how}: ${recordedSteps} of ${steps} steps of generation were recorded, which took ${price} times as long as the others`,
+    ];
+  }
+
+  #lastEvents(): BackendProfile["events"][number] {
+    const kept = Math.min(this.#eventCount, EVENTS);
+    const first = (this.#eventCount % EVENTS) * EVENT_NUMBERS;
+    const numbers = this.#events.slice(0, kept * EVENT_NUMBERS);
+    if (this.#eventCount > EVENTS) {
+      // A ring: what comes after the newest is the oldest.
+      numbers.set(this.#events.subarray(first), 0);
+      numbers.set(this.#events.subarray(0, first), this.#events.length - first);
+    }
+    return { numbers, dropped: this.#eventCount - kept };
+  }
+
+  async #fetch(): Promise<BigUint64Array> {
+    const { read } = this.#queries!;
+    const bytes = this.#asked.length * 16;
+    await read.mapAsync(MAP_READ, 0, bytes);
+    const times = new BigUint64Array(read.getMappedRange(0, bytes).slice(0));
+    read.unmap();
+    return times;
+  }
+
+  /** What was recorded stands for all steps. */
+  #timesOf({ stepMs, recordedMs, sizes, busyMs }: PhaseSums): PhaseTimes {
+    const factor = recordedMs > 0 ? stepMs / recordedMs : 1;
+    return {
+      stepMs,
+      sizes: [...sizes.values()].map(({ tokens, outputs, steps, contexts }) => ({
+        tokens,
+        outputs,
+        steps,
+        context: contexts / steps,
+      })),
+      busyMs: this.#queries ? [busyMs.map((ms) => ms * factor)] : [],
+    };
+  }
+
+  #empty(): Record<StepPhase, PhaseSums> {
+    const sums = (): PhaseSums => ({
+      stepMs: 0,
+      steps: 0,
+      recordedMs: 0,
+      recordedSteps: 0,
+      sizes: new Map(),
+      busyMs: new Float64Array(this.#parts.length),
+    });
+    return { prompt: sums(), generation: sums() };
+  }
+}
+
+function makeQueries(device: GPUDevice, parts: number): Queries {
+  const size = parts * 16;
+  return {
+    set: device.createQuerySet({ type: "timestamp", count: parts * 2 }),
+    resolved: device.createBuffer({ size, usage: usage.queryResolve | usage.copySource }),
+    read: device.createBuffer({ size, usage: usage.mapRead | usage.copyTarget }),
+  };
+}
+
+function isSampled({ steps, stepMs }: PhaseSums): boolean {
+  return steps < FIRST_STEPS || steps % SAMPLED === 0 || stepMs / steps >= SHORT_MS;
+}
+
+function runs(
+  { dispatches }: ProgramPart,
+  counts: { readonly tokens: number; readonly outputs: number },
+): boolean {
+  return dispatches.some(({ kernel }) => {
+    const rows = counts[kernel.rows];
+    return rows >= kernel.minRows && rows <= kernel.maxRows;
+  });
+}
+
+/** "norm + matmul", "blk.3.attn_norm + attn_q": what is computed together has one time. */
+function profiledPart({ nodes, dispatches }: ProgramPart): ProfiledPart {
+  const first = nodes[0]!;
+  const layer = /^blk\.\d+\./.exec(first.name)?.[0] ?? "";
+  const others = nodes.slice(1).map(({ name }) => name.replace(layer, ""));
+  return {
+    op: [...new Set(nodes.map(({ op }) => op))].join(" + "),
+    name: [first.name, ...others].join(" + "),
+    nodes,
+    rows: dispatches[0]?.kernel.rows ?? "tokens",
+    isAlone: false,
+  };
+}
