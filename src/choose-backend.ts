@@ -10,7 +10,7 @@ import {
   type BackendRequest,
   backendByName,
 } from "./backends/table.ts";
-import { findGpu, GpuDevice } from "./backends/webgpu/device.ts";
+import { findGpu, GpuDevice, type GpuFacts } from "./backends/webgpu/device.ts";
 import { ModelError, UsageError } from "./base/errors.ts";
 import type { Platform } from "./platform/platform.ts";
 
@@ -26,11 +26,15 @@ export interface ChosenBackend {
   readonly usesGpu: boolean;
 }
 
+/** How a GPU shares work out, where that was measured. */
+export type TunedGpuLookup = (facts: GpuFacts) => Promise<BackendRequest["tunedGpu"]>;
+
 /** Makes the backend; `request` is what the processor's one is made with. */
 export async function chooseBackend(
   choice: BackendChoice,
   request: BackendRequest,
   platform: Platform,
+  tunedGpuOf?: TunedGpuLookup,
 ): Promise<ChosenBackend> {
   const names = allBackends().map(({ name }) => name);
   if (choice.backend !== undefined && !names.includes(choice.backend)) {
@@ -48,9 +52,10 @@ export async function chooseBackend(
     return { backend: host(hostName, { ...request, notes }), usesGpu: false };
   }
   const gpu = await GpuDevice.open(access);
+  const tunedGpu = await tunedGpuOf?.(gpu.facts);
   const split = {
     host: host(hostName, request),
-    device: made(device, { ...request, gpu }),
+    device: made(device, { ...request, gpu, ...(tunedGpu && { tunedGpu }) }),
     layers,
   };
   return { backend: new SplitBackend(split), usesGpu: true };

@@ -4,7 +4,7 @@
 import type { Backend } from "./backends/backend.ts";
 import type { BackendRequest } from "./backends/table.ts";
 import { UsageError } from "./base/errors.ts";
-import { chooseBackend } from "./choose-backend.ts";
+import { chooseBackend, type TunedGpuLookup } from "./choose-backend.ts";
 import { templateOf, tokenizerOf } from "./compose.ts";
 import { dtypeByName } from "./dtypes/table.ts";
 import { Engine, type LoadWatch } from "./engine/engine.ts";
@@ -16,7 +16,7 @@ import { chooseLevel, type LevelChoice } from "./native.ts";
 import { currentPlatform } from "./platform/current.ts";
 import { Laps } from "./profile/laps.ts";
 import { explainedDefault } from "./tune/default-notes.ts";
-import { tuneFileOf } from "./tune/tune-target.ts";
+import { GPU_TUNE_FILE, tuneFileOf } from "./tune/tune-target.ts";
 import type { TunedUse } from "./tune/use.ts";
 
 const platform = await currentPlatform();
@@ -37,7 +37,8 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
       ? await choices?.measuredTuning(platform, file, request.threads, native)
       : { notes: ["kernels: defaults; tuning is switched off"] };
     const wanted = backendRequest(request, level, tuned ?? { notes: [untuned] });
-    const chosen = await chooseBackend(request, wanted, platform);
+    const tunedGpu = request.tuned ? gpuTuning : undefined;
+    const chosen = await chooseBackend(request, wanted, platform, tunedGpu);
     backend = chosen.backend;
     const { metadata } = file;
     const tokenizer = tokenizerOf(file);
@@ -86,6 +87,17 @@ async function measured(
     ? await import("./measured-choices.ts")
     : undefined;
 }
+
+/** What was measured of the GPU's kernels; undefined: nothing. */
+const gpuTuning: TunedGpuLookup = async (facts) => {
+  const isThere = await platform
+    .smallFiles()
+    .read(GPU_TUNE_FILE)
+    .catch(() => undefined);
+  if (isThere === undefined) return undefined;
+  const { measuredGpuTuning } = await import("./measured-choices.ts");
+  return await measuredGpuTuning(platform, facts);
+};
 
 const untuned = 'kernels: defaults, nothing was tuned here ("lantern tune")';
 

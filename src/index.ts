@@ -46,11 +46,14 @@ export { imatrix, quantize, quantizeTypes } from "./quantize.ts";
 export type { CompareQuantizedOptions, QuantizedComparison } from "./quantize-report.ts";
 export { compareQuantized } from "./quantize-report.ts";
 export type { TuneAnalysis } from "./tune/analyze.ts";
+export type { BackendCrossing } from "./tune/cross-backends.ts";
 export type { TuneFile } from "./tune/tune-file.ts";
 export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./tune.ts";
 export {
   analyzeTune,
+  compareTunes,
   readTune,
+  rememberedGpuTune,
   rememberedTune,
   rememberTune,
   testTune,

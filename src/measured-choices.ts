@@ -3,6 +3,7 @@
 // was never measured pays nothing for it.
 
 import type { NativeKernels } from "./backends/cpu/native.ts";
+import type { GpuFacts } from "./backends/webgpu/device.ts";
 import type { EngineOptions } from "./engine/engine.ts";
 import type { ModelFile } from "./formats/model-file.ts";
 import { deviceAt } from "./limits/device.ts";
@@ -10,10 +11,11 @@ import { graphModelCost } from "./limits/model-cost.ts";
 import { turningPoints } from "./limits/prefill.ts";
 import { rememberedMachine } from "./machine.ts";
 import type { Platform } from "./platform/platform.ts";
+import { type GpuTunedUse, useGpuTuning } from "./tune/gpu-choose.ts";
 import { problemsOfTensors } from "./tune/space.ts";
 import { targetFor } from "./tune/tune-target.ts";
 import { type TunedUse, useTuning } from "./tune/use.ts";
-import { rememberedTuning } from "./tune-store.ts";
+import { rememberedGpuTuning, rememberedTuning } from "./tune-store.ts";
 
 /** What was measured of this model's products. */
 export async function measuredTuning(
@@ -25,6 +27,11 @@ export async function measuredTuning(
   const problems = problemsOfTensors(file.tensors.values());
   const known = await rememberedTuning(platform, native);
   return useTuning(known, problems, targetFor(native), threads);
+}
+
+/** What was measured of the GPU's products. */
+export async function measuredGpuTuning(platform: Platform, facts: GpuFacts): Promise<GpuTunedUse> {
+  return useGpuTuning(await rememberedGpuTuning(platform, facts), facts);
 }
 
 /** Fewer tokens at once would not fill the kernels' tiles. */

@@ -23,7 +23,7 @@ import {
   withoutRareTypes,
 } from "./tune/space.ts";
 import type { TuneFile, TuneGroup } from "./tune/tune-file.ts";
-import { targetFor, targetOfFeatures } from "./tune/tune-target.ts";
+import { isGpuFile, targetFor, targetOfFeatures } from "./tune/tune-target.ts";
 import type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./tune.ts";
 import { rememberedTuning, rememberTuning } from "./tune-store.ts";
 
@@ -37,9 +37,8 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
   const { mode = "normal", threads, signal, onProgress } = options;
   const platform = await currentPlatform();
   const native = await nativeHere(platform, options.native);
-  const all = await problemsOf(options, platform);
+  const problems = await problemsToTune(options, platform);
   const isQuick = mode === "quick";
-  const problems = isQuick ? largestOfEachType(withoutRareTypes(all, rareShare)) : all;
   const profiles = tuneProfiles(!isQuick, targetFor(native));
   const groups: TuneGroup[] = [];
   const file = (): TuneFile => ({
@@ -77,6 +76,15 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
   return { file: file(), place: await keep() };
 }
 
+/** Of a model or of shapes; quick: the largest of each type. */
+export async function problemsToTune(
+  options: TuneOptions,
+  platform: Platform,
+): Promise<MatmulProblem[]> {
+  const all = await problemsOf(options, platform);
+  return options.mode === "quick" ? largestOfEachType(withoutRareTypes(all, rareShare)) : all;
+}
+
 export async function typesWithoutTimes(model: string | URL): Promise<string[]> {
   const platform = await currentPlatform();
   const problems = withoutRareTypes(await problemsOf({ model }, platform), rareShare);
@@ -107,6 +115,11 @@ export async function measureTuneTest(options: TuneTestOptions): Promise<TuneTes
 
 /** What makes the kernels that the file's times are of. */
 async function nativeOf(file: TuneFile, platform: Platform): Promise<NativeKernels | undefined> {
+  if (isGpuFile(file)) {
+    throw new UsageError(
+      `tune: the times are of the GPU ${file.cpu}, and only the processor's can be measured again so far`,
+    );
+  }
   const { name } = targetOfFeatures(file.features);
   const native = await nativeHere(platform, name !== "wasm");
   const here = native?.target.name ?? "wasm";

@@ -2,11 +2,13 @@
 // what cannot be used is said, and the defaults are used.
 
 import type { NativeKernels } from "./backends/cpu/native.ts";
+import type { GpuFacts } from "./backends/webgpu/device.ts";
 import type { Platform } from "./platform/platform.ts";
+import { gpuTuneIdentity } from "./tune/gpu-profiles.ts";
 import { identityOf } from "./tune/identity.ts";
 import { mergeTuneFiles } from "./tune/merge.ts";
-import { printTuneFile, type TuneFile } from "./tune/tune-file.ts";
-import { targetOfFeatures, tuneFileOf } from "./tune/tune-target.ts";
+import { printTuneFile, type TuneFile, type TuneIdentity } from "./tune/tune-file.ts";
+import { GPU_TUNE_FILE, targetOfFeatures, tuneFileOf } from "./tune/tune-target.ts";
 import { usableFile } from "./tune/use.ts";
 
 /**
@@ -17,14 +19,28 @@ export async function rememberedTuning(
   platform: Platform,
   native: NativeKernels | undefined,
 ): Promise<TuneFile | string | undefined> {
+  const machine = { cpu: platform.cpu(), cores: platform.cores };
+  return await readTuning(platform, tuneFileOf(native?.target), () => identityOf(machine, native));
+}
+
+/** The same of a GPU. */
+export async function rememberedGpuTuning(
+  platform: Platform,
+  facts: GpuFacts,
+): Promise<TuneFile | string | undefined> {
+  return await readTuning(platform, GPU_TUNE_FILE, () => gpuTuneIdentity(facts));
+}
+
+async function readTuning(
+  platform: Platform,
+  file: string,
+  here: () => TuneIdentity,
+): Promise<TuneFile | string | undefined> {
   const files = platform.smallFiles();
-  const file = tuneFileOf(native?.target);
   const name = files.place(file);
   try {
     const text = await files.read(file);
-    if (text === undefined) return undefined;
-    const machine = { cpu: platform.cpu(), cores: platform.cores };
-    return usableFile(text, name, identityOf(machine, native));
+    return text === undefined ? undefined : usableFile(text, name, here());
   } catch (error) {
     return `${name} cannot be read: ${error instanceof Error ? error.message : String(error)}`;
   }
@@ -37,9 +53,30 @@ export async function rememberTuning(
   native: NativeKernels | undefined,
 ): Promise<string> {
   const older = await rememberedTuning(platform, native);
+  return await writeTuning(platform, tuneFileOf(targetOfFeatures(file.features)), older, file);
+}
+
+export async function rememberGpuTuning(
+  platform: Platform,
+  file: TuneFile,
+  facts: GpuFacts,
+): Promise<string> {
+  return await writeTuning(
+    platform,
+    GPU_TUNE_FILE,
+    await rememberedGpuTuning(platform, facts),
+    file,
+  );
+}
+
+async function writeTuning(
+  platform: Platform,
+  name: string,
+  older: TuneFile | string | undefined,
+  file: TuneFile,
+): Promise<string> {
   const merged = typeof older === "object" ? mergeTuneFiles(older, file) : file;
   const files = platform.smallFiles();
-  const name = tuneFileOf(targetOfFeatures(file.features));
   await files.write(name, printTuneFile(merged));
   return files.place(name);
 }

@@ -5,6 +5,7 @@ import { UsageError } from "./base/errors.ts";
 import { nativeHere } from "./native.ts";
 import { currentPlatform } from "./platform/current.ts";
 import { analyzeTuneFile, type TuneAnalysis } from "./tune/analyze.ts";
+import { type BackendCrossing, crossBackends } from "./tune/cross-backends.ts";
 import { tunePicture } from "./tune/picture.ts";
 import type { TuneMode } from "./tune/space.ts";
 import { parseTuneFile, printTuneFile, type TuneFile } from "./tune/tune-file.ts";
@@ -14,6 +15,8 @@ import { targetOfFeatures } from "./tune/tune-target.ts";
 const defaultType = "q4_0";
 
 export interface TuneOptions {
+  /** What computes: "cpu" (default) or "webgpu". */
+  backend?: string;
   /** A model whose products are tuned (a path, or what open() takes); or `shapes`. */
   model?: string | URL;
   /** "7b", "13b", or a name of limitsNames(). */
@@ -64,8 +67,33 @@ export interface TuneTestPoint {
 
 /** Measures the ways to compute a model's products on this machine; keeps the calling thread busy meanwhile. */
 export async function tune(options: TuneOptions): Promise<TuneResult> {
-  const { measureTune } = await import("./tune-matmul.ts");
-  return await measureTune({ types: [defaultType], ...options });
+  const { backend = "cpu", ...rest } = options;
+  const load = tuners[backend];
+  if (!load) {
+    const names = Object.keys(tuners).join(", ");
+    throw new UsageError(`tune: backend: got "${backend}", expected one of ${names}`);
+  }
+  const measure = await load();
+  return await measure({ types: [defaultType], ...rest });
+}
+
+type Tuner = (options: TuneOptions) => Promise<TuneResult>;
+
+/** Of each backend whose products have more ways than one; loaded when it is asked for. */
+const tuners: Readonly<Record<string, () => Promise<Tuner>>> = {
+  cpu: async () => (await import("./tune-matmul.ts")).measureTune,
+  webgpu: async () => (await import("./tune-gpu.ts")).measureGpuTune,
+};
+
+/** What was tuned on this machine's GPU and still holds; undefined: nothing. */
+export async function rememberedGpuTune(): Promise<TuneFile | undefined> {
+  const load = await import("./tune-gpu.ts");
+  return await load.rememberedGpuTune();
+}
+
+/** Which of two backends computes a product faster, by number of tokens. */
+export function compareTunes(first: TuneFile, second: TuneFile): BackendCrossing[] {
+  return crossBackends(first, second);
 }
 
 export async function testTune(options: TuneTestOptions): Promise<TuneTestPoint[]> {

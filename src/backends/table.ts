@@ -8,6 +8,7 @@ import { CpuBackend } from "./cpu/cpu.ts";
 import type { NativeKernels } from "./cpu/native.ts";
 import { ReferenceBackend } from "./reference/reference.ts";
 import type { GpuDevice } from "./webgpu/device.ts";
+import type { Tuning } from "./webgpu/tuning.ts";
 import { WebGpuBackend } from "./webgpu/webgpu.ts";
 
 /** What a backend may use of this machine, and what was asked for. */
@@ -28,6 +29,8 @@ export interface BackendRequest {
   readonly profile?: boolean;
   /** Opened for a backend that `usesGpu`, which then owns it. */
   readonly gpu?: GpuDevice | undefined;
+  /** How it shares work out, where that was measured, and why. */
+  readonly tunedGpu?: { readonly tuning?: Tuning | undefined; readonly notes: readonly string[] };
 }
 
 export interface BackendEntry {
@@ -57,7 +60,7 @@ const entries: BackendEntry[] = [
     name: "webgpu",
     usesGpu: true,
     available: ({ gpu }) => (gpu ? true : "is taken when it is asked for by name"),
-    create: ({ gpu, profile }) => new WebGpuBackend(gpu!, { profile }),
+    create: ({ gpu, profile, tunedGpu }) => new WebGpuBackend(gpu!, { profile, ...tunedGpu }),
   },
   { name: "reference", available: () => true, create: () => new ReferenceBackend() },
 ];

@@ -1,6 +1,6 @@
 // What a tune file says, as tables for a terminal.
 
-import type { TuneAnalysis, TuneFile, TuneTestPoint } from "../index.ts";
+import type { BackendCrossing, TuneAnalysis, TuneFile, TuneTestPoint } from "../index.ts";
 import { tableText } from "./text.ts";
 
 /** Gains smaller than this are noise. */
@@ -30,6 +30,22 @@ export function analysisText(file: TuneFile, analysis: TuneAnalysis): string {
   const about = `${file.cpu}, ${file.cores} cores, ${file.features}, measured ${file.date.slice(0, 16).replace("T", " ")} UTC`;
   const gain = `The tuned choice is ${median.toFixed(2)} times as fast as the default in the middle, ${most.toFixed(2)} times at most.`;
   return `${[about, ...sections, threadsText(analysis), gain].filter((text) => text !== "").join("\n\n")}\n`;
+}
+
+/** Which backend is faster from how many tokens on; empty where only one was measured. */
+export function crossingsText(crossings: readonly BackendCrossing[]): string {
+  if (crossings.length === 0) return "";
+  const rows = crossings.flatMap(({ dtype, n, k, threads, points, turns }) => [
+    ...points.map(({ m, first, second }, i) => [
+      i === 0 ? `${dtype}  ${n} x ${k}, ${threads} thread${threads === 1 ? "" : "s"}` : "",
+      String(m),
+      timeText(first),
+      timeText(second),
+      turns.findLast((turn) => turn.m <= m)!.faster,
+    ]),
+  ]);
+  const header = ["shape", "tokens", "processor", "GPU", "faster"];
+  return `\nProcessor and GPU\n${tableText([header, ...rows], [1, 2, 3])}`;
 }
 
 /** What more threads bring, for one token and for the most. */

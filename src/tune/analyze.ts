@@ -2,7 +2,7 @@
 // over from another, what tuning gains over the default, and what more threads bring.
 
 import { defaultVariant } from "../kernels/matmul-variants.ts";
-import type { TuneFile, TuneGroup, TuneProfile } from "./tune-file.ts";
+import { DEFAULT_VARIANT, type TuneFile, type TuneGroup, type TuneProfile } from "./tune-file.ts";
 import { targetOfFeatures } from "./tune-target.ts";
 
 export interface TunePoint {
@@ -72,6 +72,9 @@ function usualProfile(
   features: string,
 ): (dtype: string, m: number) => number {
   const target = targetOfFeatures(features);
+  // A GPU's file has its backend's own choice as a profile.
+  const own = profiles.findIndex(({ variant }) => variant === DEFAULT_VARIANT);
+  if (own >= 0) return () => own;
   return (dtype, m) => {
     const { id } = defaultVariant(dtype, m, target);
     return profiles.findIndex(({ variant, idle }) => variant === id && idle === "spin");

@@ -36,6 +36,9 @@ export interface TuneProfile {
   readonly idle: "spin" | "sleep";
 }
 
+/** Of a GPU's file, the first profile: what the backend does without times. */
+export const DEFAULT_VARIANT = "default";
+
 /** Microseconds. */
 export interface StageTimes {
   readonly init: number;

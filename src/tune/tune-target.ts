@@ -15,6 +15,14 @@ export function tuneFileOf(target: Pick<KernelTarget, "name"> | undefined): stri
   return target === undefined || target.name === "wasm" ? "tune.txt" : `tune-${target.name}.txt`;
 }
 
+/** The remembered file of the GPU. */
+export const GPU_TUNE_FILE = "tune-webgpu.txt";
+
+/** Whether a file's times are of a GPU. */
+export function isGpuFile({ features }: { readonly features: string }): boolean {
+  return features.split(" ", 1)[0] === "webgpu";
+}
+
 export function targetFor(native: NativeKernels | undefined): KernelTarget {
   return native?.target ?? wasmTarget(detectWasmFeatures());
 }

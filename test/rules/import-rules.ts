@@ -263,7 +263,10 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "tune.ts",
-    may: all("base/errors.ts", "native.ts", "platform", "tune", "tune-matmul.ts", "tune-store.ts"),
+    may: [
+      ...all("base/errors.ts", "native.ts", "platform", "tune"),
+      ...all("tune-gpu.ts", "tune-matmul.ts", "tune-store.ts"),
+    ],
     npm: [],
     why: "tuning loads what it measures when it is asked to",
   },
@@ -277,8 +280,21 @@ export const rules: readonly Rule[] = [
     why: "a composition root of its own: products on a backend, without a model",
   },
   {
+    of: "tune-gpu.ts",
+    may: [
+      ...all("base/errors.ts", "platform", "backends/webgpu/device.ts", "tune"),
+      ...all("tune-matmul.ts", "tune-store.ts"),
+      ...types("tune.ts"),
+    ],
+    npm: [],
+    why: "a composition root of its own: products on a GPU, without a model",
+  },
+  {
     of: "tune-store.ts",
-    may: [...all("tune"), ...types("backends/cpu/native.ts", "platform/platform.ts")],
+    may: [
+      ...all("tune"),
+      ...types("backends/cpu/native.ts", "backends/webgpu/device.ts", "platform/platform.ts"),
+    ],
     npm: [],
     why: "where times are kept, for whoever makes or uses them",
   },
@@ -403,6 +419,7 @@ export const rules: readonly Rule[] = [
       ...all("limits", "machine.ts", "tune", "tune-store.ts"),
       ...types(
         "backends/cpu/native.ts",
+        "backends/webgpu/device.ts",
         "engine/engine.ts",
         "formats/model-file.ts",
         "platform/platform.ts",

@@ -1,13 +1,14 @@
 // How work is shared out among teams of lanes, by its size: what was fastest where it was measured (docs/gpu.md).
 
+import type { Step } from "../../graph/step.ts";
 import type { GpuFacts } from "./device.ts";
 import { type MatrixShape, matrixShapes } from "./wgsl/matmul-matrices.ts";
 import type { ProductShape } from "./wgsl/product.ts";
 import { TEAM } from "./wgsl/teams.ts";
 
 export interface Tuning {
-  /** Products of few tokens. */
-  shapeFor(rows: number, cols: number): ProductShape;
+  /** Products of few tokens: by rows, columns and type of the weights. */
+  shapeFor(rows: number, cols: number, dtype: string): ProductShape;
   /** Levels are multiplied by dot4I8Packed. */
   readonly packedDots: boolean;
   /** Lanes of a workgroup that computes attention; 0: position by position (wgsl/attention.ts). */
@@ -44,6 +45,37 @@ export const plainTuning: Tuning = {
   promptAttentionSize: 0,
   cuts: [],
 };
+
+/** For measuring, once weights are there. */
+export interface GpuTuningControls {
+  /** The next steps are computed by other kernels, over the same memory. */
+  retune(tuning: Tuning): Promise<void>;
+  /** Milliseconds of GPU time of a step, from several in one submission. */
+  timeStep(step: Step): Promise<number>;
+}
+
+/** Shapes between which tuning chooses: what they are called, and what they are. */
+export const productShapes: ReadonlyMap<string, ProductShape> = new Map(
+  [
+    { rows: 4, teams: 8, split: 1, ahead: 1 },
+    { rows: 4, teams: 8, split: 2, ahead: 2 },
+    { rows: 4, teams: 8, split: 4, ahead: 1 },
+    { rows: 4, teams: 4, split: 1, ahead: 1 },
+    { rows: 4, teams: 2, split: 1, ahead: 1 },
+    { rows: 2, teams: 8, split: 1, ahead: 1 },
+    { rows: 2, teams: 4, split: 2, ahead: 2 },
+    { rows: 8, teams: 4, split: 1, ahead: 1 },
+  ].map((shape) => [shapeId(shape), shape]),
+);
+
+/** "4x8.split2.ahead2": rows of a team x teams of a workgroup. */
+function shapeId({ rows, teams, split, ahead }: ProductShape): string {
+  const rest = [split > 1 ? `.split${split}` : "", ahead > 1 ? `.ahead${ahead}` : ""];
+  return `${rows}x${teams}${rest.join("")}`;
+}
+
+/** Of the kernels whose times tuning compares (wgsl/product.ts, matmul.ts): raise it when one of them changes. */
+export const PRODUCT_REVISION = 1;
 
 export function tuningFor({ subgroups, packedDots }: GpuFacts): Tuning {
   return { ...(subgroups && subgroups.min >= TEAM ? largeTuning : plainTuning), packedDots };

@@ -26,7 +26,7 @@ import { encodePart, makeProgram, type Pipelines, type Program } from "./program
 import { StepArea } from "./step-area.ts";
 import { StepTimes } from "./step-times.ts";
 import { type KernelTime, timeKernels, timeStep } from "./time-kernels.ts";
-import { type Tuning, tuningFor } from "./tuning.ts";
+import { type GpuTuningControls, type Tuning, tuningFor } from "./tuning.ts";
 import { Uploader } from "./upload.ts";
 import { MAP_READ } from "./usage.ts";
 
@@ -50,11 +50,13 @@ interface Prepared {
 export interface WebGpuOptions {
   /** Default: what is known of GPUs like this one. */
   readonly tuning?: Tuning | undefined;
+  /** Why, for --explain. */
+  readonly notes?: readonly string[] | undefined;
   /** Record where the time of steps goes. */
   readonly profile?: boolean | undefined;
 }
 
-export class WebGpuBackend implements Backend {
+export class WebGpuBackend implements Backend, GpuTuningControls {
   readonly name = "webgpu";
   /** Of the host: it only waits. */
   readonly threads = 1;
@@ -64,6 +66,7 @@ export class WebGpuBackend implements Backend {
   readonly #gpu: GpuDevice;
   #tuning: Tuning;
   readonly #profile: boolean;
+  readonly #notes: readonly string[];
   readonly #pipelines: Pipelines = new Map();
   #layout: Layout | undefined;
   #prepared: Prepared | undefined;
@@ -72,10 +75,11 @@ export class WebGpuBackend implements Backend {
   #disposed = false;
 
   /** Owns the GPU from here on: dispose() closes it. */
-  constructor(gpu: GpuDevice, { tuning = tuningFor(gpu.facts), profile }: WebGpuOptions = {}) {
+  constructor(gpu: GpuDevice, { tuning, notes = [], profile }: WebGpuOptions = {}) {
     this.#gpu = gpu;
     this.adapter = gpuIdentity(gpu.facts);
-    this.#tuning = tuning;
+    this.#tuning = tuning ?? tuningFor(gpu.facts);
+    this.#notes = notes;
     this.#profile = profile ?? false;
     this.stepTokens = gpu.facts.isSoftware ? SOFTWARE_STEP : HARDWARE_STEP;
   }
@@ -235,6 +239,7 @@ export class WebGpuBackend implements Backend {
     return [
       `GPU ${facts.name} (${kind}), ${facts.driver}`,
       "products in floats, of activations that are rounded as on the CPU",
+      ...this.#notes,
       ...(this.#prepared ? explainProgram(this.#prepared) : []),
     ];
   }

@@ -4,13 +4,16 @@
 import { type Command, InvalidArgumentError } from "commander";
 import {
   analyzeTune,
+  compareTunes,
   readTune,
+  rememberedGpuTune,
   rememberedTune,
   type TuneFile,
   testTune,
   tune,
   tuneSvg,
   tuneText,
+  UsageError,
 } from "../../index.ts";
 import { othersCores, quietCores } from "../bench/machine-load.ts";
 import { threadsOption } from "../bench/options.ts";
@@ -19,9 +22,10 @@ import { numberFlag } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { ShareBar } from "../progress.ts";
-import { analysisText, testText } from "../tune-text.ts";
+import { analysisText, crossingsText, testText } from "../tune-text.ts";
 
 interface TuneFlags {
+  backend: string;
   model?: string;
   shapes?: string;
   type?: string;
@@ -44,11 +48,13 @@ export const tuneCommand: CliCommand = {
   examples: [
     "lantern tune -m model.gguf --quick",
     "lantern tune --shapes 7b --type q4_0,q4_1 -t 1,2",
+    "lantern tune -m model.gguf --backend cpu,webgpu",
     "lantern tune analyze --svg tune.svg",
     "lantern tune test",
   ],
   define(command, context) {
     command
+      .option("--backend <name,...>", "what computes: cpu, webgpu (a GPU), or both", "cpu")
       .option("-m, --model <model>", "the model whose shapes and types are measured")
       .option(
         "--shapes <name>",
@@ -80,7 +86,14 @@ function defineAnalyze(command: Command, context: CliContext): void {
       const file = await fileOf(name, context);
       const analysis = analyzeTune(file);
       if (flags.svg !== undefined) await terminal.writeText(flags.svg, tuneSvg(file));
-      terminal.out(flags.json ? `${JSON.stringify(analysis)}\n` : analysisText(file, analysis));
+      // Beside the processor's own times: what the GPU takes for the same.
+      const gpu = name === undefined ? await rememberedGpuTune() : undefined;
+      const backends = gpu ? compareTunes(file, gpu) : [];
+      terminal.out(
+        flags.json
+          ? `${JSON.stringify({ ...analysis, backends })}\n`
+          : `${analysisText(file, analysis)}${crossingsText(backends)}`,
+      );
       if (flags.svg !== undefined) terminal.err(`Picture written to ${flags.svg}\n`);
     });
 }
@@ -103,10 +116,26 @@ function defineTest(command: Command, context: CliContext): void {
 }
 
 async function measure(flags: TuneFlags, context: CliContext): Promise<void> {
-  const { terminal } = context;
+  const backends = flags.backend.split(",");
+  if (flags.file !== undefined && backends.length > 1) {
+    throw new UsageError(
+      "tune: --file takes the times of one backend: give one --backend, or leave --file out",
+    );
+  }
   const model = flags.model === undefined ? undefined : await locateModel(flags.model, context);
+  for (const backend of backends) await measureOne(backend, model, flags, context);
+}
+
+async function measureOne(
+  backend: string,
+  model: string | undefined,
+  flags: TuneFlags,
+  context: CliContext,
+): Promise<void> {
+  const { terminal } = context;
   const { file, place } = await watched(context, "tuning", (watch) =>
     tune({
+      backend,
       ...(model !== undefined && { model }),
       ...(flags.shapes !== undefined && { shapes: flags.shapes }),
       ...(flags.type !== undefined && { types: flags.type.split(",") }),

@@ -36,7 +36,7 @@ export interface ProductContext {
   readonly split: AttentionSplit;
   /** WGSL has dot4I8Packed. */
   readonly packedDots: boolean;
-  shapeFor(rows: number, cols: number): ProductShape;
+  shapeFor(rows: number, cols: number, dtype: string): ProductShape;
 }
 
 /** What is multiplied, and what becomes of it. */
@@ -67,7 +67,7 @@ export function productKernel(
   const { matmuls, gate } = product;
   const { weight, x, out } = matmuls[0]!;
   const lane = unpackOf(weight.dtype)!.lane!;
-  const { rows, teams, split, ahead } = context.shapeFor(part.rows, x.cols);
+  const { rows, teams, split, ahead } = context.shapeFor(part.rows, x.cols, weight.dtype.name);
   const size = teams * TEAM;
   const outputs = gate ? part.rows / 2 : part.rows;
   const ownOutputs = gate ? rows / 2 : rows;

@@ -1,0 +1,64 @@
+// From times that were measured on a GPU to how its backend shares products out: for every shape and type the fastest of the
+// table for one token, which is what a generation computes. Without times, or without clear ones, the backend's own choice.
+
+import type { GpuFacts } from "../backends/webgpu/device.ts";
+import { productShapes, type Tuning, tuningFor } from "../backends/webgpu/tuning.ts";
+import { CLEARLY_FASTER } from "./choose.ts";
+import { basisFor, estimate } from "./estimate.ts";
+import { DEFAULT_VARIANT, type TuneFile } from "./tune-file.ts";
+
+export interface GpuTunedUse {
+  /** undefined: the backend's own. */
+  readonly tuning?: Tuning | undefined;
+  /** For --explain. */
+  readonly notes: readonly string[];
+}
+
+/** `file`: times of this GPU, a sentence why they are not used, or undefined where there are none. */
+export function useGpuTuning(file: TuneFile | string | undefined, facts: GpuFacts): GpuTunedUse {
+  if (file === undefined) {
+    return {
+      notes: ['GPU kernels: defaults, nothing was tuned here ("lantern tune --backend webgpu")'],
+    };
+  }
+  if (typeof file === "string") return { notes: [`GPU kernels: defaults; ${file}`] };
+  const usual = tuningFor(facts);
+  const shapeFor: Tuning["shapeFor"] = (rows, cols, dtype) => {
+    const variant = fastestVariant(file, rows, cols, dtype);
+    return productShapes.get(variant) ?? usual.shapeFor(rows, cols, dtype);
+  };
+  const lines = file.groups.map(({ dtype, n, k }) => {
+    const times = timesOf(file, n, k, dtype)
+      .map(({ variant, us }) => `${variant} ${us.toFixed(1)} us`)
+      .join(", ");
+    return `  ${dtype} ${n} x ${k}: ${fastestVariant(file, n, k, dtype)} (1 token: ${times})`;
+  });
+  return {
+    tuning: { ...usual, shapeFor },
+    notes: [`GPU kernels: tuned ${file.date.slice(0, 10)}`, ...lines],
+  };
+}
+
+/** The default's name where nothing is clearly faster. */
+export function fastestVariant(file: TuneFile, rows: number, cols: number, dtype: string): string {
+  const timed = timesOf(file, rows, cols, dtype);
+  const usual = timed.find(({ variant }) => variant === DEFAULT_VARIANT);
+  const best = timed.toSorted((a, b) => a.us - b.us)[0];
+  const isFaster = usual && best && best.us <= usual.us * CLEARLY_FASTER;
+  return isFaster ? best.variant : DEFAULT_VARIANT;
+}
+
+/** For one token, of all that were measured. */
+function timesOf(
+  file: TuneFile,
+  rows: number,
+  cols: number,
+  dtype: string,
+): { variant: string; us: number }[] {
+  const basis = basisFor(file, { dtype, n: rows, k: cols }, 1);
+  if (!basis) return [];
+  return file.profiles.flatMap(({ variant }, profile) => {
+    const times = estimate(basis, profile, 1);
+    return times ? [{ variant, us: times.init + times.compute }] : [];
+  });
+}
