@@ -136,14 +136,15 @@ interface Load {
   holds: boolean;
 }
 
+/** Requests so far: every prompt is another one, those that warm up too. */
+let requests = 0;
+
 async function measure(server: Server, users: number): Promise<Load> {
   const answers: Answer[] = [];
   let seconds = 0;
   for (let round = 0; round < Number(flags.rounds); round++) {
     const started = performance.now();
-    const asked = Array.from({ length: users }, (_, i) =>
-      ask(server.url, 1 + users * 1000 + round * 100 + i),
-    );
+    const asked = Array.from({ length: users }, () => ask(server.url, ++requests));
     answers.push(...(await Promise.all(asked)));
     seconds += (performance.now() - started) / 1000;
   }
