@@ -43,6 +43,7 @@ export interface TileMatmul {
 
 /** Blocks of a panel without a header. */
 const PANEL = 8;
+const CACHE_LINE = 64;
 /** Code vectors of a block. */
 const VECTORS = BLOCK_COLS / 4;
 /** Tokens whose minimums are added up at once, as far as registers reach. */
@@ -192,7 +193,12 @@ class TileMatmulBuilder {
     const k = this.#k;
     const { layout } = this.#shape;
     const from = k.variable(k.op("ptr.add", [w, k.i32(runAt(layout, 0))]), "packed");
+    // The next panel is brought while this one is multiplied.
+    const panel = Math.max(PANEL / runBlocks(layout), 1) * runBytes(layout);
     k.loop(runs, () => {
+      for (let line = 0; line < runBytes(layout); line += CACHE_LINE) {
+        k.op("ptr.prefetch", [from], line + panel);
+      }
       for (let block = 0; block < runBlocks(layout); block++) {
         const last: Loaded = { vector: -1 };
         for (const v of codeOrder(layout.bits, 0, VECTORS)) {
