@@ -8,6 +8,8 @@ import type { GpuMeasurement } from "./limits/gpu-device.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
 
+export { type GpuJson, gpuMeasurementJson } from "./tune/gpu-file.ts";
+
 const GPU_FILE = "gpu.json";
 
 /** The GPU, or a sentence that says why there is none. */

@@ -17,7 +17,7 @@ export {
 export { benchMatmul } from "./bench.ts";
 export type { ByteSink, ConvertOptions, ConvertResult, ConvertType } from "./convert.ts";
 export { convert } from "./convert.ts";
-export { gpuInfo, gpuMeasurement, rememberedGpu } from "./gpu.ts";
+export { type GpuJson, gpuInfo, gpuMeasurement, gpuMeasurementJson, rememberedGpu } from "./gpu.ts";
 export type { Device } from "./limits/device.ts";
 export type { GpuMeasurement } from "./limits/gpu-device.ts";
 export type { LimitsReport } from "./limits/report.ts";

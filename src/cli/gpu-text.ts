@@ -1,4 +1,4 @@
-// What was measured of a GPU, for people and for programs: the same rows for "lantern devices" and "lantern machine".
+// What was measured of a GPU, for people: the same rows for "lantern devices" and "lantern machine".
 
 import type { GpuMeasurement } from "../index.ts";
 import { bytesText } from "./text.ts";
@@ -24,22 +24,4 @@ export function gpuRateRows(gpu: GpuMeasurement): string[][] {
 /** "2026-11-15 05:10 UTC" */
 export function dateText(iso: string): string {
   return `${iso.slice(0, 10)} ${iso.slice(11, 16)} UTC`;
-}
-
-export function gpuMeasuredJson(gpu: GpuMeasurement): object {
-  return {
-    adapter: gpu.adapter,
-    name: gpu.name,
-    software: gpu.isSoftware,
-    measured_at: gpu.measuredAt,
-    read_bytes_per_second: gpu.readBytesPerSecond,
-    cached_reads: gpu.cachedReads.map(({ setBytes, bytesPerSecond }) => ({
-      set_bytes: setBytes,
-      read_bytes_per_second: bytesPerSecond,
-    })),
-    f32_ops_per_second: gpu.f32OpsPerSecond,
-    f16_ops_per_second: gpu.f16OpsPerSecond ?? null,
-    int8_ops_per_second: gpu.int8OpsPerSecond ?? null,
-    matrix_ops_per_second: gpu.matrixOpsPerSecond ?? null,
-  };
 }

@@ -6,7 +6,8 @@ import type { GpuMeasurement } from "../limits/gpu-device.ts";
 /** Of the file's form and of the way to measure. */
 export const GPU_FILE_VERSION = 1;
 
-interface GpuJson {
+/** A measurement as it is written for other programs, and kept in the file. */
+export interface GpuJson {
   adapter: string;
   name: string;
   software: boolean;
@@ -37,7 +38,7 @@ export function gpusFromText(text: string): GpuMeasurement[] | { readonly refuse
 }
 
 export function gpusToText(gpus: readonly GpuMeasurement[]): string {
-  const json = { lantern_gpu: GPU_FILE_VERSION, gpus: gpus.map(gpuJson) };
+  const json = { lantern_gpu: GPU_FILE_VERSION, gpus: gpus.map(gpuMeasurementJson) };
   return `${JSON.stringify(json, undefined, 2)}\n`;
 }
 
@@ -46,7 +47,7 @@ export function withGpu(gpus: readonly GpuMeasurement[], gpu: GpuMeasurement): G
   return [...gpus.filter(({ adapter }) => adapter !== gpu.adapter), gpu];
 }
 
-function gpuJson(gpu: GpuMeasurement): GpuJson {
+export function gpuMeasurementJson(gpu: GpuMeasurement): GpuJson {
   return {
     adapter: gpu.adapter,
     name: gpu.name,

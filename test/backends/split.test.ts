@@ -9,8 +9,6 @@ import { layersText, mostThatFit } from "../../src/backends/split/divide.ts";
 import { SplitBackend, type SplitOptions } from "../../src/backends/split/split.ts";
 import { MemoryError } from "../../src/base/errors.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
-import type { Engine } from "../../src/engine/engine.ts";
-import { generate, type RunControl } from "../../src/engine/generator.ts";
 import { checkMemory } from "../../src/engine/memory.ts";
 import { makePlan, type Plan } from "../../src/graph/plan.ts";
 import { splitGraph } from "../../src/graph/split.ts";
@@ -18,8 +16,13 @@ import { Step } from "../../src/graph/step.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { allArchs } from "../../src/models/table.ts";
 import { expectSameValues } from "../conformance/same-values.ts";
-import { Random } from "../support/random.ts";
-import { tinyEngine, tinyModel, tinyShape } from "../support/tiny-engine.ts";
+import {
+  greedyTokens,
+  tinyEngine,
+  tinyModel,
+  tinyPrompt,
+  tinyShape,
+} from "../support/tiny-engine.ts";
 
 const f32 = dtypeByName("f32")!;
 const limits = { maxTokens: 8, maxOutputs: 8 };
@@ -74,18 +77,6 @@ function bytesOf(layers: number): number {
   return sizeOf(new ReferenceBackend().measure(part, kv));
 }
 
-async function run(engine: Engine, tokens: number[], maxTokens: number): Promise<number[]> {
-  const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
-  const control: RunControl = { aborted: false, breathe, now: () => 0 };
-  const options = { temperature: 0, maxTokens };
-  return (await generate(engine, { tokens, options }, control, () => {})).tokenIds;
-}
-
-function prompt(seed: number, length: number): number[] {
-  const random = new Random(seed);
-  return Array.from({ length }, () => random.below(tinyShape.vocab));
-}
-
 async function loaded(backend: Backend): Promise<Backend> {
   const model = tinyModel();
   const plan = tinyPlan();
@@ -132,17 +123,21 @@ describe("a split model computes what the whole computes", () => {
   });
 
   test("batches, shared beginnings and copied blocks", async () => {
-    const shared = prompt(9, 40);
-    const prompts = [prompt(1, 3), [...shared, 5], prompt(2, 1), [...shared, 7, 8]];
+    const shared = tinyPrompt(9, 40);
+    const prompts = [tinyPrompt(1, 3), [...shared, 5], tinyPrompt(2, 1), [...shared, 7, 8]];
     const reference = await tinyEngine();
     const alone: number[][] = [];
-    for (const tokens of prompts) alone.push(await run(reference, tokens, 6));
+    for (const tokens of prompts) alone.push(await greedyTokens(reference, tokens, 6));
     reference.dispose();
     for (let layers = 1; layers < everything; layers++) {
       const engine = await tinyEngine({ backend: split({ layers }), cacheTokens: 1024 });
-      expect(await Promise.all(prompts.map((tokens) => run(engine, tokens, 6)))).toEqual(alone);
+      expect(await Promise.all(prompts.map((tokens) => greedyTokens(engine, tokens, 6)))).toEqual(
+        alone,
+      );
       // A second time their beginnings are known, and a block in the middle of which they part is copied.
-      expect(await Promise.all(prompts.map((tokens) => run(engine, tokens, 6)))).toEqual(alone);
+      expect(await Promise.all(prompts.map((tokens) => greedyTokens(engine, tokens, 6)))).toEqual(
+        alone,
+      );
       engine.dispose();
     }
   });

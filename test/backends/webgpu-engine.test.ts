@@ -8,31 +8,22 @@ import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import { layOutWeights } from "../../src/backends/webgpu/weight-layout.ts";
 import { DisposedError, MemoryError, UsageError, WorkerError } from "../../src/base/errors.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
-import type { Engine } from "../../src/engine/engine.ts";
-import { generate, type RunControl } from "../../src/engine/generator.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { Step } from "../../src/graph/step.ts";
 import { open } from "../../src/index.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { describeGpu, gpuBackend, openGpu } from "../support/gpu.ts";
-import { Random } from "../support/random.ts";
-import { tinyEngine, tinyModel, tinyShape } from "../support/tiny-engine.ts";
+import {
+  greedyTokens,
+  tinyEngine,
+  tinyModel,
+  tinyPrompt,
+  tinyShape,
+} from "../support/tiny-engine.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 
 const limits = { maxTokens: 8, maxOutputs: 8 };
 const table = { blocks: Int32Array.of(1, 0) };
-
-async function run(engine: Engine, tokens: number[], maxTokens: number): Promise<number[]> {
-  const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
-  const control: RunControl = { aborted: false, breathe, now: () => 0 };
-  const options = { temperature: 0, maxTokens };
-  return (await generate(engine, { tokens, options }, control, () => {})).tokenIds;
-}
-
-function prompt(seed: number, length: number): number[] {
-  const random = new Random(seed);
-  return Array.from({ length }, () => random.below(tinyShape.vocab));
-}
 
 /** The backend with the tiny model in it. */
 async function loaded(backend: Backend, vocab: number = tinyShape.vocab): Promise<Backend> {
@@ -74,16 +65,20 @@ function expectNear(got: Float32Array, want: Float32Array): void {
 
 describeGpu("webgpu, in the engine", () => {
   test("in a batch everybody gets what they get alone, also what begins alike", async () => {
-    const shared = prompt(9, 40);
-    const prompts = [prompt(1, 3), [...shared, 5], prompt(2, 1), [...shared, 7, 8]];
+    const shared = tinyPrompt(9, 40);
+    const prompts = [tinyPrompt(1, 3), [...shared, 5], tinyPrompt(2, 1), [...shared, 7, 8]];
     const reference = await tinyEngine();
     const alone: number[][] = [];
-    for (const tokens of prompts) alone.push(await run(reference, tokens, 6));
+    for (const tokens of prompts) alone.push(await greedyTokens(reference, tokens, 6));
     reference.dispose();
     const engine = await tinyEngine({ backend: await gpuBackend(), cacheTokens: 1024 });
-    expect(await Promise.all(prompts.map((tokens) => run(engine, tokens, 6)))).toEqual(alone);
+    expect(await Promise.all(prompts.map((tokens) => greedyTokens(engine, tokens, 6)))).toEqual(
+      alone,
+    );
     // A second time their beginnings are known, and a block in the middle of which they part is copied.
-    expect(await Promise.all(prompts.map((tokens) => run(engine, tokens, 6)))).toEqual(alone);
+    expect(await Promise.all(prompts.map((tokens) => greedyTokens(engine, tokens, 6)))).toEqual(
+      alone,
+    );
     engine.dispose();
   });
 

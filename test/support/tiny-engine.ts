@@ -7,6 +7,7 @@ import type { Metadata } from "../../src/base/metadata.ts";
 import { bytesFor, type DType } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Engine } from "../../src/engine/engine.ts";
+import { generate, type RunControl } from "../../src/engine/generator.ts";
 import type { Weight } from "../../src/graph/graph.ts";
 import type { ModelHeader } from "../../src/models/arch.ts";
 import { archNamed } from "../../src/models/table.ts";
@@ -153,3 +154,20 @@ export const letterTokenizer: Tokenizer = {
 };
 
 const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV";
+
+/** Tokens that are likeliest after these. */
+export async function greedyTokens(
+  engine: Engine,
+  tokens: number[],
+  maxTokens: number,
+): Promise<number[]> {
+  const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
+  const control: RunControl = { aborted: false, breathe, now: () => 0 };
+  const options = { temperature: 0, maxTokens };
+  return (await generate(engine, { tokens, options }, control, () => {})).tokenIds;
+}
+
+export function tinyPrompt(seed: number, length: number): number[] {
+  const random = new Random(seed);
+  return Array.from({ length }, () => random.below(tinyShape.vocab));
+}

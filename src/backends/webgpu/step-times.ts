@@ -12,6 +12,7 @@ import {
   type ProfiledPart,
   type StepPhase,
 } from "../backend.ts";
+import { StepSums } from "../step-sums.ts";
 import type { GpuDevice } from "./device.ts";
 import { encodePart, type Program, type ProgramPart } from "./program.ts";
 import { MAP_READ, usage } from "./usage.ts";
@@ -20,18 +21,9 @@ import { MAP_READ, usage } from "./usage.ts";
 const MOST_PARTS = 2048;
 /** Events that are kept for a trace. */
 const EVENTS = 2 ** 15;
-/** Of generation: these first steps, then one of so many, and all that are longer than SHORT_MS. */
-const FIRST_STEPS = 16;
-const SAMPLED = 16;
-const SHORT_MS = 8;
-
 interface PhaseSums {
-  stepMs: number;
-  steps: number;
-  recordedMs: number;
-  recordedSteps: number;
-  /** By tokens and outputs. */
-  readonly sizes: Map<string, { tokens: number; outputs: number; steps: number; contexts: number }>;
+  readonly sums: StepSums;
+  /** By part. */
   readonly busyMs: Float64Array;
 }
 
@@ -66,18 +58,11 @@ export class StepTimes {
   /** A step begins; true: it is to be recorded. */
   begin(step: Step, phase: StepPhase): boolean {
     this.#phase = phase;
-    const sums = this.#phases[phase];
-    const { tokenCount: tokens, outputCount: outputs } = step;
-    const key = `${tokens} ${outputs}`;
-    const size = sums.sizes.get(key) ?? { tokens, outputs, steps: 0, contexts: 0 };
-    sums.sizes.set(key, size);
-    let positions = 0;
-    for (let t = 0; t < tokens; t++) positions += step.positions[t]! + 1;
-    size.steps++;
-    size.contexts += positions / Math.max(1, tokens);
+    const { sums } = this.#phases[phase];
+    sums.begin(step);
     this.#asked = [];
     this.#started = performance.now();
-    return this.#queries !== undefined && (phase === "prompt" || isSampled(sums));
+    return this.#queries !== undefined && (phase === "prompt" || sums.isSampled);
   }
 
   /** Every part in a pass of its own, between two queries; then the times on their way to the host. */
@@ -107,12 +92,10 @@ export class StepTimes {
   /** The step is over, and waited for. Its times are fetched after that, and cost it nothing. */
   async end(): Promise<void> {
     const endMs = performance.now();
-    const sums = this.#phases[this.#phase];
-    sums.stepMs += endMs - this.#started;
-    sums.steps++;
-    if (this.#asked.length === 0) return;
-    sums.recordedMs += endMs - this.#started;
-    sums.recordedSteps++;
+    const { sums, busyMs } = this.#phases[this.#phase];
+    const isRecorded = this.#asked.length > 0;
+    sums.end(endMs - this.#started, isRecorded);
+    if (!isRecorded) return;
     const times = await this.#fetch();
     // The GPU's clock is its own: the last end is taken for the moment at which the host saw it.
     const last = times.at(-1)!;
@@ -120,7 +103,7 @@ export class StepTimes {
     this.#asked.forEach((index, i) => {
       const [from, to] = [times[2 * i]!, times[2 * i + 1]!];
       if (to < from) return; // a clock that was reset meanwhile
-      sums.busyMs[index]! += Number(to - from) / 1e6;
+      busyMs[index]! += Number(to - from) / 1e6;
       const at = (this.#eventCount++ % EVENTS) * EVENT_NUMBERS;
       this.#events.set([index, 1, onHost(from), onHost(to)], at);
     });
@@ -151,7 +134,7 @@ export class StepTimes {
     if (!this.#queries) {
       return [`a step has more than ${MOST_PARTS} parts: what it consists of was not recorded`];
     }
-    const { steps, stepMs, recordedSteps, recordedMs } = this.#phases.generation;
+    const { steps, stepMs, recordedSteps, recordedMs } = this.#phases.generation.sums;
     const how = "times of ops are the GPU's own, by timestamp queries";
     if (recordedSteps === 0 || recordedSteps === steps) return [how];
     const others = (stepMs - recordedMs) / (steps - recordedSteps);
@@ -182,31 +165,16 @@ export class StepTimes {
     return times;
   }
 
-  /** What was recorded stands for all steps. */
-  #timesOf({ stepMs, recordedMs, sizes, busyMs }: PhaseSums): PhaseTimes {
-    const factor = recordedMs > 0 ? stepMs / recordedMs : 1;
-    return {
-      stepMs,
-      sizes: [...sizes.values()].map(({ tokens, outputs, steps, contexts }) => ({
-        tokens,
-        outputs,
-        steps,
-        context: contexts / steps,
-      })),
-      busyMs: this.#queries ? [busyMs.map((ms) => ms * factor)] : [],
-    };
+  #timesOf({ sums, busyMs }: PhaseSums): PhaseTimes {
+    return sums.times(this.#queries ? [busyMs] : []);
   }
 
   #empty(): Record<StepPhase, PhaseSums> {
-    const sums = (): PhaseSums => ({
-      stepMs: 0,
-      steps: 0,
-      recordedMs: 0,
-      recordedSteps: 0,
-      sizes: new Map(),
+    const empty = (): PhaseSums => ({
+      sums: new StepSums(),
       busyMs: new Float64Array(this.#parts.length),
     });
-    return { prompt: sums(), generation: sums() };
+    return { prompt: empty(), generation: empty() };
   }
 }
 
@@ -217,10 +185,6 @@ function makeQueries(device: GPUDevice, parts: number): Queries {
     resolved: device.createBuffer({ size, usage: usage.queryResolve | usage.copySource }),
     read: device.createBuffer({ size, usage: usage.mapRead | usage.copyTarget }),
   };
-}
-
-function isSampled({ steps, stepMs }: PhaseSums): boolean {
-  return steps < FIRST_STEPS || steps % SAMPLED === 0 || stepMs / steps >= SHORT_MS;
 }
 
 function runs(

@@ -1,9 +1,15 @@
 // lantern devices: the GPU that --backend webgpu would compute on, what it can do and, once it was measured, how fast; or why
 // there is none.
 
-import { type GpuInfo, type GpuMeasurement, gpuInfo, rememberedGpu } from "../../index.ts";
+import {
+  type GpuInfo,
+  type GpuMeasurement,
+  gpuInfo,
+  gpuMeasurementJson,
+  rememberedGpu,
+} from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { dateText, gpuMeasuredJson, gpuRateRows } from "../gpu-text.ts";
+import { dateText, gpuRateRows } from "../gpu-text.ts";
 import { measureGpuWatched, noteTo } from "../machine-limits.ts";
 import { bytesText, tableText } from "../text.ts";
 
@@ -95,7 +101,7 @@ function devicesJson(found: GpuInfo | string, measured: GpuMeasurement | undefin
         subgroups: found.subgroups ?? null,
         subgroup_matrix: found.subgroupMatrix,
         timestamp_queries: found.timestampQueries,
-        measured: measured ? gpuMeasuredJson(measured) : null,
+        measured: measured ? gpuMeasurementJson(measured) : null,
       },
     ],
   };

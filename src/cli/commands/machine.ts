@@ -3,13 +3,14 @@
 
 import {
   type GpuMeasurement,
+  gpuMeasurementJson,
   type MachineMeasurement,
   type RatePoint,
   rememberedGpu,
   rememberedMachine,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { dateText, gpuMeasuredJson, gpuRateRows } from "../gpu-text.ts";
+import { dateText, gpuRateRows } from "../gpu-text.ts";
 import { measureWatched, noteTo } from "../machine-limits.ts";
 import { bytesText, tableText } from "../text.ts";
 
@@ -37,7 +38,7 @@ async function machine(flags: MachineFlags, context: CliContext): Promise<void> 
   const measured = known ?? (await measureWatched(context, { anew: true, onNote }));
   const gpu = await rememberedGpu({ onNote });
   if (flags.json) {
-    const gpuJson = gpu ? gpuMeasuredJson(gpu) : null;
+    const gpuJson = gpu ? gpuMeasurementJson(gpu) : null;
     terminal.out(`${JSON.stringify({ ...machineJson(measured), gpu: gpuJson })}\n`);
   } else terminal.out(machineText(measured) + (gpu ? gpuText(gpu) : ""));
 }
