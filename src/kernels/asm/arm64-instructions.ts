@@ -64,6 +64,7 @@ export const arm64Instructions = {
   "ldr.q_literal": [0x9c000000, "Qt, label19"],
   "ldr.s_literal": [0x1c000000, "St, label19"],
   "ldp.q": [0xad400000, "Qt, Qu, [Xn, #pair16]"],
+  "stp.q": [0xad000000, "Qt, Qu, [Xn, #pair16]"],
   "ldp.d": [0x6d400000, "Dt, Du, [Xn, #pair8]"],
   "stp.d": [0x6d000000, "Dt, Du, [Xn, #pair8]"],
   "stp.d_pre": [0x6d800000, "Dt, Du, [Xn, #pair8]!"],
@@ -112,6 +113,10 @@ export const arm64Instructions = {
   "ext.16b": [0x6e000000, "Vd.16b, Vn.16b, Vm.16b, #byte"],
   "tbl.16b": [0x4e000000, "Vd.16b, {Vn.16b}, Vm.16b"],
   "rev64.4s": [0x4ea00800, "Vd.4s, Vn.4s"],
+  "zip1.4s": [0x4e803800, "Vd.4s, Vn.4s, Vm.4s"],
+  "zip2.4s": [0x4e807800, "Vd.4s, Vn.4s, Vm.4s"],
+  "zip1.2d": [0x4ec03800, "Vd.2d, Vn.2d, Vm.2d"],
+  "zip2.2d": [0x4ec07800, "Vd.2d, Vn.2d, Vm.2d"],
 
   // Bits.
   "and.16b": [0x4e201c00, "Vd.16b, Vn.16b, Vm.16b"],

@@ -276,7 +276,29 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
     const { sum, a, b } = tilesOf(imm);
     dotTiles(memory, memory.tile(sum), memory.tile(a), memory.tile(b));
   },
+
+  "i8mm.dot8_ss": ([a, b, acc], out) =>
+    fill(out.i32, (lane) => {
+      const group = 16 * (lane >> 2);
+      const [row, column] = [group + 8 * ((lane >> 1) & 1), group + 8 * (lane & 1)];
+      let sum = acc.i32[lane]!;
+      for (let i = 0; i < 8; i++) sum += a.i8[row + i]! * b.i8[column + i]!;
+      return sum;
+    }),
+  "i8mm.zip32_low": zip([0, 4, 1, 5]),
+  "i8mm.zip32_high": zip([2, 6, 3, 7]),
+  "i8mm.zip64_low": zip([0, 1, 4, 5]),
+  "i8mm.zip64_high": zip([2, 3, 6, 7]),
 };
+
+/** In each 16 bytes, lanes 0 to 3 of the first operand and 4 to 7, which are the second's. Bits, not numbers. */
+function zip(lanes: readonly number[]): (args: readonly Vector[], out: Vector) => void {
+  return ([a, b], out) =>
+    fill(out.u32, (i) => {
+      const from = lanes[i & 3]!;
+      return (from < 4 ? a! : b!).u32[(i & ~3) + (from & 3)]!;
+    });
+}
 
 function dotTiles(memory: Memory, sum: Tile, a: Tile, b: Tile): void {
   if (a.rows !== sum.rows || b.bytes !== sum.bytes || a.bytes !== 4 * b.rows) {

@@ -19,7 +19,7 @@ export interface OpShape {
   /** What the immediate is: a displacement in bytes, a constant, a shift count; numbers of tiles (tiles.ts). */
   readonly imm?: "disp" | "value" | "shift" | TileImmediate;
   /** Only some processors have it; lowerings for others refuse the kernel. */
-  readonly needs?: "amx";
+  readonly needs?: "amx" | "i8mm";
 }
 
 export const ops = {
@@ -158,6 +158,16 @@ export const ops = {
    * rows as the sum, b as many bytes in a row, and four bytes of a row of a stand for each row of b.
    */
   "amx.dot4_ss": { args: [], out: undefined, imm: "tiles", needs: "amx" },
+
+  // Pairs: in each 16 bytes, a matrix of 2 rows of 8 bytes (SMMLA), and what brings bytes there and sums back.
+  /** sum[2i + j] += a[8i..8i+7] . b[8j..8j+7], in i32. Bytes of both are signed. */
+  "i8mm.dot8_ss": { args: ["i8v", "i8v", "i32v"], out: "i32v", needs: "i8mm" },
+  /** Lanes of two vectors in turns: a0, b0, a1, b1 (low), a2, b2, a3, b3 (high). */
+  "i8mm.zip32_low": { args: ["f32v", "f32v"], out: "f32v", needs: "i8mm" },
+  "i8mm.zip32_high": { args: ["f32v", "f32v"], out: "f32v", needs: "i8mm" },
+  /** The same in twos: a0, a1, b0, b1 (low), a2, a3, b2, b3 (high). */
+  "i8mm.zip64_low": { args: ["f32v", "f32v"], out: "f32v", needs: "i8mm" },
+  "i8mm.zip64_high": { args: ["f32v", "f32v"], out: "f32v", needs: "i8mm" },
 } as const;
 
 export type OpName = keyof typeof ops;
@@ -167,6 +177,13 @@ export type TileOp = Extract<OpName, `amx.${string}`>;
 
 export const tileOps: readonly TileOp[] = (Object.keys(ops) as OpName[]).filter(
   (op): op is TileOp => shapeOf(op).needs === "amx",
+);
+
+/** Ops on pairs of rows. */
+export type PairOp = Extract<OpName, `i8mm.${string}`>;
+
+export const pairOps: readonly PairOp[] = (Object.keys(ops) as OpName[]).filter(
+  (op): op is PairOp => shapeOf(op).needs === "i8mm",
 );
 
 /** The shape of an op whose name is not known at compile time. */

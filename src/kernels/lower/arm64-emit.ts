@@ -36,6 +36,22 @@ export interface MemoryForm {
   readonly bytes: number;
 }
 
+/** What a load or a store becomes together with that of the next 16 bytes. */
+const pairForms: Partial<Record<Arm64Instruction, Arm64Instruction>> = {
+  "ldr.q": "ldp.q",
+  "str.q": "stp.q",
+};
+/** The furthest that a pair reaches. */
+const MOST_PAIR_DISP = 63 * 16;
+
+/** The load or store that the code ends with. */
+interface LastAccess {
+  readonly instruction: Arm64Instruction;
+  readonly register: number;
+  readonly base: number;
+  readonly disp: number;
+}
+
 type MachineOp = Extract<MachineInstruction, { kind: "op" }>;
 
 interface OpenLoop {
@@ -51,6 +67,8 @@ export class Arm64Emitter {
   weight = 0;
   readonly #code: Arm64Code = new Arm64Code();
   readonly #loops: OpenLoop[] = [];
+  /** undefined: it ends with something else, or with a place that is jumped to. */
+  #last: LastAccess | undefined;
   readonly #op: (emitter: Arm64Emitter, op: MachineOp) => void;
 
   constructor(op: (emitter: Arm64Emitter, op: MachineOp) => void) {
@@ -70,18 +88,42 @@ export class Arm64Emitter {
 
   op(name: Arm64Instruction, ...operands: readonly (number | Label)[]): void {
     this.#code.op(name, ...operands);
+    this.#last = undefined;
     this.weight += (isVectorWork(name) ? 2 : 1) * 16 ** this.#loops.length;
   }
 
   /** A load into, or a store of, a register: `disp` bytes from the address in `base`. */
   memory(form: MemoryForm, register: number, base: number, disp: number): void {
     const { scaled, unscaled, bytes } = form;
-    if (disp % bytes === 0 && disp <= 4095 * bytes) this.op(scaled, register, base, disp);
+    if (disp % bytes === 0 && disp <= 4095 * bytes) this.#access(scaled, register, base, disp);
     else if (disp < 256) this.op(unscaled, register, base, disp);
     else {
       this.addTo(SCRATCH2, base, disp);
       this.op(scaled, register, SCRATCH2, 0);
     }
+  }
+
+  /** One instruction for two neighbours, in either order: none is between them, and no load changes an address. */
+  #access(instruction: Arm64Instruction, register: number, base: number, disp: number): void {
+    const last = this.#last;
+    const pair = pairForms[instruction];
+    const isNext =
+      pair !== undefined &&
+      last?.instruction === instruction &&
+      last.base === base &&
+      last.register !== register &&
+      Math.abs(last.disp - disp) === 16 &&
+      Math.min(last.disp, disp) <= MOST_PAIR_DISP;
+    if (!isNext) {
+      this.op(instruction, register, base, disp);
+      this.#last = { instruction, register, base, disp };
+      return;
+    }
+    const isBehind = disp > last.disp;
+    const registers = isBehind ? [last.register, register] : [register, last.register];
+    this.#code.words.pop();
+    this.weight -= 16 ** this.#loops.length;
+    this.op(pair, ...registers, base, Math.min(last.disp, disp));
   }
 
   /** to = from + bytes, for a displacement (0 to 2^32 - 1) or a signed constant. */
@@ -167,7 +209,7 @@ export class Arm64Emitter {
       this.op("b.le", loop.end);
     }
     this.#loops.push(loop);
-    this.#code.place(loop.start);
+    this.#place(loop.start);
   }
 
   #end(counter: number): void {
@@ -175,7 +217,12 @@ export class Arm64Emitter {
     this.op("subs.w_imm", counter, counter, 1);
     this.op("b.ne", start);
     this.#loops.pop();
-    this.#code.place(end);
+    this.#place(end);
+  }
+
+  #place(label: Label): void {
+    this.#code.place(label);
+    this.#last = undefined;
   }
 
   /** The block's address, and out of it the parameters, which are f64. */

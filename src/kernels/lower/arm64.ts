@@ -1,5 +1,6 @@
-// From the kernel IR to arm64 machine code: NEON and the dot products of Armv8.2 (SDOT), vectors of 16 bytes. One lowering
-// for every op, as a table; machine.ts has prepared registers and order, arm64-emit.ts has what surrounds the ops.
+// From the kernel IR to arm64 machine code: NEON and the dot products of Armv8.2 (SDOT), and those of pairs of rows (SMMLA)
+// where the target has them; vectors of 16 bytes. One lowering for every op, as a table; machine.ts has prepared registers
+// and order, arm64-emit.ts has what surrounds the ops.
 //
 // Products have a second form, where the immediate is not 0: operand 0 is then one lane (immediate - 1) of its register, for
 // all lanes of the other one. arm64-lanes.ts makes these out of loads that spread 4 bytes over a vector. arm64-folds.ts
@@ -19,17 +20,13 @@ import {
 } from "./arm64-emit.ts";
 import { foldOps } from "./arm64-folds.ts";
 import { laneUses, useLanes } from "./arm64-lanes.ts";
-import {
-  KernelRefused,
-  type MachineInstruction,
-  type MachineTarget,
-  noTiles,
-  type Operand,
-} from "./machine.ts";
+import { KernelRefused, type MachineTarget, noPairs, noTiles, type Operand } from "./machine.ts";
 import { toMachine } from "./to-machine.ts";
 
 export interface Arm64Target {
   readonly name: string;
+  /** Has SMMLA; otherwise a kernel that needs it is refused. */
+  readonly i8mm?: boolean;
 }
 
 /** The best of the ways to read activations that fit the registers; refuses a kernel that fits none. */
@@ -37,9 +34,10 @@ export function lowerToArm64(kernel: Kernel, target: Arm64Target): NativeFunctio
   let best: { readonly code: NativeFunction; readonly weight: number } | undefined;
   let refused: KernelRefused | undefined;
   const folded = foldOps(kernel);
+  const table = target.i8mm ? lowerings : { ...lowerings, ...noPairs(target.name) };
   for (const use of laneUses) {
     try {
-      const emitter = new Arm64Emitter(emitOp);
+      const emitter = new Arm64Emitter((e, { op, args, imm, out }) => table[op](e, args, out, imm));
       const code = emitter.emit(toMachine(useLanes(folded, use), machineFor(kernel, target)));
       if (!best || emitter.weight < best.weight) best = { code, weight: emitter.weight };
     } catch (error) {
@@ -51,7 +49,9 @@ export function lowerToArm64(kernel: Kernel, target: Arm64Target): NativeFunctio
   throw refused!;
 }
 
-const sums: ReadonlySet<OpName> = new Set(["i32v.dot4", "i32v.dot4_ss", "f32v.fma"]);
+const sums: ReadonlySet<OpName> = new Set([
+  ...(["i32v.dot4", "i32v.dot4_ss", "i8mm.dot8_ss", "f32v.fma"] as const),
+]);
 const writesEarly: ReadonlySet<OpName> = new Set(["i8v.pack_i32", "f32v.sum", "i8v.or"]);
 const usesScratch: ReadonlySet<OpName> = new Set([
   ...(["f32v.min", "f32v.max", "i8v.pack_i32", "i32v.sum", "f32v.store_f16"] as const),
@@ -78,13 +78,6 @@ function hasOp(statements: readonly Statement[], wanted: ReadonlySet<OpName>): b
     if (statement.kind === "loop") return hasOp(statement.body, wanted);
     return statement.kind === "op" && wanted.has(statement.op);
   });
-}
-
-function emitOp(
-  emitter: Arm64Emitter,
-  { op, args, imm, out }: Extract<MachineInstruction, { kind: "op" }>,
-): void {
-  lowerings[op](emitter, args, out, imm);
 }
 
 type Lower = (e: Arm64Emitter, args: readonly Operand[], out: number, imm: number) => void;
@@ -328,6 +321,11 @@ const lowerings: { readonly [O in OpName]: Lower } = {
     e.op("faddp.s", out, out);
   },
   "f32v.hmax": simple("fmaxv.s"),
+  "i8mm.dot8_ss": (e, [a, b], out) => e.op("smmla.4s", out, at(a), at(b)),
+  "i8mm.zip32_low": simple("zip1.4s"),
+  "i8mm.zip32_high": simple("zip2.4s"),
+  "i8mm.zip64_low": simple("zip1.2d"),
+  "i8mm.zip64_high": simple("zip2.2d"),
   ...noTiles("arm64"),
 };
 

@@ -7,7 +7,7 @@
 //   slot 1 + i    parameter i: an i32 or f32 as a number, a ptr as an offset
 //   then          SCRATCH_SLOTS of the kernel's own, for spilled scalars (8 bytes each)
 
-import { type OpName, type TileOp, type Type, tileOps } from "../ir/ops.ts";
+import { type OpName, type PairOp, pairOps, type TileOp, type Type, tileOps } from "../ir/ops.ts";
 
 /** Scalars (addresses, counts) live in general registers; vectors and f32 in vector registers. */
 export type RegisterClass = "general" | "vector";
@@ -105,8 +105,21 @@ export class KernelRefused extends Error {
 
 /** What a lowering for a processor without tile registers does with their ops. */
 export function noTiles(target: string): Record<TileOp, () => never> {
-  const refuse = (op: TileOp) => () => {
-    throw new KernelRefused(`${op} needs AMX, which ${target} does not have`);
+  return refusals(tileOps, "AMX", target);
+}
+
+/** The same for a processor that does not multiply pairs of rows. */
+export function noPairs(target: string): Record<PairOp, () => never> {
+  return refusals(pairOps, "i8mm", target);
+}
+
+function refusals<O extends OpName>(
+  list: readonly O[],
+  needs: string,
+  target: string,
+): Record<O, () => never> {
+  const refuse = (op: O) => () => {
+    throw new KernelRefused(`${op} needs ${needs}, which ${target} does not have`);
   };
-  return Object.fromEntries(tileOps.map((op) => [op, refuse(op)])) as Record<TileOp, () => never>;
+  return Object.fromEntries(list.map((op) => [op, refuse(op)])) as Record<O, () => never>;
 }

@@ -8,7 +8,7 @@
 import { type Instruction, WasmFunction, type WasmType } from "../asm/wasm.ts";
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
 import { isVector, type OpName, type Type } from "../ir/ops.ts";
-import { noTiles } from "./machine.ts";
+import { noPairs, noTiles } from "./machine.ts";
 
 export interface WasmTarget {
   /** Relaxed SIMD: i32x4.relaxed_dot_i8x16_i7x16_add_s and f32x4.relaxed_madd. */
@@ -324,6 +324,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "f32v.sum": reduce("f32x4.add", "f32x4.extract_lane"),
   "f32v.hmax": reduce("f32x4.max", "f32x4.extract_lane"),
   ...noTiles("WebAssembly"),
+  ...noPairs("WebAssembly"),
 };
 
 function mulAdd(l: Lowering, a: Reg, b: Reg, c: Reg): void {

@@ -2,9 +2,9 @@
 // AVX2 and AVX-512. Part of x64.ts.
 
 import { maskRegister, r32, r64, tmm, xmm } from "../asm/x64.ts";
-import type { OpName, TileOp } from "../ir/ops.ts";
+import type { OpName, PairOp, TileOp } from "../ir/ops.ts";
 import { tilesOf } from "../ir/tiles.ts";
-import { noTiles } from "./machine.ts";
+import { noPairs, noTiles } from "./machine.ts";
 import type { X64Target } from "./x64.ts";
 import {
   addIntegers,
@@ -272,6 +272,7 @@ const rules: { readonly [O in OpName]: Rule } = {
     const { sum, a, b } = tilesOf(imm);
     l.a.op("tdpbssd", tmm(sum), tmm(a), tmm(b));
   }),
+  ...refusing<PairOp>(noPairs("x86-64")),
 };
 
 /** What AVX2 does otherwise: no operand is one value for all lanes. */
@@ -302,9 +303,7 @@ const rulesOfAvx2: Partial<Record<OpName, Rule>> = {
   ),
 };
 
-const rulesWithoutTiles = Object.fromEntries(
-  Object.entries(noTiles("AVX2")).map(([op, refuse]) => [op, rule(refuse)]),
-) as Record<TileOp, Rule>;
+const rulesWithoutTiles = refusing<TileOp>(noTiles("AVX2"));
 
 const rulesOfPlainAvx2: Partial<Record<OpName, Rule>> = { "i32v.dot4": dotThroughWords };
 
@@ -326,6 +325,11 @@ export function ruleOf(op: OpName, level: Level): Rule {
 function withoutSplats(table: { readonly [O in OpName]: Rule }): { readonly [O in OpName]: Rule } {
   const entries = Object.entries(table).map(([op, rule]) => [op, { ...rule, foldsSplat: false }]);
   return Object.fromEntries(entries) as { readonly [O in OpName]: Rule };
+}
+
+function refusing<O extends OpName>(refusals: Record<O, () => never>): Record<O, Rule> {
+  const entries = Object.entries<() => never>(refusals).map(([op, refuse]) => [op, rule(refuse)]);
+  return Object.fromEntries(entries) as Record<O, Rule>;
 }
 
 /** Resolved by machine.ts: the same bits in the same register. */
