@@ -39,6 +39,7 @@ import { Helpers, type JobOf } from "./helpers.ts";
 import { type Layout, layOut } from "./layout.ts";
 import type { NativeKernels } from "./native.ts";
 import { openNativeJob } from "./native-entry.ts";
+import { largePages } from "./native-pages.ts";
 import { makeMember } from "./recorded-team.ts";
 import { RecordWriter } from "./records.ts";
 import { Packer, type PackProgram } from "./repack.ts";
@@ -89,6 +90,8 @@ export class CpuBackend implements Backend {
   #disposed = false;
   #step: Step | undefined;
   #native: NativeKernels | string;
+  /** What became of large pages, for people; undefined: nobody asked. */
+  #pages: string | undefined;
 
   constructor(options: CpuOptions) {
     const { level, native = "machine code is switched off" } = options;
@@ -124,6 +127,8 @@ export class CpuBackend implements Backend {
     const module = compileKernels(compiled, arena);
     arena.commit();
     const { memory, views } = arena;
+    // Before anything is written there.
+    this.#pages = largePages(this.#host, memory.buffer);
     for (const { table, choice } of compiled.choices) views.i32.set(choice.byTokens, table / 4);
     const reference = this.#referenceMemory(layout);
     const host = this.#host;
@@ -247,6 +252,7 @@ export class CpuBackend implements Backend {
     return [
       `WebAssembly SIMD, ${features.relaxed ? `relaxed (dot4 ${features.dot4})` : "not relaxed"}`,
       nativeText(this.#native),
+      ...(this.#pages === undefined ? [] : [this.#pages]),
       threadsText(this.threads, this.#options.threads),
       ...(this.#prepared?.arena.isWide ? ["64-bit addresses: more than 4 GiB"] : []),
       ...(this.#options.notes ?? []),
