@@ -1,13 +1,13 @@
-// Runs arm64 kernels for the tests: on an arm64 machine as they are, elsewhere under qemu-user. All calls of a batch run in
-// one process: a static executable, written with the project's own encoder, that reads an image of memory from its
-// standard input, makes the calls that the image lists, and writes the image back.
+// Runs arm64 kernels for the tests: on an arm64 machine that has what they need as they are, elsewhere under qemu-user. All
+// calls of a batch run in one process: a static executable, written with the project's own encoder, that reads an image of
+// memory from its standard input, makes the calls that the image lists, and writes the image back.
 //
 // The image: 16 values for registers that a call must preserve; a record for each call; parameter blocks; memories, with
 // guard bytes between them. A record has the address of the code, that of the parameter block (as f64), and room for the
 // 16 registers as they are after the call.
 
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Arm64Code } from "../../src/kernels/asm/arm64.ts";
@@ -19,22 +19,47 @@ import { type Arm64Target, lowerToArm64 } from "../../src/kernels/lower/arm64.ts
 import { blockSlots, KernelRefused } from "../../src/kernels/lower/machine.ts";
 import { firstDifference, type Region } from "./same-memory.ts";
 
-export const arm64Target: Arm64Target = { name: "arm64-dotprod" };
-export const arm64Semantics: Semantics = { dot4: "signed", fused: true };
-
-/** What runs an arm64 executable here: nothing in front of it, or qemu as a processor without anything newer. */
-const runner = process.arch === "arm64" ? [] : ["qemu-aarch64", "-cpu", "neoverse-n1"];
-
-function isLacking(): string | undefined {
-  if (process.platform !== "linux") return "the executable is for Linux";
-  if (runner.length === 0) return undefined;
-  return spawnSync(runner[0]!, ["--version"]).status === 0
-    ? undefined
-    : "no arm64 machine and no qemu-aarch64 (Debian: qemu-user)";
+/** A target, and the processor that qemu is where this machine does not have what it needs. */
+export interface Arm64Machine extends Arm64Target {
+  readonly needs: string;
+  readonly cpu: string;
 }
 
-/** Why nothing can be run here; undefined: it can. */
-export const arm64Lacks: string | undefined = isLacking();
+/** As a processor without anything newer. */
+export const arm64Target: Arm64Machine = {
+  name: "arm64-dotprod",
+  needs: "asimddp",
+  cpu: "neoverse-n1",
+};
+/** Of the processors that qemu 7.2 knows by name, none has SMMLA. */
+export const pairsTarget: Arm64Machine = {
+  name: "arm64-i8mm",
+  i8mm: true,
+  needs: "i8mm",
+  cpu: "max",
+};
+export const arm64Semantics: Semantics = { dot4: "signed", fused: true };
+
+/** What stands in front of an arm64 executable here: nothing, or qemu. */
+function runnerFor({ needs, cpu }: Arm64Machine): readonly string[] {
+  return hasFeature(needs) ? [] : ["qemu-aarch64", "-cpu", cpu];
+}
+
+function hasFeature(name: string): boolean {
+  if (process.arch !== "arm64" || process.platform !== "linux") return false;
+  const lines = readFileSync("/proc/cpuinfo", "latin1").match(/^Features\s*:.*$/gm) ?? [];
+  return lines.length > 0 && lines.every((line) => line.split(/\s+/).includes(name));
+}
+
+/** Why nothing can be run for a target here; undefined: it can. */
+export function lacksFor(machine: Arm64Machine): string | undefined {
+  if (process.platform !== "linux") return "the executable is for Linux";
+  const [command] = runnerFor(machine);
+  if (command === undefined || spawnSync(command, ["--version"]).status === 0) return undefined;
+  return `no arm64 machine with ${machine.needs} and no ${command} (Debian: qemu-user)`;
+}
+
+export const arm64Lacks: string | undefined = lacksFor(arm64Target);
 
 export interface Arm64Call {
   readonly kernel: Kernel;
@@ -48,8 +73,11 @@ export interface CheckedCall extends Arm64Call {
 }
 
 /** Runs all calls in one process; a sentence for each whose memory is not what the interpreter makes of it. */
-export function arm64Differences(calls: readonly CheckedCall[]): string[] {
-  const after = runArm64(calls);
+export function arm64Differences(
+  calls: readonly CheckedCall[],
+  machine: Arm64Machine = arm64Target,
+): string[] {
+  const after = runArm64(calls, machine);
   return calls.flatMap(({ kernel, memory, args, regions }, index) => {
     const meant = memory.slice();
     interpret(kernel, meant.buffer, args, arm64Semantics);
@@ -59,20 +87,20 @@ export function arm64Differences(calls: readonly CheckedCall[]): string[] {
   });
 }
 
-/** Each kernel's code, or why it has none. */
-const lowered = new WeakMap<Kernel, NativeFunction | KernelRefused>();
+/** Each kernel's code, or why it has none, by target. */
+const lowered = new WeakMap<Kernel, Map<Arm64Machine, NativeFunction | KernelRefused>>();
 
-function codeOf(kernel: Kernel): NativeFunction | KernelRefused {
-  const known = lowered.get(kernel);
-  if (known) return known;
-  const code = lower(kernel);
-  lowered.set(kernel, code);
+function codeOf(kernel: Kernel, machine: Arm64Machine): NativeFunction | KernelRefused {
+  const byTarget = lowered.get(kernel) ?? new Map<Arm64Machine, NativeFunction | KernelRefused>();
+  lowered.set(kernel, byTarget);
+  const code = byTarget.get(machine) ?? lower(kernel, machine);
+  byTarget.set(machine, code);
   return code;
 }
 
-function lower(kernel: Kernel): NativeFunction | KernelRefused {
+function lower(kernel: Kernel, machine: Arm64Machine): NativeFunction | KernelRefused {
   try {
-    return lowerToArm64(kernel, arm64Target);
+    return lowerToArm64(kernel, machine);
   } catch (error) {
     if (error instanceof KernelRefused) return error;
     throw error;
@@ -80,8 +108,8 @@ function lower(kernel: Kernel): NativeFunction | KernelRefused {
 }
 
 /** It does not fit the registers. */
-export function isRefused(kernel: Kernel): boolean {
-  return codeOf(kernel) instanceof KernelRefused;
+export function isRefused(kernel: Kernel, machine: Arm64Machine = arm64Target): boolean {
+  return codeOf(kernel, machine) instanceof KernelRefused;
 }
 
 const CODE = 0x400000;
@@ -93,10 +121,13 @@ const GUARD = 256;
 const GUARD_BYTE = 0xa5;
 
 /** The memories after the calls; each call has one of its own. */
-export function runArm64(calls: readonly Arm64Call[]): Uint8Array<ArrayBuffer>[] {
+export function runArm64(
+  calls: readonly Arm64Call[],
+  machine: Arm64Machine = arm64Target,
+): Uint8Array<ArrayBuffer>[] {
   const functions = new Map<Kernel, { readonly code: NativeFunction; at: number }>();
   for (const { kernel } of calls) {
-    const code = codeOf(kernel);
+    const code = codeOf(kernel, machine);
     if (code instanceof KernelRefused) throw code;
     if (!functions.has(kernel)) functions.set(kernel, { code, at: 0 });
   }
@@ -111,14 +142,18 @@ export function runArm64(calls: readonly Arm64Call[]): Uint8Array<ArrayBuffer>[]
   file.set(elfHeaders(end, image.bytes.length));
   file.set(startCode(calls.length, image.bytes.length), HEADERS);
   for (const { code, at } of functions.values()) file.set(code.bytes, at - CODE);
-  return image.read(execute(file, image.bytes));
+  return image.read(execute(file, image.bytes, runnerFor(machine)));
 }
 
 function align(at: number): number {
   return Math.ceil(at / 64) * 64;
 }
 
-function execute(file: Uint8Array, image: Uint8Array): Uint8Array<ArrayBuffer> {
+function execute(
+  file: Uint8Array,
+  image: Uint8Array,
+  runner: readonly string[],
+): Uint8Array<ArrayBuffer> {
   const folder = mkdtempSync(join(tmpdir(), "lantern-arm64-"));
   try {
     const path = join(folder, "kernels");

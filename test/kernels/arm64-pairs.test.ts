@@ -1,0 +1,195 @@
+// Products of pairs of rows on arm64 (SMMLA): what their ops mean, that the processor (arm64-runner.ts says which) does it,
+// that targets without them refuse, and that products computed with them are those of the other kernels, bit for bit.
+
+import { describe, expect, test } from "vitest";
+import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
+import { interpret } from "../../src/kernels/ir/interpret.ts";
+import type { Kernel } from "../../src/kernels/ir/kernel.ts";
+import { pairOps } from "../../src/kernels/ir/ops.ts";
+import { verify } from "../../src/kernels/ir/verify.ts";
+import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
+import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
+import { lowerToX64 } from "../../src/kernels/lower/x64.ts";
+import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
+import { PAIR_SCRATCH_BYTES, pairMatmulKernel } from "../../src/kernels/ops/matmul-pairs.ts";
+import { activationBlockBytes } from "../../src/kernels/ops/packed.ts";
+import { layoutFor } from "../../src/kernels/ops/packing.ts";
+import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
+import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
+import { nativeTargets } from "../../src/kernels/target.ts";
+import {
+  type Arm64Call,
+  arm64Differences,
+  arm64Semantics,
+  lacksFor,
+  pairsTarget,
+  runArm64,
+} from "./arm64-runner.ts";
+import { makeProblem, packAll } from "./matmul-problem.ts";
+import { opCase } from "./op-cases.ts";
+import { firstDifference } from "./same-memory.ts";
+
+const target = nativeTargets["arm64-dotprod"];
+const why = lacksFor(pairsTarget);
+const onMachine = test.skipIf(why !== undefined);
+const reason = why === undefined ? "" : ` [skipped: ${why}]`;
+
+describe("ops on pairs", () => {
+  test("mean what they should", () => {
+    const k = new KernelBuilder("pairs", 32);
+    const [p, out] = [k.param("ptr", "p"), k.param("ptr", "out")];
+    const [a, b] = [k.op("i8v.load", [p]), k.op("i8v.load", [p], 32)];
+    const start = k.op("i32v.const", [], 1000);
+    k.op("i32v.store", [out, k.op("i8mm.dot8_ss", [a, b, start])]);
+    const [x, y] = [k.op("f32v.load", [p], 64), k.op("f32v.load", [p], 96)];
+    (["zip32_low", "zip32_high", "zip64_low", "zip64_high"] as const).forEach((zip, i) => {
+      k.op("f32v.store", [out, k.op(`i8mm.${zip}`, [x, y])], 32 + 32 * i);
+    });
+    const kernel = k.finish();
+    verify(kernel);
+    const memory = new ArrayBuffer(512);
+    const bytes = new Int8Array(memory);
+    // Rows of a are 1 and -2, of b 3 and -128, in the first 16 bytes; others in the next.
+    [1, -2, 5, 7].forEach((value, row) => {
+      bytes.fill(value, 8 * row, 8 * row + 8);
+    });
+    [3, -128, -1, 0].forEach((value, row) => {
+      bytes.fill(value, 32 + 8 * row, 40 + 8 * row);
+    });
+    const lanes = Array.from({ length: 16 }, (_, i) => i);
+    new Float32Array(memory, 64, 16).set(lanes);
+    interpret(kernel, memory, [0, 256]);
+    expect([...new Int32Array(memory, 256, 8)]).toEqual([
+      ...[1000 + 24, 1000 - 1024, 1000 - 48, 1000 + 2048],
+      ...[1000 - 40, 1000, 1000 - 56, 1000],
+    ]);
+    const zips = (i: number) => [...new Float32Array(memory, 288 + 32 * i, 8)];
+    expect(zips(0)).toEqual([0, 8, 1, 9, 4, 12, 5, 13]);
+    expect(zips(1)).toEqual([2, 10, 3, 11, 6, 14, 7, 15]);
+    expect(zips(2)).toEqual([0, 1, 8, 9, 4, 5, 12, 13]);
+    expect(zips(3)).toEqual([2, 3, 10, 11, 6, 7, 14, 15]);
+  });
+
+  onMachine(`are what the processor does${reason}`, () => {
+    const calls = pairOps.map((op) => {
+      const { kernel, memory, args } = opCase(op, 16, "signed");
+      return { kernel, memory, args, regions: [] };
+    });
+    expect(arm64Differences(calls, pairsTarget)).toEqual([]);
+  });
+
+  test.each(pairOps)("%s is refused where the processor has none", (op) => {
+    const kernelOf = (width: number) => opCase(op, width, "signed").kernel;
+    const wasm = { relaxed: true, memory64: false };
+    expect(() => lowerToWasm(kernelOf(16), wasm)).toThrow(`${op} needs i8mm, which WebAssembly`);
+    const dotprod = { name: "arm64 dotprod" };
+    expect(() => lowerToArm64(kernelOf(16), dotprod)).toThrow("needs i8mm, which arm64 dotprod");
+    for (const level of ["avx512", "avx2"] as const) {
+      const kernel = kernelOf(level === "avx512" ? 64 : 32);
+      expect(() => lowerToX64(kernel, { level })).toThrow("needs i8mm, which x86-64");
+    }
+  });
+});
+
+// Two tiles of tokens; columns that make one panel of codes, several, and a first one that is not full.
+const [W, X, Q, RESULTS, LEVELS, SCRATCH] = [0, 16384, 57344, 81920, 86016, 86032];
+const END = SCRATCH + PAIR_SCRATCH_BYTES;
+const tokenTiles = 2;
+const outStride = 64 + 16;
+
+interface Product {
+  readonly type: string;
+  readonly cols: number;
+  readonly tokens: number;
+}
+
+/** Weights, and activations in tiles of so many tokens. */
+function productMemory({ type, cols, tokens }: Product, inTile: number): Uint8Array<ArrayBuffer> {
+  const { activationSpan: span } = packingOf(type)!;
+  const memory = new Uint8Array(END);
+  const problem = makeProblem(type, 16, cols, tokens * tokenTiles);
+  packAll(type, target, problem, memory.buffer, W, LEVELS);
+  new Float32Array(memory.buffer).set(problem.x, X / 4);
+  const quantize = quantizeActivationsKernel({ name: "quantize", span, replicated: false, target });
+  const blockBytes = activationBlockBytes(false, 16);
+  for (let t = 0; t < tokens * tokenTiles; t++) {
+    const rest = t % inTile;
+    const to = Q + ((t - rest) * (cols / 32) + rest) * blockBytes;
+    const args = [X + t * cols * 4, to, cols / 32 / span, inTile * blockBytes];
+    interpret(quantize, memory.buffer, args, arm64Semantics);
+  }
+  return memory;
+}
+
+function resultsOf(memory: Uint8Array<ArrayBuffer>, tokens: number): number[][] {
+  return Array.from({ length: tokens * tokenTiles }, (_, t) => [
+    ...new Int32Array(memory.buffer, RESULTS + t * outStride, 16),
+  ]);
+}
+
+/** By the kernel for one token, which the interpreter runs. */
+function usualResults(product: Product): number[][] {
+  const { type, cols, tokens } = product;
+  const layout = layoutFor(packingOf(type)!, target);
+  const shape = { layout, groups: 4, tokens: 1, replicated: false, order: "vector" } as const;
+  const kernel = blockMatmulKernel({ ...shape, name: `one.${type}` });
+  const memory = productMemory(product, 1);
+  for (let t = 0; t < tokens * tokenTiles; t++) {
+    const x = Q + t * (cols / 32) * activationBlockBytes(false, 16);
+    const spans = cols / 32 / layout.spanBlocks;
+    const args = [W, x, RESULTS + t * outStride, spans, 1, LEVELS];
+    interpret(kernel, memory.buffer, args, arm64Semantics);
+  }
+  return resultsOf(memory, tokens);
+}
+
+function productCall(product: Product): Arm64Call & { readonly kernel: Kernel } {
+  const { type, cols, tokens } = product;
+  const layout = layoutFor(packingOf(type)!, target);
+  const kernel = pairMatmulKernel({ name: `pairs.${type}.${tokens}`, layout, tokens });
+  const spans = cols / 32 / layout.spanBlocks;
+  const args = [W, Q, RESULTS, spans, tokenTiles, LEVELS, outStride, 0, SCRATCH];
+  return { kernel, memory: productMemory(product, tokens), args };
+}
+
+describe("products", () => {
+  const executed = why === undefined ? "" : ` [not executed: ${why}]`;
+
+  test.each(packedTypes())(`%s: the same bits${executed}`, (type) => {
+    const isSpan = packingOf(type)!.activationSpan === 8;
+    const sizes = isSpan
+      ? [
+          [256, 2],
+          [512, 4],
+          [256, 3],
+        ]
+      : [
+          [32, 3],
+          [288, 2],
+          [544, 4],
+        ];
+    const products = sizes.map(([cols, tokens]) => ({ type, cols: cols!, tokens: tokens! }));
+    const calls = products.map(productCall);
+    const meant = calls.map(({ kernel, memory, args }) => {
+      verify(kernel);
+      const after = memory.slice();
+      interpret(kernel, after.buffer, args, arm64Semantics);
+      return after;
+    });
+    products.forEach((product, i) => {
+      const results = resultsOf(meant[i]!, product.tokens);
+      expect(results.flat().some((bits) => bits !== 0)).toBe(true);
+      expect(results).toEqual(usualResults(product));
+    });
+    if (why !== undefined) return;
+    const floats = [{ from: 0, to: END, kind: "f32" } as const];
+    runArm64(calls, pairsTarget).forEach((got, i) => {
+      expect(firstDifference(got, meant[i]!, floats), calls[i]!.kernel.name).toBeUndefined();
+    });
+  });
+
+  test("only for vectors of 16 bytes", () => {
+    const layout = layoutFor(packingOf("q4_0")!, nativeTargets["x64-avx2"]);
+    expect(() => pairMatmulKernel({ name: "wide", layout, tokens: 4 })).toThrow("32 bytes");
+  });
+});
