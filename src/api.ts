@@ -19,7 +19,7 @@ export type OptLevel = 1 | 2 | 3 | 4;
 /** What machine code can be run on this machine: a target, or the reason why there is none. */
 export type MachineCodeInfo =
   | {
-      /** "x64-amx", "x64-avx512", "x64-avx2-vnni", "x64-avx2", "arm64-dotprod" */
+      /** "x64-amx", "x64-avx512", "x64-avx2-vnni", "x64-avx2", "arm64-i8mm", "arm64-dotprod" */
       target: string;
       vectorBytes: number;
     }

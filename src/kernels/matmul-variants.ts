@@ -21,10 +21,10 @@ export interface MatmulProblem {
 
 /** What of the target matters to the choice; without a name and a width it is WebAssembly. */
 export type MatmulTarget = Pick<KernelTarget, "vectorRegisters"> &
-  Partial<Pick<KernelTarget, "name" | "width" | "dot4" | "amx">>;
+  Partial<Pick<KernelTarget, "name" | "width" | "dot4" | "amx" | "i8mm">>;
 
 export interface MatmulVariant {
-  /** "8x4.compact", "16x2.4s.compact", "16x16.amx.compact", "4s.replicated.serial": unique. */
+  /** "8x4.compact", "16x2.4s.compact", "16x16.amx.compact", "16x4.i8mm.compact", "4s.replicated.serial": unique. */
   readonly id: string;
   /** Rows and tokens that are computed at once; one token: no tile of tokens, they come one by one. */
   readonly rows: 4 | 8 | 16;
@@ -40,6 +40,8 @@ export interface MatmulVariant {
   readonly streamed: boolean;
   /** Tiles of tokens that are wider than vector kernels have them are computed in tile registers. */
   readonly amx: boolean;
+  /** Tiles of tokens are computed by products of pairs of rows. */
+  readonly i8mm: boolean;
   /** Cut into chunks for all threads; otherwise one thread does it. */
   readonly shared: boolean;
 }
@@ -169,6 +171,17 @@ const inTileRegisters: MatmulVariant = variant({
 
 const amxList: readonly MatmulVariant[] = [...nativeLists[64], inTileRegisters];
 
+/** Sums of more tokens would not fit the registers (ops/matmul-pairs.ts). */
+const inPairs: MatmulVariant = variant({
+  ...{ rows: 16, tokens: 4, replicated: false, streams: DEFAULT_STREAMS },
+  i8mm: true,
+});
+
+const i8mmList: readonly MatmulVariant[] = [...nativeLists[16], inPairs];
+
+/** Tokens from which unpacking a tile for pairs of rows takes fewer instructions than it saves (docs/native.md). */
+const FEWEST_IN_PAIRS = 8;
+
 const webAssembly: MatmulTarget = { vectorRegisters: 16 };
 
 /** The space of machine code for a target; undefined: it is WebAssembly. */
@@ -178,6 +191,7 @@ function nativeSpace({ name = "wasm", width = 16 }: MatmulTarget): NativeSpace |
 
 export function matmulVariants(target: MatmulTarget = webAssembly): readonly MatmulVariant[] {
   if (target.amx) return amxList;
+  if (target.i8mm) return i8mmList;
   return nativeSpace(target) ? nativeLists[target.width ?? 16] : wasmVariants;
 }
 
@@ -196,6 +210,7 @@ function defaultTile(dtype: string, tokens: number, target: MatmulTarget): Matmu
     // Minimums in nibbles are so much work beside the products that these are no faster (measured with Q2_K).
     if (packing.layout("unsigned").scales !== "nibbles") return inTileRegisters;
   }
+  if (target.i8mm && packing && tokens >= FEWEST_IN_PAIRS) return inPairs;
   const native = nativeSpace(target);
   if (native) return nativeTile(dtype, packing ? native.usual.blocks : native.usual.floats, target);
   const isWide = target.vectorRegisters >= 32;
@@ -213,6 +228,7 @@ function nativeTile(dtype: string, [rows, most]: Tile, target: MatmulTarget): Ma
       one.tokens <= most &&
       !one.streamed &&
       !one.amx &&
+      !one.i8mm &&
       acceptsProblem(one, some, target) === true,
   );
   return fitting.at(-1) ?? variantById(`${DEFAULT_STREAMS}s.compact`, target)!;
@@ -270,13 +286,15 @@ export function acceptsProblem(
   { dtype, n }: MatmulProblem,
   target: MatmulTarget,
 ): true | string {
-  const { replicated, streamed, shared, amx } = variant;
+  const { replicated, streamed, shared, amx, i8mm } = variant;
   const { vectorRegisters } = target;
   const packing = packingOf(dtype);
   if (!packing && replicated) return `activations beside ${dtype} are floats: nothing to replicate`;
   if (!packing && streamed) return `tiles of tokens beside ${dtype} read one stream`;
   if (!packing && amx) return `weights of ${dtype} are floats: tile registers multiply bytes`;
   if (amx && !target.amx) return "this processor has no tile registers (AMX)";
+  if (!packing && i8mm) return `weights of ${dtype} are floats: pairs of rows are of bytes`;
+  if (i8mm && !target.i8mm) return "this processor has no products of pairs of rows (i8mm)";
   const isNative = nativeSpace(target) !== undefined;
   const live = isNative ? nativeVectors(variant, dtype, target) : liveVectors(variant);
   // On WebAssembly, sums are needed once per block only: twice the registers still pays, more does not.
@@ -315,7 +333,7 @@ export function groupsAtOnce(
  * test/kernels/native-variants.test.ts holds this against them.
  */
 function nativeVectors(
-  { rows, tokens: inTile, streams, streamed, amx }: MatmulVariant,
+  { rows, tokens: inTile, streams, streamed, amx, i8mm }: MatmulVariant,
   dtype: string,
   { width = 16, dot4 = "signed" }: MatmulTarget,
 ): number {
@@ -337,29 +355,32 @@ function nativeVectors(
     return sums + Math.max(at * ofTokens + others(at), atEnd);
   };
   const vector = most(streams * perTile, 1, groupsAtOnce(codes, width));
-  if (tokens === 1) return vector;
+  // Kernels for pairs of rows fit as they are (test/kernels/arm64-pairs.test.ts).
+  if (tokens === 1 || i8mm) return vector;
   const matrix = most(groups * tokens, tokens, groups);
   const inStreams = streamed ? most(streams * perTile * tokens, tokens, groups) : 0;
   return Math.max(vector, matrix, inStreams);
 }
 
 function variant(
-  parts: Omit<MatmulVariant, "id" | "shared" | "streamed" | "amx"> & {
+  parts: Omit<MatmulVariant, "id" | "shared" | "streamed" | "amx" | "i8mm"> & {
     shared?: boolean;
     streamed?: boolean;
     amx?: boolean;
+    i8mm?: boolean;
   },
 ): MatmulVariant {
-  const whole = { shared: true, streamed: false, amx: false, ...parts };
+  const whole = { shared: true, streamed: false, amx: false, i8mm: false, ...parts };
   return { ...whole, id: idOf(whole) };
 }
 
 function idOf(parts: Omit<MatmulVariant, "id">): string {
-  const { rows, tokens, replicated, streams, streamed, amx, shared } = parts;
+  const { rows, tokens, replicated, streams, streamed, amx, i8mm, shared } = parts;
   const shape = [
     ...(tokens > 1 ? [`${rows}x${tokens}`] : []),
     ...(tokens === 1 || streamed ? [`${streams}s`] : []),
     ...(amx ? ["amx"] : []),
+    ...(i8mm ? ["i8mm"] : []),
   ];
   return [...shape, replicated ? "replicated" : "compact", ...(shared ? [] : ["serial"])].join(".");
 }

@@ -11,6 +11,7 @@ export type TargetName =
   | "x64-avx512"
   | "x64-avx2-vnni"
   | "x64-avx2"
+  | "arm64-i8mm"
   | "arm64-dotprod";
 
 /** Bytes of a vector register. */
@@ -29,8 +30,11 @@ export interface KernelTarget {
   readonly vectorRegisters: number;
   /** Has tile registers and their byte products (ir/tiles.ts). */
   readonly amx?: true;
+  /** Multiplies pairs of rows of bytes (SMMLA). */
+  readonly i8mm?: true;
 }
 
+const arm64 = { width: 16, dot4: "signed", halves: "hardware", vectorRegisters: 32 } as const;
 const avx512 = { width: 64, dot4: "unsigned", halves: "hardware", vectorRegisters: 32 } as const;
 
 /** The targets of machine code. That the machine has what one needs is for the caller to know. */
@@ -51,13 +55,8 @@ export const nativeTargets: Readonly<Record<Exclude<TargetName, "wasm">, KernelT
     halves: "hardware",
     vectorRegisters: 16,
   },
-  "arm64-dotprod": {
-    name: "arm64-dotprod",
-    width: 16,
-    dot4: "signed",
-    halves: "hardware",
-    vectorRegisters: 32,
-  },
+  "arm64-i8mm": { name: "arm64-i8mm", ...arm64, i8mm: true },
+  "arm64-dotprod": { name: "arm64-dotprod", ...arm64 },
 };
 
 /** WebAssembly as this engine has it. */

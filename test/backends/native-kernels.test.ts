@@ -36,7 +36,7 @@ describe("a machine without", () => {
       "this processor lacks what machine code is made for: x64-amx needs f16c, avx512f, avx512bw, avx512dq, avx512vl, avx512_vnni, amx_tile, amx_int8; x64-avx512 needs f16c, avx512f, avx512bw, avx512dq, avx512vl, avx512_vnni; x64-avx2-vnni needs f16c, avx_vnni; x64-avx2 needs f16c",
     );
     expect(nativeKernels(machine("arm64", "asimd fphp"))).toBe(
-      "this processor lacks what machine code is made for: arm64-dotprod needs asimddp",
+      "this processor lacks what machine code is made for: arm64-i8mm needs asimddp, i8mm; arm64-dotprod needs asimddp",
     );
   });
 

@@ -24,6 +24,7 @@ const lowerings: Readonly<Record<string, (kernel: Kernel) => unknown>> = {
   "x64-avx512": (kernel) => lowerToX64(kernel, { level: "avx512" }),
   "x64-avx2-vnni": (kernel) => lowerToX64(kernel, { level: "avx2-vnni" }),
   "x64-avx2": (kernel) => lowerToX64(kernel, { level: "avx2" }),
+  "arm64-i8mm": (kernel) => lowerToArm64(kernel, { name: "arm64", i8mm: true }),
   "arm64-dotprod": (kernel) => lowerToArm64(kernel, { name: "arm64" }),
 };
 const floatTypes = ["f32", "f16", "bf16"];
@@ -93,6 +94,20 @@ test("tile registers are used from 13 tokens on", () => {
   const problem = { dtype: "q4_0", n: 64, k: 256 };
   expect(acceptsProblem(variant, { ...problem, dtype: "f16" }, target)).toMatch(/f16 are floats/);
   expect(acceptsProblem(variant, problem, nativeTargets["x64-avx512"])).toMatch(/no tile reg/);
+});
+
+test("pairs of rows are used from 8 tokens on", () => {
+  const target = nativeTargets["arm64-i8mm"];
+  expect([1, 2, 4, 7, 8, 64].map((tokens) => defaultVariant("q4_0", tokens, target).id)).toEqual([
+    ...["8x6.compact", "8x2.2s.compact", "8x6.compact", "8x6.compact"],
+    ...["16x4.i8mm.compact", "16x4.i8mm.compact"],
+  ]);
+  expect(defaultVariant("f16", 64, target).i8mm).toBe(false);
+  const variant = variantById("16x4.i8mm.compact", target)!;
+  const problem = { dtype: "q4_0", n: 64, k: 256 };
+  expect(acceptsProblem(variant, problem, target)).toBe(true);
+  expect(acceptsProblem(variant, { ...problem, dtype: "f16" }, target)).toMatch(/f16 are floats/);
+  expect(acceptsProblem(variant, problem, nativeTargets["arm64-dotprod"])).toMatch(/i8mm/);
 });
 
 test("tiles that are not full are those of fewer tokens", () => {

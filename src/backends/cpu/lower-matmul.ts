@@ -13,14 +13,18 @@ import {
   matmulVariants,
 } from "../../kernels/matmul-variants.ts";
 import { dotRows } from "../../kernels/ops/matmul-rows.ts";
-import { TILE_SCRATCH_BYTES } from "../../kernels/ops/matmul-tiles.ts";
 import { activationBlockBytes, TILE_ROWS } from "../../kernels/ops/packed.ts";
 import { layoutFor } from "../../kernels/ops/packing.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../kernels/ops/quantize-activations.ts";
 import type { CompileOptions } from "./compile.ts";
 import { floatTilesFor } from "./float-tiles.ts";
-import { blockKernels, floatKernels, type VariantKernels } from "./matmul-kernels.ts";
+import {
+  blockKernels,
+  floatKernels,
+  MATMUL_SCRATCH_BYTES,
+  type VariantKernels,
+} from "./matmul-kernels.ts";
 import type { Instruction, TiledVariant } from "./program.ts";
 import type { PlacedWeight } from "./weights.ts";
 
@@ -107,8 +111,8 @@ export class MatmulLowering {
       tileBytes: place.tileBytes,
       spans: node.x.cols / (32 * layout.spanBlocks),
       levels: place.levels,
-      tileScratch: chosen.choice.variants.some(({ amx }) => amx)
-        ? this.#perThread("tile registers", TILE_SCRATCH_BYTES)
+      tileScratch: chosen.choice.variants.some(({ amx, i8mm }) => amx || i8mm)
+        ? this.#perThread("unpacked tiles", MATMUL_SCRATCH_BYTES)
         : -1,
       scratch: this.#tailTiles(),
       scratchBytes: this.#tailTileBytes,

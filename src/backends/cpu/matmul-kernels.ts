@@ -3,7 +3,7 @@
 //
 // A product has kernels for one token, which stream over the weights, and one for each width of a tile of tokens: the
 // last tile of a step may be narrower than the others. Full tiles may have one that streams as well, or one that computes in
-// tile registers.
+// tile registers or by pairs of rows.
 
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import {
@@ -13,10 +13,14 @@ import {
 } from "../../kernels/matmul-variants.ts";
 import { blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
-import { tileMatmulKernel } from "../../kernels/ops/matmul-tiles.ts";
+import { PAIR_SCRATCH_BYTES, pairMatmulKernel } from "../../kernels/ops/matmul-pairs.ts";
+import { TILE_SCRATCH_BYTES, tileMatmulKernel } from "../../kernels/ops/matmul-tiles.ts";
 import { type BlockLayout, groupRows, groupsPerTile, TILE_ROWS } from "../../kernels/ops/packed.ts";
 import type { KernelTarget } from "../../kernels/target.ts";
 import type { FloatType } from "./float-tiles.ts";
+
+/** Bytes of scratch memory that tile registers or pairs of rows need, for each thread. */
+export const MATMUL_SCRATCH_BYTES: number = Math.max(TILE_SCRATCH_BYTES, PAIR_SCRATCH_BYTES);
 
 export interface VariantKernels {
   /** One token, one tile of rows after the other. */
@@ -39,7 +43,7 @@ export interface MatrixKernels {
 export function blockKernels(
   type: string,
   layout: BlockLayout,
-  { rows, tokens, replicated, streams, streamed, amx }: MatmulVariant,
+  { rows, tokens, replicated, streams, streamed, amx, i8mm }: MatmulVariant,
 ): VariantKernels {
   const groups = rows / groupRows(layout);
   const style = replicated ? "replicated" : "compact";
@@ -61,6 +65,10 @@ export function blockKernels(
       if (amx && width > WIDEST_IN_VECTORS) {
         const name = `matmul.${type}.${rows}x${width}.amx`;
         return { kernel: tileMatmulKernel({ name, layout, tokens: width }), groups };
+      }
+      if (i8mm) {
+        const name = `matmul.${type}.${rows}x${width}.i8mm`;
+        return { kernel: pairMatmulKernel({ name, layout, tokens: width }), groups };
       }
       return {
         kernel: blockMatmulKernel({

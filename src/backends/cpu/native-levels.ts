@@ -22,6 +22,7 @@ const levels: readonly NativeLevel[] = [
   { name: "x64-avx512", arch: "x64", needs: [...avx2, ...avx512] },
   { name: "x64-avx2-vnni", arch: "x64", needs: [...avx2, "avx_vnni"] },
   { name: "x64-avx2", arch: "x64", needs: avx2 },
+  { name: "arm64-i8mm", arch: "arm64", needs: ["asimd", "asimddp", "i8mm"] },
   { name: "arm64-dotprod", arch: "arm64", needs: ["asimd", "asimddp"] },
 ];
 

@@ -49,6 +49,7 @@ const lowerings: Readonly<Record<NativeTargetName, Lower>> = {
   "x64-avx512": (kernel) => lowerToX64(kernel, { level: "avx512" }),
   "x64-avx2-vnni": (kernel) => lowerToX64(kernel, { level: "avx2-vnni" }),
   "x64-avx2": (kernel) => lowerToX64(kernel, { level: "avx2" }),
+  "arm64-i8mm": (kernel) => lowerToArm64(kernel, { name: "arm64 i8mm", i8mm: true }),
   "arm64-dotprod": (kernel) => lowerToArm64(kernel, { name: "arm64 dotprod" }),
 };
 

@@ -220,7 +220,7 @@ export type Instruction =
       readonly op: "matmul_blocks";
       readonly spans: number;
       readonly levels: number;
-      /** TILE_SCRATCH_BYTES for each thread, where kernels compute in tile registers; otherwise -1. */
+      /** MATMUL_SCRATCH_BYTES for each thread, where kernels unpack tiles (AMX, i8mm); otherwise -1. */
       readonly tileScratch: number;
     } & TiledMatmul)
   | ({
