@@ -48,7 +48,17 @@ async function loadGpu(wanted: string): Promise<GpuAccess> {
     gpu: dawn.create(named ? [...dawnFeatures, `adapter=${wanted}`] : dawnFeatures),
     softwareOnly,
     memoryBytes: memoryLimit(process.env.LANTERN_GPU_MEMORY ?? ""),
+    doze,
   };
+}
+
+const dozeMs = 0.2;
+const never = new Int32Array(new SharedArrayBuffer(4));
+
+/** Dawn asks in every turn of the event loop, as long as something is under way; this makes the turns rare. */
+async function doze(): Promise<void> {
+  await new Promise((resolve) => setImmediate(resolve));
+  Atomics.wait(never, 0, 0, dozeMs);
 }
 
 function memoryLimit(mebibytes: string): number | undefined {

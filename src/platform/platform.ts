@@ -79,6 +79,8 @@ export type GpuAccess =
       readonly softwareOnly: boolean;
       /** Of its memory, what may be used; undefined: nobody said. */
       readonly memoryBytes?: number | undefined;
+      /** Where a thread that waits for a GPU is kept busy with asking whether it is done: a short sleep for the thread. */
+      readonly doze?: () => Promise<void>;
     }
   | string;
 

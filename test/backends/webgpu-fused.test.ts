@@ -69,9 +69,19 @@ function layer({ type, vType = type, bias = false, layout = "half", dims = headD
   return g.finish(g.matmul(last, matrix("output", vocab, embed), "logits"));
 }
 
+/** Quantizing them is slow, and two backends want them. */
+const blocksOf = new Map<string, Uint8Array>();
+
+function sampled(dtype: DType, count: number): Uint8Array {
+  const key = `${dtype.name} ${count}`;
+  const bytes = blocksOf.get(key) ?? sampleBlocks(dtype, count);
+  blocksOf.set(key, bytes);
+  return bytes;
+}
+
 function bytesOf({ name, shape, dtype }: Weight): Uint8Array {
   const count = shape.reduce((a, b) => a * b);
-  if (dtype !== f32) return sampleBlocks(dtype, count);
+  if (dtype !== f32) return sampled(dtype, count);
   const random = new Random(name.length * 100 + count);
   const spread = shape.length === 1 && name.startsWith("norm") ? 0.1 : 1;
   const values = Float32Array.from({ length: count }, () => {

@@ -178,7 +178,7 @@ describe("without one", () => {
 
   test("run on a terminal: measures after the text, and Ctrl-C skips that", async () => {
     const { code, err } = await lantern(generate(), (terminal) => {
-      terminal.environment = { NO_COLOR: "1" };
+      terminal.environment = { NO_COLOR: "1", LANTERN_NO_TUNE: "1" };
       terminal.errIsTerminal = true;
       const write = terminal.err.bind(terminal);
       terminal.err = (text) => {

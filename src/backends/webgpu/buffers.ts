@@ -174,10 +174,11 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
 }
 
 /** Destroys buffers, and waits until their memory is free: a GPU keeps it until all work is done that was submitted before. */
-async function release({ device }: GpuDevice, buffers: readonly GPUBuffer[]): Promise<void> {
+async function release(gpu: GpuDevice, buffers: readonly GPUBuffer[]): Promise<void> {
+  const { queue } = gpu.device;
   for (const buffer of buffers) buffer.destroy();
-  device.queue.submit([]);
-  await device.queue.onSubmittedWorkDone();
+  queue.submit([]);
+  await gpu.wait(queue.onSubmittedWorkDone());
 }
 
 /** Whether all of it can be had, by having it for a moment. */

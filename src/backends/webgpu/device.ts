@@ -54,10 +54,15 @@ export class GpuDevice {
   #disposed = false;
   /** The first error that no error scope caught: a bug in a shader or a binding. */
   #error: Error | undefined;
+  readonly #doze: (() => Promise<void>) | undefined;
+  /** How many calls of wait() are under way. */
+  #waiting = 0;
+  #dozing = false;
 
-  private constructor(device: GPUDevice, facts: GpuFacts) {
+  private constructor(device: GPUDevice, facts: GpuFacts, doze?: () => Promise<void>) {
     this.#device = device;
     this.facts = facts;
+    this.#doze = doze;
     void device.lost.then(({ reason, message }) => {
       this.#lost = message || reason;
     });
@@ -84,7 +89,8 @@ export class GpuDevice {
         maxStorageBuffersPerShaderStage: facts.storageBuffers,
       },
     });
-    return new GpuDevice(device, { ...facts, maxBufferBytes, maxBindingBytes });
+    const taken = { ...facts, maxBufferBytes, maxBindingBytes };
+    return new GpuDevice(device, taken, facts.isSoftware ? access.doze : undefined);
   }
 
   /** The device, as long as it can be used. */
@@ -98,6 +104,24 @@ export class GpuDevice {
     if (this.#disposed) throw new DisposedError("the GPU");
     if (this.#lost !== undefined) throw this.#lostError();
     if (this.#error) throw this.#error;
+  }
+
+  /** Waits for what the device does. A software adapter needs the processor that asking for its end would take. */
+  async wait<T>(work: Promise<T>): Promise<T> {
+    this.#waiting++;
+    void this.#dozeWhileWaiting();
+    try {
+      return await work;
+    } finally {
+      this.#waiting--;
+    }
+  }
+
+  async #dozeWhileWaiting(): Promise<void> {
+    if (!this.#doze || this.#dozing) return;
+    this.#dozing = true;
+    while (this.#waiting > 0) await this.#doze();
+    this.#dozing = false;
   }
 
   /** What a rejected promise of the device means: after a loss that, otherwise what it says. */

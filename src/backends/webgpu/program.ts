@@ -67,11 +67,13 @@ export async function makeProgram(
     return { kernel, pipeline, bindings };
   };
   const calls = gpu.facts.subgroupMatrix ? await matrixCallsOf(device) : undefined;
-  const parts = await Promise.all(
-    lower(gpu, layout, tuning, calls, by).map(async ({ nodes, kernels }) => ({
-      nodes,
-      dispatches: await Promise.all(kernels.map(ready)),
-    })),
+  const parts = await gpu.wait(
+    Promise.all(
+      lower(gpu, layout, tuning, calls, by).map(async ({ nodes, kernels }) => ({
+        nodes,
+        dispatches: await Promise.all(kernels.map(ready)),
+      })),
+    ),
   );
   return { parts, pipelines: pipelines.size };
 }

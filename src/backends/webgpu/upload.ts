@@ -100,7 +100,7 @@ export class Uploader {
     pieces: readonly (readonly [offset: number, from: Uint8Array<ArrayBuffer>, bytes: number])[],
   ): Promise<void> {
     const { queue } = this.#gpu.device;
-    await this.#sent; // no more than one piece waits in the queue
+    await this.#gpu.wait(this.#sent); // no more than one piece waits in the queue
     for (const [offset, from, bytes] of pieces) {
       queue.writeBuffer(buffer, offset, from, 0, Math.ceil(bytes / 4) * 4);
     }

@@ -272,9 +272,9 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const { read } = this.#ready().buffers;
     try {
       if (count === 0) {
-        await this.#gpu.device.queue.onSubmittedWorkDone();
+        await this.#gpu.wait(this.#gpu.device.queue.onSubmittedWorkDone());
       } else {
-        await read.mapAsync(MAP_READ, 0, count * 4);
+        await this.#gpu.wait(read.mapAsync(MAP_READ, 0, count * 4));
         target.set(new Float32Array(read.getMappedRange(0, count * 4)));
         read.unmap();
       }
