@@ -8,6 +8,7 @@
 
 import type { CodeLayout } from "./ops/packed.ts";
 import { packingOf } from "./ops/packings.ts";
+import { type Knobs, knobWords, splitKnobs } from "./schedule.ts";
 import type { KernelTarget } from "./target.ts";
 
 export interface MatmulProblem {
@@ -44,6 +45,8 @@ export interface MatmulVariant {
   readonly i8mm: boolean;
   /** Cut into chunks for all threads; otherwise one thread does it. */
   readonly shared: boolean;
+  /** Machine code: how its instructions are scheduled, as far as that is not as usual. Ids end with it. */
+  readonly knobs?: Knobs;
 }
 
 export interface Refusal {
@@ -195,8 +198,22 @@ export function matmulVariants(target: MatmulTarget = webAssembly): readonly Mat
   return nativeSpace(target) ? nativeLists[target.width ?? 16] : wasmVariants;
 }
 
+/** "4s.compact.ahead512.unroll2" is "4s.compact" with knobs. */
 export function variantById(id: string, target?: MatmulTarget): MatmulVariant | undefined {
-  return matmulVariants(target).find((candidate) => candidate.id === id);
+  const { rest, knobs } = splitKnobs(id);
+  const found = matmulVariants(target).find((candidate) => candidate.id === rest);
+  if (rest === id || !found) return found;
+  return target && hasKnobs(found, target) ? withKnobs(found, knobs) : undefined;
+}
+
+/** WebAssembly's compilers schedule by themselves; tile registers and pairs of rows have kernels without knobs. */
+export function hasKnobs({ amx, i8mm }: MatmulVariant, target: MatmulTarget): boolean {
+  return nativeSpace(target) !== undefined && !amx && !i8mm;
+}
+
+export function withKnobs(variant: MatmulVariant, knobs: Knobs): MatmulVariant {
+  const whole = { ...variant, knobs };
+  return { ...whole, id: idOf(whole) };
 }
 
 /**
@@ -375,12 +392,13 @@ function variant(
 }
 
 function idOf(parts: Omit<MatmulVariant, "id">): string {
-  const { rows, tokens, replicated, streams, streamed, amx, i8mm, shared } = parts;
+  const { rows, tokens, replicated, streams, streamed, amx, i8mm, shared, knobs = {} } = parts;
   const shape = [
     ...(tokens > 1 ? [`${rows}x${tokens}`] : []),
     ...(tokens === 1 || streamed ? [`${streams}s`] : []),
     ...(amx ? ["amx"] : []),
     ...(i8mm ? ["i8mm"] : []),
   ];
-  return [...shape, replicated ? "replicated" : "compact", ...(shared ? [] : ["serial"])].join(".");
+  const style = replicated ? "replicated" : "compact";
+  return [...shape, style, ...(shared ? [] : ["serial"]), ...knobWords(knobs)].join(".");
 }

@@ -3,19 +3,21 @@
 //
 // A product has kernels for one token, which stream over the weights, and one for each width of a tile of tokens: the
 // last tile of a step may be narrower than the others. Full tiles may have one that streams as well, or one that computes in
-// tile registers or by pairs of rows.
+// tile registers or by pairs of rows. Knobs (kernels/schedule.ts) are those of all its other kernels.
 
 import type { Kernel } from "../../kernels/ir/kernel.ts";
+import { scheduled } from "../../kernels/lower/schedule.ts";
 import {
   groupsAtOnce,
   type MatmulVariant,
   WIDEST_IN_VECTORS,
 } from "../../kernels/matmul-variants.ts";
-import { blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
-import { floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
+import { type BlockMatmul, blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
+import { type FloatMatmul, floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
 import { PAIR_SCRATCH_BYTES, pairMatmulKernel } from "../../kernels/ops/matmul-pairs.ts";
 import { TILE_SCRATCH_BYTES, tileMatmulKernel } from "../../kernels/ops/matmul-tiles.ts";
 import { type BlockLayout, groupRows, groupsPerTile, TILE_ROWS } from "../../kernels/ops/packed.ts";
+import { type Knobs, knobWords } from "../../kernels/schedule.ts";
 import type { KernelTarget } from "../../kernels/target.ts";
 import type { FloatType } from "./float-tiles.ts";
 
@@ -43,24 +45,21 @@ export interface MatrixKernels {
 export function blockKernels(
   type: string,
   layout: BlockLayout,
-  { rows, tokens, replicated, streams, streamed, amx, i8mm }: MatmulVariant,
+  { rows, tokens, replicated, streams, streamed, amx, i8mm, knobs }: MatmulVariant,
 ): VariantKernels {
   const groups = rows / groupRows(layout);
   const style = replicated ? "replicated" : "compact";
-  const shape = {
-    layout,
-    groups: groupsAtOnce(layout, layout.width),
-    tokens: 1,
-    replicated,
-    order: "vector",
-  } as const;
-  const vector = blockMatmulKernel({ ...shape, name: `matmul.${type}.16x1.${style}` });
-  const name = `matmul.${type}.${streams}x16x1.${style}`;
+  const make = (name: string, shape: Omit<BlockMatmul, "name" | "layout" | "replicated">) =>
+    arranged(knobs, `matmul.${type}.${name}`, (own) =>
+      blockMatmulKernel({ ...shape, layout, replicated, ...own }),
+    );
+  const one = { groups: groupsAtOnce(layout, layout.width), tokens: 1, order: "vector" } as const;
+  const vector = make(`16x1.${style}`, one);
   return {
     vector,
-    vectorStreams: streams === 1 ? vector : blockMatmulKernel({ ...shape, name, streams }),
+    vectorStreams: streams === 1 ? vector : make(`${streams}x16x1.${style}`, { ...one, streams }),
     matrix: widths(tokens).map((width) => {
-      const tile = { layout, groups, tokens: width, replicated };
+      const tile = { groups, tokens: width };
       const shapeName = `${rows}x${width}.${style}`;
       if (amx && width > WIDEST_IN_VECTORS) {
         const name = `matmul.${type}.${rows}x${width}.amx`;
@@ -71,24 +70,27 @@ export function blockKernels(
         return { kernel: pairMatmulKernel({ name, layout, tokens: width }), groups };
       }
       return {
-        kernel: blockMatmulKernel({
-          ...tile,
-          name: `matmul.${type}.${shapeName}`,
-          order: "matrix",
-        }),
+        kernel: make(shapeName, { ...tile, order: "matrix" }),
         groups,
         ...(streamed &&
           width === tokens && {
-            inStreams: blockMatmulKernel({
-              ...tile,
-              name: `matmul.${type}.${streams}x${shapeName}`,
-              order: "vector",
-              streams,
-            }),
+            inStreams: make(`${streams}x${shapeName}`, { ...tile, order: "vector", streams }),
           }),
       };
     }),
   };
+}
+
+/** Makes a kernel with such knobs, which are part of its name. */
+function arranged(
+  knobs: Knobs = {},
+  plainName: string,
+  make: (own: { name: string; ahead?: number }) => Kernel,
+): Kernel {
+  const { ahead, unroll = 1, order = "written", pipelined = false } = knobs;
+  const name = [plainName, ...knobWords(knobs)].join(".");
+  const kernel = make({ name, ...(ahead !== undefined && { ahead }) });
+  return scheduled(kernel, { unroll, order, pipelined });
 }
 
 /**
@@ -98,30 +100,24 @@ export function blockKernels(
 export function floatKernels(
   type: FloatType,
   target: KernelTarget,
-  { rows: wanted, tokens, streams }: MatmulVariant,
+  { rows: wanted, tokens, streams, knobs }: MatmulVariant,
 ): VariantKernels {
   const all = groupsPerTile(target);
-  const shape = { weights: type, groups: all, tokens: 1, order: "vector", target } as const;
+  const make = (name: string, shape: Omit<FloatMatmul, "name" | "target">) =>
+    arranged(knobs, `matmul.${shape.weights}.${name}`, (own) =>
+      floatMatmulKernel({ ...shape, target, ...own }),
+    );
+  const one = { weights: type, groups: all, tokens: 1, order: "vector" } as const;
   const inTiles = target.halves === "coded" ? "f32" : type;
-  const vector = floatMatmulKernel({ ...shape, name: `matmul.${type}.16x1` });
-  const name = `matmul.${type}.${streams}x16x1`;
+  const vector = make("16x1", one);
   return {
     vector,
-    vectorStreams: streams === 1 ? vector : floatMatmulKernel({ ...shape, name, streams }),
+    vectorStreams: streams === 1 ? vector : make(`${streams}x16x1`, { ...one, streams }),
     matrix: widths(tokens).map((width) => {
       const rows = width <= NARROW ? TILE_ROWS : wanted;
       const groups = rows / groupRows(target);
-      return {
-        kernel: floatMatmulKernel({
-          name: `matmul.${inTiles}.${rows}x${width}`,
-          weights: inTiles,
-          groups,
-          tokens: width,
-          order: "matrix",
-          target,
-        }),
-        groups,
-      };
+      const tile = { weights: inTiles, groups, tokens: width, order: "matrix" } as const;
+      return { kernel: make(`${rows}x${width}`, tile), groups };
     }),
   };
 }

@@ -9,9 +9,11 @@ import {
   type MatmulProblem,
   type MatmulVariant,
   matmulVariants,
+  variantById,
 } from "../../kernels/matmul-variants.ts";
 import { layoutFor } from "../../kernels/ops/packing.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
+import { splitKnobs } from "../../kernels/schedule.ts";
 import { floatTypeOf } from "./float-tiles.ts";
 import { blockKernels, floatKernels, type VariantKernels } from "./matmul-kernels.ts";
 import type { NativeKernels } from "./native.ts";
@@ -95,10 +97,13 @@ function firstRefusal(
     .find((reason) => reason !== undefined);
 }
 
-/** The one with the most tokens that is no wider, or the smallest of all, which whoever lowers it will refuse by itself. */
+/**
+ * The same as usual where its knobs are what does not fit; or the one with the most tokens that is no wider; or the smallest
+ * of all, which whoever lowers it will refuse by itself.
+ */
 function replacement(
   problems: readonly MatmulProblem[],
-  { tokens, shared }: MatmulVariant,
+  { tokens, shared, knobs, id }: MatmulVariant,
   refusal: RefusalOf,
   target: NativeKernels["target"],
 ): MatmulVariant {
@@ -108,5 +113,7 @@ function replacement(
   const fits = (one: MatmulVariant) =>
     problems.every((problem) => acceptsProblem(one, problem, target) === true) &&
     firstRefusal(problems, one, refusal) === undefined;
+  const usual = knobs && variantById(splitKnobs(id).rest, target);
+  if (usual && fits(usual)) return usual;
   return narrower.find(fits) ?? narrower.at(-1)!;
 }

@@ -131,7 +131,7 @@ class Simplifier {
           body: this.statements(body),
         });
       } else {
-        const op = this.#op(statement);
+        const op = this.#op(statement, list, i);
         if (!op) continue;
         const next = list[i + 1];
         if (
@@ -148,8 +148,12 @@ class Simplifier {
     return simple;
   }
 
-  /** undefined: nothing is left to do. */
-  #op({ op, args, imm, out }: Extract<Statement, { kind: "op" }>): SimpleStatement | undefined {
+  /** Of statement `at` of the list; undefined: nothing is left to do. */
+  #op(
+    { op, args, imm, out }: Extract<Statement, { kind: "op" }>,
+    list: readonly Statement[],
+    at: number,
+  ): SimpleStatement | undefined {
     const constant = constantBits[op];
     if (constant) {
       this.#meaning.set(out!.id, { kind: "constant", bits: constant(imm), type: out!.type });
@@ -158,7 +162,10 @@ class Simplifier {
     if (casts.has(op)) {
       const from = this.#resolve(args[0]!);
       // A variable may change while its old value is still wanted under another name: then it is copied.
-      if (this.variables.has(args[0]!.id)) return { kind: "copy", to: virtual(out!), from };
+      const isVariable = this.variables.has(args[0]!.id);
+      if (isVariable && !this.#isReadBefore(list, at + 1, out!, args[0]!)) {
+        return { kind: "copy", to: virtual(out!), from };
+      }
       this.#meaning.set(out!.id, from);
       return undefined;
     }
@@ -174,6 +181,23 @@ class Simplifier {
       if (arg.kind !== "virtual" || arg.id !== variable.id) return true;
       return tied === undefined ? this.#target.readsFirst(op) : index === tied;
     });
+  }
+
+  /** Everybody who reads `result` does so from `at` on, in the same list, before the variable changes. */
+  #isReadBefore(list: readonly Statement[], at: number, result: Reg, variable: Reg): boolean {
+    let left = this.#reads.get(result.id) ?? 0;
+    for (let i = at; i < list.length && left > 0; i++) {
+      const statement = list[i]!;
+      if (statement.kind === "loop") return false;
+      const reads = statement.kind === "op" ? statement.args : [statement.value];
+      // Under another name again, it would have to be followed further.
+      const isCast = statement.kind === "op" && casts.has(statement.op);
+      const found = reads.filter(({ id }) => id === result.id).length;
+      if (found > 0 && (isCast || statement.kind === "set")) return false;
+      left -= found;
+      if (statement.kind === "set" && statement.variable.id === variable.id) break;
+    }
+    return left === 0;
   }
 
   #resolve(reg: Reg): VirtualOperand {

@@ -19,6 +19,8 @@ export interface FloatMatmul {
   readonly order: "vector" | "matrix";
   /** vector: tiles computed in turns, each a stream of its own through memory (default 1); see matmul-blocks.ts. */
   readonly streams?: number;
+  /** How many bytes before they are needed weights are asked for (default 0: not at all). */
+  readonly ahead?: number;
   readonly target: Pick<KernelTarget, "width" | "halves">;
 }
 
@@ -58,6 +60,8 @@ interface FloatFormat {
   /** f32 x 4 that the results of a tile are multiplied by. */
   readonly headerBytes?: number;
 }
+
+const CACHE_LINE = 64;
 
 /** Columns that a round of the inner loop computes. */
 export const FLOAT_UNROLL = 4;
@@ -149,7 +153,7 @@ function columns(
   xs: readonly Reg<"ptr">[],
   sums: readonly Reg<"f32v">[][][],
 ): void {
-  const { groups } = shape;
+  const { groups, ahead = 0 } = shape;
   const { bytes, load, xScale } = formatOf(shape);
   const vector = k.lanes * bytes;
   const column = TILE_ROWS * bytes;
@@ -157,6 +161,10 @@ function columns(
     const x = k.op("f32v.load_splat", [from], 4 * c);
     return xScale === undefined ? x : k.op("f32v.mul", [x, k.op("f32v.const", [], xScale)]);
   };
+  const some = FLOAT_UNROLL * column;
+  for (const w of ahead > 0 ? ws : []) {
+    for (let line = 0; line < some; line += CACHE_LINE) k.op("ptr.prefetch", [w], ahead + line);
+  }
   for (let c = 0; c < FLOAT_UNROLL; c++) {
     // One token's serve all streams; of several tokens each is loaded when it is needed, since registers are few.
     const shared = xs.length === 1 ? activation(xs[0]!, c) : undefined;
@@ -171,7 +179,7 @@ function columns(
       });
     });
   }
-  for (const w of ws) k.advance(w, FLOAT_UNROLL * column);
+  for (const w of ws) k.advance(w, some);
   for (const x of xs) k.advance(x, FLOAT_UNROLL * 4);
 }
 
