@@ -38,9 +38,9 @@ export function buildSite(): { folder: string; remove(): void } {
   const modules = join(folder, "node_modules");
   const tsc = join(checkout, "node_modules/typescript/bin/tsc");
   const outDir = join(modules, "lantern/dist");
-  execFileSync(process.execPath, [tsc, "-p", "tsconfig.build.json", "--outDir", outDir], {
-    cwd: checkout,
-  });
+  // Without checking types, which takes three quarters of the time and is done elsewhere.
+  const args = ["-p", "tsconfig.build.json", "--noCheck", "--outDir", outDir];
+  execFileSync(process.execPath, [tsc, ...args], { cwd: checkout });
   writeFileSync(join(folder, "index.html"), page);
   cpSync(join(checkout, "package.json"), join(modules, "lantern/package.json"));
   cpSync(join(checkout, "node_modules", jinja), join(modules, jinja), { recursive: true });

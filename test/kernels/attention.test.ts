@@ -91,26 +91,20 @@ describe.each(targets.map((target) => [target.name, target] as const))(
       }
     });
 
-    function buildOf(kernels: typeof attentionScores, stem: string, queries: number, type: string) {
-      const name = `${stem}${queries > 1 ? queries : ""}_${type}`;
-      const build = kernels.find((build) => build(target.width).name === name)!;
-      return (width: number) => build(width, registersOf(target));
-    }
+    const named = new Map(
+      [...attentionScores, ...attentionMix].map((build) => [build(target.width).name, build]),
+    );
 
     /** attn_scores_f16, attn_scores4_f16, ... */
-    function lowered(
-      kernels: typeof attentionScores,
-      stem: string,
-      queries: number,
-      dtype: string,
-    ): Arena {
-      return arenaFor(buildOf(kernels, stem, queries, dtype), target);
+    function lowered(stem: string, queries: number, dtype: string): Arena {
+      const build = named.get(`${stem}${queries > 1 ? queries : ""}_${dtype}`)!;
+      return arenaFor((width) => build(width, registersOf(target)), target);
     }
 
     it.each(shapes)("scores %s, head of %i, %i at once: 5e-7", (name, headDim, queries, dtype) => {
       const random = new Random(headDim);
+      const arena = lowered("attn_scores", queries, name);
       for (const n of lengths) {
-        const arena = lowered(attentionScores, "attn_scores", queries, name);
         const cache = pagedCache(arena, random, dtype, headDim, n);
         const queryStride = headDim + 4;
         const written = Math.ceil(n / 4) * 4; // in fours
@@ -146,8 +140,8 @@ describe.each(targets.map((target) => [target.name, target] as const))(
 
     it.each(shapes)("mix %s, head of %i, %i at once: 1e-6", (name, headDim, queries, dtype) => {
       const random = new Random(headDim);
+      const arena = lowered("attn_mix", queries, name);
       for (const n of lengths) {
-        const arena = lowered(attentionMix, "attn_mix", queries, name);
         const cache = pagedCache(arena, random, dtype, headDim, n);
         const outStride = headDim + 4;
         const scoreStride = n + 3;
@@ -188,8 +182,9 @@ describe.each(targets.map((target) => [target.name, target] as const))(
       "%s: the same bits for one query or four, for fewer positions, and in two parts",
       (name, dtype) => {
         const [headDim, n] = [64, 76];
+        const arenas = new Map<string, Arena>();
         const same = (queries: number, length: number, part: number) =>
-          resultsOf(queries, name, dtype, { headDim, positions: n, length, part });
+          resultsOf(arenas, queries, name, dtype, { headDim, positions: n, length, part });
         const all = same(4, n, 0);
         expect(same(1, n, 0).scores).toEqual(all.scores);
         expect(same(1, n, 0).out).toEqual(all.out);
@@ -202,14 +197,16 @@ describe.each(targets.map((target) => [target.name, target] as const))(
 
     /** Of the first query. The first `part` positions are mixed by this kernel, the others by the one for a single query. */
     function resultsOf(
+      arenas: Map<string, Arena>,
       queries: number,
       name: string,
       dtype: DType,
       shape: { headDim: number; positions: number; length: number; part: number },
     ): { scores: number[]; out: number[] } {
       const { headDim, positions, length, part } = shape;
-      const placed = (kernels: typeof attentionScores, stem: string, many: number) => {
-        const arena = lowered(kernels, stem, many, name);
+      const placed = (stem: string, many: number) => {
+        const arena = arenas.get(`${stem}${many}`) ?? lowered(stem, many, name);
+        arenas.set(`${stem}${many}`, arena);
         const random = new Random(5);
         const cache = pagedCache(arena, random, dtype, headDim, positions);
         const q = arena.f32(Float32Array.from({ length: 4 * headDim }, () => random.normal()));
@@ -219,7 +216,7 @@ describe.each(targets.map((target) => [target.name, target] as const))(
       };
       const walk = ({ rowBytes, headOffset }: Cache, count: number) =>
         [Math.floor(count / blockRows), count % blockRows, rowBytes, headOffset, headDim] as const;
-      const s = placed(attentionScores, "attn_scores", queries);
+      const s = placed("attn_scores", queries);
       const [keys, table] = [s.cache.bytes.byteOffset, s.cache.table.byteOffset];
       const strides = [headDim * 4, 80 * 4];
       s.arena.call(
@@ -230,13 +227,13 @@ describe.each(targets.map((target) => [target.name, target] as const))(
         ...walk(s.cache, length),
         ...strides,
       );
-      const m = placed(attentionMix, "attn_mix", queries);
+      const m = placed("attn_mix", queries);
       const from = [m.scores, m.cache.bytes, m.cache.table, m.out].map((x) => x.byteOffset);
       m.arena.call(...from, ...walk(m.cache, part || length), 1, 80 * 4, headDim * 4);
       if (part === 0)
         return { scores: [...s.scores.slice(0, length)], out: [...m.out.slice(0, headDim)] };
       // Block by block, beginning in the middle of one.
-      const rest = placed(attentionMix, "attn_mix", 1);
+      const rest = placed("attn_mix", 1);
       rest.out.set(m.out);
       for (let p = part; p < length; ) {
         const inBlock = p % blockRows;
