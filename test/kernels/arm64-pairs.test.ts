@@ -4,7 +4,6 @@
 import { describe, expect, test } from "vitest";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
-import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { pairOps } from "../../src/kernels/ir/ops.ts";
 import { verify } from "../../src/kernels/ir/verify.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
@@ -18,13 +17,13 @@ import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";
 import {
-  type Arm64Call,
   arm64Differences,
   arm64Semantics,
   lacksFor,
   pairsTarget,
   runArm64,
 } from "./arm64-runner.ts";
+import type { KernelCall } from "./executable.ts";
 import { makeProblem, packAll } from "./matmul-problem.ts";
 import { opCase } from "./op-cases.ts";
 import { firstDifference } from "./same-memory.ts";
@@ -143,7 +142,7 @@ function usualResults(product: Product): number[][] {
   return resultsOf(memory, tokens);
 }
 
-function productCall(product: Product): Arm64Call & { readonly kernel: Kernel } {
+function productCall(product: Product): KernelCall {
   const { type, cols, tokens } = product;
   const layout = layoutFor(packingOf(type)!, target);
   const kernel = pairMatmulKernel({ name: `pairs.${type}.${tokens}`, layout, tokens });

@@ -1,5 +1,5 @@
 // The x86-64 lowering: every op and a few hundred random kernels do on the processor what the interpreter says they mean,
-// at each level that this machine has.
+// at each level that this machine has, or that can be emulated where it is another processor (x64-runner.ts).
 
 import { describe, expect, test } from "vitest";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
@@ -7,7 +7,7 @@ import { print } from "../../src/kernels/ir/print.ts";
 import { everyOp as names, opCase } from "./op-cases.ts";
 import { randomArgs, randomKernel, randomMemory, regions } from "./random-kernels.ts";
 import { firstDifference } from "./same-memory.ts";
-import { describeX64, isRefused, openX64, runX64, type X64Level } from "./x64-runner.ts";
+import { describeX64, isRefused, runX64Calls, type X64Level } from "./x64-runner.ts";
 
 const seeds = [...new Array(200).keys()];
 
@@ -17,19 +17,17 @@ describeX64((level) => {
   describe.each(widths)("vectors of %i bytes", (width) => checkAll(level, width));
 });
 
-function checkAll({ level, semantics }: X64Level, width: number): void {
-  const cases = new Map(names.map((op) => [op, opCase(op, width, semantics.dot4)]));
-  const code = openX64(
-    [...cases.values()].map(({ kernel }) => kernel),
-    { level },
-  );
+function checkAll(level: X64Level, width: number): void {
+  const { semantics } = level;
+  const cases = names.map((op) => opCase(op, width, semantics.dot4));
+  const results = runX64Calls(cases, level);
 
-  test.each(names)("%s", (op) => {
-    const { kernel, memory, args, floats } = cases.get(op)!;
+  test.each(names.map((op, i) => [op, i] as const))("%s", (_, i) => {
+    const { kernel, memory, args, floats } = cases[i]!;
     const meant = memory.slice();
     interpret(kernel, meant.buffer, args, semantics);
     expect(meant, "the kernel writes something").not.toEqual(memory);
-    const got = runX64(code.get(kernel)!, kernel, memory, args);
+    const got = results[i]!;
     const kinds = [{ from: args[1]!, to: memory.length, kind: floats ? "f32" : "bytes" } as const];
     expect(firstDifference(got, meant, kinds)).toBeUndefined();
   });
@@ -37,16 +35,18 @@ function checkAll({ level, semantics }: X64Level, width: number): void {
   test("random kernels", () => {
     const kernels = seeds
       .map((seed) => randomKernel(seed, width))
-      .filter((kernel) => !isRefused(kernel, { level }));
+      .filter((kernel) => !isRefused(kernel, level));
     expect(kernels.length).toBeGreaterThan(seeds.length / 3);
-    const run = openX64(kernels, { level });
-    for (const kernel of kernels) {
+    const calls = kernels.map((kernel) => {
       const memory = randomMemory(Number(kernel.name.slice("random.".length)));
+      return { kernel, memory, args: randomArgs };
+    });
+    const after = runX64Calls(calls, level);
+    calls.forEach(({ kernel, memory, args }, i) => {
       const meant = memory.slice();
-      interpret(kernel, meant.buffer, randomArgs, semantics);
-      const got = runX64(run.get(kernel)!, kernel, memory, randomArgs);
-      const difference = firstDifference(got, meant, regions);
+      interpret(kernel, meant.buffer, args, semantics);
+      const difference = firstDifference(after[i]!, meant, regions);
       if (difference) expect.fail(`${difference}\n${print(kernel)}`);
-    }
+    });
   });
 }

@@ -5,7 +5,6 @@
 import { expect, test } from "vitest";
 import { f32ToF16 } from "../../src/base/half.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
-import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../../src/kernels/ops/matmul-floats.ts";
 import { activationBlockBytes, groupsPerTile, tileBytes } from "../../src/kernels/ops/packed.ts";
@@ -14,15 +13,10 @@ import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
 import { type KernelTarget, nativeTargets, type TargetName } from "../../src/kernels/target.ts";
 import { Random } from "../support/random.ts";
+import type { KernelCall } from "./executable.ts";
 import { makeProblem, packAll } from "./matmul-problem.ts";
 import { firstDifference } from "./same-memory.ts";
-import { describeX64, isRefused, openX64, runX64, type X64Level } from "./x64-runner.ts";
-
-interface Call {
-  readonly kernel: Kernel;
-  readonly memory: Uint8Array<ArrayBuffer>;
-  readonly args: readonly number[];
-}
+import { describeX64, isRefused, runX64Calls, type X64Level } from "./x64-runner.ts";
 
 interface Shape {
   readonly order: "vector" | "matrix";
@@ -48,22 +42,18 @@ const tokens = 8;
 const outStride = 48 * 4;
 
 /** Runs them both ways; a sentence for each that differs. */
-function differences(calls: readonly Call[], level: X64Level): string[] {
-  const code = openX64(
-    calls.map(({ kernel }) => kernel),
-    level,
-  );
-  return calls.flatMap(({ kernel, memory, args }) => {
+function differences(calls: readonly KernelCall[], level: X64Level): string[] {
+  const after = runX64Calls(calls, level);
+  return calls.flatMap(({ kernel, memory, args }, i) => {
     const meant = memory.slice();
     interpret(kernel, meant.buffer, args, level.semantics);
-    const got = runX64(code.get(kernel)!, kernel, memory, args);
     const floats = [{ from: 0, to: memory.length, kind: "f32" } as const];
-    const difference = firstDifference(got, meant, floats);
+    const difference = firstDifference(after[i]!, meant, floats);
     return difference === undefined ? [] : [`${kernel.name}: ${difference}`];
   });
 }
 
-function productCalls(type: string, level: X64Level, replicated: boolean): Call[] {
+function productCalls(type: string, level: X64Level, replicated: boolean): KernelCall[] {
   const target = targetOf(level);
   const packing = packingOf(type)!;
   const layout = layoutFor(packing, target);
@@ -77,7 +67,7 @@ function productCalls(type: string, level: X64Level, replicated: boolean): Call[
   const blockBytes = activationBlockBytes(replicated, target.width);
   const quantize = quantizeActivationsKernel({ name: "quantize", span, replicated, target });
   const args = [X, Q, blocks / span, blockBytes];
-  const calls: Call[] = [{ kernel: quantize, memory: memory.slice(), args }];
+  const calls: KernelCall[] = [{ kernel: quantize, memory: memory.slice(), args }];
   shapes.forEach(({ part, ...shape }, index) => {
     const name = `matmul.${type}.${index}`;
     const groups = part === "all" ? groupsPerTile(layout) : 1;
@@ -101,7 +91,7 @@ function productCalls(type: string, level: X64Level, replicated: boolean): Call[
   return calls;
 }
 
-function floatCalls(level: X64Level): Call[] {
+function floatCalls(level: X64Level): KernelCall[] {
   const target = targetOf(level);
   const random = new Random(3);
   const memory = new Uint8Array(65536);

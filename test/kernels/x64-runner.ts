@@ -1,5 +1,6 @@
 // Runs kernels as x86-64 machine code for the tests, at each level that this processor has. Memory is a copy with guard
-// bytes around it; parameter blocks and guards are checked after the call.
+// bytes around it; parameter blocks and guards are checked after the call. Where this machine is not x86-64, levels that
+// qemu knows are run under it (x64-process.ts); LANTERN_TEST_X64=qemu has them run so on x86-64, too.
 
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,17 +11,21 @@ import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import type { Semantics } from "../../src/kernels/ir/meanings.ts";
 import { blockSlots, KernelRefused } from "../../src/kernels/lower/machine.ts";
 import { lowerToX64, type X64Target } from "../../src/kernels/lower/x64.ts";
+import type { KernelCall } from "./executable.ts";
+import { emulateX64, emulatorLacks } from "./x64-process.ts";
 
 export interface X64Level extends X64Target {
   readonly width: number;
   readonly semantics: Semantics;
   /** Flags of /proc/cpuinfo. */
   readonly needs: readonly string[];
+  /** Run under qemu: only by runX64Calls(). */
+  readonly isEmulated?: boolean;
 }
 
 const avx2 = ["avx2", "fma", "f16c"];
 
-const x64Levels: readonly X64Level[] = [
+export const x64Levels: readonly X64Level[] = [
   {
     level: "avx512",
     width: 64,
@@ -50,6 +55,7 @@ const ffi = process.getBuiltinModule("node:ffi") as unknown as Ffi | undefined;
 /** Why a level cannot be run here; undefined: it can. */
 function lacking({ needs }: X64Level): string | undefined {
   if (process.platform !== "linux" || process.arch !== "x64") return "needs Linux on x86-64";
+  if (process.env.LANTERN_TEST_X64 === "qemu") return "LANTERN_TEST_X64 is qemu";
   if (!ffi) return "this Node has no node:ffi";
   const flags = /^flags\s*:(.*)$/m.exec(readFileSync("/proc/cpuinfo", "latin1"))?.[1] ?? "";
   const missing = needs.filter((need) => !flags.split(" ").includes(need));
@@ -61,13 +67,30 @@ export const x64Here: readonly X64Level[] = x64Levels.filter(
   (level) => lacking(level) === undefined,
 );
 
-/** describe() for each level; those that this machine lacks are skipped, with the reason. */
+/**
+ * describe() for each level. Where the processor is another one, it is emulated, if it can be; otherwise a level that this
+ * machine lacks is skipped, with the reason.
+ */
 export function describeX64(body: (level: X64Level) => void): void {
+  const isAnother = x64Here.length === 0;
   for (const level of x64Levels) {
     const why = lacking(level);
+    const whyNot = isAnother ? emulatorLacks(level) : "";
     if (why === undefined) describe(level.level, () => body(level));
-    else describe.skip(`${level.level} [${why}]`, () => {});
+    else if (whyNot === undefined) {
+      describe(`${level.level}, under qemu`, () => body({ ...level, isEmulated: true }));
+    } else describe.skip(`${level.level} [${[why, whyNot].filter(Boolean).join("; ")}]`, () => {});
   }
+}
+
+/** The memories after the calls; each call has one of its own. */
+export function runX64Calls(
+  calls: readonly KernelCall[],
+  { level, isEmulated }: X64Level,
+): Uint8Array<ArrayBuffer>[] {
+  if (isEmulated) return emulateX64(calls, { level });
+  const code = openX64([...new Set(calls.map(({ kernel }) => kernel))], { level });
+  return calls.map(({ kernel, memory, args }) => runX64(code.get(kernel)!, kernel, memory, args));
 }
 
 /** The kernel needs more registers than there are. */
