@@ -13,7 +13,14 @@ import { type Importance, readImportance } from "../../src/tools/quantize/import
 import { type PlanOptions, planTensors } from "../../src/tools/quantize/plan.ts";
 import { quantizeInto } from "../../src/tools/quantize/quantize.ts";
 import type { QuantizePool } from "../../src/tools/quantize/thread.ts";
-import { collected, deep, sampleImportance, sampleModel, samples } from "./quantize-model.ts";
+import {
+  collected,
+  deep,
+  type SampleShape,
+  sampleImportance,
+  sampleModel,
+  samples,
+} from "./quantize-model.ts";
 
 interface Golden {
   files: Record<string, Record<string, string>>;
@@ -79,7 +86,7 @@ const names = fileTypes.map(({ name }) => name);
 
 describe.each(Object.keys(samples))("%s", (sample) => {
   test.each(names)("%s: the file that llama.cpp writes", async (type) => {
-    const model = await sampleModel(samples[sample]!);
+    const model = await modelOf(samples[sample]!);
     expect(hash(await quantized(model, type))).toBe(golden.files[sample]![type]);
   });
 
@@ -89,7 +96,7 @@ describe.each(Object.keys(samples))("%s", (sample) => {
       const shape = samples[sample]!;
       const matrix = await opened(await sampleImportance(shape));
       const importance = await readImportance(matrix, "sample.imatrix.gguf");
-      const bytes = await quantized(await sampleModel(shape), type, importance);
+      const bytes = await quantized(await modelOf(shape), type, importance);
       expect(await tensorHash(bytes)).toBe(golden.weighted[sample]![type]);
     },
   );
@@ -107,7 +114,7 @@ describe("mixes of 20 layers", () => {
   };
 
   test.each(names)("%s has llama.cpp's types", async (name) => {
-    const file = await opened(await deepModel());
+    const file = await opened(await modelOf(deep));
     const plan = planTensors(file, { ...plainOptions, type: fileTypeNamed(name) });
     const found: Record<string, string[]> = {};
     for (const { tensor, target } of plan) {
@@ -121,8 +128,10 @@ describe("mixes of 20 layers", () => {
   });
 });
 
-let deepBytes: Promise<Uint8Array<ArrayBuffer>> | undefined;
-function deepModel(): Promise<Uint8Array<ArrayBuffer>> {
-  deepBytes ??= sampleModel(deep);
-  return deepBytes;
+/** Each is made once. */
+const models = new Map<SampleShape, Promise<Uint8Array<ArrayBuffer>>>();
+function modelOf(shape: SampleShape): Promise<Uint8Array<ArrayBuffer>> {
+  const made = models.get(shape) ?? sampleModel(shape);
+  models.set(shape, made);
+  return made;
 }
