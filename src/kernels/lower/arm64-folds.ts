@@ -5,6 +5,7 @@
 //   fields of several bytes   or(the top bits of a, of b >> 2, of c >> 4)  ->   one op for a shift and two insertions (SRI)
 //   a shifted difference      (a - b) << n of spread loads                 ->   (a << n) - (b << n), which arm64-lanes.ts
 //                                                                               makes products by lane of
+//   dot products of casts     dot4(cast of a spread load, ...)             ->   dot4(the load, ...), for the same reason
 //
 // Kernels write the left-hand side because most targets cannot shift bytes, and none but this one inserts bits.
 
@@ -69,6 +70,9 @@ function fold(list: readonly Statement[], results: Results, newReg: () => Reg): 
     }
     if (statement.op === "i8v.and") return [byteShift(statement, results)];
     if (statement.op === "i8v.or") return [insertions(statement, results)];
+    if (dots.has(statement.op)) {
+      return [{ ...statement, args: statement.args.map((arg) => withoutCast(arg, results)) }];
+    }
     return statement.op === "i32v.shl"
       ? shiftedDifference(statement, results, newReg)
       : [statement];
@@ -76,6 +80,14 @@ function fold(list: readonly Statement[], results: Results, newReg: () => Reg): 
 }
 
 const casts: ReadonlySet<OpName> = new Set(["i8v.as_i32v", "i32v.as_i8v"]);
+
+const dots: ReadonlySet<OpName> = new Set(["i32v.dot4", "i32v.dot4_ss"]);
+
+/** What was cast, unless it may have changed since. */
+function withoutCast(reg: Reg, results: Results): Reg {
+  const raw = uncast(reg, results);
+  return results.has(raw.id) ? raw : reg;
+}
 
 /** The register whose bits a register has under another type. */
 function uncast(reg: Reg, results: Results): Reg {
