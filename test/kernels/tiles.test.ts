@@ -13,7 +13,7 @@ import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
 import { lowerToX64 } from "../../src/kernels/lower/x64.ts";
 import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
-import { TILE_SCRATCH_BYTES, tileMatmulKernel } from "../../src/kernels/ops/matmul-tiles.ts";
+import { tileMatmulKernel, tileScratchBytes } from "../../src/kernels/ops/matmul-tiles.ts";
 import { activationBlockBytes } from "../../src/kernels/ops/packed.ts";
 import { layoutFor } from "../../src/kernels/ops/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
@@ -147,8 +147,8 @@ describe("ops on tiles", () => {
 
 // Two tiles of tokens; columns that make one panel of codes, several, and a first one that is not full.
 const [W, X, Q, RESULTS, LEVELS, SCRATCH] = [0, 65536, 262144, 393216, 409600, 409728];
-const END = SCRATCH + TILE_SCRATCH_BYTES;
 const tokenTiles = 2;
+const END = SCRATCH + tileScratchBytes(16 * tokenTiles);
 const outStride = 64 + 16;
 
 interface Product {

@@ -11,7 +11,6 @@ import {
   rowCount,
   shareOf,
 } from "./executor.ts";
-import { MATMUL_SCRATCH_BYTES } from "./matmul-kernels.ts";
 import type { ChoiceTable, InstructionOf, RowKind, TiledVariant } from "./program.ts";
 
 type MatmulKind = "quantize" | "round" | "matmul_blocks" | "matmul_floats" | "matmul_rows";
@@ -49,7 +48,7 @@ export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
 
   matmul_blocks: (i, c) => {
     const { spans, levels } = i;
-    const scratch = i.tileScratch + c.thread * MATMUL_SCRATCH_BYTES; // read only by kernels that have it
+    const scratch = i.tileScratch + c.thread * i.tileScratchBytes; // read only by kernels that have it
     return tiledMatmul(i, c, {
       tile: (at) => at,
       vector: (kernel, w, x, out, tiles, apart, outApart) =>

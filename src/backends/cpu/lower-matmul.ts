@@ -22,7 +22,7 @@ import { floatTilesFor } from "./float-tiles.ts";
 import {
   blockKernels,
   floatKernels,
-  MATMUL_SCRATCH_BYTES,
+  matmulScratchBytes,
   type VariantKernels,
 } from "./matmul-kernels.ts";
 import type { Instruction, TiledVariant } from "./program.ts";
@@ -100,6 +100,7 @@ export class MatmulLowering {
       return variantOf(variant, kernels, (node.x.cols / 32) * blockBytes);
     });
     this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}`);
+    const tileScratchBytes = matmulScratchBytes(this.#c.rows);
     return {
       op: "matmul_blocks",
       ...this.#shape(node),
@@ -112,8 +113,9 @@ export class MatmulLowering {
       spans: node.x.cols / (32 * layout.spanBlocks),
       levels: place.levels,
       tileScratch: chosen.choice.variants.some(({ amx, i8mm }) => amx || i8mm)
-        ? this.#perThread("unpacked tiles", MATMUL_SCRATCH_BYTES)
+        ? this.#perThread("unpacked tiles", tileScratchBytes)
         : -1,
+      tileScratchBytes,
       scratch: this.#tailTiles(),
       scratchBytes: this.#tailTileBytes,
     };

@@ -15,14 +15,16 @@ import {
 import { type BlockMatmul, blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
 import { type FloatMatmul, floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
 import { PAIR_SCRATCH_BYTES, pairMatmulKernel } from "../../kernels/ops/matmul-pairs.ts";
-import { TILE_SCRATCH_BYTES, tileMatmulKernel } from "../../kernels/ops/matmul-tiles.ts";
+import { tileMatmulKernel, tileScratchBytes } from "../../kernels/ops/matmul-tiles.ts";
 import { type BlockLayout, groupRows, groupsPerTile, TILE_ROWS } from "../../kernels/ops/packed.ts";
 import { type Knobs, knobWords } from "../../kernels/schedule.ts";
 import type { KernelTarget } from "../../kernels/target.ts";
 import type { FloatType } from "./float-tiles.ts";
 
-/** Bytes of scratch memory that tile registers or pairs of rows need, for each thread. */
-export const MATMUL_SCRATCH_BYTES: number = Math.max(TILE_SCRATCH_BYTES, PAIR_SCRATCH_BYTES);
+/** Bytes of scratch memory that tile registers or pairs of rows need for so many tokens, for each thread. */
+export function matmulScratchBytes(tokens: number): number {
+  return Math.max(tileScratchBytes(tokens), PAIR_SCRATCH_BYTES);
+}
 
 export interface VariantKernels {
   /** One token, one tile of rows after the other. */

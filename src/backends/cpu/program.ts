@@ -220,8 +220,9 @@ export type Instruction =
       readonly op: "matmul_blocks";
       readonly spans: number;
       readonly levels: number;
-      /** MATMUL_SCRATCH_BYTES for each thread, where kernels unpack tiles (AMX, i8mm); otherwise -1. */
+      /** For each thread, where kernels unpack tiles (AMX, i8mm); otherwise -1. */
       readonly tileScratch: number;
+      readonly tileScratchBytes: number;
     } & TiledMatmul)
   | ({
       readonly op: "matmul_floats";

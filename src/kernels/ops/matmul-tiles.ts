@@ -6,9 +6,11 @@
 // that the codes of a block of T tokens are a tile of T rows, one activation block apart. One instruction then does what
 // 8T dot4 do. Its T x 16 sums go through memory into vectors, where they are scaled.
 //
-// Columns are cut into panels: a span with a header, or PANEL blocks without. The codes of a panel are unpacked into scratch
-// memory once for all tokens, their offset taken out on the way (so nothing has to be added per token for it); then each
-// tile of tokens goes through the panel. Results are summed up in place, a panel at a time.
+// Columns are cut into panels, these into parts (the columns that share a scale). The codes of a panel are unpacked into
+// scratch memory once for all tokens, their offset taken out on the way (so nothing has to be added per token for it). Then
+// each tile of tokens goes through the panel twice: first everything is multiplied, then everything is scaled. Not in turns:
+// while tile registers are at work, a processor multiplies floats in one of its two places only. Results are summed up in
+// scratch memory, a panel at a time: in their own place, a row apart, they would push each other out of the first cache.
 
 import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
@@ -31,6 +33,7 @@ import {
   scaleByte,
   scaleParts,
   scalesAt,
+  spanBytes,
 } from "./packed.ts";
 
 export interface TileMatmul {
@@ -41,7 +44,7 @@ export interface TileMatmul {
   readonly tokens: number;
 }
 
-/** Blocks of a panel without a header. */
+/** Blocks of a panel: products stay in the first cache until they are scaled. A span has as many, at most. */
 const PANEL = 8;
 const CACHE_LINE = 64;
 /** Code vectors of a block. */
@@ -49,22 +52,25 @@ const VECTORS = BLOCK_COLS / 4;
 /** Tokens whose minimums are added up at once, as far as registers reach. */
 const MINIMUMS_TOGETHER = 4;
 
-/** Tile registers: products, two at a time; activations; codes. */
-const SUMS: readonly [number, number] = [0, 1];
-const TOKENS = 2;
-const CODES = 3;
-/** Bytes of a tile register of products. Two of them are in scratch memory; unpacked codes lie behind these. */
+/** Tile registers: products, four on their way; activations and codes, of one part and of the next. */
+const SUMS: readonly number[] = [0, 1, 2, 3];
+const TOKENS: readonly number[] = [4, 5];
+const CODES: readonly number[] = [6, 7];
+/** Scratch memory: the products of a panel, its codes, and results. */
 const SUMS_BYTES = 16 * 64;
-const CODES_AT: number = 2 * SUMS_BYTES;
+const CODES_AT: number = 2 * PANEL * SUMS_BYTES;
+const RESULTS_AT: number = CODES_AT + PANEL * VECTORS * 64;
 /** Where the codes of an activation block begin. */
 const ACTIVATION_CODES_AT = 16;
 
-/** Bytes of scratch memory that the kernels need, for each thread. */
-export const TILE_SCRATCH_BYTES: number = CODES_AT + PANEL * VECTORS * 64;
+/** Bytes of scratch memory that the kernels need for steps of so many tokens, for each thread. */
+export function tileScratchBytes(tokens: number): number {
+  return RESULTS_AT + Math.ceil(tokens / 16) * SUMS_BYTES;
+}
 
 /**
  * (w, x, out, spans, tokenTiles, levels, outStride, group, scratch): as blockMatmulKernel in matrix order, with all groups of
- * the tile; `scratch` has TILE_SCRATCH_BYTES.
+ * the tile; `scratch` has tileScratchBytes().
  */
 export function tileMatmulKernel(shape: TileMatmul): Kernel {
   return new TileMatmulBuilder(shape).build();
@@ -90,7 +96,6 @@ class TileMatmulBuilder {
 
   build(): Kernel {
     const k = this.#k;
-    const { layout } = this.#shape;
     const w = k.param("ptr", "w");
     const x = k.param("ptr", "x");
     const out = k.param("ptr", "out");
@@ -102,17 +107,10 @@ class TileMatmulBuilder {
     const scratch = k.param("ptr", "scratch");
     this.#shapes();
     this.#prepareCodes(levels);
-    const blockBytes = this.#blockBytes * layout.spanBlocks;
-    const tileStep = k.op("i32.mul", [spans, k.i32(blockBytes)]);
-    const all = { w, x, out, outStride, tokenTiles, tileStep, scratch };
-    this.#clear(all);
-    if (hasSmallScales(layout)) {
-      k.loop(spans, () => {
-        this.#panel(all, undefined);
-        k.advance(w, runAt(layout, layout.spanBlocks / runBlocks(layout)));
-        k.advance(x, blockBytes);
-      });
-    } else this.#panels(all, spans);
+    const tileStep = k.op("i32.mul", [spans, k.i32(this.#spanStep)]);
+    this.#clear(scratch, tokenTiles);
+    this.#panels({ w, x, tokenTiles, tileStep, scratch }, spans);
+    this.#write(scratch, tokenTiles, out, outStride);
     return k.finish();
   }
 
@@ -121,16 +119,25 @@ class TileMatmulBuilder {
     return this.#shape.tokens * this.#x.blockBytes;
   }
 
+  /** Bytes of a span of activations, all tokens. */
+  get #spanStep(): number {
+    return this.#blockBytes * this.#shape.layout.spanBlocks;
+  }
+
+  /** Parts of a span. */
+  get #spanParts(): number {
+    return this.#shape.layout.spanBlocks * scaleParts(this.#shape.layout);
+  }
+
   #shapes(): void {
     const { tokens, layout } = this.#shape;
     const { scaleCols } = layout;
-    const shapes = [
-      { tile: SUMS[0], rows: tokens, bytes: 64 },
-      { tile: SUMS[1], rows: tokens, bytes: 64 },
-      { tile: TOKENS, rows: tokens, bytes: scaleCols },
-      { tile: CODES, rows: scaleCols / 4, bytes: 64 },
-    ] as const;
-    for (const { tile, ...shape } of shapes) this.#k.op("amx.shape", [], tileShape(tile, shape));
+    const shape = (tiles: readonly number[], rows: number, bytes: number) => {
+      for (const tile of tiles) this.#k.op("amx.shape", [], tileShape(tile, { rows, bytes }));
+    };
+    shape(SUMS, tokens, 64);
+    shape(TOKENS, tokens, scaleCols);
+    shape(CODES, scaleCols / 4, 64);
   }
 
   #prepareCodes(levels: Reg<"ptr">): void {
@@ -145,69 +152,112 @@ class TileMatmulBuilder {
   }
 
   /** Results begin at zero. */
-  #clear({ out, outStride, tokenTiles }: Panels): void {
+  #clear(scratch: Reg<"ptr">, tokenTiles: Reg<"i32">): void {
     const k = this.#k;
-    const { tokens } = this.#shape;
     const zero = k.op("f32v.const", [], 0);
-    const row = k.variable(out);
+    const results = k.variable(this.#plus(scratch, RESULTS_AT), "results");
     k.loop(tokenTiles, () => {
-      for (let t = 0; t < tokens; t++) {
-        k.op("f32v.store", [row, zero]);
+      for (let t = 0; t < this.#shape.tokens; t++) {
+        k.op("f32v.store", [results, zero], k.width * t);
+      }
+      k.advance(results, SUMS_BYTES);
+    });
+  }
+
+  /** Results to where they belong. */
+  #write(
+    scratch: Reg<"ptr">,
+    tokenTiles: Reg<"i32">,
+    out: Reg<"ptr">,
+    outStride: Reg<"i32">,
+  ): void {
+    const k = this.#k;
+    const results = k.variable(this.#plus(scratch, RESULTS_AT), "results");
+    const row = k.variable(out, "row");
+    k.loop(tokenTiles, () => {
+      for (let t = 0; t < this.#shape.tokens; t++) {
+        k.op("f32v.store", [row, k.op("f32v.load", [results], k.width * t)]);
         k.update(row, "ptr.add", [row, outStride]);
       }
+      k.advance(results, SUMS_BYTES);
     });
   }
 
-  /** Blocks without headers: the first panel has what does not fill the others. */
-  #panels(all: Panels, blocks: Reg<"i32">): void {
+  #plus(pointer: Reg<"ptr">, bytes: number): Reg<"ptr"> {
+    return bytes === 0 ? pointer : this.#k.op("ptr.add", [pointer, this.#k.i32(bytes)]);
+  }
+
+  /** Spans of a panel. */
+  get #panelSpans(): number {
+    return PANEL / this.#shape.layout.spanBlocks;
+  }
+
+  #panels(all: Panels, spans: Reg<"i32">): void {
     const k = this.#k;
     const { layout } = this.#shape;
-    const bits = Math.log2(PANEL);
-    const full = k.op("i32.shr_u", [k.op("i32.sub", [blocks, k.i32(1)])], bits);
-    const first = k.op("i32.sub", [blocks, k.op("i32.mul", [full, k.i32(PANEL)])]);
+    const inPanel = this.#panelSpans;
+    const { first, more } = inPanel === 1 ? this.#singles(spans) : this.#cut(spans, inPanel);
     const count = k.variable(first, "count");
-    k.loop(k.op("i32.add", [full, k.i32(1)]), () => {
+    k.loop(k.op("i32.add", [more, k.i32(1)]), () => {
       this.#panel(all, count);
-      k.update(all.w, "ptr.add_product", [all.w, count, k.i32(runBytes(layout))]);
-      k.update(all.x, "ptr.add_product", [all.x, count, k.i32(this.#blockBytes)]);
-      k.set(count, k.i32(PANEL));
+      k.update(all.w, "ptr.add_product", [all.w, count, k.i32(spanBytes(layout))]);
+      k.update(all.x, "ptr.add_product", [all.x, count, k.i32(this.#spanStep)]);
+      k.set(count, k.i32(inPanel));
     });
   }
 
-  /** So many blocks, or a span with a header, of all tokens: added to the results. */
-  #panel(all: Panels, blocks: Reg<"i32"> | undefined): void {
+  /** Spans of the first panel, which has what does not fill the others, and how many others there are. */
+  #cut(spans: Reg<"i32">, inPanel: number): { first: Reg<"i32">; more: Reg<"i32"> } {
     const k = this.#k;
-    const codes = k.variable(k.op("ptr.add", [all.scratch, k.i32(CODES_AT)]), "codes");
-    const { layout } = this.#shape;
-    this.#unpack(all.w, codes, blocks ?? k.i32(layout.spanBlocks / runBlocks(layout)));
-    const xTile = k.variable(all.x, "x_tile");
-    const out = k.variable(all.out, "out_tile");
+    const more = k.op("i32.shr_u", [k.op("i32.sub", [spans, k.i32(1)])], Math.log2(inPanel));
+    return { first: k.op("i32.sub", [spans, k.op("i32.mul", [more, k.i32(inPanel)])]), more };
+  }
+
+  /** The same, with one span in each. */
+  #singles(spans: Reg<"i32">): { first: Reg<"i32">; more: Reg<"i32"> } {
+    const k = this.#k;
+    return { first: k.i32(1), more: k.op("i32.sub", [spans, k.i32(1)]) };
+  }
+
+  /** So many spans of all tokens: added to the results. */
+  #panel(all: Panels, count: Reg<"i32">): void {
+    const k = this.#k;
+    this.#unpack(all, count);
+    const x = k.variable(all.x, "x_tile");
+    const results = k.variable(this.#plus(all.scratch, RESULTS_AT), "results");
     k.loop(all.tokenTiles, () => {
-      this.#tokenTile(all, blocks, xTile, out);
-      k.update(xTile, "ptr.add", [xTile, all.tileStep]);
+      this.#multiply(all, x, count);
+      if (hasSmallScales(this.#shape.layout)) this.#scaleSpans(all, x, count, results);
+      else this.#scaleBlocks(all, x, count, results);
+      k.update(x, "ptr.add", [x, all.tileStep]);
+      k.advance(results, SUMS_BYTES);
     });
   }
 
-  /** The codes of a panel as bytes: [block][8] vectors. */
-  #unpack(w: Reg<"ptr">, codes: Reg<"ptr">, runs: Reg<"i32">): void {
+  /** The codes of so many spans as bytes: [block][8] vectors. */
+  #unpack({ w, scratch }: Panels, count: Reg<"i32">): void {
     const k = this.#k;
     const { layout } = this.#shape;
-    const from = k.variable(k.op("ptr.add", [w, k.i32(runAt(layout, 0))]), "packed");
+    const from = k.variable(w, "packed");
+    const codes = k.variable(this.#plus(scratch, CODES_AT), "codes");
     // The next panel is brought while this one is multiplied.
-    const panel = Math.max(PANEL / runBlocks(layout), 1) * runBytes(layout);
-    k.loop(runs, () => {
-      for (let line = 0; line < runBytes(layout); line += CACHE_LINE) {
+    const panel = this.#panelSpans * spanBytes(layout);
+    const runs = layout.spanBlocks / runBlocks(layout);
+    k.loop(count, () => {
+      for (let line = 0; line < spanBytes(layout); line += CACHE_LINE) {
         k.op("ptr.prefetch", [from], line + panel);
       }
-      for (let block = 0; block < runBlocks(layout); block++) {
+      for (let block = 0; block < layout.spanBlocks; block++) {
+        const run = Math.floor(block / runBlocks(layout));
+        const at = runAt(layout, run) + codesAt(layout, block % runBlocks(layout));
         const last: Loaded = { vector: -1 };
         for (const v of codeOrder(layout.bits, 0, VECTORS)) {
-          const code = emitCodes(k, layout.bits, from, codesAt(layout, block), v, last);
+          const code = emitCodes(k, layout.bits, from, at, v, last);
           k.op("i8v.store", [codes, this.#value(code)], k.width * (block * VECTORS + v));
         }
       }
-      k.advance(from, runBytes(layout));
-      k.advance(codes, runBlocks(layout) * VECTORS * k.width);
+      k.advance(from, runAt(layout, runs));
+      k.advance(codes, layout.spanBlocks * VECTORS * k.width);
     });
   }
 
@@ -216,139 +266,137 @@ class TileMatmulBuilder {
     return this.#offset ? this.#k.op("i8v.sub", [code, this.#offset]) : code;
   }
 
-  /** A panel for one tile of tokens. `out` moves on to the next one's results. */
-  #tokenTile(
-    all: Panels,
-    blocks: Reg<"i32"> | undefined,
-    xTile: Reg<"ptr">,
-    out: Reg<"ptr">,
+  /**
+   * The products of so many spans, part by part. Four parts are on their way at once, each stored when its tile register is
+   * needed again: tile registers are slow to answer.
+   */
+  #multiply({ scratch }: Panels, x: Reg<"ptr">, count: Reg<"i32">): void {
+    const k = this.#k;
+    const inSpan = this.#spanParts;
+    const parts = inSpan === 1 ? count : k.op("i32.mul", [count, k.i32(inSpan)]);
+    const fours = k.op("i32.shr_u", [parts], 2);
+    const at: Parts = {
+      x: k.variable(this.#plus(x, ACTIVATION_CODES_AT), "x_codes"),
+      codes: k.variable(this.#plus(scratch, CODES_AT), "codes"),
+      sums: k.variable(scratch, "sums"),
+    };
+    if (inSpan % 4 !== 0) {
+      k.loop(k.op("i32.sub", [parts, k.op("i32.mul", [fours, k.i32(4)])]), () => {
+        this.#multiplyPart(at, 0);
+        this.#store(at, 0);
+        this.#skipParts(at, 1);
+        k.advance(at.sums, SUMS_BYTES);
+      });
+    }
+    // Once, if there are four parts at all.
+    k.loop(k.op("i32.shr_u", [k.op("i32.add", [fours, k.i32(3)])], 2), () => {
+      for (const i of SUMS) this.#multiplyPart(at, i);
+      this.#skipParts(at, 4);
+      k.loop(k.op("i32.sub", [fours, k.i32(1)]), () => {
+        for (const i of SUMS) {
+          this.#store(at, i);
+          this.#multiplyPart(at, i);
+        }
+        this.#skipParts(at, 4);
+        k.advance(at.sums, 4 * SUMS_BYTES);
+      });
+      for (const i of SUMS) this.#store(at, i);
+    });
+  }
+
+  /** Part number i from there on. */
+  #multiplyPart({ x, codes }: Parts, i: number): void {
+    const k = this.#k;
+    const { scaleCols } = this.#shape.layout;
+    const [sums, tokens, weights] = [SUMS[i]!, TOKENS[i % 2]!, CODES[i % 2]!];
+    const column = i * scaleCols;
+    const block = Math.floor(column / BLOCK_COLS);
+    const xAt = this.#plus(x, block * this.#blockBytes + (column % BLOCK_COLS));
+    k.op("amx.zero", [], sums);
+    k.op("amx.load", [xAt], tileStride(tokens, this.#x.blockBytes));
+    k.op("amx.load", [this.#plus(codes, column * 16)], tileStride(weights, k.width));
+    k.op("amx.dot4_ss", [], threeTiles(sums, tokens, weights));
+  }
+
+  #store({ sums }: Parts, i: number): void {
+    const k = this.#k;
+    k.op("amx.store", [this.#plus(sums, i * SUMS_BYTES)], tileStride(SUMS[i]!, k.width));
+  }
+
+  /** On to the next parts, whole blocks. */
+  #skipParts({ x, codes }: Parts, parts: number): void {
+    const columns = parts * this.#shape.layout.scaleCols;
+    this.#k.advance(x, (columns / BLOCK_COLS) * this.#blockBytes);
+    this.#k.advance(codes, columns * 16);
+  }
+
+  /** Adds the products of so many blocks that have no header. */
+  #scaleBlocks(
+    { w, scratch }: Panels,
+    x: Reg<"ptr">,
+    count: Reg<"i32">,
+    results: Reg<"ptr">,
   ): void {
     const k = this.#k;
-    const { tokens } = this.#shape;
-    const zero = k.op("f32v.const", [], 0);
-    // Two pointers, each short-lived: one that lived on while blocks are computed would not be kept in a register.
-    const read = blocks && k.variable(out, "read");
-    const sums = Array.from({ length: tokens }, () => {
-      const sum = k.variable(read ? k.op("f32v.load", [read]) : zero);
-      if (read) k.update(read, "ptr.add", [read, all.outStride]);
-      return sum;
-    });
-    if (blocks) this.#blocks(all, blocks, xTile, sums);
-    else this.#span(all, xTile, sums);
-    const row = k.variable(out, "row");
-    const next = () => k.update(row, "ptr.add", [row, all.outStride]);
-    if (!blocks) this.#addSpan(all.w, xTile, sums, row, next);
-    else {
-      for (const sum of sums) {
-        k.op("f32v.store", [row, sum]);
-        next();
-      }
-    }
-    k.set(out, row);
-  }
-
-  /**
-   * A span, written out. Products of a part are on their way while those of the part before are stored and those of the one
-   * before that are scaled: no instruction waits for the tile registers, which are slow to answer.
-   */
-  #span({ w, scratch }: Panels, x: Reg<"ptr">, sums: Reg<"f32v">[]): void {
-    const k = this.#k;
-    const { layout } = this.#shape;
-    const parts = this.#partsOfSpan();
-    const at = (pointer: Reg<"ptr">, bytes: number) => k.op("ptr.add", [pointer, k.i32(bytes)]);
-    const buffer = (i: number) => (i % 2) * SUMS_BYTES;
-    for (let i = 0; i < parts.length + 2; i++) {
-      const [toMultiply, toStore, toScale] = [parts[i], parts[i - 1], parts[i - 2]];
-      if (toStore) this.#storeProducts(i - 1, at(scratch, buffer(i - 1)));
-      if (toMultiply) {
-        const { block, column } = toMultiply;
-        const codes = CODES_AT + k.width * (block * VECTORS + column / 4);
-        const xAt = block * this.#blockBytes + ACTIVATION_CODES_AT + column;
-        this.#multiply(i, at(x, xAt), at(scratch, codes));
-      }
-      if (toScale) {
-        const { block, run, byte } = toScale;
-        const scalesIn = runAt(layout, run) + scalesAt(layout, 0);
-        // Stored above, into the other buffer, is what comes next.
-        this.#scale({ x, block, w, scalesIn, byte, from: scratch, at: buffer(i - 2), sums });
-      }
-    }
-  }
-
-  /** Of all columns that share a scale: which block they are of, where they begin in it, and where their scale is. */
-  #partsOfSpan(): { block: number; column: number; run: number; byte: number }[] {
-    const { layout } = this.#shape;
-    const inRun = runBlocks(layout);
-    return Array.from({ length: layout.spanBlocks * scaleParts(layout) }, (_, i) => {
-      const block = Math.floor(i / scaleParts(layout));
-      const part = i % scaleParts(layout);
-      const byte = scaleByte(layout, block % inRun, part);
-      return { block, column: part * layout.scaleCols, run: Math.floor(block / inRun), byte };
-    });
-  }
-
-  /** So many blocks that have no header, one after the other in the same way. */
-  #blocks(all: Panels, blocks: Reg<"i32">, x: Reg<"ptr">, sums: Reg<"f32v">[]): void {
-    const k = this.#k;
-    const { layout } = this.#shape;
-    const { scratch } = all;
-    const plus = (pointer: Reg<"ptr">, bytes: number) => k.op("ptr.add", [pointer, k.i32(bytes)]);
-    const xCodes = k.variable(plus(x, ACTIVATION_CODES_AT), "x_codes");
-    const codes = k.variable(plus(scratch, CODES_AT), "codes");
-    const xAt = k.variable(x, "x_at");
-    const w = k.variable(all.w, "w_at");
-    const stored = k.variable(scratch, "stored");
-    const scaled = k.variable(plus(scratch, SUMS_BYTES), "scaled");
-    const multiply = () => {
-      this.#multiply(0, xCodes, codes);
-      k.advance(xCodes, this.#blockBytes);
-      k.advance(codes, VECTORS * k.width);
-    };
-    const store = () => this.#storeProducts(0, stored);
-    const scale = (from: Reg<"ptr">) => {
-      const scalesIn = scalesAt(layout, 0);
-      this.#scale({ x: xAt, block: 0, w, scalesIn, byte: 0, from, at: 0, sums });
-      k.advance(xAt, this.#blockBytes);
-      k.advance(w, runBytes(layout));
-    };
-    const swap = () => {
-      const other = k.variable(stored);
-      k.set(stored, scaled);
-      k.set(scaled, other);
-    };
-    multiply();
-    store();
-    // Of one block alone, there is nothing to overlap.
-    k.loop(
-      k.op("i32.shr_u", [k.op("i32.add", [blocks, k.i32(PANEL - 2)])], Math.log2(PANEL)),
-      () => {
-        swap();
-        multiply();
-        k.loop(k.op("i32.sub", [blocks, k.i32(2)]), () => {
-          store();
-          multiply();
-          scale(scaled);
-          swap();
-        });
-        store();
-        scale(scaled);
-      },
+    const { layout, tokens } = this.#shape;
+    const sums = Array.from({ length: tokens }, (_, t) =>
+      k.variable(k.op("f32v.load", [results], k.width * t)),
     );
-    scale(stored);
+    const [wAt, xAt, from] = [k.variable(w, "w_at"), k.variable(x, "x_at"), k.variable(scratch)];
+    k.loop(count, () => {
+      this.#scale({
+        x: xAt,
+        block: 0,
+        w: wAt,
+        scalesIn: scalesAt(layout, 0),
+        byte: 0,
+        from,
+        at: 0,
+        sums,
+      });
+      k.advance(xAt, this.#blockBytes);
+      k.advance(wAt, runBytes(layout));
+      k.advance(from, SUMS_BYTES);
+    });
+    sums.forEach((sum, t) => {
+      k.op("f32v.store", [results, sum], k.width * t);
+    });
   }
 
-  /** Sets out to multiply the codes of all tokens in these columns with those of the weights. */
-  #multiply(i: number, x: Reg<"ptr">, codes: Reg<"ptr">): void {
+  /** Adds the products of so many spans with headers. */
+  #scaleSpans({ w, scratch }: Panels, x: Reg<"ptr">, count: Reg<"i32">, results: Reg<"ptr">): void {
     const k = this.#k;
-    const sums = SUMS[i % 2]!;
-    k.op("amx.zero", [], sums);
-    k.op("amx.load", [x], tileStride(TOKENS, this.#x.blockBytes));
-    k.op("amx.load", [codes], tileStride(CODES, k.width));
-    k.op("amx.dot4_ss", [], threeTiles(sums, TOKENS, CODES));
-  }
-
-  #storeProducts(i: number, to: Reg<"ptr">): void {
-    this.#k.op("amx.store", [to], tileStride(SUMS[i % 2]!, this.#k.width));
+    const { layout, tokens } = this.#shape;
+    const inRun = runBlocks(layout);
+    const zero = k.op("f32v.const", [], 0);
+    const [wSpan, xSpan] = [k.variable(w, "w_span"), k.variable(x, "x_span")];
+    const from = k.variable(scratch, "from");
+    k.loop(count, () => {
+      const sums = Array.from({ length: tokens }, () => k.variable(zero));
+      const run = k.variable(this.#plus(wSpan, runAt(layout, 0)), "run");
+      k.loop(k.i32(layout.spanBlocks / inRun), () => {
+        for (let part = 0; part < inRun * scaleParts(layout); part++) {
+          const block = Math.floor(part / scaleParts(layout));
+          const byte = scaleByte(layout, block, part % scaleParts(layout));
+          const at = part * SUMS_BYTES;
+          this.#scale({
+            x: xSpan,
+            block,
+            w: run,
+            scalesIn: scalesAt(layout, 0),
+            byte,
+            from,
+            at,
+            sums,
+          });
+        }
+        k.advance(run, runBytes(layout));
+        k.advance(from, inRun * scaleParts(layout) * SUMS_BYTES);
+      });
+      this.#addSpan(wSpan, xSpan, sums, results);
+      k.advance(wSpan, spanBytes(layout));
+      k.advance(xSpan, this.#spanStep);
+    });
   }
 
   /** Adds products that were stored, scaled; of small scales, what the header is multiplied with later. */
@@ -370,13 +418,7 @@ class TileMatmulBuilder {
   }
 
   /** Adds a span's sums to the results: times the header and the activations' scale, and with the minimums. */
-  #addSpan(
-    w: Reg<"ptr">,
-    x: Reg<"ptr">,
-    sums: readonly Reg<"f32v">[],
-    row: Reg<"ptr">,
-    next: () => void,
-  ): void {
+  #addSpan(w: Reg<"ptr">, x: Reg<"ptr">, sums: readonly Reg<"f32v">[], results: Reg<"ptr">): void {
     const k = this.#k;
     const { hasMin } = this.#shape.layout;
     const scale = k.op("f32v.load", [w]);
@@ -385,15 +427,14 @@ class TileMatmulBuilder {
     sums.forEach((inSpan, t) => {
       const inGroup = t % MINIMUMS_TOGETHER;
       if (min && inGroup === 0) minimums = this.#minimums(w, x, t);
-      const sum = k.variable(k.op("f32v.load", [row]));
+      const sum = k.variable(k.op("f32v.load", [results], k.width * t));
       const xScale = this.#x.f32(x, t, ACTIVATION_FIELDS.scale);
       k.update(sum, "f32v.fma", [inSpan, k.op("f32v.mul", [scale, xScale]), sum]);
       if (min) {
         const factor = k.op("f32v.mul", [min, xScale]);
         k.update(sum, "f32v.fma", [minimums[inGroup]!, factor, sum]);
       }
-      k.op("f32v.store", [row, sum]);
-      next();
+      k.op("f32v.store", [results, sum], k.width * t);
     });
   }
 
@@ -426,13 +467,18 @@ interface Scaling {
   readonly sums: readonly Reg<"f32v">[];
 }
 
+/** Variables: where the next part's codes are, those of activations and of weights, and where products go. */
+interface Parts {
+  readonly x: Reg<"ptr">;
+  readonly codes: Reg<"ptr">;
+  readonly sums: Reg<"ptr">;
+}
+
 /** Where a kernel is in its panels, and what does not change. */
 interface Panels {
   /** Variables: the panel's weights, and its activations of the first tile of tokens. */
   readonly w: Reg<"ptr">;
   readonly x: Reg<"ptr">;
-  readonly out: Reg<"ptr">;
-  readonly outStride: Reg<"i32">;
   readonly tokenTiles: Reg<"i32">;
   /** Bytes of activations from one tile of tokens to the next. */
   readonly tileStep: Reg<"i32">;
