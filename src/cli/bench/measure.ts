@@ -25,7 +25,10 @@ export function lanternContestant(
     async prompt(tokens) {
       const { timings } = await run(model, tokens, { ...options, maxTokens: 1 });
       seen?.(timings);
-      return rate(timings.promptTokens - timings.cachedTokens, timings.promptMs);
+      if (timings.cachedTokens > 0) {
+        throw new Error(`${timings.cachedTokens} tokens of a measured prompt were remembered`);
+      }
+      return rate(timings.promptTokens, timings.promptMs);
     },
     async generate(first, count) {
       // The first token is chosen from the prompt's logits: n steps give n + 1 tokens.

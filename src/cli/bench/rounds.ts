@@ -128,7 +128,8 @@ class Entrant {
     if (warmup) {
       watch.status(`${this.label}: warming up`);
       // Code is compiled, and compiled better, while it runs.
-      const tokens = tokenSource(model.info.vocabSize)(Math.max(1, promptTokens));
+      // Other tokens than those that are measured first: what a model has read it remembers.
+      const tokens = tokenSource(model.info.vocabSize)(Math.max(1, promptTokens)).reverse();
       await contestant.prompt(tokens);
       if (generatedTokens > 0) await contestant.generate(tokens[0]!, Math.min(4, generatedTokens));
       if (this.#plan.profileOf) await model.profile({ reset: true });
