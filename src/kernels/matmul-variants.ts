@@ -6,9 +6,9 @@
 // streams a product with few tokens reads at once. Each target has a list of its own: WebAssembly's compilers spill what
 // registers do not hold, machine code never does, and a wide vector has more rows.
 
+import { type Knobs, knobWords, splitKnobs } from "./knobs.ts";
 import type { CodeLayout } from "./ops/packed.ts";
 import { packingOf } from "./ops/packings.ts";
-import { type Knobs, knobWords, splitKnobs } from "./schedule.ts";
 import type { KernelTarget } from "./target.ts";
 
 export interface MatmulProblem {

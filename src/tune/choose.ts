@@ -95,12 +95,15 @@ function notesOf(
   const shapes = problems.map(({ dtype, n, k }) => `${dtype} ${n} x ${k}`).join(" + ");
   const basis = basisFor(file, problems[0]!, threads);
   const from = basis?.stretched ? ` (${basis.stretched})` : "";
-  const lines = matmulVariants(target).map((variant) => {
+  const known = choosable(file, target);
+  // Those of the table, then those with knobs that were searched and found.
+  const found = known.filter(({ variant }) => variant.knobs).map(({ variant }) => variant);
+  const lines = [...matmulVariants(target), ...found].map((variant) => {
     const refusal = problems
       .map((problem) => acceptsProblem(variant, problem, target))
       .find((answer) => answer !== true);
     if (refusal !== undefined) return `  ${variant.id}: no, ${refusal}`;
-    const profile = choosable(file, target).find((one) => one.variant.id === variant.id);
+    const profile = known.find((one) => one.variant.id === variant.id);
     const us = (tokens: number) =>
       profile && totalTime(file, profile.index, problems, tokens, threads);
     const [one, full] = [us(1), us(maxTokens)];

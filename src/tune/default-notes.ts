@@ -7,9 +7,11 @@ import {
   acceptsProblem,
   type ChooseMatmul,
   defaultChoice,
+  hasKnobs,
   type MatmulChoice,
   type MatmulProblem,
   type MatmulTarget,
+  type MatmulVariant,
   matmulVariants,
 } from "../kernels/matmul-variants.ts";
 
@@ -19,6 +21,12 @@ export function explainedDefault(target: MatmulTarget = detectWasmFeatures()): C
     const choice = choose(problems, maxTokens, threads);
     return { ...choice, notes: notesOf(choice, problems, target, threads) };
   };
+}
+
+const KNOBS_TEXT = "prefetch distance, unrolling, order and pipelining of loads";
+
+function hasAnyKnobs(variants: readonly MatmulVariant[], target: MatmulTarget): boolean {
+  return variants.some((variant) => hasKnobs(variant, target));
 }
 
 function notesOf(
@@ -48,6 +56,9 @@ function notesOf(
     ...chosen,
     `  why: the fastest elsewhere with this type and ${target.vectorRegisters} vector registers; not measured here`,
     ...(possible.length === 0 ? [] : [`  possible, not measured here: ${possible.join(", ")}`]),
+    ...(hasAnyKnobs(variants, target)
+      ? [`  knobs as usual; "lantern tune" searches ${KNOBS_TEXT}`]
+      : []),
     ...[...refused].map(([reason, ids]) => `  no, ${reason}: ${ids.join(", ")}`),
   ];
 }

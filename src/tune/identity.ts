@@ -3,6 +3,7 @@
 
 import type { NativeKernels } from "../backends/cpu/native.ts";
 import { print } from "../kernels/ir/print.ts";
+import { scheduled } from "../kernels/lower/schedule.ts";
 import { blockMatmulKernel } from "../kernels/ops/matmul-blocks.ts";
 import { floatMatmulKernel } from "../kernels/ops/matmul-floats.ts";
 import { blockLayoutFor, TILE_ROWS } from "../kernels/ops/packed.ts";
@@ -50,7 +51,10 @@ function kernelRevision(native: NativeKernels | undefined): string {
   );
   const { order, tokens } = shape;
   const floats = floatMatmulKernel({ name: "f32", weights: "f32", groups, tokens, order, target });
-  const kernels = [...blocks, floats];
+  // What knobs do to a kernel changes when scheduling does.
+  const schedule = { unroll: 2, order: "interleaved", pipelined: true } as const;
+  const other = native ? [{ ...scheduled(floats, schedule), name: "f32.scheduled" }] : [];
+  const kernels = [...blocks, floats, ...other];
   const code = native ? kernels.map((kernel) => codeText(native.lower(kernel))) : [];
   return fnv([JSON.stringify(layouts), ...kernels.map(print), ...code].join("\n"));
 }

@@ -1,7 +1,8 @@
 // Measures every profile for every shape, thread count and number of tokens: what `lantern tune` does. Rounds are
 // interleaved (each round goes through all profiles), so that a slow moment of the machine meets all of them. Other
 // programs only ever make a round slower, so the lower quartile of the rounds counts, and a profile is given up as
-// hopeless when its best round is far from the best of all.
+// hopeless when its best round is far from the best of all. Then the knobs of the best are searched (knobs.ts), where the
+// kernels are machine code: for one token and for the most, which are most of what a model computes.
 
 import type { NativeKernels } from "../backends/cpu/native.ts";
 import { refusals } from "../backends/cpu/native-choice.ts";
@@ -18,7 +19,8 @@ import {
 import { packedTypes } from "../kernels/ops/packings.ts";
 import type { KernelTarget } from "../kernels/target.ts";
 import type { EngineThread } from "../platform/platform.ts";
-import { ProductBench, untilCompiled } from "./measure.ts";
+import { type KnobSearch, searchKnobs } from "./knobs.ts";
+import { ProductBench, type ProductBenchOptions, untilCompiled } from "./measure.ts";
 import type { StageTimes, TuneGroup, TuneLine, TuneProfile } from "./tune-file.ts";
 import { targetFor } from "./tune-target.ts";
 
@@ -57,6 +59,9 @@ const WARM_UPS = 3;
 const FINALS = 4;
 const FINALISTS = 3;
 
+/** Of all that is to do for a product, this much is left for knobs, where there are any. */
+const KNOBS_SHARE = 0.4;
+
 /** All ways to run a product: every variant, spinning; where full, row by row, and the usual ones sleeping. */
 export function tuneProfiles(
   full: boolean,
@@ -72,9 +77,10 @@ function profile(level: number, variant: string, idle: "spin" | "sleep"): TunePr
   return { backend: "cpu", level, variant, idle };
 }
 
+/** `profiles` grows by variants whose knobs turned out to be worth something. */
 export async function runTune(
   plan: TunePlan,
-  profiles: readonly TuneProfile[],
+  profiles: TuneProfile[],
   environment: TuneEnvironment,
   watch: TuneWatch = {},
 ): Promise<TuneGroup[]> {
@@ -95,6 +101,11 @@ export async function runTune(
   return groups;
 }
 
+/** A line that times of knobs are added to. */
+interface Line extends TuneLine {
+  readonly times: (StageTimes | undefined)[];
+}
+
 /** How a profile can be measured: which bench, and which of its variants. */
 interface Entrant {
   readonly profile: number;
@@ -105,7 +116,7 @@ interface Entrant {
 
 class GroupTuner {
   readonly #plan: TunePlan;
-  readonly #profiles: readonly TuneProfile[];
+  readonly #profiles: TuneProfile[];
   readonly #problem: MatmulProblem;
   readonly #threads: number;
   readonly #environment: TuneEnvironment;
@@ -116,7 +127,7 @@ class GroupTuner {
 
   constructor(
     plan: TunePlan,
-    profiles: readonly TuneProfile[],
+    profiles: TuneProfile[],
     problem: MatmulProblem,
     threads: number,
     environment: TuneEnvironment,
@@ -138,6 +149,16 @@ class GroupTuner {
   }
 
   async run(report: (share: number) => void, signal: AbortSignal | undefined): Promise<TuneGroup> {
+    const { native } = this.#environment;
+    const forTiles = native ? 1 - KNOBS_SHARE : 1;
+    const lines = await this.#tiles((share) => report(share * forTiles), signal);
+    if (native)
+      await this.#knobs(lines, native, (share) => report(forTiles + share * KNOBS_SHARE), signal);
+    return { ...this.#problem, threads: this.#threads, lines };
+  }
+
+  /** All profiles at all numbers of tokens. */
+  async #tiles(report: (share: number) => void, signal: AbortSignal | undefined): Promise<Line[]> {
     const { tokens, rounds } = this.#plan;
     const samples = tokens.map(() => this.#profiles.map((): StageTimes[] => []));
     const alive = tokens.map(
@@ -157,9 +178,7 @@ class GroupTuner {
           for (const entrant of isFinal
             ? this.#finalists(samples[line]!, alive[line]!, m)
             : alive[line]!) {
-            // A server tunes while it has nothing to do: whoever comes now waits for one step, not for a line of them.
-            await this.#environment.breathe();
-            if (signal?.aborted) throw new AbortedError("tuning");
+            await this.#pause(signal);
             const { variant, idle, level } = entrant;
             const times = await benchOf(level).measure(variant, m, idle);
             if (round >= WARM_UPS) samples[line]![entrant.profile]!.push(times);
@@ -172,7 +191,7 @@ class GroupTuner {
     } finally {
       for (const bench of this.#open) bench.dispose();
     }
-    const lines = tokens.map((m, line): TuneLine => {
+    return tokens.map((m, line): Line => {
       const survivors = [...alive[line]!];
       const times = this.#profiles.map((profile, index) => {
         if (!this.#entrants.some((one) => one.profile === index)) return undefined;
@@ -181,7 +200,90 @@ class GroupTuner {
       });
       return { m, times };
     });
-    return { ...this.#problem, threads: this.#threads, lines };
+  }
+
+  /** A server tunes while it has nothing to do: whoever comes now waits for one step, not for a line of them. */
+  async #pause(signal: AbortSignal | undefined): Promise<void> {
+    await this.#environment.breathe();
+    if (signal?.aborted) throw new AbortedError("tuning");
+  }
+
+  /** Knobs of what won with one token and with the most; their times join the lines. */
+  async #knobs(
+    lines: readonly Line[],
+    native: NativeKernels,
+    report: (share: number) => void,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    const winners = lines.map((line) => this.#winner(line));
+    const searched = [...new Set([0, lines.length - 1])];
+    for (const [nth, at] of searched.entries()) {
+      const variant = winners[at];
+      if (!variant) continue;
+      const same = lines.filter((_, line) => winners[line]?.id === variant.id);
+      const found = await searchKnobs(
+        variant,
+        lines[at]!.m,
+        same.map(({ m }) => m),
+        this.#knobSearch(native, signal, (share) => report((nth + share) / searched.length)),
+      );
+      if (!found) continue;
+      const [usual, changed] = [variant, found.variant].map(({ id }) => this.#profileOf(id));
+      for (const [line, { times }] of same.entries()) {
+        const { init, compute } = times[usual!]!;
+        const ratio = found.ratios[line]!;
+        times[changed!] = { init, compute: Math.max(0, (init + compute) * ratio - init) };
+      }
+    }
+  }
+
+  /** The variant with the least time; the default, where several are the same. */
+  #winner({ m, times }: TuneLine): MatmulVariant | undefined {
+    let best: { profile: number; us: number } | undefined;
+    for (const { profile, level, idle } of this.#entrants) {
+      const time = times[profile];
+      if (!time || level !== 3 || idle !== "spin" || !this.#isMeasured(profile, m)) continue;
+      if (best === undefined || total(time) < best.us) best = { profile, us: total(time) };
+    }
+    return best && variantById(this.#profiles[best.profile]!.variant, this.#target);
+  }
+
+  /** Its time is its own at so many tokens, not that of another variant that does the same. */
+  #isMeasured(profile: number, m: number): boolean {
+    return (
+      this.#profiles[profile]!.variant === effectiveId(this.#profiles[profile]!, m, this.#target)
+    );
+  }
+
+  #knobSearch(
+    native: NativeKernels,
+    signal: AbortSignal | undefined,
+    onStep: (share: number) => void,
+  ): KnobSearch {
+    return {
+      target: this.#target,
+      rounds: this.#plan.rounds,
+      accepts: (variant) => refusals(native)(this.#problem.dtype, variant) === undefined,
+      open: async (variants, tokens) => {
+        const bench = await ProductBench.open({ ...this.#benchOptions(), variants, tokens });
+        return {
+          measure: async (index, m) => {
+            await this.#pause(signal);
+            return await bench.measure(index, m, "spin");
+          },
+          dispose: () => bench.dispose(),
+        };
+      },
+      onStep,
+    };
+  }
+
+  /** The number of a spinning profile with this variant, which joins the list if it must. */
+  #profileOf(id: string): number {
+    const known = this.#profiles.findIndex(
+      ({ level, variant, idle }) => level === 3 && variant === id && idle === "spin",
+    );
+    return known >= 0 ? known : this.#profiles.push(profile(3, id, "spin")) - 1;
   }
 
   /** Whether what is measured of `one` holds for `profile` at so many tokens. */
@@ -209,19 +311,25 @@ class GroupTuner {
   }
 
   async #openBench(level: number): Promise<ProductBench> {
-    const { tokens, full, streamBytes } = this.#plan;
     const bench = await ProductBench.open({
-      problem: this.#problem,
+      ...this.#benchOptions(),
       variants: level === 2 ? [] : this.#variants,
-      tokens,
+      tokens: this.#plan.tokens,
+    });
+    this.#open.push(bench);
+    return bench;
+  }
+
+  #benchOptions(): Omit<ProductBenchOptions, "variants" | "tokens"> {
+    const { full, streamBytes } = this.#plan;
+    return {
+      problem: this.#problem,
       threads: this.#threads,
       whole: full,
       streamBytes,
       startThread: () => this.#environment.startThread(),
       native: this.#environment.native,
-    });
-    this.#open.push(bench);
-    return bench;
+    };
   }
 
   /** Drops those that no luck would bring near the best, but never the default. */

@@ -47,7 +47,7 @@ export interface StageTimes {
 
 export interface TuneLine {
   readonly m: number;
-  /** For each profile; undefined where it was not measured. */
+  /** For each profile; undefined, or not there, where it was not measured. */
   readonly times: readonly (StageTimes | undefined)[];
 }
 
@@ -85,16 +85,18 @@ export function printTuneFile(file: TuneFile): string {
     ),
     ...file.groups.flatMap((group) => [
       `group ${group.dtype} ${group.n} ${group.k} threads=${group.threads}`,
-      ...group.lines.map(lineText),
+      ...group.lines.map((line) => lineText(line, file.profiles.length)),
     ]),
   ];
   return `${lines.join("\n")}\n`;
 }
 
-function lineText({ m, times }: TuneLine): string {
-  const pairs = times.map((time) =>
-    time ? `${time.init.toFixed(1)} ${time.compute.toFixed(1)}` : "- -",
-  );
+/** Profiles that were added after the line was measured have no times in it. */
+function lineText({ m, times }: TuneLine, profiles: number): string {
+  const pairs = Array.from({ length: profiles }, (_, profile) => {
+    const time = times[profile];
+    return time ? `${time.init.toFixed(1)} ${time.compute.toFixed(1)}` : "- -";
+  });
   return [String(m).padStart(4), ...pairs].join("  ");
 }
 

@@ -4,8 +4,10 @@
 import { describe, expect, test } from "vitest";
 import type { FloatType } from "../../src/backends/cpu/float-tiles.ts";
 import { blockKernels, floatKernels } from "../../src/backends/cpu/matmul-kernels.ts";
+import { choiceWithCode, refusals } from "../../src/backends/cpu/native-choice.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
+import { KernelRefused } from "../../src/kernels/lower/machine.ts";
 import { lowerToX64 } from "../../src/kernels/lower/x64.ts";
 import {
   acceptsProblem,
@@ -78,6 +80,46 @@ describe.each(Object.values(nativeTargets))("$name", (target) => {
     const answer = acceptsProblem(widest, { dtype: "q4_0", n: 4096, k: 4096 }, few);
     expect(answer).toMatch(/vectors alive.*12 registers/);
   });
+});
+
+test("a variant with knobs is found by its id, and has kernels of its own", () => {
+  const target = nativeTargets["x64-avx512"];
+  const id = "4s.compact.ahead512.unroll2.pipelined";
+  const variant = variantById(id, target)!;
+  expect(variant).toMatchObject({ id, streams: 4, tokens: 1 });
+  expect(variant.knobs).toEqual({ ahead: 512, unroll: 2, pipelined: true });
+  const names = (one: MatmulVariant) => kernelsOf("q4_0", target, one).map(({ name }) => name);
+  expect(names(variant)).toEqual(
+    names(variantById("4s.compact", target)!).map((name) => `${name}.ahead512.unroll2.pipelined`),
+  );
+  expect(effectiveVariant(variantById("16x12.compact.unroll2", target)!, 8, target).id).toBe(
+    "16x8.compact.unroll2",
+  );
+  // WebAssembly's compilers schedule by themselves, and tile registers have no knobs.
+  expect(variantById("4s.compact.unroll2")).toBeUndefined();
+  expect(variantById("16x16.amx.compact.unroll2", nativeTargets["x64-amx"])).toBeUndefined();
+  expect(variantById("5s.compact.unroll2", target)).toBeUndefined();
+});
+
+test("knobs that do not fit the registers are refused with that sentence, and the usual ones taken", () => {
+  const target = nativeTargets["x64-avx512"];
+  const lower = (kernel: Kernel) => {
+    try {
+      return lowerToX64(kernel, { level: "avx512" });
+    } catch (error) {
+      if (error instanceof KernelRefused) return error.message;
+      throw error;
+    }
+  };
+  const wide = variantById("16x12.compact.unroll2.pipelined", target)!;
+  const refusal = refusals({ target, lower });
+  expect(refusal("q8_0", wide)).toMatch(/keeps \d+ vectors alive, x64 avx512 has 32 registers/);
+  expect(refusal("q4_0", variantById("4s.compact.unroll2.pipelined", target)!)).toBeUndefined();
+  const choose = () => ({ variants: [wide], byTokens: [0], notes: [] });
+  const problems = [{ dtype: "q8_0", n: 64, k: 256 }];
+  const choice = choiceWithCode(choose, refusal, target)(problems, 0, 1);
+  expect(choice.variants.map(({ id }) => id)).toEqual(["16x12.compact"]);
+  expect(choice.notes[0]).toMatch(/16x12.compact.unroll2.pipelined is refused .*16x12.compact/);
 });
 
 test("tile registers are used from 13 tokens on", () => {

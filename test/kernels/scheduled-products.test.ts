@@ -9,12 +9,12 @@ import { f32ToF16 } from "../../src/base/half.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { verify } from "../../src/kernels/ir/verify.ts";
+import { type Knobs, knobNames, turned } from "../../src/kernels/knobs.ts";
 import { type MatmulVariant, variantById, withKnobs } from "../../src/kernels/matmul-variants.ts";
 import { activationBlockBytes, tileBytes } from "../../src/kernels/ops/packed.ts";
 import { layoutFor } from "../../src/kernels/ops/packing.ts";
 import { packingOf } from "../../src/kernels/ops/packings.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
-import { type Knobs, knobNames, turned } from "../../src/kernels/schedule.ts";
 import { type KernelTarget, nativeTargets } from "../../src/kernels/target.ts";
 import { Random } from "../support/random.ts";
 import { makeProblem, packAll } from "./matmul-problem.ts";
@@ -113,7 +113,10 @@ describe.each([nativeTargets["x64-avx512"], nativeTargets["x64-avx2-vnni"]])("$n
   const level = x64Here.find((one) => `x64-${one.level}` === target.name);
 
   /** What a kernel leaves: run by this machine where it can, and interpreted where it cannot. */
-  const after = (kernels: readonly Kernel[], { memory, args }: Products): Uint8Array[] => {
+  const after = (
+    kernels: readonly Kernel[],
+    { memory, args }: Products,
+  ): Uint8Array<ArrayBuffer>[] => {
     const code = level && openX64(kernels, level);
     return kernels.map((kernel) => {
       if (code) return runX64(code.get(kernel)!, kernel, memory, args(kernel));

@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { defaultChoice, matmulVariants } from "../../src/kernels/matmul-variants.ts";
+import { nativeTargets } from "../../src/kernels/target.ts";
 import { analyzeTuneFile } from "../../src/tune/analyze.ts";
 import { staleReason, tunedChoice, tunedIdle, tunedThreads } from "../../src/tune/choose.ts";
 import { explainedDefault } from "../../src/tune/default-notes.ts";
@@ -222,4 +223,18 @@ test("the default says what it is, what else was possible, and why the rest was 
     const named = notes.filter((note) => note.split(/[\s,:]+/).includes(id));
     expect(named, id).toHaveLength(1);
   }
+});
+
+test("a variant whose knobs were found to be faster is chosen and told", () => {
+  const target = nativeTargets["x64-avx512"];
+  const profiles = ["4s.compact", "4s.compact.ahead512.unroll2", "4s.compact.ahead77"].map(
+    (variant) => ({ backend: "cpu", level: 3, variant, idle: "spin" as const }),
+  );
+  const times = [100, 80, 10].map((compute) => ({ init: 1, compute }));
+  const group = { dtype: "q4_0", n: 64, k: 256, threads: 1, lines: [{ m: 1, times }] };
+  const file = { ...sampleFile, features: "x64-avx512 dot4=unsigned", profiles, groups: [group] };
+  const choice = tunedChoice(file, target)([{ dtype: "q4_0", n: 64, k: 256 }], 1, 1);
+  // A knob that this version does not have is nobody's candidate.
+  expect(choice.variants[choice.byTokens[1]!]!.id).toBe("4s.compact.ahead512.unroll2");
+  expect(choice.notes.join("\n")).toContain("4s.compact.ahead512.unroll2: 1 token 81.0 us");
 });

@@ -69,3 +69,10 @@ describe("two measurements", () => {
     ]);
   });
 });
+
+test("profiles that came later have no times in earlier lines, and are read so again", () => {
+  const later = { backend: "cpu", level: 3, variant: "4s.compact.unroll2", idle: "spin" as const };
+  const file = { ...sampleFile, profiles: [...sampleFile.profiles, later] };
+  const [group] = parseTuneFile(printTuneFile(file), "tune.txt").groups;
+  expect(group!.lines[0]!.times).toEqual([...sampleFile.groups[0]!.lines[0]!.times, undefined]);
+});

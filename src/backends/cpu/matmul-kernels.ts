@@ -3,9 +3,10 @@
 //
 // A product has kernels for one token, which stream over the weights, and one for each width of a tile of tokens: the
 // last tile of a step may be narrower than the others. Full tiles may have one that streams as well, or one that computes in
-// tile registers or by pairs of rows. Knobs (kernels/schedule.ts) are those of all its other kernels.
+// tile registers or by pairs of rows. Knobs (kernels/knobs.ts) are those of all its other kernels.
 
 import type { Kernel } from "../../kernels/ir/kernel.ts";
+import { type Knobs, knobWords } from "../../kernels/knobs.ts";
 import { scheduled } from "../../kernels/lower/schedule.ts";
 import {
   groupsAtOnce,
@@ -17,7 +18,6 @@ import { type FloatMatmul, floatMatmulKernel } from "../../kernels/ops/matmul-fl
 import { PAIR_SCRATCH_BYTES, pairMatmulKernel } from "../../kernels/ops/matmul-pairs.ts";
 import { tileMatmulKernel, tileScratchBytes } from "../../kernels/ops/matmul-tiles.ts";
 import { type BlockLayout, groupRows, groupsPerTile, TILE_ROWS } from "../../kernels/ops/packed.ts";
-import { type Knobs, knobWords } from "../../kernels/schedule.ts";
 import type { KernelTarget } from "../../kernels/target.ts";
 import type { FloatType } from "./float-tiles.ts";
 

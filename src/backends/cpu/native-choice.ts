@@ -3,6 +3,7 @@
 // the sentence is told.
 
 import type { Kernel } from "../../kernels/ir/kernel.ts";
+import { splitKnobs } from "../../kernels/knobs.ts";
 import {
   acceptsProblem,
   type ChooseMatmul,
@@ -13,7 +14,6 @@ import {
 } from "../../kernels/matmul-variants.ts";
 import { layoutFor } from "../../kernels/ops/packing.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
-import { splitKnobs } from "../../kernels/schedule.ts";
 import { floatTypeOf } from "./float-tiles.ts";
 import { blockKernels, floatKernels, type VariantKernels } from "./matmul-kernels.ts";
 import type { NativeKernels } from "./native.ts";

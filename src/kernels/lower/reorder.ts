@@ -3,9 +3,17 @@
 
 import type { Statement } from "../ir/kernel.ts";
 import { type OpName, shapeOf } from "../ir/ops.ts";
-import type { LoadOrder } from "../schedule.ts";
 import { readsOf } from "./loop-bodies.ts";
 import { isStore, isWholeLoad } from "./pipeline.ts";
+
+/** Where the loads of a loop's body stand. */
+export type LoadOrder =
+  /** As the kernel is written: each in front of its first use. */
+  | "written"
+  /** All in front, as far as they depend on nothing else. */
+  | "early"
+  /** Chains of products in turns, the longest way to the end first. */
+  | "interleaved";
 
 /** Statements that stay together: an op, and the variable that its result goes to. */
 interface Unit {

@@ -6,12 +6,17 @@
 //   reorder.ts      another order of a straight list
 
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
-import type { Schedule } from "../schedule.ts";
 import { type LoopStatement, Rewriting, straighten } from "./loop-bodies.ts";
 import { pipeline } from "./pipeline.ts";
-import { reorder } from "./reorder.ts";
+import { type LoadOrder, reorder } from "./reorder.ts";
 
-export type LoopSchedule = Pick<Schedule, "unroll" | "order" | "pipelined">;
+export interface LoopSchedule {
+  /** Rounds of an innermost loop that are written behind each other. */
+  readonly unroll: 1 | 2 | 4;
+  readonly order: LoadOrder;
+  /** Weights of a round are loaded in the round before it. */
+  readonly pipelined: boolean;
+}
 
 export function scheduled(kernel: Kernel, schedule: LoopSchedule): Kernel {
   const { unroll, order, pipelined } = schedule;

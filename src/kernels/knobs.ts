@@ -1,27 +1,15 @@
 // How the instructions of a kernel are put in order: knobs that change no result, only how soon things are asked for and how
-// much happens in a round of a loop. Data only: lower/schedule.ts carries them out, matmul-variants.ts has them as part of a
-// variant, src/tune searches them.
+// much happens in a round of a loop. Data only: lower/schedule.ts carries them out (all but `ahead`, which is the kernels'
+// own), matmul-variants.ts has them as part of a variant, src/tune searches them.
 //
-// An out-of-order processor does much of this by itself, and how much of the rest is worth depends on the processor, on the
-// type and on where the weights come from. So nothing is guessed beyond the usual.
+// An out-of-order processor does much of this by itself, and what the rest is worth depends on the processor, on the type and
+// on where the weights come from. So nothing is guessed beyond the usual.
 
-/** Where the loads of a loop's body stand. */
-export type LoadOrder =
-  /** As the kernel is written: each in front of its first use. */
-  | "written"
-  /** All in front, as far as they depend on nothing else. */
-  | "early"
-  /** Chains of products in turns, the longest way to the end first. */
-  | "interleaved";
+import type { LoopSchedule } from "./lower/schedule.ts";
 
-export interface Schedule {
+export interface Schedule extends LoopSchedule {
   /** Weights are asked for so many bytes before they are needed; 0: not at all. */
   readonly ahead: number;
-  /** Rounds of an innermost loop that are written behind each other. */
-  readonly unroll: 1 | 2 | 4;
-  readonly order: LoadOrder;
-  /** Weights of a round are loaded in the round before it. */
-  readonly pipelined: boolean;
 }
 
 /** Those that are to be other than usual. */

@@ -1,0 +1,106 @@
+// The second half of tuning a product: the knobs of the variant that won (kernels/knobs.ts). Part of run-tune.ts.
+//
+// One knob after the other: all its values beside each other, in turns; the best stays, and the next knob is tried with it
+// (coordinate descent). All values of all knobs together would be a hundred kernels and minutes. Knobs change results by
+// percents where tiles change them by half, so what looked better must win once more at the end, against the variant as it
+// was; only that comparison is kept.
+
+import { type Knobs, knobNames, turned } from "../kernels/knobs.ts";
+import {
+  hasKnobs,
+  type MatmulTarget,
+  type MatmulVariant,
+  withKnobs,
+} from "../kernels/matmul-variants.ts";
+import type { StageTimes } from "./tune-file.ts";
+
+/** Measures variants in turns. */
+export interface KnobBench {
+  measure(variant: number, m: number): Promise<StageTimes>;
+  dispose(): void;
+}
+
+export interface KnobSearch {
+  readonly target: MatmulTarget;
+  readonly rounds: number;
+  /** Whether the variant has code for the product. */
+  accepts(variant: MatmulVariant): boolean;
+  open(variants: readonly MatmulVariant[], tokens: readonly number[]): Promise<KnobBench>;
+  /** Told before every value of a knob; what it throws ends the search. */
+  onStep(share: number, variant: MatmulVariant): void;
+}
+
+export interface KnobResult {
+  readonly variant: MatmulVariant;
+  /** For each number of tokens that was asked for: time over that of the variant with its usual knobs. */
+  readonly ratios: readonly number[];
+}
+
+/** A value must take at most this much of the time of the one before, or that one stays. */
+const BETTER = 0.985;
+const WARM_UPS = 1;
+
+/**
+ * The best knobs for a variant at m tokens; undefined: the usual ones. `all` are the numbers of tokens, m among them, at which
+ * the winner is compared with the variant in the end.
+ */
+export async function searchKnobs(
+  variant: MatmulVariant,
+  m: number,
+  all: readonly number[],
+  search: KnobSearch,
+): Promise<KnobResult | undefined> {
+  if (!hasKnobs(variant, search.target)) return undefined;
+  let best = variant;
+  for (const [step, name] of knobNames.entries()) {
+    const tried = [best, ...candidates(best, turned(best.knobs ?? {}, name), search)];
+    if (tried.length === 1) continue;
+    search.onStep(step / (knobNames.length + 1), tried[1]!);
+    const [[usual, ...others]] = (await timesOf(tried, [m], search)) as [number[]];
+    const least = Math.min(...others);
+    if (least <= usual! * BETTER) best = tried[1 + others.indexOf(least)]!;
+  }
+  if (best === variant) return undefined;
+  search.onStep(knobNames.length / (knobNames.length + 1), best);
+  const finals = await timesOf([variant, best], all, search);
+  const ratios = finals.map(([usual, changed]) => changed! / usual!);
+  return ratios[all.indexOf(m)]! < 1 ? { variant: best, ratios } : undefined;
+}
+
+/** Variants with such knobs that are not this one again, and that have code. */
+function candidates(
+  current: MatmulVariant,
+  values: readonly Knobs[],
+  { accepts }: KnobSearch,
+): MatmulVariant[] {
+  return values
+    .map((knobs) => withKnobs(current, knobs))
+    .filter((one) => one.id !== current.id && accepts(one));
+}
+
+/** Microseconds of each variant, for each number of tokens: the lower quartile of rounds through all of them. */
+async function timesOf(
+  variants: readonly MatmulVariant[],
+  tokens: readonly number[],
+  { rounds, open }: KnobSearch,
+): Promise<number[][]> {
+  const bench = await open(variants, tokens);
+  try {
+    const times = tokens.map(() => variants.map((): number[] => []));
+    for (let round = 0; round < WARM_UPS + rounds; round++) {
+      for (const [line, m] of tokens.entries()) {
+        for (const index of variants.keys()) {
+          const { init, compute } = await bench.measure(index, m);
+          if (round >= WARM_UPS) times[line]![index]!.push(init + compute);
+        }
+      }
+    }
+    return times.map((line) => line.map(lowerQuartile));
+  } finally {
+    bench.dispose();
+  }
+}
+
+function lowerQuartile(times: readonly number[]): number {
+  return times.toSorted((a, b) => a - b)[(times.length - 1) >> 2]!;
+}
