@@ -25,8 +25,15 @@ const flags = [
   "--disable-sync",
 ];
 
-/** WebGPU on the software adapter that Chromium brings. */
-const webgpuFlags = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"];
+/**
+ * WebGPU on the software adapter that Chromium brings. It takes seconds to compile the clearing of workgroup memory, on
+ * which no kernel relies; in Node there is none, either.
+ */
+const webgpuFlags = [
+  "--enable-unsafe-webgpu",
+  "--use-webgpu-adapter=swiftshader",
+  "--enable-dawn-features=disable_workgroup_init",
+];
 
 export async function launchBrowser({
   webgpu = false,
