@@ -119,7 +119,7 @@ const nativeSpaces: Readonly<Record<KernelTarget["width"], NativeSpace>> = {
     streams: [1, 2, 4],
     tiles: [...tilesOf(8, [2, 3, 4, 5, 6, 8]), ...tilesOf(16, [2, 3, 4])],
     streamed: [[8, 2, 2]],
-    usual: { blocks: [8, 6], floats: [16, 4] },
+    usual: { blocks: [8, 6], floats: [8, 8] },
   },
   32: {
     streams: [1, 2, 4],

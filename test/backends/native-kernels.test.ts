@@ -4,6 +4,7 @@
 import { describe, expect, test } from "vitest";
 import { type NativeKernels, nativeKernels } from "../../src/backends/cpu/native.ts";
 import { BLOCK_BYTES, MOST_PARAMS, openNativeJob } from "../../src/backends/cpu/native-entry.ts";
+import { nativeLevel } from "../../src/backends/cpu/native-levels.ts";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import type { Kernel, Reg } from "../../src/kernels/ir/kernel.ts";
 import { nativeTargets, type TargetName } from "../../src/kernels/target.ts";
@@ -38,6 +39,16 @@ describe("a machine without", () => {
     expect(nativeKernels(machine("arm64", "asimd fphp"))).toBe(
       "this processor lacks what machine code is made for: arm64-i8mm needs asimddp, i8mm; arm64-dotprod needs asimddp",
     );
+  });
+
+  test("i8mm runs dot products", () => {
+    const nameOf = (features: string) => {
+      const level = nativeLevel(machine("arm64", features));
+      return "refused" in level ? level.refused : level.name;
+    };
+    expect(nameOf("fp asimd asimddp i8mm bf16")).toBe("arm64-i8mm");
+    expect(nameOf("fp asimd asimddp")).toBe("arm64-dotprod");
+    expect(nameOf("fp asimd i8mm")).toMatch(/arm64-i8mm needs asimddp; arm64-dotprod needs/);
   });
 
   test("AMX runs AVX-512", () => {

@@ -64,6 +64,18 @@ describe("the default tile", () => {
     expect(best.vector).toBeLessThan(counted(type, { rows: 16, tokens: 2 }, 24).vector);
   });
 
+  // F32 has nothing to convert, and takes as many by any tile.
+  test.each(["f16", "bf16"])("of %s is 8x8", (type) => {
+    expect(defaultVariant(type, 32, dotprod).id).toBe("8x8.compact");
+    const best = counted(type, { rows: 8, tokens: 8 }, 24);
+    for (const tile of [
+      { rows: 8, tokens: 6 },
+      { rows: 16, tokens: 4 },
+    ]) {
+      expect(best.vector).toBeLessThan(counted(type, tile, 24).vector);
+    }
+  });
+
   test.each(packedTypes())("of %s with i8mm: pairs of rows, from 8 tokens on", (type) => {
     const { rows, tokens } = defaultVariant(type, 32, dotprod);
     const usual = counted(type, { rows, tokens }, 6 * tokens);

@@ -2,9 +2,11 @@
 // computed, which is all that loops depend on. Where no processor is at hand this is the measure of a tile; the tables in
 // docs/native.md are what `node test/kernels/arm64-counts.ts` prints.
 
+import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
 import { KernelRefused } from "../../src/kernels/lower/machine.ts";
 import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
+import { floatMatmulKernel } from "../../src/kernels/ops/matmul-floats.ts";
 import { pairMatmulKernel } from "../../src/kernels/ops/matmul-pairs.ts";
 import { layoutFor } from "../../src/kernels/ops/packing.ts";
 import { packingOf } from "../../src/kernels/ops/packings.ts";
@@ -139,13 +141,10 @@ export function countsOf(
   tokens: number,
   cols = 1024,
 ): Counts | string {
-  const layout = layoutFor(packingOf(type)!, nativeTargets["arm64-dotprod"]);
-  const shape = { name: `${type}.${rows}x${inTile}`, layout, tokens: inTile };
-  const kernel = isPairs
-    ? pairMatmulKernel(shape)
-    : blockMatmulKernel({ ...shape, groups: rows / 4, replicated: false, order: "matrix" });
+  const kernel = kernelOf(type, rows, inTile, isPairs);
+  const spans = cols / ((packingOf(type)?.activationSpan ?? 1) * 32);
   const byName: Readonly<Record<string, number>> = {
-    ...{ spans: cols / 32 / layout.spanBlocks, tokenTiles: tokens / inTile, group: 0 },
+    ...{ spans, quads: cols / 4, tokenTiles: tokens / inTile },
   };
   try {
     const { bytes } = lowerToArm64(kernel, { name: "arm64", i8mm: isPairs });
@@ -161,14 +160,32 @@ export function countsOf(
   }
 }
 
+function kernelOf(type: string, rows: number, tokens: number, isPairs: boolean): Kernel {
+  const target = nativeTargets["arm64-dotprod"];
+  const packing = packingOf(type);
+  const shape = { name: `${type}.${rows}x${tokens}`, groups: rows / 4, tokens } as const;
+  if (!packing) {
+    const weights = type as "f32" | "f16" | "bf16";
+    return floatMatmulKernel({ ...shape, weights, order: "matrix", target });
+  }
+  const layout = layoutFor(packing, target);
+  if (isPairs) return pairMatmulKernel({ ...shape, layout });
+  return blockMatmulKernel({ ...shape, layout, replicated: false, order: "matrix" });
+}
+
+const printedTypes = [
+  ...["q4_0", "q8_0", "q4_1", "q5_0", "q4_k", "q5_k", "q6_k", "q2_k", "iq4_nl", "f32", "f16"],
+];
+
 export function printCounts(): void {
   const tiles: Tile[] = [
     ...[4, 6, 8].map((tokens) => ({ rows: 8, tokens })),
     ...[2, 3, 4].map((tokens) => ({ rows: 16, tokens })),
     { rows: 16, tokens: 4, isPairs: true },
   ];
-  for (const type of ["q4_0", "q8_0", "q4_1", "q5_0", "q4_k", "q5_k", "q6_k", "q2_k", "iq4_nl"]) {
+  for (const type of printedTypes) {
     for (const tile of tiles) {
+      if (tile.isPairs && !packingOf(type)) continue;
       const name = `${type} ${tile.rows}x${tile.tokens}${tile.isPairs ? " pairs" : ""}`;
       const values = (tile.isPairs ? [4, 8, 24, 120] : [24]).map((tokens) => {
         const counts = countsOf(type, tile, tokens);
