@@ -138,6 +138,9 @@ export interface Backend {
   /** Tokens of a step, at most, from which it gains. Optional: as many as the engine thinks right for a processor. */
   readonly stepTokens?: number | undefined;
 
+  /** Tokens that it computes at once: a step of a multiple of them leaves none to narrower kernels. Optional: 1. */
+  readonly tokenTile?: number | undefined;
+
   /** Whether this op, with these shapes and types, can be computed here; otherwise the reason, for people. */
   supports(node: GraphNode): true | string;
 

@@ -132,6 +132,7 @@ export class Engine {
       backend: parts.backend,
       step: new Step(plan.limits),
       promptChunk: options.promptChunk?.(plan.graph, options.kvType) ?? defaultChunk(plan.limits),
+      tokenTile: parts.backend.tokenTile ?? 1,
       makeRoom: (sequence, count) => this.#makeRoom(sequence, count),
       laps: options.laps,
     });

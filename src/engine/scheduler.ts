@@ -2,9 +2,9 @@
 // of them. Generations join and leave at every step; none of them knows of the others.
 //
 // A step takes one token of every generation that writes, then prompt tokens: as many as there is room for, but while
-// somebody writes no more than `promptChunk`, so that a long prompt does not stall them. Whoever was left out comes first
-// in the next step. A step begins when all participants have asked for it; one that takes its time (it is being opened, it
-// waits for something) is waited for a millisecond at most.
+// somebody writes no more than `promptChunk`, so that a long prompt does not stall them, and what fills the backend's tiles
+// of tokens up. Whoever was left out comes first in the next step. A step begins when all participants have asked for it;
+// one that takes its time (it is being opened, it waits for something) is waited for a millisecond at most.
 
 import type { Backend, StepPhase, Tap } from "../backends/backend.ts";
 import { AbortedError, ContextError } from "../base/errors.ts";
@@ -32,6 +32,8 @@ export interface SchedulerParts {
   readonly step: Step;
   /** Prompt tokens of a step in which others write. */
   readonly promptChunk: number;
+  /** Tokens that the backend computes at once; such a step is filled up to a multiple of them. */
+  readonly tokenTile: number;
   /** Makes blocks free for so many more tokens of a sequence, or throws. */
   makeRoom(sequence: KvSequence, count: number): void;
   readonly laps: Laps | undefined;
@@ -126,7 +128,7 @@ export class Scheduler {
 
   /** Fills the step with tokens of those that wait; those that gave up, or for which there is no room, hear of it. */
   #fill(): Entry[] {
-    const { step, promptChunk } = this.#parts;
+    const { step, promptChunk, tokenTile } = this.#parts;
     const { maxTokens } = step.limits;
     step.clear();
     const entries: Entry[] = [];
@@ -141,7 +143,8 @@ export class Scheduler {
     };
     const isShort = (job: Job) => job.tokens.length - job.from === 1;
     for (const job of this.#waiting) if (isShort(job)) add(job, maxTokens);
-    const most = entries.length > 0 ? step.tokenCount + promptChunk : maxTokens;
+    const chunked = Math.ceil((step.tokenCount + promptChunk) / tokenTile) * tokenTile;
+    const most = entries.length > 0 ? chunked : maxTokens;
     for (const job of this.#waiting) if (!isShort(job)) add(job, Math.min(most, maxTokens));
     this.#waiting = left;
     return entries;

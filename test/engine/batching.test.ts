@@ -111,6 +111,21 @@ describe("steps", () => {
     engine.dispose();
   });
 
+  test("fill up the tiles of tokens that a backend computes at once", async () => {
+    const { backend, steps } = watched(Object.assign(new ReferenceBackend(), { tokenTile: 16 }));
+    const sizes = { contextSize: 512, cacheTokens: 2048, promptChunk: 8 };
+    const engine = await tinyEngine({ backend, ...sizes });
+    let writes = 0;
+    const reader: { done?: Promise<Generated> } = {};
+    await run(engine, prompt(2, 4), 40, control(), () => {
+      if (++writes === 4) reader.done = run(engine, prompt(3, 100), 1);
+    });
+    await reader.done;
+    const shared = steps.filter(({ tables }) => tables === 2).map(({ tokens }) => tokens);
+    expect(shared.slice(0, 6)).toEqual([16, 16, 16, 16, 16, 16]);
+    engine.dispose();
+  });
+
   test("go on for the others when one gives up", async () => {
     const engine = await tinyEngine({ cacheTokens: 2048 });
     const alone = (await run(await tinyEngine(), prompt(1, 5), 30)).tokenIds;

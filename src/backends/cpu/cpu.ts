@@ -17,6 +17,7 @@ import { type LoadedWeight, type ReferenceMemory, referenceOps } from "../../gra
 import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../../kernels/features.ts";
+import { MOST_TILE_ROWS } from "../../kernels/ir/tiles.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
 import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
 import type { EngineThread, NativeAccess } from "../../platform/platform.ts";
@@ -107,6 +108,19 @@ export class CpuBackend implements Backend {
   /** What the kernels of products are. */
   get kernels(): string {
     return typeof this.#native === "string" ? `wasm: ${this.#native}` : this.#native.target.name;
+  }
+
+  /** Tile registers gain from more tokens: codes are unpacked once for all of them. */
+  get stepTokens(): number | undefined {
+    return this.#hasTiles ? 8 * MOST_TILE_ROWS : undefined;
+  }
+
+  get tokenTile(): number | undefined {
+    return this.#hasTiles ? MOST_TILE_ROWS : undefined;
+  }
+
+  get #hasTiles(): boolean {
+    return typeof this.#native !== "string" && this.#native.target.amx === true;
   }
 
   supports(): true {

@@ -78,6 +78,10 @@ export class SplitBackend implements Backend {
     return this.#layers === "all" ? this.#device.stepTokens : undefined;
   }
 
+  get tokenTile(): number | undefined {
+    return this.#layers === "all" ? this.#device.tokenTile : this.#host.tokenTile;
+  }
+
   /** Which of the two will get an op is not known yet, so both must be able to compute it. */
   supports(node: GraphNode): true | string {
     const refused = [this.#host, this.#device]
