@@ -42,6 +42,10 @@ describe.skipIf(arm64Lacks !== undefined)(
       expect(arm64Differences(displacements.map(displaced))).toEqual([]);
     });
 
+    test("neighbours in memory, in every order", () => {
+      expect(arm64Differences([neighbours()])).toEqual([]);
+    });
+
     test("constants of every size", () => {
       expect(arm64Differences(constants.map(withConstant))).toEqual([]);
     });
@@ -92,6 +96,25 @@ function displaced(disp: number): CheckedCall {
   k.op("f32v.store", [next(40), k.op("f32v.load_splat", [from], disp)], disp);
   k.op("i32v.store", [next(56), k.op("i32v.load_i8", [from], disp)], disp);
   return { kernel: k.finish(), memory: bytesOf(256), args: [16 - disp, 96 - disp], regions: [] };
+}
+
+/** Loads and stores that become pairs, those that nearly do, and a loop that begins between two. */
+function neighbours(): CheckedCall {
+  const k = new KernelBuilder("neighbours", 16);
+  const [from, to, n] = [k.param("ptr", "from"), k.param("ptr", "to"), k.param("i32", "n")];
+  const places = [16, 0, 32, 48, 80, 1008, 1024, 1040, 1056, 8, 24];
+  const loaded = places.map((at) => k.op("i32v.load", [from], at));
+  loaded.forEach((x, i) => {
+    k.op("i32v.store", [to, x], 16 * (i ^ 1));
+  });
+  k.op("i32v.store", [to, loaded[2]!], 512);
+  k.loop(n, () => {
+    k.op("i32v.store", [to, loaded[3]!], 528);
+    k.op("i32v.store", [to, k.op("i32v.load", [to], 512)], 544);
+    k.update(to, "ptr.add", [to, k.i32(48)]);
+  });
+  k.op("i32v.store", [to, loaded[4]!], 544);
+  return { kernel: k.finish(), memory: bytesOf(2048), args: [0, 1072, 3], regions: [] };
 }
 
 const constants = [
