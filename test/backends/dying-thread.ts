@@ -18,10 +18,7 @@ parentPort!.once("message", ({ module, memory, program, thread }: ComputeJob) =>
     run: () => process.exit(7),
     ...(executor.row && { row: { ...executor.row, run: () => process.exit(7) } }),
   }));
-  const member = makeMember(
-    { buffer: memory.buffer, ...program, executors, isLeader: false },
-    undefined,
-  );
+  const member = makeMember({ buffer: memory.buffer, ...program, executors, thread }, undefined);
   parentPort!.postMessage("ready");
   member.serve();
 });

@@ -113,7 +113,7 @@ test.each(rowCases)("rows of %s out of tiles for %s", async (type, _, halves, ta
   const weight: Weight = { name: "w", shape: [n, k], dtype };
   const arena = new Arena({ shared: true, memory64: false, start: 0 });
   const store = new WeightStore(arena, target, true);
-  const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]));
+  const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]), 1);
   arena.commit();
   await store.upload(weight, reading(bytes), new Packer(program, arena.views));
   const read = makeRowReader(store.rowsOf(weight), arena.views);

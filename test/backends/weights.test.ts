@@ -35,7 +35,7 @@ test.each(cases)("rows of %s out of tiles for %s, dot4 %s", async (type, _name, 
   const bytes = sampleBlocks(dtype, rows * cols);
   const arena = new Arena({ shared: true, memory64: false, start: 0 });
   const store = new WeightStore(arena, target, true);
-  const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]));
+  const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]), 1);
   arena.commit();
   const packer = new Packer(program, arena.views);
   await store.upload(
@@ -61,7 +61,7 @@ test("a matrix larger than a piece is read in pieces and packed in order", async
   const weight: Weight = { name: "w", shape: [rows, cols], dtype };
   const arena = new Arena({ shared: true, memory64: false, start: 0 });
   const store = new WeightStore(arena, targets[0]!, true);
-  const program = store.place(new Map([[weight, new Set<OpKind>(["matmul"])]]));
+  const program = store.place(new Map([[weight, new Set<OpKind>(["matmul"])]]), 1);
   arena.commit();
   const reads: number[] = [];
   const read = async (target: Uint8Array, at: number) => {

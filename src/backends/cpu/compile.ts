@@ -102,7 +102,7 @@ class Compiler implements NodeCompiler, MatmulCompiler {
       instructions: this.#instructions,
       stages,
       step: this.#stepArea(kv.blocks),
-      control: arena.allocate(controlWords(stages.length) * 4, "work"),
+      control: arena.allocate(controlWords(threads) * 4, "work"),
       scores: arena.allocate(threads * WIDE_QUERIES * scoresLength * 4, "work"),
       scoresLength,
       threads,

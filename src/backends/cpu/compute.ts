@@ -40,12 +40,12 @@ export function serveCompute(
   };
   const executors = makeExecutors({ program, kernels, views, thread, leader: undefined });
   const member = makeMember(
-    { buffer, ...program, executors, isLeader: false },
+    { buffer, ...program, executors, thread },
     records && new RecordWriter(buffer, records, thread),
   );
   onReady();
   if (packing) {
-    new TeamMember(buffer, packing.control, packExecutors(packing, views), false).serve();
+    new TeamMember({ buffer, ...packing, thread }, packExecutors(packing, views)).serve();
   }
   member.serve();
 }

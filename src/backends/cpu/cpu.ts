@@ -159,7 +159,7 @@ export class CpuBackend implements Backend {
     const { lostMs, startThread } = this.#options;
     const { buffer } = memory;
     const member = makeMember(
-      { buffer, ...program, executors, isLeader: true, lostMs },
+      { buffer, ...program, executors, thread: 0, lostMs },
       records && new RecordWriter(buffer, records, 0),
     );
     member.setIdle(this.#options.idle ?? "spin");

@@ -54,7 +54,7 @@ export function layOut(request: LayoutRequest): Layout | string {
   const { threads: shared, memory64 } = features;
   const arena = new Arena({ shared, memory64, start: request.memoryStart });
   const weights = new WeightStore(arena, target, request.tiled);
-  const packing = weights.place(usesOf(plan.graph));
+  const packing = weights.place(usesOf(plan.graph), threads);
   const wanted = request.choose ?? defaultChoice(target);
   const choose = native ? choiceWithCode(wanted, refusals(native), target) : wanted;
   const compiled = compileProgram({ plan, kv, arena, weights, threads, target, native, choose });

@@ -9,23 +9,18 @@ import type { Executor } from "./executor.ts";
 import type { Stage } from "./program.ts";
 import type { RecordWriter } from "./records.ts";
 import { type StageExecutor, stageExecutors } from "./stages.ts";
-import { TeamMember } from "./team.ts";
+import { TeamMember, type TeamPlace } from "./team.ts";
 
-export interface MemberOptions {
-  readonly buffer: ArrayBufferLike;
-  readonly control: number;
+export interface MemberOptions extends TeamPlace {
   /** Of the instructions. */
   readonly executors: readonly Executor[];
   readonly stages: readonly Stage[];
-  readonly isLeader: boolean;
-  readonly lostMs?: number | undefined;
 }
 
 export function makeMember(options: MemberOptions, writer: RecordWriter | undefined): TeamMember {
-  const { buffer, control, executors, stages, isLeader, lostMs } = options;
+  const { executors, stages } = options;
   if (writer) return new RecordedMember(options, writer);
-  const ofStages = stageExecutors(stages, executors, undefined);
-  return new TeamMember(buffer, control, ofStages, isLeader, lostMs);
+  return new TeamMember(options, stageExecutors(stages, executors, undefined));
 }
 
 class RecordedMember extends TeamMember {
@@ -38,9 +33,9 @@ class RecordedMember extends TeamMember {
   #hasWorked = false;
 
   constructor(options: MemberOptions, writer: RecordWriter) {
-    const { buffer, control, executors, stages, isLeader, lostMs } = options;
+    const { executors, stages } = options;
     const ofStages = stageExecutors(stages, executors, writer);
-    super(buffer, control, ofStages, isLeader, lostMs);
+    super(options, ofStages);
     this.#writer = writer;
     this.#stages = stages;
     this.#executors = ofStages;

@@ -32,6 +32,7 @@ export interface PackProgram {
   readonly instructions: readonly PackInstruction[];
   /** Whose layouts the tiles have. */
   readonly target: KernelTarget;
+  readonly threads: number;
   /** i32 area of the team: see team.ts. */
   readonly control: number;
   /** i32: the instruction, its first tile, its rows and the buffer of the current piece. */
@@ -54,13 +55,15 @@ export function layOutPacking(
   instructions: readonly PackInstruction[],
   target: KernelTarget,
   arena: Arena,
+  threads: number,
 ): PackProgram {
   const tiles = instructions.map(({ rowBytes }) => TILE_ROWS * rowBytes);
   const bufferBytes = instructions.length === 0 ? 0 : Math.max(PIECE_BYTES, ...tiles);
   return {
     instructions,
     target,
-    control: arena.allocate(controlWords(instructions.length) * 4, "work"),
+    threads,
+    control: arena.allocate(controlWords(threads) * 4, "work"),
     piece: arena.allocate(WORDS * 4, "work"),
     buffers: [arena.allocate(bufferBytes, "work"), arena.allocate(bufferBytes, "work")],
     bufferBytes,
@@ -97,7 +100,7 @@ export class Packer {
     this.#program = program;
     this.#views = views;
     const executors = packExecutors(program, views);
-    this.#team = new TeamMember(views.buffer, program.control, executors, true);
+    this.#team = new TeamMember({ buffer: views.buffer, ...program, thread: 0 }, executors);
   }
 
   /** Reads and packs one matrix: that of instruction `index`. */

@@ -3,6 +3,10 @@
 // the others by the chunk it holds, at most; one that holds none delays nobody. (Engines with a barrier between ops
 // become several times slower when another program keeps one of the cores busy.)
 //
+// The chunks of an instruction are shared out evenly beforehand: each thread has a run of them, takes these first, and then
+// what others have left. Chunks are taken from a word of the run's owner, in a cache line of its own, which mostly nobody
+// else touches: with one word for all, sixteen threads spend more time on handing that line around than on short work.
+//
 // Shared i32 words, from program.control on:
 //   ready     number of the instruction that can be worked on; counts up from step to step. Number n is instruction
 //             (n mod (count + 1)) - 1; 0 means: nothing to do until the leader begins the next step
@@ -11,7 +15,10 @@
 //   stopped   the team is over
 //   skip      the step was given up: what is left of it is counted, but not computed
 //   drowsy    threads with nothing to do sleep at once instead of spinning first
-//   then, for each instruction: next (low half of its number, next chunk) and done (chunks finished)
+//   done      in a line of its own: chunks finished of the instruction that can be worked on
+//   then, for each thread: low half of an instruction's number, and how many chunks of the thread's run are taken. If it is
+//   the number of an earlier instruction, none is. A chunk is taken from what was seen while the instruction was open: if
+//   it is over, all of its runs have changed since, and the exchange fails.
 
 import type { Executor } from "./executors.ts";
 
@@ -21,7 +28,9 @@ const FAILED = 2;
 const STOPPED = 3;
 const SKIP = 4;
 const DROWSY = 5;
-const FIRST = 16;
+const LINE = 16;
+const DONE = LINE;
+const RUNS: number = 2 * LINE;
 
 /** Looks at `ready` this often before it sleeps: some ten microseconds. */
 const SPINS = 2000;
@@ -35,30 +44,43 @@ const LOST_MS = 20_000;
 /** What a thread with nothing to do does. */
 export type Idle = "spin" | "sleep";
 
-export function controlWords(instructions: number): number {
-  return FIRST + 2 * (instructions + 1);
+export function controlWords(threads: number): number {
+  return RUNS + LINE * threads;
+}
+
+/** A thread's place in a team. */
+export interface TeamPlace {
+  readonly buffer: ArrayBufferLike;
+  /** Where the words of control are; they begin a cache line. */
+  readonly control: number;
+  /** Number 0 is the leader. */
+  readonly thread: number;
+  readonly threads: number;
+  /** No progress for this long means that a thread was lost. */
+  readonly lostMs?: number | undefined;
 }
 
 export class TeamMember {
   readonly #words: Int32Array;
   readonly #executors: readonly Executor[];
-  readonly #isLeader: boolean;
+  readonly #thread: number;
+  readonly #threads: number;
   readonly #canSleep: boolean;
   readonly #lostMs: number;
 
-  constructor(
-    buffer: ArrayBufferLike,
-    control: number,
-    executors: readonly Executor[],
-    isLeader: boolean,
-    lostMs: number = LOST_MS,
-  ) {
+  constructor(place: TeamPlace, executors: readonly Executor[]) {
+    const { buffer, control, thread, threads, lostMs = LOST_MS } = place;
     this.#lostMs = lostMs;
-    this.#words = new Int32Array(buffer, control, controlWords(executors.length));
+    this.#words = new Int32Array(buffer, control, controlWords(threads));
     this.#executors = executors;
-    this.#isLeader = isLeader;
+    this.#thread = thread;
+    this.#threads = threads;
     this.#canSleep =
       typeof SharedArrayBuffer !== "undefined" && buffer instanceof SharedArrayBuffer;
+  }
+
+  get #isLeader(): boolean {
+    return this.#thread === 0;
   }
 
   /**
@@ -71,6 +93,9 @@ export class TeamMember {
       idle = 0; // also a multiple of count + 1: "nothing to do"
       Atomics.store(this.#words, READY, idle);
     }
+    // Numbers come again after some ten thousand instructions; a run that nobody touched so long must not look taken.
+    const none = (idle & 0xffff) << 16;
+    for (let i = 0; i < this.#threads; i++) Atomics.store(this.#words, RUNS + LINE * i, none);
     this.#publish(idle + 1);
     const end = (idle + this.#executors.length + 1) | 0;
     for (let now = Atomics.load(this.#words, READY); now !== end; ) {
@@ -122,27 +147,39 @@ export class TeamMember {
     if (index < 0) return 0;
     const executor = this.#executors[index]!;
     if (executor.leaderOnly && !this.#isLeader) return 0;
-    const words = this.#words;
-    const [next, done] = [FIRST + 2 * index, FIRST + 2 * index + 1];
-    const tag = now & 0xffff;
+    const threads = this.#threads;
     const chunks = executor.chunks();
+    let taken = 0;
+    for (let i = 0; i < threads; i++) {
+      const sum = this.#thread + i;
+      const owner = sum < threads ? sum : sum - threads;
+      const from = Math.ceil((chunks * owner) / threads);
+      const count = Math.ceil((chunks * (owner + 1)) / threads) - from;
+      if (count > 0) taken += this.#workOn(now, owner, from, count, executor);
+    }
+    if (taken > 0 && Atomics.add(this.#words, DONE, taken) + taken === chunks) {
+      this.#publish(now + 1);
+    }
+    return taken;
+  }
+
+  /** Takes chunks of one thread's run: `count` of them, from number `from` on. */
+  #workOn(now: number, owner: number, from: number, count: number, executor: Executor): number {
+    const words = this.#words;
+    const word = RUNS + LINE * owner;
+    const tag = (now & 0xffff) << 16;
     for (let taken = 0; ; ) {
-      const seen = Atomics.load(words, next);
-      const chunk = seen & 0xffff;
-      if (seen >>> 16 !== tag || chunk >= chunks) return taken;
-      if (Atomics.compareExchange(words, next, seen, seen + 1) !== seen) continue;
+      const seen = Atomics.load(words, word);
+      const position = (seen & 0xffff_0000) === tag ? seen & 0xffff : 0;
+      if (position >= count || Atomics.load(words, READY) !== now) return taken;
+      if (Atomics.compareExchange(words, word, seen, tag | (position + 1)) !== seen) continue;
       taken++;
       try {
-        if (Atomics.load(words, SKIP) === 0) executor.run(chunk);
+        if (Atomics.load(words, SKIP) === 0) executor.run(from + position);
       } catch (error) {
         Atomics.store(words, FAILED, 1);
         if (this.#isLeader) console.error(error);
       }
-      if (Atomics.add(words, done, 1) + 1 < chunks) continue;
-      // A thread that was held back since before this instruction must not find chunks in it when the next step, with
-      // more tokens, has more of them.
-      Atomics.store(words, next, seen | 0xffff);
-      this.#publish(now + 1);
     }
   }
 
@@ -151,13 +188,10 @@ export class TeamMember {
     const words = this.#words;
     let number = start | 0;
     for (let index = this.indexOf(number); index >= 0; index = this.indexOf(number)) {
-      if (this.#executors[index]!.chunks() > 0) {
-        Atomics.store(words, FIRST + 2 * index + 1, 0);
-        Atomics.store(words, FIRST + 2 * index, (number & 0xffff) << 16);
-        break;
-      }
+      if (this.#executors[index]!.chunks() > 0) break;
       number = (number + 1) | 0;
     }
+    Atomics.store(words, DONE, 0);
     Atomics.store(words, READY, number);
     if (Atomics.load(words, SLEEPERS) > 0) Atomics.notify(words, READY);
   }

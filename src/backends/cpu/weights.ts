@@ -50,10 +50,10 @@ export class WeightStore {
     this.#tiled = tiled;
   }
 
-  /** Finds a place for every weight; `uses` are the ops that will read it. Returns how the tiles will be filled. */
-  place(uses: ReadonlyMap<Weight, ReadonlySet<OpKind>>): PackProgram {
+  /** Finds a place for every weight; `uses` are the ops that will read it. Returns how so many threads will fill the tiles. */
+  place(uses: ReadonlyMap<Weight, ReadonlySet<OpKind>>, threads: number): PackProgram {
     for (const [weight, ops] of uses) this.#placed.set(weight.name, this.#place(weight, ops));
-    return layOutPacking(this.#instructions, this.#target, this.#arena);
+    return layOutPacking(this.#instructions, this.#target, this.#arena, threads);
   }
 
   get(weight: Weight): PlacedWeight {

@@ -1,0 +1,52 @@
+// Threads that share out the chunks of instructions: each chunk is done once, whatever their number, and an instruction
+// begins only when the one before is over. More threads than cores, so that some are held back at any moment.
+
+import { once } from "node:events";
+import { Worker } from "node:worker_threads";
+import { expect, test } from "vitest";
+import { Random } from "../support/random.ts";
+import {
+  type CountingTeam,
+  countingMember,
+  countingTeam,
+  INSTRUCTIONS,
+  MOST_CHUNKS,
+} from "./counting-team.ts";
+
+async function helpersOf(team: CountingTeam): Promise<Worker[]> {
+  const workers = Array.from(
+    { length: team.threads - 1 },
+    (_, i) =>
+      new Worker(new URL("./counting-team.ts", import.meta.url), {
+        workerData: { team, thread: i + 1 },
+      }),
+  );
+  await Promise.all(workers.map((worker) => once(worker, "message")));
+  return workers;
+}
+
+test.each([1, 2, 3, 6])("%i threads do every chunk of every step once", async (threads) => {
+  const team = countingTeam(threads);
+  const words = new Int32Array(team.buffer);
+  const workers = await helpersOf(team);
+  const leader = countingMember(team, 0);
+  const random = new Random(threads);
+  for (let step = 0; step < 400; step++) {
+    // Few, none, or many; other numbers in every step.
+    const chunks = Array.from({ length: INSTRUCTIONS }, () =>
+      random.below(4) === 0 ? random.below(2) : random.below(MOST_CHUNKS + 1),
+    );
+    words.set(chunks, team.chunks);
+    words.fill(0, team.counts);
+    expect(leader.runStep()).toBe(true);
+    const wrong = chunks.flatMap((count, i) =>
+      Array.from({ length: MOST_CHUNKS }, (_, chunk) => chunk).filter(
+        (chunk) => words[team.counts + i * MOST_CHUNKS + chunk] !== (chunk < count ? 1 : 0),
+      ),
+    );
+    if (wrong.length > 0)
+      expect.fail(`step ${step}: chunks ${wrong.join(", ")} were not done once`);
+  }
+  leader.stop();
+  await Promise.all(workers.map((worker) => worker.terminate()));
+});
