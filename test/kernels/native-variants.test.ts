@@ -33,13 +33,18 @@ const floatTypes = ["f32", "f16", "bf16"];
 
 function kernelsOf(dtype: string, target: KernelTarget, variant: MatmulVariant): Kernel[] {
   const packing = packingOf(dtype);
-  const { vector, vectorStreams, matrix } = packing
+  const {
+    vector,
+    vectorStreams,
+    vectorHalf = vector,
+    matrix,
+  } = packing
     ? blockKernels(dtype, layoutFor(packing, target), variant)
     : floatKernels(dtype as FloatType, target, variant);
   const tiles = matrix.flatMap(({ kernel, inStreams }) =>
     inStreams ? [kernel, inStreams] : [kernel],
   );
-  return [vector, vectorStreams, ...tiles];
+  return [vector, vectorStreams, vectorHalf, ...tiles];
 }
 
 describe.each(Object.values(nativeTargets))("$name", (target) => {
@@ -130,7 +135,7 @@ test("tile registers are used from 13 tokens on", () => {
     ...["16x12.compact", "16x2.4s.compact", "16x12.compact"],
     ...["16x16.amx.compact", "16x16.amx.compact"],
   ]);
-  expect([1, 12, 13].map(effective)).toEqual(["4s.compact", "16x12.compact", "16x16.amx.compact"]);
+  expect([1, 12, 13].map(effective)).toEqual(["8s.compact", "16x12.compact", "16x16.amx.compact"]);
   expect(defaultVariant("f16", 32, target).id).toBe("16x12.compact");
   const variant = variantById("16x16.amx.compact", target)!;
   const problem = { dtype: "q4_0", n: 64, k: 256 };
@@ -157,6 +162,6 @@ test("tiles that are not full are those of fewer tokens", () => {
   const effective = (id: string, tokens: number) =>
     effectiveVariant(variantById(id, target)!, tokens, target).id;
   expect(effective("16x12.compact", 8)).toBe("16x8.compact");
-  expect(effective("16x12.compact", 1)).toBe("4s.compact");
+  expect(effective("16x12.compact", 1)).toBe("8s.compact");
   expect(effective("16x12.compact", 9)).toBe("16x12.compact"); // there is no 16x9
 });

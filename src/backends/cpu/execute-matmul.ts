@@ -158,23 +158,28 @@ function runVariant(
   variant: TiledVariant,
 ): RunTiles {
   const { streams, tile, tokenBytes } = variant;
-  const vector = c.kernels[variant.vector]!;
-  const vectorStreams = c.kernels[variant.vectorStreams]!;
+  // For one token: as many streams as the rows fill, then fewer for what is left.
+  const vectors = [
+    { run: c.kernels[variant.vectorStreams]!, count: streams },
+    ...(variant.vectorHalf ? [{ run: c.kernels[variant.vectorHalf]!, count: streams / 2 }] : []),
+    { run: c.kernels[variant.vector]!, count: 1 },
+  ];
   const matrix = variant.matrix.map(({ kernel, groups, inStreams }) => ({
     run: c.kernels[kernel]!,
     groups,
     inStreams: inStreams === undefined ? undefined : c.kernels[inStreams]!,
   }));
   const oneToken = (from: number, tiles: number, token: number, out: number) => {
-    // Equal shares in as many streams; a few tiles may be left.
-    const w = i.w + from * i.tileBytes;
     const x = i.x + token * tokenBytes;
-    const share = Math.floor(tiles / streams);
-    const [apart, outApart] = [share * i.tileBytes, share * TILE_ROWS * 4];
-    if (share > 0) kernels.vector(vectorStreams, w, x, out, share, apart, outApart);
-    const left = tiles - share * streams;
-    if (left === 0) return;
-    kernels.vector(vector, w + streams * apart, x, out + streams * outApart, left, 0, 0);
+    let done = 0;
+    for (const { run, count } of vectors) {
+      const share = Math.floor((tiles - done) / count);
+      if (share === 0) continue;
+      const [apart, outApart] = [share * i.tileBytes, share * TILE_ROWS * 4];
+      const w = i.w + (from + done) * i.tileBytes;
+      kernels.vector(run, w, x, out + done * TILE_ROWS * 4, share, apart, outApart);
+      done += share * count;
+    }
   };
   const tokenTile = (
     base: number,

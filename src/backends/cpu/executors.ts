@@ -165,7 +165,7 @@ export function isForTarget({ op }: Instruction): boolean {
 /** What stands in the fields of an instruction, of its variants, and of what these have for each width of a tile. */
 function namedKernels(holder: object): string[] {
   const fields = holder as Partial<Record<string, string>>;
-  const named = ["kernel", "vector", "vectorStreams", "widen"];
+  const named = ["kernel", "vector", "vectorStreams", "vectorHalf", "widen"];
   const { variants = [], matrix = [] } = holder as Partial<
     Record<"variants" | "matrix", readonly object[]>
   >;

@@ -57,7 +57,7 @@ export interface Chosen {
   readonly table: number;
 }
 
-type VariantNames = Pick<TiledVariant, "vector" | "vectorStreams" | "matrix">;
+type VariantNames = Pick<TiledVariant, "vector" | "vectorStreams" | "vectorHalf" | "matrix">;
 
 export class MatmulLowering {
   readonly #c: MatmulCompiler;
@@ -155,10 +155,11 @@ export class MatmulLowering {
   #named(key: string, make: () => VariantKernels): VariantNames {
     let names = this.#names.get(key);
     if (!names) {
-      const { vector, vectorStreams, matrix } = make();
+      const { vector, vectorStreams, vectorHalf, matrix } = make();
       names = {
         vector: this.#c.kernel(vector),
         vectorStreams: this.#c.kernel(vectorStreams),
+        ...(vectorHalf && { vectorHalf: this.#c.kernel(vectorHalf) }),
         matrix: matrix.map(({ kernel, groups, inStreams }) => ({
           kernel: this.#c.kernel(kernel),
           groups,

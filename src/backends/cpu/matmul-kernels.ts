@@ -31,6 +31,8 @@ export interface VariantKernels {
   readonly vector: Kernel;
   /** One token, `streams` tiles of rows in turns. */
   readonly vectorStreams: Kernel;
+  /** The same for half as many, where that still is several: for what a share of rows has left over. */
+  readonly vectorHalf?: Kernel;
   /** For tiles of 2, 3, ... tokens. */
   readonly matrix: readonly MatrixKernels[];
 }
@@ -59,7 +61,9 @@ export function blockKernels(
   const vector = make(`16x1.${style}`, one);
   return {
     vector,
-    vectorStreams: streams === 1 ? vector : make(`${streams}x16x1.${style}`, { ...one, streams }),
+    ...inStreams(vector, streams, (count) =>
+      make(`${count}x16x1.${style}`, { ...one, streams: count }),
+    ),
     matrix: widths(tokens).map((width) => {
       const tile = { groups, tokens: width };
       const shapeName = `${rows}x${width}.${style}`;
@@ -80,6 +84,20 @@ export function blockKernels(
           }),
       };
     }),
+  };
+}
+
+/** Streams from which on half of them are a kernel of their own. */
+const MANY_STREAMS = 8;
+
+function inStreams(
+  vector: Kernel,
+  streams: number,
+  make: (count: number) => Kernel,
+): Pick<VariantKernels, "vectorStreams" | "vectorHalf"> {
+  return {
+    vectorStreams: streams === 1 ? vector : make(streams),
+    ...(streams >= MANY_STREAMS && { vectorHalf: make(streams / 2) }),
   };
 }
 
@@ -114,7 +132,7 @@ export function floatKernels(
   const vector = make("16x1", one);
   return {
     vector,
-    vectorStreams: streams === 1 ? vector : make(`${streams}x16x1`, { ...one, streams }),
+    ...inStreams(vector, streams, (count) => make(`${count}x16x1`, { ...one, streams: count })),
     matrix: widths(tokens).map((width) => {
       const rows = width <= NARROW ? TILE_ROWS : wanted;
       const groups = rows / groupRows(target);

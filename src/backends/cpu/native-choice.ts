@@ -57,12 +57,12 @@ function refusalOf(
   return undefined;
 }
 
-function kernelsIn({ vector, vectorStreams, matrix }: VariantKernels): Kernel[] {
+function kernelsIn({ vector, vectorStreams, vectorHalf, matrix }: VariantKernels): Kernel[] {
   const ofTiles = matrix.flatMap(({ kernel, inStreams }) =>
     inStreams ? [kernel, inStreams] : [kernel],
   );
   // The widest first: it is the one that is refused.
-  return [...ofTiles.reverse(), vectorStreams, vector];
+  return [...ofTiles.reverse(), vectorStreams, ...(vectorHalf ? [vectorHalf] : []), vector];
 }
 
 /** The same choice with variants that have code in place of those that have none. */

@@ -45,6 +45,8 @@ export interface TiledVariant {
   readonly vector: string;
   /** The same for `streams` tiles of rows in turns. */
   readonly vectorStreams: string;
+  /** And for half as many. */
+  readonly vectorHalf?: string;
   readonly streams: number;
   /**
    * For tiles of 2, 3, ..., `tile` tokens and so many groups of rows, or all of `streams` tiles of rows in turns; empty:

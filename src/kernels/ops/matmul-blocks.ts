@@ -31,6 +31,7 @@ import {
   spanBytes,
   TILE_ROWS,
 } from "./packed.ts";
+import { CACHE_LINE, usualAhead } from "./prefetch.ts";
 import { type Grid, grid, SpanSums } from "./span-sums.ts";
 import { TilePointers } from "./tile-pointers.ts";
 
@@ -53,13 +54,8 @@ export interface BlockMatmul {
   readonly ahead?: number;
 }
 
-/**
- * One token, weights in memory, x86-64 code for 64 and 32 bytes a vector, four streams: 1.05 to 1.1 (Q4_0, Q8_0), 1.15
- * (Q6_K) and 1.25 times (Q4_K) the bandwidth; 1024 to 3072 bytes do alike. Several tokens, Q4_0, weights in memory: 1.35
- * times as fast for 8, 1.3 for 12, 1.2 for 32. Not measured with narrow vectors.
- */
-const AHEAD = 2048;
-const CACHE_LINE = 64;
+/** Several tokens, Q4_0, weights in memory: 1.35 times as fast for 8, 1.3 for 12, 1.2 for 32; 1024 to 3072 do alike. */
+const AHEAD_OF_TILES = 2048;
 
 /**
  * vector: (w, x, out, spans, tiles, levels): all groups of each tile; writes 16 floats per tile and token.
@@ -235,8 +231,7 @@ class BlockMatmulBuilder {
   /** Has the codes brought that come `ahead` bytes later: those of another block, or of the next tile. */
   #askAhead(block: number): void {
     const { layout } = this.#shape;
-    const isWide = layout.halves === "hardware" && layout.width > 16;
-    const { ahead = isWide ? AHEAD : 0 } = this.#shape;
+    const { ahead = this.#usualAhead } = this.#shape;
     if (ahead === 0) return;
     for (let g = 0; g < this.#groups; g++) {
       const [from, at] = this.#w.codes(g, block);
@@ -244,6 +239,12 @@ class BlockMatmulBuilder {
         this.#k.op("ptr.prefetch", [from], at + line + ahead);
       }
     }
+  }
+
+  get #usualAhead(): number {
+    const { layout, order, streams = 1 } = this.#shape;
+    if (layout.halves !== "hardware" || layout.width === 16) return 0;
+    return order === "matrix" ? AHEAD_OF_TILES : usualAhead(layout.width, streams);
   }
 
   /** The columns of one scale: integer products, scaled into the sums (of the span, where it has a header). */
