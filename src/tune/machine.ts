@@ -6,6 +6,7 @@
 
 import type { NativeKernels } from "../backends/cpu/native.ts";
 import type { NativeImage } from "../backends/cpu/native-entry.ts";
+import { largePages } from "../backends/cpu/native-pages.ts";
 import { AbortedError, MemoryError, ModelError, WorkerError } from "../base/errors.ts";
 import type { WasmMemory } from "../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../kernels/features.ts";
@@ -278,6 +279,9 @@ class Crew {
     const pages = (this.setStart + this.setBytes) / PAGE;
     const limits: WasmMemory = { initial: pages, maximum: pages, shared, memory64: false };
     const memory = shared ? newMemory(limits) : undefined;
+    // In pages as the engine's memory has them, before anything is written there.
+    const { native: kernels } = this.#environment;
+    if (memory && kernels) largePages(kernels.host, memory.buffer);
     const module = measureModule(limits);
     this.#threads = Array.from({ length: this.#size }, (_, index) => this.#start(index));
     const native = this.#image && { image: this.#image, blocks: blocksAt(this.#size) };

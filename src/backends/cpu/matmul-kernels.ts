@@ -101,13 +101,14 @@ function inStreams(
   };
 }
 
-/** Makes a kernel with such knobs, which are part of its name. */
+/** Makes a kernel with such knobs, which are part of its name where they are not the usual ones. */
 function arranged(
   knobs: Knobs = {},
   plainName: string,
   make: (own: { name: string; ahead?: number }) => Kernel,
+  usual: Knobs = {},
 ): Kernel {
-  const { ahead, unroll = 1, order = "written", pipelined = false } = knobs;
+  const { ahead, unroll = 1, order = "written", pipelined = false } = { ...usual, ...knobs };
   const name = [plainName, ...knobWords(knobs)].join(".");
   const kernel = make({ name, ...(ahead !== undefined && { ahead }) });
   return scheduled(kernel, { unroll, order, pipelined });
@@ -123,9 +124,13 @@ export function floatKernels(
   { rows: wanted, tokens, streams, knobs }: MatmulVariant,
 ): VariantKernels {
   const all = groupsPerTile(target);
+  const isWide = target.halves === "hardware" && target.width > 16;
   const make = (name: string, shape: Omit<FloatMatmul, "name" | "target">) =>
-    arranged(knobs, `matmul.${shape.weights}.${name}`, (own) =>
-      floatMatmulKernel({ ...shape, target, ...own }),
+    arranged(
+      knobs,
+      `matmul.${shape.weights}.${name}`,
+      (own) => floatMatmulKernel({ ...shape, target, ...own }),
+      shape.order === "matrix" && isWide ? inWideTiles : {},
     );
   const one = { weights: type, groups: all, tokens: 1, order: "vector" } as const;
   const inTiles = target.halves === "coded" ? "f32" : type;
@@ -141,6 +146,9 @@ export function floatKernels(
     }),
   };
 }
+
+/** Floats, tiles of tokens in the cache: 1.02 times as fast with 64 bytes a vector, 1.04 with 32. Blocks: no faster, or slower. */
+const inWideTiles: Knobs = { unroll: 2 };
 
 /** Tiles of so few tokens take all rows: with less than eight sums on their way, each fma waits for the one before. */
 const NARROW = 2;
