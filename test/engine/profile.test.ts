@@ -43,7 +43,8 @@ test.each([1, 2])("%i threads: the times add up to what the run took", async (th
   }
   const prompt = phaseOf(report, "prompt");
   const generation = phaseOf(report, "generation");
-  expect(prompt).toMatchObject({ tokens: 40, steps: 2 });
+  expect(prompt.tokens).toBe(40);
+  expect([1, 2]).toContain(prompt.steps); // one where a step has 128 tokens, for tile registers
   expect(generation).toMatchObject({ tokens: 99, steps: 99 }); // the first came from the prompt's logits
   expect(report.load.ms).toBeGreaterThan(0);
   expect(report.bottleneck).toMatch(/^\d+% of (generation|reading the prompt) is /);

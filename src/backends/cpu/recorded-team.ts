@@ -51,16 +51,25 @@ class RecordedMember extends TeamMember {
     super.serve();
   }
 
-  protected override work(now: number): number {
+  protected override takeChunks(now: number, executor: Executor): number {
     const { isOn } = this.#writer;
-    const taken = super.work(now);
+    const taken = super.takeChunks(now, executor);
     this.#hasWorked = isOn && taken > 0;
-    if (this.#hasWorked) {
-      const end = this.#writer.now();
-      this.#write(this.indexOf(now), taken, this.#start, end);
-      this.#start = end;
-    }
+    if (this.#hasWorked) this.#worked(this.indexOf(now), taken);
     return taken;
+  }
+
+  protected override workAlone(index: number): void {
+    const { isOn } = this.#writer;
+    super.workAlone(index);
+    if (isOn) this.#worked(index, 1);
+  }
+
+  /** It has been at it until now. */
+  #worked(stage: number, taken: number): void {
+    const end = this.#writer.now();
+    this.#write(stage, taken, this.#start, end);
+    this.#start = end;
   }
 
   /** Instructions of one stage come one after the other in the record, though their chunks may have come in turns. */

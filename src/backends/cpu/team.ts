@@ -32,14 +32,20 @@ const LINE = 16;
 const DONE = LINE;
 const RUNS: number = 2 * LINE;
 
-/** Looks at `ready` this often before it sleeps: some ten microseconds. */
-const SPINS = 2000;
+/**
+ * Looks at `ready` this often before it sleeps: half a millisecond. Waking a thread takes longer than most instructions of a
+ * step, and choosing a token between two steps does not take that long.
+ */
+const SPINS = 10_000;
 /** A sleeper looks again after this long even if nobody woke it. */
 const SLEEP_MS = 100;
 /** Numbers begin again long before they would overflow. */
 const RENUMBER = 2 ** 30;
 /** No progress for this long: a thread was lost. */
 const LOST_MS = 20_000;
+
+/** Tells the processor that a thread spins: one that shares its core gets more of it. Some 50 ns. */
+const pause: () => void = (Atomics as { pause?: () => void }).pause ?? (() => {});
 
 /** What a thread with nothing to do does. */
 export type Idle = "spin" | "sleep";
@@ -100,7 +106,7 @@ export class TeamMember {
     const end = (idle + this.#executors.length + 1) | 0;
     for (let now = Atomics.load(this.#words, READY); now !== end; ) {
       if (stop?.()) Atomics.store(this.#words, SKIP, 1);
-      this.work(now);
+      this.#work(now);
       now = this.waitPast(now, true);
     }
     if (Atomics.load(this.#words, FAILED) !== 0) {
@@ -114,7 +120,7 @@ export class TeamMember {
   serve(): void {
     let seen = Atomics.load(this.#words, READY);
     while (Atomics.load(this.#words, STOPPED) === 0) {
-      this.work(seen);
+      this.#work(seen);
       seen = this.waitPast(seen, false);
     }
   }
@@ -138,15 +144,20 @@ export class TeamMember {
     Atomics.notify(this.#words, READY);
   }
 
-  /**
-   * Takes chunks of instruction number `now` until none is left; whoever finishes the last one opens the next. Returns
-   * how many it took.
-   */
-  protected work(now: number): number {
+  /** Works on instruction number `now` until nothing is left of it; whoever finishes the last chunk opens the next. */
+  #work(now: number): void {
     const index = this.indexOf(now);
-    if (index < 0) return 0;
+    if (index < 0) return;
     const executor = this.#executors[index]!;
-    if (executor.leaderOnly && !this.#isLeader) return 0;
+    if (executor.leaderOnly && !this.#isLeader) return;
+    const taken = this.takeChunks(now, executor);
+    if (taken > 0 && Atomics.add(this.#words, DONE, taken) + taken === executor.chunks()) {
+      this.#publish(now + 1);
+    }
+  }
+
+  /** Takes chunks until none is left. Returns how many it took. */
+  protected takeChunks(now: number, executor: Executor): number {
     const threads = this.#threads;
     const chunks = executor.chunks();
     let taken = 0;
@@ -155,16 +166,13 @@ export class TeamMember {
       const owner = sum < threads ? sum : sum - threads;
       const from = Math.ceil((chunks * owner) / threads);
       const count = Math.ceil((chunks * (owner + 1)) / threads) - from;
-      if (count > 0) taken += this.#workOn(now, owner, from, count, executor);
-    }
-    if (taken > 0 && Atomics.add(this.#words, DONE, taken) + taken === chunks) {
-      this.#publish(now + 1);
+      if (count > 0) taken += this.#takeFrom(now, owner, from, count, executor);
     }
     return taken;
   }
 
   /** Takes chunks of one thread's run: `count` of them, from number `from` on. */
-  #workOn(now: number, owner: number, from: number, count: number, executor: Executor): number {
+  #takeFrom(now: number, owner: number, from: number, count: number, executor: Executor): number {
     const words = this.#words;
     const word = RUNS + LINE * owner;
     const tag = (now & 0xffff) << 16;
@@ -174,21 +182,36 @@ export class TeamMember {
       if (position >= count || Atomics.load(words, READY) !== now) return taken;
       if (Atomics.compareExchange(words, word, seen, tag | (position + 1)) !== seen) continue;
       taken++;
-      try {
-        if (Atomics.load(words, SKIP) === 0) executor.run(from + position);
-      } catch (error) {
-        Atomics.store(words, FAILED, 1);
-        if (this.#isLeader) console.error(error);
-      }
+      this.#run(executor, from + position);
     }
   }
 
-  /** Opens instruction number `start`, or the first after it that has any work. */
+  /** Does the only chunk of an instruction. */
+  protected workAlone(index: number): void {
+    this.#run(this.#executors[index]!, 0);
+  }
+
+  #run(executor: Executor, chunk: number): void {
+    try {
+      if (Atomics.load(this.#words, SKIP) === 0) executor.run(chunk);
+    } catch (error) {
+      Atomics.store(this.#words, FAILED, 1);
+      if (this.#isLeader) console.error(error);
+    }
+  }
+
+  /**
+   * Opens instruction number `start`, or the first after it that has more than one chunk: a single one is done here and now,
+   * which takes less time than others need to hear of it.
+   */
   #publish(start: number): void {
     const words = this.#words;
     let number = start | 0;
     for (let index = this.indexOf(number); index >= 0; index = this.indexOf(number)) {
-      if (this.#executors[index]!.chunks() > 0) break;
+      const executor = this.#executors[index]!;
+      const chunks = executor.chunks();
+      if (chunks > 1 || (chunks === 1 && executor.leaderOnly && !this.#isLeader)) break;
+      if (chunks === 1) this.workAlone(index);
       number = (number + 1) | 0;
     }
     Atomics.store(words, DONE, 0);
@@ -203,6 +226,7 @@ export class TeamMember {
     for (let i = 0; i < spins; i++) {
       const seen = Atomics.load(words, READY);
       if (seen !== now) return seen;
+      pause();
     }
     for (let waited = 0; ; waited += SLEEP_MS) {
       const seen = Atomics.load(words, READY);
