@@ -104,6 +104,9 @@ export function isRefused(kernel: Kernel, target: X64Target): boolean {
   }
 }
 
+/** What was opened: a library that nobody holds is closed, and its functions are gone. */
+const opened: unknown[] = [];
+
 /** Opens the code of kernels; the file is gone at once. */
 export function openX64(
   kernels: readonly Kernel[],
@@ -115,6 +118,7 @@ export function openX64(
     const functions = kernels.map((kernel) => lowerToX64(kernel, target));
     writeFileSync(path, sharedObject(functions, "x64"), { mode: 0o500 });
     const library = new ffi!.DynamicLibrary(path);
+    opened.push(library);
     const signature = { arguments: ["f64"], return: "void" };
     return new Map(
       kernels.map((kernel) => [kernel, library.getFunction(symbolOf(kernel.name), signature)]),
