@@ -60,6 +60,7 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
         rounds: roundsOf(mode),
         full: mode === "full",
         streamBytes: STREAM_BYTES[mode],
+        knobsOfTiles: !isQuick,
       },
       profiles,
       {

@@ -33,9 +33,18 @@ const knobs: { readonly [K in KnobName]: Knob<K> } = {
 
 export const knobNames: readonly KnobName[] = Object.keys(knobs) as KnobName[];
 
-/** All values of one knob beside others that stay: those that were tried before come again. */
+/** All values of one knob beside others that stay. */
 export function turned(current: Knobs, name: KnobName): Knobs[] {
   return knobs[name].values.map((value) => ({ ...current, [name]: value }));
+}
+
+/** A kernel as it is written. Where nothing is said, blocks are so (floats nearly, and how far ahead depends on the streams). */
+const plain: Knobs = { unroll: 1, order: "written", pipelined: false };
+
+/** The values that are worth trying: others than the current one, and than what it is where nothing was said. */
+export function otherValues(current: Knobs, name: KnobName): Knobs[] {
+  const now = current[name] ?? plain[name];
+  return turned(current, name).filter((candidate) => candidate[name] !== now);
 }
 
 /** The words of an id: ["ahead512", "unroll2"]. */

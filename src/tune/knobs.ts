@@ -5,7 +5,7 @@
 // percents where tiles change them by half, so what looked better must win once more at the end, against the variant as it
 // was; only that comparison is kept.
 
-import { type Knobs, knobNames, turned } from "../kernels/knobs.ts";
+import { type Knobs, knobNames, otherValues } from "../kernels/knobs.ts";
 import {
   hasKnobs,
   type MatmulTarget,
@@ -53,7 +53,7 @@ export async function searchKnobs(
   if (!hasKnobs(variant, search.target)) return undefined;
   let best = variant;
   for (const [step, name] of knobNames.entries()) {
-    const tried = [best, ...candidates(best, turned(best.knobs ?? {}, name), search)];
+    const tried = [best, ...candidates(best, otherValues(best.knobs ?? {}, name), search)];
     if (tried.length === 1) continue;
     search.onStep(step / (knobNames.length + 1), tried[1]!);
     const [[usual, ...others]] = (await timesOf(tried, [m], search)) as [number[]];
@@ -67,15 +67,13 @@ export async function searchKnobs(
   return ratios[all.indexOf(m)]! < 1 ? { variant: best, ratios } : undefined;
 }
 
-/** Variants with such knobs that are not this one again, and that have code. */
+/** Variants with such knobs that have code. */
 function candidates(
   current: MatmulVariant,
   values: readonly Knobs[],
   { accepts }: KnobSearch,
 ): MatmulVariant[] {
-  return values
-    .map((knobs) => withKnobs(current, knobs))
-    .filter((one) => one.id !== current.id && accepts(one));
+  return values.map((knobs) => withKnobs(current, knobs)).filter(accepts);
 }
 
 /** Microseconds of each variant, for each number of tokens: the lower quartile of rounds through all of them. */

@@ -2,7 +2,7 @@
 // interleaved (each round goes through all profiles), so that a slow moment of the machine meets all of them. Other
 // programs only ever make a round slower, so the lower quartile of the rounds counts, and a profile is given up as
 // hopeless when its best round is far from the best of all. Then the knobs of the best are searched (knobs.ts), where the
-// kernels are machine code: for one token and for the most, which are most of what a model computes.
+// kernels are machine code: for one token and, where there is time, for the most; a model computes little else.
 
 import type { NativeKernels } from "../backends/cpu/native.ts";
 import { refusals } from "../backends/cpu/native-choice.ts";
@@ -34,6 +34,8 @@ export interface TunePlan {
   readonly full: boolean;
   /** Of weights that stream from memory: more than caches hold. */
   readonly streamBytes: number;
+  /** Knobs are searched for the most tokens, too, not only for one: tiles have many kernels, which take their time to make. */
+  readonly knobsOfTiles?: boolean;
 }
 
 export interface TuneEnvironment {
@@ -60,7 +62,7 @@ const FINALS = 4;
 const FINALISTS = 3;
 
 /** Of all that is to do for a product, this much is left for knobs, where there are any. */
-const KNOBS_SHARE = 0.4;
+const KNOBS_SHARE = 0.3;
 
 /** All ways to run a product: every variant, spinning; where full, row by row, and the usual ones sleeping. */
 export function tuneProfiles(
@@ -216,7 +218,8 @@ class GroupTuner {
     signal: AbortSignal | undefined,
   ): Promise<void> {
     const winners = lines.map((line) => this.#winner(line));
-    const searched = [...new Set([0, lines.length - 1])];
+    const last = this.#plan.knobsOfTiles ? [lines.length - 1] : [];
+    const searched = [...new Set([0, ...last])];
     for (const [nth, at] of searched.entries()) {
       const variant = winners[at];
       if (!variant) continue;

@@ -91,6 +91,7 @@ test.skipIf(why !== "")(`tunes machine code with its knobs${why}`, async () => {
     rounds: 2,
     full: false,
     streamBytes: 1 << 17,
+    knobsOfTiles: true,
   };
   const seen: number[] = [];
   const groups = await runTune(
