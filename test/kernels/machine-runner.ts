@@ -1,14 +1,9 @@
 // Executes prepared machine code (lower/machine.ts) with the meanings of the IR's ops: registers that are few and full of
 // garbage, operands in memory. A value that lost its register, or a folded load that moved too far, comes out wrong.
 
-import {
-  type AnyMeaning,
-  Memory,
-  meanings,
-  type Semantics,
-  Vector,
-} from "../../src/kernels/ir/meanings.ts";
+import { type AnyMeaning, meanings, type Semantics } from "../../src/kernels/ir/meanings.ts";
 import { isVector, type OpName, shapeOf, type Type } from "../../src/kernels/ir/ops.ts";
+import { Memory, Vector } from "../../src/kernels/ir/state.ts";
 import type {
   MachineInstruction,
   MachineKernel,

@@ -2,8 +2,9 @@
 // are tested against this. What each op does is in meanings.ts; here are registers, loops and variables.
 
 import type { Kernel, Reg, Statement } from "./kernel.ts";
-import { type AnyMeaning, Memory, meanings, type Semantics, Vector } from "./meanings.ts";
+import { type AnyMeaning, meanings, type Semantics } from "./meanings.ts";
 import { isVector } from "./ops.ts";
+import { Memory, Vector } from "./state.ts";
 import { verify } from "./verify.ts";
 
 const leastDemanding: Semantics = { dot4: "i7", fused: false };

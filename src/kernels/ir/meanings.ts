@@ -2,11 +2,12 @@
 //
 // Floats are f32 throughout: arithmetic on numbers is rounded by Math.fround or by storing into a Float32Array, which for
 // + - * / and sqrt gives exactly what an f32 unit gives. Moves keep the bits of a NaN; arithmetic may give any NaN.
-// Registers are seen through typed arrays: little-endian machines only, as WebAssembly's memory is.
+// Registers and memory are those of state.ts.
 
 import { bf16ToF32, f16ToF32, f32ToF16 } from "../../base/half.ts";
 import type { OpName, ops, ScalarType, Type, VectorType } from "./ops.ts";
-import { shapeOfTile, strideOfTile, type TileShape, tilesOf } from "./tiles.ts";
+import type { Memory, Tile, Vector } from "./state.ts";
+import { shapeOfTile, strideOfTile, tilesOf } from "./tiles.ts";
 
 /** What the second operand of dot4 may be: 0..127, -128..127 or 0..255. */
 export type Dot4 = "i7" | "signed" | "unsigned";
@@ -16,67 +17,6 @@ export interface Semantics {
   readonly dot4: Dot4;
   /** f32v.fma rounds once. */
   readonly fused: boolean;
-}
-
-/** A vector register: the same bytes seen in each way. */
-export class Vector {
-  readonly u8: Uint8Array;
-  readonly i8: Int8Array;
-  readonly i32: Int32Array;
-  readonly u32: Uint32Array;
-  readonly f32: Float32Array;
-
-  constructor(width: number) {
-    const bytes = new ArrayBuffer(width);
-    this.u8 = new Uint8Array(bytes);
-    this.i8 = new Int8Array(bytes);
-    this.i32 = new Int32Array(bytes);
-    this.u32 = new Uint32Array(bytes);
-    this.f32 = new Float32Array(bytes);
-  }
-}
-
-/** The memory of one run, with its bounds checked. */
-export class Memory {
-  readonly bytes: Uint8Array;
-  readonly view: DataView;
-  /** The op that is running, for errors. */
-  op: OpName | undefined;
-  /** The tile registers, where there are any: state of the machine as memory is. */
-  readonly tiles: (Tile | undefined)[] = [];
-  readonly #kernel: string;
-
-  constructor(kernel: string, memory: ArrayBufferLike) {
-    this.#kernel = kernel;
-    this.bytes = new Uint8Array(memory);
-    this.view = new DataView(memory);
-  }
-
-  /** pointer + displacement, where `length` bytes must be. */
-  at(pointer: number, displacement: number, length: number): number {
-    const address = pointer + displacement;
-    if (!Number.isInteger(address) || address < 0 || address + length > this.bytes.length) {
-      this.fail(
-        `address ${address} (pointer ${pointer}, displacement ${displacement}), ${length} bytes: ` +
-          `outside the memory of ${this.bytes.length} bytes`,
-      );
-    }
-    return address;
-  }
-
-  /** A tile that has a shape. */
-  tile(number: number): Tile {
-    return this.tiles[number] ?? this.fail(`tile ${number} has no shape`);
-  }
-
-  fail(what: string): never {
-    throw new Error(`${this.#kernel}: ${this.op}: ${what}`);
-  }
-}
-
-/** A tile register: its rows behind each other. */
-export interface Tile extends TileShape {
-  readonly cells: Int8Array<ArrayBuffer>;
 }
 
 interface Context {

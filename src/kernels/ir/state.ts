@@ -1,0 +1,68 @@
+// What a kernel works on while it is interpreted: vector registers, memory with its bounds checked, and tile registers.
+// What is done to them is in meanings.ts.
+//
+// Registers are seen through typed arrays: little-endian machines only, as WebAssembly's memory is.
+
+import type { OpName } from "./ops.ts";
+import type { TileShape } from "./tiles.ts";
+
+/** A vector register: the same bytes seen in each way. */
+export class Vector {
+  readonly u8: Uint8Array;
+  readonly i8: Int8Array;
+  readonly i32: Int32Array;
+  readonly u32: Uint32Array;
+  readonly f32: Float32Array;
+
+  constructor(width: number) {
+    const bytes = new ArrayBuffer(width);
+    this.u8 = new Uint8Array(bytes);
+    this.i8 = new Int8Array(bytes);
+    this.i32 = new Int32Array(bytes);
+    this.u32 = new Uint32Array(bytes);
+    this.f32 = new Float32Array(bytes);
+  }
+}
+
+/** The memory of one run, with its bounds checked. */
+export class Memory {
+  readonly bytes: Uint8Array;
+  readonly view: DataView;
+  /** The op that is running, for errors. */
+  op: OpName | undefined;
+  /** The tile registers, where there are any: state of the machine as memory is. */
+  readonly tiles: (Tile | undefined)[] = [];
+  readonly #kernel: string;
+
+  constructor(kernel: string, memory: ArrayBufferLike) {
+    this.#kernel = kernel;
+    this.bytes = new Uint8Array(memory);
+    this.view = new DataView(memory);
+  }
+
+  /** pointer + displacement, where `length` bytes must be. */
+  at(pointer: number, displacement: number, length: number): number {
+    const address = pointer + displacement;
+    if (!Number.isInteger(address) || address < 0 || address + length > this.bytes.length) {
+      this.fail(
+        `address ${address} (pointer ${pointer}, displacement ${displacement}), ${length} bytes: ` +
+          `outside the memory of ${this.bytes.length} bytes`,
+      );
+    }
+    return address;
+  }
+
+  /** A tile that has a shape. */
+  tile(number: number): Tile {
+    return this.tiles[number] ?? this.fail(`tile ${number} has no shape`);
+  }
+
+  fail(what: string): never {
+    throw new Error(`${this.#kernel}: ${this.op}: ${what}`);
+  }
+}
+
+/** A tile register: its rows behind each other. */
+export interface Tile extends TileShape {
+  readonly cells: Int8Array<ArrayBuffer>;
+}
