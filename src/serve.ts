@@ -84,7 +84,9 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       maxMessages: options.maxMessages ?? 4096,
       corsOrigins: options.corsOrigins ?? [],
       // On another address the name is whatever the network calls this machine.
-      hosts: isLoopback(host) ? [...loopback, host, ...(options.allowedHosts ?? [])] : undefined,
+      hosts: isLoopback(host)
+        ? [...new Set([...loopback, host, ...(options.allowedHosts ?? [])])]
+        : undefined,
       sampling: options.sampling ?? {},
       pooling: options.pooling ?? "mean",
       heartbeatMs: options.heartbeatMs ?? 12_000,

@@ -60,7 +60,7 @@ export function checkFields<S extends z.ZodObject>(
     }
     if (!refusal.fine?.(value)) throw unsupportedField(shown, refusal.why);
   }
-  const parsed = schema.safeParse(given);
+  const parsed = schema.safeParse(given, { reportInput: true });
   if (parsed.success) return parsed.data as z.infer<S>;
   const [issue] = parsed.error.issues;
   const path = prefix + pathText(issue!.path);
@@ -77,8 +77,9 @@ function pathText(path: readonly PropertyKey[]): string {
 }
 
 /** Of a union, what its first kind says is seldom what was meant: name the whole instead. */
-function issueText(issue: { message: string }): string {
-  return issue.message.replace(/^Invalid input: /, "").replace(/^Invalid input$/, "wrong type");
+function issueText({ message, input }: { message: string; input?: unknown }): string {
+  const text = message.replace(/^Invalid input: /, "").replace(/^Invalid input$/, "wrong type");
+  return typeof input === "number" ? `${text}, got ${input}` : text;
 }
 
 /** The body as JSON, whatever its fields. */

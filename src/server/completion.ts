@@ -17,6 +17,8 @@ export interface CompletionRequest {
   served: ServedModel;
   tokens: readonly number[];
   options: GenerateOptions;
+  /** The field that the prompt comes from (default "prompt"), for the error when it does not fit. */
+  param?: string;
 }
 
 export interface Completion {
@@ -32,7 +34,7 @@ let jobs = 0;
 export async function startCompletion(call: Call, request: CompletionRequest): Promise<Completion> {
   const { server, signal } = call;
   const { served, tokens, options } = request;
-  checkPrompt(served, tokens);
+  checkPrompt(served, tokens, request.param);
   const arrived = server.now();
   const place = await server.queue.enter(call.client, signal);
   let generation: Generation;

@@ -119,6 +119,15 @@ export function queueFull(running: number, waiting: number): ApiError {
   });
 }
 
+/** 400: more answers at once than even an idle server has places for; waiting would not help. */
+export function tooManyChoices(count: number, places: number): ApiError {
+  return invalidRequest(
+    `"n": the request asks for ${count} answers at once, and the server has ${places} places. Ask for fewer answers or prompts, or start it with a larger --queue`,
+    "n",
+    "too_many_choices",
+  );
+}
+
 /** 503: running generations have taken all of the model's cache. */
 export function cacheFull(): ApiError {
   return new ApiError({
@@ -142,6 +151,25 @@ export function stopping(): ApiError {
     message: "the server is stopping: the request was not finished",
     retryAfterSeconds: 5,
   });
+}
+
+/** What Node's HTTP parser could not read, by its code; 400 where it is none of these. */
+const brokenRequests: Readonly<Record<string, { status: number; message: string }>> = {
+  HPE_HEADER_OVERFLOW: { status: 431, message: "the request's headers are too large" },
+  ERR_HTTP_REQUEST_TIMEOUT: {
+    status: 408,
+    message:
+      "the request took too long to come. Send it faster, or start the server with a larger --timeout",
+  },
+};
+
+/** A request that never became one: bytes that are not HTTP, headers or a body that do not end. */
+export function brokenRequest(code: string | undefined): ApiErrorFacts {
+  const { status, message } = brokenRequests[code ?? ""] ?? {
+    status: 400,
+    message: "the request is not HTTP, or ended before it was complete",
+  };
+  return { status, type: invalid, code: "broken_request", param: null, message };
 }
 
 interface Mapping {

@@ -3,6 +3,7 @@
 
 import { createAdaptorServer } from "@hono/node-server";
 import type { AppFetch } from "./app.ts";
+import { brokenRequest, openaiErrors } from "./errors.ts";
 
 export interface ListenOptions {
   host: string;
@@ -30,6 +31,41 @@ interface Incoming {
   socket?: { remoteAddress?: string };
 }
 
+/** What of Node's sockets and answers is used here. */
+interface RawSocket {
+  readonly writable: boolean;
+  end(text: string, done: () => void): void;
+  destroy(): void;
+}
+interface Outgoing {
+  readonly headersSent: boolean;
+  readonly writableFinished: boolean;
+}
+interface RawEvents {
+  on(event: "request", run: (incoming: { socket: RawSocket }, answer: Outgoing) => void): RawEvents;
+  on(event: "clientError", run: (error: { code?: string }, socket: RawSocket) => void): RawEvents;
+}
+
+/**
+ * Node answers what it cannot read with a bare status line. Here it gets the shape of every other error, unless an answer
+ * has begun on the connection: bytes in the middle of that would belong to it.
+ */
+function answerBroken(server: RawEvents): void {
+  const answers = new WeakMap<RawSocket, Outgoing>();
+  server.on("request", ({ socket }, answer) => answers.set(socket, answer));
+  server.on("clientError", ({ code }, socket) => {
+    const answer = answers.get(socket);
+    if (!socket.writable || (answer?.headersSent && !answer.writableFinished)) {
+      socket.destroy();
+      return;
+    }
+    const facts = brokenRequest(code);
+    const body = JSON.stringify(openaiErrors.body(facts));
+    const head = `HTTP/1.1 ${facts.status} Refused\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n`;
+    socket.end(head + body, () => socket.destroy());
+  });
+}
+
 export async function listen(app: AppFetch, options: ListenOptions): Promise<Listener> {
   const { host, port } = options;
   const server = createAdaptorServer({
@@ -47,6 +83,7 @@ export async function listen(app: AppFetch, options: ListenOptions): Promise<Lis
       maxHeaderSize: 16384,
     },
   });
+  answerBroken(server as RawEvents);
   const { promise: listening, resolve, reject } = Promise.withResolvers<void>();
   server.once("error", reject);
   server.listen(port, host, () => resolve());

@@ -3,13 +3,21 @@
 
 import type { StopReason } from "../index.ts";
 import { emptyList, type FieldRules, oneOf, type Refusal } from "./body.ts";
+import { invalidRequest } from "./errors.ts";
 
 const noTools: Refusal = { why: "this server does not call tools yet", fine: emptyList };
 const textOnly = (value: unknown): boolean =>
   typeof value === "object" && value !== null && "type" in value && value.type === "text";
 
 /** Fields of requests that say who asks, or how the vendor should bill and store: nothing to do here. */
-const accepted = ["user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier"];
+const accepted = [
+  "user",
+  "metadata",
+  "safety_identifier",
+  "prompt_cache_key",
+  "prompt_cache_retention",
+  "service_tier",
+];
 
 export const openaiRules: FieldRules = {
   accepted,
@@ -39,6 +47,15 @@ export const openaiRules: FieldRules = {
     best_of: { why: "choices are not ranked: ask for n", fine: oneOf(1) },
   },
 };
+
+/** OpenAI refuses it as well: an answer in one piece always has its usage. */
+export function checkStreamOptions(fields: {
+  stream?: boolean | undefined;
+  stream_options?: object | undefined;
+}): void {
+  if (fields.stream_options === undefined || fields.stream) return;
+  throw invalidRequest('"stream_options" needs "stream": true', "stream_options");
+}
 
 /** OpenAI knows no other words: text that ends because the context is full is as incomplete as one that hit max_tokens. */
 const finishReasons: Readonly<Record<StopReason, string>> = {

@@ -2,7 +2,7 @@
 // place gets free, the client that was served longest ago is next, so that one with a hundred requests does not keep
 // the others waiting. Knows nothing of HTTP or of models.
 
-import { queueFull, stopping } from "./errors.ts";
+import { queueFull, stopping, tooManyChoices } from "./errors.ts";
 
 /** A place to run. Give it back exactly when the generation has ended. */
 export interface Place {
@@ -43,6 +43,9 @@ export class AdmissionQueue {
   /** Refuses at once when `count` more could not even wait. */
   checkRoom(count: number = 1): void {
     if (this.#closed) throw stopping();
+    if (count > this.parallel + this.capacity) {
+      throw tooManyChoices(count, this.parallel + this.capacity);
+    }
     const free = this.parallel - this.#running + this.capacity - this.#waiting.length;
     if (count > free) throw queueFull(this.#running, this.#waiting.length);
   }

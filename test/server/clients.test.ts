@@ -181,6 +181,8 @@ describe("ollama", () => {
       ask({ messages: [{ role: "user", content: "?", images: ["aGk="] }] }),
     ).rejects.toThrow(/"messages\[0\].images" is not supported/);
     await expect(ask({ model: "other" })).rejects.toThrow(/"other" is not served here/);
+    const raw = client().generate({ model: modelId, prompt, raw: true, system: "Be brief." });
+    await expect(raw).rejects.toThrow(/"system" is not supported: together with raw/);
   });
 });
 
@@ -231,6 +233,13 @@ describe("@anthropic-ai/sdk", () => {
     });
     const { input_tokens, cache_read_input_tokens } = begun.usage;
     expect(input_tokens + cache_read_input_tokens!).toBeGreaterThan(5);
+  });
+
+  test("tools that there are none of may be chosen freely", async () => {
+    const choice = (type: "auto" | "any") =>
+      client().messages.create({ ...request, tools: [], tool_choice: { type } });
+    expect((await choice("auto")).content).toHaveLength(1);
+    await expect(choice("any")).rejects.toThrow(/tool_choice/);
   });
 
   test("countTokens", async () => {

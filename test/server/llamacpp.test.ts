@@ -29,6 +29,9 @@ describe("llama.cpp's", () => {
     expect(await ask("/detokenize", { tokens })).toEqual({ content: prompt });
     const special = await ask("/tokenize", { content: prompt, add_special: true });
     expect(special.tokens).toEqual(await running.model.tokenize(prompt));
+    const withPieces = await ask("/tokenize", { content: prompt, with_pieces: true });
+    const pieces = (withPieces.tokens as { piece: string }[]).map(({ piece }) => piece);
+    expect(pieces.join("").trimStart()).toBe(prompt); // spaces included
   });
 
   test("/apply-template", async () => {
@@ -71,6 +74,7 @@ describe("llama.cpp's", () => {
       model_alias: modelId,
       default_generation_settings: { n_ctx: running.model.info.contextSize },
     });
+    expect(await (await fetch(`${url}/props`)).text()).not.toMatch(/\/(home|root|tmp|Users)\//);
     const stream = await post(`${url}/completion`, { prompt, stream: true, ignore_eos: true });
     const slots = (await (await fetch(`${url}/slots`)).json()) as { is_processing: boolean }[];
     expect(slots).toHaveLength(8);

@@ -264,6 +264,21 @@ describe("responses", () => {
     });
     expect(answer.usage!.output_tokens).toBe(2);
   });
+
+  test("refuse what they do not do, by name", async () => {
+    const ask = (fields: object) =>
+      client.responses.create({ model: modelId, input: prompt, ...fields } as never);
+    await expect(ask({ text: { verbosity: "low" } })).rejects.toMatchObject({ param: "text" });
+    const output = { type: "function_call_output", call_id: "1", output: "7" };
+    await expect(ask({ input: [output] })).rejects.toThrow(/type "function_call_output"/);
+    const unknown = { role: "user", content: "?", mood: "good" };
+    await expect(ask({ input: [unknown] })).rejects.toMatchObject({ param: "input[0].mood" });
+    const long = "word ".repeat(400);
+    await expect(ask({ input: long })).rejects.toMatchObject({
+      code: "context_length_exceeded",
+      param: "input",
+    });
+  });
 });
 
 describe("embeddings", () => {
@@ -340,6 +355,8 @@ describe("what is refused", () => {
     ["reasoning_effort", { reasoning_effort: "high" }],
     ["store", { store: true }],
     ["frobnicate", { frobnicate: 1 }],
+    ["stream_options", { stream_options: { include_usage: true } }],
+    ["n", { n: 100 }],
   ])("%s, by name", async (name, fields) => {
     const error = await refused(fields);
     expect(error.param).toBe(name);
@@ -353,6 +370,7 @@ describe("what is refused", () => {
       ...greedy,
       user: "me",
       metadata: { a: "b" },
+      prompt_cache_retention: "24h",
       store: false,
       n: 1,
       response_format: { type: "text" },
@@ -366,7 +384,7 @@ describe("what is refused", () => {
   test("a prompt that does not fit, with both numbers", async () => {
     const content = "word ".repeat(400);
     const error = await refused({ messages: [{ role: "user", content }] });
-    expect(error.code).toBe("context_length_exceeded");
+    expect(error).toMatchObject({ code: "context_length_exceeded", param: "messages" });
     const tokens = (await running.model.tokenize(content)).length;
     expect(error.message).toContain(String(tokens));
     expect(error.message).toContain(String(running.model.info.contextSize));

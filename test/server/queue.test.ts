@@ -56,7 +56,14 @@ describe("the queue", () => {
     expect((refused as ApiError).facts.retryAfterSeconds).toBeGreaterThan(0);
     expect(() => queue.checkRoom(1)).toThrow(/1 requests run and 1 wait/);
     expect(() => new AdmissionQueue(1, 1).checkRoom(2)).not.toThrow();
-    expect(() => new AdmissionQueue(1, 1).checkRoom(3)).toThrow(/full/);
+  });
+
+  test("that could never hold a request says so: to come again would not help", () => {
+    const refused = (): void => new AdmissionQueue(1, 1).checkRoom(3);
+    expect(refused).toThrow(/3 answers at once, and the server has 2 places/);
+    expect(refused).toThrow(
+      expect.objectContaining({ facts: expect.objectContaining({ status: 400 }) }),
+    );
   });
 
   test("forgets who leaves while waiting", async () => {

@@ -42,7 +42,7 @@ const rules: FieldRules = {
   accepted: ["metadata", "service_tier", "inference_geo", "cache_control"],
   refused: {
     tools: { why: noTools, fine: emptyList },
-    tool_choice: { why: noTools },
+    tool_choice: { why: noTools, fine: noChoice },
     thinking: {
       why: "models here think as they do",
       fine: (value) =>
@@ -57,6 +57,12 @@ const rules: FieldRules = {
     speed: { why: "there is one speed", fine: oneOf("standard") },
   },
 };
+
+/** Without tools, "none" and "auto" ask for the same nothing. */
+function noChoice(value: unknown): boolean {
+  const { type } = (typeof value === "object" && value !== null ? value : {}) as { type?: unknown };
+  return type === "none" || type === "auto";
+}
 
 async function messages(call: Call): Promise<Response> {
   const { server } = call;

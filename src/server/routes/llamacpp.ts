@@ -2,9 +2,11 @@
 // (llamacpp-completion.ts).
 
 import * as z from "zod";
+import type { Model } from "../../index.ts";
 import { noRules, readFields } from "../body.ts";
 import type { ServedModel } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
+import { publicInfo } from "../library.ts";
 import { chatText } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { completion } from "./llamacpp-completion.ts";
@@ -27,8 +29,19 @@ async function tokenize(call: Call): Promise<Response> {
     parseSpecial: fields.parse_special ?? true,
   });
   if (!fields.with_pieces) return json({ tokens });
-  const pieces = await Promise.all(tokens.map((id) => model.detokenize([id], { special: true })));
+  const pieces = await piecesOf(model, tokens);
   return json({ tokens: tokens.map((id, at) => ({ id, piece: pieces[at] })) });
+}
+
+/** What each token stands for inside a text: at its beginning, tokenizers drop a space. */
+async function piecesOf(model: Model, tokens: readonly number[]): Promise<string[]> {
+  const before = await model.tokenize(".", { addBos: false });
+  const [start, ...both] = await Promise.all(
+    [[], ...tokens.map((id) => [id])].map((ids) =>
+      model.detokenize([...before, ...ids], { special: true }),
+    ),
+  );
+  return both.map((text) => text.slice(start!.length));
 }
 
 const detokenizeFields = z.object({ model: z.string().optional(), tokens: ids });
@@ -66,7 +79,7 @@ function props({ server }: Call): Response {
     model_alias: served.id,
     modalities: { vision: false, audio: false },
     chat_template_available: info.hasChatTemplate,
-    backend: info.backend,
+    backend: publicInfo(info).backend,
     build_info: `lantern ${server.settings.version}`,
   });
 }

@@ -111,6 +111,9 @@ async function generate(call: Call): Promise<Response> {
   const fields = await readFields(call, generateFields, rules);
   const served = call.server.models.find(fields.model);
   const { prompt, system, raw } = fields;
+  if (raw && system) {
+    throw unsupportedField("system", "together with raw, which is the whole prompt as it stands");
+  }
   if (prompt === undefined || prompt === "") {
     return json(loaded(call, served, { response: "" }));
   }

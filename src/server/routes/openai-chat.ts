@@ -5,7 +5,7 @@ import type { ChatMessage, Timings } from "../../index.ts";
 import { checkFields, emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import { invalidRequest, openaiErrors, unsupportedField } from "../errors.ts";
-import { finishReason, newId, openaiRules } from "../openai-fields.ts";
+import { checkStreamOptions, finishReason, newId, openaiRules } from "../openai-fields.ts";
 import { chatLogprobs } from "../openai-logprobs.ts";
 import { chatTokens, contentText } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
@@ -65,6 +65,7 @@ async function chat(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, chatFields, openaiRules);
   const served = server.models.find(fields.model);
+  checkStreamOptions(fields);
   if (fields.top_logprobs !== undefined && !fields.logprobs) {
     throw invalidRequest('"top_logprobs" needs "logprobs": true', "top_logprobs");
   }
@@ -77,7 +78,11 @@ async function chat(call: Call): Promise<Response> {
     },
     server.settings.sampling,
   );
-  const starting = startChoices(call, [{ served, tokens, options }], fields.n ?? 1);
+  const starting = startChoices(
+    call,
+    [{ served, tokens, options, param: "messages" }],
+    fields.n ?? 1,
+  );
   const envelope: Envelope = {
     id: newId("chatcmpl-"),
     created: Math.floor(server.time() / 1000),
@@ -150,7 +155,7 @@ async function* chunks(
     const { index } = event;
     if ("result" in event) {
       const { stopReason, timings } = event.result;
-      all.push(timings);
+      all[index] = timings;
       yield chunk(
         { index, delta: {}, logprobs: null, finish_reason: finishReason(stopReason) },
         { timings: timingsOf(timings) },

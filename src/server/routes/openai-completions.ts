@@ -6,7 +6,7 @@ import { readFields } from "../body.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import type { ServedModel } from "../context.ts";
 import { invalidRequest, openaiErrors, unsupportedField } from "../errors.ts";
-import { finishReason, newId, openaiRules } from "../openai-fields.ts";
+import { checkStreamOptions, finishReason, newId, openaiRules } from "../openai-fields.ts";
 import { completionLogprobs } from "../openai-logprobs.ts";
 import { textTokens } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
@@ -58,6 +58,7 @@ async function completions(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, completionFields, openaiRules);
   const served = server.models.find(fields.model);
+  checkStreamOptions(fields);
   if (fields.echo && fields.logprobs !== undefined) {
     throw unsupportedField("echo", "together with logprobs: those of prompts are not computed");
   }

@@ -3,7 +3,7 @@
 
 import * as z from "zod";
 import type { ChatMessage, GenerationResult } from "../../index.ts";
-import { emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
+import { checkFields, emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import { invalidRequest, openaiErrors, unsupportedField } from "../errors.ts";
 import { newId, openaiRules } from "../openai-fields.ts";
@@ -13,11 +13,8 @@ import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 import { timingsOf } from "../timings.ts";
 
-/** Items of an earlier answer bring their id and status along. */
-const inputItem = z.strictObject({
+const inputItem = z.object({
   type: z.string().optional(),
-  id: z.string().optional(),
-  status: z.string().optional(),
   role: z.enum(["system", "developer", "user", "assistant"]).optional(),
   content: z
     .union([z.string(), z.array(z.looseObject({ type: z.string(), text: z.unknown().optional() }))])
@@ -28,7 +25,7 @@ const responseFields = z.object({
   ...samplingShape,
   model: z.string().optional(),
   input: z.union(
-    [z.string(), z.array(inputItem).min(1)],
+    [z.string(), z.array(z.record(z.string(), z.unknown())).min(1)],
     "expected a string, or a list of messages",
   ),
   instructions: z.string().optional(),
@@ -36,12 +33,15 @@ const responseFields = z.object({
   max_output_tokens: z.int().min(1).optional(),
 });
 
+/** Items of an earlier answer bring their id and status along. */
+const itemRules: FieldRules = { accepted: ["id", "status", "phase"], refused: {} };
+
 type ResponseFields = z.infer<typeof responseFields>;
 
 const stateless = { why: "answers are not stored: send the whole conversation as input" };
 
 const rules: FieldRules = {
-  accepted: [...openaiRules.accepted, "stream_options", "prompt_cache_retention"],
+  accepted: [...openaiRules.accepted, "stream_options"],
   refused: {
     ...openaiRules.refused,
     previous_response_id: stateless,
@@ -51,7 +51,7 @@ const rules: FieldRules = {
     store: { why: "expected true or false", fine: (value) => typeof value === "boolean" },
     include: { why: "there is nothing to include", fine: emptyList },
     prompt: { why: "there are no stored prompts: send the text as input" },
-    text: { why: "only plain text is written", fine: plainText },
+    text: { why: "only plain text is written, as verbose as the model is", fine: plainText },
     truncation: { why: "a prompt is never cut", fine: oneOf("disabled") },
     reasoning: { why: "models here reason as they do", fine: nothingIn },
     top_logprobs: { why: "responses carry no log-probabilities", fine: oneOf(0) },
@@ -61,8 +61,12 @@ const rules: FieldRules = {
 
 function plainText(value: unknown): boolean {
   if (typeof value !== "object" || value === null) return false;
-  const { format } = value as { format?: { type?: unknown } | null };
-  return format === undefined || format === null || format.type === "text";
+  const { format, verbosity } = value as {
+    format?: { type?: unknown } | null;
+    verbosity?: unknown;
+  };
+  const usual = verbosity === undefined || verbosity === null || verbosity === "medium";
+  return usual && (format === undefined || format === null || format.type === "text");
 }
 
 function nothingIn(value: unknown): boolean {
@@ -81,7 +85,7 @@ async function responses(call: Call): Promise<Response> {
     { maxTokens: fields.max_output_tokens },
     server.settings.sampling,
   );
-  const starting = startCompletion(call, { served, tokens, options });
+  const starting = startCompletion(call, { served, tokens, options, param: "input" });
   const answer = new ResponseObject(fields, served.id, Math.floor(server.time() / 1000));
   if (!fields.stream) {
     const { result } = await collect(await starting);
@@ -101,16 +105,17 @@ async function responses(call: Call): Promise<Response> {
 
 function toMessages(fields: ResponseFields, limit: number): ChatMessage[] {
   const { input, instructions } = fields;
-  const items = typeof input === "string" ? [{ role: "user" as const, content: input }] : input;
+  const items = typeof input === "string" ? [{ role: "user", content: input }] : input;
   if (items.length > limit) {
     throw invalidRequest(`"input": got ${items.length} items, expected at most ${limit}`, "input");
   }
-  const messages = items.map((item, at): ChatMessage => {
+  const messages = items.map((given: Readonly<Record<string, unknown>>, at): ChatMessage => {
     const path = `input[${at}]`;
-    const type = "type" in item ? (item.type ?? "message") : "message";
+    const type = given.type ?? "message"; // first: items of other types have other fields
     if (type !== "message") {
       throw unsupportedField(path, `items of type "${String(type).slice(0, 60)}"`);
     }
+    const item = checkFields(given, inputItem, itemRules, `${path}.`);
     if (item.role === undefined || item.content === undefined) {
       throw invalidRequest(`"${path}": expected role and content`, path);
     }
