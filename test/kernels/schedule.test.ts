@@ -146,6 +146,30 @@ describe("what the knobs do", () => {
     expect(adds.lastIndexOf("i32v.shr_u")).toBeLessThan(adds.lastIndexOf("i32v.add"));
   });
 
+  test("loads and stores of the same memory stay in order", () => {
+    const k = new KernelBuilder("shift", 16);
+    const [at, count] = [k.param("ptr", "at"), k.param("i32", "count")];
+    k.loop(count, () => {
+      const here = k.op("i32v.load", [at]);
+      k.op("i32v.store", [at, k.op("i32v.add", [here, here])], 16);
+      const next = k.op("i32v.load", [at], 16);
+      k.op("i32v.store", [at, k.op("i32v.add", [next, k.op("i32v.const", [], 1)])], 16);
+      k.op("i32v.store", [at, next]);
+      k.advance(at, 16);
+    });
+    const kernel = k.finish();
+    const memoryAfter = (one: Kernel) => {
+      const memory = new Uint8Array(256).map((_, i) => i * 7);
+      interpret(one, memory.buffer, [0, 9], semantics);
+      return memory;
+    };
+    for (const schedule of schedules) {
+      expect(memoryAfter(scheduled(kernel, schedule)), JSON.stringify(schedule)).toEqual(
+        memoryAfter(kernel),
+      );
+    }
+  });
+
   test("pipelined: a round loads for the next one, and no more than before is loaded", () => {
     const changed = scheduled(sums(), { ...plain, pipelined: true });
     const [guard, rounds] = loopsIn(changed.body);
