@@ -7,7 +7,7 @@
 // rounded to the type that integer kernels would give them, so that these can be held against this file.
 
 import type { DType } from "../dtypes/dtype.ts";
-import type { Activation, NodeOf, OpKind, Rope, Value, Weight } from "./graph.ts";
+import type { Activation, GraphNode, NodeOf, OpKind, Rope, Value, Weight } from "./graph.ts";
 import { KV_BLOCK_TOKENS, type Step } from "./step.ts";
 
 const f32 = Math.fround;
@@ -48,6 +48,11 @@ export interface ReferenceMemory {
 }
 
 type ReferenceOp<K extends OpKind> = (node: NodeOf<K>, step: Step, memory: ReferenceMemory) => void;
+
+export function runReferenceOp(node: GraphNode, step: Step, memory: ReferenceMemory): void {
+  const op = referenceOps[node.op] as ReferenceOp<OpKind>;
+  op(node as NodeOf<OpKind>, step, memory);
+}
 
 export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
   embed(node, step, memory) {

@@ -4,16 +4,9 @@
 // Level 2 multiplies row by row (any type); level 3 packs weights into tiles where their type has a tiled kernel.
 
 import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
-import {
-  type GraphNode,
-  hiddenOf,
-  type NodeOf,
-  type OpKind,
-  type Value,
-  type Weight,
-} from "../../graph/graph.ts";
+import { hiddenOf, type Value, type Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
-import { type LoadedWeight, type ReferenceMemory, referenceOps } from "../../graph/reference.ts";
+import { type ReferenceMemory, runReferenceOp } from "../../graph/reference.ts";
 import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../../kernels/features.ts";
@@ -36,6 +29,7 @@ import type { Arena } from "./arena.ts";
 import type { Compiled } from "./compile.ts";
 import { instantiate } from "./compute.ts";
 import { type Executor, makeExecutors } from "./executors.ts";
+import { explainCpu } from "./explain.ts";
 import { Helpers, type JobOf } from "./helpers.ts";
 import { type Layout, layOut } from "./layout.ts";
 import type { NativeKernels } from "./native.ts";
@@ -43,10 +37,11 @@ import { openNativeJob } from "./native-entry.ts";
 import { largePages } from "./native-pages.ts";
 import { makeMember } from "./recorded-team.ts";
 import { RecordWriter } from "./records.ts";
+import { referenceMemory } from "./reference-memory.ts";
 import { Packer, type PackProgram } from "./repack.ts";
 import { partsOf, StepRecords } from "./step-records.ts";
 import type { Idle, TeamMember } from "./team.ts";
-import type { WeightStore } from "./weights.ts";
+import { writeStep } from "./write-step.ts";
 
 export interface CpuOptions {
   /** 2: SIMD row by row; 3: tiles. */
@@ -85,7 +80,6 @@ export class CpuBackend implements Backend {
   readonly name = "cpu";
   readonly #options: CpuOptions;
   readonly #isThreaded: boolean;
-  readonly #loaded = new Map<string, LoadedWeight>();
   #layout: Layout | undefined;
   #prepared: Prepared | undefined;
   #disposed = false;
@@ -144,7 +138,7 @@ export class CpuBackend implements Backend {
     // Before anything is written there.
     this.#pages = largePages(this.#host, memory.buffer);
     for (const { table, choice } of compiled.choices) views.i32.set(choice.byTokens, table / 4);
-    const reference = this.#referenceMemory(layout);
+    const reference = referenceMemory(layout);
     const host = this.#host;
     const executors = makeExecutors({
       program,
@@ -154,7 +148,9 @@ export class CpuBackend implements Backend {
       },
       views,
       thread: 0,
-      leader: compiled.leaderNodes.map((node) => () => runReference(node, this.#step!, reference)),
+      leader: compiled.leaderNodes.map(
+        (node) => () => runReferenceOp(node, this.#step!, reference),
+      ),
     });
     const { lostMs, startThread } = this.#options;
     const { buffer } = memory;
@@ -193,7 +189,7 @@ export class CpuBackend implements Backend {
   #run(step: Step, { tap, stop, input, replace, phase = "prompt" }: RunOptions): void {
     const prepared = this.#ready();
     this.#step = step;
-    this.#writeStep(step, prepared);
+    writeStep(step, prepared.compiled.program.step, prepared.arena.views.i32);
     if (input) prepared.reference.value(prepared.plan.graph.input!).set(input);
     if (tap) {
       this.#runTapped(step, prepared, tap, replace);
@@ -262,16 +258,15 @@ export class CpuBackend implements Backend {
   }
 
   explain(): readonly string[] {
-    const features = detectWasmFeatures();
-    return [
-      `WebAssembly SIMD, ${features.relaxed ? `relaxed (dot4 ${features.dot4})` : "not relaxed"}`,
-      nativeText(this.#native),
-      ...(this.#pages === undefined ? [] : [this.#pages]),
-      threadsText(this.threads, this.#options.threads),
-      ...(this.#prepared?.arena.isWide ? ["64-bit addresses: more than 4 GiB"] : []),
-      ...(this.#options.notes ?? []),
-      ...(this.#prepared?.compiled.explain ?? []),
-    ];
+    return explainCpu({
+      native: this.#native,
+      pages: this.#pages,
+      threads: this.threads,
+      threadsAsked: this.#options.threads,
+      isWide: this.#prepared?.arena.isWide ?? false,
+      notes: this.#options.notes ?? [],
+      choices: this.#prepared?.compiled.explain ?? [],
+    });
   }
 
   profile(): BackendProfile | undefined {
@@ -338,23 +333,6 @@ export class CpuBackend implements Backend {
     return this.#layOut(plan, kv);
   }
 
-  #writeStep(step: Step, { compiled, arena }: Prepared): void {
-    const { step: area } = compiled.program;
-    const { i32 } = arena.views;
-    i32[area.counts / 4] = step.tokenCount;
-    i32[area.counts / 4 + 1] = step.outputCount;
-    for (let t = 0; t < step.tokenCount; t++) {
-      const position = step.positions[t]!;
-      i32[area.tokens / 4 + t] = step.tokens[t]!;
-      i32[area.positions / 4 + t] = position;
-      const { blocks } = step.tables[t]!;
-      const held = Math.floor(position / KV_BLOCK_TOKENS) + 1;
-      const at = area.tables / 4 + t * area.tableLength;
-      for (let b = 0; b < held; b++) i32[at + b] = blocks[b]!;
-    }
-    for (let o = 0; o < step.outputCount; o++) i32[area.outputRows / 4 + o] = step.outputRows[o]!;
-  }
-
   /** One instruction after the other on this thread, showing every value right after the node that makes it. */
   #runTapped(
     step: Step,
@@ -378,53 +356,6 @@ export class CpuBackend implements Backend {
     }
   }
 
-  /** The arena as the reference sees it: for nodes without a kernel, and for reading results. */
-  #referenceMemory({ plan, kv, arena, weights, compiled }: Layout): ReferenceMemory {
-    const { f32, u8 } = arena.views;
-    const slots = plan.slotSizes.map((size, i) =>
-      f32.subarray(compiled.slots[i]! / 4, compiled.slots[i]! / 4 + size),
-    );
-    const context = kv.blocks * KV_BLOCK_TOKENS;
-    const layerBytes = context * compiled.kvRowBytes;
-    const layers = (list: readonly number[]) => list.map((at) => u8.subarray(at, at + layerBytes));
-    const needed = compiled.leaderNodes;
-    const attends = needed.some((node) => node.op === "attention");
-    const longest = Math.max(4, ...plan.graph.weights.map((weight) => weight.shape.at(-1)!));
-    const multiplies = needed.some((node) => node.op === "matmul");
-    const { cols } = plan.graph.kv;
-    return {
-      value: (value: Value) => slots[plan.slotOf[value.id]!]!,
-      weight: (weight) => this.#loadedWeight(weight, arena, weights),
-      kv: { dtype: kv.dtype, cols, keys: layers(compiled.keys), values: layers(compiled.values) },
-      row: new Float32Array(longest),
-      rounded: new Float32Array(multiplies ? longest * plan.limits.maxTokens : 0),
-      packed: new Uint8Array(multiplies ? longest * 4 : 0),
-      keys: new Float32Array(attends ? context * cols : 0),
-      values: new Float32Array(attends ? context * cols : 0),
-      scores: new Float32Array(attends ? context : 0),
-    };
-  }
-
-  #loadedWeight(weight: Weight, arena: Arena, weights: WeightStore): LoadedWeight {
-    const known = this.#loaded.get(weight.name);
-    if (known) return known;
-    const { u8, f32 } = arena.views;
-    const { vector, raw } = weights.get(weight);
-    const at = vector ?? raw;
-    if (at === undefined)
-      throw new Error(`${weight.name}: packed, but the reference was asked to read it`);
-    const elements = weight.shape.reduce((a, b) => a * b, 1);
-    const isFloat = vector !== undefined;
-    const loaded: LoadedWeight = {
-      dtype: weight.dtype,
-      activation: undefined,
-      bytes: u8.subarray(at, at + (elements / weight.dtype.blockElems) * weight.dtype.blockBytes),
-      floats: isFloat ? f32.subarray(at / 4, at / 4 + elements) : undefined,
-    };
-    this.#loaded.set(weight.name, loaded);
-    return loaded;
-  }
-
   get #host(): NativeAccess {
     return typeof this.#native === "string" ? this.#native : this.#native.host;
   }
@@ -444,22 +375,4 @@ function compileKernels(compiled: Compiled, arena: Arena): WebAssembly.Module {
   const target = { relaxed: detectWasmFeatures().relaxed, memory64: arena.isWide };
   const functions = compiled.kernels.map((kernel) => lowerToWasm(kernel, target));
   return new WebAssembly.Module(assembleModule(functions, arena.memoryLimits));
-}
-
-function nativeText(native: NativeKernels | string): string {
-  if (typeof native === "string") return `kernels of products: WebAssembly (${native})`;
-  const { name, width } = native.target;
-  const without = native.withoutTiles ? ` (no tile registers: ${native.withoutTiles})` : "";
-  return `kernels of products: machine code for ${name}, vectors of ${width} bytes${without}`;
-}
-
-function threadsText(threads: number, asked: number): string {
-  const count = `${threads} thread${threads > 1 ? "s" : ""}`;
-  if (threads === asked) return count;
-  return `${count} instead of ${asked}: there is no SharedArrayBuffer here (a web page has it when it is served with the headers COOP and COEP)`;
-}
-
-function runReference(node: GraphNode, step: Step, memory: ReferenceMemory): void {
-  const op = referenceOps[node.op] as (n: NodeOf<OpKind>, s: Step, m: ReferenceMemory) => void;
-  op(node as NodeOf<OpKind>, step, memory);
 }

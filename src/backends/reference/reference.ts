@@ -5,16 +5,14 @@ import { AbortedError, DisposedError, MemoryError, ModelError } from "../../base
 import { bytesFor, type DType } from "../../dtypes/dtype.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
 import { weightBytes } from "../../graph/cost.ts";
-import {
-  type GraphNode,
-  hiddenOf,
-  type NodeOf,
-  type OpKind,
-  type Value,
-  type Weight,
-} from "../../graph/graph.ts";
+import { type GraphNode, hiddenOf, type Value, type Weight } from "../../graph/graph.ts";
 import { type Plan, planBytes } from "../../graph/plan.ts";
-import { type LoadedWeight, type ReferenceMemory, referenceOps } from "../../graph/reference.ts";
+import {
+  type LoadedWeight,
+  type ReferenceMemory,
+  referenceOps,
+  runReferenceOp,
+} from "../../graph/reference.ts";
 import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
 import type {
   Backend,
@@ -93,7 +91,7 @@ export class ReferenceBackend implements Backend {
     if (input) memory.value(memory.plan.graph.input!).set(input);
     for (const node of memory.plan.graph.nodes) {
       if (stop?.()) throw new AbortedError("the step");
-      runNode(node, step, memory);
+      runReferenceOp(node, step, memory);
       if (!tap || !node.out) continue;
       tap(node.out, rowsInUse(node.out, step, memory));
       const instead = replace?.(node.out);
@@ -190,15 +188,6 @@ function scratchSizes({ graph, limits }: Plan, { blocks }: KvCacheOptions): Scra
 
 function scratchBytes(sizes: ScratchSizes): number {
   return Object.values(sizes).reduce((sum, words) => sum + words * 4, 0);
-}
-
-function runNode<K extends OpKind>(node: NodeOf<K>, step: Step, memory: ReferenceMemory): void {
-  const op = referenceOps[node.op] as (
-    node: NodeOf<K>,
-    step: Step,
-    memory: ReferenceMemory,
-  ) => void;
-  op(node, step, memory);
 }
 
 function rowsInUse(value: Value, step: Step, memory: ReferenceMemory): Float32Array {

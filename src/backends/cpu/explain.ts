@@ -1,0 +1,46 @@
+// What the CPU backend says of itself, for people: a line for each thing that was chosen, or that could not be had. Nothing
+// is decided here; cpu.ts and compile.ts decide.
+
+import { detectWasmFeatures } from "../../kernels/features.ts";
+import type { NativeKernels } from "./native.ts";
+
+export interface CpuFacts {
+  /** Machine code, or why there is none. */
+  readonly native: NativeKernels | string;
+  /** What became of large pages; undefined: nobody asked. */
+  readonly pages: string | undefined;
+  readonly threads: number;
+  readonly threadsAsked: number;
+  /** 64-bit addresses. */
+  readonly isWide: boolean;
+  /** Why it was made as it was. */
+  readonly notes: readonly string[];
+  /** Which kernels compute which products. */
+  readonly choices: readonly string[];
+}
+
+export function explainCpu(facts: CpuFacts): readonly string[] {
+  const features = detectWasmFeatures();
+  return [
+    `WebAssembly SIMD, ${features.relaxed ? `relaxed (dot4 ${features.dot4})` : "not relaxed"}`,
+    nativeText(facts.native),
+    ...(facts.pages === undefined ? [] : [facts.pages]),
+    threadsText(facts.threads, facts.threadsAsked),
+    ...(facts.isWide ? ["64-bit addresses: more than 4 GiB"] : []),
+    ...facts.notes,
+    ...facts.choices,
+  ];
+}
+
+function nativeText(native: NativeKernels | string): string {
+  if (typeof native === "string") return `kernels of products: WebAssembly (${native})`;
+  const { name, width } = native.target;
+  const without = native.withoutTiles ? ` (no tile registers: ${native.withoutTiles})` : "";
+  return `kernels of products: machine code for ${name}, vectors of ${width} bytes${without}`;
+}
+
+function threadsText(threads: number, asked: number): string {
+  const count = `${threads} thread${threads > 1 ? "s" : ""}`;
+  if (threads === asked) return count;
+  return `${count} instead of ${asked}: there is no SharedArrayBuffer here (a web page has it when it is served with the headers COOP and COEP)`;
+}

@@ -1,0 +1,57 @@
+// The arena as the reference (graph/reference.ts) sees it: for nodes that have no kernel here, and for reading values. Only
+// the scratch memory of such nodes is its own, and none where there are no such nodes.
+
+import { weightBytes, weightElements } from "../../graph/cost.ts";
+import type { Value, Weight } from "../../graph/graph.ts";
+import type { LoadedWeight, ReferenceMemory } from "../../graph/reference.ts";
+import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
+import type { Arena } from "./arena.ts";
+import type { Layout } from "./layout.ts";
+import type { WeightStore } from "./weights.ts";
+
+export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout): ReferenceMemory {
+  const { f32, u8 } = arena.views;
+  const slots = plan.slotSizes.map((size, i) =>
+    f32.subarray(compiled.slots[i]! / 4, compiled.slots[i]! / 4 + size),
+  );
+  const context = kv.blocks * KV_BLOCK_TOKENS;
+  const layerBytes = context * compiled.kvRowBytes;
+  const layers = (list: readonly number[]) => list.map((at) => u8.subarray(at, at + layerBytes));
+  const needed = compiled.leaderNodes;
+  const attends = needed.some((node) => node.op === "attention");
+  const longest = Math.max(4, ...plan.graph.weights.map((weight) => weight.shape.at(-1)!));
+  const multiplies = needed.some((node) => node.op === "matmul");
+  const { cols } = plan.graph.kv;
+  const known = new Map<string, LoadedWeight>();
+  return {
+    value: (value: Value) => slots[plan.slotOf[value.id]!]!,
+    weight: (weight) => {
+      const loaded = known.get(weight.name) ?? loadedWeight(weight, arena, weights);
+      known.set(weight.name, loaded);
+      return loaded;
+    },
+    kv: { dtype: kv.dtype, cols, keys: layers(compiled.keys), values: layers(compiled.values) },
+    row: new Float32Array(longest),
+    rounded: new Float32Array(multiplies ? longest * plan.limits.maxTokens : 0),
+    packed: new Uint8Array(multiplies ? longest * 4 : 0),
+    keys: new Float32Array(attends ? context * cols : 0),
+    values: new Float32Array(attends ? context * cols : 0),
+    scores: new Float32Array(attends ? context : 0),
+  };
+}
+
+/** A weight that is not in tiles. */
+function loadedWeight(weight: Weight, { views }: Arena, weights: WeightStore): LoadedWeight {
+  const { vector, raw } = weights.get(weight);
+  const at = vector ?? raw;
+  if (at === undefined) {
+    throw new Error(`${weight.name}: packed, but the reference was asked to read it`);
+  }
+  const isFloat = vector !== undefined;
+  return {
+    dtype: weight.dtype,
+    activation: undefined,
+    bytes: views.u8.subarray(at, at + weightBytes(weight)),
+    floats: isFloat ? views.f32.subarray(at / 4, at / 4 + weightElements(weight)) : undefined,
+  };
+}
