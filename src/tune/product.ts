@@ -34,7 +34,7 @@ export function productGraph(dtype: DType, n: number, k: number, copies = 1): Gr
 export async function uploadSample(backend: Backend, weight: Weight): Promise<void> {
   const total = weightBytes(weight);
   const { dtype } = weight;
-  const sample = sampleBlocks(dtype, distinctElements).subarray(0, total);
+  const sample = sampleOf(dtype).subarray(0, total);
   await backend.upload(weight, async (target, byteOffset) => {
     for (let done = 0; done < target.length; ) {
       const from = (byteOffset + done) % bytesFor(dtype, distinctElements);
@@ -43,6 +43,15 @@ export async function uploadSample(backend: Backend, weight: Weight): Promise<vo
       done += piece.length;
     }
   });
+}
+
+/** Made once per type: small products have hundreds of weights, and making values took most of a tune. */
+const samples = new Map<DType, Uint8Array>();
+
+function sampleOf(dtype: DType): Uint8Array {
+  const sample = samples.get(dtype) ?? sampleBlocks(dtype, distinctElements);
+  samples.set(dtype, sample);
+  return sample;
 }
 
 /** A step of `tokens` tokens, all of whose products are wanted. */
