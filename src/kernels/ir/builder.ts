@@ -84,6 +84,11 @@ export class KernelBuilder {
     this.update(pointer, "ptr.add", [pointer, this.i32(bytes)]);
   }
 
+  /** pointer + bytes. */
+  plus(pointer: Reg<"ptr">, bytes: number): Reg<"ptr"> {
+    return bytes === 0 ? pointer : this.op("ptr.add", [pointer, this.i32(bytes)]);
+  }
+
   /** base + index * bytes. */
   at(base: Reg<"ptr">, index: Reg<"i32">, bytes: number): Reg<"ptr"> {
     return this.op("ptr.add", [base, this.op("i32.mul", [index, this.i32(bytes)])]);

@@ -3,7 +3,7 @@
 
 import type { KernelBuilder } from "../ir/builder.ts";
 import type { Reg } from "../ir/kernel.ts";
-import { ACTIVATION_FIELDS, activationBlockBytes } from "./packed.ts";
+import { ACTIVATION_CODES_AT, ACTIVATION_FIELDS, activationBlockBytes } from "./packed.ts";
 
 /** `x` points to a block of the first token; t counts the blocks behind it. */
 export class ActivationReader {
@@ -22,7 +22,7 @@ export class ActivationReader {
     const at = t * this.blockBytes;
     return this.#replicated
       ? this.#k.op("i8v.load", [x], at + this.#k.width * (4 + column))
-      : this.#k.op("i8v.load_splat32", [x], at + 16 + 4 * column);
+      : this.#k.op("i8v.load_splat32", [x], at + ACTIVATION_CODES_AT + 4 * column);
   }
 
   f32(x: Reg<"ptr">, t: number, field: number): Reg<"f32v"> {

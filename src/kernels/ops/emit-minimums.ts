@@ -4,7 +4,16 @@
 import type { KernelBuilder } from "../ir/builder.ts";
 import type { Reg } from "../ir/kernel.ts";
 import type { ActivationReader } from "./emit-activations.ts";
-import { ACTIVATION_FIELDS, type BlockLayout, runBlocks, scaleByte, scaleParts } from "./packed.ts";
+import {
+  ACTIVATION_FIELDS,
+  type BlockLayout,
+  runAt,
+  runBlocks,
+  scaleByte,
+  scaleParts,
+  scalesAt,
+} from "./packed.ts";
+import type { Place } from "./tile-pointers.ts";
 
 export interface MinimumsOfSpan {
   readonly k: KernelBuilder;
@@ -15,17 +24,29 @@ export interface MinimumsOfSpan {
   readonly inTile: number;
   /** Those whose minimums are wanted. */
   readonly tokens: readonly number[];
-  /** The scales and minimums of each run. */
-  readonly fours: readonly Reg<"i32v">[];
+  /** Where the scales and minimums of each run are. */
+  readonly scales: readonly Place[];
 }
 
 /** One for each of the tokens. */
 export function emitMinimums(span: MinimumsOfSpan): Reg<"f32v">[] {
-  return span.layout.scales === "nibbles" ? fromNibbles(span) : fromBytes(span);
+  const fours = span.scales.map(([from, at]) => span.k.op("i32v.load", [from], at));
+  return span.layout.scales === "nibbles" ? fromNibbles(span, fours) : fromBytes(span, fours);
+}
+
+/** Where a group's scales and minimums are in each run of the span at w. */
+export function scalesOfRuns(layout: BlockLayout, w: Reg<"ptr">, group: number): Place[] {
+  return Array.from({ length: layout.spanBlocks / runBlocks(layout) }, (_, run) => [
+    w,
+    runAt(layout, run) + scalesAt(layout, group),
+  ]);
 }
 
 /** Bytes of scales meet zeros, those of minimums the upper or the lower part of a block's sum (packed.ts). */
-function fromBytes({ k, layout, reader, x, inTile, tokens, fours }: MinimumsOfSpan) {
+function fromBytes(
+  { k, layout, reader, x, inTile, tokens }: MinimumsOfSpan,
+  fours: readonly Reg<"i32v">[],
+): Reg<"f32v">[] {
   const sums = tokens.map(() => k.variable(k.op("i32v.const", [], 0)));
   for (const block of [0, 1]) {
     if (block === 1) for (const sum of sums) k.update(sum, "i32v.shl", [sum], 6);
@@ -41,7 +62,10 @@ function fromBytes({ k, layout, reader, x, inTile, tokens, fours }: MinimumsOfSp
   return sums.map((sum) => k.op("f32v.from_i32v", [sum]));
 }
 
-function fromNibbles({ k, layout, reader, x, inTile, tokens, fours }: MinimumsOfSpan) {
+function fromNibbles(
+  { k, layout, reader, x, inTile, tokens }: MinimumsOfSpan,
+  fours: readonly Reg<"i32v">[],
+): Reg<"f32v">[] {
   const sums = tokens.map(() => k.variable(k.op("f32v.const", [], 0)));
   const isShared = tokens.length > 1;
   const float = (value: Reg<"i32v">) => k.op("f32v.from_i32v", [value]);

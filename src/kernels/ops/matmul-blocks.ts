@@ -32,8 +32,9 @@ import {
   TILE_ROWS,
 } from "./packed.ts";
 import { CACHE_LINE, usualAhead } from "./prefetch.ts";
-import { type Grid, grid, SpanSums } from "./span-sums.ts";
+import { addSpanSum, type Grid, grid, type Header, loadHeader, SpanSums } from "./span-sums.ts";
 import { TilePointers } from "./tile-pointers.ts";
+import { forEachResult, type Results, storeResults } from "./tile-results.ts";
 
 export interface BlockMatmul {
   readonly name: string;
@@ -67,19 +68,6 @@ const AHEAD_OF_TILES = 2048;
  */
 export function blockMatmulKernel(shape: BlockMatmul): Kernel {
   return new BlockMatmulBuilder(shape).build();
-}
-
-/** Of a span: what its small scales and minimums are multiplied by. */
-interface Header {
-  readonly scale: Reg<"f32v">;
-  readonly min: Reg<"f32v"> | undefined;
-}
-
-/** Where results go: the first stream's, and from one token's or stream's to the next one's. */
-interface Results {
-  readonly out: Reg<"ptr">;
-  readonly stride: Reg<"i32"> | undefined;
-  readonly apart: Reg<"i32"> | undefined;
 }
 
 /** Tokens whose minimums are added up at once where registers are few. */
@@ -122,13 +110,24 @@ class BlockMatmulBuilder {
     const w = k.variable(wStart, "w_at");
     const x = k.variable(xStart, "x_at");
     this.#w.begin(w, streams, apart);
-    const results = { out, stride, apart: outApart };
+    const results: Results = {
+      out,
+      stride,
+      apart: outApart,
+      groups: this.#groups,
+      inStream: this.#w.inStream,
+      tokens,
+    };
     k.loop(rounds, () => {
       if (isMatrix) k.set(w, wStart);
       else k.set(x, xStart);
       this.#w.toTile(w);
       if (this.#isInMemory) this.#tileInMemory(w, x, spans, results);
-      else this.#store(this.#tile(w, x, spans), w, results, apart);
+      else {
+        const sums = this.#tile(w, x, spans);
+        this.#w.endTile(w);
+        storeResults(k, results, sums, this.#w);
+      }
       if (!isMatrix) k.advance(out, TILE_ROWS * 4);
       else for (let t = 0; t < tokens; t++) k.update(out, "ptr.add", [out, stride!]);
     });
@@ -173,7 +172,7 @@ class BlockMatmulBuilder {
     const k = this.#k;
     const { tokens, layout } = this.#shape;
     const zero = k.op("f32v.const", [], 0);
-    this.#forEachResult(results, (_g, _t, row, at) => k.op("f32v.store", [row, zero], at));
+    forEachResult(k, results, (_g, _t, row, at) => k.op("f32v.store", [row, zero], at));
     k.loop(spans, () => {
       this.#w.toSpan(w);
       const inSpan = new SpanSums(k, this.#groups, tokens, x);
@@ -181,27 +180,6 @@ class BlockMatmulBuilder {
       this.#addSpan(inSpan, results);
       k.advance(w, spanBytes(layout));
     });
-  }
-
-  /** Calls visit with the place of every vector of results, group by group. */
-  #forEachResult(
-    { out, stride, apart }: Results,
-    visit: (g: number, t: number, row: Reg<"ptr">, at: number) => void,
-  ): void {
-    const k = this.#k;
-    const { tokens } = this.#shape;
-    const { inStream } = this.#w;
-    // Variables, which move: as many addresses as there are results would be more than the registers for them.
-    const target = k.variable(out);
-    const row = k.variable(out);
-    for (let g = 0; g < this.#groups; g++) {
-      if (g > 0 && g % inStream === 0) k.update(target, "ptr.add", [target, apart!]);
-      k.set(row, target);
-      for (let t = 0; t < tokens; t++) {
-        visit(g, t, row, k.width * (g % inStream));
-        if (stride && t + 1 < tokens) k.update(row, "ptr.add", [row, stride]);
-      }
-    }
   }
 
   /** The blocks of a span with a header; the pointers then are at the span again. */
@@ -277,10 +255,9 @@ class BlockMatmulBuilder {
   #scaleSpan(span: SpanSums, sums: Grid): void {
     const { tokens } = this.#shape;
     for (let g = 0; g < this.#groups; g++) {
-      const { scale, min } = this.#header(g);
+      const header = this.#header(g);
       for (let t = 0; t < tokens; t++) {
-        const minimums = () => this.#minimums(g, span.x, [t])[0]!;
-        this.#addScaled(sums[g]![t]!, span, g, t, scale, min && { min, minimums });
+        this.#addScaled(sums[g]![t]!, span, g, t, header, () => this.#minimums(g, span.x, [t])[0]!);
       }
     }
   }
@@ -292,25 +269,20 @@ class BlockMatmulBuilder {
     const some = layout.width === 64 ? tokens : MINIMUMS_TOGETHER;
     let header: Header | undefined;
     let minimums: Reg<"f32v">[] = [];
-    this.#forEachResult(results, (g, t, row, at) => {
+    forEachResult(k, results, (g, t, row, at) => {
       if (t === 0) header = this.#header(g);
-      const { scale, min } = header!;
-      if (min && t % some === 0) {
+      if (header!.min && t % some === 0) {
         const next = Array.from({ length: Math.min(some, tokens - t) }, (_, i) => t + i);
         minimums = this.#minimums(g, span.x, next);
       }
       const sum = k.variable(k.op("f32v.load", [row], at));
-      this.#addScaled(sum, span, g, t, scale, min && { min, minimums: () => minimums[t % some]! });
+      this.#addScaled(sum, span, g, t, header!, () => minimums[t % some]!);
       k.op("f32v.store", [row, sum], at);
     });
   }
 
   #header(g: number): Header {
-    const k = this.#k;
-    const [from, at] = this.#w.header(g);
-    const scale = k.op("f32v.load", [from], at);
-    const { hasMin } = this.#shape.layout;
-    return { scale, min: hasMin ? k.op("f32v.load", [from], at + k.width) : undefined };
+    return loadHeader(this.#k, this.#shape.layout, this.#w.header(g));
   }
 
   #addScaled(
@@ -318,27 +290,22 @@ class BlockMatmulBuilder {
     span: SpanSums,
     g: number,
     t: number,
-    scale: Reg<"f32v">,
-    minimum: { min: Reg<"f32v">; minimums: () => Reg<"f32v"> } | undefined,
+    header: Header,
+    minimums: () => Reg<"f32v">,
   ): void {
-    const k = this.#k;
     const xScale = this.#x.f32(span.x, t, ACTIVATION_FIELDS.scale);
-    k.update(sum, "f32v.fma", [span.sums[g]![t]!, k.op("f32v.mul", [scale, xScale]), sum]);
-    if (!minimum) return;
-    const mins = minimum.minimums();
-    k.update(sum, "f32v.fma", [mins, k.op("f32v.mul", [minimum.min, xScale]), sum]);
+    addSpanSum(this.#k, sum, span.sums[g]![t]!, header, xScale, minimums);
   }
 
   /** Of each token: the sum of a span's small minimums times the sums of their activations. */
   #minimums(g: number, x: Reg<"ptr">, tokens: readonly number[]): Reg<"f32v">[] {
     const k = this.#k;
     const { layout } = this.#shape;
-    const fours = Array.from({ length: layout.spanBlocks / runBlocks(layout) }, (_, run) => {
-      const [from, at] = this.#w.scalesOfRun(g, run);
-      return k.op("i32v.load", [from], at);
-    });
+    const scales = Array.from({ length: layout.spanBlocks / runBlocks(layout) }, (_, run) =>
+      this.#w.scalesOfRun(g, run),
+    );
     const inTile = this.#shape.tokens;
-    return emitMinimums({ k, layout, reader: this.#x, x, inTile, tokens, fours });
+    return emitMinimums({ k, layout, reader: this.#x, x, inTile, tokens, scales });
   }
 
   /** The integer products of a part: G x T. */
@@ -394,40 +361,5 @@ class BlockMatmulBuilder {
     const [from, at] = this.#w.codes(g, block);
     const code = emitCodes(this.#k, this.#shape.layout.bits, from, at, v, last);
     return this.#levels ? this.#k.op("i8v.lookup16", [this.#levels, code]) : code;
-  }
-
-  /** Stores the results of all streams. `w` is behind the first one's tile. */
-  #store(
-    sums: Grid,
-    w: Reg<"ptr">,
-    { out, stride, apart: outApart }: Results,
-    apart: Reg<"i32"> | undefined,
-  ): void {
-    const k = this.#k;
-    const { inStream, factors, early } = this.#w;
-    if (early > 0) k.advance(w, early);
-    let target = out;
-    for (let first = 0; first < sums.length; first += inStream) {
-      if (first > 0) {
-        target = k.op("ptr.add", [target, outApart!]);
-        if (factors) k.update(factors, "ptr.add", [factors, apart!]);
-      }
-      this.#storeStream(sums.slice(first, first + inStream), target, stride);
-    }
-  }
-
-  #storeStream(sums: Grid, out: Reg<"ptr">, stride: Reg<"i32"> | undefined): void {
-    const k = this.#k;
-    const { tokens } = this.#shape;
-    const { factors } = this.#w;
-    let row = out;
-    for (let t = 0; t < tokens; t++) {
-      sums.forEach((group, g) => {
-        const sum = group[t]!;
-        const factor = factors && k.op("f32v.load", [factors], k.width * g);
-        k.op("f32v.store", [row, factor ? k.op("f32v.mul", [sum, factor]) : sum], k.width * g);
-      });
-      if (stride && t + 1 < tokens) row = k.op("ptr.add", [row, stride]);
-    }
   }
 }

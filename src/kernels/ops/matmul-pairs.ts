@@ -4,9 +4,7 @@
 // (packed.ts): two rows side by side are two code vectors zipped, two tokens side by side two loads.
 //
 // Columns are cut into panels: a span with a header, or PANEL blocks without. Codes and scales of a panel are unpacked and
-// zipped into scratch memory once for all tokens; then each tile of tokens goes through the panel. A block there is
-//   codes   [4 times 8 columns][8 pairs of rows]: r0's 8, r1's 8. Their offset is taken out.
-//   scales  [part][8 pairs of rows]: r0, r1, r0, r1; then minimums where they are whole
+// zipped into scratch memory once for all tokens (unpack-pairs.ts); then each tile of tokens goes through the panel.
 // A vector of products, and of sums, has two tokens of two rows: a.r0, a.r1, b.r0, b.r1.
 //
 // Vector instructions per block of 16 rows x 4 tokens (2048 multiply-adds), one scale: 64 products, 12 zips of activations,
@@ -14,27 +12,35 @@
 
 import { KernelBuilder } from "../ir/builder.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
-import { codeOrder } from "./code-fields.ts";
 import { ActivationReader } from "./emit-activations.ts";
-import { emitCodes, type Loaded } from "./emit-codes.ts";
-import { emitMinimums } from "./emit-minimums.ts";
-import { emitScales } from "./emit-scales.ts";
+import { emitMinimums, scalesOfRuns } from "./emit-minimums.ts";
 import {
+  ACTIVATION_CODES_AT,
   ACTIVATION_FIELDS,
-  BLOCK_COLS,
   type BlockLayout,
-  codesAt,
-  codesBytes,
   groupsPerTile,
   hasSmallScales,
   headerBytes,
   runAt,
   runBlocks,
   runBytes,
-  scaleByte,
   scaleParts,
-  scalesAt,
 } from "./packed.ts";
+import { forEachPanel } from "./panels.ts";
+import { SignedCodes } from "./signed-codes.ts";
+import { addSpanSum, loadHeader } from "./span-sums.ts";
+import {
+  CHUNKS,
+  GROUPS,
+  hasWholeMinimums,
+  MOST_UNPACKED_BYTES,
+  PAIRS,
+  SCALES_AT,
+  unpackedBytes,
+  unpackPairs,
+  WIDTH,
+  zip,
+} from "./unpack-pairs.ts";
 
 export interface PairMatmul {
   readonly name: string;
@@ -46,19 +52,9 @@ export interface PairMatmul {
 
 /** Blocks of a panel without a header; a span has as many. */
 const PANEL = 8;
-const WIDTH = 16;
-/** Groups of rows, and pairs of rows, of a tile. */
-const GROUPS = 4;
-const PAIRS = 8;
-/** Code vectors of a group's block; pairs of these, 8 columns of each row, are what is multiplied. */
-const VECTORS = BLOCK_COLS / 4;
-const CHUNKS = VECTORS / 2;
-const SCALES_AT: number = CHUNKS * PAIRS * WIDTH;
-/** Where the codes of an activation block begin; the fields are in front of them. */
-const ACTIVATION_CODES_AT = 16;
 
-/** Bytes of scratch memory that the kernels need, for each thread: at most two vectors of scales for each pair of rows. */
-export const PAIR_SCRATCH_BYTES: number = PANEL * (SCALES_AT + 2 * PAIRS * WIDTH);
+/** Bytes of scratch memory that the kernels need, for each thread. */
+export const PAIR_SCRATCH_BYTES: number = PANEL * MOST_UNPACKED_BYTES;
 
 /**
  * (w, x, out, spans, tokenTiles, levels, outStride, group, scratch): as blockMatmulKernel in matrix order, with all groups of
@@ -87,15 +83,13 @@ interface Panels {
   /** Bytes of activations from one tile of tokens to the next. */
   readonly tileStep: Reg<"i32">;
   readonly scratch: Reg<"ptr">;
+  readonly codes: SignedCodes;
 }
 
 class PairMatmulBuilder {
   readonly #shape: PairMatmul;
   readonly #k: KernelBuilder;
   readonly #x: ActivationReader;
-  /** Taken out of every code; undefined: there is none, or the levels have it taken out already. */
-  #offset: Reg<"i8v"> | undefined;
-  #levels: Reg<"i8v"> | undefined;
 
   constructor(shape: PairMatmul) {
     const { layout, name } = shape;
@@ -119,10 +113,10 @@ class PairMatmulBuilder {
     const outStride = k.param("i32", "outStride");
     k.param("i32", "group");
     const scratch = k.param("ptr", "scratch");
-    this.#prepareCodes(levels);
+    const codes = new SignedCodes(k, layout, levels);
     const spanOfX = this.#blockBytes * layout.spanBlocks;
     const tileStep = k.op("i32.mul", [spans, k.i32(spanOfX)]);
-    const all = { w, x, out, outStride, tokenTiles, tileStep, scratch };
+    const all = { w, x, out, outStride, tokenTiles, tileStep, scratch, codes };
     this.#clear(all);
     if (!hasSmallScales(layout)) this.#panels(all, spans);
     else {
@@ -140,30 +134,6 @@ class PairMatmulBuilder {
     return this.#shape.tokens * this.#x.blockBytes;
   }
 
-  /** Bytes of an unpacked block. */
-  get #unpackedBytes(): number {
-    const { layout } = this.#shape;
-    const minimums = this.#hasWholeMinimums ? 1 : 0;
-    return SCALES_AT + (scaleParts(layout) + minimums) * PAIRS * WIDTH;
-  }
-
-  /** Each block has minimums of its own; otherwise they are a span's matter. */
-  get #hasWholeMinimums(): boolean {
-    const { layout } = this.#shape;
-    return layout.hasMin && !hasSmallScales(layout);
-  }
-
-  #prepareCodes(levels: Reg<"ptr">): void {
-    const k = this.#k;
-    const { offset, lookup } = this.#shape.layout;
-    const taken = offset === 0 ? undefined : k.op("i8v.splat", [], offset);
-    if (!lookup) this.#offset = taken;
-    else {
-      const stored = k.op("i8v.load", [levels]);
-      this.#levels = taken ? k.op("i8v.sub", [stored, taken]) : stored;
-    }
-  }
-
   /** Results begin at zero: each panel adds to them. */
   #clear({ out, outStride, tokenTiles }: Panels): void {
     const k = this.#k;
@@ -177,18 +147,14 @@ class PairMatmulBuilder {
     });
   }
 
-  /** Blocks without headers: the first panel has what does not fill the others. */
+  /** Blocks without headers. */
   #panels(all: Panels, blocks: Reg<"i32">): void {
     const k = this.#k;
-    const full = k.op("i32.shr_u", [k.op("i32.sub", [blocks, k.i32(1)])], Math.log2(PANEL));
-    const first = k.op("i32.sub", [blocks, k.op("i32.mul", [full, k.i32(PANEL)])]);
-    const count = k.variable(first, "count");
-    k.loop(k.op("i32.add", [full, k.i32(1)]), () => {
+    forEachPanel(k, blocks, PANEL, (count) => {
       this.#panel(all, count);
       const step = k.i32(runBytes(this.#shape.layout));
       k.update(all.w, "ptr.add_product", [all.w, count, step]);
       k.update(all.x, "ptr.add_product", [all.x, count, k.i32(this.#blockBytes)]);
-      k.set(count, k.i32(PANEL));
     });
   }
 
@@ -196,7 +162,8 @@ class PairMatmulBuilder {
   #panel(all: Panels, blocks: Reg<"i32"> | undefined): void {
     const k = this.#k;
     const { layout } = this.#shape;
-    this.#unpack(all, blocks ?? k.i32(layout.spanBlocks / runBlocks(layout)));
+    const runs = blocks ?? k.i32(layout.spanBlocks / runBlocks(layout));
+    unpackPairs({ k, layout, codes: all.codes }, all.w, all.scratch, runs);
     const xTile = k.variable(all.x, "x_tile");
     const out = k.variable(all.out, "out_tile");
     k.loop(all.tokenTiles, () => {
@@ -207,71 +174,6 @@ class PairMatmulBuilder {
       else this.#addSpan(all.w, xTile, sums, out, all.outStride);
       k.update(xTile, "ptr.add", [xTile, all.tileStep]);
     });
-  }
-
-  #unpack({ w, scratch }: Panels, runs: Reg<"i32">): void {
-    const k = this.#k;
-    const { layout } = this.#shape;
-    const from = k.variable(k.op("ptr.add", [w, k.i32(runAt(layout, 0))]), "packed");
-    const to = k.variable(scratch, "unpacked");
-    k.loop(runs, () => {
-      for (let block = 0; block < runBlocks(layout); block++) {
-        for (let group = 0; group < GROUPS; group++) {
-          this.#unpackCodes(from, to, block, group);
-          this.#unpackScales(from, to, block, group);
-        }
-        k.advance(to, this.#unpackedBytes);
-      }
-      k.advance(from, runBytes(layout));
-    });
-  }
-
-  /** The codes of a group's block: four columns of four rows each become eight of two. */
-  #unpackCodes(from: Reg<"ptr">, to: Reg<"ptr">, block: number, group: number): void {
-    const { bits } = this.#shape.layout;
-    const at = codesAt(this.#shape.layout, block) + group * codesBytes(this.#shape.layout);
-    const last: Loaded = { vector: -1 };
-    const values = new Map<number, Reg<"i8v">>();
-    for (const v of codeOrder(bits, 0, VECTORS)) {
-      values.set(v, this.#value(emitCodes(this.#k, bits, from, at, v, last)));
-      const chunk = v >> 1;
-      const [first, second] = [values.get(2 * chunk), values.get(2 * chunk + 1)];
-      if (!first || !second) continue;
-      const zipped = this.#zip("zip32", this.#floats(first), this.#floats(second));
-      this.#storePair(to, WIDTH * (PAIRS * chunk + 2 * group), zipped);
-    }
-  }
-
-  #value(code: Reg<"i8v">): Reg<"i8v"> {
-    if (this.#levels) return this.#k.op("i8v.lookup16", [this.#levels, code]);
-    return this.#offset ? this.#k.op("i8v.sub", [code, this.#offset]) : code;
-  }
-
-  /** The scales of a group's block, for two tokens side by side. */
-  #unpackScales(from: Reg<"ptr">, to: Reg<"ptr">, block: number, group: number): void {
-    const k = this.#k;
-    const { layout } = this.#shape;
-    const place = [from, scalesAt(layout, group)] as const;
-    const at = (part: number) => SCALES_AT + WIDTH * (PAIRS * part + 2 * group);
-    for (let part = 0; part < scaleParts(layout); part++) {
-      const { scale, min } = emitScales(k, layout, place, scaleByte(layout, block, part));
-      this.#storePair(to, at(part), this.#zip("zip64", scale, scale));
-      if (min) this.#storePair(to, at(part + 1), this.#zip("zip64", min, min));
-    }
-  }
-
-  #storePair(to: Reg<"ptr">, at: number, [first, second]: readonly Reg<"f32v">[]): void {
-    this.#k.op("f32v.store", [to, first!], at);
-    this.#k.op("f32v.store", [to, second!], at + WIDTH);
-  }
-
-  #zip(size: "zip32" | "zip64", a: Reg<"f32v">, b: Reg<"f32v">): [Reg<"f32v">, Reg<"f32v">] {
-    const k = this.#k;
-    return [k.op(`i8mm.${size}_low`, [a, b]), k.op(`i8mm.${size}_high`, [a, b])];
-  }
-
-  #floats(bytes: Reg<"i8v">): Reg<"f32v"> {
-    return this.#k.op("i32v.as_f32v", [this.#k.op("i8v.as_i32v", [bytes])]);
   }
 
   #bytes(floats: Reg<"f32v">): Reg<"i8v"> {
@@ -325,7 +227,7 @@ class PairMatmulBuilder {
         groups().map((g) => k.op("f32v.load", [row], WIDTH * g)),
       );
       const sums = groups().flatMap((g) =>
-        this.#zip("zip64", a[g]!, b[g]!).map((sum) => k.variable(sum)),
+        zip(k, "zip64", a[g]!, b[g]!).map((sum) => k.variable(sum)),
       );
       return { ...pair, sums };
     }).results;
@@ -357,7 +259,7 @@ class PairMatmulBuilder {
     const x = k.variable(xTile, "x_at");
     k.loop(count, () => {
       for (const pair of pairs) this.#block(w, x, pair);
-      k.advance(w, this.#unpackedBytes);
+      k.advance(w, unpackedBytes(this.#shape.layout));
       k.advance(x, this.#blockBytes);
     });
   }
@@ -397,7 +299,7 @@ class PairMatmulBuilder {
     const first = load(a);
     const second = a === b ? first : load(b);
     return first.flatMap((half, i) =>
-      this.#zip("zip64", half, second[i]!).map((codes) => this.#bytes(codes)),
+      zip(k, "zip64", half, second[i]!).map((codes) => this.#bytes(codes)),
     );
   }
 
@@ -434,7 +336,9 @@ class PairMatmulBuilder {
     const twice = (both: Reg<"f32v">) => k.op("i8mm.zip32_low", [both, both]);
     return {
       scale: twice(k.op("i8mm.zip32_low", [ofA!, ofB!])),
-      scaledSum: this.#hasWholeMinimums ? twice(k.op("i8mm.zip32_high", [ofA!, ofB!])) : undefined,
+      scaledSum: hasWholeMinimums(this.#shape.layout)
+        ? twice(k.op("i8mm.zip32_high", [ofA!, ofB!]))
+        : undefined,
     };
   }
 
@@ -447,23 +351,17 @@ class PairMatmulBuilder {
     outStride: Reg<"i32">,
   ): void {
     const k = this.#k;
+    const { layout } = this.#shape;
     const { end } = this.#forEachPair(pairs, out, outStride, ({ a, b, sums }, rows) => {
       const tokens = [a, b].slice(0, rows.length);
       for (const g of groups()) {
-        const inSpan = this.#zip("zip64", sums[2 * g]!, sums[2 * g + 1]!);
-        const at = g * headerBytes(this.#shape.layout);
-        const scale = k.op("f32v.load", [w], at);
-        const { hasMin } = this.#shape.layout;
-        const min = hasMin ? k.op("f32v.load", [w], at + WIDTH) : undefined;
-        const minimums = min ? this.#minimums(w, x, g, tokens) : [];
+        const inSpan = zip(k, "zip64", sums[2 * g]!, sums[2 * g + 1]!);
+        const header = loadHeader(k, layout, [w, g * headerBytes(layout)]);
+        const minimums = header.min ? this.#minimums(w, x, g, tokens) : [];
         tokens.forEach((t, i) => {
           const sum = k.variable(k.op("f32v.load", [rows[i]!], WIDTH * g));
           const xScale = this.#x.f32(x, t, ACTIVATION_FIELDS.scale);
-          k.update(sum, "f32v.fma", [inSpan[i]!, k.op("f32v.mul", [scale, xScale]), sum]);
-          if (min) {
-            const factor = k.op("f32v.mul", [min, xScale]);
-            k.update(sum, "f32v.fma", [minimums[i]!, factor, sum]);
-          }
+          addSpanSum(k, sum, inSpan[i]!, header, xScale, () => minimums[i]!);
           k.op("f32v.store", [rows[i]!, sum], WIDTH * g);
         });
       }
@@ -475,11 +373,8 @@ class PairMatmulBuilder {
   #minimums(w: Reg<"ptr">, x: Reg<"ptr">, group: number, tokens: readonly number[]): Reg<"f32v">[] {
     const k = this.#k;
     const { layout, tokens: inTile } = this.#shape;
-    const runs = layout.spanBlocks / runBlocks(layout);
-    const fours = Array.from({ length: runs }, (_, run) =>
-      k.op("i32v.load", [w], runAt(layout, run) + scalesAt(layout, group)),
-    );
-    return emitMinimums({ k, layout, reader: this.#x, x, inTile, tokens, fours });
+    const scales = scalesOfRuns(layout, w, group);
+    return emitMinimums({ k, layout, reader: this.#x, x, inTile, tokens, scales });
   }
 }
 

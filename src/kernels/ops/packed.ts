@@ -183,6 +183,9 @@ export const ACTIVATION_FIELDS = {
   firstSum: 3,
 } as const;
 
+/** Where the codes of an activation block begin that is not replicated: behind the fields. */
+export const ACTIVATION_CODES_AT = 16;
+
 /** `width`: bytes of a vector, which replicated blocks depend on. */
 export function activationBlockBytes(replicated: boolean, width: number): number {
   return (replicated ? width / 4 : 1) * (4 * 4 + BLOCK_COLS);

@@ -115,6 +115,17 @@ export class TilePointers {
     k.advance(w, factorsBytes(this.#layout) - EARLY);
   }
 
+  /** Moves w on to the next tile, from behind the last span of this one. */
+  endTile(w: Reg<"ptr">): void {
+    if (this.early > 0) this.#k.advance(w, this.early);
+  }
+
+  /** Moves on to the factors of the next stream's tile. */
+  toNextFactors(): void {
+    const at = this.factors;
+    if (at) this.#k.update(at, "ptr.add", [at, this.#apart!]);
+  }
+
   /** Sets the streams' pointers to a span. */
   toSpan(w: Reg<"ptr">): void {
     const k = this.#k;

@@ -1,0 +1,38 @@
+// Columns in panels, as IR: so many spans at a time, for kernels that unpack some of a tile's codes and go through all tokens
+// with them (matmul-tiles.ts, matmul-pairs.ts). What is done with a panel is the kernel's business.
+
+import type { KernelBuilder } from "../ir/builder.ts";
+import type { Reg } from "../ir/kernel.ts";
+
+/**
+ * Calls visit in a loop over panels of `inPanel` spans (a power of 2), with the number of spans: the first panel has what
+ * does not fill the others.
+ */
+export function forEachPanel(
+  k: KernelBuilder,
+  spans: Reg<"i32">,
+  inPanel: number,
+  visit: (count: Reg<"i32">) => void,
+): void {
+  const { first, more } = inPanel === 1 ? singles(k, spans) : cut(k, spans, inPanel);
+  const count = k.variable(first, "count");
+  k.loop(k.op("i32.add", [more, k.i32(1)]), () => {
+    visit(count);
+    k.set(count, k.i32(inPanel));
+  });
+}
+
+/** Spans of the first panel, and how many panels come after it. */
+interface Cut {
+  readonly first: Reg<"i32">;
+  readonly more: Reg<"i32">;
+}
+
+function cut(k: KernelBuilder, spans: Reg<"i32">, inPanel: number): Cut {
+  const more = k.op("i32.shr_u", [k.op("i32.sub", [spans, k.i32(1)])], Math.log2(inPanel));
+  return { first: k.op("i32.sub", [spans, k.op("i32.mul", [more, k.i32(inPanel)])]), more };
+}
+
+function singles(k: KernelBuilder, spans: Reg<"i32">): Cut {
+  return { first: k.i32(1), more: k.op("i32.sub", [spans, k.i32(1)]) };
+}
