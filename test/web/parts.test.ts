@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import type { Message } from "../../src/sessions/session.ts";
 import { linearAxis, logAxis } from "../../web/src/components/axis.ts";
 import { readEvents } from "../../web/src/event-stream.ts";
-import { bytesText, digits, msText } from "../../web/src/state/format.ts";
+import { bytesText, digits, grouped, msText } from "../../web/src/state/format.ts";
 import { joinDraft } from "../../web/src/state/story-text.ts";
 import { countBelow, newestBelow, pathTo, siblings, treeOf } from "../../web/src/state/tree.ts";
 
@@ -87,6 +87,11 @@ test("numbers as people read them", () => {
     ...["0", "0.012", "1.23", "12.3", "123", "1,235"],
   ]);
   expect(digits(Number.NaN)).toBe("–");
+  const values = Array.from({ length: 200 }, (_, at) => (at % 2 ? 1 : -1) * 1.37 ** (at / 2 - 20));
+  for (const places of [0, 1, 3]) {
+    const expected = values.map((v) => v.toLocaleString("en", { maximumFractionDigits: places }));
+    expect(values.map((value) => grouped(value, places))).toEqual(expected);
+  }
   expect([999, 61_248_745, 25.8e9].map(bytesText)).toEqual(["999 B", "61.2 MB", "25.8 GB"]);
   expect([0.5, 12.34, 1500, 90_000].map(msText)).toEqual(["500 µs", "12.3 ms", "1.5 s", "1.5 min"]);
 });

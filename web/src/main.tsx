@@ -13,6 +13,7 @@ import { applyTheme } from "./state/preferences.ts";
 import { go, type PageName, type Route, route, watchRoute } from "./state/route.ts";
 import { refreshSessions } from "./state/sessions.ts";
 import { useStore } from "./state/store.ts";
+import { warmUp, whenIdle } from "./state/warm-up.ts";
 
 type Page = ComponentType<{ id: string | null }>;
 
@@ -59,6 +60,7 @@ async function start(): Promise<void> {
   // A model that cannot chat tells stories.
   const first = servedModel(models.value, null);
   if (!route.value) go(first && !first.info.hasChatTemplate ? "story" : "chat", null, true);
+  whenIdle(warmUp);
   // Another tab, or another program, may have added conversations meanwhile.
   document.addEventListener("visibilitychange", () => {
     if (document.visibilityState === "visible") void refreshSessions();

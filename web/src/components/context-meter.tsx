@@ -2,6 +2,7 @@
 
 import type { JSX } from "preact";
 import type { Message } from "../api-types.ts";
+import { grouped } from "../state/format.ts";
 
 interface Props {
   path: readonly Message[];
@@ -19,14 +20,14 @@ export function ContextMeter({ path, contextSize, hint }: Props): JSX.Element {
   if (used >= contextSize - 1) {
     return (
       <p class="hint meter full">
-        The context is full: {contextSize.toLocaleString("en")} tokens. Go back, start anew, or load
-        a model that holds more.
+        The context is full: {grouped(contextSize)} tokens. Go back, start anew, or load a model
+        that holds more.
       </p>
     );
   }
   return (
     <p class={`hint meter ${used > nearlyFull * contextSize ? "full" : ""}`}>
-      {used.toLocaleString("en")} of {contextSize.toLocaleString("en")} tokens of context
+      {grouped(used)} of {grouped(contextSize)} tokens of context
     </p>
   );
 }

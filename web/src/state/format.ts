@@ -17,7 +17,14 @@ export function digits(value: number): string {
   if (value === 0) return "0";
   const size = Math.floor(Math.log10(Math.abs(value)));
   const places = Math.min(3, Math.max(0, 2 - size));
-  return value.toLocaleString("en", { maximumFractionDigits: places });
+  return grouped(value, places);
+}
+
+/** 1234567 -> "1,234,567". Without Intl, whose tables take a frame or two to load: in the middle of the first answer. */
+export function grouped(value: number, places: number = 0): string {
+  const [whole, part = ""] = value.toFixed(places).split(".");
+  const tail = part.replace(/0+$/, "");
+  return whole!.replaceAll(/\B(?=(?:\d{3})+$)/g, ",") + (tail === "" ? "" : `.${tail}`);
 }
 
 /** 1.2e9 -> "1.2 G" */
@@ -42,7 +49,7 @@ export function msText(ms: number): string {
 export function countText(count: number): string {
   if (count >= 1e9) return `${digits(count / 1e9)}B`;
   if (count >= 1e6) return `${digits(count / 1e6)}M`;
-  return count.toLocaleString("en");
+  return grouped(count);
 }
 
 const minute = 60_000;
