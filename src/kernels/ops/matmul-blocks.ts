@@ -55,8 +55,11 @@ export interface BlockMatmul {
   readonly ahead?: number;
 }
 
-/** Several tokens, Q4_0, weights in memory: 1.35 times as fast for 8, 1.3 for 12, 1.2 for 32; 1024 to 3072 do alike. */
-const AHEAD_OF_TILES = 2048;
+/**
+ * Several tokens, weights in memory and in large pages, against 2048: 2 tokens 1.07 to 1.12 times as fast (Q4_0), 4 tokens 1.05
+ * (Q8_0) to 1.2 (Q4_K), 8 tokens 1.04 to 1.12; 8192 does alike, none takes 1.3 to 1.5 times as long (bench/knobs.ts).
+ */
+const AHEAD_OF_TILES = 4096;
 
 /**
  * vector: (w, x, out, spans, tiles, levels): all groups of each tile; writes 16 floats per tile and token.
