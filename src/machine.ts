@@ -12,7 +12,6 @@ import { type PhaseTimes, type SpeedLimits, speedLimits } from "./limits/phase.t
 import { expectedTarget, nativeHere } from "./native.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
-import type { MachineIdentity } from "./tune/machine-file.ts";
 
 const MACHINE_FILE = "machine.json";
 const defaultSeconds = 7;
@@ -60,17 +59,7 @@ export async function rememberedMachine({
   try {
     const text = await files.read(MACHINE_FILE);
     if (text === undefined) return undefined;
-    const { loweringText, machineFromText } = await import("./tune/machine-file.ts");
-    const identity: MachineIdentity = {
-      cpu: platform.cpu(),
-      cores: platform.cores,
-      lowering: loweringText(await expectedTarget(platform)),
-    };
-    let found = machineFromText(text, identity);
-    if ("refused" in found) {
-      const other = machineFromText(text, { ...identity, lowering: withoutCode(loweringText()) });
-      if (!("refused" in other)) found = other;
-    }
+    const found = await measurementIn(text, platform);
     if (!("refused" in found)) {
       known.set(place, found);
       return found;
@@ -83,16 +72,40 @@ export async function rememberedMachine({
   return undefined;
 }
 
-/** WebAssembly, though the processor has a target: machine code cannot be opened here, and the measurement still holds. */
-function withoutCode(lowering: string): string {
-  return `${lowering}, no machine code`;
+async function measurementIn(
+  text: string,
+  platform: Platform,
+): Promise<MachineMeasurement | { readonly refused: string }> {
+  const { machineFromText } = await import("./tune/machine-file.ts");
+  const identity = { cpu: platform.cpu(), cores: platform.cores };
+  const refusals: string[] = [];
+  for (const lowering of await possibleLowerings(platform)) {
+    const found = machineFromText(text, { ...identity, lowering });
+    if (!("refused" in found)) return found;
+    refusals.push(found.refused);
+  }
+  return { refused: refusals[0]! };
+}
+
+/**
+ * What a measurement that holds here may have been made with: all that the processor has; or less, and which part the system
+ * refuses, since nobody knows that without asking it.
+ */
+async function possibleLowerings(platform: Platform): Promise<readonly string[]> {
+  const { loweringText } = await import("./tune/machine-file.ts");
+  const target = await expectedTarget(platform);
+  const withoutTiles = await expectedTarget(platform, { tiles: false });
+  return [
+    loweringText(target),
+    ...(withoutTiles === target ? [] : [`${loweringText(withoutTiles)}, no tile registers`]),
+    `${loweringText()}, no machine code`,
+  ];
 }
 
 async function explainedLowering(platform: Platform, measured: string): Promise<string> {
-  const target = await expectedTarget(platform);
-  const { loweringText } = await import("./tune/machine-file.ts");
-  const isExpected = measured === loweringText(target);
-  return isExpected ? measured : withoutCode(measured);
+  const possible = await possibleLowerings(platform);
+  const isMeasured = (text: string) => text === measured || text.startsWith(`${measured}, no `);
+  return possible.find(isMeasured) ?? measured;
 }
 
 async function remember(

@@ -42,8 +42,11 @@ const SMALLEST_CHUNK = 8;
  * first turning point of this machine's limits. undefined: it was not measured.
  */
 export async function measuredChunk(threads: number): Promise<EngineOptions["promptChunk"]> {
-  const machine = await rememberedMachine();
-  if (!machine) return undefined;
+  const measured = await rememberedMachine();
+  if (!measured) return undefined;
+  // At the rate of vectors, which kernels come near to. By that of tile registers, which they are far from, a step would have
+  // several times as many tokens of the prompt, and those who write would wait for them.
+  const { int8TileOps: _, ...machine } = measured;
   return (graph, kvType) => {
     const cost = graphModelCost(graph, kvType, 0);
     const { points } = turningPoints(cost, deviceAt(machine, threads), "exact");

@@ -3,7 +3,7 @@
 
 import type { MachineCodeInfo, OptLevel } from "./api.ts";
 import type { NativeKernels } from "./backends/cpu/native.ts";
-import { nativeLevel } from "./backends/cpu/native-levels.ts";
+import { nativeLevel, withoutTiles } from "./backends/cpu/native-levels.ts";
 import { UsageError } from "./base/errors.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
@@ -55,9 +55,17 @@ export async function nativeHere(
   return typeof made === "string" ? undefined : made;
 }
 
-/** The target that machine code here would be for; undefined: none. Loads no lowering, and opens nothing. */
-export async function expectedTarget(platform: Platform): Promise<string | undefined> {
-  const level = nativeLevel(await platform.native());
+/**
+ * The target that machine code here would be for; undefined: none. Loads no lowering, and opens nothing, so it cannot know
+ * whether the system lets this process use tile registers. `tiles: false`: the target if it does not.
+ */
+export async function expectedTarget(
+  platform: Pick<Platform, "native">,
+  { tiles = true }: { readonly tiles?: boolean } = {},
+): Promise<string | undefined> {
+  const access = await platform.native();
+  const isWhole = tiles || typeof access === "string";
+  const level = nativeLevel(isWhole ? access : withoutTiles(access));
   return "refused" in level ? undefined : level.name;
 }
 

@@ -40,27 +40,33 @@ export interface MachineMeasurement {
   /** From smaller sets, ascending; a small model runs from caches, and memory is not its limit. Absent: not measured. */
   readonly cachedReads?: readonly CachedReads[];
   readonly f32Ops: readonly RatePoint[];
+  /** In vectors. */
   readonly int8Ops: readonly RatePoint[];
+  /** The same in tile registers (AMX). Absent: there are none. */
+  readonly int8TileOps?: readonly RatePoint[];
   /** ISO date and time. */
   readonly measuredAt: string;
 }
 
 /**
  * The measured machine as a device, at a number of threads; between two measured ones, in proportion. `setBytes` is what
- * the work reads over and over (a model's weights); without it everything is read from memory.
+ * the work reads over and over (a model's weights); without it everything is read from memory. Bytes are multiplied in tile
+ * registers where there are any: a limit may be too high, never too low.
  */
 export function deviceAt(
   machine: MachineMeasurement,
   threads: number,
   setBytes: number = Number.POSITIVE_INFINITY,
 ): Device {
+  const int8Ops = machine.int8TileOps ?? machine.int8Ops;
+  const tiles = machine.int8TileOps ? ", int8 in tile registers" : "";
   return {
     id: "this",
     name: machine.cpu,
     memoryBytes: machine.memoryBytes,
     bytesPerSecond: rateAt(readsOf(machine, setBytes), threads),
-    opsPerSecond: { f32: rateAt(machine.f32Ops, threads), int8: rateAt(machine.int8Ops, threads) },
-    source: `measured ${machine.measuredAt.slice(0, 10)}, ${threads} thread${threads === 1 ? "" : "s"}`,
+    opsPerSecond: { f32: rateAt(machine.f32Ops, threads), int8: rateAt(int8Ops, threads) },
+    source: `measured ${machine.measuredAt.slice(0, 10)}, ${threads} thread${threads === 1 ? "" : "s"}${tiles}`,
   };
 }
 

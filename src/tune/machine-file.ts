@@ -5,7 +5,7 @@ import { detectWasmFeatures } from "../kernels/features.ts";
 import type { CachedReads, MachineMeasurement, RatePoint } from "../limits/device.ts";
 
 /** Of the file's form and of the way to measure; a file of another version is measured anew. */
-export const MACHINE_FILE_VERSION = 1;
+export const MACHINE_FILE_VERSION = 2;
 
 /** What must be the same for a measurement to hold. */
 export type MachineIdentity = Pick<MachineMeasurement, "cpu" | "cores" | "lowering">;
@@ -34,6 +34,8 @@ interface MachineJson {
   cached_reads: { set_bytes: number; read_bytes_per_second: RatesJson }[];
   f32_ops_per_second: RatesJson;
   int8_ops_per_second: RatesJson;
+  /** Where there are tile registers. */
+  int8_tile_ops_per_second?: RatesJson;
 }
 
 export function machineToText(machine: MachineMeasurement): string {
@@ -51,6 +53,7 @@ export function machineToText(machine: MachineMeasurement): string {
     })),
     f32_ops_per_second: ratesToJson(machine.f32Ops),
     int8_ops_per_second: ratesToJson(machine.int8Ops),
+    ...(machine.int8TileOps && { int8_tile_ops_per_second: ratesToJson(machine.int8TileOps) }),
   };
   return `${JSON.stringify(json, undefined, 2)}\n`;
 }
@@ -110,6 +113,7 @@ function fromJson(json: Partial<MachineJson>): MachineMeasurement {
     lowering,
     measured_at: date,
     cached_reads: sets,
+    int8_tile_ops_per_second: tileOps,
   } = json;
   check("cpu", typeof cpu === "string");
   check("cores", isPositive(cores));
@@ -126,6 +130,9 @@ function fromJson(json: Partial<MachineJson>): MachineMeasurement {
     cachedReads: sets!.map(cachedFromJson),
     f32Ops: ratesFromJson("f32_ops_per_second", json.f32_ops_per_second),
     int8Ops: ratesFromJson("int8_ops_per_second", json.int8_ops_per_second),
+    ...(tileOps !== undefined && {
+      int8TileOps: ratesFromJson("int8_tile_ops_per_second", tileOps),
+    }),
     measuredAt: date!,
   };
 }

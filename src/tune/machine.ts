@@ -18,6 +18,8 @@ import {
   f32RoundOps,
   int8Name,
   int8RoundOps,
+  int8TilesName,
+  int8TilesRoundOps,
   measureImage,
   measureModule,
   readName,
@@ -101,11 +103,14 @@ export async function measureMachine(
     const sets = [...cachedSets.filter((bytes) => bytes * 2 <= crew.setBytes), crew.setBytes];
     const reads = sets.map((bytes) => counts.map((threads) => readSubject(crew, threads, bytes)));
     const { width } = crew;
-    const f32 = counts.map((threads) => computeSubject(threads, f32Name, f32RoundOps(width)));
-    const int8 = counts.map((threads) => computeSubject(threads, int8Name, int8RoundOps(width)));
+    const computing = (kernel: string, roundOps: number): Subject[] =>
+      counts.map((threads) => computeSubject(crew, threads, kernel, roundOps));
+    const f32 = computing(f32Name, f32RoundOps(width));
+    const int8 = computing(int8Name, int8RoundOps(width));
+    const tiles = crew.hasTiles ? computing(int8TilesName, int8TilesRoundOps()) : [];
     // Reading from memory is what limits a generation, and what other programs disturb most: it has three turns.
     const memory = reads.at(-1)!;
-    const turns = [...reads.flat(), ...f32, ...memory, ...int8, ...memory];
+    const turns = [...reads.flat(), ...f32, ...memory, ...int8, ...tiles, ...memory];
     await measureInTurns(crew, turns, environment, options);
     return {
       cpu: environment.cpu,
@@ -115,6 +120,7 @@ export async function measureMachine(
       ...readRates(sets, reads),
       f32Ops: rates(f32),
       int8Ops: rates(int8),
+      ...(crew.hasTiles && { int8TileOps: rates(tiles) }),
       measuredAt: new Date().toISOString(),
     };
   } finally {
@@ -191,13 +197,13 @@ function readSubject(crew: Crew, threads: number, setBytes: number): Subject {
   return { threads, ways, ratesOf: together, best: [], chunks: 0 };
 }
 
-function computeSubject(threads: number, kernel: string, roundOps: number): Subject {
+function computeSubject(crew: Crew, threads: number, kernel: string, roundOps: number): Subject {
   const task: RoundTask = {
     kind: "round",
     kernel,
     threads,
     ms: roundMs,
-    from: 0,
+    from: crew.setStart,
     chunkBytes: 0,
     chunks: 1,
     first: 0,
@@ -270,6 +276,10 @@ class Crew {
   /** Bytes of a vector. */
   get width(): number {
     return this.#image ? this.#environment.native!.target.width : 16;
+  }
+
+  get hasTiles(): boolean {
+    return this.#image !== undefined && this.#environment.native!.target.amx === true;
   }
 
   async begin(): Promise<void> {

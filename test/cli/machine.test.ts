@@ -1,17 +1,24 @@
 // Speeds beside this machine's limits, on the command line and in the API: with a remembered measurement, without one,
 // with one that cannot be used, and switched off.
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { main } from "../../src/cli/main.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
 import { machineMeasurement, open, rememberedMachine } from "../../src/index.ts";
 import type { MachineMeasurement } from "../../src/limits/device.ts";
+import { measuredChunk } from "../../src/measured-choices.ts";
+import { buildModel } from "../../src/models/build.ts";
 import { expectedTarget } from "../../src/native.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
+import { nodeNative } from "../../src/platform/node-native.ts";
+import type { NativeHost } from "../../src/platform/platform.ts";
 import { loweringText, machineToText } from "../../src/tune/machine-file.ts";
+import { nativeHere } from "../support/native.ts";
+import { tinyModel } from "../support/tiny-engine.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
 
@@ -145,7 +152,31 @@ describe("with a remembered measurement", () => {
       cpu: machine.cpu,
       read_bytes: [{ threads: 1, per_second: 2e12 }],
       measured_at: machine.measuredAt,
+      int8_tile_ops: null,
     });
+    expect(out).not.toContain("tile");
+  });
+
+  test("machine: tile registers, where there are any", async () => {
+    writeFileSync(machineFile, machineToText({ ...machine, int8TileOps: rates(7e13) }));
+    expect((await lantern(["machine"])).out).toMatch(/^int8, tile registers +70000\.0 +GOPS$/m);
+    const json: unknown = JSON.parse((await lantern(["machine", "--json"])).out);
+    expect(json).toMatchObject({ int8_tile_ops: [{ threads: 1, per_second: 7e13 }] });
+  });
+
+  test("prompt tokens beside those who write: as vectors compute them, tile registers or not", async () => {
+    const { graph } = buildModel(tinyModel({ weightType: "q8_0" }));
+    const slow = { ...machine, readBytes: rates(1e9), f32Ops: rates(3e9), int8Ops: rates(3e10) };
+    const chunks: (number | undefined)[] = [];
+    for (const measured of [slow, { ...slow, int8TileOps: rates(3e12) }]) {
+      // In a place of its own each: this process remembers what it has read.
+      const place = mkdtempSync(join(folder, "chunk-"));
+      writeFileSync(join(place, "machine.json"), machineToText(measured));
+      vi.stubEnv("LANTERN_CACHE", place);
+      chunks.push((await measuredChunk(1))!(graph, dtypeByName("f16")!));
+    }
+    expect(chunks[0]).toBeGreaterThan(8);
+    expect(chunks[1]).toBe(chunks[0]);
   });
 
   test("the API's timings carry limits, as long as nobody says no", async () => {
@@ -208,7 +239,43 @@ describe("without one", () => {
   });
 });
 
+const tilesHere = nativeHere.some(({ native }) => native.target.amx);
+const noTiles = tilesHere ? "" : " [skipped: this machine has no tile registers]";
+
+describe("where the system refuses tile registers", () => {
+  /** The first that is loaded is what asks for them. */
+  function refusing(): void {
+    const host = nodeNative() as NativeHost;
+    let loads = 0;
+    const load: NativeHost["load"] = (bytes) => (loads++ === 0 ? "not today" : host.load(bytes));
+    vi.spyOn(nodePlatform, "native").mockResolvedValue({ ...host, load });
+  }
+  afterEach(() => void vi.restoreAllMocks());
+
+  test.skipIf(!tilesHere)(`a measurement without them holds${noTiles}`, async () => {
+    refusing();
+    const measured = await machineMeasurement({ seconds: 0 });
+    const without = await expectedTarget(nodePlatform, { tiles: false });
+    expect(measured.lowering).toBe(`machine code for ${without}, no tile registers`);
+    expect(measured).not.toHaveProperty("int8TileOps");
+    // From the file: in another place, what this process knows does not count.
+    const other = mkdtempSync(join(folder, "other-"));
+    copyFileSync(machineFile, join(other, "machine.json"));
+    vi.stubEnv("LANTERN_CACHE", other);
+    const notes: string[] = [];
+    expect(await rememberedMachine({ onNote: (note) => notes.push(note) })).toEqual(measured);
+    expect(notes).toEqual([]);
+  });
+});
+
 describe("with one that cannot be used", () => {
+  test("an older one is measured anew, and that is said", async () => {
+    writeFileSync(machineFile, machineToText(machine).replace(/("lantern_machine": )2/, "$11"));
+    const notes: string[] = [];
+    await machineMeasurement({ seconds: 0, onNote: (note) => notes.push(note) });
+    expect(notes).toEqual([expect.stringContaining("it has version 1, expected 2")]);
+  });
+
   test.each([
     ["of another processor", machineToText({ ...machine, cpu: "Other" }), "another processor"],
     ["that is broken", "{", "it is not JSON"],

@@ -118,6 +118,23 @@ describe("this machine as a device", () => {
     expect(deviceAt(machine, 1).source).toBe("measured 2026-11-15, 1 thread");
   });
 
+  test("bytes are multiplied in tile registers where there are any", () => {
+    const tiles = { ...machine, int8TileOps: points(1600e9, 3200e9) };
+    expect([1, 2].map((threads) => deviceAt(machine, threads).opsPerSecond.int8)).toEqual([
+      200e9, 400e9,
+    ]);
+    expect([1, 2].map((threads) => deviceAt(tiles, threads).opsPerSecond)).toEqual([
+      { f32: 40e9, int8: 1600e9 },
+      { f32: 80e9, int8: 3200e9 },
+    ]);
+    expect(deviceAt(tiles, 1).source).toBe("measured 2026-11-15, 1 thread, int8 in tile registers");
+    // What was half of the limit is a sixteenth: 40e9 products of bytes, and nothing else to compute.
+    const work = { bytes: 1, floatOps: 0, int8Ops: 40e9 };
+    const times = { tokens: 60, seconds: 0.4 };
+    expect(speedLimit(work, deviceAt(machine, 1), times)!.fraction).toBeCloseTo(1 / 2);
+    expect(speedLimit(work, deviceAt(tiles, 1), times)!.fraction).toBeCloseTo(1 / 16);
+  });
+
   test("small sets are read from caches: the next smaller one that was measured counts", () => {
     const bandwidth = (setBytes?: number) => deviceAt(machine, 1, setBytes).bytesPerSecond;
     expect(bandwidth()).toBe(10e9);

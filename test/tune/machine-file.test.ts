@@ -29,6 +29,12 @@ test("what is written is read again", () => {
   expect(machineFromText(machineToText(bare), machine)).toEqual(expected);
 });
 
+test("tile registers are in the file where there are any", () => {
+  expect(machineToText(machine)).not.toContain("tile");
+  const tiles = { ...machine, int8TileOps: rates(1e12) };
+  expect(machineFromText(machineToText(tiles), machine)).toEqual(tiles);
+});
+
 test("another machine, or another way to compute on it", () => {
   const refusal = (here: Partial<MachineMeasurement>) =>
     machineFromText(machineToText(machine), { ...machine, ...here });
@@ -48,11 +54,13 @@ const broken: [string, string, string][] = [
   ["nothing", "", "it is not JSON"],
   ["half a file", machineToText(machine).slice(0, 200), "it is not JSON"],
   ["null", "null", "version undefined"],
-  ["another version", JSON.stringify({ ...json, lantern_machine: 2 }), "version 2, expected 1"],
+  ["an older version", JSON.stringify({ ...json, lantern_machine: 1 }), "version 1, expected 2"],
   ["no rates", JSON.stringify({ ...json, read_bytes_per_second: {} }), "read_bytes_per_second"],
   ["a rate of 0", JSON.stringify({ ...json, f32_ops_per_second: { 1: 0 } }), "f32_ops_per_second"],
   ["a rate of text", JSON.stringify({ ...json, int8_ops_per_second: { 1: "9" } }), "int8_ops"],
   ["half a thread", JSON.stringify({ ...json, int8_ops_per_second: { 1: 1, 1.5: 2 } }), "int8_ops"],
+  ["a tile of 0", JSON.stringify({ ...json, int8_tile_ops_per_second: { 1: 0 } }), "int8_tile_ops"],
+  ["null tiles", JSON.stringify({ ...json, int8_tile_ops_per_second: null }), "int8_tile_ops"],
   ["no list", JSON.stringify({ ...json, cached_reads: {} }), "cached_reads"],
   ["an empty set", JSON.stringify({ ...json, cached_reads: [null] }), "cached_reads"],
   ["no cpu", JSON.stringify({ ...json, cpu: 7 }), "field cpu"],

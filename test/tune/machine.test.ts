@@ -5,6 +5,7 @@ import { describe, expect, test } from "vitest";
 import { openNativeJob } from "../../src/backends/cpu/native-entry.ts";
 import { AbortedError, WorkerError } from "../../src/base/errors.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
+import { tilesOf } from "../../src/kernels/ir/tiles.ts";
 import { verify } from "../../src/kernels/ir/verify.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import type { EngineThread } from "../../src/platform/platform.ts";
@@ -16,6 +17,9 @@ import {
   int8Kernel,
   int8Name,
   int8RoundOps,
+  int8TilesKernel,
+  int8TilesName,
+  int8TilesRoundOps,
   measureImage,
   measureKernels,
   readKernel,
@@ -79,6 +83,28 @@ test("the interpreter agrees, and the peaks load nothing", () => {
   }
 });
 
+test("tile registers: as many products as are counted, spread over sums that do not wait, nothing else", () => {
+  const kernel = int8TilesKernel();
+  verify(kernel);
+  const loop = kernel.body.find((statement) => statement.kind === "loop")!;
+  const products = loop.body.map((statement) => {
+    if (statement.kind !== "op" || statement.op !== "amx.dot4_ss")
+      throw new Error("expected products");
+    return tilesOf(statement.imm);
+  });
+  // 16 x 16 sums of 64 products each.
+  expect(products.length * 2 * 16 * 16 * 64).toBe(int8TilesRoundOps());
+  for (let i = 0; i + 4 <= products.length; i++) {
+    expect(new Set(products.slice(i, i + 4).map(({ sum }) => sum)).size).toBe(4);
+  }
+  const sums = new Set(products.map(({ sum }) => sum));
+  for (const { a, b } of products) expect(sums.has(a) || sums.has(b) || a === b).toBe(false);
+  // It reads the 4096 bytes that it is given, which are the last ones here, and writes nothing.
+  const memory = new Uint8Array(8192).fill(1);
+  interpret(kernel, memory.buffer, [4096, 0, 2, 0], { dot4: "i7" });
+  expect(memory.every((byte) => byte === 1)).toBe(true);
+});
+
 test("thread counts: powers of two and all cores", () => {
   expect([1, 2, 6, 8].map(threadCounts)).toEqual([[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8]]);
 });
@@ -124,7 +150,26 @@ describe.each(nativeHere)("as machine code, $name", ({ name, native }) => {
     const machine = await measureMachine({ ...small, native }, { seconds: 0 });
     expect(machine.lowering).toBe(`machine code for ${name}`);
     expect(machine.int8Ops[0]!.perSecond).toBeGreaterThan(0);
+    // With tile registers they are measured, too; without, nothing is said of them.
+    expect("int8TileOps" in machine).toBe(native.target.amx === true);
+    const tiles = machine.int8TileOps ?? [];
+    expect(tiles.map(({ threads }) => threads)).toEqual(native.target.amx ? [1, 2] : []);
+    for (const { perSecond } of tiles) expect(perSecond).toBeGreaterThan(0);
   });
+
+  const noTiles = native.target.amx ? "" : " [skipped: this target has no tile registers]";
+  test.skipIf(!native.target.amx)(
+    `multiplies in tile registers, and writes nothing${noTiles}`,
+    () => {
+      const image = measureImage(native)!;
+      const { buffer } = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
+      const kernels = openNativeJob({ image, blocks: 1024 }, native.host, buffer, 0);
+      const after = new Uint8Array(buffer, 8192).fill(7);
+      kernels[int8TilesName]!(65536 - 4096, 512, 3, 0);
+      expect(after.every((byte) => byte === 7)).toBe(true);
+      expect(new Uint8Array(buffer, 512, 64).every((byte) => byte === 0)).toBe(true);
+    },
+  );
 });
 
 describe("the measurement", () => {

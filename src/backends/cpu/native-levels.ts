@@ -26,6 +26,12 @@ const levels: readonly NativeLevel[] = [
   { name: "arm64-dotprod", arch: "arm64", needs: ["asimd", "asimddp"] },
 ];
 
+/** The same processor without tile registers, as it is where the system refuses them. */
+export function withoutTiles(host: NativeHost): NativeHost {
+  const features = [...host.features].filter((feature) => !feature.startsWith("amx"));
+  return { ...host, features: new Set(features) };
+}
+
 /** The best that the processor has all for; `refused`: why there is none. `wanted` names one, for tests. */
 export function nativeLevel(
   access: NativeAccess,

@@ -28,7 +28,7 @@ import {
   type NativeImage,
   nativeCalls,
 } from "./native-entry.ts";
-import { type NativeTargetName, nativeLevel } from "./native-levels.ts";
+import { type NativeTargetName, nativeLevel, withoutTiles } from "./native-levels.ts";
 import { askForTiles } from "./native-tiles.ts";
 
 /** A way to make kernels for this machine's processor. */
@@ -62,9 +62,7 @@ export function nativeKernels(access: NativeAccess, wanted?: TargetName): Native
   const wrong = (kernels.target.amx && tryTiles(kernels)) ?? tryOut(kernels);
   if (wrong === undefined) return kernels;
   if (!kernels.target.amx || wanted !== undefined) return wrong;
-  // The same processor without them.
-  const features = new Set([...host.features].filter((feature) => !feature.startsWith("amx")));
-  const others = nativeKernels({ ...host, features });
+  const others = nativeKernels(withoutTiles(host));
   return typeof others === "string" ? others : { ...others, host, withoutTiles: wrong };
 }
 

@@ -67,6 +67,7 @@ function machineText(machine: MachineMeasurement): string {
     ),
     row("F32 multiply-add", machine.f32Ops, "GFLOPS"),
     row("int8 dot product", machine.int8Ops, "GOPS"),
+    ...(machine.int8TileOps ? [row("int8, tile registers", machine.int8TileOps, "GOPS")] : []),
   ];
   const columns = machine.readBytes.map((_, index) => index + 1);
   return `${facts}\nmeasured ${date}, ${machine.lowering}\n\n${tableText(rows, columns)}`;
@@ -92,5 +93,6 @@ function machineJson(machine: MachineMeasurement): object {
     })),
     f32_ops: rates(machine.f32Ops),
     int8_ops: rates(machine.int8Ops),
+    int8_tile_ops: machine.int8TileOps ? rates(machine.int8TileOps) : null,
   };
 }

@@ -122,16 +122,23 @@ export function MachinePage(): JSX.Element {
 }
 
 function MachineTable({ machine }: { machine: MachineMeasurement }): JSX.Element {
-  const rows: [string, string, readonly { threads: number; perSecond: number }[], string][] = [
+  type Row = [string, string, readonly { threads: number; perSecond: number }[], string];
+  const tiles: Row[] = machine.int8TileOps
+    ? [["Arithmetic, int8, tile registers", "products of prompts", machine.int8TileOps, "OPS"]]
+    : [];
+  const rows: Row[] = [
     ["Memory bandwidth", "reading weights that fit in no cache", machine.readBytes, "B/s"],
-    ...(machine.cachedReads ?? []).map((set): [string, string, typeof set.readBytes, string] => [
-      `From caches, ${digits(set.setBytes / 2 ** 20)} MiB`,
-      "reading a model of this size over and over",
-      set.readBytes,
-      "B/s",
-    ]),
+    ...(machine.cachedReads ?? []).map(
+      (set): Row => [
+        `From caches, ${digits(set.setBytes / 2 ** 20)} MiB`,
+        "reading a model of this size over and over",
+        set.readBytes,
+        "B/s",
+      ],
+    ),
     ["Arithmetic, f32", "multiplies and adds", machine.f32Ops, "FLOPS"],
     ["Arithmetic, int8", "multiplies and adds", machine.int8Ops, "OPS"],
+    ...tiles,
   ];
   const threads = machine.readBytes.map((point) => point.threads);
   return (
