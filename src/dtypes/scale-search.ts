@@ -380,28 +380,3 @@ function bestPositiveInverse(
   }
   return best;
 }
-
-/**
- * No search: 32 values spread over their whole range, value ~ scale * level - minimum. Levels are cut to a byte; scale
- * and minimum go to index 0 of their arrays.
- */
-export function spanLevels(
-  x: Float32Array,
-  at: number,
-  maxLevel: number,
-  levels: Uint8Array, // [32]
-  scale: Float32Array,
-  minimum: Float32Array,
-): void {
-  let min = x[at]!;
-  let max = min;
-  for (let i = at + 1; i < at + 32; i++) {
-    if (x[i]! < min) min = x[i]!;
-    if (x[i]! > max) max = x[i]!;
-  }
-  const step = f(f(max - min) / maxLevel);
-  const inverse = reciprocalOrZero(step);
-  for (let i = 0; i < 32; i++) levels[i] = f(f(f(x[at + i]! - min) * inverse) + 0.5);
-  scale[0] = step;
-  minimum[0] = -min;
-}

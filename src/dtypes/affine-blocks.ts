@@ -1,0 +1,92 @@
+// What q4_1 and q5_1 share when they are written: blocks of 32 values as levels from 0 on, times a half-float scale, plus a
+// half-float minimum. They differ in the bits of a level and in how levels are packed behind both.
+
+import { weighBlocks } from "./blocks-of-32.ts";
+import { reciprocalOrZero, storeF16 } from "./float32-steps.ts";
+import { type GroupSearch, plainSearch, searchedElems } from "./group-search.ts";
+import { type AffineLadder, affineLevelsOf, newFits } from "./scale-search.ts";
+
+const f = Math.fround;
+
+const levels = new Uint8Array(32);
+/** Blocks that are searched at a time. */
+const searchedBlocks = searchedElems / 32;
+const weights = new Float32Array(searchedElems);
+const fits = newFits(searchedBlocks);
+const scale = new Float32Array(1);
+const minimum = new Float32Array(1); // as a positive offset: -minimum is what is stored
+
+/** What q4_1 and q5_1 say of themselves. */
+export interface AffineBlock {
+  readonly blockBytes: number;
+  /** What is tried where there are weights. */
+  readonly ladder: AffineLadder;
+  /** Without weights, levels above the last become the last. (What ggml does of the one type, and not of the other.) */
+  readonly isClamped: boolean;
+  /** Puts a block's levels behind its scale and minimum. */
+  pack(levels: Uint8Array, dst: Uint8Array, at: number): void;
+}
+
+/** The ladder of such a type with so many levels. */
+export function affineBlockLadder(maxLevel: number): AffineLadder {
+  return {
+    maxLevel,
+    first: Math.fround(-0.9),
+    delta: Math.fround(0.05),
+    steps: 36,
+    absolute: false,
+  };
+}
+
+/** DType.quantize of such a type. */
+export function quantizeAffineBlocks(
+  type: AffineBlock,
+  src: Float32Array,
+  srcOffset: number,
+  dst: Uint8Array,
+  dstOffset: number,
+  blocks: number,
+  importance: Float32Array | undefined,
+  search: GroupSearch = plainSearch,
+): void {
+  const { blockBytes, ladder } = type;
+  for (let block = 0; block < blocks; block++) {
+    const from = srcOffset + 32 * block;
+    const to = dstOffset + blockBytes * block;
+    if (importance === undefined) {
+      spanLevels(src, from, type);
+    } else {
+      const index = block % searchedBlocks;
+      if (index === 0) {
+        const count = Math.min(searchedBlocks, blocks - block);
+        weighBlocks(weights, importance, src, srcOffset, block, count);
+        search.affine(src, from, 32, count, weights, ladder, fits);
+      }
+      affineLevelsOf(fits, index, src, from, 32, ladder.maxLevel, levels, 0);
+      scale[0] = fits.scales[index]!;
+      minimum[0] = fits.minimums[index]!;
+    }
+    storeF16(dst, to, scale[0]!);
+    storeF16(dst, to + 2, -minimum[0]!);
+    type.pack(levels, dst, to + 4);
+  }
+}
+
+/** No search: values spread over their whole range, value ~ scale * level - minimum. Levels are cut to a byte. */
+function spanLevels(src: Float32Array, from: number, { ladder, isClamped }: AffineBlock): void {
+  const { maxLevel } = ladder;
+  let min = src[from]!;
+  let max = min;
+  for (let i = from + 1; i < from + 32; i++) {
+    if (src[i]! < min) min = src[i]!;
+    if (src[i]! > max) max = src[i]!;
+  }
+  const step = f(f(max - min) / maxLevel);
+  const inverse = reciprocalOrZero(step);
+  for (let i = 0; i < 32; i++) {
+    levels[i] = f(f(f(src[from + i]! - min) * inverse) + 0.5);
+    if (isClamped) levels[i] = Math.min(maxLevel, (levels[i]! << 24) >> 24);
+  }
+  scale[0] = step;
+  minimum[0] = -min;
+}
