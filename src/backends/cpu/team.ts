@@ -20,7 +20,7 @@
 //   the number of an earlier instruction, none is. A chunk is taken from what was seen while the instruction was open: if
 //   it is over, all of its runs have changed since, and the exchange fails.
 
-import type { Executor } from "./executors.ts";
+import type { Executor } from "./executor.ts";
 
 const READY = 0;
 const SLEEPERS = 1;
