@@ -5,7 +5,7 @@
 // de facto definition (ggml's make_qx_quants, make_q3_quants, make_qkx2_quants and make_qp_quants). Results go to the
 // caller's arrays; nothing is allocated. group-search.ts runs them over many groups, and may be replaced there.
 
-import { clamp, largestMagnitude, nearestInt, reciprocalOrZero } from "./float32-steps.ts";
+import { clamp, largestMagnitude, nearestInt } from "./float32-steps.ts";
 
 const f = Math.fround;
 
