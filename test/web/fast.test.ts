@@ -109,4 +109,32 @@ describeBrowser("an answer at more than 200 tokens/s", () => {
     // At most the two last blocks are made anew: a handful of nodes per rendering.
     expect(work.madeFirst + work.madeSecond).toBeLessThanOrEqual(work.renders * 16);
   });
+
+  test("that is one long list leaves its first items alone, and counts on", async ({
+    annotate,
+  }) => {
+    const items = Array.from({ length: 100 }, (_, at) => `${at + 1}. item **${at + 1}**`);
+    const model = scriptedModel({ answer: () => items.join("\n"), msPerPiece: 3 });
+    const { url } = await stage.serve({ models: { scripted: model } });
+    const page = await stage.page(url);
+    const end = await countWork(page);
+    await say(page, "List a hundred things");
+    await answers(page);
+    const work = await end();
+    await annotate(`${work.renders} renderings; longest task ${work.longestTaskMs.toFixed(0)} ms`);
+    const lists = page.locator(".answer .markdown ol");
+    const starts = await lists.evaluateAll((all) =>
+      all.map((list) => (list as HTMLOListElement).start),
+    );
+    expect(starts).toEqual([1, 25, 49, 73, 97]);
+    expect(await page.locator(".answer .markdown li").allInnerTexts()).toEqual(
+      items.map((_, at) => `item ${at + 1}`),
+    );
+    expect(work.oldTouched).toBe(0);
+    // No gap between two pieces: an item is as far below the last one as any other.
+    const tops = await page
+      .locator(".answer .markdown li")
+      .evaluateAll((all) => all.map((item) => item.getBoundingClientRect().top));
+    expect(tops[24]! - tops[23]!).toBeCloseTo(tops[23]! - tops[22]!, 0);
+  });
 });

@@ -24,10 +24,14 @@ const BlockView = memo(
       <CodeBlock text={block.code.text} language={block.code.language} />
     ) : (
       // sanitize.ts made it harmless.
-      <div class="block" dangerouslySetInnerHTML={{ __html: block.html }} />
+      <div
+        class={block.continued ? "block continued" : "block"}
+        dangerouslySetInnerHTML={{ __html: block.html }}
+      />
     ),
   (a, b) =>
     a.block.html === b.block.html &&
+    a.block.continued === b.block.continued &&
     a.block.code?.text === b.block.code?.text &&
     a.block.code?.language === b.block.code?.language,
 );

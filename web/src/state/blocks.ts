@@ -1,5 +1,6 @@
 // Markdown that grows, cut into its blocks: a block that is finished is never looked at again, so that an answer of any
 // length costs the same per frame. Only the last two blocks are read anew, since what comes next may still change them.
+// A long list is shown in pieces: it is one block until it ends, and would be made anew with every word.
 
 import { Marked, type Token, type Tokens } from "marked";
 import { sanitize } from "./sanitize.ts";
@@ -11,6 +12,8 @@ export interface Block {
   code?: { text: string; language: string };
   /** Sanitised. */
   html: string;
+  /** Goes on with the list of the block before it. */
+  continued?: true;
 }
 
 const marked = new Marked({
@@ -25,6 +28,7 @@ const marked = new Marked({
 });
 
 const unfinished = 2;
+const itemsPerPiece = 24;
 
 export class MarkdownBlocks {
   #text = "";
@@ -32,6 +36,8 @@ export class MarkdownBlocks {
   #offset = 0;
   #finished: Block[] = [];
   #blocks: readonly Block[] = [];
+  /** HTML of the pieces of lists in the last update, by what they are made of. */
+  #pieces = new Map<string, string>();
 
   /** The blocks of a text, which mostly is the last one with something added. */
   update(raw: string): readonly Block[] {
@@ -46,12 +52,28 @@ export class MarkdownBlocks {
     const open = tokens.splice(openFrom(tokens));
     for (const token of tokens) {
       this.#offset += token.raw.length;
-      this.#push(this.#finished, token);
+      if (token.type === "list") this.#pushList(this.#finished, token as Tokens.List, this.#pieces);
+      else this.#push(this.#finished, token);
     }
     const blocks = [...this.#finished];
-    for (const token of open) this.#push(blocks, token);
+    const known = this.#pieces;
+    this.#pieces = new Map();
+    for (const token of open) {
+      if (token.type === "list") this.#pushList(blocks, token as Tokens.List, known);
+      else this.#push(blocks, token);
+    }
     this.#blocks = blocks;
     return blocks;
+  }
+
+  #pushList(blocks: Block[], list: Tokens.List, known: ReadonlyMap<string, string>): void {
+    for (const piece of piecesOf(list)) {
+      const source = `${piece.start} ${piece.loose} ${piece.raw}`;
+      const html = known.get(source) ?? sanitize(marked.parser([piece]));
+      this.#pieces.set(source, html);
+      const isFirst = piece.items[0] === list.items[0];
+      blocks.push({ key: blocks.length, html, ...(!isFirst && { continued: true }) });
+    }
   }
 
   #push(blocks: Block[], token: Token): void {
@@ -64,6 +86,17 @@ export class MarkdownBlocks {
     }
     blocks.push({ key, html: sanitize(marked.parser([token])) });
   }
+}
+
+/** A list as lists of a few items, which count on from one another. */
+function piecesOf(list: Tokens.List): Tokens.List[] {
+  const pieces: Tokens.List[] = [];
+  for (let at = 0; at < list.items.length; at += itemsPerPiece) {
+    const items = list.items.slice(at, at + itemsPerPiece);
+    const start = list.start === "" ? "" : list.start + at;
+    pieces.push({ ...list, start, items, raw: items.map(({ raw }) => raw).join("") });
+  }
+  return pieces;
 }
 
 /** Where the last blocks begin that may still change; blank lines between blocks are none. */
