@@ -29,6 +29,9 @@ type Shape<T> = { readonly [K in keyof T]-?: z.ZodType<T[K]> };
 const share = z.number().min(0).max(1).optional();
 const penalty = z.number().min(-100).max(100).optional();
 const maxStops = 32;
+/** Every token is compared with all of them: megabytes of stop strings would hold up everybody's answers. */
+const maxStopLength = 1000;
+export const stopString: z.ZodType<string> = z.string().min(1).max(maxStopLength);
 
 export const samplingShape: Shape<SamplingFields> = {
   temperature: z.number().min(0).max(100).optional(),
@@ -52,8 +55,8 @@ export const samplingShape: Shape<SamplingFields> = {
   seed: z.int().min(-1).optional(),
   stop: z
     .union(
-      [z.string().min(1), z.array(z.string().min(1)).max(maxStops)],
-      `expected a string or at most ${maxStops} of them, none empty`,
+      [stopString, z.array(stopString).max(maxStops)],
+      `expected a string or at most ${maxStops} of them, each of 1 to ${maxStopLength} characters`,
     )
     .optional(),
   ignore_eos: z.boolean().optional(),

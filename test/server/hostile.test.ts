@@ -116,6 +116,7 @@ describe("bodies", () => {
     ["seed", { seed: 1.5 }],
     ["stop[0]", { stop: [""] }],
     ["stop", { stop: { a: 1 } }],
+    ["stop", { stop: "a".repeat(10_000) }],
     ["logit_bias", { logit_bias: { hello: 1 } }],
     ["logit_bias", { logit_bias: { "-1": 1 } }],
     ["top_logprobs", { top_logprobs: 3 }],

@@ -8,7 +8,7 @@ import { anthropicErrors, invalidRequest } from "../errors.ts";
 import { newId } from "../openai-fields.ts";
 import { type Content, chatTokens, contentText } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
-import { generateOptions } from "../sampling-fields.ts";
+import { generateOptions, stopString } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 
 const content = z.union(
@@ -29,7 +29,7 @@ const countFields = z.object(promptShape);
 const messageFields = z.object({
   ...promptShape,
   max_tokens: z.int().min(1),
-  stop_sequences: z.array(z.string().min(1)).max(32).optional(),
+  stop_sequences: z.array(stopString).max(32).optional(),
   stream: z.boolean().optional(),
   temperature: z.number().min(0).max(1).optional(),
   top_k: z.int().min(0).optional(),
