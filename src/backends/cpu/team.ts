@@ -33,10 +33,14 @@ const DONE = LINE;
 const RUNS: number = 2 * LINE;
 
 /**
- * Looks at `ready` this often before it sleeps: half a millisecond. Waking a thread takes longer than most instructions of a
- * step, and choosing a token between two steps does not take that long.
+ * Looks at `ready` this often before it sleeps: up to half a millisecond. Waking a thread takes longer than most instructions
+ * of a step, and choosing a token between two steps does not take that long. Where that was in vain (a thread is held back,
+ * since others want its core) it looks a quarter as often the next time: a system that sees a thread spin lets others go first.
  */
-const SPINS = 10_000;
+const MOST_SPINS = 10_000;
+const FEWEST_SPINS = 200;
+/** How much longer it looks after it was not in vain. */
+const SPIN_GROWTH = 1.05;
 /** A sleeper looks again after this long even if nobody woke it. */
 const SLEEP_MS = 100;
 /** Numbers begin again long before they would overflow. */
@@ -73,6 +77,7 @@ export class TeamMember {
   readonly #threads: number;
   readonly #canSleep: boolean;
   readonly #lostMs: number;
+  #spins = MOST_SPINS;
 
   constructor(place: TeamPlace, executors: readonly Executor[]) {
     const { buffer, control, thread, threads, lostMs = LOST_MS } = place;
@@ -222,12 +227,16 @@ export class TeamMember {
   /** Returns the number of the open instruction once it is no longer `now`. */
   protected waitPast(now: number, expectsProgress: boolean): number {
     const words = this.#words;
-    const spins = Atomics.load(words, DROWSY) === 0 ? SPINS : 1;
+    const spins = Atomics.load(words, DROWSY) === 0 ? this.#spins : 1;
     for (let i = 0; i < spins; i++) {
       const seen = Atomics.load(words, READY);
-      if (seen !== now) return seen;
+      if (seen !== now) {
+        this.#spins = Math.min(MOST_SPINS, this.#spins * SPIN_GROWTH);
+        return seen;
+      }
       pause();
     }
+    this.#spins = Math.max(FEWEST_SPINS, this.#spins / 4);
     for (let waited = 0; ; waited += SLEEP_MS) {
       const seen = Atomics.load(words, READY);
       if (seen !== now) return seen;
