@@ -4,12 +4,12 @@
 import { dtypeByName } from "../../dtypes/table.ts";
 import { TILE_ROWS } from "../../kernels/ops/packed.ts";
 import {
+  chunkBounds,
   type Executor,
   type ExecutorContext,
   type MakeExecutor,
   perRow,
   rowCount,
-  shareOf,
 } from "./executor.ts";
 import type { ChoiceTable, InstructionOf, RowKind, TiledVariant } from "./program.ts";
 
@@ -84,13 +84,12 @@ export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
     const blocks = i.k / dtype.blockElems;
     const scratch = i.scratch + c.thread * i.k * 4;
     const floats = c.views.f32.subarray(scratch / 4, scratch / 4 + i.k);
-    const perChunk = shareOf(i.n, c, 1);
+    const bounds = chunkBounds(i.n, c.program.threads);
     return {
-      chunks: () => (rowCount(c, i.rows) === 0 ? 0 : Math.ceil(i.n / perChunk)),
+      chunks: () => (rowCount(c, i.rows) === 0 ? 0 : bounds.length - 1),
       run: (chunk) => {
         const tokens = rowCount(c, i.rows);
-        const start = chunk * perChunk;
-        const end = Math.min(i.n, start + perChunk);
+        const [start, end] = [bounds[chunk]!, bounds[chunk + 1]!];
         const bytes = c.views.u8.subarray(i.w + start * i.rowBytes, i.w + end * i.rowBytes);
         for (let row = start; row < end; row++) {
           dtype.dequantize(bytes, (row - start) * i.rowBytes, floats, 0, blocks);
@@ -232,19 +231,18 @@ function runVariant(
 function tiledMatmul(i: TiledInstruction, c: ExecutorContext, kernels: TileKernels): Executor {
   const tiles = Math.ceil(i.n / TILE_ROWS);
   const wholeTiles = Math.floor(i.n / TILE_ROWS);
-  const share = shareOf(tiles, c, 1);
+  const shared = chunkBounds(tiles, c.program.threads);
   const scratch = i.scratch + c.thread * i.scratchBytes;
   const variants = i.variants.map((variant) => ({
     runTiles: runVariant(i, c, kernels, variant),
-    perChunk: variant.shared ? share : tiles,
+    bounds: variant.shared ? shared : [0, tiles],
   }));
   const current = () => variants[chosen(c, i.choice, rowCount(c, i.rows))]!;
   return {
-    chunks: () => (rowCount(c, i.rows) === 0 ? 0 : Math.ceil(tiles / current().perChunk)),
+    chunks: () => (rowCount(c, i.rows) === 0 ? 0 : current().bounds.length - 1),
     run: (chunk) => {
-      const { runTiles, perChunk } = current();
-      const from = chunk * perChunk;
-      const to = Math.min(tiles, from + perChunk);
+      const { runTiles, bounds } = current();
+      const [from, to] = [bounds[chunk]!, bounds[chunk + 1]!];
       const whole = Math.min(to, wholeTiles);
       if (whole > from) runTiles(from, whole, i.out + from * TILE_ROWS * 4, i.n * 4);
       if (to > wholeTiles) {

@@ -32,8 +32,8 @@ export type MakeExecutor<K extends InstructionKind> = (
   context: ExecutorContext,
 ) => Executor;
 
-/** Chunks per thread, so that one that was held up leaves its share to the others. */
-const CHUNKS_PER_THREAD = 4;
+/** How much of a thread's run is behind each of its chunks; several, so that one that was held up leaves some to the others. */
+const RUN_SHARES: readonly number[] = [0.5, 0.75, 0.875, 0.9375, 1];
 
 export function rowCount({ program, views }: ExecutorContext, rows: RowKind): number {
   return views.i32[program.step.counts / 4 + (rows === "tokens" ? 0 : 1)]!;
@@ -44,8 +44,17 @@ export function perRow(c: ExecutorContext, rows: RowKind, run: (row: number) => 
   return { chunks: count, run, row: { count, run } };
 }
 
-/** Items of a chunk when `total` are shared out, in multiples of `unit`. */
-export function shareOf(total: number, { program }: ExecutorContext, unit: number): number {
-  const share = Math.ceil(total / (program.threads * CHUNKS_PER_THREAD) / unit) * unit;
-  return Math.max(unit, share);
+/**
+ * Where the chunks of `total` items begin, and where the last one ends. A thread's run is cut in halves, the second of these
+ * again, and so on: large pieces stream best, and what is left at the end, when threads wait for each other, is small.
+ */
+export function chunkBounds(total: number, threads: number): readonly number[] {
+  const bounds = [0];
+  for (let thread = 0; thread < threads; thread++) {
+    for (const share of RUN_SHARES) {
+      const at = Math.round(((thread + share) * total) / threads);
+      if (at > bounds.at(-1)!) bounds.push(at);
+    }
+  }
+  return bounds;
 }
