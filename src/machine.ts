@@ -34,6 +34,7 @@ export async function machineMeasurement(
       cores: platform.cores,
       memoryBytes: platform.totalMemory(),
       availableBytes: platform.availableMemory(),
+      cacheBytes: platform.largestCache(),
       startThread: () => platform.startThread("measure"),
       native: await nativeHere(platform),
       now: platform.now,

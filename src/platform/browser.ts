@@ -19,6 +19,7 @@ export const browserPlatform: Platform = {
   cores: globalThis.navigator?.hardwareConcurrency ?? 1,
   cpu: () => globalThis.navigator?.userAgent ?? "unknown",
   totalMemory: () => undefined,
+  largestCache: () => undefined,
   env: () => undefined,
   smallFiles,
   availableMemory: () => undefined,

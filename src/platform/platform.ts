@@ -116,6 +116,8 @@ export interface Platform {
   cpu(): string;
   /** All there is; undefined where the platform does not say. */
   totalMemory(): number | undefined;
+  /** Bytes of the processor's largest cache; undefined where the platform does not say. */
+  largestCache(): number | undefined;
   /** A setting from outside (an environment variable). */
   env(name: string): string | undefined;
   smallFiles(): SmallFiles;

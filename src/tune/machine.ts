@@ -42,6 +42,8 @@ export interface MeasureEnvironment {
   readonly memoryBytes: number | undefined;
   /** What may be taken now; undefined where nobody can say. */
   readonly availableBytes: number | undefined;
+  /** Of the largest cache; undefined where nobody can say. */
+  readonly cacheBytes?: number | undefined;
   startThread(): EngineThread;
   /** What makes machine code here; undefined: WebAssembly is measured. */
   readonly native?: NativeKernels | undefined;
@@ -60,6 +62,9 @@ const MIB = 2 ** 20;
 const PAGE = 65536;
 /** What stands for memory: more than caches hold; less where there is little memory, or where nobody can say. */
 const memorySet: number = 512 * MIB;
+const largestMemorySet: number = 2048 * MIB;
+/** A cache that holds a quarter of what is read in a circle keeps next to nothing of it until its turn comes again. */
+const timesCache = 4;
 const memorySetUnknown: number = 256 * MIB;
 const memoryShare = 0.25;
 const smallestMemorySet: number = 32 * MIB;
@@ -264,7 +269,7 @@ class Crew {
     this.#signal = signal;
     this.#image = environment.native && measureImage(environment.native);
     this.setStart = Math.ceil(controlBytes(size) / PAGE) * PAGE;
-    this.setBytes = memorySetFor(environment.availableBytes);
+    this.setBytes = memorySetFor(environment);
     this.#failure.promise.catch(() => {}); // whoever waits for a round hears of it
   }
 
@@ -341,10 +346,11 @@ class Crew {
   }
 }
 
-function memorySetFor(availableBytes: number | undefined): number {
+function memorySetFor({ availableBytes, cacheBytes = 0 }: MeasureEnvironment): number {
   if (availableBytes === undefined) return memorySetUnknown;
-  const share = Math.floor((availableBytes * memoryShare) / largestChunk) * largestChunk;
-  return Math.min(memorySet, Math.max(smallestMemorySet, share));
+  const wanted = Math.min(largestMemorySet, Math.max(memorySet, timesCache * cacheBytes));
+  const most = Math.min(wanted, availableBytes * memoryShare);
+  return Math.max(smallestMemorySet, Math.floor(most / largestChunk) * largestChunk);
 }
 
 function newMemory(limits: WasmMemory): WebAssembly.Memory {
