@@ -85,10 +85,27 @@ describe("executing", () => {
     const log: string[] = [];
     const parts = [executor(log, "a", 2), executor(log, "b", 0), executor(log, "c", 1)];
     const stages = [{ kind: "together", instructions: [0, 1, 2] }] as const;
-    const [stage] = stageExecutors(stages, parts, undefined);
+    const [stage] = stageExecutors(stages, parts, 1, undefined);
     expect(stage!.chunks()).toBe(3);
     for (let chunk = 0; chunk < 3; chunk++) stage!.run(chunk);
     expect(log).toEqual(["a0", "a1", "c0"]);
+  });
+
+  test("together: each thread has its share of every part, the largest chunks first", () => {
+    const log: string[] = [];
+    const weighed = (name: string, weights: number[]) => ({
+      ...executor(log, name, weights.length),
+      weight: (chunk: number) => weights[chunk]!,
+    });
+    const parts = [weighed("a", [8, 2, 8, 2]), weighed("b", [4, 1, 4, 1]), weighed("c", [3])];
+    const stages = [{ kind: "together", instructions: [0, 1, 2] }] as const;
+    const [stage] = stageExecutors(stages, parts, 2, undefined);
+    expect(stage!.chunks()).toBe(10); // two runs of five; one of the second is empty
+    for (let chunk = 0; chunk < 5; chunk++) stage!.run(chunk);
+    expect(log).toEqual(["a0", "b0", "c0", "a1", "b1"]);
+    log.length = 0;
+    for (let chunk = 5; chunk < 10; chunk++) stage!.run(chunk);
+    expect(log).toEqual(["a2", "b2", "a3", "b3"]);
   });
 
   test("in turn: a row through all, and the time of each", () => {
@@ -96,7 +113,7 @@ describe("executing", () => {
     let clock = 0;
     const parts = [executor(log, "a", 9), executor(log, "b", 9)];
     const stages = [{ kind: "in_turn", instructions: [0, 1] }] as const;
-    const [stage] = stageExecutors(stages, parts, { isOn: true, now: () => clock++ });
+    const [stage] = stageExecutors(stages, parts, 1, { isOn: true, now: () => clock++ });
     expect(stage!.chunks()).toBe(2);
     stage!.run(1);
     expect(log).toEqual(["a row 1", "b row 1"]);

@@ -87,6 +87,7 @@ export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
     const bounds = chunkBounds(i.n, c.program.threads);
     return {
       chunks: () => (rowCount(c, i.rows) === 0 ? 0 : bounds.length - 1),
+      weight: (chunk) => (bounds[chunk + 1]! - bounds[chunk]!) * i.rowBytes,
       run: (chunk) => {
         const tokens = rowCount(c, i.rows);
         const [start, end] = [bounds[chunk]!, bounds[chunk + 1]!];
@@ -240,6 +241,10 @@ function tiledMatmul(i: TiledInstruction, c: ExecutorContext, kernels: TileKerne
   const current = () => variants[chosen(c, i.choice, rowCount(c, i.rows))]!;
   return {
     chunks: () => (rowCount(c, i.rows) === 0 ? 0 : current().bounds.length - 1),
+    weight: (chunk) => {
+      const { bounds } = current();
+      return (bounds[chunk + 1]! - bounds[chunk]!) * i.tileBytes;
+    },
     run: (chunk) => {
       const { runTiles, bounds } = current();
       const [from, to] = [bounds[chunk]!, bounds[chunk + 1]!];

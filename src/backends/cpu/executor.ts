@@ -21,6 +21,8 @@ export interface Executor {
   /** Chunks in this step; the same on every thread. At most 65535. */
   chunks(): number;
   run(chunk: number): void;
+  /** How much work a chunk is, beside others of the same stage. Optional: all are alike. */
+  weight?(chunk: number): number;
   /** Only the leader can run it. */
   readonly leaderOnly?: boolean;
   /** The same row by row, where a row needs nothing of another: for stages.ts. */

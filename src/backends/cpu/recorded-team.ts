@@ -18,9 +18,9 @@ export interface MemberOptions extends TeamPlace {
 }
 
 export function makeMember(options: MemberOptions, writer: RecordWriter | undefined): TeamMember {
-  const { executors, stages } = options;
+  const { executors, stages, threads } = options;
   if (writer) return new RecordedMember(options, writer);
-  return new TeamMember(options, stageExecutors(stages, executors, undefined));
+  return new TeamMember(options, stageExecutors(stages, executors, threads, undefined));
 }
 
 class RecordedMember extends TeamMember {
@@ -33,8 +33,8 @@ class RecordedMember extends TeamMember {
   #hasWorked = false;
 
   constructor(options: MemberOptions, writer: RecordWriter) {
-    const { executors, stages } = options;
-    const ofStages = stageExecutors(stages, executors, writer);
+    const { executors, stages, threads } = options;
+    const ofStages = stageExecutors(stages, executors, threads, writer);
     super(options, ofStages);
     this.#writer = writer;
     this.#stages = stages;

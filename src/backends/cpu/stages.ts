@@ -1,12 +1,13 @@
 // Stages: instructions that the threads go through without meeting in between. A meeting costs some microseconds for each
 // of several hundred instructions a token, whether they do much or little.
 //
-//   together  products that do not need each other (q, k and v; gate and up): their chunks are shared out as one lot
+//   together  products that do not need each other (q, k and v; gate and up): their chunks are shared out as one lot (lots.ts)
 //   in_turn   work that every row does for itself (add, norm, activations to bytes): a chunk is a row, which goes through
 //             all of it
 // The leader plans them once; executors of stages are made on each thread from those of the instructions.
 
 import type { Executor } from "./executor.ts";
+import { chunkOf, NO_CHUNK, partOf, planLot } from "./lots.ts";
 import type { Instruction, InstructionKind, InstructionOf, RowKind, Stage } from "./program.ts";
 
 /** Memory that an instruction reads or writes: where it begins, and the bytes of a row (0: not row by row). */
@@ -163,6 +164,7 @@ export interface StageClock {
 export function stageExecutors(
   stages: readonly Stage[],
   executors: readonly Executor[],
+  threads: number,
   clock: StageClock | undefined,
 ): StageExecutor[] {
   return stages.map(({ kind, instructions }) => {
@@ -170,7 +172,7 @@ export function stageExecutors(
     if (parts.length === 1) return parts[0]!;
     const spent = clock && parts.map((): Spent => ({ ms: 0, chunks: 0 }));
     const timed = clock && spent ? timer(clock, spent) : undefined;
-    const stage = kind === "together" ? together(parts, timed) : inTurn(parts, timed);
+    const stage = kind === "together" ? together(parts, threads, timed) : inTurn(parts, timed);
     return spent ? { ...stage, spent } : stage;
   });
 }
@@ -192,23 +194,30 @@ function timer(clock: StageClock, spent: readonly Spent[]): Timed {
   };
 }
 
-function together(parts: readonly Executor[], timed: Timed | undefined): Executor {
+function together(parts: readonly Executor[], threads: number, timed: Timed | undefined): Executor {
+  // Planned anew when a step has other numbers of chunks: another variant, or no rows.
+  const counts = parts.map(() => -1);
+  let codes = new Int32Array();
+  const current = () => {
+    let isSame = true;
+    for (let i = 0; i < parts.length; i++) {
+      const count = parts[i]!.chunks();
+      if (count === counts[i]) continue;
+      counts[i] = count;
+      isSame = false;
+    }
+    if (!isSame) codes = planLot(parts, counts, threads);
+    return codes;
+  };
   return {
-    chunks: () => {
-      let all = 0;
-      for (const part of parts) all += part.chunks();
-      return all;
-    },
-    run: (chunk) => {
-      let index = 0;
-      let left = chunk;
-      for (let count = parts[0]!.chunks(); left >= count; count = parts[index]!.chunks()) {
-        left -= count;
-        index++;
-      }
-      const { run } = parts[index]!;
-      if (timed) timed(index, run, left);
-      else run(left);
+    chunks: () => current().length,
+    run: (index) => {
+      const code = current()[index]!;
+      if (code === NO_CHUNK) return;
+      const part = partOf(code);
+      const { run } = parts[part]!;
+      if (timed) timed(part, run, chunkOf(code));
+      else run(chunkOf(code));
     },
   };
 }
