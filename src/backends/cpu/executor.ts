@@ -34,8 +34,13 @@ export type MakeExecutor<K extends InstructionKind> = (
   context: ExecutorContext,
 ) => Executor;
 
-/** How much of a thread's run is behind each of its chunks; several, so that one that was held up leaves some to the others. */
-const RUN_SHARES: readonly number[] = [0.5, 0.75, 0.875, 0.9375, 1];
+/**
+ * How much of a thread's run is behind each of its chunks. Large pieces stream best, and what is left at the end, when threads
+ * wait for each other, is small. But the more threads, the more often the system takes one away in the middle of a chunk, and
+ * all others wait for it: then none is larger than a quarter.
+ */
+const fewThreads = { most: 4, shares: [0.5, 0.75, 0.875, 0.9375, 1] } as const;
+const manyShares: readonly number[] = [0.25, 0.5, 0.75, 0.875, 0.9375, 1];
 
 export function rowCount({ program, views }: ExecutorContext, rows: RowKind): number {
   return views.i32[program.step.counts / 4 + (rows === "tokens" ? 0 : 1)]!;
@@ -46,14 +51,12 @@ export function perRow(c: ExecutorContext, rows: RowKind, run: (row: number) => 
   return { chunks: count, run, row: { count, run } };
 }
 
-/**
- * Where the chunks of `total` items begin, and where the last one ends. A thread's run is cut in halves, the second of these
- * again, and so on: large pieces stream best, and what is left at the end, when threads wait for each other, is small.
- */
+/** Where the chunks of `total` items begin, and where the last one ends: those of each thread's run. */
 export function chunkBounds(total: number, threads: number): readonly number[] {
+  const shares = threads > fewThreads.most ? manyShares : fewThreads.shares;
   const bounds = [0];
   for (let thread = 0; thread < threads; thread++) {
-    for (const share of RUN_SHARES) {
+    for (const share of shares) {
       const at = Math.round(((thread + share) * total) / threads);
       if (at > bounds.at(-1)!) bounds.push(at);
     }
