@@ -93,13 +93,29 @@ export async function measureOnce(
 }
 
 /** The measurement as something to do while nobody asks, where there is none yet. */
-export function idleMeasurement({ terminal }: CliContext): IdleChore[] {
+export function idleMeasurement(context: CliContext): IdleChore[] {
+  const { terminal } = context;
   if (terminal.env("LANTERN_NO_LIMIT")) return [];
   return [
     async (signal) => {
+      if (await rememberedMachine()) return;
+      const before = terminal.load();
       await machineMeasurement({ seconds: quickSeconds, signal });
+      sayIfDisturbed(terminal, before, noteTo(context));
     },
   ];
+}
+
+function sayIfDisturbed(
+  terminal: Terminal,
+  before: ReturnType<Terminal["load"]>,
+  say: ((note: string) => void) | undefined,
+): void {
+  const others = othersCores(before, terminal.load());
+  if (others <= quietCores) return;
+  say?.(
+    `other processes used ${others.toFixed(1)} cores while this machine was measured: it may be faster than it seems; "lantern machine --measure" measures it anew`,
+  );
 }
 
 /** Says something by the way, on a line of its own. */
@@ -115,12 +131,7 @@ export async function measureWatched(
   const { terminal } = context;
   const before = terminal.load();
   const measured = await measureDrawn(terminal, "this machine", options, machineMeasurement);
-  const others = othersCores(before, terminal.load());
-  if (others > quietCores) {
-    options.onNote?.(
-      `other processes used ${others.toFixed(1)} cores meanwhile: this machine may be faster than it seems; "lantern machine --measure" measures it anew`,
-    );
-  }
+  sayIfDisturbed(terminal, before, options.onNote);
   return measured;
 }
 
