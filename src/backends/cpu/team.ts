@@ -5,7 +5,7 @@
 //
 // The chunks of an instruction are shared out evenly beforehand: each thread has a run of them, takes these first, and then
 // what others have left. Chunks are taken from a word of the run's owner, in a cache line of its own, which mostly nobody
-// else touches: with one word for all, sixteen threads spend more time on handing that line around than on short work.
+// else touches: one word for all would go from core to core with every chunk.
 //
 // Shared i32 words, from program.control on:
 //   ready     number of the instruction that can be worked on; counts up from step to step. Number n is instruction
@@ -156,9 +156,10 @@ export class TeamMember {
     const executor = this.#executors[index]!;
     if (executor.leaderOnly && !this.#isLeader) return;
     const taken = this.takeChunks(now, executor);
-    if (taken > 0 && Atomics.add(this.#words, DONE, taken) + taken === executor.chunks()) {
-      this.#publish(now + 1);
-    }
+    if (taken === 0) return;
+    // Asked before these are counted: afterwards the instruction may be over, and the next step may have other numbers.
+    const chunks = executor.chunks();
+    if (Atomics.add(this.#words, DONE, taken) + taken === chunks) this.#publish(now + 1);
   }
 
   /** Takes chunks until none is left. Returns how many it took. */
