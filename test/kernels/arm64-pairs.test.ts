@@ -14,7 +14,6 @@ import { PAIR_SCRATCH_BYTES, pairMatmulKernel } from "../../src/kernels/ops/matm
 import { activationBlockBytes } from "../../src/kernels/ops/packed.ts";
 import { layoutFor } from "../../src/kernels/ops/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
-import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";
 import {
   arm64Differences,
@@ -24,9 +23,9 @@ import {
   runArm64,
 } from "./arm64-runner.ts";
 import type { KernelCall } from "./executable.ts";
-import { makeProblem, packAll } from "./matmul-problem.ts";
 import { opCase } from "./op-cases.ts";
 import { firstDifference } from "./same-memory.ts";
+import { outStride, type Product, productMemory, tokenTiles } from "./tile-product.ts";
 
 const target = nativeTargets["arm64-dotprod"];
 const why = lacksFor(pairsTarget);
@@ -93,32 +92,9 @@ describe("ops on pairs", () => {
 // Two tiles of tokens; columns that make one panel of codes, several, and a first one that is not full.
 const [W, X, Q, RESULTS, LEVELS, SCRATCH] = [0, 16384, 57344, 81920, 86016, 86032];
 const END = SCRATCH + PAIR_SCRATCH_BYTES;
-const tokenTiles = 2;
-const outStride = 64 + 16;
-
-interface Product {
-  readonly type: string;
-  readonly cols: number;
-  readonly tokens: number;
-}
-
-/** Weights, and activations in tiles of so many tokens. */
-function productMemory({ type, cols, tokens }: Product, inTile: number): Uint8Array<ArrayBuffer> {
-  const { activationSpan: span } = packingOf(type)!;
-  const memory = new Uint8Array(END);
-  const problem = makeProblem(type, 16, cols, tokens * tokenTiles);
-  packAll(type, target, problem, memory.buffer, W, LEVELS);
-  new Float32Array(memory.buffer).set(problem.x, X / 4);
-  const quantize = quantizeActivationsKernel({ name: "quantize", span, replicated: false, target });
-  const blockBytes = activationBlockBytes(false, 16);
-  for (let t = 0; t < tokens * tokenTiles; t++) {
-    const rest = t % inTile;
-    const to = Q + ((t - rest) * (cols / 32) + rest) * blockBytes;
-    const args = [X + t * cols * 4, to, cols / 32 / span, inTile * blockBytes];
-    interpret(quantize, memory.buffer, args, arm64Semantics);
-  }
-  return memory;
-}
+const places = { w: W, x: X, q: Q, levels: LEVELS, end: END };
+const memoryOfProduct = (product: Product, inTile: number) =>
+  productMemory(product, inTile, target, arm64Semantics, places);
 
 function resultsOf(memory: Uint8Array<ArrayBuffer>, tokens: number): number[][] {
   return Array.from({ length: tokens * tokenTiles }, (_, t) => [
@@ -132,7 +108,7 @@ function usualResults(product: Product): number[][] {
   const layout = layoutFor(packingOf(type)!, target);
   const shape = { layout, groups: 4, tokens: 1, replicated: false, order: "vector" } as const;
   const kernel = blockMatmulKernel({ ...shape, name: `one.${type}` });
-  const memory = productMemory(product, 1);
+  const memory = memoryOfProduct(product, 1);
   for (let t = 0; t < tokens * tokenTiles; t++) {
     const x = Q + t * (cols / 32) * activationBlockBytes(false, 16);
     const spans = cols / 32 / layout.spanBlocks;
@@ -148,7 +124,7 @@ function productCall(product: Product): KernelCall {
   const kernel = pairMatmulKernel({ name: `pairs.${type}.${tokens}`, layout, tokens });
   const spans = cols / 32 / layout.spanBlocks;
   const args = [W, Q, RESULTS, spans, tokenTiles, LEVELS, outStride, 0, SCRATCH];
-  return { kernel, memory: productMemory(product, tokens), args };
+  return { kernel, memory: memoryOfProduct(product, tokens), args };
 }
 
 /** One with panels of blocks, one with spans. */

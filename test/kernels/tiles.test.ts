@@ -17,12 +17,11 @@ import { tileMatmulKernel, tileScratchBytes } from "../../src/kernels/ops/matmul
 import { activationBlockBytes } from "../../src/kernels/ops/packed.ts";
 import { layoutFor } from "../../src/kernels/ops/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
-import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";
 import { nodeNative } from "../../src/platform/node-native.ts";
 import { Random } from "../support/random.ts";
-import { makeProblem, packAll } from "./matmul-problem.ts";
 import { firstDifference } from "./same-memory.ts";
+import { outStride, type Product, productMemory, tokenTiles } from "./tile-product.ts";
 import { openX64, runX64 } from "./x64-runner.ts";
 
 /** Why this machine cannot run them; undefined: it can. */
@@ -147,33 +146,10 @@ describe("ops on tiles", () => {
 
 // Two tiles of tokens; columns that make one panel of codes, several, and a first one that is not full.
 const [W, X, Q, RESULTS, LEVELS, SCRATCH] = [0, 65536, 262144, 393216, 409600, 409728];
-const tokenTiles = 2;
 const END = SCRATCH + tileScratchBytes(16 * tokenTiles);
-const outStride = 64 + 16;
-
-interface Product {
-  readonly type: string;
-  readonly cols: number;
-  readonly tokens: number;
-}
-
-/** Weights, and activations in tiles of so many tokens. */
-function productMemory({ type, cols, tokens }: Product, inTile: number): Uint8Array<ArrayBuffer> {
-  const { activationSpan: span } = packingOf(type)!;
-  const memory = new Uint8Array(END);
-  const problem = makeProblem(type, 16, cols, tokens * tokenTiles);
-  packAll(type, target, problem, memory.buffer, W, LEVELS);
-  new Float32Array(memory.buffer).set(problem.x, X / 4);
-  const quantize = quantizeActivationsKernel({ name: "quantize", span, replicated: false, target });
-  const blockBytes = activationBlockBytes(false, 64);
-  for (let t = 0; t < tokens * tokenTiles; t++) {
-    const rest = t % inTile;
-    const to = Q + ((t - rest) * (cols / 32) + rest) * blockBytes;
-    const args = [X + t * cols * 4, to, cols / 32 / span, inTile * blockBytes];
-    interpret(quantize, memory.buffer, args, semantics);
-  }
-  return memory;
-}
+const places = { w: W, x: X, q: Q, levels: LEVELS, end: END };
+const memoryOfProduct = (product: Product, inTile: number) =>
+  productMemory(product, inTile, target, semantics, places);
 
 function resultsOf(memory: Uint8Array<ArrayBuffer>, tokens: number): Float32Array[] {
   return Array.from(
@@ -189,7 +165,7 @@ function usualResults(product: Product): Float32Array[] {
   const shape = { layout, groups: 1, tokens: 1, replicated: false, order: "vector" } as const;
   const kernel = blockMatmulKernel({ ...shape, name: `one.${type}`, ahead: 0 });
   const run = openX64([kernel], level).get(kernel)!;
-  let memory = productMemory(product, 1);
+  let memory = memoryOfProduct(product, 1);
   for (let t = 0; t < tokens * tokenTiles; t++) {
     const x = Q + t * (cols / 32) * activationBlockBytes(false, 64);
     const spans = cols / 32 / layout.spanBlocks;
@@ -209,7 +185,7 @@ describe("products", () => {
     (product) => {
       const { type, cols, tokens } = product;
       const layout = layoutFor(packingOf(type)!, target);
-      const memory = productMemory(product, tokens);
+      const memory = memoryOfProduct(product, tokens);
       const spans = cols / 32 / layout.spanBlocks;
       const args = [W, Q, RESULTS, spans, tokenTiles, LEVELS, outStride, 0, SCRATCH];
       const kernel = tileMatmulKernel({ name: `tiles.${type}`, layout, tokens });

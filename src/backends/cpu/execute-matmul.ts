@@ -90,7 +90,8 @@ export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
       weight: (chunk) => (bounds[chunk + 1]! - bounds[chunk]!) * i.rowBytes,
       run: (chunk) => {
         const tokens = rowCount(c, i.rows);
-        const [start, end] = [bounds[chunk]!, bounds[chunk + 1]!];
+        const start = bounds[chunk]!;
+        const end = bounds[chunk + 1]!;
         const bytes = c.views.u8.subarray(i.w + start * i.rowBytes, i.w + end * i.rowBytes);
         for (let row = start; row < end; row++) {
           dtype.dequantize(bytes, (row - start) * i.rowBytes, floats, 0, blocks);
@@ -175,7 +176,8 @@ function runVariant(
     for (const { run, count } of vectors) {
       const share = Math.floor((tiles - done) / count);
       if (share === 0) continue;
-      const [apart, outApart] = [share * i.tileBytes, share * TILE_ROWS * 4];
+      const apart = share * i.tileBytes;
+      const outApart = share * TILE_ROWS * 4;
       const w = i.w + (from + done) * i.tileBytes;
       kernels.vector(run, w, x, out + done * TILE_ROWS * 4, share, apart, outApart);
       done += share * count;
@@ -200,10 +202,12 @@ function runVariant(
   const inStreams = (from: number, tiles: number, full: number, out: number, stride: number) => {
     if (!fullInStreams) return 0;
     const share = Math.floor(tiles / streams);
-    const [apart, outApart] = [share * i.tileBytes, share * TILE_ROWS * 4];
+    const apart = share * i.tileBytes;
+    const outApart = share * TILE_ROWS * 4;
     const w = i.w + from * i.tileBytes;
     for (let t = 0; share > 0 && t < full; t++) {
-      const [x, target] = [i.x + t * tile * tokenBytes, out + t * tile * stride];
+      const x = i.x + t * tile * tokenBytes;
+      const target = out + t * tile * stride;
       kernels.streams!(fullInStreams, w, x, target, share, stride, apart, outApart);
     }
     return share * streams;
@@ -247,7 +251,8 @@ function tiledMatmul(i: TiledInstruction, c: ExecutorContext, kernels: TileKerne
     },
     run: (chunk) => {
       const { runTiles, bounds } = current();
-      const [from, to] = [bounds[chunk]!, bounds[chunk + 1]!];
+      const from = bounds[chunk]!;
+      const to = bounds[chunk + 1]!;
       const whole = Math.min(to, wholeTiles);
       if (whole > from) runTiles(from, whole, i.out + from * TILE_ROWS * 4, i.n * 4);
       if (to > wholeTiles) {

@@ -26,7 +26,7 @@ import {
   runBytes,
   scaleParts,
 } from "./packed.ts";
-import { forEachPanel } from "./panels.ts";
+import { forEachPanel, type PanelWalk } from "./panels.ts";
 import { SignedCodes } from "./signed-codes.ts";
 import { addSpanSum, loadHeader } from "./span-sums.ts";
 import {
@@ -72,18 +72,9 @@ interface TokenPair {
   readonly sums: readonly Reg<"f32v">[];
 }
 
-/** Where a kernel is in its panels, and what does not change. */
-interface Panels {
-  /** Variables: the panel's weights, and its activations of the first tile of tokens. */
-  readonly w: Reg<"ptr">;
-  readonly x: Reg<"ptr">;
+interface Panels extends PanelWalk {
   readonly out: Reg<"ptr">;
   readonly outStride: Reg<"i32">;
-  readonly tokenTiles: Reg<"i32">;
-  /** Bytes of activations from one tile of tokens to the next. */
-  readonly tileStep: Reg<"i32">;
-  readonly scratch: Reg<"ptr">;
-  readonly codes: SignedCodes;
 }
 
 class PairMatmulBuilder {

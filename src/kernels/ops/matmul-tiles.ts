@@ -30,7 +30,7 @@ import {
   scaleParts,
   spanBytes,
 } from "./packed.ts";
-import { forEachPanel } from "./panels.ts";
+import { forEachPanel, type PanelWalk } from "./panels.ts";
 import { CACHE_LINE } from "./prefetch.ts";
 import { SignedCodes } from "./signed-codes.ts";
 import { SUMS_BYTES, TileScaling } from "./tile-scaling.ts";
@@ -169,7 +169,7 @@ class TileMatmulBuilder {
     return PANEL / this.#shape.layout.spanBlocks;
   }
 
-  #panels(all: Panels, spans: Reg<"i32">): void {
+  #panels(all: PanelWalk, spans: Reg<"i32">): void {
     const k = this.#k;
     const { layout } = this.#shape;
     forEachPanel(k, spans, this.#panelSpans, (count) => {
@@ -180,7 +180,7 @@ class TileMatmulBuilder {
   }
 
   /** So many spans of all tokens: added to the results. */
-  #panel(all: Panels, count: Reg<"i32">): void {
+  #panel(all: PanelWalk, count: Reg<"i32">): void {
     const k = this.#k;
     this.#unpack(all, count);
     const x = k.variable(all.x, "x_tile");
@@ -194,7 +194,7 @@ class TileMatmulBuilder {
   }
 
   /** The codes of so many spans as bytes: [block][8] vectors. */
-  #unpack({ w, scratch, codes: signed }: Panels, count: Reg<"i32">): void {
+  #unpack({ w, scratch, codes: signed }: PanelWalk, count: Reg<"i32">): void {
     const k = this.#k;
     const { layout } = this.#shape;
     const from = k.variable(w, "packed");
@@ -224,7 +224,7 @@ class TileMatmulBuilder {
    * The products of so many spans, part by part. Four parts are on their way at once, each stored when its tile register is
    * needed again: tile registers are slow to answer.
    */
-  #multiply({ scratch }: Panels, x: Reg<"ptr">, count: Reg<"i32">): void {
+  #multiply({ scratch }: PanelWalk, x: Reg<"ptr">, count: Reg<"i32">): void {
     const k = this.#k;
     const inSpan = this.#spanParts;
     const parts = inSpan === 1 ? count : k.op("i32.mul", [count, k.i32(inSpan)]);
@@ -290,16 +290,4 @@ interface Parts {
   readonly x: Reg<"ptr">;
   readonly codes: Reg<"ptr">;
   readonly sums: Reg<"ptr">;
-}
-
-/** Where a kernel is in its panels, and what does not change. */
-interface Panels {
-  /** Variables: the panel's weights, and its activations of the first tile of tokens. */
-  readonly w: Reg<"ptr">;
-  readonly x: Reg<"ptr">;
-  readonly tokenTiles: Reg<"i32">;
-  /** Bytes of activations from one tile of tokens to the next. */
-  readonly tileStep: Reg<"i32">;
-  readonly scratch: Reg<"ptr">;
-  readonly codes: SignedCodes;
 }

@@ -3,6 +3,19 @@
 
 import type { KernelBuilder } from "../ir/builder.ts";
 import type { Reg } from "../ir/kernel.ts";
+import type { SignedCodes } from "./signed-codes.ts";
+
+/** Where such a kernel is in its panels, and what does not change. */
+export interface PanelWalk {
+  /** Variables: the panel's weights, and its activations of the first tile of tokens. */
+  readonly w: Reg<"ptr">;
+  readonly x: Reg<"ptr">;
+  readonly tokenTiles: Reg<"i32">;
+  /** Bytes of activations from one tile of tokens to the next. */
+  readonly tileStep: Reg<"i32">;
+  readonly scratch: Reg<"ptr">;
+  readonly codes: SignedCodes;
+}
 
 /**
  * Calls visit in a loop over panels of `inPanel` spans (a power of 2), with the number of spans: the first panel has what
