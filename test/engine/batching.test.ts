@@ -101,8 +101,9 @@ describe("steps", () => {
     steps.length = 0;
     let writes = 0;
     const reader: { done?: Promise<Generated> } = {};
-    await run(engine, prompt(2, 4), 40, control(), () => {
-      if (++writes === 4) reader.done = run(engine, prompt(3, 100), 1);
+    // So long that there are shared steps also where a busy machine keeps the writer waiting now and then.
+    await run(engine, prompt(2, 4), 80, control(), () => {
+      if (++writes === 4) reader.done = run(engine, prompt(3, 450), 1);
     });
     await reader.done;
     const shared = steps.filter(({ tables }) => tables === 2);
@@ -117,8 +118,9 @@ describe("steps", () => {
     const engine = await tinyEngine({ backend, ...sizes });
     let writes = 0;
     const reader: { done?: Promise<Generated> } = {};
-    await run(engine, prompt(2, 4), 40, control(), () => {
-      if (++writes === 4) reader.done = run(engine, prompt(3, 100), 1);
+    // So long that there are shared steps also where a busy machine keeps the writer waiting now and then.
+    await run(engine, prompt(2, 4), 80, control(), () => {
+      if (++writes === 4) reader.done = run(engine, prompt(3, 450), 1);
     });
     await reader.done;
     const shared = steps.filter(({ tables }) => tables === 2).map(({ tokens }) => tokens);
