@@ -90,6 +90,13 @@ export interface ModelInfo {
   vocabSize: number;
   layers: number;
   hasChatTemplate: boolean;
+  /** Tokens that end a generation (end of text, end of turn). */
+  endTokens: number[];
+  /** The texts of the tokens that begin and end a text; "" where there is none. */
+  bosToken: string;
+  eosToken: string;
+  /** The source of the chat template, where there is one. */
+  chatTemplate?: string;
   backend: BackendInfo;
 }
 
@@ -133,6 +140,18 @@ export interface EngineStatus {
   kvBlockTokens: number;
   /** Sequences that are remembered: a prompt that begins as one of them does is not computed again. */
   cachedSequences: number;
+  /** Batches computed since the model was opened, and the sum over them of the sequences in each. */
+  batches: number;
+  batchSequences: number;
+}
+
+export interface TemplateOptions {
+  /** End with the beginning of the assistant's answer (default true). */
+  addGenerationPrompt?: boolean;
+  /** Functions that the prompt offers to the model, as OpenAI's `tools`. */
+  tools?: readonly unknown[];
+  /** Further variables of the template, such as enable_thinking. */
+  variables?: Readonly<Record<string, unknown>>;
 }
 
 export interface Model {
@@ -159,10 +178,7 @@ export interface Model {
     options?: EmbedOptions,
   ): Promise<Embedding[]>;
   /** The prompt text that the model's chat template makes of these messages. */
-  applyTemplate(
-    messages: readonly ChatMessage[],
-    options?: { addGenerationPrompt?: boolean },
-  ): Promise<string>;
+  applyTemplate(messages: readonly ChatMessage[], options?: TemplateOptions): Promise<string>;
   /** Where the time went since the model was opened, which must have been with `profile: true`. */
   profile(options?: ProfileOptions): Promise<ProfileReport>;
   dispose(): Promise<void>;

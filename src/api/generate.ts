@@ -35,6 +35,8 @@ export interface GenerateOptions extends SamplingOptions {
   logprobs?: number;
   /** Let the model go on past its end-of-text token. */
   ignoreEos?: boolean;
+  /** Report how much of the prompt is computed, in events without text before the first token. */
+  progress?: boolean;
   /** Put BOS before the prompt as the model's rules say (default true). */
   addBos?: boolean;
   /** Stops within one token; the iterator ends and `result` has stopReason "aborted". */
@@ -46,7 +48,21 @@ export type StopReason = "end" | "stop" | "length" | "context" | "aborted";
 export interface TokenLogprob {
   id: number;
   text: string;
+  /** Of the token alone: where it is part of a character, `text` cannot show it. */
+  bytes: number[];
   logprob: number;
+}
+
+/** How far the prompt is computed. */
+export interface PromptProgress {
+  /** Tokens of the prompt. */
+  total: number;
+  /** Of them, those that were still in the cache. */
+  cached: number;
+  /** Of them, those that are computed or were in the cache. */
+  processed: number;
+  /** Time since the prompt was begun. */
+  ms: number;
 }
 
 /** One generated token, as `generation.tokens()` yields it. */
@@ -57,8 +73,11 @@ export interface TokenEvent {
   text: string;
   logprob?: number;
   top?: TokenLogprob[];
-  /** The token's own text, where log-probabilities are reported. */
+  /** The token's own text and bytes, where log-probabilities are reported. */
   token?: string;
+  bytes?: number[];
+  /** With `progress: true`: no token, only how far the prompt is; `id` is -1 and `text` is empty. */
+  progress?: PromptProgress;
 }
 
 export interface Timings {

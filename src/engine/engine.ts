@@ -9,8 +9,8 @@ import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts
 import { ContextError, DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
 import type { ChatTemplate } from "../chat/template.ts";
-import { bytesFor, type DType } from "../dtypes/dtype.ts";
-import { weightBytes, weightElements } from "../graph/cost.ts";
+import type { DType } from "../dtypes/dtype.ts";
+import { weightBytes } from "../graph/cost.ts";
 import { type Graph, hiddenOf, type Weight } from "../graph/graph.ts";
 import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
 import { splitGraph } from "../graph/split.ts";
@@ -26,6 +26,7 @@ import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import { Admission } from "./admission.ts";
 import { BlockPool, KvSequence } from "./kv-cache.ts";
 import { checkMemory, defaultContext, fitsBesideOthers, STEP_LIMITS } from "./memory.ts";
+import { describeModel } from "./model-info.ts";
 import { PrefixCache } from "./prefix-cache.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
 
@@ -150,7 +151,7 @@ export class Engine {
     options.laps?.lap("load", "prepare");
     await uploadWeights(parts, graph, watch);
     options.laps?.lap("load", "weights");
-    const info = describe(parts, config, graph, contextSize, kv);
+    const info = describeModel(parts, config, graph, contextSize, kv);
     return new Engine(parts, options, info, plan, kv.blocks);
   }
 
@@ -208,6 +209,8 @@ export class Engine {
       kvBlocksUsed: this.#pool.usedCount,
       kvBlockTokens: KV_BLOCK_TOKENS,
       cachedSequences: this.#prefixes.sequences,
+      batches: this.#scheduler.batches,
+      batchSequences: this.#scheduler.batchSequences,
     };
   }
 
@@ -335,54 +338,6 @@ async function uploadWeights(parts: EngineParts, graph: Graph, watch: LoadWatch)
     loaded += weightBytes(weight);
     watch.progress(loaded, total);
   }
-}
-
-function describe(
-  parts: EngineParts,
-  config: ModelConfig,
-  graph: Graph,
-  contextSize: number,
-  kv: KvCacheOptions,
-): ModelInfo {
-  const bytesByType = new Map<string, number>();
-  for (const weight of graph.weights) {
-    const name = weight.dtype.name;
-    bytesByType.set(name, (bytesByType.get(name) ?? 0) + weightBytes(weight));
-  }
-  const byBytes = [...bytesByType].sort((a, b) => b[1] - a[1]);
-  return {
-    name: parts.metadata.string("general.name") ?? parts.name,
-    format: parts.format,
-    architecture: config.architecture,
-    parameters: graph.weights.reduce((sum, weight) => sum + weightElements(weight), 0),
-    weightType: byBytes[0]![0],
-    weightBytes: byBytes.reduce((sum, [, bytes]) => sum + bytes, 0),
-    kvBytesPerToken: 2 * graph.kv.layers * bytesFor(kv.dtype, graph.kv.cols),
-    contextSize,
-    cacheTokens: kv.blocks * KV_BLOCK_TOKENS,
-    trainedContext: config.trainedContext,
-    vocabSize: config.vocabSize,
-    layers: config.layers,
-    hasChatTemplate: parts.template !== undefined,
-    backend: {
-      name: parts.backend.name,
-      threads: parts.backend.threads,
-      ...(parts.backend.kernels !== undefined && { kernels: parts.backend.kernels }),
-      placement: [...(parts.backend.placement?.() ?? [everything(parts.backend, graph)])],
-      notes: [...parts.backend.explain()],
-    },
-  };
-}
-
-function everything({ name }: Backend, { kv, weights }: Graph): LayerPlace {
-  return {
-    backend: name,
-    firstLayer: 0,
-    layers: kv.layers,
-    hasOutput: true,
-    weightBytes: weights.reduce((sum, weight) => sum + weightBytes(weight), 0),
-    isDevice: false,
-  };
 }
 
 /** The model as it is shared out between two places; one entry where it is not. */

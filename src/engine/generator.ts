@@ -62,8 +62,16 @@ export async function generate(
   try {
     const cachedTokens = reuse(sequence, tokens);
     let stopReason: StopReason | undefined;
-    if (!(await readPrompt(engine, place, tokens, control, logits))) stopReason = "aborted";
-    else engine.share(place);
+    const report = (): void => {
+      const ms = control.now() - started;
+      const [total, processed] = [tokens.length, sequence.length];
+      emit({ id: -1, text: "", progress: { total, cached: cachedTokens, processed, ms } });
+    };
+    const onStep = options.progress ? report : undefined;
+    if (!(await readPrompt(engine, place, tokens, { control, logits, onStep }))) {
+      stopReason = "aborted";
+    }
+    if (!stopReason) engine.share(place);
     const promptDone = control.now();
     const promptEnd = sequence.length;
     for (const token of tokens) sampler.accept(token);
@@ -231,21 +239,30 @@ function reuse(sequence: KvSequence, tokens: readonly number[]): number {
   return cached;
 }
 
+interface PromptRun {
+  control: RunControl;
+  /** Gets those of the last token. */
+  logits: Float32Array;
+  /** Called before the first batch and after each. */
+  onStep: (() => void) | undefined;
+}
+
 /** Computes what the cache does not have yet; false when it was aborted. */
 async function readPrompt(
   engine: Engine,
   place: Place,
   tokens: readonly number[],
-  control: RunControl,
-  logits: Float32Array,
+  { control, logits, onStep }: PromptRun,
 ): Promise<boolean> {
   const { sequence } = place;
   const last = tokens.length - 1;
   const lastOnly = readingInto(logits, (index) => index === last, control);
+  onStep?.();
   try {
     while (sequence.length < tokens.length) {
       if (control.aborted) return false;
       await engine.advance(place, tokens, sequence.length, lastOnly);
+      onStep?.();
       await control.breathe();
       engine.laps?.lap("prompt", "messages");
     }
@@ -308,11 +325,12 @@ function toEvent(
 ): TokenEvent {
   if (logprobs === undefined) return { id: sampled.id, text };
   const { tokenizer } = engine;
-  const describe = ({ id, logprob }: { id: number; logprob: number }): TokenLogprob => ({
-    id,
-    text: id < tokenizer.vocabSize ? tokenizer.decode([id], asNext) : "",
-    logprob,
-  });
+  const describe = ({ id, logprob }: { id: number; logprob: number }): TokenLogprob => {
+    const isText = id < tokenizer.vocabSize;
+    const text = isText ? tokenizer.decode([id], asNext) : "";
+    const bytes = isText ? [...tokenizer.tokenBytes(id, asNext)] : [];
+    return { id, text, bytes, logprob };
+  };
   const own = describe(sampled);
   return {
     id: own.id,
@@ -320,6 +338,7 @@ function toEvent(
     logprob: own.logprob,
     top: sampled.top.map(describe),
     token: own.text,
+    bytes: own.bytes,
   };
 }
 
@@ -354,7 +373,8 @@ function checkCount(name: string, count: number): void {
 
 /** The options that are the sampler's. */
 function samplingPart(options: Omit<GenerateOptions, "signal">) {
-  const { maxTokens: _m, stop: _s, logprobs: _l, ignoreEos: _i, addBos: _a, ...sampling } = options;
+  const { maxTokens: _m, stop: _s, logprobs: _l, ignoreEos: _i, ...rest } = options;
+  const { addBos: _a, progress: _p, ...sampling } = rest;
   return sampling;
 }
 

@@ -1,7 +1,7 @@
 // The engine's side of the line: takes requests from the caller's thread and answers them with one Engine.
 // How an engine is put together is the composition root's business; this file is handed a function for it.
 
-import type { ChatMessage } from "../api.ts";
+import type { ChatMessage, TemplateOptions } from "../api.ts";
 import { AbortedError, DisposedError, UsageError } from "../base/errors.ts";
 import type { EnginePort } from "../platform/platform.ts";
 import { computeEmbedding } from "./embedding.ts";
@@ -139,8 +139,7 @@ class Host {
       return await score(engine, request, control);
     },
     inputSums: async (request, control) => await sumInputs(this.#loaded(), request, control),
-    applyTemplate: ({ messages, addGenerationPrompt }) =>
-      renderMessages(this.#loaded(), messages, addGenerationPrompt),
+    applyTemplate: ({ messages, options }) => renderMessages(this.#loaded(), messages, options),
     profile: ({ device, trace, reset }) => {
       const engine = this.#loaded();
       const report = engine.profile(device, trace);
@@ -181,7 +180,7 @@ function promptTokens(engine: Engine, prompt: Prompt): number[] {
   if (prompt.kind === "text") {
     return engine.tokenizer.encode(prompt.text, { addSpecial: prompt.addBos });
   }
-  const text = renderMessages(engine, prompt.messages, true);
+  const text = renderMessages(engine, prompt.messages, { addGenerationPrompt: true });
   const tokens = engine.tokenizer.encode(text, { addSpecial: true });
   // Many templates write BOS themselves; a second one in front of it would confuse the model.
   const { bos } = engine.tokenizer.special;
@@ -191,12 +190,12 @@ function promptTokens(engine: Engine, prompt: Prompt): number[] {
 function renderMessages(
   engine: Engine,
   messages: readonly ChatMessage[],
-  addGenerationPrompt: boolean,
+  { addGenerationPrompt = false, tools = [], variables = {} }: TemplateOptions,
 ): string {
   if (!engine.template) {
     throw new UsageError(
       `${engine.info.name} has no chat template: it continues text rather than chats. Use generate(), or choose a template by name with the chatTemplate option`,
     );
   }
-  return engine.template.render(messages, { addGenerationPrompt });
+  return engine.template.render(messages, { addGenerationPrompt, tools, extra: variables });
 }

@@ -19,6 +19,7 @@ import type {
   ProfileReport,
   ScoreOptions,
   ScoreResult,
+  TemplateOptions,
 } from "../api.ts";
 import { DisposedError, UsageError } from "../base/errors.ts";
 import type { Device } from "../limits/device.ts";
@@ -104,12 +105,9 @@ export class EngineModel implements Model {
     return results;
   }
 
-  applyTemplate(
-    messages: readonly ChatMessage[],
-    options: { addGenerationPrompt?: boolean } = {},
-  ): Promise<string> {
-    const { addGenerationPrompt = true } = options;
-    return this.#line.call("applyTemplate", { messages: [...messages], addGenerationPrompt });
+  applyTemplate(messages: readonly ChatMessage[], options: TemplateOptions = {}): Promise<string> {
+    const all = { addGenerationPrompt: true, ...options };
+    return this.#line.call("applyTemplate", { messages: [...messages], options: all });
   }
 
   async profile({ trace = false, reset = false }: ProfileOptions = {}): Promise<ProfileReport> {

@@ -15,6 +15,7 @@ import type {
   OptLevel,
   ProfileReport,
   ScoreResult,
+  TemplateOptions,
   TokenEvent,
 } from "../api.ts";
 import {
@@ -98,7 +99,7 @@ export interface Methods {
   score: { params: ScoreRequest; result: ScoreResult; event: never };
   inputSums: { params: InputSumsRequest; result: InputSums[]; event: never };
   applyTemplate: {
-    params: { messages: ChatMessage[]; addGenerationPrompt: boolean };
+    params: { messages: ChatMessage[]; options: TemplateOptions };
     result: string;
     event: never;
   };

@@ -59,6 +59,9 @@ export class Scheduler {
   readonly #parts: SchedulerParts;
   /** In the order in which they came. */
   #waiting: Job[] = [];
+  /** Batches that were computed, and the sequences in them, added up. */
+  batches = 0;
+  batchSequences = 0;
   #participants = 0;
   #isRunning = false;
   #isPatient = false;
@@ -189,6 +192,8 @@ export class Scheduler {
     const stop = () => entries.every(({ job }) => job.options.stop());
     const tap = entries[0]!.job.options.tap; // then it is the only one
     await backend.run(step, { stop, phase, ...(tap && { tap }) });
+    this.batches++;
+    this.batchSequences += entries.length;
     laps?.lap(phase, "step");
     let output = 0;
     let first = 0;

@@ -39,6 +39,9 @@ export function scriptedModel(script: Script): Model {
     vocabSize: 0x110000,
     layers: 1,
     hasChatTemplate: chat,
+    endTokens: [],
+    bosToken: "",
+    eosToken: "",
     backend: { name: "reference", threads: 1, placement: [], notes: [] },
   };
   // What the server asks of a model for a page, and no more.

@@ -1,0 +1,76 @@
+// What a loaded model says of itself (ModelInfo): put together once, when it is loaded.
+
+import type { ModelInfo } from "../api.ts";
+import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
+import { bytesFor } from "../dtypes/dtype.ts";
+import { weightBytes, weightElements } from "../graph/cost.ts";
+import type { Graph } from "../graph/graph.ts";
+import { KV_BLOCK_TOKENS } from "../graph/step.ts";
+import type { ModelConfig } from "../models/arch.ts";
+import type { Tokenizer } from "../tokenizers/tokenizer.ts";
+import type { EngineParts } from "./engine.ts";
+
+export function describeModel(
+  parts: EngineParts,
+  config: ModelConfig,
+  graph: Graph,
+  contextSize: number,
+  kv: KvCacheOptions,
+): ModelInfo {
+  const bytesByType = new Map<string, number>();
+  for (const weight of graph.weights) {
+    const name = weight.dtype.name;
+    bytesByType.set(name, (bytesByType.get(name) ?? 0) + weightBytes(weight));
+  }
+  const byBytes = [...bytesByType].sort((a, b) => b[1] - a[1]);
+  return {
+    name: parts.metadata.string("general.name") ?? parts.name,
+    format: parts.format,
+    architecture: config.architecture,
+    parameters: graph.weights.reduce((sum, weight) => sum + weightElements(weight), 0),
+    weightType: byBytes[0]![0],
+    weightBytes: byBytes.reduce((sum, [, bytes]) => sum + bytes, 0),
+    kvBytesPerToken: 2 * graph.kv.layers * bytesFor(kv.dtype, graph.kv.cols),
+    contextSize,
+    cacheTokens: kv.blocks * KV_BLOCK_TOKENS,
+    trainedContext: config.trainedContext,
+    vocabSize: config.vocabSize,
+    layers: config.layers,
+    hasChatTemplate: parts.template !== undefined,
+    ...specialTexts(parts.tokenizer),
+    ...(parts.template && { chatTemplate: parts.template.source }),
+    backend: {
+      name: parts.backend.name,
+      threads: parts.backend.threads,
+      ...(parts.backend.kernels !== undefined && { kernels: parts.backend.kernels }),
+      placement: [...(parts.backend.placement?.() ?? [everything(parts.backend, graph)])],
+      notes: [...parts.backend.explain()],
+    },
+  };
+}
+
+function specialTexts(
+  tokenizer: Tokenizer,
+): Pick<ModelInfo, "endTokens" | "bosToken" | "eosToken"> {
+  const { bos, eos } = tokenizer.special;
+  const endTokens: number[] = [];
+  for (let id = 0; id < tokenizer.vocabSize; id++) {
+    if (tokenizer.isEndOfGeneration(id)) endTokens.push(id);
+  }
+  return {
+    endTokens,
+    bosToken: bos === undefined ? "" : tokenizer.tokenText(bos),
+    eosToken: eos === undefined ? "" : tokenizer.tokenText(eos),
+  };
+}
+
+function everything({ name }: Backend, { kv, weights }: Graph): LayerPlace {
+  return {
+    backend: name,
+    firstLayer: 0,
+    layers: kv.layers,
+    hasOutput: true,
+    weightBytes: weights.reduce((sum, weight) => sum + weightBytes(weight), 0),
+    isDevice: false,
+  };
+}
