@@ -5,6 +5,7 @@
 import { readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { type Environment, nativeCodeFolder } from "./node-folders.ts";
+import { forwarded } from "./node-native-calls.ts";
 import { storeSharedObject } from "./node-native-files.ts";
 import type { NativeAccess, NativeHost, NativeLibrary } from "./platform.ts";
 
@@ -144,7 +145,8 @@ function openLibrary(ffi: Ffi, path: string): NativeLibrary | string {
   return {
     path,
     address: (symbol) => Number(functions.getSymbol(symbol)),
-    function: (symbol) => functions.getFunction(symbol, { arguments: ["f64"], return: "void" }),
+    function: (symbol) =>
+      forwarded(functions.getFunction(symbol, { arguments: ["f64"], return: "void" })),
   };
 }
 
