@@ -35,7 +35,7 @@ export type { Work } from "./limits/roofline.ts";
 export type ModelLocation = string | URL | File | readonly File[];
 
 export interface OpenOptions {
-  /** Tokens the context holds; default: the model's own, at most 4096. */
+  /** Tokens the context holds, at most as many as the model was trained for; default: the model's own, at most 4096. */
   contextSize?: number;
   /**
    * Generations for which the KV cache has room at once, each with a whole context (default 1; fewer where memory does
@@ -98,6 +98,8 @@ export interface ModelInfo {
   /** The source of the chat template, where there is one. */
   chatTemplate?: string;
   backend: BackendInfo;
+  /** What was asked for and is not so, one sentence each: a context above the trained one. */
+  warnings?: string[];
 }
 
 /** Layers firstLayer ... firstLayer + layers - 1, their weights and their cache. */

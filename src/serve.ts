@@ -17,6 +17,7 @@ import { openSessions } from "./server/routes/lantern-sessions.ts";
 import { routeFamilies } from "./server/routes/table.ts";
 
 export type { ModelLibrary } from "./server/library.ts";
+export type { ServerStatus } from "./server/routes/lantern-status.ts";
 
 export interface StartOptions {
   /** By the names that clients use; the first is the default. */

@@ -40,6 +40,8 @@ export interface CatalogEntry {
   /** Where it is kept, relative to the cache folder. */
   file: string;
   source: CatalogSource;
+  /** The built-in configuration of limits() that has its shape, for what is known of it before it is here. */
+  shape?: string;
 }
 
 /** The model of `lantern` without arguments: comes with the package. */

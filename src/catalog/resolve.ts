@@ -1,9 +1,12 @@
 // From what a user calls a model to a path that open() can read: an existing path wins, then the catalog's names, then
-// "hf:owner/repo/file.gguf". A catalog model that is not on this machine yet is downloaded.
+// names and pages of the Hugging Face hub. A model that is not on this machine yet is downloaded.
 
 import { SourceError, UsageError } from "../base/errors.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import { type CatalogEntry, catalog } from "./catalog.ts";
+import { chooseVariant, type HubVariant, splitFiles, variantsOf } from "./hub-choice.ts";
+import { type HubFile, hubFiles } from "./hub-client.ts";
+import { type HubName, hubFolder, isDirectAddress, readBareName, readHubName } from "./hub-name.ts";
 import { nearest } from "./nearest.ts";
 import { findLocally, type PulledFile, type PullOptions, pullEntry } from "./pull.ts";
 
@@ -13,11 +16,20 @@ export interface ResolveOptions extends PullOptions {
   onDownload?: (entry: CatalogEntry) => void;
 }
 
-/** A path (or URL) for open(): existing files as they are, catalog names as their file, downloaded if need be. */
+/** A path (or URL) for open(): existing files as they are, names as their file, downloaded if need be. */
 export async function resolveModel(nameOrPath: string, options: ResolveOptions): Promise<string> {
-  const { platform } = options;
-  const entries = await entriesFor(nameOrPath, platform);
-  if (!entries) return nameOrPath;
+  const { platform, signal } = options;
+  const found = await knownAs(nameOrPath, platform);
+  if (found === "itself") return nameOrPath;
+  const entries =
+    "entries" in found
+      ? found.entries
+      : ((await localEntries(found.hub, platform)) ??
+        (
+          await hubChoice(found.hub, platform, signal).catch((error: unknown) => {
+            throw found.bare ? orPath(nameOrPath, error) : error;
+          })
+        ).entries);
   let first: PulledFile | undefined;
   for (const entry of entries) {
     if (!(await findLocally(entry, platform))) options.onDownload?.(entry);
@@ -27,34 +39,129 @@ export async function resolveModel(nameOrPath: string, options: ResolveOptions):
   return first!.path;
 }
 
-/** The same for those who must not download: a catalog model that is not here is an error that says how to get it. */
+/** The same for those who must not download: a model that is not here is an error that says how to get it. */
 export async function locateModel(nameOrPath: string, platform: DownloadPlatform): Promise<string> {
-  const entries = await entriesFor(nameOrPath, platform);
-  if (!entries) return nameOrPath;
-  const found = await Promise.all(entries.map((entry) => findLocally(entry, platform)));
-  if (found.every((file) => file !== undefined)) return found[0]!.path;
+  const found = await knownAs(nameOrPath, platform);
+  if (found === "itself") return nameOrPath;
+  const entries =
+    "entries" in found ? found.entries : ((await localEntries(found.hub, platform)) ?? []);
+  const files = await Promise.all(entries.map((entry) => findLocally(entry, platform)));
+  if (files.length > 0 && files.every((file) => file !== undefined)) return files[0]!.path;
+  if ("bare" in found && found.bare) throw unknownModel(nameOrPath);
   throw new SourceError(
     `model: "${nameOrPath}" is not on this machine yet. Download it with: lantern pull ${nameOrPath}`,
   );
 }
 
-/** What the name stands for in the catalog; undefined for a URL or an existing path, which stand for themselves. */
-async function entriesFor(
-  nameOrPath: string,
-  platform: DownloadPlatform,
-): Promise<CatalogEntry[] | undefined> {
-  if (/^https?:\/\//i.test(nameOrPath)) return undefined;
-  if (nameOrPath !== "" && (await platform.stat(nameOrPath))) return undefined;
-  const entries = findEntries(nameOrPath);
-  if (!entries) throw unknownModel(nameOrPath);
-  return entries;
+/** What a name stands for: entries that can be pulled, or a repository in which one has to be chosen. */
+type Known = { entries: CatalogEntry[] } | { hub: HubName; bare: boolean };
+
+/** "itself": a URL or an existing path. */
+async function knownAs(nameOrPath: string, platform: DownloadPlatform): Promise<Known | "itself"> {
+  const isUrl = /^https?:\/\//i.test(nameOrPath);
+  if (isUrl && isDirectAddress(nameOrPath)) return "itself";
+  if (!isUrl && nameOrPath !== "" && (await platform.stat(nameOrPath))) return "itself";
+  const known = nameOf(nameOrPath, platform);
+  if (known) return known;
+  if (isUrl) return "itself";
+  throw unknownModel(nameOrPath);
 }
 
-/** The entries behind a catalog name or an hf: name (several for a split GGUF); undefined when it is neither. */
-export function findEntries(name: string): CatalogEntry[] | undefined {
-  if (name.startsWith("hf:")) return hubEntries(name);
+function nameOf(name: string, platform: DownloadPlatform): Known | undefined {
   const entry = catalog.find((candidate) => candidate.name === name.toLowerCase());
-  return entry && [entry];
+  if (entry) return { entries: [entry] };
+  const hub = readHubName(name, platform.env("HF_ENDPOINT"));
+  if (hub?.file !== undefined) return { entries: fileEntries(hub, hub.file) };
+  if (hub) return { hub, bare: false };
+  const bare = readBareName(name);
+  return bare && { hub: bare, bare: true };
+}
+
+/** The entries behind a catalog name or the hf: name of a file (several for a split GGUF); undefined when it is neither. */
+export function findEntries(name: string): CatalogEntry[] | undefined {
+  const entry = catalog.find((candidate) => candidate.name === name.toLowerCase());
+  if (entry) return [entry];
+  const hub = readHubName(name);
+  return hub?.file === undefined ? undefined : fileEntries(hub, hub.file);
+}
+
+/** What to download for a name. */
+export interface PullChoice {
+  entries: CatalogEntry[];
+  bytes: number;
+  /** The model of the repository that was chosen, and all there are; undefined where the name left no choice. */
+  chosen?: HubVariant;
+  variants?: readonly HubVariant[];
+  /** "owner/repo", where a repository was named. */
+  repository?: string;
+}
+
+/** What `lantern pull NAME` downloads; asks the hub where the name leaves a choice. Every form that users paste will do. */
+export async function choosePull(
+  name: string,
+  platform: DownloadPlatform,
+  signal?: AbortSignal,
+): Promise<PullChoice> {
+  const wanted = name.trim();
+  const slashes = wanted.split("/").length - 1;
+  // "owner/repo/file.gguf" is a path anywhere else; who pulls can only mean the hub.
+  const isBareFile = slashes >= 2 && /^[\w-][\w.-]*\/[\w.-]+\/.*\.gguf$/i.test(wanted);
+  const known = nameOf(isBareFile ? `hf:${wanted}` : wanted, platform);
+  if (!known) throw unknownModel(wanted);
+  if ("hub" in known) {
+    const here = known.hub.quantization && (await localEntries(known.hub, platform));
+    if (here) return { entries: here, bytes: sumBytes(here) };
+    return await hubChoice(known.hub, platform, signal);
+  }
+  return { entries: known.entries, bytes: sumBytes(known.entries) };
+}
+
+/** Whether a name has a form that can be pulled, whether or not there is such a model. */
+export function canPull(name: string, platform: DownloadPlatform): boolean {
+  try {
+    const bareFile = /^[\w-][\w.-]*\/[\w.-]+\/.*\.gguf$/i.test(name);
+    return nameOf(bareFile ? `hf:${name}` : name.trim(), platform) !== undefined;
+  } catch (error) {
+    if (error instanceof UsageError) return false;
+    throw error;
+  }
+}
+
+async function hubChoice(
+  hub: HubName,
+  platform: DownloadPlatform,
+  signal: AbortSignal | undefined,
+): Promise<PullChoice> {
+  const variants = variantsOf(await hubFiles(hub, platform, signal));
+  const { repo, quantization } = hub;
+  const chosen = chooseVariant(variants, {
+    repo,
+    quantization,
+    memoryBytes: platform.memoryBytes,
+  });
+  const entries = chosen.files.map(({ path, bytes }) => hubEntry(hub, path, bytes));
+  return { entries, bytes: chosen.bytes, chosen, variants, repository: hubFolder(hub) };
+}
+
+/** A model of this repository that is on this machine already; undefined: none that the name can mean. */
+async function localEntries(
+  hub: HubName,
+  platform: DownloadPlatform,
+): Promise<CatalogEntry[] | undefined> {
+  const folder = platform.join(platform.cacheFolder, "hf", ...hubFolder(hub).split("/"));
+  const files: HubFile[] = [];
+  for (const path of await platform.listFiles(folder)) {
+    if (!/\.gguf$/i.test(path)) continue;
+    const facts = await platform.stat(platform.join(folder, ...path.split("/")));
+    files.push({ path, bytes: facts?.bytes ?? 0, sha256: undefined });
+  }
+  const wanted = hub.quantization?.toUpperCase();
+  const variants = variantsOf(files).filter(
+    ({ quantization }) => wanted === undefined || quantization === wanted,
+  );
+  if (variants.length === 0) return undefined;
+  const wish = { repo: hub.repo, quantization: undefined, memoryBytes: undefined };
+  return chooseVariant(variants, wish).files.map(({ path, bytes }) => hubEntry(hub, path, bytes));
 }
 
 /** What to say to somebody who named a model that does not exist. */
@@ -69,43 +176,39 @@ export function unknownModel(name: string): UsageError | SourceError {
   const hint =
     near.length > 0 ? `Did you mean ${near.join(" or ")}?` : `Known: ${names.join(", ")}.`;
   return new UsageError(
-    `model: "${name}" is neither a file nor a model that Lantern knows by name. ${hint} Any other: a path, or hf:owner/repo/file.gguf`,
+    `model: "${name}" is neither a file nor a model that Lantern knows by name. ${hint} Any other: a path, or hf:owner/repo of the Hugging Face hub ("lantern search" finds them)`,
   );
 }
 
-function hubEntries(name: string): CatalogEntry[] {
-  const match = /^hf:([\w.-]+\/[\w.-]+)(?:@([\w./-]+?))?\/([\w./ -]+)$/.exec(name);
-  const path = match?.[3]?.split("/") ?? [];
-  if (!match || path.some((part) => part === "" || part === "." || part === "..")) {
-    throw new UsageError(
-      `model: "${name}" does not name a file on the hub, expected hf:owner/repo/file.gguf (for example hf:Qwen/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q8_0.gguf)`,
-    );
-  }
-  const [, repo, revision = "main", file] = match as unknown as [string, string, string?, string?];
-  return splitFiles(file!).map((each) => hubEntry(repo, revision, each));
+/** "models/tiny" may be a mistyped path as well as a repository. */
+function orPath(name: string, error: unknown): unknown {
+  if (!(error instanceof SourceError)) return error;
+  return new SourceError(
+    `model: there is no file or folder "${name}", and as a name on the hub it does not work either: ${error.message}`,
+    { cause: error },
+  );
 }
 
-/** All files of a split GGUF ("x-00001-of-00003.gguf"), else the file itself. */
-function splitFiles(file: string): string[] {
-  const match = /^(.*)-\d{5}-of-(\d{5})\.gguf$/.exec(file);
-  if (!match) return [file];
-  const [, stem, total] = match as unknown as [string, string, string];
-  return Array.from({ length: Number(total) }, (_, index) => {
-    return `${stem}-${String(index + 1).padStart(5, "0")}-of-${total}.gguf`;
-  });
+function fileEntries(hub: HubName, file: string): CatalogEntry[] {
+  return splitFiles(file).map((each) => hubEntry(hub, each, 0));
 }
 
-function hubEntry(repo: string, revision: string, file: string): CatalogEntry {
-  const folder = revision === "main" ? repo : `${repo}@${revision}`;
+function hubEntry(hub: HubName, file: string, bytes: number): CatalogEntry {
+  const { repo, revision } = hub;
+  const folder = hubFolder(hub);
   const known = catalog.find((entry) => entry.file === `hf/${folder}/${file}`);
   if (known) return known;
   return {
     name: `hf:${folder}/${file}`,
     description: "from the Hugging Face hub",
     licence: "see the model's page",
-    bytes: 0,
+    bytes,
     chat: true,
     file: `hf/${folder}/${file}`,
     source: { kind: "hub", repo, revision, file },
   };
+}
+
+function sumBytes(entries: readonly CatalogEntry[]): number {
+  return entries.reduce((sum, { bytes }) => sum + bytes, 0);
 }

@@ -140,11 +140,11 @@ export function addModelFlags(
   return command
     .option(
       "-m, --model <model>",
-      `GGUF file, Hugging Face folder, llama2.c checkpoint, a name of "lantern models", or hf:owner/repo/file.gguf${shown}`,
+      `GGUF file, Hugging Face folder, llama2.c checkpoint, a name of "lantern models", or hf:owner/repo of the hub${shown}`,
     )
     .option(
       "-c, --ctx-size <n>",
-      "tokens the context holds (default: as trained, at most 4096)",
+      "tokens the context holds, at most as many as the model was trained for (default: that, at most 4096)",
       numberFlag({ integer: true, min: 1, max: 1 << 24 }),
     )
     .option(

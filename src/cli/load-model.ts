@@ -49,6 +49,7 @@ export async function openModel(
       onProgress: ({ loadedBytes, totalBytes }) => bar.update(loadedBytes, totalBytes),
     });
     bar.done();
+    for (const warning of model.info.warnings ?? []) context.terminal.err(`Warning: ${warning}\n`);
     if (flags.explain) context.terminal.err(explanation(model.info));
     return model;
   } finally {

@@ -1,10 +1,15 @@
-// The catalog as the server's ModelLibrary: what `lantern models` lists, `lantern pull` downloads and -m opens, for the
-// Models page of the web app. Models open with the flags that `lantern serve` was started with.
+// The catalog as the server's ModelLibrary: what `lantern models` lists, `lantern pull` downloads, `lantern rm` deletes and
+// -m opens, for the Models page of the web app. Models open with the flags that `lantern serve` was started with.
 
-import { listModels, type ModelListing } from "../catalog/list.ts";
-import { pullEntry } from "../catalog/pull.ts";
-import { findEntries, unknownModel } from "../catalog/resolve.ts";
-import { LanternError, open } from "../index.ts";
+import { browseFolder, checkModelPath, findFile } from "../catalog/browse.ts";
+import { roughlyFits, variantName } from "../catalog/hub-choice.ts";
+import { searchHub } from "../catalog/hub-client.ts";
+import { linkPath } from "../catalog/linked.ts";
+import { diskUse, listModels, type ModelListing } from "../catalog/list.ts";
+import { pullModel } from "../catalog/pull-model.ts";
+import { removeModel } from "../catalog/remove.ts";
+import { canPull, choosePull, unknownModel } from "../catalog/resolve.ts";
+import { open, UsageError } from "../index.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import type { ModelLibrary } from "../serve.ts";
 import { type ModelFlags, openOptions } from "./flags.ts";
@@ -15,58 +20,116 @@ export function catalogLibrary(
   flags: ModelFlags,
   opened: Readonly<Record<string, string>>,
 ): ModelLibrary {
+  const all = async (): Promise<Map<string, ModelListing>> =>
+    withShownNames(await listModels(platform));
   const find = async (name: string): Promise<ModelListing> => {
-    const found = (await listModels(platform)).find((model) => shownName(model) === name);
+    const found = (await all()).get(name);
     if (!found) throw unknownModel(name);
     return found;
   };
+  const digests = new Map<string, string>(); // by path and size
   return {
     async list() {
-      const listings = await listModels(platform);
-      return listings.map((listing) => {
-        const { description, licence, bytes, chat, state, source } = listing;
-        return { name: shownName(listing), description, licence, bytes, chat, state, source };
+      return [...(await all())].map(([name, listing]) => {
+        const { description, licence, bytes, chat, state, source, sha256, diskBytes } = listing;
+        return { name, description, licence, bytes, chat, state, source, sha256, diskBytes };
       });
     },
-    canDownload: (name) => name.startsWith("hf:") && isHubName(name),
+    canDownload: (name) => canPull(name, platform),
     async download(name, { signal, onProgress }) {
-      const entries = findEntries(name);
-      if (!entries) throw unknownModel(name);
-      for (const entry of entries) await pullEntry(entry, platform, { signal, onProgress });
+      return (await pullModel(name, platform, { signal, onProgress })).name;
     },
-    async open(name, { signal, onProgress, chatTemplate, contextSize }) {
+    async open(name, { signal, onProgress, ...wanted }) {
       const { path } = await find(name);
       if (path === undefined) throw unknownModel(name);
       const { chatTemplate: usual, contextSize: usualSize, ...options } = openOptions(flags);
-      // The template that was given for the first model says nothing about another.
+      // The template and the context that were given for the first model say nothing about another.
       const isFirst = name in opened;
-      const template = chatTemplate ?? (isFirst ? usual : undefined);
-      const size = contextSize ?? (isFirst ? usualSize : undefined);
-      return await open(path, {
+      const given = {
         ...options,
-        ...(template !== undefined && { chatTemplate: template }),
-        ...(size !== undefined && { contextSize: size }),
-        signal,
-        onProgress,
-      });
+        ...(isFirst && { chatTemplate: usual, contextSize: usualSize }),
+        ...defined(wanted),
+      };
+      return await open(path, { ...defined(given), signal, onProgress });
     },
     async locate(id) {
-      const listed = (await listModels(platform)).find((model) => shownName(model) === id);
-      return listed?.path ?? opened[id];
+      return (await all()).get(id)?.path ?? opened[id];
+    },
+    async remove(name) {
+      const { how, bytes } = await removeModel((await find(name)).name, platform);
+      return { how, bytes };
+    },
+    async digest(name) {
+      const { path, sha256, bytes, state } = await find(name);
+      if (path === undefined || sha256 !== undefined) return path && sha256;
+      if ((await platform.stat(path))?.folder) return undefined;
+      const key = `${path} ${bytes} ${state}`;
+      const known = digests.get(key) ?? (await fileDigest(path, platform));
+      digests.set(key, known);
+      return known;
+    },
+    async place() {
+      const { cacheFolder } = platform;
+      return {
+        folder: cacheFolder,
+        usedBytes: diskUse(await listModels(platform)),
+        freeBytes: await platform.freeBytes(cacheFolder),
+      };
+    },
+    async variants(repository, signal) {
+      const {
+        variants,
+        chosen,
+        repository: folder,
+      } = await choosePull(repository, platform, signal);
+      if (!variants) {
+        throw new UsageError(`"${repository}" names one model already: it can be downloaded`);
+      }
+      return variants.map((variant) => ({
+        name: `hf:${folder}/${variant.files[0]!.path}`,
+        label: variantName(variant),
+        bytes: variant.bytes,
+        files: variant.files.length,
+        fits: roughlyFits(variant.bytes, platform.memoryBytes),
+        suggested: variant === chosen,
+      }));
+    },
+    search: (words, signal) => searchHub(words, platform, { signal }),
+    folder: (path) => browseFolder(path, platform),
+    findFile: (name, bytes) => findFile(name, bytes, platform),
+    async link(path) {
+      const full = await checkModelPath(path, platform);
+      await linkPath(full, platform);
+      const listed = [...(await all())].find(([, listing]) => listing.path === full);
+      return listed![0];
     },
   };
 }
 
-/** A file in the cache folder goes by its name: where the folder is, a page need not know. */
-function shownName({ name, path }: ModelListing): string {
-  return name === path ? (name.split(/[\\/]/).at(-1) ?? name) : name;
+/** Files go by their name: where they are, other machines' pages need not know. Of two with one name, by more of the path. */
+function withShownNames(listings: readonly ModelListing[]): Map<string, ModelListing> {
+  const shown = new Map<string, ModelListing>();
+  for (const listing of listings) {
+    const isPath = listing.name === listing.path;
+    const parts = isPath ? listing.name.split(/[\\/]/).filter((part) => part !== "") : [];
+    let name = isPath ? parts.at(-1)! : listing.name;
+    for (let count = 2; shown.has(name) && count <= parts.length; count++) {
+      name = parts.slice(-count).join("/");
+    }
+    if (!shown.has(name)) shown.set(name, listing);
+  }
+  return shown;
 }
 
-function isHubName(name: string): boolean {
-  try {
-    return findEntries(name) !== undefined;
-  } catch (error) {
-    if (error instanceof LanternError) return false;
-    throw error;
-  }
+async function fileDigest(path: string, platform: DownloadPlatform): Promise<string> {
+  const hash = platform.digest("sha256");
+  for await (const chunk of platform.readChunks(path)) hash.update(chunk);
+  return hash.digest("hex");
+}
+
+/** What was left out stays out: open() knows no undefined. */
+function defined<T extends object>(options: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
+  return Object.fromEntries(
+    Object.entries(options).filter(([, value]) => value !== undefined),
+  ) as never;
 }

@@ -151,7 +151,10 @@ export class Engine {
     options.laps?.lap("load", "prepare");
     await uploadWeights(parts, graph, watch);
     options.laps?.lap("load", "weights");
-    const info = describeModel(parts, config, graph, contextSize, kv);
+    const info = {
+      ...describeModel(parts, config, graph, contextSize, kv),
+      warnings: warningsOf(config, options),
+    };
     return new Engine(parts, options, info, plan, kv.blocks);
   }
 
@@ -307,12 +310,15 @@ function chooseContext(config: ModelConfig, asked: number | undefined): number {
   if (!Number.isInteger(asked) || asked < 1) {
     throw new UsageError(`contextSize: got ${asked}, expected an integer above 0`);
   }
-  if (asked > config.trainedContext) {
-    throw new UsageError(
-      `contextSize: got ${asked}, but this model was trained for ${config.trainedContext} tokens and talks nonsense beyond them`,
-    );
-  }
-  return asked;
+  return Math.min(asked, config.trainedContext); // beyond that, models talk nonsense
+}
+
+/** As llama-server has it: a context above the trained one is cut to it, and that is said. */
+function warningsOf({ trainedContext }: ModelConfig, { contextSize = 0 }: EngineOptions): string[] {
+  if (contextSize <= trainedContext) return [];
+  return [
+    `a context of ${contextSize} tokens was asked for, but this model was trained for ${trainedContext} and talks nonsense beyond them: its context holds ${trainedContext}`,
+  ];
 }
 
 function checkKvType(dtype: DType, graph: Graph): void {

@@ -30,15 +30,32 @@ export interface FileFacts {
   folder: boolean;
 }
 
+/** One entry of a folder. */
+export interface FolderEntry {
+  name: string;
+  folder: boolean;
+  bytes: number;
+}
+
 export interface DownloadPlatform {
   /** Where models are kept: the platform's cache folder, or what LANTERN_CACHE says. */
   readonly cacheFolder: string;
+  readonly homeFolder: string;
+  /** Of the machine. */
+  readonly memoryBytes: number;
+  /** This process, and whether another one on this machine still runs. */
+  readonly processId: number;
+  isRunning(processId: number): boolean;
   readonly fetch: typeof fetch;
   env(name: string): string | undefined;
   join(...parts: string[]): string;
+  /** The whole path from the root, whatever folder this process is in; "~" is the home folder. */
+  absolute(path: string): string;
   stat(path: string): Promise<FileFacts | undefined>;
   /** All files below a folder, as paths relative to it with "/" between the parts. */
   listFiles(folder: string): Promise<string[]>;
+  /** What lies directly in a folder; undefined: it is no folder that this user may read. */
+  listFolder(folder: string): Promise<FolderEntry[] | undefined>;
   readText(path: string): Promise<string | undefined>;
   writeText(path: string, text: string): Promise<void>;
   readChunks(path: string): AsyncIterable<Uint8Array>;
@@ -46,6 +63,8 @@ export interface DownloadPlatform {
   openAppend(path: string, length: number): Promise<AppendFile>;
   rename(from: string, to: string): Promise<void>;
   remove(path: string): Promise<void>;
+  /** Removes a folder if nothing is in it. */
+  removeEmptyFolder(path: string): Promise<void>;
   makeFolder(path: string): Promise<void>;
   /** Bytes that this user may still write in the folder; undefined where the platform cannot say. */
   freeBytes(folder: string): Promise<number | undefined>;

@@ -9,13 +9,20 @@ import { createReadStream, existsSync, readFileSync } from "node:fs";
 import * as fs from "node:fs/promises";
 import * as http from "node:http";
 import { createRequire } from "node:module";
-import { homedir, hostname } from "node:os";
+import { homedir, hostname, totalmem } from "node:os";
 import * as path from "node:path";
 import { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { createGunzip } from "node:zlib";
 import { SourceError } from "../base/errors.ts";
-import type { AppendFile, DownloadPlatform, FileFacts, FileLock, LockHolder } from "./download.ts";
+import type {
+  AppendFile,
+  DownloadPlatform,
+  FileFacts,
+  FileLock,
+  FolderEntry,
+  LockHolder,
+} from "./download.ts";
 import { type Environment, modelCacheFolder } from "./node-folders.ts";
 
 const lockTouchMs = 10_000;
@@ -25,6 +32,10 @@ export function nodeDownloadPlatform(env: Environment = process.env): DownloadPl
   let proxyIsSet = false;
   return {
     cacheFolder: modelCacheFolder(env, process.platform, homedir()),
+    homeFolder: homedir(),
+    memoryBytes: totalmem(),
+    processId: process.pid,
+    isRunning,
     fetch: (...request) => {
       // Not before the first download: it changes the whole process, and open() of a local file must not.
       if (!proxyIsSet) useProxyOf(env);
@@ -33,14 +44,17 @@ export function nodeDownloadPlatform(env: Environment = process.env): DownloadPl
     },
     env: (name) => env[name] || undefined,
     join: path.join,
+    absolute: (file) => path.resolve(file.replace(/^~(?=$|[\\/])/, homedir())),
     stat: fileFacts,
     listFiles,
+    listFolder,
     readText: (file) => fs.readFile(file, "utf8").catch(absent),
     writeText: (file, text) => fs.writeFile(file, text),
     readChunks: (file) => createReadStream(file, { highWaterMark: 1 << 20 }),
     openAppend,
     rename: (from, to) => fs.rename(from, to),
     remove: (file) => fs.rm(file, { force: true }),
+    removeEmptyFolder: (folder) => fs.rmdir(folder).catch(() => {}),
     makeFolder: async (folder) => {
       await fs.mkdir(folder, { recursive: true });
     },
@@ -82,6 +96,19 @@ async function listFiles(folder: string): Promise<string[]> {
     .map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name)))
     .map((relative) => relative.replaceAll(path.sep, "/"))
     .sort();
+}
+
+async function listFolder(folder: string): Promise<FolderEntry[] | undefined> {
+  const names = await fs.readdir(folder).catch(() => undefined);
+  if (!names) return undefined;
+  const entries = await Promise.all(
+    names.map(async (name) => {
+      // Links are what they lead to; what cannot be looked at (no rights, a dead link) is left out.
+      const facts = await fs.stat(path.join(folder, name)).catch(() => undefined);
+      return facts && { name, folder: facts.isDirectory(), bytes: facts.size };
+    }),
+  );
+  return entries.filter((entry) => entry !== undefined);
 }
 
 async function openAppend(file: string, length: number): Promise<AppendFile> {

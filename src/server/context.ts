@@ -40,14 +40,22 @@ export interface ServedModel {
 /** The models, by name. The first is what a request without a name gets. */
 export class ModelHost {
   readonly #models = new Map<string, ServedModel>();
+  #changed: () => void = () => {};
+
+  /** Calls back whenever a model comes or goes. */
+  watch(changed: () => void): void {
+    this.#changed = changed;
+  }
 
   add(served: ServedModel): void {
     this.#models.set(served.id, served);
+    this.#changed();
   }
 
   remove(id: string): ServedModel | undefined {
     const served = this.#models.get(id);
     this.#models.delete(id);
+    this.#changed();
     return served;
   }
 

@@ -1,5 +1,5 @@
-// A local server that answers like the Hugging Face hub (paths-info, resolve with Range) and like an npm registry
-// (packuments, tarballs), and misbehaves on demand: cuts connections, ignores ranges, refuses, changes its files.
+// A local server that answers like the Hugging Face hub (search, tree, paths-info, resolve with Range) and like an npm
+// registry (packuments, tarballs), and misbehaves on demand: cuts connections, ignores ranges, refuses, changes its files.
 
 import { createHash } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
@@ -27,6 +27,8 @@ export class DownloadServer {
   redirectTo: string | undefined;
   /** The hash that the hub states; undefined: the true one. */
   statedSha256: string | undefined;
+  /** Repositories that only who has this token may see. */
+  readonly gated: Map<string, string> = new Map();
   /** Status for the next requests, in order. */
   refusals: number[] = [];
   url = "";
@@ -57,6 +59,22 @@ export class DownloadServer {
       response.writeHead(refusal).end("refused");
       return;
     }
+    const repo = /^(?:api\/models\/)?([^/]+\/[^/]+)(?=\/)/.exec(path)?.[1] ?? "";
+    const key = this.gated.get(repo);
+    if (key !== undefined && authorization !== `Bearer ${key}`) {
+      response.writeHead(401, { "Content-Type": "application/json" });
+      response.end(JSON.stringify({ error: `Access to model ${repo} is restricted.` }));
+      return;
+    }
+    if (path === "api/models") {
+      this.#search(request, response);
+      return;
+    }
+    const tree = /^api\/models\/([^/]+\/[^/]+)\/tree\/(.+)$/.exec(path);
+    if (tree) {
+      this.#tree(response, tree[1]!);
+      return;
+    }
     const info = /^api\/models\/(.+)\/paths-info\/(.+)$/.exec(path);
     if (info) {
       this.#pathsInfo(request, response, info[1]!);
@@ -75,6 +93,40 @@ export class DownloadServer {
     const file = this.files.get(path.replace(/\/resolve\/[^/]+\//, "/"));
     if (file) this.#body(request, response, file);
     else response.writeHead(404, { "X-Error-Code": "EntryNotFound" }).end();
+  }
+
+  #search(request: IncomingMessage, response: ServerResponse): void {
+    const query = new URL(request.url!, this.url).searchParams;
+    const words = (query.get("search") ?? "").toLowerCase().split(" ");
+    const repos = new Set([...this.files.keys()].map((key) => key.split("/", 2).join("/")));
+    const found = [...repos].filter((repo) =>
+      words.every((word) => repo.toLowerCase().includes(word)),
+    );
+    const facts = {
+      private: false,
+      likes: 7,
+      downloads: 1234,
+      lastModified: "2026-05-04T03:02:01Z",
+    };
+    response.writeHead(200, { "Content-Type": "application/json" });
+    response.end(
+      JSON.stringify(
+        found
+          .slice(0, Number(query.get("limit")))
+          .map((id) => ({ _id: id, id, gated: this.gated.has(id) && "manual", ...facts })),
+      ),
+    );
+  }
+
+  #tree(response: ServerResponse, repo: string): void {
+    const paths = [...this.files.keys()].filter((key) => key.startsWith(`${repo}/`));
+    response.writeHead(paths.length > 0 ? 200 : 404, { "Content-Type": "application/json" });
+    const entries = paths.map((key) => {
+      const file = this.files.get(key)!;
+      const lfs = { oid: this.statedSha256 ?? sha256(file), size: file.length, pointerSize: 1 };
+      return { type: "file", oid: "0", path: key.slice(repo.length + 1), size: file.length, lfs };
+    });
+    response.end(JSON.stringify(paths.length > 0 ? entries : { error: "Repository not found" }));
   }
 
   #pathsInfo(request: IncomingMessage, response: ServerResponse, repo: string): void {

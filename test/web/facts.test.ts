@@ -27,6 +27,7 @@ function fakeLibrary() {
       onProgress({ loadedBytes: 250_000, totalBytes: 1_000_000 });
       await promise;
       far.state = "cached";
+      return "far";
     },
     open: async (name) => scriptedModel({ answer: () => `I am ${name}.` }),
   };

@@ -125,11 +125,19 @@ export function useStage(): Stage {
 const noLibrary: ModelLibrary = {
   list: async () => [],
   canDownload: () => false,
-  download: async () => {},
+  download: async (name) => name,
   open: async () => {
     throw new Error("there is nothing to open");
   },
   locate: async () => undefined,
+  remove: async () => ({ how: "deleted", bytes: 0 }),
+  digest: async () => undefined,
+  place: async () => ({ folder: "/cache", usedBytes: 0, freeBytes: undefined }),
+  variants: async () => [],
+  search: async () => [],
+  folder: async () => ({ path: "/", parent: null, entries: [] }),
+  findFile: async () => [],
+  link: async (path) => path,
 };
 
 /** Writes a message and sends it with Enter; its answer has begun when this returns. */

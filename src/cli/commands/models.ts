@@ -1,6 +1,6 @@
 // lantern models: the models that can be named, and which of them are on this machine.
 
-import { listModels, type ModelListing } from "../../catalog/list.ts";
+import { diskUse, listModels, type ModelListing } from "../../catalog/list.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { bytesText, tableText } from "../text.ts";
 
@@ -23,6 +23,7 @@ const stateTexts: Record<ModelListing["state"], string> = {
   installed: "installed",
   cached: "in the cache",
   partial: "begun",
+  linked: "elsewhere",
   absent: "-",
 };
 
@@ -40,6 +41,11 @@ async function models(flags: ModelsFlags, context: CliContext): Promise<void> {
   const header = ["NAME", "SIZE", "HERE", "LICENCE", "WHAT IT IS"];
   terminal.out(tableText([header, ...rows], [1]));
   const { out } = context.color();
-  const hint = `Get one with "lantern pull NAME", or any GGUF of the hub with "lantern pull hf:owner/repo/file.gguf".`;
-  terminal.out(`\n${out.dim(`${hint}\nKept in ${downloads.cacheFolder}`)}\n`);
+  const hint = `Get one with "lantern pull NAME", or any other of the Hugging Face hub with "lantern pull owner/repo".`;
+  const used = bytesText(diskUse(listings));
+  const free = await downloads.freeBytes(downloads.cacheFolder);
+  const room = free === undefined ? "" : `, ${bytesText(free)} free`;
+  terminal.out(
+    `\n${out.dim(`${hint}\nKept in ${downloads.cacheFolder}: ${used}${room}. "lantern rm NAME" deletes one.`)}\n`,
+  );
 }

@@ -1,60 +1,103 @@
-// lantern pull: downloads a model into the cache, continuing where a stopped download left off.
+// lantern pull: downloads a model into the cache, continuing where a stopped download left off. Where a repository of the
+// hub has several files, the named one is taken, or the one that suits this machine.
 
 import type { CatalogEntry } from "../../catalog/catalog.ts";
-import { type PulledFile, pullEntry } from "../../catalog/pull.ts";
-import { findEntries, unknownModel } from "../../catalog/resolve.ts";
-import { AbortedError } from "../../index.ts";
+import { roughlyFits, variantName } from "../../catalog/hub-choice.ts";
+import type { PulledFile } from "../../catalog/pull.ts";
+import { pullModel } from "../../catalog/pull-model.ts";
+import { choosePull, type PullChoice } from "../../catalog/resolve.ts";
+import { AbortedError, UsageError } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { interruptible } from "../interrupt.ts";
 import { ProgressBar } from "../progress.ts";
-import { bytesText } from "../text.ts";
+import { bytesText, tableText } from "../text.ts";
+
+interface PullFlags {
+  list?: boolean;
+}
 
 export const pullCommand: CliCommand = {
   name: "pull",
   summary: "download a model",
   examples: [
     "lantern pull tinyllama-chat",
-    "lantern pull hf:Qwen/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q8_0.gguf",
+    "lantern pull Qwen/Qwen3-4B-GGUF",
+    "lantern pull hf:Qwen/Qwen3-4B-GGUF:Q4_K_M",
+    "lantern pull https://huggingface.co/Qwen/Qwen3-0.6B-GGUF/blob/main/Qwen3-0.6B-Q8_0.gguf",
+    "lantern pull Qwen/Qwen3-4B-GGUF --list",
   ],
   define(command, context) {
     command
-      .argument("<name>", 'a name of "lantern models", or hf:owner/repo/file.gguf')
-      .action((name: string) => pull(name, context));
+      .argument(
+        "<name>",
+        'a name of "lantern models", a repository of the Hugging Face hub (owner/repo, with :Q4_K_M for one type), or an address copied from its page',
+      )
+      .option("--list", "list the files of the repository; download nothing")
+      .action((name: string, flags: PullFlags) => pull(name, flags, context));
   },
 };
 
-async function pull(name: string, context: CliContext): Promise<void> {
-  const entries = findEntries(name);
-  if (!entries) throw unknownModel(name);
-  using interrupt = interruptible(context.terminal);
-  for (const entry of entries) {
-    const pulled = await pullWithBar(entry, context, interrupt.signal);
-    context.terminal.out(`${pulled.path}\n`);
-    context.terminal.err(`${pulledText(entry, pulled)}\n`);
-  }
-}
-
-async function pullWithBar(
-  entry: CatalogEntry,
-  context: CliContext,
-  signal: AbortSignal,
-): Promise<PulledFile> {
+async function pull(name: string, flags: PullFlags, context: CliContext): Promise<void> {
   const { terminal, downloads } = context;
-  const bar = new ProgressBar(terminal, { label: entry.name, plainLines: true });
+  using interrupt = interruptible(terminal);
+  const { signal } = interrupt;
+  // A named type leaves no choice, but --list is about the others, too.
+  const asked = flags.list ? name.replace(/(?<=\/[^/:]+):[\w.-]+$/, "") : name;
+  const choice = await choosePull(asked, downloads, signal);
+  if (flags.list) {
+    terminal.out(variantTable(choice, name, downloads.memoryBytes));
+    return;
+  }
+  if (choice.chosen) terminal.err(`${choiceText(choice, name, downloads.memoryBytes)}\n`);
+  const label = choice.entries[0]!.name;
+  const bar = new ProgressBar(terminal, { label, plainLines: true });
   try {
-    return await pullEntry(entry, downloads, {
+    const { files } = await pullModel(name, downloads, {
+      choice,
       signal,
       onProgress: ({ loadedBytes, totalBytes }) => bar.update(loadedBytes, totalBytes),
     });
+    bar.done();
+    for (const { entry, pulled } of files) {
+      terminal.out(`${pulled.path}\n`);
+      terminal.err(`${pulledText(entry, pulled)}\n`);
+    }
   } catch (error) {
     bar.done();
     if (error instanceof AbortedError) {
       terminal.err("What has arrived is kept: run the command again to continue.\n");
     }
     throw error;
-  } finally {
-    bar.done();
   }
+}
+
+/** "Qwen/Qwen3-4B-GGUF: taking Q4_K_M, 2.5 GB (of Q4_K_M, Q5_K_M, ...)" */
+function choiceText({ chosen, variants }: PullChoice, name: string, memoryBytes: number): string {
+  const what = `${variantName(chosen!)}, ${bytesText(chosen!.bytes)}`;
+  const others = variants!.filter((variant) => variant !== chosen).map(variantName);
+  const fits = roughlyFits(chosen!.bytes, memoryBytes)
+    ? `which fits this machine's memory of ${bytesText(memoryBytes)}`
+    : `which will hardly fit this machine's memory of ${bytesText(memoryBytes)}`;
+  const also = others.length > 0 ? ` Also there: ${others.join(", ")}.` : "";
+  return `${name}: taking ${what}, ${fits}.${also}`;
+}
+
+function variantTable({ variants, chosen }: PullChoice, name: string, memoryBytes: number): string {
+  if (!variants) {
+    throw new UsageError(
+      `pull: ${name} is one model already; --list is for a repository of the Hugging Face hub, as in lantern pull Qwen/Qwen3-4B-GGUF --list`,
+    );
+  }
+  const rows = variants.map((variant) => [
+    variantName(variant),
+    bytesText(variant.bytes),
+    roughlyFits(variant.bytes, memoryBytes) ? "yes" : "no",
+    variant === chosen ? "suggested" : "",
+    variant.files.length > 1
+      ? `${variant.files[0]!.path} and ${variant.files.length - 1} more`
+      : variant.files[0]!.path,
+  ]);
+  return tableText([["TYPE", "SIZE", "FITS", "", "FILE"], ...rows], [1]);
 }
 
 function pulledText(entry: CatalogEntry, pulled: PulledFile): string {

@@ -3,12 +3,13 @@
 
 import { Option } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
+import { announceServer, type ServerRecord } from "../../catalog/servers.ts";
 import type { Model } from "../../index.ts";
 import { UsageError } from "../../index.ts";
 import { openInBrowser, readAssets, webFolder } from "../../platform/node-assets.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { defaultDatabaseFile, openNodeDatabase } from "../../platform/node-database.ts";
-import type { RunningServer, StartOptions } from "../../serve.ts";
+import type { ModelLibrary, RunningServer, StartOptions } from "../../serve.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
 import {
@@ -155,6 +156,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
       return startServer({ ...options, port: 0 });
     })
     .catch((error: unknown) => cannotListen(error, flags));
+  const withdraw = await announce(server, library, context);
   if (!isLoopback(flags.host) && options.apiKey === undefined) {
     terminal.err(
       `Warning: --host ${flags.host} lets other machines in, and no API key is set: anybody who reaches this one may use the model. --api-key KEY changes that.\n`,
@@ -177,6 +179,26 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   await endChores();
   terminal.err("\nStopping: running requests may finish. Ctrl-C once more leaves at once.\n");
   await server.stop();
+  await withdraw();
+}
+
+/** Lets `lantern ps` and `lantern rm` know of this server and of the files that it has loaded, until the end. */
+async function announce(
+  { url, context: { models } }: RunningServer,
+  library: ModelLibrary,
+  { downloads }: CliContext,
+): Promise<() => Promise<void>> {
+  const loaded = async (): Promise<ServerRecord["models"]> =>
+    await Promise.all(
+      models.list().map(async ({ id }) => ({ id, path: (await library.locate(id)) ?? id })),
+    );
+  const since = new Date().toISOString();
+  const announced = await announceServer(downloads, { url, since, models: await loaded() });
+  models.watch(() => void loaded().then((now) => announced.update(now)));
+  return async () => {
+    models.watch(() => {});
+    await announced.withdraw();
+  };
 }
 
 function startOptions(

@@ -12,9 +12,12 @@ import { logitsCommand } from "./logits.ts";
 import { machineCommand } from "./machine.ts";
 import { modelsCommand } from "./models.ts";
 import { perplexityCommand } from "./perplexity.ts";
+import { psCommand } from "./ps.ts";
 import { pullCommand } from "./pull.ts";
 import { quantizeCommand } from "./quantize.ts";
+import { rmCommand } from "./rm.ts";
 import { runCommand } from "./run.ts";
+import { searchCommand } from "./search.ts";
 import { serveCommand } from "./serve.ts";
 import { tokenizeCommand } from "./tokenize.ts";
 import { tuneCommand } from "./tune.ts";
@@ -26,6 +29,9 @@ export const commands: readonly CliCommand[] = [
   serveCommand,
   modelsCommand,
   pullCommand,
+  searchCommand,
+  rmCommand,
+  psCommand,
   inspectCommand,
   convertCommand,
   quantizeCommand,

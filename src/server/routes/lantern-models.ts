@@ -132,7 +132,9 @@ class ModelService {
     const model = await this.#find(name);
     if (!model && !this.#library.canDownload(name)) throw unknown(name);
     if (model && isHere(model)) return;
-    this.#start(name, "download", (options) => this.#library.download(name, options));
+    this.#start(name, "download", async (options) => {
+      await this.#library.download(name, options);
+    });
   }
 
   async load({ name, ...options }: z.infer<typeof loading>): Promise<void> {
@@ -221,7 +223,7 @@ class ModelService {
 }
 
 function isHere({ state }: LibraryModel): boolean {
-  return state === "installed" || state === "cached";
+  return state !== "partial" && state !== "absent";
 }
 
 /** Something that was asked for by its name on the hub, while it comes. */

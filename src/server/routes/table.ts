@@ -3,6 +3,7 @@
 
 import type { RouteFamily } from "../route.ts";
 import { anthropicRoutes } from "./anthropic.ts";
+import { lanternStatusRoutes } from "./lantern-status.ts";
 import { llamacppRoutes } from "./llamacpp.ts";
 import { metricsRoutes } from "./metrics.ts";
 import { ollamaRoutes } from "./ollama.ts";
@@ -22,4 +23,5 @@ export const routeFamilies: readonly RouteFamily[] = [
   ollamaRoutes,
   llamacppRoutes,
   metricsRoutes,
+  lanternStatusRoutes,
 ];

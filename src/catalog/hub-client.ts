@@ -1,0 +1,136 @@
+// Questions to the Hugging Face hub (or a mirror: HF_ENDPOINT), with HF_TOKEN where one is set: which files a repository
+// has, and which repositories match some words. Files come through sources/hub.ts.
+
+import { AbortedError, SourceError } from "../base/errors.ts";
+import type { DownloadPlatform } from "../platform/download.ts";
+import type { HubName } from "./hub-name.ts";
+
+export interface HubFile {
+  /** Inside the repository. */
+  path: string;
+  bytes: number;
+  /** As the hub states it; undefined where it states none. */
+  sha256: string | undefined;
+}
+
+export interface HubFinding {
+  /** "owner/name" */
+  repo: string;
+  downloads: number;
+  likes: number;
+  /** Its licence has to be accepted on its page first. */
+  gated: boolean;
+  /** ISO date. */
+  updated: string;
+}
+
+/** The hub cannot be reached at all, whatever is asked of it. */
+export class HubUnreachableError extends SourceError {}
+
+/** What every call of the hub's package takes: where, as whom, and through what. */
+export interface HubAccess {
+  endpoint: string | undefined;
+  token: string | undefined;
+  fetch: typeof fetch;
+}
+
+export function hubAccess(platform: DownloadPlatform, signal: AbortSignal | undefined): HubAccess {
+  return {
+    endpoint: platform.env("HF_ENDPOINT")?.replace(/\/+$/, ""),
+    token: platform.env("HF_TOKEN"),
+    fetch: ((input, init) =>
+      platform.fetch(input, { ...init, ...(signal && { signal }) })) as typeof fetch,
+  };
+}
+
+/** The same as the arguments of the hub's package. */
+export function hubArguments({ endpoint, token, fetch }: HubAccess): {
+  hubUrl?: string;
+  accessToken?: string;
+  fetch: typeof globalThis.fetch;
+} {
+  return { ...(endpoint && { hubUrl: endpoint }), ...(token && { accessToken: token }), fetch };
+}
+
+/** All GGUF files of a repository. */
+export async function hubFiles(
+  { repo, revision }: Pick<HubName, "repo" | "revision">,
+  platform: DownloadPlatform,
+  signal?: AbortSignal,
+): Promise<HubFile[]> {
+  const access = hubAccess(platform, signal);
+  const { listFiles } = await import("@huggingface/hub"); // only who asks the hub pays for loading its package
+  const files: HubFile[] = [];
+  const list = async (): Promise<void> => {
+    const all = listFiles({ ...hubArguments(access), repo, revision, recursive: true });
+    for await (const { path, type, size, lfs } of all) {
+      if (type !== "file" || !/\.gguf$/i.test(path)) continue;
+      files.push({ path, bytes: lfs?.size ?? size, sha256: lfs?.oid });
+    }
+  };
+  await explained(list(), { what: `${repo} (${revision})`, access, signal });
+  return files;
+}
+
+/** Repositories with GGUF files that match some words, the most downloaded first. */
+export async function searchHub(
+  words: string,
+  platform: DownloadPlatform,
+  { limit = 20, signal }: { limit?: number; signal?: AbortSignal | undefined } = {},
+): Promise<HubFinding[]> {
+  const access = hubAccess(platform, signal);
+  const { listModels } = await import("@huggingface/hub");
+  const findings: HubFinding[] = [];
+  const list = async (): Promise<void> => {
+    const search = { query: words, tags: ["gguf"] };
+    const all = listModels({ ...hubArguments(access), search, sort: "downloads", limit });
+    for await (const { name, downloads, likes, gated, updatedAt } of all) {
+      const updated = Number.isNaN(updatedAt.getTime()) ? "" : updatedAt.toISOString();
+      findings.push({ repo: name, downloads, likes, gated: gated !== false, updated });
+    }
+  };
+  await explained(list(), { what: `the search for "${words}"`, access, signal });
+  return findings;
+}
+
+export function refusalAdvice(hasToken: boolean): string {
+  return hasToken
+    ? "The token in HF_TOKEN may not have access: accept the model's licence on its page"
+    : "If the model is gated or private, set HF_TOKEN to a token that may read it";
+}
+
+interface Question {
+  /** "owner/repo (main)": what was asked about. */
+  what: string;
+  access: HubAccess;
+  signal: AbortSignal | undefined;
+}
+
+/** The hub package's errors as ours. */
+export async function explained<T>(answer: Promise<T>, question: Question): Promise<T> {
+  try {
+    return await answer;
+  } catch (error) {
+    const { what, access, signal } = question;
+    if (signal?.aborted) throw new AbortedError(`the question about ${what}`);
+    const status = (error as { statusCode?: number }).statusCode;
+    if (status === 401 || status === 403 || status === 404) {
+      throw new SourceError(
+        `hub: ${what} was refused with HTTP status ${status}: there is no such repository, or it is not public. ${refusalAdvice(access.token !== undefined)}`,
+        { cause: error },
+      );
+    }
+    if (status !== undefined) {
+      throw new SourceError(
+        `hub: ${what}: the hub answered with HTTP status ${status}. Try again in a while`,
+        { cause: error },
+      );
+    }
+    const cause = (error as { cause?: unknown }).cause;
+    const reason = cause instanceof Error && cause.message ? cause.message : String(error);
+    throw new HubUnreachableError(
+      `hub: ${what}: the hub could not be asked: ${reason}. Check the network, or set HF_ENDPOINT to a mirror`,
+      { cause: error },
+    );
+  }
+}

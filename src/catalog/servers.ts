@@ -1,0 +1,75 @@
+// The servers that run on this machine, as they say of themselves: a small file each in the cache folder, with the process,
+// the address and the files that are loaded. `lantern ps` finds them by it, and nobody deletes a file that one has open.
+
+import type { DownloadPlatform } from "../platform/download.ts";
+
+export interface ServerRecord {
+  processId: number;
+  /** "http://127.0.0.1:8080" */
+  url: string;
+  /** ISO date and time. */
+  since: string;
+  models: { id: string; path: string }[];
+}
+
+const folderName = ".servers";
+
+/** A server that has said it is there. */
+export interface AnnouncedServer {
+  /** What is loaded has changed. */
+  update(models: ServerRecord["models"]): Promise<void>;
+  /** It ends. */
+  withdraw(): Promise<void>;
+}
+
+/** Says that this process serves at an address. A folder that cannot be written is no reason not to serve. */
+export async function announceServer(
+  platform: DownloadPlatform,
+  record: Omit<ServerRecord, "processId">,
+): Promise<AnnouncedServer> {
+  const folder = platform.join(platform.cacheFolder, folderName);
+  const file = platform.join(folder, `${platform.processId}.json`);
+  const write = async (models: ServerRecord["models"]): Promise<void> => {
+    const text = JSON.stringify({ ...record, models, processId: platform.processId });
+    await platform
+      .makeFolder(folder)
+      .then(() => platform.writeText(file, text))
+      .catch(() => {});
+  };
+  await write(record.models);
+  return {
+    update: write,
+    withdraw: () => platform.remove(file).catch(() => {}),
+  };
+}
+
+/** The servers that still run, oldest first; the records of those that died are removed. */
+export async function runningServers(platform: DownloadPlatform): Promise<ServerRecord[]> {
+  const folder = platform.join(platform.cacheFolder, folderName);
+  const records: ServerRecord[] = [];
+  for (const { name } of (await platform.listFolder(folder)) ?? []) {
+    const file = platform.join(folder, name);
+    const record = readRecord(await platform.readText(file).catch(() => undefined));
+    if (record && platform.isRunning(record.processId)) records.push(record);
+    else if (record) await platform.remove(file).catch(() => {});
+  }
+  return records.sort((a, b) => a.since.localeCompare(b.since));
+}
+
+/** undefined: not one of ours, or half written. */
+function readRecord(text: string | undefined): ServerRecord | undefined {
+  try {
+    const found = JSON.parse(text ?? "") as Partial<ServerRecord>;
+    const { processId, url, since, models } = found;
+    const isWhole =
+      Number.isSafeInteger(processId) &&
+      typeof url === "string" &&
+      /^https?:\/\//.test(url) &&
+      typeof since === "string" &&
+      Array.isArray(models) &&
+      models.every(({ id, path }) => typeof id === "string" && typeof path === "string");
+    return isWhole ? (found as ServerRecord) : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,103 @@
+// lantern ps: the servers that run on this machine, and what they have loaded. They are found by what they leave in the
+// cache folder, or asked by their address.
+
+import { runningServers, type ServerRecord } from "../../catalog/servers.ts";
+import { SourceError } from "../../index.ts";
+import type { ServerStatus } from "../../serve.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import { bytesText, tableText } from "../text.ts";
+
+interface PsFlags {
+  url?: string;
+  apiKey?: string;
+  json?: boolean;
+}
+
+const answerMs = 5000;
+
+export const psCommand: CliCommand = {
+  name: "ps",
+  summary: "show the running servers, their models, memory and users",
+  examples: ["lantern ps", "lantern ps --url http://127.0.0.1:8000"],
+  define(command, context) {
+    command
+      .option("--url <address>", "ask this server only (default: all that run on this machine)")
+      .option("--api-key <key>", "of servers that want one (default: LANTERN_API_KEY)")
+      .option("--json", "print one JSON array")
+      .action((flags: PsFlags) => ps(flags, context));
+  },
+};
+
+/** A server with its answer, or why there is none. */
+interface Asked {
+  url: string;
+  processId: number | null;
+  since: string | null;
+  status: ServerStatus | null;
+  error: string | null;
+}
+
+async function ps(flags: PsFlags, context: CliContext): Promise<void> {
+  const { terminal, downloads } = context;
+  const asked = flags.url
+    ? [await ask({ url: flags.url.replace(/\/+$/, "") }, flags, context)]
+    : await Promise.all((await runningServers(downloads)).map((one) => ask(one, flags, context)));
+  const [only] = asked;
+  if (flags.url && only?.error) throw new SourceError(`ps: ${only.url}: ${only.error}`);
+  if (flags.json) {
+    terminal.out(`${JSON.stringify(asked)}\n`);
+    return;
+  }
+  if (asked.length === 0) {
+    terminal.err('No Lantern server runs on this machine. "lantern serve" starts one.\n');
+    return;
+  }
+  const header = ["MODEL", "MEMORY", "CONTEXT", "ANSWERING", "WAITING", "ADDRESS", "PROCESS"];
+  terminal.out(tableText([header, ...asked.flatMap(rowsOf)], [1, 2, 3, 4]));
+  for (const { url, error } of asked) if (error) terminal.err(`${url}: ${error}\n`);
+}
+
+function rowsOf({ url, processId, status }: Asked): string[][] {
+  const where = [url, processId === null ? "" : String(processId)];
+  if (!status) return [["?", "", "", "", "", ...where]];
+  if (status.models.length === 0) return [["(none loaded)", "", "", "", "", ...where]];
+  return status.models.map((model) => [
+    model.id,
+    bytesText(model.weightBytes + model.cacheBytes),
+    String(model.contextSize),
+    String(model.running),
+    String(model.waiting),
+    ...where,
+  ]);
+}
+
+async function ask(
+  server: Pick<ServerRecord, "url"> & Partial<ServerRecord>,
+  flags: PsFlags,
+  { downloads, terminal }: CliContext,
+): Promise<Asked> {
+  const { url, processId = null, since = null } = server;
+  const key = flags.apiKey ?? terminal.env("LANTERN_API_KEY");
+  const facts = { url, processId, since };
+  try {
+    const response = await downloads.fetch(`${url}/lantern/v1/status`, {
+      headers: key ? { authorization: `Bearer ${key}` } : {},
+      signal: AbortSignal.timeout(answerMs),
+    });
+    if (response.status === 401) {
+      return { ...facts, status: null, error: "it wants an API key: give it with --api-key" };
+    }
+    if (!response.ok) {
+      return {
+        ...facts,
+        status: null,
+        error: `it answered with HTTP status ${response.status}, which a Lantern server does not`,
+      };
+    }
+    return { ...facts, status: (await response.json()) as ServerStatus, error: null };
+  } catch (error) {
+    const late = error instanceof Error && error.name === "TimeoutError";
+    const reason = late ? `no answer within ${answerMs / 1000} s` : "nothing answers there";
+    return { ...facts, status: null, error: reason };
+  }
+}

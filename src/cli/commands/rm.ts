@@ -1,0 +1,55 @@
+// lantern rm: deletes a downloaded model, after a question where somebody is there to answer it.
+
+import { findRemovable, removeModel } from "../../catalog/remove.ts";
+import { UsageError } from "../../index.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import { bytesText } from "../text.ts";
+
+interface RmFlags {
+  yes?: boolean;
+}
+
+export const rmCommand: CliCommand = {
+  name: "rm",
+  summary: "delete a model from this machine",
+  examples: ["lantern rm tinyllama-chat", "lantern rm hf:Qwen/Qwen3-4B-GGUF:Q4_K_M --yes"],
+  define(command, context) {
+    command
+      .argument("<name>", 'a name of "lantern models"')
+      .option("-y, --yes", "do not ask")
+      .action((name: string, flags: RmFlags) => rm(name, flags, context));
+  },
+};
+
+async function rm(name: string, flags: RmFlags, context: CliContext): Promise<void> {
+  const { terminal, downloads } = context;
+  const listing = await findRemovable(name, downloads);
+  const what =
+    listing.state === "linked"
+      ? `Take ${listing.name} off the list? The file stays where it is.`
+      : `Delete ${listing.name}, ${bytesText(listing.diskBytes)}?`;
+  if (!flags.yes && !(await agreed(what, context))) {
+    terminal.err("Nothing was deleted.\n");
+    context.exitCode = 1;
+    return;
+  }
+  const removed = await removeModel(listing.name, downloads);
+  terminal.out(
+    removed.how === "forgotten"
+      ? `${removed.name} is off the list\n`
+      : `${removed.name} was deleted, ${bytesText(removed.bytes)} are free again\n`,
+  );
+}
+
+async function agreed(question: string, { terminal }: CliContext): Promise<boolean> {
+  if (!terminal.inIsTerminal) {
+    throw new UsageError("rm: nobody is there to be asked. --yes deletes without a question");
+  }
+  const lines = terminal.lines();
+  try {
+    const answer = await lines.next(`${question} [y/N] `);
+    return typeof answer === "string" && /^y(es)?$/i.test(answer.trim());
+  } finally {
+    lines.close();
+  }
+}

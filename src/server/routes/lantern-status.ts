@@ -1,0 +1,69 @@
+// What this server does at the moment, for `lantern ps`: models, the memory that they take, and how many are answered.
+
+import type { ServedModel, ServerContext } from "../context.ts";
+import { openaiErrors } from "../errors.ts";
+import { json, type RouteFamily } from "../route.ts";
+
+export interface ServerStatus {
+  version: string;
+  models: ModelStatus[];
+  /** Of all models together. */
+  running: number;
+  waiting: number;
+}
+
+export interface ModelStatus {
+  id: string;
+  architecture: string;
+  parameters: number;
+  weightType: string;
+  weightBytes: number;
+  /** What the KV cache takes. */
+  cacheBytes: number;
+  contextSize: number;
+  backend: string;
+  threads: number;
+  /** Answers being written, and requests that wait for room. */
+  running: number;
+  waiting: number;
+}
+
+export const lanternStatusRoutes: RouteFamily = {
+  name: "lantern-status",
+  errors: openaiErrors,
+  routes: [
+    {
+      method: "GET",
+      path: "/lantern/v1/status",
+      handle: async ({ server }) => json(await serverStatus(server)),
+    },
+  ],
+};
+
+async function serverStatus(server: ServerContext): Promise<ServerStatus> {
+  const { models, queue, settings } = server;
+  return {
+    version: settings.version,
+    models: await Promise.all(models.list().map(modelStatus)),
+    running: queue.running,
+    waiting: queue.waiting,
+  };
+}
+
+async function modelStatus({ id, model }: ServedModel): Promise<ModelStatus> {
+  const { architecture, parameters, weightType, weightBytes, contextSize, backend } = model.info;
+  const { running, waiting } = await model.status();
+  return {
+    id,
+    architecture,
+    parameters,
+    weightType,
+    weightBytes,
+    cacheBytes: model.info.kvBytesPerToken * model.info.cacheTokens,
+    contextSize,
+    backend: backend.name,
+    threads: backend.threads,
+    running,
+    waiting,
+  };
+}
