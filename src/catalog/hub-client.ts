@@ -31,25 +31,28 @@ export class HubUnreachableError extends SourceError {}
 export interface HubAccess {
   endpoint: string | undefined;
   token: string | undefined;
-  fetch: typeof fetch;
+  request: DownloadPlatform["fetch"];
 }
 
 export function hubAccess(platform: DownloadPlatform, signal: AbortSignal | undefined): HubAccess {
   return {
     endpoint: platform.env("HF_ENDPOINT")?.replace(/\/+$/, ""),
     token: platform.env("HF_TOKEN"),
-    fetch: ((input, init) =>
-      platform.fetch(input, { ...init, ...(signal && { signal }) })) as typeof fetch,
+    request: (input, init) => platform.fetch(input, { ...init, ...(signal && { signal }) }),
   };
 }
 
 /** The same as the arguments of the hub's package. */
-export function hubArguments({ endpoint, token, fetch }: HubAccess): {
+export function hubArguments({ endpoint, token, request }: HubAccess): {
   hubUrl?: string;
   accessToken?: string;
-  fetch: typeof globalThis.fetch;
+  fetch: DownloadPlatform["fetch"];
 } {
-  return { ...(endpoint && { hubUrl: endpoint }), ...(token && { accessToken: token }), fetch };
+  return {
+    ...(endpoint && { hubUrl: endpoint }),
+    ...(token && { accessToken: token }),
+    fetch: request,
+  };
 }
 
 /** All GGUF files of a repository. */

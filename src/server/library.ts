@@ -5,7 +5,7 @@
 // A name that comes from a request is only ever compared with the names of the list: it never becomes a path. Paths come
 // from requests in `folder` and `link` alone, which routes offer to this machine's own user and nobody else.
 
-import type { Model, ModelInfo } from "../index.ts";
+import type { Model, ModelInfo, OpenOptions } from "../index.ts";
 
 export interface LibraryModel {
   name: string;
@@ -38,7 +38,7 @@ export interface LibraryOpenOptions extends TaskOptions {
   contextSize?: number | undefined;
   threads?: number | undefined;
   gpuLayers?: number | "all" | "auto" | undefined;
-  kvType?: "f32" | "f16" | "q8_0" | undefined;
+  kvType?: OpenOptions["kvType"] | undefined;
 }
 
 /** A model of a hub repository. */
