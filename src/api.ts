@@ -97,6 +97,11 @@ export interface ModelInfo {
   eosToken: string;
   /** The source of the chat template, where there is one. */
   chatTemplate?: string;
+  /**
+   * No token stands for more UTF-16 units of a text than this: a text has at least length / longestToken tokens. undefined
+   * where the tokenizer gives no such promise.
+   */
+  longestToken: number | undefined;
   backend: BackendInfo;
   /** What was asked for and is not so, one sentence each: a context above the trained one. */
   warnings?: string[];
@@ -156,13 +161,30 @@ export interface TemplateOptions {
   variables?: Readonly<Record<string, unknown>>;
 }
 
+export interface TokenizeOptions {
+  /** Put BOS (and EOS) around the text as the model's rules say (default true). */
+  addBos?: boolean;
+  /** Recognise special tokens written in the text (default true; false for text that is not trusted). */
+  parseSpecial?: boolean;
+  /**
+   * A text with more tokens is refused with a ContextError; one that is too long in any case, before any work
+   * (default: no limit).
+   */
+  maxTokens?: number;
+}
+
 export interface Model {
   readonly info: ModelInfo;
   status(): Promise<EngineStatus>;
   generate(prompt: string | readonly number[], options?: GenerateOptions): Generation;
   chat(options?: ChatOptions): Chat;
-  tokenize(text: string, options?: { addBos?: boolean; parseSpecial?: boolean }): Promise<number[]>;
+  /** Large texts are worked on by a thread of their own: no generation waits for them. */
+  tokenize(text: string, options?: TokenizeOptions): Promise<number[]>;
+  /** How many tokens a text has, without the tokens themselves. */
+  countTokens(text: string, options?: TokenizeOptions): Promise<number>;
   detokenize(ids: readonly number[], options?: { special?: boolean }): Promise<string>;
+  /** The bytes that each of these tokens adds to a text: a character may be spread over several of them. */
+  tokenPieces(ids: readonly number[]): Promise<Uint8Array[]>;
   logits(prompt: string | readonly number[], options?: LogitsOptions): Promise<LogitsResult>;
   /** How well the model foresees these tokens, each from those before it. See perplexity() for whole texts. */
   score(tokens: readonly number[], options?: ScoreOptions): Promise<ScoreResult>;

@@ -7,7 +7,7 @@ import { tokenizerOf } from "./compose.ts";
 import { dtypeByName } from "./dtypes/table.ts";
 import { defaultContext, estimateMemory } from "./engine/memory.ts";
 import { EngineModel } from "./engine/model.ts";
-import { EngineLine } from "./engine/rpc.ts";
+import { type EngineLine, Line } from "./engine/rpc.ts";
 import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
 import { measuredDevices } from "./machine.ts";
@@ -38,7 +38,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
   if (signal?.aborted) throw new AbortedError("opening the model", { cause: signal.reason });
   const platform = await currentPlatform();
   const spec = platform.describeSource(await locate(location, platform));
-  const line = new EngineLine(platform.startThread("engine"));
+  const line: EngineLine = new Line(platform.startThread("engine"));
   try {
     const opening = line.call(
       "open",
@@ -59,7 +59,9 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
       onProgress ? { onEvent: onProgress } : {},
     );
     const info = await unlessAborted(opening, signal);
-    return new EngineModel(line, info, () => measuredDevices(info));
+    const { chatTemplate } = options;
+    const text = { start: () => platform.startThread("text"), request: { spec, chatTemplate } };
+    return new EngineModel(line, info, () => measuredDevices(info), text);
   } catch (error) {
     await line.dispose();
     throw error;

@@ -14,6 +14,7 @@ const entries: Readonly<Record<ThreadEntry, () => Promise<unknown>>> = {
   compute: () => import("./compute-thread.ts"),
   measure: () => import("./measure-thread.ts"),
   quantize: () => import("./quantize-thread.ts"),
+  text: () => import("./text-thread.ts"),
 };
 
 await entries[threadEntry()]();

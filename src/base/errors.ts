@@ -60,8 +60,12 @@ export class UsageError extends LanternError {
 }
 
 export class ContextError extends LanternError {
-  constructor(message: string, options?: ErrorOptions) {
+  /** How many tokens there were, or at least were, where that is known. */
+  readonly tokens: number | undefined;
+
+  constructor(message: string, options?: ErrorOptions & { tokens?: number }) {
     super("context", message, options);
+    this.tokens = options?.tokens;
   }
 }
 

@@ -1,7 +1,6 @@
 // The engine's side of the line: takes requests from the caller's thread and answers them with one Engine.
 // How an engine is put together is the composition root's business; this file is handed a function for it.
 
-import type { ChatMessage, TemplateOptions } from "../api.ts";
 import { AbortedError, DisposedError, UsageError } from "../base/errors.ts";
 import type { EnginePort } from "../platform/platform.ts";
 import { computeEmbedding } from "./embedding.ts";
@@ -15,10 +14,16 @@ import {
   type MethodName,
   type Methods,
   type OpenRequest,
-  type Prompt,
   type ToEngine,
 } from "./protocol.ts";
 import { score } from "./score.ts";
+import {
+  promptTokens,
+  renderMessages,
+  type TextSide,
+  tokenList,
+  tokenPieces,
+} from "./text-work.ts";
 
 export interface HostEnvironment {
   load(request: OpenRequest, watch: LoadWatch): Promise<Engine>;
@@ -115,21 +120,29 @@ class Host {
     generate: async ({ prompt, options }, control, emit) => {
       const engine = this.#loaded();
       using _ = this.#timed(engine);
-      const tokens = promptTokens(engine, prompt);
+      const tokens = promptTokens(this.#text(), prompt);
       const result = await generate(engine, { tokens, options }, control, emit);
       return { ...result, timings: { loadMs: this.#loadMs, ...result.timings } };
     },
-    tokenize: ({ text, addBos, parseSpecial }) =>
-      this.#loaded().tokenizer.encode(text, { addSpecial: addBos, parseSpecial }),
-    detokenize: ({ ids, special }) => this.#loaded().tokenizer.decode(ids, { special }),
+    promptTokens: ({ prompt, limit }) => tokenList(promptTokens(this.#text(), prompt), limit),
+    tokenize: ({ text, addBos, parseSpecial, limit }) =>
+      tokenList(this.#loaded().tokenizer.encode(text, { addSpecial: addBos, parseSpecial }), limit),
+    detokenize: ({ ids, special }) => this.#loaded().tokenizer.decode(Array.from(ids), { special }),
+    pieces: ({ ids }) => tokenPieces(this.#text(), ids),
+    fingerprint: () => this.#loaded().tokenizer.fingerprint,
     logits: async ({ prompt, top, greedy }, control) => {
       const engine = this.#loaded();
       using _ = this.#timed(engine);
-      return await computeLogits(engine, promptTokens(engine, prompt), { top, greedy }, control);
+      return await computeLogits(
+        engine,
+        promptTokens(this.#text(), prompt),
+        { top, greedy },
+        control,
+      );
     },
     embed: async ({ prompt, pooling, normalize }, control) => {
       const engine = this.#loaded();
-      const tokens = promptTokens(engine, prompt);
+      const tokens = promptTokens(this.#text(), prompt);
       const vector = await computeEmbedding(engine, tokens, { pooling, normalize }, control);
       return { vector, tokens: tokens.length };
     },
@@ -139,7 +152,7 @@ class Host {
       return await score(engine, request, control);
     },
     inputSums: async (request, control) => await sumInputs(this.#loaded(), request, control),
-    applyTemplate: ({ messages, options }) => renderMessages(this.#loaded(), messages, options),
+    applyTemplate: ({ messages, options }) => renderMessages(this.#text(), messages, options),
     profile: ({ device, trace, reset }) => {
       const engine = this.#loaded();
       const report = engine.profile(device, trace);
@@ -165,6 +178,11 @@ class Host {
     };
   }
 
+  #text(): TextSide {
+    const { info, tokenizer, template } = this.#loaded();
+    return { name: info.name, tokenizer, template };
+  }
+
   #loaded(): Engine {
     if (!this.#engine) throw new DisposedError("the model");
     return this.#engine;
@@ -173,29 +191,4 @@ class Host {
   #post(message: FromEngine): void {
     this.#port.post(message);
   }
-}
-
-function promptTokens(engine: Engine, prompt: Prompt): number[] {
-  if (prompt.kind === "tokens") return prompt.tokens;
-  if (prompt.kind === "text") {
-    return engine.tokenizer.encode(prompt.text, { addSpecial: prompt.addBos });
-  }
-  const text = renderMessages(engine, prompt.messages, { addGenerationPrompt: true });
-  const tokens = engine.tokenizer.encode(text, { addSpecial: true });
-  // Many templates write BOS themselves; a second one in front of it would confuse the model.
-  const { bos } = engine.tokenizer.special;
-  return tokens[0] === bos && tokens[1] === bos ? tokens.slice(1) : tokens;
-}
-
-function renderMessages(
-  engine: Engine,
-  messages: readonly ChatMessage[],
-  { addGenerationPrompt = false, tools = [], variables = {} }: TemplateOptions,
-): string {
-  if (!engine.template) {
-    throw new UsageError(
-      `${engine.info.name} has no chat template: it continues text rather than chats. Use generate(), or choose a template by name with the chatTemplate option`,
-    );
-  }
-  return engine.template.render(messages, { addGenerationPrompt, tools, extra: variables });
 }

@@ -37,6 +37,7 @@ export function describeModel(
     vocabSize: config.vocabSize,
     layers: config.layers,
     hasChatTemplate: parts.template !== undefined,
+    longestToken: parts.tokenizer.longestToken,
     ...specialTexts(parts.tokenizer),
     ...(parts.template && { chatTemplate: parts.template.source }),
     backend: {

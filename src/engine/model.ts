@@ -20,13 +20,18 @@ import type {
   ScoreOptions,
   ScoreResult,
   TemplateOptions,
+  TokenEvent,
+  TokenizeOptions,
 } from "../api.ts";
-import { DisposedError, UsageError } from "../base/errors.ts";
+import { ContextError, DisposedError, UsageError } from "../base/errors.ts";
 import type { Device } from "../limits/device.ts";
 import { speedLimits } from "../limits/phase.ts";
 import { startGeneration } from "./generation.ts";
-import type { Prompt } from "./protocol.ts";
+import type { Prompt, TokenList } from "./protocol.ts";
 import type { EngineLine } from "./rpc.ts";
+import { TextDesk, type TextThread } from "./text-desk.ts";
+
+type CallOptions = { onEvent: (event: TokenEvent) => void; signal: AbortSignal };
 
 /** What computes the model, a device for each of its places, where all of them were measured. Never measures. */
 export type DeviceLookup = () => Promise<readonly Device[] | undefined>;
@@ -35,9 +40,11 @@ export class EngineModel implements Model {
   readonly info: ModelInfo;
   readonly #line: EngineLine;
   readonly #devices: DeviceLookup;
+  readonly #text: TextDesk;
 
-  constructor(line: EngineLine, info: ModelInfo, devices: DeviceLookup) {
+  constructor(line: EngineLine, info: ModelInfo, devices: DeviceLookup, text: TextThread) {
     this.#line = line;
+    this.#text = new TextDesk(line, text);
     this.#devices = devices;
     this.info = info;
   }
@@ -50,25 +57,55 @@ export class EngineModel implements Model {
     return new EngineChat(this, options);
   }
 
-  tokenize(
-    text: string,
-    options: { addBos?: boolean; parseSpecial?: boolean } = {},
-  ): Promise<number[]> {
+  async tokenize(text: string, options: TokenizeOptions = {}): Promise<number[]> {
+    const { maxTokens = Number.POSITIVE_INFINITY } = options;
+    checkText(text);
+    const least = Math.ceil(text.length / (this.info.longestToken ?? Number.POSITIVE_INFINITY));
+    if (least > maxTokens) throw tooManyTokens(least, maxTokens, "at least ");
+    const { ids, count } = await this.#tokens(text, options, maxTokens);
+    if (!ids) throw tooManyTokens(count, maxTokens, "");
+    return Array.from(ids);
+  }
+
+  async countTokens(text: string, options: TokenizeOptions = {}): Promise<number> {
+    checkText(text);
+    return (await this.#tokens(text, options, -1)).count;
+  }
+
+  #tokens(text: string, options: TokenizeOptions, limit: number): Promise<TokenList> {
     const { addBos = true, parseSpecial = true } = options;
-    return this.#line.call("tokenize", { text, addBos, parseSpecial });
+    return this.#text.call("tokenize", { text, addBos, parseSpecial, limit }, text.length);
   }
 
-  detokenize(ids: readonly number[], options: { special?: boolean } = {}): Promise<string> {
-    return this.#line.call("detokenize", { ids: [...ids], special: options.special ?? false });
+  async detokenize(ids: readonly number[], options: { special?: boolean } = {}): Promise<string> {
+    const { special = false } = options;
+    const list = this.#checkedIds(ids);
+    return await this.#text.call("detokenize", { ids: list, special }, list.length);
   }
 
-  logits(prompt: string | readonly number[], options: LogitsOptions = {}): Promise<LogitsResult> {
-    const { top = 10, greedy = 0, addBos, signal } = options;
-    return this.#line.call(
-      "logits",
-      { prompt: toPrompt(prompt, addBos), top, greedy },
-      signal ? { signal } : {},
+  async tokenPieces(ids: readonly number[]): Promise<Uint8Array[]> {
+    const list = this.#checkedIds(ids);
+    const { bytes, ends } = await this.#text.call("pieces", { ids: list }, list.length);
+    return Array.from(ends, (end, i) => bytes.subarray(i === 0 ? 0 : ends[i - 1]!, end));
+  }
+
+  /** In a typed array a wrong id would become another one. */
+  #checkedIds(ids: readonly number[]): Int32Array {
+    const wrong = ids.findIndex((id) => !(Number.isSafeInteger(id) && id >= 0 && id < 2 ** 31));
+    if (wrong < 0) return Int32Array.from(ids);
+    throw new UsageError(
+      `token ids: got ${String(ids[wrong])} at ${wrong}, expected a whole number, 0 or more`,
     );
+  }
+
+  async logits(
+    prompt: string | readonly number[],
+    options: LogitsOptions = {},
+  ): Promise<LogitsResult> {
+    const { top = 10, greedy = 0, addBos, signal } = options;
+    const ready = await this.#ready(toPrompt(prompt, addBos));
+    const params = { prompt: ready, top, greedy };
+    return await this.#line.call("logits", params, signal ? { signal } : {});
   }
 
   score(tokens: readonly number[], options: ScoreOptions = {}): Promise<ScoreResult> {
@@ -99,7 +136,8 @@ export class EngineModel implements Model {
     const { pooling = "mean", normalize = true, addBos, signal } = options;
     const results: Embedding[] = [];
     for (const text of texts) {
-      const params = { prompt: toPrompt(text, addBos), pooling, normalize };
+      const prompt = await this.#ready(toPrompt(text, addBos));
+      const params = { prompt, pooling, normalize };
       results.push(await this.#line.call("embed", params, signal ? { signal } : {}));
     }
     return results;
@@ -107,7 +145,8 @@ export class EngineModel implements Model {
 
   applyTemplate(messages: readonly ChatMessage[], options: TemplateOptions = {}): Promise<string> {
     const all = { addGenerationPrompt: true, ...options };
-    return this.#line.call("applyTemplate", { messages: [...messages], options: all });
+    const params = { messages: [...messages], options: all };
+    return this.#text.call("applyTemplate", params, unitsOf(params.messages) + sizeOf(options));
   }
 
   async profile({ trace = false, reset = false }: ProfileOptions = {}): Promise<ProfileReport> {
@@ -120,13 +159,33 @@ export class EngineModel implements Model {
   /** Used by Chat: a generation whose cache belongs to a session. */
   run(prompt: Prompt, options: GenerateOptions): Generation {
     const { signal, ...rest } = options;
-    return startGeneration(
-      (onEvent, either) =>
-        this.#line
-          .call("generate", { prompt, options: rest }, { onEvent, signal: either })
-          .then((result) => this.#withLimits(result)),
-      signal,
-    );
+    const generate = async (ready: Prompt, how: CallOptions): Promise<GenerationResult> =>
+      await this.#withLimits(
+        await this.#line.call("generate", { prompt: ready, options: rest }, how),
+      );
+    return startGeneration(async (onEvent, either) => {
+      const how = { onEvent, signal: either };
+      // What is small is posted at once, before anything else that the caller does.
+      if (!this.#isLarge(prompt)) return await generate(prompt, how);
+      return await generate(await this.#ready(prompt), how);
+    }, signal);
+  }
+
+  #isLarge(prompt: Prompt): boolean {
+    return prompt.kind !== "tokens" && this.#text.isLarge(promptUnits(prompt));
+  }
+
+  /** A prompt that the engine's thread need not spend its time on: large ones are tokens by then. */
+  async #ready(prompt: Prompt): Promise<Prompt> {
+    if (prompt.kind === "tokens" || !this.#isLarge(prompt)) return prompt;
+    const limit = this.info.contextSize;
+    const units = promptUnits(prompt);
+    const least = units / (this.info.longestToken ?? Number.POSITIVE_INFINITY);
+    if (prompt.kind === "text" && least > limit)
+      throw tooLong(Math.ceil(least), limit, "at least ");
+    const { ids, count } = await this.#text.call("promptTokens", { prompt, limit }, units);
+    if (!ids) throw tooLong(count, limit, "");
+    return { kind: "tokens", tokens: Array.from(ids) };
   }
 
   async #withLimits(result: GenerationResult): Promise<GenerationResult> {
@@ -140,8 +199,8 @@ export class EngineModel implements Model {
     return this.#line.call("status", {});
   }
 
-  dispose(): Promise<void> {
-    return this.#line.dispose();
+  async dispose(): Promise<void> {
+    await Promise.all([this.#line.dispose(), this.#text.dispose()]);
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -234,4 +293,48 @@ function toPrompt(prompt: string | readonly number[], addBos: boolean | undefine
   return typeof prompt === "string"
     ? { kind: "text", text: prompt, addBos: addBos ?? true }
     : { kind: "tokens", tokens: [...prompt] };
+}
+
+function checkText(text: unknown): void {
+  if (typeof text !== "string") throw new UsageError(`text: got ${typeof text}, expected a string`);
+}
+
+/** What rendering a message costs besides its text, in units of text. */
+const MESSAGE_UNITS = 64;
+
+function unitsOf(messages: readonly ChatMessage[]): number {
+  return messages.reduce((sum, { content }) => sum + MESSAGE_UNITS + (content?.length ?? 0), 0);
+}
+
+/** About how much text there is in any data; stops counting where it is a lot. */
+function sizeOf(data: unknown): number {
+  const waiting: unknown[] = [data];
+  let size = 0;
+  while (waiting.length > 0 && size < 1e6) {
+    const next = waiting.pop();
+    size += 8;
+    if (typeof next === "string") size += next.length;
+    else if (typeof next === "object" && next !== null) {
+      for (const inner of Object.values(next)) waiting.push(inner);
+    }
+  }
+  return size;
+}
+
+function promptUnits(prompt: Exclude<Prompt, { kind: "tokens" }>): number {
+  return prompt.kind === "text" ? prompt.text.length : unitsOf(prompt.messages);
+}
+
+function tooManyTokens(count: number, maxTokens: number, qualifier: string): ContextError {
+  return new ContextError(
+    `the text has ${qualifier}${count} tokens, and at most ${maxTokens} were asked for (maxTokens)`,
+    { tokens: count },
+  );
+}
+
+function tooLong(count: number, contextSize: number, qualifier: string): ContextError {
+  return new ContextError(
+    `the prompt has ${qualifier}${count} tokens, but the context holds ${contextSize}, answer included. Shorten it, or open the model with a larger contextSize`,
+    { tokens: count },
+  );
 }

@@ -65,8 +65,48 @@ export interface OpenRequest {
   parallel: number;
 }
 
+/** Tokens: in one piece of memory, or, where there are more than were asked for, only how many. */
+export interface TokenList {
+  count: number;
+  ids: Int32Array | undefined;
+}
+
+/** The bytes of many tokens, one after the other; ends[i] is where those of the i-th end. */
+export interface TokenPieces {
+  bytes: Uint8Array;
+  ends: Int32Array;
+}
+
+/** What a text thread needs to know of a model. */
+export type TextRequest = Pick<OpenRequest, "spec" | "chatTemplate">;
+
+/** What is done with texts alone: by the engine's thread, or by a thread of its own (text-desk.ts). */
+interface SharedTextMethods {
+  /** The tokens of a prompt; `limit`: more than this are only counted. */
+  promptTokens: { params: { prompt: Prompt; limit: number }; result: TokenList; event: never };
+  tokenize: {
+    params: { text: string; addBos: boolean; parseSpecial: boolean; limit: number };
+    result: TokenList;
+    event: never;
+  };
+  detokenize: { params: { ids: Int32Array; special: boolean }; result: string; event: never };
+  pieces: { params: { ids: Int32Array }; result: TokenPieces; event: never };
+  applyTemplate: {
+    params: { messages: ChatMessage[]; options: TemplateOptions };
+    result: string;
+    event: never;
+  };
+}
+
+/** The methods of a text thread. */
+export interface TextMethods extends SharedTextMethods {
+  /** Its result is the fingerprint of the vocabulary. */
+  open: { params: TextRequest; result: number; event: never };
+  dispose: { params: undefined; result: undefined; event: never };
+}
+
 /** Every method: what it takes, what it returns, what it sends on the way. */
-export interface Methods {
+export interface Methods extends SharedTextMethods {
   open: { params: OpenRequest; result: ModelInfo; event: LoadProgress };
   generate: {
     params: {
@@ -76,12 +116,8 @@ export interface Methods {
     result: GenerationResult;
     event: TokenEvent;
   };
-  tokenize: {
-    params: { text: string; addBos: boolean; parseSpecial: boolean };
-    result: number[];
-    event: never;
-  };
-  detokenize: { params: { ids: number[]; special: boolean }; result: string; event: never };
+  /** Of the vocabulary. */
+  fingerprint: { params: Record<never, never>; result: number; event: never };
   logits: {
     params: { prompt: Prompt; top: number; greedy: number };
     result: LogitsResult;
@@ -98,11 +134,6 @@ export interface Methods {
   };
   score: { params: ScoreRequest; result: ScoreResult; event: never };
   inputSums: { params: InputSumsRequest; result: InputSums[]; event: never };
-  applyTemplate: {
-    params: { messages: ChatMessage[]; options: TemplateOptions };
-    result: string;
-    event: never;
-  };
   profile: {
     params: { device: Device | undefined; trace: boolean; reset: boolean };
     result: ProfileReport;
@@ -114,18 +145,26 @@ export interface Methods {
 
 export type MethodName = keyof Methods;
 
-interface Request<M extends MethodName> {
+/** A table of methods: what each takes, returns and sends on the way. */
+export type MethodTable<T> = {
+  readonly [M in keyof T]: { params: unknown; result: unknown; event: unknown };
+};
+
+interface Request<T extends MethodTable<T>, M extends keyof T> {
   id: number;
   method: M;
-  params: Methods[M]["params"];
+  params: T[M]["params"];
   /** The caller's signal had been aborted before the request was made. */
   aborted: boolean;
 }
 
-export type ToEngine =
-  | { [M in MethodName]: Request<M> }[MethodName]
+type To<T extends MethodTable<T>> =
+  | { [M in keyof T]: Request<T, M> }[keyof T]
   | { id: number; method: "abort" }
   | { id: 0; method: "share"; flags: Int32Array };
+
+export type ToEngine = To<Methods>;
+export type ToText = To<TextMethods>;
 
 /**
  * Aborts that are seen in the middle of a step, where no message comes in: flags[id % length] = id. Shared memory, where

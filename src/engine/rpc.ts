@@ -6,8 +6,8 @@ import {
   ABORT_FLAGS,
   type FromEngine,
   factsToError,
-  type MethodName,
   type Methods,
+  type MethodTable,
 } from "./protocol.ts";
 
 interface Pending {
@@ -22,7 +22,15 @@ interface Pending {
  */
 const farewellMs = 500;
 
-export class EngineLine {
+/** What every thread at the other end of a line can do. */
+interface Disposable {
+  dispose: { params: undefined; result: undefined; event: never };
+}
+
+/** A line to the engine's thread. */
+export type EngineLine = Line<Methods>;
+
+export class Line<T extends MethodTable<T> & Disposable> {
   readonly #thread: EngineThread;
   readonly #pending = new Map<number, Pending>();
   readonly #flags: Int32Array | undefined =
@@ -34,27 +42,33 @@ export class EngineLine {
   #closed: Error | undefined;
   #disposal: Promise<void> | undefined;
 
-  constructor(thread: EngineThread) {
+  /** `what` it is a line to, for the message when that thread has died; `onDeath` hears of it, too. */
+  constructor(
+    thread: EngineThread,
+    what: string = "the engine's thread",
+    onDeath: () => void = () => {},
+  ) {
     this.#thread = thread;
     thread.onMessage((message) => this.#receive(message as FromEngine));
     thread.onFailure((cause) => {
       this.#close(
         new WorkerError(
-          `the engine's thread died (${cause.message}); what was running is lost. Open the model again`,
+          `${what} died (${cause.message}); what was running is lost. Open the model again`,
           { cause },
         ),
       );
+      onDeath();
     });
     if (this.#flags) thread.post({ id: 0, method: "share", flags: this.#flags });
     thread.unref();
   }
 
   /** Sends a request. The signal asks the engine to stop; what it then answers is the result. */
-  call<M extends MethodName>(
+  call<M extends keyof T & string>(
     method: M,
-    params: Methods[M]["params"],
-    options: { onEvent?: (event: Methods[M]["event"]) => void; signal?: AbortSignal } = {},
-  ): Promise<Methods[M]["result"]> {
+    params: T[M]["params"],
+    options: { onEvent?: (event: T[M]["event"]) => void; signal?: AbortSignal } = {},
+  ): Promise<T[M]["result"]> {
     if (this.#closed) return Promise.reject(this.#closed);
     const id = this.#nextId++;
     const abort = () => {
@@ -62,7 +76,7 @@ export class EngineLine {
       this.#thread.post({ id, method: "abort" });
     };
     const { signal, onEvent } = options;
-    const reply = new Promise<Methods[M]["result"]>((resolve, reject) => {
+    const reply = new Promise<T[M]["result"]>((resolve, reject) => {
       this.#pending.set(id, { resolve: resolve as (result: unknown) => void, reject, onEvent });
     });
     // Only a thread with work to do keeps the process alive.

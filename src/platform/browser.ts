@@ -92,6 +92,11 @@ const startWorker: Readonly<Record<ThreadEntry, () => Worker>> = {
       type: "module",
       name: "lantern-quantize",
     }),
+  text: () =>
+    new Worker(new URL("../worker.js", import.meta.url), {
+      type: "module",
+      name: "lantern-text",
+    }),
 };
 
 function startThread(entry: ThreadEntry): EngineThread {

@@ -40,7 +40,7 @@ export type SourceSpec =
   | { kind: "files"; files: File[] };
 
 /** What a thread runs: src/NAME-thread.ts. */
-export type ThreadEntry = "engine" | "compute" | "measure" | "quantize";
+export type ThreadEntry = "engine" | "compute" | "measure" | "quantize" | "text";
 
 /** A thread, seen from the one that started it: messages in, messages out. */
 export interface EngineThread {

@@ -8,6 +8,7 @@ const entries: Readonly<Record<string, ThreadEntry>> = {
   "lantern-compute": "compute",
   "lantern-measure": "measure",
   "lantern-quantize": "quantize",
+  "lantern-text": "text",
 };
 
 export function threadEntry(): ThreadEntry {

@@ -117,6 +117,8 @@ async function answer(call: Call, guard: Guard): Promise<Response> {
     // Whatever fails when the client has gone fails because of that, and nobody reads the answer.
     const seen = request.signal.aborted ? new AbortedError("the request") : error;
     response = errorResponse(describeError(seen, report(server)), call.errors);
+  } finally {
+    call.large?.release();
   }
   const { method } = request;
   server.metrics.requests.add(1, { route: route.path, method, status: response.status });

@@ -3,6 +3,7 @@
 
 import type * as z from "zod";
 import { bodyTooLarge, invalidRequest, unsupportedField } from "./errors.ts";
+import { JsonReader } from "./json-reader.ts";
 import type { Call } from "./route.ts";
 
 /** A field that is known and not done here. */
@@ -82,43 +83,58 @@ function issueText({ message, input }: { message: string; input?: unknown }): st
   return typeof input === "number" ? `${text}, got ${input}` : text;
 }
 
-/** The body as JSON, whatever its fields. */
-export async function readJson(call: Call): Promise<unknown> {
-  const text = await readText(call);
-  if (text.trim() === "") throw invalidRequest("the body is empty: expected a JSON object");
-  try {
-    return JSON.parse(text);
-  } catch (cause) {
-    const reason = cause instanceof Error ? cause.message.slice(0, 200) : "";
-    throw invalidRequest(`the body is not JSON: ${reason}`, null, "invalid_json");
-  }
-}
+/** Bodies up to this size are parsed as they are. */
+const smallBody = 65_536;
 
-/** The body as text, and no more of it than the server's limit. */
-async function readText({ request, server }: Call): Promise<string> {
+/**
+ * The body as JSON, whatever its fields, and no more of it than the server's limit. `budget`: how much work its values may
+ * be (json-reader.ts). A large body takes one of the places for such: only so many are in memory at a time.
+ */
+export async function readJson(call: Call, budget?: number): Promise<unknown> {
+  const { request, server } = call;
   const limit = server.settings.maxBodyBytes;
-  if (Number(request.headers.get("content-length") ?? 0) > limit) throw bodyTooLarge(limit);
-  if (!request.body) return "";
+  const announced = Number(request.headers.get("content-length") ?? 0);
+  if (announced > limit) throw bodyTooLarge(limit);
+  const json = new JsonReader(budget);
+  if (!request.body) return json.end();
+  if (announced > smallBody) await enterLarge(call);
   const decoder = new TextDecoder("utf-8", { fatal: true });
   let bytes = 0;
-  let text = "";
   const reader = request.body.getReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    bytes += value.length;
-    if (bytes > limit) {
-      reader.cancel().catch(() => {});
-      throw bodyTooLarge(limit);
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      bytes += value.length;
+      if (bytes > limit) throw bodyTooLarge(limit);
+      if (bytes > smallBody) await enterLarge(call);
+      // A client may send megabytes at once, and a reader that is never made to wait lets nobody else in.
+      for (let at = 0; at < value.length; at += smallBody) {
+        json.push(decode(decoder, value.subarray(at, at + smallBody)));
+        if (bytes > smallBody) await pause();
+      }
     }
-    text += decode(() => decoder.decode(value, { stream: true }));
+    json.push(decode(decoder));
+  } catch (error) {
+    reader.cancel().catch(() => {});
+    throw error;
   }
-  return text + decode(() => decoder.decode());
+  return json.end();
 }
 
-function decode(run: () => string): string {
+/** app.ts gives the place back when the request's handler is done. */
+async function enterLarge(call: Call): Promise<void> {
+  call.large ??= await call.server.large.enter(call.client, call.signal);
+}
+
+/** Lets everything else that waits have its turn. */
+function pause(): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, 0));
+}
+
+function decode(decoder: TextDecoder, bytes?: Uint8Array): string {
   try {
-    return run();
+    return bytes ? decoder.decode(bytes, { stream: true }) : decoder.decode();
   } catch {
     throw invalidRequest("the body is not UTF-8", null, "invalid_json");
   }

@@ -87,6 +87,8 @@ export interface Job {
 export interface ServerContext {
   readonly models: ModelHost;
   readonly queue: AdmissionQueue;
+  /** In front of requests with large bodies: reading and tokenizing them is work, too, and takes memory. */
+  readonly large: AdmissionQueue;
   readonly jobs: Set<Job>;
   readonly metrics: Metrics;
   readonly settings: ServerSettings;
@@ -98,6 +100,9 @@ export interface ServerContext {
   /** Aborted when running requests should end: the time to finish is over. */
   readonly stopSignal: AbortSignal;
 }
+
+/** Large bodies that are in memory at a time. */
+const largeBodies = 4;
 
 export interface ContextOptions {
   settings: ServerSettings;
@@ -115,6 +120,7 @@ export function createContext(options: ContextOptions): ServerContext {
   return {
     models,
     queue,
+    large: new AdmissionQueue(largeBodies, settings.queue),
     jobs,
     metrics: createMetrics(),
     settings,

@@ -3,6 +3,7 @@
 
 import type { ServerContext } from "./context.ts";
 import type { ErrorShape } from "./errors.ts";
+import type { Place } from "./queue.ts";
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
@@ -34,6 +35,8 @@ export interface Call {
   client: string;
   /** Aborted when the client has gone, or when the server ends. */
   signal: AbortSignal;
+  /** Its place among the requests with large bodies; given back when the handler is done. */
+  large?: Place;
 }
 
 /** A JSON answer. */

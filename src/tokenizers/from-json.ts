@@ -70,6 +70,7 @@ export function tokenizerFromJson(
     ...frame,
     bytesOf: decoder.bytesOf,
     leadingSpaces: decoder.leadingSpaces,
+    keepsAllText: false, // normalizers and pre-tokenizers may drop some of it
   });
 }
 

@@ -60,6 +60,7 @@ export function tokenizerFromLlama2c(bytes: Uint8Array, vocabSize: number): Toke
     suffix: [],
     bytesOf: (text) => utf8.encode(text.replaceAll(SPACE_MARK, " ")),
     leadingSpaces: 1,
+    keepsAllText: true,
   });
 }
 

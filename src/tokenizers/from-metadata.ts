@@ -6,7 +6,7 @@
 import { ModelError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
 import { BpeWords } from "./bpe.ts";
-import { decodeByteLevel } from "./byte-level.ts";
+import { byteToChar, decodeByteLevel } from "./byte-level.ts";
 import { findPreTokenizer, splitWords } from "./pretokenize.ts";
 import { type AddedToken, type PlainTextModel, SpecialTextModel } from "./split-special.ts";
 import { SPACE_MARK, SpmModel } from "./spm.ts";
@@ -27,7 +27,8 @@ const KEY = "tokenizer.ggml.";
 type Defaults = Partial<SpecialTokens>;
 
 /** What a kind adds to the vocabulary and the special tokens. */
-interface KindParts extends Pick<TokenizerParts, "kind" | "bytesOf" | "leadingSpaces"> {
+interface KindParts
+  extends Pick<TokenizerParts, "kind" | "bytesOf" | "leadingSpaces" | "keepsAllText"> {
   plain: PlainTextModel;
 }
 
@@ -50,6 +51,7 @@ const spm: Kind = {
       plain: new SpmModel(vocabulary, { addSpacePrefix, unknown: special.unk }),
       bytesOf: (text) => utf8.encode(text.replaceAll(SPACE_MARK, " ")),
       leadingSpaces: addSpacePrefix ? 1 : 0,
+      keepsAllText: true,
     };
   },
 };
@@ -74,7 +76,9 @@ const bpe: Kind = {
     const plain: PlainTextModel = {
       encode: (text, ids) => splitWords(text, pre.patterns, (word) => words.encode(word, ids)),
     };
-    return { kind: "bpe", plain, bytesOf: decodeByteLevel, leadingSpaces: 0 };
+    // A byte without a token of its own is dropped.
+    const keepsAllText = byteToChar.every((char) => vocabulary.id(char) !== undefined);
+    return { kind: "bpe", plain, bytesOf: decodeByteLevel, leadingSpaces: 0, keepsAllText };
   },
 };
 
@@ -105,6 +109,7 @@ const wordpiece: Kind = {
       plain: new WordPieceModel(pieces, { lowercase, stripAccents }),
       bytesOf: (text) => utf8.encode(cleanSpaces(text.replaceAll(SPACE_MARK, " "))),
       leadingSpaces: 1,
+      keepsAllText: false,
     };
   },
 };
@@ -123,8 +128,11 @@ export function tokenizerFromMetadata(metadata: Metadata): Tokenizer {
   const last = special.sep !== undefined && kind === wordpiece ? special.sep : special.eos;
   const added = specialTokens(metadata, vocabulary);
   const isText = (token: AddedToken): boolean => !vocabulary.isHidden(token.id);
+  // A token that swallows the spaces beside it may stand for any number of them.
+  const strips = added.some(({ stripLeft, stripRight }) => stripLeft || stripRight);
   return new TextTokenizer({
     ...parts,
+    keepsAllText: parts.keepsAllText && !strips,
     vocabulary,
     special,
     endOfGeneration,

@@ -33,6 +33,8 @@ export interface TokenizerParts {
   bytesOf: (text: string) => Uint8Array;
   /** Drop this many spaces at the start of a decoded text: encoding put them there. */
   leadingSpaces: number;
+  /** Every character of a text is part of a token: nothing is dropped, and no run of characters is one unknown token. */
+  keepsAllText: boolean;
 }
 
 const utf8 = new TextEncoder();
@@ -43,6 +45,7 @@ export class TextTokenizer implements Tokenizer {
   readonly kind: string;
   readonly vocabSize: number;
   readonly special: SpecialTokens;
+  readonly longestToken: number | undefined;
   readonly #parts: TokenizerParts;
   readonly #bytes: (Uint8Array | undefined)[] = [];
 
@@ -50,7 +53,12 @@ export class TextTokenizer implements Tokenizer {
     this.kind = parts.kind;
     this.vocabSize = parts.vocabulary.size;
     this.special = parts.special;
+    this.longestToken = parts.keepsAllText ? parts.vocabulary.longestText() : undefined;
     this.#parts = parts;
+  }
+
+  get fingerprint(): number {
+    return this.#parts.vocabulary.fingerprint();
   }
 
   encode(text: string, options: EncodeOptions = {}): number[] {

@@ -35,6 +35,13 @@ export interface Tokenizer {
   readonly kind: string;
   readonly vocabSize: number;
   readonly special: SpecialTokens;
+  /**
+   * No token stands for more UTF-16 units of a text than this, so that a text has at least length / longestToken tokens;
+   * undefined where text may be dropped or joined on the way (WordPiece, normalizers).
+   */
+  readonly longestToken: number | undefined;
+  /** The same number for the same vocabulary: to see that two tokenizers were made from the same file. */
+  readonly fingerprint: number;
   encode(text: string, options?: EncodeOptions): number[];
   decode(ids: readonly number[], options?: DecodeOptions): string;
   /** The vocabulary entry as stored ("▁the", "Ġthe", "<0x0A>"): for listings. */

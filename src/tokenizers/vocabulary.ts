@@ -59,6 +59,23 @@ export class Vocabulary {
     return type === TOKEN_TYPE.control || type === TOKEN_TYPE.unknown;
   }
 
+  /** UTF-16 units; at least 2, for a character outside the vocabulary. */
+  longestText(): number {
+    return this.texts.reduce((longest, { length }) => Math.max(longest, length), 2);
+  }
+
+  /** FNV-1a over the texts. */
+  fingerprint(): number {
+    let hash = 0x811c9dc5;
+    for (const text of this.texts) {
+      for (let i = 0; i < text.length; i++) {
+        hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+      }
+      hash = Math.imul(hash ^ 0x10000, 0x01000193);
+    }
+    return hash >>> 0;
+  }
+
   /** The ids of "<0x00>" ... "<0xFF>"; -1 where the vocabulary has none. */
   byteTokens(): Int32Array {
     const ids = new Int32Array(256);

@@ -5,7 +5,8 @@ import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { Worker } from "node:worker_threads";
 import { expect, test } from "vitest";
-import { EngineLine } from "../../src/engine/rpc.ts";
+import type { Methods } from "../../src/engine/protocol.ts";
+import { Line } from "../../src/engine/rpc.ts";
 import { open, WorkerError } from "../../src/index.ts";
 import type { EngineThread } from "../../src/platform/platform.ts";
 import { tinyFile } from "../support/tiny-file.ts";
@@ -69,11 +70,13 @@ test("a thread that dies rejects what was running and what comes after", async (
     unref: () => {},
     terminate: async () => void (await worker.terminate()),
   };
-  const line = new EngineLine(thread);
-  const running = line.call("detokenize", { ids: [], special: false });
+  const line = new Line<Methods>(thread);
+  const running = line.call("detokenize", { ids: new Int32Array(), special: false });
   await expect(running).rejects.toThrow(WorkerError);
   await expect(running).rejects.toThrow("exit code 7");
-  await expect(line.call("detokenize", { ids: [], special: false })).rejects.toThrow("died");
+  await expect(line.call("detokenize", { ids: new Int32Array(), special: false })).rejects.toThrow(
+    "died",
+  );
   await line.dispose();
 });
 
@@ -89,10 +92,10 @@ test("dispose() does not wait for a thread that is in the middle of something lo
       ended = true;
     },
   };
-  const line = new EngineLine(busy);
-  const running = expect(line.call("detokenize", { ids: [], special: false })).rejects.toThrow(
-    "used after dispose",
-  );
+  const line = new Line<Methods>(busy);
+  const running = expect(
+    line.call("detokenize", { ids: new Int32Array(), special: false }),
+  ).rejects.toThrow("used after dispose");
   await Promise.all([line.dispose(), line.dispose()]);
   expect(ended).toBe(true);
   await running;

@@ -383,6 +383,12 @@ export const rules: readonly Rule[] = [
     why: "the engine thread's composition root; nothing imports it, the platform starts it",
   },
   {
+    of: "text-thread.ts",
+    may: [...all("platform", "formats", "engine/text-host.ts", "compose.ts"), ...types("engine")],
+    npm: [],
+    why: "a text thread's composition root: a tokenizer and a template, no weights; the platform starts it",
+  },
+  {
     of: "tools/verify",
     may: [...all("base", "dtypes", "graph"), ...types("backends/backend.ts")],
     npm: [],
@@ -438,7 +444,7 @@ export const rules: readonly Rule[] = [
     of: "worker.ts",
     may: [
       ...all("platform", "engine-thread.ts", "compute-thread.ts", "measure-thread.ts"),
-      ...all("quantize-thread.ts"),
+      ...all("quantize-thread.ts", "text-thread.ts"),
     ],
     npm: [],
     why: "every worker's entry in a browser: it loads the thread's own; nothing imports it, the platform starts it",

@@ -149,6 +149,8 @@ export const letterTokenizer: Tokenizer = {
   tokenText: (id) => letters[id]!,
   tokenBytes: (id) => new TextEncoder().encode(letters[id]),
   isEndOfGeneration: () => false,
+  longestToken: undefined,
+  fingerprint: 0,
   tokenId: (text) => letters.indexOf(text),
   stream: () => ({ push: (id) => letters[id]!, end: () => "" }),
 };

@@ -42,6 +42,7 @@ export function scriptedModel(script: Script): Model {
     endTokens: [],
     bosToken: "",
     eosToken: "",
+    longestToken: undefined,
     backend: { name: "reference", threads: 1, placement: [], notes: [] },
   };
   // What the server asks of a model for a page, and no more.

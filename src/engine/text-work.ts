@@ -1,0 +1,70 @@
+// What can be done with a model's text side alone: text to tokens and back, and its chat template. No weights.
+//
+// The engine's thread does it for small texts (host.ts), a thread of its own for large ones (text-host.ts): a megabyte
+// takes a second, and nobody's answer should stand still for so long.
+
+import type { ChatMessage, TemplateOptions } from "../api.ts";
+import { UsageError } from "../base/errors.ts";
+import type { ChatTemplate } from "../chat/template.ts";
+import type { Tokenizer } from "../tokenizers/tokenizer.ts";
+import type { Prompt, TokenList, TokenPieces } from "./protocol.ts";
+
+export interface TextSide {
+  /** For messages. */
+  readonly name: string;
+  readonly tokenizer: Tokenizer;
+  readonly template: ChatTemplate | undefined;
+}
+
+/** The tokens of a prompt, whatever it is made of. */
+export function promptTokens(side: TextSide, prompt: Prompt): number[] {
+  if (prompt.kind === "tokens") return prompt.tokens;
+  const { tokenizer } = side;
+  if (prompt.kind === "text") return tokenizer.encode(prompt.text, { addSpecial: prompt.addBos });
+  const tokens = tokenizer.encode(
+    renderMessages(side, prompt.messages, { addGenerationPrompt: true }),
+    {
+      addSpecial: true,
+    },
+  );
+  // Many templates write BOS themselves; a second one in front of it would confuse the model.
+  const { bos } = tokenizer.special;
+  return tokens[0] === bos && tokens[1] === bos ? tokens.slice(1) : tokens;
+}
+
+export function renderMessages(
+  { template, name }: TextSide,
+  messages: readonly ChatMessage[],
+  { addGenerationPrompt = false, tools = [], variables = {} }: TemplateOptions,
+): string {
+  if (!template) {
+    throw new UsageError(
+      `${name} has no chat template: it continues text rather than chats. Use generate(), or choose a template by name with the chatTemplate option`,
+    );
+  }
+  return template.render(messages, { addGenerationPrompt, tools, extra: variables });
+}
+
+/** Tokens as they are sent: of more than `limit`, only how many there are. */
+export function tokenList(tokens: readonly number[], limit: number): TokenList {
+  const count = tokens.length;
+  return { count, ids: count > limit ? undefined : Int32Array.from(tokens) };
+}
+
+/** The bytes that each token adds to a text. */
+export function tokenPieces({ tokenizer }: TextSide, ids: Int32Array): TokenPieces {
+  const ends = new Int32Array(ids.length);
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  for (let i = 0; i < ids.length; i++) {
+    const piece = tokenizer.tokenBytes(ids[i]!, { special: true });
+    pieces.push(piece);
+    size += piece.length;
+    ends[i] = size;
+  }
+  const bytes = new Uint8Array(size);
+  pieces.forEach((piece, i) => {
+    bytes.set(piece, ends[i]! - piece.length);
+  });
+  return { bytes, ends };
+}
