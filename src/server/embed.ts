@@ -30,7 +30,7 @@ export async function embedInputs(
   }
   const prompts: (readonly number[])[] = [];
   for (const input of inputs) {
-    const tokens = typeof input === "string" ? await textTokens(served, input) : input;
+    const tokens = typeof input === "string" ? await textTokens(served, input, "input") : input;
     checkPrompt(served, tokens, "input");
     prompts.push(tokens);
   }

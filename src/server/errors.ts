@@ -52,9 +52,10 @@ export function contextExceeded(
   promptTokens: number,
   contextSize: number,
   param: string,
+  qualifier: "" | "at least " = "",
 ): ApiError {
   return invalidRequest(
-    `This model's context holds ${contextSize} tokens, answer included, and the prompt has ${promptTokens}. Shorten it, or start the server with a larger -c. Nothing was cut`,
+    `This model's context holds ${contextSize} tokens, answer included, and the prompt has ${qualifier}${promptTokens}. Shorten it, or start the server with a larger -c. Nothing was cut`,
     param,
     "context_length_exceeded",
   );

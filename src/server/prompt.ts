@@ -1,9 +1,9 @@
 // From messages to the tokens that a model reads. With the model's chat template, where it has one; a model without one
 // continues text, and gets the messages' text as it stands, one after the other.
 
-import type { ChatMessage } from "../index.ts";
+import { type ChatMessage, ContextError } from "../index.ts";
 import type { ServedModel } from "./context.ts";
-import { invalidRequest, unsupportedField } from "./errors.ts";
+import { contextExceeded, invalidRequest, unsupportedField } from "./errors.ts";
 
 /** Text, or parts of which those of `textTypes` are text. */
 export type Content = string | readonly { readonly type: string; readonly text?: unknown }[];
@@ -32,8 +32,23 @@ export function contentText(content: Content, path: string, textTypes: readonly 
 export async function chatTokens(
   served: ServedModel,
   messages: readonly ChatMessage[],
+  param: string = "messages",
 ): Promise<number[]> {
-  return await textTokens(served, await chatText(served, messages));
+  return await textTokens(served, await chatText(served, messages), param);
+}
+
+/** How many tokens that would be, whether they fit or not. */
+export async function chatTokenCount(
+  served: ServedModel,
+  messages: readonly ChatMessage[],
+): Promise<number> {
+  const { model } = served;
+  const text = await chatText(served, messages);
+  const [count, tokens] = await Promise.all([
+    model.countTokens(text),
+    model.tokenize(text.slice(0, 100)),
+  ]);
+  return hasTwoBos(tokens, await model.tokenize("")) ? count - 1 : count;
 }
 
 export async function chatText(
@@ -47,8 +62,38 @@ export async function chatText(
   return (await model.applyTemplate(asked, { addGenerationPrompt: true })) + (begun ?? "");
 }
 
-/** A text as the model reads it. A template that writes BOS itself gets no second one. */
-export async function textTokens({ model }: ServedModel, text: string): Promise<number[]> {
-  const [tokens, [bos]] = await Promise.all([model.tokenize(text), model.tokenize("")]);
-  return bos !== undefined && tokens[0] === bos && tokens[1] === bos ? tokens.slice(1) : tokens;
+/**
+ * A text as the model reads it. A template that writes BOS itself gets no second one. A text that does not fit is refused
+ * by its length, before any work, where that is certain; `param` is the field that it comes from.
+ */
+export async function textTokens(
+  served: ServedModel,
+  text: string,
+  param: string = "prompt",
+): Promise<number[]> {
+  const { model } = served;
+  const { contextSize } = model.info;
+  checkLength(served, text.length, param);
+  try {
+    const [tokens, empty] = await Promise.all([
+      model.tokenize(text, { maxTokens: contextSize }),
+      model.tokenize(""),
+    ]);
+    return hasTwoBos(tokens, empty) ? tokens.slice(1) : tokens;
+  } catch (error) {
+    if (!(error instanceof ContextError) || error.tokens === undefined) throw error;
+    throw contextExceeded(error.tokens, contextSize, param);
+  }
+}
+
+function hasTwoBos(tokens: readonly number[], [bos]: readonly number[]): boolean {
+  return bos !== undefined && tokens[0] === bos && tokens[1] === bos;
+}
+
+/** Even if all of its tokens were the longest that there are. */
+function checkLength({ model }: ServedModel, length: number, param: string): void {
+  const { longestToken, contextSize } = model.info;
+  if (longestToken === undefined) return;
+  const least = Math.ceil(length / longestToken);
+  if (least > contextSize) throw contextExceeded(least, contextSize, param, "at least ");
 }

@@ -3,6 +3,7 @@
 
 import * as z from "zod";
 import type { GenerateOptions } from "../index.ts";
+import { biasInput, type LogitBias } from "./inputs.ts";
 
 /** Fields under llama.cpp's names, of which OpenAI's are some. */
 export interface SamplingFields {
@@ -20,9 +21,6 @@ export interface SamplingFields {
   stop?: string | string[] | undefined;
   ignore_eos?: boolean | undefined;
 }
-
-/** By token id; llama.cpp also takes pairs, with false for "never". */
-type LogitBias = Record<string, number> | [number, number | false][];
 
 type Shape<T> = { readonly [K in keyof T]-?: z.ZodType<T[K]> };
 
@@ -43,15 +41,7 @@ export const samplingShape: Shape<SamplingFields> = {
   repeat_last_n: z.int().min(-1).optional(),
   frequency_penalty: penalty,
   presence_penalty: penalty,
-  logit_bias: z
-    .union(
-      [
-        z.record(z.string().regex(/^\d{1,9}$/), z.number()),
-        z.array(z.tuple([z.int().min(0), z.union([z.number(), z.literal(false)])])),
-      ],
-      "expected numbers by token id",
-    )
-    .optional(),
+  logit_bias: biasInput.optional(),
   seed: z.int().min(-1).optional(),
   stop: z
     .union(

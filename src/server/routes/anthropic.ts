@@ -5,23 +5,20 @@ import type { ChatMessage, GenerationResult, StopReason } from "../../index.ts";
 import { emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import { anthropicErrors, invalidRequest } from "../errors.ts";
+import { contentInput, listOf, mostMessages } from "../inputs.ts";
 import { newId } from "../openai-fields.ts";
-import { type Content, chatTokens, contentText } from "../prompt.ts";
+import { type Content, chatTokenCount, chatTokens, contentText } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, stopString } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 
-const content = z.union(
-  [z.string(), z.array(z.looseObject({ type: z.string(), text: z.unknown().optional() }))],
-  "expected a string, or a list of blocks with a type",
-);
-
 const promptShape = {
   model: z.string(),
-  messages: z
-    .array(z.strictObject({ role: z.enum(["user", "assistant", "system"]), content }))
-    .min(1),
-  system: content.optional(),
+  messages: listOf(
+    z.strictObject({ role: z.enum(["user", "assistant", "system"]), content: contentInput }),
+    mostMessages,
+  ).refine((list) => list.length > 0, "expected at least one message"),
+  system: contentInput.optional(),
 };
 
 const countFields = z.object(promptShape);
@@ -100,8 +97,8 @@ async function countTokens(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, countFields, rules);
   const served = server.models.find(fields.model);
-  const tokens = await chatTokens(served, toMessages(fields, server.settings.maxMessages));
-  return json({ input_tokens: tokens.length });
+  const messages = toMessages(fields, server.settings.maxMessages);
+  return json({ input_tokens: await chatTokenCount(served, messages) });
 }
 
 function toMessages(fields: z.infer<typeof countFields>, limit: number): ChatMessage[] {

@@ -5,6 +5,7 @@ import type { GenerationResult, StopReason, TokenEvent } from "../../index.ts";
 import { emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import { openaiErrors } from "../errors.ts";
+import { inputList, promptInput } from "../inputs.ts";
 import { textTokens } from "../prompt.ts";
 import { type Call, json } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
@@ -14,7 +15,10 @@ import { timingsOf } from "../timings.ts";
 const completionFields = z.object({
   ...samplingShape,
   model: z.string().optional(),
-  prompt: z.union([z.string(), z.array(z.int().min(0)).min(1)], "expected a string, or token ids"),
+  prompt: promptInput.refine(
+    (prompt) => inputList(prompt).length === 1,
+    "expected a string, or token ids",
+  ),
   n_predict: z.int().min(-1).optional(),
   stream: z.boolean().optional(),
   n_probs: z.int().min(0).max(100).optional(),
@@ -50,7 +54,7 @@ export async function completion(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, completionFields, rules);
   const served = server.models.find(fields.model);
-  const { prompt } = fields;
+  const prompt = inputList(fields.prompt)[0]!;
   const tokens = typeof prompt === "string" ? await textTokens(served, prompt) : prompt;
   const maxTokens = fields.n_predict === -1 ? undefined : fields.n_predict;
   const probabilities = fields.n_probs ? { logprobs: fields.n_probs } : {};

@@ -2,16 +2,15 @@
 // (llamacpp-completion.ts).
 
 import * as z from "zod";
-import type { Model } from "../../index.ts";
+import { ContextError, type Model, type TokenizeOptions } from "../../index.ts";
 import { noRules, readFields } from "../body.ts";
 import type { ServedModel } from "../context.ts";
-import { openaiErrors } from "../errors.ts";
+import { invalidRequest, openaiErrors } from "../errors.ts";
+import { listOf, maxIds, mostMessages, tokenIds } from "../inputs.ts";
 import { publicInfo } from "../library.ts";
 import { chatText } from "../prompt.ts";
-import { type Call, json, type RouteFamily } from "../route.ts";
+import { type Call, json, jsonList, type RouteFamily } from "../route.ts";
 import { completion } from "./llamacpp-completion.ts";
-
-const ids = z.array(z.int().nonnegative());
 
 const tokenizeFields = z.object({
   model: z.string().optional(),
@@ -24,27 +23,56 @@ const tokenizeFields = z.object({
 async function tokenize(call: Call): Promise<Response> {
   const fields = await readFields(call, tokenizeFields, noRules);
   const { model } = call.server.models.find(fields.model);
-  const tokens = await model.tokenize(fields.content, {
+  const tokens = await tokensOf(model, fields.content, {
     addBos: fields.add_special ?? false,
     parseSpecial: fields.parse_special ?? true,
+    maxTokens: maxIds,
   });
-  if (!fields.with_pieces) return json({ tokens });
+  if (!fields.with_pieces) return jsonList("tokens", tokens, String);
   const pieces = await piecesOf(model, tokens);
-  return json({ tokens: tokens.map((id, at) => ({ id, piece: pieces[at] })) });
+  return jsonList("tokens", tokens, (id) => `{"id":${id},"piece":${pieces.get(id)}}`);
 }
 
-/** What each token stands for inside a text: at its beginning, tokenizers drop a space. */
-async function piecesOf(model: Model, tokens: readonly number[]): Promise<string[]> {
-  const before = await model.tokenize(".", { addBos: false });
-  const [start, ...both] = await Promise.all(
-    [[], ...tokens.map((id) => [id])].map((ids) =>
-      model.detokenize([...before, ...ids], { special: true }),
-    ),
-  );
-  return both.map((text) => text.slice(start!.length));
+async function tokensOf(model: Model, text: string, options: TokenizeOptions): Promise<number[]> {
+  try {
+    return await model.tokenize(text, options);
+  } catch (error) {
+    if (!(error instanceof ContextError)) throw error;
+    throw invalidRequest(
+      `"content": it has ${error.tokens} tokens or more, and at most ${maxIds} are listed at once. Send it in pieces`,
+      "content",
+      "too_many_tokens",
+    );
+  }
 }
 
-const detokenizeFields = z.object({ model: z.string().optional(), tokens: ids });
+/** As JSON, what each token stands for: a text, or its bytes where they are only a part of a character. */
+async function piecesOf(model: Model, tokens: readonly number[]): Promise<Map<number, string>> {
+  const seen = new Uint8Array(model.info.vocabSize);
+  for (const id of tokens) seen[id] = 1;
+  const distinct = Array.from(seen.keys()).filter((id) => seen[id] === 1);
+  const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  const pieces = new Map<number, string>();
+  const slice = 16_384;
+  for (let from = 0; from < distinct.length; from += slice) {
+    const ids = distinct.slice(from, from + slice);
+    const all = await model.tokenPieces(ids);
+    ids.forEach((id, at) => {
+      pieces.set(id, JSON.stringify(textOrBytes(all[at]!, utf8)));
+    });
+  }
+  return pieces;
+}
+
+function textOrBytes(bytes: Uint8Array, utf8: TextDecoder): string | number[] {
+  try {
+    return utf8.decode(bytes);
+  } catch {
+    return [...bytes];
+  }
+}
+
+const detokenizeFields = z.object({ model: z.string().optional(), tokens: tokenIds });
 
 async function detokenize(call: Call): Promise<Response> {
   const fields = await readFields(call, detokenizeFields, noRules);
@@ -54,14 +82,13 @@ async function detokenize(call: Call): Promise<Response> {
 
 const templateFields = z.object({
   model: z.string().optional(),
-  messages: z
-    .array(
-      z.strictObject({
-        role: z.enum(["system", "user", "assistant", "tool"]),
-        content: z.string(),
-      }),
-    )
-    .min(1),
+  messages: listOf(
+    z.strictObject({
+      role: z.enum(["system", "user", "assistant", "tool"]),
+      content: z.string(),
+    }),
+    mostMessages,
+  ),
 });
 
 async function applyTemplate(call: Call): Promise<Response> {

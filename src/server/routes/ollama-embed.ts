@@ -3,6 +3,7 @@
 import * as z from "zod";
 import { type FieldRules, readFields } from "../body.ts";
 import { embedInputs, tokensOf } from "../embed.ts";
+import { textInput } from "../inputs.ts";
 import { type Call, json } from "../route.ts";
 
 const rules: FieldRules = {
@@ -13,7 +14,7 @@ const rules: FieldRules = {
 
 const embedFields = z.object({
   model: z.string(),
-  input: z.union([z.string(), z.array(z.string())], "expected a string, or a list of them"),
+  input: textInput,
 });
 
 export async function embed(call: Call): Promise<Response> {

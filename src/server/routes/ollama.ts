@@ -7,6 +7,7 @@ import { checkFields, emptyList, type FieldRules, noRules, oneOf, readFields } f
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import type { ServedModel } from "../context.ts";
 import { invalidRequest, ollamaErrors, unsupportedField } from "../errors.ts";
+import { objectList } from "../inputs.ts";
 import { chatTokens, textTokens } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
@@ -40,7 +41,7 @@ const common = {
 
 const chatFields = z.object({
   ...common,
-  messages: z.array(z.record(z.string(), z.unknown())).optional(),
+  messages: objectList.optional(),
 });
 
 const messageFields = z.object({

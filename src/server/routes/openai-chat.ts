@@ -5,6 +5,7 @@ import type { ChatMessage, Timings } from "../../index.ts";
 import { checkFields, emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import { invalidRequest, openaiErrors, unsupportedField } from "../errors.ts";
+import { contentInput, objectList } from "../inputs.ts";
 import { checkStreamOptions, finishReason, newId, openaiRules } from "../openai-fields.ts";
 import { chatLogprobs } from "../openai-logprobs.ts";
 import { chatTokens, contentText } from "../prompt.ts";
@@ -15,10 +16,7 @@ import { timingsOf, usageOf } from "../timings.ts";
 
 const messageFields = z.object({
   role: z.enum(["system", "developer", "user", "assistant", "tool", "function"]),
-  content: z.union(
-    [z.string(), z.array(z.looseObject({ type: z.string(), text: z.unknown().optional() }))],
-    "expected a string, or a list of parts with a type",
-  ),
+  content: contentInput,
 });
 
 const noTools = "calls of tools and their results are not read yet";
@@ -37,7 +35,7 @@ const messageRules: FieldRules = {
 const chatFields = z.object({
   ...samplingShape,
   model: z.string().optional(),
-  messages: z.array(z.record(z.string(), z.unknown())).min(1),
+  messages: objectList.refine((list) => list.length > 0, "expected at least one message"),
   stream: z.boolean().optional(),
   stream_options: z
     .strictObject({

@@ -5,7 +5,8 @@ import type { Timings } from "../../index.ts";
 import { readFields } from "../body.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import type { ServedModel } from "../context.ts";
-import { invalidRequest, openaiErrors, unsupportedField } from "../errors.ts";
+import { openaiErrors, unsupportedField } from "../errors.ts";
+import { inputList, promptInput } from "../inputs.ts";
 import { checkStreamOptions, finishReason, newId, openaiRules } from "../openai-fields.ts";
 import { completionLogprobs } from "../openai-logprobs.ts";
 import { textTokens } from "../prompt.ts";
@@ -14,15 +15,10 @@ import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 import { timingsOf, usageOf } from "../timings.ts";
 
-const ids = z.array(z.int().min(0)).min(1);
-
 const completionFields = z.object({
   ...samplingShape,
   model: z.string().optional(),
-  prompt: z.union(
-    [z.string(), ids, z.array(z.string()).min(1), z.array(ids).min(1)],
-    "expected a string, token ids, or a list of either",
-  ),
+  prompt: promptInput,
   stream: z.boolean().optional(),
   stream_options: z
     .strictObject({
@@ -62,13 +58,8 @@ async function completions(call: Call): Promise<Response> {
   if (fields.echo && fields.logprobs !== undefined) {
     throw unsupportedField("echo", "together with logprobs: those of prompts are not computed");
   }
+  server.queue.checkRoom(inputList(fields.prompt).length * (fields.n ?? 1));
   const prompts = await readPrompts(served, fields.prompt, fields.echo === true);
-  if (prompts.length > server.settings.maxMessages) {
-    throw invalidRequest(
-      `"prompt": got ${prompts.length} prompts, expected at most ${server.settings.maxMessages}`,
-      "prompt",
-    );
-  }
   const options = generateOptions(
     fields,
     { maxTokens: fields.max_tokens ?? defaultMaxTokens, logprobs: fields.logprobs },
@@ -95,10 +86,8 @@ async function readPrompts(
   prompt: CompletionFields["prompt"],
   withText: boolean,
 ): Promise<TextPrompt[]> {
-  const isOne = typeof prompt === "string" || typeof prompt[0] === "number";
-  const list = (isOne ? [prompt] : prompt) as (string | number[])[];
   return await Promise.all(
-    list.map(async (one) => {
+    inputList(prompt).map(async (one) => {
       if (typeof one === "string") return { text: one, tokens: await textTokens(served, one) };
       return { text: withText ? await served.model.detokenize(one) : "", tokens: one };
     }),

@@ -2,18 +2,14 @@
 
 import * as z from "zod";
 import { type FieldRules, readFields } from "../body.ts";
-import { type EmbedInput, embedInputs, tokensOf } from "../embed.ts";
+import { embedInputs, tokensOf } from "../embed.ts";
 import { openaiErrors, unsupportedField } from "../errors.ts";
+import { inputList, promptInput } from "../inputs.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
-
-const ids = z.array(z.int().min(0)).min(1);
 
 const embeddingFields = z.object({
   model: z.string().optional(),
-  input: z.union(
-    [z.string(), ids, z.array(z.string()).min(1), z.array(ids).min(1)],
-    "expected a string, token ids, or a list of either",
-  ),
+  input: promptInput,
   encoding_format: z.enum(["float", "base64"]).optional(),
   dimensions: z.int().min(1).optional(),
   pooling: z.enum(["mean", "last"]).optional(),
@@ -24,10 +20,7 @@ const rules: FieldRules = { accepted: ["user"], refused: {} };
 async function embeddings(call: Call): Promise<Response> {
   const fields = await readFields(call, embeddingFields, rules);
   const served = call.server.models.find(fields.model);
-  const { input } = fields;
-  const isOne = typeof input === "string" || typeof input[0] === "number";
-  const inputs = (isOne ? [input] : input) as EmbedInput[];
-  const found = await embedInputs(call, served, inputs, fields.pooling);
+  const found = await embedInputs(call, served, inputList(fields.input), fields.pooling);
   const size = found[0]!.vector.length;
   if (fields.dimensions !== undefined && fields.dimensions !== size) {
     throw unsupportedField("dimensions", `this model's vectors have ${size} values`);

@@ -6,6 +6,7 @@ import type { ChatMessage, GenerationResult } from "../../index.ts";
 import { checkFields, emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import { invalidRequest, openaiErrors, unsupportedField } from "../errors.ts";
+import { contentInput, objectList } from "../inputs.ts";
 import { newId, openaiRules } from "../openai-fields.ts";
 import { chatTokens, contentText } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
@@ -16,16 +17,14 @@ import { timingsOf } from "../timings.ts";
 const inputItem = z.object({
   type: z.string().optional(),
   role: z.enum(["system", "developer", "user", "assistant"]).optional(),
-  content: z
-    .union([z.string(), z.array(z.looseObject({ type: z.string(), text: z.unknown().optional() }))])
-    .optional(),
+  content: contentInput.optional(),
 });
 
 const responseFields = z.object({
   ...samplingShape,
   model: z.string().optional(),
   input: z.union(
-    [z.string(), z.array(z.record(z.string(), z.unknown())).min(1)],
+    [z.string(), objectList.refine((list) => list.length > 0)],
     "expected a string, or a list of messages",
   ),
   instructions: z.string().optional(),
@@ -79,7 +78,7 @@ async function responses(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, responseFields, rules);
   const served = server.models.find(fields.model);
-  const tokens = await chatTokens(served, toMessages(fields, server.settings.maxMessages));
+  const tokens = await chatTokens(served, toMessages(fields, server.settings.maxMessages), "input");
   const options = generateOptions(
     fields,
     { maxTokens: fields.max_output_tokens },
