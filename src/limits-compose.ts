@@ -13,11 +13,18 @@ import { type Device, deviceAt } from "./limits/device.ts";
 import { deviceNamed, devices } from "./limits/devices.ts";
 import { gpuDevice } from "./limits/gpu-device.ts";
 import { measuredFromBench } from "./limits/measured.ts";
-import { type BitWidths, graphModelCost, type Products, shapeCost } from "./limits/model-cost.ts";
+import {
+  type BitWidths,
+  type Counting,
+  graphModelCost,
+  shapeCost,
+  withKvBits,
+} from "./limits/model-cost.ts";
 import { type LimitsModel, type LimitsReport, limitsReport } from "./limits/report.ts";
 import { checkShape, type ModelShape } from "./limits/shape.ts";
 import type { LimitsOptions, SpeculationOptions } from "./limits-report.ts";
 import { machineMeasurement } from "./machine.ts";
+import { measuredThreads } from "./measured-choices.ts";
 import type { ModelHeader } from "./models/arch.ts";
 import { buildModel } from "./models/build.ts";
 import { withModelFile } from "./open.ts";
@@ -31,6 +38,7 @@ const optionNames: Readonly<Record<keyof LimitsOptions, true>> = {
   context: true,
   memoryBytes: true,
   rate: true,
+  counting: true,
   speculation: true,
   measured: true,
   measuredName: true,
@@ -48,11 +56,11 @@ export async function makeReport(
   options: LimitsOptions,
 ): Promise<LimitsReport> {
   checkOptions(options);
+  const { counting = "best" } = options;
   const widths: Widths = {
     weights: widthOf("weights", options.weights),
     kv: widthOf("kv", options.kv),
-    // What Lantern's own kernels do; data sheets' devices are counted as the theory has it, in floats.
-    quantizedProducts: isMeasured(options) ? "int8Ops" : "floatOps",
+    counting,
   };
   const measured =
     options.measured === undefined
@@ -60,14 +68,15 @@ export async function makeReport(
       : measuredFromBench(options.measured, options.measuredName ?? "the measurement");
   // Both can fail on a wrong name: before a measurement of several seconds, not after it.
   const named = isMeasured(options) ? undefined : tableDevice(options.device!);
-  const model = await limitsModel(location, widths);
+  const { tunedThreads, ...model } = await limitsModel(location, widths);
   const speculation =
     options.speculation && (await resolveSpeculation(options.speculation, widths));
-  const device = named ?? (await measuredDevice(options, model.cost.weightBytes));
+  const device = named ?? (await measuredDevice(options, model.cost.storedBytes, tunedThreads));
   return limitsReport(model, device, {
     context: options.context ?? defaultContext,
     memoryBytes: options.memoryBytes,
     rate: options.rate,
+    counting,
     speculation,
     measured,
   });
@@ -79,7 +88,10 @@ function checkOptions(options: LimitsOptions): void {
     const known = Object.keys(optionNames).join(", ");
     throw new UsageError(`limits(): unknown option "${key}". Known: ${known}`);
   }
-  const { threads, device, memoryBytes } = options;
+  const { threads, device, memoryBytes, counting } = options;
+  if (counting !== undefined && counting !== "best" && counting !== "article") {
+    throw new UsageError(`counting: got "${String(counting)}", expected "best" or "article"`);
+  }
   if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1)) {
     throw new UsageError(`threads: got ${String(threads)}, expected a whole number above 0`);
   }
@@ -98,12 +110,17 @@ function isMeasured({ device }: LimitsOptions): boolean {
   return device === undefined || device === THIS_GPU;
 }
 
-async function measuredDevice(options: LimitsOptions, setBytes: number): Promise<Device> {
+/** At the threads that were asked for, else those that the model runs on here, else all cores. */
+async function measuredDevice(
+  options: LimitsOptions,
+  setBytes: number,
+  tunedThreads: number | undefined,
+): Promise<Device> {
   if (options.device === THIS_GPU) {
     return gpuDevice(await (options.gpu ?? gpuMeasurement)(), setBytes);
   }
   const machine = await (options.machine ?? machineMeasurement)();
-  return deviceAt(machine, options.threads ?? machine.cores, setBytes);
+  return deviceAt(machine, options.threads ?? tunedThreads ?? machine.cores, setBytes);
 }
 
 function tableDevice(name: string): Device {
@@ -121,7 +138,7 @@ interface Widths {
   /** undefined: as the file has them. */
   weights: Width | undefined;
   kv: Width | undefined;
-  quantizedProducts: Products;
+  counting: Counting;
 }
 
 interface Width {
@@ -150,14 +167,21 @@ function bitsText(bits: number): string {
   return `${Number(bits.toFixed(2))} bits`;
 }
 
+interface FoundModel extends LimitsModel {
+  readonly tunedThreads?: number | undefined;
+}
+
 /** A file where there is one under this name, else the built-in configuration. */
-async function limitsModel(location: ModelLocation, widths: Widths): Promise<LimitsModel> {
+async function limitsModel(location: ModelLocation, widths: Widths): Promise<FoundModel> {
   const named = typeof location === "string" ? shapeNamed(location) : undefined;
   // A page has no folder in which a file of that name could lie.
   const mayBeFile = !named || (await currentPlatform()).downloads !== undefined;
   if (!mayBeFile) return namedModel(named, widths);
   try {
-    return await withModelFile(location, (file) => fileModel(file, widths));
+    return await withModelFile(location, async (file) => ({
+      ...fileModel(file, widths),
+      tunedThreads: await measuredThreads(file),
+    }));
   } catch (error) {
     const unknown = error instanceof UsageError || error instanceof SourceError;
     if (named && unknown) return namedModel(named, widths);
@@ -180,17 +204,15 @@ function namedModel({ name, shape }: NamedShape, widths: Widths): LimitsModel {
 
 function shapeFacts(
   shape: ModelShape,
-  { kv, quantizedProducts }: Widths,
+  { kv, counting }: Widths,
   weightBits: number,
 ): Omit<LimitsModel, "name" | "source" | "weightsText"> {
   const bits: BitWidths = { weights: weightBits, kv: kv?.bits ?? defaultBits };
-  const products = bits.weights < defaultBits ? quantizedProducts : "floatOps";
   return {
     shape,
     bits,
     kvText: kv?.text ?? bitsText(defaultBits),
-    cost: shapeCost(shape, bits, products),
-    quantizedProducts,
+    cost: shapeCost(shape, bits, counting),
   };
 }
 
@@ -219,8 +241,9 @@ function fileModel(file: OpenFile, widths: Widths): LimitsModel {
   const elements = graph.weights.reduce((sum, weight) => sum + weightElements(weight), 0);
   const storedBits = (storedBytes * 8) / elements;
   const facts = shapeFacts(shape, widths, widths.weights?.bits ?? storedBits);
-  if (widths.weights) {
-    const weightsText = `${widths.weights.text} (its file has ${bitsText(storedBits)})`;
+  if (widths.weights || widths.counting === "article") {
+    const weights = widths.weights ?? { text: bitsText(storedBits) };
+    const weightsText = `${weights.text} (its file has ${bitsText(storedBits)})`;
     return { name: file.name, source: file.format, weightsText, ...facts };
   }
   const cost = graphModelCost(graph, dtypeByName("f16")!, storedBytes);
@@ -229,7 +252,7 @@ function fileModel(file: OpenFile, widths: Widths): LimitsModel {
     source: file.format,
     weightsText: `as stored: ${commonType(file)}, ${bitsText(storedBits)} on average`,
     ...facts,
-    cost: { ...cost, kvBytes: (cost.kvBytes * facts.bits.kv) / defaultBits },
+    cost: withKvBits(cost, defaultBits, facts.bits.kv),
   };
 }
 

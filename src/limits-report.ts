@@ -6,6 +6,7 @@ import type { NamedShape } from "./limits/configs.ts";
 import type { Device, MachineMeasurement } from "./limits/device.ts";
 import type { Rate } from "./limits/devices.ts";
 import type { GpuMeasurement } from "./limits/gpu-device.ts";
+import type { Counting } from "./limits/model-cost.ts";
 import type { LimitsReport } from "./limits/report.ts";
 
 export interface LimitsOptions {
@@ -14,7 +15,7 @@ export interface LimitsOptions {
    * have not been.
    */
   device?: string | undefined;
-  /** Threads of this machine; default: all cores. */
+  /** Threads of this machine; default: those that the model runs on here, as tuned, else all cores. */
   threads?: number | undefined;
   /** Bits of a weight, or a type's name ("q4_0"); default: as the file has them, 16 for a built-in configuration. */
   weights?: number | string | undefined;
@@ -24,8 +25,13 @@ export interface LimitsOptions {
   context?: number | undefined;
   /** Memory to fill, instead of the device's. */
   memoryBytes?: number | undefined;
-  /** Count all arithmetic at this peak; default: products of quantized files as int8, everything else as f32. */
+  /** Count all arithmetic at this peak; default: the fastest that each product's type allows. */
   rate?: Rate | undefined;
+  /**
+   * "best" (default): as the best program computes, so that nothing is faster. "article": as the published tables count, with
+   * all arithmetic in F32 and the KV cache read anew for every token of a prompt.
+   */
+  counting?: Counting | undefined;
   speculation?: SpeculationOptions | undefined;
   /** What `lantern bench --json` printed, parsed: compared with the limits. */
   measured?: unknown;

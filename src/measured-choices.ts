@@ -10,6 +10,8 @@ import { deviceAt } from "./limits/device.ts";
 import { graphModelCost } from "./limits/model-cost.ts";
 import { turningPoints } from "./limits/prefill.ts";
 import { rememberedMachine } from "./machine.ts";
+import { nativeHere } from "./native.ts";
+import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
 import { type GpuTunedUse, useGpuTuning } from "./tune/gpu-choose.ts";
 import { problemsOfTensors } from "./tune/space.ts";
@@ -20,13 +22,21 @@ import { rememberedGpuTuning, rememberedTuning } from "./tune-store.ts";
 /** What was measured of this model's products. */
 export async function measuredTuning(
   platform: Platform,
-  file: ModelFile,
+  file: Pick<ModelFile, "tensors">,
   threads: number | undefined,
   native: NativeKernels | undefined,
 ): Promise<TunedUse> {
   const problems = problemsOfTensors(file.tensors.values());
   const known = await rememberedTuning(platform, native);
   return useTuning(known, problems, targetFor(native), threads);
+}
+
+/** The threads that this model runs on here unless somebody asks for others; undefined: not tuned, all cores. */
+export async function measuredThreads(
+  file: Pick<ModelFile, "tensors">,
+): Promise<number | undefined> {
+  const platform = await currentPlatform();
+  return (await measuredTuning(platform, file, undefined, await nativeHere(platform))).threads;
 }
 
 /** What was measured of the GPU's products. */
@@ -45,11 +55,13 @@ export async function measuredChunk(threads: number): Promise<EngineOptions["pro
   const measured = await rememberedMachine();
   if (!measured) return undefined;
   // At the rate of vectors, which kernels come near to. By that of tile registers, which they are far from, a step would have
-  // several times as many tokens of the prompt, and those who write would wait for them.
+  // several times as many tokens of the prompt, and those who write would wait for them. Half floats are computed as floats.
   const { int8TileOps: _, ...machine } = measured;
+  const { opsPerSecond, ...rest } = deviceAt(machine, threads);
+  const device = { ...rest, opsPerSecond: { ...opsPerSecond, f16: opsPerSecond.f32 } };
   return (graph, kvType) => {
     const cost = graphModelCost(graph, kvType, 0);
-    const { points } = turningPoints(cost, deviceAt(machine, threads), "exact");
+    const { points } = turningPoints(cost, device, "exact");
     return points[0] && Math.max(SMALLEST_CHUNK, points[0].tokens);
   };
 }

@@ -12,10 +12,10 @@ export function limitsText(report: LimitsReport, color: Palette): string {
     parametersText(report),
     title("memory"),
     memoryText(report),
-    title("prompt: least time to the first token (ms)"),
-    prefillText(report),
+    title("prompt: shortest time to the first token (ms)"),
+    report.counting === "best" ? prefillText(report) : articlePrefillText(report),
     turningText(report),
-    title("generation: least time of a token, (n - 1) / W + B"),
+    title("generation: shortest time of token n, (n - 1) / W + B"),
     decodeText(report),
     title(`what would change (tokens/s: of token ${report.context})`),
     effectsText(report),
@@ -24,6 +24,11 @@ export function limitsText(report: LimitsReport, color: Palette): string {
     report.measured.length > 0 ? title("measured") : "",
     measuredText(report),
     "\n",
+    note(
+      report.counting === "best"
+        ? "No program that generates one token at a time is faster on this device, except with models so small that its caches hold them."
+        : "Counted as the article does: arithmetic in F32, the KV cache read again for every token of a prompt. Real programs can be faster.",
+    ),
     note(
       "Gi and GiB count in 1024, B and GB in 1000. docs/limits.md says how each number is computed.",
     ),
@@ -87,6 +92,19 @@ function memoryText({ memory }: LimitsReport): string {
 }
 
 function prefillText({ prefill }: LimitsReport): string {
+  const header = ["tokens", "read", "compute", "first token", "tokens/s", "limited by"];
+  const rows = prefill.rows.map((row) => [
+    String(row.tokens),
+    msText(row.readMs),
+    msText(row.computeMs),
+    msText(row.firstTokenMs),
+    rateText(row.tokensPerSecond),
+    row.resource,
+  ]);
+  return tableText([header, ...rows], [0, 1, 2, 3, 4]);
+}
+
+function articlePrefillText({ prefill }: LimitsReport): string {
   const header = [
     "tokens",
     "read",
@@ -95,7 +113,7 @@ function prefillText({ prefill }: LimitsReport): string {
     "cache shared",
     "first token",
     "tokens/s",
-    "bound by",
+    "limited by",
   ];
   const rows = prefill.rows.map((row) => [
     String(row.tokens),
@@ -110,31 +128,33 @@ function prefillText({ prefill }: LimitsReport): string {
   return tableText([header, ...rows], [0, 1, 2, 3, 4, 5, 6]);
 }
 
-type Turns = LimitsReport["prefill"]["exact"];
+type Turns = LimitsReport["prefill"]["turns"];
 
-function turningText({ prefill }: LimitsReport): string {
-  const rows = [
-    ["turning points", turnsText(prefill.exact)],
-    ["  with all logits (rough)", turnsText(prefill.rough)],
-    ["  with a shared cache", turnsText(prefill.shared)],
-  ];
-  const [first] = prefill.exact.points;
+function turningText({ prefill, counting }: LimitsReport): string {
+  const rows = [["turning points", turnsText(prefill.turns)]];
+  if (counting === "article") {
+    rows.push(
+      ["  with all logits (rough)", turnsText(prefill.rough)],
+      ["  with a shared cache", turnsText(prefill.shared)],
+    );
+  }
+  const [first] = prefill.turns.points;
   if (first?.after === "arithmetic") {
     const pieces = Math.ceil(first.tokens);
-    rows.push(["prompts in pieces", `of ${pieces} tokens or more lose nothing`]);
+    rows.push(["prompt in batches", `of ${pieces} tokens or more: as fast as in one`]);
   }
   return tableText(rows);
 }
 
 function turnsText({ starts, points }: Turns): string {
-  if (points.length === 0) return `none: ${starts} binds at every length`;
+  if (points.length === 0) return `none: limited by ${starts} at every length`;
   const turns = points.map(({ tokens, after }) => `${Math.floor(tokens)} (then ${after})`);
   return turns.join(", ");
 }
 
 function decodeText({ decode }: LimitsReport): string {
   const facts = tableText([
-    ["W", `${Math.round(decode.tokensPerMs)} tokens make a token 1 ms slower`],
+    ["W", `${Math.round(decode.tokensPerMs)} more tokens in the cache make a token 1 ms slower`],
     ["B", `${decode.firstMs.toFixed(2)} ms for the first token`],
   ]);
   const rows = decode.rows.map((row) => [
@@ -144,7 +164,7 @@ function decodeText({ decode }: LimitsReport): string {
     msText(row.totalMs),
     row.resource,
   ]);
-  const header = ["token", "ms", "tokens/s", "all so far (ms)", "bound by"];
+  const header = ["token", "ms", "tokens/s", "all so far (ms)", "limited by"];
   return facts + tableText([header, ...rows], [0, 1, 2, 3]);
 }
 
@@ -171,7 +191,7 @@ function speculationText({ speculation }: LimitsReport): string {
     ["kept in a round", `${speculation.tokensPerRound.toFixed(2)} tokens`],
     [
       "a round",
-      `${msText(speculation.draftMs)} ms drafts, ${msText(speculation.checkMs)} ms check (bound by ${speculation.resource})`,
+      `${msText(speculation.draftMs)} ms drafts, ${msText(speculation.checkMs)} ms check (limited by ${speculation.resource})`,
     ],
     [
       "a token",
@@ -201,7 +221,7 @@ function measuredText({ measured }: LimitsReport): string {
     `${Math.round(speed.fraction * 100)}%`,
     speed.resource,
   ]);
-  const header = ["test", "", "tokens/s", "limit", "reached", "bound by"];
+  const header = ["test", "", "tokens/s", "limit", "reached", "limited by"];
   return tableText([header, ...rows], [2, 3, 4]);
 }
 

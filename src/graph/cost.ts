@@ -1,8 +1,9 @@
 // Operations and bytes of every op, from shapes and types alone: what limits/ and every "percent of the limit" start from.
 //
-// An operation is one multiply or one add; transcendental functions count 1. A product with weights whose activations are
-// rounded to a quantized type is one of small integers; everything else is one of floats. Bytes are what must move at
-// least: weights and cache once per step, values once when read and once when written.
+// An operation is one multiply or one add; transcendental functions count 1. Which kind a product is follows from the type
+// that its activations are rounded to: 8-bit integers for quantized weights, half floats for f16 and bf16, else floats.
+// Attention follows the type of the KV cache in the same way. Bytes are what must move at least: weights and cache once
+// per step, values once when read and once when written.
 
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
@@ -21,6 +22,8 @@ export interface StepSize {
 export interface Cost {
   /** Operations on floats. */
   floatOps: number;
+  /** Operations on half floats. */
+  halfOps: number;
   /** Operations on 8-bit integers. */
   int8Ops: number;
   weightBytes: number;
@@ -28,12 +31,13 @@ export interface Cost {
   valueBytes: number;
 }
 
+const noOps = { floatOps: 0, halfOps: 0, int8Ops: 0 } as const;
+
 type CostRule<K extends OpKind> = (node: NodeOf<K>, step: StepSize) => Cost;
 
 const rules: { [K in OpKind]: CostRule<K> } = {
   embed: (n, s) => ({
-    floatOps: 0,
-    int8Ops: 0,
+    ...noOps,
     weightBytes: s.tokens * rowBytes(n.table),
     kvBytes: 0,
     valueBytes: valueBytes(n.out, s),
@@ -48,16 +52,18 @@ const rules: { [K in OpKind]: CostRule<K> } = {
   }),
   rope: (n, s) => elementwise(3, [n.x], n.out, s, n.factors ? [n.factors] : []),
   kv_write: (n, s) => ({
-    floatOps: 0,
-    int8Ops: 0,
+    ...noOps,
     weightBytes: 0,
     kvBytes: 2 * s.tokens * bytesFor(s.kv, n.k.cols),
     valueBytes: valueBytes(n.k, s) + valueBytes(n.v, s),
   }),
   attention: (n, s) => ({
     // Two products of headDim per head and cached token (scores, weighted sum), and the softmax.
-    floatOps: s.tokens * s.context * n.heads * (4 * n.headDim + 3),
-    int8Ops: 0,
+    ...opsOf(
+      s.kv,
+      s.tokens * s.context * n.heads * 4 * n.headDim,
+      s.tokens * s.context * n.heads * 3,
+    ),
     weightBytes: 0,
     kvBytes: 2 * s.context * bytesFor(s.kv, n.kvHeads * n.headDim),
     valueBytes: valueBytes(n.q, s) + valueBytes(n.out, s),
@@ -70,8 +76,7 @@ const rules: { [K in OpKind]: CostRule<K> } = {
   softcap: (n, s) => elementwise(3, [n.x], n.out, s),
   softmax: (n, s) => elementwise(5, [n.x], n.out, s),
   select: (n, s) => ({
-    floatOps: 0,
-    int8Ops: 0,
+    ...noOps,
     weightBytes: 0,
     kvBytes: 0,
     valueBytes: 2 * valueBytes(n.out, s),
@@ -83,10 +88,11 @@ export function nodeCost(node: GraphNode, step: StepSize): Cost {
 }
 
 export function graphCost(graph: Graph, step: StepSize): Cost {
-  const total: Cost = { floatOps: 0, int8Ops: 0, weightBytes: 0, kvBytes: 0, valueBytes: 0 };
+  const total: Cost = { ...noOps, weightBytes: 0, kvBytes: 0, valueBytes: 0 };
   for (const node of graph.nodes) {
     const cost = nodeCost(node, step);
     total.floatOps += cost.floatOps;
+    total.halfOps += cost.halfOps;
     total.int8Ops += cost.int8Ops;
     total.weightBytes += cost.weightBytes;
     total.kvBytes += cost.kvBytes;
@@ -115,20 +121,20 @@ function valueBytes(value: Value, step: StepSize): number {
   return rowsOf(value, step) * value.cols * 4;
 }
 
-/** Whether products with this weight are computed on small integers. */
-function multipliesInt8({ dtype }: Weight): boolean {
-  return (dtypeByName(dtype.activation)?.blockElems ?? 1) > 1;
+type Ops = Pick<Cost, "floatOps" | "halfOps" | "int8Ops">;
+
+/** Products with values of a type, and operations on floats beside them. */
+function opsOf({ activation }: DType, products: number, floatOps: number): Ops {
+  const type = dtypeByName(activation);
+  if ((type?.blockElems ?? 1) > 1) return { floatOps, halfOps: 0, int8Ops: products };
+  const isHalf = type?.blockBytes === 2;
+  return isHalf
+    ? { floatOps, halfOps: products, int8Ops: 0 }
+    : { floatOps: floatOps + products, halfOps: 0, int8Ops: 0 };
 }
 
-function productOps(
-  { x, weight, bias }: NodeOf<"matmul">,
-  results: number,
-): Pick<Cost, "floatOps" | "int8Ops"> {
-  const products = 2 * x.cols * results;
-  const biases = bias ? results : 0;
-  return multipliesInt8(weight)
-    ? { floatOps: biases, int8Ops: products }
-    : { floatOps: products + biases, int8Ops: 0 };
+function productOps({ x, weight, bias }: NodeOf<"matmul">, results: number): Ops {
+  return opsOf(weight.dtype, 2 * x.cols * results, bias ? results : 0);
 }
 
 function elementwise(
@@ -139,8 +145,8 @@ function elementwise(
   weights: readonly Weight[] = [],
 ): Cost {
   return {
+    ...noOps,
     floatOps: opsPerElement * rowsOf(out, step) * out.cols,
-    int8Ops: 0,
     weightBytes: weights.reduce((sum, weight) => sum + weightBytes(weight), 0),
     kvBytes: 0,
     valueBytes: inputs.reduce((sum, input) => sum + valueBytes(input, step), valueBytes(out, step)),

@@ -5,7 +5,7 @@
 
 import type { Device } from "./device.ts";
 import type { ModelCost } from "./model-cost.ts";
-import { type Limit, limitOf, type Work } from "./roofline.ts";
+import { type Limit, limitOf, opsSum, type Work } from "./roofline.ts";
 
 /** Latency of token n: (n - 1) / W + B. */
 export interface DecodeLine {
@@ -17,12 +17,9 @@ export interface DecodeLine {
 
 /** The work of token `n`, counted from 1: it looks at n tokens, itself included. */
 export function decodeWork(cost: ModelCost, n: number): Work {
-  const { token, output, pair } = cost;
-  const ops = (key: "floatOps" | "int8Ops"): number => token[key] + output[key] + n * pair[key];
   return {
     bytes: cost.weightBytes + cost.rowBytes + n * cost.kvBytes,
-    floatOps: ops("floatOps"),
-    int8Ops: ops("int8Ops"),
+    ...opsSum([1, cost.token], [1, cost.output], [n, cost.pair]),
   };
 }
 

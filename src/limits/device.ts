@@ -9,8 +9,16 @@ export interface Device {
   /** undefined where nobody says. */
   readonly memoryBytes: number | undefined;
   readonly bytesPerSecond: number;
-  /** Peak rates, by the type of the factors; a type without an entry runs at the next wider one's rate. */
-  readonly opsPerSecond: { readonly f32: number; readonly f16?: number; readonly int8?: number };
+  /**
+   * Peak rates, by the type of the factors; a type without an entry runs at the next wider one's rate. tf32: of float32
+   * values that matrix units round on the way, where these are faster than f32.
+   */
+  readonly opsPerSecond: {
+    readonly f32: number;
+    readonly tf32?: number;
+    readonly f16?: number;
+    readonly int8?: number;
+  };
   /** Where the numbers come from, for people: "data sheet", "measured 2026-11-15, 2 threads". */
   readonly source: string;
 }
@@ -48,10 +56,14 @@ export interface MachineMeasurement {
   readonly measuredAt: string;
 }
 
+/** A register holds half as many half floats as bytes; no processor multiplies them at more than half of its int8 rate. */
+const bytesPerHalf = 2;
+
 /**
  * The measured machine as a device, at a number of threads; between two measured ones, in proportion. `setBytes` is what
  * the work reads over and over (a model's weights); without it everything is read from memory. Bytes are multiplied in tile
- * registers where there are any: a limit may be too high, never too low.
+ * registers where there are any, and half floats at half of the rate of bytes, which processors with arithmetic on them
+ * have (nobody measures it here): a limit may be too high, never too low.
  */
 export function deviceAt(
   machine: MachineMeasurement,
@@ -60,12 +72,14 @@ export function deviceAt(
 ): Device {
   const int8Ops = machine.int8TileOps ?? machine.int8Ops;
   const tiles = machine.int8TileOps ? ", int8 in tile registers" : "";
+  const f32 = rateAt(machine.f32Ops, threads);
+  const int8 = Math.max(f32, rateAt(int8Ops, threads));
   return {
     id: "this",
     name: machine.cpu,
     memoryBytes: machine.memoryBytes,
     bytesPerSecond: rateAt(readsOf(machine, setBytes), threads),
-    opsPerSecond: { f32: rateAt(machine.f32Ops, threads), int8: rateAt(int8Ops, threads) },
+    opsPerSecond: { f32, f16: Math.max(f32, int8 / bytesPerHalf), int8 },
     source: `measured ${machine.measuredAt.slice(0, 10)}, ${threads} thread${threads === 1 ? "" : "s"}${tiles}`,
   };
 }

@@ -1,8 +1,10 @@
 // Devices that limits can be asked for by name: what their makers' data sheets promise, one line each. This machine is
 // not among them: it is measured (device.ts has the contract, src/tune does it).
 //
-// Arithmetic peaks are dense ones (no structured sparsity), of the whole device; f16 with sums in float32 where the
-// maker tells the two apart. Memory is the largest that is sold. A giga is 10^9, except where a line says otherwise.
+// Arithmetic peaks are dense ones (no structured sparsity), of the whole device. f32 is that of the vector units; f16 and
+// int8 are those of the matrix units where there are any, with the sums in the type that is fastest (on GeForce cards f16
+// sums, twice as fast as f32 ones: programs use them). Memory is the largest that is sold. A giga is 10^9, except where a
+// line says otherwise.
 
 import { UsageError } from "../base/errors.ts";
 import type { Device } from "./device.ts";
@@ -15,6 +17,7 @@ interface Row {
   readonly bandwidth: number;
   /** TFLOPS and TOPS. */
   readonly f32: number;
+  readonly tf32?: number;
   readonly f16?: number;
   readonly int8?: number;
   readonly source?: string;
@@ -24,7 +27,7 @@ interface Row {
 
 // No maker says these chips' TFLOPS; they follow from cores and clock.
 const estimated = "bandwidth from the data sheet, arithmetic estimated from cores and clock";
-// The theoretical tables that docs/limits.md names read 1008 GB/s and 82.58 TFLOPS in powers of 1024.
+// The published tables that docs/limits.md names read 1008 GB/s and 82.58 TFLOPS in powers of 1024, 7% and 10% too high.
 const binary = "data sheet, read in powers of 1024";
 
 const rows: Readonly<Record<string, Row>> = {
@@ -33,7 +36,7 @@ const rows: Readonly<Record<string, Row>> = {
     gib: 24,
     bandwidth: 936,
     f32: 35.58,
-    f16: 71,
+    f16: 142,
     int8: 284,
   },
   rtx4090: {
@@ -41,44 +44,62 @@ const rows: Readonly<Record<string, Row>> = {
     gib: 24,
     bandwidth: 1008,
     f32: 82.58,
-    f16: 165.2,
+    f16: 330.3,
     int8: 660.6,
-    kilo: 1024,
-    source: binary,
   },
-  "rtx4090-decimal": {
-    name: "NVIDIA GeForce RTX 4090",
+  "rtx4090-article": {
+    name: "NVIDIA GeForce RTX 4090, as the article reads its data sheet",
     gib: 24,
     bandwidth: 1008,
     f32: 82.58,
-    f16: 165.2,
+    f16: 330.3,
     int8: 660.6,
+    kilo: 1024,
+    source: binary,
   },
   rtx5090: {
     name: "NVIDIA GeForce RTX 5090",
     gib: 32,
     bandwidth: 1792,
     f32: 104.8,
-    f16: 209.5,
+    f16: 419,
     int8: 838,
   },
   t4: { name: "NVIDIA T4", gib: 16, bandwidth: 320, f32: 8.1, f16: 65, int8: 130 },
-  l4: { name: "NVIDIA L4", gib: 24, bandwidth: 300, f32: 30.3, f16: 121, int8: 242 },
+  l4: { name: "NVIDIA L4", gib: 24, bandwidth: 300, f32: 30.3, tf32: 60, f16: 121, int8: 242 },
   "a100-80gb": {
     name: "NVIDIA A100 SXM 80 GB",
     gib: 80,
     bandwidth: 2039,
     f32: 19.5,
+    tf32: 156,
     f16: 312,
     int8: 624,
   },
-  "h100-sxm": { name: "NVIDIA H100 SXM", gib: 80, bandwidth: 3350, f32: 67, f16: 989, int8: 1979 },
-  h200: { name: "NVIDIA H200", gib: 141, bandwidth: 4800, f32: 67, f16: 989, int8: 1979 },
+  "h100-sxm": {
+    name: "NVIDIA H100 SXM",
+    gib: 80,
+    bandwidth: 3350,
+    f32: 67,
+    tf32: 494.7,
+    f16: 989,
+    int8: 1979,
+  },
+  h200: {
+    name: "NVIDIA H200",
+    gib: 141,
+    bandwidth: 4800,
+    f32: 67,
+    tf32: 494.7,
+    f16: 989,
+    int8: 1979,
+  },
   mi300x: {
     name: "AMD Instinct MI300X",
     gib: 192,
     bandwidth: 5300,
     f32: 163.4,
+    tf32: 653.7,
     f16: 1307,
     int8: 2614,
   },
@@ -102,6 +123,8 @@ const rows: Readonly<Record<string, Row>> = {
     name: "AMD Ryzen 9 7950X",
     bandwidth: 67,
     f32: 2.735,
+    f16: 5.47, // bf16 dot products
+    int8: 10.94, // byte dot products
     source: "bandwidth as measured by others, arithmetic from cores and clock",
   },
   "raspberry-pi-5": {
@@ -125,6 +148,7 @@ export const devices: readonly Device[] = Object.entries(rows).map(([id, row]) =
     bytesPerSecond: row.bandwidth * giga,
     opsPerSecond: {
       f32: row.f32 * tera,
+      ...(row.tf32 !== undefined && { tf32: row.tf32 * tera }),
       ...(row.f16 !== undefined && { f16: row.f16 * tera }),
       ...(row.int8 !== undefined && { int8: row.int8 * tera }),
     },
@@ -146,7 +170,7 @@ function plain(name: string): string {
 }
 
 /** The type of the factors whose peak an estimate counts with. */
-export type Rate = keyof Device["opsPerSecond"];
+export type Rate = Exclude<keyof Device["opsPerSecond"], "tf32">;
 
 /** The device as if everything ran at the peak of one type; a type without an entry runs at the next wider one's. */
 export function deviceAtRate(device: Device, rate: Rate): Device {
@@ -159,6 +183,12 @@ export function deviceAtRate(device: Device, rate: Rate): Device {
     );
   }
   return { ...device, opsPerSecond: { f32: peak, f16: peak, int8: peak } };
+}
+
+/** The device as the best program uses it: floats on the matrix units, too. */
+export function withMatrixUnits(device: Device): Device {
+  const { f32, tf32 = f32, ...shorter } = device.opsPerSecond;
+  return { ...device, opsPerSecond: { f32: tf32, ...shorter } };
 }
 
 /** Operations that the device computes while it reads a byte: work below it is bound by bandwidth. */

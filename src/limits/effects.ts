@@ -4,8 +4,8 @@
 import { decodeLimit, decodeLine } from "./decode.ts";
 import type { Device } from "./device.ts";
 import { tokensThatFit } from "./memory.ts";
-import { type BitWidths, type ModelCost, shapeCost } from "./model-cost.ts";
-import { turningPoints } from "./prefill.ts";
+import { type BitWidths, type Counting, type ModelCost, shapeCost } from "./model-cost.ts";
+import { prefillCountOf, turningPoints } from "./prefill.ts";
 import type { LimitsModel } from "./report.ts";
 import { type ModelShape, withKvHeads } from "./shape.ts";
 
@@ -29,17 +29,18 @@ const kvWidths = [16, 8, 4];
 /** What models with grouped-query attention mostly have. */
 const usualKvHeads = 8;
 
-export function effectsOf(
-  model: LimitsModel,
-  device: Device,
-  memoryBytes: number | undefined,
-  context: number,
-): Effect[] {
+interface EffectOptions {
+  readonly memoryBytes: number | undefined;
+  readonly context: number;
+  readonly counting: Counting;
+}
+
+export function effectsOf(model: LimitsModel, device: Device, options: EffectOptions): Effect[] {
   const { shape, bits } = model;
-  const variant = (what: string, other: ModelShape, widths: BitWidths): [string, ModelCost] => {
-    const products = widths.weights < 16 ? model.quantizedProducts : "floatOps";
-    return [what, shapeCost(other, widths, products)];
-  };
+  const variant = (what: string, other: ModelShape, widths: BitWidths): [string, ModelCost] => [
+    what,
+    shapeCost(other, widths, options.counting),
+  ];
   const variants: [string, ModelCost][] = [
     ["as it is", model.cost],
     ...weightWidths
@@ -50,7 +51,7 @@ export function effectsOf(
       .map((kv) => variant(`KV ${kv} bits`, shape, { ...bits, kv })),
     ...otherHeads(shape).map(([what, other]) => variant(what, other, bits)),
   ];
-  return variants.map(([what, cost]) => effect(what, cost, device, memoryBytes, context));
+  return variants.map(([what, cost]) => effect(what, cost, device, options));
 }
 
 /** The model without the grouping that it has, or with the usual one if it has none. */
@@ -67,8 +68,7 @@ function effect(
   what: string,
   cost: ModelCost,
   device: Device,
-  memoryBytes: number | undefined,
-  context: number,
+  { memoryBytes, context, counting }: EffectOptions,
 ): Effect {
   return {
     what,
@@ -78,7 +78,9 @@ function effect(
       memoryBytes === undefined
         ? undefined
         : tokensThatFit(memoryBytes, cost.weightBytes, cost.kvBytes),
-    turningPoints: turningPoints(cost, device).points.map(({ tokens }) => tokens),
+    turningPoints: turningPoints(cost, device, prefillCountOf[counting]).points.map(
+      ({ tokens }) => tokens,
+    ),
     ...decodeLine(cost, device),
     tokensPerSecond: 1 / decodeLimit(cost, device, context).seconds,
   };

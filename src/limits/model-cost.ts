@@ -6,7 +6,7 @@ import { UsageError } from "../base/errors.ts";
 import type { DType } from "../dtypes/dtype.ts";
 import { type Cost, graphCost } from "../graph/cost.ts";
 import type { Graph } from "../graph/graph.ts";
-import type { Work } from "./roofline.ts";
+import { noOps, type Ops, opsSum } from "./roofline.ts";
 import { kvParameters, type ModelShape, parameterCounts } from "./shape.ts";
 
 export interface ModelCost {
@@ -26,16 +26,24 @@ export interface ModelCost {
   readonly pair: Ops;
 }
 
-export type Ops = Pick<Work, "floatOps" | "int8Ops">;
-
 /** Bits of one value; fractions are averages over blocks (4.5: q4_0 with its scales). */
 export interface BitWidths {
   readonly weights: number;
   readonly kv: number;
 }
 
-/** What products with weights count as: float operations, or ones on 8-bit integers. */
-export type Products = "floatOps" | "int8Ops";
+/**
+ * How work is counted. "best": as the best program would do it, so that a limit may be too high and never too low: products
+ * on the fastest units for their type, one reading of the KV cache for all tokens of a prompt. "article": as the published
+ * tables have it (docs/limits.md): all arithmetic on floats, the KV cache read anew for every token of a prompt.
+ */
+export type Counting = "best" | "article";
+
+/** What products with values of this width count as. Quantized ones meet activations of 8 bits. */
+function productsAt(bits: number, counting: Counting): keyof Ops {
+  if (counting === "article" || bits > 16) return "floatOps";
+  return bits === 16 ? "halfOps" : "int8Ops";
+}
 
 /**
  * The cost of a shape at given widths. A parameter is one multiply and one add; norms, embedding rows and everything
@@ -44,21 +52,24 @@ export type Products = "floatOps" | "int8Ops";
 export function shapeCost(
   shape: ModelShape,
   bits: BitWidths,
-  products: Products = "floatOps",
+  counting: Counting = "best",
 ): ModelCost {
   checkBits("weights", bits.weights);
   checkBits("kv", bits.kv);
   const counts = parameterCounts(shape);
-  const none: Ops = { floatOps: 0, int8Ops: 0 };
+  const products = productsAt(bits.weights, counting);
   return {
     weightBytes: (counts.active * bits.weights) / 8,
     rowBytes: 0,
     storedBytes: (counts.total * bits.weights) / 8,
     kvBytes: (kvParameters(shape) * bits.kv) / 8,
-    token: { ...none, [products]: 2 * counts.layers },
-    output: { ...none, [products]: 2 * counts.head },
+    token: { ...noOps, [products]: 2 * counts.layers },
+    output: { ...noOps, [products]: 2 * counts.head },
     // Every query head computes with the keys and values of its group: GQA saves bytes, not arithmetic.
-    pair: { ...none, floatOps: 2 * 2 * shape.layers * shape.heads * shape.headDim },
+    pair: {
+      ...noOps,
+      [productsAt(bits.kv, counting)]: 2 * 2 * shape.layers * shape.heads * shape.headDim,
+    },
   };
 }
 
@@ -89,6 +100,18 @@ export function graphModelCost(graph: Graph, kv: DType, storedBytes: number): Mo
   };
 }
 
+/** The same model with a KV cache of another width. */
+export function withKvBits(cost: ModelCost, from: number, to: number): ModelCost {
+  const [before, after] = [productsAt(from, "best"), productsAt(to, "best")];
+  const products = cost.pair[before];
+  const others = { ...cost.pair, [before]: 0 };
+  return {
+    ...cost,
+    kvBytes: (cost.kvBytes * to) / from,
+    pair: { ...others, [after]: others[after] + products },
+  };
+}
+
 function opsBetween(less: Cost, more: Cost): Ops {
-  return { floatOps: more.floatOps - less.floatOps, int8Ops: more.int8Ops - less.int8Ops };
+  return opsSum([1, more], [-1, less]);
 }

@@ -1,14 +1,17 @@
 // The two phases of a generation against their limits: what reading a prompt and generating tokens must move and compute
 // at least (from the model's own graph), and how far a measured time is from the least that a device allows.
 //
-// Weights count with the bytes of their file, however a backend lays them out. Activations do not count: they are small
-// and stay in caches. All of it is worked out once per phase, whatever its length.
+// The work is that of prefill.ts and decode.ts, which `lantern limits` and the Limits page show: a speed and its limit are
+// the same numbers wherever they stand. Weights count with the bytes of their file, however a backend lays them out.
+// Activations do not count: they are small and stay in caches. All of it is worked out once per phase.
 
 import type { DType } from "../dtypes/dtype.ts";
-import { type Cost, graphCost } from "../graph/cost.ts";
 import type { Graph } from "../graph/graph.ts";
+import { decodeWork } from "./decode.ts";
 import type { Device } from "./device.ts";
-import { limitOf, type Work } from "./roofline.ts";
+import { graphModelCost } from "./model-cost.ts";
+import { prefillWork } from "./prefill.ts";
+import { limitOf, noOps, opsSum, type Work } from "./roofline.ts";
 
 /** A graph with the type of its KV cache. */
 export interface PhaseModel {
@@ -19,11 +22,7 @@ export interface PhaseModel {
 /** Reading `tokens` tokens after `cached` ones, up to the logits of the last: weights and cache are read once. */
 export function promptWork({ graph, kvType }: PhaseModel, cached: number, tokens: number): Work {
   if (tokens === 0) return noWork;
-  // Each token attends to those before it and itself.
-  const context = cached + (tokens + 1) / 2;
-  const step = { tokens, outputs: 1, context, kv: kvType };
-  const { kvBytes } = graphCost(graph, { ...step, context: cached + tokens });
-  return workOf({ ...graphCost(graph, step), kvBytes }, 1);
+  return prefillWork(graphModelCost(graph, kvType, 0), tokens, "shared", cached);
 }
 
 /** `steps` tokens, one after another, the first of them after `context` tokens: everything is read once for each. */
@@ -34,8 +33,8 @@ export function generationWork(
 ): Work {
   if (steps === 0) return noWork;
   // The cost of a step grows linearly with its context, so all of them cost what the average one does.
-  const average = context + (steps + 1) / 2;
-  return workOf(graphCost(graph, { tokens: 1, outputs: 1, context: average, kv: kvType }), steps);
+  const work = decodeWork(graphModelCost(graph, kvType, 0), context + (steps + 1) / 2);
+  return { bytes: steps * work.bytes, ...opsSum([steps, work]) };
 }
 
 /** What both phases of a generation took. */
@@ -59,15 +58,7 @@ export function phaseWork(
   return { ...of(model), ...(parts.length > 1 && { parts: parts.map(of) }) };
 }
 
-const noWork: Work = { bytes: 0, floatOps: 0, int8Ops: 0 };
-
-function workOf({ weightBytes, kvBytes, floatOps, int8Ops }: Cost, times: number): Work {
-  return {
-    bytes: (weightBytes + kvBytes) * times,
-    floatOps: floatOps * times,
-    int8Ops: int8Ops * times,
-  };
-}
+const noWork: Work = { bytes: 0, ...noOps };
 
 /** A measured speed against the limit of a device. */
 export interface SpeedLimit {
@@ -138,7 +129,7 @@ function limitOfPieces(
     const limit = limitOf(work, device);
     bound[limit.resource] += limit.seconds;
     amounts.bandwidth += work.bytes;
-    amounts.arithmetic += work.floatOps + work.int8Ops;
+    amounts.arithmetic += work.floatOps + work.halfOps + work.int8Ops;
   }
   const seconds = bound.bandwidth + bound.arithmetic;
   if (!(seconds > 0 && measured.seconds > 0)) return undefined;

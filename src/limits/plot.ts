@@ -4,7 +4,7 @@
 
 import { escapeText, px, svgLine, svgText } from "../base/svg.ts";
 import type { MeasuredSpeed } from "./measured.ts";
-import { type PrefillCount, prefillLimit } from "./prefill.ts";
+import { type PrefillCount, prefillCountOf, prefillLimit } from "./prefill.ts";
 import type { LimitsReport } from "./report.ts";
 import type { Limit } from "./roofline.ts";
 
@@ -16,24 +16,29 @@ interface Curve {
   ms(tokens: number): number;
 }
 
-function curvesOf({ cost, device }: LimitsReport): Curve[] {
+function curvesOf({ cost, device, counting }: LimitsReport): Curve[] {
   const limit = (tokens: number, count: PrefillCount): Limit =>
     prefillLimit(cost, device, tokens, count);
-  return [
+  const count = prefillCountOf[counting];
+  const curves: Curve[] = [
     {
       name: "read",
       look: "read",
-      ms: (tokens) => limit(tokens, "exact").bandwidthSeconds * 1000,
-    },
-    {
-      name: "read, cache shared",
-      look: "read rough",
-      ms: (tokens) => limit(tokens, "shared").bandwidthSeconds * 1000,
+      ms: (tokens) => limit(tokens, count).bandwidthSeconds * 1000,
     },
     {
       name: "compute",
       look: "compute",
-      ms: (tokens) => limit(tokens, "exact").arithmeticSeconds * 1000,
+      ms: (tokens) => limit(tokens, count).arithmeticSeconds * 1000,
+    },
+  ];
+  if (counting === "best") return curves;
+  return [
+    ...curves,
+    {
+      name: "read, cache shared",
+      look: "read rough",
+      ms: (tokens) => limit(tokens, "shared").bandwidthSeconds * 1000,
     },
     {
       name: "compute, all logits",
@@ -94,7 +99,7 @@ interface Dot {
 export function limitsPlot(report: LimitsReport): string {
   const curves = curvesOf(report);
   const dots = report.measured.map(dotOf);
-  const points = report.prefill.exact.points;
+  const points = report.prefill.turns.points;
   const longest = Math.max(
     16,
     report.context,
@@ -147,17 +152,18 @@ function dotMark({ tokens, ms, label, title }: Dot, x: Axis, y: Axis): string {
 }
 
 function titleOf({ model, device }: LimitsReport): string {
-  return `${model.name} on ${device.name}: least time to the first token`;
+  return `${model.name} on ${device.name}: shortest time to the first token`;
 }
 
 function subtitlesOf({ model, device }: LimitsReport): string[] {
   const gigabytes = (device.bytesPerSecond / 1e9).toFixed(0);
-  const { f32, int8 } = device.opsPerSecond;
+  const { f32, f16, int8 } = device.opsPerSecond;
   const tera = (ops: number): string => (ops / 1e12).toPrecision(3);
-  const ints = int8 !== undefined && int8 !== f32 ? `, ${tera(int8)} T int8 operations/s` : "";
+  const halves = f16 !== undefined && f16 !== f32 ? `, f16 ${tera(f16)}` : "";
+  const ints = int8 !== undefined && int8 !== f32 ? `, int8 ${tera(int8)}` : "";
   return [
     `weights ${model.weightsText}; KV cache ${model.kvText}`,
-    `${gigabytes} GB/s, ${tera(f32)} T float operations/s${ints}; ${device.source}`,
+    `${gigabytes} GB/s, f32 ${tera(f32)}${halves}${ints} T operations/s; ${device.source}`,
   ];
 }
 
@@ -180,11 +186,11 @@ function gridLines(x: Axis, y: Axis): string[] {
 }
 
 const afterTexts: Readonly<Record<Limit["resource"], string>> = {
-  arithmetic: "arithmetic binds",
-  bandwidth: "KV cache binds",
+  arithmetic: "limited by arithmetic",
+  bandwidth: "limited by the KV cache",
 };
 
-function marks(points: LimitsReport["prefill"]["exact"]["points"], x: Axis): string[] {
+function marks(points: LimitsReport["prefill"]["turns"]["points"], x: Axis): string[] {
   return points.map(({ tokens, after }, index) => {
     const at = x.at(tokens);
     const label = `${Math.floor(tokens)} → ${afterTexts[after]}`;

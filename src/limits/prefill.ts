@@ -3,8 +3,8 @@
 // bottleneck turns: at first weights bind, then arithmetic, and in long prompts the KV cache.
 
 import type { Device } from "./device.ts";
-import type { ModelCost, Ops } from "./model-cost.ts";
-import { type Limit, limitOf, type Work } from "./roofline.ts";
+import type { Counting, ModelCost } from "./model-cost.ts";
+import { type Limit, limitOf, noOps, opsSum, type Work } from "./roofline.ts";
 
 /**
  * How the work of a prompt is counted. "rough": logits of every token are computed. "exact": only the last one's, as a
@@ -13,9 +13,15 @@ import { type Limit, limitOf, type Work } from "./roofline.ts";
  */
 export type PrefillCount = "rough" | "exact" | "shared";
 
-/** Pairs of a token and one that it looks at, itself included, in a prompt of `tokens`. */
-function pairsOf(tokens: number): number {
-  return (tokens * (tokens + 1)) / 2;
+/** What the best program does, and what the published tables assume. */
+export const prefillCountOf: Readonly<Record<Counting, PrefillCount>> = {
+  best: "shared",
+  article: "exact",
+};
+
+/** Pairs of a token and one that it looks at, itself included, in a prompt of `tokens` after `cached` ones. */
+function pairsOf(tokens: number, cached: number): number {
+  return tokens * cached + (tokens * (tokens + 1)) / 2;
 }
 
 /** The work of a prompt, by how it grows: work = fixed + tokens x token + pairs x pair. */
@@ -26,25 +32,32 @@ interface GrowingWork {
 }
 
 function growingWork(cost: ModelCost, count: PrefillCount): GrowingWork {
-  const none: Ops = { floatOps: 0, int8Ops: 0 };
-  const [once, each] = count === "rough" ? [none, cost.output] : [cost.output, none];
+  const [once, each] = count === "rough" ? [noOps, cost.output] : [cost.output, noOps];
   const shared = count === "shared";
   return {
     fixed: { bytes: cost.weightBytes, ...once },
     token: {
       bytes: cost.rowBytes + (shared ? cost.kvBytes : 0),
-      floatOps: cost.token.floatOps + each.floatOps,
-      int8Ops: cost.token.int8Ops + each.int8Ops,
+      ...opsSum([1, cost.token], [1, each]),
     },
     pair: { bytes: shared ? 0 : cost.kvBytes, ...cost.pair },
   };
 }
 
-export function prefillWork(cost: ModelCost, tokens: number, count: PrefillCount = "exact"): Work {
+/** Of a prompt, `cached` tokens of which are in the KV cache already and only looked at. */
+export function prefillWork(
+  cost: ModelCost,
+  tokens: number,
+  count: PrefillCount = "exact",
+  cached: number = 0,
+): Work {
   const { fixed, token, pair } = growingWork(cost, count);
-  const pairs = pairsOf(tokens);
-  const sum = (key: keyof Work): number => fixed[key] + tokens * token[key] + pairs * pair[key];
-  return { bytes: sum("bytes"), floatOps: sum("floatOps"), int8Ops: sum("int8Ops") };
+  const pairs = pairsOf(tokens, cached);
+  const sharedBytes = count === "shared" ? cached * cost.kvBytes : 0;
+  return {
+    bytes: fixed.bytes + tokens * token.bytes + pairs * pair.bytes + sharedBytes,
+    ...opsSum([1, fixed], [tokens, token], [pairs, pair]),
+  };
 }
 
 /** The latency of the first token after a prompt. */

@@ -4,12 +4,12 @@
 import { UsageError } from "../base/errors.ts";
 import { decodeLimit, decodeLine, decodeTotalMs } from "./decode.ts";
 import type { Device } from "./device.ts";
-import { deviceAtRate, type Rate } from "./devices.ts";
+import { deviceAtRate, type Rate, withMatrixUnits } from "./devices.ts";
 import { type Effect, effectsOf } from "./effects.ts";
 import { type Measured, type MeasuredSpeed, measuredAgainst } from "./measured.ts";
 import { tokensThatFit } from "./memory.ts";
-import type { BitWidths, ModelCost, Products } from "./model-cost.ts";
-import { prefillLimit, type TurningPoints, turningPoints } from "./prefill.ts";
+import type { BitWidths, Counting, ModelCost } from "./model-cost.ts";
+import { prefillCountOf, prefillLimit, type TurningPoints, turningPoints } from "./prefill.ts";
 import type { Limit } from "./roofline.ts";
 import { kvParameters, type ModelShape, type ParameterCounts, parameterCounts } from "./shape.ts";
 import {
@@ -29,12 +29,13 @@ export interface LimitsModel {
   readonly weightsText: string;
   readonly kvText: string;
   readonly bits: BitWidths;
+  /** Counted as ReportOptions.counting says. */
   readonly cost: ModelCost;
-  /** What products with weights of fewer than 16 bits count as on this device. */
-  readonly quantizedProducts: Products;
 }
 
 export interface ReportOptions {
+  /** Default: "best". */
+  readonly counting?: Counting | undefined;
   /** The longest prompt and generation that the tables go to. */
   readonly context: number;
   /** Instead of the device's own. */
@@ -47,8 +48,9 @@ export interface ReportOptions {
 }
 
 export interface LimitsReport {
-  readonly model: Omit<LimitsModel, "cost" | "quantizedProducts">;
+  readonly model: Omit<LimitsModel, "cost">;
   readonly device: Device;
+  readonly counting: Counting;
   readonly context: number;
   readonly cost: ModelCost;
   readonly parameters: ParameterCounts;
@@ -78,6 +80,8 @@ export interface MemoryReport {
 
 export interface PrefillReport {
   readonly rows: readonly PrefillRow[];
+  /** Where the bottleneck turns, as this report counts: `shared`, or `exact` in the article's counting. */
+  readonly turns: TurningPoints;
   readonly rough: TurningPoints;
   readonly exact: TurningPoints;
   readonly shared: TurningPoints;
@@ -129,26 +133,33 @@ export function limitsReport(
   device: Device,
   options: ReportOptions,
 ): LimitsReport {
-  const { context, rate, speculation } = options;
+  const { context, rate, speculation, counting = "best" } = options;
   if (!(Number.isSafeInteger(context) && context >= 1)) {
     throw new UsageError(`context: got ${String(context)}, expected a whole number above 0`);
   }
-  const rated = rate === undefined ? device : deviceAtRate(device, rate);
-  const { cost, quantizedProducts: _, ...facts } = model;
+  const rated = ratedDevice(device, counting, rate);
+  const { cost, ...facts } = model;
   const memoryBytes = options.memoryBytes ?? device.memoryBytes;
   return {
     model: facts,
     device: rated,
+    counting,
     context,
     cost,
     parameters: parameterCounts(model.shape),
     memory: memoryReport(model, memoryBytes),
-    prefill: prefillReport(cost, rated, context),
+    prefill: prefillReport(cost, rated, context, counting),
     decode: decodeReport(cost, rated, context),
-    effects: effectsOf(model, rated, memoryBytes, context),
+    effects: effectsOf(model, rated, { memoryBytes, context, counting }),
     ...(speculation && { speculation: speculationReport(cost, rated, context, speculation) }),
     measured: (options.measured ?? []).map((speed) => measuredAgainst(speed, cost, rated)),
   };
+}
+
+/** The device at the rates that this report counts with. */
+function ratedDevice(device: Device, counting: Counting, rate: Rate | undefined): Device {
+  if (rate !== undefined) return deviceAtRate(device, rate);
+  return counting === "best" ? withMatrixUnits(device) : device;
 }
 
 function memoryReport({ cost, shape }: LimitsModel, bytes: number | undefined): MemoryReport {
@@ -165,22 +176,29 @@ function memoryReport({ cost, shape }: LimitsModel, bytes: number | undefined): 
   };
 }
 
-function prefillReport(cost: ModelCost, device: Device, context: number): PrefillReport {
+function prefillReport(
+  cost: ModelCost,
+  device: Device,
+  context: number,
+  counting: Counting,
+): PrefillReport {
+  const count = prefillCountOf[counting];
   const rows = lengthsUpTo(context).map((tokens) => {
-    const exact = prefillLimit(cost, device, tokens, "exact");
+    const limit = prefillLimit(cost, device, tokens, count);
     return {
       tokens,
-      readMs: exact.bandwidthSeconds * 1000,
-      computeMs: exact.arithmeticSeconds * 1000,
+      readMs: limit.bandwidthSeconds * 1000,
+      computeMs: limit.arithmeticSeconds * 1000,
       roughComputeMs: prefillLimit(cost, device, tokens, "rough").arithmeticSeconds * 1000,
       sharedReadMs: prefillLimit(cost, device, tokens, "shared").bandwidthSeconds * 1000,
-      firstTokenMs: exact.seconds * 1000,
-      tokensPerSecond: tokens / exact.seconds,
-      resource: exact.resource,
+      firstTokenMs: limit.seconds * 1000,
+      tokensPerSecond: tokens / limit.seconds,
+      resource: limit.resource,
     };
   });
   return {
     rows,
+    turns: turningPoints(cost, device, count),
     rough: turningPoints(cost, device, "rough"),
     exact: turningPoints(cost, device, "exact"),
     shared: turningPoints(cost, device, "shared"),

@@ -1,4 +1,4 @@
-// The speed of light for a piece of work: it cannot take less time than moving its bytes, nor less than computing its
+// The limit of a piece of work: it cannot take less time than moving its bytes, nor less than computing its
 // operations. The longer of the two binds.
 
 import type { Device } from "./device.ts";
@@ -6,10 +6,24 @@ import type { Device } from "./device.ts";
 /** What must be moved and computed. A multiply and an add are two operations. */
 export interface Work {
   readonly bytes: number;
-  /** Operations on floats (float32 on a CPU). */
+  /** Operations on floats. */
   readonly floatOps: number;
+  /** Operations on half floats: products of f16 and bf16 weights, attention to a cache of these. */
+  readonly halfOps: number;
   /** Operations on 8-bit integers: products of quantized weights. */
   readonly int8Ops: number;
+}
+
+/** The kinds of operations, each with a rate of its own. */
+export type Ops = Pick<Work, "floatOps" | "halfOps" | "int8Ops">;
+
+export const noOps: Ops = { floatOps: 0, halfOps: 0, int8Ops: 0 };
+
+/** A sum of operations, kind by kind. */
+export function opsSum(...terms: readonly (readonly [times: number, ops: Ops])[]): Ops {
+  const sum = (key: keyof Ops): number =>
+    terms.reduce((all, [times, ops]) => all + times * ops[key], 0);
+  return { floatOps: sum("floatOps"), halfOps: sum("halfOps"), int8Ops: sum("int8Ops") };
 }
 
 export interface Limit {
@@ -23,7 +37,8 @@ export interface Limit {
 export function limitOf(work: Work, device: Device): Limit {
   const { f32, f16, int8 } = device.opsPerSecond;
   const bandwidthSeconds = work.bytes / device.bytesPerSecond;
-  const arithmeticSeconds = work.floatOps / f32 + work.int8Ops / (int8 ?? f16 ?? f32);
+  const arithmeticSeconds =
+    work.floatOps / f32 + work.halfOps / (f16 ?? f32) + work.int8Ops / (int8 ?? f16 ?? f32);
   return {
     resource: bandwidthSeconds >= arithmeticSeconds ? "bandwidth" : "arithmetic",
     seconds: Math.max(bandwidthSeconds, arithmeticSeconds),

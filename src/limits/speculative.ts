@@ -7,7 +7,7 @@ import { UsageError } from "../base/errors.ts";
 import { decodeLimit } from "./decode.ts";
 import type { Device } from "./device.ts";
 import type { ModelCost } from "./model-cost.ts";
-import { type Limit, limitOf, type Work } from "./roofline.ts";
+import { type Limit, limitOf, opsSum, type Work } from "./roofline.ts";
 
 export interface Speculation {
   /** Chance that a proposed token is kept, 0 to 1. */
@@ -78,12 +78,9 @@ export function speculationLimit(
 function checkWork(cost: ModelCost, before: number, tokens: number): Work {
   const { token, output, pair } = cost;
   const pairs = tokens * before + (tokens * (tokens + 1)) / 2;
-  const ops = (key: "floatOps" | "int8Ops"): number =>
-    tokens * (token[key] + output[key]) + pairs * pair[key];
   return {
     bytes: cost.weightBytes + tokens * cost.rowBytes + (before + tokens) * cost.kvBytes,
-    floatOps: ops("floatOps"),
-    int8Ops: ops("int8Ops"),
+    ...opsSum([tokens, token], [tokens, output], [pairs, pair]),
   };
 }
 

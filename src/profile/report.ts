@@ -134,7 +134,7 @@ function measureParts(
   { kvType, device }: ProfileInput,
 ): MeasuredPart[] {
   return parts.map((part, index) => {
-    const total = { bytes: 0, floatOps: 0, int8Ops: 0 };
+    const total = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
     const limits = { bandwidthMs: 0, arithmeticMs: 0, limitMs: 0 };
     let calls = 0;
     for (const size of times.sizes) {
@@ -143,6 +143,7 @@ function measureParts(
       const work = workOf(part.nodes, size, kvType);
       total.bytes += work.bytes * size.steps;
       total.floatOps += work.floatOps * size.steps;
+      total.halfOps += work.halfOps * size.steps;
       total.int8Ops += work.int8Ops * size.steps;
       if (!device) continue;
       const limit = limitOf(work, device);
@@ -167,11 +168,12 @@ function hasRows({ rows }: ProfiledPart, size: RecordedSteps): boolean {
 
 /** What one step of this size must move and compute. Values between ops stay in caches and count nothing. */
 function workOf(nodes: readonly GraphNode[], size: RecordedSteps, kv: DType): Work {
-  const work = { bytes: 0, floatOps: 0, int8Ops: 0 };
+  const work = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
   for (const node of nodes) {
     const cost = nodeCost(node, { ...size, kv });
     work.bytes += cost.weightBytes + cost.kvBytes;
     work.floatOps += cost.floatOps;
+    work.halfOps += cost.halfOps;
     work.int8Ops += cost.int8Ops;
   }
   return work;
@@ -197,7 +199,7 @@ function rowOf(name: string, parts: readonly MeasuredPart[], phaseMs: number): P
     ms,
     share: phaseMs > 0 ? ms / phaseMs : 0,
     bytesPerSecond: perSecond(sum(parts, (part) => part.bytes)),
-    opsPerSecond: perSecond(sum(parts, (part) => part.floatOps + part.int8Ops)),
+    opsPerSecond: perSecond(sum(parts, (part) => part.floatOps + part.halfOps + part.int8Ops)),
     limit:
       limitMs > 0 && ms > 0
         ? {

@@ -71,8 +71,8 @@ const timings = {
   generatedTokens: 1,
   generatedMs: 0,
   work: {
-    prompt: { bytes: 1e9, floatOps: 1e9, int8Ops: 9e9 },
-    generation: { bytes: 0, floatOps: 0, int8Ops: 0 },
+    prompt: { bytes: 1e9, floatOps: 1e9, halfOps: 0, int8Ops: 9e9 },
+    generation: { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 },
   },
 };
 

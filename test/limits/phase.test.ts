@@ -20,14 +20,21 @@ const kvType = dtypeByName("f16")!;
 const { graph } = buildModel(tinyModel());
 const model = { graph, kvType };
 
+/** What a step of so many tokens writes to the cache, which limits leave out. */
+function writtenBytes(tokens: number): number {
+  return graphCost(graph, { tokens, outputs: 0, context: 0, kv: kvType }).kvBytes;
+}
+
 describe("work", () => {
   test("of generating is the sum over its steps", () => {
-    const sum = { bytes: 0, floatOps: 0, int8Ops: 0 };
+    const written = writtenBytes(1);
+    const sum = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
     for (let context = 8; context <= 17; context++) {
       // After 7 tokens, the first step attends to 8: those and itself.
       const cost = graphCost(graph, { tokens: 1, outputs: 1, context, kv: kvType });
-      sum.bytes += cost.weightBytes + cost.kvBytes;
+      sum.bytes += cost.weightBytes + cost.kvBytes - written;
       sum.floatOps += cost.floatOps;
+      sum.halfOps += cost.halfOps;
       sum.int8Ops += cost.int8Ops;
     }
     expect(generationWork(model, 7, 10)).toEqual(sum);
@@ -41,12 +48,12 @@ describe("work", () => {
     // The same operations, less the logits of all tokens but the last.
     expect(work.floatOps).toBe(oneByOne.floatOps - 5 * logits.floatOps);
     const once = graphCost(graph, { tokens, outputs: 1, context: cached + tokens, kv: kvType });
-    expect(work.bytes).toBe(once.weightBytes + once.kvBytes);
+    expect(work.bytes).toBe(once.weightBytes + once.kvBytes - writtenBytes(tokens));
     expect(work.bytes).toBeLessThan(oneByOne.bytes / 4);
   });
 
   test("of nothing is nothing, and has no limit", () => {
-    const nothing = { bytes: 0, floatOps: 0, int8Ops: 0 };
+    const nothing = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
     expect(promptWork(model, 7, 0)).toEqual(nothing);
     expect(generationWork(model, 7, 0)).toEqual(nothing);
     expect(speedLimit(nothing, deviceAt(machine, 1), { tokens: 1, seconds: 1 })).toBeUndefined();
@@ -74,7 +81,7 @@ const machine: MachineMeasurement = {
 
 describe("a limit", () => {
   test("that memory sets", () => {
-    const work = { bytes: 8e9, floatOps: 1e9, int8Ops: 0 };
+    const work = { bytes: 8e9, floatOps: 1e9, halfOps: 0, int8Ops: 0 };
     expect(speedLimit(work, deviceAt(machine, 2), { tokens: 10, seconds: 1 })).toEqual({
       resource: "bandwidth",
       tokensPerSecond: 20,
@@ -85,7 +92,7 @@ describe("a limit", () => {
   });
 
   test("that arithmetic sets: floats and bytes take turns", () => {
-    const work = { bytes: 1e6, floatOps: 4e9, int8Ops: 40e9 };
+    const work = { bytes: 1e6, floatOps: 4e9, halfOps: 0, int8Ops: 40e9 };
     const limit = speedLimit(work, deviceAt(machine, 1), { tokens: 60, seconds: 0.6 })!;
     expect(limit.resource).toBe("arithmetic");
     expect(limit.fraction).toBeCloseTo(0.5);
@@ -95,7 +102,7 @@ describe("a limit", () => {
   });
 
   test("of a generation: cached tokens were not computed", () => {
-    const work = { bytes: 16e9, floatOps: 0, int8Ops: 0 };
+    const work = { bytes: 16e9, floatOps: 0, halfOps: 0, int8Ops: 0 };
     const times = {
       promptTokens: 12,
       cachedTokens: 2,
@@ -124,12 +131,12 @@ describe("this machine as a device", () => {
       200e9, 400e9,
     ]);
     expect([1, 2].map((threads) => deviceAt(tiles, threads).opsPerSecond)).toEqual([
-      { f32: 40e9, int8: 1600e9 },
-      { f32: 80e9, int8: 3200e9 },
+      { f32: 40e9, f16: 800e9, int8: 1600e9 },
+      { f32: 80e9, f16: 1600e9, int8: 3200e9 },
     ]);
     expect(deviceAt(tiles, 1).source).toBe("measured 2026-11-15, 1 thread, int8 in tile registers");
     // What was half of the limit is a sixteenth: 40e9 products of bytes, and nothing else to compute.
-    const work = { bytes: 1, floatOps: 0, int8Ops: 40e9 };
+    const work = { bytes: 1, floatOps: 0, halfOps: 0, int8Ops: 40e9 };
     const times = { tokens: 60, seconds: 0.4 };
     expect(speedLimit(work, deviceAt(machine, 1), times)!.fraction).toBeCloseTo(1 / 2);
     expect(speedLimit(work, deviceAt(tiles, 1), times)!.fraction).toBeCloseTo(1 / 16);

@@ -33,7 +33,8 @@ describe("a built-in configuration", () => {
   let report: LimitsReport;
   beforeAll(async () => {
     report = await limits("Qwen1.5 32B", {
-      device: "rtx4090",
+      device: "rtx4090-article",
+      counting: "article",
       weights: 4,
       context: 16384,
       speculation: { acceptance: 0.8, draft: "qwen1.5-0.5b" },
@@ -73,7 +74,8 @@ describe("a built-in configuration", () => {
   test("speculation: the best number of tokens is taken where none is asked for", async () => {
     expect(report.speculation!.draftTokens).toBe(report.speculation!.bestDraftTokens);
     const asked = await limits("qwen1.5-32b", {
-      device: "rtx4090",
+      device: "rtx4090-article",
+      counting: "article",
       weights: 4,
       context: 16384,
       speculation: { acceptance: 0.8, draft: "qwen1.5-0.5b", draftTokens: 2 },
@@ -93,9 +95,9 @@ describe("a built-in configuration", () => {
     const asF16 = await limits("qwen1.5-32b", { device: "rtx4090", weights: "Q4_0", rate: "f16" });
     expect(asF16.model.weightsText).toBe("q4_0 (4.5 bits)");
     expect(asF16.model.bits.weights).toBe(4.5);
-    const asF32 = await limits("qwen1.5-32b", { device: "rtx4090", weights: "q4_0" });
+    const asF32 = await limits("qwen1.5-32b", { device: "rtx4090", weights: "q4_0", rate: "f32" });
     const compute = ({ prefill }: LimitsReport) => prefill.rows.at(-1)!.computeMs;
-    expect(compute(asF32) / compute(asF16)).toBeCloseTo(165.2 / 82.58, 6);
+    expect(compute(asF32) / compute(asF16)).toBeCloseTo(330.3 / 82.58, 6);
   });
 });
 
@@ -111,6 +113,7 @@ describe("this machine", () => {
     expect(one.device.bytesPerSecond).toBe(1e9);
     expect(one.memory.bytes).toBe(2 ** 31);
     expect(one.cost.token.int8Ops).toBe(0); // 16 bits
+    expect(one.cost.token.halfOps).toBe(2 * one.parameters.layers);
   });
 });
 
@@ -211,7 +214,11 @@ describe("measured speeds and the picture", () => {
   };
 
   test("a share of the limit: prompts by their arithmetic, generation by its bytes", async () => {
-    const report = await limits("qwen1.5-7b", { device: "rtx4090", measured });
+    const report = await limits("qwen1.5-7b", {
+      device: "rtx4090-article",
+      counting: "article",
+      measured,
+    });
     const [prompt, generation] = report.measured;
     const computeMs = report.prefill.rows.find(({ tokens }) => tokens === 128)!.computeMs;
     expect(prompt).toMatchObject({ kind: "prompt", tokens: 128, resource: "arithmetic" });
@@ -224,18 +231,26 @@ describe("measured speeds and the picture", () => {
   });
 
   test("the picture marks the turning points and the measured speeds, and is well-formed", async () => {
-    const report = await limits("qwen1.5-7b", { device: "rtx4090", measured });
+    const report = await limits("qwen1.5-7b", {
+      device: "rtx4090-article",
+      counting: "article",
+      measured,
+    });
     const svg = await limitsPicture(report);
-    expect(svg).toContain("113 → arithmetic binds");
-    expect(svg).toContain("481 → KV cache binds");
+    expect(svg).toContain("113 → limited by arithmetic");
+    expect(svg).toContain("481 → limited by the KV cache");
     expect(svg.match(/<circle /g)).toHaveLength(2);
     expect(svg.match(/<path class="line /g)).toHaveLength(4);
     expect(svg).toContain("prefers-color-scheme: dark");
     expect(svg).not.toMatch(/NaN|Infinity|undefined/);
     expect(unclosed(svg)).toEqual([]);
     // Longer prompts than the context that was asked for are drawn where a turning point lies there.
-    const small = await limits("qwen1.5-110b", { device: "rtx4090", context: 100 });
-    expect(await limitsPicture(small)).toContain("17400 → KV cache binds");
+    const small = await limits("qwen1.5-110b", {
+      device: "rtx4090-article",
+      counting: "article",
+      context: 100,
+    });
+    expect(await limitsPicture(small)).toContain("17400 → limited by the KV cache");
   });
 
   test("a name cannot break the picture", async () => {

@@ -38,7 +38,7 @@ import {
 
 const mega = 2 ** 20;
 const giga = 2 ** 30;
-const rtx4090 = deviceNamed("rtx4090")!;
+const rtx4090 = deviceNamed("rtx4090-article")!;
 
 function shapeOf(size: Size): ModelShape {
   const { shape } = shapeNamed(`qwen1.5-${size.replace(" no GQA", "")}`)!;
@@ -115,7 +115,7 @@ describe.each(sizes)("Qwen1.5 %s", (size) => {
 
   test("tokens that fit beside the active parameters", () => {
     const computed = fitWidths.map((bits) => {
-      const { weightBytes, kvBytes } = shapeCost(shape, bits);
+      const { weightBytes, kvBytes } = shapeCost(shape, bits, "article");
       return tokensThatFit(rtx4090.memoryBytes!, weightBytes, kvBytes);
     });
     expect(computed).toEqual(fitTable[size]);
@@ -125,7 +125,7 @@ describe.each(sizes)("Qwen1.5 %s", (size) => {
     const computed = [16, 8, 4].flatMap((weights) =>
       (["rough", "exact"] as const).map((count) => {
         const { starts, points } = turningPoints(
-          shapeCost(shape, { weights, kv: 16 }),
+          shapeCost(shape, { weights, kv: 16 }, "article"),
           rtx4090,
           count,
         );
@@ -142,7 +142,7 @@ describe.each(sizes)("Qwen1.5 %s", (size) => {
   test("W and B", () => {
     const [w, ...b] = decodeTable[size];
     const lines = [16, 8, 4].map((weights) =>
-      decodeLine(shapeCost(shape, { weights, kv: 16 }), rtx4090),
+      decodeLine(shapeCost(shape, { weights, kv: 16 }, "article"), rtx4090),
     );
     expect(lines.map(({ tokensPerMs }) => Math.round(tokensPerMs))).toEqual([w, w, w]);
     expect(lines.map(({ firstMs }) => firstMs.toFixed(2))).toEqual(b);
@@ -188,7 +188,7 @@ describe("the 0.5B as an example", () => {
 
 describe.each(["0.5B", "1.8B", "4B", "7B"] as const)("times of Qwen1.5 %s", (size) => {
   const shape = shapeOf(size);
-  const cost = shapeCost(shape, { weights: 16, kv: 16 });
+  const cost = shapeCost(shape, { weights: 16, kv: 16 }, "article");
 
   // That table is headed "measured"; its numbers are the rough compute latencies.
   test("prefill", () => {
@@ -225,7 +225,7 @@ describe.each(["0.5B", "1.8B", "4B", "7B"] as const)("times of Qwen1.5 %s", (siz
 /** Sums of (n-1)/W + B up to these tokens: what the table of times should say. */
 test("generation by the tables' own W and B", () => {
   const times = (["0.5B", "1.8B", "4B", "7B"] as const).map((size) => {
-    const line = decodeLine(shapeCost(shapeOf(size), { weights: 16, kv: 16 }), rtx4090);
+    const line = decodeLine(shapeCost(shapeOf(size), { weights: 16, kv: 16 }, "article"), rtx4090);
     return [2048, 16384].map((tokens) => Math.round(lineTotalMs(line, 0, tokens)));
   });
   expect(times).toEqual([
@@ -237,7 +237,7 @@ test("generation by the tables' own W and B", () => {
 });
 
 test("the 7B at w8kv16 after 10000 tokens: printed 11.56, from 10000 / 2064 taken as 5", () => {
-  const line = decodeLine(shapeCost(shapeOf("7B"), { weights: 8, kv: 16 }), rtx4090);
+  const line = decodeLine(shapeCost(shapeOf("7B"), { weights: 8, kv: 16 }, "article"), rtx4090);
   expect(lineMs(line, 10_000).toFixed(2)).toBe("11.40");
   expect((5 + Number(line.firstMs.toFixed(2))).toFixed(2)).toBe("11.56");
 });
@@ -249,7 +249,7 @@ test.each(intensities)("operations per byte: $device, $quoted", (row) => {
   // 494 TFLOPS are TF32's, which the table of devices does not have; 83 and 67 are roundings of what it has.
   if (teraops !== 494) {
     const rate = teraops === 1979 ? "int8" : "f32";
-    const own = opsPerByte(known, rate) / (device === "rtx4090" ? 1.024 : 1);
+    const own = opsPerByte(known, rate) / (known.id === "rtx4090-article" ? 1.024 : 1);
     expect(Math.abs((own / (teraops * 1000)) * gigabytes - 1)).toBeLessThan(0.01);
   }
 });

@@ -338,7 +338,7 @@ export const rules: readonly Rule[] = [
     of: "limits-compose.ts",
     may: [
       ...all("base", "dtypes", "graph", "models", "limits", "platform", "catalog"),
-      ...all("gpu.ts", "machine.ts", "open.ts"),
+      ...all("gpu.ts", "machine.ts", "measured-choices.ts", "open.ts"),
       ...types("api.ts", "limits-report.ts"),
     ],
     npm: [],
@@ -428,7 +428,7 @@ export const rules: readonly Rule[] = [
   {
     of: "measured-choices.ts",
     may: [
-      ...all("limits", "machine.ts", "tune", "tune-store.ts"),
+      ...all("limits", "machine.ts", "native.ts", "platform/current.ts", "tune", "tune-store.ts"),
       ...types(
         "backends/cpu/native.ts",
         "backends/webgpu/device.ts",

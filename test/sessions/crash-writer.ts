@@ -15,7 +15,7 @@ const [file, seed] = process.argv.slice(2);
 const random = new Random(Number(seed));
 const say = (...words: (string | number)[]): void => void writeSync(1, `${words.join(" ")}\n`);
 
-const none = { bytes: 0, floatOps: 0, int8Ops: 0 };
+const none = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
 const timings: GenerationResult["timings"] = {
   loadMs: 0,
   promptTokens: 1,

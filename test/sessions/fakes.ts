@@ -98,7 +98,7 @@ export class FakeModel implements RunModel {
         done.reject(ended);
         throw ended;
       }
-      const none = { bytes: 0, floatOps: 0, int8Ops: 0 };
+      const none = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
       done.resolve({
         text,
         promptTokenIds: [...tokens],

@@ -2,10 +2,12 @@
 // library that is made up, and what the routes refuse.
 
 import { expect, test } from "vitest";
-import { limits, open, SourceError } from "../../src/index.ts";
+import { type LimitsReport, limits, open, SourceError } from "../../src/index.ts";
 import type { ModelLibrary } from "../../src/serve.ts";
+import { digits } from "../../web/src/state/format.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { request } from "../server/lantern-client.ts";
+import { rememberMadeUpMachine } from "../support/measured-machine.ts";
 import { scriptedModel } from "./scripted-model.ts";
 import { answers, say, useStage } from "./stage.ts";
 
@@ -131,28 +133,58 @@ describeBrowser("the web app", () => {
     expect(models[0]!.info.backend.notes.join()).not.toMatch(/\/(home|root|tmp|Users)\//);
   });
 
+  test("the Limits page opens on this machine and the loaded model, and remembers what was chosen", async () => {
+    const remembered = await rememberMadeUpMachine();
+    try {
+      await using model = await open("stories15m", { threads: 1 });
+      const library: Partial<ModelLibrary> = { locate: async () => "stories15m" };
+      const { url } = await stage.serve({ models: { stories15m: model }, library });
+      const page = await stage.page(`${url}/#/machine`);
+      const report = await request<LimitsReport>(`${url}/lantern/v1/limits?model=stories15m`);
+      const speed = digits(report.decode.rows[0]!.tokensPerSecond);
+      await page.getByText(`generates at most ${speed} tokens/s`).waitFor();
+      await page.getByRole("link", { name: "All limits" }).click();
+      const generation = page.locator(".numbers .card", { hasText: "Generation" }).locator("b");
+      await expect.poll(() => generation.innerText()).toBe(`${speed} tokens/s`);
+      await page.getByText("as stored: 32 bits").waitFor();
+      const device = page.getByLabel("Device");
+      expect(await device.inputValue()).toBe("this machine");
+      expect(await page.locator(".controls select").first().inputValue()).toBe("loaded stories15m");
+
+      await device.selectOption("NVIDIA H200");
+      await page.reload();
+      await expect.poll(() => device.inputValue()).toBe("h200");
+      await page.getByRole("button", { name: "Back to this machine" }).click();
+      await expect.poll(() => generation.innerText()).toBe(`${speed} tokens/s`);
+      await page.getByText("What these words mean").click();
+      await page.getByText("How many bytes the memory delivers in a second").waitFor();
+    } finally {
+      remembered.forget();
+    }
+  });
+
   test("the Limits page computes what limits() does, and follows its sliders", async () => {
     const { url } = await stage.serve({ models: {} });
     const page = await stage.page(`${url}/#/limits`);
     const choose = async (bits: string) => {
       await page.locator(".controls select").first().selectOption("Qwen1.5 7B");
       await page.locator(".controls select").last().selectOption("NVIDIA GeForce RTX 4090");
-      await page.getByLabel("Bits of a weight").fill(bits);
+      await page.getByLabel("Bits per weight").fill(bits);
     };
     const shown = async (name: string) =>
       await page.locator(".numbers .card", { hasText: name }).locator("b").innerText();
     await choose("6"); // the seventh stop: 16 bits
     const options = { device: "rtx4090", weights: 16, kv: 16, context: 8192 };
     const report = await limits("qwen1.5-7b", options);
-    const points = report.prefill.exact.points.map(({ tokens }) => Math.round(tokens));
+    const points = report.prefill.turns.points.map(({ tokens }) => Math.round(tokens));
     const text = points.map((point) => point.toLocaleString("en")).join(" and ");
     await expect.poll(() => shown("Turning points")).toBe(text);
-    const speed = Number.parseFloat(await shown("Writing"));
+    const speed = Number.parseFloat(await shown("Generation"));
     expect(speed).toBeCloseTo(report.decode.rows[0]!.tokensPerSecond, 0);
     expect(await page.locator(".chart polyline").count()).toBe(3);
     await choose("2"); // the third: 4 bits
     await expect
-      .poll(async () => Number.parseFloat(await shown("Writing")))
+      .poll(async () => Number.parseFloat(await shown("Generation")))
       .toBeGreaterThan(3 * speed);
   });
 });

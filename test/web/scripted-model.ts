@@ -86,7 +86,7 @@ function generation(
   let said = 0;
   const end = (aborted: boolean): void => {
     const length = wanted.length < pieces.length ? "length" : "end";
-    const none = { bytes: 0, floatOps: 0, int8Ops: 0 };
+    const none = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
     resolve({
       text: wanted.slice(0, said).join(""),
       promptTokenIds: [],

@@ -55,7 +55,8 @@ export interface LanternClient {
   machine(): Promise<MachineView>;
   measure(): Promise<void>;
   profile(model: string): Promise<ProfileReport>;
-  limits(model: string): Promise<LimitsReport>;
+  /** On what it runs on, or on a device of the table. */
+  limits(model: string, device?: string): Promise<LimitsReport>;
   quantize(): Promise<QuantizeView>;
   startQuantize(model: string, type: string, text: string | undefined): Promise<QuantizeView>;
   cancelQuantize(): Promise<QuantizeView>;
@@ -179,7 +180,10 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
       const path = `/lantern/v1/profile?model=${encodeURIComponent(model)}`;
       return (await json<{ report: ProfileReport }>(path)).report;
     },
-    limits: (model) => json(`/lantern/v1/limits?model=${encodeURIComponent(model)}`),
+    limits: (model, device) => {
+      const asked = new URLSearchParams({ model, ...(device !== undefined && { device }) });
+      return json(`/lantern/v1/limits?${asked}`);
+    },
     quantize: () => json("/lantern/v1/quantize"),
     startQuantize: (model, type, text) =>
       post("/lantern/v1/quantize", { model, type, ...(text !== undefined && { text }) }),

@@ -31,6 +31,7 @@ interface LimitsFlags {
   measured?: string;
   plot?: string;
   list?: boolean;
+  article?: boolean;
   json?: boolean;
 }
 
@@ -40,7 +41,7 @@ const freeDraft = 0;
 
 export const limitsCommand: CliCommand = {
   name: "limits",
-  summary: "show what a device allows a model: memory, prompt and generation speed",
+  summary: "show how fast a device can run a model at most, and what fits in its memory",
   examples: [
     "lantern limits qwen1.5-7b --device rtx4090",
     "lantern limits model.gguf --device this-gpu",
@@ -56,20 +57,24 @@ export const limitsCommand: CliCommand = {
       )
       .option(
         "-t, --threads <n>",
-        "threads of this machine (default: all cores)",
+        "threads of this machine (default: as many as the model runs on)",
         numberFlag({ integer: true, min: 1, max: 1024 }),
       )
       .option("--weights <bits>", "bits of a weight, or a type (default: as stored, or 16)")
       .option("--kv <bits>", "bits of a value in the KV cache, or a type (default: 16)")
       .option(
         "-c, --context <n>",
-        "longest prompt and generation (default: 4096)",
+        "longest prompt and text (default: 4096)",
         numberFlag({ integer: true, min: 1, max: 1 << 24 }),
       )
       .option(
         "--memory <GiB>",
-        "memory to fill, instead of the device's",
+        "memory of the device (default: what its data sheet says)",
         numberFlag({ min: 0.001, max: 1e6 }),
+      )
+      .option(
+        "--article",
+        "count as the article of docs/limits.md does: arithmetic in F32, KV cache read again for every token",
       )
       .addOption(
         new Option("--rate <type>", "count all arithmetic at the peak of this type").choices([
@@ -80,12 +85,12 @@ export const limitsCommand: CliCommand = {
       )
       .option(
         "--acceptance <p>",
-        "speculative decoding: chance that a drafted token is kept",
+        "speculative decoding: the share of drafted tokens that is kept, 0 to 1",
         numberFlag({ min: 0, max: 1 }),
       )
       .option(
         "--draft <model>",
-        "the model that drafts, or its time for a token as a share (0.1); default: 0",
+        "the model that drafts, or its time for a token as a share of the model's (default: 0)",
       )
       .option(
         "--draft-tokens <n>",
@@ -146,6 +151,7 @@ async function reportFor(
     context: flags.context,
     memoryBytes: flags.memory === undefined ? undefined : flags.memory * gib,
     rate: flags.rate,
+    counting: flags.article ? "article" : "best",
     speculation: speculationOf(flags),
     ...(measured !== undefined && { measured, measuredName: flags.measured }),
     machine: () => thisMachine(context),

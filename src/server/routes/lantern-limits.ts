@@ -5,6 +5,7 @@ import * as z from "zod";
 import {
   type BackendInfo,
   type GpuMeasurement,
+  inspect,
   type LimitsOptions,
   limits,
   rememberedGpu,
@@ -37,11 +38,12 @@ export function limitRoutes(server: ServerContext, library: ModelLibrary): Route
           if (location === undefined) {
             throw notFound(`the file of ${id} is not known here`, "model", "no_file");
           }
-          const { backend, contextSize } = served.info;
+          const { backend, contextSize, kvBytesPerToken } = served.info;
           return json(
             await limits(location, {
               ...(device === undefined ? whereItRuns(backend) : { device }),
               context: context ?? contextSize,
+              kv: await kvBits(location, kvBytesPerToken),
               machine: measuredMachine,
               gpu: measuredGpu,
             }),
@@ -50,6 +52,12 @@ export function limitRoutes(server: ServerContext, library: ModelLibrary): Route
       },
     ],
   };
+}
+
+/** Bits of a value in the KV cache of a loaded model; a header has them as half floats. */
+async function kvBits(location: string, kvBytesPerToken: number): Promise<number | undefined> {
+  const { memory } = await inspect(location);
+  return memory && (16 * kvBytesPerToken) / memory.kvBytesPerToken;
 }
 
 /** The GPU where it has every layer; otherwise the processor. */
@@ -66,13 +74,17 @@ type Machine = NonNullable<Awaited<ReturnType<typeof rememberedMachine>>>;
 async function measuredMachine(): Promise<Machine> {
   const machine = await rememberedMachine();
   if (machine) return machine;
-  throw notMeasured("this machine was not measured yet: measure it on the Machine page");
+  throw notMeasured(
+    'this machine has not been measured yet: measure it on the Machine page, or with "lantern machine"',
+  );
 }
 
 async function measuredGpu(): Promise<GpuMeasurement> {
   const gpu = await rememberedGpu();
   if (gpu) return gpu;
-  throw notMeasured('the GPU was not measured yet: "lantern devices --measure" does it');
+  throw notMeasured(
+    'the GPU has not been measured yet: measure it with "lantern devices --measure"',
+  );
 }
 
 function notMeasured(message: string): ApiError {

@@ -2,12 +2,14 @@
 
 import type { JSX } from "preact";
 import { decodeLimit } from "../../../src/limits/decode.ts";
-import { prefillLimit } from "../../../src/limits/prefill.ts";
+import { prefillCountOf, prefillLimit } from "../../../src/limits/prefill.ts";
 import type { LimitsReport } from "../../../src/limits/report.ts";
 import { bytesText, countText, digits, msText, resourceText } from "../state/format.ts";
 import { Chart, type Line } from "./chart.tsx";
 
 const samples = 60;
+/** What benchmarks mostly use. */
+const usualPrompt = 512;
 
 export function LimitsResults({ report }: { report: LimitsReport }): JSX.Element {
   return (
@@ -30,20 +32,26 @@ export function LimitsResults({ report }: { report: LimitsReport }): JSX.Element
 function Numbers({ report }: { report: LimitsReport }): JSX.Element {
   const { memory, prefill, decode, context } = report;
   const last = prefill.rows.at(-1)!;
+  const usual = prefill.rows.findLast(({ tokens }) => tokens <= usualPrompt)!;
   const [first] = decode.rows;
   const end = decode.rows.at(-1)!;
   const needed = memory.storedBytes + context * memory.kvBytesPerToken;
   const fits = memory.bytes === undefined || needed <= memory.bytes;
   const facts: [string, string, string][] = [
     [
-      "Writing",
+      "Generation",
       `${digits(first!.tokensPerSecond)} tokens/s`,
-      `${digits(end.tokensPerSecond)} at token ${context.toLocaleString("en")}; ${resourceText(first!.resource)} binds`,
+      `at most; ${digits(end.tokensPerSecond)} when the text has ${tokensText(context)}. Limited by ${resourceText(first!.resource)}`,
+    ],
+    [
+      "Prompt",
+      `${digits(usual.tokensPerSecond)} tokens/s`,
+      `at most, for a prompt of ${tokensText(usual.tokens)}. Limited by ${resourceText(usual.resource)}`,
     ],
     [
       "First token",
       msText(last.firstTokenMs),
-      `after a prompt of ${last.tokens.toLocaleString("en")} tokens; ${resourceText(last.resource)} binds`,
+      `at least, after a prompt of ${tokensText(last.tokens)}. Limited by ${resourceText(last.resource)}`,
     ],
     [
       "Memory",
@@ -55,7 +63,7 @@ function Numbers({ report }: { report: LimitsReport }): JSX.Element {
     [
       "Turning points",
       turningText(report),
-      "prompt lengths at which something else begins to bind",
+      "prompt lengths from which something else is the limit",
     ],
     [
       "Context that fits",
@@ -65,8 +73,8 @@ function Numbers({ report }: { report: LimitsReport }): JSX.Element {
           : "none"
         : `${countText(Math.floor(memory.tokensThatFitWithEmbedding))} tokens`,
       memory.bytes === undefined
-        ? "nobody says how much memory there is"
-        : `of all users together, in ${bytesText(memory.bytes)}`,
+        ? "how much memory it has is not known"
+        : `for all users together, in ${bytesText(memory.bytes)} of memory`,
     ],
   ];
   return (
@@ -85,13 +93,14 @@ function Numbers({ report }: { report: LimitsReport }): JSX.Element {
 }
 
 function turningText({ prefill }: LimitsReport): string {
-  const { points } = prefill.exact;
+  const { points } = prefill.turns;
   if (points.length === 0) return "none";
   return points.map(({ tokens }) => Math.round(tokens).toLocaleString("en")).join(" and ");
 }
 
 function PromptChart({ report }: { report: LimitsReport }): JSX.Element {
-  const { cost, device, context, prefill } = report;
+  const { cost, device, context, prefill, counting } = report;
+  const count = prefillCountOf[counting];
   const lengths = spread(1, context);
   const line = (
     name: string,
@@ -100,11 +109,14 @@ function PromptChart({ report }: { report: LimitsReport }): JSX.Element {
   ): Line => ({
     name,
     look,
-    points: lengths.map((tokens) => [tokens, prefillLimit(cost, device, tokens)[part] * 1000]),
+    points: lengths.map((tokens) => [
+      tokens,
+      prefillLimit(cost, device, tokens, count)[part] * 1000,
+    ]),
   });
   return (
     <Chart
-      title="Reading a prompt: the longer of the two is the least time to the first token"
+      title="Prompt: the longer of the two is the shortest possible time to the first token"
       xLabel="tokens of the prompt"
       yLabel="milliseconds"
       scale="log"
@@ -112,9 +124,9 @@ function PromptChart({ report }: { report: LimitsReport }): JSX.Element {
         line("reading memory", "read", "bandwidthSeconds"),
         line("computing", "compute", "arithmeticSeconds"),
       ]}
-      marks={prefill.exact.points.map(({ tokens, after }) => ({
+      marks={prefill.turns.points.map(({ tokens, after }) => ({
         at: tokens,
-        label: `from ${Math.round(tokens).toLocaleString("en")}: ${resourceText(after)} binds`,
+        label: `from ${tokensText(Math.round(tokens))}: limited by ${resourceText(after)}`,
       }))}
       formatX={shortCount}
       formatY={shortCount}
@@ -130,7 +142,7 @@ function SpeedChart({ report }: { report: LimitsReport }): JSX.Element {
   ]);
   return (
     <Chart
-      title="Writing: the most tokens per second, as the text grows"
+      title="Generation: the most tokens per second, as the text grows"
       xLabel="tokens of the text"
       yLabel="tokens/s"
       scale="linear"
@@ -148,13 +160,18 @@ function Effects({ report }: { report: LimitsReport }): JSX.Element {
       <table>
         <thead>
           <tr>
-            {["", "weights", "KV per token", "turning points", "tokens/s at the end", ""].map(
-              (name, at) => (
-                <th key={`${name}${at}`} scope="col" class={at === 0 ? "" : "number"}>
-                  {name}
-                </th>
-              ),
-            )}
+            {[
+              "",
+              "weights",
+              "KV per token",
+              "turning points",
+              "tokens/s at the end",
+              "compared",
+            ].map((name, at) => (
+              <th key={`${name}${at}`} scope="col" class={at === 0 ? "" : "number"}>
+                {name}
+              </th>
+            ))}
           </tr>
         </thead>
         <tbody>
@@ -180,6 +197,10 @@ function Effects({ report }: { report: LimitsReport }): JSX.Element {
       </table>
     </div>
   );
+}
+
+function tokensText(count: number): string {
+  return `${count.toLocaleString("en")} token${count === 1 ? "" : "s"}`;
 }
 
 /** Lengths that are evenly spread on a logarithmic axis. */

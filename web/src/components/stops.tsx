@@ -7,12 +7,14 @@ interface Props {
   hint: string;
   stops: readonly number[];
   value: number;
+  /** Default: the number. */
+  format?(value: number): string;
   onPick(value: number): void;
 }
 
-export function Stops({ label, hint, stops, value, onPick }: Props): JSX.Element {
+export function Stops({ label, hint, stops, value, format = plain, onPick }: Props): JSX.Element {
   const at = Math.max(0, stops.indexOf(value));
-  const text = value.toLocaleString("en");
+  const text = format(value);
   return (
     <label class="field">
       <span class="row between">
@@ -31,4 +33,8 @@ export function Stops({ label, hint, stops, value, onPick }: Props): JSX.Element
       <span class="hint">{hint}</span>
     </label>
   );
+}
+
+function plain(value: number): string {
+  return value.toLocaleString("en");
 }

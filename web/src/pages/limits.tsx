@@ -1,222 +1,239 @@
-// The Limits page: what hardware allows a model, before anything is bought or downloaded. The arithmetic is src/limits,
-// which is pure and runs here as it is; every slider shows its effect at once.
+// The Limits page: how fast hardware can run a model at most, before anything is bought or downloaded. It opens on this
+// machine and the loaded model. The arithmetic is src/limits, which is pure and runs here as it is; every slider shows its
+// effect at once.
 
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { namedShapes } from "../../../src/limits/configs.ts";
-import { type Device, deviceAt, type MachineMeasurement } from "../../../src/limits/device.ts";
+import type { MachineMeasurement } from "../../../src/limits/device.ts";
 import { devices } from "../../../src/limits/devices.ts";
-import { shapeCost } from "../../../src/limits/model-cost.ts";
-import { type LimitsModel, type LimitsReport, limitsReport } from "../../../src/limits/report.ts";
-import { type ModelShape, withKvHeads } from "../../../src/limits/shape.ts";
+import type { ModelShape } from "../../../src/limits/shape.ts";
+import type { ServedModel } from "../api-types.ts";
+import { Glossary } from "../components/glossary.tsx";
 import { LimitsResults } from "../components/limits-results.tsx";
 import { Stops } from "../components/stops.tsx";
 import { client } from "../state/connection.ts";
 import { bytesText, countText } from "../state/format.ts";
+import {
+  anyDevice,
+  bitsText,
+  type LimitsChoice,
+  type LimitsView,
+  type LoadedModel,
+  limitsView,
+  loadedId,
+  rememberChoice,
+  rememberedChoice,
+  thisMachine,
+} from "../state/limits-choice.ts";
 import { models } from "../state/models.ts";
+import { hrefOf } from "../state/route.ts";
 import { useStore } from "../state/store.ts";
 
 const weightStops = [2, 3, 4, 5, 6, 8, 16, 32];
 const kvStops = [4, 8, 16, 32];
 const contextStops = [256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072];
 
-interface Choice {
-  model: string;
-  device: string;
-  weights: number;
-  kv: number;
-  /** undefined: as the model has them. */
-  kvHeads: number | undefined;
-  context: number;
-}
-
-interface KnownShape {
-  id: string;
-  name: string;
-  shape: ModelShape;
-}
-
-const thisMachine = "this machine";
-
 export function LimitsPage(): JSX.Element {
-  const own = useLoadedShapes();
-  const machine = useMachine();
-  const shapes = [...own, ...namedShapes];
-  const [choice, setChoice] = useState<Choice>({
-    model: "qwen2.5-7b",
-    device: "rtx4090",
-    weights: 4,
-    kv: 16,
-    kvHeads: undefined,
-    context: 8192,
-  });
-  const change = (part: Partial<Choice>): void => setChoice((before) => ({ ...before, ...part }));
-  const known = shapes.find(({ id }) => id === choice.model) ?? namedShapes[0]!;
-  const report = useMemo(() => reportOf(known, choice, machine), [known, choice, machine]);
-  const headStops = divisors(known.shape.heads);
+  const facts = useFacts();
+  const [choice, setChoice] = useState<LimitsChoice>(rememberedChoice);
+  const put = (next: LimitsChoice): void => {
+    setChoice(next);
+    rememberChoice(next);
+  };
+  const view = useMemo(
+    () => facts && limitsView(choice, facts),
+    [facts?.loaded, facts?.machine, choice],
+  );
+  const isChanged = Object.keys(choice).length > 0;
   return (
-    <div class="facts">
+    <div class="facts" aria-busy={view === null}>
       <header class="facts-head">
         <h1>Limits</h1>
         <p>
-          What the hardware allows, whoever writes the software: every token reads all weights and
-          the KV cache, every prompt multiplies with all weights. No program is faster than this.
+          The fastest that hardware can run a model, whatever the program: each new token has to
+          read all weights and the KV cache from memory, and a prompt has to be multiplied by all
+          weights. No program that generates one token at a time is faster, except with a model so
+          small that the chip's own cache holds it.
         </p>
       </header>
-      <section class="card controls">
-        <label class="field">
-          <span class="field-label">Model</span>
-          <select
-            value={known.id}
-            onChange={(event) => change({ model: event.currentTarget.value, kvHeads: undefined })}
-          >
-            {own.length > 0 && (
-              <optgroup label="Loaded here">
-                {own.map(({ id, name }) => (
-                  <option key={id} value={id}>
-                    {name}
-                  </option>
-                ))}
-              </optgroup>
-            )}
-            <optgroup label="Known by name">
-              {namedShapes.map(({ id, name }) => (
-                <option key={id} value={id}>
-                  {name}
-                </option>
-              ))}
-            </optgroup>
-          </select>
-          <span class="hint">
-            {countText(report.parameters.total)} parameters, {known.shape.layers} layers,{" "}
-            {known.shape.heads} heads
+      {facts && !facts.machine && (
+        <p class="card">
+          <span>
+            This machine has not been measured yet, so its limits are not known.{" "}
+            <a href={hrefOf("machine")}>Measure it</a>: it takes 8 seconds.
           </span>
-        </label>
-        <label class="field">
-          <span class="field-label">Device</span>
-          <select
-            value={choice.device}
-            onChange={(event) => change({ device: event.currentTarget.value })}
-          >
-            {machine && <option value={thisMachine}>This machine: {machine.cpu}</option>}
-            {devices.map(({ id, name }) => (
-              <option key={id} value={id}>
-                {name}
-                {id.endsWith("-decimal") ? " (decimal units)" : ""}
-              </option>
-            ))}
-          </select>
-          <span class="hint">{report.device.source}</span>
-        </label>
-        <Stops
-          label="Bits of a weight"
-          hint={`${bytesText(report.memory.weightBytes)} are read for every token`}
-          stops={weightStops}
-          value={choice.weights}
-          onPick={(weights) => change({ weights })}
-        />
-        <Stops
-          label="Bits of the KV cache"
-          hint={`${bytesText(report.memory.kvBytesPerToken)} for every token of the context`}
-          stops={kvStops}
-          value={choice.kv}
-          onPick={(kv) => change({ kv })}
-        />
-        <Stops
-          label="KV heads (GQA)"
-          hint={gqaHint(known.shape, choice.kvHeads)}
-          stops={headStops}
-          value={choice.kvHeads ?? known.shape.kvHeads}
-          onPick={(kvHeads) => change({ kvHeads })}
-        />
-        <Stops
-          label="Context"
-          hint="The longest prompt and text that is shown"
-          stops={contextStops}
-          value={choice.context}
-          onPick={(context) => change({ context })}
-        />
-      </section>
-      <LimitsResults report={report} />
+        </p>
+      )}
+      {facts && view && (
+        <>
+          <Controls
+            view={view}
+            loaded={facts.loaded}
+            machine={facts.machine}
+            onChange={(part) => put({ ...choice, ...part })}
+            onModel={(model) => put({ model, ...(choice.device && { device: choice.device }) })}
+            onReset={isChanged ? () => put({}) : undefined}
+          />
+          <LimitsResults report={view.report} />
+          <Glossary />
+        </>
+      )}
     </div>
   );
 }
 
-function gqaHint(shape: ModelShape, kvHeads: number | undefined): string {
-  const now = kvHeads ?? shape.kvHeads;
-  const own = now === shape.kvHeads ? "as the model has it" : `the model has ${shape.kvHeads}`;
-  return now === shape.heads
-    ? `one per query head: no grouping (${own})`
-    : `each shared by ${shape.heads / now} query heads (${own})`;
+interface ControlsProps {
+  view: LimitsView;
+  loaded: readonly LoadedModel[];
+  machine: MachineMeasurement | null;
+  onChange(part: LimitsChoice): void;
+  /** Another model: with its own widths and context. */
+  onModel(model: string): void;
+  onReset: (() => void) | undefined;
 }
 
-function reportOf(
-  known: KnownShape,
-  choice: Choice,
-  machine: MachineMeasurement | null,
-): LimitsReport {
-  const shape =
-    choice.kvHeads === undefined ? known.shape : withKvHeads(known.shape, choice.kvHeads);
-  const bits = { weights: choice.weights, kv: choice.kv };
-  const isThis = choice.device === thisMachine && machine !== null;
-  // Lantern's own kernels multiply quantized weights as 8-bit integers; data sheets are counted in floats.
-  const quantizedProducts = isThis ? "int8Ops" : "floatOps";
-  const cost = shapeCost(shape, bits, bits.weights < 16 ? quantizedProducts : "floatOps");
-  const model: LimitsModel = {
-    name: known.name,
-    source: "built-in configuration",
-    shape,
-    weightsText: `${bits.weights} bits`,
-    kvText: `${bits.kv} bits`,
-    bits,
-    cost,
-    quantizedProducts,
-  };
-  const device: Device = isThis
-    ? deviceAt(machine, machine.cores, cost.weightBytes)
-    : (devices.find(({ id }) => id === choice.device) ?? devices[0]!);
-  return limitsReport(model, device, { context: choice.context });
+function Controls({
+  view,
+  loaded,
+  machine,
+  onChange,
+  onModel,
+  onReset,
+}: ControlsProps): JSX.Element {
+  const { report, shape, storedBits } = view;
+  const own = loaded.find(({ id }) => loadedId(id) === view.model);
+  const hereName = own?.isHere ? own.report.device.name : machine?.cpu;
+  return (
+    <section class="card controls">
+      <label class="field">
+        <span class="field-label">Model</span>
+        <select value={view.model} onChange={(event) => onModel(event.currentTarget.value)}>
+          {loaded.length > 0 && (
+            <optgroup label="Loaded here">
+              {loaded.map(({ id }) => (
+                <option key={id} value={loadedId(id)}>
+                  {id}
+                </option>
+              ))}
+            </optgroup>
+          )}
+          <optgroup label="Known by name">
+            {namedShapes.map(({ id, name }) => (
+              <option key={id} value={id}>
+                {name}
+              </option>
+            ))}
+          </optgroup>
+        </select>
+        <span class="hint">
+          {countText(report.parameters.total)} parameters, {shape.layers} layers, {shape.heads}{" "}
+          heads
+        </span>
+      </label>
+      <label class="field">
+        <span class="field-label">Device</span>
+        <select
+          value={view.device}
+          onChange={(event) => onChange({ device: event.currentTarget.value })}
+        >
+          {hereName !== undefined && <option value={thisMachine}>This machine: {hereName}</option>}
+          {devices.map(({ id, name }) => (
+            <option key={id} value={id}>
+              {name}
+            </option>
+          ))}
+        </select>
+        <span class="hint">{report.device.source}</span>
+      </label>
+      <Stops
+        label="Bits per weight"
+        hint={`${bytesText(report.memory.weightBytes)} are read for every token`}
+        stops={storedBits === undefined ? weightStops : [0, ...weightStops]}
+        value={view.weights}
+        format={(bits) => (bits === 0 ? `as stored: ${bitsText(storedBits!)}` : String(bits))}
+        onPick={(weights) => onChange({ weights })}
+      />
+      <Stops
+        label="Bits of the KV cache"
+        hint={`${bytesText(report.memory.kvBytesPerToken)} for every token of the context`}
+        stops={withStop(kvStops, view.kv)}
+        value={view.kv}
+        onPick={(kv) => onChange({ kv })}
+      />
+      <Stops
+        label="KV heads (GQA)"
+        hint={gqaHint(shape, view.kvHeads)}
+        stops={divisors(shape.heads)}
+        value={view.kvHeads}
+        onPick={(kvHeads) => onChange({ kvHeads })}
+      />
+      <Stops
+        label="Context"
+        hint="The longest prompt and text in the charts"
+        stops={withStop(contextStops, view.context)}
+        value={view.context}
+        onPick={(context) => onChange({ context })}
+      />
+      {onReset && (
+        <button type="button" class="quiet wide" onClick={onReset}>
+          Back to this machine and the loaded model
+        </button>
+      )}
+    </section>
+  );
+}
+
+function gqaHint(shape: ModelShape, kvHeads: number): string {
+  const own = kvHeads === shape.kvHeads ? "as in the model" : `the model has ${shape.kvHeads}`;
+  return kvHeads === shape.heads
+    ? `one for each query head: not grouped (${own})`
+    : `each shared by ${shape.heads / kvHeads} query heads (${own})`;
 }
 
 function divisors(number: number): number[] {
   return Array.from({ length: number }, (_, at) => at + 1).filter((one) => number % one === 0);
 }
 
-/** The shapes of the models that are loaded, as far as the server knows their files. */
-function useLoadedShapes(): readonly KnownShape[] {
-  const served = useStore(models, (now) => now.served);
-  const [shapes, setShapes] = useState<readonly KnownShape[]>([]);
-  useEffect(() => {
-    const ask = async (): Promise<void> => {
-      const reports = await Promise.allSettled(served.map(({ id }) => client.limits(id)));
-      setShapes(
-        reports.flatMap((result, at) =>
-          result.status === "fulfilled"
-            ? [
-                {
-                  id: `loaded ${served[at]!.id}`,
-                  name: served[at]!.id,
-                  shape: result.value.model.shape,
-                },
-              ]
-            : [],
-        ),
-      );
-    };
-    void ask();
-  }, [served]);
-  return shapes;
+function withStop(stops: readonly number[], value: number): number[] {
+  return [...new Set([...stops, value])].sort((a, b) => a - b);
 }
 
-function useMachine(): MachineMeasurement | null {
-  const [machine, setMachine] = useState<MachineMeasurement | null>(null);
-  useEffect(
-    () =>
-      void client.machine().then(
-        (view) => setMachine(view.machine),
-        () => {},
-      ),
-    [],
-  );
-  return machine;
+interface Facts {
+  loaded: readonly LoadedModel[];
+  machine: MachineMeasurement | null;
+}
+
+/** null until the server has said what is loaded and measured: nothing jumps from one default to another. */
+function useFacts(): Facts | null {
+  const served = useStore(models, (now) => now.served);
+  const [facts, setFacts] = useState<Facts | null>(null);
+  useEffect(() => {
+    let isOld = false;
+    const ask = async (): Promise<void> => {
+      const [found, view] = await Promise.all([
+        Promise.all(served.map(loadedModel)),
+        client.machine().catch(() => null),
+      ]);
+      if (isOld) return;
+      const loaded = found.filter((model) => model !== undefined);
+      setFacts({ loaded, machine: view?.machine ?? null });
+    };
+    void ask();
+    return () => {
+      isOld = true;
+    };
+  }, [served]);
+  return facts;
+}
+
+/** On what it runs on, where that was measured; undefined: the server does not know its file. */
+async function loadedModel({ id, info }: ServedModel): Promise<LoadedModel | undefined> {
+  const facts = { id, threads: info.backend.threads, contextSize: info.contextSize };
+  try {
+    return { ...facts, report: await client.limits(id), isHere: true };
+  } catch {
+    const report = await client.limits(id, anyDevice).catch(() => undefined);
+    return report && { ...facts, report, isHere: false };
+  }
 }

@@ -39,7 +39,7 @@ export function MachinePage(): JSX.Element {
   const head = (
     <header class="facts-head">
       <h1>This machine</h1>
-      <p>What its hardware allows, and what Lantern makes of it.</p>
+      <p>How fast its hardware is, and where the time of the models goes.</p>
     </header>
   );
   if (!view) {
@@ -71,8 +71,8 @@ export function MachinePage(): JSX.Element {
           <MachineTable machine={view.machine} />
         ) : (
           <p>
-            It was not measured yet. Eight seconds are enough, best while nothing else runs; every
-            answer then shows how close it came to the limit.
+            It has not been measured yet. That takes eight seconds, best while nothing else runs;
+            every answer then shows how close it came to the limit.
           </p>
         )}
       </section>
@@ -95,8 +95,8 @@ export function MachinePage(): JSX.Element {
         {view.tune && view.tune.groups.length > 0 ? (
           <>
             <p>
-              The fastest kernel for each shape of product and number of tokens, as measured here.
-              Numbers are gains over the default: {digits(view.tune.gain.median)}× in the median,{" "}
+              The fastest kernel for each matrix and number of tokens, as measured here. Numbers are
+              speedups over the default: {digits(view.tune.gain.median)}× in the median,{" "}
               {digits(view.tune.gain.most)}× at most.
             </p>
             <HeatMap tune={view.tune} />
@@ -104,9 +104,9 @@ export function MachinePage(): JSX.Element {
           </>
         ) : (
           <p>
-            <code>lantern tune -m MODEL</code> measures every way to compute a model's products and
-            remembers the fastest.
-            {view.tuneNote && <span class="hint"> For now: {view.tuneNote}.</span>}
+            <code>lantern tune -m MODEL</code> measures every kernel that can compute a model's
+            matrix products, and remembers the fastest.
+            {view.tuneNote && <span class="hint"> So far: {view.tuneNote}.</span>}
           </p>
         )}
       </section>
@@ -144,7 +144,7 @@ function MachineTable({ machine }: { machine: MachineMeasurement }): JSX.Element
   return (
     <>
       <p class="hint">
-        {machine.cpu}, {machine.cores} cores
+        {machine.cpu}, {machine.cores} core{machine.cores === 1 ? "" : "s"}
         {machine.memoryBytes === undefined ? "" : `, ${bytesText(machine.memoryBytes)}`}; measured{" "}
         {machine.measuredAt.slice(0, 10)}; {machine.lowering}
       </p>
@@ -187,14 +187,15 @@ function ModelLimits({ id }: { id: string }): JSX.Element | null {
   if (!report) return null;
   const { decode, prefill } = report;
   const [first] = decode.rows;
-  const turns = prefill.exact.points[0];
+  const turns = prefill.turns.points[0];
   return (
     <p>
-      This machine allows it <b>{digits(first!.tokensPerSecond)} tokens/s</b> at the start of a
-      text; {resourceText(first!.resource)} binds.{" "}
+      On this machine it generates at most <b>{digits(first!.tokensPerSecond)} tokens/s</b> at the
+      start of a text, limited by {resourceText(first!.resource)}.{" "}
       {turns && turns.tokens >= 2
-        ? `Prompts of more than ${Math.round(turns.tokens)} tokens are bound by ${resourceText(turns.after)}.`
-        : `Prompts of every length are bound by ${resourceText(turns?.after ?? prefill.exact.starts)}.`}
+        ? `Prompts of more than ${Math.round(turns.tokens)} tokens are limited by ${resourceText(turns.after)}.`
+        : `Prompts of every length are limited by ${resourceText(turns?.after ?? prefill.turns.starts)}.`}{" "}
+      <a href={hrefOf("limits")}>All limits</a>
     </p>
   );
 }

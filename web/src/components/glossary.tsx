@@ -1,0 +1,53 @@
+// The words of the Limits page, for somebody who meets them for the first time.
+
+import type { JSX } from "preact";
+
+const words: readonly (readonly [word: string, meaning: string])[] = [
+  [
+    "Token",
+    "A piece of text that a model reads or writes at once: a short word, or part of a longer one. A hundred English words are about 130 tokens.",
+  ],
+  [
+    "Weights",
+    "The numbers that a model has learned, often billions of them. Every token needs all of them, so a file half as large is generated twice as fast.",
+  ],
+  [
+    "Bits per weight",
+    "How much memory one weight takes. Models are trained with 16 bits; with 4 to 6 bits they answer almost as well, with 2 bits noticeably worse.",
+  ],
+  ["Context", "The longest text that a model can look at: the prompt and the answer together."],
+  [
+    "KV cache",
+    "What a program remembers of the text so far, so that it need not compute it again. It grows with every token.",
+  ],
+  [
+    "KV heads (GQA)",
+    "Models that share keys and values between several heads (grouped-query attention) have a smaller KV cache.",
+  ],
+  ["Memory bandwidth", "How many bytes the memory delivers in a second. It limits generation."],
+  [
+    "Arithmetic",
+    "How many multiplications and additions the chip does in a second. It limits long prompts.",
+  ],
+  [
+    "Turning point",
+    "Shorter prompts are limited by memory bandwidth: they all take the time of reading the weights once. Longer ones are limited by arithmetic, and every token takes more time.",
+  ],
+  ["First token", "The time from sending a prompt to the first token of the answer."],
+];
+
+export function Glossary(): JSX.Element {
+  return (
+    <details class="card glossary">
+      <summary>What these words mean</summary>
+      <dl>
+        {words.map(([word, meaning]) => (
+          <div key={word}>
+            <dt>{word}</dt>
+            <dd>{meaning}</dd>
+          </div>
+        ))}
+      </dl>
+    </details>
+  );
+}
