@@ -47,7 +47,14 @@ const messageSchema = z.strictObject({
   model: shortText.nullable(),
   stopReason: z.enum(stopReasons).nullable(),
   error: shortText.nullable(),
-  tokens: z.strictObject({ prompt: count, cached: count.nullable(), generated: count }).nullable(),
+  tokens: z
+    .strictObject({
+      prompt: count,
+      cached: count.nullable(),
+      generated: count,
+      dropped: count.exactOptional(),
+    })
+    .nullable(),
   timings: z
     .strictObject({
       msToFirstToken: measure,

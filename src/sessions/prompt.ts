@@ -1,5 +1,6 @@
 // From a place in a conversation to the tokens that the model reads, for each mode. The whole path from the first message
-// counts: a conversation that does not fit is refused with both numbers, never cut.
+// counts: a chat that does not fit is refused with both numbers, never cut; of a story the model then sees the beginning
+// and the latest part (slide.ts).
 //
 // Modes are one table: where a new message may stand, what "again" means, and how the path becomes a prompt.
 
@@ -7,6 +8,7 @@ import type { ChatMessage, GenerateOptions, GenerationResult, TokenEvent } from 
 import { ContextError } from "../base/errors.ts";
 import { type Message, type MessageRole, SessionError, type SessionMode } from "./session.ts";
 import type { SessionSettings } from "./settings.ts";
+import { type Prompt, slide } from "./slide.ts";
 
 /** What answers: a model under a name. The server puts its queue and its counters in between. */
 export interface RunModel {
@@ -35,6 +37,8 @@ export interface Asked {
   regenerate?: boolean | undefined;
   /** Whose message it is (default "user"). An "assistant" one was written by hand. */
   role?: MessageRole | undefined;
+  /** An answer that is to go on where it ended. */
+  message?: string | undefined;
 }
 
 interface Mode {
@@ -42,6 +46,8 @@ interface Mode {
   checkFollows(last: Message | undefined, role: MessageRole): void;
   /** Whether something new must have been written. */
   readonly needsContent: boolean;
+  /** Whether a text that outgrows the context goes on without its middle. */
+  readonly slides: boolean;
   /** Of a path, the part that is answered again. */
   again(path: readonly Message[]): readonly Message[];
   tokens(
@@ -51,10 +57,11 @@ interface Mode {
   ): Promise<number[]>;
 }
 
-type PromptMessage = Pick<Message, "role" | "content">;
+export type PromptMessage = Pick<Message, "role" | "content">;
 
 const chat: Mode = {
   needsContent: true,
+  slides: false,
   checkFollows(last, role) {
     if ((last?.role ?? "assistant") !== role) return;
     const why =
@@ -77,6 +84,7 @@ const chat: Mode = {
 
 const story: Mode = {
   needsContent: false,
+  slides: true,
   checkFollows() {},
   again: (path) => (path.at(-1)?.role === "assistant" ? path.slice(0, -1) : path),
   tokens: (model, _, path) => model.textTokens(path.map(({ content }) => content).join("")),
@@ -107,21 +115,26 @@ export function askedPath(
   return path;
 }
 
+export function slides(mode: SessionMode): boolean {
+  return modes[mode].slides;
+}
+
 /** The prompt's tokens, which fit. */
 export async function promptTokens(
   mode: SessionMode,
   model: RunModel,
   settings: SessionSettings,
   path: readonly PromptMessage[],
-): Promise<number[]> {
+): Promise<Prompt> {
   const tokens = await modes[mode].tokens(model, settings, path);
   if (tokens.length === 0) {
     throw new SessionError("invalid", "there is no text to continue yet: write some", "content");
   }
+  if (modes[mode].slides) return slide(tokens, model.contextSize, settings.maxTokens);
   if (tokens.length >= model.contextSize) {
     throw new ContextError(
       `this conversation has ${tokens.length} tokens, but the context of ${model.name} holds ${model.contextSize}, answer included. Go back to an earlier message, or serve the model with a larger context. Nothing was cut or saved`,
     );
   }
-  return tokens;
+  return { tokens, dropped: 0 };
 }

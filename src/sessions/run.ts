@@ -54,18 +54,23 @@ const gaugeEveryMs = 250;
 /** One answer. */
 export class Answer {
   readonly messageId: string;
-  text = "";
+  /** Of an answer that goes on, it begins with what was there. */
+  text: string;
   tokens = 0;
   readonly startedAt: number;
   firstTokenAt: number | undefined;
   lastTokenAt: number | undefined;
   end: MessageEnd | undefined;
   /** Of the text, what is on disk. */
-  savedLength = 0;
+  savedLength: number;
   endSaved = false;
+  /** It ended without a word and leaves nothing behind. */
+  isEmpty = false;
 
-  constructor(messageId: string, startedAt: number) {
+  constructor(messageId: string, text: string, startedAt: number) {
     this.messageId = messageId;
+    this.text = text;
+    this.savedLength = text.length;
     this.startedAt = startedAt;
   }
 
@@ -103,14 +108,19 @@ export class Run {
   readonly #done: PromiseWithResolvers<void> = Promise.withResolvers<void>();
 
   constructor(
-    facts: { id: string; sessionId: string; modelName: string; messageIds: readonly string[] },
+    facts: {
+      id: string;
+      sessionId: string;
+      modelName: string;
+      answers: readonly { id: string; content: string }[];
+    },
     now: () => number,
   ) {
     this.id = facts.id;
     this.sessionId = facts.sessionId;
     this.modelName = facts.modelName;
     const started = now();
-    this.answers = facts.messageIds.map((id) => new Answer(id, started));
+    this.answers = facts.answers.map(({ id, content }) => new Answer(id, content, started));
     this.#now = now;
   }
 

@@ -7,12 +7,25 @@
 
 import type { GenerationResult } from "../api.ts";
 import { AbortedError, LanternError } from "../base/errors.ts";
-import { type Asked, askedPath, promptTokens, type RunModel } from "./prompt.ts";
+import { brokenEnd, endOf, joined } from "./answer-end.ts";
+import {
+  type Asked,
+  askedPath,
+  type PromptMessage,
+  promptTokens,
+  type RunModel,
+  slides,
+} from "./prompt.ts";
 import { type Answer, type KnownLimit, Run } from "./run.ts";
-import { type Message, type MessageTimings, type Session, SessionError } from "./session.ts";
-import { changeSettings, type SettingsChange, toGenerateOptions } from "./settings.ts";
+import { type Message, type Session, SessionError } from "./session.ts";
+import {
+  changeSettings,
+  type SessionSettings,
+  type SettingsChange,
+  toGenerateOptions,
+} from "./settings.ts";
+import type { Prompt } from "./slide.ts";
 import { type Begun, newId, type SessionStore } from "./store.ts";
-import type { MessageEnd } from "./tree.ts";
 
 export interface RunsOptions {
   /** Milliseconds that only go forward. */
@@ -34,6 +47,16 @@ export interface AskRequest extends Asked {
 
 export interface Started extends Begun {
   run: Run;
+}
+
+/** What an answer is made from. */
+interface Task {
+  session: Session;
+  model: RunModel;
+  settings: SessionSettings;
+  /** What stands above the answer. */
+  path: readonly PromptMessage[];
+  prompt: Prompt;
 }
 
 /** Ended runs that can still be followed, at most. */
@@ -68,28 +91,30 @@ export class Runs {
     this.#reserve(sessionId);
     try {
       const session = this.#store.session(sessionId);
-      const { content, count = 1 } = request;
+      const { content, count = 1, message } = request;
       checkAnswerable(request);
-      const path = askedPath(session.mode, this.#pathFrom(session, request), request);
+      const path =
+        message === undefined
+          ? askedPath(session.mode, this.#pathFrom(session, request), request)
+          : this.#resumedPath(session, message);
       const settings = changeSettings(session.settings, request.settings ?? {});
       const asked = content === undefined ? [] : [{ role: "user" as const, content }];
-      const tokens = await promptTokens(session.mode, model, settings, [...path, ...asked]);
+      const read = [...path, ...asked];
+      const prompt = await promptTokens(session.mode, model, settings, read);
       this.#checkOpen(); // that took a while
       model.checkRoom(count);
-      const begun = this.#store.begin(sessionId, path.at(-1)?.id ?? null, {
-        content,
-        model: model.name,
-        count,
-      });
+      const begun =
+        message === undefined
+          ? this.#store.begin(sessionId, path.at(-1)?.id ?? null, {
+              content,
+              model: model.name,
+              count,
+            })
+          : this.#store.resume(sessionId, message, model.name);
       const run = this.#start(session, model, begun);
-      const options = toGenerateOptions(settings);
-      const written = run.answers.map((answer, at) => {
-        // The same seed would write the same text beside itself.
-        const seed = options.seed === undefined ? {} : { seed: options.seed + at };
-        return this.#write(run, answer, tokens.length, () =>
-          model.generate(tokens, { ...options, ...seed, signal: run.signal }),
-        );
-      });
+      const above = message === undefined ? read : read.slice(0, -1);
+      const task: Task = { session, model, settings, path: above, prompt };
+      const written = run.answers.map((answer, at) => this.#write(run, answer, at, task));
       void Promise.all(written).then(() => this.#finish(run));
       return { ...begun, run };
     } finally {
@@ -154,6 +179,20 @@ export class Runs {
     return this.#store.path(session.id, parent === undefined ? session.leaf : parent);
   }
 
+  /** Down to an answer that is to go on. */
+  #resumedPath(session: Session, id: string): Message[] {
+    const refuse = (why: string): never => {
+      throw new SessionError("invalid", `message: "${id}" ${why}`, "message");
+    };
+    const { role, content } = this.#store.message(session.id, id);
+    if (role !== "assistant") refuse("is not an answer: only an answer can go on");
+    if (content === "") refuse('has no text to go on from: ask for another with "regenerate"');
+    if (this.#store.messages(session.id).some(({ parent }) => parent === id)) {
+      refuse("has messages below it: only the last one of a branch can go on");
+    }
+    return this.#store.path(session.id, id);
+  }
+
   #checkOpen(): void {
     if (!this.#closed) return;
     throw new SessionError("conflict", "the server is stopping: no answer can be started");
@@ -161,8 +200,8 @@ export class Runs {
 
   #start(session: Session, model: RunModel, begun: Begun): Run {
     this.#forgetOld();
-    const messageIds = begun.answers.map(({ id }) => id);
-    const facts = { id: newId("run"), sessionId: session.id, modelName: model.name, messageIds };
+    const { answers } = begun;
+    const facts = { id: newId("run"), sessionId: session.id, modelName: model.name, answers };
     const run = new Run(facts, this.#now);
     run.limit = this.#limits.get(model.name);
     this.#runs.set(run.id, run);
@@ -173,35 +212,52 @@ export class Runs {
   }
 
   /** One answer, from its prompt to its end. Never rejects: what goes wrong is how the answer ended. */
-  async #write(
-    run: Run,
-    answer: Answer,
-    promptTokens: number,
-    generate: () => ReturnType<RunModel["generate"]>,
-  ): Promise<void> {
+  async #write(run: Run, answer: Answer, at: number, task: Task): Promise<void> {
+    let { prompt } = task;
+    const { session, model, settings, path } = task;
+    const options = toGenerateOptions(settings);
+    // The same seed would write the same text beside itself.
+    const seed = options.seed === undefined ? {} : { seed: options.seed + at };
+    let result: GenerationResult | undefined;
     try {
-      const generation = await generate();
-      for await (const event of generation.tokens()) {
-        answer.push(event, this.#now());
-        if (this.#now() - this.#savedAt >= this.#saveEveryMs) this.#save();
-        run.changed();
+      for (;;) {
+        const limit = left(settings, result);
+        const wanted = { ...options, ...seed, ...limit, signal: run.signal };
+        result = joined(
+          result,
+          await this.#read(run, answer, model.generate(prompt.tokens, wanted)),
+        );
+        this.#learn(run, result);
+        if (result.stopReason !== "context" || !slides(session.mode)) break;
+        const { maxTokens } = left(settings, result);
+        if (maxTokens === undefined || maxTokens < 1) break;
+        // The text has outgrown the context in the middle of an answer.
+        const read = [...path, { role: "assistant" as const, content: answer.text }];
+        prompt = await promptTokens(session.mode, model, { ...settings, maxTokens }, read);
       }
-      const result = await generation.result;
-      this.#learn(run, result);
-      answer.end = endOf(answer, result);
+      answer.end = endOf(answer, result, prompt.dropped);
     } catch (error) {
       const aborted = run.signal.aborted || error instanceof AbortedError;
-      answer.end = {
-        content: answer.text,
-        state: aborted ? "aborted" : "error",
-        stopReason: aborted ? "aborted" : null,
-        error: aborted ? null : this.#describe(error),
-        tokens: { prompt: promptTokens, cached: null, generated: answer.tokens },
-        timings: timingsOf(answer, undefined),
-      };
+      answer.end = brokenEnd(answer, prompt, aborted ? null : this.#describe(error));
     }
+    answer.isEmpty =
+      slides(session.mode) && answer.text.trim() === "" && answer.end.stopReason !== "length";
     this.#save();
     run.changed();
+  }
+
+  async #read(
+    run: Run,
+    answer: Answer,
+    begun: ReturnType<RunModel["generate"]>,
+  ): Promise<GenerationResult> {
+    const generation = await begun;
+    for await (const event of generation.tokens()) {
+      answer.push(event, this.#now());
+      if (this.#now() - this.#savedAt >= this.#saveEveryMs) this.#save();
+      run.changed();
+    }
+    return await generation.result;
   }
 
   #learn(run: Run, { timings }: GenerationResult): void {
@@ -238,7 +294,10 @@ export class Runs {
       if (running.length + ended.length > 0) {
         this.#store.saveAnswers(
           running.map(({ messageId, text }) => ({ id: messageId, content: text })),
-          ended.map(({ messageId, end }) => ({ id: messageId, end: end! })),
+          ended
+            .filter(({ isEmpty }) => !isEmpty)
+            .map(({ messageId, end }) => ({ id: messageId, end: end! })),
+          ended.filter(({ isEmpty }) => isEmpty).map(({ messageId }) => messageId),
         );
       }
       for (const answer of running) answer.savedLength = answer.text.length;
@@ -267,50 +326,31 @@ export class Runs {
   }
 }
 
-function checkAnswerable({ role = "user" }: Asked): void {
+/** How many tokens the answer may still have, where that is limited. */
+function left(
+  { maxTokens }: SessionSettings,
+  result: GenerationResult | undefined,
+): { maxTokens?: number } {
+  if (maxTokens === undefined) return {};
+  return { maxTokens: maxTokens - (result?.timings.generatedTokens ?? 0) };
+}
+
+function checkAnswerable({ role = "user", message, ...others }: AskRequest): void {
+  const { content, regenerate, parent, count = 1 } = others;
+  const alone = content === undefined && parent === undefined && !regenerate && count === 1;
+  if (message !== undefined && !alone) {
+    throw new SessionError(
+      "invalid",
+      'message: it goes on with that answer. Leave "content", "parent", "regenerate" and "n" out',
+      "message",
+    );
+  }
   if (role === "user") return;
   throw new SessionError(
     "invalid",
     `role: got "${role}" with "generate": true, expected "user". An answer that was written by hand is not answered`,
     "role",
   );
-}
-
-function endOf(answer: Answer, result: GenerationResult): MessageEnd {
-  const { timings, stopReason } = result;
-  return {
-    content: answer.text,
-    state: stopReason === "aborted" ? "aborted" : "complete",
-    stopReason,
-    error: null,
-    tokens: {
-      prompt: timings.promptTokens,
-      cached: timings.cachedTokens,
-      generated: timings.generatedTokens,
-    },
-    timings: timingsOf(answer, result),
-  };
-}
-
-function timingsOf(answer: Answer, result: GenerationResult | undefined): MessageTimings {
-  const limit = result?.timings.limits?.generation;
-  return {
-    msToFirstToken: answer.msToFirstToken,
-    tokensPerSecond: engineSpeed(result) ?? answer.tokensPerSecond,
-    promptMs: result?.timings.promptMs ?? null,
-    generatedMs: result?.timings.generatedMs ?? null,
-    percentOfLimit: limit ? limit.fraction * 100 : null,
-    boundBy: limit?.resource ?? null,
-  };
-}
-
-/**
- * By the engine's own clock: where this thread was busy, tokens come to it in heaps, and the time between the first and
- * the last says nothing. null: one token has no speed.
- */
-function engineSpeed(result: GenerationResult | undefined): number | null {
-  const { generatedTokens = 0, generatedMs = 0 } = result?.timings ?? {};
-  return generatedTokens > 1 && generatedMs > 0 ? (generatedTokens * 1000) / generatedMs : null;
 }
 
 function describeSimply(error: unknown): string {

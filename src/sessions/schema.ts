@@ -73,6 +73,9 @@ export const migrations: readonly string[] = [
    INSERT INTO search_messages (rowid, text)
      SELECT number, content FROM messages WHERE state <> 'streaming';
    INSERT INTO search_titles (rowid, text) SELECT number, title FROM sessions;`,
+
+  // 3: settings under a name.
+  `CREATE TABLE presets (name TEXT PRIMARY KEY, settings TEXT NOT NULL) STRICT;`,
 ];
 
 /** Brings the file to the newest version; one that is newer than this program is left alone. */

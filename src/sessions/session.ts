@@ -59,6 +59,8 @@ export interface MessageTokens {
   /** Of the prompt's, those whose keys and values were still in the cache; null: not known of an answer cut short. */
   cached: number | null;
   generated: number;
+  /** Of a story longer than the context: tokens between its beginning and its latest part, which the model did not see. */
+  dropped?: number;
 }
 
 export interface MessageTimings {

@@ -25,6 +25,8 @@ import {
   missing,
   newestBelow,
   pathTo,
+  removeMessage,
+  resumeMessage,
   sessionNumber,
 } from "./tree.ts";
 
@@ -248,13 +250,23 @@ export class SessionStore {
     });
   }
 
+  /** An answer that has ended is written on, by this model; the session then stands at it. */
+  resume(sessionId: string, id: string, model: string): Begun {
+    return this.#write(() => {
+      resumeMessage(this.#database, id, model, this.#now());
+      this.#afterMessages(sessionId, id, "");
+      return { user: null, answers: [this.message(sessionId, id)] };
+    });
+  }
+
   /**
-   * What running answers have become so far, and how others ended, in one go. A message that was deleted meanwhile
-   * stays deleted.
+   * What running answers have become so far, how others ended, and which came to nothing, in one go. A message that was
+   * deleted meanwhile stays deleted.
    */
   saveAnswers(
     running: readonly { id: string; content: string }[],
     ended: readonly { id: string; end: MessageEnd }[],
+    empty: readonly string[] = [],
   ): void {
     const now = this.#now();
     this.#write(() => {
@@ -267,6 +279,7 @@ export class SessionStore {
         );
       }
       for (const { id, end } of ended) finishMessage(this.#database, id, end, now);
+      for (const id of empty) removeMessage(this.#database, id);
     });
   }
 
@@ -366,7 +379,14 @@ export class SessionStore {
   }
 
   #abortInterrupted(): void {
-    this.#database.run("UPDATE messages SET state = 'aborted' WHERE state = 'streaming'");
+    this.#write(() => {
+      const empty = this.#database.all(
+        `SELECT m.id FROM messages m JOIN sessions s ON s.number = m.session
+         WHERE m.state = 'streaming' AND m.content = '' AND s.mode = 'story'`,
+      );
+      for (const { id } of empty) removeMessage(this.#database, id as string);
+      this.#database.run("UPDATE messages SET state = 'aborted' WHERE state = 'streaming'");
+    });
   }
 
   #write<T>(work: () => T): T {

@@ -110,6 +110,30 @@ export function finishMessage(database: Database, id: string, end: MessageEnd, n
   );
 }
 
+/** An answer is being written again. */
+export function resumeMessage(database: Database, id: string, model: string, now: number): void {
+  database.run(
+    `UPDATE messages SET state = 'streaming', model = ?, stop_reason = NULL, error = NULL, changed_at = ? WHERE id = ?`,
+    model,
+    now,
+    id,
+  );
+}
+
+/** A message without anything below it; a session that stands at it then stands above. */
+export function removeMessage(database: Database, id: string): void {
+  database.run(
+    `UPDATE sessions SET leaf = (SELECT parent FROM messages WHERE id = ?)
+     WHERE leaf = (SELECT number FROM messages WHERE id = ?)`,
+    id,
+    id,
+  );
+  database.run(
+    `DELETE FROM messages WHERE id = ? AND NOT EXISTS (SELECT 1 FROM messages c WHERE c.parent = messages.number)`,
+    id,
+  );
+}
+
 export function missing(what: string, id: string, sessionId?: string): SessionError {
   const where = sessionId === undefined ? "" : ` in session "${sessionId.slice(0, 100)}"`;
   return new SessionError("missing", `there is no ${what} "${id.slice(0, 100)}"${where}`);

@@ -36,7 +36,7 @@ export interface Spoken {
   tokens: readonly number[];
   options: GenerateOptions;
   say(text: string): void;
-  end(): void;
+  end(reason?: GenerationResult["stopReason"]): void;
   fail(error: Error): void;
 }
 
@@ -78,7 +78,7 @@ export class FakeModel implements RunModel {
         queue.push({ id: count, text: piece });
         wake();
       },
-      end: () => finish("end"),
+      end: (reason = "end") => finish(reason),
       fail: finish,
     });
     const done = Promise.withResolvers<GenerationResult>();

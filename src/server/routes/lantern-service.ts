@@ -4,6 +4,7 @@
 import type * as z from "zod";
 import type { GenerateOptions } from "../../index.ts";
 import { type Database, StorageError, type StorageProblem } from "../../platform/database.ts";
+import { Presets } from "../../sessions/presets.ts";
 import type { RunModel } from "../../sessions/prompt.ts";
 import type { Run } from "../../sessions/run.ts";
 import { Runs } from "../../sessions/runs.ts";
@@ -25,6 +26,7 @@ import type { Call, Route, RouteFamily } from "../route.ts";
 export interface SessionService {
   readonly store: SessionStore;
   readonly runs: Runs;
+  readonly presets: Presets;
   /** What was deleted leaves the search index, too: meanwhile, bit by bit. */
   purge(): void;
   /** Ends running answers, saves them, closes the database. */
@@ -44,6 +46,7 @@ export function openSessionService(server: ServerContext, database: Database): S
   return {
     store,
     runs,
+    presets: new Presets(database),
     purge,
     async close() {
       await runs.close();
@@ -57,8 +60,8 @@ export function unavailableSessions(problem: unknown): RouteFamily {
   const handle = (): never => {
     throw toApiError(problem);
   };
-  const methods = ["GET", "POST", "PATCH", "DELETE"] as const;
-  const paths = ["sessions", "runs", "search", "import"].flatMap((name) => [
+  const methods = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const;
+  const paths = ["sessions", "runs", "search", "import", "presets"].flatMap((name) => [
     `/lantern/v1/${name}`,
     `/lantern/v1/${name}/:rest{.+}`,
   ]);

@@ -5,7 +5,7 @@ import * as z from "zod";
 import { type Database, StorageError } from "../../platform/database.ts";
 import { exportMarkdown, exportSession, importSession } from "../../sessions/exchange.ts";
 import type { AskRequest, Runs } from "../../sessions/runs.ts";
-import { messageRoles, type Session, sessionModes } from "../../sessions/session.ts";
+import { messageRoles, type Session, SessionError, sessionModes } from "../../sessions/session.ts";
 import { settingsChangeSchema, settingsSchema } from "../../sessions/settings.ts";
 import type { SessionStore } from "../../sessions/store.ts";
 import { readJson } from "../body.ts";
@@ -63,6 +63,8 @@ const maxAlternatives = 8;
 const continuation = z.strictObject({
   ...asked,
   n: z.int().min(1).max(maxAlternatives).exactOptional(),
+  /** An answer that goes on where it ended. */
+  message: id.exactOptional(),
 });
 
 const pageQuery = z.strictObject({
@@ -74,6 +76,8 @@ const searchQuery = z.strictObject({
   q: z.string().max(1000),
   limit: z.coerce.number().int().min(1).max(100).exactOptional(),
 });
+
+const presetSettings = z.strictObject({ settings: settingsSchema });
 
 const exportQuery = z.strictObject({ format: z.enum(["json", "markdown"]).default("json") });
 
@@ -98,7 +102,12 @@ export function openSessions(server: ServerContext, open: () => Database): Sessi
 }
 
 function sessionRoutes(service: SessionService): RouteFamily {
-  const routes = [...sessionPaths(service), ...messagePaths(service), ...otherPaths(service)];
+  const routes = [
+    ...sessionPaths(service),
+    ...messagePaths(service),
+    ...presetPaths(service),
+    ...otherPaths(service),
+  ];
   return { name: "lantern-sessions", errors: openaiErrors, routes: guarded(routes) };
 }
 
@@ -177,6 +186,40 @@ function messagePaths(service: SessionService): Route[] {
       },
     },
   ];
+}
+
+function presetPaths({ presets }: SessionService): Route[] {
+  const path = "/lantern/v1/presets/:name";
+  return [
+    {
+      method: "GET",
+      path: "/lantern/v1/presets",
+      handle: () => json({ presets: presets.all() }),
+    },
+    {
+      method: "PUT",
+      path,
+      handle: async (call) => {
+        const name = presetName(call.params.name!);
+        const { settings } = await bodyFields(call, presetSettings);
+        return json(presets.save(name, settings));
+      },
+    },
+    {
+      method: "DELETE",
+      path,
+      handle: ({ params }) => {
+        presets.delete(params.name!);
+        return json({ name: params.name!, deleted: true });
+      },
+    },
+  ];
+}
+
+function presetName(text: string): string {
+  const name = text.trim();
+  if (name !== "" && name.length <= 100) return name;
+  throw new SessionError("invalid", "name: expected 1 to 100 letters", "name");
 }
 
 function otherPaths({ store, runs }: SessionService): Route[] {

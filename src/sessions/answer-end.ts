@@ -1,0 +1,80 @@
+// How an answer ended, as it is saved: its text, why, its tokens and its times. No behaviour of a run is here; runs.ts
+// decides when an answer has ended.
+
+import type { GenerationResult } from "../api.ts";
+import type { Answer } from "./run.ts";
+import type { MessageTimings } from "./session.ts";
+import type { Prompt } from "./slide.ts";
+import type { MessageEnd } from "./tree.ts";
+
+/** How an answer ended that was read to its end; `dropped`: what of the text the model did not see. */
+export function endOf(answer: Answer, result: GenerationResult, dropped: number): MessageEnd {
+  const { timings, stopReason } = result;
+  return {
+    content: answer.text,
+    state: stopReason === "aborted" ? "aborted" : "complete",
+    stopReason,
+    error: null,
+    tokens: {
+      prompt: timings.promptTokens,
+      cached: timings.cachedTokens,
+      generated: timings.generatedTokens,
+      ...(dropped > 0 && { dropped }),
+    },
+    timings: timingsOf(answer, result),
+  };
+}
+
+/** How an answer ended that was stopped or failed. */
+export function brokenEnd(answer: Answer, prompt: Prompt, error: string | null): MessageEnd {
+  const { dropped } = prompt;
+  return {
+    content: answer.text,
+    state: error === null ? "aborted" : "error",
+    stopReason: error === null ? "aborted" : null,
+    error,
+    tokens: {
+      prompt: prompt.tokens.length,
+      cached: null,
+      generated: answer.tokens,
+      ...(dropped > 0 && { dropped }),
+    },
+    timings: timingsOf(answer, undefined),
+  };
+}
+
+/** Two generations that wrote one answer, one after the other. */
+export function joined(
+  before: GenerationResult | undefined,
+  result: GenerationResult,
+): GenerationResult {
+  if (!before) return result;
+  const { generatedTokens, generatedMs } = before.timings;
+  const timings = {
+    ...result.timings,
+    generatedTokens: generatedTokens + result.timings.generatedTokens,
+    generatedMs: generatedMs + result.timings.generatedMs,
+  };
+  return { ...result, timings };
+}
+
+function timingsOf(answer: Answer, result: GenerationResult | undefined): MessageTimings {
+  const limit = result?.timings.limits?.generation;
+  return {
+    msToFirstToken: answer.msToFirstToken,
+    tokensPerSecond: engineSpeed(result) ?? answer.tokensPerSecond,
+    promptMs: result?.timings.promptMs ?? null,
+    generatedMs: result?.timings.generatedMs ?? null,
+    percentOfLimit: limit ? limit.fraction * 100 : null,
+    boundBy: limit?.resource ?? null,
+  };
+}
+
+/**
+ * By the engine's own clock: where this thread was busy, tokens come to it in heaps, and the time between the first and
+ * the last says nothing. null: one token has no speed.
+ */
+function engineSpeed(result: GenerationResult | undefined): number | null {
+  const { generatedTokens = 0, generatedMs = 0 } = result?.timings ?? {};
+  return generatedTokens > 1 && generatedMs > 0 ? (generatedTokens * 1000) / generatedMs : null;
+}

@@ -1,0 +1,69 @@
+// Presets: settings under a name, to be used in any conversation. A table of their own beside the sessions; a session
+// keeps its own settings and does not remember where they came from.
+
+import { type Database, StorageError } from "../platform/database.ts";
+import { SessionError } from "./session.ts";
+import { changeSettings, type SessionSettings } from "./settings.ts";
+
+export interface Preset {
+  name: string;
+  settings: SessionSettings;
+}
+
+const mostPresets = 200;
+
+export class Presets {
+  readonly #database: Database;
+
+  /** The store has brought the database forward. */
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  /** By name. */
+  all(): Preset[] {
+    return this.#database
+      .all("SELECT name, settings FROM presets ORDER BY name COLLATE NOCASE, name")
+      .map(({ name, settings }) => ({
+        name: name as string,
+        settings: JSON.parse(settings as string) as SessionSettings,
+      }));
+  }
+
+  /** A preset of this name is replaced. */
+  save(name: string, settings: SessionSettings): Preset {
+    return this.#write(() => {
+      const known = this.all();
+      if (known.length >= mostPresets && !known.some((preset) => preset.name === name)) {
+        throw new SessionError(
+          "invalid",
+          `there are ${mostPresets} presets already, and no more are kept. Delete one first`,
+        );
+      }
+      const preset = { name, settings: changeSettings({}, settings) };
+      this.#database.run(
+        "INSERT INTO presets (name, settings) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET settings = excluded.settings",
+        name,
+        JSON.stringify(preset.settings),
+      );
+      return preset;
+    });
+  }
+
+  delete(name: string): void {
+    this.#write(() => {
+      if (!this.all().some((preset) => preset.name === name)) {
+        throw new SessionError("missing", `there is no preset "${name.slice(0, 100)}"`);
+      }
+      this.#database.run("DELETE FROM presets WHERE name = ?", name);
+    });
+  }
+
+  #write<T>(work: () => T): T {
+    if (this.#database.writable) return this.#database.transaction(work);
+    throw new StorageError(
+      "read-only",
+      `sessions: "${this.#database.place}" is read-only: presets can be read, and none can be saved`,
+    );
+  }
+}
