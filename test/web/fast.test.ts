@@ -103,7 +103,8 @@ describeBrowser("an answer at more than 200 tokens/s", () => {
     // The last rendering, which shows the end at once, may come between two frames.
     expect(work.renders).toBeLessThanOrEqual(work.frames + 2);
     expect(work.renders).toBeGreaterThan(10); // it was seen to grow
-    expect(work.oldTouched).toBe(0);
+    // The first block of code gets its colours when the part that knows its language has come.
+    expect(work.oldTouched).toBeLessThanOrEqual(1);
     // A rendering in the long second half makes no more nodes than one in the first.
     expect(work.madeSecond).toBeLessThanOrEqual(work.madeFirst * 1.5 + 50);
     // At most the two last blocks are made anew: a handful of nodes per rendering.

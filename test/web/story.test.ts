@@ -19,8 +19,9 @@ describeBrowser("the Story page", () => {
     await page.keyboard.press("Escape");
     await page.getByRole("button", { name: "Continue" }).click();
     const text = page.locator(".story-text");
-    await expect.poll(() => text.textContent()).toMatch(/^Once upon a time, there was a/);
+    await page.getByText(/there was a/).waitFor();
     await page.getByRole("button", { name: "Continue" }).waitFor();
+    expect(await text.textContent()).toMatch(/^Once upon a time, there was a/);
     expect(await page.locator(".piece").count()).toBe(2);
     expect(await page.locator(".meter").innerText()).toMatch(/of 256 tokens of context/);
     expect(await page.locator("h1").innerText()).toBe("Once upon a time");
@@ -85,13 +86,112 @@ describeBrowser("the Story page", () => {
     await expect.poll(() => text.textContent()).toMatch(/^There were way3 (on )+$/);
   });
 
-  test("a full context is said, and nothing is cut", async () => {
-    const model = scriptedModel({ answer: () => "more ".repeat(9), contextSize: 60, chat: false });
+  test("a story goes on past the context: said once, and nothing of it is lost", async () => {
+    const prompts: string[] = [];
+    const answer = (prompt: string) => {
+      prompts.push(prompt);
+      return " and more";
+    };
+    const model = scriptedModel({ answer, contextSize: 60, chat: false });
     const { url } = await stage.serve({ models: { writer: model } });
     const page = await stage.page(url);
-    await page.getByLabel("Write on").fill("x".repeat(70));
+    const box = page.getByLabel("Write on");
+    const text = page.locator(".story-text");
+    await box.fill(`Once ${"x".repeat(20)}`);
+    await page.keyboard.press("Control+Enter");
+    await expect.poll(() => text.textContent()).toBe(`Once ${"x".repeat(20)} and more`);
+    const said = page.getByText("longer than what this model reads at once (60 tokens)");
+    expect(await said.count()).toBe(0);
+    await page.getByRole("button", { name: "Continue" }).waitFor();
+    await box.fill("y".repeat(40));
+    await page.keyboard.press("Control+Enter");
+    await said.waitFor();
     await page.getByRole("button", { name: "Continue" }).click();
-    await page.locator(".notice", { hasText: /70 tokens.*holds 60/ }).waitFor();
-    expect(await page.getByLabel("Write on").inputValue()).toBe("x".repeat(70));
+    const whole = `Once ${"x".repeat(20)} and more ${"y".repeat(40)} and more and more`;
+    await expect.poll(() => text.textContent()).toBe(whole);
+    await said.waitFor({ state: "detached" });
+    expect(await page.locator(".meter").innerText()).toContain("the beginning and the latest part");
+    expect(prompts[2]).toMatch(/^Once x+y+ and more$/);
+    await page.reload();
+    await expect.poll(() => text.textContent()).toBe(whole);
+  });
+
+  test("what is typed while the model writes stays, with the focus in the box", async () => {
+    const model = scriptedModel({
+      answer: () => " word".repeat(60),
+      msPerPiece: 15,
+      chat: false,
+    });
+    const { url } = await stage.serve({ models: { writer: model } });
+    const page = await stage.page(url);
+    const box = page.getByLabel("Write on");
+    const isFocused = () => box.evaluate((area) => document.activeElement === area);
+    expect(await isFocused()).toBe(true); // from the beginning
+    await page.keyboard.type("It began");
+    await page.keyboard.press("Control+Enter");
+    await page.getByText("It began word word").waitFor();
+    await page.keyboard.type("and then");
+    expect(await isFocused()).toBe(true);
+    await page.getByRole("button", { name: "Continue" }).waitFor();
+    await page.keyboard.type(" she");
+    expect(await box.inputValue()).toBe("and then she");
+    // Also after a button was pressed instead of a key.
+    await page.getByRole("button", { name: "Continue" }).click();
+    await page.getByText("and then she word").waitFor();
+    await page.keyboard.type("slept");
+    await page.getByRole("button", { name: "Continue" }).waitFor();
+    expect(await box.inputValue()).toBe("slept");
+    await page.reload();
+    await page.getByText("and then she word").waitFor();
+    expect(await box.inputValue()).toBe("slept"); // a draft survives
+    await page.getByRole("link", { name: "New story" }).click();
+    await expect.poll(() => box.inputValue()).toBe(""); // another story has its own
+    await page.goBack();
+    await expect.poll(() => box.inputValue()).toBe("slept");
+  });
+
+  test("rewriting an early piece keeps the rest in sight, to go back to or to keep", async () => {
+    let count = 0;
+    const model = scriptedModel({ answer: () => ` piece ${++count}.`, chat: false });
+    const { url } = await stage.serve({ models: { writer: model } });
+    const page = await stage.page(url);
+    const text = page.locator(".story-text");
+    await page.getByLabel("Write on").fill("It began.");
+    for (const written of [1, 2]) {
+      await page.getByRole("button", { name: "Continue" }).click();
+      await page.getByText(`piece ${written}.`).waitFor();
+      await page.getByRole("button", { name: "Continue" }).waitFor();
+    }
+    await page.locator(".piece").first().click();
+    await page.getByRole("button", { name: "Rewrite" }).click();
+    await page.getByLabel("Piece of the story").fill("It ended.");
+    await page.getByRole("button", { name: "Keep" }).click();
+    await expect.poll(() => text.textContent()).toBe("It ended.");
+    const other = page.getByRole("complementary", { name: "The other version" });
+    expect(await other.locator("blockquote").innerText()).toBe("It began. piece 1. piece 2.");
+    expect(await other.innerText()).toContain("2 more pieces");
+    expect(await page.locator(".piece").getAttribute("data-versions")).toBe("2/2");
+    await other.getByRole("button", { name: "Go to that version" }).click();
+    await expect.poll(() => text.textContent()).toBe("It began. piece 1. piece 2.");
+    await page.locator(".piece").first().click();
+    await page.getByRole("button", { name: "Version after" }).click();
+    await expect.poll(() => text.textContent()).toBe("It ended.");
+    await other.getByRole("button", { name: "Put what came after it here" }).click();
+    await expect.poll(() => text.textContent()).toBe("It ended. piece 1. piece 2.");
+    await other.waitFor({ state: "detached" });
+  });
+
+  test("a model that has nothing to add leaves no empty piece, and that is said", async () => {
+    const model = scriptedModel({ answer: () => "", chat: false });
+    const { url } = await stage.serve({ models: { writer: model } });
+    const page = await stage.page(url);
+    await page.getByLabel("Write on").fill("The end.");
+    await page.getByRole("button", { name: "Continue" }).click();
+    await page.getByText("it had nothing to add").waitFor();
+    expect(await page.locator(".piece").allInnerTexts()).toEqual(["The end."]);
+    await page.getByRole("button", { name: "3 alternatives" }).click();
+    await page.getByRole("button", { name: "Continue" }).waitFor();
+    await expect.poll(() => page.locator(".alternative").count()).toBe(0);
+    expect(await page.locator(".piece").allInnerTexts()).toEqual(["The end."]);
   });
 });

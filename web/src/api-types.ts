@@ -8,6 +8,7 @@ import type {
 } from "../../src/api.ts";
 import type { LimitsReport as Report } from "../../src/limits/report.ts";
 import type { QuantizeReport } from "../../src/server/routes/lantern-quantize.ts";
+import type { Preset } from "../../src/sessions/presets.ts";
 import type { LiveGauge, RunEvent as ServerRunEvent } from "../../src/sessions/run.ts";
 import type { SearchHit } from "../../src/sessions/search.ts";
 import type { Message, Session } from "../../src/sessions/session.ts";
@@ -19,6 +20,7 @@ export type {
   MachineMeasurement,
   Message,
   ModelInfo,
+  Preset,
   QuantizeReport,
   SearchHit,
   SessionSettings,
@@ -87,6 +89,8 @@ export interface Continue {
   parent?: string | null;
   content?: string;
   n?: number;
+  /** An answer that goes on where it ended. */
+  message?: string;
   settings?: SettingsChange;
 }
 

@@ -14,6 +14,7 @@ import type {
   ModelList,
   NewSession,
   OpenSession,
+  Preset,
   ProfileReport,
   QuantizeView,
   RunEvent,
@@ -38,6 +39,9 @@ export interface LanternClient {
   search(query: string): Promise<SearchHit[]>;
   exportSession(session: string, format: ExportFormat): Promise<Blob>;
   importSession(text: string): Promise<OpenSession>;
+  presets(): Promise<Preset[]>;
+  savePreset(preset: Preset): Promise<void>;
+  deletePreset(name: string): Promise<void>;
   /** Starts an answer. */
   ask(session: string, ask: Ask): Promise<Started>;
   /** Saves a message without an answer. */
@@ -122,6 +126,7 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
     json<T>(path, { method: "POST", body });
 
   const one = (session: string): string => `/lantern/v1/sessions/${encodeURIComponent(session)}`;
+  const preset = (name: string): string => `/lantern/v1/presets/${encodeURIComponent(name)}`;
   const models = "/lantern/v1/models";
 
   return {
@@ -144,6 +149,15 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
       return await (await send(`${one(session)}/export?format=${format}`)).blob();
     },
     importSession: (text) => json("/lantern/v1/import", { method: "POST", text }),
+    async presets() {
+      return (await json<{ presets: Preset[] }>("/lantern/v1/presets")).presets;
+    },
+    async savePreset({ name, settings }) {
+      await send(preset(name), { method: "PUT", body: { settings } });
+    },
+    async deletePreset(name) {
+      await send(preset(name), { method: "DELETE" });
+    },
     ask: (session, ask) => post(`${one(session)}/messages`, ask),
     async keep(session, ask) {
       const kept = { ...ask, generate: false };

@@ -6,16 +6,18 @@ import { useEffect, useState } from "preact/hooks";
 import { Layout } from "./components/layout.tsx";
 import { ChatPage } from "./pages/chat.tsx";
 import { StoryPage } from "./pages/story.tsx";
-import { connection, watchServer, whenOnline } from "./state/connection.ts";
+import { client, connection, watchServer, whenOnline } from "./state/connection.ts";
+import { conversations } from "./state/conversation.ts";
 import { models, refreshModels, servedModel } from "./state/models.ts";
 import { attempt } from "./state/notices.ts";
+import { watchPlaces } from "./state/places.ts";
 import { applyTheme } from "./state/preferences.ts";
 import { go, type PageName, type Route, route, watchRoute } from "./state/route.ts";
-import { refreshSessions } from "./state/sessions.ts";
+import { refreshSessions, sessions } from "./state/sessions.ts";
 import { useStore } from "./state/store.ts";
 import { warmUp, whenIdle } from "./state/warm-up.ts";
 
-type Page = ComponentType<{ id: string | null }>;
+type Page = ComponentType<{ id: string | null; message?: string | undefined }>;
 
 const later: Readonly<Partial<Record<PageName, () => Promise<Page>>>> = {
   machine: async () => (await import("./pages/machine.tsx")).MachinePage,
@@ -35,7 +37,7 @@ function App(): JSX.Element | null {
   ) : null;
 }
 
-function PageOf({ route: { page, id } }: { route: Route }): JSX.Element | null {
+function PageOf({ route: { page, id, message } }: { route: Route }): JSX.Element | null {
   const [, render] = useState(0);
   useEffect(() => {
     const load = async (): Promise<void> => {
@@ -47,13 +49,26 @@ function PageOf({ route: { page, id } }: { route: Route }): JSX.Element | null {
     if (!known[page]) void attempt(load);
   }, [page]);
   const Shown = known[page];
-  return Shown ? <Shown id={id} /> : null;
+  return Shown ? <Shown id={id} message={message} /> : null;
+}
+
+/** The list, and with it what another tab or another program did to what is open here. */
+async function look(): Promise<void> {
+  if (sessions.value.unavailable !== null) return await client.health();
+  await refreshSessions();
+  const { sessions: all, next } = sessions.value;
+  for (const conversation of Object.values(conversations)) {
+    const open = conversation.store.value.session?.id;
+    const listed = all.find(({ id }) => id === open);
+    await conversation.sync(listed, next === null);
+  }
 }
 
 async function start(): Promise<void> {
   applyTheme();
   watchRoute();
-  watchServer();
+  watchPlaces();
+  watchServer(look);
   await Promise.all([attempt(refreshModels), refreshSessions()]);
   await whenOnline();
   if (!models.value.loaded) await attempt(refreshModels);
@@ -61,10 +76,6 @@ async function start(): Promise<void> {
   const first = servedModel(models.value, null);
   if (!route.value) go(first && !first.info.hasChatTemplate ? "story" : "chat", null, true);
   whenIdle(warmUp);
-  // Another tab, or another program, may have added conversations meanwhile.
-  document.addEventListener("visibilitychange", () => {
-    if (document.visibilityState === "visible") void refreshSessions();
-  });
   // A server that was started again may have other models.
   let wasOnline = true;
   connection.watch(() => {

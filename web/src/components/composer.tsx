@@ -1,11 +1,17 @@
-// Where a person writes: Enter sends, Shift+Enter is a new line, the button stops an answer that is being written. Grows
-// with its text.
+// Where a person writes: Enter sends, Shift+Enter is a new line, the button stops an answer that is being written. Text
+// files are attached with a button, by dropping or by pasting them. What is written is a draft until it is sent, and can
+// be written on while an answer comes.
 
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { type Attachment, readAttachment, withAttachments } from "../state/attachments.ts";
+import { draftOf, setDraft, useDraft } from "../state/drafts.ts";
+import { notify } from "../state/notices.ts";
 import { Icon } from "./icon.tsx";
 
 interface Props {
+  /** Whose draft it is. */
+  draft: string;
   placeholder: string;
   busy: boolean;
   disabled: boolean;
@@ -14,17 +20,37 @@ interface Props {
   onStop(): void;
 }
 
-export function Composer({ placeholder, busy, disabled, onSend, onStop }: Props): JSX.Element {
-  const [text, setText] = useState("");
+export function Composer(props: Props): JSX.Element {
+  const { draft: key, placeholder, busy, disabled, onSend, onStop } = props;
+  const { text, files } = useDraft(key);
+  const [dropping, setDropping] = useState(false);
   const area = useRef<HTMLTextAreaElement>(null);
+  const picker = useRef<HTMLInputElement>(null);
+  const latest = useRef(key);
+  latest.current = key;
   useEffect(() => {
     if (matchMedia("(hover: hover)").matches) area.current?.focus(); // no keyboard pops up on a phone
   }, []);
+  const isEmpty = text.trim() === "" && files.length === 0;
   const send = async (): Promise<void> => {
-    const wanted = text.trim();
-    if (wanted === "" || busy || disabled) return;
-    setText("");
-    if (!(await onSend(wanted))) setText((now) => (now === "" ? wanted : now));
+    if (isEmpty || busy || disabled) return;
+    setDraft(key, { text: "", files: [] });
+    if (!(await onSend(withAttachments(text.trim(), files)))) {
+      // It may have been written on meanwhile.
+      const now = draftOf(key);
+      setDraft(key, {
+        text: now.text === "" ? text : `${text}\n${now.text}`,
+        files: [...files, ...now.files],
+      });
+    }
+    area.current?.focus();
+  };
+  const attach = async (chosen: FileList | readonly File[] | null | undefined): Promise<void> => {
+    const read = await Promise.all([...(chosen ?? [])].map(readAttachment));
+    for (const problem of read.filter((one) => typeof one === "string")) notify(problem, "error");
+    const added = read.filter((one): one is Attachment => typeof one !== "string");
+    const now = latest.current;
+    if (added.length > 0) setDraft(now, { files: [...draftOf(now).files, ...added] });
     area.current?.focus();
   };
   const onKeyDown = (event: KeyboardEvent): void => {
@@ -34,21 +60,81 @@ export function Composer({ placeholder, busy, disabled, onSend, onStop }: Props)
   };
   return (
     <form
-      class="composer"
+      class={`composer ${dropping ? "dropping" : ""}`}
       onSubmit={(event) => {
         event.preventDefault();
         void send();
       }}
+      onDragOver={(event) => {
+        if (!event.dataTransfer?.types.includes("Files")) return;
+        event.preventDefault();
+        setDropping(true);
+      }}
+      onDragLeave={() => setDropping(false)}
+      onDrop={(event) => {
+        if (!event.dataTransfer?.types.includes("Files")) return;
+        event.preventDefault();
+        setDropping(false);
+        void attach(event.dataTransfer.files);
+      }}
     >
+      {files.length > 0 && (
+        <ul class="attachments" aria-label="Attached files">
+          {files.map(({ name }, at) => (
+            <li key={`${at} ${name}`}>
+              <Icon name="file" /> <span class="file-name">{name}</span>
+              <button
+                type="button"
+                class="quiet"
+                aria-label={`Remove ${name}`}
+                title="Remove"
+                onClick={() => setDraft(key, { files: files.filter((_, other) => other !== at) })}
+              >
+                <Icon name="close" />
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+      <input
+        ref={picker}
+        type="file"
+        multiple
+        hidden
+        aria-label="Text files"
+        onChange={(event) => {
+          const input = event.currentTarget;
+          void attach([...(input.files ?? [])]);
+          input.value = ""; // the same file may be chosen again
+        }}
+      />
+      <button
+        type="button"
+        class="round quiet"
+        disabled={disabled}
+        aria-label="Attach text files"
+        title="Attach text files"
+        onClick={() => picker.current?.click()}
+      >
+        <Icon name="clip" />
+      </button>
       <textarea
         ref={area}
         rows={1}
+        dir="auto"
         aria-label="Message"
+        aria-keyshortcuts="M"
         placeholder={placeholder}
         value={text}
         disabled={disabled}
-        onInput={(event) => setText(event.currentTarget.value)}
+        onInput={(event) => setDraft(key, { text: event.currentTarget.value })}
         onKeyDown={onKeyDown}
+        onPaste={(event) => {
+          const pasted = event.clipboardData?.files;
+          if (!pasted || pasted.length === 0) return;
+          event.preventDefault();
+          void attach(pasted);
+        }}
       />
       {busy ? (
         <button
@@ -64,7 +150,7 @@ export function Composer({ placeholder, busy, disabled, onSend, onStop }: Props)
         <button
           type="submit"
           class="round primary"
-          disabled={disabled || text.trim() === ""}
+          disabled={disabled || isEmpty}
           aria-label="Send"
           title="Send (Enter)"
         >

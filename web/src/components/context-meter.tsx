@@ -7,17 +7,27 @@ import { grouped } from "../state/format.ts";
 interface Props {
   path: readonly Message[];
   contextSize: number | undefined;
+  /** What does not fit is left out (a story); otherwise it is refused (a chat). */
+  slides?: boolean;
   /** Shown while there is nothing to measure. */
   hint: string;
 }
 
 const nearlyFull = 0.85;
 
-export function ContextMeter({ path, contextSize, hint }: Props): JSX.Element {
+export function ContextMeter(props: Props): JSX.Element {
+  const { path, contextSize, slides = false, hint } = props;
   const tokens = path.findLast((message) => message.tokens !== null)?.tokens;
   if (!tokens || contextSize === undefined) return <p class="hint meter keys">{hint}</p>;
   const used = tokens.prompt + tokens.generated;
-  if (used >= contextSize - 1) {
+  if (slides && (tokens.dropped ?? 0) > 0) {
+    return (
+      <p class="hint meter">
+        The model reads the beginning and the latest part: {grouped(contextSize)} tokens
+      </p>
+    );
+  }
+  if (used >= contextSize - 1 && !slides) {
     return (
       <p class="hint meter full">
         The context is full: {grouped(contextSize)} tokens. Go back, start anew, or load a model
@@ -26,7 +36,7 @@ export function ContextMeter({ path, contextSize, hint }: Props): JSX.Element {
     );
   }
   return (
-    <p class={`hint meter ${used > nearlyFull * contextSize ? "full" : ""}`}>
+    <p class={`hint meter ${!slides && used > nearlyFull * contextSize ? "full" : ""}`}>
       {grouped(used)} of {grouped(contextSize)} tokens of context
     </p>
   );

@@ -3,6 +3,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Icon } from "./icon.tsx";
+import { Notices } from "./notices.tsx";
 
 interface Props {
   title: string;
@@ -38,6 +39,7 @@ export function Dialog({ title, place = "middle", onClose, children }: Props): J
             <Icon name="close" />
           </button>
         </header>
+        <Notices />
         {children}
       </div>
     </dialog>

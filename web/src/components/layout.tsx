@@ -2,17 +2,20 @@
 // the bottom and a drawer. And what concerns all pages: the banner when the server is gone, notices, the API key.
 
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useState } from "preact/hooks";
 import { client, connection, setKey } from "../state/connection.ts";
 import { conversations } from "../state/conversation.ts";
-import { attempt, dismiss, notices } from "../state/notices.ts";
+import { attempt } from "../state/notices.ts";
+import { lastOpen, scrolled } from "../state/places.ts";
 import { applyTheme, prefer, preferences, type Theme } from "../state/preferences.ts";
 import { hrefOf, type PageName, pages, type Route } from "../state/route.ts";
 import { refreshSessions } from "../state/sessions.ts";
 import { useStore } from "../state/store.ts";
 import { Dialog } from "./dialog.tsx";
 import { Icon, type IconName, Mark } from "./icon.tsx";
+import { Notices } from "./notices.tsx";
 import { SessionList } from "./session-list.tsx";
+import { ShortcutList, useShortcuts } from "./shortcuts.tsx";
 
 const labels: Readonly<Record<PageName, string>> = {
   chat: "Chat",
@@ -31,6 +34,11 @@ export function Layout({
   children: ComponentChildren;
 }): JSX.Element {
   const [drawer, setDrawer] = useState(false);
+  const [keys, setKeys] = useState(false);
+  const showKeys = useCallback(() => setKeys(true), []);
+  useShortcuts(showKeys);
+  useTitle(route);
+  useKeptScroll(route.page);
   const { online, needsKey } = useStore(connection);
   const mode = route.page === "chat" || route.page === "story" ? route.page : undefined;
   useEffect(() => {
@@ -61,14 +69,16 @@ export function Layout({
         <span class="brand">
           <Mark /> Lantern
         </span>
+        <KeysButton onClick={showKeys} />
         <ThemeButton />
       </header>
       <aside class="sidebar">
         <div class="row between">
-          <a class="brand" href={hrefOf("chat")}>
-            <Mark /> Lantern
-          </a>
-          <ThemeButton />
+          <BrandLink />
+          <span class="row tight">
+            <KeysButton onClick={showKeys} />
+            <ThemeButton />
+          </span>
         </div>
         <Navigation page={route.page} />
         {mode && (
@@ -94,12 +104,13 @@ export function Layout({
             The server does not answer. Nothing is lost: this page goes on when it is back.
           </p>
         )}
+        <Notices />
         <main id="content" tabIndex={-1}>
           {children}
         </main>
       </div>
       <Navigation page={route.page} bottom />
-      <Notices />
+      {keys && <ShortcutList onClose={() => setKeys(false)} />}
       {needsKey && <KeyDialog />}
     </div>
   );
@@ -116,11 +127,86 @@ async function rename(id: string, mode: "chat" | "story", title: string): Promis
   await refreshSessions();
 }
 
+/** The tab's name: what is open, on which page. */
+function useTitle({ page }: Route): void {
+  const chat = useStore(conversations.chat.store, ({ session }) => session?.title);
+  const story = useStore(conversations.story.store, ({ session }) => session?.title);
+  const open = { chat, story }[page as "chat" | "story"];
+  const title = [open, labels[page], "Lantern"].filter(Boolean).join(" · ");
+  useEffect(() => {
+    document.title = title;
+  }, [title]);
+}
+
+const restoreMs = 1500;
+
+/** A page that is a long list is found again where it was left; what it shows may take a moment to come. */
+function useKeptScroll(page: PageName): void {
+  useEffect(() => {
+    const wanted = scrolled.get(page);
+    let isRestoring = wanted !== undefined;
+    const stop = (): void => {
+      isRestoring = false;
+    };
+    const onScroll = ({ target }: Event): void => {
+      if (!(target instanceof HTMLElement && target.matches(".facts")) || isRestoring) return;
+      scrolled.set(page, target.scrollTop);
+    };
+    const restore = (): void => {
+      const scroller = document.querySelector(".facts");
+      if (!isRestoring || !scroller) return;
+      scroller.scrollTop = wanted!;
+      if (Math.abs(scroller.scrollTop - wanted!) < 2) stop();
+    };
+    const observer = new MutationObserver(restore);
+    observer.observe(document.getElementById("content")!, { childList: true, subtree: true });
+    const timer = setTimeout(stop, restoreMs);
+    addEventListener("scroll", onScroll, { capture: true, passive: true });
+    addEventListener("wheel", stop, { passive: true });
+    restore();
+    return () => {
+      observer.disconnect();
+      clearTimeout(timer);
+      removeEventListener("scroll", onScroll, { capture: true });
+      removeEventListener("wheel", stop);
+    };
+  }, [page]);
+}
+
+function BrandLink(): JSX.Element {
+  const last = useStore(lastOpen);
+  return (
+    <a class="brand" href={hrefOf("chat", last.chat)}>
+      <Mark /> Lantern
+    </a>
+  );
+}
+
+function KeysButton({ onClick }: { onClick(): void }): JSX.Element {
+  return (
+    <button
+      type="button"
+      class="quiet keys-button"
+      aria-label="Keyboard shortcuts"
+      title="Keyboard shortcuts (?)"
+      onClick={onClick}
+    >
+      <Icon name="keyboard" />
+    </button>
+  );
+}
+
 function Navigation({ page, bottom = false }: { page: PageName; bottom?: boolean }): JSX.Element {
+  // Chat and Story lead back to what was open there.
+  const last = useStore(lastOpen);
   return (
     <nav class={bottom ? "tabs" : "pages"} aria-label="Pages">
       {pages.map((name) => (
-        <a key={name} href={hrefOf(name)} aria-current={name === page ? "page" : undefined}>
+        <a
+          key={name}
+          href={hrefOf(name, name === "chat" || name === "story" ? last[name] : null)}
+          aria-current={name === page ? "page" : undefined}
+        >
           <Icon name={name} />
           <span>{labels[name]}</span>
         </a>
@@ -149,22 +235,6 @@ function ThemeButton(): JSX.Element {
   );
 }
 
-function Notices(): JSX.Element {
-  const shown = useStore(notices);
-  return (
-    <div class="notices" role="status" aria-live="polite">
-      {shown.map(({ id, text, kind }) => (
-        <p key={id} class={`notice ${kind}`}>
-          <span>{text}</span>
-          <button type="button" class="quiet" aria-label="Close" onClick={() => dismiss(id)}>
-            <Icon name="close" />
-          </button>
-        </p>
-      ))}
-    </div>
-  );
-}
-
 function KeyDialog(): JSX.Element {
   const [key, set] = useState("");
   return (
@@ -189,7 +259,8 @@ function KeyDialog(): JSX.Element {
             onInput={(event) => set(event.currentTarget.value)}
           />
           <span class="hint">
-            What it was started with: --api-key, or LANTERN_API_KEY. Kept until this tab is closed.
+            The one that the server was started with (--api-key, or LANTERN_API_KEY). It is kept
+            until this tab is closed.
           </span>
         </label>
         <div class="row end">

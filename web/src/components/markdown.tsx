@@ -1,27 +1,35 @@
-// Markdown as it comes: one component per block, so that finished blocks are left alone while the last ones grow.
+// Markdown as it comes: one component per block, so that finished blocks are left alone while the last ones grow. Code is
+// coloured when its fence is closed; formulas are set once the part that sets them is here.
 
 import type { ComponentChildren, JSX } from "preact";
-import { useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { type Block, MarkdownBlocks } from "../state/blocks.ts";
+import { highlighted, wantHighlighter } from "../state/highlight.ts";
+import { mathReady } from "../state/math.ts";
+import { useStore } from "../state/store.ts";
 import { CopyButton } from "./copy-button.tsx";
 import { memo } from "./memo.ts";
 
-export function Markdown({ text }: { text: string }): JSX.Element {
-  const blocks = useRef<MarkdownBlocks>(undefined);
-  blocks.current ??= new MarkdownBlocks();
+/** `growing`: more of it may come. */
+export function Markdown({ text, growing }: { text: string; growing: boolean }): JSX.Element {
+  const isMathReady = useStore(mathReady);
+  const blocks = useRef<{ made: MarkdownBlocks; withMath: boolean }>(undefined);
+  if (!blocks.current || (blocks.current.withMath !== isMathReady && blocks.current.made.hasMath)) {
+    blocks.current = { made: new MarkdownBlocks(), withMath: isMathReady };
+  }
   return (
     <div class="markdown">
-      {blocks.current.update(text).map((block) => (
-        <BlockView key={block.key} block={block} />
+      {blocks.current.made.update(text).map((block) => (
+        <BlockView key={block.key} block={block} growing={growing} />
       ))}
     </div>
   );
 }
 
 const BlockView = memo(
-  ({ block }: { block: Block }): ComponentChildren =>
+  ({ block, growing }: { block: Block; growing: boolean }): ComponentChildren =>
     block.code ? (
-      <CodeBlock text={block.code.text} language={block.code.language} />
+      <CodeBlock {...block.code} growing={growing} />
     ) : (
       // sanitize.ts made it harmless.
       <div
@@ -33,10 +41,28 @@ const BlockView = memo(
     a.block.html === b.block.html &&
     a.block.continued === b.block.continued &&
     a.block.code?.text === b.block.code?.text &&
-    a.block.code?.language === b.block.code?.language,
+    a.block.code?.closed === b.block.code?.closed &&
+    a.block.code?.language === b.block.code?.language &&
+    (a.growing === b.growing || !a.block.code),
 );
 
-function CodeBlock({ text, language }: { text: string; language: string }): JSX.Element {
+interface CodeProps {
+  text: string;
+  language: string;
+  closed: boolean;
+  growing: boolean;
+}
+
+function CodeBlock({ text, language, closed, growing }: CodeProps): JSX.Element {
+  const [, render] = useState(0);
+  const isWhole = closed || !growing;
+  useEffect(() => {
+    // Asked for with the first line, it is mostly here when the last one is.
+    void wantHighlighter(language).then((isNew) => {
+      if (isNew) render((count) => count + 1);
+    });
+  }, [language]);
+  const html = isWhole ? highlighted(text, language) : undefined;
   return (
     <figure class="code">
       <figcaption>
@@ -45,7 +71,12 @@ function CodeBlock({ text, language }: { text: string; language: string }): JSX.
       </figcaption>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: long lines are scrolled with the keyboard, too */}
       <pre tabIndex={0}>
-        <code>{text}</code>
+        {html === undefined ? (
+          <code key="plain">{text}</code>
+        ) : (
+          // highlight.ts had it sanitised.
+          <code key="coloured" dangerouslySetInnerHTML={{ __html: html }} />
+        )}
       </pre>
     </figure>
   );

@@ -4,8 +4,10 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { Message } from "../api-types.ts";
+import { splitAttachments } from "../state/attachments.ts";
 import type { LiveAnswer } from "../state/live.ts";
 import { Store, useStore } from "../state/store.ts";
+import { splitThought } from "../state/thought.ts";
 import type { Tree } from "../state/tree.ts";
 import { BranchSwitcher } from "./branch-switcher.tsx";
 import { CopyButton } from "./copy-button.tsx";
@@ -17,6 +19,7 @@ import { Markdown } from "./markdown.tsx";
 export interface MessageActions {
   edit(message: Message, text: string): void;
   regenerate(message: Message): void;
+  goOn(message: Message): void;
   goBack(message: Message): void;
   pick(id: string): void;
 }
@@ -26,6 +29,8 @@ interface Props {
   tree: Tree;
   live: LiveAnswer | undefined;
   isLast: boolean;
+  /** It was looked for. */
+  found: boolean;
   /** An answer is being written: nothing else can be. */
   busy: boolean;
   /** The model can answer now. */
@@ -54,10 +59,37 @@ export function MessageView(props: Props): JSX.Element {
     );
   }
   return (
-    <article class={`message ${message.role}`} aria-label={mine ? "You" : "Lantern"}>
-      {mine ? <div class="bubble">{message.content}</div> : <Answer {...props} />}
+    <article
+      class={`message ${message.role} ${props.found ? "found" : ""}`}
+      aria-label={mine ? "You" : "Lantern"}
+      data-message={message.id}
+    >
+      {mine ? <Question content={message.content} /> : <Answer {...props} />}
       <Actions {...props} onEdit={() => setEditing(true)} />
     </article>
+  );
+}
+
+/** What a person wrote, with the files that came along. */
+export function Question({ content }: { content: string }): JSX.Element {
+  const { text, files } = splitAttachments(content);
+  return (
+    <>
+      {text !== "" && (
+        <div class="bubble" dir="auto">
+          {text}
+        </div>
+      )}
+      {files.map(({ name, text: attached }, at) => (
+        <details class="attached" key={at}>
+          <summary>
+            <Icon name="file" /> <span class="file-name">{name}</span>
+          </summary>
+          {/* biome-ignore lint/a11y/noNoninteractiveTabindex: long files are scrolled with the keyboard, too */}
+          <pre tabIndex={0}>{attached}</pre>
+        </details>
+      ))}
+    </>
   );
 }
 
@@ -66,10 +98,22 @@ const none = new Store({ text: "" });
 function Answer({ message, live }: Props): JSX.Element {
   const streaming = message.state === "streaming";
   const now = useStore<{ text: string }>(live?.store ?? none);
-  const text = streaming && live ? now.text : message.content;
+  const { thought, isThinking, answer } = splitThought(
+    streaming && live ? now.text : message.content,
+  );
   return (
     <div class="answer" aria-live={streaming ? "off" : undefined}>
-      {text === "" && streaming ? <span class="caret" /> : <Markdown text={text} />}
+      {thought !== null && thought !== "" && (
+        <details class="thought">
+          <summary>{isThinking && streaming ? "Thinking…" : "What the model thought"}</summary>
+          <Markdown text={thought} growing={isThinking && streaming} />
+        </details>
+      )}
+      {answer === "" && streaming ? (
+        <span class="caret" />
+      ) : (
+        <Markdown text={answer} growing={streaming} />
+      )}
       {ending(message) && (
         <p class={message.state === "error" ? "ending" : "hint"}>{ending(message)}</p>
       )}
@@ -82,20 +126,32 @@ function Answer({ message, live }: Props): JSX.Element {
 function ending({ state, stopReason, error, content }: Message): string | null {
   if (state === "error") return error ?? "The answer failed.";
   if (state === "aborted") return "Stopped. What was written is kept.";
-  if (stopReason === "length") return "Ended at the length that the settings allow.";
+  if (stopReason === "length") return "Ended at the longest answer that the settings allow.";
   if (stopReason === "end" && content === "") return "The model ended without a word.";
   if (stopReason === "context") return "Ended: the model's context is full.";
   return null;
 }
 
+/** It ended before it was done, and can go on. */
+function isCutShort({ role, state, stopReason, content }: Message): boolean {
+  const isCut = state === "aborted" || state === "error" || stopReason === "length";
+  return role === "assistant" && content !== "" && isCut;
+}
+
 function Actions(props: Props & { onEdit(): void }): JSX.Element {
   const { message, tree, isLast, busy, canAnswer, actions, onEdit } = props;
-  const button = (icon: IconName, label: string, onClick: () => void): JSX.Element => (
+  const button = (
+    icon: IconName,
+    label: string,
+    onClick: () => void,
+    key?: string,
+  ): JSX.Element => (
     <button
       type="button"
       class="quiet"
-      title={label}
+      title={key === undefined ? label : `${label} (${key})`}
       aria-label={label}
+      aria-keyshortcuts={key}
       disabled={busy}
       onClick={onClick}
     >
@@ -111,9 +167,24 @@ function Actions(props: Props & { onEdit(): void }): JSX.Element {
         disabled={busy}
         onPick={(id) => actions.pick(id)}
       />
-      <CopyButton text={message.content} label="Copy" />
-      {button("edit", "Edit", onEdit)}
-      {answer && canAnswer && button("again", "Answer again", () => actions.regenerate(message))}
+      {isLast && canAnswer && !busy && isCutShort(message) && (
+        <button
+          type="button"
+          aria-keyshortcuts="C"
+          title="Continue (C)"
+          onClick={() => actions.goOn(message)}
+        >
+          <Icon name="story" /> Continue
+        </button>
+      )}
+      <CopyButton
+        text={answer ? splitThought(message.content).answer : message.content}
+        label="Copy"
+      />
+      {button("edit", "Edit", onEdit, answer ? undefined : "E")}
+      {answer &&
+        canAnswer &&
+        button("again", "Answer again", () => actions.regenerate(message), "R")}
       {answer && !isLast && button("back", "Go back to here", () => actions.goBack(message))}
     </div>
   );

@@ -1,25 +1,38 @@
-// Keeps the end of a growing page in sight, as long as the reader is there: who scrolls up is left alone.
+// Keeps the end of a growing page in sight, as long as the reader is there: who scrolls up is left alone, and who comes
+// back finds the place again.
 
 import type { RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { scrolled } from "../state/places.ts";
 
 const near = 80;
 
-/** For the element that scrolls; its first child is what grows. `key`: what is shown; another one starts at its end. */
-export function useStickToEnd(key: string | null): RefObject<HTMLDivElement | null> {
+/**
+ * For the element that scrolls; its first child is what grows. `key`: what is shown; another one starts where it was
+ * left, or at its end. `found`: a message to show instead.
+ */
+export function useStickToEnd(
+  key: string | null,
+  found: string | null = null,
+): RefObject<HTMLDivElement | null> {
   const box = useRef<HTMLDivElement>(null);
-  // Another conversation starts at its end.
+  const stuck = useRef(true);
   useEffect(() => {
     const scroller = box.current;
     const content = scroller?.firstElementChild;
     if (!scroller || !content) return;
-    let stuck = true;
+    const place = key === null ? undefined : scrolled.get(key);
+    stuck.current = place === undefined;
     const toEnd = (): void => {
-      if (stuck) scroller.scrollTop = scroller.scrollHeight;
+      if (stuck.current) scroller.scrollTop = scroller.scrollHeight;
     };
     const onScroll = (): void => {
-      stuck = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < near;
+      stuck.current = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < near;
+      if (key === null) return;
+      if (stuck.current) scrolled.delete(key);
+      else scrolled.set(key, scroller.scrollTop);
     };
+    if (place !== undefined) scroller.scrollTop = place;
     const observer = new ResizeObserver(toEnd);
     observer.observe(content);
     observer.observe(scroller); // the box below it may grow
@@ -30,6 +43,13 @@ export function useStickToEnd(key: string | null): RefObject<HTMLDivElement | nu
       scroller.removeEventListener("scroll", onScroll);
     };
   }, [key]);
+  useEffect(() => {
+    if (found === null) return;
+    const element = box.current?.querySelector(`[data-message="${CSS.escape(found)}"]`);
+    if (!element) return;
+    stuck.current = false;
+    element.scrollIntoView({ block: "center" });
+  }, [found]);
   return box;
 }
 

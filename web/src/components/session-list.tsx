@@ -7,7 +7,7 @@ import type { OpenSession, SearchHit } from "../api-types.ts";
 import { agoText } from "../state/format.ts";
 import { attempt } from "../state/notices.ts";
 import { go, hrefOf } from "../state/route.ts";
-import { deleteSession, moreSessions, search, sessions } from "../state/sessions.ts";
+import { deleteSession, isListed, moreSessions, search, sessions } from "../state/sessions.ts";
 import { useStore } from "../state/store.ts";
 import { Confirm } from "./dialog.tsx";
 import { Icon } from "./icon.tsx";
@@ -22,10 +22,10 @@ interface Props {
 export function SessionList({ mode, open, onRename, onPick }: Props): JSX.Element {
   const { sessions: all, next, loaded, unavailable, query, hits } = useStore(sessions);
   const [deleting, setDeleting] = useState<OpenSession | null>(null);
-  const shown = all.filter((session) => session.mode === mode);
+  const shown = all.filter((session) => session.mode === mode && isListed(session));
   return (
     <section class="sessions" aria-label={mode === "chat" ? "Chats" : "Stories"}>
-      <a class="button new" href={hrefOf(mode)} onClick={onPick}>
+      <a class="button new" href={hrefOf(mode)} aria-keyshortcuts="N" onClick={onPick}>
         <Icon name="plus" /> {mode === "chat" ? "New chat" : "New story"}
       </a>
       <label class="search">
@@ -34,6 +34,7 @@ export function SessionList({ mode, open, onRename, onPick }: Props): JSX.Elemen
           type="search"
           placeholder="Search"
           aria-label="Search conversations"
+          aria-keyshortcuts="/"
           value={query}
           onInput={(event) => search(event.currentTarget.value)}
         />
@@ -66,7 +67,7 @@ export function SessionList({ mode, open, onRename, onPick }: Props): JSX.Elemen
       {deleting && (
         <Confirm
           title="Delete this conversation?"
-          text={`“${deleting.title || "Untitled"}” and all its versions are deleted from this machine. There is no way back.`}
+          text={`“${deleting.title || "Untitled"}” and all its versions are deleted from this machine. This cannot be undone.`}
           action="Delete"
           onClose={() => setDeleting(null)}
           onConfirm={() => {
@@ -119,7 +120,9 @@ function Row({ session, open, onPick, onRename, onDelete }: RowProps): JSX.Eleme
         onClick={onPick}
         aria-current={open ? "page" : undefined}
       >
-        <span class="title">{title}</span>
+        <span class="title" dir="auto">
+          {title}
+        </span>
         <span class="when">
           {session.run ? "writing…" : agoText(session.changedAt, Date.now())}
         </span>
@@ -154,9 +157,11 @@ function Hits({ hits, onPick }: { hits: readonly SearchHit[]; onPick(): void }):
     <ul class="hits">
       {hits.map((hit) => (
         <li key={`${hit.session} ${hit.message}`}>
-          <a href={hrefOf(hit.mode, hit.session)} onClick={onPick}>
-            <span class="title">{hit.title || "Untitled"}</span>
-            <span class="snippet">
+          <a href={hrefOf(hit.mode, hit.session, hit.message)} onClick={onPick}>
+            <span class="title" dir="auto">
+              {hit.title || "Untitled"}
+            </span>
+            <span class="snippet" dir="auto">
               {hit.snippet.map(({ text, hit: found }, at) =>
                 found ? <mark key={at}>{text}</mark> : text,
               )}

@@ -4,6 +4,7 @@
 import type { JSX } from "preact";
 import type { SessionSettings, SettingsChange } from "../api-types.ts";
 import { digits } from "../state/format.ts";
+import { PresetPicker } from "./preset-picker.tsx";
 
 type NumberName = {
   [Name in keyof SessionSettings]-?: NonNullable<SessionSettings[Name]> extends number
@@ -93,6 +94,7 @@ interface Props {
 export function SettingsPanel({ settings: now, withSystem, onChange }: Props): JSX.Element {
   return (
     <div class="settings">
+      <PresetPicker settings={now} onChange={onChange} />
       {withSystem && (
         <label class="field">
           <span class="field-label">System prompt</span>

@@ -4,7 +4,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { Message, SessionSettings, SettingsChange } from "../api-types.ts";
-import { digits } from "../state/format.ts";
+import { digits, grouped } from "../state/format.ts";
 import type { LiveAnswer } from "../state/live.ts";
 import { ContextMeter } from "./context-meter.tsx";
 import { Gauge } from "./gauge.tsx";
@@ -13,6 +13,8 @@ import { Icon } from "./icon.tsx";
 interface Props {
   path: readonly Message[];
   live: ReadonlyMap<string, LiveAnswer>;
+  /** The last answer ended without a word. */
+  silent: boolean;
   contextSize: number | undefined;
   settings: SessionSettings;
   busy: boolean;
@@ -30,6 +32,7 @@ export function StoryFoot(props: Props): JSX.Element {
   const { path, live, settings, busy, canGoOn, canUndo, canRedo, onSettings } = props;
   const [count, setCount] = useState(3);
   const answer = path.findLast(({ role }) => role === "assistant");
+  const outgrown = path.filter(({ tokens }) => (tokens?.dropped ?? 0) > 0);
   return (
     <div class="foot story-foot">
       <div class="row wrap story-controls">
@@ -43,13 +46,19 @@ export function StoryFoot(props: Props): JSX.Element {
             class="primary"
             disabled={!canGoOn}
             onClick={() => props.onGoOn(1)}
-            title="Ctrl+Enter"
+            aria-keyshortcuts="C"
+            title="Continue (Ctrl+Enter)"
           >
             <Icon name="story" /> Continue
           </button>
         )}
         <span class="joined">
-          <button type="button" disabled={busy || !canGoOn} onClick={() => props.onGoOn(count)}>
+          <button
+            type="button"
+            disabled={busy || !canGoOn}
+            aria-keyshortcuts="A"
+            onClick={() => props.onGoOn(count)}
+          >
             <Icon name="fork" /> {count} alternatives
           </button>
           <select
@@ -68,7 +77,8 @@ export function StoryFoot(props: Props): JSX.Element {
           disabled={!canUndo}
           onClick={props.onUndo}
           aria-label="Undo"
-          title="Undo"
+          aria-keyshortcuts="U"
+          title="Undo (U)"
         >
           <Icon name="undo" />
         </button>
@@ -78,7 +88,8 @@ export function StoryFoot(props: Props): JSX.Element {
           disabled={!canRedo}
           onClick={props.onRedo}
           aria-label="Redo"
-          title="Redo"
+          aria-keyshortcuts="Shift+U"
+          title="Redo (Shift+U)"
         >
           <Icon name="redo" />
         </button>
@@ -103,23 +114,30 @@ export function StoryFoot(props: Props): JSX.Element {
           />
         </span>
       </div>
+      {props.silent && (
+        <p class="hint said" role="status">
+          The model ended the story here: it had nothing to add. Write on, or undo and try another
+          way.
+        </p>
+      )}
+      {outgrown.length === 1 && outgrown[0] === answer && (
+        <p class="hint said" role="status">
+          The story is now longer than what this model reads at once
+          {props.contextSize !== undefined && ` (${grouped(props.contextSize)} tokens)`}. It goes
+          on: the model reads the beginning and the latest part. Your text stays whole.
+        </p>
+      )}
       <div class="row between wrap">
-        {answer && saidNothing(answer) && (
-          <p class="hint">The model ended here: it had nothing to add.</p>
-        )}
         {answer ? <Gauge message={answer} live={live.get(answer.id)} /> : <span />}
         <ContextMeter
           path={path}
           contextSize={props.contextSize}
+          slides
           hint="Ctrl+Enter continues, Escape stops"
         />
       </div>
     </div>
   );
-}
-
-function saidNothing({ state, stopReason, content }: Message): boolean {
-  return state === "complete" && stopReason === "end" && content === "";
 }
 
 interface SliderProps {

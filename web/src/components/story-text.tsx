@@ -6,7 +6,7 @@ import { useState } from "preact/hooks";
 import type { Message } from "../api-types.ts";
 import type { LiveAnswer } from "../state/live.ts";
 import { Store, useStore } from "../state/store.ts";
-import type { Tree } from "../state/tree.ts";
+import { siblings, type Tree } from "../state/tree.ts";
 import { BranchSwitcher } from "./branch-switcher.tsx";
 
 interface Props {
@@ -14,22 +14,26 @@ interface Props {
   tree: Tree;
   live: ReadonlyMap<string, LiveAnswer>;
   busy: boolean;
+  /** A piece that was looked for. */
+  found: string | null;
   onEdit(message: Message): void;
   onGoBack(message: Message): void;
   onPick(id: string): void;
 }
 
 export function StoryText(props: Props): JSX.Element {
-  const { pieces, tree, live, busy } = props;
+  const { pieces, tree, live, busy, found } = props;
   const [picked, setPicked] = useState<string | null>(null);
   const chosen = busy ? undefined : pieces.find(({ id }) => id === picked);
   return (
     <>
-      <div class="story-text">
+      <div class="story-text" dir="auto">
         {pieces.map((piece) => (
           <Piece
             key={piece.id}
             piece={piece}
+            versions={versionsText(tree, piece)}
+            found={piece.id === found}
             live={live.get(piece.id)}
             picked={piece.id === chosen?.id}
             disabled={busy}
@@ -45,7 +49,13 @@ export function StoryText(props: Props): JSX.Element {
               : `${chosen.model ?? "The model"} wrote this`}
           </span>
           <BranchSwitcher tree={tree} message={chosen} disabled={busy} onPick={props.onPick} />
-          <button type="button" onClick={() => props.onEdit(chosen)}>
+          <button
+            type="button"
+            onClick={() => {
+              setPicked(null);
+              props.onEdit(chosen);
+            }}
+          >
             Rewrite
           </button>
           {chosen.id !== pieces.at(-1)?.id && (
@@ -59,17 +69,26 @@ export function StoryText(props: Props): JSX.Element {
   );
 }
 
+/** "2/3" where a piece has other versions. */
+function versionsText(tree: Tree, piece: Message): string | undefined {
+  const all = siblings(tree, piece);
+  return all.length < 2 ? undefined : `${all.indexOf(piece) + 1}/${all.length}`;
+}
+
 const none = new Store({ text: "" });
 
 interface PieceProps {
   piece: Message;
   live: LiveAnswer | undefined;
+  versions: string | undefined;
   picked: boolean;
+  found: boolean;
   disabled: boolean;
   onPick(): void;
 }
 
-function Piece({ piece, live, picked, disabled, onPick }: PieceProps): JSX.Element {
+function Piece(props: PieceProps): JSX.Element {
+  const { piece, live, versions, picked, found, disabled, onPick } = props;
   const now = useStore<{ text: string }>(live?.store ?? none);
   const streaming = piece.state === "streaming";
   const text = streaming && live ? now.text : piece.content;
@@ -82,7 +101,9 @@ function Piece({ piece, live, picked, disabled, onPick }: PieceProps): JSX.Eleme
     // A <button> would break lines around itself; this is a part of a running text.
     // biome-ignore lint/a11y/useSemanticElements: see above
     <span
-      class={`piece ${piece.role} ${picked ? "picked" : ""}`}
+      class={`piece ${piece.role} ${picked ? "picked" : ""} ${found ? "found" : ""}`}
+      data-message={piece.id}
+      data-versions={versions}
       role="button"
       tabIndex={disabled ? -1 : 0}
       aria-pressed={picked}

@@ -7,14 +7,16 @@ import type { Message, SettingsChange } from "../api-types.ts";
 import { Composer } from "../components/composer.tsx";
 import { ContextMeter } from "../components/context-meter.tsx";
 import { Dialog } from "../components/dialog.tsx";
+import { useFound } from "../components/found.ts";
 import { Mark } from "../components/icon.tsx";
-import { type MessageActions, MessageView } from "../components/message.tsx";
+import { type MessageActions, MessageView, Question } from "../components/message.tsx";
 import { chatProblem, NoChat } from "../components/no-chat.tsx";
 import { PageHead } from "../components/page-head.tsx";
 import { useEscape, useStickToEnd } from "../components/scroll.ts";
 import { SettingsPanel } from "../components/settings-panel.tsx";
 import { client } from "../state/connection.ts";
 import { conversations } from "../state/conversation.ts";
+import { draftKey } from "../state/drafts.ts";
 import { models, servedModel } from "../state/models.ts";
 import { attempt } from "../state/notices.ts";
 import { prefer, preferences } from "../state/preferences.ts";
@@ -29,11 +31,8 @@ const actions: MessageActions = {
   edit: (message, text) =>
     void attempt(async () => {
       if (message.role === "assistant") {
-        return await conversation.keep({
-          role: "assistant",
-          parent: message.parent,
-          content: text,
-        });
+        const kept = { role: "assistant", parent: message.parent, content: text } as const;
+        return void (await conversation.keep(kept));
       }
       await conversation.start((id) => client.ask(id, { parent: message.parent, content: text }));
     }),
@@ -41,11 +40,19 @@ const actions: MessageActions = {
     void attempt(() =>
       conversation.start((id) => client.ask(id, { parent: message.id, regenerate: true })),
     ),
+  goOn: (message) =>
+    void attempt(() => conversation.start((id) => client.goOn(id, { message: message.id }))),
   goBack: (message) => void attempt(() => conversation.change({ leaf: message.id })),
   pick: (id) => void attempt(() => conversation.change({ branch: id })),
 };
 
-export function ChatPage({ id }: { id: string | null }): JSX.Element {
+interface PageProps {
+  id: string | null;
+  /** A message that was looked for. */
+  message?: string | undefined;
+}
+
+export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
   useEffect(() => void attempt(() => conversation.open(id)), [id]);
   const { session, tree, run, live, missing, loading } = useStore(conversation.store);
   const { model: preferred } = useStore(preferences);
@@ -58,18 +65,20 @@ export function ChatPage({ id }: { id: string | null }): JSX.Element {
   const served = servedModel(list, model);
   const problem = list.loaded ? chatProblem(served) : null;
   const path = pathTo(tree, session?.leaf ?? null);
-  const box = useStickToEnd(session?.id ?? null);
+  const found = useFound(conversation, "chat", id, wanted);
+  const box = useStickToEnd(session?.id ?? null, found);
   const stop = (): void => void attempt(() => conversation.stop());
   useEscape(run !== null, stop);
 
   const send = async (content: string): Promise<boolean> => {
     setPending(content);
-    const begun = await attempt(async () => {
-      const made = await conversation.ensure({ mode: "chat", model: served?.id ?? null, settings });
-      go("chat", made.id, id === null);
-      return await conversation.start((session) => client.ask(session, { content }));
-    });
+    const begun = await attempt(() =>
+      conversation.begin({ mode: "chat", model: served?.id ?? null, settings }, (session) =>
+        client.ask(session, { content }),
+      ),
+    );
     setPending(null);
+    if (begun) go("chat", begun.run.session, id === null);
     return begun !== undefined;
   };
   const pickModel = (name: string): void => {
@@ -102,6 +111,7 @@ export function ChatPage({ id }: { id: string | null }): JSX.Element {
               tree={tree}
               live={live.get(message.id)}
               isLast={at === path.length - 1}
+              found={message.id === found}
               busy={run !== null}
               canAnswer={problem === null}
               actions={actions}
@@ -109,7 +119,7 @@ export function ChatPage({ id }: { id: string | null }): JSX.Element {
           ))}
           {pending !== null && (
             <article class="message user pending">
-              <div class="bubble">{pending}</div>
+              <Question content={pending} />
             </article>
           )}
           {session && run === null && pending === null && (
@@ -122,7 +132,7 @@ export function ChatPage({ id }: { id: string | null }): JSX.Element {
       {!missing && problem === null && (
         <div class="foot">
           <Composer
-            key={session?.id}
+            draft={draftKey("chat", session?.id ?? null)}
             placeholder="Write a message"
             busy={run !== null || pending !== null}
             disabled={loading}

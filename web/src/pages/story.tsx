@@ -7,6 +7,8 @@ import type { Message } from "../api-types.ts";
 import { Alternatives } from "../components/alternatives.tsx";
 import { Dialog } from "../components/dialog.tsx";
 import { EditBox } from "../components/edit-box.tsx";
+import { useFound } from "../components/found.ts";
+import { OtherVersion, otherVersion } from "../components/other-version.tsx";
 import { PageHead } from "../components/page-head.tsx";
 import { useEscape, useStickToEnd } from "../components/scroll.ts";
 import { SettingsPanel } from "../components/settings-panel.tsx";
@@ -14,8 +16,9 @@ import { StoryFoot } from "../components/story-foot.tsx";
 import { StoryText } from "../components/story-text.tsx";
 import { client } from "../state/connection.ts";
 import { conversations } from "../state/conversation.ts";
+import { draftKey, draftOf, setDraft, useDraft } from "../state/drafts.ts";
 import { models, servedModel } from "../state/models.ts";
-import { attempt, notify } from "../state/notices.ts";
+import { attempt } from "../state/notices.ts";
 import { prefer, preferences } from "../state/preferences.ts";
 import { go, hrefOf } from "../state/route.ts";
 import { useStore } from "../state/store.ts";
@@ -31,13 +34,20 @@ const beginnings = [
   "Lily and Tom found a tiny door in the old oak tree.",
 ];
 
-export function StoryPage({ id }: { id: string | null }): JSX.Element {
+interface PageProps {
+  id: string | null;
+  /** A piece that was looked for. */
+  message?: string | undefined;
+}
+
+export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
   useEffect(() => void attempt(() => conversation.open(id)), [id]);
   const state = useStore(conversation.store);
-  const { session, tree, run, live, missing, loading } = state;
+  const { session, tree, run, live, missing, loading, silent } = state;
   const list = useStore(models);
   const { model: preferred } = useStore(preferences);
-  const [draft, setDraft] = useState("");
+  const key = draftKey("story", session?.id ?? null);
+  const { text: draft } = useDraft(key);
   // Asked for, and not begun yet: the server may be busy with somebody else.
   const [starting, setStarting] = useState(false);
   const [choosing, setChoosing] = useState<readonly string[]>([]);
@@ -49,10 +59,14 @@ export function StoryPage({ id }: { id: string | null }): JSX.Element {
   const isPreferred = list.served.some((one) => one.id === preferred);
   const model = session ? session.model : isPreferred ? preferred : null;
   const served = servedModel(list, model);
-  const path = pathTo(tree, session?.leaf ?? null);
+  const path = pathTo(tree, session?.leaf ?? null).filter(
+    ({ content, state: how }) => content !== "" || how === "streaming",
+  );
   // Alternatives that wait for a choice are not part of the text yet.
-  const text = choosing.length > 0 ? path.slice(0, -1) : path;
-  const box = useStickToEnd(session?.id ?? null);
+  const text = path.filter((piece) => !choosing.includes(piece.id));
+  const options = choosing.flatMap((one) => tree.get(one) ?? []);
+  const found = useFound(conversation, "story", id, wanted);
+  const box = useStickToEnd(session?.id ?? null, found);
   const stop = (): void => void attempt(() => conversation.stop());
   useEscape(run !== null, stop);
   const shownId = session?.id ?? null;
@@ -66,36 +80,47 @@ export function StoryPage({ id }: { id: string | null }): JSX.Element {
   useEffect(() => {
     if (run && run.messages.length > 1) setChoosing(run.messages);
   }, [run]);
+  // None of them had a word to say.
+  const isOver = run === null && choosing.length > 0 && options.length === 0;
+  useEffect(() => {
+    if (isOver) setChoosing([]);
+  }, [isOver]);
+  useEffect(() => {
+    if (matchMedia("(hover: hover)").matches) area.current?.focus(); // no keyboard pops up on a phone
+  }, []);
 
   /** `count` continuations of the text, the draft included. */
   const goOn = async (count: number): Promise<void> => {
     const written = draft;
     if (text.length === 0 && written.trim() === "") return area.current?.focus();
     setStarting(true);
+    setDraft(key, { text: "" }); // what is typed from now on is the next turn's
+    refocus();
     const begun = await attempt(async () => {
       await saveSettings();
-      const made = await conversation.ensure({
-        mode: "story",
-        model: served?.id ?? null,
-        settings,
-      });
-      go("story", made.id, id === null);
       const joined = joinDraft(text.at(-1)?.content ?? "", written);
       const content = joined === "" ? {} : { content: joined };
       const parent = text.at(-1)?.id ?? null;
-      return await conversation.start((one) => client.goOn(one, { ...content, parent, n: count }));
+      const made = { mode: "story", model: served?.id ?? null, settings } as const;
+      return await conversation.begin(made, (one) =>
+        client.goOn(one, { ...content, parent, n: count }),
+      );
     });
     setStarting(false);
-    if (!begun) return;
-    setDraft("");
+    if (!begun) return setDraft(key, { text: written + draftOf(key).text });
+    go("story", begun.run.session, id === null);
     setRedo([]);
     setChoosing(count > 1 ? begun.answers.map((answer) => answer.id) : []);
+  };
+  /** Back to the box after a button was pressed; on a phone only if the keyboard is up anyway. */
+  const refocus = (): void => {
+    if (matchMedia("(hover: hover)").matches) area.current?.focus();
   };
   const choose = (choice: string): void =>
     void attempt(async () => {
       await conversation.change({ leaf: choice });
       setChoosing([]);
-      area.current?.focus();
+      refocus();
     });
   const undo = (): void => {
     const last = text.at(-1);
@@ -118,9 +143,20 @@ export function StoryPage({ id }: { id: string | null }): JSX.Element {
     setEditing(null);
     void attempt(async () => {
       await conversation.keep({ role: message.role, parent: message.parent, content });
-      notify("Rewritten. The old version is kept beside it.");
+      refocus();
     });
   };
+  const other =
+    run || starting || choosing.length > 0 ? undefined : otherVersion(tree, text.at(-1));
+  const append = (rest: readonly Message[]): void =>
+    void attempt(async () => {
+      let parent = text.at(-1)?.id;
+      for (const { role, content } of rest) {
+        if (parent === undefined) return;
+        parent = (await conversation.keep({ role, parent, content }))?.id;
+      }
+      refocus();
+    });
   const pickModel = (name: string): void => {
     prefer({ model: name });
     if (session) void attempt(() => conversation.change({ model: name }));
@@ -151,37 +187,46 @@ export function StoryPage({ id }: { id: string | null }): JSX.Element {
                 tree={tree}
                 live={live}
                 busy={run !== null || choosing.length > 0}
+                found={found}
                 onEdit={setEditing}
                 onGoBack={(message) =>
                   void attempt(() => conversation.change({ leaf: message.id }))
                 }
                 onPick={(choice) => void attempt(() => conversation.change({ branch: choice }))}
               />
-              {choosing.length === 0 && (
-                <textarea
-                  ref={area}
-                  class="draft"
-                  rows={1}
-                  aria-label="Write on"
-                  placeholder={
-                    text.length === 0 ? "Begin your story here…" : "Write on, or let the model…"
-                  }
-                  value={draft}
-                  disabled={run !== null || starting}
-                  onInput={(event) => setDraft(event.currentTarget.value)}
-                  onKeyDown={(event) => {
-                    const wanted = event.key === "Enter" && (event.ctrlKey || event.metaKey);
-                    if (wanted && !run) void goOn(1);
-                  }}
-                />
-              )}
-              {choosing.length > 0 && (
+              {options.length > 0 && (
                 <Alternatives
-                  answers={choosing.flatMap((one) => tree.get(one) ?? [])}
+                  answers={options}
                   live={live}
                   busy={run !== null}
                   onChoose={choose}
                   onAgain={() => void goOn(choosing.length)}
+                />
+              )}
+              <textarea
+                ref={area}
+                class="draft"
+                rows={1}
+                dir="auto"
+                aria-label="Write on"
+                aria-keyshortcuts="M"
+                placeholder={
+                  text.length === 0 ? "Begin your story here…" : "Write on, or let the model…"
+                }
+                value={draft}
+                onInput={(event) => setDraft(key, { text: event.currentTarget.value })}
+                onKeyDown={(event) => {
+                  const isWanted = event.key === "Enter" && (event.ctrlKey || event.metaKey);
+                  if (isWanted && !run && !starting && choosing.length === 0) void goOn(1);
+                }}
+              />
+              {other && (
+                <OtherVersion
+                  {...other}
+                  onShow={() =>
+                    void attempt(() => conversation.change({ branch: other.version.id }))
+                  }
+                  onAppend={() => append(other.rest)}
                 />
               )}
               {later.length > 0 && redo.length === 0 && choosing.length === 0 && (
@@ -211,8 +256,9 @@ export function StoryPage({ id }: { id: string | null }): JSX.Element {
         </p>
       ) : (
         <StoryFoot
-          path={path}
+          path={text}
           live={live}
+          silent={silent}
           contextSize={served?.info.contextSize}
           settings={settings}
           busy={run !== null || starting}
@@ -251,7 +297,7 @@ export function StoryPage({ id }: { id: string | null }): JSX.Element {
   );
 
   function startWith(begin: string): void {
-    setDraft(begin);
+    setDraft(key, { text: begin });
     area.current?.focus();
   }
 }

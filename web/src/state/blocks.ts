@@ -3,13 +3,15 @@
 // A long list is shown in pieces: it is one block until it ends, and would be made anew with every word.
 
 import { Marked, type Token, type Tokens } from "marked";
+import { escapeHtml } from "./escape.ts";
+import { mathExtension } from "./math.ts";
 import { sanitize } from "./sanitize.ts";
 
 export interface Block {
   /** The same as long as the block is. */
   key: number;
   /** Of a block of code; undefined: `html` is the block. */
-  code?: { text: string; language: string };
+  code?: { text: string; language: string; closed: boolean };
   /** Sanitised. */
   html: string;
   /** Goes on with the list of the block before it. */
@@ -26,6 +28,7 @@ const marked = new Marked({
     image: ({ href, text }) => `<a href="${escapeHtml(href)}">${escapeHtml(text || href)}</a>`,
   },
 });
+marked.use(mathExtension);
 
 const unfinished = 2;
 const itemsPerPiece = 24;
@@ -38,6 +41,11 @@ export class MarkdownBlocks {
   #blocks: readonly Block[] = [];
   /** HTML of the pieces of lists in the last update, by what they are made of. */
   #pieces = new Map<string, string>();
+
+  /** Whether there may be formulas in it. */
+  get hasMath(): boolean {
+    return /\$|\\[([]/.test(this.#text);
+  }
 
   /** The blocks of a text, which mostly is the last one with something added. */
   update(raw: string): readonly Block[] {
@@ -80,8 +88,9 @@ export class MarkdownBlocks {
     if (token.type === "space" || token.type === "def") return;
     const key = blocks.length;
     if (token.type === "code") {
-      const { text, lang = "" } = token as Tokens.Code;
-      blocks.push({ key, html: "", code: { text, language: /^[\w+#.-]*/.exec(lang)![0] } });
+      const { text, lang = "", raw } = token as Tokens.Code;
+      const language = /^[\w+#.-]*/.exec(lang)![0];
+      blocks.push({ key, html: "", code: { text, language, closed: isClosed(raw) } });
       return;
     }
     blocks.push({ key, html: sanitize(marked.parser([token])) });
@@ -108,13 +117,11 @@ function openFrom(tokens: readonly Token[]): number {
   return 0;
 }
 
-function escapeHtml(text: string): string {
-  const entities: Readonly<Record<string, string>> = {
-    "&": "&amp;",
-    "<": "&lt;",
-    ">": "&gt;",
-    '"': "&quot;",
-    "'": "&#39;",
-  };
-  return text.replaceAll(/[&<>"']/g, (letter) => entities[letter]!);
+/** A fence that ended; what stands indented has none. */
+function isClosed(raw: string): boolean {
+  const fence = /^ {0,3}(`{3,}|~{3,})/.exec(raw)?.[1];
+  return (
+    fence === undefined ||
+    raw.trimEnd().split("\n").slice(1).at(-1)?.trim().startsWith(fence) === true
+  );
 }

@@ -44,13 +44,16 @@ export function lost(): void {
   setTimeout(() => void retry(), retryMs);
 }
 
-const heartbeatMs = 4000;
+const heartbeatMs = 2000;
 
-/** A page that only shows something asks now and then, too: the banner should not wait for the next click. */
-export function watchServer(): void {
+/**
+ * A page that only shows something asks now and then, too: the banner should not wait for the next click, and what other
+ * tabs changed should be seen here.
+ */
+export function watchServer(ask: () => Promise<void>): void {
   const look = (): void => {
     if (document.visibilityState === "visible" && connection.value.online) {
-      void client.health().catch(() => {});
+      void ask().catch(() => {});
     }
   };
   setInterval(look, heartbeatMs);

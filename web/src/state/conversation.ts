@@ -7,7 +7,10 @@
 import { RequestError } from "../api.ts";
 import type { Message, NewSession, OpenSession, RunEvent, RunView, Started } from "../api-types.ts";
 import { client, lost, whenOnline } from "./connection.ts";
+import { draftKey, moveDraft } from "./drafts.ts";
 import { LiveAnswer } from "./live.ts";
+import { notify } from "./notices.ts";
+import { forgetPlace } from "./places.ts";
 import { refreshSessions } from "./sessions.ts";
 import { Store } from "./store.ts";
 import { type Tree, treeOf } from "./tree.ts";
@@ -22,6 +25,8 @@ export interface ConversationState {
   loading: boolean;
   /** The session in the address does not exist. */
   missing: boolean;
+  /** The last answer of a story ended without a word, and left nothing behind. */
+  silent: boolean;
 }
 
 const empty: ConversationState = {
@@ -31,11 +36,14 @@ const empty: ConversationState = {
   live: new Map(),
   loading: false,
   missing: false,
+  silent: false,
 };
 
 export class Conversation {
   readonly store: Store<ConversationState> = new Store(empty);
   #following: AbortController | undefined;
+  /** Something was asked of the server; what the list says meanwhile may be older. */
+  #asking = 0;
 
   /** Opens a session, or none. What was open before goes on at the server. */
   async open(id: string | null): Promise<void> {
@@ -58,6 +66,7 @@ export class Conversation {
         return await this.#load(id);
       }
       this.store.patch({ loading: false, missing: true });
+      forgetPlace(id);
       if (!(error instanceof RequestError && error.status === 404)) throw error;
     }
   }
@@ -69,31 +78,72 @@ export class Conversation {
     const fresh = await client.tree(session.id);
     if (this.store.value.session?.id !== session.id) return;
     this.store.patch({ session: fresh.session, tree: treeOf(fresh.messages) });
+    const { run } = fresh.session;
+    if (run && this.store.value.run?.id !== run.id) void this.#follow(run);
   }
 
-  /** The open session; made now if there is none. */
-  async ensure(wanted: NewSession): Promise<OpenSession> {
-    const { session } = this.store.value;
-    if (session) return session;
+  /** What the list says of the open session: another tab, or another program, may have changed it. */
+  async sync(listed: OpenSession | undefined, isAll: boolean): Promise<void> {
+    const { session, run } = this.store.value;
+    // An answer that is followed is read again at its end.
+    if (!session || run || this.#asking > 0) return;
+    const isGone = !listed && isAll && session.messageCount > 0;
+    const isSame =
+      listed?.leaf === session.leaf &&
+      listed.changedAt === session.changedAt &&
+      listed.messageCount === session.messageCount &&
+      listed.run === null;
+    if (isSame || !(listed || isGone)) return;
+    try {
+      await this.reload();
+    } catch (error) {
+      if (!(error instanceof RequestError && error.status === 404)) return;
+      this.store.set({ ...empty, missing: true });
+      forgetPlace(session.id);
+    }
+  }
+
+  /**
+   * Starts answers and follows them; without an open session, in a new one, which is not kept when what was asked is
+   * refused.
+   */
+  async begin(wanted: NewSession, ask: (session: string) => Promise<Started>): Promise<Started> {
+    if (this.store.value.session) return await this.start(ask);
     const made = await client.createSession(wanted);
     this.store.set({ ...empty, session: made });
-    return made;
+    try {
+      const started = await this.start(ask);
+      moveDraft(draftKey(wanted.mode, null), draftKey(wanted.mode, made.id));
+      return started;
+    } catch (error) {
+      if (this.#isOpen(made.id)) this.store.set(empty);
+      if (error instanceof RequestError && !error.offline) {
+        await client.deleteSession(made.id).catch(() => {}); // without messages it is listed nowhere
+      }
+      throw error;
+    }
   }
 
   /** Starts answers and follows them. */
   async start(begin: (session: string) => Promise<Started>): Promise<Started> {
     const { session } = this.store.value;
     if (!session) throw new RequestError(0, null, "There is no conversation to answer in.");
-    const started = await begin(session.id);
+    const started = await this.#ask(() => begin(session.id));
+    if (this.store.value.session?.id !== session.id) return started; // another one was opened
     this.#add(started.user ? [started.user, ...started.answers] : started.answers);
     const live = new Map(this.store.value.live);
-    for (const { id } of started.answers) live.set(id, new LiveAnswer(""));
+    for (const { id, content } of started.answers) live.set(id, new LiveAnswer(content));
     const leaf = started.answers[0]!.id;
     // The server names a conversation after its first line; so do we until we hear what it made of it.
     const title = session.title || (started.user?.content.trim().split("\n", 1)[0] ?? "");
-    this.store.patch({ live, session: { ...this.store.value.session!, leaf, title } });
+    const open = { ...this.store.value.session!, leaf, title };
+    this.store.patch({ live, session: open, silent: false });
     void this.#follow(started.run);
     return started;
+  }
+
+  #isOpen(id: string): boolean {
+    return this.store.value.session?.id === id;
   }
 
   async stop(): Promise<void> {
@@ -104,18 +154,28 @@ export class Conversation {
   async change(change: Parameters<typeof client.changeSession>[1]): Promise<void> {
     const { session } = this.store.value;
     if (!session) return;
-    const changed = await client.changeSession(session.id, change);
+    const changed = await this.#ask(() => client.changeSession(session.id, change));
     if (this.store.value.session?.id === session.id) this.store.patch({ session: changed });
     if (change.title !== undefined) void refreshSessions();
   }
 
   /** A message without an answer. */
-  async keep(ask: Parameters<typeof client.keep>[1]): Promise<void> {
+  async keep(ask: Parameters<typeof client.keep>[1]): Promise<Message | undefined> {
     const { session } = this.store.value;
-    if (!session) return;
-    const message = await client.keep(session.id, ask);
+    if (!session) return undefined;
+    const message = await this.#ask(() => client.keep(session.id, ask));
     this.#add([message]);
     this.store.patch({ session: { ...this.store.value.session!, leaf: message.id } });
+    return message;
+  }
+
+  async #ask<T>(work: () => Promise<T>): Promise<T> {
+    this.#asking++;
+    try {
+      return await work();
+    } finally {
+      this.#asking--;
+    }
   }
 
   #add(messages: readonly Message[]): void {
@@ -188,6 +248,10 @@ export class Conversation {
       live.finish();
       const before = this.store.value.tree.get(message);
       if (before) this.#add([{ ...before, ...end, content: live.text }]);
+      const { session } = this.store.value;
+      if (session?.mode !== "story" || live.text.trim() !== "") return;
+      this.store.patch({ silent: end.state === "complete" });
+      if (end.error !== null) notify(end.error, "error");
     },
     done: () => {},
   };

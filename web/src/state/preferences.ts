@@ -12,6 +12,8 @@ export interface Preferences {
   model: string | null;
   chat: SessionSettings;
   story: SessionSettings;
+  /** Single keys do what buttons do. */
+  shortcuts: boolean;
 }
 
 const key = "lantern-preferences";
@@ -21,6 +23,7 @@ const defaults: Preferences = {
   model: null,
   chat: { temperature: 0.7 },
   story: { temperature: 0.9, maxTokens: 80 },
+  shortcuts: true,
 };
 
 function read(): Preferences {

@@ -1,5 +1,5 @@
-// Where the app is: the part of the address after "#". #/chat, #/chat/ses_1, #/story, #/machine, #/limits, #/quantize, #/models. The
-// server only knows "/", so every address can be reloaded and shared on this machine.
+// Where the app is: the part of the address after "#". #/chat, #/chat/ses_1, #/chat/ses_1/msg_2, #/story, #/machine,
+// #/limits, #/quantize, #/models. The server only knows "/", so every address can be reloaded and shared on this machine.
 
 import { Store } from "./store.ts";
 
@@ -10,19 +10,41 @@ export interface Route {
   page: PageName;
   /** A session's id, on the pages that have them. */
   id: string | null;
+  /** A message in it that was looked for. */
+  message?: string;
 }
 
 function parse(hash: string): Route | undefined {
-  const [, page = "", id] = hash.replace(/^#/, "").split("/");
+  const [, page = "", id, message] = hash.replace(/^#/, "").split("/");
   const known = pages.find((name) => name === page);
-  return known && { page: known, id: id ? decodeURIComponent(id) : null };
+  return (
+    known && {
+      page: known,
+      id: id ? decoded(id) : null,
+      ...(message && { message: decoded(message) }),
+    }
+  );
+}
+
+/** Somebody may have typed it. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 /** undefined: nothing was asked for; main.tsx decides by what the model can do. */
 export const route: Store<Route | undefined> = new Store(parse(location.hash));
 
-export function hrefOf(page: PageName, id: string | null = null): string {
-  return `#/${page}${id === null ? "" : `/${encodeURIComponent(id)}`}`;
+export function hrefOf(
+  page: PageName,
+  id: string | null = null,
+  message: string | null = null,
+): string {
+  const parts = [page, id, message].filter((part) => part !== null);
+  return `#/${parts.map(encodeURIComponent).join("/")}`;
 }
 
 export function go(page: PageName, id: string | null = null, replace: boolean = false): void {

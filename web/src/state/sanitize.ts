@@ -1,32 +1,92 @@
-// HTML that came out of Markdown, made harmless: the tags that Markdown needs, links to the web, and nothing else. The
-// server's content security policy stands behind this; neither relies on the other.
+// HTML that came out of Markdown, made harmless: the tags that Markdown and formulas need, links to the web, and nothing
+// else. The server's content security policy stands behind this; neither relies on the other.
 
 import createPurifier from "dompurify";
 
 const tags = [
   ...["p", "br", "hr", "blockquote", "h1", "h2", "h3", "h4", "h5", "h6"],
-  ...["strong", "em", "del", "code", "pre", "sup", "sub", "a"],
+  ...["strong", "em", "del", "code", "pre", "sup", "sub", "a", "input"],
   ...["ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td"],
 ];
 
+/** What KaTeX writes, without its links, pictures, notes and styles. */
+const mathTags = [
+  ...["math", "mrow", "mi", "mo", "mn", "ms", "mtext", "mspace", "mfrac", "msqrt", "mroot"],
+  ...["msub", "msup", "msubsup", "munder", "mover", "munderover", "mmultiscripts", "mprescripts"],
+  ...["mtable", "mtr", "mtd", "mpadded", "mphantom", "menclose", "mstyle"],
+];
+
+const mathAttributes = [
+  ...["display", "displaystyle", "scriptlevel", "mathvariant", "stretchy", "fence", "separator"],
+  ...["symmetric", "largeop", "movablelimits", "accent", "accentunder", "form", "lspace", "rspace"],
+  ...["minsize", "maxsize", "linethickness", "width", "height", "depth", "voffset", "notation"],
+  ...["columnalign", "columnspacing", "rowspacing", "columnlines", "rowlines", "mathcolor"],
+];
+
 const options = {
-  ALLOWED_TAGS: tags,
-  ALLOWED_ATTR: ["href", "title", "start", "align"],
+  ALLOWED_TAGS: [...tags, ...mathTags],
+  ALLOWED_ATTR: ["href", "title", "start", "align", "type", "checked", ...mathAttributes],
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
-  ADD_URI_SAFE_ATTR: ["start", "align"], // these are no addresses
+  // These are no addresses.
+  ADD_URI_SAFE_ATTR: ["start", "align", "type", "checked", ...mathAttributes],
 };
+
+/** Direction by what is written in it: a right-to-left paragraph between left-to-right ones. */
+const ownDirection = new Set([
+  ...["P", "LI", "UL", "OL", "TABLE", "TD", "TH", "BLOCKQUOTE", "H1", "H2", "H3", "H4", "H5", "H6"],
+]);
 
 const purifier = createPurifier(window);
 
-// A link leaves this page alone: in a new tab, which does not learn where it was opened.
-purifier.addHook("afterSanitizeAttributes", (node) => {
-  if (node.tagName !== "A") return;
-  node.setAttribute("target", "_blank");
-  node.setAttribute("rel", "noopener noreferrer nofollow");
+purifier.addHook("uponSanitizeElement", (node) => {
+  // KaTeX repeats the formula's source for programs; without its tag it would be shown.
+  if (node.nodeName.toLowerCase() === "annotation") node.textContent = "";
 });
+
+purifier.addHook("afterSanitizeAttributes", (node) => {
+  // A link leaves this page alone: in a new tab, which does not learn where it was opened.
+  if (node.tagName === "A") {
+    node.setAttribute("target", "_blank");
+    node.setAttribute("rel", "noopener noreferrer nofollow");
+  } else if (node.tagName === "INPUT") {
+    asCheckbox(node);
+  } else if (ownDirection.has(node.tagName)) {
+    node.setAttribute("dir", "auto");
+  }
+});
+
+/** The one input that there may be: a box of a task list, which nobody can tick. */
+function asCheckbox(node: Element): void {
+  if (node.getAttribute("type") !== "checkbox") {
+    node.remove();
+    return;
+  }
+  const isDone = node.hasAttribute("checked");
+  for (const name of node.getAttributeNames()) node.removeAttribute(name);
+  node.setAttribute("type", "checkbox");
+  node.setAttribute("disabled", "");
+  if (isDone) node.setAttribute("checked", "");
+  node.setAttribute("aria-label", isDone ? "Done" : "To do");
+}
 
 export function sanitize(html: string): string {
   return purifier.sanitize(html, options);
+}
+
+const coder = createPurifier(window);
+
+coder.addHook("uponSanitizeAttribute", (_, data) => {
+  if (data.attrName !== "class" || !/^[a-z_ -]+$/.test(data.attrValue)) data.keepAttr = false;
+});
+
+/** Coloured code: spans with classes. */
+export function sanitizeCode(html: string): string {
+  return coder.sanitize(html, {
+    ALLOWED_TAGS: ["span"],
+    ALLOWED_ATTR: ["class"],
+    ALLOW_DATA_ATTR: false,
+    ALLOW_ARIA_ATTR: false,
+  });
 }

@@ -4,6 +4,8 @@
 import { RequestError } from "../api.ts";
 import type { OpenSession, SearchHit } from "../api-types.ts";
 import { client } from "./connection.ts";
+import { draftKey, dropDraft } from "./drafts.ts";
+import { forgetPlace } from "./places.ts";
 import { Store } from "./store.ts";
 
 export interface SessionsState {
@@ -29,13 +31,31 @@ export const sessions: Store<SessionsState> = new Store<SessionsState>({
 export async function refreshSessions(): Promise<void> {
   try {
     const page = await client.sessions();
-    sessions.patch({ ...page, loaded: true, unavailable: null });
+    const before = sessions.value;
+    // Pages that were asked for stay, with what they had.
+    const ids = new Set(page.sessions.map(({ id }) => id));
+    const isLonger = before.sessions.length > page.sessions.length && page.next !== null;
+    const older = isLonger ? before.sessions.filter(({ id }) => !ids.has(id)) : [];
+    const all = [...page.sessions, ...older];
+    const next = older.length > 0 ? before.next : page.next;
+    const isSame = JSON.stringify(all) === JSON.stringify(before.sessions);
+    sessions.patch({
+      ...(!isSame && { sessions: all }),
+      next,
+      loaded: true,
+      unavailable: null,
+    });
   } catch (error) {
     if (!(error instanceof RequestError) || error.offline || error.status === 401) return;
     const unavailable =
       error.status === 404 ? "This server keeps no conversations." : error.message;
     sessions.patch({ loaded: true, unavailable });
   }
+}
+
+/** One that nothing was ever written into is not shown: its first message was refused, or is on its way. */
+export function isListed({ title, messageCount, run }: OpenSession): boolean {
+  return title !== "" || messageCount > 0 || run !== null;
 }
 
 export async function moreSessions(): Promise<void> {
@@ -65,6 +85,8 @@ export function search(query: string): void {
 
 export async function deleteSession(id: string): Promise<void> {
   await client.deleteSession(id);
+  forgetPlace(id);
+  for (const mode of ["chat", "story"] as const) dropDraft(draftKey(mode, id));
   const { hits } = sessions.value;
   sessions.patch({ hits: hits?.filter(({ session }) => session !== id) ?? null });
   await refreshSessions();

@@ -1,0 +1,130 @@
+// Every page for everybody: axe finds nothing on desktop and phone, by day and by night, and what is pressed with a
+// finger is large enough for one.
+
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import type { Page } from "playwright-core";
+import { expect, test } from "vitest";
+import { describeBrowser } from "../browser/chromium.ts";
+import { scriptedModel } from "./scripted-model.ts";
+import { answers, say, useStage } from "./stage.ts";
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+interface AxeResult {
+  violations: { id: string; help: string; nodes: { target: string[]; failureSummary: string }[] }[];
+}
+
+/** What axe finds, one line each; the colours by day and by night. */
+async function problems(page: Page): Promise<string[]> {
+  await page.evaluate(axe);
+  const found: string[] = [];
+  for (const colorScheme of ["light", "dark"] as const) {
+    await page.emulateMedia({ colorScheme });
+    const { violations } = await page.evaluate(
+      async (options) =>
+        await (window as unknown as { axe: { run(options: object): Promise<AxeResult> } }).axe.run(
+          options,
+        ),
+      colorScheme === "light" ? {} : { runOnly: ["color-contrast"] },
+    );
+    for (const { id, nodes } of violations) {
+      for (const { target, failureSummary } of nodes) {
+        found.push(`${colorScheme}: ${id}: ${target.join(" ")}: ${failureSummary}`);
+      }
+    }
+  }
+  return found;
+}
+
+const least = 40;
+
+/** What can be pressed and is smaller than a finger. Links in a sentence and pieces of a story are as large as text. */
+async function smallTargets(page: Page): Promise<string[]> {
+  return await page.evaluate((size) => {
+    const pressed = "button, summary, select, input:not([hidden]), textarea, a";
+    return [...document.querySelectorAll<HTMLElement>(pressed)].flatMap((element) => {
+      const isText = element.tagName === "A" && getComputedStyle(element).display === "inline";
+      const isHidden = !element.checkVisibility({
+        visibilityProperty: true,
+        opacityProperty: true,
+      });
+      const label = element.closest("label");
+      const { width, height } = (label ?? element).getBoundingClientRect();
+      const isTask = element.matches(".markdown input");
+      const isAside = element.matches(".skip");
+      if (isText || isHidden || isTask || isAside || (width >= size && height >= size)) return [];
+      const name = element.getAttribute("aria-label") ?? element.textContent?.trim().slice(0, 30);
+      return [`${element.tagName} "${name}": ${width.toFixed(1)} x ${height.toFixed(1)}`];
+    });
+  }, least);
+}
+
+const answer = `Text, \`code\`, [link](https://example.com).
+
+- [x] done
+
+| a | b |
+|---|--:|
+| 1 | 2 |
+
+\`\`\`js
+const a = "text"; // why
+\`\`\`
+
+> said`;
+
+describeBrowser("every page", () => {
+  const stage = useStage();
+
+  test.each(["desktop", "phone"])("is accessible on a %s, by day and by night", async (device) => {
+    let count = 0;
+    const model = scriptedModel({ answer: () => (++count > 1 ? "And so on." : answer) });
+    const { url } = await stage.serve({ models: { scripted: model } });
+    const isPhone = device === "phone";
+    const page = await stage.page(url, {
+      reducedMotion: "reduce",
+      viewport: isPhone ? { width: 390, height: 844 } : { width: 1280, height: 800 },
+      hasTouch: isPhone,
+    });
+    const check = async (where: string): Promise<void> => {
+      expect(await problems(page), where).toEqual([]);
+      if (isPhone) expect(await smallTargets(page), where).toEqual([]);
+    };
+    await check("an empty chat");
+    await say(page, "Hello");
+    await answers(page);
+    await page.locator(".hljs-keyword").waitFor();
+    await check("a chat");
+    await page.getByRole("button", { name: "Settings" }).click();
+    await check("settings");
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Export and import" }).click();
+    await check("export");
+    await page.keyboard.press("Escape");
+    if (isPhone) {
+      await page.getByRole("button", { name: "Conversations" }).click();
+      await page.getByRole("link", { name: "New chat" }).waitFor();
+      await check("the list");
+      await page.keyboard.press("Escape");
+    } else {
+      await page.getByRole("button", { name: "Keyboard shortcuts" }).click();
+      await check("keys");
+      await page.keyboard.press("Escape");
+    }
+    await page.goto(`${url}/#/story`);
+    await page.getByLabel("Write on").fill("It began.");
+    await page
+      .getByRole("button", { name: "2 alternatives" })
+      .or(page.getByRole("button", { name: "3 alternatives" }))
+      .click();
+    await page.getByRole("button", { name: "Go on with 1" }).click();
+    await page.locator(".piece").last().click();
+    await check("a story");
+    for (const name of ["machine", "limits", "quantize", "models"]) {
+      await page.goto(`${url}/#/${name}`);
+      await page.locator("main h1:visible").waitFor();
+      await check(name);
+    }
+  });
+});

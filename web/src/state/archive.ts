@@ -1,0 +1,98 @@
+// All conversations and presets as one file, and back. The file is a list of what single conversations are exported as,
+// so each is checked by the server as if it had come alone; one that is here already is left as it is.
+
+import type { Preset } from "../api-types.ts";
+import { client } from "./connection.ts";
+
+const format = "lantern-archive";
+
+interface Archive {
+  format: typeof format;
+  version: 1;
+  exportedAt: number;
+  presets: Preset[];
+  /** As exported one by one. */
+  sessions: unknown[];
+}
+
+export interface Imported {
+  added: number;
+  /** Were here already. */
+  known: number;
+  /** Sentences, one for each that was refused. */
+  refused: string[];
+  /** The last one that was added. */
+  last: { mode: "chat" | "story"; id: string } | null;
+}
+
+async function allSessions(): Promise<{ id: string; messageCount: number }[]> {
+  const found: { id: string; messageCount: number }[] = [];
+  let cursor: string | undefined;
+  do {
+    const page = await client.sessions(cursor);
+    found.push(...page.sessions);
+    cursor = page.next ?? undefined;
+  } while (cursor !== undefined);
+  return found;
+}
+
+/** `onProgress`: how many are done, of how many. */
+export async function exportAll(onProgress: (done: number, all: number) => void): Promise<Blob> {
+  const listed = (await allSessions()).filter(({ messageCount }) => messageCount > 0);
+  const presets = await client.presets();
+  const parts: string[] = [];
+  for (const [at, { id }] of listed.entries()) {
+    onProgress(at, listed.length);
+    parts.push(await (await client.exportSession(id, "json")).text());
+  }
+  const head = { format, version: 1, exportedAt: Date.now(), presets };
+  const text = `${JSON.stringify(head).slice(0, -1)},"sessions":[${parts.join(",\n")}]}`;
+  return new Blob([text], { type: "application/json" });
+}
+
+/** One file: a conversation, or all of an archive. */
+export async function importText(text: string): Promise<Imported> {
+  const archive = asArchive(text);
+  const result: Imported = { added: 0, known: 0, refused: [], last: null };
+  if (!archive) {
+    const { mode, id } = await client.importSession(text);
+    return { ...result, added: 1, last: { mode, id } };
+  }
+  const here = new Set((await allSessions()).map(({ id }) => id));
+  for (const file of archive.sessions) {
+    const id = (file as { session?: { id?: unknown } } | null)?.session?.id;
+    if (typeof id === "string" && here.has(id)) {
+      result.known++;
+      continue;
+    }
+    try {
+      const made = await client.importSession(JSON.stringify(file));
+      result.added++;
+      result.last = { mode: made.mode, id: made.id };
+    } catch (error) {
+      result.refused.push(error instanceof Error ? error.message : String(error));
+    }
+  }
+  await importPresets(archive.presets);
+  return result;
+}
+
+/** What has the same name here stays as it is here. */
+async function importPresets(presets: unknown): Promise<void> {
+  if (!Array.isArray(presets)) return;
+  const here = new Set((await client.presets()).map(({ name }) => name));
+  for (const preset of presets as Partial<Preset>[]) {
+    if (typeof preset?.name !== "string" || here.has(preset.name)) continue;
+    await client.savePreset({ name: preset.name, settings: preset.settings ?? {} });
+  }
+}
+
+function asArchive(text: string): Archive | undefined {
+  try {
+    const found = JSON.parse(text) as Partial<Archive> | null;
+    if (found?.format !== format || !Array.isArray(found.sessions)) return undefined;
+    return found as Archive;
+  } catch {
+    return undefined; // the server says what is wrong with it
+  }
+}

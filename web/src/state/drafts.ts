@@ -1,0 +1,66 @@
+// What is written and not sent yet, for each conversation: text and attached files. Kept in this browser, so that going
+// elsewhere or reloading the page loses nothing; "new" is the conversation that does not exist yet.
+
+import type { Attachment } from "./attachments.ts";
+import { Store, useStore } from "./store.ts";
+
+export interface Draft {
+  text: string;
+  files: readonly Attachment[];
+}
+
+const none: Draft = { text: "", files: [] };
+const prefix = "lantern-draft:";
+const drafts: Store<ReadonlyMap<string, Draft>> = new Store<ReadonlyMap<string, Draft>>(new Map());
+
+export function draftKey(mode: "chat" | "story", id: string | null): string {
+  return `${mode}:${id ?? "new"}`;
+}
+
+export function draftOf(key: string): Draft {
+  return drafts.value.get(key) ?? remembered(key);
+}
+
+export function setDraft(key: string, change: Partial<Draft>): void {
+  const next = { ...draftOf(key), ...change };
+  drafts.set(new Map([...drafts.value, [key, next]]));
+  try {
+    if (next.text === "" && next.files.length === 0) localStorage.removeItem(prefix + key);
+    else localStorage.setItem(prefix + key, JSON.stringify(next));
+  } catch {
+    // Storage is full or switched off: it holds until the page is closed.
+  }
+}
+
+export function dropDraft(key: string): void {
+  setDraft(key, none);
+}
+
+/** The conversation was made, or was not after all. */
+export function moveDraft(from: string, to: string): void {
+  setDraft(to, draftOf(from));
+  dropDraft(from);
+}
+
+export function useDraft(key: string): Draft {
+  return useStore(drafts, (all) => all.get(key) ?? remembered(key));
+}
+
+/** What storage has, as one object as long as the page is open: a new one would render again and again. */
+const known = new Map<string, Draft>();
+
+function remembered(key: string): Draft {
+  const found = known.get(key) ?? read(key);
+  known.set(key, found);
+  return found;
+}
+
+function read(key: string): Draft {
+  try {
+    const found = JSON.parse(localStorage.getItem(prefix + key) ?? "null") as Partial<Draft> | null;
+    if (!found || typeof found.text !== "string") return none;
+    return { text: found.text, files: Array.isArray(found.files) ? found.files : [] };
+  } catch {
+    return none; // not ours, or storage is switched off
+  }
+}

@@ -1,0 +1,38 @@
+// Presets: settings under a name. The server keeps them, so that every browser has them.
+
+import type { Preset, SessionSettings, SettingsChange } from "../api-types.ts";
+import { client } from "./connection.ts";
+import { Store } from "./store.ts";
+
+export const presets: Store<readonly Preset[]> = new Store<readonly Preset[]>([]);
+
+export async function loadPresets(): Promise<void> {
+  presets.set(await client.presets());
+}
+
+export async function savePreset(name: string, settings: SessionSettings): Promise<void> {
+  await client.savePreset({ name, settings });
+  await loadPresets();
+}
+
+export async function deletePreset(name: string): Promise<void> {
+  await client.deletePreset(name);
+  await loadPresets();
+}
+
+/** From some settings to a preset's: what it does not name is taken away. */
+export function changeTo({ settings }: Preset, now: SessionSettings): SettingsChange {
+  const none = Object.fromEntries(Object.keys(now).map((name) => [name, null]));
+  return { ...none, ...settings };
+}
+
+/** The preset that some settings are. */
+export function presetOf(all: readonly Preset[], now: SessionSettings): Preset | undefined {
+  return all.find(({ settings }) => same(settings, now));
+}
+
+function same(a: SessionSettings, b: SessionSettings): boolean {
+  const sorted = (settings: SessionSettings): string =>
+    JSON.stringify(Object.entries(settings).sort(([x], [y]) => (x < y ? -1 : 1)));
+  return sorted(a) === sorted(b);
+}
