@@ -11,6 +11,7 @@ const longest = [
   "models/golden",
   "backends/webgpu-fused",
   "web/robust",
+  "web/access",
   "tools/commands",
   "engine/lifetime",
   "web/quantize",

@@ -121,7 +121,7 @@ describeBrowser("every page", () => {
     await page.getByRole("button", { name: "Go on with 1" }).click();
     await page.locator(".piece").last().click();
     await check("a story");
-    for (const name of ["machine", "limits", "quantize", "models"]) {
+    for (const name of ["machine", "quantize", "models"]) {
       await page.goto(`${url}/#/${name}`);
       await page.locator("main h1:visible").waitFor();
       await check(name);
