@@ -24,6 +24,8 @@ export type { LimitsReport } from "./limits/report.ts";
 export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./limits-report.ts";
 export { limits, limitsNames, limitsPicture } from "./limits-report.ts";
 export { machineLimits, machineMeasurement, measuredLimits, rememberedMachine } from "./machine.ts";
+export type { FitOptions, FitQuestion, ModelFit, ShareBasis } from "./model-fit.ts";
+export { modelFits } from "./model-fit.ts";
 export { machineCodeInfo } from "./native.ts";
 export { inspect, open, openTokenizer } from "./open.ts";
 export type {
@@ -45,6 +47,7 @@ export type {
 export { imatrix, quantize, quantizeTypes } from "./quantize.ts";
 export type { CompareQuantizedOptions, QuantizedComparison } from "./quantize-report.ts";
 export { compareQuantized } from "./quantize-report.ts";
+export { rememberSpeed, type SpeedRecord } from "./speeds.ts";
 export type { TuneAnalysis } from "./tune/analyze.ts";
 export type { BackendCrossing } from "./tune/cross-backends.ts";
 export type { TuneFile } from "./tune/tune-file.ts";

@@ -15,6 +15,7 @@ import {
   machineLimits,
   machineMeasurement,
   rememberedMachine,
+  rememberSpeed,
   type SpeedLimit,
   type Timings,
 } from "../index.ts";
@@ -64,6 +65,16 @@ export async function timingsWithLimits(
 ): Promise<Timings> {
   const { limits: _, ...bare } = timings;
   if (!wantsLimits(flags, context)) return bare;
+  const measured = await measuredTimings(timings, info, context);
+  await rememberSpeed(info, measured);
+  return measured;
+}
+
+async function measuredTimings(
+  timings: Timings,
+  info: ModelInfo,
+  context: CliContext,
+): Promise<Timings> {
   if (timings.limits || hasGpu(info) || !context.terminal.errIsTerminal) return timings;
   const machine = await measureOnce(context, { seconds: quickSeconds });
   return machine ? { ...timings, limits: machineLimits(timings, info, machine) } : timings;

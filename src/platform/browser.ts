@@ -23,6 +23,7 @@ export const browserPlatform: Platform = {
   env: () => undefined,
   smallFiles,
   availableMemory: () => undefined,
+  loadAverage: () => undefined,
   openModelSource,
   describeSource,
   downloads: undefined,

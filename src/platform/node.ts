@@ -1,7 +1,7 @@
 // The platform in Node.js: files, HTTP, worker threads.
 
 import { readdirSync, readFileSync } from "node:fs";
-import { availableParallelism, cpus, totalmem } from "node:os";
+import { availableParallelism, cpus, loadavg, totalmem } from "node:os";
 import { fileURLToPath } from "node:url";
 import { getHeapStatistics } from "node:v8";
 import { parentPort, Worker } from "node:worker_threads";
@@ -28,6 +28,7 @@ export const nodePlatform: Platform = {
   env: (name) => process.env[name] || undefined,
   smallFiles: nodeSmallFiles,
   availableMemory,
+  loadAverage: () => (process.platform === "win32" ? undefined : loadavg()[0]),
   openModelSource,
   describeSource,
   downloads: async () => (await import("./node-download.ts")).nodeDownloadPlatform(),

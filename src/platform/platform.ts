@@ -123,6 +123,8 @@ export interface Platform {
   smallFiles(): SmallFiles;
   /** Bytes that a model may take now without others having to give way; undefined where the platform does not say. */
   availableMemory(): number | undefined;
+  /** Processes that ran or waited to run, averaged over the last minute; undefined where the platform does not count. */
+  loadAverage(): number | undefined;
   openModelSource(spec: SourceSpec): Promise<ModelSource>;
   /** Turns what a user gives (path, URL, File) into a spec. */
   describeSource(model: string | URL | File | readonly File[]): SourceSpec;

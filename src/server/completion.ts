@@ -7,6 +7,7 @@ import {
   type GenerateOptions,
   type Generation,
   type GenerationResult,
+  rememberSpeed,
   type TokenEvent,
 } from "../index.ts";
 import type { Job, ServedModel } from "./context.ts";
@@ -60,6 +61,8 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
   const result = ended.then(
     (result) => {
       count(call, result);
+      // Beside others, an answer is slower than the machine makes it.
+      if (server.jobs.size === 0) void rememberSpeed(served.model.info, result.timings);
       if (result.stopReason !== "aborted") return result;
       throw server.stopSignal.aborted ? stopping() : new AbortedError("the request");
     },

@@ -72,7 +72,7 @@ describe("the frame", () => {
 
   test("models: a table, or JSON", async () => {
     const table = await lantern(["models"]);
-    expect(table.out).toMatch(/^NAME +SIZE +HERE +LICENCE +WHAT IT IS\nstories15m/);
+    expect(table.out).toMatch(/^NAME +SIZE +HERE +FITS +TOKENS\/S +LIMIT +LICENCE +WHAT IT IS\n/);
     const list = JSON.parse((await lantern(["models", "--json"])).out) as { name: string }[];
     expect(list.map(({ name }) => name)).toContain("tinyllama-chat");
   });

@@ -32,6 +32,12 @@ const published: Readonly<Record<string, number>> = {
   "llama-2-70b": 68_976_648_192,
   "llama-3-8b": 8_030_261_248,
   "llama-3-70b": 70_553_706_496,
+  "llama-3.2-1b": 1_235_814_400,
+  "llama-3.2-3b": 3_212_749_824,
+  "smollm2-135m": 134_515_008,
+  "smollm2-360m": 361_821_120,
+  "smollm2-1.7b": 1_711_376_384,
+  "mistral-v0.3-7b": 7_248_023_552,
   "tinyllama-1.1b": 1_100_048_384,
 };
 

@@ -216,6 +216,7 @@ export const rules: readonly Rule[] = [
       ...all("base/errors.ts", "open.ts", "bench.ts", "machine.ts", "limits-report.ts", "tune.ts"),
       ...all("gpu.ts", "native.ts", "perplexity.ts"),
       ...all("convert.ts", "quantize.ts", "quantize-report.ts", "verify.ts"),
+      ...all("model-fit.ts", "speeds.ts"),
       ...types("api.ts", "limits", "tune"),
     ],
     npm: [],
@@ -327,6 +328,22 @@ export const rules: readonly Rule[] = [
     may: [...all("gpu.ts", "native.ts", "platform", "limits", "tune"), ...types("api.ts")],
     npm: [],
     why: "a composition root: this machine's measurement, remembered or made",
+  },
+  {
+    of: "speeds.ts",
+    may: [...all("platform"), ...types("api.ts")],
+    npm: [],
+    why: "a composition root: what runs reached here, remembered",
+  },
+  {
+    of: "model-fit.ts",
+    may: [
+      ...all("base/errors.ts", "platform", "limits", "limits-report.ts", "machine.ts", "open.ts"),
+      ...all("speeds.ts"),
+      ...types("api.ts"),
+    ],
+    npm: [],
+    why: "a composition root: headers, limits and remembered speeds, put together for a list of models",
   },
   {
     of: "limits-report.ts",

@@ -1,7 +1,11 @@
-// lantern models: the models that can be named, and which of them are on this machine.
+// lantern models: the models that can be named, which of them are on this machine, and what it could do with each: whether
+// it fits, and how many tokens per second it would write.
 
-import { diskUse, listModels, type ModelListing } from "../../catalog/list.ts";
+import { diskUse, type ModelListing } from "../../catalog/list.ts";
+import type { ModelFit } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { measureOnce, wantsLimits } from "../machine-limits.ts";
+import { type FittedModel, listWithFits } from "../model-fits.ts";
 import { bytesText, tableText } from "../text.ts";
 
 interface ModelsFlags {
@@ -10,7 +14,7 @@ interface ModelsFlags {
 
 export const modelsCommand: CliCommand = {
   name: "models",
-  summary: "list the models that can be named, and those on this machine",
+  summary: "list models: what this machine has, what it could run, and how fast",
   examples: ["lantern models", "lantern models --json"],
   define(command, context) {
     command
@@ -18,6 +22,9 @@ export const modelsCommand: CliCommand = {
       .action((flags: ModelsFlags) => models(flags, context));
   },
 };
+
+/** Somebody waits for the list. */
+const quickSeconds = 2.5;
 
 const stateTexts: Record<ModelListing["state"], string> = {
   installed: "installed",
@@ -27,25 +34,78 @@ const stateTexts: Record<ModelListing["state"], string> = {
   absent: "-",
 };
 
+const fitTexts: Record<ModelFit["fits"], string> = {
+  now: "yes",
+  tight: "tight",
+  no: "no",
+  unknown: "?",
+};
+
 async function models(flags: ModelsFlags, context: CliContext): Promise<void> {
   const { terminal, downloads } = context;
-  const listings = await listModels(downloads);
+  if (!flags.json && terminal.errIsTerminal && wantsLimits({ limit: true }, context)) {
+    await measureOnce(context, { seconds: quickSeconds });
+  }
+  const listings = await listWithFits(downloads);
   if (flags.json) {
     terminal.out(`${JSON.stringify(listings)}\n`);
     return;
   }
+  const header = ["NAME", "SIZE", "HERE", "FITS", "TOKENS/S", "LIMIT", "LICENCE", "WHAT IT IS"];
   const rows = listings.map((model) => {
     const size = model.sha256 || model.path ? bytesText(model.bytes) : `~${bytesText(model.bytes)}`;
-    return [model.name, size, stateTexts[model.state], model.licence, model.description];
+    const { fits, expected, limit } = model.fit;
+    const speeds = fits === "no" ? ["-", "-"] : [speedText(expected), speedText(limit)];
+    const here = stateTexts[model.state];
+    return [model.name, size, here, fitTexts[fits], ...speeds, model.licence, model.description];
   });
-  const header = ["NAME", "SIZE", "HERE", "LICENCE", "WHAT IT IS"];
-  terminal.out(tableText([header, ...rows], [1]));
-  const { out } = context.color();
-  const hint = `Get one with "lantern pull NAME", or any other of the Hugging Face hub with "lantern pull owner/repo".`;
-  const used = bytesText(diskUse(listings));
-  const free = await downloads.freeBytes(downloads.cacheFolder);
+  terminal.out(tableText([header, ...rows], [1, 4, 5]));
+  const notes = [...speedNotes(listings), ...(await placeNotes(listings, context))];
+  terminal.out(`\n${context.color().out.dim(notes.join("\n"))}\n`);
+}
+
+function speedText(tokensPerSecond: number | undefined): string {
+  if (tokensPerSecond === undefined) return "-";
+  return tokensPerSecond.toFixed(tokensPerSecond < 10 ? 1 : 0);
+}
+
+/** What the numbers are, and where they come from. */
+function speedNotes(listings: readonly FittedModel[]): string[] {
+  const fits = listings.map(({ fit }) => fit).filter(({ limit }) => limit !== undefined);
+  const tight = listings.some(({ fit }) => fit.fits === "tight");
+  const about = tight ? ["FITS tight: it fits when other programs give memory back."] : [];
+  if (fits.length === 0) {
+    return [
+      ...about,
+      'Speeds are shown once this machine was measured: "lantern machine" does that.',
+    ];
+  }
+  const shares = [...new Set(fits.map((fit) => shareText(fit)))];
+  return [
+    ...about,
+    "LIMIT: the tokens per second that this machine's memory and arithmetic allow on the processor, 512 tokens into a text.",
+    `TOKENS/S: what it will probably reach, a share of that: ${shares.join("; ")}.`,
+  ];
+}
+
+function shareText({ share, basis, runs }: ModelFit): string {
+  const percent = `${Math.round(share! * 100)} %`;
+  const count = `${runs} run${runs === 1 ? "" : "s"}`;
+  if (basis === "this type") return `${percent} as in ${count} here with such weights`;
+  if (basis === "this machine") return `${percent} as in ${count} here with other weights`;
+  return `${percent} as on other machines, where no model of that size has run here yet`;
+}
+
+async function placeNotes(
+  listings: readonly FittedModel[],
+  { downloads }: CliContext,
+): Promise<string[]> {
+  const { cacheFolder } = downloads;
+  const free = await downloads.freeBytes(cacheFolder);
   const room = free === undefined ? "" : `, ${bytesText(free)} free`;
-  terminal.out(
-    `\n${out.dim(`${hint}\nKept in ${downloads.cacheFolder}: ${used}${room}. "lantern rm NAME" deletes one.`)}\n`,
-  );
+  const used = bytesText(diskUse(listings));
+  return [
+    `Get one with "lantern pull NAME", or any other of the Hugging Face hub with "lantern pull owner/repo".`,
+    `Kept in ${cacheFolder}: ${used}${room}. "lantern rm NAME" deletes one.`,
+  ];
 }

@@ -1,0 +1,63 @@
+// The list of models with what this machine can do with each, the best first: for `lantern models` and the Models page.
+
+import { quantizationOf } from "../catalog/hub-choice.ts";
+import { listModels, type ModelListing } from "../catalog/list.ts";
+import { type FitOptions, type ModelFit, modelFits } from "../index.ts";
+import type { DownloadPlatform } from "../platform/download.ts";
+
+export interface FittedModel extends ModelListing {
+  fit: ModelFit;
+}
+
+/** Tokens per second that people read: slower answers are a test of patience. */
+const readingSpeed = 6;
+/** Bytes per second that a common computer gets through, for the order where nothing was measured. */
+const commonRate = 15e9;
+
+export async function listWithFits(
+  platform: DownloadPlatform,
+  options: FitOptions = {},
+): Promise<FittedModel[]> {
+  const listings = await listModels(platform);
+  const fits = await modelFits(
+    listings.map(({ path, shape, bytes, source }) => ({
+      path,
+      shape,
+      bytes,
+      type: weightType(source),
+    })),
+    options,
+  );
+  return bestFirst(listings.map((listing, at) => ({ ...listing, fit: fits[at]! })));
+}
+
+/** "…-Q4_K_M.gguf" -> "q4_k": what most weights of such a file are. */
+export function weightType(file: string): string | undefined {
+  const name = quantizationOf(file)?.toLowerCase().replace(/^ud-/, "");
+  return name?.replace(/^(q\d_k)_.*$/, "$1");
+}
+
+/**
+ * Chat models that fit and answer at reading speed, the largest (and so the best) first; then slower ones, those that fit
+ * when other programs end, models that only continue text, and what does not fit.
+ */
+export function bestFirst<M extends Pick<FittedModel, "chat" | "bytes" | "fit">>(
+  models: readonly M[],
+): M[] {
+  return models.toSorted((a, b) => classOf(a) - classOf(b) || withinClass(a, b));
+}
+
+type Ranked = Pick<FittedModel, "chat" | "bytes" | "fit">;
+
+function classOf({ chat, fit, bytes }: Ranked): number {
+  if (fit.fits === "no") return 5;
+  if (fit.fits === "unknown") return 4;
+  if (!chat) return 3;
+  if (fit.fits === "tight") return 2;
+  return (fit.expected ?? commonRate / bytes) >= readingSpeed ? 0 : 1;
+}
+
+/** Where everything is quick, more is better; where it is slow or scarce, less is. */
+function withinClass(a: Ranked, b: Ranked): number {
+  return classOf(a) === 0 ? b.bytes - a.bytes : a.bytes - b.bytes;
+}
