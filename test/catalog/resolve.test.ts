@@ -45,7 +45,9 @@ describe("resolveModel", () => {
     await expect(resolveModel("tinyllma", { platform })).rejects.toThrow(
       /Did you mean tinyllama-chat /,
     );
-    await expect(resolveModel("qwen3", { platform })).rejects.toThrow(/Did you mean qwen3-0.6b or /);
+    await expect(resolveModel("qwen3", { platform })).rejects.toThrow(
+      /Did you mean qwen3-0.6b or /,
+    );
     await expect(resolveModel("gpt-99", { platform })).rejects.toThrow(/Known: stories15m, /);
   });
 
