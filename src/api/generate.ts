@@ -14,12 +14,44 @@ export interface SamplingOptions {
   minP?: number;
   /** Locally typical sampling; 1 = off (default). */
   typicalP?: number;
+  /** Drop tokens whose logit is more than this many standard deviations below the best one; 0 or less = off (default -1). */
+  topNSigma?: number;
+  /** XTC: how often the most likely tokens are left out, so that less likely ones are chosen; 0 = off (default). */
+  xtcProbability?: number;
+  /** XTC: a token is one of the most likely from this probability on; above 0.5 = off. Default 0.1. */
+  xtcThreshold?: number;
+  /** Let the temperature vary by this much around its value, with the entropy of the choice; 0 = off (default). */
+  dynatempRange?: number;
+  /** How entropy becomes temperature. Default 1. */
+  dynatempExponent?: number;
+  /** 1 or 2: keep the surprise of the text at mirostatTau, instead of all filters and penalties; 0 = off (default). */
+  mirostat?: number;
+  /** The surprise that mirostat aims at, in bits. Default 5. */
+  mirostatTau?: number;
+  /** How fast mirostat follows. Default 0.1. */
+  mirostatEta?: number;
   /** Divide (multiply, if negative) the logit of tokens seen lately; 1 = off (default). */
   repeatPenalty?: number;
   /** How many tokens back the penalties look; -1 = all, 0 = off. Default 64. */
   repeatLastN?: number;
   frequencyPenalty?: number;
   presencePenalty?: number;
+  /** DRY: how strongly tokens are penalised that would go on with a repetition; 0 = off (default). */
+  dryMultiplier?: number;
+  /** DRY: the penalty grows by this factor with every token of the repetition. Default 1.75. */
+  dryBase?: number;
+  /** DRY: repetitions up to this length are fine. Default 2. */
+  dryAllowedLength?: number;
+  /** DRY: how many tokens back repetitions are looked for; -1 = all, 0 = off. Default 64. */
+  dryPenaltyLastN?: number;
+  /** DRY: texts that end a repetition. Default: a line break, ":", '"' and "*". */
+  drySequenceBreakers?: readonly string[];
+  /**
+   * The steps of sampling and their order, as llama.cpp's: names ("penalties", "dry", "top_n_sigma", "top_k", "typ_p",
+   * "top_p", "min_p", "xtc", "temperature": the default), or a string of their letters ("edskypmxt"). What is left out is
+   * not done.
+   */
+  samplers?: string | readonly string[];
   /** Added to the logits of these token ids; -Infinity forbids a token. */
   logitBias?: Readonly<Record<number, number>> | ReadonlyMap<number, number>;
   /** Same seed, same options, same text. Default: random. */

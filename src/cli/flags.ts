@@ -6,6 +6,11 @@ import { defaultModel } from "../catalog/catalog.ts";
 import type { GenerateOptions, OpenOptions, OptLevel } from "../index.ts";
 import { UsageError } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
+import {
+  addMoreSamplingFlags,
+  type MoreSamplingFlags,
+  moreSamplingOptions,
+} from "./sampler-flags.ts";
 
 export interface NumberRule {
   integer?: boolean;
@@ -192,7 +197,7 @@ export function modelOf(flags: ModelFlags): string {
   return flags.model ?? defaultModel;
 }
 
-export interface SamplingFlags {
+export interface SamplingFlags extends MoreSamplingFlags {
   predict?: number;
   temp?: number;
   topK?: number;
@@ -214,7 +219,7 @@ const probability: NumberRule = { min: 0, max: 1 };
 
 /** -n, the sampler's flags, and what ends a text. Defaults are the engine's. */
 export function addSamplingFlags(command: Command): Command {
-  return command
+  command
     .option(
       "-n, --predict <n>",
       "tokens to generate at most; -1: until the model ends",
@@ -280,6 +285,7 @@ export function addSamplingFlags(command: Command): Command {
       new Option("-r, --reverse-prompt <text>", "the same as --stop").argParser(repeatedFlag),
     )
     .option("--ignore-eos", "go on past the model's end-of-text token");
+  return addMoreSamplingFlags(command, numberFlag, repeatedFlag);
 }
 
 export function generateOptions(flags: SamplingFlags): GenerateOptions {
@@ -301,7 +307,7 @@ export function generateOptions(flags: SamplingFlags): GenerateOptions {
     ignoreEos: flags.ignoreEos,
   };
   const given = Object.entries(options).filter(([, value]) => value !== undefined);
-  return Object.fromEntries(given) as GenerateOptions;
+  return { ...(Object.fromEntries(given) as GenerateOptions), ...moreSamplingOptions(flags) };
 }
 
 export interface PromptFlags {

@@ -11,6 +11,7 @@ import type {
 } from "../api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { phaseWork } from "../limits/phase.ts";
+import { findBreakers } from "./dry-breakers.ts";
 import type { AdvanceOptions, Engine, Place } from "./engine.ts";
 import type { KvSequence } from "./kv-cache.ts";
 import { explained, NonsenseError } from "./nonsense.ts";
@@ -46,8 +47,14 @@ export async function generate(
   const { tokens, options } = request;
   checkPrompt(engine, tokens);
   const maxTokens = checkMaxTokens(options.maxTokens);
-  const sampler = createSampler(resolveSampling(samplingPart(options)), engine.vocabSize, {
+  const settings = resolveSampling(samplingPart(options));
+  const breakers =
+    settings.dryMultiplier === 0
+      ? []
+      : await findBreakers(engine.tokenizer, settings.drySequenceBreakers, control);
+  const sampler = createSampler(settings, engine.vocabSize, {
     logprobs: options.logprobs,
+    breakers,
   });
   const text = new TextOutput(engine, options.stop ?? []);
   const logits = new Float32Array(engine.vocabSize);

@@ -1,7 +1,7 @@
-// The filters of the sampler: each one drops candidates; none changes a logit.
+// The filters of the sampler: each one drops candidates; none changes a logit (sampler-logits.ts has what does).
 //
-// Probabilities are the softmax of the logits over the candidates that are left at that point,
-// before temperature. Every filter keeps at least one candidate. Scratch arrays belong to the
+// Probabilities are the softmax of the logits over the candidates that are left at that point. Every
+// filter keeps at least one candidate. Scratch arrays belong to the
 // Candidates record and are made once for a vocabulary.
 
 import { bestOfAll, selectBest, selectBestOfAll, sortBest } from "./select-best.ts";
@@ -14,6 +14,8 @@ export interface Candidates {
   sorted: boolean;
   /** The id of the best of them; -1 when it is not known. */
   best: number;
+  /** Of the token that was drawn last, among the candidates there were. */
+  drawnProbability: number;
   /** [vocab] 0, 1, 2, ...: what `ids` is as long as nothing was dropped. Never written. */
   readonly everyId: Int32Array;
   /** [vocab] each: a filter builds its new list in the one that is not `ids`. */
@@ -29,6 +31,7 @@ export function createCandidates(vocabSize: number): Candidates {
     count: vocabSize,
     sorted: false,
     best: -1,
+    drawnProbability: 1,
     everyId,
     lists: [new Int32Array(vocabSize), new Int32Array(vocabSize)],
     scratch: undefined,
@@ -40,6 +43,12 @@ export function resetCandidates(candidates: Candidates): void {
   const { everyId } = candidates;
   candidates.ids = everyId;
   candidates.count = everyId.length;
+  candidates.sorted = false;
+  candidates.best = -1;
+}
+
+/** The logits of candidates were changed: nothing is known of their order. */
+export function forgetOrder(candidates: Candidates): void {
   candidates.sorted = false;
   candidates.best = -1;
 }
@@ -72,7 +81,7 @@ export function keepTopK(candidates: Candidates, logits: Float32Array, k: number
 
 /**
  * Locally typical sampling (Meister et al. 2022): the candidates whose surprise -ln p is nearest to
- * the expected surprise (the entropy), as few as reach probability p together.
+ * the expected surprise (the entropy), as few as exceed probability p together.
  */
 export function keepTypical(candidates: Candidates, logits: Float32Array, p: number): void {
   if (p >= 1) return;
@@ -80,13 +89,7 @@ export function keepTypical(candidates: Candidates, logits: Float32Array, p: num
   const max = maxLogit(candidates, logits);
   const total = weightSum(candidates, logits, max);
   const logTotal = Math.log(total);
-
-  let entropy = 0;
-  for (let i = 0; i < count; i++) {
-    const logProbability = logits[ids[i]!]! - max - logTotal;
-    const probability = Math.exp(logProbability);
-    if (probability > 0) entropy -= probability * logProbability;
-  }
+  const entropy = entropyOf(candidates, logits);
 
   const typicality = scratchOf(candidates);
   for (let i = 0; i < count; i++) {
@@ -94,8 +97,7 @@ export function keepTypical(candidates: Candidates, logits: Float32Array, p: num
     typicality[id] = -Math.abs(logTotal - (logits[id]! - max) - entropy);
   }
   keepUntil(candidates, logits, max, p * total, typicality);
-  candidates.sorted = false;
-  candidates.best = -1; // the best may be less typical than others
+  forgetOrder(candidates); // the best may be less typical than others
 }
 
 /** The most likely candidates, as few as reach probability p together. */
@@ -116,14 +118,77 @@ export function keepTopP(candidates: Candidates, logits: Float32Array, p: number
 /** Those at least minP times as likely as the most likely one. */
 export function keepMinP(candidates: Candidates, logits: Float32Array, minP: number): void {
   if (minP === 0) return;
+  keepWhere(candidates, logits, maxLogit(candidates, logits) + Math.log(minP));
+}
+
+/** Those with at least this logit. */
+export function keepWhere(candidates: Candidates, logits: Float32Array, lowest: number): void {
   const { ids, count } = candidates;
   const spare = spareOf(candidates);
-  const lowest = maxLogit(candidates, logits) + Math.log(minP);
   let kept = 0;
   for (let i = 0; i < count; i++) {
     if (logits[ids[i]!]! >= lowest) spare[kept++] = ids[i]!;
   }
   swapIn(candidates, kept);
+}
+
+/** The best one alone. */
+export function keepBest(candidates: Candidates, logits: Float32Array): void {
+  const best = bestCandidate(candidates, logits);
+  spareOf(candidates)[0] = best;
+  swapIn(candidates, 1);
+  candidates.sorted = true;
+}
+
+/**
+ * XTC, "exclude top choices" (by p-e-w): of the candidates that are at least as likely as the threshold, only the least
+ * likely is left, if there are two or more.
+ */
+export function dropTopChoices(
+  candidates: Candidates,
+  logits: Float32Array,
+  threshold: number,
+): void {
+  const { ids, count } = candidates;
+  const max = maxLogit(candidates, logits);
+  const least = threshold * weightSum(candidates, logits, max);
+  const weights = scratchOf(candidates);
+  let likely = 0;
+  let last = -1; // the least likely of them; of equal ones, the highest id
+  for (let i = 0; i < count; i++) {
+    if (weights[i]! < least) continue;
+    likely++;
+    const id = ids[i]!;
+    const isLower = last < 0 || logits[id]! < logits[last]!;
+    if (isLower || (logits[id]! === logits[last]! && id > last)) last = id;
+  }
+  if (likely < 2) return;
+  const spare = spareOf(candidates);
+  let kept = 0;
+  for (let i = 0; i < count; i++) {
+    if (weights[i]! < least || ids[i] === last) spare[kept++] = ids[i]!;
+  }
+  swapIn(candidates, kept);
+  candidates.best = last;
+}
+
+/** The sum of exp(logit - best) over the candidates. */
+export function sumOfWeights(candidates: Candidates, logits: Float32Array): number {
+  return weightSum(candidates, logits, maxLogit(candidates, logits));
+}
+
+/** The entropy of the candidates, in nats. */
+export function entropyOf(candidates: Candidates, logits: Float32Array): number {
+  const { ids, count } = candidates;
+  const max = maxLogit(candidates, logits);
+  const logTotal = Math.log(weightSum(candidates, logits, max));
+  let entropy = 0;
+  for (let i = 0; i < count; i++) {
+    const logProbability = logits[ids[i]!]! - max - logTotal;
+    const probability = Math.exp(logProbability);
+    if (probability > 0) entropy -= probability * logProbability;
+  }
+  return entropy;
 }
 
 /** Chooses by the softmax of logits / temperature over the candidates; `uniform` is in [0, 1). */
@@ -145,14 +210,15 @@ export function drawCandidate(
 
   const target = uniform * total;
   let reached = 0;
-  let chosen = ids[0]!;
+  let chosen = 0;
   for (let i = 0; i < count && reached <= target; i++) {
     const weight = weights[i]!;
     if (weight === 0) continue; // a forbidden token is not chosen, not even by rounding
     reached += weight;
-    chosen = ids[i]!;
+    chosen = i;
   }
-  return chosen;
+  candidates.drawnProbability = weights[chosen]! / total;
+  return ids[chosen]!;
 }
 
 /** Bins of keepLikely: by the distance from the best logit, in sixteenths; the last takes all that is farther. */
@@ -191,7 +257,7 @@ function keepLikely(
   swapIn(candidates, kept);
 }
 
-/** Keeps the candidates that are best by `keys`, as few as reach `target` of the weight exp(logit - max). */
+/** Keeps the candidates that are best by `keys`, as few as exceed `target` of the weight exp(logit - max). */
 function keepUntil(
   candidates: Candidates,
   logits: Float32Array,
@@ -204,25 +270,26 @@ function keepUntil(
   // The set is small as a rule: order a few hundred candidates, and more only if they do not suffice.
   for (let tries = 256; ; tries *= 16) {
     const ordered = selectBest(keys, candidates.ids, count, tries, spare);
-    const kept = countUntil(spare, ordered, logits, max, target);
+    const kept = countUntil(spare, ordered, logits, max, target, true);
     if (kept === undefined && ordered < count) continue;
     swapIn(candidates, kept ?? ordered);
     return;
   }
 }
 
-/** How many of the first `count` ids reach `target`; undefined when all together do not. */
+/** How many of the first `count` ids reach `target` (or exceed it); undefined when all together do not. */
 function countUntil(
   ids: Int32Array,
   count: number,
   logits: Float32Array,
   max: number,
   target: number,
+  exceed = false,
 ): number | undefined {
   let reached = 0;
   for (let i = 0; i < count; i++) {
     reached += Math.exp(logits[ids[i]!]! - max);
-    if (reached >= target) return i + 1;
+    if (exceed ? reached > target : reached >= target) return i + 1;
   }
   return undefined;
 }

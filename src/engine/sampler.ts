@@ -1,15 +1,19 @@
-// The sampler: from the logits of a position to one token.
+// The sampler: from the logits of a position to one token, as llama.cpp does it.
 //
-// The chain, in this order and no other:
-//   1. penalties      repetition, frequency, presence (penalties.ts)
-//   2. logit bias     added to the logits of given tokens
-//   3. top-k  4. typical  5. top-p  6. min-p     each drops tokens (sampler-filters.ts)
-//   7. temperature, and a draw by the seeded generator (rng.ts)
-// Temperature 0 is greedy: the largest logit after steps 1 and 2; of equal ones, the lowest id.
-// Log-probabilities are the model's own: the softmax of the raw logits, before step 1.
+// First the logit bias; then the steps of `samplers`, in their order, which is by default:
+//   penalties      repetition, frequency, presence (penalties.ts)
+//   dry            repetitions of whole sequences (dry.ts)
+//   top_n_sigma    forbids by the spread of the logits (sampler-logits.ts)
+//   top_k, typ_p, top_p, min_p, xtc     each drops tokens (sampler-filters.ts)
+//   temperature    fixed or by entropy (sampler-logits.ts)
+// and last a draw by the seeded generator (rng.ts). Mirostat (mirostat.ts) takes the place of all steps but the
+// temperature. Temperature 0 is greedy: the largest logit; of equal ones, the lowest id.
+// Log-probabilities are the model's own: the softmax of the raw logits, before any of this.
 // All scratch memory is made once; a call allocates nothing but its small result.
 
 import { UsageError } from "../base/errors.ts";
+import { createDry, type Dry, type DryBreaker } from "./dry.ts";
+import { Mirostat } from "./mirostat.ts";
 import { NonsenseError } from "./nonsense.ts";
 import { createPenalties, type Penalties } from "./penalties.ts";
 import { createRng, type Rng } from "./rng.ts";
@@ -18,18 +22,24 @@ import {
   type Candidates,
   createCandidates,
   drawCandidate,
+  dropTopChoices,
+  forgetOrder,
   keepMinP,
   keepTopK,
   keepTopP,
   keepTypical,
   resetCandidates,
 } from "./sampler-filters.ts";
+import { dynamicTemperature, forbidFarBelow, scaleLogits } from "./sampler-logits.ts";
+import type { SamplerName } from "./sampler-names.ts";
 import type { SampledToken, Sampler, SamplerSettings } from "./sampling.ts";
 import { bestOfAll, selectBestOfAll } from "./select-best.ts";
 
 export { resolveSampling } from "./sampling-options.ts";
 
 export interface SamplerReport {
+  /** The tokens that break repetitions, for DRY: dry-breakers.ts finds them. */
+  breakers?: readonly DryBreaker[] | undefined;
   /**
    * Log-probabilities of the chosen token and of this many best ones (0 = only the chosen);
    * undefined = none, which saves a pass over the vocabulary.
@@ -56,8 +66,10 @@ export function createSampler(
       );
     }
   }
-  return new ChainSampler(settings, vocabSize, logprobs);
+  return new ChainSampler(settings, vocabSize, report);
 }
+
+type Step = (candidates: Candidates, logits: Float32Array) => void;
 
 class ChainSampler implements Sampler {
   readonly seed: number;
@@ -69,13 +81,33 @@ class ChainSampler implements Sampler {
   readonly #biases: Float64Array;
   readonly #candidates: Candidates;
   readonly #logprobs: RawLogprobs | undefined;
+  readonly #dry: Dry | undefined;
+  readonly #mirostat: Mirostat | undefined;
+  readonly #steps: readonly SamplerName[];
+  /** Of the draw: a temperature that is the last step need not change the logits. */
+  readonly #lastTemperature: number;
+  /** Whether the best logit is what will be chosen, whatever the filters do. */
+  readonly #isGreedy: boolean;
 
-  constructor(settings: SamplerSettings, vocabSize: number, logprobs: number | undefined) {
+  constructor(
+    settings: SamplerSettings,
+    vocabSize: number,
+    { logprobs, breakers = [] }: SamplerReport,
+  ) {
     this.seed = settings.seed;
     this.#settings = settings;
     this.#vocabSize = vocabSize;
     this.#rng = createRng(settings.seed);
-    this.#penalties = createPenalties(settings, vocabSize);
+    const usesSteps = settings.mirostat === 0;
+    if (!usesSteps) this.#mirostat = new Mirostat(settings, vocabSize);
+    const wanted: readonly SamplerName[] = usesSteps ? settings.samplers : ["temperature"];
+    const endsFixed = wanted.at(-1) === "temperature" && isFixed(settings) && usesSteps;
+    this.#lastTemperature = endsFixed ? settings.temperature : 1;
+    this.#isGreedy = usesSteps && isGreedy(settings);
+    if (wanted.includes("penalties")) this.#penalties = createPenalties(settings, vocabSize);
+    if (wanted.includes("dry")) this.#dry = createDry(settings, vocabSize, breakers);
+    const steps = endsFixed && !this.#isGreedy ? wanted.slice(0, -1) : wanted;
+    this.#steps = steps.filter((step) => this.#isActive(step));
     this.#biasIds = Int32Array.from(settings.logitBias.keys());
     this.#biases = Float64Array.from(settings.logitBias.values());
     this.#candidates = createCandidates(vocabSize);
@@ -89,13 +121,8 @@ class ChainSampler implements Sampler {
       );
     }
     this.#logprobs?.keep(logits);
-    this.#penalties?.apply(logits);
     for (let i = 0; i < this.#biasIds.length; i++) logits[this.#biasIds[i]!]! += this.#biases[i]!;
-
-    const id =
-      this.#settings.temperature === 0
-        ? checkedBest(logits, bestOfAll(logits))
-        : this.#draw(logits);
+    const id = this.#isGreedy ? this.#best(logits) : this.#draw(logits);
     return this.#logprobs?.report(id) ?? { id, logprob: Number.NaN, top: [] };
   }
 
@@ -106,19 +133,101 @@ class ChainSampler implements Sampler {
       );
     }
     this.#penalties?.accept(id);
+    this.#dry?.accept(id);
+  }
+
+  /** None of the filters drops the best, so only what changes logits counts. */
+  #best(logits: Float32Array): number {
+    for (const step of this.#steps) {
+      if (step === "temperature") break;
+      if (step === "penalties") this.#penalties!.apply(logits);
+      else if (step === "dry") this.#dry!.apply(logits);
+    }
+    return checkedBest(logits, bestOfAll(logits));
   }
 
   #draw(logits: Float32Array): number {
-    const { topK, typicalP, topP, minP, temperature } = this.#settings;
     const candidates = this.#candidates;
     resetCandidates(candidates);
-    keepTopK(candidates, logits, topK);
-    checkedBest(logits, bestCandidate(candidates, logits));
-    keepTypical(candidates, logits, typicalP);
-    keepTopP(candidates, logits, topP);
-    keepMinP(candidates, logits, minP);
-    return drawCandidate(candidates, logits, temperature, this.#rng.uniform());
+    let isChecked = false;
+    for (const step of this.#steps) {
+      // After penalties and bias, and before anything that compares logits; top-k is as quick with a NaN among them.
+      if (!isChecked && step !== "penalties" && step !== "dry" && step !== "top_k") {
+        checkedBest(logits, bestCandidate(candidates, logits));
+        isChecked = true;
+      }
+      this.#apply[step](candidates, logits);
+    }
+    if (!isChecked) checkedBest(logits, bestCandidate(candidates, logits));
+    const uniform = this.#rng.uniform();
+    if (this.#mirostat) return this.#mirostat.draw(candidates, logits, uniform);
+    return drawCandidate(candidates, logits, this.#lastTemperature, uniform);
   }
+
+  readonly #apply: Readonly<Record<SamplerName, Step>> = {
+    penalties: (candidates, logits) => {
+      this.#penalties!.apply(logits);
+      forgetOrder(candidates);
+    },
+    dry: (candidates, logits) => {
+      this.#dry!.apply(logits);
+      forgetOrder(candidates);
+    },
+    top_n_sigma: (candidates, logits) =>
+      forbidFarBelow(candidates, logits, this.#settings.topNSigma),
+    top_k: (candidates, logits) => keepTopK(candidates, logits, this.#settings.topK),
+    typ_p: (candidates, logits) => keepTypical(candidates, logits, this.#settings.typicalP),
+    top_p: (candidates, logits) => keepTopP(candidates, logits, this.#settings.topP),
+    min_p: (candidates, logits) => keepMinP(candidates, logits, this.#settings.minP),
+    xtc: (candidates, logits) => this.#excludeTop(candidates, logits),
+    temperature: (candidates, logits) =>
+      scaleLogits(candidates, logits, this.#temperature(candidates, logits)),
+  };
+
+  /** Whether a step does anything with these settings. */
+  #isActive(step: SamplerName): boolean {
+    const { topNSigma, topK, typicalP, topP, minP, xtcProbability, xtcThreshold } = this.#settings;
+    const active: Readonly<Record<SamplerName, boolean>> = {
+      penalties: this.#penalties !== undefined,
+      dry: this.#dry !== undefined,
+      top_n_sigma: topNSigma > 0,
+      top_k: topK > 0,
+      typ_p: typicalP < 1,
+      top_p: topP < 1,
+      min_p: minP > 0,
+      xtc: xtcProbability > 0 && xtcThreshold <= 0.5,
+      temperature: true,
+    };
+    return active[step];
+  }
+
+  #excludeTop(candidates: Candidates, logits: Float32Array): void {
+    const { xtcProbability, xtcThreshold } = this.#settings;
+    if (candidates.count < 2) return;
+    if (this.#rng.uniform() > xtcProbability) return;
+    dropTopChoices(candidates, logits, xtcThreshold);
+  }
+
+  #temperature(candidates: Candidates, logits: Float32Array): number {
+    const { temperature, dynatempRange, dynatempExponent } = this.#settings;
+    if (dynatempRange === 0 || this.#mirostat) return temperature;
+    return dynamicTemperature(candidates, logits, temperature, dynatempRange, dynatempExponent);
+  }
+}
+
+/** Whether the temperature is the same for every token. */
+function isFixed({ temperature, dynatempRange }: SamplerSettings): boolean {
+  return dynatempRange === 0 && temperature > 0;
+}
+
+/** With temperature 0, and nothing that may drop the best candidate before it. */
+function isGreedy(settings: SamplerSettings): boolean {
+  const { temperature, dynatempRange, xtcProbability, typicalP, samplers } = settings;
+  if (temperature !== 0 || dynatempRange !== 0 || !samplers.includes("temperature")) return false;
+  const dropsBest =
+    (xtcProbability > 0 && samplers.includes("xtc")) ||
+    (typicalP < 1 && samplers.includes("typ_p"));
+  return !dropsBest;
 }
 
 /** Log-probabilities of the raw logits, which the chain then changes in place: hence the copy. */

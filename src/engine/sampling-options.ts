@@ -5,6 +5,7 @@
 
 import type { SamplingOptions } from "../api.ts";
 import { UsageError } from "../base/errors.ts";
+import { readSamplers } from "./sampler-names.ts";
 import type { SamplerSettings } from "./sampling.ts";
 
 interface NumberRule {
@@ -13,7 +14,8 @@ interface NumberRule {
   expected: string;
 }
 
-type NumberOption = Exclude<keyof SamplingOptions, "logitBias" | "seed">;
+type OtherOption = "logitBias" | "seed" | "samplers" | "drySequenceBreakers";
+type NumberOption = Exclude<keyof SamplingOptions, OtherOption>;
 
 const fraction = (value: number): boolean => value >= 0 && value <= 1;
 
@@ -31,6 +33,42 @@ const numberRules: Readonly<Record<NumberOption, NumberRule>> = {
   topP: { initial: 0.95, accepts: fraction, expected: "a number from 0 to 1 (1 = off)" },
   minP: { initial: 0.05, accepts: fraction, expected: "a number from 0 (off) to 1" },
   typicalP: { initial: 1, accepts: fraction, expected: "a number from 0 to 1 (1 = off)" },
+  topNSigma: {
+    initial: -1,
+    accepts: Number.isFinite,
+    expected: "a finite number (0 or less = off)",
+  },
+  xtcProbability: { initial: 0, accepts: fraction, expected: "a number from 0 (off) to 1" },
+  xtcThreshold: {
+    initial: 0.1,
+    accepts: fraction,
+    expected: "a number from 0 to 1 (above 0.5 = off)",
+  },
+  dynatempRange: {
+    initial: 0,
+    accepts: (value) => value >= 0 && Number.isFinite(value),
+    expected: "a finite number, 0 (off) or more",
+  },
+  dynatempExponent: {
+    initial: 1,
+    accepts: (value) => value >= 0 && Number.isFinite(value),
+    expected: "a finite number, 0 or more",
+  },
+  mirostat: {
+    initial: 0,
+    accepts: (value) => value === 0 || value === 1 || value === 2,
+    expected: "0 (off), 1 or 2",
+  },
+  mirostatTau: {
+    initial: 5,
+    accepts: (value) => value >= 0 && Number.isFinite(value),
+    expected: "a finite number, 0 or more",
+  },
+  mirostatEta: {
+    initial: 0.1,
+    accepts: (value) => value >= 0 && Number.isFinite(value),
+    expected: "a finite number, 0 or more",
+  },
   repeatPenalty: {
     initial: 1,
     accepts: (value) => value > 0 && Number.isFinite(value),
@@ -43,6 +81,26 @@ const numberRules: Readonly<Record<NumberOption, NumberRule>> = {
   },
   frequencyPenalty: { initial: 0, accepts: Number.isFinite, expected: "a finite number (0 = off)" },
   presencePenalty: { initial: 0, accepts: Number.isFinite, expected: "a finite number (0 = off)" },
+  dryMultiplier: {
+    initial: 0,
+    accepts: (value) => value >= 0 && Number.isFinite(value),
+    expected: "a finite number, 0 (off) or more",
+  },
+  dryBase: {
+    initial: 1.75,
+    accepts: (value) => value >= 0 && Number.isFinite(value),
+    expected: "a finite number, 0 or more (below 1 = off)",
+  },
+  dryAllowedLength: {
+    initial: 2,
+    accepts: (value) => Number.isSafeInteger(value) && value >= 0,
+    expected: "a whole number, 0 or more",
+  },
+  dryPenaltyLastN: {
+    initial: 64,
+    accepts: (value) => Number.isSafeInteger(value) && value >= -1,
+    expected: "a whole number: tokens to look back, 0 (off) or -1 (all)",
+  },
 };
 
 const numberOptions = Object.keys(numberRules) as NumberOption[];
@@ -50,9 +108,17 @@ const numberOptions = Object.keys(numberRules) as NumberOption[];
 /** The names that resolveSampling knows: for whoever splits them off a larger set of options. */
 export const samplingOptionNames: readonly (keyof SamplingOptions)[] = [
   ...numberOptions,
+  "drySequenceBreakers",
+  "samplers",
   "logitBias",
   "seed",
 ];
+
+/** As in llama.cpp. */
+const defaultBreakers: readonly string[] = ["\n", ":", '"', "*"];
+/** Each of them is looked for in all tokens of the vocabulary. */
+const maxBreakers = 16;
+const maxBreakerLength = 1000;
 
 /** Options with defaults filled in; an option that is undefined counts as not given. */
 export function resolveSampling(options: SamplingOptions): SamplerSettings {
@@ -68,6 +134,8 @@ export function resolveSampling(options: SamplingOptions): SamplerSettings {
   ) as Record<NumberOption, number>;
   return {
     ...numbers,
+    drySequenceBreakers: resolveBreakers(options.drySequenceBreakers),
+    samplers: readSamplers(options.samplers),
     logitBias: resolveLogitBias(options.logitBias),
     seed: resolveSeed(options.seed),
   };
@@ -80,6 +148,16 @@ function resolveNumber(name: NumberOption, value: unknown): number {
     throw optionError(name, value, rule.expected);
   }
   return value;
+}
+
+function resolveBreakers(value: unknown): readonly string[] {
+  if (value === undefined) return defaultBreakers;
+  const isText = (one: unknown): boolean =>
+    typeof one === "string" && one !== "" && one.length <= maxBreakerLength;
+  if (!Array.isArray(value) || value.length > maxBreakers || !value.every(isText)) {
+    throw optionError("drySequenceBreakers", value, `a list of at most ${maxBreakers} texts`);
+  }
+  return value as string[];
 }
 
 function resolveSeed(value: unknown): number {
@@ -112,6 +190,7 @@ function resolveLogitBias(value: SamplingOptions["logitBias"]): ReadonlyMap<numb
 }
 
 function optionError(name: string, got: unknown, expected: string): UsageError {
-  const shown = typeof got === "string" ? JSON.stringify(got) : String(got);
+  const isData = typeof got === "string" || Array.isArray(got);
+  const shown = isData ? JSON.stringify(got).slice(0, 200) : String(got);
   return new UsageError(`sampling: option "${name}": got ${shown}, expected ${expected}`);
 }

@@ -1,16 +1,33 @@
 // Sampling options after defaults and checks: what the sampler (sampler.ts) and the engine agree on.
 // sampling-options.ts makes the settings from what a user gives.
 
+import type { SamplerName } from "./sampler-names.ts";
+
 export interface SamplerSettings {
   temperature: number;
   topK: number;
   topP: number;
   minP: number;
   typicalP: number;
+  topNSigma: number;
+  xtcProbability: number;
+  xtcThreshold: number;
+  dynatempRange: number;
+  dynatempExponent: number;
+  mirostat: number;
+  mirostatTau: number;
+  mirostatEta: number;
   repeatPenalty: number;
   repeatLastN: number;
   frequencyPenalty: number;
   presencePenalty: number;
+  dryMultiplier: number;
+  dryBase: number;
+  dryAllowedLength: number;
+  dryPenaltyLastN: number;
+  drySequenceBreakers: readonly string[];
+  /** The steps, in their order. */
+  samplers: readonly SamplerName[];
   logitBias: ReadonlyMap<number, number>;
   seed: number;
 }

@@ -12,6 +12,20 @@ export interface SamplingFields {
   top_p?: number | undefined;
   min_p?: number | undefined;
   typical_p?: number | undefined;
+  top_n_sigma?: number | undefined;
+  xtc_probability?: number | undefined;
+  xtc_threshold?: number | undefined;
+  dynatemp_range?: number | undefined;
+  dynatemp_exponent?: number | undefined;
+  mirostat?: number | undefined;
+  mirostat_tau?: number | undefined;
+  mirostat_eta?: number | undefined;
+  dry_multiplier?: number | undefined;
+  dry_base?: number | undefined;
+  dry_allowed_length?: number | undefined;
+  dry_penalty_last_n?: number | undefined;
+  dry_sequence_breakers?: string[] | undefined;
+  samplers?: string | string[] | undefined;
   repeat_penalty?: number | undefined;
   repeat_last_n?: number | undefined;
   frequency_penalty?: number | undefined;
@@ -26,6 +40,8 @@ type Shape<T> = { readonly [K in keyof T]-?: z.ZodType<T[K]> };
 
 const share = z.number().min(0).max(1).optional();
 const penalty = z.number().min(-100).max(100).optional();
+const positive = z.number().min(0).max(1000).optional();
+const maxSamplers = 64;
 const maxStops = 32;
 /** Every token is compared with all of them: megabytes of stop strings would hold up everybody's answers. */
 const maxStopLength = 1000;
@@ -37,6 +53,25 @@ export const samplingShape: Shape<SamplingFields> = {
   top_p: share,
   min_p: share,
   typical_p: share,
+  top_n_sigma: z.number().min(-100).max(1000).optional(),
+  xtc_probability: share,
+  xtc_threshold: share,
+  dynatemp_range: positive,
+  dynatemp_exponent: positive,
+  mirostat: z.int().min(0).max(2).optional(),
+  mirostat_tau: positive,
+  mirostat_eta: positive,
+  dry_multiplier: positive,
+  dry_base: positive,
+  dry_allowed_length: z.int().min(0).optional(),
+  dry_penalty_last_n: z.int().min(-1).optional(),
+  dry_sequence_breakers: z.array(stopString).max(16).optional(),
+  samplers: z
+    .union(
+      [z.string().max(maxSamplers), z.array(z.string().max(40)).max(maxSamplers)],
+      "expected a list of names, or a string of letters",
+    )
+    .optional(),
   repeat_penalty: z.number().gt(0).max(100).optional(),
   repeat_last_n: z.int().min(-1).optional(),
   frequency_penalty: penalty,
@@ -66,6 +101,20 @@ export function generateOptions(
     topP: fields.top_p,
     minP: fields.min_p,
     typicalP: fields.typical_p,
+    topNSigma: fields.top_n_sigma,
+    xtcProbability: fields.xtc_probability,
+    xtcThreshold: fields.xtc_threshold,
+    dynatempRange: fields.dynatemp_range,
+    dynatempExponent: fields.dynatemp_exponent,
+    mirostat: fields.mirostat,
+    mirostatTau: fields.mirostat_tau,
+    mirostatEta: fields.mirostat_eta,
+    dryMultiplier: fields.dry_multiplier,
+    dryBase: fields.dry_base,
+    dryAllowedLength: fields.dry_allowed_length,
+    dryPenaltyLastN: fields.dry_penalty_last_n,
+    drySequenceBreakers: fields.dry_sequence_breakers,
+    samplers: fields.samplers,
     repeatPenalty: fields.repeat_penalty,
     repeatLastN: fields.repeat_last_n,
     frequencyPenalty: fields.frequency_penalty,

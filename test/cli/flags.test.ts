@@ -54,6 +54,34 @@ test("llama.cpp's flags become the engine's options", () => {
   expect(openOptions(flags)).toEqual({ contextSize: 512, threads: 2, kvType: "q8_0" });
 });
 
+test("so do those of the other samplers", () => {
+  const flags = parse(
+    `--top-nsigma 1.5 --xtc-probability 0.5 --xtc-threshold 0.2 --dynatemp-range 0.3 --dynatemp-exp 2 --mirostat 2
+     --mirostat-lr 0.2 --mirostat-ent 3 --dry-multiplier 0.8 --dry-base 2 --dry-allowed-length 3 --dry-penalty-last-n -1
+     --dry-sequence-breaker \\n --dry-sequence-breaker - --samplers top_k;temp`.split(/\s+/),
+  ).opts();
+  expect(generateOptions(flags)).toEqual({
+    topNSigma: 1.5,
+    xtcProbability: 0.5,
+    xtcThreshold: 0.2,
+    dynatempRange: 0.3,
+    dynatempExponent: 2,
+    mirostat: 2,
+    mirostatEta: 0.2,
+    mirostatTau: 3,
+    dryMultiplier: 0.8,
+    dryBase: 2,
+    dryAllowedLength: 3,
+    dryPenaltyLastN: -1,
+    drySequenceBreakers: ["\n", "-"],
+    samplers: ["top_k", "temp"],
+  });
+  expect(generateOptions(parse(["--sampler-seq", "kt"]).opts())).toEqual({ samplers: "kt" });
+  const none = parse(["--dry-sequence-breaker", "none"]).opts();
+  expect(generateOptions(none)).toEqual({ drySequenceBreakers: [] });
+  expect(complaint(["--mirostat", "3"])).toContain("from 0 to 2");
+});
+
 test("--no-native and --level are only passed on when they are given", () => {
   expect(openOptions(parse(["--no-native"]).opts())).toMatchObject({ native: false });
   expect(openOptions(parse(["--level", "3"]).opts())).toMatchObject({ level: 3 });

@@ -123,15 +123,15 @@ describe("penalties", () => {
     expect(penalized(options, [4, 4, 1], [0, 0, 2, 0])).toEqual([2.25, 4, 0.25]);
   });
 
-  test("repetition first, then frequency and presence, then bias", () => {
+  test("bias first, then repetition, then frequency and presence", () => {
     const options = {
       repeatPenalty: 2,
       frequencyPenalty: 1,
       presencePenalty: 0.5,
       logitBias: { 1: 100 },
     };
-    // 6 / 2 - 2 * 1 - 0.5 = 0.5; the bias joins after that.
-    expect(penalized(options, [0, 6, 0], [1, 1])).toEqual([0, 100.5, 0]);
+    // (6 + 100) / 2 - 2 * 1 - 0.5
+    expect(penalized(options, [0, 6, 0], [1, 1])).toEqual([0, 50.5, 0]);
   });
 
   test("negative penalties encourage", () => {
@@ -264,10 +264,27 @@ describe("resolveSampling", () => {
       topP: 0.95,
       minP: 0.05,
       typicalP: 1,
+      topNSigma: -1,
+      xtcProbability: 0,
+      xtcThreshold: 0.1,
+      dynatempRange: 0,
+      dynatempExponent: 1,
+      mirostat: 0,
+      mirostatTau: 5,
+      mirostatEta: 0.1,
       repeatPenalty: 1,
       repeatLastN: 64,
       frequencyPenalty: 0,
       presencePenalty: 0,
+      dryMultiplier: 0,
+      dryBase: 1.75,
+      dryAllowedLength: 2,
+      dryPenaltyLastN: 64,
+      drySequenceBreakers: ["\n", ":", '"', "*"],
+      samplers: [
+        ...["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc"],
+        "temperature",
+      ],
       logitBias: new Map(),
     });
     expect(Number.isSafeInteger(seed)).toBe(true);
@@ -280,10 +297,24 @@ describe("resolveSampling", () => {
       topP: 0,
       minP: 1,
       typicalP: 0.5,
+      topNSigma: 2,
+      xtcProbability: 1,
+      xtcThreshold: 0.2,
+      dynatempRange: 0.5,
+      dynatempExponent: 2,
+      mirostat: 2,
+      mirostatTau: 3,
+      mirostatEta: 0.2,
       repeatPenalty: 1.5,
       repeatLastN: -1,
       frequencyPenalty: -1,
       presencePenalty: 2,
+      dryMultiplier: 0.8,
+      dryBase: 2,
+      dryAllowedLength: 3,
+      dryPenaltyLastN: -1,
+      drySequenceBreakers: ["\n"],
+      samplers: ["top_k", "temperature"] as const,
       logitBias: new Map([[7, Number.NEGATIVE_INFINITY]]),
       seed: 2 ** 53 - 1,
     };
@@ -314,6 +345,25 @@ describe("resolveSampling", () => {
     ["repeatLastN", Number.POSITIVE_INFINITY],
     ["frequencyPenalty", Number.NaN],
     ["presencePenalty", Number.NEGATIVE_INFINITY],
+    ["topNSigma", Number.NaN],
+    ["xtcProbability", 2],
+    ["xtcThreshold", -1],
+    ["dynatempRange", -1],
+    ["dynatempExponent", Number.POSITIVE_INFINITY],
+    ["mirostat", 3],
+    ["mirostatTau", -1],
+    ["mirostatEta", Number.NaN],
+    ["dryMultiplier", -1],
+    ["dryBase", Number.NaN],
+    ["dryAllowedLength", 1.5],
+    ["dryPenaltyLastN", -2],
+    ["drySequenceBreakers", "x"],
+    ["drySequenceBreakers", [""]],
+    ["drySequenceBreakers", Array(17).fill("x")],
+    ["samplers", ["top_q"]],
+    ["samplers", "kz"],
+    ["samplers", 7],
+    ["samplers", [7]],
     ["seed", -1],
     ["seed", 1.5],
     ["seed", 2 ** 53],

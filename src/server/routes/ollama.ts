@@ -25,9 +25,6 @@ const optionRules: FieldRules = {
   accepted: ["num_thread", "num_gpu", "num_batch", "main_gpu", "use_mmap", "low_vram", "numa"],
   refused: {
     num_keep: { why: "a prompt is never cut" },
-    mirostat: { why: "mirostat is not there", fine: oneOf(0) },
-    mirostat_eta: { why: "mirostat is not there" },
-    mirostat_tau: { why: "mirostat is not there" },
     tfs_z: { why: "tail-free sampling is not there", fine: oneOf(1) },
     penalize_newline: { why: "newlines are tokens like any other" },
   },

@@ -1,0 +1,173 @@
+// DRY ("don't repeat yourself"): a penalty for tokens that would go on with a sequence that the text has had before, the
+// larger the longer that sequence is. As in llama.cpp, which took it from koboldcpp (by pi6am).
+//
+// With the text "a b c x a b": after "a b" there was a "c" before, so "c" is penalised by multiplier * base^(2 - allowed).
+// Breakers (a line break, a quote) end a sequence: what lies before them does not count.
+
+import type { SamplerSettings } from "./sampling.ts";
+
+export type DrySettings = Pick<
+  SamplerSettings,
+  "dryMultiplier" | "dryBase" | "dryAllowedLength" | "dryPenaltyLastN"
+>;
+
+/** A sequence of tokens that breaks repetitions: its first token, and those after it (most often none). */
+export interface DryBreaker {
+  head: number;
+  tail: readonly number[];
+}
+
+/** base^n stays below what a float32 holds. */
+const FLOAT_MAX_LOG = 88.7228391;
+const FIRST_WINDOW = 1024;
+
+/** Undefined when the settings leave every logit as it is. */
+export function createDry(
+  settings: DrySettings,
+  vocabSize: number,
+  breakers: readonly DryBreaker[],
+): Dry | undefined {
+  const { dryMultiplier, dryBase, dryPenaltyLastN } = settings;
+  if (dryMultiplier === 0 || dryBase < 1 || dryPenaltyLastN === 0) return undefined;
+  return new Dry(settings, vocabSize, breakers);
+}
+
+export class Dry {
+  readonly #settings: DrySettings;
+  readonly #maxExponent: number;
+  /** By head token. */
+  readonly #tails = new Map<number, (readonly number[])[]>();
+  // The text so far, oldest first; only the last dryPenaltyLastN of it count. It is moved to the front when full.
+  #text: Int32Array;
+  #length = 0;
+  /** #repeats[i]: how many of the last tokens also end i places before the last. */
+  #repeats: Int32Array;
+  readonly #longest: Int32Array; // [vocab] 1 + the longest repetition that this token would go on with; 0: none
+  readonly #found: Int32Array; // [vocab] tokens with one, the first #foundSize of them
+  #foundSize = 0;
+
+  constructor(settings: DrySettings, vocabSize: number, breakers: readonly DryBreaker[]) {
+    this.#settings = settings;
+    const { dryBase } = settings;
+    this.#maxExponent = dryBase > 1.000001 ? Math.floor(FLOAT_MAX_LOG / Math.log(dryBase)) : 0;
+    for (const { head, tail } of breakers) {
+      const known = this.#tails.get(head);
+      if (known) known.push(tail);
+      else this.#tails.set(head, [tail]);
+    }
+    this.#text = new Int32Array(FIRST_WINDOW);
+    this.#repeats = new Int32Array(FIRST_WINDOW);
+    this.#longest = new Int32Array(vocabSize);
+    this.#found = new Int32Array(vocabSize);
+  }
+
+  accept(id: number): void {
+    if (this.#length === this.#text.length) this.#makeRoom();
+    this.#text[this.#length++] = id;
+  }
+
+  apply(logits: Float32Array): void {
+    const { dryMultiplier, dryBase, dryAllowedLength } = this.#settings;
+    const count = this.#window();
+    if (count <= dryAllowedLength) return;
+    const limit = this.#limit(count);
+    if (limit < dryAllowedLength) return;
+    this.#countRepeats(count, limit);
+    this.#findLongest(count);
+    for (let i = 0; i < this.#foundSize; i++) {
+      const id = this.#found[i]!;
+      let exponent = this.#longest[id]! - 1 - dryAllowedLength;
+      this.#longest[id] = 0;
+      if (this.#isBreaker(id)) continue;
+      if (this.#maxExponent > 0) exponent = Math.min(exponent, this.#maxExponent);
+      logits[id]! -= dryMultiplier * dryBase ** exponent;
+    }
+  }
+
+  /** Tokens that count. */
+  #window(): number {
+    const { dryPenaltyLastN } = this.#settings;
+    return dryPenaltyLastN < 0 ? this.#length : Math.min(this.#length, dryPenaltyLastN);
+  }
+
+  /** The token that many places before the last one. */
+  #back(places: number): number {
+    return this.#text[this.#length - 1 - places]!;
+  }
+
+  /** How long a repetition can be before it meets a breaker. */
+  #limit(count: number): number {
+    if (this.#tails.size === 0) return count;
+    for (let i = 0; i < count; i++) {
+      const tails = this.#tails.get(this.#back(i));
+      if (tails === undefined) continue;
+      let longest = -1;
+      for (const tail of tails) {
+        if (tail.length > longest && tail.length <= i && this.#follows(tail, i))
+          longest = tail.length;
+      }
+      if (longest >= 0) return i - longest;
+    }
+    return count;
+  }
+
+  /** Whether the token `places` back is followed by these. */
+  #follows(tail: readonly number[], places: number): boolean {
+    for (let offset = 0; offset < tail.length; offset++) {
+      if (tail[offset] !== this.#back(places - offset - 1)) return false;
+    }
+    return true;
+  }
+
+  /** The Z-algorithm, from the end of the text backwards: linear, whatever the text. */
+  #countRepeats(count: number, limit: number): void {
+    if (this.#repeats.length < count) this.#repeats = new Int32Array(this.#text.length);
+    const repeats = this.#repeats;
+    let left = 0;
+    let right = 0;
+    repeats[0] = 0;
+    for (let k = 1; k < count; k++) {
+      const known = k > right ? 0 : repeats[k - left]!;
+      const rest = right - k + 1;
+      if (k <= right && known < rest) {
+        repeats[k] = Math.min(known, limit);
+        continue;
+      }
+      let end = k > right ? k : right + 1;
+      while (end < count && this.#back(end) === this.#back(end - k)) end++;
+      repeats[k] = Math.min(end - k, limit);
+      if (end > k) {
+        left = k;
+        right = end - 1;
+      }
+    }
+  }
+
+  /** For every token that followed a repeated sequence, how long the longest of these was. */
+  #findLongest(count: number): void {
+    const { dryAllowedLength } = this.#settings;
+    this.#foundSize = 0;
+    for (let k = 1; k < count; k++) {
+      const repeat = this.#repeats[k]!;
+      if (repeat < dryAllowedLength) continue;
+      const id = this.#back(k - 1);
+      if (this.#longest[id] === 0) this.#found[this.#foundSize++] = id;
+      this.#longest[id] = Math.max(this.#longest[id]!, repeat + 1);
+    }
+  }
+
+  #isBreaker(id: number): boolean {
+    return this.#tails.get(id)?.some((tail) => tail.length === 0) ?? false;
+  }
+
+  #makeRoom(): void {
+    const { dryPenaltyLastN } = this.#settings;
+    const needed = dryPenaltyLastN < 0 ? this.#length : Math.min(this.#length, dryPenaltyLastN);
+    const from = this.#length - needed;
+    // Moves half of it at least, so that this is seldom.
+    const grown = from < needed ? new Int32Array(this.#text.length * 2) : this.#text;
+    grown.set(this.#text.subarray(from, this.#length));
+    this.#text = grown;
+    this.#length = needed;
+  }
+}

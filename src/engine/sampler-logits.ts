@@ -1,0 +1,63 @@
+// The steps of the sampler that change logits: temperature, fixed or by entropy, and top-n-sigma.
+
+import { type Candidates, entropyOf, forgetOrder, keepBest } from "./sampler-filters.ts";
+
+/** Divides the logits of the candidates; a temperature of 0 keeps the best candidate alone. */
+export function scaleLogits(
+  candidates: Candidates,
+  logits: Float32Array,
+  temperature: number,
+): void {
+  if (temperature <= 0) {
+    keepBest(candidates, logits);
+    return;
+  }
+  if (temperature === 1) return;
+  const { ids, count } = candidates;
+  for (let i = 0; i < count; i++) logits[ids[i]!]! /= temperature;
+}
+
+/**
+ * Dynamic temperature: from temperature - range, where one candidate has all the probability, to temperature + range,
+ * where all have the same; between them by the entropy, to the power of the exponent.
+ */
+export function dynamicTemperature(
+  candidates: Candidates,
+  logits: Float32Array,
+  temperature: number,
+  range: number,
+  exponent: number,
+): number {
+  if (candidates.count <= 1) return 1; // nothing to choose from
+  const low = Math.max(0, temperature - range);
+  const high = temperature + range;
+  const evenness = entropyOf(candidates, logits) / Math.log(candidates.count);
+  return low + (high - low) * evenness ** exponent;
+}
+
+/** Top-n-sigma: forbids what is more than n standard deviations of the logits below the best one. */
+export function forbidFarBelow(candidates: Candidates, logits: Float32Array, n: number): void {
+  const { ids, count } = candidates;
+  if (n <= 0 || count <= 1) return;
+  let max = Number.NEGATIVE_INFINITY;
+  let sum = 0;
+  let allowed = 0;
+  for (let i = 0; i < count; i++) {
+    const logit = logits[ids[i]!]!;
+    if (logit === Number.NEGATIVE_INFINITY) continue;
+    max = Math.max(max, logit);
+    sum += logit;
+    allowed++;
+  }
+  const mean = sum / allowed;
+  let squares = 0;
+  for (let i = 0; i < count; i++) {
+    const logit = logits[ids[i]!]!;
+    if (logit !== Number.NEGATIVE_INFINITY) squares += (logit - mean) ** 2;
+  }
+  const lowest = max - n * Math.sqrt(squares / allowed);
+  for (let i = 0; i < count; i++) {
+    if (logits[ids[i]!]! < lowest) logits[ids[i]!] = Number.NEGATIVE_INFINITY;
+  }
+  if (!candidates.sorted) forgetOrder(candidates);
+}

@@ -1,0 +1,75 @@
+// The steps of the sampler by their names in llama.cpp, and the order in which they come unless somebody says otherwise.
+// Ways to write one: its name ("top_k"), that with dashes or none ("top-k", "topk"), a few nicknames; or one letter each
+// in a short string ("edskypmxt").
+
+import { UsageError } from "../base/errors.ts";
+
+export type SamplerName =
+  | "penalties"
+  | "dry"
+  | "top_n_sigma"
+  | "top_k"
+  | "typ_p"
+  | "top_p"
+  | "min_p"
+  | "xtc"
+  | "temperature";
+
+/** In the default order. */
+const letters: Readonly<Record<SamplerName, string>> = {
+  penalties: "e",
+  dry: "d",
+  top_n_sigma: "s",
+  top_k: "k",
+  typ_p: "y",
+  top_p: "p",
+  min_p: "m",
+  xtc: "x",
+  temperature: "t",
+};
+
+const nicknames: Readonly<Record<string, SamplerName>> = {
+  nucleus: "top_p",
+  temp: "temperature",
+  typ: "typ_p",
+  typicalp: "typ_p",
+};
+
+const names = Object.keys(letters) as SamplerName[];
+
+export const defaultSamplers: readonly SamplerName[] = names;
+
+const byName = new Map<string, SamplerName>([
+  ...names.map((name): [string, SamplerName] => [plain(name), name]),
+  ...Object.entries(nicknames),
+]);
+const byLetter = new Map(names.map((name) => [letters[name], name]));
+
+/** A list of names, or a string of letters, as steps. A step may be left out; one that comes twice is done twice. */
+export function readSamplers(value: unknown): readonly SamplerName[] {
+  if (value === undefined) return defaultSamplers;
+  if (typeof value === "string") return [...value].map((letter) => known(byLetter, letter, letter));
+  if (!Array.isArray(value) || value.length > 64) throw wrong(value);
+  return value.map((name: unknown) => {
+    if (typeof name !== "string") throw wrong(name);
+    return known(byName, plain(name), name);
+  });
+}
+
+function plain(name: string): string {
+  return name.toLowerCase().replaceAll(/[-_]/g, "");
+}
+
+function known(table: ReadonlyMap<string, SamplerName>, key: string, got: string): SamplerName {
+  const name = table.get(key);
+  if (name === undefined) throw wrong(got);
+  return name;
+}
+
+function wrong(got: unknown): UsageError {
+  const shown = typeof got === "string" ? JSON.stringify(got.slice(0, 60)) : String(got);
+  const short = Object.values(letters).join("");
+  return new UsageError(
+    `sampling: option "samplers": got ${shown}, expected a list of ${names.join(", ")}, or a string of their letters such as "${short}"`,
+  );
+}
