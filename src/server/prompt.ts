@@ -5,6 +5,14 @@ import { type ChatMessage, ContextError } from "../index.ts";
 import type { ServedModel } from "./context.ts";
 import { contextExceeded, invalidRequest, unsupportedField } from "./errors.ts";
 
+/** The error for a prompt that does not fit. */
+export type Refuse = (
+  promptTokens: number,
+  contextSize: number,
+  param: string,
+  qualifier?: "at least ",
+) => Error;
+
 /** Text, or parts of which those of `textTypes` are text. */
 export type Content = string | readonly { readonly type: string; readonly text?: unknown }[];
 
@@ -33,8 +41,9 @@ export async function chatTokens(
   served: ServedModel,
   messages: readonly ChatMessage[],
   param: string = "messages",
+  refuse: Refuse = contextExceeded,
 ): Promise<number[]> {
-  return await textTokens(served, await chatText(served, messages), param);
+  return await textTokens(served, await chatText(served, messages), param, refuse);
 }
 
 /** How many tokens that would be, whether they fit or not. */
@@ -70,10 +79,11 @@ export async function textTokens(
   served: ServedModel,
   text: string,
   param: string = "prompt",
+  refuse: Refuse = contextExceeded,
 ): Promise<number[]> {
   const { model } = served;
   const { contextSize } = model.info;
-  checkLength(served, text.length, param);
+  checkLength(served, text.length, param, refuse);
   try {
     const [tokens, empty] = await Promise.all([
       model.tokenize(text, { maxTokens: contextSize }),
@@ -82,8 +92,14 @@ export async function textTokens(
     return hasTwoBos(tokens, empty) ? tokens.slice(1) : tokens;
   } catch (error) {
     if (!(error instanceof ContextError) || error.tokens === undefined) throw error;
-    throw contextExceeded(error.tokens, contextSize, param);
+    throw refuse(error.tokens, contextSize, param);
   }
+}
+
+/** A text as the model reads it, however long it is. */
+export async function wholeTextTokens({ model }: ServedModel, text: string): Promise<number[]> {
+  const [tokens, empty] = await Promise.all([model.tokenize(text), model.tokenize("")]);
+  return hasTwoBos(tokens, empty) ? tokens.slice(1) : tokens;
 }
 
 function hasTwoBos(tokens: readonly number[], [bos]: readonly number[]): boolean {
@@ -91,9 +107,9 @@ function hasTwoBos(tokens: readonly number[], [bos]: readonly number[]): boolean
 }
 
 /** Even if all of its tokens were the longest that there are. */
-function checkLength({ model }: ServedModel, length: number, param: string): void {
+function checkLength({ model }: ServedModel, length: number, param: string, refuse: Refuse): void {
   const { longestToken, contextSize } = model.info;
   if (longestToken === undefined) return;
   const least = Math.ceil(length / longestToken);
-  if (least > contextSize) throw contextExceeded(least, contextSize, param, "at least ");
+  if (least > contextSize) throw refuse(least, contextSize, param, "at least ");
 }
