@@ -122,6 +122,7 @@ function enginePort(): EnginePort {
   return {
     post: (message, transfer) => port.postMessage(message, transfer ?? []),
     onMessage: (listener) => void port.on("message", listener),
-    close: () => port.close(),
+    // Deno's port has no close(); its thread has.
+    close: () => ((port as Partial<typeof port>).close ? port.close() : globalThis.close()),
   };
 }
