@@ -23,6 +23,7 @@ import type {
   FolderEntry,
   LockHolder,
 } from "./download.ts";
+import { embeddedFiles } from "./node-embedded.ts";
 import { type Environment, modelCacheFolder } from "./node-folders.ts";
 
 /** npm's own default; used where there is no npm to ask, as beside the single-file program. */
@@ -175,6 +176,7 @@ function askNpm(): Promise<string | undefined> {
 }
 
 function installedPackageFile(name: string, version: string, file: string): string | undefined {
+  if (embeddedFiles()) return undefined; // nothing is installed beside the single-file program
   // Not require.resolve(`${name}/package.json`): a package's "exports" may hide it.
   for (const folder of createRequire(import.meta.url).resolve.paths(name) ?? []) {
     const root = path.join(folder, name);

@@ -6,7 +6,7 @@ import { defaultModel } from "../../catalog/catalog.ts";
 import { announceServer, type ServerRecord } from "../../catalog/servers.ts";
 import type { Model } from "../../index.ts";
 import { UsageError } from "../../index.ts";
-import { openInBrowser, readAssets, webFolder } from "../../platform/node-assets.ts";
+import { openInBrowser, webAssets } from "../../platform/node-assets.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { defaultDatabaseFile, openNodeDatabase } from "../../platform/node-database.ts";
 import type { ModelLibrary, RunningServer, StartOptions } from "../../serve.ts";
@@ -143,7 +143,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
       [id]: await locateModel(name, context),
     },
   );
-  const assets = flags.web ? readAssets(webFolder()) : undefined;
+  const assets = flags.web ? webAssets() : undefined;
   const options = {
     ...startOptions(flags, { [id]: model }, context),
     ...(flags.web && { library }),
