@@ -58,7 +58,7 @@ export interface OpenOptions {
    * the processor where there is no GPU. Default: everything with backend "webgpu", nothing otherwise.
    */
   gpuLayers?: number | "all" | "auto";
-  /** A built-in chat template by name (chatml, llama2, zephyr) or a Jinja source; default: the model's own. */
+  /** A built-in chat template by name (chatml, llama2, llama3, zephyr, command-r) or a Jinja source; default: the model's own. */
   chatTemplate?: string;
   /** Record where the time goes, for model.profile(). Costs less than 2% of the speed; off (default), nothing. */
   profile?: boolean;
@@ -141,9 +141,7 @@ export interface EngineStatus {
   /** Generations under way, and those that wait for room in the KV cache. */
   running: number;
   waiting: number;
-  /** Blocks that the KV cache may grow to, and those that it has memory for now. */
   kvBlocks: number;
-  kvBlocksHeld: number;
   /** By running generations and by what is remembered of earlier ones. */
   kvBlocksUsed: number;
   kvBlockTokens: number;

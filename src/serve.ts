@@ -33,7 +33,19 @@ export interface StartOptions {
   queue?: number;
   maxBodyBytes?: number;
   maxMessages?: number;
+  /** Origins whose pages may ask; "*": all, "localhost": those of this machine. */
   corsOrigins?: readonly string[];
+  /** A single model answers to its own name only (default: to any). */
+  strictModel?: boolean;
+  /** false: GET /slots, GET /metrics are a 501. */
+  slots?: boolean;
+  metrics?: boolean;
+  /** Every answer has llama.cpp's `__verbose` (default: those that ask for it). */
+  verbose?: boolean;
+  /** What chat templates get as enable_thinking (default: true). */
+  thinking?: boolean;
+  /** The models' file names, without folders. */
+  files?: Readonly<Record<string, string>>;
   /** Further names that this server may be called by, on loopback. */
   allowedHosts?: readonly string[];
   /** What requests that say nothing of sampling get. */
@@ -84,6 +96,11 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       maxBodyBytes: options.maxBodyBytes ?? 16 * 2 ** 20,
       maxMessages: options.maxMessages ?? 4096,
       corsOrigins: options.corsOrigins ?? [],
+      strictModel: options.strictModel ?? false,
+      slots: options.slots ?? true,
+      metrics: options.metrics ?? true,
+      verbose: options.verbose ?? false,
+      thinking: options.thinking,
       // On another address the name is whatever the network calls this machine.
       hosts: isLoopback(host)
         ? [...new Set([...loopback, host, ...(options.allowedHosts ?? [])])]
@@ -96,6 +113,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       id,
       model,
       created: Math.floor(Date.now() / 1000),
+      file: options.files?.[id],
     })),
     log: options.log ?? (() => {}),
     stopSignal: end.signal,

@@ -23,7 +23,25 @@ const zephyr = `{%- for message in messages -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ '<|assistant|>\\n' }}{%- endif -%}`;
 
+const llama3 = `{%- for message in messages -%}
+{{ '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + message.content + '<|eot_id|>' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif -%}`;
+
+const commandR = `{%- set roles = {'system': 'SYSTEM', 'user': 'USER', 'assistant': 'CHATBOT'} -%}
+{%- for message in messages -%}
+{{ '<|START_OF_TURN_TOKEN|><|' + roles[message.role] + '_TOKEN|>' + message.content + '<|END_OF_TURN_TOKEN|>' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{%- endif -%}`;
+
 /** Without a prototype, so that a name from outside finds a template or nothing. */
 export const builtInTemplates: Readonly<Record<string, string>> = Object.freeze(
-  Object.assign(Object.create(null), { chatml, llama2, zephyr, tinyllama: zephyr }),
+  Object.assign(Object.create(null), {
+    chatml,
+    llama2,
+    llama3,
+    zephyr,
+    tinyllama: zephyr,
+    "command-r": commandR,
+  }),
 );

@@ -23,7 +23,7 @@ export interface RenderOptions {
   addGenerationPrompt?: boolean;
   /** Functions that the model may call, as JSON schemas. */
   tools?: readonly unknown[];
-  /** Further variables, such as enable_thinking. */
+  /** Further variables, such as enable_thinking (default true) and date_string (default: today). */
   extra?: Readonly<Record<string, unknown>>;
   /** The time that a template writes into the prompt (default: now). */
   now?: Date;
@@ -70,6 +70,8 @@ export class ChatTemplate {
       add_generation_prompt: addGenerationPrompt,
       bos_token: this.#tokens.bos,
       eos_token: this.#tokens.eos,
+      enable_thinking: true, // templates that ask take no answer for "no"
+      date_string: strftime(now, "%d %b %Y"),
       ...this.#firefunction(tools, now),
       ...extra,
       [RAISE]: (message: unknown) => {

@@ -11,23 +11,13 @@ interface Applicant {
 }
 
 export class Admission {
-  #blocks: number;
+  readonly #blocks: number;
   #promised = 0;
   #running = 0;
   #queue: Applicant[] = [];
 
   /** `blocks`: how many there are. */
   constructor(blocks: number) {
-    this.#blocks = blocks;
-  }
-
-  /** Blocks that running generations may come to need. */
-  get promised(): number {
-    return this.#promised;
-  }
-
-  /** There are only so many, after all. */
-  limit(blocks: number): void {
     this.#blocks = blocks;
   }
 
@@ -67,8 +57,7 @@ export class Admission {
     });
     while (this.#queue.length > 0) {
       const [first] = this.#queue as [Applicant];
-      // Whoever wants more than there is by now is let in alone, and told.
-      if (this.#promised > 0 && this.#promised + first.blocks > this.#blocks) return;
+      if (this.#promised + first.blocks > this.#blocks) return;
       this.#queue.shift();
       this.#promised += first.blocks;
       this.#running++;

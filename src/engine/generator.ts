@@ -70,8 +70,8 @@ export async function generate(
     const cachedTokens = reuse(sequence, tokens);
     let stopReason: StopReason | undefined;
     const report = (): void => {
-      const ms = control.now() - started;
       const [total, processed] = [tokens.length, sequence.length];
+      const ms = processed > cachedTokens ? control.now() - started : 0;
       emit({ id: -1, text: "", progress: { total, cached: cachedTokens, processed, ms } });
     };
     const onStep = options.progress ? report : undefined;

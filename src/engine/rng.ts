@@ -1,4 +1,5 @@
-// The random numbers of the sampler: xoshiro128** seeded by SplitMix64 (both by Blackman and Vigna).
+// The random numbers of the sampler: the Mersenne Twister MT19937 (Matsumoto and Nishimura), which llama.cpp uses, too: the
+// same seed draws the same numbers in both, and with the same logits gives the same text.
 //
 // Whole-number arithmetic only, so that a seed means the same numbers on every machine and engine.
 // Not for secrets.
@@ -9,53 +10,79 @@ export interface Rng {
 }
 
 export function createRng(seed: number): Rng {
-  return new Xoshiro128(seedState(seed));
+  return new MersenneTwister(seed);
 }
 
-/** Four 32-bit words from a seed of up to 53 bits: the low and high halves of two SplitMix64 outputs. */
-export function seedState(seed: number): Uint32Array {
-  const state = new Uint32Array(4);
-  let counter = BigInt(seed);
-  for (let i = 0; i < 4; i += 2) {
-    counter = BigInt.asUintN(64, counter + 0x9e3779b97f4a7c15n);
-    let mixed = counter;
-    mixed = BigInt.asUintN(64, (mixed ^ (mixed >> 30n)) * 0xbf58476d1ce4e5b9n);
-    mixed = BigInt.asUintN(64, (mixed ^ (mixed >> 27n)) * 0x94d049bb133111ebn);
-    mixed ^= mixed >> 31n;
-    state[i] = Number(mixed & 0xffffffffn);
-    state[i + 1] = Number(mixed >> 32n);
-  }
-  return state;
-}
+const SIZE = 624;
+const MIDDLE = 397;
 
-export class Xoshiro128 implements Rng {
-  readonly #state: Uint32Array; // 4 words, not all zero
+export class MersenneTwister implements Rng {
+  readonly #state: Uint32Array = new Uint32Array(SIZE);
+  #next = SIZE;
 
-  constructor(state: Uint32Array) {
-    this.#state = state.slice();
+  /** A seed of up to 53 bits; up to 32 of them are what std::mt19937 takes. */
+  constructor(seed: number) {
+    const low = seed >>> 0;
+    const high = Math.floor(seed / 2 ** 32) >>> 0;
+    if (high === 0) this.#fill(low);
+    else this.#fillFrom([low, high]);
   }
 
   /** The next 32 random bits, as a number from 0 to 2^32 - 1. */
   next(): number {
-    const s = this.#state;
-    const result = Math.imul(rotateLeft(Math.imul(s[1]!, 5), 7), 9) >>> 0;
-    const shifted = s[1]! << 9;
-    s[2]! ^= s[0]!;
-    s[3]! ^= s[1]!;
-    s[1]! ^= s[2]!;
-    s[0]! ^= s[3]!;
-    s[2]! ^= shifted;
-    s[3] = rotateLeft(s[3]!, 11);
-    return result;
+    if (this.#next === SIZE) this.#twist();
+    let word = this.#state[this.#next++]!;
+    word ^= word >>> 11;
+    word ^= (word << 7) & 0x9d2c5680;
+    word ^= (word << 15) & 0xefc60000;
+    return (word ^ (word >>> 18)) >>> 0;
   }
 
+  /** As std::uniform_real_distribution makes a double: two words, the first one the lower. */
   uniform(): number {
-    const high = this.next() >>> 5; // 27 bits
-    const low = this.next() >>> 6; // 26 bits
-    return (high * 2 ** 26 + low) * 2 ** -53;
+    const low = this.next();
+    const high = this.next();
+    const value = (low + high * 2 ** 32) * 2 ** -64;
+    return value < 1 ? value : 1 - 2 ** -53;
   }
-}
 
-function rotateLeft(word: number, bits: number): number {
-  return (word << bits) | (word >>> (32 - bits));
+  #fill(seed: number): void {
+    const state = this.#state;
+    state[0] = seed;
+    for (let i = 1; i < SIZE; i++) {
+      const last = state[i - 1]!;
+      state[i] = Math.imul(1812433253, last ^ (last >>> 30)) + i;
+    }
+  }
+
+  /** The generator's own way to seed by more than one word. */
+  #fillFrom(key: readonly number[]): void {
+    const state = this.#state;
+    this.#fill(19650218);
+    let i = 1;
+    const step = (factor: number, add: number, sign: 1 | -1): void => {
+      const last = state[i - 1]!;
+      const mixed = state[i]! ^ Math.imul(last ^ (last >>> 30), factor);
+      state[i] = mixed + sign * add;
+      if (++i < SIZE) return;
+      state[0] = state[SIZE - 1]!;
+      i = 1;
+    };
+    for (let k = 0; k < SIZE; k++) {
+      const at = k % key.length;
+      step(1664525, key[at]! + at, 1);
+    }
+    for (let k = 1; k < SIZE; k++) step(1566083941, i, -1);
+    state[0] = 0x80000000;
+  }
+
+  #twist(): void {
+    const state = this.#state;
+    for (let i = 0; i < SIZE; i++) {
+      const mixed = (state[i]! & 0x80000000) | (state[(i + 1) % SIZE]! & 0x7fffffff);
+      const odd = mixed & 1 ? 0x9908b0df : 0;
+      state[i] = state[(i + MIDDLE) % SIZE]! ^ (mixed >>> 1) ^ odd;
+    }
+    this.#next = 0;
+  }
 }

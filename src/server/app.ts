@@ -50,14 +50,12 @@ interface Env {
 export function createApp(server: ServerContext, options: AppOptions): AppFetch {
   const app = new Hono<Env>();
   const guard = createGuard(server.settings);
-  app.options("*", async ({ req }) => {
-    const headers = req.raw.headers;
+  app.options("*", ({ req }) => {
     try {
-      await guard.check(headers, true);
+      return guard.preflight(req.raw.headers, req.path);
     } catch (error) {
       return errorResponse(describeError(error, report(server)), openaiErrors);
     }
-    return new Response(null, { status: 204, headers: guard.corsHeaders(headers) });
   });
   for (const family of options.families) {
     for (const route of family.routes) mount(app, server, guard, family.errors, route);

@@ -17,6 +17,8 @@ export interface FieldRules {
   /** Known fields that change nothing of the answer. */
   accepted: readonly string[];
   refused: Readonly<Record<string, Refusal>>;
+  /** Whether a refused field asks for nothing beside the body's others. */
+  isFine?: (name: string, body: Readonly<Record<string, unknown>>) => boolean;
 }
 
 export const noRules: FieldRules = { accepted: [], refused: {} };
@@ -59,7 +61,8 @@ export function checkFields<S extends z.ZodObject>(
     if (!refusal) {
       throw invalidRequest(`unknown field "${shown}"`, shown, "unknown_parameter");
     }
-    if (!refusal.fine?.(value)) throw unsupportedField(shown, refusal.why);
+    if (!refusal.fine?.(value) && !rules.isFine?.(name, body))
+      throw unsupportedField(shown, refusal.why);
   }
   const parsed = schema.safeParse(given, { reportInput: true });
   if (parsed.success) return parsed.data as z.infer<S>;

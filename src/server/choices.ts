@@ -7,8 +7,8 @@ import { choiceOptions } from "./sampling-fields.ts";
 
 /** A token of one of the choices, or its end. */
 export type ChoiceEvent =
-  | { index: number; token: TokenEvent }
-  | { index: number; result: GenerationResult };
+  | { index: number; slot: number; token: TokenEvent }
+  | { index: number; slot: number; result: GenerationResult };
 
 /**
  * Starts one generation a prompt and choice: the first has its place when this resolves, so that a full server is an
@@ -70,13 +70,15 @@ async function* choiceEvents(
   index: number,
 ): AsyncGenerator<ChoiceEvent> {
   const completion = await starting;
-  for await (const token of completion.tokens()) yield { index, token };
-  yield { index, result: await completion.result };
+  const { slot } = completion;
+  for await (const token of completion.tokens()) yield { index, slot, token };
+  yield { index, slot, result: await completion.result };
 }
 
 /** A choice that has ended. */
 export interface EndedChoice {
   index: number;
+  slot: number;
   tokens: TokenEvent[];
   result: GenerationResult;
 }
@@ -88,7 +90,8 @@ export async function gatherChoices(events: AsyncIterable<ChoiceEvent>): Promise
   for await (const event of events) {
     const own = tokens.get(event.index) ?? [];
     tokens.set(event.index, own);
-    if ("result" in event) ended.push({ index: event.index, tokens: own, result: event.result });
+    const { index, slot } = event;
+    if ("result" in event) ended.push({ index, slot, tokens: own, result: event.result });
     else own.push(event.token);
   }
   return ended.sort((a, b) => a.index - b.index);

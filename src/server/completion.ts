@@ -23,6 +23,8 @@ export interface CompletionRequest {
 }
 
 export interface Completion {
+  /** llama.cpp's slot in which it runs. */
+  readonly slot: number;
   /** Read it to its end; leaving early aborts the generation. */
   tokens(): AsyncIterable<TokenEvent>;
   /** Rejects when the generation did not come to an end of its own. */
@@ -47,10 +49,13 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
   }
   const job: Job = {
     id: ++jobs,
+    slot: freeSlot(server.jobs),
     model: served.id,
     route: call.route.path,
+    options,
     promptTokens: tokens.length,
     generatedTokens: 0,
+    hasNewLine: false,
   };
   server.jobs.add(job);
   server.metrics.queueSeconds.observe((server.now() - arrived) / 1000);
@@ -75,15 +80,23 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
 
   async function* read(): AsyncGenerator<TokenEvent> {
     for await (const event of tokensOf(generation)) {
-      if (job.generatedTokens === 0) {
-        server.metrics.firstTokenSeconds.observe((server.now() - arrived) / 1000);
+      if (event.progress === undefined) {
+        if (job.generatedTokens === 0) {
+          server.metrics.firstTokenSeconds.observe((server.now() - arrived) / 1000);
+        }
+        job.generatedTokens++;
+        job.hasNewLine ||= event.text.includes("\n");
       }
-      job.generatedTokens++;
       yield event;
     }
     await result;
   }
-  return { tokens: read, result };
+  return { slot: job.slot, tokens: read, result };
+}
+
+function freeSlot(running: ReadonlySet<Job>): number {
+  const taken = new Set([...running].map(({ slot }) => slot));
+  for (let slot = 0; ; slot++) if (!taken.has(slot)) return slot;
 }
 
 /** The tokens only: how it ends, well or not, is `result`'s to say. */
@@ -123,6 +136,7 @@ function count({ server }: Call, { timings, stopReason }: GenerationResult): voi
   metrics.promptTokens.add(timings.promptTokens);
   metrics.cachedTokens.add(timings.cachedTokens);
   metrics.generatedTokens.add(timings.generatedTokens);
+  metrics.llamacpp.count(timings);
   if (stopReason === "aborted") metrics.aborted.add();
   const { prompt, generation } = timings.limits ?? {};
   if (prompt) metrics.limitRatio.set(prompt.fraction, { phase: "prompt" });

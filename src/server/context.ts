@@ -17,8 +17,17 @@ export interface ServerSettings {
   queue: number;
   maxBodyBytes: number;
   maxMessages: number;
-  /** Origins whose pages may ask, or ["*"]; empty: none. */
+  /** Origins whose pages may ask; "*": all, "localhost": this machine's. Empty: none. */
   corsOrigins: readonly string[];
+  /** Only the names of served models are answered, even if there is a single model. */
+  strictModel: boolean;
+  /** Whether GET /slots and GET /metrics are answered. */
+  slots: boolean;
+  metrics: boolean;
+  /** Every answer has llama.cpp's `__verbose`. */
+  verbose: boolean;
+  /** What templates get as enable_thinking, unless a request says so; undefined: their own choice. */
+  thinking: boolean | undefined;
   /** Names by which a browser may know this server; undefined: any. */
   hosts: readonly string[] | undefined;
   /** What a request that says nothing of sampling gets. */
@@ -35,12 +44,20 @@ export interface ServedModel {
   model: Model;
   /** Seconds since 1970. */
   created: number;
+  /** The name of its file, without folders; undefined: not known. */
+  file?: string | undefined;
 }
 
 /** The models, by name. The first is what a request without a name gets. */
 export class ModelHost {
   readonly #models = new Map<string, ServedModel>();
+  readonly #strict: boolean;
   #changed: () => void = () => {};
+
+  /** `strict`: a single model does not answer to other names than its own. */
+  constructor(strict: boolean = false) {
+    this.#strict = strict;
+  }
 
   /** Calls back whenever a model comes or goes. */
   watch(changed: () => void): void {
@@ -63,14 +80,25 @@ export class ModelHost {
     return [...this.#models.values()];
   }
 
-  /** By exact name; Ollama's clients add ":latest". Another name is a 404 that lists what there is. */
+  /**
+   * By name; Ollama's clients add ":latest". A single model answers to any name, as llama.cpp's does: clients that have
+   * "gpt-4o" built in work. With several, or strictly, another name is a 404 that lists what there is.
+   */
   find(id: string | undefined): ServedModel {
     const [first] = this.#models.values();
-    const found =
-      id === undefined
-        ? first
-        : (this.#models.get(id) ?? this.#models.get(id.replace(/:latest$/, "")));
-    if (!found) throw modelNotFound(id ?? "(none)", [...this.#models.keys()]);
+    if (first && (id === undefined || (!this.#strict && this.#models.size === 1))) return first;
+    return this.findExact(id ?? "(none)");
+  }
+
+  /** By its own name, or the first without one: for our own pages, whose models come and go. */
+  named(id: string | undefined): ServedModel {
+    return id === undefined ? this.find(undefined) : this.findExact(id);
+  }
+
+  /** By its own name only. */
+  findExact(id: string): ServedModel {
+    const found = this.#models.get(id) ?? this.#models.get(id.replace(/:latest$/, ""));
+    if (!found) throw modelNotFound(id, [...this.#models.keys()]);
     return found;
   }
 }
@@ -78,10 +106,14 @@ export class ModelHost {
 /** A generation that runs now, for /slots. */
 export interface Job {
   id: number;
+  /** llama.cpp's slot: the lowest number that no running generation has. */
+  slot: number;
   model: string;
   route: string;
+  options: GenerateOptions;
   promptTokens: number;
   generatedTokens: number;
+  hasNewLine: boolean;
 }
 
 export interface ServerContext {
@@ -97,6 +129,8 @@ export interface ServerContext {
   /** Milliseconds since 1970. */
   time(): number;
   log(line: string): void;
+  /** Seconds since 1970. */
+  readonly started: number;
   /** Aborted when running requests should end: the time to finish is over. */
   readonly stopSignal: AbortSignal;
 }
@@ -113,7 +147,7 @@ export interface ContextOptions {
 
 export function createContext(options: ContextOptions): ServerContext {
   const { settings, log, stopSignal } = options;
-  const models = new ModelHost();
+  const models = new ModelHost(settings.strictModel);
   for (const served of options.models) models.add(served);
   const queue = new AdmissionQueue(settings.parallel, settings.queue);
   const jobs = new Set<Job>();
@@ -127,6 +161,7 @@ export function createContext(options: ContextOptions): ServerContext {
     now: () => performance.now(),
     time: () => Date.now(),
     log,
+    started: Math.floor(Date.now() / 1000),
     stopSignal,
   };
 }

@@ -4,11 +4,12 @@ import { AbortedError, ContextError, type Embedding } from "../index.ts";
 import { checkPrompt } from "./completion.ts";
 import type { ServedModel } from "./context.ts";
 import { cacheFull, invalidRequest, stopping } from "./errors.ts";
-import { textTokens } from "./prompt.ts";
+import type { PromptOne } from "./inputs.ts";
+import { promptTokens } from "./prompts.ts";
 import type { Call } from "./route.ts";
 
-/** A text, or token ids. */
-export type EmbedInput = string | readonly number[];
+/** A text, or token ids and texts. */
+export type EmbedInput = PromptOne;
 
 export type Pooling = "mean" | "last";
 
@@ -30,7 +31,7 @@ export async function embedInputs(
   }
   const prompts: (readonly number[])[] = [];
   for (const input of inputs) {
-    const tokens = typeof input === "string" ? await textTokens(served, input, "input") : input;
+    const tokens = await promptTokens(served, input, "input");
     checkPrompt(served, tokens, "input");
     prompts.push(tokens);
   }
@@ -41,6 +42,7 @@ export async function embedInputs(
       signal,
     });
     server.metrics.promptTokens.add(tokensOf(embeddings));
+    server.metrics.llamacpp.countEmbedded(tokensOf(embeddings));
     return embeddings;
   } catch (error) {
     if (error instanceof ContextError) throw cacheFull(); // each fits by itself

@@ -16,6 +16,8 @@ export interface ApiErrorFacts {
   param: string | null;
   message: string;
   retryAfterSeconds?: number;
+  /** Further fields of OpenAI's and llama.cpp's error object. */
+  more?: Readonly<Record<string, unknown>>;
 }
 
 /** A request that is refused, with all that its answer needs. */
@@ -47,18 +49,36 @@ export function unsupportedField(param: string, why: string): ApiError {
   return invalidRequest(`"${param}" is not supported: ${why}`, param, "unsupported_parameter");
 }
 
-/** 400: the prompt does not fit, with both numbers; nothing is ever cut. */
+/** 400: the prompt does not fit; llama.cpp's type and numbers, OpenAI's code. Nothing is ever cut. */
 export function contextExceeded(
   promptTokens: number,
   contextSize: number,
   param: string,
   qualifier: "" | "at least " = "",
 ): ApiError {
-  return invalidRequest(
-    `This model's context holds ${contextSize} tokens, answer included, and the prompt has ${qualifier}${promptTokens}. Shorten it, or start the server with a larger -c. Nothing was cut`,
+  const isInput = param === "input";
+  const what = isInput
+    ? `the input (${qualifier}${promptTokens} tokens) is too large to process: the context holds ${contextSize} tokens`
+    : `the request (${qualifier}${promptTokens} tokens) exceeds the available context size (${contextSize} tokens, answer included)`;
+  return new ApiError({
+    status: 400,
+    type: "exceed_context_size_error",
+    code: "context_length_exceeded",
     param,
-    "context_length_exceeded",
-  );
+    message: `${what}. Shorten it, or start the server with a larger -c. Nothing was cut`,
+    more: { n_prompt_tokens: promptTokens, n_ctx: contextSize },
+  });
+}
+
+/** 501: what llama.cpp's servers can do and this one does not, or not as it was started. */
+export function notSupported(message: string): ApiError {
+  return new ApiError({
+    status: 501,
+    type: "not_supported_error",
+    code: "not_supported",
+    param: null,
+    message,
+  });
 }
 
 export function notFound(
@@ -138,6 +158,18 @@ export function cacheFull(): ApiError {
     param: null,
     message:
       "the model's cache is full: other running generations use it. Try again, or start the server with a larger -c or a smaller --parallel",
+    retryAfterSeconds,
+  });
+}
+
+/** 503: a client asked not to wait, and all slots are taken. */
+export function slotsBusy(): ApiError {
+  return new ApiError({
+    status: 503,
+    type: "unavailable_error",
+    code: "no_slot",
+    param: null,
+    message: "no slot is free: all of them answer requests",
     retryAfterSeconds,
   });
 }
@@ -225,7 +257,9 @@ export interface ErrorShape {
 }
 
 export const openaiErrors: ErrorShape = {
-  body: ({ message, type, param, code }) => ({ error: { message, type, param, code } }),
+  body: ({ message, type, param, code, more }) => ({
+    error: { message, type, param, code, ...more },
+  }),
 };
 
 const anthropicTypes: Readonly<Record<number, string>> = {

@@ -13,13 +13,17 @@ export interface Guard {
   /** The key that a request brings, "" without one: for fairness between clients, never for logs. */
   keyOf(headers: Headers): string;
   corsHeaders(headers: Headers): Record<string, string>;
+  /** The answer to a browser that asks whether it may ask: without headers of CORS, it may not. */
+  preflight(headers: Headers, path: string): Response;
 }
 
 export function createGuard(settings: ServerSettings): Guard {
   const { apiKey, corsOrigins, hosts } = settings;
   const secret = apiKey === undefined ? undefined : digest(apiKey);
   const allowed = (origin: string): boolean =>
-    corsOrigins.includes("*") || corsOrigins.includes(origin);
+    corsOrigins.includes("*") ||
+    corsOrigins.includes(origin) ||
+    (corsOrigins.includes("localhost") && isLocal(origin));
 
   return {
     keyOf,
@@ -46,15 +50,31 @@ export function createGuard(settings: ServerSettings): Guard {
       const origin = headers.get("origin");
       if (origin === null || !allowed(origin)) return {};
       return {
-        "access-control-allow-origin": corsOrigins.includes("*") ? "*" : origin,
-        "access-control-allow-methods": "GET, POST, PUT, PATCH, DELETE, OPTIONS",
-        "access-control-allow-headers": headers.get("access-control-request-headers") ?? "*",
+        "access-control-allow-origin": origin,
+        "access-control-allow-credentials": "true",
         "access-control-expose-headers": "retry-after, x-request-id",
-        "access-control-max-age": "600",
         vary: "origin",
       };
     },
+    preflight(headers, path) {
+      checkHost(headers.get("host"), hosts);
+      const own = path.startsWith("/lantern/") ? "PUT, PATCH, " : "";
+      const answer = this.corsHeaders(headers);
+      if ("access-control-allow-origin" in answer) {
+        answer["access-control-allow-methods"] = `GET, POST, ${own}DELETE, OPTIONS`;
+        // A browser that sends credentials takes "*" for the name of a header.
+        answer["access-control-allow-headers"] =
+          headers.get("access-control-request-headers") ?? "*";
+        answer["access-control-max-age"] = "600";
+      }
+      return new Response(null, { status: 200, headers: answer });
+    },
   };
+}
+
+/** Pages that this machine serves, on any port. */
+function isLocal(origin: string): boolean {
+  return /^https?:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?$/i.test(origin);
 }
 
 function keyOf(headers: Headers): string {

@@ -12,9 +12,15 @@ export const maxIds: number = 1 << 20;
 const maxParts = 10_000;
 /** Every token of a large vocabulary. */
 const maxBiases = 1 << 18;
+/** Texts are tokenized, one by one. */
+const maxBiasTexts = 1024;
+const maxBiasText = 1000;
 
-/** A text or token ids. */
-export type TextOrIds = string | number[];
+/** A token id or a text. */
+export type Piece = number | string;
+/** One prompt: a text, ids and texts in one list, or llama.cpp's object. */
+export type PromptOne = string | Piece[] | { prompt_string: string };
+export type PromptInput = PromptOne | PromptOne[];
 
 const isId = (value: unknown): value is number =>
   typeof value === "number" && Number.isSafeInteger(value) && value >= 0;
@@ -29,22 +35,43 @@ export const tokenIds: z.ZodType<number[]> = z.custom<number[]>(
   `expected a list of at most ${maxIds} token ids (whole numbers, 0 or more)`,
 );
 
-/** A text, token ids, or a list of either. */
-export const promptInput: z.ZodType<TextOrIds | TextOrIds[]> = z.custom<TextOrIds | TextOrIds[]>(
-  (value) => {
-    if (typeof value === "string") return true;
-    if (!Array.isArray(value) || value.length === 0) return false;
-    if (isId(value[0])) return isIds(value);
-    if (value.length > maxInputs) return false;
-    return value.every((one) => typeof one === "string" || (isIds(one) && one.length > 0));
-  },
-  `expected a string, token ids, or a list of at most ${maxInputs} of either`,
+/** A list of ids, in which texts may stand, too: few of them, each is tokenized. */
+function isPieces(value: unknown): value is Piece[] {
+  if (!Array.isArray(value) || value.length === 0 || value.length > maxIds) return false;
+  let texts = 0;
+  return value.every((one) => isId(one) || (typeof one === "string" && ++texts <= maxInputs));
+}
+
+/** A text, or a list of ids and texts. */
+export const pieceInput: z.ZodType<string | Piece[]> = z.custom<string | Piece[]>(
+  (value) => typeof value === "string" || isPieces(value),
+  "expected a string, or a list of token ids and strings",
 );
 
+function isPromptObject(value: unknown): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  return "prompt_string" in value && typeof value.prompt_string === "string" && isAlone(value);
+}
+
+const isAlone = (value: object): boolean => Object.keys(value).length === 1;
+
+/** A text, token ids, both mixed, or a list of these. */
+export const promptInput: z.ZodType<PromptInput> = z.custom<PromptInput>((value) => {
+  if (typeof value === "string" || isPromptObject(value)) return true;
+  if (!Array.isArray(value) || value.length === 0) return false;
+  if (!isPromptList(value as PromptInput)) return isPieces(value);
+  if (value.length > maxInputs) return false;
+  return value.every((one) => typeof one === "string" || isPromptObject(one) || isPieces(one));
+}, `expected a string, token ids, or a list of at most ${maxInputs} of either`);
+
+/** A list without a number in it is one of prompts. */
+export function isPromptList(input: PromptInput): input is PromptOne[] {
+  return Array.isArray(input) && !input.some((part) => typeof part === "number");
+}
+
 /** One or several, as a list. */
-export function inputList(input: TextOrIds | TextOrIds[]): TextOrIds[] {
-  const isOne = typeof input === "string" || typeof input[0] === "number";
-  return (isOne ? [input] : input) as TextOrIds[];
+export function inputList(input: PromptInput): PromptOne[] {
+  return isPromptList(input) ? input : [input];
 }
 
 /** A text, or a list of texts. */
@@ -67,23 +94,24 @@ export const contentInput: z.ZodType<Content> = z.custom<Content>((value) => {
   );
 }, `expected a string, or a list of at most ${maxParts} parts with a type`);
 
-/** By token id; llama.cpp also takes pairs, with false for "never". */
-export type LogitBias = Record<string, number> | [number, number | false][];
+/** By token id or text; llama.cpp also takes pairs, with false for "never". */
+export type LogitBias = Record<string, number | false> | [number | string, number | false][];
 
 export const biasInput: z.ZodType<LogitBias> = z.custom<LogitBias>((value) => {
-  if (Array.isArray(value)) return value.length <= maxBiases && value.every(isBias);
   if (typeof value !== "object" || value === null) return false;
-  const entries = Object.entries(value);
-  return (
-    entries.length <= maxBiases &&
-    entries.every(([id, bias]) => /^\d{1,9}$/.test(id) && Number.isFinite(bias))
-  );
-}, "expected numbers by token id");
-
-function isBias(pair: unknown): boolean {
-  if (!Array.isArray(pair) || pair.length !== 2) return false;
-  return isId(pair[0]) && (pair[1] === false || Number.isFinite(pair[1]));
-}
+  const entries: unknown[] = Array.isArray(value) ? value : Object.entries(value);
+  if (entries.length > maxBiases) return false;
+  let texts = 0;
+  return entries.every((pair) => {
+    if (!Array.isArray(pair) || pair.length !== 2) return false;
+    const [key, bias] = pair as [unknown, unknown];
+    if (bias !== false && !Number.isFinite(bias)) return false;
+    if (isId(key)) return true;
+    if (typeof key !== "string" || key === "" || key.length > maxBiasText) return false;
+    // A number is an id and must be able to be one; anything else is a text.
+    return /^[+-]?\d+$/.test(key) ? /^\d{1,9}$/.test(key) : ++texts <= maxBiasTexts;
+  });
+}, "expected numbers by token id or text");
 
 /** A list of at most so many items: no item of a longer one is looked at. */
 export function listOf<T>(item: z.ZodType<T>, max: number): z.ZodType<T[]> {

@@ -39,31 +39,61 @@ interface RawSocket {
 }
 interface Outgoing {
   readonly headersSent: boolean;
-  readonly writableFinished: boolean;
+  once(event: "close", run: () => void): unknown;
+}
+interface RawRequest {
+  readonly socket: RawSocket;
+  /** Whether all of its body has come. */
+  readonly complete: boolean;
+}
+/** A request and its answer, until that has gone. */
+interface Exchange {
+  request: RawRequest;
+  answer: Outgoing;
 }
 interface RawEvents {
-  on(event: "request", run: (incoming: { socket: RawSocket }, answer: Outgoing) => void): RawEvents;
+  on(event: "request", run: (request: RawRequest, answer: Outgoing) => void): RawEvents;
   on(event: "clientError", run: (error: { code?: string }, socket: RawSocket) => void): RawEvents;
 }
 
+/** The client has gone: nobody reads an answer. */
+const goneCodes: ReadonlySet<string | undefined> = new Set(["HPE_INVALID_EOF_STATE", "ECONNRESET"]);
+
 /**
- * Node answers what it cannot read with a bare status line. Here it gets the shape of every other error, unless an answer
- * has begun on the connection: bytes in the middle of that would belong to it.
+ * Node answers what it cannot read with a bare status line. Here it gets the shape of every other error, after the
+ * answers to requests that came before it on the same connection: garbage behind a good request does not cost its answer.
  */
 function answerBroken(server: RawEvents): void {
-  const answers = new WeakMap<RawSocket, Outgoing>();
-  server.on("request", ({ socket }, answer) => answers.set(socket, answer));
-  server.on("clientError", ({ code }, socket) => {
-    const answer = answers.get(socket);
-    if (!socket.writable || (answer?.headersSent && !answer.writableFinished)) {
-      socket.destroy();
-      return;
-    }
-    const facts = brokenRequest(code);
-    const body = JSON.stringify(openaiErrors.body(facts));
-    const head = `HTTP/1.1 ${facts.status} Refused\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n`;
-    socket.end(head + body, () => socket.destroy());
+  const exchanges = new WeakMap<RawSocket, Set<Exchange>>();
+  const broken = new WeakSet<RawSocket>();
+  server.on("request", (request, answer) => {
+    const open = exchanges.get(request.socket) ?? new Set();
+    const exchange = { request, answer };
+    exchanges.set(request.socket, open.add(exchange));
+    answer.once("close", () => open.delete(exchange));
   });
+  server.on("clientError", ({ code }, socket) => {
+    if (broken.has(socket)) return; // whatever follows garbage is garbage
+    broken.add(socket);
+    const open = [...(exchanges.get(socket) ?? [])];
+    const before = open.findLast(({ request }) => request.complete);
+    const own = open.find(({ request }) => !request.complete);
+    // Bytes in the middle of an answer that has begun would belong to it.
+    const isTooLate = own?.answer.headersSent || (before && goneCodes.has(code));
+    if (!socket.writable || isTooLate) return socket.destroy();
+    const refuse = (): void => {
+      if (socket.writable) socket.end(refusalText(code), () => socket.destroy());
+      else socket.destroy();
+    };
+    if (before) before.answer.once("close", refuse);
+    else refuse();
+  });
+}
+
+function refusalText(code: string | undefined): string {
+  const facts = brokenRequest(code);
+  const body = JSON.stringify(openaiErrors.body(facts));
+  return `HTTP/1.1 ${facts.status} Refused\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`;
 }
 
 export async function listen(app: AppFetch, options: ListenOptions): Promise<Listener> {

@@ -1,5 +1,7 @@
 // Counters, gauges and histograms, and Prometheus' text of them. `createMetrics` is the list of what is counted: one
-// line each. Names begin with lantern_; nothing here holds a prompt, a key or an address.
+// line each. Names begin with lantern_; those of llama.cpp's server are in llamacpp-metrics.ts; nothing here holds a prompt, a key or an address.
+
+import { LlamacppMetrics } from "./llamacpp-metrics.ts";
 
 type Labels = Readonly<Record<string, string | number>>;
 
@@ -101,6 +103,7 @@ export interface Metrics {
   readonly firstTokenSeconds: Histogram;
   readonly tokenSeconds: Histogram;
   readonly limitRatio: Last;
+  readonly llamacpp: LlamacppMetrics;
 }
 
 const secondBounds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 30, 60];
@@ -138,12 +141,14 @@ export function createMetrics(): Metrics {
       "lantern_limit_ratio",
       "Speed of the last generation as a share of what this machine's hardware allows, 0 to 1.",
     ),
+    llamacpp: new LlamacppMetrics(),
   };
 }
 
 /** All of it in Prometheus' text format. */
 export function metricsText(metrics: Metrics, gauges: readonly GaugeReading[]): string {
-  const counted = Object.values(metrics).map((instrument: Instrument) => instrument.text());
+  const { llamacpp: _, ...instruments } = metrics;
+  const counted = Object.values(instruments).map((instrument: Instrument) => instrument.text());
   const read = gauges.map(({ name, help, values }) => {
     const lines = values.map(
       ({ value, labels }) => `${name}${labels ? labelText(labels) : ""} ${value}\n`,

@@ -4,6 +4,7 @@
 import type { StopReason } from "../index.ts";
 import { emptyList, type FieldRules, oneOf, type Refusal } from "./body.ts";
 import { invalidRequest } from "./errors.ts";
+import { llamacppRules } from "./llamacpp-fields.ts";
 
 const noTools: Refusal = { why: "this server does not call tools yet", fine: emptyList };
 const textOnly = (value: unknown): boolean =>
@@ -20,8 +21,9 @@ const accepted = [
 ];
 
 export const openaiRules: FieldRules = {
-  accepted,
+  accepted: [...accepted, ...llamacppRules.accepted, "return_tokens"],
   refused: {
+    ...llamacppRules.refused,
     tools: noTools,
     functions: noTools,
     tool_choice: { why: noTools.why, fine: oneOf("none", "auto") },
@@ -38,14 +40,18 @@ export const openaiRules: FieldRules = {
     audio: { why: "this server writes text" },
     prediction: { why: "predicted outputs are not used" },
     web_search_options: { why: "this server does not search" },
-    reasoning_effort: { why: "models here reason as they do", fine: oneOf("none") },
-    verbosity: { why: "models here are as verbose as they are", fine: oneOf("medium") },
+    reasoning_effort: { why: "only chats can be told how much to think", fine: oneOf("none") },
+    verbosity: { why: "no model here can be told how much to say", fine: oneOf("medium") },
     store: { why: "answers are not stored", fine: oneOf(false) },
-    grammar: { why: "grammars are not enforced", fine: oneOf("") },
-    json_schema: { why: "JSON schemas are not enforced" },
     suffix: { why: "models here do not fill in the middle", fine: oneOf("") },
     best_of: { why: "choices are not ranked: ask for n", fine: oneOf(1) },
   },
+};
+
+/** Of chats: tools may be there as long as none may be called. */
+export const chatRules: FieldRules = {
+  ...openaiRules,
+  isFine: (name, body) => name === "tools" && body.tool_choice === "none",
 };
 
 /** OpenAI refuses it as well: an answer in one piece always has its usage. */

@@ -2,10 +2,8 @@
 
 import type { TokenEvent } from "../index.ts";
 
-const encoder = new TextEncoder();
-
-function chatLogprob(text: string, logprob: number): object {
-  return { token: text, logprob: finite(logprob), bytes: [...encoder.encode(text)] };
+function chatLogprob(text: string, logprob: number, bytes: readonly number[]): object {
+  return { token: text, logprob: finite(logprob), bytes };
 }
 
 /** Chat's: `{ content: [...] }`; events without a token are left out. */
@@ -13,8 +11,10 @@ export function chatLogprobs(events: readonly TokenEvent[]): object {
   const content = events
     .filter((event) => event.logprob !== undefined)
     .map((event) => ({
-      ...chatLogprob(tokenText(event), event.logprob!),
-      top_logprobs: (event.top ?? []).map(({ text, logprob }) => chatLogprob(text, logprob)),
+      ...chatLogprob(tokenText(event), event.logprob!, event.bytes ?? []),
+      top_logprobs: (event.top ?? []).map(({ text, logprob, bytes }) =>
+        chatLogprob(text, logprob, bytes),
+      ),
     }));
   return { content, refusal: null };
 }

@@ -128,11 +128,10 @@ export function generateOptions(
   return { ...defaults, ...(Object.fromEntries(given) as GenerateOptions) };
 }
 
+/** Texts are ids by now (logit-bias.ts). */
 function biasMap(bias: LogitBias): Map<number, number> {
-  const pairs: [number, number | false][] = Array.isArray(bias)
-    ? bias
-    : Object.entries(bias).map(([id, value]) => [Number(id), value]);
-  return new Map(pairs.map(([id, value]) => [id, value === false ? -Infinity : value]));
+  const pairs = Array.isArray(bias) ? bias : Object.entries(bias);
+  return new Map(pairs.map(([id, value]) => [Number(id), value === false ? -Infinity : value]));
 }
 
 /** The n-th choice of one request: another seed, where there is one, or all would say the same. */

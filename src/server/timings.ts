@@ -1,6 +1,6 @@
 // Times and counts of a generation, as OpenAI's `usage` and llama.cpp's `timings` have them.
 
-import type { SpeedLimit, Timings } from "../index.ts";
+import type { PromptProgress, SpeedLimit, Timings, TokenEvent } from "../index.ts";
 
 /** OpenAI's; several choices of one prompt share it, so its tokens count once. */
 export function usageOf(all: readonly Timings[]): object {
@@ -14,10 +14,26 @@ export function usageOf(all: readonly Timings[]): object {
   };
 }
 
-/** llama.cpp's names; the limits are ours, and null on a machine that was never measured. */
+/** llama.cpp's names; the limits are ours, and absent on a machine that was never measured. */
 export function timingsOf(timings: Timings): object {
+  const { prompt, generation } = timings.limits ?? {};
+  return {
+    ...llamacppTimings(timings),
+    ...(prompt && { prompt_limit: limitOf(prompt) }),
+    ...(generation && { predicted_limit: limitOf(generation) }),
+  };
+}
+
+type Measured = Pick<
+  Timings,
+  "promptTokens" | "cachedTokens" | "promptMs" | "generatedTokens" | "generatedMs"
+>;
+
+/** The first token comes from the logits of the prompt's last batch: it takes no step of its own. */
+function llamacppTimings(timings: Measured): object {
   const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs } = timings;
   const read = promptTokens - cachedTokens;
+  const steps = generatedTokens - 1;
   return {
     cache_n: cachedTokens,
     prompt_n: read,
@@ -26,16 +42,53 @@ export function timingsOf(timings: Timings): object {
     prompt_per_second: ratio(read * 1000, promptMs),
     predicted_n: generatedTokens,
     predicted_ms: generatedMs,
-    predicted_per_token_ms: ratio(generatedMs, generatedTokens),
-    predicted_per_second: ratio(generatedTokens * 1000, generatedMs),
-    prompt_limit: limitOf(timings.limits?.prompt),
-    predicted_limit: limitOf(timings.limits?.generation),
+    predicted_per_token_ms: steps > 0 ? ratio(generatedMs, steps) : 0,
+    predicted_per_second: steps > 0 ? ratio(steps * 1000, generatedMs) : 0,
   };
 }
 
-function limitOf(limit: SpeedLimit | undefined): object | null {
-  if (!limit) return null;
-  const { resource, tokensPerSecond, fraction } = limit;
+/** The timings of a generation under way, for `timings_per_token`; it must report its progress. */
+export class LiveTimings {
+  readonly #now: () => number;
+  readonly #measured: Measured = {
+    promptTokens: 0,
+    cachedTokens: 0,
+    promptMs: 0,
+    generatedTokens: 0,
+    generatedMs: 0,
+  };
+  #promptDone = 0;
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  /** Takes every event of the generation. */
+  see({ progress }: TokenEvent): this {
+    const measured = this.#measured;
+    if (progress) {
+      measured.promptTokens = progress.processed;
+      measured.cachedTokens = progress.cached;
+      measured.promptMs = progress.ms;
+      this.#promptDone = this.#now();
+    } else {
+      measured.generatedTokens++;
+      measured.generatedMs = Math.max(0, this.#now() - this.#promptDone);
+    }
+    return this;
+  }
+
+  toJson(): object {
+    return llamacppTimings(this.#measured);
+  }
+}
+
+/** llama.cpp's `prompt_progress`. */
+export function progressOf({ total, cached, processed, ms }: PromptProgress): object {
+  return { total, cache: cached, processed, time_ms: Math.round(ms) };
+}
+
+function limitOf({ resource, tokensPerSecond, fraction }: SpeedLimit): object {
   return { resource, tokens_per_second: tokensPerSecond, fraction };
 }
 

@@ -34,12 +34,33 @@ describe("built-in templates", () => {
       "zephyr",
       "<|system|>\nBe brief.</s>\n<|user|>\nWhat is 2+2?</s>\n<|assistant|>\nFour.</s>\n<|user|>\nAnd 3+3?</s>\n<|assistant|>\n",
     ],
+    [
+      "llama3",
+      "<|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>" +
+        "<|start_header_id|>user<|end_header_id|>\n\nWhat is 2+2?<|eot_id|>" +
+        "<|start_header_id|>assistant<|end_header_id|>\n\nFour.<|eot_id|>" +
+        "<|start_header_id|>user<|end_header_id|>\n\nAnd 3+3?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    ],
+    [
+      "command-r",
+      "<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Be brief.<|END_OF_TURN_TOKEN|>" +
+        "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>What is 2+2?<|END_OF_TURN_TOKEN|>" +
+        "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>Four.<|END_OF_TURN_TOKEN|>" +
+        "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>And 3+3?<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+    ],
   ])("%s", (name, text) => {
     expect(render(builtInTemplates[name]!)).toBe(text);
   });
 
   it("are found by their own names only", () => {
-    expect(Object.keys(builtInTemplates)).toEqual(["chatml", "llama2", "zephyr", "tinyllama"]);
+    expect(Object.keys(builtInTemplates)).toEqual([
+      "chatml",
+      "llama2",
+      "llama3",
+      "zephyr",
+      "tinyllama",
+      "command-r",
+    ]);
     expect(builtInTemplates.constructor).toBeUndefined();
   });
 
@@ -79,6 +100,14 @@ describe("what templates may use", () => {
     );
   });
 
+  it("today's date and thinking, unless told otherwise", () => {
+    const source = "{{ date_string }} {{ enable_thinking }} {{ strftime_now is defined }}";
+    const now = new Date(2024, 6, 6);
+    expect(render(source, { now })).toBe("06 Jul 2024 true true");
+    const extra = { date_string: "tomorrow", enable_thinking: false };
+    expect(render(source, { now, extra })).toBe("tomorrow false true");
+  });
+
   it("Python's format, extra variables, tokens", () => {
     expect(render("{{ '<{}|{1}>{{}}'.format('a', 'b') }}")).toBe("<a|b>{}");
     expect(render("{{ bos_token + mood + eos_token }}", { extra: { mood: "x" } })).toBe("<s>x</s>");
@@ -115,8 +144,9 @@ const files = hasShared("chat-templates")
 /** The one that does not render: @huggingface/jinja's objects have text keys, and this one's are numbers. */
 const UNRENDERABLE = "ByteDance-Seed-OSS.jinja";
 
-function renderFile(file: string): string {
-  return render(readFileSync(sharedPath(`chat-templates/${file}`), "utf8"));
+function renderFile(file: string, options: object = {}): string {
+  const source = readFileSync(sharedPath(`chat-templates/${file}`), "utf8");
+  return render(source, { ...withPrompt, ...options });
 }
 
 describeShared("real templates", "chat-templates", () => {
@@ -135,12 +165,23 @@ describeShared("real templates", "chat-templates", () => {
   });
 
   it("Llama 3.1, literally", () => {
-    expect(renderFile("meta-llama-Llama-3.1-8B-Instruct.jinja")).toBe(
+    const now = new Date(2024, 6, 26);
+    expect(renderFile("meta-llama-Llama-3.1-8B-Instruct.jinja", { now })).toBe(
       "<s><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n" +
         "Be brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nWhat is 2+2?<|eot_id|>" +
         "<|start_header_id|>assistant<|end_header_id|>\n\nFour.<|eot_id|>" +
         "<|start_header_id|>user<|end_header_id|>\n\nAnd 3+3?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
     );
+  });
+
+  it.each([
+    ["deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "<think>\n", "<think>\n</think>"],
+    ["Qwen-Qwen3-0.6B", "assistant\n", "<think>\n\n</think>\n\n"],
+    ["Qwen-QwQ-32B", "<think>\n", "<think>\n</think>"],
+  ])("%s thinks, unless it is told not to", (name, thinking, silent) => {
+    const file = `${name}.jinja`;
+    expect(renderFile(file).endsWith(thinking)).toBe(true);
+    expect(renderFile(file, { extra: { enable_thinking: false } }).endsWith(silent)).toBe(true);
   });
 
   it("Mistral Nemo, literally", () => {

@@ -1,10 +1,8 @@
 // A second, slow and obvious sampler: the exact distribution that a chain of settings gives.
 //
-// Written from the definitions, in probabilities and plain arrays, without a line of src/engine (but its
-// generator of random numbers, for logits to try it on).
+// Written from the definitions, in probabilities and plain arrays, without a line of src/engine.
 
 import type { SamplingOptions } from "../../src/api.ts";
-import { Xoshiro128 } from "../../src/engine/rng.ts";
 
 interface Entry {
   id: number;
@@ -27,9 +25,26 @@ export const off: SamplingOptions = {
 };
 
 export function randomLogits(size: number, spread: number, seed: number): Float32Array {
-  const rng = new Xoshiro128(Uint32Array.of(seed, 2, 3, 4));
+  const uniform = xoshiro128(Uint32Array.of(seed, 2, 3, 4));
   // Rounded to eighths: many equal logits.
-  return Float32Array.from({ length: size }, () => Math.round(rng.uniform() * spread * 8) / 8);
+  return Float32Array.from({ length: size }, () => Math.round(uniform() * spread * 8) / 8);
+}
+
+/** xoshiro128** by Blackman and Vigna: another generator than the sampler's. */
+function xoshiro128(s: Uint32Array): () => number {
+  const rotate = (word: number, bits: number): number => (word << bits) | (word >>> (32 - bits));
+  const next = (): number => {
+    const result = Math.imul(rotate(Math.imul(s[1]!, 5), 7), 9) >>> 0;
+    const shifted = s[1]! << 9;
+    s[2]! ^= s[0]!;
+    s[3]! ^= s[1]!;
+    s[1]! ^= s[2]!;
+    s[0]! ^= s[3]!;
+    s[2]! ^= shifted;
+    s[3] = rotate(s[3]!, 11);
+    return result;
+  };
+  return () => ((next() >>> 5) * 2 ** 26 + (next() >>> 6)) * 2 ** -53;
 }
 
 export function softmax(logits: ArrayLike<number>): number[] {

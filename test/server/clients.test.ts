@@ -16,7 +16,7 @@ let expected: string;
 const maxTokens = 12;
 
 beforeAll(async () => {
-  running = await testServer();
+  running = await testServer({ strictModel: true });
   url = running.server.url;
   const { result } = running.model.generate(prompt, { temperature: 0, maxTokens });
   expected = (await result).text;

@@ -88,6 +88,11 @@ function server(end: () => GenerationResult): {
       maxBodyBytes: 1000,
       maxMessages: 10,
       corsOrigins: [],
+      strictModel: false,
+      slots: true,
+      metrics: true,
+      verbose: false,
+      thinking: undefined,
       hosts: undefined,
       sampling: {},
       pooling: "mean",
@@ -175,8 +180,7 @@ test("how far it was from the limit is in every answer, and in /metrics", async 
     timings: {
       cache_n: 1,
       prompt_n: 1,
-      predicted_per_second: 100,
-      prompt_limit: null,
+      predicted_per_second: 50, // one step: the first token comes with the prompt
       predicted_limit: { resource: "bandwidth", tokens_per_second: 200, fraction: 0.75 },
     },
   });

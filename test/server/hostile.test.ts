@@ -117,7 +117,8 @@ describe("bodies", () => {
     ["stop[0]", { stop: [""] }],
     ["stop", { stop: { a: 1 } }],
     ["stop", { stop: "a".repeat(10_000) }],
-    ["logit_bias", { logit_bias: { hello: 1 } }],
+    ["logit_bias", { logit_bias: { hello: "1" } }],
+    ["logit_bias", { logit_bias: { "": 1 } }],
     ["logit_bias", { logit_bias: { "-1": 1 } }],
     ["top_logprobs", { top_logprobs: 3 }],
     ["top_logprobs", { logprobs: true, top_logprobs: 100 }],
@@ -244,18 +245,51 @@ describe("strangers", () => {
         method: "OPTIONS",
         headers: { origin, "access-control-request-method": "POST" },
       });
-    const off = await preflight(url, "https://app.example");
-    expect(off.status).toBe(403);
-    expect(off.headers.get("access-control-allow-origin")).toBeNull();
+    const allowed = async (base: string, origin: string): Promise<string | null> => {
+      const response = await preflight(base, origin);
+      expect(response.status).toBe(200); // what it lacks is the refusal
+      return response.headers.get("access-control-allow-origin");
+    };
+    expect(await allowed(url, "https://app.example")).toBeNull();
     const server = await another({ corsOrigins: ["https://app.example"] });
-    const on = await preflight(server.url, "https://app.example");
-    expect(on.status).toBe(204);
-    expect(on.headers.get("access-control-allow-origin")).toBe("https://app.example");
-    expect((await preflight(server.url, "https://other.example")).status).toBe(403);
-    const models = await fetch(`${server.url}/v1/models`, {
-      headers: { origin: "https://app.example" },
-    });
+    expect(await allowed(server.url, "https://app.example")).toBe("https://app.example");
+    expect(await allowed(server.url, "https://other.example")).toBeNull();
+    const get = (origin: string) => fetch(`${server.url}/v1/models`, { headers: { origin } });
+    const models = await get("https://app.example");
     expect(models.headers.get("access-control-allow-origin")).toBe("https://app.example");
+    expect((await get("https://other.example")).status).toBe(403);
+  });
+
+  test("CORS for all, and for pages of this machine, as llama.cpp does it", async () => {
+    const preflight = async (base: string, origin: string, path: string = "/completions") => {
+      const response = await fetch(base + path, {
+        method: "OPTIONS",
+        headers: {
+          origin,
+          "access-control-request-method": "POST",
+          "access-control-request-headers": "authorization",
+        },
+      });
+      expect(response.status).toBe(200);
+      return response.headers;
+    };
+    const open = await another({ corsOrigins: ["*"], apiKey: "a secret" }); // a preflight has no key
+    const headers = await preflight(open.url, "web.mydomain.example");
+    expect(headers.get("access-control-allow-origin")).toBe("web.mydomain.example");
+    expect(headers.get("access-control-allow-credentials")).toBe("true");
+    expect(headers.get("access-control-allow-methods")).toBe("GET, POST, DELETE, OPTIONS");
+    expect(headers.get("access-control-allow-headers")).toBe("authorization");
+    const own = await preflight(open.url, "https://a.example", "/lantern/v1/sessions");
+    expect(own.get("access-control-allow-methods")).toContain("PATCH");
+    const local = await another({ corsOrigins: ["localhost"] });
+    const origin = async (of: string) =>
+      (await preflight(local.url, of)).get("access-control-allow-origin");
+    for (const page of ["http://localhost", "http://127.0.0.1:3000", "http://[::1]:3000"]) {
+      expect(await origin(page)).toBe(page);
+    }
+    for (const page of ["http://notlocalhost", "http://localhost.evil.example", "null"]) {
+      expect(await origin(page)).toBeNull();
+    }
   });
 
   test("without the key only /health and the page's files are answered", async () => {
@@ -308,9 +342,10 @@ describe("strangers", () => {
     );
   });
 
-  test("another model's name, in every family's words", async () => {
+  test("another model's name, in every family's words, where names are strict", async () => {
+    const server = await another({ strictModel: true });
     const ask = async (path: string, body: object) => {
-      const response = await post(url + path, { model: "other", ...body });
+      const response = await post(server.url + path, { model: "other", ...body });
       expect(response.status).toBe(404);
       return (await response.json()) as object;
     };

@@ -93,7 +93,7 @@ describe("/metrics", () => {
     // Prometheus' text: comments, or a name with labels and a number.
     for (const line of lines) {
       expect(line).toMatch(
-        /^(# (HELP|TYPE) lantern_\w+ .+|lantern_\w+(\{[^{}]*(\{[^{}]*\})?[^{}]*\})? [\d.e+-]+)$/,
+        /^(# (HELP|TYPE) (lantern_|llamacpp:)\w+ .+|(lantern_|llamacpp:)\w+(\{[^{}]*(\{[^{}]*\})?[^{}]*\})? [\d.e+-]+)$/,
       );
     }
     const values = lines.filter((line) => !line.startsWith("#"));

@@ -36,7 +36,7 @@ export const chatCommand: CliCommand = {
       .option("-p, --prompt <text>", "a first message, sent at once")
       .option(
         "--template <name>",
-        "chat template: chatml, llama2, zephyr (default: the model's own)",
+        "chat template: chatml, llama2, llama3, zephyr, command-r (default: the model's own)",
       );
     addTuneFlag(addLimitFlag(addSamplingFlags(command)))
       .addOption(profileOption())
@@ -77,6 +77,6 @@ async function openForChat(
   if (model.info.hasChatTemplate) return model;
   await model.dispose();
   throw new UsageError(
-    `chat: ${name} has no chat template: it continues text rather than chats. Use "lantern run -m ${name}", or choose a template with --template chatml, llama2 or zephyr`,
+    `chat: ${name} has no chat template: it continues text rather than chats. Use "lantern run -m ${name}", or choose a template with --template chatml, llama2, llama3, zephyr or command-r`,
   );
 }

@@ -6,7 +6,7 @@ import { defaultModel } from "../../catalog/catalog.ts";
 import { announceServer, type ServerRecord } from "../../catalog/servers.ts";
 import type { Model } from "../../index.ts";
 import { UsageError } from "../../index.ts";
-import { openInBrowser, webAssets } from "../../platform/node-assets.ts";
+import { openInBrowser, readAssets, webFolder } from "../../platform/node-assets.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { defaultDatabaseFile, openNodeDatabase } from "../../platform/node-database.ts";
 import type { ModelLibrary, RunningServer, StartOptions } from "../../serve.ts";
@@ -41,6 +41,12 @@ interface ServeFlags extends ModelFlags, SamplingFlags, TuneFlag {
   timeout: number;
   grace: number;
   chatTemplate?: string;
+  chatTemplateFile?: string;
+  reasoning: "on" | "off" | "auto";
+  strictModel?: boolean;
+  slots: boolean;
+  metrics: boolean;
+  verbose?: boolean;
   pooling: "mean" | "last";
   /** A file; false: none. */
   sessions?: string | false;
@@ -64,8 +70,10 @@ export const serveCommand: CliCommand = {
       .option("-a, --alias <name>", "the model's name for clients (default: its name or file)")
       .option(
         "--chat-template <name>",
-        "chatml, llama2, zephyr or a Jinja source (default: the model's)",
+        "chatml, llama2, llama3, zephyr, command-r or a Jinja source (default: the model's)",
       )
+      .option("--chat-template-file <path>", "a file with a Jinja source, instead")
+      .option("--strict-model", "refuse requests that name another model (default: answer them)")
       .option("--host <address>", "address to listen on; 0.0.0.0: every one", "127.0.0.1")
       .option(
         "--port <n>",
@@ -86,7 +94,7 @@ export const serveCommand: CliCommand = {
       )
       .option(
         "--cors <origin>",
-        "let pages of this origin ask, as in https://example.org or *; repeatable",
+        "let pages of this origin ask, as in https://example.org; localhost: pages of this machine, *: all; repeatable",
         repeatedFlag,
       )
       .option(
@@ -106,6 +114,9 @@ export const serveCommand: CliCommand = {
       )
       .option("--no-sessions", "keep no conversations")
       .option("--no-web", "serve no web app: only the APIs")
+      .option("--no-slots", "do not answer GET /slots")
+      .option("--no-metrics", "do not answer GET /metrics")
+      .option("--verbose", "put llama.cpp's __verbose into every answer")
       .option("--open", "open the web app in a browser")
       .option("--profile", "record where the time goes, for the web app's Machine page")
       .option("--timeout <s>", "time a client has to send its request", numberFlag({ min: 1 }), 60)
@@ -120,6 +131,14 @@ export const serveCommand: CliCommand = {
         .choices(["mean", "last"])
         .default("mean"),
     );
+    command.addOption(
+      new Option(
+        "--reasoning <mode>",
+        "whether models that can think first do; auto: as the request says",
+      )
+        .choices(["on", "off", "auto"])
+        .default("auto"),
+    );
     addTuneFlag(addSamplingFlags(command)).action((flags: ServeFlags) => {
       const anyPort = command.getOptionValueSource("port") === "default";
       return serve(flags, context, anyPort);
@@ -132,20 +151,17 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const { terminal } = context;
   using interrupt = interruptible(terminal);
   const name = modelOf(flags);
-  const template = flags.chatTemplate === undefined ? {} : { template: flags.chatTemplate };
+  const source = await templateOf(flags, terminal);
+  const template = source === undefined ? {} : { template: source };
   await using model = await openModel(name, { ...flags, ...template }, context, interrupt.signal);
   const id = flags.alias ?? shortName(name);
   const { isLoopback, startServer } = await import("../../serve.ts"); // other commands start without it
-  const library = catalogLibrary(
-    context.downloads,
-    { ...flags, ...template },
-    {
-      [id]: await locateModel(name, context),
-    },
-  );
-  const assets = flags.web ? webAssets() : undefined;
+  const location = await locateModel(name, context);
+  const library = catalogLibrary(context.downloads, { ...flags, ...template }, { [id]: location });
+  const assets = flags.web ? readAssets(webFolder()) : undefined;
   const options = {
     ...startOptions(flags, { [id]: model }, context),
+    files: { [id]: lastPart(location) },
     ...(flags.web && { library }),
     ...(assets && { assets }),
   };
@@ -201,6 +217,19 @@ async function announce(
   };
 }
 
+async function templateOf(
+  { chatTemplate, chatTemplateFile }: ServeFlags,
+  terminal: CliContext["terminal"],
+): Promise<string | undefined> {
+  if (chatTemplateFile === undefined) return chatTemplate;
+  if (chatTemplate !== undefined) {
+    throw new UsageError(
+      "flags: --chat-template and --chat-template-file were both given, expected one of them. Drop one",
+    );
+  }
+  return await terminal.readText(chatTemplateFile);
+}
+
 function startOptions(
   flags: ServeFlags,
   models: Record<string, Model>,
@@ -217,6 +246,11 @@ function startOptions(
     parallel: flags.parallel,
     queue: flags.queue,
     corsOrigins: flags.cors ?? [],
+    strictModel: flags.strictModel ?? false,
+    slots: flags.slots,
+    metrics: flags.metrics,
+    verbose: flags.verbose ?? false,
+    ...(flags.reasoning !== "auto" && { thinking: flags.reasoning === "on" }),
     allowedHosts: flags.allowHost ?? [],
     maxBodyBytes: Math.round(flags.maxBody * megabyte),
     requestTimeoutMs: flags.timeout * 1000,
@@ -233,8 +267,11 @@ function startOptions(
 
 /** "models/tiny.Q4_0.gguf" -> "tiny.Q4_0": a path says more of this machine than clients should know. */
 function shortName(name: string): string {
-  const last = name.split(/[\\/]/).findLast((part) => part !== "") ?? name;
-  return last.replace(/\.(gguf|bin)$/i, "");
+  return lastPart(name).replace(/\.(gguf|bin)$/i, "");
+}
+
+function lastPart(path: string): string {
+  return path.split(/[\\/]/).findLast((part) => part !== "") ?? path;
 }
 
 function greeting({ url }: RunningServer, id: string, { info }: Model): string {

@@ -3,11 +3,18 @@
 import * as z from "zod";
 import type { ChatMessage, GenerationResult, StopReason } from "../../index.ts";
 import { emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
+import { thinking } from "../chat-fields.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import { anthropicErrors, invalidRequest } from "../errors.ts";
 import { contentInput, listOf, mostMessages } from "../inputs.ts";
 import { newId } from "../openai-fields.ts";
-import { type Content, chatTokenCount, chatTokens, contentText } from "../prompt.ts";
+import {
+  type ChatPromptOptions,
+  type Content,
+  chatTokenCount,
+  chatTokens,
+  contentText,
+} from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, stopString } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
@@ -19,6 +26,8 @@ const promptShape = {
     mostMessages,
   ).refine((list) => list.length > 0, "expected at least one message"),
   system: contentInput.optional(),
+  /** How long a model thinks is its own business: a budget is no limit here. */
+  thinking: z.looseObject({ type: z.enum(["enabled", "disabled", "adaptive"]) }).optional(),
 };
 
 const countFields = z.object(promptShape);
@@ -40,11 +49,6 @@ const rules: FieldRules = {
   refused: {
     tools: { why: noTools, fine: emptyList },
     tool_choice: { why: noTools, fine: noChoice },
-    thinking: {
-      why: "models here think as they do",
-      fine: (value) =>
-        typeof value === "object" && value !== null && "type" in value && value.type === "disabled",
-    },
     container: { why: "there are no containers" },
     mcp_servers: { why: noTools, fine: emptyList },
     context_management: { why: "a prompt is never cut or edited" },
@@ -65,7 +69,8 @@ async function messages(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, messageFields, rules);
   const served = server.models.find(fields.model);
-  const tokens = await chatTokens(served, toMessages(fields, server.settings.maxMessages));
+  const said = toMessages(fields, server.settings.maxMessages);
+  const tokens = await chatTokens(served, said, chatOptions(call, fields));
   const options = generateOptions(
     { ...fields, stop: fields.stop_sequences },
     { maxTokens: fields.max_tokens },
@@ -93,12 +98,20 @@ async function messages(call: Call): Promise<Response> {
   });
 }
 
+/** What the template is told beside the messages. */
+function chatOptions({ server }: Call, fields: z.infer<typeof countFields>): ChatPromptOptions {
+  const { thinking: asked } = fields;
+  const wanted = asked ? asked.type !== "disabled" : server.settings.thinking;
+  return { variables: thinking(wanted) };
+}
+
 async function countTokens(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, countFields, rules);
   const served = server.models.find(fields.model);
   const messages = toMessages(fields, server.settings.maxMessages);
-  return json({ input_tokens: await chatTokenCount(served, messages) });
+  const count = await chatTokenCount(served, messages, chatOptions(call, fields));
+  return json({ input_tokens: count });
 }
 
 function toMessages(fields: z.infer<typeof countFields>, limit: number): ChatMessage[] {

@@ -33,7 +33,7 @@ export function limitRoutes(server: ServerContext, library: ModelLibrary): Route
         path: "/lantern/v1/limits",
         handle: async (call) => {
           const { model, device, context } = queryFields(call, limitsQuery);
-          const { id, model: served } = server.models.find(model);
+          const { id, model: served } = server.models.named(model);
           const location = await library.locate(id);
           if (location === undefined) {
             throw notFound(`the file of ${id} is not known here`, "model", "no_file");

@@ -74,7 +74,7 @@ export function machineRoutes(server: ServerContext, library: ModelLibrary): Rou
         method: "GET",
         path: "/lantern/v1/profile",
         handle: async (call) => {
-          const served = server.models.find(queryFields(call, profileQuery).model);
+          const served = server.models.named(queryFields(call, profileQuery).model);
           return json(await profileView(served));
         },
       },
@@ -92,8 +92,7 @@ async function modelView({ id, model }: ServedModel, library: ModelLibrary): Pro
   const { info } = model;
   const location = await library.locate(id);
   const inspection = location === undefined ? undefined : await inspectQuietly(location);
-  const { kvBlocksHeld, kvBlockTokens } = await model.status();
-  const kvBytes = info.kvBytesPerToken * kvBlocksHeld * kvBlockTokens;
+  const kvBytes = info.kvBytesPerToken * info.cacheTokens;
   const weights: MemoryPart[] = inspection
     ? weightParts(inspection)
     : [{ part: "weights", bytes: info.weightBytes }];

@@ -1,111 +1,153 @@
-// llama.cpp's POST /completion: a prompt to be continued, with that server's own fields and answer.
+// llama.cpp's POST /completion: prompts to be continued, with that server's own fields and answer.
 
 import * as z from "zod";
-import type { GenerationResult, StopReason, TokenEvent } from "../../index.ts";
-import { emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
-import { type Completion, collect, startCompletion } from "../completion.ts";
+import type { GenerateOptions } from "../../index.ts";
+import { type FieldRules, readFields } from "../body.ts";
+import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
+import type { ServedModel } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
 import { inputList, promptInput } from "../inputs.ts";
-import { textTokens } from "../prompt.ts";
+import { llamacppRules, llamacppShape, maxTokensOf, reportsProgress } from "../llamacpp-fields.ts";
+import { pickFields, probabilities, promptText, resultObject } from "../llamacpp-result.ts";
+import { withTokenBiases } from "../logit-bias.ts";
+import { readPrompts, type TextPrompt } from "../prompts.ts";
 import { type Call, json } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
-import { timingsOf } from "../timings.ts";
+import { LiveTimings, progressOf } from "../timings.ts";
 
 const completionFields = z.object({
   ...samplingShape,
+  ...llamacppShape,
   model: z.string().optional(),
-  prompt: promptInput.refine(
-    (prompt) => inputList(prompt).length === 1,
-    "expected a string, or token ids",
-  ),
-  n_predict: z.int().min(-1).optional(),
+  prompt: promptInput,
+  max_tokens: z.int().min(-1).optional(),
+  n: z.int().min(1).max(128).optional(),
   stream: z.boolean().optional(),
   n_probs: z.int().min(0).max(100).optional(),
   return_tokens: z.boolean().optional(),
+  response_fields: z.array(z.string()).max(100).optional(),
 });
 
-const rules: FieldRules = {
-  accepted: ["cache_prompt", "id_slot", "timings_per_token", "n_keep"],
-  refused: {
-    grammar: { why: "grammars are not enforced", fine: oneOf("") },
-    json_schema: { why: "JSON schemas are not enforced" },
-    image_data: { why: "this server reads text only", fine: emptyList },
-    min_keep: { why: "samplers keep at least one token", fine: oneOf(0, 1) },
-    n_indent: { why: "indentation is not enforced", fine: oneOf(0) },
-    t_max_predict_ms: { why: "there is no time limit: close the connection", fine: oneOf(0) },
-    lora: { why: "LoRA adapters are not read", fine: emptyList },
-  },
-};
+type CompletionFields = z.infer<typeof completionFields>;
 
-const stopTypes: Readonly<Record<StopReason, string>> = {
-  end: "eos",
-  stop: "word",
-  length: "limit",
-  context: "limit",
-  aborted: "none",
-};
+const rules: FieldRules = llamacppRules;
+
+/** What the answers to one request share. */
+interface Context {
+  call: Call;
+  fields: CompletionFields;
+  served: ServedModel;
+  options: GenerateOptions;
+  prompts: readonly TextPrompt[];
+}
 
 export async function completion(call: Call): Promise<Response> {
   const { server } = call;
-  const fields = await readFields(call, completionFields, rules);
-  const served = server.models.find(fields.model);
-  const prompt = inputList(fields.prompt)[0]!;
-  const tokens = typeof prompt === "string" ? await textTokens(served, prompt) : prompt;
-  const maxTokens = fields.n_predict === -1 ? undefined : fields.n_predict;
-  const probabilities = fields.n_probs ? { logprobs: fields.n_probs } : {};
-  const options = generateOptions(
-    fields,
-    { maxTokens, ...probabilities },
-    server.settings.sampling,
-  );
-  const starting = startCompletion(call, { served, tokens, options });
-  const last = (result: GenerationResult): object => ({
-    index: 0,
-    tokens: fields.return_tokens ? result.tokenIds : [],
-    id_slot: -1,
-    stop: true,
-    model: served.id,
-    tokens_predicted: result.tokenIds.length,
-    tokens_evaluated: result.promptTokenIds.length,
-    tokens_cached: result.timings.cachedTokens,
-    has_new_line: result.text.includes("\n"),
-    truncated: false, // nothing is ever cut
-    stop_type: stopTypes[result.stopReason],
-    stopping_word: result.stopString ?? "",
-    timings: timingsOf(result.timings),
-  });
+  const given = await readFields(call, completionFields, rules);
+  const served = server.models.find(given.model);
+  const fields = await withTokenBiases(served, given);
+  server.queue.checkRoom(inputList(fields.prompt).length * (fields.n ?? 1));
+  const { prompts, isList } = await readPrompts(served, fields.prompt);
+  const options: GenerateOptions = {
+    ...generateOptions(
+      fields,
+      {
+        maxTokens: maxTokensOf(fields.n_predict, fields.max_tokens),
+        logprobs: fields.n_probs || undefined,
+      },
+      server.settings.sampling,
+    ),
+    ...(reportsProgress(fields) && { progress: true }),
+  };
+  const context: Context = { call, fields, served, options, prompts };
+  const requests = prompts.map(({ tokens }) => ({ served, tokens, options }));
+  const starting = startChoices(call, requests, fields.n ?? 1);
   if (!fields.stream) {
-    const { events, result } = await collect(await starting);
-    const probs = fields.n_probs ? { completion_probabilities: events.flatMap(probability) } : {};
-    return json({ content: result.text, ...last(result), ...probs });
+    const answers = await wholeAnswers(await starting, context);
+    return json(isList || answers.length > 1 ? answers : answers[0]);
   }
-  async function* events(running: Completion): AsyncGenerator<ServerEvent> {
-    for await (const token of running.tokens()) {
-      const probs = fields.n_probs ? { completion_probabilities: probability(token) } : {};
-      const ids = token.id < 0 ? [] : [token.id];
-      yield { data: { index: 0, content: token.text, tokens: ids, stop: false, ...probs } };
-    }
-    yield { data: { content: "", ...last(await running.result) } };
-  }
-  return eventStream(await eventsOf(server, starting, events), {
+  return eventStream(await eventsOf(server, starting, (all) => chunks(all, context)), {
     server,
     error: (facts) => [{ data: openaiErrors.body(facts) }],
   });
 }
 
-function probability(event: TokenEvent): object[] {
-  if (event.logprob === undefined) return [];
-  return [
-    {
-      id: event.id,
-      token: event.token ?? event.text,
-      logprob: event.logprob,
-      top_logprobs: (event.top ?? []).map(({ id, text, logprob }) => ({
-        id,
-        token: text,
-        logprob,
-      })),
-    },
-  ];
+async function wholeAnswers(
+  events: AsyncIterable<ChoiceEvent>,
+  context: Context,
+): Promise<object[]> {
+  const { fields } = context;
+  const ended = await gatherChoices(events);
+  return await Promise.all(
+    ended.map(async ({ index, slot, tokens, result }) => {
+      const answer = await lastObject(context, { index, slot, result }, result.text);
+      const probs = fields.n_probs ? { completion_probabilities: probabilities(tokens) } : {};
+      return selected({ ...answer, ...probs }, fields);
+    }),
+  );
+}
+
+async function lastObject(
+  { fields, served, options, prompts }: Context,
+  { index, slot, result }: Extract<ChoiceEvent, { result: unknown }>,
+  content: string,
+): Promise<Record<string, unknown>> {
+  const { tokens } = prompts[Math.floor(index / (fields.n ?? 1))]!;
+  return resultObject({
+    index,
+    slot,
+    served,
+    options,
+    more: { stream: fields.stream, timingsPerToken: fields.timings_per_token },
+    result,
+    prompt: await promptText(served, tokens),
+    content,
+    tokens: fields.return_tokens && !fields.stream ? result.tokenIds : [],
+  });
+}
+
+function selected(
+  answer: Record<string, unknown>,
+  { response_fields: paths }: CompletionFields,
+): object {
+  return paths && paths.length > 0 ? pickFields(answer, paths) : answer;
+}
+
+async function* chunks(
+  events: AsyncIterable<ChoiceEvent>,
+  context: Context,
+): AsyncGenerator<ServerEvent> {
+  const { call, fields, prompts } = context;
+  const live = new Map<number, LiveTimings>();
+  const counts = new Map<number, number>();
+  for await (const event of events) {
+    const { index, slot } = event;
+    if ("result" in event) {
+      yield { data: selected(await lastObject(context, event, ""), fields) };
+      continue;
+    }
+    const { token } = event;
+    const timings = live.get(index) ?? new LiveTimings(call.server.now);
+    live.set(index, timings.see(token));
+    const count = (counts.get(index) ?? 0) + (token.id < 0 ? 0 : 1);
+    counts.set(index, count);
+    if (token.progress && !fields.return_progress) continue;
+    if (token.id < 0 && token.text === "" && !token.progress) continue;
+    yield {
+      data: {
+        index,
+        content: token.text,
+        tokens: token.id < 0 ? [] : [token.id],
+        stop: false,
+        id_slot: slot,
+        tokens_predicted: count,
+        tokens_evaluated: prompts[Math.floor(index / (fields.n ?? 1))]!.tokens.length,
+        ...(fields.timings_per_token && { timings: timings.toJson() }),
+        ...(token.progress && { prompt_progress: progressOf(token.progress) }),
+        ...(fields.n_probs &&
+          !token.progress && { completion_probabilities: probabilities([token]) }),
+      },
+    };
+  }
 }

@@ -2,19 +2,23 @@
 // (llamacpp-completion.ts).
 
 import * as z from "zod";
-import { ContextError, type Model, type TokenizeOptions } from "../../index.ts";
+import { type ChatMessage, ContextError, type Model, type TokenizeOptions } from "../../index.ts";
 import { noRules, readFields } from "../body.ts";
-import type { ServedModel } from "../context.ts";
-import { invalidRequest, openaiErrors } from "../errors.ts";
-import { listOf, maxIds, mostMessages, tokenIds } from "../inputs.ts";
+import { promptOptions, templateShape, toMessages } from "../chat-fields.ts";
+import type { Job, ServedModel, ServerSettings } from "../context.ts";
+import { invalidRequest, notSupported, openaiErrors, slotsBusy } from "../errors.ts";
+import { generationParams } from "../generation-settings.ts";
+import { maxIds, type Piece, pieceInput, tokenIds } from "../inputs.ts";
 import { publicInfo } from "../library.ts";
+import { fingerprintOf } from "../llamacpp-fields.ts";
+import { chatRules } from "../openai-fields.ts";
 import { chatText } from "../prompt.ts";
 import { type Call, json, jsonList, type RouteFamily } from "../route.ts";
 import { completion } from "./llamacpp-completion.ts";
 
 const tokenizeFields = z.object({
   model: z.string().optional(),
-  content: z.string(),
+  content: pieceInput,
   add_special: z.boolean().optional(),
   parse_special: z.boolean().optional(),
   with_pieces: z.boolean().optional(),
@@ -23,7 +27,8 @@ const tokenizeFields = z.object({
 async function tokenize(call: Call): Promise<Response> {
   const fields = await readFields(call, tokenizeFields, noRules);
   const { model } = call.server.models.find(fields.model);
-  const tokens = await tokensOf(model, fields.content, {
+  const { content } = fields;
+  const tokens = await tokensOf(model, typeof content === "string" ? [content] : content, {
     addBos: fields.add_special ?? false,
     parseSpecial: fields.parse_special ?? true,
     maxTokens: maxIds,
@@ -33,9 +38,18 @@ async function tokenize(call: Call): Promise<Response> {
   return jsonList("tokens", tokens, (id) => `{"id":${id},"piece":${pieces.get(id)}}`);
 }
 
-async function tokensOf(model: Model, text: string, options: TokenizeOptions): Promise<number[]> {
+/** Only a text that comes first gets BOS. */
+async function tokensOf(
+  model: Model,
+  pieces: readonly Piece[],
+  options: TokenizeOptions,
+): Promise<number[]> {
+  const read = async (one: Piece, at: number): Promise<number[]> => {
+    if (typeof one === "number") return [one];
+    return await model.tokenize(one, { ...options, addBos: at === 0 && options.addBos === true });
+  };
   try {
-    return await model.tokenize(text, options);
+    return (await Promise.all(pieces.map(read))).flat();
   } catch (error) {
     if (!(error instanceof ContextError)) throw error;
     throw invalidRequest(
@@ -81,55 +95,128 @@ async function detokenize(call: Call): Promise<Response> {
 }
 
 const templateFields = z.object({
+  ...templateShape,
   model: z.string().optional(),
-  messages: listOf(
-    z.strictObject({
-      role: z.enum(["system", "user", "assistant", "tool"]),
-      content: z.string(),
-    }),
-    mostMessages,
-  ),
+  tools: z.array(z.unknown()).optional(),
 });
 
+/** The prompt that a chat would get. Tools are only shown to the template: nothing is called. */
 async function applyTemplate(call: Call): Promise<Response> {
-  const fields = await readFields(call, templateFields, noRules);
-  const served = call.server.models.find(fields.model);
-  return json({ prompt: await chatText(served, fields.messages) });
+  const { settings, models } = call.server;
+  const fields = await readFields(call, templateFields, chatRules);
+  const served = models.find(fields.model);
+  const messages = templateMessages(fields.messages, settings);
+  const options = { ...promptOptions(fields, settings), tools: fields.tools };
+  return json({ prompt: await chatText(served, messages, options) });
+}
+
+/** Calls of tools and what came of them are the template's to show; other messages are a chat's. */
+function templateMessages(
+  messages: readonly Readonly<Record<string, unknown>>[],
+  settings: ServerSettings,
+): ChatMessage[] {
+  const plain = messages.map(({ tool_calls, tool_call_id, reasoning_content, ...rest }) =>
+    rest.role === "tool" ? { ...rest, role: "user" } : rest,
+  );
+  return toMessages(plain, settings).map((read, at) => {
+    const { role, tool_calls, tool_call_id, reasoning_content } = messages[at]!;
+    const more = { tool_calls: toolCalls(tool_calls), tool_call_id, reasoning_content };
+    const given = Object.entries(more).filter(([, value]) => value !== undefined);
+    return { ...read, ...(role === "tool" && { role }), ...Object.fromEntries(given) };
+  });
+}
+
+/** Templates want the arguments as an object; OpenAI's clients send its JSON. */
+function toolCalls(calls: unknown): unknown {
+  if (!Array.isArray(calls)) return calls ?? undefined;
+  return calls.map((call: { function?: { arguments?: unknown } } | null) => {
+    const text = call?.function?.arguments;
+    if (typeof text !== "string") return call;
+    try {
+      return { ...call, function: { ...call!.function, arguments: JSON.parse(text) as unknown } };
+    } catch {
+      return call;
+    }
+  });
 }
 
 function props({ server }: Call): Response {
-  const served = server.models.find(undefined);
+  const { settings, models } = server;
+  const served = models.find(undefined);
   const { info } = served.model;
   return json({
-    default_generation_settings: { n_ctx: info.contextSize, params: server.settings.sampling },
-    total_slots: server.settings.parallel,
+    default_generation_settings: {
+      n_ctx: info.contextSize,
+      params: generationParams(settings.sampling),
+    },
+    total_slots: settings.parallel,
     model_alias: served.id,
-    modalities: { vision: false, audio: false },
+    model_ftype: info.weightType,
+    model_path: served.file ?? served.id,
+    modalities: { vision: false, video: false, audio: false },
+    endpoint_slots: settings.slots,
+    endpoint_props: false,
+    endpoint_metrics: settings.metrics,
+    chat_template: info.chatTemplate ?? "",
     chat_template_available: info.hasChatTemplate,
+    bos_token: info.bosToken,
+    eos_token: info.eosToken,
     backend: publicInfo(info).backend,
-    build_info: `lantern ${server.settings.version}`,
+    build_info: fingerprintOf(settings.version),
+    is_sleeping: false,
+    cors_proxy_enabled: false,
   });
 }
 
-function slots({ server }: Call): Response {
-  const busy = [...server.jobs];
-  const contextOf = (model: string): number | undefined =>
-    server.models.list().find(({ id }) => id === model)?.model.info.contextSize;
-  const list = Array.from({ length: Math.max(server.settings.parallel, busy.length) }, (_, id) => {
-    const job = busy[id];
-    if (!job) return { id, is_processing: false };
-    return {
-      id,
-      is_processing: true,
-      id_task: job.id,
-      model: job.model,
-      route: job.route,
-      n_ctx: contextOf(job.model),
-      n_prompt_tokens: job.promptTokens,
-      n_decoded: job.generatedTokens,
-    };
+/** llama.cpp's POST /props changes settings of the whole server: not here. */
+function setProps(): never {
+  throw notSupported("the server's settings do not change while it runs: start it with others");
+}
+
+/** llama.cpp's POST /slots/0?action=save: what is cached belongs to no slot, and stays in memory. */
+function slotAction(): never {
+  throw notSupported("slots are not saved, restored or erased: what is cached belongs to no slot");
+}
+
+function slots({ server, url }: Call): Response {
+  const { settings, models } = server;
+  if (!settings.slots) {
+    throw notSupported("the server was started with --no-slots: it does not list them");
+  }
+  const busy = new Map([...server.jobs].map((job) => [job.slot, job]));
+  if (url.searchParams.has("fail_on_no_slot") && busy.size >= settings.parallel) {
+    throw slotsBusy();
+  }
+  const contextOf = (model: string | undefined): number | undefined =>
+    models.list().find(({ id }) => model === undefined || id === model)?.model.info.contextSize;
+  const count = Math.max(settings.parallel, ...[...busy.keys()].map((slot) => slot + 1));
+  const list = Array.from({ length: count }, (_, id) => {
+    const job = busy.get(id);
+    const slot = { id, n_ctx: contextOf(job?.model), speculative: false };
+    return job ? { ...slot, ...runningSlot(job) } : { ...slot, is_processing: false };
   });
   return json(list);
+}
+
+function runningSlot(job: Job): object {
+  const { maxTokens } = job.options;
+  const remain = maxTokens === undefined ? -1 : maxTokens - job.generatedTokens;
+  return {
+    is_processing: true,
+    id_task: job.id,
+    model: job.model,
+    route: job.route,
+    n_prompt_tokens: job.promptTokens,
+    params: generationParams(job.options),
+    next_token: [
+      {
+        has_next_token: true,
+        has_new_line: job.hasNewLine,
+        n_remain: remain,
+        n_decoded: job.generatedTokens,
+      },
+    ],
+  };
 }
 
 function health({ server }: Call): Response {
@@ -146,7 +233,9 @@ export const llamacppRoutes: RouteFamily = {
     { method: "GET", path: "/health", open: true, handle: health },
     { method: "GET", path: "/v1/health", open: true, handle: health },
     { method: "GET", path: "/props", handle: props },
+    { method: "POST", path: "/props", handle: setProps },
     { method: "GET", path: "/slots", handle: slots },
+    { method: "POST", path: "/slots/:id", handle: slotAction },
     { method: "POST", path: "/completion", handle: completion },
     { method: "POST", path: "/completions", handle: completion },
     { method: "POST", path: "/tokenize", handle: tokenize },

@@ -2,7 +2,7 @@
 
 import type { EngineStatus } from "../../index.ts";
 import type { ServerContext } from "../context.ts";
-import { openaiErrors } from "../errors.ts";
+import { notSupported, openaiErrors } from "../errors.ts";
 import { type GaugeReading, metricsText } from "../metrics.ts";
 import type { RouteFamily } from "../route.ts";
 
@@ -15,9 +15,7 @@ async function statuses({ models }: ServerContext): Promise<[string, EngineStatu
   return (await Promise.all(asked)).flat();
 }
 
-async function gauges(server: ServerContext): Promise<GaugeReading[]> {
-  const { queue } = server;
-  const all = await statuses(server);
+function gauges({ queue }: ServerContext, all: [string, EngineStatus][]): GaugeReading[] {
   const one = (name: string, help: string, value: number): GaugeReading => ({
     name,
     help,
@@ -37,16 +35,7 @@ async function gauges(server: ServerContext): Promise<GaugeReading[]> {
       "Generations with a place that wait for room in the KV cache.",
       (status) => status.waiting,
     ),
-    perModel(
-      "lantern_kv_blocks",
-      "Blocks that the KV cache may grow to.",
-      (status) => status.kvBlocks,
-    ),
-    perModel(
-      "lantern_kv_blocks_held",
-      "Of them, those that it has memory for now.",
-      (status) => status.kvBlocksHeld,
-    ),
+    perModel("lantern_kv_blocks", "Blocks of the KV cache.", (status) => status.kvBlocks),
     perModel(
       "lantern_kv_blocks_used",
       "Of them, in use by running generations or kept for later prompts.",
@@ -67,10 +56,23 @@ export const metricsRoutes: RouteFamily = {
     {
       method: "GET",
       path: "/metrics",
-      handle: async ({ server }) =>
-        new Response(metricsText(server.metrics, await gauges(server)), {
-          headers: { "content-type": "text/plain; version=0.0.4" },
-        }),
+      handle: async ({ server }) => {
+        if (!server.settings.metrics) {
+          throw notSupported("the server was started with --no-metrics: it tells no metrics");
+        }
+        const all = await statuses(server);
+        const own = metricsText(server.metrics, gauges(server, all));
+        const theirs = server.metrics.llamacpp.read(
+          server.queue,
+          all.map(([, status]) => status),
+        );
+        return new Response(own + theirs, {
+          headers: {
+            "content-type": "text/plain; version=0.0.4",
+            "process-start-time-unix": `${server.started}`,
+          },
+        });
+      },
     },
   ],
 };

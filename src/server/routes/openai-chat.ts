@@ -1,41 +1,28 @@
-// OpenAI's POST /v1/chat/completions, with llama.cpp's sampling fields beside OpenAI's own.
+// OpenAI's POST /v1/chat/completions, with llama.cpp's fields beside OpenAI's own.
 
 import * as z from "zod";
-import type { ChatMessage, Timings } from "../../index.ts";
-import { checkFields, emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
+import type { GenerateOptions, Timings } from "../../index.ts";
+import { readFields } from "../body.ts";
+import { promptOptions, templateShape, toMessages } from "../chat-fields.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
-import { invalidRequest, openaiErrors, unsupportedField } from "../errors.ts";
-import { contentInput, objectList } from "../inputs.ts";
-import { checkStreamOptions, finishReason, newId, openaiRules } from "../openai-fields.ts";
+import type { ServedModel } from "../context.ts";
+import { invalidRequest, openaiErrors } from "../errors.ts";
+import { fingerprintOf, llamacppShape, maxTokensOf, reportsProgress } from "../llamacpp-fields.ts";
+import { verboseField } from "../llamacpp-result.ts";
+import { withTokenBiases } from "../logit-bias.ts";
+import { chatRules, checkStreamOptions, finishReason, newId } from "../openai-fields.ts";
 import { chatLogprobs } from "../openai-logprobs.ts";
-import { chatTokens, contentText } from "../prompt.ts";
+import { chatTokenCount, chatTokens } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
-import { timingsOf, usageOf } from "../timings.ts";
-
-const messageFields = z.object({
-  role: z.enum(["system", "developer", "user", "assistant", "tool", "function"]),
-  content: contentInput,
-});
-
-const noTools = "calls of tools and their results are not read yet";
-
-const messageRules: FieldRules = {
-  accepted: ["name", "refusal", "annotations"],
-  refused: {
-    tool_calls: { why: noTools, fine: emptyList },
-    tool_call_id: { why: noTools },
-    function_call: { why: noTools },
-    audio: { why: "this server reads text only" },
-    reasoning_content: { why: "what a model thought is not read again", fine: oneOf("") },
-  },
-};
+import { LiveTimings, progressOf, timingsOf, usageOf } from "../timings.ts";
 
 const chatFields = z.object({
   ...samplingShape,
+  ...llamacppShape,
+  ...templateShape,
   model: z.string().optional(),
-  messages: objectList.refine((list) => list.length > 0, "expected at least one message"),
   stream: z.boolean().optional(),
   stream_options: z
     .strictObject({
@@ -43,8 +30,8 @@ const chatFields = z.object({
       include_obfuscation: z.boolean().optional(),
     })
     .optional(),
-  max_tokens: z.int().min(0).optional(),
-  max_completion_tokens: z.int().min(0).optional(),
+  max_tokens: z.int().min(-1).optional(),
+  max_completion_tokens: z.int().min(-1).optional(),
   n: z.int().min(1).max(128).optional(),
   logprobs: z.boolean().optional(),
   top_logprobs: z.int().min(0).max(20).optional(),
@@ -57,25 +44,41 @@ interface Envelope {
   id: string;
   created: number;
   model: string;
+  system_fingerprint: string;
+}
+
+/** What the answers to one request share. */
+interface Context {
+  call: Call;
+  fields: ChatFields;
+  served: ServedModel;
+  tokens: readonly number[];
+  options: GenerateOptions;
+  envelope: Envelope;
 }
 
 async function chat(call: Call): Promise<Response> {
   const { server } = call;
-  const fields = await readFields(call, chatFields, openaiRules);
-  const served = server.models.find(fields.model);
-  checkStreamOptions(fields);
-  if (fields.top_logprobs !== undefined && !fields.logprobs) {
+  const given = await readFields(call, chatFields, chatRules);
+  const served = server.models.find(given.model);
+  checkStreamOptions(given);
+  if (given.top_logprobs !== undefined && !given.logprobs) {
     throw invalidRequest('"top_logprobs" needs "logprobs": true', "top_logprobs");
   }
-  const tokens = await chatTokens(served, toMessages(fields.messages, server.settings.maxMessages));
-  const options = generateOptions(
-    fields,
-    {
-      maxTokens: fields.max_completion_tokens ?? fields.max_tokens,
-      logprobs: fields.logprobs ? (fields.top_logprobs ?? 0) : undefined,
-    },
-    server.settings.sampling,
-  );
+  const fields = await withTokenBiases(served, given);
+  const messages = toMessages(fields.messages, server.settings);
+  const tokens = await chatTokens(served, messages, promptOptions(fields, server.settings));
+  const options: GenerateOptions = {
+    ...generateOptions(
+      fields,
+      {
+        maxTokens: maxTokensOf(fields.max_completion_tokens, fields.max_tokens, fields.n_predict),
+        logprobs: fields.logprobs ? (fields.top_logprobs ?? 0) : undefined,
+      },
+      server.settings.sampling,
+    ),
+    ...(reportsProgress(fields) && { progress: true }),
+  };
   const starting = startChoices(
     call,
     [{ served, tokens, options, param: "messages" }],
@@ -85,41 +88,29 @@ async function chat(call: Call): Promise<Response> {
     id: newId("chatcmpl-"),
     created: Math.floor(server.time() / 1000),
     model: served.id,
+    system_fingerprint: fingerprintOf(server.settings.version),
   };
-  if (!fields.stream) return json(await wholeAnswer(await starting, envelope, fields));
-  const events = await eventsOf(server, starting, (all) => chunks(all, envelope, fields));
+  const context: Context = { call, fields, served, tokens, options, envelope };
+  if (!fields.stream) return json(await wholeAnswer(await starting, context));
+  const events = await eventsOf(server, starting, (all) => chunks(all, context));
   return eventStream(events, {
     server,
     error: (facts) => [{ data: openaiErrors.body(facts) }],
   });
 }
 
-/** OpenAI's messages as the template knows them. */
-function toMessages(
-  messages: readonly Readonly<Record<string, unknown>>[],
-  limit: number,
-): ChatMessage[] {
-  if (messages.length > limit) {
-    throw invalidRequest(
-      `"messages": got ${messages.length}, expected at most ${limit}`,
-      "messages",
-      "too_many_messages",
-    );
-  }
-  return messages.map((message, at) => {
-    const path = `messages[${at}]`;
-    const { role, content } = checkFields(message, messageFields, messageRules, `${path}.`);
-    if (role === "tool" || role === "function") throw unsupportedField(path, noTools);
-    const text = contentText(content, `${path}.content`, ["text"]);
-    return { role: role === "developer" ? "system" : role, content: text };
-  });
+/** llama.cpp's POST /v1/chat/completions/input_tokens: the length of the prompt, and no answer. */
+async function inputTokens(call: Call): Promise<Response> {
+  const { settings, models } = call.server;
+  const fields = await readFields(call, chatFields, chatRules);
+  const served = models.find(fields.model);
+  const messages = toMessages(fields.messages, settings);
+  const count = await chatTokenCount(served, messages, promptOptions(fields, settings));
+  return json({ object: "response.input_tokens", input_tokens: count });
 }
 
-async function wholeAnswer(
-  events: AsyncIterable<ChoiceEvent>,
-  envelope: Envelope,
-  fields: ChatFields,
-): Promise<object> {
+async function wholeAnswer(events: AsyncIterable<ChoiceEvent>, context: Context): Promise<object> {
+  const { fields, envelope } = context;
   const ended = await gatherChoices(events);
   return {
     ...envelope,
@@ -132,21 +123,39 @@ async function wholeAnswer(
     })),
     usage: usageOf(ended.map(({ result }) => result.timings)),
     timings: timingsOf(ended[0]!.result.timings),
+    ...(await verbose(context, ended[0]!)),
   };
+}
+
+async function verbose(
+  { call, fields, served, tokens, options }: Context,
+  { index, slot, result }: Extract<ChoiceEvent, { result: unknown }>,
+): Promise<object> {
+  const isWanted = fields.verbose ?? call.server.settings.verbose;
+  const more = { stream: fields.stream, timingsPerToken: fields.timings_per_token };
+  const facts = { index, slot, served, options, more, result };
+  return await verboseField(isWanted, tokens, facts);
 }
 
 async function* chunks(
   events: AsyncIterable<ChoiceEvent>,
-  envelope: Envelope,
-  fields: ChatFields,
+  context: Context,
 ): AsyncGenerator<ServerEvent> {
-  const usage = fields.stream_options?.include_usage ? { usage: null } : {};
+  const { call, fields, envelope } = context;
+  const withUsage = fields.stream_options?.include_usage === true;
   const chunk = (choice: object, more: object = {}): ServerEvent => ({
-    data: { ...envelope, object: "chat.completion.chunk", choices: [choice], ...usage, ...more },
+    data: {
+      ...envelope,
+      object: "chat.completion.chunk",
+      choices: [choice],
+      ...(withUsage && { usage: null }),
+      ...more,
+    },
   });
   const all: Timings[] = [];
+  const live = new Map<number, LiveTimings>();
   for (let index = 0; index < (fields.n ?? 1); index++) {
-    const delta = { role: "assistant", content: "" };
+    const delta = { role: "assistant", content: null };
     yield chunk({ index, delta, logprobs: null, finish_reason: null });
   }
   for await (const event of events) {
@@ -156,15 +165,28 @@ async function* chunks(
       all[index] = timings;
       yield chunk(
         { index, delta: {}, logprobs: null, finish_reason: finishReason(stopReason) },
-        { timings: timingsOf(timings) },
+        { timings: timingsOf(timings), ...(await verbose(context, event)) },
       );
-    } else if (event.token.text !== "" || fields.logprobs) {
-      const logprobs = fields.logprobs ? chatLogprobs([event.token]) : null;
-      const delta = { content: event.token.text };
-      yield chunk({ index, delta, logprobs, finish_reason: null });
+      continue;
+    }
+    const { token } = event;
+    const timings = live.get(index) ?? new LiveTimings(call.server.now);
+    live.set(index, timings.see(token));
+    const more = fields.timings_per_token ? { timings: timings.toJson() } : {};
+    if (token.progress) {
+      if (!fields.return_progress) continue;
+      const prompt_progress = progressOf(token.progress);
+      yield chunk(
+        { index, delta: {}, logprobs: null, finish_reason: null },
+        { ...more, prompt_progress },
+      );
+    } else if (token.text !== "" || fields.logprobs) {
+      const logprobs = fields.logprobs ? chatLogprobs([token]) : null;
+      const delta = token.text === "" ? {} : { content: token.text };
+      yield chunk({ index, delta, logprobs, finish_reason: null }, more);
     }
   }
-  if (fields.stream_options?.include_usage) {
+  if (withUsage) {
     yield {
       data: {
         ...envelope,
@@ -181,5 +203,8 @@ async function* chunks(
 export const openaiChatRoutes: RouteFamily = {
   name: "openai-chat",
   errors: openaiErrors,
-  routes: [{ method: "POST", path: "/v1/chat/completions", handle: chat }],
+  routes: ["/v1", ""].flatMap((prefix) => [
+    { method: "POST", path: `${prefix}/chat/completions`, handle: chat },
+    { method: "POST", path: `${prefix}/chat/completions/input_tokens`, handle: inputTokens },
+  ]),
 };

@@ -1,22 +1,26 @@
 // OpenAI's POST /v1/completions: text, or tokens, to be continued; several prompts at once; echo.
 
 import * as z from "zod";
-import type { Timings } from "../../index.ts";
+import type { GenerateOptions, Timings } from "../../index.ts";
 import { readFields } from "../body.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import type { ServedModel } from "../context.ts";
 import { openaiErrors, unsupportedField } from "../errors.ts";
 import { inputList, promptInput } from "../inputs.ts";
+import { fingerprintOf, llamacppShape, maxTokensOf, reportsProgress } from "../llamacpp-fields.ts";
+import { verboseField } from "../llamacpp-result.ts";
+import { withTokenBiases } from "../logit-bias.ts";
 import { checkStreamOptions, finishReason, newId, openaiRules } from "../openai-fields.ts";
 import { completionLogprobs } from "../openai-logprobs.ts";
-import { textTokens } from "../prompt.ts";
+import { readPrompts, type TextPrompt } from "../prompts.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
-import { timingsOf, usageOf } from "../timings.ts";
+import { LiveTimings, progressOf, timingsOf, usageOf } from "../timings.ts";
 
 const completionFields = z.object({
   ...samplingShape,
+  ...llamacppShape,
   model: z.string().optional(),
   prompt: promptInput,
   stream: z.boolean().optional(),
@@ -26,7 +30,7 @@ const completionFields = z.object({
       include_obfuscation: z.boolean().optional(),
     })
     .optional(),
-  max_tokens: z.int().min(0).optional(),
+  max_tokens: z.int().min(-1).optional(),
   n: z.int().min(1).max(128).optional(),
   logprobs: z.int().min(0).max(20).optional(),
   echo: z.boolean().optional(),
@@ -42,29 +46,45 @@ interface Envelope {
   object: "text_completion";
   created: number;
   model: string;
+  system_fingerprint: string;
 }
 
-/** A prompt as text (for echo) and as tokens. */
-interface TextPrompt {
-  text: string;
-  tokens: readonly number[];
+/** What the answers to one request share. */
+interface Context {
+  call: Call;
+  fields: CompletionFields;
+  served: ServedModel;
+  options: GenerateOptions;
+  prompts: readonly TextPrompt[];
+  envelope: Envelope;
 }
 
 async function completions(call: Call): Promise<Response> {
   const { server } = call;
-  const fields = await readFields(call, completionFields, openaiRules);
-  const served = server.models.find(fields.model);
-  checkStreamOptions(fields);
-  if (fields.echo && fields.logprobs !== undefined) {
+  const given = await readFields(call, completionFields, openaiRules);
+  const served = server.models.find(given.model);
+  checkStreamOptions(given);
+  if (given.echo && given.logprobs !== undefined) {
     throw unsupportedField("echo", "together with logprobs: those of prompts are not computed");
   }
+  const fields = await withTokenBiases(served, given);
+  const { settings } = server;
   server.queue.checkRoom(inputList(fields.prompt).length * (fields.n ?? 1));
-  const prompts = await readPrompts(served, fields.prompt, fields.echo === true);
-  const options = generateOptions(
-    fields,
-    { maxTokens: fields.max_tokens ?? defaultMaxTokens, logprobs: fields.logprobs },
-    server.settings.sampling,
-  );
+  const { prompts: read } = await readPrompts(served, fields.prompt);
+  const prompts = fields.echo ? await Promise.all(read.map((one) => withText(served, one))) : read;
+  const asked = fields.max_tokens ?? fields.n_predict;
+  const usual = settings.sampling.maxTokens ?? defaultMaxTokens;
+  const options: GenerateOptions = {
+    ...generateOptions(
+      fields,
+      {
+        maxTokens: asked === undefined ? usual : maxTokensOf(asked),
+        logprobs: fields.logprobs,
+      },
+      settings.sampling,
+    ),
+    ...(reportsProgress(fields) && { progress: true }),
+  };
   const requests = prompts.map(({ tokens }) => ({ served, tokens, options }));
   const starting = startChoices(call, requests, fields.n ?? 1);
   const envelope: Envelope = {
@@ -72,34 +92,24 @@ async function completions(call: Call): Promise<Response> {
     object: "text_completion",
     created: Math.floor(server.time() / 1000),
     model: served.id,
+    system_fingerprint: fingerprintOf(settings.version),
   };
-  if (!fields.stream) return json(await wholeAnswer(await starting, envelope, fields, prompts));
-  const events = await eventsOf(server, starting, (all) => chunks(all, envelope, fields, prompts));
+  const context: Context = { call, fields, served, options, prompts, envelope };
+  if (!fields.stream) return json(await wholeAnswer(await starting, context));
+  const events = await eventsOf(server, starting, (all) => chunks(all, context));
   return eventStream(events, {
     server,
     error: (facts) => [{ data: openaiErrors.body(facts) }],
   });
 }
 
-async function readPrompts(
-  served: ServedModel,
-  prompt: CompletionFields["prompt"],
-  withText: boolean,
-): Promise<TextPrompt[]> {
-  return await Promise.all(
-    inputList(prompt).map(async (one) => {
-      if (typeof one === "string") return { text: one, tokens: await textTokens(served, one) };
-      return { text: withText ? await served.model.detokenize(one) : "", tokens: one };
-    }),
-  );
+/** Of a prompt that came as tokens, the text that is echoed. */
+async function withText({ model }: ServedModel, prompt: TextPrompt): Promise<TextPrompt> {
+  return { ...prompt, text: prompt.text ?? (await model.detokenize(prompt.tokens)) };
 }
 
-async function wholeAnswer(
-  events: AsyncIterable<ChoiceEvent>,
-  envelope: Envelope,
-  fields: CompletionFields,
-  prompts: readonly TextPrompt[],
-): Promise<object> {
+async function wholeAnswer(events: AsyncIterable<ChoiceEvent>, context: Context): Promise<object> {
+  const { fields, prompts, envelope } = context;
   const ended = await gatherChoices(events);
   return {
     ...envelope,
@@ -114,12 +124,23 @@ async function wholeAnswer(
       fields.n ?? 1,
     ),
     timings: timingsOf(ended[0]!.result.timings),
+    ...(await verbose(context, ended[0]!)),
   };
+}
+
+async function verbose(
+  { call, fields, served, prompts, options }: Context,
+  { index, slot, result }: Extract<ChoiceEvent, { result: unknown }>,
+): Promise<object> {
+  const isWanted = fields.verbose ?? call.server.settings.verbose;
+  const more = { stream: fields.stream, timingsPerToken: fields.timings_per_token };
+  const facts = { index, slot, served, options, more, result };
+  return await verboseField(isWanted, prompts[Math.floor(index / (fields.n ?? 1))]!.tokens, facts);
 }
 
 /** The prompt, for whoever wants it in front of the answer. */
 function echoOf(prompts: readonly TextPrompt[], { echo, n }: CompletionFields, index: number) {
-  return echo ? prompts[Math.floor(index / (n ?? 1))]!.text : "";
+  return echo ? (prompts[Math.floor(index / (n ?? 1))]!.text ?? "") : "";
 }
 
 /** Every prompt once, however many choices it has. */
@@ -139,16 +160,16 @@ function usageOfAll(all: readonly Timings[], n: number): object {
 
 async function* chunks(
   events: AsyncIterable<ChoiceEvent>,
-  envelope: Envelope,
-  fields: CompletionFields,
-  prompts: readonly TextPrompt[],
+  context: Context,
 ): AsyncGenerator<ServerEvent> {
+  const { call, fields, prompts, envelope } = context;
   const withUsage = fields.stream_options?.include_usage === true;
   const chunk = (choice: object, more: object = {}): ServerEvent => ({
     data: { ...envelope, choices: [choice], ...(withUsage && { usage: null }), ...more },
   });
   const all: Timings[] = [];
   const offsets: number[] = [];
+  const live = new Map<number, LiveTimings>();
   const choices = prompts.length * (fields.n ?? 1);
   for (let index = 0; fields.echo && index < choices; index++) {
     const text = echoOf(prompts, fields, index);
@@ -161,14 +182,23 @@ async function* chunks(
       all[index] = timings;
       yield chunk(
         { index, text: "", logprobs: null, finish_reason: finishReason(stopReason) },
-        { timings: timingsOf(timings) },
+        { timings: timingsOf(timings), ...(await verbose(context, event)) },
       );
-    } else if (event.token.text !== "" || fields.logprobs !== undefined) {
-      const { token } = event;
+      continue;
+    }
+    const { token } = event;
+    const timings = live.get(index) ?? new LiveTimings(call.server.now);
+    live.set(index, timings.see(token));
+    const more = fields.timings_per_token ? { timings: timings.toJson() } : {};
+    if (token.progress) {
+      if (!fields.return_progress) continue;
+      const choice = { index, text: "", logprobs: null, finish_reason: null };
+      yield chunk(choice, { ...more, prompt_progress: progressOf(token.progress) });
+    } else if (token.text !== "" || fields.logprobs !== undefined) {
       const offset = offsets[index] ?? 0;
       offsets[index] = offset + token.text.length;
       const logprobs = fields.logprobs === undefined ? null : completionLogprobs([token], offset);
-      yield chunk({ index, text: token.text, logprobs, finish_reason: null });
+      yield chunk({ index, text: token.text, logprobs, finish_reason: null }, more);
     }
   }
   if (withUsage) {

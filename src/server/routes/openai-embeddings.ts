@@ -3,7 +3,7 @@
 import * as z from "zod";
 import { type FieldRules, readFields } from "../body.ts";
 import { embedInputs, tokensOf } from "../embed.ts";
-import { openaiErrors, unsupportedField } from "../errors.ts";
+import { invalidRequest, openaiErrors, unsupportedField } from "../errors.ts";
 import { inputList, promptInput } from "../inputs.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 
@@ -39,6 +39,20 @@ async function embeddings(call: Call): Promise<Response> {
   });
 }
 
+const llamacppFields = embeddingFields.partial({ input: true }).extend({
+  content: promptInput.optional(),
+});
+
+/** llama.cpp's POST /embeddings: a plain list, each with its vectors. */
+async function llamacppEmbeddings(call: Call): Promise<Response> {
+  const fields = await readFields(call, llamacppFields, rules);
+  const input = fields.input ?? fields.content;
+  if (input === undefined) throw invalidRequest('"input": expected a text or token ids', "input");
+  const served = call.server.models.find(fields.model);
+  const found = await embedInputs(call, served, inputList(input), fields.pooling);
+  return json(found.map(({ vector }, index) => ({ index, embedding: [[...vector]] })));
+}
+
 /** The bytes of the floats, low byte first. */
 function toBase64(vector: Float32Array): string {
   const bytes = new DataView(new ArrayBuffer(vector.length * 4));
@@ -53,5 +67,9 @@ function toBase64(vector: Float32Array): string {
 export const openaiEmbeddingRoutes: RouteFamily = {
   name: "openai-embeddings",
   errors: openaiErrors,
-  routes: [{ method: "POST", path: "/v1/embeddings", handle: embeddings }],
+  routes: [
+    { method: "POST", path: "/v1/embeddings", handle: embeddings },
+    { method: "POST", path: "/embeddings", handle: llamacppEmbeddings },
+    { method: "POST", path: "/embedding", handle: llamacppEmbeddings },
+  ],
 };

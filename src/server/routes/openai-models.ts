@@ -2,12 +2,14 @@
 
 import type { ServedModel } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
-import { json, type RouteFamily } from "../route.ts";
+import { type Call, json, type RouteFamily } from "../route.ts";
 
 function modelObject({ id, model, created }: ServedModel): object {
   const { info } = model;
   return {
     id,
+    aliases: [id],
+    tags: [],
     object: "model",
     created,
     owned_by: "lantern",
@@ -24,19 +26,20 @@ function modelObject({ id, model, created }: ServedModel): object {
   };
 }
 
+function listModels({ server }: Call): Response {
+  return json({ object: "list", data: server.models.list().map(modelObject) });
+}
+
 export const openaiModelRoutes: RouteFamily = {
   name: "openai-models",
   errors: openaiErrors,
   routes: [
-    {
-      method: "GET",
-      path: "/v1/models",
-      handle: ({ server }) => json({ object: "list", data: server.models.list().map(modelObject) }),
-    },
+    { method: "GET", path: "/v1/models", handle: listModels },
+    { method: "GET", path: "/models", handle: listModels },
     {
       method: "GET",
       path: "/v1/models/:id{.+}", // names may have slashes
-      handle: ({ server, params }) => json(modelObject(server.models.find(params.id))),
+      handle: ({ server, params }) => json(modelObject(server.models.findExact(params.id!))),
     },
   ],
 };

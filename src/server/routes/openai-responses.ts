@@ -2,17 +2,20 @@
 // Nothing is stored: previous_response_id and its like are refused.
 
 import * as z from "zod";
-import type { ChatMessage, GenerationResult } from "../../index.ts";
+import type { ChatMessage, GenerateOptions, GenerationResult } from "../../index.ts";
 import { checkFields, emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
+import { promptOptions } from "../chat-fields.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import { invalidRequest, openaiErrors, unsupportedField } from "../errors.ts";
 import { contentInput, objectList } from "../inputs.ts";
+import { llamacppShape, maxTokensOf, reportsProgress } from "../llamacpp-fields.ts";
+import { withTokenBiases } from "../logit-bias.ts";
 import { newId, openaiRules } from "../openai-fields.ts";
-import { chatTokens, contentText } from "../prompt.ts";
+import { type ChatPromptOptions, chatTokenCount, chatTokens, contentText } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
-import { timingsOf } from "../timings.ts";
+import { LiveTimings, progressOf, timingsOf } from "../timings.ts";
 
 const inputItem = z.object({
   type: z.string().optional(),
@@ -22,6 +25,7 @@ const inputItem = z.object({
 
 const responseFields = z.object({
   ...samplingShape,
+  ...llamacppShape,
   model: z.string().optional(),
   input: z.union(
     [z.string(), objectList.refine((list) => list.length > 0)],
@@ -29,7 +33,10 @@ const responseFields = z.object({
   ),
   instructions: z.string().optional(),
   stream: z.boolean().optional(),
-  max_output_tokens: z.int().min(1).optional(),
+  max_output_tokens: z.int().min(-1).optional(),
+  reasoning: z
+    .looseObject({ effort: z.string().max(40).nullish(), summary: z.string().nullish() })
+    .optional(),
 });
 
 /** Items of an earlier answer bring their id and status along. */
@@ -52,7 +59,6 @@ const rules: FieldRules = {
     prompt: { why: "there are no stored prompts: send the text as input" },
     text: { why: "only plain text is written, as verbose as the model is", fine: plainText },
     truncation: { why: "a prompt is never cut", fine: oneOf("disabled") },
-    reasoning: { why: "models here reason as they do", fine: nothingIn },
     top_logprobs: { why: "responses carry no log-probabilities", fine: oneOf(0) },
     max_tool_calls: { why: "this server does not call tools yet" },
   },
@@ -68,29 +74,30 @@ function plainText(value: unknown): boolean {
   return usual && (format === undefined || format === null || format.type === "text");
 }
 
-function nothingIn(value: unknown): boolean {
-  return (
-    typeof value === "object" && value !== null && Object.values(value).every((x) => x === null)
-  );
-}
-
 async function responses(call: Call): Promise<Response> {
   const { server } = call;
-  const fields = await readFields(call, responseFields, rules);
-  const served = server.models.find(fields.model);
-  const tokens = await chatTokens(served, toMessages(fields, server.settings.maxMessages), "input");
-  const options = generateOptions(
-    fields,
-    { maxTokens: fields.max_output_tokens },
-    server.settings.sampling,
-  );
+  const given = await readFields(call, responseFields, rules);
+  const served = server.models.find(given.model);
+  const fields = await withTokenBiases(served, given);
+  const messages = toMessages(fields, server.settings.maxMessages);
+  const tokens = await chatTokens(served, messages, chatOptions(call, fields), "input");
+  const options: GenerateOptions = {
+    ...generateOptions(
+      fields,
+      { maxTokens: maxTokensOf(fields.max_output_tokens, fields.n_predict) },
+      server.settings.sampling,
+    ),
+    ...(reportsProgress(fields) && { progress: true }),
+  };
   const starting = startCompletion(call, { served, tokens, options, param: "input" });
   const answer = new ResponseObject(fields, served.id, Math.floor(server.time() / 1000));
   if (!fields.stream) {
     const { result } = await collect(await starting);
     return json(answer.ended(result));
   }
-  const events = await eventsOf(server, starting, (all) => responseEvents(all, answer));
+  const events = await eventsOf(server, starting, (all) =>
+    responseEvents(all, answer, fields, new LiveTimings(server.now)),
+  );
   return eventStream(events, {
     server,
     error: ({ message, code }) => [
@@ -100,6 +107,21 @@ async function responses(call: Call): Promise<Response> {
       },
     ],
   });
+}
+
+/** What the template is told beside the messages. */
+function chatOptions({ server }: Call, { reasoning }: ResponseFields): ChatPromptOptions {
+  const reasoning_effort = reasoning?.effort ?? undefined;
+  return promptOptions({ messages: [], reasoning_effort }, server.settings);
+}
+
+/** llama.cpp's POST /v1/responses/input_tokens: the length of the prompt, and no answer. */
+async function inputTokens(call: Call): Promise<Response> {
+  const fields = await readFields(call, responseFields, rules);
+  const served = call.server.models.find(fields.model);
+  const messages = toMessages(fields, call.server.settings.maxMessages);
+  const count = await chatTokenCount(served, messages, chatOptions(call, fields));
+  return json({ object: "response.input_tokens", input_tokens: count });
 }
 
 function toMessages(fields: ResponseFields, limit: number): ChatMessage[] {
@@ -196,7 +218,7 @@ class ResponseObject {
       output,
       parallel_tool_calls: false,
       previous_response_id: null,
-      reasoning: { effort: null, summary: null },
+      reasoning: { effort: fields.reasoning?.effort ?? null, summary: null },
       store: false,
       temperature: fields.temperature ?? null,
       text: { format: { type: "text" } },
@@ -217,6 +239,8 @@ function textPart(text: string): object {
 async function* responseEvents(
   completion: Completion,
   answer: ResponseObject,
+  fields: ResponseFields,
+  live: LiveTimings,
 ): AsyncGenerator<ServerEvent> {
   const event = (type: string, more: object): ServerEvent => ({
     name: type,
@@ -225,24 +249,50 @@ async function* responseEvents(
   const at = { item_id: answer.itemId, output_index: 0, content_index: 0 };
   yield event("response.created", { response: answer.begun() });
   yield event("response.in_progress", { response: answer.begun() });
-  const item = answer.item("in_progress", undefined);
-  yield event("response.output_item.added", { output_index: 0, item });
-  yield event("response.content_part.added", { ...at, part: textPart("") });
-  for await (const { text } of completion.tokens()) {
-    if (text !== "")
-      yield event("response.output_text.delta", { ...at, delta: text, logprobs: [] });
+  let isItemOpen = false;
+  function* openItem(): Generator<ServerEvent> {
+    if (isItemOpen) return;
+    isItemOpen = true;
+    const item = answer.item("in_progress", undefined);
+    yield event("response.output_item.added", { output_index: 0, item });
+    yield event("response.content_part.added", { ...at, part: textPart("") });
   }
+  if (!fields.return_progress) yield* openItem();
+  for await (const token of completion.tokens()) {
+    const more = live.see(token) && fields.timings_per_token ? { timings: live.toJson() } : {};
+    if (token.progress) {
+      if (!fields.return_progress) continue;
+      const prompt_progress = progressOf(token.progress);
+      yield event("response.in_progress", { response: answer.begun(), prompt_progress, ...more });
+      continue;
+    }
+    yield* openItem();
+    if (token.text === "") continue;
+    yield event("response.output_text.delta", {
+      ...at,
+      delta: token.text,
+      logprobs: [],
+      ...more,
+    });
+  }
+  yield* openItem();
   const result = await completion.result;
   const whole = answer.ended(result) as { status: string };
   yield event("response.output_text.done", { ...at, text: result.text, logprobs: [] });
   yield event("response.content_part.done", { ...at, part: textPart(result.text) });
   const done = answer.item(whole.status, result.text);
   yield event("response.output_item.done", { output_index: 0, item: done });
-  yield event(`response.${whole.status}`, { response: whole });
+  yield event(`response.${whole.status}`, {
+    response: whole,
+    ...(fields.timings_per_token && { timings: timingsOf(result.timings) }),
+  });
 }
 
 export const openaiResponseRoutes: RouteFamily = {
   name: "openai-responses",
   errors: openaiErrors,
-  routes: [{ method: "POST", path: "/v1/responses", handle: responses }],
+  routes: ["/v1", ""].flatMap((prefix) => [
+    { method: "POST", path: `${prefix}/responses`, handle: responses },
+    { method: "POST", path: `${prefix}/responses/input_tokens`, handle: inputTokens },
+  ]),
 };

@@ -1,0 +1,97 @@
+// Messages of OpenAI's chat requests, and the fields that say what the template makes of them: for /v1/chat/completions,
+// its token count and /apply-template.
+
+import * as z from "zod";
+import type { ChatMessage } from "../index.ts";
+import { checkFields, emptyList, type FieldRules, oneOf } from "./body.ts";
+import type { ServerSettings } from "./context.ts";
+import { invalidRequest, unsupportedField } from "./errors.ts";
+import { contentInput, objectList } from "./inputs.ts";
+import { type ChatPromptOptions, contentText } from "./prompt.ts";
+
+const messageFields = z.object({
+  role: z.enum(["system", "developer", "user", "assistant", "tool", "function"]),
+  content: contentInput.optional(),
+});
+
+const noTools = "calls of tools and their results are not read yet";
+
+const messageRules: FieldRules = {
+  accepted: ["name", "refusal", "annotations"],
+  refused: {
+    tool_calls: { why: noTools, fine: emptyList },
+    tool_call_id: { why: noTools },
+    function_call: { why: noTools },
+    audio: { why: "this server reads text only" },
+    reasoning_content: { why: "what a model thought is not read again", fine: oneOf("") },
+  },
+};
+
+type Message = Readonly<Record<string, unknown>>;
+
+export interface TemplateFields {
+  messages: Message[];
+  add_generation_prompt?: boolean | undefined;
+  continue_final_message?: boolean | "content" | undefined;
+  chat_template_kwargs?: Record<string, unknown> | undefined;
+  enable_thinking?: boolean | undefined;
+  reasoning_effort?: string | undefined;
+}
+
+export const templateShape: {
+  readonly [K in keyof TemplateFields]-?: z.ZodType<TemplateFields[K]>;
+} = {
+  messages: objectList.refine((list) => list.length > 0, "expected at least one message"),
+  add_generation_prompt: z.boolean().optional(),
+  continue_final_message: z.union([z.boolean(), z.literal("content")]).optional(),
+  chat_template_kwargs: z.record(z.string(), z.unknown()).optional(),
+  enable_thinking: z.boolean().optional(),
+  reasoning_effort: z.string().max(40).optional(),
+};
+
+/** OpenAI's messages as the template knows them. */
+export function toMessages(
+  messages: readonly Message[],
+  { maxMessages }: ServerSettings,
+): ChatMessage[] {
+  if (messages.length > maxMessages) {
+    throw invalidRequest(
+      `"messages": got ${messages.length}, expected at most ${maxMessages}`,
+      "messages",
+      "too_many_messages",
+    );
+  }
+  return messages.map((message, at) => {
+    const path = `messages[${at}]`;
+    const { role, content } = checkFields(message, messageFields, messageRules, `${path}.`);
+    if (role === "tool" || role === "function") throw unsupportedField(path, noTools);
+    if (content === undefined && message.content !== null) {
+      throw invalidRequest(`"${path}.content": expected a string, or null`, `${path}.content`);
+    }
+    // As in llama.cpp, parts are lines; in the beginning of an answer, paragraphs.
+    const joint = at === messages.length - 1 && role === "assistant" ? "\n\n" : "\n";
+    const text = contentText(content ?? "", `${path}.content`, ["text"], joint);
+    return { role: role === "developer" ? "system" : role, content: text };
+  });
+}
+
+/** What the template is told beside the messages. */
+export function promptOptions(fields: TemplateFields, settings: ServerSettings): ChatPromptOptions {
+  const { continue_final_message: goOn, reasoning_effort: effort } = fields;
+  return {
+    addGenerationPrompt: fields.add_generation_prompt,
+    ...(goOn !== undefined && { continueFinal: goOn !== false }),
+    variables: {
+      ...thinking(settings.thinking),
+      ...(effort === "none" && thinking(false)),
+      ...(effort !== undefined && effort !== "none" && { reasoning_effort: effort }),
+      ...fields.chat_template_kwargs,
+      ...thinking(fields.enable_thinking),
+    },
+  };
+}
+
+/** For templates that let a model think first, or not. */
+export function thinking(wanted: boolean | undefined): { enable_thinking?: boolean } {
+  return wanted === undefined ? {} : { enable_thinking: wanted };
+}

@@ -1,0 +1,71 @@
+// Fields that llama.cpp's server takes beside OpenAI's, in every request for text: what they are, which change nothing
+// here, and which are refused.
+
+import * as z from "zod";
+import { emptyList, type FieldRules, oneOf } from "./body.ts";
+
+export interface LlamacppFields {
+  n_predict?: number | undefined;
+  timings_per_token?: boolean | undefined;
+  return_progress?: boolean | undefined;
+  verbose?: boolean | undefined;
+}
+
+export const llamacppShape: {
+  readonly [K in keyof LlamacppFields]-?: z.ZodType<LlamacppFields[K]>;
+} = {
+  n_predict: z.int().min(-1).optional(),
+  timings_per_token: z.boolean().optional(),
+  return_progress: z.boolean().optional(),
+  verbose: z.boolean().optional(),
+};
+
+export const llamacppRules: FieldRules = {
+  // Sequences find what is cached by themselves, and a full context is never shifted.
+  accepted: [
+    "cache_prompt",
+    "id_slot",
+    "n_keep",
+    "n_discard",
+    "n_cache_reuse",
+    "backend_sampling",
+    "sse_ping_interval",
+  ],
+  refused: {
+    grammar: { why: "grammars are not enforced", fine: oneOf("") },
+    grammar_lazy: { why: "grammars are not enforced", fine: oneOf(false) },
+    json_schema: { why: "JSON schemas are not enforced" },
+    image_data: { why: "this server reads text only", fine: emptyList },
+    min_keep: { why: "samplers keep at least one token", fine: oneOf(0, 1) },
+    n_indent: { why: "indentation is not enforced", fine: oneOf(0) },
+    t_max_predict_ms: { why: "there is no time limit: close the connection", fine: oneOf(0, -1) },
+    lora: { why: "LoRA adapters are not read", fine: emptyList },
+    adaptive_target: { why: "adaptive sampling is not there", fine: oneOf(-1) },
+    adaptive_decay: { why: "adaptive sampling is not there", fine: oneOf(0.9) },
+    reasoning_format: {
+      why: "what a model thinks is part of its text",
+      fine: oneOf("none", "auto"),
+    },
+    reasoning_budget_tokens: { why: "thinking has no budget of its own", fine: oneOf(-1) },
+    thinking_budget_tokens: { why: "thinking has no budget of its own", fine: oneOf(-1) },
+    parse_tool_calls: { why: "this server does not call tools yet", fine: oneOf(false) },
+  },
+};
+
+/** The first that is given; -1, llama.cpp's "no limit", is as good as none. */
+export function maxTokensOf(...given: (number | undefined)[]): number | undefined {
+  const first = given.find((count) => count !== undefined);
+  return first === -1 ? undefined : first;
+}
+
+/** A streamed generation reports its prompt's progress for either of these. */
+export function reportsProgress(
+  fields: LlamacppFields & { stream?: boolean | undefined },
+): boolean {
+  return fields.stream === true && (fields.return_progress || fields.timings_per_token) === true;
+}
+
+/** llama.cpp's build, in OpenAI's field: a number, then what it is a build of. */
+export function fingerprintOf(version: string): string {
+  return `b0-lantern-${version}`;
+}
