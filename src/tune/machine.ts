@@ -178,6 +178,17 @@ function apart(reports: readonly RoundReport[]): number[] {
   return reports.map(({ chunks, ms }) => (chunks * 1000) / ms);
 }
 
+/** Sets of up to this size may be in the caches that every core has for itself. */
+const ownCacheBytes: number = 4 * MIB;
+
+/**
+ * How the rate of a round of reading is worked out. A small set, divided among the threads, may be in their own caches, where
+ * they share nothing: a machine that is busy with something else then has no limit that is too low.
+ */
+export function readRatesOf(setBytes: number): (reports: readonly RoundReport[]) => number[] {
+  return setBytes <= ownCacheBytes ? apart : together;
+}
+
 function readSubject(crew: Crew, threads: number, setBytes: number): Subject {
   const ways = STREAM_COUNTS.map((streams) => {
     const wanted = Math.min(largestChunk, setBytes / smallestChunkShare);
@@ -199,7 +210,7 @@ function readSubject(crew: Crew, threads: number, setBytes: number): Subject {
     };
     return { task, perChunk: chunkBytes };
   });
-  return { threads, ways, ratesOf: together, best: [], chunks: 0 };
+  return { threads, ways, ratesOf: readRatesOf(setBytes), best: [], chunks: 0 };
 }
 
 function computeSubject(crew: Crew, threads: number, kernel: string, roundOps: number): Subject {

@@ -9,7 +9,12 @@ import { tilesOf } from "../../src/kernels/ir/tiles.ts";
 import { verify } from "../../src/kernels/ir/verify.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import type { EngineThread } from "../../src/platform/platform.ts";
-import { type MeasureEnvironment, measureMachine, threadCounts } from "../../src/tune/machine.ts";
+import {
+  type MeasureEnvironment,
+  measureMachine,
+  readRatesOf,
+  threadCounts,
+} from "../../src/tune/machine.ts";
 import {
   f32Kernel,
   f32Name,
@@ -221,4 +226,14 @@ describe("the measurement", () => {
     await expect(measuring).rejects.toThrow(WorkerError);
     await expect(measuring).rejects.toThrow(/lost its mind/);
   });
+});
+
+test("a small set may be in the cores' own caches: each thread's rate counts; a large one is shared", () => {
+  // The second thread was interrupted.
+  const reports = [
+    { chunks: 10, ms: 5 },
+    { chunks: 10, ms: 10 },
+  ];
+  expect(readRatesOf(2 ** 20)(reports)).toEqual([2000, 1000]);
+  expect(readRatesOf(2 ** 27)(reports)).toEqual([2000]);
 });
