@@ -66,7 +66,7 @@ async function whyNot(access: Awaited<ReturnType<Platform["gpu"]>>): Promise<str
   const found = await findGpu(access);
   if (typeof found === "string" || typeof access === "string") return found as string;
   return found.isSoftware && !access.softwareOnly
-    ? `"${found.name}" computes on the processor, and slower than backend "cpu" (LANTERN_GPU=software takes it all the same)`
+    ? `"${found.name}" computes on the processor, and slower than backend "cpu" (LANTERN_GPU=software uses it anyway)`
     : undefined;
 }
 

@@ -44,12 +44,12 @@ async function measurable(platform: Platform): Promise<GpuFacts> {
   const facts = await findGpu(access);
   if (typeof facts === "string" || typeof access === "string") {
     throw new UsageError(
-      `this-gpu: there is no GPU to measure: ${facts as string}. "lantern devices" shows what is there`,
+      `this-gpu: there is no GPU to measure: ${facts as string}. "lantern devices" shows what was found`,
     );
   }
   if (!facts.isSoftware || access.softwareOnly) return facts;
   throw new UsageError(
-    `this-gpu: the only adapter is "${facts.name}", which computes on the processor and has limits of nothing. LANTERN_GPU=software measures it all the same`,
+    `this-gpu: the only adapter is "${facts.name}", which computes on the processor. LANTERN_GPU=software measures it anyway`,
   );
 }
 

@@ -97,7 +97,7 @@ function checkOptions(options: LimitsOptions): void {
   }
   if (threads !== undefined && device !== undefined) {
     throw new UsageError(
-      `threads: got ${threads} for the device "${device}", expected none: a named device is counted as a whole. Leave one of the two out`,
+      `threads: got ${threads} for the device "${device}", expected none: a named device counts as a whole. Drop one of the two`,
     );
   }
   if (memoryBytes !== undefined && !(memoryBytes > 0 && Number.isFinite(memoryBytes))) {

@@ -121,7 +121,7 @@ async function remember(
     await files.write(MACHINE_FILE, machineToText(machine));
   } catch (error) {
     onNote?.(
-      `the measurement could not be kept in ${files.place(MACHINE_FILE)} (${messageOf(error)}) and will be made again`,
+      `the measurement could not be kept in ${files.place(MACHINE_FILE)} (${messageOf(error)}) and will be repeated next time`,
     );
   }
 }

@@ -65,11 +65,11 @@ async function tunable(platform: Platform): Promise<GpuFacts> {
   const facts = await findGpu(access);
   if (typeof facts === "string" || typeof access === "string") {
     throw new UsageError(
-      `tune: there is no GPU to tune: ${facts as string}. "lantern devices" shows what is there`,
+      `tune: there is no GPU to tune: ${facts as string}. "lantern devices" shows what was found`,
     );
   }
   if (!facts.isSoftware || access.softwareOnly) return facts;
   throw new UsageError(
-    `tune: the only adapter is "${facts.name}", which computes on the processor. LANTERN_GPU=software tunes it all the same`,
+    `tune: the only adapter is "${facts.name}", which computes on the processor. LANTERN_GPU=software tunes it anyway`,
   );
 }

@@ -45,7 +45,7 @@ export interface BackendEntry {
 const entries: BackendEntry[] = [
   {
     name: "cpu",
-    available: ({ level, native = "nobody asked for it" }) => {
+    available: ({ level, native = "it was not asked for" }) => {
       if (level === 1) return "level 1 is the reference";
       if (level === 4 && typeof native === "string") return `no machine code: ${native}`;
       return detectWasmFeatures().simd ? true : "this engine's WebAssembly has no SIMD";
@@ -59,7 +59,7 @@ const entries: BackendEntry[] = [
   {
     name: "webgpu",
     usesGpu: true,
-    available: ({ gpu }) => (gpu ? true : "is taken when it is asked for by name"),
+    available: ({ gpu }) => (gpu ? true : "is used when it is asked for by name"),
     create: ({ gpu, profile, tunedGpu }) => new WebGpuBackend(gpu!, { profile, ...tunedGpu }),
   },
   { name: "reference", available: () => true, create: () => new ReferenceBackend() },

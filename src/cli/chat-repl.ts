@@ -18,10 +18,11 @@ import {
 import { interrupted, type LineReader, type Terminal } from "../platform/node-cli.ts";
 import type { CliContext } from "./command.ts";
 import { endNotes } from "./end-notes.ts";
+import { inFlags } from "./flag-words.ts";
 import type { IdleWork } from "./idle-work.ts";
 import { interruptExitCode } from "./interrupt.ts";
 import { type LimitFlags, limitHint, limitText, timingsWithLimits } from "./machine-limits.ts";
-import { perSecond } from "./text.ts";
+import { perSecond, plural } from "./text.ts";
 
 interface ReplCommand {
   name: string;
@@ -40,13 +41,13 @@ const replCommands: readonly ReplCommand[] = [
   {
     name: "/regen",
     argument: "",
-    help: "answer the last question anew",
+    help: "answer the last question again",
     run: (repl) => repl.regenerate(),
   },
   {
     name: "/system",
     argument: "TEXT",
-    help: "change how the model should behave; without TEXT: nothing said",
+    help: "set the system message, which says how the model should behave; without TEXT: none",
     run: (repl, text) => repl.setSystem(text),
   },
   {
@@ -55,7 +56,7 @@ const replCommands: readonly ReplCommand[] = [
     help: "write the conversation to FILE (.json or .md)",
     run: (repl, file) => repl.save(file),
   },
-  { name: "/help", argument: "", help: "show this", run: (repl) => repl.help() },
+  { name: "/help", argument: "", help: "show these commands", run: (repl) => repl.help() },
   { name: "/exit", argument: "", help: "leave (so does Ctrl-D)", run: (repl) => repl.leave() },
 ];
 
@@ -91,7 +92,7 @@ export class ChatRepl {
     try {
       if (this.#terminal.inIsTerminal) {
         this.#note(
-          `${this.#info.name}. /help shows the commands; Ctrl-C stops an answer, twice leaves.`,
+          `${this.#info.name}. /help shows the commands. Ctrl-C stops an answer; press it twice to leave.`,
         );
       }
       if (firstMessage !== undefined)
@@ -118,7 +119,7 @@ export class ChatRepl {
           this.#exitCode = interruptExitCode;
           return;
         }
-        this.#note("Ctrl-C again, Ctrl-D or /exit leaves.");
+        this.#note("Press Ctrl-C again to leave, or type /exit.");
         continue;
       }
       interrupts = 0;
@@ -155,7 +156,7 @@ export class ChatRepl {
       const names = replCommands.map((candidate) => candidate.name);
       const [near] = nearest(name, names, 1);
       this.#complain(
-        `There is no command ${name}.${near ? ` Did you mean ${near}?` : ""} /help shows them all.`,
+        `Unknown command: ${name}.${near ? ` Did you mean ${near}?` : ""} /help shows all commands.`,
       );
       return;
     }
@@ -163,12 +164,12 @@ export class ChatRepl {
       await command.run(this, argument.trim());
     } catch (error) {
       if (!(error instanceof LanternError)) throw error;
-      this.#complain(error.message);
+      this.#complain(inFlags(error.message));
     }
   }
 
   undo(): void {
-    if (this.#chat.undo()) this.#note("The last question and its answer are gone.");
+    if (this.#chat.undo()) this.#note("The last question and its answer were removed.");
     else this.#complain("There is nothing to undo.");
   }
 
@@ -176,13 +177,13 @@ export class ChatRepl {
     if (this.#chat.messages.some((message) => message.role === "user")) {
       await this.#answer((options) => this.#chat.regenerate(options));
     } else {
-      this.#complain("There is no question to answer anew.");
+      this.#complain("There is no question to answer again.");
     }
   }
 
   setSystem(text: string): void {
     this.#chat.setSystem(text);
-    this.#note(text === "" ? "The system message is gone." : "The system message is set.");
+    this.#note(text === "" ? "The system message was removed." : "The system message is set.");
   }
 
   async save(file: string): Promise<void> {
@@ -197,14 +198,14 @@ export class ChatRepl {
       ? conversationJson(messages)
       : conversationMarkdown(messages);
     await this.#terminal.writeText(file, text);
-    this.#note(`Saved ${messages.length} messages to ${file}.`);
+    this.#note(`Saved ${plural(messages.length, "message")} to ${file}.`);
   }
 
   help(): void {
     const lines = replCommands.map(({ name, argument, help }) => {
       return `${`${name} ${argument}`.padEnd(14)} ${help}\n`;
     });
-    this.#terminal.err(`${lines.join("")}A line that ends in \\ goes on with the next line.\n`);
+    this.#terminal.err(`${lines.join("")}End a line with \\ to continue on the next one.\n`);
   }
 
   leave(): void {
@@ -230,7 +231,7 @@ export class ChatRepl {
       // A question that does not fit, or that the template refuses, is no reason to lose the conversation.
       if (!(error instanceof ContextError || error instanceof UsageError)) throw error;
       const advice = error instanceof ContextError ? " (/undo makes room)" : "";
-      this.#complain(`${error.message}${advice}`);
+      this.#complain(`${inFlags(error.message)}${advice}`);
     } finally {
       stopListening();
     }
@@ -246,7 +247,7 @@ export class ChatRepl {
     const { generatedTokens, generatedMs, limits } = timings;
     const rate = perSecond(generatedTokens, generatedMs).toFixed(1);
     const limit = limits?.generation ? `, ${limitText(limits.generation)}` : "";
-    this.#note(`${generatedTokens} tokens, ${rate} tokens/s${limit}`);
+    this.#note(`${plural(generatedTokens, "token")}, ${rate} tokens/s${limit}`);
     const hint = limitHint(timings, this.#info, this.#limits, this.#context);
     if (hint) this.#note(hint);
   }

@@ -5,7 +5,7 @@ import type { ModelInfo, StopReason } from "../index.ts";
 export const endNotes: Partial<Record<StopReason, (info: ModelInfo) => string>> = {
   context: ({ contextSize, trainedContext }) =>
     contextSize < trainedContext
-      ? `(the context of ${contextSize} tokens is full; -c makes it larger, up to ${trainedContext})`
-      : `(the context is full: ${contextSize} tokens are all that this model was trained for)`,
+      ? `(the context is full: ${contextSize} tokens; use a larger -c, up to ${trainedContext})`
+      : `(the context is full: this model was trained for ${contextSize} tokens)`,
   aborted: () => "(stopped)",
 };

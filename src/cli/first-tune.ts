@@ -20,7 +20,7 @@ export function addTuneFlag(command: Command): Command {
   return command.addOption(
     new Option(
       "--no-tune",
-      "do not measure kernels for this model, even if that was never done here (LANTERN_NO_TUNE does the same)",
+      "do not tune the kernels for this model on first use (also: LANTERN_NO_TUNE=1)",
     ),
   );
 }
@@ -48,7 +48,7 @@ export async function tuneOnce(name: string, flags: TuneFlag, context: CliContex
     const skipped = error instanceof AbortedError;
     noteTo(context)(
       skipped
-        ? 'skipped; "lantern tune" does it, --no-tune never asks'
+        ? 'skipped; "lantern tune" does it later, --no-tune turns this off'
         : `kernels could not be tuned: ${error.message}`,
     );
   } finally {
@@ -82,7 +82,7 @@ async function quickTune(
   });
   const others = othersCores(before, terminal.load());
   if (others > DISTURBED_SHARE * terminal.machine().cores) {
-    return `kernels were not tuned: other processes used ${others.toFixed(1)} cores meanwhile; the next start tries again, "lantern tune" does it in any case`;
+    return `kernels were not tuned: other processes used ${others.toFixed(1)} cores meanwhile; the next start tries again; "lantern tune" tunes now`;
   }
   await rememberTune(file);
   return undefined;

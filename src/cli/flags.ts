@@ -145,32 +145,32 @@ export function addModelFlags(
   return command
     .option(
       "-m, --model <model>",
-      `GGUF file, Hugging Face folder, llama2.c checkpoint, a name of "lantern models", or hf:owner/repo of the hub${shown}`,
+      `GGUF file, Hugging Face folder, llama2.c checkpoint, a name from "lantern models", or hf:owner/repo on the hub${shown}`,
     )
     .option(
       "-c, --ctx-size <n>",
-      "tokens the context holds, at most as many as the model was trained for (default: that, at most 4096)",
+      "size of the context, in tokens (default: as trained, at most 4096)",
       numberFlag({ integer: true, min: 1, max: 1 << 24 }),
     )
     .option(
       "-t, --threads <n>",
-      "compute threads (default: the machine's cores)",
+      "compute threads (default: all cores)",
       numberFlag({ integer: true, min: 1, max: 1024 }),
     )
     .option(
       "--level <n>",
       "1: plain TypeScript, 2: SIMD row by row, 3: SIMD and tiles, 4: tiles and machine code" +
-        (level ? "" : " (default: 4 where it can be run, otherwise 3)"),
+        (level ? "" : " (default: 4 where this machine can run it, else 3)"),
       numberFlag({ integer: true, min: 1, max: 4 }),
       level,
     )
-    .option("--no-native", "no machine code: WebAssembly instead, as level 3")
+    .option("--no-native", "use WebAssembly instead of machine code, as with --level 3")
     .option(
       "--backend <name>",
       'what computes: cpu, webgpu (a GPU; see "lantern devices") or reference (default: cpu)',
     )
     .addOption(gpuLayersOption())
-    .option("--explain", "say what computes each part of the model, and why")
+    .option("--explain", "show what computes each part of the model, and why")
     .addOption(cacheTypeOption().default(cacheType));
 }
 
@@ -222,27 +222,27 @@ export function addSamplingFlags(command: Command): Command {
   command
     .option(
       "-n, --predict <n>",
-      "tokens to generate at most; -1: until the model ends",
+      "most tokens to generate; -1: until the model ends",
       numberFlag({ integer: true, min: 0, also: -1 }),
     )
     .option(
       "--temp <x>",
-      "temperature; 0: always the likeliest token (default: 0.8)",
+      "temperature; 0: always the most likely token (default: 0.8)",
       numberFlag({ min: 0 }),
     )
     .option(
       "--top-k <k>",
-      "choose among the k likeliest tokens; 0: all (default: 40)",
+      "choose among the k most likely tokens; 0: all (default: 40)",
       numberFlag({ integer: true, min: 0 }),
     )
     .option(
       "--top-p <p>",
-      "choose among the likeliest that reach this probability; 1: all (default: 0.95)",
+      "choose among the most likely tokens that together have this probability; 1: all (default: 0.95)",
       numberFlag(probability),
     )
     .option(
       "--min-p <p>",
-      "drop tokens below this share of the likeliest; 0: none (default: 0.05)",
+      "drop tokens less likely than this share of the most likely one; 0: none (default: 0.05)",
       numberFlag(probability),
     )
     .option(
@@ -252,39 +252,39 @@ export function addSamplingFlags(command: Command): Command {
     )
     .option(
       "--repeat-penalty <x>",
-      "makes tokens seen lately less likely; 1: off (default: 1)",
+      "make recent tokens less likely; 1: off (default: 1)",
       numberFlag({ min: 0 }),
     )
     .option(
       "--repeat-last-n <n>",
-      "how far back penalties look; 0: off, -1: all (default: 64)",
+      "how many recent tokens the penalties look at; 0: off, -1: all (default: 64)",
       numberFlag({ integer: true, min: 0, also: -1 }),
     )
     .option(
       "--frequency-penalty <x>",
-      "penalty for each time a token was seen (default: 0)",
+      "penalty for each time that a token occurred (default: 0)",
       numberFlag({}),
     )
     .option(
       "--presence-penalty <x>",
-      "penalty for having been seen at all (default: 0)",
+      "penalty for tokens that occurred at all (default: 0)",
       numberFlag({}),
     )
     .option(
       "--logit-bias <id+x>",
-      "changes a token's logit, as in 15043+1 or 2-inf; repeatable",
+      "change a token's logit, as in 15043+1 or 2-inf; repeatable",
       logitBiasFlag,
     )
     .option(
       "-s, --seed <n>",
-      "same seed, same text; -1: random (default: -1)",
+      "random seed: the same seed gives the same text; -1: random (default: -1)",
       numberFlag({ integer: true, min: 0, also: -1 }),
     )
-    .option("--stop <text>", "end before this text; repeatable", repeatedFlag)
+    .option("--stop <text>", "stop before this text; repeatable", repeatedFlag)
     .addOption(
       new Option("-r, --reverse-prompt <text>", "the same as --stop").argParser(repeatedFlag),
     )
-    .option("--ignore-eos", "go on past the model's end-of-text token");
+    .option("--ignore-eos", "continue after the model's end-of-text token");
   return addMoreSamplingFlags(command, numberFlag, repeatedFlag);
 }
 

@@ -40,7 +40,7 @@ const noise = 1.05;
 export function limitOption(): Option {
   return new Option(
     "--no-limit",
-    "speeds alone, without this machine's limits (LANTERN_NO_LIMIT does the same)",
+    "do not compare speeds with this machine's limits (also: LANTERN_NO_LIMIT=1)",
   );
 }
 
@@ -96,7 +96,7 @@ export async function measureOnce(
     const skipped = error instanceof AbortedError;
     say(
       skipped
-        ? 'skipped; "lantern machine" measures it, --no-limit never asks'
+        ? 'skipped; "lantern machine" measures it later, --no-limit turns this off'
         : `this machine could not be measured: ${error.message}`,
     );
     return undefined;
@@ -125,7 +125,7 @@ function sayIfDisturbed(
   const others = othersCores(before, terminal.load());
   if (others <= quietCores) return;
   say?.(
-    `other processes used ${others.toFixed(1)} cores while this machine was measured: it may be faster than it seems; "lantern machine --measure" measures it anew`,
+    `other processes used ${others.toFixed(1)} cores while this machine was measured, so it may be faster than that; "lantern machine --measure" measures it again`,
   );
 }
 
@@ -199,12 +199,12 @@ export function limitHint(
   if (!timings.limits) {
     return context.terminal.errIsTerminal
       ? undefined // it was skipped, and said so
-      : '(this machine\'s limits are not known yet: "lantern machine" measures them)';
+      : '(this machine\'s limits are not known yet; "lantern machine" measures them)';
   }
   const { prompt, generation } = timings.limits;
   const best = Math.max(prompt?.fraction ?? 0, generation?.fraction ?? 0);
   return best > noise
-    ? `(faster than its limit: the machine was busy when it was measured; "${measure}" measures it anew)`
+    ? `(faster than its limit: the machine was busy when it was measured; "${measure}" measures it again)`
     : undefined;
 }
 

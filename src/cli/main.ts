@@ -1,20 +1,18 @@
 // The command line: builds the program from the table of commands, runs it, and turns what goes wrong into one sentence
-// on stderr and an exit code: 2 for a wrong command line, 1 for a failure, 130 after Ctrl-C.
+// on stderr and an exit code (exit-codes.ts).
 
 import { Command, CommanderError } from "commander";
 import { defaultModel } from "../catalog/catalog.ts";
-import { AbortedError, LanternError, UsageError } from "../index.ts";
+import { LanternError } from "../index.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import { nodeTerminal, packageVersion, type Terminal } from "../platform/node-cli.ts";
 import { nodeDownloadPlatform } from "../platform/node-download.ts";
 import type { CliCommand, CliContext } from "./command.ts";
 import { commands } from "./commands/table.ts";
+import { exitCodeOf, exitCodesText, usageExitCode } from "./exit-codes.ts";
+import { inFlags } from "./flag-words.ts";
 import { withOneName } from "./flags.ts";
-import { interruptExitCode } from "./interrupt.ts";
 import { palette, wantsColor } from "./text.ts";
-
-const usageExitCode = 2;
-const failureExitCode = 1;
 
 const intro = `A story by ${defaultModel}, computed on this machine. Try next: lantern run -p "The little robot", lantern chat -m tinyllama-chat, lantern --help`;
 
@@ -63,7 +61,7 @@ function defineProgram(program: Command, context: CliContext): void {
     .version(packageVersion(), "-V, --version", "print the version")
     .helpOption("-h, --help", "show help")
     .helpCommand("help [command]", "show help for a command")
-    .option("--no-color", "no colours (NO_COLOR does the same)")
+    .option("--no-color", "no colours (also: NO_COLOR=1)")
     // A command inside a command (bench matmul) may have flags of the same name as the outer one.
     .enablePositionalOptions()
     .exitOverride()
@@ -74,7 +72,7 @@ function defineProgram(program: Command, context: CliContext): void {
       getOutHelpWidth: () => terminal.columns,
       getErrHelpWidth: () => terminal.columns,
     })
-    .showHelpAfterError('Run "lantern --help" for what there is.')
+    .showHelpAfterError('"lantern --help" lists the commands.')
     .addHelpText(
       "after",
       helpEnd([
@@ -82,7 +80,8 @@ function defineProgram(program: Command, context: CliContext): void {
         'lantern run -p "Once upon a time"     continues a text',
         "lantern chat -m tinyllama-chat        downloads a small chat model and talks with it",
       ]),
-    );
+    )
+    .addHelpText("after", exitCodesText);
   for (const command of commands) defineCommand(program, command, context);
 }
 
@@ -91,9 +90,9 @@ function defineCommand(program: Command, command: CliCommand, context: CliContex
     .command(command.name)
     .summary(command.summary)
     .description(`${command.summary[0]!.toUpperCase()}${command.summary.slice(1)}.`)
-    .option("--no-color", "no colours (NO_COLOR does the same)")
+    .option("--no-color", "no colours (also: NO_COLOR=1)")
     .on("option:no-color", () => program.setOptionValue("color", false))
-    .showHelpAfterError(`Run "lantern ${command.name} --help" for its flags and examples.`);
+    .showHelpAfterError(`"lantern ${command.name} --help" shows its flags and examples.`);
   command.define(defined, context);
   defined.addHelpText("after", helpEnd(command.examples));
 }
@@ -119,11 +118,10 @@ function explain(error: unknown, { terminal }: CliContext): number {
     return error.exitCode === 0 ? 0 : usageExitCode; // commander has printed it already
   }
   if (error instanceof LanternError) {
-    terminal.err(`lantern: ${error.message}\n`);
-    if (error instanceof AbortedError) return interruptExitCode;
-    return error instanceof UsageError ? usageExitCode : failureExitCode;
+    terminal.err(`lantern: ${inFlags(error.message)}\n`);
+    return exitCodeOf(error);
   }
   const details = error instanceof Error ? (error.stack ?? error.message) : String(error);
   terminal.err(`lantern: this is a bug in Lantern, please report it:\n${details}\n`);
-  return failureExitCode;
+  return exitCodeOf(error);
 }

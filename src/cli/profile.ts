@@ -6,6 +6,7 @@ import type { Model, PhaseProfile, ProfileReport, ProfileRow } from "../index.ts
 import { renderTable } from "./bench/render.ts";
 import type { CliContext } from "./command.ts";
 import { percentText } from "./machine-limits.ts";
+import { plural } from "./text.ts";
 
 export interface ProfileFlags {
   /** true: only show it; a path: also write the trace there. */
@@ -15,7 +16,7 @@ export interface ProfileFlags {
 export function profileOption(): Option {
   return new Option(
     "--profile [file]",
-    "say where the time went; with a file, write a trace there for ui.perfetto.dev or chrome://tracing",
+    "show where the time went; with a file, also write a trace for ui.perfetto.dev or chrome://tracing",
   );
 }
 
@@ -95,7 +96,7 @@ function phaseText(phase: PhaseProfile, markdown: boolean): string {
       .map(([key, name]) => plain(`between steps: ${name}`, phase.between[key])),
     plain("all", ms),
   ].map((row) => [...row, "", "", ""].slice(0, header.length));
-  const counts = `${tokens} tokens in ${steps} step${steps === 1 ? "" : "s"}, ${msNumber(ms)} ms`;
+  const counts = `${plural(tokens, "token")} in ${plural(steps, "step")}, ${msNumber(ms)} ms`;
   const blocks = [
     `${phase.phase}, ${counts}: ${summary}.\n`,
     renderTable({ header, rows, right }, markdown),
@@ -116,7 +117,7 @@ function threadsText({ threads, aloneMs, worker }: PhaseProfile): string {
     ({ busyMs, waitingMs }, i) =>
       `thread ${i}: ${msText(busyMs)} busy, ${msText(waitingMs)} waiting\n`,
   );
-  return `${each.join("")}one thread alone: ${msText(aloneMs)}\n`;
+  return `${each.join("")}one thread working while the others wait: ${msText(aloneMs)}\n`;
 }
 
 function allocationText({ heapBytesPerStep }: PhaseProfile): string {
@@ -124,7 +125,7 @@ function allocationText({ heapBytesPerStep }: PhaseProfile): string {
     heapBytesPerStep === undefined
       ? "JavaScript's heap not known (a single step, or a browser)"
       : `${(heapBytesPerStep / 1000).toFixed(1)} kB of JavaScript's heap per step`;
-  return `allocation: ${heap}; tensor memory: none, it was laid out at load\n`;
+  return `allocation: ${heap}; tensor memory: none, all of it is allocated at load\n`;
 }
 
 function rowCells({ name, calls, ms, share, bytesPerSecond, opsPerSecond, limit }: ProfileRow) {

@@ -20,7 +20,7 @@ export function quantizeReportText(
     tensor.note ?? "",
   ]);
   const explained = more
-    ? "error: root mean square error, of the weights' own root mean square; largest: the largest error of a weight, of the largest weight\n"
+    ? "error: root mean square error, relative to the weights' root mean square; largest: the largest error of a weight, relative to the largest weight\n"
     : "";
   return `${tableText([header, ...rows], [4, 5, 6, 7])}${explained}\n${summary(result, more)}`;
 }
@@ -43,7 +43,7 @@ function summary(result: QuantizeResult, more: QuantizedComparison | undefined):
   const { tokensPerSecond: speed, perplexity } = more;
   const speedText = (value: number | undefined) =>
     value === undefined ? "not measured" : value.toFixed(1);
-  rows.push(["tokens/s at most here", speedText(speed.before), speedText(speed.after)]);
+  rows.push(["limit here (tokens/s)", speedText(speed.before), speedText(speed.after)]);
   const qualityText = (value: Estimate | undefined) =>
     value === undefined ? "no text" : `${value.value.toFixed(3)} +/- ${value.error.toFixed(3)}`;
   rows.push(["perplexity", qualityText(perplexity.before), qualityText(perplexity.after)]);

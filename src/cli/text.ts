@@ -21,6 +21,11 @@ export function countText(count: number): string {
 }
 
 /** "45 s", "3 min 20 s", "1 h 5 min". */
+/** "1 token", "2 tokens". */
+export function plural(count: number, noun: string, many: string = `${noun}s`): string {
+  return `${count} ${count === 1 ? noun : many}`;
+}
+
 export function durationText(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));
   if (whole < 60) return `${whole} s`;

@@ -1,7 +1,7 @@
 // What a tune file says, as tables for a terminal.
 
 import type { BackendCrossing, TuneAnalysis, TuneFile, TuneTestPoint } from "../index.ts";
-import { tableText } from "./text.ts";
+import { plural, tableText } from "./text.ts";
 
 /** Gains smaller than this are noise. */
 const noise = 1.02;
@@ -27,8 +27,8 @@ export function analysisText(file: TuneFile, analysis: TuneAnalysis): string {
     return `${title}\n${table}${crossing ? `  crossovers: ${crossing}\n` : ""}`;
   });
   const { median, most } = analysis.gain;
-  const about = `${file.cpu}, ${file.cores} cores, ${file.features}, measured ${file.date.slice(0, 16).replace("T", " ")} UTC`;
-  const gain = `The tuned choice is ${median.toFixed(2)} times as fast as the default in the middle, ${most.toFixed(2)} times at most.`;
+  const about = `${file.cpu}, ${plural(file.cores, "core")}, ${file.features}, measured ${file.date.slice(0, 16).replace("T", " ")} UTC`;
+  const gain = `The tuned kernels are ${median.toFixed(2)} times as fast as the defaults (median), at most ${most.toFixed(2)} times.`;
   return `${[about, ...sections, threadsText(analysis), gain].filter((text) => text !== "").join("\n\n")}\n`;
 }
 

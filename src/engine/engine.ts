@@ -317,7 +317,7 @@ function chooseContext(config: ModelConfig, asked: number | undefined): number {
 function warningsOf({ trainedContext }: ModelConfig, { contextSize = 0 }: EngineOptions): string[] {
   if (contextSize <= trainedContext) return [];
   return [
-    `a context of ${contextSize} tokens was asked for, but this model was trained for ${trainedContext} and talks nonsense beyond them: its context holds ${trainedContext}`,
+    `a context of ${contextSize} tokens was asked for, but this model was trained for ${trainedContext} and writes nonsense beyond that: its context holds ${trainedContext}`,
   ];
 }
 

@@ -79,7 +79,7 @@ export function checkMemory(need: MemoryNeed, facts: MemoryFacts): void {
   const reason =
     limitBytes < available
       ? `the "${facts.backend}" backend reaches ${gib(limitBytes)} here`
-      : `this machine has ${gib(available - deviceBytes)} free${deviceBytes > 0 ? ` besides ${gib(deviceBytes)} on the device` : ""}`;
+      : `this machine has ${gib(available - deviceBytes)} free${deviceBytes > 0 ? ` (and ${gib(deviceBytes)} on the GPU)` : ""}`;
   throw new MemoryError(
     `${facts.model} does not fit: it needs ${gib(total)} (weights ${gib(weights)}, KV cache ${gib(kvBytes)} for ${facts.contextSize} tokens of ${facts.kvType.name}, working memory ${gib(workBytes)}), but ${reason}. ${advice(need, facts)}`,
   );
@@ -93,8 +93,9 @@ function advice(
   const room = Math.min(limitBytes, available) - weights - workBytes;
   const fitting = Math.floor((room / kvBytes) * facts.contextSize);
   if (fitting >= SMALLEST_CONTEXT) {
-    const cacheType = facts.kvType.blockElems > 1 ? "" : ", or a smaller type of cache (kvType)";
-    return `Use a context of at most ${fitting} tokens (contextSize, -c)${cacheType}`;
+    const cacheType =
+      facts.kvType.blockElems > 1 ? "" : ", or a smaller type of the KV cache (kvType)";
+    return `Use a contextSize of at most ${fitting}${cacheType}`;
   }
   return "Use the model in a smaller type, or a smaller model";
 }

@@ -126,7 +126,7 @@ function sentence(
   }
   const kept = overflows.at(-1);
   if (kept && node?.op === "attention") {
-    return `the model's keys or values leave what the KV cache's type ${kept.dtype.name} can hold: "${kept.value.name}" reaches ${kept.largest}; then ${name}. Open the model with the KV type f32 (--cache-type f32)`;
+    return `the model's keys or values leave what the KV cache's type ${kept.dtype.name} can hold: "${kept.value.name}" reaches ${kept.largest}; then ${name}. Open the model with kvType f32`;
   }
   const weights = node ? weightsOf(node).map((weight) => weight.name) : [];
   const of = weights.length > 0 ? `, computed with ${weights.join(" and ")}` : "";

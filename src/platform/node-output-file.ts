@@ -87,7 +87,7 @@ async function refuse(asked: string, there: Stats, options: OutputFileOptions): 
     throw new UsageError(`output: "${asked}" is a folder, expected a file name`);
   }
   if (!there.isFile()) {
-    throw new UsageError(`output: "${asked}" is no regular file, expected the name of one`);
+    throw new UsageError(`output: "${asked}" is not a regular file`);
   }
   for (const input of options.inputs) {
     if (!(await isOneOf(there, input))) continue;
@@ -97,7 +97,7 @@ async function refuse(asked: string, there: Stats, options: OutputFileOptions): 
   }
   if (!options.replace) {
     throw new UsageError(
-      `output: "${asked}" exists already: choose another name, or replace it with --force (replace: true)`,
+      `output: "${asked}" exists already: choose another name, or allow it to be replaced (replace: true)`,
     );
   }
 }

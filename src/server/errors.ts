@@ -4,6 +4,7 @@
 // An error that is not a LanternError is a bug of ours: it is logged, and the client learns nothing of its insides.
 
 import { type ErrorCode, LanternError } from "../index.ts";
+import { inPageWords } from "./page-words.ts";
 
 /** An error as every client's shape needs it. */
 export interface ApiErrorFacts {
@@ -143,7 +144,7 @@ export function queueFull(running: number, waiting: number): ApiError {
 /** 400: more answers at once than even an idle server has places for; waiting would not help. */
 export function tooManyChoices(count: number, places: number): ApiError {
   return invalidRequest(
-    `"n": the request asks for ${count} answers at once, and the server has ${places} places. Ask for fewer answers or prompts, or start it with a larger --queue`,
+    `"n": the request asks for ${count} answers at once, and the server has room for ${places}. Ask for fewer answers or prompts, or start it with a larger --queue`,
     "n",
     "too_many_choices",
   );
@@ -231,7 +232,7 @@ export function describeError(error: unknown, report: (bug: unknown) => void): A
     const { status, type, code } = mappings[error.code];
     // A dead thread's message may carry a stack or a path: that is for the log.
     if (status >= 500) report(error);
-    const message = status >= 500 ? `the model failed: ${error.code}` : error.message;
+    const message = status >= 500 ? `the model failed: ${error.code}` : inPageWords(error.message);
     return { status, type, code, param: null, message };
   }
   report(error);

@@ -40,8 +40,8 @@ export const llamacppRules: FieldRules = {
     n_indent: { why: "indentation is not enforced", fine: oneOf(0) },
     t_max_predict_ms: { why: "there is no time limit: close the connection", fine: oneOf(0, -1) },
     lora: { why: "LoRA adapters are not read", fine: emptyList },
-    adaptive_target: { why: "adaptive sampling is not there", fine: oneOf(-1) },
-    adaptive_decay: { why: "adaptive sampling is not there", fine: oneOf(0.9) },
+    adaptive_target: { why: "adaptive sampling is not supported", fine: oneOf(-1) },
+    adaptive_decay: { why: "adaptive sampling is not supported", fine: oneOf(0.9) },
     reasoning_format: {
       why: "what a model thinks is part of its text",
       fine: oneOf("none", "auto"),

@@ -69,7 +69,7 @@ describe("the message", () => {
 
   test("says how much of what, and which context would fit", () => {
     expect(() => checkMemory(need, { ...facts, availableBytes: 4.25 * GIB })).toThrow(
-      "m does not fit: it needs 5.25 GiB (weights 3.00 GiB, KV cache 2.00 GiB for 4096 tokens of f16, working memory 0.25 GiB), but this machine has 4.25 GiB free. Use a context of at most 2048 tokens (contextSize, -c), or a smaller type of cache (kvType)",
+      "m does not fit: it needs 5.25 GiB (weights 3.00 GiB, KV cache 2.00 GiB for 4096 tokens of f16, working memory 0.25 GiB), but this machine has 4.25 GiB free. Use a contextSize of at most 2048, or a smaller type of the KV cache (kvType)",
     );
   });
   test("does not advise a context that does not help", () => {

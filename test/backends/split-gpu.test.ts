@@ -80,7 +80,9 @@ describeGpu("a GPU that is too small", () => {
     const limits = { memoryBytes: 150_000 };
     const all = async () => await tinyEngine({ backend: await split("all", limits) });
     await expect(all()).rejects.toThrow(MemoryError);
-    await expect(all()).rejects.toThrow(/\d of its 3 layers would fit \(.*\): use -ngl \d/);
+    await expect(all()).rejects.toThrow(
+      /\d of its 3 layers would fit \(.*\): use gpuLayers \d or auto/,
+    );
     const engine = await tinyEngine({ backend: await split("auto", limits) });
     const [host, device] = engine.info.backend.placement;
     expect(host).toMatchObject({ backend: "cpu", firstLayer: 0, isDevice: false });

@@ -66,7 +66,7 @@ describe("the frame", () => {
 
   test("a failure that is not the command line's fault", async () => {
     const { code, err } = await lantern(["inspect", "no/such.gguf"]);
-    expect(code).toBe(1);
+    expect(code).toBe(3);
     expect(err).toMatch(/^lantern: model: there is no file or folder "no\/such.gguf"/);
   });
 
@@ -122,7 +122,7 @@ describe.skipIf(!hasStories)(`with the default model${reason}`, () => {
 
   test("a prompt that does not fit: the sentence begins on a line of its own", async () => {
     const { code, out, err } = await lantern(["run", "-c", "4"]);
-    expect({ code, out }).toEqual({ code: 1, out: "Once upon a time\n" });
+    expect({ code, out }).toEqual({ code: 5, out: "Once upon a time\n" });
     expect(err).toMatch(/^lantern: the prompt has 5 tokens, but the context holds 4/);
   });
 
@@ -288,9 +288,9 @@ describe("chat", () => {
       messages: [{ role: "system", content: "Be brief." }],
     });
     expect(err).toContain("There is nothing to undo.");
-    expect(err).toContain("There is no question to answer anew.");
+    expect(err).toContain("There is no question to answer again.");
     expect(err).toContain('got "x.txt", expected a file name that ends in .json or .md');
-    expect(err).toContain("There is no command /sav. Did you mean /save?");
+    expect(err).toContain("Unknown command: /sav. Did you mean /save?");
     expect(err).toContain("/undo");
   });
 

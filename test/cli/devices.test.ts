@@ -108,7 +108,7 @@ describeGpu("a GPU without enough memory", () => {
         ...["run", "-m", file.path, "-p", "cat", "-n", "1", "-c", "32", "-ngl", layers, ...flags],
       );
     const all = run("all");
-    expect(all.status).toBe(1);
+    expect(all.status).toBe(5);
     const advice = /(\d) of its 3 layers would fit \(.*\): use -ngl (\d)/.exec(all.stderr);
     expect(advice, all.stderr).not.toBeNull();
     const fitting = advice![2]!;

@@ -86,7 +86,7 @@ test("Ctrl-C skips it, and nothing half-written stays", async () => {
   expect(out).toContain("the cat"); // the text was there before
   expect(err.split(bar)).toHaveLength(2); // drawn once, then gone
   expect(err.split("\r\x1b[K").at(-1)).toContain(
-    'skipped; "lantern tune" does it, --no-tune never asks',
+    'skipped; "lantern tune" does it later, --no-tune turns this off',
   );
   expect(remembered()).toEqual([]);
   expect(await untunedTypes(file.path)).toEqual(["f32"]);

@@ -96,7 +96,7 @@ describe("usage", () => {
     ["qwen1.5-7x --device rtx4090", "Did you mean qwen1.5-7b"],
     ["qwen1.5-7b --device rtx490", "Did you mean rtx4090"],
     ["qwen1.5-7b --device rtx4090 --weights many", 'weights: got "many", expected bits'],
-    ["qwen1.5-7b --device rtx4090 -t 2", "a named device is counted as a whole"],
+    ["qwen1.5-7b --device rtx4090 -t 2", "a named device counts as a whole"],
     ["qwen1.5-7b --device rtx4090 -c 0", "Expected a whole number from 1"],
     ["qwen1.5-7b --device rtx4090 --memory none", "Expected a number from 0.001"],
     ["qwen1.5-7b --device rtx4090 --rate f64", "Allowed choices are f32, f16, int8"],

@@ -126,7 +126,7 @@ describe("with a remembered measurement", () => {
   test("bench: the limit, the share of it and what binds", async () => {
     const args = ["bench", "-m", file.path, "-t", "1", "-p", "8", "-n", "3", "-r", "2"];
     const { out } = await lantern(args);
-    expect(out).toMatch(/others +limit +of limit +bound by$/m);
+    expect(out).toMatch(/others +limit +of limit +limited by$/m);
     expect(out).toMatch(/ pp8 .* [\d.]+% +(bandwidth|arithmetic)$/m);
     const report = JSON.parse((await lantern([...args, "--json"])).out) as {
       results: { tokens_per_second: { median: number }; limit: Record<string, number> }[];
@@ -194,7 +194,7 @@ describe("with a remembered measurement", () => {
     const slow = { readBytes: rates(1), cachedReads: [], f32Ops: rates(1), int8Ops: rates(1) };
     writeFileSync(machineFile, machineToText({ ...machine, ...slow }));
     const { err } = await lantern(generate());
-    expect(err).toContain('"lantern machine --measure" measures it anew');
+    expect(err).toContain('"lantern machine --measure" measures it again');
   });
 });
 

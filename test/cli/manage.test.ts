@@ -66,7 +66,7 @@ describe("models", () => {
     expect(pulled.err).toMatch(
       /^o\/tiny-GGUF: taking Q8_0, .* fits this machine's memory of 8.0 GB. Also there: F16.\n/,
     );
-    expect(pulled.err).toContain("sha256 as stated by the hub");
+    expect(pulled.err).toContain("sha256 matches the hub");
     const again = await lantern(["pull", `${hub.url}/o/tiny-GGUF/blob/main/tiny-Q8_0.gguf`]);
     expect(again.err).toContain("already here");
   });
@@ -112,7 +112,7 @@ test("ps shows a running server; rm refuses what it has loaded, asks, and delete
   await until("the server is there", () => terminal.stdout.includes("Ctrl-C stops it"));
   const url = /served at (\S+)/.exec(terminal.stdout)![1]!;
 
-  expect((await lantern(["ps"])).err).toContain("it wants an API key");
+  expect((await lantern(["ps"])).err).toContain("it needs an API key");
   const ps = await lantern(["ps", "--api-key", "k"]);
   expect(ps.out).toMatch(/^MODEL +MEMORY +CONTEXT +ANSWERING +WAITING +ADDRESS +PROCESS\n/);
   expect(ps.out).toMatch(
@@ -121,18 +121,18 @@ test("ps shows a running server; rm refuses what it has loaded, asks, and delete
   const [one] = JSON.parse((await lantern(["ps", "--url", url, "--api-key", "k", "--json"])).out);
   expect(one).toMatchObject({ url, status: { models: [{ id: "tiny-Q8_0", running: 0 }] } });
   const nobody = await lantern(["ps", "--url", "http://127.0.0.1:9"]);
-  expect(nobody).toMatchObject({ code: 1 });
+  expect(nobody).toMatchObject({ code: 3 });
   expect(nobody.err).toContain("ps: http://127.0.0.1:9: nothing answers there");
 
   const name = "hf:o/tiny-GGUF:Q8_0";
   const refused = await lantern(["rm", name, "--yes"]);
-  expect(refused.code).toBe(1);
+  expect(refused.code).toBe(3);
   expect(refused.err).toMatch(/is loaded.*first/);
   terminal.pressCtrlC();
   expect(await served).toBe(0);
   expect((await lantern(["ps"])).err).toContain("No Lantern server runs");
 
-  expect((await lantern(["rm", name])).err).toContain("--yes deletes without a question");
+  expect((await lantern(["rm", name])).err).toContain("Use --yes to delete without a question");
   const typing = (answer: string) => (typed: FakeTerminal) => {
     typed.inIsTerminal = true;
     typed.script = [answer];
@@ -158,5 +158,5 @@ test("lantern pull as a process of its own: the path on stdout, the rest on stde
   });
   const [code] = (await once(child, "close")) as [number];
   expect({ code, out: text.out }).toEqual({ code: 0, out: `${tinyPath()}\n` });
-  expect(text.err).toContain("downloaded, sha256 as stated by the hub");
+  expect(text.err).toContain("downloaded, sha256 matches the hub");
 }, 30_000);

@@ -43,7 +43,7 @@ test("a base is saved whole, and compared with", async () => {
   expect(compared.code).toBe(0);
   expect(compared.out).toMatch(/^of the base +\d/m);
   expect(compared.out).toMatch(/^KL divergence +0\.0000\d ± /m);
-  expect(compared.out).toMatch(/^same likeliest token +100\.00 ± 0\.00 %$/m);
+  expect(compared.out).toMatch(/^same most likely token +100\.00 ± 0\.00 %$/m);
 
   const { out } = await run("--kl-base", base, "--json", "--chunks", "2");
   const json = JSON.parse(out) as { windows: number; base: { same_top: { value: number } } };
@@ -59,13 +59,13 @@ test("what fails leaves no file, and says why", async () => {
   expect(existsSync(base) || existsSync(`${base}.part`)).toBe(false);
 
   const nowhere = await run("-f", "text.txt", "-c", "40", "--save-base", join(folder, "no", "b"));
-  expect(nowhere).toMatchObject({ code: 1, out: "" });
+  expect(nowhere).toMatchObject({ code: 3, out: "" });
   expect(nowhere.err).toMatch(/no.b"/);
   expect(readdirSync(folder)).toEqual(["a.base"]);
 
   expect(await run()).toMatchObject({ code: 2, out: "" });
-  expect((await run()).err).toMatch(/there is no text: name a file with -f/);
-  expect((await run("-f", "text.txt", "--kl-base", join(folder, "none"))).code).toBe(1);
+  expect((await run()).err).toMatch(/no text was given. Name a file with -f/);
+  expect((await run("-f", "text.txt", "--kl-base", join(folder, "none"))).code).toBe(3);
   expect((await run("-f", "text.txt", "-c", "2")).code).toBe(2);
 });
 

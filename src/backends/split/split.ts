@@ -331,9 +331,8 @@ function shortage(
 }
 
 function advice(fitting: number, plan: Plan): string {
-  if (fitting === 0)
-    return "Not even the output would fit: use -ngl 0 (gpuLayers: 0), the processor";
-  return `${fitting} of its ${mostLayers(plan)} layers would fit (${layersText(fitting, plan)}): use -ngl ${fitting} (gpuLayers: ${fitting}), or -ngl auto`;
+  if (fitting === 0) return "Not even the output would fit: use gpuLayers 0, the processor";
+  return `${fitting} of its ${mostLayers(plan)} layers would fit (${layersText(fitting, plan)}): use gpuLayers ${fitting} or auto`;
 }
 
 function total({ weightBytes, kvBytes, workBytes }: MemoryUse): number {

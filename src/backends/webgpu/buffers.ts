@@ -116,7 +116,7 @@ function checkBindings(sizes: Readonly<Record<string, number>>, facts: GpuFacts)
   for (const [what, bytes] of Object.entries(sizes)) {
     if (bytes <= most) continue;
     throw new MemoryError(
-      `webgpu: ${what} needs a buffer of ${bytes} bytes, but the GPU "${facts.name}" allows ${most}. Use a smaller context (contextSize, -c), a smaller kvType, or backend "cpu"`,
+      `webgpu: ${what} needs a buffer of ${bytes} bytes, but the GPU "${facts.name}" allows ${most}. Use a smaller contextSize or kvType, or backend "cpu"`,
     );
   }
 }
@@ -197,7 +197,7 @@ function outOfMemory(facts: GpuFacts, use: MemoryUse, cause: GPUError): MemoryEr
   const gib = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(2)} GiB`;
   const total = use.weightBytes + use.kvBytes + use.workBytes;
   return new MemoryError(
-    `the GPU "${facts.name}" has no room for this model: it needs ${gib(total)} (weights ${gib(use.weightBytes)}, KV cache ${gib(use.kvBytes)}, working memory ${gib(use.workBytes)}). Use a smaller context (contextSize, -c) or kvType, a smaller model, or backend "cpu"`,
+    `the GPU "${facts.name}" has no room for this model: it needs ${gib(total)} (weights ${gib(use.weightBytes)}, KV cache ${gib(use.kvBytes)}, working memory ${gib(use.workBytes)}). Use a smaller contextSize or kvType, a smaller model, or backend "cpu"`,
     { cause: new Error(cause.message) },
   );
 }

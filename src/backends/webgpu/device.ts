@@ -75,7 +75,7 @@ export class GpuDevice {
   static async open(access: GpuAccess, options: GpuDeviceOptions = {}): Promise<GpuDevice> {
     const adapter = await requestAdapter(access);
     if (typeof adapter === "string" || typeof access === "string") {
-      throw new UsageError(`backend "webgpu": ${adapter}. "lantern devices" shows what is there`);
+      throw new UsageError(`backend "webgpu": ${adapter}. "lantern devices" shows what was found`);
     }
     const facts = factsOf(adapter, access.gpu, options.limits?.memoryBytes ?? access.memoryBytes);
     const { maxBufferBytes = facts.maxBufferBytes, maxBindingBytes = facts.maxBindingBytes } =
@@ -160,7 +160,7 @@ async function requestAdapter(access: GpuAccess): Promise<GPUAdapter | string> {
       .trim()
       .split(/\s*\n\s*/)
       .join(" ");
-    return `no GPU adapter could be had on this machine (${facts})`;
+    return `no GPU adapter could be opened on this machine (${facts})`;
   }
 }
 

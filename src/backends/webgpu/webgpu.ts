@@ -235,7 +235,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
 
   explain(): readonly string[] {
     const { facts } = this.#gpu;
-    const kind = facts.isSoftware ? "a software adapter: right, and slow" : facts.vendor;
+    const kind = facts.isSoftware ? "a software adapter: slow" : facts.vendor;
     return [
       `GPU ${facts.name} (${kind}), ${facts.driver}`,
       "products in floats, of activations that are rounded as on the CPU",

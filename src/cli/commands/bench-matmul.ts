@@ -20,6 +20,7 @@ import {
 import { renderTable } from "../bench/render.ts";
 import type { CliContext } from "../command.ts";
 import { numberFlag } from "../flags.ts";
+import { plural } from "../text.ts";
 
 interface MatmulFlags extends BenchOutputFlags {
   type: string[];
@@ -53,12 +54,17 @@ export function defineMatmul(command: Command, context: CliContext): void {
         .default(typeList(defaultTypes), defaultTypes),
     )
     .addOption(threadsOption("compute threads (default: 1 and all cores)"))
-    .addOption(levelsOption("all that can be run"))
+    .addOption(levelsOption("all that this machine can run"))
     .option("-N, --rows <n>", "rows of the weights: outputs", size, 4096)
     .option("-K, --columns <n>", "columns of the weights: inputs", size, 4096)
     .option("-M, --tokens <n>", "rows of the activations: tokens", size, 128)
     .option("-r, --repetitions <n>", "rounds", numberFlag({ integer: true, min: 1, max: 1000 }), 3)
-    .option("--seconds <s>", "measuring time of each, in each round", numberFlag({ min: 0 }), 0.5)
+    .option(
+      "--seconds <s>",
+      "time to measure each of them, in each round",
+      numberFlag({ min: 0 }),
+      0.5,
+    )
     .addOption(jsonOption())
     .addOption(markdownOption())
     .action((flags: MatmulFlags) => matmul(flags, context));
@@ -86,7 +92,7 @@ async function matmul(flags: MatmulFlags, context: CliContext): Promise<void> {
     for (const one of entrants) {
       // The reference has one thread, however many it is given: measuring it again would say the same.
       if (one.level === 1 && one.threads > 1) continue;
-      status(`level ${one.level}, ${one.type}, ${one.threads} threads: round ${round}`);
+      status(`level ${one.level}, ${one.type}, ${plural(one.threads, "thread")}: round ${round}`);
       const start = terminal.load();
       const { gflops, kernel } = await benchMatmul({
         type: one.type,

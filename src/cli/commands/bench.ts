@@ -70,7 +70,7 @@ export const benchCommand: CliCommand = {
         `model file, or a name of "lantern models" (default: ${defaultModel})`,
       )
       .addOption(threadsOption())
-      .addOption(levelsOption("4 where it can be run, otherwise 3"))
+      .addOption(levelsOption("4 where this machine can run it, else 3"))
       .option("--backend <name>", "what computes: cpu, webgpu or reference (default: cpu)")
       .addOption(gpuLayersOption())
       .option(
@@ -87,11 +87,11 @@ export const benchCommand: CliCommand = {
       )
       .option(
         "-r, --repetitions <n>",
-        "how often each is measured",
+        "repetitions of each test",
         numberFlag({ integer: true, min: 1, max: 1000 }),
         5,
       )
-      .option("--no-warmup", "measure from the first run on")
+      .option("--no-warmup", "no warm-up run")
       .addOption(limitOption())
       .addOption(profileOption())
       .addOption(jsonOption())
@@ -109,7 +109,7 @@ export const benchCommand: CliCommand = {
 async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
   if (flags.prompt === 0 && flags.predict === 0) {
-    throw new UsageError("bench: -p 0 and -n 0 leave nothing to measure: leave one of them out");
+    throw new UsageError("bench: -p 0 and -n 0 leave nothing to measure. Drop one of them");
   }
   const threads = flags.threads ?? [terminal.machine().cores];
   const levels = flags.level ?? [await bestLevel()];
@@ -245,7 +245,7 @@ function reportText(report: BenchReport, { markdown = false }: BenchOutputFlags)
     ];
   });
   const header = ["level", "threads", "test", "tokens/s", "min", "max", "others"];
-  if (results.some(({ limit }) => limit)) header.push("limit", "of limit", "bound by");
+  if (results.some(({ limit }) => limit)) header.push("limit", "of limit", "limited by");
   const table = renderTable({ header, rows, right: [1, 3, 4, 5, 6, 7, 8] }, markdown);
   const model = `${info.name}: ${info.architecture}, ${countText(info.parameters)} parameters, ${info.weightType}, ${bytesText(info.weightBytes)}`;
   const where = profiles.map(

@@ -24,7 +24,7 @@ export const devicesCommand: CliCommand = {
   examples: ["lantern devices", "lantern devices --measure", "lantern devices --json"],
   define(command, context) {
     command
-      .option("--measure", "measure how fast it is, even if that is remembered (a few seconds)")
+      .option("--measure", "measure how fast it is (a few seconds)")
       .option("--json", "print one JSON object")
       .action((flags: DevicesFlags) => devices(flags, context));
   },
@@ -57,9 +57,9 @@ function deviceText(gpu: GpuInfo): string {
   return tableText(
     [
       ["name", gpu.name],
-      ["vendor", [gpu.vendor, gpu.architecture].filter(Boolean).join(", ") || "not said"],
-      ["driver", gpu.driver || "not said"],
-      ["kind", gpu.isSoftware ? "software: computes on the processor, right and slow" : "GPU"],
+      ["vendor", [gpu.vendor, gpu.architecture].filter(Boolean).join(", ") || "unknown"],
+      ["driver", gpu.driver || "unknown"],
+      ["kind", gpu.isSoftware ? "software: computes on the processor, and slowly" : "GPU"],
       ["memory", memoryText(gpu)],
       ["largest buffer", bytesText(gpu.maxBufferBytes)],
       ["largest binding", bytesText(gpu.maxBindingBytes)],
@@ -76,7 +76,7 @@ function deviceText(gpu: GpuInfo): string {
 function memoryText({ memoryBytes, isSoftware }: GpuInfo): string {
   if (memoryBytes !== undefined) return `${bytesText(memoryBytes)} (LANTERN_GPU_MEMORY)`;
   if (isSoftware) return "the machine's";
-  return "not said by WebGPU: -ngl auto finds out how many layers fit";
+  return "unknown (WebGPU does not say); -ngl auto finds out how many layers fit";
 }
 
 function rangeText({ min, max }: { min: number; max: number }): string {

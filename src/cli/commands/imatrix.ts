@@ -8,7 +8,7 @@ import { addModelFlags, type ModelFlags, modelOf, numberFlag, openOptions } from
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { ShareBar } from "../progress.ts";
-import { durationText } from "../text.ts";
+import { durationText, plural } from "../text.ts";
 
 interface ImatrixFlags extends ModelFlags {
   file?: string;
@@ -30,7 +30,7 @@ export const imatrixCommand: CliCommand = {
       .option("-o, --output <path>", "the file to write (default: imatrix.gguf)")
       .option(
         "--chunks <n>",
-        "windows of text at most (default: all)",
+        "most windows of text (default: all)",
         numberFlag({ integer: true, min: 1, max: 1 << 24 }),
       )
       .option("--force", "replace the output if it exists")
@@ -44,7 +44,7 @@ export const imatrixCommand: CliCommand = {
 async function run(flags: ImatrixFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
   if (flags.file === undefined) {
-    throw new UsageError("imatrix: there is no text: name a file with -f");
+    throw new UsageError("imatrix: no text was given. Name a file with -f");
   }
   using interrupt = interruptible(terminal);
   const { signal } = interrupt;
@@ -67,7 +67,7 @@ async function run(flags: ImatrixFlags, context: CliContext): Promise<void> {
     });
     bar.done();
     terminal.err(
-      `${output}: ${result.matrices} matrices, ${result.windows} windows of ${result.contextSize} tokens, in ${durationText(result.ms / 1000)}\n`,
+      `${output}: ${plural(result.matrices, "matrix", "matrices")}, ${plural(result.windows, "window")} of ${result.contextSize} tokens, in ${durationText(result.ms / 1000)}\n`,
     );
   } finally {
     bar.done();

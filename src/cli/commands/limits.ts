@@ -53,15 +53,15 @@ export const limitsCommand: CliCommand = {
       .argument("[model]", 'a file, a folder, a name of "lantern models", or one of --list')
       .option(
         "--device <name>",
-        "a device of --list, or this-gpu: this machine's GPU, measured (default: this machine, measured)",
+        "a device from --list, or this-gpu: this machine's GPU (default: this machine)",
       )
       .option(
         "-t, --threads <n>",
         "threads of this machine (default: as many as the model runs on)",
         numberFlag({ integer: true, min: 1, max: 1024 }),
       )
-      .option("--weights <bits>", "bits of a weight, or a type (default: as stored, or 16)")
-      .option("--kv <bits>", "bits of a value in the KV cache, or a type (default: 16)")
+      .option("--weights <bits>", "bits per weight, or a type (default: as stored, or 16)")
+      .option("--kv <bits>", "bits per value of the KV cache, or a type (default: 16)")
       .option(
         "-c, --context <n>",
         "longest prompt and text (default: 4096)",
@@ -170,7 +170,7 @@ function speculationOf(flags: LimitsFlags): LimitsOptions["speculation"] {
   if (acceptance === undefined) {
     if (draft === undefined && draftTokens === undefined) return undefined;
     throw new UsageError(
-      "limits: --draft and --draft-tokens need --acceptance, the chance that a drafted token is kept (0.8 is usual)",
+      "limits: --draft and --draft-tokens need --acceptance, the share of drafted tokens that is kept (0.8 is usual)",
     );
   }
   const share = Number(draft ?? freeDraft);

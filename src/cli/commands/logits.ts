@@ -40,7 +40,7 @@ export const logitsCommand: CliCommand = {
       .option("--top <n>", "best logits per position", numberFlag({ integer: true, min: 1 }), 10)
       .option(
         "-n, --predict <n>",
-        "likeliest tokens to continue with",
+        "most likely tokens to continue with",
         numberFlag({ integer: true, min: 0 }),
         0,
       )
@@ -65,7 +65,7 @@ async function logits(flags: LogitsFlags, context: CliContext): Promise<void> {
 async function readable(result: LogitsResult, path: string): Promise<string> {
   const tokenizer = await openTokenizer(path);
   const piece = (id: number): string => JSON.stringify(tokenizer.tokenText(id));
-  const rows = [["position", "token", "text", "norm", "likeliest next tokens (logit)"]];
+  const rows = [["position", "token", "text", "norm", "most likely next tokens (logit)"]];
   for (const [index, { norm, top }] of result.positions.entries()) {
     const id = result.tokens[index]!;
     const best = top

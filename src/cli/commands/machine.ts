@@ -21,11 +21,11 @@ interface MachineFlags {
 
 export const machineCommand: CliCommand = {
   name: "machine",
-  summary: "show what this machine can do at most, and measure it",
+  summary: "measure how fast this machine is, and show the result",
   examples: ["lantern machine", "lantern machine --measure", "lantern machine --json"],
   define(command, context) {
     command
-      .option("--measure", "measure anew, even if a measurement is remembered (about 8 seconds)")
+      .option("--measure", "measure again (about 8 seconds)")
       .option("--json", "print one JSON object")
       .action((flags: MachineFlags) => machine(flags, context));
   },

@@ -16,7 +16,7 @@ import { addModelFlags, type ModelFlags, modelOf, numberFlag, openOptions } from
 import { interruptible } from "../interrupt.ts";
 import { explanation, locateModel } from "../load-model.ts";
 import { ShareBar } from "../progress.ts";
-import { durationText, tableText } from "../text.ts";
+import { durationText, plural, tableText } from "../text.ts";
 
 interface PerplexityFlags extends ModelFlags {
   file?: string;
@@ -33,7 +33,7 @@ const plainLineMs = 5000;
 
 export const perplexityCommand: CliCommand = {
   name: "perplexity",
-  summary: "measure how well a model foresees a text",
+  summary: "measure how well a model predicts a text",
   examples: [
     "lantern perplexity -m model-Q4_0.gguf -f wiki.test.raw -c 256 --chunks 20",
     "lantern perplexity -m model-F16.gguf -f wiki.test.raw --save-base f16.base",
@@ -49,22 +49,22 @@ function defineFlags(command: Command): Command {
     .option("-f, --file <path>", "the text; -: from standard input")
     .option(
       "--chunks <n>",
-      "windows at most (default: all)",
+      "most windows (default: all)",
       numberFlag({ integer: true, min: 1, max: 1 << 24 }),
     )
     .option(
       "--save-base <path>",
-      "keep all distributions in a file: vocabulary x scored tokens x 2 bytes",
+      "save the probabilities of all tokens to a file (vocabulary x scored tokens x 2 bytes)",
     )
     .option("--force", "replace that file if it exists")
     .option(
       "--kl-base <path>",
-      "compare with such a file, of Lantern or llama.cpp, on the text that it was saved from",
+      "compare with such a file (Lantern's or llama.cpp's), on the text that it was made from",
     )
-    .option("--special", "special tokens written in the text count as such, as in a chat")
+    .option("--special", "read special tokens in the text as such, as in a chat")
     .option(
       "--parallel <n>",
-      "windows that are read at the same time (default: 1)",
+      "windows that are computed at the same time (default: 1)",
       numberFlag({ integer: true, min: 1, max: 1024 }),
     )
     .option("--json", "print one JSON object");
@@ -78,7 +78,7 @@ async function run(flags: PerplexityFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
   if (flags.file === undefined && flags.klBase === undefined) {
     throw new UsageError(
-      "perplexity: there is no text: name a file with -f, or a saved base with --kl-base",
+      "perplexity: no text was given. Name a file with -f, or a saved base with --kl-base",
     );
   }
   using interrupt = interruptible(terminal);
@@ -156,7 +156,7 @@ function resultText(result: PerplexityResult): string {
   const rows = [["perplexity", estimateText(result.perplexity, 4)], ...baseRows(base)];
   const seconds = ms / 1000;
   const rate = Math.round((windows * contextSize) / seconds);
-  const how = `${windows} windows of ${contextSize} tokens, ${scored} tokens scored, ${durationText(seconds)}, ${rate} tokens/s`;
+  const how = `${plural(windows, "window")} of ${plural(contextSize, "token")}, ${plural(scored, "token")} scored, ${durationText(seconds)}, ${rate} tokens/s`;
   return `${tableText(rows)}\n${how}\n`;
 }
 
@@ -170,7 +170,7 @@ function baseRows(base: BaseComparison | undefined): string[][] {
     ["of the base", estimateText(base.perplexity, 4)],
     ["ratio", estimateText(base.ratio, 5)],
     ["KL divergence", `${estimateText(divergence, 5)}  (${spread})`],
-    ["same likeliest token", percentText(base.sameTop)],
+    ["same most likely token", percentText(base.sameTop)],
     [
       "change of probability",
       `${percentText(change.mean)}  (root mean square ${percentText(change.rms)})`,

@@ -22,7 +22,7 @@ export const psCommand: CliCommand = {
   define(command, context) {
     command
       .option("--url <address>", "ask this server only (default: all that run on this machine)")
-      .option("--api-key <key>", "of servers that want one (default: LANTERN_API_KEY)")
+      .option("--api-key <key>", "API key of the servers (default: LANTERN_API_KEY)")
       .option("--json", "print one JSON array")
       .action((flags: PsFlags) => ps(flags, context));
   },
@@ -85,13 +85,13 @@ async function ask(
       signal: AbortSignal.timeout(answerMs),
     });
     if (response.status === 401) {
-      return { ...facts, status: null, error: "it wants an API key: give it with --api-key" };
+      return { ...facts, status: null, error: "it needs an API key: give it with --api-key" };
     }
     if (!response.ok) {
       return {
         ...facts,
         status: null,
-        error: `it answered with HTTP status ${response.status}, which a Lantern server does not`,
+        error: `it answered with HTTP status ${response.status}: it is not a Lantern server`,
       };
     }
     return { ...facts, status: (await response.json()) as ServerStatus, error: null };

@@ -77,7 +77,7 @@ function choiceText({ chosen, variants }: PullChoice, name: string, memoryBytes:
   const others = variants!.filter((variant) => variant !== chosen).map(variantName);
   const fits = roughlyFits(chosen!.bytes, memoryBytes)
     ? `which fits this machine's memory of ${bytesText(memoryBytes)}`
-    : `which will hardly fit this machine's memory of ${bytesText(memoryBytes)}`;
+    : `which will probably not fit this machine's memory of ${bytesText(memoryBytes)}`;
   const also = others.length > 0 ? ` Also there: ${others.join(", ")}.` : "";
   return `${name}: taking ${what}, ${fits}.${also}`;
 }
@@ -106,7 +106,7 @@ function pulledText(entry: CatalogEntry, pulled: PulledFile): string {
   const resumed = pulled.resumedBytes ? `, ${bytesText(pulled.resumedBytes)} from before` : "";
   const checked =
     pulled.statedBy === "nobody"
-      ? `nobody states a hash for it; its sha256 is ${pulled.sha256}`
-      : `sha256 as stated by ${pulled.statedBy}`;
+      ? `no published hash to check; its sha256 is ${pulled.sha256}`
+      : `sha256 matches ${pulled.statedBy}`;
   return `${what}: downloaded${resumed}, ${checked}`;
 }

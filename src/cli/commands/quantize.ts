@@ -59,21 +59,27 @@ function defineFlags(command: Command): Command {
     )
     .option(
       "--tensor-type <pattern=type>",
-      "the type of tensors whose name has this regular expression; repeatable",
+      "the type of the tensors whose names match this regular expression; repeatable",
       repeatedFlag,
     )
     .option("--imatrix <file>", 'an importance matrix, of "lantern imatrix" or llama.cpp')
     .option(
       "-t, --threads <n>",
-      "threads (default: the machine's cores)",
+      "threads (default: all cores)",
       numberFlag({ integer: true, min: 1, max: 256 }),
     )
     .option("--pure", "the same type for all matrices, instead of llama.cpp's mix")
     .option("--leave-output-tensor", "keep output.weight as it is")
-    .option("--allow-requantize", "quantize what is quantized already; it loses twice")
+    .option(
+      "--allow-requantize",
+      "allow a source that is quantized already; it loses quality twice",
+    )
     .option("--dry-run", "only show what would be done")
     .option("--force", "replace the output if it exists")
-    .option("--report", "show what each tensor lost, and the speed that this machine allows")
+    .option(
+      "--report",
+      "show how much each tensor lost, and this machine's speed limit before and after",
+    )
     .option(
       "-f, --text <file>",
       "with --report: a text to measure the perplexity on, before and after",
@@ -85,7 +91,7 @@ function defineFlags(command: Command): Command {
     )
     .option(
       "--chunks <n>",
-      "windows of the text at most (default: all)",
+      "most windows of the text (default: all)",
       numberFlag({ integer: true, min: 1, max: 1 << 24 }),
     )
     .option("--json", "print one JSON object");
@@ -100,7 +106,7 @@ interface Files {
 async function run(files: Files, flags: QuantizeFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
   if (flags.text !== undefined && (!flags.report || flags.dryRun)) {
-    throw new UsageError("quantize: --text is for --report, and there is none of a --dry-run");
+    throw new UsageError("quantize: --text needs --report, which --dry-run does not make");
   }
   using interrupt = interruptible(terminal);
   const { signal } = interrupt;

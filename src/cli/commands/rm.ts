@@ -43,7 +43,9 @@ async function rm(name: string, flags: RmFlags, context: CliContext): Promise<vo
 
 async function agreed(question: string, { terminal }: CliContext): Promise<boolean> {
   if (!terminal.inIsTerminal) {
-    throw new UsageError("rm: nobody is there to be asked. --yes deletes without a question");
+    throw new UsageError(
+      "rm: this is not a terminal, so nobody can confirm. Use --yes to delete without a question",
+    );
   }
   const lines = terminal.lines();
   try {

@@ -46,7 +46,7 @@ export const runCommand: CliCommand = {
   define(command, context) {
     addPromptFlags(addModelFlags(command, defaultModel), defaultPrompt);
     addTuneFlag(addSamplingFlags(command))
-      .option("--no-display-prompt", "show only what is generated, not the prompt before it")
+      .option("--no-display-prompt", "show only the generated text, without the prompt")
       .option("--json", "print one JSON object instead of text")
       .addOption(limitOption())
       .addOption(profileOption())

@@ -18,12 +18,7 @@ export const searchCommand: CliCommand = {
   define(command, context) {
     command
       .argument("<words...>", "what the names should contain")
-      .option(
-        "--limit <n>",
-        "at most this many",
-        numberFlag({ integer: true, min: 1, max: 100 }),
-        20,
-      )
+      .option("--limit <n>", "most results", numberFlag({ integer: true, min: 1, max: 100 }), 20)
       .option("--json", "print one JSON array")
       .action((words: string[], flags: SearchFlags) => search(words.join(" "), flags, context));
   },
@@ -39,7 +34,9 @@ async function search(words: string, flags: SearchFlags, context: CliContext): P
     return;
   }
   if (found.length === 0) {
-    terminal.err(`Nothing on the hub with GGUF files is called "${words}". Try fewer words.\n`);
+    terminal.err(
+      `No repository with GGUF files on the hub is called "${words}". Try fewer words.\n`,
+    );
     return;
   }
   const rows = found.map(({ repo, downloads: count, likes, updated, gated }) => [

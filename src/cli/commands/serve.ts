@@ -58,7 +58,7 @@ const megabyte = 2 ** 20;
 
 export const serveCommand: CliCommand = {
   name: "serve",
-  summary: "serve the web app, and OpenAI's API, Anthropic's, Ollama's, llama.cpp's",
+  summary: "serve the web app and the APIs of OpenAI, Anthropic, Ollama and llama.cpp",
   examples: [
     "lantern serve",
     "lantern serve -m tinyllama-chat --port 8000 --parallel 4",
@@ -67,39 +67,42 @@ export const serveCommand: CliCommand = {
   define(command, context) {
     const count = numberFlag({ integer: true, min: 1, max: 1024 });
     addModelFlags(command, defaultModel)
-      .option("-a, --alias <name>", "the model's name for clients (default: its name or file)")
+      .option(
+        "-a, --alias <name>",
+        "the model's name for clients (default: its own name, or its file's)",
+      )
       .option(
         "--chat-template <name>",
         "chatml, llama2, llama3, zephyr, command-r or a Jinja source (default: the model's)",
       )
       .option("--chat-template-file <path>", "a file with a Jinja source, instead")
       .option("--strict-model", "refuse requests that name another model (default: answer them)")
-      .option("--host <address>", "address to listen on; 0.0.0.0: every one", "127.0.0.1")
+      .option("--host <address>", "address to listen on; 0.0.0.0: all of this machine", "127.0.0.1")
       .option(
         "--port <n>",
-        "0: any that is free",
+        "0: any free port",
         numberFlag({ integer: true, min: 0, max: 65535 }),
         8080,
       )
       .option(
         "--api-key <key>",
-        "clients must send it (default: LANTERN_API_KEY; none: anybody may ask)",
+        "API key that clients have to send (default: LANTERN_API_KEY; without either, no key is needed)",
       )
-      .option("--parallel <n>", "requests that are answered at once", count, 8)
+      .option("--parallel <n>", "how many requests are answered at the same time", count, 8)
       .option(
         "--queue <n>",
-        "requests that may wait",
+        "how many more requests may wait",
         numberFlag({ integer: true, min: 0, max: 65536 }),
         64,
       )
       .option(
         "--cors <origin>",
-        "let pages of this origin ask, as in https://example.org; localhost: pages of this machine, *: all; repeatable",
+        "allow web pages of this origin, as in https://example.org; localhost: pages of this machine, *: all; repeatable",
         repeatedFlag,
       )
       .option(
         "--allow-host <name>",
-        "another name by which browsers may call this server; repeatable",
+        "another host name under which browsers may reach this server; repeatable",
         repeatedFlag,
       )
       .option(
@@ -112,17 +115,22 @@ export const serveCommand: CliCommand = {
         "--sessions <file>",
         "where conversations are kept (default: LANTERN_DATA, or the user's data folder)",
       )
-      .option("--no-sessions", "keep no conversations")
-      .option("--no-web", "serve no web app: only the APIs")
+      .option("--no-sessions", "do not save conversations")
+      .option("--no-web", "serve only the APIs, not the web app")
       .option("--no-slots", "do not answer GET /slots")
       .option("--no-metrics", "do not answer GET /metrics")
-      .option("--verbose", "put llama.cpp's __verbose into every answer")
+      .option("--verbose", "add llama.cpp's __verbose to every answer")
       .option("--open", "open the web app in a browser")
-      .option("--profile", "record where the time goes, for the web app's Machine page")
-      .option("--timeout <s>", "time a client has to send its request", numberFlag({ min: 1 }), 60)
+      .option("--profile", "record where the time goes, for the Machine page of the web app")
+      .option(
+        "--timeout <s>",
+        "seconds that a client has to send its request",
+        numberFlag({ min: 1 }),
+        60,
+      )
       .option(
         "--grace <s>",
-        "time that running requests have after Ctrl-C",
+        "seconds that running requests have after Ctrl-C",
         numberFlag({ min: 0 }),
         5,
       );
@@ -168,14 +176,14 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const server = await startServer(options)
     .catch((error: unknown) => {
       if (!(anyPort && codeOf(error) === "EADDRINUSE")) throw error;
-      terminal.err(`Port ${flags.port} is taken; another one is used.\n`);
+      terminal.err(`Port ${flags.port} is in use; using another one.\n`);
       return startServer({ ...options, port: 0 });
     })
     .catch((error: unknown) => cannotListen(error, flags));
   const withdraw = await announce(server, library, context);
   if (!isLoopback(flags.host) && options.apiKey === undefined) {
     terminal.err(
-      `Warning: --host ${flags.host} lets other machines in, and no API key is set: anybody who reaches this one may use the model. --api-key KEY changes that.\n`,
+      `Warning: --host ${flags.host} makes the server reachable from other machines, and no API key is set: anybody who can reach it can use the model. Set one with --api-key KEY.\n`,
     );
   }
   const hint =
@@ -193,7 +201,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const endChores = workWhileIdle(new IdleWork(chores), () => queue.running + queue.waiting > 0);
   await aborted(interrupt.signal);
   await endChores();
-  terminal.err("\nStopping: running requests may finish. Ctrl-C once more leaves at once.\n");
+  terminal.err("\nStopping when the running requests are done. Press Ctrl-C again to stop now.\n");
   await server.stop();
   await withdraw();
 }
@@ -277,7 +285,7 @@ function lastPart(path: string): string {
 function greeting({ url }: RunningServer, id: string, { info }: Model): string {
   const chat = info.hasChatTemplate
     ? ""
-    : `${id} has no chat template: chat requests continue the messages' text. --chat-template NAME chooses one.\n`;
+    : `${id} has no chat template: it continues the text of the messages. Choose a template with --chat-template NAME.\n`;
   return `${id} is served at ${url}
   OpenAI      ${url}/v1
   Anthropic   ${url}
@@ -290,10 +298,10 @@ ${chat}Ctrl-C stops it.
 function cannotListen(error: unknown, { host, port }: ServeFlags): never {
   const code = codeOf(error);
   const reasons: Readonly<Record<string, string>> = {
-    EADDRINUSE: `port ${port} is taken: by another server, perhaps another Lantern. --port 0 takes a free one`,
-    EACCES: `port ${port} needs rights that this user does not have. Ports from 1024 do not`,
+    EADDRINUSE: `port ${port} is used by another program, perhaps another Lantern. Use --port 0 for a free one`,
+    EACCES: `this user may not use port ${port}. Use a port from 1024 up`,
     EADDRNOTAVAIL: `${host} is not an address of this machine`,
-    ENOTFOUND: `${host} is not an address or a name that is known here`,
+    ENOTFOUND: `${host} is not a known address or name`,
   };
   const reason = typeof code === "string" ? reasons[code] : undefined;
   if (reason === undefined) throw error;

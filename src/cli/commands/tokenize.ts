@@ -4,7 +4,7 @@ import { defaultModel } from "../../catalog/catalog.ts";
 import { openTokenizer, UsageError } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { locateModel } from "../load-model.ts";
-import { tableText } from "../text.ts";
+import { plural, tableText } from "../text.ts";
 
 interface TokenizeFlags {
   model?: string;
@@ -28,7 +28,7 @@ export const tokenizeCommand: CliCommand = {
         `model or vocabulary file, or a name of "lantern models" (default: ${defaultModel})`,
       )
       .option("--no-bos", "do not put the begin-of-text token first")
-      .option("--no-special", "read <|im_start|> and its like as plain text")
+      .option("--no-special", "read special tokens such as <|im_start|> as plain text")
       .option("--json", "print an array of ids")
       .action((words: string[], flags: TokenizeFlags) => tokenize(words, flags, context));
   },
@@ -52,5 +52,7 @@ async function tokenize(words: string[], flags: TokenizeFlags, context: CliConte
   }
   const rows = ids.map((id) => [String(id), JSON.stringify(tokenizer.tokenText(id))]);
   terminal.out(tableText(rows, [0]));
-  terminal.err(`${ids.length} tokens, ${tokenizer.kind}, vocabulary of ${tokenizer.vocabSize}\n`);
+  terminal.err(
+    `${plural(ids.length, "token")}, ${tokenizer.kind}, vocabulary of ${tokenizer.vocabSize}\n`,
+  );
 }

@@ -44,7 +44,7 @@ const count = numberFlag({ integer: true, min: 1, max: 1024 });
 
 export const tuneCommand: CliCommand = {
   name: "tune",
-  summary: "measure the ways to compute a model's products, and use the fastest from then on",
+  summary: "find the fastest kernels for a model on this machine, and use them from then on",
   examples: [
     "lantern tune -m model.gguf --quick",
     "lantern tune --shapes 7b --type q4_0,q4_1 -t 1,2",
@@ -62,11 +62,16 @@ export const tuneCommand: CliCommand = {
       )
       .option("--type <name,...>", "types of the weights, with --shapes (default: q4_0)")
       .addOption(threadsOption("thread counts to measure (default: 1 and all cores)"))
-      .option("--m-step <n>", "measure so many tokens, twice as many, ...", count, 8)
+      .option(
+        "--m-step <n>",
+        "first number of tokens to measure; then twice as many, ...",
+        count,
+        8,
+      )
       .option("--m-num <n>", "... up to this multiple", count, 16)
       .option("--quick", "a few seconds: the largest shape of each type, all cores")
-      .option("--full", "measure every matrix whole, in more rounds")
-      .option("--no-native", "WebAssembly's kernels, not machine code")
+      .option("--full", "measure whole matrices, in more rounds")
+      .option("--no-native", "tune WebAssembly kernels, not machine code")
       .option("--file <path>", "also write the times to this file")
       .option("--json", "print one JSON object")
       .action((flags: TuneFlags) => measure(flags, context));
@@ -77,7 +82,7 @@ export const tuneCommand: CliCommand = {
 
 function defineAnalyze(command: Command, context: CliContext): void {
   command
-    .description("show what a file of times says: effect of tokens and threads, crossovers, gain")
+    .description("show what was measured: effect of tokens and threads, crossovers, speedup")
     .argument("[file]", "a file of lantern tune (default: the remembered one)")
     .option("--svg <file.svg>", "also draw a picture", svgFlag)
     .option("--json", "print one JSON object")
@@ -102,7 +107,7 @@ function defineTest(command: Command, context: CliContext): void {
   command
     .description("measure some points of a file again, and compare them with what it predicts")
     .argument("[file]", "a file of lantern tune (default: the remembered one)")
-    .option("--points <n>", "how many", count, 12)
+    .option("--points <n>", "how many points", count, 12)
     .option("--json", "print one JSON object")
     .action(async (name: string | undefined, flags: { points: number; json?: boolean }) => {
       const { terminal } = context;

@@ -35,7 +35,7 @@ const differentExitCode = 1;
 
 export const verifyCommand: CliCommand = {
   name: "verify",
-  summary: "compare backends with the reference, op by op",
+  summary: "check that CPU and GPU compute what the reference computes, op by op",
   examples: [
     "lantern verify -m model.gguf",
     "lantern verify -m model.gguf --backends cpu,webgpu --layers 0-3 --json",
@@ -48,7 +48,7 @@ export const verifyCommand: CliCommand = {
       )
       .option(
         "--backends <names>",
-        "what is compared, with commas (default: cpu, and webgpu where there is a GPU)",
+        "backends to check, with commas (default: cpu, and webgpu if there is a GPU)",
         (text: string) => text.split(","),
       )
       .option(
@@ -57,10 +57,10 @@ export const verifyCommand: CliCommand = {
         layersFlag,
       )
       .addOption(gpuLayersOption())
-      .option("-p, --prompt <text>", "what the model reads (default: the beginning of a story)")
+      .option("-p, --prompt <text>", "the prompt (default: the beginning of a story)")
       .option(
         "--tokens <n>",
-        "how many tokens of it; the last two one by one",
+        "number of tokens; the last two are computed one by one",
         numberFlag({ integer: true, min: 1, max: 32 }),
         12,
       )
@@ -160,7 +160,7 @@ function placeText({ step, row, column, got, expected, relative }: Difference): 
 function logitsText({ relative, positions, sameTop, largestLostLead }: LogitsDifference): string {
   const lost =
     sameTop === positions ? "" : ` (elsewhere its lead was at most ${errorText(largestLostLead)})`;
-  return `logits within ${errorText(relative)}, the same likeliest token at ${sameTop} of ${positions} positions${lost}`;
+  return `logits within ${errorText(relative)}, the same most likely token at ${sameTop} of ${positions} positions${lost}`;
 }
 
 function errorText(error: number): string {

@@ -54,8 +54,8 @@ const rules: FieldRules = {
     context_management: { why: "a prompt is never cut or edited" },
     output_config: { why: "only plain text is written" },
     output_format: { why: "only plain text is written" },
-    betas: { why: "there are no betas", fine: emptyList },
-    speed: { why: "there is one speed", fine: oneOf("standard") },
+    betas: { why: "no beta features are supported", fine: emptyList },
+    speed: { why: "there is only one speed", fine: oneOf("standard") },
   },
 };
 

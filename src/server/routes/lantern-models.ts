@@ -12,6 +12,7 @@ import {
   type TaskOptions,
   withoutFolders,
 } from "../library.ts";
+import { inPageWords } from "../page-words.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { bodyFields } from "./lantern-service.ts";
 
@@ -187,7 +188,7 @@ class ModelService {
 
   /** A network that is down or a model that does not fit is nothing to log; the person who asked reads it. */
   #describe(error: unknown): string {
-    if (error instanceof LanternError) return withoutFolders(error.message);
+    if (error instanceof LanternError) return inPageWords(withoutFolders(error.message));
     return describeError(error, (bug) => this.#server.log(String(bug))).message;
   }
 

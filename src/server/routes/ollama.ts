@@ -25,7 +25,7 @@ const optionRules: FieldRules = {
   accepted: ["num_thread", "num_gpu", "num_batch", "main_gpu", "use_mmap", "low_vram", "numa"],
   refused: {
     num_keep: { why: "a prompt is never cut" },
-    tfs_z: { why: "tail-free sampling is not there", fine: oneOf(1) },
+    tfs_z: { why: "tail-free sampling is not supported", fine: oneOf(1) },
     penalize_newline: { why: "newlines are tokens like any other" },
   },
 };
@@ -63,15 +63,15 @@ const generateFields = z.object({
   raw: z.boolean().optional(),
 });
 
-const notHere = "this server does not do it";
+const notHere = "not supported by this server";
 const rules: FieldRules = {
   accepted: ["keep_alive"],
   refused: {
     format: { why: "JSON and JSON schemas are not enforced", fine: oneOf("") },
     tools: { why: "this server does not call tools yet", fine: emptyList },
-    think: { why: "models here think as they do", fine: oneOf(false) },
+    think: { why: "whether a model thinks cannot be set here", fine: oneOf(false) },
     images: { why: "this server reads text only", fine: emptyList },
-    suffix: { why: "models here do not fill in the middle", fine: oneOf("") },
+    suffix: { why: "filling in the middle is not supported", fine: oneOf("") },
     template: {
       why: "the template is the model's; --chat-template chooses another",
       fine: oneOf(""),

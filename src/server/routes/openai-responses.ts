@@ -57,7 +57,10 @@ const rules: FieldRules = {
     store: { why: "expected true or false", fine: (value) => typeof value === "boolean" },
     include: { why: "there is nothing to include", fine: emptyList },
     prompt: { why: "there are no stored prompts: send the text as input" },
-    text: { why: "only plain text is written, as verbose as the model is", fine: plainText },
+    text: {
+      why: "only plain text is written, and its length cannot be set this way",
+      fine: plainText,
+    },
     truncation: { why: "a prompt is never cut", fine: oneOf("disabled") },
     top_logprobs: { why: "responses carry no log-probabilities", fine: oneOf(0) },
     max_tool_calls: { why: "this server does not call tools yet" },

@@ -189,7 +189,7 @@ async function cut(input: MeasureInput, options: PerplexityOptions): Promise<Win
   if (!tokens) throw new UsageError("perplexity(): no text was given: give one, or a base file");
   if (tokens.length < 2 * size) {
     throw new UsageError(
-      `perplexity(): the text is too short: it has ${tokens.length} tokens, and two windows of ${size} need ${2 * size}. Give a longer text, or a smaller window (contextSize, -c) of at most ${Math.floor(tokens.length / 2)}`,
+      `perplexity(): the text is too short: it has ${tokens.length} tokens, and two windows of ${size} need ${2 * size}. Give a longer text, or a smaller window (contextSize) of at most ${Math.floor(tokens.length / 2)}`,
     );
   }
   return { size, count: Math.min(most, Math.floor(tokens.length / size)), tokens };
@@ -205,7 +205,7 @@ function windowSize({ model, base }: MeasureInput, options: PerplexityOptions): 
   }
   if (base && asked !== undefined && base.window !== asked) {
     throw new UsageError(
-      `perplexity(): ${base.name} was saved with windows of ${base.window} tokens, but windows of ${asked} were asked for. Leave contextSize (-c) out, or save the base again`,
+      `perplexity(): ${base.name} was saved with windows of ${base.window} tokens, but windows of ${asked} were asked for. Leave contextSize out, or save the base again`,
     );
   }
   const size = base?.window ?? asked ?? Math.min(DEFAULT_WINDOW, info.contextSize);
@@ -216,7 +216,7 @@ function windowSize({ model, base }: MeasureInput, options: PerplexityOptions): 
   }
   if (size <= info.contextSize) return size;
   throw new UsageError(
-    `perplexity(): windows of ${size} tokens do not fit ${info.name}, whose context holds ${info.contextSize} (trained for ${info.trainedContext}). Use a smaller window (contextSize, -c)`,
+    `perplexity(): windows of ${size} tokens do not fit ${info.name}, whose context holds ${info.contextSize} (trained for ${info.trainedContext}). Use a smaller window (contextSize)`,
   );
 }
 

@@ -30,7 +30,7 @@ export async function collectInputs(input: ImatrixInput): Promise<CollectedSums>
   const most = Math.floor(tokens.length / window);
   if (most < 1) {
     throw new UsageError(
-      `imatrix: the text has ${tokens.length} tokens, expected at least one window of ${window}. Give a longer text, or shorter windows (-c)`,
+      `imatrix: the text has ${tokens.length} tokens, expected at least one window of ${window}. Give a longer text, or shorter windows (contextSize)`,
     );
   }
   const windows = Math.min(most, input.chunks ?? most);

@@ -147,7 +147,7 @@ function checkSource(
 ): void {
   if (dtype === target || dtype.blockElems === 1 || allowRequantize) return;
   throw new UsageError(
-    `quantize: ${file}: tensor "${name}" is ${dtype.name} already; quantizing it again to ${target.name} loses twice. Start from a file in F32, F16 or BF16, or allow it with --allow-requantize`,
+    `quantize: ${file}: tensor "${name}" is ${dtype.name} already; quantizing it again to ${target.name} loses quality twice. Start from a file in F32, F16 or BF16, or allow it with --allow-requantize`,
   );
 }
 
@@ -186,7 +186,7 @@ class TypeChooser {
     if (unmet.length === 0) return;
     const list = unmet.map(({ text }) => `"${text}"`).join(", ");
     throw new UsageError(
-      `quantize: no tensor's name has the pattern ${list}. "lantern inspect" lists the names; a pattern is a regular expression that is looked for anywhere in them`,
+      `quantize: no tensor's name matches ${list}. "lantern inspect" lists the names; a pattern is a regular expression that may match any part of a name`,
     );
   }
 
@@ -261,6 +261,6 @@ function withWholeBlocks(
   const dtype = fits(fallback) ? fallback : dtypeByName(special.lastResort)!;
   return {
     dtype,
-    note: `its rows of ${cols} are no whole blocks of ${wanted.blockElems} (${wanted.name})`,
+    note: `its rows of ${cols} values are not a multiple of the ${wanted.blockElems} values in a block of ${wanted.name}`,
   };
 }

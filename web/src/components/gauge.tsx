@@ -98,8 +98,10 @@ function limitRate({ tokensPerSecond, percentOfLimit }: Reading): number | null 
 function limitTitle(reading: Reading): string {
   const most = limitRate(reading);
   const allowed =
-    most === null ? "" : `This machine allows ${digits(most)} tokens/s for this model`;
-  return reading.boundBy ? `${allowed}; ${resourceText(reading.boundBy)} is what binds.` : allowed;
+    most === null
+      ? ""
+      : `At most ${digits(most)} tokens/s are possible with this model on this machine`;
+  return reading.boundBy ? `${allowed}, limited by ${resourceText(reading.boundBy)}.` : allowed;
 }
 
 function Bar({ percent }: { percent: number }): JSX.Element {

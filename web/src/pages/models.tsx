@@ -33,7 +33,7 @@ export function ModelsPage(): JSX.Element {
     <div class="facts">
       <header class="facts-head">
         <h1>Models</h1>
-        <p>A model is loaded into memory to answer. Several can be, as far as the memory goes.</p>
+        <p>A model has to be in memory to answer. Several can be loaded at once if they fit.</p>
       </header>
       <section class="card">
         <h2>Loaded</h2>

@@ -44,7 +44,7 @@ export function QuantizePage(): JSX.Element {
           label="Model"
           value={model}
           options={names}
-          hint="Best in F32, F16 or BF16: what is quantized already loses twice"
+          hint="Best in F32, F16 or BF16: a file that is quantized already loses quality twice"
           onPick={(picked) => setChoice({ ...choice, model: picked })}
         />
         <Choice

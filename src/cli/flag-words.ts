@@ -1,0 +1,40 @@
+// Messages of the library name its options (contextSize, kvType); whoever reads them at the command line has flags. One
+// table turns the ones into the others, on the way to the terminal.
+
+/** In this order; the first ones are longer. */
+const words: readonly (readonly [RegExp, string])[] = [
+  [/\b([a-z][A-Za-z]+)\(\): /g, "$1: "],
+  [/\ballow it to be replaced \(replace: true\)/g, "replace it with --force"],
+  [/\bgpuLayers (\d+) or auto\b/g, "-ngl $1 or -ngl auto"],
+  [/\bgpuLayers 0\b/g, "-ngl 0"],
+  [/\bUse a contextSize of at most/g, "Use -c with at most"],
+  [/\bwith the option profile: true/g, "with --profile"],
+  [
+    /\bUse generate\(\), or choose a template by name with the chatTemplate option/g,
+    'Use "lantern run", or choose a template with --template',
+  ],
+  [/\bopen the model with a larger contextSize/g, "use a larger -c"],
+  [/\bOpen the model with more cacheTokens/g, "Use a larger -c"],
+  [/\bOpen the model with kvType f32/g, "Use --cache-type f32"],
+  [/\bor with backend "cpu"/g, "or use --backend cpu"],
+  [/\bbackend "cpu"/g, "--backend cpu"],
+  [/\bcontextSize\b/g, "-c"],
+  [/\bkvType\b/g, "--cache-type"],
+  [/\bgpuLayers\b/g, "--gpu-layers"],
+  [/\bchatTemplate\b/g, "--chat-template"],
+  [/\bmemoryBytes\b/g, "--memory"],
+  [/\bdraftTokens\b/g, "--draft-tokens"],
+  [/\bmaxTokens\b/g, "-n"],
+  [/\blogitBias\b/g, "--logit-bias"],
+  [/\bsaveBase\b/g, "--save-base"],
+  // The name of an option that a message begins with.
+  [
+    /^(threads|level|backend|weights|kv|device|context|rate|acceptance|pooling|parallel|tolerance|layers|tokens|tensor type): (?=got|")/,
+    "--$1: ",
+  ],
+  [/^--tensor type: /, "--tensor-type: "],
+];
+
+export function inFlags(message: string): string {
+  return words.reduce((text, [name, flag]) => text.replace(name, flag), message);
+}

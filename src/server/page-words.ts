@@ -1,0 +1,29 @@
+// Messages of the library name its options; whoever reads them in the app or over HTTP has labels and fields. The same as
+// src/cli/flag-words.ts is for the command line.
+
+const words: readonly (readonly [RegExp, string])[] = [
+  [/\b([a-z][A-Za-z]+)\(\): /g, "$1: "],
+  [/\ballow it to be replaced \(replace: true\)/g, "delete that file first"],
+  [/\bUse a contextSize of at most (\d+)/g, "Use a context of at most $1 tokens"],
+  [/, or open the model with a larger contextSize/g, ", or load the model with a larger context"],
+  [/\bOpen the model with more cacheTokens/g, "Load the model with a larger context"],
+  [/\bgpuLayers (\d+) or auto\b/g, "$1 GPU layers"],
+  [
+    /\bUse generate\(\), or choose a template by name with the chatTemplate option/g,
+    "Load it with a chat template, or let it continue a text",
+  ],
+  [/\bcontextSize\b/g, "context"],
+  [/ \(kvType\)/g, ""],
+  [/\bkvType\b/g, "type of the KV cache"],
+  [/\bgpuLayers\b/g, "GPU layers"],
+  [/\bchatTemplate\b/g, "chat template"],
+  [/\bmemoryBytes\b/g, "memory"],
+  [/\bdraftTokens\b/g, "drafted tokens"],
+  [/\bmaxTokens\b/g, "max_tokens"],
+  [/\blogitBias\b/g, "logit_bias"],
+  [/\bsaveBase\b/g, "saved base"],
+];
+
+export function inPageWords(message: string): string {
+  return words.reduce((text, [name, word]) => text.replace(name, word), message);
+}

@@ -1,0 +1,101 @@
+// What people read: sentences that were found odd stay away, and no message at the command line or in the app names an
+// option of the library, which its reader does not have. A sentence that is odd in another way belongs on the list, too.
+
+import { readdirSync, readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { inFlags } from "../../src/cli/flag-words.ts";
+import { inPageWords } from "../../src/server/page-words.ts";
+import { sourceFiles, tokenize } from "./scan.ts";
+
+const odd: readonly RegExp[] = [
+  /as far as the memory goes/i,
+  /\b(bandwidth|arithmetic|memory|cache) binds\b|\bis what binds\b/i,
+  /\bas they do\b/i,
+  /already loses twice/i,
+  /there is no way back/i,
+  /for what there is/i,
+  /foresees?\b/i,
+  /allows it\b/i,
+  /anybody may ask/i,
+  /twice leaves/i,
+  /\bmeasures? it anew\b/i,
+];
+
+/** Options of the library, and calls: their readers are programmers. */
+const ofLibrary =
+  /\b(contextSize|kvType|gpuLayers|cacheTokens|chatTemplate|memoryBytes|draftTokens|maxTokens|logitBias|saveBase)\b|\b(perplexity|limits|quantize|convert|open|generate)\(\)|\breplace: true\b/;
+
+/** Strings of source files that are sentences: with a space, and not of SQL or shaders. */
+function sentences(...folders: string[]): { at: string; text: string }[] {
+  return sourceFiles(...folders).flatMap(({ path, text }) =>
+    tokenize(text)
+      .filter(({ kind }) => kind === "string" || kind === "template")
+      .filter((token) => /[a-z] /i.test(token.text))
+      .map((token) => ({ at: `${path}:${token.line}`, text: token.text })),
+  );
+}
+
+/** The text of pages is not in strings only. */
+function pages(): { at: string; text: string }[] {
+  const folder = new URL("../../web/src/", import.meta.url);
+  return readdirSync(folder, { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith(".tsx"))
+    .map((file) => ({
+      at: `web/src/${file}`,
+      text: readFileSync(new URL(file, folder), "utf8").replaceAll(/^\s*\/\/.*$|\/\*.*?\*\//gm, ""),
+    }));
+}
+
+function documents(): { at: string; text: string }[] {
+  const root = new URL("../../", import.meta.url);
+  const docs = readdirSync(new URL("docs/", root)).filter((file) => file.endsWith(".md"));
+  return ["README.md", ...docs.map((file) => `docs/${file}`)].map((at) => ({
+    at,
+    text: readFileSync(new URL(at, root), "utf8").replaceAll(/\s+/g, " "),
+  }));
+}
+
+const found = (texts: readonly { at: string; text: string }[], pattern: RegExp): string[] =>
+  texts.filter(({ text }) => pattern.test(text)).map(({ at }) => `${at}: ${pattern}`);
+
+test("odd sentences stay away", () => {
+  const all = [...sentences("src", "web/src"), ...pages(), ...documents()];
+  expect(odd.flatMap((pattern) => found(all, pattern))).toEqual([]);
+});
+
+test("the command line names flags: in its own sentences, and in those of the library that it shows", () => {
+  expect(found(sentences("src/cli"), ofLibrary)).toEqual([]);
+  const shown = sentences("src").map(({ at, text }) => ({ at, text: inFlags(text) }));
+  expect(found(shown, ofLibrary)).toEqual([]);
+});
+
+test("the app and the server name fields and labels, also in the library's sentences", () => {
+  expect(found(sentences("src/server", "web/src"), ofLibrary)).toEqual([]);
+  const shown = sentences("src").map(({ at, text }) => ({ at, text: inPageWords(text) }));
+  expect(found(shown, ofLibrary)).toEqual([]);
+});
+
+test.each([
+  [
+    "the prompt has 9 tokens, but the context holds 4, answer included. Shorten it, or open the model with a larger contextSize (trained for 2048)",
+    "the prompt has 9 tokens, but the context holds 4, answer included. Shorten it, or use a larger -c (trained for 2048)",
+  ],
+  [
+    "perplexity(): the text is too short: give a smaller window (contextSize) of at most 4",
+    "perplexity: the text is too short: give a smaller window (-c) of at most 4",
+  ],
+  [
+    "threads: got 0, expected a whole number above 0",
+    "--threads: got 0, expected a whole number above 0",
+  ],
+  [
+    'output: "a.gguf" exists already: choose another name, or allow it to be replaced (replace: true)',
+    'output: "a.gguf" exists already: choose another name, or replace it with --force',
+  ],
+  [
+    "12 of its 22 layers would fit: use gpuLayers 12 or auto",
+    "12 of its 22 layers would fit: use -ngl 12 or -ngl auto",
+  ],
+])("%s", (library, commandLine) => {
+  expect(inFlags(library)).toBe(commandLine);
+});
