@@ -47,6 +47,8 @@ export interface ModelFit {
   expected: number | undefined;
   share: number | undefined;
   basis: ShareBasis | undefined;
+  /** Whether its file has a chat template; undefined: there is no file to look at. */
+  hasChatTemplate: boolean | undefined;
   /** Runs that `share` is the upper quartile of; 0: it is other machines'. */
   runs: number;
 }
@@ -63,6 +65,8 @@ const systemShare = 0.1;
 const usualShare = 0.6;
 /** Buffers of a model of which only the shape is known. */
 const bufferBytes = 100e6;
+
+const chatTemplateKey = "tokenizer.chat_template";
 
 /** Answers for several models, in order. */
 export async function modelFits(
@@ -96,6 +100,7 @@ async function fitOf(question: FitQuestion, facts: Facts): Promise<ModelFit> {
     fits: fitting(need?.bytes, facts),
     needBytes: need?.bytes,
     contextSize: need?.contextSize,
+    hasChatTemplate: need?.hasChatTemplate,
     limit,
     expected: limit === undefined ? undefined : limit * share,
     share: limit === undefined ? undefined : share,
@@ -108,6 +113,7 @@ interface Need {
   bytes: number;
   contextSize: number;
   type: string | undefined;
+  hasChatTemplate?: boolean;
 }
 
 async function needOf(question: FitQuestion): Promise<Need | undefined> {
@@ -116,7 +122,8 @@ async function needOf(question: FitQuestion): Promise<Need | undefined> {
     if (!inspection?.memory) return undefined; // no model that this build can run
     const { totalBytes, contextSize } = inspection.memory;
     const [common] = inspection.types.toSorted((a, b) => b.bytes - a.bytes);
-    return { bytes: totalBytes, contextSize, type: common?.dtype };
+    const hasChatTemplate = inspection.metadata.some(({ key }) => key === chatTemplateKey);
+    return { bytes: totalBytes, contextSize, type: common?.dtype, hasChatTemplate };
   }
   const named = question.shape === undefined ? undefined : shapeNamed(question.shape);
   if (!named) return undefined;

@@ -16,7 +16,7 @@ import { quantizeRoutes } from "./server/routes/lantern-quantize.ts";
 import { openSessions } from "./server/routes/lantern-sessions.ts";
 import { routeFamilies } from "./server/routes/table.ts";
 
-export type { ModelLibrary } from "./server/library.ts";
+export type { LoadPlan, ModelLibrary } from "./server/library.ts";
 export type { ServerStatus } from "./server/routes/lantern-status.ts";
 
 export interface StartOptions {

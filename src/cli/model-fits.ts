@@ -2,8 +2,16 @@
 
 import { quantizationOf } from "../catalog/hub-choice.ts";
 import { listModels, type ModelListing } from "../catalog/list.ts";
-import { type FitOptions, type ModelFit, modelFits } from "../index.ts";
+import {
+  type FitOptions,
+  inspect,
+  ModelError,
+  type ModelFit,
+  modelFits,
+  type OpenOptions,
+} from "../index.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
+import type { LoadPlan } from "../serve.ts";
 
 export interface FittedModel extends ModelListing {
   fit: ModelFit;
@@ -18,7 +26,14 @@ export async function listWithFits(
   platform: DownloadPlatform,
   options: FitOptions = {},
 ): Promise<FittedModel[]> {
-  const listings = await listModels(platform);
+  return await withFits(await listModels(platform), options);
+}
+
+/** The same for a list that has been read. */
+export async function withFits(
+  listings: readonly ModelListing[],
+  options: FitOptions = {},
+): Promise<FittedModel[]> {
   const fits = await modelFits(
     listings.map(({ path, shape, bytes, source }) => ({
       path,
@@ -28,7 +43,12 @@ export async function listWithFits(
     })),
     options,
   );
-  return bestFirst(listings.map((listing, at) => ({ ...listing, fit: fits[at]! })));
+  return bestFirst(
+    listings.map((listing, at) => {
+      const fit = fits[at]!;
+      return { ...listing, chat: fit.hasChatTemplate ?? listing.chat, fit };
+    }),
+  );
 }
 
 /** "…-Q4_K_M.gguf" -> "q4_k": what most weights of such a file are. */
@@ -60,4 +80,33 @@ function classOf({ chat, fit, bytes }: Ranked): number {
 /** Where everything is quick, more is better; where it is slow or scarce, less is. */
 function withinClass(a: Ranked, b: Ranked): number {
   return classOf(a) === 0 ? b.bytes - a.bytes : a.bytes - b.bytes;
+}
+
+/** Bytes of a cached value, against f16's. */
+const kvWidths: Readonly<Record<NonNullable<OpenOptions["kvType"]>, number>> = {
+  f32: 2,
+  f16: 1,
+  q8_0: 34 / 64, // blocks of 32 bytes and a scale
+};
+
+/** What loading a file would take, from its header. */
+export async function loadPlan(
+  path: string,
+  wanted: number | undefined,
+  kvType: OpenOptions["kvType"] = "f16",
+): Promise<Omit<LoadPlan, "memoryBytes" | "freeMemoryBytes">> {
+  const { memory, metadata, architecture, tensors } = await inspect(path);
+  if (!memory) {
+    throw new ModelError(
+      `this file cannot be run: ${architecture ? `its architecture, ${architecture}, is not one that Lantern knows` : "it holds no model"}`,
+    );
+  }
+  const trained = metadata.find(({ key }) => key === `${architecture}.context_length`)?.preview;
+  const trainedContext = trained && "value" in trained ? Number(trained.value) : memory.contextSize;
+  const contextSize = Math.min(wanted ?? memory.contextSize, trainedContext);
+  const kvBytes = Math.ceil(memory.kvBytesPerToken * kvWidths[kvType] * contextSize);
+  const { weightBytes, activationBytes: workBytes } = memory;
+  const layers = new Set(tensors.map(({ name }) => /^blk\.(\d+)\./.exec(name)?.[1])).size - 1;
+  const totalBytes = weightBytes + kvBytes + workBytes;
+  return { weightBytes, kvBytes, workBytes, totalBytes, contextSize, trainedContext, layers };
 }

@@ -13,6 +13,9 @@ import { open, UsageError } from "../index.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import type { ModelLibrary } from "../serve.ts";
 import { type ModelFlags, openOptions } from "./flags.ts";
+import { type FittedModel, loadPlan, withFits } from "./model-fits.ts";
+
+const fitMs = 5000;
 
 /** `opened`: by the name that clients use, where the models that are served already come from. */
 export function catalogLibrary(
@@ -22,17 +25,34 @@ export function catalogLibrary(
 ): ModelLibrary {
   const all = async (): Promise<Map<string, ModelListing>> =>
     withShownNames(await listModels(platform));
+  const memory = () => ({
+    memoryBytes: platform.memoryBytes,
+    freeMemoryBytes: platform.freeMemoryBytes(),
+  });
   const find = async (name: string): Promise<ModelListing> => {
     const found = (await all()).get(name);
     if (!found) throw unknownModel(name);
     return found;
   };
+  // The page asks every moment while something is under way; headers need not be read again for that.
+  let fits: { of: string; until: number; models: Promise<FittedModel[]> } | undefined;
+  const fitted = async (listings: readonly ModelListing[]): Promise<FittedModel[]> => {
+    const of = listings.map(({ name, state, bytes }) => `${name} ${state} ${bytes}`).join("\n");
+    if (fits?.of !== of || Date.now() > fits.until) {
+      fits = { of, until: Date.now() + fitMs, models: withFits(listings) };
+    }
+    return await fits.models;
+  };
   const digests = new Map<string, string>(); // by path and size
   return {
     async list() {
-      return [...(await all())].map(([name, listing]) => {
-        const { description, licence, bytes, chat, state, source, sha256, diskBytes } = listing;
-        return { name, description, licence, bytes, chat, state, source, sha256, diskBytes };
+      const named = await all();
+      const names = new Map([...named].map(([name, listing]) => [listing.name, name]));
+      const models = await fitted([...named.values()]);
+      return models.map((model) => {
+        const { description, licence, bytes, chat, state, source, sha256, diskBytes, fit } = model;
+        const name = names.get(model.name)!;
+        return { name, description, licence, bytes, chat, state, source, sha256, diskBytes, fit };
       });
     },
     canDownload: (name) => canPull(name, platform),
@@ -74,7 +94,13 @@ export function catalogLibrary(
         folder: cacheFolder,
         usedBytes: diskUse(await listModels(platform)),
         freeBytes: await platform.freeBytes(cacheFolder),
+        ...memory(),
       };
+    },
+    async plan(name, { contextSize, kvType }) {
+      const { path } = await find(name);
+      if (path === undefined) throw unknownModel(name);
+      return { ...(await loadPlan(path, contextSize, kvType)), ...memory() };
     },
     async variants(repository, signal) {
       const {

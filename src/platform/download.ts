@@ -41,8 +41,9 @@ export interface DownloadPlatform {
   /** Where models are kept: the platform's cache folder, or what LANTERN_CACHE says. */
   readonly cacheFolder: string;
   readonly homeFolder: string;
-  /** Of the machine. */
+  /** Of the machine, and what programs could still take of it. */
   readonly memoryBytes: number;
+  freeMemoryBytes(): number;
   /** This process, and whether another one on this machine still runs. */
   readonly processId: number;
   isRunning(processId: number): boolean;

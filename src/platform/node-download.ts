@@ -34,6 +34,7 @@ export function nodeDownloadPlatform(env: Environment = process.env): DownloadPl
     cacheFolder: modelCacheFolder(env, process.platform, homedir()),
     homeFolder: homedir(),
     memoryBytes: totalmem(),
+    freeMemoryBytes: () => (process.platform === "darwin" ? totalmem() : process.availableMemory()),
     processId: process.pid,
     isRunning,
     fetch: (...request) => {

@@ -5,7 +5,7 @@
 // A name that comes from a request is only ever compared with the names of the list: it never becomes a path. Paths come
 // from requests in `folder` and `link` alone, which routes offer to this machine's own user and nobody else.
 
-import type { Model, ModelInfo, OpenOptions } from "../index.ts";
+import type { Model, ModelFit, ModelInfo, OpenOptions } from "../index.ts";
 
 export interface LibraryModel {
   name: string;
@@ -25,6 +25,8 @@ export interface LibraryModel {
   sha256?: string | undefined;
   /** What deleting it frees on the disk; 0: there is nothing to delete. */
   diskBytes?: number | undefined;
+  /** What this machine can do with it. */
+  fit?: ModelFit | undefined;
 }
 
 export interface TaskOptions {
@@ -78,6 +80,24 @@ export interface LibraryPlace {
   usedBytes: number;
   /** undefined: the system does not say. */
   freeBytes: number | undefined;
+  memoryBytes: number;
+  freeMemoryBytes: number;
+}
+
+/** What loading a model would take. */
+export interface LoadPlan {
+  weightBytes: number;
+  /** Of the whole context. */
+  kvBytes: number;
+  /** Buffers. */
+  workBytes: number;
+  totalBytes: number;
+  contextSize: number;
+  trainedContext: number;
+  layers: number;
+  /** Before it is loaded. */
+  freeMemoryBytes: number;
+  memoryBytes: number;
 }
 
 export interface ModelLibrary {
@@ -94,6 +114,11 @@ export interface ModelLibrary {
   /** sha256 of a model's (first) file; undefined: it is not here. Reads the whole file once. */
   digest(name: string): Promise<string | undefined>;
   place(): Promise<LibraryPlace>;
+  /** What loading it with these options would take; the options' defaults without them. */
+  plan(
+    name: string,
+    options: Pick<LibraryOpenOptions, "contextSize" | "kvType">,
+  ): Promise<LoadPlan>;
   /** The models of a repository of the hub. */
   variants(repository: string, signal: AbortSignal): Promise<LibraryVariant[]>;
   search(words: string, signal: AbortSignal): Promise<LibraryFinding[]>;

@@ -90,6 +90,7 @@ test("a file is asked itself", async () => {
     { ...here, speeds: runs },
   );
   expect(fit).toMatchObject({ fits: "now", share: 0.5, basis: "this type", runs: 1 });
+  expect(fit!.hasChatTemplate).toBe(true);
   expect(fit!.limit).toBeGreaterThan(1000);
   expect(damaged).toMatchObject({ fits: "unknown", limit: undefined });
   file.remove();

@@ -86,6 +86,11 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
   },
   { file: "src/cli/flags.ts", names: ["f32", "f16", "q8_0"], why: "the same, as a flag" },
   {
+    file: "src/server/routes/lantern-models.ts",
+    names: ["f32", "f16", "q8_0"],
+    why: "the same, as a field of a request",
+  },
+  {
     file: "src/cli/commands/logits.ts",
     names: ["f32"],
     why: "the KV type that golden logits are compared with",

@@ -132,7 +132,16 @@ const noLibrary: ModelLibrary = {
   locate: async () => undefined,
   remove: async () => ({ how: "deleted", bytes: 0 }),
   digest: async () => undefined,
-  place: async () => ({ folder: "/cache", usedBytes: 0, freeBytes: undefined }),
+  place: async () => ({
+    folder: "/cache/lantern",
+    usedBytes: 3e9,
+    freeBytes: 50e9,
+    memoryBytes: 16e9,
+    freeMemoryBytes: 8e9,
+  }),
+  plan: async () => {
+    throw new Error("there is nothing to plan");
+  },
   variants: async () => [],
   search: async () => [],
   folder: async () => ({ path: "/", parent: null, entries: [] }),

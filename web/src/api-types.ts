@@ -7,6 +7,16 @@ import type {
   ModelInfo,
 } from "../../src/api.ts";
 import type { LimitsReport as Report } from "../../src/limits/report.ts";
+import type { ModelFit } from "../../src/model-fit.ts";
+import type {
+  LibraryFinding,
+  LibraryFolder,
+  LibraryModel,
+  LibraryPlace,
+  LibraryVariant,
+  LoadPlan,
+} from "../../src/server/library.ts";
+import type { ModelTask } from "../../src/server/model-service.ts";
 import type { QuantizeReport } from "../../src/server/routes/lantern-quantize.ts";
 import type { Preset } from "../../src/sessions/presets.ts";
 import type { LiveGauge, RunEvent as ServerRunEvent } from "../../src/sessions/run.ts";
@@ -94,21 +104,9 @@ export interface Continue {
   settings?: SettingsChange;
 }
 
-export interface ModelTask {
-  kind: "download" | "load";
-  loadedBytes: number;
-  totalBytes: number;
-  error: string | null;
-}
+export type { LibraryFinding, LibraryFolder, LibraryVariant, LoadPlan, ModelFit, ModelTask };
 
-export interface ListedModel {
-  name: string;
-  description: string;
-  licence: string;
-  bytes: number;
-  chat: boolean;
-  state: "installed" | "cached" | "partial" | "absent";
-  source: string;
+export interface ListedModel extends LibraryModel {
   task: ModelTask | null;
   served: boolean;
 }
@@ -121,11 +119,18 @@ export interface ServedModel {
 export interface ModelList {
   models: ListedModel[];
   served: ServedModel[];
+  /** Where downloads are kept; no folder for who is on another machine. */
+  place: Omit<LibraryPlace, "folder"> & { folder: string | null };
+  /** The server is on this machine, so paths can be opened. */
+  isLocal: boolean;
 }
 
 export interface LoadOptions {
   chatTemplate?: "chatml" | "llama2" | "zephyr";
   contextSize?: number;
+  threads?: number;
+  gpuLayers?: number | "all" | "auto";
+  kvType?: "f32" | "f16" | "q8_0";
 }
 
 export interface TuneView {

@@ -7,8 +7,12 @@ import { LanternError } from "../../src/base/errors.ts";
 import type {
   Ask,
   Continue,
+  LibraryFinding,
+  LibraryFolder,
+  LibraryVariant,
   LimitsReport,
   LoadOptions,
+  LoadPlan,
   MachineView,
   Message,
   ModelList,
@@ -56,6 +60,15 @@ export interface LanternClient {
   load(name: string, options?: LoadOptions): Promise<ModelList>;
   cancelTask(name: string): Promise<ModelList>;
   unload(name: string): Promise<ModelList>;
+  deleteModel(name: string): Promise<ModelList>;
+  /** What loading it would take. */
+  plan(name: string, options: Pick<LoadOptions, "contextSize" | "kvType">): Promise<LoadPlan>;
+  searchHub(words: string): Promise<LibraryFinding[]>;
+  variants(repository: string): Promise<LibraryVariant[]>;
+  folder(path?: string): Promise<LibraryFolder>;
+  /** Paths of files of that name and size on this machine. */
+  findFile(name: string, bytes: number): Promise<string[]>;
+  linkModel(path: string): Promise<{ name: string; list: ModelList }>;
   machine(): Promise<MachineView>;
   measure(): Promise<void>;
   profile(model: string): Promise<ProfileReport>;
@@ -186,6 +199,22 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
     load: (name, options = {}) => post(`${models}/load`, { name, ...options }),
     cancelTask: (name) => post(`${models}/cancel`, { name }),
     unload: (name) => post(`${models}/unload`, { name }),
+    deleteModel: (name) => post(`${models}/delete`, { name }),
+    plan: (name, options) => post(`${models}/plan`, { name, ...options }),
+    async searchHub(words) {
+      const path = `${models}/search?q=${encodeURIComponent(words)}`;
+      return (await json<{ found: LibraryFinding[] }>(path)).found;
+    },
+    async variants(repository) {
+      const path = `${models}/variants?name=${encodeURIComponent(repository)}`;
+      return (await json<{ variants: LibraryVariant[] }>(path)).variants;
+    },
+    folder: (path) =>
+      json(`${models}/folder${path === undefined ? "" : `?path=${encodeURIComponent(path)}`}`),
+    async findFile(name, bytes) {
+      return (await post<{ paths: string[] }>(`${models}/find`, { name, bytes })).paths;
+    },
+    linkModel: (path) => post(`${models}/link`, { path }),
     machine: () => json("/lantern/v1/machine"),
     async measure() {
       await post("/lantern/v1/machine/measure", {});

@@ -1,42 +1,39 @@
-// Models over HTTP, for the web app: what there is, downloads and loads with their progress, unloading. What takes long is
-// a task: it is started, looked at, and can be stopped; the list tells how far it is.
+// Models over HTTP, for the web app: what there is, downloads and loads with their progress, unloading and deleting, the
+// hub, and files of this machine. What takes long is a task: it is started, looked at, and can be stopped.
+//
+// Folders and paths of this machine are its own user's business: those routes answer only where the server listens on this
+// machine alone, and only to the app itself, whatever other origins --cors lets in.
 
 import * as z from "zod";
-import { AbortedError, LanternError, type Model } from "../../index.ts";
+import { LanternError, UsageError } from "../../index.ts";
 import type { ServerContext } from "../context.ts";
-import { ApiError, describeError, openaiErrors } from "../errors.ts";
-import {
-  type LibraryModel,
-  type ModelLibrary,
-  publicInfo,
-  type TaskOptions,
-  withoutFolders,
-} from "../library.ts";
+import { ApiError, openaiErrors } from "../errors.ts";
+import type { ModelLibrary } from "../library.ts";
+import { ModelService } from "../model-service.ts";
 import { inPageWords } from "../page-words.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
-import { bodyFields } from "./lantern-service.ts";
+import { bodyFields, queryFields } from "./lantern-service.ts";
 
 const name = z.string().min(1).max(500);
 const named = z.strictObject({ name });
+const loadOptions = {
+  contextSize: z.int().min(32).max(1_048_576).exactOptional(),
+  kvType: z.enum(["f32", "f16", "q8_0"]).exactOptional(),
+};
 const loading = z.strictObject({
   name,
+  ...loadOptions,
   chatTemplate: z.enum(["chatml", "llama2", "zephyr"]).exactOptional(),
-  contextSize: z.int().min(32).max(1_048_576).exactOptional(),
+  threads: z.int().min(1).max(1024).exactOptional(),
+  gpuLayers: z.union([z.int().min(0).max(10_000), z.enum(["all", "auto"])]).exactOptional(),
 });
-
-/** A download or a load, under way or just failed. */
-interface Task {
-  kind: "download" | "load";
-  loadedBytes: number;
-  totalBytes: number;
-  /** Why it failed; it stays in the list until the next try. */
-  error: string | null;
-}
-
-interface RunningTask extends Task {
-  readonly abort: AbortController;
-  readonly done: Promise<void>;
-}
+const planning = z.strictObject({ name, ...loadOptions });
+const path = z.string().min(1).max(4096);
+const searching = z.strictObject({ q: z.string().min(1).max(200) });
+const repository = z.strictObject({ name });
+const browsing = z.strictObject({ path: path.exactOptional() });
+const finding = z.strictObject({ name, bytes: z.int().min(1) });
+const linking = z.strictObject({ path });
 
 export interface ModelFamilies {
   family: RouteFamily;
@@ -46,197 +43,126 @@ export interface ModelFamilies {
 
 export function modelRoutes(server: ServerContext, library: ModelLibrary): ModelFamilies {
   const service = new ModelService(server, library);
+  const models = "/lantern/v1/models";
+  /** Does something with a named model; the list afterwards. */
+  const act =
+    (work: (name: string) => Promise<void>, status = 200) =>
+    async (call: Call): Promise<Response> => {
+      const fields = await bodyFields(call, named);
+      await explained(work(fields.name));
+      return json(await service.view(), status);
+    };
   const family: RouteFamily = {
     name: "lantern-models",
     errors: openaiErrors,
     routes: [
+      { method: "GET", path: models, handle: async () => json(await service.view()) },
+      {
+        method: "POST",
+        path: `${models}/download`,
+        handle: act((wanted) => service.download(wanted), 202),
+      },
+      {
+        method: "POST",
+        path: `${models}/load`,
+        handle: async (call) => {
+          const { name: wanted, ...options } = await bodyFields(call, loading);
+          await service.load(wanted, options);
+          return json(await service.view(), 202);
+        },
+      },
+      { method: "POST", path: `${models}/cancel`, handle: act((one) => service.cancel(one)) },
+      { method: "POST", path: `${models}/unload`, handle: act((one) => service.unload(one)) },
+      { method: "POST", path: `${models}/delete`, handle: act((one) => service.delete(one)) },
+      {
+        method: "POST",
+        path: `${models}/plan`,
+        handle: async (call) => {
+          const { name: wanted, ...options } = await bodyFields(call, planning);
+          return json(await explained(library.plan(wanted, options)));
+        },
+      },
       {
         method: "GET",
-        path: "/lantern/v1/models",
-        handle: async () => json(await service.view()),
+        path: `${models}/search`,
+        handle: async (call) => {
+          const { q } = queryFields(call, searching);
+          return json({ found: await explained(library.search(q, call.signal)) });
+        },
       },
       {
-        method: "POST",
-        path: "/lantern/v1/models/download",
+        method: "GET",
+        path: `${models}/variants`,
         handle: async (call) => {
-          const fields = await bodyFields(call, named);
-          await service.download(fields.name);
-          return json(await service.view(), 202);
+          const { name: wanted } = queryFields(call, repository);
+          return json({ variants: await explained(library.variants(wanted, call.signal)) });
+        },
+      },
+      {
+        method: "GET",
+        path: `${models}/folder`,
+        handle: async (call) => {
+          checkLocal(call, service);
+          return json(await explained(library.folder(queryFields(call, browsing).path)));
         },
       },
       {
         method: "POST",
-        path: "/lantern/v1/models/load",
+        path: `${models}/find`,
         handle: async (call) => {
-          await service.load(await bodyFields(call, loading));
-          return json(await service.view(), 202);
+          checkLocal(call, service);
+          const fields = await bodyFields(call, finding);
+          return json({ paths: await explained(library.findFile(fields.name, fields.bytes)) });
         },
       },
-      { method: "POST", path: "/lantern/v1/models/cancel", handle: (call) => cancel(call) },
       {
         method: "POST",
-        path: "/lantern/v1/models/unload",
+        path: `${models}/link`,
         handle: async (call) => {
-          const fields = await bodyFields(call, named);
-          await service.unload(fields.name);
-          return json(await service.view());
+          checkLocal(call, service);
+          const fields = await bodyFields(call, linking);
+          const linked = await explained(library.link(fields.path));
+          return json({ name: linked, list: await service.view() });
         },
       },
     ],
   };
-  const cancel = async (call: Call): Promise<Response> => {
-    const fields = await bodyFields(call, named);
-    await service.cancel(fields.name);
-    return json(await service.view());
-  };
   return { family, close: () => service.close() };
 }
 
-class ModelService {
-  readonly #server: ServerContext;
-  readonly #library: ModelLibrary;
-  readonly #running = new Map<string, RunningTask>();
-  readonly #failed = new Map<string, Task>();
-  /** Opened here, so disposed here. */
-  readonly #opened = new Map<string, Model>();
+/** Guards before this one have checked the key and the Host header. */
+function checkLocal({ request }: Call, service: ModelService): void {
+  const origin = request.headers.get("origin");
+  const host = request.headers.get("host");
+  const isOwn = origin === null || (URL.canParse(origin) && new URL(origin).host === host);
+  if (service.isLocal && isOwn) return;
+  throw new ApiError({
+    status: 403,
+    type: "invalid_request_error",
+    code: "not_local",
+    param: "path",
+    message: service.isLocal
+      ? "files of this machine are opened in Lantern's own app only"
+      : "this server is open to other machines (--host), so it opens no paths: only models of its list. Start it with -m PATH for another one",
+  });
+}
 
-  constructor(server: ServerContext, library: ModelLibrary) {
-    this.#server = server;
-    this.#library = library;
-  }
-
-  async view(): Promise<object> {
-    const listed = await this.#library.list();
-    const known = new Set(listed.map((model) => model.name));
-    const asked = [...this.#running.keys(), ...this.#failed.keys()].filter(
-      (one) => !known.has(one),
-    );
-    const served = this.#server.models.list();
-    return {
-      models: [...listed, ...[...new Set(asked)].map(unlisted)].map((model) => ({
-        ...model,
-        task: this.#task(model.name),
-        served: served.some(({ id }) => id === model.name),
-      })),
-      served: served.map(({ id, model }) => ({ id, info: publicInfo(model.info) })),
-    };
-  }
-
-  #task(name: string): Task | null {
-    const task = this.#running.get(name) ?? this.#failed.get(name);
-    if (!task) return null;
-    const { kind, loadedBytes, totalBytes, error } = task;
-    return { kind, loadedBytes, totalBytes, error };
-  }
-
-  async download(name: string): Promise<void> {
-    const model = await this.#find(name);
-    if (!model && !this.#library.canDownload(name)) throw unknown(name);
-    if (model && isHere(model)) return;
-    this.#start(name, "download", async (options) => {
-      await this.#library.download(name, options);
-    });
-  }
-
-  async load({ name, ...options }: z.infer<typeof loading>): Promise<void> {
-    const model = await this.#find(name);
-    if (!model) throw unknown(name);
-    if (!isHere(model)) {
-      throw refused(409, "not_downloaded", `${name} is not on this machine yet: download it first`);
-    }
-    this.#start(name, "load", async (task) => {
-      const opened = await this.#library.open(name, { ...options, ...task });
-      if (task.signal.aborted) {
-        await opened.dispose();
-        throw new AbortedError(`loading ${name}`);
-      }
-      await this.#replace(name, opened);
-    });
-  }
-
-  /** The same model loaded again (another template, another context) takes the place of the old one. */
-  async #replace(name: string, model: Model): Promise<void> {
-    const old = this.#server.models.remove(name);
-    const created = Math.floor(this.#server.time() / 1000);
-    this.#server.models.add({ id: name, model, created });
-    this.#opened.set(name, model);
-    await old?.model.dispose();
-  }
-
-  async unload(id: string): Promise<void> {
-    const served = this.#server.models.list().find((one) => one.id === id);
-    if (!served) throw unknown(id);
-    this.#checkIdle(id);
-    this.#server.models.remove(id);
-    this.#opened.delete(id);
-    await served.model.dispose();
-  }
-
-  async cancel(name: string): Promise<void> {
-    const task = this.#running.get(name);
-    this.#failed.delete(name);
-    task?.abort.abort();
-    await task?.done;
-  }
-
-  async close(): Promise<void> {
-    for (const { abort } of this.#running.values()) abort.abort();
-    await Promise.all([...this.#running.values()].map(({ done }) => done));
-    await Promise.all([...this.#opened.values()].map((model) => model.dispose()));
-    this.#opened.clear();
-  }
-
-  /** A network that is down or a model that does not fit is nothing to log; the person who asked reads it. */
-  #describe(error: unknown): string {
-    if (error instanceof LanternError) return inPageWords(withoutFolders(error.message));
-    return describeError(error, (bug) => this.#server.log(String(bug))).message;
-  }
-
-  async #find(name: string): Promise<LibraryModel | undefined> {
-    return (await this.#library.list()).find((model) => model.name === name);
-  }
-
-  #checkIdle(id: string): void {
-    const busy = [...this.#server.jobs].some(({ model }) => model === id);
-    if (!busy) return;
-    throw refused(409, "model_busy", `${id} is writing an answer: stop it, or wait for its end`);
-  }
-
-  #start(name: string, kind: Task["kind"], work: (options: TaskOptions) => Promise<void>): void {
-    if (this.#running.has(name)) {
-      throw refused(409, "task_in_progress", `${name} is being worked on already`);
-    }
-    if (kind === "load") this.#checkIdle(name);
-    this.#failed.delete(name);
-    const abort = new AbortController();
-    const task: Task = { kind, loadedBytes: 0, totalBytes: 0, error: null };
-    const onProgress: TaskOptions["onProgress"] = (progress) => void Object.assign(task, progress);
-    const done = work({ signal: abort.signal, onProgress }).then(
-      () => void this.#running.delete(name),
-      (error: unknown) => {
-        this.#running.delete(name);
-        if (abort.signal.aborted) return;
-        this.#failed.set(name, { ...task, error: this.#describe(error) });
+/** The hub that is down, a folder that is not there: sentences for the person who asked. */
+async function explained<T>(answer: Promise<T>): Promise<T> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (!(error instanceof LanternError) || error instanceof ApiError) throw error;
+    const isTheirs = error instanceof UsageError;
+    throw new ApiError(
+      {
+        status: isTheirs ? 400 : 502,
+        type: isTheirs ? "invalid_request_error" : "server_error",
+        code: isTheirs ? "invalid_value" : "source_failed",
+        param: null,
+        message: inPageWords(error.message),
       },
+      { cause: error },
     );
-    this.#running.set(name, Object.assign(task, { abort, done }));
   }
-}
-
-function isHere({ state }: LibraryModel): boolean {
-  return state !== "partial" && state !== "absent";
-}
-
-/** Something that was asked for by its name on the hub, while it comes. */
-function unlisted(name: string): LibraryModel {
-  const facts = { licence: "see the model's page", bytes: 0, chat: true, source: "Hugging Face" };
-  return { name, description: "from the Hugging Face hub", state: "absent", ...facts };
-}
-
-function unknown(name: string): ApiError {
-  return refused(404, "model_not_found", `there is no model "${name.slice(0, 100)}" in the list`);
-}
-
-function refused(status: number, code: string, message: string): ApiError {
-  return new ApiError({ status, type: "invalid_request_error", code, param: "name", message });
 }

@@ -3,7 +3,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { Message, SettingsChange } from "../api-types.ts";
+import type { Message, ServedModel, SettingsChange } from "../api-types.ts";
 import { Composer } from "../components/composer.tsx";
 import { ContextMeter } from "../components/context-meter.tsx";
 import { Dialog } from "../components/dialog.tsx";
@@ -160,8 +160,10 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
 }
 
 /** The model that was chosen last, while it is served. */
-function servedName(served: readonly { id: string }[], preferred: string | null): string | null {
-  return served.some(({ id }) => id === preferred) ? preferred : null;
+/** The preferred model where it is loaded, else the first that chats. */
+function servedName(served: readonly ServedModel[], preferred: string | null): string | null {
+  if (served.some(({ id }) => id === preferred)) return preferred;
+  return served.find(({ info }) => info.hasChatTemplate)?.id ?? null;
 }
 
 /** After going back: the way forward again. */

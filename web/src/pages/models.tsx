@@ -1,46 +1,39 @@
-// The Models page: what is loaded, what is on this machine, what could be downloaded; downloads and loads with their
-// progress. The list and the work are the server's.
+// The Models page: what is loaded, what is on this machine, what could run here and how fast, the hub, and files that lie
+// elsewhere. The list and the work are the server's.
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import type { ListedModel, ServedModel } from "../api-types.ts";
-import { Confirm } from "../components/dialog.tsx";
-import { Icon } from "../components/icon.tsx";
-import { Progress } from "../components/progress.tsx";
-import { bytesText, countText } from "../state/format.ts";
-import {
-  cancelTask,
-  downloadModel,
-  isBusy,
-  loadModel,
-  models,
-  refreshModels,
-  unloadModel,
-} from "../state/models.ts";
+import { useEffect } from "preact/hooks";
+import type { ListedModel, ModelList } from "../api-types.ts";
+import { HubSearch } from "../components/hub-search.tsx";
+import { SpeedNote } from "../components/model-fit.tsx";
+import { ListedRow, ServedRow } from "../components/model-rows.tsx";
+import { OpenFile } from "../components/open-file.tsx";
+import { bytesText } from "../state/format.ts";
+import { isBusy, models, refreshModels } from "../state/models.ts";
 import { attempt } from "../state/notices.ts";
-import { prefer } from "../state/preferences.ts";
-import { go } from "../state/route.ts";
 import { useStore } from "../state/store.ts";
 
 export function ModelsPage(): JSX.Element {
-  const { models: all, served, loaded } = useStore(models);
+  const { models: all, served, loaded, place, isLocal } = useStore(models);
   useEffect(() => void attempt(refreshModels), []);
-  const here = all.filter(
-    ({ state, served: isServed }) => !isServed && (state === "installed" || state === "cached"),
-  );
-  const others = all.filter((model) => !model.served && !here.includes(model));
+  const isHere = ({ state }: ListedModel): boolean => state !== "partial" && state !== "absent";
+  const here = all.filter((model) => !model.served && isHere(model));
+  const others = all.filter((model) => !model.served && !isHere(model));
   return (
     <div class="facts">
       <header class="facts-head">
         <h1>Models</h1>
-        <p>A model has to be in memory to answer. Several can be loaded at once if they fit.</p>
+        <p>
+          A model has to be in memory to answer. Several can be loaded at once, as long as they fit.
+        </p>
+        {loaded && <Places place={place} />}
       </header>
       <section class="card">
         <h2>Loaded</h2>
         {loaded && served.length === 0 && <p>None. Load one below.</p>}
         <ul class="models">
           {served.map((model) => (
-            <Served
+            <ServedRow
               key={model.id}
               model={model}
               listed={all.find(({ name }) => name === model.id)}
@@ -51,152 +44,88 @@ export function ModelsPage(): JSX.Element {
       {here.length > 0 && (
         <section class="card">
           <h2>On this machine</h2>
-          <ul class="models">
-            {here.map((model) => (
-              <Listed key={model.name} model={model} />
-            ))}
-          </ul>
+          <Rows models={here} />
         </section>
       )}
       <section class="card">
-        <h2>To download</h2>
-        <ul class="models">
-          {others.map((model) => (
-            <Listed key={model.name} model={model} />
-          ))}
-        </ul>
-        <HubForm />
+        <h2>Open a file</h2>
+        {isLocal ? (
+          <OpenFile />
+        ) : (
+          <p class="hint">
+            This page talks to a Lantern that other machines can reach, which therefore opens no
+            paths. On its machine, “lantern serve -m PATH” opens a file.
+          </p>
+        )}
+      </section>
+      <section class="card">
+        <h2>What could run here</h2>
+        <Downloads models={others} />
+      </section>
+      <section class="card">
+        <h2>Search Hugging Face</h2>
+        <HubSearch />
       </section>
     </div>
   );
 }
 
-function Served({
-  model,
-  listed,
-}: {
-  model: ServedModel;
-  listed: ListedModel | undefined;
-}): JSX.Element {
-  const [asking, setAsking] = useState(false);
-  const { id, info } = model;
-  const use = (): void => {
-    prefer({ model: id });
-    go(info.hasChatTemplate ? "chat" : "story");
-  };
+function Places({ place }: { place: ModelList["place"] }): JSX.Element {
+  const { memoryBytes, freeMemoryBytes, usedBytes, freeBytes, folder } = place;
   return (
-    <li>
-      <div class="model-facts">
-        <h3>{id}</h3>
-        <p>
-          {listed?.description ?? info.name}
-          {info.hasChatTemplate ? "" : ". Continues text; does not chat."}
-        </p>
-        <p class="hint">
-          {info.architecture}, {countText(info.parameters)} parameters, {info.weightType},{" "}
-          {bytesText(info.weightBytes)} of weights, context of{" "}
-          {info.contextSize.toLocaleString("en")} tokens
-        </p>
-      </div>
-      <div class="row wrap">
-        <button type="button" class="primary" onClick={use}>
-          {info.hasChatTemplate ? "Chat" : "Write a story"}
-        </button>
-        <button type="button" onClick={() => setAsking(true)}>
-          Unload
-        </button>
-      </div>
-      {asking && (
-        <Confirm
-          title={`Unload ${id}?`}
-          text="Its memory is freed. Conversations with it stay, and go on when it is loaded again."
-          action="Unload"
-          onClose={() => setAsking(false)}
-          onConfirm={() => void attempt(() => unloadModel(id))}
-        />
+    <p class="hint path">
+      Memory: {bytesText(freeMemoryBytes)} of {bytesText(memoryBytes)} free. Disk: downloaded models
+      take {bytesText(usedBytes)}
+      {folder === null ? "" : ` in ${folder}`}
+      {freeBytes === undefined ? "" : `, ${bytesText(freeBytes)} are free`}.
+    </p>
+  );
+}
+
+function Rows({ models: list }: { models: readonly ListedModel[] }): JSX.Element {
+  return (
+    <ul class="models">
+      {list.map((model) => (
+        <ListedRow key={model.name} model={model} />
+      ))}
+    </ul>
+  );
+}
+
+/** The list goes on behind a fold. */
+const firstRows = 6;
+
+/** Best first, as the server has them; what cannot run here is folded away. */
+function Downloads({ models: list }: { models: readonly ListedModel[] }): JSX.Element {
+  const canRun = list.filter((model) => model.fit?.fits !== "no" || isBusy(model));
+  const cannot = list.filter((model) => !canRun.includes(model));
+  const best = canRun.find(({ chat, fit }) => chat && fit?.fits === "now");
+  const shown = canRun.filter(
+    (model, at) => at < firstRows || model.task !== null || model.state === "partial",
+  );
+  const more = canRun.filter((model) => !shown.includes(model));
+  return (
+    <>
+      <SpeedNote models={canRun} />
+      <ul class="models">
+        {shown.map((model) => (
+          <ListedRow key={model.name} model={model} isBest={model === best} />
+        ))}
+      </ul>
+      {more.length > 0 && (
+        <details>
+          <summary>{more.length} more that fit</summary>
+          <Rows models={more} />
+        </details>
       )}
-    </li>
-  );
-}
-
-function Listed({ model }: { model: ListedModel }): JSX.Element {
-  const { name, description, licence, bytes, chat, state, source, task } = model;
-  return (
-    <li>
-      <div class="model-facts">
-        <h3>
-          {name} {chat && <span class="tag">chat</span>}
-        </h3>
-        <p>{description}</p>
-        <p class="hint">
-          {bytes > 0 ? `${bytesText(bytes)}, ` : ""}
-          {licence}, {source}
-          {state === "partial" && !task ? ". A download was begun and can go on." : ""}
-        </p>
-        {task?.error && <p class="ending">{task.error}</p>}
-      </div>
-      {isBusy(model) ? <Task model={model} /> : <Start model={model} />}
-    </li>
-  );
-}
-
-function Start({ model: { name, state } }: { model: ListedModel }): JSX.Element {
-  if (state === "installed" || state === "cached") {
-    return (
-      <button type="button" class="primary" onClick={() => void attempt(() => loadModel(name))}>
-        Load
-      </button>
-    );
-  }
-  return (
-    <button type="button" onClick={() => void attempt(() => downloadModel(name))}>
-      <Icon name="download" /> {state === "partial" ? "Go on" : "Download"}
-    </button>
-  );
-}
-
-function Task({ model: { name, task } }: { model: ListedModel }): JSX.Element {
-  const { kind, loadedBytes, totalBytes } = task!;
-  const doing = kind === "download" ? "Downloading" : "Loading";
-  return (
-    <div class="task">
-      <Progress share={totalBytes > 0 ? loadedBytes / totalBytes : 0} label={`${doing} ${name}`} />
-      <span class="hint">
-        {doing}
-        {totalBytes > 0 ? `, ${bytesText(loadedBytes)} of ${bytesText(totalBytes)}` : "…"}
-      </span>
-      <button type="button" class="link" onClick={() => void attempt(() => cancelTask(name))}>
-        Stop
-      </button>
-    </div>
-  );
-}
-
-function HubForm(): JSX.Element {
-  const [name, setName] = useState("");
-  return (
-    <form
-      class="hub"
-      onSubmit={(event) => {
-        event.preventDefault();
-        const wanted = name.trim();
-        if (wanted !== "")
-          void attempt(() => downloadModel(wanted.startsWith("hf:") ? wanted : `hf:${wanted}`));
-      }}
-    >
-      <label class="field">
-        <span class="field-label">Any other GGUF file of the Hugging Face hub</span>
-        <span class="row">
-          <input
-            value={name}
-            placeholder="owner/repository/file.gguf"
-            onInput={(event) => setName(event.currentTarget.value)}
-          />
-          <button type="submit" disabled={name.trim() === ""}>
-            Download
-          </button>
-        </span>
-      </label>
-    </form>
+      {cannot.length > 0 && (
+        <details>
+          <summary>
+            {cannot.length} more {cannot.length === 1 ? "does" : "do"} not fit this machine’s memory
+          </summary>
+          <Rows models={cannot} />
+        </details>
+      )}
+    </>
   );
 }

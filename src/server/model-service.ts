@@ -1,0 +1,206 @@
+// The models behind the Models page: the list with what is under way, downloads and loads as tasks that can be looked at and
+// stopped, unloading, deleting. routes/lantern-models.ts offers it over HTTP.
+
+import { AbortedError, LanternError, type Model } from "../index.ts";
+import type { ServerContext } from "./context.ts";
+import { ApiError, describeError } from "./errors.ts";
+import {
+  type LibraryModel,
+  type LibraryOpenOptions,
+  type ModelLibrary,
+  publicInfo,
+  type TaskOptions,
+  withoutFolders,
+} from "./library.ts";
+import { inPageWords } from "./page-words.ts";
+
+/** A download or a load, under way or just failed. */
+export interface ModelTask {
+  kind: "download" | "load";
+  loadedBytes: number;
+  totalBytes: number;
+  /** Why it failed; it stays in the list until the next try. */
+  error: string | null;
+}
+
+interface RunningTask extends ModelTask {
+  readonly abort: AbortController;
+  readonly done: Promise<void>;
+}
+
+export class ModelService {
+  readonly #server: ServerContext;
+  readonly #library: ModelLibrary;
+  readonly #running = new Map<string, RunningTask>();
+  readonly #failed = new Map<string, ModelTask>();
+  /** Opened here, so disposed here. */
+  readonly #opened = new Map<string, Model>();
+
+  constructor(server: ServerContext, library: ModelLibrary) {
+    this.#server = server;
+    this.#library = library;
+  }
+
+  /** This machine's own user asks, and may see and name its folders. */
+  get isLocal(): boolean {
+    return this.#server.settings.hosts !== undefined;
+  }
+
+  async view(): Promise<object> {
+    // Before the list: a task that ends meanwhile is shown once more, never a list from before its end without it.
+    const tasks = new Map(
+      [...this.#failed, ...this.#running].map(([name, task]) => [name, plain(task)]),
+    );
+    const [listed, place] = await Promise.all([this.#library.list(), this.#library.place()]);
+    const known = new Set(listed.map((model) => model.name));
+    const asked = [...tasks.keys()].filter((one) => !known.has(one));
+    const served = this.#server.models.list();
+    return {
+      models: [...asked.map(unlisted), ...listed].map((model) => ({
+        ...model,
+        task: tasks.get(model.name) ?? null,
+        served: served.some(({ id }) => id === model.name),
+      })),
+      served: served.map(({ id, model }) => ({ id, info: publicInfo(model.info) })),
+      place: { ...place, folder: this.isLocal ? place.folder : null },
+      isLocal: this.isLocal,
+    };
+  }
+
+  async download(name: string): Promise<void> {
+    const model = await this.#find(name);
+    if (!model && !this.#library.canDownload(name)) throw unknown(name);
+    if (model && isHere(model)) return;
+    this.#start(name, "download", async (options) => {
+      await this.#library.download(name, options);
+    });
+  }
+
+  async load(name: string, options: Omit<LibraryOpenOptions, keyof TaskOptions>): Promise<void> {
+    const model = await this.#find(name);
+    if (!model) throw unknown(name);
+    if (!isHere(model)) {
+      throw refused(409, "not_downloaded", `${name} is not on this machine yet: download it first`);
+    }
+    this.#start(name, "load", async (task) => {
+      const opened = await this.#library.open(name, { ...options, ...task });
+      if (task.signal.aborted) {
+        await opened.dispose();
+        throw new AbortedError(`loading ${name}`);
+      }
+      await this.#replace(name, opened);
+    });
+  }
+
+  /** The same model loaded again (another template, another context) takes the place of the old one. */
+  async #replace(name: string, model: Model): Promise<void> {
+    const old = this.#server.models.remove(name);
+    const created = Math.floor(this.#server.time() / 1000);
+    this.#server.models.add({ id: name, model, created });
+    this.#opened.set(name, model);
+    await old?.model.dispose();
+  }
+
+  async unload(id: string): Promise<void> {
+    const served = this.#server.models.list().find((one) => one.id === id);
+    if (!served) throw unknown(id);
+    this.#checkIdle(id);
+    this.#server.models.remove(id);
+    this.#opened.delete(id);
+    await served.model.dispose();
+  }
+
+  async delete(name: string): Promise<void> {
+    const model = await this.#find(name);
+    if (!model) throw unknown(name);
+    if (this.#running.has(name)) {
+      throw refused(409, "task_in_progress", `${name} is being worked on: stop that first`);
+    }
+    const path = await this.#library.locate(name);
+    for (const { id } of this.#server.models.list()) {
+      const isSame =
+        id === name || (path !== undefined && (await this.#library.locate(id)) === path);
+      if (isSame) throw refused(409, "model_loaded", `${name} is loaded: unload it first`);
+    }
+    this.#failed.delete(name);
+    await this.#library.remove(name);
+  }
+
+  async cancel(name: string): Promise<void> {
+    const task = this.#running.get(name);
+    this.#failed.delete(name);
+    task?.abort.abort();
+    await task?.done;
+  }
+
+  async close(): Promise<void> {
+    for (const { abort } of this.#running.values()) abort.abort();
+    await Promise.all([...this.#running.values()].map(({ done }) => done));
+    await Promise.all([...this.#opened.values()].map((model) => model.dispose()));
+    this.#opened.clear();
+  }
+
+  /** A network that is down or a model that does not fit is nothing to log; the person who asked reads it. */
+  #describe(error: unknown): string {
+    if (error instanceof LanternError) {
+      return inPageWords(this.isLocal ? error.message : withoutFolders(error.message));
+    }
+    return describeError(error, (bug) => this.#server.log(String(bug))).message;
+  }
+
+  async #find(name: string): Promise<LibraryModel | undefined> {
+    return (await this.#library.list()).find((model) => model.name === name);
+  }
+
+  #checkIdle(id: string): void {
+    const busy = [...this.#server.jobs].some(({ model }) => model === id);
+    if (!busy) return;
+    throw refused(409, "model_busy", `${id} is writing an answer: stop it, or wait for its end`);
+  }
+
+  #start(
+    name: string,
+    kind: ModelTask["kind"],
+    work: (options: TaskOptions) => Promise<void>,
+  ): void {
+    if (this.#running.has(name)) {
+      throw refused(409, "task_in_progress", `${name} is being worked on already`);
+    }
+    if (kind === "load") this.#checkIdle(name);
+    this.#failed.delete(name);
+    const abort = new AbortController();
+    const task: ModelTask = { kind, loadedBytes: 0, totalBytes: 0, error: null };
+    const onProgress: TaskOptions["onProgress"] = (progress) => void Object.assign(task, progress);
+    const done = work({ signal: abort.signal, onProgress }).then(
+      () => void this.#running.delete(name),
+      (error: unknown) => {
+        this.#running.delete(name);
+        if (abort.signal.aborted) return;
+        this.#failed.set(name, { ...task, error: this.#describe(error) });
+      },
+    );
+    this.#running.set(name, Object.assign(task, { abort, done }));
+  }
+}
+
+function plain({ kind, loadedBytes, totalBytes, error }: ModelTask): ModelTask {
+  return { kind, loadedBytes, totalBytes, error };
+}
+
+function isHere({ state }: LibraryModel): boolean {
+  return state !== "partial" && state !== "absent";
+}
+
+/** Something that was asked for by its name on the hub, while it comes. */
+function unlisted(name: string): LibraryModel {
+  const facts = { licence: "see the model's page", bytes: 0, chat: true, source: "Hugging Face" };
+  return { name, description: "from the Hugging Face hub", state: "absent", ...facts };
+}
+
+function unknown(name: string): ApiError {
+  return refused(404, "model_not_found", `there is no model "${name.slice(0, 100)}" in the list`);
+}
+
+function refused(status: number, code: string, message: string): ApiError {
+  return new ApiError({ status, type: "invalid_request_error", code, param: "name", message });
+}

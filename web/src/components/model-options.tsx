@@ -1,0 +1,201 @@
+// How a model is loaded: context, KV cache, threads, layers on the GPU, with the memory before and after. What is left
+// empty is chosen by the server.
+
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { sentence } from "../api.ts";
+import type { LoadOptions, LoadPlan } from "../api-types.ts";
+import { client } from "../state/connection.ts";
+import { bytesText, grouped } from "../state/format.ts";
+import { loadModel } from "../state/models.ts";
+import { attempt } from "../state/notices.ts";
+import { Dialog } from "./dialog.tsx";
+
+const kvTypes = [
+  ["f16", "16 bits (usual)"],
+  ["q8_0", "8 bits (half the memory)"],
+  ["f32", "32 bits (twice the memory)"],
+] as const;
+
+type KvType = NonNullable<LoadOptions["kvType"]>;
+
+interface Props {
+  name: string;
+  /** It is loaded now, and what it takes becomes free first. */
+  loadedBytes: number;
+  onClose(): void;
+}
+
+export function ModelOptions({ name, loadedBytes, onClose }: Props): JSX.Element {
+  const [context, setContext] = useState("");
+  const [threads, setThreads] = useState("");
+  const [layers, setLayers] = useState("");
+  const [kvType, setKvType] = useState<KvType>("f16");
+  const contextSize = wholeNumber(context, 32);
+  const [plan, problem] = usePlan(name, contextSize, kvType);
+  const load = (): void => {
+    const threadCount = wholeNumber(threads, 1);
+    const gpuLayers = layers === "all" || layers === "auto" ? layers : wholeNumber(layers, 0);
+    const options: LoadOptions = {
+      kvType,
+      ...(contextSize !== undefined && { contextSize }),
+      ...(threadCount !== undefined && { threads: threadCount }),
+      ...(gpuLayers !== undefined && { gpuLayers }),
+    };
+    void attempt(() => loadModel(name, options));
+    onClose();
+  };
+  return (
+    <Dialog title={`Load ${name}`} onClose={onClose}>
+      <form
+        class="settings"
+        onSubmit={(event) => {
+          event.preventDefault();
+          load();
+        }}
+      >
+        <Field
+          label="Context, in tokens"
+          hint={`How much text it can keep in view, answer included. ${plan ? `Trained for ${grouped(plan.trainedContext)}.` : ""} Empty: ${plan ? grouped(Math.min(4096, plan.trainedContext)) : "the usual"}.`}
+          value={context}
+          onInput={setContext}
+        />
+        <label class="field">
+          <span class="field-label">KV cache</span>
+          <select
+            value={kvType}
+            onChange={(event) => setKvType(event.currentTarget.value as KvType)}
+          >
+            {kvTypes.map(([type, text]) => (
+              <option key={type} value={type}>
+                {text}
+              </option>
+            ))}
+          </select>
+          <span class="hint">What it remembers of the text, at this many bits a number.</span>
+        </label>
+        <Field
+          label="Threads"
+          hint="Processor cores that compute. Empty: all of them."
+          value={threads}
+          onInput={setThreads}
+        />
+        <Field
+          label="Layers on the GPU"
+          hint={`A number${plan ? ` up to ${plan.layers + 1}` : ""}, “all”, or “auto” for what fits. Empty: as the server was started.`}
+          value={layers}
+          onInput={setLayers}
+        />
+        <Memory plan={plan} problem={problem} loadedBytes={loadedBytes} />
+        <div class="row end">
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="primary">
+            {loadedBytes > 0 ? "Load again" : "Load"}
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+interface FieldProps {
+  label: string;
+  hint: string;
+  value: string;
+  onInput(value: string): void;
+}
+
+function Field({ label, hint, value, onInput }: FieldProps): JSX.Element {
+  return (
+    <label class="field">
+      <span class="field-label">{label}</span>
+      <input
+        value={value}
+        inputMode="text"
+        autoComplete="off"
+        onInput={(event) => onInput(event.currentTarget.value.trim())}
+      />
+      <span class="hint">{hint}</span>
+    </label>
+  );
+}
+
+/** undefined: empty, or no such number. */
+function wholeNumber(text: string, least: number): number | undefined {
+  const value = Number(text.replaceAll(",", ""));
+  return text !== "" && Number.isInteger(value) && value >= least ? value : undefined;
+}
+
+const waitMs = 250;
+
+/** What loading would take; asked again a moment after the last change. */
+function usePlan(
+  name: string,
+  contextSize: number | undefined,
+  kvType: KvType,
+): [LoadPlan | null, string | null] {
+  const [plan, setPlan] = useState<LoadPlan | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  useEffect(() => {
+    let isWanted = true;
+    const ask = async (): Promise<void> => {
+      try {
+        const options = { kvType, ...(contextSize !== undefined && { contextSize }) };
+        const answer = await client.plan(name, options);
+        if (!isWanted) return;
+        setPlan(answer);
+        setProblem(null);
+      } catch (error) {
+        if (isWanted) setProblem(sentence(error));
+      }
+    };
+    const timer = setTimeout(() => void ask(), plan ? waitMs : 0);
+    return () => {
+      isWanted = false;
+      clearTimeout(timer);
+    };
+  }, [name, contextSize, kvType]);
+  return [plan, problem];
+}
+
+interface MemoryProps {
+  plan: LoadPlan | null;
+  problem: string | null;
+  loadedBytes: number;
+}
+
+function Memory({ plan, problem, loadedBytes }: MemoryProps): JSX.Element | null {
+  if (problem !== null) return <p class="ending">{problem}</p>;
+  if (!plan) return null;
+  const before = plan.freeMemoryBytes + loadedBytes;
+  const after = before - plan.totalBytes;
+  const rows: [string, string][] = [
+    [loadedBytes > 0 ? "Free memory without it" : "Free memory now", bytesText(before)],
+    ["Weights", bytesText(plan.weightBytes)],
+    [`KV cache, one conversation of ${grouped(plan.contextSize)} tokens`, bytesText(plan.kvBytes)],
+    ["Buffers", bytesText(plan.workBytes)],
+    ["Free memory afterwards", after > 0 ? bytesText(after) : "none"],
+  ];
+  return (
+    <div class="plan">
+      <table>
+        <tbody>
+          {rows.map(([what, bytes]) => (
+            <tr key={what}>
+              <th scope="row">{what}</th>
+              <td class="number">{bytes}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {after <= 0 && (
+        <p class="ending">
+          It does not fit on the processor: {bytesText(-after)} are missing. A smaller context, 8
+          bits for the KV cache, or a smaller model would help.
+        </p>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,194 @@
+// One model of the Models page: loaded, on this machine, or to be downloaded; with what can be done with it.
+
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import type { ListedModel, ServedModel } from "../api-types.ts";
+import { bytesText, countText } from "../state/format.ts";
+import {
+  cancelTask,
+  deleteModel,
+  downloadModel,
+  isBusy,
+  loadModel,
+  unloadModel,
+} from "../state/models.ts";
+import { attempt } from "../state/notices.ts";
+import { prefer } from "../state/preferences.ts";
+import { go } from "../state/route.ts";
+import { Confirm } from "./dialog.tsx";
+import { Icon } from "./icon.tsx";
+import { FitLine } from "./model-fit.tsx";
+import { ModelOptions } from "./model-options.tsx";
+import { Progress } from "./progress.tsx";
+
+export function ServedRow({
+  model,
+  listed,
+}: {
+  model: ServedModel;
+  listed: ListedModel | undefined;
+}): JSX.Element {
+  const [open, setOpen] = useState<"unload" | "options" | null>(null);
+  const { id, info } = model;
+  const kvBytes = info.kvBytesPerToken * info.cacheTokens;
+  const use = (): void => {
+    prefer({ model: id });
+    go(info.hasChatTemplate ? "chat" : "story");
+  };
+  return (
+    <li>
+      <div class="model-facts">
+        <h3>{id}</h3>
+        <p>
+          {listed?.description ?? info.name}
+          {info.hasChatTemplate ? "" : ". Continues text; does not chat."}
+        </p>
+        <p class="hint">
+          {info.architecture}, {countText(info.parameters)} parameters, {info.weightType}, context
+          of {info.contextSize.toLocaleString("en")} tokens
+        </p>
+        <p class="hint">
+          Memory: {bytesText(info.weightBytes)} for the weights, up to {bytesText(kvBytes)} for the
+          KV cache
+        </p>
+        {(info.warnings ?? []).map((warning) => (
+          <p class="ending" key={warning}>
+            {warning}
+          </p>
+        ))}
+        {listed?.task?.error && <p class="ending">{listed.task.error}</p>}
+      </div>
+      {listed && isBusy(listed) ? (
+        <Task model={listed} />
+      ) : (
+        <div class="row wrap">
+          <button type="button" class="primary" onClick={use}>
+            {info.hasChatTemplate ? "Chat" : "Write a story"}
+          </button>
+          {listed && (
+            <button type="button" onClick={() => setOpen("options")}>
+              Options
+            </button>
+          )}
+          <button type="button" onClick={() => setOpen("unload")}>
+            Unload
+          </button>
+        </div>
+      )}
+      {open === "options" && (
+        <ModelOptions
+          name={id}
+          loadedBytes={info.weightBytes + kvBytes}
+          onClose={() => setOpen(null)}
+        />
+      )}
+      {open === "unload" && (
+        <Confirm
+          title={`Unload ${id}?`}
+          text="Its memory is freed. Conversations with it stay, and go on when it is loaded again."
+          action="Unload"
+          onClose={() => setOpen(null)}
+          onConfirm={() => void attempt(() => unloadModel(id))}
+        />
+      )}
+    </li>
+  );
+}
+
+export function ListedRow({
+  model,
+  isBest = false,
+}: {
+  model: ListedModel;
+  isBest?: boolean;
+}): JSX.Element {
+  const { name, description, licence, bytes, chat, state, source, task, fit } = model;
+  return (
+    <li>
+      <div class="model-facts">
+        <h3>
+          {name} {chat && <span class="tag">chat</span>}{" "}
+          {isBest && <span class="tag best">best for this machine</span>}
+        </h3>
+        <p>{description}</p>
+        <FitLine fit={fit} />
+        <p class="hint">
+          {bytes > 0 ? `${bytesText(bytes)}, ` : ""}
+          {licence === "unknown" ? "" : `${licence}, `}
+          {source}
+          {state === "partial" && !task ? ". A download was begun and can go on." : ""}
+        </p>
+        {task?.error && <p class="ending">{task.error}</p>}
+      </div>
+      {isBusy(model) ? <Task model={model} /> : <Actions model={model} />}
+    </li>
+  );
+}
+
+function Actions({ model }: { model: ListedModel }): JSX.Element {
+  const { name, state, diskBytes = 0 } = model;
+  const [open, setOpen] = useState<"delete" | "options" | null>(null);
+  const isHere = state !== "partial" && state !== "absent";
+  const isLinked = state === "linked";
+  return (
+    <div class="row wrap">
+      {isHere ? (
+        <>
+          <button type="button" class="primary" onClick={() => void attempt(() => loadModel(name))}>
+            Load
+          </button>
+          <button type="button" onClick={() => setOpen("options")}>
+            Options
+          </button>
+        </>
+      ) : (
+        <button type="button" onClick={() => void attempt(() => downloadModel(name))}>
+          <Icon name="download" /> {state === "partial" ? "Go on" : "Download"}
+        </button>
+      )}
+      {(diskBytes > 0 || isLinked) && (
+        <button
+          type="button"
+          class="quiet"
+          aria-label={isLinked ? `Take ${name} off the list` : `Delete ${name}`}
+          onClick={() => setOpen("delete")}
+        >
+          <Icon name="trash" />
+        </button>
+      )}
+      {open === "options" && (
+        <ModelOptions name={name} loadedBytes={0} onClose={() => setOpen(null)} />
+      )}
+      {open === "delete" && (
+        <Confirm
+          title={isLinked ? `Take ${name} off the list?` : `Delete ${name}?`}
+          text={
+            isLinked
+              ? "The file stays where it is."
+              : `${bytesText(diskBytes)} become free on the disk. It would have to be downloaded again.`
+          }
+          action={isLinked ? "Take it off" : "Delete"}
+          onClose={() => setOpen(null)}
+          onConfirm={() => void attempt(() => deleteModel(name))}
+        />
+      )}
+    </div>
+  );
+}
+
+function Task({ model: { name, task } }: { model: ListedModel }): JSX.Element {
+  const { kind, loadedBytes, totalBytes } = task!;
+  const doing = kind === "download" ? "Downloading" : "Loading";
+  return (
+    <div class="task">
+      <Progress share={totalBytes > 0 ? loadedBytes / totalBytes : 0} label={`${doing} ${name}`} />
+      <span class="hint">
+        {doing}
+        {totalBytes > 0 ? `, ${bytesText(loadedBytes)} of ${bytesText(totalBytes)}` : "…"}
+      </span>
+      <button type="button" class="link" onClick={() => void attempt(() => cancelTask(name))}>
+        Stop
+      </button>
+    </div>
+  );
+}
