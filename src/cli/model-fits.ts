@@ -93,7 +93,7 @@ const kvWidths: Readonly<Record<NonNullable<OpenOptions["kvType"]>, number>> = {
 export async function loadPlan(
   path: string,
   wanted: number | undefined,
-  kvType: OpenOptions["kvType"] = "f16",
+  kvType: OpenOptions["kvType"],
 ): Promise<Omit<LoadPlan, "memoryBytes" | "freeMemoryBytes">> {
   const { memory, metadata, architecture, tensors } = await inspect(path);
   if (!memory) {
@@ -104,7 +104,7 @@ export async function loadPlan(
   const trained = metadata.find(({ key }) => key === `${architecture}.context_length`)?.preview;
   const trainedContext = trained && "value" in trained ? Number(trained.value) : memory.contextSize;
   const contextSize = Math.min(wanted ?? memory.contextSize, trainedContext);
-  const kvBytes = Math.ceil(memory.kvBytesPerToken * kvWidths[kvType] * contextSize);
+  const kvBytes = Math.ceil(memory.kvBytesPerToken * (kvType ? kvWidths[kvType] : 1) * contextSize);
   const { weightBytes, activationBytes: workBytes } = memory;
   const layers = new Set(tensors.map(({ name }) => /^blk\.(\d+)\./.exec(name)?.[1])).size - 1;
   const totalBytes = weightBytes + kvBytes + workBytes;
