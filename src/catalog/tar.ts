@@ -20,6 +20,18 @@ export async function* tarFile(
   archiveName: string,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const reader = new ByteReader(archive, archiveName);
+  try {
+    yield* fileIn(reader, wanted, archiveName);
+  } finally {
+    await reader.close(); // what follows the file is not wanted: a download ends here
+  }
+}
+
+async function* fileIn(
+  reader: ByteReader,
+  wanted: string,
+  archiveName: string,
+): AsyncGenerator<Uint8Array, void, undefined> {
   let longName: string | undefined;
   for (;;) {
     const block = await reader.take(blockBytes);
@@ -133,6 +145,11 @@ class ByteReader {
     const block = padded === 0 ? new Uint8Array(0) : await this.take(padded);
     if (block === undefined) throw this.#cut();
     return block.subarray(0, header.size);
+  }
+
+  /** Tells the source that nothing more is wanted. */
+  async close(): Promise<void> {
+    await this.#chunks.return?.();
   }
 
   async #fill(): Promise<boolean> {

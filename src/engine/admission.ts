@@ -11,13 +11,23 @@ interface Applicant {
 }
 
 export class Admission {
-  readonly #blocks: number;
+  #blocks: number;
   #promised = 0;
   #running = 0;
   #queue: Applicant[] = [];
 
   /** `blocks`: how many there are. */
   constructor(blocks: number) {
+    this.#blocks = blocks;
+  }
+
+  /** Blocks that running generations may come to need. */
+  get promised(): number {
+    return this.#promised;
+  }
+
+  /** There are only so many, after all. */
+  limit(blocks: number): void {
     this.#blocks = blocks;
   }
 
@@ -57,7 +67,8 @@ export class Admission {
     });
     while (this.#queue.length > 0) {
       const [first] = this.#queue as [Applicant];
-      if (this.#promised + first.blocks > this.#blocks) return;
+      // Whoever wants more than there is by now is let in alone, and told.
+      if (this.#promised > 0 && this.#promised + first.blocks > this.#blocks) return;
       this.#queue.shift();
       this.#promised += first.blocks;
       this.#running++;

@@ -6,7 +6,7 @@
 
 import type { EngineStatus, ModelInfo, ProfileReport } from "../api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
-import { ContextError, DisposedError, ModelError, UsageError } from "../base/errors.ts";
+import { DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { DType } from "../dtypes/dtype.ts";
@@ -23,11 +23,10 @@ import type { Laps } from "../profile/laps.ts";
 import { profileReport } from "../profile/report.ts";
 import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
-import { Admission } from "./admission.ts";
-import { BlockPool, KvSequence } from "./kv-cache.ts";
+import type { KvSequence } from "./kv-cache.ts";
+import { KvRoom } from "./kv-room.ts";
 import { checkMemory, defaultContext, fitsBesideOthers, STEP_LIMITS } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
-import { PrefixCache } from "./prefix-cache.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
 
 /** Types that a KV cache may have. */
@@ -103,9 +102,7 @@ export class Engine {
   /** The graph in two, where two places compute it. */
   readonly parts: readonly PhaseModel[];
   readonly #backend: Backend;
-  readonly #pool: BlockPool;
-  readonly #prefixes: PrefixCache;
-  readonly #admission: Admission;
+  readonly #room: KvRoom;
   readonly #scheduler: Scheduler;
   #disposed = false;
 
@@ -114,7 +111,7 @@ export class Engine {
     options: EngineOptions,
     info: ModelInfo,
     plan: Plan,
-    blocks: number,
+    kv: KvCacheOptions,
   ) {
     this.info = info;
     this.laps = options.laps;
@@ -126,15 +123,18 @@ export class Engine {
     this.vocabSize = info.vocabSize;
     this.hiddenSize = hiddenOf(plan.graph)?.cols;
     this.#backend = parts.backend;
-    this.#pool = new BlockPool(blocks);
-    this.#prefixes = new PrefixCache(info.contextSize);
-    this.#admission = new Admission(blocks);
+    this.#room = new KvRoom({
+      backend: parts.backend,
+      contextSize: info.contextSize,
+      most: kv.blocks,
+      held: kv.held ?? kv.blocks,
+    });
     this.#scheduler = new Scheduler({
       backend: parts.backend,
       step: new Step(plan.limits),
       promptChunk: options.promptChunk?.(plan.graph, options.kvType) ?? defaultChunk(plan.limits),
       tokenTile: parts.backend.tokenTile ?? 1,
-      makeRoom: (sequence, count) => this.#makeRoom(sequence, count),
+      makeRoom: (sequence, count) => this.#room.makeRoom(sequence, count),
       laps: options.laps,
     });
   }
@@ -155,7 +155,7 @@ export class Engine {
       ...describeModel(parts, config, graph, contextSize, kv),
       warnings: warningsOf(config, options),
     };
-    return new Engine(parts, options, info, plan, kv.blocks);
+    return new Engine(parts, options, info, plan, kv);
   }
 
   /** A place to compute in, as soon as there is room for it; close() gives it back. */
@@ -165,8 +165,8 @@ export class Engine {
     const most = Math.min(tokens.length + mayAdd, this.info.contextSize);
     // One more: the first block that is written may be shared, and is copied then.
     const wanted = Math.ceil(most / KV_BLOCK_TOKENS) + 1;
-    const blocks = await this.#admission.enter(wanted, isAborted);
-    const sequence = this.#prefixes.take(tokens) ?? this.#newSequence();
+    const blocks = await this.#room.enter(wanted, isAborted);
+    const sequence = this.#room.prefixes.take(tokens) ?? this.#room.newSequence();
     this.#scheduler.join();
     return { sequence, blocks };
   }
@@ -174,9 +174,9 @@ export class Engine {
   /** What was computed stays known, until its blocks are needed. */
   close({ sequence, blocks }: Place): void {
     if (this.#disposed) return;
-    this.#prefixes.keep(sequence);
+    this.#room.prefixes.keep(sequence);
     this.#scheduler.leave();
-    this.#admission.leave(blocks);
+    this.#room.leave(blocks);
   }
 
   /** A prompt was read: others that begin like it need not read it again, while it is still being answered. */
@@ -185,12 +185,12 @@ export class Engine {
     if (whole < SHARED_PROMPT_BLOCKS) return;
     const copy = sequence.fork();
     copy.truncate(whole * KV_BLOCK_TOKENS);
-    this.#prefixes.keep(copy);
+    this.#room.prefixes.keep(copy);
   }
 
   /** Somebody who waits for room may have given up. */
   checkWaiting(): void {
-    this.#admission.check();
+    this.#room.admission.check();
   }
 
   /** See Scheduler.advance(). */
@@ -205,13 +205,15 @@ export class Engine {
   }
 
   status(): EngineStatus {
+    const { pool, prefixes, admission } = this.#room;
     return {
-      running: this.#admission.running,
-      waiting: this.#admission.waiting,
-      kvBlocks: this.#pool.size,
-      kvBlocksUsed: this.#pool.usedCount,
+      running: admission.running,
+      waiting: admission.waiting,
+      kvBlocks: pool.most,
+      kvBlocksHeld: pool.size,
+      kvBlocksUsed: pool.usedCount,
       kvBlockTokens: KV_BLOCK_TOKENS,
-      cachedSequences: this.#prefixes.sequences,
+      cachedSequences: prefixes.sequences,
       batches: this.#scheduler.batches,
       batchSequences: this.#scheduler.batchSequences,
     };
@@ -243,21 +245,6 @@ export class Engine {
     this.#backend.dispose();
   }
 
-  /** Frees blocks of what is only remembered, until `count` more tokens fit. */
-  #makeRoom(sequence: KvSequence, count: number): void {
-    // Asked anew after each: a block that was shared with what went is the sequence's own, and need not be copied.
-    while (this.#pool.freeCount < sequence.blocksNeeded(count)) {
-      if (this.#prefixes.evict()) continue;
-      throw new ContextError(
-        `the KV cache is full: it holds ${this.#pool.size * KV_BLOCK_TOKENS} tokens, and running generations use them. Open the model with more cacheTokens`,
-      );
-    }
-  }
-
-  #newSequence(): KvSequence {
-    return new KvSequence(this.#pool, this.#backend, this.info.contextSize);
-  }
-
   #alive(): void {
     if (this.#disposed) throw new DisposedError("the engine");
   }
@@ -278,9 +265,9 @@ function chooseCache(
   const facts = { model: name, backend: backend.name, contextSize, kvType: dtype, availableBytes };
   if (cacheTokens !== undefined) return { blocks: blocksOf(cacheTokens), dtype };
   // A generation that goes on from a shared past copies a block of it.
-  const spare = parallel > 1 ? 1 : 0;
+  const perContext = blocksOf(contextSize) + (parallel > 1 ? 1 : 0);
   for (let contexts = parallel; ; contexts--) {
-    const kv = { blocks: contexts * (blocksOf(contextSize) + spare), dtype };
+    const kv = { blocks: contexts * perContext, held: perContext, dtype };
     const need = backend.measure(plan, kv);
     if (contexts > 1 && !fitsBesideOthers(need, availableBytes)) continue;
     checkMemory(need, facts);

@@ -12,21 +12,38 @@ import { KV_BLOCK_TOKENS } from "../graph/step.ts";
 
 /** Blocks with reference counts. */
 export class BlockPool {
-  readonly size: number;
+  /** The most that there may be. */
+  readonly most: number;
   readonly #counts: Int32Array;
+  /** A stack: the block that was freed last is taken first, so that a small cache stays in a small part of memory. */
   readonly #free: Int32Array;
-  #freeCount: number;
+  #freeCount = 0;
+  #size = 0;
 
-  constructor(size: number) {
-    this.size = size;
-    this.#counts = new Int32Array(size);
-    // A stack with block 0 on top, so that a small cache stays in a small part of memory.
-    this.#free = Int32Array.from({ length: size }, (_, i) => size - 1 - i);
-    this.#freeCount = size;
+  constructor(most: number, size: number = most) {
+    this.most = most;
+    this.#counts = new Int32Array(most);
+    this.#free = new Int32Array(most);
+    this.grow(size);
+  }
+
+  get size(): number {
+    return this.#size;
+  }
+
+  /** From now on there are `size` blocks. */
+  grow(size: number): void {
+    const added = Math.min(size, this.most) - this.#size;
+    if (added <= 0) return;
+    // New blocks go under those that were in use before, the first of them on top of the others.
+    this.#free.copyWithin(added, 0, this.#freeCount);
+    for (let i = 0; i < added; i++) this.#free[i] = this.#size + added - 1 - i;
+    this.#freeCount += added;
+    this.#size += added;
   }
 
   get usedCount(): number {
-    return this.size - this.#freeCount;
+    return this.#size - this.#freeCount;
   }
 
   get freeCount(): number {

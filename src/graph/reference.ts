@@ -27,6 +27,8 @@ export interface KvStore {
   readonly cols: number;
   readonly keys: readonly Uint8Array[];
   readonly values: readonly Uint8Array[];
+  /** Rows from a block of a layer to its next: 32, or more where other layers lie in between. */
+  readonly blockRows: number;
 }
 
 /** What the ops work on. Scratch memory is made once, large enough for the largest row and context. */
@@ -136,7 +138,7 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     const v = memory.value(node.v);
     const blocks = cols / dtype.blockElems;
     for (let t = 0; t < step.tokenCount; t++) {
-      const at = kvRow(step, t, step.positions[t]!) * blocks * dtype.blockBytes;
+      const at = kvRow(memory.kv, step, t, step.positions[t]!) * blocks * dtype.blockBytes;
       dtype.quantize!(k, t * cols, keys[node.layer]!, at, blocks);
       dtype.quantize!(v, t * cols, values[node.layer]!, at, blocks);
     }
@@ -300,9 +302,9 @@ function rotateHead(
 }
 
 /** Row of the cache that holds `position` of token t's sequence. */
-function kvRow(step: Step, t: number, position: number): number {
+function kvRow({ blockRows }: KvStore, step: Step, t: number, position: number): number {
   const block = step.tables[t]!.blocks[Math.floor(position / KV_BLOCK_TOKENS)]!;
-  return block * KV_BLOCK_TOKENS + (position % KV_BLOCK_TOKENS);
+  return block * blockRows + (position % KV_BLOCK_TOKENS);
 }
 
 /** Reads keys and values of token t's sequence, up to its last token in this step, into the scratch context. */
@@ -312,7 +314,7 @@ function loadContext(layer: number, step: Step, t: number, memory: ReferenceMemo
   while (last + 1 < step.tokenCount && step.tables[last + 1] === step.tables[t]) last++;
   const blocks = cols / dtype.blockElems;
   for (let position = 0; position <= step.positions[last]!; position++) {
-    const at = kvRow(step, t, position) * blocks * dtype.blockBytes;
+    const at = kvRow(memory.kv, step, t, position) * blocks * dtype.blockBytes;
     dtype.dequantize(keys[layer]!, at, memory.keys, position * cols, blocks);
     dtype.dequantize(values[layer]!, at, memory.values, position * cols, blocks);
   }

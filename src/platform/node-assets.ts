@@ -5,6 +5,7 @@ import { spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { embeddedFiles } from "./node-embedded.ts";
 
 export interface AssetFile {
   bytes: Uint8Array<ArrayBuffer>;
@@ -25,9 +26,14 @@ const types: Readonly<Record<string, string>> = {
   ".woff2": "font/woff2",
 };
 
-/** Where the build puts the web app: dist/web, from the sources as from the built package. */
-export function webFolder(): string {
-  return fileURLToPath(new URL("../../dist/web/", import.meta.url));
+/** The built web app: from dist/web, beside the sources as beside the built package, or from inside the program. */
+export function webAssets(): Map<string, AssetFile> | undefined {
+  const inside = embeddedFiles();
+  if (!inside) return readAssets(fileURLToPath(new URL("../../dist/web/", import.meta.url)));
+  const names = inside.names().filter((name) => name.startsWith("web/"));
+  const assets = new Map<string, AssetFile>();
+  for (const name of names) addAsset(assets, name.slice("web".length), inside.bytes(name));
+  return names.length > 0 ? assets : undefined;
 }
 
 /** By path, "/" being index.html; undefined where it was not built. */
@@ -35,17 +41,23 @@ export function readAssets(folder: string): Map<string, AssetFile> | undefined {
   if (!existsSync(join(folder, "index.html"))) return undefined;
   const assets = new Map<string, AssetFile>();
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
-    const type = types[extname(entry.name)];
-    if (!entry.isFile() || type === undefined) continue;
+    if (!entry.isFile()) continue;
     const file = join(entry.parentPath, entry.name);
     const path = `/${file.slice(folder.length).replaceAll("\\", "/").replace(/^\//, "")}`;
-    assets.set(path === "/index.html" ? "/" : path, {
-      bytes: new Uint8Array(readFileSync(file)),
-      type,
-      immutable: path.startsWith("/assets/"), // vite puts a hash into their names
-    });
+    addAsset(assets, path, new Uint8Array(readFileSync(file)));
   }
   return assets;
+}
+
+function addAsset(
+  assets: Map<string, AssetFile>,
+  path: string,
+  bytes: Uint8Array<ArrayBuffer>,
+): void {
+  const type = types[extname(path)];
+  if (type === undefined) return;
+  const immutable = path.startsWith("/assets/"); // vite puts a hash into their names
+  assets.set(path === "/index.html" ? "/" : path, { bytes, type, immutable });
 }
 
 const openers: Readonly<Record<string, readonly [string, ...string[]]>> = {

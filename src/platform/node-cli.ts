@@ -6,6 +6,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import * as os from "node:os";
 import { createInterface } from "node:readline";
 import { SourceError } from "../base/errors.ts";
+import { embeddedFiles } from "./node-embedded.ts";
 
 /** Lines that the user types, or that come through a pipe. */
 export interface LineReader {
@@ -208,6 +209,8 @@ function processLines(): LineReader {
 
 /** The version in package.json, which is two folders up from src/platform and from dist/platform alike. */
 export function packageVersion(): string {
-  const text = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
+  const text =
+    embeddedFiles()?.text("package.json") ??
+    readFileSync(new URL("../../package.json", import.meta.url), "utf8");
   return (JSON.parse(text) as { version: string }).version;
 }

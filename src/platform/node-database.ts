@@ -7,9 +7,10 @@
 import { copyFileSync, existsSync, mkdirSync, statSync } from "node:fs";
 import { homedir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
-import { DatabaseSync, type StatementSync } from "node:sqlite";
+import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
 import { type Database, type SqlRow, type SqlValue, StorageError } from "./database.ts";
+import { quietBuiltin, runtimeName } from "./node-builtin.ts";
 import { dataFolder, type Environment } from "./node-folders.ts";
 
 export interface NodeDatabaseOptions {
@@ -45,7 +46,7 @@ export function openNodeDatabase(file: string, options: NodeDatabaseOptions = {}
 }
 
 function openWritable(path: string, busyMs: number): Database {
-  const sqlite = new DatabaseSync(path, { timeout: busyMs });
+  const sqlite = openSqlite(path, { timeout: busyMs });
   try {
     // Exclusive: two servers on one file would each take the other's running answers for interrupted ones.
     sqlite.exec("PRAGMA locking_mode = EXCLUSIVE");
@@ -66,7 +67,7 @@ function openWritable(path: string, busyMs: number): Database {
 function openReadOnly(path: string): Database {
   const url = pathToFileURL(path);
   url.searchParams.set("immutable", "1");
-  const sqlite = new DatabaseSync(url, { readOnly: true });
+  const sqlite = openSqlite(url, { readOnly: true });
   try {
     setCommon(sqlite);
     checkIntegrity(sqlite, path);
@@ -77,11 +78,21 @@ function openReadOnly(path: string): Database {
   }
 }
 
+/** Loaded when a file is opened: not every runtime has it, and few commands need it. */
+function openSqlite(...args: ConstructorParameters<typeof DatabaseSync>): DatabaseSync {
+  const module = quietBuiltin("node:sqlite", "SQLite ") as typeof import("node:sqlite") | undefined;
+  if (module) return new module.DatabaseSync(...args);
+  throw new StorageError(
+    "failed",
+    `database: ${runtimeName()} has no node:sqlite; use Node.js 22.13 or newer`,
+  );
+}
+
 function setCommon(sqlite: DatabaseSync): void {
   sqlite.exec("PRAGMA foreign_keys = ON");
   sqlite.exec("PRAGMA trusted_schema = OFF"); // the file may come from anywhere
   sqlite.exec("PRAGMA cell_size_check = ON");
-  sqlite.enableDefensive(true);
+  (sqlite as Partial<DatabaseSync>).enableDefensive?.(true); // Node 24 and newer
 }
 
 /** Table by table: an index of words would be read word by word, which takes ten times as long and finds no more. */

@@ -23,8 +23,11 @@ import type {
   FolderEntry,
   LockHolder,
 } from "./download.ts";
+import { embeddedFiles } from "./node-embedded.ts";
 import { type Environment, modelCacheFolder } from "./node-folders.ts";
 
+/** npm's own default; used where there is no npm to ask, as beside the single-file program. */
+const publicRegistry = "https://registry.npmjs.org";
 const lockTouchMs = 10_000;
 const lockAbandonedMs = 60_000;
 
@@ -77,7 +80,14 @@ export function nodeDownloadPlatform(env: Environment = process.env): DownloadPl
 /** Node's fetch does not look at HTTPS_PROXY by itself; whoever set it expects it to be used. */
 function useProxyOf(env: Environment): void {
   const names = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
-  if (names.some((name) => env[name])) http.setGlobalProxyFromEnv({ ...env });
+  if (!names.some((name) => env[name])) return;
+  const { setGlobalProxyFromEnv } = http as Partial<typeof http>; // Node 24.14 and newer
+  if (setGlobalProxyFromEnv) setGlobalProxyFromEnv({ ...env });
+  else if (!env.NODE_USE_ENV_PROXY) {
+    throw new SourceError(
+      `download: HTTPS_PROXY or HTTP_PROXY is set, and Node.js ${process.versions.node} does not use it by itself. Set NODE_USE_ENV_PROXY=1 (Node.js 22.21 and newer), or use a newer Node.js`,
+    );
+  }
 }
 
 function absent(error: NodeJS.ErrnoException): undefined {
@@ -151,11 +161,8 @@ async function* gunzip(source: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Ar
 
 async function npmRegistry(env: Environment): Promise<string> {
   // npm sets this for what it starts (npm start, npx); otherwise npm itself knows (.npmrc files).
-  const configured = env.npm_config_registry ?? env.NPM_CONFIG_REGISTRY ?? (await askNpm());
-  if (configured) return configured.replace(/\/+$/, "");
-  throw new SourceError(
-    "npm could not be asked which registry to use: install npm, or set npm_config_registry to the registry's address",
-  );
+  const configured = env.npm_config_registry || env.NPM_CONFIG_REGISTRY || (await askNpm());
+  return (configured ?? publicRegistry).replace(/\/+$/, "");
 }
 
 function askNpm(): Promise<string | undefined> {
@@ -170,6 +177,7 @@ function askNpm(): Promise<string | undefined> {
 }
 
 function installedPackageFile(name: string, version: string, file: string): string | undefined {
+  if (embeddedFiles()) return undefined; // nothing is installed beside the single-file program
   // Not require.resolve(`${name}/package.json`): a package's "exports" may hide it.
   for (const folder of createRequire(import.meta.url).resolve.paths(name) ?? []) {
     const root = path.join(folder, name);

@@ -5,6 +5,7 @@
 // LANTERN_GPU_MEMORY=4096: how many MiB of its memory may be used, which WebGPU does not say.
 
 import { UsageError } from "../base/errors.ts";
+import { embeddedFiles } from "./node-embedded.ts";
 import type { GpuAccess } from "./platform.ts";
 
 /**
@@ -32,6 +33,9 @@ export function nodeGpu(): Promise<GpuAccess> {
 
 async function loadGpu(wanted: string): Promise<GpuAccess> {
   if (wanted === "off") return "LANTERN_GPU=off says to use none";
+  if (embeddedFiles()) {
+    return "the single-file program computes on the processor only: with Node.js, npm install lantern webgpu uses a GPU";
+  }
   const softwareOnly = wanted === "software";
   const named = wanted !== "" && !softwareOnly;
   let dawn: DawnPackage;

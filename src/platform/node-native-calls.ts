@@ -27,5 +27,5 @@ let compiled: WebAssembly.Module | undefined;
 export function forwarded(ffiFunction: (argument: number) => void): (argument: number) => void {
   compiled ??= new WebAssembly.Module(forwardModule);
   const { exports } = new WebAssembly.Instance(compiled, { f: { f: ffiFunction } });
-  return exports["c"] as (argument: number) => void;
+  return exports.c as (argument: number) => void;
 }

@@ -4,6 +4,7 @@
 
 import { readFileSync } from "node:fs";
 import { homedir } from "node:os";
+import { quietBuiltin, whyNoFfi } from "./node-builtin.ts";
 import { type Environment, nativeCodeFolder } from "./node-folders.ts";
 import { forwarded } from "./node-native-calls.ts";
 import { storeSharedObject } from "./node-native-files.ts";
@@ -34,12 +35,13 @@ export interface NativeProcess {
   /** /proc/cpuinfo. */
   cpuInfo(): string;
   readonly env: Environment;
+  readonly versions?: NodeJS.ProcessVersions;
 }
 
 const thisProcess: NativeProcess = {
   platform: process.platform,
   arch: process.arch,
-  ffi: loadFfi,
+  ffi: () => quietBuiltin("node:ffi", "FFI ") as Ffi | undefined,
   mayUseFfi: () => process.permission?.has("ffi") ?? true,
   cpuInfo: () => readFileSync("/proc/cpuinfo", "latin1"),
   env: process.env,
@@ -76,7 +78,7 @@ export function nativeOf(host: NativeProcess): NativeAccess {
     return `what the processor can do is not known: /proc/cpuinfo has no "${featureLines[arch]}"`;
   }
   const ffi = host.ffi();
-  if (!ffi) return "this Node has no node:ffi, or was started with --no-experimental-ffi";
+  if (!ffi) return whyNoFfi(host.versions);
   const folder = nativeCodeFolder(env, platform, homedir());
   return {
     arch,
@@ -109,21 +111,6 @@ export function featuresIn(cpuInfo: string, line: string): Set<string> {
     );
   const [first = new Set<string>(), ...others] = ofCores;
   return new Set([...first].filter((feature) => others.every((core) => core.has(feature))));
-}
-
-/** Node says that FFI is experimental whenever it is loaded. Users did not choose it, so that one warning is left out. */
-function loadFfi(): Ffi | undefined {
-  const { emitWarning } = process;
-  process.emitWarning = ((warning: string | Error, ...rest: never[]) => {
-    const type: unknown = rest[0];
-    if (type === "ExperimentalWarning" && String(warning).startsWith("FFI ")) return;
-    emitWarning.call(process, warning, ...rest);
-  }) as typeof process.emitWarning;
-  try {
-    return process.getBuiltinModule?.("node:ffi") as Ffi | undefined;
-  } finally {
-    process.emitWarning = emitWarning;
-  }
 }
 
 /** Libraries stay referenced, and so open, for as long as this thread lives: compiled code calls into them. */

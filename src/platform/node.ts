@@ -4,8 +4,9 @@ import { readdirSync, readFileSync } from "node:fs";
 import { availableParallelism, cpus, loadavg, totalmem } from "node:os";
 import { fileURLToPath } from "node:url";
 import { getHeapStatistics } from "node:v8";
-import { parentPort, Worker } from "node:worker_threads";
+import { parentPort, Worker, type WorkerOptions } from "node:worker_threads";
 import { UsageError } from "../base/errors.ts";
+import { embeddedFiles } from "./node-embedded.ts";
 import { nodeSmallFiles } from "./node-small-files.ts";
 import type {
   EnginePort,
@@ -86,13 +87,10 @@ function describeSource(model: string | URL | File | readonly File[]): SourceSpe
 }
 
 function startThread(entry: ThreadEntry): EngineThread {
-  // In a checkout Node runs the .ts files as they are; in the published package they are .js.
-  const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
-  const worker = new Worker(new URL(`../${entry}-thread.${extension}`, import.meta.url), {
+  const code = embeddedFiles()?.text(`${entry}-thread.js`);
+  const worker = new Worker(code ?? threadFile(entry), {
     name: `lantern-${entry}`,
-    // `node --input-type=module -e ...` is about the caller's own code; a worker refuses to start with it. Only then is
-    // there a list of our own: a worker inherits flags like --max-old-space-size but refuses to be given them.
-    ...(process.execArgv.some((flag) => flag.startsWith("--input-type")) && { execArgv: [] }),
+    ...threadFlags(code !== undefined),
   });
   let ended = false;
   return {
@@ -116,12 +114,31 @@ function startThread(entry: ThreadEntry): EngineThread {
   };
 }
 
+/**
+ * Whether Node must be told how to read a thread's code. Only then is there a list of flags: a thread inherits those like
+ * --max-old-space-size but refuses to be given them.
+ */
+function threadFlags(isText: boolean): WorkerOptions {
+  // The single-file program has one bundle for each kind of thread inside it.
+  if (isText) return { eval: true, execArgv: ["--input-type=module"] };
+  // `node --input-type=module -e ...` is about the caller's own code; a thread from a file refuses to start with it.
+  const isInherited = process.execArgv.some((flag) => flag.startsWith("--input-type"));
+  return isInherited ? { execArgv: [] } : {};
+}
+
+/** Where a thread's code is. In a checkout Node runs the .ts files as they are; in the published package they are .js. */
+function threadFile(entry: ThreadEntry): URL {
+  const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
+  return new URL(`../${entry}-thread.${extension}`, import.meta.url);
+}
+
 function enginePort(): EnginePort {
   const port = parentPort;
   if (!port) throw new Error("enginePort() outside an engine thread");
   return {
     post: (message, transfer) => port.postMessage(message, transfer ?? []),
     onMessage: (listener) => void port.on("message", listener),
-    close: () => port.close(),
+    // Deno's port has no close(); its thread has.
+    close: () => ((port as Partial<typeof port>).close ? port.close() : globalThis.close()),
   };
 }

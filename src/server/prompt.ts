@@ -5,6 +5,14 @@ import { type ChatMessage, ContextError, type TemplateOptions } from "../index.t
 import type { ServedModel } from "./context.ts";
 import { contextExceeded, invalidRequest, unsupportedField } from "./errors.ts";
 
+/** The error for a prompt that does not fit. */
+export type Refuse = (
+  promptTokens: number,
+  contextSize: number,
+  param: string,
+  qualifier?: "at least ",
+) => Error;
+
 /** Text, or parts of which those of `textTypes` are text. */
 export type Content = string | readonly { readonly type: string; readonly text?: unknown }[];
 
@@ -65,8 +73,9 @@ export async function chatTokens(
   messages: readonly ChatMessage[],
   options: ChatPromptOptions = {},
   param: string = "messages",
+  refuse: Refuse = contextExceeded,
 ): Promise<number[]> {
-  return await textTokens(served, await chatText(served, messages, options), param);
+  return await textTokens(served, await chatText(served, messages, options), param, refuse);
 }
 
 /** How many tokens that would be, whether they fit or not. */
@@ -138,10 +147,11 @@ export async function textTokens(
   served: ServedModel,
   text: string,
   param: string = "prompt",
+  refuse: Refuse = contextExceeded,
 ): Promise<number[]> {
   const { model } = served;
   const { contextSize } = model.info;
-  checkLength(served, text.length, param);
+  checkLength(served, text.length, param, refuse);
   try {
     const [tokens, empty] = await Promise.all([
       model.tokenize(text, { maxTokens: contextSize }),
@@ -150,8 +160,14 @@ export async function textTokens(
     return hasTwoBos(tokens, empty) ? tokens.slice(1) : tokens;
   } catch (error) {
     if (!(error instanceof ContextError) || error.tokens === undefined) throw error;
-    throw contextExceeded(error.tokens, contextSize, param);
+    throw refuse(error.tokens, contextSize, param);
   }
+}
+
+/** A text as the model reads it, however long it is. */
+export async function wholeTextTokens({ model }: ServedModel, text: string): Promise<number[]> {
+  const [tokens, empty] = await Promise.all([model.tokenize(text), model.tokenize("")]);
+  return hasTwoBos(tokens, empty) ? tokens.slice(1) : tokens;
 }
 
 function hasTwoBos(tokens: readonly number[], [bos]: readonly number[]): boolean {
@@ -159,9 +175,9 @@ function hasTwoBos(tokens: readonly number[], [bos]: readonly number[]): boolean
 }
 
 /** Even if all of its tokens were the longest that there are. */
-function checkLength({ model }: ServedModel, length: number, param: string): void {
+function checkLength({ model }: ServedModel, length: number, param: string, refuse: Refuse): void {
   const { longestToken, contextSize } = model.info;
   if (longestToken === undefined) return;
   const least = Math.ceil(length / longestToken);
-  if (least > contextSize) throw contextExceeded(least, contextSize, param, "at least ");
+  if (least > contextSize) throw refuse(least, contextSize, param, "at least ");
 }

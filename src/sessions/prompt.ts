@@ -119,6 +119,17 @@ export function slides(mode: SessionMode): boolean {
   return modes[mode].slides;
 }
 
+/** A chat that does not fit. */
+export function tooLong(
+  { name, contextSize }: Pick<RunModel, "name" | "contextSize">,
+  tokens: number,
+  qualifier: string = "",
+): ContextError {
+  return new ContextError(
+    `this conversation has ${qualifier}${tokens} tokens, but the context of ${name} holds ${contextSize}, answer included. Go back to an earlier message, or load the model with a larger context. Nothing was cut or saved`,
+  );
+}
+
 /** The prompt's tokens, which fit. */
 export async function promptTokens(
   mode: SessionMode,
@@ -132,9 +143,7 @@ export async function promptTokens(
   }
   if (modes[mode].slides) return slide(tokens, model.contextSize, settings.maxTokens);
   if (tokens.length >= model.contextSize) {
-    throw new ContextError(
-      `this conversation has ${tokens.length} tokens, but the context of ${model.name} holds ${model.contextSize}, answer included. Go back to an earlier message, or serve the model with a larger context. Nothing was cut or saved`,
-    );
+    throw tooLong(model, tokens.length);
   }
   return { tokens, dropped: 0 };
 }

@@ -82,6 +82,24 @@ describeGpu("webgpu, in the engine", () => {
     engine.dispose();
   });
 
+  test("the cache grows while others write, and keeps what it held", async () => {
+    const prompts = [1, 2, 3, 4].map((seed) => tinyPrompt(seed, 30));
+    const reference = await tinyEngine();
+    const alone: number[][] = [];
+    for (const tokens of prompts) alone.push(await greedyTokens(reference, tokens, 40));
+    reference.dispose();
+    const backend = await gpuBackend();
+    const engine = await tinyEngine({ backend, contextSize: 96, parallel: 4 });
+    const before = backend.memory().kvBytes;
+    expect(engine.status()).toMatchObject({ kvBlocks: 16, kvBlocksHeld: 4 });
+    const together = prompts.map((tokens) => greedyTokens(engine, tokens, 40));
+    expect(await Promise.all(together)).toEqual(alone);
+    const { kvBlocksHeld } = engine.status();
+    expect(kvBlocksHeld).toBeGreaterThan(4);
+    expect(backend.memory().kvBytes).toBe((before / 4) * kvBlocksHeld);
+    engine.dispose();
+  });
+
   test("a copied cache block holds what the other held", async () => {
     const backend = await loaded(await gpuBackend());
     await backend.run(stepOf([3, 1, 4, 1, 5]));

@@ -1,4 +1,4 @@
-// Downloads from the hub, through its own client package, against a local server that misbehaves.
+// Downloads from the hub, against a local server that misbehaves.
 
 import { existsSync } from "node:fs";
 import { mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";

@@ -78,3 +78,19 @@ for (const format of ["ustar", "gnu", "pax"]) {
     });
   });
 }
+
+test("what follows the wanted file is not read, and the source is told so", async () => {
+  const archive = readFileSync(join(folder, "ustar.tar"));
+  let ended = false;
+  async function* source(): AsyncGenerator<Uint8Array> {
+    try {
+      yield* inPieces(archive, 512);
+    } finally {
+      ended = true; // a download would be cancelled here
+    }
+  }
+  for await (const _ of tarFile(source(), "package/package.json", "x.tgz")) {
+    // read to its end
+  }
+  expect(ended).toBe(true);
+});

@@ -26,17 +26,28 @@ const run = promisify(execFile);
 const noRegistry =
   /ENOTFOUND|ECONNREFUSED|ECONNRESET|EAI_AGAIN|ETIMEDOUT|ENOTCACHED|ERR_SOCKET_TIMEOUT|ENETUNREACH|network/;
 
+export interface Output {
+  stdout: string;
+  stderr: string;
+}
+
+export interface Install {
+  /** Why npm did not install it, if it did not. */
+  byHand: string | undefined;
+  warnings: readonly string[];
+}
+
 export class Consumer {
   readonly folder: string;
   /** Bytes of the tarball. */
   readonly packedSize: number;
-  /** Why npm did not install it, if it did not. */
-  readonly byHand: string | undefined;
+  /** What npm said while it installed it; a reason where it could not. */
+  readonly install: Install;
 
-  private constructor(folder: string, packedSize: number, byHand: string | undefined) {
+  private constructor(folder: string, packedSize: number, install: Install) {
     this.folder = folder;
     this.packedSize = packedSize;
-    this.byHand = byHand;
+    this.install = install;
   }
 
   static async create(): Promise<Consumer> {
@@ -47,8 +58,7 @@ export class Consumer {
       const tarball = join(folder, readdirSync(folder).find((file) => file.endsWith(".tgz"))!);
       const manifest = { name: "consumer", private: true, type: "module" };
       writeFileSync(join(folder, "package.json"), JSON.stringify(manifest));
-      const byHand = await install(folder, tarball);
-      return new Consumer(folder, statSync(tarball).size, byHand);
+      return new Consumer(folder, statSync(tarball).size, await install(folder, tarball));
     } catch (error) {
       rmSync(folder, { recursive: true, force: true });
       throw error;
@@ -74,8 +84,13 @@ export class Consumer {
   }
 
   /** Runs a command in the project; returns its standard output. */
-  run(program: string, ...args: string[]): Promise<string> {
-    return command(this.folder, program, args);
+  async run(program: string, ...args: string[]): Promise<string> {
+    return (await command(this.folder, program, args)).stdout;
+  }
+
+  /** The same with other variables, and what went to standard error. */
+  runWith(env: NodeJS.ProcessEnv, program: string, ...args: string[]): Promise<Output> {
+    return command(this.folder, program, args, env);
   }
 
   dispose(): void {
@@ -83,19 +98,24 @@ export class Consumer {
   }
 }
 
-async function install(folder: string, tarball: string): Promise<string | undefined> {
-  const quiet = ["--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"];
+async function install(folder: string, tarball: string): Promise<Install> {
+  const quiet = ["--no-audit", "--no-fund", "--prefer-offline"];
   const patience = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=30000"];
   try {
-    // Node 26 comes from this checkout, the default model is not needed: 200 MB less to unpack.
-    await command(folder, "npm", ["install", ...quiet, ...patience, "--omit=optional", tarball]);
-    return undefined;
+    const { stderr } = await command(folder, "npm", ["install", ...quiet, ...patience, tarball]);
+    return { byHand: undefined, warnings: warningsIn(stderr) };
   } catch (error) {
     const said = String(error);
     if (!noRegistry.test(said)) throw error;
     await unpack(folder, tarball);
-    return noRegistry.exec(said)![0];
+    return { byHand: noRegistry.exec(said)![0], warnings: [] };
   }
+}
+
+/** npm also warns of settings of this machine's that it does not know; those are not about us. */
+function warningsIn(stderr: string): string[] {
+  const lines = stderr.split("\n").filter((line) => /\bwarn/i.test(line));
+  return lines.filter((line) => !/Unknown \w+ config/.test(line));
 }
 
 async function unpack(folder: string, tarball: string): Promise<void> {
@@ -105,23 +125,29 @@ async function unpack(folder: string, tarball: string): Promise<void> {
   mkdirSync(join(modules, ".bin"));
   const target = join(modules, "lantern");
   await command(folder, "tar", ["-xzf", tarball, "-C", target, "--strip-components=1"]);
-  for (const name of ["@huggingface", "commander"]) {
+  for (const name of ["@hono", "@huggingface", "commander", "hono", "zod"]) {
     symlinkSync(join(checkout, "node_modules", name), join(modules, name), "junction");
   }
   symlinkSync("../lantern/bin/lantern.js", join(modules, ".bin", "lantern"));
 }
 
-async function command(cwd: string, program: string, args: readonly string[]): Promise<string> {
+async function command(
+  cwd: string,
+  program: string,
+  args: readonly string[],
+  changes: NodeJS.ProcessEnv = {},
+): Promise<Output> {
   const bin = join(checkout, "node_modules", ".bin"); // Node 26 and tsc
   // npm tells its scripts about the project they run in; another npm in another project must not hear it.
   const own = /^npm_(package|lifecycle|config_local_prefix|config_omit|config_prefix)/;
   const inherited = Object.entries(process.env).filter(([name]) => !own.test(name));
-  const env = { ...Object.fromEntries(inherited), PATH: bin + delimiter + process.env.PATH };
+  const path = bin + delimiter + process.env.PATH;
+  const env = { ...Object.fromEntries(inherited), PATH: path, ...changes };
   try {
     const shell = process.platform === "win32"; // npm is a .cmd file there
-    return (await run(program, args, { cwd, env, shell, maxBuffer: 64 << 20 })).stdout;
+    return await run(program, args, { cwd, env, shell, maxBuffer: 64 << 20 });
   } catch (error) {
-    const { stdout, stderr } = error as { stdout?: string; stderr?: string };
+    const { stdout, stderr } = error as Partial<Output>;
     throw new Error(`${program} ${args.join(" ")} failed:\n${error}\n${stdout}\n${stderr}`);
   }
 }

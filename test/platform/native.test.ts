@@ -222,6 +222,14 @@ describe("where there is no machine code", () => {
     [{ platform: "win32" }, "machine code is run on Linux only as yet, this is win32"],
     [{ arch: "riscv64" }, "machine code is made for x64 and arm64, this is riscv64"],
     [{ ffi: () => undefined }, "this Node has no node:ffi"],
+    [
+      { ffi: () => undefined, versions: { node: "22.23.3" } as never },
+      "Node.js 22.23.3 has no node:ffi; Node.js 26 would run machine code made for this processor",
+    ],
+    [
+      { ffi: () => undefined, versions: { node: "26.3.0", bun: "1.4.4" } as never },
+      "Bun 1.4.4 has no node:ffi; Node.js 26 would run",
+    ],
     [{ mayUseFfi: () => false }, "Node's permission model does not allow FFI"],
     [{ cpuInfo: () => "Features : asimd\n" }, '/proc/cpuinfo has no "flags"'],
     [

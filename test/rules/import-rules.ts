@@ -171,8 +171,8 @@ export const rules: readonly Rule[] = [
   {
     of: "catalog",
     may: all("base", "platform/download.ts"),
-    npm: ["@huggingface/hub"],
-    why: "finding and downloading files needs a platform and no model",
+    npm: [],
+    why: "finding and downloading files needs a platform and no model; hub-api.ts asks the hub, without its package",
   },
   {
     of: "cli",

@@ -306,6 +306,82 @@ describe("an answer", () => {
   });
 });
 
+describe("what goes on", () => {
+  test("a story longer than the context, with a real model", async () => {
+    await withServer(async (base) => {
+      const settings = { temperature: 0, maxTokens: 100 };
+      const { id } = await newSession(base, { mode: "story", settings });
+      const goOn = async (content?: string): Promise<Message> => {
+        const body = content === undefined ? {} : { content };
+        const { answers, run } = await request<Answered>(
+          `${base}/sessions/${id}/continue`,
+          "POST",
+          body,
+          201,
+        );
+        await follow(`${base}/runs/${run.id}/events`);
+        const { messages } = await request<{ messages: Message[] }>(
+          `${base}/sessions/${id}/messages`,
+        );
+        return messages.find((message) => message.id === answers[0]!.id)!;
+      };
+      const first = await goOn("Once upon a time, there was a little lighthouse.");
+      expect(first.tokens).not.toHaveProperty("dropped");
+      const later = [
+        await goOn(" The sea was"),
+        await goOn(" One day, a boat"),
+        await goOn(" Then"),
+      ];
+      for (const { state, content } of later) {
+        expect(state).toBe("complete");
+        expect(content.trim()).not.toBe("");
+      }
+      expect(later.at(-1)!.tokens!.dropped).toBeGreaterThan(0);
+      expect(later.at(-1)!.tokens!.prompt).toBeLessThan(256);
+    });
+  });
+
+  test("an answer that was cut short, in place", async () => {
+    await withServer(async (base) => {
+      const { id } = await newSession(base, { mode: "story" });
+      const path = `${base}/sessions/${id}/continue`;
+      const started = await request<Answered>(path, "POST", { content: "Once upon a time" }, 201);
+      await follow(`${base}/runs/${started.run.id}/events`);
+      const message = started.answers[0]!.id;
+      const resumed = await request<Answered>(path, "POST", { message }, 201);
+      expect(resumed).toMatchObject({ user: null, answers: [{ id: message, state: "streaming" }] });
+      const events = await follow(`${base}/runs/${resumed.run.id}/events`);
+      expect(events.at(-1)!.name).toBe("done");
+      const { messages } = await request<{ messages: Message[] }>(
+        `${base}/sessions/${id}/messages`,
+      );
+      expect(messages).toHaveLength(2);
+      // Twice twelve tokens are the twenty-four that one answer would have had.
+      const whole = await model.generate("Once upon a time", { temperature: 0, maxTokens: 24 })
+        .result;
+      expect(messages[1]!.content).toBe(whole.text);
+      await request(path, "POST", { message: "nobody" }, 404);
+      await request(path, "POST", { message, content: "x" }, 400);
+      await request(path, "POST", { message: messages[0]!.id }, 400);
+    });
+  });
+
+  test("presets, from one session to the next", async () => {
+    await withServer(async (base) => {
+      const settings = { temperature: 0.2, systemPrompt: "Be brief." };
+      const path = `${base}/presets/${encodeURIComponent("Brief/1 ä")}`;
+      expect(await request(path, "PUT", { settings })).toEqual({ name: "Brief/1 ä", settings });
+      expect(await request(`${base}/presets`)).toEqual({
+        presets: [{ name: "Brief/1 ä", settings }],
+      });
+      await request(path, "PUT", { settings: { temperature: "hot" } }, 400);
+      await request(`${base}/presets/${"x".repeat(101)}`, "PUT", { settings }, 400);
+      await request(path, "DELETE");
+      await request(path, "DELETE", undefined, 404);
+    });
+  });
+});
+
 describe("a request that is refused", () => {
   interface Problem {
     error: { message: string; code: string; param: string | null };

@@ -27,6 +27,7 @@ export interface TinyOptions {
   /** Default: the reference. */
   backend?: Backend;
   cacheTokens?: number;
+  parallel?: number;
   promptChunk?: number;
 }
 
@@ -76,6 +77,7 @@ export async function tinyEngine(options: TinyOptions = {}): Promise<Engine> {
       contextSize: options.contextSize ?? 256,
       kvType: dtypeByName(options.kvType ?? "f32")!,
       cacheTokens: options.cacheTokens,
+      parallel: options.parallel,
       promptChunk: () => options.promptChunk,
     },
     { progress: () => {}, check: () => {} },

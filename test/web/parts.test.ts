@@ -4,8 +4,10 @@ import { expect, test } from "vitest";
 import type { Message } from "../../src/sessions/session.ts";
 import { linearAxis, logAxis } from "../../web/src/components/axis.ts";
 import { readEvents } from "../../web/src/event-stream.ts";
+import { splitAttachments, withAttachments } from "../../web/src/state/attachments.ts";
 import { bytesText, digits, grouped, msText } from "../../web/src/state/format.ts";
 import { joinDraft } from "../../web/src/state/story-text.ts";
+import { splitThought } from "../../web/src/state/thought.ts";
 import { countBelow, newestBelow, pathTo, siblings, treeOf } from "../../web/src/state/tree.ts";
 
 function message(id: string, parent: string | null): Message {
@@ -47,6 +49,30 @@ test.each([
   ["x", "", ""],
 ])("%j and %j meet as %j", (before, draft, joined) => {
   expect(joinDraft(before, draft)).toBe(joined);
+});
+
+test.each([
+  ["Hello", null, "Hello"],
+  ["<think>\nhm\n</think>\n\nHello", "hm", "Hello"],
+  ["<think>hm", "hm", ""],
+  ["<think></think>Hello", "", "Hello"],
+  ["hm\n</think>\n\nHello", "hm", "Hello"], // the template wrote the beginning
+  ["The tag </think> ends it", null, "The tag </think> ends it"],
+  ["Write <think>\n</think> so", null, "Write <think>\n</think> so"],
+])("%j: a thought and an answer", (text, thought, answer) => {
+  expect(splitThought(text)).toMatchObject({ thought, answer });
+});
+
+test("files in a message come out as they went in", () => {
+  const files = [
+    { name: "a.md", text: "# A\n\n```js\n1\n```\n\nFile: b\n```\nno\n```" },
+    { name: "my notes.txt", text: "one\n\ntwo" },
+  ];
+  for (const text of ["Look:\n\n```\ncode\n```", ""]) {
+    expect(splitAttachments(withAttachments(text, files))).toEqual({ text, files });
+  }
+  const plain = "File: x\n```\nin the middle\n```\n\nof a text";
+  expect(splitAttachments(plain)).toEqual({ text: plain, files: [] });
 });
 
 test("axes have round ticks and keep their ends", () => {

@@ -62,7 +62,7 @@ describeBrowser("the Story page", () => {
     await page.locator(".piece").first().click();
     await page.getByRole("button", { name: "Rewrite" }).click();
     await page.getByLabel("Piece of the story").fill("It ended.");
-    await page.getByRole("button", { name: "Keep" }).click();
+    await page.getByRole("button", { name: "Keep", exact: true }).click();
     await expect.poll(() => text.textContent()).toBe("It ended.");
     await page.reload(); // the text is the server's
     await expect.poll(() => text.textContent()).toBe("It ended.");
@@ -165,7 +165,7 @@ describeBrowser("the Story page", () => {
     await page.locator(".piece").first().click();
     await page.getByRole("button", { name: "Rewrite" }).click();
     await page.getByLabel("Piece of the story").fill("It ended.");
-    await page.getByRole("button", { name: "Keep" }).click();
+    await page.getByRole("button", { name: "Keep", exact: true }).click();
     await expect.poll(() => text.textContent()).toBe("It ended.");
     const other = page.getByRole("complementary", { name: "The other version" });
     expect(await other.locator("blockquote").innerText()).toBe("It began. piece 1. piece 2.");

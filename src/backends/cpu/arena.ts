@@ -73,7 +73,7 @@ export class Arena {
     const gib = (this.#end / GIB).toFixed(2);
     if (this.#end > this.limitBytes) {
       throw new MemoryError(
-        `the model needs ${gib} GiB, and this backend reaches ${this.limitBytes / GIB} GiB here. Use a smaller type or context`,
+        `the model needs ${gib} GiB, and this backend reaches ${this.limitBytes / GIB} GiB here. Use a smaller type or context${this.#options.memory64 ? "" : ", or Node.js 24 or newer, where it reaches 16 GiB"}`,
       );
     }
     try {

@@ -2,7 +2,6 @@
 // kernels these need. lower-nodes.ts and lower-matmul.ts say what a node becomes; nodes that have no kernel are computed
 // by the reference, on the leader.
 
-import { bytesFor } from "../../dtypes/dtype.ts";
 import type { GraphNode, NodeOf, Rope, Value, Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
@@ -13,6 +12,7 @@ import { ropeTableSize } from "../../kernels/ops/rope.ts";
 import type { KernelTarget } from "../../kernels/target.ts";
 import type { KvCacheOptions } from "../backend.ts";
 import type { Arena } from "./arena.ts";
+import { type CachePlace, placeCache } from "./cache-place.ts";
 import { WIDE_QUERIES } from "./execute-attention.ts";
 import { isForTarget, kernelsOf } from "./executors.ts";
 import { type Chosen, type MatmulCompiler, MatmulLowering, WIDTH } from "./lower-matmul.ts";
@@ -34,9 +34,7 @@ export interface Compiled {
   readonly lastInstruction: ReadonlyMap<GraphNode, number>;
   /** Byte address of each slot. */
   readonly slots: readonly number[];
-  readonly keys: readonly number[];
-  readonly values: readonly number[];
-  readonly kvRowBytes: number;
+  readonly cache: CachePlace;
   readonly choices: readonly Chosen[];
   /** For people: what computes each node, and why. */
   readonly explain: readonly string[];
@@ -72,9 +70,7 @@ class Compiler implements NodeCompiler, MatmulCompiler {
   readonly #matmuls = new MatmulLowering(this);
   readonly #ropeTables = new Map<Rope, { table: number; factors: Weight | undefined }>();
   readonly #slots: number[];
-  readonly #keys: number[];
-  readonly #values: number[];
-  readonly #kvRowBytes: number;
+  readonly #cache: CachePlace;
   readonly #explain: string[] = [];
 
   constructor(options: CompileOptions) {
@@ -82,12 +78,7 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     const { plan, kv, arena } = options;
     this.rows = Math.max(plan.limits.maxTokens, plan.limits.maxOutputs);
     this.#slots = plan.slotSizes.map((size) => arena.allocate(size * 4, "work"));
-    this.#kvRowBytes = bytesFor(kv.dtype, plan.graph.kv.cols);
-    const layerBytes = kv.blocks * KV_BLOCK_TOKENS * this.#kvRowBytes;
-    const layers = () =>
-      Array.from({ length: plan.graph.kv.layers }, () => arena.allocate(layerBytes, "kv"));
-    this.#keys = layers();
-    this.#values = layers();
+    this.#cache = placeCache(plan, kv, arena);
     for (const make of elementwiseKernels) this.kernel(make(WIDTH));
   }
 
@@ -113,9 +104,7 @@ class Compiler implements NodeCompiler, MatmulCompiler {
       leaderNodes: this.#leaderNodes,
       lastInstruction: this.#lastInstruction,
       slots: this.#slots,
-      keys: this.#keys,
-      values: this.#values,
-      kvRowBytes: this.#kvRowBytes,
+      cache: this.#cache,
       choices: this.#matmuls.choices,
       explain: this.#explain,
     };
@@ -165,6 +154,7 @@ class Compiler implements NodeCompiler, MatmulCompiler {
       outputRows: arena.allocate(this.rows * 4, "work"),
       tables: arena.allocate(this.rows * tableLength * 4, "work"),
       tableLength,
+      blockStride: this.#cache.stride,
     };
   }
 
@@ -200,7 +190,8 @@ class Compiler implements NodeCompiler, MatmulCompiler {
   }
 
   cache(layer: number): { keys: number; values: number; rowBytes: number } {
-    return { keys: this.#keys[layer]!, values: this.#values[layer]!, rowBytes: this.#kvRowBytes };
+    const { keys, values, rowBytes } = this.#cache;
+    return { keys: keys[layer]!, values: values[layer]!, rowBytes };
   }
 
   get kvType(): string {

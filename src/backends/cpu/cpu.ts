@@ -7,7 +7,7 @@ import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
 import { hiddenOf, type Value, type Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import { type ReferenceMemory, runReferenceOp } from "../../graph/reference.ts";
-import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
+import type { Step } from "../../graph/step.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../../kernels/features.ts";
 import { MOST_TILE_ROWS } from "../../kernels/ir/tiles.ts";
@@ -245,12 +245,9 @@ export class CpuBackend implements Backend {
 
   copyKvBlock(from: number, to: number): void {
     const { compiled, arena } = this.#ready();
-    const bytes = KV_BLOCK_TOKENS * compiled.kvRowBytes;
-    const { u8 } = arena.views;
-    for (const layers of [compiled.keys, compiled.values]) {
-      for (const at of layers)
-        u8.copyWithin(at + to * bytes, at + from * bytes, at + (from + 1) * bytes);
-    }
+    const { at, blockBytes } = compiled.cache;
+    const first = at + from * blockBytes;
+    arena.views.u8.copyWithin(at + to * blockBytes, first, first + blockBytes);
   }
 
   memory(): MemoryUse {

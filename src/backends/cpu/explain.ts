@@ -26,10 +26,19 @@ export function explainCpu(facts: CpuFacts): readonly string[] {
     nativeText(facts.native),
     ...(facts.pages === undefined ? [] : [facts.pages]),
     threadsText(facts.threads, facts.threadsAsked),
-    ...(facts.isWide ? ["64-bit addresses: more than 4 GiB"] : []),
+    ...addressesText(facts.isWide, features.memory64),
     ...facts.notes,
     ...facts.choices,
   ];
+}
+
+function addressesText(isWide: boolean, memory64: boolean): string[] {
+  if (isWide) return ["64-bit addresses: more than 4 GiB"];
+  return memory64
+    ? []
+    : [
+        "WebAssembly has 32-bit addresses only here: a model and its context may take 4 GiB together (16 GiB in Node.js 24 and newer)",
+      ];
 }
 
 function nativeText(native: NativeKernels | string): string {

@@ -18,9 +18,10 @@ export interface StepArea {
   readonly positions: number;
   /** i32 [maxOutputs]: which of the tokens each row of outputs is. */
   readonly outputRows: number;
-  /** i32 [maxTokens][tableLength]: the cache blocks of each token's sequence. */
+  /** i32 [maxTokens][tableLength]: the cache blocks of each token's sequence, times blockStride (cache-place.ts). */
   readonly tables: number;
   readonly tableLength: number;
+  readonly blockStride: number;
 }
 
 /** A matrix whose rows are read as floats, in whichever layout it has (weights.ts). */

@@ -15,8 +15,9 @@ export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout):
     f32.subarray(compiled.slots[i]! / 4, compiled.slots[i]! / 4 + size),
   );
   const context = kv.blocks * KV_BLOCK_TOKENS;
-  const layerBytes = context * compiled.kvRowBytes;
-  const layers = (list: readonly number[]) => list.map((at) => u8.subarray(at, at + layerBytes));
+  const { cache } = compiled;
+  const layers = (list: readonly number[]) =>
+    list.map((at) => u8.subarray(at, cache.at + cache.bytes));
   const needed = compiled.leaderNodes;
   const attends = needed.some((node) => node.op === "attention");
   const longest = Math.max(4, ...plan.graph.weights.map((weight) => weight.shape.at(-1)!));
@@ -30,7 +31,13 @@ export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout):
       known.set(weight.name, loaded);
       return loaded;
     },
-    kv: { dtype: kv.dtype, cols, keys: layers(compiled.keys), values: layers(compiled.values) },
+    kv: {
+      dtype: kv.dtype,
+      cols,
+      keys: layers(cache.keys),
+      values: layers(cache.values),
+      blockRows: cache.stride * KV_BLOCK_TOKENS,
+    },
     row: new Float32Array(longest),
     rounded: new Float32Array(multiplies ? longest * plan.limits.maxTokens : 0),
     packed: new Uint8Array(multiplies ? longest * 4 : 0),

@@ -14,7 +14,7 @@ export function writeStep(step: Step, area: StepArea, i32: Int32Array): void {
     const { blocks } = step.tables[t]!;
     const held = Math.floor(position / KV_BLOCK_TOKENS) + 1;
     const at = area.tables / 4 + t * area.tableLength;
-    for (let b = 0; b < held; b++) i32[at + b] = blocks[b]!;
+    for (let b = 0; b < held; b++) i32[at + b] = blocks[b]! * area.blockStride;
   }
   for (let o = 0; o < step.outputCount; o++) i32[area.outputRows / 4 + o] = step.outputRows[o]!;
 }

@@ -151,6 +151,11 @@ export class SplitBackend implements Backend {
     for (const { backend } of this.#ready().parts) backend.copyKvBlock(from, to);
   }
 
+  async growKv(blocks: number): Promise<void> {
+    // The device first: it is the one that may have no room.
+    for (const { backend } of [...this.#ready().parts].reverse()) await backend.growKv?.(blocks);
+  }
+
   memory(): MemoryUse {
     return this.#inUse.map((backend) => backend.memory()).reduce(sum);
   }

@@ -27,7 +27,7 @@ export interface Layout {
   /** Which slot each value is in, by its id. */
   readonly slotOf: readonly number[];
   readonly slotBytes: readonly number[];
-  /** Of the keys, or the values, of one layer. */
+  /** Of the keys, or the values, of one layer, once the cache is as large as it may become. */
   readonly kvLayerBytes: number;
   /** Of one block of 32 tokens in that. */
   readonly kvBlockBytes: number;
@@ -121,12 +121,15 @@ function checkBindings(sizes: Readonly<Record<string, number>>, facts: GpuFacts)
   }
 }
 
-export interface Buffers {
-  readonly weights: readonly GPUBuffer[];
-  readonly slots: readonly GPUBuffer[];
-  /** By layer. */
+/** By layer. */
+export interface CacheBuffers {
   readonly keys: readonly GPUBuffer[];
   readonly values: readonly GPUBuffer[];
+}
+
+export interface Buffers extends CacheBuffers {
+  readonly weights: readonly GPUBuffer[];
+  readonly slots: readonly GPUBuffer[];
   readonly step: GPUBuffer;
   /** Activations, rounded for the next products. */
   readonly rounded: GPUBuffer;
@@ -139,38 +142,77 @@ export interface Buffers {
   readonly block: GPUBuffer;
 }
 
-/** Allocates all of it, or throws a MemoryError and leaves nothing behind. */
+const held: number = usage.storage | usage.copySource | usage.copyTarget;
+
+type MakeBuffer = (label: string, size: number, bits: number) => GPUBuffer;
+
+/** Allocates all of it, with the blocks of the cache that are held from the start, or throws a MemoryError and leaves nothing. */
 export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers> {
-  const { device } = gpu;
-  const made: GPUBuffer[] = [];
-  const make = (label: string, size: number, bits: number): GPUBuffer => {
-    const buffer = device.createBuffer({ label, size: Math.max(size, 16), usage: bits });
-    made.push(buffer);
-    return buffer;
-  };
-  const held = usage.storage | usage.copySource | usage.copyTarget;
-  device.pushErrorScope("out-of-memory");
-  device.pushErrorScope("validation");
-  const { layers } = layout.plan.graph.kv;
-  const perLayer = (what: string): GPUBuffer[] =>
-    Array.from({ length: layers }, (_, i) => make(`${what} ${i}`, layout.kvLayerBytes, held));
-  const buffers: Buffers = {
+  const { blocks, held: first = blocks } = layout.kv;
+  return await allocateWith(gpu, layout, (make) => ({
     weights: layout.weights.buffers.map((bytes, i) => make(`weights ${i}`, bytes, held)),
     slots: layout.slotBytes.map((bytes, i) => make(`slot ${i}`, bytes, held)),
-    keys: perLayer("keys"),
-    values: perLayer("values"),
+    ...makeCache(layout, first, make),
     step: make("step", layout.step.words * 4, held),
     rounded: make("rounded", layout.roundedBytes, held),
     partials: make("partials", layout.partialBytes, held),
     tops: make("tops", layout.topBytes, held),
     read: make("read", layout.readBytes, usage.mapRead | usage.copyTarget),
     block: make("block", layout.kvBlockBytes, usage.copySource | usage.copyTarget),
-  };
+  }));
+}
+
+/** Buffers for a cache of so many blocks, empty; or a MemoryError. */
+export async function allocateCache(
+  gpu: GpuDevice,
+  layout: Layout,
+  blocks: number,
+): Promise<CacheBuffers> {
+  return await allocateWith(gpu, layout, (make) => makeCache(layout, blocks, make));
+}
+
+function makeCache(layout: Layout, blocks: number, make: MakeBuffer): CacheBuffers {
+  const { layers } = layout.plan.graph.kv;
+  const perLayer = (what: string): GPUBuffer[] =>
+    Array.from({ length: layers }, (_, i) =>
+      make(`${what} ${i}`, blocks * layout.kvBlockBytes, held),
+    );
+  return { keys: perLayer("keys"), values: perLayer("values") };
+}
+
+/** What `all` makes; where the device has no room for it, a MemoryError, and none of it is left. */
+async function allocateWith<T>(
+  gpu: GpuDevice,
+  layout: Layout,
+  all: (make: MakeBuffer) => T,
+): Promise<T> {
+  const { device } = gpu;
+  const made: GPUBuffer[] = [];
+  device.pushErrorScope("out-of-memory");
+  device.pushErrorScope("validation");
+  const buffers = all((label, size, bits) => {
+    const buffer = device.createBuffer({ label, size: Math.max(size, 16), usage: bits });
+    made.push(buffer);
+    return buffer;
+  });
   const invalid = await device.popErrorScope();
   const full = await device.popErrorScope();
   if (!invalid && !full) return buffers;
   await release(gpu, made);
   throw outOfMemory(gpu.facts, layout.use, (full ?? invalid)!);
+}
+
+/** Copies the beginning of a cache into a larger one, and lets it go once that is done. */
+export function moveCache(gpu: GpuDevice, from: CacheBuffers, to: CacheBuffers): void {
+  const { device } = gpu;
+  const commands = device.createCommandEncoder();
+  const old = [...from.keys, ...from.values];
+  const larger = [...to.keys, ...to.values];
+  old.forEach((buffer, i) => {
+    commands.copyBufferToBuffer(buffer, 0, larger[i]!, 0, buffer.size);
+  });
+  device.queue.submit([commands.finish()]);
+  for (const buffer of old) buffer.destroy(); // what was submitted before still reads it
 }
 
 /** Destroys buffers, and waits until their memory is free: a GPU keeps it until all work is done that was submitted before. */

@@ -35,7 +35,7 @@ interface Queries {
 
 export class StepTimes {
   readonly #gpu: GpuDevice;
-  readonly #program: Program;
+  #program: Program;
   readonly #parts: readonly ProfiledPart[];
   readonly #queries: Queries | undefined;
   #phases: Record<StepPhase, PhaseSums>;
@@ -53,6 +53,11 @@ export class StepTimes {
     this.#queries = hasQueries ? makeQueries(gpu.device, program.parts.length) : undefined;
     this.#parts = this.#queries ? program.parts.map(profiledPart) : [];
     this.#phases = this.#empty();
+  }
+
+  /** The same program over other buffers, from now on: what was recorded stays. */
+  follow(program: Program): void {
+    this.#program = program;
   }
 
   /** A step begins; true: it is to be recorded. */

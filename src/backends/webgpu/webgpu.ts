@@ -18,7 +18,15 @@ import type {
   Tap,
   WeightReader,
 } from "../backend.ts";
-import { allocate, type Buffers, hasRoom, type Layout, layOut } from "./buffers.ts";
+import {
+  allocate,
+  allocateCache,
+  type Buffers,
+  hasRoom,
+  type Layout,
+  layOut,
+  moveCache,
+} from "./buffers.ts";
 import { StepCommands } from "./commands.ts";
 import { type GpuDevice, gpuIdentity } from "./device.ts";
 import { supportsNode } from "./lower.ts";
@@ -36,7 +44,7 @@ const SOFTWARE_STEP = 32;
 
 interface Prepared {
   readonly layout: Layout;
-  readonly buffers: Buffers;
+  buffers: Buffers;
   program: Program;
   readonly uploader: Uploader;
   readonly area: StepArea;
@@ -102,7 +110,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
 
   async fits(plan: Plan, kv: KvCacheOptions): Promise<boolean> {
     this.#alive();
-    return await hasRoom(this.#gpu, layOut(plan, kv, this.#gpu.facts));
+    // All of the cache: what is held at first would leave no room to grow.
+    return await hasRoom(this.#gpu, layOut(plan, { ...kv, held: kv.blocks }, this.#gpu.facts));
   }
 
   async prepare(plan: Plan, kv: KvCacheOptions): Promise<void> {
@@ -194,6 +203,22 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     device.queue.submit([commands.finish()]); // before the next step, which is submitted later
   }
 
+  async growKv(blocks: number): Promise<void> {
+    const prepared = this.#ready();
+    const { layout } = prepared;
+    const cache = await allocateCache(this.#gpu, layout, blocks);
+    const buffers = { ...prepared.buffers, ...cache };
+    const program = await this.#makeProgram(layout, buffers, "groups");
+    this.#alive();
+    // From here on at once: a step that was submitted meanwhile wrote to the old cache, and is copied with it.
+    moveCache(this.#gpu, prepared.buffers, cache);
+    this.#byNodes = undefined;
+    prepared.buffers = buffers;
+    prepared.program = program;
+    prepared.commands = this.#stepCommands(layout, buffers);
+    prepared.times?.follow(program);
+  }
+
   /** For measuring: the next steps are computed by other kernels, over the same memory. */
   async retune(tuning: Tuning): Promise<void> {
     const prepared = this.#ready();
@@ -230,7 +255,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   memory(): MemoryUse {
-    return this.#prepared?.layout.use ?? { weightBytes: 0, kvBytes: 0, workBytes: 0 };
+    if (!this.#prepared) return { weightBytes: 0, kvBytes: 0, workBytes: 0 };
+    const { layout, buffers } = this.#prepared;
+    const cache = [...buffers.keys, ...buffers.values];
+    return { ...layout.use, kvBytes: cache.reduce((sum, { size }) => sum + size, 0) };
   }
 
   explain(): readonly string[] {

@@ -1,8 +1,9 @@
-// Model files on the Hugging Face hub (or a mirror: HF_ENDPOINT), with HF_TOKEN where one is set. The hub's own package
+// Model files on the Hugging Face hub (or a mirror: HF_ENDPOINT), with HF_TOKEN where one is set. hub-api.ts
 // resolves name, revision, size and hash; the bytes come through http-body.ts, so that any cut is continued.
 
 import { SourceError } from "../../base/errors.ts";
 import type { CatalogEntry, HubSource } from "../catalog.ts";
+import { fileDownloadInfo, HUB_URL, pathsInfo } from "../hub-api.ts";
 import { explained, hubAccess, hubArguments, refusalAdvice } from "../hub-client.ts";
 import { httpBody } from "./http-body.ts";
 import type { RemoteFile, SourceContext, SourceKind } from "./source.ts";
@@ -23,8 +24,6 @@ async function openHubFile(
   const { endpoint, token } = access;
   const { repo, revision, file } = source;
   const name = `hub file ${repo}/${file}`;
-  // Only who downloads from the hub pays for loading its package.
-  const { HUB_URL, fileDownloadInfo, pathsInfo } = await import("@huggingface/hub");
   const place = { repo, revision, ...hubArguments(access) };
   const question = { what: `${repo} (${revision})`, access, signal };
   const [listed] = await explained(pathsInfo({ ...place, paths: [file] }), question);

@@ -6,7 +6,7 @@ import { defaultModel } from "../../catalog/catalog.ts";
 import { announceServer, type ServerRecord } from "../../catalog/servers.ts";
 import type { Model } from "../../index.ts";
 import { UsageError } from "../../index.ts";
-import { openInBrowser, readAssets, webFolder } from "../../platform/node-assets.ts";
+import { openInBrowser, webAssets } from "../../platform/node-assets.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { defaultDatabaseFile, openNodeDatabase } from "../../platform/node-database.ts";
 import type { ModelLibrary, RunningServer, StartOptions } from "../../serve.ts";
@@ -166,7 +166,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const { isLoopback, startServer } = await import("../../serve.ts"); // other commands start without it
   const location = await locateModel(name, context);
   const library = catalogLibrary(context.downloads, { ...flags, ...template }, { [id]: location });
-  const assets = flags.web ? readAssets(webFolder()) : undefined;
+  const assets = flags.web ? webAssets() : undefined;
   const options = {
     ...startOptions(flags, { [id]: model }, context),
     files: { [id]: lastPart(location) },

@@ -92,7 +92,8 @@ async function modelView({ id, model }: ServedModel, library: ModelLibrary): Pro
   const { info } = model;
   const location = await library.locate(id);
   const inspection = location === undefined ? undefined : await inspectQuietly(location);
-  const kvBytes = info.kvBytesPerToken * info.cacheTokens;
+  const { kvBlocksHeld, kvBlockTokens } = await model.status();
+  const kvBytes = info.kvBytesPerToken * kvBlocksHeld * kvBlockTokens;
   const weights: MemoryPart[] = inspection
     ? weightParts(inspection)
     : [{ part: "weights", bytes: info.weightBytes }];

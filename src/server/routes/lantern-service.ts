@@ -5,7 +5,7 @@ import type * as z from "zod";
 import type { GenerateOptions } from "../../index.ts";
 import { type Database, StorageError, type StorageProblem } from "../../platform/database.ts";
 import { Presets } from "../../sessions/presets.ts";
-import type { RunModel } from "../../sessions/prompt.ts";
+import { type RunModel, tooLong } from "../../sessions/prompt.ts";
 import type { Run } from "../../sessions/run.ts";
 import { Runs } from "../../sessions/runs.ts";
 import { SessionError, type SessionProblem } from "../../sessions/session.ts";
@@ -20,7 +20,7 @@ import {
   invalidRequest,
   openaiErrors,
 } from "../errors.ts";
-import { chatTokens, textTokens } from "../prompt.ts";
+import { chatTokens, wholeTextTokens } from "../prompt.ts";
 import type { Call, Route, RouteFamily } from "../route.ts";
 
 export interface SessionService {
@@ -161,8 +161,11 @@ export function runModel(call: Call, name: string | null): RunModel {
   return {
     name: served.id,
     contextSize: served.model.info.contextSize,
-    chatTokens: (messages) => chatTokens(served, messages),
-    textTokens: (text) => textTokens(served, text),
+    chatTokens: (messages) =>
+      chatTokens(served, messages, {}, "content", (tokens, contextSize, _, qualifier) =>
+        tooLong({ name: served.id, contextSize }, tokens, qualifier),
+      ),
+    textTokens: (text) => wholeTextTokens(served, text),
     checkRoom: (count) => server.queue.checkRoom(count),
     generate: (tokens, { signal, ...wanted }) => {
       const options: GenerateOptions = { ...server.settings.sampling, ...wanted };

@@ -35,7 +35,16 @@ function gauges({ queue }: ServerContext, all: [string, EngineStatus][]): GaugeR
       "Generations with a place that wait for room in the KV cache.",
       (status) => status.waiting,
     ),
-    perModel("lantern_kv_blocks", "Blocks of the KV cache.", (status) => status.kvBlocks),
+    perModel(
+      "lantern_kv_blocks",
+      "Blocks that the KV cache may grow to.",
+      (status) => status.kvBlocks,
+    ),
+    perModel(
+      "lantern_kv_blocks_held",
+      "Of them, those that it has memory for now.",
+      (status) => status.kvBlocksHeld,
+    ),
     perModel(
       "lantern_kv_blocks_used",
       "Of them, in use by running generations or kept for later prompts.",

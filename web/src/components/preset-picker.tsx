@@ -48,9 +48,7 @@ export function PresetPicker({ settings, onChange }: Props): JSX.Element {
         disabled={all.length === 0}
         onChange={(event) => pick(event.currentTarget.value)}
       >
-        <option value="" disabled>
-          {all.length === 0 ? "None saved yet" : "Own settings"}
-        </option>
+        <option value="">{all.length === 0 ? "None saved yet" : "Own settings"}</option>
         {all.map((preset) => (
           <option key={preset.name}>{preset.name}</option>
         ))}

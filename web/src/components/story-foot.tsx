@@ -33,6 +33,8 @@ export function StoryFoot(props: Props): JSX.Element {
   const [count, setCount] = useState(3);
   const answer = path.findLast(({ role }) => role === "assistant");
   const outgrown = path.filter(({ tokens }) => (tokens?.dropped ?? 0) > 0);
+  // Said once; from then on the meter says it in short.
+  const isNew = outgrown.length === 1 && outgrown[0] === answer;
   return (
     <div class="foot story-foot">
       <div class="row wrap story-controls">
@@ -120,7 +122,7 @@ export function StoryFoot(props: Props): JSX.Element {
           way.
         </p>
       )}
-      {outgrown.length === 1 && outgrown[0] === answer && (
+      {isNew && (
         <p class="hint said" role="status">
           The story is now longer than what this model reads at once
           {props.contextSize !== undefined && ` (${grouped(props.contextSize)} tokens)`}. It goes
@@ -129,12 +131,14 @@ export function StoryFoot(props: Props): JSX.Element {
       )}
       <div class="row between wrap">
         {answer ? <Gauge message={answer} live={live.get(answer.id)} /> : <span />}
-        <ContextMeter
-          path={path}
-          contextSize={props.contextSize}
-          slides
-          hint="Ctrl+Enter continues, Escape stops"
-        />
+        {!isNew && (
+          <ContextMeter
+            path={path}
+            contextSize={props.contextSize}
+            slides
+            hint="Ctrl+Enter continues, Escape stops"
+          />
+        )}
       </div>
     </div>
   );

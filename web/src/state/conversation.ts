@@ -155,7 +155,7 @@ export class Conversation {
     const { session } = this.store.value;
     if (!session) return;
     const changed = await this.#ask(() => client.changeSession(session.id, change));
-    if (this.store.value.session?.id === session.id) this.store.patch({ session: changed });
+    if (this.#isOpen(session.id)) this.store.patch({ session: changed, silent: false });
     if (change.title !== undefined) void refreshSessions();
   }
 
@@ -165,7 +165,8 @@ export class Conversation {
     if (!session) return undefined;
     const message = await this.#ask(() => client.keep(session.id, ask));
     this.#add([message]);
-    this.store.patch({ session: { ...this.store.value.session!, leaf: message.id } });
+    const open = { ...this.store.value.session!, leaf: message.id };
+    this.store.patch({ session: open, silent: false });
     return message;
   }
 

@@ -1,0 +1,58 @@
+// Folders of Lantern's cache that hold what is executed: the compiled modules, the Node that was downloaded. Nobody else
+// may be able to put anything there, so a folder is used only if it is this user's, closed to others (0700), and below
+// folders that no other user can change. Plain JavaScript that an old Node can parse, like the launcher.
+
+// biome-ignore-start lint/style/useNodejsImportProtocol: Node before 12.20 does not know "node:"
+import { lstatSync, mkdirSync, realpathSync, statSync } from "fs";
+import { homedir } from "os";
+import { dirname, isAbsolute, join } from "path";
+
+// biome-ignore-end lint/style/useNodejsImportProtocol: see above
+
+/** The same folder as smallFilesFolder of src/platform/node-folders.ts, which this Node may be too old to load. */
+export function cacheFolder(env, platform, home) {
+  if (env.LANTERN_CACHE) return env.LANTERN_CACHE;
+  if (platform === "win32") {
+    return join(env.LOCALAPPDATA || join(home, "AppData", "Local"), "lantern");
+  }
+  if (platform === "darwin") return join(home, "Library", "Caches", "lantern");
+  const xdg = env.XDG_CACHE_HOME || "";
+  return join(isAbsolute(xdg) ? xdg : join(home, ".cache"), "lantern");
+}
+
+/** A folder of Lantern's cache that is made if need be: its path, or what is wrong with it. */
+export function privateFolder(name) {
+  const folder = join(cacheFolder(process.env, process.platform, homedir()), name);
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    const wrong = process.getuid ? wrongFolder(folder, process.getuid()) : undefined;
+    return wrong === undefined ? { path: folder } : { refused: wrong };
+  } catch (error) {
+    return { refused: `nothing can be kept in ${folder} (${error.message})` };
+  }
+}
+
+/** What is wrong with the folder; undefined: only this user (and root) can change what is in it. */
+function wrongFolder(folder, uid) {
+  const own = lstatSync(folder);
+  if (!own.isDirectory()) return `${folder} is not a folder`;
+  if (own.uid !== uid) return `${folder} belongs to another user (${own.uid}, not ${uid})`;
+  if ((own.mode & 0o077) !== 0) {
+    return `${folder} is open to others (mode ${octal(own.mode)}, expected 700): chmod 700, or remove it`;
+  }
+  for (let above = dirname(realpathSync(folder)); ; above = dirname(above)) {
+    const facts = statSync(above);
+    if (facts.uid !== 0 && facts.uid !== uid) {
+      return `${above} belongs to another user (${facts.uid}), and ${folder} is in it`;
+    }
+    // In a folder like /tmp (sticky) everybody may write, but not rename what is another's.
+    if ((facts.mode & 0o022) !== 0 && (facts.mode & 0o1000) === 0) {
+      return `others may replace what is in ${above} (mode ${octal(facts.mode)}), and ${folder} is in it`;
+    }
+    if (above === dirname(above)) return undefined;
+  }
+}
+
+function octal(mode) {
+  return (mode & 0o7777).toString(8);
+}

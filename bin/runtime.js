@@ -1,0 +1,131 @@
+// Which Node the command line runs on. Machine code needs Node 26 (node:ffi); runtimes.json pins one for each platform.
+// Looked for in this order: what LANTERN_RUNTIME names, the one that a checkout's `npm ci` brought, the one that was
+// downloaded into Lantern's cache before. Plain JavaScript that an old Node can parse, like the launcher.
+
+// biome-ignore-start lint/style/useNodejsImportProtocol: Node before 12.20 does not know "node:"
+import { spawn } from "child_process";
+import { accessSync, constants, existsSync, lstatSync, readFileSync, utimesSync } from "fs";
+import nodeModule from "module";
+import { Socket } from "net";
+import { dirname, join } from "path";
+import { fileURLToPath } from "url";
+import { privateFolder } from "./private-folder.js";
+
+// biome-ignore-end lint/style/useNodejsImportProtocol: see above
+
+const here = dirname(fileURLToPath(import.meta.url));
+const windows = process.platform === "win32";
+const dayMs = 24 * 3600 * 1000;
+
+/** Set for the second Node, so that it can never start a third: "exec", or "watch" where the first one waits for it. */
+export const restartedMark = "LANTERN_RESTARTED";
+const watchedPipe = 3;
+
+/** The Node that is pinned for this platform; undefined: there is none. */
+export function pinnedRuntime() {
+  const table = JSON.parse(readFileSync(join(here, "runtimes.json"), "utf8"));
+  const facts = table.platforms[`${process.platform}-${process.arch}`];
+  if (facts === undefined) return undefined;
+  const name = `node-v${table.version}-${process.platform}-${process.arch}${windows ? ".exe" : ""}`;
+  return Object.assign({ version: table.version, name: name }, facts);
+}
+
+/** A Node 26 that is on this machine already: its path, or undefined. */
+export function findRuntime() {
+  const named = process.env.LANTERN_RUNTIME;
+  if (named) return named;
+  const pinned = pinnedRuntime();
+  return pinned === undefined ? undefined : besideUs(pinned) || downloaded(pinned);
+}
+
+/** What `npm ci` brings into a checkout (tools/runtime). */
+function besideUs(pinned) {
+  try {
+    const require = nodeModule.createRequire(import.meta.url);
+    const node = join(dirname(require.resolve(`${pinned.package}/package.json`)), pinned.file);
+    return existsSync(node) ? node : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** What src/cli/fetch-runtime.ts downloaded, checked and named so. */
+function downloaded(pinned) {
+  const folder = privateFolder("runtime");
+  if (folder.path === undefined) return undefined;
+  const node = join(folder.path, pinned.name);
+  try {
+    const facts = lstatSync(node);
+    if (!facts.isFile() || facts.size !== pinned.bytes) return undefined;
+    if (process.getuid && facts.uid !== process.getuid()) return undefined;
+    accessSync(node, constants.X_OK);
+    if (Date.now() - facts.mtimeMs > dayMs) {
+      const now = new Date();
+      utimesSync(node, now, now); // says when it was last used, for whoever cleans up
+    }
+    return node;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Goes on with another Node: in place of this process where Node can do that (22.15 and newer, not on Windows), so that
+ * whoever kills this process kills Lantern; else as a child, which ends when this process ends.
+ */
+export function restart(node, script) {
+  const args = [script].concat(process.argv.slice(2));
+  const env = Object.assign({}, process.env);
+  if (process.execve && !windows && isExecutable(node)) {
+    env[restartedMark] = "exec";
+    process.execve(node, [node].concat(args), env);
+  }
+  env[restartedMark] = "watch";
+  const stdio = ["inherit", "inherit", "inherit", "pipe"];
+  const child = spawn(node, args, { stdio: stdio, env: env });
+  if (child.stdio[watchedPipe]) child.stdio[watchedPipe].on("error", () => {});
+  const signals = ["SIGINT", "SIGTERM", "SIGHUP"];
+  const pass = (signal) => {
+    // A terminal sends Ctrl-C to both of us; passing it on would make one keystroke two.
+    if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
+  };
+  signals.forEach((signal) => {
+    process.on(signal, pass);
+  });
+  child.on("error", (error) => {
+    console.error(`lantern: could not start ${node}: ${error.message}`);
+    process.exitCode = 1;
+  });
+  child.on("exit", (code, signal) => {
+    signals.forEach((each) => {
+      process.removeListener(each, pass);
+    });
+    if (signal) process.kill(process.pid, signal);
+    else process.exitCode = code === null ? 1 : code;
+  });
+}
+
+/** process.execve ends the process when it fails, so what can be seen before is looked at before. */
+function isExecutable(node) {
+  try {
+    accessSync(node, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** In the child: when the Node that started it is gone (kill -9), the pipe between them closes, and the child ends, too. */
+export function endWithParent() {
+  const mark = process.env[restartedMark];
+  delete process.env[restartedMark]; // what this process starts is none of that business
+  if (mark !== "watch") return;
+  const pipe = new Socket({ fd: watchedPipe, readable: true, writable: false });
+  pipe.on("error", () => {});
+  pipe.on("close", () => {
+    process.kill(process.pid, "SIGTERM"); // closes the port and saves what there is to save
+    setTimeout(() => process.exit(143), 3000).unref();
+  });
+  pipe.resume();
+  pipe.unref();
+}
