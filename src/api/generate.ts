@@ -65,6 +65,8 @@ export interface GenerateOptions extends SamplingOptions {
   stop?: readonly string[];
   /** Report log-probabilities: of the chosen token and of this many best alternatives. */
   logprobs?: number;
+  /** Whose log-probabilities: the model's own (default), or those that the sampler drew from, after all its steps. */
+  logprobsOf?: "model" | "sampler";
   /** Let the model go on past its end-of-text token. */
   ignoreEos?: boolean;
   /** Report how much of the prompt is computed, in events without text before the first token. */

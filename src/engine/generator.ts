@@ -54,6 +54,7 @@ export async function generate(
       : await findBreakers(engine.tokenizer, settings.drySequenceBreakers, control);
   const sampler = createSampler(settings, engine.vocabSize, {
     logprobs: options.logprobs,
+    drawn: options.logprobsOf === "sampler",
     breakers,
   });
   const text = new TextOutput(engine, options.stop ?? []);
@@ -381,7 +382,7 @@ function checkCount(name: string, count: number): void {
 /** The options that are the sampler's. */
 function samplingPart(options: Omit<GenerateOptions, "signal">) {
   const { maxTokens: _m, stop: _s, logprobs: _l, ignoreEos: _i, ...rest } = options;
-  const { addBos: _a, progress: _p, ...sampling } = rest;
+  const { addBos: _a, progress: _p, logprobsOf: _o, ...sampling } = rest;
   return sampling;
 }
 

@@ -12,6 +12,7 @@
 // All scratch memory is made once; a call allocates nothing but its small result.
 
 import { UsageError } from "../base/errors.ts";
+import { certainly, drawnProbabilities } from "./drawn-probabilities.ts";
 import { createDry, type Dry, type DryBreaker } from "./dry.ts";
 import { Mirostat } from "./mirostat.ts";
 import { NonsenseError } from "./nonsense.ts";
@@ -45,6 +46,8 @@ export interface SamplerReport {
    * undefined = none, which saves a pass over the vocabulary.
    */
   logprobs?: number | undefined;
+  /** They are those of the draw, not the model's own. */
+  drawn?: boolean | undefined;
 }
 
 export function createSampler(
@@ -81,6 +84,8 @@ class ChainSampler implements Sampler {
   readonly #biases: Float64Array;
   readonly #candidates: Candidates;
   readonly #logprobs: RawLogprobs | undefined;
+  /** Alternatives of the draw to report; undefined: none. */
+  readonly #drawn: number | undefined;
   readonly #dry: Dry | undefined;
   readonly #mirostat: Mirostat | undefined;
   readonly #steps: readonly SamplerName[];
@@ -92,7 +97,7 @@ class ChainSampler implements Sampler {
   constructor(
     settings: SamplerSettings,
     vocabSize: number,
-    { logprobs, breakers = [] }: SamplerReport,
+    { logprobs, breakers = [], drawn = false }: SamplerReport,
   ) {
     this.seed = settings.seed;
     this.#settings = settings;
@@ -111,7 +116,8 @@ class ChainSampler implements Sampler {
     this.#biasIds = Int32Array.from(settings.logitBias.keys());
     this.#biases = Float64Array.from(settings.logitBias.values());
     this.#candidates = createCandidates(vocabSize);
-    if (logprobs !== undefined) this.#logprobs = new RawLogprobs(vocabSize, logprobs);
+    if (drawn) this.#drawn = logprobs;
+    else if (logprobs !== undefined) this.#logprobs = new RawLogprobs(vocabSize, logprobs);
   }
 
   sample(logits: Float32Array): SampledToken {
@@ -123,6 +129,10 @@ class ChainSampler implements Sampler {
     this.#logprobs?.keep(logits);
     for (let i = 0; i < this.#biasIds.length; i++) logits[this.#biasIds[i]!]! += this.#biases[i]!;
     const id = this.#isGreedy ? this.#best(logits) : this.#draw(logits);
+    if (this.#drawn !== undefined) {
+      if (this.#isGreedy) return certainly(id, this.#drawn);
+      return drawnProbabilities(this.#candidates, id, this.#drawn);
+    }
     return this.#logprobs?.report(id) ?? { id, logprob: Number.NaN, top: [] };
   }
 

@@ -69,22 +69,25 @@ export async function verboseField(
   return { __verbose: resultObject({ ...facts, prompt, content, tokens: [] }) };
 }
 
-/** `completion_probabilities`: one entry a token, none for an event without one. */
-export function probabilities(events: readonly TokenEvent[]): object[] {
+/** `completion_probabilities`: one entry a token, none for an event without one; `drawn`: those that were drawn from. */
+export function probabilities(events: readonly TokenEvent[], drawn: boolean): object[] {
+  const value = (logprob: number): object =>
+    drawn ? { prob: Math.exp(logprob) } : { logprob: finite(logprob) };
   return events.flatMap((event) => {
     if (event.logprob === undefined) return [];
+    const top = (event.top ?? []).map(({ id, text, bytes, logprob }) => ({
+      id,
+      token: text,
+      bytes,
+      ...value(logprob),
+    }));
     return [
       {
         id: event.id,
         token: event.token ?? event.text,
         bytes: event.bytes ?? [],
-        logprob: finite(event.logprob),
-        top_logprobs: (event.top ?? []).map(({ id, text, bytes, logprob }) => ({
-          id,
-          token: text,
-          bytes,
-          logprob: finite(logprob),
-        })),
+        ...value(event.logprob),
+        [drawn ? "top_probs" : "top_logprobs"]: top,
       },
     ];
   });

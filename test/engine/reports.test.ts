@@ -74,3 +74,17 @@ test("applyTemplate passes tools and variables on", async () => {
   const options = { addGenerationPrompt: false, tools: [{ name: "sum" }], variables: { mood: 7 } };
   expect(await model.applyTemplate(messages, options)).toBe("Hi|sum|7");
 });
+
+test("log-probabilities of the draw: what the sampler's steps left, and nothing else", async () => {
+  const options = { logprobs: 50, logprobsOf: "sampler" as const, topK: 4, maxTokens: 3, seed: 5 };
+  for (const { id, logprob, top } of await events("Once upon a", { ...options, temperature: 3 })) {
+    expect(top!.length).toBeLessThanOrEqual(4);
+    expect(top!.reduce((sum, one) => sum + Math.exp(one.logprob), 0)).toBeCloseTo(1, 6);
+    expect(top!.find((one) => one.id === id)!.logprob).toBe(logprob);
+    expect(top!.map((one) => one.logprob)).toEqual(
+      top!.map((one) => one.logprob).sort((a, b) => b - a),
+    );
+  }
+  const [sure] = await events("Once upon a", { ...options, temperature: 0 });
+  expect(sure).toMatchObject({ logprob: 0, top: [{ id: sure!.id, logprob: 0 }] });
+});

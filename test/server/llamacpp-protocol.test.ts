@@ -120,6 +120,24 @@ describe("/completion", () => {
     }
   });
 
+  test("probabilities that were drawn from, after all samplers", async () => {
+    const body = { prompt, n_predict: 3, n_probs: 5, post_sampling_probs: true, top_k: 3, seed: 1 };
+    const { completion_probabilities } = await ask("/completion", { ...body, temperature: 2 });
+    const list = completion_probabilities as { id: number; prob: number; top_probs: Json[] }[];
+    expect(list).toHaveLength(3);
+    for (const { id, prob, top_probs } of list) {
+      expect(top_probs.length).toBeLessThanOrEqual(3); // no others could have been drawn
+      expect(top_probs.find((one) => one.id === id)!.prob).toBe(prob);
+      const sum = top_probs.reduce((total, one) => total + (one.prob as number), 0);
+      expect(sum).toBeCloseTo(1, 5);
+    }
+    const sure = await ask("/completion", { ...body, temperature: 0 });
+    expect((sure.completion_probabilities as Json[])[0]).toMatchObject({
+      prob: 1,
+      top_probs: [{ prob: 1 }],
+    });
+  });
+
   test("biases by text, in both forms", async () => {
     const { content } = await ask<{ content: string }>("/completion", { prompt, ...greedy });
     const word = /^[ ,]*(\S+)/.exec(content)![1]!;

@@ -25,6 +25,7 @@ const completionFields = z.object({
   n: z.int().min(1).max(128).optional(),
   stream: z.boolean().optional(),
   n_probs: z.int().min(0).max(100).optional(),
+  post_sampling_probs: z.boolean().optional(),
   return_tokens: z.boolean().optional(),
   response_fields: z.array(z.string()).max(100).optional(),
 });
@@ -58,6 +59,7 @@ export async function completion(call: Call): Promise<Response> {
       },
       server.settings.sampling,
     ),
+    ...(fields.post_sampling_probs && { logprobsOf: "sampler" }),
     ...(reportsProgress(fields) && { progress: true }),
   };
   const context: Context = { call, fields, served, options, prompts };
@@ -82,7 +84,9 @@ async function wholeAnswers(
   return await Promise.all(
     ended.map(async ({ index, slot, tokens, result }) => {
       const answer = await lastObject(context, { index, slot, result }, result.text);
-      const probs = fields.n_probs ? { completion_probabilities: probabilities(tokens) } : {};
+      const probs = fields.n_probs
+        ? { completion_probabilities: probabilities(tokens, fields.post_sampling_probs === true) }
+        : {};
       return selected({ ...answer, ...probs }, fields);
     }),
   );
@@ -99,7 +103,11 @@ async function lastObject(
     slot,
     served,
     options,
-    more: { stream: fields.stream, timingsPerToken: fields.timings_per_token },
+    more: {
+      stream: fields.stream,
+      timingsPerToken: fields.timings_per_token,
+      postSamplingProbs: fields.post_sampling_probs,
+    },
     result,
     prompt: await promptText(served, tokens),
     content,
@@ -146,7 +154,9 @@ async function* chunks(
         ...(fields.timings_per_token && { timings: timings.toJson() }),
         ...(token.progress && { prompt_progress: progressOf(token.progress) }),
         ...(fields.n_probs &&
-          !token.progress && { completion_probabilities: probabilities([token]) }),
+          !token.progress && {
+            completion_probabilities: probabilities([token], fields.post_sampling_probs === true),
+          }),
       },
     };
   }
