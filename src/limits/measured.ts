@@ -1,6 +1,7 @@
 // Measured speeds beside their limits: reads what `lantern bench --json` prints, and says of each how near it came.
 
 import { UsageError } from "../base/errors.ts";
+import { plural } from "../base/plural.ts";
 import { decodeTotalMs, decodeWork } from "./decode.ts";
 import type { Device } from "./device.ts";
 import type { ModelCost } from "./model-cost.ts";
@@ -69,7 +70,7 @@ export function measuredFromBench(json: unknown, file: string): Measured[] {
       kind: kinds[kind]!,
       tokens: Number(tokens),
       tokensPerSecond: Number(median),
-      label: `level ${String(result.level)}, ${String(result.threads)} threads`,
+      label: `level ${String(result.level)}, ${plural(Number(result.threads), "thread")}`,
     };
   });
 }

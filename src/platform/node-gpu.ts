@@ -6,6 +6,7 @@
 
 import { UsageError } from "../base/errors.ts";
 import { embeddedFiles } from "./node-embedded.ts";
+import { withoutNativeErrors } from "./node-quiet.ts";
 import type { GpuAccess } from "./platform.ts";
 
 /**
@@ -48,12 +49,20 @@ async function loadGpu(wanted: string): Promise<GpuAccess> {
     }
     return `the npm package "webgpu" cannot be loaded here: ${(error as Error).message}`;
   }
+  const flags = named ? [...dawnFeatures, `adapter=${wanted}`] : dawnFeatures;
   return {
-    gpu: dawn.create(named ? [...dawnFeatures, `adapter=${wanted}`] : dawnFeatures),
+    gpu: quietly(dawn.create(flags)),
     softwareOnly,
     memoryBytes: memoryLimit(process.env.LANTERN_GPU_MEMORY ?? ""),
     doze,
   };
+}
+
+/** Adapters are looked for while the call lasts, and Dawn writes about those that it cannot use. */
+function quietly(gpu: GPU): GPU {
+  const { requestAdapter } = gpu;
+  gpu.requestAdapter = (options) => withoutNativeErrors(() => requestAdapter.call(gpu, options));
+  return gpu;
 }
 
 const dozeMs = 0.2;

@@ -21,7 +21,7 @@ interface FfiLibrary {
   getFunction(
     name: string,
     signature: { arguments: readonly string[]; return: string },
-  ): (argument: number) => void;
+  ): (...numbers: number[]) => unknown;
 }
 
 /** What of this process decides: apart, so that every answer can be tested anywhere. */
@@ -41,11 +41,16 @@ export interface NativeProcess {
 const thisProcess: NativeProcess = {
   platform: process.platform,
   arch: process.arch,
-  ffi: () => quietBuiltin("node:ffi", "FFI ") as Ffi | undefined,
+  ffi: loadFfi,
   mayUseFfi: () => process.permission?.has("ffi") ?? true,
   cpuInfo: () => readFileSync("/proc/cpuinfo", "latin1"),
   env: process.env,
 };
+
+/** undefined: this runtime has none. */
+export function loadFfi(): Ffi | undefined {
+  return quietBuiltin("node:ffi", "FFI ") as Ffi | undefined;
+}
 
 /** For each architecture, the line of /proc/cpuinfo that names a core's features. */
 const featureLines: Readonly<Record<NativeHost["arch"], string>> = {

@@ -136,7 +136,7 @@ export function queueFull(running: number, waiting: number): ApiError {
     type: "rate_limit_error",
     code: "queue_full",
     param: null,
-    message: `the server is full: ${running} requests run and ${waiting} wait. Try again in ${retryAfterSeconds} s, or start it with more --parallel or --queue`,
+    message: `the server is full (requests running: ${running}, waiting: ${waiting}). Try again in ${retryAfterSeconds} s, or start it with more --parallel or --queue`,
     retryAfterSeconds,
   });
 }

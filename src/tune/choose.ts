@@ -4,6 +4,7 @@
 // Products that read the same activations are chosen for together: they share the preparation (init), so the least sum
 // over all of them wins. The default stays unless another is clearly faster: a difference that noise explains is none.
 
+import { plural } from "../base/plural.ts";
 import {
   acceptsProblem,
   type ChooseMatmul,
@@ -112,7 +113,7 @@ function notesOf(
       time === undefined ? "given up" : microseconds(time);
     return `  ${variant.id}: 1 token ${text(one)}, ${maxTokens} tokens ${text(full)}`;
   });
-  return [`${shapes}, ${threads} threads${from}:`, ...lines];
+  return [`${shapes}, ${plural(threads, "thread")}${from}:`, ...lines];
 }
 
 function microseconds(us: number): string {
@@ -166,7 +167,8 @@ export function tunedThreads(
   // More threads must pay: they take cores from everybody else.
   const best = timed.reduce((a, b) => (b.us <= a.us * CLEARLY_FASTER ? b : a));
   const notes = timed.map(
-    ({ threads, us }) => `  ${threads} threads: 32 tokens written and read in ${microseconds(us)}`,
+    ({ threads, us }) =>
+      `  ${plural(threads, "thread")}: 32 tokens generated and read in ${microseconds(us)}`,
   );
   return { threads: best.threads, notes };
 }

@@ -1,6 +1,7 @@
 // How long a product will take, from what was measured: interpolated between numbers of tokens, scaled between shapes
 // and thread counts. Plain arithmetic; the choice (choose.ts) is made of it.
 
+import { plural } from "../base/plural.ts";
 import type { MatmulProblem } from "../kernels/matmul-variants.ts";
 import type { StageTimes, TuneFile, TuneGroup } from "./tune-file.ts";
 
@@ -35,7 +36,7 @@ export function basisFor(
   const isShape = group.n === problem.n && group.k === problem.k;
   const reasons = [
     ...(isShape ? [] : [`from ${group.n} x ${group.k}`]),
-    ...(group.threads === threads ? [] : [`from ${group.threads} threads`]),
+    ...(group.threads === threads ? [] : [`from ${plural(group.threads, "thread")}`]),
   ];
   return {
     group,

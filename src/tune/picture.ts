@@ -1,6 +1,7 @@
 // A tune file as SVG text: for each type and shape a panel with speed over number of tokens, a line for each profile
 // that is the fastest somewhere and one for the default; dashed where a second thread count was measured.
 
+import { plural } from "../base/plural.ts";
 import { escapeText, pictureColors, px, roundUp, svgLine, svgPath, svgText } from "../base/svg.ts";
 import { analyzeTuneFile, type GroupAnalysis } from "./analyze.ts";
 import type { TuneFile, TuneGroup } from "./tune-file.ts";
@@ -26,8 +27,8 @@ export function tunePicture(file: TuneFile): string {
   const panels = panelsOf(groups);
   const rows = Math.ceil(panels.length / columns);
   const [width, height] = [panelWidth * columns, header + rows * panelHeight];
-  const title = `Matrix products on ${file.cpu}, ${file.cores} cores`;
-  const facts = `${file.date.slice(0, 10)}; the tuned choice over the default: ${gain.median.toFixed(2)} times as fast in the middle, ${gain.most.toFixed(2)} at most. Dashed: other thread counts`;
+  const title = `Matrix products on ${file.cpu}, ${plural(file.cores, "core")}`;
+  const facts = `${file.date.slice(0, 10)}; the tuned kernels are ${gain.median.toFixed(2)} times as fast as the defaults (median), at most ${gain.most.toFixed(2)} times. Dashed: other thread counts`;
   return `${[
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img" aria-label="${escapeText(title)}">`,
     `<style>${pictureColors}</style>`,

@@ -2,6 +2,7 @@
 // threads and waiting from it; without one, the defaults. Every decision says why.
 
 import { LanternError } from "../base/errors.ts";
+import { plural } from "../base/plural.ts";
 import type { ChooseMatmul, MatmulProblem, MatmulTarget } from "../kernels/matmul-variants.ts";
 import { staleReason, tunedChoice, tunedIdle, tunedThreads } from "./choose.ts";
 import { parseTuneFile, type TuneFile, type TuneIdentity } from "./tune-file.ts";
@@ -45,7 +46,8 @@ export function useTuning(
   const groups = known.map((problem) => [problem]);
   // Times of some products say nothing about the threads for all.
   const best = missing.length === 0 ? tunedThreads(file, groups) : undefined;
-  if (askedThreads === undefined && best) notes.push(`  ${best.threads} threads:`, ...best.notes);
+  if (askedThreads === undefined && best)
+    notes.push(`  ${plural(best.threads, "thread")}:`, ...best.notes);
   const threads = askedThreads ?? best?.threads;
   const idle = threads === undefined ? undefined : tunedIdle(file, groups, threads);
   if (idle === "sleep") notes.push("  idle threads sleep at once: measured to be faster");

@@ -203,7 +203,7 @@ describe("without one", () => {
     const { err } = await lantern(generate());
     expect(err).toMatch(/tokens\/s$/m);
     expect(err).toContain(
-      '(this machine\'s limits are not known yet: "lantern machine" measures them)',
+      '(this machine\'s limits are not known yet; "lantern machine" measures them)',
     );
   });
 

@@ -54,7 +54,7 @@ describe("the queue", () => {
     expect(refused).toBeInstanceOf(ApiError);
     expect((refused as ApiError).facts).toMatchObject({ status: 429, code: "queue_full" });
     expect((refused as ApiError).facts.retryAfterSeconds).toBeGreaterThan(0);
-    expect(() => queue.checkRoom(1)).toThrow(/1 requests run and 1 wait/);
+    expect(() => queue.checkRoom(1)).toThrow(/requests running: 1, waiting: 1/);
     expect(() => new AdmissionQueue(1, 1).checkRoom(2)).not.toThrow();
   });
 

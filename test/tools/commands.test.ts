@@ -130,19 +130,19 @@ const perplexityOf = (model: string, ...rest: string[]) => ["perplexity", "-m", 
 type Case = [string, string[], number, RegExp];
 const cases: Readonly<Record<string, readonly Case[]>> = {
   quantize: [
-    ["no such input", q("no.gguf", "o.gguf", "Q4_0"), 1, /no file or folder "no\.gguf"/],
+    ["no such input", q("no.gguf", "o.gguf", "Q4_0"), 3, /no file or folder "no\.gguf"/],
     ["a folder as input", q("hf", "o.gguf", "Q4_0"), 2, /no GGUF file.*lantern convert/],
-    ["a text as input", q("text.txt", "o.gguf", "Q4_0"), 1, /text\.txt/],
-    ["an empty input", q("empty.txt", "o.gguf", "Q4_0"), 1, /empty\.txt/],
+    ["a text as input", q("text.txt", "o.gguf", "Q4_0"), 4, /text\.txt/],
+    ["an empty input", q("empty.txt", "o.gguf", "Q4_0"), 4, /empty\.txt/],
     ["a wrong type", q("tiny.gguf", "o.gguf", "Q9_9"), 2, /"Q9_9" is not known.*Q4_K_M/],
     ["no type", q("tiny.gguf", "o.gguf"), 2, /missing required argument 'type'/],
     [
       "a truncated input",
       q("cut.gguf", "o.gguf", "Q4_0"),
-      1,
+      4,
       /cut\.gguf.*expected at most the file/s,
     ],
-    ["a missing tensor", q("incomplete.gguf", "o.gguf", "Q4_0"), 1, /lacks blk\.1\.ffn_up\.weight/],
+    ["a missing tensor", q("incomplete.gguf", "o.gguf", "Q4_0"), 4, /lacks blk\.1\.ffn_up\.weight/],
     ["output = input", q("tiny.gguf", "tiny.gguf", "Q4_0", "--force"), 2, /is being read/],
     [
       "output = input, spelled otherwise",
@@ -151,44 +151,44 @@ const cases: Readonly<Record<string, readonly Case[]>> = {
       /is being read/,
     ],
     ["an output that exists", q("tiny.gguf", "text.txt", "Q4_0"), 2, /exists already.*--force/],
-    ["an output in no folder", q("tiny.gguf", "no/o.gguf", "Q4_0"), 1, /there is no folder "no"/],
+    ["an output in no folder", q("tiny.gguf", "no/o.gguf", "Q4_0"), 3, /there is no folder "no"/],
     ["a folder as output", q("tiny.gguf", "hf", "Q4_0"), 2, /is a folder/],
     [
       "a wrong imatrix",
       q("tiny.gguf", "o.gguf", "Q4_0", "--imatrix", "tiny.gguf"),
-      1,
+      4,
       /importance matrix/,
     ],
-    ["no such imatrix", q("tiny.gguf", "o.gguf", "Q4_0", "--imatrix", "no.gguf"), 1, /no\.gguf/],
+    ["no such imatrix", q("tiny.gguf", "o.gguf", "Q4_0", "--imatrix", "no.gguf"), 3, /no\.gguf/],
     ["a text without a report", q("tiny.gguf", "o.gguf", "Q4_0", "-f", "text.txt"), 2, /--report/],
     [
       "a text that is not there",
       q("tiny.gguf", "o.gguf", "Q4_0", "--report", "-f", "no.txt"),
-      1,
+      3,
       /no\.txt/,
     ],
     ["a wrong number of threads", q("tiny.gguf", "o.gguf", "Q4_0", "-t", "0"), 2, /--threads/],
   ],
   imatrix: [
     ["no text", imatrixOf("tiny.gguf"), 2, /no text was given. Name a file with -f/],
-    ["a text that is not there", imatrixOf("tiny.gguf", "-f", "no.txt"), 1, /no\.txt/],
+    ["a text that is not there", imatrixOf("tiny.gguf", "-f", "no.txt"), 3, /no\.txt/],
     [
       "a text that is too short",
       imatrixOf("tiny.gguf", "-f", "short.txt", "-c", "32"),
       2,
       /one window of 32/,
     ],
-    ["no such model", imatrixOf("no.gguf", "-f", "text.txt"), 1, /no file or folder "no\.gguf"/],
+    ["no such model", imatrixOf("no.gguf", "-f", "text.txt"), 3, /no file or folder "no\.gguf"/],
     [
       "a truncated model",
       imatrixOf("cut.gguf", "-f", "text.txt"),
-      1,
+      4,
       /cut\.gguf.*expected at most the file/s,
     ],
     [
       "a missing tensor",
       imatrixOf("incomplete.gguf", "-f", "text.txt"),
-      1,
+      4,
       /missing: blk\.1\.ffn_up\.weight/,
     ],
     [
@@ -205,20 +205,20 @@ const cases: Readonly<Record<string, readonly Case[]>> = {
     ],
   ],
   perplexity: [
-    ["a text that is not there", perplexityOf("tiny.gguf", "-f", "no.txt"), 1, /no\.txt/],
+    ["a text that is not there", perplexityOf("tiny.gguf", "-f", "no.txt"), 3, /no\.txt/],
     [
       "a truncated model",
       perplexityOf("cut.gguf", "-f", "text.txt"),
-      1,
+      4,
       /cut\.gguf.*expected at most the file/s,
     ],
     [
       "a missing tensor",
       perplexityOf("incomplete.gguf", "-f", "text.txt"),
-      1,
+      4,
       /missing: blk\.1\.ffn_up\.weight/,
     ],
-    ["a base that is none", perplexityOf("tiny.gguf", "--kl-base", "tiny.gguf"), 1, /tiny\.gguf/],
+    ["a base that is none", perplexityOf("tiny.gguf", "--kl-base", "tiny.gguf"), 4, /tiny\.gguf/],
     [
       "a base over the model",
       perplexityOf(
@@ -235,11 +235,11 @@ const cases: Readonly<Record<string, readonly Case[]>> = {
     ],
   ],
   convert: [
-    ["no such folder", ["convert", "./no", "o.gguf"], 1, /no file or folder ".\/no"/],
+    ["no such folder", ["convert", "./no", "o.gguf"], 3, /no file or folder ".\/no"/],
     ["a wrong type", ["convert", "hf", "o.gguf", "--type", "q9"], 2, /"q9".*q8_0/],
-    ["a truncated input", ["convert", "hf-cut", "o.gguf"], 1, /safetensors/],
+    ["a truncated input", ["convert", "hf-cut", "o.gguf"], 4, /safetensors/],
     ["output = input", ["convert", "hf", "hf/model.safetensors", "--force"], 2, /is being read/],
-    ["an output in no folder", ["convert", "hf", "no/o.gguf"], 1, /there is no folder "no"/],
+    ["an output in no folder", ["convert", "hf", "no/o.gguf"], 3, /there is no folder "no"/],
   ],
 };
 
@@ -260,8 +260,8 @@ test.skipIf(links !== "")(`quantize: a link to the input as output${links}`, asy
 const locked =
   posix && !isRoot ? "" : " [skipped: root writes everywhere, and Windows knows no such mode]";
 test.skipIf(locked !== "")(`a folder that cannot be written to${locked}`, async () => {
-  await fails(q("tiny.gguf", "locked/o.gguf", "Q4_0"), 1, /locked.*permission denied/);
-  await fails(["convert", "hf", "locked/o.gguf"], 1, /locked.*permission denied/);
+  await fails(q("tiny.gguf", "locked/o.gguf", "Q4_0"), 3, /locked.*permission denied/);
+  await fails(["convert", "hf", "locked/o.gguf"], 3, /locked.*permission denied/);
 });
 
 const roomless =
@@ -271,10 +271,10 @@ test.skipIf(roomless !== "")(
   async () => {
     await fails(
       q("tiny.gguf", "/sys/o.gguf", "Q4_0"),
-      1,
+      3,
       /needs \d+ bytes, but the disk has 0 left/,
     );
-    await fails(["convert", "hf", "/sys/o.gguf"], 1, /needs \d+ bytes, but the disk has 0 left/);
+    await fails(["convert", "hf", "/sys/o.gguf"], 3, /needs \d+ bytes, but the disk has 0 left/);
   },
 );
 
@@ -290,7 +290,7 @@ describe.skipIf(limited !== "")(`a disk that takes no more${limited}`, () => {
       "perplexity",
       perplexityOf("tiny.gguf", "-f", "text.txt", "--save-base", "o.base", ...measure),
     ],
-  ])("%s", async (_, args) => await fails(args, 1, full, small));
+  ])("%s", async (_, args) => await fails(args, 3, full, small));
 });
 
 describe.skipIf(!posix)(`Ctrl-C leaves nothing${posix ? "" : " [skipped: no signals]"}`, () => {

@@ -103,7 +103,7 @@ describe("the output", () => {
   test.each([
     ["a folder", () => model, UsageError, /"is a folder|is a folder, expected a file name/],
     ["empty", () => "", UsageError, /empty path/],
-    ["no regular file", () => "/dev/null", UsageError, /"\/dev\/null" is no regular file/],
+    ["no regular file", () => "/dev/null", UsageError, /"\/dev\/null" is not a regular file/],
     ["nowhere", () => join(folder, "no", "x.gguf"), SourceError, /there is no folder ".*no"/],
     ["below a file", () => join(model, "config.json", "x"), SourceError, /there is no folder/],
     ["too long a name", () => join(folder, "x".repeat(300)), SourceError, /the name is too long/],

@@ -73,7 +73,7 @@ describe("a choice", () => {
 
   test("lists every candidate with its estimate or the reason why it is none", () => {
     const { notes } = choose([problem], 12, 1);
-    expect(notes[0]).toBe("q4_0 1024 x 512, 1 threads:");
+    expect(notes[0]).toBe("q4_0 1024 x 512, 1 thread:");
     expect(notes).toContain("  8x4.compact: 1 token 110.0 us, 12 tokens 480.0 us");
     expect(notes).toContain("  4s.compact: 1 token 110.0 us, 12 tokens given up");
     expect(notes.find((note) => note.includes("16x8.compact"))).toMatch(/73 vectors.*16 registers/);

@@ -64,10 +64,12 @@ export class GpuDevice {
     this.facts = facts;
     this.#doze = doze;
     void device.lost.then(({ reason, message }) => {
-      this.#lost = message || reason;
+      this.#lost = withoutBuildPaths(message) || reason;
     });
     device.addEventListener("uncapturederror", (event) => {
-      this.#error ??= new Error(`webgpu: ${(event as GPUUncapturedErrorEvent).error.message}`);
+      this.#error ??= new Error(
+        `webgpu: ${withoutBuildPaths((event as GPUUncapturedErrorEvent).error.message)}`,
+      );
     });
   }
 
@@ -145,6 +147,16 @@ export class GpuDevice {
   }
 }
 
+/** A message of Dawn's on one line, without the places in its own source that it names. */
+export function withoutBuildPaths(message: string): string {
+  return message
+    .replaceAll(/^\s*at \S+ \(.*:\d+\)\s*$/gm, "")
+    .trim()
+    .split(/\s*\n\s*/)
+    .filter((line) => line !== "")
+    .join(" ");
+}
+
 async function requestAdapter(access: GpuAccess): Promise<GPUAdapter | string> {
   if (typeof access === "string") return access;
   const { gpu, softwareOnly } = access;
@@ -156,11 +168,7 @@ async function requestAdapter(access: GpuAccess): Promise<GPUAdapter | string> {
     return adapter ?? "no GPU adapter was found on this machine";
   } catch (error) {
     // Dawn throws where none has the name that was asked for, and lists those that there are.
-    const facts = (error as Error).message
-      .trim()
-      .split(/\s*\n\s*/)
-      .join(" ");
-    return `no GPU adapter could be opened on this machine (${facts})`;
+    return `no GPU adapter could be opened on this machine (${withoutBuildPaths((error as Error).message)})`;
   }
 }
 

@@ -4,7 +4,7 @@
 
 import type { GraphNode } from "../../graph/graph.ts";
 import type { Buffers, Layout } from "./buffers.ts";
-import type { GpuDevice } from "./device.ts";
+import { type GpuDevice, withoutBuildPaths } from "./device.ts";
 import { type LowerContext, lowerGroup, lowerNode } from "./lower.ts";
 import type { Tuning } from "./tuning.ts";
 import { usage } from "./usage.ts";
@@ -120,7 +120,9 @@ async function compile(device: GPUDevice, { name, code }: Kernel): Promise<GPUCo
   } catch (cause) {
     // What is wrong with a text is only told when it is asked for.
     const { messages } = await module.getCompilationInfo();
-    const facts = messages.map(({ lineNum, message }) => `line ${lineNum}: ${message}`);
+    const facts = messages.map(
+      ({ lineNum, message }) => `line ${lineNum}: ${withoutBuildPaths(message)}`,
+    );
     throw new Error(`webgpu: kernel "${name}" was refused. ${facts.join("; ")}`, { cause });
   }
 }

@@ -7,6 +7,7 @@
 
 import type { Model, ModelInfo, ModelLocation, OpenOptions, ScoreResult } from "../../api.ts";
 import { UsageError } from "../../base/errors.ts";
+import { plural } from "../../base/plural.ts";
 import {
   type BaseFile,
   type BaseSink,
@@ -189,7 +190,7 @@ async function cut(input: MeasureInput, options: PerplexityOptions): Promise<Win
   if (!tokens) throw new UsageError("perplexity(): no text was given: give one, or a base file");
   if (tokens.length < 2 * size) {
     throw new UsageError(
-      `perplexity(): the text is too short: it has ${tokens.length} tokens, and two windows of ${size} need ${2 * size}. Give a longer text, or a smaller window (contextSize) of at most ${Math.floor(tokens.length / 2)}`,
+      `perplexity(): the text is too short: it has ${plural(tokens.length, "token")}, and two windows of ${size} need ${2 * size}. Give a longer text, or a smaller window (contextSize) of at most ${Math.floor(tokens.length / 2)}`,
     );
   }
   return { size, count: Math.min(most, Math.floor(tokens.length / size)), tokens };

@@ -4,6 +4,7 @@
 
 import type { Model } from "../../api.ts";
 import { UsageError } from "../../base/errors.ts";
+import { plural } from "../../base/plural.ts";
 import type { MatrixSums } from "./importance.ts";
 
 export interface ImatrixInput {
@@ -30,7 +31,7 @@ export async function collectInputs(input: ImatrixInput): Promise<CollectedSums>
   const most = Math.floor(tokens.length / window);
   if (most < 1) {
     throw new UsageError(
-      `imatrix: the text has ${tokens.length} tokens, expected at least one window of ${window}. Give a longer text, or shorter windows (contextSize)`,
+      `imatrix: the text has ${plural(tokens.length, "token")}, expected at least one window of ${window}. Give a longer text, or shorter windows (contextSize)`,
     );
   }
   const windows = Math.min(most, input.chunks ?? most);

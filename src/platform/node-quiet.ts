@@ -1,0 +1,50 @@
+// Native libraries write to standard error by themselves: Dawn lists every adapter that it cannot use, with paths of the
+// machine on which it was built. Nobody who reads that can do anything about it. While such a library is asked, file
+// descriptor 2 leads nowhere; where this process cannot arrange that, what is written is seen.
+//
+// LANTERN_GPU_LOG=1 leaves everything as it is, for those who look for a driver's problem.
+
+import { closeSync, openSync } from "node:fs";
+import { loadFfi } from "./node-native.ts";
+
+const standardError = 2;
+
+interface Descriptors {
+  dup(descriptor: number): number;
+  dup2(from: number, to: number): number;
+}
+
+/** Runs something at once, and keeps what native code writes to standard error meanwhile from being seen. */
+export function withoutNativeErrors<T>(run: () => T): T {
+  const calls = process.env.LANTERN_GPU_LOG ? undefined : descriptorCalls();
+  if (!calls) return run();
+  const nowhere = openSync("/dev/null", "w");
+  const kept = calls.dup(standardError);
+  try {
+    if (kept >= 0) calls.dup2(nowhere, standardError);
+    return run();
+  } finally {
+    if (kept >= 0) {
+      calls.dup2(kept, standardError);
+      closeSync(kept);
+    }
+    closeSync(nowhere);
+  }
+}
+
+function descriptorCalls(): Descriptors | undefined {
+  if (process.platform !== "linux" || process.permission?.has("ffi") === false) return undefined;
+  const ffi = loadFfi();
+  if (!ffi) return undefined;
+  try {
+    const libc = new ffi.DynamicLibrary("libc.so.6");
+    const call = (name: string, count: number): ((...numbers: number[]) => number) =>
+      libc.getFunction(name, {
+        arguments: Array.from({ length: count }, () => "i32"),
+        return: "i32",
+      }) as (...numbers: number[]) => number;
+    return { dup: call("dup", 1), dup2: call("dup2", 2) };
+  } catch {
+    return undefined; // a system with another C library
+  }
+}
