@@ -4,7 +4,7 @@
 import { AbortedError, SourceError } from "../base/errors.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import { listFiles, listModels } from "./hub-api.ts";
-import type { HubName } from "./hub-name.ts";
+import { type HubName, isSafePath } from "./hub-name.ts";
 
 export interface HubFile {
   /** Inside the repository. */
@@ -67,7 +67,8 @@ export async function hubFiles(
   const list = async (): Promise<void> => {
     const all = listFiles({ ...hubArguments(access), repo, revision, recursive: true });
     for await (const { path, type, size, lfs } of all) {
-      if (type !== "file" || !/\.gguf$/i.test(path)) continue;
+      // A mirror may say anything; a path that leads out of the cache folder is no file of a repository.
+      if (type !== "file" || !/\.gguf$/i.test(path) || !isSafePath(path)) continue;
       files.push({ path, bytes: lfs?.size ?? size, sha256: lfs?.oid });
     }
   };
@@ -87,6 +88,7 @@ export async function searchHub(
     const search = { query: words, tags: ["gguf"] };
     const all = listModels({ ...hubArguments(access), search, sort: "downloads", limit });
     for await (const { name, downloads, likes, gated, updatedAt } of all) {
+      if (!/^[\w.-]+\/[\w.-]+$/.test(name)) continue; // printed on terminals
       const updated = Number.isNaN(updatedAt.getTime()) ? "" : updatedAt.toISOString();
       findings.push({ repo: name, downloads, likes, gated: gated !== false, updated });
     }

@@ -45,7 +45,7 @@ function readPath(path: string, asked: string): HubName {
     /^([\w.-]+\/[\w.-]+?)(?:@([\w./-]+?))?(?::([\w.-]+)|\/([\w./ +()-]+))?$/.exec(path) ??
     undefined;
   const [, repo, revision = "main", quantization, file] = (match ?? []) as (string | undefined)[];
-  if (repo === undefined || !isSafe(repo) || (file !== undefined && !isSafe(file))) {
+  if (repo === undefined || ![repo, revision, file ?? "x"].every(isSafePath)) {
     throw wrongName(asked);
   }
   return { repo, revision, file, quantization: named(quantization) };
@@ -64,7 +64,7 @@ function readAddress(text: string, mirror: string | undefined): HubName | undefi
   const [name, quantization] = repo.split(":") as [string, string?];
   const path = isFile ? file.join("/") : undefined;
   if (!/^[\w.-]+$/.test(owner) || !/^[\w.-]+$/.test(name)) throw wrongName(text);
-  if (isFile && !isSafe(path!)) throw wrongName(text);
+  if (!isSafePath(revision) || (isFile && !isSafePath(path!))) throw wrongName(text);
   return { repo: `${owner}/${name}`, revision, file: path, quantization: named(quantization) };
 }
 
@@ -81,10 +81,13 @@ function named(quantization: string | undefined): string | undefined {
   return quantization?.toLowerCase() === "latest" ? undefined : quantization;
 }
 
-/** A name becomes a path below the cache folder, so no part of it may lead anywhere else. */
-function isSafe(path: string): boolean {
-  return path.split("/").every((part) => part !== "" && part !== "." && part !== "..");
+/** A name becomes a path below the cache folder, so no part of it may lead anywhere else, on any system. */
+export function isSafePath(path: string): boolean {
+  return path.split("/").every((part) => part !== "." && part !== ".." && safePart.test(part));
 }
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what must not be in it
+const safePart = /^[^\\/:*?"<>|\x00-\x1f\x7f-\x9f]{1,255}$/;
 
 function wrongName(asked: string): UsageError {
   return new UsageError(

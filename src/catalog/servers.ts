@@ -29,18 +29,21 @@ export async function announceServer(
 ): Promise<AnnouncedServer> {
   const folder = platform.join(platform.cacheFolder, folderName);
   const file = platform.join(folder, `${platform.processId}.json`);
-  const write = async (models: ServerRecord["models"]): Promise<void> => {
-    const text = JSON.stringify({ ...record, models, processId: platform.processId });
-    await platform
-      .makeFolder(folder)
-      .then(() => platform.writeText(file, text))
-      .catch(() => {});
+  // One after another, each whole or not at all: two at once would leave a mixture, and a loaded file without protection.
+  let last: Promise<void> = Promise.resolve();
+  const afterLast = (work: () => Promise<void>): Promise<void> => {
+    last = last.then(work).catch(() => {});
+    return last;
   };
-  await write(record.models);
-  return {
-    update: write,
-    withdraw: () => platform.remove(file).catch(() => {}),
-  };
+  const update = (models: ServerRecord["models"]): Promise<void> =>
+    afterLast(async () => {
+      const text = JSON.stringify({ ...record, models, processId: platform.processId });
+      await platform.makeFolder(folder);
+      await platform.writeText(`${file}.new`, text);
+      await platform.rename(`${file}.new`, file);
+    });
+  await update(record.models);
+  return { update, withdraw: () => afterLast(() => platform.remove(file)) };
 }
 
 /** The servers that still run, oldest first; the records of those that died are removed. */
@@ -48,6 +51,7 @@ export async function runningServers(platform: DownloadPlatform): Promise<Server
   const folder = platform.join(platform.cacheFolder, folderName);
   const records: ServerRecord[] = [];
   for (const { name } of (await platform.listFolder(folder)) ?? []) {
+    if (!name.endsWith(".json")) continue; // being written
     const file = platform.join(folder, name);
     const record = readRecord(await platform.readText(file).catch(() => undefined));
     if (record && platform.isRunning(record.processId)) records.push(record);

@@ -142,6 +142,14 @@ describe("pull", () => {
   });
 });
 
+test("a hub that lists paths out of the cache folder, or names for terminals, is not believed", async () => {
+  server.files.set("o/evil-GGUF/../../../../escape-Q4_0.gguf", noise(10));
+  server.files.set("o/evil-GGUF/red\u001b[31m-Q4_0.gguf", noise(10));
+  await expect(pullModel("o/evil-GGUF", platform)).rejects.toThrow("no GGUF files");
+  server.files.set("o/\u001b[31mred/x.gguf", noise(10));
+  expect(await searchHub("red", platform)).toEqual([]);
+});
+
 test("search: repositories with what is known of them", async () => {
   server.gated.set("o/r-GGUF", "x");
   server.files.set("p/other-GGUF/x.gguf", noise(1));
@@ -231,6 +239,24 @@ describe("remove", () => {
     expect(existsSync(path)).toBe(true);
     expect(await linkedPaths(platform)).toEqual([]);
   });
+});
+
+test("of changes that follow each other quickly the last one counts, and the record is always whole", async () => {
+  let slow = 40;
+  const writeText: DownloadPlatform["writeText"] = async (path, text) => {
+    slow -= 20;
+    await new Promise((wake) => setTimeout(wake, Math.max(0, slow)));
+    await platform.writeText(path, text);
+  };
+  const url = "http://127.0.0.1:3";
+  const server = await announceServer({ ...platform, writeText }, { url, since: "x", models: [] });
+  const [one, two] = ["a", "b"].map((id) => ({ id, path: `/${id.repeat(40)}.gguf` }));
+  slow = 60;
+  await Promise.all([server.update([one!]), server.update([one!, two!])]);
+  const [record] = await runningServers(platform);
+  expect(record!.models).toEqual([one, two]);
+  await server.withdraw();
+  expect(await runningServers(platform)).toEqual([]);
 });
 
 test("servers that died are forgotten, and nonsense in their folder is no server", async () => {

@@ -125,7 +125,8 @@ describeBrowser("the Models page", () => {
   async function openPage() {
     const { library, seen } = fakeLibrary();
     const story = scriptedModel({ answer: () => "Once.", chat: false });
-    const { url } = await stage.serve({ models: { story }, library });
+    const old = scriptedModel({ answer: () => "I am old." });
+    const { url } = await stage.serve({ models: { story, old }, library });
     const page = await stage.page(`${url}/#/models`);
     const row = (text: string) => page.locator(".models li", { hasText: text });
     return { url, page, seen, row };

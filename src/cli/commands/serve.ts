@@ -218,9 +218,14 @@ async function announce(
     );
   const since = new Date().toISOString();
   const announced = await announceServer(downloads, { url, since, models: await loaded() });
-  models.watch(() => void loaded().then((now) => announced.update(now)));
+  // In the order of the changes: the last one must be the one that is written last.
+  let last = Promise.resolve();
+  models.watch(() => {
+    last = last.then(async () => announced.update(await loaded()));
+  });
   return async () => {
     models.watch(() => {});
+    await last;
     await announced.withdraw();
   };
 }

@@ -18,8 +18,9 @@ export interface ModelStatus {
   parameters: number;
   weightType: string;
   weightBytes: number;
-  /** What the KV cache takes. */
+  /** What the KV cache takes now, and what it may grow to. */
   cacheBytes: number;
+  cacheBytesAtMost: number;
   contextSize: number;
   backend: string;
   threads: number;
@@ -52,14 +53,16 @@ async function serverStatus(server: ServerContext): Promise<ServerStatus> {
 
 async function modelStatus({ id, model }: ServedModel): Promise<ModelStatus> {
   const { architecture, parameters, weightType, weightBytes, contextSize, backend } = model.info;
-  const { running, waiting } = await model.status();
+  const { running, waiting, kvBlocksHeld, kvBlockTokens } = await model.status();
+  const { kvBytesPerToken, cacheTokens } = model.info;
   return {
     id,
     architecture,
     parameters,
     weightType,
     weightBytes,
-    cacheBytes: model.info.kvBytesPerToken * model.info.cacheTokens,
+    cacheBytes: kvBytesPerToken * kvBlocksHeld * kvBlockTokens,
+    cacheBytesAtMost: kvBytesPerToken * cacheTokens,
     contextSize,
     backend: backend.name,
     threads: backend.threads,
