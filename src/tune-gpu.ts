@@ -11,7 +11,7 @@ import { STREAM_BYTES, tokenCounts } from "./tune/space.ts";
 import type { TuneFile, TuneGroup } from "./tune/tune-file.ts";
 import type { TuneOptions, TuneResult } from "./tune.ts";
 import { problemsToTune } from "./tune-matmul.ts";
-import { rememberedGpuTuning, rememberGpuTuning } from "./tune-store.ts";
+import { isKept, rememberedGpuTuning, rememberGpuTuning } from "./tune-store.ts";
 
 const rounds = { quick: 2, normal: 3, full: 5 } as const;
 
@@ -29,7 +29,7 @@ export async function measureGpuTune(options: TuneOptions): Promise<TuneResult> 
     groups,
   });
   const keep = async () => {
-    if (options.remember === false || groups.length === 0) return undefined;
+    if (!isKept(options) || groups.length === 0) return undefined;
     return await rememberGpuTuning(platform, file(), facts);
   };
   try {

@@ -25,7 +25,7 @@ import {
 import type { TuneFile, TuneGroup } from "./tune/tune-file.ts";
 import { isGpuFile, targetFor, targetOfFeatures } from "./tune/tune-target.ts";
 import type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./tune.ts";
-import { rememberedTuning, rememberTuning } from "./tune-store.ts";
+import { isKept, rememberedTuning, rememberTuning } from "./tune-store.ts";
 
 /** A type that has less of the weights than this is not worth seconds of a quick tune. */
 const rareShare = 0.05;
@@ -48,7 +48,7 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
     groups,
   });
   const keep = async () => {
-    if (options.remember === false || groups.length === 0) return undefined;
+    if (!isKept(options) || groups.length === 0) return undefined;
     return await rememberTuning(platform, file(), native);
   };
   try {

@@ -46,6 +46,11 @@ async function readTuning(
   }
 }
 
+/** Whether times are to be remembered: a function is asked when they are there. */
+export function isKept({ remember = true }: { remember?: boolean | (() => boolean) }): boolean {
+  return typeof remember === "function" ? remember() : remember;
+}
+
 /** Adds to what is remembered; what was of another machine or engine goes. Returns where it is. */
 export async function rememberTuning(
   platform: Platform,

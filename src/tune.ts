@@ -32,8 +32,8 @@ export interface TuneOptions {
   mode?: TuneMode;
   /** false: WebAssembly's kernels, also where this machine runs machine code (default true). */
   native?: boolean;
-  /** Keep the times for the next open() (default true). */
-  remember?: boolean;
+  /** Keep the times for the next open() (default true). A function is asked when they are there. */
+  remember?: boolean | (() => boolean);
   signal?: AbortSignal;
   onProgress?: (share: number, now: string) => void;
 }

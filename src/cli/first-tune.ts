@@ -4,7 +4,7 @@
 
 import { type Command, Option } from "commander";
 import { AbortedError, LanternError, rememberTune, tune, untunedTypes } from "../index.ts";
-import { othersCores } from "./bench/machine-load.ts";
+import { isDisturbed, othersCores } from "./bench/machine-load.ts";
 import type { CliContext } from "./command.ts";
 import type { IdleChore } from "./idle-work.ts";
 import { locateModel } from "./load-model.ts";
@@ -57,9 +57,6 @@ export async function tuneOnce(name: string, flags: TuneFlag, context: CliContex
   }
 }
 
-/** Times that were taken while other programs used more than this of the machine would be wrong for weeks. */
-const DISTURBED_SHARE = 0.15;
-
 /** Returns what there is to say. */
 async function quickTune(
   name: string,
@@ -81,8 +78,8 @@ async function quickTune(
     ...(onProgress && { onProgress }),
   });
   const others = othersCores(before, terminal.load());
-  if (others > DISTURBED_SHARE * terminal.machine().cores) {
-    return `kernels were not tuned: other processes used ${others.toFixed(1)} cores meanwhile; the next start tries again; "lantern tune" tunes now`;
+  if (isDisturbed(others, terminal.machine().cores)) {
+    return `kernels were not tuned: other processes used ${others.toFixed(1)} cores meanwhile; the next start tries again; "lantern tune --force" tunes now`;
   }
   await rememberTune(file);
   return undefined;

@@ -4,7 +4,7 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { main } from "../../src/cli/main.ts";
 import { readTune, untunedTypes } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
@@ -120,4 +120,40 @@ test("times that other programs disturbed are not kept, and that is said", async
   expect(code).toBe(0);
   expect(err).toContain("kernels were not tuned: other processes used 2.0 cores meanwhile");
   expect(remembered()).toEqual([]);
+});
+
+describe("lantern tune", () => {
+  const busy = (terminal: FakeTerminal): void => {
+    let asked = 0;
+    terminal.load = () => {
+      asked++;
+      return { loadAverage: 2, busySeconds: 20 * asked, ownSeconds: 0, atMs: 10_000 * asked };
+    };
+  };
+  const tune = async (more: string[], prepare?: (terminal: FakeTerminal) => void): Promise<Run> => {
+    const terminal = new FakeTerminal();
+    terminal.environment = { NO_COLOR: "1" };
+    prepare?.(terminal);
+    const args = ["tune", "-m", file.path, "--quick", "-t", "1", "--m-num", "1", ...more];
+    const code = await main(args, terminal, nodeDownloadPlatform({ LANTERN_CACHE: folder }));
+    return { code, out: terminal.stdout, err: terminal.stderr };
+  };
+
+  test("remembers nothing that was measured on a busy machine, and says so", async () => {
+    const { code, err } = await tune([], busy);
+    expect(code).toBe(0);
+    expect(err).toContain("The times were not remembered: other processes used 2.0 cores");
+    expect(err).not.toContain("Times written to");
+    expect(remembered()).toEqual([]);
+  });
+
+  test("unless it is told to, or the machine is calm", async () => {
+    const forced = await tune(["--force"], busy);
+    expect(forced.err).toContain("Times written to");
+    expect(remembered()).toHaveLength(1);
+    rmSync(join(folder, remembered()[0]!));
+    const calm = await tune([]);
+    expect(calm.err).not.toContain("not remembered");
+    expect(remembered()).toHaveLength(1);
+  });
 });

@@ -6,6 +6,17 @@ import type { MachineLoad } from "../../platform/node-cli.ts";
 /** Cores that other processes may use before a measurement is called disturbed. */
 export const quietCores = 0.15;
 
+/**
+ * Times are remembered for weeks: not those that were taken while other processes used more than this share of the
+ * machine.
+ */
+const disturbedShare = 0.15;
+
+/** Whether what was measured meanwhile should not be remembered. */
+export function isDisturbed(others: number, cores: number): boolean {
+  return others > disturbedShare * cores;
+}
+
 /** The system counts in steps of 10 ms on each core; over a short time that is noise, not work. */
 const countingErrorSeconds = 0.03;
 

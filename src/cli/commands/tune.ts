@@ -15,7 +15,7 @@ import {
   tuneText,
   UsageError,
 } from "../../index.ts";
-import { othersCores, quietCores } from "../bench/machine-load.ts";
+import { isDisturbed, othersCores, quietCores } from "../bench/machine-load.ts";
 import { threadsOption } from "../bench/options.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { numberFlag } from "../flags.ts";
@@ -38,6 +38,7 @@ interface TuneFlags {
   full?: boolean;
   file?: string;
   json?: boolean;
+  force?: boolean;
 }
 
 const count = numberFlag({ integer: true, min: 1, max: 1024 });
@@ -73,6 +74,7 @@ export const tuneCommand: CliCommand = {
       .option("--full", "measure whole matrices, in more rounds")
       .option("--no-native", "tune WebAssembly kernels, not machine code")
       .option("--file <path>", "also write the times to this file")
+      .option("--force", "remember the times even if other programs used the machine meanwhile")
       .option("--json", "print one JSON object")
       .action((flags: TuneFlags) => measure(flags, context));
     defineAnalyze(command.command("analyze"), context);
@@ -138,6 +140,12 @@ async function measureOne(
   context: CliContext,
 ): Promise<void> {
   const { terminal } = context;
+  const before = terminal.load();
+  let others = 0;
+  const remember = (): boolean => {
+    others = othersCores(before, terminal.load());
+    return flags.force === true || !isDisturbed(others, terminal.machine().cores);
+  };
   const { file, place } = await watched(context, "tuning", (watch) =>
     tune({
       backend,
@@ -146,6 +154,7 @@ async function measureOne(
       ...(flags.type !== undefined && { types: flags.type.split(",") }),
       ...(flags.threads && { threads: flags.threads }),
       native: flags.native,
+      remember,
       mStep: flags.mStep,
       mNum: flags.mNum,
       mode: flags.full ? "full" : flags.quick ? "quick" : "normal",
@@ -156,6 +165,10 @@ async function measureOne(
   const analysis = analyzeTune(file);
   terminal.out(flags.json ? `${JSON.stringify(analysis)}\n` : analysisText(file, analysis));
   for (const where of [place, flags.file]) if (where) terminal.err(`Times written to ${where}\n`);
+  if (place === undefined) {
+    const text = `The times were not remembered: other processes used ${others.toFixed(1)} cores meanwhile, so a wrong choice of kernels would stay for weeks. Run it again when the machine is idle, or with --force.`;
+    terminal.err(`${context.color().err.red(text)}\n`);
+  }
 }
 
 interface Watch {
