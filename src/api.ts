@@ -102,6 +102,14 @@ export interface ModelInfo {
    * where the tokenizer gives no such promise.
    */
   longestToken: number | undefined;
+  /** Of a model that can fill a gap in a text: the tokens before its two sides, before the filling, and before files. */
+  fillTokens?: {
+    prefix: number;
+    suffix: number;
+    middle: number;
+    repository?: number;
+    separator?: number;
+  };
   backend: BackendInfo;
   /** What was asked for and is not so, one sentence each: a context above the trained one. */
   warnings?: string[];

@@ -115,6 +115,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       created: Math.floor(Date.now() / 1000),
       file: options.files?.[id],
     })),
+    library: options.library,
     log: options.log ?? (() => {}),
     stopSignal: end.signal,
   });

@@ -43,7 +43,7 @@ export function catalogLibrary(
     }
     return await fits.models;
   };
-  const digests = new Map<string, string>(); // by path and size
+  const digests = new Map<string, Promise<string>>(); // by path, size and time of the last change
   return {
     async list() {
       const named = await all();
@@ -80,13 +80,16 @@ export function catalogLibrary(
       return { how, bytes };
     },
     async digest(name) {
-      const { path, sha256, bytes, state } = await find(name);
-      if (path === undefined || sha256 !== undefined) return path && sha256;
-      if ((await platform.stat(path))?.folder) return undefined;
-      const key = `${path} ${bytes} ${state}`;
-      const known = digests.get(key) ?? (await fileDigest(path, platform));
-      digests.set(key, known);
-      return known;
+      const listing = (await all()).get(name);
+      const path = listing?.path ?? opened[name];
+      if (path === undefined || (listing?.path && listing.sha256)) return path && listing?.sha256;
+      const facts = await platform.stat(path);
+      if (!facts || facts.folder) return undefined;
+      const key = `${path} ${facts.bytes} ${facts.modifiedMs}`;
+      const known = digests.get(key) ?? fileDigest(path, platform);
+      digests.set(key, known); // at once: who asks meanwhile waits for the same reading
+      known.catch(() => digests.delete(key));
+      return await known;
     },
     async place() {
       const { cacheFolder } = platform;

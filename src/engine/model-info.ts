@@ -38,6 +38,7 @@ export function describeModel(
     layers: config.layers,
     hasChatTemplate: parts.template !== undefined,
     longestToken: parts.tokenizer.longestToken,
+    ...(parts.tokenizer.fill && { fillTokens: parts.tokenizer.fill }),
     ...specialTexts(parts.tokenizer),
     ...(parts.template && { chatTemplate: parts.template.source }),
     backend: {

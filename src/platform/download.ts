@@ -28,6 +28,8 @@ export interface LockHolder {
 export interface FileFacts {
   bytes: number;
   folder: boolean;
+  /** When it was last written, in milliseconds since 1970, where the platform says. */
+  modifiedMs?: number;
 }
 
 /** One entry of a folder. */

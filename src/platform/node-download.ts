@@ -97,7 +97,8 @@ function absent(error: NodeJS.ErrnoException): undefined {
 
 async function fileFacts(file: string): Promise<FileFacts | undefined> {
   const facts = await fs.stat(file).catch(absent);
-  return facts && { bytes: facts.size, folder: facts.isDirectory() };
+  const modifiedMs = facts?.mtimeMs ?? 0;
+  return facts && { bytes: facts.size, folder: facts.isDirectory(), modifiedMs };
 }
 
 async function listFiles(folder: string): Promise<string[]> {

@@ -3,6 +3,7 @@
 
 import type { GenerateOptions, Model } from "../index.ts";
 import { modelNotFound } from "./errors.ts";
+import type { ModelLibrary } from "./library.ts";
 import type { Metrics } from "./metrics.ts";
 import { createMetrics } from "./metrics.ts";
 import { AdmissionQueue } from "./queue.ts";
@@ -122,6 +123,8 @@ export interface ServerContext {
   /** In front of requests with large bodies: reading and tokenizing them is work, too, and takes memory. */
   readonly large: AdmissionQueue;
   readonly jobs: Set<Job>;
+  /** Models that can be listed, downloaded and deleted; undefined: there is only what is served. */
+  readonly library: ModelLibrary | undefined;
   readonly metrics: Metrics;
   readonly settings: ServerSettings;
   /** Milliseconds that only go forward. */
@@ -141,6 +144,7 @@ const largeBodies = 4;
 export interface ContextOptions {
   settings: ServerSettings;
   models: readonly ServedModel[];
+  library?: ModelLibrary | undefined;
   log(line: string): void;
   stopSignal: AbortSignal;
 }
@@ -156,6 +160,7 @@ export function createContext(options: ContextOptions): ServerContext {
     queue,
     large: new AdmissionQueue(largeBodies, settings.queue),
     jobs,
+    library: options.library,
     metrics: createMetrics(),
     settings,
     now: () => performance.now(),

@@ -54,6 +54,7 @@ export function tokenizerFromLlama2c(bytes: Uint8Array, vocabSize: number): Toke
     kind: "spm",
     vocabulary,
     special,
+    fill: undefined,
     endOfGeneration: new Set([1, 2]), // BOS stands between the stories that these models were trained on
     model: new SpecialTextModel(controls, () => false, plain),
     prefix: [1],

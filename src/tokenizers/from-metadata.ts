@@ -16,6 +16,7 @@ import {
   checkSpecialIds,
   findEndOfGeneration,
   findEndOfTurn,
+  findFill,
   TOKEN_TYPE,
   Vocabulary,
 } from "./vocabulary.ts";
@@ -135,6 +136,7 @@ export function tokenizerFromMetadata(metadata: Metadata): Tokenizer {
     keepsAllText: parts.keepsAllText && !strips,
     vocabulary,
     special,
+    fill: findFill(vocabulary, (key) => metadata.number(`${KEY}${key}_token_id`)),
     endOfGeneration,
     model: new SpecialTextModel(added, isText, plain),
     prefix: special.addBos ? [special.bos!] : [],

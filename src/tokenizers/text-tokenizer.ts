@@ -8,6 +8,7 @@ import { UsageError } from "../base/errors.ts";
 import type {
   DecodeOptions,
   EncodeOptions,
+  FillTokens,
   SpecialTokens,
   Tokenizer,
   TokenStream,
@@ -24,6 +25,7 @@ export interface TokenizerParts {
   kind: string;
   vocabulary: Vocabulary;
   special: SpecialTokens;
+  fill: FillTokens | undefined;
   endOfGeneration: ReadonlySet<number>;
   model: TextModel;
   /** What addSpecial puts before and after the text. */
@@ -45,6 +47,7 @@ export class TextTokenizer implements Tokenizer {
   readonly kind: string;
   readonly vocabSize: number;
   readonly special: SpecialTokens;
+  readonly fill: FillTokens | undefined;
   readonly longestToken: number | undefined;
   readonly #parts: TokenizerParts;
   readonly #bytes: (Uint8Array | undefined)[] = [];
@@ -53,6 +56,7 @@ export class TextTokenizer implements Tokenizer {
     this.kind = parts.kind;
     this.vocabSize = parts.vocabulary.size;
     this.special = parts.special;
+    this.fill = parts.fill;
     this.longestToken = parts.keepsAllText ? parts.vocabulary.longestText() : undefined;
     this.#parts = parts;
   }

@@ -13,6 +13,16 @@ export interface SpecialTokens {
   addEos: boolean;
 }
 
+/** Of models that fill a gap in a text: what goes before its two sides, and before what fills it. */
+export interface FillTokens {
+  prefix: number;
+  suffix: number;
+  middle: number;
+  /** Before the name of a project, and before that of each file in it. */
+  repository?: number;
+  separator?: number;
+}
+
 export interface EncodeOptions {
   /** Add BOS/EOS as the model's rules say (default true). */
   addSpecial?: boolean;
@@ -35,6 +45,8 @@ export interface Tokenizer {
   readonly kind: string;
   readonly vocabSize: number;
   readonly special: SpecialTokens;
+  /** undefined: the model fills no gaps. */
+  readonly fill: FillTokens | undefined;
   /**
    * No token stands for more UTF-16 units of a text than this, so that a text has at least length / longestToken tokens;
    * undefined where text may be dropped or joined on the way (WordPiece, normalizers).

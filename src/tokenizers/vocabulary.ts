@@ -4,7 +4,7 @@
 // (tokenizer.ggml.token_type); a tokenizer.json and a tokenizer.bin are described with the same ones.
 
 import { ModelError } from "../base/errors.ts";
-import type { SpecialTokens } from "./tokenizer.ts";
+import type { FillTokens, SpecialTokens } from "./tokenizer.ts";
 
 export const TOKEN_TYPE = {
   undefined: 0,
@@ -139,6 +139,34 @@ const HOLE_TEXTS: readonly (readonly string[])[] = [
   ["<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>"],
   ["<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>"],
 ];
+
+/** GGUF's names of the tokens, newest first, and their texts where a file names none; in the order of FillTokens. */
+const FILL: readonly { keys: readonly string[]; texts: readonly string[] }[] = [
+  { keys: ["fim_pre", "prefix"], texts: HOLE_TEXTS[0]! },
+  { keys: ["fim_suf", "suffix"], texts: HOLE_TEXTS[1]! },
+  { keys: ["fim_mid", "middle"], texts: HOLE_TEXTS[2]! },
+  { keys: ["fim_rep"], texts: FILL_IN_THE_MIDDLE_TEXTS[1]! },
+  { keys: ["fim_sep"], texts: FILL_IN_THE_MIDDLE_TEXTS[2]! },
+];
+
+/** The tokens around a gap in a text that the model fills; undefined: it was not trained for that. */
+export function findFill(
+  vocabulary: Vocabulary,
+  named: (key: string) => number | undefined,
+): FillTokens | undefined {
+  const [prefix, suffix, middle, repository, separator] = FILL.map(({ keys, texts }) => {
+    const given = keys.map(named).find((id) => id !== undefined && vocabulary.has(id));
+    return given ?? texts.map((text) => vocabulary.id(text)).find((id) => id !== undefined);
+  });
+  if (prefix === undefined || suffix === undefined || middle === undefined) return undefined;
+  return {
+    prefix,
+    suffix,
+    middle,
+    ...(repository !== undefined && { repository }),
+    ...(separator !== undefined && { separator }),
+  };
+}
 
 /** Channel markers of the harmony format: text for the reader of the stream, whatever the file calls them. */
 const ALWAYS_SHOWN_TEXTS = ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];

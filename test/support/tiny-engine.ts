@@ -151,6 +151,7 @@ export const letterTokenizer: Tokenizer = {
   tokenText: (id) => letters[id]!,
   tokenBytes: (id) => new TextEncoder().encode(letters[id]),
   isEndOfGeneration: () => false,
+  fill: undefined,
   longestToken: undefined,
   fingerprint: 0,
   tokenId: (text) => letters.indexOf(text),

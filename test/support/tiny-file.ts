@@ -16,18 +16,26 @@ const tokenTypes = [2, 3, 3, ...bytes.map(() => 6), ...words.map(() => 1)];
 const template =
   "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
-export async function tinyGguf(options: TinyOptions = {}): Promise<Uint8Array> {
+export interface TinyFileOptions extends TinyOptions {
+  /** Control tokens after the others. */
+  moreControls?: readonly string[];
+}
+
+export async function tinyGguf(options: TinyFileOptions = {}): Promise<Uint8Array> {
+  const { moreControls = [] } = options;
+  const texts = [...tokens, ...moreControls];
+  const types = [...tokenTypes, ...moreControls.map(() => 3)];
   const architecture = options.architecture ?? "llama";
-  const model = tinyModel({ vocab: tokens.length, ...options });
+  const model = tinyModel({ vocab: texts.length, ...options });
   const entries = Object.entries(tinyMetadata(architecture, options.feedForward)).map(
     ([key, value]): [string, GgufValue] => [key, { type: typeOf(value), value }],
   );
   entries.push(
     ["general.name", { type: "string", value: "tiny" }],
     ["tokenizer.ggml.model", { type: "string", value: "llama" }],
-    ["tokenizer.ggml.tokens", { type: "array<string>", value: tokens }],
-    ["tokenizer.ggml.scores", { type: "array<f32>", value: tokens.map((_, i) => -i) }],
-    ["tokenizer.ggml.token_type", { type: "array<i32>", value: tokenTypes }],
+    ["tokenizer.ggml.tokens", { type: "array<string>", value: texts }],
+    ["tokenizer.ggml.scores", { type: "array<f32>", value: texts.map((_, i) => -i) }],
+    ["tokenizer.ggml.token_type", { type: "array<i32>", value: types }],
     ["tokenizer.ggml.bos_token_id", { type: "u32", value: 1 }],
     ["tokenizer.ggml.eos_token_id", { type: "u32", value: 2 }],
     ["tokenizer.chat_template", { type: "string", value: template }],
@@ -48,7 +56,7 @@ export async function tinyGguf(options: TinyOptions = {}): Promise<Uint8Array> {
 
 /** Writes it to a folder of its own; `remove` deletes that. */
 export async function tinyFile(
-  options: TinyOptions = {},
+  options: TinyFileOptions = {},
 ): Promise<{ path: string; remove(): void }> {
   const folder = mkdtempSync(join(tmpdir(), "lantern-tiny-"));
   const path = join(folder, "tiny.gguf");

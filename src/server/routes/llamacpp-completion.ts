@@ -1,4 +1,5 @@
-// llama.cpp's POST /completion: prompts to be continued, with that server's own fields and answer.
+// llama.cpp's POST /completion: prompts to be continued, with that server's own fields and answer; and POST /infill: what
+// belongs between two texts, by a model that was trained to fill gaps.
 
 import * as z from "zod";
 import type { GenerateOptions } from "../../index.ts";
@@ -6,7 +7,8 @@ import { type FieldRules, readFields } from "../body.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import type { ServedModel } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
-import { inputList, promptInput } from "../inputs.ts";
+import { gapTokens, noFill } from "../infill.ts";
+import { inputList, listOf, promptInput } from "../inputs.ts";
 import { llamacppRules, llamacppShape, maxTokensOf, reportsProgress } from "../llamacpp-fields.ts";
 import { pickFields, probabilities, promptText, resultObject } from "../llamacpp-result.ts";
 import { withTokenBiases } from "../logit-bias.ts";
@@ -16,11 +18,10 @@ import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 import { LiveTimings, progressOf } from "../timings.ts";
 
-const completionFields = z.object({
+const completionShape = {
   ...samplingShape,
   ...llamacppShape,
   model: z.string().optional(),
-  prompt: promptInput,
   max_tokens: z.int().min(-1).optional(),
   n: z.int().min(1).max(128).optional(),
   stream: z.boolean().optional(),
@@ -28,7 +29,9 @@ const completionFields = z.object({
   post_sampling_probs: z.boolean().optional(),
   return_tokens: z.boolean().optional(),
   response_fields: z.array(z.string()).max(100).optional(),
-});
+};
+
+const completionFields = z.object({ ...completionShape, prompt: promptInput });
 
 type CompletionFields = z.infer<typeof completionFields>;
 
@@ -37,7 +40,7 @@ const rules: FieldRules = llamacppRules;
 /** What the answers to one request share. */
 interface Context {
   call: Call;
-  fields: CompletionFields;
+  fields: Omit<CompletionFields, "prompt">;
   served: ServedModel;
   options: GenerateOptions;
   prompts: readonly TextPrompt[];
@@ -49,7 +52,17 @@ export async function completion(call: Call): Promise<Response> {
   const served = server.models.find(given.model);
   const fields = await withTokenBiases(served, given);
   server.queue.checkRoom(inputList(fields.prompt).length * (fields.n ?? 1));
-  const { prompts, isList } = await readPrompts(served, fields.prompt);
+  return await answerPrompts(call, fields, served, await readPrompts(served, fields.prompt));
+}
+
+/** llama.cpp's answer to each of these prompts. */
+async function answerPrompts(
+  call: Call,
+  fields: Omit<CompletionFields, "prompt">,
+  served: ServedModel,
+  { prompts, isList }: { prompts: readonly TextPrompt[]; isList: boolean },
+): Promise<Response> {
+  const { server } = call;
   const options: GenerateOptions = {
     ...generateOptions(
       fields,
@@ -117,7 +130,7 @@ async function lastObject(
 
 function selected(
   answer: Record<string, unknown>,
-  { response_fields: paths }: CompletionFields,
+  { response_fields: paths }: Pick<CompletionFields, "response_fields">,
 ): object {
   return paths && paths.length > 0 ? pickFields(answer, paths) : answer;
 }
@@ -160,4 +173,42 @@ async function* chunks(
       },
     };
   }
+}
+
+/** Other files that come along. */
+const maxExtra = 1024;
+
+const infillFields = z.object({
+  ...completionShape,
+  input_prefix: z.string(),
+  input_suffix: z.string(),
+  input_extra: listOf(
+    z.object({ text: z.string(), filename: z.string().max(1000).optional() }),
+    maxExtra,
+  ).optional(),
+  prompt: z.string().optional(),
+});
+
+const infillRules: FieldRules = {
+  ...llamacppRules,
+  // Editors say when they stop typing; how long a filling may take is the connection's business.
+  accepted: [...llamacppRules.accepted, "t_max_prompt_ms", "t_max_predict_ms", "n_indent"],
+};
+
+export async function infill(call: Call): Promise<Response> {
+  const given = await readFields(call, infillFields, infillRules);
+  const served = call.server.models.find(given.model);
+  if (!served.model.info.fillTokens) throw noFill(served.id, null);
+  const fields = await withTokenBiases(served, given);
+  call.server.queue.checkRoom(fields.n ?? 1);
+  const gap = {
+    prefix: fields.input_prefix,
+    suffix: fields.input_suffix,
+    begun: fields.prompt,
+    extra: fields.input_extra,
+  };
+  const room = maxTokensOf(fields.n_predict, fields.max_tokens) ?? 0;
+  const tokens = await gapTokens(served, gap, room, "input_prefix");
+  const prompts = [{ text: undefined, tokens }];
+  return await answerPrompts(call, fields, served, { prompts, isList: false });
 }

@@ -14,7 +14,7 @@ import { fingerprintOf } from "../llamacpp-fields.ts";
 import { chatRules } from "../openai-fields.ts";
 import { chatText } from "../prompt.ts";
 import { type Call, json, jsonList, type RouteFamily } from "../route.ts";
-import { completion } from "./llamacpp-completion.ts";
+import { completion, infill } from "./llamacpp-completion.ts";
 
 const tokenizeFields = z.object({
   model: z.string().optional(),
@@ -238,6 +238,7 @@ export const llamacppRoutes: RouteFamily = {
     { method: "POST", path: "/slots/:id", handle: slotAction },
     { method: "POST", path: "/completion", handle: completion },
     { method: "POST", path: "/completions", handle: completion },
+    { method: "POST", path: "/infill", handle: infill },
     { method: "POST", path: "/tokenize", handle: tokenize },
     { method: "POST", path: "/detokenize", handle: detokenize },
     { method: "POST", path: "/apply-template", handle: applyTemplate },

@@ -5,6 +5,7 @@ import { type FieldRules, readFields } from "../body.ts";
 import { embedInputs, tokensOf } from "../embed.ts";
 import { textInput } from "../inputs.ts";
 import { type Call, json } from "../route.ts";
+import { servedAs } from "./ollama-models.ts";
 
 const rules: FieldRules = {
   // `truncate` asks to cut what is too long: it is refused instead, with the numbers.
@@ -21,7 +22,7 @@ export async function embed(call: Call): Promise<Response> {
   const { server } = call;
   const started = server.now();
   const fields = await readFields(call, embedFields, rules);
-  const served = server.models.find(fields.model);
+  const served = await servedAs(call, fields.model);
   const inputs = typeof fields.input === "string" ? [fields.input] : fields.input;
   const found = await embedInputs(call, served, inputs, undefined);
   return json({
@@ -37,7 +38,7 @@ const oldFields = z.object({ model: z.string(), prompt: z.string() });
 
 export async function embedOld(call: Call): Promise<Response> {
   const fields = await readFields(call, oldFields, rules);
-  const served = call.server.models.find(fields.model);
+  const served = await servedAs(call, fields.model);
   const [found] = await embedInputs(call, served, [fields.prompt], undefined);
   return json({ embedding: [...found!.vector] });
 }

@@ -1,18 +1,19 @@
-// Ollama's API: /api/chat and /api/generate as lines of JSON, and what there is to know of the models. Nothing is
-// loaded, pulled or deleted through it.
+// Ollama's API: /api/chat and /api/generate as lines of JSON. ollama-models.ts has what is about the models themselves.
 
 import * as z from "zod";
 import type { ChatMessage, GenerateOptions, GenerationResult, StopReason } from "../../index.ts";
-import { checkFields, emptyList, type FieldRules, noRules, oneOf, readFields } from "../body.ts";
+import { checkFields, emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import type { ServedModel } from "../context.ts";
 import { invalidRequest, ollamaErrors, unsupportedField } from "../errors.ts";
+import { gapTokens } from "../infill.ts";
 import { objectList } from "../inputs.ts";
 import { chatTokens, textTokens } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
-import { generateOptions, samplingShape } from "../sampling-fields.ts";
+import { generateOptions, type SamplingFields, samplingShape } from "../sampling-fields.ts";
 import { lineStream } from "../sse.ts";
 import { embed, embedOld } from "./ollama-embed.ts";
+import { ollamaModelRoutes, servedAs } from "./ollama-models.ts";
 
 const optionFields = z.object({
   ...samplingShape,
@@ -31,6 +32,7 @@ const optionRules: FieldRules = {
 };
 
 const common = {
+  ...samplingShape, // clients of other servers put them here; `options` goes before them
   model: z.string(),
   stream: z.boolean().optional(),
   options: z.record(z.string(), z.unknown()).optional(),
@@ -61,6 +63,7 @@ const generateFields = z.object({
   prompt: z.string().optional(),
   system: z.string().optional(),
   raw: z.boolean().optional(),
+  suffix: z.string().optional(),
 });
 
 const notHere = "not supported by this server";
@@ -71,7 +74,6 @@ const rules: FieldRules = {
     tools: { why: "this server does not call tools yet", fine: emptyList },
     think: { why: "whether a model thinks cannot be set here", fine: oneOf(false) },
     images: { why: "this server reads text only", fine: emptyList },
-    suffix: { why: "filling in the middle is not supported", fine: oneOf("") },
     template: {
       why: "the template is the model's; --chat-template chooses another",
       fine: oneOf(""),
@@ -85,7 +87,7 @@ const rules: FieldRules = {
 async function chat(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, chatFields, rules);
-  const served = server.models.find(fields.model);
+  const served = await servedAs(call, fields.model);
   const messages = fields.messages ?? [];
   if (messages.length === 0) return json(loaded(call, served, { message: assistant("") }));
   if (messages.length > server.settings.maxMessages) {
@@ -98,7 +100,7 @@ async function chat(call: Call): Promise<Response> {
       checkFields(message, messageFields, messageRules, `messages[${at}].`),
   );
   const tokens = await chatTokens(served, said);
-  const options = readOptions(call, served, fields.options);
+  const options = readOptions(call, served, fields);
   const completion = await startCompletion(call, { served, tokens, options });
   return await reply(call, served, completion, fields.stream, (text) => ({
     message: assistant(text),
@@ -107,7 +109,7 @@ async function chat(call: Call): Promise<Response> {
 
 async function generate(call: Call): Promise<Response> {
   const fields = await readFields(call, generateFields, rules);
-  const served = call.server.models.find(fields.model);
+  const served = await servedAs(call, fields.model);
   const { prompt, system, raw } = fields;
   if (raw && system) {
     throw unsupportedField("system", "together with raw, which is the whole prompt as it stands");
@@ -119,8 +121,13 @@ async function generate(call: Call): Promise<Response> {
     ...(system ? [{ role: "system" as const, content: system }] : []),
     { role: "user", content: prompt },
   ];
-  const tokens = raw ? await textTokens(served, prompt) : await chatTokens(served, messages);
-  const options = readOptions(call, served, fields.options);
+  const options = readOptions(call, served, fields);
+  const gap = { prefix: prompt, suffix: fields.suffix ?? "" };
+  const tokens = fields.suffix
+    ? await gapTokens(served, gap, options.maxTokens ?? 0, "suffix")
+    : raw
+      ? await textTokens(served, prompt)
+      : await chatTokens(served, messages);
   const completion = await startCompletion(call, { served, tokens, options });
   return await reply(call, served, completion, fields.stream, (text) => ({ response: text }));
 }
@@ -138,9 +145,10 @@ function loaded({ server }: Call, served: ServedModel, empty: object): object {
 function readOptions(
   { server }: Call,
   served: ServedModel,
-  options: Record<string, unknown> = {},
+  given: SamplingFields & { options?: Record<string, unknown> | undefined },
 ): GenerateOptions {
-  const fields = checkFields(options, optionFields, optionRules, "options.");
+  const { options = {} } = given;
+  const fields = { ...given, ...checkFields(options, optionFields, optionRules, "options.") };
   const { contextSize } = served.model.info;
   if (fields.num_ctx !== undefined && fields.num_ctx > contextSize) {
     throw unsupportedField(
@@ -206,66 +214,6 @@ function endOf({ timings, stopReason }: GenerationResult, totalMs: number): obje
   };
 }
 
-function modelEntry({ id, model, created }: ServedModel): object {
-  const { info } = model;
-  return {
-    name: id,
-    model: id,
-    modified_at: new Date(created * 1000).toISOString(),
-    size: info.weightBytes,
-    digest: "",
-    details: detailsOf(info),
-  };
-}
-
-function detailsOf(info: ServedModel["model"]["info"]): object {
-  return {
-    parent_model: "",
-    format: info.format,
-    family: info.architecture,
-    families: [info.architecture],
-    parameter_size: `${(info.parameters / 1e6).toFixed(1)}M`,
-    quantization_level: info.weightType.toUpperCase(),
-  };
-}
-
-const showFields = z.object({
-  model: z.string().optional(),
-  name: z.string().optional(),
-  verbose: z.boolean().optional(),
-});
-
-async function show(call: Call): Promise<Response> {
-  const fields = await readFields(call, showFields, noRules);
-  const { model, created } = call.server.models.find(fields.model ?? fields.name);
-  const { info } = model;
-  return json({
-    modelfile: "",
-    parameters: "",
-    template: "",
-    details: detailsOf(info),
-    model_info: {
-      "general.architecture": info.architecture,
-      "general.parameter_count": info.parameters,
-      [`${info.architecture}.context_length`]: info.trainedContext,
-      [`${info.architecture}.block_count`]: info.layers,
-    },
-    capabilities: ["completion", "embedding"],
-    modified_at: new Date(created * 1000).toISOString(),
-  });
-}
-
-function running({ id, model, created }: ServedModel): object {
-  const { info } = model;
-  return {
-    ...modelEntry({ id, model, created }),
-    size: info.weightBytes + info.contextSize * info.kvBytesPerToken,
-    size_vram: 0,
-    context_length: info.contextSize,
-    expires_at: "9999-12-31T23:59:59Z", // stays until the server ends
-  };
-}
-
 export const ollamaRoutes: RouteFamily = {
   name: "ollama",
   errors: ollamaErrors,
@@ -274,17 +222,7 @@ export const ollamaRoutes: RouteFamily = {
     { method: "POST", path: "/api/generate", handle: generate },
     { method: "POST", path: "/api/embed", handle: embed },
     { method: "POST", path: "/api/embeddings", handle: embedOld },
-    { method: "POST", path: "/api/show", handle: show },
-    {
-      method: "GET",
-      path: "/api/tags",
-      handle: ({ server }) => json({ models: server.models.list().map(modelEntry) }),
-    },
-    {
-      method: "GET",
-      path: "/api/ps",
-      handle: ({ server }) => json({ models: server.models.list().map(running) }),
-    },
+    ...ollamaModelRoutes,
     {
       method: "GET",
       path: "/api/version",

@@ -6,6 +6,7 @@ import { readFields } from "../body.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import type { ServedModel } from "../context.ts";
 import { openaiErrors, unsupportedField } from "../errors.ts";
+import { gapTokens } from "../infill.ts";
 import { inputList, promptInput } from "../inputs.ts";
 import { fingerprintOf, llamacppShape, maxTokensOf, reportsProgress } from "../llamacpp-fields.ts";
 import { verboseField } from "../llamacpp-result.ts";
@@ -34,6 +35,7 @@ const completionFields = z.object({
   n: z.int().min(1).max(128).optional(),
   logprobs: z.int().min(0).max(20).optional(),
   echo: z.boolean().optional(),
+  suffix: z.string().optional(),
 });
 
 type CompletionFields = z.infer<typeof completionFields>;
@@ -70,7 +72,9 @@ async function completions(call: Call): Promise<Response> {
   const fields = await withTokenBiases(served, given);
   const { settings } = server;
   server.queue.checkRoom(inputList(fields.prompt).length * (fields.n ?? 1));
-  const { prompts: read } = await readPrompts(served, fields.prompt);
+  const { prompts: read } = fields.suffix
+    ? { prompts: [await beforeGap(served, fields, fields.suffix)] }
+    : await readPrompts(served, fields.prompt);
   const prompts = fields.echo ? await Promise.all(read.map((one) => withText(served, one))) : read;
   const asked = fields.max_tokens ?? fields.n_predict;
   const usual = settings.sampling.maxTokens ?? defaultMaxTokens;
@@ -101,6 +105,19 @@ async function completions(call: Call): Promise<Response> {
     server,
     error: (facts) => [{ data: openaiErrors.body(facts) }],
   });
+}
+
+/** With a `suffix`, the prompt is what comes before a gap. */
+async function beforeGap(
+  served: ServedModel,
+  { prompt, max_tokens: room = defaultMaxTokens }: CompletionFields,
+  suffix: string,
+): Promise<TextPrompt> {
+  if (typeof prompt !== "string") {
+    throw unsupportedField("suffix", "together with a prompt that is no text");
+  }
+  const gap = { prefix: prompt, suffix };
+  return { text: prompt, tokens: await gapTokens(served, gap, Math.max(0, room), "suffix") };
 }
 
 /** Of a prompt that came as tokens, the text that is echoed. */

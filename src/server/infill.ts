@@ -1,0 +1,83 @@
+// Filling a gap in a text: the prompt of models that were trained for it, in llama.cpp's form.
+//
+//   [REPOSITORY]myproject [SEPARATOR]file 1 ... [SEPARATOR]filename   context from other files, where there is any
+//   [PREFIX]what is before the gap [SUFFIX]what is after it [MIDDLE]
+
+import { ContextError } from "../index.ts";
+import type { ServedModel } from "./context.ts";
+import { ApiError, contextExceeded } from "./errors.ts";
+
+export interface Gap {
+  prefix: string;
+  suffix: string;
+  /** The beginning of what fills it. */
+  begun?: string | undefined;
+  /** Other files of the project; where they do not fit, the first ones are left out. */
+  extra?: readonly { filename?: string | undefined; text: string }[] | undefined;
+}
+
+/** 501, as llama.cpp has it: the model was not trained to fill gaps. */
+export function noFill(id: string, param: string | null): ApiError {
+  return new ApiError({
+    status: 501,
+    type: "not_supported_error",
+    code: "infill_not_supported",
+    param,
+    message: `${id} does not fill gaps: it has no tokens for what is before and after one (fim_pre, fim_suf, fim_mid). Use a model that was trained for it, such as Qwen2.5-Coder`,
+  });
+}
+
+/** `room`: tokens of the context that the filling may take. */
+export async function gapTokens(
+  { id, model }: ServedModel,
+  gap: Gap,
+  room: number,
+  param: string,
+): Promise<number[]> {
+  const { fillTokens: fill, contextSize, longestToken: longestPiece = 64 } = model.info;
+  if (!fill) throw noFill(id, param);
+  const tokens = async (text: string): Promise<number[]> => {
+    try {
+      return await model.tokenize(text, {
+        addBos: false,
+        parseSpecial: false,
+        maxTokens: contextSize,
+      });
+    } catch (error) {
+      if (!(error instanceof ContextError) || error.tokens === undefined) throw error;
+      throw contextExceeded(error.tokens, contextSize, param);
+    }
+  };
+  const [prefix, suffix, begun, empty, extra] = await Promise.all([
+    tokens(gap.prefix),
+    tokens(gap.suffix),
+    tokens(gap.begun ?? ""),
+    model.tokenize(""), // BOS, where the model has one
+    // Of files, only their ends may fit: no more is read than that.
+    extraTokens(gap.extra ?? [], fill, (text) =>
+      model.tokenize(text.slice(-contextSize * longestPiece), {
+        addBos: false,
+        parseSpecial: false,
+      }),
+    ),
+  ]);
+  const own = [...empty, fill.prefix, ...prefix, ...begun, fill.suffix, ...suffix, fill.middle];
+  const left = Math.max(0, contextSize - 1 - own.length - room);
+  return left === 0 ? own : [...extra.slice(-left), ...own];
+}
+
+async function extraTokens(
+  extra: NonNullable<Gap["extra"]>,
+  { repository, separator }: NonNullable<ServedModel["model"]["info"]["fillTokens"]>,
+  tokens: (text: string) => Promise<number[]>,
+): Promise<number[]> {
+  const parts: (number[] | Promise<number[]>)[] = [];
+  if (repository !== undefined) parts.push([repository], tokens("myproject\n"));
+  for (const { filename = "tmp", text } of extra) {
+    if (separator !== undefined) parts.push([separator], tokens(`${filename}\n`));
+    else parts.push(tokens("\n\n--- snippet ---\n\n"));
+    parts.push(tokens(text));
+  }
+  if (separator !== undefined) parts.push([separator], tokens("filename\n"));
+  return (await Promise.all(parts)).flat();
+}

@@ -1,0 +1,414 @@
+// Ollama's routes about models: what there is (/api/tags), what is loaded (/api/ps), what one is like (/api/show), and
+// /api/pull, copy, create and delete, which need the library of models that `lantern serve` brings along.
+//
+// A copy is another name for the same model, for as long as the server runs. /api/create makes a copy and nothing else: a
+// model with other weights, templates or parameters is made by other means.
+
+import * as z from "zod";
+import { LanternError, type ModelInfo } from "../../index.ts";
+import { type FieldRules, noRules, oneOf, readFields } from "../body.ts";
+import type { ServedModel, ServerContext } from "../context.ts";
+import { ApiError, notFound, ollamaErrors } from "../errors.ts";
+import { type LibraryModel, type ModelLibrary, withoutFolders } from "../library.ts";
+import { type Call, json, type Route } from "../route.ts";
+import { lineStream } from "../sse.ts";
+
+/** How long a list waits for the digests of files that were never read: they are in the next one. */
+const digestPatienceMs = 1000;
+/** A progress line at most this often. */
+const progressMs = 100;
+
+/** Copies by name: whose they are. */
+const copies = new WeakMap<ServerContext, Map<string, string>>();
+
+function copiesOf(server: ServerContext): Map<string, string> {
+  let own = copies.get(server);
+  if (!own) {
+    own = new Map();
+    copies.set(server, own);
+  }
+  return own;
+}
+
+/** Ollama's clients add ":latest"; hf.co/owner/repo is its way to name the hub. */
+function plainName(name: string): string {
+  return name
+    .replace(/:latest$/, "")
+    .replace(/^(?:https?:\/\/)?(?:hf\.co|huggingface\.co)\//, "hf:");
+}
+
+/** The model behind a name or a copy's name. One that is on this machine and not loaded is no other's to answer for. */
+export async function servedAs(call: Call, asked: string): Promise<ServedModel> {
+  const { server } = call;
+  const name = copiesOf(server).get(plainName(asked)) ?? plainName(asked);
+  const served = server.models.list().find(({ id }) => id === name || id === asked);
+  if (served) return served;
+  const local = await findLocal(server, name);
+  if (local) {
+    throw notFound(
+      `model "${name}" is on this machine but not loaded: load it on the Models page, or start the server with -m ${name}`,
+      "model",
+      "model_not_loaded",
+    );
+  }
+  return server.models.find(asked);
+}
+
+async function findLocal(server: ServerContext, name: string): Promise<LibraryModel | undefined> {
+  const all = (await server.library?.list()) ?? [];
+  return all.find((model) => isHere(model) && model.name === name);
+}
+
+function isHere({ state }: LibraryModel): boolean {
+  return state === "installed" || state === "cached" || state === "linked";
+}
+
+/** sha256 of its file, as far as it is known within the patience of a list. */
+async function digestOf(server: ServerContext, name: string): Promise<string> {
+  const digest = server.library?.digest(name).catch(() => undefined);
+  if (!digest) return "";
+  const { promise: late, resolve } = Promise.withResolvers<undefined>();
+  const timer = setTimeout(resolve, digestPatienceMs, undefined);
+  const found = await Promise.race([digest, late]);
+  clearTimeout(timer);
+  return found ?? "";
+}
+
+async function servedEntry(server: ServerContext, served: ServedModel): Promise<object> {
+  const { id, model, created } = served;
+  return {
+    name: id,
+    model: id,
+    modified_at: new Date(created * 1000).toISOString(),
+    size: model.info.weightBytes,
+    digest: await digestOf(server, id),
+    details: detailsOf(model.info),
+  };
+}
+
+function localDetails({ name }: LibraryModel): object {
+  const quantization = /[-_.]((?:I?Q\d\w*|F16|F32|BF16))(?:\.gguf)?$/i.exec(name)?.[1] ?? "";
+  return {
+    parent_model: "",
+    format: "gguf",
+    family: "",
+    families: [],
+    parameter_size: "",
+    quantization_level: quantization.toUpperCase(),
+  };
+}
+
+function detailsOf(info: ModelInfo): object {
+  return {
+    parent_model: "",
+    format: info.format,
+    family: info.architecture,
+    families: [info.architecture],
+    parameter_size: `${(info.parameters / 1e6).toFixed(1)}M`,
+    quantization_level: info.weightType.toUpperCase(),
+  };
+}
+
+/** Loaded ones, those on the disk, and copies of either. */
+async function tags({ server }: Call): Promise<Response> {
+  const served = server.models.list();
+  const names = new Set(served.map(({ id }) => id));
+  const local = ((await server.library?.list()) ?? []).filter(
+    (model) => isHere(model) && !names.has(model.name),
+  );
+  const entries = await Promise.all([
+    ...served.map((one) => servedEntry(server, one)),
+    ...local.map(async (model) => ({
+      name: model.name,
+      model: model.name,
+      modified_at: new Date(server.started * 1000).toISOString(),
+      size: model.bytes,
+      digest: await digestOf(server, model.name),
+      details: localDetails(model),
+    })),
+  ]);
+  const byName = new Map(entries.map((entry) => [(entry as { name: string }).name, entry]));
+  for (const [copy, original] of copiesOf(server)) {
+    const entry = byName.get(original);
+    if (entry) entries.push({ ...entry, name: copy, model: copy });
+  }
+  return json({ models: entries });
+}
+
+async function ps({ server }: Call): Promise<Response> {
+  const models = server.models.list().map(async (served) => {
+    const { info } = served.model;
+    return {
+      ...(await servedEntry(server, served)),
+      size: info.weightBytes + info.contextSize * info.kvBytesPerToken,
+      size_vram: 0,
+      context_length: info.contextSize,
+      expires_at: "9999-12-31T23:59:59Z", // stays until the server ends
+    };
+  });
+  return json({ models: await Promise.all(models) });
+}
+
+const named = {
+  model: z.string().max(500).optional(),
+  name: z.string().max(500).optional(), // before 2024
+};
+
+function nameOf(fields: { model?: string | undefined; name?: string | undefined }): string {
+  const name = fields.model ?? fields.name;
+  if (name) return plainName(name);
+  throw new ApiError({
+    status: 400,
+    type: "invalid_request_error",
+    code: "invalid_type",
+    param: "model",
+    message: '"model": expected the name of a model',
+  });
+}
+
+const showFields = z.object({ ...named, verbose: z.boolean().optional() });
+
+async function show(call: Call): Promise<Response> {
+  const { server } = call;
+  const fields = await readFields(call, showFields, noRules);
+  const asked = nameOf(fields);
+  const name = copiesOf(server).get(asked) ?? asked;
+  const local = server.models.list().some(({ id }) => id === name)
+    ? undefined
+    : await findLocal(server, name);
+  if (local) {
+    return json({
+      license: local.licence,
+      modelfile: `FROM ${local.name}\n`,
+      parameters: "",
+      template: "",
+      details: localDetails(local),
+      model_info: {},
+      capabilities: ["completion"],
+      modified_at: new Date(server.started * 1000).toISOString(),
+    });
+  }
+  const { id, model, created } = await servedAs(call, asked);
+  const { info } = model;
+  const insert = info.fillTokens ? ["insert"] : [];
+  return json({
+    modelfile: `FROM ${id}\n`,
+    parameters: "",
+    template: info.chatTemplate ?? "",
+    details: detailsOf(info),
+    model_info: {
+      "general.architecture": info.architecture,
+      "general.parameter_count": info.parameters,
+      [`${info.architecture}.context_length`]: info.trainedContext,
+      [`${info.architecture}.block_count`]: info.layers,
+    },
+    capabilities: ["completion", ...insert, "embedding"],
+    modified_at: new Date(created * 1000).toISOString(),
+  });
+}
+
+/** 501: this server was started without a library. */
+function libraryOf({ server }: Call): ModelLibrary {
+  if (server.library) return server.library;
+  throw new ApiError({
+    status: 501,
+    type: "not_supported_error",
+    code: "no_library",
+    param: null,
+    message: "this server manages no models: it serves what it was started with",
+  });
+}
+
+/** What the library refuses is the client's business, without the folders of this machine. */
+async function refusals<T>(work: Promise<T>): Promise<T> {
+  try {
+    return await work;
+  } catch (error) {
+    if (!(error instanceof LanternError) || error instanceof ApiError) throw error;
+    if (error.code !== "usage" && error.code !== "source") throw error;
+    throw new ApiError(
+      {
+        status: 400,
+        type: "invalid_request_error",
+        code: "refused",
+        param: "model",
+        message: withoutFolders(error.message),
+      },
+      { cause: error },
+    );
+  }
+}
+
+const pullFields = z.object({ ...named, stream: z.boolean().optional() });
+const pullRules: FieldRules = {
+  accepted: ["username", "password"],
+  refused: { insecure: { why: "downloads are always verified", fine: oneOf(false) } },
+};
+
+async function pull(call: Call): Promise<Response> {
+  const fields = await readFields(call, pullFields, pullRules);
+  const library = libraryOf(call);
+  const name = nameOf(fields);
+  const known = (await library.list()).find((model) => model.name === name);
+  if (!known && !library.canDownload(name)) {
+    throw notFound(
+      `model "${name}" is not known here, nor is it a name of the hub (hf.co/owner/repo)`,
+    );
+  }
+  const lines = pullLines(call, library, name, known?.sha256);
+  if (fields.stream !== false) {
+    return lineStream(lines, { server: call.server, error: (facts) => [ollamaErrors.body(facts)] });
+  }
+  let last: object = {};
+  for await (const line of lines) last = line;
+  return json(last);
+}
+
+async function* pullLines(
+  call: Call,
+  library: ModelLibrary,
+  name: string,
+  sha256: string | undefined,
+): AsyncGenerator<object> {
+  const digest = sha256 === undefined ? {} : { digest: `sha256:${sha256}` };
+  const leave = new AbortController();
+  const signal = AbortSignal.any([call.signal, leave.signal]);
+  let progress: { loadedBytes: number; totalBytes: number } | undefined;
+  let wake = Promise.withResolvers<void>();
+  let isDone = false;
+  const line = (now: NonNullable<typeof progress>): object => {
+    progress = undefined;
+    const { loadedBytes: completed, totalBytes: total } = now;
+    return { status: `pulling ${name}`, ...digest, total, completed };
+  };
+  yield { status: "pulling manifest" };
+  const downloading = refusals(
+    library.download(name, {
+      signal,
+      onProgress(now) {
+        progress = now;
+        wake.resolve();
+      },
+    }),
+  ).finally(() => {
+    isDone = true;
+    wake.resolve();
+  });
+  downloading.catch(() => {}); // awaited below
+  try {
+    while (!isDone) {
+      await wake.promise;
+      wake = Promise.withResolvers();
+      if (!progress) continue;
+      yield line(progress);
+      await new Promise((resolve) => setTimeout(resolve, progressMs));
+    }
+    await downloading;
+    if (progress) yield line(progress);
+    yield { status: "verifying sha256 digest" }; // which a download does by itself
+    yield { status: "success" };
+  } finally {
+    leave.abort(); // a client that has gone stops it; the next pull goes on from there
+  }
+}
+
+const copyFields = z.object({ source: z.string().max(500), destination: z.string().max(500) });
+
+async function copy(call: Call): Promise<Response> {
+  const { source, destination } = await readFields(call, copyFields, noRules);
+  await addCopy(call, plainName(source), plainName(destination));
+  return new Response(null);
+}
+
+async function addCopy({ server }: Call, source: string, destination: string): Promise<void> {
+  const own = copiesOf(server);
+  const original = own.get(source) ?? source;
+  const isServed = server.models.list().some(({ id }) => id === original);
+  if (!isServed && !(await findLocal(server, original))) {
+    throw notFound(`model "${source}" not found`);
+  }
+  const isTaken = server.models.list().some(({ id }) => id === destination);
+  if (destination === "" || isTaken || (await findLocal(server, destination))) {
+    throw new ApiError({
+      status: 400,
+      type: "invalid_request_error",
+      code: "name_taken",
+      param: "destination",
+      message: `"${destination}" cannot be the name of a copy: there is a model of that name`,
+    });
+  }
+  if (own.size >= maxCopies) own.delete(own.keys().next().value!);
+  own.set(destination, original);
+}
+
+const maxCopies = 1000;
+
+const createFields = z.object({
+  ...named,
+  from: z.string().max(500).optional(),
+  stream: z.boolean().optional(),
+});
+const onlyCopies =
+  "a created model is a copy: the weights, template and settings stay those of `from`";
+const createRules: FieldRules = {
+  accepted: ["license"],
+  refused: Object.fromEntries(
+    ["files", "adapters", "template", "system", "parameters", "messages", "modelfile", "path"].map(
+      (field) => [field, { why: onlyCopies, fine: isNothing }],
+    ),
+  ),
+};
+
+function isNothing(value: unknown): boolean {
+  return value === "" || (typeof value === "object" && Object.keys(value ?? {}).length === 0);
+}
+
+async function create(call: Call): Promise<Response> {
+  const rules = {
+    ...createRules,
+    refused: {
+      ...createRules.refused,
+      quantize: { why: 'use the Quantize page or "lantern quantize"', fine: oneOf("") },
+    },
+  };
+  const fields = await readFields(call, createFields, rules);
+  if (fields.from === undefined)
+    throw notFound('"from": expected the model that it is made from', "from");
+  await addCopy(call, plainName(fields.from), nameOf(fields));
+  const lines = [{ status: "using existing layer" }, { status: "success" }];
+  if (fields.stream === false) return json(lines.at(-1));
+  async function* all(): AsyncGenerator<object> {
+    yield* lines;
+  }
+  return lineStream(all(), { server: call.server, error: (facts) => [ollamaErrors.body(facts)] });
+}
+
+async function remove(call: Call): Promise<Response> {
+  const { server } = call;
+  const name = nameOf(await readFields(call, z.object(named), noRules));
+  if (copiesOf(server).delete(name)) return new Response(null);
+  const isServed = server.models.list().some(({ id }) => id === name);
+  const local = await findLocal(server, name);
+  if (!local && !isServed) throw notFound(`model "${name}" not found`, "model", "model_not_found");
+  if (isServed) {
+    throw new ApiError({
+      status: 409,
+      type: "invalid_request_error",
+      code: "model_loaded",
+      param: "model",
+      message: `model "${name}" is loaded: unload it on the Models page first`,
+    });
+  }
+  await refusals(libraryOf(call).remove(name));
+  return new Response(null);
+}
+
+export const ollamaModelRoutes: readonly Route[] = [
+  { method: "GET", path: "/api/tags", handle: tags },
+  { method: "GET", path: "/api/ps", handle: ps },
+  { method: "POST", path: "/api/show", handle: show },
+  { method: "POST", path: "/api/pull", handle: pull },
+  { method: "POST", path: "/api/copy", handle: copy },
+  { method: "POST", path: "/api/create", handle: create },
+  { method: "DELETE", path: "/api/delete", handle: remove },
+];
