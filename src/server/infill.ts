@@ -5,7 +5,7 @@
 
 import { ContextError } from "../index.ts";
 import type { ServedModel } from "./context.ts";
-import { ApiError, contextExceeded } from "./errors.ts";
+import { type ApiError, contextExceeded, notSupported } from "./errors.ts";
 
 export interface Gap {
   prefix: string;
@@ -17,14 +17,10 @@ export interface Gap {
 }
 
 /** 501, as llama.cpp has it: the model was not trained to fill gaps. */
-export function noFill(id: string, param: string | null): ApiError {
-  return new ApiError({
-    status: 501,
-    type: "not_supported_error",
-    code: "infill_not_supported",
-    param,
-    message: `${id} does not fill gaps: it has no tokens for what is before and after one (fim_pre, fim_suf, fim_mid). Use a model that was trained for it, such as Qwen2.5-Coder`,
-  });
+export function noFill(id: string): ApiError {
+  return notSupported(
+    `${id} does not fill gaps: it has no tokens for what is before and after one (fim_pre, fim_suf, fim_mid). Use a model that was trained for it, such as Qwen2.5-Coder`,
+  );
 }
 
 /** `room`: tokens of the context that the filling may take. */
@@ -35,7 +31,7 @@ export async function gapTokens(
   param: string,
 ): Promise<number[]> {
   const { fillTokens: fill, contextSize, longestToken: longestPiece = 64 } = model.info;
-  if (!fill) throw noFill(id, param);
+  if (!fill) throw noFill(id);
   const tokens = async (text: string): Promise<number[]> => {
     try {
       return await model.tokenize(text, {

@@ -259,7 +259,7 @@ describe("@anthropic-ai/sdk", () => {
     ).rejects.toBeInstanceOf(NotFoundError);
     const long = [{ role: "user" as const, content: "word ".repeat(400) }];
     await expect(client().messages.create({ ...request, messages: long })).rejects.toThrow(
-      /context holds 256 tokens.*Nothing was cut/,
+      /context size \(256 tokens.*Nothing was cut/,
     );
   });
 });

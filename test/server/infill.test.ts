@@ -92,7 +92,7 @@ describe("/infill", () => {
     const long = { ...gap, input_prefix: "word ".repeat(100) };
     const response = await post(`${server.url}/infill`, long);
     expect(response.status).toBe(400);
-    expect(await response.text()).toMatch(/context holds 128/);
+    expect(await response.text()).toMatch(/context size \(128 tokens/);
   });
 
   test("streams", async () => {

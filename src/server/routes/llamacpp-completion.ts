@@ -198,7 +198,7 @@ const infillRules: FieldRules = {
 export async function infill(call: Call): Promise<Response> {
   const given = await readFields(call, infillFields, infillRules);
   const served = call.server.models.find(given.model);
-  if (!served.model.info.fillTokens) throw noFill(served.id, null);
+  if (!served.model.info.fillTokens) throw noFill(served.id);
   const fields = await withTokenBiases(served, given);
   call.server.queue.checkRoom(fields.n ?? 1);
   const gap = {

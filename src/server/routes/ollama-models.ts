@@ -8,7 +8,7 @@ import * as z from "zod";
 import { LanternError, type ModelInfo } from "../../index.ts";
 import { type FieldRules, noRules, oneOf, readFields } from "../body.ts";
 import type { ServedModel, ServerContext } from "../context.ts";
-import { ApiError, notFound, ollamaErrors } from "../errors.ts";
+import { ApiError, notFound, notSupported, ollamaErrors } from "../errors.ts";
 import { type LibraryModel, type ModelLibrary, withoutFolders } from "../library.ts";
 import { type Call, json, type Route } from "../route.ts";
 import { lineStream } from "../sse.ts";
@@ -87,7 +87,7 @@ async function servedEntry(server: ServerContext, served: ServedModel): Promise<
 }
 
 function localDetails({ name }: LibraryModel): object {
-  const quantization = /[-_.]((?:I?Q\d\w*|F16|F32|BF16))(?:\.gguf)?$/i.exec(name)?.[1] ?? "";
+  const quantization = /[-_.:]((?:I?Q\d\w*|F16|F32|BF16))(?:\.gguf)?$/i.exec(name)?.[1] ?? "";
   return {
     parent_model: "",
     format: "gguf",
@@ -210,13 +210,7 @@ async function show(call: Call): Promise<Response> {
 /** 501: this server was started without a library. */
 function libraryOf({ server }: Call): ModelLibrary {
   if (server.library) return server.library;
-  throw new ApiError({
-    status: 501,
-    type: "not_supported_error",
-    code: "no_library",
-    param: null,
-    message: "this server manages no models: it serves what it was started with",
-  });
+  throw notSupported("this server manages no models: it serves what it was started with");
 }
 
 /** What the library refuses is the client's business, without the folders of this machine. */
