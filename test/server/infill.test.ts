@@ -45,7 +45,7 @@ async function ask(path: string, body: object): Promise<Record<string, unknown>>
 }
 
 /** What the model writes after these tokens: ids, or texts without BOS. */
-async function after(parts: (number | string)[], maxTokens: number): Promise<string> {
+async function written(parts: (number | string)[], maxTokens: number): Promise<string> {
   const tokens = await Promise.all(
     parts.map(async (part) =>
       typeof part === "number" ? [part] : await filling.tokenize(part, { addBos: false }),
@@ -69,13 +69,13 @@ describe("/infill", () => {
     const { prefix, suffix, middle, separator } = filling.info.fillTokens!;
     const empty = [separator!, "filename\n", 1, prefix];
     const { content } = await ask("/infill", gap);
-    expect(content).toBe(await after([...empty, "the cat", suffix, " sat", middle], 6));
+    expect(content).toBe(await written([...empty, "the cat", suffix, " sat", middle], 6));
 
     const input_extra = [{ filename: "a.ts", text: "one" }, { text: "two" }];
     const more = await ask("/infill", { ...gap, prompt: " and", input_extra });
     const files = [separator!, "a.ts\n", "one", separator!, "tmp\n", "two"];
     const parts = [...files, ...empty, "the cat", " and", suffix, " sat", middle];
-    expect(more.content).toBe(await after(parts, 6));
+    expect(more.content).toBe(await written(parts, 6));
   });
 
   test("special tokens in the texts are texts", async () => {
@@ -113,7 +113,7 @@ test("suffix: OpenAI's completions and Ollama's /api/generate", async () => {
   const { prefix, suffix, middle } = filling.info.fillTokens!;
   const { separator } = filling.info.fillTokens!;
   const parts = [separator!, "filename\n", 1, prefix, "the", suffix, " sat", middle];
-  const expected = await after(parts, 6);
+  const expected = await written(parts, 6);
   const body = { prompt: "the", suffix: " sat", max_tokens: 6 };
   const { choices } = await ask("/v1/completions", body);
   expect((choices as { text: string }[])[0]!.text).toBe(expected);

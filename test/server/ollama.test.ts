@@ -72,7 +72,7 @@ afterAll(async () => {
 });
 
 const names = async (): Promise<string[]> =>
-  (await client.list()).models.map(({ name }) => name).sort();
+  (await client.list()).models.map(({ name }) => name).sort((a, b) => a.localeCompare(b));
 
 describe("what there is", () => {
   test("has the digests of its files", async () => {
