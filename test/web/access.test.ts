@@ -64,9 +64,9 @@ const answer = `Text, \`code\`, [link](https://example.com).
 
 - [x] done
 
-| a | b |
-|---|--:|
-| 1 | 2 |
+| ${"column | ".repeat(12)}
+|${"---|".repeat(12)}
+| ${"value | ".repeat(12)}
 
 \`\`\`js
 const a = "text"; // why
@@ -121,7 +121,7 @@ describeBrowser("every page", () => {
     await page.getByRole("button", { name: "Go on with 1" }).click();
     await page.locator(".piece").last().click();
     await check("a story");
-    for (const name of ["machine", "quantize", "models"]) {
+    for (const name of ["machine", "limits", "quantize", "models"]) {
       await page.goto(`${url}/#/${name}`);
       await page.locator("main h1:visible").waitFor();
       await check(name);

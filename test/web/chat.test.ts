@@ -185,7 +185,7 @@ describeBrowser("the Chat page", () => {
     await page.getByLabel("System prompt").fill("Speak like a pirate");
     await page.getByLabel("Temperature").fill("1.5");
     await page.getByLabel("Seed").fill("7");
-    await page.getByRole("button", { name: "Close" }).click();
+    await page.keyboard.press("Escape"); // what was typed counts at once
     await say(page, "Hello");
     await answers(page);
     expect(seen[0]!.prompt).toBe("<system>Speak like a pirate\n<user>Hello\n");

@@ -226,7 +226,7 @@ describeBrowser("going about in the web app", () => {
     const bring = async () => {
       await other.getByRole("button", { name: "Export and import" }).click();
       const all = { name: "all.json", mimeType: "application/json", buffer: file };
-      await other.getByLabel("Bring conversations here").setInputFiles(all);
+      await other.getByLabel("Import conversations").setInputFiles(all);
     };
     await bring();
     await other.getByText("Imported 2 conversations.").waitFor();
@@ -253,6 +253,15 @@ describeBrowser("going about in the web app", () => {
     await picker.setInputFiles([notes, picture]);
     await page.getByText("cat.png is not a text file.").first().waitFor();
     await page.getByLabel("Attached files").getByText("notes.md").waitFor();
+    // Dropped anywhere on the page, a file is attached, too.
+    await page.locator(".scroller").evaluate((target) => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.items.add(new File(["a,b\n1,2"], "table.csv"));
+      const facts = { dataTransfer, bubbles: true, cancelable: true };
+      target.dispatchEvent(new DragEvent("dragover", facts));
+      target.dispatchEvent(new DragEvent("drop", facts));
+    });
+    await page.getByRole("button", { name: "Remove table.csv" }).click();
     await page.reload(); // a draft has its files
     await page.getByLabel("Attached files").getByText("notes.md").waitFor();
     await page.getByLabel("Message", { exact: true }).fill("Look");

@@ -3,6 +3,7 @@
 
 import type {
   ChatMessage,
+  EngineStatus,
   GenerateOptions,
   Generation,
   GenerationResult,
@@ -22,6 +23,18 @@ export interface Script {
 }
 
 const pieceLength = 4;
+
+const idle: EngineStatus = {
+  running: 0,
+  waiting: 0,
+  kvBlocks: 1,
+  kvBlocksUsed: 0,
+  kvBlocksHeld: 0,
+  kvBlockTokens: 32,
+  cachedSequences: 0,
+  batches: 0,
+  batchSequences: 0,
+};
 
 export function scriptedModel(script: Script): Model {
   const { answer, msPerPiece = 1, contextSize = 100_000, chat = true } = script;
@@ -48,9 +61,10 @@ export function scriptedModel(script: Script): Model {
   // What the server asks of a model for a page, and no more.
   const scripted: Pick<
     Model,
-    "info" | "generate" | "tokenize" | "applyTemplate" | "profile" | "dispose"
+    "info" | "status" | "generate" | "tokenize" | "applyTemplate" | "profile" | "dispose"
   > = {
     info,
+    status: async () => idle,
     generate: (prompt, options = {}) => {
       const ids = typeof prompt === "string" ? lettersOf(prompt) : prompt;
       const text = String.fromCodePoint(...ids);

@@ -77,7 +77,7 @@ export function CarryDialog({ session, onClose }: Props): JSX.Element {
           </div>
         </div>
         <label class="field">
-          <span class="field-label">Bring conversations here</span>
+          <span class="field-label">Import conversations</span>
           <input
             type="file"
             multiple

@@ -9,6 +9,25 @@ import { draftOf, setDraft, useDraft } from "../state/drafts.ts";
 import { notify } from "../state/notices.ts";
 import { Icon } from "./icon.tsx";
 
+/** Files may be dropped anywhere on the page: beside the box the browser would leave the page for them. */
+function useDrop(show: (isOver: boolean) => void, take: (files: FileList) => Promise<void>): void {
+  const latest = useRef(take);
+  latest.current = take;
+  useEffect(() => {
+    const onDrag = (event: DragEvent): void => {
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      show(event.type === "dragover");
+      if (event.type === "drop") void latest.current(event.dataTransfer.files);
+    };
+    const names = ["dragover", "dragleave", "drop"] as const;
+    for (const name of names) addEventListener(name, onDrag);
+    return () => {
+      for (const name of names) removeEventListener(name, onDrag);
+    };
+  }, [show]);
+}
+
 interface Props {
   /** Whose draft it is. */
   draft: string;
@@ -53,6 +72,7 @@ export function Composer(props: Props): JSX.Element {
     if (added.length > 0) setDraft(now, { files: [...draftOf(now).files, ...added] });
     area.current?.focus();
   };
+  useDrop(setDropping, attach);
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
@@ -64,18 +84,6 @@ export function Composer(props: Props): JSX.Element {
       onSubmit={(event) => {
         event.preventDefault();
         void send();
-      }}
-      onDragOver={(event) => {
-        if (!event.dataTransfer?.types.includes("Files")) return;
-        event.preventDefault();
-        setDropping(true);
-      }}
-      onDragLeave={() => setDropping(false)}
-      onDrop={(event) => {
-        if (!event.dataTransfer?.types.includes("Files")) return;
-        event.preventDefault();
-        setDropping(false);
-        void attach(event.dataTransfer.files);
       }}
     >
       {files.length > 0 && (

@@ -4,6 +4,7 @@
 import type { JSX } from "preact";
 import type { TuneView } from "../api-types.ts";
 import { digits } from "../state/format.ts";
+import { ScrollX } from "./scroll-x.tsx";
 
 type Group = TuneView["groups"][number];
 
@@ -17,7 +18,7 @@ export function HeatMap({ tune }: { tune: TuneView }): JSX.Element {
   const colour = (profile: number): string => `hue-${used.indexOf(profile) % 10}`;
   return (
     <>
-      <div class="scroll-x">
+      <ScrollX label="Tuned kernels">
         <table class="heat">
           <thead>
             <tr>
@@ -44,7 +45,7 @@ export function HeatMap({ tune }: { tune: TuneView }): JSX.Element {
             ))}
           </tbody>
         </table>
-      </div>
+      </ScrollX>
       <ul class="heat-legend">
         {used.map((profile) => (
           <li key={profile}>

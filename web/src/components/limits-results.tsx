@@ -6,6 +6,7 @@ import { prefillCountOf, prefillLimit } from "../../../src/limits/prefill.ts";
 import type { LimitsReport } from "../../../src/limits/report.ts";
 import { bytesText, countText, digits, msText, resourceText } from "../state/format.ts";
 import { Chart, type Line } from "./chart.tsx";
+import { ScrollX } from "./scroll-x.tsx";
 
 const samples = 60;
 /** What benchmarks mostly use. */
@@ -156,12 +157,12 @@ function SpeedChart({ report }: { report: LimitsReport }): JSX.Element {
 function Effects({ report }: { report: LimitsReport }): JSX.Element {
   const [asItIs] = report.effects;
   return (
-    <div class="scroll-x">
+    <ScrollX label="What smaller types change">
       <table>
         <thead>
           <tr>
             {[
-              "",
+              "change",
               "weights",
               "KV per token",
               "turning points",
@@ -195,7 +196,7 @@ function Effects({ report }: { report: LimitsReport }): JSX.Element {
           ))}
         </tbody>
       </table>
-    </div>
+    </ScrollX>
   );
 }
 

@@ -7,6 +7,7 @@ import { RequestError } from "../api.ts";
 import type { ProfileReport } from "../api-types.ts";
 import { client } from "../state/connection.ts";
 import { digits, msText, rateText } from "../state/format.ts";
+import { ScrollX } from "./scroll-x.tsx";
 
 type Phase = ProfileReport["phases"][number];
 
@@ -83,7 +84,7 @@ function PhaseTable({ phase }: { phase: Phase }): JSX.Element {
           ? ""
           : `A step allocates no tensor memory and ${digits(phase.heapBytesPerStep / 1000)} kB of JavaScript's heap.`}
       </p>
-      <div class="scroll-x">
+      <ScrollX label="Where the time went">
         <table>
           <thead>
             <tr>
@@ -130,7 +131,7 @@ function PhaseTable({ phase }: { phase: Phase }): JSX.Element {
             ))}
           </tbody>
         </table>
-      </div>
+      </ScrollX>
     </div>
   );
 }

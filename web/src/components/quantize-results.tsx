@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { QuantizeReport } from "../api-types.ts";
 import { bytesText, digits } from "../state/format.ts";
+import { ScrollX } from "./scroll-x.tsx";
 
 type Tensor = QuantizeReport["tensors"][number];
 
@@ -93,7 +94,7 @@ function Tensors({ tensors }: { tensors: readonly Tensor[] }): JSX.Element {
         The error is the root of the mean square, as a share of the weights' own; the largest that
         of a single weight, as a share of the largest weight. The worst first.
       </p>
-      <div class="scroll-x">
+      <ScrollX label="What each tensor lost">
         <table>
           <thead>
             <tr>
@@ -127,7 +128,7 @@ function Tensors({ tensors }: { tensors: readonly Tensor[] }): JSX.Element {
             ))}
           </tbody>
         </table>
-      </div>
+      </ScrollX>
       <Notes tensors={shown} />
       {tensors.length > shown.length && (
         <div class="row">

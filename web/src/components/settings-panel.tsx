@@ -102,7 +102,9 @@ export function SettingsPanel({ settings: now, withSystem, onChange }: Props): J
             rows={4}
             placeholder="You are a helpful assistant."
             value={now.systemPrompt ?? ""}
-            onChange={(event) => onChange({ systemPrompt: event.currentTarget.value || null })}
+            dir="auto"
+            // At once: Escape closes the dialog without a "change".
+            onInput={(event) => onChange({ systemPrompt: event.currentTarget.value || null })}
           />
           <span class="hint">Said to the model before the first message.</span>
         </label>
@@ -122,7 +124,7 @@ export function SettingsPanel({ settings: now, withSystem, onChange }: Props): J
           min="0"
           placeholder="random"
           value={now.seed ?? ""}
-          onChange={(event) => {
+          onInput={(event) => {
             const { value } = event.currentTarget;
             onChange({ seed: value === "" ? null : Math.max(0, Math.floor(Number(value))) });
           }}

@@ -82,9 +82,13 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
   }, [run]);
   // None of them had a word to say.
   const isOver = run === null && choosing.length > 0 && options.length === 0;
+  // Or another tab has chosen.
+  const leaf = session?.leaf ?? null;
+  const isElsewhere =
+    run === null && options.length > 0 && leaf !== choosing[0] && leaf !== options[0]!.parent;
   useEffect(() => {
-    if (isOver) setChoosing([]);
-  }, [isOver]);
+    if (isOver || isElsewhere) setChoosing([]);
+  }, [isOver, isElsewhere]);
   useEffect(() => {
     if (matchMedia("(hover: hover)").matches) area.current?.focus(); // no keyboard pops up on a phone
   }, []);
@@ -210,9 +214,7 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
                 dir="auto"
                 aria-label="Write on"
                 aria-keyshortcuts="M"
-                placeholder={
-                  text.length === 0 ? "Begin your story here…" : "Write on, or let the model…"
-                }
+                placeholder={placeholder(text.length === 0, choosing.length > 0)}
                 value={draft}
                 onInput={(event) => setDraft(key, { text: event.currentTarget.value })}
                 onKeyDown={(event) => {
@@ -300,6 +302,11 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
     setDraft(key, { text: begin });
     area.current?.focus();
   }
+}
+
+function placeholder(isEmpty: boolean, isChoosing: boolean): string {
+  if (isChoosing) return "Choose one of these, then write on…";
+  return isEmpty ? "Begin your story here…" : "Write on, or let the model…";
 }
 
 function StoryWelcome({ onPick }: { onPick(text: string): void }): JSX.Element {

@@ -1,6 +1,7 @@
 // All conversations and presets as one file, and back. The file is a list of what single conversations are exported as,
 // so each is checked by the server as if it had come alone; one that is here already is left as it is.
 
+import { sentence } from "../api.ts";
 import type { Preset } from "../api-types.ts";
 import { client } from "./connection.ts";
 
@@ -70,21 +71,27 @@ export async function importText(text: string): Promise<Imported> {
       result.added++;
       result.last = { mode: made.mode, id: made.id };
     } catch (error) {
-      result.refused.push(error instanceof Error ? error.message : String(error));
+      result.refused.push(sentence(error));
     }
   }
-  await importPresets(archive.presets);
+  result.refused.push(...(await importPresets(archive.presets)));
   return result;
 }
 
-/** What has the same name here stays as it is here. */
-async function importPresets(presets: unknown): Promise<void> {
-  if (!Array.isArray(presets)) return;
+/** What has the same name here stays as it is here. Returns a sentence for each that was refused. */
+async function importPresets(presets: unknown): Promise<string[]> {
+  if (!Array.isArray(presets)) return [];
   const here = new Set((await client.presets()).map(({ name }) => name));
+  const refused: string[] = [];
   for (const preset of presets as Partial<Preset>[]) {
     if (typeof preset?.name !== "string" || here.has(preset.name)) continue;
-    await client.savePreset({ name: preset.name, settings: preset.settings ?? {} });
+    try {
+      await client.savePreset({ name: preset.name, settings: preset.settings ?? {} });
+    } catch (error) {
+      refused.push(`The preset “${preset.name}” was not imported. ${sentence(error)}`);
+    }
   }
+  return refused;
 }
 
 function asArchive(text: string): Archive | undefined {

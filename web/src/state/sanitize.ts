@@ -54,6 +54,8 @@ purifier.addHook("afterSanitizeAttributes", (node) => {
     asCheckbox(node);
   } else if (ownDirection.has(node.tagName)) {
     node.setAttribute("dir", "auto");
+    // A wide one is scrolled, with the keyboard, too.
+    if (node.tagName === "TABLE") node.setAttribute("tabindex", "0");
   }
 });
 
