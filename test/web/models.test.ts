@@ -119,6 +119,9 @@ function fakeLibrary() {
   return { library, seen };
 }
 
+/** Other tests may have the machine. */
+const patience = { timeout: 20_000 };
+
 describeBrowser("the Models page", () => {
   const stage = useStage();
 
@@ -197,11 +200,11 @@ describeBrowser("the Models page", () => {
     await files.getByText("40 GB in 3 parts. Does not fit this machine’s memory.").waitFor();
     const suggested = files.locator("li", { hasText: "suits this machine" });
     await suggested.getByRole("button", { name: "Download" }).click();
-    await expect.poll(() => seen.downloaded).toEqual(["hf:o/r/r-Q4.gguf"]);
+    await expect.poll(() => seen.downloaded, patience).toEqual(["hf:o/r/r-Q4.gguf"]);
     await box.fill("https://huggingface.co/o/r/blob/main/x.gguf");
     await box.press("Enter");
     await expect
-      .poll(() => seen.downloaded.at(-1))
+      .poll(() => seen.downloaded.at(-1), patience)
       .toBe("https://huggingface.co/o/r/blob/main/x.gguf");
     await box.fill("offline");
     await box.press("Enter");
@@ -211,7 +214,7 @@ describeBrowser("the Models page", () => {
       .first()
       .waitFor();
     await page.getByRole("button", { name: "Download fallback" }).click();
-    await expect.poll(() => seen.downloaded.at(-1)).toBe("fallback");
+    await expect.poll(() => seen.downloaded.at(-1), patience).toBe("fallback");
   });
 
   test("a file of this machine is opened by its path, by browsing, by choosing and by dropping it", async () => {
@@ -219,16 +222,16 @@ describeBrowser("the Models page", () => {
     const opened = () => seen.opened.map(([name]) => name);
     await page.getByLabel("Path of a GGUF file").fill("~/one.gguf");
     await page.keyboard.press("Enter");
-    await expect.poll(opened).toEqual(["one.gguf"]);
+    await expect.poll(opened, patience).toEqual(["one.gguf"]);
     await page.getByRole("button", { name: "Browse…" }).click();
     const dialog = page.getByRole("dialog");
     await dialog.getByRole("button", { name: "sub" }).click();
     await dialog.getByText("/home/u/sub").waitFor();
     await dialog.getByRole("button", { name: "x.gguf" }).click();
-    await expect.poll(opened).toEqual(["one.gguf", "x.gguf"]);
+    await expect.poll(opened, patience).toEqual(["one.gguf", "x.gguf"]);
     const file = (name: string) => ({ name, mimeType: "", buffer: Buffer.from("GGUF") });
     await page.getByLabel("Choose a file…").setInputFiles(file("known.gguf"));
-    await expect.poll(opened).toEqual(["one.gguf", "x.gguf", "known.gguf"]);
+    await expect.poll(opened, patience).toEqual(["one.gguf", "x.gguf", "known.gguf"]);
     const data = await page.evaluateHandle(() => {
       const transfer = new DataTransfer();
       transfer.items.add(new File(["GGUF"], "lost.gguf"));
@@ -244,7 +247,7 @@ describeBrowser("the Models page", () => {
     await row("it is mine").getByRole("button", { name: "Delete mine" }).click();
     await page.getByRole("dialog").getByText("2 GB become free on the disk").waitFor();
     await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
-    await expect.poll(() => row("it is mine").count()).toBe(0);
+    await expect.poll(() => row("it is mine").count(), patience).toBe(0);
     expect(seen.removed).toEqual(["mine"]);
   });
 });
