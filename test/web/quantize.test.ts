@@ -56,9 +56,9 @@ describeBrowser("the Quantize page", () => {
     await page.getByLabel("Model").selectOption("tiny");
     await page.getByLabel("Type").selectOption("Q8_0");
     await page.getByLabel("Text (optional)").fill(text);
-    await page.getByRole("button", { name: "Show what it costs" }).click();
+    await page.getByRole("button", { name: "Show the cost" }).click();
     await page.getByRole("heading", { name: "tiny as Q8_0" }).waitFor();
-    await page.getByRole("heading", { name: "What each tensor lost" }).waitFor();
+    await page.getByRole("heading", { name: "How much each tensor lost" }).waitFor();
 
     const result = await quantize(at("tiny.gguf"), at(`${name}.gguf`), "Q8_0", { measure: true });
     const { tensors } = result;
@@ -74,7 +74,7 @@ describeBrowser("the Quantize page", () => {
     expect(await shown("Perplexity").locator("b").innerText()).toBe(
       `${own.perplexity.value.toFixed(3)} ± ${own.perplexity.error.toFixed(3)}`,
     );
-    expect(await shown("Speed at most").innerText()).toContain("was not measured");
+    expect(await shown("Speed limit").innerText()).toContain("was not measured");
     // Nothing is wider than the screen; tables scroll by themselves.
     expect(await page.evaluate("document.documentElement.scrollWidth")).toBe(viewport.width);
     const pictures = process.env.LANTERN_SCREENSHOTS;
@@ -111,7 +111,7 @@ describeBrowser("the Quantize page", () => {
       await page.getByLabel("Model").selectOption(model);
       await page.getByLabel("Type").selectOption("Q4_0");
       await page.getByLabel("Text (optional)").fill(words);
-      await page.getByRole("button", { name: "Show what it costs" }).click();
+      await page.getByRole("button", { name: "Show the cost" }).click();
     };
     await make("folder", "");
     await page.getByRole("heading", { name: "folder as Q4_0" }).waitFor();

@@ -46,7 +46,7 @@ export function Gauge({ message, live }: Props): JSX.Element | null {
         <b>{digits(tokensPerSecond ?? 0)}</b> tokens/s
       </span>
       {msToFirstToken !== null && (
-        <span class="reading" title="Time to the first token: waiting and reading the prompt">
+        <span class="reading" title="Time to the first token: waiting, and computing the prompt">
           first token <b>{msText(msToFirstToken)}</b>
         </span>
       )}
@@ -64,7 +64,10 @@ export function Gauge({ message, live }: Props): JSX.Element | null {
         </span>
       )}
       {cached > 0 && (
-        <span class="reading" title="Tokens of the conversation that did not have to be read again">
+        <span
+          class="reading"
+          title="Tokens of the conversation that did not have to be computed again"
+        >
           {cached} cached
         </span>
       )}

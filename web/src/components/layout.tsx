@@ -101,7 +101,7 @@ export function Layout({
       <div class="stage">
         {!online && (
           <p class="banner" role="status">
-            The server does not answer. Nothing is lost: this page goes on when it is back.
+            The server does not answer. Nothing is lost: this page continues when it is back.
           </p>
         )}
         <Notices />
@@ -216,7 +216,7 @@ function Navigation({ page, bottom = false }: { page: PageName; bottom?: boolean
 }
 
 const themes: Readonly<Record<Theme, { icon: IconName; label: string; next: Theme }>> = {
-  auto: { icon: "auto", label: "Colours: as the system has them", next: "light" },
+  auto: { icon: "auto", label: "Colours: like the system", next: "light" },
   light: { icon: "sun", label: "Colours: light", next: "dark" },
   dark: { icon: "moon", label: "Colours: dark", next: "auto" },
 };
@@ -239,7 +239,7 @@ function KeyDialog(): JSX.Element {
   const [key, set] = useState("");
   return (
     <Dialog
-      title="This server wants an API key"
+      title="This server needs an API key"
       onClose={() => connection.patch({ needsKey: false })}
     >
       <form

@@ -98,7 +98,7 @@ function Notes({ notes }: { notes: readonly string[] }): JSX.Element | null {
   if (parts.length === 0) return null;
   return (
     <details>
-      <summary>What computes what, and why</summary>
+      <summary>Which kernels are used, and why</summary>
       <ul class="plain">
         {parts.map(([head, ...lines]) => (
           <li key={head}>

@@ -127,7 +127,8 @@ function ending({ state, stopReason, error, content }: Message): string | null {
   if (state === "error") return error ?? "The answer failed.";
   if (state === "aborted") return "Stopped. What was written is kept.";
   if (stopReason === "length") return "Ended at the longest answer that the settings allow.";
-  if (stopReason === "end" && content === "") return "The model ended without a word.";
+  if (stopReason === "end" && content === "")
+    return "The model ended its answer without writing anything.";
   if (stopReason === "context") return "Ended: the model's context is full.";
   return null;
 }

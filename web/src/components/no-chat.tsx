@@ -79,9 +79,9 @@ function NoTemplate({ name }: { name: string }): JSX.Element {
       </div>
       {listed && (
         <details>
-          <summary>It was trained to chat, and its file does not say so?</summary>
+          <summary>Was it trained to chat, although its file has no chat template?</summary>
           <p class="hint">
-            Then load it again with the template that it was trained with. With any other model the
+            Then load it again with the template that it was trained with. With another template the
             answers are nonsense.
           </p>
           <div class="row wrap">

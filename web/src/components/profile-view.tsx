@@ -29,14 +29,14 @@ export function ProfileView({ model }: { model: string }): JSX.Element {
       </p>
     );
   }
-  if (problem) return <p>The profile of {model} could not be read.</p>;
+  if (problem) return <p>The profile of {model} could not be loaded.</p>;
   if (!report) return <p aria-busy="true">…</p>;
   const phases = report.phases.filter(({ steps }) => steps > 0);
   return (
     <div class="stack">
       <p>
         <b>{model}</b>: loaded in {msText(report.load.ms)}.{" "}
-        {phases.length > 0 ? report.bottleneck : "It has written nothing yet."}
+        {phases.length > 0 ? report.bottleneck : "It has not generated anything yet."}
       </p>
       {phases.map((phase) => (
         <PhaseTable key={phase.phase} phase={phase} />

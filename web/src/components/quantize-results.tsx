@@ -22,7 +22,7 @@ export function QuantizeResults({
       </h2>
       <Numbers report={report} />
       <section class="card">
-        <h2>What each tensor lost</h2>
+        <h2>How much each tensor lost</h2>
         <Tensors tensors={report.tensors} />
       </section>
       <section class="card">
@@ -48,13 +48,13 @@ function Numbers({ report }: { report: QuantizeReport }): JSX.Element {
       bytesText(bytesAfter),
       `before: ${bytesText(bytesBefore)}; ${digits((100 * bytesAfter) / bytesBefore)}% of it is left`,
     ],
-    ["Bits a weight", bits(bytesAfter), `before: ${bits(bytesBefore)}`],
+    ["Bits per weight", bits(bytesAfter), `before: ${bits(bytesBefore)}`],
     [
-      "Speed at most",
+      "Speed limit",
       speed.after === undefined ? "–" : `${digits(speed.after)} tokens/s`,
       speed.before === undefined
-        ? "this machine was not measured: the Machine page does that"
-        : `before: ${digits(speed.before)}; what this machine allows`,
+        ? "this machine has not been measured: do it on the Machine page"
+        : `before: ${digits(speed.before)}; the limit of this machine`,
     ],
     [
       "Perplexity",

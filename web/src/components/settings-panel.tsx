@@ -27,7 +27,7 @@ const settings: readonly Setting[] = [
   {
     name: "temperature",
     label: "Temperature",
-    why: "Low: the likeliest words. High: more surprise, and more mistakes. 0: always the same answer.",
+    why: "Low: the most likely words. High: more surprises, and more mistakes. 0: always the same answer.",
     min: 0,
     max: 2,
     step: 0.05,
@@ -36,7 +36,7 @@ const settings: readonly Setting[] = [
   {
     name: "topP",
     label: "Top-p",
-    why: "Choose only among the likeliest words that together reach this share of the chance.",
+    why: "Choose only among the most likely words that together have this probability.",
     min: 0.05,
     max: 1,
     step: 0.05,
@@ -45,7 +45,7 @@ const settings: readonly Setting[] = [
   {
     name: "topK",
     label: "Top-k",
-    why: "Choose only among this many of the likeliest words; 0: among all.",
+    why: "Choose only among this many of the most likely words; 0: all of them.",
     min: 0,
     max: 200,
     step: 1,
@@ -54,7 +54,7 @@ const settings: readonly Setting[] = [
   {
     name: "minP",
     label: "Min-p",
-    why: "Leave out words that are less likely than this share of the likeliest one.",
+    why: "Leave out words that are less likely than this share of the most likely one.",
     min: 0,
     max: 0.5,
     step: 0.01,
@@ -63,7 +63,7 @@ const settings: readonly Setting[] = [
   {
     name: "repeatPenalty",
     label: "Repeat penalty",
-    why: "Above 1, words that came lately become less likely; too much makes the text odd.",
+    why: "Above 1, recent words become less likely; too much makes the text odd.",
     min: 1,
     max: 2,
     step: 0.05,
@@ -72,7 +72,7 @@ const settings: readonly Setting[] = [
   {
     name: "maxTokens",
     label: "Longest answer",
-    why: "In tokens, which are pieces of words; the answer ends there at the latest.",
+    why: "In tokens, which are pieces of words. The answer stops there.",
     min: 16,
     max: 4096,
     step: 16,

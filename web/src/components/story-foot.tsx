@@ -98,7 +98,7 @@ export function StoryFoot(props: Props): JSX.Element {
         <span class="sliders">
           <Slider
             label="Temperature"
-            why="Low: the likeliest words. High: more surprise."
+            why="Low: the most likely words. High: more surprises."
             min={0}
             max={2}
             step={0.05}

@@ -35,7 +35,7 @@ export function QuantizePage(): JSX.Element {
       <header class="facts-head">
         <h1>Quantize</h1>
         <p>
-          Fewer bits a weight make a model smaller and faster, and a little worse. This shows how
+          Fewer bits per weight make a model smaller and faster, and a little worse. This shows how
           much of each, before you decide; no file is written.
         </p>
       </header>
@@ -69,7 +69,7 @@ export function QuantizePage(): JSX.Element {
         </label>
         <div class="row wide">
           <button type="button" class="primary" disabled={running || model === ""} onClick={start}>
-            Show what it costs
+            Show the cost
           </button>
           {running && (
             <button
