@@ -217,6 +217,19 @@ describe("a conversation", () => {
   });
 });
 
+test("a conversation of 12,000 messages is imported: more values than other requests may have", async () => {
+  await withServer(async (base) => {
+    const { id } = await newSession(base);
+    await answered(base, id, { content: "A walrus in winter" });
+    const file = await request<{ messages: Message[] }>(`${base}/sessions/${id}/export`);
+    const [first, second] = file.messages as [Message, Message];
+    const more = Array.from({ length: 12_000 }, (_, at) => ({ ...second, id: `msg_more${at}` }));
+    const all = { ...file, messages: [first, second, ...more] };
+    const copy = await request<Session>(`${base}/import`, "POST", all, 201);
+    expect(copy.messageCount).toBe(12_002);
+  });
+}, 60_000);
+
 describe("an answer", () => {
   const long = { settings: { temperature: 0, maxTokens: 60 } };
 

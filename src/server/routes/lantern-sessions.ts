@@ -24,6 +24,9 @@ import {
   unavailableSessions,
 } from "./lantern-service.ts";
 
+/** What the values of an imported conversation may cost (json-reader.ts): a body of 16 MB has some 35,000 messages. */
+const importBudget = 5_000_000;
+
 const title = z.string().max(500);
 const model = z.string().min(1).max(500).nullable();
 const id = z.string().min(1).max(64);
@@ -240,7 +243,8 @@ function otherPaths({ store, runs }: SessionService): Route[] {
     {
       method: "POST",
       path: "/lantern/v1/import",
-      handle: async (call) => json(withRun(importSession(store, await readJson(call)), runs), 201),
+      handle: async (call) =>
+        json(withRun(importSession(store, await readJson(call, importBudget)), runs), 201),
     },
   ];
 }
