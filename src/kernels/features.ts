@@ -52,7 +52,7 @@ function detect(): WasmFeatures {
     relaxed: dot4 !== undefined,
     // Without isolation browsers hide the constructor, though modules with shared memory validate.
     threads: typeof SharedArrayBuffer !== "undefined" && validates(threadsModule()),
-    memory64: validates(memory64Module()),
+    memory64: validates(memory64Module()) && makesWideMemory(),
     dot4: dot4 ?? "signed", // spelled out with 16-bit products
     vectorRegisters: dot4 === "signed" ? 32 : 16,
   };
@@ -87,6 +87,16 @@ function threadsModule(): Uint8Array<ArrayBuffer> {
   f.op("i32.atomic.rmw.add");
   f.op("drop");
   return assembleModule([f], { ...onePage, shared: true });
+}
+
+/** Node 22 knows modules with 64-bit addresses, but not the present way to make a memory for them. */
+function makesWideMemory(): boolean {
+  const descriptor = { address: "i64", initial: 1n, maximum: 1n };
+  try {
+    return Boolean(new WebAssembly.Memory(descriptor as unknown as WebAssembly.MemoryDescriptor));
+  } catch {
+    return false;
+  }
 }
 
 function memory64Module(): Uint8Array<ArrayBuffer> {

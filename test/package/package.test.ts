@@ -138,7 +138,8 @@ for await (const piece of model.generate("Once upon a time", { temperature: 0, m
   text += piece;
 }
 const { architecture, backend } = model.info;
-console.log(JSON.stringify({ text, architecture, kernels: backend.kernels }));
+const { kernels, notes } = backend;
+console.log(JSON.stringify({ text, architecture, kernels, notes }));
 await model.dispose();
 `,
       );
@@ -147,6 +148,10 @@ await model.dispose();
       expect(stderr).toBe("");
       expect(story.architecture).toBe("llama");
       expect(story.text).toMatch(/^, there was a/);
+      const narrow = story.notes.filter((note: string) => note.includes("32-bit addresses"));
+      expect(narrow).toEqual(
+        node!.major >= 24 ? [] : [expect.stringContaining("16 GiB in Node.js 24 and newer")],
+      );
       if (node!.major < 26 && process.platform === "linux") {
         expect(story.kernels).toMatch(/^wasm: Node\.js \S+ has no node:ffi; Node\.js 26 would run/);
       }
