@@ -43,6 +43,8 @@ const config: ViteUserConfig = defineConfig({
       NODE_COMPILE_CACHE: fileURLToPath(new URL("node_modules/.cache/compile", import.meta.url)),
     },
     testTimeout: 120_000,
+    // A poll ends when what it waits for is there; on a busy machine that takes more than the usual second.
+    expect: { poll: { timeout: 20_000 } },
     hookTimeout: 120_000,
   },
 });
