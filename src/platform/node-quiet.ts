@@ -12,6 +12,7 @@ const standardError = 2;
 interface Descriptors {
   dup(descriptor: number): number;
   dup2(from: number, to: number): number;
+  close(descriptor: number): number;
 }
 
 /** Runs something at once, and keeps what native code writes to standard error meanwhile from being seen. */
@@ -26,7 +27,7 @@ export function withoutNativeErrors<T>(run: () => T): T {
   } finally {
     if (kept >= 0) {
       calls.dup2(kept, standardError);
-      closeSync(kept);
+      calls.close(kept); // by libc, which opened it: in a worker, Node warns of descriptors that it does not know
     }
     closeSync(nowhere);
   }
@@ -43,7 +44,7 @@ function descriptorCalls(): Descriptors | undefined {
         arguments: Array.from({ length: count }, () => "i32"),
         return: "i32",
       }) as (...numbers: number[]) => number;
-    return { dup: call("dup", 1), dup2: call("dup2", 2) };
+    return { dup: call("dup", 1), dup2: call("dup2", 2), close: call("close", 1) };
   } catch {
     return undefined; // a system with another C library
   }

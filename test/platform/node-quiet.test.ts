@@ -16,8 +16,14 @@ const script = `
   try { withoutNativeErrors(() => { throw new Error("!"); }); } catch { writeSync(2, " caught"); }
 `;
 
-function errors(env: Record<string, string>): string {
-  const args = ["--input-type=module", "-e", script];
+/** The same in a worker. */
+const inWorker = `
+  import { Worker } from "node:worker_threads";
+  new Worker(new URL("data:text/javascript," + encodeURIComponent(${JSON.stringify(script)})));
+`;
+
+function errors(env: Record<string, string>, source = script): string {
+  const args = ["--input-type=module", "-e", source];
   return spawnSync(process.execPath, args, { encoding: "utf8", env: { ...process.env, ...env } })
     .stderr;
 }
@@ -26,6 +32,10 @@ const canMute = process.platform === "linux" && loadFfi() !== undefined;
 
 test.skipIf(!canMute)("standard error leads nowhere meanwhile, and is back afterwards", () => {
   expect(errors({})).toBe("before after 7 caught");
+});
+
+test.skipIf(!canMute)("in a worker, too, without a warning of Node's", () => {
+  expect(errors({}, inWorker)).toBe("before after 7 caught");
 });
 
 test("LANTERN_GPU_LOG shows everything", () => {
