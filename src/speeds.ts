@@ -38,9 +38,9 @@ export async function rememberSpeed(
   timings: Timings,
 ): Promise<void> {
   const reached = timings.limits?.generation;
-  const isOnGpu = info.backend.placement.some(({ isDevice }) => isDevice);
-  if (!reached || isOnGpu || timings.generatedTokens < fewestTokens) return;
+  if (!reached || timings.generatedTokens < fewestTokens) return;
   if (!(reached.fraction > 0 && reached.fraction <= noise)) return;
+  if (info.backend.placement.some(({ isDevice }) => isDevice)) return;
   try {
     const platform = await currentPlatform();
     if ((platform.loadAverage() ?? 0) > busyLoad * platform.cores) return;

@@ -361,9 +361,14 @@ export function checkPrompt(engine: Engine, tokens: readonly number[]): void {
       `token id ${wrong} is not in the vocabulary (0 to ${engine.vocabSize - 1})`,
     );
   }
-  if (tokens.length >= engine.info.contextSize) {
+  const { contextSize, trainedContext } = engine.info;
+  if (tokens.length >= contextSize) {
+    const remedy =
+      contextSize < trainedContext
+        ? `Shorten it, or open the model with a larger contextSize (trained for ${trainedContext})`
+        : `Shorten it: this model was trained for ${trainedContext} tokens`;
     throw new ContextError(
-      `the prompt has ${tokens.length} tokens, but the context holds ${engine.info.contextSize}, answer included. Shorten it, or open the model with a larger contextSize (trained for ${engine.info.trainedContext})`,
+      `the prompt has ${tokens.length} tokens, but the context holds ${contextSize}, answer included. ${remedy}`,
     );
   }
 }

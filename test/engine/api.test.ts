@@ -283,7 +283,7 @@ describe("open and dispose", () => {
   test("what cannot be opened says why, as the same error class as on this thread", async () => {
     await expect(open("/no/such/file.gguf")).rejects.toThrow(SourceError);
     await expect(open(import.meta.filename)).rejects.toThrow(FormatError);
-    await expect(open(file.path, { contextSize: 1e9 })).rejects.toThrow("trained for 512");
+    await expect(open(file.path, { contextSize: 0 })).rejects.toThrow("contextSize: got 0");
     await expect(open(file.path, { kvType: "q9" as "f16" })).rejects.toThrow('"q9"');
     await expect(open(file.path, { threads: 0 })).rejects.toThrow("threads: got 0");
     await expect(open(5 as unknown as string)).rejects.toThrow("model: got number");

@@ -86,7 +86,7 @@ test("keys beyond the KV cache's type, in the reference", async () => {
   const file = await withNorm("f32", "blk.1.attn_norm.weight", 1e6);
   await using(file, { level: 1, kvType: "f16" }, async (model) => {
     const { message } = await errorOf(model.generate(text, { maxTokens: 4 }).result);
-    expect(message).toMatch(/KV cache's type f16.*"blk\.1\.[^"]+" reaches -?\d+.*--cache-type f32/);
+    expect(message).toMatch(/KV cache's type f16.*"blk\.1\.[^"]+" reaches -?\d+.*kvType f32/);
   });
 });
 
