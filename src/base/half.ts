@@ -9,19 +9,13 @@ const scratchU32 = new Uint32Array(scratchF32.buffer);
 /** f16ToF32[bits] is the value of the half float with these 16 bits. */
 export const f16ToF32: Float32Array = buildF16Table();
 
-/**
- * A NaN's sign is the processor's choice (x86-64 sets it, arm64 does not), and JavaScript does not show it: files that are
- * quantized on either must be the same, and are what ggml writes on x86-64.
- */
-const F16_NAN = 0xfe00;
-
 /** The 16 bits of the half float nearest to `value`; overflow becomes infinity, NaN stays NaN. */
 export function f32ToF16(value: number): number {
   scratchF32[0] = value;
   const bits = scratchU32[0]!;
   const sign = (bits >>> 16) & 0x8000;
   const magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000) return F16_NAN;
+  if (magnitude > 0x7f800000) return sign | 0x7e00; // NaN
   if (magnitude >= 0x477ff000) return sign | 0x7c00; // rounds to 65536 or more
   if (magnitude < 0x38800000) {
     // Below 2^-14: subnormal half. Adding 0.5 makes the FPU round at bit 2^-24, which is a half's last place there.

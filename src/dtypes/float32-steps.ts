@@ -129,9 +129,15 @@ export function weighBlock(
   weighByImportance(weights, weightsAt, importance, column, x, at, count, sigma2);
 }
 
+/**
+ * A scale that is no number. The sign of a NaN is the processor's choice (x86-64 sets it, arm64 does not): files must be the
+ * same wherever they are quantized, and are what ggml writes on x86-64.
+ */
+const NAN_SCALE = 0xfe00;
+
 /** Stores `value` as a little-endian half float at byte `at`; returns the stored bits. */
 export function storeF16(dst: Uint8Array, at: number, value: number): number {
-  const bits = f32ToF16(value);
+  const bits = Number.isNaN(value) ? NAN_SCALE : f32ToF16(value);
   dst[at] = bits & 255;
   dst[at + 1] = bits >>> 8;
   return bits;
