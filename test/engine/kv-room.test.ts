@@ -18,6 +18,16 @@ function roomOn(most: number): { room: KvRoom; grown: number[] } {
   return { room: new KvRoom({ backend, contextSize: 96, most: 12, held: 3 }), grown };
 }
 
+/** A generation of 90 tokens, which is kept when it has ended. */
+async function runOnce(room: KvRoom, firstToken: number): Promise<void> {
+  const blocks = await room.enter(3, never);
+  const sequence = room.newSequence();
+  room.makeRoom(sequence, 90);
+  for (let token = 0; token < 90; token++) sequence.append(firstToken + token);
+  room.prefixes.keep(sequence);
+  room.leave(blocks);
+}
+
 async function isWaiting(promise: Promise<unknown>): Promise<boolean> {
   const answer = await Promise.race([
     promise,
@@ -43,14 +53,7 @@ describe("memory", () => {
 
   test("grows with sequences that are kept, so that none of them is lost", async () => {
     const { room } = roomOn(12);
-    for (let i = 0; i < 3; i++) {
-      const blocks = await room.enter(3, never);
-      const sequence = room.newSequence();
-      room.makeRoom(sequence, 90);
-      for (let token = 0; token < 90; token++) sequence.append(100 * i + token);
-      room.prefixes.keep(sequence);
-      room.leave(blocks);
-    }
+    for (let i = 0; i < 3; i++) await runOnce(room, 100 * i);
     expect(room.prefixes.sequences).toBe(3);
     expect(room.pool.size).toBe(9);
   });
@@ -69,14 +72,7 @@ describe("a device without more memory", () => {
 
   test("gives up what is only kept", async () => {
     const { room } = roomOn(3);
-    for (let i = 0; i < 2; i++) {
-      const blocks = await room.enter(3, never);
-      const sequence = room.newSequence();
-      room.makeRoom(sequence, 90);
-      for (let token = 0; token < 90; token++) sequence.append(100 * i + token);
-      room.prefixes.keep(sequence);
-      room.leave(blocks);
-    }
+    for (let i = 0; i < 2; i++) await runOnce(room, 100 * i);
     expect(room.prefixes.sequences).toBe(1);
   });
 
