@@ -22,11 +22,16 @@ export function cacheFolder(env, platform, home) {
 
 /** A folder of Lantern's cache that is made if need be: its path, or what is wrong with it. */
 export function privateFolder(name) {
-  const folder = join(cacheFolder(process.env, process.platform, homedir()), name);
+  let folder = `a folder "${name}"`;
   try {
+    // Throws where HOME is not set and the system does not know this user.
+    folder = join(cacheFolder(process.env, process.platform, homedir()), name);
+    if (!isAbsolute(folder) && !process.env.LANTERN_CACHE)
+      return { refused: `${folder} is not a whole path: check HOME` };
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     const wrong = process.getuid ? wrongFolder(folder, process.getuid()) : undefined;
-    return wrong === undefined ? { path: folder } : { refused: wrong };
+    // Without links: one that leads there may be another user's, who could let it lead elsewhere after this check.
+    return wrong === undefined ? { path: realpathSync(folder) } : { refused: wrong };
   } catch (error) {
     return { refused: `nothing can be kept in ${folder} (${error.message})` };
   }

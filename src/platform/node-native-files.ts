@@ -1,14 +1,15 @@
-// The files that machine code is opened from: a folder in the user's cache that nobody else may write to, or read. A file
-// is named by the hash of its content, written beside and renamed, and before each use compared with what it must be:
-// whatever lies there, no other code than ours is opened.
+// The files that machine code is opened from where memory without a file cannot be had (node-native-memory.ts): in a folder
+// in the user's cache that nobody else may write to, or read. A file is named by the hash of its content, written beside
+// and renamed. It is opened once, and that descriptor is what is checked, compared with what it must be, and opened as code:
+// whatever is put in the file's place meanwhile, no other code than ours is run.
 //
 // Nothing is ever writable and executable at once: a file is made with mode 0600 and becomes 0500 before it gets its name.
 
-import { createHash, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import * as fs from "node:fs";
 import * as path from "node:path";
-
-export type Stored = { readonly path: string } | { readonly refused: string };
+import { descriptorsTo, type Held, hasContent } from "./node-descriptors.ts";
+import type { Libc } from "./node-libc.ts";
 
 const DAY_MS = 24 * 3600 * 1000;
 /** Files that nobody opened for so long are of an older Lantern, or of a model that is not used any more. */
@@ -16,58 +17,112 @@ const STALE_MS: number = 30 * DAY_MS;
 /** Files that were begun and never got their name. */
 const ABANDONED_MS: number = DAY_MS;
 
-/** Finds or makes the file of this content. */
-export function storeSharedObject(folder: string, content: Uint8Array): Stored {
+/** Finds or makes the file of this content; `name`: a hash of it. */
+export function holdInFile(libc: Libc, folder: string, content: Uint8Array, name: string): Held {
+  let above: number | undefined;
   try {
     fs.mkdirSync(folder, { recursive: true, mode: 0o700 });
-    const wrong = wrongFolder(folder);
-    if (wrong !== undefined) return { refused: wrong };
-    const hash = createHash("sha256").update(content).digest("hex");
-    const file = path.join(folder, `${hash}.so`);
-    if (isIntact(file, content)) keepFresh(file);
-    else {
-      write(file, content);
-      clean(folder);
-      if (!isIntact(file, content)) return { refused: `${file} was changed while it was made` };
+    const opened = openFolder(folder);
+    if ("refused" in opened) return opened;
+    above = opened.descriptor;
+    // By descriptor: whatever becomes of the path, this is the folder that was checked.
+    const inside = `/proc/self/fd/${above}`;
+    const file = path.join(inside, `${name}.so`);
+    const known = heldAlready(path.join(fs.readlinkSync(inside), `${name}.so`), content);
+    if (known !== undefined) return { descriptor: known };
+    const found = openIntact(libc, file, content);
+    if (found !== undefined) {
+      keepFresh(file);
+      return { descriptor: found };
     }
-    return { path: file };
+    write(file, content);
+    clean(inside);
+    const made = openIntact(libc, file, content);
+    if (made !== undefined) return { descriptor: made };
+    return { refused: `${path.join(folder, `${name}.so`)} was changed while it was made` };
   } catch (error) {
     return { refused: `nothing can be kept in ${folder} (${(error as Error).message})` };
+  } finally {
+    if (above !== undefined) fs.closeSync(above);
   }
 }
 
-/** What is wrong with the folder; undefined: only this user can change what is in it. */
-function wrongFolder(folder: string): string | undefined {
-  const { uid, mode, isDirectory } = facts(fs.lstatSync(folder));
-  if (!isDirectory) return `${folder} is not a folder`;
+/** Removes what is not used any more, where there is such a folder. */
+export function cleanFolder(folder: string): void {
+  let opened: Held;
+  try {
+    opened = openFolder(folder);
+  } catch {
+    return; // there is none
+  }
+  if ("refused" in opened) return;
+  try {
+    clean(`/proc/self/fd/${opened.descriptor}`);
+  } catch {
+    // what could not be removed is tried again another time
+  } finally {
+    fs.closeSync(opened.descriptor);
+  }
+}
+
+/** The folder, if only this user can change what is in it. */
+function openFolder(folder: string): Held {
+  const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK } = fs.constants;
+  let descriptor: number;
+  try {
+    descriptor = fs.openSync(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code !== "ENOTDIR" && code !== "ELOOP") throw error;
+    return { refused: `${folder} is not a folder` };
+  }
+  const wrong = wrongFolder(folder, fs.fstatSync(descriptor));
+  if (wrong === undefined) return { descriptor };
+  fs.closeSync(descriptor);
+  return { refused: wrong };
+}
+
+/** What is wrong with the folder; undefined: only this user (and root) can change what is in it, or put another there. */
+function wrongFolder(folder: string, stats: fs.Stats): string | undefined {
+  const { uid, mode } = facts(stats);
   if (uid !== ownUid()) return `${folder} belongs to another user (${uid}, not ${ownUid()})`;
   if ((mode & 0o077) !== 0) {
     return `${folder} is open to others (mode ${octal(mode)}, expected 700): chmod 700, or remove it`;
   }
   for (let above = path.dirname(fs.realpathSync(folder)); ; above = path.dirname(above)) {
-    const { mode: bits } = facts(fs.statSync(above));
+    const { uid: owner, mode: bits } = facts(fs.statSync(above));
+    if (owner !== 0 && owner !== ownUid()) {
+      return `${above} belongs to another user (${owner}), and ${folder} is in it`;
+    }
     // In a folder like /tmp (sticky) everybody may write, but not rename what is another's.
-    if ((bits & 0o002) !== 0 && (bits & 0o1000) === 0) {
-      return `everybody may replace what is in ${above} (mode ${octal(bits)}), and ${folder} is in it`;
+    if ((bits & 0o022) !== 0 && (bits & 0o1000) === 0) {
+      return `others may replace what is in ${above} (mode ${octal(bits)}), and ${folder} is in it`;
     }
     if (above === path.dirname(above)) return undefined;
   }
 }
 
-/** A plain file of ours that nobody else can write, with exactly this content. */
-function isIntact(file: string, content: Uint8Array): boolean {
-  let handle: number;
+/** What another thread has open already. */
+function heldAlready(target: string, content: Uint8Array): number | undefined {
+  return descriptorsTo(target).find((descriptor) => isIntact(descriptor, content));
+}
+
+function openIntact(libc: Libc, file: string, content: Uint8Array): number | undefined {
+  const descriptor = libc.open(file);
+  if (descriptor < 0) return undefined;
+  if (isIntact(descriptor, content)) return descriptor;
+  libc.close(descriptor);
+  return undefined;
+}
+
+/** A plain file of ours under one name that nobody else can write, with exactly this content. */
+function isIntact(descriptor: number, content: Uint8Array): boolean {
   try {
-    handle = fs.openSync(file, fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW);
+    const { uid, mode, isFile, names } = facts(fs.fstatSync(descriptor));
+    const isOurs = isFile && uid === ownUid() && mode === 0o500 && names === 1;
+    return isOurs && hasContent(descriptor, content);
   } catch {
-    return false;
-  }
-  try {
-    const { uid, mode, size, isFile } = facts(fs.fstatSync(handle));
-    const isOurs = isFile && uid === ownUid() && mode === 0o500 && size === content.length;
-    return isOurs && fs.readFileSync(handle).equals(content);
-  } finally {
-    fs.closeSync(handle);
+    return false; // it cannot be read, or another thread has closed it
   }
 }
 
@@ -104,9 +159,8 @@ function clean(folder: string): void {
 }
 
 function facts(stats: fs.Stats) {
-  const { uid, size } = stats;
-  const mode = stats.mode & 0o7777;
-  return { uid, size, mode, isFile: stats.isFile(), isDirectory: stats.isDirectory() };
+  const { uid, nlink: names } = stats;
+  return { uid, names, mode: stats.mode & 0o7777, isFile: stats.isFile() };
 }
 
 function ownUid(): number {

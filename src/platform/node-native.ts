@@ -1,28 +1,18 @@
 // Machine code in Node: may it be run here, what can the processor do, and the calls themselves through node:ffi.
-// node-native-files.ts keeps the files that are opened. Only Linux: there the formats and rules are known and tested;
+// What is opened lies in sealed memory (node-native-memory.ts), else in files (node-native-files.ts). Only Linux: there the formats and rules are known and tested;
 // elsewhere Lantern computes in WebAssembly and says so.
 
-import { readFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { readFileSync, readlinkSync } from "node:fs";
 import { homedir } from "node:os";
 import { quietBuiltin, whyNoFfi } from "./node-builtin.ts";
+import type { Held } from "./node-descriptors.ts";
 import { type Environment, nativeCodeFolder } from "./node-folders.ts";
+import { type Ffi, type FfiLibrary, type Libc, libcCalls } from "./node-libc.ts";
 import { forwarded } from "./node-native-calls.ts";
-import { storeSharedObject } from "./node-native-files.ts";
+import { cleanFolder, holdInFile } from "./node-native-files.ts";
+import { holdInMemory } from "./node-native-memory.ts";
 import type { NativeAccess, NativeHost, NativeLibrary } from "./platform.ts";
-
-/** What is used of node:ffi, which is experimental and has no types yet. */
-interface Ffi {
-  readonly DynamicLibrary: new (path: string) => FfiLibrary;
-  getRawPointer(memory: ArrayBufferLike): bigint;
-}
-
-interface FfiLibrary {
-  getSymbol(name: string): bigint;
-  getFunction(
-    name: string,
-    signature: { arguments: readonly string[]; return: string },
-  ): (...numbers: number[]) => unknown;
-}
 
 /** What of this process decides: apart, so that every answer can be tested anywhere. */
 export interface NativeProcess {
@@ -84,16 +74,49 @@ export function nativeOf(host: NativeProcess): NativeAccess {
   }
   const ffi = host.ffi();
   if (!ffi) return whyNoFfi(host.versions);
-  const folder = nativeCodeFolder(env, platform, homedir());
+  const libc = libcCalls(ffi);
+  if (!libc) return "the C library of this system cannot be called (memfd_create, open)";
+  const places = placesOf(libc, nativeCodeFolder(env, platform, homedir()), env);
   return {
     arch,
     features,
-    load: (sharedObject) => {
-      const stored = storeSharedObject(folder, sharedObject);
-      return "refused" in stored ? stored.refused : openLibrary(ffi, stored.path);
-    },
+    load: (sharedObject) => openFirst(ffi, places, sharedObject),
     address: (memory) => Number(ffi.getRawPointer(memory)), // below 2^53: processors have 48 to 57 bits, user space 47
   };
+}
+
+/** A way to hold machine code for the system to open. */
+type Place = (content: Uint8Array, name: string) => Held;
+
+/** Best first. */
+function placesOf(libc: Libc, folder: string, env: Environment): Place[] {
+  const inFile: Place = (content, name) => holdInFile(libc, folder, content, name);
+  // For profilers and debuggers, which read the names of functions from a file.
+  if (env.LANTERN_NATIVE_FILES) return [inFile];
+  let isClean = false;
+  const inMemory: Place = (content, name) => {
+    if (!isClean) cleanFolder(folder); // from when it was files, once for each thread
+    isClean = true;
+    return holdInMemory(libc, content, name);
+  };
+  return [inMemory, inFile];
+}
+
+/** The code, opened from the first place that the system lets it be opened from; a string: why from none. */
+function openFirst(
+  ffi: Ffi,
+  places: readonly Place[],
+  content: Uint8Array,
+): NativeLibrary | string {
+  const name = createHash("sha256").update(content).digest("hex");
+  let refused = "";
+  for (const place of places) {
+    const held = place(content, name);
+    const library = "refused" in held ? held.refused : openLibrary(ffi, held.descriptor);
+    if (typeof library !== "string") return library;
+    refused = library; // the last is the one that can be helped
+  }
+  return refused;
 }
 
 function isKnownArch(arch: string): arch is NativeHost["arch"] {
@@ -121,7 +144,8 @@ export function featuresIn(cpuInfo: string, line: string): Set<string> {
 /** Libraries stay referenced, and so open, for as long as this thread lives: compiled code calls into them. */
 const opened = new Map<string, FfiLibrary>();
 
-function openLibrary(ffi: Ffi, path: string): NativeLibrary | string {
+function openLibrary(ffi: Ffi, descriptor: number): NativeLibrary | string {
+  const path = `/proc/self/fd/${descriptor}`;
   let library = opened.get(path);
   if (!library) {
     try {
@@ -129,7 +153,7 @@ function openLibrary(ffi: Ffi, path: string): NativeLibrary | string {
     } catch (error) {
       // Or a security module, a filter of system calls; the system does not say.
       const why = messageOf(error).replace("dlopen failed: ", "").replace(`${path}: `, "");
-      return `the system does not open ${path} (${why}); is that folder mounted "noexec"?`;
+      return `the system does not open ${placeOf(path)} (${why}); is that folder mounted "noexec"?`;
     }
     opened.set(path, library);
   }
@@ -140,6 +164,15 @@ function openLibrary(ffi: Ffi, path: string): NativeLibrary | string {
     function: (symbol) =>
       forwarded(functions.getFunction(symbol, { arguments: ["f64"], return: "void" })),
   };
+}
+
+/** The file behind a descriptor, for people. */
+function placeOf(path: string): string {
+  try {
+    return readlinkSync(path);
+  } catch {
+    return path;
+  }
 }
 
 function messageOf(error: unknown): string {

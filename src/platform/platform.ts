@@ -92,7 +92,7 @@ export interface NativeHost {
   /** What the processor can do and the operating system allows: names as Linux has them ("avx512_vnni", "asimddp"). */
   readonly features: ReadonlySet<string>;
   /**
-   * Opens a shared object, for this thread: a file of this content is found or made in the user's cache and compared
+   * Opens a shared object, for this thread: sealed memory of this content, or a file in the user's cache that is compared
    * with it first. A string: why it cannot be opened here. What is opened stays so until the process ends.
    */
   load(sharedObject: Uint8Array): NativeLibrary | string;
@@ -101,7 +101,7 @@ export interface NativeHost {
 }
 
 export interface NativeLibrary {
-  /** The file, for people. */
+  /** What was opened: the name of a descriptor of this process, "/proc/self/fd/21". */
   readonly path: string;
   /** Where a function is; throws where there is none of this name. */
   address(symbol: string): number;

@@ -150,6 +150,19 @@ describe.skipIf(windows)(`the compile cache${windows ? " [skipped: Windows]" : "
     expect(cacheOf()).toHaveProperty("cache");
   });
 
+  test("is named without links, which could lead elsewhere later", () => {
+    const link = join(cache, "link");
+    fs.mkdirSync(join(cache, "real"), { mode: 0o700 });
+    fs.symlinkSync(join(cache, "real"), link);
+    expect(cacheOf({ LANTERN_CACHE: link }).variable).toBe(join(cache, "real", "compile"));
+  });
+
+  test("is not used where there is no home folder, and that is no failure", () => {
+    const without = { LANTERN_CACHE: undefined, XDG_CACHE_HOME: undefined };
+    expect(cacheOf({ ...without, HOME: "" })).not.toHaveProperty("cache");
+    expect(cacheOf({ ...without, HOME: "here" })).not.toHaveProperty("cache");
+  });
+
   test("that is a link to somewhere else is not used", () => {
     const elsewhere = join(cache, "elsewhere");
     fs.mkdirSync(elsewhere, { mode: 0o700 });

@@ -1,12 +1,15 @@
 // Machine code that is opened and called for real, where this machine can; and every reason for which it is not.
 
 import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import * as fs from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { Worker } from "node:worker_threads";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { sharedObject, symbolOf } from "../../src/kernels/asm/elf.ts";
+import { descriptorsTo } from "../../src/platform/node-descriptors.ts";
+import { type Ffi, libcCalls } from "../../src/platform/node-libc.ts";
 import { featuresIn, type NativeProcess, nativeOf } from "../../src/platform/node-native.ts";
 import type { NativeHost, NativeLibrary } from "../../src/platform/platform.ts";
 import { handWritten } from "./native-functions.ts";
@@ -94,97 +97,64 @@ describe.skipIf(skipped)(`machine code${skipped}`, () => {
     await worker.terminate();
   });
 
-  test("a file that is there is used again; one that was changed is replaced", () => {
+  test("lies in sealed memory, not in a file, and is one for all threads", async () => {
     const host = hostHere();
     const image = sharedObject(handWritten(host.arch), host.arch);
-    const { path: file } = loaded(host, image);
-    expect(fs.statSync(file).mode & 0o777).toBe(0o500);
-    expect(fs.statSync(path.dirname(file)).mode & 0o777).toBe(0o700);
-    const { ino } = fs.statSync(file);
-    loaded(host, image);
-    expect(fs.statSync(file).ino).toBe(ino);
-    fs.chmodSync(file, 0o700);
-    loaded(host, image);
-    expect(fs.statSync(file).mode & 0o777).toBe(0o500);
-    fs.rmSync(file);
-    fs.writeFileSync(file, image.slice().fill(0), { mode: 0o500 });
-    loaded(host, image);
-    expect(fs.readFileSync(file).equals(image)).toBe(true);
-    expect(fs.readdirSync(path.dirname(file))).toEqual([path.basename(file)]);
+    const { path: descriptor } = loaded(host, image);
+    expect(fs.readlinkSync(descriptor)).toMatch(/^\/memfd:lantern-[0-9a-f]{64} \(deleted\)$/);
+    expect(fs.readFileSync(descriptor).equals(image)).toBe(true);
+    expect(() => fs.writeFileSync(descriptor, "x", { flag: "r+" })).toThrow("EPERM");
+    expect(() => fs.truncateSync(descriptor, 1)).toThrow("EPERM");
+    expect(loaded(host, image).path).toBe(descriptor);
+    expect(fs.readdirSync(folder)).toEqual([]);
+    const worker = new Worker(new URL("native-worker.ts", import.meta.url), {
+      env: { ...process.env, LANTERN_CACHE: folder },
+      workerData: { image, buffer: new SharedArrayBuffer(64), symbol: symbolOf("copy.slot") },
+    });
+    await new Promise((resolve, reject) => worker.once("exit", resolve).once("error", reject));
+    const target = fs.readlinkSync(descriptor);
+    expect(descriptorsTo(target).map((each) => `/proc/self/fd/${each}`)).toEqual([descriptor]);
   });
 
-  test("a symbolic link in place of the file is not followed", () => {
+  test("memory that looks like it but is not sealed, or has other content, is not opened", () => {
     const host = hostHere();
-    const image = sharedObject(handWritten(host.arch), host.arch);
-    const { path: file } = loaded(host, image);
-    const elsewhere = path.join(folder, "elsewhere.so");
-    fs.renameSync(file, elsewhere);
-    fs.symlinkSync(elsewhere, file);
-    loaded(host, image);
-    expect(fs.lstatSync(file).isFile()).toBe(true);
+    const functions = handWritten(host.arch).map((each) => ({ ...each, name: `${each.name}.2` }));
+    const image = sharedObject(functions, host.arch);
+    const ffi = process.getBuiltinModule("node:ffi" as "node:fs") as unknown as Ffi;
+    const libc = libcCalls(ffi)!;
+    const name = `lantern-${createHash("sha256").update(image).digest("hex")}`;
+    const [open, other] = [libc.memoryFile(name), libc.memoryFile(name)];
+    fs.writeSync(open, image);
+    fs.writeSync(other, image.slice().fill(1, 64));
+    expect([libc.isSealed(open), libc.seal(other), libc.isSealed(other)]).toEqual([
+      false,
+      true,
+      true,
+    ]);
+    const { path: descriptor } = loaded(host, image);
+    expect([open, other].map(String)).not.toContain(path.basename(descriptor));
+    for (const each of [open, other]) libc.close(each);
   });
 
-  test("files that nobody used for a month go when one is made; others' files stay", () => {
-    const host = hostHere();
+  test("files from when it was files go after a month", () => {
     const native = path.join(folder, "native");
     fs.mkdirSync(native, { mode: 0o700 });
-    const names = ["a", "b", "c"].map((letter) => `${letter.repeat(64)}.so`);
-    const [old, fresh, begun] = [names[0]!, names[1]!, `${names[2]!}.0f`];
-    const past = (days: number) => new Date(Date.now() - days * 24 * 3600 * 1000);
-    for (const [name, days] of [
-      [old, 31],
-      [fresh, 29],
-      [begun, 2],
-      ["notes.txt", 90],
+    const [old, fresh] = ["a", "b"].map((letter) => path.join(native, `${letter.repeat(64)}.so`));
+    for (const [file, days] of [
+      [old!, 31],
+      [fresh!, 29],
     ] as const) {
-      fs.writeFileSync(path.join(native, name), "");
-      fs.utimesSync(path.join(native, name), past(days), past(days));
+      const past = new Date(Date.now() - days * 24 * 3600 * 1000);
+      fs.writeFileSync(file, "");
+      fs.utimesSync(file, past, past);
     }
-    const made = loaded(host, sharedObject(handWritten(host.arch), host.arch));
-    const expected = [path.basename(made.path), fresh, "notes.txt"].sort();
-    expect(fs.readdirSync(native).sort()).toEqual(expected);
+    loaded(hostHere(), sharedObject(handWritten(hostHere().arch), hostHere().arch));
+    expect(fs.readdirSync(native)).toEqual([path.basename(fresh!)]);
   });
 
-  test.each([
-    [0o755, "is open to others (mode 755, expected 700)"],
-    [0o720, "is open to others (mode 720, expected 700)"],
-  ])("a folder of mode %o is refused", (mode, why) => {
-    const native = path.join(folder, "native");
-    fs.mkdirSync(native);
-    fs.chmodSync(native, mode);
-    expect(hostHere().load(new Uint8Array(8))).toContain(why);
-    expect(fs.readdirSync(native)).toEqual([]);
-  });
-
-  const isRoot = process.getuid?.() === 0;
-  const other = isRoot ? "" : " [skipped: only root can give a folder away]";
-  test.skipIf(!isRoot)(`a folder of another user is refused${other}`, () => {
-    const native = path.join(folder, "native");
-    fs.mkdirSync(native, { mode: 0o700 });
-    fs.chownSync(native, 12345, 12345);
-    expect(hostHere().load(new Uint8Array(8))).toContain("belongs to another user (12345, not 0)");
-  });
-
-  test("a folder inside one that everybody may change is refused", () => {
-    fs.chmodSync(folder, 0o777);
-    const image = sharedObject(handWritten(hostHere().arch), hostHere().arch);
-    expect(hostHere().load(image)).toContain(`everybody may replace what is in ${folder}`);
-    fs.chmodSync(folder, 0o1777);
-    expect(hostHere().load(image)).toMatchObject({ path: expect.any(String) });
-  });
-
-  test("a symbolic link to a folder, or a file, in place of the folder is refused", () => {
-    fs.mkdirSync(path.join(folder, "real"), { mode: 0o700 });
-    fs.symlinkSync(path.join(folder, "real"), path.join(folder, "native"));
-    expect(hostHere().load(new Uint8Array(8))).toContain("is not a folder");
-    fs.rmSync(path.join(folder, "native"));
-    fs.writeFileSync(path.join(folder, "native"), "");
-    expect(hostHere().load(new Uint8Array(8))).toContain("nothing can be kept in");
-  });
-
-  test("what is no shared object is refused with what the system says", () => {
+  test("what is no shared object is refused with what the system says, and the file is named", () => {
     expect(hostHere().load(new Uint8Array(64))).toMatch(
-      /does not open .*\.so \((file too short|invalid ELF header)\)/,
+      /does not open .*\/native\/[0-9a-f]{64}\.so \((file too short|invalid ELF header)\)/,
     );
   });
 

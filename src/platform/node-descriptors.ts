@@ -1,0 +1,45 @@
+// Open descriptors of this process on Linux: which lead to a file, and whether one holds what it must. Machine code is
+// opened through them (node-native.ts).
+
+import { fstatSync, readdirSync, readlinkSync, readSync } from "node:fs";
+
+/**
+ * A descriptor with exactly the content that was asked for, open until the process ends: the dynamic linker knows what it
+ * opened by the name "/proc/self/fd/N", and would take another file under that number for the same.
+ */
+export type Held = { readonly descriptor: number } | { readonly refused: string };
+
+/** Whether a file has exactly this content. */
+export function hasContent(descriptor: number, content: Uint8Array): boolean {
+  try {
+    if (fstatSync(descriptor).size !== content.length) return false;
+    const found = Buffer.allocUnsafe(content.length);
+    for (let done = 0; done < found.length; ) {
+      const read = readSync(descriptor, found, done, found.length - done, done);
+      if (read === 0) return false;
+      done += read;
+    }
+    return found.equals(content);
+  } catch {
+    return false;
+  }
+}
+
+/** Descriptors of this process that lead to a file of this name. */
+export function descriptorsTo(target: string): number[] {
+  try {
+    return readdirSync("/proc/self/fd")
+      .filter((name) => targetOf(name) === target)
+      .map(Number);
+  } catch {
+    return []; // /proc may not be read: none is found, and another one is made
+  }
+}
+
+function targetOf(name: string): string | undefined {
+  try {
+    return readlinkSync(`/proc/self/fd/${name}`);
+  } catch {
+    return undefined; // closed since
+  }
+}

@@ -1,0 +1,29 @@
+// Machine code in memory that has a descriptor but no file (memfd_create): written once, sealed, and from then on nobody can
+// change it, not even this process. Nothing lies on a disk that somebody could replace.
+//
+// One for all threads of the process: a thread looks among the open descriptors for the one with this content first.
+
+import { writeSync } from "node:fs";
+import { descriptorsTo, type Held, hasContent } from "./node-descriptors.ts";
+import type { Libc } from "./node-libc.ts";
+
+/** Finds or makes sealed memory of this content; `name`: a hash of it. */
+export function holdInMemory(libc: Libc, content: Uint8Array, name: string): Held {
+  const label = `lantern-${name}`;
+  for (const descriptor of descriptorsTo(`/memfd:${label} (deleted)`)) {
+    if (libc.isSealed(descriptor) && hasContent(descriptor, content)) return { descriptor };
+  }
+  const descriptor = libc.memoryFile(label);
+  if (descriptor < 0) return { refused: "the system gives no memory with a descriptor" };
+  try {
+    for (let done = 0; done < content.length; ) {
+      done += writeSync(descriptor, content, done, content.length - done, done);
+    }
+  } catch (error) {
+    libc.close(descriptor);
+    return { refused: `memory could not be written (${(error as Error).message})` };
+  }
+  if (libc.seal(descriptor) && hasContent(descriptor, content)) return { descriptor };
+  libc.close(descriptor);
+  return { refused: "memory could not be sealed" };
+}
