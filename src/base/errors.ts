@@ -4,6 +4,8 @@
 //   gguf: model.gguf: tensor "blk.3.attn_q.weight" has type 99. Known types: f32, f16, ...
 // Anything that is not a LanternError is a bug of ours.
 
+import { show } from "./show.ts";
+
 export type ErrorCode =
   | "format" // a model file is damaged, hostile or of a kind this build cannot read
   | "model" // the file is fine, but the model in it is incomplete or not supported
@@ -97,15 +99,4 @@ export class WorkerError extends LanternError {
   constructor(message: string, options?: ErrorOptions) {
     super("worker", message, options);
   }
-}
-
-/** A short, safe rendering of any value for an error message. */
-function show(value: unknown): string {
-  if (typeof value === "string") {
-    const text = value.length > 80 ? `${value.slice(0, 80)}...` : value;
-    return JSON.stringify(text);
-  }
-  if (value instanceof Uint8Array) return `bytes ${[...value.subarray(0, 8)].join(" ")}`;
-  if (Array.isArray(value)) return `[${value.slice(0, 8).map(show).join(", ")}]`;
-  return String(value);
 }

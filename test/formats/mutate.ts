@@ -22,7 +22,7 @@ export function seededRandom(seed: number): Random {
 type Mutation = (bytes: Uint8Array, random: Random) => Uint8Array;
 
 /** Numbers at which readers trip: ends of ranges, signs, products that overflow. */
-const awkward: readonly bigint[] = [
+export const awkward: readonly bigint[] = [
   0n,
   1n,
   2n,
