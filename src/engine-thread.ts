@@ -117,6 +117,7 @@ function backendRequest(
     choose: tuned.choose ?? explainedDefault(target),
     idle: tuned.idle,
     notes: tuned.notes,
+    guard: platform.env("LANTERN_GUARD") === "1" ? {} : undefined,
   };
 }
 

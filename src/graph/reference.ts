@@ -6,7 +6,9 @@
 // dequantized row by row into a scratch row and multiplied as floats; activations that meet quantized weights are
 // rounded to the type that integer kernels would give them, so that these can be held against this file.
 
+import { ModelError } from "../base/errors.ts";
 import type { DType } from "../dtypes/dtype.ts";
+import { dtypeByName } from "../dtypes/table.ts";
 import type { Activation, GraphNode, NodeOf, OpKind, Rope, Value, Weight } from "./graph.ts";
 import { KV_BLOCK_TOKENS, type Step } from "./step.ts";
 
@@ -19,6 +21,16 @@ export interface LoadedWeight {
   readonly activation: DType | undefined;
   readonly bytes: Uint8Array;
   readonly floats: Float32Array | undefined;
+}
+
+/** What activations are rounded to beside weights of this type; undefined: they stay as they are. */
+export function activationTypeOf(dtype: DType): DType | undefined {
+  const activation = dtypeByName(dtype.activation);
+  if (activation?.asFloat32) return undefined; // floats as they are
+  if (activation?.quantize) return activation;
+  throw new ModelError(
+    `dtype ${dtype.name}: activations should be "${dtype.activation}", which cannot be written`,
+  );
 }
 
 /** Keys and values of all layers, in blocks of 32 tokens: [layer][block][32][cols], encoded as `dtype`. */

@@ -143,11 +143,6 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
   },
   { file: "src/tune.ts", names: ["q4_0"], why: "the type that is tuned when none is named" },
   {
-    file: "src/backends/reference/reference.ts",
-    names: ["f32"],
-    why: 'DType.activation: "f32" says that activations stay floats',
-  },
-  {
     file: "src/tools/convert/types.ts",
     names: ["f32", "f16"],
     why: "what every value fits into, and what rows without whole blocks become",

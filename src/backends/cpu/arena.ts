@@ -4,11 +4,16 @@
 // First everything is laid out (allocate() gives addresses and takes nothing), so that the size is known; then commit()
 // makes the memory, once: with 32-bit addresses where they reach, because kernels are a few percent faster with them, and
 // with 64-bit addresses above 4 GiB, where the engine has them.
+//
+// In guard mode (guard.ts) nothing lies beside anything else: every buffer ends where a page ends, and the page behind it is
+// nobody's. That takes more memory, and finds what reads or writes beyond the end of a buffer.
 
 import { MemoryError } from "../../base/errors.ts";
+import type { BufferRange } from "../../kernels/ir/bounds.ts";
 import type { MemoryUse } from "../backend.ts";
 
-const PAGE = 65536;
+/** WebAssembly's; a multiple of any system's. */
+export const PAGE = 65536;
 const GIB = 2 ** 30;
 /** What 32-bit addresses reach. */
 const NARROW_BYTES: number = 4 * GIB;
@@ -23,10 +28,22 @@ export interface ArenaOptions {
   readonly memory64: boolean;
   /** The first address that is used; above 0 only to try large addresses without a large model. */
   readonly start: number;
+  /** Keep buffers apart: see above. */
+  readonly guard?: boolean | undefined;
 }
 
 /** What a piece of memory is for. */
 export type Purpose = "weights" | "kv" | "work";
+
+/** A buffer in guard mode. */
+export interface GuardedBuffer extends BufferRange {
+  /** Where the pages begin that it ends; what is before it there is nobody's. */
+  readonly firstPage: number;
+  /** The page behind it. */
+  readonly guardPage: number;
+  /** It is so many buffers of the same size, one for each thread. */
+  readonly pieces: number;
+}
 
 interface Committed {
   readonly memory: WebAssembly.Memory;
@@ -36,12 +53,14 @@ interface Committed {
 export class Arena {
   readonly #options: ArenaOptions;
   readonly #bytes: Record<Purpose, number> = { weights: 0, kv: 0, work: 0 };
+  readonly #guarded: GuardedBuffer[] = [];
   #end: number;
   #committed: Committed | undefined;
 
   constructor(options: ArenaOptions) {
     this.#options = options;
-    this.#end = options.start;
+    // The first page is nobody's either: address 0 stands for "none".
+    this.#end = options.guard ? Math.ceil(options.start / PAGE) * PAGE + PAGE : options.start;
   }
 
   /** The most that this engine's memories can hold. */
@@ -59,13 +78,33 @@ export class Arena {
     return this.#end > NARROW_BYTES;
   }
 
-  /** The address of `bytes` bytes, which will be zero. */
-  allocate(bytes: number, purpose: Purpose): number {
+  /**
+   * The address of `bytes` bytes, which will be zero. `name` is for people; `pieces`: so many buffers of the same size behind
+   * each other, of which a kernel is given one.
+   */
+  allocate(bytes: number, purpose: Purpose, name: string, pieces: number = 1): number {
     if (this.#committed) throw new Error(`arena: ${bytes} bytes of ${purpose} after commit()`);
+    if (this.#options.guard) return this.#allocateGuarded(bytes, purpose, name, pieces);
     const at = Math.ceil(this.#end / ALIGNMENT) * ALIGNMENT;
     this.#bytes[purpose] += at + bytes - this.#end;
     this.#end = at + bytes;
     return at;
+  }
+
+  /** What was allocated, in guard mode. */
+  get guarded(): readonly GuardedBuffer[] {
+    return this.#guarded;
+  }
+
+  #allocateGuarded(bytes: number, purpose: Purpose, name: string, pieces: number): number {
+    const firstPage = this.#end;
+    const guardPage = firstPage + Math.max(1, Math.ceil(bytes / PAGE)) * PAGE;
+    const alignment = alignmentOf(bytes);
+    const from = guardPage - Math.ceil(bytes / alignment) * alignment;
+    this.#guarded.push({ name, from, to: from + bytes, firstPage, guardPage, pieces });
+    this.#end = guardPage + PAGE;
+    this.#bytes[purpose] += this.#end - firstPage;
+    return from;
   }
 
   /** Makes the memory. The system gives pages when they are first written to. */
@@ -107,6 +146,13 @@ export class Arena {
     if (!this.#committed) throw new Error("arena: used before commit()");
     return this.#committed;
   }
+}
+
+/** The most that a buffer of this size can have and end where a page does; at least that of a float. */
+function alignmentOf(bytes: number): number {
+  let alignment = 4;
+  while (alignment < ALIGNMENT && bytes % (2 * alignment) === 0) alignment *= 2;
+  return alignment;
 }
 
 export interface MemoryLimits {

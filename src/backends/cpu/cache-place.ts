@@ -34,7 +34,7 @@ export function placeCache({ graph }: Plan, kv: KvCacheOptions, arena: Arena): C
   const stride = 2 * layers;
   const blockBytes = stride * piece;
   const bytes = kv.blocks * blockBytes;
-  const at = arena.allocate(bytes, "kv");
+  const at = arena.allocate(bytes, "kv", "KV cache");
   const places = (first: number) =>
     Array.from({ length: layers }, (_, layer) => at + (2 * layer + first) * piece);
   return { at, bytes, rowBytes, blockBytes, stride, keys: places(0), values: places(1) };

@@ -77,7 +77,9 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     this.options = options;
     const { plan, kv, arena } = options;
     this.rows = Math.max(plan.limits.maxTokens, plan.limits.maxOutputs);
-    this.#slots = plan.slotSizes.map((size) => arena.allocate(size * 4, "work"));
+    this.#slots = plan.slotSizes.map((size, slot) =>
+      arena.allocate(size * 4, "work", `value slot ${slot}`),
+    );
     this.#cache = placeCache(plan, kv, arena);
     for (const make of elementwiseKernels) this.kernel(make(WIDTH));
   }
@@ -93,8 +95,8 @@ class Compiler implements NodeCompiler, MatmulCompiler {
       instructions: this.#instructions,
       stages,
       step: this.#stepArea(kv.blocks),
-      control: arena.allocate(controlWords(threads) * 4, "work"),
-      scores: arena.allocate(threads * WIDE_QUERIES * scoresLength * 4, "work"),
+      control: arena.allocate(controlWords(threads) * 4, "work", "control"),
+      scores: arena.allocate(threads * WIDE_QUERIES * scoresLength * 4, "work", "scores", threads),
       scoresLength,
       threads,
     };
@@ -148,11 +150,11 @@ class Compiler implements NodeCompiler, MatmulCompiler {
   #stepArea(tableLength: number): StepArea {
     const { arena } = this.options;
     return {
-      counts: arena.allocate(8, "work"),
-      tokens: arena.allocate(this.rows * 4, "work"),
-      positions: arena.allocate(this.rows * 4, "work"),
-      outputRows: arena.allocate(this.rows * 4, "work"),
-      tables: arena.allocate(this.rows * tableLength * 4, "work"),
+      counts: arena.allocate(8, "work", "counts of the step"),
+      tokens: arena.allocate(this.rows * 4, "work", "tokens of the step"),
+      positions: arena.allocate(this.rows * 4, "work", "positions of the step"),
+      outputRows: arena.allocate(this.rows * 4, "work", "output rows of the step"),
+      tables: arena.allocate(this.rows * tableLength * 4, "work", "block tables of the step"),
       tableLength,
       blockStride: this.#cache.stride,
     };
@@ -211,7 +213,7 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     const known = this.#ropeTables.get(rope);
     if (known && known.factors === factors) return known.table;
     const tableSize = ropeTableSize(rope.dims);
-    const table = this.options.arena.allocate(this.rows * tableSize * 4, "work");
+    const table = this.options.arena.allocate(this.rows * tableSize * 4, "work", "rope table");
     this.#ropeTables.set(rope, { table, factors });
     const { layout, frequencies, magnitude } = rope;
     this.#instructions.push({

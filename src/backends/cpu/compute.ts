@@ -3,6 +3,7 @@
 import type { NativeAccess } from "../../platform/platform.ts";
 import { arenaViews } from "./arena.ts";
 import { type Kernels, makeExecutors } from "./executors.ts";
+import { type GuardJob, guardCalls } from "./guard-calls.ts";
 import { type NativeJob, openNativeJob } from "./native-entry.ts";
 import type { Program } from "./program.ts";
 import { makeMember } from "./recorded-team.ts";
@@ -20,6 +21,8 @@ export interface ComputeJob {
   readonly program: Program;
   /** Where to record times; undefined: nowhere. */
   readonly records: RecordArea | undefined;
+  /** Kernels are watched; undefined: they are not. */
+  readonly guard: GuardJob | undefined;
   readonly thread: number;
 }
 
@@ -28,14 +31,15 @@ export interface ComputeJob {
  * code, where the job has any.
  */
 export function serveCompute(
-  { module, memory, native, packing, program, records, thread }: ComputeJob,
+  { module, memory, native, packing, program, records, guard, thread }: ComputeJob,
   host: NativeAccess,
   onReady: () => void,
 ): void {
   const { buffer } = memory;
   const views = arenaViews(buffer);
+  const inWasm = instantiate(module, memory);
   const kernels = {
-    ...instantiate(module, memory),
+    ...(guard ? guardCalls(inWasm, guard, buffer, thread) : inWasm),
     ...(native && openNativeJob(native, host, buffer, thread)),
   };
   const executors = makeExecutors({ program, kernels, views, thread, leader: undefined });

@@ -30,6 +30,7 @@ import type { Compiled } from "./compile.ts";
 import { instantiate } from "./compute.ts";
 import { type Executor, makeExecutors } from "./executors.ts";
 import { explainCpu } from "./explain.ts";
+import { Guard, type GuardOptions } from "./guard.ts";
 import { Helpers, type JobOf } from "./helpers.ts";
 import { type Layout, layOut } from "./layout.ts";
 import type { NativeKernels } from "./native.ts";
@@ -59,6 +60,8 @@ export interface CpuOptions {
   native?: NativeKernels | string | undefined;
   /** Why it was made as it was, for people. */
   notes?: readonly string[] | undefined;
+  /** Watch generated code: see guard.ts. */
+  guard?: GuardOptions | undefined;
   /** For tests: the first address that is used, and how long a step may make no progress, in ms. */
   memoryStart?: number;
   lostMs?: number;
@@ -70,6 +73,7 @@ interface Prepared extends Layout {
   stepRecords: StepRecords | undefined;
   reference: ReferenceMemory;
   packer: Packer;
+  guard: Guard | undefined;
   /** Weights that are not there yet. */
   missing: Set<string>;
   helpers: Helpers;
@@ -132,20 +136,21 @@ export class CpuBackend implements Backend {
     const layout = this.#loadedLayout(plan, kv);
     const { arena, compiled, native, packing, records } = layout;
     const { program } = compiled;
-    const module = compileKernels(compiled, arena);
+    const { guard: guardOptions } = this.#options;
+    const module = compileKernels(compiled, arena, guardOptions !== undefined);
     arena.commit();
     const { memory, views } = arena;
+    const host = this.#host;
     // Before anything is written there.
-    this.#pages = largePages(this.#host, memory.buffer);
+    const guard = guardOptions && new Guard(layout, guardOptions, host);
+    this.#pages = guard?.note ?? largePages(host, memory.buffer);
     for (const { table, choice } of compiled.choices) views.i32.set(choice.byTokens, table / 4);
     const reference = referenceMemory(layout);
-    const host = this.#host;
+    const inWasm = instantiate(module, memory);
+    const inNative = () => (native ? openNativeJob(native, host, memory.buffer, 0) : {});
     const executors = makeExecutors({
       program,
-      kernels: {
-        ...instantiate(module, memory),
-        ...(native && openNativeJob(native, host, memory.buffer, 0)),
-      },
+      kernels: guard?.kernels(inWasm, inNative, layout.target) ?? { ...inWasm, ...inNative() },
       views,
       thread: 0,
       leader: compiled.leaderNodes.map(
@@ -164,10 +169,11 @@ export class CpuBackend implements Backend {
     const missing = new Set(plan.graph.weights.map((weight) => weight.name));
     const helpers = new Helpers(this.threads - 1, startThread);
     const jobOf = (first: PackProgram | undefined): JobOf => {
-      return (thread) => ({ module, memory, native, packing: first, program, records, thread });
+      const job = { module, memory, native, packing: first, program, records, guard: guard?.job };
+      return (thread) => ({ ...job, thread });
     };
-    const made = { executors, member, stepRecords, reference, packer, missing, helpers, jobOf };
-    this.#prepared = { ...layout, ...made };
+    const made = { executors, member, stepRecords, reference, packer, guard, missing, helpers };
+    this.#prepared = { ...layout, ...made, jobOf };
     helpers.begin(jobOf(packing)); // they load while weights are read
   }
 
@@ -193,6 +199,7 @@ export class CpuBackend implements Backend {
     if (input) prepared.reference.value(prepared.plan.graph.input!).set(input);
     if (tap) {
       this.#runTapped(step, prepared, tap, replace);
+      prepared.guard?.check();
       return;
     }
     let finished: boolean;
@@ -208,6 +215,7 @@ export class CpuBackend implements Backend {
     } finally {
       prepared.stepRecords?.end();
     }
+    prepared.guard?.check();
     if (!finished) throw new AbortedError("the step");
   }
 
@@ -321,6 +329,7 @@ export class CpuBackend implements Backend {
       choose: isLost ? undefined : choose,
       records,
       memoryStart,
+      guard: this.#options.guard !== undefined,
     });
     if (typeof made !== "string") {
       this.#layout = made;
@@ -368,8 +377,8 @@ export class CpuBackend implements Backend {
   }
 }
 
-function compileKernels(compiled: Compiled, arena: Arena): WebAssembly.Module {
-  const target = { relaxed: detectWasmFeatures().relaxed, memory64: arena.isWide };
+function compileKernels(compiled: Compiled, arena: Arena, guarded: boolean): WebAssembly.Module {
+  const target = { relaxed: detectWasmFeatures().relaxed, memory64: arena.isWide, guarded };
   const functions = compiled.kernels.map((kernel) => lowerToWasm(kernel, target));
   return new WebAssembly.Module(assembleModule(functions, arena.memoryLimits));
 }

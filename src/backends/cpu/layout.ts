@@ -6,10 +6,11 @@ import type { Plan } from "../../graph/plan.ts";
 import type { NativeFunction } from "../../kernels/asm/native-function.ts";
 import { detectWasmFeatures } from "../../kernels/features.ts";
 import { type ChooseMatmul, defaultChoice } from "../../kernels/matmul-variants.ts";
-import { wasmTarget } from "../../kernels/target.ts";
+import { type KernelTarget, wasmTarget } from "../../kernels/target.ts";
 import type { KvCacheOptions } from "../backend.ts";
 import { Arena } from "./arena.ts";
 import { type Compiled, compileProgram } from "./compile.ts";
+import { placeReports } from "./guard-calls.ts";
 import type { NativeKernels } from "./native.ts";
 import { choiceWithCode, refusals } from "./native-choice.ts";
 import { BLOCK_BYTES, type NativeJob } from "./native-entry.ts";
@@ -31,12 +32,16 @@ export interface LayoutRequest {
   readonly records: boolean;
   /** The first address that is used. */
   readonly memoryStart: number;
+  /** Buffers are kept apart, and there is to be room for reports (guard.ts). */
+  readonly guard: boolean;
 }
 
 export interface Layout {
   readonly plan: Plan;
   readonly kv: KvCacheOptions;
   readonly arena: Arena;
+  /** What the kernels of products are made for. */
+  readonly target: KernelTarget;
   readonly weights: WeightStore;
   readonly packing: PackProgram;
   readonly compiled: Compiled;
@@ -44,6 +49,8 @@ export interface Layout {
   readonly native: NativeJob | undefined;
   /** Where threads record times; undefined: they do not. */
   readonly records: RecordArea | undefined;
+  /** Where threads report kernels that leave their buffers; undefined: they are not watched. */
+  readonly reports: number | undefined;
 }
 
 /** A sentence: why the kernels that are needed cannot be machine code. */
@@ -52,7 +59,7 @@ export function layOut(request: LayoutRequest): Layout | string {
   const features = detectWasmFeatures();
   const target = native?.target ?? wasmTarget(features);
   const { threads: shared, memory64 } = features;
-  const arena = new Arena({ shared, memory64, start: request.memoryStart });
+  const arena = new Arena({ shared, memory64, start: request.memoryStart, guard: request.guard });
   const weights = new WeightStore(arena, target, request.tiled);
   const packing = weights.place(usesOf(plan.graph), threads);
   const wanted = request.choose ?? defaultChoice(target);
@@ -62,7 +69,8 @@ export function layOut(request: LayoutRequest): Layout | string {
   if (typeof job === "string") return job;
   const instructions = compiled.program.instructions.length;
   const records = request.records ? placeRecords(arena, instructions, threads) : undefined;
-  return { plan, kv, arena, weights, packing, compiled, native: job, records };
+  const reports = request.guard ? placeReports(arena, threads) : undefined;
+  return { plan, kv, arena, target, weights, packing, compiled, native: job, records, reports };
 }
 
 /** The code of all kernels that have any; a sentence where one of them has none. */
@@ -79,6 +87,6 @@ function nativeJob(
     if (typeof code === "string") return code;
     functions.push(code);
   }
-  const blocks = arena.allocate(threads * BLOCK_BYTES, "work");
+  const blocks = arena.allocate(threads * BLOCK_BYTES, "work", "parameter blocks", threads);
   return { image: native.link(functions), blocks };
 }

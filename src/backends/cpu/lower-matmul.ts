@@ -188,7 +188,10 @@ export class MatmulLowering {
     const { arena, threads, choose } = this.#c.options;
     const choice = choose(problems, this.#c.rows, threads);
     for (const note of choice.notes) this.#c.explain(note);
-    const chosen = { choice, table: arena.allocate((this.#c.rows + 1) * 4, "work") };
+    const chosen = {
+      choice,
+      table: arena.allocate((this.#c.rows + 1) * 4, "work", `choice for ${key}`),
+    };
     this.#chosen.set(key, chosen);
     return chosen;
   }
@@ -290,7 +293,7 @@ export class MatmulLowering {
     let prepared = this.#prepared.get(key);
     if (!prepared) {
       const { arena } = this.#c.options;
-      prepared = { at: arena.allocate(this.#c.rows * rowBytes, "work"), holds: undefined };
+      prepared = { at: arena.allocate(this.#c.rows * rowBytes, "work", key), holds: undefined };
       this.#prepared.set(key, prepared);
     }
     return prepared;
@@ -315,7 +318,7 @@ export class MatmulLowering {
     let at = this.#scratch.get(key);
     if (at === undefined) {
       const { arena, threads } = this.#c.options;
-      at = arena.allocate(threads * bytes, "work");
+      at = arena.allocate(threads * bytes, "work", key, threads);
       this.#scratch.set(key, at);
     }
     return at;

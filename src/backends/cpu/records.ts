@@ -35,8 +35,8 @@ export interface RecordArea {
 export function placeRecords(arena: Arena, instructions: number, threads: number): RecordArea {
   const capacity = 2 ** Math.ceil(Math.log2(Math.max(4 * instructions, RECORDS / threads)));
   const ringBytes = RING_START + capacity * EVENT_NUMBERS * 8;
-  const at = arena.allocate(ringBytes * threads, "work");
-  const isOn = arena.allocate(4, "work");
+  const at = arena.allocate(ringBytes * threads, "work", "records", threads);
+  const isOn = arena.allocate(4, "work", "whether times are recorded");
   return { at, ringBytes, capacity, origin: clock.timeOrigin, isOn };
 }
 

@@ -3,7 +3,11 @@
 
 import { weightBytes, weightElements } from "../../graph/cost.ts";
 import type { Value, Weight } from "../../graph/graph.ts";
-import type { LoadedWeight, ReferenceMemory } from "../../graph/reference.ts";
+import {
+  activationTypeOf,
+  type LoadedWeight,
+  type ReferenceMemory,
+} from "../../graph/reference.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import type { Arena } from "./arena.ts";
 import type { Layout } from "./layout.ts";
@@ -57,7 +61,7 @@ function loadedWeight(weight: Weight, { views }: Arena, weights: WeightStore): L
   const isFloat = vector !== undefined;
   return {
     dtype: weight.dtype,
-    activation: undefined,
+    activation: activationTypeOf(weight.dtype),
     bytes: views.u8.subarray(at, at + weightBytes(weight)),
     floats: isFloat ? views.f32.subarray(at / 4, at / 4 + weightElements(weight)) : undefined,
   };

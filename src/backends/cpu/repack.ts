@@ -63,9 +63,12 @@ export function layOutPacking(
     instructions,
     target,
     threads,
-    control: arena.allocate(controlWords(threads) * 4, "work"),
-    piece: arena.allocate(WORDS * 4, "work"),
-    buffers: [arena.allocate(bufferBytes, "work"), arena.allocate(bufferBytes, "work")],
+    control: arena.allocate(controlWords(threads) * 4, "work", "control of packing"),
+    piece: arena.allocate(WORDS * 4, "work", "piece to pack"),
+    buffers: [
+      arena.allocate(bufferBytes, "work", "first piece of a file"),
+      arena.allocate(bufferBytes, "work", "second piece of a file"),
+    ],
     bufferBytes,
   };
 }

@@ -78,6 +78,8 @@ export class TeamMember {
   readonly #canSleep: boolean;
   readonly #lostMs: number;
   #spins = MOST_SPINS;
+  /** The leader's: what its own chunk threw. */
+  #cause: unknown;
 
   constructor(place: TeamPlace, executors: readonly Executor[]) {
     const { buffer, control, thread, threads, lostMs = LOST_MS } = place;
@@ -116,7 +118,9 @@ export class TeamMember {
     }
     if (Atomics.load(this.#words, FAILED) !== 0) {
       Atomics.store(this.#words, FAILED, 0);
-      throw new Error("a compute thread failed in the middle of a step");
+      const cause = this.#cause;
+      this.#cause = undefined;
+      throw new Error("a compute thread failed in the middle of a step", { cause });
     }
     return Atomics.exchange(this.#words, SKIP, 0) === 0;
   }
@@ -202,7 +206,9 @@ export class TeamMember {
       if (Atomics.load(this.#words, SKIP) === 0) executor.run(chunk);
     } catch (error) {
       Atomics.store(this.#words, FAILED, 1);
-      if (this.#isLeader) console.error(error);
+      if (!this.#isLeader) return;
+      this.#cause ??= error;
+      console.error(error);
     }
   }
 

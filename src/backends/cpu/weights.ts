@@ -97,10 +97,10 @@ export class WeightStore {
   #place(weight: Weight, uses: ReadonlySet<OpKind>): PlacedWeight {
     const arena = this.#arena;
     if (weight.shape.length === 1) {
-      return { weight, vector: arena.allocate(weightElements(weight) * 4, "weights") };
+      return { weight, vector: arena.allocate(weightElements(weight) * 4, "weights", weight.name) };
     }
     const tiles = uses.has("matmul") && this.#tiled ? this.#placeTiles(weight) : undefined;
-    return tiles ?? { weight, raw: arena.allocate(weightBytes(weight), "weights") };
+    return tiles ?? { weight, raw: arena.allocate(weightBytes(weight), "weights", weight.name) };
   }
 
   /** undefined when the type or the shape has no tiles. */
@@ -114,8 +114,10 @@ export class WeightStore {
     const size = packing
       ? tileBytes(layoutFor(packing, this.#target), cols)
       : floatTilesFor(type!, this.#target).tileBytes(cols);
-    const levels = packing?.levels ? this.#arena.allocate(this.#target.width, "weights") : 0;
-    const at = this.#arena.allocate(Math.ceil(rows / TILE_ROWS) * size, "weights");
+    const levels = packing?.levels
+      ? this.#arena.allocate(this.#target.width, "weights", `levels of ${weight.name}`)
+      : 0;
+    const at = this.#arena.allocate(Math.ceil(rows / TILE_ROWS) * size, "weights", weight.name);
     const rowBytes = bytesFor(dtype, cols);
     const instruction = { kind, dtype: dtype.name, rows, cols, rowBytes, at, tileBytes: size };
     const index = this.#instructions.push(instruction as PackInstruction) - 1;

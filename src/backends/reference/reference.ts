@@ -1,13 +1,13 @@
 // The reference backend: graph/reference.ts with memory around it. One thread, no SIMD, every op and every type; opt
 // level 1, the last resort, and the oracle of the conformance suite.
 
-import { AbortedError, DisposedError, MemoryError, ModelError } from "../../base/errors.ts";
-import { bytesFor, type DType } from "../../dtypes/dtype.ts";
-import { dtypeByName } from "../../dtypes/table.ts";
+import { AbortedError, DisposedError, MemoryError } from "../../base/errors.ts";
+import { bytesFor } from "../../dtypes/dtype.ts";
 import { weightBytes } from "../../graph/cost.ts";
 import { type GraphNode, hiddenOf, type Value, type Weight } from "../../graph/graph.ts";
 import { type Plan, planBytes } from "../../graph/plan.ts";
 import {
+  activationTypeOf,
   type LoadedWeight,
   type ReferenceMemory,
   referenceOps,
@@ -56,7 +56,7 @@ export class ReferenceBackend implements Backend {
     const { dtype } = weight;
     weights.set(weight.name, {
       dtype,
-      activation: dtype.activation === "f32" ? undefined : activationType(dtype),
+      activation: activationTypeOf(dtype),
       bytes,
       floats: dtype.asFloat32?.(bytes),
     });
@@ -161,14 +161,6 @@ export class ReferenceBackend implements Backend {
     if (!this.#prepared) throw new Error("reference backend: run() before prepare()");
     return this.#prepared;
   }
-}
-
-function activationType(dtype: DType): DType {
-  const activation = dtypeByName(dtype.activation);
-  if (activation?.quantize) return activation;
-  throw new ModelError(
-    `dtype ${dtype.name}: activations should be "${dtype.activation}", which cannot be written`,
-  );
 }
 
 /** Of the keys, or the values, of one layer. */

@@ -11,6 +11,7 @@ const plain = 0;
 const atomic = 0xfe;
 
 export const opcodes = {
+  unreachable: [0, 0x00],
   block: [0, 0x02, "block"],
   loop: [0, 0x03, "block"],
   if: [0, 0x04, "block"],
@@ -25,6 +26,7 @@ export const opcodes = {
   "i32.load": [0, 0x28, "memory"],
   "f32.load": [0, 0x2a, "memory"],
   "i32.store": [0, 0x36, "memory"],
+  "i64.store": [0, 0x37, "memory"],
   "f32.store": [0, 0x38, "memory"],
   "i32.const": [0, 0x41, "i32"],
   "i64.const": [0, 0x42, "i64"],
@@ -36,9 +38,13 @@ export const opcodes = {
   "i32.gt_s": [0, 0x4a],
   "i32.le_s": [0, 0x4c],
   "i32.ge_s": [0, 0x4e],
+  "i64.lt_s": [0, 0x53],
+  "i64.gt_s": [0, 0x55],
   "i32.add": [0, 0x6a],
   "i32.sub": [0, 0x6b],
   "i32.mul": [0, 0x6c],
+  "i32.and": [0, 0x71],
+  "i32.or": [0, 0x72],
   "i32.shr_u": [0, 0x76],
   "i64.add": [0, 0x7c],
   "i64.mul": [0, 0x7e],
@@ -48,7 +54,9 @@ export const opcodes = {
   "f32.mul": [0, 0x94],
   "f32.div": [0, 0x95],
   "f32.max": [0, 0x97],
+  "i32.wrap_i64": [0, 0xa7],
   "i64.extend_i32_s": [0, 0xac],
+  "i64.extend_i32_u": [0, 0xad],
   "f32.convert_i32_s": [0, 0xb2],
   "i64.trunc_sat_f64_s": [0xfc, 6],
 

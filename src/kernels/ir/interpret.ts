@@ -1,6 +1,7 @@
 // What a kernel means, by running it: slowly, lane by lane, over plain typed arrays, for vectors of any width. Lowerings
 // are tested against this. What each op does is in meanings.ts; here are registers, loops and variables.
 
+import { type BufferRange, linesOf, pointerOrigins, statementText } from "./bounds.ts";
 import type { Kernel, Reg, Statement } from "./kernel.ts";
 import { type AnyMeaning, meanings, type Semantics } from "./meanings.ts";
 import { isVector } from "./ops.ts";
@@ -11,37 +12,64 @@ const leastDemanding: Semantics = { dot4: "i7", fused: false };
 
 /**
  * Runs a kernel on `memory`; `ptr` arguments are byte offsets into it. `semantics` chooses where the table leaves a
- * choice to the target; without it, an operand that any target may refuse is an error.
+ * choice to the target; without it, an operand that any target may refuse is an error. With `buffers`, one for each parameter,
+ * what is reached through a pointer must lie in the buffer of the parameter that it comes from.
  */
 export function interpret(
   kernel: Kernel,
   memory: ArrayBufferLike,
   args: readonly number[],
   semantics: Partial<Semantics> = {},
+  buffers?: readonly (BufferRange | undefined)[],
 ): void {
-  verify(kernel); // among others: no op writes the register that it reads
+  if (!verified.has(kernel)) verify(kernel); // among others: no op writes the register that it reads
+  verified.add(kernel);
   if (args.length !== kernel.params.length) {
     throw new Error(`${kernel.name}: ${args.length} arguments, expected ${kernel.params.length}`);
   }
-  const machine = new Machine(kernel, memory, { ...leastDemanding, ...semantics });
+  const machine = new Machine(kernel, memory, { ...leastDemanding, ...semantics }, buffers);
   kernel.params.forEach((param, index) => {
     machine.setScalar(param, args[index]!);
   });
   machine.run(kernel.body);
 }
 
+type PointerBuffers = ReadonlyMap<number, readonly (BufferRange | undefined)[]>;
+
+/** Kernels are called many times; what is known of one is found out once. */
+const verified = new WeakSet<Kernel>();
+const knownOrigins = new WeakMap<Kernel, ReturnType<typeof pointerOrigins>>();
+
+function originsOf(kernel: Kernel): ReturnType<typeof pointerOrigins> {
+  const origins = knownOrigins.get(kernel) ?? pointerOrigins(kernel);
+  knownOrigins.set(kernel, origins);
+  return origins;
+}
+
 class Machine {
+  readonly #kernel: Kernel;
   readonly #memory: Memory;
   readonly #semantics: Semantics;
   readonly #width: number;
   /** By register id. An op's result keeps its vector: loops write it again. */
   readonly #values: (number | Vector)[];
+  /** The buffers of each pointer, by register id; undefined: nobody said. */
+  readonly #buffers: PointerBuffers | undefined;
 
-  constructor(kernel: Kernel, memory: ArrayBufferLike, semantics: Semantics) {
+  constructor(
+    kernel: Kernel,
+    memory: ArrayBufferLike,
+    semantics: Semantics,
+    buffers: readonly (BufferRange | undefined)[] | undefined,
+  ) {
+    this.#kernel = kernel;
     this.#memory = new Memory(kernel.name, memory);
     this.#semantics = semantics;
     this.#width = kernel.width;
     this.#values = new Array(kernel.registers);
+    if (!buffers) return;
+    const origins = [...originsOf(kernel)];
+    this.#buffers = new Map(origins.map(([id, params]) => [id, params.map((i) => buffers[i])]));
   }
 
   setScalar(reg: Reg, value: number): void {
@@ -60,8 +88,10 @@ class Machine {
     }
   }
 
-  #op({ op, args, imm, out }: Extract<Statement, { kind: "op" }>): void {
+  #op(statement: Extract<Statement, { kind: "op" }>): void {
+    const { op, args, imm, out } = statement;
     this.#memory.op = op;
+    if (this.#buffers) this.#guard(statement, this.#buffers);
     const vector = out && isVector(out.type) ? this.#vector(out) : undefined;
     const meaning = meanings[op] as AnyMeaning;
     const result = meaning(
@@ -70,6 +100,12 @@ class Machine {
       { imm, memory: this.#memory, semantics: this.#semantics },
     );
     if (out && result !== undefined) this.#values[out.id] = result;
+  }
+
+  #guard(statement: Statement & { kind: "op" }, buffers: PointerBuffers): void {
+    this.#memory.buffers = buffers.get(statement.args[0]?.id ?? -1) ?? [];
+    this.#memory.place = () =>
+      statementText(this.#kernel, linesOf(this.#kernel).get(statement) ?? 0);
   }
 
   #set(variable: Reg, value: Reg): void {

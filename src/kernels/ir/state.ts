@@ -3,6 +3,7 @@
 //
 // Registers are seen through typed arrays: little-endian machines only, as WebAssembly's memory is.
 
+import { type BufferRange, outsideText } from "./bounds.ts";
 import type { OpName } from "./ops.ts";
 import type { TileShape } from "./tiles.ts";
 
@@ -30,6 +31,9 @@ export class Memory {
   readonly view: DataView;
   /** The op that is running, for errors. */
   op: OpName | undefined;
+  /** Where it may be in memory; undefined: anywhere. And its statement, for errors. */
+  buffers: readonly (BufferRange | undefined)[] | undefined;
+  place: (() => string) | undefined;
   /** The tile registers, where there are any: state of the machine as memory is. */
   readonly tiles: (Tile | undefined)[] = [];
   readonly #kernel: string;
@@ -49,6 +53,8 @@ export class Memory {
           `outside the memory of ${this.bytes.length} bytes`,
       );
     }
+    const isInside = this.buffers?.some((b) => b && address >= b.from && address + length <= b.to);
+    if (isInside === false) this.fail(outsideText(address, length, this.buffers!));
     return address;
   }
 
@@ -58,7 +64,7 @@ export class Memory {
   }
 
   fail(what: string): never {
-    throw new Error(`${this.#kernel}: ${this.op}: ${what}`);
+    throw new Error(`${this.#kernel}: ${this.place?.() ?? this.op}: ${what}`);
   }
 }
 

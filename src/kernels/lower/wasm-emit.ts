@@ -7,12 +7,15 @@
 import { WasmFunction, type WasmType } from "../asm/wasm.ts";
 import type { Kernel, Reg } from "../ir/kernel.ts";
 import { isVector, type Type } from "../ir/ops.ts";
+import { GuardedFunction } from "./wasm-guard.ts";
 
 export interface WasmTarget {
   /** Relaxed SIMD: i32x4.relaxed_dot_i8x16_i7x16_add_s and f32x4.relaxed_madd. */
   relaxed: boolean;
   /** 64-bit addresses. */
   memory64: boolean;
+  /** Every access is checked against the buffers that the kernel is given: wasm-guard.ts has how it is called then. */
+  guarded?: boolean;
 }
 
 /** Leaves the op's result on the stack. */
@@ -28,12 +31,13 @@ export class WasmEmitter {
   /** Local of each vector constant, by its bytes. */
   readonly #constants = new Map<string, number>();
 
-  constructor({ name, params }: Kernel, target: WasmTarget) {
+  constructor(kernel: Kernel, target: WasmTarget) {
     this.target = target;
-    this.f = new WasmFunction(
-      name,
-      params.map((param) => (this.#isWide(param) ? "f64" : this.#wasmType(param.type))),
-    );
+    const { name, params } = kernel;
+    const types = params.map((param) => (this.#isWide(param) ? "f64" : this.#wasmType(param.type)));
+    this.f = target.guarded
+      ? new GuardedFunction(kernel, types, target.memory64)
+      : new WasmFunction(name, types);
     params.forEach((param, index) => {
       this.#locals[param.id] = this.#isWide(param) ? this.f.local("i64") : index;
     });

@@ -1,0 +1,43 @@
+// The conformance suite in guard mode: no kernel leaves the buffers that it is given, whatever computes it. WebAssembly and
+// the interpreter say which one does; machine code dies of it, so all of it runs in child processes, and the case and
+// kernel that died are named.
+
+import { spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, expect, test } from "vitest";
+import { nativeElsewhere, nativeHere } from "../support/native.ts";
+
+const child = fileURLToPath(new URL("guarded-child.ts", import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), "lantern-guarded-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** What a child said that ended badly, with the case and the kernel it was at; undefined: it ended well. */
+async function failureOf(way: string): Promise<string | undefined> {
+  const notes = join(folder, way.replaceAll(" ", "-"));
+  const running = spawn(process.execPath, ["--no-warnings", child, notes, way], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  let said = "";
+  for (const stream of [running.stdout, running.stderr]) {
+    stream.setEncoding("utf8").on("data", (text: string) => {
+      said += text;
+    });
+  }
+  const { promise, resolve } = Promise.withResolvers<string | number | null>();
+  running.once("close", (code, signal) => resolve(signal ?? code));
+  const ended = await promise;
+  if (ended === 0 && said.endsWith("done\n")) return undefined;
+  const last = said.split("\n").findLast((line) => line.startsWith("case "));
+  return `${last} ended with ${ended} in ${readFileSync(notes, "utf8").trim()}\n${said.slice(-2000)}`;
+}
+
+const ways = ["level 2", "level 3", "interpreted", ...nativeHere.map(({ name }) => name)];
+
+test.each(ways)("%s", { timeout: 300_000 }, async (way) => {
+  expect(await failureOf(way)).toBeUndefined();
+});
+
+test.skip.each(nativeElsewhere)("%s", () => {});
