@@ -6,8 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-
-type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+import type { FuzzTarget, Json } from "../target.ts";
 
 /** Memories of cases that are over go when V8 collects them, and each has a hundred mappings. */
 const COLLECT_EVERY = 40;
@@ -40,17 +39,7 @@ function testLine(c: object): string {
   return `  ${JSON.stringify(c)},`;
 }
 
-interface Target {
-  readonly name: string;
-  readonly describe: string;
-  readonly limitMs: number;
-  prepare(): Promise<void>;
-  make(seed: number): Json;
-  run(seed: number, input?: Json): Promise<void>;
-  dispose(): void;
-}
-
-export const target: Target = {
+export const target: FuzzTarget = {
   name: "shapes",
   describe: "every op at random shapes, on every level of the CPU backend, watched by guard mode",
   limitMs: 120_000,
