@@ -38,7 +38,7 @@ export async function announceServer(
   const update = (models: ServerRecord["models"]): Promise<void> =>
     afterLast(async () => {
       const text = JSON.stringify({ ...record, models, processId: platform.processId });
-      await platform.makeFolder(folder);
+      await platform.makeFolder(folder, { closed: true });
       await platform.writeText(`${file}.new`, text);
       await platform.rename(`${file}.new`, file);
     });

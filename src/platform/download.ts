@@ -60,6 +60,7 @@ export interface DownloadPlatform {
   /** What lies directly in a folder; undefined: it is no folder that this user may read. */
   listFolder(folder: string): Promise<FolderEntry[] | undefined>;
   readText(path: string): Promise<string | undefined>;
+  /** For this user alone: what is written here says what somebody does. */
   writeText(path: string, text: string): Promise<void>;
   readChunks(path: string): AsyncIterable<Uint8Array>;
   /** Cuts the file (or creates it) to `length` bytes and opens it for appending. */
@@ -68,7 +69,8 @@ export interface DownloadPlatform {
   remove(path: string): Promise<void>;
   /** Removes a folder if nothing is in it. */
   removeEmptyFolder(path: string): Promise<void>;
-  makeFolder(path: string): Promise<void>;
+  /** `closed`: for this user alone, also in a cache folder that several share. */
+  makeFolder(path: string, options?: { closed?: boolean }): Promise<void>;
   /** Bytes that this user may still write in the folder; undefined where the platform cannot say. */
   freeBytes(folder: string): Promise<number | undefined>;
   /** The lock, or who has it. A lock whose owner died is taken over. */

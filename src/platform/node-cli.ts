@@ -2,11 +2,12 @@
 // process goes through the Terminal below, so that commands can be run by tests with another one.
 
 import { readFileSync } from "node:fs";
-import { readFile, writeFile } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import * as os from "node:os";
 import { createInterface } from "node:readline";
 import { SourceError } from "../base/errors.ts";
 import { embeddedFiles } from "./node-embedded.ts";
+import { writePrivateText } from "./node-private.ts";
 
 /** Lines that the user types, or that come through a pipe. */
 export interface LineReader {
@@ -51,6 +52,7 @@ export interface Terminal {
   /** All of standard input, as text. */
   readInput(): Promise<string>;
   readText(path: string): Promise<string>;
+  /** For this user alone: a saved conversation is nobody else's business. */
   writeText(path: string, text: string): Promise<void>;
   lines(): LineReader;
   /** Calls back on Ctrl-C (SIGINT) and SIGTERM until the returned function is called. */
@@ -87,7 +89,8 @@ export function nodeTerminal(): Terminal {
     env: (name) => process.env[name],
     readInput,
     readText: (path) => readFile(path, "utf8").catch((error) => fail("read", path, error)),
-    writeText: (path, text) => writeFile(path, text).catch((error) => fail("write", path, error)),
+    writeText: (path, text) =>
+      writePrivateText(path, text).catch((error) => fail("write", path, error)),
     lines: processLines,
     onInterrupt,
     exitNow: (code) => process.exit(code),

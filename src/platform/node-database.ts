@@ -1,10 +1,10 @@
 // A database file in Node, with node:sqlite. It knows nothing of what is kept in it.
 //
 // What it promises: a transaction that returned survives `kill -9` and a power cut (WAL with synchronous=FULL); what is
-// deleted is overwritten (secure_delete); one process at a time; a damaged file is copied and reported, never repaired
+// deleted is overwritten (secure_delete); one process and one user at a time (mode 0600); a damaged file is copied and reported, never repaired
 // or replaced silently. SQLite's error numbers become StorageErrors here.
 
-import { copyFileSync, existsSync, mkdirSync, statSync } from "node:fs";
+import { copyFileSync, existsSync, statSync } from "node:fs";
 import { homedir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import type { DatabaseSync, StatementSync } from "node:sqlite";
@@ -12,6 +12,7 @@ import { pathToFileURL } from "node:url";
 import { type Database, type SqlRow, type SqlValue, StorageError } from "./database.ts";
 import { quietBuiltin, runtimeName } from "./node-builtin.ts";
 import { dataFolder, type Environment } from "./node-folders.ts";
+import { makePrivateFile, makePrivateFolder, tightenFile } from "./node-private.ts";
 
 export interface NodeDatabaseOptions {
   /** How long to wait for another process that has it open. */
@@ -30,7 +31,7 @@ export function openNodeDatabase(file: string, options: NodeDatabaseOptions = {}
   const path = resolve(file);
   if (options.readOnly) return openReadOnly(path);
   try {
-    mkdirSync(dirname(path), { recursive: true });
+    makePrivateFolder(dirname(path));
     return openWritable(path, options.busyMs ?? 2000);
   } catch (error) {
     const known = toStorageError(error, path, "open");
@@ -46,6 +47,8 @@ export function openNodeDatabase(file: string, options: NodeDatabaseOptions = {}
 }
 
 function openWritable(path: string, busyMs: number): Database {
+  makePrivateFile(path); // SQLite gives the log beside it the same mode
+  for (const suffix of ["-wal", "-shm", "-journal"]) tightenFile(path + suffix);
   const sqlite = openSqlite(path, { timeout: busyMs });
   try {
     // Exclusive: two servers on one file would each take the other's running answers for interrupted ones.

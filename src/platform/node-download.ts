@@ -25,6 +25,12 @@ import type {
 } from "./download.ts";
 import { embeddedFiles } from "./node-embedded.ts";
 import { type Environment, modelCacheFolder } from "./node-folders.ts";
+import {
+  makeClosedFolder,
+  makePrivateFolder,
+  privateFileMode,
+  writePrivateText,
+} from "./node-private.ts";
 
 /** npm's own default; used where there is no npm to ask, as beside the single-file program. */
 const publicRegistry = "https://registry.npmjs.org";
@@ -53,14 +59,16 @@ export function nodeDownloadPlatform(env: Environment = process.env): DownloadPl
     listFiles,
     listFolder,
     readText: (file) => fs.readFile(file, "utf8").catch(absent),
-    writeText: (file, text) => fs.writeFile(file, text),
+    writeText: writePrivateText,
     readChunks: (file) => createReadStream(file, { highWaterMark: 1 << 20 }),
     openAppend,
     rename: (from, to) => fs.rename(from, to),
     remove: (file) => fs.rm(file, { force: true }),
     removeEmptyFolder: (folder) => fs.rmdir(folder).catch(() => {}),
-    makeFolder: async (folder) => {
-      await fs.mkdir(folder, { recursive: true });
+    makeFolder: async (folder, { closed = false } = {}) => {
+      makePrivateFolder(modelCacheFolder(env, process.platform, homedir()), env);
+      if (closed) makeClosedFolder(folder);
+      else await fs.mkdir(folder, { recursive: true });
     },
     freeBytes,
     lock: lockFile,
@@ -199,7 +207,7 @@ async function lockFile(file: string): Promise<FileLock | LockHolder> {
   for (let attempt = 0; attempt < 5; attempt++) {
     const mine = { pid: process.pid, host: hostname(), since: new Date().toISOString(), token };
     try {
-      await fs.writeFile(file, JSON.stringify(mine), { flag: "wx" });
+      await fs.writeFile(file, JSON.stringify(mine), { flag: "wx", mode: privateFileMode });
       return heldLock(file);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;

@@ -34,6 +34,14 @@ export function dataFolder(env: Environment, platform: string, home: string): st
   return join(xdg, "lantern");
 }
 
+/** The folders that nobody but Lantern chose: theirs are its to give a mode. One that the user named is not among them. */
+export function ownFolders(env: Environment, platform: string, home: string): string[] {
+  return [
+    ...(env.LANTERN_CACHE ? [] : [userCacheFolder(env, platform, home)]),
+    ...(env.LANTERN_DATA ? [] : [dataFolder(env, platform, home)]),
+  ];
+}
+
 function userCacheFolder(env: Environment, platform: string, home: string): string {
   const { join } = platform === "win32" ? path.win32 : path.posix;
   if (platform === "win32") {
