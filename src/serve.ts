@@ -3,9 +3,11 @@
 
 import type { GenerateOptions, Model } from "./index.ts";
 import type { Database } from "./platform/database.ts";
+import { randomToken } from "./server/access.ts";
 import { type Asset, createApp } from "./server/app.ts";
 import { createContext, type ServerContext } from "./server/context.ts";
 import { stopping } from "./server/errors.ts";
+import { hostNameOf, isLoopback } from "./server/host-names.ts";
 import type { ModelLibrary } from "./server/library.ts";
 import { listen } from "./server/listen.ts";
 import type { RouteFamily } from "./server/route.ts";
@@ -16,6 +18,7 @@ import { quantizeRoutes } from "./server/routes/lantern-quantize.ts";
 import { openSessions } from "./server/routes/lantern-sessions.ts";
 import { routeFamilies } from "./server/routes/table.ts";
 
+export { hostNameOf, isLoopback, machineNames } from "./server/host-names.ts";
 export type { LoadPlan, ModelLibrary } from "./server/library.ts";
 export type { ServerStatus } from "./server/routes/lantern-status.ts";
 
@@ -27,7 +30,15 @@ export interface StartOptions {
   host?: string;
   /** Default 8080; 0: any that is free. */
   port?: number;
-  apiKey?: string;
+  /** Keys that clients have to send, one of them; none: everybody may generate. */
+  apiKeys?: readonly string[];
+  /** Opens what changes models and conversations (routes of access "admin"), from any address. */
+  adminKey?: string;
+  /**
+   * Without an admin key: what opens those routes, on this machine only (default: a random one, in `pageUrl`). false: being on
+   * this machine is enough.
+   */
+  token?: string | false;
   /** Generations that run at once (default 8), and that may wait (default 64). */
   parallel?: number;
   queue?: number;
@@ -46,7 +57,7 @@ export interface StartOptions {
   thinking?: boolean;
   /** The models' file names, without folders. */
   files?: Readonly<Record<string, string>>;
-  /** Further names that this server may be called by, on loopback. */
+  /** Names that this server may be called by, besides IP addresses, localhost and `host`: this machine's own, and others. */
   allowedHosts?: readonly string[];
   /** What requests that say nothing of sampling get. */
   sampling?: GenerateOptions;
@@ -71,26 +82,32 @@ export interface StartOptions {
 
 export interface RunningServer {
   readonly url: string;
+  /** Where the web app is opened on this machine: with the token, where there is one. */
+  readonly pageUrl: string;
+  readonly token: string | undefined;
   readonly port: number;
   readonly context: ServerContext;
+  /** Everything that it answers, but for the files of the web app. */
+  readonly families: readonly RouteFamily[];
   /** Nobody new; running requests finish, or end with an error event when their time is over. */
   stop(): Promise<void>;
 }
 
-const loopback = ["localhost", "127.0.0.1", "[::1]"];
-
-/** Whether only this machine can reach a host. */
-export function isLoopback(host: string): boolean {
-  return host === "localhost" || host === "::1" || /^127\.\d+\.\d+\.\d+$/.test(host);
-}
+/** Addresses to listen on that are no addresses to go to: this machine reaches them by its own. */
+const wildcards = ["0.0.0.0", "::"];
 
 export async function startServer(options: StartOptions): Promise<RunningServer> {
   const { host = "127.0.0.1", port = 8080, graceMs = 5000 } = options;
+  const token = options.adminKey === undefined ? (options.token ?? randomToken()) : false;
   const end = new AbortController();
   const context = createContext({
     settings: {
       version: options.version,
-      apiKey: options.apiKey,
+      access: {
+        apiKeys: options.apiKeys ?? [],
+        adminKey: options.adminKey,
+        token: token === false ? undefined : token,
+      },
       parallel: options.parallel ?? 8,
       queue: options.queue ?? 64,
       maxBodyBytes: options.maxBodyBytes ?? 16 * 2 ** 20,
@@ -101,10 +118,10 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       metrics: options.metrics ?? true,
       verbose: options.verbose ?? false,
       thinking: options.thinking,
-      // On another address the name is whatever the network calls this machine.
-      hosts: isLoopback(host)
-        ? [...new Set([...loopback, host, ...(options.allowedHosts ?? [])])]
-        : undefined,
+      hosts: ["localhost", host, ...(options.allowedHosts ?? [])].flatMap(
+        (name) => hostNameOf(name) ?? [],
+      ),
+      isLocal: isLoopback(host),
       sampling: options.sampling ?? {},
       pooling: options.pooling ?? "mean",
       heartbeatMs: options.heartbeatMs ?? 12_000,
@@ -123,6 +140,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
   const { library } = options;
   const models = library && modelRoutes(context, library);
   const families = [
+    ...routeFamilies,
     ...(options.families?.(context) ?? []),
     ...(sessions?.families ?? []),
     ...(models
@@ -135,7 +153,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       : []),
   ];
   const app = createApp(context, {
-    families: [...routeFamilies, ...families],
+    families,
     ...(options.assets && { assets: options.assets }),
   });
   const listener = await listen(app, {
@@ -147,10 +165,14 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     await sessions?.close();
     throw error;
   });
+  const reachable = wildcards.includes(host) ? `http://127.0.0.1:${listener.port}` : listener.url;
   return {
     url: listener.url,
+    pageUrl: token === false ? reachable : `${reachable}/?token=${encodeURIComponent(token)}`,
+    token: token === false ? undefined : token,
     port: listener.port,
     context,
+    families,
     async stop() {
       listener.stopAccepting();
       context.queue.close();

@@ -68,7 +68,7 @@ function defineProgram(program: Command, context: CliContext): void {
     .configureOutput({
       writeOut: (text) => terminal.out(text),
       writeErr: (text) => terminal.err(text),
-      outputError: (text, write) => write(text.replace(/^error: /, "lantern: ")),
+      outputError: (text, write) => write(withoutKeys(text.replace(/^error: /, "lantern: "))),
       getOutHelpWidth: () => terminal.columns,
       getErrHelpWidth: () => terminal.columns,
     })
@@ -95,6 +95,11 @@ function defineCommand(program: Command, command: CliCommand, context: CliContex
     .showHelpAfterError(`"lantern ${command.name} --help" shows its flags and examples.`);
   command.define(defined, context);
   defined.addHelpText("after", helpEnd(command.examples));
+}
+
+/** A flag that is not known is shown as it was typed: --api-keys=SECRET. */
+function withoutKeys(text: string): string {
+  return text.replace(/(--[\w-]*key[\w-]*=)[^'\n]*/g, "$1...");
 }
 
 function helpEnd(examples: readonly string[]): string {

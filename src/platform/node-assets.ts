@@ -2,10 +2,13 @@
 // request names is looked up in that table; nothing here is called for a request.
 
 import { spawn } from "node:child_process";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { homedir } from "node:os";
 import { extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { embeddedFiles } from "./node-embedded.ts";
+import { smallFilesFolder } from "./node-folders.ts";
+import { makePrivateFolder, privateFileMode } from "./node-private.ts";
 
 export interface AssetFile {
   bytes: Uint8Array<ArrayBuffer>;
@@ -60,15 +63,41 @@ function addAsset(
   assets.set(path === "/index.html" ? "/" : path, { bytes, type, immutable });
 }
 
+const redirectMs = 60_000;
+
 const openers: Readonly<Record<string, readonly [string, ...string[]]>> = {
   darwin: ["open"],
   win32: ["cmd", "/c", "start", ""],
 };
 
-/** Opens a page in the user's browser; where that does not work, nothing happens: the URL is printed anyway. */
-export function openInBrowser(url: string): void {
+/**
+ * Opens a page in the user's browser; where that does not work, nothing happens: the URL is printed anyway. All users of a
+ * machine see what programs are started with, so a URL with a secret goes through a file that only this user can read.
+ */
+export function openInBrowser(url: string, hasSecret: boolean): void {
   const [program, ...args] = openers[process.platform] ?? ["xdg-open"];
-  const child = spawn(program, [...args, url], { stdio: "ignore", detached: true });
+  const place = hasSecret ? redirectFile(url) : url;
+  if (place === undefined) return;
+  const child = spawn(program, [...args, place], { stdio: "ignore", detached: true });
   child.on("error", () => {});
   child.unref();
+}
+
+/** A page that leads to the URL at once; removed when the browser has had time to read it. */
+function redirectFile(url: string): string | undefined {
+  const folder = smallFilesFolder(process.env, process.platform, homedir());
+  const file = join(folder, `open-${process.pid}.html`);
+  const remove = (): void => rmSync(file, { force: true });
+  try {
+    makePrivateFolder(folder);
+    remove();
+    const target = url.replaceAll("&", "&amp;").replaceAll('"', "&quot;");
+    const page = `<!doctype html><meta http-equiv="refresh" content="0; url=${target}"><title>Lantern</title>\n`;
+    writeFileSync(file, page, { flag: "wx", mode: privateFileMode });
+  } catch {
+    return undefined;
+  }
+  process.once("exit", remove);
+  setTimeout(remove, redirectMs).unref();
+  return file;
 }

@@ -210,6 +210,11 @@ function processLines(): LineReader {
   };
 }
 
+/** What this machine calls itself. */
+export function hostName(): string {
+  return os.hostname();
+}
+
 /** The version in package.json, which is two folders up from src/platform and from dist/platform alike. */
 export function packageVersion(): string {
   const text =

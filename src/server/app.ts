@@ -12,10 +12,11 @@ import {
   describeError,
   type ErrorShape,
   errorResponse,
+  invalidRequest,
   notFound,
   openaiErrors,
 } from "./errors.ts";
-import { apiHeaders, createGuard, type Guard, pageHeaders } from "./guard.ts";
+import { apiHeaders, type Connection, createGuard, type Guard, pageHeaders } from "./guard.ts";
 import type { Call, Route, RouteFamily } from "./route.ts";
 
 /** A file of the web app. */
@@ -35,12 +36,6 @@ export interface AppOptions {
   assets?: ReadonlyMap<string, Asset>;
 }
 
-/** What the server underneath knows of a request. */
-export interface Connection {
-  /** The client's address. */
-  address: string;
-}
-
 export type AppFetch = (request: Request, connection: Connection) => Promise<Response>;
 
 interface Env {
@@ -52,7 +47,7 @@ export function createApp(server: ServerContext, options: AppOptions): AppFetch 
   const guard = createGuard(server.settings);
   app.options("*", ({ req }) => {
     try {
-      return guard.preflight(req.raw.headers, req.path);
+      return guard.preflight(req.raw, req.path);
     } catch (error) {
       return errorResponse(describeError(error, report(server)), openaiErrors);
     }
@@ -63,11 +58,15 @@ export function createApp(server: ServerContext, options: AppOptions): AppFetch 
   for (const [path, asset] of options.assets ?? []) {
     mount(app, server, guard, openaiErrors, assetRoute(path, asset));
   }
-  const missing: Route = { method: "GET", path: "(none)", handle: noSuchRoute };
+  const missing: Route = { method: "GET", path: "(none)", access: "use", handle: noSuchRoute };
   app.notFound(({ req, env }) =>
-    answer(callOf(server, guard, openaiErrors, missing, req.raw, {}, env), guard),
+    answer(callOf(server, guard, openaiErrors, missing, req.raw, {}, env), guard, env),
   );
-  return async (request, connection) => await app.fetch(request, connection);
+  return async (request, connection) => {
+    if (URL.canParse(request.url)) return await app.fetch(request, connection);
+    const { facts } = invalidRequest("the Host header is neither a name nor an address");
+    return errorResponse(facts, openaiErrors);
+  };
 }
 
 function mount(
@@ -78,7 +77,7 @@ function mount(
   route: Route,
 ): void {
   app.on(route.method, route.path, ({ req, env }) =>
-    answer(callOf(server, guard, errors, route, req.raw, req.param(), env), guard),
+    answer(callOf(server, guard, errors, route, req.raw, req.param(), env), guard, env),
   );
 }
 
@@ -91,7 +90,6 @@ function callOf(
   params: Readonly<Record<string, string>>,
   connection: Connection,
 ): Call {
-  const key = guard.keyOf(request.headers);
   return {
     server,
     request,
@@ -99,17 +97,18 @@ function callOf(
     errors,
     url: new URL(request.url),
     params,
-    client: key === "" ? connection.address : `key ${key}`,
+    client: connection.address,
+    login: (given) => guard.login(request, connection, given),
     signal: AbortSignal.any([request.signal, server.stopSignal]),
   };
 }
 
 /** Guards, handler, errors, counters, headers: in this order for every route. */
-async function answer(call: Call, guard: Guard): Promise<Response> {
+async function answer(call: Call, guard: Guard, connection: Connection): Promise<Response> {
   const { server, request, route } = call;
   let response: Response;
   try {
-    await guard.check(request.headers, route.open === true);
+    call.client = await guard.check(request, connection, route.access);
     response = await route.handle(call);
   } catch (error) {
     // Whatever fails when the client has gone fails because of that, and nobody reads the answer.
@@ -146,10 +145,23 @@ function assetRoute(path: string, asset: Asset): Route {
     "cache-control": asset.immutable ? "public, max-age=31536000, immutable" : "no-cache",
     ...(asset.gzip && { vary: "accept-encoding" }),
   };
-  const handle = ({ request }: Call): Response => {
+  const handle = async ({ request, url, login }: Call): Promise<Response> => {
+    const token = path === "/" ? url.searchParams.get("token") : null;
+    if (token !== null) return withoutToken(url, await login(token));
     const packed = /\bgzip\b/.test(request.headers.get("accept-encoding") ?? "");
     if (!asset.gzip || !packed) return new Response(asset.bytes, { headers });
     return new Response(asset.gzip, { headers: { ...headers, "content-encoding": "gzip" } });
   };
-  return { method: "GET", path, open: true, handle };
+  return { method: "GET", path, access: "open", handle };
+}
+
+/** The page without the token in its address, and with it in a cookie. One that is wrong the page itself explains. */
+function withoutToken(url: URL, cookie: string | undefined): Response {
+  const rest = new URLSearchParams(url.searchParams);
+  rest.delete("token");
+  const location = rest.size === 0 ? "/" : `/?${rest}`;
+  return new Response(null, {
+    status: 303,
+    headers: { location, ...(cookie !== undefined && { "set-cookie": cookie }) },
+  });
 }

@@ -2,6 +2,7 @@
 // clock. One object per server; made by `createContext`, disposed by nobody: whoever opened the models closes them.
 
 import type { GenerateOptions, Model } from "../index.ts";
+import type { AccessSettings } from "./access.ts";
 import { modelNotFound } from "./errors.ts";
 import type { ModelLibrary } from "./library.ts";
 import type { Metrics } from "./metrics.ts";
@@ -10,8 +11,8 @@ import { AdmissionQueue } from "./queue.ts";
 
 export interface ServerSettings {
   version: string;
-  /** undefined: everybody may ask. */
-  apiKey: string | undefined;
+  /** Who may do what. */
+  access: AccessSettings;
   /** Generations that run at once. */
   parallel: number;
   /** Generations that may wait for a place. */
@@ -29,8 +30,10 @@ export interface ServerSettings {
   verbose: boolean;
   /** What templates get as enable_thinking, unless a request says so; undefined: their own choice. */
   thinking: boolean | undefined;
-  /** Names by which a browser may know this server; undefined: any. */
-  hosts: readonly string[] | undefined;
+  /** Names by which this server may be called, besides IP addresses. */
+  hosts: readonly string[];
+  /** It listens on this machine only. */
+  isLocal: boolean;
   /** What a request that says nothing of sampling gets. */
   sampling: GenerateOptions;
   /** How the states of tokens become one vector, unless a request says so. */

@@ -118,6 +118,37 @@ export function forbidden(message: string): ApiError {
   });
 }
 
+/** 403: admin rights are for this machine, and the request comes from another one, or through a proxy or a foreign page. */
+export function adminLocalOnly(): ApiError {
+  return new ApiError({
+    status: 403,
+    type: "permission_error",
+    code: "admin_local_only",
+    param: null,
+    message:
+      "models and conversations can be managed only on the machine that runs this server, in its own app. Start it with --admin-key KEY to allow it elsewhere, with that key",
+  });
+}
+
+/** 401: what would give admin rights is missing or wrong. */
+export function adminRefused(needed: "key" | "token", isMissing: boolean): ApiError {
+  const messages = {
+    key: isMissing
+      ? "this needs the admin key (an API key is not enough): the one that the server was started with (--admin-key, --admin-key-file or LANTERN_ADMIN_KEY). Send it as Authorization: Bearer KEY"
+      : "the admin key is wrong (an API key is not enough): send the one that the server was started with (--admin-key, --admin-key-file or LANTERN_ADMIN_KEY)",
+    token: isMissing
+      ? "this needs the server's token, which is in the address that it printed when it started: ...?token=TOKEN. Open that address, or send the token as Authorization: Bearer TOKEN. A server that was started with --no-token needs none"
+      : "the token is wrong: each start of the server has a new one, in the address that it prints: ...?token=TOKEN. Open that address, or send the token as Authorization: Bearer TOKEN",
+  };
+  return new ApiError({
+    status: 401,
+    type: "authentication_error",
+    code: `admin_${needed}_${isMissing ? "missing" : "wrong"}`,
+    param: null,
+    message: messages[needed],
+  });
+}
+
 /** 413: the body is longer than the server reads. */
 export function bodyTooLarge(limitBytes: number): ApiError {
   return new ApiError({

@@ -1,51 +1,55 @@
-// Who may ask, and what every answer carries: the API key, the name in the Host header, the Origin of a page, and the
-// security headers. Runs before any route and reads nothing but headers.
+// Who may ask, and what every answer carries: the name in the Host header, the Origin of a page, keys and the token
+// (access.ts), and the security headers. Runs before any route and reads nothing but headers.
 //
 // A page on the internet can make a browser send requests to 127.0.0.1. Two checks keep it out: its Origin is not this
-// server's, and after a change of DNS (rebinding) the Host it names is not one that this server answers to.
+// server's, and after a change of DNS (rebinding) the Host it names is not one that this server answers to, whatever address
+// the server listens on.
 
+import { type Access, createAccess, type Visitor } from "./access.ts";
 import type { ServerSettings } from "./context.ts";
-import { forbidden, unauthorized } from "./errors.ts";
+import { forbidden } from "./errors.ts";
+import { hostNameOf, isAddress } from "./host-names.ts";
+
+/** What the server underneath knows of a request. */
+export interface Connection {
+  /** The client's address. */
+  address: string;
+  /** It is one of this machine's own. */
+  isLocal: boolean;
+}
 
 export interface Guard {
-  /** Throws an ApiError; `open` routes need no key. */
-  check(headers: Headers, open: boolean): Promise<void>;
-  /** The key that a request brings, "" without one: for fairness between clients, never for logs. */
-  keyOf(headers: Headers): string;
+  /** Throws an ApiError. Returns whose turn it is in the queue. */
+  check(request: Request, connection: Connection, access: Access): Promise<string>;
+  /** The Set-Cookie header for a page that brings the token or the admin key; undefined: it is wrong. */
+  login(request: Request, connection: Connection, given: string): Promise<string | undefined>;
   corsHeaders(headers: Headers): Record<string, string>;
   /** The answer to a browser that asks whether it may ask: without headers of CORS, it may not. */
-  preflight(headers: Headers, path: string): Response;
+  preflight(request: Request, path: string): Response;
 }
 
 export function createGuard(settings: ServerSettings): Guard {
-  const { apiKey, corsOrigins, hosts } = settings;
-  const secret = apiKey === undefined ? undefined : digest(apiKey);
+  const { corsOrigins, hosts } = settings;
+  const access = createAccess(settings.access);
   const allowed = (origin: string): boolean =>
     corsOrigins.includes("*") ||
     corsOrigins.includes(origin) ||
     (corsOrigins.includes("localhost") && isLocal(origin));
 
   return {
-    keyOf,
-    async check(headers, open) {
-      checkHost(headers.get("host"), hosts);
+    async check(request, connection, needed) {
+      checkHosts(request, hosts);
+      const { headers } = request;
       const origin = headers.get("origin");
       if (origin !== null && !sameHost(origin, headers.get("host")) && !allowed(origin)) {
         throw forbidden(
           `pages of ${JSON.stringify(origin.slice(0, 200))} may not use this server. Start it with --cors ORIGIN to let them`,
         );
       }
-      if (secret === undefined || open) return;
-      const given = keyOf(headers);
-      if (given === "") {
-        throw unauthorized(
-          "no API key was given: send it as Authorization: Bearer KEY, or as x-api-key",
-        );
-      }
-      if (!sameBytes(await digest(given), await secret)) {
-        throw unauthorized("the API key is wrong");
-      }
+      return await access.check(visitorOf(headers, connection), needed);
     },
+    login: (request, connection, given) =>
+      access.login(visitorOf(request.headers, connection), given),
     corsHeaders(headers) {
       const origin = headers.get("origin");
       if (origin === null || !allowed(origin)) return {};
@@ -56,8 +60,9 @@ export function createGuard(settings: ServerSettings): Guard {
         vary: "origin",
       };
     },
-    preflight(headers, path) {
-      checkHost(headers.get("host"), hosts);
+    preflight(request, path) {
+      checkHosts(request, hosts);
+      const { headers } = request;
       const own = path.startsWith("/lantern/") ? "PUT, PATCH, " : "";
       const answer = this.corsHeaders(headers);
       if ("access-control-allow-origin" in answer) {
@@ -77,34 +82,28 @@ function isLocal(origin: string): boolean {
   return /^https?:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?$/i.test(origin);
 }
 
-function keyOf(headers: Headers): string {
-  const bearer = /^Bearer\s+(.+)$/i.exec(headers.get("authorization") ?? "")?.[1];
-  return bearer ?? headers.get("x-api-key") ?? "";
+/** --cors lets pages of others ask, never with what the browser keeps for our own: its cookie, its being here. */
+function visitorOf(headers: Headers, { address, isLocal: isHere }: Connection): Visitor {
+  const origin = headers.get("origin");
+  const site = headers.get("sec-fetch-site") ?? "none";
+  const isOwnPage =
+    (origin === null || sameHost(origin, headers.get("host"))) &&
+    (site === "none" || site === "same-origin");
+  return { headers, address, isLocal: isHere, isOwnPage };
 }
 
-/** Hashed, so that the comparison takes the same time wherever two keys differ, and however long they are. */
-async function digest(text: string): Promise<Uint8Array> {
-  return new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
-}
-
-function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
-  let difference = a.length ^ b.length;
-  for (let i = 0; i < a.length; i++) difference |= a[i]! ^ b[i]!;
-  return difference === 0;
-}
-
-function checkHost(host: string | null, hosts: readonly string[] | undefined): void {
-  if (hosts === undefined) return;
-  const name = hostName(host ?? "");
-  if (hosts.includes(name)) return;
-  throw forbidden(
-    `the Host header names ${JSON.stringify(name.slice(0, 200))}, which this server is not. Known: ${hosts.join(", ")}. Start it with --host or --allow-host for another name`,
-  );
-}
-
-/** "Localhost:8080" -> "localhost", "[::1]:8080" -> "[::1]" */
-function hostName(host: string): string {
-  return host.toLowerCase().replace(/:\d+$/, "").replace(/\.$/, "");
+/** The Host header and, where the request names a whole URL, the host in that: both must be ours. */
+function checkHosts(request: Request, hosts: readonly string[]): void {
+  for (const host of [request.headers.get("host") ?? "", new URL(request.url).host]) {
+    const name = hostNameOf(host);
+    if (name !== undefined && (isAddress(name) || hosts.includes(name))) continue;
+    const shown = JSON.stringify((name ?? host).slice(0, 200));
+    throw forbidden(
+      host === ""
+        ? "the request has no Host header: send the name or the address of this server in it"
+        : `the Host header names ${shown}, which is not a name of this server. Use its IP address, or start it with --allow-host NAME for another name`,
+    );
+  }
 }
 
 function sameHost(origin: string, host: string | null): boolean {

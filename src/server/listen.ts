@@ -4,6 +4,7 @@
 import { createAdaptorServer } from "@hono/node-server";
 import type { AppFetch } from "./app.ts";
 import { brokenRequest, openaiErrors } from "./errors.ts";
+import { isLoopback } from "./host-names.ts";
 
 export interface ListenOptions {
   host: string;
@@ -28,7 +29,7 @@ export interface Listener {
 
 /** What of Node's request is read here. */
 interface Incoming {
-  socket?: { remoteAddress?: string };
+  socket?: { remoteAddress?: string; localAddress?: string };
 }
 
 /** What of Node's sockets and answers is used here. */
@@ -101,7 +102,10 @@ export async function listen(app: AppFetch, options: ListenOptions): Promise<Lis
   const server = createAdaptorServer({
     fetch: (request, env) => {
       const { socket } = env.incoming as Incoming;
-      return app(request, { address: socket?.remoteAddress ?? "unknown" });
+      const { remoteAddress: address = "unknown", localAddress } = socket ?? {};
+      // A client that comes from the address it goes to is on this machine.
+      const isLocal = isLoopback(address) || address === localAddress;
+      return app(request, { address, isLocal });
     },
     hostname: host,
     overrideGlobalObjects: false, // other code in this process keeps its own Request and Response

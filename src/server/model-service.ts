@@ -43,7 +43,7 @@ export class ModelService {
 
   /** This machine's own user asks, and may see and name its folders. */
   get isLocal(): boolean {
-    return this.#server.settings.hosts !== undefined;
+    return this.#server.settings.isLocal;
   }
 
   async view(): Promise<object> {

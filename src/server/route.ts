@@ -1,6 +1,7 @@
 // What a route is: data. app.ts mounts every route of routes/table.ts in the same way, with the guards in front, the
 // counters around it and its family's error shape behind it. A handler gets a Call and returns a Response, or throws.
 
+import type { Access } from "./access.ts";
 import type { ServerContext } from "./context.ts";
 import type { ErrorShape } from "./errors.ts";
 import type { Place } from "./queue.ts";
@@ -11,8 +12,11 @@ export interface Route {
   method: Method;
   /** Hono's pattern: "/v1/models/:id{.+}". Also the label in /metrics, so no ids in it. */
   path: string;
-  /** Answered without the API key: tells nothing that a stranger may not know. */
-  open?: true;
+  /**
+   * Who may ask (access.ts). `open`: everybody; tells nothing that a stranger may not know. `use`: whoever may generate.
+   * `admin`: changes what is served or kept, reads conversations, or names what is on this machine.
+   */
+  access: Access;
   handle(call: Call): Response | Promise<Response>;
 }
 
@@ -31,8 +35,10 @@ export interface Call {
   errors: ErrorShape;
   url: URL;
   params: Readonly<Record<string, string>>;
-  /** Whose turn it is in the queue: a key or an address. */
+  /** Whose turn it is in the queue: a key that was accepted, or an address. */
   client: string;
+  /** The Set-Cookie header for a page that brings the token or the admin key; undefined: it is wrong. */
+  login(given: string): Promise<string | undefined>;
   /** Aborted when the client has gone, or when the server ends. */
   signal: AbortSignal;
   /** Its place among the requests with large bodies; given back when the handler is done. */

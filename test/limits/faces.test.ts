@@ -26,6 +26,7 @@ beforeAll(async () => {
     version: "test",
     port: 0,
     graceMs: 0,
+    token: false,
     // The only question that is asked of it here.
     library: { locate: async () => file.path } as Partial<ModelLibrary> as ModelLibrary,
     log: () => {},

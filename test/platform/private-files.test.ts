@@ -96,3 +96,39 @@ describe.skipIf(process.platform === "win32")("private files", () => {
     expect(mode("disk", "tune.json")).toBe(0o600);
   });
 });
+
+describe.skipIf(process.platform !== "linux")("--open", () => {
+  test("the token is not among what the browser is started with, which every user can see", async () => {
+    const seen = join(home, "seen");
+    const opener = join(home, "xdg-open");
+    fs.writeFileSync(opener, `#!/bin/sh\nprintf '%s' "$1" > ${seen}.new; mv ${seen}.new ${seen}\n`);
+    fs.chmodSync(opener, 0o755);
+    const module = new URL("../../src/platform/node-assets.ts", import.meta.url).href;
+    const source = `import { openInBrowser } from ${JSON.stringify(module)};
+      import { existsSync, readFileSync, statSync } from "node:fs";
+      openInBrowser('http://127.0.0.1:1/?token=secret&x="', true);
+      const look = setInterval(() => {
+        if (!existsSync(${JSON.stringify(seen)})) return;
+        clearInterval(look);
+        const file = readFileSync(${JSON.stringify(seen)}, "utf8");
+        const mode = (statSync(file).mode & 0o777).toString(8);
+        console.log(JSON.stringify({ file, mode, page: readFileSync(file, "utf8") }));
+      }, 10);`;
+    const env = {
+      ...process.env,
+      HOME: home,
+      LANTERN_CACHE: join(home, "cache"),
+      PATH: `${home}:${process.env.PATH}`,
+    };
+    const args = ["--input-type=module", "-e", source];
+    const { stdout } = spawnSync(process.execPath, args, {
+      env,
+      encoding: "utf8",
+      timeout: 20_000,
+    });
+    const { file, mode, page } = JSON.parse(stdout) as Record<string, string>;
+    expect([file!.startsWith(join(home, "cache")), mode]).toEqual([true, "600"]);
+    expect(page).toContain('content="0; url=http://127.0.0.1:1/?token=secret&amp;x=&quot;"');
+    expect(fs.existsSync(file!)).toBe(false); // gone with the process
+  });
+});

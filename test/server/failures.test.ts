@@ -17,6 +17,8 @@ import { type AppFetch, createApp } from "../../src/server/app.ts";
 import { createContext, type ServerContext } from "../../src/server/context.ts";
 import { routeFamilies } from "../../src/server/routes/table.ts";
 
+const here = { address: "127.0.0.1", isLocal: true };
+
 const tokens: TokenEvent[] = [
   { id: 7, text: "hello" },
   { id: 8, text: " you" },
@@ -82,7 +84,7 @@ function server(end: () => GenerationResult): {
   const context = createContext({
     settings: {
       version: "test",
-      apiKey: undefined,
+      access: { apiKeys: [], adminKey: undefined, token: undefined },
       parallel: 1,
       queue: 0,
       maxBodyBytes: 1000,
@@ -93,7 +95,8 @@ function server(end: () => GenerationResult): {
       metrics: true,
       verbose: false,
       thinking: undefined,
-      hosts: undefined,
+      hosts: ["localhost"],
+      isLocal: true,
       sampling: {},
       pooling: "mean",
       heartbeatMs: 12_000,
@@ -106,9 +109,10 @@ function server(end: () => GenerationResult): {
   const ask = (path: string, body?: object): Promise<Response> =>
     app(
       new Request(`http://localhost${path}`, {
+        headers: { host: "localhost" },
         ...(body && { method: "POST", body: JSON.stringify({ model: "fake", ...body }) }),
       }),
-      { address: "here" },
+      here,
     );
   return { app, context, log, ask };
 }
@@ -202,8 +206,14 @@ test("a place is given back when the model refuses to start", async () => {
 test("names that cannot be decoded, and other methods", async () => {
   const { app, ask } = server(() => result);
   expect((await ask("/v1/models/%E0%A4%A")).status).toBe(404);
-  const put = new Request("http://localhost/v1/models", { method: "PUT" });
-  expect((await app(put, { address: "here" })).status).toBe(404);
-  const head = new Request("http://localhost/health", { method: "HEAD" });
-  expect((await app(head, { address: "here" })).status).toBe(200);
+  const put = new Request("http://localhost/v1/models", {
+    method: "PUT",
+    headers: { host: "localhost" },
+  });
+  expect((await app(put, here)).status).toBe(404);
+  const head = new Request("http://localhost/health", {
+    method: "HEAD",
+    headers: { host: "localhost" },
+  });
+  expect((await app(head, here)).status).toBe(200);
 });

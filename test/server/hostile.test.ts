@@ -273,7 +273,7 @@ describe("strangers", () => {
       expect(response.status).toBe(200);
       return response.headers;
     };
-    const open = await another({ corsOrigins: ["*"], apiKey: "a secret" }); // a preflight has no key
+    const open = await another({ corsOrigins: ["*"], apiKeys: ["a secret"] }); // a preflight has no key
     const headers = await preflight(open.url, "web.mydomain.example");
     expect(headers.get("access-control-allow-origin")).toBe("web.mydomain.example");
     expect(headers.get("access-control-allow-credentials")).toBe("true");
@@ -296,7 +296,7 @@ describe("strangers", () => {
     const bytes = new TextEncoder().encode("<p>hi</p>");
     const gzip = new Uint8Array(gzipSync(bytes));
     const assets = new Map([["/", { bytes, gzip, type: "text/html; charset=utf-8" }]]);
-    const server = await another({ apiKey: "a secret", assets });
+    const server = await another({ apiKeys: ["a secret"], assets });
     const status = async (headers: Record<string, string>, path = "/v1/models") =>
       (await fetch(server.url + path, { headers })).status;
     expect(await status({})).toBe(401);

@@ -18,7 +18,7 @@ interface Serving {
 async function serve(file: string): Promise<Serving> {
   const child = spawn(
     process.execPath,
-    [launcher, "serve", "--port", "0", "--level", "1", "--sessions", file],
+    [launcher, "serve", "--port", "0", "--no-token", "--level", "1", "--sessions", file],
     { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, LANTERN_NO_LIMIT: "1" } },
   );
   onTestFinished(() => void child.kill("SIGKILL"));

@@ -40,6 +40,7 @@ export async function serveModel(
     version: "test",
     port: 0,
     graceMs: 200,
+    token: false,
     log: (line) => log.push(line),
     ...options,
   });

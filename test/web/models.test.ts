@@ -9,7 +9,12 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { catalogLibrary } from "../../src/cli/serve-library.ts";
 import { type ModelFit, SourceError } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
-import { type ModelLibrary, type RunningServer, startServer } from "../../src/serve.ts";
+import {
+  type ModelLibrary,
+  type RunningServer,
+  type StartOptions,
+  startServer,
+} from "../../src/serve.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { DownloadServer, noise } from "../catalog/download-server.ts";
 import { request } from "../server/lantern-client.ts";
@@ -267,12 +272,13 @@ describe("the routes", () => {
     rmSync(cache, { recursive: true, force: true });
   });
 
-  async function serve(options: { host?: string; apiKey?: string; corsOrigins?: string[] } = {}) {
+  async function serve(options: Partial<StartOptions> = {}) {
     const env = { LANTERN_CACHE: join(cache, "models"), HF_ENDPOINT: hub.url };
     const platform = { ...nodeDownloadPlatform(env), homeFolder: cache, memoryBytes: 8e9 };
     const library = catalogLibrary(platform, { threads: 1 }, {});
     const models = { story: scriptedModel({ answer: () => "x" }) };
-    server = await startServer({ models, version: "t", port: 0, graceMs: 0, library, ...options });
+    const usual = { version: "t", port: 0, graceMs: 0, token: false } as const;
+    server = await startServer({ models, library, ...usual, ...options });
     return `http://127.0.0.1:${server.port}/lantern/v1/models`;
   }
 
@@ -367,7 +373,7 @@ describe("the routes", () => {
         headers: { "content-type": "application/json", ...headers },
         body: JSON.stringify({ path: join(cache, "x.gguf") }),
       });
-    const guarded = await serve({ apiKey: "k", corsOrigins: ["*"] });
+    const guarded = await serve({ apiKeys: ["k"], corsOrigins: ["*"] });
     expect((await post(guarded, {})).status).toBe(401);
     const key = { authorization: "Bearer k" };
     expect((await post(guarded, { ...key, origin: "https://evil.test" })).status).toBe(403);

@@ -1,5 +1,5 @@
 // What can go wrong between a page and its server: reloads and restarts in the middle of an answer, a server that is
-// gone, hostile text, a wrong key, a small screen. In a real browser, over real HTTP.
+// gone, hostile text, the token and keys, a small screen. In a real browser, over real HTTP.
 
 import type { Page } from "playwright-core";
 import { expect, test } from "vitest";
@@ -121,6 +121,50 @@ describeBrowser("the web app", () => {
     const policy = (await fetch(url)).headers.get("content-security-policy");
     expect(policy).toContain("script-src 'self'");
     expect(policy).not.toContain("unsafe-inline");
+  });
+
+  test("the printed link opens it, without the token in the address; the next visit needs no link", async () => {
+    const { url, server } = await stage.serve({ models: { scripted: quick() }, token: "t0ken" });
+    const page = await stage.page(`${server.pageUrl}#/chat`);
+    await say(page, "Hello");
+    expect(await answers(page)).toEqual([long]);
+    expect(page.url()).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/#\/chat/);
+    expect(await page.evaluate(() => document.cookie)).toBe(""); // scripts cannot read it
+    await page.goBack().catch(() => null);
+    expect(page.url()).not.toContain("t0ken");
+    await page.goto(url);
+    await page.getByText("What shall we talk about?").waitFor();
+  });
+
+  test("without the link it says where that is, and takes it", async () => {
+    const site = await stage.serve({ models: { scripted: quick() }, token: "t0ken" });
+    const page = await stage.page(site.url);
+    await page.getByRole("heading", { name: "Open Lantern with its link" }).waitFor();
+    const field = page.getByLabel("Link or token");
+    await field.fill("http://127.0.0.1/?token=old");
+    await page.getByRole("button", { name: "Open" }).click();
+    await page.getByRole("alert").getByText("The token is wrong").waitFor();
+    await field.fill(site.server.pageUrl);
+    await page.getByRole("button", { name: "Open" }).click();
+    await page.getByText("What shall we talk about?").waitFor();
+    // Started again, it has another one.
+    await site.stop();
+    await site.startAgain({ models: { scripted: quick() }, token: "an0ther" });
+    await page.getByRole("heading", { name: "Open Lantern with its link" }).waitFor();
+  });
+
+  test("with an admin key it asks for that", async () => {
+    const { url } = await stage.serve({
+      models: { scripted: quick() },
+      adminKey: "master",
+      apiKey: "k",
+    });
+    const page = await stage.page(url);
+    await page.getByLabel("Admin key").fill("master");
+    await page.getByRole("button", { name: "Open" }).click();
+    await page.getByText("What shall we talk about?").waitFor();
+    await say(page, "Hello");
+    expect(await answers(page)).toEqual([long]);
   });
 
   test("a server with an API key asks for it once", async () => {

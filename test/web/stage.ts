@@ -31,6 +31,9 @@ export interface ServeOptions {
   models: Readonly<Record<string, Model>>;
   library?: Partial<ModelLibrary>;
   apiKey?: string;
+  adminKey?: string;
+  /** Default: none is needed. */
+  token?: string;
 }
 
 export interface Site {
@@ -76,11 +79,13 @@ export function useStage(): Stage {
           version: "test",
           port,
           graceMs: 0,
+          token: given.token ?? false,
           assets,
           library: { ...noLibrary, ...given.library },
           sessions: () => openNodeDatabase(join(data, "sessions.db")),
           log: (line) => complaints.push(line),
-          ...(given.apiKey !== undefined && { apiKey: given.apiKey }),
+          ...(given.apiKey !== undefined && { apiKeys: [given.apiKey] }),
+          ...(given.adminKey !== undefined && { adminKey: given.adminKey }),
         });
       let server = await start(options, 0);
       const { url, port } = server;

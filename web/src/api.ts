@@ -35,6 +35,8 @@ export type ExportFormat = "json" | "markdown";
 
 export interface LanternClient {
   health(): Promise<void>;
+  /** Shows the server's token or its admin key; what comes back is a cookie. */
+  login(key: string): Promise<void>;
   sessions(cursor?: string): Promise<SessionList>;
   createSession(session: NewSession): Promise<OpenSession>;
   tree(session: string): Promise<SessionTree>;
@@ -145,6 +147,9 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
   return {
     async health() {
       await send("/health");
+    },
+    async login(key) {
+      await send("/lantern/v1/login", { method: "POST", body: { key } });
     },
     sessions: (cursor) =>
       json(`/lantern/v1/sessions?limit=50${cursor === undefined ? "" : `&cursor=${cursor}`}`),

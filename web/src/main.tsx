@@ -3,6 +3,7 @@
 
 import { type ComponentType, type JSX, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { AccessPage } from "./components/access-page.tsx";
 import { Layout } from "./components/layout.tsx";
 import { ChatPage } from "./pages/chat.tsx";
 import { StoryPage } from "./pages/story.tsx";
@@ -30,6 +31,8 @@ const known: Partial<Record<PageName, Page>> = { chat: ChatPage, story: StoryPag
 
 function App(): JSX.Element | null {
   const now = useStore(route);
+  const need = useStore(connection, ({ access }) => access);
+  if (need !== null) return <AccessPage need={need} />;
   return now ? (
     <Layout route={now}>
       <PageOf route={now} />
@@ -54,6 +57,7 @@ function PageOf({ route: { page, id, message } }: { route: Route }): JSX.Element
 
 /** The list, and with it what another tab or another program did to what is open here. */
 async function look(): Promise<void> {
+  if (connection.value.access !== null) return;
   if (sessions.value.unavailable !== null) return await client.health();
   await refreshSessions();
   const { sessions: all, next } = sessions.value;

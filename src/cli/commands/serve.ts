@@ -10,6 +10,12 @@ import { openInBrowser, webAssets } from "../../platform/node-assets.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { defaultDatabaseFile, openNodeDatabase } from "../../platform/node-database.ts";
 import type { ModelLibrary, RunningServer, StartOptions } from "../../serve.ts";
+import {
+  type AccessFlags,
+  type AccessOptions,
+  accessOptions,
+  addAccessFlags,
+} from "../access-flags.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
 import {
@@ -28,15 +34,13 @@ import { locateModel, openModel } from "../load-model.ts";
 import { idleMeasurement } from "../machine-limits.ts";
 import { catalogLibrary } from "../serve-library.ts";
 
-interface ServeFlags extends ModelFlags, SamplingFlags, TuneFlag {
+interface ServeFlags extends ModelFlags, SamplingFlags, TuneFlag, AccessFlags {
   host: string;
   port: number;
   alias?: string;
-  apiKey?: string;
   parallel: number;
   queue: number;
   cors?: string[];
-  allowHost?: string[];
   maxBody: number;
   timeout: number;
   grace: number;
@@ -52,6 +56,7 @@ interface ServeFlags extends ModelFlags, SamplingFlags, TuneFlag {
   sessions?: string | false;
   web: boolean;
   open?: boolean;
+  json?: boolean;
 }
 
 const megabyte = 2 ** 20;
@@ -62,11 +67,11 @@ export const serveCommand: CliCommand = {
   examples: [
     "lantern serve",
     "lantern serve -m tinyllama-chat --port 8000 --parallel 4",
-    "LANTERN_API_KEY=secret lantern serve --host 0.0.0.0",
+    "LANTERN_API_KEY=secret LANTERN_ADMIN_KEY=other lantern serve --host 0.0.0.0",
   ],
   define(command, context) {
     const count = numberFlag({ integer: true, min: 1, max: 1024 });
-    addModelFlags(command, defaultModel)
+    addAccessFlags(addModelFlags(command, defaultModel))
       .option(
         "-a, --alias <name>",
         "the model's name for clients (default: its own name, or its file's)",
@@ -84,10 +89,6 @@ export const serveCommand: CliCommand = {
         numberFlag({ integer: true, min: 0, max: 65535 }),
         8080,
       )
-      .option(
-        "--api-key <key>",
-        "API key that clients have to send (default: LANTERN_API_KEY; without either, no key is needed)",
-      )
       .option("--parallel <n>", "how many requests are answered at the same time", count, 8)
       .option(
         "--queue <n>",
@@ -98,11 +99,6 @@ export const serveCommand: CliCommand = {
       .option(
         "--cors <origin>",
         "allow web pages of this origin, as in https://example.org; localhost: pages of this machine, *: all; repeatable",
-        repeatedFlag,
-      )
-      .option(
-        "--allow-host <name>",
-        "another host name under which browsers may reach this server; repeatable",
         repeatedFlag,
       )
       .option(
@@ -121,6 +117,7 @@ export const serveCommand: CliCommand = {
       .option("--no-metrics", "do not answer GET /metrics")
       .option("--verbose", "add llama.cpp's __verbose to every answer")
       .option("--open", "open the web app in a browser")
+      .option("--json", "print one JSON object when it serves: url, pageUrl, token, model")
       .option("--profile", "record where the time goes, for the Machine page of the web app")
       .option(
         "--timeout <s>",
@@ -159,6 +156,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const { terminal } = context;
   using interrupt = interruptible(terminal);
   const name = modelOf(flags);
+  const access = await accessOptions(flags, context); // what is wrong with it is said before a model is loaded
   const source = await templateOf(flags, terminal);
   const template = source === undefined ? {} : { template: source };
   await using model = await openModel(name, { ...flags, ...template }, context, interrupt.signal);
@@ -169,6 +167,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const assets = flags.web ? webAssets() : undefined;
   const options = {
     ...startOptions(flags, { [id]: model }, context),
+    ...access,
     files: { [id]: lastPart(location) },
     ...(flags.web && { library }),
     ...(assets && { assets }),
@@ -181,21 +180,14 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
     })
     .catch((error: unknown) => cannotListen(error, flags));
   const withdraw = await announce(server, library, context);
-  if (!isLoopback(flags.host) && options.apiKey === undefined) {
-    terminal.err(
-      `Warning: --host ${flags.host} makes the server reachable from other machines, and no API key is set: anybody who can reach it can use the model. Set one with --api-key KEY.\n`,
-    );
-  }
-  const hint =
-    terminal.env("npm_lifecycle_event") === "start" ? "npm run lantern -- run" : "lantern run";
+  terminal.err(warnings(flags, access, isLoopback(flags.host)));
   terminal.outliveReaders();
-  if (assets) terminal.out(`\n  Lantern is open at  ${server.url}\n\n`);
-  terminal.out(greeting(server, id, model));
-  if (assets) terminal.out(`Without a browser: ${hint} -p "Once upon a time"\n`);
+  if (flags.json) terminal.out(startedJson(server, id));
+  else terminal.out(greeting(server, id, model, assets !== undefined, terminal));
   if (flags.web && !assets) {
     terminal.err('The web app is not built: "npm run build:web" does that.\n');
   }
-  if (flags.open && assets) openInBrowser(server.url);
+  if (flags.open && assets) openInBrowser(server.pageUrl, server.token !== undefined);
   const { queue } = server.context;
   const chores = [...idleMeasurement(context), ...idleTune(name, flags, context, false)];
   const endChores = workWhileIdle(new IdleWork(chores), () => queue.running + queue.waiting > 0);
@@ -248,14 +240,11 @@ function startOptions(
   models: Record<string, Model>,
   { terminal }: CliContext,
 ): StartOptions {
-  const apiKey = flags.apiKey ?? terminal.env("LANTERN_API_KEY");
-  if (apiKey === "") throw new UsageError("--api-key: got an empty text, expected a key");
   return {
     models,
     version: packageVersion(),
     host: flags.host,
     port: flags.port,
-    ...(apiKey !== undefined && { apiKey }),
     parallel: flags.parallel,
     queue: flags.queue,
     corsOrigins: flags.cors ?? [],
@@ -264,7 +253,6 @@ function startOptions(
     metrics: flags.metrics,
     verbose: flags.verbose ?? false,
     ...(flags.reasoning !== "auto" && { thinking: flags.reasoning === "on" }),
-    allowedHosts: flags.allowHost ?? [],
     maxBodyBytes: Math.round(flags.maxBody * megabyte),
     requestTimeoutMs: flags.timeout * 1000,
     headersTimeoutMs: Math.min(15, flags.timeout) * 1000,
@@ -287,17 +275,45 @@ function lastPart(path: string): string {
   return path.split(/[\\/]/).findLast((part) => part !== "") ?? path;
 }
 
-function greeting({ url }: RunningServer, id: string, { info }: Model): string {
+function warnings({ host }: ServeFlags, access: AccessOptions, isLocal: boolean): string {
+  const reachable =
+    isLocal || access.apiKeys?.length
+      ? ""
+      : `Warning: --host ${host} makes the server reachable from other machines, and no API key is set: anybody who can reach it can use the model. Set one with --api-key-file PATH or LANTERN_API_KEY.\n`;
+  const noToken =
+    access.token === false
+      ? "Warning: --no-token: every program and every user on this machine may manage the models and read the conversations.\n"
+      : "";
+  return reachable + noToken;
+}
+
+/** For programs that start a server. */
+function startedJson({ url, pageUrl, token }: RunningServer, model: string): string {
+  return `${JSON.stringify({ url, pageUrl, token: token ?? null, model })}\n`;
+}
+
+function greeting(
+  { url, pageUrl, token }: RunningServer,
+  id: string,
+  { info }: Model,
+  hasPage: boolean,
+  terminal: CliContext["terminal"],
+): string {
   const chat = info.hasChatTemplate
     ? ""
     : `${id} has no chat template: it continues the text of the messages. Choose a template with --chat-template NAME.\n`;
-  return `${id} is served at ${url}
+  const run =
+    terminal.env("npm_lifecycle_event") === "start" ? "npm run lantern -- run" : "lantern run";
+  const page = hasPage ? `\n  Lantern is open at  ${pageUrl}\n\n` : "";
+  const admin =
+    token !== undefined && !hasPage ? `  admin       Authorization: Bearer ${token}\n` : "";
+  return `${page}${id} is served at ${url}
   OpenAI      ${url}/v1
   Anthropic   ${url}
   Ollama      ${url}
   metrics     ${url}/metrics
-${chat}Ctrl-C stops it.
-`;
+${admin}${chat}Ctrl-C stops it.
+${hasPage ? `Without a browser: ${run} -p "Once upon a time"\n` : ""}`;
 }
 
 function cannotListen(error: unknown, { host, port }: ServeFlags): never {

@@ -177,7 +177,7 @@ export const anthropicRoutes: RouteFamily = {
   name: "anthropic",
   errors: anthropicErrors,
   routes: [
-    { method: "POST", path: "/v1/messages", handle: messages },
-    { method: "POST", path: "/v1/messages/count_tokens", handle: countTokens },
+    { method: "POST", path: "/v1/messages", access: "use", handle: messages },
+    { method: "POST", path: "/v1/messages/count_tokens", access: "use", handle: countTokens },
   ],
 };

@@ -31,6 +31,7 @@ export function limitRoutes(server: ServerContext, library: ModelLibrary): Route
       {
         method: "GET",
         path: "/lantern/v1/limits",
+        access: "admin",
         handle: async (call) => {
           const { model, device, context } = queryFields(call, limitsQuery);
           const { id, model: served } = server.models.named(model);

@@ -51,6 +51,7 @@ export function machineRoutes(server: ServerContext, library: ModelLibrary): Rou
       {
         method: "GET",
         path: "/lantern/v1/machine",
+        access: "admin",
         handle: async () => {
           const models = server.models.list().map((served) => modelView(served, library));
           return json({
@@ -64,6 +65,7 @@ export function machineRoutes(server: ServerContext, library: ModelLibrary): Rou
       {
         method: "POST",
         path: "/lantern/v1/machine/measure",
+        access: "admin",
         handle: () => {
           const busy = measuring !== null && measuring.error === null;
           if (!busy) void measure();
@@ -73,6 +75,7 @@ export function machineRoutes(server: ServerContext, library: ModelLibrary): Rou
       {
         method: "GET",
         path: "/lantern/v1/profile",
+        access: "admin",
         handle: async (call) => {
           const served = server.models.named(queryFields(call, profileQuery).model);
           return json(await profileView(served));

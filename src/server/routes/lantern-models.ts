@@ -56,27 +56,50 @@ export function modelRoutes(server: ServerContext, library: ModelLibrary): Model
     name: "lantern-models",
     errors: openaiErrors,
     routes: [
-      { method: "GET", path: models, handle: async () => json(await service.view()) },
+      {
+        method: "GET",
+        path: models,
+        access: "admin",
+        handle: async () => json(await service.view()),
+      },
       {
         method: "POST",
         path: `${models}/download`,
+        access: "admin",
         handle: act((wanted) => service.download(wanted), 202),
       },
       {
         method: "POST",
         path: `${models}/load`,
+        access: "admin",
         handle: async (call) => {
           const { name: wanted, ...options } = await bodyFields(call, loading);
           await service.load(wanted, options);
           return json(await service.view(), 202);
         },
       },
-      { method: "POST", path: `${models}/cancel`, handle: act((one) => service.cancel(one)) },
-      { method: "POST", path: `${models}/unload`, handle: act((one) => service.unload(one)) },
-      { method: "POST", path: `${models}/delete`, handle: act((one) => service.delete(one)) },
+      {
+        method: "POST",
+        path: `${models}/cancel`,
+        access: "admin",
+        handle: act((one) => service.cancel(one)),
+      },
+      {
+        method: "POST",
+        path: `${models}/unload`,
+        access: "admin",
+        handle: act((one) => service.unload(one)),
+      },
+      {
+        method: "POST",
+        path: `${models}/delete`,
+        access: "admin",
+        handle: act((one) => service.delete(one)),
+      },
       {
         method: "POST",
         path: `${models}/plan`,
+        access: "admin",
         handle: async (call) => {
           const { name: wanted, ...options } = await bodyFields(call, planning);
           return json(await explained(library.plan(wanted, options)));
@@ -85,6 +108,7 @@ export function modelRoutes(server: ServerContext, library: ModelLibrary): Model
       {
         method: "GET",
         path: `${models}/search`,
+        access: "admin",
         handle: async (call) => {
           const { q } = queryFields(call, searching);
           return json({ found: await explained(library.search(q, call.signal)) });
@@ -93,6 +117,7 @@ export function modelRoutes(server: ServerContext, library: ModelLibrary): Model
       {
         method: "GET",
         path: `${models}/variants`,
+        access: "admin",
         handle: async (call) => {
           const { name: wanted } = queryFields(call, repository);
           return json({ variants: await explained(library.variants(wanted, call.signal)) });
@@ -101,6 +126,7 @@ export function modelRoutes(server: ServerContext, library: ModelLibrary): Model
       {
         method: "GET",
         path: `${models}/folder`,
+        access: "admin",
         handle: async (call) => {
           checkLocal(call, service);
           return json(await explained(library.folder(queryFields(call, browsing).path)));
@@ -109,6 +135,7 @@ export function modelRoutes(server: ServerContext, library: ModelLibrary): Model
       {
         method: "POST",
         path: `${models}/find`,
+        access: "admin",
         handle: async (call) => {
           checkLocal(call, service);
           const fields = await bodyFields(call, finding);
@@ -118,6 +145,7 @@ export function modelRoutes(server: ServerContext, library: ModelLibrary): Model
       {
         method: "POST",
         path: `${models}/link`,
+        access: "admin",
         handle: async (call) => {
           checkLocal(call, service);
           const fields = await bodyFields(call, linking);

@@ -80,10 +80,16 @@ export function quantizeRoutes(server: ServerContext, library: ModelLibrary): Ro
     name: "lantern-quantize",
     errors: openaiErrors,
     routes: [
-      { method: "GET", path: "/lantern/v1/quantize", handle: async () => json(await view()) },
+      {
+        method: "GET",
+        path: "/lantern/v1/quantize",
+        access: "admin",
+        handle: async () => json(await view()),
+      },
       {
         method: "POST",
         path: "/lantern/v1/quantize",
+        access: "admin",
         handle: async (call) => {
           const fields = await bodyFields(call, wanted);
           const location = await library.locate(fields.model);
@@ -99,6 +105,7 @@ export function quantizeRoutes(server: ServerContext, library: ModelLibrary): Ro
       {
         method: "POST",
         path: "/lantern/v1/quantize/cancel",
+        access: "admin",
         handle: async (call) => {
           await bodyFields(call, nothing);
           if (isRunning()) abort?.abort();

@@ -20,11 +20,13 @@ export function runRoutes({ runs }: SessionService): RouteFamily {
       {
         method: "GET",
         path: "/lantern/v1/runs/:id",
+        access: "admin",
         handle: ({ params }) => json(runView(runs.run(params.id!))),
       },
       {
         method: "GET",
         path: "/lantern/v1/runs/:id/events",
+        access: "admin",
         handle: ({ server, request, params, url }) => {
           const run = runs.run(params.id!);
           const last = request.headers.get("last-event-id") ?? url.searchParams.get("after");
@@ -35,8 +37,8 @@ export function runRoutes({ runs }: SessionService): RouteFamily {
           });
         },
       },
-      { method: "POST", path: "/lantern/v1/runs/:id/cancel", handle: cancel },
-      { method: "DELETE", path: "/lantern/v1/runs/:id", handle: cancel },
+      { method: "POST", path: "/lantern/v1/runs/:id/cancel", access: "admin", handle: cancel },
+      { method: "DELETE", path: "/lantern/v1/runs/:id", access: "admin", handle: cancel },
     ]),
   };
 }

@@ -68,7 +68,9 @@ export function unavailableSessions(problem: unknown): RouteFamily {
   return {
     name: "lantern-unavailable",
     errors: openaiErrors,
-    routes: paths.flatMap((path) => methods.map((method) => ({ method, path, handle }))),
+    routes: paths.flatMap((path) =>
+      methods.map((method) => ({ method, path, access: "admin" as const, handle })),
+    ),
   };
 }
 

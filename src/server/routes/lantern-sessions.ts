@@ -120,6 +120,7 @@ function sessionPaths({ store, runs, purge }: SessionService): Route[] {
     {
       method: "GET",
       path: "/lantern/v1/sessions",
+      access: "admin",
       handle: (call) => {
         const { sessions, next } = store.sessions(queryFields(call, pageQuery));
         return json({ sessions: sessions.map(view), next });
@@ -128,17 +129,20 @@ function sessionPaths({ store, runs, purge }: SessionService): Route[] {
     {
       method: "POST",
       path: "/lantern/v1/sessions",
+      access: "admin",
       handle: async (call) =>
         json(view(store.createSession(await bodyFields(call, newSession))), 201),
     },
     {
       method: "GET",
       path: "/lantern/v1/sessions/:id",
+      access: "admin",
       handle: ({ params }) => json(view(store.session(params.id!))),
     },
     {
       method: "PATCH",
       path: "/lantern/v1/sessions/:id",
+      access: "admin",
       handle: async (call) => {
         const change = await bodyFields(call, sessionChange);
         return json(view(store.changeSession(call.params.id!, change)));
@@ -147,6 +151,7 @@ function sessionPaths({ store, runs, purge }: SessionService): Route[] {
     {
       method: "DELETE",
       path: "/lantern/v1/sessions/:id",
+      access: "admin",
       handle: async ({ params }) => {
         const { id } = store.session(params.id!);
         const run = runs.running(id);
@@ -166,6 +171,7 @@ function messagePaths(service: SessionService): Route[] {
     {
       method: "GET",
       path: "/lantern/v1/sessions/:id/messages",
+      access: "admin",
       handle: ({ params }) => {
         const session = store.session(params.id!);
         return json({ session: withRun(session, runs), messages: store.messages(session.id) });
@@ -174,6 +180,7 @@ function messagePaths(service: SessionService): Route[] {
     {
       method: "POST",
       path: "/lantern/v1/sessions/:id/messages",
+      access: "admin",
       handle: async (call) => {
         const { role = "user", generate, ...request } = await bodyFields(call, newMessage);
         if (generate ?? role === "user") return await ask(service, call, { ...request, role });
@@ -183,6 +190,7 @@ function messagePaths(service: SessionService): Route[] {
     {
       method: "POST",
       path: "/lantern/v1/sessions/:id/continue",
+      access: "admin",
       handle: async (call) => {
         const { n, ...request } = await bodyFields(call, continuation);
         return await ask(service, call, { ...request, count: n });
@@ -197,11 +205,13 @@ function presetPaths({ presets }: SessionService): Route[] {
     {
       method: "GET",
       path: "/lantern/v1/presets",
+      access: "admin",
       handle: () => json({ presets: presets.all() }),
     },
     {
       method: "PUT",
       path,
+      access: "admin",
       handle: async (call) => {
         const name = presetName(call.params.name!);
         const { settings } = await bodyFields(call, presetSettings);
@@ -211,6 +221,7 @@ function presetPaths({ presets }: SessionService): Route[] {
     {
       method: "DELETE",
       path,
+      access: "admin",
       handle: ({ params }) => {
         presets.delete(params.name!);
         return json({ name: params.name!, deleted: true });
@@ -230,6 +241,7 @@ function otherPaths({ store, runs }: SessionService): Route[] {
     {
       method: "GET",
       path: "/lantern/v1/search",
+      access: "admin",
       handle: (call) => {
         const { q, limit } = queryFields(call, searchQuery);
         return json({ hits: store.search(q, limit) });
@@ -238,11 +250,13 @@ function otherPaths({ store, runs }: SessionService): Route[] {
     {
       method: "GET",
       path: "/lantern/v1/sessions/:id/export",
+      access: "admin",
       handle: (call) => exports[queryFields(call, exportQuery).format](store, call),
     },
     {
       method: "POST",
       path: "/lantern/v1/import",
+      access: "admin",
       handle: async (call) =>
         json(withRun(importSession(store, await readJson(call, importBudget)), runs), 201),
     },

@@ -36,6 +36,7 @@ export const lanternStatusRoutes: RouteFamily = {
     {
       method: "GET",
       path: "/lantern/v1/status",
+      access: "use",
       handle: async ({ server }) => json(await serverStatus(server)),
     },
   ],

@@ -65,6 +65,7 @@ export const metricsRoutes: RouteFamily = {
     {
       method: "GET",
       path: "/metrics",
+      access: "use",
       handle: async ({ server }) => {
         if (!server.settings.metrics) {
           throw notSupported("the server was started with --no-metrics: it tells no metrics");

@@ -398,11 +398,11 @@ async function remove(call: Call): Promise<Response> {
 }
 
 export const ollamaModelRoutes: readonly Route[] = [
-  { method: "GET", path: "/api/tags", handle: tags },
-  { method: "GET", path: "/api/ps", handle: ps },
-  { method: "POST", path: "/api/show", handle: show },
-  { method: "POST", path: "/api/pull", handle: pull },
-  { method: "POST", path: "/api/copy", handle: copy },
-  { method: "POST", path: "/api/create", handle: create },
-  { method: "DELETE", path: "/api/delete", handle: remove },
+  { method: "GET", path: "/api/tags", access: "use", handle: tags },
+  { method: "GET", path: "/api/ps", access: "use", handle: ps },
+  { method: "POST", path: "/api/show", access: "use", handle: show },
+  { method: "POST", path: "/api/pull", access: "admin", handle: pull },
+  { method: "POST", path: "/api/copy", access: "admin", handle: copy },
+  { method: "POST", path: "/api/create", access: "admin", handle: create },
+  { method: "DELETE", path: "/api/delete", access: "admin", handle: remove },
 ];

@@ -204,7 +204,12 @@ export const openaiChatRoutes: RouteFamily = {
   name: "openai-chat",
   errors: openaiErrors,
   routes: ["/v1", ""].flatMap((prefix) => [
-    { method: "POST", path: `${prefix}/chat/completions`, handle: chat },
-    { method: "POST", path: `${prefix}/chat/completions/input_tokens`, handle: inputTokens },
+    { method: "POST", path: `${prefix}/chat/completions`, access: "use", handle: chat },
+    {
+      method: "POST",
+      path: `${prefix}/chat/completions/input_tokens`,
+      access: "use",
+      handle: inputTokens,
+    },
   ]),
 };

@@ -227,5 +227,5 @@ async function* chunks(
 export const openaiCompletionRoutes: RouteFamily = {
   name: "openai-completions",
   errors: openaiErrors,
-  routes: [{ method: "POST", path: "/v1/completions", handle: completions }],
+  routes: [{ method: "POST", path: "/v1/completions", access: "use", handle: completions }],
 };

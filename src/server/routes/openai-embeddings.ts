@@ -68,8 +68,8 @@ export const openaiEmbeddingRoutes: RouteFamily = {
   name: "openai-embeddings",
   errors: openaiErrors,
   routes: [
-    { method: "POST", path: "/v1/embeddings", handle: embeddings },
-    { method: "POST", path: "/embeddings", handle: llamacppEmbeddings },
-    { method: "POST", path: "/embedding", handle: llamacppEmbeddings },
+    { method: "POST", path: "/v1/embeddings", access: "use", handle: embeddings },
+    { method: "POST", path: "/embeddings", access: "use", handle: llamacppEmbeddings },
+    { method: "POST", path: "/embedding", access: "use", handle: llamacppEmbeddings },
   ],
 };

@@ -34,11 +34,12 @@ export const openaiModelRoutes: RouteFamily = {
   name: "openai-models",
   errors: openaiErrors,
   routes: [
-    { method: "GET", path: "/v1/models", handle: listModels },
-    { method: "GET", path: "/models", handle: listModels },
+    { method: "GET", path: "/v1/models", access: "use", handle: listModels },
+    { method: "GET", path: "/models", access: "use", handle: listModels },
     {
       method: "GET",
-      path: "/v1/models/:id{.+}", // names may have slashes
+      path: "/v1/models/:id{.+}",
+      access: "use", // names may have slashes
       handle: ({ server, params }) => json(modelObject(server.models.findExact(params.id!))),
     },
   ],

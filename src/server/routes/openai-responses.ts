@@ -295,7 +295,12 @@ export const openaiResponseRoutes: RouteFamily = {
   name: "openai-responses",
   errors: openaiErrors,
   routes: ["/v1", ""].flatMap((prefix) => [
-    { method: "POST", path: `${prefix}/responses`, handle: responses },
-    { method: "POST", path: `${prefix}/responses/input_tokens`, handle: inputTokens },
+    { method: "POST", path: `${prefix}/responses`, access: "use", handle: responses },
+    {
+      method: "POST",
+      path: `${prefix}/responses/input_tokens`,
+      access: "use",
+      handle: inputTokens,
+    },
   ]),
 };

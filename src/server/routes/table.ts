@@ -3,6 +3,7 @@
 
 import type { RouteFamily } from "../route.ts";
 import { anthropicRoutes } from "./anthropic.ts";
+import { lanternLoginRoutes } from "./lantern-login.ts";
 import { lanternStatusRoutes } from "./lantern-status.ts";
 import { llamacppRoutes } from "./llamacpp.ts";
 import { metricsRoutes } from "./metrics.ts";
@@ -23,5 +24,6 @@ export const routeFamilies: readonly RouteFamily[] = [
   ollamaRoutes,
   llamacppRoutes,
   metricsRoutes,
+  lanternLoginRoutes,
   lanternStatusRoutes,
 ];

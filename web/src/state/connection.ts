@@ -1,5 +1,5 @@
 // Whether the server answers. Lost, it is asked again every second or so until it does; whoever waits is woken then. Also
-// the API key, which a server may want: kept for this tab only.
+// who we are for it: the API key, which a server may want, kept for this tab only; and whether it lets us in at all.
 
 import { httpClient, type LanternClient, RequestError } from "../api.ts";
 import { Store } from "./store.ts";
@@ -8,11 +8,17 @@ export interface Connection {
   online: boolean;
   /** The server wants an API key that we do not have. */
   needsKey: boolean;
+  /** What the server wants before it shows conversations and models; null: nothing more. */
+  access: AccessNeed | null;
 }
+
+/** The token of its link; its admin key; a browser on its own machine. */
+export type AccessNeed = "token" | "key" | "local";
 
 export const connection: Store<Connection> = new Store<Connection>({
   online: true,
   needsKey: false,
+  access: null,
 });
 
 const keyName = "lantern-api-key";
@@ -80,6 +86,11 @@ export function setKey(key: string): void {
 /** Looks at an error for what concerns the connection; true where there is nothing more to say about it. */
 export function noteFailure(error: unknown): boolean {
   if (!(error instanceof RequestError)) return false;
+  const access = /^admin_(token|key|local)/.exec(error.reason ?? "")?.[1];
+  if (access !== undefined) {
+    connection.patch({ access: access as AccessNeed });
+    return true;
+  }
   if (error.status === 401) connection.patch({ needsKey: true });
   return error.offline || error.status === 401;
 }

@@ -3,7 +3,7 @@
 
 import { RequestError } from "../api.ts";
 import type { OpenSession, SearchHit } from "../api-types.ts";
-import { client } from "./connection.ts";
+import { client, noteFailure } from "./connection.ts";
 import { draftKey, dropDraft } from "./drafts.ts";
 import { forgetPlace } from "./places.ts";
 import { Store } from "./store.ts";
@@ -46,7 +46,7 @@ export async function refreshSessions(): Promise<void> {
       unavailable: null,
     });
   } catch (error) {
-    if (!(error instanceof RequestError) || error.offline || error.status === 401) return;
+    if (!(error instanceof RequestError) || noteFailure(error)) return;
     const unavailable =
       error.status === 404 ? "This server keeps no conversations." : error.message;
     sessions.patch({ loaded: true, unavailable });

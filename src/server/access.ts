@@ -1,0 +1,140 @@
+// Who may do what. Three classes of routes: `open` to everybody, `use` for whoever may generate (an API key, where the server
+// has any), `admin` for whoever may change what is served and read the conversations. This file compares keys, the token and
+// the page's cookie; names and origins are guard.ts's.
+//
+// Admin rights come from one of three settings: an admin key, which counts from any address; else the token that is printed at
+// start, on this machine only; else (--no-token) from being on this machine. Keys and the token are never written anywhere
+// here: no message, no log, no answer contains one.
+
+import { adminLocalOnly, adminRefused, unauthorized } from "./errors.ts";
+import { clientOf, portOf } from "./host-names.ts";
+
+export type Access = "open" | "use" | "admin";
+
+export interface AccessSettings {
+  /** None: everybody may generate. */
+  apiKeys: readonly string[];
+  adminKey: string | undefined;
+  /** undefined: there is none; whoever is on this machine has admin rights, unless there is an admin key. */
+  token: string | undefined;
+}
+
+/** What a request brings along. */
+export interface Visitor {
+  headers: Headers;
+  address: string;
+  /** It comes from this machine. */
+  isLocal: boolean;
+  /** No page sent it, or one that this server served. */
+  isOwnPage: boolean;
+}
+
+export interface AccessControl {
+  /** Throws an ApiError. Returns whose turn it is in the queue: a key that was accepted, or else the address. */
+  check(visitor: Visitor, access: Access): Promise<string>;
+  /** The Set-Cookie header for a page that brings the token or the admin key; undefined: it is wrong. */
+  login(visitor: Visitor, given: string): Promise<string | undefined>;
+}
+
+export function createAccess({ apiKeys, adminKey, token }: AccessSettings): AccessControl {
+  const api = Promise.all(apiKeys.map(digest));
+  const adminSecret = adminKey ?? token;
+  const admin = adminSecret === undefined ? undefined : digest(adminSecret);
+  // What a page's cookie holds: no key, and of no use after this start.
+  const session = randomToken();
+  const sessionDigest = digest(session);
+
+  const hasCookie = async ({ headers, isOwnPage }: Visitor): Promise<boolean> => {
+    const value = isOwnPage ? cookieOf(headers) : "";
+    return value !== "" && sameBytes(await digest(value), await sessionDigest);
+  };
+  /** The place of an API key in the list; -1: it is none. */
+  const apiKeyAt = async (given: string): Promise<number> => {
+    const asked = await digest(given);
+    let found = -1;
+    for (const [at, key] of (await api).entries()) if (sameBytes(asked, key)) found = at;
+    return given === "" ? -1 : found;
+  };
+  const isAdminSecret = async (given: string): Promise<boolean> =>
+    admin !== undefined && given !== "" && sameBytes(await digest(given), await admin);
+  const isPlaceForAdmin = (visitor: Visitor): boolean =>
+    adminKey !== undefined || (visitor.isLocal && (token !== undefined || isDirect(visitor)));
+
+  const checkUse = async (visitor: Visitor): Promise<string> => {
+    const given = keyOf(visitor.headers);
+    const at = apiKeys.length === 0 ? -1 : await apiKeyAt(given);
+    if (at >= 0) return `key ${at}`;
+    if (apiKeys.length === 0) return clientOf(visitor.address);
+    if (isPlaceForAdmin(visitor) && ((await hasCookie(visitor)) || (await isAdminSecret(given)))) {
+      return "admin";
+    }
+    throw unauthorized(
+      given === ""
+        ? "no API key was given: send it as Authorization: Bearer KEY, or as x-api-key"
+        : "the API key is wrong",
+    );
+  };
+
+  const checkAdmin = async (visitor: Visitor): Promise<string> => {
+    if (!isPlaceForAdmin(visitor)) throw adminLocalOnly();
+    // Without a secret of its own, this machine's user still has to bring the API key that everybody brings.
+    if (admin === undefined) return await checkUse(visitor);
+    const given = keyOf(visitor.headers);
+    if ((await hasCookie(visitor)) || (await isAdminSecret(given))) return "admin";
+    const isMissing = given === "" && cookieOf(visitor.headers) === "";
+    throw adminRefused(adminKey === undefined ? "token" : "key", isMissing);
+  };
+
+  return {
+    async check(visitor, access) {
+      if (access === "admin") return await checkAdmin(visitor);
+      return access === "use" ? await checkUse(visitor) : clientOf(visitor.address);
+    },
+    async login(visitor, given) {
+      if (!isPlaceForAdmin(visitor) || !(await isAdminSecret(given))) return undefined;
+      return `${cookieName(visitor.headers)}=${session}; Path=/; HttpOnly; SameSite=Strict`;
+    },
+  };
+}
+
+/** 160 bits, in letters that an address takes as they are. */
+export function randomToken(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(20));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** A proxy on this machine makes strangers look like its own user. */
+function isDirect({ headers, isOwnPage }: Visitor): boolean {
+  const passedOn = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+  return isOwnPage && !passedOn.some((name) => headers.has(name));
+}
+
+function keyOf(headers: Headers): string {
+  const bearer = /^Bearer\s+(.+)$/i.exec(headers.get("authorization") ?? "")?.[1];
+  return bearer ?? headers.get("x-api-key") ?? "";
+}
+
+/** Cookies know no ports: the name has it, so that two servers on one machine do not take each other's away. */
+function cookieName(headers: Headers): string {
+  return `lantern-${portOf(headers.get("host") ?? "") || "default"}`;
+}
+
+function cookieOf(headers: Headers): string {
+  const wanted = cookieName(headers);
+  for (const part of (headers.get("cookie") ?? "").split(";")) {
+    const [name, value] = part.trim().split("=", 2);
+    if (name === wanted) return value ?? "";
+  }
+  return "";
+}
+
+/** Hashed, so that the comparison takes the same time wherever two keys differ, and however long they are. */
+async function digest(text: string): Promise<Uint8Array> {
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
+}
+
+function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
+  let difference = a.length ^ b.length;
+  for (let i = 0; i < a.length; i++) difference |= a[i]! ^ b[i]!;
+  return difference === 0;
+}
