@@ -53,17 +53,22 @@ export async function loadGpuModel(
   const loadMs = performance.now() - started;
   const table = { blocks: Int32Array.from({ length: blocks }, (_, i) => i) };
   const step = new Step(limits);
-  const logits = new Float32Array(graph.output.cols);
+  const logits = new Float32Array(graph.outputs.logits!.cols);
   const fill = (tokens: number, position: number, first: number): void => {
     step.clear();
     for (let i = 0; i < tokens; i++) {
-      step.add((first + i * 37) % graph.output.cols, position + i, table, i === tokens - 1);
+      step.add(
+        (first + i * 37) % graph.outputs.logits!.cols,
+        position + i,
+        table,
+        i === tokens - 1,
+      );
     }
   };
   const run = async (tokens: number, position: number, first: number): Promise<number> => {
     fill(tokens, position, first);
     await backend.run(step);
-    backend.readLogits(0, logits);
+    await backend.read("logits", 0, logits);
     return likeliest(logits);
   };
   const fillContext = async (context: number): Promise<number> => {

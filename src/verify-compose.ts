@@ -6,11 +6,12 @@ import { findGpu } from "./backends/webgpu/device.ts";
 import { UsageError } from "./base/errors.ts";
 import { type BackendChoice, chooseBackend } from "./choose-backend.ts";
 import { tokenizerOf } from "./compose.ts";
-import { bytesFor, type DType } from "./dtypes/dtype.ts";
+import type { DType } from "./dtypes/dtype.ts";
 import { dtypeByName } from "./dtypes/table.ts";
-import { checkMemory } from "./engine/memory.ts";
+import { checkKvType, checkMemory } from "./engine/memory.ts";
 import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
+import type { Graph } from "./graph/graph.ts";
 import { makePlan } from "./graph/plan.ts";
 import { buildModel } from "./models/build.ts";
 import { chooseLevel } from "./native.ts";
@@ -70,7 +71,7 @@ async function verifyFile(
 ): Promise<Verification> {
   const { config, graph } = buildModel(file);
   const kvType = dtypeByName(options.kvType ?? "f32")!;
-  checkShape(options, config.layers, graph.kv.cols, kvType);
+  checkShape(options, config.layers, graph, kvType);
   const tokens = promptTokens(file, options);
   const steps = stepsOf(tokens.length);
   const most = Math.max(...steps);
@@ -167,14 +168,10 @@ function checkOptions(options: VerifyOptions): void {
   }
 }
 
-function checkShape(options: VerifyOptions, layers: number, cols: number, kvType: DType): void {
+function checkShape(options: VerifyOptions, layers: number, graph: Graph, kvType: DType): void {
   const unknown = options.layers?.find((layer) => !(layer >= 0 && layer < layers));
   if (unknown !== undefined) {
     throw new UsageError(`layers: got ${unknown}, but this model has layers 0 to ${layers - 1}`);
   }
-  if (cols % kvType.blockElems !== 0) {
-    throw new UsageError(
-      `kvType: ${kvType.name} packs ${kvType.blockElems} values (${bytesFor(kvType, kvType.blockElems)} bytes), but this model's keys have ${cols}. Use f16 or f32`,
-    );
-  }
+  checkKvType(kvType, graph);
 }

@@ -5,7 +5,7 @@
 // and any use after that throws. Backends never import each other; open.ts's side chooses one from the table.
 
 import type { DType } from "../dtypes/dtype.ts";
-import type { GraphNode, Rows, Value, Weight } from "../graph/graph.ts";
+import type { GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
 import type { Step } from "../graph/step.ts";
 
@@ -39,7 +39,7 @@ export type Tap = (value: Value, data: Float32Array) => void;
 export type StepPhase = "prompt" | "generation";
 
 export interface RunOptions {
-  /** graph.input, where the graph has one: [rows, cols]. */
+  /** Rows of graph.input, where the graph has one: [rows, cols]. */
   input?: Float32Array;
   /** For comparing backends; it may slow the run down. */
   tap?: Tap;
@@ -164,11 +164,8 @@ export interface Backend {
   /** Computes one step; throws an AbortedError when `stop` said so on the way, and the step's results are then void. */
   run(step: Step, options?: RunOptions): Promise<void> | void;
 
-  /** Copies row `row` of the last step's graph.output into `target`: logits, [vocab]. */
-  readLogits(row: number, target: Float32Array): Promise<void> | void;
-
-  /** The same for what the output matrix read (graph/graph.ts, hiddenOf): [embed]. */
-  readHidden(row: number, target: Float32Array): Promise<void> | void;
+  /** Copies row `row` of an output of the last step into `target`: [cols]. */
+  read(output: OutputName, row: number, target: Float32Array): Promise<void> | void;
 
   /** Copies one cache block, all layers, to another: the write half of copy-on-write. */
   copyKvBlock(from: number, to: number): void;

@@ -1,5 +1,5 @@
 // A text as one vector: the hidden states of its tokens after the last norm (what the output matrix reads), pooled and
-// brought to length 1. The logits are computed on the way and not looked at.
+// brought to length 1. No logits are computed.
 
 import type { EmbedOptions } from "../api.ts";
 import { AbortedError, UsageError } from "../base/errors.ts";
@@ -40,8 +40,9 @@ export async function computeEmbedding(
     for (let done = 0; done < tokens.length; ) {
       done += await engine.advance(place, tokens, done, {
         wants: (index) => index >= first,
-        onLogits: async (_index, _read, readHidden) => {
-          await readHidden(state);
+        logits: false,
+        onOutput: async (_index, read) => {
+          await read("hidden", state);
           for (let i = 0; i < state.length; i++) sum[i]! += state[i]!;
         },
         stop: () => control.aborted,

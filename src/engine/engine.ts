@@ -11,7 +11,7 @@ import type { Metadata } from "../base/metadata.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { DType } from "../dtypes/dtype.ts";
 import { weightBytes } from "../graph/cost.ts";
-import { type Graph, hiddenOf, type Weight } from "../graph/graph.ts";
+import type { Graph, Weight } from "../graph/graph.ts";
 import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
 import { splitGraph } from "../graph/split.ts";
 import { KV_BLOCK_TOKENS, Step } from "../graph/step.ts";
@@ -25,12 +25,15 @@ import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import type { KvSequence } from "./kv-cache.ts";
 import { KvRoom } from "./kv-room.ts";
-import { checkMemory, defaultContext, fitsBesideOthers, STEP_LIMITS } from "./memory.ts";
+import {
+  checkKvType,
+  checkMemory,
+  defaultContext,
+  fitsBesideOthers,
+  STEP_LIMITS,
+} from "./memory.ts";
 import { describeModel } from "./model-info.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
-
-/** Types that a KV cache may have. */
-const KV_TYPES: ReadonlySet<string> = new Set(["f32", "f16", "q8_0"]);
 
 /** What load() needs, put together by the composition root. */
 export interface EngineParts {
@@ -67,7 +70,7 @@ export interface LoadWatch {
   check(): void | Promise<void>;
 }
 
-export type { AdvanceOptions } from "./scheduler.ts";
+export type { AdvanceOptions, ReadOutput } from "./scheduler.ts";
 
 /** A generation's place: its sequence, and what it was promised. */
 export interface Place {
@@ -121,7 +124,7 @@ export class Engine {
     this.tokenizer = parts.tokenizer;
     this.template = parts.template;
     this.vocabSize = info.vocabSize;
-    this.hiddenSize = hiddenOf(plan.graph)?.cols;
+    this.hiddenSize = plan.graph.outputs.hidden?.cols;
     this.#backend = parts.backend;
     this.#room = new KvRoom({
       backend: parts.backend,
@@ -306,17 +309,6 @@ function warningsOf({ trainedContext }: ModelConfig, { contextSize = 0 }: Engine
   return [
     `a context of ${contextSize} tokens was asked for, but this model was trained for ${trainedContext} and writes nonsense beyond that: its context holds ${trainedContext}`,
   ];
-}
-
-function checkKvType(dtype: DType, graph: Graph): void {
-  if (!KV_TYPES.has(dtype.name)) {
-    throw new UsageError(`kvType: got "${dtype.name}", expected ${[...KV_TYPES].join(", ")}`);
-  }
-  if (graph.kv.cols % dtype.blockElems !== 0) {
-    throw new UsageError(
-      `kvType: ${dtype.name} packs ${dtype.blockElems} values, but this model's keys have ${graph.kv.cols}. Use f16 or f32`,
-    );
-  }
 }
 
 async function uploadWeights(parts: EngineParts, graph: Graph, watch: LoadWatch): Promise<void> {

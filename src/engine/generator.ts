@@ -12,7 +12,7 @@ import type {
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { phaseWork } from "../limits/phase.ts";
 import { findBreakers } from "./dry-breakers.ts";
-import type { AdvanceOptions, Engine, Place } from "./engine.ts";
+import type { AdvanceOptions, Engine, Place, ReadOutput } from "./engine.ts";
 import type { KvSequence } from "./kv-cache.ts";
 import { explained, NonsenseError } from "./nonsense.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
@@ -210,12 +210,12 @@ export async function computeLogits(
   const stop = () => control.aborted;
   const oneToken = readingInto(logits, always, control);
   try {
-    const note = async (_: number, read: (target: Float32Array) => Promise<void> | void) => {
-      await read(logits);
+    const note = async (_: number, read: ReadOutput) => {
+      await read("logits", logits);
       positions.push({ norm: norm(logits), top: best(logits, options.top) });
     };
     for (let done = 0; done < tokens.length; ) {
-      done += await engine.advance(place, tokens, done, { wants: always, onLogits: note, stop });
+      done += await engine.advance(place, tokens, done, { wants: always, onOutput: note, stop });
       await control.breathe();
       if (control.aborted) throw new AbortedError("logits()");
     }
@@ -286,7 +286,11 @@ function readingInto(
   wants: (index: number) => boolean,
   control: RunControl,
 ): AdvanceOptions {
-  return { wants, onLogits: (_, read) => read(logits), stop: () => control.aborted };
+  return {
+    wants,
+    onOutput: (_, read) => read("logits", logits),
+    stop: () => control.aborted,
+  };
 }
 
 /** Token ids to text: whole characters only, and nothing of a stop string. */

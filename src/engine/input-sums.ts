@@ -42,7 +42,7 @@ export async function sumInputs(
     for (let done = 0; done < tokens.length; ) {
       done += await engine.advance(place, tokens, done, {
         wants: () => true, // the last layers are computed for tokens whose logits are wanted
-        onLogits: () => {},
+        onOutput: () => {},
         stop: () => control.aborted,
         tap,
       });

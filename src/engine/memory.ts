@@ -1,10 +1,10 @@
 // What running a model needs: weights, KV cache, working memory; and whether the machine has it, before anything is read.
 
 import type { MemoryNeed } from "../backends/backend.ts";
-import { MemoryError } from "../base/errors.ts";
-import { bytesFor, type DType } from "../dtypes/dtype.ts";
-import { weightBytes } from "../graph/cost.ts";
-import type { Graph } from "../graph/graph.ts";
+import { MemoryError, UsageError } from "../base/errors.ts";
+import type { DType } from "../dtypes/dtype.ts";
+import { kvTokenBytes, weightBytes } from "../graph/cost.ts";
+import { type Graph, kvStates } from "../graph/graph.ts";
 import { makePlan, type PlanLimits, planBytes } from "../graph/plan.ts";
 import type { ModelConfig } from "../models/arch.ts";
 
@@ -13,6 +13,9 @@ export const STEP_LIMITS: PlanLimits = { maxTokens: 32, maxOutputs: 32 };
 
 /** A model trained for 128k tokens does not need a cache for 128k unless it is asked to. */
 const DEFAULT_CONTEXT = 4096;
+
+/** Types that a KV cache may have. */
+const KV_TYPES: ReadonlySet<string> = new Set(["f32", "f16", "q8_0"]);
 
 /** Less is not worth being advised. */
 const SMALLEST_CONTEXT = 128;
@@ -32,7 +35,7 @@ export function defaultContext(config: ModelConfig): number {
 
 export function estimateMemory(graph: Graph, contextSize: number, kvType: DType): MemoryEstimate {
   const weights = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
-  const kvBytesPerToken = 2 * graph.kv.layers * bytesFor(kvType, graph.kv.cols);
+  const kvBytesPerToken = kvTokenBytes(graph, kvType);
   const kvBytes = kvBytesPerToken * contextSize;
   const activationBytes = planBytes(makePlan(graph, STEP_LIMITS));
   return {
@@ -43,6 +46,19 @@ export function estimateMemory(graph: Graph, contextSize: number, kvType: DType)
     activationBytes,
     totalBytes: weights + kvBytes + activationBytes,
   };
+}
+
+export function checkKvType(dtype: DType, graph: Graph): void {
+  if (!KV_TYPES.has(dtype.name)) {
+    throw new UsageError(`kvType: got "${dtype.name}", expected ${[...KV_TYPES].join(", ")}`);
+  }
+  const cols = kvStates(graph).flatMap(({ kCols, vCols }) => [kCols, vCols]);
+  const uneven = cols.find((count) => count % dtype.blockElems !== 0);
+  if (uneven !== undefined) {
+    throw new UsageError(
+      `kvType: ${dtype.name} packs ${dtype.blockElems} values, but this model's keys have ${uneven}. Use f16 or f32`,
+    );
+  }
 }
 
 /** What a message about memory says besides the numbers. */

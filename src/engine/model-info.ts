@@ -2,9 +2,8 @@
 
 import type { ModelInfo } from "../api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
-import { bytesFor } from "../dtypes/dtype.ts";
-import { weightBytes, weightElements } from "../graph/cost.ts";
-import type { Graph } from "../graph/graph.ts";
+import { kvTokenBytes, weightBytes, weightElements } from "../graph/cost.ts";
+import { type Graph, layerCount } from "../graph/graph.ts";
 import { KV_BLOCK_TOKENS } from "../graph/step.ts";
 import type { ModelConfig } from "../models/arch.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
@@ -30,7 +29,7 @@ export function describeModel(
     parameters: graph.weights.reduce((sum, weight) => sum + weightElements(weight), 0),
     weightType: byBytes[0]![0],
     weightBytes: byBytes.reduce((sum, [, bytes]) => sum + bytes, 0),
-    kvBytesPerToken: 2 * graph.kv.layers * bytesFor(kv.dtype, graph.kv.cols),
+    kvBytesPerToken: kvTokenBytes(graph, kv.dtype),
     contextSize,
     cacheTokens: kv.blocks * KV_BLOCK_TOKENS,
     trainedContext: config.trainedContext,
@@ -66,13 +65,13 @@ function specialTexts(
   };
 }
 
-function everything({ name }: Backend, { kv, weights }: Graph): LayerPlace {
+function everything({ name }: Backend, graph: Graph): LayerPlace {
   return {
     backend: name,
     firstLayer: 0,
-    layers: kv.layers,
+    layers: layerCount(graph),
     hasOutput: true,
-    weightBytes: weights.reduce((sum, weight) => sum + weightBytes(weight), 0),
+    weightBytes: graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0),
     isDevice: false,
   };
 }

@@ -37,7 +37,7 @@ export async function explained(
     for (let done = 0; done < tokens.length && !isDone(); ) {
       done += await engine.advance(place, tokens, done, {
         wants: () => true,
-        onLogits: () => {},
+        onOutput: () => {},
         stop: () => control.aborted,
         tap,
       });

@@ -8,17 +8,21 @@
 
 import type { Backend, StepPhase, Tap } from "../backends/backend.ts";
 import { AbortedError, ContextError } from "../base/errors.ts";
+import type { OutputName } from "../graph/graph.ts";
 import type { Step } from "../graph/step.ts";
 import type { Laps } from "../profile/laps.ts";
 import type { KvSequence } from "./kv-cache.ts";
 
-type ReadRow = (target: Float32Array) => Promise<void> | void;
+/** Copies an output of a token into a buffer of the caller's. */
+export type ReadOutput = (output: OutputName, target: Float32Array) => Promise<void> | void;
 
 export interface AdvanceOptions {
-  /** Whether the logits of tokens[index] are wanted. */
+  /** Whether something will be read of tokens[index]. */
   wants(index: number): boolean;
-  /** Sees those that are, in order; `read` copies them into a buffer of the caller's, `readHidden` what made them. */
-  onLogits(index: number, read: ReadRow, readHidden: ReadRow): unknown;
+  /** Called for those, in order. */
+  onOutput(index: number, read: ReadOutput): unknown;
+  /** false: never logits. Default: true. */
+  logits?: boolean;
   /** Asked on the way: whether to give up. */
   stop(): boolean;
   /** Default: "prompt". */
@@ -153,12 +157,12 @@ export class Scheduler {
     return entries;
   }
 
-  /** Tokens of a job for which the step has room, and for the logits that are wanted of them. */
+  /** Tokens of a job for which the step has room, and for what is read of them. */
   #takes({ tokens, from, options }: Job, most: number): number {
     const { step } = this.#parts;
     const room = Math.min(tokens.length - from, most - step.tokenCount);
-    let logits = step.limits.maxOutputs - step.outputCount;
-    for (let i = 0; i < room; i++) if (options.wants(from + i) && logits-- === 0) return i;
+    let outputs = step.limits.maxOutputs - step.outputCount;
+    for (let i = 0; i < room; i++) if (options.wants(from + i) && outputs-- === 0) return i;
     return Math.max(room, 0);
   }
 
@@ -191,6 +195,7 @@ export class Scheduler {
     // One that gives up does not stop the others; its tokens are computed for nothing.
     const stop = () => entries.every(({ job }) => job.options.stop());
     const tap = entries[0]!.job.options.tap; // then it is the only one
+    step.wantsLogits = entries.some(({ job }) => job.options.logits ?? true);
     await backend.run(step, { stop, phase, ...(tap && { tap }) });
     this.batches++;
     this.batchSequences += entries.length;
@@ -201,9 +206,8 @@ export class Scheduler {
       for (; output < step.outputCount; output++) {
         const row = step.outputRows[output]!;
         if (row >= first + count) break;
-        const read: ReadRow = (target) => backend.readLogits(output, target);
-        const readHidden: ReadRow = (target) => backend.readHidden(output, target);
-        await job.options.onLogits(job.from + row - first, read, readHidden);
+        const read: ReadOutput = (name, target) => backend.read(name, output, target);
+        await job.options.onOutput(job.from + row - first, read);
       }
       first += count;
     }

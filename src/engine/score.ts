@@ -49,7 +49,7 @@ export async function score(
     for (let done = 0; done < read.length; ) {
       done += await engine.advance(place, read, done, {
         wants: (index) => index >= from,
-        onLogits: (index, readLogits) => scores.take(index, readLogits),
+        onOutput: (index, read) => scores.take(index, (target) => read("logits", target)),
         stop: () => control.aborted,
       });
       await control.breathe();

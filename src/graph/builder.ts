@@ -7,9 +7,11 @@ import {
   type Activation,
   type Graph,
   type GraphNode,
-  type KvShape,
+  type KvState,
+  type LayerState,
   type OpKind,
   type OpTable,
+  type Outputs,
   type Rope,
   type Rows,
   type Value,
@@ -20,14 +22,10 @@ import {
 export class GraphBuilder {
   readonly #nodes: GraphNode[] = [];
   readonly #weights = new Map<string, Weight>();
-  readonly #kv: KvShape;
+  readonly #states: LayerState[] = [];
   readonly #layerStarts: number[] = [];
   #values = 0;
   #prefix = "";
-
-  constructor(kv: KvShape) {
-    this.#kv = kv;
-  }
 
   /** A layer begins: names given from now on start with "blk.<layer>."; undefined ends that, the output begins. */
   layer(index: number | undefined): void {
@@ -51,6 +49,16 @@ export class GraphBuilder {
   }
 
   matmul(x: Value, weight: Weight, name: string, bias?: Weight): Value {
+    return this.#matmul(x, weight, name, bias, x.rows);
+  }
+
+  /** The output matrix: left out of a step of which nobody wants logits. [outputs, n] -> [logits, vocab] */
+  logits(x: Value, weight: Weight, name: string, bias?: Weight): Value {
+    if (x.rows !== "outputs") this.#mismatch(name, "[outputs, n]", x);
+    return this.#matmul(x, weight, name, bias, "logits");
+  }
+
+  #matmul(x: Value, weight: Weight, name: string, bias: Weight | undefined, rows: Rows): Value {
     const [outputs, inputs] = [matrixRows(weight), matrixCols(weight)];
     if (inputs !== x.cols) this.#mismatch(name, `${weight.name} [${outputs}, ${inputs}]`, x);
     if (bias && vectorSize(bias) !== outputs) {
@@ -58,7 +66,7 @@ export class GraphBuilder {
         `${bias.name} has ${vectorSize(bias)} values, ${weight.name} ${outputs}`,
       );
     }
-    return this.#push("matmul", { x, weight, bias }, name, x.rows, outputs);
+    return this.#push("matmul", { x, weight, bias }, name, rows, outputs);
   }
 
   rope(x: Value, headDim: number, rope: Rope, name: string, factors?: Weight): Value {
@@ -71,28 +79,42 @@ export class GraphBuilder {
     return this.#push("rope", { x, headDim, rope, factors }, name, x.rows, x.cols);
   }
 
-  kvWrite(k: Value, v: Value, layer: number): void {
-    if (k.cols !== this.#kv.cols || v.cols !== this.#kv.cols || layer >= this.#kv.layers) {
-      this.#mismatch("kv", `cache [${this.#kv.layers} layers, ${this.#kv.cols}]`, k);
-    }
+  /** Declares what a layer keeps from step to step; returns its index, which ops name it by. */
+  state(state: LayerState): number {
+    return this.#states.push(state) - 1;
+  }
+
+  kvWrite(k: Value, v: Value, state: number): void {
+    const { kCols, vCols } = this.#kvState(state);
+    if (k.cols !== kCols) this.#mismatch("kv", `a cache of keys of ${kCols} values`, k);
+    if (v.cols !== vCols) this.#mismatch("kv", `a cache of values of ${vCols} values`, v);
     const name = `${this.#prefix}kv`;
-    this.#nodes.push({ op: "kv_write", k, v, layer, name, out: undefined });
+    this.#nodes.push({ op: "kv_write", k, v, state, name, out: undefined });
   }
 
   attention(
     q: Value,
-    shape: { layer: number; heads: number; kvHeads: number; headDim: number; scale: number },
+    shape: { state: number; heads: number; kvHeads: number; headDim: number; scale: number },
     name: string,
   ): Value {
-    if (q.cols !== shape.heads * shape.headDim) {
-      this.#mismatch(name, `${shape.heads} heads of ${shape.headDim}`, q);
-    }
-    if (shape.kvHeads * shape.headDim !== this.#kv.cols || shape.heads % shape.kvHeads !== 0) {
+    const { heads, kvHeads, headDim } = shape;
+    if (q.cols !== heads * headDim) this.#mismatch(name, `${heads} heads of ${headDim}`, q);
+    const { kCols, vCols } = this.#kvState(shape.state);
+    const cols = kvHeads * headDim;
+    if (cols !== kCols || cols !== vCols || heads % kvHeads !== 0) {
       throw new ModelError(
-        `attention: ${shape.heads} heads over ${shape.kvHeads} KV heads of ${shape.headDim} do not fit a cache of ${this.#kv.cols} values`,
+        `attention: ${heads} heads over ${kvHeads} KV heads of ${headDim} do not fit a cache of ${kCols} and ${vCols} values`,
       );
     }
     return this.#push("attention", { q, ...shape }, name, q.rows, q.cols);
+  }
+
+  #kvState(index: number): KvState {
+    const state = this.#states[index];
+    if (state?.kind === "kv") return state;
+    throw new ModelError(
+      `graph: state ${index} is ${state?.kind ?? "not there"}, expected a KV cache`,
+    );
   }
 
   gate(gate: Value, up: Value, activation: Activation, name: string): Value {
@@ -126,19 +148,19 @@ export class GraphBuilder {
     return this.#push("softmax", { x }, name, x.rows, x.cols);
   }
 
-  /** From here on, only the rows whose logits are wanted. */
+  /** From here on, only the rows that something is read of. */
   select(x: Value, name: string): Value {
     if (x.rows !== "tokens") this.#mismatch(name, "[tokens, n]", x);
     return this.#push("select", { x }, name, "outputs", x.cols);
   }
 
-  finish(output: Value): Graph {
+  finish(outputs: Outputs): Graph {
     return {
       nodes: this.#nodes,
       weights: [...this.#weights.values()],
-      kv: this.#kv,
+      states: this.#states,
       layerStarts: this.#layerStarts,
-      output,
+      outputs,
     };
   }
 

@@ -7,7 +7,15 @@
 
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
-import type { Graph, GraphNode, NodeOf, OpKind, Value, Weight } from "./graph.ts";
+import {
+  type Graph,
+  type GraphNode,
+  kvStates,
+  type NodeOf,
+  type OpKind,
+  type Value,
+  type Weight,
+} from "./graph.ts";
 
 /** The size of a step. */
 export interface StepSize {
@@ -54,7 +62,7 @@ const rules: { [K in OpKind]: CostRule<K> } = {
   kv_write: (n, s) => ({
     ...noOps,
     weightBytes: 0,
-    kvBytes: 2 * s.tokens * bytesFor(s.kv, n.k.cols),
+    kvBytes: s.tokens * (bytesFor(s.kv, n.k.cols) + bytesFor(s.kv, n.v.cols)),
     valueBytes: valueBytes(n.k, s) + valueBytes(n.v, s),
   }),
   attention: (n, s) => ({
@@ -99,6 +107,14 @@ export function graphCost(graph: Graph, step: StepSize): Cost {
     total.valueBytes += cost.valueBytes;
   }
   return total;
+}
+
+/** Of all keys and values of a token. */
+export function kvTokenBytes(graph: Graph, kv: DType): number {
+  return kvStates(graph).reduce(
+    (sum, { kCols, vCols }) => sum + bytesFor(kv, kCols) + bytesFor(kv, vCols),
+    0,
+  );
 }
 
 export function rowsOf(value: Value, step: Pick<StepSize, "tokens" | "outputs">): number {

@@ -2,12 +2,13 @@
 // backends run it, limits read its costs (cost.ts). It knows no backend and no model.
 //
 // Every value is a float32 matrix [rows, cols]. How many rows a step has is known only when it runs, so the first
-// dimension is symbolic: "tokens" (one row per token of the step) or "outputs" (one row per token whose logits are
-// wanted). One plan therefore serves prompts and single tokens alike, and nothing is rebuilt while decoding.
+// dimension is symbolic: "tokens" (one row per token of the step), "outputs" (one row per token that something is read of)
+// or "logits" (as outputs; none where nobody wants logits). One plan therefore serves prompts and single tokens alike, and
+// nothing is rebuilt while decoding.
 
 import type { DType } from "../dtypes/dtype.ts";
 
-export type Rows = "tokens" | "outputs";
+export type Rows = "tokens" | "outputs" | "logits";
 
 /** An intermediate result: float32 [rows, cols]. */
 export interface Value {
@@ -59,12 +60,13 @@ export interface OpTable {
   matmul: { x: Value; weight: Weight; bias: Weight | undefined };
   /** Rotates each head of x by its token's position; `factors` (from the file) divide the frequencies. */
   rope: { x: Value; headDim: number; rope: Rope; factors: Weight | undefined };
-  /** Stores k and v of each token at its place in the paged cache. No output. */
-  kv_write: { k: Value; v: Value; layer: number };
+  /** Stores k and v of each token at its place in the paged cache: in state `state` of the graph, a KvState. No output. */
+  kv_write: { k: Value; v: Value; state: number };
   /** Causal attention of each token over its sequence's cache: softmax(q k^T * scale) v, heads sharing KV heads. */
   attention: {
     q: Value;
-    layer: number;
+    /** The KvState that holds keys and values. */
+    state: number;
     heads: number;
     kvHeads: number;
     headDim: number;
@@ -84,7 +86,7 @@ export interface OpTable {
   softcap: { x: Value; cap: number };
   /** out = softmax of each row. */
   softmax: { x: Value };
-  /** Keeps the rows whose logits are wanted: "tokens" -> "outputs". */
+  /** Keeps the rows that something is read of: "tokens" -> "outputs". */
   select: { x: Value };
 }
 
@@ -100,25 +102,55 @@ export type NodeOf<K extends OpKind> = OpTable[K] & {
 
 export type GraphNode = { [K in OpKind]: NodeOf<K> }[OpKind];
 
-/** The keys and values that attention layers keep per token. */
-export interface KvShape {
-  layers: number;
-  /** Values per token and layer, for keys and for values each: kvHeads * headDim. */
-  cols: number;
+/** Keys and values, kept for every token of a sequence. */
+export interface KvState {
+  readonly kind: "kv";
+  readonly layer: number;
+  /** Values per token: kvHeads * headDim of keys, and of values. */
+  readonly kCols: number;
+  readonly vCols: number;
+  /** Tokens that attention looks back, its own included; what left it may be forgotten. Default: all. */
+  readonly window?: number;
 }
+
+/** What a layer knows of all tokens so far (tails of a convolution, a state-space matrix): floats of a sequence. */
+export interface RecurrentState {
+  readonly kind: "recurrent";
+  readonly layer: number;
+  readonly floats: number;
+}
+
+/** What a layer keeps from step to step. The architecture declares it; ops name it by its index in Graph.states. */
+export type LayerState = KvState | RecurrentState;
 
 export interface Graph {
   readonly nodes: readonly GraphNode[];
   /** Every weight that a node reads, once. */
   readonly weights: readonly Weight[];
-  readonly kv: KvShape;
+  readonly states: readonly LayerState[];
   /** The first node of each layer, and after them that of the output: where a graph can be split. */
   readonly layerStarts: readonly number[];
-  /** Computed by nobody here: it comes with the step. Only the second part of a split graph (split.ts) has one. */
+  /**
+   * Rows of vectors that come with the step instead of being computed: what the second part of a split graph (split.ts)
+   * goes on with.
+   */
   readonly input?: Value;
-  /** The logits: [outputs, vocab]; of the first part of a split graph, what the second goes on with. */
-  readonly output: Value;
+  readonly outputs: Outputs;
 }
+
+/** What can be read of a graph after a step. An encoder has no logits, a plain decoder nothing pooled. */
+export interface Outputs {
+  /** Of the next token: [logits, vocab]. */
+  readonly logits?: Value;
+  /** The last hidden state, normed: [outputs, embed]. */
+  readonly hidden?: Value;
+  /** A text as one vector: [outputs, embed]. */
+  readonly pooled?: Value;
+  /** What the first part of a split graph leaves to the second: [tokens, embed], or [outputs, embed] after the last layer. */
+  readonly residual?: Value;
+}
+
+export type OutputName = keyof Outputs;
 
 /** The values a node reads. */
 export function inputsOf(node: GraphNode): Value[] {
@@ -134,11 +166,26 @@ export function weightsOf(node: GraphNode): Weight[] {
   return Object.values(node).filter(isWeight);
 }
 
-/** What the output matrix reads: the last hidden state, normed, [outputs, embed]. undefined: there is no such matrix. */
-export function hiddenOf(graph: Graph): Value | undefined {
-  const isMatmul = (node: GraphNode): node is NodeOf<"matmul"> => node.op === "matmul";
-  const last = graph.nodes.findLast(isMatmul);
-  return last?.x.rows === "outputs" ? last.x : undefined;
+/** How many layers there are. */
+export function layerCount({ layerStarts }: Graph): number {
+  return Math.max(0, layerStarts.length - 1);
+}
+
+/** The keys and values that a graph keeps. */
+export function kvStates({ states }: Graph): KvState[] {
+  return states.filter((state) => state.kind === "kv");
+}
+
+/** The values that stay to be read after a step. */
+export function outputsOf({ outputs }: Graph): ReadonlySet<Value> {
+  return new Set(Object.values(outputs).filter(isValue));
+}
+
+/** The value behind an output; a graph without it is asked for in vain. */
+export function outputNamed({ outputs }: Graph, name: OutputName): Value {
+  const value = outputs[name];
+  if (!value) throw new Error(`the graph has no output "${name}"`);
+  return value;
 }
 
 /** The ops that read each weight. */

@@ -2,12 +2,12 @@
 // a slot, so the working memory of a 22-layer model is that of one layer. Computed once per loaded model; the backend
 // allocates the slots once and nothing after that.
 
-import { type Graph, type GraphNode, hiddenOf, inputsOf, type Value } from "./graph.ts";
+import { type Graph, type GraphNode, inputsOf, outputsOf, type Rows, type Value } from "./graph.ts";
 
 export interface PlanLimits {
   /** Most tokens in one step (the prompt chunk). */
   maxTokens: number;
-  /** Most rows of logits in one step. */
+  /** Most outputs in one step. */
   maxOutputs: number;
 }
 
@@ -42,20 +42,23 @@ export function planBytes(plan: Plan): number {
   return plan.slotSizes.reduce((sum, size) => sum + size * 4, 0);
 }
 
-function elements(value: Value, limits: PlanLimits): number {
-  return (value.rows === "tokens" ? limits.maxTokens : limits.maxOutputs) * value.cols;
+/** Most rows of a value of this kind. */
+export function mostRows(rows: Rows, { maxTokens, maxOutputs }: PlanLimits): number {
+  return rows === "tokens" ? maxTokens : maxOutputs;
 }
 
-/** Index of the last node that reads each value (or that makes it, if none does); logits and hidden state stay to be read. */
+function elements({ rows, cols }: Value, limits: PlanLimits): number {
+  return mostRows(rows, limits) * cols;
+}
+
+/** Index of the last node that reads each value (or that makes it, if none does); outputs stay to be read. */
 function lastUses(graph: Graph): number[] {
   const lastUse: number[] = [];
   graph.nodes.forEach((node, index) => {
     if (node.out) lastUse[node.out.id] = index;
     for (const input of inputsOf(node)) lastUse[input.id] = index;
   });
-  for (const kept of [graph.output, hiddenOf(graph)]) {
-    if (kept) lastUse[kept.id] = Number.POSITIVE_INFINITY;
-  }
+  for (const kept of outputsOf(graph)) lastUse[kept.id] = Number.POSITIVE_INFINITY;
   return lastUse;
 }
 

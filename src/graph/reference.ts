@@ -7,7 +7,7 @@
 // rounded to the type that integer kernels would give them, so that these can be held against this file.
 
 import { ModelError } from "../base/errors.ts";
-import type { DType } from "../dtypes/dtype.ts";
+import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import type { Activation, GraphNode, NodeOf, OpKind, Rope, Value, Weight } from "./graph.ts";
 import { KV_BLOCK_TOKENS, type Step } from "./step.ts";
@@ -33,14 +33,22 @@ export function activationTypeOf(dtype: DType): DType | undefined {
   );
 }
 
-/** Keys and values of all layers, in blocks of 32 tokens: [layer][block][32][cols], encoded as `dtype`. */
+/** The KV cache, in blocks of 32 tokens. */
 export interface KvStore {
   readonly dtype: DType;
-  readonly cols: number;
-  readonly keys: readonly Uint8Array[];
-  readonly values: readonly Uint8Array[];
-  /** Rows from a block of a layer to its next: 32, or more where other layers lie in between. */
-  readonly blockRows: number;
+  /** By index in Graph.states; undefined: that one is no KV cache. */
+  readonly states: readonly (StoredKv | undefined)[];
+}
+
+/** Keys and values of one layer, [block][32][cols] each, encoded as KvStore.dtype. */
+export interface StoredKv {
+  readonly kCols: number;
+  readonly vCols: number;
+  readonly keys: Uint8Array;
+  readonly values: Uint8Array;
+  /** Bytes from a block to the next: those of 32 rows, or more where other layers lie in between. */
+  readonly keyStride: number;
+  readonly valueStride: number;
 }
 
 /** What the ops work on. Scratch memory is made once, large enough for the largest row and context. */
@@ -54,7 +62,7 @@ export interface ReferenceMemory {
   readonly rounded: Float32Array;
   /** One row of activations in its rounded type. */
   readonly packed: Uint8Array;
-  /** [longest context, kv.cols], keys and values as floats. */
+  /** [longest context, widest kCols or vCols]: keys and values as floats. */
   readonly keys: Float32Array;
   readonly values: Float32Array;
   /** [longest context] */
@@ -116,7 +124,7 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
   matmul(node, step, memory) {
     const out = memory.value(node.out); // [T, N]
     const weight = memory.weight(node.weight); // [N, K]
-    const [n, k, rows] = [node.out.cols, node.x.cols, rowCount(node.x, step)];
+    const [n, k, rows] = [node.out.cols, node.x.cols, rowCount(node.out, step)];
     const x = roundActivations(memory.value(node.x), rows, k, weight.activation, memory); // [T, K]
     const source = weight.floats ?? memory.row;
     for (let o = 0; o < n; o++) {
@@ -145,14 +153,16 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
   },
 
   kv_write(node, step, memory) {
-    const { dtype, cols, keys, values } = memory.kv;
+    const { dtype } = memory.kv;
+    const { kCols, vCols, keys, values, keyStride, valueStride } = memory.kv.states[node.state]!;
     const k = memory.value(node.k);
     const v = memory.value(node.v);
-    const blocks = cols / dtype.blockElems;
     for (let t = 0; t < step.tokenCount; t++) {
-      const at = kvRow(memory.kv, step, t, step.positions[t]!) * blocks * dtype.blockBytes;
-      dtype.quantize!(k, t * cols, keys[node.layer]!, at, blocks);
-      dtype.quantize!(v, t * cols, values[node.layer]!, at, blocks);
+      const position = step.positions[t]!;
+      const keyAt = kvByte(step, t, position, keyStride, bytesFor(dtype, kCols));
+      dtype.quantize!(k, t * kCols, keys, keyAt, kCols / dtype.blockElems);
+      const valueAt = kvByte(step, t, position, valueStride, bytesFor(dtype, vCols));
+      dtype.quantize!(v, t * vCols, values, valueAt, vCols / dtype.blockElems);
     }
   },
 
@@ -161,7 +171,7 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     const out = memory.value(node.out);
     for (let t = 0; t < step.tokenCount; t++) {
       const startsSequence = t === 0 || step.tables[t] !== step.tables[t - 1];
-      if (startsSequence) loadContext(node.layer, step, t, memory);
+      if (startsSequence) loadContext(node.state, step, t, memory);
       for (let head = 0; head < node.heads; head++) {
         attendHead(node, head, q, out, t, step.positions[t]! + 1, memory);
       }
@@ -234,7 +244,7 @@ const activations: { readonly [A in Activation]: (x: number) => number } = {
 };
 
 function rowCount(value: Value, step: Step): number {
-  return value.rows === "tokens" ? step.tokenCount : step.outputCount;
+  return step.count(value.rows);
 }
 
 function readRow(
@@ -313,22 +323,23 @@ function rotateHead(
   }
 }
 
-/** Row of the cache that holds `position` of token t's sequence. */
-function kvRow({ blockRows }: KvStore, step: Step, t: number, position: number): number {
+/** Where `position` of token t's sequence lies: blocks are `stride` bytes apart, rows `rowBytes`. */
+function kvByte(step: Step, t: number, position: number, stride: number, rowBytes: number): number {
   const block = step.tables[t]!.blocks[Math.floor(position / KV_BLOCK_TOKENS)]!;
-  return block * blockRows + (position % KV_BLOCK_TOKENS);
+  return block * stride + (position % KV_BLOCK_TOKENS) * rowBytes;
 }
 
 /** Reads keys and values of token t's sequence, up to its last token in this step, into the scratch context. */
-function loadContext(layer: number, step: Step, t: number, memory: ReferenceMemory): void {
-  const { dtype, cols, keys, values } = memory.kv;
+function loadContext(state: number, step: Step, t: number, memory: ReferenceMemory): void {
+  const { dtype } = memory.kv;
+  const { kCols, vCols, keys, values, keyStride, valueStride } = memory.kv.states[state]!;
   let last = t;
   while (last + 1 < step.tokenCount && step.tables[last + 1] === step.tables[t]) last++;
-  const blocks = cols / dtype.blockElems;
   for (let position = 0; position <= step.positions[last]!; position++) {
-    const at = kvRow(memory.kv, step, t, position) * blocks * dtype.blockBytes;
-    dtype.dequantize(keys[layer]!, at, memory.keys, position * cols, blocks);
-    dtype.dequantize(values[layer]!, at, memory.values, position * cols, blocks);
+    const keyAt = kvByte(step, t, position, keyStride, bytesFor(dtype, kCols));
+    dtype.dequantize(keys, keyAt, memory.keys, position * kCols, kCols / dtype.blockElems);
+    const valueAt = kvByte(step, t, position, valueStride, bytesFor(dtype, vCols));
+    dtype.dequantize(values, valueAt, memory.values, position * vCols, vCols / dtype.blockElems);
   }
 }
 
@@ -343,7 +354,7 @@ function attendHead(
   memory: ReferenceMemory,
 ): void {
   const { headDim } = node;
-  const { cols } = memory.kv;
+  const cols = node.kvHeads * headDim;
   const { keys, values, scores } = memory;
   const queryAt = t * node.q.cols + head * headDim;
   const kvHead = Math.floor(head / (node.heads / node.kvHeads)) * headDim;

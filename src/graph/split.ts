@@ -2,13 +2,14 @@
 // are graphs as any other, so that two backends can run one each. Arithmetic on data; nothing is computed here.
 //
 // Values stay the same objects with the same ids in both parts: whoever looks at a step sees what the whole would show.
-// Layers of the cache are counted from 0 in each part, because each keeps only its own.
+// States are counted from 0 in each part, because each keeps only its own layers'.
 
 import { ModelError } from "../base/errors.ts";
 import {
   type Graph,
   type GraphNode,
   inputsOf,
+  layerCount,
   type Value,
   type Weight,
   weightsOf,
@@ -17,35 +18,38 @@ import {
 export interface SplitGraph {
   readonly front: Graph;
   readonly back: Graph;
-  /** What passes from one to the other: front.output and back.input. */
+  /** What passes from one to the other: front.outputs.residual and back.input. */
   readonly between: Value;
 }
 
 /** Layers before `firstLayer` in front, that one and those after it, with the output, in back. */
 export function splitGraph(graph: Graph, firstLayer: number): SplitGraph {
-  const { layerStarts, kv } = graph;
+  const { layerStarts, states } = graph;
   const at = layerStarts[firstLayer];
-  if (at === undefined || at === 0 || layerStarts.length !== kv.layers + 1) {
+  if (at === undefined || at === 0) {
     throw new ModelError(
-      `a model of ${kv.layers} layers cannot be split before layer ${firstLayer}: expected a layer from 0 to ${layerStarts.length - 1}`,
+      `a model of ${layerCount(graph)} layers cannot be split before layer ${firstLayer}: expected a layer from 0 to ${layerStarts.length - 1}`,
     );
   }
   const [first, second] = [graph.nodes.slice(0, at), graph.nodes.slice(at)];
   const between = crossing(first, second, firstLayer);
+  const ownStates = states.filter(({ layer }) => layer < firstLayer);
   const front: Graph = {
     nodes: first,
     weights: weightsIn(graph, first),
-    kv: { layers: firstLayer, cols: kv.cols },
+    states: ownStates,
     layerStarts: layerStarts.slice(0, firstLayer + 1),
-    output: between,
+    outputs: { residual: between },
   };
   const back: Graph = {
-    nodes: second.map((node) => renumbered(node, firstLayer)),
+    nodes: second.map((node) => renumbered(node, ownStates.length)),
     weights: weightsIn(graph, second),
-    kv: { layers: kv.layers - firstLayer, cols: kv.cols },
+    states: states
+      .slice(ownStates.length)
+      .map((state) => ({ ...state, layer: state.layer - firstLayer })),
     layerStarts: layerStarts.slice(firstLayer).map((start) => start - at),
     input: between,
-    output: graph.output,
+    outputs: graph.outputs,
   };
   return { front, back, between };
 }
@@ -72,5 +76,5 @@ function weightsIn({ weights }: Graph, nodes: readonly GraphNode[]): Weight[] {
 }
 
 function renumbered(node: GraphNode, by: number): GraphNode {
-  return "layer" in node ? { ...node, layer: node.layer - by } : node;
+  return "state" in node ? { ...node, state: node.state - by } : node;
 }

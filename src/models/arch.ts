@@ -5,7 +5,7 @@
 
 import type { Metadata } from "../base/metadata.ts";
 import type { GraphBuilder } from "../graph/builder.ts";
-import type { Rope, Value, Weight } from "../graph/graph.ts";
+import type { Outputs, Rope, Weight } from "../graph/graph.ts";
 
 /** What every decoder-only transformer has; an architecture may extend it. */
 export interface ModelConfig {
@@ -51,6 +51,6 @@ export interface Arch {
   readonly names: readonly string[];
   config(header: ModelHeader): ModelConfig;
   weights(config: ModelConfig): WeightSpec[];
-  /** Builds one step: tokens in, logits out. */
-  forward(g: GraphBuilder, config: ModelConfig, w: WeightLookup): Value;
+  /** Builds one step: tokens in, logits out. It declares what its layers keep from step to step (GraphBuilder.state). */
+  forward(g: GraphBuilder, config: ModelConfig, w: WeightLookup): Outputs;
 }

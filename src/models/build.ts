@@ -21,9 +21,8 @@ export function buildModel(header: ModelHeader): BuiltModel {
 }
 
 export function buildGraph(arch: Arch, config: ModelConfig, w: WeightLookup): Graph {
-  const g = new GraphBuilder({ layers: config.layers, cols: config.kvHeads * config.headDim });
-  const logits = arch.forward(g, config, w);
-  return g.finish(logits);
+  const g = new GraphBuilder();
+  return g.finish(arch.forward(g, config, w));
 }
 
 /** Throws one ModelError that lists all missing, misshapen, mistyped and unexpected weights. */

@@ -41,6 +41,30 @@ export class ConfigReader {
     return this.number(key) === undefined ? fallback : this.positive(key);
   }
 
+  /** One for each layer: the file has an array, or a number that is all layers'. */
+  integersPerLayer(key: string, layers: number, max: number): number[] {
+    const full = `${this.architecture}.${key}`;
+    if (this.metadata.arrayLength(full) === undefined) {
+      return new Array<number>(layers).fill(this.integer(key, max));
+    }
+    const values = this.metadata.numbers(full)!;
+    if (values.length !== layers) {
+      this.fail(key, `${values.length} values`, `one for each of ${layers} layers`);
+    }
+    return values.map((value) => this.#checkInteger(key, value, max));
+  }
+
+  /** The same for switches, such as which layers look at a window only. */
+  booleansPerLayer(key: string, layers: number): boolean[] | undefined {
+    const full = `${this.architecture}.${key}`;
+    if (this.metadata.arrayLength(full) === undefined) return undefined;
+    const values = this.metadata.numbers(full)!;
+    if (values.length !== layers) {
+      this.fail(key, `${values.length} values`, `one for each of ${layers} layers`);
+    }
+    return values.map((value) => value !== 0);
+  }
+
   fail(key: string, got: unknown, expected: string): never {
     throw new ModelError(
       `model: ${this.architecture}.${key}: got ${got === undefined ? "nothing" : got}, expected ${expected}`,

@@ -21,13 +21,14 @@ export const floats: DType = dtypeByName("f32")!;
 /** The product, or several of them with weights of their own, one after the other. */
 export function productGraph(dtype: DType, n: number, k: number, copies = 1): Graph {
   const table = { name: "token_embd.weight", shape: [tableRows, k], dtype: floats };
-  const g = new GraphBuilder({ layers: 0, cols: 32 });
+  const g = new GraphBuilder();
   const x = g.embed(table, "embed"); // [tokens, k]
   for (let copy = 1; copy < copies; copy++) {
     const name = `${productName}.${copy}`;
     g.matmul(x, { name: `bench.${copy}.weight`, shape: [n, k], dtype }, name); // [tokens, n]
   }
-  return g.finish(g.matmul(x, { name: "bench.weight", shape: [n, k], dtype }, productName)); // [tokens, n]
+  const weight = { name: "bench.weight", shape: [n, k], dtype };
+  return g.finish({ logits: g.matmul(x, weight, productName) }); // [tokens, n]
 }
 
 /** Fills a weight with sample blocks, over and over. */

@@ -39,7 +39,7 @@ async function results(backend: Backend, tokens: number): Promise<Float32Array> 
   await backend.run(productStep(tokens, limits));
   const all = new Float32Array(tokens * rows);
   for (let row = 0; row < tokens; row++) {
-    await backend.readLogits(row, all.subarray(row * rows, (row + 1) * rows));
+    await backend.read("logits", row, all.subarray(row * rows, (row + 1) * rows));
   }
   return all;
 }

@@ -70,7 +70,7 @@ async function product(backend: Backend, type: string, bytes: Uint8Array, tokens
   await backend.run(productStep(tokens, limits));
   const rows = new Float32Array(tokens * n);
   for (let t = 0; t < tokens; t++) {
-    await backend.readLogits(t, rows.subarray(t * n, (t + 1) * n));
+    await backend.read("logits", t, rows.subarray(t * n, (t + 1) * n));
   }
   backend.dispose();
   return rows;

@@ -56,7 +56,7 @@ describe.each(problems)("$dtype $n x $k", (problem) => {
       await backend.run(productStep(tokens, limits));
       const all = new Float32Array(tokens * problem.n);
       for (let row = 0; row < tokens; row++) {
-        await backend.readLogits(row, all.subarray(row * problem.n, (row + 1) * problem.n));
+        await backend.read("logits", row, all.subarray(row * problem.n, (row + 1) * problem.n));
       }
       return all;
     };

@@ -8,7 +8,7 @@ import { MemoryError } from "../../src/base/errors.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Engine } from "../../src/engine/engine.ts";
 import { checkMemory } from "../../src/engine/memory.ts";
-import { weightBytes } from "../../src/graph/cost.ts";
+import { kvTokenBytes, weightBytes } from "../../src/graph/cost.ts";
 import type { Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { buildModel } from "../../src/models/build.ts";
@@ -38,7 +38,7 @@ describe.each(backends)("%s", (_, create) => {
     expect(need).toEqual(backend.memory());
     const inFile = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
     expect(need.weightBytes).toBeGreaterThanOrEqual(inFile);
-    expect(need.kvBytes).toBe(2 * graph.kv.layers * 4 * 32 * graph.kv.cols * 2);
+    expect(need.kvBytes).toBe(4 * 32 * kvTokenBytes(graph, f16));
     expect(limitBytes).toBeGreaterThanOrEqual(4 * GIB);
     backend.dispose();
   });

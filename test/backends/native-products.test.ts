@@ -63,7 +63,7 @@ async function results(backend: Backend, tokens: number, n: number): Promise<Flo
   await backend.run(productStep(tokens, limits));
   const all = new Float32Array(tokens * n);
   for (let row = 0; row < tokens; row++) {
-    await backend.readLogits(row, all.subarray(row * n, (row + 1) * n));
+    await backend.read("logits", row, all.subarray(row * n, (row + 1) * n));
   }
   return all;
 }

@@ -37,7 +37,7 @@ async function logitsOf(
     await backend.run(step);
     for (const [row, name] of names.entries()) {
       const logits = new Float32Array(tinyShape.vocab);
-      await backend.readLogits(row, logits);
+      await backend.read("logits", row, logits);
       seen.set(name, logits);
     }
   }

@@ -114,8 +114,8 @@ describe("a split model computes what the whole computes", () => {
       await backend.run(step);
       const logits = new Float32Array(tinyShape.vocab);
       const hidden = new Float32Array(tinyShape.embed);
-      await backend.readLogits(1, logits);
-      await backend.readHidden(1, hidden);
+      await backend.read("logits", 1, logits);
+      await backend.read("hidden", 1, hidden);
       return { logits, hidden };
     };
     expect(await read(halves)).toEqual(await read(whole));

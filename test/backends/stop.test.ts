@@ -33,7 +33,7 @@ test.each(backends)("%s stops in the middle of a step, and goes on after it", as
   for (let position = 0; position < 8; position++) step.add(position + 3, position, table, true);
   const logits = async () => {
     const target = new Float32Array(tinyShape.vocab);
-    await backend.readLogits(7, target);
+    await backend.read("logits", 7, target);
     return [...target];
   };
   await backend.run(step);

@@ -40,7 +40,7 @@ export async function runSteps(backend: Backend, options: TinyOptions = {}): Pro
     await backend.run(step);
     for (let row = 0; row < count; row++) {
       const logits = new Float32Array(vocab);
-      await backend.readLogits(row, logits);
+      await backend.read("logits", row, logits);
       seen.push([...logits]);
     }
   }

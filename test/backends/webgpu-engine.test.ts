@@ -52,7 +52,7 @@ async function logitsOf(
   vocab: number = tinyShape.vocab,
 ): Promise<Float32Array> {
   const logits = new Float32Array(vocab);
-  await backend.readLogits(row, logits);
+  await backend.read("logits", row, logits);
   return logits;
 }
 
@@ -118,7 +118,7 @@ describeGpu("webgpu, in the engine", () => {
       await loaded(backend);
       await backend.run(stepOf([3, 1, 4]));
       const state = new Float32Array(tinyShape.embed);
-      await backend.readHidden(1, state);
+      await backend.read("hidden", 1, state);
       states.push(state);
       backend.dispose();
     }

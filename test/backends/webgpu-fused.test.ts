@@ -35,7 +35,7 @@ interface Options {
 /** One layer and the output, as models have them. */
 function layer({ type, vType = type, bias = false, layout = "half", dims = headDim }: Options) {
   const dtype = dtypeByName(type)!;
-  const g = new GraphBuilder({ layers: 1, cols: kvCols });
+  const g = new GraphBuilder();
   const vector = (name: string, size: number): Weight => ({ name, shape: [size], dtype: f32 });
   const matrix = (name: string, rows: number, cols: number, of: DType = dtype): Weight => {
     return { name, shape: [rows, cols], dtype: of };
@@ -56,8 +56,9 @@ function layer({ type, vType = type, bias = false, layout = "half", dims = headD
   const k = project("k", kvCols);
   const v = project("v", kvCols, dtypeByName(vType)!);
   const qRoped = g.rope(q, headDim, rope, "q_rope");
-  g.kvWrite(g.rope(k, headDim, rope, "k_rope"), v, 0);
-  const shape = { layer: 0, heads, kvHeads, headDim, scale: headDim ** -0.5 };
+  const state = g.state({ kind: "kv", layer: 0, kCols: kvCols, vCols: kvCols });
+  g.kvWrite(g.rope(k, headDim, rope, "k_rope"), v, state);
+  const shape = { state, heads, kvHeads, headDim, scale: headDim ** -0.5 };
   const attended = g.attention(qRoped, shape, "attention");
   const y = g.add(x, g.matmul(attended, matrix("o", embed, heads * headDim), "o"), "residual1");
   const normed2 = g.rmsNorm(y, vector("norm2", embed), 1e-5, "norm2");
@@ -66,7 +67,10 @@ function layer({ type, vType = type, bias = false, layout = "half", dims = headD
   const down = g.matmul(g.gate(gate, up, "silu", "silu"), matrix("down", embed, hidden), "down");
   const selected = g.select(g.add(y, down, "residual2"), "select");
   const last = g.rmsNorm(selected, vector("norm3", embed), 1e-5, "norm3");
-  return g.finish(g.matmul(last, matrix("output", vocab, embed), "logits"));
+  return g.finish({
+    hidden: last,
+    logits: g.logits(last, matrix("output", vocab, embed), "logits"),
+  });
 }
 
 /** Quantizing them is slow, and two backends want them. */
@@ -124,8 +128,8 @@ async function run(
     }
     await backend.run(step);
     const result = { logits: new Float32Array(vocab), state: new Float32Array(embed) };
-    await backend.readLogits(0, result.logits);
-    await backend.readHidden(0, result.state);
+    await backend.read("logits", 0, result.logits);
+    await backend.read("hidden", 0, result.state);
     results.push(result);
   }
   backend.dispose();

@@ -85,7 +85,7 @@ function expectClose(
 
 /** One of everything that no architecture uses yet, each on the embeddings. */
 function everyOp(cols: number): Graph {
-  const g = new GraphBuilder({ layers: 0, cols: 4 });
+  const g = new GraphBuilder();
   const x = g.embed(weight("table", [vocab, cols]), "embed");
   const [w, b] = [weight("norm", [cols]), weight("norm_bias", [cols])];
   const parts: Value[] = [
@@ -103,7 +103,7 @@ function everyOp(cols: number): Graph {
   ];
   const sum = parts.reduce((a, part, i) => g.add(a, part, `sum ${i}`));
   const selected = g.select(sum, "select");
-  return g.finish(g.softcap(selected, 5, "softcap of outputs"));
+  return g.finish({ logits: g.softcap(selected, 5, "softcap of outputs") });
 }
 
 test("which types lanes multiply 16 bytes at a time, and when", () => {
@@ -171,11 +171,12 @@ describeGpu("webgpu, rows and products", () => {
 
   /** Rows of a table of this type, and a product with a matrix of it: [tokens, outputs]. */
   const rowsAndProduct = (dtype: DType, cols: number): Graph => {
-    const g = new GraphBuilder({ layers: 0, cols: 4 });
+    const g = new GraphBuilder();
     g.embed(weight("table", [vocab, cols], dtype), "rows");
     const x = g.embed(weight("inputs", [vocab, cols]), "x");
     const matrix = weight("matrix", [outputs, cols], dtype);
-    return g.finish(g.select(g.matmul(x, matrix, "product", weight("bias", [outputs])), "select"));
+    const product = g.matmul(x, matrix, "product", weight("bias", [outputs]));
+    return g.finish({ logits: g.select(product, "select") });
   };
 
   test.each(types)("%s", async (type) => {

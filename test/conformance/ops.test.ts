@@ -58,7 +58,7 @@ function bytesOf(name: string, shape: readonly number[], dtype: DType): Uint8Arr
 
 /** One of everything that is not covered by an architecture, each on the embeddings. */
 function everyOp(cols: number): Graph {
-  const g = new GraphBuilder({ layers: 0, cols: 4 });
+  const g = new GraphBuilder();
   const x = g.embed(weight("table", [vocab, cols]), "embed");
   const [w, b] = [weight("norm", [cols], f32), weight("norm_bias", [cols], f32)];
   const parts: Value[] = [
@@ -74,7 +74,7 @@ function everyOp(cols: number): Graph {
   ];
   const sum = parts.reduce((a, part, i) => g.add(a, part, `sum ${i}`));
   const selected = g.select(sum, "select");
-  return g.finish(g.softcap(selected, 5, "softcap of outputs"));
+  return g.finish({ logits: g.softcap(selected, 5, "softcap of outputs") });
 }
 
 describe.each([64, 45])("every op, %i columns", (cols) => {
@@ -113,11 +113,11 @@ describe("embeddings, bit for bit", () => {
     const dtype = dtypeByName(type)!;
     const cols = Math.max(48, dtype.blockElems);
     for (const tied of [false, true]) {
-      const g = new GraphBuilder({ layers: 0, cols: 4 });
+      const g = new GraphBuilder();
       const table = weight("table", [vocab, cols - (cols % dtype.blockElems)], dtype);
       const x = g.embed(table, "embed");
       const selected = g.select(x, "select");
-      const graph = g.finish(tied ? g.matmul(selected, table, "logits") : selected);
+      const graph = g.finish({ logits: tied ? g.matmul(selected, table, "logits") : selected });
       const cpu = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
       const expected = await run(new ReferenceBackend(), graph);
       const got = await run(cpu, graph);

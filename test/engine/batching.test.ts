@@ -277,10 +277,10 @@ test("whoever looks at the values of a step is alone in it", async () => {
   for (let done = 0; done < tokens.length; ) {
     done += await engine.advance(place, tokens, done, {
       wants: () => true,
-      onLogits: () => {},
+      onOutput: () => {},
       stop: () => false,
       tap: (value, data) => {
-        if (value === engine.graph.output) rows += data.length / value.cols;
+        if (value === engine.graph.outputs.logits) rows += data.length / value.cols;
       },
     });
   }

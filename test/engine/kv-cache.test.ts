@@ -13,7 +13,7 @@ async function append(engine: Engine, sequence: KvSequence, tokens: number[]): P
   for (let done = 0; done < tokens.length; ) {
     done += await engine.advance({ sequence, blocks: 0 }, tokens, done, {
       wants: () => true,
-      onLogits: (_, read) => read(logits),
+      onOutput: (_, read) => read("logits", logits),
       stop: () => false,
     });
   }

@@ -8,7 +8,7 @@ import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
-import type { Graph } from "../../src/graph/graph.ts";
+import { type Graph, outputNamed } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { KV_BLOCK_TOKENS, Step } from "../../src/graph/step.ts";
 import { detectWasmFeatures } from "../../src/kernels/features.ts";
@@ -129,7 +129,7 @@ export async function runShapeCase(
   try {
     const expected = await outputs(new ReferenceBackend(), graph, c);
     const got = await outputs(backend, graph, c);
-    compare(got, expected, graph.output.cols);
+    compare(got, expected, outputNamed(graph, "logits").cols);
   } finally {
     backend.dispose();
   }
@@ -212,10 +212,10 @@ async function outputs(backend: Backend, graph: Graph, c: ShapeCase): Promise<Fl
     position += count;
     wanted = step.outputCount;
   }
-  const { cols } = graph.output;
+  const { cols } = outputNamed(graph, "logits");
   const all = new Float32Array(wanted * cols);
   for (let row = 0; row < wanted; row++) {
-    await backend.readLogits(row, all.subarray(row * cols, (row + 1) * cols));
+    await backend.read("logits", row, all.subarray(row * cols, (row + 1) * cols));
   }
   return all;
 }

@@ -54,8 +54,9 @@ const products: Make = (g, x, { rows, type }) => {
 const attention: Make = (g, x, { headDim, kvHeads, sharing }) => {
   const cols = kvHeads * headDim;
   const [k, v] = ["k", "v"].map((name) => g.embed(weight(`${name}_table`, [VOCAB, cols]), name));
-  g.kvWrite(k!, v!, 0);
-  const shape = { layer: 0, heads: kvHeads * sharing, kvHeads, headDim };
+  const state = g.state({ kind: "kv", layer: 0, kCols: cols, vCols: cols });
+  g.kvWrite(k!, v!, state);
+  const shape = { state, heads: kvHeads * sharing, kvHeads, headDim };
   return g.attention(x, { ...shape, scale: 1 / Math.sqrt(headDim) }, "out");
 };
 
@@ -100,9 +101,9 @@ export function isProduct({ op }: Pick<ShapeCase, "op">): boolean {
 export function shapeGraph(c: ShapeCase): Graph {
   const heads = c.kvHeads * c.sharing;
   const cols = hasHeads(c) ? heads * c.headDim : c.cols;
-  const g = new GraphBuilder({ layers: 1, cols: c.kvHeads * c.headDim });
+  const g = new GraphBuilder();
   const tableType = c.op === "embed" ? dtypeByName(c.type)! : f32;
   const x = g.embed(weight("table", [VOCAB, cols], tableType), "x");
   const out = makers[c.op]!(g, x, c);
-  return g.finish(g.select(out, "output"));
+  return g.finish({ logits: g.select(out, "output") });
 }

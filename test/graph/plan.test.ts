@@ -53,7 +53,7 @@ describe.each(architectures)("%s", (architecture) => {
     });
     backend.run(step);
     const logits = new Float32Array(tinyShape.vocab);
-    backend.readLogits(0, logits);
+    backend.read("logits", 0, logits);
     expect(logits.every(Number.isFinite)).toBe(true);
     return [...logits];
   }

@@ -16,7 +16,6 @@ interface Given {
   positions?: number[];
   /** Rows whose result is wanted; default all. */
   outputs?: number[];
-  kvCols?: number;
 }
 
 /** Builds a graph, runs one step on it and returns every named value. */
@@ -28,8 +27,8 @@ async function run(
   for (const [name, { shape, dtype }] of Object.entries(given.weights ?? {})) {
     weights[name] = { name, shape, dtype: dtypeByName(dtype ?? "f32")! };
   }
-  const g = new GraphBuilder({ layers: 1, cols: given.kvCols ?? 2 });
-  const graph = g.finish(build(g, weights));
+  const g = new GraphBuilder();
+  const graph = g.finish({ logits: build(g, weights) });
   const limits = { maxTokens: 8, maxOutputs: 8 };
   const backend = new ReferenceBackend();
   backend.prepare(makePlan(graph, limits), { blocks: 2, dtype: dtypeByName("f32")! });
@@ -182,10 +181,12 @@ test("attention: causal, grouped heads, against the formula", async () => {
   };
   const tokens = [0, 3, 1, 4];
   const scale = 0.7;
-  const seen = await run({ weights, tokens, kvCols: kvHeads * headDim }, (g, w) => {
+  const seen = await run({ weights, tokens }, (g, w) => {
     const q = g.embed(w.q!, "q");
-    g.kvWrite(g.embed(w.k!, "k"), g.embed(w.v!, "v"), 0);
-    return g.attention(q, { layer: 0, heads, kvHeads, headDim, scale }, "y");
+    const kvCols = kvHeads * headDim;
+    const state = g.state({ kind: "kv", layer: 0, kCols: kvCols, vCols: kvCols });
+    g.kvWrite(g.embed(w.k!, "k"), g.embed(w.v!, "v"), state);
+    return g.attention(q, { state, heads, kvHeads, headDim, scale }, "y");
   });
   const at = (name: "q" | "k" | "v", t: number, head: number) => {
     const cols = weights[name].shape[1]!;

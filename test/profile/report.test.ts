@@ -15,14 +15,14 @@ const q8 = dtypeByName("q8_0")!;
 /** An embedding, a layer with one matrix, and the logits: [64 -> 64 -> 128]. */
 function parts(): ProfiledPart[] {
   const weight = (name: string, rows: number, dtype = q8) => ({ name, shape: [rows, 64], dtype });
-  const g = new GraphBuilder({ layers: 1, cols: 32 });
+  const g = new GraphBuilder();
   const x = g.embed(weight("token_embd.weight", 128, f32), "embed"); // [tokens, 64]
   g.layer(0);
   const hidden = g.matmul(x, weight("blk.0.w", 64), "ffn_up"); // [tokens, 64]
   g.layer(undefined);
   const wanted = g.select(hidden, "selected"); // [outputs, 64]
   const logits = g.matmul(wanted, weight("output.weight", 128), "logits"); // [outputs, 128]
-  const [embed, up, select, out] = g.finish(logits).nodes;
+  const [embed, up, select, out] = g.finish({ logits }).nodes;
   const part = { rows: "tokens", isAlone: false } as const;
   return [
     { ...part, op: "embed", name: "embed", nodes: [embed!], isAlone: true },

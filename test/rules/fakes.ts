@@ -68,7 +68,8 @@ export const fakeArch: Arch = {
     const hidden = g.activate(up, "relu", "hidden"); // [tokens, feedForward]
     const down = g.matmul(hidden, w.get("down.weight"), "down"); // [tokens, embed]
     const y = g.add(x, g.scale(down, 0.5, "half"), "residual"); // [tokens, embed]
-    return g.matmul(g.select(y, "selected"), w.get("output.weight"), "logits"); // [outputs, vocab]
+    const last = g.select(y, "selected"); // [outputs, embed]
+    return { hidden: last, logits: g.logits(last, w.get("output.weight"), "logits") }; // [logits, vocab]
   },
 };
 

@@ -98,7 +98,7 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
   { file: "src/cli/commands/inspect.ts", names: ["f32"], why: "a metadata value type of GGUF" },
   { file: "src/open.ts", names: ["f16"], why: "the default KV type" },
   { file: "src/verify-compose.ts", names: ["f32"], why: "the KV type that rounds nothing" },
-  { file: "src/engine/engine.ts", names: ["f32", "f16", "q8_0"], why: "the types of a KV cache" },
+  { file: "src/engine/memory.ts", names: ["f32", "f16", "q8_0"], why: "the types of a KV cache" },
   {
     file: "src/kernels/ops/kv-format.ts",
     names: ["f16", "q8_0"],

@@ -130,7 +130,7 @@ describeGpu("on a GPU", () => {
     const run = async (): Promise<Float32Array> => {
       await backend.run(productStep(2, limits));
       const row = new Float32Array(problem.n);
-      backend.readLogits(1, row);
+      await backend.read("logits", 1, row);
       return row;
     };
     const want = await run();

@@ -18,7 +18,14 @@ import { isForTarget, kernelsOf } from "./executors.ts";
 import { type Chosen, type MatmulCompiler, MatmulLowering, WIDTH } from "./lower-matmul.ts";
 import { lowerNode, type NodeCompiler } from "./lower-nodes.ts";
 import { type NativeCompiler, nativeElementwise, sizesOf } from "./native-elementwise.ts";
-import type { Instruction, Program, StepArea, TableRows } from "./program.ts";
+import {
+  countOf,
+  type Instruction,
+  type Program,
+  type ScaledTable,
+  type StepArea,
+  type TableRows,
+} from "./program.ts";
 import { planStages } from "./stages.ts";
 import { controlWords } from "./team.ts";
 import type { WeightStore } from "./weights.ts";
@@ -71,6 +78,7 @@ class Compiler implements NodeCompiler, MatmulCompiler {
   readonly #ropeTables = new Map<Rope, { table: number; factors: Weight | undefined }>();
   readonly #slots: number[];
   readonly #cache: CachePlace;
+  readonly #tables: readonly ScaledTable[];
   readonly #explain: string[] = [];
 
   constructor(options: CompileOptions) {
@@ -81,6 +89,10 @@ class Compiler implements NodeCompiler, MatmulCompiler {
       arena.allocate(size * 4, "work", `value slot ${slot}`),
     );
     this.#cache = placeCache(plan, kv, arena);
+    this.#tables = this.#cache.strides.map((stride) => ({
+      at: arena.allocate(this.rows * kv.blocks * 4, "work", "block tables of the step"),
+      stride,
+    }));
     for (const make of elementwiseKernels) this.kernel(make(WIDTH));
   }
 
@@ -150,13 +162,12 @@ class Compiler implements NodeCompiler, MatmulCompiler {
   #stepArea(tableLength: number): StepArea {
     const { arena } = this.options;
     return {
-      counts: arena.allocate(8, "work", "counts of the step"),
+      counts: arena.allocate(Object.keys(countOf).length * 4, "work", "counts of the step"),
       tokens: arena.allocate(this.rows * 4, "work", "tokens of the step"),
       positions: arena.allocate(this.rows * 4, "work", "positions of the step"),
       outputRows: arena.allocate(this.rows * 4, "work", "output rows of the step"),
-      tables: arena.allocate(this.rows * tableLength * 4, "work", "block tables of the step"),
+      tables: this.#tables,
       tableLength,
-      blockStride: this.#cache.stride,
     };
   }
 
@@ -191,9 +202,9 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     return this.options.weights.rowsOf(weight);
   }
 
-  cache(layer: number): { keys: number; values: number; rowBytes: number } {
-    const { keys, values, rowBytes } = this.#cache;
-    return { keys: keys[layer]!, values: values[layer]!, rowBytes };
+  cache(state: number): { keys: number; values: number; rowBytes: number; tables: number } {
+    const { keys, values, rowBytes, size } = this.#cache.places[state]!;
+    return { keys, values, rowBytes, tables: this.#tables[size]!.at };
   }
 
   get kvType(): string {

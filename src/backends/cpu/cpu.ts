@@ -4,7 +4,7 @@
 // Level 2 multiplies row by row (any type); level 3 packs weights into tiles where their type has a tiled kernel.
 
 import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
-import { hiddenOf, type Value, type Weight } from "../../graph/graph.ts";
+import { type OutputName, outputNamed, type Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import { type ReferenceMemory, runReferenceOp } from "../../graph/reference.ts";
 import type { Step } from "../../graph/step.ts";
@@ -238,16 +238,9 @@ export class CpuBackend implements Backend {
     await helpers.ready();
   }
 
-  readLogits(row: number, target: Float32Array): void {
-    this.#readRow(this.#ready().plan.graph.output, row, target);
-  }
-
-  readHidden(row: number, target: Float32Array): void {
-    this.#readRow(hiddenOf(this.#ready().plan.graph)!, row, target);
-  }
-
-  #readRow(value: Value, row: number, target: Float32Array): void {
-    const { reference } = this.#ready();
+  read(output: OutputName, row: number, target: Float32Array): void {
+    const { plan, reference } = this.#ready();
+    const value = outputNamed(plan.graph, output);
     target.set(reference.value(value).subarray(row * value.cols, (row + 1) * value.cols));
   }
 
@@ -355,7 +348,7 @@ export class CpuBackend implements Backend {
         for (let chunk = 0; chunk < chunks; chunk++) executor.run(chunk);
       }
       if (!node.out) continue;
-      const rows = node.out.rows === "tokens" ? step.tokenCount : step.outputCount;
+      const rows = step.count(node.out.rows);
       tap(node.out, reference.value(node.out).subarray(0, rows * node.out.cols));
       const instead = replace?.(node.out);
       if (instead) reference.value(node.out).set(instead);

@@ -29,7 +29,7 @@ export function makeAttention(i: InstructionOf<"attention">, c: ExecutorContext)
         passes.fourHeads(token, kvHead, first + head * headStride);
       }
       if (wideHeads === sharing) return;
-      const inFour = isInFour(c, token);
+      const inFour = isInFour(c, i.tables, token);
       if (inFour && token % WIDE_QUERIES !== 0) return;
       const pass = inFour ? passes.fourTokens : passes.oneHead;
       for (let head = wideHeads; head < sharing; head++) {
@@ -57,7 +57,7 @@ function makePasses(
   const scoreStride = scoresLength * 4;
   const scores = c.program.scores + c.thread * WIDE_QUERIES * scoreStride;
   const lengthOf = (token: number) => c.views.i32[step.positions / 4 + token]! + 1;
-  const tableOf = (token: number) => step.tables + token * step.tableLength * 4;
+  const tableOf = (token: number) => i.tables + token * step.tableLength * 4;
   const blocksOf = (length: number) => Math.floor(length / KV_BLOCK_TOKENS);
   const lastOf = (length: number) => length % KV_BLOCK_TOKENS;
 
@@ -123,20 +123,24 @@ function makePasses(
 }
 
 /** The four tokens of which this is one (0 to 3, 4 to 7, ...) follow one another in one sequence. */
-function isInFour(c: ExecutorContext, token: number): boolean {
+function isInFour(c: ExecutorContext, tables: number, token: number): boolean {
   const first = token - (token % WIDE_QUERIES);
   if (first + WIDE_QUERIES > rowCount(c, "tokens")) return false;
   for (let next = first + 1; next < first + WIDE_QUERIES; next++) {
-    if (!follows(c, next)) return false;
+    if (!follows(c, tables, next)) return false;
   }
   return true;
 }
 
 /** The token before is the one before it in its sequence: the cache of all positions up to there is the same. */
-function follows({ program: { step }, views: { i32 } }: ExecutorContext, token: number): boolean {
+function follows(
+  { program: { step }, views: { i32 } }: ExecutorContext,
+  tables: number,
+  token: number,
+): boolean {
   const position = step.positions / 4 + token;
   if (i32[position] !== i32[position - 1]! + 1) return false;
-  const table = step.tables / 4 + token * step.tableLength;
+  const table = tables / 4 + token * step.tableLength;
   const blocks = Math.floor(i32[position - 1]! / KV_BLOCK_TOKENS) + 1;
   for (let block = 0; block < blocks; block++) {
     if (i32[table + block] !== i32[table + block - step.tableLength]) return false;

@@ -2,6 +2,7 @@
 // matmul_floats, matmul_rows). Chunks of a product are runs of its output columns, for all tokens.
 
 import { dtypeByName } from "../../dtypes/table.ts";
+import type { Rows } from "../../graph/graph.ts";
 import { TILE_ROWS } from "../../kernels/ops/packed.ts";
 import {
   chunkBounds,
@@ -11,7 +12,7 @@ import {
   perRow,
   rowCount,
 } from "./executor.ts";
-import type { ChoiceTable, InstructionOf, RowKind, TiledVariant } from "./program.ts";
+import type { ChoiceTable, InstructionOf, TiledVariant } from "./program.ts";
 
 type MatmulKind = "quantize" | "round" | "matmul_blocks" | "matmul_floats" | "matmul_rows";
 
@@ -281,7 +282,7 @@ function copyTail(
 }
 
 function addBias(
-  i: { bias: number; n: number; out: number; rows: RowKind },
+  i: { bias: number; n: number; out: number; rows: Rows },
   c: ExecutorContext,
   from: number,
   to: number,

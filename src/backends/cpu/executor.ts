@@ -1,8 +1,9 @@
 // An executor: one instruction of a program on one thread. It says how many chunks the instruction has in this step and
 // does any one of them. Here are its interface and what all kinds share; executors.ts has the table of kinds.
 
+import type { Rows } from "../../graph/graph.ts";
 import type { ArenaViews } from "./arena.ts";
-import type { InstructionKind, InstructionOf, Program, RowKind } from "./program.ts";
+import { countOf, type InstructionKind, type InstructionOf, type Program } from "./program.ts";
 
 /** The kernels, by name. */
 export type Kernels = Readonly<Record<string, (...args: number[]) => void>>;
@@ -42,11 +43,11 @@ export type MakeExecutor<K extends InstructionKind> = (
 const fewThreads = { most: 4, shares: [0.5, 0.75, 0.875, 0.9375, 1] } as const;
 const manyShares: readonly number[] = [0.25, 0.5, 0.75, 0.875, 0.9375, 1];
 
-export function rowCount({ program, views }: ExecutorContext, rows: RowKind): number {
-  return views.i32[program.step.counts / 4 + (rows === "tokens" ? 0 : 1)]!;
+export function rowCount({ program, views }: ExecutorContext, rows: Rows): number {
+  return views.i32[program.step.counts / 4 + countOf[rows]]!;
 }
 
-export function perRow(c: ExecutorContext, rows: RowKind, run: (row: number) => void): Executor {
+export function perRow(c: ExecutorContext, rows: Rows, run: (row: number) => void): Executor {
   const count = () => rowCount(c, rows);
   return { chunks: count, run, row: { count, run } };
 }

@@ -2,6 +2,7 @@
 // chunk is. Chunks are independent; threads take them as they come (team.ts), so a thread that is slow or busy elsewhere
 // takes fewer.
 
+import type { Rows } from "../../graph/graph.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import { ropeTable } from "../../kernels/ops/rope.ts";
 import { makeAttention } from "./execute-attention.ts";
@@ -13,7 +14,7 @@ import {
   perRow,
   rowCount,
 } from "./executor.ts";
-import type { Instruction, InstructionKind, InstructionOf, RowKind } from "./program.ts";
+import type { Instruction, InstructionKind, InstructionOf } from "./program.ts";
 import { makeRowReader } from "./table-rows.ts";
 
 export type { Executor, ExecutorContext, Kernels } from "./executor.ts";
@@ -120,8 +121,7 @@ const makers: { readonly [K in InstructionKind]: MakeExecutor<K> } = {
     const { step } = c.program;
     return perRow(c, "tokens", (row) => {
       const position = c.views.i32[step.positions / 4 + row]!;
-      const entry =
-        step.tables / 4 + row * step.tableLength + Math.floor(position / KV_BLOCK_TOKENS);
+      const entry = i.tables / 4 + row * step.tableLength + Math.floor(position / KV_BLOCK_TOKENS);
       const cacheRow = c.views.i32[entry]! * KV_BLOCK_TOKENS + (position % KV_BLOCK_TOKENS);
       const at = row * i.cols * 4;
       kernel(i.k + at, i.keys + cacheRow * i.rowBytes, i.cols);
@@ -185,7 +185,7 @@ export function makeExecutors(context: ExecutorContext): Executor[] {
 /** run(at, count): `count` values from byte `at` of every operand on. */
 function perElements(
   c: ExecutorContext,
-  { rows, cols }: { rows: RowKind; cols: number },
+  { rows, cols }: { rows: Rows; cols: number },
   run: (at: number, count: number) => void,
 ): Executor {
   const total = () => rowCount(c, rows) * cols;

@@ -218,7 +218,7 @@ export class MatmulLowering {
 
   #shape(node: NodeOf<"matmul">) {
     return {
-      rows: node.x.rows,
+      rows: node.out.rows,
       n: node.out.cols,
       k: node.x.cols,
       out: this.#c.address(node.out),

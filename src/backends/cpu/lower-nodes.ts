@@ -12,7 +12,8 @@ export interface NodeCompiler {
   address(value: Value): number;
   vector(weight: Weight): number;
   rowsOf(weight: Weight): TableRows;
-  cache(layer: number): { keys: number; values: number; rowBytes: number };
+  /** Where a KvState lies, and the address of its block tables. */
+  cache(state: number): { keys: number; values: number; rowBytes: number; tables: number };
   readonly kvType: string;
   readonly kvDType: KvCacheOptions["dtype"];
   hasKernel(name: string): boolean;
@@ -143,7 +144,7 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
     const kernel = kvWriteKernels[c.kvType];
     if (!kernel || !c.hasKernel(kernel) || n.k.cols % 4 !== 0)
       return `no kernel for a ${c.kvType} cache`;
-    const { keys, values, rowBytes } = c.cache(n.layer);
+    const { keys, values, rowBytes, tables } = c.cache(n.state);
     return {
       op: "kv_write",
       kernel,
@@ -153,6 +154,7 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
       values,
       cols: n.k.cols,
       rowBytes,
+      tables,
     };
   },
   attention: (c, n) => {
@@ -160,7 +162,7 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
     if (!c.hasKernel(`attn_scores_${c.kvType}`)) return `no kernel for a ${c.kvType} cache`;
     const unit = Math.max(4, dtype.blockElems);
     if (n.headDim % unit !== 0) return `heads of ${n.headDim}, kernels take multiples of ${unit}`;
-    const { keys, values, rowBytes } = c.cache(n.layer);
+    const { keys, values, rowBytes, tables } = c.cache(n.state);
     return {
       op: "attention",
       kvType: c.kvType,
@@ -173,6 +175,7 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
       headDim: n.headDim,
       headBytes: bytesFor(dtype, n.headDim),
       rowBytes,
+      tables,
       scale: n.scale,
     };
   },

@@ -4,24 +4,31 @@
 // What differs from step to step (tokens, positions, block tables) is in the step area of the shared memory, whose
 // addresses are here too. Addresses are bytes.
 
-import type { RopeLayout } from "../../graph/graph.ts";
+import type { RopeLayout, Rows } from "../../graph/graph.ts";
 import type { KernelTarget } from "../../kernels/target.ts";
 
-/** Rows of a value in this step: all tokens, or those whose logits are wanted. */
-export type RowKind = "tokens" | "outputs";
+/** Which of StepArea.counts is the number of rows of each kind. */
+export const countOf: Readonly<Record<Rows, number>> = { tokens: 0, outputs: 1, logits: 2 };
 
-/** Where the step's data is. The counts are i32 at counts and counts + 4. */
+/** Where the step's data is. */
 export interface StepArea {
+  /** i32 [3]: see countOf. */
   readonly counts: number;
   /** i32 each: [maxTokens]. */
   readonly tokens: number;
   readonly positions: number;
   /** i32 [maxOutputs]: which of the tokens each row of outputs is. */
   readonly outputRows: number;
-  /** i32 [maxTokens][tableLength]: the cache blocks of each token's sequence, times blockStride (cache-place.ts). */
-  readonly tables: number;
+  /** Of the cache blocks of each token's sequence. */
+  readonly tables: readonly ScaledTable[];
   readonly tableLength: number;
-  readonly blockStride: number;
+}
+
+/** Cache blocks in units of `stride`, for rows of one size (cache-place.ts). */
+export interface ScaledTable {
+  /** i32 [maxTokens][tableLength]. */
+  readonly at: number;
+  readonly stride: number;
 }
 
 /** A matrix whose rows are read as floats, in whichever layout it has (weights.ts). */
@@ -32,7 +39,7 @@ export type TableRows = { readonly at: number; readonly cols: number; readonly d
 );
 
 interface Matmul {
-  readonly rows: RowKind;
+  readonly rows: Rows;
   /** Columns of the result, and of the input. */
   readonly n: number;
   readonly k: number;
@@ -101,7 +108,7 @@ export type Instruction =
   | { readonly op: "select"; readonly x: number; readonly out: number; readonly cols: number }
   | {
       readonly op: "rms_norm";
-      readonly rows: RowKind;
+      readonly rows: Rows;
       readonly x: number;
       readonly out: number;
       readonly weight: number;
@@ -112,7 +119,7 @@ export type Instruction =
   /** kernel(x, weight, out, cols, eps, bias); the one without a bias does not read the last. */
   | {
       readonly op: "layer_norm";
-      readonly rows: RowKind;
+      readonly rows: Rows;
       readonly kernel: string;
       readonly x: number;
       readonly out: number;
@@ -123,7 +130,7 @@ export type Instruction =
     }
   | {
       readonly op: "softmax";
-      readonly rows: RowKind;
+      readonly rows: Rows;
       readonly x: number;
       readonly out: number;
       readonly cols: number;
@@ -131,7 +138,7 @@ export type Instruction =
   /** Elementwise over all rows: kernel(x, out, n, argument); most do not read the last. */
   | {
       readonly op: "unary";
-      readonly rows: RowKind;
+      readonly rows: Rows;
       readonly kernel: string;
       readonly x: number;
       readonly out: number;
@@ -141,7 +148,7 @@ export type Instruction =
   /** Elementwise over all rows: kernel(a, b, out, n). */
   | {
       readonly op: "binary";
-      readonly rows: RowKind;
+      readonly rows: Rows;
       readonly kernel: string;
       readonly a: number;
       readonly b: number;
@@ -181,6 +188,8 @@ export type Instruction =
       readonly values: number;
       readonly cols: number;
       readonly rowBytes: number;
+      /** Address of a ScaledTable. */
+      readonly tables: number;
     }
   | {
       readonly op: "attention";
@@ -194,12 +203,13 @@ export type Instruction =
       readonly headDim: number;
       readonly headBytes: number;
       readonly rowBytes: number;
+      readonly tables: number;
       readonly scale: number;
     }
   /** Activations to bytes, in tiles of tokens. */
   | {
       readonly op: "quantize";
-      readonly rows: RowKind;
+      readonly rows: Rows;
       readonly variants: readonly ActivationVariant[];
       readonly choice: ChoiceTable;
       readonly x: number;
@@ -210,7 +220,7 @@ export type Instruction =
   /** Activations quantized to a dtype and back, as floats. */
   | {
       readonly op: "round";
-      readonly rows: RowKind;
+      readonly rows: Rows;
       readonly dtype: string;
       readonly x: number;
       readonly out: number;

@@ -2,7 +2,7 @@
 // the scratch memory of such nodes is its own, and none where there are no such nodes.
 
 import { weightBytes, weightElements } from "../../graph/cost.ts";
-import type { Value, Weight } from "../../graph/graph.ts";
+import { kvStates, type Value, type Weight } from "../../graph/graph.ts";
 import {
   activationTypeOf,
   type LoadedWeight,
@@ -20,13 +20,14 @@ export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout):
   );
   const context = kv.blocks * KV_BLOCK_TOKENS;
   const { cache } = compiled;
-  const layers = (list: readonly number[]) =>
-    list.map((at) => u8.subarray(at, cache.at + cache.bytes));
   const needed = compiled.leaderNodes;
   const attends = needed.some((node) => node.op === "attention");
   const longest = Math.max(4, ...plan.graph.weights.map((weight) => weight.shape.at(-1)!));
   const multiplies = needed.some((node) => node.op === "matmul");
-  const { cols } = plan.graph.kv;
+  const widest = Math.max(
+    0,
+    ...kvStates(plan.graph).map(({ kCols, vCols }) => Math.max(kCols, vCols)),
+  );
   const known = new Map<string, LoadedWeight>();
   return {
     value: (value: Value) => slots[plan.slotOf[value.id]!]!,
@@ -37,16 +38,25 @@ export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout):
     },
     kv: {
       dtype: kv.dtype,
-      cols,
-      keys: layers(cache.keys),
-      values: layers(cache.values),
-      blockRows: cache.stride * KV_BLOCK_TOKENS,
+      states: plan.graph.states.map((state, i) => {
+        const place = cache.places[i];
+        if (state.kind !== "kv" || !place) return undefined;
+        const from = (at: number) => u8.subarray(at, cache.at + cache.bytes);
+        return {
+          kCols: state.kCols,
+          vCols: state.vCols,
+          keys: from(place.keys),
+          values: from(place.values),
+          keyStride: cache.blockBytes,
+          valueStride: cache.blockBytes,
+        };
+      }),
     },
     row: new Float32Array(longest),
     rounded: new Float32Array(multiplies ? longest * plan.limits.maxTokens : 0),
     packed: new Uint8Array(multiplies ? longest * 4 : 0),
-    keys: new Float32Array(attends ? context * cols : 0),
-    values: new Float32Array(attends ? context * cols : 0),
+    keys: new Float32Array(attends ? context * widest : 0),
+    values: new Float32Array(attends ? context * widest : 0),
     scores: new Float32Array(attends ? context : 0),
   };
 }

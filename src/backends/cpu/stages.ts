@@ -6,9 +6,10 @@
 //             all of it
 // The leader plans them once; executors of stages are made on each thread from those of the instructions.
 
+import type { Rows } from "../../graph/graph.ts";
 import type { Executor } from "./executor.ts";
 import { chunkOf, NO_CHUNK, partOf, planLot } from "./lots.ts";
-import type { Instruction, InstructionKind, InstructionOf, RowKind, Stage } from "./program.ts";
+import type { Instruction, InstructionKind, InstructionOf, Stage } from "./program.ts";
 
 /** Memory that an instruction reads or writes: where it begins, and the bytes of a row (0: not row by row). */
 interface Area {
@@ -17,7 +18,7 @@ interface Area {
 }
 
 interface Access {
-  readonly rows: RowKind;
+  readonly rows: Rows;
   readonly reads: readonly Area[];
   readonly writes: readonly Area[];
 }
@@ -30,7 +31,7 @@ const product = (i: InstructionOf<"matmul_blocks" | "matmul_floats" | "matmul_ro
   reads: [area(i.x, 0)],
   writes: [area(i.out, 0)],
 });
-const mapped = (i: { rows: RowKind; x: number; out: number; cols: number }): Access => ({
+const mapped = (i: { rows: Rows; x: number; out: number; cols: number }): Access => ({
   rows: i.rows,
   reads: [area(i.x, i.cols * 4)],
   writes: [area(i.out, i.cols * 4)],

@@ -3,8 +3,16 @@
 
 import { AbortedError, DisposedError, MemoryError } from "../../base/errors.ts";
 import { bytesFor } from "../../dtypes/dtype.ts";
-import { weightBytes } from "../../graph/cost.ts";
-import { type GraphNode, hiddenOf, type Value, type Weight } from "../../graph/graph.ts";
+import { kvTokenBytes, weightBytes } from "../../graph/cost.ts";
+import {
+  type GraphNode,
+  type KvState,
+  kvStates,
+  type OutputName,
+  outputNamed,
+  type Value,
+  type Weight,
+} from "../../graph/graph.ts";
 import { type Plan, planBytes } from "../../graph/plan.ts";
 import {
   activationTypeOf,
@@ -12,6 +20,7 @@ import {
   type ReferenceMemory,
   referenceOps,
   runReferenceOp,
+  type StoredKv,
 } from "../../graph/reference.ts";
 import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
 import type {
@@ -43,7 +52,7 @@ export class ReferenceBackend implements Backend {
     const { graph } = plan;
     return {
       weightBytes: graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0),
-      kvBytes: 2 * graph.kv.layers * layerBytes(plan, kv),
+      kvBytes: cacheBytes(plan, kv),
       workBytes: planBytes(plan) + scratchBytes(scratchSizes(plan, kv)),
       limitBytes: Number.POSITIVE_INFINITY,
     };
@@ -65,9 +74,6 @@ export class ReferenceBackend implements Backend {
   prepare(plan: Plan, kv: KvCacheOptions): void {
     const weights = this.#alive();
     const { graph } = plan;
-    const perLayer = layerBytes(plan, kv);
-    const makeLayers = () =>
-      Array.from({ length: graph.kv.layers }, () => allocate(perLayer, "the KV cache"));
     const slots = plan.slotSizes.map((size) => new Float32Array(size));
     const sizes = scratchSizes(plan, kv);
     this.#prepared = {
@@ -76,12 +82,9 @@ export class ReferenceBackend implements Backend {
       weight: (weight) => weights.get(weight.name)!,
       kv: {
         dtype: kv.dtype,
-        cols: graph.kv.cols,
-        keys: makeLayers(),
-        values: makeLayers(),
-        blockRows: KV_BLOCK_TOKENS,
+        states: graph.states.map((state) => (state.kind === "kv" ? storeKv(state, kv) : undefined)),
       },
-      kvBytes: 2 * graph.kv.layers * perLayer,
+      kvBytes: cacheBytes(plan, kv),
       row: new Float32Array(sizes.row),
       rounded: new Float32Array(sizes.rounded),
       packed: new Uint8Array(sizes.packed * 4),
@@ -105,28 +108,19 @@ export class ReferenceBackend implements Backend {
     }
   }
 
-  readLogits(row: number, target: Float32Array): void {
-    this.#readRow(this.#ready().plan.graph.output, row, target);
-  }
-
-  readHidden(row: number, target: Float32Array): void {
-    this.#readRow(hiddenOf(this.#ready().plan.graph)!, row, target);
-  }
-
-  #readRow(value: Value, row: number, target: Float32Array): void {
-    const at = row * value.cols;
-    target.set(
-      this.#ready()
-        .value(value)
-        .subarray(at, at + value.cols),
-    );
+  read(output: OutputName, row: number, target: Float32Array): void {
+    const memory = this.#ready();
+    const value = outputNamed(memory.plan.graph, output);
+    target.set(memory.value(value).subarray(row * value.cols, (row + 1) * value.cols));
   }
 
   copyKvBlock(from: number, to: number): void {
     const { kv } = this.#ready();
-    const blockBytes = bytesFor(kv.dtype, KV_BLOCK_TOKENS * kv.cols);
-    for (const layer of [...kv.keys, ...kv.values]) {
-      layer.copyWithin(to * blockBytes, from * blockBytes, (from + 1) * blockBytes);
+    for (const state of kv.states) {
+      if (!state) continue;
+      const { keys, values, keyStride, valueStride } = state;
+      keys.copyWithin(to * keyStride, from * keyStride, (from + 1) * keyStride);
+      values.copyWithin(to * valueStride, from * valueStride, (from + 1) * valueStride);
     }
   }
 
@@ -163,9 +157,22 @@ export class ReferenceBackend implements Backend {
   }
 }
 
-/** Of the keys, or the values, of one layer. */
-function layerBytes({ graph }: Plan, kv: KvCacheOptions): number {
-  return bytesFor(kv.dtype, kv.blocks * KV_BLOCK_TOKENS * graph.kv.cols);
+function cacheBytes({ graph }: Plan, { blocks, dtype }: KvCacheOptions): number {
+  return blocks * KV_BLOCK_TOKENS * kvTokenBytes(graph, dtype);
+}
+
+function storeKv({ kCols, vCols }: KvState, { blocks, dtype }: KvCacheOptions): StoredKv {
+  const keyStride = bytesFor(dtype, KV_BLOCK_TOKENS * kCols);
+  const valueStride = bytesFor(dtype, KV_BLOCK_TOKENS * vCols);
+  const what = "the KV cache";
+  return {
+    kCols,
+    vCols,
+    keys: allocate(blocks * keyStride, what),
+    values: allocate(blocks * valueStride, what),
+    keyStride,
+    valueStride,
+  };
 }
 
 /** Words of 4 bytes. */
@@ -178,8 +185,8 @@ function scratchSizes({ graph, limits }: Plan, { blocks }: KvCacheOptions): Scra
     row,
     rounded: row * Math.max(limits.maxTokens, limits.maxOutputs),
     packed: row,
-    keys: context * graph.kv.cols,
-    values: context * graph.kv.cols,
+    keys: context * Math.max(0, ...kvStates(graph).map(({ kCols }) => kCols)),
+    values: context * Math.max(0, ...kvStates(graph).map(({ vCols }) => vCols)),
     scores: context,
   };
 }
@@ -189,8 +196,7 @@ function scratchBytes(sizes: ScratchSizes): number {
 }
 
 function rowsInUse(value: Value, step: Step, memory: ReferenceMemory): Float32Array {
-  const rows = value.rows === "tokens" ? step.tokenCount : step.outputCount;
-  return memory.value(value).subarray(0, rows * value.cols);
+  return memory.value(value).subarray(0, step.count(value.rows) * value.cols);
 }
 
 function allocate(bytes: number, what: string): Uint8Array<ArrayBuffer> {

@@ -4,7 +4,7 @@
 //
 // Arithmetic only: what a part takes is measured by the backend that will run it (split.ts).
 
-import type { Value } from "../../graph/graph.ts";
+import { layerCount, type Value } from "../../graph/graph.ts";
 import { makePlan, type Plan } from "../../graph/plan.ts";
 import { splitGraph } from "../../graph/split.ts";
 
@@ -20,7 +20,7 @@ export interface Division {
 
 /** Everything, in layers. */
 export function mostLayers({ graph }: Plan): number {
-  return graph.kv.layers + 1;
+  return layerCount(graph) + 1;
 }
 
 export function dividePlan(plan: Plan, deviceLayers: number): Division {
@@ -54,7 +54,7 @@ export async function mostThatFit(
 
 /** For people: "the output and layers 4 to 7 of 8". */
 export function layersText(deviceLayers: number, { graph }: Plan): string {
-  const { layers } = graph.kv;
+  const layers = layerCount(graph);
   if (deviceLayers > layers) return `all ${layers} layers and the output`;
   if (deviceLayers <= 1) return deviceLayers === 0 ? "no layer" : "the output and no layer";
   const first = layers + 1 - deviceLayers;

@@ -6,7 +6,13 @@
 
 import { DisposedError, MemoryError } from "../../base/errors.ts";
 import { weightBytes } from "../../graph/cost.ts";
-import type { GraphNode, Value, Weight } from "../../graph/graph.ts";
+import {
+  type GraphNode,
+  layerCount,
+  type OutputName,
+  type Value,
+  type Weight,
+} from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import type { Step } from "../../graph/step.ts";
 import type {
@@ -132,19 +138,15 @@ export class SplitBackend implements Backend {
     const { stream } = this.#ready();
     await this.#host.run(step, options);
     const { cols } = between;
-    const rows = between.rows === "tokens" ? step.tokenCount : step.outputCount;
+    const rows = step.count(between.rows);
     for (let row = 0; row < rows; row++) {
-      await this.#host.readLogits(row, stream.subarray(row * cols, (row + 1) * cols));
+      await this.#host.read("residual", row, stream.subarray(row * cols, (row + 1) * cols));
     }
     await this.#device.run(step, { ...options, input: stream.subarray(0, rows * cols) });
   }
 
-  readLogits(row: number, target: Float32Array): Promise<void> | void {
-    return this.#last.readLogits(row, target);
-  }
-
-  readHidden(row: number, target: Float32Array): Promise<void> | void {
-    return this.#last.readHidden(row, target);
+  read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {
+    return this.#last.read(output, row, target);
   }
 
   copyKvBlock(from: number, to: number): void {
@@ -165,12 +167,12 @@ export class SplitBackend implements Backend {
     const { parts, plan } = this.#ready();
     let firstLayer = 0;
     return parts.map((part) => {
-      const { layers } = part.plan.graph.kv;
+      const layers = layerCount(part.plan.graph);
       const place = {
         backend: part.backend.name,
         firstLayer,
         layers,
-        hasOutput: part.plan.graph.output === plan.graph.output,
+        hasOutput: part.plan.graph.outputs === plan.graph.outputs,
         weightBytes: part.plan.graph.weights.reduce((all, weight) => all + weightBytes(weight), 0),
         isDevice: part.backend === this.#device,
         ...(part.backend.adapter !== undefined && { adapter: part.backend.adapter }),

@@ -2,7 +2,8 @@
 // is made once; out of memory is an error that says what was asked for and how much had fitted.
 
 import { MemoryError } from "../../base/errors.ts";
-import type { Plan } from "../../graph/plan.ts";
+import { type KvState, kvStates } from "../../graph/graph.ts";
+import { mostRows, type Plan } from "../../graph/plan.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import type { KvCacheOptions, MemoryUse } from "../backend.ts";
 import type { GpuDevice, GpuFacts } from "./device.ts";
@@ -27,9 +28,9 @@ export interface Layout {
   /** Which slot each value is in, by its id. */
   readonly slotOf: readonly number[];
   readonly slotBytes: readonly number[];
-  /** Of the keys, or the values, of one layer, once the cache is as large as it may become. */
-  readonly kvLayerBytes: number;
-  /** Of one block of 32 tokens in that. */
+  /** Of a block of 32 tokens, for each KvState of the graph. */
+  readonly kvBlocks: readonly KvBlockBytes[];
+  /** Of the largest of them. */
   readonly kvBlockBytes: number;
   /** Of the largest value of the plan, read back at once. */
   readonly readBytes: number;
@@ -51,8 +52,9 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
   const weights = layOutWeights(graph.weights, facts, stacksOf(groups));
   const step = layOutStep(graph, limits, kv.blocks);
   const { slotOf, slotBytes } = assignSlots(graph, groups, limits);
-  const kvBlockBytes = KV_BLOCK_TOKENS * kvRowWords(kvFormat, graph.kv.cols) * 4;
-  const kvLayerBytes = kv.blocks * kvBlockBytes;
+  const kvBlocks = kvStates(graph).map((state) => kvBlockBytesOf(state, kvFormat));
+  const kvSizes = kvBlocks.flatMap(({ keys, values }) => [keys, values]);
+  const kvBlockBytes = Math.max(0, ...kvSizes);
   const readBytes = Math.max(...slotBytes);
   const roundedBytes = longestActivations(plan);
   const split = splitOf(kv.blocks * KV_BLOCK_TOKENS);
@@ -61,7 +63,7 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
     partialBytes,
     topBytes,
   );
-  const cached = graph.kv.layers > 0 ? kvLayerBytes : 0;
+  const cached = kv.blocks * kvBlockBytes;
   checkBindings({ "a layer of the KV cache": cached, "working memory": readBytes }, facts);
   return {
     plan,
@@ -72,7 +74,7 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
     groups,
     slotOf,
     slotBytes,
-    kvLayerBytes,
+    kvBlocks,
     kvBlockBytes,
     readBytes,
     roundedBytes,
@@ -81,18 +83,27 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
     topBytes,
     use: {
       weightBytes: weights.totalBytes,
-      kvBytes: 2 * graph.kv.layers * kvLayerBytes,
+      kvBytes: kv.blocks * kvSizes.reduce((sum, bytes) => sum + bytes, 0),
       workBytes: work.reduce((sum, bytes) => sum + bytes, 0),
     },
   };
+}
+
+export interface KvBlockBytes {
+  readonly keys: number;
+  readonly values: number;
+}
+
+function kvBlockBytesOf({ kCols, vCols }: KvState, format: KvFormat): KvBlockBytes {
+  const bytes = (cols: number) => KV_BLOCK_TOKENS * kvRowWords(format, cols) * 4;
+  return { keys: bytes(kCols), values: bytes(vCols) };
 }
 
 /** In bytes, of the products that round what they read. */
 function longestActivations({ graph, limits }: Plan): number {
   const sizes = graph.nodes.map((node) => {
     if (node.op !== "matmul" || !roundsActivations(node.weight)) return 0;
-    const rows = node.x.rows === "tokens" ? limits.maxTokens : limits.maxOutputs;
-    return Math.ceil((rows * node.x.cols) / 4) * 16;
+    return Math.ceil((mostRows(node.x.rows, limits) * node.x.cols) / 4) * 16;
   });
   return Math.max(0, ...sizes);
 }
@@ -121,7 +132,7 @@ function checkBindings(sizes: Readonly<Record<string, number>>, facts: GpuFacts)
   }
 }
 
-/** By layer. */
+/** By KvState. */
 export interface CacheBuffers {
   readonly keys: readonly GPUBuffer[];
   readonly values: readonly GPUBuffer[];
@@ -172,12 +183,9 @@ export async function allocateCache(
 }
 
 function makeCache(layout: Layout, blocks: number, make: MakeBuffer): CacheBuffers {
-  const { layers } = layout.plan.graph.kv;
-  const perLayer = (what: string): GPUBuffer[] =>
-    Array.from({ length: layers }, (_, i) =>
-      make(`${what} ${i}`, blocks * layout.kvBlockBytes, held),
-    );
-  return { keys: perLayer("keys"), values: perLayer("values") };
+  const perState = (what: keyof KvBlockBytes): GPUBuffer[] =>
+    layout.kvBlocks.map((bytes, i) => make(`${what} ${i}`, blocks * bytes[what], held));
+  return { keys: perState("keys"), values: perState("values") };
 }
 
 /** What `all` makes; where the device has no room for it, a MemoryError, and none of it is left. */

@@ -4,16 +4,14 @@
 //
 // They are submitted in pieces, the first ones small: the GPU begins while the host still hands over the rest.
 
+import type { Graph, Value } from "../../graph/graph.ts";
+import type { RowCounts } from "../../graph/step.ts";
 import type { Buffers, Layout } from "./buffers.ts";
 import { encodePart, type Program } from "./program.ts";
 import type { StepTimes } from "./step-times.ts";
 
-export interface StepCounts {
-  readonly tokens: number;
-  readonly outputs: number;
-}
-
-interface Encoded extends StepCounts {
+interface Encoded {
+  readonly counts: RowCounts;
   readonly program: Program;
   readonly pieces: GPUCommandBuffer[];
 }
@@ -34,27 +32,27 @@ export class StepCommands {
   }
 
   /** To be submitted one after the other, once. */
-  take(program: Program, counts: StepCounts): readonly GPUCommandBuffer[] {
+  take(program: Program, counts: RowCounts): readonly GPUCommandBuffer[] {
     const next = this.#next;
     this.#next = undefined;
-    const fits = next?.tokens === counts.tokens && next.outputs === counts.outputs;
+    const fits = next && sameCounts(next.counts, counts);
     return fits && next.program === program ? next.pieces : this.#encode(program, counts);
   }
 
   /** Those of a step that will probably come. */
-  prepare(program: Program, counts: StepCounts): void {
-    this.#next = { ...counts, program, pieces: this.#encode(program, counts) };
+  prepare(program: Program, counts: RowCounts): void {
+    this.#next = { counts, program, pieces: this.#encode(program, counts) };
   }
 
   /** All of a step in one piece, with its times: for a profile. */
-  recorded(times: StepTimes, counts: StepCounts): GPUCommandBuffer {
+  recorded(times: StepTimes, counts: RowCounts): GPUCommandBuffer {
     const commands = this.#device.createCommandEncoder();
     times.encode(commands, counts);
     this.#copyLogits(commands, counts);
     return commands.finish();
   }
 
-  #encode({ parts }: Program, counts: StepCounts): GPUCommandBuffer[] {
+  #encode({ parts }: Program, counts: RowCounts): GPUCommandBuffer[] {
     const ends = [...this.#cuts.map((cut) => Math.round(cut * parts.length)), parts.length];
     let first = 0;
     return ends.map((end) => {
@@ -68,12 +66,25 @@ export class StepCommands {
     });
   }
 
-  #copyLogits(commands: GPUCommandEncoder, counts: StepCounts): void {
+  #copyLogits(commands: GPUCommandEncoder, counts: RowCounts): void {
     const { plan, slotOf } = this.#layout;
-    const { output } = plan.graph;
-    const bytes = counts[output.rows] * output.cols * 4;
-    if (bytes === 0) return;
+    const output = resultOf(plan.graph);
+    const bytes = output ? counts[output.rows] * output.cols * 4 : 0;
+    if (!output || bytes === 0) return;
     const slot = this.#buffers.slots[slotOf[output.id]!]!;
     commands.copyBufferToBuffer(slot, 0, this.#buffers.read, 0, bytes);
   }
+}
+
+/** What every step brings back to the host: logits, or what the second part of a split graph goes on with. */
+export function resultOf({ outputs }: Graph): Value | undefined {
+  return outputs.logits ?? outputs.residual;
+}
+
+function sameCounts(some: RowCounts, others: RowCounts): boolean {
+  return (
+    some.tokens === others.tokens &&
+    some.outputs === others.outputs &&
+    some.logits === others.logits
+  );
 }

@@ -5,9 +5,9 @@
 import {
   type Graph,
   type GraphNode,
-  hiddenOf,
   inputsOf,
   type NodeOf,
+  outputsOf,
   type Value,
   type Weight,
   weightsOf,
@@ -34,6 +34,8 @@ interface View {
   readonly uses: ReadonlyMap<Weight, number>;
   /** Values that were computed by groups before. */
   readonly known: ReadonlySet<Value>;
+  /** Values that are read after the step. */
+  readonly outputs: ReadonlySet<Value>;
 }
 
 type Pattern = (node: GraphNode, view: View) => Group | undefined;
@@ -43,7 +45,14 @@ const patterns: readonly Pattern[] = [normedProducts, productAndAdd, ropedAttent
 
 export function fuse(graph: Graph, facts: GpuFacts): Group[] {
   const known = new Set<Value>(graph.input ? [graph.input] : []);
-  const view: View = { graph, facts, readers: readersOf(graph), uses: usesOf(graph), known };
+  const view: View = {
+    graph,
+    facts,
+    readers: readersOf(graph),
+    uses: usesOf(graph),
+    known,
+    outputs: outputsOf(graph),
+  };
   const done = new Set<GraphNode>();
   const groups: Group[] = [];
   for (const node of graph.nodes) {
@@ -79,7 +88,7 @@ function normedProducts(node: GraphNode, view: View): Group | undefined {
   );
   const isWhole = matmuls.length > 0 && matmuls.length === view.readers.get(norm.out)!.length;
   if (!isWhole || matmuls.some(({ weight }) => !isTuned(weight, view))) return undefined;
-  const kept = norm.out === hiddenOf(view.graph) || norm.out === view.graph.output;
+  const kept = view.outputs.has(norm.out);
   const source = {
     x: select ? select.x : norm.x,
     select,
@@ -147,7 +156,7 @@ function ropedAttention(node: GraphNode, view: View): Group | undefined {
   if (q?.op !== "rope" || k?.op !== "rope") return undefined;
   if (write?.op !== "kv_write" || attention?.op !== "attention") return undefined;
   if (only(view, q.out) !== attention || only(view, k.out) !== write) return undefined;
-  if (write.layer !== attention.layer) return undefined;
+  if (write.state !== attention.state) return undefined;
   const own = [q, k, write, attention];
   const roped = { q, k, write, attention };
   const reader = only(view, attention.out);
@@ -161,10 +170,9 @@ function isTuned(weight: Weight, { facts }: View): boolean {
 }
 
 /** The only node that reads a value which nobody else wants. */
-function only({ graph, readers }: View, value: Value): GraphNode | undefined {
+function only({ readers, outputs }: View, value: Value): GraphNode | undefined {
   const found = readers.get(value) ?? [];
-  const isWanted = value === graph.output || value === hiddenOf(graph);
-  return found.length === 1 && !isWanted ? found[0] : undefined;
+  return found.length === 1 && !outputs.has(value) ? found[0] : undefined;
 }
 
 function usesOf(graph: Graph): Map<Weight, number> {

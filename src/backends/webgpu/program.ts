@@ -2,7 +2,8 @@
 // loaded. A step only encodes them: nothing is created for it but the command buffer. Node by node, for taps, is a second
 // program, made when the first tap comes.
 
-import type { GraphNode } from "../../graph/graph.ts";
+import { type GraphNode, type KvState, kvStates } from "../../graph/graph.ts";
+import type { RowCounts } from "../../graph/step.ts";
 import type { Buffers, Layout } from "./buffers.ts";
 import { type GpuDevice, withoutBuildPaths } from "./device.ts";
 import { type LowerContext, lowerGroup, lowerNode } from "./lower.ts";
@@ -134,7 +135,7 @@ type Resources = {
 function resourceOf(
   source: Source,
   device: GPUDevice,
-  { slotOf, weights }: Layout,
+  { slotOf, weights, plan }: Layout,
   buffers: Buffers,
   tables: Map<Uint32Array, GPUBuffer>,
 ): GPUBufferBinding {
@@ -142,12 +143,15 @@ function resourceOf(
     const { offset, bytes } = part[plane ?? "wide"]!;
     return { buffer: buffers.weights[part.buffer]!, offset, size: bytes };
   };
+  /** Which of the cache's buffers a state has: one for each KvState. */
+  const kvIndex = (state: number) =>
+    kvStates(plan.graph).indexOf(plan.graph.states[state] as KvState);
   const resources: Resources = {
     value: ({ value }) => ({ buffer: buffers.slots[slotOf[value.id]!]! }),
     weight: ({ weight, part, plane }) => bound(weights.parts.get(weight.name)![part]!, plane),
     stack: ({ weight, plane }) => bound(weights.stacks.get(weight.name)!, plane),
-    keys: ({ layer }) => ({ buffer: buffers.keys[layer]! }),
-    values: ({ layer }) => ({ buffer: buffers.values[layer]! }),
+    keys: ({ state }) => ({ buffer: buffers.keys[kvIndex(state)]! }),
+    values: ({ state }) => ({ buffer: buffers.values[kvIndex(state)]! }),
     step: () => ({ buffer: buffers.step }),
     rounded: () => ({ buffer: buffers.rounded }),
     partials: () => ({ buffer: buffers.partials }),
@@ -179,7 +183,7 @@ function tableBuffer(
 export function encodePart(
   pass: GPUComputePassEncoder,
   dispatches: readonly Dispatch[],
-  counts: { readonly tokens: number; readonly outputs: number },
+  counts: RowCounts,
 ): void {
   for (const { kernel, pipeline, bindings } of dispatches) {
     const rows = counts[kernel.rows];

@@ -2,8 +2,8 @@
 // as the groups that touch it (fuse.ts), so that what a group writes never lies where it reads, and until everything before
 // its last reader in the graph is done, so that the nodes may also be computed one by one in the graph's order.
 
-import { type Graph, type GraphNode, hiddenOf, inputsOf, type Value } from "../../graph/graph.ts";
-import type { PlanLimits } from "../../graph/plan.ts";
+import { type Graph, type GraphNode, inputsOf, outputsOf, type Value } from "../../graph/graph.ts";
+import { mostRows, type PlanLimits } from "../../graph/plan.ts";
 import type { Group } from "./fuse.ts";
 
 export interface Slots {
@@ -41,7 +41,7 @@ export function assignSlots(graph: Graph, groups: readonly Group[], limits: Plan
   return { slotOf, slotBytes };
 }
 
-/** Index of the last node that reads each value, or that makes it; logits and hidden state stay to be read. */
+/** Index of the last node that reads each value, or that makes it; outputs stay to be read. */
 function lastNodes(graph: Graph): Map<Value, number> {
   const last = new Map<Value, number>();
   if (graph.input) last.set(graph.input, -1);
@@ -49,14 +49,12 @@ function lastNodes(graph: Graph): Map<Value, number> {
     if (node.out) last.set(node.out, index);
     for (const value of inputsOf(node)) last.set(value, index);
   });
-  for (const kept of [graph.output, hiddenOf(graph)]) {
-    if (kept) last.set(kept, Number.POSITIVE_INFINITY);
-  }
+  for (const kept of outputsOf(graph)) last.set(kept, Number.POSITIVE_INFINITY);
   return last;
 }
 
-function bytesOf({ rows, cols }: Value, { maxTokens, maxOutputs }: PlanLimits): number {
-  return Math.ceil(((rows === "tokens" ? maxTokens : maxOutputs) * cols) / 4) * 16;
+function bytesOf({ rows, cols }: Value, limits: PlanLimits): number {
+  return Math.ceil((mostRows(rows, limits) * cols) / 4) * 16;
 }
 
 /** The smallest free one that is large enough; else the largest, which grows; else a new one. */

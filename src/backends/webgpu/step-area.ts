@@ -1,7 +1,7 @@
 // What the GPU is told of a step, in one buffer that is written once per step: counts, tokens, positions, wanted rows, sines
 // and cosines of the positions, and the cache blocks of each sequence. Also its mirror in host memory.
 
-import type { Graph, Rope, Weight } from "../../graph/graph.ts";
+import type { Graph, Rope, Rows, Weight } from "../../graph/graph.ts";
 import type { PlanLimits } from "../../graph/plan.ts";
 import { type BlockTable, KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
 
@@ -12,7 +12,10 @@ export interface AngleArea {
   readonly at: number;
 }
 
-/** Addresses in 4-byte words. Word 0 is the number of tokens, word 1 the number of outputs. */
+/** Which word is the number of rows of each kind. */
+export const countWord: Readonly<Record<Rows, number>> = { tokens: 0, outputs: 1, logits: 2 };
+
+/** Addresses in 4-byte words; the first 4 are for counts. */
 export interface StepLayout {
   readonly tokens: number;
   readonly positions: number;
@@ -68,8 +71,9 @@ export class StepArea {
   fill(step: Step): readonly (readonly [from: number, to: number])[] {
     const { tokens, positions, sequences, outputRows, tables, tableLength } = this.#layout;
     const words = this.#words;
-    words[0] = step.tokenCount;
-    words[1] = step.outputCount;
+    words[countWord.tokens] = step.tokenCount;
+    words[countWord.outputs] = step.outputCount;
+    words[countWord.logits] = step.count("logits");
     let table: BlockTable | undefined;
     let sequence = -1;
     let end = tables;

@@ -4,7 +4,7 @@
 // A pass has a price, so not every step is recorded: all of a prompt; of generation the first ones, and then some. What was
 // recorded stands for all steps. A GPU without timestamp queries only has the times of whole steps.
 
-import type { Step } from "../../graph/step.ts";
+import type { RowCounts, Step } from "../../graph/step.ts";
 import {
   type BackendProfile,
   EVENT_NUMBERS,
@@ -71,10 +71,7 @@ export class StepTimes {
   }
 
   /** Every part in a pass of its own, between two queries; then the times on their way to the host. */
-  encode(
-    commands: GPUCommandEncoder,
-    counts: { readonly tokens: number; readonly outputs: number },
-  ): void {
+  encode(commands: GPUCommandEncoder, counts: RowCounts): void {
     const { set, resolved, read } = this.#queries!;
     const { parts } = this.#program;
     this.#asked = parts.flatMap((part, i) => (runs(part, counts) ? [i] : []));
@@ -192,10 +189,7 @@ function makeQueries(device: GPUDevice, parts: number): Queries {
   };
 }
 
-function runs(
-  { dispatches }: ProgramPart,
-  counts: { readonly tokens: number; readonly outputs: number },
-): boolean {
+function runs({ dispatches }: ProgramPart, counts: RowCounts): boolean {
   return dispatches.some(({ kernel }) => {
     const rows = counts[kernel.rows];
     return rows >= kernel.minRows && rows <= kernel.maxRows;

@@ -1,6 +1,7 @@
 // How long each kernel of a step takes, by timestamp queries: every dispatch in a pass of its own. For measuring only: the
 // passes have a price, so the sum is more than the step takes.
 
+import type { RowCounts } from "../../graph/step.ts";
 import type { GpuDevice } from "./device.ts";
 import { encodePart, type Program } from "./program.ts";
 import { MAP_READ, usage } from "./usage.ts";
@@ -17,7 +18,7 @@ const MOST_QUERIES = 4096;
 export async function timeKernels(
   gpu: GpuDevice,
   program: Program,
-  counts: { readonly tokens: number; readonly outputs: number },
+  counts: RowCounts,
 ): Promise<KernelTime[]> {
   const { device } = gpu;
   const run = program.parts
@@ -64,7 +65,7 @@ export async function timeKernels(
 export async function timeStep(
   { device }: GpuDevice,
   program: Program,
-  counts: { readonly tokens: number; readonly outputs: number },
+  counts: RowCounts,
 ): Promise<number> {
   const run = async (repeats: number): Promise<number> => {
     const commands = device.createCommandEncoder();

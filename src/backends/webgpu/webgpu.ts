@@ -5,8 +5,14 @@
 // rounds them, to DType.activation; products and sums are those of floats (docs/gpu.md).
 
 import { AbortedError, DisposedError } from "../../base/errors.ts";
-import { type GraphNode, hiddenOf, type Value, type Weight } from "../../graph/graph.ts";
-import type { Plan } from "../../graph/plan.ts";
+import {
+  type GraphNode,
+  type OutputName,
+  outputNamed,
+  type Value,
+  type Weight,
+} from "../../graph/graph.ts";
+import { mostRows, type Plan } from "../../graph/plan.ts";
 import type { Step } from "../../graph/step.ts";
 import type {
   Backend,
@@ -27,7 +33,7 @@ import {
   layOut,
   moveCache,
 } from "./buffers.ts";
-import { StepCommands } from "./commands.ts";
+import { resultOf, StepCommands } from "./commands.ts";
 import { type GpuDevice, gpuIdentity } from "./device.ts";
 import { supportsNode } from "./lower.ts";
 import { encodePart, makeProgram, type Pipelines, type Program } from "./program.ts";
@@ -51,8 +57,8 @@ interface Prepared {
   commands: StepCommands;
   /** Where the time goes; undefined: nobody asked. */
   times: StepTimes | undefined;
-  /** The last step's output, mostly logits: [maxOutputs, vocab]. */
-  readonly logits: Float32Array;
+  /** What the last step brought back, mostly logits: [maxOutputs, vocab]. */
+  readonly result: Float32Array;
 }
 
 export interface WebGpuOptions {
@@ -78,7 +84,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   readonly #pipelines: Pipelines = new Map();
   #layout: Layout | undefined;
   #prepared: Prepared | undefined;
-  /** Node by node, once somebody has tapped. */
+  /** Node by node, once somebody has tapped, or wanted no logits. */
   #byNodes: Promise<Program> | undefined;
   #disposed = false;
 
@@ -117,6 +123,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   async prepare(plan: Plan, kv: KvCacheOptions): Promise<void> {
     this.#alive();
     const layout = this.#layOut(plan, kv);
+    const result = resultOf(plan.graph);
     try {
       const buffers = await allocate(this.#gpu, layout);
       const uploader = new Uploader(this.#gpu, layout.weights, buffers.weights);
@@ -129,7 +136,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         area: new StepArea(layout.step, uploader.vectors),
         commands: this.#stepCommands(layout, buffers),
         times: this.#stepTimes(program),
-        logits: new Float32Array(mostRows(plan) * plan.graph.output.cols),
+        result: new Float32Array(result ? mostRows(result.rows, plan.limits) * result.cols : 0),
       };
     } catch (error) {
       throw await this.#gpu.explain(error);
@@ -149,23 +156,28 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const { tap, stop, input, replace, phase = "prompt" } = options;
     const prepared = this.#ready();
     if (stop?.()) throw new AbortedError("the step");
-    const { layout, program, commands, logits, times } = prepared;
-    const isRecorded = !tap && times?.begin(step, phase);
+    const { layout, commands, result } = prepared;
+    // Without logits, what a kernel makes on the way to them must be computed by itself, and is not timed.
+    const isWhole = step.wantsLogits;
+    const program = isWhole ? prepared.program : await this.#nodeByNode(prepared);
+    const times = isWhole && !tap ? prepared.times : undefined;
+    const isRecorded = times?.begin(step, phase);
     this.#writeStep(step, prepared);
     if (input) this.#write(layout.plan.graph.input!, input);
-    const { output } = layout.plan.graph;
-    const counts = { tokens: step.tokenCount, outputs: step.outputCount };
-    const values = counts[output.rows] * output.cols;
+    const output = resultOf(layout.plan.graph);
+    const counts = step.counts();
+    const values = output ? counts[output.rows] * output.cols : 0;
     if (tap) {
       await this.#runTapped(step, prepared, tap, replace);
-      await this.#readValue(this.#gpu.device.createCommandEncoder(), output, 0, values, logits);
+      const encoder = this.#gpu.device.createCommandEncoder();
+      if (output) await this.#readValue(encoder, output, 0, values, result);
     } else {
       const { queue } = this.#gpu.device;
       if (isRecorded) queue.submit([commands.recorded(times!, counts)]);
       else for (const piece of commands.take(program, counts)) queue.submit([piece]);
       // After one token comes another: its commands are made while this one is computed.
       if (counts.tokens === 1 && !isRecorded) commands.prepare(program, counts);
-      await this.#readCopied(values, logits);
+      await this.#readCopied(values, result);
       await times?.end();
     }
     if (stop?.()) throw new AbortedError("the step");
@@ -178,28 +190,35 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     }
   }
 
-  readLogits(row: number, target: Float32Array): void {
-    const { layout, logits } = this.#ready();
-    const { cols } = layout.plan.graph.output;
-    target.set(logits.subarray(row * cols, (row + 1) * cols));
-  }
-
-  async readHidden(row: number, target: Float32Array): Promise<void> {
-    const { layout } = this.#ready();
-    const hidden = hiddenOf(layout.plan.graph)!;
-    const commands = this.#gpu.device.createCommandEncoder();
-    await this.#readValue(commands, hidden, row * hidden.cols, hidden.cols, target);
+  read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {
+    const { layout, result } = this.#ready();
+    const value = outputNamed(layout.plan.graph, output);
+    const { cols } = value;
+    if (value === resultOf(layout.plan.graph)) {
+      target.set(result.subarray(row * cols, (row + 1) * cols));
+      return;
+    }
+    return this.#readValue(
+      this.#gpu.device.createCommandEncoder(),
+      value,
+      row * cols,
+      cols,
+      target,
+    );
   }
 
   copyKvBlock(from: number, to: number): void {
     const { layout, buffers } = this.#ready();
     const { device } = this.#gpu;
-    const bytes = layout.kvBlockBytes;
     const commands = device.createCommandEncoder();
-    for (const layer of [...buffers.keys, ...buffers.values]) {
-      commands.copyBufferToBuffer(layer, from * bytes, buffers.block, 0, bytes);
-      commands.copyBufferToBuffer(buffers.block, 0, layer, to * bytes, bytes);
-    }
+    const copy = (cache: GPUBuffer, bytes: number): void => {
+      commands.copyBufferToBuffer(cache, from * bytes, buffers.block, 0, bytes);
+      commands.copyBufferToBuffer(buffers.block, 0, cache, to * bytes, bytes);
+    };
+    layout.kvBlocks.forEach((bytes, i) => {
+      copy(buffers.keys[i]!, bytes.keys);
+      copy(buffers.values[i]!, bytes.values);
+    });
     device.queue.submit([commands.finish()]); // before the next step, which is submitted later
   }
 
@@ -242,7 +261,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   async timeKernels(step: Step): Promise<KernelTime[]> {
     const prepared = this.#ready();
     this.#writeStep(step, prepared);
-    const counts = { tokens: step.tokenCount, outputs: step.outputCount };
+    const counts = step.counts();
     return await timeKernels(this.#gpu, prepared.program, counts);
   }
 
@@ -250,7 +269,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   async timeStep(step: Step): Promise<number> {
     const prepared = this.#ready();
     this.#writeStep(step, prepared);
-    const counts = { tokens: step.tokenCount, outputs: step.outputCount };
+    const counts = step.counts();
     return await timeStep(this.#gpu, prepared.program, counts);
   }
 
@@ -315,13 +334,12 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   /** One node after the other, each value read back right after it. */
   async #runTapped(
     step: Step,
-    { layout, buffers }: Prepared,
+    prepared: Prepared,
     tap: Tap,
     replace: RunOptions["replace"],
   ): Promise<void> {
-    const counts = { tokens: step.tokenCount, outputs: step.outputCount };
-    this.#byNodes ??= this.#makeProgram(layout, buffers, "nodes");
-    for (const { nodes, dispatches } of (await this.#byNodes).parts) {
+    const counts = step.counts();
+    for (const { nodes, dispatches } of (await this.#nodeByNode(prepared)).parts) {
       const node = nodes[0]!;
       const commands = this.#gpu.device.createCommandEncoder();
       const pass = commands.beginComputePass();
@@ -337,6 +355,11 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       const instead = replace?.(node.out);
       if (instead) this.#write(node.out, instead);
     }
+  }
+
+  #nodeByNode({ layout, buffers }: Prepared): Promise<Program> {
+    this.#byNodes ??= this.#makeProgram(layout, buffers, "nodes");
+    return this.#byNodes;
   }
 
   /** Whole rows of a value, from the host. */
@@ -376,10 +399,6 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     if (!this.#prepared) throw new Error("webgpu backend: run() before prepare()");
     return this.#prepared;
   }
-}
-
-function mostRows({ graph, limits }: Plan): number {
-  return graph.output.rows === "tokens" ? limits.maxTokens : limits.maxOutputs;
 }
 
 function explainProgram({ layout, program }: Prepared): string[] {

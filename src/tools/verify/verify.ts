@@ -13,7 +13,7 @@
 import type { Backend, KvCacheOptions, RunOptions, WeightReader } from "../../backends/backend.ts";
 import { AbortedError } from "../../base/errors.ts";
 import type { DType } from "../../dtypes/dtype.ts";
-import type { GraphNode, Value, Weight } from "../../graph/graph.ts";
+import { type GraphNode, outputNamed, type Value, type Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import { KV_BLOCK_TOKENS, Step } from "../../graph/step.ts";
 import {
@@ -248,8 +248,8 @@ async function runSteps(
     for (let i = 0; i < count; i++) step.add(tokens[position]!, position++, table, true);
     await backend.run(step, optionsOf(number));
     for (let row = 0; row < count; row++) {
-      const target = new Float32Array(plan.graph.output.cols);
-      await backend.readLogits(row, target);
+      const target = new Float32Array(outputNamed(plan.graph, "logits").cols);
+      await backend.read("logits", row, target);
       logits.push(target);
     }
     watch.ran(count);
@@ -258,7 +258,7 @@ async function runSteps(
 }
 
 function logitsIn(seen: Seen, { plan }: VerifyInput): Float32Array[] {
-  const { id, cols } = plan.graph.output;
+  const { id, cols } = outputNamed(plan.graph, "logits");
   return seen.flatMap((values) => {
     const all = values.get(id)!;
     return Array.from({ length: all.length / cols }, (_, i) =>
@@ -272,7 +272,7 @@ function logitsDifference(
   expected: readonly Float32Array[],
   { plan }: VerifyInput,
 ): LogitsDifference {
-  const { cols } = plan.graph.output;
+  const { cols } = outputNamed(plan.graph, "logits");
   let [relative, sameTop, largestLostLead] = [0, 0, 0];
   for (const [i, wanted] of expected.entries()) {
     relative = Math.max(relative, differenceOf(got[i]!, wanted, cols, 0).relative);

@@ -67,7 +67,7 @@ export function attentionTeamsKernel(
 
 export function composeAttention(parts: AttentionParts): Kernel {
   const { node, format, step, exchange, size } = parts;
-  const { heads, kvHeads, headDim, out, layer } = node;
+  const { heads, kvHeads, headDim, out, state } = node;
   const eights = format.eights!;
   const crew = headDim / 8;
   const crews = size / crew;
@@ -76,8 +76,8 @@ export function composeAttention(parts: AttentionParts): Kernel {
     name: parts.name,
     bindings: [
       ...parts.bindings,
-      { name: "keys", type: "vec4u", source: { kind: "keys", layer }, writes },
-      { name: "values", type: "vec4u", source: { kind: "values", layer }, writes },
+      { name: "keys", type: "vec4u", source: { kind: "keys", state }, writes },
+      { name: "values", type: "vec4u", source: { kind: "values", state }, writes },
       { name: "step", type: "u32", source: { kind: "step" } },
       ...(parts.split ? splitBindings(true) : [resultOf(out)]),
     ],

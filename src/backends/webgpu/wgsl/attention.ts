@@ -12,7 +12,7 @@ export function attentionKernel(
   format: KvFormat,
   step: StepLayout,
 ): Kernel {
-  const { q, out, layer, heads, kvHeads, headDim, scale } = node;
+  const { q, out, state, heads, kvHeads, headDim, scale } = node;
   const quads = headDim / 4;
   /** Sums of four values that a lane keeps: lane, lane + 64, ... */
   const kept = Math.ceil(quads / LANES);
@@ -21,8 +21,8 @@ export function attentionKernel(
     name: `attention ${heads}/${kvHeads} heads of ${headDim}`,
     bindings: [
       { name: "q", type: "vec4f", source: { kind: "value", value: q } },
-      { name: "keys", type: "u32", source: { kind: "keys", layer } },
-      { name: "values", type: "u32", source: { kind: "values", layer } },
+      { name: "keys", type: "u32", source: { kind: "keys", state } },
+      { name: "values", type: "u32", source: { kind: "values", state } },
       { name: "step", type: "u32", source: { kind: "step" } },
       { name: "result", type: "vec4f", source: { kind: "value", value: out }, writes: true },
     ],

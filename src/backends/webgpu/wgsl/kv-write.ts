@@ -12,7 +12,7 @@ export function kvWriteKernel(
   format: KvFormat,
   step: StepLayout,
 ): Kernel {
-  const { k, v, layer } = node;
+  const { k, v, state } = node;
   const { cols } = k;
   const units = cols / format.unit;
   return makeKernel({
@@ -20,8 +20,8 @@ export function kvWriteKernel(
     bindings: [
       { name: "k", type: "f32", source: { kind: "value", value: k } },
       { name: "v", type: "f32", source: { kind: "value", value: v } },
-      { name: "keys", type: "u32", source: { kind: "keys", layer }, writes: true },
-      { name: "values", type: "u32", source: { kind: "values", layer }, writes: true },
+      { name: "keys", type: "u32", source: { kind: "keys", state }, writes: true },
+      { name: "values", type: "u32", source: { kind: "values", state }, writes: true },
       { name: "step", type: "u32", source: { kind: "step" } },
     ],
     declarations: `${cacheRowText(step)}${nearestHalfText}`,
