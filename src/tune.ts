@@ -1,7 +1,7 @@
 // Tuning as the public API has it. What it needs (backends, kernels) is loaded when it is called: a page that only opens
 // models never loads it here.
 
-import { UsageError } from "./base/errors.ts";
+import { SourceError, UsageError } from "./base/errors.ts";
 import { nativeHere } from "./native.ts";
 import { currentPlatform } from "./platform/current.ts";
 import { analyzeTuneFile, type TuneAnalysis } from "./tune/analyze.ts";
@@ -115,9 +115,9 @@ export async function rememberedTune(): Promise<TuneFile> {
   const platform = await currentPlatform();
   const found = await rememberedTuning(platform, await nativeHere(platform));
   if (typeof found === "object") return found;
+  if (found !== undefined) throw new SourceError(found);
   throw new UsageError(
-    found ??
-      'nothing was tuned on this machine yet: run "lantern tune -m MODEL" first, or name a file',
+    'nothing was tuned on this machine yet: run "lantern tune -m MODEL" first, or name a file',
   );
 }
 

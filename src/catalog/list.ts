@@ -50,7 +50,7 @@ export async function listModels(platform: DownloadPlatform): Promise<ModelListi
     listings.push(fileListing(first, sizes, platform));
   }
   for (const path of await linkedPaths(platform)) {
-    const facts = await platform.stat(path);
+    const facts = await platform.stat(path).catch(() => undefined); // a disk that is not there, a locked folder
     if (facts) listings.push(await linkedListing(path, facts.folder, facts.bytes, platform));
   }
   return listings;
@@ -59,7 +59,8 @@ export async function listModels(platform: DownloadPlatform): Promise<ModelListi
 const modelFile = /\.(gguf|safetensors|bin|data)$/i;
 
 async function sizeOf(file: string, platform: DownloadPlatform): Promise<number> {
-  return (await platform.stat(pathOf(file, platform)))?.bytes ?? 0;
+  const facts = await platform.stat(pathOf(file, platform)).catch(() => undefined); // a link that leads nowhere
+  return facts?.bytes ?? 0;
 }
 
 function pathOf(file: string, platform: DownloadPlatform): string {

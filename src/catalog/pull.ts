@@ -209,7 +209,8 @@ function fullDisk(
   entry: CatalogEntry,
   platform: DownloadPlatform,
 ): SourceError | undefined {
-  if ((error as { code?: unknown }).code !== "ENOSPC") return undefined;
+  const { reason, code } = error as { reason?: unknown; code?: unknown };
+  if (reason !== "ENOSPC" && code !== "ENOSPC") return undefined;
   return new SourceError(
     `pull: the disk of ${platform.cacheFolder} is full before ${entry.name} (${megabytes(entry.bytes)}) was complete. Free some space and run the command again; it continues where it stopped`,
     { cause: error },

@@ -7,6 +7,7 @@ import { LanternError } from "../index.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import { nodeTerminal, packageVersion, type Terminal } from "../platform/node-cli.ts";
 import { nodeDownloadPlatform } from "../platform/node-download.ts";
+import { unexpectedPathError } from "../platform/node-path-errors.ts";
 import type { CliCommand, CliContext } from "./command.ts";
 import { commands } from "./commands/table.ts";
 import { exitCodeOf, exitCodesText, usageExitCode } from "./exit-codes.ts";
@@ -125,6 +126,11 @@ function explain(error: unknown, { terminal }: CliContext): number {
   if (error instanceof LanternError) {
     terminal.err(`lantern: ${inFlags(error.message)}\n`);
     return exitCodeOf(error);
+  }
+  const ofSystem = unexpectedPathError(error);
+  if (ofSystem) {
+    terminal.err(`lantern: ${ofSystem.message}\n`);
+    return exitCodeOf(ofSystem);
   }
   const details = error instanceof Error ? (error.stack ?? error.message) : String(error);
   terminal.err(`lantern: this is a bug in Lantern, please report it:\n${details}\n`);

@@ -73,7 +73,9 @@ export function catalogLibrary(
       return await open(path, { ...defined(given), signal, onProgress });
     },
     async locate(id) {
-      return (await all()).get(id)?.path ?? opened[id];
+      // A cache folder that may not be read is no reason not to serve what was opened from elsewhere.
+      const listed = await all().catch(() => undefined);
+      return listed?.get(id)?.path ?? opened[id];
     },
     async remove(name) {
       const { how, bytes } = await removeModel((await find(name)).name, platform);

@@ -3,11 +3,11 @@
 
 import { spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { homedir } from "node:os";
 import { extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { embeddedFiles } from "./node-embedded.ts";
 import { smallFilesFolder } from "./node-folders.ts";
+import { homeFolder } from "./node-path-errors.ts";
 import { makePrivateFolder, privateFileMode } from "./node-private.ts";
 
 export interface AssetFile {
@@ -85,7 +85,7 @@ export function openInBrowser(url: string, hasSecret: boolean): void {
 
 /** A page that leads to the URL at once; removed when the browser has had time to read it. */
 function redirectFile(url: string): string | undefined {
-  const folder = smallFilesFolder(process.env, process.platform, homedir());
+  const folder = smallFilesFolder(process.env, process.platform, homeFolder());
   const file = join(folder, `open-${process.pid}.html`);
   const remove = (): void => rmSync(file, { force: true });
   try {

@@ -5,8 +5,8 @@ import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import * as os from "node:os";
 import { createInterface } from "node:readline";
-import { SourceError } from "../base/errors.ts";
 import { embeddedFiles } from "./node-embedded.ts";
+import { orPathError } from "./node-path-errors.ts";
 import { writePrivateText } from "./node-private.ts";
 
 /** Lines that the user types, or that come through a pipe. */
@@ -88,9 +88,9 @@ export function nodeTerminal(): Terminal {
     },
     env: (name) => process.env[name],
     readInput,
-    readText: (path) => readFile(path, "utf8").catch((error) => fail("read", path, error)),
+    readText: (path) => orPathError("file: cannot read", path, readFile(path, "utf8")),
     writeText: (path, text) =>
-      writePrivateText(path, text).catch((error) => fail("write", path, error)),
+      orPathError("file: cannot write", path, writePrivateText(path, text)),
     lines: processLines,
     onInterrupt,
     exitNow: (code) => process.exit(code),
@@ -131,17 +131,6 @@ async function readInput(): Promise<string> {
   const pieces: Buffer[] = [];
   for await (const piece of process.stdin) pieces.push(piece as Buffer);
   return Buffer.concat(pieces).toString("utf8");
-}
-
-function fail(what: string, path: string, error: NodeJS.ErrnoException): never {
-  const reasons: Record<string, string> = {
-    ENOENT: "there is no such file or folder",
-    EACCES: "permission denied",
-    EISDIR: "it is a folder, expected a file",
-    ENOSPC: "the disk is full",
-  };
-  const reason = reasons[error.code ?? ""] ?? error.message;
-  throw new SourceError(`file: cannot ${what} "${path}": ${reason}`, { cause: error });
 }
 
 function onInterrupt(listener: () => void): () => void {

@@ -5,13 +5,13 @@
 // or replaced silently. SQLite's error numbers become StorageErrors here.
 
 import { copyFileSync, existsSync, statSync } from "node:fs";
-import { homedir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
 import { type Database, type SqlRow, type SqlValue, StorageError } from "./database.ts";
 import { quietBuiltin, runtimeName } from "./node-builtin.ts";
 import { dataFolder, type Environment } from "./node-folders.ts";
+import { homeFolder, pathReasonOf } from "./node-path-errors.ts";
 import { makePrivateFile, makePrivateFolder, tightenFile } from "./node-private.ts";
 
 export interface NodeDatabaseOptions {
@@ -23,7 +23,7 @@ export interface NodeDatabaseOptions {
 
 /** Where conversations are kept unless the user says otherwise: the platform's folder for data, or LANTERN_DATA. */
 export function defaultDatabaseFile(name: string, env: Environment = process.env): string {
-  return join(dataFolder(env, process.platform, homedir()), name);
+  return join(dataFolder(env, process.platform, homeFolder()), name);
 }
 
 /** Opens or makes the file; where it cannot be written but is there, opens it for reading. */
@@ -227,10 +227,14 @@ function toStorageError(error: unknown, path: string, what: string): StorageErro
       options,
     );
   }
-  const { code, message } = error as NodeJS.ErrnoException;
+  const { code } = error as NodeJS.ErrnoException;
   const problem =
     code === "ENOSPC" ? "full" : code === "EROFS" || code === "EACCES" ? "read-only" : "failed";
-  return new StorageError(problem, `database: cannot ${what} "${path}": ${message}`, options);
+  return new StorageError(
+    problem,
+    `database: cannot ${what} "${path}": ${pathReasonOf(error)}`,
+    options,
+  );
 }
 
 /** Keeps a copy of a damaged file and its log, once per state of the file, and says where. */
@@ -245,7 +249,7 @@ function corrupt(path: string, reason: StorageError): StorageError {
       }
     }
   } catch (error) {
-    kept = `A copy could not be made: ${(error as Error).message}.`;
+    kept = `A copy could not be made: ${pathReasonOf(error)}.`;
   }
   return new StorageError(
     "corrupt",

@@ -9,7 +9,7 @@ import { createReadStream, existsSync, readFileSync } from "node:fs";
 import * as fs from "node:fs/promises";
 import * as http from "node:http";
 import { createRequire } from "node:module";
-import { homedir, hostname, totalmem } from "node:os";
+import { hostname, totalmem } from "node:os";
 import * as path from "node:path";
 import { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
@@ -25,6 +25,7 @@ import type {
 } from "./download.ts";
 import { embeddedFiles } from "./node-embedded.ts";
 import { type Environment, modelCacheFolder } from "./node-folders.ts";
+import { homeFolder, orPathError, pathError } from "./node-path-errors.ts";
 import {
   makeClosedFolder,
   makePrivateFolder,
@@ -34,14 +35,23 @@ import {
 
 /** npm's own default; used where there is no npm to ask, as beside the single-file program. */
 const publicRegistry = "https://registry.npmjs.org";
+/** What can be done where the cache cannot be used. */
+const cacheHint = "Or set LANTERN_CACHE to another folder";
 const lockTouchMs = 10_000;
 const lockAbandonedMs = 60_000;
 
 export function nodeDownloadPlatform(env: Environment = process.env): DownloadPlatform {
   let proxyIsSet = false;
+  const home = homeFolder();
+  const cacheFolder = modelCacheFolder(env, process.platform, home);
+  const isInCache = (file: string): boolean =>
+    file === cacheFolder || file.startsWith(cacheFolder + path.sep);
+  // Every error of the system's gets words here.
+  const said = <T>(what: string, file: string, work: Promise<T>): Promise<T> =>
+    orPathError(`file: cannot ${what}`, file, work, isInCache(file) ? cacheHint : undefined);
   return {
-    cacheFolder: modelCacheFolder(env, process.platform, homedir()),
-    homeFolder: homedir(),
+    cacheFolder,
+    homeFolder: home,
     memoryBytes: totalmem(),
     freeMemoryBytes: () => (process.platform === "darwin" ? totalmem() : process.availableMemory()),
     processId: process.pid,
@@ -54,24 +64,33 @@ export function nodeDownloadPlatform(env: Environment = process.env): DownloadPl
     },
     env: (name) => env[name] || undefined,
     join: path.join,
-    absolute: (file) => path.resolve(file.replace(/^~(?=$|[\\/])/, homedir())),
-    stat: fileFacts,
-    listFiles,
+    absolute: (file) => path.resolve(file.replace(/^~(?=$|[\\/])/, home)),
+    stat: (file) => said("look at", file, fileFacts(file)),
+    listFiles: (folder) => said("list", folder, listFiles(folder)),
     listFolder,
-    readText: (file) => fs.readFile(file, "utf8").catch(absent),
-    writeText: writePrivateText,
-    readChunks: (file) => createReadStream(file, { highWaterMark: 1 << 20 }),
-    openAppend,
-    rename: (from, to) => fs.rename(from, to),
-    remove: (file) => fs.rm(file, { force: true }),
+    readText: (file) => said("read", file, fs.readFile(file, "utf8").catch(absent)),
+    writeText: (file, text) => said("write", file, writePrivateText(file, text)),
+    readChunks,
+    openAppend: async (file, length) => {
+      const { append, close } = await said("write", file, openAppend(file, length));
+      return {
+        append: (bytes) => said("write", file, append(bytes)),
+        close: () => said("write", file, close()),
+      };
+    },
+    rename: (from, to) => said("rename", from, fs.rename(from, to)),
+    remove: (file) => said("remove", file, fs.rm(file, { force: true })),
     removeEmptyFolder: (folder) => fs.rmdir(folder).catch(() => {}),
     makeFolder: async (folder, { closed = false } = {}) => {
-      makePrivateFolder(modelCacheFolder(env, process.platform, homedir()), env);
-      if (closed) makeClosedFolder(folder);
-      else await fs.mkdir(folder, { recursive: true });
+      const make = async (): Promise<void> => {
+        makePrivateFolder(cacheFolder, env);
+        if (closed) makeClosedFolder(folder);
+        else await fs.mkdir(folder, { recursive: true });
+      };
+      await said("make the folder", folder, make());
     },
     freeBytes,
-    lock: lockFile,
+    lock: (file) => said("make", file, lockFile(file)),
     digest: (algorithm) => {
       const hash = createHash(algorithm);
       return { update: (bytes) => void hash.update(bytes), digest: (form) => hash.digest(form) };
@@ -110,12 +129,21 @@ async function fileFacts(file: string): Promise<FileFacts | undefined> {
 }
 
 async function listFiles(folder: string): Promise<string[]> {
-  const entries = await fs.readdir(folder, { recursive: true, withFileTypes: true }).catch(absent);
-  return (entries ?? [])
-    .filter((entry) => entry.isFile() || entry.isSymbolicLink())
-    .map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name)))
-    .map((relative) => relative.replaceAll(path.sep, "/"))
-    .sort();
+  const files: string[] = [];
+  const look = async (inside: string): Promise<void> => {
+    // Of folders inside that may not be read nothing is known; the others still count.
+    const ignored = inside === "" ? absent : () => undefined;
+    const entries = await fs
+      .readdir(path.join(folder, inside), { withFileTypes: true })
+      .catch(ignored);
+    for (const entry of entries ?? []) {
+      const name = inside === "" ? entry.name : `${inside}/${entry.name}`;
+      if (entry.isDirectory()) await look(name);
+      else if (entry.isFile() || entry.isSymbolicLink()) files.push(name);
+    }
+  };
+  await look("");
+  return files.sort((a, b) => (a < b ? -1 : 1));
 }
 
 async function listFolder(folder: string): Promise<FolderEntry[] | undefined> {
@@ -131,9 +159,20 @@ async function listFolder(folder: string): Promise<FolderEntry[] | undefined> {
   return entries.filter((entry) => entry !== undefined);
 }
 
+async function* readChunks(file: string): AsyncIterable<Uint8Array> {
+  try {
+    yield* createReadStream(file, { highWaterMark: 1 << 20 });
+  } catch (error) {
+    throw pathError("file: cannot read", file, error);
+  }
+}
+
 async function openAppend(file: string, length: number): Promise<AppendFile> {
   const handle = await fs.open(file, "a");
-  await handle.truncate(length);
+  await handle.truncate(length).catch(async (error: unknown) => {
+    await handle.close().catch(() => {});
+    throw error;
+  });
   return {
     append: async (bytes) => {
       // A write may be short (a nearly full disk); the rest must still go out, or the error must come up.
@@ -142,8 +181,11 @@ async function openAppend(file: string, length: number): Promise<AppendFile> {
       }
     },
     close: async () => {
-      await handle.sync();
-      await handle.close();
+      try {
+        await handle.sync();
+      } finally {
+        await handle.close();
+      }
     },
   };
 }

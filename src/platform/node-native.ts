@@ -4,7 +4,6 @@
 
 import { createHash } from "node:crypto";
 import { readFileSync, readlinkSync } from "node:fs";
-import { homedir } from "node:os";
 import { quietBuiltin, whyNoFfi } from "./node-builtin.ts";
 import type { Held } from "./node-descriptors.ts";
 import { type Environment, nativeCodeFolder } from "./node-folders.ts";
@@ -12,6 +11,7 @@ import { type Ffi, type FfiLibrary, type Libc, libcCalls } from "./node-libc.ts"
 import { forwarded } from "./node-native-calls.ts";
 import { cleanFolder, holdInFile } from "./node-native-files.ts";
 import { holdInMemory } from "./node-native-memory.ts";
+import { homeFolder } from "./node-path-errors.ts";
 import type { NativeAccess, NativeHost, NativeLibrary } from "./platform.ts";
 
 /** What of this process decides: apart, so that every answer can be tested anywhere. */
@@ -76,7 +76,7 @@ export function nativeOf(host: NativeProcess): NativeAccess {
   if (!ffi) return whyNoFfi(host.versions);
   const libc = libcCalls(ffi);
   if (!libc) return "the C library of this system cannot be called (memfd_create, open)";
-  const places = placesOf(libc, nativeCodeFolder(env, platform, homedir()), env);
+  const places = placesOf(libc, nativeCodeFolder(env, platform, homeFolder()), env);
   return {
     arch,
     features,

@@ -8,6 +8,7 @@ import { rmSync, type Stats } from "node:fs";
 import * as fs from "node:fs/promises";
 import * as path from "node:path";
 import { SourceError, UsageError } from "../base/errors.ts";
+import { pathError } from "./node-path-errors.ts";
 import type { CreateOutputFile, InputFiles, OutputFile, OutputFileOptions } from "./output-file.ts";
 
 export const createNodeOutputFile: CreateOutputFile = async (asked, options) => {
@@ -131,18 +132,6 @@ async function statOf(file: string): Promise<Stats | undefined> {
   }
 }
 
-const reasons: Readonly<Record<string, string>> = {
-  EACCES: "permission denied",
-  EPERM: "permission denied",
-  EROFS: "the disk can only be read",
-  ENOSPC: "the disk is full",
-  EDQUOT: "the quota of this user is used up",
-  EFBIG: "files on this disk cannot be that large",
-  ENAMETOOLONG: "the name is too long",
-};
-
 function fail(what: string, file: string, error: unknown): never {
-  const { code, message } = error as NodeJS.ErrnoException;
-  const reason = reasons[code ?? ""] ?? message;
-  throw new SourceError(`output: cannot ${what} "${file}": ${reason}`, { cause: error });
+  throw pathError(`output: cannot ${what}`, file, error);
 }

@@ -5,9 +5,9 @@
 // shared on purpose: it keeps its mode, and what is private in it is closed file by file.
 
 import * as fs from "node:fs";
-import { homedir } from "node:os";
 import * as path from "node:path";
 import { type Environment, ownFolders } from "./node-folders.ts";
+import { homeFolder } from "./node-path-errors.ts";
 
 export const privateFileMode: number = 0o600;
 export const privateFolderMode: number = 0o700;
@@ -22,7 +22,7 @@ export function makePrivateFolder(folder: string, env: Environment = process.env
 
 /** Takes others' rights to Lantern's own folder away, if the path is that folder or below it. */
 function tightenOwn(place: string, env: Environment): void {
-  for (const own of ownFolders(env, process.platform, homedir())) {
+  for (const own of ownFolders(env, process.platform, homeFolder())) {
     const below = path.relative(own, path.resolve(place));
     if (below.startsWith("..") || path.isAbsolute(below)) continue;
     // A link leads to a folder that somebody chose: it is not Lantern's.

@@ -3,34 +3,50 @@
 
 import { randomUUID } from "node:crypto";
 import * as fs from "node:fs/promises";
-import { homedir } from "node:os";
 import * as path from "node:path";
+import { SourceError } from "../base/errors.ts";
 import { type Environment, smallFilesFolder } from "./node-folders.ts";
+import { homeFolder, pathReasonOf } from "./node-path-errors.ts";
 import { makePrivateFolder, privateFileMode, tightenFile } from "./node-private.ts";
 import type { SmallFiles } from "./platform.ts";
 
 export function nodeSmallFiles(env: Environment = process.env): SmallFiles {
-  const folder = smallFilesFolder(env, process.platform, homedir());
+  const folder = smallFilesFolder(env, process.platform, homeFolder());
   return {
     place: (name) => path.join(folder, name),
-    read: async (name) => {
+    read: (name) => {
       const file = path.join(folder, name);
       tightenFile(file); // an older Lantern left it readable
-      return await fs.readFile(file, "utf8").catch(absent);
+      return inWords(fs.readFile(file, "utf8").catch(absent));
     },
-    write: async (name, text) => {
-      const file = path.join(folder, name);
-      const beside = `${file}.${randomUUID()}`;
-      makePrivateFolder(folder, env);
-      try {
-        await fs.writeFile(beside, text, { mode: privateFileMode });
-        await fs.rename(beside, file);
-      } catch (error) {
-        await fs.rm(beside, { force: true });
-        throw error;
-      }
-    },
+    write: (name, text) => inWords(replaceFile(folder, path.join(folder, name), text, env)),
   };
+}
+
+/** The reason alone: who asks names the place. */
+async function inWords<T>(work: Promise<T>): Promise<T> {
+  try {
+    return await work;
+  } catch (error) {
+    throw new SourceError(pathReasonOf(error), { cause: error });
+  }
+}
+
+async function replaceFile(
+  folder: string,
+  file: string,
+  text: string,
+  env: Environment,
+): Promise<void> {
+  const beside = `${file}.${randomUUID()}`;
+  makePrivateFolder(folder, env);
+  try {
+    await fs.writeFile(beside, text, { mode: privateFileMode });
+    await fs.rename(beside, file);
+  } catch (error) {
+    await fs.rm(beside, { force: true }).catch(() => {}); // the first error is the one to tell
+    throw error;
+  }
 }
 
 /** Another user's in a folder that several share is as good as none. */

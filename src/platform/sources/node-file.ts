@@ -4,13 +4,14 @@
 // may be under way on one descriptor at once. Plain descriptors rather than FileHandles: Node ends the process when a
 // FileHandle that nobody closed is collected, too hard a punishment for a forgotten close().
 
-import { close, fstat, open, read } from "node:fs";
+import { close, constants, fstat, open, read } from "node:fs";
 import { readdir, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { SourceError } from "../../base/errors.ts";
+import { pathReasonOf } from "../node-path-errors.ts";
 import type { ByteSource, ModelSource } from "../platform.ts";
-import { checkOpen, checkPlainName, checkRange, reasonOf } from "./checks.ts";
+import { checkOpen, checkPlainName, checkRange } from "./checks.ts";
 
 /** One read call of the operating system moves less than 2 GiB; longer reads are made of several. */
 const longestRead = 1 << 30;
@@ -69,7 +70,7 @@ class NodeFileSource implements ByteSource {
       return (await readFile(this.#descriptor, target, targetOffset, length, position)).bytesRead;
     } catch (error) {
       throw new SourceError(
-        `${this.name}: reading ${length} bytes at ${position} failed: ${reasonOf(error)}`,
+        `${this.name}: reading ${length} bytes at ${position} failed: ${pathReasonOf(error)}`,
         {
           cause: error,
         },
@@ -81,7 +82,7 @@ class NodeFileSource implements ByteSource {
     if (this.#closed) return;
     this.#closed = true;
     forgotten.unregister(this);
-    await closeFile(this.#descriptor);
+    await closeFile(this.#descriptor).catch(() => {}); // it was only read: nothing is lost
   }
 }
 
@@ -89,14 +90,17 @@ class NodeFileSource implements ByteSource {
 export async function openNodeFile(path: string): Promise<ByteSource> {
   let descriptor: number;
   try {
-    descriptor = await openFile(path, "r");
+    // A pipe that takes the file's place would keep the thread waiting for a writer (Windows has none).
+    descriptor = await openFile(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
   } catch (error) {
-    throw new SourceError(`${path}: cannot be opened: ${reasonOf(error)}`, { cause: error });
+    throw new SourceError(`${path}: cannot be opened: ${pathReasonOf(error)}`, { cause: error });
   }
-  const stats = await statFile(descriptor);
-  if (!stats.isFile()) {
+  const stats = await statFile(descriptor).catch((error: unknown) => pathReasonOf(error));
+  if (typeof stats === "string" || !stats.isFile()) {
     await closeFile(descriptor);
-    throw new SourceError(`${path}: is not a regular file`);
+    const why =
+      typeof stats === "string" ? `cannot be looked at: ${stats}` : "is not a regular file";
+    throw new SourceError(`${path}: ${why}`);
   }
   return new NodeFileSource(basename(path), stats.size, descriptor);
 }
@@ -128,7 +132,7 @@ async function kindOf(path: string): Promise<"file" | "folder" | "other" | undef
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     if (code === "ENOENT" || code === "ENOTDIR") return undefined;
-    throw new SourceError(`${path}: cannot be looked at: ${reasonOf(error)}`, { cause: error });
+    throw new SourceError(`${path}: cannot be looked at: ${pathReasonOf(error)}`, { cause: error });
   }
 }
 
@@ -141,6 +145,6 @@ async function listFiles(folder: string): Promise<string[]> {
       .map((entry) => entry.name)
       .sort();
   } catch (error) {
-    throw new SourceError(`${folder}: cannot be listed: ${reasonOf(error)}`, { cause: error });
+    throw new SourceError(`${folder}: cannot be listed: ${pathReasonOf(error)}`, { cause: error });
   }
 }

@@ -1,0 +1,106 @@
+// What the system says of a file or folder, in words: every way to a file of this folder (src/platform) ends here when it
+// fails, so that a user reads what could not be done, with which path, why, and what to do.
+
+import { homedir, userInfo } from "node:os";
+import { isAbsolute } from "node:path";
+import { SourceError } from "../base/errors.ts";
+
+/** A file or folder could not be read, written or looked at. */
+export class PathError extends SourceError {
+  /** The system's name for the reason: "EACCES". */
+  readonly reason: string;
+
+  constructor(message: string, reason: string, options?: ErrorOptions) {
+    super(message, options);
+    this.reason = reason;
+  }
+}
+
+/** What is wrong and what to do about it; codes that are not here (EBADF, EINVAL) would be a mistake of ours. */
+const reasons: Readonly<Record<string, string>> = {
+  EACCES: "permission denied. Check its rights, and those of the folders above it",
+  EPERM: "permission denied. Check who owns it",
+  ENOENT: "there is no such file or folder",
+  ENOTDIR: "a part of the path is a file, expected a folder",
+  EISDIR: "it is a folder, expected a file",
+  EEXIST: "something of that name is there already",
+  ENOTEMPTY: "the folder is not empty",
+  ELOOP: "its symbolic links lead in a circle. Repair the link",
+  ENAMETOOLONG: "the name is too long. Choose a shorter one",
+  ENOSPC: "the disk is full. Free some space",
+  EDQUOT: "the quota of this user is used up. Free some space",
+  EFBIG: "files on this disk cannot be that large. Use another disk",
+  EROFS: "the disk can only be read. Use another one",
+  EMFILE: 'this process has too many files open. Raise the limit ("ulimit -n")',
+  ENFILE: "this machine has too many files open. Close other programs",
+  EIO: "the disk did not answer (input/output error). Check the disk",
+  EBUSY: "another program uses it",
+  ETXTBSY: "another program runs it",
+  ENODEV: "its disk is not there",
+  ENXIO: "its disk is not there",
+  ESTALE: "the network disk has lost it. Try again",
+  ETIMEDOUT: "the network disk did not answer. Try again",
+  EXDEV: "it would have to be moved to another disk",
+};
+
+/** Why the system refused, in words; undefined: it is not an error of the system's about a path. */
+export function pathReason(error: unknown): string | undefined {
+  const { code } = error as { code?: unknown };
+  return error instanceof Error && typeof code === "string" && Object.hasOwn(reasons, code)
+    ? reasons[code]
+    : undefined;
+}
+
+/** The end of a sentence: why the system refused, or what the error says. */
+export function pathReasonOf(error: unknown): string {
+  return pathReason(error) ?? (error instanceof Error ? error.message : String(error));
+}
+
+/** `what`: "file: cannot read". What is no error of the system's is given back as it is: a mistake of ours. */
+export function pathError(what: string, path: string, error: unknown, hint = ""): unknown {
+  const reason = pathReason(error);
+  if (reason === undefined) return error;
+  const home = path.startsWith(noHome)
+    ? "this user has no home folder. Set HOME, or LANTERN_CACHE and LANTERN_DATA to folders that can be written"
+    : undefined;
+  const message = `${what} "${path}": ${home ?? `${reason}${hint && `. ${hint}`}`}`;
+  return new PathError(message, (error as NodeJS.ErrnoException).code!, { cause: error });
+}
+
+/** The same for a promise. */
+export async function orPathError<T>(
+  what: string,
+  path: string,
+  work: Promise<T>,
+  hint?: string,
+): Promise<T> {
+  try {
+    return await work;
+  } catch (error) {
+    throw pathError(what, path, error, hint);
+  }
+}
+
+/** An error of the system's that nobody expected, from wherever it comes; undefined: it is none. */
+export function unexpectedPathError(error: unknown): PathError | undefined {
+  const { syscall, path = "", code = "" } = (error ?? {}) as NodeJS.ErrnoException;
+  const reason = pathReason(error);
+  if (reason === undefined || typeof syscall !== "string") return undefined;
+  return new PathError(`file: cannot ${syscall} "${path}": ${reason}`, code, { cause: error });
+}
+
+/** What lies below it is not there, and cannot be made: not even by root. */
+const noHome = "/dev/null/no-home-folder";
+
+/** The user's home folder. Where there is none, a path at which nothing is and nothing can be. */
+export function homeFolder(): string {
+  for (const find of [homedir, () => userInfo().homedir]) {
+    try {
+      const folder = find(); // throws where the system does not know this user; "" where HOME is empty
+      if (isAbsolute(folder)) return folder;
+    } catch {
+      // the next one may know
+    }
+  }
+  return noHome;
+}
