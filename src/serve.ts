@@ -136,7 +136,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     log: options.log ?? (() => {}),
     stopSignal: end.signal,
   });
-  const sessions = options.sessions && openSessions(context, options.sessions);
+  const sessions = options.sessions && (await openSessions(context, options.sessions));
   const { library } = options;
   const models = library && modelRoutes(context, library);
   const families = [

@@ -14,6 +14,8 @@ export interface Database {
   readonly place: string;
   /** false: it can be read and nothing can be saved, because the disk or the file is read-only. */
   readonly writable: boolean;
+  /** Virtual tables (indexes of words) that were found damaged when it was opened; whoever made them can make them anew. */
+  readonly damaged: readonly string[];
   /** Several statements, without values. */
   exec(sql: string): void;
   /** One statement; returns how many rows it changed. Statements are prepared once and kept. */
@@ -22,6 +24,8 @@ export interface Database {
   all(sql: string, ...values: SqlValue[]): SqlRow[];
   /** All of the work or none of it; when this returns, it is on disk. Inside another one, it is part of that one. */
   transaction<T>(work: () => T): T;
+  /** Removes virtual tables without reading them: they may be damaged. Not inside a transaction; rewrites the file. */
+  forget(virtualTables: readonly string[]): void;
   close(): void;
 }
 

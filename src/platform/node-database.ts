@@ -10,6 +10,7 @@ import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
 import { type Database, type SqlRow, type SqlValue, StorageError } from "./database.ts";
 import { quietBuiltin, runtimeName } from "./node-builtin.ts";
+import { checkIntegrity, forgetTables } from "./node-database-check.ts";
 import { dataFolder, type Environment } from "./node-folders.ts";
 import { homeFolder, pathReasonOf } from "./node-path-errors.ts";
 import { makePrivateFile, makePrivateFolder, tightenFile } from "./node-private.ts";
@@ -58,8 +59,7 @@ function openWritable(path: string, busyMs: number): Database {
     sqlite.exec("PRAGMA secure_delete = ON");
     setCommon(sqlite);
     sqlite.exec("BEGIN IMMEDIATE; COMMIT"); // takes the lock now, not with the first message
-    checkIntegrity(sqlite, path);
-    return new NodeDatabase(sqlite, path, true);
+    return new NodeDatabase(sqlite, path, true, checkIntegrity(sqlite, path, true));
   } catch (error) {
     sqlite.close();
     throw error;
@@ -73,8 +73,7 @@ function openReadOnly(path: string): Database {
   const sqlite = openSqlite(url, { readOnly: true });
   try {
     setCommon(sqlite);
-    checkIntegrity(sqlite, path);
-    return new NodeDatabase(sqlite, path, false);
+    return new NodeDatabase(sqlite, path, false, checkIntegrity(sqlite, path, false));
   } catch (error) {
     sqlite.close();
     throw toStorageError(error, path, "open");
@@ -98,33 +97,19 @@ function setCommon(sqlite: DatabaseSync): void {
   (sqlite as Partial<DatabaseSync>).enableDefensive?.(true); // Node 24 and newer
 }
 
-/** Table by table: an index of words would be read word by word, which takes ten times as long and finds no more. */
-function checkIntegrity(sqlite: DatabaseSync, path: string): void {
-  const tables = sqlite
-    .prepare(
-      "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'",
-    )
-    .all();
-  for (const name of ["sqlite_schema", ...tables.map((table) => String(table.name))]) {
-    const check = `PRAGMA quick_check("${name.replaceAll('"', '""')}")`;
-    const found = sqlite.prepare(check).get()?.quick_check;
-    if (found === "ok") continue;
-    const what = String(found).split("\n").pop();
-    throw new StorageError("corrupt", `database: "${path}": table ${name}: ${what}`);
-  }
-}
-
 class NodeDatabase implements Database {
   readonly place: string;
   readonly writable: boolean;
+  readonly damaged: readonly string[];
   readonly #sqlite: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
   #depth = 0;
 
-  constructor(sqlite: DatabaseSync, place: string, writable: boolean) {
+  constructor(sqlite: DatabaseSync, place: string, writable: boolean, damaged: readonly string[]) {
     this.#sqlite = sqlite;
     this.place = place;
     this.writable = writable;
+    this.damaged = damaged;
   }
 
   exec(sql: string): void {
@@ -157,6 +142,11 @@ class NodeDatabase implements Database {
     } finally {
       this.#depth--;
     }
+  }
+
+  forget(virtualTables: readonly string[]): void {
+    this.#statements.clear();
+    this.#guard("write", () => forgetTables(this.#sqlite, virtualTables));
   }
 
   close(): void {

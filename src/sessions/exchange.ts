@@ -4,6 +4,7 @@
 // field, that parents exist, that there is no circle, that it is not absurdly large. Ids are kept where they are free.
 
 import * as z from "zod";
+import { newId } from "./ids.ts";
 import {
   type Message,
   messageRoles,
@@ -14,7 +15,8 @@ import {
   stopReasons,
 } from "./session.ts";
 import { settingsSchema } from "./settings.ts";
-import { newId, type SessionStore } from "./store.ts";
+import { timingsSchema, tokensSchema } from "./statistics.ts";
+import type { SessionStore } from "./store.ts";
 
 export const exchangeFormat = "lantern-session";
 export const exchangeVersion = 1;
@@ -32,8 +34,6 @@ export const exchangeLimits = { messages: 100_000, contentLength: 10_000_000 } a
 
 const id = z.string().regex(/^[A-Za-z0-9_-]{1,64}$/, "expected 1 to 64 letters, digits, _ or -");
 const time = z.int().min(0).max(8.64e15); // as far as Date reaches
-const count = z.int().min(0);
-const measure = z.number().min(0).nullable();
 const shortText = z.string().max(10_000);
 
 const messageSchema = z.strictObject({
@@ -47,24 +47,8 @@ const messageSchema = z.strictObject({
   model: shortText.nullable(),
   stopReason: z.enum(stopReasons).nullable(),
   error: shortText.nullable(),
-  tokens: z
-    .strictObject({
-      prompt: count,
-      cached: count.nullable(),
-      generated: count,
-      dropped: count.exactOptional(),
-    })
-    .nullable(),
-  timings: z
-    .strictObject({
-      msToFirstToken: measure,
-      tokensPerSecond: measure,
-      promptMs: measure,
-      generatedMs: measure,
-      percentOfLimit: measure,
-      boundBy: shortText.nullable(),
-    })
-    .nullable(),
+  tokens: tokensSchema.nullable(),
+  timings: timingsSchema.nullable(),
 });
 
 const fileSchema = z.strictObject({

@@ -2,6 +2,7 @@
 // keeps its own settings and does not remember where they came from.
 
 import { type Database, StorageError } from "../platform/database.ts";
+import { readSettings } from "./rows.ts";
 import { SessionError } from "./session.ts";
 import { changeSettings, type SessionSettings } from "./settings.ts";
 
@@ -24,10 +25,10 @@ export class Presets {
   all(): Preset[] {
     return this.#database
       .all("SELECT name, settings FROM presets ORDER BY name COLLATE NOCASE, name")
-      .map(({ name, settings }) => ({
-        name: name as string,
-        settings: JSON.parse(settings as string) as SessionSettings,
-      }));
+      .flatMap(({ name, settings }) => {
+        const read = readSettings(settings);
+        return read ? [{ name: name as string, settings: read }] : [];
+      });
   }
 
   /** A preset of this name is replaced. */

@@ -1,5 +1,6 @@
 // Rows of the database to the objects of session.ts, and how columns are listed for it. Nothing else reads a row.
 
+import type * as z from "zod";
 import type { StopReason } from "../api.ts";
 import type { SqlRow } from "../platform/database.ts";
 import type {
@@ -11,7 +12,8 @@ import type {
   Session,
   SessionMode,
 } from "./session.ts";
-import type { SessionSettings } from "./settings.ts";
+import { type SessionSettings, settingsSchema } from "./settings.ts";
+import { timingsSchema, tokensSchema } from "./statistics.ts";
 
 /** Columns of `sessions AS s` that toSession reads. */
 export const sessionColumns: string = `s.id, s.title, s.mode, s.model, s.settings, s.created_at, s.changed_at,
@@ -28,7 +30,7 @@ export function toSession(row: SqlRow): Session {
     title: row.title as string,
     mode: row.mode as SessionMode,
     model: row.model as string | null,
-    settings: JSON.parse(row.settings as string) as SessionSettings,
+    settings: readSettings(row.settings) ?? {},
     createdAt: row.created_at as number,
     changedAt: row.changed_at as number,
     leaf: row.leaf as string | null,
@@ -48,8 +50,8 @@ export function toMessage(row: SqlRow): Message {
     model: row.model as string | null,
     stopReason: row.stop_reason as StopReason | null,
     error: row.error as string | null,
-    tokens: fromJson<MessageTokens>(row.tokens!),
-    timings: fromJson<MessageTimings>(row.timings!),
+    tokens: readTokens(row.tokens) ?? null,
+    timings: readTimings(row.timings) ?? null,
   };
 }
 
@@ -57,6 +59,25 @@ export function toJson(value: object | null): string | null {
   return value === null ? null : JSON.stringify(value);
 }
 
-function fromJson<T>(text: string | number | null): T | null {
-  return typeof text === "string" ? (JSON.parse(text) as T) : null;
+/** undefined: that is none. set-aside.ts finds those; where the file cannot be written, they are left out. */
+export function readSettings(text: SqlRow[string] | undefined): SessionSettings | undefined {
+  return parsed(settingsSchema, text) ?? undefined;
+}
+
+/** undefined: unreadable; null: there are none. */
+export function readTokens(text: SqlRow[string] | undefined): MessageTokens | null | undefined {
+  return parsed(tokensSchema, text);
+}
+
+export function readTimings(text: SqlRow[string] | undefined): MessageTimings | null | undefined {
+  return parsed(timingsSchema, text);
+}
+
+function parsed<T>(schema: z.ZodType<T>, text: SqlRow[string] | undefined): T | null | undefined {
+  if (text === null || text === undefined) return null;
+  try {
+    return schema.safeParse(JSON.parse(String(text))).data;
+  } catch {
+    return undefined;
+  }
 }

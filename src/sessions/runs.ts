@@ -8,6 +8,7 @@
 import type { GenerationResult } from "../api.ts";
 import { AbortedError, LanternError } from "../base/errors.ts";
 import { brokenEnd, endOf, joined } from "./answer-end.ts";
+import { newId } from "./ids.ts";
 import {
   type Asked,
   askedPath,
@@ -25,7 +26,7 @@ import {
   toGenerateOptions,
 } from "./settings.ts";
 import type { Prompt } from "./slide.ts";
-import { type Begun, newId, type SessionStore } from "./store.ts";
+import type { Begun, SessionStore } from "./store.ts";
 
 export interface RunsOptions {
   /** Milliseconds that only go forward. */

@@ -76,6 +76,16 @@ export const migrations: readonly string[] = [
 
   // 3: settings under a name.
   `CREATE TABLE presets (name TEXT PRIMARY KEY, settings TEXT NOT NULL) STRICT;`,
+
+  // 4: rows that could not be read, as they were (set-aside.ts). session: the id of theirs, with which they are deleted.
+  `CREATE TABLE set_aside (
+     number INTEGER PRIMARY KEY AUTOINCREMENT,
+     at INTEGER NOT NULL,
+     session TEXT,
+     what TEXT NOT NULL,
+     why TEXT NOT NULL,
+     original TEXT NOT NULL
+   ) STRICT;`,
 ];
 
 /** Brings the file to the newest version; one that is newer than this program is left alone. */

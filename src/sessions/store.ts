@@ -5,19 +5,16 @@
 // finish them. Ids that it is given come from outside and may name nothing.
 
 import { type Database, StorageError } from "../platform/database.ts";
+import { newId, parseCursor, titleFrom } from "./ids.ts";
 import { messageColumns, sessionColumns, toMessage, toSession } from "./rows.ts";
 import { migrate } from "./schema.ts";
 import { type SearchHit, searchDatabase } from "./search.ts";
-import {
-  type Message,
-  type MessageRole,
-  type MessageState,
-  type Session,
-  SessionError,
-  type SessionMode,
-} from "./session.ts";
+import { SearchIndex } from "./search-index.ts";
+import type { Message, MessageRole, MessageState, Session, SessionMode } from "./session.ts";
+import { listSetAside, type SetAsideItem, setAsideBadRows } from "./set-aside.ts";
 import { changeSettings, type SessionSettings, type SettingsChange } from "./settings.ts";
 import {
+  abortInterrupted,
   finishMessage,
   insertMessage,
   type MessageEnd,
@@ -66,23 +63,25 @@ export interface Begun {
   answers: Message[];
 }
 
-/** Letters of the first message that become the title of a session that has none. */
-const titleLength = 60;
-/** Deleting from the index should not keep others waiting for longer. */
-const purgeSliceMs = 20;
-
 export class SessionStore {
   readonly #database: Database;
   readonly #now: () => number;
-  #purging: Promise<void> | undefined;
+  readonly #index: SearchIndex;
+  /** Transactions in transactions. */
+  #depth = 0;
+  #rebuilt = false;
   #closed = false;
 
   /** Takes the database over. Answers that were being written when the last process ended become "aborted". */
   constructor(database: Database, options: { now?: () => number } = {}) {
     this.#database = database;
     this.#now = options.now ?? Date.now;
+    this.#index = new SearchIndex(database, () => this.#closed);
     migrate(database);
-    if (database.writable) this.#abortInterrupted();
+    if (!database.writable) return;
+    if (this.#index.isDamaged()) this.#rebuildIndex();
+    this.#write(() => setAsideBadRows(database, this.#now()));
+    this.#write(() => abortInterrupted(database));
   }
 
   /** For people: where it is kept. */
@@ -173,19 +172,26 @@ export class SessionStore {
       const number = sessionNumber(this.#database, id);
       this.#database.run("DELETE FROM messages WHERE session = ?", number);
       this.#database.run("DELETE FROM sessions WHERE number = ?", number);
+      this.#database.run("DELETE FROM set_aside WHERE session = ?", id);
     });
   }
 
-  /** Takes deleted messages out of the search index, with pauses; also what an earlier process did not come to. */
-  purgeDeleted(): Promise<void> {
-    this.#purging ??= this.#purge().finally(() => {
-      this.#purging = undefined;
-    });
-    return this.#purging;
+  /** Takes what was deleted out of the search index and the log, with pauses; also what an earlier process did not come to. */
+  async purgeDeleted(): Promise<void> {
+    await this.#index.purge();
   }
 
   search(query: string, limit: number = 20): SearchHit[] {
-    return searchDatabase(this.#database, query, limit);
+    return this.#withIndex(() => searchDatabase(this.#database, query, limit));
+  }
+
+  /** Rows that could not be read, as they were. */
+  setAside(): SetAsideItem[] {
+    return listSetAside(this.#database);
+  }
+
+  forgetSetAside(): void {
+    this.#write(() => this.#database.run("DELETE FROM set_aside"));
   }
 
   // --- messages
@@ -353,42 +359,6 @@ export class SessionStore {
     this.#database.run("UPDATE sessions SET leaf = ? WHERE id = ?", number, sessionId);
   }
 
-  /** A message takes some milliseconds to a few hundred, so its neighbours join while that is quick. */
-  async #purge(): Promise<void> {
-    let count = 1;
-    while (!this.#closed && this.writable) {
-      const started = performance.now();
-      if (!this.#write(() => this.#purgeSome(count))) {
-        this.#database.get("PRAGMA wal_checkpoint(TRUNCATE)");
-        return;
-      }
-      const tookMs = performance.now() - started;
-      count = tookMs < purgeSliceMs ? count * 2 : Math.ceil(count / 2);
-      await new Promise<void>((resolve) => setTimeout(resolve, 0));
-    }
-  }
-
-  /** false: there was nothing left. */
-  #purgeSome(count: number): boolean {
-    const rows = this.#database.all("SELECT number FROM search_deleted LIMIT ?", count);
-    for (const { number } of rows) {
-      this.#database.run("DELETE FROM search_messages WHERE rowid = ?", number!);
-      this.#database.run("DELETE FROM search_deleted WHERE number = ?", number!);
-    }
-    return rows.length > 0;
-  }
-
-  #abortInterrupted(): void {
-    this.#write(() => {
-      const empty = this.#database.all(
-        `SELECT m.id FROM messages m JOIN sessions s ON s.number = m.session
-         WHERE m.state = 'streaming' AND m.content = '' AND s.mode = 'story'`,
-      );
-      for (const { id } of empty) removeMessage(this.#database, id as string);
-      this.#database.run("UPDATE messages SET state = 'aborted' WHERE state = 'streaming'");
-    });
-  }
-
   #write<T>(work: () => T): T {
     if (!this.#database.writable) {
       throw new StorageError(
@@ -396,34 +366,30 @@ export class SessionStore {
         `sessions: "${this.place}" is read-only: conversations can be read, and nothing can be saved`,
       );
     }
-    return this.#database.transaction(work);
+    return this.#withIndex(() => {
+      this.#depth++;
+      try {
+        return this.#database.transaction(work);
+      } finally {
+        this.#depth--;
+      }
+    });
   }
-}
 
-export function newId(kind: "ses" | "msg" | "run"): string {
-  return `${kind}_${crypto.randomUUID().replaceAll("-", "")}`;
-}
-
-/** The first line, cut between words where there are any. */
-function titleFrom(text: string): string {
-  const line = text.trim().split(/\s*[\r\n]/, 1)[0]!;
-  const letters = [...line];
-  if (letters.length <= titleLength) return line;
-  const cut = letters.slice(0, titleLength - 1).join("");
-  const space = cut.lastIndexOf(" ");
-  return `${(space > titleLength / 2 ? cut.slice(0, space) : cut).trimEnd()}…`;
-}
-
-/** "changedAt.number" of the last session of the page before. */
-function parseCursor(cursor: string | undefined): [number, number] {
-  if (cursor === undefined) return [Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER];
-  const parts = cursor.split(".").map(Number);
-  if (parts.length !== 2 || !parts.every(Number.isSafeInteger)) {
-    throw new SessionError(
-      "invalid",
-      `cursor: got "${cursor.slice(0, 100)}", expected the "next" of an earlier page`,
-      "cursor",
-    );
+  /** Work that reads or writes the search index. Where that is damaged, it is made anew, once, and the work is done again. */
+  #withIndex<T>(work: () => T): T {
+    try {
+      return work();
+    } catch (error) {
+      const isDamage = error instanceof StorageError && error.problem === "corrupt";
+      if (!isDamage || !this.writable || this.#depth > 0 || this.#rebuilt) throw error;
+      this.#rebuildIndex(); // fails as well where more than the index is damaged
+      return work();
+    }
   }
-  return [parts[0]!, parts[1]!];
+
+  #rebuildIndex(): void {
+    this.#rebuilt = true;
+    this.#index.rebuild();
+  }
 }

@@ -134,6 +134,16 @@ export function removeMessage(database: Database, id: string): void {
   );
 }
 
+/** Answers that were being written when the last process ended. */
+export function abortInterrupted(database: Database): void {
+  const empty = database.all(
+    `SELECT m.id FROM messages m JOIN sessions s ON s.number = m.session
+     WHERE m.state = 'streaming' AND m.content = '' AND s.mode = 'story'`,
+  );
+  for (const { id } of empty) removeMessage(database, id as string);
+  database.run("UPDATE messages SET state = 'aborted' WHERE state = 'streaming'");
+}
+
 export function missing(what: string, id: string, sessionId?: string): SessionError {
   const where = sessionId === undefined ? "" : ` in session "${sessionId.slice(0, 100)}"`;
   return new SessionError("missing", `there is no ${what} "${id.slice(0, 100)}"${where}`);

@@ -78,6 +78,31 @@ async function answered(base: string, id: string, fields: object): Promise<Answe
 const tree = async (base: string, id: string) =>
   await request<{ session: Session; messages: Message[] }>(`${base}/sessions/${id}/messages`);
 
+test("a damaged entry is set aside: the list is served and says so, the log names it", async () => {
+  const file = scratchFile();
+  const before = await serveFile(file);
+  const { id } = await newSession(`${before.url}/lantern/v1`, { title: "spoilt" });
+  await before.stop();
+  const database = openNodeDatabase(file);
+  database.run("UPDATE sessions SET settings = '{'");
+  database.close();
+  const server = await serveFile(file);
+  const base = `${server.url}/lantern/v1`;
+  try {
+    expect(await request(`${base}/sessions`)).toMatchObject({ sessions: [{ id }], setAside: 1 });
+    expect(await request(`${base}/set-aside`)).toMatchObject({
+      items: [{ session: id, what: 'session "spoilt"', why: "its settings cannot be read" }],
+    });
+    await request(`${base}/set-aside`, "DELETE");
+    expect(await request(`${base}/sessions`)).toMatchObject({ setAside: 0 });
+  } finally {
+    await server.stop();
+  }
+  expect(log.splice(0)).toEqual([
+    'conversations: session "spoilt" was damaged and is set aside: its settings cannot be read',
+  ]);
+});
+
 describe("a conversation", () => {
   test("is asked, answered, edited, answered again, gone back in, and kept over a restart", async () => {
     const file = scratchFile();

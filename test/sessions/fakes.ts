@@ -24,8 +24,10 @@ export interface Opened {
 }
 
 /** A store on disk with a clock that ticks once a call. */
-export function scratchStore(file: string = scratchFile()): Opened {
-  const database = openNodeDatabase(file);
+export function scratchStore(
+  file: string = scratchFile(),
+  database: Database = openNodeDatabase(file),
+): Opened {
   onTestFinished(() => database.close());
   let time = 1_700_000_000_000;
   return { file, database, store: new SessionStore(database, { now: () => ++time }) };

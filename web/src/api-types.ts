@@ -59,6 +59,8 @@ export interface OpenSession extends Session {
 export interface SessionList {
   sessions: OpenSession[];
   next: string | null;
+  /** How many damaged entries were set aside. */
+  setAside: number;
 }
 
 export interface SessionTree {

@@ -36,6 +36,9 @@ export interface SessionService {
 /** Running answers end, saved, when the server does; close() the service after that. */
 export function openSessionService(server: ServerContext, database: Database): SessionService {
   const store = new SessionStore(database, { now: () => server.time() });
+  for (const { what, why } of store.setAside()) {
+    server.log(`conversations: ${what} was damaged and is set aside: ${why}`);
+  }
   const describe = (error: unknown): string =>
     describeError(toApiError(error), (bug) => server.log(String(bug))).message;
   const runs = new Runs(store, { now: () => server.now(), describe });
@@ -61,7 +64,7 @@ export function unavailableSessions(problem: unknown): RouteFamily {
     throw toApiError(problem);
   };
   const methods = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const;
-  const paths = ["sessions", "runs", "search", "import", "presets"].flatMap((name) => [
+  const paths = ["sessions", "runs", "search", "import", "presets", "set-aside"].flatMap((name) => [
     `/lantern/v1/${name}`,
     `/lantern/v1/${name}/:rest{.+}`,
   ]);

@@ -4,6 +4,7 @@
 import * as z from "zod";
 import { type Database, StorageError } from "../../platform/database.ts";
 import { exportMarkdown, exportSession, importSession } from "../../sessions/exchange.ts";
+import { openWhenFree } from "../../sessions/open-when-free.ts";
 import type { AskRequest, Runs } from "../../sessions/runs.ts";
 import { messageRoles, type Session, SessionError, sessionModes } from "../../sessions/session.ts";
 import { settingsChangeSchema, settingsSchema } from "../../sessions/settings.ts";
@@ -92,9 +93,13 @@ export interface SessionFamilies {
 }
 
 /** Where the database cannot be opened, the routes say why and the rest of the server works. */
-export function openSessions(server: ServerContext, open: () => Database): SessionFamilies {
+export async function openSessions(
+  server: ServerContext,
+  open: () => Database,
+): Promise<SessionFamilies> {
   try {
-    const service = openSessionService(server, open());
+    const onWait = ({ message }: StorageError): void => server.log(`waiting: ${message}`);
+    const service = openSessionService(server, await openWhenFree(open, { onWait }));
     const families = [sessionRoutes(service), runRoutes(service)];
     return { families, close: () => service.close() };
   } catch (problem) {
@@ -123,7 +128,8 @@ function sessionPaths({ store, runs, purge }: SessionService): Route[] {
       access: "admin",
       handle: (call) => {
         const { sessions, next } = store.sessions(queryFields(call, pageQuery));
-        return json({ sessions: sessions.map(view), next });
+        const setAside = store.setAside().length;
+        return json({ sessions: sessions.map(view), next, setAside });
       },
     },
     {
@@ -145,7 +151,9 @@ function sessionPaths({ store, runs, purge }: SessionService): Route[] {
       access: "admin",
       handle: async (call) => {
         const change = await bodyFields(call, sessionChange);
-        return json(view(store.changeSession(call.params.id!, change)));
+        const changed = store.changeSession(call.params.id!, change);
+        if (change.title !== undefined || change.settings !== undefined) purge(); // the old words
+        return json(view(changed));
       },
     },
     {
@@ -199,7 +207,7 @@ function messagePaths(service: SessionService): Route[] {
   ];
 }
 
-function presetPaths({ presets }: SessionService): Route[] {
+function presetPaths({ presets, purge }: SessionService): Route[] {
   const path = "/lantern/v1/presets/:name";
   return [
     {
@@ -215,7 +223,9 @@ function presetPaths({ presets }: SessionService): Route[] {
       handle: async (call) => {
         const name = presetName(call.params.name!);
         const { settings } = await bodyFields(call, presetSettings);
-        return json(presets.save(name, settings));
+        const saved = presets.save(name, settings);
+        purge(); // what it replaced
+        return json(saved);
       },
     },
     {
@@ -224,6 +234,7 @@ function presetPaths({ presets }: SessionService): Route[] {
       access: "admin",
       handle: ({ params }) => {
         presets.delete(params.name!);
+        purge();
         return json({ name: params.name!, deleted: true });
       },
     },
@@ -236,8 +247,24 @@ function presetName(text: string): string {
   throw new SessionError("invalid", "name: expected 1 to 100 letters", "name");
 }
 
-function otherPaths({ store, runs }: SessionService): Route[] {
+function otherPaths({ store, runs, purge }: SessionService): Route[] {
   return [
+    {
+      method: "GET",
+      path: "/lantern/v1/set-aside",
+      access: "admin",
+      handle: () => json({ items: store.setAside() }),
+    },
+    {
+      method: "DELETE",
+      path: "/lantern/v1/set-aside",
+      access: "admin",
+      handle: () => {
+        store.forgetSetAside();
+        purge();
+        return json({ deleted: true });
+      },
+    },
     {
       method: "GET",
       path: "/lantern/v1/search",

@@ -183,6 +183,7 @@ export const target: FuzzTarget = {
       version: "fuzz",
       port: 0,
       graceMs: 200,
+      token: false, // every route is reached
       headersTimeoutMs: 2000,
       requestTimeoutMs: 5000,
       sessions: () => openNodeDatabase(join(folder, "sessions.db")),

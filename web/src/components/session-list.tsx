@@ -20,7 +20,7 @@ interface Props {
 }
 
 export function SessionList({ mode, open, onRename, onPick }: Props): JSX.Element {
-  const { sessions: all, next, loaded, unavailable, query, hits } = useStore(sessions);
+  const { sessions: all, next, loaded, unavailable, setAside, query, hits } = useStore(sessions);
   const [deleting, setDeleting] = useState<OpenSession | null>(null);
   const shown = all.filter((session) => session.mode === mode && isListed(session));
   return (
@@ -40,6 +40,13 @@ export function SessionList({ mode, open, onRename, onPick }: Props): JSX.Elemen
         />
       </label>
       {unavailable && <p class="hint">{unavailable}</p>}
+      {setAside > 0 && (
+        <p class="hint">
+          {setAside === 1
+            ? "One damaged entry could not be read and was set aside. The server's log names it."
+            : `${setAside} damaged entries could not be read and were set aside. The server's log names them.`}
+        </p>
+      )}
       {hits ? (
         <Hits hits={hits} onPick={onPick} />
       ) : (

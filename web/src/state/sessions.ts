@@ -14,6 +14,8 @@ export interface SessionsState {
   loaded: boolean;
   /** Why conversations cannot be kept here: --no-sessions, a damaged file. */
   unavailable: string | null;
+  /** Damaged entries that the server set aside. */
+  setAside: number;
   query: string;
   /** null: nobody searches. */
   hits: readonly SearchHit[] | null;
@@ -24,6 +26,7 @@ export const sessions: Store<SessionsState> = new Store<SessionsState>({
   next: null,
   loaded: false,
   unavailable: null,
+  setAside: 0,
   query: "",
   hits: null,
 });
@@ -44,6 +47,7 @@ export async function refreshSessions(): Promise<void> {
       next,
       loaded: true,
       unavailable: null,
+      setAside: page.setAside,
     });
   } catch (error) {
     if (!(error instanceof RequestError) || noteFailure(error)) return;

@@ -1,0 +1,85 @@
+// The search index as a whole: what is deleted leaves it bit by bit, and where it is damaged it is made anew, since everything
+// in it stands in the tables beside it. search.ts asks it; schema.ts has the triggers that fill it.
+
+import type { Database } from "../platform/database.ts";
+
+/** Deleting from the index should not keep others waiting for longer. */
+const purgeSliceMs = 20;
+
+const tables = ["search_messages", "search_titles"];
+
+const made = `CREATE VIRTUAL TABLE search_messages USING fts5 (text, tokenize = 'trigram');
+   CREATE VIRTUAL TABLE search_titles USING fts5 (text, tokenize = 'trigram');
+   INSERT INTO search_messages (search_messages, rank) VALUES ('secure-delete', 1);
+   INSERT INTO search_titles (search_titles, rank) VALUES ('secure-delete', 1);
+   DELETE FROM search_deleted;
+   INSERT INTO search_messages (rowid, text)
+     SELECT number, content FROM messages WHERE state <> 'streaming';
+   INSERT INTO search_titles (rowid, text) SELECT number, title FROM sessions;`;
+
+export class SearchIndex {
+  readonly #database: Database;
+  readonly #isClosed: () => boolean;
+  #purging: Promise<void> | undefined;
+
+  constructor(database: Database, isClosed: () => boolean) {
+    this.#database = database;
+    this.#isClosed = isClosed;
+  }
+
+  /** Whether it was found damaged when the file was opened, or knows another number of messages than there are. */
+  isDamaged(): boolean {
+    if (this.#database.damaged.some((name) => tables.includes(name))) return true;
+    try {
+      const row = this.#database.get(
+        `SELECT (SELECT count(*) FROM search_messages_docsize) AS indexed,
+           (SELECT count(*) FROM messages WHERE state <> 'streaming') AS wanted,
+           (SELECT count(*) FROM search_deleted) AS deleted,
+           (SELECT count(*) FROM messages WHERE state = 'streaming') AS running`,
+      ) as Record<"indexed" | "wanted" | "deleted" | "running", number>;
+      // An answer that goes on, and one that was deleted before it ended, may be in it or not.
+      return row.indexed < row.wanted || row.indexed > row.wanted + row.deleted + row.running;
+    } catch {
+      return true;
+    }
+  }
+
+  /** Not inside a transaction. */
+  rebuild(): void {
+    this.#database.forget(tables);
+    this.#database.transaction(() => this.#database.exec(made));
+  }
+
+  /** Takes deleted messages out, with pauses; also what an earlier process did not come to. Then empties the log. */
+  purge(): Promise<void> {
+    this.#purging ??= this.#purgeAll().finally(() => {
+      this.#purging = undefined;
+    });
+    return this.#purging;
+  }
+
+  /** A message takes some milliseconds to a few hundred, so its neighbours join while that is quick. */
+  async #purgeAll(): Promise<void> {
+    let count = 1;
+    while (!this.#isClosed() && this.#database.writable) {
+      const started = performance.now();
+      if (!this.#database.transaction(() => this.#purgeSome(count))) {
+        this.#database.get("PRAGMA wal_checkpoint(TRUNCATE)");
+        return;
+      }
+      const tookMs = performance.now() - started;
+      count = tookMs < purgeSliceMs ? count * 2 : Math.ceil(count / 2);
+      await new Promise<void>((resolve) => setTimeout(resolve, 0));
+    }
+  }
+
+  /** false: there was nothing left. */
+  #purgeSome(count: number): boolean {
+    const rows = this.#database.all("SELECT number FROM search_deleted LIMIT ?", count);
+    for (const { number } of rows) {
+      this.#database.run("DELETE FROM search_messages WHERE rowid = ?", number!);
+      this.#database.run("DELETE FROM search_deleted WHERE number = ?", number!);
+    }
+    return rows.length > 0;
+  }
+}

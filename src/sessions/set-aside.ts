@@ -1,0 +1,257 @@
+// Rows that cannot be read: a crash of another program, a tool that edited the file, a bit that flipped. One of them must not
+// hide all conversations, so they are repaired as far as they can be, and the row as it was is kept in the table `set_aside`,
+// with what it was and what was wrong. Done once, when the file is opened; nothing is guessed, and nobody's words are dropped.
+//
+//   session   what is wrong in it gets its default; its messages stay
+//   message   statistics that cannot be read are dropped; a parent that is missing or later becomes none; a message whose
+//             words or role cannot be read is taken out, and what stood below it moves up
+//   preset    is taken out
+
+import type { Database, SqlRow } from "../platform/database.ts";
+import { newId } from "./ids.ts";
+import { readSettings, readTimings, readTokens } from "./rows.ts";
+import { messageRoles, messageStates, sessionModes } from "./session.ts";
+
+export interface SetAsideItem {
+  number: number;
+  /** When it was found. */
+  at: number;
+  /** Id of the session that it belongs to; null: none. */
+  session: string | null;
+  /** "session \"My title\"" */
+  what: string;
+  why: string;
+  /** The row, as JSON of SQL literals. */
+  original: string;
+}
+
+/** As far as Date reaches. */
+const lastTime = 8.64e15;
+const list = (words: readonly string[]): string => words.map((word) => `'${word}'`).join(", ");
+const badTime = (column: string): string =>
+  `typeof(${column}) <> 'integer' OR ${column} NOT BETWEEN 0 AND ${lastTime}`;
+const notText = (column: string): string => `typeof(${column}) <> 'text'`;
+const notTextOrNull = (column: string): string => `typeof(${column}) NOT IN ('text', 'null')`;
+
+/** Of a column: when it is wrong, how that is said, what it becomes. */
+interface Flaw {
+  column: string;
+  when: string;
+  says: string;
+  becomes: string;
+}
+
+const sessionFlaws: readonly Flaw[] = [
+  { column: "title", when: notText("title"), says: "the title is no text", becomes: "''" },
+  {
+    column: "mode",
+    when: `mode NOT IN (${list(sessionModes)})`,
+    says: "there is no such mode",
+    becomes: "'chat'",
+  },
+  { column: "model", when: notTextOrNull("model"), says: "the model is no text", becomes: "NULL" },
+  {
+    column: "created_at",
+    when: badTime("created_at"),
+    says: "the time at which it began is none",
+    becomes: "?1",
+  },
+  {
+    column: "changed_at",
+    when: badTime("changed_at"),
+    says: "the time of its last change is none",
+    becomes: "?1",
+  },
+];
+
+const messageFlaws: readonly Omit<Flaw, "column" | "becomes">[] = [
+  { when: notText("id"), says: "its id is no text" },
+  { when: notText("content"), says: "its words are no text" },
+  { when: `role NOT IN (${list(messageRoles)})`, says: "there is no such role" },
+  { when: `state NOT IN (${list(messageStates)})`, says: "there is no such state" },
+  { when: badTime("created_at"), says: "the time at which it was written is none" },
+  { when: badTime("changed_at"), says: "the time of its last change is none" },
+  { when: notTextOrNull("model"), says: "the model is no text" },
+  { when: notTextOrNull("error"), says: "the error is no text" },
+  { when: notTextOrNull("stop_reason"), says: "the reason of its end is no text" },
+  {
+    when: "NOT EXISTS (SELECT 1 FROM sessions s WHERE s.number = messages.session)",
+    says: "its session is missing",
+  },
+];
+
+/** Inside a transaction. */
+export function setAsideBadRows(database: Database, now: number): void {
+  setAsideSessions(database, now);
+  setAsideMessages(database, now);
+  setAsideParents(database, now);
+  setAsideStatistics(database, now);
+  setAsidePresets(database, now);
+  database.run(
+    `UPDATE sessions SET leaf = (SELECT max(number) FROM messages m WHERE m.session = sessions.number)
+     WHERE leaf IS NOT NULL
+       AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.number = leaf AND m.session = sessions.number)`,
+  );
+}
+
+export function listSetAside(database: Database): SetAsideItem[] {
+  return database
+    .all("SELECT number, at, session, what, why, original FROM set_aside ORDER BY number")
+    .map((row) => ({ ...row }) as unknown as SetAsideItem);
+}
+
+function setAsideSessions(database: Database, now: number): void {
+  for (const { number } of database.all("SELECT number FROM sessions WHERE typeof(id) <> 'text'")) {
+    keep(database, "sessions", number as number, now, "its id is no text", null);
+    database.run(
+      `UPDATE sessions SET id = ?2, ${repairs(sessionFlaws)} WHERE number = ?3`,
+      now,
+      newId("ses"),
+      number!,
+    );
+  }
+  const anyFlaw = sessionFlaws.map(({ when }) => `(${when})`).join(" OR ");
+  for (const { number, id } of database.all(`SELECT number, id FROM sessions WHERE ${anyFlaw}`)) {
+    const why = flawsOf(database, "sessions", number as number, sessionFlaws);
+    keep(database, "sessions", number as number, now, why, id as string);
+    database.run(
+      `UPDATE sessions SET ${repairs(sessionFlaws)}, settings = ?2 WHERE number = ?3`,
+      now,
+      settingsText(database, number as number),
+      number!,
+    );
+  }
+  const all = database.all("SELECT number, id, CAST(settings AS TEXT) AS settings FROM sessions");
+  for (const { number, id, settings } of all) {
+    if (readSettings(settings) !== undefined) continue;
+    keep(database, "sessions", number as number, now, "its settings cannot be read", id as string);
+    database.run("UPDATE sessions SET settings = '{}' WHERE number = ?", number!);
+  }
+}
+
+function settingsText(database: Database, number: number): string {
+  const row = database.get(
+    "SELECT CAST(settings AS TEXT) AS settings FROM sessions WHERE number = ?",
+    number,
+  );
+  return String(row?.settings ?? "{}");
+}
+
+const repairs = (flaws: readonly Flaw[]): string =>
+  flaws
+    .map(
+      ({ column, when, becomes }) =>
+        `${column} = CASE WHEN ${when} THEN ${becomes} ELSE ${column} END`,
+    )
+    .join(", ");
+
+function setAsideMessages(database: Database, now: number): void {
+  const anyFlaw = messageFlaws.map(({ when }) => `(${when})`).join(" OR ");
+  for (const { number } of database.all(`SELECT number FROM messages WHERE ${anyFlaw}`)) {
+    const why = flawsOf(database, "messages", number as number, messageFlaws);
+    keep(database, "messages", number as number, now, why, sessionOf(database, number as number));
+    const above = "(SELECT parent FROM messages WHERE number = ?1)";
+    database.run(`UPDATE messages SET parent = ${above} WHERE parent = ?1`, number!);
+    database.run(`UPDATE sessions SET leaf = ${above} WHERE leaf = ?1`, number!);
+    database.run("DELETE FROM messages WHERE number = ?", number!);
+  }
+}
+
+/** A parent is of the same session and was written before: whatever breaks that could be a circle. */
+function setAsideParents(database: Database, now: number): void {
+  const rows = database.all(
+    `SELECT number FROM messages m WHERE parent IS NOT NULL AND (parent >= number OR NOT EXISTS
+       (SELECT 1 FROM messages p WHERE p.number = m.parent AND p.session = m.session))`,
+  );
+  for (const { number } of rows) {
+    const why = "the message above it is missing, or was written later";
+    keep(database, "messages", number as number, now, why, sessionOf(database, number as number));
+    database.run("UPDATE messages SET parent = NULL WHERE number = ?", number!);
+  }
+}
+
+function setAsideStatistics(database: Database, now: number): void {
+  const rows = database.all(
+    `SELECT number, CAST(tokens AS TEXT) AS tokens, CAST(timings AS TEXT) AS timings FROM messages
+     WHERE tokens IS NOT NULL OR timings IS NOT NULL`,
+  );
+  for (const { number, tokens, timings } of rows) {
+    const bad = [
+      ...(readTokens(tokens) === undefined ? ["tokens"] : []),
+      ...(readTimings(timings) === undefined ? ["timings"] : []),
+    ];
+    if (bad.length === 0) continue;
+    const why = `its ${bad.join(" and ")} cannot be read`;
+    keep(database, "messages", number as number, now, why, sessionOf(database, number as number));
+    const reset = bad.map((column) => `${column} = NULL`).join(", ");
+    database.run(`UPDATE messages SET ${reset} WHERE number = ?`, number!);
+  }
+}
+
+function setAsidePresets(database: Database, now: number): void {
+  const rows = database.all(
+    "SELECT rowid AS number, CAST(settings AS TEXT) AS settings FROM presets",
+  );
+  for (const { number, settings } of rows) {
+    if (readSettings(settings) !== undefined) continue;
+    keep(database, "presets", number as number, now, "its settings cannot be read", null);
+    database.run("DELETE FROM presets WHERE rowid = ?", number!);
+  }
+}
+
+function sessionOf(database: Database, message: number): string | null {
+  const row = database.get(
+    `SELECT CAST(s.id AS TEXT) AS id FROM messages m JOIN sessions s ON s.number = m.session WHERE m.number = ?`,
+    message,
+  );
+  return (row?.id as string | undefined) ?? null;
+}
+
+/** What is wrong with a row, with the values as SQL writes them. */
+function flawsOf(
+  database: Database,
+  table: string,
+  number: number,
+  flaws: readonly { when: string; says: string; column?: string }[],
+): string {
+  const columns = flaws.map(({ when }, i) => `(${when}) AS f${i}`).join(", ");
+  const row = database.get(`SELECT ${columns} FROM ${table} WHERE number = ?`, number)!;
+  const said = flaws.filter((_, i) => row[`f${i}`] === 1).map(({ says }) => says);
+  const role = table === "messages" ? literals(database, table, number).role : undefined;
+  return said.map((text) => (text.endsWith("role") ? `${text}: ${role}` : text)).join("; ");
+}
+
+/** The row as it is, every value as an SQL literal: any value of any type survives that. */
+function literals(database: Database, table: string, number: number): Record<string, string> {
+  const columns = database.all(`SELECT name FROM pragma_table_info('${table}')`);
+  const quoted = columns.map(({ name }) => `quote("${name}") AS "${name}"`).join(", ");
+  const row = database.get(`SELECT ${quoted} FROM ${table} WHERE rowid = ?`, number);
+  return row as Record<string, string>;
+}
+
+const kinds: Readonly<Record<string, { name: string; label: string }>> = {
+  sessions: { name: "session", label: "title" },
+  messages: { name: "message", label: "id" },
+  presets: { name: "preset", label: "name" },
+};
+
+function keep(
+  database: Database,
+  table: string,
+  number: number,
+  now: number,
+  why: string,
+  session: string | null,
+): void {
+  const row: SqlRow = literals(database, table, number);
+  const { name, label } = kinds[table]!;
+  const shown = String(row[label]).slice(0, 80).replace(/^'|'$/g, "");
+  database.run(
+    "INSERT INTO set_aside (at, session, what, why, original) VALUES (?, ?, ?, ?, ?)",
+    now,
+    session,
+    `${name} "${shown}"`,
+    why,
+    JSON.stringify(row),
+  );
+}

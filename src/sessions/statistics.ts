@@ -1,0 +1,24 @@
+// What an answer's numbers may look like: one schema for what the database and imported files say of them.
+
+import * as z from "zod";
+import type { MessageTimings, MessageTokens } from "./session.ts";
+
+const count = z.int().min(0);
+const measure = z.number().min(0).nullable();
+const shortText = z.string().max(10_000);
+
+export const tokensSchema: z.ZodType<MessageTokens> = z.strictObject({
+  prompt: count,
+  cached: count.nullable(),
+  generated: count,
+  dropped: count.exactOptional(),
+});
+
+export const timingsSchema: z.ZodType<MessageTimings> = z.strictObject({
+  msToFirstToken: measure,
+  tokensPerSecond: measure,
+  promptMs: measure,
+  generatedMs: measure,
+  percentOfLimit: measure,
+  boundBy: shortText.nullable(),
+});
