@@ -2,6 +2,7 @@
 // has, and which repositories match some words. Files come through sources/hub.ts.
 
 import { AbortedError, SourceError } from "../base/errors.ts";
+import { stallMs, stallVariable } from "../base/stall.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import { listFiles, listModels } from "./hub-api.ts";
 import { type HubName, isSafePath } from "./hub-name.ts";
@@ -39,7 +40,12 @@ export function hubAccess(platform: DownloadPlatform, signal: AbortSignal | unde
   return {
     endpoint: platform.env("HF_ENDPOINT")?.replace(/\/+$/, ""),
     token: platform.env("HF_TOKEN"),
-    request: (input, init) => platform.fetch(input, { ...init, ...(signal && { signal }) }),
+    request: (input, init) => {
+      // Questions are short, so this is for the whole answer.
+      const late = AbortSignal.timeout(stallMs(platform.env(stallVariable)));
+      const signals = signal ? [late, signal] : [late];
+      return platform.fetch(input, { ...init, signal: AbortSignal.any(signals) });
+    },
   };
 }
 
@@ -127,6 +133,12 @@ export async function explained<T>(answer: Promise<T>, question: Question): Prom
     if (status !== undefined) {
       throw new SourceError(
         `hub: ${what}: the hub answered with HTTP status ${status}. Try again in a while`,
+        { cause: error },
+      );
+    }
+    if ((error as { name?: unknown }).name === "TimeoutError") {
+      throw new HubUnreachableError(
+        `hub: ${what}: the hub did not answer in time. Try again, or set ${stallVariable} to more seconds`,
         { cause: error },
       );
     }

@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { getHeapStatistics } from "node:v8";
 import { parentPort, Worker, type WorkerOptions } from "node:worker_threads";
 import { UsageError } from "../base/errors.ts";
+import { stallMs, stallVariable } from "../base/stall.ts";
 import { embeddedFiles } from "./node-embedded.ts";
 import { nodeSmallFiles } from "./node-small-files.ts";
 import type {
@@ -66,7 +67,11 @@ function largestCache(): number | undefined {
 
 async function openModelSource(spec: SourceSpec): Promise<ModelSource> {
   if (spec.kind === "path") return nodeModelSource(spec.path);
-  if (spec.kind === "url") return httpModelSource(spec.url);
+  if (spec.kind === "url") {
+    const ms = stallMs(process.env[stallVariable]);
+    const advice = `Check the network, or set ${stallVariable} to more seconds`;
+    return httpModelSource(spec.url, { stallMs: ms, advice });
+  }
   return filesModelSource(spec.files);
 }
 

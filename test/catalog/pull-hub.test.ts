@@ -125,6 +125,38 @@ test("stopped by a signal, a pull keeps its part and the next one goes on from t
   expect(await platform.listFiles(cache)).toEqual(["hf/owner/repo/model.gguf"]);
 });
 
+test("a server that stands still in the middle is asked for the rest; one that stays so is given up", async () => {
+  const impatient = {
+    ...platform,
+    env: (name: string) => (name === "LANTERN_HTTP_TIMEOUT" ? "0.2" : platform.env(name)),
+    sleep: async () => {},
+  };
+  server.stallAfter = 120_000;
+  const stalled = pullEntry(entry(), impatient, {
+    onProgress: ({ loadedBytes }) => {
+      if (loadedBytes >= 240_000) server.stallAfter = undefined;
+    },
+  });
+  await stalled;
+  const ranges = server.bodyRequests().map(({ range }) => range);
+  expect(ranges).toEqual([undefined, "bytes=120000-", "bytes=240000-"]);
+  expect(sha256(await readFile(finalPath()))).toBe(sha256(model));
+
+  await rm(finalPath());
+  server.stallAfter = 0;
+  await expect(pullEntry(entry(), impatient)).rejects.toThrow(
+    /gave up after 5 attempts at .*: nothing came for 0.2 s/,
+  );
+  server.stallAfter = undefined;
+  const silent: DownloadPlatform["fetch"] = (_, init) =>
+    new Promise((_resolve, reject) =>
+      init!.signal!.addEventListener("abort", () => reject(init!.signal!.reason)),
+    );
+  await expect(pullEntry(entry(), { ...impatient, fetch: silent })).rejects.toThrow(
+    "the hub did not answer in time. Try again, or set LANTERN_HTTP_TIMEOUT to more seconds",
+  );
+});
+
 async function stopHalfway(): Promise<void> {
   server.stallAfter = 120_000;
   const controller = new AbortController();

@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { AbortedError, DisposedError, SourceError } from "../../src/base/errors.ts";
+import { stallMs } from "../../src/base/stall.ts";
 import { openModelFile } from "../../src/formats/open-model-file.ts";
 import type { ModelSource } from "../../src/platform/platform.ts";
 import { blobSource, filesModelSource } from "../../src/platform/sources/blob.ts";
@@ -190,7 +191,8 @@ describe("http", () => {
   /** An open data.bin, after which the server behaves as `handler` says. */
   async function openThen(handler: Handler) {
     state.handler = serveRange;
-    const file = await httpModelSource(`${state.url}/models/data.bin`).open("data.bin");
+    const options = { stallMs: 200, retryMs: 1 };
+    const file = await httpModelSource(`${state.url}/models/data.bin`, options).open("data.bin");
     state.handler = handler;
     return file;
   }
@@ -291,9 +293,9 @@ describe("http", () => {
       "the file changed while it was read",
     ],
     [
-      "too few bytes",
-      (_, response) => void response.writeHead(206, range(100, 109, 1000)).end("01234"),
-      "the connection ended after 5 of 10 bytes",
+      "no bytes, again and again",
+      (_, response) => void response.writeHead(206, range(100, 109, 1000)).end(""),
+      "the connection ended after 0 of 10 bytes",
     ],
     [
       "too many bytes",
@@ -307,10 +309,10 @@ describe("http", () => {
     ],
     ["404", (_, response) => void response.writeHead(404).end(), "HTTP 404"],
     [
-      "a connection that is cut in the middle of the body",
+      "a connection that is cut before every body",
       (_, response) => {
         response.writeHead(206, { ...range(100, 109, 1000), "Content-Length": "10" });
-        response.write("01234");
+        response.flushHeaders();
         setTimeout(() => response.destroy(), 20);
       },
       "failed",
@@ -321,6 +323,45 @@ describe("http", () => {
     const reading = file.read(100, 10);
     await expect(reading).rejects.toThrow(SourceError);
     await expect(reading).rejects.toThrow(message);
+  });
+
+  test("a server that stands still or is cut off in the middle is asked for the rest", async () => {
+    let answers = 0;
+    const file = await openThen((request, response) => {
+      const [first] = /\d+/.exec(request.headers.range!)!;
+      const start = Number(first);
+      answers++;
+      if (answers > 3) return serveRange(request, response);
+      response.writeHead(206, { ...range(start, 899, 1000), ETag: '"1"' });
+      // 100 bytes each: then nothing more, a cut, an early end.
+      response.write(content.subarray(start, start + 100), () => {
+        if (answers === 2) response.destroy();
+        if (answers === 3) response.end();
+      });
+    });
+    state.requests.length = 0;
+    expect(await file.read(100, 800)).toEqual(content.slice(100, 900));
+    const ranges = state.requests.map((line) => line.split("bytes=")[1]);
+    expect(ranges).toEqual(["100-899", "200-899", "300-899", "400-899"]);
+  });
+
+  test("a server that never sends anything is given up, with what to do", async () => {
+    const file = await openThen(() => {});
+    state.requests.length = 0;
+    await expect(file.read(100, 10)).rejects.toThrow(
+      "reading bytes 100-109 failed: nothing came for 0.2 s. Check the network",
+    );
+    expect(state.requests).toHaveLength(4);
+    state.handler = () => {};
+    const source = httpModelSource(`${state.url}/models/data.bin`, { stallMs: 50, advice: "Wait" });
+    await expect(source.open("data.bin")).rejects.toThrow("nothing came for 0.05 s. Wait");
+  });
+
+  test("how long a server may stand still is checked", () => {
+    expect([stallMs(undefined), stallMs(""), stallMs("0.5")]).toEqual([30_000, 30_000, 500]);
+    for (const wrong of ["0", "-1", "soon", "1e9"]) {
+      expect(() => stallMs(wrong)).toThrow(`LANTERN_HTTP_TIMEOUT: got "${wrong}", expected`);
+    }
   });
 
   test("headers are sent, and a signal stops a read", async () => {

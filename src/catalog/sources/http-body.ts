@@ -1,7 +1,8 @@
-// The body of an HTTP resource as a stream that survives cut connections: what is missing is asked for with a Range
-// request, as long as the server still has the same file (ETag and size). Knows nothing about models.
+// The body of an HTTP resource as a stream that survives connections that are cut or stand still: what is missing is asked
+// for with a Range request, as long as the server still has the same file (ETag and size). Knows nothing about models.
 
 import { AbortedError, SourceError } from "../../base/errors.ts";
+import { stallMs, stallVariable, unlessStalled } from "../../base/stall.ts";
 import type { DownloadPlatform } from "../../platform/download.ts";
 
 export interface BodyRequest {
@@ -67,11 +68,14 @@ async function* oneResponse(
   if (state.position > 0 && state.etag && !state.etag.startsWith("W/")) {
     headers["If-Range"] = state.etag;
   }
-  const response = await platform.fetch(request.url, {
-    headers,
-    redirect: "follow",
-    ...(request.signal && { signal: request.signal }),
-  });
+  const waitMs = stallMs(platform.env(stallVariable));
+  const ended = new AbortController();
+  const signal = AbortSignal.any([ended.signal, ...(request.signal ? [request.signal] : [])]);
+  const inTime = <T>(awaited: Promise<T>): Promise<T> =>
+    unlessStalled(awaited, waitMs, () => ended.abort());
+  const response = await inTime(
+    platform.fetch(request.url, { headers, redirect: "follow", signal }),
+  );
   if (!response.ok) {
     await response.body?.cancel();
     throw refusal(response, request);
@@ -80,13 +84,17 @@ async function* oneResponse(
   if (!response.body) throw new Error("an empty answer");
   // 200 to a Range request: the server sends all of it again, so what we have is skipped.
   let skip = response.status === 206 ? 0 : state.position;
-  for await (const chunk of response.body as unknown as AsyncIterable<Uint8Array>) {
-    if (skip >= chunk.length) {
-      skip -= chunk.length;
-      continue;
+  const reader = response.body.getReader();
+  try {
+    for (;;) {
+      const { done, value: chunk } = await inTime(reader.read());
+      if (done) return;
+      const skipped = Math.min(skip, chunk.length);
+      skip -= skipped;
+      if (skipped < chunk.length) yield chunk.subarray(skipped);
     }
-    yield skip > 0 ? chunk.subarray(skip) : chunk;
-    skip = 0;
+  } finally {
+    ended.abort(); // nobody wants the rest
   }
 }
 

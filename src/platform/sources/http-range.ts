@@ -1,9 +1,11 @@
 // Files over HTTP, read with range requests: a ByteSource over fetch, and the ModelSource of a URL.
 //
 // No buffering or read-ahead here: one read() is one request, and the format readers ask in large pieces. Every
-// response is checked: status, Content-Range, total size, ETag, and the number of bytes that actually arrive.
+// response is checked: status, Content-Range, total size, ETag, and the number of bytes that actually arrive. A connection
+// that is cut or stands still is given up, and what is missing is asked for again.
 
 import { AbortedError, SourceError } from "../../base/errors.ts";
+import { StalledError, unlessStalled, usualStallSeconds } from "../../base/stall.ts";
 import type { ByteSource, ModelSource } from "../platform.ts";
 import { checkOpen, checkPlainName, checkRange, reasonOf } from "./checks.ts";
 
@@ -11,13 +13,39 @@ export interface HttpOptions {
   /** Sent with every request: an Authorization for a private model. */
   headers?: Readonly<Record<string, string>>;
   signal?: AbortSignal;
+  /** How long nothing may come before a connection is given up. */
+  stallMs?: number;
+  /** What to do about a server that stands still: the end of that error's sentence. */
+  advice?: string;
+  /** How long to wait before a read goes on after the first failure; twice as long after each further one. */
+  retryMs?: number;
 }
+
+/** A connection that is lost so often without a byte in between is given up for good. */
+const attemptsWithoutProgress = 4;
+const usualRetryMs = 250;
+
+/** A read that went wrong in a way that the network may have caused. */
+class ConnectionLost extends SourceError {}
 
 /** What the first answer said of a file, and what every later answer must repeat. */
 interface RemoteFile {
   url: string;
   size: number;
   etag: string | null;
+}
+
+/** How much of a read has arrived, over all its attempts. */
+interface Progress {
+  done: number;
+}
+
+/** An answer, and the way to wait for more of it. */
+interface Answer {
+  url: string;
+  response: Response;
+  /** Gives the connection up when nothing comes. */
+  inTime<T>(awaited: Promise<T>): Promise<T>;
 }
 
 interface ContentRange {
@@ -51,14 +79,33 @@ class HttpRangeSource implements ByteSource {
     checkOpen(this.name, this.#closed);
     checkRange(this.name, this.size, offset, target.byteLength);
     if (target.byteLength === 0) return; // a range header cannot ask for nothing
+    const progress = { done: 0 };
+    let failures = 0;
+    for (;;) {
+      const before = progress.done;
+      try {
+        return await this.#readRest(offset, target, progress);
+      } catch (error) {
+        if (!(error instanceof ConnectionLost)) throw error;
+        failures = progress.done > before ? 1 : failures + 1;
+        if (failures >= attemptsWithoutProgress) throw error;
+      }
+      const { retryMs = usualRetryMs } = this.#options;
+      await new Promise((resolve) => setTimeout(resolve, retryMs * 2 ** (failures - 1)));
+    }
+  }
+
+  /** From where an earlier attempt ended. */
+  async #readRest(offset: number, target: Uint8Array, progress: Progress): Promise<void> {
     const { url } = this.#file;
+    const first = offset + progress.done;
     const last = offset + target.byteLength - 1;
-    const response = await requestRange(url, offset, last, this.#options);
+    const { response, inTime, end } = await requestRange(url, first, last, this.#options);
     try {
-      checkSameFile(this.#file, response, offset, last);
-      await copyBody(url, response, offset, target, this.#options);
+      checkSameFile(this.#file, response, first, last);
+      await copyBody({ url, response, inTime }, offset, target, progress, this.#options);
     } catch (error) {
-      await discard(response);
+      end();
       throw error;
     }
   }
@@ -127,8 +174,9 @@ function mainOf(base: URL, name: string): string | undefined {
 
 /** Asks for one byte: tells whether the file exists, how long it is, and whether ranges work. */
 async function probe(url: string, options: HttpOptions): Promise<RemoteFile | undefined> {
-  const response = await requestRange(url, 0, 0, options);
-  await discard(response);
+  const { response, end } = await requestRange(url, 0, 0, options);
+  await response.body?.cancel().catch(() => undefined); // nobody wants the byte
+  end();
   const etag = response.headers.get("etag");
   if (response.status === 404 || response.status === 410) return undefined;
   // An empty file has no byte 0: a correct server answers 416 with its size.
@@ -143,12 +191,16 @@ async function requestRange(
   first: number,
   last: number,
   options: HttpOptions,
-): Promise<Response> {
+): Promise<Answer & { end(): void }> {
+  const ended = new AbortController();
+  const signal = AbortSignal.any([ended.signal, ...(options.signal ? [options.signal] : [])]);
+  const end = (): void => ended.abort();
+  const waitMs = options.stallMs ?? usualStallSeconds * 1000;
+  const inTime = <T>(awaited: Promise<T>): Promise<T> => unlessStalled(awaited, waitMs, end);
   try {
-    return await fetch(url, {
-      headers: { ...options.headers, Range: `bytes=${first}-${last}` },
-      ...(options.signal ? { signal: options.signal } : {}),
-    });
+    const headers = { ...options.headers, Range: `bytes=${first}-${last}` };
+    const response = await inTime(fetch(url, { headers, signal }));
+    return { url, response, inTime, end };
   } catch (error) {
     throw failure(url, `bytes ${first}-${last}`, error, options);
   }
@@ -193,44 +245,42 @@ function checkSameFile(file: RemoteFile, response: Response, first: number, last
 
 /** Copies the body as it arrives; more or fewer bytes than the target holds is an error. */
 async function copyBody(
-  url: string,
-  response: Response,
+  { url, response, inTime }: Answer,
   offset: number,
   target: Uint8Array,
+  progress: Progress,
   options: HttpOptions,
 ): Promise<void> {
-  let done = 0;
+  const all = target.byteLength;
   const reader = response.body?.getReader();
   try {
-    for (let part = await reader?.read(); part && !part.done; part = await reader?.read()) {
-      if (done + part.value.byteLength > target.byteLength) {
-        await reader?.cancel();
+    while (reader) {
+      const part = await inTime(reader.read());
+      if (part.done) break;
+      if (progress.done + part.value.byteLength > all) {
         throw new SourceError(
-          `${url}: the server sent more than the ${target.byteLength} bytes asked for at ${offset}`,
+          `${url}: the server sent more than the ${all} bytes asked for at ${offset}`,
         );
       }
-      target.set(part.value, done);
-      done += part.value.byteLength;
+      target.set(part.value, progress.done);
+      progress.done += part.value.byteLength;
     }
   } catch (error) {
     if (error instanceof SourceError) throw error;
-    throw failure(url, `${target.byteLength} bytes at ${offset} (${done} arrived)`, error, options);
+    const what = `${all} bytes at ${offset} (${progress.done} arrived)`;
+    throw failure(url, what, error, options);
   }
-  if (done === target.byteLength) return;
-  throw new SourceError(
-    `${url}: the connection ended after ${done} of ${target.byteLength} bytes at ${offset}`,
+  if (progress.done === all) return;
+  throw new ConnectionLost(
+    `${url}: the connection ended after ${progress.done} of ${all} bytes at ${offset}`,
   );
 }
 
 function failure(url: string, what: string, error: unknown, options: HttpOptions): Error {
   if (options.signal?.aborted) return new AbortedError(`reading ${url}`, { cause: error });
   const cause = error instanceof Error && error.cause ? `: ${reasonOf(error.cause)}` : "";
-  return new SourceError(`${url}: reading ${what} failed: ${reasonOf(error)}${cause}`, {
+  const advice = error instanceof StalledError ? `. ${options.advice ?? "Check the network"}` : "";
+  return new ConnectionLost(`${url}: reading ${what} failed: ${reasonOf(error)}${cause}${advice}`, {
     cause: error,
   });
-}
-
-/** Lets go of a response whose body nobody wants. */
-async function discard(response: Response): Promise<void> {
-  await response.body?.cancel().catch(() => undefined);
 }

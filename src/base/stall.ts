@@ -1,0 +1,46 @@
+// A source that stops in the middle: an answer or the next bytes of one are awaited for some time and no longer. What is
+// counted is the time in which nothing comes, never how long the whole takes.
+
+import { UsageError } from "./errors.ts";
+
+/** Seconds without a byte after which a connection is given up, unless the user says otherwise. */
+export const usualStallSeconds = 30;
+
+/** The environment variable that says otherwise. */
+export const stallVariable = "LANTERN_HTTP_TIMEOUT";
+
+export class StalledError extends Error {
+  constructor(ms: number) {
+    super(`nothing came for ${ms / 1000} s`);
+  }
+}
+
+/** Milliseconds, from what the variable holds. */
+export function stallMs(text: string | undefined): number {
+  if (text === undefined || text === "") return usualStallSeconds * 1000;
+  const seconds = Number(text);
+  if (seconds > 0 && seconds <= 86_400) return seconds * 1000;
+  throw new UsageError(
+    `${stallVariable}: got ${JSON.stringify(text)}, expected the seconds that a server may send nothing, above 0 and up to 86400`,
+  );
+}
+
+/** What was awaited, if it comes in time; otherwise a StalledError, and `giveUp` is called. */
+export async function unlessStalled<T>(
+  awaited: Promise<T>,
+  ms: number,
+  giveUp: () => void,
+): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const stalled = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      reject(new StalledError(ms));
+      giveUp();
+    }, ms);
+  });
+  try {
+    return await Promise.race([awaited, stalled]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
