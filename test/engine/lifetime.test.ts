@@ -9,21 +9,22 @@ import type { Methods } from "../../src/engine/protocol.ts";
 import { Line } from "../../src/engine/rpc.ts";
 import { open, WorkerError } from "../../src/index.ts";
 import type { EngineThread } from "../../src/platform/platform.ts";
+import { openCycle, settled } from "../support/open-cycles.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 
-test("opened and disposed 20 times, memory stays flat", async () => {
+test("opened and disposed 20 times, memory stays flat and nothing else is left", async () => {
   // About 15 MB of weights: twenty leaks would be 300 MB.
   const file = await tinyFile({ feedForward: 20_000 });
-  const cycle = async () => {
-    const model = await open(file.path, { contextSize: 64 });
-    await model.generate([1], { maxTokens: 2 }).result;
-    await model.dispose();
-  };
+  const cycle = () => openCycle(() => open(file.path, { contextSize: 64, threads: 2 }));
   for (let i = 0; i < 8; i++) await cycle(); // allocators and the JIT settle
-  const before = process.memoryUsage().rss;
+  const before = await settled();
   for (let i = 0; i < 20; i++) await cycle();
-  const grown = (process.memoryUsage().rss - before) / 2 ** 20;
-  expect(grown).toBeLessThan(150);
+  const after = await settled();
+  expect((after.resident - before.resident) / 2 ** 20).toBeLessThan(150);
+  expect(after.threads).toBe(before.threads);
+  expect(after.descriptors).toBe(before.descriptors);
+  // Allocators map and unmap as they like; one for each cycle would be a leak.
+  expect(after.mappings - before.mappings).toBeLessThan(20);
   file.remove();
 }, 400_000);
 

@@ -1,4 +1,4 @@
-// What a process holds, as Linux counts it, and one cycle of opening a model, letting it write and disposing of it: for the
+// What a process holds, as Linux counts it (elsewhere only its memory), and one cycle of opening a model, letting it write and disposing of it: for the
 // test and the script that look for leaks.
 
 import { readdirSync, readFileSync } from "node:fs";
@@ -23,10 +23,15 @@ export function held(): Held {
     heap: heapUsed,
     external,
     buffers: arrayBuffers,
-    threads: readdirSync("/proc/self/task").length,
-    descriptors: readdirSync("/proc/self/fd").length,
-    mappings: readFileSync("/proc/self/maps", "utf8").split("\n").length - 1,
+    threads: counted(() => readdirSync("/proc/self/task").length),
+    descriptors: counted(() => readdirSync("/proc/self/fd").length),
+    mappings: counted(() => readFileSync("/proc/self/maps", "utf8").split("\n").length - 1),
   };
+}
+
+/** 0 where there is no /proc. */
+function counted(count: () => number): number {
+  return process.platform === "linux" ? count() : 0;
 }
 
 /** The same once threads that are ending have ended: as soon as two looks see the same threads. */
