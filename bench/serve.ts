@@ -8,7 +8,7 @@
 // Prompts are random tokens, different for every request: nothing of them is remembered from an earlier one.
 
 import { type ChildProcess, spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { connect } from "node:net";
 import { loadavg } from "node:os";
 import { join } from "node:path";
@@ -253,6 +253,9 @@ const actions: readonly ((url: string, seed: number) => Promise<unknown>)[] = [
 /** More users than places: some of them wait, and some leave while they wait. */
 const soakPlaces = 8;
 const soakUsers = 12;
+/** How often the server's memory is looked at, and every how many times it is printed. */
+const SAMPLE_MS = 5000;
+const LINE_SAMPLES = 12;
 
 async function soak(minutes: number): Promise<void> {
   const server = await startServer(soakPlaces);
@@ -260,13 +263,18 @@ async function soak(minutes: number): Promise<void> {
   const next = random(Date.now() % 1000);
   let asked = 0;
   const memory: number[] = [];
+  console.log(" minute  resident  threads  descriptors  mappings  requests");
   const users = Array.from({ length: soakUsers }, async () => {
     while (performance.now() < end) {
       const action = actions[next(actions.length)]!;
       await action(server.url, ++asked).catch(() => {}); // cancelled, refused
     }
   });
-  const sampling = setInterval(() => memory.push(residentBytes(server.process.pid!)), 5000);
+  const started = performance.now();
+  const sampling = setInterval(() => {
+    memory.push(residentBytes(server.process.pid!));
+    if (memory.length % LINE_SAMPLES === 0) console.log(soakLine(server, started, asked));
+  }, SAMPLE_MS);
   await Promise.all(users);
   clearInterval(sampling);
   await new Promise((resolve) => setTimeout(resolve, 1000));
@@ -292,6 +300,26 @@ async function soak(minutes: number): Promise<void> {
   console.log(complaints.length === 0 ? "no unhandled error" : server.stderr());
   const isClean = running + waiting + complaints.length === 0 && code === 0;
   if (!isClean || answered.length < soakPlaces) process.exitCode = 1;
+}
+
+/** A line of the table: what the server holds now. */
+function soakLine({ process: { pid } }: Server, started: number, asked: number): string {
+  const minute = ((performance.now() - started) / 60_000).toFixed(1);
+  const mib = (residentBytes(pid!) / 2 ** 20).toFixed(0);
+  const counts = ["task", "fd"].map((kind) => countOf(() => readdirSync(`/proc/${pid}/${kind}`)));
+  const mappings = countOf(() => readFileSync(`/proc/${pid}/maps`, "utf8").split("\n"));
+  const cells = [minute, `${mib} MiB`, ...counts, mappings, asked];
+  const widths = [7, 10, 9, 13, 10, 10];
+  return cells.map((cell, i) => String(cell).padStart(widths[i]!)).join("");
+}
+
+/** Linux only: elsewhere NaN. */
+function countOf(list: () => readonly string[]): number {
+  try {
+    return list().length;
+  } catch {
+    return Number.NaN;
+  }
 }
 
 /** Linux only: elsewhere NaN. */

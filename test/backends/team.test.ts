@@ -3,7 +3,8 @@
 
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
+import { controlWords, TeamMember } from "../../src/backends/cpu/team.ts";
 import { Random } from "../support/random.ts";
 import {
   type CountingTeam,
@@ -49,4 +50,22 @@ test.each([1, 2, 3, 6])("%i threads do every chunk of every step once", async (t
   }
   leader.stop();
   await Promise.all(workers.map((worker) => worker.terminate()));
+});
+
+test("what the leader's own chunk threw is the cause of the step's failure", () => {
+  const buffer = new SharedArrayBuffer(controlWords(1) * 4);
+  const wrong = new Error("address 7: outside");
+  const failing = {
+    chunks: () => 2,
+    run: () => {
+      throw wrong;
+    },
+  };
+  const leader = new TeamMember({ buffer, control: 0, thread: 0, threads: 1 }, [failing]);
+  const printed = vi.spyOn(console, "error").mockImplementation(() => {});
+  expect(() => leader.runStep()).toThrow(
+    expect.objectContaining({ message: expect.stringContaining("failed"), cause: wrong }),
+  );
+  expect(printed).toHaveBeenCalledWith(wrong);
+  printed.mockRestore();
 });
