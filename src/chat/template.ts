@@ -1,5 +1,6 @@
 // A chat template: the Jinja program that a model file brings, which writes a conversation as the text that the model was
-// trained on. Rendering is @huggingface/jinja's; jinja-gaps.ts makes up for what it lacks.
+// trained on. Rendering is @huggingface/jinja's; jinja-gaps.ts makes up for what it lacks, and budget.ts ends what takes too
+// long or too much.
 //
 // A template may refuse a conversation (raise_exception): that is a UsageError with its own words. One refusal is answered
 // by a second try: where the system role is not supported (Gemma 2), the system message goes in front of the first user
@@ -7,6 +8,7 @@
 
 import { Template } from "@huggingface/jinja";
 import { LanternError, ModelError, UsageError } from "../base/errors.ts";
+import { type Budget, BudgetedProgram, type Check } from "./budget.ts";
 import { closeGaps, FORMAT, formatPositional, RAISE, STRFTIME } from "./jinja-gaps.ts";
 import { strftime } from "./strftime.ts";
 
@@ -27,22 +29,33 @@ export interface RenderOptions {
   extra?: Readonly<Record<string, unknown>>;
   /** The time that a template writes into the prompt (default: now). */
   now?: Date;
+  /** Called now and then; throws where the rendering should stop. */
+  check?: Check;
 }
+
+/** Templates of real models have up to 50,000 characters. */
+const LONGEST_SOURCE = 1_000_000;
 
 /** Thrown by a template through raise_exception. */
 class Refusal extends Error {}
 
 export class ChatTemplate {
   readonly source: string;
-  readonly #template: Template;
+  readonly #program: BudgetedProgram;
   readonly #tokens: { bos: string; eos: string };
 
   constructor(source: string, tokens: { bos: string; eos: string }) {
     this.source = source;
     this.#tokens = tokens;
+    if (source.length > LONGEST_SOURCE) {
+      throw new ModelError(
+        `chat template: it has ${source.length} characters, at most ${LONGEST_SOURCE} are read. Choose another with the chatTemplate option`,
+      );
+    }
     try {
-      this.#template = new Template(source);
-      closeGaps(this.#template.parsed);
+      const { parsed } = new Template(source);
+      closeGaps(parsed);
+      this.#program = new BudgetedProgram(parsed);
     } catch (cause) {
       throw new ModelError(`chat template: it cannot be parsed: ${messageOf(cause)}`, { cause });
     }
@@ -63,7 +76,7 @@ export class ChatTemplate {
   }
 
   #run(messages: readonly TemplateMessage[], options: RenderOptions): string {
-    const { addGenerationPrompt = false, tools, extra, now = new Date() } = options;
+    const { addGenerationPrompt = false, tools, extra, now = new Date(), check } = options;
     const variables: Record<string, unknown> = {
       messages,
       tools: tools && tools.length > 0 ? tools : undefined, // none and [] mean something else to some templates
@@ -74,13 +87,24 @@ export class ChatTemplate {
       date_string: strftime(now, "%d %b %Y"),
       ...this.#firefunction(tools, now),
       ...extra,
-      [RAISE]: (message: unknown) => {
-        throw new Refusal(String(message));
-      },
-      [STRFTIME]: (format: unknown) => strftime(now, String(format)),
-      [FORMAT]: (text: unknown, ...values: unknown[]) => formatPositional(String(text), values),
     };
-    return this.#template.render(variables);
+    const raise = (message: unknown) => {
+      throw new Refusal(String(message));
+    };
+    const strftimeNow = (format: unknown) => strftime(now, String(format));
+    const functions = (budget: Budget) => ({
+      raise_exception: raise, // templates ask whether they are defined
+      strftime_now: strftimeNow,
+      [RAISE]: raise,
+      [STRFTIME]: strftimeNow,
+      [FORMAT]: (text: unknown, ...values: unknown[]) => {
+        const longest = values.reduce<number>((most, one) => Math.max(most, String(one).length), 0);
+        const fields = String(text).length / 2;
+        budget.allow(fields * longest);
+        return formatPositional(String(text), values);
+      },
+    });
+    return this.#program.render(variables, functions, check);
   }
 
   /** Firefunction's template wants two variables that no other one knows, and fails without them. */

@@ -1,0 +1,205 @@
+// A budget for rendering a chat template. The template comes with the model, so it may be broken or hostile: loops within
+// loops, range(1e9), texts and lists that double at every step, macros that call themselves.
+//
+// The library has no limits of its own, and one hook that sees everything: Interpreter.evaluate() is called for every node
+// of the program, also by the interpreter itself. Overridden here, it counts a step for each node, adds up the size of
+// every value that a node gives (so that searching a long text a thousand times costs a thousand times its length), and
+// asks now and then whether anybody still waits. What a single operation could make too large at once is refused before
+// (budget-rules.ts). Budgets grow with the conversation, since every message costs something.
+
+import * as jinja from "@huggingface/jinja";
+import { ModelError } from "../base/errors.ts";
+import {
+  findRules,
+  type InputSize,
+  inputSize,
+  type Node,
+  type NodeRule,
+  replacedUnits,
+  textUnits,
+  unitsOf,
+  type Value,
+} from "./budget-rules.ts";
+
+/** Real templates take some hundred steps a message, and read a text some ten times. */
+const STEPS = 150_000;
+const STEPS_PER_VALUE = 2_000;
+const UNITS = 32_000_000;
+const UNITS_PER_UNIT = 200;
+const UNITS_PER_VALUE = 20_000;
+/** However large the conversation: seconds, and what fits in memory. */
+const MOST_STEPS = 50_000_000;
+const MOST_UNITS = 4_000_000_000;
+/** A number in a list takes the memory of some characters. */
+const NUMBER_UNITS = 16;
+/** Nodes within nodes, macros called by macros: far below where JavaScript's own stack ends. */
+const DEPTH = 400;
+/** Steps between two looks at whether to go on. */
+const CHECK_STEPS = 4096;
+
+/** What is used of the library's classes, whose own declarations name files in a way that TypeScript does not find here. */
+interface Scope {
+  set(name: string, value: unknown): Value;
+}
+interface Evaluator {
+  evaluate(node: Node | undefined, scope: Scope): Value;
+  run(program: unknown): Value;
+}
+const Environment = jinja.Environment as unknown as new () => Scope;
+const Interpreter = jinja.Interpreter as unknown as new (scope: Scope) => Evaluator;
+
+/** Throws where a rendering should stop: nobody waits for it any more. */
+export type Check = () => void;
+
+/** What a rendering may cost. */
+export class Budget {
+  readonly #steps: number;
+  readonly #units: number;
+  readonly #check: Check;
+  #stepsTaken = 0;
+  #unitsTaken = 0;
+
+  constructor(input: InputSize, check: Check) {
+    const { values, units } = input;
+    this.#steps = Math.min(MOST_STEPS, STEPS + STEPS_PER_VALUE * values);
+    // Some templates add every message to a text that they read again: the last term is theirs.
+    const all = UNITS + UNITS_PER_UNIT * units + UNITS_PER_VALUE * values + 2 * values * units;
+    this.#units = Math.min(MOST_UNITS, all);
+    this.#check = check;
+  }
+
+  get unitsTaken(): number {
+    return this.#unitsTaken;
+  }
+
+  get unitsLeft(): number {
+    return this.#units - this.#unitsTaken;
+  }
+
+  step(): void {
+    if (++this.#stepsTaken > this.#steps) {
+      throw stopped(`it takes more than ${this.#steps} steps: its loops go on for too long`);
+    }
+    if (this.#stepsTaken % CHECK_STEPS === 0) this.#check();
+  }
+
+  /** Values of so many characters or entries. */
+  take(units: number): void {
+    this.#unitsTaken += units;
+    this.allow(0);
+  }
+
+  /** Refuses what would be too much; takes nothing. */
+  allow(units: number): void {
+    if (this.#unitsTaken + units <= this.#units) return;
+    throw stopped(`its texts and lists have more than ${this.#units} characters and entries`);
+  }
+}
+
+function stopped(why: string): ModelError {
+  return new ModelError(
+    `chat template: rendering was stopped: ${why}. The model's template is broken or hostile; choose another with the chatTemplate option`,
+  );
+}
+
+/** A parsed template that is rendered within a budget. */
+export class BudgetedProgram {
+  readonly #program: unknown;
+  readonly #rules: ReadonlyMap<unknown, NodeRule>;
+
+  constructor(program: unknown) {
+    this.#program = program;
+    this.#rules = findRules(program);
+  }
+
+  /** Runs the program; a ModelError when it takes more than such a conversation may cost. */
+  render(
+    variables: Readonly<Record<string, unknown>>,
+    functions: (budget: Budget) => Readonly<Record<string, (...args: never[]) => unknown>>,
+    check: Check = () => {},
+  ): string {
+    const budget = new Budget(inputSize(variables), check);
+    const environment = new Environment();
+    const range = (...args: number[]) => budgetedRange(budget, args);
+    const all = { ...constants, range, ...variables, ...functions(budget) };
+    for (const [name, value] of Object.entries(all)) environment.set(name, value);
+    const interpreter = new BudgetedInterpreter(environment, budget, this.#rules);
+    return interpreter.run(this.#program).value as string;
+  }
+}
+
+const constants = { true: true, false: false, none: null, True: true, False: false, None: null };
+
+/** Python's range(). */
+function budgetedRange(budget: Budget, [first = 0, second, step = 1]: readonly number[]): number[] {
+  const [start, stop] = second === undefined ? [0, first] : [first, second];
+  const count = Math.max(0, Math.ceil((stop - start) / step));
+  if (!Number.isFinite(count)) throw new Error("range() needs numbers, and a step other than 0");
+  budget.take(count * NUMBER_UNITS);
+  return Array.from({ length: count }, (_, i) => start + i * step);
+}
+
+/** A node under way, and the values of its parts so far, in the order of rule.parts. */
+interface Frame {
+  readonly rule: NodeRule;
+  readonly values: (Value | undefined)[];
+}
+
+class BudgetedInterpreter extends Interpreter {
+  readonly #budget: Budget;
+  readonly #rules: ReadonlyMap<unknown, NodeRule>;
+  readonly #frames: Frame[] = [];
+  /** Methods of texts that have been given a limit. */
+  readonly #limited = new WeakSet<object>();
+  #depth = 0;
+
+  constructor(environment: Scope, budget: Budget, rules: ReadonlyMap<unknown, NodeRule>) {
+    super(environment);
+    this.#budget = budget;
+    this.#rules = rules;
+  }
+
+  override evaluate(node: Node | undefined, environment: Scope): Value {
+    this.#budget.step();
+    const rule = this.#rules.get(node);
+    const frame: Frame | undefined = rule && { rule, values: [] };
+    if (frame) this.#frames.push(frame);
+    if (++this.#depth > DEPTH) {
+      throw stopped(`it is nested more than ${DEPTH} levels deep: a macro may call itself`);
+    }
+    let value: Value;
+    try {
+      value = super.evaluate(node, environment);
+    } finally {
+      this.#depth--; // "break" is thrown, too
+      if (frame) this.#frames.pop();
+    }
+    this.#budget.take(unitsOf(node, value));
+    if (rule?.isWritten) this.#budget.take(textUnits(value, this.#budget.unitsLeft));
+    if (frame?.values[0]) this.#limitMethod(value, frame.values[0]);
+    this.#tellParent(node, value);
+    return value;
+  }
+
+  /** What the parent is about to do with its parts may be too much. */
+  #tellParent(node: Node | undefined, value: Value): void {
+    const frame = this.#frames.at(-1);
+    const at = frame?.rule.parts.indexOf(node) ?? -1;
+    if (!frame || at < 0) return;
+    frame.values[at] = value;
+    frame.rule.limit?.(frame.values, this.#budget);
+  }
+
+  /** text.replace and its like: found by whatever way, called by whatever name. */
+  #limitMethod(method: Value, text: Value): void {
+    if (method.type !== "FunctionValue" || text.type !== "StringValue") return;
+    if (this.#limited.has(method)) return;
+    this.#limited.add(method);
+    const made = method as unknown as { value: (args: Value[], scope: Scope) => Value };
+    const call = made.value;
+    made.value = (args, scope) => {
+      this.#budget.allow(replacedUnits(text, args[0], args[1]));
+      return call(args, scope);
+    };
+  }
+}
