@@ -16,11 +16,16 @@ type Maker<K extends TokenizerData["kind"]> = (
 ) => Tokenizer;
 
 const tokenizerMakers: { readonly [K in TokenizerData["kind"]]: Maker<K> } = {
-  gguf: (_, file) => tokenizerFromMetadata(file.metadata),
-  json: ({ tokenizer, config }, file) => tokenizerFromJson(tokenizer, config, file.metadata),
-  llama2c: ({ bytes }, file) =>
-    tokenizerFromLlama2c(bytes, file.tensors.get("token_embd.weight")!.shape[0]!),
+  gguf: (_, file) => tokenizerFromMetadata(file.metadata, tableRows(file)),
+  json: ({ tokenizer, config }, file) =>
+    tokenizerFromJson(tokenizer, config, file.metadata, tableRows(file)),
+  llama2c: ({ bytes }, file) => tokenizerFromLlama2c(bytes, tableRows(file)!),
 };
+
+/** One for each token; undefined in a file of a vocabulary alone. */
+function tableRows(file: ModelFile): number | undefined {
+  return file.tensors.get("token_embd.weight")?.shape[0];
+}
 
 export function tokenizerOf(file: ModelFile): Tokenizer {
   const make = tokenizerMakers[file.tokenizer.kind] as Maker<TokenizerData["kind"]>;

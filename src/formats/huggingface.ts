@@ -16,7 +16,7 @@ import { closeAll, openedModelFile } from "./opened-model-file.ts";
 import { openSafetensorsFile, openSafetensorsIndex, safetensorsIndex } from "./safetensors.ts";
 
 const longestConfig = 16 << 20;
-const longestTokenizer = 256 << 20;
+const longestTokenizer = 128 << 20;
 const longestTemplate = 4 << 20;
 
 const embedding = "token_embd.weight";

@@ -14,6 +14,8 @@ export interface JsonFacts {
 
 /** Real headers and configurations nest 4 to 6 deep; a tokenizer about 8. */
 const deepest = 64;
+/** The largest tokenizers have two million; a parsed value takes many times the memory of its text. */
+const mostValues = 16_000_000;
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
@@ -120,14 +122,18 @@ export function describe(value: unknown): string {
   return typeof value === "string" ? JSON.stringify(value.slice(0, 80)) : String(value);
 }
 
-/** Nesting is counted before parsing, so that no parser or walker meets a thousand brackets in a row. */
+/** Nesting and values are counted before parsing: no parser or walker meets a thousand brackets in a row. */
 function checkDepth(text: string, facts: JsonFacts): void {
   let depth = 0;
+  let commas = 0;
   for (let i = 0; i < text.length; i++) {
     const c = text[i];
     if (c === '"') i = endOfString(text, i);
     else if (c === "}" || c === "]") depth--;
-    else if ((c === "{" || c === "[") && ++depth > deepest) {
+    else if (c === "," && ++commas > mostValues) {
+      const got = `more than ${mostValues} values`;
+      throw new FormatError(facts.format, { ...facts, got, expected: `at most ${mostValues}` });
+    } else if ((c === "{" || c === "[") && ++depth > deepest) {
       const got = `more than ${deepest} levels`;
       const expected = `at most ${deepest} levels of nesting`;
       throw new FormatError(facts.format, { ...facts, got, expected });

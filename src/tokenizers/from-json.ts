@@ -23,7 +23,9 @@ import { type AddedToken, SpecialSplitter } from "./split-special.ts";
 import { type TextModel, TextTokenizer } from "./text-tokenizer.ts";
 import type { SpecialTokens, Tokenizer } from "./tokenizer.ts";
 import {
+  checkIds,
   checkSpecialIds,
+  checkVocabularySize,
   findEndOfGeneration,
   findEndOfTurn,
   findFill,
@@ -40,20 +42,26 @@ interface JsonToken extends AddedToken {
   normalized: boolean;
 }
 
-/** `metadata`: what the model's other files say (ids that end a text), where there are any. */
+/**
+ * `metadata`: what the model's other files say (ids that end a text), where there are any; `rows`: of its table of
+ * embeddings, where there is one.
+ */
 export function tokenizerFromJson(
   tokenizerJson: unknown,
   tokenizerConfig: unknown,
   metadata?: Metadata,
+  rows?: number,
 ): Tokenizer {
   const json = asRecord(tokenizerJson, "tokenizer.json");
   const config = tokenizerConfig ? asRecord(tokenizerConfig, "tokenizer_config.json") : {};
   const modelJson = asRecord(json.model, "model");
   const added = readAddedTokens(json.added_tokens);
   const decoder = makeDecoder(json.decoder);
-  const vocabulary = readVocabulary(modelJson, added, decoder.byteFallback);
+  const vocabulary = readVocabulary(modelJson, added, decoder.byteFallback, rows);
   const special = readSpecial(config, vocabulary, metadata);
   const frame = applyConfig(makePostProcessor(json.post_processor), special, config);
+  const framing = [...frame.prefix, ...frame.suffix].map((id, i) => [`post_processor ${i}`, id]);
+  checkIds(vocabulary, Object.fromEntries(framing));
   special.addBos = special.bos !== undefined && frame.prefix.includes(special.bos);
   special.addEos = frame.suffix.some((id) => id === special.eos || id === special.sep);
   checkSpecialIds(vocabulary, special);
@@ -157,12 +165,14 @@ function readVocabulary(
   model: JsonRecord,
   added: readonly JsonToken[],
   byteFallback: boolean,
+  rows: number | undefined,
 ): Vocabulary {
   const texts: string[] = [];
   for (const [text, id] of Object.entries(asRecord(model.vocab, "model.vocab"))) {
     texts[asTokenId(id, `model.vocab[${JSON.stringify(text)}]`)] = text;
   }
   for (const token of added) texts[token.id] = token.text;
+  checkVocabularySize(texts.length, rows);
   const types = new Uint8Array(texts.length).fill(TOKEN_TYPE.normal);
   for (let id = 0; id < texts.length; id++) {
     if (texts[id] === undefined) {

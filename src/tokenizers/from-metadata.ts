@@ -13,7 +13,9 @@ import { SPACE_MARK, SpmModel } from "./spm.ts";
 import { TextTokenizer, type TokenizerParts } from "./text-tokenizer.ts";
 import type { SpecialTokens, Tokenizer } from "./tokenizer.ts";
 import {
+  checkIds,
   checkSpecialIds,
+  checkVocabularySize,
   findEndOfGeneration,
   findEndOfTurn,
   findFill,
@@ -23,6 +25,9 @@ import {
 import { cleanSpaces, WordPieceModel, WordPieces } from "./wordpiece.ts";
 
 const KEY = "tokenizer.ggml.";
+
+/** Merges for each token: one makes it; some vocabularies list all the ways to make it. */
+const MOST_MERGES = 16;
 
 /** Ids and rules where the file is silent. */
 type Defaults = Partial<SpecialTokens>;
@@ -117,13 +122,15 @@ const wordpiece: Kind = {
 
 export const kinds: readonly Kind[] = [spm, bpe, wordpiece];
 
-export function tokenizerFromMetadata(metadata: Metadata): Tokenizer {
+/** `rows`: of the model's table of embeddings; undefined where the file has none. */
+export function tokenizerFromMetadata(metadata: Metadata, rows?: number): Tokenizer {
   const kind = findKind(metadata);
+  checkCounts(metadata, rows);
   const vocabulary = readVocabulary(metadata);
   const special = readSpecial(metadata, vocabulary, kind.defaults(metadata));
-  const named = ["eom", "fim_pad", "fim_rep", "fim_sep"].map((name) =>
-    metadata.number(`${KEY}${name}_token_id`),
-  );
+  const roles = ["eom", "fim_pad", "fim_rep", "fim_sep"];
+  const named = roles.map((name) => metadata.number(`${KEY}${name}_token_id`));
+  checkIds(vocabulary, Object.fromEntries(roles.map((name, i) => [name, named[i]])));
   const endOfGeneration = findEndOfGeneration(vocabulary, [special.eos, special.eot, ...named]);
   const { plain, ...parts } = kind.parts(metadata, vocabulary, special);
   const last = special.sep !== undefined && kind === wordpiece ? special.sep : special.eos;
@@ -161,6 +168,24 @@ function findKind(metadata: Metadata): Kind {
 
 function preTokenizer(metadata: Metadata): ReturnType<typeof findPreTokenizer> {
   return findPreTokenizer(metadata.string(`${KEY}pre`) || "default");
+}
+
+/** Before anything is decoded: a file may claim millions of tokens that no model has. */
+function checkCounts(metadata: Metadata, rows: number | undefined): void {
+  const tokens = metadata.arrayLength(`${KEY}tokens`);
+  if (tokens === undefined) return;
+  checkVocabularySize(tokens, rows);
+  for (const [name, most] of [
+    ["token_type", tokens],
+    ["scores", tokens],
+    ["merges", MOST_MERGES * tokens],
+  ] as const) {
+    const count = metadata.arrayLength(`${KEY}${name}`) ?? 0;
+    if (count <= most) continue;
+    throw new ModelError(
+      `tokenizer: ${KEY}${name} has ${count} entries for ${tokens} tokens; at most ${most} are expected`,
+    );
+  }
 }
 
 function readVocabulary(metadata: Metadata): Vocabulary {

@@ -231,15 +231,38 @@ export function findEndOfTurn(vocabulary: Vocabulary): number | undefined {
   return undefined;
 }
 
+/** The largest vocabularies of real models have 262,144 tokens. */
+export const MOST_TOKENS: number = 1 << 22;
+
+/** A token without a row in the table of embeddings cannot be computed. Tables may have more: they are padded. */
+export function checkVocabularySize(tokens: number, rows: number | undefined): void {
+  if (rows !== undefined && tokens > rows) {
+    throw new ModelError(
+      `tokenizer: the vocabulary has ${tokens} tokens, but the model's table of embeddings (token_embd.weight) has ${rows} rows; one for each token is expected. The file is damaged, or its tokenizer belongs to another model`,
+    );
+  }
+  if (tokens <= MOST_TOKENS) return;
+  throw new ModelError(
+    `tokenizer: the vocabulary has ${tokens} tokens; at most ${MOST_TOKENS} are read`,
+  );
+}
+
 /** Special ids that lie outside the vocabulary would crash the model's embedding lookup: refuse them here. */
-export function checkSpecialIds(vocabulary: Vocabulary, special: SpecialTokens): void {
-  const { bos, eos, eot, unk, pad, sep } = special;
-  for (const [name, id] of Object.entries({ bos, eos, eot, unk, pad, sep })) {
+export function checkIds(
+  vocabulary: Vocabulary,
+  ids: Readonly<Record<string, number | undefined>>,
+): void {
+  for (const [name, id] of Object.entries(ids)) {
     if (id === undefined || vocabulary.has(id)) continue;
     throw new ModelError(
       `tokenizer: the ${name} token is ${id}, but the vocabulary has ids 0 to ${vocabulary.size - 1}`,
     );
   }
+}
+
+export function checkSpecialIds(vocabulary: Vocabulary, special: SpecialTokens): void {
+  const { bos, eos, eot, unk, pad, sep } = special;
+  checkIds(vocabulary, { bos, eos, eot, unk, pad, sep });
   if (special.addBos && bos === undefined) {
     throw new ModelError(
       "tokenizer: the model asks for a BOS token before the text but names none",

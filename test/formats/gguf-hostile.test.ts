@@ -194,6 +194,14 @@ const cases: [what: string, bytes: Uint8Array, message: string][] = [
   ],
 ];
 
+/** Whole, but without end: only its head is there, zeros follow. */
+async function sparseFailure(head: Uint8Array): Promise<{ error: FormatError; bytes: number }> {
+  const source = memorySource({ "bad.gguf": { head, size: 2 ** 33 } });
+  const error = await openGguf(source, "bad.gguf").catch((reason: unknown) => reason);
+  expect(error).toBeInstanceOf(FormatError);
+  return { error: error as FormatError, bytes: source.count.bytes };
+}
+
 describe("hostile gguf", () => {
   test.each(cases)("refuses %s", async (_what, bytes, message) => {
     const error = await failure(bytes);
@@ -229,5 +237,32 @@ describe("hostile gguf", () => {
     expect(() => model.metadata.strings("k")).toThrow(
       'gguf: bad.gguf: metadata "k"[1]: got bytes 254, expected valid UTF-8',
     );
+  });
+
+  test.each<[string, Uint8Array, string]>([
+    [
+      "55 million empty tokens",
+      file(1n, 0n, fields("tokenizer.ggml.tokens", array, string, 55_000_000n)),
+      'metadata "tokenizer.ggml.tokens" count: got 55000000, expected at most 8388608',
+    ],
+    [
+      "a million keys",
+      fields(magic, 3, 0n, 1_000_000n),
+      "metadata count: got 1000000, expected at most 65536",
+    ],
+    [
+      "a million tensors",
+      fields(magic, 3, 1_000_000n, 0n),
+      "tensor count: got 1000000, expected at most 262144",
+    ],
+    [
+      "a value of 300 MB",
+      file(1n, 0n, fields("k", string, 300_000_000n)),
+      "expected at most 268435456",
+    ],
+  ])("refuses %s before it reads them", async (_what, head, message) => {
+    const { error, bytes } = await sparseFailure(head);
+    expect(error.message).toContain(message);
+    expect(bytes).toBeLessThanOrEqual(1 << 20);
   });
 });

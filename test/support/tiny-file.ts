@@ -19,6 +19,8 @@ const template =
 export interface TinyFileOptions extends TinyOptions {
   /** Control tokens after the others. */
   moreControls?: readonly string[];
+  /** Keys besides the usual ones, or in their place. */
+  more?: readonly [string, GgufValue][];
 }
 
 export async function tinyGguf(options: TinyFileOptions = {}): Promise<Uint8Array> {
@@ -40,10 +42,12 @@ export async function tinyGguf(options: TinyFileOptions = {}): Promise<Uint8Arra
     ["tokenizer.ggml.eos_token_id", { type: "u32", value: 2 }],
     ["tokenizer.chat_template", { type: "string", value: template }],
   );
+  const { more = [] } = options;
+  const all = [...entries.filter(([key]) => !more.some(([other]) => other === key)), ...more];
   const parts: Uint8Array[] = [];
   await writeGguf(
     { write: async (part) => void parts.push(part.slice()) },
-    entries,
+    all,
     [...model.tensors.values()].map(({ name, dtype, shape }) => ({
       name,
       dtype,

@@ -10,7 +10,7 @@ import type { ByteSource } from "../../platform/platform.ts";
 const firstRead = 1 << 20;
 
 /** Vocabularies of real models take less than 40 MB; a header beyond this is not a header. */
-const longestHeader = 512 << 20;
+const longestHeader = 256 << 20;
 
 /** The format's own limit for keys. */
 const longestName = 65535;
@@ -87,13 +87,18 @@ export class HeaderCursor {
     return value;
   }
 
-  /** A count of things that take at least `bytesEach` bytes in the rest of the file. */
-  async count(field: string, bytesEach: number): Promise<number> {
+  /** A count of things that take at least `bytesEach` bytes in the rest of the file; no file has more than `limit`. */
+  async count(
+    field: string,
+    bytesEach: number,
+    limit: number = Number.POSITIVE_INFINITY,
+  ): Promise<number> {
     const count = await this.u64(field);
     const most = Math.floor(this.remaining / bytesEach);
-    if (count <= most) return count;
+    if (count <= Math.min(most, limit)) return count;
     const exact = this.#view.getBigUint64(this.position - 8, true);
-    throw this.error(field, exact, `at most ${most} (the rest of the file has no room for more)`);
+    const why = most <= limit ? " (the rest of the file has no room for more)" : "";
+    throw this.error(field, exact, `at most ${Math.min(most, limit)}${why}`);
   }
 
   async string(field: string): Promise<string> {

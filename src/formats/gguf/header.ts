@@ -21,6 +21,10 @@ export const alignmentKey = "general.alignment";
 const leastKeyBytes = 8 + 4 + 1;
 const leastTensorBytes = 8 + 4 + 8 + 4 + 8;
 
+/** Real models have up to a hundred keys, and up to some thousand tensors. */
+const mostKeys = 65_536;
+const mostTensors = 262_144;
+
 const largestAlignment = 1 << 20;
 
 export interface GgufHeader {
@@ -35,8 +39,8 @@ export interface GgufHeader {
 export async function readGgufHeader(source: ByteSource, file: string): Promise<GgufHeader> {
   const cursor = new HeaderCursor(source, file);
   const version = await readVersion(cursor);
-  const tensorCount = await cursor.count("tensor count", leastTensorBytes);
-  const keyCount = await cursor.count("metadata count", leastKeyBytes);
+  const tensorCount = await cursor.count("tensor count", leastTensorBytes, mostTensors);
+  const keyCount = await cursor.count("metadata count", leastKeyBytes, mostKeys);
   const entries = await readEntries(cursor, keyCount);
   const metadata = new TypedMetadata("gguf", file, entries);
   const alignment = readAlignment(cursor, metadata);

@@ -7,6 +7,9 @@ import type { ArrayEntry, MetadataEntry, Scalar } from "../typed-metadata.ts";
 import { type HeaderCursor, u64At } from "./header-cursor.ts";
 import { arrayTypeId, type ValueType, valueTypeById, valueTypes } from "./value-types.ts";
 
+/** The longest arrays are merges, some hundred thousand in real models. Each entry costs memory when it is asked for. */
+const mostElements = 1 << 23;
+
 export async function readValue(cursor: HeaderCursor, key: string): Promise<MetadataEntry> {
   const field = `metadata ${JSON.stringify(key)}`;
   const id = await cursor.u32(`${field} type`);
@@ -31,7 +34,7 @@ async function readArray(cursor: HeaderCursor, field: string): Promise<ArrayEntr
     const got = id === arrayTypeId ? "array (an array of arrays)" : id;
     throw cursor.error(`${field} element type`, got, `one of ${listTypes()}`);
   }
-  const length = await cursor.count(`${field} count`, type.bytes);
+  const length = await cursor.count(`${field} count`, type.bytes, mostElements);
   const start = cursor.position;
   if (type.name === "string") await skipStrings(cursor, length, field);
   else {
