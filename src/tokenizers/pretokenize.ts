@@ -100,7 +100,7 @@ export const preTokenizers: readonly PreTokenizer[] = [
       /[\r\n]/gu,
       pattern(`${SPACE}?[${DEEPSEEK_LETTERS}]+`),
       pattern(`${SPACE}?[!-\\/:-~！-／：-～‘-‟\u3000-。]+`),
-      pattern(`${SPACE}+$`),
+      pattern(`(?<!${SPACE})${SPACE}+$`), // from the first of a run only: from each of a million would take hours
       DEEPSEEK_CJK,
       /\p{N}+/gu,
     ],

@@ -7,7 +7,7 @@ import { ModelError } from "../../base/errors.ts";
 import { decodeByteLevel } from "../byte-level.ts";
 import { cleanSpaces } from "../wordpiece.ts";
 import { asArray, asString, booleanOr, type Maker, makePiece, stringOr } from "./fields.ts";
-import { makePattern } from "./normalizer.ts";
+import { makePattern, replaceAll } from "./normalizer.ts";
 
 export interface Decoder {
   bytesOf: (text: string) => Uint8Array;
@@ -53,7 +53,7 @@ const steps: Readonly<Record<string, Maker<Step>>> = {
     const replacement = asString(content, `${ROLE}.content`);
     return (draft) => {
       if (draft.fused) refuse("Replace after Fuse");
-      draft.rewrite.push((text) => text.replaceAll(search, () => replacement));
+      draft.rewrite.push((text) => replaceAll(text, search, replacement));
     };
   },
   Strip: (piece) => (draft) => {

@@ -3,9 +3,11 @@
 import { byteToChar } from "../byte-level.ts";
 import { isChinese } from "../wordpiece.ts";
 import { asArray, asRecord, asString, booleanOr, type Maker, makePiece } from "./fields.ts";
-import { translateRegex } from "./regex.ts";
+import { type Pattern, translateRegex } from "./regex.ts";
+import type { Check } from "./regex-match.ts";
 
-export type Normalizer = (text: string) => string;
+/** `check` throws where the work should stop. */
+export type Normalizer = (text: string, check?: Check) => string;
 
 const ROLE = "normalizer";
 const utf8 = new TextEncoder();
@@ -13,7 +15,7 @@ const utf8 = new TextEncoder();
 const normalizers: Readonly<Record<string, Maker<Normalizer>>> = {
   Sequence: ({ normalizers: list }) => {
     const steps = asArray(list, "normalizer.normalizers").map((step) => makeNormalizer(step));
-    return (text) => steps.reduce((result, step) => step(result), text);
+    return (text, check) => steps.reduce((result, step) => step(result, check), text);
   },
   NFC: () => (text) => text.normalize("NFC"),
   NFD: () => (text) => text.normalize("NFD"),
@@ -26,7 +28,8 @@ const normalizers: Readonly<Record<string, Maker<Normalizer>>> = {
     const right = booleanOr(strip_right, true, "normalizer.strip_right");
     return (text) => {
       const start = left ? text.replace(/^\p{White_Space}+/u, "") : text;
-      return right ? start.replace(/\p{White_Space}+$/u, "") : start;
+      // From the first of a run only: from each of a million spaces in the middle of a text it would take hours.
+      return right ? start.replace(/(?<!\p{White_Space})\p{White_Space}+$/u, "") : start;
     };
   },
   Prepend: ({ prepend }) => {
@@ -36,7 +39,7 @@ const normalizers: Readonly<Record<string, Maker<Normalizer>>> = {
   Replace: ({ pattern, content }) => {
     const replacement = asString(content, "normalizer.content");
     const search = makePattern(pattern, "normalizer.pattern");
-    return (text) => text.replaceAll(search, () => replacement);
+    return (text, check) => replaceAll(text, search, replacement, check);
   },
   ByteLevel: () => (text) => Array.from(utf8.encode(text), (byte) => byteToChar[byte]!).join(""),
   BertNormalizer: (piece) => {
@@ -59,8 +62,25 @@ export function makeNormalizer(value: unknown): Normalizer {
   return makePiece(ROLE, normalizers, value);
 }
 
+export function replaceAll(
+  text: string,
+  search: string | Pattern,
+  replacement: string,
+  check?: Check,
+): string {
+  if (typeof search === "string") return text.replaceAll(search, () => replacement);
+  const found = search.matches(text, check);
+  let result = "";
+  let end = 0;
+  for (let i = 0; i < found.length; i += 2) {
+    result += text.slice(end, found[i]!) + replacement;
+    end = found[i + 1]!;
+  }
+  return end === 0 && found.length === 0 ? text : result + text.slice(end);
+}
+
 /** {"String": "..."} or {"Regex": "..."}. */
-export function makePattern(value: unknown, field: string): string | RegExp {
+export function makePattern(value: unknown, field: string): string | Pattern {
   const pattern = asRecord(value, field);
   if (pattern.String !== undefined) return asString(pattern.String, `${field}.String`);
   return translateRegex(asString(pattern.Regex, `${field}.Regex`));

@@ -17,10 +17,16 @@ import {
   stringOr,
 } from "./fields.ts";
 import { makePattern } from "./normalizer.ts";
-import { translateRegex } from "./regex.ts";
+import { nativePattern, type Pattern, toRegExp } from "./regex.ts";
+import type { Check } from "./regex-match.ts";
 
-/** Cuts one piece into smaller ones; `atStart`: it is the beginning of the whole text. */
-export type Stage = (piece: string, atStart: boolean, emit: (piece: string) => void) => void;
+/** Cuts one piece into smaller ones; `atStart`: it is the beginning of the whole text. `check` throws where to stop. */
+export type Stage = (
+  piece: string,
+  atStart: boolean,
+  emit: (piece: string) => void,
+  check?: Check,
+) => void;
 
 export interface PreTokenizer {
   stages: readonly Stage[];
@@ -32,24 +38,28 @@ const ROLE = "pre_tokenizer";
 const GPT2_PATTERNS = findPreTokenizer("gpt-2").patterns;
 const utf8 = new TextEncoder();
 
+const SPACES = nativePattern(/\p{White_Space}/gu);
+const MARKS = nativePattern(/[\p{P}$+<=>^`|~]/gu);
+const WORDS = nativePattern(toRegExp("\\w+|[^\\w\\s]+"));
+
 const stages: Readonly<Record<string, Maker<Stage>>> = {
   Split: ({ pattern, behavior, invert }) => {
     const search = makePattern(pattern, `${ROLE}.pattern`);
-    const regex = typeof search === "string" ? literal(search) : search;
+    const found = typeof search === "string" ? literal(search) : search;
     const inverted = booleanOr(invert, false, `${ROLE}.invert`);
-    return splitStage(regex, asString(behavior, `${ROLE}.behavior`), inverted);
+    return splitStage(found, asString(behavior, `${ROLE}.behavior`), inverted);
   },
   Digits: ({ individual_digits }) => {
     const individual = booleanOr(individual_digits, false, `${ROLE}.individual_digits`);
-    return splitStage(/\p{N}/gu, individual ? "Isolated" : "Contiguous", false);
+    return splitStage(nativePattern(/\p{N}/gu), individual ? "Isolated" : "Contiguous", false);
   },
   Punctuation: ({ behavior }) =>
-    splitStage(/[\p{P}$+<=>^`|~]/gu, stringOr(behavior, "Isolated", `${ROLE}.behavior`), false),
-  Whitespace: () => splitStage(translateRegex("\\w+|[^\\w\\s]+"), "Removed", true),
-  WhitespaceSplit: () => splitStage(/\p{White_Space}/gu, "Removed", false),
+    splitStage(MARKS, stringOr(behavior, "Isolated", `${ROLE}.behavior`), false),
+  Whitespace: () => splitStage(WORDS, "Removed", true),
+  WhitespaceSplit: () => splitStage(SPACES, "Removed", false),
   BertPreTokenizer: () => {
-    const words = splitStage(/\p{White_Space}/gu, "Removed", false);
-    const marks = splitStage(/[\p{P}$+<=>^`|~]/gu, "Isolated", false);
+    const words = splitStage(SPACES, "Removed", false);
+    const marks = splitStage(MARKS, "Isolated", false);
     return (piece, atStart, emit) =>
       words(piece, atStart, (word) => {
         marks(word, false, emit);
@@ -82,6 +92,7 @@ export function runStages(
   piece: string,
   atStart: boolean,
   emit: (word: string) => void,
+  check?: Check,
   index = 0,
 ): void {
   const stage = list[index];
@@ -90,10 +101,11 @@ export function runStages(
     return;
   }
   let first = atStart;
-  stage(piece, atStart, (part) => {
-    runStages(list, part, first, emit, index + 1);
+  const go = (part: string): void => {
+    runStages(list, part, first, emit, check, index + 1);
     first = false;
-  });
+  };
+  stage(piece, atStart, go, check);
 }
 
 function flatten(value: unknown): JsonRecord[] {
@@ -153,25 +165,27 @@ const behaviors: Readonly<Record<string, (parts: Part[]) => string[]>> = {
   MergedWithNext: (parts) => joinParts(parts, (part, before) => !part.isMatch && before.isMatch),
 };
 
-function splitStage(regex: RegExp, behavior: string, invert: boolean): Stage {
+function splitStage(pattern: Pattern, behavior: string, invert: boolean): Stage {
   const combine = Object.hasOwn(behaviors, behavior) ? behaviors[behavior] : undefined;
   if (combine === undefined) {
     throw new ModelError(
       `tokenizer.json: the Split behavior "${behavior}" is not supported. Supported: ${Object.keys(behaviors).join(", ")}`,
     );
   }
-  return (piece, _atStart, emit) => {
-    for (const text of combine(findParts(piece, regex, invert))) emit(text);
+  return (piece, _atStart, emit, check) => {
+    for (const text of combine(findParts(piece, pattern.matches(piece, check), invert))) emit(text);
   };
 }
 
-function findParts(text: string, regex: RegExp, invert: boolean): Part[] {
+/** `found`: where matches start and end. */
+function findParts(text: string, found: readonly number[], invert: boolean): Part[] {
   const parts: Part[] = [];
   let end = 0;
-  for (const match of text.matchAll(regex)) {
-    if (match.index > end) parts.push({ text: text.slice(end, match.index), isMatch: invert });
-    end = match.index + match[0].length;
-    if (match[0] !== "") parts.push({ text: match[0], isMatch: !invert });
+  for (let i = 0; i < found.length; i += 2) {
+    const start = found[i]!;
+    if (start > end) parts.push({ text: text.slice(end, start), isMatch: invert });
+    end = found[i + 1]!;
+    if (end > start) parts.push({ text: text.slice(start, end), isMatch: !invert });
   }
   if (end < text.length) parts.push({ text: text.slice(end), isMatch: invert });
   return parts;
@@ -187,6 +201,6 @@ function joinParts(parts: Part[], joins: (part: Part, before: Part) => boolean):
   return joined;
 }
 
-function literal(text: string): RegExp {
-  return new RegExp(text.replace(/[\^$\\.*+?()[\]{}|/]/g, "\\$&"), "gu");
+function literal(text: string): Pattern {
+  return nativePattern(new RegExp(text.replace(/[\^$\\.*+?()[\]{}|/]/g, "\\$&"), "gu"));
 }

@@ -5,6 +5,9 @@
 // error that names it: a pattern that is read wrongly would cut text wrongly, without a sign.
 
 import { ModelError } from "../../base/errors.ts";
+import { isKnownPattern } from "./known-patterns.ts";
+import { type Check, Matcher } from "./regex-match.ts";
+import { compilePattern, PatternError } from "./regex-program.ts";
 
 const WORD = "\\p{L}\\p{M}\\p{N}\\p{Pc}";
 
@@ -43,12 +46,54 @@ const POSIX: Readonly<Record<string, string>> = {
   punct: "\\p{P}$+<=>^`|~",
 };
 
+/** Real patterns have up to two thousand characters. */
+const LONGEST = 20_000;
+
 const CONTROLS = "rntfv0";
 const GROUP = /^\((?:\?(?:[imx]*:|=|!|<=|<!|>|<\w+>))?/;
 const QUANTIFIER = /^(?:[*+?]|\{\d+(?:,\d*)?\}|\{,\d+\})/;
 
-/** A global RegExp with the meaning of the Oniguruma `source`. */
-export function translateRegex(source: string): RegExp {
+/** Something that is looked for in texts. */
+export interface Pattern {
+  /** Where each match starts and ends, in order, as String.matchAll finds them. */
+  matches(text: string, check?: Check): number[];
+}
+
+/** A RegExp of ours, with the flag `g`. */
+export function nativePattern(regex: RegExp): Pattern {
+  return {
+    matches: (text) => {
+      const found: number[] = [];
+      for (const match of text.matchAll(regex)) {
+        found.push(match.index, match.index + match[0].length);
+      }
+      return found;
+    },
+  };
+}
+
+/**
+ * A pattern with the meaning of the Oniguruma `source`. What published tokenizers use is known to be harmless and is left
+ * to the platform, which is some ten times as fast; anything else could take time without end there (regex-match.ts).
+ */
+export function translateRegex(source: string): Pattern {
+  const regex = toRegExp(source);
+  if (isKnownPattern(source)) return nativePattern(regex);
+  try {
+    return new Matcher(compilePattern(regex.source), source);
+  } catch (error) {
+    if (error instanceof PatternError) throw refusal(source, error.message);
+    throw error;
+  }
+}
+
+/** The same as a RegExp. */
+export function toRegExp(source: string): RegExp {
+  if (source.length > LONGEST) {
+    throw new ModelError(
+      `tokenizer.json: a pattern has ${source.length} characters, at most ${LONGEST} are read`,
+    );
+  }
   const translated = new Translation(source).run();
   try {
     return new RegExp(translated, "gu");
@@ -58,6 +103,12 @@ export function translateRegex(source: string): RegExp {
       { cause },
     );
   }
+}
+
+function refusal(source: string, what: string): ModelError {
+  return new ModelError(
+    `tokenizer.json: the pattern ${JSON.stringify(source)} uses ${what}, which this build cannot translate`,
+  );
 }
 
 interface OpenGroup {
@@ -233,9 +284,7 @@ class Translation {
   }
 
   #refuse(what: string): never {
-    throw new ModelError(
-      `tokenizer.json: the pattern ${JSON.stringify(this.#source)} uses ${what}, which this build cannot translate`,
-    );
+    throw refusal(this.#source, what);
   }
 }
 
