@@ -58,6 +58,13 @@ export interface OpenOptions {
    * the processor where there is no GPU. Default: everything with backend "webgpu", nothing otherwise.
    */
   gpuLayers?: number | "all" | "auto";
+  /**
+   * When the engine's thread dies or hangs, start another and open the model there (default false: the model is of no use
+   * any more, and says so). What was running is rejected with a WorkerError either way.
+   */
+  restart?: boolean;
+  /** Seconds without a sign of life after which the engine's thread hangs, and is ended (default 60; 0: it never is). */
+  hangSeconds?: number;
   /** A built-in chat template by name (chatml, llama2, llama3, zephyr, command-r) or a Jinja source; default: the model's own. */
   chatTemplate?: string;
   /** Record where the time goes, for model.profile(). Costs less than 2% of the speed; off (default), nothing. */
@@ -169,9 +176,13 @@ export interface TemplateOptions {
   tools?: readonly unknown[];
   /** Further variables of the template, such as enable_thinking. */
   variables?: Readonly<Record<string, unknown>>;
+  /** Stops the work: an AbortedError. */
+  signal?: AbortSignal | undefined;
 }
 
 export interface TokenizeOptions {
+  /** Stops the work: an AbortedError. */
+  signal?: AbortSignal | undefined;
   /** Put BOS (and EOS) around the text as the model's rules say (default true). */
   addBos?: boolean;
   /** Recognise special tokens written in the text (default true; false for text that is not trusted). */
@@ -183,9 +194,22 @@ export interface TokenizeOptions {
   maxTokens?: number;
 }
 
+/** Whether a model's engine answers. */
+export interface ModelHealth {
+  /** "loading": it was lost and is being started again; "error": it gives no sign of life. */
+  status: "ok" | "loading" | "error";
+  /** How often it was started again. */
+  restarts: number;
+}
+
 export interface Model {
   readonly info: ModelInfo;
   status(): Promise<EngineStatus>;
+  /**
+   * Asks the engine itself. One that is in the middle of something long says that it goes on with it; one that gives no
+   * sign of life within `timeoutMs` (default 2000) does not answer.
+   */
+  health(options?: { timeoutMs?: number }): Promise<ModelHealth>;
   generate(prompt: string | readonly number[], options?: GenerateOptions): Generation;
   chat(options?: ChatOptions): Chat;
   /** Large texts are worked on by a thread of their own: no generation waits for them. */

@@ -5,8 +5,10 @@ import type { Model, ModelInspection, ModelLocation, OpenOptions, TextTokenizer 
 import { AbortedError, ModelError, UsageError } from "./base/errors.ts";
 import { tokenizerOf } from "./compose.ts";
 import { dtypeByName } from "./dtypes/table.ts";
+import { type Connect, Connection } from "./engine/connection.ts";
 import { defaultContext, estimateMemory } from "./engine/memory.ts";
 import { EngineModel } from "./engine/model.ts";
+import type { OpenRequest } from "./engine/protocol.ts";
 import { type EngineLine, Line } from "./engine/rpc.ts";
 import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
@@ -27,6 +29,8 @@ const openOptions = new Set([
   "profile",
   "tuned",
   "parallel",
+  "restart",
+  "hangSeconds",
   "signal",
   "onProgress",
 ]);
@@ -34,38 +38,55 @@ const openOptions = new Set([
 /** Opens a model. Its weights are read on a thread of its own; dispose() the model to free them. */
 export async function open(location: ModelLocation, options: OpenOptions = {}): Promise<Model> {
   checkOptions(options);
-  const { signal, onProgress } = options;
+  const { signal } = options;
   if (signal?.aborted) throw new AbortedError("opening the model", { cause: signal.reason });
   const platform = await currentPlatform();
   const spec = platform.describeSource(await locate(location, platform));
-  const line: EngineLine = new Line(platform.startThread("engine"));
-  try {
-    const opening = line.call(
-      "open",
-      {
-        spec,
-        contextSize: options.contextSize,
-        kvType: options.kvType ?? "f16",
-        threads: options.threads,
-        level: options.level,
-        native: options.native ?? true,
-        backend: options.backend,
-        gpuLayers: options.gpuLayers,
-        chatTemplate: options.chatTemplate,
-        profile: options.profile ?? false,
-        tuned: options.tuned ?? true,
-        parallel: options.parallel ?? 1,
-      },
-      onProgress ? { onEvent: onProgress } : {},
-    );
-    const info = await unlessAborted(opening, signal);
-    const { chatTemplate } = options;
-    const text = { start: () => platform.startThread("text"), request: { spec, chatTemplate } };
-    return new EngineModel(line, info, () => measuredDevices(info), text);
-  } catch (error) {
-    await line.dispose();
-    throw error;
-  }
+  const request: OpenRequest = {
+    spec,
+    contextSize: options.contextSize,
+    kvType: options.kvType ?? "f16",
+    threads: options.threads,
+    level: options.level,
+    native: options.native ?? true,
+    backend: options.backend,
+    gpuLayers: options.gpuLayers,
+    chatTemplate: options.chatTemplate,
+    profile: options.profile ?? false,
+    tuned: options.tuned ?? true,
+    parallel: options.parallel ?? 1,
+  };
+  return await openWith(platform, request, options);
+}
+
+/** Opens a model whose threads a platform starts; the file is named by the request. */
+export async function openWith(
+  platform: Pick<Platform, "startThread">,
+  request: OpenRequest,
+  options: Pick<OpenOptions, "signal" | "onProgress" | "restart" | "hangSeconds"> = {},
+): Promise<Model> {
+  const { hangSeconds, restart = false } = options;
+  const advice = restart ? "It is started again" : "Open the model again";
+  let { signal, onProgress } = options;
+  const connect: Connect = async (onDeath) => {
+    const thread = platform.startThread("engine");
+    const line: EngineLine = new Line(thread, { hangSeconds, advice, onDeath });
+    try {
+      const opening = line.call("open", request, onProgress ? { onEvent: onProgress } : {});
+      return { line, info: await unlessAborted(opening, signal) };
+    } catch (error) {
+      await line.dispose();
+      throw error;
+    }
+  };
+  const connection = await Connection.open(connect, restart);
+  signal = onProgress = undefined; // they were about opening it, not about opening it again
+  const { spec, chatTemplate } = request;
+  const text = { start: () => platform.startThread("text"), request: { spec, chatTemplate } };
+  return new EngineModel(connection, () => measuredDevices(connection.info), {
+    ...text,
+    hangSeconds,
+  });
 }
 
 function checkOptions(options: OpenOptions): void {
@@ -76,7 +97,12 @@ function checkOptions(options: OpenOptions): void {
       );
     }
   }
-  const { threads, parallel = 1, gpuLayers = "auto" } = options;
+  const { threads, parallel = 1, gpuLayers = "auto", hangSeconds = 0 } = options;
+  if (!(Number.isFinite(hangSeconds) && hangSeconds >= 0)) {
+    throw new UsageError(
+      `hangSeconds: got ${String(hangSeconds)}, expected a number of at least 0 (0: never)`,
+    );
+  }
   const isCount = typeof gpuLayers === "number" && Number.isSafeInteger(gpuLayers);
   if (!(isCount ? gpuLayers >= 0 : gpuLayers === "all" || gpuLayers === "auto")) {
     throw new UsageError(

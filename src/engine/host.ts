@@ -9,15 +9,18 @@ import { computeLogits, generate, type RunControl } from "./generator.ts";
 import { sumInputs } from "./input-sums.ts";
 import {
   ABORT_FLAGS,
+  BEATS,
   errorToFacts,
   type FromEngine,
   type MethodName,
   type Methods,
   type OpenRequest,
+  type Prompt,
   type ToEngine,
 } from "./protocol.ts";
 import { score } from "./score.ts";
 import {
+  type Check,
   promptTokens,
   renderMessages,
   type TextSide,
@@ -62,8 +65,13 @@ class Host {
   }
 
   receive(message: ToEngine): void {
+    this.#beat();
     if (message.method === "share") {
       this.#flags = message.flags;
+      return;
+    }
+    if (message.method === "ping") {
+      this.#post({ id: 0, kind: "pong" });
       return;
     }
     if (message.method === "abort") {
@@ -84,11 +92,17 @@ class Host {
     running: Running,
   ): Promise<void> {
     const flags = this.#flags;
+    const beat = () => this.#beat();
     const control: RunControl = {
+      // Asked between two ops of a step: the sign of life of a long one.
       get aborted() {
+        beat();
         return running.aborted || (flags && Atomics.load(flags, id % ABORT_FLAGS) === id) || false;
       },
-      breathe: () => this.#environment.breathe(),
+      breathe: () => {
+        beat();
+        return this.#environment.breathe();
+      },
       now: () => this.#environment.now(),
     };
     try {
@@ -101,6 +115,10 @@ class Host {
       this.#running.delete(id);
     }
     if (method === "dispose") this.#port.close();
+  }
+
+  #beat(): void {
+    if (this.#flags) Atomics.add(this.#flags, BEATS, 1);
   }
 
   readonly #handlers: { readonly [M in MethodName]: Handler<M> } = {
@@ -120,29 +138,33 @@ class Host {
     generate: async ({ prompt, options }, control, emit) => {
       const engine = this.#loaded();
       using _ = this.#timed(engine);
-      const tokens = promptTokens(this.#text(), prompt);
+      const tokens = generationTokens(this.#text(), prompt, control);
       const result = await generate(engine, { tokens, options }, control, emit);
       return { ...result, timings: { loadMs: this.#loadMs, ...result.timings } };
     },
-    promptTokens: ({ prompt, limit }) => tokenList(promptTokens(this.#text(), prompt), limit),
-    tokenize: ({ text, addBos, parseSpecial, limit }) =>
-      tokenList(this.#loaded().tokenizer.encode(text, { addSpecial: addBos, parseSpecial }), limit),
+    promptTokens: ({ prompt, limit }, control) =>
+      tokenList(promptTokens(this.#text(), prompt, checkOf(control)), limit),
+    tokenize: ({ text, addBos, parseSpecial, limit }, control) => {
+      const options = { addSpecial: addBos, parseSpecial, check: checkOf(control) };
+      return tokenList(this.#loaded().tokenizer.encode(text, options), limit);
+    },
     detokenize: ({ ids, special }) => this.#loaded().tokenizer.decode(Array.from(ids), { special }),
     pieces: ({ ids }) => tokenPieces(this.#text(), ids),
+    alive: () => undefined,
     fingerprint: () => this.#loaded().tokenizer.fingerprint,
     logits: async ({ prompt, top, greedy }, control) => {
       const engine = this.#loaded();
       using _ = this.#timed(engine);
       return await computeLogits(
         engine,
-        promptTokens(this.#text(), prompt),
+        promptTokens(this.#text(), prompt, checkOf(control)),
         { top, greedy },
         control,
       );
     },
     embed: async ({ prompt, pooling, normalize }, control) => {
       const engine = this.#loaded();
-      const tokens = promptTokens(this.#text(), prompt);
+      const tokens = promptTokens(this.#text(), prompt, checkOf(control));
       const vector = await computeEmbedding(engine, tokens, { pooling, normalize }, control);
       return { vector, tokens: tokens.length };
     },
@@ -152,7 +174,8 @@ class Host {
       return await score(engine, request, control);
     },
     inputSums: async (request, control) => await sumInputs(this.#loaded(), request, control),
-    applyTemplate: ({ messages, options }) => renderMessages(this.#text(), messages, options),
+    applyTemplate: ({ messages, options }, control) =>
+      renderMessages(this.#text(), messages, options, checkOf(control)),
     profile: ({ device, trace, reset }) => {
       const engine = this.#loaded();
       const report = engine.profile(device, trace);
@@ -190,5 +213,21 @@ class Host {
 
   #post(message: FromEngine): void {
     this.#port.post(message);
+  }
+}
+
+function checkOf(control: RunControl): Check {
+  return () => {
+    if (control.aborted) throw new AbortedError("the request");
+  };
+}
+
+/** A generation that is stopped before there are tokens ends as any other that is stopped: with any prompt, of nothing. */
+function generationTokens(side: TextSide, prompt: Prompt, control: RunControl): number[] {
+  try {
+    return promptTokens(side, prompt, checkOf(control));
+  } catch (error) {
+    if (!(error instanceof AbortedError)) throw error;
+    return [0];
   }
 }

@@ -14,6 +14,7 @@ import type {
   LogitsOptions,
   LogitsResult,
   Model,
+  ModelHealth,
   ModelInfo,
   ProfileOptions,
   ProfileReport,
@@ -23,12 +24,12 @@ import type {
   TokenEvent,
   TokenizeOptions,
 } from "../api.ts";
-import { ContextError, DisposedError, UsageError } from "../base/errors.ts";
+import { AbortedError, ContextError, DisposedError, UsageError } from "../base/errors.ts";
 import type { Device } from "../limits/device.ts";
 import { speedLimits } from "../limits/phase.ts";
+import type { Connection } from "./connection.ts";
 import { startGeneration } from "./generation.ts";
 import type { Prompt, TokenList } from "./protocol.ts";
-import type { EngineLine } from "./rpc.ts";
 import { TextDesk, type TextThread } from "./text-desk.ts";
 
 type CallOptions = { onEvent: (event: TokenEvent) => void; signal: AbortSignal };
@@ -37,16 +38,23 @@ type CallOptions = { onEvent: (event: TokenEvent) => void; signal: AbortSignal }
 export type DeviceLookup = () => Promise<readonly Device[] | undefined>;
 
 export class EngineModel implements Model {
-  readonly info: ModelInfo;
-  readonly #line: EngineLine;
+  readonly #line: Connection;
   readonly #devices: DeviceLookup;
   readonly #text: TextDesk;
 
-  constructor(line: EngineLine, info: ModelInfo, devices: DeviceLookup, text: TextThread) {
-    this.#line = line;
-    this.#text = new TextDesk(line, text);
+  constructor(connection: Connection, devices: DeviceLookup, text: TextThread) {
+    this.#line = connection;
+    this.#text = new TextDesk(connection, text);
     this.#devices = devices;
-    this.info = info;
+    connection.onRestart = () => this.#text.reset();
+  }
+
+  get info(): ModelInfo {
+    return this.#line.info;
+  }
+
+  health({ timeoutMs = 2000 }: { timeoutMs?: number } = {}): Promise<ModelHealth> {
+    return this.#line.health(timeoutMs);
   }
 
   generate(prompt: string | readonly number[], options: GenerateOptions = {}): Generation {
@@ -73,8 +81,9 @@ export class EngineModel implements Model {
   }
 
   #tokens(text: string, options: TokenizeOptions, limit: number): Promise<TokenList> {
-    const { addBos = true, parseSpecial = true } = options;
-    return this.#text.call("tokenize", { text, addBos, parseSpecial, limit }, text.length);
+    const { addBos = true, parseSpecial = true, signal } = options;
+    const params = { text, addBos, parseSpecial, limit };
+    return this.#text.call("tokenize", params, text.length, signal);
   }
 
   async detokenize(ids: readonly number[], options: { special?: boolean } = {}): Promise<string> {
@@ -103,7 +112,7 @@ export class EngineModel implements Model {
     options: LogitsOptions = {},
   ): Promise<LogitsResult> {
     const { top = 10, greedy = 0, addBos, signal } = options;
-    const ready = await this.#ready(toPrompt(prompt, addBos));
+    const ready = await this.#ready(toPrompt(prompt, addBos), signal);
     const params = { prompt: ready, top, greedy };
     return await this.#line.call("logits", params, signal ? { signal } : {});
   }
@@ -136,7 +145,7 @@ export class EngineModel implements Model {
     const { pooling = "mean", normalize = true, addBos, signal } = options;
     const results: Embedding[] = [];
     for (const text of texts) {
-      const prompt = await this.#ready(toPrompt(text, addBos));
+      const prompt = await this.#ready(toPrompt(text, addBos), signal);
       const params = { prompt, pooling, normalize };
       results.push(await this.#line.call("embed", params, signal ? { signal } : {}));
     }
@@ -144,9 +153,11 @@ export class EngineModel implements Model {
   }
 
   applyTemplate(messages: readonly ChatMessage[], options: TemplateOptions = {}): Promise<string> {
-    const all = { addGenerationPrompt: true, ...options };
+    const { signal, ...rest } = options;
+    const all = { addGenerationPrompt: true, ...rest };
     const params = { messages: [...messages], options: all };
-    return this.#text.call("applyTemplate", params, unitsOf(params.messages) + sizeOf(options));
+    const units = unitsOf(params.messages) + sizeOf(rest);
+    return this.#text.call("applyTemplate", params, units, signal);
   }
 
   async profile({ trace = false, reset = false }: ProfileOptions = {}): Promise<ProfileReport> {
@@ -167,7 +178,13 @@ export class EngineModel implements Model {
       const how = { onEvent, signal: either };
       // What is small is posted at once, before anything else that the caller does.
       if (!this.#isLarge(prompt)) return await generate(prompt, how);
-      return await generate(await this.#ready(prompt), how);
+      try {
+        return await generate(await this.#ready(prompt, either), how);
+      } catch (error) {
+        if (!(error instanceof AbortedError)) throw error;
+        // Stopped before there were tokens: the engine says what that looks like, for any prompt.
+        return { ...(await generate({ kind: "tokens", tokens: [0] }, how)), promptTokenIds: [] };
+      }
     }, signal);
   }
 
@@ -176,14 +193,15 @@ export class EngineModel implements Model {
   }
 
   /** A prompt that the engine's thread need not spend its time on: large ones are tokens by then. */
-  async #ready(prompt: Prompt): Promise<Prompt> {
+  async #ready(prompt: Prompt, signal: AbortSignal | undefined): Promise<Prompt> {
     if (prompt.kind === "tokens" || !this.#isLarge(prompt)) return prompt;
     const limit = this.info.contextSize;
     const units = promptUnits(prompt);
     const least = units / (this.info.longestToken ?? Number.POSITIVE_INFINITY);
     if (prompt.kind === "text" && least > limit)
       throw tooLong(Math.ceil(least), limit, "at least ");
-    const { ids, count } = await this.#text.call("promptTokens", { prompt, limit }, units);
+    const params = { prompt, limit };
+    const { ids, count } = await this.#text.call("promptTokens", params, units, signal);
     if (!ids) throw tooLong(count, limit, "");
     return { kind: "tokens", tokens: Array.from(ids) };
   }

@@ -116,6 +116,8 @@ export interface Methods extends SharedTextMethods {
     result: GenerationResult;
     event: TokenEvent;
   };
+  /** Answers at once, between two pieces of other work. */
+  alive: { params: Record<never, never>; result: undefined; event: never };
   /** Of the vocabulary. */
   fingerprint: { params: Record<never, never>; result: number; event: never };
   logits: {
@@ -161,7 +163,8 @@ interface Request<T extends MethodTable<T>, M extends keyof T> {
 type To<T extends MethodTable<T>> =
   | { [M in keyof T]: Request<T, M> }[keyof T]
   | { id: number; method: "abort" }
-  | { id: 0; method: "share"; flags: Int32Array };
+  | { id: 0; method: "share"; flags: Int32Array }
+  | { id: 0; method: "ping" };
 
 export type ToEngine = To<Methods>;
 export type ToText = To<TextMethods>;
@@ -171,8 +174,12 @@ export type ToText = To<TextMethods>;
  * there is any; the message follows all the same.
  */
 export const ABORT_FLAGS = 256;
+/** After them: a counter that the thread advances while it works, as a sign of life (watch.ts). */
+export const BEATS: number = ABORT_FLAGS;
+export const SHARED_WORDS: number = ABORT_FLAGS + 1;
 
 export type FromEngine =
+  | { id: 0; kind: "pong" }
   | { id: number; kind: "event"; event: unknown }
   | { id: number; kind: "result"; result: unknown }
   | { id: number; kind: "error"; error: ErrorFacts };

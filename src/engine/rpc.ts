@@ -1,14 +1,23 @@
 // The caller's side of the line: requests out, events and replies in. Knows threads and messages, not models.
 
-import { DisposedError, UsageError, WorkerError } from "../base/errors.ts";
+import {
+  DisposedError,
+  HangError,
+  RestartingError,
+  UsageError,
+  WorkerError,
+} from "../base/errors.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import {
   ABORT_FLAGS,
+  BEATS,
   type FromEngine,
   factsToError,
   type Methods,
   type MethodTable,
+  SHARED_WORDS,
 } from "./protocol.ts";
+import { HANG_SECONDS, Watch } from "./watch.ts";
 
 interface Pending {
   resolve(result: unknown): void;
@@ -21,6 +30,8 @@ interface Pending {
  * end of its thread frees the memory as well.
  */
 const farewellMs = 500;
+/** How long a thread may take to end. In the middle of machine code it cannot; then it is left to itself. */
+const terminateMs = 5000;
 
 /** What every thread at the other end of a line can do. */
 interface Disposable {
@@ -30,37 +41,99 @@ interface Disposable {
 /** A line to the engine's thread. */
 export type EngineLine = Line<Methods>;
 
+export interface LineOptions {
+  /** What it is a line to, for messages (default: the engine's thread). */
+  what?: string;
+  /** What to do when that thread is lost, for messages. */
+  advice?: string;
+  /** Seconds without a sign of life after which the thread hangs (default 60; 0: it is not watched). */
+  hangSeconds?: number | undefined;
+  /** The thread does one thing after the other: what it hung at is the first that is not answered yet. */
+  isSerial?: boolean;
+  /** Hears that the thread died, or hung and was ended. */
+  onDeath?: (error: WorkerError) => void;
+}
+
+/** How often a look is taken whether a thread that is asked lives. */
+const lookMs = 20;
+
 export class Line<T extends MethodTable<T> & Disposable> {
   readonly #thread: EngineThread;
+  readonly #watch: Watch;
   readonly #pending = new Map<number, Pending>();
   readonly #flags: Int32Array | undefined =
     typeof SharedArrayBuffer === "undefined"
       ? undefined
-      : new Int32Array(new SharedArrayBuffer(4 * ABORT_FLAGS));
+      : new Int32Array(new SharedArrayBuffer(4 * SHARED_WORDS));
   #nextId = 1;
   /** Why no more requests are taken. */
   #closed: Error | undefined;
   #disposal: Promise<void> | undefined;
 
-  /** `what` it is a line to, for the message when that thread has died; `onDeath` hears of it, too. */
-  constructor(
-    thread: EngineThread,
-    what: string = "the engine's thread",
-    onDeath: () => void = () => {},
-  ) {
+  constructor(thread: EngineThread, options: LineOptions = {}) {
+    const { what = "the engine's thread", advice = "Open the model again" } = options;
+    const { hangSeconds = HANG_SECONDS, onDeath = () => {}, isSerial = false } = options;
+    const flags = this.#flags;
     this.#thread = thread;
-    thread.onMessage((message) => this.#receive(message as FromEngine));
-    thread.onFailure((cause) => {
-      this.#close(
-        new WorkerError(
-          `${what} died (${cause.message}); what was running is lost. Open the model again`,
-          { cause },
-        ),
-      );
-      onDeath();
+    const die = (error: WorkerError): void => {
+      if (this.#closed) return;
+      onDeath(error); // first: whoever tries again finds another thread
+      this.#close(error, isSerial ? new RestartingError(error.message, { cause: error }) : error);
+    };
+    this.#watch = new Watch({
+      seconds: hangSeconds,
+      beats: flags && (() => Atomics.load(flags, BEATS)),
+      ping: () => thread.post({ id: 0, method: "ping" }),
+      onHang: (seconds) => {
+        die(
+          new HangError(
+            `${what} gave no sign of life for ${seconds} s and was ended; what was running is lost. ${advice}`,
+          ),
+        );
+        void thread.terminate();
+      },
     });
-    if (this.#flags) thread.post({ id: 0, method: "share", flags: this.#flags });
+    thread.onMessage((message) => this.#receive(message as FromEngine));
+    thread.onFailure((cause) =>
+      die(
+        new WorkerError(`${what} died (${cause.message}); what was running is lost. ${advice}`, {
+          cause,
+        }),
+      ),
+    );
+    if (flags) thread.post({ id: 0, method: "share", flags });
     thread.unref();
+  }
+
+  /** Why the thread is gone; undefined: it is not. */
+  get closed(): Error | undefined {
+    return this.#closed;
+  }
+
+  /** Ends the thread, whatever it does. Resolves when it is gone, or seems unable to go. */
+  async terminate(): Promise<void> {
+    await atMost(terminateMs, this.#thread.terminate());
+  }
+
+  /**
+   * Whether the thread gives a sign of life within a time: an answer to `ask`, or, in the middle of something long, that
+   * it goes on with it.
+   */
+  async isAlive(ask: () => Promise<unknown>, ms: number): Promise<boolean> {
+    const before = this.#watch.signs;
+    let answered = false;
+    ask().then(
+      () => {
+        answered = true;
+      },
+      () => {},
+    );
+    for (let waited = 0; ; waited += lookMs) {
+      if (this.#closed) return false;
+      if (answered || this.#watch.signs !== before) return true;
+      if (waited >= ms) return false;
+      await pause(lookMs);
+    }
   }
 
   /** Sends a request. The signal asks the engine to stop; what it then answers is the result. */
@@ -80,7 +153,10 @@ export class Line<T extends MethodTable<T> & Disposable> {
       this.#pending.set(id, { resolve: resolve as (result: unknown) => void, reject, onEvent });
     });
     // Only a thread with work to do keeps the process alive.
-    if (this.#pending.size === 1) this.#thread.ref();
+    if (this.#pending.size === 1) {
+      this.#thread.ref();
+      this.#watch.start();
+    }
     try {
       this.#thread.post({ id, method, params, aborted: signal?.aborted ?? false });
     } catch (cause) {
@@ -102,10 +178,12 @@ export class Line<T extends MethodTable<T> & Disposable> {
     this.#closed = new DisposedError("the model");
     await atMost(farewellMs, farewell);
     this.#close(this.#closed);
-    await this.#thread.terminate();
+    await this.terminate();
   }
 
   #receive(message: FromEngine): void {
+    this.#watch.hear();
+    if (message.kind === "pong") return;
     const pending = this.#pending.get(message.id);
     if (!pending) return;
     if (message.kind === "event") {
@@ -121,13 +199,24 @@ export class Line<T extends MethodTable<T> & Disposable> {
   #settle(id: number): Pending | undefined {
     const pending = this.#pending.get(id);
     this.#pending.delete(id);
-    if (this.#pending.size === 0) this.#thread.unref();
+    if (this.#pending.size === 0) this.#rest();
     return pending;
   }
 
-  #close(reason: Error): void {
+  #rest(): void {
+    this.#thread.unref();
+    this.#watch.stop();
+  }
+
+  /** `others`: what all but the first that was asked are told. */
+  #close(reason: Error, others: Error = reason): void {
+    this.#watch.stop();
     this.#closed ??= reason; // a thread that ends while it is disposed of did not die
-    for (const pending of this.#pending.values()) pending.reject(this.#closed);
+    let error: Error = this.#closed;
+    for (const pending of this.#pending.values()) {
+      pending.reject(error);
+      if (this.#closed === reason) error = others;
+    }
     this.#pending.clear();
   }
 }
@@ -136,6 +225,10 @@ export class Line<T extends MethodTable<T> & Disposable> {
 function notSendable(method: string, cause: unknown): UsageError {
   const reason = cause instanceof Error ? cause.message : String(cause);
   return new UsageError(`${method}: an argument or option is not plain data: ${reason}`, { cause });
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 async function atMost(ms: number, work: Promise<unknown>): Promise<void> {

@@ -1,8 +1,9 @@
 // Where a text is worked on. Small ones go to the engine's thread, which answers at once; large ones, or many at a time,
 // to a thread of their own, so that no answer under way stands still meanwhile. That thread is started when it is first
-// needed, and opens the model's tokenizer and template by itself.
+// needed, and opens the model's tokenizer and template by itself. One that hangs is ended: the text that it was at fails,
+// those that waited behind it go to the next thread.
 
-import { LanternError } from "../base/errors.ts";
+import { AbortedError, LanternError, RestartingError } from "../base/errors.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import type { TextMethods, TextRequest } from "./protocol.ts";
 import { type EngineLine, Line } from "./rpc.ts";
@@ -16,13 +17,18 @@ type SharedMethod = Exclude<keyof TextMethods, "open" | "dispose">;
  */
 const ENGINE_UNITS = 8192;
 
+/** A text that waited behind others at which threads hung is tried so often. */
+const MOST_TRIES = 5;
+
 export interface TextThread {
   start(): EngineThread;
   request: TextRequest;
+  /** See LineOptions. */
+  hangSeconds?: number | undefined;
 }
 
 export class TextDesk {
-  readonly #engine: EngineLine;
+  readonly #engine: Pick<EngineLine, "call">;
   readonly #thread: TextThread;
   /** Units that the engine's thread has been given and has not answered yet. */
   #given = 0;
@@ -30,7 +36,7 @@ export class TextDesk {
   #opening: Promise<Line<TextMethods> | undefined> | undefined;
   #disposed = false;
 
-  constructor(engine: EngineLine, thread: TextThread) {
+  constructor(engine: Pick<EngineLine, "call">, thread: TextThread) {
     this.#engine = engine;
     this.#thread = thread;
   }
@@ -40,11 +46,20 @@ export class TextDesk {
     method: M,
     params: TextMethods[M]["params"],
     units: number,
+    signal?: AbortSignal,
   ): Promise<TextMethods[M]["result"]> {
-    if (!this.isLarge(units)) return await this.#ask(method, params, units);
-    const line = await this.#open();
-    if (!line) return await this.#ask(method, params, units);
-    return (await line.call(method, params)) as TextMethods[M]["result"];
+    if (signal?.aborted) throw new AbortedError("the request", { cause: signal.reason });
+    if (!this.isLarge(units)) return await this.#ask(method, params, units, signal);
+    const options = signal ? { signal } : {};
+    for (let tries = 1; ; tries++) {
+      const line = await this.#open();
+      if (!line) return await this.#ask(method, params, units, signal);
+      try {
+        return (await line.call(method, params, options)) as TextMethods[M]["result"];
+      } catch (error) {
+        if (!(error instanceof RestartingError) || tries >= MOST_TRIES) throw error;
+      }
+    }
   }
 
   /** Whether so much more should not be given to the engine's thread. */
@@ -54,7 +69,18 @@ export class TextDesk {
 
   async dispose(): Promise<void> {
     this.#disposed = true;
-    const line = await this.#opening?.catch(() => undefined);
+    await this.#close();
+  }
+
+  /** There is another engine: whether the thread's tokenizer is still the model's is to be found out anew. */
+  reset(): void {
+    void this.#close();
+  }
+
+  async #close(): Promise<void> {
+    const opening = this.#opening;
+    this.#opening = undefined;
+    const line = await opening?.catch(() => undefined);
     await line?.dispose();
   }
 
@@ -62,10 +88,16 @@ export class TextDesk {
     method: M,
     params: TextMethods[M]["params"],
     units: number,
+    signal: AbortSignal | undefined,
   ): Promise<TextMethods[M]["result"]> {
     this.#given += units;
     try {
-      return (await this.#engine.call(method, params as never)) as TextMethods[M]["result"];
+      const options = signal ? { signal } : {};
+      return (await this.#engine.call(
+        method,
+        params as never,
+        options,
+      )) as TextMethods[M]["result"];
     } finally {
       this.#given -= units;
     }
@@ -78,8 +110,14 @@ export class TextDesk {
   }
 
   async #start(): Promise<Line<TextMethods> | undefined> {
-    const line = new Line<TextMethods>(this.#thread.start(), "a text thread", () => {
-      this.#opening = undefined; // the next text starts another
+    const line = new Line<TextMethods>(this.#thread.start(), {
+      what: "the thread that works on texts",
+      advice: "The next text gets another",
+      hangSeconds: this.#thread.hangSeconds,
+      isSerial: true,
+      onDeath: () => {
+        this.#opening = undefined; // the next text starts another
+      },
     });
     try {
       const [here, there] = await Promise.all([

@@ -1,9 +1,11 @@
 // The far side of the line to a model's text thread: opens the tokenizer and the template by itself, and answers what
 // text-desk.ts sends here instead of to the engine's thread.
 
-import { DisposedError } from "../base/errors.ts";
+import { AbortedError, DisposedError } from "../base/errors.ts";
 import type { EnginePort } from "../platform/platform.ts";
 import {
+  ABORT_FLAGS,
+  BEATS,
   errorToFacts,
   type FromEngine,
   type TextMethods,
@@ -11,6 +13,7 @@ import {
   type ToText,
 } from "./protocol.ts";
 import {
+  type Check,
   promptTokens,
   renderMessages,
   type TextSide,
@@ -21,6 +24,7 @@ import {
 type TextMethod = keyof TextMethods;
 type Handler<M extends TextMethod> = (
   params: TextMethods[M]["params"],
+  check: Check,
 ) => Promise<TextMethods[M]["result"]> | TextMethods[M]["result"];
 
 /** Serves one model's texts on this thread until it is ended. */
@@ -38,32 +42,54 @@ export function serveText(
       loaded = await load(request);
       return loaded.tokenizer.fingerprint;
     },
-    promptTokens: ({ prompt, limit }) => tokenList(promptTokens(side(), prompt), limit),
-    tokenize: ({ text, addBos, parseSpecial, limit }) =>
-      tokenList(side().tokenizer.encode(text, { addSpecial: addBos, parseSpecial }), limit),
+    promptTokens: ({ prompt, limit }, check) =>
+      tokenList(promptTokens(side(), prompt, check), limit),
+    tokenize: ({ text, addBos, parseSpecial, limit }, check) => {
+      const options = { addSpecial: addBos, parseSpecial, check };
+      return tokenList(side().tokenizer.encode(text, options), limit);
+    },
     detokenize: ({ ids, special }) => side().tokenizer.decode(Array.from(ids), { special }),
     pieces: ({ ids }) => tokenPieces(side(), ids),
-    applyTemplate: ({ messages, options }) => renderMessages(side(), messages, options),
+    applyTemplate: ({ messages, options }, check) =>
+      renderMessages(side(), messages, options, check),
     dispose: () => undefined,
+  };
+  let flags: Int32Array | undefined;
+  const beat = (): void => {
+    if (flags) Atomics.add(flags, BEATS, 1);
   };
   const answer = async <M extends TextMethod>(
     id: number,
     method: M,
     params: TextMethods[M]["params"],
+    aborted: boolean,
   ): Promise<FromEngine> => {
+    // No message comes in while a text is worked on; the flag of an abort is seen.
+    const check = (): void => {
+      beat();
+      const isStopped = aborted || (flags && Atomics.load(flags, id % ABORT_FLAGS) === id);
+      if (isStopped) throw new AbortedError("the request");
+    };
     try {
+      check();
       const handler = handlers[method] as Handler<M>;
-      return { id, kind: "result", result: await handler(params) };
+      return { id, kind: "result", result: await handler(params, check) };
     } catch (error) {
       return { id, kind: "error", error: errorToFacts(error) };
     }
   };
   port.onMessage((message) => {
     const request = message as ToText;
-    if (request.method === "abort" || request.method === "share") return; // what has begun is soon over
-    void answer(request.id, request.method, request.params).then((reply) => {
+    beat();
+    if (request.method === "share") flags = request.flags;
+    if (request.method === "ping") port.post({ id: 0, kind: "pong" });
+    if (request.method === "abort" || request.method === "share" || request.method === "ping") {
+      return; // what an abort is about has been answered, or has seen its flag
+    }
+    const { id, method, params, aborted } = request;
+    void answer(id, method, params, aborted).then((reply) => {
       port.post(reply);
-      if (request.method === "dispose") port.close();
+      if (method === "dispose") port.close();
     });
   });
 }

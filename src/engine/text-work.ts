@@ -16,17 +16,18 @@ export interface TextSide {
   readonly template: ChatTemplate | undefined;
 }
 
+/** Called all the time; throws an AbortedError where nobody waits for the result any more. */
+export type Check = () => void;
+
 /** The tokens of a prompt, whatever it is made of. */
-export function promptTokens(side: TextSide, prompt: Prompt): number[] {
+export function promptTokens(side: TextSide, prompt: Prompt, check: Check): number[] {
   if (prompt.kind === "tokens") return prompt.tokens;
   const { tokenizer } = side;
-  if (prompt.kind === "text") return tokenizer.encode(prompt.text, { addSpecial: prompt.addBos });
-  const tokens = tokenizer.encode(
-    renderMessages(side, prompt.messages, { addGenerationPrompt: true }),
-    {
-      addSpecial: true,
-    },
-  );
+  if (prompt.kind === "text") {
+    return tokenizer.encode(prompt.text, { addSpecial: prompt.addBos, check });
+  }
+  const text = renderMessages(side, prompt.messages, { addGenerationPrompt: true }, check);
+  const tokens = tokenizer.encode(text, { addSpecial: true, check });
   // Many templates write BOS themselves; a second one in front of it would confuse the model.
   const { bos } = tokenizer.special;
   return tokens[0] === bos && tokens[1] === bos ? tokens.slice(1) : tokens;
@@ -36,13 +37,14 @@ export function renderMessages(
   { template, name }: TextSide,
   messages: readonly ChatMessage[],
   { addGenerationPrompt = false, tools = [], variables = {} }: TemplateOptions,
+  check: Check,
 ): string {
   if (!template) {
     throw new UsageError(
       `${name} has no chat template: it continues text and cannot chat. Use generate(), or choose a template by name with the chatTemplate option`,
     );
   }
-  return template.render(messages, { addGenerationPrompt, tools, extra: variables });
+  return template.render(messages, { addGenerationPrompt, tools, extra: variables, check });
 }
 
 /** Tokens as they are sent: of more than `limit`, only how many there are. */

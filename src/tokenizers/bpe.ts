@@ -49,14 +49,14 @@ export class BpeWords {
   }
 
   /** Appends the ids of one word. */
-  encode(word: string, ids: number[]): void {
+  encode(word: string, ids: number[], check?: () => void): void {
     if (this.#cache.append(word, ids)) return;
     const from = ids.length;
-    this.#encodeNew(word, ids);
+    this.#encodeNew(word, ids, check);
     this.#cache.remember(word, ids, from);
   }
 
-  #encodeNew(word: string, ids: number[]): void {
+  #encodeNew(word: string, ids: number[], check: (() => void) | undefined): void {
     const bytes = this.#options.units === "bytes" ? utf8.encode(word) : undefined;
     if (this.#options.ignoreMerges) {
       const whole = this.#vocabulary.id(bytes ? encodeByteLevel(bytes) : word);
@@ -69,7 +69,7 @@ export class BpeWords {
     const symbols = this.#room(bytes ? bytes.length : word.length);
     if (bytes) for (const byte of bytes) symbols[count++] = this.#byteSymbols[byte]!;
     else for (const char of word) symbols[count++] = this.#names.symbol(char);
-    count = this.#merger.merge(symbols, count);
+    count = this.#merger.merge(symbols, count, check);
     const from = ids.length;
     for (let i = 0; i < count; i++) {
       if (this.#names.isToken(symbols[i]!)) ids.push(symbols[i]!);

@@ -112,15 +112,16 @@ class JsonTextModel implements TextModel {
     this.#model = model;
   }
 
-  encode(text: string, parseSpecial: boolean, ids: number[]): void {
+  encode(text: string, parseSpecial: boolean, ids: number[], check: () => void): void {
     const which = parseSpecial ? "all" : "textOnly";
     let atStart = true;
-    for (const fragment of this.#raw[which].split(text)) {
+    for (const fragment of this.#raw[which].split(text, check)) {
       if (typeof fragment === "number") ids.push(fragment);
       else {
-        for (const part of this.#normalized[which].split(this.#normalizer(fragment))) {
+        const normal = this.#normalizer(fragment, check);
+        for (const part of this.#normalized[which].split(normal, check)) {
           if (typeof part === "number") ids.push(part);
-          else this.#encodePlain(part, atStart, ids);
+          else this.#encodePlain(part, atStart, ids, check);
           atStart = false;
         }
       }
@@ -128,10 +129,12 @@ class JsonTextModel implements TextModel {
     }
   }
 
-  #encodePlain(text: string, atStart: boolean, ids: number[]): void {
-    runStages(this.#preTokenizer.stages, text, atStart, (word) => {
-      this.#model.encode(word, ids);
-    });
+  #encodePlain(text: string, atStart: boolean, ids: number[], check: () => void): void {
+    const encode = (word: string): void => {
+      check();
+      this.#model.encode(word, ids, check);
+    };
+    runStages(this.#preTokenizer.stages, text, atStart, encode, check);
   }
 }
 

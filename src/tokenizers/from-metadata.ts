@@ -80,7 +80,11 @@ const bpe: Kind = {
       fuseUnknown: false,
     });
     const plain: PlainTextModel = {
-      encode: (text, ids) => splitWords(text, pre.patterns, (word) => words.encode(word, ids)),
+      encode: (text, ids, check) =>
+        splitWords(text, pre.patterns, (word) => {
+          check();
+          words.encode(word, ids, check);
+        }),
     };
     // A byte without a token of its own is dropped.
     const keepsAllText = byteToChar.every((char) => vocabulary.id(char) !== undefined);

@@ -6,6 +6,8 @@
 
 /** A pair that does not merge. */
 export const NO_MERGE = -1;
+/** Merges between two looks at whether to go on. */
+const CHECK_TURNS = 65_536;
 
 export interface Merge {
   /** Lower merges earlier. */
@@ -104,7 +106,7 @@ export class Merger {
   }
 
   /** Merges symbols[0..count) and returns how many are left; they are at the front of `symbols`. */
-  merge(symbols: Int32Array, count: number): number {
+  merge(symbols: Int32Array, count: number, check: () => void = () => {}): number {
     if (count < 2) return count;
     this.#start(count);
     const next = this.#next;
@@ -114,7 +116,8 @@ export class Merger {
       previous[i] = i - 1;
     }
     for (let i = 0; i + 1 < count; i++) this.#consider(symbols, i, i + 1);
-    while (this.#heapSize > 0) {
+    for (let turn = 1; this.#heapSize > 0; turn++) {
+      if (turn % CHECK_TURNS === 0) check();
       const key = this.#pop();
       const rank = Math.floor(key / POSITIONS);
       const left = key - rank * POSITIONS;

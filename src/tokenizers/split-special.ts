@@ -4,6 +4,7 @@
 // At every position the longest token wins, the leftmost position first. A trie over UTF-16 units keeps this linear,
 // however many tokens there are (Llama 3 has 256).
 
+import { ModelError } from "../base/errors.ts";
 import type { TextModel } from "./text-tokenizer.ts";
 
 export interface AddedToken {
@@ -24,6 +25,11 @@ interface TrieNode {
   token: AddedToken | undefined;
 }
 
+/** Texts of special tokens, added up: each character is a node. Real models have some ten thousand. */
+const MOST_UNITS = 4_000_000;
+/** Positions between two looks at whether to go on. */
+const CHECK_UNITS = 4096;
+
 const WHITE_SPACE = /\p{White_Space}/u;
 const WORD_BEFORE = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}]$/u;
 const WORD_AFTER = /^[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}]/u;
@@ -32,16 +38,26 @@ export class SpecialSplitter {
   readonly #root: TrieNode = { children: new Map(), token: undefined };
 
   constructor(tokens: Iterable<AddedToken>) {
-    for (const token of tokens) if (token.text !== "") this.#add(token);
+    let units = 0;
+    for (const token of tokens) {
+      units += token.text.length;
+      if (units > MOST_UNITS) {
+        throw new ModelError(
+          `tokenizer: the texts of its special tokens have more than ${MOST_UNITS} characters`,
+        );
+      }
+      if (token.text !== "") this.#add(token);
+    }
   }
 
   /** Cuts `text` into fragments; no empty strings among them. */
-  split(text: string): Fragment[] {
+  split(text: string, check: () => void = () => {}): Fragment[] {
     if (text === "") return [];
     const fragments: Fragment[] = [];
     let start = 0; // of the plain text that has not been handed out
     let at = 0;
     while (this.#root.children.size > 0 && at < text.length) {
+      if (at % CHECK_UNITS === 0) check();
       const token = this.#match(text, at);
       if (token === undefined) {
         at++;
@@ -98,7 +114,7 @@ export class SpecialSplitter {
 
 /** Turns plain text, free of special tokens, into ids. */
 export interface PlainTextModel {
-  encode(text: string, ids: number[]): void;
+  encode(text: string, ids: number[], check: () => void): void;
 }
 
 /** Cuts at special tokens and leaves the rest to a plain model: the whole of encoding for GGUF and llama2.c. */
@@ -118,11 +134,11 @@ export class SpecialTextModel implements TextModel {
     this.#plain = plain;
   }
 
-  encode(text: string, parseSpecial: boolean, ids: number[]): void {
+  encode(text: string, parseSpecial: boolean, ids: number[], check: () => void): void {
     const splitter = parseSpecial ? this.#all : this.#textOnly;
-    for (const fragment of splitter.split(text)) {
+    for (const fragment of splitter.split(text, check)) {
       if (typeof fragment === "number") ids.push(fragment);
-      else this.#plain.encode(fragment, ids);
+      else this.#plain.encode(fragment, ids, check);
     }
   }
 }

@@ -43,27 +43,28 @@ export class SpmModel implements PlainTextModel {
     this.#splitWords = canSplitWords(vocabulary);
   }
 
-  encode(text: string, ids: number[]): void {
+  encode(text: string, ids: number[], check: () => void = () => {}): void {
     const prefixed = this.#options.addSpacePrefix ? ` ${text}` : text;
     const marked = prefixed.replaceAll(" ", SPACE_MARK);
     if (!this.#splitWords) {
-      this.#encodeWord(marked, ids);
+      this.#encodeWord(marked, ids, check);
       return;
     }
     for (const [word] of marked.matchAll(WORDS)) {
+      check();
       if (this.#cache.append(word, ids)) continue;
       const from = ids.length;
-      this.#encodeWord(word, ids);
+      this.#encodeWord(word, ids, check);
       this.#cache.remember(word, ids, from);
     }
   }
 
-  #encodeWord(word: string, ids: number[]): void {
+  #encodeWord(word: string, ids: number[], check: () => void): void {
     if (this.#symbols.length < word.length) this.#symbols = new Int32Array(word.length);
     const symbols = this.#symbols;
     let count = 0;
     for (const char of word) symbols[count++] = this.#names.symbol(char);
-    count = this.#merger.merge(symbols, count);
+    count = this.#merger.merge(symbols, count, check);
     for (let i = 0; i < count; i++) {
       if (this.#names.isToken(symbols[i]!)) ids.push(symbols[i]!);
       else this.#pushBytes(this.#names.text(symbols[i]!), ids);
@@ -101,8 +102,16 @@ function rankByScore(scores: Float32Array): Int32Array {
  * end of a word, "the▁", are tokenized as one piece.)
  */
 function canSplitWords(vocabulary: Vocabulary): boolean {
-  return vocabulary.texts.every((text) => !/[^▁]▁/u.test(text) || !canBeMerged(text, vocabulary));
+  let cost = 0;
+  return vocabulary.texts.every((text) => {
+    if (!/[^▁]▁/u.test(text)) return true;
+    cost += text.length ** 2;
+    return cost < MOST_COST && !canBeMerged(text, vocabulary);
+  });
 }
+
+/** Characters that are looked at for this: thousands of times what a real vocabulary takes, and less than a second. */
+const MOST_COST = 100_000_000;
 
 function canBeMerged(text: string, vocabulary: Vocabulary): boolean {
   const chars = [...text];

@@ -17,8 +17,11 @@ import { TOKEN_TYPE, type Vocabulary } from "./vocabulary.ts";
 
 /** Turns a text into ids, without what addSpecial adds. */
 export interface TextModel {
-  /** Appends the ids of `text`; without `parseSpecial`, a control token's text in it is text like any other. */
-  encode(text: string, parseSpecial: boolean, ids: number[]): void;
+  /**
+   * Appends the ids of `text`; without `parseSpecial`, a control token's text in it is text like any other. `check` is
+   * called often, and throws where to stop.
+   */
+  encode(text: string, parseSpecial: boolean, ids: number[], check: () => void): void;
 }
 
 export interface TokenizerParts {
@@ -66,11 +69,11 @@ export class TextTokenizer implements Tokenizer {
   }
 
   encode(text: string, options: EncodeOptions = {}): number[] {
-    const { addSpecial = true, parseSpecial = true } = options;
+    const { addSpecial = true, parseSpecial = true, check = () => {} } = options;
     const { model, prefix, suffix } = this.#parts;
     const ids: number[] = addSpecial ? [...prefix] : [];
     try {
-      model.encode(text.toWellFormed(), parseSpecial, ids); // a lone surrogate becomes U+FFFD
+      model.encode(text.toWellFormed(), parseSpecial, ids, check); // a lone surrogate becomes U+FFFD
     } catch (cause) {
       // The regular-expression engine's stack: it gives up on some millions of letters in a row.
       if (!(cause instanceof RangeError)) throw cause;

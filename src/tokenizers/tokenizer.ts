@@ -28,6 +28,8 @@ export interface EncodeOptions {
   addSpecial?: boolean;
   /** Recognise special tokens written in the text, such as <|im_start|> (default true; false for untrusted text). */
   parseSpecial?: boolean;
+  /** Called now and then; throws where the work should stop: nobody waits for it any more. */
+  check?: (() => void) | undefined;
 }
 
 export interface DecodeOptions {

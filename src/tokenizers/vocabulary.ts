@@ -16,6 +16,9 @@ export const TOKEN_TYPE = {
   byte: 6,
 } as const;
 
+/** Real tokens have up to some hundred characters. */
+const LONGEST_TEXT = 65_536;
+
 export interface VocabularyData {
   texts: string[];
   /** One of TOKEN_TYPE per token; absent: all normal. */
@@ -38,7 +41,15 @@ export class Vocabulary {
     this.texts = data.texts;
     this.types = data.types ?? new Uint8Array(size).fill(TOKEN_TYPE.normal);
     this.scores = data.scores ?? new Float32Array(size);
-    for (let id = 0; id < size; id++) this.#ids.set(data.texts[id]!, id);
+    for (let id = 0; id < size; id++) {
+      const text = data.texts[id]!;
+      if (text.length > LONGEST_TEXT) {
+        throw new ModelError(
+          `tokenizer: token ${id} has ${text.length} characters; at most ${LONGEST_TEXT} are read`,
+        );
+      }
+      this.#ids.set(text, id);
+    }
   }
 
   get size(): number {

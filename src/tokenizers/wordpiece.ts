@@ -66,6 +66,9 @@ export interface WordPieceOptions {
   maxWordLength: number;
 }
 
+/** Real pieces have up to some ten characters; every length up to the longest is looked up at every place. */
+const LONGEST_PIECE = 256;
+
 export class WordPieces {
   readonly #vocabulary: Vocabulary;
   readonly #options: WordPieceOptions;
@@ -75,7 +78,8 @@ export class WordPieces {
   constructor(vocabulary: Vocabulary, options: WordPieceOptions) {
     this.#vocabulary = vocabulary;
     this.#options = options;
-    this.#longest = vocabulary.texts.reduce((longest, text) => Math.max(longest, text.length), 0);
+    const longest = vocabulary.texts.reduce((most, text) => Math.max(most, text.length), 0);
+    this.#longest = Math.min(longest, LONGEST_PIECE);
   }
 
   /** Appends the ids of one word. */
@@ -115,8 +119,11 @@ export class WordPieceModel implements PlainTextModel {
     this.#bert = bert;
   }
 
-  encode(text: string, ids: number[]): void {
-    for (const word of bertWords(text, this.#bert)) this.#pieces.encode(word, ids);
+  encode(text: string, ids: number[], check: () => void = () => {}): void {
+    for (const word of bertWords(text, this.#bert)) {
+      check();
+      this.#pieces.encode(word, ids);
+    }
   }
 }
 

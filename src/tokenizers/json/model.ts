@@ -18,7 +18,7 @@ import {
 /** Encodes words; `bytes`: they are to be taken as bytes in the byte alphabet. */
 export interface WordModel {
   kind: string;
-  encode(word: string, ids: number[]): void;
+  encode(word: string, ids: number[], check: () => void): void;
 }
 
 type MakeModel = (vocabulary: Vocabulary, bytes: boolean) => WordModel;
@@ -39,7 +39,7 @@ const models: Readonly<Record<string, Maker<MakeModel>>> = {
       unknown: unknownId(piece, vocabulary),
       fuseUnknown: flag("fuse_unk"),
     });
-    return { kind: "bpe", encode: (word, ids) => words.encode(word, ids) };
+    return { kind: "bpe", encode: (word, ids, check) => words.encode(word, ids, check) };
   },
   WordPiece: (piece) => (vocabulary) => {
     const unknown = unknownId(piece, vocabulary);

@@ -1,0 +1,135 @@
+// The way from a Model to its engine, which outlives the engine's thread: when that dies or hangs, and the model was opened
+// so that it may, another thread is started and opens the model again. What was running is lost, and says so; what is
+// asked meanwhile is told to come back; what comes later is answered as if nothing had been.
+
+import type { ModelHealth, ModelInfo } from "../api.ts";
+import { DisposedError, ModelError, RestartingError, WorkerError } from "../base/errors.ts";
+import type { EngineLine } from "./rpc.ts";
+
+export interface Connected {
+  line: EngineLine;
+  info: ModelInfo;
+}
+
+/** Starts a thread and opens the model there; `onDeath` hears when that thread is lost later. */
+export type Connect = (onDeath: () => void) => Promise<Connected>;
+
+/** An engine that could not be started again is given another try after this long, when somebody asks for it. */
+const retryMs = 5000;
+
+type State =
+  | { name: "ready" }
+  | { name: "restarting" }
+  | { name: "failed"; cause: Error; since: number }
+  | { name: "disposed" };
+
+export class Connection {
+  readonly #connect: Connect;
+  readonly #mayRestart: boolean;
+  /** Hears that there is another engine now. */
+  onRestart: () => void = () => {};
+  #line: EngineLine;
+  #info: ModelInfo;
+  #state: State = { name: "ready" };
+  #life = 0;
+  #restarts = 0;
+  #restarting: Promise<void> = Promise.resolve();
+
+  private constructor(connect: Connect, mayRestart: boolean, { line, info }: Connected) {
+    this.#connect = connect;
+    this.#mayRestart = mayRestart;
+    this.#line = line;
+    this.#info = info;
+  }
+
+  static async open(connect: Connect, mayRestart: boolean): Promise<Connection> {
+    let connection: Connection | undefined;
+    const connected = await connect(() => connection?.died(0));
+    connection = new Connection(connect, mayRestart, connected);
+    return connection;
+  }
+
+  get info(): ModelInfo {
+    return this.#info;
+  }
+
+  call: EngineLine["call"] = async (method, params, options) => {
+    this.#check();
+    return await this.#line.call(method, params, options);
+  };
+
+  /** The engine itself is asked; it has so many milliseconds to give a sign of life. */
+  async health(ms: number): Promise<ModelHealth> {
+    const restarts = this.#restarts;
+    const state = this.#state;
+    if (state.name === "restarting") return { status: "loading", restarts };
+    if (state.name !== "ready") return { status: "error", restarts };
+    const line = this.#line;
+    const isAlive = await line.isAlive(() => line.call("alive", {}), ms);
+    if (this.#state.name === "restarting") return { status: "loading", restarts: this.#restarts };
+    return { status: isAlive ? "ok" : "error", restarts: this.#restarts };
+  }
+
+  async dispose(): Promise<void> {
+    this.#state = { name: "disposed" };
+    await Promise.all([this.#restarting, this.#line.dispose()]);
+  }
+
+  /** The thread of that life was lost. */
+  died(life: number): void {
+    if (life === this.#life && this.#state.name === "ready" && this.#mayRestart) this.#restart();
+  }
+
+  /** Throws where there is no engine to ask. */
+  #check(): void {
+    const state = this.#state;
+    if (state.name === "disposed") throw new DisposedError("the model");
+    if (state.name === "failed") {
+      if (performance.now() - state.since < retryMs) {
+        throw new WorkerError(
+          `the engine was lost, and could not be started again: ${state.cause.message}`,
+          { cause: state.cause },
+        );
+      }
+      this.#restart();
+    }
+    if (this.#state.name === "restarting") {
+      throw new RestartingError(
+        "the engine was lost and is being started again: try again in some seconds",
+      );
+    }
+  }
+
+  #restart(): void {
+    this.#state = { name: "restarting" };
+    this.#restarts++;
+    const life = ++this.#life;
+    this.#restarting = this.#reopen(life).catch((cause: Error) => {
+      if (this.#state.name === "disposed") return;
+      this.#state = { name: "failed", cause, since: performance.now() };
+    });
+  }
+
+  async #reopen(life: number): Promise<void> {
+    await this.#line.terminate(); // its memory is needed again
+    if (this.#state.name === "disposed") return;
+    const { line, info } = await this.#connect(() => this.died(life));
+    if ((this.#state as State).name === "disposed") return await line.dispose();
+    if (!isSameModel(info, this.#info)) {
+      await line.dispose();
+      throw new ModelError(
+        "another model is in the file's place by now. Open it under a name of its own",
+      );
+    }
+    this.#line = line;
+    this.#info = info;
+    this.#state = { name: "ready" };
+    this.onRestart();
+  }
+}
+
+function isSameModel(one: ModelInfo, other: ModelInfo): boolean {
+  const facts = ({ architecture, parameters, vocabSize, contextSize }: ModelInfo): string =>
+    [architecture, parameters, vocabSize, contextSize].join();
+  return facts(one) === facts(other);
+}
