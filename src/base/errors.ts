@@ -106,14 +106,3 @@ export class HangError extends WorkerError {}
 
 /** The engine died or hung, and is being started again: nothing is wrong with what was asked. */
 export class RestartingError extends WorkerError {}
-
-/** A short, safe rendering of any value for an error message. */
-function show(value: unknown): string {
-  if (typeof value === "string") {
-    const text = value.length > 80 ? `${value.slice(0, 80)}...` : value;
-    return JSON.stringify(text);
-  }
-  if (value instanceof Uint8Array) return `bytes ${[...value.subarray(0, 8)].join(" ")}`;
-  if (Array.isArray(value)) return `[${value.slice(0, 8).map(show).join(", ")}]`;
-  return String(value);
-}

@@ -159,7 +159,17 @@ function markWritten(node: unknown, rules: Map<unknown, NodeRule>): void {
 
 type RuleMaker = (node: Node) => Pick<NodeRule, "parts" | "limit"> | undefined;
 
+/** The library makes a scope for every round of a loop before the first of them. */
+const ROUND_UNITS = 100;
+
 const ruleMakers: Readonly<Record<string, RuleMaker>> = {
+  For: ({ iterable }) => {
+    const { type, lhs } = iterable as Node;
+    const limit: NodeRule["limit"] = ([list], budget) => {
+      if (list) budget.take(lengthOf(list) * ROUND_UNITS);
+    };
+    return { parts: [type === "SelectExpression" ? lhs : iterable], limit };
+  },
   FilterExpression: (node) => filterRule(node.filter as Node, node.operand),
   FilterStatement: (node) => filterRule(node.filter as Node, undefined),
   MemberExpression: ({ object }) => ({ parts: [object], limit: undefined }),

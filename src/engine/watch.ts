@@ -13,6 +13,8 @@ export const HANG_SECONDS = 60;
 const PATIENCE_WITHOUT_COUNTER = 10;
 /** Looks in the time after which it hangs. */
 const LOOKS = 60;
+/** A thread that starts gives no sign until its code is loaded. It has at least this long. */
+const START_SECONDS = 60;
 
 export interface WatchOptions {
   /** Seconds without a sign of life after which it hangs; 0: never. */
@@ -69,7 +71,8 @@ export class Watch {
     const { signs } = this;
     this.#quiet = signs === this.#lastSign ? this.#quiet + 1 : 0;
     this.#lastSign = signs;
-    if (this.#quiet >= LOOKS) {
+    const patience = signs > 0 ? 1 : Math.max(1, START_SECONDS / this.#seconds);
+    if (this.#quiet >= LOOKS * patience) {
       this.stop();
       this.#options.onHang(this.#seconds);
       return;
