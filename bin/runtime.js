@@ -124,7 +124,7 @@ export function endWithParent() {
   pipe.on("error", () => {});
   pipe.on("close", () => {
     process.kill(process.pid, "SIGTERM"); // closes the port and saves what there is to save
-    setTimeout(() => process.exit(143), 3000).unref();
+    setTimeout(() => process.kill(process.pid, "SIGTERM"), 3000).unref(); // a second one ends it, whatever it does
   });
   pipe.resume();
   pipe.unref();

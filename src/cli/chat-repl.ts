@@ -215,7 +215,6 @@ export class ChatRepl {
   async #answer(start: (options: GenerateOptions) => Generation): Promise<void> {
     const controller = new AbortController();
     const stopListening = this.#terminal.onInterrupt(() => {
-      if (controller.signal.aborted) this.#terminal.exitNow(interruptExitCode);
       controller.abort();
     });
     try {

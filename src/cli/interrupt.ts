@@ -1,4 +1,4 @@
-// Ctrl-C while a command works: the first stops the work politely through an AbortSignal, the second leaves at once.
+// Ctrl-C while a command works: the first stops the work politely through an AbortSignal, the second ends the process (the terminal sees to that).
 
 import type { Terminal } from "../platform/node-cli.ts";
 
@@ -13,7 +13,6 @@ export interface Interruptible {
 export function interruptible(terminal: Terminal): Interruptible {
   const controller = new AbortController();
   const stopListening = terminal.onInterrupt(() => {
-    if (controller.signal.aborted) terminal.exitNow(interruptExitCode);
     controller.abort();
   });
   return { signal: controller.signal, [Symbol.dispose]: stopListening };

@@ -55,9 +55,8 @@ export interface Terminal {
   /** For this user alone: a saved conversation is nobody else's business. */
   writeText(path: string, text: string): Promise<void>;
   lines(): LineReader;
-  /** Calls back on Ctrl-C (SIGINT) and SIGTERM until the returned function is called. */
+  /** Calls back on Ctrl-C (SIGINT) or SIGTERM, until the returned function is called. A second one ends the process. */
   onInterrupt(listener: () => void): () => void;
-  exitNow(code: number): void;
   /** From now on nobody has to read what is printed: `lantern serve | head -3` goes on serving. */
   outliveReaders(): void;
   now(): number;
@@ -93,7 +92,6 @@ export function nodeTerminal(): Terminal {
       orPathError("file: cannot write", path, writePrivateText(path, text)),
     lines: processLines,
     onInterrupt,
-    exitNow: (code) => process.exit(code),
     outliveReaders: () => {
       endsWithReaders = false;
     },
@@ -133,19 +131,44 @@ async function readInput(): Promise<string> {
   return Buffer.concat(pieces).toString("utf8");
 }
 
+const interrupts = ["SIGINT", "SIGTERM"] as const;
+
+/** The first signal is the listener's; the second ends the process, whatever the listener made of the first. */
 function onInterrupt(listener: () => void): () => void {
-  let last = Number.NEGATIVE_INFINITY;
-  const handle = (): void => {
-    const now = performance.now();
-    if (now - last >= sameInterruptMs) listener();
-    last = now;
+  let last: { signal: NodeJS.Signals; atMs: number } | undefined;
+  const handle = (signal: NodeJS.Signals): void => {
+    const before = last;
+    last = { signal, atMs: performance.now() };
+    if (before === undefined) {
+      listener();
+      // Where nothing has to be tidied up, the system itself takes the second one: then not even a busy thread can miss it.
+      const letGo = (): void => {
+        if (process.listenerCount("exit") === 0) stopListening();
+      };
+      setTimeout(letGo, sameInterruptMs).unref();
+    } else if (signal !== before.signal || last.atMs - before.atMs >= sameInterruptMs) {
+      endNow(signal);
+    }
   };
-  process.on("SIGINT", handle);
-  process.on("SIGTERM", handle);
-  return () => {
-    process.off("SIGINT", handle);
-    process.off("SIGTERM", handle);
+  const stopListening = (): void => {
+    for (const signal of interrupts) process.off(signal, handle);
   };
+  for (const signal of interrupts) process.on(signal, handle);
+  return stopListening;
+}
+
+/**
+ * Ends the process as the signal does where nobody handles it. process.exit() would wait for every thread, and one that
+ * hangs in machine code or in a system call never ends.
+ */
+function endNow(signal: NodeJS.Signals): void {
+  if (process.platform === "win32") process.exit(128 + os.constants.signals[signal]);
+  try {
+    process.emit("exit", 128 + os.constants.signals[signal]); // unfinished files are removed
+  } finally {
+    process.removeAllListeners(signal);
+    process.kill(process.pid, signal);
+  }
 }
 
 /**

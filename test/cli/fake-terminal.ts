@@ -25,7 +25,6 @@ export class FakeTerminal implements Terminal {
   readonly files: Map<string, string> = new Map();
   /** Milliseconds that now() returns; tests move it on. */
   clock = 0;
-  exited: number | undefined;
   /** Called after each write to stdout. */
   onOut: (() => void) | undefined;
   #interruptListeners = new Set<() => void>();
@@ -60,10 +59,6 @@ export class FakeTerminal implements Terminal {
     for (const listener of this.#interruptListeners) listener();
   }
   outliveReaders(): void {}
-
-  exitNow(code: number): void {
-    this.exited = code;
-  }
   now(): number {
     return this.clock;
   }
