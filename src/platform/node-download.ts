@@ -32,6 +32,7 @@ import {
   privateFileMode,
   writePrivateText,
 } from "./node-private.ts";
+import { isRunning } from "./node-process.ts";
 
 /** npm's own default; used where there is no npm to ask, as beside the single-file program. */
 const publicRegistry = "https://registry.npmjs.org";
@@ -294,13 +295,4 @@ async function livingHolder(file: string): Promise<LockHolder | undefined> {
   }
   if (owner.host === hostname() && !isRunning(owner.pid)) return undefined;
   return { pid: owner.pid, since: owner.since };
-}
-
-function isRunning(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM"; // it runs, as another user
-  }
 }

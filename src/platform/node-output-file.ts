@@ -1,19 +1,19 @@
 // Output files in Node (the interface is output-file.ts): written under another name beside their place, then renamed.
 //
-// Whoever reads meanwhile sees the old file or the new one. After an error or Ctrl-C nothing is left behind; only a
-// process that is killed outright leaves its ".part" file.
+// Whoever reads meanwhile sees the old file or the new one. After an error or Ctrl-C nothing is left behind; a process that
+// is killed outright leaves its ".part" file, which the next one that writes to the same place removes.
 
-import { randomUUID } from "node:crypto";
 import { rmSync, type Stats } from "node:fs";
 import * as fs from "node:fs/promises";
 import * as path from "node:path";
 import { SourceError, UsageError } from "../base/errors.ts";
+import { partOf, removeDeadParts } from "./node-part-names.ts";
 import { pathError } from "./node-path-errors.ts";
 import type { CreateOutputFile, InputFiles, OutputFile, OutputFileOptions } from "./output-file.ts";
 
 export const createNodeOutputFile: CreateOutputFile = async (asked, options) => {
   const place = await placeOf(asked, options);
-  const part = path.join(path.dirname(place), `.${path.basename(place)}.${randomUUID()}.part`);
+  const part = partOf(place);
   const handle = await fs.open(part, "wx").catch((error) => fail("create", asked, error));
   return new NodeOutputFile(asked, place, part, handle);
 };
@@ -62,7 +62,8 @@ class NodeOutputFile implements OutputFile {
     if (this.#state !== "open") return;
     this.#state = "discarded";
     await this.#handle.close().catch(() => {}); // it may be closed already: finish() can fail after that
-    await fs.rm(this.#part, { force: true });
+    // What went wrong before is what matters; a part that stays is removed by the next one.
+    await fs.rm(this.#part, { force: true }).catch(() => {});
     process.off("exit", this.#atExit);
   }
 }
@@ -78,7 +79,10 @@ async function placeOf(asked: string, options: OutputFileOptions): Promise<strin
       `output: "${asked}" cannot be created: there is no folder "${path.dirname(asked)}"; make it first`,
     );
   }
-  const place = there ? await fs.realpath(asked) : asked;
+  const place = there
+    ? await fs.realpath(asked).catch((error) => fail("look at", asked, error))
+    : asked;
+  await removeDeadParts(place);
   await checkRoom(asked, path.dirname(place), options.bytes);
   return place;
 }

@@ -7,6 +7,7 @@
 import * as fs from "node:fs";
 import * as path from "node:path";
 import { type Environment, ownFolders } from "./node-folders.ts";
+import { partOf } from "./node-part-names.ts";
 import { homeFolder } from "./node-path-errors.ts";
 
 export const privateFileMode: number = 0o600;
@@ -47,8 +48,32 @@ export function makeClosedFolder(folder: string): void {
   tighten(folder, factsOf(fs.lstatSync, folder), "folder");
 }
 
-/** Writes a text that is this user's alone. What is no plain file of theirs (a pipe, /dev/stdout) keeps its mode. */
+/**
+ * Writes a text that is this user's alone: whole or not at all, so that a full disk does not cost what was there before.
+ * What is no plain file of theirs (a pipe, /dev/stdout, a link that leads nowhere) is written to and keeps its mode.
+ */
 export async function writePrivateText(file: string, text: string): Promise<void> {
+  const there = factsOf(fs.statSync, file);
+  const isNew = there === undefined && factsOf(fs.lstatSync, file) === undefined;
+  if (!isNew && !(there?.isFile() && isOurs(there))) return await writeInto(file, text);
+  const place = isNew ? file : fs.realpathSync(file);
+  const part = partOf(place);
+  try {
+    await fs.promises.writeFile(part, text, { flag: "wx", mode: privateFileMode });
+    await fs.promises.rename(part, place);
+  } catch (error) {
+    await fs.promises.rm(part, { force: true }).catch(() => {});
+    // A file that may be written in a folder that may not.
+    if (isNew || !["EACCES", "EPERM"].includes(codeOf(error))) throw error;
+    await writeInto(file, text);
+  }
+}
+
+function codeOf(error: unknown): string {
+  return (error as NodeJS.ErrnoException).code ?? "";
+}
+
+async function writeInto(file: string, text: string): Promise<void> {
   const handle = await fs.promises.open(file, "w", privateFileMode);
   try {
     const facts = await handle.stat();

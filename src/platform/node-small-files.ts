@@ -1,11 +1,11 @@
 // Small files that outlive the process, in Node: in the cache folder, written beside and renamed, so that whoever reads
 // meanwhile sees the old file or the new one. They say what runs here and how fast: for this user alone.
 
-import { randomUUID } from "node:crypto";
 import * as fs from "node:fs/promises";
 import * as path from "node:path";
 import { SourceError } from "../base/errors.ts";
 import { type Environment, smallFilesFolder } from "./node-folders.ts";
+import { partOf, removeDeadParts } from "./node-part-names.ts";
 import { homeFolder, pathReasonOf } from "./node-path-errors.ts";
 import { makePrivateFolder, privateFileMode, tightenFile } from "./node-private.ts";
 import type { SmallFiles } from "./platform.ts";
@@ -38,7 +38,7 @@ async function replaceFile(
   text: string,
   env: Environment,
 ): Promise<void> {
-  const beside = `${file}.${randomUUID()}`;
+  const beside = partOf(file);
   makePrivateFolder(folder, env);
   try {
     await fs.writeFile(beside, text, { mode: privateFileMode });
@@ -47,6 +47,7 @@ async function replaceFile(
     await fs.rm(beside, { force: true }).catch(() => {}); // the first error is the one to tell
     throw error;
   }
+  await removeDeadParts(file);
 }
 
 /** Another user's in a folder that several share is as good as none. */
