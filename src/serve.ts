@@ -94,7 +94,7 @@ export interface RunningServer {
 }
 
 /** Addresses to listen on that are no addresses to go to: this machine reaches them by its own. */
-const wildcards = ["0.0.0.0", "::"];
+const wildcards: Readonly<Record<string, string>> = { "0.0.0.0": "127.0.0.1", "::": "[::1]" };
 
 export async function startServer(options: StartOptions): Promise<RunningServer> {
   const { host = "127.0.0.1", port = 8080, graceMs = 5000 } = options;
@@ -165,7 +165,8 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     await sessions?.close();
     throw error;
   });
-  const reachable = wildcards.includes(host) ? `http://127.0.0.1:${listener.port}` : listener.url;
+  const own = Object.hasOwn(wildcards, host) ? wildcards[host] : undefined;
+  const reachable = own === undefined ? listener.url : `http://${own}:${listener.port}`;
   return {
     url: listener.url,
     pageUrl: token === false ? reachable : `${reachable}/?token=${encodeURIComponent(token)}`,

@@ -29,11 +29,14 @@ export interface Visitor {
   isOwnPage: boolean;
 }
 
+/** Where a page's secret stands: in its Authorization header, or in an address, which only the token is made for. */
+export type LoginSource = "header" | { token: string };
+
 export interface AccessControl {
   /** Throws an ApiError. Returns whose turn it is in the queue: a key that was accepted, or else the address. */
   check(visitor: Visitor, access: Access): Promise<string>;
   /** The Set-Cookie header for a page that brings the token or the admin key; undefined: it is wrong. */
-  login(visitor: Visitor, given: string): Promise<string | undefined>;
+  login(visitor: Visitor, from: LoginSource): Promise<string | undefined>;
 }
 
 export function createAccess({ apiKeys, adminKey, token }: AccessSettings): AccessControl {
@@ -90,7 +93,9 @@ export function createAccess({ apiKeys, adminKey, token }: AccessSettings): Acce
       if (access === "admin") return await checkAdmin(visitor);
       return access === "use" ? await checkUse(visitor) : clientOf(visitor.address);
     },
-    async login(visitor, given) {
+    async login(visitor, from) {
+      if (from !== "header" && token === undefined) return undefined;
+      const given = from === "header" ? keyOf(visitor.headers) : from.token;
       if (!isPlaceForAdmin(visitor) || !(await isAdminSecret(given))) return undefined;
       return `${cookieName(visitor.headers)}=${session}; Path=/; HttpOnly; SameSite=Strict`;
     },

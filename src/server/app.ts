@@ -98,7 +98,7 @@ function callOf(
     url: new URL(request.url),
     params,
     client: connection.address,
-    login: (given) => guard.login(request, connection, given),
+    login: (from) => guard.login(request, connection, from),
     signal: AbortSignal.any([request.signal, server.stopSignal]),
   };
 }
@@ -147,7 +147,7 @@ function assetRoute(path: string, asset: Asset): Route {
   };
   const handle = async ({ request, url, login }: Call): Promise<Response> => {
     const token = path === "/" ? url.searchParams.get("token") : null;
-    if (token !== null) return withoutToken(url, await login(token));
+    if (token !== null) return withoutToken(url, await login({ token }));
     const packed = /\bgzip\b/.test(request.headers.get("accept-encoding") ?? "");
     if (!asset.gzip || !packed) return new Response(asset.bytes, { headers });
     return new Response(asset.gzip, { headers: { ...headers, "content-encoding": "gzip" } });

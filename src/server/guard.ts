@@ -5,7 +5,7 @@
 // server's, and after a change of DNS (rebinding) the Host it names is not one that this server answers to, whatever address
 // the server listens on.
 
-import { type Access, createAccess, type Visitor } from "./access.ts";
+import { type Access, createAccess, type LoginSource, type Visitor } from "./access.ts";
 import type { ServerSettings } from "./context.ts";
 import { forbidden } from "./errors.ts";
 import { hostNameOf, isAddress } from "./host-names.ts";
@@ -22,7 +22,7 @@ export interface Guard {
   /** Throws an ApiError. Returns whose turn it is in the queue. */
   check(request: Request, connection: Connection, access: Access): Promise<string>;
   /** The Set-Cookie header for a page that brings the token or the admin key; undefined: it is wrong. */
-  login(request: Request, connection: Connection, given: string): Promise<string | undefined>;
+  login(request: Request, connection: Connection, from: LoginSource): Promise<string | undefined>;
   corsHeaders(headers: Headers): Record<string, string>;
   /** The answer to a browser that asks whether it may ask: without headers of CORS, it may not. */
   preflight(request: Request, path: string): Response;
@@ -48,8 +48,8 @@ export function createGuard(settings: ServerSettings): Guard {
       }
       return await access.check(visitorOf(headers, connection), needed);
     },
-    login: (request, connection, given) =>
-      access.login(visitorOf(request.headers, connection), given),
+    login: (request, connection, from) =>
+      access.login(visitorOf(request.headers, connection), from),
     corsHeaders(headers) {
       const origin = headers.get("origin");
       if (origin === null || !allowed(origin)) return {};

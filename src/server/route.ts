@@ -1,7 +1,7 @@
 // What a route is: data. app.ts mounts every route of routes/table.ts in the same way, with the guards in front, the
 // counters around it and its family's error shape behind it. A handler gets a Call and returns a Response, or throws.
 
-import type { Access } from "./access.ts";
+import type { Access, LoginSource } from "./access.ts";
 import type { ServerContext } from "./context.ts";
 import type { ErrorShape } from "./errors.ts";
 import type { Place } from "./queue.ts";
@@ -38,7 +38,7 @@ export interface Call {
   /** Whose turn it is in the queue: a key that was accepted, or an address. */
   client: string;
   /** The Set-Cookie header for a page that brings the token or the admin key; undefined: it is wrong. */
-  login(given: string): Promise<string | undefined>;
+  login(from: LoginSource): Promise<string | undefined>;
   /** Aborted when the client has gone, or when the server ends. */
   signal: AbortSignal;
   /** Its place among the requests with large bodies; given back when the handler is done. */

@@ -104,8 +104,10 @@ describe("keys", () => {
     const chat = { messages: [{ role: "user", content: "the" }], max_tokens: 2 };
     await read(await post(`${url}/v1/chat/completions`, chat, key));
     await read(await post(`${url}/completion`, { prompt: 5, x: 1 }, key));
-    await read(await post(`${url}/lantern/v1/login`, { key: `${canary}-3` }));
-    await read(await post(`${url}/lantern/v1/login`, { key: `${canary}-2` }));
+    for (const at of ["1", "2"]) {
+      const headers = { authorization: `Bearer ${canary}-${at}` };
+      await read(await post(`${url}/lantern/v1/login`, {}, headers));
+    }
     expect(answers).toContain("set-cookie");
     expect(answers).toContain('"__verbose"');
     for (const text of [answers, terminal.stdout, terminal.stderr]) {

@@ -84,6 +84,7 @@ describe("classes", () => {
       "DELETE /lantern/v1/presets/:name",
       "DELETE /lantern/v1/runs/:id",
       "DELETE /lantern/v1/sessions/:id",
+      "DELETE /lantern/v1/set-aside",
       "GET /lantern/v1/limits",
       "GET /lantern/v1/machine",
       "GET /lantern/v1/models",
@@ -100,6 +101,7 @@ describe("classes", () => {
       "GET /lantern/v1/sessions/:id",
       "GET /lantern/v1/sessions/:id/export",
       "GET /lantern/v1/sessions/:id/messages",
+      "GET /lantern/v1/set-aside",
       "PATCH /lantern/v1/sessions/:id",
       "POST /api/copy",
       "POST /api/create",
@@ -191,11 +193,11 @@ describe("the token", () => {
   test("the page can bring it itself", async () => {
     const { url, token } = await serve();
     const login = (key: string): Promise<Response> =>
-      fetch(`${url}/lantern/v1/login`, { method: "POST", body: JSON.stringify({ key }) });
+      fetch(`${url}/lantern/v1/login`, { method: "POST", headers: bearer(key) });
     const wrong = await login("wrong");
     expect([wrong.status, wrong.headers.get("set-cookie")]).toEqual([401, null]);
     expect(await wrong.text()).toContain("in the address that it prints");
-    const right = await login(` ${token}\n`);
+    const right = await login(token!);
     expect(right.status).toBe(200);
     const cookie = right.headers.get("set-cookie")!.split(";")[0]!;
     expect(await ask(url + sessions, { cookie })).toBe("200");
@@ -262,6 +264,9 @@ describe("the admin key", () => {
     expect(await ask(url + sessions, bearer("a"))).toBe("401 admin_key_wrong");
     expect(await ask(url + sessions, bearer("master"))).toBe("200");
     expect(await ask(`${url}/v1/models`, bearer("master"))).toBe("200");
+    // Addresses are kept in histories and logs: a key does not belong there.
+    const inAddress = await fetch(`${url}/?token=master`, { redirect: "manual" });
+    expect(inAddress.headers.get("set-cookie")).toBeNull();
   });
 });
 

@@ -126,5 +126,9 @@ describeBrowser("every page", () => {
       await page.locator("main h1:visible").waitFor();
       await check(name);
     }
+    const closed = await stage.serve({ models: { scripted: model }, token: "t0ken" });
+    await page.goto(closed.url);
+    await page.getByLabel("Link or token").waitFor();
+    await check("the way in");
   });
 });

@@ -118,7 +118,8 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
     const { method = "GET", body, text, signal } = wanted;
     const headers: Record<string, string> = { ...wanted.headers };
     const key = hooks.key();
-    if (key !== undefined) headers.authorization = `Bearer ${key}`;
+    if (key !== undefined && headers.authorization === undefined)
+      headers.authorization = `Bearer ${key}`;
     const payload = text ?? (body === undefined ? undefined : JSON.stringify(body));
     if (payload !== undefined) headers["content-type"] = "application/json";
     const response = await fetch(`${base}${path}`, {
@@ -149,7 +150,8 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
       await send("/health");
     },
     async login(key) {
-      await send("/lantern/v1/login", { method: "POST", body: { key } });
+      const headers = { authorization: `Bearer ${key}` };
+      await send("/lantern/v1/login", { method: "POST", headers });
     },
     sessions: (cursor) =>
       json(`/lantern/v1/sessions?limit=50${cursor === undefined ? "" : `&cursor=${cursor}`}`),

@@ -30,8 +30,10 @@ export function AccessPage({ need }: { need: AccessNeed }): JSX.Element {
   const [given, setGiven] = useState("");
   const [problem, setProblem] = useState("");
   const enter = async (): Promise<void> => {
+    const secret = secretIn(given);
     try {
-      await client.login(secretIn(given));
+      if (!/^[\x20-\x7e]+$/.test(secret)) throw new Error(`This is no ${label.toLowerCase()}.`);
+      await client.login(secret);
       location.reload();
     } catch (error) {
       setProblem(sentence(error));
@@ -77,6 +79,5 @@ export function AccessPage({ need }: { need: AccessNeed }): JSX.Element {
 
 /** The token of a pasted link; anything else as it is. */
 function secretIn(text: string): string {
-  const found = /[?&]token=([^&#\s]+)/.exec(text)?.[1];
-  return found === undefined ? text.trim() : decodeURIComponent(found);
+  return /[?&]token=([^&#\s]+)/.exec(text)?.[1] ?? text.trim();
 }
