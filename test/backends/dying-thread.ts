@@ -3,7 +3,7 @@
 import { parentPort } from "node:worker_threads";
 import { arenaViews } from "../../src/backends/cpu/arena.ts";
 import { type ComputeJob, instantiate } from "../../src/backends/cpu/compute.ts";
-import { makeExecutors } from "../../src/backends/cpu/executors.ts";
+import { makeExecutors } from "../../src/backends/cpu/ops/table.ts";
 import { makeMember } from "../../src/backends/cpu/recorded-team.ts";
 
 parentPort!.once("message", ({ module, memory, program, thread }: ComputeJob) => {

@@ -2,7 +2,7 @@
 // nothing else. That stages compute the same is the conformance suite's business.
 
 import { describe, expect, test } from "vitest";
-import type { Instruction } from "../../src/backends/cpu/program.ts";
+import type { Instruction } from "../../src/backends/cpu/ops/table.ts";
 import { planStages, stageExecutors } from "../../src/backends/cpu/stages.ts";
 
 const [X, Y, Z, W] = [0, 1024, 2048, 4096];
@@ -84,7 +84,7 @@ describe("executing", () => {
   test("together: all chunks of all, also of those that have none", () => {
     const log: string[] = [];
     const parts = [executor(log, "a", 2), executor(log, "b", 0), executor(log, "c", 1)];
-    const stages = [{ kind: "together", instructions: [0, 1, 2] }] as const;
+    const stages = [{ kind: "as one", instructions: [0, 1, 2] }] as const;
     const [stage] = stageExecutors(stages, parts, 1, undefined);
     expect(stage!.chunks()).toBe(3);
     for (let chunk = 0; chunk < 3; chunk++) stage!.run(chunk);
@@ -98,7 +98,7 @@ describe("executing", () => {
       weight: (chunk: number) => weights[chunk]!,
     });
     const parts = [weighed("a", [8, 2, 8, 2]), weighed("b", [4, 1, 4, 1]), weighed("c", [3])];
-    const stages = [{ kind: "together", instructions: [0, 1, 2] }] as const;
+    const stages = [{ kind: "as one", instructions: [0, 1, 2] }] as const;
     const [stage] = stageExecutors(stages, parts, 2, undefined);
     expect(stage!.chunks()).toBe(10); // two runs of five; one of the second is empty
     for (let chunk = 0; chunk < 5; chunk++) stage!.run(chunk);
@@ -112,7 +112,7 @@ describe("executing", () => {
     const log: string[] = [];
     let clock = 0;
     const parts = [executor(log, "a", 9), executor(log, "b", 9)];
-    const stages = [{ kind: "in_turn", instructions: [0, 1] }] as const;
+    const stages = [{ kind: "row by row", instructions: [0, 1] }] as const;
     const [stage] = stageExecutors(stages, parts, 1, { isOn: true, now: () => clock++ });
     expect(stage!.chunks()).toBe(2);
     stage!.run(1);

@@ -3,8 +3,8 @@
 
 import { describe, expect, test } from "vitest";
 import type { FloatType } from "../../src/backends/cpu/float-tiles.ts";
-import { blockKernels, floatKernels } from "../../src/backends/cpu/matmul-kernels.ts";
 import { choiceWithCode, refusals } from "../../src/backends/cpu/native-choice.ts";
+import { blockKernels, floatKernels } from "../../src/backends/cpu/ops/matmul-kernels.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
 import { KernelRefused } from "../../src/kernels/lower/machine.ts";

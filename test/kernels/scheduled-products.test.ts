@@ -4,7 +4,7 @@
 
 import { describe, expect, test } from "vitest";
 import type { FloatType } from "../../src/backends/cpu/float-tiles.ts";
-import { blockKernels, floatKernels } from "../../src/backends/cpu/matmul-kernels.ts";
+import { blockKernels, floatKernels } from "../../src/backends/cpu/ops/matmul-kernels.ts";
 import { f32ToF16 } from "../../src/base/half.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";

@@ -120,12 +120,12 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
     why: "the float types that have tiles",
   },
   {
-    file: "src/backends/cpu/lower-matmul.ts",
+    file: "src/backends/cpu/ops/matmul-lower.ts",
     names: ["f32"],
     why: "f32 activations need no rounding",
   },
   {
-    file: "src/backends/cpu/matmul-kernels.ts",
+    file: "src/backends/cpu/ops/matmul-kernels.ts",
     names: ["f32"],
     why: "what tiles of half floats are widened to",
   },

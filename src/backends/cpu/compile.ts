@@ -1,5 +1,5 @@
 // From a plan to a program: addresses for every value, cache and scratch area, an instruction for every node, and the
-// kernels these need. lower-nodes.ts and lower-matmul.ts say what a node becomes; nodes that have no kernel are computed
+// kernels these need. ops/ says what a node becomes; nodes that have no kernel are computed
 // by the reference, on the leader.
 
 import type { GraphNode, NodeOf, Rope, Value, Weight } from "../../graph/graph.ts";
@@ -13,19 +13,13 @@ import type { KernelTarget } from "../../kernels/target.ts";
 import type { KvCacheOptions } from "../backend.ts";
 import type { Arena } from "./arena.ts";
 import { type CachePlace, placeCache } from "./cache-place.ts";
-import { WIDE_QUERIES } from "./execute-attention.ts";
-import { isForTarget, kernelsOf } from "./executors.ts";
-import { type Chosen, type MatmulCompiler, MatmulLowering, WIDTH } from "./lower-matmul.ts";
-import { lowerNode, type NodeCompiler } from "./lower-nodes.ts";
-import { type NativeCompiler, nativeElementwise, sizesOf } from "./native-elementwise.ts";
-import {
-  countOf,
-  type Instruction,
-  type Program,
-  type ScaledTable,
-  type StepArea,
-  type TableRows,
-} from "./program.ts";
+import { type NativeCompiler, nativeElementwise } from "./native-elementwise.ts";
+import { WIDE_QUERIES } from "./ops/attention.ts";
+import { type Chosen, type MatmulCompiler, MatmulLowering, WIDTH } from "./ops/matmul-lower.ts";
+import type { InstructionLike } from "./ops/op.ts";
+import type { RopeTable } from "./ops/rope.ts";
+import { codeOf, type Instruction, kernelsOf, lowerNode, type Program } from "./ops/table.ts";
+import { countOf, type ScaledTable, type StepArea, type TableRows } from "./program.ts";
 import { planStages } from "./stages.ts";
 import { controlWords } from "./team.ts";
 import type { WeightStore } from "./weights.ts";
@@ -67,7 +61,7 @@ export function compileProgram(options: CompileOptions): Compiled {
   return new Compiler(options).run();
 }
 
-class Compiler implements NodeCompiler, MatmulCompiler {
+class Compiler implements MatmulCompiler {
   readonly options: CompileOptions;
   readonly rows: number;
   readonly #instructions: Instruction[] = [];
@@ -132,11 +126,12 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     /** How many values each kernel is called for, of those that are not products'. */
     const others = new Map<string, (number | undefined)[]>();
     for (const instruction of this.#instructions) {
-      const isProduct = target.name !== "wasm" && isForTarget(instruction);
+      const code = codeOf(instruction);
+      const isForTarget = target.name !== "wasm" && code === "target";
+      const sizes = typeof code === "function" ? code(instruction) : [undefined];
       for (const name of kernelsOf(instruction)) {
-        if (isProduct) nativeKernels.add(this.#kernels.get(name)!);
-        else
-          others.set(name, [...(others.get(name) ?? []), ...(sizesOf(instruction) ?? [undefined])]);
+        if (isForTarget) nativeKernels.add(this.#kernels.get(name)!);
+        else others.set(name, [...(others.get(name) ?? []), ...sizes]);
       }
     }
     const named: string[] = [];
@@ -182,8 +177,8 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     if (node.out) this.#matmuls.forget(this.address(node.out));
   }
 
-  push(instruction: Instruction): void {
-    this.#instructions.push(instruction);
+  push(instruction: InstructionLike): void {
+    this.#instructions.push(instruction as Instruction);
   }
 
   explain(line: string): void {
@@ -207,10 +202,6 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     return { keys, values, rowBytes, tables: this.#tables[size]!.at };
   }
 
-  get kvType(): string {
-    return this.options.kv.dtype.name;
-  }
-
   get kvDType(): KvCacheOptions["dtype"] {
     return this.options.kv.dtype;
   }
@@ -227,7 +218,7 @@ class Compiler implements NodeCompiler, MatmulCompiler {
     const table = this.options.arena.allocate(this.rows * tableSize * 4, "work", "rope table");
     this.#ropeTables.set(rope, { table, factors });
     const { layout, frequencies, magnitude } = rope;
-    this.#instructions.push({
+    const instruction: RopeTable = {
       op: "rope_table",
       table,
       tableSize,
@@ -235,11 +226,12 @@ class Compiler implements NodeCompiler, MatmulCompiler {
       frequencies,
       magnitude,
       factors: factors ? this.vector(factors) : -1,
-    });
+    };
+    this.push(instruction);
     return table;
   }
 
-  matmul(node: NodeOf<"matmul">): Instruction {
+  matmul(node: NodeOf<"matmul">): InstructionLike {
     return this.#matmuls.lower(node);
   }
 

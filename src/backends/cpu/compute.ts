@@ -2,10 +2,10 @@
 
 import type { NativeAccess } from "../../platform/platform.ts";
 import { arenaViews } from "./arena.ts";
-import { type Kernels, makeExecutors } from "./executors.ts";
+import type { Kernels } from "./executor.ts";
 import { type GuardJob, guardCalls } from "./guard-calls.ts";
 import { type NativeJob, openNativeJob } from "./native-entry.ts";
-import type { Program } from "./program.ts";
+import { makeExecutors, type Program } from "./ops/table.ts";
 import { makeMember } from "./recorded-team.ts";
 import { type RecordArea, RecordWriter } from "./records.ts";
 import { type PackProgram, packExecutors } from "./repack.ts";

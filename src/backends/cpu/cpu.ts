@@ -28,7 +28,7 @@ import type {
 import type { Arena } from "./arena.ts";
 import type { Compiled } from "./compile.ts";
 import { instantiate } from "./compute.ts";
-import { type Executor, makeExecutors } from "./executors.ts";
+import type { Executor } from "./executor.ts";
 import { explainCpu } from "./explain.ts";
 import { Guard, type GuardOptions } from "./guard.ts";
 import { Helpers, type JobOf } from "./helpers.ts";
@@ -36,6 +36,7 @@ import { type Layout, layOut } from "./layout.ts";
 import type { NativeKernels } from "./native.ts";
 import { openNativeJob } from "./native-entry.ts";
 import { largePages } from "./native-pages.ts";
+import { makeExecutors } from "./ops/table.ts";
 import { makeMember } from "./recorded-team.ts";
 import { RecordWriter } from "./records.ts";
 import { referenceMemory } from "./reference-memory.ts";

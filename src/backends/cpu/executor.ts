@@ -1,15 +1,15 @@
 // An executor: one instruction of a program on one thread. It says how many chunks the instruction has in this step and
-// does any one of them. Here are its interface and what all kinds share; executors.ts has the table of kinds.
+// does any one of them. Here are its interface and what all kinds share; ops/ has the kinds.
 
 import type { Rows } from "../../graph/graph.ts";
 import type { ArenaViews } from "./arena.ts";
-import { countOf, type InstructionKind, type InstructionOf, type Program } from "./program.ts";
+import { countOf, type ProgramFrame } from "./program.ts";
 
 /** The kernels, by name. */
 export type Kernels = Readonly<Record<string, (...args: number[]) => void>>;
 
 export interface ExecutorContext {
-  readonly program: Program;
+  readonly program: ProgramFrame;
   readonly kernels: Kernels;
   readonly views: ArenaViews;
   /** This thread's number; 0 is the leader. */
@@ -29,11 +29,6 @@ export interface Executor {
   /** The same row by row, where a row needs nothing of another: for stages.ts. */
   readonly row?: { count(): number; run(row: number): void };
 }
-
-export type MakeExecutor<K extends InstructionKind> = (
-  instruction: InstructionOf<K>,
-  context: ExecutorContext,
-) => Executor;
 
 /**
  * How much of a thread's run is behind each of its chunks. Large pieces stream best, and what is left at the end, when threads

@@ -15,8 +15,8 @@ import {
 import { layoutFor } from "../../kernels/ops/packing.ts";
 import { packingOf } from "../../kernels/ops/packings.ts";
 import { floatTypeOf } from "./float-tiles.ts";
-import { blockKernels, floatKernels, type VariantKernels } from "./matmul-kernels.ts";
 import type { NativeKernels } from "./native.ts";
+import { blockKernels, floatKernels, type VariantKernels } from "./ops/matmul-kernels.ts";
 
 type NativeCompiler = Pick<NativeKernels, "target" | "lower">;
 

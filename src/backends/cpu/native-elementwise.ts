@@ -5,28 +5,8 @@
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import { elementwiseKernels, widestVectors } from "../../kernels/ops/elementwise-table.ts";
 import type { NativeKernels } from "./native.ts";
-import type { Instruction, InstructionKind, InstructionOf } from "./program.ts";
 
 export type NativeCompiler = Pick<NativeKernels, "target" | "lower">;
-
-/** How many values the kernels of an instruction are given at a time; undefined: they are WebAssembly. */
-const sizes: { readonly [K in InstructionKind]?: (i: InstructionOf<K>) => readonly number[] } = {
-  embed: ({ table }) => [table.cols / 4], // widen_* takes four vectors at a time
-  select: ({ cols }) => [cols],
-  rms_norm: ({ size }) => [size],
-  layer_norm: ({ cols }) => [cols],
-  softmax: ({ cols }) => [cols],
-  unary: ({ cols }) => [cols],
-  binary: ({ cols }) => [cols],
-  rope: ({ dims, headDim }) => [dims / 2, headDim - dims],
-  kv_write: ({ cols }) => [cols],
-  attention: ({ headDim }) => [headDim],
-};
-
-export function sizesOf(instruction: Instruction): readonly number[] | undefined {
-  const ofKind = sizes[instruction.op] as ((i: Instruction) => readonly number[]) | undefined;
-  return ofKind?.(instruction);
-}
 
 type Maker = (typeof elementwiseKernels)[number];
 let makersByName: ReadonlyMap<string, Maker> | undefined;

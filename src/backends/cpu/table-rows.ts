@@ -1,5 +1,5 @@
 // Rows of a matrix as floats, out of whichever layout it has in memory: embeddings. The values are those of the type's own
-// dequantize(), bit for bit. Plain TypeScript, on whichever thread; types with a kernel for raw rows (lower-nodes.ts)
+// dequantize(), bit for bit. Plain TypeScript, on whichever thread; types with a kernel for raw rows (ops/embed.ts)
 // come here only when they lie in tiles.
 
 import { dtypeByName } from "../../dtypes/table.ts";

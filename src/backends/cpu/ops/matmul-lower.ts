@@ -1,47 +1,44 @@
-// Matrix products on the CPU backend: the instruction of each, the activations that are prepared for it once for all
+// Matmuls on the CPU backend: the instruction of each, the activations that are prepared for it once for all
 // products that read the same value, and the scratch memory that they share. Which kernels: matmul-kernels.ts.
 
-import { ModelError } from "../../base/errors.ts";
-import { bytesFor } from "../../dtypes/dtype.ts";
-import { dtypeByName } from "../../dtypes/table.ts";
-import type { NodeOf, Value, Weight } from "../../graph/graph.ts";
-import type { Kernel } from "../../kernels/ir/kernel.ts";
+import { ModelError } from "../../../base/errors.ts";
+import { bytesFor } from "../../../dtypes/dtype.ts";
+import { dtypeByName } from "../../../dtypes/table.ts";
+import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import {
   type MatmulChoice,
   type MatmulProblem,
   type MatmulVariant,
   matmulVariants,
-} from "../../kernels/matmul-variants.ts";
-import { dotRows } from "../../kernels/ops/matmul-rows.ts";
-import { activationBlockBytes, TILE_ROWS } from "../../kernels/ops/packed.ts";
-import { layoutFor } from "../../kernels/ops/packing.ts";
-import { packingOf } from "../../kernels/ops/packings.ts";
-import { quantizeActivationsKernel } from "../../kernels/ops/quantize-activations.ts";
-import type { CompileOptions } from "./compile.ts";
-import { floatTilesFor } from "./float-tiles.ts";
+} from "../../../kernels/matmul-variants.ts";
+import { dotRows } from "../../../kernels/ops/matmul-rows.ts";
+import { activationBlockBytes, TILE_ROWS } from "../../../kernels/ops/packed.ts";
+import { layoutFor } from "../../../kernels/ops/packing.ts";
+import { packingOf } from "../../../kernels/ops/packings.ts";
+import { quantizeActivationsKernel } from "../../../kernels/ops/quantize-activations.ts";
+import type { CompileOptions } from "../compile.ts";
+import { floatTilesFor } from "../float-tiles.ts";
+import type { PlacedWeight } from "../weights.ts";
+import type { Quantize, Round } from "./activations.ts";
+import type { Unary } from "./elementwise.ts";
+import type { MatmulBlocks, MatmulFloats, MatmulRows } from "./matmul.ts";
+import type { TiledVariant } from "./matmul-data.ts";
 import {
   blockKernels,
   floatKernels,
   matmulScratchBytes,
   type VariantKernels,
 } from "./matmul-kernels.ts";
-import type { Instruction, TiledVariant } from "./program.ts";
-import type { PlacedWeight } from "./weights.ts";
+import type { NodeCompiler } from "./op.ts";
 
 /** Bytes of a vector register in kernels that are not made for the target: WebAssembly's. */
 export const WIDTH = 16;
 
-/** What lowering a product asks of the compiler. */
-export interface MatmulCompiler {
+/** What lowering a matmul asks of the compiler. */
+export interface MatmulCompiler extends NodeCompiler {
   readonly options: CompileOptions;
   /** Most rows that a value can have. */
   readonly rows: number;
-  address(value: Value): number;
-  vector(weight: Weight): number;
-  /** Makes a kernel known, and returns its name. */
-  kernel(kernel: Kernel): string;
-  hasKernel(name: string): boolean;
-  push(instruction: Instruction): void;
   explain(line: string): void;
 }
 
@@ -71,7 +68,7 @@ export class MatmulLowering {
     this.#c = compiler;
   }
 
-  lower(node: NodeOf<"matmul">): Instruction {
+  lower(node: NodeOf<"matmul">): MatmulBlocks | MatmulFloats | MatmulRows {
     const placed = this.#c.options.weights.get(node.weight);
     if (placed.blocks) return this.#blocks(node, placed.blocks);
     if (placed.floats) return this.#floats(node, placed.floats);
@@ -86,7 +83,7 @@ export class MatmulLowering {
     }
   }
 
-  #blocks(node: NodeOf<"matmul">, place: NonNullable<PlacedWeight["blocks"]>): Instruction {
+  #blocks(node: NodeOf<"matmul">, place: NonNullable<PlacedWeight["blocks"]>): MatmulBlocks {
     const { target } = this.#c.options;
     const type = node.weight.dtype.name;
     const packing = packingOf(type)!;
@@ -121,7 +118,7 @@ export class MatmulLowering {
     };
   }
 
-  #floats(node: NodeOf<"matmul">, place: NonNullable<PlacedWeight["floats"]>): Instruction {
+  #floats(node: NodeOf<"matmul">, place: NonNullable<PlacedWeight["floats"]>): MatmulFloats {
     const { type } = place;
     const { target } = this.#c.options;
     const chosen = this.#choose([problemOf(node)]);
@@ -201,7 +198,7 @@ export class MatmulLowering {
     return [...this.#chosen.values()];
   }
 
-  #rowByRow(node: NodeOf<"matmul">, raw: number): Instruction {
+  #rowByRow(node: NodeOf<"matmul">, raw: number): MatmulRows {
     const { dtype } = node.weight;
     this.#c.explain(`${node.name}: dot_rows (rows of ${dtype.name} unpacked one by one)`);
     return {
@@ -248,7 +245,7 @@ export class MatmulLowering {
     const prepared = this.#activations(`bytes per ${span * 32}`, rowBytes);
     if (prepared.holds === x) return prepared.at;
     prepared.holds = x;
-    this.#c.push({
+    const quantize: Quantize = {
       op: "quantize",
       rows: x.rows,
       variants,
@@ -257,7 +254,8 @@ export class MatmulLowering {
       out: prepared.at,
       cols: x.cols,
       span,
-    });
+    };
+    this.#c.push(quantize);
     return prepared.at;
   }
 
@@ -275,16 +273,18 @@ export class MatmulLowering {
     const from = { rows: x.rows, x: this.#c.address(x), out: prepared.at, cols: x.cols };
     const kernel = `round_${activation}`;
     if (this.#c.hasKernel(kernel)) {
-      this.#c.push({ op: "unary", ...from, kernel, argument: 0 });
+      const unary: Unary = { op: "unary", ...from, kernel, argument: 0 };
+      this.#c.push(unary);
       return prepared.at;
     }
-    this.#c.push({
+    const round: Round = {
       op: "round",
       ...from,
       dtype: activation,
       scratch: this.#perThread("rounding", scratchBytes),
       scratchBytes,
-    });
+    };
+    this.#c.push(round);
     return prepared.at;
   }
 

@@ -1,20 +1,72 @@
-// The attention instruction: scores, softmax and mix, by kernels over the paged cache.
+// attention: scores, softmax and mix, by kernels over the paged cache.
 //
 // Four queries that look at the same keys and values go through the cache in one pass: four heads that share a KV head, or,
 // of the heads that are left, one head of four tokens that follow one another (a prompt). Every query's result is the same
 // bits either way: the kernels add in one order, and positions after a token's own are never mixed into it.
 
-import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
-import { type Executor, type ExecutorContext, rowCount } from "./executor.ts";
-import type { InstructionOf } from "./program.ts";
+import { bytesFor } from "../../../dtypes/dtype.ts";
+import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
+import { type Executor, type ExecutorContext, rowCount } from "../executor.ts";
+import type { InstructionDef, LowerNode } from "./op.ts";
+
+export interface Attention {
+  readonly op: "attention";
+  readonly kvType: string;
+  readonly q: number;
+  readonly out: number;
+  readonly keys: number;
+  readonly values: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly headBytes: number;
+  readonly rowBytes: number;
+  /** Address of a ScaledTable. */
+  readonly tables: number;
+  readonly scale: number;
+}
 
 /** Queries that the wide attention kernels take at once. */
 export const WIDE_QUERIES = 4;
 
 type Kernel = ExecutorContext["kernels"][string];
 
+export const lowerAttention: LowerNode<"attention"> = (c, n): Attention | string => {
+  const dtype = c.kvDType;
+  const kvType = dtype.name;
+  if (!c.hasKernel(`attn_scores_${kvType}`)) return `no kernel for a ${kvType} cache`;
+  const unit = Math.max(4, dtype.blockElems);
+  if (n.headDim % unit !== 0) return `heads of ${n.headDim}, kernels take multiples of ${unit}`;
+  const { keys, values, rowBytes, tables } = c.cache(n.state);
+  return {
+    op: "attention",
+    kvType,
+    q: c.address(n.q),
+    out: c.address(n.out),
+    keys,
+    values,
+    heads: n.heads,
+    kvHeads: n.kvHeads,
+    headDim: n.headDim,
+    headBytes: bytesFor(dtype, n.headDim),
+    rowBytes,
+    tables,
+    scale: n.scale,
+  };
+};
+
+export const attention: InstructionDef<Attention> = {
+  access: "barrier",
+  kernels: ({ kvType }) => {
+    const parts = ["attn_scores", "attn_scores4", "attn_mix", "attn_mix4"];
+    return ["softmax", ...parts.map((part) => `${part}_${kvType}`)];
+  },
+  code: ({ headDim }) => [headDim],
+  execute,
+};
+
 /** Chunks are (token, KV head). The first of four tokens does what is done for all four. */
-export function makeAttention(i: InstructionOf<"attention">, c: ExecutorContext): Executor {
+function execute(i: Attention, c: ExecutorContext): Executor {
   const sharing = i.heads / i.kvHeads;
   const wideHeads = sharing - (sharing % WIDE_QUERIES);
   const headStride = i.headDim * 4;
@@ -43,7 +95,7 @@ export function makeAttention(i: InstructionOf<"attention">, c: ExecutorContext)
 type Pass = (token: number, kvHead: number, at: number) => void;
 
 function makePasses(
-  i: InstructionOf<"attention">,
+  i: Attention,
   c: ExecutorContext,
 ): Record<"oneHead" | "fourHeads" | "fourTokens", Pass> {
   const kernel = (name: string): Kernel => c.kernels[`${name}_${i.kvType}`]!;

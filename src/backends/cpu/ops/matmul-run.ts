@@ -1,114 +1,15 @@
-// The instructions of a matrix product: activations are prepared (quantize, round), then multiplied (matmul_blocks,
-// matmul_floats, matmul_rows). Chunks of a product are runs of its output columns, for all tokens.
+// How a matmul over row panels runs: chunks are runs of its output columns, for all tokens; tokens go through the kernels in
+// tiles. matmul.ts has the instructions.
 
-import { dtypeByName } from "../../dtypes/table.ts";
-import type { Rows } from "../../graph/graph.ts";
-import { TILE_ROWS } from "../../kernels/ops/packed.ts";
-import {
-  chunkBounds,
-  type Executor,
-  type ExecutorContext,
-  type MakeExecutor,
-  perRow,
-  rowCount,
-} from "./executor.ts";
-import type { ChoiceTable, InstructionOf, TiledVariant } from "./program.ts";
+import type { Rows } from "../../../graph/graph.ts";
+import { TILE_ROWS } from "../../../kernels/ops/packed.ts";
+import { chunkBounds, type Executor, type ExecutorContext, rowCount } from "../executor.ts";
+import type { ChoiceTable, TiledMatmul, TiledVariant } from "./matmul-data.ts";
 
-type MatmulKind = "quantize" | "round" | "matmul_blocks" | "matmul_floats" | "matmul_rows";
-
-export const matmulMakers: { readonly [K in MatmulKind]: MakeExecutor<K> } = {
-  quantize: (i, c) => {
-    const variants = i.variants.map((variant) => ({
-      ...variant,
-      run: c.kernels[variant.kernel]!,
-    }));
-    const rowBlocks = i.cols / 32;
-    return perRow(c, i.rows, (row) => {
-      const rows = rowCount(c, i.rows);
-      const { run, tile, blockBytes } = variants[chosen(c, i.choice, rows)]!;
-      const inTile = row % tile;
-      const width = Math.min(tile, rows - (row - inTile));
-      const out = i.out + ((row - inTile) * rowBlocks + inTile) * blockBytes;
-      run(i.x + row * i.cols * 4, out, rowBlocks / i.span, width * blockBytes);
-    });
-  },
-
-  round: (i, c) => {
-    const dtype = dtypeByName(i.dtype)!;
-    const blocks = i.cols / dtype.blockElems;
-    const { u8, f32 } = c.views;
-    const at = i.scratch + c.thread * i.scratchBytes;
-    const scratch = u8.subarray(at, at + i.scratchBytes);
-    const rowAt = (base: number, row: number) =>
-      f32.subarray(base / 4 + row * i.cols, base / 4 + (row + 1) * i.cols);
-    return perRow(c, i.rows, (row) => {
-      dtype.quantize!(rowAt(i.x, row), 0, scratch, 0, blocks);
-      dtype.dequantize(scratch, 0, rowAt(i.out, row), 0, blocks);
-    });
-  },
-
-  matmul_blocks: (i, c) => {
-    const { spans, levels } = i;
-    const scratch = i.tileScratch + c.thread * i.tileScratchBytes; // read only by kernels that have it
-    return tiledMatmul(i, c, {
-      tile: (at) => at,
-      vector: (kernel, w, x, out, tiles, apart, outApart) =>
-        kernel(w, x, out, spans, tiles, levels, apart, outApart),
-      matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
-        kernel(w, x, out, spans, tokenTiles, levels, outStride, group, scratch),
-      streams: (kernel, w, x, out, tiles, outStride, apart, outApart) =>
-        kernel(w, x, out, spans, tiles, levels, outStride, apart, outApart),
-    });
-  },
-
-  matmul_floats: (i, c) => {
-    const widen = i.widen === undefined ? undefined : c.kernels[i.widen]!;
-    const wide = i.wide + c.thread * TILE_ROWS * i.k * 4;
-    const quads = i.k / 4;
-    const stride = i.k * 4;
-    return tiledMatmul(i, c, {
-      tile: (at) => {
-        if (!widen) return at;
-        widen(at, wide, TILE_ROWS * i.k);
-        return wide;
-      },
-      vector: (kernel, w, x, out, tiles, apart, outApart) =>
-        kernel(w, x, out, quads, tiles, apart, outApart),
-      matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
-        kernel(w + group * i.groupBytes, x, out, quads, tokenTiles, stride, outStride),
-    });
-  },
-
-  matmul_rows: (i, c) => {
-    const kernel = c.kernels[i.kernel]!;
-    const dtype = dtypeByName(i.dtype)!;
-    const blocks = i.k / dtype.blockElems;
-    const scratch = i.scratch + c.thread * i.k * 4;
-    const floats = c.views.f32.subarray(scratch / 4, scratch / 4 + i.k);
-    const bounds = chunkBounds(i.n, c.program.threads);
-    return {
-      chunks: () => (rowCount(c, i.rows) === 0 ? 0 : bounds.length - 1),
-      weight: (chunk) => (bounds[chunk + 1]! - bounds[chunk]!) * i.rowBytes,
-      run: (chunk) => {
-        const tokens = rowCount(c, i.rows);
-        const start = bounds[chunk]!;
-        const end = bounds[chunk + 1]!;
-        const bytes = c.views.u8.subarray(i.w + start * i.rowBytes, i.w + end * i.rowBytes);
-        for (let row = start; row < end; row++) {
-          dtype.dequantize(bytes, (row - start) * i.rowBytes, floats, 0, blocks);
-          kernel(scratch, i.x, i.out + row * 4, i.k, tokens, i.k * 4, i.n * 4);
-        }
-        addBias(i, c, start, end);
-      },
-    };
-  },
-};
-
-type TiledInstruction = InstructionOf<"matmul_blocks"> | InstructionOf<"matmul_floats">;
 type KernelCall = ExecutorContext["kernels"][string];
 
 /** How the kernels of a layout are called. */
-interface TileKernels {
+export interface TileKernels {
   /** Where the tile at this address can be read by the matrix kernels. */
   tile(at: number): number;
   /** All rows of `tiles` tiles for one token; with streams, the next begins `apart` bytes further. */
@@ -145,7 +46,7 @@ interface TileKernels {
 }
 
 /** The variant that computes so many rows. */
-function chosen(c: ExecutorContext, choice: ChoiceTable, rows: number): number {
+export function chosen(c: ExecutorContext, choice: ChoiceTable, rows: number): number {
   return c.views.i32[choice / 4 + rows]!;
 }
 
@@ -154,7 +55,7 @@ type RunTiles = (from: number, to: number, out: number, outStride: number) => vo
 
 /** Tokens go through the matrix kernels in tiles; the last tile may be narrower, and a single token streams. */
 function runVariant(
-  i: TiledInstruction,
+  i: TiledMatmul,
   c: ExecutorContext,
   kernels: TileKernels,
   variant: TiledVariant,
@@ -234,7 +135,7 @@ function runVariant(
 }
 
 /** Chunks are runs of tiles of rows. */
-function tiledMatmul(i: TiledInstruction, c: ExecutorContext, kernels: TileKernels): Executor {
+export function tiledMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKernels): Executor {
   const tiles = Math.ceil(i.n / TILE_ROWS);
   const wholeTiles = Math.floor(i.n / TILE_ROWS);
   const shared = chunkBounds(tiles, c.program.threads);
@@ -266,12 +167,7 @@ function tiledMatmul(i: TiledInstruction, c: ExecutorContext, kernels: TileKerne
   };
 }
 
-function copyTail(
-  i: TiledInstruction,
-  c: ExecutorContext,
-  scratch: number,
-  firstRow: number,
-): void {
+function copyTail(i: TiledMatmul, c: ExecutorContext, scratch: number, firstRow: number): void {
   const { f32 } = c.views;
   const rows = rowCount(c, i.rows);
   const count = i.n - firstRow;
@@ -281,7 +177,7 @@ function copyTail(
   }
 }
 
-function addBias(
+export function addBias(
   i: { bias: number; n: number; out: number; rows: Rows },
   c: ExecutorContext,
   from: number,

@@ -1,25 +1,30 @@
 // The kernels of a matrix product: those of a variant (kernels/matmul-variants.ts) for one type of weights.
-// lower-matmul.ts puts their names into instructions; execute-matmul.ts calls them.
+// matmul-lower.ts puts their names into instructions; matmul-run.ts calls them.
 //
 // A product has kernels for one token, which stream over the weights, and one for each width of a tile of tokens: the
 // last tile of a step may be narrower than the others. Full tiles may have one that streams as well, or one that computes in
 // tile registers or by pairs of rows. Knobs (kernels/knobs.ts) are those of all its other kernels.
 
-import type { Kernel } from "../../kernels/ir/kernel.ts";
-import { type Knobs, knobWords } from "../../kernels/knobs.ts";
-import { scheduled } from "../../kernels/lower/schedule.ts";
+import type { Kernel } from "../../../kernels/ir/kernel.ts";
+import { type Knobs, knobWords } from "../../../kernels/knobs.ts";
+import { scheduled } from "../../../kernels/lower/schedule.ts";
 import {
   groupsAtOnce,
   type MatmulVariant,
   WIDEST_IN_VECTORS,
-} from "../../kernels/matmul-variants.ts";
-import { type BlockMatmul, blockMatmulKernel } from "../../kernels/ops/matmul-blocks.ts";
-import { type FloatMatmul, floatMatmulKernel } from "../../kernels/ops/matmul-floats.ts";
-import { PAIR_SCRATCH_BYTES, pairMatmulKernel } from "../../kernels/ops/matmul-pairs.ts";
-import { tileMatmulKernel, tileScratchBytes } from "../../kernels/ops/matmul-tiles.ts";
-import { type BlockLayout, groupRows, groupsPerTile, TILE_ROWS } from "../../kernels/ops/packed.ts";
-import type { KernelTarget } from "../../kernels/target.ts";
-import type { FloatType } from "./float-tiles.ts";
+} from "../../../kernels/matmul-variants.ts";
+import { type BlockMatmul, blockMatmulKernel } from "../../../kernels/ops/matmul-blocks.ts";
+import { type FloatMatmul, floatMatmulKernel } from "../../../kernels/ops/matmul-floats.ts";
+import { PAIR_SCRATCH_BYTES, pairMatmulKernel } from "../../../kernels/ops/matmul-pairs.ts";
+import { tileMatmulKernel, tileScratchBytes } from "../../../kernels/ops/matmul-tiles.ts";
+import {
+  type BlockLayout,
+  groupRows,
+  groupsPerTile,
+  TILE_ROWS,
+} from "../../../kernels/ops/packed.ts";
+import type { KernelTarget } from "../../../kernels/target.ts";
+import type { FloatType } from "../float-tiles.ts";
 
 /** Bytes of scratch memory that tile registers or pairs of rows need for so many tokens, for each thread. */
 export function matmulScratchBytes(tokens: number): number {

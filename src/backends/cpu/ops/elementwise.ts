@@ -1,0 +1,132 @@
+// The ops that compute each value by itself: of one operand (activate, scale, softcap; rounding of activations, too), and of
+// two (add, mul, gate).
+
+import type { NodeOf, Rows, Value } from "../../../graph/graph.ts";
+import { type Executor, type ExecutorContext, rowCount } from "../executor.ts";
+import {
+  area,
+  type InstructionDef,
+  ifWhole,
+  type LowerNode,
+  mappedRows,
+  type NodeCompiler,
+} from "./op.ts";
+
+/** Floats of a chunk: large enough to be worth taking, small enough to share. */
+const ELEMENTS_PER_CHUNK = 8192;
+
+/** kernel(x, out, n, argument); most do not read the last. */
+export interface Unary {
+  readonly op: "unary";
+  readonly rows: Rows;
+  readonly kernel: string;
+  readonly x: number;
+  readonly out: number;
+  readonly cols: number;
+  readonly argument: number;
+}
+
+/** kernel(a, b, out, n). */
+export interface Binary {
+  readonly op: "binary";
+  readonly rows: Rows;
+  readonly kernel: string;
+  readonly a: number;
+  readonly b: number;
+  readonly out: number;
+  readonly cols: number;
+}
+
+const toUnary = (
+  kernel: string,
+  { x, out }: { x: Value; out: Value },
+  c: NodeCompiler,
+  argument = 0,
+): Unary | string =>
+  ifWhole(
+    out.cols,
+    (): Unary => ({
+      op: "unary",
+      rows: out.rows,
+      kernel,
+      x: c.address(x),
+      out: c.address(out),
+      cols: out.cols,
+      argument,
+    }),
+  );
+
+const toBinary = (
+  kernel: string,
+  { a, b, out }: Pick<NodeOf<"add">, "a" | "b" | "out">,
+  c: NodeCompiler,
+): Binary | string =>
+  ifWhole(
+    out.cols,
+    (): Binary => ({
+      op: "binary",
+      rows: out.rows,
+      kernel,
+      a: c.address(a),
+      b: c.address(b),
+      out: c.address(out),
+      cols: out.cols,
+    }),
+  );
+
+export const lowerActivate: LowerNode<"activate"> = (c, n) => toUnary(n.activation, n, c);
+export const lowerScale: LowerNode<"scale"> = (c, n) => toUnary("scale", n, c, n.factor);
+export const lowerSoftcap: LowerNode<"softcap"> = (c, n) => toUnary("softcap", n, c, n.cap);
+export const lowerAdd: LowerNode<"add"> = (c, n) => toBinary("add", n, c);
+export const lowerMul: LowerNode<"mul"> = (c, n) => toBinary("mul", n, c);
+export const lowerGate: LowerNode<"gate"> = (c, { activation, gate, up, out }) =>
+  toBinary(`${activation}_gate`, { a: gate, b: up, out }, c);
+
+export const unary: InstructionDef<Unary> = {
+  access: mappedRows(),
+  kernels: ({ kernel }) => [kernel],
+  code: ({ cols }) => [cols],
+
+  execute(i, c) {
+    const kernel = c.kernels[i.kernel]!;
+    return perElements(c, i, (at, count) => kernel(i.x + at, i.out + at, count, i.argument));
+  },
+};
+
+export const binary: InstructionDef<Binary> = {
+  access: {
+    stage: "row by row",
+    of: ({ rows, a, b, out, cols }) => ({
+      rows,
+      reads: [area(a, cols * 4), area(b, cols * 4)],
+      writes: [area(out, cols * 4)],
+    }),
+  },
+  kernels: ({ kernel }) => [kernel],
+  code: ({ cols }) => [cols],
+
+  execute(i, c) {
+    const kernel = c.kernels[i.kernel]!;
+    return perElements(c, i, (at, count) => kernel(i.a + at, i.b + at, i.out + at, count));
+  },
+};
+
+/** run(at, count): `count` values from byte `at` of every operand on. */
+function perElements(
+  c: ExecutorContext,
+  { rows, cols }: { rows: Rows; cols: number },
+  run: (at: number, count: number) => void,
+): Executor {
+  const total = () => rowCount(c, rows) * cols;
+  return {
+    chunks: () => Math.ceil(total() / ELEMENTS_PER_CHUNK),
+    run: (chunk) => {
+      const from = chunk * ELEMENTS_PER_CHUNK;
+      run(from * 4, Math.min(ELEMENTS_PER_CHUNK, total() - from));
+    },
+    row: {
+      count: () => rowCount(c, rows),
+      run: (row) => run(row * cols * 4, cols),
+    },
+  };
+}

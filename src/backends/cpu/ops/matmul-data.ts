@@ -1,0 +1,60 @@
+// What the instructions of matmuls are made of: plain data, for matmul.ts and for those who lower and run them.
+
+import type { Rows } from "../../../graph/graph.ts";
+
+export interface Matmul {
+  readonly rows: Rows;
+  /** Columns of the result, and of the input. */
+  readonly n: number;
+  readonly k: number;
+  readonly out: number;
+  /** f32 [n], or -1. */
+  readonly bias: number;
+}
+
+/** One way to compute a product of tiles: a variant of kernels/matmul-variants.ts with its kernels' names. */
+export interface TiledVariant {
+  readonly vector: string;
+  /** The same for `streams` tiles of rows in turns. */
+  readonly vectorStreams: string;
+  /** And for half as many. */
+  readonly vectorHalf?: string;
+  readonly streams: number;
+  /**
+   * For tiles of 2, 3, ..., `tile` tokens and so many groups of rows, or all of `streams` tiles of rows in turns; empty:
+   * tokens come one by one.
+   */
+  readonly matrix: readonly {
+    readonly kernel: string;
+    readonly groups: number;
+    readonly inStreams?: string;
+  }[];
+  readonly tile: number;
+  /** From one token's activations to the next one's. */
+  readonly tokenBytes: number;
+  /** Cut into chunks for all threads. */
+  readonly shared: boolean;
+}
+
+/** How activations are stored for a variant. */
+export interface ActivationVariant {
+  readonly kernel: string;
+  readonly blockBytes: number;
+  readonly tile: number;
+}
+
+/** Address of i32 [most rows + 1]: which variant computes so many rows. Products and their activations share it. */
+export type ChoiceTable = number;
+
+export interface TiledMatmul extends Matmul {
+  readonly variants: readonly TiledVariant[];
+  /** Bytes of a vector of the kernels: the results of a group of rows. */
+  readonly width: number;
+  readonly choice: ChoiceTable;
+  readonly x: number;
+  readonly w: number;
+  readonly tileBytes: number;
+  /** f32 [rows][16] for each thread: results of a tile that has rows beyond n. */
+  readonly scratch: number;
+  readonly scratchBytes: number;
+}

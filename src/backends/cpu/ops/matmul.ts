@@ -1,0 +1,138 @@
+// matmul: over packed blocks, over row panels of floats, or (any type) row by row unpacked to floats. Which of them a weight
+// is for was decided when it was placed (weights.ts); matmul-lower.ts makes the instruction.
+
+import { dtypeByName } from "../../../dtypes/table.ts";
+import { TILE_ROWS } from "../../../kernels/ops/packed.ts";
+import { chunkBounds, rowCount } from "../executor.ts";
+import type { Matmul, TiledMatmul, TiledVariant } from "./matmul-data.ts";
+import { addBias, tiledMatmul } from "./matmul-run.ts";
+import { area, type InstructionDef, type LowerNode, type StageAccess } from "./op.ts";
+
+export interface MatmulBlocks extends TiledMatmul {
+  readonly op: "matmul_blocks";
+  readonly spans: number;
+  readonly levels: number;
+  /** For each thread, where kernels unpack tiles (AMX, i8mm); otherwise -1. */
+  readonly tileScratch: number;
+  readonly tileScratchBytes: number;
+}
+
+export interface MatmulFloats extends TiledMatmul {
+  readonly op: "matmul_floats";
+  /** From one group of rows to the next in the tiles that the matrix kernels read. */
+  readonly groupBytes: number;
+  /** Makes a float32 tile of a half float one, in `wide` (one for each thread); undefined: the kernels read it as it is. */
+  readonly widen: string | undefined;
+  readonly wide: number;
+}
+
+/** Any type: each row unpacked to floats, then multiplied. */
+export interface MatmulRows extends Matmul {
+  readonly op: "matmul_rows";
+  readonly kernel: string;
+  readonly dtype: string;
+  readonly x: number;
+  readonly w: number;
+  readonly rowBytes: number;
+  /** f32 [k] for each thread. */
+  readonly scratch: number;
+}
+
+export const lowerMatmul: LowerNode<"matmul"> = (c, n) =>
+  n.x.cols % 4 === 0 ? c.matmul(n) : `${n.x.cols} columns, kernels take multiples of 4`;
+
+function asOne<I extends Matmul & { op: string; x: number }>(): StageAccess<I> {
+  return {
+    stage: "as one",
+    of: ({ rows, x, out }) => ({ rows, reads: [area(x, 0)], writes: [area(out, 0)] }),
+  };
+}
+
+/** All kernels of a variant. */
+function kernelsIn({ vector, vectorStreams, vectorHalf, matrix }: TiledVariant): string[] {
+  return [
+    vector,
+    vectorStreams,
+    ...(vectorHalf === undefined ? [] : [vectorHalf]),
+    ...matrix.flatMap(({ kernel, inStreams }) =>
+      inStreams === undefined ? [kernel] : [kernel, inStreams],
+    ),
+  ];
+}
+
+export const matmulBlocks: InstructionDef<MatmulBlocks> = {
+  access: asOne(),
+  kernels: ({ variants }) => variants.flatMap(kernelsIn),
+  code: "target",
+
+  execute(i, c) {
+    const { spans, levels } = i;
+    const scratch = i.tileScratch + c.thread * i.tileScratchBytes; // read only by kernels that have it
+    return tiledMatmul(i, c, {
+      tile: (at) => at,
+      vector: (kernel, w, x, out, tiles, apart, outApart) =>
+        kernel(w, x, out, spans, tiles, levels, apart, outApart),
+      matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
+        kernel(w, x, out, spans, tokenTiles, levels, outStride, group, scratch),
+      streams: (kernel, w, x, out, tiles, outStride, apart, outApart) =>
+        kernel(w, x, out, spans, tiles, levels, outStride, apart, outApart),
+    });
+  },
+};
+
+export const matmulFloats: InstructionDef<MatmulFloats> = {
+  access: asOne(),
+  kernels: ({ variants, widen }) => [
+    ...variants.flatMap(kernelsIn),
+    ...(widen === undefined ? [] : [widen]),
+  ],
+  code: "target",
+
+  execute(i, c) {
+    const widen = i.widen === undefined ? undefined : c.kernels[i.widen]!;
+    const wide = i.wide + c.thread * TILE_ROWS * i.k * 4;
+    const quads = i.k / 4;
+    const stride = i.k * 4;
+    return tiledMatmul(i, c, {
+      tile: (at) => {
+        if (!widen) return at;
+        widen(at, wide, TILE_ROWS * i.k);
+        return wide;
+      },
+      vector: (kernel, w, x, out, tiles, apart, outApart) =>
+        kernel(w, x, out, quads, tiles, apart, outApart),
+      matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
+        kernel(w + group * i.groupBytes, x, out, quads, tokenTiles, stride, outStride),
+    });
+  },
+};
+
+export const matmulRows: InstructionDef<MatmulRows> = {
+  access: asOne(),
+  kernels: ({ kernel }) => [kernel],
+  code: "wasm",
+
+  execute(i, c) {
+    const kernel = c.kernels[i.kernel]!;
+    const dtype = dtypeByName(i.dtype)!;
+    const blocks = i.k / dtype.blockElems;
+    const scratch = i.scratch + c.thread * i.k * 4;
+    const floats = c.views.f32.subarray(scratch / 4, scratch / 4 + i.k);
+    const bounds = chunkBounds(i.n, c.program.threads);
+    return {
+      chunks: () => (rowCount(c, i.rows) === 0 ? 0 : bounds.length - 1),
+      weight: (chunk) => (bounds[chunk + 1]! - bounds[chunk]!) * i.rowBytes,
+      run: (chunk) => {
+        const tokens = rowCount(c, i.rows);
+        const start = bounds[chunk]!;
+        const end = bounds[chunk + 1]!;
+        const bytes = c.views.u8.subarray(i.w + start * i.rowBytes, i.w + end * i.rowBytes);
+        for (let row = start; row < end; row++) {
+          dtype.dequantize(bytes, (row - start) * i.rowBytes, floats, 0, blocks);
+          kernel(scratch, i.x, i.out + row * 4, i.k, tokens, i.k * 4, i.n * 4);
+        }
+        addBias(i, c, start, end);
+      },
+    };
+  },
+};

@@ -1,0 +1,89 @@
+// rms_norm and layer_norm: each row, or each head of a row, brought to one size.
+
+import type { Rows } from "../../../graph/graph.ts";
+import { perRow } from "../executor.ts";
+import { type InstructionDef, ifWhole, type LowerNode, mappedRows } from "./op.ts";
+
+export interface RmsNorm {
+  readonly op: "rms_norm";
+  readonly rows: Rows;
+  readonly x: number;
+  readonly out: number;
+  readonly weight: number;
+  readonly cols: number;
+  readonly size: number;
+  readonly eps: number;
+}
+
+export const lowerRmsNorm: LowerNode<"rms_norm"> = (c, n): RmsNorm | string => {
+  const size = n.weight.shape[0]!;
+  if (size % 4 !== 0) return `groups of ${size}, kernels take multiples of 4`;
+  return {
+    op: "rms_norm",
+    rows: n.x.rows,
+    x: c.address(n.x),
+    out: c.address(n.out),
+    weight: c.vector(n.weight),
+    cols: n.x.cols,
+    size,
+    eps: n.eps,
+  };
+};
+
+export const rmsNorm: InstructionDef<RmsNorm> = {
+  access: mappedRows(),
+  kernels: () => ["rms_norm"],
+  code: ({ size }) => [size],
+
+  execute(i, c) {
+    const { rms_norm } = c.kernels;
+    const groups = i.cols / i.size;
+    return perRow(c, i.rows, (row) => {
+      const at = row * i.cols * 4;
+      rms_norm!(i.x + at, i.weight, i.out + at, groups, i.size, i.eps);
+    });
+  },
+};
+
+/** kernel(x, weight, out, cols, eps, bias); the one without a bias does not read the last. */
+export interface LayerNorm {
+  readonly op: "layer_norm";
+  readonly rows: Rows;
+  readonly kernel: string;
+  readonly x: number;
+  readonly out: number;
+  readonly weight: number;
+  readonly bias: number;
+  readonly cols: number;
+  readonly eps: number;
+}
+
+export const lowerLayerNorm: LowerNode<"layer_norm"> = (c, n) =>
+  ifWhole(
+    n.x.cols,
+    (): LayerNorm => ({
+      op: "layer_norm",
+      rows: n.x.rows,
+      kernel: n.bias ? "layer_norm_bias" : "layer_norm",
+      x: c.address(n.x),
+      out: c.address(n.out),
+      weight: c.vector(n.weight),
+      bias: n.bias ? c.vector(n.bias) : 0,
+      cols: n.x.cols,
+      eps: n.eps,
+    }),
+  );
+
+export const layerNorm: InstructionDef<LayerNorm> = {
+  access: mappedRows(),
+  kernels: ({ kernel }) => [kernel],
+  code: ({ cols }) => [cols],
+
+  execute(i, c) {
+    const kernel = c.kernels[i.kernel]!;
+    return perRow(c, i.rows, (row) => {
+      const at = row * i.cols * 4;
+      kernel(i.x + at, i.weight, i.out + at, i.cols, i.eps, i.bias);
+    });
+  },
+};

@@ -1,0 +1,147 @@
+// The ops of the CPU backend: what every node of a graph becomes, and everything about every instruction. Adding an op is a
+// file beside this one, a line in `lowerings`, and one in `Instruction` and `table` where it needs an instruction of its own.
+
+import type { GraphNode, OpKind } from "../../../graph/graph.ts";
+import type { Executor, ExecutorContext } from "../executor.ts";
+import type { ProgramFrame, Stage } from "../program.ts";
+import { type Quantize, quantize, type Round, round } from "./activations.ts";
+import { type Attention, attention, lowerAttention } from "./attention.ts";
+import {
+  type Binary,
+  binary,
+  lowerActivate,
+  lowerAdd,
+  lowerGate,
+  lowerMul,
+  lowerScale,
+  lowerSoftcap,
+  type Unary,
+  unary,
+} from "./elementwise.ts";
+import { type Embed, embed, lowerEmbed } from "./embed.ts";
+import { type KvWrite, kvWrite, lowerKvWrite } from "./kv-write.ts";
+import { type Leader, leader } from "./leader.ts";
+import {
+  lowerMatmul,
+  type MatmulBlocks,
+  type MatmulFloats,
+  type MatmulRows,
+  matmulBlocks,
+  matmulFloats,
+  matmulRows,
+} from "./matmul.ts";
+import {
+  type LayerNorm,
+  layerNorm,
+  lowerLayerNorm,
+  lowerRmsNorm,
+  type RmsNorm,
+  rmsNorm,
+} from "./norms.ts";
+import type {
+  InstructionDef,
+  InstructionLike,
+  KernelCode,
+  LowerAny,
+  LowerNode,
+  NodeCompiler,
+  StageAccess,
+} from "./op.ts";
+import { lowerRope, type RopeTable, type Rotate, rope, ropeTable } from "./rope.ts";
+import { lowerSelect, type Select, select } from "./select.ts";
+import { lowerSoftmax, type Softmax, softmax } from "./softmax.ts";
+
+const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
+  embed: lowerEmbed,
+  select: lowerSelect,
+  rms_norm: lowerRmsNorm,
+  layer_norm: lowerLayerNorm,
+  softmax: lowerSoftmax,
+  activate: lowerActivate,
+  scale: lowerScale,
+  softcap: lowerSoftcap,
+  add: lowerAdd,
+  mul: lowerMul,
+  gate: lowerGate,
+  matmul: lowerMatmul,
+  rope: lowerRope,
+  kv_write: lowerKvWrite,
+  attention: lowerAttention,
+};
+
+export type Instruction =
+  | Leader
+  | Embed
+  | Select
+  | RmsNorm
+  | LayerNorm
+  | Softmax
+  | Unary
+  | Binary
+  | RopeTable
+  | Rotate
+  | KvWrite
+  | Attention
+  | Quantize
+  | Round
+  | MatmulBlocks
+  | MatmulFloats
+  | MatmulRows;
+
+type InstructionKind = Instruction["op"];
+
+const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instruction, { op: K }>> } =
+  {
+    leader,
+    embed,
+    select,
+    rms_norm: rmsNorm,
+    layer_norm: layerNorm,
+    softmax,
+    unary,
+    binary,
+    rope_table: ropeTable,
+    rope,
+    kv_write: kvWrite,
+    attention,
+    quantize,
+    round,
+    matmul_blocks: matmulBlocks,
+    matmul_floats: matmulFloats,
+    matmul_rows: matmulRows,
+  };
+
+export interface Program extends ProgramFrame {
+  readonly instructions: readonly Instruction[];
+  readonly stages: readonly Stage[];
+}
+
+/** The instruction that a node becomes, or the reason why the reference must compute it. */
+export function lowerNode(c: NodeCompiler, node: GraphNode): Instruction | string {
+  return (lowerings[node.op] as LowerAny)(c, node) as Instruction | string;
+}
+
+function defOf({ op }: Instruction): InstructionDef<InstructionLike> {
+  return table[op] as unknown as InstructionDef<InstructionLike>;
+}
+
+/** The kernels that an instruction calls, by name. */
+export function kernelsOf(instruction: Instruction): readonly string[] {
+  return defOf(instruction).kernels(instruction);
+}
+
+export function codeOf(instruction: Instruction): KernelCode<InstructionLike> {
+  return defOf(instruction).code;
+}
+
+export function accessOf(instruction: Instruction): StageAccess<InstructionLike> {
+  return defOf(instruction).access;
+}
+
+export function makeExecutors(
+  context: ExecutorContext & { readonly program: Program },
+): Executor[] {
+  return context.program.instructions.map((instruction) =>
+    defOf(instruction).execute(instruction, context),
+  );
+}

@@ -1,0 +1,72 @@
+// Every kernel that an instruction takes when it is made executable is one that it names: those that nobody names are not
+// compiled, and what is missing would be left out of a variant silently. And few tokens do read their weights in streams.
+
+import { describe, expect, test } from "vitest";
+import type { Kernels } from "../../src/backends/cpu/executor.ts";
+import { type Layout, layOut } from "../../src/backends/cpu/layout.ts";
+import { kernelsOf, makeExecutors } from "../../src/backends/cpu/ops/table.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import { buildModel } from "../../src/models/build.ts";
+import { nativeHere } from "../support/native.ts";
+import { tinyModel } from "../support/tiny-engine.ts";
+
+const kinds = [{ name: "wasm", native: undefined }, ...nativeHere];
+
+function layoutOf(weightType: string, native: (typeof kinds)[number]["native"]): Layout {
+  const { graph } = buildModel(tinyModel({ architecture: "qwen3", weightType }));
+  const layout = layOut({
+    plan: makePlan(graph, { maxTokens: 8, maxOutputs: 8 }),
+    kv: { blocks: 2, dtype: dtypeByName("f16")! },
+    threads: 1,
+    tiled: true,
+    native,
+    choose: undefined,
+    records: false,
+    memoryStart: 0,
+    guard: false,
+  });
+  if (typeof layout === "string") throw new Error(layout);
+  return layout;
+}
+
+/** What executors ask for, whether it is there or not. */
+function takenKernels({ compiled, arena }: Layout): Set<string> {
+  const taken = new Set<string>();
+  const kernels = new Proxy({} as Kernels, {
+    get: (_, name) => {
+      taken.add(String(name));
+      return () => {};
+    },
+  });
+  arena.commit();
+  const leader = compiled.leaderNodes.map(() => () => {});
+  makeExecutors({ program: compiled.program, kernels, views: arena.views, thread: 0, leader });
+  return taken;
+}
+
+describe.each(kinds)("$name", ({ native }) => {
+  test.each(["q4_0", "q8_0", "f16", "f32"])("%s: what is taken is named and compiled", (type) => {
+    const layout = layoutOf(type, native);
+    const { program, kernels, nativeKernels } = layout.compiled;
+    const named = new Set(program.instructions.flatMap(kernelsOf));
+    const compiled = new Set([...kernels, ...nativeKernels].map(({ name }) => name));
+    const taken = takenKernels(layout);
+    expect(taken.size).toBeGreaterThan(5);
+    expect([...taken].filter((name) => !named.has(name))).toEqual([]);
+    expect([...named].filter((name) => !compiled.has(name))).toEqual([]);
+  });
+
+  test("two tokens stream", () => {
+    const { program } = layoutOf("q4_0", native).compiled;
+    const streams = program.instructions.flatMap((instruction) =>
+      instruction.op === "matmul_blocks"
+        ? instruction.variants.flatMap(({ matrix }) => matrix.map(({ inStreams }) => inStreams))
+        : [],
+    );
+    const named = new Set(program.instructions.flatMap(kernelsOf));
+    const wanted = streams.filter((name) => name !== undefined);
+    expect(wanted.length).toBeGreaterThan(0);
+    expect(wanted.filter((name) => !named.has(name))).toEqual([]);
+  });
+});
