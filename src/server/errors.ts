@@ -137,7 +137,7 @@ export function adminRefused(needed: "key" | "token", isMissing: boolean): ApiEr
       ? "this needs the admin key (an API key is not enough): the one that the server was started with (--admin-key, --admin-key-file or LANTERN_ADMIN_KEY). Send it as Authorization: Bearer KEY"
       : "the admin key is wrong (an API key is not enough): send the one that the server was started with (--admin-key, --admin-key-file or LANTERN_ADMIN_KEY)",
     token: isMissing
-      ? "this needs the server's token, which is in the address that it printed when it started: ...?token=TOKEN. Open that address, or send the token as Authorization: Bearer TOKEN. A server that was started with --no-token needs none"
+      ? "this needs the server's token, which it printed when it started, in its address: ...?token=TOKEN. Open that address, or send the token as Authorization: Bearer TOKEN. A server that was started with --no-token needs none"
       : "the token is wrong: each start of the server has a new one, in the address that it prints: ...?token=TOKEN. Open that address, or send the token as Authorization: Bearer TOKEN",
   };
   return new ApiError({

@@ -45,7 +45,6 @@ const pause = () => new Promise((resolve) => setTimeout(resolve, 200));
 describe.skipIf(process.platform === "win32")("two signals end it", () => {
   test.each([
     ["loop", "SIGTERM", "SIGTERM"],
-    ["call", "SIGTERM", "SIGTERM"],
     ["call", "SIGTERM", "SIGINT"],
   ] as const)("a server whose engine hangs (%s): %s, %s", async (how, first, second) => {
     const hang = join(folder, "hang");

@@ -71,7 +71,7 @@ export const serveCommand: CliCommand = {
   ],
   define(command, context) {
     const count = numberFlag({ integer: true, min: 1, max: 1024 });
-    addAccessFlags(addModelFlags(command, defaultModel))
+    addModelFlags(command, defaultModel)
       .option(
         "-a, --alias <name>",
         "the model's name for clients (default: its own name, or its file's)",
@@ -88,7 +88,8 @@ export const serveCommand: CliCommand = {
         "0: any free port",
         numberFlag({ integer: true, min: 0, max: 65535 }),
         8080,
-      )
+      );
+    addAccessFlags(command)
       .option("--parallel <n>", "how many requests are answered at the same time", count, 8)
       .option(
         "--queue <n>",
