@@ -60,6 +60,35 @@ const attention: Make = (g, x, { headDim, kvHeads, sharing }) => {
   return g.attention(x, { ...shape, scale: 1 / Math.sqrt(headDim) }, "out");
 };
 
+/** A whole layer, as models have it: what stages and shared slots do is only seen in one. */
+const layer: Make = (g, x, c) => {
+  const { headDim, kvHeads, sharing, rows, type, dims } = c;
+  const dtype = dtypeByName(type)!;
+  const typed = (name: string, n: number, k: number): Weight =>
+    weight(name, [n, k], k % dtype.blockElems === 0 ? dtype : f32);
+  const heads = kvHeads * sharing;
+  const frequencies = Float32Array.from({ length: dims / 2 }, (_, i) => 1 / 10 ** (i / 3));
+  const turned = { layout: "half", dims, frequencies, magnitude: 1 } as const;
+  const norm = g.rmsNorm(x, weight("attn_norm", [x.cols]), 1e-5, "attn_norm");
+  const project = (name: string, n: number) =>
+    g.matmul(norm, typed(name, n, x.cols), name, weight(`${name}_bias`, [n]));
+  const q = g.rope(project("q", heads * headDim), headDim, turned, "q_rope");
+  const k = g.rope(project("k", kvHeads * headDim), headDim, turned, "k_rope");
+  const cols = kvHeads * headDim;
+  const state = g.state({ kind: "kv", layer: 0, kCols: cols, vCols: cols });
+  g.kvWrite(k, project("v", cols), state);
+  const shape = { state, heads, kvHeads, headDim, scale: 1 / Math.sqrt(headDim) };
+  const mixed = g.attention(q, shape, "attention");
+  const attended = g.matmul(mixed, typed("o", x.cols, heads * headDim), "o");
+  const middle = g.add(x, attended, "attn_residual");
+  const again = g.rmsNorm(middle, weight("ffn_norm", [x.cols]), 1e-5, "ffn_norm");
+  const [gated, up] = ["gate", "up"].map((name) =>
+    g.matmul(again, typed(name, rows, x.cols), name),
+  );
+  const active = g.gate(gated!, up!, "silu", "silu");
+  return g.add(middle, g.matmul(active, typed("down", x.cols, rows), "down"), "out");
+};
+
 const makers: Readonly<Record<string, Make>> = {
   embed: (_, x) => x,
   rms_norm: (g, x) => g.rmsNorm(x, weight("norm", [x.cols]), 1e-5, "out"),
@@ -83,9 +112,15 @@ const makers: Readonly<Record<string, Make>> = {
   rope_interleaved: rope("interleaved", false),
   rope_half: rope("half", true),
   attention,
+  layer,
 };
 
 export const shapeOps: readonly string[] = Object.keys(makers);
+
+/** Ops that have a cache. */
+export function hasCache({ op }: Pick<ShapeCase, "op">): boolean {
+  return op === "attention" || op === "layer";
+}
 
 /** Ops whose columns are heads. */
 export function hasHeads({ op }: Pick<ShapeCase, "op">): boolean {
@@ -94,7 +129,7 @@ export function hasHeads({ op }: Pick<ShapeCase, "op">): boolean {
 
 /** Ops that read weights of `type`. */
 export function isProduct({ op }: Pick<ShapeCase, "op">): boolean {
-  return op.startsWith("matmul") || op === "products";
+  return op.startsWith("matmul") || op === "products" || op === "layer";
 }
 
 /** The op on embedded tokens; "embed" itself reads a table of the type. */

@@ -4,7 +4,7 @@
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import { Random } from "../support/random.ts";
 import { isInterpreted, type ShapeCase, ways } from "./shape-case.ts";
-import { hasHeads, isProduct, shapeOps } from "./shape-graph.ts";
+import { hasCache, hasHeads, isProduct, shapeOps } from "./shape-graph.ts";
 
 const types = allDTypes().map(({ name }) => name);
 const caches = ["f32", "f16", "q8_0"];
@@ -16,26 +16,31 @@ const widths = [
 const blocksWide = [1, 2, 3, 5, 7, 8, 13];
 const heads = [1, 2, 4, 6, 8, 12, 16, 20, 32, 36, 40, 64, 72, 80, 96, 128, 160, 192, 256];
 
-/** Kernels that are interpreted take their time. */
-const MOST_INTERPRETED = 60_000;
+/** Kernels that are interpreted take their time: smaller cases, and fewer. */
+const MOST_INTERPRETED = 25_000;
+const [slowWays, fastWays] = [true, false].map((slow) =>
+  ways.filter((way) => isInterpreted({ way }) === slow),
+);
 
 export function randomCase(seed: number): ShapeCase {
   const r = new Random(seed);
-  const op = r.below(2) === 0 ? r.pick(shapeOps) : r.pick(["matmul", "attention", "products"]);
+  const op =
+    r.below(2) === 0 ? r.pick(shapeOps) : r.pick(["matmul", "attention", "products", "layer"]);
   const type = r.pick(types);
   const block = dtypeByName(type)!.blockElems;
   const isTyped = op === "embed" || isProduct({ op });
   return wholeCase({
     op,
-    way: r.pick(ways),
+    way: r.pick(r.below(3) === 0 ? slowWays! : fastWays!),
     type,
     kv: r.pick(caches),
     rows: r.pick(heights),
     cols: isTyped && block > 1 ? block * r.pick(blocksWide) : r.pick(widths),
     tokens: r.pick(counts),
     room: r.below(2) * r.below(4),
-    before:
-      op === "attention" ? r.below(2) * r.pick([1, 15, 16, 30, 31, 32, 33, 63, 64, 65, 130]) : 0,
+    before: hasCache({ op })
+      ? r.below(2) * r.pick([1, 15, 16, 30, 31, 32, 33, 63, 64, 65, 130])
+      : 0,
     headDim: r.pick(heads),
     kvHeads: 1 + r.below(3),
     sharing: 1 + r.below(9),
@@ -64,20 +69,21 @@ export function wholeCase(given: Partial<Record<keyof ShapeCase, unknown>>): Sha
   const isTyped = op === "embed" || isProduct({ op });
   const block = isTyped ? dtypeByName(type)!.blockElems : 1;
   const kv = word("kv", caches);
-  const kvBlock = op === "attention" ? dtypeByName(kv)!.blockElems : 1;
+  const kvBlock = hasCache({ op }) ? dtypeByName(kv)!.blockElems : 1;
   const headDim = Math.ceil(number("headDim", 1, 256) / kvBlock) * kvBlock;
-  const isRope = op.startsWith("rope_");
+  const isRope = op.startsWith("rope_") || op === "layer";
   const evenHead = isRope ? headDim + (headDim % 2) : headDim;
   const whole: ShapeCase = {
     op,
     way,
     type,
     kv,
-    rows: number("rows", 1, 1024),
+    rows:
+      op === "layer" ? Math.ceil(number("rows", 1, 1024) / block) * block : number("rows", 1, 1024),
     cols: Math.ceil(number("cols", 1, 4096) / block) * block,
     tokens: number("tokens", 1, 64),
     room: number("room", 0, 16),
-    before: op === "attention" ? number("before", 0, 300) : 0,
+    before: hasCache({ op }) ? number("before", 0, 300) : 0,
     headDim: evenHead,
     kvHeads: number("kvHeads", 1, 8),
     sharing: number("sharing", 1, 16),
@@ -96,18 +102,23 @@ function smallEnough(c: ShapeCase): ShapeCase {
   const work = (one: ShapeCase): number => {
     const ofHeads = one.kvHeads * one.sharing * one.headDim;
     const cols = hasHeads(one) ? ofHeads : one.cols;
+    if (one.op === "layer") return one.tokens * cols * (3 * one.rows + 3 * ofHeads);
     if (isProduct(one)) return one.tokens * one.rows * cols;
     return one.tokens * cols * (one.op === "attention" ? one.before + one.tokens : 16);
   };
   let small = c;
   while (work(small) > MOST_INTERPRETED) {
     const { tokens, rows, before, sharing, kvHeads, headDim, cols } = small;
-    if (isProduct(small) && rows > 16 && rows > tokens * 4) small = { ...small, rows: rows >> 1 };
+    if (isProduct(small) && small.op !== "layer" && rows > 16 && rows > tokens * 4)
+      small = { ...small, rows: rows >> 1 };
     else if (before > 33) small = { ...small, before: before >> 1 };
-    else if (hasHeads(small) && sharing > 5) small = { ...small, sharing: sharing - 1 };
-    else if (hasHeads(small) && kvHeads > 1) small = { ...small, kvHeads: kvHeads - 1 };
+    else if ((hasHeads(small) || hasCache(small)) && sharing > 5)
+      small = { ...small, sharing: sharing - 1 };
+    else if ((hasHeads(small) || hasCache(small)) && kvHeads > 1)
+      small = { ...small, kvHeads: kvHeads - 1 };
     else if (tokens > 1) small = { ...small, tokens: tokens - 1 };
-    else if (rows > 1 && isProduct(small)) small = { ...small, rows: rows >> 1 };
+    else if (rows > 1 && isProduct(small) && small.op !== "layer")
+      small = { ...small, rows: rows >> 1 };
     else if (before > 0) small = { ...small, before: before >> 1 };
     else return { ...small, sharing: 1, headDim, cols };
   }
