@@ -1,6 +1,7 @@
 // A compute thread's entry: gets its job once, then works on the shared memory until the team is stopped.
 
 import { type ComputeJob, serveCompute } from "./backends/cpu/compute.ts";
+import type { guardCalls } from "./backends/cpu/guard-calls.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { NativeAccess } from "./platform/platform.ts";
 
@@ -9,11 +10,17 @@ const port = platform.enginePort();
 port.onMessage((message) => {
   // Its only message: from there on everything goes through shared memory.
   const job = message as ComputeJob;
-  if (job.native) void platform.native().then((host) => serve(job, host));
+  if (job.native || job.guard) void prepareAndServe(job);
   else serve(job, "all kernels are WebAssembly");
 });
 
-function serve(job: ComputeJob, host: NativeAccess): void {
-  serveCompute(job, host, () => port.post("ready"));
+async function prepareAndServe(job: ComputeJob): Promise<void> {
+  const host = await platform.native();
+  const guard = job.guard && (await import("./backends/cpu/guard-calls.ts"));
+  serve(job, host, guard?.guardCalls);
+}
+
+function serve(job: ComputeJob, host: NativeAccess, watch?: typeof guardCalls): void {
+  serveCompute(job, host, () => port.post("ready"), watch);
   port.close();
 }

@@ -36,7 +36,10 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
     const tuned = request.tuned
       ? await choices?.measuredTuning(platform, file, request.threads, native)
       : { notes: ["kernels: defaults; tuning is switched off"] };
-    const wanted = backendRequest(request, level, tuned ?? { notes: [untuned] });
+    const wanted = {
+      ...backendRequest(request, level, tuned ?? { notes: [untuned] }),
+      guard: await guardMode(),
+    };
     const tunedGpu = request.tuned ? gpuTuning : undefined;
     const chosen = await chooseBackend(request, wanted, platform, tunedGpu);
     backend = chosen.backend;
@@ -101,6 +104,12 @@ const gpuTuning: TunedGpuLookup = async (facts) => {
 
 const untuned = 'kernels: defaults, nothing was tuned here ("lantern tune")';
 
+/** Generated code is watched where somebody looks for a bug (docs/native.md); loaded then only. */
+async function guardMode(): Promise<BackendRequest["guard"]> {
+  if (platform.env("LANTERN_GUARD") !== "1") return undefined;
+  return (await import("./backends/cpu/guard.ts")).guardMode();
+}
+
 /** What a backend on the processor is made with. */
 function backendRequest(
   { threads, profile }: OpenRequest,
@@ -117,7 +126,6 @@ function backendRequest(
     choose: tuned.choose ?? explainedDefault(target),
     idle: tuned.idle,
     notes: tuned.notes,
-    guard: platform.env("LANTERN_GUARD") === "1" ? {} : undefined,
   };
 }
 

@@ -5,7 +5,7 @@ import type { ChooseMatmul } from "../kernels/matmul-variants.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import type { Backend } from "./backend.ts";
 import { CpuBackend } from "./cpu/cpu.ts";
-import type { GuardOptions } from "./cpu/guard.ts";
+import type { GuardMode } from "./cpu/guard.ts";
 import type { NativeKernels } from "./cpu/native.ts";
 import { ReferenceBackend } from "./reference/reference.ts";
 import type { GpuDevice } from "./webgpu/device.ts";
@@ -27,7 +27,7 @@ export interface BackendRequest {
   /** Why these were chosen, for people. */
   readonly notes?: readonly string[] | undefined;
   /** Watch generated code, where the backend can (cpu/guard.ts). */
-  readonly guard?: GuardOptions | undefined;
+  readonly guard?: GuardMode | undefined;
   /** Record where the time goes, where the backend can. */
   readonly profile?: boolean;
   /** Opened for a backend that `usesGpu`, which then owns it. */

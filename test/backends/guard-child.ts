@@ -4,7 +4,7 @@
 //   guard-child.ts right|wrong|backwards
 
 import { Arena } from "../../src/backends/cpu/arena.ts";
-import { Guard } from "../../src/backends/cpu/guard.ts";
+import { guardMode } from "../../src/backends/cpu/guard.ts";
 import type { Layout } from "../../src/backends/cpu/layout.ts";
 import { nativeKernels } from "../../src/backends/cpu/native.ts";
 import { BLOCK_BYTES, openNativeJob } from "../../src/backends/cpu/native-entry.ts";
@@ -27,7 +27,7 @@ const blocks = arena.allocate(BLOCK_BYTES, "work", "parameter blocks");
 arena.commit();
 const compiled = { kernels: [], nativeKernels: [copy] } as unknown as Layout["compiled"];
 const layout = { arena, compiled, reports: 0 } as unknown as Layout;
-const guard = new Guard(layout, {}, native.host);
+const guard = guardMode().watch(layout, native.host);
 console.log(guard.note);
 const { memory, views } = arena;
 const calls = openNativeJob({ image: native.link([code]), blocks }, native.host, memory.buffer, 0);

@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { Arena, PAGE } from "../../src/backends/cpu/arena.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { guardMode } from "../../src/backends/cpu/guard.ts";
 import { bufferAt, rangesOf } from "../../src/backends/cpu/guard-calls.ts";
 import type { NativeKernels } from "../../src/backends/cpu/native.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
@@ -88,7 +89,7 @@ const kinds: { name: string; native?: NativeKernels }[] = [
 test.each(kinds)("$name, with helping threads: as without guards", async ({ native }) => {
   const options = { weightType: "q8_0", feedForward: 4096 };
   const startThread = () => nodePlatform.startThread("compute");
-  const guarded = new CpuBackend({ level: 3, threads: 3, startThread, native, guard: {} });
+  const guarded = new CpuBackend({ level: 3, threads: 3, startThread, native, guard: guardMode() });
   await load(guarded, options);
   expect(guarded.explain().join("\n")).toMatch(/guard mode: kernels are checked, with/);
   const plain = new CpuBackend({ level: 3, threads: 1, startThread: undefined, native });

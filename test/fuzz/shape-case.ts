@@ -3,6 +3,7 @@
 
 import type { Backend } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { guardMode } from "../../src/backends/cpu/guard.ts";
 import { type NativeKernels, nativeKernels } from "../../src/backends/cpu/native.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
@@ -148,7 +149,7 @@ function backendFor(
     startThread: c.threads > 1 && !isInterpreted(c) ? startThread : undefined,
     native,
     choose: c.variant < 0 ? undefined : chooseFor(c, target),
-    guard: { interpret: isInterpreted(c), ...(onCall && { onCall }) },
+    guard: guardMode({ interpret: isInterpreted(c), ...(onCall && { onCall }) }),
   });
 }
 

@@ -10,6 +10,7 @@ import { interpret } from "../../src/kernels/ir/interpret.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { ops } from "../../src/kernels/ir/ops.ts";
 import { lowerToWasm, type WasmTarget } from "../../src/kernels/lower/wasm.ts";
+import { guardedFunction } from "../../src/kernels/lower/wasm-guard.ts";
 import { elementwiseKernels } from "../../src/kernels/ops/elementwise-table.ts";
 import { offByOne } from "../support/off-by-one.ts";
 import { anyOp, everyOp } from "./op-cases.ts";
@@ -29,7 +30,7 @@ function runGuarded(
   target: WasmTarget,
 ): Uint8Array {
   const limits = { initial: 1, maximum: 1, shared: false, memory64: target.memory64 };
-  const code = assembleModule([lowerToWasm(kernel, { ...target, guarded: true })], limits);
+  const code = assembleModule([lowerToWasm(kernel, { ...target, guard: guardedFunction })], limits);
   const descriptor = target.memory64
     ? { address: "i64", initial: 1n, maximum: 1n }
     : { initial: 1, maximum: 1 };

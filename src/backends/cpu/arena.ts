@@ -22,6 +22,9 @@ const WIDE_BYTES: number = 16 * GIB;
 /** A cache line: nothing that two threads write shares one. */
 const ALIGNMENT = 64;
 
+/** Where a thread says what left its buffer, in guard mode: a cache line. */
+export const REPORT_BYTES: number = ALIGNMENT;
+
 export interface ArenaOptions {
   readonly shared: boolean;
   /** The engine has 64-bit addresses. */

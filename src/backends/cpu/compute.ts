@@ -3,7 +3,7 @@
 import type { NativeAccess } from "../../platform/platform.ts";
 import { arenaViews } from "./arena.ts";
 import type { Kernels } from "./executor.ts";
-import { type GuardJob, guardCalls } from "./guard-calls.ts";
+import type { GuardJob, guardCalls } from "./guard-calls.ts";
 import { type NativeJob, openNativeJob } from "./native-entry.ts";
 import { makeExecutors, type Program } from "./ops/table.ts";
 import { makeMember } from "./recorded-team.ts";
@@ -28,18 +28,19 @@ export interface ComputeJob {
 
 /**
  * Works on the programs with the others, until the team is stopped. `onReady` is called before that. `host` runs machine
- * code, where the job has any.
+ * code, where the job has any; `watch` is what guards its kernels, where it wants that.
  */
 export function serveCompute(
   { module, memory, native, packing, program, records, guard, thread }: ComputeJob,
   host: NativeAccess,
   onReady: () => void,
+  watch?: typeof guardCalls,
 ): void {
   const { buffer } = memory;
   const views = arenaViews(buffer);
   const inWasm = instantiate(module, memory);
   const kernels = {
-    ...(guard ? guardCalls(inWasm, guard, buffer, thread) : inWasm),
+    ...(guard && watch ? watch(inWasm, guard, buffer, thread) : inWasm),
     ...(native && openNativeJob(native, host, buffer, thread)),
   };
   const executors = makeExecutors({ program, kernels, views, thread, leader: undefined });

@@ -30,7 +30,7 @@ import type { Compiled } from "./compile.ts";
 import { instantiate } from "./compute.ts";
 import type { Executor } from "./executor.ts";
 import { explainCpu } from "./explain.ts";
-import { Guard, type GuardOptions } from "./guard.ts";
+import type { Guard, GuardMode } from "./guard.ts";
 import { Helpers, type JobOf } from "./helpers.ts";
 import { type Layout, layOut } from "./layout.ts";
 import type { NativeKernels } from "./native.ts";
@@ -62,7 +62,7 @@ export interface CpuOptions {
   /** Why it was made as it was, for people. */
   notes?: readonly string[] | undefined;
   /** Watch generated code: see guard.ts. */
-  guard?: GuardOptions | undefined;
+  guard?: GuardMode | undefined;
   /** For tests: the first address that is used, and how long a step may make no progress, in ms. */
   memoryStart?: number;
   lostMs?: number;
@@ -137,13 +137,13 @@ export class CpuBackend implements Backend {
     const layout = this.#loadedLayout(plan, kv);
     const { arena, compiled, native, packing, records } = layout;
     const { program } = compiled;
-    const { guard: guardOptions } = this.#options;
-    const module = compileKernels(compiled, arena, guardOptions !== undefined);
+    const { guard: guardMode } = this.#options;
+    const module = compileKernels(compiled, arena, guardMode?.wasm);
     arena.commit();
     const { memory, views } = arena;
     const host = this.#host;
     // Before anything is written there.
-    const guard = guardOptions && new Guard(layout, guardOptions, host);
+    const guard = guardMode?.watch(layout, host);
     this.#pages = guard?.note ?? largePages(host, memory.buffer);
     for (const { table, choice } of compiled.choices) views.i32.set(choice.byTokens, table / 4);
     const reference = referenceMemory(layout);
@@ -371,8 +371,12 @@ export class CpuBackend implements Backend {
   }
 }
 
-function compileKernels(compiled: Compiled, arena: Arena, guarded: boolean): WebAssembly.Module {
-  const target = { relaxed: detectWasmFeatures().relaxed, memory64: arena.isWide, guarded };
+function compileKernels(
+  compiled: Compiled,
+  arena: Arena,
+  guard: GuardMode["wasm"] | undefined,
+): WebAssembly.Module {
+  const target = { relaxed: detectWasmFeatures().relaxed, memory64: arena.isWide, guard };
   const functions = compiled.kernels.map((kernel) => lowerToWasm(kernel, target));
   return new WebAssembly.Module(assembleModule(functions, arena.memoryLimits));
 }

@@ -11,8 +11,7 @@ import {
 import { interpret } from "../../kernels/ir/interpret.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import type { Semantics } from "../../kernels/ir/meanings.ts";
-import { REPORT_BYTES } from "../../kernels/lower/wasm-guard.ts";
-import type { Arena } from "./arena.ts";
+import { type Arena, REPORT_BYTES } from "./arena.ts";
 import type { Kernels } from "./executor.ts";
 
 /** What a thread needs to watch its kernels. */
@@ -23,13 +22,6 @@ export interface GuardJob {
   readonly kernels: readonly Kernel[];
   /** Where threads report, one after the other. */
   readonly reports: number;
-}
-
-/** A cache line for each thread. */
-const REPORT_STRIDE = 64;
-
-export function placeReports(arena: Arena, threads: number): number {
-  return arena.allocate(threads * REPORT_STRIDE, "work", "guard reports", threads);
 }
 
 /** All buffers, and of those that are several, each. */
@@ -77,7 +69,7 @@ export function guardCalls(
   memory: ArrayBufferLike,
   thread: number,
 ): Kernels {
-  const at = reports + thread * REPORT_STRIDE;
+  const at = reports + thread * REPORT_BYTES;
   const report = new DataView(memory, at, REPORT_BYTES);
   const calls = kernels.map((kernel) => {
     const run = exported[kernel.name]!;

@@ -8,6 +8,8 @@
 // - All: what lies before a buffer in its first page is poisoned. Who reads it gets NaNs; who wrote it is found after the step.
 
 import type { Kernel } from "../../kernels/ir/kernel.ts";
+import type { GuardWasm } from "../../kernels/lower/wasm-emit.ts";
+import { guardedFunction } from "../../kernels/lower/wasm-guard.ts";
 import type { KernelTarget } from "../../kernels/target.ts";
 import type { NativeAccess } from "../../platform/platform.ts";
 import { type Arena, PAGE } from "./arena.ts";
@@ -21,6 +23,17 @@ export interface GuardOptions {
   readonly interpret?: boolean;
   /** Told before each call of a kernel on the leading thread: the last one that is told of is the one that died. */
   readonly onCall?: (kernel: string, args: readonly number[]) => void;
+}
+
+/** What a backend is given to be watched: loaded only where somebody wants that. */
+export interface GuardMode {
+  readonly wasm: GuardWasm;
+  /** Once the memory is there, and before anything is written to it. */
+  watch(layout: Layout, host: NativeAccess): Guard;
+}
+
+export function guardMode(options: GuardOptions = {}): GuardMode {
+  return { wasm: guardedFunction, watch: (layout, host) => new Guard(layout, options, host) };
 }
 
 /** A byte of the poison: floats and half floats of it are NaNs. */
@@ -42,7 +55,6 @@ export class Guard {
   readonly #options: GuardOptions;
   readonly #native: readonly Kernel[];
 
-  /** Once the memory is there, and before anything is written to it. */
   constructor({ arena, compiled, reports }: Layout, options: GuardOptions, host: NativeAccess) {
     this.job = { buffers: rangesOf(arena), kernels: compiled.kernels, reports: reports! };
     this.#arena = arena;

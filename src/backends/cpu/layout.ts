@@ -8,9 +8,8 @@ import { detectWasmFeatures } from "../../kernels/features.ts";
 import { type ChooseMatmul, defaultChoice } from "../../kernels/matmul-variants.ts";
 import { type KernelTarget, wasmTarget } from "../../kernels/target.ts";
 import type { KvCacheOptions } from "../backend.ts";
-import { Arena } from "./arena.ts";
+import { Arena, REPORT_BYTES } from "./arena.ts";
 import { type Compiled, compileProgram } from "./compile.ts";
-import { placeReports } from "./guard-calls.ts";
 import type { NativeKernels } from "./native.ts";
 import { choiceWithCode, refusals } from "./native-choice.ts";
 import { BLOCK_BYTES, type NativeJob } from "./native-entry.ts";
@@ -69,7 +68,9 @@ export function layOut(request: LayoutRequest): Layout | string {
   if (typeof job === "string") return job;
   const instructions = compiled.program.instructions.length;
   const records = request.records ? placeRecords(arena, instructions, threads) : undefined;
-  const reports = request.guard ? placeReports(arena, threads) : undefined;
+  const reports = request.guard
+    ? arena.allocate(threads * REPORT_BYTES, "work", "guard reports", threads)
+    : undefined;
   return { plan, kv, arena, target, weights, packing, compiled, native: job, records, reports };
 }
 

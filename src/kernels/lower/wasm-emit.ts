@@ -5,18 +5,23 @@
 // an i64 as a BigInt, which it would have to allocate for every call. Below 2^53 every address is exact.
 
 import { WasmFunction, type WasmType } from "../asm/wasm.ts";
-import type { Kernel, Reg } from "../ir/kernel.ts";
+import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
 import { isVector, type Type } from "../ir/ops.ts";
-import { GuardedFunction } from "./wasm-guard.ts";
 
 export interface WasmTarget {
   /** Relaxed SIMD: i32x4.relaxed_dot_i8x16_i7x16_add_s and f32x4.relaxed_madd. */
   relaxed: boolean;
   /** 64-bit addresses. */
   memory64: boolean;
-  /** Every access is checked against the buffers that the kernel is given: wasm-guard.ts has how it is called then. */
-  guarded?: boolean;
+  /** Makes functions that check every access against the buffers that the kernel is given: wasm-guard.ts. */
+  guard?: GuardWasm | undefined;
 }
+
+export type GuardWasm = (
+  kernel: Kernel,
+  params: readonly WasmType[],
+  memory64: boolean,
+) => WasmFunction & { begin(statement: Statement): void };
 
 /** Leaves the op's result on the stack. */
 export type Lower = (l: WasmEmitter, args: readonly Reg[], imm: number) => void;
@@ -24,6 +29,8 @@ export type Lower = (l: WasmEmitter, args: readonly Reg[], imm: number) => void;
 export class WasmEmitter {
   readonly f: WasmFunction;
   readonly target: WasmTarget;
+  /** What is lowered from here on. */
+  readonly begin: (statement: Statement) => void;
   /** Local of each register, by id. */
   readonly #locals: number[] = [];
   /** Locals that ops use for themselves. */
@@ -35,9 +42,9 @@ export class WasmEmitter {
     this.target = target;
     const { name, params } = kernel;
     const types = params.map((param) => (this.#isWide(param) ? "f64" : this.#wasmType(param.type)));
-    this.f = target.guarded
-      ? new GuardedFunction(kernel, types, target.memory64)
-      : new WasmFunction(name, types);
+    const guarded = target.guard?.(kernel, types, target.memory64);
+    this.f = guarded ?? new WasmFunction(name, types);
+    this.begin = (statement) => guarded?.begin(statement);
     params.forEach((param, index) => {
       this.#locals[param.id] = this.#isWide(param) ? this.f.local("i64") : index;
     });

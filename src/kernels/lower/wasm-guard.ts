@@ -8,9 +8,7 @@
 import { type Instruction, WasmFunction, type WasmType } from "../asm/wasm.ts";
 import { linesOf, pointerOrigins } from "../ir/bounds.ts";
 import type { Kernel, Statement } from "../ir/kernel.ts";
-
-/** Bytes of a report. */
-export const REPORT_BYTES = 16;
+import type { GuardWasm } from "./wasm-emit.ts";
 
 /** Bytes that an instruction accesses, and what it stores. */
 const accesses: { readonly [I in Instruction]?: readonly [bytes: number, stored?: WasmType] } = {
@@ -35,13 +33,16 @@ interface Limits {
 }
 
 /** The parameters that a guarded function has besides the kernel's own. */
-export function guardParams(kernel: Kernel): WasmType[] {
+function guardParams(kernel: Kernel): WasmType[] {
   const pointers = kernel.params.filter(({ type }) => type === "ptr").length;
   return new Array<WasmType>(2 * pointers + 1).fill("f64");
 }
 
+export const guardedFunction: GuardWasm = (kernel, params, memory64) =>
+  new GuardedFunction(kernel, params, memory64);
+
 /** A function that emits a check before each access. What is being lowered is said before its instructions are. */
-export class GuardedFunction extends WasmFunction {
+class GuardedFunction extends WasmFunction {
   readonly #origins: ReadonlyMap<number, readonly number[]>;
   readonly #lines: ReadonlyMap<Statement, number>;
   readonly #memory64: boolean;

@@ -9,7 +9,6 @@ import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
 import type { OpName } from "../ir/ops.ts";
 import { noPairs, noTiles } from "./machine.ts";
 import { type Lower, WasmEmitter, type WasmTarget } from "./wasm-emit.ts";
-import { GuardedFunction } from "./wasm-guard.ts";
 import { loadF16, loadF16Finite, storeF16 } from "./wasm-halves.ts";
 import { addPairs, lanes32, maskedShift, reduce, storeSums, widenedDot4 } from "./wasm-lanes.ts";
 
@@ -28,7 +27,7 @@ function lowerStatements(l: WasmEmitter, statements: readonly Statement[]): void
   for (const statement of statements) {
     if (statement.kind === "op") {
       const { op, args, imm, out } = statement;
-      if (l.f instanceof GuardedFunction) l.f.begin(statement);
+      l.begin(statement);
       lowerings[op](l, args, imm);
       if (out) l.set(out);
     } else if (statement.kind === "set") {
