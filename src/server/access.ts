@@ -48,8 +48,11 @@ export function createAccess({ apiKeys, adminKey, token }: AccessSettings): Acce
   const sessionDigest = digest(session);
 
   const hasCookie = async ({ headers, isOwnPage }: Visitor): Promise<boolean> => {
-    const value = isOwnPage ? cookieOf(headers) : "";
-    return value !== "" && sameBytes(await digest(value), await sessionDigest);
+    let isOurs = false;
+    for (const value of isOwnPage ? cookiesOf(headers) : []) {
+      if (sameBytes(await digest(value), await sessionDigest)) isOurs = true;
+    }
+    return isOurs;
   };
   /** The place of an API key in the list; -1: it is none. */
   const apiKeyAt = async (given: string): Promise<number> => {
@@ -84,7 +87,7 @@ export function createAccess({ apiKeys, adminKey, token }: AccessSettings): Acce
     if (admin === undefined) return await checkUse(visitor);
     const given = keyOf(visitor.headers);
     if ((await hasCookie(visitor)) || (await isAdminSecret(given))) return "admin";
-    const isMissing = given === "" && cookieOf(visitor.headers) === "";
+    const isMissing = given === "" && cookiesOf(visitor.headers).length === 0;
     throw adminRefused(adminKey === undefined ? "token" : "key", isMissing);
   };
 
@@ -124,13 +127,11 @@ function cookieName(headers: Headers): string {
   return `lantern-${portOf(headers.get("host") ?? "") || "default"}`;
 }
 
-function cookieOf(headers: Headers): string {
-  const wanted = cookieName(headers);
-  for (const part of (headers.get("cookie") ?? "").split(";")) {
-    const [name, value] = part.trim().split("=", 2);
-    if (name === wanted) return value ?? "";
-  }
-  return "";
+/** All of that name: a program on another port of this host can add one, and must not be able to hide ours. */
+function cookiesOf(headers: Headers): string[] {
+  const wanted = `${cookieName(headers)}=`;
+  const parts = (headers.get("cookie") ?? "").split(";").map((part) => part.trim());
+  return parts.filter((part) => part.startsWith(wanted)).map((part) => part.slice(wanted.length));
 }
 
 /** Hashed, so that the comparison takes the same time wherever two keys differ, and however long they are. */

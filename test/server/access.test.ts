@@ -172,6 +172,9 @@ describe("the token", () => {
     expect(cookie).not.toContain(token);
     const sent = { cookie: `other=1; ${cookie.split(";")[0]}` };
     expect(await ask(url + sessions, sent)).toBe("200");
+    // Another port of this host cannot hide it behind one of its own.
+    const hidden = `lantern-${server.port}=other; ${sent.cookie}; lantern-${server.port}=`;
+    expect(await ask(url + sessions, { cookie: hidden })).toBe("200");
     expect(await ask(url + sessions, { cookie: sent.cookie.replace(/.$/, "x") })).toBe(
       "401 admin_token_wrong",
     );
