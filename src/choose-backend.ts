@@ -12,6 +12,7 @@ import {
 } from "./backends/table.ts";
 import { findGpu, GpuDevice, type GpuFacts } from "./backends/webgpu/device.ts";
 import { ModelError, UsageError } from "./base/errors.ts";
+import { show } from "./base/show.ts";
 import type { Platform } from "./platform/platform.ts";
 
 export interface BackendChoice {
@@ -38,7 +39,9 @@ export async function chooseBackend(
 ): Promise<ChosenBackend> {
   const names = allBackends().map(({ name }) => name);
   if (choice.backend !== undefined && !names.includes(choice.backend)) {
-    throw new UsageError(`backend: got ${choice.backend}, expected one of ${names.join(", ")}`);
+    throw new UsageError(
+      `backend: got ${show(choice.backend)}, expected one of ${names.join(", ")}`,
+    );
   }
   const named = choice.backend === undefined ? undefined : backendByName(choice.backend);
   const layers = choice.gpuLayers ?? (named?.usesGpu ? "all" : 0);

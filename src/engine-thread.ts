@@ -4,6 +4,7 @@
 import type { Backend } from "./backends/backend.ts";
 import type { BackendRequest } from "./backends/table.ts";
 import { UsageError } from "./base/errors.ts";
+import { show } from "./base/show.ts";
 import { chooseBackend, type TunedGpuLookup } from "./choose-backend.ts";
 import { templateOf, tokenizerOf } from "./compose.ts";
 import { dtypeByName } from "./dtypes/table.ts";
@@ -131,5 +132,5 @@ function backendRequest(
 
 function checkThreads(threads: number): number {
   if (Number.isInteger(threads) && threads >= 1 && threads <= 256) return threads;
-  throw new UsageError(`threads: got ${threads}, expected an integer from 1 to 256`);
+  throw new UsageError(`threads: got ${show(threads)}, expected an integer from 1 to 256`);
 }

@@ -3,6 +3,7 @@
 
 import type { ModelLocation } from "./api.ts";
 import { SourceError, UsageError } from "./base/errors.ts";
+import { show } from "./base/show.ts";
 import { nearest } from "./catalog/nearest.ts";
 import { bitsPerWeight } from "./dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "./dtypes/table.ts";
@@ -84,16 +85,16 @@ export async function makeReport(
 
 function checkOptions(options: LimitsOptions): void {
   for (const key of Object.keys(options)) {
-    if (key in optionNames) continue;
+    if (Object.hasOwn(optionNames, key)) continue;
     const known = Object.keys(optionNames).join(", ");
     throw new UsageError(`limits(): unknown option "${key}". Known: ${known}`);
   }
   const { threads, device, memoryBytes, counting } = options;
   if (counting !== undefined && counting !== "best" && counting !== "article") {
-    throw new UsageError(`counting: got "${String(counting)}", expected "best" or "article"`);
+    throw new UsageError(`counting: got ${show(counting)}, expected "best" or "article"`);
   }
   if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1)) {
-    throw new UsageError(`threads: got ${String(threads)}, expected a whole number above 0`);
+    throw new UsageError(`threads: got ${show(threads)}, expected a whole number above 0`);
   }
   if (threads !== undefined && device !== undefined) {
     throw new UsageError(
@@ -101,7 +102,7 @@ function checkOptions(options: LimitsOptions): void {
     );
   }
   if (memoryBytes !== undefined && !(memoryBytes > 0 && Number.isFinite(memoryBytes))) {
-    throw new UsageError(`memoryBytes: got ${String(memoryBytes)}, expected bytes above 0`);
+    throw new UsageError(`memoryBytes: got ${show(memoryBytes)}, expected bytes above 0`);
   }
 }
 
@@ -157,7 +158,7 @@ function widthOf(what: string, asked: number | string | undefined): Width | unde
     return { bits: typeBits, text: `${dtype.name} (${bitsText(typeBits)})` };
   }
   throw new UsageError(
-    `${what}: got "${String(asked)}", expected bits of one value (from 1 to 64) or a type: ${allDTypes()
+    `${what}: got ${show(asked)}, expected bits of one value (from 1 to 64) or a type: ${allDTypes()
       .map(({ name }) => name)
       .join(", ")}`,
   );

@@ -5,6 +5,7 @@ import type { MachineCodeInfo, OptLevel } from "./api.ts";
 import type { NativeKernels } from "./backends/cpu/native.ts";
 import { nativeLevel, withoutTiles } from "./backends/cpu/native-levels.ts";
 import { UsageError } from "./base/errors.ts";
+import { show } from "./base/show.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
 
@@ -29,7 +30,7 @@ export async function chooseLevel(
   platform: Platform,
 ): Promise<LevelChoice> {
   if (level !== undefined && !levels.includes(level)) {
-    throw new UsageError(`level: got ${String(level)}, expected one of ${levels.join(", ")}`);
+    throw new UsageError(`level: got ${show(level)}, expected one of ${levels.join(", ")}`);
   }
   if (level !== undefined && level < 4) return { level, native: `level ${level} was asked for` };
   const made = native ? await openNative(platform) : "it was switched off";

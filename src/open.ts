@@ -5,6 +5,7 @@ import type { Model, ModelInspection, ModelLocation, OpenOptions, TextTokenizer 
 import { AbortedError, ModelError, UsageError } from "./base/errors.ts";
 import { tokenizerOf } from "./compose.ts";
 import { dtypeByName } from "./dtypes/table.ts";
+import { checkOptions, checkText, isIterable, wrongArgument } from "./engine/arguments.ts";
 import { type Connect, Connection } from "./engine/connection.ts";
 import { defaultContext, estimateMemory } from "./engine/memory.ts";
 import { EngineModel } from "./engine/model.ts";
@@ -37,7 +38,7 @@ const openOptions = new Set([
 
 /** Opens a model. Its weights are read on a thread of its own; dispose() the model to free them. */
 export async function open(location: ModelLocation, options: OpenOptions = {}): Promise<Model> {
-  checkOptions(options);
+  checkOpenOptions(options);
   const { signal } = options;
   if (signal?.aborted) throw new AbortedError("opening the model", { cause: signal.reason });
   const platform = await currentPlatform();
@@ -89,7 +90,8 @@ export async function openWith(
   });
 }
 
-function checkOptions(options: OpenOptions): void {
+function checkOpenOptions(options: OpenOptions): void {
+  checkOptions("open()", options);
   for (const key of Object.keys(options)) {
     if (!openOptions.has(key)) {
       throw new UsageError(
@@ -98,22 +100,34 @@ function checkOptions(options: OpenOptions): void {
     }
   }
   const { threads, parallel = 1, gpuLayers = "auto", hangSeconds = 0 } = options;
+  const { kvType, chatTemplate, onProgress } = options;
   if (!(Number.isFinite(hangSeconds) && hangSeconds >= 0)) {
-    throw new UsageError(
-      `hangSeconds: got ${String(hangSeconds)}, expected a number of at least 0 (0: never)`,
-    );
+    throw wrongArgument("hangSeconds", hangSeconds, "a number of at least 0 (0: never)");
   }
   const isCount = typeof gpuLayers === "number" && Number.isSafeInteger(gpuLayers);
   if (!(isCount ? gpuLayers >= 0 : gpuLayers === "all" || gpuLayers === "auto")) {
-    throw new UsageError(
-      `gpuLayers: got ${String(gpuLayers)}, expected "all", "auto" or an integer of at least 0`,
-    );
+    throw wrongArgument("gpuLayers", gpuLayers, '"all", "auto" or an integer of at least 0');
   }
   if (!(Number.isSafeInteger(parallel) && parallel >= 1 && parallel <= 1024)) {
-    throw new UsageError(`parallel: got ${String(parallel)}, expected an integer from 1 to 1024`);
+    throw wrongArgument("parallel", parallel, "an integer from 1 to 1024");
   }
   if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1)) {
-    throw new UsageError(`threads: got ${String(threads)}, expected an integer above 0`);
+    throw wrongArgument("threads", threads, "an integer above 0");
+  }
+  if (kvType !== undefined && (typeof kvType !== "string" || !dtypeByName(kvType))) {
+    throw wrongArgument("kvType", kvType, "f32, f16 or q8_0");
+  }
+  if (chatTemplate !== undefined) checkText(chatTemplate, "chatTemplate");
+  if (options.backend !== undefined) checkText(options.backend, "backend");
+  if (options.level !== undefined && ![1, 2, 3, 4].includes(options.level)) {
+    throw wrongArgument("level", options.level, "one of 1, 2, 3, 4");
+  }
+  const { contextSize } = options;
+  if (contextSize !== undefined && !(Number.isSafeInteger(contextSize) && contextSize >= 1)) {
+    throw wrongArgument("contextSize", contextSize, "an integer above 0");
+  }
+  if (onProgress !== undefined && typeof onProgress !== "function") {
+    throw wrongArgument("onProgress", onProgress, "a function");
   }
 }
 
@@ -185,15 +199,17 @@ export async function withModelFile<T>(
 
 /** A catalog name becomes the file it stands for; nothing is downloaded here. */
 export async function locate(location: ModelLocation, platform: Platform): Promise<ModelLocation> {
-  const single = location instanceof URL || location instanceof File;
-  if (typeof location !== "string" && !single && !(Symbol.iterator in Object(location))) {
-    throw new UsageError(
-      `model: got ${typeof location}, expected a path, a URL, a File or a list of Files`,
-    );
-  }
+  checkLocation(location);
   if (typeof location !== "string" || !platform.downloads) return location;
   const { locateModel } = await import("./catalog/resolve.ts"); // a page has no use for the catalog
   return await locateModel(location, await platform.downloads());
+}
+
+function checkLocation(location: unknown): void {
+  if (typeof location === "string" || location instanceof URL || location instanceof File) return;
+  const isList = isIterable(location) && [...location].every((file) => file instanceof File);
+  if (isList) return;
+  throw wrongArgument("model", location, "a path, a URL, a File or a list of Files");
 }
 
 /** undefined for a file that holds no model this build can run (a vocabulary, an unknown architecture). */

@@ -4,6 +4,7 @@
 
 import type { LoadProgress, ModelLocation, OpenOptions } from "./api.ts";
 import { AbortedError, ModelError, UsageError } from "./base/errors.ts";
+import { show } from "./base/show.ts";
 import type { ByteSink } from "./formats/gguf/writer.ts";
 import type { ModelFile } from "./formats/model-file.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
@@ -210,7 +211,7 @@ function checkOptions({ threads, signal, ...options }: QuantizeOptions): void {
     throw new UsageError(`quantize(): unknown option "${key}". Known: ${known}`);
   }
   if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1 && threads <= 256)) {
-    throw new UsageError(`threads: got ${String(threads)}, expected an integer from 1 to 256`);
+    throw new UsageError(`threads: got ${show(threads)}, expected an integer from 1 to 256`);
   }
   if (signal?.aborted) throw new AbortedError("quantize", { cause: signal.reason });
 }

@@ -1,6 +1,7 @@
 // The composition root of the server: models, settings and route families become an app on a socket. `lantern serve`
 // calls it; the models stay the caller's, who opened them and disposes them after stop().
 
+import { byName } from "./base/by-name.ts";
 import type { GenerateOptions, Model } from "./index.ts";
 import type { Database } from "./platform/database.ts";
 import { randomToken } from "./server/access.ts";
@@ -94,7 +95,10 @@ export interface RunningServer {
 }
 
 /** Addresses to listen on that are no addresses to go to: this machine reaches them by its own. */
-const wildcards: Readonly<Record<string, string>> = { "0.0.0.0": "127.0.0.1", "::": "[::1]" };
+const wildcards: Readonly<Record<string, string>> = byName({
+  "0.0.0.0": "127.0.0.1",
+  "::": "[::1]",
+});
 
 export async function startServer(options: StartOptions): Promise<RunningServer> {
   const { host = "127.0.0.1", port = 8080, graceMs = 5000 } = options;

@@ -1,6 +1,7 @@
 // Tuning as the public API has it. What it needs (backends, kernels) is loaded when it is called: a page that only opens
 // models never loads it here.
 
+import { byName } from "./base/by-name.ts";
 import { SourceError, UsageError } from "./base/errors.ts";
 import { nativeHere } from "./native.ts";
 import { currentPlatform } from "./platform/current.ts";
@@ -80,10 +81,10 @@ export async function tune(options: TuneOptions): Promise<TuneResult> {
 type Tuner = (options: TuneOptions) => Promise<TuneResult>;
 
 /** Of each backend whose products have more ways than one; loaded when it is asked for. */
-const tuners: Readonly<Record<string, () => Promise<Tuner>>> = {
+const tuners: Readonly<Record<string, () => Promise<Tuner>>> = byName({
   cpu: async () => (await import("./tune-matmul.ts")).measureTune,
   webgpu: async () => (await import("./tune-gpu.ts")).measureGpuTune,
-};
+});
 
 /** What was tuned on this machine's GPU and still holds; undefined: nothing. */
 export async function rememberedGpuTune(): Promise<TuneFile | undefined> {

@@ -1,6 +1,8 @@
 // The few shapes that Lantern's pictures are made of, as SVG text. Colours are variables that follow the surroundings,
 // light or dark. Pictures themselves are made where their numbers are (limits/plot.ts, tune/picture.ts).
 
+import { byName } from "./by-name.ts";
+
 /** Ink, paper, and six colours for series that can be told apart, on white and on black. */
 export const pictureColors = `
   svg { --ink: #1b1f24; --dim: #626b76; --grid: #dde2e8; --paper: #ffffff; --c0: #0b6bcb; --c1: #c2410c; --c2: #15803d; --c3: #6d28d9; --c4: #b45309; --c5: #be185d; }
@@ -13,13 +15,13 @@ export const pictureColors = `
   .line { fill: none; stroke-width: 2; }
 `;
 
-const entities: Readonly<Record<string, string>> = {
+const entities: Readonly<Record<string, string>> = byName({
   "&": "&amp;",
   "<": "&lt;",
   ">": "&gt;",
   '"': "&quot;",
   "'": "&#39;",
-};
+});
 
 export function escapeText(text: string): string {
   return text.replace(/[&<>"']/g, (character) => entities[character]!);

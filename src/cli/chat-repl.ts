@@ -22,7 +22,7 @@ import { inFlags } from "./flag-words.ts";
 import type { IdleWork } from "./idle-work.ts";
 import { interruptExitCode } from "./interrupt.ts";
 import { type LimitFlags, limitHint, limitText, timingsWithLimits } from "./machine-limits.ts";
-import { perSecond, plural } from "./text.ts";
+import { outPlain, perSecond, plural } from "./text.ts";
 
 interface ReplCommand {
   name: string;
@@ -219,7 +219,7 @@ export class ChatRepl {
     });
     try {
       const generation = start({ signal: controller.signal });
-      for await (const piece of generation) this.#terminal.out(piece);
+      for await (const piece of generation) outPlain(this.#terminal, piece);
       const { stopReason, timings } = await generation.result;
       stopListening();
       this.#terminal.out("\n");

@@ -2,6 +2,7 @@
 // number in its range or the command does not start.
 
 import { type Command, InvalidArgumentError, Option } from "commander";
+import { byName } from "../base/by-name.ts";
 import { defaultModel } from "../catalog/catalog.ts";
 import type { GenerateOptions, OpenOptions, OptLevel } from "../index.ts";
 import { UsageError } from "../index.ts";
@@ -100,10 +101,10 @@ export interface ModelFlags {
 }
 
 /** llama.cpp's other names of a flag. -ngl would be -n with the value "gl" otherwise. */
-const otherNames: Readonly<Record<string, string>> = {
+const otherNames: Readonly<Record<string, string>> = byName({
   "-ngl": "--gpu-layers",
   "--n-gpu-layers": "--gpu-layers",
-};
+});
 
 /** The arguments with one name for each flag. */
 export function withOneName(args: readonly string[]): string[] {

@@ -64,7 +64,7 @@ export function catalogLibrary(
       if (path === undefined) throw unknownModel(name);
       const { chatTemplate: usual, contextSize: usualSize, ...options } = openOptions(flags);
       // The template and the context that were given for the first model say nothing about another.
-      const isFirst = name in opened;
+      const isFirst = Object.hasOwn(opened, name);
       const given = {
         ...options,
         ...(isFirst && { chatTemplate: usual, contextSize: usualSize }),
@@ -75,7 +75,7 @@ export function catalogLibrary(
     async locate(id) {
       // A cache folder that may not be read is no reason not to serve what was opened from elsewhere.
       const listed = await all().catch(() => undefined);
-      return listed?.get(id)?.path ?? opened[id];
+      return listed?.get(id)?.path ?? (Object.hasOwn(opened, id) ? opened[id] : undefined);
     },
     async remove(name) {
       const { how, bytes } = await removeModel((await find(name)).name, platform);

@@ -1,5 +1,8 @@
 // How numbers, tables and colours look on the command line. Pure functions of their arguments.
 
+import type { Terminal } from "../platform/node-cli.ts";
+import { plainText } from "../platform/terminal-text.ts";
+
 /** "322.6 MB": decimal units, as disks and networks count. */
 export function bytesText(bytes: number): string {
   const units = ["B", "kB", "MB", "GB", "TB"];
@@ -74,6 +77,11 @@ export function palette(enabled: boolean): Palette {
     (text: string): string =>
       enabled && text !== "" ? `\x1b[${on}m${text}\x1b[${off}m` : text;
   return { bold: style(1, 22), dim: style(2, 22), green: style(32, 39), red: style(31, 39) };
+}
+
+/** Text that a model wrote: on a terminal, not even our own colours work in it. */
+export function outPlain(terminal: Pick<Terminal, "out" | "outIsTerminal">, text: string): void {
+  terminal.out(terminal.outIsTerminal ? plainText(text) : text);
 }
 
 /** https://no-color.org: set and not empty means no colour, whatever else holds. */

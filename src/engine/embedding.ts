@@ -3,6 +3,7 @@
 
 import type { EmbedOptions } from "../api.ts";
 import { AbortedError, UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
 import type { Engine } from "./engine.ts";
 import { checkPrompt, type RunControl } from "./generator.ts";
 
@@ -24,10 +25,12 @@ export async function computeEmbedding(
   if (engine.hiddenSize === undefined) {
     throw new UsageError(`${engine.info.name}: its graph has no hidden state to embed texts with`);
   }
-  const first = firstPooled[options.pooling]?.(tokens.length);
+  const { pooling } = options;
+  const isKnown = typeof pooling === "string" && Object.hasOwn(firstPooled, pooling);
+  const first = isKnown ? firstPooled[pooling]?.(tokens.length) : undefined;
   if (first === undefined) {
     const known = Object.keys(firstPooled).join(", ");
-    throw new UsageError(`pooling: got "${String(options.pooling)}", expected one of ${known}`);
+    throw new UsageError(`pooling: got ${show(options.pooling)}, expected one of ${known}`);
   }
   const state = new Float32Array(engine.hiddenSize); // [embed]
   const sum = new Float64Array(engine.hiddenSize); // [embed]

@@ -8,6 +8,7 @@ import type { EngineStatus, ModelInfo, ProfileReport } from "../api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
 import { DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
+import { show } from "../base/show.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { DType } from "../dtypes/dtype.ts";
 import { weightBytes } from "../graph/cost.ts";
@@ -298,7 +299,7 @@ function checkSupport(backend: Backend, graph: Graph): void {
 function chooseContext(config: ModelConfig, asked: number | undefined): number {
   if (asked === undefined) return defaultContext(config);
   if (!Number.isInteger(asked) || asked < 1) {
-    throw new UsageError(`contextSize: got ${asked}, expected an integer above 0`);
+    throw new UsageError(`contextSize: got ${show(asked)}, expected an integer above 0`);
   }
   return Math.min(asked, config.trainedContext); // beyond that, models talk nonsense
 }

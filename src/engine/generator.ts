@@ -10,6 +10,7 @@ import type {
   TokenLogprob,
 } from "../api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
 import { phaseWork } from "../limits/phase.ts";
 import { findBreakers } from "./dry-breakers.ts";
 import type { AdvanceOptions, Engine, Place, ReadOutput } from "./engine.ts";
@@ -359,10 +360,10 @@ export function checkPrompt(engine: Engine, tokens: readonly number[]): void {
   if (tokens.length === 0) {
     throw new UsageError("the prompt has no tokens: this model adds no BOS, so give it some text");
   }
-  const wrong = tokens.find((id) => !Number.isInteger(id) || id < 0 || id >= engine.vocabSize);
-  if (wrong !== undefined) {
+  const wrong = tokens.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= engine.vocabSize);
+  if (wrong >= 0) {
     throw new UsageError(
-      `token id ${wrong} is not in the vocabulary (0 to ${engine.vocabSize - 1})`,
+      `token id ${show(tokens[wrong])} is not in the vocabulary (0 to ${engine.vocabSize - 1})`,
     );
   }
   const { contextSize, trainedContext } = engine.info;
@@ -385,7 +386,7 @@ function checkMaxTokens(maxTokens: number | undefined): number {
 
 function checkCount(name: string, count: number): void {
   if (Number.isSafeInteger(count) && count >= 0) return;
-  throw new UsageError(`${name}: got ${String(count)}, expected an integer from 0`);
+  throw new UsageError(`${name}: got ${show(count)}, expected an integer from 0`);
 }
 
 /** The options that are the sampler's. */

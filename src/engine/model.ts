@@ -27,6 +27,15 @@ import type {
 import { AbortedError, ContextError, DisposedError, UsageError } from "../base/errors.ts";
 import type { Device } from "../limits/device.ts";
 import { speedLimits } from "../limits/phase.ts";
+import {
+  checkCount,
+  checkedIds,
+  checkedMessages,
+  checkOptions,
+  checkText,
+  isIterable,
+  wrongArgument,
+} from "./arguments.ts";
 import type { Connection } from "./connection.ts";
 import { startGeneration } from "./generation.ts";
 import type { Prompt, TokenList } from "./protocol.ts";
@@ -58,6 +67,7 @@ export class EngineModel implements Model {
   }
 
   generate(prompt: string | readonly number[], options: GenerateOptions = {}): Generation {
+    checkOptions("generate()", options);
     return this.run(toPrompt(prompt, options.addBos), options);
   }
 
@@ -66,8 +76,10 @@ export class EngineModel implements Model {
   }
 
   async tokenize(text: string, options: TokenizeOptions = {}): Promise<number[]> {
-    const { maxTokens = Number.POSITIVE_INFINITY } = options;
     checkText(text);
+    checkOptions("tokenize()", options);
+    const { maxTokens = Number.POSITIVE_INFINITY } = options;
+    checkCount("maxTokens", maxTokens);
     const least = Math.ceil(text.length / (this.info.longestToken ?? Number.POSITIVE_INFINITY));
     if (least > maxTokens) throw tooManyTokens(least, maxTokens, "at least ");
     const { ids, count } = await this.#tokens(text, options, maxTokens);
@@ -77,6 +89,7 @@ export class EngineModel implements Model {
 
   async countTokens(text: string, options: TokenizeOptions = {}): Promise<number> {
     checkText(text);
+    checkOptions("countTokens()", options);
     return (await this.#tokens(text, options, -1)).count;
   }
 
@@ -87,61 +100,54 @@ export class EngineModel implements Model {
   }
 
   async detokenize(ids: readonly number[], options: { special?: boolean } = {}): Promise<string> {
+    checkOptions("detokenize()", options);
     const { special = false } = options;
-    const list = this.#checkedIds(ids);
+    const list = Int32Array.from(checkedIds(ids));
     return await this.#text.call("detokenize", { ids: list, special }, list.length);
   }
 
   async tokenPieces(ids: readonly number[]): Promise<Uint8Array[]> {
-    const list = this.#checkedIds(ids);
+    const list = Int32Array.from(checkedIds(ids));
     const { bytes, ends } = await this.#text.call("pieces", { ids: list }, list.length);
     return Array.from(ends, (end, i) => bytes.subarray(i === 0 ? 0 : ends[i - 1]!, end));
-  }
-
-  /** In a typed array a wrong id would become another one. */
-  #checkedIds(ids: readonly number[]): Int32Array {
-    const wrong = ids.findIndex((id) => !(Number.isSafeInteger(id) && id >= 0 && id < 2 ** 31));
-    if (wrong < 0) return Int32Array.from(ids);
-    throw new UsageError(
-      `token ids: got ${String(ids[wrong])} at ${wrong}, expected a whole number, 0 or more`,
-    );
   }
 
   async logits(
     prompt: string | readonly number[],
     options: LogitsOptions = {},
   ): Promise<LogitsResult> {
+    checkOptions("logits()", options);
     const { top = 10, greedy = 0, addBos, signal } = options;
     const ready = await this.#ready(toPrompt(prompt, addBos), signal);
     const params = { prompt: ready, top, greedy };
     return await this.#line.call("logits", params, signal ? { signal } : {});
   }
 
-  score(tokens: readonly number[], options: ScoreOptions = {}): Promise<ScoreResult> {
+  async score(tokens: readonly number[], options: ScoreOptions = {}): Promise<ScoreResult> {
+    checkOptions("score()", options);
     const { from = 0, firstIsBos = false, rows = false, base, signal } = options;
-    return this.#line.call(
-      "score",
-      { tokens: [...tokens], from, firstIsBos, rows, base },
-      signal ? { signal } : {},
-    );
+    const params = { tokens: checkedIds(tokens), from, firstIsBos, rows, base };
+    return await this.#line.call("score", params, signal ? { signal } : {});
   }
 
-  inputSums(
+  async inputSums(
     tokens: readonly number[],
     options: { firstIsBos?: boolean; signal?: AbortSignal } = {},
   ): Promise<InputSums[]> {
+    checkOptions("inputSums()", options);
     const { firstIsBos = false, signal } = options;
-    return this.#line.call(
-      "inputSums",
-      { tokens: [...tokens], firstIsBos },
-      signal ? { signal } : {},
-    );
+    const params = { tokens: checkedIds(tokens), firstIsBos };
+    return await this.#line.call("inputSums", params, signal ? { signal } : {});
   }
 
   async embed(
     texts: readonly (string | readonly number[])[],
     options: EmbedOptions = {},
   ): Promise<Embedding[]> {
+    checkOptions("embed()", options);
+    if (typeof texts === "string" || !isIterable(texts)) {
+      throw wrongArgument("embed(): texts", texts, "a list of texts or of lists of token ids");
+    }
     const { pooling = "mean", normalize = true, addBos, signal } = options;
     const results: Embedding[] = [];
     for (const text of texts) {
@@ -152,15 +158,21 @@ export class EngineModel implements Model {
     return results;
   }
 
-  applyTemplate(messages: readonly ChatMessage[], options: TemplateOptions = {}): Promise<string> {
+  async applyTemplate(
+    messages: readonly ChatMessage[],
+    options: TemplateOptions = {},
+  ): Promise<string> {
+    checkOptions("applyTemplate()", options);
     const { signal, ...rest } = options;
     const all = { addGenerationPrompt: true, ...rest };
-    const params = { messages: [...messages], options: all };
+    const params = { messages: checkedMessages(messages), options: all };
     const units = unitsOf(params.messages) + sizeOf(rest);
-    return this.#text.call("applyTemplate", params, units, signal);
+    return await this.#text.call("applyTemplate", params, units, signal);
   }
 
-  async profile({ trace = false, reset = false }: ProfileOptions = {}): Promise<ProfileReport> {
+  async profile(options: ProfileOptions = {}): Promise<ProfileReport> {
+    checkOptions("profile()", options);
+    const { trace = false, reset = false } = options;
     const [device, ...others] = (await this.#devices()) ?? [];
     // What two devices share is no device's time.
     const only = others.length === 0 ? device : undefined;
@@ -234,10 +246,11 @@ class EngineChat implements Chat {
   #disposed = false;
 
   constructor(model: EngineModel, options: ChatOptions) {
+    checkOptions("chat()", options);
     const { system, messages, ...defaults } = options;
     this.#model = model;
     this.#defaults = defaults;
-    this.#messages = messages?.map((message) => ({ ...message })) ?? [];
+    this.#messages = messages === undefined ? [] : checkedMessages(messages);
     if (system !== undefined) this.setSystem(system);
   }
 
@@ -246,6 +259,8 @@ class EngineChat implements Chat {
   }
 
   send(text: string, options: GenerateOptions = {}): Generation {
+    checkText(text, "send(): text");
+    checkOptions("send()", options);
     return this.#answer([...this.#messages, { role: "user", content: text }], options);
   }
 
@@ -257,12 +272,14 @@ class EngineChat implements Chat {
   }
 
   regenerate(options: GenerateOptions = {}): Generation {
+    checkOptions("regenerate()", options);
     const at = this.#messages.findLastIndex((message) => message.role === "user");
     if (at < 0) throw new UsageError("regenerate(): nothing was asked yet");
     return this.#answer(this.#messages.slice(0, at + 1), options);
   }
 
   setSystem(text: string): void {
+    checkText(text, "system");
     const rest = this.#messages.filter((message) => message.role !== "system");
     this.#messages = text ? [{ role: "system", content: text }, ...rest] : rest;
   }
@@ -305,16 +322,11 @@ function stillAnswering(): Generation {
 }
 
 function toPrompt(prompt: string | readonly number[], addBos: boolean | undefined): Prompt {
-  if (typeof prompt !== "string" && !(Symbol.iterator in Object(prompt))) {
+  if (typeof prompt === "string") return { kind: "text", text: prompt, addBos: addBos ?? true };
+  if (!isIterable(prompt)) {
     throw new UsageError(`prompt: got ${typeof prompt}, expected text or a list of token ids`);
   }
-  return typeof prompt === "string"
-    ? { kind: "text", text: prompt, addBos: addBos ?? true }
-    : { kind: "tokens", tokens: [...prompt] };
-}
-
-function checkText(text: unknown): void {
-  if (typeof text !== "string") throw new UsageError(`text: got ${typeof text}, expected a string`);
+  return { kind: "tokens", tokens: checkedIds(prompt, "prompt") };
 }
 
 /** What rendering a message costs besides its text, in units of text. */

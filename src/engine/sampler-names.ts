@@ -2,7 +2,9 @@
 // Ways to write one: its name ("top_k"), that with dashes or none ("top-k", "topk"), a few nicknames; or one letter each
 // in a short string ("edskypmxt").
 
+import { byName } from "../base/by-name.ts";
 import { UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
 
 export type SamplerName =
   | "penalties"
@@ -28,18 +30,18 @@ const letters: Readonly<Record<SamplerName, string>> = {
   temperature: "t",
 };
 
-const nicknames: Readonly<Record<string, SamplerName>> = {
+const nicknames: Readonly<Record<string, SamplerName>> = byName({
   nucleus: "top_p",
   temp: "temperature",
   typ: "typ_p",
   typicalp: "typ_p",
-};
+});
 
 const names = Object.keys(letters) as SamplerName[];
 
 export const defaultSamplers: readonly SamplerName[] = names;
 
-const byName = new Map<string, SamplerName>([
+const byPlainName = new Map<string, SamplerName>([
   ...names.map((name): [string, SamplerName] => [plain(name), name]),
   ...Object.entries(nicknames),
 ]);
@@ -52,7 +54,7 @@ export function readSamplers(value: unknown): readonly SamplerName[] {
   if (!Array.isArray(value) || value.length > 64) throw wrong(value);
   return value.map((name: unknown) => {
     if (typeof name !== "string") throw wrong(name);
-    return known(byName, plain(name), name);
+    return known(byPlainName, plain(name), name);
   });
 }
 
@@ -67,7 +69,7 @@ function known(table: ReadonlyMap<string, SamplerName>, key: string, got: string
 }
 
 function wrong(got: unknown): UsageError {
-  const shown = typeof got === "string" ? JSON.stringify(got.slice(0, 60)) : String(got);
+  const shown = show(got);
   const short = Object.values(letters).join("");
   return new UsageError(
     `sampling: option "samplers": got ${shown}, expected a list of ${names.join(", ")}, or a string of their letters such as "${short}"`,

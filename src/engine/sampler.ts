@@ -12,6 +12,7 @@
 // All scratch memory is made once; a call allocates nothing but its small result.
 
 import { UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
 import { certainly, drawnProbabilities } from "./drawn-probabilities.ts";
 import { createDry, type Dry, type DryBreaker } from "./dry.ts";
 import { Mirostat } from "./mirostat.ts";
@@ -58,7 +59,7 @@ export function createSampler(
   const { logprobs } = report;
   if (logprobs !== undefined && !(Number.isSafeInteger(logprobs) && logprobs >= 0)) {
     throw new UsageError(
-      `sampler: option "logprobs": got ${String(logprobs)}, expected a whole number, 0 or more`,
+      `sampler: option "logprobs": got ${show(logprobs)}, expected a whole number, 0 or more`,
     );
   }
   for (const id of settings.logitBias.keys()) {

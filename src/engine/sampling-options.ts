@@ -5,6 +5,7 @@
 
 import type { SamplingOptions } from "../api.ts";
 import { UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
 import { readSamplers } from "./sampler-names.ts";
 import type { SamplerSettings } from "./sampling.ts";
 
@@ -190,7 +191,5 @@ function resolveLogitBias(value: SamplingOptions["logitBias"]): ReadonlyMap<numb
 }
 
 function optionError(name: string, got: unknown, expected: string): UsageError {
-  const isData = typeof got === "string" || Array.isArray(got);
-  const shown = isData ? JSON.stringify(got).slice(0, 200) : String(got);
-  return new UsageError(`sampling: option "${name}": got ${shown}, expected ${expected}`);
+  return new UsageError(`sampling: option "${name}": got ${show(got)}, expected ${expected}`);
 }

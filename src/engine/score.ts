@@ -5,6 +5,7 @@
 
 import type { ScoreResult } from "../api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
 import type { Engine } from "./engine.ts";
 import type { RunControl } from "./generator.ts";
 import {
@@ -124,13 +125,13 @@ function checkRequest(engine: Engine, { tokens, from, base }: ScoreRequest): voi
   const { vocabSize, info } = engine;
   if (!Number.isSafeInteger(from) || from < 0 || from > tokens.length - 2) {
     throw new UsageError(
-      `score(): from: got ${String(from)} with ${tokens.length} tokens, expected a position that is followed by a token (0 to ${tokens.length - 2})`,
+      `score(): from: got ${show(from)} with ${tokens.length} tokens, expected a position that is followed by a token (0 to ${tokens.length - 2})`,
     );
   }
-  const wrong = tokens.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
-  if (wrong !== undefined) {
+  const wrong = tokens.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
+  if (wrong >= 0) {
     throw new UsageError(
-      `score(): token id ${wrong} is not in the vocabulary (0 to ${vocabSize - 1})`,
+      `score(): token id ${show(tokens[wrong])} is not in the vocabulary (0 to ${vocabSize - 1})`,
     );
   }
   if (tokens.length > info.contextSize) {

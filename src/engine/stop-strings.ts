@@ -10,6 +10,7 @@
 // that is the beginning of a stop string, which is exactly the text to hold back.
 
 import { UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
 
 interface Node {
   /** How many code units lead here: the length of the text held back in this state. */
@@ -80,9 +81,8 @@ export class StopMatcher {
 function checkStop(stop: unknown, index: number): void {
   // Half a surrogate pair could hold back half a character.
   if (typeof stop === "string" && stop !== "" && stop.isWellFormed()) return;
-  const got = typeof stop === "string" ? JSON.stringify(stop) : String(stop);
   throw new UsageError(
-    `stop strings: stop[${index}]: got ${got}, expected text of at least one character`,
+    `stop strings: stop[${index}]: got ${show(stop)}, expected text of at least one character`,
   );
 }
 

@@ -6,6 +6,7 @@
 // sums, twice as fast as f32 ones: programs use them). Memory is the largest that is sold. A giga is 10^9, except where a
 // line says otherwise.
 
+import { byName } from "../base/by-name.ts";
 import { UsageError } from "../base/errors.ts";
 import type { Device } from "./device.ts";
 
@@ -30,7 +31,7 @@ const estimated = "bandwidth from the data sheet, arithmetic estimated from core
 // The published tables that docs/limits.md names read 1008 GB/s and 82.58 TFLOPS in powers of 1024, 7% and 10% too high.
 const binary = "data sheet, read in powers of 1024";
 
-const rows: Readonly<Record<string, Row>> = {
+const rows: Readonly<Record<string, Row>> = byName({
   rtx3090: {
     name: "NVIDIA GeForce RTX 3090",
     gib: 24,
@@ -136,7 +137,7 @@ const rows: Readonly<Record<string, Row>> = {
     int8: 0.6144,
     source: "bandwidth from the data sheet, arithmetic from 4 cores at 2.4 GHz",
   },
-};
+});
 
 export const devices: readonly Device[] = Object.entries(rows).map(([id, row]) => {
   const giga = (row.kilo ?? 1000) ** 3;

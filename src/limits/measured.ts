@@ -1,5 +1,6 @@
 // Measured speeds beside their limits: reads what `lantern bench --json` prints, and says of each how near it came.
 
+import { byName } from "../base/by-name.ts";
 import { UsageError } from "../base/errors.ts";
 import { plural } from "../base/plural.ts";
 import { decodeTotalMs, decodeWork } from "./decode.ts";
@@ -52,7 +53,10 @@ function generationLimit(
   return { seconds: decodeTotalMs(cost, device, 1, tokens + 1) / 1000, resource };
 }
 
-const kinds: Readonly<Record<string, Measured["kind"]>> = { pp: "prompt", tg: "generation" };
+const kinds: Readonly<Record<string, Measured["kind"]>> = byName({
+  pp: "prompt",
+  tg: "generation",
+});
 
 /** The speeds in the JSON of `lantern bench`; a UsageError for anything else. */
 export function measuredFromBench(json: unknown, file: string): Measured[] {

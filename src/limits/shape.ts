@@ -3,6 +3,7 @@
 // norms are counted apart, because no formula but the total of a file needs them.
 
 import { UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
 
 export interface ModelShape {
   readonly vocabSize: number;
@@ -96,7 +97,7 @@ export function checkShape(shape: ModelShape): void {
     const value = shape[key];
     if (Number.isSafeInteger(value) && value >= 1) continue;
     throw new UsageError(
-      `model shape: ${key}: got ${String(value)}, expected a whole number above 0`,
+      `model shape: ${key}: got ${show(value)}, expected a whole number above 0`,
     );
   }
   if (shape.heads % shape.kvHeads !== 0) {

@@ -3,6 +3,7 @@
 // All scaling methods change only the frequencies (and, for YaRN, a factor on the result), so they are worked out once
 // here and backends see plain numbers. Methods: none, linear, llama3 (by frequency band), yarn.
 
+import { byName } from "../base/by-name.ts";
 import type { Rope, RopeLayout } from "../graph/graph.ts";
 import type { ConfigReader } from "./config-reader.ts";
 
@@ -13,12 +14,12 @@ interface Scaling {
 
 type ScalingMethod = (base: Float64Array, read: ConfigReader, freqBase: number) => Scaling;
 
-const methods: Readonly<Record<string, ScalingMethod>> = {
+const methods: Readonly<Record<string, ScalingMethod>> = byName({
   none: (base) => ({ frequencies: base, magnitude: 1 }),
   linear: (base, read) => ({ frequencies: base.map((f) => f / factorOf(read)), magnitude: 1 }),
   llama3: scaleLlama3,
   yarn: scaleYarn,
-};
+});
 
 export function ropeFromMetadata(
   read: ConfigReader,

@@ -5,6 +5,7 @@ import { spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { byName } from "../base/by-name.ts";
 import { embeddedFiles } from "./node-embedded.ts";
 import { smallFilesFolder } from "./node-folders.ts";
 import { homeFolder } from "./node-path-errors.ts";
@@ -17,7 +18,7 @@ export interface AssetFile {
   immutable: boolean;
 }
 
-const types: Readonly<Record<string, string>> = {
+const types: Readonly<Record<string, string>> = byName({
   ".html": "text/html; charset=utf-8",
   ".js": "text/javascript; charset=utf-8",
   ".css": "text/css; charset=utf-8",
@@ -27,7 +28,7 @@ const types: Readonly<Record<string, string>> = {
   ".json": "application/json",
   ".webmanifest": "application/manifest+json",
   ".woff2": "font/woff2",
-};
+});
 
 /** The built web app: from dist/web, beside the sources as beside the built package, or from inside the program. */
 export function webAssets(): Map<string, AssetFile> | undefined {
@@ -65,10 +66,10 @@ function addAsset(
 
 const redirectMs = 60_000;
 
-const openers: Readonly<Record<string, readonly [string, ...string[]]>> = {
+const openers: Readonly<Record<string, readonly [string, ...string[]]>> = byName({
   darwin: ["open"],
   win32: ["cmd", "/c", "start", ""],
-};
+});
 
 /**
  * Opens a page in the user's browser; where that does not work, nothing happens: the URL is printed anyway. All users of a

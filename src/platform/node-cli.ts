@@ -8,6 +8,7 @@ import { createInterface } from "node:readline";
 import { embeddedFiles } from "./node-embedded.ts";
 import { orPathError } from "./node-path-errors.ts";
 import { writePrivateText } from "./node-private.ts";
+import { terminalText } from "./terminal-text.ts";
 
 /** Lines that the user types, or that come through a pipe. */
 export interface LineReader {
@@ -77,8 +78,8 @@ export function nodeTerminal(): Terminal {
     });
   }
   return {
-    out: (text) => void process.stdout.write(text),
-    err: (text) => void process.stderr.write(text),
+    out: (text) => void process.stdout.write(process.stdout.isTTY ? terminalText(text) : text),
+    err: (text) => void process.stderr.write(process.stderr.isTTY ? terminalText(text) : text),
     inIsTerminal: process.stdin.isTTY === true,
     outIsTerminal: process.stdout.isTTY === true,
     errIsTerminal: process.stderr.isTTY === true,

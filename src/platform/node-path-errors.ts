@@ -3,6 +3,7 @@
 
 import { homedir, userInfo } from "node:os";
 import { isAbsolute } from "node:path";
+import { byName } from "../base/by-name.ts";
 import { SourceError } from "../base/errors.ts";
 
 /** A file or folder could not be read, written or looked at. */
@@ -17,7 +18,7 @@ export class PathError extends SourceError {
 }
 
 /** What is wrong and what to do about it; codes that are not here (EBADF, EINVAL) would be a mistake of ours. */
-const reasons: Readonly<Record<string, string>> = {
+const reasons: Readonly<Record<string, string>> = byName({
   EACCES: "permission denied. Check its rights, and those of the folders above it",
   EPERM: "permission denied. Check who owns it",
   ENOENT: "there is no such file or folder",
@@ -41,7 +42,7 @@ const reasons: Readonly<Record<string, string>> = {
   ESTALE: "the network disk has lost it. Try again",
   ETIMEDOUT: "the network disk did not answer. Try again",
   EXDEV: "it would have to be moved to another disk",
-};
+});
 
 /** Why the system refused, in words; undefined: it is not an error of the system's about a path. */
 export function pathReason(error: unknown): string | undefined {

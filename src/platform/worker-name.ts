@@ -1,15 +1,16 @@
 // What this worker was started for: browser.ts gives every worker a name that says it. In a file of its own, because a
 // worker asks before it loads anything else.
 
+import { byName } from "../base/by-name.ts";
 import type { ThreadEntry } from "./platform.ts";
 
-const entries: Readonly<Record<string, ThreadEntry>> = {
+const entries: Readonly<Record<string, ThreadEntry>> = byName({
   "lantern-engine": "engine",
   "lantern-compute": "compute",
   "lantern-measure": "measure",
   "lantern-quantize": "quantize",
   "lantern-text": "text",
-};
+});
 
 export function threadEntry(): ThreadEntry {
   const entry = entries[self.name];

@@ -3,6 +3,7 @@
 //
 // An error that is not a LanternError is a bug of ours: it is logged, and the client learns nothing of its insides.
 
+import { byName } from "../base/by-name.ts";
 import { type ErrorCode, LanternError } from "../index.ts";
 import { inPageWords } from "./page-words.ts";
 
@@ -219,14 +220,14 @@ export function stopping(): ApiError {
 }
 
 /** What Node's HTTP parser could not read, by its code; 400 where it is none of these. */
-const brokenRequests: Readonly<Record<string, { status: number; message: string }>> = {
+const brokenRequests: Readonly<Record<string, { status: number; message: string }>> = byName({
   HPE_HEADER_OVERFLOW: { status: 431, message: "the request's headers are too large" },
   ERR_HTTP_REQUEST_TIMEOUT: {
     status: 408,
     message:
       "the request took too long to come. Send it faster, or start the server with a larger --timeout",
   },
-};
+});
 
 /** A request that never became one: bytes that are not HTTP, headers or a body that do not end. */
 export function brokenRequest(code: string | undefined): ApiErrorFacts {

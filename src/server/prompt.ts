@@ -1,6 +1,7 @@
 // From messages to the tokens that a model reads. With the model's chat template, where it has one; a model without one
 // continues text, and gets the messages' text as it stands, one after the other.
 
+import { byName } from "../base/by-name.ts";
 import { type ChatMessage, ContextError, type TemplateOptions } from "../index.ts";
 import type { ServedModel } from "./context.ts";
 import { contextExceeded, invalidRequest, unsupportedField } from "./errors.ts";
@@ -17,13 +18,13 @@ export type Refuse = (
 export type Content = string | readonly { readonly type: string; readonly text?: unknown }[];
 
 /** The words in which clients that look for them find that a model does not see or hear. */
-const otherMedia: Readonly<Record<string, string>> = {
+const otherMedia: Readonly<Record<string, string>> = byName({
   image: "image input is not supported",
   image_url: "image input is not supported",
   input_image: "image input is not supported",
   input_audio: "audio input is not supported",
   input_video: "video input is not supported",
-};
+});
 
 /**
  * The text of a message, its parts joined by `joint`; llama.cpp puts them on lines of their own. Pictures, sounds and

@@ -7,6 +7,7 @@
 //             words or role cannot be read is taken out, and what stood below it moves up
 //   preset    is taken out
 
+import { byName } from "../base/by-name.ts";
 import type { Database, SqlRow } from "../platform/database.ts";
 import { newId } from "./ids.ts";
 import { readSettings, readTimings, readTokens } from "./rows.ts";
@@ -229,11 +230,11 @@ function literals(database: Database, table: string, number: number): Record<str
   return row as Record<string, string>;
 }
 
-const kinds: Readonly<Record<string, { name: string; label: string }>> = {
+const kinds: Readonly<Record<string, { name: string; label: string }>> = byName({
   sessions: { name: "session", label: "title" },
   messages: { name: "message", label: "id" },
   presets: { name: "preset", label: "name" },
-};
+});
 
 function keep(
   database: Database,

@@ -5,6 +5,7 @@
 // tokens, so text appears only when TextDecoder has seen all of it.
 
 import { UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
 import type {
   DecodeOptions,
   EncodeOptions,
@@ -69,6 +70,8 @@ export class TextTokenizer implements Tokenizer {
   }
 
   encode(text: string, options: EncodeOptions = {}): number[] {
+    if (typeof text !== "string") throw wrong("text", text, "a string");
+    checkOptions(options);
     const { addSpecial = true, parseSpecial = true, check = () => {} } = options;
     const { model, prefix, suffix } = this.#parts;
     const ids: number[] = addSpecial ? [...prefix] : [];
@@ -87,6 +90,8 @@ export class TextTokenizer implements Tokenizer {
   }
 
   decode(ids: readonly number[], options: DecodeOptions = {}): string {
+    if (!Array.isArray(ids)) throw wrong("ids", ids, "a list of token ids");
+    checkOptions(options);
     const stream = new ByteStream(this, this.#leadingSpaces(options), options);
     const chunks = ids.map((id) => stream.bytes(id));
     const all = new Uint8Array(chunks.reduce((sum, chunk) => sum + chunk.length, 0));
@@ -145,9 +150,9 @@ export class TextTokenizer implements Tokenizer {
   }
 
   #check(id: number): void {
-    if (this.#parts.vocabulary.has(id)) return;
+    if (typeof id === "number" && this.#parts.vocabulary.has(id)) return;
     throw new UsageError(
-      `tokenizer: token id ${id} is not in the vocabulary, whose ids are 0 to ${this.vocabSize - 1}`,
+      `tokenizer: token id ${show(id)} is not in the vocabulary, whose ids are 0 to ${this.vocabSize - 1}`,
     );
   }
 }
@@ -178,4 +183,12 @@ class ByteStream {
 /** Never drops a leading U+FEFF: it is text here, no mark of the encoding. */
 function newTextDecoder(): TextDecoder {
   return new TextDecoder("utf-8", { ignoreBOM: true });
+}
+
+function checkOptions(options: unknown): void {
+  if (typeof options !== "object" || options === null) throw wrong("options", options, "an object");
+}
+
+function wrong(what: string, got: unknown, expected: string): UsageError {
+  return new UsageError(`tokenizer: ${what}: got ${show(got)}, expected ${expected}`);
 }

@@ -286,7 +286,7 @@ describe("open and dispose", () => {
     await expect(open(file.path, { contextSize: 0 })).rejects.toThrow("contextSize: got 0");
     await expect(open(file.path, { kvType: "q9" as "f16" })).rejects.toThrow('"q9"');
     await expect(open(file.path, { threads: 0 })).rejects.toThrow("threads: got 0");
-    await expect(open(5 as unknown as string)).rejects.toThrow("model: got number");
+    await expect(open(5 as unknown as string)).rejects.toThrow("model: got 5");
     await expect(open(file.path, { threds: 2 } as object)).rejects.toThrow('"threds"');
   });
 

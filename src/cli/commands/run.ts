@@ -26,6 +26,7 @@ import {
   wantsLimits,
 } from "../machine-limits.ts";
 import { profileJson, profileOption, profileText, takeProfile } from "../profile.ts";
+import { outPlain } from "../text.ts";
 import { timingsJson, timingsText } from "../timings.ts";
 
 interface RunFlags extends ModelFlags, PromptFlags, SamplingFlags, LimitFlags, TuneFlag {
@@ -97,7 +98,7 @@ async function streamText(
   const { terminal } = context;
   terminal.out(context.color().out.dim(prompt));
   try {
-    for await (const piece of generation) terminal.out(piece);
+    for await (const piece of generation) outPlain(terminal, piece);
   } finally {
     terminal.out("\n"); // also before the sentence about an error
   }

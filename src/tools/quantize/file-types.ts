@@ -4,6 +4,7 @@
 // "Q4_K_M" is a file type: q4_k, with q6_k for some layers of the two most sensitive matrices. Left out are the rules for
 // Falcon, whose architecture this build does not know.
 
+import { byName } from "../../base/by-name.ts";
 import { UsageError } from "../../base/errors.ts";
 
 /** What a tensor is for, as far as mixes ask. */
@@ -122,11 +123,11 @@ export const fileTypes: readonly FileType[] = [
   { name: "IQ4_XS", id: 30, base: "iq4_xs", mix: nonlinearMix, expertsAttnOutput: "q5_k" },
 ];
 
-const aliases: Readonly<Record<string, string>> = {
+const aliases: Readonly<Record<string, string>> = byName({
   Q3_K: "Q3_K_M",
   Q4_K: "Q4_K_M",
   Q5_K: "Q5_K_M",
-};
+});
 
 /** Types that no mix chooses by role. */
 export const special = {
@@ -143,14 +144,14 @@ export const special = {
 } as const;
 
 /** What a tensor gets whose rows are no whole blocks of a type. */
-export const fallbacks: Readonly<Record<string, string>> = {
+export const fallbacks: Readonly<Record<string, string>> = byName({
   q2_k: "q4_0",
   q3_k: "q4_0",
   q4_k: "q5_0",
   q5_k: "q5_1",
   q6_k: "q8_0",
   iq4_xs: "iq4_nl",
-};
+});
 
 export function fileTypeNamed(name: string): FileType {
   const wanted = name.toUpperCase();

@@ -1,6 +1,7 @@
 // Quantizers of types that only round, in WebAssembly (round-kernels.ts): values go through the kernels' memory some
 // thousands at a time. Blocks whose scale is almost zero or infinite are left to the type's own quantizer.
 
+import { byName } from "../../base/by-name.ts";
 import type { DType } from "../../dtypes/dtype.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
@@ -15,13 +16,14 @@ import {
 } from "./round-kernels.ts";
 
 /** Types that have a kernel, and whether they search once there is an importance matrix: kernels know none. */
-const kernels: Readonly<Record<string, { describe(name: string): Kernel; searches: boolean }>> = {
-  q8_0: { describe: roundSignedBytes, searches: false },
-  q4_0: { describe: roundNibbles, searches: true },
-  q4_1: { describe: roundNibblesFromLeast, searches: true },
-  q5_0: { describe: roundFiveBits, searches: true },
-  q5_1: { describe: roundFiveBitsFromLeast, searches: true },
-};
+const kernels: Readonly<Record<string, { describe(name: string): Kernel; searches: boolean }>> =
+  byName({
+    q8_0: { describe: roundSignedBytes, searches: false },
+    q4_0: { describe: roundNibbles, searches: true },
+    q4_1: { describe: roundNibblesFromLeast, searches: true },
+    q5_0: { describe: roundFiveBits, searches: true },
+    q5_1: { describe: roundFiveBitsFromLeast, searches: true },
+  });
 
 /** Blocks at a time: their values stay in the caches. */
 const atOnce = 512;

@@ -1,6 +1,7 @@
 // Half floats to floats, and the largest magnitude among them: what comes before every quantizer. In WebAssembly, some
 // thousands of values at a time; the types' own dequantizers do what is left over, and everything of other types.
 
+import { byName } from "../../base/by-name.ts";
 import type { DType } from "../../dtypes/dtype.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../../kernels/features.ts";
@@ -29,10 +30,10 @@ function magnitudeOf(bits: number): number {
 }
 
 /** The op that loads four values of a type. */
-const loads: Readonly<Record<string, "f32v.load_f16" | "f32v.load_bf16">> = {
+const loads: Readonly<Record<string, "f32v.load_f16" | "f32v.load_bf16">> = byName({
   f16: "f32v.load_f16",
   bf16: "f32v.load_bf16",
-};
+});
 
 const width = 16;
 /** Vectors that a turn of the loop widens. */

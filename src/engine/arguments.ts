@@ -1,0 +1,77 @@
+// What callers hand to the public API, checked before any of it is used. Types say as much to those who compile; this is for
+// plain JavaScript and for values that came from JSON, where a wrong one must not become a TypeError somewhere inside.
+
+import type { ChatMessage } from "../api.ts";
+import { UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
+
+export function wrongArgument(what: string, got: unknown, expected: string): UsageError {
+  return new UsageError(`${what}: got ${show(got)}, expected ${expected}`);
+}
+
+/** Options of a call: an object, with a signal and callbacks that are such. */
+export function checkOptions(call: string, options: unknown): void {
+  if (typeof options !== "object" || options === null || Array.isArray(options)) {
+    throw wrongArgument(`${call}: options`, options, "an object");
+  }
+  checkSignal((options as { signal?: unknown }).signal);
+}
+
+export function checkSignal(signal: unknown): void {
+  if (signal === undefined || signal instanceof AbortSignal) return;
+  throw wrongArgument("signal", signal, "an AbortSignal");
+}
+
+export function checkText(text: unknown, what: string = "text"): asserts text is string {
+  if (typeof text === "string") return;
+  throw new UsageError(`${what}: got ${kindOf(text)}, expected a string`);
+}
+
+/** Token ids as a list of their own; whether they are in the vocabulary is for the engine to say. */
+export function checkedIds(ids: unknown, what: string = "token ids"): number[] {
+  if (typeof ids === "string" || !isIterable(ids)) {
+    throw wrongArgument(what, ids, "a list of token ids");
+  }
+  const list = [...ids];
+  const wrong = list.findIndex(
+    (id) => !(Number.isSafeInteger(id) && (id as number) >= 0 && (id as number) < 2 ** 31),
+  );
+  if (wrong < 0) return list as number[];
+  throw new UsageError(
+    `${what}: got ${show(list[wrong])} at ${wrong}, expected a whole number, 0 or more`,
+  );
+}
+
+export function checkedMessages(messages: unknown): ChatMessage[] {
+  if (typeof messages === "string" || !isIterable(messages)) {
+    throw wrongArgument("messages", messages, "a list of messages");
+  }
+  return [...messages].map((message, index) => {
+    const { role, content } = (message ?? {}) as Partial<Record<keyof ChatMessage, unknown>>;
+    const where = `messages[${index}]`;
+    if (typeof message !== "object" || message === null || typeof role !== "string") {
+      throw wrongArgument(where, message, "an object with a role and a content");
+    }
+    if (typeof content !== "string" && content !== undefined && content !== null) {
+      throw wrongArgument(`${where}.content`, content, "text");
+    }
+    return { ...message } as ChatMessage;
+  });
+}
+
+/** A count that an option gives; undefined stands for its default. */
+export function checkCount(what: string, value: unknown, least: number = 0): void {
+  if (value === undefined || value === Number.POSITIVE_INFINITY) return;
+  if (Number.isSafeInteger(value) && (value as number) >= least) return;
+  throw wrongArgument(what, value, `a whole number of at least ${least}`);
+}
+
+export function isIterable(value: unknown): value is Iterable<unknown> {
+  const iterator = (Object(value) as { [Symbol.iterator]?: unknown })[Symbol.iterator];
+  return typeof iterator === "function";
+}
+
+function kindOf(value: unknown): string {
+  if (value === null) return "null";
+  return Array.isArray(value) ? "a list" : typeof value;
+}
