@@ -7,11 +7,13 @@ export {
   ContextError,
   DisposedError,
   FormatError,
+  HangError,
   LanternError,
   MemoryError,
   ModelError,
   SourceError,
   UsageError,
+  RestartingError,
   WorkerError,
 } from "./base/errors.ts";
 export { benchMatmul } from "./bench.ts";

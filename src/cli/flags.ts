@@ -98,6 +98,9 @@ export interface ModelFlags {
   parallel?: number;
   /** --profile, where a command has it. */
   profile?: true | string;
+  /** An engine that is lost is started again. */
+  restart?: boolean;
+  hangTimeout?: number;
 }
 
 /** llama.cpp's other names of a flag. -ngl would be -n with the value "gl" otherwise. */
@@ -191,6 +194,8 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.template !== undefined && { chatTemplate: flags.template }),
     ...(flags.parallel !== undefined && { parallel: flags.parallel }),
     ...(flags.profile && { profile: true }),
+    ...(flags.restart && { restart: true }),
+    ...(flags.hangTimeout !== undefined && { hangSeconds: flags.hangTimeout }),
   };
 }
 

@@ -90,8 +90,9 @@ function callOf(
   params: Readonly<Record<string, string>>,
   connection: Connection,
 ): Call {
+  const signal = AbortSignal.any([request.signal, server.stopSignal]);
   return {
-    server,
+    server: { ...server, models: server.models.forRequest(signal) },
     request,
     route,
     errors,
@@ -99,7 +100,7 @@ function callOf(
     params,
     client: connection.address,
     login: (from) => guard.login(request, connection, from),
-    signal: AbortSignal.any([request.signal, server.stopSignal]),
+    signal,
   };
 }
 

@@ -3,6 +3,7 @@
 
 import type { GenerateOptions, Model } from "../index.ts";
 import type { AccessSettings } from "./access.ts";
+import { stoppedBy } from "./call-model.ts";
 import { modelNotFound } from "./errors.ts";
 import type { ModelLibrary } from "./library.ts";
 import type { Metrics } from "./metrics.ts";
@@ -54,13 +55,30 @@ export interface ServedModel {
 
 /** The models, by name. The first is what a request without a name gets. */
 export class ModelHost {
-  readonly #models = new Map<string, ServedModel>();
+  #models = new Map<string, ServedModel>();
   readonly #strict: boolean;
   #changed: () => void = () => {};
+  #view: (served: ServedModel) => ServedModel = (served) => served;
+  #lasting: ModelHost = this;
 
   /** `strict`: a single model does not answer to other names than its own. */
   constructor(strict: boolean = false) {
     this.#strict = strict;
+  }
+
+  /** The same models for one request: what is done with texts for it ends when its signal says so. */
+  forRequest(signal: AbortSignal): ModelHost {
+    const host = new ModelHost(this.#strict);
+    host.#models = this.#models;
+    host.#lasting = this.#lasting;
+    host.#changed = () => this.#changed();
+    host.#view = (served) => ({ ...served, model: stoppedBy(served.model, signal) });
+    return host;
+  }
+
+  /** The models for what goes on when the request that began it is over. */
+  get lasting(): ModelHost {
+    return this.#lasting;
   }
 
   /** Calls back whenever a model comes or goes. */
@@ -90,7 +108,9 @@ export class ModelHost {
    */
   find(id: string | undefined): ServedModel {
     const [first] = this.#models.values();
-    if (first && (id === undefined || (!this.#strict && this.#models.size === 1))) return first;
+    if (first && (id === undefined || (!this.#strict && this.#models.size === 1))) {
+      return this.#view(first);
+    }
     return this.findExact(id ?? "(none)");
   }
 
@@ -103,7 +123,7 @@ export class ModelHost {
   findExact(id: string): ServedModel {
     const found = this.#models.get(id) ?? this.#models.get(id.replace(/:latest$/, ""));
     if (!found) throw modelNotFound(id, [...this.#models.keys()]);
-    return found;
+    return this.#view(found);
   }
 }
 

@@ -4,7 +4,8 @@
 // An error that is not a LanternError is a bug of ours: it is logged, and the client learns nothing of its insides.
 
 import { byName } from "../base/by-name.ts";
-import { type ErrorCode, LanternError } from "../index.ts";
+import { type ErrorCode, HangError, LanternError, RestartingError } from "../index.ts";
+import { withoutFolders } from "./library.ts";
 import { inPageWords } from "./page-words.ts";
 
 /** An error as every client's shape needs it. */
@@ -257,13 +258,50 @@ const mappings: Readonly<Record<ErrorCode, Mapping>> = {
   source: { status: 500, type: "server_error", code: "model_error" },
 };
 
+/** What whoever asked an engine is told that is not there any more; the server itself lives. */
+const lostEngines: readonly [
+  kind: abstract new (...args: never[]) => LanternError,
+  facts: Omit<ApiErrorFacts, "param">,
+][] = [
+  [
+    RestartingError,
+    {
+      status: 503,
+      type: "unavailable_error",
+      code: "engine_restarting",
+      message: "the model's engine was lost and is being started again. Try again in some seconds",
+      retryAfterSeconds: 5,
+    },
+  ],
+  [
+    HangError,
+    {
+      status: 500,
+      type: "server_error",
+      code: "engine_hung",
+      message:
+        "the model's engine gave no sign of life any more and was started again; the request is lost. Send it again, but it may be what the engine hung at",
+    },
+  ],
+];
+
 /** Any error as facts; `report` hears of those that are bugs. */
 export function describeError(error: unknown, report: (bug: unknown) => void): ApiErrorFacts {
   if (error instanceof ApiError) return error.facts;
   if (error instanceof LanternError) {
+    const lost = lostEngines.find(([kind]) => error instanceof kind)?.[1];
+    if (lost) {
+      if (lost.status === 500) report(error);
+      return { ...lost, param: null };
+    }
     const { status, type, code } = mappings[error.code];
     // A dead thread's message may carry a stack or a path: that is for the log.
     if (status >= 500) report(error);
+    if (error.code === "model") {
+      // Its template or its tokenizer is at fault: whoever runs the server should hear how.
+      const message = `the model failed: ${inPageWords(withoutFolders(error.message))}`;
+      return { status, type, code, param: null, message };
+    }
     const message = status >= 500 ? `the model failed: ${error.code}` : inPageWords(error.message);
     return { status, type, code, param: null, message };
   }

@@ -36,6 +36,8 @@ export class Counter implements Instrument {
 export interface GaugeReading {
   name: string;
   help: string;
+  /** Default "gauge". */
+  type?: "gauge" | "counter";
   values: readonly { value: number; labels?: Labels }[];
 }
 
@@ -149,11 +151,11 @@ export function createMetrics(): Metrics {
 export function metricsText(metrics: Metrics, gauges: readonly GaugeReading[]): string {
   const { llamacpp: _, ...instruments } = metrics;
   const counted = Object.values(instruments).map((instrument: Instrument) => instrument.text());
-  const read = gauges.map(({ name, help, values }) => {
+  const read = gauges.map(({ name, help, type = "gauge", values }) => {
     const lines = values.map(
       ({ value, labels }) => `${name}${labels ? labelText(labels) : ""} ${value}\n`,
     );
-    return `${head(name, help, "gauge")}${lines.join("")}`;
+    return `${head(name, help, type)}${lines.join("")}`;
   });
   return [...counted, ...read].join("");
 }

@@ -75,6 +75,7 @@ function server(end: () => GenerationResult): {
     info,
     tokenize: async (text: string) => (text === "" ? [1] : [1, 2]),
     generate: () => generation(end),
+    health: async () => ({ status: "ok" as const, restarts: 0 }),
     status: async () => {
       throw new UsageError("no status");
     },

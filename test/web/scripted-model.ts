@@ -64,6 +64,7 @@ export function scriptedModel(script: Script): Model {
     "info" | "status" | "generate" | "tokenize" | "applyTemplate" | "profile" | "dispose"
   > = {
     info,
+    health: async () => ({ status: "ok" as const, restarts: 0 }),
     status: async () => idle,
     generate: (prompt, options = {}) => {
       const ids = typeof prompt === "string" ? lettersOf(prompt) : prompt;

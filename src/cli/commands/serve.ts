@@ -127,6 +127,12 @@ export const serveCommand: CliCommand = {
         60,
       )
       .option(
+        "--hang-timeout <s>",
+        "start a model's engine again when it gives no sign of life for this many seconds; 0: never",
+        numberFlag({ min: 1, also: 0 }),
+        60,
+      )
+      .option(
         "--grace <s>",
         "seconds that running requests have after Ctrl-C",
         numberFlag({ min: 0 }),
@@ -159,12 +165,12 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const name = modelOf(flags);
   const access = await accessOptions(flags, context); // what is wrong with it is said before a model is loaded
   const source = await templateOf(flags, terminal);
-  const template = source === undefined ? {} : { template: source };
-  await using model = await openModel(name, { ...flags, ...template }, context, interrupt.signal);
+  const given = { ...flags, ...(source !== undefined && { template: source }), restart: true };
+  await using model = await openModel(name, given, context, interrupt.signal);
   const id = flags.alias ?? shortName(name);
   const { isLoopback, startServer } = await import("../../serve.ts"); // other commands start without it
   const location = await locateModel(name, context);
-  const library = catalogLibrary(context.downloads, { ...flags, ...template }, { [id]: location });
+  const library = catalogLibrary(context.downloads, given, { [id]: location });
   const assets = flags.web ? webAssets() : undefined;
   const options = {
     ...startOptions(flags, { [id]: model }, context),

@@ -162,7 +162,7 @@ function checked<T>(schema: z.ZodType<T>, value: unknown): T {
 /** The model of a session, with the server's queue and counters in between. */
 export function runModel(call: Call, name: string | null): RunModel {
   const { server } = call;
-  const served = server.models.named(name ?? undefined);
+  const served = server.models.lasting.named(name ?? undefined);
   return {
     name: served.id,
     contextSize: served.model.info.contextSize,

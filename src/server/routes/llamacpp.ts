@@ -5,7 +5,7 @@ import * as z from "zod";
 import { type ChatMessage, ContextError, type Model, type TokenizeOptions } from "../../index.ts";
 import { noRules, readFields } from "../body.ts";
 import { promptOptions, templateShape, toMessages } from "../chat-fields.ts";
-import type { Job, ServedModel, ServerSettings } from "../context.ts";
+import type { Job, ServerSettings } from "../context.ts";
 import { invalidRequest, notSupported, openaiErrors, slotsBusy } from "../errors.ts";
 import { generationParams } from "../generation-settings.ts";
 import { maxIds, type Piece, pieceInput, tokenIds } from "../inputs.ts";
@@ -219,11 +219,23 @@ function runningSlot(job: Job): object {
   };
 }
 
-function health({ server }: Call): Response {
-  const models: readonly ServedModel[] = server.models.list();
-  return models.length > 0
-    ? json({ status: "ok" })
-    : json({ error: { code: 503, message: "no model is loaded", type: "unavailable_error" } }, 503);
+/** What is wrong, in llama.cpp's words where it has them. */
+const healthMessages = {
+  loading: "Loading model: its engine was lost and is being started again",
+  error: "the engine of a model does not answer",
+  none: "no model is loaded",
+} as const;
+
+/** Every engine is asked; an answer that only the server gives would say nothing of them. */
+async function health({ server }: Call): Promise<Response> {
+  const states = await Promise.all(server.models.list().map(({ model }) => model.health()));
+  const found = (status: string): boolean => states.some((state) => state.status === status);
+  const problem =
+    states.length === 0 ? "none" : found("error") ? "error" : found("loading") ? "loading" : null;
+  if (problem === null) return json({ status: "ok" });
+  const status = problem === "loading" ? "loading" : "error";
+  const message = healthMessages[problem];
+  return json({ status, error: { code: 503, message, type: "unavailable_error" } }, 503);
 }
 
 export const llamacppRoutes: RouteFamily = {

@@ -6,13 +6,36 @@ import { notSupported, openaiErrors } from "../errors.ts";
 import { type GaugeReading, metricsText } from "../metrics.ts";
 import type { RouteFamily } from "../route.ts";
 
-/** What each model says of itself; one that is being closed says nothing. */
+/** What each model says of itself; one that is being closed, or whose engine does not answer, says nothing. */
 async function statuses({ models }: ServerContext): Promise<[string, EngineStatus][]> {
   const asked = models.list().map(async ({ id, model }): Promise<[string, EngineStatus][]> => {
-    const status = await model.status().catch(() => undefined);
+    const { status: state } = await model.health();
+    const status = state === "ok" ? await model.status().catch(() => undefined) : undefined;
     return status ? [[id, status]] : [];
   });
   return (await Promise.all(asked)).flat();
+}
+
+/** How each model's engine is, and how often it was started again. */
+async function engines({ models }: ServerContext): Promise<GaugeReading[]> {
+  const asked = models.list().map(async ({ id, model }) => ({
+    labels: { model: id },
+    ...(await model.health()),
+  }));
+  const all = await Promise.all(asked);
+  return [
+    {
+      name: "lantern_engine_up",
+      help: "Whether the model's engine answers (1) or not (0).",
+      values: all.map(({ labels, status }) => ({ labels, value: status === "ok" ? 1 : 0 })),
+    },
+    {
+      name: "lantern_engine_restarts_total",
+      help: "How often an engine that had died or hung was started again.",
+      type: "counter",
+      values: all.map(({ labels, restarts }) => ({ labels, value: restarts })),
+    },
+  ];
 }
 
 function gauges({ queue }: ServerContext, all: [string, EngineStatus][]): GaugeReading[] {
@@ -70,8 +93,8 @@ export const metricsRoutes: RouteFamily = {
         if (!server.settings.metrics) {
           throw notSupported("the server was started with --no-metrics: it tells no metrics");
         }
-        const all = await statuses(server);
-        const own = metricsText(server.metrics, gauges(server, all));
+        const [all, lives] = await Promise.all([statuses(server), engines(server)]);
+        const own = metricsText(server.metrics, [...gauges(server, all), ...lives]);
         const theirs = server.metrics.llamacpp.read(
           server.queue,
           all.map(([, status]) => status),
