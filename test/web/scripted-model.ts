@@ -61,7 +61,7 @@ export function scriptedModel(script: Script): Model {
   // What the server asks of a model for a page, and no more.
   const scripted: Pick<
     Model,
-    "info" | "status" | "generate" | "tokenize" | "applyTemplate" | "profile" | "dispose"
+    "info" | "health" | "status" | "generate" | "tokenize" | "applyTemplate" | "profile" | "dispose"
   > = {
     info,
     health: async () => ({ status: "ok" as const, restarts: 0 }),
