@@ -1,10 +1,17 @@
-// A compute thread that ends in the middle of the first chunk it takes: for threads.test.ts.
+// A compute thread that ends in the middle of the first chunk it takes, or hangs there: for threads.test.ts.
 
-import { parentPort } from "node:worker_threads";
+import { parentPort, workerData } from "node:worker_threads";
 import { arenaViews } from "../../src/backends/cpu/arena.ts";
 import { type ComputeJob, instantiate } from "../../src/backends/cpu/compute.ts";
 import { makeExecutors } from "../../src/backends/cpu/ops/table.ts";
 import { makeMember } from "../../src/backends/cpu/recorded-team.ts";
+
+const end =
+  workerData === "hangs"
+    ? () => {
+        for (;;);
+      }
+    : () => process.exit(7);
 
 parentPort!.once("message", ({ module, memory, program, thread }: ComputeJob) => {
   const executors = makeExecutors({
@@ -15,8 +22,8 @@ parentPort!.once("message", ({ module, memory, program, thread }: ComputeJob) =>
     leader: undefined,
   }).map((executor) => ({
     ...executor,
-    run: () => process.exit(7),
-    ...(executor.row && { row: { ...executor.row, run: () => process.exit(7) } }),
+    run: end,
+    ...(executor.row && { row: { ...executor.row, run: end } }),
   }));
   const member = makeMember({ buffer: memory.buffer, ...program, executors, thread }, undefined);
   parentPort!.postMessage("ready");

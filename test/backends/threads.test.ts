@@ -24,8 +24,8 @@ afterEach(async () => {
 });
 
 /** A thread whose worker the test can get at. */
-function threadOf(script: URL): EngineThread {
-  const worker = new Worker(script);
+function threadOf(script: URL, workerData?: "hangs"): EngineThread {
+  const worker = new Worker(script, { workerData });
   worker.on("error", () => {}); // its exit follows
   workers.push(worker);
   return {
@@ -39,8 +39,8 @@ function threadOf(script: URL): EngineThread {
   };
 }
 
-async function backendWith(startThread: () => EngineThread): Promise<CpuBackend> {
-  const backend = new CpuBackend({ level: 3, threads: 2, startThread, lostMs: 300 });
+async function backendWith(startThread: () => EngineThread, lostMs?: number): Promise<CpuBackend> {
+  const backend = new CpuBackend({ level: 3, threads: 2, startThread, ...(lostMs && { lostMs }) });
   await load(backend, options);
   return backend;
 }
@@ -63,10 +63,39 @@ test("a thread that dies in a step fails it; the next step has new threads", asy
     );
   }
   expect(failure).toBeInstanceOf(WorkerError);
-  expect((failure as WorkerError).cause).toMatchObject({ message: /lost: no progress/ });
+  // Not when it is given up for lost: that takes longer than this test may.
+  expect((failure as WorkerError).cause).toMatchObject({ message: /lost: it died in the middle/ });
   expect(await runSteps(backend, options)).toEqual(await expectedLogits());
   expect(scripts).toEqual([]);
   backend.dispose();
+}, 60_000);
+
+test("a thread that hangs in a step is given up after a while, and replaced", async () => {
+  const scripts = [dying, healthy];
+  const backend = await backendWith(() => threadOf(scripts.shift()!, "hangs"), 300);
+  let failure: unknown;
+  for (let i = 0; i < 200 && failure === undefined; i++) {
+    failure = await runSteps(backend, options).then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+  }
+  expect((failure as WorkerError).cause).toMatchObject({ message: /lost: no progress for 0.3 s/ });
+  expect(await runSteps(backend, options)).toEqual(await expectedLogits());
+  backend.dispose();
+}, 60_000);
+
+test("a backend that is disposed of while it waits for a thread says so", async () => {
+  const backend = await backendWith(() => threadOf(dying, "hangs"));
+  for (let i = 0; i < 200; i++) {
+    const running = runSteps(backend, options);
+    const waits = await Promise.race([running.then(() => false), sleep(300).then(() => true)]);
+    if (!waits) continue;
+    backend.dispose();
+    await expect(running).rejects.toThrow("used after dispose");
+    return;
+  }
+  throw new Error("it never waited");
 }, 60_000);
 
 test("a thread that dies between two steps is replaced before the next", async () => {

@@ -42,7 +42,8 @@ import { RecordWriter } from "./records.ts";
 import { referenceMemory } from "./reference-memory.ts";
 import { Packer, type PackProgram } from "./repack.ts";
 import { partsOf, StepRecords } from "./step-records.ts";
-import type { Idle, TeamMember } from "./team.ts";
+import { waitForOthers } from "./step-wait.ts";
+import type { Idle, StepEnd, TeamMember } from "./team.ts";
 import { writeStep } from "./write-step.ts";
 
 export interface CpuOptions {
@@ -158,17 +159,17 @@ export class CpuBackend implements Backend {
         (node) => () => runReferenceOp(node, this.#step!, reference),
       ),
     });
-    const { lostMs, startThread } = this.#options;
+    const { startThread } = this.#options;
     const { buffer } = memory;
     const member = makeMember(
-      { buffer, ...program, executors, thread: 0, lostMs },
+      { buffer, ...program, executors, thread: 0 },
       records && new RecordWriter(buffer, records, 0),
     );
     member.setIdle(this.#options.idle ?? "spin");
     const stepRecords = records && new StepRecords(buffer, records, this.threads, executors.length);
-    const packer = new Packer(packing, views);
     const missing = new Set(plan.graph.weights.map((weight) => weight.name));
     const helpers = new Helpers(this.threads - 1, startThread);
+    const packer = new Packer(packing, views, () => helpers.isLost);
     const jobOf = (first: PackProgram | undefined): JobOf => {
       const job = { module, memory, native, packing: first, program, records, guard: guard?.job };
       return (thread) => ({ ...job, thread });
@@ -190,10 +191,12 @@ export class CpuBackend implements Backend {
   run(step: Step, options: RunOptions = {}): Promise<void> | void {
     const prepared = this.#ready();
     if (prepared.helpers.isLost) return this.#replaceHelpers().then(() => this.#run(step, options));
-    this.#run(step, options);
+    return this.#run(step, options);
   }
 
-  #run(step: Step, { tap, stop, input, replace, phase = "prompt" }: RunOptions): void {
+  /** At once; a promise where it had to wait for other threads. */
+  #run(step: Step, options: RunOptions): Promise<void> | void {
+    const { tap, stop, input, replace, phase = "prompt" } = options;
     const prepared = this.#ready();
     this.#step = step;
     writeStep(step, prepared.compiled.program.step, prepared.arena.views.i32);
@@ -203,21 +206,26 @@ export class CpuBackend implements Backend {
       prepared.guard?.check();
       return;
     }
-    let finished: boolean;
     prepared.stepRecords?.begin(step, phase);
+    let end: StepEnd;
     try {
-      finished = prepared.member.runStep(stop);
+      end = prepared.member.runStep(stop);
     } catch (cause) {
-      prepared.helpers.lose();
-      throw new WorkerError(
-        "computing a step failed, and its results are lost; the next step gets new threads",
-        { cause },
-      );
-    } finally {
-      prepared.stepRecords?.end();
+      throw stepFailed(prepared, cause);
     }
-    prepared.guard?.check();
-    if (!finished) throw new AbortedError("the step");
+    if (end === "waits") return this.#wait(prepared, stop);
+    endStep(prepared, end);
+  }
+
+  async #wait(prepared: Prepared, stop: (() => boolean) | undefined): Promise<void> {
+    const { member, helpers } = prepared;
+    const { lostMs } = this.#options;
+    const check = () => this.#alive();
+    const wait = { stop, isLost: () => helpers.isLost, check, lostMs };
+    const end = await waitForOthers(member, wait).catch((cause: unknown) => {
+      throw cause instanceof DisposedError ? cause : stepFailed(prepared, cause);
+    });
+    endStep(prepared, end);
   }
 
   readonly tuning: TuningControls = {
@@ -369,6 +377,21 @@ export class CpuBackend implements Backend {
     if (!this.#prepared) throw new Error("cpu backend: run() before prepare()");
     return this.#prepared;
   }
+}
+
+function endStep({ stepRecords, guard }: Prepared, end: StepEnd): void {
+  stepRecords?.end();
+  guard?.check();
+  if (end === "given up") throw new AbortedError("the step");
+}
+
+function stepFailed({ helpers, stepRecords }: Prepared, cause: unknown): WorkerError {
+  helpers.lose();
+  stepRecords?.end();
+  return new WorkerError(
+    "computing a step failed, and its results are lost; the next step gets new threads",
+    { cause },
+  );
 }
 
 function compileKernels(

@@ -9,7 +9,7 @@ import type { Executor } from "./executor.ts";
 import type { Stage } from "./program.ts";
 import type { RecordWriter } from "./records.ts";
 import { type StageExecutor, stageExecutors } from "./stages.ts";
-import { TeamMember, type TeamPlace } from "./team.ts";
+import { type StepEnd, TeamMember, type TeamPlace } from "./team.ts";
 
 export interface MemberOptions extends TeamPlace {
   /** Of the instructions. */
@@ -41,7 +41,7 @@ class RecordedMember extends TeamMember {
     this.#executors = ofStages;
   }
 
-  override runStep(stop?: () => boolean): boolean {
+  override runStep(stop?: () => boolean): StepEnd {
     this.#start = this.#writer.now();
     return super.runStep(stop);
   }
@@ -90,12 +90,12 @@ class RecordedMember extends TeamMember {
     }
   }
 
-  protected override waitPast(now: number, expectsProgress: boolean): number {
+  protected override waitPast(now: number, isLeader: boolean): number {
     if (this.#hasWorked) {
       const seen = this.ready;
       if (seen !== now) return seen;
     }
-    const seen = super.waitPast(now, expectsProgress);
+    const seen = super.waitPast(now, isLeader);
     if (this.#writer.isOn) this.#start = this.#writer.now();
     return seen;
   }

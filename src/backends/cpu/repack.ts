@@ -14,6 +14,7 @@ import type { WeightReader } from "../backend.ts";
 import type { Arena, ArenaViews } from "./arena.ts";
 import type { Executor } from "./executor.ts";
 import { floatTilesFor, floatTypeOf } from "./float-tiles.ts";
+import { waitForOthers } from "./step-wait.ts";
 import { controlWords, TeamMember } from "./team.ts";
 
 /** A matrix that becomes tiles: plain data, sent to every thread. */
@@ -96,10 +97,13 @@ export class Packer {
   readonly #program: PackProgram;
   readonly #views: ArenaViews;
   readonly #team: TeamMember;
+  readonly #isLost: () => boolean;
   /** Time spent packing so far. */
   packMs = 0;
 
-  constructor(program: PackProgram, views: ArenaViews) {
+  /** `isLost`: whether a thread that helps is gone. */
+  constructor(program: PackProgram, views: ArenaViews, isLost: () => boolean) {
+    this.#isLost = isLost;
     this.#program = program;
     this.#views = views;
     const executors = packExecutors(program, views);
@@ -122,7 +126,7 @@ export class Packer {
       const next = row + pieceRows;
       const reading = next < rows ? readPiece(next, 1 - buffer) : undefined;
       reading?.catch(() => {}); // awaited below, after what may throw before it
-      this.#run(index, row / TILE_ROWS, rowsOf(row), buffer);
+      await this.#run(index, row / TILE_ROWS, rowsOf(row), buffer);
       await reading;
     }
   }
@@ -132,7 +136,7 @@ export class Packer {
     this.#team.stop();
   }
 
-  #run(index: number, firstTile: number, rows: number, buffer: number): void {
+  async #run(index: number, firstTile: number, rows: number, buffer: number): Promise<void> {
     const piece = this.#program.piece / 4;
     const { i32 } = this.#views;
     i32[piece + INSTRUCTION] = index;
@@ -141,7 +145,8 @@ export class Packer {
     i32[piece + BUFFER] = buffer;
     const started = performance.now();
     try {
-      this.#team.runStep();
+      const end = this.#team.runStep();
+      if (end === "waits") await waitForOthers(this.#team, { isLost: this.#isLost });
       this.packMs += performance.now() - started;
     } catch (cause) {
       throw new WorkerError("packing the weights failed; open the model again", { cause });

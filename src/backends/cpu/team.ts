@@ -45,11 +45,11 @@ const SPIN_GROWTH = 1.05;
 const SLEEP_MS = 100;
 /** Numbers begin again long before they would overflow. */
 const RENUMBER = 2 ** 30;
-/** No progress for this long: a thread was lost. */
-const LOST_MS = 20_000;
-
 /** Tells the processor that a thread spins: one that shares its core gets more of it. Some 50 ns. */
 const pause: () => void = (Atomics as { pause?: () => void }).pause ?? (() => {});
+
+/** How the leader's part of a step ended; "waits": others have chunks that are not done yet, see goOn(). */
+export type StepEnd = "done" | "given up" | "waits";
 
 /** What a thread with nothing to do does. */
 export type Idle = "spin" | "sleep";
@@ -66,8 +66,6 @@ export interface TeamPlace {
   /** Number 0 is the leader. */
   readonly thread: number;
   readonly threads: number;
-  /** No progress for this long means that a thread was lost. */
-  readonly lostMs?: number | undefined;
 }
 
 export class TeamMember {
@@ -76,14 +74,14 @@ export class TeamMember {
   readonly #thread: number;
   readonly #threads: number;
   readonly #canSleep: boolean;
-  readonly #lostMs: number;
   #spins = MOST_SPINS;
+  /** The number at which the leader's step is over. */
+  #end = 0;
   /** The leader's: what its own chunk threw. */
   #cause: unknown;
 
   constructor(place: TeamPlace, executors: readonly Executor[]) {
-    const { buffer, control, thread, threads, lostMs = LOST_MS } = place;
-    this.#lostMs = lostMs;
+    const { buffer, control, thread, threads } = place;
     this.#words = new Int32Array(buffer, control, controlWords(threads));
     this.#executors = executors;
     this.#thread = thread;
@@ -97,10 +95,11 @@ export class TeamMember {
   }
 
   /**
-   * The leader's: runs all instructions once, with whoever helps. False when `stop` said to give up on the way; throws
-   * when a chunk failed anywhere.
+   * The leader's: runs all instructions once, with whoever helps. "given up" when `stop` said so on the way; throws when a
+   * chunk failed anywhere. "waits" when it has waited for the chunks of others for a while: so that its thread can hear
+   * what became of them, before it goes on with goOn().
    */
-  runStep(stop?: () => boolean): boolean {
+  runStep(stop?: () => boolean): StepEnd {
     let idle = Atomics.load(this.#words, READY);
     if (idle > RENUMBER) {
       idle = 0; // also a multiple of count + 1: "nothing to do"
@@ -110,11 +109,18 @@ export class TeamMember {
     const none = (idle & 0xffff) << 16;
     for (let i = 0; i < this.#threads; i++) Atomics.store(this.#words, RUNS + LINE * i, none);
     this.#publish(idle + 1);
-    const end = (idle + this.#executors.length + 1) | 0;
-    for (let now = Atomics.load(this.#words, READY); now !== end; ) {
+    this.#end = (idle + this.#executors.length + 1) | 0;
+    return this.goOn(stop);
+  }
+
+  /** The leader's: goes on with a step that "waits". */
+  goOn(stop?: () => boolean): StepEnd {
+    for (let now = Atomics.load(this.#words, READY); now !== this.#end; ) {
       if (stop?.()) Atomics.store(this.#words, SKIP, 1);
       this.#work(now);
-      now = this.waitPast(now, true);
+      const seen = this.waitPast(now, true);
+      if (seen === now) return "waits";
+      now = seen;
     }
     if (Atomics.load(this.#words, FAILED) !== 0) {
       Atomics.store(this.#words, FAILED, 0);
@@ -122,7 +128,7 @@ export class TeamMember {
       this.#cause = undefined;
       throw new Error("a compute thread failed in the middle of a step", { cause });
     }
-    return Atomics.exchange(this.#words, SKIP, 0) === 0;
+    return Atomics.exchange(this.#words, SKIP, 0) === 0 ? "done" : "given up";
   }
 
   /** A helper's whole life. */
@@ -231,8 +237,8 @@ export class TeamMember {
     if (Atomics.load(words, SLEEPERS) > 0) Atomics.notify(words, READY);
   }
 
-  /** Returns the number of the open instruction once it is no longer `now`. */
-  protected waitPast(now: number, expectsProgress: boolean): number {
+  /** Returns the number of the open instruction once it is no longer `now`; to the leader, `now` after one sleep. */
+  protected waitPast(now: number, isLeader: boolean): number {
     const words = this.#words;
     const spins = Atomics.load(words, DROWSY) === 0 ? this.#spins : 1;
     for (let i = 0; i < spins; i++) {
@@ -244,22 +250,19 @@ export class TeamMember {
       pause();
     }
     this.#spins = Math.max(FEWEST_SPINS, this.#spins / 4);
-    for (let waited = 0; ; waited += SLEEP_MS) {
+    for (let slept = 0; ; slept++) {
       const seen = Atomics.load(words, READY);
       if (seen !== now) return seen;
       if (!this.#canSleep) continue;
-      if (expectsProgress && waited >= this.#lostMs) {
-        throw new Error(`a compute thread was lost: no progress for ${this.#lostMs / 1000} s`);
-      }
-      if (!expectsProgress && Atomics.load(words, STOPPED) !== 0) return seen;
+      if (isLeader ? slept > 0 : Atomics.load(words, STOPPED) !== 0) return seen;
       Atomics.add(words, SLEEPERS, 1);
       Atomics.wait(words, READY, now, SLEEP_MS);
       Atomics.sub(words, SLEEPERS, 1);
     }
   }
 
-  /** The number of the open instruction. */
-  protected get ready(): number {
+  /** The number of the open instruction: it changes as the step goes on. */
+  get ready(): number {
     return Atomics.load(this.#words, READY);
   }
 
