@@ -11,9 +11,9 @@ export {
   LanternError,
   MemoryError,
   ModelError,
+  RestartingError,
   SourceError,
   UsageError,
-  RestartingError,
   WorkerError,
 } from "./base/errors.ts";
 export { benchMatmul } from "./bench.ts";
