@@ -5,7 +5,7 @@ import { byName } from "./base/by-name.ts";
 import type { GenerateOptions, Model } from "./index.ts";
 import type { Database } from "./platform/database.ts";
 import { randomToken } from "./server/access.ts";
-import { type Asset, createApp } from "./server/app.ts";
+import { type AppFetch, type Asset, createApp } from "./server/app.ts";
 import { createContext, type ServerContext } from "./server/context.ts";
 import { stopping } from "./server/errors.ts";
 import { hostNameOf, isLoopback } from "./server/host-names.ts";
@@ -140,35 +140,23 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     log: options.log ?? (() => {}),
     stopSignal: end.signal,
   });
-  const sessions = options.sessions && (await openSessions(context, options.sessions));
-  const { library } = options;
-  const models = library && modelRoutes(context, library);
-  const families = [
-    ...routeFamilies,
-    ...(options.families?.(context) ?? []),
-    ...(sessions?.families ?? []),
-    ...(models
-      ? [
-          models.family,
-          machineRoutes(context, library),
-          limitRoutes(context, library),
-          quantizeRoutes(context, library),
-        ]
-      : []),
-  ];
-  const app = createApp(context, {
-    families,
-    ...(options.assets && { assets: options.assets }),
-  });
-  const listener = await listen(app, {
+  // The port first: if another program has it, that is said at once, and no conversations are opened. Who asks now waits.
+  const { promise: ready, resolve: beginWith } = Promise.withResolvers<AppFetch>();
+  const listener = await listen(async (...request) => await (await ready)(...request), {
     host,
     port,
     headersTimeoutMs: options.headersTimeoutMs ?? 15_000,
     requestTimeoutMs: options.requestTimeoutMs ?? 60_000,
-  }).catch(async (error: unknown) => {
-    await sessions?.close();
-    throw error;
   });
+  const { families, sessions, models } = await openFamilies(context, options).catch(
+    async (error: unknown) => {
+      listener.stopAccepting();
+      listener.destroy();
+      await listener.closed;
+      throw error;
+    },
+  );
+  beginWith(createApp(context, { families, ...(options.assets && { assets: options.assets }) }));
   const own = Object.hasOwn(wildcards, host) ? wildcards[host] : undefined;
   const reachable = own === undefined ? listener.url : `http://${own}:${listener.port}`;
   return {
@@ -190,6 +178,27 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       await models?.close();
     },
   };
+}
+
+/** All routes, and what has to be closed with them. */
+async function openFamilies(context: ServerContext, options: StartOptions) {
+  const sessions = options.sessions && (await openSessions(context, options.sessions));
+  const { library } = options;
+  const models = library && modelRoutes(context, library);
+  const families: readonly RouteFamily[] = [
+    ...routeFamilies,
+    ...(options.families?.(context) ?? []),
+    ...(sessions?.families ?? []),
+    ...(models
+      ? [
+          models.family,
+          machineRoutes(context, library),
+          limitRoutes(context, library),
+          quantizeRoutes(context, library),
+        ]
+      : []),
+  ];
+  return { families, sessions, models };
 }
 
 /** Resolves with the promise, or when the time is over. */
