@@ -13,6 +13,7 @@ import {
   asString,
   asTokenId,
   booleanOr,
+  failField,
   type JsonRecord,
 } from "./json/fields.ts";
 import { makeModel, type WordModel } from "./json/model.ts";
@@ -33,6 +34,9 @@ import {
   TOKEN_TYPE,
   Vocabulary,
 } from "./vocabulary.ts";
+
+/** Ids without a token that any vocabulary may have. */
+const mostGaps = 100_000;
 
 /** An added token as tokenizer.json describes it. */
 interface JsonToken extends AddedToken {
@@ -171,11 +175,16 @@ function readVocabulary(
   rows: number | undefined,
 ): Vocabulary {
   const texts: string[] = [];
-  for (const [text, id] of Object.entries(asRecord(model.vocab, "model.vocab"))) {
+  const entries = Object.entries(asRecord(model.vocab, "model.vocab"));
+  for (const [text, id] of entries) {
     texts[asTokenId(id, `model.vocab[${JSON.stringify(text)}]`)] = text;
   }
   for (const token of added) texts[token.id] = token.text;
   checkVocabularySize(texts.length, rows);
+  // One entry with a large id must not cost what a million entries do.
+  if (texts.length > 2 * (entries.length + added.length) + mostGaps) {
+    failField("model.vocab", `ids up to ${texts.length - 1}`, `ids for ${entries.length} tokens`);
+  }
   const types = new Uint8Array(texts.length).fill(TOKEN_TYPE.normal);
   for (let id = 0; id < texts.length; id++) {
     if (texts[id] === undefined) {

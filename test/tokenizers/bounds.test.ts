@@ -119,3 +119,9 @@ describe("a model file", () => {
     },
   );
 });
+
+test("one entry of tokenizer.json with a large id is refused, not filled up to", () => {
+  const vocab = { a: 0, b: 4_000_000 };
+  const json = { model: { type: "BPE", vocab, merges: [] } };
+  expect(() => tokenizerFromJson(json, undefined)).toThrow(/ids up to 4000000.*ids for 2 tokens/);
+});
