@@ -84,7 +84,8 @@ async function catalogListing(
   platform: DownloadPlatform,
 ): Promise<ModelListing> {
   const { name, description, licence, chat, sha256, shape } = entry;
-  const found = await findLocally(entry, platform);
+  // What cannot be looked at is not here for this user; the other models still are.
+  const found = await findLocally(entry, platform).catch(() => undefined);
   const partial = sizes.has(`${entry.file}.part`);
   const absent = partial ? "partial" : "absent";
   const files = filesHere(entry.file, sizes);

@@ -140,7 +140,7 @@ async function download(
   const sha256 = hash.digest("hex");
   await checkResult(entry, part, remote, { bytes: loadedBytes, sha256, resumedBytes }, platform);
   await platform.rename(part, path);
-  await platform.remove(`${part}.json`);
+  await platform.remove(`${part}.json`).catch(() => {}); // the model is here, which is what counts
   const statedBy = remote.sha256?.statedBy ?? "nobody";
   return { path, bytes: loadedBytes, from: "download", sha256, statedBy, resumedBytes };
 }
