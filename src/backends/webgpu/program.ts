@@ -5,8 +5,10 @@
 import { type GraphNode, type KvState, kvStates } from "../../graph/graph.ts";
 import type { RowCounts } from "../../graph/step.ts";
 import type { Buffers, Layout } from "./buffers.ts";
-import { type GpuDevice, withoutBuildPaths } from "./device.ts";
-import { type LowerContext, lowerGroup, lowerNode } from "./lower.ts";
+import { type GpuDevice, type GpuFacts, withoutBuildPaths } from "./device.ts";
+import { lowerGroup } from "./lower.ts";
+import type { LowerContext } from "./ops/op.ts";
+import { lowerNode } from "./ops/table.ts";
 import type { Tuning } from "./tuning.ts";
 import { usage } from "./usage.ts";
 import type { WeightPart } from "./weight-layout.ts";
@@ -70,7 +72,7 @@ export async function makeProgram(
   const calls = gpu.facts.subgroupMatrix ? await matrixCallsOf(device) : undefined;
   const parts = await gpu.wait(
     Promise.all(
-      lower(gpu, layout, tuning, calls, by).map(async ({ nodes, kernels }) => ({
+      lowerPlan(gpu.facts, layout, tuning, calls, by).map(async ({ nodes, kernels }) => ({
         nodes,
         dispatches: await Promise.all(kernels.map(ready)),
       })),
@@ -79,8 +81,9 @@ export async function makeProgram(
   return { parts, pipelines: pipelines.size };
 }
 
-function lower(
-  { facts }: GpuDevice,
+/** The kernels of a plan, before anything is compiled. */
+export function lowerPlan(
+  facts: GpuFacts,
   layout: Layout,
   tuning: Tuning,
   calls: MatrixCalls | undefined,

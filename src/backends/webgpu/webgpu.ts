@@ -35,7 +35,7 @@ import {
 } from "./buffers.ts";
 import { resultOf, StepCommands } from "./commands.ts";
 import { type GpuDevice, gpuIdentity } from "./device.ts";
-import { supportsNode } from "./lower.ts";
+import { supportsNode } from "./ops/table.ts";
 import { encodePart, makeProgram, type Pipelines, type Program } from "./program.ts";
 import { StepArea } from "./step-area.ts";
 import { StepTimes } from "./step-times.ts";

@@ -21,7 +21,7 @@ export interface MatrixCalls {
   store(to: string, at: string, value: string, pitch: number): string;
 }
 
-const namedCalls: MatrixCalls = {
+export const namedCalls: MatrixCalls = {
   load: (type, from, at, order, pitch) =>
     `subgroupMatrixLoad<${type}, ${order}_major>(${from}, ${at}, ${pitch}u)`,
   store: (to, at, value, pitch) =>

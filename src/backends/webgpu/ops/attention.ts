@@ -1,0 +1,31 @@
+// rope, kv_write and attention: what a layer does with its queries, keys and values.
+
+import { attentionKernel } from "../wgsl/attention.ts";
+import { attentionTeamsKernel, hasTeams } from "../wgsl/attention-teams.ts";
+import { kvWriteKernel } from "../wgsl/kv-write.ts";
+import { ropeKernel } from "../wgsl/rope.ts";
+import { always, type GpuOp } from "./op.ts";
+
+/** What fits the workgroup memory that every device has. */
+const MOST_HEAD_VALUES = 2048;
+
+export const rope: GpuOp<"rope"> = {
+  supports: ({ headDim }) => headDim % 2 === 0 || `heads of ${headDim} values cannot be paired`,
+  lower: (node, { step }) => [ropeKernel(node, step)],
+};
+
+export const kvWrite: GpuOp<"kv_write"> = always((node, { kv, step }) =>
+  kvWriteKernel(node, kv, step),
+);
+
+export const attention: GpuOp<"attention"> = {
+  supports({ headDim }) {
+    if (headDim % 4 !== 0) return `heads of ${headDim} values; they must be a multiple of 4`;
+    return headDim <= MOST_HEAD_VALUES || `heads of ${headDim} values; at most ${MOST_HEAD_VALUES}`;
+  },
+  lower: (node, { kv, step, exchange, promptAttentionSize: size }) => [
+    size > 0 && hasTeams(node, kv)
+      ? attentionTeamsKernel(node, kv, step, exchange, size)
+      : attentionKernel(node, kv, step),
+  ],
+};

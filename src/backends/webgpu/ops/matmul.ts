@@ -1,0 +1,60 @@
+// matmul: kernels for few tokens, and kernels for many, which read activations that were rounded once before.
+
+import type { NodeOf } from "../../../graph/graph.ts";
+import type { Kernel } from "../wgsl/kernel.ts";
+import { matmulKernel } from "../wgsl/matmul.ts";
+import { hasMatrices, matmulMatricesKernels } from "../wgsl/matmul-matrices.ts";
+import { MATVEC_TOKENS, matvecKernel } from "../wgsl/matvec.ts";
+import { laneProductOf, type Product, productKernel } from "../wgsl/product.ts";
+import { fitsHalves, roundKernel, roundsActivations } from "../wgsl/round-activations.ts";
+import type { GpuOp, LowerContext } from "./op.ts";
+import { readable } from "./readable.ts";
+
+export const matmul: GpuOp<"matmul"> = {
+  supports: ({ weight }) => readable(weight.dtype),
+
+  lower(node, context) {
+    const { weight, x } = node;
+    const own = context.weights.parts.get(weight.name)!;
+    const isTuned = laneProductOf(weight, context.workgroupBytes) !== undefined;
+    const { matrices } = context;
+    const onMatrices = matrices && hasMatrices(node, matrices) && fitsHalves(weight);
+    const few = isTuned
+      ? productKernels({ x, matmuls: [node] }, context)
+      : own.map((_, part) => matvecKernel(node, own, part));
+    const many = own.flatMap((_, part) =>
+      onMatrices
+        ? matmulMatricesKernels(node, own, part, matrices)
+        : [matmulKernel(node, own, part)],
+    );
+    const { rounded } = context;
+    if (!onMatrices) {
+      return [...roundOnce(node, isTuned ? MATVEC_TOKENS + 1 : 1, false, rounded), ...few, ...many];
+    }
+    const once = isTuned ? [] : roundOnce(node, 1, false, rounded);
+    return [...once, ...few, ...roundOnce(node, MATVEC_TOKENS + 1, true, rounded), ...many];
+  },
+};
+
+/** Matmuls of the same activations (q, k and v; gate and up) share the rounding of the first. */
+function roundOnce(
+  { x, weight }: NodeOf<"matmul">,
+  minRows: number,
+  halves: boolean,
+  rounded: LowerContext["rounded"],
+): Kernel[] {
+  const { activation } = weight.dtype;
+  if (!roundsActivations(weight)) return [];
+  const isThere = rounded.value === x && rounded.activation === activation;
+  if (isThere && rounded.minRows! <= minRows && rounded.halves === halves) return [];
+  Object.assign(rounded, { value: x, activation, minRows, halves });
+  return [{ ...roundKernel(x, weight, halves), minRows }];
+}
+
+/** Of matmuls that are computed as one: a kernel for each part of the weights. */
+export function productKernels(product: Product, context: LowerContext): Kernel[] {
+  const { weights } = context;
+  const { name } = product.matmuls[0]!.weight;
+  const own = product.matmuls.length > 1 ? [weights.stacks.get(name)!] : weights.parts.get(name)!;
+  return own.map((part, number) => productKernel(product, part, number, context));
+}

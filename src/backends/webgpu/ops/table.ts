@@ -1,0 +1,48 @@
+// The ops that the GPU computes: one line for each. Adding one is a kernel in ../wgsl/ and a line here, or a file beside this
+// one where it has conditions or several kernels.
+
+import type { GraphNode, NodeOf, OpKind } from "../../../graph/graph.ts";
+import {
+  activateKernel,
+  addKernel,
+  gateKernel,
+  mulKernel,
+  scaleKernel,
+  selectKernel,
+  softcapKernel,
+} from "../wgsl/elementwise.ts";
+import type { Kernel } from "../wgsl/kernel.ts";
+import { layerNormKernel, rmsNormKernel, softmaxKernel } from "../wgsl/norms.ts";
+import { attention, kvWrite, rope } from "./attention.ts";
+import { embed } from "./embed.ts";
+import { matmul } from "./matmul.ts";
+import { always, type GpuOp, type LowerContext } from "./op.ts";
+
+const ops: { readonly [K in OpKind]: GpuOp<K> } = {
+  embed,
+  rms_norm: always(rmsNormKernel),
+  layer_norm: always(layerNormKernel),
+  matmul,
+  rope,
+  kv_write: kvWrite,
+  attention,
+  gate: always(gateKernel),
+  activate: always(activateKernel),
+  add: always(addKernel),
+  mul: always(mulKernel),
+  scale: always(scaleKernel),
+  softcap: always(softcapKernel),
+  softmax: always(softmaxKernel),
+  select: always((node, { step }) => selectKernel(node, step)),
+};
+
+/** Whether a node can be computed here; otherwise the reason. */
+export function supportsNode(node: GraphNode): true | string {
+  if (!Object.hasOwn(ops, node.op)) return `the GPU has no op "${node.op}"`;
+  return (ops[node.op] as GpuOp<OpKind>).supports(node as NodeOf<OpKind>);
+}
+
+/** The kernels that compute a node, in order; nodes must come in the graph's order. */
+export function lowerNode(node: GraphNode, context: LowerContext): Kernel[] {
+  return (ops[node.op] as GpuOp<OpKind>).lower(node as NodeOf<OpKind>, context);
+}

@@ -1,0 +1,101 @@
+// The text of every shader that a small model becomes, as one hash for each op and each type of weights, on three kinds of
+// GPU. As test/kernels/kernel-hashes.test.ts: a refactoring shows that none changed; where a change is meant, -u and a reason.
+
+import { createHash } from "node:crypto";
+import { expect, test } from "vitest";
+import { layOut } from "../../src/backends/webgpu/buffers.ts";
+import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
+import { lowerPlan } from "../../src/backends/webgpu/program.ts";
+import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
+import { unpackOf } from "../../src/backends/webgpu/unpack/table.ts";
+import { namedCalls } from "../../src/backends/webgpu/wgsl/matmul-matrices.ts";
+import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import type { ModelHeader } from "../../src/models/arch.ts";
+import { buildModel } from "../../src/models/build.ts";
+import { plainMetadata } from "../support/tiny-engine.ts";
+
+const plain: GpuFacts = {
+  name: "test",
+  vendor: "test",
+  architecture: "",
+  driver: "1",
+  isSoftware: false,
+  maxBufferBytes: 2 ** 32,
+  maxBindingBytes: 2 ** 31,
+  memoryBytes: undefined,
+  workgroupStorageBytes: 16_384,
+  storageBuffers: 10,
+  f16: false,
+  subgroups: undefined,
+  subgroupMatrix: false,
+  timestampQueries: false,
+  packedDots: false,
+};
+const teams = { ...plain, workgroupStorageBytes: 49_152, subgroups: { min: 32, max: 32 } };
+const gpus: readonly { name: string; facts: GpuFacts }[] = [
+  { name: "plain", facts: plain },
+  { name: "subgroups", facts: { ...teams, f16: true, packedDots: true } },
+  { name: "matrix units", facts: { ...teams, f16: true, packedDots: true, subgroupMatrix: true } },
+];
+
+/** Two layers of a model whose matrices are all of a type: sizes that every block fits. */
+function modelOf(weightType: string, architecture: string): ModelHeader {
+  const [embed, feedForward, vocab] = [256, 512, 320];
+  const key = (name: string) => `${architecture}.${name}`;
+  const metadata = plainMetadata({
+    "general.architecture": architecture,
+    [key("embedding_length")]: embed,
+    [key("attention.head_count")]: 4,
+    [key("attention.head_count_kv")]: 2,
+    [key("block_count")]: 1,
+    [key("feed_forward_length")]: feedForward,
+    [key("context_length")]: 256,
+    [key("attention.layer_norm_rms_epsilon")]: 1e-5,
+  });
+  const tensors = new Map<string, ReturnType<typeof tensor>>();
+  const tensor = (name: string, shape: number[]) => ({
+    name,
+    shape,
+    dtype: dtypeByName(shape.length > 1 ? weightType : "f32")!,
+  });
+  const add = (name: string, ...shape: number[]) => tensors.set(name, tensor(name, shape));
+  add("token_embd.weight", vocab, embed);
+  add("output_norm.weight", embed);
+  for (const name of ["attn_norm", "ffn_norm"]) add(`blk.0.${name}.weight`, embed);
+  for (const [name, rows] of [
+    ["q", embed],
+    ["k", 128],
+    ["v", 128],
+  ] as const) {
+    add(`blk.0.attn_${name}.weight`, rows, embed);
+    if (architecture === "qwen2") add(`blk.0.attn_${name}.bias`, rows);
+  }
+  add("blk.0.attn_output.weight", embed, embed);
+  for (const name of ["gate", "up"]) add(`blk.0.ffn_${name}.weight`, feedForward, embed);
+  add("blk.0.ffn_down.weight", embed, feedForward);
+  return { metadata, tensors };
+}
+
+test.each(gpus)("$name", async ({ name, facts }) => {
+  const lines: string[] = [];
+  const tuning = tuningFor(facts);
+  const calls = facts.subgroupMatrix ? namedCalls : undefined;
+  const types = allDTypes().filter((dtype) => unpackOf(dtype));
+  for (const architecture of ["llama", "qwen2"]) {
+    for (const { name: type } of types) {
+      const { graph } = buildModel(modelOf(type, architecture));
+      const plan = makePlan(graph, { maxTokens: 64, maxOutputs: 8 });
+      const layout = layOut(plan, { blocks: 8, dtype: dtypeByName("f16")! }, facts);
+      const counted = (["groups", "nodes"] as const).map((by) => {
+        const kernels = lowerPlan(facts, layout, tuning, calls, by).flatMap((part) => part.kernels);
+        const hash = createHash("sha256");
+        for (const { code } of kernels) hash.update(code);
+        return `${kernels.length} ${by}, ${hash.digest("hex").slice(0, 16)}`;
+      });
+      lines.push(`${architecture} ${type}: ${counted.join("; ")}`);
+    }
+  }
+  const file = `data/wgsl-hashes/${name.replace(" ", "-")}.txt`;
+  await expect(`${lines.join("\n")}\n`).toMatchFileSnapshot(file);
+});
