@@ -7,8 +7,8 @@ import { f16 } from "../src/dtypes/f16.ts";
 import { q8_0 } from "../src/dtypes/q8_0.ts";
 import { assembleModule } from "../src/kernels/asm/wasm.ts";
 import { lowerToWasm } from "../src/kernels/lower/wasm.ts";
+import { ropeTable } from "../src/kernels/ops/elementwise/rope.ts";
 import { elementwiseKernels } from "../src/kernels/ops/elementwise-table.ts";
-import { ropeTable } from "../src/kernels/ops/rope.ts";
 
 const pages = 1024;
 const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });

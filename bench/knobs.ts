@@ -9,7 +9,7 @@
 // Without -v: for one token 4s.compact and 8s.compact, for more the default that is not in tile registers.
 
 import { Command } from "commander";
-import { refusals } from "../src/backends/cpu/native-choice.ts";
+import { refusals } from "../src/backends/cpu/native/choice.ts";
 import { bytesFor } from "../src/dtypes/dtype.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
 import { type Knobs, knobNames, turned } from "../src/kernels/knobs.ts";

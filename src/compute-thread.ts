@@ -1,7 +1,7 @@
 // A compute thread's entry: gets its job once, then works on the shared memory until the team is stopped.
 
-import { type ComputeJob, serveCompute } from "./backends/cpu/compute.ts";
-import type { guardCalls } from "./backends/cpu/guard-calls.ts";
+import type { guardCalls } from "./backends/cpu/guard/guard-calls.ts";
+import { type ComputeJob, serveCompute } from "./backends/cpu/threads/compute.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { NativeAccess } from "./platform/platform.ts";
 
@@ -16,7 +16,7 @@ port.onMessage((message) => {
 
 async function prepareAndServe(job: ComputeJob): Promise<void> {
   const host = await platform.native();
-  const guard = job.guard && (await import("./backends/cpu/guard-calls.ts"));
+  const guard = job.guard && (await import("./backends/cpu/guard/guard-calls.ts"));
   serve(job, host, guard?.guardCalls);
 }
 

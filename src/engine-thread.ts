@@ -108,7 +108,7 @@ const untuned = 'kernels: defaults, nothing was tuned here ("lantern tune")';
 /** Generated code is watched where somebody looks for a bug (docs/native.md); loaded then only. */
 async function guardMode(): Promise<BackendRequest["guard"]> {
   if (platform.env("LANTERN_GUARD") !== "1") return undefined;
-  return (await import("./backends/cpu/guard.ts")).guardMode();
+  return (await import("./backends/cpu/guard/guard.ts")).guardMode();
 }
 
 /** What a backend on the processor is made with. */

@@ -2,7 +2,7 @@
 // goes into a step in which others write. The engine's thread loads this file when there is a measurement; a machine that
 // was never measured pays nothing for it.
 
-import type { NativeKernels } from "./backends/cpu/native.ts";
+import type { NativeKernels } from "./backends/cpu/native/native.ts";
 import type { GpuFacts } from "./backends/webgpu/device.ts";
 import type { EngineOptions } from "./engine/engine.ts";
 import type { ModelFile } from "./formats/model-file.ts";

@@ -2,8 +2,8 @@
 // ask here. The lowerings are only loaded where the platform runs what they make.
 
 import type { MachineCodeInfo, OptLevel } from "./api.ts";
-import type { NativeKernels } from "./backends/cpu/native.ts";
-import { nativeLevel, withoutTiles } from "./backends/cpu/native-levels.ts";
+import { nativeLevel, withoutTiles } from "./backends/cpu/native/levels.ts";
+import type { NativeKernels } from "./backends/cpu/native/native.ts";
 import { UsageError } from "./base/errors.ts";
 import { show } from "./base/show.ts";
 import { currentPlatform } from "./platform/current.ts";
@@ -43,7 +43,7 @@ export async function chooseLevel(
 async function openNative(platform: Platform): Promise<NativeKernels | string> {
   const access = await platform.native();
   if (typeof access === "string") return access;
-  const { nativeKernels } = await import("./backends/cpu/native.ts");
+  const { nativeKernels } = await import("./backends/cpu/native/native.ts");
   return nativeKernels(access);
 }
 

@@ -1,7 +1,7 @@
 // Tuning on this machine: which products, measured how, kept where. A composition root, as open.ts is; tune.ts loads it
 // when tuning is asked for.
 
-import type { NativeKernels } from "./backends/cpu/native.ts";
+import type { NativeKernels } from "./backends/cpu/native/native.ts";
 import { UsageError } from "./base/errors.ts";
 import { openModelFile } from "./formats/open-model-file.ts";
 import type { MatmulProblem } from "./kernels/matmul-variants.ts";

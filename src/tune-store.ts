@@ -1,7 +1,7 @@
 // The remembered tune file of this machine: a small file in the user's cache folder. Reading it never fails a model:
 // what cannot be used is said, and the defaults are used.
 
-import type { NativeKernels } from "./backends/cpu/native.ts";
+import type { NativeKernels } from "./backends/cpu/native/native.ts";
 import type { GpuFacts } from "./backends/webgpu/device.ts";
 import type { Platform } from "./platform/platform.ts";
 import { gpuTuneIdentity } from "./tune/gpu-profiles.ts";

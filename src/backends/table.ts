@@ -5,8 +5,8 @@ import type { ChooseMatmul } from "../kernels/matmul-variants.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import type { Backend } from "./backend.ts";
 import { CpuBackend } from "./cpu/cpu.ts";
-import type { GuardMode } from "./cpu/guard.ts";
-import type { NativeKernels } from "./cpu/native.ts";
+import type { GuardMode } from "./cpu/guard/guard.ts";
+import type { NativeKernels } from "./cpu/native/native.ts";
 import { ReferenceBackend } from "./reference/reference.ts";
 import type { GpuDevice } from "./webgpu/device.ts";
 import type { Tuning } from "./webgpu/tuning.ts";
@@ -26,7 +26,7 @@ export interface BackendRequest {
   readonly idle?: "spin" | "sleep" | undefined;
   /** Why these were chosen, for people. */
   readonly notes?: readonly string[] | undefined;
-  /** Watch generated code, where the backend can (cpu/guard.ts). */
+  /** Watch generated code, where the backend can (cpu/guard/guard.ts). */
   readonly guard?: GuardMode | undefined;
   /** Record where the time goes, where the backend can. */
   readonly profile?: boolean;

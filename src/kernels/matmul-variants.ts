@@ -7,8 +7,8 @@
 // registers do not hold, machine code never does, and a wide vector has more rows.
 
 import { type Knobs, knobWords, splitKnobs } from "./knobs.ts";
-import type { CodeLayout } from "./ops/packed.ts";
-import { packingOf } from "./ops/packings.ts";
+import type { CodeLayout } from "./ops/packed/packed.ts";
+import { packingOf } from "./ops/packed/packings.ts";
 import type { KernelTarget } from "./target.ts";
 
 export interface MatmulProblem {
@@ -175,7 +175,7 @@ const inTileRegisters: MatmulVariant = variant({
 
 const amxList: readonly MatmulVariant[] = [...nativeLists[64], inTileRegisters];
 
-/** Sums of more tokens would not fit the registers (ops/matmul-pairs.ts). */
+/** Sums of more tokens would not fit the registers (ops/matmul/i8mm.ts). */
 const inPairs: MatmulVariant = variant({
   ...{ rows: 16, tokens: 4, replicated: false, streams: DEFAULT_STREAMS },
   i8mm: true,

@@ -1,13 +1,13 @@
 // What times are of: this processor and these kernels. Another processor, another engine, or a change in the code of the
 // kernels makes them say nothing; the text of some kernels stands for the code of all.
 
-import type { NativeKernels } from "../backends/cpu/native.ts";
+import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { print } from "../kernels/ir/print.ts";
 import { scheduled } from "../kernels/lower/schedule.ts";
-import { blockMatmulKernel } from "../kernels/ops/matmul-blocks.ts";
-import { floatMatmulKernel } from "../kernels/ops/matmul-floats.ts";
-import { blockLayoutFor, TILE_ROWS } from "../kernels/ops/packed.ts";
-import { packedTypes, packingOf } from "../kernels/ops/packings.ts";
+import { blockMatmulKernel } from "../kernels/ops/matmul/dot4.ts";
+import { floatMatmulKernel } from "../kernels/ops/matmul/floats.ts";
+import { blockLayoutFor, TILE_ROWS } from "../kernels/ops/packed/packed.ts";
+import { packedTypes, packingOf } from "../kernels/ops/packed/packings.ts";
 import { wasmTarget } from "../kernels/target.ts";
 import type { TuneIdentity } from "./tune-file.ts";
 import { featuresText, targetFor } from "./tune-target.ts";

@@ -5,8 +5,8 @@
 // Reading walks several places in turns, as the one-token products do (docs/kernels.md): a single stream does not keep
 // the memory busy. The others load nothing in their loops, and have enough independent sums that none waits for the one before.
 
-import type { NativeKernels } from "../backends/cpu/native.ts";
-import type { NativeImage } from "../backends/cpu/native-entry.ts";
+import type { NativeImage } from "../backends/cpu/native/entry.ts";
+import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { assembleModule, type WasmMemory } from "../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../kernels/features.ts";
 import { KernelBuilder } from "../kernels/ir/builder.ts";

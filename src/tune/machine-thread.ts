@@ -3,7 +3,7 @@
 // In a round all threads begin together, take chunks of work as they come (as the engine's threads do, so that one that
 // is held back does not hold up the others) and end together, when the first of them has worked long enough.
 
-import { BLOCK_BYTES, type NativeJob, openNativeJob } from "../backends/cpu/native-entry.ts";
+import { BLOCK_BYTES, type NativeJob, openNativeJob } from "../backends/cpu/native/entry.ts";
 import type { WasmMemory } from "../kernels/asm/wasm.ts";
 import type { EnginePort, NativeAccess } from "../platform/platform.ts";
 import type { MeasureKernel } from "./machine-kernels.ts";

@@ -4,9 +4,9 @@
 // Everything is measured in many short rounds that take turns, and the best round counts: a limit is what the machine
 // can do, and other programs only ever take away from it. docs/machine.md says it in words.
 
-import type { NativeKernels } from "../backends/cpu/native.ts";
-import type { NativeImage } from "../backends/cpu/native-entry.ts";
-import { largePages } from "../backends/cpu/native-pages.ts";
+import type { NativeImage } from "../backends/cpu/native/entry.ts";
+import type { NativeKernels } from "../backends/cpu/native/native.ts";
+import { largePages } from "../backends/cpu/native/pages.ts";
 import { AbortedError, MemoryError, ModelError, WorkerError } from "../base/errors.ts";
 import type { WasmMemory } from "../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../kernels/features.ts";

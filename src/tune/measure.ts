@@ -1,11 +1,11 @@
 // Measures one product on the CPU backend in all the ways that accept it. The weights are packed once; which way
 // computes the next step is a word in the shared memory, so going from one to the other costs nothing.
 //
-// Stage times come from what the threads record (src/backends/cpu/records.ts): init ends when the last thread has
+// Stage times come from what the threads record (src/backends/cpu/threads/records.ts): init ends when the last thread has
 // prepared its activations, compute when the last has finished its rows. Waiting for each other is part of both.
 
 import { type Backend, EVENT_NUMBERS } from "../backends/backend.ts";
-import type { NativeKernels } from "../backends/cpu/native.ts";
+import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { backendByName } from "../backends/table.ts";
 import { bytesFor } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";

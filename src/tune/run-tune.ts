@@ -4,8 +4,8 @@
 // hopeless when its best round is far from the best of all. Then the knobs of the best are searched (knobs.ts), where the
 // kernels are machine code: for one token and, where there is time, for the most; a model computes little else.
 
-import type { NativeKernels } from "../backends/cpu/native.ts";
-import { refusals } from "../backends/cpu/native-choice.ts";
+import { refusals } from "../backends/cpu/native/choice.ts";
+import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { AbortedError } from "../base/errors.ts";
 import {
   acceptsProblem,
@@ -16,7 +16,7 @@ import {
   matmulVariants,
   variantById,
 } from "../kernels/matmul-variants.ts";
-import { packedTypes } from "../kernels/ops/packings.ts";
+import { packedTypes } from "../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../kernels/target.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import { type KnobSearch, searchKnobs } from "./knobs.ts";

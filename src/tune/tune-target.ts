@@ -1,7 +1,7 @@
 // What tuned products are made for: WebAssembly, or a target of machine code. Times of one say nothing about the other, so
 // each has a remembered file of its own, and a file says by its features which it is of.
 
-import type { NativeKernels } from "../backends/cpu/native.ts";
+import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { detectWasmFeatures } from "../kernels/features.ts";
 import {
   type KernelTarget,

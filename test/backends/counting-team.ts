@@ -3,7 +3,7 @@
 
 import { parentPort, workerData } from "node:worker_threads";
 import type { Executor } from "../../src/backends/cpu/executor.ts";
-import { controlWords, TeamMember } from "../../src/backends/cpu/team.ts";
+import { controlWords, TeamMember } from "../../src/backends/cpu/threads/team.ts";
 
 export const MOST_CHUNKS = 64;
 export const INSTRUCTIONS = 7;

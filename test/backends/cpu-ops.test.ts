@@ -3,7 +3,7 @@
 
 import { describe, expect, test } from "vitest";
 import type { Kernels } from "../../src/backends/cpu/executor.ts";
-import { type Layout, layOut } from "../../src/backends/cpu/layout.ts";
+import { type Layout, layOut } from "../../src/backends/cpu/memory/layout.ts";
 import { kernelsOf, makeExecutors } from "../../src/backends/cpu/ops/table.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";

@@ -1,10 +1,10 @@
 // A compute thread that ends in the middle of the first chunk it takes, or hangs there: for threads.test.ts.
 
 import { parentPort, workerData } from "node:worker_threads";
-import { arenaViews } from "../../src/backends/cpu/arena.ts";
-import { type ComputeJob, instantiate } from "../../src/backends/cpu/compute.ts";
+import { arenaViews } from "../../src/backends/cpu/memory/arena.ts";
 import { makeExecutors } from "../../src/backends/cpu/ops/table.ts";
-import { makeMember } from "../../src/backends/cpu/recorded-team.ts";
+import { type ComputeJob, instantiate } from "../../src/backends/cpu/threads/compute.ts";
+import { makeMember } from "../../src/backends/cpu/threads/recorded-team.ts";
 
 const end =
   workerData === "hangs"

@@ -3,11 +3,11 @@
 //
 //   guard-child.ts right|wrong|backwards
 
-import { Arena } from "../../src/backends/cpu/arena.ts";
-import { guardMode } from "../../src/backends/cpu/guard.ts";
-import type { Layout } from "../../src/backends/cpu/layout.ts";
-import { nativeKernels } from "../../src/backends/cpu/native.ts";
-import { BLOCK_BYTES, openNativeJob } from "../../src/backends/cpu/native-entry.ts";
+import { guardMode } from "../../src/backends/cpu/guard/guard.ts";
+import { Arena } from "../../src/backends/cpu/memory/arena.ts";
+import type { Layout } from "../../src/backends/cpu/memory/layout.ts";
+import { BLOCK_BYTES, openNativeJob } from "../../src/backends/cpu/native/entry.ts";
+import { nativeKernels } from "../../src/backends/cpu/native/native.ts";
 import { elementwiseKernels } from "../../src/kernels/ops/elementwise-table.ts";
 import { nodeNative } from "../../src/platform/node-native.ts";
 import { offByOne } from "../support/off-by-one.ts";

@@ -4,11 +4,11 @@
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { Arena, PAGE } from "../../src/backends/cpu/arena.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
-import { guardMode } from "../../src/backends/cpu/guard.ts";
-import { bufferAt, rangesOf } from "../../src/backends/cpu/guard-calls.ts";
-import type { NativeKernels } from "../../src/backends/cpu/native.ts";
+import { guardMode } from "../../src/backends/cpu/guard/guard.ts";
+import { bufferAt, rangesOf } from "../../src/backends/cpu/guard/guard-calls.ts";
+import { Arena, PAGE } from "../../src/backends/cpu/memory/arena.ts";
+import type { NativeKernels } from "../../src/backends/cpu/native/native.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { nativeHere } from "../support/native.ts";
 import { tinyFile } from "../support/tiny-file.ts";

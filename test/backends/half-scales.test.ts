@@ -3,10 +3,10 @@
 
 import { expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
-import { Arena } from "../../src/backends/cpu/arena.ts";
-import { Packer } from "../../src/backends/cpu/repack.ts";
-import { makeRowReader } from "../../src/backends/cpu/table-rows.ts";
-import { WeightStore } from "../../src/backends/cpu/weights.ts";
+import { Arena } from "../../src/backends/cpu/memory/arena.ts";
+import { Packer } from "../../src/backends/cpu/memory/repack.ts";
+import { makeRowReader } from "../../src/backends/cpu/memory/table-rows.ts";
+import { WeightStore } from "../../src/backends/cpu/memory/weights.ts";
 import { backendByName } from "../../src/backends/table.ts";
 import { f32ToF16 } from "../../src/base/half.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";

@@ -2,9 +2,9 @@
 // object, the entry, parameter blocks. What the kernels of products compute is the conformance suite's matter.
 
 import { describe, expect, test } from "vitest";
-import { type NativeKernels, nativeKernels } from "../../src/backends/cpu/native.ts";
-import { BLOCK_BYTES, MOST_PARAMS, openNativeJob } from "../../src/backends/cpu/native-entry.ts";
-import { nativeLevel } from "../../src/backends/cpu/native-levels.ts";
+import { BLOCK_BYTES, MOST_PARAMS, openNativeJob } from "../../src/backends/cpu/native/entry.ts";
+import { nativeLevel } from "../../src/backends/cpu/native/levels.ts";
+import { type NativeKernels, nativeKernels } from "../../src/backends/cpu/native/native.ts";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import type { Kernel, Reg } from "../../src/kernels/ir/kernel.ts";
 import { nativeTargets, type TargetName } from "../../src/kernels/target.ts";

@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { askForLargePages, largePages } from "../../src/backends/cpu/native-pages.ts";
+import { askForLargePages, largePages } from "../../src/backends/cpu/native/pages.ts";
 import { nodeNative } from "../../src/platform/node-native.ts";
 
 const host = nodeNative();

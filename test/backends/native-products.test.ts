@@ -4,7 +4,7 @@
 import { describe, expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
-import { refusals } from "../../src/backends/cpu/native-choice.ts";
+import { refusals } from "../../src/backends/cpu/native/choice.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
@@ -16,7 +16,7 @@ import {
   type MatmulVariant,
   matmulVariants,
 } from "../../src/kernels/matmul-variants.ts";
-import { packedTypes } from "../../src/kernels/ops/packings.ts";
+import { packedTypes } from "../../src/kernels/ops/packed/packings.ts";
 import { floats, productGraph, productStep } from "../../src/tune/product.ts";
 import { nativeElsewhere, nativeHere } from "../support/native.ts";
 

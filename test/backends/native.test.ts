@@ -3,7 +3,7 @@
 
 import { describe, expect, test } from "vitest";
 import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
-import type { NativeKernels } from "../../src/backends/cpu/native.ts";
+import type { NativeKernels } from "../../src/backends/cpu/native/native.ts";
 import { backendByName } from "../../src/backends/table.ts";
 import { chooseLevel } from "../../src/native.ts";
 import { nodePlatform } from "../../src/platform/node.ts";

@@ -4,9 +4,13 @@
 import { Worker } from "node:worker_threads";
 import { afterEach, describe, expect, test } from "vitest";
 import { type BackendProfile, EVENT_NUMBERS } from "../../src/backends/backend.ts";
-import { Arena } from "../../src/backends/cpu/arena.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
-import { placeRecords, RecordReader, RecordWriter } from "../../src/backends/cpu/records.ts";
+import { Arena } from "../../src/backends/cpu/memory/arena.ts";
+import {
+  placeRecords,
+  RecordReader,
+  RecordWriter,
+} from "../../src/backends/cpu/threads/records.ts";
 import { buildModel } from "../../src/models/build.ts";
 import type { EngineThread } from "../../src/platform/platform.ts";
 import { type TinyOptions, tinyModel } from "../support/tiny-engine.ts";

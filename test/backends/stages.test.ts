@@ -3,7 +3,7 @@
 
 import { describe, expect, test } from "vitest";
 import type { Instruction } from "../../src/backends/cpu/ops/table.ts";
-import { planStages, stageExecutors } from "../../src/backends/cpu/stages.ts";
+import { planStages, stageExecutors } from "../../src/backends/cpu/threads/stages.ts";
 
 const [X, Y, Z, W] = [0, 1024, 2048, 4096];
 

@@ -4,7 +4,7 @@
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { expect, test, vi } from "vitest";
-import { controlWords, TeamMember } from "../../src/backends/cpu/team.ts";
+import { controlWords, TeamMember } from "../../src/backends/cpu/threads/team.ts";
 import { Random } from "../support/random.ts";
 import {
   type CountingTeam,

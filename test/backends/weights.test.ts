@@ -2,18 +2,18 @@
 // every packed type and every target; and a table that is both embedding and output lies in memory once.
 
 import { expect, test } from "vitest";
-import { Arena } from "../../src/backends/cpu/arena.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
-import { Packer } from "../../src/backends/cpu/repack.ts";
-import { makeRowReader } from "../../src/backends/cpu/table-rows.ts";
-import { WeightStore } from "../../src/backends/cpu/weights.ts";
+import { Arena } from "../../src/backends/cpu/memory/arena.ts";
+import { Packer } from "../../src/backends/cpu/memory/repack.ts";
+import { makeRowReader } from "../../src/backends/cpu/memory/table-rows.ts";
+import { WeightStore } from "../../src/backends/cpu/memory/weights.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { weightBytes } from "../../src/graph/cost.ts";
 import type { OpKind, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
-import { packedTypes } from "../../src/kernels/ops/packings.ts";
+import { packedTypes } from "../../src/kernels/ops/packed/packings.ts";
 import { nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { tinyModel } from "../support/tiny-engine.ts";

@@ -5,7 +5,7 @@
 
 import { openSync, writeSync } from "node:fs";
 import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
-import { guardMode } from "../../src/backends/cpu/guard.ts";
+import { guardMode } from "../../src/backends/cpu/guard/guard.ts";
 import { nativeHere } from "../support/native.ts";
 import { conformanceCases } from "./cases.ts";
 import { firstDifference, type Steps } from "./compare-values.ts";

@@ -3,8 +3,8 @@
 
 import type { Backend } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
-import { guardMode } from "../../src/backends/cpu/guard.ts";
-import { type NativeKernels, nativeKernels } from "../../src/backends/cpu/native.ts";
+import { guardMode } from "../../src/backends/cpu/guard/guard.ts";
+import { type NativeKernels, nativeKernels } from "../../src/backends/cpu/native/native.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
 import { defaultVariant } from "../../src/kernels/matmul-variants.ts";
-import { packedTypes } from "../../src/kernels/ops/packings.ts";
+import { packedTypes } from "../../src/kernels/ops/packed/packings.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";
 import { type Counts, countInstructions, countsOf, type Tile } from "./arm64-counts.ts";
 

@@ -5,11 +5,11 @@
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
 import { KernelRefused } from "../../src/kernels/lower/machine.ts";
-import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
-import { floatMatmulKernel } from "../../src/kernels/ops/matmul-floats.ts";
-import { pairMatmulKernel } from "../../src/kernels/ops/matmul-pairs.ts";
-import { layoutFor } from "../../src/kernels/ops/packing.ts";
-import { packingOf } from "../../src/kernels/ops/packings.ts";
+import { blockMatmulKernel } from "../../src/kernels/ops/matmul/dot4.ts";
+import { floatMatmulKernel } from "../../src/kernels/ops/matmul/floats.ts";
+import { pairMatmulKernel } from "../../src/kernels/ops/matmul/i8mm.ts";
+import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
+import { packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";
 
 export interface Counts {

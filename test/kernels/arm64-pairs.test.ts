@@ -9,11 +9,11 @@ import { verify } from "../../src/kernels/ir/verify.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
 import { lowerToX64 } from "../../src/kernels/lower/x64.ts";
-import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
-import { PAIR_SCRATCH_BYTES, pairMatmulKernel } from "../../src/kernels/ops/matmul-pairs.ts";
-import { activationBlockBytes } from "../../src/kernels/ops/packed.ts";
-import { layoutFor } from "../../src/kernels/ops/packing.ts";
-import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
+import { blockMatmulKernel } from "../../src/kernels/ops/matmul/dot4.ts";
+import { PAIR_SCRATCH_BYTES, pairMatmulKernel } from "../../src/kernels/ops/matmul/i8mm.ts";
+import { activationBlockBytes } from "../../src/kernels/ops/packed/packed.ts";
+import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
+import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";
 import {
   arm64Differences,

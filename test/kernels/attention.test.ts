@@ -7,9 +7,9 @@ import type { DType } from "../../src/dtypes/dtype.ts";
 import { f16 } from "../../src/dtypes/f16.ts";
 import { f32 } from "../../src/dtypes/f32.ts";
 import { q8_0 } from "../../src/dtypes/q8_0.ts";
-import { attentionMix } from "../../src/kernels/ops/attention-mix.ts";
-import { attentionScores } from "../../src/kernels/ops/attention-scores.ts";
-import { quantizeKvQ8_0, storeF16 } from "../../src/kernels/ops/kv-write.ts";
+import { attentionMix } from "../../src/kernels/ops/attention/attention-mix.ts";
+import { attentionScores } from "../../src/kernels/ops/attention/attention-scores.ts";
+import { quantizeKvQ8_0, storeF16 } from "../../src/kernels/ops/attention/kv-write.ts";
 import { Random } from "../support/random.ts";
 import { type Arena, arenaFor, refusal, type Target, targets } from "./arena.ts";
 

@@ -6,19 +6,24 @@ import { describe, expect, it } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
-import { gelu, relu, silu } from "../../src/kernels/ops/activate.ts";
-import { add, mul } from "../../src/kernels/ops/binary.ts";
-import { copy } from "../../src/kernels/ops/copy.ts";
-import { geluGate, reluGate, siluGate } from "../../src/kernels/ops/gate.ts";
-import { layerNorm, layerNormBias } from "../../src/kernels/ops/layer-norm.ts";
+import { gelu, relu, silu } from "../../src/kernels/ops/elementwise/activate.ts";
+import { add, mul } from "../../src/kernels/ops/elementwise/binary.ts";
+import { copy } from "../../src/kernels/ops/elementwise/copy.ts";
+import { geluGate, reluGate, siluGate } from "../../src/kernels/ops/elementwise/gate.ts";
+import { layerNorm, layerNormBias } from "../../src/kernels/ops/elementwise/layer-norm.ts";
+import { rmsNorm } from "../../src/kernels/ops/elementwise/rms-norm.ts";
+import {
+  ropeHalf,
+  ropeInterleaved,
+  ropeTable,
+  ropeTableSize,
+} from "../../src/kernels/ops/elementwise/rope.ts";
+import { roundBf16, roundF16 } from "../../src/kernels/ops/elementwise/round.ts";
+import { scale } from "../../src/kernels/ops/elementwise/scale.ts";
+import { softcap } from "../../src/kernels/ops/elementwise/softcap.ts";
+import { softmax } from "../../src/kernels/ops/elementwise/softmax.ts";
 import { forEachVector, load, store, stream } from "../../src/kernels/ops/loops.ts";
 import { exp, tanh } from "../../src/kernels/ops/math.ts";
-import { rmsNorm } from "../../src/kernels/ops/rms-norm.ts";
-import { ropeHalf, ropeInterleaved, ropeTable, ropeTableSize } from "../../src/kernels/ops/rope.ts";
-import { roundBf16, roundF16 } from "../../src/kernels/ops/round.ts";
-import { scale } from "../../src/kernels/ops/scale.ts";
-import { softcap } from "../../src/kernels/ops/softcap.ts";
-import { softmax } from "../../src/kernels/ops/softmax.ts";
 import { Random } from "../support/random.ts";
 import { type Arena, arenaFor, targets } from "./arena.ts";
 

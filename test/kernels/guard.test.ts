@@ -2,7 +2,7 @@
 // instruction, address and buffer. (Machine code: test/backends/guard.test.ts.)
 
 import { describe, expect, test } from "vitest";
-import { type GuardJob, guardCalls } from "../../src/backends/cpu/guard-calls.ts";
+import { type GuardJob, guardCalls } from "../../src/backends/cpu/guard/guard-calls.ts";
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";
 import { type BufferRange, pointerOrigins } from "../../src/kernels/ir/bounds.ts";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";

@@ -5,7 +5,7 @@
 
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
-import type { FloatType } from "../../src/backends/cpu/float-tiles.ts";
+import type { FloatType } from "../../src/backends/cpu/memory/float-tiles.ts";
 import { blockKernels, floatKernels } from "../../src/backends/cpu/ops/matmul-kernels.ts";
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
@@ -15,9 +15,9 @@ import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
 import { lowerToX64 } from "../../src/kernels/lower/x64.ts";
 import { defaultVariant } from "../../src/kernels/matmul-variants.ts";
 import { elementwiseKernels, widestVectors } from "../../src/kernels/ops/elementwise-table.ts";
-import { layoutFor } from "../../src/kernels/ops/packing.ts";
-import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
-import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
+import { quantizeActivationsKernel } from "../../src/kernels/ops/matmul/quantize-activations.ts";
+import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
+import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import {
   type KernelTarget,
   nativeTargets,

@@ -4,15 +4,15 @@
 // kernels of machine code go through the interpreter.
 
 import { describe, expect, test } from "vitest";
-import { type FloatType, floatTilesFor } from "../../src/backends/cpu/float-tiles.ts";
+import { type FloatType, floatTilesFor } from "../../src/backends/cpu/memory/float-tiles.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
-import { type FloatMatmul, floatMatmulKernel } from "../../src/kernels/ops/matmul-floats.ts";
-import { widenBf16, widenTileF16 } from "../../src/kernels/ops/widen.ts";
+import { widenBf16, widenTileF16 } from "../../src/kernels/ops/elementwise/widen.ts";
+import { type FloatMatmul, floatMatmulKernel } from "../../src/kernels/ops/matmul/floats.ts";
 import { type KernelTarget, nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
 import { Random } from "../support/random.ts";
 

@@ -4,10 +4,10 @@
 import { expect } from "vitest";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
-import { packTile } from "../../src/kernels/ops/pack.ts";
-import { tileBytes } from "../../src/kernels/ops/packed.ts";
-import { type LayoutTarget, layoutFor, levelsFor } from "../../src/kernels/ops/packing.ts";
-import { packingOf } from "../../src/kernels/ops/packings.ts";
+import { packTile } from "../../src/kernels/ops/packed/pack.ts";
+import { tileBytes } from "../../src/kernels/ops/packed/packed.ts";
+import { type LayoutTarget, layoutFor, levelsFor } from "../../src/kernels/ops/packed/packing.ts";
+import { packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { Random } from "../support/random.ts";
 
 /** Standard deviation of the weights. */

@@ -5,11 +5,15 @@
 import { describe, expect, test } from "vitest";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
-import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
-import { activationBlockBytes, groupsPerTile, tileBytes } from "../../src/kernels/ops/packed.ts";
-import { layoutFor } from "../../src/kernels/ops/packing.ts";
-import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
-import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
+import { blockMatmulKernel } from "../../src/kernels/ops/matmul/dot4.ts";
+import { quantizeActivationsKernel } from "../../src/kernels/ops/matmul/quantize-activations.ts";
+import {
+  activationBlockBytes,
+  groupsPerTile,
+  tileBytes,
+} from "../../src/kernels/ops/packed/packed.ts";
+import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
+import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { type KernelTarget, nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
 import { expectRows, makeProblem, type Problem, packAll } from "./matmul-problem.ts";
 

@@ -7,11 +7,11 @@ import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import type { Dot4 } from "../../src/kernels/ir/meanings.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
-import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
-import { activationBlockBytes, tileBytes } from "../../src/kernels/ops/packed.ts";
-import { layoutFor } from "../../src/kernels/ops/packing.ts";
-import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
-import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
+import { blockMatmulKernel } from "../../src/kernels/ops/matmul/dot4.ts";
+import { quantizeActivationsKernel } from "../../src/kernels/ops/matmul/quantize-activations.ts";
+import { activationBlockBytes, tileBytes } from "../../src/kernels/ops/packed/packed.ts";
+import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
+import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { wasmTarget } from "../../src/kernels/target.ts";
 import { expectRows, makeProblem, packAll } from "./matmul-problem.ts";
 

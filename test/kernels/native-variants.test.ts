@@ -2,8 +2,8 @@
 // see it, and so does what is chosen where nothing was measured.
 
 import { describe, expect, test } from "vitest";
-import type { FloatType } from "../../src/backends/cpu/float-tiles.ts";
-import { choiceWithCode, refusals } from "../../src/backends/cpu/native-choice.ts";
+import type { FloatType } from "../../src/backends/cpu/memory/float-tiles.ts";
+import { choiceWithCode, refusals } from "../../src/backends/cpu/native/choice.ts";
 import { blockKernels, floatKernels } from "../../src/backends/cpu/ops/matmul-kernels.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
@@ -17,8 +17,8 @@ import {
   matmulVariants,
   variantById,
 } from "../../src/kernels/matmul-variants.ts";
-import { layoutFor } from "../../src/kernels/ops/packing.ts";
-import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
+import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
+import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { type KernelTarget, nativeTargets } from "../../src/kernels/target.ts";
 
 const lowerings: Readonly<Record<string, (kernel: Kernel) => unknown>> = {

@@ -3,11 +3,11 @@
 
 import { expect, test } from "vitest";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
-import { type CodeBits, codeFields } from "../../src/kernels/ops/code-fields.ts";
-import { writeCodes } from "../../src/kernels/ops/pack-codes.ts";
-import { factorsBytes, TILE_ROWS, tileBytes } from "../../src/kernels/ops/packed.ts";
-import { layoutFor, levelsFor } from "../../src/kernels/ops/packing.ts";
-import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
+import { type CodeBits, codeFields } from "../../src/kernels/ops/packed/code-fields.ts";
+import { writeCodes } from "../../src/kernels/ops/packed/pack-codes.ts";
+import { factorsBytes, TILE_ROWS, tileBytes } from "../../src/kernels/ops/packed/packed.ts";
+import { layoutFor, levelsFor } from "../../src/kernels/ops/packed/packing.ts";
+import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
 import { Random } from "../support/random.ts";
 

@@ -3,7 +3,7 @@
 // interpreted. Rows have an odd number of blocks, so that unrolled loops have something left over.
 
 import { describe, expect, test } from "vitest";
-import type { FloatType } from "../../src/backends/cpu/float-tiles.ts";
+import type { FloatType } from "../../src/backends/cpu/memory/float-tiles.ts";
 import { blockKernels, floatKernels } from "../../src/backends/cpu/ops/matmul-kernels.ts";
 import { f32ToF16 } from "../../src/base/half.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
@@ -11,10 +11,10 @@ import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { verify } from "../../src/kernels/ir/verify.ts";
 import { type Knobs, knobNames, turned } from "../../src/kernels/knobs.ts";
 import { type MatmulVariant, variantById, withKnobs } from "../../src/kernels/matmul-variants.ts";
-import { activationBlockBytes, tileBytes } from "../../src/kernels/ops/packed.ts";
-import { layoutFor } from "../../src/kernels/ops/packing.ts";
-import { packingOf } from "../../src/kernels/ops/packings.ts";
-import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
+import { quantizeActivationsKernel } from "../../src/kernels/ops/matmul/quantize-activations.ts";
+import { activationBlockBytes, tileBytes } from "../../src/kernels/ops/packed/packed.ts";
+import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
+import { packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { type KernelTarget, nativeTargets } from "../../src/kernels/target.ts";
 import { Random } from "../support/random.ts";
 import { makeProblem, packAll } from "./matmul-problem.ts";

@@ -3,9 +3,9 @@
 
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import type { Semantics } from "../../src/kernels/ir/meanings.ts";
-import { activationBlockBytes } from "../../src/kernels/ops/packed.ts";
-import { packingOf } from "../../src/kernels/ops/packings.ts";
-import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
+import { quantizeActivationsKernel } from "../../src/kernels/ops/matmul/quantize-activations.ts";
+import { activationBlockBytes } from "../../src/kernels/ops/packed/packed.ts";
+import { packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../src/kernels/target.ts";
 import { makeProblem, packAll } from "./matmul-problem.ts";
 

@@ -2,7 +2,7 @@
 // the other kernels, bit for bit. What needs a processor with AMX is skipped elsewhere, with the reason.
 
 import { describe, expect, test } from "vitest";
-import { askForTiles } from "../../src/backends/cpu/native-tiles.ts";
+import { askForTiles } from "../../src/backends/cpu/native/tiles.ts";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
@@ -12,11 +12,11 @@ import { verify } from "../../src/kernels/ir/verify.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
 import { lowerToX64 } from "../../src/kernels/lower/x64.ts";
-import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
-import { tileMatmulKernel, tileScratchBytes } from "../../src/kernels/ops/matmul-tiles.ts";
-import { activationBlockBytes } from "../../src/kernels/ops/packed.ts";
-import { layoutFor } from "../../src/kernels/ops/packing.ts";
-import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
+import { tileMatmulKernel, tileScratchBytes } from "../../src/kernels/ops/matmul/amx.ts";
+import { blockMatmulKernel } from "../../src/kernels/ops/matmul/dot4.ts";
+import { activationBlockBytes } from "../../src/kernels/ops/packed/packed.ts";
+import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
+import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";
 import { nodeNative } from "../../src/platform/node-native.ts";
 import { Random } from "../support/random.ts";

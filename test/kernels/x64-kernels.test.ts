@@ -5,12 +5,16 @@
 import { expect, test } from "vitest";
 import { f32ToF16 } from "../../src/base/half.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
-import { blockMatmulKernel } from "../../src/kernels/ops/matmul-blocks.ts";
-import { floatMatmulKernel } from "../../src/kernels/ops/matmul-floats.ts";
-import { activationBlockBytes, groupsPerTile, tileBytes } from "../../src/kernels/ops/packed.ts";
-import { layoutFor } from "../../src/kernels/ops/packing.ts";
-import { packedTypes, packingOf } from "../../src/kernels/ops/packings.ts";
-import { quantizeActivationsKernel } from "../../src/kernels/ops/quantize-activations.ts";
+import { blockMatmulKernel } from "../../src/kernels/ops/matmul/dot4.ts";
+import { floatMatmulKernel } from "../../src/kernels/ops/matmul/floats.ts";
+import { quantizeActivationsKernel } from "../../src/kernels/ops/matmul/quantize-activations.ts";
+import {
+  activationBlockBytes,
+  groupsPerTile,
+  tileBytes,
+} from "../../src/kernels/ops/packed/packed.ts";
+import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
+import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { type KernelTarget, nativeTargets, type TargetName } from "../../src/kernels/target.ts";
 import { Random } from "../support/random.ts";
 import type { KernelCall } from "./executable.ts";

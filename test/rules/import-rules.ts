@@ -281,7 +281,7 @@ export const rules: readonly Rule[] = [
     of: "tune-matmul.ts",
     may: [
       ...all("base", "native.ts", "platform", "formats", "tune", "tune-store.ts"),
-      ...types("backends/cpu/native.ts", "kernels", "tune.ts"),
+      ...types("backends/cpu/native/native.ts", "kernels", "tune.ts"),
     ],
     npm: [],
     why: "a composition root of its own: products on a backend, without a model",
@@ -300,7 +300,11 @@ export const rules: readonly Rule[] = [
     of: "tune-store.ts",
     may: [
       ...all("tune"),
-      ...types("backends/cpu/native.ts", "backends/webgpu/device.ts", "platform/platform.ts"),
+      ...types(
+        "backends/cpu/native/native.ts",
+        "backends/webgpu/device.ts",
+        "platform/platform.ts",
+      ),
     ],
     npm: [],
     why: "where times are kept, for whoever makes or uses them",
@@ -308,7 +312,7 @@ export const rules: readonly Rule[] = [
   {
     of: "native.ts",
     may: [
-      ...all("base", "platform", "backends/cpu/native.ts", "backends/cpu/native-levels.ts"),
+      ...all("base", "platform", "backends/cpu/native/native.ts", "backends/cpu/native/levels.ts"),
       ...types("api.ts"),
     ],
     npm: [],
@@ -447,7 +451,7 @@ export const rules: readonly Rule[] = [
     may: [
       ...all("limits", "machine.ts", "native.ts", "platform/current.ts", "tune", "tune-store.ts"),
       ...types(
-        "backends/cpu/native.ts",
+        "backends/cpu/native/native.ts",
         "backends/webgpu/device.ts",
         "engine/engine.ts",
         "formats/model-file.ts",

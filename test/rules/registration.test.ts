@@ -100,22 +100,22 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
   { file: "src/verify-compose.ts", names: ["f32"], why: "the KV type that rounds nothing" },
   { file: "src/engine/memory.ts", names: ["f32", "f16", "q8_0"], why: "the types of a KV cache" },
   {
-    file: "src/kernels/ops/kv-format.ts",
+    file: "src/kernels/ops/attention/kv-format.ts",
     names: ["f16", "q8_0"],
     why: "how each type of KV cache is read by a kernel",
   },
   {
-    file: "src/kernels/ops/matmul-floats.ts",
+    file: "src/kernels/ops/matmul/floats.ts",
     names: ["f16", "bf16"],
     why: "the float types that the IR loads",
   },
   {
-    file: "src/kernels/ops/widen.ts",
+    file: "src/kernels/ops/elementwise/widen.ts",
     names: ["f16", "bf16"],
     why: "the half float types that are widened",
   },
   {
-    file: "src/backends/cpu/float-tiles.ts",
+    file: "src/backends/cpu/memory/float-tiles.ts",
     names: ["f32", "f16", "bf16"],
     why: "the float types that have tiles",
   },

@@ -2,8 +2,8 @@
 // what is called is the interpreter. So everything around the kernels runs anywhere: choices, layouts, scratch memory,
 // calls. That the code does what the interpreter does is for test/kernels to say.
 
-import type { NativeKernels } from "../../src/backends/cpu/native.ts";
-import { BLOCK_SLOTS } from "../../src/backends/cpu/native-entry.ts";
+import { BLOCK_SLOTS } from "../../src/backends/cpu/native/entry.ts";
+import type { NativeKernels } from "../../src/backends/cpu/native/native.ts";
 import type { NativeFunction } from "../../src/kernels/asm/native-function.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";

@@ -1,7 +1,7 @@
 // The targets of machine code that this machine can run, for tests that run on each; those that it cannot are named with
 // the reason.
 
-import { type NativeKernels, nativeKernels } from "../../src/backends/cpu/native.ts";
+import { type NativeKernels, nativeKernels } from "../../src/backends/cpu/native/native.ts";
 import { nativeTargets, type TargetName } from "../../src/kernels/target.ts";
 import { nodeNative } from "../../src/platform/node-native.ts";
 

@@ -2,7 +2,7 @@
 // kernels. And tuning for real with machine code, where it can be run.
 
 import { expect, test } from "vitest";
-import { nativeKernels } from "../../src/backends/cpu/native.ts";
+import { nativeKernels } from "../../src/backends/cpu/native/native.ts";
 import type { Schedule } from "../../src/kernels/knobs.ts";
 import { type MatmulVariant, variantById } from "../../src/kernels/matmul-variants.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";

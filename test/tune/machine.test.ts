@@ -2,7 +2,7 @@
 // and failure behave. Which rates come out is the machine's business.
 
 import { describe, expect, test } from "vitest";
-import { openNativeJob } from "../../src/backends/cpu/native-entry.ts";
+import { openNativeJob } from "../../src/backends/cpu/native/entry.ts";
 import { AbortedError, WorkerError } from "../../src/base/errors.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import { tilesOf } from "../../src/kernels/ir/tiles.ts";

@@ -25,26 +25,26 @@ import type {
   TuningControls,
   WeightReader,
 } from "../backend.ts";
-import type { Arena } from "./arena.ts";
 import type { Compiled } from "./compile.ts";
-import { instantiate } from "./compute.ts";
 import type { Executor } from "./executor.ts";
 import { explainCpu } from "./explain.ts";
-import type { Guard, GuardMode } from "./guard.ts";
-import { Helpers, type JobOf } from "./helpers.ts";
-import { type Layout, layOut } from "./layout.ts";
-import type { NativeKernels } from "./native.ts";
-import { openNativeJob } from "./native-entry.ts";
-import { largePages } from "./native-pages.ts";
+import type { Guard, GuardMode } from "./guard/guard.ts";
+import type { Arena } from "./memory/arena.ts";
+import { type Layout, layOut } from "./memory/layout.ts";
+import { referenceMemory } from "./memory/reference-memory.ts";
+import { Packer, type PackProgram } from "./memory/repack.ts";
+import { writeStep } from "./memory/write-step.ts";
+import { openNativeJob } from "./native/entry.ts";
+import type { NativeKernels } from "./native/native.ts";
+import { largePages } from "./native/pages.ts";
 import { makeExecutors } from "./ops/table.ts";
-import { makeMember } from "./recorded-team.ts";
-import { RecordWriter } from "./records.ts";
-import { referenceMemory } from "./reference-memory.ts";
-import { Packer, type PackProgram } from "./repack.ts";
-import { partsOf, StepRecords } from "./step-records.ts";
-import { waitForOthers } from "./step-wait.ts";
-import type { Idle, StepEnd, TeamMember } from "./team.ts";
-import { writeStep } from "./write-step.ts";
+import { instantiate } from "./threads/compute.ts";
+import { Helpers, type JobOf } from "./threads/helpers.ts";
+import { makeMember } from "./threads/recorded-team.ts";
+import { RecordWriter } from "./threads/records.ts";
+import { partsOf, StepRecords } from "./threads/step-records.ts";
+import { waitForOthers } from "./threads/step-wait.ts";
+import type { Idle, StepEnd, TeamMember } from "./threads/team.ts";
 
 export interface CpuOptions {
   /** 2: SIMD row by row; 3: tiles. */

@@ -2,7 +2,7 @@
 // does any one of them. Here are its interface and what all kinds share; ops/ has the kinds.
 
 import type { Rows } from "../../graph/graph.ts";
-import type { ArenaViews } from "./arena.ts";
+import type { ArenaViews } from "./memory/arena.ts";
 import { countOf, type ProgramFrame } from "./program.ts";
 
 /** The kernels, by name. */

@@ -2,7 +2,7 @@
 // is decided here; cpu.ts and compile.ts decide.
 
 import { detectWasmFeatures } from "../../kernels/features.ts";
-import type { NativeKernels } from "./native.ts";
+import type { NativeKernels } from "./native/native.ts";
 
 export interface CpuFacts {
   /** Machine code, or why there is none. */

@@ -1,21 +1,21 @@
 // Every kernel of the CPU backend that is not a matrix product. A new one is a file and a line here.
 
 import type { Kernel } from "../ir/kernel.ts";
-import { gelu, relu, silu } from "./activate.ts";
-import { attentionMix } from "./attention-mix.ts";
-import { attentionScores } from "./attention-scores.ts";
-import { add, mul } from "./binary.ts";
-import { copy } from "./copy.ts";
-import { geluGate, reluGate, siluGate } from "./gate.ts";
-import { quantizeKvQ8_0, storeF16 } from "./kv-write.ts";
-import { layerNorm, layerNormBias } from "./layer-norm.ts";
-import { rmsNorm } from "./rms-norm.ts";
-import { ropeHalf, ropeInterleaved } from "./rope.ts";
-import { roundBf16, roundF16 } from "./round.ts";
-import { scale } from "./scale.ts";
-import { softcap } from "./softcap.ts";
-import { softmax } from "./softmax.ts";
-import { widenBf16, widenF16, widenTileF16 } from "./widen.ts";
+import { attentionMix } from "./attention/attention-mix.ts";
+import { attentionScores } from "./attention/attention-scores.ts";
+import { quantizeKvQ8_0, storeF16 } from "./attention/kv-write.ts";
+import { gelu, relu, silu } from "./elementwise/activate.ts";
+import { add, mul } from "./elementwise/binary.ts";
+import { copy } from "./elementwise/copy.ts";
+import { geluGate, reluGate, siluGate } from "./elementwise/gate.ts";
+import { layerNorm, layerNormBias } from "./elementwise/layer-norm.ts";
+import { rmsNorm } from "./elementwise/rms-norm.ts";
+import { ropeHalf, ropeInterleaved } from "./elementwise/rope.ts";
+import { roundBf16, roundF16 } from "./elementwise/round.ts";
+import { scale } from "./elementwise/scale.ts";
+import { softcap } from "./elementwise/softcap.ts";
+import { softmax } from "./elementwise/softmax.ts";
+import { widenBf16, widenF16, widenTileF16 } from "./elementwise/widen.ts";
 
 /** Each takes the bytes of a vector register, and how many of these there are, if it has tiles. */
 export const elementwiseKernels: readonly ((width: number, registers?: number) => Kernel)[] = [

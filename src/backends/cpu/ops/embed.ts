@@ -1,8 +1,8 @@
 // embed: rows of a table, as floats.
 
 import { perRow } from "../executor.ts";
+import { makeRowReader } from "../memory/table-rows.ts";
 import type { TableRows } from "../program.ts";
-import { makeRowReader } from "../table-rows.ts";
 import { area, type InstructionDef, type LowerNode } from "./op.ts";
 
 export interface Embed {

@@ -13,18 +13,18 @@ import {
   type MatmulVariant,
   WIDEST_IN_VECTORS,
 } from "../../../kernels/matmul-variants.ts";
-import { type BlockMatmul, blockMatmulKernel } from "../../../kernels/ops/matmul-blocks.ts";
-import { type FloatMatmul, floatMatmulKernel } from "../../../kernels/ops/matmul-floats.ts";
-import { PAIR_SCRATCH_BYTES, pairMatmulKernel } from "../../../kernels/ops/matmul-pairs.ts";
-import { tileMatmulKernel, tileScratchBytes } from "../../../kernels/ops/matmul-tiles.ts";
+import { tileMatmulKernel, tileScratchBytes } from "../../../kernels/ops/matmul/amx.ts";
+import { type BlockMatmul, blockMatmulKernel } from "../../../kernels/ops/matmul/dot4.ts";
+import { type FloatMatmul, floatMatmulKernel } from "../../../kernels/ops/matmul/floats.ts";
+import { PAIR_SCRATCH_BYTES, pairMatmulKernel } from "../../../kernels/ops/matmul/i8mm.ts";
 import {
   type BlockLayout,
   groupRows,
   groupsPerTile,
   TILE_ROWS,
-} from "../../../kernels/ops/packed.ts";
+} from "../../../kernels/ops/packed/packed.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
-import type { FloatType } from "../float-tiles.ts";
+import type { FloatType } from "../memory/float-tiles.ts";
 
 /** Bytes of scratch memory that tile registers or pairs of rows need for so many tokens, for each thread. */
 export function matmulScratchBytes(tokens: number): number {

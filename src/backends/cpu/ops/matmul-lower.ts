@@ -11,14 +11,14 @@ import {
   type MatmulVariant,
   matmulVariants,
 } from "../../../kernels/matmul-variants.ts";
-import { dotRows } from "../../../kernels/ops/matmul-rows.ts";
-import { activationBlockBytes, TILE_ROWS } from "../../../kernels/ops/packed.ts";
-import { layoutFor } from "../../../kernels/ops/packing.ts";
-import { packingOf } from "../../../kernels/ops/packings.ts";
-import { quantizeActivationsKernel } from "../../../kernels/ops/quantize-activations.ts";
+import { quantizeActivationsKernel } from "../../../kernels/ops/matmul/quantize-activations.ts";
+import { dotRows } from "../../../kernels/ops/matmul/rows.ts";
+import { activationBlockBytes, TILE_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
+import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { CompileOptions } from "../compile.ts";
-import { floatTilesFor } from "../float-tiles.ts";
-import type { PlacedWeight } from "../weights.ts";
+import { floatTilesFor } from "../memory/float-tiles.ts";
+import type { PlacedWeight } from "../memory/weights.ts";
 import type { Quantize, Round } from "./activations.ts";
 import type { Unary } from "./elementwise.ts";
 import type { MatmulBlocks, MatmulFloats, MatmulRows } from "./matmul.ts";

@@ -2,7 +2,7 @@
 // tiles. matmul.ts has the instructions.
 
 import type { Rows } from "../../../graph/graph.ts";
-import { TILE_ROWS } from "../../../kernels/ops/packed.ts";
+import { TILE_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { chunkBounds, type Executor, type ExecutorContext, rowCount } from "../executor.ts";
 import type { ChoiceTable, TiledMatmul, TiledVariant } from "./matmul-data.ts";
 

@@ -2,7 +2,7 @@
 // is for was decided when it was placed (weights.ts); matmul-lower.ts makes the instruction.
 
 import { dtypeByName } from "../../../dtypes/table.ts";
-import { TILE_ROWS } from "../../../kernels/ops/packed.ts";
+import { TILE_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { chunkBounds, rowCount } from "../executor.ts";
 import type { Matmul, TiledMatmul, TiledVariant } from "./matmul-data.ts";
 import { addBias, tiledMatmul } from "./matmul-run.ts";

@@ -1,7 +1,7 @@
 // rope: the cosines and sines of each token's position, once per step for all layers that rotate alike; then the rotation.
 
 import type { RopeLayout } from "../../../graph/graph.ts";
-import { ropeTableSize, ropeTable as writeRow } from "../../../kernels/ops/rope.ts";
+import { ropeTableSize, ropeTable as writeRow } from "../../../kernels/ops/elementwise/rope.ts";
 import { perRow } from "../executor.ts";
 import { area, type InstructionDef, type LowerNode } from "./op.ts";
 

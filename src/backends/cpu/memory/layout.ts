@@ -1,0 +1,93 @@
+// Where everything of the CPU backend will be, and what computes it, before there is any memory: weights, program,
+// kernels. Nothing is taken: so the same code says how much a model needs, and later makes it.
+
+import { usesOf } from "../../../graph/graph.ts";
+import type { Plan } from "../../../graph/plan.ts";
+import type { NativeFunction } from "../../../kernels/asm/native-function.ts";
+import { detectWasmFeatures } from "../../../kernels/features.ts";
+import { type ChooseMatmul, defaultChoice } from "../../../kernels/matmul-variants.ts";
+import { type KernelTarget, wasmTarget } from "../../../kernels/target.ts";
+import type { KvCacheOptions } from "../../backend.ts";
+import { type Compiled, compileProgram } from "../compile.ts";
+import { choiceWithCode, refusals } from "../native/choice.ts";
+import { BLOCK_BYTES, type NativeJob } from "../native/entry.ts";
+import type { NativeKernels } from "../native/native.ts";
+import { placeRecords, type RecordArea } from "../threads/records.ts";
+import { Arena, REPORT_BYTES } from "./arena.ts";
+import type { PackProgram } from "./repack.ts";
+import { WeightStore } from "./weights.ts";
+
+export interface LayoutRequest {
+  readonly plan: Plan;
+  readonly kv: KvCacheOptions;
+  readonly threads: number;
+  /** Weights in tiles, where their type has them. */
+  readonly tiled: boolean;
+  /** What makes the kernels of products; undefined: they are WebAssembly. */
+  readonly native: NativeKernels | undefined;
+  /** Which kernels compute which product; undefined: the default. */
+  readonly choose: ChooseMatmul | undefined;
+  /** There is to be room for times. */
+  readonly records: boolean;
+  /** The first address that is used. */
+  readonly memoryStart: number;
+  /** Buffers are kept apart, and there is to be room for reports (guard.ts). */
+  readonly guard: boolean;
+}
+
+export interface Layout {
+  readonly plan: Plan;
+  readonly kv: KvCacheOptions;
+  readonly arena: Arena;
+  /** What the kernels of products are made for. */
+  readonly target: KernelTarget;
+  readonly weights: WeightStore;
+  readonly packing: PackProgram;
+  readonly compiled: Compiled;
+  /** Kernels that are machine code, and where their parameter blocks are; undefined: none are. */
+  readonly native: NativeJob | undefined;
+  /** Where threads record times; undefined: they do not. */
+  readonly records: RecordArea | undefined;
+  /** Where threads report kernels that leave their buffers; undefined: they are not watched. */
+  readonly reports: number | undefined;
+}
+
+/** A sentence: why the kernels that are needed cannot be machine code. */
+export function layOut(request: LayoutRequest): Layout | string {
+  const { plan, kv, threads, native } = request;
+  const features = detectWasmFeatures();
+  const target = native?.target ?? wasmTarget(features);
+  const { threads: shared, memory64 } = features;
+  const arena = new Arena({ shared, memory64, start: request.memoryStart, guard: request.guard });
+  const weights = new WeightStore(arena, target, request.tiled);
+  const packing = weights.place(usesOf(plan.graph), threads);
+  const wanted = request.choose ?? defaultChoice(target);
+  const choose = native ? choiceWithCode(wanted, refusals(native), target) : wanted;
+  const compiled = compileProgram({ plan, kv, arena, weights, threads, target, native, choose });
+  const job = native && nativeJob(native, compiled, arena, threads);
+  if (typeof job === "string") return job;
+  const instructions = compiled.program.instructions.length;
+  const records = request.records ? placeRecords(arena, instructions, threads) : undefined;
+  const reports = request.guard
+    ? arena.allocate(threads * REPORT_BYTES, "work", "guard reports", threads)
+    : undefined;
+  return { plan, kv, arena, target, weights, packing, compiled, native: job, records, reports };
+}
+
+/** The code of all kernels that have any; a sentence where one of them has none. */
+function nativeJob(
+  native: NativeKernels,
+  { nativeKernels }: Compiled,
+  arena: Arena,
+  threads: number,
+): NativeJob | undefined | string {
+  if (nativeKernels.length === 0) return undefined;
+  const functions: NativeFunction[] = [];
+  for (const kernel of nativeKernels) {
+    const code = native.lower(kernel);
+    if (typeof code === "string") return code;
+    functions.push(code);
+  }
+  const blocks = arena.allocate(threads * BLOCK_BYTES, "work", "parameter blocks", threads);
+  return { image: native.link(functions), blocks };
+}

@@ -1,0 +1,78 @@
+// The arena as the reference (graph/reference.ts) sees it: for nodes that have no kernel here, and for reading values. Only
+// the scratch memory of such nodes is its own, and none where there are no such nodes.
+
+import { weightBytes, weightElements } from "../../../graph/cost.ts";
+import { kvStates, type Value, type Weight } from "../../../graph/graph.ts";
+import {
+  activationTypeOf,
+  type LoadedWeight,
+  type ReferenceMemory,
+} from "../../../graph/reference.ts";
+import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
+import type { Arena } from "./arena.ts";
+import type { Layout } from "./layout.ts";
+import type { WeightStore } from "./weights.ts";
+
+export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout): ReferenceMemory {
+  const { f32, u8 } = arena.views;
+  const slots = plan.slotSizes.map((size, i) =>
+    f32.subarray(compiled.slots[i]! / 4, compiled.slots[i]! / 4 + size),
+  );
+  const context = kv.blocks * KV_BLOCK_TOKENS;
+  const { cache } = compiled;
+  const needed = compiled.leaderNodes;
+  const attends = needed.some((node) => node.op === "attention");
+  const longest = Math.max(4, ...plan.graph.weights.map((weight) => weight.shape.at(-1)!));
+  const multiplies = needed.some((node) => node.op === "matmul");
+  const widest = Math.max(
+    0,
+    ...kvStates(plan.graph).map(({ kCols, vCols }) => Math.max(kCols, vCols)),
+  );
+  const known = new Map<string, LoadedWeight>();
+  return {
+    value: (value: Value) => slots[plan.slotOf[value.id]!]!,
+    weight: (weight) => {
+      const loaded = known.get(weight.name) ?? loadedWeight(weight, arena, weights);
+      known.set(weight.name, loaded);
+      return loaded;
+    },
+    kv: {
+      dtype: kv.dtype,
+      states: plan.graph.states.map((state, i) => {
+        const place = cache.places[i];
+        if (state.kind !== "kv" || !place) return undefined;
+        const from = (at: number) => u8.subarray(at, cache.at + cache.bytes);
+        return {
+          kCols: state.kCols,
+          vCols: state.vCols,
+          keys: from(place.keys),
+          values: from(place.values),
+          keyStride: cache.blockBytes,
+          valueStride: cache.blockBytes,
+        };
+      }),
+    },
+    row: new Float32Array(longest),
+    rounded: new Float32Array(multiplies ? longest * plan.limits.maxTokens : 0),
+    packed: new Uint8Array(multiplies ? longest * 4 : 0),
+    keys: new Float32Array(attends ? context * widest : 0),
+    values: new Float32Array(attends ? context * widest : 0),
+    scores: new Float32Array(attends ? context : 0),
+  };
+}
+
+/** A weight that is not in tiles. */
+function loadedWeight(weight: Weight, { views }: Arena, weights: WeightStore): LoadedWeight {
+  const { vector, raw } = weights.get(weight);
+  const at = vector ?? raw;
+  if (at === undefined) {
+    throw new Error(`${weight.name}: packed, but the reference was asked to read it`);
+  }
+  const isFloat = vector !== undefined;
+  return {
+    dtype: weight.dtype,
+    activation: activationTypeOf(weight.dtype),
+    bytes: views.u8.subarray(at, at + weightBytes(weight)),
+    floats: isFloat ? views.f32.subarray(at / 4, at / 4 + weightElements(weight)) : undefined,
+  };
+}

@@ -1,0 +1,193 @@
+// Weights on their way from the file's layout into tiles, done by all threads: while the leader reads the next piece of
+// a matrix into one buffer of the shared memory, it and the helpers pack the piece in the other.
+//
+// The work is a program like any other to the team (team.ts): one instruction per matrix, of which only that of the
+// current piece has chunks, a tile of 16 rows each. Helpers serve this program first, and the model's own after it.
+
+import { WorkerError } from "../../../base/errors.ts";
+import { FLOAT_UNROLL } from "../../../kernels/ops/matmul/floats.ts";
+import { packTile, type TileMemory } from "../../../kernels/ops/packed/pack.ts";
+import { TILE_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { packingOf } from "../../../kernels/ops/packed/packings.ts";
+import type { KernelTarget } from "../../../kernels/target.ts";
+import type { WeightReader } from "../../backend.ts";
+import type { Executor } from "../executor.ts";
+import { waitForOthers } from "../threads/step-wait.ts";
+import { controlWords, TeamMember } from "../threads/team.ts";
+import type { Arena, ArenaViews } from "./arena.ts";
+import { floatTilesFor, floatTypeOf } from "./float-tiles.ts";
+
+/** A matrix that becomes tiles: plain data, sent to every thread. */
+export interface PackInstruction {
+  readonly kind: "blocks" | "floats";
+  readonly dtype: string;
+  readonly rows: number;
+  readonly cols: number;
+  /** Of a row in the file. */
+  readonly rowBytes: number;
+  readonly at: number;
+  readonly tileBytes: number;
+}
+
+export interface PackProgram {
+  readonly instructions: readonly PackInstruction[];
+  /** Whose layouts the tiles have. */
+  readonly target: KernelTarget;
+  readonly threads: number;
+  /** i32 area of the team: see team.ts. */
+  readonly control: number;
+  /** i32: the instruction, its first tile, its rows and the buffer of the current piece. */
+  readonly piece: number;
+  /** Addresses of the two buffers. */
+  readonly buffers: readonly [number, number];
+  readonly bufferBytes: number;
+}
+
+const INSTRUCTION = 0;
+const FIRST_TILE = 1;
+const ROWS = 2;
+const BUFFER = 3;
+const WORDS = 4;
+
+/** Bytes read from the file at a time, at least one tile. */
+export const PIECE_BYTES: number = 4 << 20;
+
+export function layOutPacking(
+  instructions: readonly PackInstruction[],
+  target: KernelTarget,
+  arena: Arena,
+  threads: number,
+): PackProgram {
+  const tiles = instructions.map(({ rowBytes }) => TILE_ROWS * rowBytes);
+  const bufferBytes = instructions.length === 0 ? 0 : Math.max(PIECE_BYTES, ...tiles);
+  return {
+    instructions,
+    target,
+    threads,
+    control: arena.allocate(controlWords(threads) * 4, "work", "control of packing"),
+    piece: arena.allocate(WORDS * 4, "work", "piece to pack"),
+    buffers: [
+      arena.allocate(bufferBytes, "work", "first piece of a file"),
+      arena.allocate(bufferBytes, "work", "second piece of a file"),
+    ],
+    bufferBytes,
+  };
+}
+
+/** What each instruction does, on whichever thread. */
+export function packExecutors(program: PackProgram, views: ArenaViews): Executor[] {
+  const piece = views.i32.subarray(program.piece / 4, program.piece / 4 + WORDS);
+  return program.instructions.map((instruction, index) => {
+    const pack = packers[instruction.kind](instruction, program.target, views);
+    const { rowBytes } = instruction;
+    return {
+      chunks: () => (piece[INSTRUCTION] === index ? Math.ceil(piece[ROWS]! / TILE_ROWS) : 0),
+      run: (chunk) => {
+        const row = chunk * TILE_ROWS;
+        const rows = Math.min(TILE_ROWS, piece[ROWS]! - row);
+        const at = program.buffers[piece[BUFFER]!]! + row * rowBytes;
+        pack(new DataView(views.buffer, at, rows * rowBytes), rows, piece[FIRST_TILE]! + chunk);
+      },
+    };
+  });
+}
+
+/** The leader's side. */
+export class Packer {
+  readonly #program: PackProgram;
+  readonly #views: ArenaViews;
+  readonly #team: TeamMember;
+  readonly #isLost: () => boolean;
+  /** Time spent packing so far. */
+  packMs = 0;
+
+  /** `isLost`: whether a thread that helps is gone. */
+  constructor(program: PackProgram, views: ArenaViews, isLost: () => boolean) {
+    this.#isLost = isLost;
+    this.#program = program;
+    this.#views = views;
+    const executors = packExecutors(program, views);
+    this.#team = new TeamMember({ buffer: views.buffer, ...program, thread: 0 }, executors);
+  }
+
+  /** Reads and packs one matrix: that of instruction `index`. */
+  async pack(index: number, read: WeightReader): Promise<void> {
+    const { instructions, bufferBytes, buffers } = this.#program;
+    const { rows, rowBytes } = instructions[index]!;
+    const tile = TILE_ROWS * rowBytes;
+    const pieceRows = Math.floor(bufferBytes / tile) * TILE_ROWS;
+    const rowsOf = (row: number) => Math.min(pieceRows, rows - row);
+    const readPiece = (row: number, buffer: number) => {
+      const at = buffers[buffer]!;
+      return read(this.#views.u8.subarray(at, at + rowsOf(row) * rowBytes), row * rowBytes);
+    };
+    await readPiece(0, 0);
+    for (let row = 0, buffer = 0; row < rows; row += pieceRows, buffer = 1 - buffer) {
+      const next = row + pieceRows;
+      const reading = next < rows ? readPiece(next, 1 - buffer) : undefined;
+      reading?.catch(() => {}); // awaited below, after what may throw before it
+      await this.#run(index, row / TILE_ROWS, rowsOf(row), buffer);
+      await reading;
+    }
+  }
+
+  /** Lets the helpers go on to the model's program. */
+  finish(): void {
+    this.#team.stop();
+  }
+
+  async #run(index: number, firstTile: number, rows: number, buffer: number): Promise<void> {
+    const piece = this.#program.piece / 4;
+    const { i32 } = this.#views;
+    i32[piece + INSTRUCTION] = index;
+    i32[piece + FIRST_TILE] = firstTile;
+    i32[piece + ROWS] = rows;
+    i32[piece + BUFFER] = buffer;
+    const started = performance.now();
+    try {
+      const end = this.#team.runStep();
+      if (end === "waits") await waitForOthers(this.#team, { isLost: this.#isLost });
+      this.packMs += performance.now() - started;
+    } catch (cause) {
+      throw new WorkerError("packing the weights failed; open the model again", { cause });
+    }
+  }
+}
+
+/** Packs up to 16 rows into tile number `tile`. */
+type PackRows = (source: DataView, rows: number, tile: number) => void;
+
+const packers: Readonly<
+  Record<
+    PackInstruction["kind"],
+    (instruction: PackInstruction, target: KernelTarget, views: ArenaViews) => PackRows
+  >
+> = {
+  blocks: ({ dtype, cols, at, tileBytes }, target, views) => {
+    const packing = packingOf(dtype)!;
+    return (source, rows, tile) => {
+      const memory = tileWindow(views, at + tile * tileBytes, tileBytes);
+      packTile(packing, target, source, rows, cols, memory, 0);
+    };
+  },
+  floats: ({ dtype, cols, at, tileBytes }, target, views) => {
+    const tiles = floatTilesFor(floatTypeOf(dtype)!, target);
+    return (source, rows, tile) =>
+      tiles.pack(source, rows, cols, views.buffer, at + tile * tileBytes);
+  },
+};
+
+/** Whether a matrix of floats with so many columns has a tiled kernel. */
+export function hasFloatTiles(cols: number): boolean {
+  return cols % FLOAT_UNROLL === 0;
+}
+
+/** A tile by itself: engines handle small indices faster than those of a large memory. */
+export function tileWindow(views: ArenaViews, at: number, bytes: number): TileMemory {
+  return {
+    bytes: views.i8.subarray(at, at + bytes),
+    halves: new Uint16Array(views.buffer, at, bytes / 2),
+    words: views.u32.subarray(at / 4, (at + bytes) / 4),
+    floats: views.f32.subarray(at / 4, (at + bytes) / 4),
+  };
+}

@@ -1,0 +1,140 @@
+// Weights of the CPU backend: where each lies in the arena and in which layout.
+//
+//   vector  float32, for norms and biases
+//   raw     as in the file, for the embedding table and for types without a tiled kernel
+//   blocks  tiles of quantized codes (kernels/ops/packed/packed.ts)
+//   floats  tiles of F32, F16 or BF16
+// All are placed before the memory is made, and then read from the file one by one, a piece at a time: no second copy
+// of a matrix exists at any time. An embedding table that is the output matrix too lies in tiles only.
+
+import { bytesFor } from "../../../dtypes/dtype.ts";
+import { weightBytes, weightElements } from "../../../graph/cost.ts";
+import type { OpKind, Weight } from "../../../graph/graph.ts";
+import { TILE_ROWS, tileBytes } from "../../../kernels/ops/packed/packed.ts";
+import { layoutFor, levelsFor } from "../../../kernels/ops/packed/packing.ts";
+import { packingOf } from "../../../kernels/ops/packed/packings.ts";
+import type { KernelTarget } from "../../../kernels/target.ts";
+import type { WeightReader } from "../../backend.ts";
+import type { TableRows } from "../program.ts";
+import type { Arena } from "./arena.ts";
+import { type FloatType, floatTilesFor, floatTypeOf } from "./float-tiles.ts";
+import {
+  hasFloatTiles,
+  layOutPacking,
+  type Packer,
+  type PackInstruction,
+  type PackProgram,
+  PIECE_BYTES,
+} from "./repack.ts";
+
+export interface PlacedWeight {
+  readonly weight: Weight;
+  readonly vector?: number;
+  readonly raw?: number;
+  readonly blocks?: { at: number; tileBytes: number; levels: number };
+  readonly floats?: { at: number; tileBytes: number; type: FloatType };
+  /** Of tiles: which instruction packs them. */
+  readonly packing?: number;
+}
+
+export class WeightStore {
+  readonly #arena: Arena;
+  readonly #target: KernelTarget;
+  readonly #tiled: boolean;
+  readonly #placed = new Map<string, PlacedWeight>();
+  readonly #instructions: PackInstruction[] = [];
+
+  constructor(arena: Arena, target: KernelTarget, tiled: boolean) {
+    this.#arena = arena;
+    this.#target = target;
+    this.#tiled = tiled;
+  }
+
+  /** Finds a place for every weight; `uses` are the ops that will read it. Returns how so many threads will fill the tiles. */
+  place(uses: ReadonlyMap<Weight, ReadonlySet<OpKind>>, threads: number): PackProgram {
+    for (const [weight, ops] of uses) this.#placed.set(weight.name, this.#place(weight, ops));
+    return layOutPacking(this.#instructions, this.#target, this.#arena, threads);
+  }
+
+  get(weight: Weight): PlacedWeight {
+    return this.#placed.get(weight.name)!;
+  }
+
+  /** Reads a weight from the file into its place. */
+  async upload(weight: Weight, read: WeightReader, packer: Packer): Promise<void> {
+    const { vector, raw, blocks, packing } = this.get(weight);
+    const { views } = this.#arena;
+    if (packing !== undefined) {
+      const tiled = packingOf(weight.dtype.name);
+      const levels = tiled && levelsFor(tiled, this.#target);
+      if (levels && blocks) views.i8.set(levels, blocks.levels);
+      await packer.pack(packing, read);
+    } else if (vector !== undefined) {
+      const bytes = new Uint8Array(weightBytes(weight));
+      await read(bytes, 0);
+      const elements = weightElements(weight);
+      const target = views.f32.subarray(vector / 4, vector / 4 + elements);
+      weight.dtype.dequantize(bytes, 0, target, 0, elements / weight.dtype.blockElems);
+    } else await this.#uploadRaw(views.u8, raw!, weightBytes(weight), read);
+  }
+
+  /** Where the rows of a matrix are, for makeRowReader(). */
+  rowsOf(weight: Weight): TableRows {
+    const { raw, blocks, floats } = this.get(weight);
+    const cols = weight.shape[1]!;
+    const table = { cols, dtype: weight.dtype.name };
+    const target = this.#target;
+    if (raw !== undefined) {
+      return { ...table, layout: "raw", at: raw, rowBytes: bytesFor(weight.dtype, cols) };
+    }
+    if (blocks) {
+      const { at, tileBytes: size } = blocks;
+      return { ...table, layout: "blocks", at, tileBytes: size, target };
+    }
+    return { ...table, layout: "floats", at: floats!.at, tileBytes: floats!.tileBytes, target };
+  }
+
+  #place(weight: Weight, uses: ReadonlySet<OpKind>): PlacedWeight {
+    const arena = this.#arena;
+    if (weight.shape.length === 1) {
+      return { weight, vector: arena.allocate(weightElements(weight) * 4, "weights", weight.name) };
+    }
+    const tiles = uses.has("matmul") && this.#tiled ? this.#placeTiles(weight) : undefined;
+    return tiles ?? { weight, raw: arena.allocate(weightBytes(weight), "weights", weight.name) };
+  }
+
+  /** undefined when the type or the shape has no tiles. */
+  #placeTiles(weight: Weight): PlacedWeight | undefined {
+    const { dtype, shape } = weight;
+    const [rows, cols] = shape as [number, number];
+    const packing = packingOf(dtype.name);
+    const type = floatTypeOf(dtype.name);
+    const kind = packing ? "blocks" : "floats";
+    if (!packing && !(type && hasFloatTiles(cols))) return undefined;
+    const size = packing
+      ? tileBytes(layoutFor(packing, this.#target), cols)
+      : floatTilesFor(type!, this.#target).tileBytes(cols);
+    const levels = packing?.levels
+      ? this.#arena.allocate(this.#target.width, "weights", `levels of ${weight.name}`)
+      : 0;
+    const at = this.#arena.allocate(Math.ceil(rows / TILE_ROWS) * size, "weights", weight.name);
+    const rowBytes = bytesFor(dtype, cols);
+    const instruction = { kind, dtype: dtype.name, rows, cols, rowBytes, at, tileBytes: size };
+    const index = this.#instructions.push(instruction as PackInstruction) - 1;
+    return packing
+      ? { weight, blocks: { at, tileBytes: size, levels }, packing: index }
+      : { weight, floats: { at, tileBytes: size, type: type! }, packing: index };
+  }
+
+  async #uploadRaw(
+    memory: Uint8Array,
+    at: number,
+    bytes: number,
+    read: WeightReader,
+  ): Promise<void> {
+    for (let done = 0; done < bytes; done += PIECE_BYTES) {
+      const end = Math.min(bytes, done + PIECE_BYTES);
+      await read(memory.subarray(at + done, at + end), done);
+    }
+  }
+}

@@ -1,0 +1,160 @@
+// Machine code for the CPU backend: which of the targets (kernels/target.ts) this machine can run, and the functions that
+// make code for it. Loaded by composition roots where the platform runs machine code, and nowhere else: a browser never
+// sees the lowerings.
+//
+// A target is taken when the processor has all that its code uses (levels.ts), and when a first small kernel could be
+// opened and computed what it should.
+
+import { sharedObject, symbolOf } from "../../../kernels/asm/elf.ts";
+import type { NativeFunction } from "../../../kernels/asm/native-function.ts";
+import { KernelBuilder } from "../../../kernels/ir/builder.ts";
+import type { Kernel } from "../../../kernels/ir/kernel.ts";
+import {
+  MOST_TILE_BYTES,
+  MOST_TILE_ROWS,
+  threeTiles,
+  tileShape,
+  tileStride,
+} from "../../../kernels/ir/tiles.ts";
+import { lowerToArm64 } from "../../../kernels/lower/arm64.ts";
+import { blockSlots, KernelRefused } from "../../../kernels/lower/machine.ts";
+import { lowerToX64 } from "../../../kernels/lower/x64.ts";
+import { type KernelTarget, nativeTargets, type TargetName } from "../../../kernels/target.ts";
+import type { NativeAccess, NativeHost } from "../../../platform/platform.ts";
+import { BLOCK_SLOTS, entryCode, MOST_PARAMS, type NativeImage, nativeCalls } from "./entry.ts";
+import { type NativeTargetName, nativeLevel, withoutTiles } from "./levels.ts";
+import { askForTiles } from "./tiles.ts";
+
+/** A way to make kernels for this machine's processor. */
+export interface NativeKernels {
+  readonly target: KernelTarget;
+  readonly host: NativeHost;
+  /** The kernel's code, or why it has none on this target: a sentence. Made once for each. */
+  lower(kernel: Kernel): NativeFunction | string;
+  link(functions: readonly NativeFunction[]): NativeImage;
+  /** Why the tile registers that the processor has are not used. */
+  readonly withoutTiles?: string;
+}
+
+type Lower = (kernel: Kernel) => NativeFunction;
+
+const lowerings: Readonly<Record<NativeTargetName, Lower>> = {
+  "x64-amx": (kernel) => lowerToX64(kernel, { level: "avx512" }),
+  "x64-avx512": (kernel) => lowerToX64(kernel, { level: "avx512" }),
+  "x64-avx2-vnni": (kernel) => lowerToX64(kernel, { level: "avx2-vnni" }),
+  "x64-avx2": (kernel) => lowerToX64(kernel, { level: "avx2" }),
+  "arm64-i8mm": (kernel) => lowerToArm64(kernel, { name: "arm64 i8mm", i8mm: true }),
+  "arm64-dotprod": (kernel) => lowerToArm64(kernel, { name: "arm64 dotprod" }),
+};
+
+/** The best target that this machine can run; otherwise why there is none. `wanted` names one, for tests. */
+export function nativeKernels(access: NativeAccess, wanted?: TargetName): NativeKernels | string {
+  const level = nativeLevel(access, wanted);
+  if ("refused" in level) return level.refused;
+  const host = access as NativeHost;
+  const kernels = kernelsOf(level.name, host);
+  const wrong = (kernels.target.amx && tryTiles(kernels)) ?? tryOut(kernels);
+  if (wrong === undefined) return kernels;
+  if (!kernels.target.amx || wanted !== undefined) return wrong;
+  const others = nativeKernels(withoutTiles(host));
+  return typeof others === "string" ? others : { ...others, host, withoutTiles: wrong };
+}
+
+function kernelsOf(name: NativeTargetName, host: NativeHost): NativeKernels {
+  const known = new Map<string, NativeFunction | string>();
+  return {
+    target: nativeTargets[name],
+    host,
+    lower: (kernel) => {
+      // Names decode to what a kernel is made for, but not always to how wide.
+      const key = `${kernel.name} ${kernel.width} ${kernel.registers}`;
+      const made = known.get(key) ?? lowered(kernel, lowerings[name]);
+      known.set(key, made);
+      return made;
+    },
+    link: (functions) => linked(functions, host.arch),
+  };
+}
+
+function lowered(kernel: Kernel, lower: Lower): NativeFunction | string {
+  const params = kernel.params.length;
+  if (params > MOST_PARAMS || blockSlots(params) >= BLOCK_SLOTS) {
+    return `${kernel.name} has ${params} parameters, at most ${MOST_PARAMS} are passed`;
+  }
+  try {
+    return lower(kernel);
+  } catch (error) {
+    if (error instanceof KernelRefused) return error.message;
+    throw error;
+  }
+}
+
+function linked(functions: readonly NativeFunction[], arch: NativeHost["arch"]): NativeImage {
+  const entry = { name: "entry", bytes: new Uint8Array(entryCode[arch]) };
+  return {
+    bytes: sharedObject([entry, ...functions], arch),
+    entry: symbolOf(entry.name),
+    kernels: Object.fromEntries(functions.map(({ name }) => [name, symbolOf(name)])),
+  };
+}
+
+/** Whether code can be opened and called here: what is wrong, or undefined. */
+function tryOut(native: NativeKernels): string | undefined {
+  const { target, host } = native;
+  const code = native.lower(additionKernel(target.width));
+  if (typeof code === "string") return code;
+  const image = native.link([code]);
+  const library = host.load(image.bytes);
+  if (typeof library === "string") return library;
+  const { buffer } = new WebAssembly.Memory({ initial: 1, maximum: 1 });
+  const numbers = new Int32Array(buffer);
+  numbers.set([1, 2, 3, 4].map((value) => value * 1_000_003));
+  const [x, out, block] = [0, target.width, 1024];
+  const { addition } = nativeCalls(image, library, host.address(buffer), buffer, block);
+  addition!(x, out, 7);
+  const isRight = numbers.subarray(0, 4).every((value, i) => numbers[out / 4 + i] === value + 7);
+  return isRight ? undefined : `a first kernel for ${target.name} computed something else`;
+}
+
+/** Whether tile registers may be used and multiply as they should: what is wrong, or undefined. */
+function tryTiles(native: NativeKernels): string | undefined {
+  const { host, target } = native;
+  const refused = askForTiles(host);
+  if (refused !== undefined) return refused;
+  const code = native.lower(tilesKernel());
+  if (typeof code === "string") return code;
+  const image = native.link([code]);
+  const library = host.load(image.bytes);
+  if (typeof library === "string") return library;
+  const { buffer } = new WebAssembly.Memory({ initial: 1, maximum: 1 });
+  const bytes = new Int8Array(buffer).fill(3, 0, 1024).fill(-100, 1024, 2048);
+  const [a, b, out, block] = [0, 1024, 2048, 4096];
+  const { tiles } = nativeCalls(image, library, host.address(buffer), buffer, block);
+  tiles!(a, b, out);
+  const sums = new Int32Array(bytes.buffer, out, 256);
+  const isRight = sums.every((sum) => sum === 64 * 3 * -100);
+  return isRight ? undefined : `a first product in tile registers for ${target.name} was wrong`;
+}
+
+/** out = a . b, tiles as large as they can be. */
+function tilesKernel(): Kernel {
+  const k = new KernelBuilder("tiles", 64);
+  const [a, b, out] = [k.param("ptr", "a"), k.param("ptr", "b"), k.param("ptr", "out")];
+  const whole = { rows: MOST_TILE_ROWS, bytes: MOST_TILE_BYTES };
+  for (const tile of [0, 1, 2]) k.op("amx.shape", [], tileShape(tile, whole));
+  k.op("amx.zero", [], 0);
+  k.op("amx.load", [a], tileStride(1, 64));
+  k.op("amx.load", [b], tileStride(2, 64));
+  k.op("amx.dot4_ss", [], threeTiles(0, 1, 2));
+  k.op("amx.store", [out], tileStride(0, 64));
+  return k.finish();
+}
+
+/** out = x + n, a vector of integers. */
+function additionKernel(width: number): Kernel {
+  const k = new KernelBuilder("addition", width);
+  const [x, out] = [k.param("ptr", "x"), k.param("ptr", "out")];
+  const n = k.op("i32v.splat", [k.param("i32", "n")]);
+  k.op("i32v.store", [out, k.op("i32v.add", [k.op("i32v.load", [x]), n])]);
+  return k.finish();
+}

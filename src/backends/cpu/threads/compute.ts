@@ -1,0 +1,60 @@
+// A compute thread's part of the CPU backend: what it is sent, once, and what it does with it.
+
+import type { NativeAccess } from "../../../platform/platform.ts";
+import type { Kernels } from "../executor.ts";
+import type { GuardJob, guardCalls } from "../guard/guard-calls.ts";
+import { arenaViews } from "../memory/arena.ts";
+import { type PackProgram, packExecutors } from "../memory/repack.ts";
+import { type NativeJob, openNativeJob } from "../native/entry.ts";
+import { makeExecutors, type Program } from "../ops/table.ts";
+import { makeMember } from "./recorded-team.ts";
+import { type RecordArea, RecordWriter } from "./records.ts";
+import { TeamMember } from "./team.ts";
+
+export interface ComputeJob {
+  readonly module: WebAssembly.Module;
+  readonly memory: WebAssembly.Memory;
+  /** Kernels that are machine code; undefined: all are in `module`. */
+  readonly native: NativeJob | undefined;
+  /** What to do first, while the weights are read; undefined when they are there. */
+  readonly packing: PackProgram | undefined;
+  readonly program: Program;
+  /** Where to record times; undefined: nowhere. */
+  readonly records: RecordArea | undefined;
+  /** Kernels are watched; undefined: they are not. */
+  readonly guard: GuardJob | undefined;
+  readonly thread: number;
+}
+
+/**
+ * Works on the programs with the others, until the team is stopped. `onReady` is called before that. `host` runs machine
+ * code, where the job has any; `watch` is what guards its kernels, where it wants that.
+ */
+export function serveCompute(
+  { module, memory, native, packing, program, records, guard, thread }: ComputeJob,
+  host: NativeAccess,
+  onReady: () => void,
+  watch?: typeof guardCalls,
+): void {
+  const { buffer } = memory;
+  const views = arenaViews(buffer);
+  const inWasm = instantiate(module, memory);
+  const kernels = {
+    ...(guard && watch ? watch(inWasm, guard, buffer, thread) : inWasm),
+    ...(native && openNativeJob(native, host, buffer, thread)),
+  };
+  const executors = makeExecutors({ program, kernels, views, thread, leader: undefined });
+  const member = makeMember(
+    { buffer, ...program, executors, thread },
+    records && new RecordWriter(buffer, records, thread),
+  );
+  onReady();
+  if (packing) {
+    new TeamMember({ buffer, ...packing, thread }, packExecutors(packing, views)).serve();
+  }
+  member.serve();
+}
+
+export function instantiate(module: WebAssembly.Module, memory: WebAssembly.Memory): Kernels {
+  return new WebAssembly.Instance(module, { env: { memory } }).exports as unknown as Kernels;
+}

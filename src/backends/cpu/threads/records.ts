@@ -1,0 +1,132 @@
+// Times that the compute threads record: each thread has a ring of records in the shared memory, which it alone writes
+// and the leader alone reads (step-records.ts). Nothing is allocated and nobody waits.
+//
+// The rings are long: besides what the leader has not summed up yet they hold the last events of each thread, for a trace.
+// A ring is an i32 count of the records written so far, and from RING_START on the records, as RecordedEvents has
+// them: float64 instruction, chunks, start, end. Times are ms on the leader's clock: every worker of a browser counts from its own
+// start, so a thread adds the difference of the two origins.
+
+import { EVENT_NUMBERS, type RecordedEvents } from "../../backend.ts";
+import type { Arena } from "../memory/arena.ts";
+
+const RING_START = 64;
+/** Records of all threads together, at least: 200 tokens of a model with 22 layers, on two threads. 4 MB. */
+const RECORDS = 2 ** 17;
+
+/** The global is a getter in some engines, and this clock is read some hundred times per token. */
+const clock: Performance = performance;
+
+/** Where the rings are: plain data, sent to every thread. */
+export interface RecordArea {
+  readonly at: number;
+  readonly ringBytes: number;
+  /** Records of a ring: a power of two. */
+  readonly capacity: number;
+  /** performance.timeOrigin of the leader. */
+  readonly origin: number;
+  /** i32: 1 while steps are recorded; the leader decides before each. */
+  readonly isOn: number;
+}
+
+/**
+ * Rings in which nothing is lost: the leader reads them in every step, and a thread that lags behind has written at most
+ * what it did in the step before.
+ */
+export function placeRecords(arena: Arena, instructions: number, threads: number): RecordArea {
+  const capacity = 2 ** Math.ceil(Math.log2(Math.max(4 * instructions, RECORDS / threads)));
+  const ringBytes = RING_START + capacity * EVENT_NUMBERS * 8;
+  const at = arena.allocate(ringBytes * threads, "work", "records", threads);
+  const isOn = arena.allocate(4, "work", "whether times are recorded");
+  return { at, ringBytes, capacity, origin: clock.timeOrigin, isOn };
+}
+
+/** A ring with its views. */
+class Ring {
+  /** Records written. */
+  readonly count: Int32Array;
+  readonly numbers: Float64Array;
+  readonly mask: number;
+
+  constructor(buffer: ArrayBufferLike, { at, ringBytes, capacity }: RecordArea, thread: number) {
+    const start = at + thread * ringBytes;
+    this.count = new Int32Array(buffer, start, 1);
+    this.numbers = new Float64Array(buffer, start + RING_START, capacity * EVENT_NUMBERS);
+    this.mask = capacity - 1;
+  }
+}
+
+/** A thread's end of its ring, and its clock. */
+export class RecordWriter {
+  readonly #ring: Ring;
+  readonly #offset: number;
+  readonly #flag: Int32Array;
+  #written: number;
+
+  constructor(buffer: ArrayBufferLike, area: RecordArea, thread: number) {
+    this.#ring = new Ring(buffer, area, thread);
+    this.#offset = clock.timeOrigin - area.origin;
+    this.#flag = new Int32Array(buffer, area.isOn, 1);
+    this.#written = Atomics.load(this.#ring.count, 0); // not 0 for a thread that replaces one that was lost
+  }
+
+  /** Whether this step is recorded. */
+  get isOn(): boolean {
+    return Atomics.load(this.#flag, 0) === 1;
+  }
+
+  now(): number {
+    return clock.now() + this.#offset;
+  }
+
+  write(instruction: number, chunks: number, start: number, end: number): void {
+    const { numbers, mask, count } = this.#ring;
+    const at = (this.#written & mask) * EVENT_NUMBERS;
+    numbers[at] = instruction;
+    numbers[at + 1] = chunks;
+    numbers[at + 2] = start;
+    numbers[at + 3] = end;
+    this.#written = (this.#written + 1) | 0;
+    Atomics.store(count, 0, this.#written);
+  }
+}
+
+/** The leader's end of a thread's ring. */
+export class RecordReader {
+  readonly #ring: Ring;
+  #read = 0;
+  /** Records before this one were forgotten. */
+  #first = 0;
+
+  constructor(buffer: ArrayBufferLike, area: RecordArea, thread: number) {
+    this.#ring = new Ring(buffer, area, thread);
+  }
+
+  /** What was read until now is of no interest any more. */
+  forget(): void {
+    this.#first = this.#read;
+  }
+
+  /** Adds the times that were written since the last time to those of their instructions. */
+  addTo(busyMs: Float64Array): void {
+    const { numbers, mask, count } = this.#ring;
+    const written = Atomics.load(count, 0);
+    for (let i = this.#read; i !== written; i = (i + 1) | 0) {
+      const at = (i & mask) * EVENT_NUMBERS;
+      busyMs[numbers[at]!]! += numbers[at + 3]! - numbers[at + 2]!;
+    }
+    this.#read = written;
+  }
+
+  /** The records that are still there, oldest first. */
+  last(): RecordedEvents {
+    const { numbers, mask, count } = this.#ring;
+    const written = (Atomics.load(count, 0) - this.#first) >>> 0;
+    const kept = Math.min(written, mask + 1);
+    const found = new Float64Array(kept * EVENT_NUMBERS);
+    for (let i = 0; i < kept; i++) {
+      const at = ((this.#first + written - kept + i) & mask) * EVENT_NUMBERS;
+      found.set(numbers.subarray(at, at + EVENT_NUMBERS), i * EVENT_NUMBERS);
+    }
+    return { numbers: found, dropped: written - kept };
+  }
+}

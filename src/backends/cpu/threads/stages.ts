@@ -1,0 +1,153 @@
+// Stages: instructions that the threads go through without a barrier in between. A barrier costs some microseconds for each
+// of several hundred instructions a token, whether they do much or little.
+//
+//   as one      matmuls that do not need each other (q, k and v; gate and up): their chunks are taken from one list (lots.ts)
+//   row by row  work that every row does for itself (add, norm, activations to bytes): a chunk is a row, which goes through
+//               all of it
+// The leader plans them once; executors of stages are made on each thread from those of the instructions.
+
+import type { Executor } from "../executor.ts";
+import type { Access, Area } from "../ops/op.ts";
+import { accessOf, type Instruction } from "../ops/table.ts";
+import type { Stage } from "../program.ts";
+import { chunkOf, NO_CHUNK, partOf, planLot } from "./lots.ts";
+
+/** Whether `later` may be in a stage with `earlier`, by what both are. */
+const allows = {
+  "row by row": (earlier: Access, later: Access): boolean =>
+    earlier.rows === later.rows &&
+    clashes([...earlier.reads, ...earlier.writes], later.writes).every(isRowByRow) &&
+    clashes(earlier.writes, later.reads).every(isRowByRow),
+  "as one": (earlier: Access, later: Access): boolean =>
+    clashes([...earlier.reads, ...earlier.writes], later.writes).length === 0 &&
+    clashes(earlier.writes, later.reads).length === 0,
+} as const;
+
+/** Pairs of areas that are the same memory. */
+function clashes(some: readonly Area[], others: readonly Area[]): [Area, Area][] {
+  return some.flatMap((one) =>
+    others.filter(({ at }) => at === one.at).map((other): [Area, Area] => [one, other]),
+  );
+}
+
+/** Row r of one is row r of the other: another row's work does not touch it. */
+function isRowByRow([one, other]: [Area, Area]): boolean {
+  return one.rowBytes === other.rowBytes && one.rowBytes > 0;
+}
+
+export function planStages(instructions: readonly Instruction[]): Stage[] {
+  const stages: { kind: Stage["kind"]; instructions: number[] }[] = [];
+  let open: { kind: Stage["kind"]; accesses: Access[] } | undefined;
+  instructions.forEach((instruction, index) => {
+    const access = accessOf(instruction);
+    if (access === "barrier") {
+      open = undefined;
+      stages.push({ kind: "as one", instructions: [index] });
+      return;
+    }
+    const { stage: kind } = access;
+    const own = access.of(instruction);
+    if (open?.kind === kind && open.accesses.every((earlier) => allows[kind](earlier, own))) {
+      open.accesses.push(own);
+      stages.at(-1)!.instructions.push(index);
+      return;
+    }
+    open = { kind, accesses: [own] };
+    stages.push({ kind, instructions: [index] });
+  });
+  return stages;
+}
+
+/** An executor of a stage. */
+export interface StageExecutor extends Executor {
+  /** Where each instruction of the stage notes what it took; undefined: nobody asked. */
+  readonly spent?: readonly Spent[];
+}
+
+/** Since it was last read. */
+export interface Spent {
+  ms: number;
+  chunks: number;
+}
+
+/** Whether times are wanted now, and what time it is. */
+export interface StageClock {
+  readonly isOn: boolean;
+  now(): number;
+}
+
+/** With a clock, stages of several instructions note what each of them took. */
+export function stageExecutors(
+  stages: readonly Stage[],
+  executors: readonly Executor[],
+  threads: number,
+  clock: StageClock | undefined,
+): StageExecutor[] {
+  return stages.map(({ kind, instructions }) => {
+    const parts = instructions.map((index) => executors[index]!);
+    if (parts.length === 1) return parts[0]!;
+    const spent = clock && parts.map((): Spent => ({ ms: 0, chunks: 0 }));
+    const timed = clock && spent ? timer(clock, spent) : undefined;
+    const stage = kind === "as one" ? asOne(parts, threads, timed) : rowByRow(parts, timed);
+    return spent ? { ...stage, spent } : stage;
+  });
+}
+
+/** Runs part number `part` with `argument`, and adds up what it takes. */
+type Timed = (part: number, run: (argument: number) => void, argument: number) => void;
+
+function timer(clock: StageClock, spent: readonly Spent[]): Timed {
+  return (part, run, argument) => {
+    if (!clock.isOn) {
+      run(argument);
+      return;
+    }
+    const start = clock.now();
+    run(argument);
+    const sum = spent[part]!;
+    sum.ms += clock.now() - start;
+    sum.chunks++;
+  };
+}
+
+function asOne(parts: readonly Executor[], threads: number, timed: Timed | undefined): Executor {
+  // Planned anew when a step has other numbers of chunks: another variant, or no rows.
+  const counts = parts.map(() => -1);
+  let codes = new Int32Array();
+  const current = () => {
+    let isSame = true;
+    for (let i = 0; i < parts.length; i++) {
+      const count = parts[i]!.chunks();
+      if (count === counts[i]) continue;
+      counts[i] = count;
+      isSame = false;
+    }
+    if (!isSame) codes = planLot(parts, counts, threads);
+    return codes;
+  };
+  return {
+    chunks: () => current().length,
+    run: (index) => {
+      const code = current()[index]!;
+      if (code === NO_CHUNK) return;
+      const part = partOf(code);
+      const { run } = parts[part]!;
+      if (timed) timed(part, run, chunkOf(code));
+      else run(chunkOf(code));
+    },
+  };
+}
+
+function rowByRow(parts: readonly Executor[], timed: Timed | undefined): Executor {
+  const rows = parts.map((part) => part.row!);
+  return {
+    chunks: () => rows[0]!.count(),
+    run: (row) => {
+      for (let i = 0; i < rows.length; i++) {
+        const { run } = rows[i]!;
+        if (timed) timed(i, run, row);
+        else run(row);
+      }
+    },
+  };
+}

@@ -1,0 +1,145 @@
+// attn_mix_<kv>: out[i] = sum over p of scores[p] * value p[i], over all positions of a paged cache, for one head.
+// attn_mix4_<kv>: the same for four rows of scores at once over the same values (heads that share a KV head, or tokens that
+// follow one another): scores of query j are scoreStride bytes after those of query j - 1, its out outStride bytes after
+// the other's.
+//
+// `isNew` is 1 where the sums begin with 0, and 0 where they go on with what is in out. The products of each sum are
+// added in the order of the positions, whichever kernel and tile adds them.
+// `values` is the first row of the layer's first block, `headOffset` where the head starts in a row, in bytes; table,
+// blocks, last, rowBytes as in kv-walk.ts. headDim is a multiple of the lanes (q8_0: of 32).
+// In each block of positions, a piece of the head at a time stays in registers while the rows go by; between blocks the
+// sums are in out, so that a block's rows come from memory once and from the nearest cache for the other pieces.
+
+import { KernelBuilder } from "../../ir/builder.ts";
+import type { Kernel, Reg } from "../../ir/kernel.ts";
+import { forEachVector, manyRegisters, remainder, store, stream } from "../loops.ts";
+import { type KvFormat, kvFormats } from "./kv-format.ts";
+import { blockRows, type RowRange, strided, walkBlocks, walkRows } from "./kv-walk.ts";
+
+export interface MixTile {
+  readonly queries: number;
+  /** Positions per round of the loop. */
+  readonly rows: number;
+  /**
+   * Vectors of the head that are kept in registers, most first. A format with blocks opens a block at a time and keeps
+   * the first of these numbers of its vectors.
+   */
+  readonly pieces: readonly number[];
+}
+
+/** Each takes the bytes of a vector, and how many registers there are for them. */
+export const attentionMix: readonly ((width: number, registers?: number) => Kernel)[] =
+  kvFormats.flatMap((format) => [
+    (width: number) => mixKernel(width, format, { queries: 1, rows: 4, pieces: [8, 4, 1] }),
+    (width: number, registers = manyRegisters) => {
+      // Of sixteen registers, eight sums are what fits. WebAssembly's q8_0 gains more from using a scaled score for more
+      // vectors.
+      const isSmall = registers < manyRegisters || (width === 16 && !format.blockValues);
+      return mixKernel(width, format, {
+        queries: 4,
+        rows: 4,
+        pieces: isSmall ? [2, 1] : [4, 2, 1],
+      });
+    },
+  ]);
+
+export function mixKernel(width: number, format: KvFormat, tile: MixTile): Kernel {
+  const many = tile.queries > 1;
+  const k = new KernelBuilder(`attn_mix${many ? tile.queries : ""}_${format.name}`, width);
+  const scores = k.param("ptr", "scores");
+  const values = k.param("ptr", "values");
+  const table = k.param("ptr", "table");
+  const out = k.param("ptr", "out");
+  const blocks = k.param("i32", "blocks");
+  const last = k.param("i32", "last");
+  const rowBytes = k.param("i32", "rowBytes");
+  const headOffset = k.param("i32", "headOffset");
+  const headDim = k.param("i32", "headDim");
+  const isNew = k.param("i32", "isNew");
+  const scoreStride = many ? k.param("i32", "scoreStride") : undefined;
+  const outStride = many ? k.param("i32", "outStride") : undefined;
+
+  const scoreRows = strided(k, scores, tile.queries, scoreStride).map((p) => k.variable(p));
+  const outRows = strided(k, out, tile.queries, outStride);
+  k.loop(isNew, () => {
+    for (const row of outRows) clear(k, row, headDim);
+  });
+  const cache = k.op("ptr.add", [values, headOffset]);
+  walkBlocks(k, { cache, table, blocks, last, rowBytes }, (range) => {
+    mixBlock(k, format, tile, range, headDim, scoreRows, outRows);
+    for (const pointer of scoreRows) k.advance(pointer, 4 * blockRows);
+  });
+  return k.finish();
+}
+
+function clear(k: KernelBuilder, pointer: Reg<"ptr">, n: Reg<"i32">): void {
+  const target = stream(k, pointer);
+  const zero = k.op("f32v.const", [], 0);
+  forEachVector(k, n, 1, [target], (i) => store(k, target, i, zero));
+}
+
+/** out += scores * values over the rows of a block, piece by piece of the head. */
+function mixBlock(
+  k: KernelBuilder,
+  format: KvFormat,
+  tile: MixTile,
+  range: RowRange,
+  headDim: Reg<"i32">,
+  scores: readonly Reg<"ptr">[],
+  outRows: readonly Reg<"ptr">[],
+): void {
+  const first = k.variable(range.first);
+  const outs = outRows.map((row) => k.variable(row));
+  const blockVectors = format.blockValues ? format.blockValues / k.lanes : undefined;
+  let left = headDim;
+  for (const vectors of blockVectors ? [blockVectors] : tile.pieces) {
+    const count = vectors * k.lanes;
+    const rounds = k.op("i32.shr_u", [left], Math.log2(count));
+    const perPiece = Math.min(vectors, tile.pieces[0]!);
+    k.loop(rounds, () => {
+      for (let from = 0; from < vectors; from += perPiece) {
+        const indices = Array.from({ length: perPiece }, (_, i) => from + i);
+        mixPiece(k, format, { indices, rows: tile.rows }, { ...range, first }, scores, outs);
+      }
+      k.advance(first, format.bytes(count));
+      for (const out of outs) k.advance(out, count * 4);
+    });
+    left = remainder(k, left, rounds, count);
+  }
+}
+
+/** The vectors with these indices, counted from the first row's and the out pointers. */
+function mixPiece(
+  k: KernelBuilder,
+  format: KvFormat,
+  { indices, rows }: { indices: readonly number[]; rows: number },
+  range: RowRange,
+  scores: readonly Reg<"ptr">[],
+  outs: readonly Reg<"ptr">[],
+): void {
+  const sums = outs.map((out) =>
+    indices.map((index) => k.variable(k.op("f32v.load", [out], index * k.width))),
+  );
+  const scoreAt = scores.map((pointer) => k.variable(pointer));
+  walkRows(k, range, rows, (pointers) => {
+    pointers.forEach((row, r) => {
+      const { load, scale } = format.open(k, row);
+      const weights = scoreAt.map((pointer) => {
+        const score = k.op("f32v.load_splat", [pointer], 4 * r);
+        return scale ? k.op("f32v.mul", [score, scale]) : score;
+      });
+      indices.forEach((index, i) => {
+        const value = load(index);
+        weights.forEach((weight, j) => {
+          k.update(sums[j]![i]!, "f32v.fma", [weight, value, sums[j]![i]!]);
+        });
+      });
+    });
+    for (const pointer of scoreAt) k.advance(pointer, 4 * pointers.length);
+  });
+  outs.forEach((out, j) => {
+    indices.forEach((index, i) => {
+      k.op("f32v.store", [out, sums[j]![i]!], index * k.width);
+    });
+  });
+}

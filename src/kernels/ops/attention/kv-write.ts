@@ -1,0 +1,61 @@
+// What writes the KV cache. store_f16: n float32 values as half floats. quantize_kv_q8_0: n values (a multiple of 32)
+// as ggml's q8_0 blocks, as dtypes/q8_0.ts makes them, but halfway cases round to even. Rounding halves away from zero
+// as C does would cost more and change nothing: either is off by half a step.
+// For vectors of at most 32 bytes.
+
+import { KernelBuilder } from "../../ir/builder.ts";
+import type { Kernel, Reg } from "../../ir/kernel.ts";
+import { forEachVector, load, stream } from "../loops.ts";
+
+const blockValues = 32;
+const blockBytes = 34;
+
+export function storeF16(width: number): Kernel {
+  const k = new KernelBuilder("store_f16", width);
+  const x = stream(k, k.param("ptr", "x"));
+  const out = stream(k, k.param("ptr", "out"), 2);
+  const n = k.param("i32", "n");
+  forEachVector(k, n, 2, [x, out], (i) =>
+    k.op("f32v.store_f16", [out.pointer, load(k, x, i)], i * out.step),
+  );
+  return k.finish();
+}
+
+export function quantizeKvQ8_0(width: number): Kernel {
+  const k = new KernelBuilder("quantize_kv_q8_0", width);
+  const x = k.variable(k.param("ptr", "x"));
+  const out = k.variable(k.param("ptr", "out"));
+  const n = k.param("i32", "n");
+  k.loop(k.op("i32.shr_u", [n], Math.log2(blockValues)), () => {
+    const vectors = Array.from({ length: blockValues / k.lanes }, (_, i) =>
+      k.op("f32v.load", [x], i * width),
+    );
+    const magnitudes = vectors.map((v) => k.op("f32v.abs", [v]));
+    const largest = k.op("f32v.hmax", [pairwise(magnitudes, (a, b) => k.op("f32v.max", [a, b]))]);
+    const scale = k.op("f32.div", [largest, k.f32(127)]);
+    // All zero: any finite inverse gives codes of 0.
+    const inverse = k.op("f32.div", [k.f32(1), k.op("f32.max", [scale, k.f32(2 ** -126)])]);
+    const factor = k.op("f32v.splat", [inverse]);
+    // The scale is written in every lane; the codes overwrite all but the first.
+    k.op("f32v.store_f16", [out, k.op("f32v.splat", [scale])]);
+    const codes = vectors.map((v) => k.op("i32v.from_f32v", [k.op("f32v.mul", [v, factor])]));
+    for (let i = 0; i < codes.length; i += 4) {
+      const [a, b, c, d] = codes.slice(i, i + 4) as [I32, I32, I32, I32];
+      k.op("i8v.store", [out, k.op("i8v.pack_i32", [a, b, c, d])], 2 + i * k.lanes);
+    }
+    k.advance(x, blockValues * 4);
+    k.advance(out, blockBytes);
+  });
+  return k.finish();
+}
+
+type I32 = Reg<"i32v">;
+
+function pairwise<T>(items: readonly T[], combine: (a: T, b: T) => T): T {
+  if (items.length === 1) return items[0]!;
+  const half = items.length / 2;
+  return pairwise(
+    items.slice(0, half).map((item, i) => combine(item, items[half + i]!)),
+    combine,
+  );
+}

@@ -1,0 +1,41 @@
+// silu, gelu, relu: out = activation(x) over n values. In place allowed. gate.ts multiplies the same functions.
+//
+// gelu is the one by tanh; x/2 * (1 + tanh u) is written as x / (1 + e^-2u), which keeps its digits where tanh nears -1.
+
+import { KernelBuilder } from "../../ir/builder.ts";
+import type { Kernel, Reg } from "../../ir/kernel.ts";
+import { forEachVector, load, store, stream } from "../loops.ts";
+import { sigmoidTimes } from "../math.ts";
+
+export type Activate = (k: KernelBuilder, x: Reg<"f32v">) => Reg<"f32v">;
+
+export const activateSilu: Activate = (k, x) => sigmoidTimes(k, x, x);
+
+export const activateGelu: Activate = (k, x) => {
+  // 2u = x * (c + 0.044715 c x^2), c = 2 sqrt(2 / pi)
+  const c = 2 * Math.sqrt(2 / Math.PI);
+  const square = k.op("f32v.mul", [x, x]);
+  const factor = k.op("f32v.fma", [
+    square,
+    k.op("f32v.const", [], 0.044715 * c),
+    k.op("f32v.const", [], c),
+  ]);
+  return sigmoidTimes(k, k.op("f32v.mul", [x, factor]), x);
+};
+
+export const activateRelu: Activate = (k, x) => k.op("f32v.max", [x, k.op("f32v.const", [], 0)]);
+
+export const silu: (width: number) => Kernel = activateKernel("silu", activateSilu);
+export const gelu: (width: number) => Kernel = activateKernel("gelu", activateGelu);
+export const relu: (width: number) => Kernel = activateKernel("relu", activateRelu);
+
+function activateKernel(name: string, activate: Activate): (width: number) => Kernel {
+  return (width) => {
+    const k = new KernelBuilder(name, width);
+    const x = stream(k, k.param("ptr", "x"));
+    const out = stream(k, k.param("ptr", "out"));
+    const n = k.param("i32", "n");
+    forEachVector(k, n, 2, [x, out], (i) => store(k, out, i, activate(k, load(k, x, i))));
+    return k.finish();
+  };
+}

@@ -1,0 +1,25 @@
+// silu_gate, gelu_gate, relu_gate: out = activation(gate) * up over n values. In place (out = gate or up) allowed.
+
+import { KernelBuilder } from "../../ir/builder.ts";
+import type { Kernel } from "../../ir/kernel.ts";
+import { forEachVector, load, store, stream } from "../loops.ts";
+import { type Activate, activateGelu, activateRelu, activateSilu } from "./activate.ts";
+
+export const siluGate: (width: number) => Kernel = gateKernel("silu_gate", activateSilu);
+export const geluGate: (width: number) => Kernel = gateKernel("gelu_gate", activateGelu);
+export const reluGate: (width: number) => Kernel = gateKernel("relu_gate", activateRelu);
+
+function gateKernel(name: string, activate: Activate): (width: number) => Kernel {
+  return (width) => {
+    const k = new KernelBuilder(name, width);
+    const gate = stream(k, k.param("ptr", "gate"));
+    const up = stream(k, k.param("ptr", "up"));
+    const out = stream(k, k.param("ptr", "out"));
+    const n = k.param("i32", "n");
+    forEachVector(k, n, 2, [gate, up, out], (i) => {
+      const activated = activate(k, load(k, gate, i));
+      store(k, out, i, k.op("f32v.mul", [activated, load(k, up, i)]));
+    });
+    return k.finish();
+  };
+}

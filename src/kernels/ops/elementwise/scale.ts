@@ -1,0 +1,17 @@
+// scale: out = x * factor over n values. In place allowed.
+
+import { KernelBuilder } from "../../ir/builder.ts";
+import type { Kernel } from "../../ir/kernel.ts";
+import { forEachVector, load, store, stream } from "../loops.ts";
+
+export function scale(width: number): Kernel {
+  const k = new KernelBuilder("scale", width);
+  const x = stream(k, k.param("ptr", "x"));
+  const out = stream(k, k.param("ptr", "out"));
+  const n = k.param("i32", "n");
+  const factor = k.op("f32v.splat", [k.param("f32", "factor")]);
+  forEachVector(k, n, 4, [x, out], (i) =>
+    store(k, out, i, k.op("f32v.mul", [load(k, x, i), factor])),
+  );
+  return k.finish();
+}

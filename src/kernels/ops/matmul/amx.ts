@@ -1,0 +1,293 @@
+// The matmul kernel for quantized weights on processors with tile registers (AMX): one tile of 16 rows times T tokens, all
+// columns. It computes what dot4.ts computes, bit for bit: products are integers, which are exact in any order, and
+// what is added in floats is added in the same order. Layouts: packed.ts.
+//
+// The codes of a block, a byte each, are what a tile register multiplies with: 8 rows of 16 x 4 bytes. Activations lie so
+// that the codes of a block of T tokens are a tile of T rows, one activation block apart. One instruction then does what
+// 8T dot4 do. Its T x 16 sums go through memory into vectors, where they are scaled.
+//
+// Columns are cut into panels, these into parts (the columns that share a scale). The codes of a panel are unpacked into
+// scratch memory once for all tokens, their offset taken out on the way (so nothing has to be added per token for it). Then
+// each tile of tokens goes through the panel twice: first everything is multiplied, then everything is scaled
+// (tile-scaling.ts). Not in turns: while tile registers are at work, a processor multiplies floats in one of its two places
+// only. Results are summed up in scratch memory, a panel at a time: in their own place, a row apart, they would push each
+// other out of the first cache.
+
+import { KernelBuilder } from "../../ir/builder.ts";
+import type { Kernel, Reg } from "../../ir/kernel.ts";
+import { threeTiles, tileShape, tileStride } from "../../ir/tiles.ts";
+import { codeOrder } from "../packed/code-fields.ts";
+import {
+  ACTIVATION_CODES_AT,
+  BLOCK_COLS,
+  type BlockLayout,
+  codesAt,
+  groupsPerTile,
+  runAt,
+  runBlocks,
+  scaleParts,
+  spanBytes,
+} from "../packed/packed.ts";
+import { forEachPanel, type PanelWalk } from "../packed/panels.ts";
+import { SignedCodes } from "../packed/signed-codes.ts";
+import { ActivationReader } from "./emit-activations.ts";
+import { emitCodes, type Loaded } from "./emit-codes.ts";
+import { CACHE_LINE } from "./prefetch.ts";
+import { SUMS_BYTES, TileScaling } from "./tile-scaling.ts";
+
+export interface TileMatmul {
+  readonly name: string;
+  /** For vectors of 64 bytes. */
+  readonly layout: BlockLayout;
+  /** Tokens computed at once: 1 to 16. */
+  readonly tokens: number;
+}
+
+/** Blocks of a panel: products stay in the first cache until they are scaled. A span has as many, at most. */
+const PANEL = 8;
+/** Code vectors of a block. */
+const VECTORS = BLOCK_COLS / 4;
+
+/** Tile registers: products, four on their way; activations and codes, of one part and of the next. */
+const SUMS: readonly number[] = [0, 1, 2, 3];
+const TOKENS: readonly number[] = [4, 5];
+const CODES: readonly number[] = [6, 7];
+/** Scratch memory: the products of a panel, its codes, and results. */
+const CODES_AT: number = 2 * PANEL * SUMS_BYTES;
+const RESULTS_AT: number = CODES_AT + PANEL * VECTORS * 64;
+
+/** Bytes of scratch memory that the kernels need for steps of so many tokens, for each thread. */
+export function tileScratchBytes(tokens: number): number {
+  return RESULTS_AT + Math.ceil(tokens / 16) * SUMS_BYTES;
+}
+
+/**
+ * (w, x, out, spans, tokenTiles, levels, outStride, group, scratch): as blockMatmulKernel in matrix order, with all groups of
+ * the tile; `scratch` has tileScratchBytes().
+ */
+export function tileMatmulKernel(shape: TileMatmul): Kernel {
+  return new TileMatmulBuilder(shape).build();
+}
+
+class TileMatmulBuilder {
+  readonly #shape: TileMatmul;
+  readonly #k: KernelBuilder;
+  readonly #x: ActivationReader;
+  readonly #scaling: TileScaling;
+
+  constructor(shape: TileMatmul) {
+    const { layout, name } = shape;
+    if (groupsPerTile(layout) !== 1) {
+      throw new Error(`${name}: vectors of ${layout.width} bytes; a tile register has rows of 64`);
+    }
+    this.#shape = shape;
+    this.#k = new KernelBuilder(name, layout.width);
+    this.#x = new ActivationReader(this.#k, false);
+    this.#scaling = new TileScaling(this.#k, this.#x, shape);
+  }
+
+  build(): Kernel {
+    const k = this.#k;
+    const w = k.param("ptr", "w");
+    const x = k.param("ptr", "x");
+    const out = k.param("ptr", "out");
+    const spans = k.param("i32", "spans");
+    const tokenTiles = k.param("i32", "tokenTiles");
+    const levels = k.param("ptr", "levels");
+    const outStride = k.param("i32", "outStride");
+    k.param("i32", "group");
+    const scratch = k.param("ptr", "scratch");
+    this.#shapes();
+    const codes = new SignedCodes(k, this.#shape.layout, levels);
+    const tileStep = k.op("i32.mul", [spans, k.i32(this.#spanStep)]);
+    this.#clear(scratch, tokenTiles);
+    this.#panels({ w, x, tokenTiles, tileStep, scratch, codes }, spans);
+    this.#write(scratch, tokenTiles, out, outStride);
+    return k.finish();
+  }
+
+  /** Bytes of one block of activations, all tokens. */
+  get #blockBytes(): number {
+    return this.#shape.tokens * this.#x.blockBytes;
+  }
+
+  /** Bytes of a span of activations, all tokens. */
+  get #spanStep(): number {
+    return this.#blockBytes * this.#shape.layout.spanBlocks;
+  }
+
+  /** Parts of a span. */
+  get #spanParts(): number {
+    return this.#shape.layout.spanBlocks * scaleParts(this.#shape.layout);
+  }
+
+  #shapes(): void {
+    const { tokens, layout } = this.#shape;
+    const { scaleCols } = layout;
+    const shape = (tiles: readonly number[], rows: number, bytes: number) => {
+      for (const tile of tiles) this.#k.op("amx.shape", [], tileShape(tile, { rows, bytes }));
+    };
+    shape(SUMS, tokens, 64);
+    shape(TOKENS, tokens, scaleCols);
+    shape(CODES, scaleCols / 4, 64);
+  }
+
+  /** Results begin at zero. */
+  #clear(scratch: Reg<"ptr">, tokenTiles: Reg<"i32">): void {
+    const k = this.#k;
+    const zero = k.op("f32v.const", [], 0);
+    const results = k.variable(k.plus(scratch, RESULTS_AT), "results");
+    k.loop(tokenTiles, () => {
+      for (let t = 0; t < this.#shape.tokens; t++) {
+        k.op("f32v.store", [results, zero], k.width * t);
+      }
+      k.advance(results, SUMS_BYTES);
+    });
+  }
+
+  /** Results to where they belong. */
+  #write(
+    scratch: Reg<"ptr">,
+    tokenTiles: Reg<"i32">,
+    out: Reg<"ptr">,
+    outStride: Reg<"i32">,
+  ): void {
+    const k = this.#k;
+    const results = k.variable(k.plus(scratch, RESULTS_AT), "results");
+    const row = k.variable(out, "row");
+    k.loop(tokenTiles, () => {
+      for (let t = 0; t < this.#shape.tokens; t++) {
+        k.op("f32v.store", [row, k.op("f32v.load", [results], k.width * t)]);
+        k.update(row, "ptr.add", [row, outStride]);
+      }
+      k.advance(results, SUMS_BYTES);
+    });
+  }
+
+  /** Spans of a panel. */
+  get #panelSpans(): number {
+    return PANEL / this.#shape.layout.spanBlocks;
+  }
+
+  #panels(all: PanelWalk, spans: Reg<"i32">): void {
+    const k = this.#k;
+    const { layout } = this.#shape;
+    forEachPanel(k, spans, this.#panelSpans, (count) => {
+      this.#panel(all, count);
+      k.update(all.w, "ptr.add_product", [all.w, count, k.i32(spanBytes(layout))]);
+      k.update(all.x, "ptr.add_product", [all.x, count, k.i32(this.#spanStep)]);
+    });
+  }
+
+  /** So many spans of all tokens: added to the results. */
+  #panel(all: PanelWalk, count: Reg<"i32">): void {
+    const k = this.#k;
+    this.#unpack(all, count);
+    const x = k.variable(all.x, "x_tile");
+    const results = k.variable(k.plus(all.scratch, RESULTS_AT), "results");
+    k.loop(all.tokenTiles, () => {
+      this.#multiply(all, x, count);
+      this.#scaling.add({ w: all.w, x, products: all.scratch, count, results });
+      k.update(x, "ptr.add", [x, all.tileStep]);
+      k.advance(results, SUMS_BYTES);
+    });
+  }
+
+  /** The codes of so many spans as bytes: [block][8] vectors. */
+  #unpack({ w, scratch, codes: signed }: PanelWalk, count: Reg<"i32">): void {
+    const k = this.#k;
+    const { layout } = this.#shape;
+    const from = k.variable(w, "packed");
+    const codes = k.variable(k.plus(scratch, CODES_AT), "codes");
+    // The next panel is brought while this one is multiplied.
+    const panel = this.#panelSpans * spanBytes(layout);
+    const runs = layout.spanBlocks / runBlocks(layout);
+    k.loop(count, () => {
+      for (let line = 0; line < spanBytes(layout); line += CACHE_LINE) {
+        k.op("ptr.prefetch", [from], line + panel);
+      }
+      for (let block = 0; block < layout.spanBlocks; block++) {
+        const run = Math.floor(block / runBlocks(layout));
+        const at = runAt(layout, run) + codesAt(layout, block % runBlocks(layout));
+        const last: Loaded = { vector: -1 };
+        for (const v of codeOrder(layout.bits, 0, VECTORS)) {
+          const code = emitCodes(k, layout.bits, from, at, v, last);
+          k.op("i8v.store", [codes, signed.value(code)], k.width * (block * VECTORS + v));
+        }
+      }
+      k.advance(from, runAt(layout, runs));
+      k.advance(codes, layout.spanBlocks * VECTORS * k.width);
+    });
+  }
+
+  /**
+   * The products of so many spans, part by part. Four parts are on their way at once, each stored when its tile register is
+   * needed again: tile registers are slow to answer.
+   */
+  #multiply({ scratch }: PanelWalk, x: Reg<"ptr">, count: Reg<"i32">): void {
+    const k = this.#k;
+    const inSpan = this.#spanParts;
+    const parts = inSpan === 1 ? count : k.op("i32.mul", [count, k.i32(inSpan)]);
+    const fours = k.op("i32.shr_u", [parts], 2);
+    const at: Parts = {
+      x: k.variable(k.plus(x, ACTIVATION_CODES_AT), "x_codes"),
+      codes: k.variable(k.plus(scratch, CODES_AT), "codes"),
+      sums: k.variable(scratch, "sums"),
+    };
+    if (inSpan % 4 !== 0) {
+      k.loop(k.op("i32.sub", [parts, k.op("i32.mul", [fours, k.i32(4)])]), () => {
+        this.#multiplyPart(at, 0);
+        this.#store(at, 0);
+        this.#skipParts(at, 1);
+        k.advance(at.sums, SUMS_BYTES);
+      });
+    }
+    // Once, if there are four parts at all.
+    k.loop(k.op("i32.shr_u", [k.op("i32.add", [fours, k.i32(3)])], 2), () => {
+      for (const i of SUMS) this.#multiplyPart(at, i);
+      this.#skipParts(at, 4);
+      k.loop(k.op("i32.sub", [fours, k.i32(1)]), () => {
+        for (const i of SUMS) {
+          this.#store(at, i);
+          this.#multiplyPart(at, i);
+        }
+        this.#skipParts(at, 4);
+        k.advance(at.sums, 4 * SUMS_BYTES);
+      });
+      for (const i of SUMS) this.#store(at, i);
+    });
+  }
+
+  /** Part number i from there on. */
+  #multiplyPart({ x, codes }: Parts, i: number): void {
+    const k = this.#k;
+    const { scaleCols } = this.#shape.layout;
+    const [sums, tokens, weights] = [SUMS[i]!, TOKENS[i % 2]!, CODES[i % 2]!];
+    const column = i * scaleCols;
+    const block = Math.floor(column / BLOCK_COLS);
+    const xAt = k.plus(x, block * this.#blockBytes + (column % BLOCK_COLS));
+    k.op("amx.zero", [], sums);
+    k.op("amx.load", [xAt], tileStride(tokens, this.#x.blockBytes));
+    k.op("amx.load", [k.plus(codes, column * 16)], tileStride(weights, k.width));
+    k.op("amx.dot4_ss", [], threeTiles(sums, tokens, weights));
+  }
+
+  #store({ sums }: Parts, i: number): void {
+    const k = this.#k;
+    k.op("amx.store", [k.plus(sums, i * SUMS_BYTES)], tileStride(SUMS[i]!, k.width));
+  }
+
+  /** On to the next parts, whole blocks. */
+  #skipParts({ x, codes }: Parts, parts: number): void {
+    const columns = parts * this.#shape.layout.scaleCols;
+    this.#k.advance(x, (columns / BLOCK_COLS) * this.#blockBytes);
+    this.#k.advance(codes, columns * 16);
+  }
+}
+
+/** Variables: where the next part's codes are, those of activations and of weights, and where products go. */
+interface Parts {
+  readonly x: Reg<"ptr">;
+  readonly codes: Reg<"ptr">;
+  readonly sums: Reg<"ptr">;
+}

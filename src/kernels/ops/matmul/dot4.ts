@@ -1,0 +1,368 @@
+// The tiled matmul kernels for quantized weights: G groups of rows (as many as a vector has lanes) times T tokens, all
+// columns, in integers per scale and floats above that. Layouts: packed.ts; where the weights are: tile-pointers.ts.
+//
+// Cost per block of 32 columns of a G x T tile, nibbles with one scale: 4G code loads, 12G unpack ops, 8T activation
+// loads, 8GT dot4, and per (g, t) a convert, a multiply and an fma. 8GT dot4 do 64 GT multiply-adds per row of a group.
+// Where a span has a header, its blocks add up under their small scales alone; the header, the activations' scale and all
+// minimums come on once per span.
+//
+// Two loop orders:
+//   vector  few tokens: walks down the tiles of a thread's share of rows; weights stream, the tokens stay in the cache.
+//   matrix  part of one tile of rows: walks over token tiles; the weights of the tile stay in the cache.
+
+import { KernelBuilder } from "../../ir/builder.ts";
+import type { Kernel, Reg } from "../../ir/kernel.ts";
+import { codeOrder } from "../packed/code-fields.ts";
+import {
+  ACTIVATION_FIELDS,
+  type BlockLayout,
+  codesBytes,
+  groupsPerTile,
+  hasSmallScales,
+  runAt,
+  runBlocks,
+  runBytes,
+  scaleByte,
+  scaleParts,
+  spanBytes,
+  TILE_ROWS,
+} from "../packed/packed.ts";
+import { ActivationReader } from "./emit-activations.ts";
+import { emitCodes, type Loaded } from "./emit-codes.ts";
+import { emitMinimums } from "./emit-minimums.ts";
+import { emitActivationScale, emitScales } from "./emit-scales.ts";
+import { CACHE_LINE, usualAhead } from "./prefetch.ts";
+import { addSpanSum, type Grid, grid, type Header, loadHeader, SpanSums } from "./span-sums.ts";
+import { TilePointers } from "./tile-pointers.ts";
+import { forEachResult, type Results, storeResults } from "./tile-results.ts";
+
+export interface BlockMatmul {
+  readonly name: string;
+  readonly layout: BlockLayout;
+  /** Groups of rows computed at once. In vector order they go through all of a tile. */
+  readonly groups: number;
+  /** Tokens computed at once. */
+  readonly tokens: number;
+  /** Activations are stored once per lane. */
+  readonly replicated: boolean;
+  readonly order: "vector" | "matrix";
+  /**
+   * vector: tiles computed in turns, block by block, each a stream of its own through memory (default 1). Hardware
+   * prefetchers stop at the end of a page; with several streams most of them are always under way.
+   */
+  readonly streams?: number;
+  /** How many bytes before they are needed codes are asked for; 0: not at all. Otherwise the layout decides. */
+  readonly ahead?: number;
+}
+
+/**
+ * Several tokens, weights in memory and in large pages, against 2048: 2 tokens 1.07 to 1.12 times as fast (Q4_0), 4 tokens 1.05
+ * (Q8_0) to 1.2 (Q4_K), 8 tokens 1.04 to 1.12; 8192 does alike, none takes 1.3 to 1.5 times as long (bench/knobs.ts).
+ */
+const AHEAD_OF_TILES = 4096;
+
+/**
+ * vector: (w, x, out, spans, tiles, levels): all groups of each tile; writes 16 floats per tile and token.
+ * With several tokens: (..., outStride), as below. With several streams: (..., apart, outApart): stream s begins
+ * `s * apart` bytes further, its results `s * outApart` bytes further.
+ * matrix: (w, x, out, spans, tokenTiles, levels, outStride, group): part of the tile at w, from group number `group` on;
+ * x are the token tiles behind each other, outStride the bytes from one token's result to the next one's.
+ * `levels` is the address of the levels of a layout with a lookup (levelsFor()), and not read otherwise.
+ */
+export function blockMatmulKernel(shape: BlockMatmul): Kernel {
+  return new BlockMatmulBuilder(shape).build();
+}
+
+/** Tokens whose minimums are added up at once where registers are few. */
+const MINIMUMS_TOGETHER = 2;
+
+class BlockMatmulBuilder {
+  readonly #shape: BlockMatmul;
+  readonly #k: KernelBuilder;
+  readonly #x: ActivationReader;
+  readonly #w: TilePointers;
+  /** The levels, in a register for the whole kernel. */
+  #levels: Reg<"i8v"> | undefined;
+
+  constructor(shape: BlockMatmul) {
+    const { layout, order, groups } = shape;
+    this.#shape = shape;
+    this.#k = new KernelBuilder(shape.name, layout.width);
+    this.#x = new ActivationReader(this.#k, shape.replicated);
+    const inStream = order === "matrix" ? groups : groupsPerTile(layout);
+    this.#w = new TilePointers(this.#k, layout, inStream);
+  }
+
+  build(): Kernel {
+    const k = this.#k;
+    const { order, groups, tokens, layout } = this.#shape;
+    const wStart = k.param("ptr", "w");
+    const xStart = k.param("ptr", "x");
+    const out = k.param("ptr", "out");
+    const spans = k.param("i32", "spans");
+    const rounds = k.param("i32", order === "matrix" ? "tokenTiles" : "tiles");
+    const levels = k.param("ptr", "levels");
+    const isMatrix = order === "matrix";
+    const stride = isMatrix || tokens > 1 ? k.param("i32", "outStride") : undefined;
+    const streams = this.#shape.streams ?? 1;
+    const apart = streams > 1 ? k.param("i32", "apart") : undefined;
+    const outApart = streams > 1 ? k.param("i32", "outApart") : undefined;
+    const group = isMatrix ? k.param("i32", "group") : undefined;
+    if (group && groups < groupsPerTile(layout)) this.#w.shiftTo(group);
+    if (layout.lookup) this.#levels = k.op("i8v.load", [levels]);
+    const w = k.variable(wStart, "w_at");
+    const x = k.variable(xStart, "x_at");
+    this.#w.begin(w, streams, apart);
+    const results: Results = {
+      out,
+      stride,
+      apart: outApart,
+      groups: this.#groups,
+      inStream: this.#w.inStream,
+      tokens,
+    };
+    k.loop(rounds, () => {
+      if (isMatrix) k.set(w, wStart);
+      else k.set(x, xStart);
+      this.#w.toTile(w);
+      if (this.#isInMemory) this.#tileInMemory(w, x, spans, results);
+      else {
+        const sums = this.#tile(w, x, spans);
+        this.#w.endTile(w);
+        storeResults(k, results, sums, this.#w);
+      }
+      if (!isMatrix) k.advance(out, TILE_ROWS * 4);
+      else for (let t = 0; t < tokens; t++) k.update(out, "ptr.add", [out, stride!]);
+    });
+    return k.finish();
+  }
+
+  /**
+   * Sums of all spans are where the results go, and only the span's own in registers: machine code does not spill, and
+   * twice as many tokens fit. (WebAssembly's compilers spill as they like.)
+   */
+  get #isInMemory(): boolean {
+    const { layout } = this.#shape;
+    return layout.halves === "hardware" && hasSmallScales(layout);
+  }
+
+  /** Groups of all streams. */
+  get #groups(): number {
+    return this.#w.inStream * (this.#shape.streams ?? 1);
+  }
+
+  /** All columns of one tile: G x T vectors of results. */
+  #tile(w: Reg<"ptr">, x: Reg<"ptr">, spans: Reg<"i32">): Grid {
+    const k = this.#k;
+    const { tokens, layout } = this.#shape;
+    const zero = k.op("f32v.const", [], 0);
+    const sums = grid(this.#groups, tokens, () => k.variable(zero));
+    const inSpan = hasSmallScales(layout) ? new SpanSums(k, this.#groups, tokens, x) : undefined;
+    k.loop(spans, () => {
+      this.#w.toSpan(w);
+      if (inSpan) {
+        inSpan.begin(x);
+        this.#span(w, x, inSpan);
+        this.#scaleSpan(inSpan, sums);
+      } else this.#blocks(1, x, sums);
+      k.advance(w, spanBytes(layout));
+    });
+    return sums;
+  }
+
+  /** The same, span by span into the results. */
+  #tileInMemory(w: Reg<"ptr">, x: Reg<"ptr">, spans: Reg<"i32">, results: Results): void {
+    const k = this.#k;
+    const { tokens, layout } = this.#shape;
+    const zero = k.op("f32v.const", [], 0);
+    forEachResult(k, results, (_g, _t, row, at) => k.op("f32v.store", [row, zero], at));
+    k.loop(spans, () => {
+      this.#w.toSpan(w);
+      const inSpan = new SpanSums(k, this.#groups, tokens, x);
+      this.#span(w, x, inSpan);
+      this.#addSpan(inSpan, results);
+      k.advance(w, spanBytes(layout));
+    });
+  }
+
+  /** The blocks of a span with a header; the pointers then are at the span again. */
+  #span(w: Reg<"ptr">, x: Reg<"ptr">, { sums }: SpanSums): void {
+    const k = this.#k;
+    const { layout } = this.#shape;
+    this.#w.advanceRuns(runAt(layout, 0));
+    k.loop(k.i32(layout.spanBlocks / runBlocks(layout)), () => {
+      if (this.#w.isApart) this.#w.longRun(() => this.#blocks(1, x, sums));
+      else {
+        this.#blocks(runBlocks(layout), x, sums);
+        this.#w.advanceRuns(runBytes(layout));
+      }
+    });
+    this.#w.toSpan(w);
+  }
+
+  #blocks(count: number, x: Reg<"ptr">, sums: Grid): void {
+    const { tokens, layout } = this.#shape;
+    for (let block = 0; block < count; block++) {
+      this.#askAhead(block);
+      for (let part = 0; part < scaleParts(layout); part++) this.#part(x, block, part, sums);
+      this.#k.advance(x, tokens * this.#x.blockBytes);
+    }
+  }
+
+  /** Has the codes brought that come `ahead` bytes later: those of another block, or of the next tile. */
+  #askAhead(block: number): void {
+    const { layout } = this.#shape;
+    const { ahead = this.#usualAhead } = this.#shape;
+    if (ahead === 0) return;
+    for (let g = 0; g < this.#groups; g++) {
+      const [from, at] = this.#w.codes(g, block);
+      for (let line = 0; line < codesBytes(layout); line += CACHE_LINE) {
+        this.#k.op("ptr.prefetch", [from], at + line + ahead);
+      }
+    }
+  }
+
+  get #usualAhead(): number {
+    const { layout, order, streams = 1 } = this.#shape;
+    if (layout.halves !== "hardware" || layout.width === 16) return 0;
+    return order === "matrix" ? AHEAD_OF_TILES : usualAhead(layout.width, streams);
+  }
+
+  /** The columns of one scale: integer products, scaled into the sums (of the span, where it has a header). */
+  #part(x: Reg<"ptr">, block: number, part: number, sums: Grid): void {
+    const k = this.#k;
+    const { tokens, groups, layout } = this.#shape;
+    const starts = this.#starts(x, part);
+    for (let first = 0; first < this.#groups; first += groups) {
+      const dots = this.#dots(x, block, part, first, starts);
+      for (let g = first; g < first + groups; g++) {
+        // A pointer of its own is where the block's byte is: a vector loaded there has it lowest in each lane.
+        const byte = this.#w.isApart ? 0 : scaleByte(layout, block, part);
+        const { scale, min, isWhole } = emitScales(k, layout, this.#w.scales(g), byte);
+        for (let t = 0; t < tokens; t++) {
+          const value = k.op("f32v.from_i32v", [dots[g - first]![t]!]);
+          const factor = isWhole
+            ? k.op("f32v.mul", [scale, emitActivationScale(k, layout, this.#x, x, t)])
+            : scale;
+          const sum = sums[g]![t]!;
+          k.update(sum, "f32v.fma", [value, factor, sum]);
+          if (!min) continue;
+          const scaledSum = this.#x.f32(x, t, ACTIVATION_FIELDS.scaledSum);
+          k.update(sum, "f32v.fma", [min, scaledSum, sum]);
+        }
+      }
+    }
+  }
+
+  /** Adds what a span's blocks came to, times the header and the activations' scale, and its minimums. */
+  #scaleSpan(span: SpanSums, sums: Grid): void {
+    const { tokens } = this.#shape;
+    for (let g = 0; g < this.#groups; g++) {
+      const header = this.#header(g);
+      for (let t = 0; t < tokens; t++) {
+        this.#addScaled(sums[g]![t]!, span, g, t, header, () => this.#minimums(g, span.x, [t])[0]!);
+      }
+    }
+  }
+
+  /** The same where the sums are in memory; what all tokens share is done once. */
+  #addSpan(span: SpanSums, results: Results): void {
+    const k = this.#k;
+    const { tokens, layout } = this.#shape;
+    const some = layout.width === 64 ? tokens : MINIMUMS_TOGETHER;
+    let header: Header | undefined;
+    let minimums: Reg<"f32v">[] = [];
+    forEachResult(k, results, (g, t, row, at) => {
+      if (t === 0) header = this.#header(g);
+      if (header!.min && t % some === 0) {
+        const next = Array.from({ length: Math.min(some, tokens - t) }, (_, i) => t + i);
+        minimums = this.#minimums(g, span.x, next);
+      }
+      const sum = k.variable(k.op("f32v.load", [row], at));
+      this.#addScaled(sum, span, g, t, header!, () => minimums[t % some]!);
+      k.op("f32v.store", [row, sum], at);
+    });
+  }
+
+  #header(g: number): Header {
+    return loadHeader(this.#k, this.#shape.layout, this.#w.header(g));
+  }
+
+  #addScaled(
+    sum: Reg<"f32v">,
+    span: SpanSums,
+    g: number,
+    t: number,
+    header: Header,
+    minimums: () => Reg<"f32v">,
+  ): void {
+    const xScale = this.#x.f32(span.x, t, ACTIVATION_FIELDS.scale);
+    addSpanSum(this.#k, sum, span.sums[g]![t]!, header, xScale, minimums);
+  }
+
+  /** Of each token: the sum of a span's small minimums times the sums of their activations. */
+  #minimums(g: number, x: Reg<"ptr">, tokens: readonly number[]): Reg<"f32v">[] {
+    const k = this.#k;
+    const { layout } = this.#shape;
+    const scales = Array.from({ length: layout.spanBlocks / runBlocks(layout) }, (_, run) =>
+      this.#w.scalesOfRun(g, run),
+    );
+    const inTile = this.#shape.tokens;
+    return emitMinimums({ k, layout, reader: this.#x, x, inTile, tokens, scales });
+  }
+
+  /** The integer products of a part: G x T. */
+  #dots(
+    x: Reg<"ptr">,
+    block: number,
+    part: number,
+    first: number,
+    start: (t: number) => Reg<"i32v">,
+  ): Reg<"i32v">[][] {
+    const k = this.#k;
+    const { groups, tokens, layout } = this.#shape;
+    const dot = layout.widened ? "i32v.dot4_ss" : "i32v.dot4";
+    const dots = grid(groups, tokens, (_, t) => k.variable(start(t)));
+    const vectors = layout.scaleCols / 4;
+    const loaded: Loaded[] = Array.from({ length: groups }, () => ({ vector: -1 }));
+    for (const v of codeOrder(layout.bits, part * vectors, (part + 1) * vectors)) {
+      const codes = loaded.map((last, g) => this.#codes(first + g, block, v, last));
+      for (let t = 0; t < tokens; t++) {
+        const xs = this.#x.codes(x, t, v);
+        for (let g = 0; g < groups; g++) {
+          const acc = dots[g]![t]!;
+          k.update(acc, dot, [xs, codes[g]!, acc]);
+        }
+      }
+    }
+    return dots;
+  }
+
+  /**
+   * What the products of a part start at: -offset * sum(x), which takes the codes' offset out. Where a shift makes it of
+   * a stored sum, it is made anew for each group, and no register keeps it.
+   */
+  #starts(x: Reg<"ptr">, part: number): (t: number) => Reg<"i32v"> {
+    const k = this.#k;
+    const { tokens, layout } = this.#shape;
+    const { offset } = layout;
+    const sumOf = (t: number) => this.#x.sum(x, t, part, scaleParts(layout));
+    if (layout.halves === "hardware") {
+      if (offset === 0) return () => k.op("i32v.const", [], 0);
+      return (t) => k.op("i32v.shl", [sumOf(t)], Math.log2(offset));
+    }
+    const start = (t: number) =>
+      offset === 0
+        ? k.op("i32v.const", [], 0)
+        : k.op("i32v.mul", [sumOf(t), k.op("i32v.const", [], -offset)]);
+    const all = Array.from({ length: tokens }, (_, t) => start(t));
+    return (t) => all[t]!;
+  }
+
+  /** Code vector v of a group's block. `last` is what was loaded last, and is kept up to date. */
+  #codes(g: number, block: number, v: number, last: Loaded): Reg<"i8v"> {
+    const [from, at] = this.#w.codes(g, block);
+    const code = emitCodes(this.#k, this.#shape.layout.bits, from, at, v, last);
+    return this.#levels ? this.#k.op("i8v.lookup16", [this.#levels, code]) : code;
+  }
+}

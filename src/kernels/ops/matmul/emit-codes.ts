@@ -1,0 +1,40 @@
+// What the tiled kernels take out of a block of packed weights, as IR: code vectors, put together from the fields of
+// code-fields.ts. Where a block lies is the caller's business (dot4.ts).
+
+import type { KernelBuilder } from "../../ir/builder.ts";
+import type { Reg } from "../../ir/kernel.ts";
+import { type CodeBits, type CodeField, codeFields } from "../packed/code-fields.ts";
+
+/** The vector of a block that was loaded last: only one is kept, since registers are few and loads are cheap. */
+export interface Loaded {
+  vector: number;
+  raw?: Reg<"i8v">;
+}
+
+/** Code vector v of the block whose codes begin at from + at. */
+export function emitCodes(
+  k: KernelBuilder,
+  bits: CodeBits,
+  from: Reg<"ptr">,
+  at: number,
+  v: number,
+  last: Loaded,
+): Reg<"i8v"> {
+  const pieces = codeFields[bits][v]!.map((field) => {
+    if (last.vector !== field.vector) {
+      last.raw = k.op("i8v.load", [from], at + k.width * field.vector);
+      last.vector = field.vector;
+    }
+    return emitField(k, last.raw!, field);
+  });
+  return pieces.reduce((a, b) => k.op("i8v.or", [a, b]));
+}
+
+/** One field, moved to its place: bits that a shift of 32-bit lanes brings along from a neighbour are masked out. */
+function emitField(k: KernelBuilder, raw: Reg<"i8v">, { from, width, to }: CodeField): Reg<"i8v"> {
+  if (width === 8) return raw;
+  const mask = k.op("i8v.splat", [], ((1 << width) - 1) << to);
+  if (from === to) return k.op("i8v.and", [raw, mask]);
+  const lanes = k.op("i32v.shr_u", [k.op("i8v.as_i32v", [raw])], from - to); // to is never above from
+  return k.op("i8v.and", [k.op("i32v.as_i8v", [lanes]), mask]);
+}

@@ -1,0 +1,92 @@
+// What the small minimums of a span (packed.ts) come to: for each token, the sum of the minimums times the sums of the
+// activations that they stand beside, as IR. Header and scale are the caller's business (dot4.ts).
+
+import type { KernelBuilder } from "../../ir/builder.ts";
+import type { Reg } from "../../ir/kernel.ts";
+import {
+  ACTIVATION_FIELDS,
+  type BlockLayout,
+  runAt,
+  runBlocks,
+  scaleByte,
+  scaleParts,
+  scalesAt,
+} from "../packed/packed.ts";
+import type { ActivationReader } from "./emit-activations.ts";
+import type { Place } from "./tile-pointers.ts";
+
+export interface MinimumsOfSpan {
+  readonly k: KernelBuilder;
+  readonly layout: BlockLayout;
+  readonly reader: ActivationReader;
+  /** The span's activations; `inTile` tokens lie behind each other. */
+  readonly x: Reg<"ptr">;
+  readonly inTile: number;
+  /** Those whose minimums are wanted. */
+  readonly tokens: readonly number[];
+  /** Where the scales and minimums of each run are. */
+  readonly scales: readonly Place[];
+}
+
+/** One for each of the tokens. */
+export function emitMinimums(span: MinimumsOfSpan): Reg<"f32v">[] {
+  const fours = span.scales.map(([from, at]) => span.k.op("i32v.load", [from], at));
+  return span.layout.scales === "nibbles" ? fromNibbles(span, fours) : fromBytes(span, fours);
+}
+
+/** Where a group's scales and minimums are in each run of the span at w. */
+export function scalesOfRuns(layout: BlockLayout, w: Reg<"ptr">, group: number): Place[] {
+  return Array.from({ length: layout.spanBlocks / runBlocks(layout) }, (_, run) => [
+    w,
+    runAt(layout, run) + scalesAt(layout, group),
+  ]);
+}
+
+/** Bytes of scales meet zeros, those of minimums the upper or the lower part of a block's sum (packed.ts). */
+function fromBytes(
+  { k, layout, reader, x, inTile, tokens }: MinimumsOfSpan,
+  fours: readonly Reg<"i32v">[],
+): Reg<"f32v">[] {
+  const sums = tokens.map(() => k.variable(k.op("i32v.const", [], 0)));
+  for (const block of [0, 1]) {
+    if (block === 1) for (const sum of sums) k.update(sum, "i32v.shl", [sum], 6);
+    fours.forEach((four, run) => {
+      tokens.forEach((t, i) => {
+        const at = (runBlocks(layout) * run + block) * inTile + t;
+        const xs = reader.i32(x, at, ACTIVATION_FIELDS.sumBytes);
+        const bytes = [xs, four].map((value) => k.op("i32v.as_i8v", [value]));
+        k.update(sums[i]!, "i32v.dot4", [bytes[0]!, bytes[1]!, sums[i]!]);
+      });
+    });
+  }
+  return sums.map((sum) => k.op("f32v.from_i32v", [sum]));
+}
+
+function fromNibbles(
+  { k, layout, reader, x, inTile, tokens }: MinimumsOfSpan,
+  fours: readonly Reg<"i32v">[],
+): Reg<"f32v">[] {
+  const sums = tokens.map(() => k.variable(k.op("f32v.const", [], 0)));
+  const isShared = tokens.length > 1;
+  const float = (value: Reg<"i32v">) => k.op("f32v.from_i32v", [value]);
+  fours.forEach((four, run) => {
+    for (let block = 0; block < runBlocks(layout); block++) {
+      for (let part = 0; part < scaleParts(layout); part++) {
+        const minimum = () => {
+          const nibble = k.op("i32v.shr_u", [four], 8 * scaleByte(layout, block, part) + 4);
+          return k.op("i32v.and", [nibble, k.op("i32v.const", [], 15)]);
+        };
+        const shared = isShared ? float(minimum()) : undefined;
+        tokens.forEach((t, i) => {
+          const at = (runBlocks(layout) * run + block) * inTile + t;
+          const own = reader.sum(x, at, part, scaleParts(layout));
+          const small = shared ?? minimum();
+          const values = [float(own), shared ?? float(small as Reg<"i32v">)];
+          k.update(sums[i]!, "f32v.fma", [values[0]!, values[1]!, sums[i]!]);
+        });
+      }
+    }
+  });
+  // Sums that are stored with the other sign.
+  return layout.halves === "coded" ? sums : sums.map((sum) => k.op("f32v.neg", [sum]));
+}

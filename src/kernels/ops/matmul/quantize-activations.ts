@@ -1,0 +1,186 @@
+// Activations for the integer kernels: float32 to signed bytes with a scale, in the layout of packed.ts.
+//
+// quantize_32 (beside weights with a scale per 32): scale = max |x| / 127 of each block, as ggml's q8_0: the codes are
+//   x / scale, the scale that is stored is rounded to a half float, and raised where half floats are coded (packed.ts).
+// quantize_256 (beside the K types): one scale for eight blocks, not rounded, as ggml's q8_k.
+
+import { KernelBuilder } from "../../ir/builder.ts";
+import type { Kernel, Reg } from "../../ir/kernel.ts";
+import type { Halves, KernelTarget, VectorWidth } from "../../target.ts";
+import { RAISED_SCALE } from "../packed/half-tiles.ts";
+import { ACTIVATION_FIELDS, activationBlockBytes, BLOCK_COLS } from "../packed/packed.ts";
+
+export interface QuantizeActivations {
+  readonly name: string;
+  /** Blocks that share a scale: 1 or 8. */
+  readonly span: 1 | 8;
+  readonly replicated: boolean;
+  readonly target: Pick<KernelTarget, "width" | "halves">;
+}
+
+/** Code vectors of a replicated block. */
+const VECTORS = BLOCK_COLS / 4;
+
+/**
+ * Bytes of a vector of this kernel. Blocks that are not replicated are the same for all widths, and too short for
+ * stores of 64 bytes.
+ */
+export function quantizeWidth({ replicated, target }: QuantizeActivations): VectorWidth {
+  return !replicated && target.width === 64 ? 32 : target.width;
+}
+
+/** (x, out, spans, outStride): one token; block b goes to out + b * outStride. */
+export function quantizeActivationsKernel(shape: QuantizeActivations): Kernel {
+  const k = new KernelBuilder(shape.name, quantizeWidth(shape));
+  const x = k.param("ptr", "x");
+  const out = k.param("ptr", "out");
+  const spans = k.param("i32", "spans");
+  const stride = k.param("i32", "outStride");
+  const read = k.variable(x, "x_read");
+  const first = k.variable(out, "first");
+  k.loop(spans, () => {
+    const { scale, inverse } = spanScale(k, x, read, out, shape);
+    const block = () => {
+      const sum = quantizeBlock(k, x, out, scale, inverse, shape);
+      k.advance(x, BLOCK_COLS * 4);
+      k.update(out, "ptr.add", [out, stride]);
+      return sum;
+    };
+    if (shape.span === 1) block();
+    else {
+      k.loop(k.i32(shape.span / 2), () => {
+        k.set(first, out);
+        const sums = [block(), block()];
+        storeSumBytes(k, sums, first, k.op("ptr.add", [first, stride]), shape.replicated);
+      });
+    }
+  });
+  return k.finish();
+}
+
+/** The scale that is stored (in every lane) and what x is multiplied with. */
+function spanScale(
+  k: KernelBuilder,
+  x: Reg<"ptr">,
+  read: Reg<"ptr">,
+  scratch: Reg<"ptr">,
+  { span, target }: QuantizeActivations,
+): { scale: Reg<"f32v">; inverse: Reg<"f32v"> } {
+  const most = k.variable(k.op("f32v.const", [], 0));
+  k.set(read, x);
+  const scan = () => {
+    for (let v = 0; v < BLOCK_COLS / k.lanes; v++) {
+      const size = k.op("f32v.abs", [k.op("f32v.load", [read], k.width * v)]);
+      k.update(most, "f32v.max", [most, size]);
+    }
+    k.advance(read, BLOCK_COLS * 4);
+  };
+  if (span === 1) scan();
+  else k.loop(k.i32(span), scan);
+  const max = k.op("f32v.splat", [k.op("f32v.hmax", [most])]);
+  // A block of zeros: 1e-30 instead of 0 makes its codes 0 without dividing by 0.
+  const safe = k.op("f32v.max", [max, k.op("f32v.const", [], 1e-30)]);
+  if (span === 8) {
+    const inverse = k.op("f32v.div", [k.op("f32v.const", [], 127), safe]);
+    return { scale: k.op("f32v.div", [k.op("f32v.const", [], 1), inverse]), inverse };
+  }
+  const scale = k.op("f32v.div", [max, k.op("f32v.const", [], 127)]);
+  const safeScale = k.op("f32v.div", [safe, k.op("f32v.const", [], 127)]);
+  const inverse = k.op("f32v.div", [k.op("f32v.const", [], 1), safeScale]);
+  // Through memory that the block is about to fill anyway: the IR rounds to half floats only when it stores them.
+  k.op("f32v.store_f16", [scratch, scale]);
+  const rounded = k.op("f32v.load_f16", [scratch]);
+  if (target.halves === "hardware") return { scale: rounded, inverse };
+  return { scale: k.op("f32v.mul", [rounded, k.op("f32v.const", [], RAISED_SCALE)]), inverse };
+}
+
+/** The sums of two blocks, cut into bytes (packed.ts), over their third fields. */
+function storeSumBytes(
+  k: KernelBuilder,
+  sums: readonly Reg<"i32">[],
+  first: Reg<"ptr">,
+  second: Reg<"ptr">,
+  replicated: boolean,
+): void {
+  const constant = (value: number) => k.op("i32.const", [], value);
+  const highs = sums.map((sum) => {
+    // Rounded to the nearest: sums are -4064..4064, so 8192 more is positive, and the shift need not be signed.
+    const raised = k.op("i32.add", [sum, constant(8192 + 32)]);
+    return k.op("i32.sub", [k.op("i32.shr_u", [raised], 6), constant(128)]);
+  });
+  const lows = sums.map((sum, i) =>
+    k.op("i32.sub", [sum, k.op("i32.mul", [highs[i]!, constant(64)])]),
+  );
+  const store = (out: Reg<"ptr">, [a, b]: readonly Reg<"i32">[]) => {
+    const top = constant(1 << 24);
+    const lower = k.op("i32.shr_u", [k.op("i32.mul", [a!, top])], 16); // byte 1; the other one is byte 3
+    const word = k.op("i32.add", [lower, k.op("i32.mul", [b!, top])]);
+    const field = ACTIVATION_FIELDS.sumBytes;
+    if (replicated) k.op("i32v.store", [out, k.op("i32v.splat", [word])], k.width * field);
+    else k.op("i32.store", [out, word], 4 * field);
+  };
+  store(first, highs);
+  store(second, lows);
+}
+
+/** Returns the sum of the codes. */
+function quantizeBlock(
+  k: KernelBuilder,
+  x: Reg<"ptr">,
+  out: Reg<"ptr">,
+  scale: Reg<"f32v">,
+  inverse: Reg<"f32v">,
+  { replicated, target }: QuantizeActivations,
+): Reg<"i32"> {
+  const codes = Array.from({ length: BLOCK_COLS / k.lanes }, (_, v) => {
+    const scaled = k.op("f32v.mul", [k.op("f32v.load", [x], k.width * v), inverse]);
+    return k.op("i32v.from_f32v", [scaled]);
+  });
+  const half = codes.length / 2;
+  const add = (a: Reg<"i32v">, b: Reg<"i32v">) => k.op("i32v.add", [a, b]);
+  const firstSum = k.op("i32v.sum", [codes.slice(0, half).reduce(add)]);
+  const codeSum = k.op("i32.add", [firstSum, k.op("i32v.sum", [codes.slice(half).reduce(add)])]);
+  const first = k.op("i32v.splat", [firstSum]);
+  const sum = k.op("i32v.splat", [codeSum]);
+  const scaledSum = k.op("f32v.mul", [scale, k.op("f32v.from_i32v", [sum])]);
+  const packed = packAll(k, codes);
+  const stored = (value: Reg<"i32v">) => k.op("i32v.as_f32v", [signed(k, value, target.halves)]);
+  const fields = [scale, stored(sum), scaledSum, stored(first)];
+  if (!replicated) {
+    // Each store writes a whole vector of which only the first lane is to stay: the next one overwrites the rest.
+    fields.forEach((field, i) => {
+      k.op("f32v.store", [out, field], 4 * i);
+    });
+    packed.forEach((bytes, i) => {
+      k.op("i8v.store", [out, bytes], 16 + k.width * i);
+    });
+    return codeSum;
+  }
+  // The end of the block holds the packed codes until each four of them has been spread over a vector.
+  const end = activationBlockBytes(true, k.width) - k.width * packed.length;
+  packed.forEach((bytes, i) => {
+    k.op("i8v.store", [out, bytes], end + k.width * i);
+  });
+  const spread = Array.from({ length: VECTORS }, (_, v) =>
+    k.op("i8v.load_splat32", [out], end + 4 * v),
+  );
+  fields.forEach((field, i) => {
+    k.op("f32v.store", [out, field], k.width * i);
+  });
+  spread.forEach((vector, v) => {
+    k.op("i8v.store", [out, vector], k.width * (4 + v));
+  });
+  return codeSum;
+}
+
+/** A sum of codes with the sign that it is stored with. */
+function signed(k: KernelBuilder, sum: Reg<"i32v">, halves: Halves): Reg<"i32v"> {
+  return halves === "coded" ? sum : k.op("i32v.sub", [k.op("i32v.const", [], 0), sum]);
+}
+
+/** The codes of a block as bytes: in two vectors, in one, or in the first half of one, whose other half has them again. */
+function packAll(k: KernelBuilder, codes: readonly Reg<"i32v">[]): Reg<"i8v">[] {
+  const fours = codes.length >= 4 ? codes : [...codes, ...codes];
+  const pack = ([a, b, c, d]: readonly Reg<"i32v">[]) => k.op("i8v.pack_i32", [a!, b!, c!, d!]);
+  return Array.from({ length: fours.length / 4 }, (_, i) => pack(fours.slice(4 * i, 4 * i + 4)));
+}

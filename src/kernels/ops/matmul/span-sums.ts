@@ -1,0 +1,65 @@
+// The float sums of a tiled kernel: a vector for each group of rows and each token, and those of one span under a header,
+// with what the header does to them in the end. What else is added to them is the kernel's business (dot4.ts).
+
+import type { KernelBuilder } from "../../ir/builder.ts";
+import type { Reg } from "../../ir/kernel.ts";
+import type { BlockLayout } from "../packed/packed.ts";
+import type { Place } from "./tile-pointers.ts";
+
+/** [groups][tokens] */
+export type Grid = Reg<"f32v">[][];
+
+/** The sums of one span, before its header and the activations' scale are multiplied in; and where its activations are. */
+export class SpanSums {
+  readonly sums: Grid;
+  readonly x: Reg<"ptr">;
+  readonly #k: KernelBuilder;
+
+  constructor(k: KernelBuilder, groups: number, tokens: number, x: Reg<"ptr">) {
+    const zero = k.op("f32v.const", [], 0);
+    this.#k = k;
+    this.sums = grid(groups, tokens, () => k.variable(zero));
+    this.x = k.variable(x, "x_span");
+  }
+
+  /** Starts again, with the span whose activations are at x. */
+  begin(x: Reg<"ptr">): void {
+    const zero = this.#k.op("f32v.const", [], 0);
+    this.#k.set(this.x, x);
+    for (const sum of this.sums.flat()) this.#k.set(sum, zero);
+  }
+}
+
+/** Of a span: what its small scales and minimums are multiplied by. */
+export interface Header {
+  readonly scale: Reg<"f32v">;
+  readonly min: Reg<"f32v"> | undefined;
+}
+
+export function loadHeader(k: KernelBuilder, { hasMin }: BlockLayout, [from, at]: Place): Header {
+  const scale = k.op("f32v.load", [from], at);
+  return { scale, min: hasMin ? k.op("f32v.load", [from], at + k.width) : undefined };
+}
+
+/**
+ * Adds to a sum what a span came to: times the header and the activations' scale, and its minimums, which are asked for
+ * where it has any.
+ */
+export function addSpanSum(
+  k: KernelBuilder,
+  sum: Reg<"f32v">,
+  inSpan: Reg<"f32v">,
+  { scale, min }: Header,
+  xScale: Reg<"f32v">,
+  minimums: () => Reg<"f32v">,
+): void {
+  k.update(sum, "f32v.fma", [inSpan, k.op("f32v.mul", [scale, xScale]), sum]);
+  if (!min) return;
+  k.update(sum, "f32v.fma", [minimums(), k.op("f32v.mul", [min, xScale]), sum]);
+}
+
+export function grid<T>(rows: number, cols: number, make: (row: number, col: number) => T): T[][] {
+  return Array.from({ length: rows }, (_, row) =>
+    Array.from({ length: cols }, (_, col) => make(row, col)),
+  );
+}

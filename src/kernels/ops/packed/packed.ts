@@ -1,0 +1,192 @@
+// How weights and activations lie in memory for the tiled matmul kernels: the layouts, as data.
+//
+// Weights. As many rows as a vector has 32-bit lanes form a group (4, 8 or 16 rows: vectors are 16, 32 or 64 bytes wide),
+// 16 rows a tile. The columns of a tile are cut into blocks of 32, these into runs of 1, 2 or 4 blocks whose scales stand
+// together, and runs into spans: one block, or the 8 that share a header. A tile is, in this order:
+//   factors (of coded half-float scales: f32 x 16, what the results of each row are multiplied by; half-tiles.ts)
+//   span -> { headers of the groups, run, run, ... }
+//   header  an f32 for each row that the small scales are multiplied by, then one for the small minimums (where there are any)
+//   run     the scales of the groups, then block -> group -> codes
+//     scales  of one block, a half float for each row. Coded ("halves"): a vector has two groups' in the halves of its
+//             32-bit lanes, the first in the upper ones; or a group's scales (upper) and minimums (lower). As they are
+//             ("plain_halves"): those of a group's rows, then their minimums
+//             or an f32 for each row (MXFP4, whose scales have more exponents than half floats)
+//             or one vector of small integers, four bytes for each row:
+//               scale, minimum | scale, minimum                     two blocks (Q4_K, Q5_K)
+//               scale | scale | scale | scale                       four blocks
+//               scale, scale | scale, scale                         two blocks, one for each 16 columns (Q6_K, Q3_K)
+//               the same, minimums in the high nibbles (Q2_K)
+//     codes   as many vectors as a code has bits. They hold 8 code vectors (code-fields.ts), of which number v has columns
+//             4v..4v+3: row 0's four, row 1's, ...
+// One dot4 with a code vector serves all rows of a group. A kernel for all groups reads a tile from its first byte to its
+// last, as hardware prefetchers like it. A code u stands for scale * (u - offset) + minimum (or level[u] for u).
+//
+// Activations. One token's block of 32 columns:
+//   f32 scale, i32 sum of the codes, f32 scale * sum, i32 sum of the first 16, then 32 signed codes
+// or, replicated, the same with every field and every 4 codes repeated in every lane of a vector. Where 8 blocks share a
+// scale, the third field is another: two blocks' sums s, as 64 h + l, in bytes that a dot4 meets the minimums with:
+//   0, h, 0, h in the first of two blocks, 0, l, 0, l in the second
+// Beside coded half floats, the scale of a single block is 2^102 times what it means, as these want it (half-tiles.ts).
+// Otherwise it is what it means, and the sums of codes are stored with the other sign: an offset, which is a power of 2
+// then, is taken out by a shift.
+// The blocks of T tokens that a kernel computes together lie behind each other: tile -> block -> token.
+
+import type { Halves, KernelTarget, VectorWidth } from "../../target.ts";
+import type { CodeBits } from "./code-fields.ts";
+
+export const TILE_ROWS = 16;
+/** Columns of a block. */
+export const BLOCK_COLS = 32;
+
+/** What the codes and scales of a type are, whatever the width of a vector. */
+export interface CodeLayout {
+  readonly bits: CodeBits;
+  /** Subtracted from every code; taken out once per scale through the sum of the activations. */
+  readonly offset: number;
+  readonly hasMin: boolean;
+  /** Whole ("halves" and "f32"), or multiplied by the header's: "bytes" (signed), "nibbles" (scale low, minimum high). */
+  readonly scales: "halves" | "f32" | "bytes" | "nibbles";
+  /** Columns that share a scale: 32, or 16. */
+  readonly scaleCols: 32 | 16;
+  /** Blocks of a span. */
+  readonly spanBlocks: 1 | 8;
+  /** Codes are indices into a table of 16 bytes that is handed to the kernel. */
+  readonly lookup: boolean;
+  /** The kernel must use dot4_ss: the codes do not fit what this target's dot4 takes. */
+  readonly widened: boolean;
+}
+
+export interface BlockLayout extends Omit<CodeLayout, "scales"> {
+  /** "halves" are coded, "plain_halves" as they are. */
+  readonly scales: CodeLayout["scales"] | "plain_halves";
+  /** Bytes of a vector. */
+  readonly width: VectorWidth;
+  /** What half floats are beside which activations lie; types without half floats share these activations. */
+  readonly halves: Halves;
+}
+
+/** The layout of a type on a target. */
+export function blockLayoutFor(
+  codes: CodeLayout,
+  { width, halves }: Pick<KernelTarget, "width" | "halves">,
+): BlockLayout {
+  if (halves === "coded") return { ...codes, width, halves };
+  const scales = codes.scales === "halves" ? "plain_halves" : codes.scales;
+  // Levels can be raised to any offset, codes that are numbers cannot: theirs are powers of 2 as they are.
+  const offset = codes.lookup ? powerOf2(codes.offset) : codes.offset;
+  return { ...codes, offset, scales, width, halves };
+}
+
+/** The least power of 2 that is not below; 0 for 0. */
+function powerOf2(offset: number): number {
+  return offset === 0 ? 0 : 2 ** Math.ceil(Math.log2(offset));
+}
+
+/** Rows of a group: the 32-bit lanes of a vector. */
+export function groupRows({ width }: Pick<BlockLayout, "width">): number {
+  return width / 4;
+}
+
+export function groupsPerTile(layout: Pick<BlockLayout, "width">): number {
+  return TILE_ROWS / groupRows(layout);
+}
+
+/** Scales are small integers, which a header's are multiplied with. */
+export function hasSmallScales({ scales }: BlockLayout): boolean {
+  return scales === "bytes" || scales === "nibbles";
+}
+
+/** Scales of a block. */
+export function scaleParts(layout: BlockLayout): number {
+  return BLOCK_COLS / layout.scaleCols;
+}
+
+/** Bytes from a scale to the next in a row's four: a minimum of its own stands between. */
+function scaleStep(layout: BlockLayout): number {
+  return layout.hasMin && layout.scales === "bytes" ? 2 : 1;
+}
+
+/** Blocks whose scales stand together. */
+export function runBlocks(layout: BlockLayout): number {
+  return !hasSmallScales(layout) ? 1 : 4 / (scaleStep(layout) * scaleParts(layout));
+}
+
+/** Which of a row's four bytes is the scale of a part of a block of a run; its minimum is the next byte. */
+export function scaleByte(layout: BlockLayout, block: number, part: number): number {
+  return scaleStep(layout) * (block * scaleParts(layout) + part);
+}
+
+/** Bytes of a group's scales and minimums of a run. */
+export function scalesBytes(layout: BlockLayout): number {
+  const { scales, hasMin, width } = layout;
+  if (scales !== "halves" && scales !== "plain_halves") return width;
+  return hasMin ? width : width / 2;
+}
+
+/**
+ * Where a group's scales are, from the run's first byte on. Of coded half floats, this is where to load a vector whose lanes have
+ * them in their upper halves (two bytes in front of the lower halves' vector), and the minimums two bytes before that: a
+ * shift and a mask then make floats of them.
+ */
+export function scalesAt(layout: BlockLayout, group: number): number {
+  if (layout.scales !== "halves" || layout.hasMin) return group * scalesBytes(layout);
+  return layout.width * (group >> 1) - 2 * (group & 1);
+}
+
+/** Bytes of a group's codes of a block. */
+export function codesBytes(layout: BlockLayout): number {
+  return layout.width * layout.bits;
+}
+
+/** Bytes of a run, all groups. */
+export function runBytes(layout: BlockLayout): number {
+  return groupsPerTile(layout) * (scalesBytes(layout) + runBlocks(layout) * codesBytes(layout));
+}
+
+/** Where the codes of a run's block begin, from the run's first byte on: those of the first group. */
+export function codesAt(layout: BlockLayout, block: number): number {
+  return groupsPerTile(layout) * (scalesBytes(layout) + block * codesBytes(layout));
+}
+
+/** Bytes of a group's header. */
+export function headerBytes(layout: BlockLayout): number {
+  if (!hasSmallScales(layout)) return 0;
+  return layout.hasMin ? 2 * layout.width : layout.width;
+}
+
+/** Where a run begins, from its span's first byte on. */
+export function runAt(layout: BlockLayout, run: number): number {
+  return groupsPerTile(layout) * headerBytes(layout) + run * runBytes(layout);
+}
+
+/** Bytes of a span, all groups. */
+export function spanBytes(layout: BlockLayout): number {
+  return runAt(layout, layout.spanBlocks / runBlocks(layout));
+}
+
+/** Bytes of the factors in front of a tile's spans. */
+export function factorsBytes(layout: BlockLayout): number {
+  return layout.scales === "halves" ? TILE_ROWS * 4 : 0;
+}
+
+/** Bytes of a tile of `cols` columns. */
+export function tileBytes(layout: BlockLayout, cols: number): number {
+  return factorsBytes(layout) + (cols / (BLOCK_COLS * layout.spanBlocks)) * spanBytes(layout);
+}
+
+/** The fields in front of the codes of an activation block, in order; `sumBytes` where 8 blocks share a scale. */
+export const ACTIVATION_FIELDS = {
+  scale: 0,
+  sum: 1,
+  scaledSum: 2,
+  sumBytes: 2,
+  firstSum: 3,
+} as const;
+
+/** Where the codes of an activation block begin that is not replicated: behind the fields. */
+export const ACTIVATION_CODES_AT = 16;
+
+/** `width`: bytes of a vector, which replicated blocks depend on. */
+export function activationBlockBytes(replicated: boolean, width: number): number {
+  return (replicated ? width / 4 : 1) * (4 * 4 + BLOCK_COLS);
+}

@@ -1,0 +1,114 @@
+// What a packing is: how the blocks of one dtype, as they are in the file, become the codes and scales of packed.ts. The
+// table of them is packings.ts; here are its types and the helpers that its parts share.
+//
+// A packing reads one span of one row: `codes` get words of four codes, a byte each, column by column (8 words a block),
+// and the scales their values. Where each lies in a tile is pack.ts's business.
+
+import { f16ToF32 } from "../../../base/half.ts";
+import type { Dot4 } from "../../ir/meanings.ts";
+import type { KernelTarget } from "../../target.ts";
+import { type BlockLayout, blockLayoutFor, type CodeLayout } from "./packed.ts";
+
+/** One span of one row, unpacked: at most 8 blocks. */
+export interface Span {
+  /** [block][8] words of four codes. */
+  readonly codes: Uint32Array;
+  /** Layouts with f16 scales: the block's scale and minimum, as bits. */
+  readonly halves: Uint16Array;
+  /** Layouts with f32 scales: the block's. */
+  readonly scales: Float32Array;
+  /** Layouts with small scales: [block][part], and the header (scale, minimum) that they are multiplied by. */
+  readonly smallScales: Int8Array;
+  readonly smallMins: Int8Array;
+  readonly header: Float32Array;
+}
+
+export function newSpan(): Span {
+  return {
+    codes: new Uint32Array(64),
+    halves: new Uint16Array(2),
+    scales: new Float32Array(1),
+    smallScales: new Int8Array(16),
+    smallMins: new Int8Array(16),
+    header: new Float32Array(2),
+  };
+}
+
+export interface Packing {
+  /** What its codes and scales are; layoutFor() gives the whole layout. */
+  layout(dot4: Dot4): CodeLayout;
+  /** The table of a layout with a lookup: 16 bytes; see levelsFor(). */
+  levels?(dot4: Dot4): Int8Array;
+  /** Blocks of activations that share a scale beside this type. */
+  readonly activationSpan: 1 | 8;
+  /** Bytes of one span of a row in the file. */
+  readonly spanBytes: number;
+  read(view: DataView, at: number, span: Span, dot4: Dot4): void;
+}
+
+/** What a layout depends on. */
+export type LayoutTarget = Pick<KernelTarget, "width" | "dot4" | "halves">;
+
+export function layoutFor(packing: Packing, target: LayoutTarget): BlockLayout {
+  return blockLayoutFor(packing.layout(target.dot4), target);
+}
+
+/** The table of levels as the kernels load it, a vector: the 16 bytes again in each of its 16-byte groups. */
+export function levelsFor(packing: Packing, target: LayoutTarget): Int8Array | undefined {
+  const levels = packing.levels?.(target.dot4);
+  if (!levels) return undefined;
+  // The layout's offset may be higher than the type's own: the next power of 2.
+  const raise = layoutFor(packing, target).offset - packing.layout(target.dot4).offset;
+  return Int8Array.from({ length: target.width }, (_, i) => levels[i % 16]! + raise);
+}
+
+/** Nibbles with one half-float scale for 32; the other layouts say where they differ. */
+export const blockLayout: CodeLayout = {
+  bits: 4,
+  offset: 0,
+  hasMin: false,
+  scales: "halves",
+  scaleCols: 32,
+  spanBlocks: 1,
+  lookup: false,
+  widened: false,
+};
+
+/** Small scales for 8 blocks under one header. */
+export const spanLayout: CodeLayout = { ...blockLayout, scales: "bytes", spanBlocks: 8 };
+
+/** A layout whose codes or levels are any signed bytes: as they are or 128 higher, whichever the target takes. */
+export function anySigned(layout: CodeLayout, dot4: Dot4): CodeLayout {
+  return { ...layout, offset: dot4 === "unsigned" ? 128 : 0, widened: dot4 === "i7" };
+}
+
+/** How much higher than their values such bytes are stored. */
+export function raised(dot4: Dot4): number {
+  return dot4 === "unsigned" ? 128 : 0;
+}
+
+/** Levels that lie at most 127 apart, raised so that none is negative: exact for every kind of dot product. */
+export function levelTable(values: readonly number[]): { offset: number; levels: Int8Array } {
+  const offset = -Math.min(...values);
+  const levels = new Int8Array(16);
+  values.forEach((value, i) => {
+    levels[i] = value + offset;
+  });
+  return { offset, levels };
+}
+
+export function half(view: DataView, at: number): number {
+  return f16ToF32[view.getUint16(at, true)]!;
+}
+
+/** Bit or nibble 0 of four bytes. */
+export const NIBBLES = 0x0f0f0f0f;
+
+/** A block of 16 bytes: low nibbles are the first 16 columns, high nibbles the last. */
+export function readNibbles(view: DataView, at: number, codes: Uint32Array, block: number): void {
+  for (let v = 0; v < 4; v++) {
+    const word = view.getUint32(at + 4 * v, true);
+    codes[8 * block + v] = word & NIBBLES;
+    codes[8 * block + 4 + v] = (word >>> 4) & NIBBLES;
+  }
+}

@@ -1,0 +1,104 @@
+// Packings of the types whose blocks of 32 stand by themselves: a scale, perhaps a minimum, and codes.
+
+import { levelValues } from "../../../dtypes/nonlinear-levels.ts";
+import {
+  anySigned,
+  blockLayout,
+  levelTable,
+  NIBBLES,
+  type Packing,
+  raised,
+  readNibbles,
+} from "./packing.ts";
+
+/** Four bits (columns 4v..4v+3 of a 32-bit mask) as bit 4 of four bytes. */
+const spreadBit4 = Uint32Array.from({ length: 16 }, (_, bits) => {
+  return ((bits & 1) << 4) | ((bits & 2) << 11) | ((bits & 4) << 18) | ((bits & 8) << 25);
+});
+
+/** Nibbles at `at`, fifth bits in `high`. */
+function readFiveBits(view: DataView, at: number, high: number, codes: Uint32Array): void {
+  for (let v = 0; v < 4; v++) {
+    const word = view.getUint32(at + 4 * v, true);
+    codes[v] = (word & NIBBLES) | spreadBit4[(high >>> (4 * v)) & 15]!;
+    codes[v + 4] = ((word >>> 4) & NIBBLES) | spreadBit4[(high >>> (16 + 4 * v)) & 15]!;
+  }
+}
+
+export const q4_0: Packing = {
+  layout: () => ({ ...blockLayout, offset: 8 }),
+  activationSpan: 1,
+  spanBytes: 18,
+  read(view, at, span) {
+    span.halves[0] = view.getUint16(at, true);
+    readNibbles(view, at + 2, span.codes, 0);
+  },
+};
+
+export const q4_1: Packing = {
+  layout: () => ({ ...blockLayout, hasMin: true }),
+  activationSpan: 1,
+  spanBytes: 20,
+  read(view, at, span) {
+    span.halves[0] = view.getUint16(at, true);
+    span.halves[1] = view.getUint16(at + 2, true);
+    readNibbles(view, at + 4, span.codes, 0);
+  },
+};
+
+export const q5_0: Packing = {
+  layout: () => ({ ...blockLayout, bits: 5, offset: 16 }),
+  activationSpan: 1,
+  spanBytes: 22,
+  read(view, at, span) {
+    span.halves[0] = view.getUint16(at, true);
+    readFiveBits(view, at + 6, view.getUint32(at + 2, true), span.codes);
+  },
+};
+
+export const q5_1: Packing = {
+  layout: () => ({ ...blockLayout, bits: 5, hasMin: true }),
+  activationSpan: 1,
+  spanBytes: 24,
+  read(view, at, span) {
+    span.halves[0] = view.getUint16(at, true);
+    span.halves[1] = view.getUint16(at + 2, true);
+    readFiveBits(view, at + 8, view.getUint32(at + 4, true), span.codes);
+  },
+};
+
+export const q8_0: Packing = {
+  layout: (dot4) => anySigned({ ...blockLayout, bits: 8 }, dot4),
+  activationSpan: 1,
+  spanBytes: 34,
+  read(view, at, span, dot4) {
+    span.halves[0] = view.getUint16(at, true);
+    const flip = raised(dot4) * 0x01010101;
+    for (let v = 0; v < 8; v++) span.codes[v] = view.getUint32(at + 2 + 4 * v, true) ^ flip;
+  },
+};
+
+export const iq4_nl: Packing = {
+  layout: (dot4) => anySigned({ ...blockLayout, lookup: true }, dot4),
+  levels: (dot4) => Int8Array.from(levelValues, (level) => level + raised(dot4)),
+  activationSpan: 1,
+  spanBytes: 18,
+  read(view, at, span) {
+    span.halves[0] = view.getUint16(at, true);
+    readNibbles(view, at + 2, span.codes, 0);
+  },
+};
+
+/** Twice the values of E2M1, as in the dtype; its scale is half to match. */
+const e2m1 = levelTable([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]);
+
+export const mxfp4: Packing = {
+  layout: () => ({ ...blockLayout, scales: "f32", offset: e2m1.offset, lookup: true }),
+  levels: () => e2m1.levels,
+  activationSpan: 1,
+  spanBytes: 17,
+  read(view, at, span) {
+    span.scales[0] = 2 ** (view.getUint8(at) - 128);
+    readNibbles(view, at + 1, span.codes, 0);
+  },
+};

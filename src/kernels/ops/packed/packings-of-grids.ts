@@ -1,0 +1,231 @@
+// Packings of the types with codebooks (IQ1, IQ2, IQ3). A point of a book is spelled out: every value, with its sign, is
+// one of 6 or 16 levels, so that a code needs 3 or 4 bits and a lookup. More than the file's 1.6 to 3.4 bits, and still
+// far less than bytes. How each lies in the file is the header of its dtype's file.
+
+import { f16ToF32 } from "../../../base/half.ts";
+import {
+  type Codebook,
+  iq1sGrid,
+  iq2sGrid,
+  iq2xsGrid,
+  iq2xxsGrid,
+  iq3sGrid,
+  iq3xxsGrid,
+  paritySigns,
+  signsOfByte,
+} from "../../../dtypes/codebooks.ts";
+import type { CodeLayout } from "./packed.ts";
+import { half, levelTable, type Packing, spanLayout } from "./packing.ts";
+
+/** Made at first use, as the books are: a word for every four elements of a table. */
+function wordsOf(table: Codebook, code: (value: number) => number): () => Uint32Array {
+  let words: Uint32Array | undefined;
+  return () => {
+    if (!words) {
+      const values = table();
+      words = new Uint32Array(values.length / 4);
+      for (let i = 0; i < values.length; i++) words[i >> 2]! |= code(values[i]!) << (8 * (i & 3));
+    }
+    return words;
+  };
+}
+
+/** 0xff in every byte whose sign is negative. */
+const parityMasks = wordsOf(
+  () => paritySigns,
+  (sign) => (sign < 0 ? 0xff : 0),
+);
+const byteMasks = wordsOf(
+  () => signsOfByte,
+  (sign) => (sign < 0 ? 0xff : 0),
+);
+
+/** The levels of a book: what they stand for, and the words of codes that its points become. */
+interface Book {
+  readonly layout: CodeLayout;
+  readonly levels: Int8Array;
+  /** Four values of a point, number `four` of all fours of the book, negative where the mask has ones. */
+  word(four: number, negative: number): number;
+}
+
+/** Magnitudes in a book, times a sign. */
+function signedBook(grid: Codebook, magnitudes: readonly number[], bits: 3 | 4): Book {
+  const values = [...magnitudes.map((m) => -m).reverse(), ...magnitudes];
+  const { offset, levels } = levelTable(values);
+  const positive = wordsOf(grid, (value) => values.indexOf(value));
+  const mirror = (values.length - 1) * 0x01010101; // a negative's code is as far from the other end
+  return {
+    layout: { ...spanLayout, bits, offset, lookup: true },
+    levels,
+    word(four, negative) {
+      const word = positive()[four]!;
+      return (word & ~negative) | ((mirror - word) & negative);
+    },
+  };
+}
+
+const xxs2 = signedBook(iq2xxsGrid, [8, 25, 43], 3);
+const xs2 = signedBook(iq2xsGrid, [8, 25, 43], 3);
+const s2 = signedBook(iq2sGrid, [8, 25, 43], 3);
+const xxs3 = signedBook(iq3xxsGrid, [4, 12, 20, 28, 36, 44, 52, 62], 4);
+const s3 = signedBook(iq3sGrid, [1, 3, 5, 7, 9, 11, 13, 15], 4);
+
+// In all of them a scale is (2 n + 1) times a fraction of d.
+
+export const iq2_xxs: Packing = {
+  layout: () => xxs2.layout,
+  levels: () => xxs2.levels,
+  activationSpan: 8,
+  spanBytes: 66,
+  read(view, at, span) {
+    const masks = parityMasks();
+    span.header[0] = half(view, at) / 8;
+    for (let block = 0; block < 8; block++) {
+      const group = at + 2 + 8 * block;
+      const tail = view.getUint32(group + 4, true);
+      span.smallScales[block] = 2 * (tail >>> 28) + 1;
+      for (let v = 0; v < 8; v++) {
+        const point = view.getUint8(group + (v >> 1));
+        const signs = (tail >>> (7 * (v >> 1))) & 127;
+        span.codes[8 * block + v] = xxs2.word(2 * point + (v & 1), masks[2 * signs + (v & 1)]!);
+      }
+    }
+  },
+};
+
+export const iq2_xs: Packing = {
+  layout: () => ({ ...xs2.layout, scaleCols: 16 }),
+  levels: () => xs2.levels,
+  activationSpan: 8,
+  spanBytes: 74,
+  read(view, at, span) {
+    const masks = parityMasks();
+    span.header[0] = half(view, at) / 8;
+    for (let i = 0; i < 16; i++) {
+      span.smallScales[i] = 2 * ((view.getUint8(at + 66 + (i >> 1)) >> (4 * (i & 1))) & 15) + 1;
+    }
+    for (let v = 0; v < 64; v++) {
+      const code = view.getUint16(at + 2 + 2 * (v >> 1), true);
+      const side = v & 1;
+      span.codes[v] = xs2.word(2 * (code & 511) + side, masks[2 * (code >> 9) + side]!);
+    }
+  },
+};
+
+export const iq2_s: Packing = {
+  layout: () => ({ ...s2.layout, scaleCols: 16 }),
+  levels: () => s2.levels,
+  activationSpan: 8,
+  spanBytes: 82,
+  read(view, at, span) {
+    const masks = byteMasks();
+    span.header[0] = half(view, at) / 8;
+    for (let i = 0; i < 16; i++) {
+      span.smallScales[i] = 2 * ((view.getUint8(at + 74 + (i >> 1)) >> (4 * (i & 1))) & 15) + 1;
+    }
+    for (let v = 0; v < 64; v++) {
+      const eight = v >> 1;
+      const high = (view.getUint8(at + 66 + (eight >> 2)) >> (2 * (eight & 3))) & 3;
+      const point = view.getUint8(at + 2 + eight) | (high << 8);
+      const signs = view.getUint8(at + 34 + eight);
+      span.codes[v] = s2.word(2 * point + (v & 1), masks[2 * signs + (v & 1)]!);
+    }
+  },
+};
+
+export const iq3_xxs: Packing = {
+  layout: () => xxs3.layout,
+  levels: () => xxs3.levels,
+  activationSpan: 8,
+  spanBytes: 98,
+  read(view, at, span) {
+    const masks = parityMasks();
+    span.header[0] = half(view, at) / 4;
+    for (let block = 0; block < 8; block++) {
+      const tail = view.getUint32(at + 66 + 4 * block, true);
+      span.smallScales[block] = 2 * (tail >>> 28) + 1;
+      for (let v = 0; v < 8; v++) {
+        const point = view.getUint8(at + 2 + 8 * block + v);
+        const signs = (tail >>> (7 * (v >> 1))) & 127;
+        span.codes[8 * block + v] = xxs3.word(point, masks[2 * signs + (v & 1)]!);
+      }
+    }
+  },
+};
+
+export const iq3_s: Packing = {
+  layout: () => s3.layout,
+  levels: () => s3.levels,
+  activationSpan: 8,
+  spanBytes: 110,
+  read(view, at, span) {
+    const masks = byteMasks();
+    span.header[0] = half(view, at);
+    for (let block = 0; block < 8; block++) {
+      const nibble = (view.getUint8(at + 106 + (block >> 1)) >> (4 * (block & 1))) & 15;
+      span.smallScales[block] = 2 * nibble + 1;
+      const high = view.getUint8(at + 66 + block);
+      for (let v = 0; v < 8; v++) {
+        const point = view.getUint8(at + 2 + 8 * block + v) | (((high >> v) & 1) << 8);
+        const signs = view.getUint8(at + 74 + 4 * block + (v >> 1));
+        span.codes[8 * block + v] = s3.word(point, masks[2 * signs + (v & 1)]!);
+      }
+    }
+  },
+};
+
+// IQ1: -1, 0 or 1, plus or minus an eighth. In eighths: six levels, those of a shift down and those of a shift up in turns.
+const eighths = levelTable([-9, -7, -1, 1, 7, 9]);
+
+const shiftedDown = wordsOf(iq1sGrid, (value) => 2 * (value + 1));
+
+/** Four values of a point of IQ1's book, number `four` of all fours, shifted up (1) or down (0). */
+function shiftedWord(four: number, up: number): number {
+  return shiftedDown()[four]! + up * 0x01010101;
+}
+
+const iq1Layout: CodeLayout = { ...spanLayout, bits: 3, offset: eighths.offset, lookup: true };
+
+export const iq1_s: Packing = {
+  layout: () => iq1Layout,
+  levels: () => eighths.levels,
+  activationSpan: 8,
+  spanBytes: 50,
+  read(view, at, span) {
+    span.header[0] = half(view, at) / 8;
+    for (let block = 0; block < 8; block++) {
+      const high = view.getUint16(at + 34 + 2 * block, true);
+      span.smallScales[block] = 2 * ((high >> 12) & 7) + 1;
+      const up = 1 - (high >> 15);
+      for (let v = 0; v < 8; v++) {
+        const eight = v >> 1;
+        const low = view.getUint8(at + 2 + 4 * block + eight);
+        const point = low | (((high >> (3 * eight)) & 7) << 8);
+        span.codes[8 * block + v] = shiftedWord(2 * point + (v & 1), up);
+      }
+    }
+  },
+};
+
+export const iq1_m: Packing = {
+  layout: () => ({ ...iq1Layout, scaleCols: 16 }),
+  levels: () => eighths.levels,
+  activationSpan: 8,
+  spanBytes: 56,
+  read(view, at, span) {
+    // d is spread over the top nibbles of four words; each word's other 12 bits are four scales.
+    let dBits = 0;
+    for (let j = 0; j < 4; j++) {
+      const word = view.getUint16(at + 48 + 2 * j, true);
+      dBits |= (word >> 12) << (4 * j);
+      for (let i = 0; i < 4; i++) span.smallScales[4 * j + i] = 2 * ((word >> (3 * i)) & 7) + 1;
+    }
+    span.header[0] = f16ToF32[dBits]! / 8;
+    for (let v = 0; v < 64; v++) {
+      const eight = v >> 1;
+      const high = view.getUint8(at + 32 + (eight >> 1)) >> (4 * (eight & 1));
+      const point = view.getUint8(at + eight) | ((high & 7) << 8);
+      span.codes[v] = shiftedWord(2 * point + (v & 1), 1 - ((high >> 3) & 1));
+    }
+  },
+};

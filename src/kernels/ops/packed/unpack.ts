@@ -1,0 +1,129 @@
+// A row of a weight matrix out of its tile (packed.ts), as floats: for the embedding table where it is also the output
+// matrix, and lies in memory only once. The values are those that the dtype's own dequantize() gives.
+
+import { f16ToF32 } from "../../../base/half.ts";
+import { codeFields } from "./code-fields.ts";
+import { codeFactor } from "./half-tiles.ts";
+import type { TileMemory } from "./pack.ts";
+import {
+  BLOCK_COLS,
+  type BlockLayout,
+  codesAt,
+  codesBytes,
+  factorsBytes,
+  groupRows,
+  headerBytes,
+  runAt,
+  runBlocks,
+  scaleByte,
+  scaleParts,
+  scalesAt,
+  spanBytes,
+} from "./packed.ts";
+import { type LayoutTarget, layoutFor, levelsFor, type Packing } from "./packing.ts";
+
+/** Unpacks row `row` (0 to 15) of the tile at byte address `at` into out[to...]. */
+export function unpackRow(
+  packing: Packing,
+  target: LayoutTarget,
+  memory: TileMemory,
+  at: number,
+  row: number,
+  cols: number,
+  out: Float32Array,
+  to: number,
+): void {
+  const layout = layoutFor(packing, target);
+  const levels = levelsFor(packing, target);
+  const group = Math.floor(row / groupRows(layout));
+  const lane = row % groupRows(layout);
+  const inRun = runBlocks(layout);
+  const spans = at + factorsBytes(layout);
+  const factor = layout.scales === "halves" ? codeFactor(memory.floats[at / 4 + row]!) : 1;
+  for (let b = 0; b < cols / BLOCK_COLS; b++) {
+    const span = spans + Math.floor(b / layout.spanBlocks) * spanBytes(layout);
+    const run = span + runAt(layout, Math.floor((b % layout.spanBlocks) / inRun));
+    const block = b % inRun;
+    const place: Place = {
+      header: span + group * headerBytes(layout),
+      scales: run + scalesAt(layout, group),
+      codes: run + codesAt(layout, block) + group * codesBytes(layout),
+      block,
+      lane,
+      factor,
+    };
+    const codes = unpackCodes(layout, memory, place);
+    for (let part = 0; part < scaleParts(layout); part++) {
+      const scale = scaleOf(layout, memory, place, part);
+      const min = layout.hasMin ? minimumOf(layout, memory, place, part) : 0;
+      const first = part * layout.scaleCols;
+      for (let col = first; col < first + layout.scaleCols; col++) {
+        const value = scale * levelOf(layout, levels, codes[col]!);
+        out[to + b * BLOCK_COLS + col] = layout.hasMin ? value + min : value;
+      }
+    }
+  }
+}
+
+/** One row of a block: byte addresses of what its group has there, the block's number in the run, the row's in the group. */
+interface Place {
+  readonly header: number;
+  readonly scales: number;
+  readonly codes: number;
+  readonly block: number;
+  readonly lane: number;
+  /** Of coded half-float scales: what their codes are multiplied by. */
+  readonly factor: number;
+}
+
+const codesOfBlock = new Uint8Array(BLOCK_COLS);
+
+/** The 32 codes of one row of a block. */
+function unpackCodes(layout: BlockLayout, memory: TileMemory, { codes, lane }: Place): Uint8Array {
+  const start = codes / 4 + lane;
+  const vectorWords = groupRows(layout);
+  codeFields[layout.bits].forEach((fields, v) => {
+    for (let i = 0; i < 4; i++) {
+      let code = 0;
+      for (const { vector, from, width, to } of fields) {
+        const byte = memory.words[start + vectorWords * vector]! >>> (8 * i);
+        code |= ((byte >>> from) & ((1 << width) - 1)) << to;
+      }
+      codesOfBlock[4 * v + i] = code;
+    }
+  });
+  return codesOfBlock;
+}
+
+function levelOf(layout: BlockLayout, levels: Int8Array | undefined, code: number): number {
+  const byte = levels ? levels[code]! : code;
+  // Bytes are signed, except those that were raised by an offset.
+  return layout.offset === 0 ? (byte << 24) >> 24 : (byte & 0xff) - layout.offset;
+}
+
+function scaleOf(
+  layout: BlockLayout,
+  { bytes, halves, floats }: TileMemory,
+  { header, scales, block, lane, factor }: Place,
+  part: number,
+): number {
+  if (layout.scales === "halves") return f16ToF32[halves[scales / 2 + 2 * lane + 1]!]! * factor;
+  if (layout.scales === "plain_halves") return f16ToF32[halves[scales / 2 + lane]!]!;
+  if (layout.scales === "f32") return floats[scales / 4 + lane]!;
+  const small = bytes[scales + 4 * lane + scaleByte(layout, block, part)]!;
+  return floats[header / 4 + lane]! * (layout.scales === "nibbles" ? small & 15 : small);
+}
+
+function minimumOf(
+  layout: BlockLayout,
+  { bytes, halves, floats }: TileMemory,
+  { header, scales, block, lane, factor }: Place,
+  part: number,
+): number {
+  const inGroup = groupRows(layout);
+  if (layout.scales === "halves") return f16ToF32[halves[scales / 2 + 2 * lane]!]! * factor;
+  if (layout.scales === "plain_halves") return f16ToF32[halves[scales / 2 + inGroup + lane]!]!;
+  const at = scales + 4 * lane + scaleByte(layout, block, part);
+  const small = layout.scales === "nibbles" ? (bytes[at]! >> 4) & 15 : bytes[at + 1]!;
+  return floats[header / 4 + inGroup + lane]! * small;
+}
