@@ -156,8 +156,8 @@ describe("what is wrong is said", () => {
     ["llama-3-8b", { device: "rtx4900" }, /device: "rtx4900" .*Did you mean rtx4090/],
     ["llama-3-8b", { device: "abacus" }, /Known: rtx3090, .*this machine/],
     ["llama-3-8b", { ...onDevice, weights: "q9" }, /weights: got "q9", expected bits .*q4_0/],
-    ["llama-3-8b", { ...onDevice, kv: 0 }, /kv: got "0", expected bits/],
-    ["llama-3-8b", { ...onDevice, kv: -4 }, /kv: got "-4"/],
+    ["llama-3-8b", { ...onDevice, kv: 0 }, /kv: got 0, expected bits/],
+    ["llama-3-8b", { ...onDevice, kv: -4 }, /kv: got -4/],
     [
       "llama-3-8b",
       { bandwidth: 5 } as object,
