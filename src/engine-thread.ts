@@ -71,6 +71,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
     );
   } catch (error) {
     backend?.dispose();
+    await backend?.ended?.();
     throw error;
   } finally {
     await file.close(); // the weights are in memory now

@@ -188,6 +188,8 @@ export interface Backend {
   /** For measuring: ways of one's own to compute the next steps. Optional: a backend may have only one. */
   readonly tuning?: TuningControls | undefined;
   dispose(): void;
+  /** Resolves when its threads have ended, after dispose(). Optional: a backend may have none. */
+  ended?(): Promise<void>;
 }
 
 export interface TuningControls {

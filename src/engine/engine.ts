@@ -249,6 +249,11 @@ export class Engine {
     this.#backend.dispose();
   }
 
+  /** Resolves when the threads of its backend have ended, after dispose(). */
+  async ended(): Promise<void> {
+    await this.#backend.ended?.();
+  }
+
   #alive(): void {
     if (this.#disposed) throw new DisposedError("the engine");
   }

@@ -3,7 +3,8 @@
 
 import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
-import { Worker } from "node:worker_threads";
+import { queryObjects } from "node:v8";
+import { MessagePort, Worker } from "node:worker_threads";
 import { expect, test } from "vitest";
 import type { Methods } from "../../src/engine/protocol.ts";
 import { Line } from "../../src/engine/rpc.ts";
@@ -18,6 +19,7 @@ test("opened and disposed 20 times, memory stays flat and nothing else is left",
   const cycle = () => openCycle(() => open(file.path, { contextSize: 64, threads: 2 }));
   for (let i = 0; i < 8; i++) await cycle(); // allocators and the JIT settle
   const before = await settled();
+  const portsBefore = queryObjects(MessagePort, { format: "count" });
   for (let i = 0; i < 20; i++) await cycle();
   const after = await settled();
   expect((after.resident - before.resident) / 2 ** 20).toBeLessThan(150);
@@ -25,6 +27,8 @@ test("opened and disposed 20 times, memory stays flat and nothing else is left",
   expect(after.descriptors).toBe(before.descriptors);
   // Allocators map and unmap as they like; one for each cycle would be a leak.
   expect(after.mappings - before.mappings).toBeLessThan(20);
+  // Node's main thread has a port for every thread until it is told that the thread has ended.
+  expect(queryObjects(MessagePort, { format: "count" }) - portsBefore).toBeLessThan(5);
   file.remove();
 }, 400_000);
 

@@ -89,6 +89,8 @@ export class CpuBackend implements Backend {
   #layout: Layout | undefined;
   #prepared: Prepared | undefined;
   #disposed = false;
+  /** That the threads have ended, once it is disposed of. */
+  #ended: Promise<void> | undefined;
   #step: Step | undefined;
   #native: NativeKernels | string;
   /** What became of large pages, for people; undefined: nobody asked. */
@@ -296,9 +298,14 @@ export class CpuBackend implements Backend {
     this.#disposed = true;
     this.#prepared?.packer.finish();
     this.#prepared?.member.stop();
-    void this.#prepared?.helpers.end();
+    this.#ended = this.#prepared?.helpers.end();
+    this.#ended?.catch(() => {}); // ended() tells
     this.#prepared = undefined;
     this.#layout = undefined;
+  }
+
+  async ended(): Promise<void> {
+    await this.#ended;
   }
 
   /** The layout whose machine code could be opened; without any, where it cannot. */

@@ -217,6 +217,10 @@ export class SplitBackend implements Backend {
     this.#device.dispose();
   }
 
+  async ended(): Promise<void> {
+    await Promise.all([this.#host.ended?.(), this.#device.ended?.()]);
+  }
+
   async #prepareWith(plan: Plan, kv: KvCacheOptions, layers: number): Promise<void> {
     const division = this.#divide(plan, layers);
     const { host, device, between } = division;
