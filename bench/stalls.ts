@@ -6,8 +6,8 @@
 // The stream is read on a thread of its own, so that making and sending a request does not count.
 
 import { type ChildProcess, spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
-import { loadavg } from "node:os";
+import { mkdtempSync, readFileSync } from "node:fs";
+import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
@@ -21,6 +21,8 @@ interface Hostile {
   name: string;
   path: string;
   body(): string;
+  /** Flags of the server for this request: a hostile template comes with the model. */
+  flags?: readonly string[];
 }
 
 const repeated = (piece: string): string => piece.repeat(Math.floor(bytes / piece.length));
@@ -113,7 +115,46 @@ const hostiles: readonly Hostile[] = [
     body: () => `{"prompt":"a","n_predict":1,"logit_bias":${list("[1,1]")}}`,
   },
   { name: "brackets", path: "/completion", body: () => "[".repeat(bytes) },
+  { name: "import of a conversation", path: "/lantern/v1/import", body: conversation },
+  {
+    name: "template of loops",
+    path: "/v1/chat/completions",
+    body: () => JSON.stringify({ messages: [{ role: "user", content: "a" }], max_tokens: 1 }),
+    flags: [
+      "--chat-template",
+      "{% for a in range(9999) %}{% for b in range(9999) %}{{ b }}{% endfor %}{% endfor %}",
+    ],
+  },
+  {
+    name: "template of loops, 4,000 messages",
+    path: "/v1/chat/completions",
+    body: () => {
+      const messages = Array.from({ length: 4000 }, () => ({ role: "user", content: "a" }));
+      return JSON.stringify({ messages, max_tokens: 1 });
+    },
+    flags: [
+      "--chat-template",
+      "{% for a in range(9999) %}{% for b in range(9999) %}{{ b }}{% endfor %}{% endfor %}",
+    ],
+  },
 ];
+
+/** As many messages as are read at once. */
+function conversation(): string {
+  const nothing = { model: null, stopReason: null, error: null, tokens: null, timings: null };
+  const message = { role: "user", state: "complete", createdAt: 1, changedAt: 1, ...nothing };
+  const messages = Array.from({ length: 60_000 }, (_, i) => ({
+    id: `m${i}`,
+    parent: i === 0 ? null : `m${i - 1}`,
+    content: `message ${i}`,
+    ...message,
+  }));
+  const times = { createdAt: 1, changedAt: 1 };
+  const of = { id: "many", title: "many", mode: "chat", model: null, settings: {}, leaf: "m9" };
+  const session = { ...of, ...times };
+  const file = { format: "lantern-session", version: 1, exportedAt: 1, session, messages };
+  return JSON.stringify(file);
+}
 
 if (isMainThread) await main();
 else await watch(workerData as string);
@@ -138,7 +179,7 @@ async function main(): Promise<void> {
 
 /** A server of its own for each: one that died or is still busy says nothing of the next request. */
 async function row(model: string, hostile: Hostile, quiet: boolean): Promise<object> {
-  const server = await startServer(model);
+  const server = await startServer(model, hostile.flags ?? []);
   try {
     const { url } = server;
     const { data } = (await (await fetch(`${url}/v1/models`)).json()) as { data: { id: string }[] };
@@ -192,7 +233,7 @@ interface Server {
   readonly process: ChildProcess;
 }
 
-async function startServer(model: string): Promise<Server> {
+async function startServer(model: string, flags: readonly string[]): Promise<Server> {
   const lantern = join(import.meta.dirname, "..", "bin", "lantern.js");
   const args = [
     "serve",
@@ -200,10 +241,13 @@ async function startServer(model: string): Promise<Server> {
     model,
     "--port",
     "0",
-    "--no-sessions",
+    "--sessions",
+    join(mkdtempSync(join(tmpdir(), "lantern-stalls-")), "sessions.db"),
+    "--no-token",
     "--no-web",
     "--parallel",
     "4",
+    ...flags,
   ];
   const child = spawn(process.execPath, [lantern, ...args], { stdio: ["ignore", "pipe", "pipe"] });
   let said = "";

@@ -68,6 +68,11 @@ const fileSchema = z.strictObject({
   messages: z.array(messageSchema).max(exchangeLimits.messages),
 });
 
+/** The same, with messages that are counted and not looked at yet. */
+const headSchema = fileSchema.extend({
+  messages: z.array(z.unknown()).max(exchangeLimits.messages),
+});
+
 export function exportSession(
   store: SessionStore,
   sessionId: string,
@@ -83,31 +88,93 @@ export function exportSession(
   };
 }
 
-/** Checks a file and saves it as a session; when an id in it is taken here, all of them are made anew: a copy. */
-export function importSession(store: SessionStore, file: unknown): Session {
-  const { session, messages } = checkFile(file);
+/** Others wait for no longer than this while a file is imported. */
+const sliceMs = 10;
+
+/** Lets everything else that waits have its turn, when there has been none for a while. */
+function turns(): () => Promise<void> | undefined {
+  let last = performance.now();
+  return () => {
+    if (performance.now() - last < sliceMs) return undefined;
+    return new Promise((resolve) => {
+      setTimeout(() => {
+        last = performance.now();
+        resolve();
+      });
+    });
+  };
+}
+
+/** Of each store, the import that is under way: two of the same file at once would find the same ids free. */
+const underWay = new WeakMap<SessionStore, Promise<unknown>>();
+
+/**
+ * Checks a file and saves it as a session; when an id in it is taken here, all of them are made anew: a copy. Bit by bit, so
+ * that nobody's answer stands still for it.
+ */
+export async function importSession(store: SessionStore, file: unknown): Promise<Session> {
+  const before = underWay.get(store) ?? Promise.resolve();
+  const work = before.catch(() => {}).then(() => importOne(store, file));
+  underWay.set(store, work);
+  return await work;
+}
+
+async function importOne(store: SessionStore, file: unknown): Promise<Session> {
+  const turn = turns();
+  const { session, messages } = await checkFile(file, turn);
   const ordered = parentsFirst(messages);
+  await turn();
   if (session.leaf !== null && !messages.some((message) => message.id === session.leaf)) {
     throw wrong("session.leaf", `"${session.leaf}" is none of the messages`);
   }
-  const taken = [session, ...messages].some((item) => store.hasId(item.id));
-  const names = new Map<string, string>(
-    taken ? messages.map((message) => [message.id, newId("msg")]) : [],
-  );
+  let taken = store.hasId(session.id);
+  for (const { id } of messages) {
+    taken ||= store.hasId(id);
+    await turn();
+  }
+  const names = new Map<string, string>();
+  if (taken) for (const { id } of messages) names.set(id, newId("msg"));
   const rename = (old: string | null): string | null => (old && names.get(old)) ?? old;
-  return store.restore(
-    { ...session, id: taken ? newId("ses") : session.id, leaf: rename(session.leaf) },
-    ordered.map((message) => ({
+  const id = taken ? newId("ses") : session.id;
+  store.beginImport({ ...session, id, leaf: null });
+  try {
+    await addAll(store, id, ordered, rename, turn);
+    return store.endImport(id, rename(session.leaf));
+  } catch (error) {
+    store.deleteSession(id);
+    throw error;
+  }
+}
+
+/** As many messages at a time as are written quickly. */
+async function addAll(
+  store: SessionStore,
+  id: string,
+  messages: readonly Message[],
+  rename: (old: string | null) => string | null,
+  turn: () => Promise<void> | undefined,
+): Promise<void> {
+  let count = 8;
+  for (let from = 0; from < messages.length; ) {
+    const some = messages.slice(from, from + count).map((message) => ({
       ...message,
       id: rename(message.id)!,
       parent: rename(message.parent),
       // Exported in mid-answer: nobody goes on writing it here.
-      state: message.state === "streaming" ? "aborted" : message.state,
-    })),
-  );
+      state: message.state === "streaming" ? ("aborted" as const) : message.state,
+    }));
+    const started = performance.now();
+    store.addImported(id, some);
+    from += count;
+    count = performance.now() - started < sliceMs ? count * 2 : Math.ceil(count / 2);
+    await turn();
+  }
 }
 
-function checkFile(file: unknown): z.infer<typeof fileSchema> {
+async function checkFile(
+  file: unknown,
+  turn: () => Promise<void> | undefined,
+): Promise<z.infer<typeof fileSchema>> {
   const version = (file as { version?: unknown } | null)?.version;
   if (typeof version === "number" && version > exchangeVersion) {
     throw wrong(
@@ -115,10 +182,21 @@ function checkFile(file: unknown): z.infer<typeof fileSchema> {
       `got ${version}, this Lantern reads ${exchangeVersion}. Use a newer one`,
     );
   }
-  const parsed = fileSchema.safeParse(file);
+  const messages = (file as { messages?: unknown } | null)?.messages;
+  const whole = checked(headSchema, file, "");
+  const list: z.infer<typeof messageSchema>[] = [];
+  for (const [at, message] of (messages as unknown[]).entries()) {
+    list.push(checked(messageSchema, message, `messages.${at}.`));
+    await turn();
+  }
+  return { ...whole, messages: list };
+}
+
+function checked<T>(schema: z.ZodType<T>, value: unknown, prefix: string): T {
+  const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0]!;
-  throw wrong(issue.path.join("."), issue.message);
+  throw wrong(`${prefix}${issue.path.join(".")}`.replace(/\.$/, ""), issue.message);
 }
 
 /** Parents before their children, otherwise in the file's order. Refuses missing parents, circles and doubles. */

@@ -86,6 +86,9 @@ export const migrations: readonly string[] = [
      why TEXT NOT NULL,
      original TEXT NOT NULL
    ) STRICT;`,
+
+  // 5: sessions of which an import has not written everything yet: nobody sees them, and the next start deletes them.
+  `CREATE TABLE imports (session INTEGER PRIMARY KEY) STRICT;`,
 ];
 
 /** Brings the file to the newest version; one that is newer than this program is left alone. */

@@ -80,6 +80,7 @@ export class SessionStore {
     migrate(database);
     if (!database.writable) return;
     if (this.#index.isDamaged()) this.#rebuildIndex();
+    this.#write(() => deleteUnfinishedImports(database));
     this.#write(() => setAsideBadRows(database, this.#now()));
     this.#write(() => abortInterrupted(database));
   }
@@ -130,7 +131,8 @@ export class SessionStore {
     const [changedAt, number] = parseCursor(cursor);
     const rows = this.#database.all(
       `SELECT s.number, ${sessionColumns} FROM sessions s
-       WHERE (s.changed_at, s.number) < (?, ?) ORDER BY s.changed_at DESC, s.number DESC LIMIT ?`,
+       WHERE (s.changed_at, s.number) < (?, ?) AND s.number NOT IN (SELECT session FROM imports)
+       ORDER BY s.changed_at DESC, s.number DESC LIMIT ?`,
       changedAt,
       number,
       limit + 1,
@@ -172,6 +174,7 @@ export class SessionStore {
       const number = sessionNumber(this.#database, id);
       this.#database.run("DELETE FROM messages WHERE session = ?", number);
       this.#database.run("DELETE FROM sessions WHERE number = ?", number);
+      this.#database.run("DELETE FROM imports WHERE session = ?", number);
       this.#database.run("DELETE FROM set_aside WHERE session = ?", id);
     });
   }
@@ -289,9 +292,12 @@ export class SessionStore {
     });
   }
 
-  /** A whole conversation from elsewhere (exchange.ts has checked it): parents come before their children. */
-  restore(session: Omit<Session, "messageCount">, messages: readonly Message[]): Session {
-    return this.#write(() => {
+  /**
+   * A conversation from elsewhere (exchange.ts has checked it), which is written in several pieces: nobody sees it before
+   * the last, and if that never comes it is deleted. Parents come before their children.
+   */
+  beginImport(session: Omit<Session, "messageCount">): void {
+    this.#write(() => {
       this.#database.run(
         `INSERT INTO sessions (id, title, mode, model, settings, created_at, changed_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
         session.id,
@@ -303,9 +309,23 @@ export class SessionStore {
         session.changedAt,
       );
       const number = sessionNumber(this.#database, session.id);
+      this.#database.run("INSERT INTO imports (session) VALUES (?)", number);
+    });
+  }
+
+  addImported(sessionId: string, messages: readonly Message[]): void {
+    this.#write(() => {
+      const number = sessionNumber(this.#database, sessionId);
       for (const message of messages) insertMessage(this.#database, number, message);
-      this.#setLeaf(session.id, session.leaf);
-      return this.session(session.id);
+    });
+  }
+
+  endImport(sessionId: string, leaf: string | null): Session {
+    return this.#write(() => {
+      this.#setLeaf(sessionId, leaf);
+      const number = sessionNumber(this.#database, sessionId);
+      this.#database.run("DELETE FROM imports WHERE session = ?", number);
+      return this.session(sessionId);
     });
   }
 
@@ -392,4 +412,11 @@ export class SessionStore {
     this.#rebuilt = true;
     this.#index.rebuild();
   }
+}
+
+/** What a process that died in the middle of an import has left. */
+function deleteUnfinishedImports(database: Database): void {
+  database.run("DELETE FROM messages WHERE session IN (SELECT session FROM imports)");
+  database.run("DELETE FROM sessions WHERE number IN (SELECT session FROM imports)");
+  database.run("DELETE FROM imports");
 }

@@ -42,21 +42,21 @@ function filled(store: SessionStore): string {
 const asFile = (file: SessionFile): SessionFile => JSON.parse(JSON.stringify(file)) as SessionFile;
 
 describe("JSON", () => {
-  test("comes back the same in another store", () => {
+  test("comes back the same in another store", async () => {
     const { store } = scratchStore();
     const id = filled(store);
     const file = asFile(exportSession(store, id, 99));
     const other = scratchStore().store;
-    expect(importSession(other, file)).toEqual(store.session(id));
+    expect(await importSession(other, file)).toEqual(store.session(id));
     expect(other.messages(id)).toEqual(store.messages(id));
     expect(exportSession(other, id, 99)).toEqual(file);
     expect(other.search("North")).toHaveLength(1);
   });
 
-  test("becomes a copy with ids of its own where the ids are taken", () => {
+  test("becomes a copy with ids of its own where the ids are taken", async () => {
     const { store } = scratchStore();
     const id = filled(store);
-    const copy = importSession(store, asFile(exportSession(store, id)));
+    const copy = await importSession(store, asFile(exportSession(store, id)));
     expect(copy.id).not.toBe(id);
     expect(store.sessions().sessions).toHaveLength(2);
     const shape = (which: string) => {
@@ -68,23 +68,23 @@ describe("JSON", () => {
     expect(store.path(copy.id, copy.leaf).map(({ content }) => content)).toContain("North.");
   });
 
-  test("of a running answer is an aborted one", () => {
+  test("of a running answer is an aborted one", async () => {
     const { store } = scratchStore();
     const { id } = store.createSession();
     store.begin(id, null, { content: "q", model: "m", count: 1 });
     const file = asFile(exportSession(store, id));
     const other = scratchStore().store;
-    importSession(other, file);
+    await importSession(other, file);
     expect(other.messages(id)[1]).toMatchObject({ state: "aborted" });
   });
 
-  test("may have its messages in any order", () => {
+  test("may have its messages in any order", async () => {
     const { store } = scratchStore();
     const id = filled(store);
     const file = asFile(exportSession(store, id));
     file.messages.reverse();
     const other = scratchStore().store;
-    importSession(other, file);
+    await importSession(other, file);
     expect(other.path(id, file.session.leaf).map(({ content }) => content)).toEqual([
       "Where\u0000 to?",
       "North.",
@@ -149,24 +149,24 @@ describe("a file that is refused", () => {
     ),
   });
 
-  test.each(cases)("%s", (_, expected, spoil) => {
+  test.each(cases)("%s", async (_, expected, spoil) => {
     const { store } = scratchStore();
     const good = asFile(exportSession(store, filled(store)));
     const other = scratchStore().store;
-    expect(() => importSession(other, spoil(good))).toThrow(expected);
+    await expect(importSession(other, spoil(good))).rejects.toThrow(expected);
     expect(other.sessions().sessions).toEqual([]);
     expect(({} as { polluted?: number }).polluted).toBeUndefined();
   });
 
-  test("has too many messages", () => {
+  test("has too many messages", async () => {
     const { store } = scratchStore();
     const good = asFile(exportSession(store, filled(store)));
     const messages = Array.from({ length: 100_001 }, () => good.messages[0]);
-    expect(() => importSession(store, { ...good, messages })).toThrow(/messages: Too big/);
+    await expect(importSession(store, { ...good, messages })).rejects.toThrow(/messages: Too big/);
   });
 });
 
-test("a chain of ten thousand messages, in the worst order, is read in reasonable steps", () => {
+test("a chain of ten thousand messages, in the worst order, is read in reasonable steps", async () => {
   const { store } = scratchStore();
   const good = asFile(exportSession(store, filled(store)));
   const chain = Array.from({ length: 10_000 }, (_, i) => ({
@@ -175,8 +175,78 @@ test("a chain of ten thousand messages, in the worst order, is read in reasonabl
     parent: i === 0 ? null : `m${i - 1}`,
   })).reverse();
   const session = { ...good.session, id: "long", leaf: "m9999" };
-  importSession(store, { ...good, session, messages: chain });
+  await importSession(store, { ...good, session, messages: chain });
   expect(store.path("long", "m9999")).toHaveLength(10_000);
+});
+
+describe("an import of many messages", () => {
+  function many(store: SessionStore, count: number): SessionFile {
+    const good = asFile(exportSession(store, filled(store)));
+    const messages = Array.from({ length: count }, (_, i) => ({
+      ...good.messages[0]!,
+      id: `m${i}`,
+      parent: i === 0 ? null : `m${i - 1}`,
+      content: `message number ${i}`,
+    }));
+    return { ...good, session: { ...good.session, id: "many", leaf: "m0" }, messages };
+  }
+
+  test("lets everything else have its turn, and nobody sees half of it", async () => {
+    const { store } = scratchStore();
+    const file = many(store, 20_000);
+    let done = false;
+    let turns = 0;
+    const importing = importSession(store, file).finally(() => {
+      done = true;
+    });
+    while (!done) {
+      await new Promise((resolve) => setImmediate(resolve));
+      turns++;
+      if (!done) expect(store.sessions().sessions).toHaveLength(1);
+    }
+    expect((await importing).messageCount).toBe(20_000);
+    expect(turns).toBeGreaterThan(20);
+    expect(store.sessions().sessions).toHaveLength(2);
+  });
+
+  test("twice at once: one of them is a copy", async () => {
+    const { store } = scratchStore();
+    const file = many(store, 500);
+    const [one, other] = await Promise.all([
+      importSession(store, file),
+      importSession(store, file),
+    ]);
+    expect(one.id).toBe("many");
+    expect(other.id).not.toBe("many");
+    expect(other.messageCount).toBe(500);
+  });
+
+  test("that fails on the way leaves nothing", async () => {
+    const { store } = scratchStore();
+    const file = many(store, 500);
+    const add = store.addImported.bind(store);
+    let pieces = 0;
+    store.addImported = (id, messages) => {
+      if (++pieces === 3) throw new Error("the disk is full");
+      add(id, messages);
+    };
+    await expect(importSession(store, file)).rejects.toThrow("the disk is full");
+    expect(store.sessions().sessions).toHaveLength(1);
+    expect(store.hasId("m0")).toBe(false);
+  });
+
+  test("whose process died is gone at the next start", () => {
+    const { store, file } = scratchStore();
+    const { session, messages } = many(store, 10);
+    store.beginImport({ ...session, leaf: null });
+    store.addImported("many", messages);
+    expect(store.hasId("m0")).toBe(true);
+    store.close();
+    const again = scratchStore(file).store;
+    expect(again.sessions().sessions).toHaveLength(1);
+    expect(again.hasId("m0")).toBe(false);
+    expect(again.hasId("many")).toBe(false);
+  });
 });
 
 describe("Markdown", () => {

@@ -285,7 +285,7 @@ function otherPaths({ store, runs, purge }: SessionService): Route[] {
       path: "/lantern/v1/import",
       access: "admin",
       handle: async (call) =>
-        json(withRun(importSession(store, await readJson(call, importBudget)), runs), 201),
+        json(withRun(await importSession(store, await readJson(call, importBudget)), runs), 201),
     },
   ];
 }
