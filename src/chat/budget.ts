@@ -21,14 +21,20 @@ import {
   type Value,
 } from "./budget-rules.ts";
 
-/** Real templates take some hundred steps a message, and read a text some ten times. */
-const STEPS = 150_000;
+/**
+ * Real templates take some hundred steps a message, and read a text some ten times; those that compare every message with
+ * every other take a thousand for each of a thousand. A short conversation is rendered on the engine's thread, where others
+ * wait: it has little.
+ */
+const STEPS = 20_000;
 const STEPS_PER_VALUE = 2_000;
+/** Values that every template is given, whatever was said. */
+const CONSTANT_VALUES = 12;
 const UNITS = 32_000_000;
 const UNITS_PER_UNIT = 200;
 const UNITS_PER_VALUE = 20_000;
 /** However large the conversation: seconds, and what fits in memory. */
-const MOST_STEPS = 50_000_000;
+const MOST_STEPS = 10_000_000;
 const MOST_UNITS = 4_000_000_000;
 /** A number in a list takes the memory of some characters. */
 const NUMBER_UNITS = 16;
@@ -61,7 +67,8 @@ export class Budget {
 
   constructor(input: InputSize, check: Check) {
     const { values, units } = input;
-    this.#steps = Math.min(MOST_STEPS, STEPS + STEPS_PER_VALUE * values);
+    const said = Math.max(0, values - CONSTANT_VALUES);
+    this.#steps = Math.min(MOST_STEPS, STEPS + STEPS_PER_VALUE * said);
     // Some templates add every message to a text that they read again: the last term is theirs.
     const all = UNITS + UNITS_PER_UNIT * units + UNITS_PER_VALUE * values + 2 * values * units;
     this.#units = Math.min(MOST_UNITS, all);

@@ -122,8 +122,7 @@ export async function importSession(store: SessionStore, file: unknown): Promise
 async function importOne(store: SessionStore, file: unknown): Promise<Session> {
   const turn = turns();
   const { session, messages } = await checkFile(file, turn);
-  const ordered = parentsFirst(messages);
-  await turn();
+  const ordered = await parentsFirst(messages, turn);
   if (session.leaf !== null && !messages.some((message) => message.id === session.leaf)) {
     throw wrong("session.leaf", `"${session.leaf}" is none of the messages`);
   }
@@ -200,14 +199,16 @@ function checked<T>(schema: z.ZodType<T>, value: unknown, prefix: string): T {
 }
 
 /** Parents before their children, otherwise in the file's order. Refuses missing parents, circles and doubles. */
-function parentsFirst<M extends { id: string; parent: string | null }>(
+async function parentsFirst<M extends { id: string; parent: string | null }>(
   messages: readonly M[],
-): M[] {
+  turn: () => Promise<void> | undefined,
+): Promise<M[]> {
   const byId = new Map(messages.map((message) => [message.id, message]));
   if (byId.size < messages.length) throw wrong("messages", "two of them have the same id");
   const done = new Set<string>();
   const ordered: M[] = [];
   for (const message of messages) {
+    await turn();
     const above: M[] = [];
     const onTheWay = new Set<string>();
     for (let at: M | undefined = message; at && !done.has(at.id); ) {
