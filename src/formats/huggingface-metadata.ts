@@ -33,7 +33,7 @@ type Entries = Map<string, MetadataEntry>;
 
 export function architectureOf(config: JsonObject): HuggingFaceArchitecture {
   const modelType = field(config, "model_type");
-  const found = architectures.get(String(modelType));
+  const found = architectures.get(typeof modelType === "string" ? modelType : "");
   if (found) return found;
   throw configError(
     "model_type",
@@ -111,7 +111,7 @@ function addRope(entries: Entries, config: JsonObject, arch: string): void {
   entries.set("lantern.rope.layout", { type: "string", value: "half" });
 
   const type = field(rope, "rope_type") ?? field(rope, "type") ?? "default";
-  const list = ropeScalings.get(String(type));
+  const list = ropeScalings.get(typeof type === "string" ? type : "");
   if (!list) {
     throw configError(
       `${key}.rope_type`,

@@ -135,7 +135,8 @@ function toTensorInfo(file: string, name: string, value: unknown, dataOffset: nu
   if (name === "") throw error("name", name, "a name that is not empty");
   if (!isObject(value)) throw error("entry", describe(value), "an object");
   const type = field(value, "dtype");
-  const dtype = dtypeByName(dtypeNames.get(String(type)) ?? "");
+  const known = typeof type === "string" ? dtypeNames.get(type) : undefined;
+  const dtype = dtypeByName(known ?? "");
   if (!dtype) throw error("dtype", describe(type), `one of ${[...dtypeNames.keys()].join(", ")}`);
   const shape = wholeNumbers(field(value, "shape"));
   if (!shape) throw error("shape", describe(field(value, "shape")), "an array of whole numbers");
