@@ -119,6 +119,7 @@ export class ChatTemplate {
 function foldSystem(messages: readonly TemplateMessage[]): TemplateMessage[] | undefined {
   const [system, user, ...rest] = messages;
   if (system?.role !== "system" || user?.role !== "user") return undefined;
+  if (typeof system.content !== "string" || typeof user.content !== "string") return undefined;
   return [{ ...user, content: `${system.content}\n\n${user.content}` }, ...rest];
 }
 
