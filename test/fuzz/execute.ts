@@ -33,6 +33,8 @@ export type Report =
 
 /** Larger inputs teach little and make a corpus that nobody wants to keep. */
 const keptBytes = 16_000;
+/** Of one life of a child: what templates write has more shapes than anybody can use. */
+const mostKept = 2000;
 
 async function loadTarget(module: string): Promise<FuzzTarget> {
   const loaded = (await import(pathToFileURL(module).href)) as { target: FuzzTarget };
@@ -56,6 +58,7 @@ async function execute(order: Order): Promise<void> {
     try {
       const outcome = (await target.run(seed, input)) ?? "ran";
       if (typeof outcome !== "string" || outcomes.has(outcome) || !target.make) continue;
+      if (outcomes.size - order.outcomes.length >= mostKept) continue;
       outcomes.add(outcome);
       if (JSON.stringify(input).length > keptBytes) continue;
       corpus.push(input);

@@ -74,8 +74,10 @@ export async function fuzz(order: FuzzOrder): Promise<FuzzResult> {
       corpus: [...(order.corpus ?? []), ...result.kept],
       outcomes: result.outcomes,
     });
-    result.kept.push(...round.kept.map(({ input }) => input));
-    result.outcomes.push(...round.kept.map(({ outcome }) => outcome));
+    for (const { input, outcome } of round.kept) {
+      result.kept.push(input);
+      result.outcomes.push(outcome);
+    }
     for (const finding of round.findings) add(finding);
     if (round.next <= first && round.findings.length === 0) break;
     first = Math.max(round.next, first);
