@@ -39,6 +39,7 @@ const matmul = (x: number, out: number): Instruction => ({
   w: W,
   rowBytes: 32,
   scratch: 8192,
+  scratchBytes: 32,
 });
 const stagesOf = (...instructions: Instruction[]) =>
   planStages(instructions).map((stage) => stage.instructions);

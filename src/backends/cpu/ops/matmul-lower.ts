@@ -129,6 +129,7 @@ export class MatmulLowering {
       return variantOf(variant, kernels, node.x.cols * 4);
     });
     const { widen } = floatTilesFor(type, target);
+    const wideBytes = TILE_ROWS * this.#longestRow() * 4;
     const how = widen ? ", widened to f32 for tiles of tokens" : "";
     this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}${how}`);
     return {
@@ -139,7 +140,8 @@ export class MatmulLowering {
       groupBytes: ((widen || type === "f32" ? 4 : 2) * target.width) / 4,
       choice: chosen.table,
       widen,
-      wide: widen ? this.#perThread("wide tiles", TILE_ROWS * this.#longestRow() * 4) : -1,
+      wide: widen ? this.#perThread("wide tiles", wideBytes) : -1,
+      wideBytes,
       x: this.#rounded(node.x, node.weight),
       w: place.at,
       tileBytes: place.tileBytes,
@@ -201,6 +203,7 @@ export class MatmulLowering {
   #rowByRow(node: NodeOf<"matmul">, raw: number): MatmulRows {
     const { dtype } = node.weight;
     this.#c.explain(`${node.name}: dot_rows (rows of ${dtype.name} unpacked one by one)`);
+    const scratchBytes = this.#longestRow() * 4;
     return {
       op: "matmul_rows",
       ...this.#shape(node),
@@ -209,7 +212,8 @@ export class MatmulLowering {
       x: this.#rounded(node.x, node.weight),
       w: raw,
       rowBytes: bytesFor(dtype, node.x.cols),
-      scratch: this.#perThread("rows", this.#longestRow() * 4),
+      scratch: this.#perThread("rows", scratchBytes),
+      scratchBytes,
     };
   }
 

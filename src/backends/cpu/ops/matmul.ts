@@ -24,6 +24,8 @@ export interface MatmulFloats extends TiledMatmul {
   /** Makes a float32 tile of a half float one, in `wide` (one for each thread); undefined: the kernels read it as it is. */
   readonly widen: string | undefined;
   readonly wide: number;
+  /** Of one thread: of the longest rows of all matmuls, which share it. */
+  readonly wideBytes: number;
 }
 
 /** Any type: each row unpacked to floats, then multiplied. */
@@ -34,8 +36,9 @@ export interface MatmulRows extends Matmul {
   readonly x: number;
   readonly w: number;
   readonly rowBytes: number;
-  /** f32 [k] for each thread. */
+  /** f32 [k] for each thread, with room for the longest rows of all matmuls, which share it. */
   readonly scratch: number;
+  readonly scratchBytes: number;
 }
 
 export const lowerMatmul: LowerNode<"matmul"> = (c, n) =>
@@ -90,7 +93,7 @@ export const matmulFloats: InstructionDef<MatmulFloats> = {
 
   execute(i, c) {
     const widen = i.widen === undefined ? undefined : c.kernels[i.widen]!;
-    const wide = i.wide + c.thread * TILE_ROWS * i.k * 4;
+    const wide = i.wide + c.thread * i.wideBytes;
     const quads = i.k / 4;
     const stride = i.k * 4;
     return tiledMatmul(i, c, {
@@ -116,7 +119,7 @@ export const matmulRows: InstructionDef<MatmulRows> = {
     const kernel = c.kernels[i.kernel]!;
     const dtype = dtypeByName(i.dtype)!;
     const blocks = i.k / dtype.blockElems;
-    const scratch = i.scratch + c.thread * i.k * 4;
+    const scratch = i.scratch + c.thread * i.scratchBytes;
     const floats = c.views.f32.subarray(scratch / 4, scratch / 4 + i.k);
     const bounds = chunkBounds(i.n, c.program.threads);
     return {
