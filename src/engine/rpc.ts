@@ -174,8 +174,11 @@ export class Line<T extends MethodTable<T> & Disposable> {
 
   async #dispose(): Promise<void> {
     if (this.#closed) return;
+    const running = [...this.#pending.keys()];
     const farewell = this.call("dispose", undefined).catch(() => undefined);
     this.#closed = new DisposedError("the model");
+    // Now: what was running is ended by the engine on its side, and might be answered as if it had been aborted.
+    for (const id of running) this.#settle(id)?.reject(this.#closed);
     await atMost(farewellMs, farewell);
     this.#close(this.#closed);
     await this.terminate();

@@ -146,6 +146,8 @@ export interface ServerContext {
   /** In front of requests with large bodies: reading and tokenizing them is work, too, and takes memory. */
   readonly large: AdmissionQueue;
   readonly jobs: Set<Job>;
+  /** Other names of models, until the server ends (Ollama's copies): whose they are. */
+  readonly copies: Map<string, string>;
   /** Models that can be listed, downloaded and deleted; undefined: there is only what is served. */
   readonly library: ModelLibrary | undefined;
   readonly metrics: Metrics;
@@ -183,6 +185,7 @@ export function createContext(options: ContextOptions): ServerContext {
     queue,
     large: new AdmissionQueue(largeBodies, settings.queue),
     jobs,
+    copies: new Map(),
     library: options.library,
     metrics: createMetrics(),
     settings,

@@ -202,7 +202,7 @@ describeGpu("open() with a backend", () => {
     const opening = open(file.path, { backend: "cuda" });
     await expect(opening).rejects.toThrow(UsageError);
     await expect(opening).rejects.toThrow(
-      /backend: got cuda, expected one of cpu, webgpu, reference/,
+      /backend: got "cuda", expected one of cpu, webgpu, reference/,
     );
   });
 });

@@ -101,7 +101,7 @@ describe("what is found", () => {
   });
 
   test("keys that go to the wrong place show in the attention", async () => {
-    const wrong = new WrongBackend(changed("blk.0.kv", { layer: 1 }));
+    const wrong = new WrongBackend(changed("blk.0.kv", { state: 1 }));
     const { backends } = await verified(wrong);
     expect(backends[0]!.firstBeyond).toMatchObject({ name: "blk.0.attn", op: "attention" });
   });

@@ -18,18 +18,6 @@ const digestPatienceMs = 1000;
 /** A progress line at most this often. */
 const progressMs = 100;
 
-/** Copies by name: whose they are. */
-const copies = new WeakMap<ServerContext, Map<string, string>>();
-
-function copiesOf(server: ServerContext): Map<string, string> {
-  let own = copies.get(server);
-  if (!own) {
-    own = new Map();
-    copies.set(server, own);
-  }
-  return own;
-}
-
 /** Ollama's clients add ":latest"; hf.co/owner/repo is its way to name the hub. */
 function plainName(name: string): string {
   return name
@@ -40,7 +28,7 @@ function plainName(name: string): string {
 /** The model behind a name or a copy's name. One that is on this machine and not loaded is no other's to answer for. */
 export async function servedAs(call: Call, asked: string): Promise<ServedModel> {
   const { server } = call;
-  const name = copiesOf(server).get(plainName(asked)) ?? plainName(asked);
+  const name = server.copies.get(plainName(asked)) ?? plainName(asked);
   const served = server.models.list().find(({ id }) => id === name || id === asked);
   if (served) return served;
   const local = await findLocal(server, name);
@@ -128,7 +116,7 @@ async function tags({ server }: Call): Promise<Response> {
     })),
   ]);
   const byName = new Map(entries.map((entry) => [(entry as { name: string }).name, entry]));
-  for (const [copy, original] of copiesOf(server)) {
+  for (const [copy, original] of server.copies) {
     const entry = byName.get(original);
     if (entry) entries.push({ ...entry, name: copy, model: copy });
   }
@@ -172,7 +160,7 @@ async function show(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, showFields, noRules);
   const asked = nameOf(fields);
-  const name = copiesOf(server).get(asked) ?? asked;
+  const name = server.copies.get(asked) ?? asked;
   const local = server.models.list().some(({ id }) => id === name)
     ? undefined
     : await findLocal(server, name);
@@ -315,7 +303,7 @@ async function copy(call: Call): Promise<Response> {
 }
 
 async function addCopy({ server }: Call, source: string, destination: string): Promise<void> {
-  const own = copiesOf(server);
+  const own = server.copies;
   const original = own.get(source) ?? source;
   const isServed = server.models.list().some(({ id }) => id === original);
   if (!isServed && !(await findLocal(server, original))) {
@@ -380,7 +368,7 @@ async function create(call: Call): Promise<Response> {
 async function remove(call: Call): Promise<Response> {
   const { server } = call;
   const name = nameOf(await readFields(call, z.object(named), noRules));
-  if (copiesOf(server).delete(name)) return new Response(null);
+  if (server.copies.delete(name)) return new Response(null);
   const isServed = server.models.list().some(({ id }) => id === name);
   const local = await findLocal(server, name);
   if (!local && !isServed) throw notFound(`model "${name}" not found`, "model", "model_not_found");
