@@ -1,0 +1,14 @@
+import { defineConfig, type ViteUserConfig } from "vitest/config";
+import { rest, shared } from "./vitest.tiers.ts";
+
+// `npm run test:rest`: what `npm test` leaves out; browsers wait for much, so one more runs at a time.
+const config: ViteUserConfig = defineConfig({
+  test: {
+    ...shared,
+    include: [...rest],
+    exclude: ["**/*.slow.ts", "**/!(*.test).ts"],
+    maxWorkers: 3,
+  },
+});
+
+export default config;

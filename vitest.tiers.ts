@@ -1,0 +1,84 @@
+// Which tests `npm test` leaves to `npm run test:all`: those that take a browser, a GPU that the processor plays, real models,
+// installed packages, or many seconds. Everything is in one of two tiers, quick and rest; .ci/run runs one after the other.
+
+import { fileURLToPath } from "node:url";
+import type { ViteUserConfig } from "vitest/config";
+import { BaseSequencer, type TestSpecification } from "vitest/node";
+
+/** By folder: what `npm test` leaves out. */
+export const rest: readonly string[] = [
+  // A browser.
+  "test/browser/**",
+  "test/web/**",
+  // A GPU that the processor plays: compiling its shaders takes seconds.
+  "test/backends/split-{gpu,models}.test.ts",
+  "test/backends/webgpu{,-engine,-fused,-profile}.test.ts",
+  "test/cli/{devices,gpu-limits}.test.ts",
+  "test/conformance/webgpu{,-guarded}.test.ts",
+  "test/models/webgpu-golden.test.ts",
+  "test/tune/gpu-tune.test.ts",
+  // Real models and files.
+  "test/dtypes/real-files.test.ts",
+  "test/formats/gguf-real.test.ts",
+  "test/models/{golden,tiny-golden}.test.ts",
+  "test/tokenizers/{oracle,vectors}.test.ts",
+  "test/tools/{commands,convert-real,perplexity,perplexity-cli,quantize,quantize-api}.test.ts",
+  // Processes: packages, other Nodes, measuring, killing.
+  "test/cli/{bench,bin,commands,first-tune,machine,make-model,profile,signals,verify}.test.ts",
+  "test/engine/{lifetime,profile,watchdog}.test.ts",
+  "test/faults/**",
+  "test/package/{package,sea}.test.ts",
+  "test/platform/native-teardown.test.ts",
+  "test/server/{lantern-kill,lantern-sessions,stop,watchdog}.test.ts",
+  "test/sessions/crash.test.ts",
+  "test/tune/run-tune.test.ts",
+  // Every kernel, in every shape.
+  "test/backends/matmul-variants.test.ts",
+  "test/conformance/guarded.test.ts",
+  "test/fuzz/shapes.test.ts",
+  "test/kernels/{arm64-pairs,kernel-hashes,matmul,matmul-widths,native-variants,random-kernels,schedule,scheduled-products}.test.ts",
+];
+
+/** Half a minute and more. One that begins last would run alone at the end; where nothing ran before, vitest knows no times. */
+const longest = [
+  "backends/webgpu-fused",
+  "browser/browser",
+  "browser/webgpu",
+  "models/golden",
+  "package/package",
+  "conformance/webgpu",
+  "backends/split-models",
+  "tools/commands",
+  "web/robust",
+  "backends/webgpu",
+  "engine/lifetime",
+  "cli/first-tune",
+];
+
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const isLong = ({ moduleId }: TestSpecification): boolean =>
+      longest.some((name) => moduleId.endsWith(`/test/${name}.test.ts`));
+    const sorted = await super.sort(files);
+    return sorted.toSorted((a, b) => Number(isLong(b)) - Number(isLong(a)));
+  }
+}
+
+/** What all tiers share. */
+export const shared: NonNullable<ViteUserConfig["test"]> = {
+  pool: "forks",
+  maxWorkers: 2,
+  sequence: { sequencer: LongestFirst },
+  env: {
+    // No test depends on what this machine was measured at, or measures it unless it is about that.
+    LANTERN_NO_LIMIT: "1",
+    LANTERN_NO_TUNE: "1",
+    // Hundreds of processes and threads load the same modules: they are stripped of types and compiled once.
+    // Not in /tmp, where another user could have put something first.
+    NODE_COMPILE_CACHE: fileURLToPath(new URL("node_modules/.cache/compile", import.meta.url)),
+  },
+  testTimeout: 120_000,
+  // A poll ends when what it waits for is there; on a busy machine that takes more than the usual second.
+  expect: { poll: { timeout: 20_000 } },
+  hookTimeout: 120_000,
+};
