@@ -184,14 +184,14 @@ export async function openTokenizer(location: ModelLocation): Promise<TextTokeni
 /** Opens the header of a model file, and closes it after use. */
 export async function withModelFile<T>(
   location: ModelLocation,
-  use: (file: ModelFile) => T,
+  use: (file: ModelFile) => T | Promise<T>,
 ): Promise<T> {
   const platform = await currentPlatform();
   const spec = platform.describeSource(await locate(location, platform));
   const source = await platform.openModelSource(spec);
   const file = await openModelFile(source);
   try {
-    return use(file);
+    return await use(file);
   } finally {
     await file.close();
   }

@@ -20,7 +20,7 @@ export async function measureGpuTune(options: TuneOptions): Promise<TuneResult> 
   const platform = await currentPlatform();
   const access = await platform.gpu();
   const facts = await tunable(platform);
-  const problems = await problemsToTune(options, platform);
+  const problems = await problemsToTune(options);
   const groups: TuneGroup[] = [];
   const file = (): TuneFile => ({
     ...gpuTuneIdentity(facts),

@@ -3,9 +3,9 @@
 
 import type { NativeKernels } from "./backends/cpu/native/native.ts";
 import { UsageError } from "./base/errors.ts";
-import { openModelFile } from "./formats/open-model-file.ts";
 import type { MatmulProblem } from "./kernels/matmul-variants.ts";
 import { nativeHere } from "./native.ts";
+import { withModelFile } from "./open.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
 import { checkPoints } from "./tune/check.ts";
@@ -37,7 +37,7 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
   const { mode = "normal", threads, signal, onProgress } = options;
   const platform = await currentPlatform();
   const native = await nativeHere(platform, options.native);
-  const problems = await problemsToTune(options, platform);
+  const problems = await problemsToTune(options);
   const isQuick = mode === "quick";
   const profiles = tuneProfiles(!isQuick, targetFor(native));
   const groups: TuneGroup[] = [];
@@ -78,17 +78,14 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
 }
 
 /** Of a model or of shapes; quick: the largest of each type. */
-export async function problemsToTune(
-  options: TuneOptions,
-  platform: Platform,
-): Promise<MatmulProblem[]> {
-  const all = await problemsOf(options, platform);
+export async function problemsToTune(options: TuneOptions): Promise<MatmulProblem[]> {
+  const all = await problemsOf(options);
   return options.mode === "quick" ? largestOfEachType(withoutRareTypes(all, rareShare)) : all;
 }
 
 export async function typesWithoutTimes(model: string | URL): Promise<string[]> {
   const platform = await currentPlatform();
-  const problems = withoutRareTypes(await problemsOf({ model }, platform), rareShare);
+  const problems = withoutRareTypes(await problemsOf({ model }), rareShare);
   const found = await rememberedTuning(platform, await nativeHere(platform));
   const known = new Set(typeof found === "object" ? found.groups.map(({ dtype }) => dtype) : []);
   return [...new Set(problems.map(({ dtype }) => dtype))].filter((dtype) => !known.has(dtype));
@@ -128,19 +125,11 @@ async function nativeOf(file: TuneFile, platform: Platform): Promise<NativeKerne
   throw new UsageError(`tune: the times are of kernels for ${name}, and this machine runs ${here}`);
 }
 
-async function problemsOf(
-  { model, shapes, types = [] }: TuneOptions,
-  platform: Platform,
-): Promise<MatmulProblem[]> {
+async function problemsOf({ model, shapes, types = [] }: TuneOptions): Promise<MatmulProblem[]> {
   if (model === undefined) {
     const shape = shapeByName(shapes ?? "7b");
     return types.flatMap((type) => problemsOfShape(shape, type.toLowerCase()).map(checkedProblem));
   }
   if (shapes !== undefined) throw new UsageError("tune: give a model or shapes, not both");
-  const file = await openModelFile(await platform.openModelSource(platform.describeSource(model)));
-  try {
-    return problemsOfTensors(file.tensors.values());
-  } finally {
-    await file.close();
-  }
+  return await withModelFile(model, ({ tensors }) => problemsOfTensors(tensors.values()));
 }

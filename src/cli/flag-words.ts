@@ -14,7 +14,7 @@ const words: readonly (readonly [RegExp, string])[] = [
     'Use "lantern run", or choose a template with --template',
   ],
   [/\bopen the model with a larger contextSize/g, "use a larger -c"],
-  [/\bOpen the model with more cacheTokens/g, "Use a larger -c"],
+  [/\bOpen the model with a larger parallel, or contextSize/g, "Use a larger --parallel, or -c"],
   [/\bOpen the model with kvType f32/g, "Use --cache-type f32"],
   [/\bor with backend "cpu"/g, "or use --backend cpu"],
   [/\bbackend "cpu"/g, "--backend cpu"],

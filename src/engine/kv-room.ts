@@ -65,7 +65,7 @@ export class KvRoom {
     while (this.pool.freeCount < sequence.blocksNeeded(count)) {
       if (this.prefixes.evict()) continue;
       throw new ContextError(
-        `the KV cache is full: it holds ${this.pool.size * KV_BLOCK_TOKENS} tokens, and running generations use them. Open the model with more cacheTokens`,
+        `the KV cache is full: it holds ${this.pool.size * KV_BLOCK_TOKENS} tokens, and running generations use them. Open the model with a larger parallel, or contextSize`,
       );
     }
   }

@@ -6,7 +6,10 @@ const words: readonly (readonly [RegExp, string])[] = [
   [/\ballow it to be replaced \(replace: true\)/g, "delete that file first"],
   [/\bUse a contextSize of at most (\d+)/g, "Use a context of at most $1 tokens"],
   [/, or open the model with a larger contextSize/g, ", or load the model with a larger context"],
-  [/\bOpen the model with more cacheTokens/g, "Load the model with a larger context"],
+  [
+    /\bOpen the model with a larger parallel, or contextSize/g,
+    "Load the model with a larger context",
+  ],
   [/\bgpuLayers (\d+) or auto\b/g, "$1 GPU layers"],
   [
     /\bUse generate\(\), or choose a template by name with the chatTemplate option/g,

@@ -280,7 +280,7 @@ export const rules: readonly Rule[] = [
   {
     of: "tune-matmul.ts",
     may: [
-      ...all("base", "native.ts", "platform", "formats", "tune", "tune-store.ts"),
+      ...all("base", "native.ts", "open.ts", "platform", "tune", "tune-store.ts"),
       ...types("backends/cpu/native/native.ts", "kernels", "tune.ts"),
     ],
     npm: [],

@@ -3,7 +3,7 @@
 //
 //   const k = new KernelBuilder("axpy", 16);
 //   const [x, y, n] = [k.param("ptr", "x"), k.param("ptr", "y"), k.param("i32", "n")];
-//   k.loop(n, () => { ... k.step(x, 16); });
+//   k.loop(n, () => { ... k.advance(x, 16); });
 
 import type { Kernel, Reg, Statement } from "./kernel.ts";
 import { type OpName, ops, type Type } from "./ops.ts";
