@@ -1,7 +1,7 @@
 import { defineConfig, type ViteUserConfig } from "vitest/config";
 import { rest, shared } from "./vitest.tiers.ts";
 
-// `npm run test:rest`: what `npm test` leaves out; browsers wait for much, so one more runs at a time.
+// `npm run test:rest`: what `npm test` leaves out.
 const config: ViteUserConfig = defineConfig({
   test: {
     ...shared,

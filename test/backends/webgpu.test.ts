@@ -12,6 +12,7 @@ import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Graph, Value, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { Step } from "../../src/graph/step.ts";
+import { someOf } from "../support/exhaustive.ts";
 import { describeGpu, gpuBackend } from "../support/gpu.ts";
 import { Random } from "../support/random.ts";
 
@@ -167,7 +168,11 @@ describeGpu("webgpu, every op", () => {
 });
 
 describeGpu("webgpu, rows and products", () => {
-  const types = allDTypes().map((dtype) => dtype.name);
+  // One of each kind: floats, blocks of 32 and of 256, with minimums, grids, ternary.
+  const types = someOf(
+    allDTypes().map((dtype) => dtype.name),
+    ["f32", "bf16", "q4_0", "q5_1", "q4_k", "q6_k", "iq2_xxs", "iq4_xs", "tq1_0", "mxfp4"],
+  );
 
   /** Rows of a table of this type, and a product with a matrix of it: [tokens, outputs]. */
   const rowsAndProduct = (dtype: DType, cols: number): Graph => {
