@@ -1,22 +1,27 @@
 // Which tests `npm test` leaves to `npm run test:all`: those that take a browser, a GPU that the processor plays, real models,
-// installed packages, or many seconds. Everything is in one of two tiers, quick and rest; .ci/run runs one after the other.
+// installed packages, or many seconds. Everything is in one of three tiers: quick, rest and GPU. .ci/run runs one after the
+// other, and leaves the last one out where the others took so long that all of it would not end in a quarter of an hour.
 
 import { fileURLToPath } from "node:url";
 import type { ViteUserConfig } from "vitest/config";
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
-/** By folder: what `npm test` leaves out. */
-export const rest: readonly string[] = [
-  // A browser.
-  "test/browser/**",
-  "test/web/**",
-  // A GPU that the processor plays: compiling its shaders takes seconds.
+/** A GPU that the processor plays: compiling its shaders takes seconds for each model. (Their texts are held by hashes.) */
+export const gpu: readonly string[] = [
   "test/backends/split-{gpu,models}.test.ts",
   "test/backends/webgpu{,-engine,-fused,-profile}.test.ts",
+  "test/browser/webgpu.test.ts",
   "test/cli/{devices,gpu-limits}.test.ts",
   "test/conformance/webgpu{,-guarded}.test.ts",
   "test/models/webgpu-golden.test.ts",
   "test/tune/gpu-tune.test.ts",
+];
+
+/** What else `npm test` leaves out. */
+export const rest: readonly string[] = [
+  // A browser.
+  "test/browser/!(webgpu).test.ts",
+  "test/web/**",
   // Real models and files.
   "test/dtypes/real-files.test.ts",
   "test/formats/gguf-real.test.ts",

@@ -1,0 +1,7 @@
+import { defineConfig, type ViteUserConfig } from "vitest/config";
+import { gpu, shared } from "./vitest.tiers.ts";
+
+// `npm run test:gpu`: kernels, models and pages on a software GPU, minutes of it.
+const config: ViteUserConfig = defineConfig({ test: { ...shared, include: [...gpu] } });
+
+export default config;
