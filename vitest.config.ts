@@ -3,7 +3,7 @@ import { gpu, rest, shared } from "./vitest.tiers.ts";
 
 // `npm test` needs no network, no GPU and no model beyond what npm installs, and takes a few minutes. Tests that read ../shared
 // skip, with the reason printed, where that folder is absent. `npm test -- FILE` runs any file.
-const isAsked = process.argv.some((argument) => /(^|\/)test\/.+/.test(argument));
+const isAsked = process.argv.slice(2).some((argument) => /^(\.\/)?test\//.test(argument));
 
 const config: ViteUserConfig = defineConfig({
   test: {

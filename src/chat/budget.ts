@@ -8,6 +8,7 @@
 // (budget-rules.ts). Budgets grow with the conversation, since every message costs something.
 
 import * as jinja from "@huggingface/jinja";
+import type { Check } from "../base/check.ts";
 import { ModelError } from "../base/errors.ts";
 import {
   findRules,
@@ -53,9 +54,6 @@ interface Evaluator {
 }
 const Environment = jinja.Environment as unknown as new () => Scope;
 const Interpreter = jinja.Interpreter as unknown as new (scope: Scope) => Evaluator;
-
-/** Throws where a rendering should stop: nobody waits for it any more. */
-export type Check = () => void;
 
 /** What a rendering may cost. */
 export class Budget {

@@ -7,8 +7,9 @@
 // message, as it does in llama.cpp.
 
 import { Template } from "@huggingface/jinja";
+import type { Check } from "../base/check.ts";
 import { LanternError, ModelError, UsageError } from "../base/errors.ts";
-import { type Budget, BudgetedProgram, type Check } from "./budget.ts";
+import { type Budget, BudgetedProgram } from "./budget.ts";
 import { closeGaps, FORMAT, formatPositional, RAISE, STRFTIME } from "./jinja-gaps.ts";
 import { strftime } from "./strftime.ts";
 

@@ -1,6 +1,7 @@
 // The engine's side of the line: takes requests from the caller's thread and answers them with one Engine.
 // How an engine is put together is the composition root's business; this file is handed a function for it.
 
+import type { Check } from "../base/check.ts";
 import { AbortedError, DisposedError, UsageError } from "../base/errors.ts";
 import type { EnginePort } from "../platform/platform.ts";
 import { computeEmbedding } from "./embedding.ts";
@@ -20,7 +21,6 @@ import {
 } from "./protocol.ts";
 import { score } from "./score.ts";
 import {
-  type Check,
   promptTokens,
   renderMessages,
   type TextSide,

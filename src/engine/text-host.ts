@@ -1,6 +1,7 @@
 // The far side of the line to a model's text thread: opens the tokenizer and the template by itself, and answers what
 // text-desk.ts sends here instead of to the engine's thread.
 
+import type { Check } from "../base/check.ts";
 import { AbortedError, DisposedError } from "../base/errors.ts";
 import type { EnginePort } from "../platform/platform.ts";
 import {
@@ -13,7 +14,6 @@ import {
   type ToText,
 } from "./protocol.ts";
 import {
-  type Check,
   promptTokens,
   renderMessages,
   type TextSide,

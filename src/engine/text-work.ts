@@ -4,6 +4,7 @@
 // takes a second, and nobody's answer should stand still for so long.
 
 import type { ChatMessage, TemplateOptions } from "../api.ts";
+import type { Check } from "../base/check.ts";
 import { UsageError } from "../base/errors.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
@@ -15,9 +16,6 @@ export interface TextSide {
   readonly tokenizer: Tokenizer;
   readonly template: ChatTemplate | undefined;
 }
-
-/** Called all the time; throws an AbortedError where nobody waits for the result any more. */
-export type Check = () => void;
 
 /** The tokens of a prompt, whatever it is made of. */
 export function promptTokens(side: TextSide, prompt: Prompt, check: Check): number[] {

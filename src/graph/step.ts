@@ -9,6 +9,9 @@ import type { PlanLimits } from "./plan.ts";
 /** Tokens per block of the paged KV cache. */
 export const KV_BLOCK_TOKENS = 32;
 
+/** Which of a step's counts is the number of rows of each kind, where backends keep them behind each other. */
+export const countOf: Readonly<Record<Rows, number>> = { tokens: 0, outputs: 1, logits: 2 };
+
 /** How many rows the values of each kind have in a step. */
 export type RowCounts = Readonly<Record<Rows, number>>;
 

@@ -54,17 +54,6 @@ export class ConfigReader {
     return values.map((value) => this.#checkInteger(key, value, max));
   }
 
-  /** The same for switches, such as which layers look at a window only. */
-  booleansPerLayer(key: string, layers: number): boolean[] | undefined {
-    const full = `${this.architecture}.${key}`;
-    if (this.metadata.arrayLength(full) === undefined) return undefined;
-    const values = this.metadata.numbers(full)!;
-    if (values.length !== layers) {
-      this.fail(key, `${values.length} values`, `one for each of ${layers} layers`);
-    }
-    return values.map((value) => value !== 0);
-  }
-
   fail(key: string, got: unknown, expected: string): never {
     throw new ModelError(
       `model: ${this.architecture}.${key}: got ${got === undefined ? "nothing" : got}, expected ${expected}`,

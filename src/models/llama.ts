@@ -1,20 +1,18 @@
 // Llama 1, 2 and 3, Mistral, TinyLlama, SmolLM and everything else that calls itself "llama": RMS norm, rotary
 // positions (GGUF stores q and k permuted, so pairs are interleaved), grouped-query attention, SiLU-gated feed-forward.
 
-import type { Arch, ModelConfig, WeightSpec } from "./arch.ts";
+import type { Arch } from "./arch.ts";
 import { readConfig } from "./config.ts";
-import { attention, attentionWeights } from "./parts/attention.ts";
-import { decoderOutputs, endWeights } from "./parts/ends.ts";
-import { gatedWeights, swiglu } from "./parts/feed-forward.ts";
+import { attention } from "./parts/attention.ts";
+import { decoderWeights } from "./parts/decoder-weights.ts";
+import { decoderOutputs } from "./parts/ends.ts";
+import { swiglu } from "./parts/feed-forward.ts";
 
 export const llama: Arch = {
   names: ["llama"],
   config: (header) => readConfig(header, "interleaved"),
 
-  weights(c) {
-    const layers = Array.from({ length: c.layers }, (_, layer) => layerWeights(c, layer));
-    return [...endWeights(c), ...layers.flat()];
-  },
+  weights: (c) => decoderWeights(c, { qkvBias: "optional", headNorms: false }),
 
   forward(g, c, w) {
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
@@ -29,12 +27,3 @@ export const llama: Arch = {
     return decoderOutputs(g, c, w, x);
   },
 };
-
-function layerWeights(c: ModelConfig, layer: number): WeightSpec[] {
-  return [
-    { name: `blk.${layer}.attn_norm.weight`, shape: [c.embed] },
-    ...attentionWeights(c, layer, { qkvBias: "optional", headNorms: false }),
-    { name: `blk.${layer}.ffn_norm.weight`, shape: [c.embed] },
-    ...gatedWeights(c.embed, c.feedForward, layer),
-  ];
-}

@@ -1,19 +1,17 @@
 // Qwen 1.5, 2 and 2.5: as Llama, with biases on q, k and v, and rotary pairs half a head apart.
 
-import type { Arch, ModelConfig, WeightSpec } from "./arch.ts";
+import type { Arch } from "./arch.ts";
 import { readConfig } from "./config.ts";
-import { attention, attentionWeights } from "./parts/attention.ts";
-import { decoderOutputs, endWeights } from "./parts/ends.ts";
-import { gatedWeights, swiglu } from "./parts/feed-forward.ts";
+import { attention } from "./parts/attention.ts";
+import { decoderWeights } from "./parts/decoder-weights.ts";
+import { decoderOutputs } from "./parts/ends.ts";
+import { swiglu } from "./parts/feed-forward.ts";
 
 export const qwen2: Arch = {
   names: ["qwen2"],
   config: (header) => readConfig(header, "half"),
 
-  weights(c) {
-    const layers = Array.from({ length: c.layers }, (_, layer) => layerWeights(c, layer));
-    return [...endWeights(c), ...layers.flat()];
-  },
+  weights: (c) => decoderWeights(c, { qkvBias: "required", headNorms: false }),
 
   forward(g, c, w) {
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
@@ -28,12 +26,3 @@ export const qwen2: Arch = {
     return decoderOutputs(g, c, w, x);
   },
 };
-
-function layerWeights(c: ModelConfig, layer: number): WeightSpec[] {
-  return [
-    { name: `blk.${layer}.attn_norm.weight`, shape: [c.embed] },
-    ...attentionWeights(c, layer, { qkvBias: "required", headNorms: false }),
-    { name: `blk.${layer}.ffn_norm.weight`, shape: [c.embed] },
-    ...gatedWeights(c.embed, c.feedForward, layer),
-  ];
-}

@@ -1,19 +1,17 @@
 // Qwen 3 (dense): as Llama, with a norm of every q and k head before the rotation, and rotary pairs half a head apart.
 
-import type { Arch, ModelConfig, WeightSpec } from "./arch.ts";
+import type { Arch } from "./arch.ts";
 import { readConfig } from "./config.ts";
-import { attention, attentionWeights } from "./parts/attention.ts";
-import { decoderOutputs, endWeights } from "./parts/ends.ts";
-import { gatedWeights, swiglu } from "./parts/feed-forward.ts";
+import { attention } from "./parts/attention.ts";
+import { decoderWeights } from "./parts/decoder-weights.ts";
+import { decoderOutputs } from "./parts/ends.ts";
+import { swiglu } from "./parts/feed-forward.ts";
 
 export const qwen3: Arch = {
   names: ["qwen3"],
   config: (header) => readConfig(header, "half"),
 
-  weights(c) {
-    const layers = Array.from({ length: c.layers }, (_, layer) => layerWeights(c, layer));
-    return [...endWeights(c), ...layers.flat()];
-  },
+  weights: (c) => decoderWeights(c, { qkvBias: "optional", headNorms: true }),
 
   forward(g, c, w) {
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
@@ -28,12 +26,3 @@ export const qwen3: Arch = {
     return decoderOutputs(g, c, w, x);
   },
 };
-
-function layerWeights(c: ModelConfig, layer: number): WeightSpec[] {
-  return [
-    { name: `blk.${layer}.attn_norm.weight`, shape: [c.embed] },
-    ...attentionWeights(c, layer, { qkvBias: "optional", headNorms: true }),
-    { name: `blk.${layer}.ffn_norm.weight`, shape: [c.embed] },
-    ...gatedWeights(c.embed, c.feedForward, layer),
-  ];
-}

@@ -28,7 +28,7 @@ const all: readonly Case[] = [
     tokens: 4,
   },
 ];
-const cases = someOf(all, all.slice(0, 1));
+const cases = someOf("models", all, all.slice(0, 1));
 
 interface Answer {
   ids: number[];

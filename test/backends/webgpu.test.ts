@@ -170,6 +170,7 @@ describeGpu("webgpu, every op", () => {
 describeGpu("webgpu, rows and products", () => {
   // One of each kind: floats, blocks of 32 and of 256, with minimums, grids, ternary.
   const types = someOf(
+    "types",
     allDTypes().map((dtype) => dtype.name),
     ["f32", "bf16", "q4_0", "q5_1", "q4_k", "q6_k", "iq2_xxs", "iq4_xs", "tq1_0", "mxfp4"],
   );

@@ -6,13 +6,12 @@
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
 import type { FloatType } from "../../src/backends/cpu/memory/float-tiles.ts";
+import { lowerings } from "../../src/backends/cpu/native/native.ts";
 import { blockKernels, floatKernels } from "../../src/backends/cpu/ops/matmul-kernels.ts";
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
-import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
 import { KernelRefused } from "../../src/kernels/lower/machine.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
-import { lowerToX64 } from "../../src/kernels/lower/x64.ts";
 import { defaultVariant } from "../../src/kernels/matmul-variants.ts";
 import { elementwiseKernels, widestVectors } from "../../src/kernels/ops/elementwise-table.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/matmul/quantize-activations.ts";
@@ -31,15 +30,8 @@ const page = { initial: 1, maximum: 1, shared: false, memory64: false };
 const toWasm: Code = (kernel) =>
   assembleModule([lowerToWasm(kernel, { relaxed: true, memory64: false })], page);
 
-const lowerings: Readonly<Record<TargetName, Code>> = {
-  wasm: toWasm,
-  "x64-amx": (kernel) => lowerToX64(kernel, { level: "avx512" }).bytes,
-  "x64-avx512": (kernel) => lowerToX64(kernel, { level: "avx512" }).bytes,
-  "x64-avx2-vnni": (kernel) => lowerToX64(kernel, { level: "avx2-vnni" }).bytes,
-  "x64-avx2": (kernel) => lowerToX64(kernel, { level: "avx2" }).bytes,
-  "arm64-i8mm": (kernel) => lowerToArm64(kernel, { name: "arm64", i8mm: true }).bytes,
-  "arm64-dotprod": (kernel) => lowerToArm64(kernel, { name: "arm64" }).bytes,
-};
+const codeFor = (name: TargetName): Code =>
+  name === "wasm" ? toWasm : (kernel) => lowerings[name](kernel).bytes;
 
 /** WebAssembly as x64 and as arm64 run it: the meaning of the dot product differs, and the number of registers. */
 const targets: readonly { name: string; target: KernelTarget }[] = [
@@ -90,7 +82,7 @@ function hashOf(kernels: readonly Kernel[], lower: Code): string {
 }
 
 test.each(targets)("$name", async ({ name, target }) => {
-  const lower = lowerings[target.name];
+  const lower = codeFor(target.name);
   const lines: string[] = [];
   const seen = new Set<string>();
   for (const kernel of otherKernels(target)) {

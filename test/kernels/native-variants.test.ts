@@ -4,9 +4,10 @@
 import { describe, expect, test } from "vitest";
 import type { FloatType } from "../../src/backends/cpu/memory/float-tiles.ts";
 import { choiceWithCode, refusals } from "../../src/backends/cpu/native/choice.ts";
+import type { NativeTargetName } from "../../src/backends/cpu/native/levels.ts";
+import { lowerings } from "../../src/backends/cpu/native/native.ts";
 import { blockKernels, floatKernels } from "../../src/backends/cpu/ops/matmul-kernels.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
-import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
 import { KernelRefused } from "../../src/kernels/lower/machine.ts";
 import { lowerToX64 } from "../../src/kernels/lower/x64.ts";
 import {
@@ -21,14 +22,6 @@ import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { type KernelTarget, nativeTargets } from "../../src/kernels/target.ts";
 
-const lowerings: Readonly<Record<string, (kernel: Kernel) => unknown>> = {
-  "x64-amx": (kernel) => lowerToX64(kernel, { level: "avx512" }),
-  "x64-avx512": (kernel) => lowerToX64(kernel, { level: "avx512" }),
-  "x64-avx2-vnni": (kernel) => lowerToX64(kernel, { level: "avx2-vnni" }),
-  "x64-avx2": (kernel) => lowerToX64(kernel, { level: "avx2" }),
-  "arm64-i8mm": (kernel) => lowerToArm64(kernel, { name: "arm64", i8mm: true }),
-  "arm64-dotprod": (kernel) => lowerToArm64(kernel, { name: "arm64" }),
-};
 const floatTypes = ["f32", "f16", "bf16"];
 
 function kernelsOf(dtype: string, target: KernelTarget, variant: MatmulVariant): Kernel[] {
@@ -53,7 +46,7 @@ describe.each(Object.values(nativeTargets))("$name", (target) => {
     const byName = new Map(kernels.map((kernel) => [kernel.name, kernel]));
     for (const kernel of byName.values()) {
       expect(kernel.width).toBe(target.width);
-      lowerings[target.name]!(kernel);
+      lowerings[target.name as NativeTargetName](kernel);
     }
   };
 

@@ -4,7 +4,7 @@
 
 import type { GraphNode, NodeOf, Rope, Value, Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
-import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
+import { countOf, KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
 import { ropeTableSize } from "../../kernels/ops/elementwise/rope.ts";
@@ -20,7 +20,7 @@ import { type Chosen, type MatmulCompiler, MatmulLowering, WIDTH } from "./ops/m
 import type { InstructionLike } from "./ops/op.ts";
 import type { RopeTable } from "./ops/rope.ts";
 import { codeOf, type Instruction, kernelsOf, lowerNode, type Program } from "./ops/table.ts";
-import { countOf, type ScaledTable, type StepArea, type TableRows } from "./program.ts";
+import type { ScaledTable, StepArea, TableRows } from "./program.ts";
 import { planStages } from "./threads/stages.ts";
 import { controlWords } from "./threads/team.ts";
 

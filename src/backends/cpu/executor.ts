@@ -2,8 +2,9 @@
 // does any one of them. Here are its interface and what all kinds share; ops/ has the kinds.
 
 import type { Rows } from "../../graph/graph.ts";
+import { countOf } from "../../graph/step.ts";
 import type { ArenaViews } from "./memory/arena.ts";
-import { countOf, type ProgramFrame } from "./program.ts";
+import type { ProgramFrame } from "./program.ts";
 
 /** The kernels, by name. */
 export type Kernels = Readonly<Record<string, (...args: number[]) => void>>;

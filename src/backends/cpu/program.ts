@@ -4,15 +4,11 @@
 // What differs from step to step (tokens, positions, block tables) is in the step area of the shared memory, whose
 // addresses are here too. Addresses are bytes.
 
-import type { Rows } from "../../graph/graph.ts";
 import type { KernelTarget } from "../../kernels/target.ts";
-
-/** Which of StepArea.counts is the number of rows of each kind. */
-export const countOf: Readonly<Record<Rows, number>> = { tokens: 0, outputs: 1, logits: 2 };
 
 /** Where the step's data is. */
 export interface StepArea {
-  /** i32 [3]: see countOf. */
+  /** i32 [3]: see countOf (graph/step.ts). */
   readonly counts: number;
   /** i32 each: [maxTokens]. */
   readonly tokens: number;

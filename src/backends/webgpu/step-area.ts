@@ -1,9 +1,9 @@
 // What the GPU is told of a step, in one buffer that is written once per step: counts, tokens, positions, wanted rows, sines
 // and cosines of the positions, and the cache blocks of each sequence. Also its mirror in host memory.
 
-import type { Graph, Rope, Rows, Weight } from "../../graph/graph.ts";
+import type { Graph, Rope, Weight } from "../../graph/graph.ts";
 import type { PlanLimits } from "../../graph/plan.ts";
-import { type BlockTable, KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
+import { type BlockTable, countOf, KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
 
 /** The rotation of all ropes that share frequencies and factors: cosine and sine by [token][pair]. */
 export interface AngleArea {
@@ -12,10 +12,7 @@ export interface AngleArea {
   readonly at: number;
 }
 
-/** Which word is the number of rows of each kind. */
-export const countWord: Readonly<Record<Rows, number>> = { tokens: 0, outputs: 1, logits: 2 };
-
-/** Addresses in 4-byte words; the first 4 are for counts. */
+/** Addresses in 4-byte words; the first 4 are for counts (countOf). */
 export interface StepLayout {
   readonly tokens: number;
   readonly positions: number;
@@ -71,9 +68,9 @@ export class StepArea {
   fill(step: Step): readonly (readonly [from: number, to: number])[] {
     const { tokens, positions, sequences, outputRows, tables, tableLength } = this.#layout;
     const words = this.#words;
-    words[countWord.tokens] = step.tokenCount;
-    words[countWord.outputs] = step.outputCount;
-    words[countWord.logits] = step.count("logits");
+    words[countOf.tokens] = step.tokenCount;
+    words[countOf.outputs] = step.outputCount;
+    words[countOf.logits] = step.count("logits");
     let table: BlockTable | undefined;
     let sequence = -1;
     let end = tables;

@@ -13,8 +13,6 @@ export interface AttentionShape {
   readonly rope: Rope;
   /** Epsilon of the norms of q and k heads, where the file has them. */
   readonly normEps: number;
-  /** Default: 1 / sqrt(headDim). */
-  readonly scale?: number;
 }
 
 /** output(attention(q(x), k(x), v(x))): [tokens, embed] -> [tokens, embed]. */
@@ -24,7 +22,8 @@ export function attention(
   x: Value,
   shape: AttentionShape,
 ): Value {
-  const { layer, heads, kvHeads, headDim, rope, normEps, scale = 1 / Math.sqrt(headDim) } = shape;
+  const { layer, heads, kvHeads, headDim, rope, normEps } = shape;
+  const scale = 1 / Math.sqrt(headDim);
   const project = (input: Value, name: string) =>
     g.matmul(
       input,

@@ -1,10 +1,10 @@
 // The normalizers of tokenizer.json: what is done to a text before it is cut into words. One table entry per type.
 
+import type { Check } from "../../base/check.ts";
 import { byteToChar } from "../byte-level.ts";
 import { isChinese } from "../wordpiece.ts";
 import { asArray, asRecord, asString, booleanOr, type Maker, makePiece } from "./fields.ts";
 import { type Pattern, translateRegex } from "./regex.ts";
-import type { Check } from "./regex-match.ts";
 
 /** `check` throws where the work should stop. */
 export type Normalizer = (text: string, check?: Check) => string;

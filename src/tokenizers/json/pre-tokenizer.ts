@@ -4,6 +4,7 @@
 // ByteLevel also rewrites its words in the byte alphabet. Where it comes last, as it nearly always does, that is left to
 // bpe.ts, which works on bytes anyway (`bytesLast`); words can then be looked up as they stand in the text.
 
+import type { Check } from "../../base/check.ts";
 import { ModelError } from "../../base/errors.ts";
 import { encodeByteLevel } from "../byte-level.ts";
 import { findPreTokenizer, splitWords } from "../pretokenize.ts";
@@ -18,7 +19,6 @@ import {
 } from "./fields.ts";
 import { makePattern } from "./normalizer.ts";
 import { nativePattern, type Pattern, toRegExp } from "./regex.ts";
-import type { Check } from "./regex-match.ts";
 
 /** Cuts one piece into smaller ones; `atStart`: it is the beginning of the whole text. `check` throws where to stop. */
 export type Stage = (

@@ -7,11 +7,9 @@
 // has taken a while; most never do.) Looking ahead or behind is a match of its own, so that a pattern which looks far
 // ahead from every character is not linear. For this there is a budget of steps, and an error beyond it.
 
+import type { Check } from "../../base/check.ts";
 import { ModelError } from "../../base/errors.ts";
 import type { Program, State } from "./regex-program.ts";
-
-/** Throws where the work should stop: nobody waits for it any more. */
-export type Check = () => void;
 
 /** Steps of a match before it remembers where it has been. */
 const FORGETFUL_STEPS = 256;

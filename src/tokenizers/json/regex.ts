@@ -4,9 +4,10 @@
 // line; (?i:...) folds a group; possessive quantifiers and (?>...) do not give back. What has no counterpart here is an
 // error that names it: a pattern that is read wrongly would cut text wrongly, without a sign.
 
+import type { Check } from "../../base/check.ts";
 import { ModelError } from "../../base/errors.ts";
 import { isKnownPattern } from "./known-patterns.ts";
-import { type Check, Matcher } from "./regex-match.ts";
+import { Matcher } from "./regex-match.ts";
 import { compilePattern, PatternError } from "./regex-program.ts";
 
 const WORD = "\\p{L}\\p{M}\\p{N}\\p{Pc}";

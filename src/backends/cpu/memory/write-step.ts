@@ -1,8 +1,8 @@
 // A step as numbers in the arena, where the instructions of all threads read it (program.ts has the places). Written by the
 // leading thread before the others begin.
 
-import { KV_BLOCK_TOKENS, type Step } from "../../../graph/step.ts";
-import { countOf, type StepArea } from "../program.ts";
+import { countOf, KV_BLOCK_TOKENS, type Step } from "../../../graph/step.ts";
+import type { StepArea } from "../program.ts";
 
 export function writeStep(step: Step, area: StepArea, i32: Int32Array): void {
   i32[area.counts / 4 + countOf.tokens] = step.tokenCount;

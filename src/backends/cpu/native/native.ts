@@ -38,7 +38,8 @@ export interface NativeKernels {
 
 type Lower = (kernel: Kernel) => NativeFunction;
 
-const lowerings: Readonly<Record<NativeTargetName, Lower>> = {
+/** What makes code for each target, on any machine. */
+export const lowerings: Readonly<Record<NativeTargetName, Lower>> = {
   "x64-amx": (kernel) => lowerToX64(kernel, { level: "avx512" }),
   "x64-avx512": (kernel) => lowerToX64(kernel, { level: "avx512" }),
   "x64-avx2-vnni": (kernel) => lowerToX64(kernel, { level: "avx2-vnni" }),

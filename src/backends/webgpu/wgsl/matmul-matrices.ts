@@ -5,7 +5,7 @@
 // Weights and activations of 8-bit levels lose their last bits as half floats: docs/gpu.md has by how much.
 
 import type { NodeOf } from "../../../graph/graph.ts";
-import { countWord } from "../step-area.ts";
+import { countOf } from "../../../graph/step.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { type Binding, type Kernel, makeKernel } from "./kernel.ts";
 import { tokenTile, weightTile } from "./matrix-tiles.ts";
@@ -148,7 +148,7 @@ alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;`,
     maxRows,
     grid: (count) => [Math.ceil(rows / outputs), Math.ceil(count / tokens), 1],
     body: `
-  let tokenCount = step[${countWord[out.rows]}u];
+  let tokenCount = step[${countOf[out.rows]}u];
   let firstOutput = group.x * ${outputs}u;
   let firstToken = group.y * ${tokens}u;
   let team = lane / ${TEAM}u;

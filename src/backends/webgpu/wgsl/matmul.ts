@@ -5,7 +5,7 @@
 // the sums of four outputs (or tokens) need of a column.
 
 import type { NodeOf } from "../../../graph/graph.ts";
-import { countWord } from "../step-area.ts";
+import { countOf } from "../../../graph/step.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { activationText } from "./activations.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
@@ -40,7 +40,7 @@ ${storeText(node, parts[part]!)}`,
     minRows: MATVEC_TOKENS + 1,
     grid: (tokens) => [Math.ceil(rows / TILE), Math.ceil(tokens / TILE), 1],
     body: `
-  let tokenCount = step[${countWord[out.rows]}u];
+  let tokenCount = step[${countOf[out.rows]}u];
   let low = lane % ${QUADS}u;
   let high = lane / ${QUADS}u;
   // Computes outputs of quad \`low\` and tokens of quad \`high\`; loads rows of quad \`high\` and columns of quad \`low\`.
