@@ -11,7 +11,7 @@ export const gpu: readonly string[] = [
   "test/backends/split-{gpu,models}.test.ts",
   "test/backends/webgpu{,-engine,-fused,-profile}.test.ts",
   "test/browser/webgpu.test.ts",
-  "test/cli/{devices,gpu-limits}.test.ts",
+  "test/cli/{devices,gpu-limits,gpu-verify}.test.ts",
   "test/conformance/webgpu{,-guarded}.test.ts",
   "test/models/webgpu-golden.test.ts",
   "test/tune/gpu-tune.test.ts",

@@ -14,7 +14,6 @@ import { buildModel } from "../../src/models/build.ts";
 import { differenceOf } from "../../src/tools/verify/differences.ts";
 import { withoutTies } from "../../src/tools/verify/ties.ts";
 import { type Verification, verifyBackends } from "../../src/tools/verify/verify.ts";
-import { describeGpu } from "../support/gpu.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
@@ -203,14 +202,5 @@ describe("lantern verify", () => {
     const asked = run("--backends", "webgpu");
     expect(asked.stderr).toContain('backend "webgpu": LANTERN_GPU=off says to use none');
     expect(asked.status).toBe(2);
-  });
-
-  describeGpu("on a GPU", () => {
-    test("all of it, and some layers of it", async () => {
-      const whole = await verify("--backends", "webgpu");
-      expect(whole.out).toMatch(/^webgpu: passed$/m);
-      const split = await verify("--backends", "webgpu", "-ngl", "2");
-      expect(split.out).toMatch(/^cpu\+webgpu: passed$/m);
-    });
   });
 });

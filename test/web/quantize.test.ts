@@ -48,11 +48,10 @@ describeBrowser("the Quantize page", () => {
   const stage = useStage();
   const url = async () => (await stage.serve({ models: {}, library: library() })).url;
 
-  test.each([
-    ["desktop", { width: 1280, height: 900 }],
-    ["phone", { width: 390, height: 844 }],
-  ])("shows what a type costs: %s", async (name, viewport) => {
-    const page = await stage.page(`${await url()}/#/quantize`, { viewport });
+  const screens = { desktop: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
+
+  test("shows what a type costs, on a desktop and on a phone", async () => {
+    const page = await stage.page(`${await url()}/#/quantize`, { viewport: screens.desktop });
     await page.getByLabel("Model").selectOption("tiny");
     await page.getByLabel("Type").selectOption("Q8_0");
     await page.getByLabel("Text (optional)").fill(text);
@@ -60,7 +59,7 @@ describeBrowser("the Quantize page", () => {
     await page.getByRole("heading", { name: "tiny as Q8_0" }).waitFor();
     await page.getByRole("heading", { name: "How much each tensor lost" }).waitFor();
 
-    const result = await quantize(at("tiny.gguf"), at(`${name}.gguf`), "Q8_0", { measure: true });
+    const result = await quantize(at("tiny.gguf"), at("q8.gguf"), "Q8_0", { measure: true });
     const { tensors } = result;
     const worst = tensors.toSorted((a, b) => (b.relativeError ?? 0) - (a.relativeError ?? 0))[0]!;
     const first = page.locator("tbody tr").first();
@@ -69,22 +68,28 @@ describeBrowser("the Quantize page", () => {
     await page.getByRole("button", { name: `Show all ${tensors.length}` }).click();
     expect(await page.locator("tbody tr").count()).toBe(tensors.length);
 
-    const own = await perplexity(at(`${name}.gguf`), text, { contextSize: 128, chunks: 20 });
+    const own = await perplexity(at("q8.gguf"), text, { contextSize: 128, chunks: 20 });
     const shown = (label: string) => page.locator(".numbers .card", { hasText: label });
     expect(await shown("Perplexity").locator("b").innerText()).toBe(
       `${own.perplexity.value.toFixed(3)} ± ${own.perplexity.error.toFixed(3)}`,
     );
     expect(await shown("Speed limit").innerText()).toContain("has not been measured");
-    // Nothing is wider than the screen; tables scroll by themselves.
-    expect(await page.evaluate("document.documentElement.scrollWidth")).toBe(viewport.width);
-    const pictures = process.env.LANTERN_SCREENSHOTS;
-    if (!pictures) return;
-    for (const [part, top] of [
-      ["top", 0],
-      ["results", 560],
-    ] as const) {
-      await page.locator(".facts").evaluate((page, y) => page.scrollTo(0, y), top);
-      await page.screenshot({ path: join(pictures, `quantize-${name}-${part}.png`) });
+    for (const [name, viewport] of Object.entries(screens)) {
+      await page.setViewportSize(viewport);
+      expect(await shown("Perplexity").isVisible()).toBe(true);
+      // Nothing is wider than the screen; tables scroll by themselves.
+      await expect
+        .poll(() => page.evaluate("document.documentElement.scrollWidth"))
+        .toBe(viewport.width);
+      const pictures = process.env.LANTERN_SCREENSHOTS;
+      if (!pictures) continue;
+      for (const [part, top] of [
+        ["top", 0],
+        ["results", 560],
+      ] as const) {
+        await page.locator(".facts").evaluate((page, y) => page.scrollTo(0, y), top);
+        await page.screenshot({ path: join(pictures, `quantize-${name}-${part}.png`) });
+      }
     }
   });
 
