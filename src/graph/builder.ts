@@ -81,6 +81,12 @@ export class GraphBuilder {
 
   /** Declares what a layer keeps from step to step; returns its index, which ops name it by. */
   state(state: LayerState): number {
+    const window = state.kind === "kv" ? state.window : undefined;
+    if (window !== undefined && !(Number.isInteger(window) && window > 0)) {
+      throw new ModelError(
+        `graph: layer ${state.layer}: got a window of ${window} tokens, expected an integer from 1`,
+      );
+    }
     return this.#states.push(state) - 1;
   }
 
@@ -99,14 +105,14 @@ export class GraphBuilder {
   ): Value {
     const { heads, kvHeads, headDim } = shape;
     if (q.cols !== heads * headDim) this.#mismatch(name, `${heads} heads of ${headDim}`, q);
-    const { kCols, vCols } = this.#kvState(shape.state);
+    const { kCols, vCols, window } = this.#kvState(shape.state);
     const cols = kvHeads * headDim;
     if (cols !== kCols || cols !== vCols || heads % kvHeads !== 0) {
       throw new ModelError(
         `attention: ${heads} heads over ${kvHeads} KV heads of ${headDim} do not fit a cache of ${kCols} and ${vCols} values`,
       );
     }
-    return this.#push("attention", { q, ...shape }, name, q.rows, q.cols);
+    return this.#push("attention", { q, ...shape, window }, name, q.rows, q.cols);
   }
 
   #kvState(index: number): KvState {

@@ -65,17 +65,17 @@ const rules: { [K in OpKind]: CostRule<K> } = {
     kvBytes: s.tokens * (bytesFor(s.kv, n.k.cols) + bytesFor(s.kv, n.v.cols)),
     valueBytes: valueBytes(n.k, s) + valueBytes(n.v, s),
   }),
-  attention: (n, s) => ({
-    // Two products of headDim per head and cached token (scores, weighted sum), and the softmax.
-    ...opsOf(
-      s.kv,
-      s.tokens * s.context * n.heads * 4 * n.headDim,
-      s.tokens * s.context * n.heads * 3,
-    ),
-    weightBytes: 0,
-    kvBytes: 2 * s.context * bytesFor(s.kv, n.kvHeads * n.headDim),
-    valueBytes: valueBytes(n.q, s) + valueBytes(n.out, s),
-  }),
+  attention: (n, s) => {
+    const context = Math.min(s.context, n.window ?? s.context);
+    const pairs = s.tokens * context * n.heads;
+    return {
+      // Two products of headDim per head and cached token (scores, weighted sum), and the softmax.
+      ...opsOf(s.kv, pairs * 4 * n.headDim, pairs * 3),
+      weightBytes: 0,
+      kvBytes: 2 * context * bytesFor(s.kv, n.kvHeads * n.headDim),
+      valueBytes: valueBytes(n.q, s) + valueBytes(n.out, s),
+    };
+  },
   gate: (n, s) => elementwise(5, [n.gate, n.up], n.out, s),
   activate: (n, s) => elementwise(4, [n.x], n.out, s),
   add: (n, s) => elementwise(1, [n.a, n.b], n.out, s),

@@ -71,6 +71,8 @@ export interface OpTable {
     kvHeads: number;
     headDim: number;
     scale: number;
+    /** Positions that a token looks at, its own included (KvState.window); undefined: all up to its own. */
+    window: number | undefined;
   };
   /** out = activation(gate) * up. */
   gate: { gate: Value; up: Value; activation: Activation };

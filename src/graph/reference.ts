@@ -9,6 +9,7 @@
 import { ModelError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
+import { attendedFrom, attendedTo } from "./attended.ts";
 import type { Activation, GraphNode, NodeOf, OpKind, Rope, Value, Weight } from "./graph.ts";
 import { KV_BLOCK_TOKENS, type Step } from "./step.ts";
 
@@ -171,9 +172,11 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     const out = memory.value(node.out);
     for (let t = 0; t < step.tokenCount; t++) {
       const startsSequence = t === 0 || step.tables[t] !== step.tables[t - 1];
-      if (startsSequence) loadContext(node.state, step, t, memory);
+      if (startsSequence) loadContext(node, step, t, memory);
+      const from = attendedFrom(node, step.positions[t]!);
+      const to = attendedTo(step.positions[t]!);
       for (let head = 0; head < node.heads; head++) {
-        attendHead(node, head, q, out, t, step.positions[t]! + 1, memory);
+        attendHead(node, head, q, out, t, from, to, memory);
       }
     }
   },
@@ -329,13 +332,23 @@ function kvByte(step: Step, t: number, position: number, stride: number, rowByte
   return block * stride + (position % KV_BLOCK_TOKENS) * rowBytes;
 }
 
-/** Reads keys and values of token t's sequence, up to its last token in this step, into the scratch context. */
-function loadContext(state: number, step: Step, t: number, memory: ReferenceMemory): void {
+/**
+ * Reads keys and values that token t, and those after it in its sequence, attend to in this step, into the scratch context.
+ * Blocks that left the window are not looked at: they may be another sequence's by now.
+ */
+function loadContext(
+  node: NodeOf<"attention">,
+  step: Step,
+  t: number,
+  memory: ReferenceMemory,
+): void {
   const { dtype } = memory.kv;
-  const { kCols, vCols, keys, values, keyStride, valueStride } = memory.kv.states[state]!;
+  const { kCols, vCols, keys, values, keyStride, valueStride } = memory.kv.states[node.state]!;
   let last = t;
   while (last + 1 < step.tokenCount && step.tables[last + 1] === step.tables[t]) last++;
-  for (let position = 0; position <= step.positions[last]!; position++) {
+  const from = attendedFrom(node, step.positions[t]!);
+  const to = attendedTo(step.positions[last]!);
+  for (let position = from; position < to; position++) {
     const keyAt = kvByte(step, t, position, keyStride, bytesFor(dtype, kCols));
     dtype.dequantize(keys, keyAt, memory.keys, position * kCols, kCols / dtype.blockElems);
     const valueAt = kvByte(step, t, position, valueStride, bytesFor(dtype, vCols));
@@ -343,14 +356,15 @@ function loadContext(state: number, step: Step, t: number, memory: ReferenceMemo
   }
 }
 
-/** One head of one token over the loaded context of `length` positions. */
+/** One head of one token over positions `from` to `to` of the loaded context. */
 function attendHead(
   node: NodeOf<"attention">,
   head: number,
   q: Float32Array,
   out: Float32Array,
   t: number,
-  length: number,
+  from: number,
+  to: number,
   memory: ReferenceMemory,
 ): void {
   const { headDim } = node;
@@ -358,13 +372,13 @@ function attendHead(
   const { keys, values, scores } = memory;
   const queryAt = t * node.q.cols + head * headDim;
   const kvHead = Math.floor(head / (node.heads / node.kvHeads)) * headDim;
-  for (let p = 0; p < length; p++) {
+  for (let p = from; p < to; p++) {
     scores[p] = f32(dot(q, queryAt, keys, p * cols + kvHead, headDim)) * f32(node.scale);
   }
-  softmaxInPlace(scores, 0, length);
+  softmaxInPlace(scores, from, to - from);
   for (let i = 0; i < headDim; i++) {
     let sum = 0;
-    for (let p = 0; p < length; p++) sum += scores[p]! * values[p * cols + kvHead + i]!;
+    for (let p = from; p < to; p++) sum += scores[p]! * values[p * cols + kvHead + i]!;
     out[queryAt + i] = sum;
   }
 }

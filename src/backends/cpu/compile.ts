@@ -15,7 +15,7 @@ import type { Arena } from "./memory/arena.ts";
 import { type CachePlace, placeCache } from "./memory/cache-place.ts";
 import type { WeightStore } from "./memory/weights.ts";
 import { type NativeCompiler, nativeElementwise } from "./native/elementwise.ts";
-import { WIDE_QUERIES } from "./ops/attention.ts";
+import { WIDE_QUERIES } from "./ops/attention-passes.ts";
 import { type Chosen, type MatmulCompiler, MatmulLowering, WIDTH } from "./ops/matmul-lower.ts";
 import type { InstructionLike } from "./ops/op.ts";
 import type { RopeTable } from "./ops/rope.ts";

@@ -1,0 +1,247 @@
+// Attention with every option by itself and with others: the cases, and what they should give, computed in doubles from a
+// mask that is asked for every pair of positions. Shares nothing with src/ but the types of the cache.
+//
+// Steps have one token and many, of two sequences, over several blocks of the cache. Entries of block tables that lie
+// before every window are out of range when a step runs: whoever reads them is wrong or stopped.
+
+import type { Backend } from "../../src/backends/backend.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { GraphBuilder } from "../../src/graph/builder.ts";
+import type { Graph, Weight } from "../../src/graph/graph.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import { KV_BLOCK_TOKENS, Step } from "../../src/graph/step.ts";
+import { Random } from "../support/random.ts";
+
+export interface AttentionCase {
+  readonly name: string;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly window?: number;
+}
+
+/** Heads that share a KV head in fours and otherwise, and one that shares none. */
+const shapes = {
+  grouped: { heads: 10, kvHeads: 2, headDim: 32 },
+  plain: { heads: 3, kvHeads: 3, headDim: 64 },
+} as const;
+
+export const attentionCases: readonly AttentionCase[] = [
+  { name: "all positions", ...shapes.grouped },
+  { name: "a window of 40", ...shapes.grouped, window: 40 },
+  { name: "a window of 40, no shared heads", ...shapes.plain, window: 40 },
+  { name: "a window of a block", ...shapes.plain, window: 32 },
+  { name: "a window of 7", ...shapes.plain, window: 7 },
+  { name: "a window of 3", ...shapes.plain, window: 3 },
+  { name: "a window of 1", ...shapes.grouped, window: 1 },
+  { name: "a window that nobody leaves", ...shapes.plain, window: 1000 },
+];
+
+/** Of a cache, and how far results may be apart: kernels and the reference round the same values in other orders. */
+export const cacheTypes = [
+  { kvType: "f32", tolerance: 3e-6 },
+  { kvType: "f16", tolerance: 3e-6 },
+  { kvType: "q8_0", tolerance: 3e-6 },
+] as const;
+
+const limits = { maxTokens: 16, maxOutputs: 16 };
+const vocab = 61;
+const f32 = dtypeByName("f32")!;
+
+/** Tokens of two sequences in each step. */
+const steps: readonly (readonly [first: number, second: number])[] = [
+  [16, 0],
+  [15, 1],
+  [1, 13],
+  [9, 0],
+  [8, 8],
+  [1, 1],
+  [13, 3],
+  [16, 0],
+  [0, 15],
+  [7, 9],
+  [3, 3],
+  [1, 0],
+];
+
+const tokenAt = (sequence: number, position: number): number =>
+  (position * 7 + sequence * 23 + (position >> 3)) % vocab;
+
+/** Queries, keys and values are rows of tables, so that nothing but attention is computed. */
+function graphOf({ heads, kvHeads, headDim, ...options }: AttentionCase): Graph {
+  const g = new GraphBuilder();
+  g.layer(0);
+  const rows = (name: string, cols: number) =>
+    g.embed({ name, shape: [vocab, cols], dtype: f32 }, name);
+  const kCols = kvHeads * headDim;
+  const vCols = kvHeads * headDim;
+  const { window } = options;
+  const state = g.state({ kind: "kv", layer: 0, kCols, vCols, ...(window && { window }) });
+  const q = rows("q", heads * headDim); // [tokens, heads * headDim]
+  g.kvWrite(rows("k", kCols), rows("v", vCols), state);
+  const shape = { state, heads, kvHeads, headDim, scale: headDim ** -0.5 };
+  const out = g.attention(q, shape, "attention"); // [tokens, heads * headDim]
+  g.layer(undefined);
+  return g.finish({ hidden: g.select(out, "selected") });
+}
+
+const valuesOf = new Map<string, Float32Array>();
+
+/** Scores of a few units, so that weights are neither all alike nor all one token's. */
+function floatsOf({ name, shape }: Weight): Float32Array {
+  const count = shape.reduce((a, b) => a * b, 1);
+  const key = `${name} ${count}`;
+  const known = valuesOf.get(key);
+  if (known) return known;
+  const random = new Random(name.length * 31 + name.charCodeAt(0) + count);
+  const made = Float32Array.from({ length: count }, () => random.normal());
+  valuesOf.set(key, made);
+  return made;
+}
+
+/** What a backend gives for every token, in the order of the steps. */
+export async function attended(
+  backend: Backend,
+  one: AttentionCase,
+  kvType: string,
+): Promise<Float32Array[]> {
+  const graph = graphOf(one);
+  const totals = [0, 1].map((s) => steps.reduce((sum, counts) => sum + counts[s]!, 0));
+  const held = totals.map((total) => Math.ceil(total / KV_BLOCK_TOKENS));
+  const blocks = held[0]! + held[1]!;
+  await backend.prepare(makePlan(graph, limits), { blocks, dtype: dtypeByName(kvType)! });
+  for (const weight of graph.weights) {
+    const bytes = new Uint8Array(floatsOf(weight).buffer);
+    await backend.upload(weight, async (target, at) => {
+      target.set(bytes.subarray(at, at + target.length));
+    });
+  }
+  // Every other block, from behind.
+  const order = Array.from({ length: blocks }, (_, i) => (i * 2 + 1) % (blocks | 1)).reverse();
+  const free = order.filter((block, i) => block < blocks && order.indexOf(block) === i);
+  for (let block = 0; block < blocks; block++) if (!free.includes(block)) free.push(block);
+  const tables = held.map((count) => ({ blocks: Int32Array.from(free.splice(0, count)) }));
+  const lengths = [0, 0];
+  const seen: Float32Array[] = [];
+  const step = new Step(limits);
+  const { cols } = graph.outputs.hidden!;
+  for (const counts of steps) {
+    step.clear();
+    counts.forEach((count, s) => {
+      forget(tables[s]!.blocks, lengths[s]!, one.window);
+      for (let i = 0; i < count; i++) {
+        const position = lengths[s]!++;
+        step.add(tokenAt(s, position), position, tables[s]!, true);
+      }
+    });
+    await backend.run(step);
+    for (let row = 0; row < step.outputCount; row++) {
+      const out = new Float32Array(cols);
+      await backend.read("hidden", row, out);
+      seen.push(out);
+    }
+  }
+  backend.dispose();
+  return seen;
+}
+
+/** Blocks that the token at `position` and all after it do not attend to have no number any more. */
+function forget(blocks: Int32Array, position: number, window: number | undefined): void {
+  if (window === undefined) return;
+  const gone = Math.floor(Math.max(0, position - window + 1) / KV_BLOCK_TOKENS);
+  blocks.fill(0x3fffff, 0, gone);
+}
+
+/** What they should give. */
+export function expectedOf(one: AttentionCase, kvType: string): Float64Array[] {
+  const lengths = [0, 0];
+  return steps.flatMap((counts) =>
+    counts.flatMap((count, s) =>
+      Array.from({ length: count }, () => attend(one, kvType, s, lengths[s]!++)),
+    ),
+  );
+}
+
+/** llama.cpp: a key is masked if it comes later, or if it is `window` or more positions before. */
+function isMasked({ window }: AttentionCase, key: number, query: number): boolean {
+  return key > query || (window !== undefined && query - key >= window);
+}
+
+function attend(
+  one: AttentionCase,
+  kvType: string,
+  sequence: number,
+  position: number,
+): Float64Array {
+  const { heads, kvHeads, headDim } = one;
+  const kCols = kvHeads * headDim;
+  const vCols = kvHeads * headDim;
+  const row = (name: string, cols: number, at: number): Float32Array => {
+    const all = floatsOf({ name, shape: [vocab, cols], dtype: f32 });
+    const token = tokenAt(sequence, at);
+    return all.subarray(token * cols, (token + 1) * cols);
+  };
+  const q = row("q", heads * headDim, position);
+  const out = new Float64Array(heads * headDim);
+  const seen = Array.from({ length: position + 1 }, (_, key) => key).filter(
+    (key) => !isMasked(one, key, position),
+  );
+  for (let head = 0; head < heads; head++) {
+    const kvHead = Math.floor((head * kvHeads) / heads);
+    const scores = seen.map((key) => {
+      const k = stored(row("k", kCols, key), kvType);
+      let sum = 0;
+      for (let i = 0; i < headDim; i++) sum += q[head * headDim + i]! * k[kvHead * headDim + i]!;
+      return sum / Math.sqrt(headDim);
+    });
+    const top = Math.max(...scores);
+    const weights = scores.map((score) => Math.exp(score - top));
+    const total = weights.reduce((a, b) => a + b, 0);
+    seen.forEach((key, j) => {
+      const v = stored(row("v", vCols, key), kvType);
+      for (let i = 0; i < headDim; i++) {
+        out[head * headDim + i]! += (weights[j]! / total) * v[kvHead * headDim + i]!;
+      }
+    });
+  }
+  return out;
+}
+
+const storedRows = new Map<string, WeakMap<ArrayBufferLike, Map<number, Float32Array>>>();
+
+/** A row as the cache gives it back. */
+function stored(row: Float32Array, kvType: string): Float32Array {
+  const ofType = storedRows.get(kvType) ?? new WeakMap();
+  storedRows.set(kvType, ofType);
+  const ofTable = ofType.get(row.buffer) ?? new Map<number, Float32Array>();
+  ofType.set(row.buffer, ofTable);
+  const known = ofTable.get(row.byteOffset);
+  if (known) return known;
+  const dtype = dtypeByName(kvType)!;
+  const units = row.length / dtype.blockElems;
+  const bytes = new Uint8Array(units * dtype.blockBytes);
+  const back = new Float32Array(row.length);
+  dtype.quantize!(row, 0, bytes, 0, units);
+  dtype.dequantize(bytes, 0, back, 0, units);
+  ofTable.set(row.byteOffset, back);
+  return back;
+}
+
+/** The first token whose result is not what it should be, as a sentence; undefined: all are. */
+export function firstWrong(
+  got: readonly Float32Array[],
+  want: readonly Float64Array[],
+  tolerance: number,
+): string | undefined {
+  if (got.length !== want.length) return `${got.length} tokens, expected ${want.length}`;
+  for (const [token, values] of want.entries()) {
+    const size = values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    for (const [i, value] of values.entries()) {
+      const apart = Math.abs(got[token]![i]! - value) / size;
+      if (!(apart < tolerance)) {
+        return `token ${token}, value ${i}: ${got[token]![i]}, expected ${value} (${apart} apart)`;
+      }
+    }
+  }
+  return undefined;
+}

@@ -1,0 +1,30 @@
+// Attention and its options on the reference, on WebAssembly and on the machine code that runs here, against doubles
+// (attention-cases.ts). On the GPU: attention-webgpu.test.ts.
+
+import { describe, expect, test } from "vitest";
+import type { Backend } from "../../src/backends/backend.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { nativeHere } from "../support/native.ts";
+import { attended, attentionCases, cacheTypes, expectedOf, firstWrong } from "./attention-cases.ts";
+
+const cpu = { level: 3, threads: 1, startThread: undefined } as const;
+const backends: readonly { name: string; make: () => Backend }[] = [
+  { name: "reference", make: () => new ReferenceBackend() },
+  { name: "wasm", make: () => new CpuBackend({ ...cpu, native: "a test" }) },
+  ...nativeHere.map(({ name, native }) => ({
+    name,
+    make: () => new CpuBackend({ ...cpu, native }),
+  })),
+];
+
+describe.each(cacheTypes)("a cache of $kvType", ({ kvType, tolerance }) => {
+  test.each(attentionCases)("$name", async (one) => {
+    const want = expectedOf(one, kvType);
+    for (const { name, make } of backends) {
+      const backend = make();
+      const got = attended(backend, one, kvType);
+      expect(firstWrong(await got, want, tolerance), name).toBeUndefined();
+    }
+  });
+});
