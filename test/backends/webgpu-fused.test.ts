@@ -31,10 +31,18 @@ interface Options {
   layout?: RopeLayout;
   /** Rotated values of a head. */
   dims?: number;
+  window?: number;
 }
 
 /** One layer and the output, as models have them. */
-function layer({ type, vType = type, bias = false, layout = "half", dims = headDim }: Options) {
+function layer({
+  type,
+  vType = type,
+  bias = false,
+  layout = "half",
+  dims = headDim,
+  window,
+}: Options) {
   const dtype = dtypeByName(type)!;
   const g = new GraphBuilder();
   const vector = (name: string, size: number): Weight => ({ name, shape: [size], dtype: f32 });
@@ -57,7 +65,13 @@ function layer({ type, vType = type, bias = false, layout = "half", dims = headD
   const k = project("k", kvCols);
   const v = project("v", kvCols, dtypeByName(vType)!);
   const qRoped = g.rope(q, headDim, rope, "q_rope");
-  const state = g.state({ kind: "kv", layer: 0, kCols: kvCols, vCols: kvCols });
+  const state = g.state({
+    kind: "kv",
+    layer: 0,
+    kCols: kvCols,
+    vCols: kvCols,
+    ...(window && { window }),
+  });
   g.kvWrite(g.rope(k, headDim, rope, "k_rope"), v, state);
   const shape = { state, heads, kvHeads, headDim, scale: headDim ** -0.5 };
   const attended = g.attention(qRoped, shape, "attention");
@@ -193,6 +207,11 @@ describeGpu("webgpu, nodes that are computed together", () => {
   test("a context of several parts", async () => {
     const sizes = [...Array<number>(16).fill(16), 1, 1, 3, 1];
     await expectSame({ type: "q4_0" }, { sizes, attentionSize: 64 });
+  });
+  test("a window, shorter and longer than a part", async () => {
+    const sizes = [...Array<number>(20).fill(16), 1, 1, 3, 1];
+    await expectSame({ type: "q4_0", window: 70 }, { sizes, attentionSize: 64 });
+    await expectSame({ type: "q4_0", window: 300 }, { sizes, attentionSize: 64 });
   });
   test("a WGSL without packed products", async () => {
     await expectSame({ type: "q8_0" }, { packedDots: false });

@@ -60,6 +60,17 @@ fn merged4(quad: u32, parts: u32) -> vec4f {
 }
 
 /** How many parts the token's context has; its own position is in none of them. */
-export function partsText({ span }: AttentionSplit, step: StepLayout): string {
-  return `max(1u, (step[${step.positions}u + token] + ${span - 1}u) / ${span}u)`;
+export function partsText(
+  { span }: AttentionSplit,
+  { window }: NodeOf<"attention">,
+  step: StepLayout,
+): string {
+  const position = `step[${step.positions}u + token]`;
+  const before = window === undefined ? position : `min(${position}, ${window - 1}u)`;
+  return `max(1u, (${before} + ${span - 1}u) / ${span}u)`;
+}
+
+/** Parts of the longest context that a token attends to. */
+export function mostParts({ span, most }: AttentionSplit, { window }: NodeOf<"attention">): number {
+  return window === undefined ? most : Math.min(most, Math.max(1, Math.ceil(window / span)));
 }

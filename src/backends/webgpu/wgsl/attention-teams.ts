@@ -6,7 +6,13 @@
 
 import type { NodeOf, Value } from "../../../graph/graph.ts";
 import type { StepLayout } from "../step-area.ts";
-import { type AttentionSplit, splitBindings, splitStoreText } from "./attention-split.ts";
+import { windowStart } from "./attention.ts";
+import {
+  type AttentionSplit,
+  mostParts,
+  splitBindings,
+  splitStoreText,
+} from "./attention-split.ts";
 import { type Binding, float, type Kernel, makeKernel } from "./kernel.ts";
 import { type KvEights, type KvFormat, kvRowWords } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
@@ -91,7 +97,7 @@ var<workgroup> merged: array<vec4f, ${size * 2}>; // [crew][value / 4]
 fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b[1]); }`,
     rows: out.rows,
     maxRows: parts.maxRows ?? Infinity,
-    grid: (tokens) => [heads, tokens, parts.split?.most ?? 1],
+    grid: (tokens) => [heads, tokens, parts.split ? mostParts(parts.split, node) : 1],
     body: `
   let token = group.y;
   let head = group.x;
@@ -102,8 +108,7 @@ fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b
   var top = -3.0e38;
   var total = 0.0;
   var sums = mat2x4f();
-  let begin = ${parts.split ? `group.z * ${parts.split.span}u` : "0u"};
-  ${parts.split ? "if (begin > 0u && begin + 1u >= length) { return; }" : ""}
+  ${beginText(node, parts.split)}
   ${parts.query}
   ${parts.own ?? ""}
   let end = ${parts.split ? `min(length, begin + ${parts.split.span}u)` : "length"};
@@ -111,6 +116,17 @@ fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b
   ${mergeText(headDim / 4, crews)}
   ${parts.split ? splitStoreText(node) : `if (lane < ${headDim / 4}u) { result[(token * ${heads}u + head) * ${headDim / 4}u + lane] = sum / all; }`}`,
   });
+}
+
+/** Sets `begin`; a part of the context that the token does not reach is left. */
+function beginText({ window }: NodeOf<"attention">, split: AttentionSplit | undefined): string {
+  const part = split && `group.z * ${split.span}u`;
+  if (window === undefined) {
+    return `let begin = ${part ?? "0u"};
+  ${split ? "if (begin > 0u && begin + 1u >= length) { return; }" : ""}`;
+  }
+  return `let begin = ${windowStart(window)}${part ? ` + ${part}` : ""};
+  ${split ? "if (group.z > 0u && begin + 1u >= length) { return; }" : ""}`;
 }
 
 /** Reads of both, which the roped kernel also writes. */

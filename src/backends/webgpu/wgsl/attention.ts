@@ -12,10 +12,11 @@ export function attentionKernel(
   format: KvFormat,
   step: StepLayout,
 ): Kernel {
-  const { q, out, state, heads, kvHeads, headDim, scale } = node;
+  const { q, out, state, heads, kvHeads, headDim, scale, window } = node;
   const quads = headDim / 4;
   /** Sums of four values that a lane keeps: lane, lane + 64, ... */
   const kept = Math.ceil(quads / LANES);
+  const begin = window === undefined ? "0u" : windowStart(window);
   const rowWords = kvRowWords(format, kvHeads * headDim);
   return makeKernel({
     name: `attention ${heads}/${kvHeads} heads of ${headDim}`,
@@ -42,7 +43,7 @@ var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie i
   var total = 0.0;
   var sums = array<vec4f, ${kept}>();
   workgroupBarrier();
-  for (var start = 0u; start < length; start += ${LANES}u) {
+  for (var start = ${begin}; start < length; start += ${LANES}u) {
     let position = start + lane;
     var score = -3.0e38;
     if (position < length) {
@@ -79,4 +80,9 @@ var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie i
     if (quad < ${quads}u) { result[first + quad] = sums[m] / total; }
   }`,
   });
+}
+
+/** WGSL of the first position that a token of `length` positions attends to. */
+export function windowStart(window: number): string {
+  return `(max(length, ${window}u) - ${window}u)`;
 }

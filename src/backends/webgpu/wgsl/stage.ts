@@ -55,7 +55,7 @@ export function stageText(
     bindings: stageBindings(source),
     declarations: `${merge ? mergeText(merge) : ""}${norm ? normDeclarations(size, exchange) : ""}${stored.declarations}`,
     body: `
-  ${merge ? `let parts = ${partsText(split, step)};` : ""}
+  ${merge ? `let parts = ${partsText(split, merge, step)};` : ""}
   let row = ${select ? `step[${step.outputRows}u + token]` : "token"} * ${quads}u;
   ${norm ? factorText(norm, quads, size) : ""}
   ${keep ? `if (index == 0u) { for (var i = lane; i < ${quads}u; i += ${size}u) { keep[token * ${quads}u + i] = ${value("i")}; } }` : ""}

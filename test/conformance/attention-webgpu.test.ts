@@ -1,0 +1,38 @@
+// Attention and its options on the GPU, node by node, against doubles (attention-cases.ts): by the kernel that goes position
+// by position, and by teams of lanes. Fused with rope and what follows: test/backends/webgpu-fused.test.ts.
+
+import { expect, test } from "vitest";
+import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
+import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
+import { someOf } from "../support/exhaustive.ts";
+import { describeGpu, openGpu } from "../support/gpu.ts";
+import { attended, attentionCases, expectedOf, firstWrong } from "./attention-cases.ts";
+
+/** By the lanes of a workgroup; 0: position by position. q8_0 is not read by teams. */
+const kinds = [
+  { kvType: "f32", lanes: 0 },
+  { kvType: "f16", lanes: 64 },
+  { kvType: "q8_0", lanes: 0 },
+];
+/** Fewer than elsewhere: a software adapter takes seconds to compile each of them. */
+const picked = ["a window of 40, no shared heads", "a window of 3"];
+const cases = someOf(
+  "attention",
+  attentionCases,
+  attentionCases.filter(({ name }) => picked.includes(name)),
+);
+
+describeGpu("webgpu: attention", () => {
+  test.each(kinds)("a cache of $kvType, workgroups of $lanes lanes", async ({ kvType, lanes }) => {
+    for (const one of cases) {
+      const gpu = await openGpu();
+      const tuning = {
+        ...tuningFor(gpu.facts),
+        attentionSize: lanes,
+        promptAttentionSize: lanes,
+      };
+      const got = await attended(new WebGpuBackend(gpu, { tuning }), one, kvType);
+      expect(firstWrong(got, expectedOf(one, kvType), 1e-5), one.name).toBeUndefined();
+    }
+  });
+});
