@@ -11,8 +11,8 @@ import { Command } from "commander";
 import { GpuDevice } from "../src/backends/webgpu/device.ts";
 import { bytesFor } from "../src/dtypes/dtype.ts";
 import type { Graph } from "../src/graph/graph.ts";
+import { readBandwidth } from "../src/machine/gpu-rates.ts";
 import { nodePlatform } from "../src/platform/node.ts";
-import { readBandwidth } from "../src/tune/gpu-rates.ts";
 import { type GpuModel, loadGpuModel, median } from "./gpu-model.ts";
 
 interface Flags {

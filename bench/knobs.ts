@@ -20,7 +20,7 @@ import {
   variantById,
   withKnobs,
 } from "../src/kernels/matmul-variants.ts";
-import { nativeHere } from "../src/native.ts";
+import { nativeHere } from "../src/machine/native.ts";
 import { currentPlatform } from "../src/platform/current.ts";
 import { ProductBench } from "../src/tune/measure.ts";
 import { STREAM_BYTES } from "../src/tune/space.ts";

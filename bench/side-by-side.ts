@@ -6,7 +6,7 @@ import { SourceError } from "../src/base/errors.ts";
 import { rateText, summarize } from "../src/cli/bench/measure.ts";
 import { jsonOption, markdownOption, threadsOption } from "../src/cli/bench/options.ts";
 import { renderTable } from "../src/cli/bench/render.ts";
-import { numberFlag } from "../src/cli/flags.ts";
+import { numberFlag } from "../src/cli/flag-values.ts";
 import type { Terminal } from "../src/platform/node-cli.ts";
 import type { QuietWatch } from "./quiet.ts";
 

@@ -4,7 +4,7 @@
 //     npm run build:sea                                       for this machine: dist-sea/lantern-linux-arm64
 //     npm run build:sea -- linux-x64 --node path/to/bin/node  for another platform, from its Node of the same version
 //
-// What goes in: the web app, a bundle of Lantern's command line, and one for each kind of thread (src/*-thread.ts); src/platform/node-embedded.ts
+// What goes in: the web app, a bundle of Lantern's command line, and one for each kind of thread (src/threads); src/platform/node-embedded.ts
 // finds them again.
 
 import { spawnSync } from "node:child_process";
@@ -39,13 +39,17 @@ await build({
   build: { outDir: web },
 });
 
-const threads = readdirSync(join(root, "src")).filter((name) => name.endsWith("-thread.ts"));
+const threads = readdirSync(join(root, "src", "threads")).filter(
+  (name) => name.endsWith(".ts") && name !== "worker.ts", // a browser's
+);
 await bundle(join(root, "scripts", "sea-main.ts"), "main");
-for (const name of threads) await bundle(join(root, "src", name), name.replace(/\.ts$/, ""));
+for (const name of threads) {
+  await bundle(join(root, "src", "threads", name), `threads/${name.replace(/\.ts$/, "")}`);
+}
 
 const assets: Record<string, string> = { "package.json": join(root, "package.json") };
 for (const name of threads) {
-  const bundled = name.replace(/\.ts$/, ".js");
+  const bundled = `threads/${name.replace(/\.ts$/, ".js")}`;
   assets[bundled] = join(work, bundled);
 }
 for (const entry of readdirSync(web, { recursive: true, withFileTypes: true })) {

@@ -1,6 +1,6 @@
 // The public API, explicitly. What is not exported here is not public.
 
-export type * from "./api.ts";
+export type * from "./api/api.ts";
 export type { ErrorCode, FormatFacts } from "./base/errors.ts";
 export {
   AbortedError,
@@ -16,28 +16,40 @@ export {
   UsageError,
   WorkerError,
 } from "./base/errors.ts";
-export { benchMatmul } from "./bench.ts";
-export type { ByteSink, ConvertOptions, ConvertResult, ConvertType } from "./convert.ts";
-export { convert } from "./convert.ts";
-export { type GpuJson, gpuInfo, gpuMeasurement, gpuMeasurementJson, rememberedGpu } from "./gpu.ts";
 export type { Device } from "./limits/device.ts";
 export type { GpuMeasurement } from "./limits/gpu-device.ts";
 export type { LimitsReport } from "./limits/report.ts";
-export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./limits-report.ts";
-export { limits, limitsNames, limitsPicture } from "./limits-report.ts";
-export { machineLimits, machineMeasurement, measuredLimits, rememberedMachine } from "./machine.ts";
-export type { FitOptions, FitQuestion, ModelFit, ShareBasis } from "./model-fit.ts";
-export { modelFits } from "./model-fit.ts";
-export { machineCodeInfo } from "./native.ts";
+export {
+  type GpuJson,
+  gpuInfo,
+  gpuMeasurement,
+  gpuMeasurementJson,
+  rememberedGpu,
+} from "./machine/gpu.ts";
+export {
+  machineLimits,
+  machineMeasurement,
+  measuredLimits,
+  rememberedMachine,
+} from "./machine/machine.ts";
+export { machineCodeInfo } from "./machine/native.ts";
+export { rememberSpeed, type SpeedRecord } from "./machine/speeds.ts";
 export { inspect, open, openTokenizer } from "./open.ts";
+export { benchMatmul } from "./tools/bench/api.ts";
+export type { ByteSink, ConvertOptions, ConvertResult, ConvertType } from "./tools/convert/api.ts";
+export { convert } from "./tools/convert/api.ts";
+export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./tools/limits/api.ts";
+export { limits, limitsNames, limitsPicture } from "./tools/limits/api.ts";
+export type { FitOptions, FitQuestion, ModelFit, ShareBasis } from "./tools/limits/fit.ts";
+export { modelFits } from "./tools/limits/fit.ts";
 export type {
   BaseComparison,
   Estimate,
   PerplexityOptions,
   PerplexityProgress,
   PerplexityResult,
-} from "./perplexity.ts";
-export { perplexity } from "./perplexity.ts";
+} from "./tools/perplexity/api.ts";
+export { perplexity } from "./tools/perplexity/api.ts";
 export type {
   ImatrixOptions,
   ImatrixResult,
@@ -45,15 +57,22 @@ export type {
   QuantizeOptions,
   QuantizeProgress,
   QuantizeResult,
-} from "./quantize.ts";
-export { imatrix, quantize, quantizeTypes } from "./quantize.ts";
-export type { CompareQuantizedOptions, QuantizedComparison } from "./quantize-report.ts";
-export { compareQuantized } from "./quantize-report.ts";
-export { rememberSpeed, type SpeedRecord } from "./speeds.ts";
+} from "./tools/quantize/api.ts";
+export { imatrix, quantize, quantizeTypes } from "./tools/quantize/api.ts";
+export type { CompareQuantizedOptions, QuantizedComparison } from "./tools/quantize/report.ts";
+export { compareQuantized } from "./tools/quantize/report.ts";
+export type {
+  BackendVerification,
+  Difference,
+  LogitsDifference,
+  OpDifference,
+  ValueDifference,
+  Verification,
+  VerifyOptions,
+} from "./tools/verify/api.ts";
+export { verify } from "./tools/verify/api.ts";
 export type { TuneAnalysis } from "./tune/analyze.ts";
-export type { BackendCrossing } from "./tune/cross-backends.ts";
-export type { TuneFile } from "./tune/tune-file.ts";
-export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./tune.ts";
+export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./tune/api.ts";
 export {
   analyzeTune,
   compareTunes,
@@ -66,14 +85,6 @@ export {
   tuneSvg,
   tuneText,
   untunedTypes,
-} from "./tune.ts";
-export type {
-  BackendVerification,
-  Difference,
-  LogitsDifference,
-  OpDifference,
-  ValueDifference,
-  Verification,
-  VerifyOptions,
-} from "./verify.ts";
-export { verify } from "./verify.ts";
+} from "./tune/api.ts";
+export type { BackendCrossing } from "./tune/cross-backends.ts";
+export type { TuneFile } from "./tune/tune-file.ts";

@@ -1,19 +1,25 @@
 // The composition root on the caller's side: read this first. open() names a model, starts an engine thread for it and
 // returns the Model that talks to it. inspect() and openTokenizer() read headers on the caller's thread, no weights.
 
-import type { Model, ModelInspection, ModelLocation, OpenOptions, TextTokenizer } from "./api.ts";
+import type {
+  Model,
+  ModelInspection,
+  ModelLocation,
+  OpenOptions,
+  TextTokenizer,
+} from "./api/api.ts";
 import { AbortedError, ModelError, UsageError } from "./base/errors.ts";
-import { tokenizerOf } from "./compose.ts";
 import { dtypeByName } from "./dtypes/table.ts";
-import { checkOptions, checkText, isIterable, wrongArgument } from "./engine/arguments.ts";
+import { checkOptions, checkText, wrongArgument } from "./engine/arguments.ts";
 import { type Connect, Connection } from "./engine/connection.ts";
 import { defaultContext, estimateMemory } from "./engine/memory.ts";
 import { EngineModel } from "./engine/model.ts";
 import type { OpenRequest } from "./engine/protocol.ts";
 import { type EngineLine, Line } from "./engine/rpc.ts";
 import type { ModelFile } from "./formats/model-file.ts";
-import { openModelFile } from "./formats/open-model-file.ts";
-import { measuredDevices } from "./machine.ts";
+import { tokenizerOf } from "./load/compose.ts";
+import { locate, withModelFile } from "./load/model-file.ts";
+import { measuredDevices } from "./machine/machine.ts";
 import { buildModel } from "./models/build.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
@@ -179,37 +185,6 @@ export async function inspect(location: ModelLocation): Promise<ModelInspection>
 /** The tokenizer of a model, without the model: works on vocabulary-only files too. */
 export async function openTokenizer(location: ModelLocation): Promise<TextTokenizer> {
   return await withModelFile(location, (file) => tokenizerOf(file));
-}
-
-/** Opens the header of a model file, and closes it after use. */
-export async function withModelFile<T>(
-  location: ModelLocation,
-  use: (file: ModelFile) => T | Promise<T>,
-): Promise<T> {
-  const platform = await currentPlatform();
-  const spec = platform.describeSource(await locate(location, platform));
-  const source = await platform.openModelSource(spec);
-  const file = await openModelFile(source);
-  try {
-    return await use(file);
-  } finally {
-    await file.close();
-  }
-}
-
-/** A catalog name becomes the file it stands for; nothing is downloaded here. */
-export async function locate(location: ModelLocation, platform: Platform): Promise<ModelLocation> {
-  checkLocation(location);
-  if (typeof location !== "string" || !platform.downloads) return location;
-  const { locateModel } = await import("./catalog/resolve.ts"); // a page has no use for the catalog
-  return await locateModel(location, await platform.downloads());
-}
-
-function checkLocation(location: unknown): void {
-  if (typeof location === "string" || location instanceof URL || location instanceof File) return;
-  const isList = isIterable(location) && [...location].every((file) => file instanceof File);
-  if (isList) return;
-  throw wrongArgument("model", location, "a path, a URL, a File or a list of Files");
 }
 
 /** undefined for a file that holds no model this build can run (a vocabulary, an unknown architecture). */

@@ -5,9 +5,9 @@
 import type { Command } from "commander";
 import { UsageError } from "../index.ts";
 import { hostName } from "../platform/node-cli.ts";
-import type { StartOptions } from "../serve.ts";
+import type { StartOptions } from "../server/serve.ts";
 import type { CliContext } from "./command.ts";
-import { repeatedFlag } from "./flags.ts";
+import { repeatedFlag } from "./flag-values.ts";
 
 export interface AccessFlags {
   apiKey?: string;
@@ -48,7 +48,7 @@ export async function accessOptions(
   flags: AccessFlags,
   { terminal }: CliContext,
 ): Promise<AccessOptions> {
-  const { hostNameOf, machineNames } = await import("../serve.ts"); // other commands start without it
+  const { hostNameOf, machineNames } = await import("../server/serve.ts"); // other commands start without it
   const apiKeys = await keysOf("api-key", flags.apiKey, flags.apiKeyFile, terminal);
   const adminKeys = await keysOf("admin-key", flags.adminKey, flags.adminKeyFile, terminal);
   const [adminKey, second] = adminKeys;

@@ -11,7 +11,7 @@ import {
   type OpenOptions,
 } from "../index.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
-import type { LoadPlan } from "../serve.ts";
+import type { LoadPlan } from "../server/serve.ts";
 
 export interface FittedModel extends ModelListing {
   fit: ModelFit;

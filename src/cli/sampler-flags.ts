@@ -3,7 +3,7 @@
 
 import type { Command } from "commander";
 import type { GenerateOptions } from "../index.ts";
-import type { NumberRule } from "./flags.ts";
+import { type NumberRule, numberFlag, repeatedFlag } from "./flag-values.ts";
 
 export interface MoreSamplingFlags {
   topNsigma?: number;
@@ -91,18 +91,13 @@ const numberFlags: readonly NumberFlag[] = [
   },
 ];
 
-/** `parse` makes a number of a flag's text; `repeated` collects texts. */
-export function addMoreSamplingFlags(
-  command: Command,
-  parse: (rule: NumberRule) => (text: string) => number,
-  repeated: (text: string, before: string[] | undefined) => string[],
-): Command {
-  for (const { flag, help, rule } of numberFlags) command.option(flag, help, parse(rule));
+export function addMoreSamplingFlags(command: Command): Command {
+  for (const { flag, help, rule } of numberFlags) command.option(flag, help, numberFlag(rule));
   return command
     .option(
       "--dry-sequence-breaker <text>",
       'a text that ends a repetition, in place of a line break, ":", quotes and "*"; none: nothing does; repeatable',
-      repeated,
+      repeatedFlag,
     )
     .option(
       "--samplers <names>",

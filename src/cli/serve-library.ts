@@ -11,7 +11,7 @@ import { removeModel } from "../catalog/remove.ts";
 import { canPull, choosePull, unknownModel } from "../catalog/resolve.ts";
 import { open, UsageError } from "../index.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
-import type { ModelLibrary } from "../serve.ts";
+import type { ModelLibrary } from "../server/serve.ts";
 import { type ModelFlags, openOptions } from "./flags.ts";
 import { type FittedModel, loadPlan, withFits } from "./model-fits.ts";
 

@@ -1,7 +1,7 @@
 // What callers hand to the public API, checked before any of it is used. Types say as much to those who compile; this is for
 // plain JavaScript and for values that came from JSON, where a wrong one must not become a TypeError somewhere inside.
 
-import type { ChatMessage } from "../api.ts";
+import type { ChatMessage } from "../api/api.ts";
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 

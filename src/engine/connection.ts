@@ -2,7 +2,7 @@
 // so that it may, another thread is started and opens the model again. What was running is lost, and says so; what is
 // asked meanwhile is told to come back; what comes later is answered as if nothing had been.
 
-import type { ModelHealth, ModelInfo } from "../api.ts";
+import type { ModelHealth, ModelInfo } from "../api/api.ts";
 import { DisposedError, ModelError, RestartingError, WorkerError } from "../base/errors.ts";
 import type { EngineLine } from "./rpc.ts";
 

@@ -1,7 +1,7 @@
 // A text as one vector: the hidden states of its tokens after the last norm (what the output matrix reads), pooled and
 // brought to length 1. No logits are computed.
 
-import type { EmbedOptions } from "../api.ts";
+import type { EmbedOptions } from "../api/api.ts";
 import { AbortedError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import type { Engine } from "./engine.ts";

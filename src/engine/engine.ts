@@ -4,15 +4,14 @@
 // load() turns a model file into this; generator.ts drives it token by token, many of them at a time: admission.ts says
 // who may begin, scheduler.ts puts the tokens of all into one step, prefix-cache.ts knows what need not be computed again.
 
-import type { EngineStatus, ModelInfo, ProfileReport } from "../api.ts";
+import type { EngineStatus, ModelInfo, ProfileReport } from "../api/api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
 import { DisposedError, ModelError, UsageError } from "../base/errors.ts";
-import type { Metadata } from "../base/metadata.ts";
 import { show } from "../base/show.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { DType } from "../dtypes/dtype.ts";
 import { weightBytes } from "../graph/cost.ts";
-import type { Graph, Weight } from "../graph/graph.ts";
+import type { Graph } from "../graph/graph.ts";
 import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
 import { splitGraph } from "../graph/split.ts";
 import { KV_BLOCK_TOKENS, Step } from "../graph/step.ts";
@@ -24,6 +23,7 @@ import type { Laps } from "../profile/laps.ts";
 import { profileReport } from "../profile/report.ts";
 import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
+import type { EngineParts } from "./engine-parts.ts";
 import type { KvSequence } from "./kv-cache.ts";
 import { KvRoom } from "./kv-room.ts";
 import {
@@ -35,20 +35,6 @@ import {
 } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
-
-/** What load() needs, put together by the composition root. */
-export interface EngineParts {
-  readonly name: string;
-  readonly format: string;
-  readonly metadata: Metadata;
-  readonly tensors: ReadonlyMap<string, Weight>;
-  /** Reads bytes of a tensor straight into the backend's memory. */
-  readTensor(name: string, target: Uint8Array, byteOffset: number): Promise<void>;
-  readonly tokenizer: Tokenizer;
-  /** undefined: the model has none. */
-  readonly template: ChatTemplate | undefined;
-  readonly backend: Backend;
-}
 
 export interface EngineOptions {
   contextSize: number | undefined;

@@ -1,6 +1,6 @@
 // A running generation as the caller sees it: an async iterator of text, one of tokens, and a promise of the result.
 
-import type { Generation, GenerationResult, TokenEvent } from "../api.ts";
+import type { Generation, GenerationResult, TokenEvent } from "../api/api.ts";
 
 /** Starts the work; `emit` gets every token, the promise settles at the end. */
 type Start = (emit: (event: TokenEvent) => void, signal: AbortSignal) => Promise<GenerationResult>;

@@ -8,7 +8,7 @@ import type {
   StopReason,
   TokenEvent,
   TokenLogprob,
-} from "../api.ts";
+} from "../api/api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import { phaseWork } from "../limits/phase.ts";

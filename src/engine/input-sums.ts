@@ -3,7 +3,7 @@
 //
 // The values are seen through the backend's tap, which shows every value of a step; it needs the engine for itself.
 
-import type { InputSums } from "../api.ts";
+import type { InputSums } from "../api/api.ts";
 import type { Tap } from "../backends/backend.ts";
 import { AbortedError, UsageError } from "../base/errors.ts";
 import type { NodeOf } from "../graph/graph.ts";

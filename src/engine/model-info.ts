@@ -1,13 +1,13 @@
 // What a loaded model says of itself (ModelInfo): put together once, when it is loaded.
 
-import type { ModelInfo } from "../api.ts";
+import type { ModelInfo } from "../api/api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
 import { kvTokenBytes, weightBytes, weightElements } from "../graph/cost.ts";
 import { type Graph, layerCount } from "../graph/graph.ts";
 import { KV_BLOCK_TOKENS } from "../graph/step.ts";
 import type { ModelConfig } from "../models/arch.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
-import type { EngineParts } from "./engine.ts";
+import type { EngineParts } from "./engine-parts.ts";
 
 export function describeModel(
   parts: EngineParts,

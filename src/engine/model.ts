@@ -23,7 +23,7 @@ import type {
   TemplateOptions,
   TokenEvent,
   TokenizeOptions,
-} from "../api.ts";
+} from "../api/api.ts";
 import { AbortedError, ContextError, DisposedError, UsageError } from "../base/errors.ts";
 import type { Device } from "../limits/device.ts";
 import { speedLimits } from "../limits/phase.ts";

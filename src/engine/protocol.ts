@@ -17,7 +17,7 @@ import type {
   ScoreResult,
   TemplateOptions,
   TokenEvent,
-} from "../api.ts";
+} from "../api/api.ts";
 import {
   AbortedError,
   ContextError,

@@ -3,7 +3,7 @@
 // The rules are one table. An unknown name or a value outside its range is a UsageError that says
 // which option, what it got and what it expects; nothing is clamped silently.
 
-import type { SamplingOptions } from "../api.ts";
+import type { SamplingOptions } from "../api/api.ts";
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import { readSamplers } from "./sampler-names.ts";

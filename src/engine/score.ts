@@ -3,7 +3,7 @@
 //
 // The logits stay on this thread. What is made of them (perplexity, means, error bars) is src/tools/perplexity/.
 
-import type { ScoreResult } from "../api.ts";
+import type { ScoreResult } from "../api/api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import type { Engine } from "./engine.ts";

@@ -3,7 +3,7 @@
 // The engine's thread does it for small texts (host.ts), a thread of its own for large ones (text-host.ts): a megabyte
 // takes a second, and nobody's answer should stand still for so long.
 
-import type { ChatMessage, TemplateOptions } from "../api.ts";
+import type { ChatMessage, TemplateOptions } from "../api/api.ts";
 import type { Check } from "../base/check.ts";
 import { UsageError } from "../base/errors.ts";
 import type { ChatTemplate } from "../chat/template.ts";

@@ -3,10 +3,10 @@
 
 import { decodeLimit, decodeLine } from "./decode.ts";
 import type { Device } from "./device.ts";
+import type { LimitsModel } from "./limits-model.ts";
 import { tokensThatFit } from "./memory.ts";
 import { type BitWidths, type Counting, type ModelCost, shapeCost } from "./model-cost.ts";
 import { prefillCountOf, turningPoints } from "./prefill.ts";
-import type { LimitsModel } from "./report.ts";
 import { type ModelShape, withKvHeads } from "./shape.ts";
 
 export interface Effect {

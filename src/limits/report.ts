@@ -6,32 +6,19 @@ import { decodeLimit, decodeLine, decodeTotalMs } from "./decode.ts";
 import type { Device } from "./device.ts";
 import { deviceAtRate, type Rate, withMatrixUnits } from "./devices.ts";
 import { type Effect, effectsOf } from "./effects.ts";
+import type { LimitsModel } from "./limits-model.ts";
 import { type Measured, type MeasuredSpeed, measuredAgainst } from "./measured.ts";
 import { tokensThatFit } from "./memory.ts";
-import type { BitWidths, Counting, ModelCost } from "./model-cost.ts";
+import type { Counting, ModelCost } from "./model-cost.ts";
 import { prefillCountOf, prefillLimit, type TurningPoints, turningPoints } from "./prefill.ts";
 import type { Limit } from "./roofline.ts";
-import { kvParameters, type ModelShape, type ParameterCounts, parameterCounts } from "./shape.ts";
+import { kvParameters, type ParameterCounts, parameterCounts } from "./shape.ts";
 import {
   bestDraftTokens,
   type Speculation,
   type SpeculationLimit,
   speculationLimit,
 } from "./speculative.ts";
-
-/** A model as limits see it: a shape, and what it costs at the widths that were asked for or that its file has. */
-export interface LimitsModel {
-  readonly name: string;
-  /** For people: "built-in configuration", "gguf". */
-  readonly source: string;
-  readonly shape: ModelShape;
-  /** For people: "16 bits", "as stored: q4_0, 4.56 bits on average". */
-  readonly weightsText: string;
-  readonly kvText: string;
-  readonly bits: BitWidths;
-  /** Counted as ReportOptions.counting says. */
-  readonly cost: ModelCost;
-}
 
 export interface ReportOptions {
   /** Default: "best". */

@@ -74,27 +74,27 @@ function pause(ms: number): Promise<void> {
  */
 const startWorker: Readonly<Record<ThreadEntry, () => Worker>> = {
   engine: () =>
-    new Worker(new URL("../worker.js", import.meta.url), {
+    new Worker(new URL("../threads/worker.js", import.meta.url), {
       type: "module",
       name: "lantern-engine",
     }),
   compute: () =>
-    new Worker(new URL("../worker.js", import.meta.url), {
+    new Worker(new URL("../threads/worker.js", import.meta.url), {
       type: "module",
       name: "lantern-compute",
     }),
   measure: () =>
-    new Worker(new URL("../worker.js", import.meta.url), {
+    new Worker(new URL("../threads/worker.js", import.meta.url), {
       type: "module",
       name: "lantern-measure",
     }),
   quantize: () =>
-    new Worker(new URL("../worker.js", import.meta.url), {
+    new Worker(new URL("../threads/worker.js", import.meta.url), {
       type: "module",
       name: "lantern-quantize",
     }),
   text: () =>
-    new Worker(new URL("../worker.js", import.meta.url), {
+    new Worker(new URL("../threads/worker.js", import.meta.url), {
       type: "module",
       name: "lantern-text",
     }),

@@ -92,7 +92,7 @@ function describeSource(model: string | URL | File | readonly File[]): SourceSpe
 }
 
 function startThread(entry: ThreadEntry): EngineThread {
-  const code = embeddedFiles()?.text(`${entry}-thread.js`);
+  const code = embeddedFiles()?.text(`threads/${entry}.js`);
   const worker = new Worker(code ?? threadFile(entry), {
     name: `lantern-${entry}`,
     ...threadFlags(code !== undefined),
@@ -134,7 +134,7 @@ function threadFlags(isText: boolean): WorkerOptions {
 /** Where a thread's code is. In a checkout Node runs the .ts files as they are; in the published package they are .js. */
 function threadFile(entry: ThreadEntry): URL {
   const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
-  return new URL(`../${entry}-thread.${extension}`, import.meta.url);
+  return new URL(`../threads/${entry}.${extension}`, import.meta.url);
 }
 
 function enginePort(): EnginePort {

@@ -39,7 +39,7 @@ export type SourceSpec =
   | { kind: "url"; url: string }
   | { kind: "files"; files: File[] };
 
-/** What a thread runs: src/NAME-thread.ts. */
+/** What a thread runs: src/threads/NAME.ts. */
 export type ThreadEntry = "engine" | "compute" | "measure" | "quantize" | "text";
 
 /** A thread, seen from the one that started it: messages in, messages out. */

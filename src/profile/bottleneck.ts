@@ -1,7 +1,7 @@
 // One sentence that names what a phase spends its time on: the largest shares, at most three, and for an op how far it is
 // from what the hardware allows.
 
-import type { PhaseProfile } from "../api.ts";
+import type { PhaseProfile } from "../api/api.ts";
 
 /** A share below this is not worth a word. */
 const NOTABLE = 0.05;

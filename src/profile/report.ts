@@ -4,7 +4,7 @@
 // Times of ops are averages over the threads: two threads that are busy with an op for 1 ms each make 1 ms of the
 // phase. An op's rate and its share of the limit are those of the time it was computed in; waiting counts apart.
 
-import type { PhaseProfile, ProfileReport, ProfileRow } from "../api.ts";
+import type { PhaseProfile, ProfileReport, ProfileRow } from "../api/api.ts";
 import type {
   BackendProfile,
   PhaseTimes,

@@ -1,7 +1,7 @@
 // Recorded events as a trace in Chrome's format (https://ui.perfetto.dev and chrome://tracing open it): one track for the
 // engine, one for each compute thread. Gaps in a compute track are waiting. Times are microseconds from the first event.
 
-import type { ChromeTrace, TraceEvent } from "../api.ts";
+import type { ChromeTrace, TraceEvent } from "../api/api.ts";
 import { type BackendProfile, EVENT_NUMBERS } from "../backends/backend.ts";
 import { LAP_NUMBERS, type Laps, lapKinds, lapSections } from "./laps.ts";
 

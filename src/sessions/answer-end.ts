@@ -1,7 +1,7 @@
 // How an answer ended, as it is saved: its text, why, its tokens and its times. No behaviour of a run is here; runs.ts
 // decides when an answer has ended.
 
-import type { GenerationResult } from "../api.ts";
+import type { GenerationResult } from "../api/api.ts";
 import type { Answer } from "./run.ts";
 import type { MessageTimings } from "./session.ts";
 import type { Prompt } from "./slide.ts";

@@ -4,7 +4,7 @@
 //
 // Modes are one table: where a new message may stand, what "again" means, and how the path becomes a prompt.
 
-import type { ChatMessage, GenerateOptions, GenerationResult, TokenEvent } from "../api.ts";
+import type { ChatMessage, GenerateOptions, GenerationResult, TokenEvent } from "../api/api.ts";
 import { ContextError } from "../base/errors.ts";
 import { type Message, type MessageRole, SessionError, type SessionMode } from "./session.ts";
 import type { SessionSettings } from "./settings.ts";

@@ -1,7 +1,7 @@
 // Rows of the database to the objects of session.ts, and how columns are listed for it. Nothing else reads a row.
 
 import type * as z from "zod";
-import type { StopReason } from "../api.ts";
+import type { StopReason } from "../api/api.ts";
 import type { SqlRow } from "../platform/database.ts";
 import type {
   Message,

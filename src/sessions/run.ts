@@ -4,7 +4,7 @@
 // answer's text has been sent ("120" or, with two answers, "120.57"), so that going on after a lost connection needs no
 // log of events: the rest of the text is the rest of the string.
 
-import type { StopReason, TokenEvent } from "../api.ts";
+import type { StopReason, TokenEvent } from "../api/api.ts";
 import type { MessageState, MessageTimings, MessageTokens } from "./session.ts";
 import type { MessageEnd } from "./tree.ts";
 

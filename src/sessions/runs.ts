@@ -5,7 +5,7 @@
 // is lost when the process dies. When saving fails (the disk is full), generation goes on, the run carries a warning,
 // and saving is tried again until it succeeds. One run per session at a time; several answers may be part of it.
 
-import type { GenerationResult } from "../api.ts";
+import type { GenerationResult } from "../api/api.ts";
 import { AbortedError, LanternError } from "../base/errors.ts";
 import { brokenEnd, endOf, joined } from "./answer-end.ts";
 import { newId } from "./ids.ts";

@@ -3,7 +3,7 @@
 // No behaviour here. store.ts keeps these in a database, runs.ts fills in the answers, exchange.ts carries them from one
 // machine to another. Times are milliseconds since 1970.
 
-import type { StopReason } from "../api.ts";
+import type { StopReason } from "../api/api.ts";
 import { UsageError } from "../base/errors.ts";
 import type { SessionSettings } from "./settings.ts";
 

@@ -2,7 +2,7 @@
 // from: a request, an imported file, the database.
 
 import * as z from "zod";
-import type { GenerateOptions } from "../api.ts";
+import type { GenerateOptions } from "../api/api.ts";
 
 export interface SessionSettings {
   /** Chat only; a story has no turns that a system could speak in. */

@@ -1,7 +1,7 @@
 // The statements that read and write one message or one path of a tree. store.ts calls them inside its transactions;
 // nobody else does. Ids become row numbers here, and an id that names nothing is refused.
 
-import type { StopReason } from "../api.ts";
+import type { StopReason } from "../api/api.ts";
 import type { Database } from "../platform/database.ts";
 import { messageColumns, toJson, toMessage } from "./rows.ts";
 import {

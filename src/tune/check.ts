@@ -7,9 +7,9 @@
 
 import { AbortedError } from "../base/errors.ts";
 import { type MatmulVariant, variantById } from "../kernels/matmul-variants.ts";
-import type { TuneTestPoint } from "../tune.ts";
 import { type Basis, estimate } from "./estimate.ts";
 import { ProductBench, untilCompiled } from "./measure.ts";
+import type { TuneTestPoint } from "./options.ts";
 import type { TuneEnvironment, TuneWatch } from "./run-tune.ts";
 import { profileText, type TuneFile, type TuneGroup } from "./tune-file.ts";
 import { targetOfFeatures } from "./tune-target.ts";

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
 import type { NativeKernels } from "../../src/backends/cpu/native/native.ts";
 import { backendByName } from "../../src/backends/table.ts";
-import { chooseLevel } from "../../src/native.ts";
+import { chooseLevel } from "../../src/machine/native.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { nativeElsewhere, nativeHere } from "../support/native.ts";
 import type { TinyOptions } from "../support/tiny-engine.ts";

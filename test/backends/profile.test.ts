@@ -25,7 +25,7 @@ afterEach(async () => {
 });
 
 function startThread(): EngineThread {
-  const worker = new Worker(new URL("../../src/compute-thread.ts", import.meta.url));
+  const worker = new Worker(new URL("../../src/threads/compute.ts", import.meta.url));
   workers.push(worker);
   return {
     post: (message) => worker.postMessage(message),

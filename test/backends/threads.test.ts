@@ -14,7 +14,7 @@ import { tinyFile } from "../support/tiny-file.ts";
 import { load, runSteps } from "./tiny-backend.ts";
 
 const options: TinyOptions = { weightType: "q8_0", feedForward: 4096 };
-const healthy = new URL("../../src/compute-thread.ts", import.meta.url);
+const healthy = new URL("../../src/threads/compute.ts", import.meta.url);
 const dying = new URL("dying-thread.ts", import.meta.url);
 
 let workers: Worker[] = [];

@@ -200,17 +200,17 @@ describeBrowser("in Chromium", () => {
         expect.stringContaining(`${server.url}tiny.gguf: there is no`),
       ]);
       const died = (pattern: RegExp) => [true, "WorkerError", expect.stringMatching(pattern)];
-      for (const path of [`${dist}/worker.js`, `${dist}/platform/worker-name.js`]) {
+      for (const path of [`${dist}/threads/worker.js`, `${dist}/platform/worker-name.js`]) {
         expect(await without(path)).toEqual(
           died(/thread died \(its script or something it imports/),
         );
       }
-      for (const path of [`${dist}/engine-thread.js`, `${dist}/engine/host.js`]) {
-        expect(await without(path)).toEqual(died(/thread died \(.* http.*engine-thread\.js\)/));
+      for (const path of [`${dist}/threads/engine.js`, `${dist}/engine/host.js`]) {
+        expect(await without(path)).toEqual(died(/thread died \(.* http.*threads\/engine\.js\)/));
       }
       if (threads > 1) {
-        const said = await without(`${dist}/compute-thread.js`);
-        expect(said).toEqual(died(/a compute thread did not start \(.* http.*compute-thread/));
+        const said = await without(`${dist}/threads/compute.js`);
+        expect(said).toEqual(died(/a compute thread did not start \(.* http.*threads\/compute/));
       }
       await expect.poll(() => liveWorkers(browser), patience).toEqual([]);
     });

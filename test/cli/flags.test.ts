@@ -2,11 +2,11 @@
 
 import { Command, CommanderError } from "commander";
 import { describe, expect, test } from "vitest";
+import { numberFlag } from "../../src/cli/flag-values.ts";
 import {
   addModelFlags,
   addSamplingFlags,
   generateOptions,
-  numberFlag,
   openOptions,
 } from "../../src/cli/flags.ts";
 

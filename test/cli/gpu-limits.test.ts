@@ -9,10 +9,10 @@ import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { gpuIdentity } from "../../src/backends/webgpu/device.ts";
 import type { GpuMeasurement } from "../../src/limits/gpu-device.ts";
-import { expectedTarget } from "../../src/native.ts";
+import { loweringText, machineToText } from "../../src/machine/file.ts";
+import { gpusFromText, gpusToText } from "../../src/machine/gpu-file.ts";
+import { expectedTarget } from "../../src/machine/native.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
-import { gpusFromText, gpusToText } from "../../src/tune/gpu-file.ts";
-import { loweringText, machineToText } from "../../src/tune/machine-file.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 

@@ -4,7 +4,7 @@
 // standard deviations, and the last test shows that wrong ones are far outside.
 
 import { expect, test } from "vitest";
-import type { SamplingOptions } from "../../src/api.ts";
+import type { SamplingOptions } from "../../src/api/api.ts";
 import { createSampler, resolveSampling } from "../../src/engine/sampler.ts";
 import { exactDistribution, misfit, off } from "./sampler-support.ts";
 

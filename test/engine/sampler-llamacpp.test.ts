@@ -2,7 +2,7 @@
 // functions gave for the logits of `reference` (August 2026; src/llama-sampler.cpp compiled by itself).
 
 import { describe, expect, test } from "vitest";
-import type { SamplingOptions } from "../../src/api.ts";
+import type { SamplingOptions } from "../../src/api/api.ts";
 import { createDry, type DryBreaker } from "../../src/engine/dry.ts";
 import { findBreakers } from "../../src/engine/dry-breakers.ts";
 import { Mirostat } from "../../src/engine/mirostat.ts";

@@ -2,7 +2,7 @@
 //
 // Written from the definitions, in probabilities and plain arrays, without a line of src/engine.
 
-import type { SamplingOptions } from "../../src/api.ts";
+import type { SamplingOptions } from "../../src/api/api.ts";
 
 interface Entry {
   id: number;

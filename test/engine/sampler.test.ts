@@ -1,7 +1,7 @@
 // The sampler as the engine sees it: greedy, seeds, penalties, log-probabilities, and what it refuses.
 
 import { describe, expect, test } from "vitest";
-import type { SamplingOptions } from "../../src/api.ts";
+import type { SamplingOptions } from "../../src/api/api.ts";
 import { LanternError } from "../../src/base/errors.ts";
 import { createRng, MersenneTwister } from "../../src/engine/rng.ts";
 import { createSampler, resolveSampling } from "../../src/engine/sampler.ts";

@@ -2,13 +2,13 @@
 // thread on the reference backend, which is quick, or through open(), with its threads and generated kernels.
 
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
-import { templateOf, tokenizerOf } from "../../src/compose.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Engine } from "../../src/engine/engine.ts";
 import { generate, type RunControl } from "../../src/engine/generator.ts";
 import type { ModelFile } from "../../src/formats/model-file.ts";
 import { openModelFile } from "../../src/formats/open-model-file.ts";
 import { open } from "../../src/index.ts";
+import { templateOf, tokenizerOf } from "../../src/load/compose.ts";
 import { memorySource } from "../formats/support.ts";
 import { refusal, shapeOf } from "./target.ts";
 

@@ -2,7 +2,8 @@
 // that qemu knows (AVX2 since 7.2; no AVX-512, no VNNI, no AMX). Part of x64-runner.ts.
 
 import { spawnSync } from "node:child_process";
-import { lowerToX64, type X64Target } from "../../src/kernels/lower/x64.ts";
+import { lowerToX64 } from "../../src/kernels/lower/x64.ts";
+import type { X64Target } from "../../src/kernels/lower/x64-rules.ts";
 import { IMAGE, type KernelCall, recordBytes, runProcess } from "./executable.ts";
 
 const runner = ["qemu-x86_64", "-cpu", "max"];

@@ -10,7 +10,8 @@ import { sharedObject, symbolOf } from "../../src/kernels/asm/elf.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import type { Semantics } from "../../src/kernels/ir/meanings.ts";
 import { blockSlots, KernelRefused } from "../../src/kernels/lower/machine.ts";
-import { lowerToX64, type X64Target } from "../../src/kernels/lower/x64.ts";
+import { lowerToX64 } from "../../src/kernels/lower/x64.ts";
+import type { X64Target } from "../../src/kernels/lower/x64-rules.ts";
 import type { KernelCall } from "./executable.ts";
 import { emulateX64, emulatorLacks } from "./x64-process.ts";
 

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { main } from "../../src/cli/main.ts";
 import { type LimitsReport, type Model, open } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
-import { type ModelLibrary, type RunningServer, startServer } from "../../src/serve.ts";
+import { type ModelLibrary, type RunningServer, startServer } from "../../src/server/serve.ts";
 import { type LimitsFacts, limitsView, loadedId } from "../../web/src/state/limits-choice.ts";
 import { FakeTerminal } from "../cli/fake-terminal.ts";
 import { madeUpMachine, rememberMadeUpMachine } from "../support/measured-machine.ts";

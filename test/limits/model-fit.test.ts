@@ -17,10 +17,10 @@ import {
 } from "../../src/index.ts";
 import { shapeNamed } from "../../src/limits/configs.ts";
 import type { MachineMeasurement } from "../../src/limits/device.ts";
-import { probableShare } from "../../src/model-fit.ts";
+import { rememberedSpeeds } from "../../src/machine/speeds.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
-import { rememberedSpeeds } from "../../src/speeds.ts";
+import { probableShare } from "../../src/tools/limits/fit.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 
 /** Reads 20 GB/s and computes more than that can feed. */

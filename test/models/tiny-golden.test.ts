@@ -2,7 +2,7 @@
 // the very same bytes. The files are made anew in memory; a golden file that belongs to other bytes fails at once.
 
 import { describe, expect, test } from "vitest";
-import type { LogitsResult } from "../../src/api.ts";
+import type { LogitsResult } from "../../src/api/api.ts";
 import type { Backend } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";

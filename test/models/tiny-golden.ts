@@ -2,7 +2,7 @@
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import type { LogitsResult } from "../../src/api.ts";
+import type { LogitsResult } from "../../src/api/api.ts";
 import type { Backend } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";

@@ -1,7 +1,7 @@
 // A report is arithmetic on recorded times: here with times that a test has made up, so that every number is known.
 
 import { describe, expect, test } from "vitest";
-import type { PhaseProfile } from "../../src/api.ts";
+import type { PhaseProfile } from "../../src/api/api.ts";
 import type { BackendProfile, PhaseTimes, ProfiledPart } from "../../src/backends/backend.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";

@@ -58,8 +58,19 @@ test("only src/platform names node:* and the platform's globals", () => {
   ).toBe("");
 });
 
-test("no file imports itself in a circle (types may)", () => {
-  expect(cycles(files).join("\n"), "move what both need into a third file").toBe("");
+test("no file imports itself in a circle, types included", () => {
+  expect(cycles(fileGraph(files)).join("\n"), "move what both need into a third file").toBe("");
+});
+
+test("no folder of src imports itself in a circle: every arrow runs down", () => {
+  expect(cycles(roomGraph(files)).join("\n"), "move what both need into a lower folder").toBe("");
+});
+
+test("src has fewer than 30 rooms, two of them files", () => {
+  const rooms = [...roomGraph(files).keys()];
+  expect(rooms.length).toBeLessThan(30);
+  const loose = rooms.filter((name) => name.endsWith(".ts"));
+  expect(new Set(loose)).toEqual(new Set(["index.ts", "open.ts"]));
 });
 
 test("no default exports (except a tool's configuration), no enums", () => {
@@ -148,16 +159,18 @@ describe("the scanner", () => {
     expect(importsOf(tokenize(text))).toEqual([{ from: "./real.ts", typesOnly: false, line: 4 }]);
   });
 
-  test("finds cycles of any length, and none among types", () => {
+  test("finds cycles of any length, among files and among folders", () => {
     const file = (path: string, text: string) => scan({ path: `src/${path}`, text });
     const circle = [
       file("a.ts", 'import { b } from "./b.ts";'),
       file("b.ts", 'export * from "./c/c.ts";'),
-      file("c/c.ts", 'import { a } from "../a.ts";\nimport type { d } from "../d.ts";'),
-      file("d.ts", 'import type { a } from "./a.ts";'),
+      file("c/c.ts", 'import type { a } from "../a.ts";\nimport { e } from "../d/e.ts";'),
+      file("c/f.ts", ""),
+      file("d/e.ts", 'const f = await import("../c/f.ts");'),
     ];
-    expect(cycles(circle)).toEqual(["src/a.ts -> src/b.ts -> src/c/c.ts -> src/a.ts"]);
-    expect(cycles(circle.slice(1))).toEqual([]);
+    expect(cycles(fileGraph(circle))).toEqual(["src/a.ts -> src/b.ts -> src/c/c.ts -> src/a.ts"]);
+    expect(cycles(fileGraph(circle.slice(1)))).toEqual([]);
+    expect(cycles(roomGraph(circle.slice(1)))).toEqual(["c -> d -> c"]);
   });
 
   test("tells a global from a property of that name", () => {
@@ -218,26 +231,44 @@ function globalUses(tokens: readonly Token[]): Token[] {
 }
 
 /** Each cycle of imports that exist at run time, once. */
-function cycles(scanned: readonly Scanned[]): string[] {
-  const byPath = new Map(scanned.map((file) => [file.path, file]));
+type ImportGraph = ReadonlyMap<string, ReadonlySet<string>>;
+
+function fileGraph(scanned: readonly Scanned[]): ImportGraph {
+  return new Map(
+    scanned.map(({ path, imports }) => {
+      const targets = imports.map(({ from }) => resolveImport(path, from));
+      return [path, new Set(targets.filter((target) => target !== undefined))];
+    }),
+  );
+}
+
+/** The folders at the top of src/, and its loose files, as rooms. */
+function roomGraph(scanned: readonly Scanned[]): ImportGraph {
+  const roomOf = (path: string) => path.split("/")[1]!;
+  const rooms = new Map<string, Set<string>>(scanned.map(({ path }) => [roomOf(path), new Set()]));
+  for (const [path, targets] of fileGraph(scanned)) {
+    const room = roomOf(path);
+    for (const target of targets) if (roomOf(target) !== room) rooms.get(room)!.add(roomOf(target));
+  }
+  return rooms;
+}
+
+function cycles(graph: ImportGraph): string[] {
   const found: string[] = [];
   const done = new Set<string>();
   const trail: string[] = [];
-  const visit = (path: string): void => {
-    const file = byPath.get(path);
-    if (!file || done.has(path)) return;
-    if (trail.includes(path)) {
-      found.push([...trail.slice(trail.indexOf(path)), path].join(" -> "));
+  const visit = (name: string): void => {
+    const targets = graph.get(name);
+    if (!targets || done.has(name)) return;
+    if (trail.includes(name)) {
+      found.push([...trail.slice(trail.indexOf(name)), name].join(" -> "));
       return;
     }
-    trail.push(path);
-    for (const { from, typesOnly } of file.imports) {
-      const target = typesOnly ? undefined : resolveImport(path, from);
-      if (target !== undefined) visit(target);
-    }
+    trail.push(name);
+    for (const target of targets) visit(target);
     trail.pop();
-    done.add(path);
+    done.add(name);
   };
-  for (const { path } of scanned) visit(path);
+  for (const name of graph.keys()) visit(name);
   return found;
 }

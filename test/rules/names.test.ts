@@ -4,12 +4,12 @@
 import { describe, expect, test } from "vitest";
 import { backendByName } from "../../src/backends/table.ts";
 import { LanternError } from "../../src/base/errors.ts";
-import { templateOf } from "../../src/compose.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { readSamplers } from "../../src/engine/sampler-names.ts";
 import { limits, open } from "../../src/index.ts";
 import { shapeNamed } from "../../src/limits/configs.ts";
 import { deviceNamed } from "../../src/limits/devices.ts";
+import { templateOf } from "../../src/load/compose.ts";
 import { ConfigReader } from "../../src/models/config-reader.ts";
 import { ropeFromMetadata } from "../../src/models/rope.ts";
 import { archNamed } from "../../src/models/table.ts";

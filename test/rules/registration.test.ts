@@ -5,7 +5,8 @@
 import { describe, expect, test } from "vitest";
 import { allBackends, registerBackend } from "../../src/backends/table.ts";
 import { allDTypes, dtypeByGgufId, dtypeByName, registerDType } from "../../src/dtypes/table.ts";
-import { Engine, type EngineParts } from "../../src/engine/engine.ts";
+import { Engine } from "../../src/engine/engine.ts";
+import type { EngineParts } from "../../src/engine/engine-parts.ts";
 import { computeLogits } from "../../src/engine/generator.ts";
 import { openModelFile } from "../../src/formats/open-model-file.ts";
 import { allArchs, archNamed, registerArch } from "../../src/models/table.ts";
@@ -80,7 +81,7 @@ describe("a type, an architecture and a backend from outside", () => {
 /** Where a name of a type or an architecture may stand as text, besides its own file, and what it means there. */
 const allowed: readonly { file: string; names: readonly string[]; why: string }[] = [
   {
-    file: "src/api.ts",
+    file: "src/api/api.ts",
     names: ["f32", "f16", "q8_0"],
     why: "the KV types that a user may ask for",
   },
@@ -97,7 +98,7 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
   },
   { file: "src/cli/commands/inspect.ts", names: ["f32"], why: "a metadata value type of GGUF" },
   { file: "src/open.ts", names: ["f16"], why: "the default KV type" },
-  { file: "src/verify-compose.ts", names: ["f32"], why: "the KV type that rounds nothing" },
+  { file: "src/tools/verify/compose.ts", names: ["f32"], why: "the KV type that rounds nothing" },
   { file: "src/engine/memory.ts", names: ["f32", "f16", "q8_0"], why: "the types of a KV cache" },
   {
     file: "src/kernels/ops/attention/kv-format.ts",
@@ -134,14 +135,14 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
     names: ["f32", "f16"],
     why: "the factors that a data sheet has peaks for",
   },
-  { file: "src/limits-compose.ts", names: ["f16"], why: "the type of a KV cache" },
+  { file: "src/tools/limits/compose.ts", names: ["f16"], why: "the type of a KV cache" },
   { file: "src/tune/product.ts", names: ["f32"], why: "the activations that meet the weights" },
   {
     file: "src/tune/identity.ts",
     names: ["f32"],
     why: "the matrix kernel of floats is that of f32",
   },
-  { file: "src/tune.ts", names: ["q4_0"], why: "the type that is tuned when none is named" },
+  { file: "src/tune/api.ts", names: ["q4_0"], why: "the type that is tuned when none is named" },
   {
     file: "src/tools/convert/types.ts",
     names: ["f32", "f16"],

@@ -7,14 +7,14 @@ import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
+import { createAccess } from "../../src/server/access.ts";
+import { clientOf } from "../../src/server/host-names.ts";
 import {
   type ModelLibrary,
   type RunningServer,
   type StartOptions,
   startServer,
-} from "../../src/serve.ts";
-import { createAccess } from "../../src/server/access.ts";
-import { clientOf } from "../../src/server/host-names.ts";
+} from "../../src/server/serve.ts";
 import { scriptedModel } from "../web/scripted-model.ts";
 
 const servers: RunningServer[] = [];

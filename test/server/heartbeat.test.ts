@@ -7,8 +7,8 @@ import { streamText } from "ai";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Model, open } from "../../src/index.ts";
-import type { RunningServer } from "../../src/serve.ts";
 import type { Place } from "../../src/server/queue.ts";
+import type { RunningServer } from "../../src/server/serve.ts";
 import { all, modelId, post, prompt, serveModel, until } from "./test-server.ts";
 
 const maxTokens = 8;

@@ -4,7 +4,7 @@
 import { connect, type Socket } from "node:net";
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { RunningServer } from "../../src/serve.ts";
+import type { RunningServer } from "../../src/server/serve.ts";
 import {
   modelId,
   post,

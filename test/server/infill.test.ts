@@ -3,7 +3,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Model, open } from "../../src/index.ts";
-import type { RunningServer } from "../../src/serve.ts";
+import type { RunningServer } from "../../src/server/serve.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { post, serveModel } from "./test-server.ts";
 

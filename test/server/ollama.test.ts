@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { catalogLibrary } from "../../src/cli/serve-library.ts";
 import { UsageError } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
-import type { ModelLibrary, RunningServer } from "../../src/serve.ts";
+import type { ModelLibrary, RunningServer } from "../../src/server/serve.ts";
 import {
   all,
   modelId,

@@ -4,7 +4,7 @@
 // Usage: node crash-writer.ts FILE SEED
 
 import { writeSync } from "node:fs";
-import type { GenerationResult, TokenEvent } from "../../src/api.ts";
+import type { GenerationResult, TokenEvent } from "../../src/api/api.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
 import type { RunModel } from "../../src/sessions/prompt.ts";
 import { Runs } from "../../src/sessions/runs.ts";

@@ -4,7 +4,12 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { onTestFinished } from "vitest";
-import type { ChatMessage, GenerateOptions, GenerationResult, TokenEvent } from "../../src/api.ts";
+import type {
+  ChatMessage,
+  GenerateOptions,
+  GenerationResult,
+  TokenEvent,
+} from "../../src/api/api.ts";
 import type { Database } from "../../src/platform/database.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
 import type { RunGeneration, RunModel } from "../../src/sessions/prompt.ts";

@@ -11,4 +11,4 @@ port.on = ((name: "message", listener: (message: unknown) => void) =>
     if (JSON.stringify(message.params ?? "").includes(words)) for (;;); // only its end ends this
     listener(message);
   })) as typeof port.on;
-await import(`../../src/${entry}-thread.ts`);
+await import(`../../src/threads/${entry}.ts`);

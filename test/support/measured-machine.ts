@@ -6,9 +6,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { vi } from "vitest";
 import type { MachineMeasurement } from "../../src/limits/device.ts";
-import { expectedTarget } from "../../src/native.ts";
+import { loweringText, machineToText } from "../../src/machine/file.ts";
+import { expectedTarget } from "../../src/machine/native.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
-import { loweringText, machineToText } from "../../src/tune/machine-file.ts";
 
 const rates = (perSecond: number) => [
   { threads: 1, perSecond },

@@ -3,7 +3,7 @@
 
 import { readdirSync, readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Model } from "../../src/api.ts";
+import type { Model } from "../../src/api/api.ts";
 
 /** Bytes and counts. */
 export interface Held {

@@ -1,7 +1,6 @@
 // What the tests of convert have in common: converting in memory, and computing logits without threads.
 
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
-import { tokenizerOf } from "../../src/compose.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Engine } from "../../src/engine/engine.ts";
 import { computeLogits } from "../../src/engine/generator.ts";
@@ -13,6 +12,7 @@ import {
   convert,
   type LogitsResult,
 } from "../../src/index.ts";
+import { tokenizerOf } from "../../src/load/compose.ts";
 import { filesModelSource } from "../../src/platform/sources/blob.ts";
 import { memorySink, memorySource } from "../formats/support.ts";
 

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { type GpuMeasurement, gpuDevice } from "../../src/limits/gpu-device.ts";
-import { gpusFromText, gpusToText, withGpu } from "../../src/tune/gpu-file.ts";
+import { gpusFromText, gpusToText, withGpu } from "../../src/machine/gpu-file.ts";
 
 const gpu: GpuMeasurement = {
   adapter: "Some GPU, vendor, driver 1",

@@ -3,7 +3,12 @@
 
 import { expect, test } from "vitest";
 import { matrixCallsOf } from "../../src/backends/webgpu/wgsl/matmul-matrices.ts";
-import { floatKernel, int8Kernel, matrixKernel, readKernel } from "../../src/tune/gpu-kernels.ts";
+import {
+  floatKernel,
+  int8Kernel,
+  matrixKernel,
+  readKernel,
+} from "../../src/machine/gpu-kernels.ts";
 
 const features = ["shader-f16", "subgroups", "chromium-experimental-subgroup-matrix"];
 

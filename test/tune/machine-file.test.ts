@@ -2,7 +2,7 @@
 
 import { expect, test } from "vitest";
 import type { MachineMeasurement } from "../../src/limits/device.ts";
-import { loweringText, machineFromText, machineToText } from "../../src/tune/machine-file.ts";
+import { loweringText, machineFromText, machineToText } from "../../src/machine/file.ts";
 
 const rates = (one: number) => [
   { threads: 1, perSecond: one },

@@ -7,14 +7,6 @@ import { AbortedError, WorkerError } from "../../src/base/errors.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import { tilesOf } from "../../src/kernels/ir/tiles.ts";
 import { verify } from "../../src/kernels/ir/verify.ts";
-import { nodePlatform } from "../../src/platform/node.ts";
-import type { EngineThread } from "../../src/platform/platform.ts";
-import {
-  type MeasureEnvironment,
-  measureMachine,
-  readRatesOf,
-  threadCounts,
-} from "../../src/tune/machine.ts";
 import {
   f32Kernel,
   f32Name,
@@ -31,7 +23,15 @@ import {
   readName,
   STREAM_COUNTS,
   STREAM_STEP,
-} from "../../src/tune/machine-kernels.ts";
+} from "../../src/machine/kernels.ts";
+import {
+  type MeasureEnvironment,
+  measureMachine,
+  readRatesOf,
+  threadCounts,
+} from "../../src/machine/measure.ts";
+import { nodePlatform } from "../../src/platform/node.ts";
+import type { EngineThread } from "../../src/platform/platform.ts";
 import { compile, describeTargets } from "../kernels/wasm-runner.ts";
 import { nativeHere } from "../support/native.ts";
 

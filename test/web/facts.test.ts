@@ -3,7 +3,7 @@
 
 import { expect, test } from "vitest";
 import { type LimitsReport, limits, open, SourceError } from "../../src/index.ts";
-import type { ModelLibrary } from "../../src/serve.ts";
+import type { ModelLibrary } from "../../src/server/serve.ts";
 import { digits } from "../../web/src/state/format.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { request } from "../server/lantern-client.ts";

@@ -14,7 +14,7 @@ import {
   type RunningServer,
   type StartOptions,
   startServer,
-} from "../../src/serve.ts";
+} from "../../src/server/serve.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { DownloadServer, noise } from "../catalog/download-server.ts";
 import { request } from "../server/lantern-client.ts";

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { perplexity, quantize } from "../../src/index.ts";
-import type { ModelLibrary } from "../../src/serve.ts";
+import type { ModelLibrary } from "../../src/server/serve.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { request } from "../server/lantern-client.ts";
 import { tinyGguf } from "../support/tiny-file.ts";

@@ -11,7 +11,7 @@ import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import type { Model } from "../../src/index.ts";
 import { type AssetFile, readAssets } from "../../src/platform/node-assets.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import { type ModelLibrary, type RunningServer, startServer } from "../../src/serve.ts";
+import { type ModelLibrary, type RunningServer, startServer } from "../../src/server/serve.ts";
 import { launchBrowser } from "../browser/launch.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));

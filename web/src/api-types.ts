@@ -5,9 +5,8 @@ import type {
   ProfileReport as EngineProfile,
   MachineMeasurement,
   ModelInfo,
-} from "../../src/api.ts";
+} from "../../src/api/api.ts";
 import type { LimitsReport as Report } from "../../src/limits/report.ts";
-import type { ModelFit } from "../../src/model-fit.ts";
 import type {
   LibraryFinding,
   LibraryFolder,
@@ -23,6 +22,7 @@ import type { LiveGauge, RunEvent as ServerRunEvent } from "../../src/sessions/r
 import type { SearchHit } from "../../src/sessions/search.ts";
 import type { Message, Session } from "../../src/sessions/session.ts";
 import type { SessionSettings, SettingsChange } from "../../src/sessions/settings.ts";
+import type { ModelFit } from "../../src/tools/limits/fit.ts";
 import type { TuneAnalysis } from "../../src/tune/analyze.ts";
 import type { TuneProfile } from "../../src/tune/tune-file.ts";
 

@@ -3,18 +3,14 @@
 // by the reference, on the leader.
 
 import type { GraphNode, NodeOf, Rope, Value, Weight } from "../../graph/graph.ts";
-import type { Plan } from "../../graph/plan.ts";
 import { countOf, KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
-import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
 import { ropeTableSize } from "../../kernels/ops/elementwise/rope.ts";
 import { elementwiseKernels } from "../../kernels/ops/elementwise-table.ts";
-import type { KernelTarget } from "../../kernels/target.ts";
 import type { KvCacheOptions } from "../backend.ts";
-import type { Arena } from "./memory/arena.ts";
+import type { CompileOptions } from "./compile-options.ts";
 import { type CachePlace, placeCache } from "./memory/cache-place.ts";
-import type { WeightStore } from "./memory/weights.ts";
-import { type NativeCompiler, nativeElementwise } from "./native/elementwise.ts";
+import { nativeElementwise } from "./native/elementwise.ts";
 import { WIDE_QUERIES } from "./ops/attention-passes.ts";
 import { type Chosen, type MatmulCompiler, MatmulLowering, WIDTH } from "./ops/matmul-lower.ts";
 import type { InstructionLike } from "./ops/op.ts";
@@ -39,19 +35,6 @@ export interface Compiled {
   readonly choices: readonly Chosen[];
   /** For people: what computes each node, and why. */
   readonly explain: readonly string[];
-}
-
-export interface CompileOptions {
-  readonly plan: Plan;
-  readonly kv: KvCacheOptions;
-  readonly arena: Arena;
-  readonly weights: WeightStore;
-  readonly threads: number;
-  /** What the kernels of products are made for. */
-  readonly target: KernelTarget;
-  /** What makes code for it, and for other kernels where it can; undefined: all are WebAssembly. */
-  readonly native: NativeCompiler | undefined;
-  readonly choose: ChooseMatmul;
 }
 
 /** Lanes of the widest vectors. */

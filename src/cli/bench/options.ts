@@ -3,7 +3,7 @@
 import { Option } from "commander";
 import { machineCodeInfo, type OptLevel } from "../../index.ts";
 import type { MachineFacts, MachineLoad, Terminal } from "../../platform/node-cli.ts";
-import { numberListFlag } from "../flags.ts";
+import { numberListFlag } from "../flag-values.ts";
 import { quietCores } from "./machine-load.ts";
 
 export interface BenchOutputFlags {

@@ -19,7 +19,7 @@ import {
 } from "../bench/options.ts";
 import { renderTable } from "../bench/render.ts";
 import type { CliContext } from "../command.ts";
-import { numberFlag } from "../flags.ts";
+import { numberFlag } from "../flag-values.ts";
 import { plural } from "../text.ts";
 
 interface MatmulFlags extends BenchOutputFlags {

@@ -20,7 +20,8 @@ import {
 import { renderTable } from "../bench/render.ts";
 import { type BenchPlan, type BenchProfile, type BenchResult, runRounds } from "../bench/rounds.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { gpuLayersOption, numberFlag, openOptions } from "../flags.ts";
+import { numberFlag } from "../flag-values.ts";
+import { gpuLayersOption, openOptions } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import {

@@ -13,7 +13,7 @@ import {
   UsageError,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { numberFlag } from "../flags.ts";
+import { numberFlag } from "../flag-values.ts";
 import { limitsText, namesText } from "../limits-text.ts";
 import { measureGpuWatched, measureWatched, noteTo } from "../machine-limits.ts";
 

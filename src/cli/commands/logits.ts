@@ -3,12 +3,12 @@
 import { defaultModel } from "../../catalog/catalog.ts";
 import { type LogitsResult, openTokenizer } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { numberFlag } from "../flag-values.ts";
 import {
   addModelFlags,
   addPromptFlags,
   type ModelFlags,
   modelOf,
-  numberFlag,
   type PromptFlags,
   promptOf,
 } from "../flags.ts";

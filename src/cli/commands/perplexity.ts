@@ -12,7 +12,8 @@ import {
   UsageError,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { addModelFlags, type ModelFlags, modelOf, numberFlag, openOptions } from "../flags.ts";
+import { numberFlag } from "../flag-values.ts";
+import { addModelFlags, type ModelFlags, modelOf, openOptions } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { explanation, locateModel } from "../load-model.ts";
 import { ShareBar } from "../progress.ts";

@@ -3,7 +3,7 @@
 
 import { runningServers, type ServerRecord } from "../../catalog/servers.ts";
 import { SourceError } from "../../index.ts";
-import type { ServerStatus } from "../../serve.ts";
+import type { ServerStatus } from "../../server/serve.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { bytesText, tableText } from "../text.ts";
 

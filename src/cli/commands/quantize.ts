@@ -1,5 +1,5 @@
 // lantern quantize: a GGUF file in fewer bits, and with --report what that costs: size, errors, expected speed, perplexity.
-// The work is src/quantize.ts's; here are the flags, a progress bar and a table. docs/quantize.md.
+// The work is src/tools/quantize/api.ts's; here are the flags, a progress bar and a table. docs/quantize.md.
 
 import type { Command } from "commander";
 import {
@@ -11,7 +11,7 @@ import {
   UsageError,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { numberFlag, repeatedFlag } from "../flags.ts";
+import { numberFlag, repeatedFlag } from "../flag-values.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { ProgressBar, ShareBar } from "../progress.ts";

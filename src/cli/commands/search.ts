@@ -2,7 +2,7 @@
 
 import { searchHub } from "../../catalog/hub-client.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { numberFlag } from "../flags.ts";
+import { numberFlag } from "../flag-values.ts";
 import { interruptible } from "../interrupt.ts";
 import { countText, tableText } from "../text.ts";
 

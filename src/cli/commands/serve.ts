@@ -1,5 +1,5 @@
 // lantern serve: a model behind HTTP, for OpenAI's, Anthropic's, Ollama's and llama.cpp's clients. Flags and what is
-// printed are here; the server itself is src/server, put together by src/serve.ts.
+// printed are here; the server itself is src/server, put together by src/server/serve.ts.
 
 import { Option } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
@@ -9,7 +9,7 @@ import { UsageError } from "../../index.ts";
 import { openInBrowser, webAssets } from "../../platform/node-assets.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { defaultDatabaseFile, openNodeDatabase } from "../../platform/node-database.ts";
-import type { ModelLibrary, RunningServer, StartOptions } from "../../serve.ts";
+import type { ModelLibrary, RunningServer, StartOptions } from "../../server/serve.ts";
 import {
   type AccessFlags,
   type AccessOptions,
@@ -18,14 +18,13 @@ import {
 } from "../access-flags.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
+import { numberFlag, repeatedFlag } from "../flag-values.ts";
 import {
   addModelFlags,
   addSamplingFlags,
   generateOptions,
   type ModelFlags,
   modelOf,
-  numberFlag,
-  repeatedFlag,
   type SamplingFlags,
 } from "../flags.ts";
 import { IdleWork, workWhileIdle } from "../idle-work.ts";
@@ -168,7 +167,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const given = { ...flags, ...(source !== undefined && { template: source }), restart: true };
   await using model = await openModel(name, given, context, interrupt.signal);
   const id = flags.alias ?? shortName(name);
-  const { isLoopback, startServer } = await import("../../serve.ts"); // other commands start without it
+  const { isLoopback, startServer } = await import("../../server/serve.ts"); // other commands start without it
   const location = await locateModel(name, context);
   const library = catalogLibrary(context.downloads, given, { [id]: location });
   const assets = flags.web ? webAssets() : undefined;

@@ -18,7 +18,7 @@ import {
 import { isDisturbed, othersCores, quietCores } from "../bench/machine-load.ts";
 import { threadsOption } from "../bench/options.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { numberFlag } from "../flags.ts";
+import { numberFlag } from "../flag-values.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { ShareBar } from "../progress.ts";

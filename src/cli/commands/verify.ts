@@ -13,7 +13,8 @@ import {
   verify,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { cacheTypeOption, gpuLayersOption, modelOf, numberFlag } from "../flags.ts";
+import { numberFlag } from "../flag-values.ts";
+import { cacheTypeOption, gpuLayersOption, modelOf } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { tableText } from "../text.ts";

@@ -5,7 +5,6 @@ import { maskRegister, r32, r64, tmm, xmm } from "../asm/x64.ts";
 import type { OpName, PairOp, TileOp } from "../ir/ops.ts";
 import { tilesOf } from "../ir/tiles.ts";
 import { noPairs, noTiles } from "./machine.ts";
-import type { X64Target } from "./x64.ts";
 import {
   addIntegers,
   addPairs,
@@ -32,6 +31,7 @@ import {
   storeGroups,
   subIntegers,
   unary,
+  type X64Target,
 } from "./x64-rules.ts";
 
 type Level = X64Target["level"];

@@ -7,6 +7,7 @@ import {
   r32,
   r64,
   tmm,
+  type X64Assembler,
   type Operand as X64Operand,
   xmm,
   ymm,
@@ -14,7 +15,28 @@ import {
 import type { Instruction } from "../asm/x64-instructions.ts";
 import { strideOfTile } from "../ir/tiles.ts";
 import type { Operand } from "./machine.ts";
-import type { Lowering } from "./x64.ts";
+
+export interface X64Target {
+  readonly level: "avx512" | "avx2-vnni" | "avx2";
+}
+
+/** The lowering of one kernel (x64.ts), as a rule sees it. */
+export interface Lowering {
+  readonly a: X64Assembler;
+  /** AVX-512 and its encoding. */
+  readonly isEvex: boolean;
+  /** Bytes of a vector. */
+  readonly width: number;
+  readonly spare: number;
+  vector(number: number): Register;
+  scratch(index: number): number;
+  splat(to: number, bits: number): void;
+  zero(to: number): void;
+  integer(to: number, value: number): void;
+  source(name: Instruction, operand: Operand): X64Operand;
+  sourceSingle(operand: Operand): X64Operand;
+  constant(bytes: Uint8Array): X64Operand;
+}
 
 /** Vector registers that an op needs besides its own. */
 export type Scratch = 0 | 1 | 2 | 3;

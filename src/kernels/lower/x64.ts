@@ -32,11 +32,7 @@ import type {
 import { toMachine } from "./to-machine.ts";
 import { expandForX64 } from "./x64-expand.ts";
 import { ruleOf } from "./x64-ops.ts";
-import type { Scratch } from "./x64-rules.ts";
-
-export interface X64Target {
-  readonly level: "avx512" | "avx2-vnni" | "avx2";
-}
+import type { Lowering, Scratch, X64Target } from "./x64-rules.ts";
 
 const [rax, rcx, rdx, rbx, rbp, rsi, rdi] = [0, 1, 2, 3, 5, 6, 7];
 const calleeSaved: readonly number[] = [rbx, rbp, 12, 13, 14, 15];
@@ -68,7 +64,7 @@ export function lowerToX64(kernel: Kernel, { level }: X64Target): NativeFunction
     foldsConstant: (op, index) => ruleOf(op, level).memoryAt.includes(index),
   };
   const tiles = tileConfiguration(kernel.body);
-  return new Lowering(toMachine(expanded, target), level, scratch, tiles).run();
+  return new KernelLowering(toMachine(expanded, target), level, scratch, tiles).run();
 }
 
 /** What ldtilecfg loads for a kernel that shapes tiles: palette 1, bytes of a row and rows of each tile. */
@@ -105,7 +101,7 @@ function opsOf(statements: readonly Statement[]): OpName[] {
   });
 }
 
-export class Lowering {
+class KernelLowering implements Lowering {
   readonly a: X64Assembler;
   readonly level: X64Target["level"];
   /** AVX-512 and its encoding. */

@@ -1,5 +1,5 @@
 // The route families, one line each. A family is a file in this folder; app.ts mounts what stands here. Families that
-// need more than the context (a database, say) are made by src/serve.ts and handed to it beside these.
+// need more than the context (a database, say) are made by src/server/serve.ts and handed to it beside these.
 
 import type { RouteFamily } from "../route.ts";
 import { anthropicRoutes } from "./anthropic.ts";

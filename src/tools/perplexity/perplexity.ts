@@ -3,9 +3,9 @@
 // second half are scored, so that each has half a window of text before it. What is left at the end is not used.
 //
 // With a base, the tokens are the base's own, and the distributions are compared as well. Opening models and files is the
-// composition root's business (src/perplexity.ts).
+// composition root's business (src/tools/perplexity/api.ts).
 
-import type { Model, ModelInfo, ModelLocation, OpenOptions, ScoreResult } from "../../api.ts";
+import type { Model, ModelInfo, ModelLocation, OpenOptions, ScoreResult } from "../../api/api.ts";
 import { UsageError } from "../../base/errors.ts";
 import { plural } from "../../base/plural.ts";
 import {

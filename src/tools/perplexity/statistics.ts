@@ -4,7 +4,7 @@
 //
 // Arithmetic only: who computes the log-probabilities is src/engine/score.ts.
 
-import type { ScoreResult } from "../../api.ts";
+import type { ScoreResult } from "../../api/api.ts";
 
 /** A value and its standard error. */
 export interface Estimate {

@@ -2,7 +2,7 @@
 // llama.cpp's method: windows of the same length, each from an empty context with BOS in place of its first token (where
 // the model begins texts with one), all tokens counted, the matrices of the layers only.
 
-import type { Model } from "../../api.ts";
+import type { Model } from "../../api/api.ts";
 import { UsageError } from "../../base/errors.ts";
 import { plural } from "../../base/plural.ts";
 import type { MatrixSums } from "./importance.ts";

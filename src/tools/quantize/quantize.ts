@@ -1,5 +1,5 @@
 // Quantizes an open model file into a sink: tensor by tensor, chunk by chunk, on all threads, in the order of the new file.
-// Nothing larger than a few chunks is ever in memory. Opening files is the composition root's business (src/quantize.ts).
+// Nothing larger than a few chunks is ever in memory. Opening files is the composition root's business (src/tools/quantize/api.ts).
 
 import { AbortedError } from "../../base/errors.ts";
 import type { DType } from "../../dtypes/dtype.ts";

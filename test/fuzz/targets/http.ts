@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Model, open } from "../../../src/index.ts";
 import { openNodeDatabase } from "../../../src/platform/node-database.ts";
-import { type RunningServer, startServer } from "../../../src/serve.ts";
+import { type RunningServer, startServer } from "../../../src/server/serve.ts";
 import { type Random, seededRandom } from "../../formats/mutate.ts";
 import { tinyGguf } from "../../support/tiny-file.ts";
 import { awkwardStrings } from "../awkward.ts";

@@ -5,8 +5,9 @@
 import { type NamedShape, namedShapes } from "../../../src/limits/configs.ts";
 import { type Device, deviceAt, type MachineMeasurement } from "../../../src/limits/device.ts";
 import { devices } from "../../../src/limits/devices.ts";
+import type { LimitsModel } from "../../../src/limits/limits-model.ts";
 import { shapeCost, withKvBits } from "../../../src/limits/model-cost.ts";
-import { type LimitsModel, type LimitsReport, limitsReport } from "../../../src/limits/report.ts";
+import { type LimitsReport, limitsReport } from "../../../src/limits/report.ts";
 import { type ModelShape, withKvHeads } from "../../../src/limits/shape.ts";
 
 /** What was chosen; what is missing is the default. */

@@ -16,7 +16,7 @@ import { dotRows } from "../../../kernels/ops/matmul/rows.ts";
 import { activationBlockBytes, TILE_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
-import type { CompileOptions } from "../compile.ts";
+import type { CompileOptions } from "../compile-options.ts";
 import { floatTilesFor } from "../memory/float-tiles.ts";
 import type { PlacedWeight } from "../memory/weights.ts";
 import type { Quantize, Round } from "./activations.ts";

@@ -1,0 +1,56 @@
+// Parsers of flag values for commander: a number is a number in its range, or the command does not start.
+
+import { InvalidArgumentError } from "commander";
+
+export interface NumberRule {
+  integer?: boolean;
+  min?: number;
+  max?: number;
+  /** One value outside the range that has a meaning of its own (-1: endless). */
+  also?: number;
+}
+
+/** A parser for commander: the number, or an error that says what was expected. */
+export function numberFlag(rule: NumberRule): (text: string) => number {
+  return (text) => {
+    const value = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text.trim())
+      ? Number(text)
+      : Number.NaN;
+    const inRange = value >= (rule.min ?? -Infinity) && value <= (rule.max ?? Infinity);
+    const whole = !rule.integer || Number.isSafeInteger(value);
+    if (value === rule.also || (inRange && whole && Number.isFinite(value))) return value;
+    throw new InvalidArgumentError(`Expected ${ruleText(rule)}.`);
+  };
+}
+
+function ruleText(rule: NumberRule): string {
+  const kind = rule.integer ? "a whole number" : "a number";
+  const { min, max } = rule;
+  let range = "";
+  if (min !== undefined && max !== undefined) range = ` from ${min} to ${max}`;
+  else if (min !== undefined) range = ` of at least ${min}`;
+  else if (max !== undefined) range = ` of at most ${max}`;
+  const also = rule.also === undefined ? "" : `, or ${rule.also}`;
+  return `${kind}${range}${also}`;
+}
+
+/** A parser for several numbers with commas between them: "1,2,4"; a number that comes twice counts once. */
+export function numberListFlag(rule: NumberRule): (text: string) => number[] {
+  const read = numberFlag(rule);
+  return (text) => {
+    try {
+      return [...new Set(text.split(",").map(read))];
+    } catch (error) {
+      if (!(error instanceof InvalidArgumentError)) throw error;
+      throw new InvalidArgumentError(
+        `Expected numbers with commas between them, as in 1,2; each ${ruleText(rule)}.`,
+      );
+    }
+  };
+}
+
+/** A parser for a flag that may be given several times. */
+export function repeatedFlag(text: string, before: string[] | undefined): string[] {
+  if (text === "") throw new InvalidArgumentError("Expected a text that is not empty.");
+  return [...(before ?? []), text];
+}

@@ -1,0 +1,21 @@
+// What an engine is made of: a model's header, its tokenizer and template, and a backend. The composition root puts them
+// together (src/threads/engine.ts).
+
+import type { Backend } from "../backends/backend.ts";
+import type { Metadata } from "../base/metadata.ts";
+import type { ChatTemplate } from "../chat/template.ts";
+import type { Weight } from "../graph/graph.ts";
+import type { Tokenizer } from "../tokenizers/tokenizer.ts";
+
+export interface EngineParts {
+  readonly name: string;
+  readonly format: string;
+  readonly metadata: Metadata;
+  readonly tensors: ReadonlyMap<string, Weight>;
+  /** Reads bytes of a tensor straight into the backend's memory. */
+  readTensor(name: string, target: Uint8Array, byteOffset: number): Promise<void>;
+  readonly tokenizer: Tokenizer;
+  /** undefined: the model has none. */
+  readonly template: ChatTemplate | undefined;
+  readonly backend: Backend;
+}

@@ -1,0 +1,92 @@
+// Which backends compute a model: the one that was asked for, or the first of the table that can run here; and, where
+// layers were asked for on a GPU, two of them with the model split between them. For the composition roots that hold
+// backends: threads/engine.ts and tools/verify/compose.ts.
+
+import type { Backend } from "../backends/backend.ts";
+import { SplitBackend } from "../backends/split/split.ts";
+import {
+  allBackends,
+  type BackendEntry,
+  type BackendRequest,
+  backendByName,
+} from "../backends/table.ts";
+import { findGpu, GpuDevice, type GpuFacts } from "../backends/webgpu/device.ts";
+import { ModelError, UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
+import type { Platform } from "../platform/platform.ts";
+
+export interface BackendChoice {
+  /** A name of the table; undefined: the first that can run. */
+  readonly backend: string | undefined;
+  /** On the GPU, the output counted as one; undefined: all with a backend that computes there, else none. */
+  readonly gpuLayers: number | "all" | "auto" | undefined;
+}
+
+export interface ChosenBackend {
+  readonly backend: Backend;
+  readonly usesGpu: boolean;
+}
+
+/** How a GPU shares work out, where that was measured. */
+export type TunedGpuLookup = (facts: GpuFacts) => Promise<BackendRequest["tunedGpu"]>;
+
+/** Makes the backend; `request` is what the processor's one is made with. */
+export async function chooseBackend(
+  choice: BackendChoice,
+  request: BackendRequest,
+  platform: Platform,
+  tunedGpuOf?: TunedGpuLookup,
+): Promise<ChosenBackend> {
+  const names = allBackends().map(({ name }) => name);
+  if (choice.backend !== undefined && !names.includes(choice.backend)) {
+    throw new UsageError(
+      `backend: got ${show(choice.backend)}, expected one of ${names.join(", ")}`,
+    );
+  }
+  const named = choice.backend === undefined ? undefined : backendByName(choice.backend);
+  const layers = choice.gpuLayers ?? (named?.usesGpu ? "all" : 0);
+  const device = named?.usesGpu ? named : allBackends().find(({ usesGpu }) => usesGpu);
+  const hostName = named?.usesGpu ? undefined : named?.name;
+  if (layers === 0 || !device) return { backend: host(hostName, request), usesGpu: false };
+  const access = await platform.gpu();
+  const reason = layers === "auto" ? await whyNot(access) : undefined;
+  if (reason !== undefined) {
+    const notes = [...(request.notes ?? []), `no layer on a GPU: ${reason}`];
+    return { backend: host(hostName, { ...request, notes }), usesGpu: false };
+  }
+  const gpu = await GpuDevice.open(access);
+  const tunedGpu = await tunedGpuOf?.(gpu.facts);
+  const split = {
+    host: host(hostName, request),
+    device: made(device, { ...request, gpu, ...(tunedGpu && { tunedGpu }) }),
+    layers,
+  };
+  return { backend: new SplitBackend(split), usesGpu: true };
+}
+
+/** "auto" takes the processor where there is nothing better. */
+async function whyNot(access: Awaited<ReturnType<Platform["gpu"]>>): Promise<string | undefined> {
+  const found = await findGpu(access);
+  if (typeof found === "string" || typeof access === "string") return found as string;
+  return found.isSoftware && !access.softwareOnly
+    ? `"${found.name}" computes on the processor, and slower than backend "cpu" (LANTERN_GPU=software uses it anyway)`
+    : undefined;
+}
+
+/** The one that was asked for, else the first of the table that can run on the processor. */
+function host(name: string | undefined, request: BackendRequest): Backend {
+  const refusals: string[] = [];
+  for (const entry of allBackends()) {
+    if (name !== undefined && entry.name !== name) continue;
+    const answer = entry.available(request);
+    if (answer === true) return entry.create(request);
+    refusals.push(`${entry.name}: ${answer}`);
+  }
+  throw new ModelError(`no backend can run here:\n  ${refusals.join("\n  ")}`);
+}
+
+function made(entry: BackendEntry, request: BackendRequest): Backend {
+  const answer = entry.available(request);
+  if (answer === true) return entry.create(request);
+  throw new ModelError(`backend "${entry.name}" cannot run here: ${answer}`);
+}

@@ -1,0 +1,40 @@
+// From what a user calls a model (a path, a URL, a File, a name of the catalog) to its open file. Everything that takes a
+// model goes through here, so all of it accepts the same names.
+
+import type { ModelLocation } from "../api/api.ts";
+import { isIterable, wrongArgument } from "../engine/arguments.ts";
+import type { ModelFile } from "../formats/model-file.ts";
+import { openModelFile } from "../formats/open-model-file.ts";
+import { currentPlatform } from "../platform/current.ts";
+import type { Platform } from "../platform/platform.ts";
+
+/** Opens the header of a model file, and closes it after use. */
+export async function withModelFile<T>(
+  location: ModelLocation,
+  use: (file: ModelFile) => T | Promise<T>,
+): Promise<T> {
+  const platform = await currentPlatform();
+  const spec = platform.describeSource(await locate(location, platform));
+  const source = await platform.openModelSource(spec);
+  const file = await openModelFile(source);
+  try {
+    return await use(file);
+  } finally {
+    await file.close();
+  }
+}
+
+/** A catalog name becomes the file it stands for; nothing is downloaded here. */
+export async function locate(location: ModelLocation, platform: Platform): Promise<ModelLocation> {
+  checkLocation(location);
+  if (typeof location !== "string" || !platform.downloads) return location;
+  const { locateModel } = await import("../catalog/resolve.ts"); // a page has no use for the catalog
+  return await locateModel(location, await platform.downloads());
+}
+
+function checkLocation(location: unknown): void {
+  if (typeof location === "string" || location instanceof URL || location instanceof File) return;
+  const isList = isIterable(location) && [...location].every((file) => file instanceof File);
+  if (isList) return;
+  throw wrongArgument("model", location, "a path, a URL, a File or a list of Files");
+}

@@ -1,0 +1,115 @@
+// What GPU this machine has for backend "webgpu", and what it can do at most: remembered from an earlier measurement, or
+// measured now. A composition root as machine.ts is, with the same rule: no generation fails or waits because of it.
+
+import type { GpuInfo, GpuMeasureOptions } from "../api/api.ts";
+import { findGpu, GpuDevice, type GpuFacts, gpuIdentity } from "../backends/webgpu/device.ts";
+import { UsageError } from "../base/errors.ts";
+import type { GpuMeasurement } from "../limits/gpu-device.ts";
+import { currentPlatform } from "../platform/current.ts";
+import type { Platform } from "../platform/platform.ts";
+
+export { type GpuJson, gpuMeasurementJson } from "./gpu-file.ts";
+
+const GPU_FILE = "gpu.json";
+
+/** The GPU, or a sentence that says why there is none. */
+export async function gpuInfo(): Promise<GpuInfo | string> {
+  const platform = await currentPlatform();
+  return await findGpu(await platform.gpu());
+}
+
+/** This machine's GPU, measured: what is remembered of this adapter, else a new measurement of some seconds. */
+export async function gpuMeasurement(options: GpuMeasureOptions = {}): Promise<GpuMeasurement> {
+  const { anew = false, signal, onProgress, onNote } = options;
+  const platform = await currentPlatform();
+  const facts = await measurable(platform);
+  const remembered = anew
+    ? undefined
+    : await rememberedGpu({ adapter: gpuIdentity(facts), onNote });
+  if (remembered) return remembered;
+  const { measureGpu } = await import("./gpu-rates.ts");
+  const gpu = await GpuDevice.open(await platform.gpu());
+  try {
+    const measured = await measureGpu(gpu, { signal, onProgress });
+    await remember(platform, measured, onNote);
+    return measured;
+  } finally {
+    gpu.dispose();
+  }
+}
+
+/** The facts of a GPU that is worth measuring; otherwise an error that says what to do. */
+async function measurable(platform: Platform): Promise<GpuFacts> {
+  const access = await platform.gpu();
+  const facts = await findGpu(access);
+  if (typeof facts === "string" || typeof access === "string") {
+    throw new UsageError(
+      `this-gpu: there is no GPU to measure: ${facts as string}. "lantern devices" shows what was found`,
+    );
+  }
+  if (!facts.isSoftware || access.softwareOnly) return facts;
+  throw new UsageError(
+    `this-gpu: the only adapter is "${facts.name}", which computes on the processor. LANTERN_GPU=software measures it anyway`,
+  );
+}
+
+/**
+ * The remembered measurement of an adapter, as a model's info names it; without one, of the GPU that would be used. undefined
+ * where there is none, or LANTERN_NO_LIMIT is set. Measures nothing, and asks for no GPU where nothing is remembered.
+ */
+export async function rememberedGpu(
+  options: { adapter?: string | undefined; onNote?: GpuMeasureOptions["onNote"] } = {},
+): Promise<GpuMeasurement | undefined> {
+  const platform = await currentPlatform();
+  if (platform.env("LANTERN_NO_LIMIT")) return undefined;
+  const gpus = await readGpus(platform, options.onNote);
+  if (gpus.length === 0) return undefined;
+  const adapter = options.adapter ?? (await adapterHere(platform));
+  return gpus.find((gpu) => gpu.adapter === adapter);
+}
+
+async function adapterHere(platform: Platform): Promise<string | undefined> {
+  const facts = await findGpu(await platform.gpu());
+  return typeof facts === "string" ? undefined : gpuIdentity(facts);
+}
+
+async function readGpus(
+  platform: Platform,
+  onNote: GpuMeasureOptions["onNote"],
+): Promise<GpuMeasurement[]> {
+  const files = platform.smallFiles();
+  let refused: string;
+  try {
+    const text = await files.read(GPU_FILE);
+    if (text === undefined) return [];
+    const { gpusFromText } = await import("./gpu-file.ts");
+    const found = gpusFromText(text);
+    if (!("refused" in found)) return found;
+    refused = found.refused;
+  } catch (error) {
+    refused = `it cannot be read (${messageOf(error)})`;
+  }
+  onNote?.(`${files.place(GPU_FILE)} is not used: ${refused}`);
+  return [];
+}
+
+async function remember(
+  platform: Platform,
+  measured: GpuMeasurement,
+  onNote: GpuMeasureOptions["onNote"],
+): Promise<void> {
+  const files = platform.smallFiles();
+  try {
+    const { gpusToText, withGpu } = await import("./gpu-file.ts");
+    const others = await readGpus(platform, undefined);
+    await files.write(GPU_FILE, gpusToText(withGpu(others, measured)));
+  } catch (error) {
+    onNote?.(
+      `the measurement could not be kept in ${files.place(GPU_FILE)} (${messageOf(error)}) and will be made again`,
+    );
+  }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

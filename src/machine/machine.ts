@@ -1,0 +1,196 @@
+// This machine's speed: remembered from an earlier measurement, or measured now. A composition root, as open.ts is: it
+// puts the platform, the measurement (src/tune) and its file together. The measuring kernels are loaded when they are
+// needed; a page that only opens models never loads them.
+//
+// The rule of this file: no generation fails or waits because of it. What cannot be read is measured anew, what cannot
+// be written is forgotten, and both are said.
+
+import type { LayerPlacement, MachineOptions, ModelInfo } from "../api/api.ts";
+import { type Device, deviceAt, type MachineMeasurement } from "../limits/device.ts";
+import { gpuDevice } from "../limits/gpu-device.ts";
+import { type PhaseTimes, type SpeedLimits, speedLimits } from "../limits/phase.ts";
+import { currentPlatform } from "../platform/current.ts";
+import type { Platform } from "../platform/platform.ts";
+import { expectedTarget, nativeHere } from "./native.ts";
+
+const MACHINE_FILE = "machine.json";
+const defaultSeconds = 7;
+
+/** By file: what was last read or written in this thread. */
+const known = new Map<string, MachineMeasurement>();
+
+/** This machine's measurement: the remembered one while it holds, else a new one, which is remembered. */
+export async function machineMeasurement(
+  options: MachineOptions = {},
+): Promise<MachineMeasurement> {
+  const { anew = false, seconds = defaultSeconds, signal, onProgress, onNote } = options;
+  const remembered = anew ? undefined : await rememberedMachine({ onNote });
+  if (remembered) return remembered;
+  const platform = await currentPlatform();
+  const { measureMachine } = await import("./measure.ts");
+  const measured = await measureMachine(
+    {
+      cpu: platform.cpu(),
+      cores: platform.cores,
+      memoryBytes: platform.totalMemory(),
+      availableBytes: platform.availableMemory(),
+      cacheBytes: platform.largestCache(),
+      startThread: () => platform.startThread("measure"),
+      native: await nativeHere(platform),
+      now: platform.now,
+    },
+    { seconds, signal, onProgress },
+  );
+  const machine = { ...measured, lowering: await explainedLowering(platform, measured.lowering) };
+  await remember(platform, machine, onNote);
+  return machine;
+}
+
+/** The remembered measurement; undefined where there is none that holds, or LANTERN_NO_LIMIT is set. Measures nothing. */
+export async function rememberedMachine({
+  onNote,
+}: Pick<MachineOptions, "onNote"> = {}): Promise<MachineMeasurement | undefined> {
+  const platform = await currentPlatform();
+  if (platform.env("LANTERN_NO_LIMIT")) return undefined;
+  const files = platform.smallFiles();
+  const place = files.place(MACHINE_FILE);
+  const here = known.get(place);
+  if (here) return here;
+  let refused: string;
+  try {
+    const text = await files.read(MACHINE_FILE);
+    if (text === undefined) return undefined;
+    const found = await measurementIn(text, platform);
+    if (!("refused" in found)) {
+      known.set(place, found);
+      return found;
+    }
+    refused = found.refused;
+  } catch (error) {
+    refused = `it cannot be read (${messageOf(error)})`;
+  }
+  onNote?.(`${place} is not used: ${refused}`);
+  return undefined;
+}
+
+async function measurementIn(
+  text: string,
+  platform: Platform,
+): Promise<MachineMeasurement | { readonly refused: string }> {
+  const { machineFromText } = await import("./file.ts");
+  const identity = { cpu: platform.cpu(), cores: platform.cores };
+  const refusals: string[] = [];
+  for (const lowering of await possibleLowerings(platform)) {
+    const found = machineFromText(text, { ...identity, lowering });
+    if (!("refused" in found)) return found;
+    refusals.push(found.refused);
+  }
+  return { refused: refusals[0]! };
+}
+
+/**
+ * What a measurement that holds here may have been made with: all that the processor has; or less, and which part the system
+ * refuses, since nobody knows that without asking it.
+ */
+async function possibleLowerings(platform: Platform): Promise<readonly string[]> {
+  const { loweringText } = await import("./file.ts");
+  const target = await expectedTarget(platform);
+  const withoutTiles = await expectedTarget(platform, { tiles: false });
+  return [
+    loweringText(target),
+    ...(withoutTiles === target ? [] : [`${loweringText(withoutTiles)}, no tile registers`]),
+    `${loweringText()}, no machine code`,
+  ];
+}
+
+async function explainedLowering(platform: Platform, measured: string): Promise<string> {
+  const possible = await possibleLowerings(platform);
+  const isMeasured = (text: string) => text === measured || text.startsWith(`${measured}, no `);
+  return possible.find(isMeasured) ?? measured;
+}
+
+async function remember(
+  platform: Platform,
+  machine: MachineMeasurement,
+  onNote: MachineOptions["onNote"],
+): Promise<void> {
+  const files = platform.smallFiles();
+  known.set(files.place(MACHINE_FILE), machine);
+  try {
+    const { machineToText } = await import("./file.ts");
+    await files.write(MACHINE_FILE, machineToText(machine));
+  } catch (error) {
+    onNote?.(
+      `the measurement could not be kept in ${files.place(MACHINE_FILE)} (${messageOf(error)}) and will be repeated next time`,
+    );
+  }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** What computes a model: the processor, a GPU, or one after the other. */
+type Computed = Pick<ModelInfo, "backend" | "weightBytes">;
+
+/**
+ * How far the speeds of a generation are from what the machine allows this model. What a GPU computes is not held against
+ * the processor: measuredLimits() knows of both.
+ */
+export function machineLimits(
+  timings: PhaseTimes,
+  { backend, weightBytes }: Computed,
+  machine: MachineMeasurement,
+): SpeedLimits {
+  if (backend.placement.some(({ isDevice }) => isDevice)) {
+    return { prompt: undefined, generation: undefined };
+  }
+  return speedLimits(timings, deviceAt(machine, backend.threads, weightBytes));
+}
+
+/** The same for whatever computes the model; undefined where a part of it was never measured. Measures nothing. */
+export async function measuredLimits(
+  timings: PhaseTimes,
+  info: Computed,
+  machine?: MachineMeasurement,
+): Promise<SpeedLimits | undefined> {
+  const devices = await measuredDevices(info, machine);
+  return devices && speedLimits(timings, ...devices);
+}
+
+/** A device for each place that computes the model, in order; undefined where one of them was never measured. */
+export async function measuredDevices(
+  { backend, weightBytes }: Computed,
+  machine?: MachineMeasurement,
+): Promise<readonly Device[] | undefined> {
+  const { placement, threads } = backend;
+  const places = placement.length > 0 ? placement : [{ weightBytes, isDevice: false }];
+  const devices: Device[] = [];
+  for (const place of places) {
+    const device = place.isDevice
+      ? await measuredGpu(place)
+      : await measuredProcessor(place, threads, machine);
+    if (!device) return undefined;
+    devices.push(device);
+  }
+  return devices;
+}
+
+async function measuredProcessor(
+  { weightBytes }: Pick<LayerPlacement, "weightBytes">,
+  threads: number,
+  known: MachineMeasurement | undefined,
+): Promise<Device | undefined> {
+  const machine = known ?? (await rememberedMachine());
+  return machine && deviceAt(machine, threads, weightBytes);
+}
+
+async function measuredGpu({
+  adapter,
+  weightBytes,
+}: Pick<LayerPlacement, "adapter" | "weightBytes">): Promise<Device | undefined> {
+  if (adapter === undefined) return undefined;
+  const { rememberedGpu } = await import("./gpu.ts");
+  const gpu = await rememberedGpu({ adapter });
+  return gpu && gpuDevice(gpu, weightBytes);
+}

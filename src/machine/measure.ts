@@ -1,0 +1,377 @@
+// Measures this machine: how many bytes per second it reads, and how many operations per second it computes, by number
+// of threads. It knows no model; limits/ turns the numbers into what a model could reach.
+//
+// Everything is measured in many short rounds that take turns, and the best round counts: a limit is what the machine
+// can do, and other programs only ever take away from it. docs/machine.md says it in words.
+
+import type { NativeImage } from "../backends/cpu/native/entry.ts";
+import type { NativeKernels } from "../backends/cpu/native/native.ts";
+import { largePages } from "../backends/cpu/native/pages.ts";
+import { AbortedError, MemoryError, ModelError, WorkerError } from "../base/errors.ts";
+import type { WasmMemory } from "../kernels/asm/wasm.ts";
+import { detectWasmFeatures } from "../kernels/features.ts";
+import type { CachedReads, MachineMeasurement, RatePoint } from "../limits/device.ts";
+import type { EngineThread } from "../platform/platform.ts";
+import { loweringText } from "./file.ts";
+import {
+  f32Name,
+  f32RoundOps,
+  int8Name,
+  int8RoundOps,
+  int8TilesName,
+  int8TilesRoundOps,
+  measureImage,
+  measureModule,
+  readName,
+  STREAM_COUNTS,
+  STREAM_STEP,
+} from "./kernels.ts";
+import {
+  blocksAt,
+  controlBytes,
+  type FillTask,
+  type MeasureJob,
+  type RoundReport,
+  type RoundTask,
+} from "./thread.ts";
+
+/** What the measurement needs of the machine. */
+export interface MeasureEnvironment {
+  readonly cpu: string;
+  readonly cores: number;
+  readonly memoryBytes: number | undefined;
+  /** What may be taken now; undefined where nobody can say. */
+  readonly availableBytes: number | undefined;
+  /** Of the largest cache; undefined where nobody can say. */
+  readonly cacheBytes?: number | undefined;
+  startThread(): EngineThread;
+  /** What makes machine code here; undefined: WebAssembly is measured. */
+  readonly native?: NativeKernels | undefined;
+  now(): number;
+}
+
+export interface MeasureOptions {
+  /** How long to measure, after the start; some rounds are always made. */
+  readonly seconds: number;
+  readonly signal?: AbortSignal | undefined;
+  /** Of the whole, how much is done: 0 to 1. */
+  readonly onProgress?: ((share: number) => void) | undefined;
+}
+
+const MIB = 2 ** 20;
+const PAGE = 65536;
+/** What stands for memory: more than caches hold; less where there is little memory, or where nobody can say. */
+const memorySet: number = 512 * MIB;
+const largestMemorySet: number = 2048 * MIB;
+/** A cache that holds a quarter of what is read in a circle keeps next to nothing of it until its turn comes again. */
+const timesCache = 4;
+const memorySetUnknown: number = 256 * MIB;
+const memoryShare = 0.25;
+const smallestMemorySet: number = 32 * MIB;
+/** Sets that caches hold, here or elsewhere. */
+const cachedSets: readonly number[] = [1 * MIB, 4 * MIB, 32 * MIB, 128 * MIB];
+/** What a thread takes at a time. */
+const largestChunk: number = 2 * MIB;
+const smallestChunkShare = 16;
+const computeRounds = 2000;
+/** Of a round. Short, so that some are not interrupted even where other programs run. */
+const roundMs = 5;
+/** Each thing is measured this often at least. */
+const leastPasses = 3;
+
+/** One thing to measure: the same work by some number of threads. */
+interface Subject {
+  readonly threads: number;
+  /** In turns, where there are several. */
+  readonly ways: readonly { readonly task: RoundTask; readonly perChunk: number }[];
+  /** Chunks per second in a round: of all threads (together) or of each (apart). */
+  readonly ratesOf: (reports: readonly RoundReport[]) => number[];
+  /** The best of each of these, times what a chunk is. */
+  readonly best: number[];
+  /** Chunks so far. A round goes on where the last one ended: what that has just read may still be in a cache. */
+  chunks: number;
+}
+
+export async function measureMachine(
+  environment: MeasureEnvironment,
+  options: MeasureOptions,
+): Promise<MachineMeasurement> {
+  if (!detectWasmFeatures().simd) {
+    throw new ModelError(
+      "this engine's WebAssembly has no SIMD, without which only plain TypeScript computes: there is nothing to measure",
+    );
+  }
+  const counts = threadCounts(detectWasmFeatures().threads ? environment.cores : 1);
+  const crew = new Crew(environment, counts.at(-1)!, options.signal);
+  try {
+    await crew.begin();
+    const sets = [...cachedSets.filter((bytes) => bytes * 2 <= crew.setBytes), crew.setBytes];
+    const reads = sets.map((bytes) => counts.map((threads) => readSubject(crew, threads, bytes)));
+    const { width } = crew;
+    const computing = (kernel: string, roundOps: number): Subject[] =>
+      counts.map((threads) => computeSubject(crew, threads, kernel, roundOps));
+    const f32 = computing(f32Name, f32RoundOps(width));
+    const int8 = computing(int8Name, int8RoundOps(width));
+    const tiles = crew.hasTiles ? computing(int8TilesName, int8TilesRoundOps()) : [];
+    // Reading from memory is what limits a generation, and what other programs disturb most: it has three turns.
+    const memory = reads.at(-1)!;
+    const turns = [...reads.flat(), ...f32, ...memory, ...int8, ...tiles, ...memory];
+    await measureInTurns(crew, turns, environment, options);
+    return {
+      cpu: environment.cpu,
+      cores: environment.cores,
+      memoryBytes: environment.memoryBytes,
+      lowering: crew.lowering,
+      ...readRates(sets, reads),
+      f32Ops: rates(f32),
+      int8Ops: rates(int8),
+      ...(crew.hasTiles && { int8TileOps: rates(tiles) }),
+      measuredAt: new Date().toISOString(),
+    };
+  } finally {
+    await crew.end();
+  }
+}
+
+/** 1, 2, 4, ... and all cores. */
+export function threadCounts(cores: number): number[] {
+  const counts: number[] = [];
+  for (let threads = 1; threads < cores; threads *= 2) counts.push(threads);
+  return [...counts, cores];
+}
+
+async function measureInTurns(
+  crew: Crew,
+  subjects: readonly Subject[],
+  { now }: MeasureEnvironment,
+  { seconds, onProgress }: MeasureOptions,
+): Promise<void> {
+  const started = now();
+  const wanted = seconds * 1000;
+  for (let pass = 0; ; pass++) {
+    for (const [index, subject] of subjects.entries()) {
+      const { task, perChunk } = subject.ways[pass % subject.ways.length]!;
+      const reports = await crew.round({ ...task, first: subject.chunks });
+      for (const [at, rate] of subject.ratesOf(reports).entries()) {
+        subject.best[at] = Math.max(subject.best[at] ?? 0, rate * perChunk);
+      }
+      subject.chunks = (subject.chunks + chunksOf(reports)) % task.chunks;
+      const passes = pass + (index + 1) / subjects.length;
+      const spent = now() - started;
+      onProgress?.(Math.min(1, passes / leastPasses, wanted > 0 ? spent / wanted : 1));
+      if (passes >= leastPasses && spent >= wanted) return;
+    }
+  }
+}
+
+function chunksOf(reports: readonly RoundReport[]): number {
+  return reports.reduce((sum, report) => sum + report.chunks, 0);
+}
+
+/** Threads share the memory: what counts is what they read in the same time. They end together, so the longest is it. */
+function together(reports: readonly RoundReport[]): number[] {
+  return [(chunksOf(reports) * 1000) / Math.max(...reports.map(({ ms }) => ms))];
+}
+
+/** They share nothing that computes: each one's best counts, so that all need not be undisturbed in the same round. */
+function apart(reports: readonly RoundReport[]): number[] {
+  return reports.map(({ chunks, ms }) => (chunks * 1000) / ms);
+}
+
+/** Sets of up to this size may be in the caches that every core has for itself. */
+const ownCacheBytes: number = 4 * MIB;
+
+/**
+ * How the rate of a round of reading is worked out. A small set, divided among the threads, may be in their own caches, where
+ * they share nothing: a machine that is busy with something else then has no limit that is too low.
+ */
+export function readRatesOf(setBytes: number): (reports: readonly RoundReport[]) => number[] {
+  return setBytes <= ownCacheBytes ? apart : together;
+}
+
+function readSubject(crew: Crew, threads: number, setBytes: number): Subject {
+  const ways = STREAM_COUNTS.map((streams) => {
+    const wanted = Math.min(largestChunk, setBytes / smallestChunkShare);
+    // An odd number of cache lines apart: at powers of two, streams would push each other out of the cache.
+    const lines = Math.floor(wanted / streams / STREAM_STEP - 1) | 1;
+    const stride = lines * STREAM_STEP;
+    const chunkBytes = streams * stride;
+    const task: RoundTask = {
+      kind: "round",
+      kernel: readName(streams),
+      threads,
+      ms: roundMs,
+      from: crew.setStart,
+      chunkBytes,
+      chunks: Math.floor(setBytes / chunkBytes),
+      first: 0,
+      rounds: lines,
+      stride,
+    };
+    return { task, perChunk: chunkBytes };
+  });
+  return { threads, ways, ratesOf: readRatesOf(setBytes), best: [], chunks: 0 };
+}
+
+function computeSubject(crew: Crew, threads: number, kernel: string, roundOps: number): Subject {
+  const task: RoundTask = {
+    kind: "round",
+    kernel,
+    threads,
+    ms: roundMs,
+    from: crew.setStart,
+    chunkBytes: 0,
+    chunks: 1,
+    first: 0,
+    rounds: computeRounds,
+    stride: 0,
+  };
+  const ways = [{ task, perChunk: computeRounds * roundOps }];
+  return { threads, ways, ratesOf: apart, best: [], chunks: 0 };
+}
+
+/** What fewer threads reach, more can reach: the others need only sleep. */
+function rates(subjects: readonly Subject[]): RatePoint[] {
+  let most = 0;
+  return subjects.map(({ threads, best }) => {
+    most = Math.max(
+      most,
+      best.reduce((sum, rate) => sum + rate, 0),
+    );
+    return { threads, perSecond: most };
+  });
+}
+
+/** And what is read at some speed from a large set can be read at that speed from a small one. */
+function readRates(
+  sets: readonly number[],
+  subjects: readonly (readonly Subject[])[],
+): Pick<MachineMeasurement, "readBytes" | "cachedReads"> {
+  const readBytes = rates(subjects.at(-1)!);
+  const cachedReads: CachedReads[] = [];
+  let larger = readBytes;
+  for (let i = sets.length - 2; i >= 0; i--) {
+    larger = rates(subjects[i]!).map(({ threads, perSecond }, at) => ({
+      threads,
+      perSecond: Math.max(perSecond, larger[at]!.perSecond),
+    }));
+    cachedReads.unshift({ setBytes: sets[i]!, readBytes: larger });
+  }
+  return { readBytes, cachedReads };
+}
+
+/** The measuring threads, from the side of the one who tells them what to do. */
+class Crew {
+  /** What is read: where it starts, and its size. */
+  readonly setStart: number;
+  readonly setBytes: number;
+  readonly #environment: MeasureEnvironment;
+  readonly #signal: AbortSignal | undefined;
+  readonly #size: number;
+  readonly #image: NativeImage | undefined;
+  #threads: EngineThread[] = [];
+  #receivers: ((report: RoundReport) => void)[] = [];
+  readonly #failure: PromiseWithResolvers<never> = Promise.withResolvers();
+  readonly #abort = (): void => this.#failure.reject(new AbortedError("measuring this machine"));
+
+  constructor(environment: MeasureEnvironment, size: number, signal: AbortSignal | undefined) {
+    this.#environment = environment;
+    this.#size = size;
+    this.#signal = signal;
+    this.#image = environment.native && measureImage(environment.native);
+    this.setStart = Math.ceil(controlBytes(size) / PAGE) * PAGE;
+    this.setBytes = memorySetFor(environment);
+    this.#failure.promise.catch(() => {}); // whoever waits for a round hears of it
+  }
+
+  /** What the kernels are, for people. */
+  get lowering(): string {
+    return loweringText(this.#image && this.#environment.native!.target.name);
+  }
+
+  /** Bytes of a vector. */
+  get width(): number {
+    return this.#image ? this.#environment.native!.target.width : 16;
+  }
+
+  get hasTiles(): boolean {
+    return this.#image !== undefined && this.#environment.native!.target.amx === true;
+  }
+
+  async begin(): Promise<void> {
+    if (this.#signal?.aborted) this.#abort();
+    this.#signal?.addEventListener("abort", this.#abort);
+    const shared = detectWasmFeatures().threads;
+    const pages = (this.setStart + this.setBytes) / PAGE;
+    const limits: WasmMemory = { initial: pages, maximum: pages, shared, memory64: false };
+    const memory = shared ? newMemory(limits) : undefined;
+    // In pages as the engine's memory has them, before anything is written there.
+    const { native: kernels } = this.#environment;
+    if (memory && kernels) largePages(kernels.host, memory.buffer);
+    const module = measureModule(limits);
+    this.#threads = Array.from({ length: this.#size }, (_, index) => this.#start(index));
+    const native = this.#image && { image: this.#image, blocks: blocksAt(this.#size) };
+    await this.#tell(
+      (thread): MeasureJob => ({ kind: "job", module, memory, limits, native, thread }),
+      this.#size,
+    );
+    const share = Math.ceil(this.setBytes / this.#size / PAGE) * PAGE;
+    await this.#tell((thread): FillTask => {
+      const from = this.setStart + thread * share;
+      const end = Math.min(from + share, this.setStart + this.setBytes);
+      return { kind: "fill", from, bytes: Math.max(0, end - from) };
+    }, this.#size);
+  }
+
+  /** What each thread did. */
+  async round(task: RoundTask): Promise<RoundReport[]> {
+    return await this.#tell(() => task, task.threads);
+  }
+
+  async end(): Promise<void> {
+    this.#signal?.removeEventListener("abort", this.#abort);
+    const threads = this.#threads.splice(0);
+    await Promise.all(threads.map((thread) => thread.terminate()));
+  }
+
+  #start(index: number): EngineThread {
+    const thread = this.#environment.startThread();
+    thread.onMessage((report) => this.#receivers[index]!(report as RoundReport));
+    thread.onFailure((cause) =>
+      this.#failure.reject(
+        new WorkerError(`a measuring thread failed (${cause.message})`, { cause }),
+      ),
+    );
+    return thread;
+  }
+
+  /** Sends a message to the first `count` threads and waits for their answers. */
+  async #tell(messageFor: (thread: number) => unknown, count: number): Promise<RoundReport[]> {
+    const answers = this.#threads.slice(0, count).map((thread, index) => {
+      const { promise, resolve } = Promise.withResolvers<RoundReport>();
+      this.#receivers[index] = resolve;
+      thread.post(messageFor(index));
+      return promise;
+    });
+    return await Promise.race([Promise.all(answers), this.#failure.promise]);
+  }
+}
+
+function memorySetFor({ availableBytes, cacheBytes = 0 }: MeasureEnvironment): number {
+  if (availableBytes === undefined) return memorySetUnknown;
+  const wanted = Math.min(largestMemorySet, Math.max(memorySet, timesCache * cacheBytes));
+  const most = Math.min(wanted, availableBytes * memoryShare);
+  return Math.max(smallestMemorySet, Math.floor(most / largestChunk) * largestChunk);
+}
+
+function newMemory(limits: WasmMemory): WebAssembly.Memory {
+  try {
+    return new WebAssembly.Memory(limits);
+  } catch (cause) {
+    const mib = (limits.initial * PAGE) / MIB;
+    throw new MemoryError(
+      `measuring this machine needs ${Math.round(mib)} MiB of memory, which it did not get: close other programs`,
+      { cause },
+    );
+  }
+}

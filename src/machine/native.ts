@@ -1,0 +1,79 @@
+// Machine code on this machine: whether there is any, and which opt level that makes. Composition roots that make backends
+// ask here. The lowerings are only loaded where the platform runs what they make.
+
+import type { MachineCodeInfo, OptLevel } from "../api/api.ts";
+import { nativeLevel, withoutTiles } from "../backends/cpu/native/levels.ts";
+import type { NativeKernels } from "../backends/cpu/native/native.ts";
+import { UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
+import { currentPlatform } from "../platform/current.ts";
+import type { Platform } from "../platform/platform.ts";
+
+/** What was asked for. */
+export interface LevelRequest {
+  /** undefined: the best that this machine can run. */
+  readonly level: OptLevel | undefined;
+  /** false: no machine code. */
+  readonly native?: boolean | undefined;
+}
+
+export interface LevelChoice {
+  readonly level: OptLevel;
+  /** What makes the machine code of level 4; a sentence: why there is none. */
+  readonly native: NativeKernels | string;
+}
+
+const levels: readonly OptLevel[] = [1, 2, 3, 4];
+
+export async function chooseLevel(
+  { level, native = true }: LevelRequest,
+  platform: Platform,
+): Promise<LevelChoice> {
+  if (level !== undefined && !levels.includes(level)) {
+    throw new UsageError(`level: got ${show(level)}, expected one of ${levels.join(", ")}`);
+  }
+  if (level !== undefined && level < 4) return { level, native: `level ${level} was asked for` };
+  const made = native ? await openNative(platform) : "it was switched off";
+  if (level === 4 && typeof made === "string") {
+    throw new UsageError(`level: got 4, but there is no machine code here: ${made}. Use level 3`);
+  }
+  return { level: typeof made === "string" ? 3 : 4, native: made };
+}
+
+async function openNative(platform: Platform): Promise<NativeKernels | string> {
+  const access = await platform.native();
+  if (typeof access === "string") return access;
+  const { nativeKernels } = await import("../backends/cpu/native/native.ts");
+  return nativeKernels(access);
+}
+
+/** What makes machine code here; undefined: nothing, kernels are WebAssembly. */
+export async function nativeHere(
+  platform: Platform,
+  native = true,
+): Promise<NativeKernels | undefined> {
+  const made = native ? await openNative(platform) : undefined;
+  return typeof made === "string" ? undefined : made;
+}
+
+/**
+ * The target that machine code here would be for; undefined: none. Loads no lowering, and opens nothing, so it cannot know
+ * whether the system lets this process use tile registers. `tiles: false`: the target if it does not.
+ */
+export async function expectedTarget(
+  platform: Pick<Platform, "native">,
+  { tiles = true }: { readonly tiles?: boolean } = {},
+): Promise<string | undefined> {
+  const access = await platform.native();
+  const isWhole = tiles || typeof access === "string";
+  const level = nativeLevel(isWhole ? access : withoutTiles(access));
+  return "refused" in level ? undefined : level.name;
+}
+
+/** What machine code Lantern makes on this machine, or why it makes none. */
+export async function machineCodeInfo(): Promise<MachineCodeInfo> {
+  const native = await openNative(await currentPlatform());
+  if (typeof native === "string") return { refused: native };
+  const { name, width } = native.target;
+  return { target: name, vectorBytes: width };
+}

@@ -1,0 +1,150 @@
+// A measuring thread: gets the kernels and the memory once, then runs rounds as it is told (machine.ts tells it).
+//
+// In a round all threads begin together, take chunks of work as they come (as the engine's threads do, so that one that
+// is held back does not hold up the others) and end together, when the first of them has worked long enough.
+
+import { BLOCK_BYTES, type NativeJob, openNativeJob } from "../backends/cpu/native/entry.ts";
+import type { WasmMemory } from "../kernels/asm/wasm.ts";
+import type { EnginePort, NativeAccess } from "../platform/platform.ts";
+import type { MeasureKernel } from "./kernels.ts";
+
+// Shared i32 words at the start of the memory.
+const ARRIVED = 0;
+const NEXT = 1;
+const STOP = 2;
+const WORDS = 3;
+/** Where each thread stores its results: a cache line each, after the words. */
+const RESULTS = 64;
+const RESULT_BYTES = 64;
+
+/** Where the parameter blocks of machine code are, after the results. */
+export function blocksAt(threads: number): number {
+  return RESULTS + RESULT_BYTES * threads;
+}
+
+/** Bytes at the start of the memory that are not measured. */
+export function controlBytes(threads: number): number {
+  return blocksAt(threads) + BLOCK_BYTES * threads;
+}
+
+export interface MeasureJob {
+  readonly kind: "job";
+  readonly module: WebAssembly.Module;
+  /** Shared with the other threads; undefined where memory cannot be shared: then the thread makes its own. */
+  readonly memory: WebAssembly.Memory | undefined;
+  readonly limits: WasmMemory;
+  /** The kernels as machine code, which are then the ones that are measured. */
+  readonly native: NativeJob | undefined;
+  readonly thread: number;
+}
+
+/** Writes the bytes once: memory that nobody wrote to is not there. */
+export interface FillTask {
+  readonly kind: "fill";
+  readonly from: number;
+  readonly bytes: number;
+}
+
+export interface RoundTask {
+  readonly kind: "round";
+  readonly kernel: string;
+  readonly threads: number;
+  readonly ms: number;
+  /** Chunk i starts at from + (i mod chunks) * chunkBytes; the first of the round is chunk `first`. */
+  readonly from: number;
+  readonly chunkBytes: number;
+  readonly chunks: number;
+  readonly first: number;
+  /** Of the kernel, for each chunk. */
+  readonly rounds: number;
+  readonly stride: number;
+}
+
+/** What a thread did in a round. */
+export interface RoundReport {
+  readonly chunks: number;
+  readonly ms: number;
+}
+
+/** Answers every message with one: a RoundReport. */
+export function serveMeasure({ port, now, native }: MeasureHost): void {
+  let worker: MeasureWorker | undefined;
+  const begin = (job: MeasureJob, host: NativeAccess) => {
+    worker = new MeasureWorker(job, host, now);
+    port.post(nothing);
+  };
+  port.onMessage((received) => {
+    const message = received as MeasureJob | FillTask | RoundTask;
+    if (message.kind === "round") port.post(worker!.round(message));
+    else if (message.kind === "fill") {
+      worker!.fill(message);
+      port.post(nothing);
+    } else if (message.native) void native().then((host) => begin(message, host));
+    else begin(message, "all kernels are WebAssembly");
+  });
+}
+
+const nothing: RoundReport = { chunks: 0, ms: 0 };
+
+/** What a measuring thread has of its platform. */
+export interface MeasureHost {
+  readonly port: EnginePort;
+  now(): number;
+  native(): Promise<NativeAccess>;
+}
+
+class MeasureWorker {
+  readonly #bytes: Uint8Array;
+  readonly #words: Int32Array;
+  readonly #kernels: Readonly<Record<string, MeasureKernel>>;
+  readonly #out: number;
+  readonly #now: () => number;
+
+  constructor(job: MeasureJob, host: NativeAccess, now: () => number) {
+    const { module, memory: shared, limits, native, thread } = job;
+    const memory = shared ?? new WebAssembly.Memory(limits);
+    const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+    this.#bytes = new Uint8Array(memory.buffer);
+    this.#words = new Int32Array(memory.buffer, 0, WORDS);
+    this.#kernels = native
+      ? openNativeJob(native, host, memory.buffer, thread)
+      : (exports as unknown as Record<string, MeasureKernel>);
+    this.#out = RESULTS + RESULT_BYTES * thread;
+    this.#now = now;
+  }
+
+  fill({ from, bytes }: FillTask): void {
+    this.#bytes.fill(1, from, from + bytes);
+  }
+
+  round(task: RoundTask): RoundReport {
+    const { from, chunkBytes, rounds, stride, ms } = task;
+    const kernel = this.#kernels[task.kernel]!;
+    const words = this.#words;
+    this.#meet(task.threads);
+    const started = this.#now();
+    for (let chunks = 1; ; chunks++) {
+      const chunk = (task.first + Atomics.add(words, NEXT, 1)) % task.chunks;
+      kernel(from + chunk * chunkBytes, this.#out, rounds, stride);
+      const spent = this.#now() - started;
+      if (spent >= ms) Atomics.store(words, STOP, 1);
+      if (Atomics.load(words, STOP) !== 0) return { chunks, ms: spent };
+    }
+  }
+
+  /** Returns when all threads are here. The last one clears what is left of the round before. */
+  #meet(threads: number): void {
+    const words = this.#words;
+    const arrived = Atomics.add(words, ARRIVED, 1) + 1;
+    if (arrived === threads) {
+      Atomics.store(words, NEXT, 0);
+      Atomics.store(words, STOP, 0);
+      Atomics.store(words, ARRIVED, 0);
+      Atomics.notify(words, ARRIVED);
+      return;
+    }
+    for (let here = arrived; here !== 0; here = Atomics.load(words, ARRIVED)) {
+      Atomics.wait(words, ARRIVED, here);
+    }
+  }
+}

@@ -1,0 +1,210 @@
+// The composition root of the server: models, settings and route families become an app on a socket. `lantern serve`
+// calls it; the models stay the caller's, who opened them and disposes them after stop().
+
+import { byName } from "../base/by-name.ts";
+import type { GenerateOptions, Model } from "../index.ts";
+import type { Database } from "../platform/database.ts";
+import { randomToken } from "./access.ts";
+import { type AppFetch, type Asset, createApp } from "./app.ts";
+import { createContext, type ServerContext } from "./context.ts";
+import { stopping } from "./errors.ts";
+import { hostNameOf, isLoopback } from "./host-names.ts";
+import type { ModelLibrary } from "./library.ts";
+import { listen } from "./listen.ts";
+import type { RouteFamily } from "./route.ts";
+import { limitRoutes } from "./routes/lantern-limits.ts";
+import { machineRoutes } from "./routes/lantern-machine.ts";
+import { modelRoutes } from "./routes/lantern-models.ts";
+import { quantizeRoutes } from "./routes/lantern-quantize.ts";
+import { openSessions } from "./routes/lantern-sessions.ts";
+import { routeFamilies } from "./routes/table.ts";
+
+export { hostNameOf, isLoopback, machineNames } from "./host-names.ts";
+export type { LoadPlan, ModelLibrary } from "./library.ts";
+export type { ServerStatus } from "./routes/lantern-status.ts";
+
+export interface StartOptions {
+  /** By the names that clients use; the first is the default. */
+  models: Readonly<Record<string, Model>>;
+  version: string;
+  /** Default 127.0.0.1: this machine only. */
+  host?: string;
+  /** Default 8080; 0: any that is free. */
+  port?: number;
+  /** Keys that clients have to send, one of them; none: everybody may generate. */
+  apiKeys?: readonly string[];
+  /** Opens what changes models and conversations (routes of access "admin"), from any address. */
+  adminKey?: string;
+  /**
+   * Without an admin key: what opens those routes, on this machine only (default: a random one, in `pageUrl`). false: being on
+   * this machine is enough.
+   */
+  token?: string | false;
+  /** Generations that run at once (default 8), and that may wait (default 64). */
+  parallel?: number;
+  queue?: number;
+  maxBodyBytes?: number;
+  maxMessages?: number;
+  /** Origins whose pages may ask; "*": all, "localhost": those of this machine. */
+  corsOrigins?: readonly string[];
+  /** A single model answers to its own name only (default: to any). */
+  strictModel?: boolean;
+  /** false: GET /slots, GET /metrics are a 501. */
+  slots?: boolean;
+  metrics?: boolean;
+  /** Every answer has llama.cpp's `__verbose` (default: those that ask for it). */
+  verbose?: boolean;
+  /** What chat templates get as enable_thinking (default: true). */
+  thinking?: boolean;
+  /** The models' file names, without folders. */
+  files?: Readonly<Record<string, string>>;
+  /** Names that this server may be called by, besides IP addresses, localhost and `host`: this machine's own, and others. */
+  allowedHosts?: readonly string[];
+  /** What requests that say nothing of sampling get. */
+  sampling?: GenerateOptions;
+  /** How embeddings are made of tokens (default "mean"). */
+  pooling?: "mean" | "last";
+  /** A stream that has nothing to send yet sends a comment this often (default 12000), so that nobody cuts it. */
+  heartbeatMs?: number;
+  headersTimeoutMs?: number;
+  requestTimeoutMs?: number;
+  /** How long running requests may go on after stop() (default 5000). */
+  graceMs?: number;
+  /** Routes beside those of the table: made with what this file does not know (a database). */
+  families?: (context: ServerContext) => readonly RouteFamily[];
+  /** Opens the database of conversations (docs/sessions.md); absent: there are none. */
+  sessions?: () => Database;
+  /** Models that can be listed, downloaded, opened (docs/web.md); absent: what is served stays as it is. */
+  library?: ModelLibrary;
+  /** The web app's files, by path. */
+  assets?: ReadonlyMap<string, Asset>;
+  log?: (line: string) => void;
+}
+
+export interface RunningServer {
+  readonly url: string;
+  /** Where the web app is opened on this machine: with the token, where there is one. */
+  readonly pageUrl: string;
+  readonly token: string | undefined;
+  readonly port: number;
+  readonly context: ServerContext;
+  /** Everything that it answers, but for the files of the web app. */
+  readonly families: readonly RouteFamily[];
+  /** Nobody new; running requests finish, or end with an error event when their time is over. */
+  stop(): Promise<void>;
+}
+
+/** Addresses to listen on that are no addresses to go to: this machine reaches them by its own. */
+const wildcards: Readonly<Record<string, string>> = byName({
+  "0.0.0.0": "127.0.0.1",
+  "::": "[::1]",
+});
+
+export async function startServer(options: StartOptions): Promise<RunningServer> {
+  const { host = "127.0.0.1", port = 8080, graceMs = 5000 } = options;
+  const token = options.adminKey === undefined ? (options.token ?? randomToken()) : false;
+  const end = new AbortController();
+  const context = createContext({
+    settings: {
+      version: options.version,
+      access: {
+        apiKeys: options.apiKeys ?? [],
+        adminKey: options.adminKey,
+        token: token === false ? undefined : token,
+      },
+      parallel: options.parallel ?? 8,
+      queue: options.queue ?? 64,
+      maxBodyBytes: options.maxBodyBytes ?? 16 * 2 ** 20,
+      maxMessages: options.maxMessages ?? 4096,
+      corsOrigins: options.corsOrigins ?? [],
+      strictModel: options.strictModel ?? false,
+      slots: options.slots ?? true,
+      metrics: options.metrics ?? true,
+      verbose: options.verbose ?? false,
+      thinking: options.thinking,
+      hosts: ["localhost", host, ...(options.allowedHosts ?? [])].flatMap(
+        (name) => hostNameOf(name) ?? [],
+      ),
+      isLocal: isLoopback(host),
+      sampling: options.sampling ?? {},
+      pooling: options.pooling ?? "mean",
+      heartbeatMs: options.heartbeatMs ?? 12_000,
+    },
+    models: Object.entries(options.models).map(([id, model]) => ({
+      id,
+      model,
+      created: Math.floor(Date.now() / 1000),
+      file: options.files?.[id],
+    })),
+    library: options.library,
+    log: options.log ?? (() => {}),
+    stopSignal: end.signal,
+  });
+  // The port first: if another program has it, that is said at once, and no conversations are opened. Who asks now waits.
+  const { promise: ready, resolve: beginWith } = Promise.withResolvers<AppFetch>();
+  const listener = await listen(async (...request) => await (await ready)(...request), {
+    host,
+    port,
+    headersTimeoutMs: options.headersTimeoutMs ?? 15_000,
+    requestTimeoutMs: options.requestTimeoutMs ?? 60_000,
+  });
+  const { families, sessions, models } = await openFamilies(context, options).catch(
+    async (error: unknown) => {
+      listener.stopAccepting();
+      listener.destroy();
+      await listener.closed;
+      throw error;
+    },
+  );
+  beginWith(createApp(context, { families, ...(options.assets && { assets: options.assets }) }));
+  const own = Object.hasOwn(wildcards, host) ? wildcards[host] : undefined;
+  const reachable = own === undefined ? listener.url : `http://${own}:${listener.port}`;
+  return {
+    url: listener.url,
+    pageUrl: token === false ? reachable : `${reachable}/?token=${encodeURIComponent(token)}`,
+    token: token === false ? undefined : token,
+    port: listener.port,
+    context,
+    families,
+    async stop() {
+      listener.stopAccepting();
+      context.queue.close();
+      await settled(listener.closed, graceMs);
+      end.abort(stopping()); // what still runs ends now, and says why
+      await settled(listener.closed, 1000);
+      listener.destroy();
+      await listener.closed;
+      await sessions?.close();
+      await models?.close();
+    },
+  };
+}
+
+/** All routes, and what has to be closed with them. */
+async function openFamilies(context: ServerContext, options: StartOptions) {
+  const sessions = options.sessions && (await openSessions(context, options.sessions));
+  const { library } = options;
+  const models = library && modelRoutes(context, library);
+  const families: readonly RouteFamily[] = [
+    ...routeFamilies,
+    ...(options.families?.(context) ?? []),
+    ...(sessions?.families ?? []),
+    ...(models
+      ? [
+          models.family,
+          machineRoutes(context, library),
+          limitRoutes(context, library),
+          quantizeRoutes(context, library),
+        ]
+      : []),
+  ];
+  return { families, sessions, models };
+}
+
+/** Resolves with the promise, or when the time is over. */
+async function settled(promise: Promise<void>, ms: number): Promise<void> {
+  const { promise: late, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, ms);
+  await Promise.race([promise, late]);
+  clearTimeout(timer);
+}

@@ -1,0 +1,137 @@
+// The engine thread's entry, and the composition root of its side: opens the model's files, chooses tokenizer, template
+// and backend from their tables, and hands the loaded engine to the host.
+
+import type { Backend } from "../backends/backend.ts";
+import type { BackendRequest } from "../backends/table.ts";
+import { UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
+import { dtypeByName } from "../dtypes/table.ts";
+import { Engine, type LoadWatch } from "../engine/engine.ts";
+import { serveEngine } from "../engine/host.ts";
+import type { OpenRequest } from "../engine/protocol.ts";
+import { openModelFile } from "../formats/open-model-file.ts";
+import type { KernelTarget } from "../kernels/target.ts";
+import { chooseBackend, type TunedGpuLookup } from "../load/choose-backend.ts";
+import { templateOf, tokenizerOf } from "../load/compose.ts";
+import { chooseLevel, type LevelChoice } from "../machine/native.ts";
+import { currentPlatform } from "../platform/current.ts";
+import { Laps } from "../profile/laps.ts";
+import { explainedDefault } from "../tune/default-notes.ts";
+import { GPU_TUNE_FILE, tuneFileOf } from "../tune/tune-target.ts";
+import type { TunedUse } from "../tune/use.ts";
+
+const platform = await currentPlatform();
+serveEngine(platform.enginePort(), { load, breathe: platform.breathe, now: platform.now });
+
+async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
+  const kvType = dtypeByName(request.kvType);
+  if (!kvType) throw new UsageError(`kvType: got "${request.kvType}", expected f32, f16 or q8_0`);
+  const laps = request.profile ? new Laps(platform.now, platform.heapBytes) : undefined;
+  laps?.resume();
+  const file = await openModelFile(await platform.openModelSource(request.spec));
+  let backend: Backend | undefined;
+  try {
+    const level = await chooseLevel(request, platform);
+    const native = typeof level.native === "string" ? undefined : level.native;
+    const choices = await measured(native?.target);
+    const tuned = request.tuned
+      ? await choices?.measuredTuning(platform, file, request.threads, native)
+      : { notes: ["kernels: defaults; tuning is switched off"] };
+    const wanted = {
+      ...backendRequest(request, level, tuned ?? { notes: [untuned] }),
+      guard: await guardMode(),
+    };
+    const tunedGpu = request.tuned ? gpuTuning : undefined;
+    const chosen = await chooseBackend(request, wanted, platform, tunedGpu);
+    backend = chosen.backend;
+    const { metadata } = file;
+    const tokenizer = tokenizerOf(file);
+    laps?.lap("load", "open");
+    return await Engine.load(
+      {
+        name: file.name,
+        format: file.format,
+        metadata,
+        tensors: file.tensors,
+        readTensor: (name, target, byteOffset) =>
+          file.readTensor(file.tensors.get(name)!, target, byteOffset),
+        tokenizer,
+        template: templateOf(request.chatTemplate, metadata, tokenizer),
+        backend,
+      },
+      {
+        contextSize: request.contextSize,
+        kvType,
+        availableBytes: platform.availableMemory(),
+        parallel: request.parallel,
+        promptChunk: chosen.usesGpu ? undefined : await choices?.measuredChunk(backend.threads),
+        laps,
+      },
+      watch,
+    );
+  } catch (error) {
+    backend?.dispose();
+    await backend?.ended?.();
+    throw error;
+  } finally {
+    await file.close(); // the weights are in memory now
+    laps?.lap("load", "open");
+    laps?.pause();
+  }
+}
+
+/** What measurements decide is loaded when there are any. */
+async function measured(
+  target: KernelTarget | undefined,
+): Promise<typeof import("../tune/measured-choices.ts") | undefined> {
+  const files = platform.smallFiles();
+  const found = await Promise.all(
+    ["machine.json", tuneFileOf(target)].map((name) => files.read(name).catch(() => "")),
+  );
+  return found.some((text) => text !== undefined)
+    ? await import("../tune/measured-choices.ts")
+    : undefined;
+}
+
+/** What was measured of the GPU's kernels; undefined: nothing. */
+const gpuTuning: TunedGpuLookup = async (facts) => {
+  const isThere = await platform
+    .smallFiles()
+    .read(GPU_TUNE_FILE)
+    .catch(() => undefined);
+  if (isThere === undefined) return undefined;
+  const { measuredGpuTuning } = await import("../tune/measured-choices.ts");
+  return await measuredGpuTuning(platform, facts);
+};
+
+const untuned = 'kernels: defaults, nothing was tuned here ("lantern tune")';
+
+/** Generated code is watched where somebody looks for a bug (docs/native.md); loaded then only. */
+async function guardMode(): Promise<BackendRequest["guard"]> {
+  if (platform.env("LANTERN_GUARD") !== "1") return undefined;
+  return (await import("../backends/cpu/guard/guard.ts")).guardMode();
+}
+
+/** What a backend on the processor is made with. */
+function backendRequest(
+  { threads, profile }: OpenRequest,
+  { level, native }: LevelChoice,
+  tuned: TunedUse,
+): BackendRequest {
+  const target = typeof native === "string" ? undefined : native.target;
+  return {
+    level,
+    native,
+    threads: threads === undefined ? (tuned.threads ?? platform.cores) : checkThreads(threads),
+    startThread: () => platform.startThread("compute"),
+    profile,
+    choose: tuned.choose ?? explainedDefault(target),
+    idle: tuned.idle,
+    notes: tuned.notes,
+  };
+}
+
+function checkThreads(threads: number): number {
+  if (Number.isInteger(threads) && threads >= 1 && threads <= 256) return threads;
+  throw new UsageError(`threads: got ${show(threads)}, expected an integer from 1 to 256`);
+}

@@ -1,0 +1,23 @@
+// The entry of a thread that works on a model's texts, and its composition root: opens the model's file for its tokenizer
+// and its chat template, and hands them to the host. It reads no weights.
+
+import type { TextRequest } from "../engine/protocol.ts";
+import { serveText } from "../engine/text-host.ts";
+import type { TextSide } from "../engine/text-work.ts";
+import { openModelFile } from "../formats/open-model-file.ts";
+import { templateOf, tokenizerOf } from "../load/compose.ts";
+import { currentPlatform } from "../platform/current.ts";
+
+const platform = await currentPlatform();
+serveText(platform.enginePort(), load);
+
+async function load({ spec, chatTemplate }: TextRequest): Promise<TextSide> {
+  const file = await openModelFile(await platform.openModelSource(spec));
+  try {
+    const tokenizer = tokenizerOf(file);
+    const template = templateOf(chatTemplate, file.metadata, tokenizer);
+    return { name: file.metadata.string("general.name") ?? file.name, tokenizer, template };
+  } finally {
+    await file.close();
+  }
+}

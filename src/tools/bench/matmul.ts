@@ -1,0 +1,85 @@
+// The speed of one matrix product, [m, k] x [n, k]^T, on the backend that a model would run on at this opt level and
+// thread count: a graph of one matmul (and the embedding that feeds it), run as a model's steps are. So it includes what
+// a model pays: rounding the activations, and the threads' waiting for each other. A composition root, as open.ts is.
+
+import type { MatmulBenchOptions, MatmulSpeed } from "../../api/api.ts";
+import type { Backend } from "../../backends/backend.ts";
+import { allBackends, type BackendRequest } from "../../backends/table.ts";
+import { ModelError, UsageError } from "../../base/errors.ts";
+import type { DType } from "../../dtypes/dtype.ts";
+import { allDTypes, dtypeByName } from "../../dtypes/table.ts";
+import { makePlan } from "../../graph/plan.ts";
+import { chooseLevel } from "../../machine/native.ts";
+import { currentPlatform } from "../../platform/current.ts";
+import {
+  floats,
+  productGraph,
+  productName,
+  productStep,
+  uploadSample,
+} from "../../tune/product.ts";
+
+/** Of the measuring time, what the warm-up takes. */
+const warmupShare = 0.25;
+const warmupTokens = 16;
+
+export async function measureMatmul(options: MatmulBenchOptions): Promise<MatmulSpeed> {
+  const { n, k, m, threads, seconds } = options;
+  const dtype = checkedType(options);
+  const platform = await currentPlatform();
+  const backend = chooseBackend({
+    ...(await chooseLevel(options, platform)),
+    threads,
+    startThread: () => platform.startThread("compute"),
+  });
+  try {
+    const graph = productGraph(dtype, n, k);
+    const plan = makePlan(graph, { maxTokens: m, maxOutputs: m });
+    await backend.prepare(plan, { blocks: 1, dtype: floats });
+    for (const weight of graph.weights) await uploadSample(backend, weight);
+    const timed = async (tokens: number): Promise<number> => {
+      const step = productStep(tokens, plan.limits);
+      const started = platform.now();
+      await backend.run(step);
+      return (platform.now() - started) / 1000;
+    };
+    // Code is compiled, and compiled better, while it runs.
+    for (let spent = 0; spent < seconds * warmupShare; ) {
+      spent += await timed(Math.min(m, warmupTokens));
+    }
+    const times: number[] = [];
+    for (let spent = 0; times.length === 0 || spent < seconds; spent += times.at(-1)!) {
+      times.push(await timed(m));
+    }
+    const median = times.sort((a, b) => a - b)[times.length >> 1]!;
+    return { gflops: (2 * n * k * m) / median / 1e9, kernel: kernelOf(backend) };
+  } finally {
+    backend.dispose();
+  }
+}
+
+function checkedType({ type, k }: MatmulBenchOptions): DType {
+  const dtype = dtypeByName(type);
+  if (!dtype) {
+    const known = allDTypes().map(({ name }) => name);
+    throw new UsageError(`type: got "${type}", expected one of ${known.join(", ")}`);
+  }
+  if (k % dtype.blockElems === 0) return dtype;
+  throw new UsageError(
+    `K: got ${k}, but rows of ${dtype.name} are a multiple of ${dtype.blockElems} values`,
+  );
+}
+
+function chooseBackend(request: BackendRequest): Backend {
+  const entry = allBackends().find((candidate) => candidate.available(request) === true);
+  if (entry) return entry.create(request);
+  throw new ModelError(`no backend can run level ${request.level} here`);
+}
+
+/** What the backend says of the product; all that it says where it does not name it. */
+function kernelOf(backend: Backend): string {
+  const lines = backend.explain();
+  const named = lines.find((line) => line.startsWith(`${productName}: `));
+  const text = named?.slice(productName.length + 2) ?? lines.join("; ");
+  return backend.kernels === undefined ? text : `${backend.kernels}: ${text}`;
+}

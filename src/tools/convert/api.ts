@@ -1,0 +1,148 @@
+// Conversion to GGUF as the public API has it: opens the model, lets src/tools/convert/ plan and write, and sees to it that
+// the output appears whole or not at all. The tool is loaded when it is called.
+
+import type { LoadProgress, ModelLocation } from "../../api/api.ts";
+import { AbortedError, UsageError } from "../../base/errors.ts";
+import type { ByteSink } from "../../formats/gguf/writer.ts";
+import { openModelFile } from "../../formats/open-model-file.ts";
+import { tokenizerOf } from "../../load/compose.ts";
+import { locate } from "../../load/model-file.ts";
+import { currentPlatform } from "../../platform/current.ts";
+import type { InputFiles, OutputFile } from "../../platform/output-file.ts";
+import type { ModelSource, Platform } from "../../platform/platform.ts";
+import type { Conversion, ConversionWatch, Converted } from "./convert.ts";
+import type { ConvertType } from "./types.ts";
+
+export type { ByteSink } from "../../formats/gguf/writer.ts";
+export type { ConvertType } from "./types.ts";
+
+export interface ConvertOptions {
+  /** The type of the matrices; "auto" (the default) keeps each in the type that it has. Vectors are always F32. */
+  type?: ConvertType;
+  /** tokenizer.ggml.pre, for a byte-level tokenizer whose way of cutting text is not recognised. */
+  pre?: string;
+  /** Replace the output if it exists. A file of the input is never replaced. */
+  replace?: boolean;
+  signal?: AbortSignal;
+  /** `loadedBytes`: what has been read, of all that will be; some tensors are read twice. */
+  onProgress?: (progress: LoadProgress) => void;
+}
+
+export interface ConvertResult {
+  architecture: string;
+  parameters: number;
+  /** Of the output, as a whole. */
+  bytes: number;
+  /** Its tensors, by type. */
+  types: { dtype: string; tensors: number; bytes: number }[];
+  /** What one should know: tensors that kept F32 because they leave F16's range, a tokenizer that differs. */
+  notes: readonly string[];
+}
+
+const knownOptions = new Set(["type", "pre", "replace", "signal", "onProgress"]);
+
+/**
+ * Writes a model (a Hugging Face folder, a llama2.c checkpoint) as a GGUF file. `output` is a path, or anywhere else that
+ * bytes can be written to; a path is written whole or not at all.
+ */
+export async function convert(
+  model: ModelLocation,
+  output: string | ByteSink,
+  options: ConvertOptions = {},
+): Promise<ConvertResult> {
+  const { convertTypes } = await import("./types.ts");
+  checkOptions(options, convertTypes);
+  const watch = watchOf(options);
+  watch.check();
+  const platform = await currentPlatform();
+  const spec = platform.describeSource(await locate(model, platform));
+  const read = new Set<string>();
+  const file = await openModelFile(recording(await platform.openModelSource(spec), read));
+  try {
+    const tool = await import("./convert.ts");
+    const { type = "auto", pre } = options;
+    const plan = tool.planConversion(file, tokenizerOf(file), { type, pre });
+    const inputs = spec.kind === "path" ? [{ path: spec.path, files: [...read] }] : [];
+    let bytes = 0;
+    const converted = await withOutput(output, { plan, platform, inputs, options }, (sink) => {
+      const counting: ByteSink = {
+        write: async (piece) => {
+          await sink.write(piece);
+          bytes += piece.byteLength;
+        },
+      };
+      return tool.writeConversion(file, plan, counting, watch);
+    });
+    const architecture = file.metadata.string("general.architecture")!;
+    return { architecture, parameters: plan.parameters, bytes, ...converted };
+  } finally {
+    await file.close();
+  }
+}
+
+function checkOptions(options: ConvertOptions, types: readonly ConvertType[]): void {
+  for (const key of Object.keys(options)) {
+    if (knownOptions.has(key)) continue;
+    const known = [...knownOptions].join(", ");
+    throw new UsageError(`convert(): unknown option "${key}". Known: ${known}`);
+  }
+  const { type } = options;
+  if (type !== undefined && !types.includes(type)) {
+    throw new UsageError(
+      `convert: type: got "${String(type)}", expected one of ${types.join(", ")}; "lantern quantize" makes the others from a GGUF file`,
+    );
+  }
+}
+
+function watchOf({ signal, onProgress }: ConvertOptions): ConversionWatch {
+  return {
+    progress: (loadedBytes, totalBytes) => onProgress?.({ loadedBytes, totalBytes }),
+    check: () => {
+      if (signal?.aborted) throw new AbortedError("converting the model", { cause: signal.reason });
+    },
+  };
+}
+
+/** The same source, with a note of what was opened: none of that may be overwritten. */
+function recording(source: ModelSource, read: Set<string>): ModelSource {
+  return {
+    ...source,
+    open: async (file) => {
+      read.add(file);
+      return await source.open(file);
+    },
+  };
+}
+
+interface OutputParts {
+  plan: Conversion;
+  platform: Platform;
+  inputs: readonly InputFiles[];
+  options: ConvertOptions;
+}
+
+/** A sink to write into; a file of ours takes its place after the last byte, and goes away when something fails. */
+async function withOutput(
+  output: string | ByteSink,
+  { plan, platform, inputs, options }: OutputParts,
+  write: (sink: ByteSink) => Promise<Converted>,
+): Promise<Converted> {
+  if (typeof output !== "string") return await write(output);
+  if (!platform.createOutputFile) {
+    throw new UsageError(
+      "convert(): this platform has no files to write; give an object with a write() method instead of a path",
+    );
+  }
+  const file: OutputFile = await platform.createOutputFile(output, {
+    replace: options.replace ?? false,
+    bytes: plan.tensorBytes,
+    inputs,
+  });
+  try {
+    const converted = await write(file);
+    await file.finish();
+    return converted;
+  } finally {
+    await file.discard();
+  }
+}

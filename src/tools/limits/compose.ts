@@ -1,0 +1,296 @@
+// From names to a LimitsReport: a composition root. It finds the model (a file, or a built-in configuration), the device
+// (of the table, or this machine) and the widths that were asked for, and hands them to the arithmetic of src/limits.
+
+import type { ModelLocation } from "../../api/api.ts";
+import { SourceError, UsageError } from "../../base/errors.ts";
+import { show } from "../../base/show.ts";
+import { nearest } from "../../catalog/nearest.ts";
+import { bitsPerWeight } from "../../dtypes/dtype.ts";
+import { allDTypes, dtypeByName } from "../../dtypes/table.ts";
+import { weightBytes, weightElements } from "../../graph/cost.ts";
+import { type NamedShape, namedShapes, shapeNamed } from "../../limits/configs.ts";
+import { type Device, deviceAt } from "../../limits/device.ts";
+import { deviceNamed, devices } from "../../limits/devices.ts";
+import { gpuDevice } from "../../limits/gpu-device.ts";
+import type { LimitsModel } from "../../limits/limits-model.ts";
+import { measuredFromBench } from "../../limits/measured.ts";
+import {
+  type BitWidths,
+  type Counting,
+  graphModelCost,
+  shapeCost,
+  withKvBits,
+} from "../../limits/model-cost.ts";
+import { type LimitsReport, limitsReport } from "../../limits/report.ts";
+import { checkShape, type ModelShape } from "../../limits/shape.ts";
+import { withModelFile } from "../../load/model-file.ts";
+import { gpuMeasurement } from "../../machine/gpu.ts";
+import { machineMeasurement } from "../../machine/machine.ts";
+import type { ModelHeader } from "../../models/arch.ts";
+import { buildModel } from "../../models/build.ts";
+import { currentPlatform } from "../../platform/current.ts";
+import { measuredThreads } from "../../tune/measured-choices.ts";
+import type { LimitsOptions, SpeculationOptions } from "./options.ts";
+
+const optionNames: Readonly<Record<keyof LimitsOptions, true>> = {
+  device: true,
+  threads: true,
+  weights: true,
+  kv: true,
+  context: true,
+  memoryBytes: true,
+  rate: true,
+  counting: true,
+  speculation: true,
+  measured: true,
+  measuredName: true,
+  machine: true,
+  gpu: true,
+};
+
+/** Stands for the GPU of this machine, as no name of the table does. */
+const THIS_GPU = "this-gpu";
+const defaultContext = 4096;
+const defaultBits = 16;
+
+export async function makeReport(
+  location: ModelLocation,
+  options: LimitsOptions,
+): Promise<LimitsReport> {
+  checkOptions(options);
+  const { counting = "best" } = options;
+  const widths: Widths = {
+    weights: widthOf("weights", options.weights),
+    kv: widthOf("kv", options.kv),
+    counting,
+  };
+  const measured =
+    options.measured === undefined
+      ? undefined
+      : measuredFromBench(options.measured, options.measuredName ?? "the measurement");
+  // Both can fail on a wrong name: before a measurement of several seconds, not after it.
+  const named = isMeasured(options) ? undefined : tableDevice(options.device!);
+  const { tunedThreads, ...model } = await limitsModel(location, widths);
+  const speculation =
+    options.speculation && (await resolveSpeculation(options.speculation, widths));
+  const device = named ?? (await measuredDevice(options, model.cost.storedBytes, tunedThreads));
+  return limitsReport(model, device, {
+    context: options.context ?? defaultContext,
+    memoryBytes: options.memoryBytes,
+    rate: options.rate,
+    counting,
+    speculation,
+    measured,
+  });
+}
+
+function checkOptions(options: LimitsOptions): void {
+  for (const key of Object.keys(options)) {
+    if (Object.hasOwn(optionNames, key)) continue;
+    const known = Object.keys(optionNames).join(", ");
+    throw new UsageError(`limits(): unknown option "${key}". Known: ${known}`);
+  }
+  const { threads, device, memoryBytes, counting } = options;
+  if (counting !== undefined && counting !== "best" && counting !== "article") {
+    throw new UsageError(`counting: got ${show(counting)}, expected "best" or "article"`);
+  }
+  if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1)) {
+    throw new UsageError(`threads: got ${show(threads)}, expected a whole number above 0`);
+  }
+  if (threads !== undefined && device !== undefined) {
+    throw new UsageError(
+      `threads: got ${threads} for the device "${device}", expected none: a named device counts as a whole. Drop one of the two`,
+    );
+  }
+  if (memoryBytes !== undefined && !(memoryBytes > 0 && Number.isFinite(memoryBytes))) {
+    throw new UsageError(`memoryBytes: got ${show(memoryBytes)}, expected bytes above 0`);
+  }
+}
+
+/** This machine or its GPU. */
+function isMeasured({ device }: LimitsOptions): boolean {
+  return device === undefined || device === THIS_GPU;
+}
+
+/** At the threads that were asked for, else those that the model runs on here, else all cores. */
+async function measuredDevice(
+  options: LimitsOptions,
+  setBytes: number,
+  tunedThreads: number | undefined,
+): Promise<Device> {
+  if (options.device === THIS_GPU) {
+    return gpuDevice(await (options.gpu ?? gpuMeasurement)(), setBytes);
+  }
+  const machine = await (options.machine ?? machineMeasurement)();
+  return deviceAt(machine, options.threads ?? tunedThreads ?? machine.cores, setBytes);
+}
+
+function tableDevice(name: string): Device {
+  const device = deviceNamed(name);
+  if (device) return device;
+  throw new UsageError(
+    `device: "${name}" is not one that Lantern knows. ${suggestion(
+      name,
+      devices.map(({ id }) => id),
+    )} Without a device, limits are those of this machine; "${THIS_GPU}" is its GPU`,
+  );
+}
+
+interface Widths {
+  /** undefined: as the file has them. */
+  weights: Width | undefined;
+  kv: Width | undefined;
+  counting: Counting;
+}
+
+interface Width {
+  bits: number;
+  /** For people: "4 bits", "q4_0 (4.5 bits)". */
+  text: string;
+}
+
+function widthOf(what: string, asked: number | string | undefined): Width | undefined {
+  if (asked === undefined) return undefined;
+  const bits = typeof asked === "number" ? asked : Number(asked);
+  if (bits > 0 && bits <= 64) return { bits, text: bitsText(bits) };
+  const dtype = dtypeByName(String(asked).toLowerCase());
+  if (dtype) {
+    const typeBits = bitsPerWeight(dtype);
+    return { bits: typeBits, text: `${dtype.name} (${bitsText(typeBits)})` };
+  }
+  throw new UsageError(
+    `${what}: got ${show(asked)}, expected bits of one value (from 1 to 64) or a type: ${allDTypes()
+      .map(({ name }) => name)
+      .join(", ")}`,
+  );
+}
+
+function bitsText(bits: number): string {
+  return `${Number(bits.toFixed(2))} bits`;
+}
+
+interface FoundModel extends LimitsModel {
+  readonly tunedThreads?: number | undefined;
+}
+
+/** A file where there is one under this name, else the built-in configuration. */
+async function limitsModel(location: ModelLocation, widths: Widths): Promise<FoundModel> {
+  const named = typeof location === "string" ? shapeNamed(location) : undefined;
+  // A page has no folder in which a file of that name could lie.
+  const mayBeFile = !named || (await currentPlatform()).downloads !== undefined;
+  if (!mayBeFile) return namedModel(named, widths);
+  try {
+    return await withModelFile(location, async (file) => ({
+      ...fileModel(file, widths),
+      tunedThreads: await measuredThreads(file),
+    }));
+  } catch (error) {
+    const unknown = error instanceof UsageError || error instanceof SourceError;
+    if (named && unknown) return namedModel(named, widths);
+    if (error instanceof UsageError && typeof location === "string") {
+      throw await unknownModel(location, error);
+    }
+    throw error;
+  }
+}
+
+function namedModel({ name, shape }: NamedShape, widths: Widths): LimitsModel {
+  const weights = widths.weights ?? { bits: defaultBits, text: bitsText(defaultBits) };
+  return {
+    name,
+    source: "built-in configuration",
+    weightsText: weights.text,
+    ...shapeFacts(shape, widths, weights.bits),
+  };
+}
+
+function shapeFacts(
+  shape: ModelShape,
+  { kv, counting }: Widths,
+  weightBits: number,
+): Omit<LimitsModel, "name" | "source" | "weightsText"> {
+  const bits: BitWidths = { weights: weightBits, kv: kv?.bits ?? defaultBits };
+  return {
+    shape,
+    bits,
+    kvText: kv?.text ?? bitsText(defaultBits),
+    cost: shapeCost(shape, bits, counting),
+  };
+}
+
+interface OpenFile extends ModelHeader {
+  readonly name: string;
+  readonly format: string;
+}
+
+function fileModel(file: OpenFile, widths: Widths): LimitsModel {
+  const { config, graph } = buildModel(file);
+  const { vocabSize, layers, embed, feedForward, heads, kvHeads, headDim } = config;
+  const shape: ModelShape = {
+    vocabSize,
+    layers,
+    embed,
+    feedForward,
+    heads,
+    kvHeads,
+    headDim,
+    qkvBias: file.tensors.has("blk.0.attn_q.bias"),
+    headNorms: file.tensors.has("blk.0.attn_q_norm.weight"),
+    tied: !file.tensors.has("output.weight"),
+  };
+  checkShape(shape);
+  const storedBytes = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
+  const elements = graph.weights.reduce((sum, weight) => sum + weightElements(weight), 0);
+  const storedBits = (storedBytes * 8) / elements;
+  const facts = shapeFacts(shape, widths, widths.weights?.bits ?? storedBits);
+  if (widths.weights || widths.counting === "article") {
+    const weights = widths.weights ?? { text: bitsText(storedBits) };
+    const weightsText = `${weights.text} (its file has ${bitsText(storedBits)})`;
+    return { name: file.name, source: file.format, weightsText, ...facts };
+  }
+  const cost = graphModelCost(graph, dtypeByName("f16")!, storedBytes);
+  return {
+    name: file.name,
+    source: file.format,
+    weightsText: `as stored: ${commonType(file)}, ${bitsText(storedBits)} on average`,
+    ...facts,
+    cost: withKvBits(cost, defaultBits, facts.bits.kv),
+  };
+}
+
+/** The type that most bytes have. */
+function commonType({ tensors }: ModelHeader): string {
+  const bytes = new Map<string, number>();
+  for (const tensor of tensors.values()) {
+    const { name } = tensor.dtype;
+    bytes.set(name, (bytes.get(name) ?? 0) + weightBytes(tensor));
+  }
+  return [...bytes].sort((a, b) => b[1] - a[1])[0]![0];
+}
+
+async function resolveSpeculation(
+  { acceptance, draftTokens, draft }: SpeculationOptions,
+  widths: Widths,
+): Promise<NonNullable<Parameters<typeof limitsReport>[2]["speculation"]>> {
+  return {
+    acceptance,
+    ...(draftTokens !== undefined && { draftTokens }),
+    draft: typeof draft === "number" ? draft : (await limitsModel(draft, widths)).cost,
+  };
+}
+
+/** Names of both lists are suggested: the catalog's alone would hide the built-in ones. */
+async function unknownModel(name: string, error: UsageError): Promise<UsageError> {
+  if (name.startsWith("hf:")) return error;
+  const { catalog } = await import("../../catalog/catalog.ts");
+  const known = [...namedShapes.map(({ id }) => id), ...catalog.map((entry) => entry.name)];
+  return new UsageError(
+    `model: "${name}" is neither a file, nor a model of "lantern models", nor one of "lantern limits --list". ${suggestion(name, known)}`,
+    { cause: error },
+  );
+}
+
+function suggestion(name: string, known: readonly string[]): string {
+  const near = nearest(name, known);
+  return near.length > 0 ? `Did you mean ${near.join(" or ")}?` : `Known: ${known.join(", ")}.`;
+}

@@ -1,0 +1,203 @@
+// What could run here: whether a model fits this machine's memory, the tokens per second that the machine allows it, and
+// those that it will probably reach. A composition root: headers and shapes, the limits of this machine, and what earlier
+// runs reached of them, put together. Measures nothing.
+
+import type { MachineMeasurement } from "../../api/api.ts";
+import { LanternError } from "../../base/errors.ts";
+import { shapeNamed } from "../../limits/configs.ts";
+import type { LimitsReport } from "../../limits/report.ts";
+import { kvParameters, parameterCounts } from "../../limits/shape.ts";
+import { rememberedMachine } from "../../machine/machine.ts";
+import { rememberedSpeeds, type SpeedRecord } from "../../machine/speeds.ts";
+import { inspect } from "../../open.ts";
+import { currentPlatform } from "../../platform/current.ts";
+import { type LimitsOptions, limits } from "./api.ts";
+
+/** A model that is here (`path`), or one of which the shape and the size of its file are known. */
+export interface FitQuestion {
+  path?: string | undefined;
+  /** A built-in configuration of limits(): "qwen3-4b". */
+  shape?: string | undefined;
+  /** Of its file. */
+  bytes: number;
+  /** The type of most of its weights, where there is no file to look at: "q4_k". */
+  type?: string | undefined;
+}
+
+export interface FitOptions {
+  /** Instead of this machine's: what was measured of it, its memory, what earlier runs reached. */
+  machine?: MachineMeasurement | undefined;
+  memoryBytes?: number | undefined;
+  freeBytes?: number | undefined;
+  speeds?: readonly SpeedRecord[] | undefined;
+}
+
+/** Where the share of the limit comes from: runs of this type of weights here, any runs here, or other machines. */
+export type ShareBasis = "this type" | "this machine" | "other machines";
+
+export interface ModelFit {
+  /** now: in what is free. tight: in this machine, if other programs give memory back. no: not at all. */
+  fits: "now" | "tight" | "no" | "unknown";
+  /** Weights, KV cache for `contextSize` tokens, buffers; undefined: not known. */
+  needBytes: number | undefined;
+  contextSize: number | undefined;
+  /** Tokens per second that this machine allows at most; undefined: it was never measured, or the model is not known. */
+  limit: number | undefined;
+  /** Those that it will probably reach: the limit times `share`. */
+  expected: number | undefined;
+  share: number | undefined;
+  basis: ShareBasis | undefined;
+  /** Whether its file has a chat template; undefined: there is no file to look at. */
+  hasChatTemplate: boolean | undefined;
+  /** Runs that `share` is the upper quartile of; 0: it is other machines'. */
+  runs: number;
+}
+
+/** A model trained for 128k tokens is opened with a context of 4096 unless more is asked for. */
+const usualContext = 4096;
+/** Speeds are those with this many tokens of text: reading the KV cache takes time, too. */
+const textTokens = 512;
+/** What the processor's memories can hold: 64-bit WebAssembly. */
+const processorBytes = 16 * 2 ** 30;
+/** Of all memory, what is never a program's. */
+const systemShare = 0.1;
+/** docs/performance.md: from 38 to 80 %, by threads and type. */
+const usualShare = 0.6;
+/** Buffers of a model of which only the shape is known. */
+const bufferBytes = 100e6;
+
+const chatTemplateKey = "tokenizer.chat_template";
+
+/** Answers for several models, in order. */
+export async function modelFits(
+  questions: readonly FitQuestion[],
+  options: FitOptions = {},
+): Promise<ModelFit[]> {
+  const platform = await currentPlatform();
+  const machine = options.machine ?? (await rememberedMachine());
+  const facts: Facts = {
+    machine,
+    memoryBytes: options.memoryBytes ?? platform.totalMemory(),
+    freeBytes: options.freeBytes ?? platform.availableMemory(),
+    speeds: options.speeds ?? (await rememberedSpeeds()),
+  };
+  return await Promise.all(questions.map((question) => fitOf(question, facts)));
+}
+
+interface Facts {
+  machine: MachineMeasurement | undefined;
+  memoryBytes: number | undefined;
+  freeBytes: number | undefined;
+  speeds: readonly SpeedRecord[];
+}
+
+async function fitOf(question: FitQuestion, facts: Facts): Promise<ModelFit> {
+  const need = await needOf(question);
+  const limit = facts.machine && (await limitOf(question, facts.machine));
+  const type = need?.type ?? question.type;
+  const { share, basis, runs } = probableShare(facts.speeds, { type, bytes: question.bytes });
+  return {
+    fits: fitting(need?.bytes, facts),
+    needBytes: need?.bytes,
+    contextSize: need?.contextSize,
+    hasChatTemplate: need?.hasChatTemplate,
+    limit,
+    expected: limit === undefined ? undefined : limit * share,
+    share: limit === undefined ? undefined : share,
+    basis: limit === undefined ? undefined : basis,
+    runs: limit === undefined ? 0 : runs,
+  };
+}
+
+interface Need {
+  bytes: number;
+  contextSize: number;
+  type: string | undefined;
+  hasChatTemplate?: boolean;
+}
+
+async function needOf(question: FitQuestion): Promise<Need | undefined> {
+  if (question.path !== undefined) {
+    const inspection = await quietly(() => inspect(question.path!));
+    if (!inspection?.memory) return undefined; // no model that this build can run
+    const { totalBytes, contextSize } = inspection.memory;
+    const [common] = inspection.types.toSorted((a, b) => b.bytes - a.bytes);
+    const hasChatTemplate = inspection.metadata.some(({ key }) => key === chatTemplateKey);
+    return { bytes: totalBytes, contextSize, type: common?.dtype, hasChatTemplate };
+  }
+  const named = question.shape === undefined ? undefined : shapeNamed(question.shape);
+  if (!named) return undefined;
+  const kvBytes = kvParameters(named.shape) * 2 * usualContext; // f16
+  const bytes = question.bytes + kvBytes + bufferBytes;
+  return { bytes, contextSize: usualContext, type: question.type };
+}
+
+function fitting(need: number | undefined, facts: Facts): ModelFit["fits"] {
+  const { memoryBytes = Number.POSITIVE_INFINITY, freeBytes = memoryBytes } = facts;
+  if (need === undefined) return "unknown";
+  if (need <= Math.min(freeBytes, processorBytes)) return "now";
+  return need <= Math.min(memoryBytes * (1 - systemShare), processorBytes) ? "tight" : "no";
+}
+
+async function limitOf(
+  question: FitQuestion,
+  machine: MachineMeasurement,
+): Promise<number | undefined> {
+  const report =
+    question.path === undefined
+      ? await shapeReport(question, machine)
+      : await quietly(() => limits(question.path!, onMachine(machine)));
+  return report?.decode.rows.findLast(({ token }) => token <= textTokens)?.tokensPerSecond;
+}
+
+function onMachine(machine: MachineMeasurement): LimitsOptions {
+  return { context: textTokens, machine: async () => machine };
+}
+
+/** A shape with weights of the width that the size of its file says. */
+async function shapeReport(
+  { shape, bytes }: FitQuestion,
+  machine: MachineMeasurement,
+): Promise<LimitsReport | undefined> {
+  const named = shape === undefined ? undefined : shapeNamed(shape);
+  if (!named) return undefined;
+  const { total, norms } = parameterCounts(named.shape);
+  const weights = Math.min(64, (bytes * 8) / (total + norms));
+  return await quietly(() => limits(named.id, { weights, ...onMachine(machine) }));
+}
+
+/** A damaged file or an unknown architecture is no reason to show no list. */
+async function quietly<T>(work: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof LanternError) return undefined;
+    throw error;
+  }
+}
+
+/** From this size on, a model reaches about the same share of its limit however large it is. */
+const largeBytes = 300e6;
+/** Below it, models that differ by less than this factor are alike. */
+const alike = 4;
+
+/**
+ * What runs of the same type of weights reached here, of all types where there are none of it: models of that size only.
+ * The upper quartile, as a run is slower than it could be while other programs work, and never faster.
+ */
+export function probableShare(
+  speeds: readonly SpeedRecord[],
+  { type, bytes }: { type: string | undefined; bytes: number },
+): { share: number; basis: ShareBasis; runs: number } {
+  const isAlike = (run: SpeedRecord): boolean =>
+    Math.min(run.bytes, bytes) >= largeBytes ||
+    Math.max(run.bytes, bytes) < alike * Math.min(run.bytes, bytes);
+  const comparable = speeds.filter(isAlike);
+  const same = comparable.filter((run) => run.type === type);
+  const [runs, basis]: [readonly SpeedRecord[], ShareBasis] =
+    same.length > 0 ? [same, "this type"] : [comparable, "this machine"];
+  if (runs.length === 0) return { share: usualShare, basis: "other machines", runs: 0 };
+  const shares = runs.map(({ share }) => share).sort((a, b) => a - b);
+  const quartile = Math.floor((shares.length * 3) / 4);
+  return { share: shares[quartile]!, basis, runs: runs.length };
+}

@@ -1,0 +1,148 @@
+// Perplexity as the public API has it: takes a model or opens one, opens the base file, and lets src/tools/perplexity/
+// measure. What that needs is loaded when it is called: a page that only chats never loads it.
+
+import type { Model, ModelLocation, OpenOptions } from "../../api/api.ts";
+import { SourceError, UsageError } from "../../base/errors.ts";
+import { inspect, open } from "../../open.ts";
+import { currentPlatform } from "../../platform/current.ts";
+import type { OutputFile } from "../../platform/output-file.ts";
+import type { Platform } from "../../platform/platform.ts";
+import type { BaseFile, BaseSink } from "./base-file.ts";
+import type { PerplexityOptions, PerplexityResult } from "./perplexity.ts";
+
+export type {
+  PerplexityOptions,
+  PerplexityProgress,
+  PerplexityResult,
+} from "./perplexity.ts";
+export type { BaseComparison, Estimate } from "./statistics.ts";
+
+const knownOptions = new Set([
+  "contextSize",
+  "chunks",
+  "base",
+  "saveBase",
+  "replace",
+  "parallel",
+  "parseSpecial",
+  "open",
+  "signal",
+  "onOpen",
+  "onProgress",
+]);
+
+/**
+ * How well a model foresees a text: exp of the mean negative log-probability of its tokens, by llama.cpp's method. The
+ * text may be undefined where there is a base: then it is the one that the base was saved from.
+ */
+export async function perplexity(
+  model: Model | ModelLocation,
+  text: string | undefined,
+  options: PerplexityOptions = {},
+): Promise<PerplexityResult> {
+  for (const key of Object.keys(options)) {
+    if (knownOptions.has(key)) continue;
+    const known = [...knownOptions].join(", ");
+    throw new UsageError(`perplexity(): unknown option "${key}". Known: ${known}`);
+  }
+  const platform = await currentPlatform();
+  const { measurePerplexity } = await import("./perplexity.ts");
+  const base = await openBase(options, platform);
+  const output = baseOutput(model, options, platform);
+  try {
+    await using opened = isModel(model) ? undefined : await openFor(model, base, options);
+    const input = {
+      model: opened ?? (model as Model),
+      text,
+      base,
+      createBase: output?.create,
+      now: () => platform.now(),
+    };
+    const result = await measurePerplexity(input, options);
+    await output?.finish();
+    return result;
+  } finally {
+    await output?.discard();
+    await base?.close();
+  }
+}
+
+interface BaseOutput {
+  create(bytes: number): Promise<BaseSink>;
+  finish(): Promise<void>;
+  discard(): Promise<void>;
+}
+
+/** Where a base goes, opened once its size is known: a disk that is too small says so before anything is computed. */
+function baseOutput(
+  model: Model | ModelLocation,
+  { saveBase, base, replace = false }: PerplexityOptions,
+  platform: Platform,
+): BaseOutput | undefined {
+  if (saveBase === undefined) return undefined;
+  if (typeof saveBase !== "string") {
+    return { create: async () => saveBase, finish: async () => {}, discard: async () => {} };
+  }
+  const { createOutputFile } = platform;
+  if (!createOutputFile) {
+    throw new UsageError(
+      "perplexity(): saveBase: this platform has no files to write; give an object with a write() method instead of a path",
+    );
+  }
+  const inputs = [model, base]
+    .filter((input) => typeof input === "string")
+    .map((path) => ({ path, files: [] }));
+  let file: OutputFile | undefined;
+  return {
+    create: async (bytes) => {
+      file = await createOutputFile(saveBase, { replace, bytes, inputs });
+      return file;
+    },
+    finish: async () => await file?.finish(),
+    discard: async () => await file?.discard(),
+  };
+}
+
+function isModel(model: Model | ModelLocation): model is Model {
+  return typeof model === "object" && "score" in model;
+}
+
+/** A model whose context is one window, as often as windows are read at once. */
+async function openFor(
+  location: ModelLocation,
+  base: BaseFile | undefined,
+  options: PerplexityOptions,
+): Promise<Model> {
+  const { DEFAULT_WINDOW } = await import("./perplexity.ts");
+  const contextSize =
+    base?.window ??
+    options.contextSize ??
+    Math.min(DEFAULT_WINDOW, (await inspect(location)).memory?.contextSize ?? DEFAULT_WINDOW);
+  const { parallel, signal } = options;
+  const openOptions: OpenOptions = {
+    ...options.open,
+    contextSize,
+    ...(parallel !== undefined && { parallel }),
+    ...(signal && { signal }),
+  };
+  return await open(location, openOptions);
+}
+
+async function openBase(
+  { base, chunks }: PerplexityOptions,
+  platform: Platform,
+): Promise<BaseFile | undefined> {
+  if (base === undefined) return undefined;
+  const { openBaseFile } = await import("./base-file.ts");
+  const source = await platform.openModelSource(platform.describeSource(base));
+  if (source.main === undefined) {
+    throw new SourceError(`${source.name}: it is a folder, expected a file of base distributions`);
+  }
+  const file = await source.open(source.main);
+  try {
+    return await openBaseFile(file, chunks);
+  } catch (error) {
+    await file.close();
+    throw error;
+  }
+}

@@ -1,0 +1,308 @@
+// Quantization as the public API has it: opens the model and the importance matrix, starts threads, lets
+// src/tools/quantize/ plan and compute, and sees to it that the output appears whole or not at all. The tool is loaded
+// when it is called.
+
+import type { LoadProgress, ModelLocation, OpenOptions } from "../../api/api.ts";
+import { AbortedError, ModelError, UsageError } from "../../base/errors.ts";
+import { show } from "../../base/show.ts";
+import type { ByteSink } from "../../formats/gguf/writer.ts";
+import type { ModelFile } from "../../formats/model-file.ts";
+import { openModelFile } from "../../formats/open-model-file.ts";
+import { locate } from "../../load/model-file.ts";
+import { inspect, open } from "../../open.ts";
+import { currentPlatform } from "../../platform/current.ts";
+import type { InputFiles, OutputFileOptions } from "../../platform/output-file.ts";
+import type { Platform, SourceSpec } from "../../platform/platform.ts";
+import type { Importance } from "./importance.ts";
+import type { PlannedTensor, TypePattern } from "./plan.ts";
+import type { QuantizedTensor } from "./quantize.ts";
+
+export type { QuantizedTensor } from "./quantize.ts";
+
+export interface QuantizeOptions {
+  /** Types by name: "attn_v=q8_0". The first whose pattern is found in a tensor's name counts. */
+  tensorTypes?: readonly string[];
+  /** An importance matrix: a file, as imatrix() or llama.cpp makes it. */
+  imatrix?: string;
+  /** Default: the machine's cores. */
+  threads?: number;
+  /** Every matrix gets the same type, instead of llama.cpp's mix. */
+  pure?: boolean;
+  /** Keep output.weight as it is. */
+  leaveOutput?: boolean;
+  /** Quantize what is quantized already; it loses twice. */
+  allowRequantize?: boolean;
+  /** Measure what each tensor lost. */
+  measure?: boolean;
+  /** Replace the output if it exists. The input is never replaced. */
+  replace?: boolean;
+  /** Only say what would be done; nothing is read but headers, and nothing is written. */
+  dryRun?: boolean;
+  signal?: AbortSignal;
+  onProgress?: (progress: QuantizeProgress) => void;
+}
+
+/** `loadedBytes`: what has been read and quantized, of all tensors. */
+export interface QuantizeProgress extends LoadProgress {
+  tensor: string;
+}
+
+export interface QuantizeResult {
+  /** The file type's name: "Q4_K_M". */
+  type: string;
+  tensors: QuantizedTensor[];
+  /** Of all tensors. */
+  bytesBefore: number;
+  bytesAfter: number;
+  parameters: number;
+  threads: number;
+  ms: number;
+}
+
+const knownOptions = new Set([
+  "tensorTypes",
+  "imatrix",
+  "threads",
+  "pure",
+  "leaveOutput",
+  "allowRequantize",
+  "measure",
+  "replace",
+  "dryRun",
+  "signal",
+  "onProgress",
+]);
+
+export interface ImatrixOptions {
+  /** Tokens of a window (default: 512, or the model's context where that is less). */
+  contextSize?: number;
+  /** Windows at most (default: all). */
+  chunks?: number;
+  /** What the file says that it was made from: the name of the text. */
+  dataset?: string;
+  /** How the model is opened. */
+  open?: Omit<OpenOptions, "contextSize" | "parallel" | "signal">;
+  replace?: boolean;
+  signal?: AbortSignal;
+  onProgress?: (progress: { window: number; windows: number }) => void;
+}
+
+export interface ImatrixResult {
+  matrices: number;
+  windows: number;
+  contextSize: number;
+  ms: number;
+}
+
+const defaultWindow = 512;
+
+/** Writes an importance matrix of a model on a text, for quantize(); llama.cpp reads it, too. */
+export async function imatrix(
+  model: ModelLocation,
+  text: string,
+  output: string | ByteSink,
+  options: ImatrixOptions = {},
+): Promise<ImatrixResult> {
+  const { chunks, dataset, signal, replace = false, onProgress } = options;
+  const platform = await currentPlatform();
+  const started = platform.now();
+  const { collectInputs } = await import("./imatrix.ts");
+  const { writeImportance } = await import("./importance.ts");
+  const trained = (await inspect(model)).memory?.contextSize ?? defaultWindow;
+  const contextSize = options.contextSize ?? Math.min(defaultWindow, trained);
+  const spec = platform.describeSource(await locate(model, platform));
+  const inputs = spec.kind === "path" ? [{ path: spec.path, files: [] }] : [];
+  return await withOutput(output, platform, { replace, inputs }, async (sink) => {
+    await using opened = await open(model, {
+      ...options.open,
+      contextSize,
+      ...(signal && { signal }),
+    });
+    const collected = await collectInputs({
+      model: opened,
+      text,
+      window: contextSize,
+      chunks,
+      signal,
+      onProgress: (window, windows) => onProgress?.({ window, windows }),
+    });
+    const { matrices, windows } = collected;
+    const datasets = dataset === undefined ? [] : [dataset];
+    await writeImportance(sink, matrices, { datasets, chunks: windows, chunkTokens: contextSize });
+    return { matrices: matrices.length, windows, contextSize, ms: platform.now() - started };
+  });
+}
+
+/** The types that a file can be quantized to. */
+export async function quantizeTypes(): Promise<string[]> {
+  const { fileTypes } = await import("./file-types.ts");
+  return fileTypes.map(({ name }) => name);
+}
+
+/** Quantizes a GGUF file. A path is written whole or not at all; `output` may be anywhere else that takes bytes, too. */
+export async function quantize(
+  input: string | URL | File,
+  output: string | ByteSink,
+  type: string,
+  options: QuantizeOptions = {},
+): Promise<QuantizeResult> {
+  checkOptions(options);
+  const platform = await currentPlatform();
+  const started = platform.now();
+  const { fileTypeNamed } = await import("./file-types.ts");
+  const { planTensors } = await import("./plan.ts");
+  const { patternsOf } = await import("./patterns.ts");
+  const fileType = fileTypeNamed(type);
+  const patterns: TypePattern[] = patternsOf(options.tensorTypes ?? []);
+  const spec = platform.describeSource(await locate(input, platform));
+  const file = await openGgufFile(platform, spec);
+  try {
+    await checkComplete(file);
+    const importance = await importanceOf(options, platform);
+    const plan = planTensors(file, {
+      type: fileType,
+      patterns,
+      pure: options.pure ?? false,
+      leaveOutput: options.leaveOutput ?? false,
+      allowRequantize: options.allowRequantize ?? false,
+      hasImportance: importance !== undefined,
+    });
+    const threads = options.threads ?? platform.cores;
+    const tensors = options.dryRun
+      ? dryRun(plan)
+      : await withOutput(output, platform, outputOptions(options, plan, spec), async (sink) => {
+          const { QuantizePool } = await import("./thread.ts");
+          const { quantizeInto } = await import("./quantize.ts");
+          const pool = new QuantizePool(() => platform.startThread("quantize"), threads);
+          try {
+            return await quantizeInto(sink, {
+              file,
+              plan,
+              type: fileType,
+              importance,
+              pool,
+              threads,
+              measure: options.measure ?? false,
+              signal: options.signal,
+              onProgress: (loadedBytes, totalBytes, tensor) =>
+                options.onProgress?.({ loadedBytes, totalBytes, tensor }),
+            });
+          } finally {
+            await pool.dispose();
+          }
+        });
+    return {
+      type: fileType.name,
+      tensors,
+      bytesBefore: tensors.reduce((sum, { bytesBefore }) => sum + bytesBefore, 0),
+      bytesAfter: tensors.reduce((sum, { bytesAfter }) => sum + bytesAfter, 0),
+      parameters: tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
+      threads,
+      ms: platform.now() - started,
+    };
+  } finally {
+    await file.close();
+  }
+}
+
+function checkOptions({ threads, signal, ...options }: QuantizeOptions): void {
+  for (const key of Object.keys(options)) {
+    if (knownOptions.has(key)) continue;
+    const known = [...knownOptions].join(", ");
+    throw new UsageError(`quantize(): unknown option "${key}". Known: ${known}`);
+  }
+  if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1 && threads <= 256)) {
+    throw new UsageError(`threads: got ${show(threads)}, expected an integer from 1 to 256`);
+  }
+  if (signal?.aborted) throw new AbortedError("quantize", { cause: signal.reason });
+}
+
+async function openGgufFile(platform: Platform, spec: SourceSpec): Promise<ModelFile> {
+  const file = await openModelFile(await platform.openModelSource(spec));
+  if (file.tokenizer.kind === "gguf") return file;
+  await file.close();
+  throw new UsageError(
+    `quantize: ${file.name} is no GGUF file (it is ${file.format}). Convert it first: lantern convert ${file.name} model.gguf`,
+  );
+}
+
+/** What is missing would come out when the new file is opened. Models that this build does not know are not looked at. */
+async function checkComplete({ name, metadata, tensors }: ModelFile): Promise<void> {
+  const { allArchs } = await import("../../models/table.ts");
+  const architecture = metadata.string("general.architecture");
+  const arch = allArchs().find(({ names }) => names.includes(architecture ?? ""));
+  if (!arch) return;
+  const missing = arch
+    .weights(arch.config({ metadata, tensors }))
+    .filter((weight) => !weight.optional && !tensors.has(weight.name))
+    .map((weight) => weight.name);
+  if (missing.length === 0) return;
+  const most = 10;
+  const more = missing.length > most ? `, and ${missing.length - most} more` : "";
+  throw new ModelError(
+    `quantize: ${name} is incomplete: of the weights of a ${architecture} model it lacks ${missing.slice(0, most).join(", ")}${more}. Get or convert the model again`,
+  );
+}
+
+async function importanceOf(
+  { imatrix }: QuantizeOptions,
+  platform: Platform,
+): Promise<Importance | undefined> {
+  if (imatrix === undefined) return undefined;
+  const { readImportance } = await import("./importance.ts");
+  const source = await platform.openModelSource(platform.describeSource(imatrix));
+  const file = await openModelFile(source);
+  try {
+    return await readImportance(file, imatrix);
+  } finally {
+    await file.close();
+  }
+}
+
+function dryRun(plan: readonly PlannedTensor[]): QuantizedTensor[] {
+  return plan.map(({ tensor, target, targetBytes, note }) => ({
+    name: tensor.name,
+    shape: tensor.shape,
+    from: tensor.dtype.name,
+    to: target.name,
+    bytesBefore: tensor.byteLength,
+    bytesAfter: targetBytes,
+    ...(note !== undefined && { note }),
+  }));
+}
+
+/** The input, all of its files, is never replaced. */
+function outputOptions(
+  { replace = false, imatrix: matrix }: QuantizeOptions,
+  plan: readonly PlannedTensor[],
+  spec: SourceSpec,
+): OutputFileOptions {
+  const files = new Set(plan.map(({ tensor }) => tensor.file));
+  const inputs: InputFiles[] = spec.kind === "path" ? [{ path: spec.path, files: [...files] }] : [];
+  if (matrix !== undefined) inputs.push({ path: matrix, files: [] });
+  return { replace, inputs, bytes: plan.reduce((sum, { targetBytes }) => sum + targetBytes, 0) };
+}
+
+/** Writes to a path (whole or not at all), or into a sink. */
+async function withOutput<T>(
+  output: string | ByteSink,
+  { createOutputFile }: Platform,
+  options: OutputFileOptions,
+  write: (sink: ByteSink) => Promise<T>,
+): Promise<T> {
+  if (typeof output !== "string") return await write(output);
+  if (!createOutputFile) {
+    throw new UsageError(
+      "output: a browser cannot write to a path; give something with write(bytes)",
+    );
+  }
+  const opened = await createOutputFile(output, options);
+  try {
+    const result = await write(opened);
+    await opened.finish();
+    return result;
+  } catch (error) {
+    await opened.discard();
+    throw error;
+  }
+}

@@ -1,0 +1,68 @@
+// What a smaller type costs and gives: a model before and after it was quantized, side by side. The most tokens per second
+// that this machine allows each, and how well each foresees a text. The command line and the web app both show this.
+
+import type { ModelLocation } from "../../api/api.ts";
+import { rememberedMachine } from "../../machine/machine.ts";
+import { limits } from "../limits/api.ts";
+import { type Estimate, type PerplexityProgress, perplexity } from "../perplexity/api.ts";
+
+export interface CompareQuantizedOptions {
+  /** A text to measure the perplexity on; without one there is none. */
+  text?: string | undefined;
+  /** Tokens of a window, and windows at most, as in perplexity(). */
+  contextSize?: number | undefined;
+  chunks?: number | undefined;
+  signal?: AbortSignal | undefined;
+  onProgress?: ((progress: PerplexityProgress & { of: "before" | "after" }) => void) | undefined;
+}
+
+export interface BeforeAndAfter<T> {
+  before: T;
+  after: T;
+}
+
+export interface QuantizedComparison {
+  /** The most that this machine allows; undefined where it was not measured. */
+  tokensPerSecond: BeforeAndAfter<number | undefined>;
+  /** undefined where no text was given. */
+  perplexity: BeforeAndAfter<Estimate | undefined>;
+}
+
+export async function compareQuantized(
+  before: ModelLocation,
+  after: ModelLocation,
+  options: CompareQuantizedOptions = {},
+): Promise<QuantizedComparison> {
+  return {
+    tokensPerSecond: { before: await speedOf(before), after: await speedOf(after) },
+    perplexity: {
+      before: await qualityOf(before, "before", options),
+      after: await qualityOf(after, "after", options),
+    },
+  };
+}
+
+async function speedOf(model: ModelLocation): Promise<number | undefined> {
+  const machine = await rememberedMachine();
+  if (!machine) return undefined;
+  // What this build cannot run has no speed here; it can be quantized all the same.
+  const report = await limits(model, { context: 1, machine: async () => machine }).catch(
+    () => undefined,
+  );
+  return report && 1000 / report.decode.firstMs;
+}
+
+async function qualityOf(
+  model: ModelLocation,
+  of: "before" | "after",
+  { text, contextSize, chunks, signal, onProgress }: CompareQuantizedOptions,
+): Promise<Estimate | undefined> {
+  if (text === undefined) return undefined;
+  const result = await perplexity(model, text, {
+    ...(contextSize !== undefined && { contextSize }),
+    ...(chunks !== undefined && { chunks }),
+    ...(signal && { signal }),
+    onProgress: (progress) => onProgress?.({ ...progress, of }),
+  });
+  return result.perplexity;
+}

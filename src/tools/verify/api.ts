@@ -1,0 +1,25 @@
+// Verification as the public API has it: what a backend computes, op by op, against the reference. What it needs
+// (backends, kernels) is loaded when it is called: a page that only opens models never loads it here.
+
+import type { ModelLocation } from "../../api/api.ts";
+import type { VerifyOptions } from "./options.ts";
+import type { Verification } from "./verify.ts";
+
+export type { VerifyOptions } from "./options.ts";
+export type {
+  BackendVerification,
+  Difference,
+  LogitsDifference,
+  OpDifference,
+  ValueDifference,
+  Verification,
+} from "./verify.ts";
+
+/** Runs a model on each backend and on the reference and compares every value; keeps the calling thread busy meanwhile. */
+export async function verify(
+  model: ModelLocation,
+  options: VerifyOptions = {},
+): Promise<Verification> {
+  const { verifyModel } = await import("./compose.ts");
+  return await verifyModel(model, options);
+}

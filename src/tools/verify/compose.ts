@@ -1,0 +1,172 @@
+// The composition root of verify(): a model's file, a reference and the backends that were asked for, put before the tool.
+
+import type { ModelLocation } from "../../api/api.ts";
+import { allBackends, type BackendRequest } from "../../backends/table.ts";
+import { findGpu } from "../../backends/webgpu/device.ts";
+import { UsageError } from "../../base/errors.ts";
+import type { DType } from "../../dtypes/dtype.ts";
+import { dtypeByName } from "../../dtypes/table.ts";
+import { checkKvType, checkMemory } from "../../engine/memory.ts";
+import type { ModelFile } from "../../formats/model-file.ts";
+import { openModelFile } from "../../formats/open-model-file.ts";
+import type { Graph } from "../../graph/graph.ts";
+import { makePlan } from "../../graph/plan.ts";
+import { type BackendChoice, chooseBackend } from "../../load/choose-backend.ts";
+import { tokenizerOf } from "../../load/compose.ts";
+import { locate } from "../../load/model-file.ts";
+import { chooseLevel } from "../../machine/native.ts";
+import { buildModel } from "../../models/build.ts";
+import { currentPlatform } from "../../platform/current.ts";
+import type { Platform } from "../../platform/platform.ts";
+import type { VerifyOptions } from "./options.ts";
+import { blocksFor, checkSignal, type Verification, verifyBackends } from "./verify.ts";
+
+const defaultPrompt =
+  "Once upon a time, there was a little girl named Lily. She loved to play outside in the park with her friends";
+const DEFAULT_TOKENS = 12;
+const DEFAULT_TOLERANCE = 1e-4;
+/** Tokens that are read one by one, after the others in one step: other kernels compute them. */
+const SINGLE_TOKENS = 2;
+/** A step has no more. */
+const MOST_TOKENS = 32;
+
+const knownOptions = new Set([
+  "backends",
+  "gpuLayers",
+  "layers",
+  "prompt",
+  "tokens",
+  "kvType",
+  "tolerance",
+  "threads",
+  "level",
+  "signal",
+  "onProgress",
+]);
+
+export async function verifyModel(
+  model: ModelLocation,
+  options: VerifyOptions,
+): Promise<Verification> {
+  checkOptions(options);
+  const platform = await currentPlatform();
+  const spec = platform.describeSource(await locate(model, platform));
+  const file = await openModelFile(await platform.openModelSource(spec));
+  try {
+    return await verifyFile(file, options, platform);
+  } finally {
+    await file.close();
+  }
+}
+
+async function verifyFile(
+  file: ModelFile,
+  options: VerifyOptions,
+  platform: Platform,
+): Promise<Verification> {
+  const { config, graph } = buildModel(file);
+  const kvType = dtypeByName(options.kvType ?? "f32")!;
+  checkShape(options, config.layers, graph, kvType);
+  const tokens = promptTokens(file, options);
+  const steps = stepsOf(tokens.length);
+  const most = Math.max(...steps);
+  const plan = makePlan(graph, { maxTokens: most, maxOutputs: most });
+  const kv = { blocks: blocksFor(tokens.length), dtype: kvType };
+  const request: BackendRequest = {
+    ...(await chooseLevel({ level: options.level }, platform)),
+    threads: options.threads ?? platform.cores,
+    startThread: () => platform.startThread("compute"),
+  };
+  const make = async (choice: BackendChoice) => {
+    const { backend } = await chooseBackend(choice, request, platform);
+    checkMemory(backend.measure(plan, kv), {
+      model: file.name,
+      backend: backend.name,
+      contextSize: tokens.length,
+      kvType,
+      availableBytes: platform.availableMemory(),
+    });
+    return backend;
+  };
+  const names = options.backends ?? (await usualBackends(platform));
+  return await verifyBackends({
+    plan,
+    kv,
+    tokens,
+    steps,
+    tolerance: options.tolerance ?? DEFAULT_TOLERANCE,
+    layers: options.layers && new Set(options.layers),
+    readWeight:
+      ({ name }) =>
+      (target, at) =>
+        file.readTensor(file.tensors.get(name)!, target, at),
+    reference: () => make({ backend: oracle(), gpuLayers: 0 }),
+    backends: names.map((name) => ({
+      name,
+      create: () => make({ backend: name, gpuLayers: usesGpu(name) ? options.gpuLayers : 0 }),
+    })),
+    breathe: async () => {
+      await platform.breathe();
+      checkSignal(options.signal);
+    },
+    progress: options.onProgress ?? (() => {}),
+  });
+}
+
+/** The last of the table can do anything, slowly, and is what others are held against. */
+function oracle(): string {
+  return allBackends().at(-1)!.name;
+}
+
+function usesGpu(name: string): boolean {
+  return allBackends().some((entry) => entry.name === name && entry.usesGpu);
+}
+
+/** All but the reference; those on a GPU where there is one. */
+async function usualBackends(platform: Platform): Promise<string[]> {
+  const hasGpu = typeof (await findGpu(await platform.gpu())) !== "string";
+  return allBackends()
+    .filter((entry) => entry.name !== oracle() && (hasGpu || !entry.usesGpu))
+    .map(({ name }) => name);
+}
+
+function promptTokens(file: ModelFile, options: VerifyOptions): number[] {
+  const prompt = options.prompt ?? defaultPrompt;
+  const tokenizer = tokenizerOf(file);
+  const tokens = tokenizer.encode(prompt).slice(0, options.tokens ?? DEFAULT_TOKENS);
+  if (tokens.length > 0) return tokens;
+  throw new UsageError("verify(): prompt: got a text without tokens, expected at least one");
+}
+
+function stepsOf(tokens: number): number[] {
+  const single = Math.min(SINGLE_TOKENS, tokens - 1);
+  return [tokens - single, ...Array.from({ length: single }, () => 1)];
+}
+
+function checkOptions(options: VerifyOptions): void {
+  for (const key of Object.keys(options)) {
+    if (knownOptions.has(key)) continue;
+    const known = [...knownOptions].join(", ");
+    throw new UsageError(`verify(): unknown option "${key}". Known: ${known}`);
+  }
+  const names = allBackends().map(({ name }) => name);
+  for (const name of options.backends ?? []) {
+    if (names.includes(name)) continue;
+    throw new UsageError(`backends: got ${name}, expected some of ${names.join(", ")}`);
+  }
+  const { tolerance = DEFAULT_TOLERANCE, tokens = DEFAULT_TOKENS } = options;
+  if (!(tolerance > 0)) {
+    throw new UsageError(`tolerance: got ${tolerance}, expected a number above 0`);
+  }
+  if (!(Number.isSafeInteger(tokens) && tokens >= 1 && tokens <= MOST_TOKENS)) {
+    throw new UsageError(`tokens: got ${tokens}, expected an integer from 1 to ${MOST_TOKENS}`);
+  }
+}
+
+function checkShape(options: VerifyOptions, layers: number, graph: Graph, kvType: DType): void {
+  const unknown = options.layers?.find((layer) => !(layer >= 0 && layer < layers));
+  if (unknown !== undefined) {
+    throw new UsageError(`layers: got ${unknown}, but this model has layers 0 to ${layers - 1}`);
+  }
+  checkKvType(kvType, graph);
+}

@@ -1,0 +1,99 @@
+// Tuning as the public API has it. What it needs (backends, kernels) is loaded when it is called: a page that only opens
+// models never loads it here.
+
+import { byName } from "../base/by-name.ts";
+import { SourceError, UsageError } from "../base/errors.ts";
+import { nativeHere } from "../machine/native.ts";
+import { currentPlatform } from "../platform/current.ts";
+import { analyzeTuneFile, type TuneAnalysis } from "./analyze.ts";
+import { type BackendCrossing, crossBackends } from "./cross-backends.ts";
+import type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./options.ts";
+import { tunePicture } from "./picture.ts";
+import { parseTuneFile, printTuneFile, type TuneFile } from "./tune-file.ts";
+import { targetOfFeatures } from "./tune-target.ts";
+
+export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./options.ts";
+
+/** Of the weights, with shapes. */
+const defaultType = "q4_0";
+
+/** Measures the ways to compute a model's products on this machine; keeps the calling thread busy meanwhile. */
+export async function tune(options: TuneOptions): Promise<TuneResult> {
+  const { backend = "cpu", ...rest } = options;
+  const load = tuners[backend];
+  if (!load) {
+    const names = Object.keys(tuners).join(", ");
+    throw new UsageError(`tune: backend: got "${backend}", expected one of ${names}`);
+  }
+  const measure = await load();
+  return await measure({ types: [defaultType], ...rest });
+}
+
+type Tuner = (options: TuneOptions) => Promise<TuneResult>;
+
+/** Of each backend whose products have more ways than one; loaded when it is asked for. */
+const tuners: Readonly<Record<string, () => Promise<Tuner>>> = byName({
+  cpu: async () => (await import("./compose-matmul.ts")).measureTune,
+  webgpu: async () => (await import("./compose-gpu.ts")).measureGpuTune,
+});
+
+/** What was tuned on this machine's GPU and still holds; undefined: nothing. */
+export async function rememberedGpuTune(): Promise<TuneFile | undefined> {
+  const load = await import("./compose-gpu.ts");
+  return await load.rememberedGpuTune();
+}
+
+/** Which of two backends computes a product faster, by number of tokens. */
+export function compareTunes(first: TuneFile, second: TuneFile): BackendCrossing[] {
+  return crossBackends(first, second);
+}
+
+export async function testTune(options: TuneTestOptions): Promise<TuneTestPoint[]> {
+  const { measureTuneTest } = await import("./compose-matmul.ts");
+  return await measureTuneTest(options);
+}
+
+/** Remembers times for the next open(), beside those that are remembered. Returns where. */
+export async function rememberTune(file: TuneFile): Promise<string> {
+  const { rememberTuning } = await import("./store.ts");
+  const platform = await currentPlatform();
+  const isNative = targetOfFeatures(file.features).name !== "wasm";
+  return await rememberTuning(platform, file, await nativeHere(platform, isNative));
+}
+
+/** What was tuned on this machine and still holds. */
+export async function rememberedTune(): Promise<TuneFile> {
+  const { rememberedTuning } = await import("./store.ts");
+  const platform = await currentPlatform();
+  const found = await rememberedTuning(platform, await nativeHere(platform));
+  if (typeof found === "object") return found;
+  if (found !== undefined) throw new SourceError(found);
+  throw new UsageError(
+    'nothing was tuned on this machine yet: run "lantern tune -m MODEL" first, or name a file',
+  );
+}
+
+/** Types of a model's products that were never tuned on this machine; those of a few small matrices do not count. */
+export async function untunedTypes(model: string | URL): Promise<string[]> {
+  const { typesWithoutTimes } = await import("./compose-matmul.ts");
+  return await typesWithoutTimes(model);
+}
+
+/** As a file has it. */
+export function tuneText(file: TuneFile): string {
+  return printTuneFile(file);
+}
+
+/** Reads what `tune()` made; `name` is for messages. */
+export function readTune(text: string, name: string): TuneFile {
+  return parseTuneFile(text, name);
+}
+
+export function analyzeTune(file: TuneFile): TuneAnalysis {
+  return analyzeTuneFile(file);
+}
+
+/** An SVG: speed over number of tokens, for each shape and thread count. */
+export function tuneSvg(file: TuneFile): string {
+  return tunePicture(file);
+}

@@ -1,0 +1,75 @@
+// Tuning on this machine's GPU: which products, kept where. A composition root, as compose-matmul.ts is for the processor;
+// tune.ts loads it when it is asked for.
+
+import { findGpu, GpuDevice, type GpuFacts } from "../backends/webgpu/device.ts";
+import { UsageError } from "../base/errors.ts";
+import { currentPlatform } from "../platform/current.ts";
+import type { Platform } from "../platform/platform.ts";
+import { problemsToTune } from "./compose-matmul.ts";
+import { gpuTuneIdentity, gpuTuneProfiles } from "./gpu-profiles.ts";
+import { runGpuTune } from "./gpu-tune.ts";
+import type { TuneOptions, TuneResult } from "./options.ts";
+import { STREAM_BYTES, tokenCounts } from "./space.ts";
+import { isKept, rememberedGpuTuning, rememberGpuTuning } from "./store.ts";
+import type { TuneFile, TuneGroup } from "./tune-file.ts";
+
+const rounds = { quick: 2, normal: 3, full: 5 } as const;
+
+export async function measureGpuTune(options: TuneOptions): Promise<TuneResult> {
+  const { mode = "normal", signal, onProgress } = options;
+  const platform = await currentPlatform();
+  const access = await platform.gpu();
+  const facts = await tunable(platform);
+  const problems = await problemsToTune(options);
+  const groups: TuneGroup[] = [];
+  const file = (): TuneFile => ({
+    ...gpuTuneIdentity(facts),
+    date: new Date().toISOString(),
+    profiles: gpuTuneProfiles(),
+    groups,
+  });
+  const keep = async () => {
+    if (!isKept(options) || groups.length === 0) return undefined;
+    return await rememberGpuTuning(platform, file(), facts);
+  };
+  try {
+    await runGpuTune(
+      {
+        problems,
+        tokens: tokenCounts(mode, options.mStep ?? 8, options.mNum ?? 16),
+        rounds: rounds[mode],
+        streamBytes: STREAM_BYTES[mode],
+      },
+      () => GpuDevice.open(access),
+      () => platform.breathe(),
+      { signal, onProgress, onGroup: (group) => groups.push(group) },
+    );
+  } catch (error) {
+    await keep(); // what was finished is not lost
+    throw error;
+  }
+  return { file: file(), place: await keep() };
+}
+
+/** What was tuned on this machine's GPU and still holds; undefined: nothing. */
+export async function rememberedGpuTune(): Promise<TuneFile | undefined> {
+  const platform = await currentPlatform();
+  const facts = await findGpu(await platform.gpu());
+  if (typeof facts === "string") return undefined;
+  const found = await rememberedGpuTuning(platform, facts);
+  return typeof found === "object" ? found : undefined;
+}
+
+async function tunable(platform: Platform): Promise<GpuFacts> {
+  const access = await platform.gpu();
+  const facts = await findGpu(access);
+  if (typeof facts === "string" || typeof access === "string") {
+    throw new UsageError(
+      `tune: there is no GPU to tune: ${facts as string}. "lantern devices" shows what was found`,
+    );
+  }
+  if (!facts.isSoftware || access.softwareOnly) return facts;
+  throw new UsageError(
+    `tune: the only adapter is "${facts.name}", which computes on the processor. LANTERN_GPU=software tunes it anyway`,
+  );
+}

@@ -1,0 +1,135 @@
+// Tuning on this machine: which products, measured how, kept where. A composition root, as open.ts is; api.ts loads it
+// when tuning is asked for.
+
+import type { NativeKernels } from "../backends/cpu/native/native.ts";
+import { UsageError } from "../base/errors.ts";
+import type { MatmulProblem } from "../kernels/matmul-variants.ts";
+import { withModelFile } from "../load/model-file.ts";
+import { nativeHere } from "../machine/native.ts";
+import { currentPlatform } from "../platform/current.ts";
+import type { Platform } from "../platform/platform.ts";
+import { checkPoints } from "./check.ts";
+import { identityOf } from "./identity.ts";
+import type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./options.ts";
+import { runTune, tuneProfiles } from "./run-tune.ts";
+import {
+  checkedProblem,
+  largestOfEachType,
+  problemsOfShape,
+  problemsOfTensors,
+  roundsOf,
+  STREAM_BYTES,
+  shapeByName,
+  tokenCounts,
+  withoutRareTypes,
+} from "./space.ts";
+import { isKept, rememberedTuning, rememberTuning } from "./store.ts";
+import type { TuneFile, TuneGroup } from "./tune-file.ts";
+import { isGpuFile, targetFor, targetOfFeatures } from "./tune-target.ts";
+
+/** A type that has less of the weights than this is not worth seconds of a quick tune. */
+const rareShare = 0.05;
+/** How long points of a file are measured again: slow moments of a machine last a second or two. */
+const testMs = 12_000;
+const mostThreads = 64;
+
+export async function measureTune(options: TuneOptions): Promise<TuneResult> {
+  const { mode = "normal", threads, signal, onProgress } = options;
+  const platform = await currentPlatform();
+  const native = await nativeHere(platform, options.native);
+  const problems = await problemsToTune(options);
+  const isQuick = mode === "quick";
+  const profiles = tuneProfiles(!isQuick, targetFor(native));
+  const groups: TuneGroup[] = [];
+  const file = (): TuneFile => ({
+    ...identityOf({ cpu: platform.cpu(), cores: platform.cores }, native),
+    date: new Date().toISOString(),
+    profiles,
+    groups,
+  });
+  const keep = async () => {
+    if (!isKept(options) || groups.length === 0) return undefined;
+    return await rememberTuning(platform, file(), native);
+  };
+  try {
+    await runTune(
+      {
+        problems,
+        threads: threads ?? (isQuick ? [platform.cores] : [...new Set([1, platform.cores])]),
+        tokens: tokenCounts(mode, options.mStep ?? 8, options.mNum ?? 16),
+        rounds: roundsOf(mode),
+        full: mode === "full",
+        streamBytes: STREAM_BYTES[mode],
+        knobsOfTiles: !isQuick,
+      },
+      profiles,
+      {
+        startThread: () => platform.startThread("compute"),
+        native,
+        breathe: () => platform.breathe(),
+      },
+      { signal, onProgress, onGroup: (group) => groups.push(group) },
+    );
+  } catch (error) {
+    await keep(); // what was finished is not lost
+    throw error;
+  }
+  return { file: file(), place: await keep() };
+}
+
+/** Of a model or of shapes; quick: the largest of each type. */
+export async function problemsToTune(options: TuneOptions): Promise<MatmulProblem[]> {
+  const all = await problemsOf(options);
+  return options.mode === "quick" ? largestOfEachType(withoutRareTypes(all, rareShare)) : all;
+}
+
+export async function typesWithoutTimes(model: string | URL): Promise<string[]> {
+  const platform = await currentPlatform();
+  const problems = withoutRareTypes(await problemsOf({ model }), rareShare);
+  const found = await rememberedTuning(platform, await nativeHere(platform));
+  const known = new Set(typeof found === "object" ? found.groups.map(({ dtype }) => dtype) : []);
+  return [...new Set(problems.map(({ dtype }) => dtype))].filter((dtype) => !known.has(dtype));
+}
+
+/** Measures some points of a file again and compares them with what it says. */
+export async function measureTuneTest(options: TuneTestOptions): Promise<TuneTestPoint[]> {
+  const platform = await currentPlatform();
+  return await checkPoints(
+    options.file,
+    {
+      points: options.points ?? 12,
+      leastMs: testMs,
+      streamBytes: STREAM_BYTES.normal,
+      mostThreads,
+    },
+    {
+      startThread: () => platform.startThread("compute"),
+      native: await nativeOf(options.file, platform),
+      breathe: () => platform.breathe(),
+    },
+    options,
+  );
+}
+
+/** What makes the kernels that the file's times are of. */
+async function nativeOf(file: TuneFile, platform: Platform): Promise<NativeKernels | undefined> {
+  if (isGpuFile(file)) {
+    throw new UsageError(
+      `tune: the times are of the GPU ${file.cpu}, and only the processor's can be measured again so far`,
+    );
+  }
+  const { name } = targetOfFeatures(file.features);
+  const native = await nativeHere(platform, name !== "wasm");
+  const here = native?.target.name ?? "wasm";
+  if (name === here) return native;
+  throw new UsageError(`tune: the times are of kernels for ${name}, and this machine runs ${here}`);
+}
+
+async function problemsOf({ model, shapes, types = [] }: TuneOptions): Promise<MatmulProblem[]> {
+  if (model === undefined) {
+    const shape = shapeByName(shapes ?? "7b");
+    return types.flatMap((type) => problemsOfShape(shape, type.toLowerCase()).map(checkedProblem));
+  }
+  if (shapes !== undefined) throw new UsageError("tune: give a model or shapes, not both");
+  return await withModelFile(model, ({ tensors }) => problemsOfTensors(tensors.values()));
+}

@@ -1,0 +1,87 @@
+// The remembered tune file of this machine: a small file in the user's cache folder. Reading it never fails a model:
+// what cannot be used is said, and the defaults are used.
+
+import type { NativeKernels } from "../backends/cpu/native/native.ts";
+import type { GpuFacts } from "../backends/webgpu/device.ts";
+import type { Platform } from "../platform/platform.ts";
+import { gpuTuneIdentity } from "./gpu-profiles.ts";
+import { identityOf } from "./identity.ts";
+import { mergeTuneFiles } from "./merge.ts";
+import { printTuneFile, type TuneFile, type TuneIdentity } from "./tune-file.ts";
+import { GPU_TUNE_FILE, targetOfFeatures, tuneFileOf } from "./tune-target.ts";
+import { usableFile } from "./use.ts";
+
+/**
+ * The file, the sentence why it is not used, or undefined where there is none. `native` makes the kernels; undefined: they
+ * are WebAssembly.
+ */
+export async function rememberedTuning(
+  platform: Platform,
+  native: NativeKernels | undefined,
+): Promise<TuneFile | string | undefined> {
+  const machine = { cpu: platform.cpu(), cores: platform.cores };
+  return await readTuning(platform, tuneFileOf(native?.target), () => identityOf(machine, native));
+}
+
+/** The same of a GPU. */
+export async function rememberedGpuTuning(
+  platform: Platform,
+  facts: GpuFacts,
+): Promise<TuneFile | string | undefined> {
+  return await readTuning(platform, GPU_TUNE_FILE, () => gpuTuneIdentity(facts));
+}
+
+async function readTuning(
+  platform: Platform,
+  file: string,
+  here: () => TuneIdentity,
+): Promise<TuneFile | string | undefined> {
+  const files = platform.smallFiles();
+  const name = files.place(file);
+  try {
+    const text = await files.read(file);
+    return text === undefined ? undefined : usableFile(text, name, here());
+  } catch (error) {
+    return `${name} cannot be read: ${error instanceof Error ? error.message : String(error)}`;
+  }
+}
+
+/** Whether times are to be remembered: a function is asked when they are there. */
+export function isKept({ remember = true }: { remember?: boolean | (() => boolean) }): boolean {
+  return typeof remember === "function" ? remember() : remember;
+}
+
+/** Adds to what is remembered; what was of another machine or engine goes. Returns where it is. */
+export async function rememberTuning(
+  platform: Platform,
+  file: TuneFile,
+  native: NativeKernels | undefined,
+): Promise<string> {
+  const older = await rememberedTuning(platform, native);
+  return await writeTuning(platform, tuneFileOf(targetOfFeatures(file.features)), older, file);
+}
+
+export async function rememberGpuTuning(
+  platform: Platform,
+  file: TuneFile,
+  facts: GpuFacts,
+): Promise<string> {
+  return await writeTuning(
+    platform,
+    GPU_TUNE_FILE,
+    await rememberedGpuTuning(platform, facts),
+    file,
+  );
+}
+
+async function writeTuning(
+  platform: Platform,
+  name: string,
+  older: TuneFile | string | undefined,
+  file: TuneFile,
+): Promise<string> {
+  const merged = typeof older === "object" ? mergeTuneFiles(older, file) : file;
+  const files = platform.smallFiles();
+  await files.write(name, printTuneFile(merged));
+  return files.place(name);
+}
