@@ -9,12 +9,30 @@ import type { GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.
 import type { Plan } from "../graph/plan.ts";
 import type { Step } from "../graph/step.ts";
 
-/** The paged cache of a backend: at most `blocks` blocks of 32 tokens, for each layer, keys and values. */
+/** What a backend keeps of sequences: at most `blocks` blocks of 32 tokens, keys and values of each layer; recurrent state. */
 export interface KvCacheOptions {
+  /** Of a group of KV states that keeps everything; also the most that a sequence's table has. */
   blocks: number;
   dtype: DType;
   /** Blocks that are there from the start; growKv() asks for more. Default: all. */
   held?: number;
+  /** The same for each group of KV states (KvState.group), where windows make a difference. Default: all are alike. */
+  groups?: readonly GroupRoom[];
+  /** Slots of recurrent state. Default: none. */
+  slots?: number;
+}
+
+/** Blocks of a group of KV states. */
+export interface GroupRoom {
+  readonly blocks: number;
+  readonly held: number;
+}
+
+export function groupRoom(
+  { blocks, held = blocks, groups }: KvCacheOptions,
+  group: number,
+): GroupRoom {
+  return groups?.[group] ?? { blocks, held };
 }
 
 export interface MemoryUse {
@@ -167,14 +185,14 @@ export interface Backend {
   /** Copies row `row` of an output of the last step into `target`: [cols]. */
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void;
 
-  /** Copies one cache block, all layers, to another: the write half of copy-on-write. */
-  copyKvBlock(from: number, to: number): void;
+  /** Copies one cache block, all layers of a group, to another: the write half of copy-on-write. Default: all groups. */
+  copyKvBlock(from: number, to: number, group?: number): void;
 
   /**
-   * Holds `blocks` blocks of the cache from now on, with what is in those that were there before. A MemoryError: there is no
-   * room for them, and nothing has changed. Optional: where memory is only taken by what is written to.
+   * Holds so many blocks of each group of KV states from now on, with what is in those that were there before. A MemoryError:
+   * there is no room for them, and nothing has changed. Optional: where memory is only taken by what is written to.
    */
-  growKv?(blocks: number): Promise<void>;
+  growKv?(blocks: readonly number[]): Promise<void>;
 
   memory(): MemoryUse;
   /** Where each layer is computed, in order. Optional: where all of them are here. */

@@ -1,8 +1,8 @@
 // The engine: one loaded model with its backend, its tokenizer and its KV cache. It runs on its own thread (host.ts) and
 // never on the caller's.
 //
-// load() turns a model file into this; generator.ts drives it token by token, many of them at a time: admission.ts says
-// who may begin, scheduler.ts puts the tokens of all into one step, prefix-cache.ts knows what need not be computed again.
+// load() turns a model file into this; generator.ts drives it token by token, many of them at a time: state/ says
+// who may begin and knows what need not be computed again, scheduler.ts puts the tokens of all into one step.
 
 import type { EngineStatus, ModelInfo, ProfileReport } from "../api/api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
@@ -24,8 +24,6 @@ import { profileReport } from "../profile/report.ts";
 import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import type { EngineParts } from "./engine-parts.ts";
-import type { KvSequence } from "./kv-cache.ts";
-import { KvRoom } from "./kv-room.ts";
 import {
   checkKvType,
   checkMemory,
@@ -35,6 +33,11 @@ import {
 } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
+import type { Amounts } from "./state/admission.ts";
+import type { BlockPool } from "./state/block-pool.ts";
+import type { Sequence } from "./state/sequence.ts";
+import { cacheOptions, stateKinds } from "./state/state-kinds.ts";
+import { StateRoom } from "./state/state-room.ts";
 
 export interface EngineOptions {
   contextSize: number | undefined;
@@ -61,8 +64,8 @@ export type { AdvanceOptions, ReadOutput } from "./scheduler.ts";
 
 /** A generation's place: its sequence, and what it was promised. */
 export interface Place {
-  readonly sequence: KvSequence;
-  readonly blocks: number;
+  readonly sequence: Sequence;
+  readonly promised: Amounts;
 }
 
 /** What a place is asked for with. */
@@ -76,7 +79,7 @@ export interface PlaceRequest {
 }
 
 /** Prompts shorter than this are not worth sharing while they are still being answered. */
-const SHARED_PROMPT_BLOCKS = 2;
+const SHARED_PROMPT_TOKENS: number = 2 * KV_BLOCK_TOKENS;
 
 export class Engine {
   readonly info: ModelInfo;
@@ -92,7 +95,7 @@ export class Engine {
   /** The graph in two, where two places compute it. */
   readonly parts: readonly PhaseModel[];
   readonly #backend: Backend;
-  readonly #room: KvRoom;
+  readonly #room: StateRoom;
   readonly #scheduler: Scheduler;
   #disposed = false;
 
@@ -113,11 +116,11 @@ export class Engine {
     this.vocabSize = info.vocabSize;
     this.hiddenSize = plan.graph.outputs.hidden?.cols;
     this.#backend = parts.backend;
-    this.#room = new KvRoom({
+    this.#room = new StateRoom({
       backend: parts.backend,
       contextSize: info.contextSize,
-      most: kv.blocks,
-      held: kv.held ?? kv.blocks,
+      kinds: stateKinds(plan.graph, plan.limits),
+      kv,
     });
     this.#scheduler = new Scheduler({
       backend: parts.backend,
@@ -153,28 +156,27 @@ export class Engine {
     this.#alive();
     const { tokens, mayAdd, isAborted } = request;
     const most = Math.min(tokens.length + mayAdd, this.info.contextSize);
-    // One more: the first block that is written may be shared, and is copied then.
-    const wanted = Math.ceil(most / KV_BLOCK_TOKENS) + 1;
-    const blocks = await this.#room.enter(wanted, isAborted);
+    const promised = await this.#room.enter(this.#room.demand(most), isAborted);
     const sequence = this.#room.prefixes.take(tokens) ?? this.#room.newSequence();
     this.#scheduler.join();
-    return { sequence, blocks };
+    return { sequence, promised };
   }
 
-  /** What was computed stays known, until its blocks are needed. */
-  close({ sequence, blocks }: Place): void {
+  /** What was computed stays known, until its room is needed. */
+  close({ sequence, promised }: Place): void {
     if (this.#disposed) return;
     this.#room.prefixes.keep(sequence);
     this.#scheduler.leave();
-    this.#room.leave(blocks);
+    this.#room.leave(promised);
   }
 
   /** A prompt was read: others that begin like it need not read it again, while it is still being answered. */
   share({ sequence }: Place): void {
-    const whole = Math.floor(sequence.length / KV_BLOCK_TOKENS);
-    if (whole < SHARED_PROMPT_BLOCKS) return;
+    const whole = Math.floor(sequence.length / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
+    const shared = sequence.restorable(whole);
+    if (shared < SHARED_PROMPT_TOKENS) return;
     const copy = sequence.fork();
-    copy.truncate(whole * KV_BLOCK_TOKENS);
+    copy.restore(shared);
     this.#room.prefixes.keep(copy);
   }
 
@@ -195,13 +197,15 @@ export class Engine {
   }
 
   status(): EngineStatus {
-    const { pool, prefixes, admission } = this.#room;
+    const { kvPools, prefixes, admission } = this.#room;
+    const sum = (count: (pool: BlockPool) => number) =>
+      kvPools.reduce((total, pool) => total + count(pool), 0);
     return {
       running: admission.running,
       waiting: admission.waiting,
-      kvBlocks: pool.most,
-      kvBlocksHeld: pool.size,
-      kvBlocksUsed: pool.usedCount,
+      kvBlocks: sum(({ most }) => most),
+      kvBlocksHeld: sum(({ size }) => size),
+      kvBlocksUsed: sum(({ usedCount }) => usedCount),
       kvBlockTokens: KV_BLOCK_TOKENS,
       cachedSequences: prefixes.sequences,
       batches: this.#scheduler.batches,
@@ -258,20 +262,16 @@ function chooseCache(
   contextSize: number,
 ): KvCacheOptions {
   const facts = { model: name, backend: backend.name, contextSize, kvType: dtype, availableBytes };
-  if (cacheTokens !== undefined) return { blocks: blocksOf(cacheTokens), dtype };
-  // A generation that goes on from a shared past copies a block of it.
-  const perContext = blocksOf(contextSize) + (parallel > 1 ? 1 : 0);
+  const kinds = stateKinds(plan.graph, plan.limits);
+  const shape = { contextSize, dtype, shared: parallel > 1, cacheTokens };
+  if (cacheTokens !== undefined) return cacheOptions(kinds, { ...shape, contexts: parallel });
   for (let contexts = parallel; ; contexts--) {
-    const kv = { blocks: contexts * perContext, held: perContext, dtype };
+    const kv = cacheOptions(kinds, { ...shape, contexts });
     const need = backend.measure(plan, kv);
     if (contexts > 1 && !fitsBesideOthers(need, availableBytes)) continue;
     checkMemory(need, facts);
     return kv;
   }
-}
-
-function blocksOf(tokens: number): number {
-  return Math.ceil(tokens / KV_BLOCK_TOKENS);
 }
 
 function checkSupport(backend: Backend, graph: Graph): void {

@@ -14,11 +14,11 @@ import { show } from "../base/show.ts";
 import { phaseWork } from "../limits/phase.ts";
 import { findBreakers } from "./dry-breakers.ts";
 import type { AdvanceOptions, Engine, Place, ReadOutput } from "./engine.ts";
-import type { KvSequence } from "./kv-cache.ts";
 import { explained, NonsenseError } from "./nonsense.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
 import type { SampledToken } from "./sampling.ts";
 import { selectBest } from "./select-best.ts";
+import type { Sequence } from "./state/sequence.ts";
 import { StopMatcher } from "./stop-strings.ts";
 
 export interface GenerationRequest {
@@ -241,10 +241,11 @@ const noBytes = new Uint8Array(0);
 /** A token as it would stand after the text so far: with its space. */
 const asNext = { special: true, continues: true };
 
-/** Keeps the part of the cache that the prompt starts with; the last token is always computed anew, for its logits. */
-function reuse(sequence: KvSequence, tokens: readonly number[]): number {
-  const cached = Math.min(sequence.commonPrefix(tokens), tokens.length - 1);
-  sequence.truncate(cached);
+/** Keeps the state that the prompt starts with; the last token is always computed anew, for its logits. */
+function reuse(sequence: Sequence, tokens: readonly number[]): number {
+  const same = Math.min(sequence.commonPrefix(tokens), tokens.length - 1);
+  const cached = sequence.restorable(same);
+  sequence.restore(cached);
   return cached;
 }
 

@@ -11,7 +11,7 @@ import { AbortedError, ContextError } from "../base/errors.ts";
 import type { OutputName } from "../graph/graph.ts";
 import type { Step } from "../graph/step.ts";
 import type { Laps } from "../profile/laps.ts";
-import type { KvSequence } from "./kv-cache.ts";
+import type { Sequence } from "./state/sequence.ts";
 
 /** Copies an output of a token into a buffer of the caller's. */
 export type ReadOutput = (output: OutputName, target: Float32Array) => Promise<void> | void;
@@ -38,13 +38,13 @@ export interface SchedulerParts {
   readonly promptChunk: number;
   /** Tokens that the backend computes at once; such a step is filled up to a multiple of them. */
   readonly tokenTile: number;
-  /** Makes blocks free for so many more tokens of a sequence, or throws. */
-  makeRoom(sequence: KvSequence, count: number): void;
+  /** Makes room for the state of so many more tokens of a sequence, or throws. */
+  makeRoom(sequence: Sequence, count: number): void;
   readonly laps: Laps | undefined;
 }
 
 interface Job {
-  readonly sequence: KvSequence;
+  readonly sequence: Sequence;
   readonly tokens: ArrayLike<number>;
   readonly from: number;
   readonly options: AdvanceOptions;
@@ -89,7 +89,7 @@ export class Scheduler {
    * An AbortedError (see AdvanceOptions.stop), like any other, leaves the sequence as it was.
    */
   advance(
-    sequence: KvSequence,
+    sequence: Sequence,
     tokens: ArrayLike<number>,
     from: number,
     options: AdvanceOptions,
@@ -120,11 +120,12 @@ export class Scheduler {
     const entries = this.#fill();
     try {
       if (entries.length > 0) await this.#compute(entries);
+      for (const { job } of entries) job.sequence.commit();
       for (const { job, count } of entries) job.resolve(count);
     } catch (error) {
-      // What was not computed is not in the cache.
+      // What was not computed is not kept.
       for (const { job, before } of entries) {
-        job.sequence.truncate(before);
+        job.sequence.restore(before);
         job.reject(error);
       }
     } finally {
@@ -158,9 +159,10 @@ export class Scheduler {
   }
 
   /** Tokens of a job for which the step has room, and for what is read of them. */
-  #takes({ tokens, from, options }: Job, most: number): number {
+  #takes({ sequence, tokens, from, options }: Job, most: number): number {
     const { step } = this.#parts;
-    const room = Math.min(tokens.length - from, most - step.tokenCount);
+    const left = tokens.length - from;
+    const room = sequence.batchTokens(Math.min(left, most - step.tokenCount), left);
     let outputs = step.limits.maxOutputs - step.outputCount;
     for (let i = 0; i < room; i++) if (options.wants(from + i) && outputs-- === 0) return i;
     return Math.max(room, 0);
@@ -181,8 +183,9 @@ export class Scheduler {
       job.reject(error);
       return;
     }
-    for (let i = from; i < from + count; i++) {
-      step.add(tokens[i]!, sequence.append(tokens[i]!), sequence, options.wants(i));
+    const first = sequence.append(tokens, from, count);
+    for (let i = 0; i < count; i++) {
+      step.add(tokens[from + i]!, first + i, sequence, options.wants(from + i));
     }
     entries.push({ job, count, before });
   }

@@ -5,6 +5,7 @@
 import { ModelError } from "../base/errors.ts";
 import {
   type Activation,
+  type DeclaredState,
   type Graph,
   type GraphNode,
   type KvState,
@@ -23,6 +24,8 @@ export class GraphBuilder {
   readonly #nodes: GraphNode[] = [];
   readonly #weights = new Map<string, Weight>();
   readonly #states: LayerState[] = [];
+  /** Of each group of KV states. */
+  readonly #windows: (number | undefined)[] = [];
   readonly #layerStarts: number[] = [];
   #values = 0;
   #prefix = "";
@@ -80,14 +83,17 @@ export class GraphBuilder {
   }
 
   /** Declares what a layer keeps from step to step; returns its index, which ops name it by. */
-  state(state: LayerState): number {
-    const window = state.kind === "kv" ? state.window : undefined;
-    if (window !== undefined && !(Number.isInteger(window) && window > 0)) {
+  state(state: DeclaredState): number {
+    if (state.kind !== "kv") return this.#states.push(state) - 1;
+    const { window } = state;
+    if (window !== undefined && (!Number.isSafeInteger(window) || window < 1)) {
       throw new ModelError(
         `graph: layer ${state.layer}: got a window of ${window} tokens, expected an integer from 1`,
       );
     }
-    return this.#states.push(state) - 1;
+    const known = this.#windows.indexOf(window);
+    const group = known >= 0 ? known : this.#windows.push(window) - 1;
+    return this.#states.push({ ...state, group }) - 1;
   }
 
   kvWrite(k: Value, v: Value, state: number): void {

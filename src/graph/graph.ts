@@ -113,6 +113,8 @@ export interface KvState {
   readonly vCols: number;
   /** Tokens that attention looks back, its own included; what left it may be forgotten. Default: all. */
   readonly window?: number;
+  /** States of the same window share block tables and pools of blocks; they are numbered from 0. */
+  readonly group: number;
 }
 
 /** What a layer knows of all tokens so far (tails of a convolution, a state-space matrix): floats of a sequence. */
@@ -124,6 +126,9 @@ export interface RecurrentState {
 
 /** What a layer keeps from step to step. The architecture declares it; ops name it by its index in Graph.states. */
 export type LayerState = KvState | RecurrentState;
+
+/** As an architecture declares it: the builder numbers the groups. */
+export type DeclaredState = Omit<KvState, "group"> | RecurrentState;
 
 export interface Graph {
   readonly nodes: readonly GraphNode[];
@@ -176,6 +181,27 @@ export function layerCount({ layerStarts }: Graph): number {
 /** The keys and values that a graph keeps. */
 export function kvStates({ states }: Graph): KvState[] {
   return states.filter((state) => state.kind === "kv");
+}
+
+/** KV states of the same window. */
+export interface KvGroup {
+  /** Infinity: attention looks back to the beginning. */
+  readonly window: number;
+  readonly states: readonly KvState[];
+}
+
+/** By number. A part of a split graph may have no states in a group. */
+export function kvGroups(graph: Graph): KvGroup[] {
+  const states = kvStates(graph);
+  const count = Math.max(0, ...states.map(({ group }) => group + 1));
+  return Array.from({ length: count }, (_, group) => {
+    const own = states.filter((state) => state.group === group);
+    return { window: own[0]?.window ?? Infinity, states: own };
+  });
+}
+
+export function recurrentStates({ states }: Graph): RecurrentState[] {
+  return states.filter((state) => state.kind === "recurrent");
 }
 
 /** The values that stay to be read after a step. */

@@ -171,7 +171,7 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     const q = memory.value(node.q);
     const out = memory.value(node.out);
     for (let t = 0; t < step.tokenCount; t++) {
-      const startsSequence = t === 0 || step.tables[t] !== step.tables[t - 1];
+      const startsSequence = t === 0 || step.sequences[t] !== step.sequences[t - 1];
       if (startsSequence) loadContext(node, step, t, memory);
       const from = attendedFrom(node, step.positions[t]!);
       const to = attendedTo(step.positions[t]!);
@@ -328,7 +328,7 @@ function rotateHead(
 
 /** Where `position` of token t's sequence lies: blocks are `stride` bytes apart, rows `rowBytes`. */
 function kvByte(step: Step, t: number, position: number, stride: number, rowBytes: number): number {
-  const block = step.tables[t]!.blocks[Math.floor(position / KV_BLOCK_TOKENS)]!;
+  const block = step.sequences[t]!.blocks[Math.floor(position / KV_BLOCK_TOKENS)]!;
   return block * stride + (position % KV_BLOCK_TOKENS) * rowBytes;
 }
 
@@ -345,7 +345,7 @@ function loadContext(
   const { dtype } = memory.kv;
   const { kCols, vCols, keys, values, keyStride, valueStride } = memory.kv.states[node.state]!;
   let last = t;
-  while (last + 1 < step.tokenCount && step.tables[last + 1] === step.tables[t]) last++;
+  while (last + 1 < step.tokenCount && step.sequences[last + 1] === step.sequences[t]) last++;
   const from = attendedFrom(node, step.positions[t]!);
   const to = attendedTo(step.positions[last]!);
   for (let position = from; position < to; position++) {

@@ -1,7 +1,7 @@
 // One step of the engine: which tokens are computed, at which positions of which sequences, and whose logits are wanted.
 //
-// A step is filled anew for every run and allocates nothing: the arrays are as long as the plan's largest step. Tokens
-// of several sequences may stand in one step in any order, as long as a sequence's own tokens are in theirs.
+// A step is filled anew for every run and allocates nothing: the arrays are as long as the plan's largest step. The tokens of
+// one sequence stand next to each other, at consecutive positions, so that a scan can run over them; add() checks it.
 
 import type { Rows } from "./graph.ts";
 import type { PlanLimits } from "./plan.ts";
@@ -15,9 +15,28 @@ export const countOf: Readonly<Record<Rows, number>> = { tokens: 0, outputs: 1, 
 /** How many rows the values of each kind have in a step. */
 export type RowCounts = Readonly<Record<Rows, number>>;
 
-/** Where a sequence's keys and values lie: blocks[position / 32] is the cache block, position % 32 the row in it. */
-export interface BlockTable {
+/** What a sequence keeps, as a backend sees it. Sequences are told apart by identity. */
+export interface BatchSequence {
+  /** Where keys and values lie: blocks[position / 32] is the cache block, position % 32 the row in it. */
   readonly blocks: Int32Array;
+  /** The same for each group of KV states (KvState.group). Default: `blocks` is every group's. */
+  readonly groups?: readonly Int32Array[];
+  /** Where recurrent state lies. Default: there is none. */
+  readonly slots?: SlotPair | undefined;
+}
+
+/** Recurrent state of a sequence: a step reads slot `from` and writes slot `to`, which is another one. */
+export interface SlotPair {
+  /** NO_SLOT: zeros. */
+  readonly from: number;
+  readonly to: number;
+}
+
+export const NO_SLOT = -1;
+
+/** The block table of a group of KV states. */
+export function tableOf({ blocks, groups }: BatchSequence, group: number): Int32Array {
+  return groups?.[group] ?? blocks;
 }
 
 export class Step {
@@ -30,8 +49,8 @@ export class Step {
   readonly tokens: Int32Array;
   /** Position of each token in its sequence: [tokens]. */
   readonly positions: Int32Array;
-  /** Cache blocks of each token's sequence: [tokens]. */
-  readonly tables: BlockTable[];
+  /** The sequence of each token: [tokens]. */
+  readonly sequences: BatchSequence[];
   /** Rows (indices into tokens) that something is read of: [outputs]. */
   readonly outputRows: Int32Array;
 
@@ -39,7 +58,7 @@ export class Step {
     this.limits = limits;
     this.tokens = new Int32Array(limits.maxTokens);
     this.positions = new Int32Array(limits.maxTokens);
-    this.tables = new Array<BlockTable>(limits.maxTokens);
+    this.sequences = new Array<BatchSequence>(limits.maxTokens);
     this.outputRows = new Int32Array(limits.maxOutputs);
   }
 
@@ -65,13 +84,30 @@ export class Step {
   }
 
   /** Adds a token; where it is an output, returns its row among them (else -1). */
-  add(token: number, position: number, table: BlockTable, isOutput: boolean): number {
+  add(token: number, position: number, sequence: BatchSequence, isOutput: boolean): number {
     const row = this.tokenCount++;
+    this.#check(row, position, sequence);
     this.tokens[row] = token;
     this.positions[row] = position;
-    this.tables[row] = table;
+    this.sequences[row] = sequence;
     if (!isOutput) return -1;
     this.outputRows[this.outputCount] = row;
     return this.outputCount++;
+  }
+
+  /** The tokens of a sequence follow one another. Only the first token of a sequence costs more than a comparison. */
+  #check(row: number, position: number, sequence: BatchSequence): void {
+    if (row > 0 && this.sequences[row - 1] === sequence) {
+      if (position === this.positions[row - 1]! + 1) return;
+      throw new Error(
+        `batch: position ${position} after ${this.positions[row - 1]} of the same sequence, expected ${this.positions[row - 1]! + 1}`,
+      );
+    }
+    for (let earlier = 0; earlier < row - 1; earlier++) {
+      if (this.sequences[earlier] !== sequence) continue;
+      throw new Error(
+        `batch: token ${row} continues the sequence of token ${earlier}, but another one is in between`,
+      );
+    }
   }
 }

@@ -39,7 +39,7 @@ function watched(backend: Backend): {
   const steps: { tokens: number; tables: number }[] = [];
   const original = backend.run.bind(backend);
   backend.run = (step, options) => {
-    const tables = new Set(step.tables.slice(0, step.tokenCount));
+    const tables = new Set(step.sequences.slice(0, step.tokenCount));
     steps.push({ tokens: step.tokenCount, tables: tables.size });
     return original(step, options);
   };

@@ -149,11 +149,11 @@ export class SplitBackend implements Backend {
     return this.#last.read(output, row, target);
   }
 
-  copyKvBlock(from: number, to: number): void {
-    for (const { backend } of this.#ready().parts) backend.copyKvBlock(from, to);
+  copyKvBlock(from: number, to: number, group?: number): void {
+    for (const { backend } of this.#ready().parts) backend.copyKvBlock(from, to, group);
   }
 
-  async growKv(blocks: number): Promise<void> {
+  async growKv(blocks: readonly number[]): Promise<void> {
     // The device first: it is the one that may have no room.
     for (const { backend } of [...this.#ready().parts].reverse()) await backend.growKv?.(blocks);
   }

@@ -3,7 +3,7 @@
 
 import type { Graph, Rope, Weight } from "../../graph/graph.ts";
 import type { PlanLimits } from "../../graph/plan.ts";
-import { type BlockTable, countOf, KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
+import { type BatchSequence, countOf, KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
 
 /** The rotation of all ropes that share frequencies and factors: cosine and sine by [token][pair]. */
 export interface AngleArea {
@@ -71,12 +71,12 @@ export class StepArea {
     words[countOf.tokens] = step.tokenCount;
     words[countOf.outputs] = step.outputCount;
     words[countOf.logits] = step.count("logits");
-    let table: BlockTable | undefined;
+    let current: BatchSequence | undefined;
     let sequence = -1;
     let end = tables;
     for (let t = 0; t < step.tokenCount; t++) {
-      if (step.tables[t] !== table) {
-        table = step.tables[t]!;
+      if (step.sequences[t] !== current) {
+        current = step.sequences[t]!;
         sequence++;
       }
       const position = step.positions[t]!;
@@ -85,7 +85,7 @@ export class StepArea {
       words[sequences + t] = sequence;
       const at = tables + sequence * tableLength;
       const held = Math.floor(position / KV_BLOCK_TOKENS) + 1;
-      for (let b = 0; b < held; b++) words[at + b] = table!.blocks[b]!;
+      for (let b = 0; b < held; b++) words[at + b] = current!.blocks[b]!;
       end = at + held;
     }
     for (let o = 0; o < step.outputCount; o++) words[outputRows + o] = step.outputRows[o]!;

@@ -222,7 +222,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     device.queue.submit([commands.finish()]); // before the next step, which is submitted later
   }
 
-  async growKv(blocks: number): Promise<void> {
+  async growKv([blocks = 0]: readonly number[]): Promise<void> {
     const prepared = this.#ready();
     const { layout } = prepared;
     const cache = await allocateCache(this.#gpu, layout, blocks);

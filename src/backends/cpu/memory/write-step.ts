@@ -12,7 +12,7 @@ export function writeStep(step: Step, area: StepArea, i32: Int32Array): void {
     const position = step.positions[t]!;
     i32[area.tokens / 4 + t] = step.tokens[t]!;
     i32[area.positions / 4 + t] = position;
-    const { blocks } = step.tables[t]!;
+    const { blocks } = step.sequences[t]!;
     const held = Math.floor(position / KV_BLOCK_TOKENS) + 1;
     for (const { at: tables, stride } of area.tables) {
       const at = tables / 4 + t * area.tableLength;

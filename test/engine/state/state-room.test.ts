@@ -1,31 +1,39 @@
-// Room in the KV cache: it grows as it is needed, and a device that has no more memory hurts nobody who runs.
+// Room for the state of sequences: it grows as it is needed, and a device that has no more memory hurts nobody who runs.
 
 import { describe, expect, test } from "vitest";
-import { MemoryError } from "../../src/base/errors.ts";
-import { BlockPool } from "../../src/engine/kv-cache.ts";
-import { KvRoom } from "../../src/engine/kv-room.ts";
+import { MemoryError } from "../../../src/base/errors.ts";
+import { dtypeByName } from "../../../src/dtypes/table.ts";
+import { BlockPool } from "../../../src/engine/state/block-pool.ts";
+import { stateKinds } from "../../../src/engine/state/state-kinds.ts";
+import { StateRoom } from "../../../src/engine/state/state-room.ts";
+import { GraphBuilder } from "../../../src/graph/builder.ts";
 
 const never = (): boolean => false;
 
 /** Room for 4 contexts of 3 blocks, of which one is held; the device has memory for `most` blocks. */
-function roomOn(most: number): { room: KvRoom; grown: number[] } {
+function roomOn(most: number): { room: StateRoom; grown: number[] } {
   const grown: number[] = [];
-  const growKv = async (blocks: number): Promise<void> => {
+  const growKv = async ([blocks = 0]: readonly number[]): Promise<void> => {
     if (blocks > most) throw new MemoryError(`no room for ${blocks} blocks`);
     grown.push(blocks);
   };
   const backend = { copyKvBlock: () => {}, growKv };
-  return { room: new KvRoom({ backend, contextSize: 96, most: 12, held: 3 }), grown };
+  const g = new GraphBuilder();
+  g.state({ kind: "kv", layer: 0, kCols: 8, vCols: 8 });
+  const kinds = stateKinds(g.finish({}), { maxTokens: 32, maxOutputs: 32 });
+  const kv = { blocks: 12, held: 3, dtype: dtypeByName("f32")! };
+  return { room: new StateRoom({ backend, contextSize: 96, kinds, kv }), grown };
 }
 
 /** A generation of 90 tokens, which is kept when it has ended. */
-async function runOnce(room: KvRoom, firstToken: number): Promise<void> {
-  const blocks = await room.enter(3, never);
+async function runOnce(room: StateRoom, firstToken: number): Promise<void> {
+  const promised = await room.enter([3], never);
   const sequence = room.newSequence();
   room.makeRoom(sequence, 90);
-  for (let token = 0; token < 90; token++) sequence.append(firstToken + token);
+  sequence.append(Array.from({ length: 90 }, (_, i) => firstToken + i));
+  sequence.commit();
   room.prefixes.keep(sequence);
-  room.leave(blocks);
+  room.leave(promised);
 }
 
 async function isWaiting(promise: Promise<unknown>): Promise<boolean> {
@@ -39,35 +47,35 @@ async function isWaiting(promise: Promise<unknown>): Promise<boolean> {
 describe("memory", () => {
   test("of one context is enough for one user", async () => {
     const { room, grown } = roomOn(12);
-    for (let i = 0; i < 3; i++) room.leave(await room.enter(3, never));
+    for (let i = 0; i < 3; i++) room.leave(await room.enter([3], never));
     expect(grown).toEqual([]);
-    expect(room.pool.size).toBe(3);
+    expect(room.pools[0]!.size).toBe(3);
   });
 
   test("grows with generations that run at the same time, a context at a time", async () => {
     const { room, grown } = roomOn(12);
-    for (let i = 0; i < 3; i++) await room.enter(2, never);
+    for (let i = 0; i < 3; i++) await room.enter([2], never);
     expect(grown).toEqual([6]);
-    expect(room.pool.size).toBe(6);
+    expect(room.pools[0]!.size).toBe(6);
   });
 
   test("grows with sequences that are kept, so that none of them is lost", async () => {
     const { room } = roomOn(12);
     for (let i = 0; i < 3; i++) await runOnce(room, 100 * i);
     expect(room.prefixes.sequences).toBe(3);
-    expect(room.pool.size).toBe(9);
+    expect(room.pools[0]!.size).toBe(9);
   });
 });
 
 describe("a device without more memory", () => {
   test("makes the next one wait until somebody has ended", async () => {
     const { room } = roomOn(5);
-    const first = await room.enter(3, never);
-    const second = room.enter(3, never);
+    const first = await room.enter([3], never);
+    const second = room.enter([3], never);
     expect(await isWaiting(second)).toBe(true);
     expect(room.admission).toMatchObject({ running: 1, waiting: 1 });
     room.leave(first);
-    expect(await second).toBe(3);
+    expect(await second).toEqual([3]);
   });
 
   test("gives up what is only kept", async () => {
@@ -78,9 +86,9 @@ describe("a device without more memory", () => {
 
   test("refuses what waited while there seemed to be more", async () => {
     const { room } = roomOn(5);
-    const first = await room.enter(3, never);
-    const second = room.enter(3, never);
-    const third = room.enter(9, never);
+    const first = await room.enter([3], never);
+    const second = room.enter([3], never);
+    const third = room.enter([9], never);
     const refused = expect(third).rejects.toThrow("no room");
     expect(await isWaiting(second)).toBe(true);
     room.leave(first);
@@ -90,19 +98,20 @@ describe("a device without more memory", () => {
 
   test("refuses what can never fit", async () => {
     const { room } = roomOn(5);
-    await expect(room.enter(6, never)).rejects.toThrow("no room for 6 blocks");
+    await expect(room.enter([6], never)).rejects.toThrow("no room for 6 blocks");
     expect(room.admission.running).toBe(0);
-    expect(await room.enter(3, never)).toBe(3);
+    expect(await room.enter([3], never)).toEqual([3]);
   });
 });
 
 test("blocks that were in use are taken before new ones", () => {
   const pool = new BlockPool(6, 2);
-  const [first, second] = [pool.take()!, pool.take()!];
-  expect([first, second, pool.take()]).toEqual([0, 1, undefined]);
+  const [first, second] = [pool.take(), pool.take()];
+  expect([first, second]).toEqual([0, 1]);
+  expect(() => pool.take()).toThrow("the pool is empty");
   pool.release(first);
   pool.grow(4);
-  expect([pool.take(), pool.take(), pool.take(), pool.take()]).toEqual([0, 2, 3, undefined]);
+  expect([pool.take(), pool.take(), pool.take(), pool.freeCount]).toEqual([0, 2, 3, 0]);
   pool.grow(99);
   expect(pool.size).toBe(6);
 });

@@ -2,16 +2,24 @@
 // conversation, another branch of it, another user with the same system prompt. Least recently used ones go first when
 // blocks are needed; blocks that a running sequence shares with them stay with it.
 
-import type { KvSequence } from "./kv-cache.ts";
+import type { Sequence } from "./sequence.ts";
 
 /** Token numbers that all kept sequences together may hold: some MB of bookkeeping. */
 const MOST_NUMBERS = 4_000_000;
 const MOST_SEQUENCES = 256;
 const FEWEST_SEQUENCES = 8;
 
+interface Candidate {
+  readonly sequence: Sequence;
+  /** Tokens that it has in common with the prompt. */
+  readonly same: number;
+  /** Tokens of these that need not be computed again. */
+  readonly usable: number;
+}
+
 export class PrefixCache {
   /** Least recently used first. */
-  #kept: KvSequence[] = [];
+  #kept: Sequence[] = [];
   readonly #most: number;
 
   constructor(contextSize: number) {
@@ -25,13 +33,16 @@ export class PrefixCache {
 
   /**
    * A sequence that holds the longest beginning of `tokens` that is known, and nothing else; undefined: nothing is. It is
-   * the caller's; what the cache goes on to hold shares its blocks.
+   * the caller's; what the cache goes on to hold shares its state. The last token is computed anew in any case.
    */
-  take(tokens: readonly number[]): KvSequence | undefined {
-    let best: { sequence: KvSequence; same: number } | undefined;
+  take(tokens: readonly number[]): Sequence | undefined {
+    let best: Candidate | undefined;
     for (const sequence of this.#kept) {
       const same = sequence.commonPrefix(tokens);
-      if (same > 0 && same >= (best?.same ?? 0)) best = { sequence, same };
+      const usable = sequence.restorable(Math.min(same, tokens.length - 1));
+      if (usable <= 0) continue;
+      const candidate = { sequence, same, usable };
+      if (!best || isBetter(candidate, best)) best = candidate;
     }
     if (!best) return undefined;
     const { sequence, same } = best;
@@ -40,20 +51,21 @@ export class PrefixCache {
     // The rest of it is another branch, which may be continued as well.
     this.#kept.push(sequence);
     const branch = sequence.fork();
-    branch.truncate(same);
+    branch.restore(branch.restorable(same));
     return branch;
   }
 
   /** Takes a sequence over; those that it begins with are then known twice, and go. */
-  keep(sequence: KvSequence): void {
+  keep(sequence: Sequence): void {
     if (sequence.length === 0) {
       sequence.release();
       return;
     }
     this.#kept = this.#kept.filter((other) => {
-      if (!sequence.startsWith(other)) return true;
-      other.release();
-      return false;
+      const isKnown =
+        sequence.startsWith(other) && sequence.restorable(other.length) === other.length;
+      if (isKnown) other.release();
+      return !isKnown;
     });
     this.#kept.push(sequence);
     while (this.#kept.length > this.#most) this.evict();
@@ -65,4 +77,9 @@ export class PrefixCache {
     oldest?.release();
     return oldest !== undefined;
   }
+}
+
+/** The later of two that are alike. */
+function isBetter(one: Candidate, other: Candidate): boolean {
+  return one.usable === other.usable ? one.same >= other.same : one.usable > other.usable;
 }

@@ -1,0 +1,115 @@
+// The paged KV cache of a sequence as bookkeeping: which blocks of 32 tokens it holds, in order. All KV states of one window
+// share the table; the backend holds the data and copies a block when told to.
+//
+// Invariants:
+// - a sequence of n tokens holds blocks #first to ceil(n / 32), all counted; #first is 0 without a window;
+// - a block that is about to be written belongs to one sequence only (copy on write);
+// - with a window, a block is released once no token to come can read it, going back by REWIND_TOKENS included.
+
+import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
+import type { BlockPool } from "./block-pool.ts";
+import type { SequenceState } from "./sequence-state.ts";
+
+/** Tokens that a windowed sequence can always go back by: the last token of a prompt is computed again, for its logits. */
+const REWIND_TOKENS: number = KV_BLOCK_TOKENS;
+
+export interface KvBlocksParts {
+  readonly pool: BlockPool;
+  readonly maxTokens: number;
+  /** Tokens that attention looks back, its own included; Infinity: all. */
+  readonly window: number;
+  /** Copies the data of a block of this group to another. */
+  readonly copy: (from: number, to: number) => void;
+}
+
+export class KvBlocks implements SequenceState {
+  /** Entries before #first and beyond the length are stale. Backends read this as the block table. */
+  readonly table: Int32Array;
+  readonly #parts: KvBlocksParts;
+  /** The first block that is held. */
+  #first = 0;
+  #length = 0;
+
+  constructor(parts: KvBlocksParts) {
+    this.#parts = parts;
+    this.table = new Int32Array(blocksFor(parts.maxTokens));
+  }
+
+  get pool(): BlockPool {
+    return this.#parts.pool;
+  }
+
+  needed(count: number): number {
+    const copies = count > 0 && this.#tailIsShared() ? 1 : 0;
+    return blocksFor(this.#length + count) - blocksFor(this.#length) + copies;
+  }
+
+  batchTokens(count: number): number {
+    return count;
+  }
+
+  append(count: number): void {
+    const { pool, copy } = this.#parts;
+    if (count > 0 && this.#tailIsShared()) {
+      const tail = Math.floor(this.#length / KV_BLOCK_TOKENS);
+      const from = this.table[tail]!;
+      const to = pool.take();
+      copy(from, to);
+      this.table[tail] = to;
+      pool.release(from);
+    }
+    const end = blocksFor(this.#length + count);
+    for (let i = blocksFor(this.#length); i < end; i++) this.table[i] = pool.take();
+    this.#length += count;
+  }
+
+  commit(): void {
+    const { pool, window } = this.#parts;
+    const unread = this.#length - window + 1 - REWIND_TOKENS; // positions before it
+    while ((this.#first + 1) * KV_BLOCK_TOKENS <= unread) pool.release(this.table[this.#first++]!);
+  }
+
+  restorable(length: number): number {
+    if (length >= this.#length) return this.#length;
+    const read = Math.max(0, length - this.#parts.window + 1);
+    return read >= this.#first * KV_BLOCK_TOKENS ? length : 0;
+  }
+
+  restore(length: number): void {
+    const { pool } = this.#parts;
+    const kept = Math.max(this.#first, blocksFor(length));
+    for (let i = kept; i < blocksFor(this.#length); i++) pool.release(this.table[i]!);
+    this.#length = length;
+    if (length === 0) this.#first = 0;
+  }
+
+  fork(): KvBlocks {
+    const copy = new KvBlocks(this.#parts);
+    const held = blocksFor(this.#length);
+    for (let i = this.#first; i < held; i++) this.pool.share(this.table[i]!);
+    copy.table.set(this.table.subarray(0, held));
+    copy.#first = this.#first;
+    copy.#length = this.#length;
+    return copy;
+  }
+
+  release(): void {
+    this.restore(0);
+  }
+
+  /** Whether the next token goes into a partly filled block that another sequence holds too. */
+  #tailIsShared(): boolean {
+    if (this.#length % KV_BLOCK_TOKENS === 0) return false;
+    return this.pool.isShared(this.table[Math.floor(this.#length / KV_BLOCK_TOKENS)]!);
+  }
+}
+
+export function blocksFor(tokens: number): number {
+  return Math.ceil(tokens / KV_BLOCK_TOKENS);
+}
+
+/** The most blocks that a running sequence holds under a window, in batches of so many tokens. */
+export function windowBlocks(window: number, batchTokens: number): number {
+  // The span may begin and end in the middle of a block.
+  return blocksFor(window + REWIND_TOKENS + batchTokens) + 1;
+}

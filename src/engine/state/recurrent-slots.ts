@@ -1,0 +1,120 @@
+// The recurrent state of a sequence as bookkeeping: which slot of the backend holds it. A slot holds the floats of all
+// recurrent states of the graph after some number of tokens.
+//
+// A slot is written by one batch and never again: a batch reads slot `from` and writes slot `to`. So a batch that fails loses
+// nothing, a fork shares the slot, and a checkpoint is a slot that is kept: no data is ever copied.
+//
+// Checkpoints lie at block boundaries: the last one before the end of a prompt, because the next prompt often begins with
+// the same tokens, and every CHECKPOINT_TOKENS. A sequence keeps the newest MOST_CHECKPOINTS of them.
+
+import { KV_BLOCK_TOKENS, NO_SLOT, type SlotPair } from "../../graph/step.ts";
+import type { BlockPool } from "./block-pool.ts";
+import type { SequenceState } from "./sequence-state.ts";
+
+const CHECKPOINT_TOKENS: number = 16 * KV_BLOCK_TOKENS;
+const MOST_CHECKPOINTS = 2;
+
+/** Slots that a running sequence holds at most: the state itself, the one that a batch writes, and checkpoints. */
+export const RUNNING_SLOTS: number = 2 + MOST_CHECKPOINTS;
+
+interface Checkpoint {
+  readonly length: number;
+  readonly slot: number;
+}
+
+export class RecurrentSlots implements SequenceState {
+  readonly pool: BlockPool;
+  /** NO_SLOT: from zeros; nothing is written. */
+  readonly slots: { from: number; to: number } & SlotPair = { from: NO_SLOT, to: NO_SLOT };
+  /** Tokens that `from` has seen. */
+  #length = 0;
+  /** Tokens of the batch that is under way. */
+  #appended = 0;
+  /** Whether the state after that batch becomes a checkpoint. */
+  #isCheckpoint = false;
+  /** Oldest first. */
+  #checkpoints: Checkpoint[] = [];
+
+  constructor(pool: BlockPool) {
+    this.pool = pool;
+  }
+
+  needed(count: number): number {
+    return count > 0 ? 1 : 0;
+  }
+
+  batchTokens(count: number, end: number): number {
+    return Math.min(count, nextCheckpoint(this.#length, end) - this.#length);
+  }
+
+  append(count: number, end: number): void {
+    if (count === 0) return;
+    if (this.#appended > 0) throw new Error("a batch was appended before the one before was over");
+    this.slots.to = this.pool.take();
+    this.#appended = count;
+    this.#isCheckpoint = nextCheckpoint(this.#length, end) === this.#length + count;
+  }
+
+  commit(): void {
+    if (this.#appended === 0) return;
+    if (this.slots.from !== NO_SLOT) this.pool.release(this.slots.from);
+    this.slots.from = this.slots.to;
+    this.slots.to = NO_SLOT;
+    this.#length += this.#appended;
+    this.#appended = 0;
+    if (this.#isCheckpoint) this.#keep();
+  }
+
+  restorable(length: number): number {
+    if (length >= this.#length + this.#appended) return this.#length + this.#appended;
+    if (length >= this.#length) return this.#length;
+    return this.#checkpoints.findLast((checkpoint) => checkpoint.length <= length)?.length ?? 0;
+  }
+
+  restore(length: number): void {
+    if (this.slots.to !== NO_SLOT) {
+      this.pool.release(this.slots.to);
+      this.slots.to = NO_SLOT;
+      this.#appended = 0;
+    }
+    if (length === this.#length) return;
+    while ((this.#checkpoints.at(-1)?.length ?? 0) > length) {
+      this.pool.release(this.#checkpoints.pop()!.slot);
+    }
+    if (this.slots.from !== NO_SLOT) this.pool.release(this.slots.from);
+    const slot = length === 0 ? NO_SLOT : this.#checkpoints.at(-1)!.slot;
+    if (slot !== NO_SLOT) this.pool.share(slot);
+    this.slots.from = slot;
+    this.#length = length;
+  }
+
+  fork(): RecurrentSlots {
+    const copy = new RecurrentSlots(this.pool);
+    const { from } = this.slots;
+    if (from !== NO_SLOT) this.pool.share(from);
+    for (const { slot } of this.#checkpoints) this.pool.share(slot);
+    copy.slots.from = from;
+    copy.#length = this.#length;
+    copy.#checkpoints = [...this.#checkpoints];
+    return copy;
+  }
+
+  release(): void {
+    this.restore(0);
+  }
+
+  #keep(): void {
+    const { from } = this.slots;
+    this.pool.share(from);
+    this.#checkpoints.push({ length: this.#length, slot: from });
+    if (this.#checkpoints.length <= MOST_CHECKPOINTS) return;
+    this.pool.release(this.#checkpoints.shift()!.slot);
+  }
+}
+
+/** The first length after `length` at which a checkpoint is wanted, with tokens at hand up to `end`. */
+function nextCheckpoint(length: number, end: number): number {
+  const periodic = (Math.floor(length / CHECKPOINT_TOKENS) + 1) * CHECKPOINT_TOKENS;
+  const last = Math.floor((end - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
+  return last > length ? Math.min(periodic, last) : periodic;
+}

@@ -1,0 +1,123 @@
+// A sequence: its tokens, and what it keeps of them in the backend, state by state. It knows no kind of state.
+//
+//   append() -> the batch is computed -> commit()
+//                                     -> it failed: restore(the length before)
+
+import { ContextError } from "../../base/errors.ts";
+import type { BatchSequence, SlotPair } from "../../graph/step.ts";
+import type { SequenceState } from "./sequence-state.ts";
+
+export class Sequence implements BatchSequence {
+  readonly states: readonly SequenceState[];
+  /** What backends read: see BatchSequence. */
+  readonly blocks: Int32Array;
+  readonly groups: readonly Int32Array[];
+  readonly slots: SlotPair | undefined;
+  readonly #tokens: Int32Array;
+  #length = 0;
+  #isReleased = false;
+
+  constructor(states: readonly SequenceState[], maxTokens: number) {
+    this.states = states;
+    this.groups = states.flatMap(({ table }) => table ?? []);
+    this.blocks = this.groups[0] ?? new Int32Array();
+    this.slots = states.find(({ slots }) => slots)?.slots;
+    this.#tokens = new Int32Array(maxTokens);
+  }
+
+  /** Tokens that were computed, or are being computed. */
+  get length(): number {
+    return this.#length;
+  }
+
+  get capacity(): number {
+    return this.#tokens.length;
+  }
+
+  token(position: number): number {
+    return this.#tokens[position]!;
+  }
+
+  /** How many tokens of `tokens` this sequence starts with. */
+  commonPrefix(tokens: readonly number[]): number {
+    const most = Math.min(this.#length, tokens.length);
+    let same = 0;
+    while (same < most && this.#tokens[same] === tokens[same]) same++;
+    return same;
+  }
+
+  /** Whether it begins with all tokens of the other. */
+  startsWith(other: Sequence): boolean {
+    if (other.#length > this.#length) return false;
+    for (let i = 0; i < other.#length; i++) if (this.#tokens[i] !== other.#tokens[i]) return false;
+    return true;
+  }
+
+  /** How many of `count` more tokens one batch may compute, `left` of them being at hand: see SequenceState. */
+  batchTokens(count: number, left: number): number {
+    let most = count;
+    for (const state of this.states) most = state.batchTokens(most, this.#length + left);
+    return most;
+  }
+
+  /**
+   * Makes room for `count` tokens of tokens[from...], all of which are at hand, and returns the position of the first. The
+   * pools must have what the states need.
+   */
+  append(tokens: ArrayLike<number>, from = 0, count: number = tokens.length - from): number {
+    if (this.#isReleased) throw new Error("a sequence was used after its release");
+    const first = this.#length;
+    if (first + count > this.capacity) {
+      throw new ContextError(`the context is full: it holds ${this.capacity} tokens`);
+    }
+    const end = first + tokens.length - from;
+    for (const state of this.states) state.append(count, end);
+    for (let i = 0; i < count; i++) this.#tokens[first + i] = tokens[from + i]!;
+    this.#length += count;
+    return first;
+  }
+
+  /** The tokens that were appended have been computed. */
+  commit(): void {
+    for (const state of this.states) state.commit();
+  }
+
+  /** The largest length up to `length` that all of its states can go back to. */
+  restorable(length: number): number {
+    let agreed = Math.min(length, this.#length);
+    for (let before = -1; agreed !== before; ) {
+      before = agreed;
+      for (const state of this.states) agreed = state.restorable(agreed);
+    }
+    return agreed;
+  }
+
+  /** Forgets everything after the first `length` tokens: a restorable length, or the one before an append(). */
+  restore(length: number): void {
+    if (length < 0 || this.restorable(length) !== length) {
+      throw new Error(`a sequence of ${this.#length} tokens cannot go back to ${length}`);
+    }
+    for (const state of this.states) state.restore(length);
+    this.#length = length;
+  }
+
+  /** A second sequence with the same past; no data is copied until one of them writes. */
+  fork(): Sequence {
+    if (this.#isReleased) throw new Error("a sequence was used after its release");
+    const copy = new Sequence(
+      this.states.map((state) => state.fork()),
+      this.capacity,
+    );
+    copy.#tokens.set(this.#tokens.subarray(0, this.#length));
+    copy.#length = this.#length;
+    return copy;
+  }
+
+  /** Gives everything back; the sequence is of no use after that. */
+  release(): void {
+    if (this.#isReleased) return;
+    for (const state of this.states) state.release();
+    this.#length = 0;
+    this.#isReleased = true;
+  }
+}

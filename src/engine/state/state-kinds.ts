@@ -1,0 +1,97 @@
+// The kinds of state that sequences of a graph keep: one for each group of KV states (those of the same window), and one for
+// all recurrent states together. A kind says what a sequence may come to need of its pool, how large the pool is to be, and
+// makes a sequence's state. What it all comes to in a backend is a KvCacheOptions.
+
+import type { Backend, KvCacheOptions } from "../../backends/backend.ts";
+import type { DType } from "../../dtypes/dtype.ts";
+import { type Graph, kvGroups, recurrentStates } from "../../graph/graph.ts";
+import type { PlanLimits } from "../../graph/plan.ts";
+import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
+import type { BlockPool } from "./block-pool.ts";
+import { blocksFor, KvBlocks, windowBlocks } from "./kv-blocks.ts";
+import { RecurrentSlots, RUNNING_SLOTS } from "./recurrent-slots.ts";
+import type { SequenceState } from "./sequence-state.ts";
+
+export interface StateKind {
+  /** Which group of KV states; undefined: the recurrent ones. */
+  readonly group: number | undefined;
+  /** The most that a running sequence of `tokens` tokens takes of the pool. */
+  demand(tokens: number): number;
+  /** What a context of `tokens` tokens adds to the pool; `shared`: more than one may run. */
+  perContext(tokens: number, shared: boolean): number;
+  create(pool: BlockPool, backend: BlockStore, maxTokens: number): SequenceState;
+  /** Why nothing more can be computed, with a pool of this size: the beginning of a sentence. */
+  full(size: number): string;
+}
+
+/** What sequences need from whoever owns the memory. */
+export type BlockStore = Pick<Backend, "copyKvBlock">;
+
+/** In the order of Sequence.states: KV groups by number, then recurrent state. */
+export function stateKinds(graph: Graph, { maxTokens }: PlanLimits): StateKind[] {
+  const kinds = kvGroups(graph).map(({ window }, group) => kvKind(window, group, maxTokens));
+  return recurrentStates(graph).length > 0 ? [...kinds, recurrentKind] : kinds;
+}
+
+function kvKind(window: number, group: number, batchTokens: number): StateKind {
+  const most = window === Infinity ? Infinity : windowBlocks(window, batchTokens);
+  return {
+    group,
+    // One more: the first block that is written may be shared, and is copied then.
+    demand: (tokens) => Math.min(blocksFor(tokens), most) + 1,
+    // A generation that goes on from a shared past copies a block of it. A window's worth more is for what is only kept.
+    perContext: (tokens, shared) => Math.min(blocksFor(tokens), 2 * most) + (shared ? 1 : 0),
+    create: (pool, backend, maxTokens) =>
+      new KvBlocks({
+        pool,
+        maxTokens,
+        window,
+        copy: (from, to) => backend.copyKvBlock(from, to, group),
+      }),
+    full: (size) => `the KV cache is full: it holds ${size * KV_BLOCK_TOKENS} tokens`,
+  };
+}
+
+const recurrentKind: StateKind = {
+  group: undefined,
+  demand: () => RUNNING_SLOTS,
+  perContext: () => RUNNING_SLOTS,
+  create: (pool) => new RecurrentSlots(pool),
+  full: (size) => `there is no more recurrent state: it has ${size} slots`,
+};
+
+export interface CacheShape {
+  readonly contextSize: number;
+  readonly contexts: number;
+  readonly dtype: DType;
+  /** More than one context was asked for. */
+  readonly shared: boolean;
+  /** For tests: tokens of the KV cache, instead of contexts. */
+  readonly cacheTokens?: number | undefined;
+}
+
+/** What the backend is to hold for so many contexts; of KV blocks, one context's from the start. */
+export function cacheOptions(kinds: readonly StateKind[], shape: CacheShape): KvCacheOptions {
+  const { contextSize, contexts, dtype, shared, cacheTokens } = shape;
+  const full = blocksFor(contextSize) + (shared ? 1 : 0);
+  const given = cacheTokens === undefined ? undefined : blocksFor(cacheTokens);
+  const groups = kinds
+    .filter(({ group }) => group !== undefined)
+    .map((kind) => {
+      const held = kind.perContext(contextSize, shared);
+      return given === undefined
+        ? { blocks: contexts * held, held }
+        : { blocks: given, held: given };
+    });
+  const slots = kinds
+    .filter(({ group }) => group === undefined)
+    .reduce((sum, kind) => sum + contexts * kind.perContext(contextSize, shared), 0);
+  const isPlain = groups.length === 1 && groups[0]!.held === full;
+  return {
+    dtype,
+    blocks: given ?? contexts * full,
+    held: given ?? full,
+    ...(isPlain || given !== undefined ? {} : { groups }),
+    ...(slots > 0 && { slots }),
+  };
+}

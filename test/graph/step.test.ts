@@ -1,0 +1,88 @@
+// The contract of a batch: the tokens of one sequence stand next to each other, at consecutive positions.
+
+import { describe, expect, test } from "vitest";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { GraphBuilder } from "../../src/graph/builder.ts";
+import { kvGroups, recurrentStates } from "../../src/graph/graph.ts";
+import { splitGraph } from "../../src/graph/split.ts";
+import { Step, tableOf } from "../../src/graph/step.ts";
+
+const limits = { maxTokens: 8, maxOutputs: 8 };
+const f32 = dtypeByName("f32")!;
+const [a, b, c] = [1, 2, 3].map((block) => ({ blocks: Int32Array.of(block) }));
+
+function batchOf(tokens: readonly (readonly [typeof a, position: number])[]): Step {
+  const step = new Step(limits);
+  for (const [sequence, position] of tokens) step.add(0, position, sequence!, false);
+  return step;
+}
+
+describe("the tokens of a sequence", () => {
+  test("follow one another, at whatever position they begin", () => {
+    const step = batchOf([[a, 7], [a, 8], [b, 0], [c, 3], [c, 4], [c, 5]]); // biome-ignore format: a batch
+    expect(step.tokenCount).toBe(6);
+    step.clear();
+    step.add(0, 2, a!, false); // what was in the batch before does not count
+  });
+
+  test("are refused with others in between", () => {
+    expect(() =>
+      batchOf([
+        [a, 0],
+        [b, 0],
+        [a, 1],
+      ]),
+    ).toThrow(
+      // biome-ignore format: a batch
+      "token 2 continues the sequence of token 0, but another one is in between",
+    );
+    expect(() => batchOf([[a, 0], [b, 0], [b, 1], [c, 0], [b, 2]])).toThrow("token 4 continues"); // biome-ignore format: a batch
+  });
+
+  test("are refused where a position is left out or repeated", () => {
+    expect(() => batchOf([[a, 0], [a, 2]])).toThrow("position 2 after 0"); // biome-ignore format: a batch
+    expect(() => batchOf([[a, 5], [a, 5]])).toThrow("expected 6"); // biome-ignore format: a batch
+  });
+});
+
+test("every group has the one table, unless a sequence has several", () => {
+  expect(tableOf(a!, 3)).toBe(a!.blocks);
+  const groups = [Int32Array.of(1), Int32Array.of(2)];
+  expect(tableOf({ blocks: groups[0]!, groups }, 1)).toBe(groups[1]);
+});
+
+describe("groups of KV states", () => {
+  const statesOf = (windows: readonly (number | undefined)[]) => {
+    const g = new GraphBuilder();
+    const table = { name: "t", shape: [4, 4], dtype: f32 };
+    let x = g.embed(table, "x");
+    windows.forEach((window, layer) => {
+      g.layer(layer);
+      g.state({ kind: "kv", layer, kCols: 4, vCols: 4, ...(window !== undefined && { window }) });
+      x = g.scale(x, 2, "x");
+    });
+    g.state({ kind: "recurrent", layer: windows.length - 1, floats: 12 });
+    g.layer(undefined);
+    return g.finish({ logits: g.scale(x, 1, "logits") });
+  };
+
+  test("have one window each", () => {
+    const graph = statesOf([512, undefined, 512, 1024]);
+    expect(kvGroups(graph).map(({ window, states }) => [window, states.length])).toEqual([
+      [512, 2],
+      [Number.POSITIVE_INFINITY, 1],
+      [1024, 1],
+    ]);
+    expect(recurrentStates(graph)).toEqual([{ kind: "recurrent", layer: 3, floats: 12 }]);
+  });
+
+  test("keep their numbers in the parts of a split graph", () => {
+    const { front, back } = splitGraph(statesOf([512, 512, undefined]), 2);
+    expect(kvGroups(front).map(({ states }) => states.length)).toEqual([2]);
+    expect(kvGroups(back).map(({ states }) => states.length)).toEqual([0, 1]);
+  });
+
+  test.each([0, -1, 1.5, Number.NaN])("a window of %d is refused", (window) => {
+    expect(() => statesOf([window])).toThrow(`got a window of ${window} tokens, expected an integer`);
+  });
+});
