@@ -35,6 +35,25 @@ export function groupRoom(
   return groups?.[group] ?? { blocks, held };
 }
 
+/** All of it from the start. */
+export function wholeRoom({ groups, ...kv }: KvCacheOptions): KvCacheOptions {
+  const whole = { ...kv, held: kv.blocks };
+  if (!groups) return whole;
+  return { ...whole, groups: groups.map(({ blocks }) => ({ blocks, held: blocks })) };
+}
+
+/** Whether a layout for one is a layout for the other. */
+export function isSameRoom(a: KvCacheOptions, b: KvCacheOptions): boolean {
+  const groups = Math.max(a.groups?.length ?? 1, b.groups?.length ?? 1);
+  const isSame = (group: number) => groupRoom(a, group).blocks === groupRoom(b, group).blocks;
+  return (
+    a.dtype === b.dtype &&
+    a.blocks === b.blocks &&
+    (a.slots ?? 0) === (b.slots ?? 0) &&
+    Array.from({ length: groups }, (_, group) => group).every(isSame)
+  );
+}
+
 export interface MemoryUse {
   weightBytes: number;
   kvBytes: number;

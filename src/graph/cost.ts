@@ -10,6 +10,7 @@ import { dtypeByName } from "../dtypes/table.ts";
 import {
   type Graph,
   type GraphNode,
+  type KvState,
   kvStates,
   type NodeOf,
   type OpKind,
@@ -111,10 +112,12 @@ export function graphCost(graph: Graph, step: StepSize): Cost {
 
 /** Of all keys and values of a token. */
 export function kvTokenBytes(graph: Graph, kv: DType): number {
-  return kvStates(graph).reduce(
-    (sum, { kCols, vCols }) => sum + bytesFor(kv, kCols) + bytesFor(kv, vCols),
-    0,
-  );
+  return kvStates(graph).reduce((sum, state) => sum + kvStateBytes(state, kv), 0);
+}
+
+/** Of a token's keys and values in one layer. */
+export function kvStateBytes({ kCols, vCols }: KvState, kv: DType): number {
+  return bytesFor(kv, kCols) + bytesFor(kv, vCols);
 }
 
 export function rowsOf(value: Value, step: Pick<StepSize, "tokens" | "outputs">): number {

@@ -11,7 +11,7 @@ import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import { attendedFrom, attendedTo } from "./attended.ts";
 import type { Activation, GraphNode, NodeOf, OpKind, Rope, Value, Weight } from "./graph.ts";
-import { KV_BLOCK_TOKENS, type Step } from "./step.ts";
+import { KV_BLOCK_TOKENS, type Step, tableOf } from "./step.ts";
 
 const f32 = Math.fround;
 
@@ -43,6 +43,8 @@ export interface KvStore {
 
 /** Keys and values of one layer, [block][32][cols] each, encoded as KvStore.dtype. */
 export interface StoredKv {
+  /** Which block table is its own (KvState.group). */
+  readonly group: number;
   readonly kCols: number;
   readonly vCols: number;
   readonly keys: Uint8Array;
@@ -52,11 +54,19 @@ export interface StoredKv {
   readonly valueStride: number;
 }
 
+/** Recurrent state of one layer: slot s begins at float s * stride. */
+export interface StoredRecurrent {
+  readonly floats: Float32Array;
+  readonly stride: number;
+}
+
 /** What the ops work on. Scratch memory is made once, large enough for the largest row and context. */
 export interface ReferenceMemory {
   value(value: Value): Float32Array;
   weight(weight: Weight): LoadedWeight;
   readonly kv: KvStore;
+  /** By index in Graph.states; undefined: that one is no recurrent state. */
+  readonly recurrent: readonly (StoredRecurrent | undefined)[];
   /** [longest row of any weight] */
   readonly row: Float32Array;
   /** [most tokens, longest row]: activations after rounding. */
@@ -155,14 +165,16 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
 
   kv_write(node, step, memory) {
     const { dtype } = memory.kv;
-    const { kCols, vCols, keys, values, keyStride, valueStride } = memory.kv.states[node.state]!;
+    const stored = memory.kv.states[node.state]!;
+    const { kCols, vCols, keys, values, keyStride, valueStride } = stored;
     const k = memory.value(node.k);
     const v = memory.value(node.v);
     for (let t = 0; t < step.tokenCount; t++) {
       const position = step.positions[t]!;
-      const keyAt = kvByte(step, t, position, keyStride, bytesFor(dtype, kCols));
+      const table = tableOf(step.sequences[t]!, stored.group);
+      const keyAt = kvByte(table, position, keyStride, bytesFor(dtype, kCols));
       dtype.quantize!(k, t * kCols, keys, keyAt, kCols / dtype.blockElems);
-      const valueAt = kvByte(step, t, position, valueStride, bytesFor(dtype, vCols));
+      const valueAt = kvByte(table, position, valueStride, bytesFor(dtype, vCols));
       dtype.quantize!(v, t * vCols, values, valueAt, vCols / dtype.blockElems);
     }
   },
@@ -326,9 +338,9 @@ function rotateHead(
   }
 }
 
-/** Where `position` of token t's sequence lies: blocks are `stride` bytes apart, rows `rowBytes`. */
-function kvByte(step: Step, t: number, position: number, stride: number, rowBytes: number): number {
-  const block = step.sequences[t]!.blocks[Math.floor(position / KV_BLOCK_TOKENS)]!;
+/** Where `position` of a sequence with this block table lies: blocks are `stride` bytes apart, rows `rowBytes`. */
+function kvByte(table: Int32Array, position: number, stride: number, rowBytes: number): number {
+  const block = table[Math.floor(position / KV_BLOCK_TOKENS)]!;
   return block * stride + (position % KV_BLOCK_TOKENS) * rowBytes;
 }
 
@@ -343,15 +355,17 @@ function loadContext(
   memory: ReferenceMemory,
 ): void {
   const { dtype } = memory.kv;
-  const { kCols, vCols, keys, values, keyStride, valueStride } = memory.kv.states[node.state]!;
+  const stored = memory.kv.states[node.state]!;
+  const { kCols, vCols, keys, values, keyStride, valueStride } = stored;
+  const table = tableOf(step.sequences[t]!, stored.group);
   let last = t;
   while (last + 1 < step.tokenCount && step.sequences[last + 1] === step.sequences[t]) last++;
   const from = attendedFrom(node, step.positions[t]!);
   const to = attendedTo(step.positions[last]!);
   for (let position = from; position < to; position++) {
-    const keyAt = kvByte(step, t, position, keyStride, bytesFor(dtype, kCols));
+    const keyAt = kvByte(table, position, keyStride, bytesFor(dtype, kCols));
     dtype.dequantize(keys, keyAt, memory.keys, position * kCols, kCols / dtype.blockElems);
-    const valueAt = kvByte(step, t, position, valueStride, bytesFor(dtype, vCols));
+    const valueAt = kvByte(table, position, valueStride, bytesFor(dtype, vCols));
     dtype.dequantize(values, valueAt, memory.values, position * vCols, vCols / dtype.blockElems);
   }
 }

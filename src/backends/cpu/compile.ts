@@ -66,9 +66,9 @@ class Compiler implements MatmulCompiler {
       arena.allocate(size * 4, "work", `value slot ${slot}`),
     );
     this.#cache = placeCache(plan, kv, arena);
-    this.#tables = this.#cache.strides.map((stride) => ({
+    this.#tables = this.#cache.tables.map((table) => ({
+      ...table,
       at: arena.allocate(this.rows * kv.blocks * 4, "work", "block tables of the step"),
-      stride,
     }));
     for (const make of elementwiseKernels) this.kernel(make(WIDTH));
   }
@@ -181,8 +181,8 @@ class Compiler implements MatmulCompiler {
   }
 
   cache(state: number): { keys: number; values: number; rowBytes: number; tables: number } {
-    const { keys, values, rowBytes, size } = this.#cache.places[state]!;
-    return { keys, values, rowBytes, tables: this.#tables[size]!.at };
+    const { keys, values, rowBytes, table } = this.#cache.places[state]!;
+    return { keys, values, rowBytes, tables: this.#tables[table]!.at };
   }
 
   get kvDType(): KvCacheOptions["dtype"] {

@@ -14,16 +14,17 @@ import { MOST_TILE_ROWS } from "../../kernels/ir/tiles.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
 import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
 import type { EngineThread, NativeAccess } from "../../platform/platform.ts";
-import type {
-  Backend,
-  BackendProfile,
-  KvCacheOptions,
-  MemoryNeed,
-  MemoryUse,
-  RunOptions,
-  Tap,
-  TuningControls,
-  WeightReader,
+import {
+  type Backend,
+  type BackendProfile,
+  isSameRoom,
+  type KvCacheOptions,
+  type MemoryNeed,
+  type MemoryUse,
+  type RunOptions,
+  type Tap,
+  type TuningControls,
+  type WeightReader,
 } from "../backend.ts";
 import type { Compiled } from "./compile.ts";
 import type { Executor } from "./executor.ts";
@@ -255,11 +256,13 @@ export class CpuBackend implements Backend {
     target.set(reference.value(value).subarray(row * value.cols, (row + 1) * value.cols));
   }
 
-  copyKvBlock(from: number, to: number): void {
+  copyKvBlock(from: number, to: number, group?: number): void {
     const { compiled, arena } = this.#ready();
-    const { at, blockBytes } = compiled.cache;
-    const first = at + from * blockBytes;
-    arena.views.u8.copyWithin(at + to * blockBytes, first, first + blockBytes);
+    const { groups } = compiled.cache;
+    for (const { at, blockBytes } of group === undefined ? groups : [groups[group]!]) {
+      const first = at + from * blockBytes;
+      arena.views.u8.copyWithin(at + to * blockBytes, first, first + blockBytes);
+    }
   }
 
   memory(): MemoryUse {
@@ -322,9 +325,7 @@ export class CpuBackend implements Backend {
   /** The same layout as last time, where it is asked for the same. */
   #layOut(plan: Plan, kv: KvCacheOptions): Layout {
     const known = this.#layout;
-    if (known?.plan === plan && known.kv.blocks === kv.blocks && known.kv.dtype === kv.dtype) {
-      return known;
-    }
+    if (known?.plan === plan && isSameRoom(known.kv, kv)) return known;
     const { level, choose, profile: records = false, memoryStart = 0 } = this.#options;
     const native = typeof this.#native === "string" ? undefined : this.#native;
     // What was chosen for machine code says nothing about WebAssembly.

@@ -20,8 +20,9 @@ export interface StepArea {
   readonly tableLength: number;
 }
 
-/** Cache blocks in units of `stride`, for rows of one size (cache-place.ts). */
+/** Cache blocks of a group in units of `stride`, for rows of one size (cache-place.ts). */
 export interface ScaledTable {
+  readonly group: number;
   /** i32 [maxTokens][tableLength]. */
   readonly at: number;
   readonly stride: number;

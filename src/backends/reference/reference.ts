@@ -3,13 +3,15 @@
 
 import { AbortedError, DisposedError, MemoryError } from "../../base/errors.ts";
 import { bytesFor } from "../../dtypes/dtype.ts";
-import { kvTokenBytes, weightBytes } from "../../graph/cost.ts";
+import { kvStateBytes, weightBytes } from "../../graph/cost.ts";
 import {
   type GraphNode,
   type KvState,
   kvStates,
   type OutputName,
   outputNamed,
+  type RecurrentState,
+  recurrentStates,
   type Value,
   type Weight,
 } from "../../graph/graph.ts";
@@ -23,13 +25,14 @@ import {
   type StoredKv,
 } from "../../graph/reference.ts";
 import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
-import type {
-  Backend,
-  KvCacheOptions,
-  MemoryNeed,
-  MemoryUse,
-  RunOptions,
-  WeightReader,
+import {
+  type Backend,
+  groupRoom,
+  type KvCacheOptions,
+  type MemoryNeed,
+  type MemoryUse,
+  type RunOptions,
+  type WeightReader,
 } from "../backend.ts";
 
 interface Prepared extends ReferenceMemory {
@@ -84,6 +87,9 @@ export class ReferenceBackend implements Backend {
         dtype: kv.dtype,
         states: graph.states.map((state) => (state.kind === "kv" ? storeKv(state, kv) : undefined)),
       },
+      recurrent: graph.states.map((state) =>
+        state.kind === "recurrent" ? storeRecurrent(state, kv) : undefined,
+      ),
       kvBytes: cacheBytes(plan, kv),
       row: new Float32Array(sizes.row),
       rounded: new Float32Array(sizes.rounded),
@@ -114,10 +120,10 @@ export class ReferenceBackend implements Backend {
     target.set(memory.value(value).subarray(row * value.cols, (row + 1) * value.cols));
   }
 
-  copyKvBlock(from: number, to: number): void {
+  copyKvBlock(from: number, to: number, group?: number): void {
     const { kv } = this.#ready();
     for (const state of kv.states) {
-      if (!state) continue;
+      if (!state || state.group !== (group ?? state.group)) continue;
       const { keys, values, keyStride, valueStride } = state;
       keys.copyWithin(to * keyStride, from * keyStride, (from + 1) * keyStride);
       values.copyWithin(to * valueStride, from * valueStride, (from + 1) * valueStride);
@@ -157,15 +163,29 @@ export class ReferenceBackend implements Backend {
   }
 }
 
-function cacheBytes({ graph }: Plan, { blocks, dtype }: KvCacheOptions): number {
-  return blocks * KV_BLOCK_TOKENS * kvTokenBytes(graph, dtype);
+function cacheBytes({ graph }: Plan, kv: KvCacheOptions): number {
+  const blocks = kvStates(graph).reduce((sum, state) => {
+    return (
+      sum + groupRoom(kv, state.group).blocks * KV_BLOCK_TOKENS * kvStateBytes(state, kv.dtype)
+    );
+  }, 0);
+  const floats = recurrentStates(graph).reduce((sum, state) => sum + state.floats, 0);
+  return blocks + (kv.slots ?? 0) * floats * 4;
 }
 
-function storeKv({ kCols, vCols }: KvState, { blocks, dtype }: KvCacheOptions): StoredKv {
+function storeRecurrent({ floats }: RecurrentState, { slots = 0 }: KvCacheOptions) {
+  const bytes = allocate(slots * floats * 4, "recurrent state");
+  return { floats: new Float32Array(bytes.buffer), stride: floats };
+}
+
+function storeKv({ kCols, vCols, group }: KvState, kv: KvCacheOptions): StoredKv {
+  const { dtype } = kv;
+  const { blocks } = groupRoom(kv, group);
   const keyStride = bytesFor(dtype, KV_BLOCK_TOKENS * kCols);
   const valueStride = bytesFor(dtype, KV_BLOCK_TOKENS * vCols);
   const what = "the KV cache";
   return {
+    group,
     kCols,
     vCols,
     keys: allocate(blocks * keyStride, what),

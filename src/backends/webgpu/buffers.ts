@@ -2,10 +2,10 @@
 // is made once; out of memory is an error that says what was asked for and how much had fitted.
 
 import { MemoryError } from "../../base/errors.ts";
-import { type KvState, kvStates } from "../../graph/graph.ts";
+import { type Graph, type KvState, kvStates, recurrentStates } from "../../graph/graph.ts";
 import { mostRows, type Plan } from "../../graph/plan.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
-import type { KvCacheOptions, MemoryUse } from "../backend.ts";
+import { groupRoom, type KvCacheOptions, type MemoryUse } from "../backend.ts";
 import type { GpuDevice, GpuFacts } from "./device.ts";
 import { fuse, type Group, stacksOf } from "./fuse.ts";
 import { assignSlots } from "./slots.ts";
@@ -32,6 +32,8 @@ export interface Layout {
   readonly kvBlocks: readonly KvBlockBytes[];
   /** Of the largest of them. */
   readonly kvBlockBytes: number;
+  /** Of all slots, for each RecurrentState of the graph. */
+  readonly recurrentBytes: readonly number[];
   /** Of the largest value of the plan, read back at once. */
   readonly readBytes: number;
   /** Of the longest rounded activations. */
@@ -53,8 +55,7 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
   const step = layOutStep(graph, limits, kv.blocks);
   const { slotOf, slotBytes } = assignSlots(graph, groups, limits);
   const kvBlocks = kvStates(graph).map((state) => kvBlockBytesOf(state, kvFormat));
-  const kvSizes = kvBlocks.flatMap(({ keys, values }) => [keys, values]);
-  const kvBlockBytes = Math.max(0, ...kvSizes);
+  const kvBlockBytes = Math.max(0, ...kvBlocks.flatMap(({ keys, values }) => [keys, values]));
   const readBytes = Math.max(...slotBytes);
   const roundedBytes = longestActivations(plan);
   const split = splitOf(kv.blocks * KV_BLOCK_TOKENS);
@@ -63,8 +64,17 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
     partialBytes,
     topBytes,
   );
-  const cached = kv.blocks * kvBlockBytes;
-  checkBindings({ "a layer of the KV cache": cached, "working memory": readBytes }, facts);
+  const cached = kvBytesOf(graph, kvBlocks, (group) => groupRoom(kv, group).blocks);
+  const kvSizes = cached.flatMap(({ keys, values }) => [keys, values]);
+  const recurrentBytes = recurrentStates(graph).map(({ floats }) => (kv.slots ?? 0) * floats * 4);
+  checkBindings(
+    {
+      "a layer of the KV cache": Math.max(0, ...kvSizes),
+      "a layer of recurrent state": Math.max(0, ...recurrentBytes),
+      "working memory": readBytes,
+    },
+    facts,
+  );
   return {
     plan,
     kv,
@@ -76,6 +86,7 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
     slotBytes,
     kvBlocks,
     kvBlockBytes,
+    recurrentBytes,
     readBytes,
     roundedBytes,
     split,
@@ -83,7 +94,7 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
     topBytes,
     use: {
       weightBytes: weights.totalBytes,
-      kvBytes: kv.blocks * kvSizes.reduce((sum, bytes) => sum + bytes, 0),
+      kvBytes: [...kvSizes, ...recurrentBytes].reduce((sum, bytes) => sum + bytes, 0),
       workBytes: work.reduce((sum, bytes) => sum + bytes, 0),
     },
   };
@@ -97,6 +108,18 @@ export interface KvBlockBytes {
 function kvBlockBytesOf({ kCols, vCols }: KvState, format: KvFormat): KvBlockBytes {
   const bytes = (cols: number) => KV_BLOCK_TOKENS * kvRowWords(format, cols) * 4;
   return { keys: bytes(kCols), values: bytes(vCols) };
+}
+
+/** Of a cache with so many blocks of each group, for each KvState. */
+function kvBytesOf(
+  graph: Graph,
+  kvBlocks: readonly KvBlockBytes[],
+  blocksOf: (group: number) => number,
+): KvBlockBytes[] {
+  return kvStates(graph).map(({ group }, i) => {
+    const { keys, values } = kvBlocks[i]!;
+    return { keys: blocksOf(group) * keys, values: blocksOf(group) * values };
+  });
 }
 
 /** In bytes, of the products that round what they read. */
@@ -141,6 +164,8 @@ export interface CacheBuffers {
 export interface Buffers extends CacheBuffers {
   readonly weights: readonly GPUBuffer[];
   readonly slots: readonly GPUBuffer[];
+  /** By RecurrentState: [slot][floats]. */
+  readonly recurrent: readonly GPUBuffer[];
   readonly step: GPUBuffer;
   /** Activations, rounded for the next products. */
   readonly rounded: GPUBuffer;
@@ -159,11 +184,12 @@ type MakeBuffer = (label: string, size: number, bits: number) => GPUBuffer;
 
 /** Allocates all of it, with the blocks of the cache that are held from the start, or throws a MemoryError and leaves nothing. */
 export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers> {
-  const { blocks, held: first = blocks } = layout.kv;
+  const first = (group: number) => groupRoom(layout.kv, group).held;
   return await allocateWith(gpu, layout, (make) => ({
     weights: layout.weights.buffers.map((bytes, i) => make(`weights ${i}`, bytes, held)),
     slots: layout.slotBytes.map((bytes, i) => make(`slot ${i}`, bytes, held)),
     ...makeCache(layout, first, make),
+    recurrent: layout.recurrentBytes.map((bytes, i) => make(`recurrent ${i}`, bytes, held)),
     step: make("step", layout.step.words * 4, held),
     rounded: make("rounded", layout.roundedBytes, held),
     partials: make("partials", layout.partialBytes, held),
@@ -173,19 +199,27 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
   }));
 }
 
-/** Buffers for a cache of so many blocks, empty; or a MemoryError. */
+/** Buffers for a cache of so many blocks of each group, empty; or a MemoryError. */
 export async function allocateCache(
   gpu: GpuDevice,
   layout: Layout,
-  blocks: number,
+  blocks: readonly number[],
 ): Promise<CacheBuffers> {
-  return await allocateWith(gpu, layout, (make) => makeCache(layout, blocks, make));
+  return await allocateWith(gpu, layout, (make) =>
+    makeCache(layout, (group) => blocks[group]!, make),
+  );
 }
 
-function makeCache(layout: Layout, blocks: number, make: MakeBuffer): CacheBuffers {
-  const perState = (what: keyof KvBlockBytes): GPUBuffer[] =>
-    layout.kvBlocks.map((bytes, i) => make(`${what} ${i}`, blocks * bytes[what], held));
-  return { keys: perState("keys"), values: perState("values") };
+function makeCache(
+  { plan, kvBlocks }: Layout,
+  blocksOf: (group: number) => number,
+  make: MakeBuffer,
+): CacheBuffers {
+  const sizes = kvBytesOf(plan.graph, kvBlocks, blocksOf);
+  return {
+    keys: sizes.map(({ keys }, i) => make(`keys ${i}`, keys, held)),
+    values: sizes.map(({ values }, i) => make(`values ${i}`, values, held)),
+  };
 }
 
 /** What `all` makes; where the device has no room for it, a MemoryError, and none of it is left. */
@@ -234,8 +268,9 @@ async function release(gpu: GpuDevice, buffers: readonly GPUBuffer[]): Promise<v
 /** Whether all of it can be had, by having it for a moment. */
 export async function hasRoom(gpu: GpuDevice, layout: Layout): Promise<boolean> {
   try {
-    const { weights, slots, keys, values, ...single } = await allocate(gpu, layout);
-    await release(gpu, [...weights, ...slots, ...keys, ...values, ...Object.values(single)]);
+    const { weights, slots, keys, values, recurrent, ...single } = await allocate(gpu, layout);
+    const several = [...weights, ...slots, ...keys, ...values, ...recurrent];
+    await release(gpu, [...several, ...Object.values(single)]);
     return true;
   } catch (error) {
     if (error instanceof MemoryError) return false;

@@ -2,7 +2,13 @@
 // loaded. A step only encodes them: nothing is created for it but the command buffer. Node by node, for taps, is a second
 // program, made when the first tap comes.
 
-import { type GraphNode, type KvState, kvStates } from "../../graph/graph.ts";
+import {
+  type GraphNode,
+  type KvState,
+  kvStates,
+  type RecurrentState,
+  recurrentStates,
+} from "../../graph/graph.ts";
 import type { RowCounts } from "../../graph/step.ts";
 import type { Buffers, Layout } from "./buffers.ts";
 import { type GpuDevice, type GpuFacts, withoutBuildPaths } from "./device.ts";
@@ -149,12 +155,15 @@ function resourceOf(
   /** Which of the cache's buffers a state has: one for each KvState. */
   const kvIndex = (state: number) =>
     kvStates(plan.graph).indexOf(plan.graph.states[state] as KvState);
+  const recurrentIndex = (state: number) =>
+    recurrentStates(plan.graph).indexOf(plan.graph.states[state] as RecurrentState);
   const resources: Resources = {
     value: ({ value }) => ({ buffer: buffers.slots[slotOf[value.id]!]! }),
     weight: ({ weight, part, plane }) => bound(weights.parts.get(weight.name)![part]!, plane),
     stack: ({ weight, plane }) => bound(weights.stacks.get(weight.name)!, plane),
     keys: ({ state }) => ({ buffer: buffers.keys[kvIndex(state)]! }),
     values: ({ state }) => ({ buffer: buffers.values[kvIndex(state)]! }),
+    recurrent: ({ state }) => ({ buffer: buffers.recurrent[recurrentIndex(state)]! }),
     step: () => ({ buffer: buffers.step }),
     rounded: () => ({ buffer: buffers.rounded }),
     partials: () => ({ buffer: buffers.partials }),

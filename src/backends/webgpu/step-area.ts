@@ -1,9 +1,22 @@
 // What the GPU is told of a step, in one buffer that is written once per step: counts, tokens, positions, wanted rows, sines
 // and cosines of the positions, and the cache blocks of each sequence. Also its mirror in host memory.
 
-import type { Graph, Rope, Weight } from "../../graph/graph.ts";
+import {
+  type Graph,
+  kvGroups,
+  type Rope,
+  recurrentStates,
+  type Weight,
+} from "../../graph/graph.ts";
 import type { PlanLimits } from "../../graph/plan.ts";
-import { type BatchSequence, countOf, KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
+import {
+  type BatchSequence,
+  countOf,
+  KV_BLOCK_TOKENS,
+  NO_SLOT,
+  type Step,
+  tableOf,
+} from "../../graph/step.ts";
 
 /** The rotation of all ropes that share frequencies and factors: cosine and sine by [token][pair]. */
 export interface AngleArea {
@@ -20,8 +33,12 @@ export interface StepLayout {
   readonly sequences: number;
   readonly outputRows: number;
   readonly angles: readonly AngleArea[];
-  /** [sequence][tableLength]; last, because most steps have few sequences. */
-  readonly tables: number;
+  /** [sequence][4]: its first row, and the slots of its recurrent state that are read and written; 0: nobody asks. */
+  readonly segments: number;
+  /** By group of KV states: [sequence][tableLength]; last, because most steps have few sequences. */
+  readonly groups: readonly number[];
+  /** By index in Graph.states: the tables of its group; of a state that has none, 0. */
+  readonly tables: readonly number[];
   readonly tableLength: number;
   readonly words: number;
 }
@@ -45,10 +62,15 @@ export function layOutStep(graph: Graph, limits: PlanLimits, kvBlocks: number): 
     if (angles.some((area) => area.rope === rope && area.factors === factors)) continue;
     angles.push({ rope, factors, at: take(maxTokens * rope.dims) });
   }
-  const tables = take(maxTokens * kvBlocks);
-  const layout = { tokens, positions, sequences, outputRows, angles, tables };
+  const segments = recurrentStates(graph).length > 0 ? take(maxTokens * SEGMENT_WORDS) : 0;
+  const groups = kvGroups(graph).map(() => take(maxTokens * kvBlocks));
+  const tables = graph.states.map((state) => (state.kind === "kv" ? groups[state.group]! : 0));
+  const layout = { tokens, positions, sequences, outputRows, angles, segments, groups, tables };
   return { ...layout, tableLength: kvBlocks, words: next };
 }
+
+/** Of a sequence, in StepLayout.segments. */
+export const SEGMENT_WORDS = 4;
 
 export class StepArea {
   readonly #layout: StepLayout;
@@ -66,35 +88,48 @@ export class StepArea {
 
   /** Fills the mirror; the stretches of it that the GPU needs: [from, to) in words. */
   fill(step: Step): readonly (readonly [from: number, to: number])[] {
-    const { tokens, positions, sequences, outputRows, tables, tableLength } = this.#layout;
+    const { tokens, positions, sequences, outputRows, segments } = this.#layout;
+    const { groups, tableLength } = this.#layout;
     const words = this.#words;
     words[countOf.tokens] = step.tokenCount;
     words[countOf.outputs] = step.outputCount;
     words[countOf.logits] = step.count("logits");
     let current: BatchSequence | undefined;
     let sequence = -1;
-    let end = tables;
+    let held = 0;
     for (let t = 0; t < step.tokenCount; t++) {
       if (step.sequences[t] !== current) {
         current = step.sequences[t]!;
         sequence++;
+        if (segments > 0) this.#fillSegment(sequence, t, current);
       }
       const position = step.positions[t]!;
       words[tokens + t] = step.tokens[t]!;
       words[positions + t] = position;
       words[sequences + t] = sequence;
-      const at = tables + sequence * tableLength;
-      const held = Math.floor(position / KV_BLOCK_TOKENS) + 1;
-      for (let b = 0; b < held; b++) words[at + b] = current!.blocks[b]!;
-      end = at + held;
+      held = Math.floor(position / KV_BLOCK_TOKENS) + 1;
+      for (let group = 0; group < groups.length; group++) {
+        const at = groups[group]! + sequence * tableLength;
+        const blocks = tableOf(current!, group);
+        for (let b = 0; b < held; b++) words[at + b] = blocks[b]!;
+      }
     }
+    const used = sequence * tableLength + held;
     for (let o = 0; o < step.outputCount; o++) words[outputRows + o] = step.outputRows[o]!;
     for (const area of this.#layout.angles) this.#fillAngles(area, step);
     return [
       [0, outputRows + step.outputCount],
       ...this.#layout.angles.map(({ at, rope }) => [at, at + step.tokenCount * rope.dims] as const),
-      [tables, end],
+      ...(segments > 0 ? [[segments, segments + (sequence + 1) * SEGMENT_WORDS] as const] : []),
+      ...groups.map((at) => [at, at + used] as const),
     ];
+  }
+
+  #fillSegment(sequence: number, firstRow: number, { slots }: BatchSequence): void {
+    const at = this.#layout.segments + sequence * SEGMENT_WORDS;
+    this.#words[at] = firstRow;
+    this.#words[at + 1] = slots?.from ?? NO_SLOT;
+    this.#words[at + 2] = slots?.to ?? NO_SLOT;
   }
 
   /** The mirror. */

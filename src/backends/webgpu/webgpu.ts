@@ -7,6 +7,7 @@
 import { AbortedError, DisposedError } from "../../base/errors.ts";
 import {
   type GraphNode,
+  kvStates,
   type OutputName,
   outputNamed,
   type Value,
@@ -14,15 +15,17 @@ import {
 } from "../../graph/graph.ts";
 import { mostRows, type Plan } from "../../graph/plan.ts";
 import type { Step } from "../../graph/step.ts";
-import type {
-  Backend,
-  BackendProfile,
-  KvCacheOptions,
-  MemoryNeed,
-  MemoryUse,
-  RunOptions,
-  Tap,
-  WeightReader,
+import {
+  type Backend,
+  type BackendProfile,
+  isSameRoom,
+  type KvCacheOptions,
+  type MemoryNeed,
+  type MemoryUse,
+  type RunOptions,
+  type Tap,
+  type WeightReader,
+  wholeRoom,
 } from "../backend.ts";
 import {
   allocate,
@@ -117,7 +120,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   async fits(plan: Plan, kv: KvCacheOptions): Promise<boolean> {
     this.#alive();
     // All of the cache: what is held at first would leave no room to grow.
-    return await hasRoom(this.#gpu, layOut(plan, { ...kv, held: kv.blocks }, this.#gpu.facts));
+    return await hasRoom(this.#gpu, layOut(plan, wholeRoom(kv), this.#gpu.facts));
   }
 
   async prepare(plan: Plan, kv: KvCacheOptions): Promise<void> {
@@ -207,7 +210,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     );
   }
 
-  copyKvBlock(from: number, to: number): void {
+  copyKvBlock(from: number, to: number, group?: number): void {
     const { layout, buffers } = this.#ready();
     const { device } = this.#gpu;
     const commands = device.createCommandEncoder();
@@ -215,14 +218,15 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       commands.copyBufferToBuffer(cache, from * bytes, buffers.block, 0, bytes);
       commands.copyBufferToBuffer(buffers.block, 0, cache, to * bytes, bytes);
     };
-    layout.kvBlocks.forEach((bytes, i) => {
-      copy(buffers.keys[i]!, bytes.keys);
-      copy(buffers.values[i]!, bytes.values);
+    kvStates(layout.plan.graph).forEach((state, i) => {
+      if (state.group !== (group ?? state.group)) return;
+      copy(buffers.keys[i]!, layout.kvBlocks[i]!.keys);
+      copy(buffers.values[i]!, layout.kvBlocks[i]!.values);
     });
     device.queue.submit([commands.finish()]); // before the next step, which is submitted later
   }
 
-  async growKv([blocks = 0]: readonly number[]): Promise<void> {
+  async growKv(blocks: readonly number[]): Promise<void> {
     const prepared = this.#ready();
     const { layout } = prepared;
     const cache = await allocateCache(this.#gpu, layout, blocks);
@@ -276,7 +280,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   memory(): MemoryUse {
     if (!this.#prepared) return { weightBytes: 0, kvBytes: 0, workBytes: 0 };
     const { layout, buffers } = this.#prepared;
-    const cache = [...buffers.keys, ...buffers.values];
+    const cache = [...buffers.keys, ...buffers.values, ...buffers.recurrent];
     return { ...layout.use, kvBytes: cache.reduce((sum, { size }) => sum + size, 0) };
   }
 
@@ -371,9 +375,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
 
   #layOut(plan: Plan, kv: KvCacheOptions): Layout {
     const known = this.#layout;
-    if (known?.plan === plan && known.kv.blocks === kv.blocks && known.kv.dtype === kv.dtype) {
-      return known;
-    }
+    if (known?.plan === plan && isSameRoom(known.kv, kv)) return known;
     this.#layout = layOut(plan, kv, this.#gpu.facts);
     return this.#layout;
   }

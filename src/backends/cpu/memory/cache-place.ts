@@ -1,6 +1,7 @@
-// Where the KV cache is in the arena. A block of 32 tokens holds the keys and values of all layers behind each other, so that
-// the cache takes memory as it fills: the system gives pages when they are first written to, and blocks are taken from the
-// front. (A layer at a time, the first token would touch a page of each layer's keys and values, which are 2 MiB each.)
+// Where the state of sequences is in the arena. Of the KV cache, a block of 32 tokens holds the keys and values of all layers of
+// a group (those of one window) behind each other, so that the cache takes memory as it fills: the system gives pages when they
+// are first written to, and blocks are taken from the front. (A layer at a time, the first token would touch a page of each
+// layer's keys and values, which are 2 MiB each.) A slot of recurrent state holds that of all layers behind each other.
 //
 //   block b:  [keys of layer 0][values of layer 0][keys of layer 1] ...      each a piece of 32 rows
 //
@@ -9,57 +10,106 @@
 // its own, and a block is padded to a whole number of pieces of every size.
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
-import type { LayerState } from "../../../graph/graph.ts";
+import { type KvState, kvGroups, type LayerState, recurrentStates } from "../../../graph/graph.ts";
 import type { Plan } from "../../../graph/plan.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
-import type { KvCacheOptions } from "../../backend.ts";
+import { groupRoom, type KvCacheOptions } from "../../backend.ts";
 import type { Arena } from "./arena.ts";
 
 export interface CachePlace {
+  /** By group of KV states. */
+  readonly groups: readonly GroupPlace[];
+  /** One for each size of rows in each group. */
+  readonly tables: readonly TablePlace[];
+  /** By index in Graph.states; undefined: that one is no KV cache. */
+  readonly places: readonly (KvPlace | undefined)[];
+  readonly recurrent: RecurrentPlace;
+}
+
+export interface GroupPlace {
   readonly at: number;
   readonly bytes: number;
   /** Of all layers, padding included. */
   readonly blockBytes: number;
-  /** From a block to the next, in pieces, for each size of rows. */
-  readonly strides: readonly number[];
-  /** By index in Graph.states; undefined: that one is no KV cache. */
-  readonly places: readonly (KvPlace | undefined)[];
+}
+
+export interface TablePlace {
+  readonly group: number;
+  /** From a block to the next, in pieces. */
+  readonly stride: number;
 }
 
 /** Keys and values of one layer. */
 export interface KvPlace {
+  readonly group: number;
   /** Byte addresses in block 0. */
   readonly keys: number;
   readonly values: number;
   /** Of keys, or values, of one token. */
   readonly rowBytes: number;
-  /** Which of CachePlace.strides its table is scaled by. */
-  readonly size: number;
+  /** Which of CachePlace.tables is its own. */
+  readonly table: number;
+}
+
+export interface RecurrentPlace {
+  /** Where each state lies in slot 0, by index in Graph.states; undefined: that one is not recurrent. */
+  readonly places: readonly (number | undefined)[];
+  /** From a slot to the next. */
+  readonly slotBytes: number;
+  /** Where the last slot ends. */
+  readonly end: number;
 }
 
 export function placeCache({ graph }: Plan, kv: KvCacheOptions, arena: Arena): CachePlace {
-  const rows = graph.states.map((state) => rowBytesOf(state, kv));
-  const sizes = [...new Set(rows.filter((bytes) => bytes > 0))];
-  const pieces = sizes.map((rowBytes) => KV_BLOCK_TOKENS * rowBytes);
-  const used = rows.reduce((sum, rowBytes) => sum + 2 * KV_BLOCK_TOKENS * rowBytes, 0);
-  const unit = pieces.reduce(leastCommonMultiple, 1);
-  const blockBytes = Math.ceil(used / unit) * unit;
-  const bytes = kv.blocks * blockBytes;
-  const at = arena.allocate(bytes, "kv", "KV cache");
-  let next = at;
-  const places = rows.map((rowBytes) => {
-    if (rowBytes === 0) return undefined;
-    const piece = KV_BLOCK_TOKENS * rowBytes;
-    const place = { keys: next, values: next + piece, rowBytes, size: sizes.indexOf(rowBytes) };
-    next += 2 * piece;
-    return place;
+  const places: (KvPlace | undefined)[] = graph.states.map(() => undefined);
+  const tables: TablePlace[] = [];
+  const groups = kvGroups(graph).map(({ states }, group): GroupPlace => {
+    const rowBytes = (state: KvState) => rowBytesOf(state, kv);
+    const sizes = [...new Set(states.map(rowBytes))];
+    const pieces = sizes.map((size) => KV_BLOCK_TOKENS * size);
+    const used = states.reduce((sum, state) => sum + 2 * KV_BLOCK_TOKENS * rowBytes(state), 0);
+    const unit = pieces.reduce(leastCommonMultiple, 1);
+    const blockBytes = Math.ceil(used / unit) * unit;
+    const bytes = groupRoom(kv, group).blocks * blockBytes;
+    const at = arena.allocate(bytes, "kv", "KV cache");
+    const firstTable = tables.length;
+    for (const piece of pieces) tables.push({ group, stride: blockBytes / piece });
+    let next = at;
+    for (const state of states) {
+      const size = rowBytes(state);
+      const piece = KV_BLOCK_TOKENS * size;
+      const table = firstTable + sizes.indexOf(size);
+      const place = { group, keys: next, values: next + piece, rowBytes: size, table };
+      places[graph.states.indexOf(state)] = place;
+      next += 2 * piece;
+    }
+    return { at, bytes, blockBytes };
   });
-  return { at, bytes, blockBytes, strides: pieces.map((piece) => blockBytes / piece), places };
+  return { groups, tables, places, recurrent: placeRecurrent(graph, kv, arena) };
 }
 
-/** 0: no KV cache. Keys and values are rows of one size here; the graph's attention asks for that. */
-function rowBytesOf(state: LayerState, { dtype }: KvCacheOptions): number {
-  return state.kind === "kv" ? bytesFor(dtype, Math.max(state.kCols, state.vCols)) : 0;
+function placeRecurrent(
+  graph: Plan["graph"],
+  { slots = 0 }: KvCacheOptions,
+  arena: Arena,
+): RecurrentPlace {
+  const none = { places: graph.states.map(() => undefined), slotBytes: 0, end: 0 };
+  if (recurrentStates(graph).length === 0) return none;
+  const bytesOf = (state: LayerState) => (state.kind === "recurrent" ? state.floats * 4 : 0);
+  const slotBytes = graph.states.reduce((sum, state) => sum + bytesOf(state), 0);
+  let next = arena.allocate(slots * slotBytes, "kv", "recurrent state");
+  const end = next + slots * slotBytes;
+  const places = graph.states.map((state) => {
+    const at = next;
+    next += bytesOf(state);
+    return state.kind === "recurrent" ? at : undefined;
+  });
+  return { places, slotBytes, end };
+}
+
+/** Keys and values are rows of one size here; the graph's attention asks for that. */
+function rowBytesOf({ kCols, vCols }: KvState, { dtype }: KvCacheOptions): number {
+  return bytesFor(dtype, Math.max(kCols, vCols));
 }
 
 function leastCommonMultiple(a: number, b: number): number {

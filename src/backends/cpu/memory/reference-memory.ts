@@ -41,17 +41,24 @@ export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout):
       states: plan.graph.states.map((state, i) => {
         const place = cache.places[i];
         if (state.kind !== "kv" || !place) return undefined;
-        const from = (at: number) => u8.subarray(at, cache.at + cache.bytes);
+        const { at: first, bytes, blockBytes } = cache.groups[place.group]!;
+        const from = (at: number) => u8.subarray(at, first + bytes);
         return {
+          group: place.group,
           kCols: state.kCols,
           vCols: state.vCols,
           keys: from(place.keys),
           values: from(place.values),
-          keyStride: cache.blockBytes,
-          valueStride: cache.blockBytes,
+          keyStride: blockBytes,
+          valueStride: blockBytes,
         };
       }),
     },
+    recurrent: cache.recurrent.places.map((at) => {
+      if (at === undefined) return undefined;
+      const { slotBytes, end } = cache.recurrent;
+      return { floats: f32.subarray(at / 4, end / 4), stride: slotBytes / 4 };
+    }),
     row: new Float32Array(longest),
     rounded: new Float32Array(multiplies ? longest * plan.limits.maxTokens : 0),
     packed: new Uint8Array(multiplies ? longest * 4 : 0),

@@ -89,7 +89,7 @@ export function composeAttention(parts: AttentionParts): Kernel {
     ],
     enables: exchange.enables,
     size,
-    declarations: `${cacheRowText(step)}${cacheText(eights)}${parts.declarations ?? ""}
+    declarations: `${cacheRowText(step, state)}${cacheText(eights)}${parts.declarations ?? ""}
 ${exchange.declarations(size)}${exchange.reduce("sumOfCrew", crew, "sum")}
 var<workgroup> crewTops: array<f32, ${crews}>;
 var<workgroup> crewTotals: array<f32, ${crews}>;

@@ -27,7 +27,7 @@ export function attentionKernel(
       { name: "step", type: "u32", source: { kind: "step" } },
       { name: "result", type: "vec4f", source: { kind: "value", value: out }, writes: true },
     ],
-    declarations: `${cacheRowText(step)}${format.load4("keys")}${format.load4("values")}
+    declarations: `${cacheRowText(step, state)}${format.load4("keys")}${format.load4("values")}
 var<workgroup> query: array<vec4f, ${quads}>;
 var<workgroup> scores: array<f32, ${LANES}>;
 var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie in the cache`,

@@ -16,6 +16,8 @@ export type Source =
   /** Stacked weights, by the first. */
   | { readonly kind: "stack"; readonly weight: Weight; readonly plane?: "narrow" }
   | { readonly kind: "keys" | "values"; readonly state: number }
+  /** Of all slots. */
+  | { readonly kind: "recurrent"; readonly state: number }
   /** What changes with every step: tokens, positions, cache blocks (step-area.ts). */
   | { readonly kind: "step" }
   /** Activations as they were rounded last, for the products that read them. */

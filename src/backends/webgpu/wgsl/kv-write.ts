@@ -24,7 +24,7 @@ export function kvWriteKernel(
       { name: "values", type: "u32", source: { kind: "values", state }, writes: true },
       { name: "step", type: "u32", source: { kind: "step" } },
     ],
-    declarations: `${cacheRowText(step)}${nearestHalfText}`,
+    declarations: `${cacheRowText(step, state)}${nearestHalfText}`,
     rows: k.rows,
     grid: perItem(units),
     body: `
@@ -39,11 +39,11 @@ export function kvWriteKernel(
   });
 }
 
-/** `fn cacheRow(token, position)`: the cache's row of a position of that token's sequence. */
-export function cacheRowText(step: StepLayout): string {
+/** `fn cacheRow(token, position)`: the row of a position of that token's sequence in the cache of a state. */
+export function cacheRowText(step: StepLayout, state: number): string {
   return `
 fn cacheRow(token: u32, position: u32) -> u32 {
-  let table = ${step.tables}u + step[${step.sequences}u + token] * ${step.tableLength}u;
+  let table = ${step.tables[state]}u + step[${step.sequences}u + token] * ${step.tableLength}u;
   return step[table + position / ${KV_BLOCK_TOKENS}u] * ${KV_BLOCK_TOKENS}u + position % ${KV_BLOCK_TOKENS}u;
 }`;
 }
