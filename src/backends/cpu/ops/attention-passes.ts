@@ -8,7 +8,7 @@
 import { attendedFrom, attendedTo } from "../../../graph/attended.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
 import type { ExecutorContext } from "../executor.ts";
-import type { Attention } from "./attention.ts";
+import type { Attention } from "./attention-instruction.ts";
 
 /** Queries that the wide attention kernels take at once. */
 export const WIDE_QUERIES = 4;

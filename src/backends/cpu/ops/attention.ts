@@ -11,26 +11,9 @@ import { bytesFor } from "../../../dtypes/dtype.ts";
 import { attendedFrom, attendedTo } from "../../../graph/attended.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
 import { type Executor, type ExecutorContext, rowCount } from "../executor.ts";
+import type { Attention } from "./attention-instruction.ts";
 import { makePasses, WIDE_QUERIES } from "./attention-passes.ts";
 import type { InstructionDef, LowerNode } from "./op.ts";
-
-export interface Attention {
-  readonly op: "attention";
-  readonly kvType: string;
-  readonly q: number;
-  readonly out: number;
-  readonly keys: number;
-  readonly values: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  readonly headBytes: number;
-  readonly rowBytes: number;
-  /** Address of a ScaledTable. */
-  readonly tables: number;
-  readonly scale: number;
-  readonly window: number | undefined;
-}
 
 export const lowerAttention: LowerNode<"attention"> = (c, n): Attention | string => {
   const dtype = c.kvDType;

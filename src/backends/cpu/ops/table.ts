@@ -5,7 +5,8 @@ import type { GraphNode, OpKind } from "../../../graph/graph.ts";
 import type { Executor, ExecutorContext } from "../executor.ts";
 import type { ProgramFrame, Stage } from "../program.ts";
 import { type Quantize, quantize, type Round, round } from "./activations.ts";
-import { type Attention, attention, lowerAttention } from "./attention.ts";
+import { attention, lowerAttention } from "./attention.ts";
+import type { Attention } from "./attention-instruction.ts";
 import {
   type Binary,
   binary,
