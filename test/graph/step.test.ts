@@ -83,6 +83,8 @@ describe("groups of KV states", () => {
   });
 
   test.each([0, -1, 1.5, Number.NaN])("a window of %d is refused", (window) => {
-    expect(() => statesOf([window])).toThrow(`got a window of ${window} tokens, expected an integer`);
+    expect(() => statesOf([window])).toThrow(
+      `got a window of ${window} tokens, expected an integer`,
+    );
   });
 });
