@@ -8,7 +8,8 @@ import type {
   OpenOptions,
   TextTokenizer,
 } from "./api/api.ts";
-import { AbortedError, ModelError, UsageError } from "./base/errors.ts";
+import { AbortedError, ModelError } from "./base/errors.ts";
+import type { OptionNames } from "./base/options.ts";
 import { dtypeByName } from "./dtypes/table.ts";
 import { checkOptions, checkText, wrongArgument } from "./engine/arguments.ts";
 import { type Connect, Connection } from "./engine/connection.ts";
@@ -24,23 +25,23 @@ import { buildModel } from "./models/build.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
 
-const openOptions = new Set([
-  "contextSize",
-  "kvType",
-  "threads",
-  "level",
-  "native",
-  "backend",
-  "gpuLayers",
-  "chatTemplate",
-  "profile",
-  "tuned",
-  "parallel",
-  "restart",
-  "hangSeconds",
-  "signal",
-  "onProgress",
-]);
+const openOptions: OptionNames<OpenOptions> = {
+  contextSize: true,
+  kvType: true,
+  threads: true,
+  level: true,
+  native: true,
+  backend: true,
+  gpuLayers: true,
+  chatTemplate: true,
+  profile: true,
+  tuned: true,
+  parallel: true,
+  restart: true,
+  hangSeconds: true,
+  signal: true,
+  onProgress: true,
+};
 
 /** Opens a model. Its weights are read on a thread of its own; dispose() the model to free them. */
 export async function open(location: ModelLocation, options: OpenOptions = {}): Promise<Model> {
@@ -97,14 +98,7 @@ export async function openWith(
 }
 
 function checkOpenOptions(options: OpenOptions): void {
-  checkOptions("open()", options);
-  for (const key of Object.keys(options)) {
-    if (!openOptions.has(key)) {
-      throw new UsageError(
-        `open(): unknown option "${key}". Known: ${[...openOptions].join(", ")}`,
-      );
-    }
-  }
+  checkOptions("open()", options, openOptions);
   const { threads, parallel = 1, gpuLayers = "auto", hangSeconds = 0 } = options;
   const { kvType, chatTemplate, onProgress } = options;
   if (!(Number.isFinite(hangSeconds) && hangSeconds >= 0)) {

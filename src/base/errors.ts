@@ -49,6 +49,12 @@ export class FormatError extends LanternError {
   }
 }
 
+/** The message of anything thrown, for the end of a sentence. */
+export function messageOf(error: unknown): string {
+  if (error instanceof Error) return error.message;
+  return typeof error === "string" ? error : show(error);
+}
+
 export class ModelError extends LanternError {
   constructor(message: string, options?: ErrorOptions) {
     super("model", message, options);

@@ -2,11 +2,11 @@
 // Only files that listModels() found are ever deleted; a model that lies elsewhere is forgotten, and its file stays.
 
 import { SourceError, UsageError } from "../base/errors.ts";
+import { nearest } from "../base/nearest.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import { readBareName, readHubName } from "./hub-name.ts";
 import { forgetPath } from "./linked.ts";
 import { listModels, type ModelListing, otherNames } from "./list.ts";
-import { nearest } from "./nearest.ts";
 import { runningServers } from "./servers.ts";
 
 export interface RemovedModel {

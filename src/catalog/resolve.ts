@@ -2,12 +2,12 @@
 // names and pages of the Hugging Face hub. A model that is not on this machine yet is downloaded.
 
 import { SourceError, UsageError } from "../base/errors.ts";
+import { suggestion } from "../base/nearest.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import { type CatalogEntry, catalog } from "./catalog.ts";
 import { chooseVariant, type HubVariant, splitFiles, variantsOf } from "./hub-choice.ts";
 import { type HubFile, hubFiles } from "./hub-client.ts";
 import { type HubName, hubFolder, isDirectAddress, readBareName, readHubName } from "./hub-name.ts";
-import { nearest } from "./nearest.ts";
 import { findLocally, type PulledFile, type PullOptions, pullEntry } from "./pull.ts";
 
 export interface ResolveOptions extends PullOptions {
@@ -172,11 +172,8 @@ export function unknownModel(name: string): UsageError | SourceError {
     );
   }
   const names = catalog.map((entry) => entry.name);
-  const near = nearest(name, names);
-  const hint =
-    near.length > 0 ? `Did you mean ${near.join(" or ")}?` : `Known: ${names.join(", ")}.`;
   return new UsageError(
-    `model: "${name}" is neither a file nor a model that Lantern knows by name. ${hint} Any other: a path, or hf:owner/repo of the Hugging Face hub ("lantern search" finds them)`,
+    `model: "${name}" is neither a file nor a model that Lantern knows by name. ${suggestion(name, names)} Any other: a path, or hf:owner/repo of the Hugging Face hub ("lantern search" finds them)`,
   );
 }
 

@@ -8,7 +8,7 @@
 
 import { Template } from "@huggingface/jinja";
 import type { Check } from "../base/check.ts";
-import { LanternError, ModelError, UsageError } from "../base/errors.ts";
+import { LanternError, ModelError, messageOf, UsageError } from "../base/errors.ts";
 import { type Budget, BudgetedProgram } from "./budget.ts";
 import { closeGaps, FORMAT, formatPositional, RAISE, STRFTIME } from "./jinja-gaps.ts";
 import { strftime } from "./strftime.ts";
@@ -131,8 +131,4 @@ function explain(cause: unknown): LanternError {
     return new UsageError(`chat template: it refuses this conversation: ${message}`, { cause });
   }
   return new ModelError(`chat template: rendering failed: ${message}`, { cause });
-}
-
-function messageOf(cause: unknown): string {
-  return cause instanceof Error ? cause.message : String(cause);
 }

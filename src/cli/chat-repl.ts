@@ -3,7 +3,7 @@
 //
 // Ctrl-C stops the answer; at the prompt, or a second time during an answer, it leaves.
 
-import { nearest } from "../catalog/nearest.ts";
+import { nearest } from "../base/nearest.ts";
 import {
   type Chat,
   type ChatMessage,

@@ -2,6 +2,7 @@
 // with, into Lantern's cache, checked by the SHA-256 that is pinned in bin/runtimes.json. Runs on Node 20 and newer, so it
 // loads little: no engine, no commands.
 
+import { messageOf } from "../base/errors.ts";
 import type { CatalogEntry } from "../catalog/catalog.ts";
 import { pullEntry } from "../catalog/pull.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
@@ -60,7 +61,7 @@ export async function fetchRuntime(
     return { failed: problem };
   } catch (error) {
     if (stop.signal.aborted) return { stopped: true };
-    return { failed: error instanceof Error ? error.message : String(error) };
+    return { failed: messageOf(error) };
   } finally {
     bar.done();
     ignoreInterrupts();

@@ -3,17 +3,20 @@
 
 import type { ChatMessage } from "../api/api.ts";
 import { UsageError } from "../base/errors.ts";
+import { checkOptionNames, type OptionNames } from "../base/options.ts";
 import { show } from "../base/show.ts";
 
 export function wrongArgument(what: string, got: unknown, expected: string): UsageError {
   return new UsageError(`${what}: got ${show(got)}, expected ${expected}`);
 }
 
-/** Options of a call: an object, with a signal and callbacks that are such. */
-export function checkOptions(call: string, options: unknown): void {
-  if (typeof options !== "object" || options === null || Array.isArray(options)) {
-    throw wrongArgument(`${call}: options`, options, "an object");
-  }
+/** Options of a call: an object of options that the call knows, with a signal that is one. */
+export function checkOptions<T extends object>(
+  call: string,
+  options: T,
+  known?: OptionNames<T>,
+): void {
+  checkOptionNames(call, options, known);
   checkSignal((options as { signal?: unknown }).signal);
 }
 

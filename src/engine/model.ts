@@ -38,6 +38,7 @@ import {
 } from "./arguments.ts";
 import type { Connection } from "./connection.ts";
 import { startGeneration } from "./generation.ts";
+import { optionNames } from "./option-names.ts";
 import type { Prompt, TokenList } from "./protocol.ts";
 import { TextDesk, type TextThread } from "./text-desk.ts";
 
@@ -77,7 +78,7 @@ export class EngineModel implements Model {
 
   async tokenize(text: string, options: TokenizeOptions = {}): Promise<number[]> {
     checkText(text);
-    checkOptions("tokenize()", options);
+    checkOptions("tokenize()", options, optionNames.tokenize);
     const { maxTokens = Number.POSITIVE_INFINITY } = options;
     checkCount("maxTokens", maxTokens);
     const least = Math.ceil(text.length / (this.info.longestToken ?? Number.POSITIVE_INFINITY));
@@ -89,7 +90,7 @@ export class EngineModel implements Model {
 
   async countTokens(text: string, options: TokenizeOptions = {}): Promise<number> {
     checkText(text);
-    checkOptions("countTokens()", options);
+    checkOptions("countTokens()", options, optionNames.tokenize);
     return (await this.#tokens(text, options, -1)).count;
   }
 
@@ -100,7 +101,7 @@ export class EngineModel implements Model {
   }
 
   async detokenize(ids: readonly number[], options: { special?: boolean } = {}): Promise<string> {
-    checkOptions("detokenize()", options);
+    checkOptions("detokenize()", options, optionNames.detokenize);
     const { special = false } = options;
     const list = Int32Array.from(checkedIds(ids));
     return await this.#text.call("detokenize", { ids: list, special }, list.length);
@@ -116,7 +117,7 @@ export class EngineModel implements Model {
     prompt: string | readonly number[],
     options: LogitsOptions = {},
   ): Promise<LogitsResult> {
-    checkOptions("logits()", options);
+    checkOptions("logits()", options, optionNames.logits);
     const { top = 10, greedy = 0, addBos, signal } = options;
     const ready = await this.#ready(toPrompt(prompt, addBos), signal);
     const params = { prompt: ready, top, greedy };
@@ -124,7 +125,7 @@ export class EngineModel implements Model {
   }
 
   async score(tokens: readonly number[], options: ScoreOptions = {}): Promise<ScoreResult> {
-    checkOptions("score()", options);
+    checkOptions("score()", options, optionNames.score);
     const { from = 0, firstIsBos = false, rows = false, base, signal } = options;
     const params = { tokens: checkedIds(tokens), from, firstIsBos, rows, base };
     return await this.#line.call("score", params, signal ? { signal } : {});
@@ -134,7 +135,7 @@ export class EngineModel implements Model {
     tokens: readonly number[],
     options: { firstIsBos?: boolean; signal?: AbortSignal } = {},
   ): Promise<InputSums[]> {
-    checkOptions("inputSums()", options);
+    checkOptions("inputSums()", options, optionNames.inputSums);
     const { firstIsBos = false, signal } = options;
     const params = { tokens: checkedIds(tokens), firstIsBos };
     return await this.#line.call("inputSums", params, signal ? { signal } : {});
@@ -144,7 +145,7 @@ export class EngineModel implements Model {
     texts: readonly (string | readonly number[])[],
     options: EmbedOptions = {},
   ): Promise<Embedding[]> {
-    checkOptions("embed()", options);
+    checkOptions("embed()", options, optionNames.embed);
     if (typeof texts === "string" || !isIterable(texts)) {
       throw wrongArgument("embed(): texts", texts, "a list of texts or of lists of token ids");
     }
@@ -162,7 +163,7 @@ export class EngineModel implements Model {
     messages: readonly ChatMessage[],
     options: TemplateOptions = {},
   ): Promise<string> {
-    checkOptions("applyTemplate()", options);
+    checkOptions("applyTemplate()", options, optionNames.applyTemplate);
     const { signal, ...rest } = options;
     const all = { addGenerationPrompt: true, ...rest };
     const params = { messages: checkedMessages(messages), options: all };
@@ -171,7 +172,7 @@ export class EngineModel implements Model {
   }
 
   async profile(options: ProfileOptions = {}): Promise<ProfileReport> {
-    checkOptions("profile()", options);
+    checkOptions("profile()", options, optionNames.profile);
     const { trace = false, reset = false } = options;
     const [device, ...others] = (await this.#devices()) ?? [];
     // What two devices share is no device's time.

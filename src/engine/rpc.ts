@@ -3,6 +3,7 @@
 import {
   DisposedError,
   HangError,
+  messageOf,
   RestartingError,
   UsageError,
   WorkerError,
@@ -226,7 +227,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
 
 /** What a message can carry is data; functions, promises and the like stay on their thread. */
 function notSendable(method: string, cause: unknown): UsageError {
-  const reason = cause instanceof Error ? cause.message : String(cause);
+  const reason = messageOf(cause);
   return new UsageError(`${method}: an argument or option is not plain data: ${reason}`, { cause });
 }
 

@@ -5,6 +5,7 @@
 
 import type { SamplingOptions } from "../api/api.ts";
 import { UsageError } from "../base/errors.ts";
+import { checkOptionNames, type OptionNames } from "../base/options.ts";
 import { show } from "../base/show.ts";
 import { readSamplers } from "./sampler-names.ts";
 import type { SamplerSettings } from "./sampling.ts";
@@ -107,13 +108,18 @@ const numberRules: Readonly<Record<NumberOption, NumberRule>> = {
 const numberOptions = Object.keys(numberRules) as NumberOption[];
 
 /** The names that resolveSampling knows: for whoever splits them off a larger set of options. */
-export const samplingOptionNames: readonly (keyof SamplingOptions)[] = [
-  ...numberOptions,
-  "drySequenceBreakers",
-  "samplers",
-  "logitBias",
-  "seed",
-];
+const samplingOptions: OptionNames<SamplingOptions> = {
+  ...(Object.fromEntries(numberOptions.map((name) => [name, true])) as OptionNames<
+    Pick<SamplingOptions, NumberOption>
+  >),
+  drySequenceBreakers: true,
+  samplers: true,
+  logitBias: true,
+  seed: true,
+};
+export const samplingOptionNames = Object.keys(
+  samplingOptions,
+) as readonly (keyof SamplingOptions)[];
 
 /** As in llama.cpp. */
 const defaultBreakers: readonly string[] = ["\n", ":", '"', "*"];
@@ -123,13 +129,7 @@ const maxBreakerLength = 1000;
 
 /** Options with defaults filled in; an option that is undefined counts as not given. */
 export function resolveSampling(options: SamplingOptions): SamplerSettings {
-  for (const key of Object.keys(options)) {
-    if (!(samplingOptionNames as readonly string[]).includes(key)) {
-      throw new UsageError(
-        `sampling: unknown option "${key}". Known options: ${samplingOptionNames.join(", ")}`,
-      );
-    }
-  }
+  checkOptionNames("sampling", options, samplingOptions);
   const numbers = Object.fromEntries(
     numberOptions.map((name) => [name, resolveNumber(name, options[name])]),
   ) as Record<NumberOption, number>;

@@ -1,7 +1,7 @@
 // JSON from model files, read with suspicion: size, UTF-8, depth and (where it matters) repeated keys are checked, and
 // every failure is a FormatError that names the file.
 
-import { FormatError } from "../base/errors.ts";
+import { FormatError, messageOf } from "../base/errors.ts";
 import type { ByteSource } from "../platform/platform.ts";
 
 export type JsonObject = Readonly<Record<string, unknown>>;
@@ -44,7 +44,7 @@ export function parseJsonObject(bytes: Uint8Array, facts: JsonFacts): JsonObject
   try {
     value = JSON.parse(text);
   } catch (error) {
-    const got = error instanceof Error ? error.message : String(error);
+    const got = messageOf(error);
     throw new FormatError(
       facts.format,
       { ...facts, got, expected: "valid JSON" },

@@ -3,7 +3,7 @@
 
 import type { GpuInfo, GpuMeasureOptions } from "../api/api.ts";
 import { findGpu, GpuDevice, type GpuFacts, gpuIdentity } from "../backends/webgpu/device.ts";
-import { UsageError } from "../base/errors.ts";
+import { messageOf, UsageError } from "../base/errors.ts";
 import type { GpuMeasurement } from "../limits/gpu-device.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
@@ -108,8 +108,4 @@ async function remember(
       `the measurement could not be kept in ${files.place(GPU_FILE)} (${messageOf(error)}) and will be made again`,
     );
   }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

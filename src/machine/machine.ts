@@ -6,6 +6,7 @@
 // be written is forgotten, and both are said.
 
 import type { LayerPlacement, MachineOptions, ModelInfo } from "../api/api.ts";
+import { messageOf } from "../base/errors.ts";
 import { type Device, deviceAt, type MachineMeasurement } from "../limits/device.ts";
 import { gpuDevice } from "../limits/gpu-device.ts";
 import { type PhaseTimes, type SpeedLimits, speedLimits } from "../limits/phase.ts";
@@ -124,10 +125,6 @@ async function remember(
       `the measurement could not be kept in ${files.place(MACHINE_FILE)} (${messageOf(error)}) and will be repeated next time`,
     );
   }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
 
 /** What computes a model: the processor, a GPU, or one after the other. */

@@ -4,6 +4,7 @@
 
 import { createHash } from "node:crypto";
 import { readFileSync, readlinkSync } from "node:fs";
+import { messageOf } from "../base/errors.ts";
 import { quietBuiltin, whyNoFfi } from "./node-builtin.ts";
 import type { Held } from "./node-descriptors.ts";
 import { type Environment, nativeCodeFolder } from "./node-folders.ts";
@@ -173,8 +174,4 @@ function placeOf(path: string): string {
   } catch {
     return path;
   }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

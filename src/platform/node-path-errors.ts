@@ -4,7 +4,7 @@
 import { homedir, userInfo } from "node:os";
 import { isAbsolute } from "node:path";
 import { byName } from "../base/by-name.ts";
-import { SourceError } from "../base/errors.ts";
+import { messageOf, SourceError } from "../base/errors.ts";
 
 /** A file or folder could not be read, written or looked at. */
 export class PathError extends SourceError {
@@ -54,7 +54,7 @@ export function pathReason(error: unknown): string | undefined {
 
 /** The end of a sentence: why the system refused, or what the error says. */
 export function pathReasonOf(error: unknown): string {
-  return pathReason(error) ?? (error instanceof Error ? error.message : String(error));
+  return pathReason(error) ?? messageOf(error);
 }
 
 /** `what`: "file: cannot read". What is no error of the system's is given back as it is: a mistake of ours. */

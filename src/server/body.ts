@@ -2,6 +2,7 @@
 // harmless ones, or refused by name; null counts as not given, as OpenAI's clients mean it.
 
 import type * as z from "zod";
+import { unknownName } from "../base/options.ts";
 import { bodyTooLarge, invalidRequest, unsupportedField } from "./errors.ts";
 import { JsonReader } from "./json-reader.ts";
 import type { Call } from "./route.ts";
@@ -59,7 +60,9 @@ export function checkFields<S extends z.ZodObject>(
     const refusal = Object.hasOwn(rules.refused, name) ? rules.refused[name]! : undefined;
     const shown = prefix + name.slice(0, 200);
     if (!refusal) {
-      throw invalidRequest(`unknown field "${shown}"`, shown, "unknown_parameter");
+      const known = Object.keys(schema.shape).map((field) => prefix + field);
+      const text = unknownName("field", shown, known);
+      throw invalidRequest(text, shown, "unknown_parameter");
     }
     if (!refusal.fine?.(value) && !rules.isFine?.(name, body))
       throw unsupportedField(shown, refusal.why);

@@ -5,6 +5,7 @@
 // tokens, so text appears only when TextDecoder has seen all of it.
 
 import { UsageError } from "../base/errors.ts";
+import { checkOptionNames, type OptionNames } from "../base/options.ts";
 import { show } from "../base/show.ts";
 import type {
   DecodeOptions,
@@ -47,6 +48,13 @@ const utf8 = new TextEncoder();
 const NO_BYTES = new Uint8Array(0);
 const SPACE = 0x20;
 
+const encodeOptions: OptionNames<EncodeOptions> = {
+  addSpecial: true,
+  parseSpecial: true,
+  check: true,
+};
+const decodeOptions: OptionNames<DecodeOptions> = { special: true, continues: true };
+
 export class TextTokenizer implements Tokenizer {
   readonly kind: string;
   readonly vocabSize: number;
@@ -71,7 +79,7 @@ export class TextTokenizer implements Tokenizer {
 
   encode(text: string, options: EncodeOptions = {}): number[] {
     if (typeof text !== "string") throw wrong("text", text, "a string");
-    checkOptions(options);
+    checkOptionNames("tokenizer: encode()", options, encodeOptions);
     const { addSpecial = true, parseSpecial = true, check = () => {} } = options;
     const { model, prefix, suffix } = this.#parts;
     const ids: number[] = addSpecial ? [...prefix] : [];
@@ -91,7 +99,7 @@ export class TextTokenizer implements Tokenizer {
 
   decode(ids: readonly number[], options: DecodeOptions = {}): string {
     if (!Array.isArray(ids)) throw wrong("ids", ids, "a list of token ids");
-    checkOptions(options);
+    checkOptionNames("tokenizer: decode()", options, decodeOptions);
     const stream = new ByteStream(this, this.#leadingSpaces(options), options);
     const chunks = ids.map((id) => stream.bytes(id));
     const all = new Uint8Array(chunks.reduce((sum, chunk) => sum + chunk.length, 0));
@@ -183,10 +191,6 @@ class ByteStream {
 /** Never drops a leading U+FEFF: it is text here, no mark of the encoding. */
 function newTextDecoder(): TextDecoder {
   return new TextDecoder("utf-8", { ignoreBOM: true });
-}
-
-function checkOptions(options: unknown): void {
-  if (typeof options !== "object" || options === null) throw wrong("options", options, "an object");
 }
 
 function wrong(what: string, got: unknown, expected: string): UsageError {

@@ -3,6 +3,7 @@
 
 import { byName } from "../base/by-name.ts";
 import { SourceError, UsageError } from "../base/errors.ts";
+import { checkOptionNames, type OptionNames } from "../base/options.ts";
 import { nativeHere } from "../machine/native.ts";
 import { currentPlatform } from "../platform/current.ts";
 import { analyzeTuneFile, type TuneAnalysis } from "./analyze.ts";
@@ -17,8 +18,31 @@ export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./
 /** Of the weights, with shapes. */
 const defaultType = "q4_0";
 
+const tuneOptions: OptionNames<TuneOptions> = {
+  backend: true,
+  model: true,
+  shapes: true,
+  types: true,
+  threads: true,
+  mStep: true,
+  mNum: true,
+  mode: true,
+  native: true,
+  remember: true,
+  signal: true,
+  onProgress: true,
+};
+
+const testOptions: OptionNames<TuneTestOptions> = {
+  file: true,
+  points: true,
+  signal: true,
+  onProgress: true,
+};
+
 /** Measures the ways to compute a model's products on this machine; keeps the calling thread busy meanwhile. */
 export async function tune(options: TuneOptions): Promise<TuneResult> {
+  checkOptionNames("tune()", options, tuneOptions);
   const { backend = "cpu", ...rest } = options;
   const load = tuners[backend];
   if (!load) {
@@ -49,6 +73,7 @@ export function compareTunes(first: TuneFile, second: TuneFile): BackendCrossing
 }
 
 export async function testTune(options: TuneTestOptions): Promise<TuneTestPoint[]> {
+  checkOptionNames("testTune()", options, testOptions);
   const { measureTuneTest } = await import("./compose-matmul.ts");
   return await measureTuneTest(options);
 }

@@ -3,6 +3,7 @@
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import type { GpuFacts } from "../backends/webgpu/device.ts";
+import { messageOf } from "../base/errors.ts";
 import type { Platform } from "../platform/platform.ts";
 import { gpuTuneIdentity } from "./gpu-profiles.ts";
 import { identityOf } from "./identity.ts";
@@ -42,7 +43,7 @@ async function readTuning(
     const text = await files.read(file);
     return text === undefined ? undefined : usableFile(text, name, here());
   } catch (error) {
-    return `${name} cannot be read: ${error instanceof Error ? error.message : String(error)}`;
+    return `${name} cannot be read: ${messageOf(error)}`;
   }
 }
 

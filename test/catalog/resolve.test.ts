@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { catalog, defaultModel } from "../../src/catalog/catalog.ts";
 import { listModels } from "../../src/catalog/list.ts";
-import { editDistance, nearest } from "../../src/catalog/nearest.ts";
+import { editDistance, nearest } from "../../src/base/nearest.ts";
 import { findEntries, resolveModel } from "../../src/catalog/resolve.ts";
 import type { DownloadPlatform } from "../../src/platform/download.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";

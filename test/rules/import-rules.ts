@@ -213,10 +213,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "tools/perplexity/api.ts",
-    may: [
-      ...all("base/errors.ts", "platform", "open.ts", "tools/perplexity"),
-      ...types("api/api.ts"),
-    ],
+    may: [...all("base", "platform", "open.ts", "tools/perplexity"), ...types("api/api.ts")],
     npm: [],
     why: "a composition root: a model, a text and a base file, put before the tool",
   },
@@ -228,10 +225,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "tools/convert/api.ts",
-    may: [
-      ...all("base/errors.ts", "platform", "formats", "load", "tools/convert"),
-      ...types("api/api.ts"),
-    ],
+    may: [...all("base", "platform", "formats", "load", "tools/convert"), ...types("api/api.ts")],
     npm: [],
     why: "a composition root: an open model, put before the tool, and a file for its output",
   },
@@ -256,7 +250,7 @@ export const rules: readonly Rule[] = [
   {
     of: "tools/quantize/report.ts",
     may: [
-      ...all("tools/limits/api.ts", "machine/machine.ts", "tools/perplexity/api.ts"),
+      ...all("base", "tools/limits/api.ts", "machine/machine.ts", "tools/perplexity/api.ts"),
       ...types("api/api.ts"),
     ],
     npm: [],
@@ -314,7 +308,7 @@ export const rules: readonly Rule[] = [
   {
     of: "index.ts",
     may: [
-      ...all("base/errors.ts", "open.ts", "machine", "tune/api.ts"),
+      ...all("base", "open.ts", "machine", "tune/api.ts"),
       ...all(
         "tools/bench/api.ts",
         "tools/convert/api.ts",
@@ -335,15 +329,15 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "server",
-    may: all("index.ts", "sessions", "platform/database.ts", "base/by-name.ts"),
+    may: all("index.ts", "sessions", "platform/database.ts", "base"),
     npm: ["hono", "@hono/node-server", "zod"],
-    why: "a face uses what every user of the package can use: the public API",
+    why: "a face uses what every user of the package can use, the public API, and the helpers of base",
   },
   {
     of: "cli",
-    may: all("index.ts", "server/serve.ts", "catalog", "platform", "base/by-name.ts"),
+    may: all("index.ts", "server/serve.ts", "catalog", "platform", "base"),
     npm: ["commander"],
-    why: "a face uses what every user of the package can use: the public API",
+    why: "a face uses what every user of the package can use, the public API, and the helpers of base",
   },
 ];
 

@@ -1,7 +1,7 @@
 // The body of an HTTP resource as a stream that survives connections that are cut or stand still: what is missing is asked
 // for with a Range request, as long as the server still has the same file (ETag and size). Knows nothing about models.
 
-import { AbortedError, SourceError } from "../../base/errors.ts";
+import { AbortedError, messageOf, SourceError } from "../../base/errors.ts";
 import { stallMs, stallVariable, unlessStalled } from "../../base/stall.ts";
 import type { DownloadPlatform } from "../../platform/download.ts";
 
@@ -151,8 +151,7 @@ function unreachable(request: BodyRequest, error: unknown): SourceError {
 
 /** fetch says "fetch failed" and keeps the reason in `cause`. */
 function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  const { cause } = error;
-  if (!(cause instanceof Error)) return error.message;
-  return cause.message || (cause as { code?: string }).code || error.message;
+  const { cause } = Object(error) as { cause?: unknown };
+  if (!(cause instanceof Error)) return messageOf(error);
+  return cause.message || (cause as { code?: string }).code || messageOf(error);
 }

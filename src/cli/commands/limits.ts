@@ -2,6 +2,7 @@
 // and what other widths, GQA or speculation would change. The numbers come from src/limits; here they get a face.
 
 import { InvalidArgumentError, Option } from "commander";
+import { messageOf } from "../../base/errors.ts";
 import {
   type LimitsOptions,
   type LimitsReport,
@@ -182,7 +183,7 @@ function parseJson(text: string, file: string): unknown {
     return JSON.parse(text);
   } catch (error) {
     throw new UsageError(
-      `measured: ${file} is not JSON (${error instanceof Error ? error.message : String(error)}), expected what "lantern bench --json" prints`,
+      `measured: ${file} is not JSON (${messageOf(error)}), expected what "lantern bench --json" prints`,
       { cause: error },
     );
   }

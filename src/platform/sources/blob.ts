@@ -2,9 +2,9 @@
 //
 // Slices are streamed into the caller's memory, so a tensor of a gigabyte never exists twice.
 
-import { SourceError } from "../../base/errors.ts";
+import { messageOf, SourceError } from "../../base/errors.ts";
 import type { ByteSource, ModelSource } from "../platform.ts";
-import { checkOpen, checkPlainName, checkRange, reasonOf } from "./checks.ts";
+import { checkOpen, checkPlainName, checkRange } from "./checks.ts";
 
 class BlobSource implements ByteSource {
   readonly name: string;
@@ -39,7 +39,7 @@ class BlobSource implements ByteSource {
     } catch (error) {
       // A file that changed on disk after it was picked can no longer be read.
       throw new SourceError(
-        `${this.name}: reading ${target.byteLength} bytes at ${offset} failed: ${reasonOf(error)}`,
+        `${this.name}: reading ${target.byteLength} bytes at ${offset} failed: ${messageOf(error)}`,
         { cause: error },
       );
     }

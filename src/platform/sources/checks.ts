@@ -27,8 +27,3 @@ export function checkRange(name: string, size: number, offset: number, length: n
 export function checkOpen(name: string, closed: boolean): void {
   if (closed) throw new DisposedError(`${name} (closed file)`);
 }
-
-/** The text of anything thrown, for the end of a sentence. */
-export function reasonOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}

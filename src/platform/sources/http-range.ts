@@ -4,10 +4,10 @@
 // response is checked: status, Content-Range, total size, ETag, and the number of bytes that actually arrive. A connection
 // that is cut or stands still is given up, and what is missing is asked for again.
 
-import { AbortedError, SourceError } from "../../base/errors.ts";
+import { AbortedError, messageOf, SourceError } from "../../base/errors.ts";
 import { StalledError, unlessStalled, usualStallSeconds } from "../../base/stall.ts";
 import type { ByteSource, ModelSource } from "../platform.ts";
-import { checkOpen, checkPlainName, checkRange, reasonOf } from "./checks.ts";
+import { checkOpen, checkPlainName, checkRange } from "./checks.ts";
 
 export interface HttpOptions {
   /** Sent with every request: an Authorization for a private model. */
@@ -278,9 +278,12 @@ async function copyBody(
 
 function failure(url: string, what: string, error: unknown, options: HttpOptions): Error {
   if (options.signal?.aborted) return new AbortedError(`reading ${url}`, { cause: error });
-  const cause = error instanceof Error && error.cause ? `: ${reasonOf(error.cause)}` : "";
+  const cause = error instanceof Error && error.cause ? `: ${messageOf(error.cause)}` : "";
   const advice = error instanceof StalledError ? `. ${options.advice ?? "Check the network"}` : "";
-  return new ConnectionLost(`${url}: reading ${what} failed: ${reasonOf(error)}${cause}${advice}`, {
-    cause: error,
-  });
+  return new ConnectionLost(
+    `${url}: reading ${what} failed: ${messageOf(error)}${cause}${advice}`,
+    {
+      cause: error,
+    },
+  );
 }

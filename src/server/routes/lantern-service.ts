@@ -1,7 +1,8 @@
 // What the routes of /lantern/v1 share: the sessions behind them, the model that answers in them, their fields and their
 // errors. The routes themselves are lantern-sessions.ts and lantern-runs.ts; docs/sessions.md lists them.
 
-import type * as z from "zod";
+import * as z from "zod";
+import { unknownName } from "../../base/options.ts";
 import type { GenerateOptions } from "../../index.ts";
 import { type Database, StorageError, type StorageProblem } from "../../platform/database.ts";
 import { Presets } from "../../sessions/presets.ts";
@@ -151,7 +152,9 @@ function checked<T>(schema: z.ZodType<T>, value: unknown): T {
   const issue = parsed.error.issues[0]!;
   if (issue.code === "unrecognized_keys") {
     const name = [...issue.path.map(String), issue.keys[0]!.slice(0, 200)].join(".");
-    throw invalidRequest(`unknown field "${name}"`, name, "unknown_parameter");
+    const isTop = issue.path.length === 0 && schema instanceof z.ZodObject;
+    const known = isTop ? Object.keys(schema.shape) : [];
+    throw invalidRequest(unknownName("field", name, known), name, "unknown_parameter");
   }
   const path = issue.path.map(String).join(".");
   const where = path === "" ? "the body" : `"${path}"`;

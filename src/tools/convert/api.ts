@@ -3,6 +3,7 @@
 
 import type { LoadProgress, ModelLocation } from "../../api/api.ts";
 import { AbortedError, UsageError } from "../../base/errors.ts";
+import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import type { ByteSink } from "../../formats/gguf/writer.ts";
 import { openModelFile } from "../../formats/open-model-file.ts";
 import { tokenizerOf } from "../../load/compose.ts";
@@ -39,7 +40,13 @@ export interface ConvertResult {
   notes: readonly string[];
 }
 
-const knownOptions = new Set(["type", "pre", "replace", "signal", "onProgress"]);
+const knownOptions: OptionNames<ConvertOptions> = {
+  type: true,
+  pre: true,
+  replace: true,
+  signal: true,
+  onProgress: true,
+};
 
 /**
  * Writes a model (a Hugging Face folder, a llama2.c checkpoint) as a GGUF file. `output` is a path, or anywhere else that
@@ -81,11 +88,7 @@ export async function convert(
 }
 
 function checkOptions(options: ConvertOptions, types: readonly ConvertType[]): void {
-  for (const key of Object.keys(options)) {
-    if (knownOptions.has(key)) continue;
-    const known = [...knownOptions].join(", ");
-    throw new UsageError(`convert(): unknown option "${key}". Known: ${known}`);
-  }
+  checkOptionNames("convert()", options, knownOptions);
   const { type } = options;
   if (type !== undefined && !types.includes(type)) {
     throw new UsageError(

@@ -3,8 +3,9 @@
 
 import type { ModelLocation } from "../../api/api.ts";
 import { SourceError, UsageError } from "../../base/errors.ts";
+import { suggestion } from "../../base/nearest.ts";
+import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import { show } from "../../base/show.ts";
-import { nearest } from "../../catalog/nearest.ts";
 import { bitsPerWeight } from "../../dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../dtypes/table.ts";
 import { weightBytes, weightElements } from "../../graph/cost.ts";
@@ -32,7 +33,7 @@ import { currentPlatform } from "../../platform/current.ts";
 import { measuredThreads } from "../../tune/measured-choices.ts";
 import type { LimitsOptions, SpeculationOptions } from "./options.ts";
 
-const optionNames: Readonly<Record<keyof LimitsOptions, true>> = {
+const optionNames: OptionNames<LimitsOptions> = {
   device: true,
   threads: true,
   weights: true,
@@ -85,11 +86,7 @@ export async function makeReport(
 }
 
 function checkOptions(options: LimitsOptions): void {
-  for (const key of Object.keys(options)) {
-    if (Object.hasOwn(optionNames, key)) continue;
-    const known = Object.keys(optionNames).join(", ");
-    throw new UsageError(`limits(): unknown option "${key}". Known: ${known}`);
-  }
+  checkOptionNames("limits()", options, optionNames);
   const { threads, device, memoryBytes, counting } = options;
   if (counting !== undefined && counting !== "best" && counting !== "article") {
     throw new UsageError(`counting: got ${show(counting)}, expected "best" or "article"`);
@@ -288,9 +285,4 @@ async function unknownModel(name: string, error: UsageError): Promise<UsageError
     `model: "${name}" is neither a file, nor a model of "lantern models", nor one of "lantern limits --list". ${suggestion(name, known)}`,
     { cause: error },
   );
-}
-
-function suggestion(name: string, known: readonly string[]): string {
-  const near = nearest(name, known);
-  return near.length > 0 ? `Did you mean ${near.join(" or ")}?` : `Known: ${known.join(", ")}.`;
 }

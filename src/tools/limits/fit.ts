@@ -4,6 +4,7 @@
 
 import type { MachineMeasurement } from "../../api/api.ts";
 import { LanternError } from "../../base/errors.ts";
+import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import { shapeNamed } from "../../limits/configs.ts";
 import type { LimitsReport } from "../../limits/report.ts";
 import { kvParameters, parameterCounts } from "../../limits/shape.ts";
@@ -68,11 +69,19 @@ const bufferBytes = 100e6;
 
 const chatTemplateKey = "tokenizer.chat_template";
 
+const knownOptions: OptionNames<FitOptions> = {
+  machine: true,
+  memoryBytes: true,
+  freeBytes: true,
+  speeds: true,
+};
+
 /** Answers for several models, in order. */
 export async function modelFits(
   questions: readonly FitQuestion[],
   options: FitOptions = {},
 ): Promise<ModelFit[]> {
+  checkOptionNames("modelFits()", options, knownOptions);
   const platform = await currentPlatform();
   const machine = options.machine ?? (await rememberedMachine());
   const facts: Facts = {

@@ -3,6 +3,7 @@
 
 import type { Model, ModelLocation, OpenOptions } from "../../api/api.ts";
 import { SourceError, UsageError } from "../../base/errors.ts";
+import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import { inspect, open } from "../../open.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import type { OutputFile } from "../../platform/output-file.ts";
@@ -17,19 +18,19 @@ export type {
 } from "./perplexity.ts";
 export type { BaseComparison, Estimate } from "./statistics.ts";
 
-const knownOptions = new Set([
-  "contextSize",
-  "chunks",
-  "base",
-  "saveBase",
-  "replace",
-  "parallel",
-  "parseSpecial",
-  "open",
-  "signal",
-  "onOpen",
-  "onProgress",
-]);
+const knownOptions: OptionNames<PerplexityOptions> = {
+  contextSize: true,
+  chunks: true,
+  base: true,
+  saveBase: true,
+  replace: true,
+  parallel: true,
+  parseSpecial: true,
+  open: true,
+  signal: true,
+  onOpen: true,
+  onProgress: true,
+};
 
 /**
  * How well a model foresees a text: exp of the mean negative log-probability of its tokens, by llama.cpp's method. The
@@ -40,11 +41,7 @@ export async function perplexity(
   text: string | undefined,
   options: PerplexityOptions = {},
 ): Promise<PerplexityResult> {
-  for (const key of Object.keys(options)) {
-    if (knownOptions.has(key)) continue;
-    const known = [...knownOptions].join(", ");
-    throw new UsageError(`perplexity(): unknown option "${key}". Known: ${known}`);
-  }
+  checkOptionNames("perplexity()", options, knownOptions);
   const platform = await currentPlatform();
   const { measurePerplexity } = await import("./perplexity.ts");
   const base = await openBase(options, platform);

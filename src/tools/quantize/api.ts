@@ -4,6 +4,7 @@
 
 import type { LoadProgress, ModelLocation, OpenOptions } from "../../api/api.ts";
 import { AbortedError, ModelError, UsageError } from "../../base/errors.ts";
+import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import { show } from "../../base/show.ts";
 import type { ByteSink } from "../../formats/gguf/writer.ts";
 import type { ModelFile } from "../../formats/model-file.ts";
@@ -59,19 +60,19 @@ export interface QuantizeResult {
   ms: number;
 }
 
-const knownOptions = new Set([
-  "tensorTypes",
-  "imatrix",
-  "threads",
-  "pure",
-  "leaveOutput",
-  "allowRequantize",
-  "measure",
-  "replace",
-  "dryRun",
-  "signal",
-  "onProgress",
-]);
+const knownOptions: OptionNames<QuantizeOptions> = {
+  tensorTypes: true,
+  imatrix: true,
+  threads: true,
+  pure: true,
+  leaveOutput: true,
+  allowRequantize: true,
+  measure: true,
+  replace: true,
+  dryRun: true,
+  signal: true,
+  onProgress: true,
+};
 
 export interface ImatrixOptions {
   /** Tokens of a window (default: 512, or the model's context where that is less). */
@@ -96,6 +97,16 @@ export interface ImatrixResult {
 
 const defaultWindow = 512;
 
+const imatrixOptions: OptionNames<ImatrixOptions> = {
+  contextSize: true,
+  chunks: true,
+  dataset: true,
+  open: true,
+  replace: true,
+  signal: true,
+  onProgress: true,
+};
+
 /** Writes an importance matrix of a model on a text, for quantize(); llama.cpp reads it, too. */
 export async function imatrix(
   model: ModelLocation,
@@ -103,6 +114,7 @@ export async function imatrix(
   output: string | ByteSink,
   options: ImatrixOptions = {},
 ): Promise<ImatrixResult> {
+  checkOptionNames("imatrix()", options, imatrixOptions);
   const { chunks, dataset, signal, replace = false, onProgress } = options;
   const platform = await currentPlatform();
   const started = platform.now();
@@ -205,12 +217,9 @@ export async function quantize(
   }
 }
 
-function checkOptions({ threads, signal, ...options }: QuantizeOptions): void {
-  for (const key of Object.keys(options)) {
-    if (knownOptions.has(key)) continue;
-    const known = [...knownOptions].join(", ");
-    throw new UsageError(`quantize(): unknown option "${key}". Known: ${known}`);
-  }
+function checkOptions(options: QuantizeOptions): void {
+  checkOptionNames("quantize()", options, knownOptions);
+  const { threads, signal } = options;
   if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1 && threads <= 256)) {
     throw new UsageError(`threads: got ${show(threads)}, expected an integer from 1 to 256`);
   }

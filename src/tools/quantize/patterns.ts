@@ -1,7 +1,7 @@
 // "attn_v=q8_0": types by name, as the user writes them. Read strictly: what cannot be meant is refused before anything
 // is opened.
 
-import { UsageError } from "../../base/errors.ts";
+import { messageOf, UsageError } from "../../base/errors.ts";
 import { allDTypes, dtypeByName } from "../../dtypes/table.ts";
 import type { TypePattern } from "./plan.ts";
 
@@ -28,7 +28,7 @@ function patternOf(text: string): TypePattern {
     return { pattern: new RegExp(source), dtype, text };
   } catch (error) {
     throw new UsageError(
-      `tensor type: "${text}": "${source}" is no regular expression (${error instanceof Error ? error.message : String(error)})`,
+      `tensor type: "${text}": "${source}" is no regular expression (${messageOf(error)})`,
       { cause: error },
     );
   }

@@ -2,6 +2,7 @@
 // that this machine allows each, and how well each foresees a text. The command line and the web app both show this.
 
 import type { ModelLocation } from "../../api/api.ts";
+import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import { rememberedMachine } from "../../machine/machine.ts";
 import { limits } from "../limits/api.ts";
 import { type Estimate, type PerplexityProgress, perplexity } from "../perplexity/api.ts";
@@ -28,11 +29,20 @@ export interface QuantizedComparison {
   perplexity: BeforeAndAfter<Estimate | undefined>;
 }
 
+const knownOptions: OptionNames<CompareQuantizedOptions> = {
+  text: true,
+  contextSize: true,
+  chunks: true,
+  signal: true,
+  onProgress: true,
+};
+
 export async function compareQuantized(
   before: ModelLocation,
   after: ModelLocation,
   options: CompareQuantizedOptions = {},
 ): Promise<QuantizedComparison> {
+  checkOptionNames("compareQuantized()", options, knownOptions);
   return {
     tokensPerSecond: { before: await speedOf(before), after: await speedOf(after) },
     perplexity: {

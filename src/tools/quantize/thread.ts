@@ -1,7 +1,7 @@
 // The threads of a quantization: a pool on the caller's side, and what each thread answers with. A chunk goes out with
 // its bytes, the quantized bytes come back; nothing is shared, so it works in every browser, too.
 
-import { LanternError, ModelError, WorkerError } from "../../base/errors.ts";
+import { LanternError, ModelError, messageOf, WorkerError } from "../../base/errors.ts";
 import type { EnginePort, EngineThread } from "../../platform/platform.ts";
 import { type Chunk, type ChunkResult, quantizeChunk } from "./chunk.ts";
 import { fastQuantizer } from "./fast.ts";
@@ -18,7 +18,7 @@ export function serveQuantize(port: EnginePort): void {
     try {
       answer = { result: quantizeChunk(message as Chunk, quantize, widen) };
     } catch (error) {
-      const problem = error instanceof Error ? error.message : String(error);
+      const problem = messageOf(error);
       answer = { problem, isOurs: !(error instanceof LanternError) };
     }
     port.post(answer, "result" in answer ? [answer.result.bytes.buffer] : []);

@@ -4,6 +4,7 @@ import type { ModelLocation } from "../../api/api.ts";
 import { allBackends, type BackendRequest } from "../../backends/table.ts";
 import { findGpu } from "../../backends/webgpu/device.ts";
 import { UsageError } from "../../base/errors.ts";
+import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import type { DType } from "../../dtypes/dtype.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
 import { checkKvType, checkMemory } from "../../engine/memory.ts";
@@ -30,19 +31,19 @@ const SINGLE_TOKENS = 2;
 /** A step has no more. */
 const MOST_TOKENS = 32;
 
-const knownOptions = new Set([
-  "backends",
-  "gpuLayers",
-  "layers",
-  "prompt",
-  "tokens",
-  "kvType",
-  "tolerance",
-  "threads",
-  "level",
-  "signal",
-  "onProgress",
-]);
+const knownOptions: OptionNames<VerifyOptions> = {
+  backends: true,
+  gpuLayers: true,
+  layers: true,
+  prompt: true,
+  tokens: true,
+  kvType: true,
+  tolerance: true,
+  threads: true,
+  level: true,
+  signal: true,
+  onProgress: true,
+};
 
 export async function verifyModel(
   model: ModelLocation,
@@ -144,11 +145,7 @@ function stepsOf(tokens: number): number[] {
 }
 
 function checkOptions(options: VerifyOptions): void {
-  for (const key of Object.keys(options)) {
-    if (knownOptions.has(key)) continue;
-    const known = [...knownOptions].join(", ");
-    throw new UsageError(`verify(): unknown option "${key}". Known: ${known}`);
-  }
+  checkOptionNames("verify()", options, knownOptions);
   const names = allBackends().map(({ name }) => name);
   for (const name of options.backends ?? []) {
     if (names.includes(name)) continue;

@@ -11,6 +11,12 @@ export function nearest(typed: string, names: readonly string[], limit = 3): str
     .map(({ name }) => name);
 }
 
+/** What to say after a name that is not known: those it may have meant, else all there are. */
+export function suggestion(typed: string, names: readonly string[]): string {
+  const near = nearest(typed, names);
+  return near.length > 0 ? `Did you mean ${near.join(" or ")}?` : `Known: ${names.join(", ")}.`;
+}
+
 function nameDistance(typed: string, name: string): number {
   const whole = editDistance(typed, name);
   // Part of a name ("qwen3", "tinyllma" of tinyllama-chat) counts as one mistake, whatever its length.

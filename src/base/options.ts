@@ -1,0 +1,36 @@
+// Names that a caller gives and nobody knows: options of the API, fields of a request. A misspelt one is refused with the name
+// that it may have meant and all that are known; it must never be ignored. What the values may be is for each call to say.
+
+import { UsageError } from "./errors.ts";
+import { nearest } from "./nearest.ts";
+import { show } from "./show.ts";
+
+/** All options of a type. Leaving one out, or adding another, is a type error. */
+export type OptionNames<T> = Readonly<Record<keyof T, true>>;
+
+/** Longer names are cut: what came over the network is shown and compared. */
+const mostLetters = 200;
+
+/** Throws where `options` is no object, or has an option that the call does not know; without `known` others look at that. */
+export function checkOptionNames<T extends object>(
+  call: string,
+  options: T,
+  known?: OptionNames<T>,
+): void {
+  if (typeof options !== "object" || options === null || Array.isArray(options)) {
+    throw new UsageError(`${call}: options: got ${show(options)}, expected an object`);
+  }
+  if (known === undefined) return;
+  const wrong = Object.keys(options).find((name) => !Object.hasOwn(known, name));
+  if (wrong === undefined) return;
+  throw new UsageError(`${call}: ${unknownName("option", wrong, Object.keys(known))}`);
+}
+
+/** unknown option "tread". Did you mean threads? Known: contextSize, threads */
+export function unknownName(kind: string, name: string, known: readonly string[]): string {
+  const shown = name.slice(0, mostLetters);
+  const near = nearest(shown, known);
+  const hint = near.length > 0 ? ` Did you mean ${near.join(" or ")}?` : "";
+  const list = known.length > 0 ? ` Known: ${known.join(", ")}` : "";
+  return `unknown ${kind} "${shown}".${hint}${list}`.replace(/\.$/, "");
+}

@@ -1,0 +1,34 @@
+// The options of a model's calls by name: what is not in here is refused (base/options.ts). Those of generate() and chat() are
+// looked at by the engine, which has the sampling options (sampling-options.ts).
+
+import type {
+  EmbedOptions,
+  LogitsOptions,
+  ProfileOptions,
+  ScoreOptions,
+  TemplateOptions,
+  TokenizeOptions,
+} from "../api/api.ts";
+import type { OptionNames } from "../base/options.ts";
+
+interface ModelOptionNames {
+  readonly tokenize: OptionNames<TokenizeOptions>;
+  readonly detokenize: OptionNames<{ special?: boolean }>;
+  readonly logits: OptionNames<LogitsOptions>;
+  readonly score: OptionNames<ScoreOptions>;
+  readonly inputSums: OptionNames<{ firstIsBos?: boolean; signal?: AbortSignal }>;
+  readonly embed: OptionNames<EmbedOptions>;
+  readonly applyTemplate: OptionNames<TemplateOptions>;
+  readonly profile: OptionNames<ProfileOptions>;
+}
+
+export const optionNames: ModelOptionNames = {
+  tokenize: { addBos: true, parseSpecial: true, maxTokens: true, signal: true },
+  detokenize: { special: true },
+  logits: { top: true, greedy: true, addBos: true, signal: true },
+  score: { from: true, firstIsBos: true, rows: true, base: true, signal: true },
+  inputSums: { firstIsBos: true, signal: true },
+  embed: { pooling: true, normalize: true, addBos: true, signal: true },
+  applyTemplate: { addGenerationPrompt: true, tools: true, variables: true, signal: true },
+  profile: { trace: true, reset: true },
+};
