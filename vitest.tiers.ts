@@ -9,11 +9,11 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 /** A GPU that the processor plays: compiling its shaders takes seconds for each model. (Their texts are held by hashes.) */
 export const gpu: readonly string[] = [
   "test/backends/split-{gpu,models}.test.ts",
-  "test/backends/webgpu{,-engine,-fused,-profile}.test.ts",
+  "test/backends/webgpu-{engine,fused,profile}.test.ts",
   "test/browser/webgpu.test.ts",
   "test/cli/{devices,gpu-limits,gpu-verify}.test.ts",
   "test/conformance/{attention-webgpu,webgpu,webgpu-guarded}.test.ts",
-  "test/models/webgpu-golden.test.ts",
+  "test/models/webgpu-{golden,tiny-golden}.test.ts",
   "test/tune/gpu-tune.test.ts",
 ];
 
@@ -39,7 +39,7 @@ export const rest: readonly string[] = [
   "test/tune/run-tune.test.ts",
   // Every kernel, in every shape.
   "test/backends/matmul-variants.test.ts",
-  "test/conformance/guarded.test.ts",
+  "test/conformance/{guarded,interpreted}.test.ts",
   "test/fuzz/shapes.test.ts",
   "test/kernels/{arm64-pairs,kernel-hashes,matmul,matmul-widths,native-variants,random-kernels,schedule,scheduled-products}.test.ts",
 ];
@@ -55,7 +55,6 @@ const longest = [
   "backends/split-models",
   "tools/commands",
   "web/robust",
-  "backends/webgpu",
   "engine/lifetime",
   "cli/first-tune",
 ];

@@ -60,7 +60,13 @@ describe.each(["arm64-i8mm", "arm64-dotprod"] as const)("%s", (name) => {
       level: 3,
       threads: 1,
       startThread: undefined,
-      native: interpretedNative(target, (kernel) => lowerToArm64(kernel, lower), called),
+      native: interpretedNative(
+        target,
+        (kernel) => lowerToArm64(kernel, lower),
+        (kernel) => {
+          called.add(kernel.name);
+        },
+      ),
       choose: () => ({ variants, byTokens: new Array<number>(maxTokens + 1).fill(0), notes: [] }),
     });
     await prepared(backend, type, cols);

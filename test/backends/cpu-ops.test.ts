@@ -7,6 +7,7 @@ import { type Layout, layOut } from "../../src/backends/cpu/memory/layout.ts";
 import { kernelsOf, makeExecutors } from "../../src/backends/cpu/ops/table.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
+import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { nativeHere } from "../support/native.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
@@ -21,6 +22,7 @@ function layoutOf(weightType: string, native: (typeof kinds)[number]["native"]):
     threads: 1,
     tiled: true,
     native,
+    wasm: detectWasmFeatures(),
     choose: undefined,
     records: false,
     memoryStart: 0,

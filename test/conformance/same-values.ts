@@ -1,18 +1,19 @@
-// compare-values.ts for the test runner: a difference fails the test.
+// A tiny model on a backend for tests outside the table: a value that is not the reference's fails the test.
 
 import { expect } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
 import type { TinyOptions } from "../support/tiny-engine.ts";
-import { firstDifference, type Steps } from "./compare-values.ts";
+import { type Batches, firstDifference } from "./run-case.ts";
+import { modelBatches, modelOf } from "./table.ts";
 
-export type { Steps } from "./compare-values.ts";
-
-/** The backend computes what the reference computes, value by value. */
+/** The backend computes what the reference computes, value by value; then it is disposed of. */
 export async function expectSameValues(
   backend: Backend,
   options: TinyOptions,
   tolerance: number,
-  steps?: Steps,
+  batches: Batches = modelBatches,
 ): Promise<void> {
-  expect(await firstDifference(backend, options, tolerance, steps)).toBeUndefined();
+  const wrong = await firstDifference(backend, modelOf(options), { tolerance }, batches);
+  backend.dispose();
+  expect(wrong).toBeUndefined();
 }

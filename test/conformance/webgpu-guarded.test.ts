@@ -1,17 +1,12 @@
-// The conformance suite's cases on the GPU in guard mode: behind every buffer are NaNs, so that a shader that reads beyond its
+// The conformance table on the GPU in guard mode: behind every buffer are NaNs, so that a shader that reads beyond its
 // own computes them, and one that writes beyond it is found.
 
 import { expect, test } from "vitest";
+import type { Backend } from "../../src/backends/backend.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
-import { describeGpu, openGpu } from "../support/gpu.ts";
-import { guardGpu } from "../support/gpu-guard.ts";
-import { firstDifference, type Steps } from "./compare-values.ts";
-
-const steps: Steps = [
-  [1, 0],
-  [3, 2],
-  [12, 0],
-];
+import { describeGpu, gpuLacks, openGpu } from "../support/gpu.ts";
+import { type GpuGuard, guardGpu } from "../support/gpu-guard.ts";
+import { testTable } from "./test-table.ts";
 
 /** The sum of eight floats from the second on, of eight; and ones behind the four that there are. */
 const tooFar = `
@@ -56,18 +51,26 @@ describeGpu("webgpu, guarded", () => {
     expect(new Float32Array(read.getMappedRange())[0]).toBeNaN();
     gpu.dispose();
   });
-
-  test("rows and columns that fill no tile", async () => {
-    const gpu = await openGpu();
-    const guard = guardGpu(gpu.device);
-    const backend = new WebGpuBackend(gpu);
-    const dispose = backend.dispose.bind(backend);
-    backend.dispose = () => {}; // the comparison disposes of it; its buffers are looked at first
-    const wrong = await firstDifference(backend, { feedForward: 45, vocab: 51 }, 1e-5, steps);
-    const changed = await guard.changed();
-    dispose();
-    expect(wrong).toBeUndefined();
-    expect(changed).toEqual([]);
-    expect(guard.watched).toBeGreaterThan(5);
-  });
 });
+
+const guards = new WeakMap<Backend, GpuGuard>();
+testTable(
+  {
+    target: "webgpu, guarded",
+    create: async () => {
+      const gpu = await openGpu();
+      const guard = guardGpu(gpu.device);
+      const backend = new WebGpuBackend(gpu);
+      guards.set(backend, guard);
+      return backend;
+    },
+    batches: 3,
+    least: 2e-7,
+    after: async (_, backend) => {
+      const guard = guards.get(backend)!;
+      expect(await guard.changed()).toEqual([]);
+      expect(guard.watched).toBeGreaterThan(5);
+    },
+  },
+  gpuLacks,
+);

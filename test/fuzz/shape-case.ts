@@ -103,7 +103,7 @@ function interpretedFor(name: Exclude<TargetName, "wasm">): NativeKernels {
     name.startsWith("arm64")
       ? lowerToArm64(kernel, { name, i8mm: target.i8mm === true })
       : lowerToX64(kernel, { level });
-  const native = interpretedNative(target, lower, new Set());
+  const native = interpretedNative(target, lower, () => {});
   const known = new Map<string, ReturnType<typeof native.lower>>();
   return {
     ...native,

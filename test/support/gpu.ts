@@ -14,6 +14,9 @@ if (!process.env.VK_ICD_FILENAMES && existsSync(swiftshader)) {
 
 const found = await findGpu(await nodePlatform.gpu());
 
+/** Why there is no GPU; undefined: there is one. */
+export const gpuLacks: string | undefined = typeof found === "string" ? found : undefined;
+
 /** describe(), skipped with its reason where there is no GPU; the body then does not even run. */
 export function describeGpu(title: string, body: () => void): void {
   if (typeof found !== "string") describe(title, body);

@@ -13,11 +13,11 @@ import type { KernelTarget } from "../../src/kernels/target.ts";
 /** Addresses of memories, far from each other. */
 const APART = 2 ** 40;
 
-/** One thread only. `called` gets the name of each kernel that is called. */
+/** One thread only. `onCall` sees each call before it is made; offsets in its arguments are into the memory. */
 export function interpretedNative(
   target: KernelTarget,
   lower: (kernel: Kernel) => NativeFunction,
-  called: Set<string>,
+  onCall: (kernel: Kernel, memory: ArrayBufferLike, args: readonly number[]) => void,
 ): NativeKernels {
   const kernels = new Map<string, Kernel>();
   const names: string[] = [];
@@ -27,8 +27,8 @@ export function interpretedNative(
     const memory = memories[Math.floor(address / APART) - 1]!;
     const block = new Float64Array(memory, address % APART, BLOCK_SLOTS);
     const kernel = kernels.get(names[block.at(-1)!]!)!;
-    called.add(kernel.name);
     const args = [...block.subarray(1, 1 + kernel.params.length)];
+    onCall(kernel, memory, args);
     interpret(kernel, memory, args, { dot4: target.dot4, fused: true });
   };
   const library = {

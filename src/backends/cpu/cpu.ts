@@ -9,7 +9,7 @@ import type { Plan } from "../../graph/plan.ts";
 import { type ReferenceMemory, runReferenceOp } from "../../graph/reference.ts";
 import type { Step } from "../../graph/step.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
-import { detectWasmFeatures } from "../../kernels/features.ts";
+import { detectWasmFeatures, type WasmFeatures } from "../../kernels/features.ts";
 import { MOST_TILE_ROWS } from "../../kernels/ir/tiles.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
 import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
@@ -65,6 +65,8 @@ export interface CpuOptions {
   notes?: readonly string[] | undefined;
   /** Watch generated code: see guard.ts. */
   guard?: GuardMode | undefined;
+  /** For tests: what of WebAssembly is used, if not all that this engine has. */
+  wasm?: WasmFeatures;
   /** For tests: the first address that is used, and how long a step may make no progress, in ms. */
   memoryStart?: number;
   lostMs?: number;
@@ -87,6 +89,7 @@ export class CpuBackend implements Backend {
   readonly name = "cpu";
   readonly #options: CpuOptions;
   readonly #isThreaded: boolean;
+  readonly #wasm: WasmFeatures;
   #layout: Layout | undefined;
   #prepared: Prepared | undefined;
   #disposed = false;
@@ -98,9 +101,10 @@ export class CpuBackend implements Backend {
   #pages: string | undefined;
 
   constructor(options: CpuOptions) {
-    const { level, native = "machine code is switched off" } = options;
+    const { level, native = "machine code is switched off", wasm = detectWasmFeatures() } = options;
     this.#native = level === 2 ? "level 2 has no kernels of products" : native;
-    this.#isThreaded = detectWasmFeatures().threads && options.startThread !== undefined;
+    this.#wasm = wasm;
+    this.#isThreaded = wasm.threads && options.startThread !== undefined;
     this.#options = options;
   }
 
@@ -142,7 +146,7 @@ export class CpuBackend implements Backend {
     const { arena, compiled, native, packing, records } = layout;
     const { program } = compiled;
     const { guard: guardMode } = this.#options;
-    const module = compileKernels(compiled, arena, guardMode?.wasm);
+    const module = compileKernels(compiled, arena, this.#wasm, guardMode?.wasm);
     arena.commit();
     const { memory, views } = arena;
     const host = this.#host;
@@ -273,6 +277,7 @@ export class CpuBackend implements Backend {
     return explainCpu({
       native: this.#native,
       pages: this.#pages,
+      wasm: this.#wasm,
       threads: this.threads,
       threadsAsked: this.#options.threads,
       isWide: this.#prepared?.arena.isWide ?? false,
@@ -336,6 +341,7 @@ export class CpuBackend implements Backend {
       threads: this.threads,
       tiled: level === 3,
       native,
+      wasm: this.#wasm,
       choose: isLost ? undefined : choose,
       records,
       memoryStart,
@@ -405,9 +411,10 @@ function stepFailed({ helpers, stepRecords }: Prepared, cause: unknown): WorkerE
 function compileKernels(
   compiled: Compiled,
   arena: Arena,
+  { relaxed }: WasmFeatures,
   guard: GuardMode["wasm"] | undefined,
 ): WebAssembly.Module {
-  const target = { relaxed: detectWasmFeatures().relaxed, memory64: arena.isWide, guard };
+  const target = { relaxed, memory64: arena.isWide, guard };
   const functions = compiled.kernels.map((kernel) => lowerToWasm(kernel, target));
   return new WebAssembly.Module(assembleModule(functions, arena.memoryLimits));
 }

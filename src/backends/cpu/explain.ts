@@ -1,7 +1,7 @@
 // What the CPU backend says of itself, for people: a line for each thing that was chosen, or that could not be had. Nothing
 // is decided here; cpu.ts and compile.ts decide.
 
-import { detectWasmFeatures } from "../../kernels/features.ts";
+import type { WasmFeatures } from "../../kernels/features.ts";
 import type { NativeKernels } from "./native/native.ts";
 
 export interface CpuFacts {
@@ -9,6 +9,7 @@ export interface CpuFacts {
   readonly native: NativeKernels | string;
   /** What became of large pages; undefined: nobody asked. */
   readonly pages: string | undefined;
+  readonly wasm: WasmFeatures;
   readonly threads: number;
   readonly threadsAsked: number;
   /** 64-bit addresses. */
@@ -20,7 +21,7 @@ export interface CpuFacts {
 }
 
 export function explainCpu(facts: CpuFacts): readonly string[] {
-  const features = detectWasmFeatures();
+  const { wasm: features } = facts;
   return [
     `WebAssembly SIMD, ${features.relaxed ? `relaxed (dot4 ${features.dot4})` : "not relaxed"}`,
     nativeText(facts.native),

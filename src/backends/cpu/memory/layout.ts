@@ -4,7 +4,7 @@
 import { usesOf } from "../../../graph/graph.ts";
 import type { Plan } from "../../../graph/plan.ts";
 import type { NativeFunction } from "../../../kernels/asm/native-function.ts";
-import { detectWasmFeatures } from "../../../kernels/features.ts";
+import type { WasmFeatures } from "../../../kernels/features.ts";
 import { type ChooseMatmul, defaultChoice } from "../../../kernels/matmul-variants.ts";
 import { type KernelTarget, wasmTarget } from "../../../kernels/target.ts";
 import type { KvCacheOptions } from "../../backend.ts";
@@ -25,6 +25,7 @@ export interface LayoutRequest {
   readonly tiled: boolean;
   /** What makes the kernels of products; undefined: they are WebAssembly. */
   readonly native: NativeKernels | undefined;
+  readonly wasm: WasmFeatures;
   /** Which kernels compute which product; undefined: the default. */
   readonly choose: ChooseMatmul | undefined;
   /** There is to be room for times. */
@@ -55,9 +56,8 @@ export interface Layout {
 /** A sentence: why the kernels that are needed cannot be machine code. */
 export function layOut(request: LayoutRequest): Layout | string {
   const { plan, kv, threads, native } = request;
-  const features = detectWasmFeatures();
-  const target = native?.target ?? wasmTarget(features);
-  const { threads: shared, memory64 } = features;
+  const target = native?.target ?? wasmTarget(request.wasm);
+  const { threads: shared, memory64 } = request.wasm;
   const arena = new Arena({ shared, memory64, start: request.memoryStart, guard: request.guard });
   const weights = new WeightStore(arena, target, request.tiled);
   const packing = weights.place(usesOf(plan.graph), threads);

@@ -1,0 +1,164 @@
+// The op cases of the conformance table (table.ts): for every op of the graph, small graphs that use it. An op without an
+// entry is a type error. A case builds nodes on inputs of its own; whatever nodes it makes are compared, value by value.
+
+import type { DType } from "../../src/dtypes/dtype.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import type { GraphBuilder } from "../../src/graph/builder.ts";
+import type { OpKind, Rope, RopeLayout, Value, Weight } from "../../src/graph/graph.ts";
+
+/** Token ids of the cases: rows of every input table. */
+export const caseVocab = 37;
+
+/** Sizes of an input, unless a case has its own: whole vectors, none, and several workgroups of a GPU that are not full. */
+export const opColumns: readonly number[] = [64, 45, 300];
+
+/** Columns at which the same cases are benchmarked (bench/ops.ts). */
+export const benchColumns = 4096;
+
+/** What a case builds with: names are the case's own, so that several fit in one graph. */
+export interface CaseGraph {
+  readonly g: GraphBuilder;
+  /** Columns asked for. */
+  readonly cols: number;
+  /** The name of a node: "attention, window of 5 @64: out". */
+  name(node: string): string;
+  /** A weight of random values: a vector around 1, or a matrix with a few large values. */
+  weight(name: string, shape: readonly number[], dtype?: DType): Weight;
+  /** Rows of a table of random values, chosen by token: [tokens, cols]. */
+  input(name: string, cols: number): Value;
+}
+
+export interface OpCase {
+  readonly name: string;
+  build(graph: CaseGraph): void;
+  /** Default: opColumns. */
+  readonly columns?: readonly number[];
+}
+
+const f32 = dtypeByName("f32")!;
+
+/** Heads of 16 where they fit, else of an odd size; as large as a real model's for a benchmark. */
+function headsOf(cols: number): { heads: number; headDim: number } {
+  if (cols >= 1024) return { heads: cols / 128, headDim: 128 };
+  return cols % 4 === 0 ? { heads: 4, headDim: cols / 4 } : { heads: 3, headDim: cols / 3 };
+}
+
+/** Heads are rotated in pairs. */
+const ropeColumns = [64, 40, 296];
+
+/** An op with one input of the case's columns. */
+const unary = (
+  name: string,
+  apply: (graph: CaseGraph, x: Value, out: string) => void,
+  columns: readonly number[] = opColumns,
+): OpCase => ({
+  name,
+  columns,
+  build: (graph) => apply(graph, graph.input("x", graph.cols), graph.name("out")),
+});
+
+/** An op with two inputs of the case's columns. */
+const binary = (
+  name: string,
+  apply: (graph: CaseGraph, a: Value, b: Value, out: string) => void,
+): OpCase => ({
+  name,
+  build: (graph) => {
+    const [a, b] = [graph.input("a", graph.cols), graph.input("b", graph.cols)];
+    apply(graph, a, b, graph.name("out"));
+  },
+});
+
+function ropeOf(layout: RopeLayout, dims: number, magnitude = 1): Rope {
+  const frequencies = Float32Array.from({ length: dims / 2 }, (_, i) => 10000 ** ((-2 * i) / dims));
+  return { layout, dims, frequencies, magnitude };
+}
+
+/** Heads rotated in all or in `share` of their values. */
+const rope = (name: string, layout: RopeLayout, share = 1, magnitude = 1): OpCase => {
+  const build = ({ g, cols }: CaseGraph, x: Value, out: string) => {
+    const { headDim } = headsOf(cols);
+    const dims = 2 * Math.floor((headDim * share) / 2);
+    g.rope(x, headDim, ropeOf(layout, dims, magnitude), out);
+  };
+  return unary(name, build, ropeColumns);
+};
+
+/** Attention over what earlier batches and tokens of the batch have written: `sharing` heads for each KV head. */
+const attention = (name: string, sharing: number): OpCase => ({
+  name,
+  columns: [64],
+  build: ({ g, cols, name: named, input }) => {
+    const { heads, headDim } = headsOf(cols);
+    const kvHeads = heads / sharing;
+    const kvCols = kvHeads * headDim;
+    const state = g.state({ kind: "kv", layer: 0, kCols: kvCols, vCols: kvCols });
+    g.kvWrite(input("k", kvCols), input("v", kvCols), state);
+    const scale = 0.2 / Math.sqrt(headDim); // inputs have a few large values
+    g.attention(input("q", cols), { state, heads, kvHeads, headDim, scale }, named("out"));
+  },
+});
+
+const matmul = (name: string, hasBias: boolean): OpCase =>
+  unary(name, ({ g, cols, weight }, x, out) => {
+    const rows = cols === benchColumns ? cols : 35; // fills no tile
+    const bias = hasBias ? weight("bias", [rows]) : undefined;
+    g.matmul(x, weight("matrix", [rows, cols], f32), out, bias);
+  });
+
+export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
+  // Every type's tables are among the dtype cases.
+  embed: [unary("rows", () => {})],
+  rms_norm: [
+    unary("of a row", ({ g, cols, weight }, x, out) => {
+      g.rmsNorm(x, weight("norm", [cols]), 1e-5, out);
+    }),
+    unary("of each head", ({ g, cols, weight }, x, out) => {
+      g.rmsNorm(x, weight("norm", [headsOf(cols).headDim]), 1e-6, out);
+    }),
+  ],
+  layer_norm: [
+    unary("without bias", ({ g, cols, weight }, x, out) => {
+      g.layerNorm(x, weight("norm", [cols]), undefined, 1e-5, out);
+    }),
+    unary("with bias", ({ g, cols, weight }, x, out) => {
+      g.layerNorm(x, weight("norm", [cols]), weight("bias", [cols]), 1e-5, out);
+    }),
+  ],
+  // Every type's matrices are among the dtype cases.
+  matmul: [matmul("plain", false), matmul("with bias", true)],
+  rope: [
+    rope("interleaved", "interleaved"),
+    rope("half", "half"),
+    rope("of half a head", "half", 0.5),
+    rope("with magnitude", "interleaved", 1, 1.25),
+    unary(
+      "with factors",
+      ({ g, cols, weight }, x, out) => {
+        const { headDim } = headsOf(cols);
+        g.rope(x, headDim, ropeOf("half", headDim), out, weight("factors", [headDim / 2]));
+      },
+      ropeColumns,
+    ),
+  ],
+  // It has no result: what it stores is seen by attention.
+  kv_write: [attention("one KV head for each head", 1)],
+  attention: [attention("a KV head for two heads", 2), attention("a KV head for all heads", 4)],
+  gate: (["silu", "gelu", "relu"] as const).map((activation) =>
+    binary(activation, ({ g }, a, b, out) => void g.gate(a, b, activation, out)),
+  ),
+  activate: (["silu", "gelu", "relu"] as const).map((activation) =>
+    unary(activation, ({ g }, x, out) => void g.activate(x, activation, out)),
+  ),
+  add: [binary("two values", ({ g }, a, b, out) => void g.add(a, b, out))],
+  mul: [binary("two values", ({ g }, a, b, out) => void g.mul(a, b, out))],
+  scale: [unary("by 0.37", ({ g }, x, out) => void g.scale(x, 0.37, out))],
+  softcap: [
+    unary("of 30", ({ g }, x, out) => void g.softcap(x, 30, out)),
+    unary("of outputs", ({ g, name }, x, out) => {
+      g.softcap(g.select(x, name("selected")), 5, out);
+    }),
+  ],
+  softmax: [unary("of a row", ({ g }, x, out) => void g.softmax(x, out))],
+  select: [unary("rows that are read", ({ g }, x, out) => void g.select(x, out))],
+};

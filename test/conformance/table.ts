@@ -1,0 +1,232 @@
+// The conformance table: what every backend must compute as the reference does, and where it need not. Cases are small
+// graphs: one for each op (op-cases.ts), one for each tensor type, and tiny models. Targets (targets.ts) run all of them;
+// what one leaves out is in `skips` with its reason, which the test's title repeats. README.md says how to add to it.
+
+import type { DType } from "../../src/dtypes/dtype.ts";
+import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
+import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
+import { GraphBuilder } from "../../src/graph/builder.ts";
+import type { OpKind, Weight } from "../../src/graph/graph.ts";
+import { buildModel } from "../../src/models/build.ts";
+import { allArchs } from "../../src/models/table.ts";
+import { leftOut } from "../support/exhaustive.ts";
+import { Random } from "../support/random.ts";
+import { type TinyOptions, tinyModel, tinyShape } from "../support/tiny-engine.ts";
+import { benchColumns, caseVocab, type OpCase, opCases, opColumns } from "./op-cases.ts";
+import type { Batches, Case, CaseModel } from "./run-case.ts";
+import type { TargetName } from "./targets.ts";
+
+/** One token, several of two sequences, a batch that is full, long sequences beside short ones: each beginning has all kinds. */
+export const modelBatches: Batches = [
+  [1, 0],
+  [3, 2],
+  [12, 0],
+  [9, 3],
+  [0, 5],
+  [8, 4],
+  [1, 1],
+  [12, 0],
+];
+const opBatches: Batches = modelBatches.slice(0, 4);
+/** Tokens one by one, and in tiles of which the last is nearly empty. */
+const dtypeBatches: Batches = [
+  [3, 0],
+  [20, 13],
+];
+
+const f32 = dtypeByName("f32")!;
+
+/** Rows of a matrix that fill no tile. */
+const matrixRows = 35;
+
+export type TableCase = Case &
+  ({ readonly op: OpKind } | { readonly dtype: DType } | { readonly options: TinyOptions });
+
+/** One case for each op: all of its graphs, at all of their sizes. */
+const ops: readonly TableCase[] = (Object.keys(opCases) as OpKind[]).map((op) => ({
+  name: `op ${op}`,
+  op,
+  make: once(() => opModel(op, opCases[op])),
+  batches: opBatches,
+  tolerance: 3e-6,
+}));
+
+/** An op's cases in one graph. */
+function opModel(op: OpKind, cases: readonly OpCase[]): CaseModel {
+  const g = new GraphBuilder();
+  for (const { name, build, columns = opColumns } of cases) {
+    for (const cols of columns) {
+      const named = (node: string) => `${op} ${name} @${cols}: ${node}`;
+      const weight = (node: string, shape: readonly number[], dtype = f32): Weight => ({
+        name: named(node),
+        shape,
+        dtype,
+      });
+      const input = (node: string, width: number) =>
+        g.embed(weight(`${node} table`, [caseVocab, width]), named(node));
+      build({ g, cols, name: named, weight, input });
+    }
+  }
+  const end = g.embed({ name: "end", shape: [caseVocab, 4], dtype: f32 }, "end");
+  const graph = g.finish({ logits: g.select(end, "logits") });
+  return { graph, bytesOf: randomWeight, vocab: caseVocab };
+}
+
+/** The same cases at the size of a real model, each by itself: what bench/ops.ts measures. */
+export function benchCases(): readonly { readonly name: string; make(): CaseModel }[] {
+  return (Object.keys(opCases) as OpKind[]).flatMap((op) =>
+    opCases[op].map((each) => ({
+      name: `${op} ${each.name}`,
+      make: () => opModel(op, [{ ...each, columns: [benchColumns] }]),
+    })),
+  );
+}
+
+/** Rows of a table of the type, of one that is the output matrix as well, and the matmul with a matrix. */
+export function dtypeCase(dtype: DType): TableCase {
+  const isQuantized = dtype.blockElems > 1;
+  return {
+    name: `dtype ${dtype.name}`,
+    dtype,
+    make: once(() => dtypeModel(dtype)),
+    batches: dtypeBatches,
+    tolerance: isQuantized || dtype.activation !== "f32" ? roundedActivations : 3e-6,
+    exact: ["rows", "tied rows"],
+  };
+}
+
+/** Where a device divides less exactly, an activation may fall to its other neighbour. */
+const roundedActivations = { usual: 3e-6, share: 0.8, worst: 5e-3 };
+
+function dtypeModel(dtype: DType): CaseModel {
+  const cols = dtype.blockElems === 1 ? 45 : 2 * Math.max(48, dtype.blockElems);
+  const g = new GraphBuilder();
+  const weight = (name: string, rows: number, type = dtype): Weight => ({
+    name,
+    shape: [rows, cols],
+    dtype: type,
+  });
+  g.embed(weight("table", caseVocab), "rows");
+  const tied = weight("tied table", caseVocab);
+  g.embed(tied, "tied rows");
+  const x = g.embed(weight("inputs", caseVocab, f32), "x");
+  const bias: Weight = { name: "bias", shape: [matrixRows], dtype: f32 };
+  g.matmul(x, weight("matrix", matrixRows), "matmul", bias);
+  const graph = g.finish({ logits: g.logits(g.select(x, "selected"), tied, "logits") });
+  const packed = once(() => sampleBlocks(dtype, caseVocab * cols));
+  const bytesOf = (each: Weight) =>
+    each.dtype === dtype && dtype !== f32 ? packed() : randomWeight(each);
+  return { graph, bytesOf, vocab: caseVocab };
+}
+
+const dtypes: readonly TableCase[] = allDTypes().map(dtypeCase);
+
+/** A whole model of two layers. */
+export function modelCase(name: string, options: TinyOptions, tolerance: number): TableCase {
+  return {
+    name: `model ${name}`,
+    options,
+    make: once(() => modelOf(options)),
+    batches: modelBatches,
+    tolerance,
+  };
+}
+
+export function modelOf(options: TinyOptions): CaseModel {
+  const model = tinyModel(options);
+  const { graph } = buildModel(model);
+  const { vocab = tinyShape.vocab, kvType = "f32" } = options;
+  return { graph, bytesOf: ({ name }) => model.bytes.get(name)!, vocab, kvType };
+}
+
+const weightTypes = ["f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"];
+
+const models: readonly TableCase[] = [
+  // Floats: every value agrees to rounding.
+  ...allArchs()
+    .flatMap((arch) => arch.names)
+    .map((architecture) => modelCase(architecture, { architecture }, 1e-5)),
+  // A key that lies between two values of its type may fall either way.
+  modelCase("f16 cache", { kvType: "f16" }, 5e-3),
+  modelCase("q8_0 cache", { kvType: "q8_0" }, 3e-2),
+  modelCase("rows and columns that fill no tile", { feedForward: 36, vocab: 51 }, 1e-5),
+  modelCase("columns that fill no vector", { feedForward: 45, vocab: 51 }, 1e-5),
+  // Quantized: the first batches agree to rounding; an activation that falls to its other neighbour moves later ones.
+  ...weightTypes.map((weightType) => modelCase(`${weightType} weights`, { weightType }, 4e-2)),
+];
+
+export const cases: readonly TableCase[] = [...ops, ...dtypes, ...models];
+
+/** What targets leave out. */
+interface Skip {
+  readonly targets: (name: TargetName) => boolean;
+  readonly cases: (each: TableCase) => boolean;
+  /** undefined: it is not left out after all. */
+  readonly reason: string | undefined;
+}
+
+const isGpu = (name: TargetName): boolean => name.startsWith("webgpu");
+const isWide = (name: TargetName): boolean => name.includes("64-bit");
+const isInterpreted = (name: TargetName): boolean => name.includes("interpreted");
+const isGuarded = (name: TargetName): boolean => name.includes("guarded");
+
+/** One of each kind: floats, blocks of 32 and of 256, with mins, codebooks, ternary. */
+const someTypes = "f32 bf16 q4_0 q5_1 q4_k q6_k iq2_xxs iq4_xs tq1_0 mxfp4".split(" ");
+const isRareType = (each: TableCase): boolean =>
+  "dtype" in each && !someTypes.includes(each.dtype.name);
+const isRareModel = (each: TableCase): boolean =>
+  "options" in each && !["f16", "q4_1", undefined].includes(each.options.weightType);
+
+/** All ops; what differs in layouts and in how a matmul ends. */
+const isInterpretedCase = (each: TableCase): boolean =>
+  "op" in each ||
+  ["dtype q4_0", "dtype q5_1", "dtype q6_k"].includes(each.name) ||
+  ["model llama", "model q8_0 cache", "model q4_1 weights"].includes(each.name);
+
+/** On a GPU that the processor plays, a case takes seconds. */
+const guardedOnGpu = [
+  "op rms_norm",
+  "op attention",
+  "dtype q4_0",
+  "model columns that fill no vector",
+];
+const isRareOnGpu = (each: TableCase): boolean => !guardedOnGpu.includes(each.name);
+
+export const skips: readonly Skip[] = [
+  { targets: (name) => isGpu(name) && isGuarded(name), cases: isRareOnGpu, reason: leftOut },
+  { targets: isGpu, cases: isRareType, reason: leftOut },
+  { targets: isGpu, cases: isRareModel, reason: leftOut },
+  // What differs there is addressing.
+  { targets: isWide, cases: isRareType, reason: leftOut },
+  { targets: isWide, cases: isRareModel, reason: leftOut },
+  // The interpreter takes a second for what machine code does in milliseconds.
+  { targets: isInterpreted, cases: (each) => !isInterpretedCase(each), reason: leftOut },
+  { targets: isGuarded, cases: isRareType, reason: leftOut },
+];
+
+/** Why a target leaves a case out; undefined: it does not. */
+export function skipReason(target: TargetName, each: TableCase): string | undefined {
+  const skip = skips.find(
+    ({ targets, cases: left, reason }) => reason !== undefined && targets(target) && left(each),
+  );
+  return skip?.reason;
+}
+
+/** Vectors: around 1; tables: a few large values. */
+function randomWeight({ name, shape }: Weight): Uint8Array {
+  const count = shape.reduce((a, b) => a * b);
+  const random = new Random(name.length * 100 + count);
+  const values = Float32Array.from({ length: count }, (_, i) =>
+    shape.length === 1 ? 1 + 0.1 * random.normal() : random.normal() * (i % 11 === 0 ? 20 : 2),
+  );
+  return new Uint8Array(values.buffer);
+}
+
+/** Made by the first call, the same ever after. */
+function once<T>(make: () => T): () => T {
+  let made: { readonly value: T } | undefined;
+  return () => {
+    made ??= { value: make() };
+    return made.value;
+  };
+}
