@@ -85,14 +85,18 @@ const rope = (name: string, layout: RopeLayout, share = 1, magnitude = 1): OpCas
 };
 
 /** Attention over what earlier batches and tokens of the batch have written: `sharing` heads for each KV head. */
-const attention = (name: string, sharing: number): OpCase => ({
+const attention = (
+  name: string,
+  sharing: number,
+  options: { readonly window?: number } = {},
+): OpCase => ({
   name,
   columns: [64],
   build: ({ g, cols, name: named, input }) => {
     const { heads, headDim } = headsOf(cols);
     const kvHeads = heads / sharing;
     const kvCols = kvHeads * headDim;
-    const state = g.state({ kind: "kv", layer: 0, kCols: kvCols, vCols: kvCols });
+    const state = g.state({ kind: "kv", layer: 0, kCols: kvCols, vCols: kvCols, ...options });
     g.kvWrite(input("k", kvCols), input("v", kvCols), state);
     const scale = 0.2 / Math.sqrt(headDim); // inputs have a few large values
     g.attention(input("q", cols), { state, heads, kvHeads, headDim, scale }, named("out"));
@@ -143,7 +147,12 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
   ],
   // It has no result: what it stores is seen by attention.
   kv_write: [attention("one KV head for each head", 1)],
-  attention: [attention("a KV head for two heads", 2), attention("a KV head for all heads", 4)],
+  // Against doubles, with every option: attention-cases.ts.
+  attention: [
+    attention("a KV head for two heads", 2),
+    attention("a KV head for all heads", 4),
+    attention("a window of 5", 2, { window: 5 }),
+  ],
   gate: (["silu", "gelu", "relu"] as const).map((activation) =>
     binary(activation, ({ g }, a, b, out) => void g.gate(a, b, activation, out)),
   ),
