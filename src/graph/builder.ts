@@ -121,6 +121,22 @@ export class GraphBuilder {
     return this.#push("attention", { q, ...shape, window }, name, q.rows, q.cols);
   }
 
+  /** weight: [cols, K]; state: a RecurrentState of (K - 1) * cols floats. */
+  shortConv(x: Value, weight: Weight, state: number, name: string, bias?: Weight): Value {
+    const [cols, taps] = [matrixRows(weight), matrixCols(weight)];
+    if (x.rows !== "tokens" || cols !== x.cols) this.#mismatch(name, `[tokens, ${cols}]`, x);
+    if (bias && vectorSize(bias) !== cols) throw notA(`vector of ${cols}`, bias);
+    const kept = this.#states[state];
+    const floats = (taps - 1) * cols;
+    if (taps < 2 || kept?.kind !== "recurrent" || kept.floats !== floats) {
+      const got = kept?.kind === "recurrent" ? `${kept.floats} floats` : "no recurrent state";
+      throw new ModelError(
+        `graph: ${this.#prefix}${name}: ${weight.name} [${cols}, ${taps}] needs at least 2 taps and a state of ${floats} floats, got ${got}`,
+      );
+    }
+    return this.#push("short_conv", { x, weight, bias, state }, name, x.rows, x.cols);
+  }
+
   #kvState(index: number): KvState {
     const state = this.#states[index];
     if (state?.kind === "kv") return state;

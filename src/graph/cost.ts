@@ -77,6 +77,17 @@ const rules: { [K in OpKind]: CostRule<K> } = {
       valueBytes: valueBytes(n.q, s) + valueBytes(n.out, s),
     };
   },
+  short_conv: (n, s) => ({
+    ...elementwise(
+      2 * n.weight.shape[1]!,
+      [n.x],
+      n.out,
+      s,
+      n.bias ? [n.weight, n.bias] : [n.weight],
+    ),
+    // The tail is read and written once.
+    kvBytes: 2 * (n.weight.shape[1]! - 1) * n.x.cols * 4,
+  }),
   gate: (n, s) => elementwise(5, [n.gate, n.up], n.out, s),
   activate: (n, s) => elementwise(4, [n.x], n.out, s),
   add: (n, s) => elementwise(1, [n.a, n.b], n.out, s),

@@ -74,6 +74,12 @@ export interface OpTable {
     /** Positions that a token looks at, its own included (KvState.window); undefined: all up to its own. */
     window: number | undefined;
   };
+  /**
+   * Causal convolution of each column over its sequence: out[t][c] = sum_k weight[c][k] * x[t - K + 1 + k][c] + bias[c], for
+   * a weight of [cols, K]. Inputs before the batch come from state `state`, a RecurrentState that holds the last K - 1 of
+   * them, [K - 1, cols]; before the first token they are 0.
+   */
+  short_conv: { x: Value; weight: Weight; bias: Weight | undefined; state: number };
   /** out = activation(gate) * up. */
   gate: { gate: Value; up: Value; activation: Activation };
   /** out = activation(x). */

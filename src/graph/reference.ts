@@ -11,6 +11,7 @@ import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import { attendedFrom, attendedTo } from "./attended.ts";
 import type { Activation, GraphNode, NodeOf, OpKind, Rope, Value, Weight } from "./graph.ts";
+import { type StoredRecurrent, shortConv } from "./reference-recurrent.ts";
 import { KV_BLOCK_TOKENS, type Step, tableOf } from "./step.ts";
 
 const f32 = Math.fround;
@@ -52,12 +53,6 @@ export interface StoredKv {
   /** Bytes from a block to the next: those of 32 rows, or more where other layers lie in between. */
   readonly keyStride: number;
   readonly valueStride: number;
-}
-
-/** Recurrent state of one layer: slot s begins at float s * stride. */
-export interface StoredRecurrent {
-  readonly floats: Float32Array;
-  readonly stride: number;
 }
 
 /** What the ops work on. Scratch memory is made once, large enough for the largest row and context. */
@@ -191,6 +186,25 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
         attendHead(node, head, q, out, t, from, to, memory);
       }
     }
+  },
+
+  short_conv(node, step, memory) {
+    const { x, out, weight, bias, state } = node;
+    const taps = weight.shape[1]!;
+    const loaded = memory.weight(weight);
+    const biases = bias && Float32Array.from(vector(memory, bias));
+    shortConv(
+      {
+        ...{ x: memory.value(x), out: memory.value(out), cols: x.cols, taps },
+        weightOf: (column) => {
+          readRow(loaded, column, taps, memory.row, 0);
+          return memory.row;
+        },
+        biasOf: (column) => biases?.[column] ?? 0,
+        state: memory.recurrent[state]!,
+      },
+      step,
+    );
   },
 
   gate(node, step, memory) {

@@ -16,7 +16,7 @@ import { type Chosen, type MatmulCompiler, MatmulLowering, WIDTH } from "./ops/m
 import type { InstructionLike } from "./ops/op.ts";
 import type { RopeTable } from "./ops/rope.ts";
 import { codeOf, type Instruction, kernelsOf, lowerNode, type Program } from "./ops/table.ts";
-import type { ScaledTable, StepArea, TableRows } from "./program.ts";
+import { type ScaledTable, SEGMENT, type StepArea, type TableRows } from "./program.ts";
 import { planStages } from "./threads/stages.ts";
 import { controlWords } from "./threads/team.ts";
 
@@ -146,6 +146,10 @@ class Compiler implements MatmulCompiler {
       outputRows: arena.allocate(this.rows * 4, "work", "output rows of the step"),
       tables: this.#tables,
       tableLength,
+      segments:
+        this.#cache.recurrent.slotBytes === 0
+          ? 0
+          : arena.allocate(this.rows * SEGMENT.words * 4, "work", "segments of the step"),
     };
   }
 
@@ -183,6 +187,11 @@ class Compiler implements MatmulCompiler {
   cache(state: number): { keys: number; values: number; rowBytes: number; tables: number } {
     const { keys, values, rowBytes, table } = this.#cache.places[state]!;
     return { keys, values, rowBytes, tables: this.#tables[table]!.at };
+  }
+
+  recurrent(state: number): { state: number; slotBytes: number } {
+    const { places, slotBytes } = this.#cache.recurrent;
+    return { state: places[state]!, slotBytes };
   }
 
   get kvDType(): KvCacheOptions["dtype"] {

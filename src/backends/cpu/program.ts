@@ -18,7 +18,20 @@ export interface StepArea {
   /** Of the cache blocks of each token's sequence. */
   readonly tables: readonly ScaledTable[];
   readonly tableLength: number;
+  /** i32 [maxTokens][SEGMENT.words]; 0: the graph keeps no recurrent state, and nobody reads it. */
+  readonly segments: number;
 }
+
+/** What a token's row knows of its sequence in this step: see StepArea.segments. */
+export const SEGMENT = {
+  words: 3,
+  /** The row of its first token. */
+  first: 0,
+  /** The slot of its recurrent state before the step; NO_SLOT: zeros. */
+  from: 1,
+  /** In the row of its last token: the slot after the step. Otherwise NO_SLOT. */
+  to: 2,
+} as const;
 
 /** Cache blocks of a group in units of `stride`, for rows of one size (cache-place.ts). */
 export interface ScaledTable {

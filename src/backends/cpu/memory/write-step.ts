@@ -1,8 +1,8 @@
 // A step as numbers in the arena, where the instructions of all threads read it (program.ts has the places). Written by the
 // leading thread before the others begin.
 
-import { countOf, KV_BLOCK_TOKENS, type Step, tableOf } from "../../../graph/step.ts";
-import type { StepArea } from "../program.ts";
+import { countOf, KV_BLOCK_TOKENS, NO_SLOT, type Step, tableOf } from "../../../graph/step.ts";
+import { SEGMENT, type StepArea } from "../program.ts";
 
 export function writeStep(step: Step, area: StepArea, i32: Int32Array): void {
   i32[area.counts / 4 + countOf.tokens] = step.tokenCount;
@@ -19,5 +19,19 @@ export function writeStep(step: Step, area: StepArea, i32: Int32Array): void {
       for (let b = 0; b < held; b++) i32[at + b] = blocks[b]! * stride;
     }
   }
+  if (area.segments > 0) writeSegments(step, area.segments / 4, i32);
   for (let o = 0; o < step.outputCount; o++) i32[area.outputRows / 4 + o] = step.outputRows[o]!;
+}
+
+function writeSegments({ sequences, tokenCount }: Step, segments: number, i32: Int32Array): void {
+  let first = 0;
+  for (let t = 0; t < tokenCount; t++) {
+    const sequence = sequences[t]!;
+    if (t > 0 && sequences[t - 1] !== sequence) first = t;
+    const isLast = t + 1 === tokenCount || sequences[t + 1] !== sequence;
+    const at = segments + t * SEGMENT.words;
+    i32[at + SEGMENT.first] = first;
+    i32[at + SEGMENT.from] = sequence.slots?.from ?? NO_SLOT;
+    i32[at + SEGMENT.to] = isLast ? (sequence.slots?.to ?? NO_SLOT) : NO_SLOT;
+  }
 }

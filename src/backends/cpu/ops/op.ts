@@ -57,6 +57,8 @@ export interface NodeCompiler {
   rowsOf(weight: Weight): TableRows;
   /** Where a KvState lies, and the address of its block tables. */
   cache(state: number): { keys: number; values: number; rowBytes: number; tables: number };
+  /** Where a RecurrentState lies in slot 0, and from a slot to the next. */
+  recurrent(state: number): { state: number; slotBytes: number };
   readonly kvDType: KvCacheOptions["dtype"];
   hasKernel(name: string): boolean;
   /** Makes a kernel known, and returns its name. */

@@ -50,6 +50,7 @@ import type {
 } from "./op.ts";
 import { lowerRope, type RopeTable, type Rotate, rope, ropeTable } from "./rope.ts";
 import { lowerSelect, type Select, select } from "./select.ts";
+import { lowerShortConv, type ShortConv, shortConv } from "./short-conv.ts";
 import { lowerSoftmax, type Softmax, softmax } from "./softmax.ts";
 
 const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
@@ -68,6 +69,7 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
   rope: lowerRope,
   kv_write: lowerKvWrite,
   attention: lowerAttention,
+  short_conv: lowerShortConv,
 };
 
 export type Instruction =
@@ -83,6 +85,7 @@ export type Instruction =
   | Rotate
   | KvWrite
   | Attention
+  | ShortConv
   | Quantize
   | Round
   | MatmulBlocks
@@ -105,6 +108,7 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
     rope,
     kv_write: kvWrite,
     attention,
+    short_conv: shortConv,
     quantize,
     round,
     matmul_blocks: matmulBlocks,

@@ -17,6 +17,7 @@ import { attention, kvWrite, rope } from "./attention.ts";
 import { embed } from "./embed.ts";
 import { matmul } from "./matmul.ts";
 import { always, type GpuOp, type LowerContext } from "./op.ts";
+import { shortConv } from "./short-conv.ts";
 
 const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   embed,
@@ -26,6 +27,7 @@ const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   rope,
   kv_write: kvWrite,
   attention,
+  short_conv: shortConv,
   gate: always(gateKernel),
   activate: always(activateKernel),
   add: always(addKernel),

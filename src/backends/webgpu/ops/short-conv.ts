@@ -1,0 +1,11 @@
+// short_conv: over weights of floats, which is how files have them.
+
+import { shortConvKernel } from "../wgsl/short-conv.ts";
+import type { GpuOp } from "./op.ts";
+
+export const shortConv: GpuOp<"short_conv"> = {
+  supports: ({ weight }) =>
+    weight.dtype.asFloat32 !== undefined ||
+    `the GPU does not read convolutions of ${weight.dtype.name}`,
+  lower: (node, { step }) => [shortConvKernel(node, step)],
+};

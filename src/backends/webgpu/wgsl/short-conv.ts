@@ -1,0 +1,64 @@
+// short_conv: a thread computes one column of one token; that of the last token of a sequence also writes the column's tail,
+// which the next batch begins with. It goes to another slot than the one that is read.
+
+import type { NodeOf } from "../../../graph/graph.ts";
+import type { StepLayout } from "../step-area.ts";
+import { SEGMENT_WORDS } from "../step-area.ts";
+import { type Kernel, makeKernel, perItem } from "./kernel.ts";
+
+/** NO_SLOT as an unsigned word. */
+const NONE = "0xffffffffu";
+
+export function shortConvKernel(node: NodeOf<"short_conv">, step: StepLayout): Kernel {
+  const { x, out, weight, bias, state } = node;
+  const { cols } = x;
+  const taps = weight.shape[1]!;
+  const tail = taps - 1;
+  return makeKernel({
+    name: `short_conv [${cols}, ${taps}]`,
+    bindings: [
+      { name: "x", type: "f32", source: { kind: "value", value: x } },
+      { name: "weight", type: "f32", source: { kind: "weight", weight, part: 0 } },
+      { name: "state", type: "f32", source: { kind: "recurrent", state }, writes: true },
+      { name: "step", type: "u32", source: { kind: "step" } },
+      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+      ...(bias
+        ? [
+            {
+              name: "bias",
+              type: "f32",
+              source: { kind: "weight", weight: bias, part: 0 } as const,
+            },
+          ]
+        : []),
+    ],
+    declarations: `
+/** The input of a row; those before the first of its sequence are in the state. */
+fn inputOf(row: i32, first: i32, from: u32, column: u32) -> f32 {
+  if (row >= first) { return x[u32(row) * ${cols}u + column]; }
+  if (from == ${NONE}) { return 0.0; }
+  return state[(from * ${tail}u + u32(row - first + ${tail})) * ${cols}u + column];
+}`,
+    rows: out.rows,
+    grid: perItem(cols),
+    body: `
+  let column = group.x * 64u + lane;
+  if (column >= ${cols}u) { return; }
+  let row = i32(group.y);
+  let sequence = step[${step.sequences}u + group.y];
+  let segment = ${step.segments}u + sequence * ${SEGMENT_WORDS}u;
+  let first = i32(step[segment]);
+  let from = step[segment + 1u];
+  let to = step[segment + 2u];
+  var sum = ${bias ? "bias[column]" : "0.0"};
+  for (var k = 0; k < ${taps}; k++) {
+    sum += weight[column * ${taps}u + u32(k)] * inputOf(row - ${tail} + k, first, from, column);
+  }
+  result[group.y * ${cols}u + column] = sum;
+  let isLast = group.y + 1u == step[0] || step[${step.sequences}u + group.y + 1u] != sequence;
+  if (!isLast || to == ${NONE}) { return; }
+  for (var k = 0; k < ${tail}; k++) {
+    state[(to * ${tail}u + u32(k)) * ${cols}u + column] = inputOf(row - ${tail - 1} + k, first, from, column);
+  }`,
+  });
+}
