@@ -103,6 +103,14 @@ const attention = (
   },
 });
 
+/** What came before is in recurrent state: more taps than a batch has tokens reach several batches back. */
+const shortConv = (name: string, taps: number, hasBias: boolean): OpCase =>
+  unary(name, ({ g, cols, weight }, x, out) => {
+    const state = g.state({ kind: "recurrent", layer: 0, floats: (taps - 1) * cols });
+    const bias = hasBias ? weight("bias", [cols]) : undefined;
+    g.shortConv(x, weight("taps", [cols, taps]), state, out, bias);
+  });
+
 const matmul = (name: string, hasBias: boolean): OpCase =>
   unary(name, ({ g, cols, weight }, x, out) => {
     const rows = cols === benchColumns ? cols : 35; // fills no tile
@@ -152,6 +160,11 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     attention("a KV head for two heads", 2),
     attention("a KV head for all heads", 4),
     attention("a window of 5", 2, { window: 5 }),
+  ],
+  short_conv: [
+    shortConv("of 2 taps", 2, false),
+    shortConv("of 3 taps, with bias", 3, true),
+    shortConv("of 6 taps", 6, false),
   ],
   gate: (["silu", "gelu", "relu"] as const).map((activation) =>
     binary(activation, ({ g }, a, b, out) => void g.gate(a, b, activation, out)),

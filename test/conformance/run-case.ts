@@ -6,7 +6,7 @@ import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import type { Graph, Rows, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
-import { Step } from "../../src/graph/step.ts";
+import { NO_SLOT, Step } from "../../src/graph/step.ts";
 
 /** Batch by batch: how many tokens of two sequences. */
 export type Batches = readonly (readonly [first: number, second: number])[];
@@ -54,14 +54,19 @@ export async function runCase(
 ): Promise<Seen[]> {
   const most = Math.max(...batches.map(([first, second]) => first + second));
   const limits = { maxTokens: most, maxOutputs: most };
-  await backend.prepare(makePlan(graph, limits), { blocks: 4, dtype: dtypeByName(kvType)! });
+  const kv = { blocks: 4, slots: 4, dtype: dtypeByName(kvType)! };
+  await backend.prepare(makePlan(graph, limits), kv);
   for (const weight of graph.weights) {
     const bytes = bytesOf(weight);
     await backend.upload(weight, async (target, at) => {
       target.set(bytes.subarray(at, at + target.length));
     });
   }
-  const tables = [{ blocks: Int32Array.of(3, 1) }, { blocks: Int32Array.of(0, 2) }];
+  // Recurrent state goes back and forth between two slots.
+  const sequences = [
+    { blocks: Int32Array.of(3, 1), slots: { from: NO_SLOT, to: 2 }, spare: 0 },
+    { blocks: Int32Array.of(0, 2), slots: { from: NO_SLOT, to: 1 }, spare: 3 },
+  ];
   const lengths = [0, 0];
   const seen: Seen[] = [];
   const step = new Step(limits);
@@ -70,13 +75,20 @@ export async function runCase(
     counts.forEach((count, sequence) => {
       for (let i = 0; i < count; i++) {
         const position = lengths[sequence]!++;
-        step.add(tokenAt(sequence, position, vocab), position, tables[sequence]!, isRead(position));
+        const token = tokenAt(sequence, position, vocab);
+        step.add(token, position, sequences[sequence]!, isRead(position));
       }
     });
     await backend.run(step, {
       tap: ({ name, rows, cols }, data) => {
         seen.push({ batch, name, rows, cols, values: data.slice() });
       },
+    });
+    counts.forEach((count, i) => {
+      const sequence = sequences[i]!;
+      const { slots } = sequence;
+      if (count === 0) return;
+      Object.assign(sequence, { slots: { from: slots.to, to: sequence.spare }, spare: slots.to });
     });
   }
   return seen;

@@ -34,10 +34,10 @@ export function shortConvKernel(node: NodeOf<"short_conv">, step: StepLayout): K
     ],
     declarations: `
 /** The input of a row; those before the first of its sequence are in the state. */
-fn inputOf(row: i32, first: i32, from: u32, column: u32) -> f32 {
+fn inputOf(row: i32, first: i32, oldSlot: u32, column: u32) -> f32 {
   if (row >= first) { return x[u32(row) * ${cols}u + column]; }
-  if (from == ${NONE}) { return 0.0; }
-  return state[(from * ${tail}u + u32(row - first + ${tail})) * ${cols}u + column];
+  if (oldSlot == ${NONE}) { return 0.0; }
+  return state[(oldSlot * ${tail}u + u32(row - first + ${tail})) * ${cols}u + column];
 }`,
     rows: out.rows,
     grid: perItem(cols),
@@ -48,17 +48,17 @@ fn inputOf(row: i32, first: i32, from: u32, column: u32) -> f32 {
   let sequence = step[${step.sequences}u + group.y];
   let segment = ${step.segments}u + sequence * ${SEGMENT_WORDS}u;
   let first = i32(step[segment]);
-  let from = step[segment + 1u];
-  let to = step[segment + 2u];
+  let oldSlot = step[segment + 1u];
+  let newSlot = step[segment + 2u];
   var sum = ${bias ? "bias[column]" : "0.0"};
   for (var k = 0; k < ${taps}; k++) {
-    sum += weight[column * ${taps}u + u32(k)] * inputOf(row - ${tail} + k, first, from, column);
+    sum += weight[column * ${taps}u + u32(k)] * inputOf(row - ${tail} + k, first, oldSlot, column);
   }
   result[group.y * ${cols}u + column] = sum;
   let isLast = group.y + 1u == step[0] || step[${step.sequences}u + group.y + 1u] != sequence;
-  if (!isLast || to == ${NONE}) { return; }
+  if (!isLast || newSlot == ${NONE}) { return; }
   for (var k = 0; k < ${tail}; k++) {
-    state[(to * ${tail}u + u32(k)) * ${cols}u + column] = inputOf(row - ${tail - 1} + k, first, from, column);
+    state[(newSlot * ${tail}u + u32(k)) * ${cols}u + column] = inputOf(row - ${tail - 1} + k, first, oldSlot, column);
   }`,
   });
 }
