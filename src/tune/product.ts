@@ -55,13 +55,14 @@ function sampleOf(dtype: DType): Uint8Array {
   return sample;
 }
 
-/** A step of `tokens` tokens, all of whose products are wanted. */
+/** A step of `tokens` tokens, each of a sequence of its own, all of whose products are wanted. */
 export function productStep(
   tokens: number,
   limits: { maxTokens: number; maxOutputs: number },
 ): Step {
   const step = new Step(limits);
-  const table = { blocks: new Int32Array(1) };
-  for (let i = 0; i < tokens; i++) step.add(i % tableRows, 0, table, true);
+  for (let i = 0; i < tokens; i++) {
+    step.add(i % tableRows, 0, { blocks: new Int32Array(1) }, true);
+  }
   return step;
 }
