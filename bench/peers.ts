@@ -14,7 +14,7 @@ import {
   lanternContestant,
   tokenSource,
 } from "../src/cli/bench/measure.ts";
-import { bestLevel, levelsOption, machineText, statusLine } from "../src/cli/bench/options.ts";
+import { bestOptLevel, levelsOption, machineText, statusLine } from "../src/cli/bench/options.ts";
 import { type OptLevel, open } from "../src/index.ts";
 import { nodeTerminal, type Terminal } from "../src/platform/node-cli.ts";
 import { type Llama, type LlamaContestant, llamaContestant, loadLlama } from "./llama-cpp.ts";
@@ -57,7 +57,7 @@ async function compare(models: string[], flags: PeersFlags, terminal: Terminal):
   const lines: Line[] = [];
   for (const model of models) {
     for (const threads of flags.threads ?? [terminal.machine().cores]) {
-      for (const level of flags.level ?? [await bestLevel()]) {
+      for (const level of flags.level ?? [await bestOptLevel()]) {
         lines.push(await compareOnce(bench, model, threads, level));
       }
     }

@@ -42,7 +42,7 @@ export interface OpenOptions {
   threads?: number;
   /** Default: 4 where this machine can, otherwise 3. */
   level?: OptLevel;
-  /** false: no machine code, as level 3 (default true; docs/native.md). */
+  /** false: no machine code, as opt level 3 (default true; docs/native.md). */
   native?: boolean;
   /** What computes: "cpu" (default), "webgpu" (a GPU; docs/gpu.md) or "reference" (plain TypeScript). */
   backend?: string;

@@ -16,7 +16,7 @@ import { WebGpuBackend } from "./webgpu/webgpu.ts";
 export interface BackendRequest {
   /** 1: plain TypeScript; 2: SIMD, row by row; 3: SIMD and tiles; 4: tiles and machine code. */
   readonly level: 1 | 2 | 3 | 4;
-  /** What makes the machine code of level 4; a sentence: why there is none. */
+  /** What makes the machine code of opt level 4; a sentence: why there is none. */
   readonly native?: NativeKernels | string | undefined;
   readonly threads: number;
   readonly startThread: (() => EngineThread) | undefined;
@@ -49,13 +49,13 @@ const entries: BackendEntry[] = [
   {
     name: "cpu",
     available: ({ level, native = "it was not asked for" }) => {
-      if (level === 1) return "level 1 is the reference";
+      if (level === 1) return "opt level 1 is the reference";
       if (level === 4 && typeof native === "string") return `no machine code: ${native}`;
       return detectWasmFeatures().simd ? true : "this engine's WebAssembly has no SIMD";
     },
     create: ({ level, native, profile = false, ...request }) => {
       const isNative = level === 4 || typeof native === "string";
-      const code = isNative ? native : `level ${level} was asked for`;
+      const code = isNative ? native : `opt level ${level} was asked for`;
       return new CpuBackend({ ...request, level: level === 2 ? 2 : 3, native: code, profile });
     },
   },

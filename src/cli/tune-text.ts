@@ -9,7 +9,7 @@ const noise = 1.02;
 export function analysisText(file: TuneFile, analysis: TuneAnalysis): string {
   const name = (profile: number): string => {
     const { variant, idle, level } = file.profiles[profile]!;
-    return `${variant}${idle === "sleep" ? " sleeping" : ""}${level === 2 ? " (level 2)" : ""}`;
+    return `${variant}${idle === "sleep" ? " sleeping" : ""}${level === 2 ? " (opt level 2)" : ""}`;
   };
   const sections = analysis.groups.map(({ group, points, crossovers }) => {
     const rows = points.map(({ m, best, usual, opsPerSecond }) => [

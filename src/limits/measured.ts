@@ -14,7 +14,7 @@ export interface Measured {
   readonly kind: "prompt" | "generation";
   readonly tokens: number;
   readonly tokensPerSecond: number;
-  /** For people: "level 3, 2 threads". */
+  /** For people: "opt level 3, 2 threads". */
   readonly label: string;
 }
 
@@ -74,7 +74,7 @@ export function measuredFromBench(json: unknown, file: string): Measured[] {
       kind: kinds[kind]!,
       tokens: Number(tokens),
       tokensPerSecond: Number(median),
-      label: `level ${String(result.level)}, ${plural(Number(result.threads), "thread")}`,
+      label: `opt level ${String(result.level)}, ${plural(Number(result.threads), "thread")}`,
     };
   });
 }

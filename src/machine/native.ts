@@ -2,7 +2,7 @@
 // ask here. The lowerings are only loaded where the platform runs what they make.
 
 import type { MachineCodeInfo, OptLevel } from "../api/api.ts";
-import { nativeLevel, withoutTiles } from "../backends/cpu/native/levels.ts";
+import { nativeIsa, withoutTiles } from "../backends/cpu/native/isa.ts";
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
@@ -10,32 +10,35 @@ import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
 
 /** What was asked for. */
-export interface LevelRequest {
+export interface OptLevelRequest {
   /** undefined: the best that this machine can run. */
   readonly level: OptLevel | undefined;
   /** false: no machine code. */
   readonly native?: boolean | undefined;
 }
 
-export interface LevelChoice {
+export interface OptLevelChoice {
   readonly level: OptLevel;
-  /** What makes the machine code of level 4; a sentence: why there is none. */
+  /** What makes the machine code of opt level 4; a sentence: why there is none. */
   readonly native: NativeKernels | string;
 }
 
 const levels: readonly OptLevel[] = [1, 2, 3, 4];
 
-export async function chooseLevel(
-  { level, native = true }: LevelRequest,
+export async function chooseOptLevel(
+  { level, native = true }: OptLevelRequest,
   platform: Platform,
-): Promise<LevelChoice> {
+): Promise<OptLevelChoice> {
   if (level !== undefined && !levels.includes(level)) {
     throw new UsageError(`level: got ${show(level)}, expected one of ${levels.join(", ")}`);
   }
-  if (level !== undefined && level < 4) return { level, native: `level ${level} was asked for` };
+  if (level !== undefined && level < 4)
+    return { level, native: `opt level ${level} was asked for` };
   const made = native ? await openNative(platform) : "it was switched off";
   if (level === 4 && typeof made === "string") {
-    throw new UsageError(`level: got 4, but there is no machine code here: ${made}. Use level 3`);
+    throw new UsageError(
+      `level: got 4, but there is no machine code here: ${made}. Use opt level 3`,
+    );
   }
   return { level: typeof made === "string" ? 3 : 4, native: made };
 }
@@ -66,8 +69,8 @@ export async function expectedTarget(
 ): Promise<string | undefined> {
   const access = await platform.native();
   const isWhole = tiles || typeof access === "string";
-  const level = nativeLevel(isWhole ? access : withoutTiles(access));
-  return "refused" in level ? undefined : level.name;
+  const isa = nativeIsa(isWhole ? access : withoutTiles(access));
+  return "refused" in isa ? undefined : isa.name;
 }
 
 /** What machine code Lantern makes on this machine, or why it makes none. */

@@ -13,7 +13,7 @@ import { openModelFile } from "../formats/open-model-file.ts";
 import type { KernelTarget } from "../kernels/target.ts";
 import { chooseBackend, type TunedGpuLookup } from "../load/choose-backend.ts";
 import { templateOf, tokenizerOf } from "../load/compose.ts";
-import { chooseLevel, type LevelChoice } from "../machine/native.ts";
+import { chooseOptLevel, type OptLevelChoice } from "../machine/native.ts";
 import { currentPlatform } from "../platform/current.ts";
 import { Laps } from "../profile/laps.ts";
 import { explainedDefault } from "../tune/default-notes.ts";
@@ -31,7 +31,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   const file = await openModelFile(await platform.openModelSource(request.spec));
   let backend: Backend | undefined;
   try {
-    const level = await chooseLevel(request, platform);
+    const level = await chooseOptLevel(request, platform);
     const native = typeof level.native === "string" ? undefined : level.native;
     const choices = await measured(native?.target);
     const tuned = request.tuned
@@ -115,7 +115,7 @@ async function guardMode(): Promise<BackendRequest["guard"]> {
 /** What a backend on the processor is made with. */
 function backendRequest(
   { threads, profile }: OpenRequest,
-  { level, native }: LevelChoice,
+  { level, native }: OptLevelChoice,
   tuned: TunedUse,
 ): BackendRequest {
   const target = typeof native === "string" ? undefined : native.target;

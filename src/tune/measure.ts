@@ -18,7 +18,7 @@ import type { StageTimes } from "./tune-file.ts";
 
 export interface ProductBenchOptions {
   readonly problem: MatmulProblem;
-  /** Empty: level 2, row by row. */
+  /** Empty: opt level 2, row by row. */
   readonly variants: readonly MatmulVariant[];
   /** Numbers of tokens that will be measured, ascending. */
   readonly tokens: readonly number[];

@@ -103,7 +103,7 @@ function drawPanel({ title, groups, profiles }: Panel, file: TuneFile): string {
 
 function legend(file: TuneFile, profile: number, color: number, x: number): string {
   const { variant, idle, level } = file.profiles[profile]!;
-  const name = `${variant}${idle === "sleep" ? ", sleep" : ""}${level === 2 ? " (level 2)" : ""}`;
+  const name = `${variant}${idle === "sleep" ? ", sleep" : ""}${level === 2 ? " (opt level 2)" : ""}`;
   const y = inset.top + 6 + color * 18;
   const mark = svgPath(
     [

@@ -30,7 +30,7 @@ export interface TuneIdentity {
 export interface TuneProfile {
   readonly backend: string;
   readonly level: number;
-  /** An id of kernels/matmul-variants.ts; "rows": level 2. */
+  /** An id of kernels/matmul-variants.ts; "rows": opt level 2. */
   readonly variant: string;
   /** What a thread does that has nothing to do: look again and again for a while, or sleep at once. */
   readonly idle: "spin" | "sleep";
@@ -67,7 +67,7 @@ export interface TuneFile extends TuneIdentity {
 }
 
 export function profileText({ backend, level, variant, idle }: TuneProfile): string {
-  return `${backend} level ${level} ${variant}${idle === "sleep" ? ", sleeping" : ""}`;
+  return `${backend} opt level ${level} ${variant}${idle === "sleep" ? ", sleeping" : ""}`;
 }
 
 export function printTuneFile(file: TuneFile): string {

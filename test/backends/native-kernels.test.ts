@@ -3,7 +3,7 @@
 
 import { describe, expect, test } from "vitest";
 import { BLOCK_BYTES, MOST_PARAMS, openNativeJob } from "../../src/backends/cpu/native/entry.ts";
-import { nativeLevel } from "../../src/backends/cpu/native/levels.ts";
+import { nativeIsa } from "../../src/backends/cpu/native/isa.ts";
 import { type NativeKernels, nativeKernels } from "../../src/backends/cpu/native/native.ts";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import type { Kernel, Reg } from "../../src/kernels/ir/kernel.ts";
@@ -43,7 +43,7 @@ describe("a machine without", () => {
 
   test("i8mm runs dot products", () => {
     const nameOf = (features: string) => {
-      const level = nativeLevel(machine("arm64", features));
+      const level = nativeIsa(machine("arm64", features));
       return "refused" in level ? level.refused : level.name;
     };
     expect(nameOf("fp asimd asimddp i8mm bf16")).toBe("arm64-i8mm");

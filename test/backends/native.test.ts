@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
 import type { NativeKernels } from "../../src/backends/cpu/native/native.ts";
 import { backendByName } from "../../src/backends/table.ts";
-import { chooseLevel } from "../../src/machine/native.ts";
+import { chooseOptLevel } from "../../src/machine/native.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { nativeElsewhere, nativeHere } from "../support/native.ts";
 import type { TinyOptions } from "../support/tiny-engine.ts";
@@ -72,24 +72,24 @@ describe("levels", () => {
     expect(cpu.available({ ...request, level: 3, native: why })).toBe(true);
     const backend = cpu.create({ ...request, level: 3, native: why });
     expect(backend.kernels).toBe(`wasm: ${why}`);
-    expect(cpu.create({ ...request, level: 2 }).kernels).toMatch(/^wasm: level 2/);
+    expect(cpu.create({ ...request, level: 2 }).kernels).toMatch(/^wasm: opt level 2/);
   });
 
   const native = async () => await nodePlatform.native();
   test("the best is the default; what was asked for is taken; a reason is kept", async () => {
-    const chosen = await chooseLevel({ level: undefined }, nodePlatform);
+    const chosen = await chooseOptLevel({ level: undefined }, nodePlatform);
     expect(chosen.level).toBe(nativeHere.length > 0 ? 4 : 3);
     expect(typeof chosen.native).toBe(nativeHere.length > 0 ? "object" : "string");
-    expect(await chooseLevel({ level: 3 }, nodePlatform)).toEqual({
+    expect(await chooseOptLevel({ level: 3 }, nodePlatform)).toEqual({
       level: 3,
-      native: "level 3 was asked for",
+      native: "opt level 3 was asked for",
     });
-    expect(await chooseLevel({ level: undefined, native: false }, nodePlatform)).toEqual({
+    expect(await chooseOptLevel({ level: undefined, native: false }, nodePlatform)).toEqual({
       level: 3,
       native: "it was switched off",
     });
     const browser = { ...nodePlatform, native: async () => "a browser runs WebAssembly only" };
-    expect(await chooseLevel({ level: undefined }, browser)).toEqual({
+    expect(await chooseOptLevel({ level: undefined }, browser)).toEqual({
       level: 3,
       native: "a browser runs WebAssembly only",
     });
@@ -98,13 +98,13 @@ describe("levels", () => {
 
   test("4 where there is none, and what is no level, are errors that say why", async () => {
     const browser = { ...nodePlatform, native: async () => "a browser runs WebAssembly only" };
-    await expect(chooseLevel({ level: 4 }, browser)).rejects.toThrow(
-      "level: got 4, but there is no machine code here: a browser runs WebAssembly only. Use level 3",
+    await expect(chooseOptLevel({ level: 4 }, browser)).rejects.toThrow(
+      "level: got 4, but there is no machine code here: a browser runs WebAssembly only. Use opt level 3",
     );
-    await expect(chooseLevel({ level: 4, native: false }, nodePlatform)).rejects.toThrow(
+    await expect(chooseOptLevel({ level: 4, native: false }, nodePlatform)).rejects.toThrow(
       "it was switched off",
     );
-    await expect(chooseLevel({ level: 5 as never }, nodePlatform)).rejects.toThrow(
+    await expect(chooseOptLevel({ level: 5 as never }, nodePlatform)).rejects.toThrow(
       "level: got 5, expected one of 1, 2, 3, 4",
     );
   });

@@ -4,7 +4,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { othersCores } from "../../src/cli/bench/machine-load.ts";
 import { contextFor, summarize, tokenSource } from "../../src/cli/bench/measure.ts";
-import { bestLevel } from "../../src/cli/bench/options.ts";
+import { bestOptLevel } from "../../src/cli/bench/options.ts";
 import { renderTable } from "../../src/cli/bench/render.ts";
 import { main } from "../../src/cli/main.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
@@ -75,7 +75,7 @@ describe("on a tiny model", () => {
       expect(samples).toHaveLength(2);
       for (const sample of samples) expect(sample).toBeGreaterThan(0);
       expect(result).toEqual({
-        level: await bestLevel(),
+        level: await bestOptLevel(),
         threads: expect.any(Number),
         test: expect.any(String),
         samples,
@@ -158,17 +158,17 @@ describe("matmul", () => {
     }
   });
 
-  test("a table: levels down, types and threads across, the gain below", async () => {
+  test("a table: opt levels down, types and threads across, the gain below", async () => {
     const flags = [...small, "-t", "1", "-r", "1"];
     const { out } = await lantern("bench", "matmul", ...flags);
     expect(out).toMatch(/^\[5, 256\] x \[64, 256\]\^T\n/);
     expect(out).toMatch(/^GFLOPS +f32 \(t=1\) +q4_1 \(t=1\)$/m);
-    const best = await bestLevel();
+    const best = await bestOptLevel();
     for (let level = 1; level <= best; level++) {
-      expect(out).toMatch(new RegExp(`^level ${level} +[\\d.]+ +[\\d.]+$`, "m"));
+      expect(out).toMatch(new RegExp(`^opt level ${level} +[\\d.]+ +[\\d.]+$`, "m"));
     }
-    expect(out).toMatch(new RegExp(`^level ${best} : 1 +[\\d.]+x +[\\d.]+x$`, "m"));
-    expect(out).toMatch(/^level 1, q4_1: every op: plain TypeScript/m);
+    expect(out).toMatch(new RegExp(`^opt level ${best} : 1 +[\\d.]+x +[\\d.]+x$`, "m"));
+    expect(out).toMatch(/^opt level 1, q4_1: every op: plain TypeScript/m);
   });
 
   test.each([

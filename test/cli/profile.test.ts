@@ -93,7 +93,7 @@ test("bench: one profile for each combination, without the warm-up", async () =>
     expect(prompt!.tokens).toBeGreaterThan(2 * 35);
   }
   const text = (await lantern("bench", "-m", file.path, ...flags)).stdout;
-  expect(text).toMatch(/^level 3, 2 threads$/m);
+  expect(text).toMatch(/^opt level 3, 2 threads$/m);
 });
 
 test("bench: one trace cannot hold several combinations", async () => {

@@ -14,8 +14,8 @@ import { emulateX64, emulatorLacks } from "../kernels/x64-process.ts";
 /** The memories after the calls. */
 export type Emulate = (calls: readonly KernelCall[]) => Uint8Array<ArrayBuffer>[];
 
-const x64 = (level: "avx512" | "avx2-vnni" | "avx2"): Emulate | string =>
-  emulatorLacks({ level }) ?? ((calls) => emulateX64(calls, { level }));
+const x64 = (isa: "avx512" | "avx2-vnni" | "avx2"): Emulate | string =>
+  emulatorLacks({ isa }) ?? ((calls) => emulateX64(calls, { isa }));
 
 const arm64 = (machine: Arm64Machine): Emulate | string =>
   lacksFor(machine) ?? ((calls) => runArm64(calls, machine));

@@ -107,7 +107,7 @@ test("every computation of a thread lies in one of the engine's steps", async ()
   expect(outside).toEqual([]);
 });
 
-test("level 1 records its steps as a whole", async () => {
+test("opt level 1 records its steps as a whole", async () => {
   await using model = await open(file.path, { profile: true, level: 1 });
   await model.generate([10, 11], { temperature: 0, maxTokens: 3, ignoreEos: true }).result;
   const { phases, bottleneck } = await model.profile();

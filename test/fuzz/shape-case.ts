@@ -98,11 +98,11 @@ export const ways: readonly string[] = [
 
 function interpretedFor(name: Exclude<TargetName, "wasm">): NativeKernels {
   const target = nativeTargets[name];
-  const level = name === "x64-amx" ? "avx512" : (name.replace("x64-", "") as "avx512");
+  const isa = name === "x64-amx" ? "avx512" : (name.replace("x64-", "") as "avx512");
   const lower = (kernel: Kernel) =>
     name.startsWith("arm64")
       ? lowerToArm64(kernel, { name, i8mm: target.i8mm === true })
-      : lowerToX64(kernel, { level });
+      : lowerToX64(kernel, { isa });
   const native = interpretedNative(target, lower, () => {});
   const known = new Map<string, ReturnType<typeof native.lower>>();
   return {

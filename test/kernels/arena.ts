@@ -7,7 +7,7 @@ import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { KernelRefused } from "../../src/kernels/lower/machine.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
 import { lowerToX64 } from "../../src/kernels/lower/x64.ts";
-import { callX64, type X64Level, x64Here } from "./x64-runner.ts";
+import { callX64, type X64Isa, x64Here } from "./x64-runner.ts";
 
 const pages = 64;
 const guardBytes = 256;
@@ -17,14 +17,14 @@ const guardByte = 0xa5;
 export interface Target {
   readonly name: string;
   readonly width: number;
-  readonly run: "plain" | "relaxed" | "interpreted" | X64Level;
+  readonly run: "plain" | "relaxed" | "interpreted" | X64Isa;
 }
 
 export const targets: readonly Target[] = [
   { name: "plain SIMD", width: 16, run: "plain" },
   { name: "relaxed SIMD", width: 16, run: "relaxed" },
   { name: "interpreted, vectors of 32 bytes", width: 32, run: "interpreted" },
-  ...x64Here.map((level) => ({ name: `x64 ${level.level}`, width: level.width, run: level })),
+  ...x64Here.map((isa) => ({ name: `x64 ${isa.isa}`, width: isa.width, run: isa })),
 ];
 
 export type KernelCall = (...args: number[]) => void;

@@ -82,9 +82,9 @@ describe("ops on pairs", () => {
     expect(() => lowerToWasm(kernelOf(16), wasm)).toThrow(`${op} needs i8mm, which WebAssembly`);
     const dotprod = { name: "arm64 dotprod" };
     expect(() => lowerToArm64(kernelOf(16), dotprod)).toThrow("needs i8mm, which arm64 dotprod");
-    for (const level of ["avx512", "avx2"] as const) {
-      const kernel = kernelOf(level === "avx512" ? 64 : 32);
-      expect(() => lowerToX64(kernel, { level })).toThrow("needs i8mm, which x86-64");
+    for (const isa of ["avx512", "avx2"] as const) {
+      const kernel = kernelOf(isa === "avx512" ? 64 : 32);
+      expect(() => lowerToX64(kernel, { isa })).toThrow("needs i8mm, which x86-64");
     }
   });
 });

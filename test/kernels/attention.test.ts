@@ -68,7 +68,7 @@ function expectSum(got: number, terms: readonly number[], tolerance: number): vo
 
 /** Vector registers, as kernels are told; undefined: enough for any tile. */
 function registersOf({ run }: Target): number | undefined {
-  return typeof run === "object" && run.level !== "avx512" ? 16 : undefined;
+  return typeof run === "object" && run.isa !== "avx512" ? 16 : undefined;
 }
 
 const formats = [f32, f16, q8_0];

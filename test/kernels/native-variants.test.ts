@@ -4,7 +4,7 @@
 import { describe, expect, test } from "vitest";
 import type { FloatType } from "../../src/backends/cpu/memory/float-tiles.ts";
 import { choiceWithCode, refusals } from "../../src/backends/cpu/native/choice.ts";
-import type { NativeTargetName } from "../../src/backends/cpu/native/levels.ts";
+import type { NativeTargetName } from "../../src/backends/cpu/native/isa.ts";
 import { lowerings } from "../../src/backends/cpu/native/native.ts";
 import { blockKernels, floatKernels } from "../../src/backends/cpu/ops/matmul-kernels.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
@@ -103,7 +103,7 @@ test("knobs that do not fit the registers are refused with that sentence, and th
   const target = nativeTargets["x64-avx512"];
   const lower = (kernel: Kernel) => {
     try {
-      return lowerToX64(kernel, { level: "avx512" });
+      return lowerToX64(kernel, { isa: "avx512" });
     } catch (error) {
       if (error instanceof KernelRefused) return error.message;
       throw error;

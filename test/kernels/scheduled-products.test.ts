@@ -110,14 +110,14 @@ function kernelsIn(made: ReturnType<typeof blockKernels>): Kernel[] {
 }
 
 describe.each([nativeTargets["x64-avx512"], nativeTargets["x64-avx2-vnni"]])("$name", (target) => {
-  const level = x64Here.find((one) => `x64-${one.level}` === target.name);
+  const isa = x64Here.find((one) => `x64-${one.isa}` === target.name);
 
   /** What a kernel leaves: run by this machine where it can, and interpreted where it cannot. */
   const after = (
     kernels: readonly Kernel[],
     { memory, args }: Products,
   ): Uint8Array<ArrayBuffer>[] => {
-    const code = level && openX64(kernels, level);
+    const code = isa && openX64(kernels, isa);
     return kernels.map((kernel) => {
       if (code) return runX64(code.get(kernel)!, kernel, memory, args(kernel));
       const interpreted = memory.slice();
@@ -137,7 +137,7 @@ describe.each([nativeTargets["x64-avx512"], nativeTargets["x64-avx2-vnni"]])("$n
       const kernels = products.kernels(knobs);
       for (const kernel of kernels) verify(kernel);
       const fitting = kernels.flatMap((kernel, index) =>
-        level && isRefused(kernel, level) ? [] : [{ kernel, meant: meant[index]! }],
+        isa && isRefused(kernel, isa) ? [] : [{ kernel, meant: meant[index]! }],
       );
       const got = after(
         fitting.map(({ kernel }) => kernel),

@@ -36,7 +36,7 @@ function lacking(): string | undefined {
 const why = lacking();
 const onMachine = test.skipIf(why !== undefined);
 const reason = why === undefined ? "" : ` [skipped: ${why}]`;
-const level = { level: "avx512" } as const;
+const isa = { isa: "avx512" } as const;
 const semantics = { dot4: "unsigned", fused: true } as const;
 const target = nativeTargets["x64-avx512"];
 
@@ -101,7 +101,7 @@ describe("ops on tiles", () => {
       const memory = memoryOf(2, 8192);
       const meant = memory.slice();
       interpret(kernel, meant.buffer, [A, B, OUT]);
-      const run = openX64([kernel], level).get(kernel)!;
+      const run = openX64([kernel], isa).get(kernel)!;
       expect(runX64(run, kernel, memory, [A, B, OUT])).toEqual(meant);
     },
   );
@@ -140,7 +140,7 @@ describe("ops on tiles", () => {
     const wasm = { relaxed: true, memory64: false };
     expect(() => lowerToWasm(kernelOf(16), wasm)).toThrow(`${op} needs AMX, which WebAssembly`);
     expect(() => lowerToArm64(kernelOf(16), { name: "arm64" })).toThrow("needs AMX, which arm64");
-    expect(() => lowerToX64(kernelOf(32), { level: "avx2" })).toThrow("needs AMX, which AVX2");
+    expect(() => lowerToX64(kernelOf(32), { isa: "avx2" })).toThrow("needs AMX, which AVX2");
   });
 });
 
@@ -164,7 +164,7 @@ function usualResults(product: Product): Float32Array[] {
   const layout = layoutFor(packingOf(type)!, target);
   const shape = { layout, groups: 1, tokens: 1, replicated: false, order: "vector" } as const;
   const kernel = blockMatmulKernel({ ...shape, name: `one.${type}`, ahead: 0 });
-  const run = openX64([kernel], level).get(kernel)!;
+  const run = openX64([kernel], isa).get(kernel)!;
   let memory = memoryOfProduct(product, 1);
   for (let t = 0; t < tokens * tokenTiles; t++) {
     const x = Q + t * (cols / 32) * activationBlockBytes(false, 64);
@@ -190,7 +190,7 @@ describe("products", () => {
       const args = [W, Q, RESULTS, spans, tokenTiles, LEVELS, outStride, 0, SCRATCH];
       const kernel = tileMatmulKernel({ name: `tiles.${type}`, layout, tokens });
       verify(kernel);
-      const got = runX64(openX64([kernel], level).get(kernel)!, kernel, memory, args);
+      const got = runX64(openX64([kernel], isa).get(kernel)!, kernel, memory, args);
       const meant = memory.slice();
       interpret(kernel, meant.buffer, args, semantics);
       const floats = [{ from: 0, to: END, kind: "f32" } as const];

@@ -20,7 +20,7 @@ import { Random } from "../support/random.ts";
 import type { KernelCall } from "./executable.ts";
 import { makeProblem, packAll } from "./matmul-problem.ts";
 import { firstDifference } from "./same-memory.ts";
-import { describeX64, isRefused, runX64Calls, type X64Level } from "./x64-runner.ts";
+import { describeX64, isRefused, runX64Calls, type X64Isa } from "./x64-runner.ts";
 
 interface Shape {
   readonly order: "vector" | "matrix";
@@ -46,19 +46,19 @@ const tokens = 8;
 const outStride = 48 * 4;
 
 /** Runs them both ways; a sentence for each that differs. */
-function differences(calls: readonly KernelCall[], level: X64Level): string[] {
-  const after = runX64Calls(calls, level);
+function differences(calls: readonly KernelCall[], isa: X64Isa): string[] {
+  const after = runX64Calls(calls, isa);
   return calls.flatMap(({ kernel, memory, args }, i) => {
     const meant = memory.slice();
-    interpret(kernel, meant.buffer, args, level.semantics);
+    interpret(kernel, meant.buffer, args, isa.semantics);
     const floats = [{ from: 0, to: memory.length, kind: "f32" } as const];
     const difference = firstDifference(after[i]!, meant, floats);
     return difference === undefined ? [] : [`${kernel.name}: ${difference}`];
   });
 }
 
-function productCalls(type: string, level: X64Level, replicated: boolean): KernelCall[] {
-  const target = targetOf(level);
+function productCalls(type: string, isa: X64Isa, replicated: boolean): KernelCall[] {
+  const target = targetOf(isa);
   const packing = packingOf(type)!;
   const layout = layoutFor(packing, target);
   const { activationSpan: span } = packing;
@@ -76,13 +76,13 @@ function productCalls(type: string, level: X64Level, replicated: boolean): Kerne
     const name = `matmul.${type}.${index}`;
     const groups = part === "all" ? groupsPerTile(layout) : 1;
     const kernel = blockMatmulKernel({ ...shape, name, layout, groups, replicated });
-    if (isRefused(kernel, level)) return;
+    if (isRefused(kernel, isa)) return;
     const own = memory.slice();
     for (let t = 0; t < shape.tokens; t++) {
       const from = X + t * cols * 4;
       const to = Q + t * blockBytes;
       const parameters = [from, to, blocks / span, shape.tokens * blockBytes];
-      interpret(quantize, own.buffer, parameters, level.semantics);
+      interpret(quantize, own.buffer, parameters, isa.semantics);
     }
     const byName: Readonly<Record<string, number>> = {
       ...{ w: W, x: Q, out: OUT, spans: blocks / layout.spanBlocks, levels: LEVELS },
@@ -95,8 +95,8 @@ function productCalls(type: string, level: X64Level, replicated: boolean): Kerne
   return calls;
 }
 
-function floatCalls(level: X64Level): KernelCall[] {
-  const target = targetOf(level);
+function floatCalls(isa: X64Isa): KernelCall[] {
+  const target = targetOf(isa);
   const random = new Random(3);
   const memory = new Uint8Array(65536);
   // As f32 and bf16 they are ordinary numbers, too.
@@ -117,7 +117,7 @@ function floatCalls(level: X64Level): KernelCall[] {
       .map((shape, index) =>
         floatMatmulKernel({ ...shape, name: `matmul.${weights}.${index}`, weights, target }),
       )
-      .filter((kernel) => !isRefused(kernel, level))
+      .filter((kernel) => !isRefused(kernel, isa))
       .map((kernel) => ({
         kernel,
         memory: memory.slice(),
@@ -126,27 +126,27 @@ function floatCalls(level: X64Level): KernelCall[] {
   );
 }
 
-function targetOf({ level }: X64Level): KernelTarget {
-  return nativeTargets[`x64-${level}` as Exclude<TargetName, "wasm">];
+function targetOf({ isa }: X64Isa): KernelTarget {
+  return nativeTargets[`x64-${isa}` as Exclude<TargetName, "wasm">];
 }
 
-describeX64((level) => {
+describeX64((isa) => {
   test.each(packedTypes())("products of %s", (type) => {
-    const calls = productCalls(type, level, false);
+    const calls = productCalls(type, isa, false);
     const names = calls.map(({ kernel }) => kernel.name);
     // What every type must have, whatever else does not fit: one token, and two.
     expect(names).toEqual(expect.arrayContaining(["quantize", ...needed(type)]));
-    expect(differences(calls, level)).toEqual([]);
+    expect(differences(calls, isa)).toEqual([]);
   });
 
   test.each(["q4_0", "q2_k", "q4_k"])("products of %s, replicated activations", (type) => {
-    expect(differences(productCalls(type, level, true), level)).toEqual([]);
+    expect(differences(productCalls(type, isa, true), isa)).toEqual([]);
   });
 
   test("products of floats", () => {
-    const calls = floatCalls(level);
+    const calls = floatCalls(isa);
     expect(calls.length).toBeGreaterThan(10);
-    expect(differences(calls, level)).toEqual([]);
+    expect(differences(calls, isa)).toEqual([]);
   });
 });
 

@@ -7,19 +7,19 @@ import type { X64Target } from "../../src/kernels/lower/x64-rules.ts";
 import { IMAGE, type KernelCall, recordBytes, runProcess } from "./executable.ts";
 
 const runner = ["qemu-x86_64", "-cpu", "max"];
-const emulatedLevels: readonly X64Target["level"][] = ["avx2"];
+const emulatedIsas: readonly X64Target["isa"][] = ["avx2"];
 const kept = ["rbp", "r13", "r14", "r15"];
 
-/** Why a level cannot be emulated here; undefined: it can. */
-export function emulatorLacks({ level }: X64Target): string | undefined {
+/** Why a isa cannot be emulated here; undefined: it can. */
+export function emulatorLacks({ isa }: X64Target): string | undefined {
   if (process.platform !== "linux") return "the executable is for Linux";
-  if (!emulatedLevels.includes(level)) return `qemu has no ${level}`;
+  if (!emulatedIsas.includes(isa)) return `qemu has no ${isa}`;
   const [, major = 0, minor = 0] =
     /version (\d+)\.(\d+)/.exec(spawnSync(runner[0]!, ["--version"]).stdout?.toString() ?? "") ??
     [];
   if (major === 0) return "no qemu-x86_64 (Debian: qemu-user)";
   const isKnown = Number(major) > 7 || (Number(major) === 7 && Number(minor) >= 2);
-  return isKnown ? undefined : `qemu ${major}.${minor} has no ${level}; 7.2 has`;
+  return isKnown ? undefined : `qemu ${major}.${minor} has no ${isa}; 7.2 has`;
 }
 
 /** The memories after the calls; each call has one of its own. */

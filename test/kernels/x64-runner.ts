@@ -1,5 +1,5 @@
-// Runs kernels as x86-64 machine code for the tests, at each level that this processor has. Memory is a copy with guard
-// bytes around it; parameter blocks and guards are checked after the call. Where this machine is not x86-64, levels that
+// Runs kernels as x86-64 machine code for the tests, at each isa that this processor has. Memory is a copy with guard
+// bytes around it; parameter blocks and guards are checked after the call. Where this machine is not x86-64, isas that
 // qemu knows are run under it (x64-process.ts); LANTERN_TEST_X64=qemu has them run so on x86-64, too.
 
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -15,7 +15,7 @@ import type { X64Target } from "../../src/kernels/lower/x64-rules.ts";
 import type { KernelCall } from "./executable.ts";
 import { emulateX64, emulatorLacks } from "./x64-process.ts";
 
-export interface X64Level extends X64Target {
+export interface X64Isa extends X64Target {
   readonly width: number;
   readonly semantics: Semantics;
   /** Flags of /proc/cpuinfo. */
@@ -26,20 +26,20 @@ export interface X64Level extends X64Target {
 
 const avx2 = ["avx2", "fma", "f16c"];
 
-export const x64Levels: readonly X64Level[] = [
+export const x64Isas: readonly X64Isa[] = [
   {
-    level: "avx512",
+    isa: "avx512",
     width: 64,
     semantics: { dot4: "unsigned", fused: true },
     needs: [...avx2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"],
   },
   {
-    level: "avx2-vnni",
+    isa: "avx2-vnni",
     width: 32,
     semantics: { dot4: "unsigned", fused: true },
     needs: [...avx2, "avx_vnni"],
   },
-  { level: "avx2", width: 32, semantics: { dot4: "i7", fused: true }, needs: avx2 },
+  { isa: "avx2", width: 32, semantics: { dot4: "i7", fused: true }, needs: avx2 },
 ];
 
 interface Ffi {
@@ -53,8 +53,8 @@ interface Ffi {
 
 const ffi = process.getBuiltinModule("node:ffi") as unknown as Ffi | undefined;
 
-/** Why a level cannot be run here; undefined: it can. */
-function lacking({ needs }: X64Level): string | undefined {
+/** Why a isa cannot be run here; undefined: it can. */
+function lacking({ needs }: X64Isa): string | undefined {
   if (process.platform !== "linux" || process.arch !== "x64") return "needs Linux on x86-64";
   if (process.env.LANTERN_TEST_X64 === "qemu") return "LANTERN_TEST_X64 is qemu";
   if (!ffi) return "this Node has no node:ffi";
@@ -64,33 +64,31 @@ function lacking({ needs }: X64Level): string | undefined {
 }
 
 /** Those that this machine has. */
-export const x64Here: readonly X64Level[] = x64Levels.filter(
-  (level) => lacking(level) === undefined,
-);
+export const x64Here: readonly X64Isa[] = x64Isas.filter((isa) => lacking(isa) === undefined);
 
 /**
- * describe() for each level. Where the processor is another one, it is emulated, if it can be; otherwise a level that this
+ * describe() for each isa. Where the processor is another one, it is emulated, if it can be; otherwise a isa that this
  * machine lacks is skipped, with the reason.
  */
-export function describeX64(body: (level: X64Level) => void): void {
+export function describeX64(body: (isa: X64Isa) => void): void {
   const isAnother = x64Here.length === 0;
-  for (const level of x64Levels) {
-    const why = lacking(level);
-    const whyNot = isAnother ? emulatorLacks(level) : "";
-    if (why === undefined) describe(level.level, () => body(level));
+  for (const isa of x64Isas) {
+    const why = lacking(isa);
+    const whyNot = isAnother ? emulatorLacks(isa) : "";
+    if (why === undefined) describe(isa.isa, () => body(isa));
     else if (whyNot === undefined) {
-      describe(`${level.level}, under qemu`, () => body({ ...level, isEmulated: true }));
-    } else describe.skip(`${level.level} [${[why, whyNot].filter(Boolean).join("; ")}]`, () => {});
+      describe(`${isa.isa}, under qemu`, () => body({ ...isa, isEmulated: true }));
+    } else describe.skip(`${isa.isa} [${[why, whyNot].filter(Boolean).join("; ")}]`, () => {});
   }
 }
 
 /** The memories after the calls; each call has one of its own. */
 export function runX64Calls(
   calls: readonly KernelCall[],
-  { level, isEmulated }: X64Level,
+  { isa, isEmulated }: X64Isa,
 ): Uint8Array<ArrayBuffer>[] {
-  if (isEmulated) return emulateX64(calls, { level });
-  const code = openX64([...new Set(calls.map(({ kernel }) => kernel))], { level });
+  if (isEmulated) return emulateX64(calls, { isa });
+  const code = openX64([...new Set(calls.map(({ kernel }) => kernel))], { isa });
   return calls.map(({ kernel, memory, args }) => runX64(code.get(kernel)!, kernel, memory, args));
 }
 

@@ -35,12 +35,12 @@ const files: [model: string, golden: string, tolerance: Tolerance][] = [
 for (const level of levels) {
   for (const [path, golden, tolerance] of files) {
     if (level === 4 && "refused" in machineCode) {
-      test.skip(`models/${path}, level 4 [skipped: ${machineCode.refused}]`, () => {});
+      test.skip(`models/${path}, opt level 4 [skipped: ${machineCode.refused}]`, () => {});
       continue;
     }
     // The reference takes seconds a case.
     if (level === 1 && leftOut !== undefined && path.includes("minimind")) {
-      test.skip(`models/${path}, level 1 [skipped: ${leftOut}]`, () => {});
+      test.skip(`models/${path}, opt level 1 [skipped: ${leftOut}]`, () => {});
       continue;
     }
     describeShared(`models/${path}, level ${level}`, `models/${path}`, () => {

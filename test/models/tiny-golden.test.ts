@@ -30,8 +30,8 @@ const withOffset: ReadonlySet<string> = new Set(["q4_1", "q5_1"]);
 
 const contestants: [name: string, make: () => Backend][] = [
   ["reference", () => new ReferenceBackend()],
-  ["cpu, level 2", () => new CpuBackend({ level: 2, threads: 1, startThread: undefined })],
-  ["cpu, level 3", () => new CpuBackend({ level: 3, threads: 1, startThread: undefined })],
+  ["cpu, opt level 2", () => new CpuBackend({ level: 2, threads: 1, startThread: undefined })],
+  ["cpu, opt level 3", () => new CpuBackend({ level: 3, threads: 1, startThread: undefined })],
   ...nativeHere.map(({ name, native }): (typeof contestants)[number] => [
     `cpu, ${name}`,
     () => new CpuBackend({ level: 3, threads: 1, startThread: undefined, native }),

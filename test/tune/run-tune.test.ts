@@ -89,7 +89,7 @@ test("measures points of a file again, beside what the file says of them", async
   // Between 4 and 8 tokens, in proportion.
   expect(points.map(({ predicted }) => predicted)).toEqual([15, 20, 15, 20]);
   for (const { measured, profile } of points) {
-    expect(profile).toBe("cpu level 3 8x4.compact");
+    expect(profile).toBe("cpu opt level 3 8x4.compact");
     expect(measured).toBeGreaterThan(0);
   }
 });

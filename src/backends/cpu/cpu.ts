@@ -1,7 +1,7 @@
 // The CPU backend: kernels generated at run time (src/kernels), lowered to WebAssembly SIMD, on as many threads as it is
 // given, over one shared memory. Nothing is allocated and nothing is sent between threads while it runs.
 //
-// Level 2 multiplies row by row (any type); level 3 packs weights into tiles where their type has a tiled kernel.
+// Opt level 2 multiplies row by row (any type); opt level 3 packs weights into tiles where their type has a tiled kernel.
 
 import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
 import { type OutputName, outputNamed, type Weight } from "../../graph/graph.ts";
@@ -59,7 +59,7 @@ export interface CpuOptions {
   idle?: Idle | undefined;
   /** Which kernels compute which product; default: by the kind of processor. */
   choose?: ChooseMatmul | undefined;
-  /** Machine code for the products of level 3; a sentence: why they are WebAssembly. */
+  /** Machine code for the products of opt level 3; a sentence: why they are WebAssembly. */
   native?: NativeKernels | string | undefined;
   /** Why it was made as it was, for people. */
   notes?: readonly string[] | undefined;
@@ -102,7 +102,7 @@ export class CpuBackend implements Backend {
 
   constructor(options: CpuOptions) {
     const { level, native = "machine code is switched off", wasm = detectWasmFeatures() } = options;
-    this.#native = level === 2 ? "level 2 has no kernels of products" : native;
+    this.#native = level === 2 ? "opt level 2 has no kernels of products" : native;
     this.#wasm = wasm;
     this.#isThreaded = wasm.threads && options.startThread !== undefined;
     this.#options = options;

@@ -1,5 +1,5 @@
 // The reference backend: graph/reference.ts with memory around it. One thread, no SIMD, every op and every type; opt
-// level 1, the last resort, and the oracle of the conformance suite.
+// opt level 1, the last resort, and the oracle of the conformance suite.
 
 import { AbortedError, DisposedError, MemoryError } from "../../base/errors.ts";
 import { bytesFor } from "../../dtypes/dtype.ts";

@@ -24,7 +24,7 @@ export function levelsOption(usual: string): Option {
 }
 
 /** 4 where this machine runs machine code, otherwise 3. */
-export async function bestLevel(): Promise<OptLevel> {
+export async function bestOptLevel(): Promise<OptLevel> {
   return "target" in (await machineCodeInfo()) ? 4 : 3;
 }
 

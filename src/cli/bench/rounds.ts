@@ -102,7 +102,7 @@ class Entrant {
   }
 
   get label(): string {
-    return `level ${this.level}, ${this.threads} thread${this.threads === 1 ? "" : "s"}`;
+    return `opt level ${this.level}, ${this.threads} thread${this.threads === 1 ? "" : "s"}`;
   }
 
   async ready(watch: BenchWatch): Promise<Opened> {

@@ -8,7 +8,7 @@ import { othersCores } from "../bench/machine-load.ts";
 import { rateText, summarize } from "../bench/measure.ts";
 import {
   type BenchOutputFlags,
-  bestLevel,
+  bestOptLevel,
   disturbedNote,
   jsonOption,
   levelsOption,
@@ -81,7 +81,7 @@ async function matmul(flags: MatmulFlags, context: CliContext): Promise<void> {
   const machine = terminal.machine();
   const threads = flags.threads ?? [...new Set([1, machine.cores])];
   const allLevels: readonly OptLevel[] = [1, 2, 3, 4];
-  const best = await bestLevel();
+  const best = await bestOptLevel();
   const levels = flags.level ?? allLevels.filter((level) => level <= best);
   const entrants = levels.flatMap((level) =>
     flags.type.flatMap((type) => threads.map((count) => entrant(level, type, count))),
@@ -92,7 +92,9 @@ async function matmul(flags: MatmulFlags, context: CliContext): Promise<void> {
     for (const one of entrants) {
       // The reference has one thread, however many it is given: measuring it again would say the same.
       if (one.level === 1 && one.threads > 1) continue;
-      status(`level ${one.level}, ${one.type}, ${plural(one.threads, "thread")}: round ${round}`);
+      status(
+        `opt level ${one.level}, ${one.type}, ${plural(one.threads, "thread")}: round ${round}`,
+      );
       const start = terminal.load();
       const { gflops, kernel } = await benchMatmul({
         type: one.type,
@@ -166,7 +168,7 @@ function reportText(report: MatmulReport, threads: readonly number[]): string {
     return found && summarize(found.gflops).median;
   };
   const rows = levels.map((level) => [
-    `level ${level}`,
+    `opt level ${level}`,
     ...columns.map(({ type, count }) => {
       const value = median(level, type, count);
       return value === undefined ? "-" : rateText(value);
@@ -178,7 +180,7 @@ function reportText(report: MatmulReport, threads: readonly number[]): string {
       const [from, to] = [median(first, type, count), median(last, type, count)];
       return from && to ? `${rateText(to / from)}x` : "-";
     });
-    rows.push([`level ${last} : ${first}`, ...gains]);
+    rows.push([`opt level ${last} : ${first}`, ...gains]);
   }
   const header = ["GFLOPS", ...columns.map(({ type, count }) => `${type} (t=${count})`)];
   const table = renderTable(
@@ -186,7 +188,7 @@ function reportText(report: MatmulReport, threads: readonly number[]): string {
     flags.markdown ?? false,
   );
   const kernels = new Map(
-    entrants.map(({ level, type, kernel }) => [`level ${level}, ${type}`, kernel]),
+    entrants.map(({ level, type, kernel }) => [`opt level ${level}, ${type}`, kernel]),
   );
   const names = Array.from(kernels, ([which, kernel]) => `${which}: ${kernel}\n`).join("");
   const problem = `[${flags.tokens}, ${flags.columns}] x [${flags.rows}, ${flags.columns}]^T`;

@@ -8,7 +8,7 @@ import type { MachineFacts, MachineLoad } from "../../platform/node-cli.ts";
 import { rateText, summarize } from "../bench/measure.ts";
 import {
   type BenchOutputFlags,
-  bestLevel,
+  bestOptLevel,
   disturbedNote,
   jsonOption,
   levelsOption,
@@ -113,7 +113,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     throw new UsageError("bench: -p 0 and -n 0 leave nothing to measure. Drop one of them");
   }
   const threads = flags.threads ?? [terminal.machine().cores];
-  const levels = flags.level ?? [await bestLevel()];
+  const levels = flags.level ?? [await bestOptLevel()];
   if (typeof flags.profile === "string" && levels.length * threads.length > 1) {
     throw new UsageError(
       "bench: --profile with a file writes one trace, but there are several combinations to measure: give one --level and one -t",

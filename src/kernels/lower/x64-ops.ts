@@ -34,7 +34,7 @@ import {
   type X64Target,
 } from "./x64-rules.ts";
 
-type Level = X64Target["level"];
+type Isa = X64Target["isa"];
 
 const rules: { readonly [O in OpName]: Rule } = {
   "i32.const": rule((l, _, imm, out) => l.integer(out, imm | 0)),
@@ -307,7 +307,7 @@ const rulesWithoutTiles = refusing<TileOp>(noTiles("AVX2"));
 
 const rulesOfPlainAvx2: Partial<Record<OpName, Rule>> = { "i32v.dot4": dotThroughWords };
 
-const tables: Readonly<Record<Level, { readonly [O in OpName]: Rule }>> = {
+const tables: Readonly<Record<Isa, { readonly [O in OpName]: Rule }>> = {
   avx512: rules,
   "avx2-vnni": withoutSplats({ ...rules, ...rulesOfAvx2, ...rulesWithoutTiles }),
   avx2: withoutSplats({
@@ -318,8 +318,8 @@ const tables: Readonly<Record<Level, { readonly [O in OpName]: Rule }>> = {
   }),
 };
 
-export function ruleOf(op: OpName, level: Level): Rule {
-  return tables[level][op];
+export function ruleOf(op: OpName, isa: Isa): Rule {
+  return tables[isa][op];
 }
 
 function withoutSplats(table: { readonly [O in OpName]: Rule }): { readonly [O in OpName]: Rule } {

@@ -17,7 +17,7 @@ import { strideOfTile } from "../ir/tiles.ts";
 import type { Operand } from "./machine.ts";
 
 export interface X64Target {
-  readonly level: "avx512" | "avx2-vnni" | "avx2";
+  readonly isa: "avx512" | "avx2-vnni" | "avx2";
 }
 
 /** The lowering of one kernel (x64.ts), as a rule sees it. */

@@ -43,28 +43,28 @@ const passing = [rax, rcx, rdx] as const;
 /** Those that need not be saved first; rbp and r13 last, which need a longer address. */
 const generals: readonly number[] = [rsi, 8, 9, 10, 11, rbx, 14, 15, 12, 13, rbp];
 
-export function lowerToX64(kernel: Kernel, { level }: X64Target): NativeFunction {
-  const isEvex = level === "avx512";
-  const expanded = expandForX64(kernel, level !== "avx2");
-  const needs = Math.max(0, ...opsOf(expanded.body).map((op) => scratchOf(op, level)));
+export function lowerToX64(kernel: Kernel, { isa }: X64Target): NativeFunction {
+  const isEvex = isa === "avx512";
+  const expanded = expandForX64(kernel, isa !== "avx2");
+  const needs = Math.max(0, ...opsOf(expanded.body).map((op) => scratchOf(op, isa)));
   const numbers = Array.from({ length: isEvex ? 32 : 16 }, (_, number) => number);
   const scratch = numbers.slice(0, needs);
   const target: MachineTarget = {
-    name: `x64 ${level}`,
+    name: `x64 ${isa}`,
     width: isEvex && kernel.width !== 32 ? 64 : 32,
     vectors: numbers.slice(needs),
     generals,
     passing,
-    tied: (op) => ruleOf(op, level).tied,
-    readsFirst: (op) => ruleOf(op, level).readsFirst,
+    tied: (op) => ruleOf(op, isa).tied,
+    readsFirst: (op) => ruleOf(op, isa).readsFirst,
     foldsLoad: (op, index, load) => {
-      const { memoryAt: places, foldsSplat } = ruleOf(op, level);
+      const { memoryAt: places, foldsSplat } = ruleOf(op, isa);
       return places.includes(index) && (load in wholeLoads || (foldsSplat && load in splatLoads));
     },
-    foldsConstant: (op, index) => ruleOf(op, level).memoryAt.includes(index),
+    foldsConstant: (op, index) => ruleOf(op, isa).memoryAt.includes(index),
   };
   const tiles = tileConfiguration(kernel.body);
-  return new KernelLowering(toMachine(expanded, target), level, scratch, tiles).run();
+  return new KernelLowering(toMachine(expanded, target), isa, scratch, tiles).run();
 }
 
 /** What ldtilecfg loads for a kernel that shapes tiles: palette 1, bytes of a row and rows of each tile. */
@@ -90,8 +90,8 @@ const splatLoads: Partial<Record<OpName, true>> = {
   ...{ "i8v.load_splat32": true, "i32v.load_splat": true, "f32v.load_splat": true },
 };
 
-function scratchOf(op: OpName, level: X64Target["level"]): Scratch {
-  return ruleOf(op, level).scratch;
+function scratchOf(op: OpName, isa: X64Target["isa"]): Scratch {
+  return ruleOf(op, isa).scratch;
 }
 
 function opsOf(statements: readonly Statement[]): OpName[] {
@@ -103,7 +103,7 @@ function opsOf(statements: readonly Statement[]): OpName[] {
 
 class KernelLowering implements Lowering {
   readonly a: X64Assembler;
-  readonly level: X64Target["level"];
+  readonly isa: X64Target["isa"];
   /** AVX-512 and its encoding. */
   readonly isEvex: boolean;
   /** Bytes of a vector. */
@@ -116,13 +116,13 @@ class KernelLowering implements Lowering {
 
   constructor(
     kernel: MachineKernel,
-    level: X64Target["level"],
+    isa: X64Target["isa"],
     scratch: readonly number[],
     tiles: Uint8Array | undefined,
   ) {
     this.a = new X64Assembler(kernel.name);
-    this.level = level;
-    this.isEvex = level === "avx512";
+    this.isa = isa;
+    this.isEvex = isa === "avx512";
     this.width = kernel.width;
     this.#kernel = kernel;
     this.#scratch = scratch;
@@ -168,7 +168,7 @@ class KernelLowering implements Lowering {
     const { a } = this;
     if (instruction.kind === "op") {
       const { op, args, imm, out } = instruction;
-      ruleOf(op, this.level).lower(this, args, imm, out);
+      ruleOf(op, this.isa).lower(this, args, imm, out);
     } else if (instruction.kind === "copy") {
       const { registers, to, from } = instruction;
       if (registers === "general") a.op("mov", r64(to), r64(from));

@@ -9,7 +9,7 @@ import { ModelError, UsageError } from "../../base/errors.ts";
 import type { DType } from "../../dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../dtypes/table.ts";
 import { makePlan } from "../../graph/plan.ts";
-import { chooseLevel } from "../../machine/native.ts";
+import { chooseOptLevel } from "../../machine/native.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import {
   floats,
@@ -28,7 +28,7 @@ export async function measureMatmul(options: MatmulBenchOptions): Promise<Matmul
   const dtype = checkedType(options);
   const platform = await currentPlatform();
   const backend = chooseBackend({
-    ...(await chooseLevel(options, platform)),
+    ...(await chooseOptLevel(options, platform)),
     threads,
     startThread: () => platform.startThread("compute"),
   });

@@ -15,7 +15,7 @@ import { makePlan } from "../../graph/plan.ts";
 import { type BackendChoice, chooseBackend } from "../../load/choose-backend.ts";
 import { tokenizerOf } from "../../load/compose.ts";
 import { locate } from "../../load/model-file.ts";
-import { chooseLevel } from "../../machine/native.ts";
+import { chooseOptLevel } from "../../machine/native.ts";
 import { buildModel } from "../../models/build.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import type { Platform } from "../../platform/platform.ts";
@@ -74,7 +74,7 @@ async function verifyFile(
   const plan = makePlan(graph, { maxTokens: most, maxOutputs: most });
   const kv = { blocks: blocksFor(tokens.length), dtype: kvType };
   const request: BackendRequest = {
-    ...(await chooseLevel({ level: options.level }, platform)),
+    ...(await chooseOptLevel({ level: options.level }, platform)),
     threads: options.threads ?? platform.cores,
     startThread: () => platform.startThread("compute"),
   };

@@ -2,7 +2,7 @@
 // make code for it. Loaded by composition roots where the platform runs machine code, and nowhere else: a browser never
 // sees the lowerings.
 //
-// A target is taken when the processor has all that its code uses (levels.ts), and when a first small kernel could be
+// A target is taken when the processor has all that its code uses (isa.ts), and when a first small kernel could be
 // opened and computed what it should.
 
 import { sharedObject, symbolOf } from "../../../kernels/asm/elf.ts";
@@ -22,7 +22,7 @@ import { lowerToX64 } from "../../../kernels/lower/x64.ts";
 import { type KernelTarget, nativeTargets, type TargetName } from "../../../kernels/target.ts";
 import type { NativeAccess, NativeHost } from "../../../platform/platform.ts";
 import { BLOCK_SLOTS, entryCode, MOST_PARAMS, type NativeImage, nativeCalls } from "./entry.ts";
-import { type NativeTargetName, nativeLevel, withoutTiles } from "./levels.ts";
+import { type NativeTargetName, nativeIsa, withoutTiles } from "./isa.ts";
 import { askForTiles } from "./tiles.ts";
 
 /** A way to make kernels for this machine's processor. */
@@ -40,20 +40,20 @@ type Lower = (kernel: Kernel) => NativeFunction;
 
 /** What makes code for each target, on any machine. */
 export const lowerings: Readonly<Record<NativeTargetName, Lower>> = {
-  "x64-amx": (kernel) => lowerToX64(kernel, { level: "avx512" }),
-  "x64-avx512": (kernel) => lowerToX64(kernel, { level: "avx512" }),
-  "x64-avx2-vnni": (kernel) => lowerToX64(kernel, { level: "avx2-vnni" }),
-  "x64-avx2": (kernel) => lowerToX64(kernel, { level: "avx2" }),
+  "x64-amx": (kernel) => lowerToX64(kernel, { isa: "avx512" }),
+  "x64-avx512": (kernel) => lowerToX64(kernel, { isa: "avx512" }),
+  "x64-avx2-vnni": (kernel) => lowerToX64(kernel, { isa: "avx2-vnni" }),
+  "x64-avx2": (kernel) => lowerToX64(kernel, { isa: "avx2" }),
   "arm64-i8mm": (kernel) => lowerToArm64(kernel, { name: "arm64 i8mm", i8mm: true }),
   "arm64-dotprod": (kernel) => lowerToArm64(kernel, { name: "arm64 dotprod" }),
 };
 
 /** The best target that this machine can run; otherwise why there is none. `wanted` names one, for tests. */
 export function nativeKernels(access: NativeAccess, wanted?: TargetName): NativeKernels | string {
-  const level = nativeLevel(access, wanted);
-  if ("refused" in level) return level.refused;
+  const isa = nativeIsa(access, wanted);
+  if ("refused" in isa) return isa.refused;
   const host = access as NativeHost;
-  const kernels = kernelsOf(level.name, host);
+  const kernels = kernelsOf(isa.name, host);
   const wrong = (kernels.target.amx && tryTiles(kernels)) ?? tryOut(kernels);
   if (wrong === undefined) return kernels;
   if (!kernels.target.amx || wanted !== undefined) return wrong;

@@ -6,7 +6,7 @@ import type { NativeAccess, NativeHost } from "../../../platform/platform.ts";
 
 export type NativeTargetName = Exclude<TargetName, "wasm">;
 
-export interface NativeLevel {
+export interface NativeIsa {
   readonly name: NativeTargetName;
   readonly arch: NativeHost["arch"];
   /** Features that its code uses, as Linux names them. */
@@ -17,7 +17,7 @@ const avx2 = ["avx2", "fma", "f16c"];
 const avx512 = ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"];
 
 /** In order of preference. */
-const levels: readonly NativeLevel[] = [
+const isas: readonly NativeIsa[] = [
   { name: "x64-amx", arch: "x64", needs: [...avx2, ...avx512, "amx_tile", "amx_int8"] },
   { name: "x64-avx512", arch: "x64", needs: [...avx2, ...avx512] },
   { name: "x64-avx2-vnni", arch: "x64", needs: [...avx2, "avx_vnni"] },
@@ -33,17 +33,17 @@ export function withoutTiles(host: NativeHost): NativeHost {
 }
 
 /** The best that the processor has all for; `refused`: why there is none. `wanted` names one, for tests. */
-export function nativeLevel(
+export function nativeIsa(
   access: NativeAccess,
   wanted?: TargetName,
-): NativeLevel | { readonly refused: string } {
+): NativeIsa | { readonly refused: string } {
   if (typeof access === "string") return { refused: access };
   const refusals: string[] = [];
-  for (const level of levels) {
-    const { name, arch, needs } = level;
+  for (const isa of isas) {
+    const { name, arch, needs } = isa;
     if (arch !== access.arch || (wanted !== undefined && name !== wanted)) continue;
     const missing = needs.filter((feature) => !access.features.has(feature));
-    if (missing.length === 0) return level;
+    if (missing.length === 0) return isa;
     refusals.push(`${name} needs ${missing.join(", ")}`);
   }
   if (refusals.length === 0) return { refused: `there is no target ${wanted} for ${access.arch}` };
