@@ -14,6 +14,7 @@ import {
   type OpTable,
   type Outputs,
   type Rope,
+  type Routing,
   type Rows,
   type Value,
   type Weight,
@@ -70,6 +71,44 @@ export class GraphBuilder {
       );
     }
     return this.#push("matmul", { x, weight, bias }, name, rows, outputs);
+  }
+
+  /** [tokens, experts] -> [tokens, 2 * used]: ids, then weights. `bias`: [experts], for choosing only. */
+  route(logits: Value, routing: Routing, name: string, bias?: Weight): Value {
+    const { used } = routing;
+    if (!Number.isInteger(used) || used < 1 || used > logits.cols) {
+      throw new ModelError(
+        `graph: ${this.#prefix}${name}: ${used} of ${logits.cols} experts are used, expected 1 to ${logits.cols}`,
+      );
+    }
+    if (bias && vectorSize(bias) !== logits.cols)
+      this.#mismatch(name, `a bias of ${vectorSize(bias)}`, logits);
+    return this.#push("route", { logits, bias, routing }, name, logits.rows, 2 * used);
+  }
+
+  /** [tokens, inputs] or [tokens, used * inputs] -> [tokens, used * outputs]. `bias`: [experts, outputs]. */
+  matmulId(x: Value, routes: Value, weight: Weight, name: string, bias?: Weight): Value {
+    const [experts, outputs, inputs] = expertShape(weight);
+    const used = routes.cols / 2;
+    if (routes.rows !== x.rows)
+      this.#mismatch(name, `[${routes.rows}, ${routes.cols}] of routes`, x);
+    if (x.cols !== inputs && x.cols !== used * inputs) {
+      this.#mismatch(
+        name,
+        `${weight.name} [${experts}, ${outputs}, ${inputs}] in ${used} slots`,
+        x,
+      );
+    }
+    const flat = bias && flatBias(bias, experts, outputs);
+    const operands = { x, routes, weight, bias: flat };
+    return this.#push("matmul_id", operands, name, x.rows, used * outputs);
+  }
+
+  /** The weighted sum of a token's slots: [tokens, used * n] -> [tokens, n]. */
+  combine(x: Value, routes: Value, name: string): Value {
+    const used = routes.cols / 2;
+    if (x.cols % used !== 0 || x.rows !== routes.rows) this.#mismatch(name, `${used} slots`, x);
+    return this.#push("combine", { x, routes }, name, x.rows, x.cols / used);
   }
 
   rope(x: Value, headDim: number, rope: Rope, name: string, factors?: Weight): Value {
@@ -146,8 +185,9 @@ export class GraphBuilder {
   }
 
   gate(gate: Value, up: Value, activation: Activation, name: string): Value {
-    if (gate.cols !== up.cols) this.#mismatch(name, `a gate of ${gate.cols}`, up);
-    return this.#push("gate", { gate, up, activation }, name, gate.rows, gate.cols);
+    const fits = gate.rows === up.rows && (gate.cols === up.cols || gate.cols === 1);
+    if (!fits) this.#mismatch(name, `a gate of [${gate.rows}, ${gate.cols}]`, up);
+    return this.#push("gate", { gate, up, activation }, name, up.rows, up.cols);
   }
 
   activate(x: Value, activation: Activation, name: string): Value {
@@ -227,6 +267,21 @@ function matrixCols(weight: Weight): number {
 function vectorSize(weight: Weight): number {
   if (weight.shape.length !== 1) throw notA("vector", weight);
   return weight.shape[0]!;
+}
+
+function expertShape(weight: Weight): [experts: number, outputs: number, inputs: number] {
+  if (weight.shape.length !== 3) throw notA("matrix for each expert", weight);
+  return [weight.shape[0]!, weight.shape[1]!, weight.shape[2]!];
+}
+
+/** The biases of all experts behind each other: a vector, as biases are everywhere. */
+function flatBias(bias: Weight, experts: number, outputs: number): Weight {
+  const { shape, dtype } = bias;
+  const fits = shape.length === 2 && shape[0] === experts && shape[1] === outputs;
+  if (fits && dtype.blockElems === 1) return { ...bias, shape: [experts * outputs] };
+  throw new ModelError(
+    `graph: ${bias.name} is ${dtype.name} [${shape}], expected floats [${experts}, ${outputs}]`,
+  );
 }
 
 function notA(what: string, weight: Weight): ModelError {

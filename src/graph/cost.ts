@@ -59,6 +59,21 @@ const rules: { [K in OpKind]: CostRule<K> } = {
     kvBytes: 0,
     valueBytes: valueBytes(n.x, s) + valueBytes(n.out, s),
   }),
+  route: (n, s) => elementwise(6, [n.logits], n.out, s, n.bias ? [n.bias] : []),
+  matmul_id: (n, s) => {
+    const used = n.routes.cols / 2;
+    const rows = rowsOf(n.out, s);
+    const results = rows * n.out.cols;
+    const [experts, , inputs] = n.weight.shape as [number, number, number];
+    const bytes = weightBytes(n.weight) + (n.bias ? weightBytes(n.bias) : 0);
+    return {
+      ...opsOf(n.weight.dtype, 2 * inputs * results, n.bias ? results : 0),
+      weightBytes: (bytes * distinctExperts(experts, used, rows)) / experts,
+      kvBytes: 0,
+      valueBytes: valueBytes(n.x, s) + valueBytes(n.out, s),
+    };
+  },
+  combine: (n, s) => elementwise((2 * n.x.cols) / n.out.cols, [n.x, n.routes], n.out, s),
   rope: (n, s) => elementwise(3, [n.x], n.out, s, n.factors ? [n.factors] : []),
   kv_write: (n, s) => ({
     ...noOps,
@@ -119,6 +134,14 @@ export function graphCost(graph: Graph, step: StepSize): Cost {
     total.valueBytes += cost.valueBytes;
   }
   return total;
+}
+
+/**
+ * Experts of which so many tokens read the weights, on average, where each uses `used` of them and all are as likely: a
+ * token alone reads its own.
+ */
+export function distinctExperts(experts: number, used: number, tokens: number): number {
+  return experts * (1 - (1 - used / experts) ** tokens);
 }
 
 /** Of all keys and values of a token. */

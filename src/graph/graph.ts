@@ -19,7 +19,7 @@ export interface Value {
   readonly cols: number;
 }
 
-/** A tensor of the model file: [outputs, inputs] for a matrix, [n] for a vector. */
+/** A tensor of the model file: [n] for a vector, [outputs, inputs] for a matrix, [experts, outputs, inputs] for one of each expert. */
 export interface Weight {
   readonly name: string;
   readonly shape: readonly number[];
@@ -42,8 +42,25 @@ export interface Rope {
   readonly magnitude: number;
 }
 
-/** silu(x) = x / (1 + e^-x); gelu is ggml's, by tanh. */
-export type Activation = "silu" | "gelu" | "relu";
+/** silu(x) = x / (1 + e^-x); gelu is ggml's, by tanh; sigmoid(x) = 1 / (1 + e^-x). */
+export type Activation = "silu" | "gelu" | "relu" | "sigmoid";
+
+/**
+ * How a router's logits become scores, by which experts are chosen and weighted: "softmax" and "sigmoid" of all logits;
+ * "softmax_chosen": the logits choose, the softmax of those chosen weighs.
+ */
+export type Gating = "softmax" | "sigmoid" | "softmax_chosen";
+
+/** How a token's experts are chosen and weighted. */
+export interface Routing {
+  /** Experts of a token. */
+  readonly used: number;
+  readonly gating: Gating;
+  /** The weights of a token add up to 1. */
+  readonly normalise: boolean;
+  /** Factor on the weights. */
+  readonly scale: number;
+}
 
 /** Attributes and operands of each op. The comments give the mathematics; T = rows. */
 export interface OpTable {
@@ -58,6 +75,18 @@ export interface OpTable {
    * beside this weight type (DType.activation), as ggml does: integer kernels and the reference then agree.
    */
   matmul: { x: Value; weight: Weight; bias: Weight | undefined };
+  /**
+   * The experts of each token: out[t] = [ids of the `used` experts with the largest scores, largest first; their weights].
+   * Ids are small integers as floats. `bias` is added to the scores for choosing only. Of equal scores, the first is chosen.
+   */
+  route: { logits: Value; bias: Weight | undefined; routing: Routing };
+  /**
+   * matmul with the experts of each token: out[t][s] = x[t] * weight[expert(t, s)]^T + bias[expert(t, s)], for slots s of
+   * `routes`; x has a row for all slots, or one for each. weight: [experts, outputs, inputs], bias: [experts * outputs].
+   */
+  matmul_id: { x: Value; routes: Value; weight: Weight; bias: Weight | undefined };
+  /** out[t] = sum of x[t][s] * weight(t, s) over slots s of `routes`, in their order. */
+  combine: { x: Value; routes: Value };
   /** Rotates each head of x by its token's position; `factors` (from the file) divide the frequencies. */
   rope: { x: Value; headDim: number; rope: Rope; factors: Weight | undefined };
   /** Stores k and v of each token at its place in the paged cache: in state `state` of the graph, a KvState. No output. */
@@ -80,7 +109,7 @@ export interface OpTable {
    * them, [K - 1, cols]; before the first token they are 0.
    */
   short_conv: { x: Value; weight: Weight; bias: Weight | undefined; state: number };
-  /** out = activation(gate) * up. */
+  /** out = activation(gate) * up; a gate of one column is for the whole row. */
   gate: { gate: Value; up: Value; activation: Activation };
   /** out = activation(x). */
   activate: { x: Value; activation: Activation };

@@ -10,8 +10,9 @@ import { ModelError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import { attendedFrom, attendedTo } from "./attended.ts";
-import type { Activation, GraphNode, NodeOf, OpKind, Rope, Value, Weight } from "./graph.ts";
+import type { Activation, Graph, GraphNode, NodeOf, OpKind, Rope, Value, Weight } from "./graph.ts";
 import { type StoredRecurrent, shortConv } from "./reference-recurrent.ts";
+import { routeRow, routeScratchSize, softmaxInPlace } from "./route.ts";
 import { KV_BLOCK_TOKENS, type Step, tableOf } from "./step.ts";
 
 const f32 = Math.fround;
@@ -33,6 +34,14 @@ export function activationTypeOf(dtype: DType): DType | undefined {
   throw new ModelError(
     `dtype ${dtype.name}: activations should be "${dtype.activation}", which cannot be written`,
   );
+}
+
+/** Most columns of a value that meets weights: what a row of ReferenceMemory.rounded must hold. */
+export function widestActivations({ nodes }: Graph): number {
+  const multiplied = nodes.map((node) =>
+    node.op === "matmul" || node.op === "matmul_id" ? node.x.cols : 0,
+  );
+  return Math.max(0, ...multiplied);
 }
 
 /** The KV cache, in blocks of 32 tokens. */
@@ -64,7 +73,7 @@ export interface ReferenceMemory {
   readonly recurrent: readonly (StoredRecurrent | undefined)[];
   /** [longest row of any weight] */
   readonly row: Float32Array;
-  /** [most tokens, longest row]: activations after rounding. */
+  /** [most tokens, widestActivations()]: activations after rounding. */
   readonly rounded: Float32Array;
   /** One row of activations in its rounded type. */
   readonly packed: Uint8Array;
@@ -145,6 +154,63 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     }
   },
 
+  route(node, step, memory) {
+    const logits = memory.value(node.logits); // [T, experts]
+    const out = memory.value(node.out); // [T, 2 * used]
+    const bias = node.bias ? vector(memory, node.bias) : undefined;
+    const [experts, cols] = [node.logits.cols, node.out.cols];
+    const scratch = new Float32Array(routeScratchSize(experts));
+    for (let t = 0; t < rowCount(node.out, step); t++) {
+      routeRow(node.routing, experts, logits, t * experts, bias, out, t * cols, scratch);
+    }
+  },
+
+  matmul_id(node, step, memory) {
+    const out = memory.value(node.out); // [T, slots * N]
+    const routes = memory.value(node.routes); // [T, 2 * slots]
+    const weight = memory.weight(node.weight); // [experts, N, K]
+    const [, n, k] = node.weight.shape as [number, number, number];
+    const slots = node.routes.cols / 2;
+    const perToken = node.x.cols / k; // rows of x that a token has: 1, or one for each slot
+    const rows = rowCount(node.out, step);
+    const x = roundActivations(memory.value(node.x), rows * perToken, k, weight.activation, memory);
+    const source = weight.floats ?? memory.row;
+    for (let pair = 0; pair < rows * slots; pair++) {
+      const [t, slot] = [Math.floor(pair / slots), pair % slots];
+      const first = routes[t * 2 * slots + slot]! * n; // row of the expert's matrix
+      const xAt = (perToken === 1 ? t : pair) * k;
+      for (let o = 0; o < n; o++) {
+        const at = weight.floats ? (first + o) * k : 0;
+        if (!weight.floats) readRow(weight, first + o, k, memory.row, 0);
+        out[pair * n + o] = dot(x, xAt, source, at, k);
+      }
+    }
+    if (!node.bias) return;
+    const bias = vector(memory, node.bias); // [experts * N]
+    for (let pair = 0; pair < rows * slots; pair++) {
+      const [t, slot] = [Math.floor(pair / slots), pair % slots];
+      const first = routes[t * 2 * slots + slot]! * n;
+      for (let o = 0; o < n; o++) out[pair * n + o]! += bias[first + o]!;
+    }
+  },
+
+  combine(node, step, memory) {
+    const x = memory.value(node.x); // [T, slots * N]
+    const routes = memory.value(node.routes); // [T, 2 * slots]
+    const out = memory.value(node.out); // [T, N]
+    const [n, slots] = [node.out.cols, node.routes.cols / 2];
+    for (let t = 0; t < rowCount(node.out, step); t++) {
+      for (let i = 0; i < n; i++) {
+        let sum = 0;
+        for (let slot = 0; slot < slots; slot++) {
+          const weight = routes[(2 * t + 1) * slots + slot]!;
+          sum = f32(sum + f32(x[(t * slots + slot) * n + i]! * weight));
+        }
+        out[t * n + i] = sum;
+      }
+    }
+  },
+
   rope(node, step, memory) {
     const x = memory.value(node.x);
     const out = memory.value(node.out);
@@ -213,7 +279,8 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     const out = memory.value(node.out);
     const activation = activations[node.activation];
     const total = rowCount(node.out, step) * node.out.cols;
-    for (let i = 0; i < total; i++) out[i] = activation(gate[i]!) * up[i]!;
+    const repeats = node.out.cols / node.gate.cols; // of a gate for the whole row
+    for (let i = 0; i < total; i++) out[i] = activation(gate[Math.floor(i / repeats)]!) * up[i]!;
   },
 
   activate(node, step, memory) {
@@ -266,10 +333,11 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
   },
 };
 
-const activations: { readonly [A in Activation]: (x: number) => number } = {
+export const activations: { readonly [A in Activation]: (x: number) => number } = {
   silu: (x) => f32(x / f32(1 + f32(Math.exp(-x)))),
   gelu: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * x * (1 + 0.044715 * x * x))),
   relu: (x) => Math.max(x, 0),
+  sigmoid: (x) => f32(1 / f32(1 + f32(Math.exp(-x)))),
 };
 
 function rowCount(value: Value, step: Step): number {
@@ -409,19 +477,6 @@ function attendHead(
     for (let p = from; p < to; p++) sum += scores[p]! * values[p * cols + kvHead + i]!;
     out[queryAt + i] = sum;
   }
-}
-
-function softmaxInPlace(x: Float32Array, at: number, n: number): void {
-  let max = Number.NEGATIVE_INFINITY;
-  for (let i = 0; i < n; i++) max = Math.max(max, x[at + i]!);
-  let sum = 0;
-  for (let i = 0; i < n; i++) {
-    const e = f32(Math.exp(f32(x[at + i]! - max)));
-    x[at + i] = e;
-    sum += e;
-  }
-  const inverse = f32(1 / sum);
-  for (let i = 0; i < n; i++) x[at + i]! *= inverse;
 }
 
 function mapElements(

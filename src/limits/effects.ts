@@ -5,7 +5,13 @@ import { decodeLimit, decodeLine } from "./decode.ts";
 import type { Device } from "./device.ts";
 import type { LimitsModel } from "./limits-model.ts";
 import { tokensThatFit } from "./memory.ts";
-import { type BitWidths, type Counting, type ModelCost, shapeCost } from "./model-cost.ts";
+import {
+  type BitWidths,
+  type Counting,
+  type ModelCost,
+  shapeCost,
+  weightBytesFor,
+} from "./model-cost.ts";
 import { prefillCountOf, turningPoints } from "./prefill.ts";
 import { type ModelShape, withKvHeads } from "./shape.ts";
 
@@ -70,6 +76,7 @@ function effect(
   device: Device,
   { memoryBytes, context, counting }: EffectOptions,
 ): Effect {
+  const allWeightBytes = weightBytesFor(cost, Number.POSITIVE_INFINITY);
   return {
     what,
     weightBytes: cost.weightBytes,
@@ -77,7 +84,7 @@ function effect(
     tokensThatFit:
       memoryBytes === undefined
         ? undefined
-        : tokensThatFit(memoryBytes, cost.weightBytes, cost.kvBytes),
+        : tokensThatFit(memoryBytes, allWeightBytes, cost.kvBytes),
     turningPoints: turningPoints(cost, device, prefillCountOf[counting]).points.map(
       ({ tokens }) => tokens,
     ),

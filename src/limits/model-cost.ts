@@ -4,14 +4,16 @@
 
 import { UsageError } from "../base/errors.ts";
 import type { DType } from "../dtypes/dtype.ts";
-import { type Cost, graphCost } from "../graph/cost.ts";
+import { type Cost, graphCost, weightBytes } from "../graph/cost.ts";
 import type { Graph } from "../graph/graph.ts";
 import { noOps, type Ops, opsSum } from "./roofline.ts";
 import { kvParameters, type ModelShape, parameterCounts } from "./shape.ts";
 
 export interface ModelCost {
-  /** Read once in every step, however many tokens it has: layers and head. */
+  /** Read once in every step, however many tokens it has: layers and head. Of experts, those of one token. */
   readonly weightBytes: number;
+  /** Of a mixture of experts: the bytes of all experts, and the share of them that a token reads. */
+  readonly experts?: { readonly bytes: number; readonly share: number } | undefined;
   /** Read once for every token: its row of the embedding table. */
   readonly rowBytes: number;
   /** What the weights take in memory: with the embedding table. */
@@ -89,15 +91,36 @@ export function graphModelCost(graph: Graph, kv: DType, storedBytes: number): Mo
   const token = step(1, 0, 0);
   const output = step(0, 1, 0);
   const pair = step(1, 0, 1);
+  const experts = expertCost(graph);
+  const expertBytes = experts ? experts.bytes * experts.share : 0;
   return {
-    weightBytes: fixed.weightBytes,
-    rowBytes: token.weightBytes - fixed.weightBytes,
+    weightBytes: fixed.weightBytes + expertBytes,
+    experts,
+    rowBytes: token.weightBytes - fixed.weightBytes - expertBytes,
     storedBytes,
     kvBytes: pair.kvBytes - token.kvBytes,
     token: opsBetween(fixed, token),
     output: opsBetween(fixed, output),
     pair: opsBetween(token, pair),
   };
+}
+
+function expertCost({ nodes }: Graph): ModelCost["experts"] {
+  let [bytes, read] = [0, 0];
+  for (const node of nodes) {
+    if (node.op !== "matmul_id") continue;
+    const own = weightBytes(node.weight) + (node.bias ? weightBytes(node.bias) : 0);
+    bytes += own;
+    read += (own * node.routes.cols) / 2 / node.weight.shape[0]!;
+  }
+  return bytes === 0 ? undefined : { bytes, share: read / bytes };
+}
+
+/** Weights that a step of so many tokens reads: of experts, those that any of them uses, on average. */
+export function weightBytesFor({ weightBytes: ofOne, experts }: ModelCost, tokens: number): number {
+  if (!experts) return ofOne;
+  const { bytes, share } = experts;
+  return ofOne + bytes * (1 - (1 - share) ** tokens - share);
 }
 
 /** The same model with a KV cache of another width. */

@@ -3,7 +3,7 @@
 // bottleneck turns: at first weights bind, then arithmetic, and in long prompts the KV cache.
 
 import type { Device } from "./device.ts";
-import type { Counting, ModelCost } from "./model-cost.ts";
+import { type Counting, type ModelCost, weightBytesFor } from "./model-cost.ts";
 import { type Limit, limitOf, noOps, opsSum, type Work } from "./roofline.ts";
 
 /**
@@ -35,7 +35,7 @@ function growingWork(cost: ModelCost, count: PrefillCount): GrowingWork {
   const [once, each] = count === "rough" ? [noOps, cost.output] : [cost.output, noOps];
   const shared = count === "shared";
   return {
-    fixed: { bytes: cost.weightBytes, ...once },
+    fixed: { bytes: weightBytesFor(cost, Number.POSITIVE_INFINITY), ...once },
     token: {
       bytes: cost.rowBytes + (shared ? cost.kvBytes : 0),
       ...opsSum([1, cost.token], [1, each]),
@@ -55,7 +55,7 @@ export function prefillWork(
   const pairs = pairsOf(tokens, cached);
   const sharedBytes = count === "shared" ? cached * cost.kvBytes : 0;
   return {
-    bytes: fixed.bytes + tokens * token.bytes + pairs * pair.bytes + sharedBytes,
+    bytes: weightBytesFor(cost, tokens) + tokens * token.bytes + pairs * pair.bytes + sharedBytes,
     ...opsSum([1, fixed], [tokens, token], [pairs, pair]),
   };
 }

@@ -9,7 +9,7 @@ import { type Effect, effectsOf } from "./effects.ts";
 import type { LimitsModel } from "./limits-model.ts";
 import { type Measured, type MeasuredSpeed, measuredAgainst } from "./measured.ts";
 import { tokensThatFit } from "./memory.ts";
-import type { Counting, ModelCost } from "./model-cost.ts";
+import { type Counting, type ModelCost, weightBytesFor } from "./model-cost.ts";
 import { prefillCountOf, prefillLimit, type TurningPoints, turningPoints } from "./prefill.ts";
 import type { Limit } from "./roofline.ts";
 import { kvParameters, type ParameterCounts, parameterCounts } from "./shape.ts";
@@ -158,7 +158,7 @@ function memoryReport({ cost, shape }: LimitsModel, bytes: number | undefined): 
     storedBytes: cost.storedBytes,
     kvParametersPerToken: kvParameters(shape),
     kvBytesPerToken: cost.kvBytes,
-    tokensThatFit: fitting(cost.weightBytes),
+    tokensThatFit: fitting(weightBytesFor(cost, Number.POSITIVE_INFINITY)),
     tokensThatFitWithEmbedding: fitting(cost.storedBytes),
   };
 }

@@ -6,7 +6,7 @@
 import { UsageError } from "../base/errors.ts";
 import { decodeLimit } from "./decode.ts";
 import type { Device } from "./device.ts";
-import type { ModelCost } from "./model-cost.ts";
+import { type ModelCost, weightBytesFor } from "./model-cost.ts";
 import { type Limit, limitOf, opsSum, type Work } from "./roofline.ts";
 
 export interface Speculation {
@@ -79,7 +79,7 @@ function checkWork(cost: ModelCost, before: number, tokens: number): Work {
   const { token, output, pair } = cost;
   const pairs = tokens * before + (tokens * (tokens + 1)) / 2;
   return {
-    bytes: cost.weightBytes + tokens * cost.rowBytes + (before + tokens) * cost.kvBytes,
+    bytes: weightBytesFor(cost, tokens) + tokens * cost.rowBytes + (before + tokens) * cost.kvBytes,
     ...opsSum([tokens, token], [tokens, output], [pairs, pair]),
   };
 }

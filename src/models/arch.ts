@@ -24,6 +24,19 @@ export interface ModelConfig {
   headDim: number;
   normEps: number;
   rope: Rope;
+  /** Of a mixture of experts. */
+  experts?: ExpertConfig;
+}
+
+/** The experts of a layer. */
+export interface ExpertConfig {
+  count: number;
+  /** Experts of a token. */
+  used: number;
+  /** Of one expert. */
+  feedForward: number;
+  /** Of the expert that every token goes to; 0: there is none. */
+  shared: number;
 }
 
 /** The header of a model file, as far as models/ may know it. */

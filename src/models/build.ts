@@ -66,8 +66,18 @@ function summary(problems: readonly string[]): string {
 }
 
 function lookup(specs: readonly WeightSpec[], tensors: ReadonlyMap<string, Weight>): WeightLookup {
-  const known = new Set(specs.map((spec) => spec.name));
-  const maybe = (name: string) => (known.has(name) ? tensors.get(name) : undefined);
+  const shapes = new Map(specs.map(({ name, shape }) => [name, shape]));
+  const found = new Map<string, Weight>();
+  // One object for each weight, with the shape that the architecture gives it.
+  const maybe = (name: string) => {
+    const shape = shapes.get(name);
+    const tensor = tensors.get(name);
+    if (!shape || !tensor) return undefined;
+    const isSame = tensor.shape.length === shape.length;
+    const weight = found.get(name) ?? (isSame ? tensor : { ...tensor, shape });
+    found.set(name, weight);
+    return weight;
+  };
   const get = (name: string) => {
     const weight = maybe(name);
     if (!weight)
@@ -77,6 +87,13 @@ function lookup(specs: readonly WeightSpec[], tensors: ReadonlyMap<string, Weigh
   return { get, maybe };
 }
 
+/** Outer dimensions of 1 make no difference: some files leave them out. */
 function sameShape(a: readonly number[], b: readonly number[]): boolean {
-  return a.length === b.length && a.every((dim, i) => dim === b[i]);
+  const [one, other] = [withoutOuterOnes(a), withoutOuterOnes(b)];
+  return one.length === other.length && one.every((dim, i) => dim === other[i]);
+}
+
+function withoutOuterOnes(shape: readonly number[]): readonly number[] {
+  const first = shape.findIndex((dim) => dim !== 1);
+  return first < 0 ? [] : shape.slice(first);
 }

@@ -3,14 +3,23 @@
 
 import { ModelError } from "../base/errors.ts";
 import type { RopeLayout } from "../graph/graph.ts";
-import type { ModelConfig, ModelHeader } from "./arch.ts";
+import type { ExpertConfig, ModelConfig, ModelHeader } from "./arch.ts";
 import { ConfigReader } from "./config-reader.ts";
 import { ropeFromMetadata } from "./rope.ts";
 
 /** Largest values that a real model could have; anything above is a damaged file, not a model. */
-const LIMITS = { layers: 1024, size: 1 << 20, heads: 1 << 14, context: 1 << 28 };
+const LIMITS = { layers: 1024, size: 1 << 20, heads: 1 << 14, context: 1 << 28, experts: 1 << 12 };
 
-export function readConfig(header: ModelHeader, defaultLayout: RopeLayout): ModelConfig {
+export interface ConfigOptions {
+  /** "required": a model without experts is refused; default: one with experts is. */
+  readonly experts?: "required";
+}
+
+export function readConfig(
+  header: ModelHeader,
+  defaultLayout: RopeLayout,
+  options: ConfigOptions = {},
+): ModelConfig {
   const { metadata } = header;
   const architecture = metadata.string("general.architecture")!;
   const read = new ConfigReader(metadata, architecture);
@@ -25,19 +34,33 @@ export function readConfig(header: ModelHeader, defaultLayout: RopeLayout): Mode
   if (valueDim !== headDim) {
     read.fail("attention.value_length", valueDim, `${headDim} (as attention.key_length)`);
   }
-  refuseExperts(read);
+  if (options.experts === undefined) refuseExperts(read);
+  const feedForward = read.integer("feed_forward_length", LIMITS.size);
   return {
     architecture,
     trainedContext: trainedContext(read),
     vocabSize: vocabSize(header),
     layers: read.integer("block_count", LIMITS.layers),
     embed,
-    feedForward: read.integer("feed_forward_length", LIMITS.size),
+    feedForward,
     heads,
     kvHeads,
     headDim,
     normEps: read.positive("attention.layer_norm_rms_epsilon"),
     rope: ropeFromMetadata(read, headDim, defaultLayout),
+    ...(options.experts && { experts: readExperts(read, feedForward) }),
+  };
+}
+
+/** Experts without a size of their own are as large as `feedForward`. */
+function readExperts(read: ConfigReader, feedForward: number): ExpertConfig {
+  const count = read.integer("expert_count", LIMITS.experts);
+  const sharedKey = "expert_shared_feed_forward_length";
+  return {
+    count,
+    used: read.integer("expert_used_count", count),
+    feedForward: read.integerOr("expert_feed_forward_length", feedForward, LIMITS.size),
+    shared: (read.number(sharedKey) ?? 0) === 0 ? 0 : read.integer(sharedKey, LIMITS.size),
   };
 }
 

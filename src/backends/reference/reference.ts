@@ -23,6 +23,7 @@ import {
   referenceOps,
   runReferenceOp,
   type StoredKv,
+  widestActivations,
 } from "../../graph/reference.ts";
 import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
 import {
@@ -203,7 +204,7 @@ function scratchSizes({ graph, limits }: Plan, { blocks }: KvCacheOptions): Scra
   const row = Math.max(...graph.weights.map((weight) => weight.shape.at(-1)!));
   return {
     row,
-    rounded: row * Math.max(limits.maxTokens, limits.maxOutputs),
+    rounded: widestActivations(graph) * Math.max(limits.maxTokens, limits.maxOutputs),
     packed: row,
     keys: context * Math.max(0, ...kvStates(graph).map(({ kCols }) => kCols)),
     values: context * Math.max(0, ...kvStates(graph).map(({ vCols }) => vCols)),

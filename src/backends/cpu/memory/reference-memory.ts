@@ -7,6 +7,7 @@ import {
   activationTypeOf,
   type LoadedWeight,
   type ReferenceMemory,
+  widestActivations,
 } from "../../../graph/reference.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
 import type { Arena } from "./arena.ts";
@@ -23,7 +24,7 @@ export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout):
   const needed = compiled.leaderNodes;
   const attends = needed.some((node) => node.op === "attention");
   const longest = Math.max(4, ...plan.graph.weights.map((weight) => weight.shape.at(-1)!));
-  const multiplies = needed.some((node) => node.op === "matmul");
+  const multiplies = needed.some(({ op }) => op === "matmul" || op === "matmul_id");
   const widest = Math.max(
     0,
     ...kvStates(plan.graph).map(({ kCols, vCols }) => Math.max(kCols, vCols)),
@@ -60,7 +61,9 @@ export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout):
       return { floats: f32.subarray(at / 4, end / 4), stride: slotBytes / 4 };
     }),
     row: new Float32Array(longest),
-    rounded: new Float32Array(multiplies ? longest * plan.limits.maxTokens : 0),
+    rounded: new Float32Array(
+      multiplies ? widestActivations(plan.graph) * plan.limits.maxTokens : 0,
+    ),
     packed: new Uint8Array(multiplies ? longest * 4 : 0),
     keys: new Float32Array(attends ? context * widest : 0),
     values: new Float32Array(attends ? context * widest : 0),

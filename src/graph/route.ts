@@ -1,0 +1,93 @@
+// Which experts a token goes to, and with which weights: one row of the op `route`, in plain TypeScript. The reference and
+// the CPU backend both call it: some hundred scores a token are too few for a kernel.
+//
+// Sums and quotients are rounded to float32 where ggml has a float. A NaN never is a largest score, and chosen experts are
+// always distinct, so that a damaged router gives NaN weights and no address outside a weight.
+
+import type { Routing } from "./graph.ts";
+
+const f32 = Math.fround;
+
+/** Weights that are normalised are divided by no less: the smallest normal half float, as in ggml. */
+const SMALLEST_SUM = 6.103515625e-5;
+
+/** Floats of scratch memory that routeRow() takes: scores for weighing and for choosing. */
+export function routeScratchSize(experts: number): number {
+  return 2 * experts;
+}
+
+/**
+ * Routes one token: logits[at ...][experts] -> out[outAt ...][2 * used], ids before weights. `bias` is added to the scores
+ * for choosing only.
+ */
+export function routeRow(
+  { used, gating, normalise, scale }: Routing,
+  experts: number,
+  logits: Float32Array,
+  at: number,
+  bias: Float32Array | undefined,
+  out: Float32Array,
+  outAt: number,
+  scratch: Float32Array,
+): void {
+  for (let e = 0; e < experts; e++) scratch[e] = logits[at + e]!;
+  if (gating === "softmax") softmaxInPlace(scratch, 0, experts);
+  else if (gating === "sigmoid") {
+    for (let e = 0; e < experts; e++) scratch[e] = f32(1 / f32(1 + f32(Math.exp(-scratch[e]!))));
+  }
+  for (let e = 0; e < experts; e++) scratch[experts + e] = scratch[e]! + (bias ? bias[e]! : 0);
+  const weightAt = outAt + used;
+  for (let slot = 0; slot < used; slot++) {
+    const best = largest(scratch, experts, out, outAt, slot);
+    out[outAt + slot] = best;
+    out[weightAt + slot] = scratch[best]!;
+  }
+  if (gating === "softmax_chosen") softmaxInPlace(out, weightAt, used);
+  if (normalise) {
+    let sum = 0;
+    for (let slot = 0; slot < used; slot++) sum += out[weightAt + slot]!;
+    const divisor = Math.max(f32(sum), SMALLEST_SUM);
+    for (let slot = 0; slot < used; slot++) out[weightAt + slot]! /= divisor;
+  }
+  if (scale === 1) return;
+  for (let slot = 0; slot < used; slot++) out[weightAt + slot]! *= scale;
+}
+
+/** The expert with the largest score for choosing that is not among the first `slots` ids of out. */
+function largest(
+  scratch: Float32Array,
+  experts: number,
+  out: Float32Array,
+  outAt: number,
+  slots: number,
+): number {
+  let best = -1;
+  let score = Number.NEGATIVE_INFINITY;
+  for (let e = 0; e < experts; e++) {
+    const own = scratch[experts + e]!;
+    const isBetter = own > score || best < 0;
+    if (isBetter && !isChosen(e, out, outAt, slots)) {
+      best = e;
+      score = Number.isNaN(own) ? Number.NEGATIVE_INFINITY : own;
+    }
+  }
+  return best;
+}
+
+function isChosen(expert: number, out: Float32Array, outAt: number, slots: number): boolean {
+  for (let slot = 0; slot < slots; slot++) if (out[outAt + slot] === expert) return true;
+  return false;
+}
+
+export function softmaxInPlace(x: Float32Array, at: number, n: number): void {
+  let max = Number.NEGATIVE_INFINITY;
+  for (let i = 0; i < n; i++) max = Math.max(max, x[at + i]!);
+  let sum = 0;
+  for (let i = 0; i < n; i++) {
+    const e = f32(Math.exp(f32(x[at + i]! - max)));
+    x[at + i] = e;
+    sum += e;
+  }
+  const inverse = f32(1 / sum);
+  for (let i = 0; i < n; i++) x[at + i]! *= inverse;
+}

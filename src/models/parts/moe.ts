@@ -1,0 +1,98 @@
+// A mixture of experts: a router chooses some feed-forward networks for each token, whose results are added up by weight;
+// without the norm before it and the residual after it. What a file does not have (biases, a shared expert) is not computed.
+
+import type { GraphBuilder } from "../../graph/builder.ts";
+import type { Activation, Routing, Value } from "../../graph/graph.ts";
+import type { ExpertConfig, WeightLookup, WeightSpec } from "../arch.ts";
+
+export interface MoeShape {
+  readonly layer: number;
+  readonly routing: Routing;
+  /** Default: silu. */
+  readonly activation?: Activation;
+}
+
+/** sum over the experts of a token of weight * down(silu(gate(x)) * up(x)), and the shared one: [tokens, embed] -> [tokens, embed]. */
+export function moe(g: GraphBuilder, w: WeightLookup, x: Value, shape: MoeShape): Value {
+  const { layer, routing, activation = "silu" } = shape;
+  const weight = (name: string) => w.get(`blk.${layer}.${name}.weight`);
+  const bias = (name: string) => w.maybe(`blk.${layer}.${name}.bias`);
+  const experts = (input: Value, name: string) =>
+    g.matmulId(input, routes, weight(name), name, bias(name));
+
+  const logits = g.matmul(x, weight("ffn_gate_inp"), "ffn_gate_inp", bias("ffn_gate_inp")); // [tokens, experts]
+  const routes = g.route(logits, routing, "ffn_route", bias("exp_probs_b")); // [tokens, 2 * used]
+  const gate = experts(x, "ffn_gate_exps"); // [tokens, used * feedForward]
+  const up = experts(x, "ffn_up_exps"); // [tokens, used * feedForward]
+  const inner = g.gate(gate, up, activation, `ffn_${activation}_exps`); // [tokens, used * feedForward]
+  const down = experts(inner, "ffn_down_exps"); // [tokens, used * embed]
+  const out = g.combine(down, routes, "ffn_moe"); // [tokens, embed]
+  const shared = sharedExpert(g, w, x, layer, activation); // [tokens, embed]
+  return shared ? g.add(out, shared, "ffn_moe_shared") : out;
+}
+
+/** The expert that every token goes to, weighted by a gate of its own where the file has one; undefined: there is none. */
+function sharedExpert(
+  g: GraphBuilder,
+  w: WeightLookup,
+  x: Value,
+  layer: number,
+  activation: Activation,
+): Value | undefined {
+  const maybe = (name: string) => w.maybe(`blk.${layer}.${name}.weight`);
+  const gateWeight = maybe("ffn_gate_shexp");
+  if (!gateWeight) return undefined;
+  const weight = (name: string) => w.get(`blk.${layer}.${name}.weight`);
+  const gate = g.matmul(x, gateWeight, "ffn_gate_shexp"); // [tokens, shared]
+  const up = g.matmul(x, weight("ffn_up_shexp"), "ffn_up_shexp"); // [tokens, shared]
+  const inner = g.gate(gate, up, activation, `ffn_${activation}_shexp`); // [tokens, shared]
+  const down = g.matmul(inner, weight("ffn_down_shexp"), "ffn_down_shexp"); // [tokens, embed]
+  const ownGate = maybe("ffn_gate_inp_shexp");
+  if (!ownGate) return down;
+  const weighed = g.matmul(x, ownGate, "ffn_gate_inp_shexp"); // [tokens, 1]
+  return g.gate(weighed, down, "sigmoid", "ffn_shexp"); // [tokens, embed]
+}
+
+/** Which optional weights of a mixture a family has. */
+export interface MoeExtras {
+  /** Biases of the experts' matrices and of the router. */
+  readonly biases?: boolean;
+  /** Added to the router's scores, for choosing only. */
+  readonly choiceBias?: boolean;
+  /** Of the shared expert, where the model has one. */
+  readonly sharedGate?: boolean;
+}
+
+/** The weights that moe() reads. */
+export function moeWeights(
+  embed: number,
+  { count, feedForward, shared }: ExpertConfig,
+  layer: number,
+  { biases = false, choiceBias = false, sharedGate = false }: MoeExtras = {},
+): WeightSpec[] {
+  const named = (name: string, ...shape: number[]) => ({ name: `blk.${layer}.${name}`, shape });
+  const own = [
+    named("ffn_gate_inp.weight", count, embed),
+    named("ffn_gate_exps.weight", count, feedForward, embed),
+    named("ffn_up_exps.weight", count, feedForward, embed),
+    named("ffn_down_exps.weight", count, embed, feedForward),
+  ];
+  const ownBiases = [
+    named("ffn_gate_inp.bias", count),
+    named("ffn_gate_exps.bias", count, feedForward),
+    named("ffn_up_exps.bias", count, feedForward),
+    named("ffn_down_exps.bias", count, embed),
+  ];
+  const ofShared = [
+    named("ffn_gate_shexp.weight", shared, embed),
+    named("ffn_up_shexp.weight", shared, embed),
+    named("ffn_down_shexp.weight", embed, shared),
+    ...(sharedGate ? [named("ffn_gate_inp_shexp.weight", 1, embed)] : []),
+  ];
+  return [
+    ...own,
+    ...(biases ? ownBiases : []),
+    ...(choiceBias ? [named("exp_probs_b.bias", count)] : []),
+    ...(shared > 0 ? ofShared : []),
+  ];
+}
