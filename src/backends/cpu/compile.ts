@@ -223,7 +223,7 @@ class Compiler implements MatmulCompiler {
     return table;
   }
 
-  matmul(node: NodeOf<"matmul">): InstructionLike {
+  matmul(node: NodeOf<"matmul"> | NodeOf<"matmul_id">): InstructionLike {
     return this.#matmuls.lower(node);
   }
 

@@ -4,15 +4,15 @@ import type { Kernel } from "../ir/kernel.ts";
 import { attentionMix } from "./attention/attention-mix.ts";
 import { attentionScores } from "./attention/attention-scores.ts";
 import { quantizeKvQ8_0, storeF16 } from "./attention/kv-write.ts";
-import { gelu, relu, silu } from "./elementwise/activate.ts";
+import { gelu, relu, sigmoid, silu } from "./elementwise/activate.ts";
 import { add, mul } from "./elementwise/binary.ts";
 import { copy } from "./elementwise/copy.ts";
-import { geluGate, reluGate, siluGate } from "./elementwise/gate.ts";
+import { geluGate, reluGate, sigmoidGate, siluGate } from "./elementwise/gate.ts";
 import { layerNorm, layerNormBias } from "./elementwise/layer-norm.ts";
 import { rmsNorm } from "./elementwise/rms-norm.ts";
 import { ropeHalf, ropeInterleaved } from "./elementwise/rope.ts";
 import { roundBf16, roundF16 } from "./elementwise/round.ts";
-import { scale } from "./elementwise/scale.ts";
+import { scale, scaleAdd } from "./elementwise/scale.ts";
 import { softcap } from "./elementwise/softcap.ts";
 import { softmax } from "./elementwise/softmax.ts";
 import { widenBf16, widenF16, widenTileF16 } from "./elementwise/widen.ts";
@@ -27,12 +27,15 @@ export const elementwiseKernels: readonly ((width: number, registers?: number) =
   silu,
   gelu,
   relu,
+  sigmoid,
   siluGate,
   geluGate,
   reluGate,
+  sigmoidGate,
   add,
   mul,
   scale,
+  scaleAdd,
   softcap,
   copy,
   roundF16,

@@ -21,6 +21,8 @@ import { floatTilesFor, floatTypeOf } from "./float-tiles.ts";
 export interface PackInstruction {
   readonly kind: "blocks" | "floats";
   readonly dtype: string;
+  /** Of so many rows, behind each other in the file; each begins with a new tile. */
+  readonly matrices: number;
   readonly rows: number;
   readonly cols: number;
   /** Of a row in the file. */
@@ -110,23 +112,31 @@ export class Packer {
     this.#team = new TeamMember({ buffer: views.buffer, ...program, thread: 0 }, executors);
   }
 
-  /** Reads and packs one matrix: that of instruction `index`. */
+  /** Reads and packs what instruction `index` is for, one matrix after the other. */
   async pack(index: number, read: WeightReader): Promise<void> {
+    const { matrices } = this.#program.instructions[index]!;
+    for (let matrix = 0; matrix < matrices; matrix++) await this.#packMatrix(index, matrix, read);
+  }
+
+  async #packMatrix(index: number, matrix: number, read: WeightReader): Promise<void> {
     const { instructions, bufferBytes, buffers } = this.#program;
     const { rows, rowBytes } = instructions[index]!;
+    const firstByte = matrix * rows * rowBytes;
+    const firstTile = matrix * Math.ceil(rows / TILE_ROWS);
     const tile = TILE_ROWS * rowBytes;
     const pieceRows = Math.floor(bufferBytes / tile) * TILE_ROWS;
     const rowsOf = (row: number) => Math.min(pieceRows, rows - row);
     const readPiece = (row: number, buffer: number) => {
       const at = buffers[buffer]!;
-      return read(this.#views.u8.subarray(at, at + rowsOf(row) * rowBytes), row * rowBytes);
+      const target = this.#views.u8.subarray(at, at + rowsOf(row) * rowBytes);
+      return read(target, firstByte + row * rowBytes);
     };
     await readPiece(0, 0);
     for (let row = 0, buffer = 0; row < rows; row += pieceRows, buffer = 1 - buffer) {
       const next = row + pieceRows;
       const reading = next < rows ? readPiece(next, 1 - buffer) : undefined;
       reading?.catch(() => {}); // awaited below, after what may throw before it
-      await this.#run(index, row / TILE_ROWS, rowsOf(row), buffer);
+      await this.#run(index, firstTile + row / TILE_ROWS, rowsOf(row), buffer);
       await reading;
     }
   }

@@ -99,14 +99,15 @@ export class WeightStore {
     if (weight.shape.length === 1) {
       return { weight, vector: arena.allocate(weightElements(weight) * 4, "weights", weight.name) };
     }
-    const tiles = uses.has("matmul") && this.#tiled ? this.#placeTiles(weight) : undefined;
+    const multiplied = uses.has("matmul") || uses.has("matmul_id");
+    const tiles = multiplied && this.#tiled ? this.#placeTiles(weight) : undefined;
     return tiles ?? { weight, raw: arena.allocate(weightBytes(weight), "weights", weight.name) };
   }
 
   /** undefined when the type or the shape has no tiles. */
   #placeTiles(weight: Weight): PlacedWeight | undefined {
     const { dtype, shape } = weight;
-    const [rows, cols] = shape as [number, number];
+    const { matrices, rows, cols } = asMatrices(shape);
     const packing = packingOf(dtype.name);
     const type = floatTypeOf(dtype.name);
     const kind = packing ? "blocks" : "floats";
@@ -117,10 +118,11 @@ export class WeightStore {
     const levels = packing?.levels
       ? this.#arena.allocate(this.#target.width, "weights", `levels of ${weight.name}`)
       : 0;
-    const at = this.#arena.allocate(Math.ceil(rows / TILE_ROWS) * size, "weights", weight.name);
+    const tiles = matrices * Math.ceil(rows / TILE_ROWS);
+    const at = this.#arena.allocate(tiles * size, "weights", weight.name);
     const rowBytes = bytesFor(dtype, cols);
-    const instruction = { kind, dtype: dtype.name, rows, cols, rowBytes, at, tileBytes: size };
-    const index = this.#instructions.push(instruction as PackInstruction) - 1;
+    const own = { kind, dtype: dtype.name, matrices, rows, cols, rowBytes, at, tileBytes: size };
+    const index = this.#instructions.push(own as PackInstruction) - 1;
     return packing
       ? { weight, blocks: { at, tileBytes: size, levels }, packing: index }
       : { weight, floats: { at, tileBytes: size, type: type! }, packing: index };
@@ -137,4 +139,15 @@ export class WeightStore {
       await read(memory.subarray(at + done, at + end), done);
     }
   }
+}
+
+/**
+ * A weight as matrices behind each other, each of which begins with a new tile. Experts whose rows fill their tiles are
+ * one matrix to whoever packs them.
+ */
+function asMatrices(shape: readonly number[]): { matrices: number; rows: number; cols: number } {
+  const [rows, cols] = [shape.at(-2)!, shape.at(-1)!];
+  const matrices = shape.length === 3 ? shape[0]! : 1;
+  const isWhole = rows % TILE_ROWS === 0;
+  return isWhole ? { matrices: 1, rows: matrices * rows, cols } : { matrices, rows, cols };
 }

@@ -1,8 +1,9 @@
 // The ops that compute each value by itself: of one operand (activate, scale, softcap; rounding of activations, too), and of
 // two (add, mul, gate).
 
-import type { NodeOf, Rows, Value } from "../../../graph/graph.ts";
-import { type Executor, type ExecutorContext, rowCount } from "../executor.ts";
+import type { Activation, NodeOf, Rows, Value } from "../../../graph/graph.ts";
+import { activations } from "../../../graph/reference.ts";
+import { type Executor, type ExecutorContext, perRow, rowCount } from "../executor.ts";
 import {
   area,
   type InstructionDef,
@@ -33,6 +34,18 @@ export interface Binary {
   readonly kernel: string;
   readonly a: number;
   readonly b: number;
+  readonly out: number;
+  readonly cols: number;
+}
+
+/** out = x * activation(gate), with one gate for a row. */
+export interface RowGate {
+  readonly op: "row_gate";
+  readonly rows: Rows;
+  readonly activation: Activation;
+  /** f32 [rows]. */
+  readonly gate: number;
+  readonly x: number;
   readonly out: number;
   readonly cols: number;
 }
@@ -80,7 +93,20 @@ export const lowerSoftcap: LowerNode<"softcap"> = (c, n) => toUnary("softcap", n
 export const lowerAdd: LowerNode<"add"> = (c, n) => toBinary("add", n, c);
 export const lowerMul: LowerNode<"mul"> = (c, n) => toBinary("mul", n, c);
 export const lowerGate: LowerNode<"gate"> = (c, { activation, gate, up, out }) =>
-  toBinary(`${activation}_gate`, { a: gate, b: up, out }, c);
+  gate.cols === out.cols
+    ? toBinary(`${activation}_gate`, { a: gate, b: up, out }, c)
+    : ifWhole(
+        out.cols,
+        (): RowGate => ({
+          op: "row_gate",
+          rows: out.rows,
+          activation,
+          gate: c.address(gate),
+          x: c.address(up),
+          out: c.address(out),
+          cols: out.cols,
+        }),
+      );
 
 export const unary: InstructionDef<Unary> = {
   access: mappedRows(),
@@ -108,6 +134,29 @@ export const binary: InstructionDef<Binary> = {
   execute(i, c) {
     const kernel = c.kernels[i.kernel]!;
     return perElements(c, i, (at, count) => kernel(i.a + at, i.b + at, i.out + at, count));
+  },
+};
+
+export const rowGate: InstructionDef<RowGate> = {
+  access: {
+    stage: "row by row",
+    of: ({ rows, gate, x, out, cols }) => ({
+      rows,
+      reads: [area(gate, 4), area(x, cols * 4)],
+      writes: [area(out, cols * 4)],
+    }),
+  },
+  kernels: () => ["scale"],
+  code: ({ cols }) => [cols],
+
+  execute(i, c) {
+    const { scale } = c.kernels;
+    const { f32 } = c.views;
+    const activate = activations[i.activation];
+    return perRow(c, i.rows, (row) => {
+      const at = row * i.cols * 4;
+      scale!(i.x + at, i.out + at, i.cols, activate(f32[i.gate / 4 + row]!));
+    });
   },
 };
 

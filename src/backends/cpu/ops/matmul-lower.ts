@@ -4,7 +4,7 @@
 import { ModelError } from "../../../base/errors.ts";
 import { bytesFor } from "../../../dtypes/dtype.ts";
 import { dtypeByName } from "../../../dtypes/table.ts";
-import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
+import type { GraphNode, NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import {
   type MatmulChoice,
   type MatmulProblem,
@@ -21,8 +21,16 @@ import { floatTilesFor } from "../memory/float-tiles.ts";
 import type { PlacedWeight } from "../memory/weights.ts";
 import type { Quantize, Round } from "./activations.ts";
 import type { Unary } from "./elementwise.ts";
-import type { MatmulBlocks, MatmulFloats, MatmulRows } from "./matmul.ts";
-import type { TiledVariant } from "./matmul-data.ts";
+import type { GatherExperts, QuantizeExperts } from "./expert-activations.ts";
+import { type GroupExperts, type GroupTable, groupTableBytes } from "./expert-groups.ts";
+import type { MatmulBlocks, MatmulFloats } from "./matmul.ts";
+import {
+  type ExpertMatmul,
+  type MatmulRows,
+  PANEL_TILES,
+  type TiledMatmul,
+  type TiledVariant,
+} from "./matmul-data.ts";
 import {
   blockKernels,
   floatKernels,
@@ -46,6 +54,8 @@ export interface MatmulCompiler extends NodeCompiler {
 interface Prepared {
   at: number;
   holds: Value | undefined;
+  /** In the order of whose groups, where it is that of experts. */
+  routes?: Value | undefined;
 }
 
 /** A choice, and where the table is that tells all threads of it: i32 [rows + 1]. */
@@ -53,6 +63,11 @@ export interface Chosen {
   readonly choice: MatmulChoice;
   readonly table: number;
 }
+
+type MatmulNode = NodeOf<"matmul"> | NodeOf<"matmul_id">;
+
+/** What the activations of experts add to an instruction. */
+type Experts = Pick<TiledMatmul, "x" | "experts">;
 
 type VariantNames = Pick<TiledVariant, "vector" | "vectorStreams" | "vectorHalf" | "matrix">;
 
@@ -63,12 +78,14 @@ export class MatmulLowering {
   readonly #scratch = new Map<string, number>();
   readonly #chosen = new Map<string, Chosen>();
   readonly #names = new Map<string, VariantNames>();
+  /** Groups of experts, and of which routes they are now. */
+  readonly #groupTables = new Map<string, Prepared>();
 
   constructor(compiler: MatmulCompiler) {
     this.#c = compiler;
   }
 
-  lower(node: NodeOf<"matmul">): MatmulBlocks | MatmulFloats | MatmulRows {
+  lower(node: MatmulNode): MatmulBlocks | MatmulFloats | MatmulRows {
     const placed = this.#c.options.weights.get(node.weight);
     if (placed.blocks) return this.#blocks(node, placed.blocks);
     if (placed.floats) return this.#floats(node, placed.floats);
@@ -77,13 +94,14 @@ export class MatmulLowering {
 
   /** A slot was written: what was prepared from its old value is of no use any more. */
   forget(slot: number): void {
-    for (const prepared of this.#prepared.values()) {
-      const held = prepared.holds;
-      if (held && this.#c.address(held) === slot) prepared.holds = undefined;
+    for (const prepared of [...this.#prepared.values(), ...this.#groupTables.values()]) {
+      const { holds, routes } = prepared;
+      const isWritten = (held: Value | undefined) => held && this.#c.address(held) === slot;
+      if (isWritten(holds) || isWritten(routes)) prepared.holds = undefined;
     }
   }
 
-  #blocks(node: NodeOf<"matmul">, place: NonNullable<PlacedWeight["blocks"]>): MatmulBlocks {
+  #blocks(node: MatmulNode, place: NonNullable<PlacedWeight["blocks"]>): MatmulBlocks {
     const { target } = this.#c.options;
     const type = node.weight.dtype.name;
     const packing = packingOf(type)!;
@@ -94,7 +112,7 @@ export class MatmulLowering {
         blockKernels(type, layout, variant),
       );
       const blockBytes = activationBlockBytes(variant.replicated, target.width);
-      return variantOf(variant, kernels, (node.x.cols / 32) * blockBytes);
+      return variantOf(variant, kernels, (colsOf(node) / 32) * blockBytes);
     });
     this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}`);
     const tileScratchBytes = matmulScratchBytes(this.#c.rows);
@@ -104,10 +122,12 @@ export class MatmulLowering {
       variants,
       width: target.width,
       choice: chosen.table,
-      x: this.#quantized(node.x, packing.activationSpan, chosen),
+      ...(node.op === "matmul"
+        ? { x: this.#quantized(node.x, packing.activationSpan, chosen) }
+        : this.#quantizedExperts(node, packing.activationSpan, chosen, place.tileBytes)),
       w: place.at,
       tileBytes: place.tileBytes,
-      spans: node.x.cols / (32 * layout.spanBlocks),
+      spans: colsOf(node) / (32 * layout.spanBlocks),
       levels: place.levels,
       tileScratch: chosen.choice.variants.some(({ amx, i8mm }) => amx || i8mm)
         ? this.#perThread("unpacked tiles", tileScratchBytes)
@@ -118,7 +138,7 @@ export class MatmulLowering {
     };
   }
 
-  #floats(node: NodeOf<"matmul">, place: NonNullable<PlacedWeight["floats"]>): MatmulFloats {
+  #floats(node: MatmulNode, place: NonNullable<PlacedWeight["floats"]>): MatmulFloats {
     const { type } = place;
     const { target } = this.#c.options;
     const chosen = this.#choose([problemOf(node)]);
@@ -126,7 +146,7 @@ export class MatmulLowering {
       const kernels = this.#named(`${type} ${variant.id}`, () =>
         floatKernels(type, target, variant),
       );
-      return variantOf(variant, kernels, node.x.cols * 4);
+      return variantOf(variant, kernels, colsOf(node) * 4);
     });
     const { widen } = floatTilesFor(type, target);
     const wideBytes = TILE_ROWS * this.#longestRow() * 4;
@@ -142,7 +162,9 @@ export class MatmulLowering {
       widen,
       wide: widen ? this.#perThread("wide tiles", wideBytes) : -1,
       wideBytes,
-      x: this.#rounded(node.x, node.weight),
+      ...(node.op === "matmul"
+        ? { x: this.#rounded(node.x, node.weight) }
+        : this.#gatheredExperts(node, place.tileBytes)),
       w: place.at,
       tileBytes: place.tileBytes,
       scratch: this.#tailTiles(),
@@ -171,10 +193,11 @@ export class MatmulLowering {
   }
 
   /** All products of packed blocks that read the same prepared activations as this one, itself included. */
-  #sharing({ x }: NodeOf<"matmul">, span: 1 | 8): MatmulProblem[] {
+  #sharing({ op, x }: MatmulNode, span: 1 | 8): MatmulProblem[] {
     const { plan, weights } = this.#c.options;
     return plan.graph.nodes.flatMap((node) => {
-      if (node.op !== "matmul" || node.x !== x || !weights.get(node.weight).blocks) return [];
+      if (!isMatmul(node) || node.op !== op || node.x !== x) return [];
+      if (!weights.get(node.weight).blocks) return [];
       return packingOf(node.weight.dtype.name)?.activationSpan === span ? [problemOf(node)] : [];
     });
   }
@@ -200,7 +223,7 @@ export class MatmulLowering {
     return [...this.#chosen.values()];
   }
 
-  #rowByRow(node: NodeOf<"matmul">, raw: number): MatmulRows {
+  #rowByRow(node: MatmulNode, raw: number): MatmulRows {
     const { dtype } = node.weight;
     this.#c.explain(`${node.name}: dot_rows (rows of ${dtype.name} unpacked one by one)`);
     const scratchBytes = this.#longestRow() * 4;
@@ -210,18 +233,19 @@ export class MatmulLowering {
       kernel: this.#c.kernel(dotRows(WIDTH)),
       dtype: dtype.name,
       x: this.#rounded(node.x, node.weight),
+      ...(node.op === "matmul_id" && { experts: this.#expertRows(node) }),
       w: raw,
-      rowBytes: bytesFor(dtype, node.x.cols),
+      rowBytes: bytesFor(dtype, colsOf(node)),
       scratch: this.#perThread("rows", scratchBytes),
       scratchBytes,
     };
   }
 
-  #shape(node: NodeOf<"matmul">) {
+  #shape(node: MatmulNode) {
     return {
       rows: node.out.rows,
-      n: node.out.cols,
-      k: node.x.cols,
+      n: node.weight.shape.at(-2)!,
+      k: colsOf(node),
       out: this.#c.address(node.out),
       bias: node.bias ? this.#c.vector(node.bias) : -1,
     };
@@ -229,22 +253,7 @@ export class MatmulLowering {
 
   /** Activations as bytes; prepared once for all matrices that read the same value. */
   #quantized(x: Value, span: 1 | 8, { choice, table }: Chosen): number {
-    const { target } = this.#c.options;
-    const variants = choice.variants.map(({ replicated, tokens }) => ({
-      kernel: this.#c.kernel(
-        quantizeActivationsKernel({
-          name: `quantize_${span * 32}${replicated ? "_replicated" : ""}`,
-          span,
-          replicated,
-          target,
-        }),
-      ),
-      blockBytes: activationBlockBytes(replicated, target.width),
-      tile: tokens,
-    }));
-    // The buffer is shared by all groups, whatever they choose.
-    const isReplicated = matmulVariants(target).some((variant) => variant.replicated);
-    const blockBytes = activationBlockBytes(isReplicated, target.width);
+    const { variants, blockBytes } = this.#activationVariants(span, choice);
     const rowBytes = (this.#longestRow() / 32) * blockBytes;
     const prepared = this.#activations(`bytes per ${span * 32}`, rowBytes);
     if (prepared.holds === x) return prepared.at;
@@ -261,6 +270,26 @@ export class MatmulLowering {
     };
     this.#c.push(quantize);
     return prepared.at;
+  }
+
+  /** How the variants of a choice store activations; bytes of a block: enough for all variants that there are. */
+  #activationVariants(span: 1 | 8, choice: MatmulChoice) {
+    const { target } = this.#c.options;
+    const variants = choice.variants.map(({ replicated, tokens }) => ({
+      kernel: this.#c.kernel(
+        quantizeActivationsKernel({
+          name: `quantize_${span * 32}${replicated ? "_replicated" : ""}`,
+          span,
+          replicated,
+          target,
+        }),
+      ),
+      blockBytes: activationBlockBytes(replicated, target.width),
+      tile: tokens,
+    }));
+    // Buffers are shared by all groups, whatever they choose.
+    const isReplicated = matmulVariants(target).some((variant) => variant.replicated);
+    return { variants, blockBytes: activationBlockBytes(isReplicated, target.width) };
   }
 
   /** Activations rounded to what the reference rounds them to beside this weight, still as floats. */
@@ -292,6 +321,119 @@ export class MatmulLowering {
     return prepared.at;
   }
 
+  /** As #quantized(), in the order of the experts' groups. */
+  #quantizedExperts(
+    node: NodeOf<"matmul_id">,
+    span: 1 | 8,
+    { choice, table }: Chosen,
+    tileBytes: number,
+  ): Experts {
+    const groups = this.#groups(node);
+    const perToken = node.x.cols / colsOf(node);
+    const { variants, blockBytes } = this.#activationVariants(span, choice);
+    const pairBytes = (colsOf(node) / 32) * blockBytes;
+    const prepared = this.#activations(
+      `bytes per ${span * 32}, by expert`,
+      this.#longestSlots((cols) => (cols / 32) * blockBytes),
+    );
+    if (prepared.holds !== node.x || prepared.routes !== node.routes) {
+      Object.assign(prepared, { holds: node.x, routes: node.routes });
+      const quantize: QuantizeExperts = {
+        op: "quantize_experts",
+        rows: node.x.rows,
+        groups,
+        variants,
+        choice: table,
+        x: this.#c.address(node.x),
+        out: prepared.at,
+        cols: colsOf(node),
+        perToken,
+        span,
+        pairBytes,
+      };
+      this.#c.push(quantize);
+    }
+    const own = { groups, perToken, pairBytes, direct: -1 };
+    return { x: prepared.at, experts: { ...own, ...this.#expertPanels(node, tileBytes) } };
+  }
+
+  /** As #rounded(), in the order of the experts' groups; experts with one token read what is rounded where it is. */
+  #gatheredExperts(node: NodeOf<"matmul_id">, tileBytes: number): Experts {
+    const groups = this.#groups(node);
+    const cols = colsOf(node);
+    const perToken = node.x.cols / cols;
+    const direct = this.#rounded(node.x, node.weight);
+    const key = `floats as ${node.weight.dtype.activation}, by expert`;
+    const prepared = this.#activations(
+      key,
+      this.#longestSlots((count) => count * 4),
+    );
+    if (prepared.holds !== node.x || prepared.routes !== node.routes) {
+      Object.assign(prepared, { holds: node.x, routes: node.routes });
+      const gather: GatherExperts = {
+        op: "gather_experts",
+        rows: node.x.rows,
+        groups,
+        x: direct,
+        out: prepared.at,
+        cols,
+        perToken,
+      };
+      this.#c.push(gather);
+    }
+    const own = { groups, perToken, pairBytes: cols * 4, direct };
+    return { x: prepared.at, experts: { ...own, ...this.#expertPanels(node, tileBytes) } };
+  }
+
+  #expertRows(node: NodeOf<"matmul_id">): ExpertMatmul {
+    const [, rows, cols] = node.weight.shape as [number, number, number];
+    return {
+      groups: this.#groups(node),
+      perToken: node.x.cols / cols,
+      expertBytes: rows * bytesFor(node.weight.dtype, cols),
+      ...{ pairBytes: 0, direct: -1, panel: -1, panelBytes: 0 },
+    };
+  }
+
+  #expertPanels({ weight }: NodeOf<"matmul_id">, tileBytes: number) {
+    const panelBytes = PANEL_TILES * this.#tailTileBytes;
+    return {
+      expertBytes: Math.ceil(weight.shape[1]! / TILE_ROWS) * tileBytes,
+      panel: this.#perThread("expert panels", panelBytes),
+      panelBytes,
+    };
+  }
+
+  /** The groups of a node's routes; made once for all matmuls that follow them. */
+  #groups({ routes, weight }: NodeOf<"matmul_id">): GroupTable {
+    const [slots, experts] = [routes.cols / 2, weight.shape[0]!];
+    const pairs = this.#c.rows * slots;
+    const shape = { rows: routes.rows, slots, experts, most: Math.min(experts, pairs), pairs };
+    const key = `${slots} of ${experts} experts`;
+    let known = this.#groupTables.get(key);
+    if (!known) {
+      const at = this.#c.options.arena.allocate(groupTableBytes(shape), "work", key);
+      known = { at, holds: undefined };
+      this.#groupTables.set(key, known);
+    }
+    const table = { at: known.at, ...shape };
+    if (known.holds !== routes) {
+      known.holds = routes;
+      const group: GroupExperts = { op: "group_experts", table, routes: this.#c.address(routes) };
+      this.#c.push(group);
+    }
+    return table;
+  }
+
+  /** Bytes of all slots of a token, at most. */
+  #longestSlots(bytesOf: (cols: number) => number): number {
+    const { graph } = this.#c.options.plan;
+    const ofNodes = graph.nodes.map((node) =>
+      node.op === "matmul_id" ? (node.routes.cols / 2) * bytesOf(colsOf(node)) : 0,
+    );
+    return Math.max(...ofNodes);
+  }
+
   /** A buffer of `rowBytes` for each row. */
   #activations(key: string, rowBytes: number): Prepared {
     let prepared = this.#prepared.get(key);
@@ -305,7 +447,7 @@ export class MatmulLowering {
 
   #longestRow(): number {
     const { graph } = this.#c.options.plan;
-    return Math.max(...graph.nodes.map((node) => (node.op === "matmul" ? node.x.cols : 0)));
+    return Math.max(...graph.nodes.map((node) => (isMatmul(node) ? node.x.cols : 0)));
   }
 
   /** f32 [rows][16] for each thread: results of a tile that has rows beyond n. */
@@ -329,8 +471,17 @@ export class MatmulLowering {
   }
 }
 
-function problemOf({ weight, x, out }: NodeOf<"matmul">): MatmulProblem {
-  return { dtype: weight.dtype.name, n: out.cols, k: x.cols };
+function isMatmul(node: GraphNode): node is MatmulNode {
+  return node.op === "matmul" || node.op === "matmul_id";
+}
+
+/** Columns of the matrix, or of each expert's. */
+function colsOf({ weight }: MatmulNode): number {
+  return weight.shape.at(-1)!;
+}
+
+function problemOf({ weight }: MatmulNode): MatmulProblem {
+  return { dtype: weight.dtype.name, n: weight.shape.at(-2)!, k: weight.shape.at(-1)! };
 }
 
 function variantOf(

@@ -50,11 +50,19 @@ export function chosen(c: ExecutorContext, choice: ChoiceTable, rows: number): n
   return c.views.i32[choice / 4 + rows]!;
 }
 
-/** Tiles from..to of the rows for all tokens of the step, into `out`. */
-type RunTiles = (from: number, to: number, out: number, outStride: number) => void;
+/** Tiles from..to of the rows of the matrix at `w`, for so many tokens whose activations begin at `x`, into `out`. */
+export type RunTiles = (
+  w: number,
+  x: number,
+  tokens: number,
+  from: number,
+  to: number,
+  out: number,
+  outStride: number,
+) => void;
 
 /** Tokens go through the matrix kernels in tiles; the last tile may be narrower, and a single token streams. */
-function runVariant(
+export function runVariant(
   i: TiledMatmul,
   c: ExecutorContext,
   kernels: TileKernels,
@@ -72,64 +80,69 @@ function runVariant(
     groups,
     inStreams: inStreams === undefined ? undefined : c.kernels[inStreams]!,
   }));
-  const oneToken = (from: number, tiles: number, token: number, out: number) => {
-    const x = i.x + token * tokenBytes;
+  const oneToken = (weights: number, x: number, from: number, tiles: number, out: number) => {
     let done = 0;
     for (const { run, count } of vectors) {
       const share = Math.floor((tiles - done) / count);
       if (share === 0) continue;
       const apart = share * i.tileBytes;
       const outApart = share * TILE_ROWS * 4;
-      const w = i.w + (from + done) * i.tileBytes;
+      const w = weights + (from + done) * i.tileBytes;
       kernels.vector(run, w, x, out + done * TILE_ROWS * 4, share, apart, outApart);
       done += share * count;
     }
   };
   const tokenTile = (
     base: number,
-    first: number,
+    x: number,
     width: number,
     count: number,
     out: number,
     stride: number,
   ) => {
     const { run, groups } = matrix[width - 2]!;
-    const x = i.x + first * tokenBytes;
     for (let g = 0; g * i.width < TILE_ROWS * 4; g += groups) {
       kernels.matrix(run, base, g, x, out + g * i.width, count, stride);
     }
   };
   const fullInStreams = matrix.at(-1)?.inStreams;
   /** As many tiles of rows as fill the streams, for all full tiles of tokens; returns how many these are. */
-  const inStreams = (from: number, tiles: number, full: number, out: number, stride: number) => {
+  const inStreams = (
+    w: number,
+    activations: number,
+    tiles: number,
+    full: number,
+    out: number,
+    stride: number,
+  ) => {
     if (!fullInStreams) return 0;
     const share = Math.floor(tiles / streams);
     const apart = share * i.tileBytes;
     const outApart = share * TILE_ROWS * 4;
-    const w = i.w + from * i.tileBytes;
     for (let t = 0; share > 0 && t < full; t++) {
-      const x = i.x + t * tile * tokenBytes;
+      const x = activations + t * tile * tokenBytes;
       const target = out + t * tile * stride;
       kernels.streams!(fullInStreams, w, x, target, share, stride, apart, outApart);
     }
     return share * streams;
   };
-  return (from, to, out, outStride) => {
-    const tokens = rowCount(c, i.rows);
+  return (w, x, tokens, from, to, out, outStride) => {
     const full = tile === 1 ? 0 : Math.floor(tokens / tile);
     const done = full * tile;
     const rest = tokens - done;
     const inTiles = tile > 1 && (full > 0 || rest > 1);
-    const streamed = from + inStreams(from, to - from, full, out, outStride);
+    const first = w + from * i.tileBytes;
+    const streamed = from + inStreams(first, x, to - from, full, out, outStride);
+    const xRest = x + done * tokenBytes;
     for (let t = rest > 1 ? from : streamed; inTiles && t < to; t++) {
-      const base = kernels.tile(i.w + t * i.tileBytes);
+      const base = kernels.tile(w + t * i.tileBytes);
       const target = out + (t - from) * TILE_ROWS * 4;
-      if (full > 0 && t >= streamed) tokenTile(base, 0, tile, full, target, outStride);
-      if (rest > 1) tokenTile(base, done, rest, 1, target + done * outStride, outStride);
+      if (full > 0 && t >= streamed) tokenTile(base, x, tile, full, target, outStride);
+      if (rest > 1) tokenTile(base, xRest, rest, 1, target + done * outStride, outStride);
     }
     const single = tile > 1 && rest > 1 ? tokens : done;
     for (let token = single; token < tokens; token++) {
-      oneToken(from, to - from, token, out + token * outStride);
+      oneToken(w, x + token * tokenBytes, from, to - from, out + token * outStride);
     }
   };
 }
@@ -153,13 +166,16 @@ export function tiledMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKer
     },
     run: (chunk) => {
       const { runTiles, bounds } = current();
+      const tokens = rowCount(c, i.rows);
       const from = bounds[chunk]!;
       const to = bounds[chunk + 1]!;
       const whole = Math.min(to, wholeTiles);
-      if (whole > from) runTiles(from, whole, i.out + from * TILE_ROWS * 4, i.n * 4);
+      if (whole > from) {
+        runTiles(i.w, i.x, tokens, from, whole, i.out + from * TILE_ROWS * 4, i.n * 4);
+      }
       if (to > wholeTiles) {
         // The last tile has rows that do not exist: compute it beside, and keep the real ones.
-        runTiles(wholeTiles, tiles, scratch, TILE_ROWS * 4);
+        runTiles(i.w, i.x, tokens, wholeTiles, tiles, scratch, TILE_ROWS * 4);
         copyTail(i, c, scratch, wholeTiles * TILE_ROWS);
       }
       addBias(i, c, from * TILE_ROWS, Math.min(i.n, to * TILE_ROWS));

@@ -1,10 +1,11 @@
-// matmul: over packed blocks, over row panels of floats, or (any type) row by row unpacked to floats. Which of them a weight
+// matmul and matmul_id: over packed blocks, over row panels of floats, or (any type) row by row unpacked to floats. Which of them a weight
 // is for was decided when it was placed (weights.ts); matmul-lower.ts makes the instruction.
 
 import { dtypeByName } from "../../../dtypes/table.ts";
 import { TILE_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { chunkBounds, rowCount } from "../executor.ts";
-import type { Matmul, TiledMatmul, TiledVariant } from "./matmul-data.ts";
+import { expertMatmul, expertRows } from "./expert-matmul.ts";
+import type { Matmul, MatmulRows, TiledMatmul, TiledVariant } from "./matmul-data.ts";
 import { addBias, tiledMatmul } from "./matmul-run.ts";
 import { area, type InstructionDef, type LowerNode, type StageAccess } from "./op.ts";
 
@@ -28,26 +29,22 @@ export interface MatmulFloats extends TiledMatmul {
   readonly wideBytes: number;
 }
 
-/** Any type: each row unpacked to floats, then multiplied. */
-export interface MatmulRows extends Matmul {
-  readonly op: "matmul_rows";
-  readonly kernel: string;
-  readonly dtype: string;
-  readonly x: number;
-  readonly w: number;
-  readonly rowBytes: number;
-  /** f32 [k] for each thread, with room for the longest rows of all matmuls, which share it. */
-  readonly scratch: number;
-  readonly scratchBytes: number;
-}
-
 export const lowerMatmul: LowerNode<"matmul"> = (c, n) =>
   n.x.cols % 4 === 0 ? c.matmul(n) : `${n.x.cols} columns, kernels take multiples of 4`;
+
+export const lowerMatmulId: LowerNode<"matmul_id"> = (c, n) => {
+  const cols = n.weight.shape[2]!;
+  return cols % 4 === 0 ? c.matmul(n) : `${cols} columns, kernels take multiples of 4`;
+};
 
 function asOne<I extends Matmul & { op: string; x: number }>(): StageAccess<I> {
   return {
     stage: "as one",
-    of: ({ rows, x, out }) => ({ rows, reads: [area(x, 0)], writes: [area(out, 0)] }),
+    of: ({ rows, x, out, experts }) => ({
+      rows,
+      reads: [area(x, 0), ...(experts ? [area(experts.direct, 0)] : [])],
+      writes: [area(out, 0)],
+    }),
   };
 }
 
@@ -71,7 +68,8 @@ export const matmulBlocks: InstructionDef<MatmulBlocks> = {
   execute(i, c) {
     const { spans, levels } = i;
     const scratch = i.tileScratch + c.thread * i.tileScratchBytes; // read only by kernels that have it
-    return tiledMatmul(i, c, {
+    const compute = i.experts ? expertMatmul : tiledMatmul;
+    return compute(i, c, {
       tile: (at) => at,
       vector: (kernel, w, x, out, tiles, apart, outApart) =>
         kernel(w, x, out, spans, tiles, levels, apart, outApart),
@@ -96,7 +94,8 @@ export const matmulFloats: InstructionDef<MatmulFloats> = {
     const wide = i.wide + c.thread * i.wideBytes;
     const quads = i.k / 4;
     const stride = i.k * 4;
-    return tiledMatmul(i, c, {
+    const compute = i.experts ? expertMatmul : tiledMatmul;
+    return compute(i, c, {
       tile: (at) => {
         if (!widen) return at;
         widen(at, wide, TILE_ROWS * i.k);
@@ -116,6 +115,7 @@ export const matmulRows: InstructionDef<MatmulRows> = {
   code: "wasm",
 
   execute(i, c) {
+    if (i.experts) return expertRows(i, c);
     const kernel = c.kernels[i.kernel]!;
     const dtype = dtypeByName(i.dtype)!;
     const blocks = i.k / dtype.blockElems;

@@ -66,7 +66,7 @@ export interface NodeCompiler {
   /** An instruction that comes before the node's own. */
   push(instruction: InstructionLike): void;
   ropeTable(rope: Rope, factors: Weight | undefined): number;
-  matmul(node: NodeOf<"matmul">): InstructionLike;
+  matmul(node: NodeOf<"matmul"> | NodeOf<"matmul_id">): InstructionLike;
 }
 
 /** The instruction that a node becomes, or the reason why the reference must compute it. */

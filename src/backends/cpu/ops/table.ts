@@ -16,21 +16,31 @@ import {
   lowerMul,
   lowerScale,
   lowerSoftcap,
+  type RowGate,
+  rowGate,
   type Unary,
   unary,
 } from "./elementwise.ts";
 import { type Embed, embed, lowerEmbed } from "./embed.ts";
+import {
+  type GatherExperts,
+  gatherExperts,
+  type QuantizeExperts,
+  quantizeExperts,
+} from "./expert-activations.ts";
+import { type GroupExperts, groupExperts } from "./expert-groups.ts";
 import { type KvWrite, kvWrite, lowerKvWrite } from "./kv-write.ts";
 import { type Leader, leader } from "./leader.ts";
 import {
   lowerMatmul,
+  lowerMatmulId,
   type MatmulBlocks,
   type MatmulFloats,
-  type MatmulRows,
   matmulBlocks,
   matmulFloats,
   matmulRows,
 } from "./matmul.ts";
+import type { MatmulRows } from "./matmul-data.ts";
 import {
   type LayerNorm,
   layerNorm,
@@ -49,6 +59,7 @@ import type {
   StageAccess,
 } from "./op.ts";
 import { lowerRope, type RopeTable, type Rotate, rope, ropeTable } from "./rope.ts";
+import { type Combine, combine, lowerCombine, lowerRoute, type Route, route } from "./route.ts";
 import { lowerSelect, type Select, select } from "./select.ts";
 import { lowerShortConv, type ShortConv, shortConv } from "./short-conv.ts";
 import { lowerSoftmax, type Softmax, softmax } from "./softmax.ts";
@@ -66,6 +77,9 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
   mul: lowerMul,
   gate: lowerGate,
   matmul: lowerMatmul,
+  route: lowerRoute,
+  matmul_id: lowerMatmulId,
+  combine: lowerCombine,
   rope: lowerRope,
   kv_write: lowerKvWrite,
   attention: lowerAttention,
@@ -90,7 +104,13 @@ export type Instruction =
   | Round
   | MatmulBlocks
   | MatmulFloats
-  | MatmulRows;
+  | MatmulRows
+  | Route
+  | GroupExperts
+  | QuantizeExperts
+  | GatherExperts
+  | Combine
+  | RowGate;
 
 type InstructionKind = Instruction["op"];
 
@@ -114,6 +134,12 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
     matmul_blocks: matmulBlocks,
     matmul_floats: matmulFloats,
     matmul_rows: matmulRows,
+    route,
+    group_experts: groupExperts,
+    quantize_experts: quantizeExperts,
+    gather_experts: gatherExperts,
+    combine,
+    row_gate: rowGate,
   };
 
 export interface Program extends ProgramFrame {

@@ -1,4 +1,4 @@
-// silu, gelu, relu: out = activation(x) over n values. In place allowed. gate.ts multiplies the same functions.
+// silu, gelu, relu, sigmoid: out = activation(x) over n values. In place allowed. gate.ts multiplies the same functions.
 //
 // gelu is the one by tanh; x/2 * (1 + tanh u) is written as x / (1 + e^-2u), which keeps its digits where tanh nears -1.
 
@@ -25,9 +25,12 @@ export const activateGelu: Activate = (k, x) => {
 
 export const activateRelu: Activate = (k, x) => k.op("f32v.max", [x, k.op("f32v.const", [], 0)]);
 
+export const activateSigmoid: Activate = (k, x) => sigmoidTimes(k, x, k.op("f32v.const", [], 1));
+
 export const silu: (width: number) => Kernel = activateKernel("silu", activateSilu);
 export const gelu: (width: number) => Kernel = activateKernel("gelu", activateGelu);
 export const relu: (width: number) => Kernel = activateKernel("relu", activateRelu);
+export const sigmoid: (width: number) => Kernel = activateKernel("sigmoid", activateSigmoid);
 
 function activateKernel(name: string, activate: Activate): (width: number) => Kernel {
   return (width) => {

@@ -1,0 +1,116 @@
+// Activations as the matmuls of experts read them, in the order of the groups (expert-groups.ts): as bytes in tiles of an
+// expert's tokens, or floats copied behind each other where an expert has several tokens.
+//
+// A row of x serves all slots of its token, or there is one for each slot. A batch of one token whose slots share a row
+// stores that once, for all experts.
+
+import type { Rows } from "../../../graph/graph.ts";
+import { perRow, rowCount } from "../executor.ts";
+import { type GroupTable, readGroups } from "./expert-groups.ts";
+import type { ActivationVariant, ChoiceTable } from "./matmul-data.ts";
+import { chosen } from "./matmul-run.ts";
+import { area, type InstructionDef } from "./op.ts";
+
+interface FromRows {
+  readonly rows: Rows;
+  readonly groups: GroupTable;
+  readonly x: number;
+  readonly out: number;
+  /** Of one row of weights. */
+  readonly cols: number;
+  /** Rows of x that a token has: 1, or one for each slot. */
+  readonly perToken: number;
+}
+
+/** Whether all pairs of the batch are one row. */
+export function isOneRow(tokens: number, perToken: number): boolean {
+  return tokens === 1 && perToken === 1;
+}
+
+export interface QuantizeExperts extends FromRows {
+  readonly op: "quantize_experts";
+  readonly variants: readonly ActivationVariant[];
+  readonly choice: ChoiceTable;
+  readonly span: number;
+  /** From a pair's activations to the next one's, whichever variant stores them. */
+  readonly pairBytes: number;
+}
+
+export const quantizeExperts: InstructionDef<QuantizeExperts> = {
+  access: {
+    stage: "row by row",
+    of: ({ rows, x, cols, perToken }) => ({
+      rows,
+      reads: [area(x, cols * perToken * 4)],
+      writes: [],
+    }),
+  },
+  kernels: ({ variants }) => variants.map(({ kernel }) => kernel),
+  code: "target",
+
+  execute(i, c) {
+    const variants = i.variants.map((variant) => ({ ...variant, run: c.kernels[variant.kernel]! }));
+    const groups = readGroups(i.groups, c);
+    const rowBlocks = i.cols / 32;
+    const { slots } = i.groups;
+    /** Stores one row as token `index` of a group of `size` whose activations begin at `out`. */
+    const store = (x: number, out: number, index: number, size: number) => {
+      const { run, tile, blockBytes } = variants[chosen(c, i.choice, size)]!;
+      const inTile = index % tile;
+      const first = index - inTile;
+      const width = Math.min(tile, size - first);
+      const at = out + (first * rowBlocks + inTile) * blockBytes;
+      run(x, at, rowBlocks / i.span, width * blockBytes);
+    };
+    return perRow(c, i.rows, (row) => {
+      const x = i.x + row * i.perToken * i.cols * 4;
+      if (isOneRow(rowCount(c, i.rows), i.perToken)) {
+        store(x, i.out, 0, 1);
+        return;
+      }
+      for (let slot = 0; slot < slots; slot++) {
+        const own = i.perToken === 1 ? x : x + slot * i.cols * 4;
+        const pair = row * slots + slot;
+        const group = groups.groupOf(pair);
+        const start = groups.start(group);
+        const size = groups.start(group + 1) - start;
+        store(own, i.out + start * i.pairBytes, groups.position(pair) - start, size);
+      }
+    });
+  },
+};
+
+/** Copies the rows of experts that have several tokens; others read theirs where they are. */
+export interface GatherExperts extends FromRows {
+  readonly op: "gather_experts";
+}
+
+export const gatherExperts: InstructionDef<GatherExperts> = {
+  access: {
+    stage: "row by row",
+    of: ({ rows, x, cols, perToken }) => ({
+      rows,
+      reads: [area(x, cols * perToken * 4)],
+      writes: [],
+    }),
+  },
+  kernels: () => ["copy"],
+  code: ({ cols }) => [cols],
+
+  execute(i, c) {
+    const { copy } = c.kernels;
+    const groups = readGroups(i.groups, c);
+    const { slots } = i.groups;
+    const rowBytes = i.cols * 4;
+    return perRow(c, i.rows, (row) => {
+      const x = i.x + row * i.perToken * rowBytes;
+      for (let slot = 0; slot < slots; slot++) {
+        const pair = row * slots + slot;
+        const group = groups.groupOf(pair);
+        if (groups.start(group + 1) - groups.start(group) === 1) continue;
+        const own = i.perToken === 1 ? x : x + slot * rowBytes;
+        copy!(own, i.out + groups.position(pair) * rowBytes, i.cols);
+      }
+    });
+  },
+};

@@ -1,0 +1,160 @@
+// How a matmul with a matrix for each expert runs: the pairs of an expert (expert-groups.ts) go through the kernels as the
+// tokens of a dense matmul do, over the expert's part of the weights. Experts that no token uses are not read.
+//
+// A chunk is a share of all work, whatever the groups are: there are as many in every batch, so that nothing is planned
+// anew for one. A tile of rows costs as much as its tokens, and one more for reading it. Every result is the same bits
+// whoever computes it, and with how many others.
+
+import { dtypeByName } from "../../../dtypes/table.ts";
+import { TILE_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { chunkBounds, type Executor, type ExecutorContext, rowCount } from "../executor.ts";
+import { isOneRow } from "./expert-activations.ts";
+import { type ExpertGroups, readGroups } from "./expert-groups.ts";
+import {
+  type ExpertMatmul,
+  type Matmul,
+  type MatmulRows,
+  PANEL_TILES,
+  type TiledMatmul,
+} from "./matmul-data.ts";
+import { chosen, runVariant, type TileKernels } from "./matmul-run.ts";
+
+/** Chunks are cut from so many parts of the work. */
+const WHOLE = 1 << 16;
+
+/** Rows (or tiles of them) from..to of the expert of a group. */
+type RunGroup = (group: number, from: number, to: number) => void;
+
+/** Cuts the rows of all groups, `perExpert` in each, into chunks. */
+function inChunks(
+  i: Matmul,
+  c: ExecutorContext,
+  groups: ExpertGroups,
+  perExpert: number,
+  rowBytes: number,
+  run: RunGroup,
+): Executor {
+  const { slots } = i.experts!.groups;
+  const bounds = chunkBounds(WHOLE, c.program.threads);
+  return {
+    chunks: () => (rowCount(c, i.rows) === 0 ? 0 : bounds.length - 1),
+    weight: (chunk) =>
+      ((bounds[chunk + 1]! - bounds[chunk]!) / WHOLE) * slots * perExpert * rowBytes,
+    run: (chunk) => {
+      const count = groups.count();
+      const total = (groups.start(count) + count) * perExpert;
+      const first = Math.round((bounds[chunk]! / WHOLE) * total);
+      const end = Math.round((bounds[chunk + 1]! / WHOLE) * total);
+      for (let group = 0; group < count; group++) {
+        const start = groups.start(group);
+        const before = (start + group) * perExpert;
+        if (before >= end) return;
+        const cost = groups.start(group + 1) - start + 1;
+        const from = Math.max(0, Math.ceil((first - before) / cost));
+        const to = Math.min(perExpert, Math.ceil((end - before) / cost));
+        if (from < to) run(group, from, to);
+      }
+    },
+  };
+}
+
+/** Over row panels. */
+export function expertMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKernels): Executor {
+  const own = i.experts!;
+  const groups = readGroups(own.groups, c);
+  const variants = i.variants.map((variant) => runVariant(i, c, kernels, variant));
+  const tiles = Math.ceil(i.n / TILE_ROWS);
+  const wholeTiles = Math.floor(i.n / TILE_ROWS);
+  const panel = own.panel + c.thread * own.panelBytes;
+  const { f32 } = c.views;
+  return inChunks(i, c, groups, tiles, i.tileBytes, (group, from, to) => {
+    const start = groups.start(group);
+    const size = groups.start(group + 1) - start;
+    const expert = groups.expert(group);
+    const w = i.w + expert * own.expertBytes;
+    const x = activationsAt(i, own, c, groups, start, size);
+    const runTiles = variants[chosen(c, i.choice, size)]!;
+    let done = from;
+    if (size === 1) {
+      const out = i.out + (groups.pair(start) * i.n + from * TILE_ROWS) * 4;
+      done = Math.max(from, Math.min(to, wholeTiles));
+      if (done > from) runTiles(w, x, 1, from, done, out, i.n * 4);
+    }
+    // Pairs of an expert are rows of several tokens, and a last tile may have rows that do not exist: compute them beside.
+    for (; done < to; done += PANEL_TILES) {
+      const end = Math.min(to, done + PANEL_TILES);
+      const stride = (end - done) * TILE_ROWS;
+      runTiles(w, x, size, done, end, panel, stride * 4);
+      const first = done * TILE_ROWS;
+      const count = Math.min(stride, i.n - first);
+      for (let index = 0; index < size; index++) {
+        const source = panel / 4 + index * stride;
+        const target = i.out / 4 + groups.pair(start + index) * i.n + first;
+        f32.copyWithin(target, source, source + count);
+      }
+    }
+    addExpertBias(i, c, groups, group, from * TILE_ROWS, Math.min(i.n, to * TILE_ROWS));
+  });
+}
+
+/** Where the activations of a group are. */
+function activationsAt(
+  i: TiledMatmul,
+  { perToken, pairBytes, direct, groups: { slots } }: ExpertMatmul,
+  c: ExecutorContext,
+  groups: ExpertGroups,
+  start: number,
+  size: number,
+): number {
+  if (direct >= 0 && size === 1) {
+    const pair = groups.pair(start);
+    return direct + (perToken === 1 ? Math.floor(pair / slots) : pair) * i.k * 4;
+  }
+  if (direct < 0 && isOneRow(rowCount(c, i.rows), perToken)) return i.x;
+  return i.x + start * pairBytes;
+}
+
+/** Row by row: each is unpacked to floats once for all pairs of its expert. */
+export function expertRows(i: MatmulRows, c: ExecutorContext): Executor {
+  const own = i.experts!;
+  const { perToken } = own;
+  const { slots } = own.groups;
+  const groups = readGroups(own.groups, c);
+  const kernel = c.kernels[i.kernel]!;
+  const dtype = dtypeByName(i.dtype)!;
+  const blocks = i.k / dtype.blockElems;
+  const scratch = i.scratch + c.thread * i.scratchBytes;
+  const floats = c.views.f32.subarray(scratch / 4, scratch / 4 + i.k);
+  return inChunks(i, c, groups, i.n, i.rowBytes, (group, from, to) => {
+    const [start, end] = [groups.start(group), groups.start(group + 1)];
+    const w = i.w + groups.expert(group) * own.expertBytes + from * i.rowBytes;
+    const bytes = c.views.u8.subarray(w, w + (to - from) * i.rowBytes);
+    for (let row = from; row < to; row++) {
+      dtype.dequantize(bytes, (row - from) * i.rowBytes, floats, 0, blocks);
+      for (let position = start; position < end; position++) {
+        const pair = groups.pair(position);
+        const x = i.x + (perToken === 1 ? Math.floor(pair / slots) : pair) * i.k * 4;
+        kernel(scratch, x, i.out + (pair * i.n + row) * 4, i.k, 1, 0, 0);
+      }
+    }
+    addExpertBias(i, c, groups, group, from, to);
+  });
+}
+
+function addExpertBias(
+  i: Matmul,
+  c: ExecutorContext,
+  groups: ExpertGroups,
+  group: number,
+  from: number,
+  to: number,
+): void {
+  if (i.bias < 0) return;
+  const { f32 } = c.views;
+  const bias = i.bias / 4 + groups.expert(group) * i.n;
+  const end = groups.start(group + 1);
+  for (let position = groups.start(group); position < end; position++) {
+    const at = i.out / 4 + groups.pair(position) * i.n;
+    for (let row = from; row < to; row++) f32[at + row]! += f32[bias + row]!;
+  }
+}

@@ -1,0 +1,163 @@
+// route, matmul_id and combine by themselves: the CPU backend against the reference, for every kind of weights, with rows
+// that fill their row panels and rows that do not; and bit for bit the same for a token alone, among others, and on two
+// threads. (test/models/moe-golden.test.ts holds whole mixtures against llama.cpp.)
+
+import { describe, expect, test } from "vitest";
+import type { Backend } from "../../src/backends/backend.ts";
+import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { bytesFor } from "../../src/dtypes/dtype.ts";
+import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { GraphBuilder } from "../../src/graph/builder.ts";
+import type { Graph, Weight } from "../../src/graph/graph.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import { Step } from "../../src/graph/step.ts";
+import { nodePlatform } from "../../src/platform/node.ts";
+import { nativeHere } from "../support/native.ts";
+import { Random } from "../support/random.ts";
+
+const limits = { maxTokens: 24, maxOutputs: 24 };
+const f32 = dtypeByName("f32")!;
+const [vocab, experts, used] = [32, 8, 2];
+
+function weight(name: string, shape: number[], dtype = f32): Weight {
+  return { name, shape, dtype };
+}
+
+/** Rows of experts that fill row panels (gate, up, down) and rows that do not (odd), with a bias. */
+function mixture(type: string): Graph {
+  const dtype = dtypeByName(type)!;
+  const embed = Math.max(64, dtype.blockElems);
+  const g = new GraphBuilder();
+  const x = g.embed(weight("table", [vocab, embed]), "embed"); // [tokens, embed]
+  const logits = g.matmul(x, weight("router", [experts, embed]), "logits"); // [tokens, experts]
+  const routing = { used, gating: "softmax", normalise: true, scale: 2 } as const;
+  const routes = g.route(logits, routing, "routes", weight("choice", [experts])); // [tokens, 2 * used]
+  const ofExperts = (name: string) => weight(name, [experts, embed, embed], dtype);
+  const gate = g.matmulId(x, routes, ofExperts("gate"), "gate"); // [tokens, used * embed]
+  const up = g.matmulId(x, routes, ofExperts("up"), "up"); // [tokens, used * embed]
+  const inner = g.gate(gate, up, "silu", "inner"); // [tokens, used * embed]
+  const down = g.matmulId(inner, routes, ofExperts("down"), "down"); // [tokens, used * embed]
+  const bias = weight("odd.bias", [experts, 40]);
+  const odd = g.matmulId(x, routes, weight("odd", [experts, 40, embed], dtype), "odd", bias); // [tokens, used * 40]
+  g.combine(odd, routes, "combined odd"); // [tokens, 40]
+  const combined = g.combine(down, routes, "combined"); // [tokens, embed]
+  const one = g.matmul(x, weight("one", [1, embed]), "one"); // [tokens, 1]
+  const gated = g.gate(one, combined, "sigmoid", "gated"); // [tokens, embed]
+  return g.finish({ hidden: g.select(gated, "hidden") });
+}
+
+async function load(backend: Backend, graph: Graph): Promise<void> {
+  await backend.prepare(makePlan(graph, limits), { blocks: 1, dtype: f32 });
+  for (const each of graph.weights) {
+    const bytes = bytesOf(each);
+    await backend.upload(each, async (target, at) => {
+      target.set(bytes.subarray(at, at + target.length));
+    });
+  }
+}
+
+const samples = new Map<string, Uint8Array>();
+
+function bytesOf({ name, shape, dtype }: Weight): Uint8Array {
+  const count = shape.reduce((a, b) => a * b);
+  if (dtype.blockElems > 1) {
+    const key = `${dtype.name} ${count}`;
+    const blocks = samples.get(key) ?? sampleBlocks(dtype, count);
+    samples.set(key, blocks);
+    return blocks;
+  }
+  const random = new Random(name.length * 100 + count);
+  const values = Float32Array.from({ length: count }, () => random.normal());
+  const bytes = new Uint8Array(bytesFor(dtype, count));
+  dtype.quantize!(values, 0, bytes, 0, count);
+  return bytes;
+}
+
+const table = { blocks: Int32Array.of(0) };
+
+/** Every value of a batch of these tokens, by name; without `tapped`, what is read after it. */
+async function run(
+  backend: Backend,
+  tokens: readonly number[],
+  tapped: boolean,
+): Promise<Map<string, Float32Array>> {
+  const step = new Step(limits);
+  tokens.forEach((token, position) => {
+    step.add(token, position, table, true);
+  });
+  const seen = new Map<string, Float32Array>();
+  if (tapped) {
+    await backend.run(step, { tap: ({ name }, data) => void seen.set(name, data.slice()) });
+    return seen;
+  }
+  await backend.run(step);
+  for (let row = 0; row < tokens.length; row++) {
+    const hidden = new Float32Array(64);
+    await backend.read("hidden", row, hidden);
+    seen.set(`hidden ${row}`, hidden);
+  }
+  return seen;
+}
+
+const cpu = (options: Partial<CpuOptions>) => () =>
+  new CpuBackend({ level: 3, threads: 1, startThread: undefined, ...options });
+const contestants: [name: string, make: () => CpuBackend][] = [
+  ["level 2", cpu({ level: 2 })],
+  ["level 3", cpu({})],
+  ...nativeHere.map(({ name, native }): (typeof contestants)[number] => [name, cpu({ native })]),
+];
+const startThread = () => nodePlatform.startThread("compute");
+const tokens = [5, 31, 0, 16, 5, 20, 7, 7, 7, 1, 30, 12, 19, 2, 4, 9, 8, 21, 22, 5, 3, 11];
+
+// Inner values are rounded before they meet `down`: one that falls to its other neighbour moves what comes after it.
+const tolerances: Readonly<Record<string, number>> = { down: 2e-2, combined: 2e-2, gated: 2e-2 };
+
+describe.each(contestants)("cpu, %s", (_, make) => {
+  test.each(["f32", "f16", "q8_0", "q4_0", "q4_k"])("%s", async (type) => {
+    const graph = mixture(type);
+    const reference = new ReferenceBackend();
+    const backend = make();
+    await load(reference, graph);
+    await load(backend, graph);
+    const expected = await run(reference, tokens, true);
+    const got = await run(backend, tokens, true);
+    expect([...got.keys()]).toEqual([...expected.keys()]);
+    for (const [name, values] of expected) {
+      expectClose(name, got.get(name)!, values, tolerances[name] ?? 1e-4);
+    }
+    // No value depends on the others of its batch.
+    for (const [row, token] of tokens.slice(0, 5).entries()) {
+      for (const [name, alone] of await run(backend, [token], true)) {
+        const all = got.get(name)!;
+        const cols = all.length / tokens.length;
+        expect(all.slice(row * cols, (row + 1) * cols), `${name} of token ${row}`).toEqual(alone);
+      }
+    }
+    const byReference = backend.explain().filter((line) => line.includes("reference ("));
+    expect(byReference).toEqual([]);
+    backend.dispose();
+  });
+});
+
+test.each(["f16", "q4_0"])("two threads: the same bits, %s", async (type) => {
+  const graph = mixture(type);
+  const [one, two] = [cpu({})(), cpu({ threads: 2, startThread })()];
+  await load(one, graph);
+  await load(two, graph);
+  for (const count of [tokens.length, 1, 3, tokens.length]) {
+    const batch = tokens.slice(0, count);
+    expect(await run(two, batch, false)).toEqual(await run(one, batch, false));
+  }
+  one.dispose();
+  two.dispose();
+  await two.ended();
+});
+
+/** Relative to the largest value. */
+function expectClose(name: string, got: Float32Array, want: Float32Array, most: number): void {
+  const size = want.reduce((a, v) => Math.max(a, Math.abs(v)), 1e-6);
+  const apart = want.reduce((a, v, i) => Math.max(a, Math.abs(v - got[i]!)), 0);
+  expect(apart / size, name).toBeLessThan(most);
+}
