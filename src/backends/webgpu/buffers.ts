@@ -125,7 +125,8 @@ function kvBytesOf(
 /** In bytes, of the products that round what they read. */
 function longestActivations({ graph, limits }: Plan): number {
   const sizes = graph.nodes.map((node) => {
-    if (node.op !== "matmul" || !roundsActivations(node.weight)) return 0;
+    if (node.op !== "matmul" && node.op !== "matmul_id") return 0;
+    if (!roundsActivations(node.weight)) return 0;
     return Math.ceil((mostRows(node.x.rows, limits) * node.x.cols) / 4) * 16;
   });
   return Math.max(0, ...sizes);

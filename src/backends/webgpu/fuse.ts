@@ -109,7 +109,7 @@ function gateOf(matmuls: readonly NodeOf<"matmul">[], view: View): NodeOf<"gate"
   if (matmuls.length !== 2 || first!.bias || second!.bias) return undefined;
   const gate = only(view, first!.out);
   if (gate?.op !== "gate" || gate.gate !== first!.out || gate.up !== second!.out) return undefined;
-  if (only(view, second!.out) !== gate) return undefined;
+  if (only(view, second!.out) !== gate || gate.gate.cols !== gate.up.cols) return undefined;
   return canStack(matmuls, view) ? gate : undefined;
 }
 

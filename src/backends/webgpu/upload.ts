@@ -71,7 +71,7 @@ export class Uploader {
     read: WeightReader,
   ): Promise<void> {
     const { blockBytes, blockElems } = dtype;
-    const rowBlocks = shape[1]! / blockElems;
+    const rowBlocks = shape.at(-1)! / blockElems;
     const total = rows * rowBlocks;
     const most = Math.floor(PIECE_BYTES / blockBytes / BLOCKS_AT_ONCE) * BLOCKS_AT_ONCE;
     for (let at = 0; at < total; at += most) {

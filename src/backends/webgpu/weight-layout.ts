@@ -7,6 +7,7 @@
 
 import { MemoryError } from "../../base/errors.ts";
 import { bytesFor } from "../../dtypes/dtype.ts";
+import { weightElements } from "../../graph/cost.ts";
 import type { Weight } from "../../graph/graph.ts";
 import { unpackOf } from "./unpack/table.ts";
 import type { Planes } from "./unpack/unpack.ts";
@@ -164,9 +165,10 @@ export function storedShape(weight: Weight): StoredShape {
   const { shape, dtype } = weight;
   if (shape.length === 1) return { rows: 1, wide: shape[0]! * 4, narrow: 0 };
   const planes = planesOf(weight);
-  const rows = shape[0]!;
-  if (!planes) return { rows, wide: bytesFor(dtype, shape[1]!), narrow: 0 };
-  const blocks = shape[1]! / dtype.blockElems;
+  const cols = shape.at(-1)!;
+  const rows = weightElements(weight) / cols; // of all experts, where there are several
+  if (!planes) return { rows, wide: bytesFor(dtype, cols), narrow: 0 };
+  const blocks = cols / dtype.blockElems;
   return { rows, wide: blocks * planes.wide, narrow: blocks * planes.narrow };
 }
 

@@ -37,8 +37,8 @@ export const matmul: GpuOp<"matmul"> = {
 };
 
 /** Matmuls of the same activations (q, k and v; gate and up) share the rounding of the first. */
-function roundOnce(
-  { x, weight }: NodeOf<"matmul">,
+export function roundOnce(
+  { x, weight }: Pick<NodeOf<"matmul">, "x" | "weight">,
   minRows: number,
   halves: boolean,
   rounded: LowerContext["rounded"],

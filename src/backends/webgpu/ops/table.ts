@@ -11,10 +11,12 @@ import {
   selectKernel,
   softcapKernel,
 } from "../wgsl/elementwise.ts";
+import { combineKernel } from "../wgsl/experts.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import { layerNormKernel, rmsNormKernel, softmaxKernel } from "../wgsl/norms.ts";
 import { attention, kvWrite, rope } from "./attention.ts";
 import { embed } from "./embed.ts";
+import { matmulId, route } from "./experts.ts";
 import { matmul } from "./matmul.ts";
 import { always, type GpuOp, type LowerContext } from "./op.ts";
 import { shortConv } from "./short-conv.ts";
@@ -24,6 +26,9 @@ const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   rms_norm: always(rmsNormKernel),
   layer_norm: always(layerNormKernel),
   matmul,
+  route,
+  matmul_id: matmulId,
+  combine: always(combineKernel),
   rope,
   kv_write: kvWrite,
   attention,

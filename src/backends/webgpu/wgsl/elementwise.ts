@@ -10,6 +10,7 @@ const activations: { readonly [A in Activation]: (x: string) => string } = {
   gelu: (x) =>
     `0.5 * ${x} * (1.0 + tanh(clamp(0.7978845608028654 * ${x} * (1.0 + 0.044715 * ${x} * ${x}), -15.0, 15.0)))`,
   relu: (x) => `max(${x}, 0.0)`,
+  sigmoid: (x) => `1.0 / (1.0 + exp(min(-${x}, 80.0)))`,
 };
 
 /** WGSL of an activation of `x`, a name. */
@@ -17,9 +18,32 @@ export function activationOf(activation: Activation, x: string): string {
   return activations[activation](x);
 }
 
-export function gateKernel({ gate, up, out, activation }: NodeOf<"gate">): Kernel {
+export function gateKernel(node: NodeOf<"gate">): Kernel {
+  const { gate, up, out, activation } = node;
+  if (gate.cols !== out.cols) return rowGateKernel(node);
   return elementwise(`gate ${activation}`, [gate, up], out, (a, b) => {
     return `(${activations[activation](a!)}) * ${b}`;
+  });
+}
+
+/** One gate for a row. */
+function rowGateKernel({ gate, up, out, activation }: NodeOf<"gate">): Kernel {
+  const { cols } = out;
+  return makeKernel({
+    name: `gate ${activation} of rows [${cols}]`,
+    bindings: [
+      { name: "gate", type: "f32", source: { kind: "value", value: gate } },
+      { name: "up", type: "f32", source: { kind: "value", value: up } },
+      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+    ],
+    rows: out.rows,
+    grid: perItem(cols),
+    body: `
+  let i = group.x * 64u + lane;
+  if (i >= ${cols}u) { return; }
+  let v = gate[group.y];
+  let at = group.y * ${cols}u + i;
+  result[at] = (${activations[activation]("v")}) * up[at];`,
   });
 }
 

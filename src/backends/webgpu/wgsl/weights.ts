@@ -19,7 +19,7 @@ export function weightText(weight: Weight, part: number): WeightText {
     { name: "weights", type: "u32", source: { kind: "weight", weight, part } },
   ];
   if (unpack.kind === "element") {
-    return { bindings, declarations: elementText(unpack, weight.shape[1]!) };
+    return { bindings, declarations: elementText(unpack, weight.shape.at(-1)!) };
   }
   if (unpack.planes) {
     const source = { kind: "weight", weight, part, plane: "narrow" } as const;
@@ -42,7 +42,7 @@ fn narrowHalf(n: u32) -> f32 { return half((narrow[n >> 1u] >> ((n & 1u) * 16u))
 fn unpack(b: u32, n: u32, i: u32) -> vec4f {${unpack.body}
 }
 fn weight4(row: u32, i: u32) -> vec4f {
-  let block = row * ${shape[1]! / blockElems}u + i / ${blockElems}u;
+  let block = row * ${shape.at(-1)! / blockElems}u + i / ${blockElems}u;
   return unpack(block * ${blockBytes}u, block, i % ${blockElems}u);
 }`;
 }

@@ -1,0 +1,23 @@
+// route and matmul_id. A matmul over experts has one kernel for any number of tokens; it reads activations that were rounded
+// before, as that of a dense matmul does.
+
+import { MOST_EXPERTS, matmulIdKernel, routeKernel } from "../wgsl/experts.ts";
+import { roundOnce } from "./matmul.ts";
+import type { GpuOp } from "./op.ts";
+import { readable } from "./readable.ts";
+
+export const route: GpuOp<"route"> = {
+  supports: ({ logits: { cols } }) =>
+    cols <= MOST_EXPERTS || `${cols} experts; the GPU routes to at most ${MOST_EXPERTS}`,
+  lower: (node) => [routeKernel(node)],
+};
+
+export const matmulId: GpuOp<"matmul_id"> = {
+  supports: ({ weight }) => readable(weight.dtype),
+
+  lower(node, { weights, rounded }) {
+    const own = weights.parts.get(node.weight.name)!;
+    const kernels = own.map((_, part) => matmulIdKernel(node, own, part));
+    return [...roundOnce(node, 1, false, rounded), ...kernels];
+  },
+};

@@ -1,0 +1,205 @@
+// route, matmul_id and combine: which experts a token goes to, products with their matrices, and the weighted sum of those.
+// One kernel each, for any number of tokens: what a token gets does not depend on how many others there are.
+
+import type { NodeOf, Routing } from "../../../graph/graph.ts";
+import type { WeightPart } from "../weight-layout.ts";
+import { activationText } from "./activations.ts";
+import { type Binding, float, type Kernel, LANES, makeKernel, perItem, sumText } from "./kernel.ts";
+import { groupGrid } from "./matvec.ts";
+import { roundsActivations } from "./round-activations.ts";
+import { weightText } from "./weights.ts";
+
+/** Experts whose scores fit the workgroup memory that every device has. */
+export const MOST_EXPERTS = 1024;
+
+/** Of normalised weights: no smaller sum divides them (graph/route.ts). */
+const SMALLEST_SUM = 6.103515625e-5;
+
+/** A workgroup routes a token: lanes score experts side by side, and find the largest score that is left, slot by slot. */
+export function routeKernel({ logits, bias, routing, out }: NodeOf<"route">): Kernel {
+  const experts = logits.cols;
+  const { used } = routing;
+  const bindings: Binding[] = [
+    { name: "logits", type: "f32", source: { kind: "value", value: logits } },
+    { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+  ];
+  if (bias) {
+    bindings.push({ name: "bias", type: "f32", source: { kind: "weight", weight: bias, part: 0 } });
+  }
+  return makeKernel({
+    name: `route ${routing.gating} [${used} of ${experts}]`,
+    bindings,
+    declarations: `
+const NONE = 0xffffffffu;
+var<workgroup> partial: array<f32, ${LANES}>;
+var<workgroup> bests: array<u32, ${LANES}>;
+var<workgroup> scores: array<f32, ${experts}>; // for weighing
+var<workgroup> ranks: array<f32, ${experts}>; // for choosing
+var<workgroup> chosen: array<u32, ${used}>;
+// The better of two experts: the larger rank, the first of equal ones.
+fn better(a: u32, b: u32) -> u32 {
+  if (a == NONE) { return b; }
+  if (b == NONE || ranks[a] > ranks[b] || (ranks[a] == ranks[b] && a < b)) { return a; }
+  return b;
+}`,
+    rows: out.rows,
+    grid: (rows) => [1, rows, 1],
+    body: `
+  let first = group.y * ${experts}u;
+  for (var e = lane; e < ${experts}u; e += ${LANES}u) { scores[e] = logits[first + e]; }
+  workgroupBarrier();${scoresText(routing, experts)}
+  for (var e = lane; e < ${experts}u; e += ${LANES}u) { ranks[e] = scores[e]${bias ? " + bias[e]" : ""}; }
+  workgroupBarrier();
+  for (var slot = 0u; slot < ${used}u; slot++) {
+    var best = NONE;
+    for (var e = lane; e < ${experts}u; e += ${LANES}u) {
+      var isFree = true;
+      for (var s = 0u; s < slot; s++) { if (chosen[s] == e) { isFree = false; } }
+      if (isFree) { best = better(best, e); }
+    }
+    bests[lane] = best;
+    workgroupBarrier();
+    if (lane == 0u) {
+      for (var i = 1u; i < ${LANES}u; i++) { best = better(best, bests[i]); }
+      chosen[slot] = best;
+    }
+    workgroupBarrier();
+  }
+  if (lane > 0u) { return; }
+  let at = group.y * ${2 * used}u;
+  ${weightsText(routing)}
+  for (var s = 0u; s < ${used}u; s++) {
+    result[at + s] = f32(chosen[s]);
+    result[at + ${used}u + s] = scores[chosen[s]] * factor;
+  }`,
+  });
+}
+
+/** Turns the logits in \`scores\` into what experts are chosen by. */
+function scoresText({ gating }: Routing, experts: number): string {
+  if (gating === "softmax_chosen") return "";
+  const each = (text: string) => `for (var e = lane; e < ${experts}u; e += ${LANES}u) { ${text} }`;
+  if (gating === "sigmoid") {
+    return `
+  ${each("scores[e] = 1.0 / (1.0 + exp(min(-scores[e], 80.0)));")}`;
+  }
+  return `
+  var top = scores[0];
+  for (var e = 1u; e < ${experts}u; e++) { top = max(top, scores[e]); }
+  workgroupBarrier();
+  var sum = 0.0;
+  ${each("scores[e] = exp(scores[e] - top); sum += scores[e];")}
+  partial[lane] = sum;${sumText(LANES)}
+  let inverse = 1.0 / partial[0];
+  ${each("scores[e] *= inverse;")}`;
+}
+
+/** One lane: the scores of the chosen as they are weighed, and \`factor\`, by which all of them are multiplied. */
+function weightsText({ gating, used, normalise, scale }: Routing): string {
+  const each = (text: string) => `for (var s = 0u; s < ${used}u; s++) { ${text} }`;
+  const ofChosen =
+    gating === "softmax_chosen"
+      ? `
+  var largest = scores[chosen[0]];
+  ${each("largest = max(largest, scores[chosen[s]]);")}
+  var all = 0.0;
+  ${each("scores[chosen[s]] = exp(scores[chosen[s]] - largest); all += scores[chosen[s]];")}
+  ${each("scores[chosen[s]] /= all;")}`
+      : "";
+  const divisor = normalise
+    ? `
+  var weightSum = 0.0;
+  ${each("weightSum += scores[chosen[s]];")}
+  let factor = ${float(scale)} / max(weightSum, ${float(SMALLEST_SUM)});`
+    : `
+  let factor = ${float(scale)};`;
+  return ofChosen + divisor;
+}
+
+/** Outputs that a workgroup computes. */
+const OUTPUTS = 4;
+
+/** A workgroup computes 4 outputs of one slot of a token, as in matvec.ts; those of other parts of the weight are left out. */
+export function matmulIdKernel(
+  node: NodeOf<"matmul_id">,
+  parts: readonly WeightPart[],
+  part: number,
+): Kernel {
+  const { x, routes, weight, bias, out } = node;
+  const [experts, outputs, cols] = weight.shape as [number, number, number];
+  const slots = routes.cols / 2;
+  const { rowStart, rows } = parts[part]!;
+  const text = weightText(weight, part);
+  const grid = groupGrid(Math.ceil(outputs / OUTPUTS));
+  const row = x.cols === cols ? "token" : "pair";
+  const each = (j: number) => `dot(weight4(min(first + ${j}u, ${rows - 1}u), i), values)`;
+  return makeKernel({
+    name: `matmul_id ${weight.dtype.name} [${experts}, ${outputs}, ${cols}]`,
+    bindings: [...text.bindings, ...matmulIdBindings(node)],
+    declarations: `${text.declarations}${activationText(cols)}
+var<workgroup> partial: array<vec4f, ${LANES}>;`,
+    rows: out.rows,
+    grid: (tokens) => grid(tokens * slots),
+    body: `
+  let output = (group.x + group.y * groups.x) * ${OUTPUTS}u;
+  if (output >= ${outputs}u) { return; }
+  let pair = group.z;
+  let token = pair / ${slots}u;
+  let expert = min(u32(routes[token * ${2 * slots}u + pair % ${slots}u]), ${experts - 1}u);
+  let own = expert * ${outputs}u + output;
+  if (own + ${OUTPUTS}u <= ${rowStart}u || own >= ${rowStart + rows}u) { return; }
+  let first = max(own, ${rowStart}u) - ${rowStart}u;
+  var sums = vec4f();
+  for (var i = lane * 4u; i < ${cols}u; i += ${LANES * 4}u) {
+    let values = activation4(${row}, i);
+    sums += vec4f(${[0, 1, 2, 3].map(each).join(", ")});
+  }
+  partial[lane] = sums;${sumText(LANES)}
+  // Number of this lane's row in the part, and of its output.
+  let mine = first + lane;
+  let at = mine + ${rowStart}u - expert * ${outputs}u;
+  if (lane < ${OUTPUTS}u && mine < ${rows}u && at < min(output + ${OUTPUTS}u, ${outputs}u)) {
+    result[pair * ${outputs}u + at] = partial[0][lane]${bias ? ` + bias[expert * ${outputs}u + at]` : ""};
+  }`,
+  });
+}
+
+function matmulIdBindings({ x, routes, weight, bias, out }: NodeOf<"matmul_id">): Binding[] {
+  const bindings: Binding[] = [
+    {
+      name: "x",
+      type: weight.shape[2]! % 4 === 0 ? "vec4f" : "f32",
+      source: roundsActivations(weight) ? { kind: "rounded" } : { kind: "value", value: x },
+    },
+    { name: "routes", type: "f32", source: { kind: "value", value: routes } },
+    { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+  ];
+  if (bias) {
+    bindings.push({ name: "bias", type: "f32", source: { kind: "weight", weight: bias, part: 0 } });
+  }
+  return bindings;
+}
+
+export function combineKernel({ x, routes, out }: NodeOf<"combine">): Kernel {
+  const { cols } = out;
+  const slots = routes.cols / 2;
+  return makeKernel({
+    name: `combine [${slots}, ${cols}]`,
+    bindings: [
+      { name: "x", type: "f32", source: { kind: "value", value: x } },
+      { name: "routes", type: "f32", source: { kind: "value", value: routes } },
+      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+    ],
+    rows: out.rows,
+    grid: perItem(cols),
+    body: `
+  let i = group.x * ${LANES}u + lane;
+  if (i >= ${cols}u) { return; }
+  var sum = 0.0;
+  for (var slot = 0u; slot < ${slots}u; slot++) {
+    let weight = routes[(2u * group.y + 1u) * ${slots}u + slot];
+    sum += x[(group.y * ${slots}u + slot) * ${cols}u + i] * weight;
+  }
+  result[group.y * ${cols}u + i] = sum;`,
+  });
+}
