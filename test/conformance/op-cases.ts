@@ -4,7 +4,7 @@
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import type { GraphBuilder } from "../../src/graph/builder.ts";
-import type { OpKind, Rope, RopeLayout, Value, Weight } from "../../src/graph/graph.ts";
+import type { OpKind, Rope, RopeLayout, Routing, Value, Weight } from "../../src/graph/graph.ts";
 
 /** Token ids of the cases: rows of every input table. */
 export const caseVocab = 37;
@@ -118,6 +118,35 @@ const matmul = (name: string, hasBias: boolean): OpCase =>
     g.matmul(x, weight("matrix", [rows, cols], f32), out, bias);
   });
 
+const softmax: Routing = { used: 2, gating: "softmax", normalise: false, scale: 1 };
+
+const route = (name: string, routing: Partial<Routing>, hasBias = false): OpCase => ({
+  name,
+  columns: [8, 70],
+  build: ({ g, cols, name: named, weight, input }) => {
+    const logits = g.scale(input("logits", cols), 0.2, named("logits scaled")); // inputs have a few large values
+    const bias = hasBias ? weight("bias", [cols]) : undefined;
+    g.route(logits, { ...softmax, ...routing }, named("out"), bias);
+  },
+});
+
+/** Routes of an input: [tokens, 2 * used], two of five experts for each token. */
+function routesOf({ g, name, input }: CaseGraph): Value {
+  return g.route(input("logits", 5), softmax, name("routes"));
+}
+
+/** `slots`: rows of x that a token has. */
+const matmulId = (name: string, slots: 1 | 2, hasBias: boolean): OpCase => ({
+  name,
+  build: (graph) => {
+    const { g, cols, name: named, weight, input } = graph;
+    const rows = cols === benchColumns ? cols / 4 : 35; // fills no tile
+    const bias = hasBias ? weight("bias", [5, rows]) : undefined;
+    const x = input("x", slots * cols);
+    g.matmulId(x, routesOf(graph), weight("experts", [5, rows, cols], f32), named("out"), bias);
+  },
+});
+
 export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
   // Every type's tables are among the dtype cases.
   embed: [unary("rows", () => {})],
@@ -139,6 +168,23 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
   ],
   // Every type's matrices are among the dtype cases.
   matmul: [matmul("plain", false), matmul("with bias", true)],
+  route: [
+    route("softmax", {}),
+    route("softmax, normalised and scaled", { used: 3, normalise: true, scale: 2.5 }),
+    route("softmax of the chosen", { gating: "softmax_chosen" }),
+    route("sigmoid", { gating: "sigmoid", used: 8 }),
+    route("sigmoid, with a bias for choosing", { gating: "sigmoid", normalise: true }, true),
+  ],
+  matmul_id: [
+    matmulId("a row for all slots", 1, false),
+    matmulId("a row for each slot, with bias", 2, true),
+  ],
+  combine: [
+    unary("two slots", (graph, _, out) => {
+      const x = graph.input("slots", 2 * graph.cols);
+      graph.g.combine(x, routesOf(graph), out);
+    }),
+  ],
   rope: [
     rope("interleaved", "interleaved"),
     rope("half", "half"),
@@ -166,10 +212,15 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     shortConv("of 3 taps, with bias", 3, true),
     shortConv("of 6 taps", 6, false),
   ],
-  gate: (["silu", "gelu", "relu"] as const).map((activation) =>
-    binary(activation, ({ g }, a, b, out) => void g.gate(a, b, activation, out)),
-  ),
-  activate: (["silu", "gelu", "relu"] as const).map((activation) =>
+  gate: [
+    ...(["silu", "gelu", "relu", "sigmoid"] as const).map((activation) =>
+      binary(activation, ({ g }, a, b, out) => void g.gate(a, b, activation, out)),
+    ),
+    unary("sigmoid, one for a row", ({ g, input }, x, out) => {
+      g.gate(input("gate", 1), x, "sigmoid", out);
+    }),
+  ],
+  activate: (["silu", "gelu", "relu", "sigmoid"] as const).map((activation) =>
     unary(activation, ({ g }, x, out) => void g.activate(x, activation, out)),
   ),
   add: [binary("two values", ({ g }, a, b, out) => void g.add(a, b, out))],

@@ -38,6 +38,8 @@ const f32 = dtypeByName("f32")!;
 
 /** Rows of a matrix that fill no tile. */
 const matrixRows = 35;
+/** Experts of a few rows each, no more than a table has. */
+const [experts, expertRows] = [3, 12];
 
 export type TableCase = Case &
   ({ readonly op: OpKind } | { readonly dtype: DType } | { readonly options: TinyOptions });
@@ -82,7 +84,7 @@ export function benchCases(): readonly { readonly name: string; make(): CaseMode
   );
 }
 
-/** Rows of a table of the type, of one that is the output matrix as well, and the matmul with a matrix. */
+/** Rows of a table of the type, of one that is the output matrix as well, and the matmuls with a matrix and with experts. */
 export function dtypeCase(dtype: DType): TableCase {
   const isQuantized = dtype.blockElems > 1;
   return {
@@ -112,6 +114,11 @@ function dtypeModel(dtype: DType): CaseModel {
   const x = g.embed(weight("inputs", caseVocab, f32), "x");
   const bias: Weight = { name: "bias", shape: [matrixRows], dtype: f32 };
   g.matmul(x, weight("matrix", matrixRows), "matmul", bias);
+  const choices: Weight = { name: "choices", shape: [caseVocab, experts], dtype: f32 };
+  const routing = { used: 2, gating: "softmax", normalise: true, scale: 1 } as const;
+  const routes = g.route(g.embed(choices, "logits of experts"), routing, "routes");
+  const matrices: Weight = { name: "experts", shape: [experts, expertRows, cols], dtype };
+  g.matmulId(x, routes, matrices, "matmul_id");
   const graph = g.finish({ logits: g.logits(g.select(x, "selected"), tied, "logits") });
   const packed = once(() => sampleBlocks(dtype, caseVocab * cols));
   const bytesOf = (each: Weight) =>

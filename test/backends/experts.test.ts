@@ -1,11 +1,10 @@
-// route, matmul_id and combine by themselves: the CPU backend against the reference, for every kind of weights, with rows
-// that fill their row panels and rows that do not; and bit for bit the same for a token alone, among others, and on two
-// threads. (test/models/moe-golden.test.ts holds whole mixtures against llama.cpp.)
+// A token's experts on the CPU backend, bit for bit the same for the token alone, among others, and on two threads; with rows
+// that fill their row panels and rows that do not. (test/conformance holds route, matmul_id and combine against the
+// reference, test/models/moe-golden.test.ts whole mixtures against llama.cpp.)
 
 import { describe, expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
 import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
-import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
@@ -111,32 +110,21 @@ const contestants: [name: string, make: () => CpuBackend][] = [
 const startThread = () => nodePlatform.startThread("compute");
 const tokens = [5, 31, 0, 16, 5, 20, 7, 7, 7, 1, 30, 12, 19, 2, 4, 9, 8, 21, 22, 5, 3, 11];
 
-// Inner values are rounded before they meet `down`: one that falls to its other neighbour moves what comes after it.
-const tolerances: Readonly<Record<string, number>> = { down: 2e-2, combined: 2e-2, gated: 2e-2 };
-
-describe.each(contestants)("cpu, %s", (_, make) => {
-  test.each(["f32", "f16", "q8_0", "q4_0", "q4_k"])("%s", async (type) => {
+describe.each(contestants)("cpu, %s: alone as among others", (_, make) => {
+  test.each(["f32", "f16", "q4_0", "q4_k"])("%s", async (type) => {
     const graph = mixture(type);
-    const reference = new ReferenceBackend();
     const backend = make();
-    await load(reference, graph);
     await load(backend, graph);
-    const expected = await run(reference, tokens, true);
-    const got = await run(backend, tokens, true);
-    expect([...got.keys()]).toEqual([...expected.keys()]);
-    for (const [name, values] of expected) {
-      expectClose(name, got.get(name)!, values, tolerances[name] ?? 1e-4);
-    }
-    // No value depends on the others of its batch.
-    for (const [row, token] of tokens.slice(0, 5).entries()) {
+    const together = await run(backend, tokens, true);
+    for (const [row, token] of tokens.entries()) {
       for (const [name, alone] of await run(backend, [token], true)) {
-        const all = got.get(name)!;
+        const all = together.get(name)!;
         const cols = all.length / tokens.length;
         expect(all.slice(row * cols, (row + 1) * cols), `${name} of token ${row}`).toEqual(alone);
       }
     }
-    const byReference = backend.explain().filter((line) => line.includes("reference ("));
-    expect(byReference).toEqual([]);
+    // The path that ran is the one that was meant.
+    expect(backend.explain().filter((line) => line.includes("reference ("))).toEqual([]);
     backend.dispose();
   });
 });
@@ -154,10 +142,3 @@ test.each(["f16", "q4_0"])("two threads: the same bits, %s", async (type) => {
   two.dispose();
   await two.ended();
 });
-
-/** Relative to the largest value. */
-function expectClose(name: string, got: Float32Array, want: Float32Array, most: number): void {
-  const size = want.reduce((a, v) => Math.max(a, Math.abs(v)), 1e-6);
-  const apart = want.reduce((a, v, i) => Math.max(a, Math.abs(v - got[i]!)), 0);
-  expect(apart / size, name).toBeLessThan(most);
-}
