@@ -27,7 +27,7 @@ export interface HubFinding {
 }
 
 /** The hub cannot be reached at all, whatever is asked of it. */
-export class HubUnreachableError extends SourceError {}
+class HubUnreachableError extends SourceError {}
 
 /** Where the hub is, as whom it is asked, and through what. */
 export interface HubAccess {

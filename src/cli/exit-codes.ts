@@ -4,7 +4,7 @@
 import { type ErrorCode, LanternError } from "../index.ts";
 import { interruptExitCode } from "./interrupt.ts";
 
-export const failureExitCode = 1;
+const failureExitCode = 1;
 export const usageExitCode = 2;
 const fileExitCode = 3;
 const modelExitCode = 4;

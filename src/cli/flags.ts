@@ -15,10 +15,7 @@ import {
 } from "./sampler-flags.ts";
 
 /** llama.cpp's form: TOKEN_ID followed by a sign and the bias ("15043+1", "2-inf"). */
-export function logitBiasFlag(
-  text: string,
-  before: Map<number, number> | undefined,
-): Map<number, number> {
+function logitBiasFlag(text: string, before: Map<number, number> | undefined): Map<number, number> {
   const match = /^(\d+)([+-])(\d+\.?\d*|\.\d+|inf)$/.exec(text);
   if (!match) {
     throw new InvalidArgumentError(

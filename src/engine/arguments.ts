@@ -20,7 +20,7 @@ export function checkOptions<T extends object>(
   checkSignal((options as { signal?: unknown }).signal);
 }
 
-export function checkSignal(signal: unknown): void {
+function checkSignal(signal: unknown): void {
   if (signal === undefined || signal instanceof AbortSignal) return;
   throw wrongArgument("signal", signal, "an AbortSignal");
 }

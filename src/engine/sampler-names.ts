@@ -39,7 +39,7 @@ const nicknames: Readonly<Record<string, SamplerName>> = byName({
 
 const names = Object.keys(letters) as SamplerName[];
 
-export const defaultSamplers: readonly SamplerName[] = names;
+const defaultSamplers: readonly SamplerName[] = names;
 
 const byPlainName = new Map<string, SamplerName>([
   ...names.map((name): [string, SamplerName] => [plain(name), name]),

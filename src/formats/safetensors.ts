@@ -94,7 +94,7 @@ async function readWeightMap(source: ModelSource): Promise<[name: string, file: 
   });
 }
 
-export async function readSafetensorsHeader(
+async function readSafetensorsHeader(
   source: ByteSource,
   file: string,
 ): Promise<Map<string, TensorInfo>> {

@@ -154,7 +154,7 @@ export function kvStateBytes({ kCols, vCols }: KvState, kv: DType): number {
   return bytesFor(kv, kCols) + bytesFor(kv, vCols);
 }
 
-export function rowsOf(value: Value, step: Pick<StepSize, "tokens" | "outputs">): number {
+function rowsOf(value: Value, step: Pick<StepSize, "tokens" | "outputs">): number {
   return value.rows === "tokens" ? step.tokens : step.outputs;
 }
 

@@ -49,11 +49,6 @@ export interface MatmulVariant {
   readonly knobs?: Knobs;
 }
 
-export interface Refusal {
-  readonly variant: MatmulVariant;
-  readonly reason: string;
-}
-
 /** Which variant computes which number of tokens, for products that read the same activations. */
 export interface MatmulChoice {
   readonly variants: readonly MatmulVariant[];
@@ -71,7 +66,7 @@ export type ChooseMatmul = (
 ) => MatmulChoice;
 
 /** Tiles that a product with one token walks at once, where nothing was measured: four give 1.7 times one's bandwidth. */
-export const DEFAULT_STREAMS = 4;
+const DEFAULT_STREAMS = 4;
 
 const styles = [false, true];
 

@@ -69,11 +69,6 @@ export function kvParameters(shape: ModelShape): number {
   return 2 * shape.layers * shape.kvHeads * shape.headDim;
 }
 
-/** Query heads that share one head of keys and values; 1: no GQA. */
-export function queryGroups(shape: ModelShape): number {
-  return shape.heads / shape.kvHeads;
-}
-
 /** The same model with another number of key and value heads; `shape.heads` of them: without GQA. */
 export function withKvHeads(shape: ModelShape, kvHeads: number): ModelShape {
   const changed = { ...shape, kvHeads };

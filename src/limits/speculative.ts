@@ -38,11 +38,6 @@ export function tokensPerRound(acceptance: number, draftTokens: number): number 
   return (1 - acceptance ** (draftTokens + 1)) / (1 - acceptance);
 }
 
-/** Times the arithmetic of plain decoding, the draft's not counted: what is checked and thrown away costs, too. */
-export function arithmeticFactor(acceptance: number, draftTokens: number): number {
-  return (draftTokens + 1) / tokensPerRound(acceptance, draftTokens);
-}
-
 /** The limit with `before` tokens in the cache. */
 export function speculationLimit(
   cost: ModelCost,

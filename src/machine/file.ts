@@ -5,7 +5,7 @@ import { detectWasmFeatures } from "../kernels/features.ts";
 import type { CachedReads, MachineMeasurement, RatePoint } from "../limits/device.ts";
 
 /** Of the file's form and of the way to measure; a file of another version is measured anew. */
-export const MACHINE_FILE_VERSION = 2;
+const MACHINE_FILE_VERSION = 2;
 
 /** What must be the same for a measurement to hold. */
 export type MachineIdentity = Pick<MachineMeasurement, "cpu" | "cores" | "lowering">;

@@ -4,7 +4,7 @@
 import type { GpuMeasurement } from "../limits/gpu-device.ts";
 
 /** Of the file's form and of the way to measure. */
-export const GPU_FILE_VERSION = 1;
+const GPU_FILE_VERSION = 1;
 
 /** A measurement as it is written for other programs, and kept in the file. */
 export interface GpuJson {

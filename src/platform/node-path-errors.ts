@@ -7,7 +7,7 @@ import { byName } from "../base/by-name.ts";
 import { messageOf, SourceError } from "../base/errors.ts";
 
 /** A file or folder could not be read, written or looked at. */
-export class PathError extends SourceError {
+class PathError extends SourceError {
   /** The system's name for the reason: "EACCES". */
   readonly reason: string;
 
@@ -45,7 +45,7 @@ const reasons: Readonly<Record<string, string>> = byName({
 });
 
 /** Why the system refused, in words; undefined: it is not an error of the system's about a path. */
-export function pathReason(error: unknown): string | undefined {
+function pathReason(error: unknown): string | undefined {
   const { code } = error as { code?: unknown };
   return error instanceof Error && typeof code === "string" && Object.hasOwn(reasons, code)
     ? reasons[code]

@@ -11,7 +11,7 @@ import { partOf } from "./node-part-names.ts";
 import { homeFolder } from "./node-path-errors.ts";
 
 export const privateFileMode: number = 0o600;
-export const privateFolderMode: number = 0o700;
+const privateFolderMode: number = 0o700;
 
 const openToOthers = 0o077;
 

@@ -54,7 +54,7 @@ export interface ServedModel {
 }
 
 /** The models, by name. The first is what a request without a name gets. */
-export class ModelHost {
+class ModelHost {
   #models = new Map<string, ServedModel>();
   readonly #strict: boolean;
   #changed: () => void = () => {};

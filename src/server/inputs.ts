@@ -5,7 +5,7 @@ import * as z from "zod";
 import type { Content } from "./prompt.ts";
 
 /** Prompts, or texts to embed, in one request. */
-export const maxInputs = 4096;
+const maxInputs = 4096;
 /** A million token ids are more than any context holds. */
 export const maxIds: number = 1 << 20;
 /** Parts of one message. */

@@ -17,7 +17,7 @@ const cost = { value: 1, string: 2, list: 4, object: 6, key: 2, keyOfMany: 40 };
 const manyKeys = 64;
 
 /** What all values of a body may cost together: a million token ids, or 100,000 messages. */
-export const defaultBudget = 1_000_000;
+const defaultBudget = 1_000_000;
 
 const [quote, backslash, comma, colon] = [0x22, 0x5c, 0x2c, 0x3a];
 const [openList, closeList, openObject, closeObject] = [0x5b, 0x5d, 0x7b, 0x7d];

@@ -10,7 +10,7 @@ interface Instrument {
   text(): string;
 }
 
-export class Counter implements Instrument {
+class Counter implements Instrument {
   readonly #name: string;
   readonly #help: string;
   readonly #values = new Map<string, number>();
@@ -41,7 +41,7 @@ export interface GaugeReading {
   values: readonly { value: number; labels?: Labels }[];
 }
 
-export class Histogram implements Instrument {
+class Histogram implements Instrument {
   readonly #name: string;
   readonly #help: string;
   readonly #bounds: readonly number[];
@@ -74,7 +74,7 @@ export class Histogram implements Instrument {
 }
 
 /** The last value, under labels. */
-export class Last implements Instrument {
+class Last implements Instrument {
   readonly #name: string;
   readonly #help: string;
   readonly #values = new Map<string, number>();

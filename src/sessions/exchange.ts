@@ -18,8 +18,8 @@ import { settingsSchema } from "./settings.ts";
 import { timingsSchema, tokensSchema } from "./statistics.ts";
 import type { SessionStore } from "./store.ts";
 
-export const exchangeFormat = "lantern-session";
-export const exchangeVersion = 1;
+const exchangeFormat = "lantern-session";
+const exchangeVersion = 1;
 
 export interface SessionFile {
   format: typeof exchangeFormat;
@@ -30,7 +30,7 @@ export interface SessionFile {
   messages: Message[];
 }
 
-export const exchangeLimits = { messages: 100_000, contentLength: 10_000_000 } as const;
+const exchangeLimits = { messages: 100_000, contentLength: 10_000_000 } as const;
 
 const id = z.string().regex(/^[A-Za-z0-9_-]{1,64}$/, "expected 1 to 64 letters, digits, _ or -");
 const time = z.int().min(0).max(8.64e15); // as far as Date reaches

@@ -124,7 +124,7 @@ const wordpiece: Kind = {
   },
 };
 
-export const kinds: readonly Kind[] = [spm, bpe, wordpiece];
+const kinds: readonly Kind[] = [spm, bpe, wordpiece];
 
 /** `rows`: of the model's table of embeddings; undefined where the file has none. */
 export function tokenizerFromMetadata(metadata: Metadata, rows?: number): Tokenizer {

@@ -5,7 +5,7 @@
 // a word of n symbols costs n log n, and a megabyte without a space is no special case.
 
 /** A pair that does not merge. */
-export const NO_MERGE = -1;
+const NO_MERGE = -1;
 /** Merges between two looks at whether to go on. */
 const CHECK_TURNS = 65_536;
 

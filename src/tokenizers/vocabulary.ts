@@ -243,7 +243,7 @@ export function findEndOfTurn(vocabulary: Vocabulary): number | undefined {
 }
 
 /** The largest vocabularies of real models have 262,144 tokens. */
-export const MOST_TOKENS: number = 1 << 22;
+const MOST_TOKENS: number = 1 << 22;
 
 /** A token without a row in the table of embeddings cannot be computed. Tables may have more: they are padded. */
 export function checkVocabularySize(tokens: number, rows: number | undefined): void {

@@ -20,7 +20,7 @@ const DROPPED = /^[\0\ufffd\p{Cc}\p{Cf}\p{Co}]$/u;
 const MARK = /^\p{M}$/u;
 
 /** Normalises the text and cuts it into words; punctuation marks and Chinese characters are words of their own. */
-export function bertWords(text: string, { lowercase, stripAccents }: BertOptions): string[] {
+function bertWords(text: string, { lowercase, stripAccents }: BertOptions): string[] {
   const words: string[] = [];
   let word = "";
   const finish = (): void => {

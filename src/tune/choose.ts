@@ -18,7 +18,7 @@ import {
   variantById,
 } from "../kernels/matmul-variants.ts";
 import { basisFor, estimate } from "./estimate.ts";
-import { profileText, type TuneFile, type TuneIdentity } from "./tune-file.ts";
+import type { TuneFile, TuneIdentity } from "./tune-file.ts";
 
 /** A candidate replaces the default when it takes at most this much of its time. */
 export const CLEARLY_FASTER = 0.96;
@@ -31,7 +31,7 @@ export function staleReason(file: TuneIdentity, here: TuneIdentity): string | un
 }
 
 /** One candidate's estimated microseconds for all products of a group; undefined where one of them has none. */
-export function totalTime(
+function totalTime(
   file: TuneFile,
   profile: number,
   problems: readonly MatmulProblem[],
@@ -127,7 +127,7 @@ export interface ExpectedUse {
 }
 
 /** Half of the tokens are read, half are written: a chat. */
-export const chatUse: readonly ExpectedUse[] = [
+const chatUse: readonly ExpectedUse[] = [
   { tokens: 1, times: 32 },
   { tokens: 32, times: 1 },
 ];
@@ -185,5 +185,3 @@ export function tunedIdle(
   const isFaster = spin !== undefined && sleep !== undefined && sleep <= spin * CLEARLY_FASTER;
   return isFaster ? "sleep" : "spin";
 }
-
-export { profileText };

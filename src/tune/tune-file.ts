@@ -16,7 +16,7 @@
 
 import { FormatError } from "../base/errors.ts";
 
-export const TUNE_VERSION = 1;
+const TUNE_VERSION = 1;
 
 /** Of which machine and engine times are: they say nothing about others. */
 export interface TuneIdentity {

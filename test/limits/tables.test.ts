@@ -15,7 +15,6 @@ import {
   kvParameters,
   type ModelShape,
   parameterCounts,
-  queryGroups,
   withKvHeads,
 } from "../../src/limits/shape.ts";
 import {
@@ -98,7 +97,7 @@ describe.each(sizes)("Qwen1.5 %s", (size) => {
     const [vocab, hidden, layers, intermediate, groups, ...printed] = parameterTable[size];
     expect(shape).toMatchObject({ vocabSize: vocab, embed: hidden, layers });
     expect(shape.feedForward).toBe(expected(`parameters ${size} intermediate`, intermediate));
-    expect(queryGroups(shape)).toBe(groups);
+    expect(shape.heads / shape.kvHeads).toBe(groups);
     const computed = [counts.layers, counts.head, counts.active, counts.total];
     expect(computed.map((count) => (count / giga).toFixed(2))).toEqual(printed);
   });

@@ -25,7 +25,7 @@ export interface Tuning {
 const FEW_ROWS = 8192;
 
 /** Found on an NVIDIA H200. */
-export const largeTuning: Tuning = {
+const largeTuning: Tuning = {
   shapeFor: (rows) =>
     rows < FEW_ROWS
       ? { rows: 4, teams: 8, split: 2, ahead: 2 }
@@ -38,7 +38,7 @@ export const largeTuning: Tuning = {
 };
 
 /** Where lanes exchange values through workgroup memory, they wait for each other: they do it rarely, in small groups. */
-export const plainTuning: Tuning = {
+const plainTuning: Tuning = {
   ...largeTuning,
   shapeFor: () => ({ rows: 4, teams: 2, split: 1, ahead: 1 }),
   attentionSize: 0,

@@ -192,7 +192,7 @@ export function shapeOf(op: OpName): OpShape {
 }
 
 /** Bytes of a lane of each vector type. */
-export const laneBytes: Readonly<Record<VectorType, number>> = {
+const laneBytes: Readonly<Record<VectorType, number>> = {
   i8v: 1,
   i16v: 2,
   i32v: 4,

@@ -2,7 +2,7 @@
 // kernel, so what it is about is in its immediate: a number that is put together and taken apart here.
 
 /** Tile registers of a processor that has them, and their largest shape. */
-export const TILES = 8;
+const TILES = 8;
 export const MOST_TILE_ROWS = 16;
 export const MOST_TILE_BYTES = 64;
 

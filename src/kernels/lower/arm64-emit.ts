@@ -11,7 +11,7 @@ import type { MachineInstruction, MachineKernel, MachineParam, Operand } from ".
 
 const BLOCK = 0;
 /** For addresses and constants; and a second one where both are wanted at once. */
-export const SCRATCH = 17;
+const SCRATCH = 17;
 const SCRATCH2 = 16;
 /** The emitter's own vector register. */
 export const SCRATCH_VECTOR = 31;

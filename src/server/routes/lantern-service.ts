@@ -108,7 +108,7 @@ const storageStatus: Readonly<Record<StorageProblem, number>> = {
   failed: 503,
 };
 
-export function toApiError(error: unknown): unknown {
+function toApiError(error: unknown): unknown {
   if (error instanceof SessionError) {
     const facts: ApiErrorFacts = {
       ...sessionStatus[error.problem],

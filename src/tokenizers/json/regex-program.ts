@@ -37,7 +37,7 @@ const MOST_BITS = 4;
 const MOST_DEPTH = 64;
 
 /** A set of characters; asks the platform's own classes, and remembers the answer for 256 characters at a time. */
-export class CharSet {
+class CharSet {
   readonly #regex: RegExp;
   readonly #pages: (Uint8Array | undefined)[] = [];
 

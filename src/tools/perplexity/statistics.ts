@@ -140,7 +140,7 @@ export function compareWithBase(sums: Sums): BaseComparison | undefined {
 }
 
 /** Mean and standard error from a sum and a sum of squares. */
-export function mean(sum: number, squares: number, count: number): Estimate {
+function mean(sum: number, squares: number, count: number): Estimate {
   const value = sum / count;
   const variance = squares / count - value * value;
   return { value, error: variance > 0 && count > 1 ? Math.sqrt(variance / (count - 1)) : 0 };

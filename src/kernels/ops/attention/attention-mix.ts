@@ -43,7 +43,7 @@ export const attentionMix: readonly ((width: number, registers?: number) => Kern
     },
   ]);
 
-export function mixKernel(width: number, format: KvFormat, tile: MixTile): Kernel {
+function mixKernel(width: number, format: KvFormat, tile: MixTile): Kernel {
   const many = tile.queries > 1;
   const k = new KernelBuilder(`attn_mix${many ? tile.queries : ""}_${format.name}`, width);
   const scores = k.param("ptr", "scores");

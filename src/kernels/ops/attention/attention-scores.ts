@@ -51,7 +51,7 @@ export const attentionScores: readonly ((width: number, registers?: number) => K
     ];
   });
 
-export function scoresKernel(width: number, format: KvFormat, tile: ScoresTile): Kernel {
+function scoresKernel(width: number, format: KvFormat, tile: ScoresTile): Kernel {
   const many = tile.queries > 1;
   const k = new KernelBuilder(`attn_scores${many ? tile.queries : ""}_${format.name}`, width);
   const q = k.param("ptr", "q");

@@ -25,7 +25,7 @@ const VECTORS = BLOCK_COLS / 4;
  * Bytes of a vector of this kernel. Blocks that are not replicated are the same for all widths, and too short for
  * stores of 64 bytes.
  */
-export function quantizeWidth({ replicated, target }: QuantizeActivations): VectorWidth {
+function quantizeWidth({ replicated, target }: QuantizeActivations): VectorWidth {
   return !replicated && target.width === 64 ? 32 : target.width;
 }
 

@@ -117,7 +117,7 @@ export function scaleByte(layout: BlockLayout, block: number, part: number): num
 }
 
 /** Bytes of a group's scales and minimums of a run. */
-export function scalesBytes(layout: BlockLayout): number {
+function scalesBytes(layout: BlockLayout): number {
   const { scales, hasMin, width } = layout;
   if (scales !== "halves" && scales !== "plain_halves") return width;
   return hasMin ? width : width / 2;
