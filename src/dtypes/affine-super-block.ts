@@ -5,11 +5,35 @@
 //   value = d * scale[group] * level - dmin * minimum[group]
 
 import { f16ToF32 } from "../base/half.ts";
+import { halfAt, type QuantBlock } from "./block.ts";
 import { clamp, nearestInt, storeF16, sumOfSquares, weighGroups } from "./float32-steps.ts";
 import { type GroupSearch, plainSearch, searchedElems } from "./group-search.ts";
 import { type AffineLadder, affineLevelsOf, fitPositive, newFits } from "./scale-search.ts";
 
 const f = Math.fround;
+
+/** The header, as a part of the blocks' descriptions: scales and mins of the last four sub-blocks are in pieces. */
+export const affineHeader: Omit<QuantBlock, "quants"> = {
+  kind: "quants",
+  scale: halfAt(0),
+  scales: {
+    per: 32,
+    pieces: [
+      { bits: 6, at: 8 * 4, strides: [[4, 8]], only: [0, 4] },
+      { bits: 4, at: 8 * 12, strides: [[4, 8]], only: [4, 8] },
+      { bits: 2, at: 8 * 4 + 6, strides: [[4, 8]], to: 4, only: [4, 8] },
+    ],
+  },
+  min: { ...halfAt(2), isNegative: true },
+  mins: {
+    per: 32,
+    pieces: [
+      { bits: 6, at: 8 * 8, strides: [[4, 8]], only: [0, 4] },
+      { bits: 4, at: 8 * 12 + 4, strides: [[4, 8]], only: [4, 8] },
+      { bits: 2, at: 8 * 8 + 6, strides: [[4, 8]], to: 4, only: [4, 8] },
+    ],
+  },
+};
 
 /** The levels of the block that is being quantized; AffineSuperBlock.pack packs them. */
 export const affineLevels: Uint8Array = new Uint8Array(256);

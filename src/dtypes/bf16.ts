@@ -9,6 +9,7 @@ export const bf16: DType = {
   blockElems: 1,
   blockBytes: 2,
   activation: "bf16",
+  block: { kind: "floats", format: "bf16" },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     // Through the integer bits: nothing is computed, so NaN payloads survive.

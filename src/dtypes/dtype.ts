@@ -4,6 +4,7 @@
 // the truth about a type: kernels, the reference and the conformance suite are all held against it.
 // To add a type: one file here, one line in table.ts (docs/add-a-dtype.md).
 
+import type { Block } from "./block.ts";
 import type { GroupSearch } from "./group-search.ts";
 
 export interface DType {
@@ -19,6 +20,9 @@ export interface DType {
    * product (ggml's vec_dot_type); "f32" where the product is done in floats.
    */
   readonly activation: string;
+
+  /** How a block lies in memory. Backends that have no code of their own for the type derive it from here. */
+  readonly block: Block;
 
   /**
    * Exact values of `blocks` consecutive blocks: reads src from byte `srcOffset`, writes dst from element `dstOffset`.

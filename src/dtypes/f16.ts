@@ -9,6 +9,7 @@ export const f16: DType = {
   blockElems: 1,
   blockBytes: 2,
   activation: "f16",
+  block: { kind: "floats", format: "f16" },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

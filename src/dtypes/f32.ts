@@ -10,6 +10,7 @@ export const f32: DType = {
   blockElems: 1,
   blockBytes: 4,
   activation: "f32",
+  block: { kind: "floats", format: "f32" },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     // A byte copy, since the source may lie at any offset; NaN payloads survive it.

@@ -7,6 +7,7 @@
 // weight = d * (2 * scale + 1) * (point +- 1/8). All products fit float32's 24 bits, so no step rounds.
 
 import { f16ToF32 } from "../base/half.ts";
+import { strided } from "./block.ts";
 import { iq1sGrid } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
 import { writeShifted8 } from "./grid-write.ts";
@@ -20,6 +21,24 @@ export const iq1_m: DType = {
   blockElems: 256,
   blockBytes: 56,
   activation: "q8_k",
+  block: {
+    kind: "quants",
+    // The top nibbles of four words.
+    scale: {
+      format: "f16",
+      pieces: [0, 1, 2, 3].map((j) => ({ bits: 4, at: 8 * 48 + 12 + 16 * j, to: 4 * j })),
+    },
+    scales: { ...strided(16, 3, 8 * 48, [4, 3], [4, 16]), times: 2, plus: 1 },
+    quants: {
+      per: 8,
+      pieces: [
+        { bits: 8, at: 0, strides: [[32, 8]] },
+        { bits: 3, at: 8 * 32, strides: [[32, 4]], to: 8 },
+      ],
+    },
+    codebook: { size: 8, points: iq1sGrid },
+    shift: { ...strided(8, 1, 8 * 32 + 3, [32, 4]), by: 0.125 },
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     const grid = iq1sGrid();

@@ -7,6 +7,7 @@
 // weight = d * (2 * scale + 1) * (point +- 1/8). All products fit float32's 24 bits, so no step rounds.
 
 import { f16ToF32 } from "../base/half.ts";
+import { halfAt, strided } from "./block.ts";
 import { iq1sGrid } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
 import { writeShifted8 } from "./grid-write.ts";
@@ -19,6 +20,28 @@ export const iq1_s: DType = {
   blockElems: 256,
   blockBytes: 50,
   activation: "q8_k",
+  block: {
+    kind: "quants",
+    scale: halfAt(0),
+    scales: { ...strided(32, 3, 8 * 34 + 12, [8, 16]), times: 2, plus: 1 },
+    quants: {
+      per: 8,
+      pieces: [
+        { bits: 8, at: 8 * 2, strides: [[32, 8]] },
+        {
+          bits: 3,
+          at: 8 * 34,
+          strides: [
+            [4, 3],
+            [8, 16],
+          ],
+          to: 8,
+        },
+      ],
+    },
+    codebook: { size: 8, points: iq1sGrid },
+    shift: { ...strided(32, 1, 8 * 34 + 15, [8, 16]), by: 0.125 },
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     const grid = iq1sGrid();

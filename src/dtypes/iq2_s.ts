@@ -9,6 +9,7 @@
 // weight = d * (scale + 0.5) / 4 * point * sign. All products fit float32's 24 bits, so no step rounds.
 
 import { f16ToF32 } from "../base/half.ts";
+import { dense, halfAt } from "./block.ts";
 import { iq2sGrid, signsOfByte } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
 import { writeSigned8 } from "./grid-write.ts";
@@ -24,6 +25,20 @@ export const iq2_s: DType = {
   blockElems: 256,
   blockBytes: 82,
   activation: "q8_k",
+  block: {
+    kind: "quants",
+    scale: halfAt(0),
+    scales: { ...dense(16, 4, 8 * 74, 16), times: 0.25, plus: 0.125 },
+    quants: {
+      per: 8,
+      pieces: [
+        { bits: 8, at: 8 * 2, strides: [[32, 8]] },
+        { bits: 2, at: 8 * 66, strides: [[32, 2]], to: 8 },
+      ],
+    },
+    codebook: { size: 8, points: iq2sGrid },
+    signs: dense(8, 8, 8 * 34, 32),
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     const grid = iq2sGrid();

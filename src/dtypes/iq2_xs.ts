@@ -7,6 +7,7 @@
 // weight = d * (scale + 0.5) / 4 * point * sign. All products fit float32's 24 bits, so no step rounds.
 
 import { f16ToF32 } from "../base/half.ts";
+import { dense, halfAt, strided } from "./block.ts";
 import { iq2xsGrid, paritySigns } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
 import { writeSigned8 } from "./grid-write.ts";
@@ -19,6 +20,14 @@ export const iq2_xs: DType = {
   blockElems: 256,
   blockBytes: 74,
   activation: "q8_k",
+  block: {
+    kind: "quants",
+    scale: halfAt(0),
+    scales: { ...dense(16, 4, 8 * 66, 16), times: 0.25, plus: 0.125 },
+    quants: strided(8, 9, 16, [32, 16]),
+    codebook: { size: 8, points: iq2xsGrid },
+    signs: { ...strided(8, 7, 25, [32, 16]), isEven: true },
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     const grid = iq2xsGrid();

@@ -6,6 +6,7 @@
 // weight = d * (scale + 0.5) / 4 * point * sign. All products fit float32's 24 bits, so no step rounds.
 
 import { f16ToF32 } from "../base/half.ts";
+import { halfAt, strided } from "./block.ts";
 import { iq2xxsGrid, paritySigns } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
 import { writeSigned8 } from "./grid-write.ts";
@@ -16,6 +17,14 @@ export const iq2_xxs: DType = {
   blockElems: 256,
   blockBytes: 66,
   activation: "q8_k",
+  block: {
+    kind: "quants",
+    scale: halfAt(0),
+    scales: { ...strided(32, 4, 76, [8, 64]), times: 0.25, plus: 0.125 },
+    quants: strided(8, 8, 16, [4, 8], [8, 64]),
+    codebook: { size: 8, points: iq2xxsGrid },
+    signs: { ...strided(8, 7, 48, [4, 7], [8, 64]), isEven: true },
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     const grid = iq2xxsGrid();

@@ -9,6 +9,7 @@
 // weight = d * (2 * scale + 1) * point * sign. All products fit float32's 24 bits, so no step rounds.
 
 import { f16ToF32 } from "../base/half.ts";
+import { dense, halfAt } from "./block.ts";
 import { iq3sGrid, signsOfByte } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
 import { writeSigned4 } from "./grid-write.ts";
@@ -24,6 +25,20 @@ export const iq3_s: DType = {
   blockElems: 256,
   blockBytes: 110,
   activation: "q8_k",
+  block: {
+    kind: "quants",
+    scale: halfAt(0),
+    scales: { ...dense(32, 4, 8 * 106, 8), times: 2, plus: 1 },
+    quants: {
+      per: 4,
+      pieces: [
+        { bits: 8, at: 8 * 2, strides: [[64, 8]] },
+        { bits: 1, at: 8 * 66, strides: [[64, 1]], to: 8 },
+      ],
+    },
+    codebook: { size: 4, points: iq3sGrid },
+    signs: dense(8, 8, 8 * 74, 32),
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     const grid = iq3sGrid();

@@ -7,6 +7,7 @@
 // weight = d * (scale + 0.5) / 2 * point * sign. All products fit float32's 24 bits, so no step rounds.
 
 import { f16ToF32 } from "../base/half.ts";
+import { dense, halfAt, strided } from "./block.ts";
 import { iq3xxsGrid, paritySigns } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
 import { writeSigned4 } from "./grid-write.ts";
@@ -19,6 +20,14 @@ export const iq3_xxs: DType = {
   blockElems: 256,
   blockBytes: 98,
   activation: "q8_k",
+  block: {
+    kind: "quants",
+    scale: halfAt(0),
+    scales: { ...strided(32, 4, 8 * 66 + 28, [8, 32]), times: 0.5, plus: 0.25 },
+    quants: dense(4, 8, 8 * 2, 64),
+    codebook: { size: 4, points: iq3xxsGrid },
+    signs: { ...strided(8, 7, 8 * 66, [4, 7], [8, 32]), isEven: true },
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     const grid = iq3xxsGrid();

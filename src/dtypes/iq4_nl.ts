@@ -5,11 +5,12 @@
 // The quantizer is the one that ggml writes files with (quantize_iq4_nl), which searches; its "_ref" sibling does not.
 
 import { f16ToF32 } from "../base/half.ts";
+import { halfAt, nibblesAt } from "./block.ts";
 import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { reciprocalOrZero, storeF16, weighBlock } from "./float32-steps.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
-import { levelValues, nearestLevel } from "./nonlinear-levels.ts";
+import { levelValues, nearestLevel, nonlinearCodebook } from "./nonlinear-levels.ts";
 import { newFits } from "./scale-search.ts";
 
 const f = Math.fround;
@@ -24,6 +25,7 @@ export const iq4_nl: DType = {
   blockElems: 32,
   blockBytes: 18,
   activation: "q8_0",
+  block: { kind: "quants", scale: halfAt(0), quants: nibblesAt(2), codebook: nonlinearCodebook },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

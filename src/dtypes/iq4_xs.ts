@@ -6,11 +6,12 @@
 //   value = d * (scale[group] - 32) * levelValues[q]; the products are exact in float32
 
 import { f16ToF32 } from "../base/half.ts";
+import { halfAt } from "./block.ts";
 import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { clamp, nearestInt, reciprocalOrZero, storeF16, weighBlock } from "./float32-steps.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
-import { levelValues, nearestLevel } from "./nonlinear-levels.ts";
+import { levelValues, nearestLevel, nonlinearCodebook } from "./nonlinear-levels.ts";
 import { newFits } from "./scale-search.ts";
 
 const f = Math.fround;
@@ -26,6 +27,33 @@ export const iq4_xs: DType = {
   blockElems: 256,
   blockBytes: 136,
   activation: "q8_k",
+  block: {
+    kind: "quants",
+    scale: halfAt(0),
+    scales: {
+      per: 32,
+      pieces: [
+        { bits: 4, at: 8 * 4, strides: [[8, 4]] },
+        { bits: 2, at: 8 * 2, strides: [[8, 2]], to: 4 },
+      ],
+      plus: -32,
+    },
+    quants: {
+      per: 1,
+      pieces: [
+        {
+          bits: 4,
+          at: 8 * 8,
+          strides: [
+            [16, 8],
+            [2, 4],
+            [8, 128],
+          ],
+        },
+      ],
+    },
+    codebook: nonlinearCodebook,
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

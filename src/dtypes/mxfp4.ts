@@ -6,6 +6,7 @@
 // The values below are twice those of E2M1, and the scale is halved to match: everything stays a small integer times a
 // power of two. As in ggml, nibble 8 is plain zero, not minus zero.
 
+import { nibblesAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
 
 const values = Float32Array.of(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
@@ -19,6 +20,12 @@ export const mxfp4: DType = {
   blockElems: 32,
   blockBytes: 17,
   activation: "q8_0",
+  block: {
+    kind: "quants",
+    scale: { format: "e8m0_half", pieces: [{ bits: 8, at: 0 }] },
+    quants: nibblesAt(1),
+    codebook: { size: 1, points: () => values },
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     for (let block = 0; block < blocks; block++) {

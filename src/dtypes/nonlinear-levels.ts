@@ -1,6 +1,7 @@
 // What iq4_nl and iq4_xs share: 4-bit levels that stand for 16 unevenly spaced values, denser around zero, and the
 // search for the scale of 32 values.
 
+import type { BlockCodebook } from "./block.ts";
 import { largestMagnitude } from "./float32-steps.ts";
 import { zeroGroup } from "./scale-search.ts";
 
@@ -25,6 +26,8 @@ export const levelValues: Int8Array = Int8Array.of(
   89,
   113,
 );
+
+export const nonlinearCodebook: BlockCodebook = { size: 1, points: () => levelValues };
 
 /** Scales tried to each side of the one that maps the largest value to -127. */
 const ladderSteps = 7;

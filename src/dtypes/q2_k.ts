@@ -5,6 +5,7 @@
 //   value = d * scale[group] * q - dmin * minimum[group]; the products are exact in float32
 
 import { f16ToF32 } from "../base/half.ts";
+import { halfAt, twoBitsAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
 import { clamp, nearestInt, storeF16, weighGroups } from "./float32-steps.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
@@ -44,6 +45,14 @@ export const q2_k: DType = {
   blockElems: 256,
   blockBytes: 84,
   activation: "q8_k",
+  block: {
+    kind: "quants",
+    scale: halfAt(80),
+    scales: { per: 16, pieces: [{ bits: 4, at: 0, strides: [[16, 8]] }] },
+    min: { ...halfAt(82), isNegative: true },
+    mins: { per: 16, pieces: [{ bits: 4, at: 4, strides: [[16, 8]] }] },
+    quants: { per: 1, pieces: [twoBitsAt(16)] },
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

@@ -7,6 +7,7 @@
 // 8 + g mod 4, at bit 2 * (g div 4).
 
 import { f16ToF32 } from "../base/half.ts";
+import { halfAt, oneBitAt, twoBitsAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
 import { clamp, nearestInt, storeF16, weighGroups } from "./float32-steps.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
@@ -30,6 +31,35 @@ export const q3_k: DType = {
   blockElems: 256,
   blockBytes: 110,
   activation: "q8_k",
+  block: {
+    kind: "quants",
+    scale: halfAt(108),
+    scales: {
+      per: 16,
+      pieces: [
+        {
+          bits: 4,
+          at: 8 * 96,
+          strides: [
+            [8, 8],
+            [2, 4],
+          ],
+        },
+        {
+          bits: 2,
+          at: 8 * 104,
+          strides: [
+            [4, 8],
+            [4, 2],
+          ],
+          to: 4,
+        },
+      ],
+      plus: -32,
+    },
+    quants: { per: 1, pieces: [twoBitsAt(32), oneBitAt(0, 2)] },
+    offset: -4,
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

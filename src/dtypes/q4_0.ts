@@ -4,6 +4,7 @@
 //   value = scale * (q - 8)
 
 import { f16ToF32 } from "../base/half.ts";
+import { halfAt, nibblesAt } from "./block.ts";
 import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { quantizeSymmetricBlocks, type SymmetricBlock } from "./symmetric-blocks.ts";
@@ -20,6 +21,7 @@ export const q4_0: DType = {
   blockElems: 32,
   blockBytes: 18,
   activation: "q8_0",
+  block: { kind: "quants", scale: halfAt(0), quants: nibblesAt(2), offset: -8 },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

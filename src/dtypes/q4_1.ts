@@ -5,6 +5,7 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { type AffineBlock, affineBlockLadder, quantizeAffineBlocks } from "./affine-blocks.ts";
+import { halfAt, nibblesAt } from "./block.ts";
 import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 
@@ -21,6 +22,7 @@ export const q4_1: DType = {
   blockElems: 32,
   blockBytes: 20,
   activation: "q8_1",
+  block: { kind: "quants", scale: halfAt(0), min: halfAt(2), quants: nibblesAt(4) },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

@@ -7,6 +7,7 @@
 import { f16ToF32 } from "../base/half.ts";
 import {
   type AffineSuperBlock,
+  affineHeader,
   affineLevels,
   groupMinimum,
   groupScale,
@@ -38,6 +39,23 @@ export const q4_k: DType = {
   blockElems: 256,
   blockBytes: 144,
   activation: "q8_k",
+  block: {
+    ...affineHeader,
+    quants: {
+      per: 1,
+      pieces: [
+        {
+          bits: 4,
+          at: 8 * 16,
+          strides: [
+            [32, 8],
+            [2, 4],
+            [4, 256],
+          ],
+        },
+      ],
+    },
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

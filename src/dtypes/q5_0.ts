@@ -4,6 +4,7 @@
 //   value = scale * (q - 16)
 
 import { f16ToF32 } from "../base/half.ts";
+import { fiveBitsAt, halfAt } from "./block.ts";
 import { packFifthBits, packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { quantizeSymmetricBlocks, type SymmetricBlock } from "./symmetric-blocks.ts";
@@ -23,6 +24,7 @@ export const q5_0: DType = {
   blockElems: 32,
   blockBytes: 22,
   activation: "q8_0",
+  block: { kind: "quants", scale: halfAt(0), quants: fiveBitsAt(6, 2), offset: -16 },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

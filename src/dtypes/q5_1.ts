@@ -5,6 +5,7 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { type AffineBlock, affineBlockLadder, quantizeAffineBlocks } from "./affine-blocks.ts";
+import { fiveBitsAt, halfAt } from "./block.ts";
 import { packFifthBits, packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 
@@ -24,6 +25,7 @@ export const q5_1: DType = {
   blockElems: 32,
   blockBytes: 24,
   activation: "q8_1",
+  block: { kind: "quants", scale: halfAt(0), min: halfAt(2), quants: fiveBitsAt(8, 4) },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

@@ -7,11 +7,13 @@
 import { f16ToF32 } from "../base/half.ts";
 import {
   type AffineSuperBlock,
+  affineHeader,
   affineLevels,
   groupMinimum,
   groupScale,
   quantizeAffineSuperBlocks,
 } from "./affine-super-block.ts";
+import { oneBitAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
 import type { AffineLadder } from "./scale-search.ts";
 
@@ -38,6 +40,24 @@ export const q5_k: DType = {
   blockElems: 256,
   blockBytes: 176,
   activation: "q8_k",
+  block: {
+    ...affineHeader,
+    quants: {
+      per: 1,
+      pieces: [
+        {
+          bits: 4,
+          at: 8 * 48,
+          strides: [
+            [32, 8],
+            [2, 4],
+            [4, 256],
+          ],
+        },
+        oneBitAt(16, 4),
+      ],
+    },
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

@@ -6,6 +6,7 @@
 // byte i of the upper bits holds two bits of each run.
 
 import { f16ToF32 } from "../base/half.ts";
+import { halfAt, twoBitsAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
 import { clamp, nearestInt, storeF16 } from "./float32-steps.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
@@ -23,6 +24,28 @@ export const q6_k: DType = {
   blockElems: 256,
   blockBytes: 210,
   activation: "q8_k",
+  block: {
+    kind: "quants",
+    scale: halfAt(208),
+    scales: { per: 16, pieces: [{ bits: 8, at: 8 * 192, strides: [[16, 8]] }], isSigned: true },
+    quants: {
+      per: 1,
+      pieces: [
+        {
+          bits: 4,
+          at: 0,
+          strides: [
+            [32, 8],
+            [2, 256],
+            [2, 4],
+            [2, 512],
+          ],
+        },
+        twoBitsAt(128, 4),
+      ],
+    },
+    offset: -32,
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

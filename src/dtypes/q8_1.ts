@@ -5,6 +5,7 @@
 //   value = scale * q
 
 import { f16ToF32 } from "../base/half.ts";
+import { halfAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
 import { largestMagnitude, reciprocalOrZero, roundHalfAway, storeF16 } from "./float32-steps.ts";
 
@@ -14,6 +15,11 @@ export const q8_1: DType = {
   blockElems: 32,
   blockBytes: 36,
   activation: "q8_1",
+  block: {
+    kind: "quants",
+    scale: halfAt(0),
+    quants: { per: 1, pieces: [{ bits: 8, at: 32, strides: [[32, 8]] }], isSigned: true },
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

@@ -16,6 +16,11 @@ export const q8_k: DType = {
   blockElems: 256,
   blockBytes: 292,
   activation: "f32", // it is never a weight
+  block: {
+    kind: "quants",
+    scale: { format: "f32", pieces: [{ bits: 32, at: 0 }] },
+    quants: { per: 1, pieces: [{ bits: 8, at: 32, strides: [[256, 8]] }], isSigned: true },
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;

@@ -10,6 +10,7 @@
 // weight = d * (digit - 1)
 
 import { f16ToF32 } from "../base/half.ts";
+import { halfAt, type Piece, type Strides } from "./block.ts";
 import type { DType } from "./dtype.ts";
 
 const dAt = 52;
@@ -23,6 +24,15 @@ export const tq1_0: DType = {
   blockElems: 256,
   blockBytes: 54,
   activation: "q8_k",
+  block: {
+    kind: "quants",
+    scale: halfAt(52),
+    quants: {
+      per: 1,
+      pieces: [digitsAt(0, 32, 5, 0), digitsAt(32, 16, 5, 160), digitsAt(48, 4, 4, 240)],
+    },
+    offset: -1,
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     for (let block = 0; block < blocks; block++) {
@@ -35,6 +45,16 @@ export const tq1_0: DType = {
     }
   },
 };
+
+/** Where the digits of values from `first` on are: digit n of byte m belongs to value first + n * bytes + m. */
+function digitsAt(at: number, bytes: number, digits: number, first: number): Piece {
+  const strides: Strides = [[bytes, 8]];
+  const digit: Strides = [
+    [bytes, 0],
+    [digits, 1],
+  ];
+  return { bits: 8, at: 8 * at, strides, digit, only: [first, first + bytes * digits] };
+}
 
 /** The first `digits` digits of `bytes` bytes, digit n of byte m going to out + n * bytes + m. */
 function spread(

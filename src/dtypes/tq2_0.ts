@@ -6,6 +6,7 @@
 // weight = d * (bits - 1); the unused pattern 3 gives 2 d, as in ggml.
 
 import { f16ToF32 } from "../base/half.ts";
+import { halfAt, twoBitsAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
 
 const dAt = 64;
@@ -16,6 +17,12 @@ export const tq2_0: DType = {
   blockElems: 256,
   blockBytes: 66,
   activation: "q8_k",
+  block: {
+    kind: "quants",
+    scale: halfAt(64),
+    quants: { per: 1, pieces: [twoBitsAt(0)] },
+    offset: -1,
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     for (let block = 0; block < blocks; block++) {

@@ -11,19 +11,24 @@ import { type GgufTensor, type GgufValue, writeGguf } from "../../src/formats/gg
 import type { Step } from "../../src/graph/step.ts";
 import type { Arch, ModelConfig } from "../../src/models/arch.ts";
 
-/** Four signed bytes times a power of two: exponent i8 | 4 x i8. */
+/** Four signed bytes times a power of two: exponent + 128 u8 | 4 x i8. */
 export const fakeDType: DType = {
   name: "test_p4",
   ggufId: 7001,
   blockElems: 4,
   blockBytes: 5,
   activation: "f32",
+  block: {
+    kind: "quants",
+    scale: { format: "e8m0_half", pieces: [{ bits: 8, at: 0 }] },
+    quants: { per: 1, pieces: [{ bits: 8, at: 8, strides: [[4, 8]] }], isSigned: true },
+  },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     const signed = (at: number) => (src[at]! << 24) >> 24;
     for (let block = 0; block < blocks; block++) {
       const from = srcOffset + 5 * block;
-      const scale = 2 ** signed(from);
+      const scale = 2 ** (src[from]! - 128);
       for (let i = 0; i < 4; i++) dst[dstOffset + 4 * block + i] = signed(from + 1 + i) * scale;
     }
   },
@@ -149,7 +154,7 @@ export function fakeLogits(token: number): number[] {
 function blocksOf({ exponent, levels }: Matrix): Uint8Array {
   const bytes = new Uint8Array(bytesFor(fakeDType, levels.length));
   for (let block = 0; block < levels.length / 4; block++) {
-    bytes[5 * block] = exponent;
+    bytes[5 * block] = exponent + 128;
     for (let i = 0; i < 4; i++) bytes[5 * block + 1 + i] = levels[4 * block + i]!;
   }
   return bytes;
