@@ -12,7 +12,7 @@ export const gpu: readonly string[] = [
   "test/backends/webgpu-{engine,fused,profile}.test.ts",
   "test/browser/webgpu.test.ts",
   "test/cli/{devices,gpu-limits,gpu-verify}.test.ts",
-  "test/conformance/{attention-webgpu,webgpu,webgpu-guarded}.test.ts",
+  "test/conformance/{attention-webgpu,webgpu,webgpu-derived,webgpu-guarded}.test.ts",
   "test/engine/state/mixed-state-webgpu.test.ts",
   "test/models/webgpu-{golden,moe-golden,tiny-golden}.test.ts",
   "test/tune/gpu-tune.test.ts",

@@ -7,7 +7,6 @@ import { layOut } from "../../src/backends/webgpu/buffers.ts";
 import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import { lowerPlan } from "../../src/backends/webgpu/program.ts";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
-import { unpackOf } from "../../src/backends/webgpu/unpack/table.ts";
 import { namedCalls } from "../../src/backends/webgpu/wgsl/matmul-matrices.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
@@ -81,7 +80,7 @@ test.each(gpus)("$name", async ({ name, facts }) => {
   const lines: string[] = [];
   const tuning = tuningFor(facts);
   const calls = facts.subgroupMatrix ? namedCalls : undefined;
-  const types = allDTypes().filter((dtype) => unpackOf(dtype));
+  const types = allDTypes();
   for (const architecture of ["llama", "qwen2"]) {
     for (const { name: type } of types) {
       const { graph } = buildModel(modelOf(type, architecture));

@@ -2,21 +2,20 @@
 // own flags and do what their text says.
 
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
-import { fileURLToPath, pathToFileURL } from "node:url";
-import { afterAll, describe, expect, test } from "vitest";
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "vitest";
 import { f32ToF16 } from "../../src/base/half.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { computeLogits } from "../../src/engine/generator.ts";
 import type { Arch } from "../../src/models/arch.ts";
 import { registerArch } from "../../src/models/table.ts";
+import { examples, loadExample, scratchFolder, writeExample } from "../support/doc-examples.ts";
 import { tinyEngine } from "../support/tiny-engine.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
-const scratch = mkdtempSync(join(tmpdir(), "lantern-docs-"));
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const scratch = scratchFolder();
 
 const documents: string[] = [
   ...readdirSync(root).filter((file) => file.endsWith(".md")),
@@ -47,13 +46,6 @@ test.each(documents)("%s names only files that exist", (document) => {
   expect([...links, ...quoted].filter((path) => !existsSync(path))).toEqual([]);
 });
 
-/** Files that exist only as an example in a document, and that document. */
-const examples: Readonly<Record<string, string>> = {
-  "src/dtypes/q1_0.ts": "docs/add-a-dtype.md",
-  "src/models/gemma.ts": "docs/add-a-model.md",
-  "test/dtypes/data/q1_0.json": "docs/add-a-dtype.md",
-};
-
 describe("the examples", () => {
   test("compile as written", () => {
     const files = ["src/dtypes/q1_0.ts", "src/models/gemma.ts"].map(writeExample);
@@ -77,7 +69,7 @@ describe("the examples", () => {
   });
 
   test("q1_0 reads and writes signs", async () => {
-    const { q1_0 } = (await load("src/dtypes/q1_0.ts")) as { q1_0: DType };
+    const { q1_0 } = (await loadExample("src/dtypes/q1_0.ts")) as { q1_0: DType };
     const block = new Uint8Array(18);
     new DataView(block.buffer).setUint16(0, f32ToF16(0.75), true);
     block[2] = 0b0000_0101;
@@ -90,7 +82,7 @@ describe("the examples", () => {
   });
 
   test("gemma runs on random weights", async () => {
-    const { gemma } = (await load("src/models/gemma.ts")) as { gemma: Arch };
+    const { gemma } = (await loadExample("src/models/gemma.ts")) as { gemma: Arch };
     registerArch(gemma);
     const engine = await tinyEngine({ architecture: "gemma" });
     const control = { aborted: false, breathe: async () => {}, now: () => 0 };
@@ -99,18 +91,3 @@ describe("the examples", () => {
     engine.dispose();
   });
 });
-
-/** Writes an example as a file that finds its imports as if it lay where the document says; returns the path. */
-function writeExample(path: string): string {
-  const text = readFileSync(join(root, examples[path]!), "utf8");
-  const code = /```ts\n([\s\S]*?)```/.exec(text)![1]!;
-  const folder = dirname(join(root, path));
-  const placed = code.replace(/from "(\..*?)"/g, (_, from) => `from "${resolve(folder, from)}"`);
-  const file = join(scratch, path.replaceAll("/", "-").replace(/ts$/, "mts"));
-  writeFileSync(file, placed);
-  return file;
-}
-
-async function load(path: string): Promise<unknown> {
-  return await import(/* @vite-ignore */ pathToFileURL(writeExample(path)).href);
-}

@@ -1,8 +1,8 @@
-// Which types of weights the GPU reads: those that have an unpacking (../unpack/).
+// Which types of weights the GPU reads: all whose values can be unpacked four at a time (../unpack/).
 
 import type { DType } from "../../../dtypes/dtype.ts";
-import { unpackOf } from "../unpack/table.ts";
 
-export function readable(dtype: DType): true | string {
-  return unpackOf(dtype) ? true : `the GPU does not read ${dtype.name} weights`;
+export function readable({ name, blockElems }: DType): true | string {
+  if (blockElems === 1 || blockElems % 4 === 0) return true;
+  return `the GPU reads four values at a time, and ${name} has blocks of ${blockElems}`;
 }

@@ -34,7 +34,7 @@ export interface TileText {
 
 /** Rows of the matrix from `firstOutput` on; those beyond its last repeat it, and nobody stores what comes of them. */
 export function weightTile(weight: Weight, part: number, rows: number, shape: TileShape): TileText {
-  const lane = unpackOf(weight.dtype)?.lane;
+  const lane = unpackOf(weight.dtype).lane;
   return lane?.halves && shape.depth % lane.halves.span === 0
     ? lanesTile(lane, lane.halves, weight, part, rows, shape)
     : anyTile(weight, part, rows, shape);
@@ -73,7 +73,7 @@ function lanesTile(
   const names = Object.keys(lane.loads);
   const source = { kind: "weight", weight, part } as const;
   const bindings: Binding[] = [{ name: "wide", type: "vec4u", source }];
-  const unpack = unpackOf(weight.dtype)!;
+  const unpack = unpackOf(weight.dtype);
   if (unpack.kind === "block" && unpack.planes) {
     bindings.push({ name: "narrow", type: "u32", source: { ...source, plane: "narrow" } });
   }

@@ -52,7 +52,7 @@ export interface Product extends StageSource {
 /** How a lane multiplies this weight; undefined: it cannot. */
 export function laneProductOf(weight: Weight, workgroupBytes: number): LaneProduct | undefined {
   const { dtype, shape } = weight;
-  const lane = unpackOf(dtype)?.lane;
+  const lane = unpackOf(dtype).lane;
   if (!lane || shape[1]! % lane.unit !== 0) return undefined;
   return stageBytes(weight) <= workgroupBytes ? lane : undefined;
 }
@@ -66,7 +66,7 @@ export function productKernel(
 ): Kernel {
   const { matmuls, gate } = product;
   const { weight, x, out } = matmuls[0]!;
-  const lane = unpackOf(weight.dtype)!.lane!;
+  const lane = unpackOf(weight.dtype).lane!;
   const { rows, teams, split, ahead } = context.shapeFor(part.rows, x.cols, weight.dtype.name);
   const size = teams * TEAM;
   const outputs = gate ? part.rows / 2 : part.rows;

@@ -14,7 +14,7 @@ export interface WeightText {
 
 /** For a weight whose type the GPU reads (checked by whoever asks). */
 export function weightText(weight: Weight, part: number): WeightText {
-  const unpack = unpackOf(weight.dtype)!;
+  const unpack = unpackOf(weight.dtype);
   const bindings: Binding[] = [
     { name: "weights", type: "u32", source: { kind: "weight", weight, part } },
   ];
