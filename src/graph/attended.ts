@@ -2,15 +2,24 @@
 // that says what a window is; kernels that compute the same bounds on a device are held against the reference, which asks here.
 
 export interface Attended {
-  /** Positions, the token's own included; undefined: all. */
+  /** Positions, the token's own included; undefined: all. Where attention is not causal, half of it lies on either side. */
   readonly window: number | undefined;
+  readonly causal: boolean;
 }
 
-/** With a window of 4, position 9 attends to 6, 7, 8 and 9. */
-export function attendedFrom({ window }: Attended, position: number): number {
-  return window === undefined ? 0 : Math.max(0, position + 1 - window);
+/** With a window of 4, position 9 attends to 6, 7, 8 and 9; where attention is not causal, to 7, 8, 9, 10 and 11. */
+export function attendedFrom({ window, causal }: Attended, position: number): number {
+  if (window === undefined) return 0;
+  return Math.max(0, causal ? position + 1 - window : position - halfWindow(window));
 }
 
-export function attendedTo(position: number): number {
-  return position + 1;
+/** `length`: tokens of the sequence after this step, which only matters where attention is not causal. */
+export function attendedTo({ window, causal }: Attended, position: number, length: number): number {
+  if (causal) return position + 1;
+  return window === undefined ? length : Math.min(length, position + halfWindow(window) + 1);
+}
+
+/** On either side, as llama.cpp counts symmetric windows. */
+export function halfWindow(window: number): number {
+  return Math.floor(window / 2);
 }

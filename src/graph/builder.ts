@@ -21,6 +21,20 @@ import {
   weightsOf,
 } from "./graph.ts";
 
+export interface AttentionOptions {
+  readonly state: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  /** Default: headDim. */
+  readonly vHeadDim?: number;
+  readonly scale: number;
+  readonly softcap?: number | undefined;
+  /** Default: true. */
+  readonly causal?: boolean;
+  readonly sinks?: Weight | undefined;
+}
+
 export class GraphBuilder {
   readonly #nodes: GraphNode[] = [];
   readonly #weights = new Map<string, Weight>();
@@ -143,21 +157,35 @@ export class GraphBuilder {
     this.#nodes.push({ op: "kv_write", k, v, state, name, out: undefined });
   }
 
-  attention(
-    q: Value,
-    shape: { state: number; heads: number; kvHeads: number; headDim: number; scale: number },
-    name: string,
-  ): Value {
-    const { heads, kvHeads, headDim } = shape;
+  /** [tokens, heads * headDim] -> [tokens, heads * vHeadDim] */
+  attention(q: Value, options: AttentionOptions, name: string): Value {
+    const { state, heads, kvHeads, headDim, vHeadDim = headDim, scale, softcap } = options;
+    const { causal = true, sinks } = options;
     if (q.cols !== heads * headDim) this.#mismatch(name, `${heads} heads of ${headDim}`, q);
-    const { kCols, vCols, window } = this.#kvState(shape.state);
-    const cols = kvHeads * headDim;
-    if (cols !== kCols || cols !== vCols || heads % kvHeads !== 0) {
+    const { kCols, vCols, window } = this.#kvState(state);
+    const isFitting = kvHeads * headDim === kCols && kvHeads * vHeadDim === vCols;
+    if (!isFitting || heads % kvHeads !== 0) {
       throw new ModelError(
-        `attention: ${heads} heads over ${kvHeads} KV heads of ${headDim} do not fit a cache of ${kCols} and ${vCols} values`,
+        `attention: ${heads} heads over ${kvHeads} KV heads of ${headDim} and ${vHeadDim} do not fit a cache of ${kCols} and ${vCols} values`,
       );
     }
-    return this.#push("attention", { q, ...shape, window }, name, q.rows, q.cols);
+    this.#checkPositive(name, "scale", scale);
+    if (softcap !== undefined) this.#checkPositive(name, "softcap", softcap);
+    if (sinks && vectorSize(sinks) !== heads) {
+      throw new ModelError(
+        `graph: ${this.#prefix}${name}: ${sinks.name} has ${vectorSize(sinks)} values, expected one for each of ${heads} heads`,
+      );
+    }
+    const shape = { q, state, heads, kvHeads, headDim, vHeadDim, scale };
+    const operands = { ...shape, window, softcap, causal, sinks };
+    return this.#push("attention", operands, name, q.rows, heads * vHeadDim);
+  }
+
+  #checkPositive(name: string, what: string, value: number): void {
+    if (value > 0 && Number.isFinite(Math.fround(value))) return;
+    throw new ModelError(
+      `graph: ${this.#prefix}${name}: got a ${what} of ${value}, expected a finite number above 0`,
+    );
   }
 
   /** weight: [cols, K]; state: a RecurrentState of (K - 1) * cols floats. */

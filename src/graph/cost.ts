@@ -85,10 +85,11 @@ const rules: { [K in OpKind]: CostRule<K> } = {
     const context = Math.min(s.context, n.window ?? s.context);
     const pairs = s.tokens * context * n.heads;
     return {
-      // Two products of headDim per head and cached token (scores, weighted sum), and the softmax.
-      ...opsOf(s.kv, pairs * 4 * n.headDim, pairs * 3),
-      weightBytes: 0,
-      kvBytes: 2 * context * bytesFor(s.kv, n.kvHeads * n.headDim),
+      // Products of headDim and vHeadDim per head and cached token (scores, weighted sum), and the softmax.
+      ...opsOf(s.kv, pairs * 2 * (n.headDim + n.vHeadDim), pairs * (n.softcap ? 6 : 3)),
+      weightBytes: n.sinks ? weightBytes(n.sinks) : 0,
+      kvBytes:
+        context * (bytesFor(s.kv, n.kvHeads * n.headDim) + bytesFor(s.kv, n.kvHeads * n.vHeadDim)),
       valueBytes: valueBytes(n.q, s) + valueBytes(n.out, s),
     };
   },

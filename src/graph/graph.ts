@@ -91,17 +91,29 @@ export interface OpTable {
   rope: { x: Value; headDim: number; rope: Rope; factors: Weight | undefined };
   /** Stores k and v of each token at its place in the paged cache: in state `state` of the graph, a KvState. No output. */
   kv_write: { k: Value; v: Value; state: number };
-  /** Causal attention of each token over its sequence's cache: softmax(q k^T * scale) v, heads sharing KV heads. */
+  /**
+   * Attention of each token over its sequence's cache, heads sharing KV heads: softmax(capped(q k^T * scale)) v over the
+   * positions that attended.ts says.
+   */
   attention: {
+    /** [tokens, heads * headDim]; the result is [tokens, heads * vHeadDim]. */
     q: Value;
     /** The KvState that holds keys and values. */
     state: number;
     heads: number;
     kvHeads: number;
+    /** Of queries and keys. */
     headDim: number;
+    vHeadDim: number;
     scale: number;
-    /** Positions that a token looks at, its own included (KvState.window); undefined: all up to its own. */
+    /** KvState.window: positions that a token looks at, its own included; undefined: all. */
     window: number | undefined;
+    /** Scores s become softcap * tanh(s / softcap). */
+    softcap: number | undefined;
+    /** false: a token looks at those after it, too, which must all be in the same step. */
+    causal: boolean;
+    /** [heads]: a score that takes part in the softmax of each head and has no value (gpt-oss). */
+    sinks: Weight | undefined;
   };
   /**
    * Causal convolution of each column over its sequence: out[t][c] = sum_k weight[c][k] * x[t - K + 1 + k][c] + bias[c], for

@@ -59,6 +59,8 @@ export interface StoredKv {
   readonly vCols: number;
   readonly keys: Uint8Array;
   readonly values: Uint8Array;
+  /** Bytes from a row to the next, where they are more than the row's own. */
+  readonly rowBytes?: number;
   /** Bytes from a block to the next: those of 32 rows, or more where other layers lie in between. */
   readonly keyStride: number;
   readonly valueStride: number;
@@ -228,14 +230,16 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     const { dtype } = memory.kv;
     const stored = memory.kv.states[node.state]!;
     const { kCols, vCols, keys, values, keyStride, valueStride } = stored;
+    const { rowBytes: keyBytes = bytesFor(dtype, kCols) } = stored;
+    const { rowBytes: valueBytes = bytesFor(dtype, vCols) } = stored;
     const k = memory.value(node.k);
     const v = memory.value(node.v);
     for (let t = 0; t < step.tokenCount; t++) {
       const position = step.positions[t]!;
       const table = tableOf(step.sequences[t]!, stored.group);
-      const keyAt = kvByte(table, position, keyStride, bytesFor(dtype, kCols));
+      const keyAt = kvByte(table, position, keyStride, keyBytes);
       dtype.quantize!(k, t * kCols, keys, keyAt, kCols / dtype.blockElems);
-      const valueAt = kvByte(table, position, valueStride, bytesFor(dtype, vCols));
+      const valueAt = kvByte(table, position, valueStride, valueBytes);
       dtype.quantize!(v, t * vCols, values, valueAt, vCols / dtype.blockElems);
     }
   },
@@ -243,13 +247,18 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
   attention(node, step, memory) {
     const q = memory.value(node.q);
     const out = memory.value(node.out);
+    const sinks = node.sinks ? vector(memory, node.sinks) : undefined;
+    let length = 0;
     for (let t = 0; t < step.tokenCount; t++) {
       const startsSequence = t === 0 || step.sequences[t] !== step.sequences[t - 1];
-      if (startsSequence) loadContext(node, step, t, memory);
+      if (startsSequence) {
+        length = step.lengthAfter(t);
+        loadContext(node, step, t, length, memory);
+      }
       const from = attendedFrom(node, step.positions[t]!);
-      const to = attendedTo(step.positions[t]!);
+      const to = attendedTo(node, step.positions[t]!, length);
       for (let head = 0; head < node.heads; head++) {
-        attendHead(node, head, q, out, t, from, to, memory);
+        attendHead(node, head, q, out, t, from, to, sinks, memory);
       }
     }
   },
@@ -434,20 +443,19 @@ function loadContext(
   node: NodeOf<"attention">,
   step: Step,
   t: number,
+  length: number,
   memory: ReferenceMemory,
 ): void {
   const { dtype } = memory.kv;
   const stored = memory.kv.states[node.state]!;
   const { kCols, vCols, keys, values, keyStride, valueStride } = stored;
+  const { rowBytes: keyBytes = bytesFor(dtype, kCols) } = stored;
+  const { rowBytes: valueBytes = bytesFor(dtype, vCols) } = stored;
   const table = tableOf(step.sequences[t]!, stored.group);
-  let last = t;
-  while (last + 1 < step.tokenCount && step.sequences[last + 1] === step.sequences[t]) last++;
-  const from = attendedFrom(node, step.positions[t]!);
-  const to = attendedTo(step.positions[last]!);
-  for (let position = from; position < to; position++) {
-    const keyAt = kvByte(table, position, keyStride, bytesFor(dtype, kCols));
+  for (let position = attendedFrom(node, step.positions[t]!); position < length; position++) {
+    const keyAt = kvByte(table, position, keyStride, keyBytes);
     dtype.dequantize(keys, keyAt, memory.keys, position * kCols, kCols / dtype.blockElems);
-    const valueAt = kvByte(table, position, valueStride, bytesFor(dtype, vCols));
+    const valueAt = kvByte(table, position, valueStride, valueBytes);
     dtype.dequantize(values, valueAt, memory.values, position * vCols, vCols / dtype.blockElems);
   }
 }
@@ -461,21 +469,26 @@ function attendHead(
   t: number,
   from: number,
   to: number,
+  sinks: Float32Array | undefined,
   memory: ReferenceMemory,
 ): void {
-  const { headDim } = node;
-  const cols = node.kvHeads * headDim;
+  const { headDim, vHeadDim, kvHeads, softcap } = node;
   const { keys, values, scores } = memory;
   const queryAt = t * node.q.cols + head * headDim;
-  const kvHead = Math.floor(head / (node.heads / node.kvHeads)) * headDim;
+  const outAt = t * node.out.cols + head * vHeadDim;
+  const kvHead = Math.floor(head / (node.heads / kvHeads));
   for (let p = from; p < to; p++) {
-    scores[p] = f32(dot(q, queryAt, keys, p * cols + kvHead, headDim)) * f32(node.scale);
+    const keyAt = (p * kvHeads + kvHead) * headDim;
+    const score = f32(f32(dot(q, queryAt, keys, keyAt, headDim)) * f32(node.scale));
+    scores[p] = softcap === undefined ? score : softcap * Math.tanh(score / softcap);
   }
-  softmaxInPlace(scores, from, to - from);
-  for (let i = 0; i < headDim; i++) {
+  softmaxInPlace(scores, from, to - from, sinks?.[head]);
+  for (let i = 0; i < vHeadDim; i++) {
     let sum = 0;
-    for (let p = from; p < to; p++) sum += scores[p]! * values[p * cols + kvHead + i]!;
-    out[queryAt + i] = sum;
+    for (let p = from; p < to; p++) {
+      sum += scores[p]! * values[(p * kvHeads + kvHead) * vHeadDim + i]!;
+    }
+    out[outAt + i] = sum;
   }
 }
 

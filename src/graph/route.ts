@@ -79,10 +79,15 @@ function isChosen(expert: number, out: Float32Array, outAt: number, slots: numbe
   return false;
 }
 
-export function softmaxInPlace(x: Float32Array, at: number, n: number): void {
-  let max = Number.NEGATIVE_INFINITY;
+export function softmaxInPlace(
+  x: Float32Array,
+  at: number,
+  n: number,
+  sink: number = Number.NEGATIVE_INFINITY,
+): void {
+  let max = sink;
   for (let i = 0; i < n; i++) max = Math.max(max, x[at + i]!);
-  let sum = 0;
+  let sum = sink === Number.NEGATIVE_INFINITY ? 0 : f32(Math.exp(f32(sink - max)));
   for (let i = 0; i < n; i++) {
     const e = f32(Math.exp(f32(x[at + i]! - max)));
     x[at + i] = e;

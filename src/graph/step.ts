@@ -83,6 +83,13 @@ export class Step {
     };
   }
 
+  /** Tokens of token t's sequence after this step. A sequence's tokens stand one after the other. */
+  lengthAfter(t: number): number {
+    let last = t;
+    while (last + 1 < this.tokenCount && this.sequences[last + 1] === this.sequences[t]) last++;
+    return this.positions[last]! + 1;
+  }
+
   /** Adds a token; where it is an output, returns its row among them (else -1). */
   add(token: number, position: number, sequence: BatchSequence, isOutput: boolean): number {
     const row = this.tokenCount++;

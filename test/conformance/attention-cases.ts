@@ -17,7 +17,14 @@ export interface AttentionCase {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
+  /** Default: headDim. */
+  readonly vHeadDim?: number;
   readonly window?: number;
+  /** Default: 1 / sqrt(headDim). */
+  readonly scale?: number;
+  readonly softcap?: number;
+  readonly causal?: boolean;
+  readonly sinks?: boolean;
 }
 
 /** Heads that share a KV head in fours and otherwise, and one that shares none. */
@@ -35,6 +42,33 @@ export const attentionCases: readonly AttentionCase[] = [
   { name: "a window of 3", ...shapes.plain, window: 3 },
   { name: "a window of 1", ...shapes.grouped, window: 1 },
   { name: "a window that nobody leaves", ...shapes.plain, window: 1000 },
+  { name: "a scale", ...shapes.grouped, scale: 0.3 },
+  { name: "a softcap", ...shapes.grouped, scale: 0.5, softcap: 2 },
+  { name: "sinks", ...shapes.grouped, sinks: true },
+  { name: "sinks and a window, no shared heads", ...shapes.plain, sinks: true, window: 20 },
+  { name: "values that are shorter than keys", ...shapes.grouped, headDim: 64, vHeadDim: 32 },
+  { name: "values that are longer than keys", ...shapes.plain, headDim: 32, vHeadDim: 96 },
+  { name: "not causal", ...shapes.grouped, causal: false },
+  { name: "not causal, no shared heads", ...shapes.plain, causal: false },
+  { name: "not causal, a window", ...shapes.plain, causal: false, window: 9 },
+  {
+    name: "everything",
+    ...shapes.grouped,
+    vHeadDim: 64,
+    window: 36,
+    scale: 0.2,
+    softcap: 5,
+    sinks: true,
+  },
+  {
+    name: "everything, not causal, no shared heads",
+    ...shapes.plain,
+    vHeadDim: 32,
+    window: 41,
+    softcap: 3,
+    causal: false,
+    sinks: true,
+  },
 ];
 
 /** Of a cache, and how far results may be apart: kernels and the reference round the same values in other orders. */
@@ -68,21 +102,26 @@ const tokenAt = (sequence: number, position: number): number =>
   (position * 7 + sequence * 23 + (position >> 3)) % vocab;
 
 /** Queries, keys and values are rows of tables, so that nothing but attention is computed. */
-function graphOf({ heads, kvHeads, headDim, ...options }: AttentionCase): Graph {
+function graphOf(one: AttentionCase): Graph {
+  const { heads, kvHeads, headDim, vHeadDim = headDim, window, causal = true, softcap } = one;
   const g = new GraphBuilder();
   g.layer(0);
   const rows = (name: string, cols: number) =>
     g.embed({ name, shape: [vocab, cols], dtype: f32 }, name);
   const kCols = kvHeads * headDim;
-  const vCols = kvHeads * headDim;
-  const { window } = options;
+  const vCols = kvHeads * vHeadDim;
   const state = g.state({ kind: "kv", layer: 0, kCols, vCols, ...(window && { window }) });
   const q = rows("q", heads * headDim); // [tokens, heads * headDim]
   g.kvWrite(rows("k", kCols), rows("v", vCols), state);
-  const shape = { state, heads, kvHeads, headDim, scale: headDim ** -0.5 };
-  const out = g.attention(q, shape, "attention"); // [tokens, heads * headDim]
+  const sinks = one.sinks ? { name: "sinks", shape: [heads], dtype: f32 } : undefined;
+  const shape = { state, heads, kvHeads, headDim, vHeadDim, scale: scaleOf(one) };
+  const out = g.attention(q, { ...shape, softcap, causal, sinks }, "attention"); // [tokens, heads * vHeadDim]
   g.layer(undefined);
   return g.finish({ hidden: g.select(out, "selected") });
+}
+
+function scaleOf({ scale, headDim }: AttentionCase): number {
+  return scale ?? headDim ** -0.5;
 }
 
 const valuesOf = new Map<string, Float32Array>();
@@ -104,6 +143,7 @@ export async function attended(
   backend: Backend,
   one: AttentionCase,
   kvType: string,
+  explained?: (lines: readonly string[]) => void,
 ): Promise<Float32Array[]> {
   const graph = graphOf(one);
   const totals = [0, 1].map((s) => steps.reduce((sum, counts) => sum + counts[s]!, 0));
@@ -141,6 +181,7 @@ export async function attended(
       seen.push(out);
     }
   }
+  explained?.(backend.explain());
   backend.dispose();
   return seen;
 }
@@ -156,14 +197,22 @@ function forget(blocks: Int32Array, position: number, window: number | undefined
 export function expectedOf(one: AttentionCase, kvType: string): Float64Array[] {
   const lengths = [0, 0];
   return steps.flatMap((counts) =>
-    counts.flatMap((count, s) =>
-      Array.from({ length: count }, () => attend(one, kvType, s, lengths[s]!++)),
-    ),
+    counts.flatMap((count, s) => {
+      const from = lengths[s]!;
+      lengths[s]! += count;
+      return Array.from({ length: count }, (_, i) =>
+        attend(one, kvType, s, from + i, from + count),
+      );
+    }),
   );
 }
 
-/** llama.cpp: a key is masked if it comes later, or if it is `window` or more positions before. */
-function isMasked({ window }: AttentionCase, key: number, query: number): boolean {
+/**
+ * As in llama.cpp: a key is masked if it comes later, or if it is `window` or more positions before; where attention is not
+ * causal, if it is more than half the window away.
+ */
+function isMasked({ window, causal = true }: AttentionCase, key: number, query: number): boolean {
+  if (!causal) return window !== undefined && Math.abs(query - key) > Math.floor(window / 2);
   return key > query || (window !== undefined && query - key >= window);
 }
 
@@ -172,18 +221,20 @@ function attend(
   kvType: string,
   sequence: number,
   position: number,
+  length: number,
 ): Float64Array {
-  const { heads, kvHeads, headDim } = one;
+  const { heads, kvHeads, headDim, vHeadDim = headDim, softcap } = one;
   const kCols = kvHeads * headDim;
-  const vCols = kvHeads * headDim;
+  const vCols = kvHeads * vHeadDim;
   const row = (name: string, cols: number, at: number): Float32Array => {
     const all = floatsOf({ name, shape: [vocab, cols], dtype: f32 });
     const token = tokenAt(sequence, at);
     return all.subarray(token * cols, (token + 1) * cols);
   };
   const q = row("q", heads * headDim, position);
-  const out = new Float64Array(heads * headDim);
-  const seen = Array.from({ length: position + 1 }, (_, key) => key).filter(
+  const sinks = floatsOf({ name: "sinks", shape: [heads], dtype: f32 });
+  const out = new Float64Array(heads * vHeadDim);
+  const seen = Array.from({ length }, (_, key) => key).filter(
     (key) => !isMasked(one, key, position),
   );
   for (let head = 0; head < heads; head++) {
@@ -192,15 +243,17 @@ function attend(
       const k = stored(row("k", kCols, key), kvType);
       let sum = 0;
       for (let i = 0; i < headDim; i++) sum += q[head * headDim + i]! * k[kvHead * headDim + i]!;
-      return sum / Math.sqrt(headDim);
+      const score = sum * scaleOf(one);
+      return softcap ? softcap * Math.tanh(score / softcap) : score;
     });
+    if (one.sinks) scores.push(sinks[head]!);
     const top = Math.max(...scores);
     const weights = scores.map((score) => Math.exp(score - top));
     const total = weights.reduce((a, b) => a + b, 0);
     seen.forEach((key, j) => {
       const v = stored(row("v", vCols, key), kvType);
-      for (let i = 0; i < headDim; i++) {
-        out[head * headDim + i]! += (weights[j]! / total) * v[kvHead * headDim + i]!;
+      for (let i = 0; i < vHeadDim; i++) {
+        out[head * vHeadDim + i]! += (weights[j]! / total) * v[kvHead * vHeadDim + i]!;
       }
     });
   }

@@ -57,6 +57,7 @@ class Compiler implements MatmulCompiler {
   readonly #cache: CachePlace;
   readonly #tables: readonly ScaledTable[];
   readonly #explain: string[] = [];
+  #lengths: number | undefined;
 
   constructor(options: CompileOptions) {
     this.options = options;
@@ -143,6 +144,7 @@ class Compiler implements MatmulCompiler {
       counts: arena.allocate(Object.keys(countOf).length * 4, "work", "counts of the step"),
       tokens: arena.allocate(this.rows * 4, "work", "tokens of the step"),
       positions: arena.allocate(this.rows * 4, "work", "positions of the step"),
+      lengths: this.#lengths,
       outputRows: arena.allocate(this.rows * 4, "work", "output rows of the step"),
       tables: this.#tables,
       tableLength,
@@ -196,6 +198,12 @@ class Compiler implements MatmulCompiler {
 
   get kvDType(): KvCacheOptions["dtype"] {
     return this.options.kv.dtype;
+  }
+
+  lengths(): number {
+    const { arena } = this.options;
+    this.#lengths ??= arena.allocate(this.rows * 4, "work", "lengths of the sequences");
+    return this.#lengths;
   }
 
   hasKernel(name: string): boolean {

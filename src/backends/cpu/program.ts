@@ -13,6 +13,8 @@ export interface StepArea {
   /** i32 each: [maxTokens]. */
   readonly tokens: number;
   readonly positions: number;
+  /** Tokens of each token's sequence after the step; undefined: nobody asks. */
+  readonly lengths: number | undefined;
   /** i32 [maxOutputs]: which of the tokens each row of outputs is. */
   readonly outputRows: number;
   /** Of the cache blocks of each token's sequence. */

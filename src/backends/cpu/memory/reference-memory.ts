@@ -48,6 +48,7 @@ export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout):
           group: place.group,
           kCols: state.kCols,
           vCols: state.vCols,
+          rowBytes: place.rowBytes,
           keys: from(place.keys),
           values: from(place.values),
           keyStride: blockBytes,

@@ -8,11 +8,18 @@ export function writeStep(step: Step, area: StepArea, i32: Int32Array): void {
   i32[area.counts / 4 + countOf.tokens] = step.tokenCount;
   i32[area.counts / 4 + countOf.outputs] = step.outputCount;
   i32[area.counts / 4 + countOf.logits] = step.count("logits");
+  let length = 0;
   for (let t = 0; t < step.tokenCount; t++) {
     const position = step.positions[t]!;
     i32[area.tokens / 4 + t] = step.tokens[t]!;
     i32[area.positions / 4 + t] = position;
-    const held = Math.floor(position / KV_BLOCK_TOKENS) + 1;
+    let last = position;
+    if (area.lengths !== undefined) {
+      if (t === 0 || step.sequences[t] !== step.sequences[t - 1]) length = step.lengthAfter(t);
+      i32[area.lengths / 4 + t] = length;
+      last = length - 1;
+    }
+    const held = Math.floor(last / KV_BLOCK_TOKENS) + 1;
     for (const { at: tables, group, stride } of area.tables) {
       const blocks = tableOf(step.sequences[t]!, group);
       const at = tables / 4 + t * area.tableLength;

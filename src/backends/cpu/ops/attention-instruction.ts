@@ -10,10 +10,19 @@ export interface Attention {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
+  readonly vHeadDim: number;
+  /** Of a head of keys, and of values. */
   readonly headBytes: number;
+  readonly vHeadBytes: number;
   readonly rowBytes: number;
   /** Address of a ScaledTable. */
   readonly tables: number;
   readonly scale: number;
   readonly window: number | undefined;
+  readonly causal: boolean;
+  /** Where it is not causal, the address of the sequences' lengths. */
+  readonly lengths: number | undefined;
+  readonly softcap: number | undefined;
+  /** Address of a score for each head. */
+  readonly sinks: number | undefined;
 }

@@ -13,8 +13,8 @@ import type { Attention } from "./attention-instruction.ts";
 /** Queries that the wide attention kernels take at once. */
 export const WIDE_QUERIES = 4;
 
-/** For a token (or four from it on), a KV head, and where the first query is, in bytes: its result goes to the same place. */
-type Pass = (token: number, kvHead: number, at: number) => void;
+/** For a token (or four from it on), a KV head, and the number of the first query: token * heads + head. */
+type Pass = (token: number, kvHead: number, query: number) => void;
 
 /** The kernels for one query, or for four of them that are so many bytes apart; `count` rows from `keys` or `values` on. */
 interface Queries {
@@ -37,32 +37,49 @@ interface Queries {
   ): void;
 }
 
+/** Of the widest vectors: elementwise kernels take whole ones. */
+const MOST_LANES = 16;
+
 const blocksOf = (count: number) => Math.floor(count / KV_BLOCK_TOKENS);
 const lastOf = (count: number) => count % KV_BLOCK_TOKENS;
+
+/** Tokens of this token's sequence after the step, where attention asks for them. */
+export function lengthOf(
+  { lengths }: Attention,
+  { views }: ExecutorContext,
+  token: number,
+): number {
+  return lengths === undefined ? 0 : views.i32[lengths / 4 + token]!;
+}
 
 export function makePasses(
   i: Attention,
   c: ExecutorContext,
 ): Record<"oneHead" | "fourHeads" | "fourTokens", Pass> {
   const { step, scoresLength } = c.program;
-  const { keys, values, rowBytes, headBytes } = i;
+  const { keys, values, rowBytes, headBytes, vHeadBytes } = i;
   const headStride = i.headDim * 4;
-  const tokenStride = i.heads * headStride;
+  const outStride = i.vHeadDim * 4;
   const scoreStride = scoresLength * 4;
   const scores = c.program.scores + c.thread * WIDE_QUERIES * scoreStride;
   const one = oneQuery(i, c);
-  const fourHeads = fourQueries(i, c, headStride, scoreStride);
-  const fourTokens = fourQueries(i, c, tokenStride, scoreStride);
-  const softmax = c.kernels.softmax!;
-  const positionOf = (token: number) => c.views.i32[step.positions / 4 + token]!;
+  const fourHeads = fourQueries(i, c, 1, scoreStride);
+  const fourTokens = fourQueries(i, c, i.heads, scoreStride);
+  const weigh = makeWeigh(i, c);
+  const fromOf = (token: number) => attendedFrom(i, c.views.i32[step.positions / 4 + token]!);
+  const toOf = (token: number) =>
+    attendedTo(i, c.views.i32[step.positions / 4 + token]!, lengthOf(i, c, token));
   const tableOf = (token: number) => i.tables + token * step.tableLength * 4;
+  const firstScored = (from: number) => from - (from % 4);
 
   /** Rows of a range that lie in its first block, where it begins in the middle of one; else none. */
   const rowsBefore = (from: number, to: number) =>
     lastOf(from) === 0 ? 0 : Math.min(KV_BLOCK_TOKENS - lastOf(from), to - from);
 
   // biome-ignore format: parameters in the kernels' order, on one line
-  const scoreRange = (by: Queries, q: number, table: number, from: number, to: number, offset: number): void => {
+  const scoreRange = (by: Queries, query: number, table: number, from: number, to: number, kvHead: number): void => {
+    const q = i.q + query * headStride;
+    const offset = kvHead * headBytes;
     const before = rowsBefore(from, to);
     const entry = table + blocksOf(from) * 4;
     if (before > 0) by.score(q, keys + lastOf(from) * rowBytes, entry, scores, before, offset);
@@ -72,7 +89,9 @@ export function makePasses(
 
   /** `row` has the weight of the first position of the range. */
   // biome-ignore format: parameters in the kernels' order, on one line
-  const mixRange = (by: Queries, row: number, table: number, out: number, from: number, to: number, offset: number, isNew: number): void => {
+  const mixRange = (by: Queries, row: number, table: number, query: number, from: number, to: number, kvHead: number, isNew: number): void => {
+    const out = i.out + query * outStride;
+    const offset = kvHead * vHeadBytes;
     const before = rowsBefore(from, to);
     const entry = table + blocksOf(from) * 4;
     if (before > 0) by.mix(row, values + lastOf(from) * rowBytes, entry, out, before, offset, isNew);
@@ -81,86 +100,98 @@ export function makePasses(
     if (left + isFirst > 0) by.mix(row + before * 4, values, before > 0 ? entry + 4 : entry, out, left, offset, isFirst);
   };
 
-  /** Scores of a row, of which the first is position `base`'s, become weights of positions from..to. */
-  const weigh = (row: number, base: number, from: number, to: number): void => {
-    const at = scores + row * scoreStride + (from - base) * 4;
-    softmax(at, at, to - from, i.scale);
-  };
-
-  const firstScored = (from: number) => from - (from % 4);
-
   return {
-    oneHead: (token, kvHead, at) => {
-      const position = positionOf(token);
-      const from = attendedFrom(i, position);
-      const to = attendedTo(position);
+    oneHead: (token, kvHead, query) => {
+      const from = fromOf(token);
+      const to = toOf(token);
       const base = firstScored(from);
       const table = tableOf(token);
-      const offset = kvHead * headBytes;
-      scoreRange(one, i.q + at, table, base, to, offset);
-      weigh(0, base, from, to);
-      mixRange(one, scores + (from - base) * 4, table, i.out + at, from, to, offset, 1);
+      const weights = scores + (from - base) * 4;
+      scoreRange(one, query, table, base, to, kvHead);
+      weigh(weights, to - from, query);
+      mixRange(one, weights, table, query, from, to, kvHead, 1);
     },
-    fourHeads: (token, kvHead, at) => {
-      const position = positionOf(token);
-      const from = attendedFrom(i, position);
-      const to = attendedTo(position);
+    fourHeads: (token, kvHead, query) => {
+      const from = fromOf(token);
+      const to = toOf(token);
       const base = firstScored(from);
       const table = tableOf(token);
-      const offset = kvHead * headBytes;
-      scoreRange(fourHeads, i.q + at, table, base, to, offset);
-      for (let row = 0; row < WIDE_QUERIES; row++) weigh(row, base, from, to);
-      mixRange(fourHeads, scores + (from - base) * 4, table, i.out + at, from, to, offset, 1);
+      const weights = scores + (from - base) * 4;
+      scoreRange(fourHeads, query, table, base, to, kvHead);
+      for (let row = 0; row < WIDE_QUERIES; row++) {
+        weigh(weights + row * scoreStride, to - from, query + row);
+      }
+      mixRange(fourHeads, weights, table, query, from, to, kvHead, 1);
     },
-    fourTokens: (token, kvHead, at) => {
+    fourTokens: (token, kvHead, query) => {
       const last = token + WIDE_QUERIES - 1;
-      const first = attendedFrom(i, positionOf(token));
-      const end = attendedTo(positionOf(last));
+      const first = fromOf(token);
       // What all four attend to.
-      const from = attendedFrom(i, positionOf(last));
-      const to = attendedTo(positionOf(token));
+      const from = fromOf(last);
+      const to = toOf(token);
       const base = firstScored(first);
       const table = tableOf(last);
-      const offset = kvHead * headBytes;
-      scoreRange(fourTokens, i.q + at, table, base, end, offset);
+      scoreRange(fourTokens, query, table, base, toOf(last), kvHead);
       for (let row = 0; row < WIDE_QUERIES; row++) {
-        const position = positionOf(token + row);
-        const own = attendedFrom(i, position);
-        weigh(row, base, own, attendedTo(position));
-        if (first === from) continue;
+        const own = fromOf(token + row);
         const weights = scores + row * scoreStride + (own - base) * 4;
-        mixRange(one, weights, table, i.out + at + row * tokenStride, own, from, offset, 1);
+        const rowQuery = query + row * i.heads;
+        weigh(weights, toOf(token + row) - own, rowQuery);
+        if (first < from) mixRange(one, weights, table, rowQuery, own, from, kvHead, 1);
       }
-      const weights = scores + (from - base) * 4;
-      mixRange(fourTokens, weights, table, i.out + at, from, to, offset, first === from ? 1 : 0);
+      const common = scores + (from - base) * 4;
+      mixRange(fourTokens, common, table, query, from, to, kvHead, first < from ? 0 : 1);
       for (let row = 1; row < WIDE_QUERIES; row++) {
-        const own = attendedTo(positionOf(token + row));
         const late = scores + row * scoreStride + (to - base) * 4;
-        mixRange(one, late, table, i.out + at + row * tokenStride, to, own, offset, 0);
+        mixRange(one, late, table, query + row * i.heads, to, toOf(token + row), kvHead, 0);
       }
     },
   };
 }
 
+/** Scores become weights: `count` of them at `row`, of query number `query`. */
+type Weigh = (row: number, count: number, query: number) => void;
+
+function makeWeigh(i: Attention, c: ExecutorContext): Weigh {
+  const { scale, softcap, sinks, heads } = i;
+  const softmax = c.kernels.softmax!;
+  if (softcap === undefined && sinks === undefined) {
+    return (row, count) => softmax(row, row, count, scale);
+  }
+  const cap = c.kernels.softcap;
+  return (row, count, query) => {
+    // The softmax multiplies by the scale, so that the cap is as much larger. What lies behind the scores is nobody's.
+    if (softcap !== undefined)
+      cap!(row, row, Math.ceil(count / MOST_LANES) * MOST_LANES, softcap / scale);
+    if (sinks === undefined) softmax(row, row, count, scale);
+    else {
+      // One more score, behind those of positions: its weight is never mixed.
+      c.views.f32[row / 4 + count] = c.views.f32[sinks / 4 + (query % heads)]! / scale;
+      softmax(row, row, count + 1, scale);
+    }
+  };
+}
+
 // biome-ignore format: a kernel's parameters in their order, on one line
-function oneQuery({ kvType, rowBytes, headDim }: Attention, { kernels }: ExecutorContext): Queries {
+function oneQuery({ kvType, rowBytes, headDim, vHeadDim }: Attention, { kernels }: ExecutorContext): Queries {
   const [scores, mix] = [kernels[`attn_scores_${kvType}`]!, kernels[`attn_mix_${kvType}`]!];
   return {
     score: (q, keys, table, to, count, offset) =>
       scores(q, keys, table, to, blocksOf(count), lastOf(count), rowBytes, offset, headDim),
     mix: (row, values, table, out, count, offset, isNew) =>
-      mix(row, values, table, out, blocksOf(count), lastOf(count), rowBytes, offset, headDim, isNew),
+      mix(row, values, table, out, blocksOf(count), lastOf(count), rowBytes, offset, vHeadDim, isNew),
   };
 }
 
-/** Queries and results are `stride` bytes apart. */
+/** Queries and results are `apart` heads from each other. */
 // biome-ignore format: a kernel's parameters in their order, on one line
-function fourQueries({ kvType, rowBytes, headDim }: Attention, { kernels }: ExecutorContext, stride: number, scoreStride: number): Queries {
+function fourQueries({ kvType, rowBytes, headDim, vHeadDim }: Attention, { kernels }: ExecutorContext, apart: number, scoreStride: number): Queries {
   const [scores, mix] = [kernels[`attn_scores4_${kvType}`]!, kernels[`attn_mix4_${kvType}`]!];
+  const [queryStride, outStride] = [apart * headDim * 4, apart * vHeadDim * 4];
   return {
     score: (q, keys, table, to, count, offset) =>
-      scores(q, keys, table, to, blocksOf(count), lastOf(count), rowBytes, offset, headDim, stride, scoreStride),
+      scores(q, keys, table, to, blocksOf(count), lastOf(count), rowBytes, offset, headDim, queryStride, scoreStride),
     mix: (row, values, table, out, count, offset, isNew) =>
-      mix(row, values, table, out, blocksOf(count), lastOf(count), rowBytes, offset, headDim, isNew, scoreStride, stride),
+      mix(row, values, table, out, blocksOf(count), lastOf(count), rowBytes, offset, vHeadDim, isNew, scoreStride, outStride),
   };
 }

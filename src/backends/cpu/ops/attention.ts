@@ -12,7 +12,7 @@ import { attendedFrom, attendedTo } from "../../../graph/attended.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
 import { type Executor, type ExecutorContext, rowCount } from "../executor.ts";
 import type { Attention } from "./attention-instruction.ts";
-import { makePasses, WIDE_QUERIES } from "./attention-passes.ts";
+import { lengthOf, makePasses, WIDE_QUERIES } from "./attention-passes.ts";
 import type { InstructionDef, LowerNode } from "./op.ts";
 
 export const lowerAttention: LowerNode<"attention"> = (c, n): Attention | string => {
@@ -20,7 +20,9 @@ export const lowerAttention: LowerNode<"attention"> = (c, n): Attention | string
   const kvType = dtype.name;
   if (!c.hasKernel(`attn_scores_${kvType}`)) return `no kernel for a ${kvType} cache`;
   const unit = Math.max(4, dtype.blockElems);
-  if (n.headDim % unit !== 0) return `heads of ${n.headDim}, kernels take multiples of ${unit}`;
+  for (const size of [n.headDim, n.vHeadDim]) {
+    if (size % unit !== 0) return `heads of ${size}, kernels take multiples of ${unit}`;
+  }
   const { keys, values, rowBytes, tables } = c.cache(n.state);
   return {
     op: "attention",
@@ -32,21 +34,28 @@ export const lowerAttention: LowerNode<"attention"> = (c, n): Attention | string
     heads: n.heads,
     kvHeads: n.kvHeads,
     headDim: n.headDim,
+    vHeadDim: n.vHeadDim,
     headBytes: bytesFor(dtype, n.headDim),
+    vHeadBytes: bytesFor(dtype, n.vHeadDim),
     rowBytes,
     tables,
     scale: n.scale,
     window: n.window,
+    causal: n.causal,
+    lengths: n.causal ? undefined : c.lengths(),
+    softcap: n.softcap,
+    sinks: n.sinks && c.vector(n.sinks),
   };
 };
 
 export const attention: InstructionDef<Attention> = {
   access: "barrier",
-  kernels: ({ kvType }) => {
+  kernels: ({ kvType, softcap }) => {
     const parts = ["attn_scores", "attn_scores4", "attn_mix", "attn_mix4"];
-    return ["softmax", ...parts.map((part) => `${part}_${kvType}`)];
+    const rows = softcap === undefined ? ["softmax"] : ["softmax", "softcap"];
+    return [...rows, ...parts.map((part) => `${part}_${kvType}`)];
   },
-  code: ({ headDim }) => [headDim],
+  code: ({ headDim, vHeadDim }) => [headDim, vHeadDim],
   execute,
 };
 
@@ -54,23 +63,22 @@ export const attention: InstructionDef<Attention> = {
 function execute(i: Attention, c: ExecutorContext): Executor {
   const sharing = i.heads / i.kvHeads;
   const wideHeads = sharing - (sharing % WIDE_QUERIES);
-  const headStride = i.headDim * 4;
   const passes = makePasses(i, c);
   return {
     chunks: () => rowCount(c, "tokens") * i.kvHeads,
     run: (chunk) => {
       const token = Math.floor(chunk / i.kvHeads);
       const kvHead = chunk % i.kvHeads;
-      const first = (token * i.heads + kvHead * sharing) * headStride;
+      const first = token * i.heads + kvHead * sharing;
       for (let head = 0; head < wideHeads; head += WIDE_QUERIES) {
-        passes.fourHeads(token, kvHead, first + head * headStride);
+        passes.fourHeads(token, kvHead, first + head);
       }
       if (wideHeads === sharing) return;
       const inFour = isInFour(i, c, token);
       if (inFour && token % WIDE_QUERIES !== 0) return;
       const pass = inFour ? passes.fourTokens : passes.oneHead;
       for (let head = wideHeads; head < sharing; head++) {
-        pass(token, kvHead, first + head * headStride);
+        pass(token, kvHead, first + head);
       }
     },
   };
@@ -86,7 +94,9 @@ function isInFour(i: Attention, c: ExecutorContext, token: number): boolean {
   for (let next = first + 1; next <= last; next++) {
     if (!follows(c, i.tables, next, from)) return false;
   }
-  return attendedFrom(i, position + WIDE_QUERIES - 1) < attendedTo(position);
+  return (
+    attendedFrom(i, position + WIDE_QUERIES - 1) < attendedTo(i, position, lengthOf(i, c, first))
+  );
 }
 
 /** The token before is the one before it in its sequence: the cache of all positions from `from` up to there is the same. */

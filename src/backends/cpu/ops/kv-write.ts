@@ -11,7 +11,8 @@ export interface KvWrite {
   readonly v: number;
   readonly keys: number;
   readonly values: number;
-  readonly cols: number;
+  readonly kCols: number;
+  readonly vCols: number;
   readonly rowBytes: number;
   /** Address of a ScaledTable. */
   readonly tables: number;
@@ -27,7 +28,8 @@ const writers: Readonly<Record<string, string>> = {
 export const lowerKvWrite: LowerNode<"kv_write"> = (c, n): KvWrite | string => {
   const type = c.kvDType.name;
   const kernel = writers[type];
-  if (!kernel || !c.hasKernel(kernel) || n.k.cols % 4 !== 0) return `no kernel for a ${type} cache`;
+  if (!kernel || !c.hasKernel(kernel) || n.k.cols % 4 !== 0 || n.v.cols % 4 !== 0)
+    return `no kernel for a ${type} cache`;
   const { keys, values, rowBytes, tables } = c.cache(n.state);
   return {
     op: "kv_write",
@@ -36,7 +38,8 @@ export const lowerKvWrite: LowerNode<"kv_write"> = (c, n): KvWrite | string => {
     v: c.address(n.v),
     keys,
     values,
-    cols: n.k.cols,
+    kCols: n.k.cols,
+    vCols: n.v.cols,
     rowBytes,
     tables,
   };
@@ -45,14 +48,14 @@ export const lowerKvWrite: LowerNode<"kv_write"> = (c, n): KvWrite | string => {
 export const kvWrite: InstructionDef<KvWrite> = {
   access: {
     stage: "row by row",
-    of: ({ k, v, cols }) => ({
+    of: ({ k, v, kCols, vCols }) => ({
       rows: "tokens",
-      reads: [area(k, cols * 4), area(v, cols * 4)],
+      reads: [area(k, kCols * 4), area(v, vCols * 4)],
       writes: [],
     }),
   },
   kernels: ({ kernel }) => [kernel],
-  code: ({ cols }) => [cols],
+  code: ({ kCols, vCols }) => [kCols, vCols],
 
   execute(i, c) {
     const kernel = c.kernels[i.kernel]!;
@@ -61,9 +64,8 @@ export const kvWrite: InstructionDef<KvWrite> = {
       const position = c.views.i32[step.positions / 4 + row]!;
       const entry = i.tables / 4 + row * step.tableLength + Math.floor(position / KV_BLOCK_TOKENS);
       const cacheRow = c.views.i32[entry]! * KV_BLOCK_TOKENS + (position % KV_BLOCK_TOKENS);
-      const at = row * i.cols * 4;
-      kernel(i.k + at, i.keys + cacheRow * i.rowBytes, i.cols);
-      kernel(i.v + at, i.values + cacheRow * i.rowBytes, i.cols);
+      kernel(i.k + row * i.kCols * 4, i.keys + cacheRow * i.rowBytes, i.kCols);
+      kernel(i.v + row * i.vCols * 4, i.values + cacheRow * i.rowBytes, i.vCols);
     });
   },
 };
