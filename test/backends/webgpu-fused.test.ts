@@ -32,6 +32,8 @@ interface Options {
   /** Rotated values of a head. */
   dims?: number;
   window?: number;
+  softcap?: number;
+  sinks?: boolean;
 }
 
 /** One layer and the output, as models have them. */
@@ -42,6 +44,8 @@ function layer({
   layout = "half",
   dims = headDim,
   window,
+  softcap,
+  sinks = false,
 }: Options) {
   const dtype = dtypeByName(type)!;
   const g = new GraphBuilder();
@@ -73,8 +77,9 @@ function layer({
     ...(window && { window }),
   });
   g.kvWrite(g.rope(k, headDim, rope, "k_rope"), v, state);
-  const shape = { state, heads, kvHeads, headDim, scale: headDim ** -0.5 };
-  const attended = g.attention(qRoped, shape, "attention");
+  const shape = { state, heads, kvHeads, headDim, scale: headDim ** -0.5, softcap };
+  const own = sinks ? { ...shape, sinks: vector("sinks", heads) } : shape;
+  const attended = g.attention(qRoped, own, "attention");
   const y = g.add(x, g.matmul(attended, matrix("o", embed, heads * headDim), "o"), "residual1");
   const normed2 = g.rmsNorm(y, vector("norm2", embed), 1e-5, "norm2");
   const gate = g.matmul(normed2, matrix("gate", hidden, embed), "gate");
@@ -211,7 +216,10 @@ describeGpu("webgpu, nodes that are computed together", () => {
   test("a window, shorter and longer than a part", async () => {
     const sizes = [...Array<number>(20).fill(16), 1, 1, 3, 1];
     await expectSame({ type: "q4_0", window: 70 }, { sizes, attentionSize: 64 });
-    await expectSame({ type: "q4_0", window: 300 }, { sizes, attentionSize: 64 });
+    await expectSame({ type: "q4_0", window: 300, softcap: 1 }, { sizes, attentionSize: 64 });
+  });
+  test("sinks, which are computed apart", async () => {
+    await expectSame({ type: "q4_0", sinks: true }, { attentionSize: 64 });
   });
   test("a WGSL without packed products", async () => {
     await expectSame({ type: "q8_0" }, { packedDots: false });

@@ -15,7 +15,11 @@ const kinds = [
   { kvType: "q8_0", lanes: 0 },
 ];
 /** Fewer than elsewhere: a software adapter takes seconds to compile each of them. */
-const picked = ["a window of 40, no shared heads", "a window of 3"];
+const picked = [
+  "sinks and a window, no shared heads",
+  "everything",
+  "everything, not causal, no shared heads",
+];
 const cases = someOf(
   "attention",
   attentionCases,

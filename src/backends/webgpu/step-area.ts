@@ -32,6 +32,8 @@ export interface StepLayout {
   /** Which table of cache blocks is each token's. */
   readonly sequences: number;
   readonly outputRows: number;
+  /** Tokens of each token's sequence after the step; undefined: nobody asks. */
+  readonly lengths: number | undefined;
   readonly angles: readonly AngleArea[];
   /** [sequence][4]: its first row, and the slots of its recurrent state that are read and written; 0: nobody asks. */
   readonly segments: number;
@@ -55,6 +57,8 @@ export function layOutStep(graph: Graph, limits: PlanLimits, kvBlocks: number): 
   const positions = take(maxTokens);
   const sequences = take(maxTokens);
   const outputRows = take(maxOutputs);
+  const isCausal = graph.nodes.every((node) => node.op !== "attention" || node.causal);
+  const lengths = isCausal ? undefined : take(maxTokens);
   const angles: AngleArea[] = [];
   for (const node of graph.nodes) {
     if (node.op !== "rope") continue;
@@ -65,7 +69,8 @@ export function layOutStep(graph: Graph, limits: PlanLimits, kvBlocks: number): 
   const segments = recurrentStates(graph).length > 0 ? take(maxTokens * SEGMENT_WORDS) : 0;
   const groups = kvGroups(graph).map(() => take(maxTokens * kvBlocks));
   const tables = graph.states.map((state) => (state.kind === "kv" ? groups[state.group]! : 0));
-  const layout = { tokens, positions, sequences, outputRows, angles, segments, groups, tables };
+  const rows = { tokens, positions, sequences, outputRows, lengths };
+  const layout = { ...rows, angles, segments, groups, tables };
   return { ...layout, tableLength: kvBlocks, words: next };
 }
 
@@ -88,7 +93,7 @@ export class StepArea {
 
   /** Fills the mirror; the stretches of it that the GPU needs: [from, to) in words. */
   fill(step: Step): readonly (readonly [from: number, to: number])[] {
-    const { tokens, positions, sequences, outputRows, segments } = this.#layout;
+    const { tokens, positions, sequences, outputRows, lengths, segments } = this.#layout;
     const { groups, tableLength } = this.#layout;
     const words = this.#words;
     words[countOf.tokens] = step.tokenCount;
@@ -97,12 +102,15 @@ export class StepArea {
     let current: BatchSequence | undefined;
     let sequence = -1;
     let held = 0;
+    let length = 0;
     for (let t = 0; t < step.tokenCount; t++) {
       if (step.sequences[t] !== current) {
         current = step.sequences[t]!;
         sequence++;
         if (segments > 0) this.#fillSegment(sequence, t, current);
+        if (lengths !== undefined) length = step.lengthAfter(t);
       }
+      if (lengths !== undefined) words[lengths + t] = length;
       const position = step.positions[t]!;
       words[tokens + t] = step.tokens[t]!;
       words[positions + t] = position;
@@ -119,6 +127,7 @@ export class StepArea {
     for (const area of this.#layout.angles) this.#fillAngles(area, step);
     return [
       [0, outputRows + step.outputCount],
+      ...(lengths === undefined ? [] : [[lengths, lengths + step.tokenCount] as const]),
       ...this.#layout.angles.map(({ at, rope }) => [at, at + step.tokenCount * rope.dims] as const),
       ...(segments > 0 ? [[segments, segments + (sequence + 1) * SEGMENT_WORDS] as const] : []),
       ...groups.map((at) => [at, at + used] as const),

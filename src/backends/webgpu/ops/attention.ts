@@ -19,9 +19,12 @@ export const kvWrite: GpuOp<"kv_write"> = always((node, { kv, step }) =>
 );
 
 export const attention: GpuOp<"attention"> = {
-  supports({ headDim }) {
-    if (headDim % 4 !== 0) return `heads of ${headDim} values; they must be a multiple of 4`;
-    return headDim <= MOST_HEAD_VALUES || `heads of ${headDim} values; at most ${MOST_HEAD_VALUES}`;
+  supports({ headDim, vHeadDim }) {
+    for (const size of [headDim, vHeadDim]) {
+      if (size % 4 !== 0) return `heads of ${size} values; they must be a multiple of 4`;
+      if (size > MOST_HEAD_VALUES) return `heads of ${size} values; at most ${MOST_HEAD_VALUES}`;
+    }
+    return true;
   },
   lower: (node, { kv, step, exchange, promptAttentionSize: size }) => [
     size > 0 && hasTeams(node, kv)

@@ -4,10 +4,11 @@
 
 import type { NodeOf, Value } from "../../../graph/graph.ts";
 import type { StepLayout } from "../step-area.ts";
+import { scoreText } from "./attention-options.ts";
 import type { AttentionSplit } from "./attention-split.ts";
 import { composeAttention, hasTeams } from "./attention-teams.ts";
 import { nearestHalfText } from "./halves.ts";
-import { float, type Kernel } from "./kernel.ts";
+import type { Kernel } from "./kernel.ts";
 import { type KvFormat, kvRowWords } from "./kv-format.ts";
 import type { Exchange } from "./teams.ts";
 
@@ -18,8 +19,9 @@ export interface RopedAttention {
   readonly attention: NodeOf<"attention">;
 }
 
-/** Whether there is such a kernel: vectors of 4 must not be torn by the rotation. */
+/** Whether there is such a kernel: vectors of 4 must not be torn by the rotation, and no buffer is left for sinks. */
 export function hasRoped({ q, k, attention }: RopedAttention, format: KvFormat): boolean {
+  if (!attention.causal || attention.sinks) return false;
   const whole = (rope: NodeOf<"rope">): boolean => rope.rope.dims % 8 === 0;
   return hasTeams(attention, format) && whole(q) && whole(k);
 }
@@ -32,7 +34,7 @@ export function attentionRopedKernel(
   size: number,
   split?: AttentionSplit,
 ): Kernel {
-  const { heads, kvHeads, headDim, scale } = attention;
+  const { heads, kvHeads, headDim } = attention;
   const eights = format.eights!;
   const read = (name: string, value: Value) =>
     ({ name, type: "vec4f", source: { kind: "value", value } }) as const;
@@ -55,7 +57,7 @@ ${eights.store("keys")}${eights.store("values")}`,
   let kvHead = (head / ${heads / kvHeads}u) * ${headDim}u;
   let key = kept8(mat2x4f(k4(kvHead, part * 8u), k4(kvHead, part * 8u + 4u)));
   let value = kept8(mat2x4f(v[kvColumn / 4u], v[kvColumn / 4u + 1u]));
-  let score = sumOfCrew(product(query, key), lane) * ${float(scale)};
+  let score = ${scoreText(attention, "sumOfCrew(product(query, key), lane)")};
   length -= 1u;
   if (crew == 0u${split ? " && group.z == 0u" : ""}) {
     top = score;

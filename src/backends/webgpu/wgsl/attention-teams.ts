@@ -6,14 +6,14 @@
 
 import type { NodeOf, Value } from "../../../graph/graph.ts";
 import type { StepLayout } from "../step-area.ts";
-import { windowStart } from "./attention.ts";
+import { beginText, endText, scoreText, sinkBindings, startOf } from "./attention-options.ts";
 import {
   type AttentionSplit,
   mostParts,
   splitBindings,
   splitStoreText,
 } from "./attention-split.ts";
-import { type Binding, float, type Kernel, makeKernel } from "./kernel.ts";
+import { type Binding, type Kernel, makeKernel } from "./kernel.ts";
 import { type KvEights, type KvFormat, kvRowWords } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
 import { type Exchange, TEAM } from "./teams.ts";
@@ -43,8 +43,9 @@ export interface AttentionParts {
 }
 
 /** Whether there is such a kernel for these heads and this cache. */
-export function hasTeams({ headDim }: NodeOf<"attention">, format: KvFormat): boolean {
+export function hasTeams({ headDim, vHeadDim }: NodeOf<"attention">, format: KvFormat): boolean {
   const crew = headDim / 8;
+  if (vHeadDim !== headDim) return false;
   return format.eights !== undefined && crew <= TEAM && Number.isInteger(Math.log2(crew));
 }
 
@@ -78,6 +79,8 @@ export function composeAttention(parts: AttentionParts): Kernel {
   const crew = headDim / 8;
   const crews = size / crew;
   const writes = parts.writesCache ?? false;
+  const none = startOf({ ...node, sinks: undefined }, "");
+  const start = node.sinks ? onlyFirst(startOf(node, "head"), none) : none;
   return makeKernel({
     name: parts.name,
     bindings: [
@@ -85,6 +88,7 @@ export function composeAttention(parts: AttentionParts): Kernel {
       { name: "keys", type: "vec4u", source: { kind: "keys", state }, writes },
       { name: "values", type: "vec4u", source: { kind: "values", state }, writes },
       { name: "step", type: "u32", source: { kind: "step" } },
+      ...sinkBindings(node),
       ...(parts.split ? splitBindings(true) : [resultOf(out)]),
     ],
     enables: exchange.enables,
@@ -104,11 +108,11 @@ fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b
   let part = lane % ${crew}u;
   let crew = lane / ${crew}u;
   let kvColumn = (head / ${heads / kvHeads}u) * ${headDim}u + part * 8u;
-  var length = step[${step.positions}u + token] + 1u;
-  var top = -3.0e38;
-  var total = 0.0;
+  var length = ${endText(node, step)};
+  var top = ${start.top};
+  var total = ${start.total};
   var sums = mat2x4f();
-  ${beginText(node, parts.split)}
+  ${partText(node, parts.split, step)}
   ${parts.query}
   ${parts.own ?? ""}
   let end = ${parts.split ? `min(length, begin + ${parts.split.span}u)` : "length"};
@@ -119,14 +123,28 @@ fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b
 }
 
 /** Sets `begin`; a part of the context that the token does not reach is left. */
-function beginText({ window }: NodeOf<"attention">, split: AttentionSplit | undefined): string {
+function partText(
+  node: NodeOf<"attention">,
+  split: AttentionSplit | undefined,
+  step: StepLayout,
+): string {
   const part = split && `group.z * ${split.span}u`;
-  if (window === undefined) {
+  const begin = beginText(node, step);
+  if (begin === undefined) {
     return `let begin = ${part ?? "0u"};
   ${split ? "if (begin > 0u && begin + 1u >= length) { return; }" : ""}`;
   }
-  return `let begin = ${windowStart(window)}${part ? ` + ${part}` : ""};
+  return `let begin = ${begin}${part ? ` + ${part}` : ""};
   ${split ? "if (group.z > 0u && begin + 1u >= length) { return; }" : ""}`;
+}
+
+/** What one crew of all begins with: sums of crews are merged at the end, and a sink counts once. */
+function onlyFirst(
+  first: ReturnType<typeof startOf>,
+  others: ReturnType<typeof startOf>,
+): ReturnType<typeof startOf> {
+  const pick = (one: string, other: string): string => `select(${other}, ${one}, crew == 0u)`;
+  return { top: pick(first.top, others.top), total: pick(first.total, others.total) };
 }
 
 /** Reads of both, which the roped kernel also writes. */
@@ -139,7 +157,7 @@ function resultOf(value: Value): Binding {
 }
 
 /** Positions `begin` to `end` of the cache. */
-function positionsText({ scale }: NodeOf<"attention">, crews: number, rowWords: number): string {
+function positionsText(node: NodeOf<"attention">, crews: number, rowWords: number): string {
   const each = (text: (u: number) => string): string =>
     Array.from({ length: AHEAD }, (_, u) => text(u)).join("\n    ");
   const largest = Array.from({ length: AHEAD }, (_, u) => `score${u}`).reduce(
@@ -151,7 +169,7 @@ function positionsText({ scale }: NodeOf<"attention">, crews: number, rowWords: 
     ${each((u) => `let at${u} = cacheRow(token, min(position${u}, end - 1u)) * ${rowWords}u;`)}
     ${each((u) => `let key${u} = keys8(at${u}, kvColumn);`)}
     ${each((u) => `let value${u} = values8(at${u}, kvColumn);`)}
-    ${each((u) => `var score${u} = sumOfCrew(product(query, key${u}), lane) * ${float(scale)};`)}
+    ${each((u) => `var score${u} = ${scoreText(node, `sumOfCrew(product(query, key${u}), lane)`)};`)}
     ${each((u) => `score${u} = select(-3.0e38, score${u}, position${u} < end);`)}
     let newTop = max(top, ${largest});
     let shrink = exp(max(top - newTop, -100.0));

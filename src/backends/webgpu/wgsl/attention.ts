@@ -3,7 +3,8 @@
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { StepLayout } from "../step-area.ts";
-import { float, type Kernel, LANES, makeKernel } from "./kernel.ts";
+import { beginText, endText, scoreText, sinkBindings, startOf } from "./attention-options.ts";
+import { type Kernel, LANES, makeKernel } from "./kernel.ts";
 import { type KvFormat, kvRowWords } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
 
@@ -12,19 +13,23 @@ export function attentionKernel(
   format: KvFormat,
   step: StepLayout,
 ): Kernel {
-  const { q, out, state, heads, kvHeads, headDim, scale, window } = node;
+  const { q, out, state, heads, kvHeads, headDim, vHeadDim } = node;
   const quads = headDim / 4;
+  const vQuads = vHeadDim / 4;
   /** Sums of four values that a lane keeps: lane, lane + 64, ... */
-  const kept = Math.ceil(quads / LANES);
-  const begin = window === undefined ? "0u" : windowStart(window);
+  const kept = Math.ceil(vQuads / LANES);
+  const begin = beginText(node, step) ?? "0u";
+  const { top, total } = startOf(node, "group.x");
   const rowWords = kvRowWords(format, kvHeads * headDim);
+  const own = headDim === vHeadDim ? sameRows : ownRows(node, format);
   return makeKernel({
-    name: `attention ${heads}/${kvHeads} heads of ${headDim}`,
+    name: `attention ${heads}/${kvHeads} heads of ${headDim}${headDim === vHeadDim ? "" : ` and ${vHeadDim}`}`,
     bindings: [
       { name: "q", type: "vec4f", source: { kind: "value", value: q } },
       { name: "keys", type: "u32", source: { kind: "keys", state } },
       { name: "values", type: "u32", source: { kind: "values", state } },
       { name: "step", type: "u32", source: { kind: "step" } },
+      ...sinkBindings(node),
       { name: "result", type: "vec4f", source: { kind: "value", value: out }, writes: true },
     ],
     declarations: `${cacheRowText(step, state)}${format.load4("keys")}${format.load4("values")}
@@ -38,9 +43,9 @@ var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie i
   let first = (token * ${heads}u + group.x) * ${quads}u;
   let kvColumn = (group.x / ${heads / kvHeads}u) * ${headDim}u;
   for (var i = lane; i < ${quads}u; i += ${LANES}u) { query[i] = q[first + i]; }
-  let length = step[${step.positions}u + token] + 1u;
-  var top = -3.0e38;
-  var total = 0.0;
+  let length = ${endText(node, step)};
+  var top = ${top};
+  var total = ${total};
   var sums = array<vec4f, ${kept}>();
   workgroupBarrier();
   for (var start = ${begin}; start < length; start += ${LANES}u) {
@@ -48,10 +53,10 @@ var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie i
     var score = -3.0e38;
     if (position < length) {
       let at = cacheRow(token, position) * ${rowWords}u;
-      rows[lane] = at;
+      rows[lane] = ${own.row};
       var sum = 0.0;
       for (var i = 0u; i < ${quads}u; i++) { sum += dot(query[i], keys4(at, kvColumn + i * 4u)); }
-      score = sum * ${float(scale)};
+      score = ${scoreText(node, "sum")};
     }
     scores[lane] = score;
     workgroupBarrier();
@@ -70,19 +75,29 @@ var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie i
       total += weight;
       for (var m = 0u; m < ${kept}u; m++) {
         let quad = lane + m * ${LANES}u;
-        if (quad < ${quads}u) { sums[m] += weight * values4(rows[j], kvColumn + quad * 4u); }
+        if (quad < ${vQuads}u) { sums[m] += weight * values4(rows[j], ${own.column} + quad * 4u); }
       }
     }
     workgroupBarrier();
   }
   for (var m = 0u; m < ${kept}u; m++) {
     let quad = lane + m * ${LANES}u;
-    if (quad < ${quads}u) { result[first + quad] = sums[m] / total; }
+    if (quad < ${vQuads}u) { result[${own.first} + quad] = sums[m] / total; }
   }`,
   });
 }
 
-/** WGSL of the first position that a token of `length` positions attends to. */
-export function windowStart(window: number): string {
-  return `(max(length, ${window}u) - ${window}u)`;
+/** Where values lie in their rows and in the result: as keys and queries do. */
+const sameRows = { row: "at", column: "kvColumn", first: "first" };
+
+/** The same, where they are of another size. */
+function ownRows(
+  { heads, kvHeads, vHeadDim }: NodeOf<"attention">,
+  format: KvFormat,
+): typeof sameRows {
+  return {
+    row: `cacheRow(token, position) * ${kvRowWords(format, kvHeads * vHeadDim)}u`,
+    column: `(group.x / ${heads / kvHeads}u) * ${vHeadDim}u`,
+    first: `(token * ${heads}u + group.x) * ${vHeadDim / 4}u`,
+  };
 }

@@ -14,9 +14,10 @@ export function kvWriteKernel(
 ): Kernel {
   const { k, v, state } = node;
   const { cols } = k;
-  const units = cols / format.unit;
+  const units = Math.max(k.cols, v.cols) / format.unit;
+  const isSame = k.cols === v.cols;
   return makeKernel({
-    name: `kv_write [${cols}]`,
+    name: isSame ? `kv_write [${cols}]` : `kv_write [${k.cols}, ${v.cols}]`,
     bindings: [
       { name: "k", type: "f32", source: { kind: "value", value: k } },
       { name: "v", type: "f32", source: { kind: "value", value: v } },
@@ -32,11 +33,29 @@ export function kvWriteKernel(
   if (unit >= ${units}u) { return; }
   let token = group.y;
   let row = cacheRow(token, step[${step.positions}u + token]);
-  let at = row * ${kvRowWords(format, cols)}u + unit * ${format.unitWords}u;
-  let source = token * ${cols}u + unit * ${format.unit}u;
+  ${
+    isSame
+      ? `${unitText(cols, format)}
   ${format.store("k", "keys")}
-  ${format.store("v", "values")}`,
+  ${format.store("v", "values")}`
+      : `${apartText(k.cols, format, format.store("k", "keys"))}
+  ${apartText(v.cols, format, format.store("v", "values"))}`
+  }`,
   });
+}
+
+/** Sets `at` and `source` of a unit. */
+function unitText(cols: number, format: KvFormat): string {
+  return `let at = row * ${kvRowWords(format, cols)}u + unit * ${format.unitWords}u;
+  let source = token * ${cols}u + unit * ${format.unit}u;`;
+}
+
+/** Stores a unit, if there is one: rows of keys and of values are of different sizes. */
+function apartText(cols: number, format: KvFormat, store: string): string {
+  return `if (unit < ${cols / format.unit}u) {
+  ${unitText(cols, format)}
+  ${store}
+  }`;
 }
 
 /** `fn cacheRow(token, position)`: the row of a position of that token's sequence in the cache of a state. */

@@ -1,0 +1,45 @@
+// What attention's options are in WGSL: the positions that a token attends to, capped scores, sinks. Kernels put these texts
+// in their places; without options the texts are what plain attention has always had.
+
+import { halfWindow } from "../../../graph/attended.ts";
+import type { NodeOf } from "../../../graph/graph.ts";
+import type { StepLayout } from "../step-area.ts";
+import { type Binding, float } from "./kernel.ts";
+
+type Attention = NodeOf<"attention">;
+
+/** Where the positions of `token` end. */
+export function endText({ causal, window }: Attention, step: StepLayout): string {
+  const own = `step[${step.positions}u + token]`;
+  if (causal) return `${own} + 1u`;
+  const length = `step[${step.lengths}u + token]`;
+  return window === undefined ? length : `min(${length}, ${own} + ${halfWindow(window) + 1}u)`;
+}
+
+/** Where they begin; undefined: at 0. `length` is where they end. */
+export function beginText({ causal, window }: Attention, step: StepLayout): string | undefined {
+  if (window === undefined) return undefined;
+  if (causal) return `(max(length, ${window}u) - ${window}u)`;
+  const half = halfWindow(window);
+  return `(max(step[${step.positions}u + token], ${half}u) - ${half}u)`;
+}
+
+/** A score from the product of a query and a key. */
+export function scoreText({ scale, softcap }: Attention, product: string): string {
+  const scaled = `${product} * ${float(scale)}`;
+  if (softcap === undefined) return scaled;
+  // tanh of large numbers may be NaN on a device; here it is 1.
+  const cap = float(softcap);
+  return `${cap} * tanh(clamp(${scaled} / ${cap}, -15.0, 15.0))`;
+}
+
+/** The score and the weight that a softmax begins with. A sink is one more score, whose weight is nobody's. */
+export function startOf({ sinks }: Attention, head: string): { top: string; total: string } {
+  if (!sinks) return { top: "-3.0e38", total: "0.0" };
+  return { top: `sinks[${head}]`, total: "1.0" };
+}
+
+export function sinkBindings({ sinks }: Attention): Binding[] {
+  if (!sinks) return [];
+  return [{ name: "sinks", type: "f32", source: { kind: "weight", weight: sinks, part: 0 } }];
+}
