@@ -16,6 +16,7 @@ export interface Metadata {
   arrayLength(key: string): number | undefined;
   strings(key: string): string[] | undefined;
   numbers(key: string): number[] | undefined;
+  booleans(key: string): boolean[] | undefined;
   /** For display: scalars as they are; arrays as their first `limit` elements. */
   preview(key: string, limit?: number): MetadataPreview | undefined;
 }

@@ -109,6 +109,13 @@ export class TypedMetadata implements Metadata {
     );
   }
 
+  booleans(key: string): boolean[] | undefined {
+    const entry = this.#array(key, "an array of bools");
+    if (entry === undefined) return undefined;
+    if (entry.elementType === "bool") return entry.decode(entry.length) as boolean[];
+    throw this.#wrongType(key, entry, "an array of bools");
+  }
+
   preview(key: string, limit = 8): MetadataPreview | undefined {
     const entry = this.#entries.get(key);
     if (entry === undefined) return undefined;

@@ -42,16 +42,40 @@ export class ConfigReader {
   }
 
   /** One for each layer: the file has an array, or a number that is all layers'. */
-  integersPerLayer(key: string, layers: number, max: number): number[] {
-    const full = `${this.architecture}.${key}`;
-    if (this.metadata.arrayLength(full) === undefined) {
-      return new Array<number>(layers).fill(this.integer(key, max));
+  integersPerLayer(key: string, layers: number, max: number, min = 1): number[] {
+    if (!this.#isArray(key)) {
+      return new Array<number>(layers).fill(this.#checkInteger(key, this.number(key), max, min));
     }
-    const values = this.metadata.numbers(full)!;
-    if (values.length !== layers) {
-      this.fail(key, `${values.length} values`, `one for each of ${layers} layers`);
+    this.#checkLength(key, layers);
+    const values = this.metadata.numbers(`${this.architecture}.${key}`)!;
+    return values.map((value, layer) => this.#checkInteger(`${key}[${layer}]`, value, max, min));
+  }
+
+  /**
+   * Whether each layer is of a kind: the file has an array of bools, or of 0 and 1; or a number p, and of every p layers all
+   * but the last are (0: all layers are). `period` is that number where the file says nothing.
+   */
+  flagsPerLayer(key: string, layers: number, period: number): boolean[] {
+    if (this.#isArray(key)) {
+      this.#checkLength(key, layers);
+      const full = `${this.architecture}.${key}`;
+      if (this.metadata.preview(full, 0)?.type === "array<bool>") {
+        return this.metadata.booleans(full)!;
+      }
+      return this.integersPerLayer(key, layers, 1, 0).map((flag) => flag === 1);
     }
-    return values.map((value) => this.#checkInteger(key, value, max));
+    const every = this.#checkInteger(key, this.number(key) ?? period, layers + 1, 0);
+    return Array.from({ length: layers }, (_, i) => every === 0 || i % every < every - 1);
+  }
+
+  /** Tokens of the window of each layer; undefined: it has none. `period` as in flagsPerLayer(). */
+  windowsPerLayer(layers: number, period: number, max: number): (number | undefined)[] {
+    const key = "attention.sliding_window";
+    const window = this.#checkInteger(key, this.number(key) ?? 0, max, 0);
+    if (window === 0) return new Array<undefined>(layers).fill(undefined);
+    return this.flagsPerLayer(`${key}_pattern`, layers, period).map((has) =>
+      has ? window : undefined,
+    );
   }
 
   fail(key: string, got: unknown, expected: string): never {
@@ -60,9 +84,20 @@ export class ConfigReader {
     );
   }
 
-  #checkInteger(key: string, value: number | undefined, max: number): number {
-    if (value === undefined || !Number.isInteger(value) || value < 1 || value > max) {
-      this.fail(key, value, `an integer from 1 to ${max}`);
+  /** Without decoding it. */
+  #isArray(key: string): boolean {
+    return this.metadata.preview(`${this.architecture}.${key}`, 0)?.length !== undefined;
+  }
+
+  /** Before an array is decoded: a hostile one may be as long as the file. */
+  #checkLength(key: string, layers: number): void {
+    const length = this.metadata.arrayLength(`${this.architecture}.${key}`);
+    if (length !== layers) this.fail(key, `${length} values`, `one for each of ${layers} layers`);
+  }
+
+  #checkInteger(key: string, value: number | undefined, max: number, min = 1): number {
+    if (value === undefined || !Number.isInteger(value) || value < min || value > max) {
+      this.fail(key, value, `an integer from ${min} to ${max}`);
     }
     return value;
   }

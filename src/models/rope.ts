@@ -29,10 +29,7 @@ export function ropeFromMetadata(
   const dims = read.integerOr("rope.dimension_count", headDim, headDim);
   if (dims % 2 !== 0) read.fail("rope.dimension_count", dims, "an even number");
   const freqBase = read.positiveOr("rope.freq_base", 10000);
-  const base = new Float64Array(dims / 2);
-  // Each pair is slower by the same factor, multiplied up in float32 as ggml does.
-  const slower = Math.fround(freqBase ** (-2 / dims));
-  for (let pair = 0, f = 1; pair < base.length; pair++, f = Math.fround(f * slower)) base[pair] = f;
+  const base = baseFrequencies(dims, freqBase);
   // A factor without a type means linear, and no factor means 1: so llama.cpp reads its own older files.
   const type = read.string("rope.scaling.type") ?? "linear";
   const method = methods[type];
@@ -46,6 +43,25 @@ export function ropeFromMetadata(
     frequencies: Float32Array.from(frequencies),
     magnitude: magnitude * read.positiveOr("rope.scaling.attn_factor", 1),
   };
+}
+
+/** Of the layers with a window, which many models rotate otherwise: from a base of their own, and without scaling. */
+export function windowRope(read: ConfigReader, full: Rope, freqBase: number): Rope {
+  const own = read.positiveOr("rope.freq_base_swa", freqBase);
+  return {
+    layout: full.layout,
+    dims: full.dims,
+    frequencies: Float32Array.from(baseFrequencies(full.dims, own)),
+    magnitude: 1,
+  };
+}
+
+/** Each pair is slower by the same factor, multiplied up in float32 as ggml does. */
+function baseFrequencies(dims: number, freqBase: number): Float64Array {
+  const base = new Float64Array(dims / 2);
+  const slower = Math.fround(freqBase ** (-2 / dims));
+  for (let pair = 0, f = 1; pair < base.length; pair++, f = Math.fround(f * slower)) base[pair] = f;
+  return base;
 }
 
 /** The layout is the architecture's, unless the weights come from a place that stores them otherwise. */

@@ -25,6 +25,7 @@ export function looseMetadata(document: Json): Metadata {
     arrayLength: (key) => get<Json[]>(key, "a list", Array.isArray)?.length,
     strings: (key) => get<string[]>(key, "strings", listOf("string"))?.slice(),
     numbers: (key) => get<number[]>(key, "numbers", listOf("number"))?.slice(),
+    booleans: (key) => get<boolean[]>(key, "booleans", listOf("boolean"))?.slice(),
     preview: () => undefined,
   };
 }

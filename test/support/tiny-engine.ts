@@ -128,6 +128,7 @@ export function plainMetadata(values: Readonly<Record<string, string | number>>)
     arrayLength: () => undefined,
     strings: () => undefined,
     numbers: () => undefined,
+    booleans: () => undefined,
     preview: () => undefined,
   };
 }

@@ -28,6 +28,7 @@ function claims(
     arrayLength: (key) => counts[key.replace("tokenizer.ggml.", "")],
     strings: decode,
     numbers: decode,
+    booleans: decode,
     preview: () => undefined,
   };
 }

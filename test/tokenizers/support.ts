@@ -23,6 +23,7 @@ export function metadataOf(record: MetadataRecord): Metadata {
     arrayLength: (key) => get<unknown[]>(key, Array.isArray)?.length,
     strings: (key) => get<string[]>(key, Array.isArray)?.slice(),
     numbers: (key) => get<number[]>(key, Array.isArray)?.slice(),
+    booleans: (key) => get<boolean[]>(key, Array.isArray)?.slice(),
     preview: (): MetadataPreview | undefined => undefined,
   };
 }

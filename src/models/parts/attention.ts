@@ -2,17 +2,31 @@
 // those itself. What a file does not have (biases, norms of heads) is not computed.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
-import type { Rope, Value } from "../../graph/graph.ts";
+import type { Rope, Value, Weight } from "../../graph/graph.ts";
 import type { WeightLookup, WeightSpec } from "../arch.ts";
 
 export interface AttentionShape {
   readonly layer: number;
   readonly heads: number;
   readonly kvHeads: number;
+  /** Of queries and keys. */
   readonly headDim: number;
-  readonly rope: Rope;
-  /** Epsilon of the norms of q and k heads, where the file has them. */
+  /** Default: headDim. */
+  readonly vHeadDim?: number;
+  /** undefined: this layer has no rotary positions. */
+  readonly rope: Rope | undefined;
+  /** Epsilon of the norms of q and k, where the file has them. */
   readonly normEps: number;
+  /** Tokens that a token looks at, its own included. Default: all. */
+  readonly window?: number | undefined;
+  /** Of scores. Default: 1 / sqrt(headDim). */
+  readonly scale?: number | undefined;
+  /** Scores s become softcap * tanh(s / softcap). */
+  readonly softcap?: number | undefined;
+  /** false: tokens look at those after them, too. Default: true. */
+  readonly causal?: boolean;
+  /** [heads]: scores that take part in the softmax and have no value. */
+  readonly sinks?: Weight | undefined;
 }
 
 /** output(attention(q(x), k(x), v(x))): [tokens, embed] -> [tokens, embed]. */
@@ -22,8 +36,8 @@ export function attention(
   x: Value,
   shape: AttentionShape,
 ): Value {
-  const { layer, heads, kvHeads, headDim, rope, normEps } = shape;
-  const scale = 1 / Math.sqrt(headDim);
+  const { layer, heads, kvHeads, headDim, vHeadDim = headDim, rope, normEps, window } = shape;
+  const { scale = 1 / Math.sqrt(headDim), softcap, causal = true, sinks } = shape;
   const project = (input: Value, name: string) =>
     g.matmul(
       input,
@@ -36,16 +50,19 @@ export function attention(
     return weight ? g.rmsNorm(value, weight, normEps, name) : value;
   };
   const factors = w.maybe("rope_freqs.weight");
-  const kvCols = kvHeads * headDim;
-  const state = g.state({ kind: "kv", layer, kCols: kvCols, vCols: kvCols });
+  const roped = (value: Value, name: string) =>
+    rope ? g.rope(value, headDim, rope, name, factors) : value;
+  const sizes = { kCols: kvHeads * headDim, vCols: kvHeads * vHeadDim };
+  const state = g.state({ kind: "kv", layer, ...sizes, ...(window && { window }) });
+  const options = { state, heads, kvHeads, headDim, vHeadDim, scale, softcap, causal, sinks };
 
   const q = normed(project(x, "attn_q"), "attn_q_norm"); // [tokens, heads * headDim]
   const k = normed(project(x, "attn_k"), "attn_k_norm"); // [tokens, kvHeads * headDim]
-  const v = project(x, "attn_v"); // [tokens, kvHeads * headDim]
-  const qRoped = g.rope(q, headDim, rope, "attn_q_rope", factors); // [tokens, heads * headDim]
-  const kRoped = g.rope(k, headDim, rope, "attn_k_rope", factors); // [tokens, kvHeads * headDim]
+  const v = project(x, "attn_v"); // [tokens, kvHeads * vHeadDim]
+  const qRoped = roped(q, "attn_q_rope"); // [tokens, heads * headDim]
+  const kRoped = roped(k, "attn_k_rope"); // [tokens, kvHeads * headDim]
   g.kvWrite(kRoped, v, state);
-  const attended = g.attention(qRoped, { state, heads, kvHeads, headDim, scale }, "attn"); // [tokens, heads * headDim]
+  const attended = g.attention(qRoped, options, "attn"); // [tokens, heads * vHeadDim]
   return project(attended, "attn_output"); // [tokens, embed]
 }
 
@@ -63,22 +80,23 @@ export function attentionWeights(
     heads,
     kvHeads,
     headDim,
-  }: { embed: number; heads: number; kvHeads: number; headDim: number },
+    vHeadDim = headDim,
+  }: { embed: number; heads: number; kvHeads: number; headDim: number; vHeadDim?: number },
   layer: number,
   { qkvBias, headNorms }: AttentionExtras,
 ): WeightSpec[] {
-  const [qCols, kvCols] = [heads * headDim, kvHeads * headDim];
+  const [qCols, kCols, vCols] = [heads * headDim, kvHeads * headDim, kvHeads * vHeadDim];
   const named = (name: string, ...shape: number[]) => ({ name: `blk.${layer}.${name}`, shape });
   const bias = (name: string, size: number): WeightSpec[] =>
     qkvBias === "none" ? [] : [{ ...named(name, size), optional: qkvBias === "optional" }];
   return [
     named("attn_q.weight", qCols, embed),
-    named("attn_k.weight", kvCols, embed),
-    named("attn_v.weight", kvCols, embed),
+    named("attn_k.weight", kCols, embed),
+    named("attn_v.weight", vCols, embed),
     ...bias("attn_q.bias", qCols),
-    ...bias("attn_k.bias", kvCols),
-    ...bias("attn_v.bias", kvCols),
-    named("attn_output.weight", embed, qCols),
+    ...bias("attn_k.bias", kCols),
+    ...bias("attn_v.bias", vCols),
+    named("attn_output.weight", embed, heads * vHeadDim),
     { ...named("attn_output.bias", embed), optional: true },
     ...(headNorms
       ? [named("attn_q_norm.weight", headDim), named("attn_k_norm.weight", headDim)]

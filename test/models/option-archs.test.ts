@@ -1,0 +1,32 @@
+// The options of attention against llama.cpp: tiny models of architectures that use them (option-archs.ts), with its logits for
+// every position of two prompts and what follows them. One batch, and token by token; on the reference, WebAssembly, and the
+// machine code that runs here. On the GPU: webgpu-golden.test.ts.
+
+import { expect, test } from "vitest";
+import type { Backend } from "../../src/backends/backend.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { nativeHere } from "../support/native.ts";
+import { describeShared } from "../support/shared.ts";
+import { expectGolden } from "./arch-golden.ts";
+import { optionArchs } from "./option-archs.ts";
+
+const cpu = { level: 3, threads: 1, startThread: undefined } as const;
+const backends: readonly { name: string; make: () => Backend }[] = [
+  { name: "reference", make: () => new ReferenceBackend() },
+  { name: "wasm", make: () => new CpuBackend({ ...cpu, native: "a test" }) },
+  ...nativeHere.map(({ name, native }) => ({
+    name,
+    make: () => new CpuBackend({ ...cpu, native }),
+  })),
+];
+
+describeShared("llama.cpp's logits", "archs", () => {
+  const cases = Object.keys(optionArchs).flatMap((name) =>
+    backends.map((backend) => ({ name, backend: backend.name, make: backend.make })),
+  );
+  test.each(cases)("$name, $backend", async ({ name, make }) => {
+    await expectGolden(name, optionArchs[name]!, make());
+    expect.hasAssertions();
+  });
+});
