@@ -88,18 +88,34 @@ const rope = (name: string, layout: RopeLayout, share = 1, magnitude = 1): OpCas
 const attention = (
   name: string,
   sharing: number,
-  options: { readonly window?: number } = {},
+  {
+    window,
+    softcap,
+    causal = true,
+    hasSinks = false,
+    isWider = false,
+  }: {
+    readonly window?: number;
+    readonly softcap?: number;
+    readonly causal?: boolean;
+    readonly hasSinks?: boolean;
+    /** Heads of values are twice as wide as those of keys. */
+    readonly isWider?: boolean;
+  } = {},
 ): OpCase => ({
   name,
   columns: [64],
-  build: ({ g, cols, name: named, input }) => {
+  build: ({ g, cols, name: named, input, weight }) => {
     const { heads, headDim } = headsOf(cols);
+    const vHeadDim = isWider ? 2 * headDim : headDim;
     const kvHeads = heads / sharing;
-    const kvCols = kvHeads * headDim;
-    const state = g.state({ kind: "kv", layer: 0, kCols: kvCols, vCols: kvCols, ...options });
-    g.kvWrite(input("k", kvCols), input("v", kvCols), state);
+    const [kCols, vCols] = [kvHeads * headDim, kvHeads * vHeadDim];
+    const state = g.state({ kind: "kv", layer: 0, kCols, vCols, ...(window && { window }) });
+    g.kvWrite(input("k", kCols), input("v", vCols), state);
     const scale = 0.2 / Math.sqrt(headDim); // inputs have a few large values
-    g.attention(input("q", cols), { state, heads, kvHeads, headDim, scale }, named("out"));
+    const sinks = hasSinks ? weight("sinks", [heads]) : undefined;
+    const shape = { state, heads, kvHeads, headDim, vHeadDim, scale };
+    g.attention(input("q", cols), { ...shape, softcap, causal, sinks }, named("out"));
   },
 });
 
@@ -206,6 +222,11 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     attention("a KV head for two heads", 2),
     attention("a KV head for all heads", 4),
     attention("a window of 5", 2, { window: 5 }),
+    attention("a softcap", 2, { softcap: 4 }),
+    attention("sinks", 4, { hasSinks: true }),
+    attention("not causal", 1, { causal: false }),
+    attention("wider values", 2, { isWider: true }),
+    attention("all options", 1, { window: 6, softcap: 4, hasSinks: true, isWider: true }),
   ],
   short_conv: [
     shortConv("of 2 taps", 2, false),

@@ -163,7 +163,8 @@ function rowDistances(got: Float32Array, expected: Float32Array, cols: number): 
 
 /**
  * The first row that the reference computes differently when tokens come one by one; undefined: none. What the reference
- * is held against: how batches are cut must not matter.
+ * is held against: how batches are cut must not matter. Without a causal mask it does: a token then attends to all of its
+ * batch (attention-cases.ts holds that against doubles).
  */
 export async function firstBatchDifference(
   model: CaseModel,
@@ -178,7 +179,11 @@ export async function firstBatchDifference(
   if ([...whole.keys()].toSorted().join() !== [...alone.keys()].toSorted().join()) {
     return "other values come of single tokens";
   }
+  const uncut = model.graph.nodes
+    .filter((node) => node.op === "attention" && !node.causal)
+    .map(({ name }) => `${name}, `);
   for (const [key, row] of whole) {
+    if (uncut.some((name) => key.startsWith(name))) continue;
     const [apart] = rowDistances(alone.get(key)!, row, row.length);
     if (apart !== 0) return `${key}: ${apart} apart, expected the same bits`;
   }

@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { ModelError } from "../../src/base/errors.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
@@ -209,6 +210,41 @@ test("attention: causal, grouped heads, against the formula", async () => {
     }
   }
   expectClose(seen.y!, expected, 1e-6);
+});
+
+describe("attention that cannot be is refused where the model is written", () => {
+  const f32 = dtypeByName("f32")!;
+  const sinks = (size: number) => ({ name: "sinks", shape: [size], dtype: f32 });
+  const build = (window: number | undefined, options: object) => () => {
+    const g = new GraphBuilder();
+    g.layer(3);
+    const state = g.state({
+      kind: "kv",
+      layer: 3,
+      kCols: 8,
+      vCols: 16,
+      ...(window !== undefined && { window }),
+    });
+    const q = g.embed({ name: "q", shape: [5, 16], dtype: f32 }, "q");
+    const shape = { state, heads: 4, kvHeads: 2, headDim: 4, vHeadDim: 8, scale: 0.5 };
+    return g.attention(q, { ...shape, ...options }, "attn").cols;
+  };
+  test("and what can be has the size of its values", () => {
+    expect(build(4, { softcap: 5, sinks: sinks(4), causal: false })()).toBe(4 * 8);
+  });
+  test.each([
+    ["a window of 0", 0, {}, "layer 3: got a window of 0 tokens, expected an integer from 1"],
+    ["half a token", 1.5, {}, "layer 3: got a window of 1.5 tokens"],
+    ["a scale of 0", undefined, { scale: 0 }, "blk.3.attn: got a scale of 0, expected a finite"],
+    ["no scale", undefined, { scale: Number.NaN }, "blk.3.attn: got a scale of NaN"],
+    ["a negative cap", 4, { softcap: -1 }, "blk.3.attn: got a softcap of -1, expected a finite"],
+    ["an endless cap", 4, { softcap: 1e300 }, "blk.3.attn: got a softcap of 1e+300"],
+    ["too few sinks", 4, { sinks: sinks(2) }, "sinks has 2 values, expected one for each of 4"],
+    ["values of another size", 4, { vHeadDim: 4 }, "do not fit a cache of 8 and 16 values"],
+  ])("%s", (_, window, options, message) => {
+    expect(build(window, options)).toThrow(ModelError);
+    expect(build(window, options)).toThrow(message);
+  });
 });
 
 test("elementwise ops", async () => {
