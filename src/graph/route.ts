@@ -79,6 +79,7 @@ function isChosen(expert: number, out: Float32Array, outAt: number, slots: numbe
   return false;
 }
 
+/** `sink`: one more value, whose share is nobody's. */
 export function softmaxInPlace(
   x: Float32Array,
   at: number,

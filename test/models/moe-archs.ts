@@ -110,6 +110,7 @@ export function renamed(metadata: Metadata, name: string): Metadata {
     arrayLength: (k) => metadata.arrayLength(key(k)),
     strings: (k) => metadata.strings(key(k)),
     numbers: (k) => metadata.numbers(key(k)),
+    booleans: (k) => metadata.booleans(key(k)),
     preview: (k, count) => metadata.preview(key(k), count),
   };
 }
