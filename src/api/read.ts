@@ -61,7 +61,9 @@ export interface ScoreResult {
 export interface InputSums {
   /** The matrix: "blk.3.attn_q.weight". */
   name: string;
-  /** The sum of the squares of what came into each column. */
+  /** The sum of the squares of what came into each column; where experts have a matrix each, [experts, columns]. */
   squares: Float32Array;
   tokens: number;
+  /** Where experts have a matrix each: tokens that came to each. */
+  expertTokens?: Float32Array;
 }

@@ -55,27 +55,96 @@ export async function sumInputs(
   return result();
 }
 
+interface Sums {
+  readonly squares: Float32Array;
+  tokens: number;
+  readonly expertTokens?: Float32Array;
+}
+
+type ExpertMatmul = NodeOf<"matmul_id">;
+
 /** A tap that fills sums, and what it has filled: for every matrix; those that read the same value share its sums. */
 function newSums({ graph }: Engine): { tap: Tap; result(): InputSums[] } {
-  const isMatmul = (node: { op: string }): node is NodeOf<"matmul"> => node.op === "matmul";
-  const readers = Map.groupBy(graph.nodes.filter(isMatmul), ({ x }) => x.id);
-  const found = new Map<number, { squares: Float32Array; tokens: number }>();
+  const readers = Map.groupBy(
+    graph.nodes.filter((node) => node.op === "matmul"),
+    ({ x }) => x.id,
+  );
+  const found = new Map<number, Sums>();
   for (const [id, [first]] of readers) {
     found.set(id, { squares: new Float32Array(first!.x.cols), tokens: 0 });
   }
+  const experts = expertSums(graph.nodes.filter((node) => node.op === "matmul_id"));
   const tap: Tap = (value, data) => {
+    experts.see(value, data);
     const sums = found.get(value.id);
     if (!sums) return;
-    const { squares } = sums; // [cols]
     const { cols } = value;
-    for (let at = 0; at < data.length; at += cols) {
-      for (let i = 0; i < cols; i++) squares[i]! += data[at + i]! * data[at + i]!;
-    }
+    for (let at = 0; at < data.length; at += cols) addSquares(sums.squares, 0, data, at, cols);
     sums.tokens += data.length / cols;
   };
-  const result = () =>
-    [...readers].flatMap(([id, nodes]) =>
+  const result = () => [
+    ...[...readers].flatMap(([id, nodes]) =>
       nodes.map(({ weight }) => ({ name: weight.name, ...found.get(id)! })),
-    );
+    ),
+    ...experts.result(),
+  ];
   return { tap, result };
+}
+
+/** The same for matrices of experts, each of which sees some tokens: they are known once the result is. */
+function expertSums(nodes: readonly ExpertMatmul[]): {
+  see: Tap;
+  result(): InputSums[];
+} {
+  const kept = new Map<number, Float32Array>();
+  for (const { x, routes } of nodes) {
+    for (const { id } of [x, routes]) kept.set(id, new Float32Array());
+  }
+  const found = new Map<number, { node: ExpertMatmul; sums: Required<Sums> }>();
+  for (const node of nodes) {
+    const [experts, , cols] = node.weight.shape as [number, number, number];
+    const squares = new Float32Array(experts * cols);
+    const sums = { squares, tokens: 0, expertTokens: new Float32Array(experts) };
+    found.set(node.out.id, { node, sums });
+  }
+  const see: Tap = (value, data) => {
+    if (kept.has(value.id)) kept.set(value.id, data.slice());
+    const own = found.get(value.id);
+    if (!own) return;
+    const { node, sums } = own;
+    addExperts(node, kept.get(node.x.id)!, kept.get(node.routes.id)!, sums);
+  };
+  const result = () =>
+    [...found.values()].map(({ node, sums }) => ({ name: node.weight.name, ...sums }));
+  return { see, result };
+}
+
+function addExperts(
+  { x, routes, weight }: ExpertMatmul,
+  inputs: Float32Array,
+  routed: Float32Array,
+  sums: Required<Sums>,
+): void {
+  const cols = weight.shape[2]!;
+  const slots = routes.cols / 2;
+  const tokens = routed.length / routes.cols;
+  for (let token = 0; token < tokens; token++) {
+    for (let slot = 0; slot < slots; slot++) {
+      const expert = routed[token * routes.cols + slot]!;
+      const at = token * x.cols + (x.cols === cols ? 0 : slot * cols);
+      addSquares(sums.squares, expert * cols, inputs, at, cols);
+      sums.expertTokens[expert]!++;
+    }
+  }
+  sums.tokens += tokens;
+}
+
+function addSquares(
+  squares: Float32Array,
+  to: number,
+  values: Float32Array,
+  at: number,
+  count: number,
+): void {
+  for (let i = 0; i < count; i++) squares[to + i]! += values[at + i]! * values[at + i]!;
 }

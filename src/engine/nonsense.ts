@@ -91,7 +91,8 @@ function roundingsOf(nodes: readonly GraphNode[], kvType: DType): Map<number, Se
     found.get(id)!.add(dtype);
   };
   for (const node of nodes) {
-    if (node.op === "matmul") note(node.x, dtypeByName(node.weight.dtype.activation));
+    if (node.op === "matmul" || node.op === "matmul_id")
+      note(node.x, dtypeByName(node.weight.dtype.activation));
     if (node.op === "kv_write") {
       note(node.k, kvType);
       note(node.v, kvType);
@@ -117,11 +118,10 @@ function sentence(
   overflows: readonly Overflow[],
 ): string {
   const name = `"${value.name}" holds ${found}`;
-  const read = overflows.find(
-    (overflow) => node?.op === "matmul" && overflow.value.id === node.x.id,
-  );
-  if (read && node?.op === "matmul") {
-    const { weight } = node;
+  const matmul = node?.op === "matmul" || node?.op === "matmul_id" ? node : undefined;
+  const read = overflows.find((overflow) => overflow.value.id === matmul?.x.id);
+  if (read && matmul) {
+    const { weight } = matmul;
     return `the model's values leave what ${read.dtype.name} can hold: "${read.value.name}" reaches ${read.largest}, and beside ${weight.name} (${weight.dtype.name}) it is rounded to ${read.dtype.name}, as in llama.cpp; then ${name}. Use the model in another type: "lantern quantize" makes BF16, F32 and Q8_0`;
   }
   const kept = overflows.at(-1);

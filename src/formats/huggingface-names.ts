@@ -1,6 +1,7 @@
 // The architectures of Hugging Face folders, as data: what GGUF calls them, their settings and their tensors.
 // One line in `architectures` adds a model_type whose tensors are named like Llama's.
 
+import type { ExpertNames } from "./huggingface-experts.ts";
 import type { ScalarType } from "./typed-metadata.ts";
 
 export interface HuggingFaceArchitecture {
@@ -16,6 +17,8 @@ export interface TensorNames {
   readonly layer: Readonly<Record<string, string>>;
   /** Computed tables that some checkpoints carry along. */
   readonly ignored: RegExp;
+  /** Of a mixture of experts. */
+  readonly experts?: ExpertNames;
 }
 
 /** The names before ".weight" and ".bias". */
@@ -37,12 +40,44 @@ const llamaTensors: TensorNames = {
   ignored: /rotary_emb\.inv_freq$/,
 };
 
+/** Qwen's and OLMo's mixtures: a tensor for each expert, or all experts in one, gate and up together. */
+const moeTensors: TensorNames = {
+  ...llamaTensors,
+  layer: {
+    ...llamaTensors.layer,
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+  },
+  experts: {
+    stem: "mlp.experts",
+    each: { gate_proj: "ffn_gate_exps", up_proj: "ffn_up_exps", down_proj: "ffn_down_exps" },
+    fused: { gate_up_proj: ["ffn_gate_exps", "ffn_up_exps"], down_proj: ["ffn_down_exps"] },
+  },
+};
+
+const mixtralTensors: TensorNames = {
+  ...llamaTensors,
+  layer: { ...llamaTensors.layer, "block_sparse_moe.gate": "ffn_gate_inp" },
+  experts: {
+    stem: "block_sparse_moe.experts",
+    each: { w1: "ffn_gate_exps", w3: "ffn_up_exps", w2: "ffn_down_exps" },
+    fused: {},
+  },
+};
+
 /** By config.json's model_type. */
 export const architectures: ReadonlyMap<string, HuggingFaceArchitecture> = new Map([
   ["llama", { name: "llama", tensors: llamaTensors }],
   ["mistral", { name: "llama", tensors: llamaTensors }],
   ["qwen2", { name: "qwen2", tensors: llamaTensors }],
   ["qwen3", { name: "qwen3", tensors: llamaTensors }],
+  ["mixtral", { name: "llama", tensors: mixtralTensors }],
+  ["qwen2_moe", { name: "qwen2moe", tensors: moeTensors }],
+  ["qwen3_moe", { name: "qwen3moe", tensors: moeTensors }],
+  ["olmoe", { name: "olmoe", tensors: moeTensors }],
 ]);
 
 /** GGUF's name of a tensor; its own where it has none; undefined for one to leave out. */
@@ -75,6 +110,15 @@ export const settings: readonly Setting[] = [
   { from: "rms_norm_eps", to: ["attention.layer_norm_rms_epsilon"], type: "f32" },
   { from: "max_position_embeddings", to: ["context_length"], type: "u32" },
   { from: "vocab_size", to: ["vocab_size"], type: "u32" },
+  { from: "num_experts", to: ["expert_count"], type: "u32" },
+  { from: "num_local_experts", to: ["expert_count"], type: "u32" },
+  { from: "num_experts_per_tok", to: ["expert_used_count"], type: "u32" },
+  { from: "moe_intermediate_size", to: ["expert_feed_forward_length"], type: "u32" },
+  {
+    from: "shared_expert_intermediate_size",
+    to: ["expert_shared_feed_forward_length"],
+    type: "u32",
+  },
 ];
 
 /** Read only where the configuration has it and does not switch it off (use_sliding_window). */

@@ -4,6 +4,7 @@
 
 import { FormatError } from "../base/errors.ts";
 import type { ByteSource, ModelSource } from "../platform/platform.ts";
+import { ExpertTensors } from "./huggingface-experts.ts";
 import {
   architectureOf,
   type HuggingFaceFiles,
@@ -116,9 +117,7 @@ function renameTensors(
   names: TensorNames,
 ): Map<string, TensorInfo> {
   const tensors = new Map<string, TensorInfo>();
-  for (const [own, tensor] of table) {
-    const name = ggufTensorName(names, own);
-    if (name === undefined) continue;
+  const put = (own: string, name: string, tensor: TensorInfo) => {
     if (tensors.has(name)) {
       const what = `tensor ${JSON.stringify(own)}`;
       const got = `a second tensor for ${name}`;
@@ -130,7 +129,14 @@ function renameTensors(
       });
     }
     tensors.set(name, { ...tensor, name });
+  };
+  const experts = names.experts && new ExpertTensors(names.experts);
+  for (const [own, tensor] of table) {
+    if (experts?.add(tensor)) continue;
+    const name = ggufTensorName(names, own);
+    if (name !== undefined) put(own, name, tensor);
   }
+  for (const [name, tensor] of experts?.tensors() ?? []) put(name, name, tensor);
   return tensors;
 }
 

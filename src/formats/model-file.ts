@@ -8,10 +8,18 @@ export interface TensorInfo {
   /** GGUF's name ("blk.3.attn_q.weight"), whatever the file called it. */
   readonly name: string;
   readonly dtype: DType;
-  /** Outermost dimension first: a weight matrix is [rows (outputs), cols (inputs)], a vector is [n]. */
+  /** Outermost dimension first: a matrix is [rows (outputs), cols (inputs)], a vector [n], experts are [experts, rows, cols]. */
   readonly shape: readonly number[];
   readonly byteLength: number;
   /** Which of the model's files holds it, and where. */
+  readonly file: string;
+  readonly offset: number;
+  /** Where it does not lie in one piece: parts of the same size, in order. `file` and `offset` are the first's. */
+  readonly parts?: readonly TensorPart[];
+}
+
+/** Where a part of a tensor begins. */
+export interface TensorPart {
   readonly file: string;
   readonly offset: number;
 }

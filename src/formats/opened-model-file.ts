@@ -28,15 +28,23 @@ export function openedModelFile(parts: ModelFileParts): ModelFile {
     totalBytes,
     async readTensor(tensor: TensorInfo, target: Uint8Array, byteOffset = 0): Promise<void> {
       if (closed) throw new DisposedError(`model file ${parts.name}`);
-      const source = sources.get(tensor.file);
-      if (!source) throw new UsageError(`${parts.name} has no file ${JSON.stringify(tensor.file)}`);
       // Within the tensor, not merely within the file: a wrong offset must not read the neighbour.
       if (!(byteOffset >= 0 && byteOffset <= tensor.byteLength - target.byteLength)) {
         throw new UsageError(
           `readTensor: bytes ${byteOffset} to ${byteOffset + target.byteLength} of "${tensor.name}", which has ${tensor.byteLength}`,
         );
       }
-      await source.readInto(tensor.offset + byteOffset, target);
+      const places = tensor.parts ?? [tensor];
+      const partBytes = tensor.byteLength / places.length;
+      for (let done = 0; done < target.byteLength; ) {
+        const { file, offset } = places[Math.floor((byteOffset + done) / partBytes)]!;
+        const inPart = (byteOffset + done) % partBytes;
+        const bytes = Math.min(partBytes - inPart, target.byteLength - done);
+        const source = sources.get(file);
+        if (!source) throw new UsageError(`${parts.name} has no file ${JSON.stringify(file)}`);
+        await source.readInto(offset + inPart, target.subarray(done, done + bytes));
+        done += bytes;
+      }
     },
     async close(): Promise<void> {
       closed = true;

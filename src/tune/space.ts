@@ -13,7 +13,7 @@ export type TuneMode = "quick" | "normal" | "full";
 /** What of a tensor says which product it is part of. */
 export interface TensorFacts {
   readonly name: string;
-  /** [rows, columns] */
+  /** [rows, columns], or [experts, rows, columns]. */
   readonly shape: readonly number[];
   readonly dtype: DType;
 }
@@ -24,12 +24,10 @@ export function problemsOfTensors(tensors: Iterable<TensorFacts>): MatmulProblem
   const hasOutput = all.some(({ name }) => name === "output.weight");
   const matrices = all.filter(
     ({ name, shape }) =>
-      shape.length === 2 &&
-      name.endsWith(".weight") &&
-      !(hasOutput && name === "token_embd.weight"),
+      shape.length >= 2 && name.endsWith(".weight") && !(hasOutput && name === "token_embd.weight"),
   );
   return distinct(
-    matrices.map(({ shape, dtype }) => ({ dtype: dtype.name, n: shape[0]!, k: shape[1]! })),
+    matrices.map(({ shape, dtype }) => ({ dtype: dtype.name, n: shape.at(-2)!, k: shape.at(-1)! })),
   );
 }
 

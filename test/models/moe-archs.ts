@@ -12,6 +12,7 @@ import {
 } from "../../src/models/parts/attention.ts";
 import { decoderOutputs, endWeights } from "../../src/models/parts/ends.ts";
 import { type MoeExtras, moe, moeWeights } from "../../src/models/parts/moe.ts";
+import { registerArch } from "../../src/models/table.ts";
 
 interface MoeFamily {
   readonly name: string;
@@ -76,6 +77,14 @@ export const moeArchs: readonly Arch[] = families.map((family) => ({
     return decoderOutputs(g, c, w, x);
   },
 }));
+
+let isRegistered = false;
+
+/** Makes them known to whoever opens a model. */
+export function registerMoeArchs(): void {
+  if (!isRegistered) for (const arch of moeArchs) registerArch(arch);
+  isRegistered = true;
+}
 
 function layerWeights(c: ModelConfig, layer: number, family: MoeFamily): WeightSpec[] {
   const named = (name: string, size: number) => ({ name: `blk.${layer}.${name}`, shape: [size] });

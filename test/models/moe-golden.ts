@@ -8,11 +8,10 @@ import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Engine } from "../../src/engine/engine.ts";
 import { computeLogits } from "../../src/engine/generator.ts";
 import { openGguf } from "../../src/formats/gguf/open-gguf.ts";
-import { registerArch } from "../../src/models/table.ts";
 import { tokenizerFromMetadata } from "../../src/tokenizers/from-metadata.ts";
 import { memorySource } from "../formats/support.ts";
 import { sharedPath } from "../support/shared.ts";
-import { moeArchs, renamed } from "./moe-archs.ts";
+import { moeArchs, registerMoeArchs, renamed } from "./moe-archs.ts";
 
 interface GoldenCase {
   tokens: number[];
@@ -20,11 +19,11 @@ interface GoldenCase {
   greedy: number[];
 }
 
-for (const arch of moeArchs) registerArch(arch);
+registerMoeArchs();
 
 export const moeNames: readonly string[] = moeArchs.flatMap(({ names }) => names);
 
-async function load(name: string, backend: Backend): Promise<Engine> {
+export async function loadMoe(name: string, backend: Backend): Promise<Engine> {
   const gguf = new Uint8Array(readFileSync(sharedPath(`archs/${name}.gguf`)));
   const file = await openGguf(memorySource({ "moe.gguf": gguf }), "moe.gguf");
   return await Engine.load(
@@ -48,7 +47,7 @@ async function load(name: string, backend: Backend): Promise<Engine> {
 export async function expectGolden(name: string, backend: Backend): Promise<void> {
   const text = readFileSync(sharedPath(`archs/${name}.json`), "utf8");
   const { cases } = JSON.parse(text) as { cases: GoldenCase[] };
-  const engine = await load(name, backend);
+  const engine = await loadMoe(name, backend);
   try {
     const control = { aborted: false, breathe: async () => {}, now: () => 0 };
     for (const { tokens, positions, greedy } of cases) {

@@ -9,7 +9,9 @@ import { Random } from "../support/random.ts";
 const usual = { hidden: 64, heads: 4, kvHeads: 2, headDim: 16, feedForward: 96, layers: 2 };
 
 export interface FolderOptions {
-  modelType?: "llama" | "mistral" | "qwen2" | "qwen3";
+  modelType?: "llama" | "mistral" | "qwen2" | "qwen3" | "mixtral" | "qwen2_moe" | "qwen3_moe";
+  /** Of a mixture: a tensor for each expert, or one for all, gate and up together. */
+  experts?: "each" | "fused";
   /** safetensors' name of the element type. */
   type?: "F32" | "F16" | "BF16";
   tied?: boolean;
@@ -50,6 +52,7 @@ export function tinyFolder(options: FolderOptions = {}): Files {
       tie_word_embeddings: options.tied ?? false,
       bos_token_id: 1,
       eos_token_id: 2,
+      ...mixtureConfig(modelType),
       ...options.config,
     }),
     "tokenizer.json": jsonFile(json),
@@ -79,16 +82,20 @@ function shapesOf(modelType: string, rows: number, options: FolderOptions): Map<
     add("self_attn.k_proj.weight", kvHeads * headDim, hidden);
     add("self_attn.v_proj.weight", kvHeads * headDim, hidden);
     add("self_attn.o_proj.weight", hidden, heads * headDim);
-    if (modelType === "qwen2") {
+    if (modelType.startsWith("qwen2")) {
       add("self_attn.q_proj.bias", heads * headDim);
       add("self_attn.k_proj.bias", kvHeads * headDim);
       add("self_attn.v_proj.bias", kvHeads * headDim);
     }
-    if (modelType === "qwen3") {
+    if (modelType.startsWith("qwen3")) {
       add("self_attn.q_norm.weight", headDim);
       add("self_attn.k_norm.weight", headDim);
     }
     add("post_attention_layernorm.weight", hidden);
+    if (modelType === "mixtral" || modelType.endsWith("_moe")) {
+      for (const [name, shape] of expertShapes(modelType, hidden, options)) add(name, ...shape);
+      continue;
+    }
     add("mlp.gate_proj.weight", feedForward, hidden);
     add("mlp.up_proj.weight", feedForward, hidden);
     add("mlp.down_proj.weight", hidden, feedForward);
@@ -96,6 +103,64 @@ function shapesOf(modelType: string, rows: number, options: FolderOptions): Map<
   shapes.set("model.norm.weight", [hidden]);
   if (!options.tied) shapes.set("lm_head.weight", [rows, hidden]);
   return shapes;
+}
+
+/** Of the folders that are mixtures: experts, those of a token, values between the matrices of one. */
+export const mixture = { experts: 4, used: 2, feedForward: 32, shared: 48 };
+
+function expertShapes(
+  modelType: string,
+  hidden: number,
+  options: FolderOptions,
+): [name: string, shape: number[]][] {
+  const { experts, feedForward, shared } = mixture;
+  const [up, down] = [
+    [feedForward, hidden],
+    [hidden, feedForward],
+  ];
+  const isMixtral = modelType === "mixtral";
+  const stem = isMixtral ? "block_sparse_moe" : "mlp";
+  const names = isMixtral ? ["w1", "w3", "w2"] : ["gate_proj", "up_proj", "down_proj"];
+  const each = Array.from({ length: experts }, (_, expert) =>
+    names.map((name, i): [string, number[]] => [
+      `${stem}.experts.${expert}.${name}.weight`,
+      i < 2 ? up! : down!,
+    ]),
+  );
+  const fused: [string, number[]][] = [
+    [`${stem}.experts.gate_up_proj`, [experts, 2 * feedForward, hidden]],
+    [`${stem}.experts.down_proj`, [experts, hidden, feedForward]],
+  ];
+  const ofShared: [string, number[]][] = [
+    ["mlp.shared_expert.gate_proj.weight", [shared, hidden]],
+    ["mlp.shared_expert.up_proj.weight", [shared, hidden]],
+    ["mlp.shared_expert.down_proj.weight", [hidden, shared]],
+    ["mlp.shared_expert_gate.weight", [1, hidden]],
+  ];
+  return [
+    [`${stem}.gate.weight`, [experts, hidden]],
+    ...(options.experts === "fused" ? fused : each.flat()),
+    ...(modelType === "qwen2_moe" ? ofShared : []),
+  ];
+}
+
+/** What a mixture's config.json has beside the usual. */
+function mixtureConfig(modelType: string): Record<string, number> {
+  const { experts, used, feedForward, shared } = mixture;
+  if (modelType === "mixtral") {
+    return {
+      num_local_experts: experts,
+      num_experts_per_tok: used,
+      intermediate_size: feedForward,
+    };
+  }
+  if (!modelType.endsWith("_moe")) return {};
+  return {
+    num_experts: experts,
+    num_experts_per_tok: used,
+    moe_intermediate_size: feedForward,
+    ...(modelType === "qwen2_moe" && { shared_expert_intermediate_size: shared }),
+  };
 }
 
 function weightFiles(shapes: Map<string, number[]>, options: FolderOptions): Files {

@@ -148,9 +148,15 @@ function mostOf(tensors: readonly TensorInfo[], type: ConvertType): DType {
   return [...bytes].sort((a, b) => b[1] - a[1])[0]?.[0] ?? exactType;
 }
 
-/** Vectors are F32, as every reader expects; rows that are no whole blocks fall back to F16, as in llama.cpp. */
+/** Small tensors that decide much: routers, and biases of all experts. */
+const keptExactly = /\.(?:ffn_gate_inp|ffn_gate_inp_shexp)\.weight$|\.bias$/;
+
+/**
+ * Vectors are F32, as every reader expects, and routers, as in llama.cpp; rows that are no whole blocks fall back to F16, as
+ * there.
+ */
 function wantedType(source: TensorInfo, type: ConvertType, notes: string[]): DType {
-  if (source.shape.length === 1) return exactType;
+  if (source.shape.length === 1 || keptExactly.test(source.name)) return exactType;
   if (type === "auto") return source.dtype;
   const dtype = dtypeByName(type)!;
   const row = source.shape.at(-1)!;

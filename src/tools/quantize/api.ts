@@ -286,7 +286,9 @@ function outputOptions(
   plan: readonly PlannedTensor[],
   spec: SourceSpec,
 ): OutputFileOptions {
-  const files = new Set(plan.map(({ tensor }) => tensor.file));
+  const files = new Set(
+    plan.flatMap(({ tensor }) => (tensor.parts ?? [tensor]).map(({ file }) => file)),
+  );
   const inputs: InputFiles[] = spec.kind === "path" ? [{ path: spec.path, files: [...files] }] : [];
   if (matrix !== undefined) inputs.push({ path: matrix, files: [] });
   return { replace, inputs, bytes: plan.reduce((sum, { targetBytes }) => sum + targetBytes, 0) };

@@ -39,8 +39,9 @@ export async function collectInputs(input: ImatrixInput): Promise<CollectedSums>
   for (let i = 0; i < windows; i++) {
     const piece = tokens.slice(i * window, (i + 1) * window);
     const sums = await model.inputSums(piece, { firstIsBos: true, ...(signal && { signal }) });
-    for (const { name, squares, tokens: count } of sums) {
-      if (name.startsWith(layerPrefix)) add(collected, name, squares, count);
+    for (const { name, squares, tokens: count, expertTokens } of sums) {
+      const counts = expertTokens ?? Float32Array.of(count);
+      if (name.startsWith(layerPrefix)) add(collected, name, squares, counts);
     }
     input.onProgress?.(i + 1, windows);
   }
@@ -51,13 +52,13 @@ function add(
   collected: Map<string, MatrixSums>,
   name: string,
   squares: Float32Array,
-  count: number,
+  counts: Float32Array,
 ): void {
   const known = collected.get(name);
   if (!known) {
-    collected.set(name, { name, sums: squares.slice(), counts: Float32Array.of(count) });
+    collected.set(name, { name, sums: squares.slice(), counts: counts.slice() });
     return;
   }
   for (let i = 0; i < squares.length; i++) known.sums[i]! += squares[i]!;
-  known.counts[0]! += count;
+  for (let i = 0; i < counts.length; i++) known.counts[i]! += counts[i]!;
 }

@@ -20,7 +20,9 @@ export function roundedTypes(
     found.set(value.id, (found.get(value.id) ?? new Set()).add(type));
   };
   for (const node of nodes) {
-    if (node.op === "matmul") add(node.x, dtypeByName(node.weight.dtype.activation));
+    if (node.op === "matmul" || node.op === "matmul_id") {
+      add(node.x, dtypeByName(node.weight.dtype.activation));
+    }
     if (node.op === "kv_write") for (const value of inputsOf(node)) add(value, cacheType);
   }
   return found;

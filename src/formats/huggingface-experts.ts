@@ -1,0 +1,123 @@
+// The experts of Hugging Face folders as GGUF has them: one tensor with a matrix for each expert. Folders have a tensor for
+// each expert, or fused ones that hold the matrices of several of GGUF's tensors. Nothing is read or copied here: the joined
+// tensor says where its parts lie.
+
+import { FormatError } from "../base/errors.ts";
+import { bytesFor } from "../dtypes/dtype.ts";
+import type { TensorInfo, TensorPart } from "./model-file.ts";
+
+/** How a folder calls the tensors of its experts, after "layers.N.". */
+export interface ExpertNames {
+  /** What they all begin with: "mlp.experts". */
+  readonly stem: string;
+  /** stem + ".E." + key for expert E, with ".weight" or ".bias", becomes "blk.N." + value. */
+  readonly each: Readonly<Record<string, string>>;
+  /** stem + "." + key: [experts, rows, cols], where the rows of an expert are those of these tensors, one behind the other. */
+  readonly fused: Readonly<Record<string, readonly string[]>>;
+}
+
+/** Collects what belongs to experts, tensor by tensor. */
+export class ExpertTensors {
+  readonly #names: ExpertNames;
+  /** By GGUF's name, then by expert. */
+  readonly #each = new Map<string, Map<number, TensorInfo>>();
+  readonly #joined = new Map<string, TensorInfo>();
+
+  constructor(names: ExpertNames) {
+    this.#names = names;
+  }
+
+  /** Takes a tensor of an expert, or of all; false: it is none. */
+  add(tensor: TensorInfo): boolean {
+    const inLayer = /^(?:model\.)?layers\.(\d{1,6})\.(.+)$/.exec(tensor.name);
+    const stem = `${this.#names.stem}.`;
+    if (!inLayer || !inLayer[2]!.startsWith(stem)) return false;
+    const prefix = `blk.${Number(inLayer[1])}.`;
+    const rest = inLayer[2]!.slice(stem.length);
+    return this.#addFused(tensor, prefix, rest) || this.#addEach(tensor, prefix, rest);
+  }
+
+  /** GGUF's tensors. One error names what is missing or does not fit the others. */
+  tensors(): ReadonlyMap<string, TensorInfo> {
+    for (const [name, experts] of this.#each) this.#join(name, experts);
+    return this.#joined;
+  }
+
+  #addEach(tensor: TensorInfo, prefix: string, rest: string): boolean {
+    const match = /^(\d{1,6})\.(.+)\.(weight|bias)$/.exec(rest);
+    const renamed = match && lookUp(this.#names.each, match[2]!);
+    if (!match || renamed === undefined) return false;
+    const name = `${prefix}${renamed}.${match[3]}`;
+    const experts = this.#each.get(name) ?? new Map<number, TensorInfo>();
+    this.#each.set(name, experts);
+    const expert = Number(match[1]);
+    if (experts.has(expert)) throw wrong(tensor, `a second tensor for ${name}`, "one");
+    experts.set(expert, tensor);
+    return true;
+  }
+
+  #addFused(tensor: TensorInfo, prefix: string, rest: string): boolean {
+    const names = lookUp(this.#names.fused, rest);
+    if (!names) return false;
+    const { shape, dtype, file, offset } = tensor;
+    const [experts, rows, cols] = shape as [number, number, number];
+    if (shape.length !== 3 || rows % names.length !== 0) {
+      const expected = `[experts, ${names.length} times as many rows, columns]`;
+      throw wrong(tensor, `shape [${shape}]`, expected);
+    }
+    const ownRows = rows / names.length;
+    const rowBytes = bytesFor(dtype, cols);
+    names.forEach((stem, i) => {
+      const parts = Array.from({ length: experts }, (_, expert) => ({
+        file,
+        offset: offset + (expert * rows + i * ownRows) * rowBytes,
+      }));
+      const name = `${prefix}${stem}.weight`;
+      this.#put(name, tensor, [experts, ownRows, cols], ownRows * rowBytes, parts);
+    });
+    return true;
+  }
+
+  #join(name: string, experts: ReadonlyMap<number, TensorInfo>): void {
+    const [first] = experts.values();
+    const parts = Array.from({ length: experts.size }, (_, expert): TensorPart => {
+      const tensor = experts.get(expert);
+      if (!tensor) {
+        const got = `${experts.size} experts for ${name}, and none with number ${expert}`;
+        throw wrong(first!, got, "experts 0, 1, 2, ...");
+      }
+      const { shape, dtype, file, offset } = tensor;
+      if (dtype !== first!.dtype || shape.join() !== first!.shape.join()) {
+        const expected = `${first!.dtype.name} [${first!.shape}], as another expert has it`;
+        throw wrong(tensor, `${dtype.name} [${shape}]`, expected);
+      }
+      return { file, offset };
+    });
+    this.#put(name, first!, [parts.length, ...first!.shape], first!.byteLength, parts);
+  }
+
+  #put(
+    name: string,
+    tensor: TensorInfo,
+    shape: readonly number[],
+    partBytes: number,
+    parts: readonly TensorPart[],
+  ): void {
+    if (this.#joined.has(name)) throw wrong(tensor, `a second tensor for ${name}`, "one");
+    const byteLength = partBytes * parts.length;
+    this.#joined.set(name, { ...tensor, name, shape, byteLength, ...parts[0]!, parts });
+  }
+}
+
+function lookUp<T>(table: Readonly<Record<string, T>>, key: string): T | undefined {
+  return Object.hasOwn(table, key) ? table[key] : undefined;
+}
+
+function wrong({ file, name }: TensorInfo, got: string, expected: string): FormatError {
+  return new FormatError("huggingface", {
+    file,
+    field: `tensor ${JSON.stringify(name)}`,
+    got,
+    expected,
+  });
+}
