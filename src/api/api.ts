@@ -156,6 +156,9 @@ export interface EngineStatus {
   /** By running generations and by what is remembered of earlier ones. */
   kvBlocksUsed: number;
   kvBlockTokens: number;
+  /** Bytes that the state of sequences (KV cache, recurrent state) may grow to, and those that it has memory for now. */
+  stateBytes: number;
+  stateBytesHeld: number;
   /** Sequences that are remembered: a prompt that begins as one of them does is not computed again. */
   cachedSequences: number;
   /** Batches computed since the model was opened, and the sum over them of the sequences in each. */

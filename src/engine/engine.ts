@@ -197,7 +197,7 @@ export class Engine {
   }
 
   status(): EngineStatus {
-    const { kvPools, prefixes, admission } = this.#room;
+    const { kvPools, prefixes, admission, bytes } = this.#room;
     const sum = (count: (pool: BlockPool) => number) =>
       kvPools.reduce((total, pool) => total + count(pool), 0);
     return {
@@ -207,6 +207,8 @@ export class Engine {
       kvBlocksHeld: sum(({ size }) => size),
       kvBlocksUsed: sum(({ usedCount }) => usedCount),
       kvBlockTokens: KV_BLOCK_TOKENS,
+      stateBytes: bytes.most,
+      stateBytesHeld: bytes.held,
       cachedSequences: prefixes.sequences,
       batches: this.#scheduler.batches,
       batchSequences: this.#scheduler.batchSequences,

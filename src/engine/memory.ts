@@ -7,6 +7,7 @@ import { kvTokenBytes, weightBytes } from "../graph/cost.ts";
 import { type Graph, kvStates } from "../graph/graph.ts";
 import { makePlan, type PlanLimits, planBytes } from "../graph/plan.ts";
 import type { ModelConfig } from "../models/arch.ts";
+import { stateBytes } from "./state/state-kinds.ts";
 
 /** Tokens computed in one step while reading a prompt; a step is also how long an abort may take. */
 export const STEP_LIMITS: PlanLimits = { maxTokens: 32, maxOutputs: 32 };
@@ -36,7 +37,7 @@ export function defaultContext(config: ModelConfig): number {
 export function estimateMemory(graph: Graph, contextSize: number, kvType: DType): MemoryEstimate {
   const weights = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
   const kvBytesPerToken = kvTokenBytes(graph, kvType);
-  const kvBytes = kvBytesPerToken * contextSize;
+  const kvBytes = stateBytes(graph, STEP_LIMITS, contextSize, kvType);
   const activationBytes = planBytes(makePlan(graph, STEP_LIMITS));
   return {
     weightBytes: weights,

@@ -31,6 +31,8 @@ const idle: EngineStatus = {
   kvBlocksUsed: 0,
   kvBlocksHeld: 0,
   kvBlockTokens: 32,
+  stateBytes: 0,
+  stateBytesHeld: 0,
   cachedSequences: 0,
   batches: 0,
   batchSequences: 0,

@@ -4,7 +4,14 @@
 
 import type { Backend, KvCacheOptions } from "../../backends/backend.ts";
 import type { DType } from "../../dtypes/dtype.ts";
-import { type Graph, kvGroups, recurrentStates } from "../../graph/graph.ts";
+import { kvStateBytes } from "../../graph/cost.ts";
+import {
+  type Graph,
+  type KvGroup,
+  kvGroups,
+  type RecurrentState,
+  recurrentStates,
+} from "../../graph/graph.ts";
 import type { PlanLimits } from "../../graph/plan.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import type { BlockPool } from "./block-pool.ts";
@@ -19,6 +26,8 @@ export interface StateKind {
   demand(tokens: number): number;
   /** What a context of `tokens` tokens adds to the pool; `shared`: more than one may run. */
   perContext(tokens: number, shared: boolean): number;
+  /** Of a block, or a slot, with all layers. */
+  unitBytes(dtype: DType): number;
   create(pool: BlockPool, backend: BlockStore, maxTokens: number): SequenceState;
   /** Why nothing more can be computed, with a pool of this size: the beginning of a sentence. */
   full(size: number): string;
@@ -29,11 +38,12 @@ export type BlockStore = Pick<Backend, "copyKvBlock">;
 
 /** In the order of Sequence.states: KV groups by number, then recurrent state. */
 export function stateKinds(graph: Graph, { maxTokens }: PlanLimits): StateKind[] {
-  const kinds = kvGroups(graph).map(({ window }, group) => kvKind(window, group, maxTokens));
-  return recurrentStates(graph).length > 0 ? [...kinds, recurrentKind] : kinds;
+  const kinds = kvGroups(graph).map((group, number) => kvKind(group, number, maxTokens));
+  const recurrent = recurrentStates(graph);
+  return recurrent.length > 0 ? [...kinds, recurrentKind(recurrent)] : kinds;
 }
 
-function kvKind(window: number, group: number, batchTokens: number): StateKind {
+function kvKind({ window, states }: KvGroup, group: number, batchTokens: number): StateKind {
   const most = window === Infinity ? Infinity : windowBlocks(window, batchTokens);
   return {
     group,
@@ -41,6 +51,8 @@ function kvKind(window: number, group: number, batchTokens: number): StateKind {
     demand: (tokens) => Math.min(blocksFor(tokens), most) + 1,
     // A generation that goes on from a shared past copies a block of it. A window's worth more is for what is only kept.
     perContext: (tokens, shared) => Math.min(blocksFor(tokens), 2 * most) + (shared ? 1 : 0),
+    unitBytes: (dtype) =>
+      states.reduce((sum, state) => sum + KV_BLOCK_TOKENS * kvStateBytes(state, dtype), 0),
     create: (pool, backend, maxTokens) =>
       new KvBlocks({
         pool,
@@ -52,13 +64,26 @@ function kvKind(window: number, group: number, batchTokens: number): StateKind {
   };
 }
 
-const recurrentKind: StateKind = {
-  group: undefined,
-  demand: () => RUNNING_SLOTS,
-  perContext: () => RUNNING_SLOTS,
-  create: (pool) => new RecurrentSlots(pool),
-  full: (size) => `there is no more recurrent state: it has ${size} slots`,
-};
+function recurrentKind(states: readonly RecurrentState[]): StateKind {
+  return {
+    group: undefined,
+    demand: () => RUNNING_SLOTS,
+    perContext: () => RUNNING_SLOTS,
+    unitBytes: () => states.reduce((sum, { floats }) => sum + floats * 4, 0),
+    create: (pool) => new RecurrentSlots(pool),
+    full: (size) => `there is no room for more recurrent state: it has ${size} slots`,
+  };
+}
+
+/** What one context of `tokens` tokens takes, without padding. */
+export function stateBytes(graph: Graph, limits: PlanLimits, tokens: number, dtype: DType): number {
+  return stateKinds(graph, limits).reduce((sum, kind) => {
+    const bytes = kind.perContext(tokens, false) * kind.unitBytes(dtype);
+    // A context may end in the middle of a block.
+    const isWhole = kind.group === undefined || kind.perContext(tokens, false) < blocksFor(tokens);
+    return sum + (isWhole ? bytes : (tokens / KV_BLOCK_TOKENS) * kind.unitBytes(dtype));
+  }, 0);
+}
 
 export interface CacheShape {
   readonly contextSize: number;

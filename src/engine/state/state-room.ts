@@ -46,6 +46,14 @@ export class StateRoom {
     return this.pools.filter((_, i) => this.#parts.kinds[i]!.group !== undefined);
   }
 
+  /** Bytes that the pools stand for, padding left out: those held, and the most that there may be. */
+  get bytes(): { held: number; most: number } {
+    const { kinds, kv } = this.#parts;
+    const sum = (count: (pool: BlockPool) => number) =>
+      this.pools.reduce((all, pool, i) => all + count(pool) * kinds[i]!.unitBytes(kv.dtype), 0);
+    return { held: sum(({ size }) => size), most: sum(({ most }) => most) };
+  }
+
   /** What a running sequence of `tokens` tokens may come to need. */
   demand(tokens: number): Amounts {
     return this.#parts.kinds.map((kind) => kind.demand(tokens));

@@ -95,8 +95,7 @@ async function modelView({ id, model }: ServedModel, library: ModelLibrary): Pro
   const { info } = model;
   const location = await library.locate(id);
   const inspection = location === undefined ? undefined : await inspectQuietly(location);
-  const { kvBlocksHeld, kvBlockTokens } = await model.status();
-  const kvBytes = info.kvBytesPerToken * kvBlocksHeld * kvBlockTokens;
+  const { stateBytesHeld: kvBytes } = await model.status();
   const weights: MemoryPart[] = inspection
     ? weightParts(inspection)
     : [{ part: "weights", bytes: info.weightBytes }];

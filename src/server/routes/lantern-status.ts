@@ -54,16 +54,15 @@ async function serverStatus(server: ServerContext): Promise<ServerStatus> {
 
 async function modelStatus({ id, model }: ServedModel): Promise<ModelStatus> {
   const { architecture, parameters, weightType, weightBytes, contextSize, backend } = model.info;
-  const { running, waiting, kvBlocksHeld, kvBlockTokens } = await model.status();
-  const { kvBytesPerToken, cacheTokens } = model.info;
+  const { running, waiting, stateBytes, stateBytesHeld } = await model.status();
   return {
     id,
     architecture,
     parameters,
     weightType,
     weightBytes,
-    cacheBytes: kvBytesPerToken * kvBlocksHeld * kvBlockTokens,
-    cacheBytesAtMost: kvBytesPerToken * cacheTokens,
+    cacheBytes: stateBytesHeld,
+    cacheBytesAtMost: stateBytes,
     contextSize,
     backend: backend.name,
     threads: backend.threads,
