@@ -137,7 +137,13 @@ export class GraphBuilder {
 
   /** Declares what a layer keeps from step to step; returns its index, which ops name it by. */
   state(state: DeclaredState): number {
-    if (state.kind !== "kv") return this.#states.push(state) - 1;
+    if (state.kind === "recurrent") {
+      const { layer, floats } = state;
+      if (Number.isSafeInteger(floats) && floats > 0) return this.#states.push(state) - 1;
+      throw new ModelError(
+        `graph: layer ${layer}: got recurrent state of ${floats} floats, expected an integer from 1`,
+      );
+    }
     const { window } = state;
     if (window !== undefined && (!Number.isSafeInteger(window) || window < 1)) {
       throw new ModelError(

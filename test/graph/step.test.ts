@@ -88,3 +88,23 @@ describe("groups of KV states", () => {
     );
   });
 });
+
+describe("recurrent state", () => {
+  const conv = (cols: number, taps: number, floats: number) => {
+    const g = new GraphBuilder();
+    const x = g.embed({ name: "t", shape: [4, 4], dtype: f32 }, "x");
+    const state = g.state({ kind: "recurrent", layer: 0, floats });
+    return g.shortConv(x, { name: "taps", shape: [cols, taps], dtype: f32 }, state, "conv");
+  };
+
+  test("of a short convolution holds the inputs that its taps reach back", () => {
+    expect(conv(4, 3, 8)).toMatchObject({ rows: "tokens", cols: 4 });
+    expect(() => conv(4, 3, 12)).toThrow("needs at least 2 taps and a state of 8 floats, got 12");
+    expect(() => conv(4, 1, 4)).toThrow("needs at least 2 taps");
+    expect(() => conv(5, 3, 10)).toThrow('operand "x" is [tokens, 4]');
+  });
+
+  test.each([0, -4, 2.5, Number.POSITIVE_INFINITY])("of %d floats is refused", (floats) => {
+    expect(() => conv(4, 3, floats)).toThrow(`got recurrent state of ${floats} floats`);
+  });
+});

@@ -1,5 +1,5 @@
-// An architecture whose layers keep every kind of state: full attention, attention over two windows, and short convolutions of
-// two lengths. No model is like it; importing this file registers it in this thread.
+// Architectures for tests of state. The layers of one keep every kind of it: full attention, attention over two windows, and
+// short convolutions of two lengths; those of two others only windows, or only convolutions. No model is like them; importing this file registers them in this thread.
 
 import type { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Value } from "../../src/graph/graph.ts";
@@ -9,11 +9,13 @@ import { decoderOutputs, endWeights } from "../../src/models/parts/ends.ts";
 import { registerArch } from "../../src/models/table.ts";
 
 export const mixedName = "mixed-state";
+export const windowsName = "windows-only";
+export const convolutionsName = "convolutions-only";
 
 type Layer = { readonly window: number | undefined } | { readonly taps: number };
 
 /** Windows that end within a block, and one that is shorter than a block. */
-const layers: readonly Layer[] = [
+const allKinds: readonly Layer[] = [
   { taps: 4 },
   { window: undefined },
   { window: 70 },
@@ -22,8 +24,8 @@ const layers: readonly Layer[] = [
   { window: 70 },
 ];
 
-const mixed: Arch = {
-  names: [mixedName],
+const archOf = (name: string, layers: readonly Layer[]): Arch => ({
+  names: [name],
   config: (header) => ({ ...readConfig(header, "interleaved"), layers: layers.length }),
 
   weights: (c) => [...endWeights(c), ...layers.flatMap((kind, layer) => weightsOf(c, kind, layer))],
@@ -42,7 +44,7 @@ const mixed: Arch = {
     });
     return decoderOutputs(g, c, w, x);
   },
-};
+});
 
 function attended(
   g: GraphBuilder,
@@ -93,4 +95,6 @@ function weightsOf(c: ModelConfig, kind: Layer, layer: number): WeightSpec[] {
   ];
 }
 
-registerArch(mixed);
+registerArch(archOf(mixedName, allKinds));
+registerArch(archOf(windowsName, [{ window: 40 }, { window: 9 }]));
+registerArch(archOf(convolutionsName, [{ taps: 4 }, { taps: 3 }]));

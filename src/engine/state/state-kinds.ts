@@ -100,6 +100,10 @@ export function cacheOptions(kinds: readonly StateKind[], shape: CacheShape): Kv
   const { contextSize, contexts, dtype, shared, cacheTokens } = shape;
   const full = blocksFor(contextSize) + (shared ? 1 : 0);
   const given = cacheTokens === undefined ? undefined : blocksFor(cacheTokens);
+  // Tables have an entry for every block of a context, whether a window still holds it or not.
+  const keepsAll = kinds.some(
+    ({ group, demand }) => group !== undefined && demand(Infinity) === Infinity,
+  );
   const groups = kinds
     .filter(({ group }) => group !== undefined)
     .map((kind) => {
@@ -111,12 +115,12 @@ export function cacheOptions(kinds: readonly StateKind[], shape: CacheShape): Kv
   const slots = kinds
     .filter(({ group }) => group === undefined)
     .reduce((sum, kind) => sum + contexts * kind.perContext(contextSize, shared), 0);
-  const isPlain = groups.length === 1 && groups[0]!.held === full;
+  const isPlain = groups.length === 1 && keepsAll;
   return {
     dtype,
-    blocks: given ?? contexts * full,
+    blocks: given === undefined ? contexts * full : Math.max(given, keepsAll ? 0 : full),
     held: given ?? full,
-    ...(isPlain || given !== undefined ? {} : { groups }),
+    ...(isPlain ? {} : { groups }),
     ...(slots > 0 && { slots }),
   };
 }

@@ -12,7 +12,7 @@ import type { Engine } from "../../../src/engine/engine.ts";
 import { generate, type RunControl } from "../../../src/engine/generator.ts";
 import { estimateMemory } from "../../../src/engine/memory.ts";
 import { nodePlatform } from "../../../src/platform/node.ts";
-import { mixedName } from "../../support/mixed-arch.ts";
+import { convolutionsName, mixedName, windowsName } from "../../support/mixed-arch.ts";
 import { type TinyOptions, tinyEngine, tinyPrompt } from "../../support/tiny-engine.ts";
 
 const load = (options: TinyOptions = {}): Promise<Engine> =>
@@ -132,10 +132,10 @@ describe("a batch that does not come to its end leaves everything as it was", ()
   });
 });
 
-describe("elsewhere", () => {
-  const cpu = (threads: number): Backend =>
-    new CpuBackend({ level: 3, threads, startThread: () => nodePlatform.startThread("compute") });
+const cpu = (threads: number): Backend =>
+  new CpuBackend({ level: 3, threads, startThread: () => nodePlatform.startThread("compute") });
 
+describe("elsewhere", () => {
   test("threads and neighbours change nothing", async () => {
     const said: Answer[][] = [];
     for (const threads of [1, 2]) {
@@ -145,6 +145,17 @@ describe("elsewhere", () => {
       await engine.ended();
     }
     expect(said[0]).toEqual(said[1]);
+  });
+
+  test("taps of another type than f32 are computed by the reference, over the same slots", async () => {
+    const weightType = "f16";
+    const engine = await load({ weightType, backend: cpu(1) });
+    const other = await load({ weightType });
+    const first = await answer(engine, prompt, 20);
+    expect(first.tokens).toEqual((await answer(other, prompt, 20)).tokens);
+    expect(await answer(engine, prompt, 20)).toMatchObject({ cached: 96, events: first.events });
+    expect(engine.info.backend.notes.join()).toContain("conv: reference (f16 weights)");
+    for (const one of [engine, other]) one.dispose();
   });
 
   test.each([1, 3, 5])("with %i layers on another backend", async (layers) => {
@@ -157,6 +168,27 @@ describe("elsewhere", () => {
     engine.dispose();
   });
 });
+
+describe.each([windowsName, convolutionsName])(
+  "a model that keeps nothing for good, %s",
+  (architecture) => {
+    const sizes = { architecture, contextSize: 512, parallel: 1 };
+
+    test("goes on far beyond what its pools hold, and from there", async () => {
+      const engine = await load({ ...sizes, backend: cpu(1) });
+      const said = await answer(engine, prompt, 300);
+      expect(said.events).toHaveLength(300);
+      const turn = [...prompt, ...said.tokens, 1, 2];
+      const other = await load(sizes); // on the reference
+      const [next, fromScratch] = [await answer(engine, turn, 5), await answer(other, turn, 5)];
+      expect(next.cached).toBe(399);
+      expect(fromScratch.cached).toBe(0);
+      expect(next.tokens).toEqual(fromScratch.tokens);
+      expect(engine.status().kvBlocksUsed).toBeLessThan(16);
+      for (const one of [engine, other]) one.dispose();
+    });
+  },
+);
 
 describe("memory", () => {
   test("windows and recurrent state take theirs, however long the context is", async () => {
