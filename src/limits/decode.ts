@@ -1,10 +1,11 @@
 // The least time that generating tokens can take, one after another. Every token reads all weights and the KV cache up
 // to itself, so its latency is a straight line: (n - 1) / W + B milliseconds for token n, where W is how many
 // tokens make it one millisecond longer and B is the first token's. The arithmetic has such a line of its own, which
-// binds only on devices that compute slowly.
+// binds only on devices that compute slowly. Lines count layers with a window as if they looked at one token: a limit may be
+// too high.
 
 import type { Device } from "./device.ts";
-import type { ModelCost } from "./model-cost.ts";
+import { type ModelCost, pairsOf, windowWork } from "./model-cost.ts";
 import { type Limit, limitOf, opsSum, type Work } from "./roofline.ts";
 
 /** Latency of token n: (n - 1) / W + B. */
@@ -17,10 +18,19 @@ export interface DecodeLine {
 
 /** The work of token `n`, counted from 1: it looks at n tokens, itself included. */
 export function decodeWork(cost: ModelCost, n: number): Work {
+  const windows = windowWork(cost, (window) => Math.min(n, window));
   return {
-    bytes: cost.weightBytes + cost.rowBytes + n * cost.kvBytes,
-    ...opsSum([1, cost.token], [1, cost.output], [n, cost.pair]),
+    bytes: cost.weightBytes + cost.rowBytes + n * cost.kvBytes + windows.bytes,
+    ...opsSum([1, cost.token], [1, cost.output], [n, cost.pair], [1, windows]),
   };
+}
+
+/** The work of `tokens` tokens, one after another, after `context` ones: everything is read anew for each. */
+export function decodeTotalWork(cost: ModelCost, context: number, tokens: number): Work {
+  // Without windows a token costs linearly with its number, so all of them cost what the average one does.
+  const work = decodeWork({ ...cost, windows: undefined }, context + (tokens + 1) / 2);
+  const windows = windowWork(cost, (window) => pairsOf(tokens, context, window));
+  return { bytes: tokens * work.bytes + windows.bytes, ...opsSum([tokens, work], [1, windows]) };
 }
 
 export function decodeLimit(cost: ModelCost, device: Device, n: number): Limit {

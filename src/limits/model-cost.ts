@@ -4,9 +4,9 @@
 
 import { UsageError } from "../base/errors.ts";
 import type { DType } from "../dtypes/dtype.ts";
-import { type Cost, graphCost, weightBytes } from "../graph/cost.ts";
+import { type Cost, graphCost, nodeCost, weightBytes } from "../graph/cost.ts";
 import type { Graph } from "../graph/graph.ts";
-import { noOps, type Ops, opsSum } from "./roofline.ts";
+import { noOps, type Ops, opsSum, type Work } from "./roofline.ts";
 import { kvParameters, type ModelShape, parameterCounts } from "./shape.ts";
 
 export interface ModelCost {
@@ -18,7 +18,7 @@ export interface ModelCost {
   readonly rowBytes: number;
   /** What the weights take in memory: with the embedding table. */
   readonly storedBytes: number;
-  /** Of one token in the KV cache. */
+  /** Of one token in the KV cache, in layers that look at all tokens. */
   readonly kvBytes: number;
   /** Arithmetic of the layers, for every token. */
   readonly token: Ops;
@@ -26,6 +26,13 @@ export interface ModelCost {
   readonly output: Ops;
   /** Arithmetic of attention, for every pair of a token and one that it looks at. */
   readonly pair: Ops;
+  /** The layers that look no further back than a window, by its length: they are in neither kvBytes nor pair. */
+  readonly windows?: readonly WindowCost[] | undefined;
+}
+
+export interface WindowCost extends Pick<ModelCost, "kvBytes" | "pair"> {
+  /** Tokens, a token's own included. */
+  readonly window: number;
 }
 
 /** Bits of one value; fractions are averages over blocks (4.5: q4_0 with its scales). */
@@ -90,7 +97,7 @@ export function graphModelCost(graph: Graph, kv: DType, storedBytes: number): Mo
   const fixed = step(0, 0, 0);
   const token = step(1, 0, 0);
   const output = step(0, 1, 0);
-  const pair = step(1, 0, 1);
+  const [all, ...windows] = attentionCosts(graph, kv);
   const experts = expertCost(graph);
   const expertBytes = experts ? experts.bytes * experts.share : 0;
   return {
@@ -98,11 +105,55 @@ export function graphModelCost(graph: Graph, kv: DType, storedBytes: number): Mo
     experts,
     rowBytes: token.weightBytes - fixed.weightBytes - expertBytes,
     storedBytes,
-    kvBytes: pair.kvBytes - token.kvBytes,
+    kvBytes: all!.kvBytes,
     token: opsBetween(fixed, token),
     output: opsBetween(fixed, output),
-    pair: opsBetween(token, pair),
+    pair: all!.pair,
+    windows: windows.length > 0 ? windows : undefined,
   };
+}
+
+/** What a token costs that is looked at: first in layers without a window, then for each window. */
+function attentionCosts({ nodes }: Graph, kv: DType): WindowCost[] {
+  const costs = new Map<number, WindowCost>();
+  const none = { kvBytes: 0, pair: noOps };
+  costs.set(Number.POSITIVE_INFINITY, { window: Number.POSITIVE_INFINITY, ...none });
+  for (const node of nodes) {
+    if (node.op !== "attention") continue;
+    const { window = Number.POSITIVE_INFINITY } = node;
+    const at = (context: number): Cost => nodeCost(node, { tokens: 1, outputs: 0, context, kv });
+    const [token, pair] = [at(0), at(1)];
+    const sum = costs.get(window) ?? { window, ...none };
+    costs.set(window, {
+      window,
+      kvBytes: sum.kvBytes + pair.kvBytes - token.kvBytes,
+      pair: opsSum([1, sum.pair], [1, opsBetween(token, pair)]),
+    });
+  }
+  return [...costs.values()];
+}
+
+/** Of the layers with windows: what they read and compute of so many tokens, which are asked for by window. */
+export function windowWork(
+  { windows = [] }: ModelCost,
+  read: (window: number) => number,
+  pairs: (window: number) => number = read,
+): Work {
+  return {
+    bytes: windows.reduce((sum, { window, kvBytes }) => sum + read(window) * kvBytes, 0),
+    ...opsSum(...windows.map(({ window, pair }) => [pairs(window), pair] as const)),
+  };
+}
+
+/** Pairs of a token and one that it looks at, itself included, in a prompt of `tokens` after `cached` ones. */
+export function pairsOf(
+  tokens: number,
+  cached: number,
+  window: number = Number.POSITIVE_INFINITY,
+): number {
+  const growing = Math.min(tokens, Math.max(0, window - cached));
+  const full = tokens - growing; // they look at a whole window
+  return growing * cached + (growing * (growing + 1)) / 2 + (full > 0 ? full * window : 0);
 }
 
 function expertCost({ nodes }: Graph): ModelCost["experts"] {
@@ -132,6 +183,10 @@ export function withKvBits(cost: ModelCost, from: number, to: number): ModelCost
     ...cost,
     kvBytes: (cost.kvBytes * to) / from,
     pair: { ...others, [after]: others[after] + products },
+    windows: cost.windows?.map((own) => {
+      const { kvBytes, pair } = withKvBits({ ...cost, ...own, windows: undefined }, from, to);
+      return { window: own.window, kvBytes, pair };
+    }),
   };
 }
 

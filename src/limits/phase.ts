@@ -7,11 +7,11 @@
 
 import type { DType } from "../dtypes/dtype.ts";
 import type { Graph } from "../graph/graph.ts";
-import { decodeWork } from "./decode.ts";
+import { decodeTotalWork } from "./decode.ts";
 import type { Device } from "./device.ts";
 import { graphModelCost } from "./model-cost.ts";
 import { prefillWork } from "./prefill.ts";
-import { limitOf, noOps, opsSum, type Work } from "./roofline.ts";
+import { limitOf, noOps, type Work } from "./roofline.ts";
 
 /** A graph with the type of its KV cache. */
 export interface PhaseModel {
@@ -32,9 +32,7 @@ export function generationWork(
   steps: number,
 ): Work {
   if (steps === 0) return noWork;
-  // The cost of a step grows linearly with its context, so all of them cost what the average one does.
-  const work = decodeWork(graphModelCost(graph, kvType, 0), context + (steps + 1) / 2);
-  return { bytes: steps * work.bytes, ...opsSum([steps, work]) };
+  return decodeTotalWork(graphModelCost(graph, kvType, 0), context, steps);
 }
 
 /** What both phases of a generation took. */

@@ -3,7 +3,13 @@
 // bottleneck turns: at first weights bind, then arithmetic, and in long prompts the KV cache.
 
 import type { Device } from "./device.ts";
-import { type Counting, type ModelCost, weightBytesFor } from "./model-cost.ts";
+import {
+  type Counting,
+  type ModelCost,
+  pairsOf,
+  weightBytesFor,
+  windowWork,
+} from "./model-cost.ts";
 import { type Limit, limitOf, noOps, opsSum, type Work } from "./roofline.ts";
 
 /**
@@ -19,12 +25,7 @@ export const prefillCountOf: Readonly<Record<Counting, PrefillCount>> = {
   article: "exact",
 };
 
-/** Pairs of a token and one that it looks at, itself included, in a prompt of `tokens` after `cached` ones. */
-function pairsOf(tokens: number, cached: number): number {
-  return tokens * cached + (tokens * (tokens + 1)) / 2;
-}
-
-/** The work of a prompt, by how it grows: work = fixed + tokens x token + pairs x pair. */
+/** The work of a prompt, by how it grows: work = fixed + tokens x token + pairs x pair. Layers with a window are apart. */
 interface GrowingWork {
   fixed: Work;
   token: Work;
@@ -53,10 +54,15 @@ export function prefillWork(
 ): Work {
   const { fixed, token, pair } = growingWork(cost, count);
   const pairs = pairsOf(tokens, cached);
-  const sharedBytes = count === "shared" ? cached * cost.kvBytes : 0;
+  const isShared = count === "shared";
+  const sharedBytes = isShared ? cached * cost.kvBytes : 0;
+  const pairsIn = (window: number) => pairsOf(tokens, cached, window);
+  const readIn = (window: number) => Math.min(cached + tokens, window - 1 + tokens);
+  const windows = windowWork(cost, isShared ? readIn : pairsIn, pairsIn);
+  const weights = weightBytesFor(cost, tokens);
   return {
-    bytes: weightBytesFor(cost, tokens) + tokens * token.bytes + pairs * pair.bytes + sharedBytes,
-    ...opsSum([1, fixed], [tokens, token], [pairs, pair]),
+    bytes: weights + tokens * token.bytes + pairs * pair.bytes + sharedBytes + windows.bytes,
+    ...opsSum([1, fixed], [tokens, token], [pairs, pair], [1, windows]),
   };
 }
 

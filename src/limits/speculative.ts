@@ -6,7 +6,7 @@
 import { UsageError } from "../base/errors.ts";
 import { decodeLimit } from "./decode.ts";
 import type { Device } from "./device.ts";
-import { type ModelCost, weightBytesFor } from "./model-cost.ts";
+import { type ModelCost, pairsOf, weightBytesFor, windowWork } from "./model-cost.ts";
 import { type Limit, limitOf, opsSum, type Work } from "./roofline.ts";
 
 export interface Speculation {
@@ -72,10 +72,16 @@ export function speculationLimit(
 /** A step that computes the logits of `tokens` at once; they share one reading of weights and cache. */
 function checkWork(cost: ModelCost, before: number, tokens: number): Work {
   const { token, output, pair } = cost;
-  const pairs = tokens * before + (tokens * (tokens + 1)) / 2;
+  const pairs = pairsOf(tokens, before);
+  const windows = windowWork(
+    cost,
+    (window) => Math.min(before + tokens, window - 1 + tokens),
+    (window) => pairsOf(tokens, before, window),
+  );
+  const kvBytes = (before + tokens) * cost.kvBytes + windows.bytes;
   return {
-    bytes: weightBytesFor(cost, tokens) + tokens * cost.rowBytes + (before + tokens) * cost.kvBytes,
-    ...opsSum([tokens, token], [tokens, output], [pairs, pair]),
+    bytes: weightBytesFor(cost, tokens) + tokens * cost.rowBytes + kvBytes,
+    ...opsSum([tokens, token], [tokens, output], [pairs, pair], [1, windows]),
   };
 }
 

@@ -52,6 +52,39 @@ describe("work", () => {
     expect(work.bytes).toBeLessThan(oneByOne.bytes / 4);
   });
 
+  test("of a layer with a window ends at the window", () => {
+    const window = 12;
+    const nodes = graph.nodes.map((node) =>
+      node.op === "attention" && node.state === 0 ? { ...node, window } : node,
+    );
+    const windowed = { graph: { ...graph, nodes }, kvType };
+    const stepOf = (context: number) =>
+      graphCost(windowed.graph, { tokens: 1, outputs: 1, context, kv: kvType });
+    const sum = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
+    for (let context = 8; context <= 30; context++) {
+      const cost = stepOf(context);
+      sum.bytes += cost.weightBytes + cost.kvBytes - writtenBytes(1);
+      sum.floatOps += cost.floatOps;
+      sum.halfOps += cost.halfOps;
+      sum.int8Ops += cost.int8Ops;
+    }
+    expect(generationWork(windowed, 7, 23)).toEqual(sum);
+    expect(generationWork(windowed, 7, 4)).toEqual(generationWork(model, 7, 4)); // up to 11 tokens
+    // Half of the layers read and compute no more for a longer context.
+    const [near, far] = [stepOf(100), stepOf(101)];
+    const [nearAll, farAll] = [100, 101].map((context) =>
+      graphCost(graph, { tokens: 1, outputs: 1, context, kv: kvType }),
+    );
+    expect(far.kvBytes - near.kvBytes).toBe((farAll!.kvBytes - nearAll!.kvBytes) / 2);
+    // A prompt of 20 after 40 tokens: the first of them reaches 11 back, and all are read once.
+    const [all, less] = [promptWork(model, 40, 20), promptWork(windowed, 40, 20)];
+    const perToken = (farAll!.kvBytes - nearAll!.kvBytes) / 2;
+    expect(all.bytes - less.bytes).toBe((60 - (11 + 20)) * perToken);
+    const pairs = 20 * 40 + (20 * 21) / 2;
+    const ofPair = (all.halfOps - less.halfOps) / (pairs - 20 * window);
+    expect(ofPair).toBe((farAll!.halfOps - nearAll!.halfOps) / 2);
+  });
+
   test("of nothing is nothing, and has no limit", () => {
     const nothing = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
     expect(promptWork(model, 7, 0)).toEqual(nothing);
