@@ -14,7 +14,7 @@ export const gpu: readonly string[] = [
   "test/cli/{devices,gpu-limits,gpu-verify}.test.ts",
   "test/conformance/{attention-webgpu,webgpu,webgpu-derived,webgpu-guarded}.test.ts",
   "test/engine/state/mixed-state-webgpu.test.ts",
-  "test/models/webgpu-{golden,moe-golden,tiny-golden}.test.ts",
+  "test/models/webgpu-{golden,moe-golden,options-golden,tiny-golden}.test.ts",
   "test/tune/gpu-tune.test.ts",
 ];
 
@@ -26,7 +26,7 @@ export const rest: readonly string[] = [
   // Real models and files.
   "test/dtypes/real-files.test.ts",
   "test/formats/gguf-real.test.ts",
-  "test/models/{golden,moe-golden,tiny-golden}.test.ts",
+  "test/models/{golden,moe-golden,options-golden,tiny-golden}.test.ts",
   "test/tokenizers/{oracle,vectors}.test.ts",
   "test/tools/{commands,convert-real,perplexity,perplexity-cli,quantize,quantize-api}.test.ts",
   // Processes: packages, other Nodes, measuring, killing.

@@ -1,11 +1,12 @@
 // The options of attention against llama.cpp: tiny models of architectures that use them (option-archs.ts), with its logits for
 // every position of two prompts and what follows them. One batch, and token by token; on the reference, WebAssembly, and the
-// machine code that runs here. On the GPU: webgpu-golden.test.ts.
+// machine code that runs here, and split between two backends. On the GPU: webgpu-options-golden.test.ts.
 
 import { expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { SplitBackend } from "../../src/backends/split/split.ts";
 import { nativeHere } from "../support/native.ts";
 import { describeShared } from "../support/shared.ts";
 import { expectGolden } from "./arch-golden.ts";
@@ -19,6 +20,13 @@ const backends: readonly { name: string; make: () => Backend }[] = [
     name,
     make: () => new CpuBackend({ ...cpu, native }),
   })),
+  {
+    name: "split",
+    make: () => {
+      const host = new CpuBackend({ ...cpu, native: "a test" });
+      return new SplitBackend({ host, device: new ReferenceBackend(), layers: 2 });
+    },
+  },
 ];
 
 describeShared("llama.cpp's logits", "archs", () => {
