@@ -29,6 +29,8 @@ export const rest: readonly string[] = [
   "test/models/{golden,moe-golden,options-golden,tiny-golden}.test.ts",
   "test/tokenizers/{oracle,vectors}.test.ts",
   "test/tools/{commands,convert-real,perplexity,perplexity-cli,quantize,quantize-api}.test.ts",
+  // A copy of the sources, compiled and run.
+  "test/docs/**",
   // Processes: packages, other Nodes, measuring, killing.
   "test/cli/{bench,bin,commands,first-tune,machine,make-model,profile,signals,verify}.test.ts",
   "test/engine/{lifetime,profile,watchdog}.test.ts",
