@@ -23,6 +23,9 @@ export const examples: Readonly<Record<string, string>> = {
   "src/dtypes/q1_0.ts": "docs/add-a-dtype.md",
   "src/models/gemma.ts": "docs/add-a-model.md",
   "test/dtypes/data/q1_0.json": "docs/add-a-dtype.md",
+  "src/backends/cpu/ops/square.ts": "docs/add-an-op.md",
+  "src/backends/webgpu/ops/square.ts": "docs/add-an-op.md",
+  "src/backends/counting/counting.ts": "docs/add-a-backend.md",
 };
 
 /** Writes an example as a file that finds its imports as if it lay where the document says; returns the path. */
