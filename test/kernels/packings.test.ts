@@ -2,13 +2,22 @@
 // activations are those of its dtype. That rows come out of tiles as they went in is test/backends/weights.test.ts.
 
 import { expect, test } from "vitest";
+import { f16ToF32 } from "../../src/base/half.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
+import type { Dot4 } from "../../src/kernels/ir/meanings.ts";
 import { type CodeBits, codeFields } from "../../src/kernels/ops/packed/code-fields.ts";
 import { writeCodes } from "../../src/kernels/ops/packed/pack-codes.ts";
 import { factorsBytes, TILE_ROWS, tileBytes } from "../../src/kernels/ops/packed/packed.ts";
-import { layoutFor, levelsFor } from "../../src/kernels/ops/packed/packing.ts";
+import {
+  layoutFor,
+  levelsFor,
+  newSpan,
+  type Packing,
+  type Span,
+} from "../../src/kernels/ops/packed/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
+import { blockValues } from "../dtypes/block-values.ts";
 import { Random } from "../support/random.ts";
 
 const sizes = Object.keys(codeFields).map((size) => Number(size) as CodeBits);
@@ -106,6 +115,45 @@ test.each(packedTypes())("%s has levels that mean the same on every target", (ty
     expect(values).toEqual(meant);
     const isSafe = raised ? [...levels].every((level) => level >= 0) : true;
     expect(isSafe || target.dot4 === "unsigned" || layout.widened).toBe(true);
+  }
+});
+
+/** What a span means, value by value: code, codebook, offset, scale and min as kernels use them. */
+function spanValues(packing: Packing, span: Span, dot4: Dot4): number[] {
+  const layout = packing.layout(dot4);
+  const levels = packing.levels?.(dot4);
+  const codes = new Uint8Array(span.codes.buffer);
+  const f = Math.fround;
+  return Array.from({ length: 32 * layout.spanBlocks }, (_, col) => {
+    const code = levels ? levels[codes[col]!]! : codes[col]!;
+    // Bytes that are not raised are signed.
+    const q = layout.bits === 8 && layout.offset === 0 ? (code << 24) >> 24 : code;
+    const centred = (levels && layout.offset > 0 ? q & 255 : q) - layout.offset;
+    if (layout.scales === "f32") return f(span.scales[0]! * centred);
+    if (layout.scales === "halves") {
+      const value = f(f16ToF32[span.halves[0]!]! * centred);
+      return layout.hasMin ? f(value + f16ToF32[span.halves[1]!]!) : value;
+    }
+    const part = Math.floor(col / layout.scaleCols);
+    const value = f(f(span.header[0]! * span.smallScales[part]!) * centred);
+    return layout.hasMin ? f(value + f(span.header[1]! * span.smallMins[part]!)) : value;
+  });
+}
+
+test.each(packedTypes())("%s is read as its block is described, whatever the scales", (type) => {
+  const dtype = dtypeByName(type)!;
+  const packing = packingOf(type)!;
+  const random = new Random(type.length);
+  const span = newSpan();
+  for (const dot4 of ["i7", "signed", "unsigned"] as const) {
+    for (let i = 0; i < 20; i++) {
+      const bytes = Uint8Array.from({ length: dtype.blockBytes }, () => random.below(256));
+      packing.read(new DataView(bytes.buffer), 0, span, dot4);
+      // Up to the sign of a zero.
+      const meant = Array.from(blockValues(dtype, bytes), (value) => value + 0);
+      const got = spanValues(packing, span, dot4).map((value) => value + 0);
+      expect(got, `block ${i}, dot4 ${dot4}`).toEqual(meant);
+    }
   }
 });
 

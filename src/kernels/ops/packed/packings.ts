@@ -1,5 +1,6 @@
 // The table of packings: one line a type. A type without one is computed by the generic path (unpack a row, multiply
-// floats).
+// floats). They are written by hand, since every weight passes through them while a model is loaded, and the description of
+// a block (src/dtypes/block.ts) read bit by bit would take longer; test/kernels/packings.test.ts holds them against it.
 
 import type { Packing } from "./packing.ts";
 import * as of32 from "./packings-of-32.ts";
