@@ -2,8 +2,8 @@
 // GGUF format.
 //
 // A codebook is a list of points, each of 8 (IQ1, IQ2) or 4 (IQ3) small integers; quantized weights
-// are stored as the index of their point. Every value of a point is one of a few levels, so a point
-// reads as a number in base `levels.length`, the first value being the least significant digit; and
+// are stored as the index of their point. Every value of a point is one of a few numbers, so a point
+// reads as a number in base `values.length`, the first value being the least significant digit; and
 // in all six books the points are sorted by that number. A book is therefore fully given by the set
 // of numbers in it, and that is what is stored here: a bitmap (bit n & 7 of byte n >> 3 is set when
 // point n is in the book) in base64. test/dtypes/codebooks.test.ts holds every point against
@@ -95,17 +95,17 @@ RQGoAlAUQlEIiCQIiCgKQAgARQEUBaACQFEIRQE=
 export type Codebook = () => Float32Array;
 
 /** 256 points of 8. */
-export const iq2xxsGrid: Codebook = codebook(iq2xxsSet, [8, 25, 43], 8);
+export const iq2xxsCodebook: Codebook = codebook(iq2xxsSet, [8, 25, 43], 8);
 /** 512 points of 8. */
-export const iq2xsGrid: Codebook = codebook(iq2xsSet, [8, 25, 43], 8);
+export const iq2xsCodebook: Codebook = codebook(iq2xsSet, [8, 25, 43], 8);
 /** 1024 points of 8. */
-export const iq2sGrid: Codebook = codebook(iq2sSet, [8, 25, 43], 8);
+export const iq2sCodebook: Codebook = codebook(iq2sSet, [8, 25, 43], 8);
 /** 256 points of 4. */
-export const iq3xxsGrid: Codebook = codebook(iq3xxsSet, [4, 12, 20, 28, 36, 44, 52, 62], 4);
+export const iq3xxsCodebook: Codebook = codebook(iq3xxsSet, [4, 12, 20, 28, 36, 44, 52, 62], 4);
 /** 512 points of 4. */
-export const iq3sGrid: Codebook = codebook(iq3sSet, [1, 3, 5, 7, 9, 11, 13, 15], 4);
+export const iq3sCodebook: Codebook = codebook(iq3sSet, [1, 3, 5, 7, 9, 11, 13, 15], 4);
 /** 2048 points of 8. */
-export const iq1sGrid: Codebook = codebook(iq1sSet, [-1, 0, 1], 8);
+export const iq1sCodebook: Codebook = codebook(iq1sSet, [-1, 0, 1], 8);
 
 /** signsOfByte[8 * byte + j] is -1 where bit j of the byte is set, else 1. */
 export const signsOfByte: Float32Array = buildSigns();
@@ -113,26 +113,26 @@ export const signsOfByte: Float32Array = buildSigns();
 /** Eight signs for seven bits: the eighth makes the number of minus signs even. paritySigns[8 * bits + j]. */
 export const paritySigns: Float32Array = buildParitySigns();
 
-function codebook(base64Set: string, levels: readonly number[], width: number): Codebook {
+function codebook(base64Set: string, values: readonly number[], width: number): Codebook {
   let points: Float32Array | undefined;
   return () => {
-    points ??= decodePoints(base64Set, levels, width);
+    points ??= decodePoints(base64Set, values, width);
     return points;
   };
 }
 
-function decodePoints(base64Set: string, levels: readonly number[], width: number): Float32Array {
+function decodePoints(base64Set: string, values: readonly number[], width: number): Float32Array {
   const bitmap = atob(base64Set); // skips the line breaks
-  const values: number[] = [];
-  for (let point = 0; point < levels.length ** width; point++) {
+  const points: number[] = [];
+  for (let point = 0; point < values.length ** width; point++) {
     if (((bitmap.charCodeAt(point >> 3) >> (point & 7)) & 1) === 0) continue;
     let digits = point;
     for (let j = 0; j < width; j++) {
-      values.push(levels[digits % levels.length]!);
-      digits = Math.floor(digits / levels.length);
+      points.push(values[digits % values.length]!);
+      digits = Math.floor(digits / values.length);
     }
   }
-  return Float32Array.from(values);
+  return Float32Array.from(points);
 }
 
 function buildSigns(): Float32Array {

@@ -1,7 +1,7 @@
 // Searches over many groups at once: what a quantizer is handed to find its scales with. The plain one calls the searches
-// of scale-search.ts and nonlinear-levels.ts group by group; another may be faster, but must find the same bits.
+// of scale-search.ts and nonlinear-codebook.ts group by group; another may be faster, but must find the same bits.
 
-import { fitNonlinear } from "./nonlinear-levels.ts";
+import { fitNonlinear } from "./nonlinear-codebook.ts";
 import type { GroupFits } from "./scale-search.ts";
 import { type AffineLadder, fitAffine, fitSymmetric, fitSymmetricGreedy } from "./scale-search.ts";
 

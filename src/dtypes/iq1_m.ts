@@ -8,9 +8,9 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { strided } from "./block.ts";
-import { iq1sGrid } from "./codebooks.ts";
+import { writeShifted8 } from "./codebook-write.ts";
+import { iq1sCodebook } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
-import { writeShifted8 } from "./grid-write.ts";
 
 const highAt = 32;
 const scalesAt = 48;
@@ -36,12 +36,12 @@ export const iq1_m: DType = {
         { bits: 3, at: 8 * 32, strides: [[32, 4]], to: 8 },
       ],
     },
-    codebook: { size: 8, points: iq1sGrid },
+    codebook: { size: 8, points: iq1sCodebook },
     shift: { ...strided(8, 1, 8 * 32 + 3, [32, 4]), by: 0.125 },
   },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
-    const grid = iq1sGrid();
+    const codebook = iq1sCodebook();
     let out = dstOffset;
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 56;
@@ -58,7 +58,7 @@ export const iq1_m: DType = {
         const scale = d * (2 * ((scales >> (3 * ((eight >> 1) & 3))) & 7) + 1);
         const high = src[at + highAt + (eight >> 1)]! >> (4 * (eight & 1));
         const point = src[at + eight]! | ((high & 7) << 8);
-        writeShifted8(dst, out, scale, grid, point * 8, high & 8 ? -0.125 : 0.125);
+        writeShifted8(dst, out, scale, codebook, point * 8, high & 8 ? -0.125 : 0.125);
         out += 8;
       }
     }

@@ -8,9 +8,9 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, strided } from "./block.ts";
-import { iq1sGrid } from "./codebooks.ts";
+import { writeShifted8 } from "./codebook-write.ts";
+import { iq1sCodebook } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
-import { writeShifted8 } from "./grid-write.ts";
 
 const highAt = 34;
 
@@ -39,12 +39,12 @@ export const iq1_s: DType = {
         },
       ],
     },
-    codebook: { size: 8, points: iq1sGrid },
+    codebook: { size: 8, points: iq1sCodebook },
     shift: { ...strided(32, 1, 8 * 34 + 15, [8, 16]), by: 0.125 },
   },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
-    const grid = iq1sGrid();
+    const codebook = iq1sCodebook();
     let out = dstOffset;
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 50;
@@ -55,7 +55,7 @@ export const iq1_s: DType = {
         const shift = high & 0x8000 ? -0.125 : 0.125;
         for (let l = 0; l < 4; l++) {
           const point = src[at + 2 + 4 * group + l]! | (((high >> (3 * l)) & 7) << 8);
-          writeShifted8(dst, out, scale, grid, point * 8, shift);
+          writeShifted8(dst, out, scale, codebook, point * 8, shift);
           out += 8;
         }
       }

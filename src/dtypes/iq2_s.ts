@@ -10,9 +10,9 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { dense, halfAt } from "./block.ts";
-import { iq2sGrid, signsOfByte } from "./codebooks.ts";
+import { writeSigned8 } from "./codebook-write.ts";
+import { iq2sCodebook, signsOfByte } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
-import { writeSigned8 } from "./grid-write.ts";
 
 const indexAt = 2;
 const signsAt = 34;
@@ -36,12 +36,12 @@ export const iq2_s: DType = {
         { bits: 2, at: 8 * 66, strides: [[32, 2]], to: 8 },
       ],
     },
-    codebook: { size: 8, points: iq2sGrid },
+    codebook: { size: 8, points: iq2sCodebook },
     signs: dense(8, 8, 8 * 34, 32),
   },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
-    const grid = iq2sGrid();
+    const codebook = iq2sCodebook();
     let out = dstOffset;
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 82;
@@ -53,7 +53,7 @@ export const iq2_s: DType = {
         const point = src[at + indexAt + eight]! | (high << 8);
         const scale = d * (0.5 + nibble) * 0.25;
         const signRow = src[at + signsAt + eight]! * 8;
-        writeSigned8(dst, out, scale, grid, point * 8, signsOfByte, signRow);
+        writeSigned8(dst, out, scale, codebook, point * 8, signsOfByte, signRow);
         out += 8;
       }
     }

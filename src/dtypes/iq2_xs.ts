@@ -8,9 +8,9 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { dense, halfAt, strided } from "./block.ts";
-import { iq2xsGrid, paritySigns } from "./codebooks.ts";
+import { writeSigned8 } from "./codebook-write.ts";
+import { iq2xsCodebook, paritySigns } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
-import { writeSigned8 } from "./grid-write.ts";
 
 const scalesAt = 66;
 
@@ -25,12 +25,12 @@ export const iq2_xs: DType = {
     scale: halfAt(0),
     scales: { ...dense(16, 4, 8 * 66, 16), times: 0.25, plus: 0.125 },
     quants: strided(8, 9, 16, [32, 16]),
-    codebook: { size: 8, points: iq2xsGrid },
+    codebook: { size: 8, points: iq2xsCodebook },
     signs: { ...strided(8, 7, 25, [32, 16]), isEven: true },
   },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
-    const grid = iq2xsGrid();
+    const codebook = iq2xsCodebook();
     let out = dstOffset;
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 74;
@@ -41,7 +41,7 @@ export const iq2_xs: DType = {
         for (let l = 0; l < 2; l++) {
           const pair = at + 2 + 4 * half + 2 * l;
           const code = src[pair]! | (src[pair + 1]! << 8);
-          writeSigned8(dst, out, scale, grid, (code & 511) * 8, paritySigns, (code >> 9) * 8);
+          writeSigned8(dst, out, scale, codebook, (code & 511) * 8, paritySigns, (code >> 9) * 8);
           out += 8;
         }
       }

@@ -7,9 +7,9 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, strided } from "./block.ts";
-import { iq2xxsGrid, paritySigns } from "./codebooks.ts";
+import { writeSigned8 } from "./codebook-write.ts";
+import { iq2xxsCodebook, paritySigns } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
-import { writeSigned8 } from "./grid-write.ts";
 
 export const iq2_xxs: DType = {
   name: "iq2_xxs",
@@ -22,12 +22,12 @@ export const iq2_xxs: DType = {
     scale: halfAt(0),
     scales: { ...strided(32, 4, 76, [8, 64]), times: 0.25, plus: 0.125 },
     quants: strided(8, 8, 16, [4, 8], [8, 64]),
-    codebook: { size: 8, points: iq2xxsGrid },
+    codebook: { size: 8, points: iq2xxsCodebook },
     signs: { ...strided(8, 7, 48, [4, 7], [8, 64]), isEven: true },
   },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
-    const grid = iq2xxsGrid();
+    const codebook = iq2xxsCodebook();
     let at = srcOffset;
     let out = dstOffset;
     for (let block = 0; block < blocks; block++) {
@@ -39,7 +39,7 @@ export const iq2_xxs: DType = {
         const scale = d * (0.5 + (tail >>> 28)) * 0.25;
         for (let l = 0; l < 4; l++) {
           const signRow = ((tail >>> (7 * l)) & 127) * 8;
-          writeSigned8(dst, out, scale, grid, src[at + l]! * 8, paritySigns, signRow);
+          writeSigned8(dst, out, scale, codebook, src[at + l]! * 8, paritySigns, signRow);
           out += 8;
         }
         at += 8;

@@ -10,9 +10,9 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { dense, halfAt } from "./block.ts";
-import { iq3sGrid, signsOfByte } from "./codebooks.ts";
+import { writeSigned4 } from "./codebook-write.ts";
+import { iq3sCodebook, signsOfByte } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
-import { writeSigned4 } from "./grid-write.ts";
 
 const indexAt = 2;
 const highAt = 66;
@@ -36,12 +36,12 @@ export const iq3_s: DType = {
         { bits: 1, at: 8 * 66, strides: [[64, 1]], to: 8 },
       ],
     },
-    codebook: { size: 4, points: iq3sGrid },
+    codebook: { size: 4, points: iq3sCodebook },
     signs: dense(8, 8, 8 * 74, 32),
   },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
-    const grid = iq3sGrid();
+    const codebook = iq3sCodebook();
     let out = dstOffset;
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 110;
@@ -53,7 +53,7 @@ export const iq3_s: DType = {
         for (let four = 0; four < 8; four++) {
           const point = src[at + indexAt + 8 * group + four]! | (((high >> four) & 1) << 8);
           const signRow = src[at + signsAt + 4 * group + (four >> 1)]! * 8 + 4 * (four & 1);
-          writeSigned4(dst, out, scale, grid, point * 4, signsOfByte, signRow);
+          writeSigned4(dst, out, scale, codebook, point * 4, signsOfByte, signRow);
           out += 4;
         }
       }

@@ -8,9 +8,9 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { dense, halfAt, strided } from "./block.ts";
-import { iq3xxsGrid, paritySigns } from "./codebooks.ts";
+import { writeSigned4 } from "./codebook-write.ts";
+import { iq3xxsCodebook, paritySigns } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
-import { writeSigned4 } from "./grid-write.ts";
 
 const tailsAt = 66;
 
@@ -25,12 +25,12 @@ export const iq3_xxs: DType = {
     scale: halfAt(0),
     scales: { ...strided(32, 4, 8 * 66 + 28, [8, 32]), times: 0.5, plus: 0.25 },
     quants: dense(4, 8, 8 * 2, 64),
-    codebook: { size: 4, points: iq3xxsGrid },
+    codebook: { size: 4, points: iq3xxsCodebook },
     signs: { ...strided(8, 7, 8 * 66, [4, 7], [8, 32]), isEven: true },
   },
 
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
-    const grid = iq3xxsGrid();
+    const codebook = iq3xxsCodebook();
     let out = dstOffset;
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 98;
@@ -42,8 +42,16 @@ export const iq3_xxs: DType = {
         const scale = d * (0.5 + (tail >>> 28)) * 0.5;
         for (let l = 0; l < 4; l++) {
           const signRow = ((tail >>> (7 * l)) & 127) * 8;
-          writeSigned4(dst, out, scale, grid, src[index]! * 4, paritySigns, signRow);
-          writeSigned4(dst, out + 4, scale, grid, src[index + 1]! * 4, paritySigns, signRow + 4);
+          writeSigned4(dst, out, scale, codebook, src[index]! * 4, paritySigns, signRow);
+          writeSigned4(
+            dst,
+            out + 4,
+            scale,
+            codebook,
+            src[index + 1]! * 4,
+            paritySigns,
+            signRow + 4,
+          );
           index += 2;
           out += 8;
         }

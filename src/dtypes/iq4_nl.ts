@@ -1,7 +1,7 @@
-// IQ4_NL: 32 values as 4-bit levels of an uneven ladder (nonlinear-levels.ts), times one half-float scale.
+// IQ4_NL: 32 values as 4-bit levels of an uneven ladder (nonlinear-codebook.ts), times one half-float scale.
 //
 //   block, 18 bytes: scale f16 | 16 bytes of nibbles as in q4_0
-//   value = scale * levelValues[q]
+//   value = scale * nonlinearValues[q]
 // The quantizer is the one that ggml writes files with (quantize_iq4_nl), which searches; its "_ref" sibling does not.
 
 import { f16ToF32 } from "../base/half.ts";
@@ -10,7 +10,7 @@ import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { reciprocalOrZero, storeF16, weighBlock } from "./float32-steps.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
-import { levelValues, nearestLevel, nonlinearCodebook } from "./nonlinear-levels.ts";
+import { nearestNonlinear, nonlinearCodebook, nonlinearValues } from "./nonlinear-codebook.ts";
 import { newFits } from "./scale-search.ts";
 
 const f = Math.fround;
@@ -34,8 +34,8 @@ export const iq4_nl: DType = {
       const scale = f16ToF32[src[from]! | (src[from + 1]! << 8)]!;
       for (let i = 0; i < 16; i++) {
         const pair = src[from + 2 + i]!;
-        dst[to + i] = scale * levelValues[pair & 15]!;
-        dst[to + 16 + i] = scale * levelValues[pair >> 4]!;
+        dst[to + i] = scale * nonlinearValues[pair & 15]!;
+        dst[to + 16 + i] = scale * nonlinearValues[pair >> 4]!;
       }
       from += 18;
       to += 32;
@@ -64,7 +64,7 @@ export const iq4_nl: DType = {
         const scale = fits.scales[block]!;
         const inverse = reciprocalOrZero(scale);
         const at = from + 32 * block;
-        for (let i = 0; i < 32; i++) levels[i] = nearestLevel(f(inverse * src[at + i]!));
+        for (let i = 0; i < 32; i++) levels[i] = nearestNonlinear(f(inverse * src[at + i]!));
         storeF16(dst, to, scale);
         packNibbles(levels, 0, dst, to + 2);
       }

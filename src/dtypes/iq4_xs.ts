@@ -1,9 +1,9 @@
-// IQ4_XS: super-blocks of 256 values as 4-bit levels of an uneven ladder (nonlinear-levels.ts), in 8 groups of 32 with
+// IQ4_XS: super-blocks of 256 values as 4-bit levels of an uneven ladder (nonlinear-codebook.ts), in 8 groups of 32 with
 // 6-bit scales around 32.
 //
 //   block, 136 bytes: d f16 | 16 bits: upper two bits of scale g at bit 2g | 4 bytes: low nibbles of the scales, even
 //   groups low | 128 bytes: 16 a group, nibbles as in q4_0
-//   value = d * (scale[group] - 32) * levelValues[q]; the products are exact in float32
+//   value = d * (scale[group] - 32) * nonlinearValues[q]; the products are exact in float32
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt } from "./block.ts";
@@ -11,7 +11,7 @@ import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { clamp, nearestInt, reciprocalOrZero, storeF16, weighBlock } from "./float32-steps.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
-import { levelValues, nearestLevel, nonlinearCodebook } from "./nonlinear-levels.ts";
+import { nearestNonlinear, nonlinearCodebook, nonlinearValues } from "./nonlinear-codebook.ts";
 import { newFits } from "./scale-search.ts";
 
 const f = Math.fround;
@@ -67,8 +67,8 @@ export const iq4_xs: DType = {
         const nibbles = from + 8 + 16 * group;
         for (let i = 0; i < 16; i++) {
           const pair = src[nibbles + i]!;
-          dst[to + i] = scale * levelValues[pair & 15]!;
-          dst[to + 16 + i] = scale * levelValues[pair >> 4]!;
+          dst[to + i] = scale * nonlinearValues[pair & 15]!;
+          dst[to + 16 + i] = scale * nonlinearValues[pair >> 4]!;
         }
         to += 32;
       }
@@ -119,7 +119,7 @@ function storeGroups(
     const multiple = clamp(nearestInt(f(inverse * scales[group]!)), -32, 31);
     const inverseScale = reciprocalOrZero(f(d * multiple)); // of d as computed, not as stored
     for (let i = 0; i < 32; i++) {
-      levels[i] = nearestLevel(f(inverseScale * src[from + 32 * group + i]!));
+      levels[i] = nearestNonlinear(f(inverseScale * src[from + 32 * group + i]!));
     }
     packNibbles(levels, 0, dst, to + 8 + 16 * group);
 

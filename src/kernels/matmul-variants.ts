@@ -356,7 +356,7 @@ function nativeVectors(
   const perTile = 64 / width;
   const groups = (4 * rows) / width;
   if (!codes) return Math.max((streams + 1) * perTile, groups * (tokens + 1)) + 1;
-  // Beside the sums: what was loaded last and the codes taken out of it, of each group; activations, levels, scratch.
+  // Beside the sums: what was loaded last and the codes taken out of it, of each group; activations, codebook, scratch.
   const forDot = dot4 === "i7" ? (codes.widened ? 2 : 1) : 0;
   const inGroup = codes.bits === 8 ? 1 : 2;
   const others = (atOnce: number) => inGroup * atOnce + 1 + (codes.lookup ? 1 : 0) + forDot;

@@ -6,12 +6,12 @@
 
 import { describe, expect, test } from "vitest";
 import {
-  iq1sGrid,
-  iq2sGrid,
-  iq2xsGrid,
-  iq2xxsGrid,
-  iq3sGrid,
-  iq3xxsGrid,
+  iq1sCodebook,
+  iq2sCodebook,
+  iq2xsCodebook,
+  iq2xxsCodebook,
+  iq3sCodebook,
+  iq3xxsCodebook,
   paritySigns,
 } from "../../src/dtypes/codebooks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
@@ -38,12 +38,12 @@ test.each(hashes)("%s has ggml's values for 4096 random blocks", (name, hash) =>
 
 describe("codebooks", () => {
   test.each([
-    ["iq2xxs", iq2xxsGrid, 256, 8],
-    ["iq2xs", iq2xsGrid, 512, 8],
-    ["iq2s", iq2sGrid, 1024, 8],
-    ["iq3xxs", iq3xxsGrid, 256, 4],
-    ["iq3s", iq3sGrid, 512, 4],
-    ["iq1s", iq1sGrid, 2048, 8],
+    ["iq2xxs", iq2xxsCodebook, 256, 8],
+    ["iq2xs", iq2xsCodebook, 512, 8],
+    ["iq2s", iq2sCodebook, 1024, 8],
+    ["iq3xxs", iq3xxsCodebook, 256, 4],
+    ["iq3s", iq3sCodebook, 512, 4],
+    ["iq1s", iq1sCodebook, 2048, 8],
   ] as const)("%s has its size, and is decoded once", (_name, grid, points, width) => {
     expect(grid().length).toBe(points * width);
     expect(grid()).toBe(grid());

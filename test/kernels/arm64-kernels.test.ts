@@ -41,7 +41,7 @@ const shapes = [
 /** One type of each kind of layout. */
 const inAllShapes: readonly string[] = ["q4_0", "q4_1", "q5_0", "q8_0", "q2_k", "q4_k", "q6_k"];
 
-const [W, X, Q, OUT, LEVELS, END] = [0, 20480, 28672, 32768, 38912, 38928];
+const [W, X, Q, OUT, CODEBOOK, END] = [0, 20480, 28672, 32768, 38912, 38928];
 const tokens = 6;
 const outStride = 48 * 4;
 
@@ -56,7 +56,7 @@ function productCases(type: string, replicated: boolean): CheckedCall[] {
   const memory = new Uint8Array(replicated ? END + 4 * (OUT - Q) : END);
   const q = replicated ? END : Q;
   const problem = makeProblem(type, 19, cols, tokens);
-  packAll(type, target, problem, memory.buffer, W, LEVELS);
+  packAll(type, target, problem, memory.buffer, W, CODEBOOK);
   new Float32Array(memory.buffer).set(problem.x, X / 4);
   const blockBytes = activationBlockBytes(replicated, 16);
   const quantize = quantizeActivationsKernel({
@@ -85,7 +85,7 @@ function productCases(type: string, replicated: boolean): CheckedCall[] {
     const last = order === "matrix" ? 16 / rows - 1 : 0;
     const weightSpans = blocks / layout.spanBlocks;
     const byName: Readonly<Record<string, number>> = {
-      ...{ w: W, x: q, out: OUT, spans: weightSpans, levels: LEVELS, tokenTiles: 1 },
+      ...{ w: W, x: q, out: OUT, spans: weightSpans, codebook: CODEBOOK, tokenTiles: 1 },
       ...{ tiles: 2 / streams, outStride, apart, outApart: 64, group: last * groups },
     };
     const args = kernel.params.map((param) => byName[param.name!]!);

@@ -90,9 +90,9 @@ describe("ops on pairs", () => {
 });
 
 // Two tiles of tokens; columns that make one panel of codes, several, and a first one that is not full.
-const [W, X, Q, RESULTS, LEVELS, SCRATCH] = [0, 16384, 57344, 81920, 86016, 86032];
+const [W, X, Q, RESULTS, CODEBOOK, SCRATCH] = [0, 16384, 57344, 81920, 86016, 86032];
 const END = SCRATCH + PAIR_SCRATCH_BYTES;
-const places = { w: W, x: X, q: Q, levels: LEVELS, end: END };
+const places = { w: W, x: X, q: Q, codebook: CODEBOOK, end: END };
 const memoryOfProduct = (product: Product, inTile: number) =>
   productMemory(product, inTile, target, arm64Semantics, places);
 
@@ -112,7 +112,7 @@ function usualResults(product: Product): number[][] {
   for (let t = 0; t < tokens * tokenTiles; t++) {
     const x = Q + t * (cols / 32) * activationBlockBytes(false, 16);
     const spans = cols / 32 / layout.spanBlocks;
-    const args = [W, x, RESULTS + t * outStride, spans, 1, LEVELS];
+    const args = [W, x, RESULTS + t * outStride, spans, 1, CODEBOOK];
     interpret(kernel, memory.buffer, args, arm64Semantics);
   }
   return resultsOf(memory, tokens);
@@ -123,7 +123,7 @@ function productCall(product: Product): KernelCall {
   const layout = layoutFor(packingOf(type)!, target);
   const kernel = pairMatmulKernel({ name: `pairs.${type}.${tokens}`, layout, tokens });
   const spans = cols / 32 / layout.spanBlocks;
-  const args = [W, Q, RESULTS, spans, tokenTiles, LEVELS, outStride, 0, SCRATCH];
+  const args = [W, Q, RESULTS, spans, tokenTiles, CODEBOOK, outStride, 0, SCRATCH];
   return { kernel, memory: memoryOfProduct(product, tokens), args };
 }
 

@@ -6,7 +6,7 @@ import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { packTile } from "../../src/kernels/ops/packed/pack.ts";
 import { tileBytes } from "../../src/kernels/ops/packed/packed.ts";
-import { type LayoutTarget, layoutFor, levelsFor } from "../../src/kernels/ops/packed/packing.ts";
+import { codebookFor, type LayoutTarget, layoutFor } from "../../src/kernels/ops/packed/packing.ts";
 import { packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { Random } from "../support/random.ts";
 
@@ -58,14 +58,14 @@ function roundTrip(x: Float32Array, name: string): Float32Array {
   return out;
 }
 
-/** The tiles of a problem's weights at `at`, and its levels; returns how many tiles. */
+/** The tiles of a problem's weights at `at`, and its codebook; returns how many tiles. */
 export function packAll(
   type: string,
   target: LayoutTarget,
   problem: Problem,
   memory: ArrayBuffer,
   at: number,
-  levelsAt: number,
+  codebookAt: number,
 ): number {
   const packing = packingOf(type)!;
   const layout = layoutFor(packing, target);
@@ -90,8 +90,8 @@ export function packAll(
       at + tile * tileBytes(layout, problem.cols),
     );
   }
-  const levels = levelsFor(packing, target);
-  if (levels) views.bytes.set(levels, levelsAt);
+  const codebook = codebookFor(packing, target);
+  if (codebook) views.bytes.set(codebook, codebookAt);
   return tiles;
 }
 

@@ -18,7 +18,7 @@ import { type KernelTarget, nativeTargets, wasmTarget } from "../../src/kernels/
 import { expectRows, makeProblem, type Problem, packAll } from "./matmul-problem.ts";
 
 const STRIDE = 48 * 4;
-const [W, X, Q, OUT, LEVELS, END] = [0, 1 << 17, 2 << 17, 3 << 17, 4 << 17, (4 << 17) + 64];
+const [W, X, Q, OUT, CODEBOOK, END] = [0, 1 << 17, 2 << 17, 3 << 17, 4 << 17, (4 << 17) + 64];
 const tokens = 3;
 
 /** A memory with the problem in it, and what runs kernels there. */
@@ -31,7 +31,7 @@ class Bench {
 
   constructor(type: string, target: KernelTarget, rows: number, cols: number) {
     this.problem = makeProblem(type, rows, cols, tokens);
-    this.tiles = packAll(type, target, this.problem, this.memory, W, LEVELS);
+    this.tiles = packAll(type, target, this.problem, this.memory, W, CODEBOOK);
     new Float32Array(this.memory).set(this.problem.x, X / 4);
     this.#target = target;
   }
@@ -74,13 +74,13 @@ function productsOf(type: string, target: KernelTarget, replicated: boolean): Fl
   });
   for (let t = 0; t < tokens; t++) {
     bench.run(quantize, X + t * cols * 4, Q, blocks / span, blockBytes);
-    bench.run(vector, W, Q, OUT + t * STRIDE, spans, 2, LEVELS);
+    bench.run(vector, W, Q, OUT + t * STRIDE, spans, 2, CODEBOOK);
   }
   fillPadding(bench);
   const expected = bench.take();
   for (let t = 0; t < tokens; t++) {
     bench.run(quantize, X + t * cols * 4, Q, blocks / span, blockBytes);
-    bench.run(streams, W, Q, OUT + t * STRIDE, spans, 1, LEVELS, apart, 64);
+    bench.run(streams, W, Q, OUT + t * STRIDE, spans, 1, CODEBOOK, apart, 64);
   }
   fillPadding(bench);
   expect(bench.take(), "streams").toEqual(expected);
@@ -97,7 +97,7 @@ function productsOf(type: string, target: KernelTarget, replicated: boolean): Fl
     order: "vector",
     streams: 2,
   });
-  bench.run(few, W, Q, OUT, spans, 1, LEVELS, STRIDE, apart, 64);
+  bench.run(few, W, Q, OUT, spans, 1, CODEBOOK, STRIDE, apart, 64);
   fillPadding(bench);
   expect(bench.take(), "few").toEqual(expected);
   for (const groups of new Set([all, 1])) {
@@ -105,7 +105,7 @@ function productsOf(type: string, target: KernelTarget, replicated: boolean): Fl
     for (let tile = 0; tile < bench.tiles; tile++) {
       for (let g = 0; g < all; g += groups) {
         const out = OUT + tile * 64 + g * target.width;
-        bench.run(matrix, W + tile * apart, Q, out, spans, 1, LEVELS, STRIDE, g);
+        bench.run(matrix, W + tile * apart, Q, out, spans, 1, CODEBOOK, STRIDE, g);
       }
     }
     fillPadding(bench);

@@ -17,7 +17,7 @@ import { expectRows, makeProblem, packAll } from "./matmul-problem.ts";
 
 const features = detectWasmFeatures();
 const pages = 80;
-const [W, X, Q, OUT, LEVELS] = [0, 1 << 20, 2 << 20, 3 << 20, 4 << 20];
+const [W, X, Q, OUT, CODEBOOK] = [0, 1 << 20, 2 << 20, 3 << 20, 4 << 20];
 
 function compile(kernels: Kernel[], relaxed: boolean, memory: WebAssembly.Memory) {
   const functions = kernels.map((kernel) => lowerToWasm(kernel, { relaxed, memory64: false }));
@@ -46,7 +46,7 @@ describe.each(packedTypes())("%s", (type) => {
         const target = wasmTarget({ dot4, vectorRegisters: 16 });
         const layout = layoutFor(packing, target);
         const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
-        const tiles = packAll(type, target, problem, memory.buffer, W, LEVELS);
+        const tiles = packAll(type, target, problem, memory.buffer, W, CODEBOOK);
         const tokens = 4;
         const vector = blockMatmulKernel({
           name: "vector",
@@ -101,7 +101,7 @@ describe.each(packedTypes())("%s", (type) => {
         // One token at a time.
         for (let t = 0; t < problem.tokens; t++) {
           call.quantize!(X + t * cols * 4, Q, spans, blockBytes);
-          call.vector!(W, Q, OUT + t * 48 * 4, weightSpans, tiles, LEVELS);
+          call.vector!(W, Q, OUT + t * 48 * 4, weightSpans, tiles, CODEBOOK);
         }
         expectRows(problem, out);
 
@@ -110,7 +110,7 @@ describe.each(packedTypes())("%s", (type) => {
         for (let t = 0; t < problem.tokens; t++) {
           const apart = tileBytes(layout, cols);
           call.quantize!(X + t * cols * 4, Q, spans, blockBytes);
-          call.streams!(W, Q, OUT + t * 48 * 4, weightSpans, 1, LEVELS, apart, 16 * 4);
+          call.streams!(W, Q, OUT + t * 48 * 4, weightSpans, 1, CODEBOOK, apart, 16 * 4);
         }
         expectRows(problem, out);
 
@@ -125,7 +125,7 @@ describe.each(packedTypes())("%s", (type) => {
         for (let t = 0; t < 8; t += tokens) {
           const x = Q + t * blocks * blockBytes;
           const apart = tileBytes(layout, cols);
-          call.few!(W, x, OUT + t * 48 * 4, weightSpans, 1, LEVELS, 48 * 4, apart, 16 * 4);
+          call.few!(W, x, OUT + t * 48 * 4, weightSpans, 1, CODEBOOK, 48 * 4, apart, 16 * 4);
         }
         expectRows(problem, out);
         // One tile after the other, by each number of groups.
@@ -140,7 +140,7 @@ describe.each(packedTypes())("%s", (type) => {
                 OUT + (tile * 16 + g * 4) * 4,
                 weightSpans,
                 2,
-                LEVELS,
+                CODEBOOK,
                 48 * 4,
                 g,
               );

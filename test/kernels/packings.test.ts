@@ -9,8 +9,8 @@ import { type CodeBits, codeFields } from "../../src/kernels/ops/packed/code-fie
 import { writeCodes } from "../../src/kernels/ops/packed/pack-codes.ts";
 import { factorsBytes, TILE_ROWS, tileBytes } from "../../src/kernels/ops/packed/packed.ts";
 import {
+  codebookFor,
   layoutFor,
-  levelsFor,
   newSpan,
   type Packing,
   type Span,
@@ -98,22 +98,22 @@ test.each(sizes)("codes of %i bits fill their vectors exactly", (size) => {
   expect(taken).toEqual(new Set(all));
 });
 
-test.each(packedTypes())("%s has levels that mean the same on every target", (type) => {
+test.each(packedTypes())("%s has a codebook that means the same on every target", (type) => {
   const packing = packingOf(type)!;
   for (const target of targets) {
     const layout = layoutFor(packing, target);
-    const levels = levelsFor(packing, target);
-    expect(levels !== undefined).toBe(layout.lookup);
+    const codebook = codebookFor(packing, target);
+    expect(codebook !== undefined).toBe(layout.lookup);
     // Kernels of machine code take the offset out by a shift.
     if (layout.halves === "hardware") expect(Math.log2(layout.offset || 1) % 1).toBe(0);
-    if (!levels) continue;
-    const own = packing.levels!("signed");
+    if (!codebook) continue;
+    const own = packing.codebook!("signed");
     const offset = packing.layout("signed").offset;
     const meant = Array.from({ length: target.width }, (_, i) => own[i % 16]! - offset);
     const raised = layout.offset > 0;
-    const values = [...levels].map((level) => (raised ? (level & 255) - layout.offset : level));
+    const values = [...codebook].map((level) => (raised ? (level & 255) - layout.offset : level));
     expect(values).toEqual(meant);
-    const isSafe = raised ? [...levels].every((level) => level >= 0) : true;
+    const isSafe = raised ? [...codebook].every((level) => level >= 0) : true;
     expect(isSafe || target.dot4 === "unsigned" || layout.widened).toBe(true);
   }
 });
@@ -121,14 +121,14 @@ test.each(packedTypes())("%s has levels that mean the same on every target", (ty
 /** What a span means, value by value: code, codebook, offset, scale and min as kernels use them. */
 function spanValues(packing: Packing, span: Span, dot4: Dot4): number[] {
   const layout = packing.layout(dot4);
-  const levels = packing.levels?.(dot4);
+  const codebook = packing.codebook?.(dot4);
   const codes = new Uint8Array(span.codes.buffer);
   const f = Math.fround;
   return Array.from({ length: 32 * layout.spanBlocks }, (_, col) => {
-    const code = levels ? levels[codes[col]!]! : codes[col]!;
+    const code = codebook ? codebook[codes[col]!]! : codes[col]!;
     // Bytes that are not raised are signed.
     const q = layout.bits === 8 && layout.offset === 0 ? (code << 24) >> 24 : code;
-    const centred = (levels && layout.offset > 0 ? q & 255 : q) - layout.offset;
+    const centred = (codebook && layout.offset > 0 ? q & 255 : q) - layout.offset;
     if (layout.scales === "f32") return f(span.scales[0]! * centred);
     if (layout.scales === "halves") {
       const value = f(f16ToF32[span.halves[0]!]! * centred);

@@ -21,7 +21,7 @@ import { makeProblem, packAll } from "./matmul-problem.ts";
 import { firstDifference } from "./same-memory.ts";
 import { isRefused, openX64, runX64, x64Here } from "./x64-runner.ts";
 
-const [W, X, Q, OUT, LEVELS, END] = [0, 65536, 81920, 114688, 131072, 131200];
+const [W, X, Q, OUT, CODEBOOK, END] = [0, 65536, 81920, 114688, 131072, 131200];
 const outStride = 48 * 4;
 const semantics = { dot4: "unsigned", fused: true } as const;
 
@@ -59,7 +59,7 @@ function blockProducts(type: string, target: KernelTarget): Products {
   const cols = span === 8 ? 768 : 224;
   const memory = new Uint8Array(END);
   const problem = makeProblem(type, 32, cols, 3);
-  packAll(type, target, problem, memory.buffer, W, LEVELS);
+  packAll(type, target, problem, memory.buffer, W, CODEBOOK);
   new Float32Array(memory.buffer).set(problem.x, X / 4);
   const blockBytes = activationBlockBytes(false, target.width);
   const name = "quantize";
@@ -69,7 +69,7 @@ function blockProducts(type: string, target: KernelTarget): Products {
     interpret(quantize, memory.buffer, parameters, semantics);
   }
   const byName: Readonly<Record<string, number>> = {
-    ...{ w: W, x: Q, out: OUT, spans: cols / 32 / layout.spanBlocks, levels: LEVELS },
+    ...{ w: W, x: Q, out: OUT, spans: cols / 32 / layout.spanBlocks, codebook: CODEBOOK },
     ...{ tokenTiles: 1, tiles: 1, outStride, outApart: 64, group: 0 },
     apart: tileBytes(layout, cols),
   };

@@ -24,7 +24,7 @@ export interface ProductPlaces {
   /** Activations as floats, and as bytes. */
   readonly x: number;
   readonly q: number;
-  readonly levels: number;
+  readonly codebook: number;
   /** Of the memory. */
   readonly end: number;
 }
@@ -35,12 +35,12 @@ export function productMemory(
   inTile: number,
   target: KernelTarget,
   semantics: Semantics,
-  { w, x, q, levels, end }: ProductPlaces,
+  { w, x, q, codebook, end }: ProductPlaces,
 ): Uint8Array<ArrayBuffer> {
   const { activationSpan: span } = packingOf(type)!;
   const memory = new Uint8Array(end);
   const problem = makeProblem(type, 16, cols, tokens * tokenTiles);
-  packAll(type, target, problem, memory.buffer, w, levels);
+  packAll(type, target, problem, memory.buffer, w, codebook);
   new Float32Array(memory.buffer).set(problem.x, x / 4);
   const quantize = quantizeActivationsKernel({ name: "quantize", span, replicated: false, target });
   const blockBytes = activationBlockBytes(false, target.width);

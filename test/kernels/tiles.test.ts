@@ -145,9 +145,9 @@ describe("ops on tiles", () => {
 });
 
 // Two tiles of tokens; columns that make one panel of codes, several, and a first one that is not full.
-const [W, X, Q, RESULTS, LEVELS, SCRATCH] = [0, 65536, 262144, 393216, 409600, 409728];
+const [W, X, Q, RESULTS, CODEBOOK, SCRATCH] = [0, 65536, 262144, 393216, 409600, 409728];
 const END = SCRATCH + tileScratchBytes(16 * tokenTiles);
-const places = { w: W, x: X, q: Q, levels: LEVELS, end: END };
+const places = { w: W, x: X, q: Q, codebook: CODEBOOK, end: END };
 const memoryOfProduct = (product: Product, inTile: number) =>
   productMemory(product, inTile, target, semantics, places);
 
@@ -169,7 +169,7 @@ function usualResults(product: Product): Float32Array[] {
   for (let t = 0; t < tokens * tokenTiles; t++) {
     const x = Q + t * (cols / 32) * activationBlockBytes(false, 64);
     const spans = cols / 32 / layout.spanBlocks;
-    memory = runX64(run, kernel, memory, [W, x, RESULTS + t * outStride, spans, 1, LEVELS]);
+    memory = runX64(run, kernel, memory, [W, x, RESULTS + t * outStride, spans, 1, CODEBOOK]);
   }
   return resultsOf(memory, tokens);
 }
@@ -187,7 +187,7 @@ describe("products", () => {
       const layout = layoutFor(packingOf(type)!, target);
       const memory = memoryOfProduct(product, tokens);
       const spans = cols / 32 / layout.spanBlocks;
-      const args = [W, Q, RESULTS, spans, tokenTiles, LEVELS, outStride, 0, SCRATCH];
+      const args = [W, Q, RESULTS, spans, tokenTiles, CODEBOOK, outStride, 0, SCRATCH];
       const kernel = tileMatmulKernel({ name: `tiles.${type}`, layout, tokens });
       verify(kernel);
       const got = runX64(openX64([kernel], isa).get(kernel)!, kernel, memory, args);

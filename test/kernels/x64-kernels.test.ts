@@ -41,7 +41,7 @@ const shapes: readonly Shape[] = [
   { order: "matrix", part: "one", tokens: 8, together: 4 },
 ];
 
-const [W, X, Q, OUT, LEVELS, END] = [0, 16384, 24576, 90112, 98304, 98432];
+const [W, X, Q, OUT, CODEBOOK, END] = [0, 16384, 24576, 90112, 98304, 98432];
 const tokens = 8;
 const outStride = 48 * 4;
 
@@ -66,7 +66,7 @@ function productCalls(type: string, isa: X64Isa, replicated: boolean): KernelCal
   const blocks = cols / 32;
   const memory = new Uint8Array(END);
   const problem = makeProblem(type, 19, cols, tokens);
-  packAll(type, target, problem, memory.buffer, W, LEVELS);
+  packAll(type, target, problem, memory.buffer, W, CODEBOOK);
   new Float32Array(memory.buffer).set(problem.x, X / 4);
   const blockBytes = activationBlockBytes(replicated, target.width);
   const quantize = quantizeActivationsKernel({ name: "quantize", span, replicated, target });
@@ -85,7 +85,7 @@ function productCalls(type: string, isa: X64Isa, replicated: boolean): KernelCal
       interpret(quantize, own.buffer, parameters, isa.semantics);
     }
     const byName: Readonly<Record<string, number>> = {
-      ...{ w: W, x: Q, out: OUT, spans: blocks / layout.spanBlocks, levels: LEVELS },
+      ...{ w: W, x: Q, out: OUT, spans: blocks / layout.spanBlocks, codebook: CODEBOOK },
       ...{ tokenTiles: 1, tiles: 2 / (shape.streams ?? 1), outStride, outApart: 64 },
       ...{ apart: tileBytes(layout, cols), group: groupsPerTile(layout) - groups },
     };

@@ -286,7 +286,7 @@ export interface NonlinearLevels {
   readonly thresholds: Float32Array;
 }
 
-/** fitNonlinear() of nonlinear-levels.ts. */
+/** fitNonlinear() of nonlinear-codebook.ts. */
 export function nonlinearKernel(name: string, levels: NonlinearLevels): Kernel {
   const k = new KernelBuilder(name, width);
   const v = new Lanes(k);

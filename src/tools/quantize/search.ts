@@ -3,7 +3,7 @@
 // not fill four lanes, and groups that a plain search leaves early, are searched plainly.
 
 import { type GroupSearch, plainSearch, searchedElems } from "../../dtypes/group-search.ts";
-import { levelValues, nearestLevel } from "../../dtypes/nonlinear-levels.ts";
+import { nearestNonlinear, nonlinearValues } from "../../dtypes/nonlinear-codebook.ts";
 import { type AffineLadder, type GroupFits, zeroGroup } from "../../dtypes/scale-search.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
@@ -139,7 +139,7 @@ class VectorSearch implements GroupSearch {
     const whole = groups - (groups % lanes);
     const name = "search.nonlinear";
     const kernel = this.#kernel(name, () =>
-      nonlinearKernel(name, { values: levelValues, thresholds: thresholds() }),
+      nonlinearKernel(name, { values: nonlinearValues, thresholds: thresholds() }),
     );
     this.#transpose(layout.x, x, at, 32, whole);
     this.#transpose(layout.weights, weights, 0, 32, whole);
@@ -226,9 +226,9 @@ function partOf({ scales, minimums, inverses, bases }: GroupFits, group: number)
   };
 }
 
-/** For each level but the first, the smallest float that nearestLevel() gives it: found by halving the bits between. */
+/** For each level but the first, the smallest float that nearestNonlinear() gives it: found by halving the bits between. */
 function thresholds(): Float32Array {
-  const found = new Float32Array(levelValues.length);
+  const found = new Float32Array(nonlinearValues.length);
   const value = new Float32Array(1);
   const bits = new Int32Array(value.buffer);
   /** Floats in their order, as integers in theirs. */
@@ -240,12 +240,12 @@ function thresholds(): Float32Array {
     bits[0] = order < 0 ? -order | (1 << 31) : order;
     return value[0]!;
   };
-  for (let level = 1; level < levelValues.length; level++) {
-    let below = ordered(levelValues[level - 1]!);
-    let above = ordered(levelValues[level]!);
+  for (let level = 1; level < nonlinearValues.length; level++) {
+    let below = ordered(nonlinearValues[level - 1]!);
+    let above = ordered(nonlinearValues[level]!);
     while (above - below > 1) {
       const middle = Math.floor((below + above) / 2);
-      if (nearestLevel(floatOf(middle)) >= level) above = middle;
+      if (nearestNonlinear(floatOf(middle)) >= level) above = middle;
       else below = middle;
     }
     found[level] = floatOf(above);

@@ -11,7 +11,7 @@ import { bytesFor } from "../../../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../../../graph/cost.ts";
 import type { OpKind, Weight } from "../../../graph/graph.ts";
 import { TILE_ROWS, tileBytes } from "../../../kernels/ops/packed/packed.ts";
-import { layoutFor, levelsFor } from "../../../kernels/ops/packed/packing.ts";
+import { codebookFor, layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
 import type { WeightReader } from "../../backend.ts";
@@ -31,7 +31,7 @@ export interface PlacedWeight {
   readonly weight: Weight;
   readonly vector?: number;
   readonly raw?: number;
-  readonly blocks?: { at: number; tileBytes: number; levels: number };
+  readonly blocks?: { at: number; tileBytes: number; codebook: number };
   readonly floats?: { at: number; tileBytes: number; type: FloatType };
   /** Of tiles: which instruction packs them. */
   readonly packing?: number;
@@ -66,8 +66,8 @@ export class WeightStore {
     const { views } = this.#arena;
     if (packing !== undefined) {
       const tiled = packingOf(weight.dtype.name);
-      const levels = tiled && levelsFor(tiled, this.#target);
-      if (levels && blocks) views.i8.set(levels, blocks.levels);
+      const codebook = tiled && codebookFor(tiled, this.#target);
+      if (codebook && blocks) views.i8.set(codebook, blocks.codebook);
       await packer.pack(packing, read);
     } else if (vector !== undefined) {
       const bytes = new Uint8Array(weightBytes(weight));
@@ -115,8 +115,8 @@ export class WeightStore {
     const size = packing
       ? tileBytes(layoutFor(packing, this.#target), cols)
       : floatTilesFor(type!, this.#target).tileBytes(cols);
-    const levels = packing?.levels
-      ? this.#arena.allocate(this.#target.width, "weights", `levels of ${weight.name}`)
+    const codebook = packing?.codebook
+      ? this.#arena.allocate(this.#target.width, "weights", `codebook of ${weight.name}`)
       : 0;
     const tiles = matrices * Math.ceil(rows / TILE_ROWS);
     const at = this.#arena.allocate(tiles * size, "weights", weight.name);
@@ -124,7 +124,7 @@ export class WeightStore {
     const own = { kind, dtype: dtype.name, matrices, rows, cols, rowBytes, at, tileBytes: size };
     const index = this.#instructions.push(own as PackInstruction) - 1;
     return packing
-      ? { weight, blocks: { at, tileBytes: size, levels }, packing: index }
+      ? { weight, blocks: { at, tileBytes: size, codebook }, packing: index }
       : { weight, floats: { at, tileBytes: size, type: type! }, packing: index };
   }
 

@@ -128,7 +128,7 @@ export class MatmulLowering {
       w: place.at,
       tileBytes: place.tileBytes,
       spans: colsOf(node) / (32 * layout.spanBlocks),
-      levels: place.levels,
+      codebook: place.codebook,
       tileScratch: chosen.choice.variants.some(({ amx, i8mm }) => amx || i8mm)
         ? this.#perThread("unpacked tiles", tileScratchBytes)
         : -1,

@@ -12,7 +12,7 @@ import { area, type InstructionDef, type LowerNode, type StageAccess } from "./o
 export interface MatmulBlocks extends TiledMatmul {
   readonly op: "matmul_blocks";
   readonly spans: number;
-  readonly levels: number;
+  readonly codebook: number;
   /** For each thread, where kernels unpack tiles (AMX, i8mm); otherwise -1. */
   readonly tileScratch: number;
   readonly tileScratchBytes: number;
@@ -66,17 +66,17 @@ export const matmulBlocks: InstructionDef<MatmulBlocks> = {
   code: "target",
 
   execute(i, c) {
-    const { spans, levels } = i;
+    const { spans, codebook } = i;
     const scratch = i.tileScratch + c.thread * i.tileScratchBytes; // read only by kernels that have it
     const compute = i.experts ? expertMatmul : tiledMatmul;
     return compute(i, c, {
       tile: (at) => at,
       vector: (kernel, w, x, out, tiles, apart, outApart) =>
-        kernel(w, x, out, spans, tiles, levels, apart, outApart),
+        kernel(w, x, out, spans, tiles, codebook, apart, outApart),
       matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
-        kernel(w, x, out, spans, tokenTiles, levels, outStride, group, scratch),
+        kernel(w, x, out, spans, tokenTiles, codebook, outStride, group, scratch),
       streams: (kernel, w, x, out, tiles, outStride, apart, outApart) =>
-        kernel(w, x, out, spans, tiles, levels, outStride, apart, outApart),
+        kernel(w, x, out, spans, tiles, codebook, outStride, apart, outApart),
     });
   },
 };

@@ -2,12 +2,12 @@
 
 import {
   type Codebook,
-  iq1sGrid,
-  iq2sGrid,
-  iq2xsGrid,
-  iq2xxsGrid,
-  iq3sGrid,
-  iq3xxsGrid,
+  iq1sCodebook,
+  iq2sCodebook,
+  iq2xsCodebook,
+  iq2xxsCodebook,
+  iq3sCodebook,
+  iq3xxsCodebook,
 } from "../../../dtypes/codebooks.ts";
 import type { BlockUnpack } from "./unpack.ts";
 
@@ -21,7 +21,7 @@ function packed(points: Codebook): () => Uint32Array {
 }
 
 /** IQ1_S and IQ1_M share theirs. */
-const iq1Book = packed(iq1sGrid);
+const iq1Book = packed(iq1sCodebook);
 
 /** Signs of four values: bit j of `bits`, from bit i & 4 on, is set where value j is negative. */
 const signs = `
@@ -34,7 +34,7 @@ fn withParity(bits: u32) -> u32 {
 
 export const iq2_xxs: BlockUnpack = {
   kind: "block",
-  book: packed(iq2xxsGrid),
+  book: packed(iq2xxsCodebook),
   tables: signs,
   body: `
   let at = b + 2u + 8u * (i >> 5u);
@@ -47,7 +47,7 @@ export const iq2_xxs: BlockUnpack = {
 
 export const iq2_xs: BlockUnpack = {
   kind: "block",
-  book: packed(iq2xsGrid),
+  book: packed(iq2xsCodebook),
   tables: signs,
   body: `
   let code = u16At(b + 2u + 2u * (i >> 3u));
@@ -59,7 +59,7 @@ export const iq2_xs: BlockUnpack = {
 
 export const iq2_s: BlockUnpack = {
   kind: "block",
-  book: packed(iq2sGrid),
+  book: packed(iq2sCodebook),
   tables: signs,
   body: `
   let eight = i >> 3u;
@@ -73,7 +73,7 @@ export const iq2_s: BlockUnpack = {
 
 export const iq3_xxs: BlockUnpack = {
   kind: "block",
-  book: packed(iq3xxsGrid),
+  book: packed(iq3xxsCodebook),
   tables: signs,
   body: `
   let tail = wordAt(b + 66u + 4u * (i >> 5u));
@@ -85,7 +85,7 @@ export const iq3_xxs: BlockUnpack = {
 
 export const iq3_s: BlockUnpack = {
   kind: "block",
-  book: packed(iq3sGrid),
+  book: packed(iq3sCodebook),
   tables: signs,
   body: `
   let group = i >> 5u;

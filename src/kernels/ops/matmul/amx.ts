@@ -62,7 +62,7 @@ export function tileScratchBytes(tokens: number): number {
 }
 
 /**
- * (w, x, out, spans, tokenTiles, levels, outStride, group, scratch): as blockMatmulKernel in matrix order, with all groups of
+ * (w, x, out, spans, tokenTiles, codebook, outStride, group, scratch): as blockMatmulKernel in matrix order, with all groups of
  * the tile; `scratch` has tileScratchBytes().
  */
 export function tileMatmulKernel(shape: TileMatmul): Kernel {
@@ -93,12 +93,12 @@ class TileMatmulBuilder {
     const out = k.param("ptr", "out");
     const spans = k.param("i32", "spans");
     const tokenTiles = k.param("i32", "tokenTiles");
-    const levels = k.param("ptr", "levels");
+    const codebook = k.param("ptr", "codebook");
     const outStride = k.param("i32", "outStride");
     k.param("i32", "group");
     const scratch = k.param("ptr", "scratch");
     this.#shapes();
-    const codes = new SignedCodes(k, this.#shape.layout, levels);
+    const codes = new SignedCodes(k, this.#shape.layout, codebook);
     const tileStep = k.op("i32.mul", [spans, k.i32(this.#spanStep)]);
     this.#clear(scratch, tokenTiles);
     this.#panels({ w, x, tokenTiles, tileStep, scratch, codes }, spans);

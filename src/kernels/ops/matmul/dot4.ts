@@ -62,12 +62,12 @@ export interface BlockMatmul {
 const AHEAD_OF_TILES = 4096;
 
 /**
- * vector: (w, x, out, spans, tiles, levels): all groups of each tile; writes 16 floats per tile and token.
+ * vector: (w, x, out, spans, tiles, codebook): all groups of each tile; writes 16 floats per tile and token.
  * With several tokens: (..., outStride), as below. With several streams: (..., apart, outApart): stream s begins
  * `s * apart` bytes further, its results `s * outApart` bytes further.
- * matrix: (w, x, out, spans, tokenTiles, levels, outStride, group): part of the tile at w, from group number `group` on;
+ * matrix: (w, x, out, spans, tokenTiles, codebook, outStride, group): part of the tile at w, from group number `group` on;
  * x are the token tiles behind each other, outStride the bytes from one token's result to the next one's.
- * `levels` is the address of the levels of a layout with a lookup (levelsFor()), and not read otherwise.
+ * `codebook` is the address of the codebook of a layout with a lookup (codebookFor()), and not read otherwise.
  */
 export function blockMatmulKernel(shape: BlockMatmul): Kernel {
   return new BlockMatmulBuilder(shape).build();
@@ -81,8 +81,8 @@ class BlockMatmulBuilder {
   readonly #k: KernelBuilder;
   readonly #x: ActivationReader;
   readonly #w: TilePointers;
-  /** The levels, in a register for the whole kernel. */
-  #levels: Reg<"i8v"> | undefined;
+  /** The codebook, in a register for the whole kernel. */
+  #codebook: Reg<"i8v"> | undefined;
 
   constructor(shape: BlockMatmul) {
     const { layout, order, groups } = shape;
@@ -101,7 +101,7 @@ class BlockMatmulBuilder {
     const out = k.param("ptr", "out");
     const spans = k.param("i32", "spans");
     const rounds = k.param("i32", order === "matrix" ? "tokenTiles" : "tiles");
-    const levels = k.param("ptr", "levels");
+    const codebook = k.param("ptr", "codebook");
     const isMatrix = order === "matrix";
     const stride = isMatrix || tokens > 1 ? k.param("i32", "outStride") : undefined;
     const streams = this.#shape.streams ?? 1;
@@ -109,7 +109,7 @@ class BlockMatmulBuilder {
     const outApart = streams > 1 ? k.param("i32", "outApart") : undefined;
     const group = isMatrix ? k.param("i32", "group") : undefined;
     if (group && groups < groupsPerTile(layout)) this.#w.shiftTo(group);
-    if (layout.lookup) this.#levels = k.op("i8v.load", [levels]);
+    if (layout.lookup) this.#codebook = k.op("i8v.load", [codebook]);
     const w = k.variable(wStart, "w_at");
     const x = k.variable(xStart, "x_at");
     this.#w.begin(w, streams, apart);
@@ -363,6 +363,6 @@ class BlockMatmulBuilder {
   #codes(g: number, block: number, v: number, last: Loaded): Reg<"i8v"> {
     const [from, at] = this.#w.codes(g, block);
     const code = emitCodes(this.#k, this.#shape.layout.bits, from, at, v, last);
-    return this.#levels ? this.#k.op("i8v.lookup16", [this.#levels, code]) : code;
+    return this.#codebook ? this.#k.op("i8v.lookup16", [this.#codebook, code]) : code;
   }
 }

@@ -57,7 +57,7 @@ const PANEL = 8;
 export const PAIR_SCRATCH_BYTES: number = PANEL * MOST_UNPACKED_BYTES;
 
 /**
- * (w, x, out, spans, tokenTiles, levels, outStride, group, scratch): as blockMatmulKernel in matrix order, with all groups of
+ * (w, x, out, spans, tokenTiles, codebook, outStride, group, scratch): as blockMatmulKernel in matrix order, with all groups of
  * the tile; `scratch` has PAIR_SCRATCH_BYTES.
  */
 export function pairMatmulKernel(shape: PairMatmul): Kernel {
@@ -100,11 +100,11 @@ class PairMatmulBuilder {
     const out = k.param("ptr", "out");
     const spans = k.param("i32", "spans");
     const tokenTiles = k.param("i32", "tokenTiles");
-    const levels = k.param("ptr", "levels");
+    const codebook = k.param("ptr", "codebook");
     const outStride = k.param("i32", "outStride");
     k.param("i32", "group");
     const scratch = k.param("ptr", "scratch");
-    const codes = new SignedCodes(k, layout, levels);
+    const codes = new SignedCodes(k, layout, codebook);
     const spanOfX = this.#blockBytes * layout.spanBlocks;
     const tileStep = k.op("i32.mul", [spans, k.i32(spanOfX)]);
     const all = { w, x, out, outStride, tokenTiles, tileStep, scratch, codes };

@@ -37,8 +37,8 @@ export function newSpan(): Span {
 export interface Packing {
   /** What its codes and scales are; layoutFor() gives the whole layout. */
   layout(dot4: Dot4): CodeLayout;
-  /** The table of a layout with a lookup: 16 bytes; see levelsFor(). */
-  levels?(dot4: Dot4): Int8Array;
+  /** The table of a layout with a lookup: 16 bytes; see codebookFor(). */
+  codebook?(dot4: Dot4): Int8Array;
   /** Blocks of activations that share a scale beside this type. */
   readonly activationSpan: 1 | 8;
   /** Bytes of one span of a row in the file. */
@@ -53,13 +53,13 @@ export function layoutFor(packing: Packing, target: LayoutTarget): BlockLayout {
   return blockLayoutFor(packing.layout(target.dot4), target);
 }
 
-/** The table of levels as the kernels load it, a vector: the 16 bytes again in each of its 16-byte groups. */
-export function levelsFor(packing: Packing, target: LayoutTarget): Int8Array | undefined {
-  const levels = packing.levels?.(target.dot4);
-  if (!levels) return undefined;
+/** The codebook as the kernels load it, a vector: the 16 bytes again in each of its 16-byte groups. */
+export function codebookFor(packing: Packing, target: LayoutTarget): Int8Array | undefined {
+  const codebook = packing.codebook?.(target.dot4);
+  if (!codebook) return undefined;
   // The layout's offset may be higher than the type's own: the next power of 2.
   const raise = layoutFor(packing, target).offset - packing.layout(target.dot4).offset;
-  return Int8Array.from({ length: target.width }, (_, i) => levels[i % 16]! + raise);
+  return Int8Array.from({ length: target.width }, (_, i) => codebook[i % 16]! + raise);
 }
 
 /** Nibbles with one half-float scale for 32; the other layouts say where they differ. */
@@ -77,7 +77,7 @@ export const blockLayout: CodeLayout = {
 /** Small scales for 8 blocks under one header. */
 export const spanLayout: CodeLayout = { ...blockLayout, scales: "bytes", spanBlocks: 8 };
 
-/** A layout whose codes or levels are any signed bytes: as they are or 128 higher, whichever the target takes. */
+/** A layout whose codes or codebook values are any signed bytes: as they are or 128 higher, whichever the target takes. */
 export function anySigned(layout: CodeLayout, dot4: Dot4): CodeLayout {
   return { ...layout, offset: dot4 === "unsigned" ? 128 : 0, widened: dot4 === "i7" };
 }
@@ -87,14 +87,14 @@ export function raised(dot4: Dot4): number {
   return dot4 === "unsigned" ? 128 : 0;
 }
 
-/** Levels that lie at most 127 apart, raised so that none is negative: exact for every kind of dot product. */
-export function levelTable(values: readonly number[]): { offset: number; levels: Int8Array } {
+/** A codebook whose values lie at most 127 apart, raised so that none is negative: exact for every kind of dot product. */
+export function raisedCodebook(values: readonly number[]): { offset: number; codebook: Int8Array } {
   const offset = -Math.min(...values);
-  const levels = new Int8Array(16);
+  const codebook = new Int8Array(16);
   values.forEach((value, i) => {
-    levels[i] = value + offset;
+    codebook[i] = value + offset;
   });
-  return { offset, levels };
+  return { offset, codebook };
 }
 
 export function half(view: DataView, at: number): number {

@@ -1,7 +1,7 @@
-// Packings of the types with 256 columns under one scale and codes that are numbers or levels: the K types, IQ4_XS and
+// Packings of the types with 256 columns under one scale and codes that are numbers or indices of a codebook: the K types, IQ4_XS and
 // the ternary types. How each lies in the file is the header of its dtype's file.
 
-import { levelValues } from "../../../dtypes/nonlinear-levels.ts";
+import { nonlinearValues } from "../../../dtypes/nonlinear-codebook.ts";
 import {
   anySigned,
   half,
@@ -128,7 +128,7 @@ export const q6_k: Packing = {
 
 export const iq4_xs: Packing = {
   layout: (dot4) => anySigned({ ...spanLayout, lookup: true }, dot4),
-  levels: (dot4) => Int8Array.from(levelValues, (level) => level + raised(dot4)),
+  codebook: (dot4) => Int8Array.from(nonlinearValues, (value) => value + raised(dot4)),
   activationSpan: 8,
   spanBytes: 136,
   read(view, at, span) {

@@ -1,13 +1,13 @@
 // Packings of the types whose blocks of 32 stand by themselves: a scale, perhaps a minimum, and codes.
 
-import { levelValues } from "../../../dtypes/nonlinear-levels.ts";
+import { nonlinearValues } from "../../../dtypes/nonlinear-codebook.ts";
 import {
   anySigned,
   blockLayout,
-  levelTable,
   NIBBLES,
   type Packing,
   raised,
+  raisedCodebook,
   readNibbles,
 } from "./packing.ts";
 
@@ -80,7 +80,7 @@ export const q8_0: Packing = {
 
 export const iq4_nl: Packing = {
   layout: (dot4) => anySigned({ ...blockLayout, lookup: true }, dot4),
-  levels: (dot4) => Int8Array.from(levelValues, (level) => level + raised(dot4)),
+  codebook: (dot4) => Int8Array.from(nonlinearValues, (value) => value + raised(dot4)),
   activationSpan: 1,
   spanBytes: 18,
   read(view, at, span) {
@@ -90,11 +90,11 @@ export const iq4_nl: Packing = {
 };
 
 /** Twice the values of E2M1, as in the dtype; its scale is half to match. */
-const e2m1 = levelTable([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]);
+const e2m1 = raisedCodebook([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]);
 
 export const mxfp4: Packing = {
   layout: () => ({ ...blockLayout, scales: "f32", offset: e2m1.offset, lookup: true }),
-  levels: () => e2m1.levels,
+  codebook: () => e2m1.codebook,
   activationSpan: 1,
   spanBytes: 17,
   read(view, at, span) {

@@ -5,10 +5,10 @@
 import type { Packing } from "./packing.ts";
 import * as of32 from "./packings-of-32.ts";
 import * as of256 from "./packings-of-256.ts";
-import * as ofGrids from "./packings-of-grids.ts";
+import * as ofCodebooks from "./packings-of-codebooks.ts";
 
 /** The names of the exports are those of the types. */
-const packings: Readonly<Record<string, Packing>> = { ...of32, ...of256, ...ofGrids };
+const packings: Readonly<Record<string, Packing>> = { ...of32, ...of256, ...ofCodebooks };
 
 export function packingOf(dtypeName: string): Packing | undefined {
   return packings[dtypeName];

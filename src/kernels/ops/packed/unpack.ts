@@ -20,7 +20,7 @@ import {
   scalesAt,
   spanBytes,
 } from "./packed.ts";
-import { type LayoutTarget, layoutFor, levelsFor, type Packing } from "./packing.ts";
+import { codebookFor, type LayoutTarget, layoutFor, type Packing } from "./packing.ts";
 
 /** Unpacks row `row` (0 to 15) of the tile at byte address `at` into out[to...]. */
 export function unpackRow(
@@ -34,7 +34,7 @@ export function unpackRow(
   to: number,
 ): void {
   const layout = layoutFor(packing, target);
-  const levels = levelsFor(packing, target);
+  const codebook = codebookFor(packing, target);
   const group = Math.floor(row / groupRows(layout));
   const lane = row % groupRows(layout);
   const inRun = runBlocks(layout);
@@ -58,7 +58,7 @@ export function unpackRow(
       const min = layout.hasMin ? minimumOf(layout, memory, place, part) : 0;
       const first = part * layout.scaleCols;
       for (let col = first; col < first + layout.scaleCols; col++) {
-        const value = scale * levelOf(layout, levels, codes[col]!);
+        const value = scale * valueOf(layout, codebook, codes[col]!);
         out[to + b * BLOCK_COLS + col] = layout.hasMin ? value + min : value;
       }
     }
@@ -95,8 +95,8 @@ function unpackCodes(layout: BlockLayout, memory: TileMemory, { codes, lane }: P
   return codesOfBlock;
 }
 
-function levelOf(layout: BlockLayout, levels: Int8Array | undefined, code: number): number {
-  const byte = levels ? levels[code]! : code;
+function valueOf(layout: BlockLayout, codebook: Int8Array | undefined, code: number): number {
+  const byte = codebook ? codebook[code]! : code;
   // Bytes are signed, except those that were raised by an offset.
   return layout.offset === 0 ? (byte << 24) >> 24 : (byte & 0xff) - layout.offset;
 }

@@ -8,7 +8,7 @@ import { zeroGroup } from "./scale-search.ts";
 const f = Math.fround;
 
 /** What each level stands for, in units of the scale. */
-export const levelValues: Int8Array = Int8Array.of(
+export const nonlinearValues: Int8Array = Int8Array.of(
   -127,
   -104,
   -83,
@@ -27,24 +27,24 @@ export const levelValues: Int8Array = Int8Array.of(
   113,
 );
 
-export const nonlinearCodebook: BlockCodebook = { size: 1, points: () => levelValues };
+export const nonlinearCodebook: BlockCodebook = { size: 1, points: () => nonlinearValues };
 
 /** Scales tried to each side of the one that maps the largest value to -127. */
 const ladderSteps = 7;
 
 /** The level nearest to `value` (a float32 in units of the scale); the upper one in the middle. */
-export function nearestLevel(value: number): number {
+export function nearestNonlinear(value: number): number {
   if (value <= -127) return 0;
   if (value >= 113) return 15;
   let below = 0;
   let above = 15;
   while (above - below > 1) {
     const middle = (below + above) >> 1;
-    if (value < levelValues[middle]!) above = middle;
+    if (value < nonlinearValues[middle]!) above = middle;
     else below = middle;
   }
-  const low = levelValues[above - 1]!;
-  const high = levelValues[above]!;
+  const low = nonlinearValues[above - 1]!;
+  const high = nonlinearValues[above]!;
   return f(value - low) < f(high - value) ? above - 1 : above;
 }
 
@@ -68,7 +68,7 @@ export function fitNonlinear(
     let sumQQ = 0;
     for (let i = 0; i < 32; i++) {
       const value = x[at + i]!;
-      const q = levelValues[nearestLevel(f(inverse * value))]!;
+      const q = nonlinearValues[nearestNonlinear(f(inverse * value))]!;
       const weighted = f(weights[weightsAt + i]! * q);
       sumQX = f(sumQX + f(weighted * value));
       sumQQ = f(sumQQ + f(weighted * q));

@@ -1,21 +1,21 @@
 // Packings of the types with codebooks (IQ1, IQ2, IQ3). A point of a book is spelled out: every value, with its sign, is
-// one of 6 or 16 levels, so that a code needs 3 or 4 bits and a lookup. More than the file's 1.6 to 3.4 bits, and still
+// one of 6 or 16 values, so that a code needs 3 or 4 bits and a lookup. More than the file's 1.6 to 3.4 bits, and still
 // far less than bytes. How each lies in the file is the header of its dtype's file.
 
 import { f16ToF32 } from "../../../base/half.ts";
 import {
   type Codebook,
-  iq1sGrid,
-  iq2sGrid,
-  iq2xsGrid,
-  iq2xxsGrid,
-  iq3sGrid,
-  iq3xxsGrid,
+  iq1sCodebook,
+  iq2sCodebook,
+  iq2xsCodebook,
+  iq2xxsCodebook,
+  iq3sCodebook,
+  iq3xxsCodebook,
   paritySigns,
   signsOfByte,
 } from "../../../dtypes/codebooks.ts";
 import type { CodeLayout } from "./packed.ts";
-import { half, levelTable, type Packing, spanLayout } from "./packing.ts";
+import { half, type Packing, raisedCodebook, spanLayout } from "./packing.ts";
 
 /** Made at first use, as the books are: a word for every four elements of a table. */
 function wordsOf(table: Codebook, code: (value: number) => number): () => Uint32Array {
@@ -40,10 +40,10 @@ const byteMasks = wordsOf(
   (sign) => (sign < 0 ? 0xff : 0),
 );
 
-/** The levels of a book: what they stand for, and the words of codes that its points become. */
+/** The values of a book: what codes stand for, and the words of codes that its points become. */
 interface Book {
   readonly layout: CodeLayout;
-  readonly levels: Int8Array;
+  readonly codebook: Int8Array;
   /** Four values of a point, number `four` of all fours of the book, negative where the mask has ones. */
   word(four: number, negative: number): number;
 }
@@ -51,12 +51,12 @@ interface Book {
 /** Magnitudes in a book, times a sign. */
 function signedBook(grid: Codebook, magnitudes: readonly number[], bits: 3 | 4): Book {
   const values = [...magnitudes.map((m) => -m).reverse(), ...magnitudes];
-  const { offset, levels } = levelTable(values);
+  const { offset, codebook } = raisedCodebook(values);
   const positive = wordsOf(grid, (value) => values.indexOf(value));
   const mirror = (values.length - 1) * 0x01010101; // a negative's code is as far from the other end
   return {
     layout: { ...spanLayout, bits, offset, lookup: true },
-    levels,
+    codebook,
     word(four, negative) {
       const word = positive()[four]!;
       return (word & ~negative) | ((mirror - word) & negative);
@@ -64,17 +64,17 @@ function signedBook(grid: Codebook, magnitudes: readonly number[], bits: 3 | 4):
   };
 }
 
-const xxs2 = signedBook(iq2xxsGrid, [8, 25, 43], 3);
-const xs2 = signedBook(iq2xsGrid, [8, 25, 43], 3);
-const s2 = signedBook(iq2sGrid, [8, 25, 43], 3);
-const xxs3 = signedBook(iq3xxsGrid, [4, 12, 20, 28, 36, 44, 52, 62], 4);
-const s3 = signedBook(iq3sGrid, [1, 3, 5, 7, 9, 11, 13, 15], 4);
+const xxs2 = signedBook(iq2xxsCodebook, [8, 25, 43], 3);
+const xs2 = signedBook(iq2xsCodebook, [8, 25, 43], 3);
+const s2 = signedBook(iq2sCodebook, [8, 25, 43], 3);
+const xxs3 = signedBook(iq3xxsCodebook, [4, 12, 20, 28, 36, 44, 52, 62], 4);
+const s3 = signedBook(iq3sCodebook, [1, 3, 5, 7, 9, 11, 13, 15], 4);
 
 // In all of them a scale is (2 n + 1) times a fraction of d.
 
 export const iq2_xxs: Packing = {
   layout: () => xxs2.layout,
-  levels: () => xxs2.levels,
+  codebook: () => xxs2.codebook,
   activationSpan: 8,
   spanBytes: 66,
   read(view, at, span) {
@@ -95,7 +95,7 @@ export const iq2_xxs: Packing = {
 
 export const iq2_xs: Packing = {
   layout: () => ({ ...xs2.layout, scaleCols: 16 }),
-  levels: () => xs2.levels,
+  codebook: () => xs2.codebook,
   activationSpan: 8,
   spanBytes: 74,
   read(view, at, span) {
@@ -114,7 +114,7 @@ export const iq2_xs: Packing = {
 
 export const iq2_s: Packing = {
   layout: () => ({ ...s2.layout, scaleCols: 16 }),
-  levels: () => s2.levels,
+  codebook: () => s2.codebook,
   activationSpan: 8,
   spanBytes: 82,
   read(view, at, span) {
@@ -135,7 +135,7 @@ export const iq2_s: Packing = {
 
 export const iq3_xxs: Packing = {
   layout: () => xxs3.layout,
-  levels: () => xxs3.levels,
+  codebook: () => xxs3.codebook,
   activationSpan: 8,
   spanBytes: 98,
   read(view, at, span) {
@@ -155,7 +155,7 @@ export const iq3_xxs: Packing = {
 
 export const iq3_s: Packing = {
   layout: () => s3.layout,
-  levels: () => s3.levels,
+  codebook: () => s3.codebook,
   activationSpan: 8,
   spanBytes: 110,
   read(view, at, span) {
@@ -174,10 +174,10 @@ export const iq3_s: Packing = {
   },
 };
 
-// IQ1: -1, 0 or 1, plus or minus an eighth. In eighths: six levels, those of a shift down and those of a shift up in turns.
-const eighths = levelTable([-9, -7, -1, 1, 7, 9]);
+// IQ1: -1, 0 or 1, plus or minus an eighth. In eighths: six values, those of a shift down and those of a shift up in turns.
+const eighths = raisedCodebook([-9, -7, -1, 1, 7, 9]);
 
-const shiftedDown = wordsOf(iq1sGrid, (value) => 2 * (value + 1));
+const shiftedDown = wordsOf(iq1sCodebook, (value) => 2 * (value + 1));
 
 /** Four values of a point of IQ1's book, number `four` of all fours, shifted up (1) or down (0). */
 function shiftedWord(four: number, up: number): number {
@@ -188,7 +188,7 @@ const iq1Layout: CodeLayout = { ...spanLayout, bits: 3, offset: eighths.offset, 
 
 export const iq1_s: Packing = {
   layout: () => iq1Layout,
-  levels: () => eighths.levels,
+  codebook: () => eighths.codebook,
   activationSpan: 8,
   spanBytes: 50,
   read(view, at, span) {
@@ -209,7 +209,7 @@ export const iq1_s: Packing = {
 
 export const iq1_m: Packing = {
   layout: () => ({ ...iq1Layout, scaleCols: 16 }),
-  levels: () => eighths.levels,
+  codebook: () => eighths.codebook,
   activationSpan: 8,
   spanBytes: 56,
   read(view, at, span) {
