@@ -1,14 +1,14 @@
-// What q4_1 and q5_1 share when they are written: blocks of 32 values as levels from 0 on, times a half-float scale, plus a
-// half-float minimum. They differ in the bits of a level and in how levels are packed behind both.
+// What q4_1 and q5_1 share when they are written: blocks of 32 values as quants from 0 on, times a half-float scale, plus a
+// half-float minimum. They differ in the bits of a quant and in how quants are packed behind both.
 
 import { weighBlocks } from "./blocks-of-32.ts";
-import { reciprocalOrZero, storeF16 } from "./float32-steps.ts";
+import { reciprocalOrZero, storeF16 } from "./float32-math.ts";
 import { type GroupSearch, plainSearch, searchedElems } from "./group-search.ts";
-import { type AffineLadder, affineLevelsOf, newFits } from "./scale-search.ts";
+import { type AffineLadder, affineQuantsOf, newFits } from "./scale-search.ts";
 
 const f = Math.fround;
 
-const levels = new Uint8Array(32);
+const quants = new Uint8Array(32);
 /** Blocks that are searched at a time. */
 const searchedBlocks = searchedElems / 32;
 const weights = new Float32Array(searchedElems);
@@ -21,16 +21,16 @@ export interface AffineBlock {
   readonly blockBytes: number;
   /** What is tried where there are weights. */
   readonly ladder: AffineLadder;
-  /** Without weights, levels above the last become the last. (What ggml does of the one type, and not of the other.) */
+  /** Without weights, quants above the last become the last. (What ggml does of the one type, and not of the other.) */
   readonly isClamped: boolean;
-  /** Puts a block's levels behind its scale and minimum. */
-  pack(levels: Uint8Array, dst: Uint8Array, at: number): void;
+  /** Puts a block's quants behind its scale and minimum. */
+  pack(quants: Uint8Array, dst: Uint8Array, at: number): void;
 }
 
-/** The ladder of such a type with so many levels. */
-export function affineBlockLadder(maxLevel: number): AffineLadder {
+/** The ladder of such a type with so many quants. */
+export function affineBlockLadder(maxQuant: number): AffineLadder {
   return {
-    maxLevel,
+    maxQuant,
     first: Math.fround(-0.9),
     delta: Math.fround(0.05),
     steps: 36,
@@ -54,7 +54,7 @@ export function quantizeAffineBlocks(
     const from = srcOffset + 32 * block;
     const to = dstOffset + blockBytes * block;
     if (importance === undefined) {
-      spanLevels(src, from, type);
+      spanQuants(src, from, type);
     } else {
       const index = block % searchedBlocks;
       if (index === 0) {
@@ -62,30 +62,30 @@ export function quantizeAffineBlocks(
         weighBlocks(weights, importance, src, srcOffset, block, count);
         search.affine(src, from, 32, count, weights, ladder, fits);
       }
-      affineLevelsOf(fits, index, src, from, 32, ladder.maxLevel, levels, 0);
+      affineQuantsOf(fits, index, src, from, 32, ladder.maxQuant, quants, 0);
       scale[0] = fits.scales[index]!;
       minimum[0] = fits.minimums[index]!;
     }
     storeF16(dst, to, scale[0]!);
     storeF16(dst, to + 2, -minimum[0]!);
-    type.pack(levels, dst, to + 4);
+    type.pack(quants, dst, to + 4);
   }
 }
 
-/** No search: values spread over their whole range, value ~ scale * level - minimum. Levels are cut to a byte. */
-function spanLevels(src: Float32Array, from: number, { ladder, isClamped }: AffineBlock): void {
-  const { maxLevel } = ladder;
+/** No search: values spread over their whole range, value ~ scale * quant - minimum. Quants are cut to a byte. */
+function spanQuants(src: Float32Array, from: number, { ladder, isClamped }: AffineBlock): void {
+  const { maxQuant } = ladder;
   let min = src[from]!;
   let max = min;
   for (let i = from + 1; i < from + 32; i++) {
     if (src[i]! < min) min = src[i]!;
     if (src[i]! > max) max = src[i]!;
   }
-  const step = f(f(max - min) / maxLevel);
+  const step = f(f(max - min) / maxQuant);
   const inverse = reciprocalOrZero(step);
   for (let i = 0; i < 32; i++) {
-    levels[i] = f(f(f(src[from + i]! - min) * inverse) + 0.5);
-    if (isClamped) levels[i] = Math.min(maxLevel, (levels[i]! << 24) >> 24);
+    quants[i] = f(f(f(src[from + i]! - min) * inverse) + 0.5);
+    if (isClamped) quants[i] = Math.min(maxQuant, (quants[i]! << 24) >> 24);
   }
   scale[0] = step;
   minimum[0] = -min;

@@ -1,14 +1,14 @@
 // What q4_k and q5_k share: a super-block of 256 values in 8 groups of 32, each with a 6-bit scale and a 6-bit minimum
-// that are themselves multiples of two half floats. They differ in the bits of a level and in how levels are packed.
+// that are themselves multiples of two half floats. They differ in the bits of a quant and in how quants are packed.
 //
 //   header, 16 bytes: d f16 | dmin f16 | 12 bytes: eight 6-bit scales and eight 6-bit minimums
-//   value = d * scale[group] * level - dmin * minimum[group]
+//   value = d * scale[group] * quant - dmin * minimum[group]
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, type QuantBlock } from "./block.ts";
-import { clamp, nearestInt, storeF16, sumOfSquares, weighGroups } from "./float32-steps.ts";
+import { clamp, nearestInt, storeF16, sumOfSquares, weighGroups } from "./float32-math.ts";
 import { type GroupSearch, plainSearch, searchedElems } from "./group-search.ts";
-import { type AffineLadder, affineLevelsOf, fitPositive, newFits } from "./scale-search.ts";
+import { type AffineLadder, affineQuantsOf, fitPositive, newFits } from "./scale-search.ts";
 
 const f = Math.fround;
 
@@ -35,8 +35,8 @@ export const affineHeader: Omit<QuantBlock, "quants"> = {
   },
 };
 
-/** The levels of the block that is being quantized; AffineSuperBlock.pack packs them. */
-export const affineLevels: Uint8Array = new Uint8Array(256);
+/** The quants of the block that is being quantized; AffineSuperBlock.pack packs them. */
+export const affineQuants: Uint8Array = new Uint8Array(256);
 
 /** Groups of 32 that are searched at a time. */
 const mostGroups = searchedElems / 32;
@@ -46,8 +46,8 @@ const fits = newFits(mostGroups);
 const groupWeights = new Float32Array(8);
 const scales = new Float32Array(8);
 const minimums = new Float32Array(8);
-const scaleLevels = new Uint8Array(8);
-const minimumLevels = new Uint8Array(8);
+const scaleQuants = new Uint8Array(8);
+const minQuants = new Uint8Array(8);
 
 /** The 6-bit scale of a group; `at` is where the 12 bytes start. */
 export function groupScale(bytes: Uint8Array, at: number, group: number): number {
@@ -64,10 +64,10 @@ export function groupMinimum(bytes: Uint8Array, at: number, group: number): numb
 /** The inverse of the two above, for all groups. */
 function packGroupScales(dst: Uint8Array, at: number): void {
   for (let group = 0; group < 4; group++) {
-    const upperScale = scaleLevels[group + 4]!;
-    const upperMinimum = minimumLevels[group + 4]!;
-    dst[at + group] = scaleLevels[group]! | ((upperScale >> 4) << 6);
-    dst[at + group + 4] = minimumLevels[group]! | ((upperMinimum >> 4) << 6);
+    const upperScale = scaleQuants[group + 4]!;
+    const upperMinimum = minQuants[group + 4]!;
+    dst[at + group] = scaleQuants[group]! | ((upperScale >> 4) << 6);
+    dst[at + group + 4] = minQuants[group]! | ((upperMinimum >> 4) << 6);
     dst[at + group + 8] = (upperScale & 15) | ((upperMinimum & 15) << 4);
   }
 }
@@ -77,7 +77,7 @@ export interface AffineSuperBlock {
   readonly blockBytes: number;
   readonly plain: AffineLadder;
   readonly weighted: AffineLadder;
-  /** Puts affineLevels behind the header. */
+  /** Puts affineQuants behind the header. */
   pack(dst: Uint8Array, at: number): void;
 }
 
@@ -118,7 +118,7 @@ export function quantizeAffineSuperBlocks(
       if (importance === undefined) storePlain(dst, to);
       else storeWeighted(dst, to, block);
       packGroupScales(dst, to + 4);
-      roundToStoredScales(src, from + 256 * block, dst, to, type.plain.maxLevel, 8 * block);
+      roundToStoredScales(src, from + 256 * block, dst, to, type.plain.maxQuant, 8 * block);
       type.pack(dst, to + 16);
     }
   }
@@ -145,8 +145,8 @@ function storePlain(dst: Uint8Array, to: number): void {
   const inverseMinimum = maxMinimum > 0 ? f(63 / maxMinimum) : 0;
   for (let group = 0; group < 8; group++) {
     // "& 255": a negative scale wraps to a byte and then becomes the largest.
-    scaleLevels[group] = Math.min(63, nearestInt(f(inverseScale * scales[group]!)) & 255);
-    minimumLevels[group] = Math.min(63, nearestInt(f(inverseMinimum * minimums[group]!)) & 255);
+    scaleQuants[group] = Math.min(63, nearestInt(f(inverseScale * scales[group]!)) & 255);
+    minQuants[group] = Math.min(63, nearestInt(f(inverseMinimum * minimums[group]!)) & 255);
   }
   storeF16(dst, to, f(maxScale / 63));
   storeF16(dst, to + 2, f(maxMinimum / 63));
@@ -154,17 +154,17 @@ function storePlain(dst: Uint8Array, to: number): void {
 
 function storeWeighted(dst: Uint8Array, to: number, block: number): void {
   groupWeights.set(weightSums.subarray(8 * block, 8 * block + 8));
-  storeF16(dst, to, fitPositive(scales, 8, 63, scaleLevels, groupWeights));
-  storeF16(dst, to + 2, fitPositive(minimums, 8, 63, minimumLevels, groupWeights));
+  storeF16(dst, to, fitPositive(scales, 8, 63, scaleQuants, groupWeights));
+  storeF16(dst, to + 2, fitPositive(minimums, 8, 63, minQuants, groupWeights));
 }
 
-/** The search chose levels for exact scales; choose again for the scales as stored. */
+/** The search chose quants for exact scales; choose again for the scales as stored. */
 function roundToStoredScales(
   src: Float32Array,
   from: number,
   dst: Uint8Array,
   to: number,
-  maxLevel: number,
+  maxQuant: number,
   firstFit: number,
 ): void {
   const d = f16ToF32[dst[to]! | (dst[to + 1]! << 8)]!;
@@ -173,13 +173,13 @@ function roundToStoredScales(
     const scale = f(d * groupScale(dst, to + 4, group));
     if (scale === 0) {
       const at = 32 * group;
-      affineLevelsOf(fits, firstFit + group, src, from + at, 32, maxLevel, affineLevels, at);
+      affineQuantsOf(fits, firstFit + group, src, from + at, 32, maxQuant, affineQuants, at);
       continue;
     }
     const minimum = f(dmin * groupMinimum(dst, to + 4, group));
     for (let i = 32 * group; i < 32 * group + 32; i++) {
-      const level = nearestInt(f(f(src[from + i]! + minimum) / scale));
-      affineLevels[i] = clamp(level, 0, maxLevel);
+      const quant = nearestInt(f(f(src[from + i]! + minimum) / scale));
+      affineQuants[i] = clamp(quant, 0, maxQuant);
     }
   }
 }

@@ -1,24 +1,24 @@
-// What the types with blocks of 32 values (q4_0 to q5_1, and the sub-blocks of iq4) have in common: how 4-bit levels
+// What the types with blocks of 32 values (q4_0 to q5_1, and the sub-blocks of iq4) have in common: how 4-bit quants
 // lie in bytes, where the fifth bits go, and the weights that an importance matrix gives a block.
 
-import { sumOfSquares, weighByImportance } from "./float32-steps.ts";
+import { sumOfSquares, weighByImportance } from "./float32-math.ts";
 
-/** Level i of the first 16 goes into the low nibble of byte i, level 16 + i into the high nibble. */
+/** Quant i of the first 16 goes into the low nibble of byte i, quant 16 + i into the high nibble. */
 export function packNibbles(
-  levels: Uint8Array | Int8Array,
-  levelsAt: number,
+  quants: Uint8Array | Int8Array,
+  quantsAt: number,
   dst: Uint8Array,
   at: number,
 ): void {
   for (let i = 0; i < 16; i++) {
-    dst[at + i] = (levels[levelsAt + i]! & 15) | ((levels[levelsAt + 16 + i]! & 15) << 4);
+    dst[at + i] = (quants[quantsAt + i]! & 15) | ((quants[quantsAt + 16 + i]! & 15) << 4);
   }
 }
 
-/** Bit 4 of level i becomes bit i of a little-endian 32-bit word. */
-export function packFifthBits(levels: Uint8Array | Int8Array, dst: Uint8Array, at: number): void {
+/** Bit 4 of quant i becomes bit i of a little-endian 32-bit word. */
+export function packFifthBits(quants: Uint8Array | Int8Array, dst: Uint8Array, at: number): void {
   let word = 0;
-  for (let i = 0; i < 32; i++) word |= ((levels[i]! >> 4) & 1) << i;
+  for (let i = 0; i < 32; i++) word |= ((quants[i]! >> 4) & 1) << i;
   for (let byte = 0; byte < 4; byte++) dst[at + byte] = (word >>> (8 * byte)) & 255;
 }
 

@@ -47,7 +47,7 @@ export interface GroupSearch {
 /** Values that a quantizer searches at a time. */
 export const searchedElems = 8192;
 
-const greedyLevels = new Int8Array(16);
+const greedyQuants = new Int8Array(16);
 
 export const plainSearch: GroupSearch = {
   affine(x, at, count, groups, weights, ladder, fits) {
@@ -62,7 +62,7 @@ export const plainSearch: GroupSearch = {
   },
   greedy(x, at, count, groups, half, fits) {
     for (let g = 0; g < groups; g++) {
-      fits.scales[g] = fitSymmetricGreedy(x, at + g * count, count, half, greedyLevels, 0);
+      fits.scales[g] = fitSymmetricGreedy(x, at + g * count, count, half, greedyQuants, 0);
     }
   },
   nonlinear(x, at, groups, weights, fits) {

@@ -1,4 +1,4 @@
-// IQ4_NL: 32 values as 4-bit levels of an uneven ladder (nonlinear-codebook.ts), times one half-float scale.
+// IQ4_NL: 32 values as 4-bit indices of a codebook (nonlinear-codebook.ts), times one half-float scale.
 //
 //   block, 18 bytes: scale f16 | 16 bytes of nibbles as in q4_0
 //   value = scale * nonlinearValues[q]
@@ -8,14 +8,14 @@ import { f16ToF32 } from "../base/half.ts";
 import { halfAt, nibblesAt } from "./block.ts";
 import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
-import { reciprocalOrZero, storeF16, weighBlock } from "./float32-steps.ts";
+import { reciprocalOrZero, storeF16, weighBlock } from "./float32-math.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
 import { nearestNonlinear, nonlinearCodebook, nonlinearValues } from "./nonlinear-codebook.ts";
 import { newFits } from "./scale-search.ts";
 
 const f = Math.fround;
 
-const levels = new Uint8Array(32);
+const quants = new Uint8Array(32);
 const weights = new Float32Array(searchedElems);
 const fits = newFits(searchedElems / 32);
 
@@ -64,9 +64,9 @@ export const iq4_nl: DType = {
         const scale = fits.scales[block]!;
         const inverse = reciprocalOrZero(scale);
         const at = from + 32 * block;
-        for (let i = 0; i < 32; i++) levels[i] = nearestNonlinear(f(inverse * src[at + i]!));
+        for (let i = 0; i < 32; i++) quants[i] = nearestNonlinear(f(inverse * src[at + i]!));
         storeF16(dst, to, scale);
-        packNibbles(levels, 0, dst, to + 2);
+        packNibbles(quants, 0, dst, to + 2);
       }
     }
   },

@@ -1,4 +1,4 @@
-// IQ4_XS: super-blocks of 256 values as 4-bit levels of an uneven ladder (nonlinear-codebook.ts), in 8 groups of 32 with
+// IQ4_XS: super-blocks of 256 values as 4-bit indices of a codebook (nonlinear-codebook.ts), in 8 groups of 32 with
 // 6-bit scales around 32.
 //
 //   block, 136 bytes: d f16 | 16 bits: upper two bits of scale g at bit 2g | 4 bytes: low nibbles of the scales, even
@@ -9,14 +9,14 @@ import { f16ToF32 } from "../base/half.ts";
 import { halfAt } from "./block.ts";
 import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
-import { clamp, nearestInt, reciprocalOrZero, storeF16, weighBlock } from "./float32-steps.ts";
+import { clamp, nearestInt, reciprocalOrZero, storeF16, weighBlock } from "./float32-math.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
 import { nearestNonlinear, nonlinearCodebook, nonlinearValues } from "./nonlinear-codebook.ts";
 import { newFits } from "./scale-search.ts";
 
 const f = Math.fround;
 
-const levels = new Uint8Array(32);
+const quants = new Uint8Array(32);
 const weights = new Float32Array(searchedElems);
 const fits = newFits(searchedElems / 32);
 const scales = new Float32Array(8);
@@ -104,7 +104,7 @@ export const iq4_xs: DType = {
   },
 };
 
-/** Rounds the scales to multiples of d, and the values to levels of the rounded scales. */
+/** Rounds the scales to multiples of d, and the values to quants of the rounded scales. */
 function storeGroups(
   src: Float32Array,
   from: number,
@@ -119,9 +119,9 @@ function storeGroups(
     const multiple = clamp(nearestInt(f(inverse * scales[group]!)), -32, 31);
     const inverseScale = reciprocalOrZero(f(d * multiple)); // of d as computed, not as stored
     for (let i = 0; i < 32; i++) {
-      levels[i] = nearestNonlinear(f(inverseScale * src[from + 32 * group + i]!));
+      quants[i] = nearestNonlinear(f(inverseScale * src[from + 32 * group + i]!));
     }
-    packNibbles(levels, 0, dst, to + 8 + 16 * group);
+    packNibbles(quants, 0, dst, to + 8 + 16 * group);
 
     const stored = multiple + 32;
     const lowAt = to + 4 + (group >> 1);

@@ -1,13 +1,13 @@
-// What iq4_nl and iq4_xs share: 4-bit levels that stand for 16 unevenly spaced values, denser around zero, and the
+// What iq4_nl and iq4_xs share: 4-bit quants that stand for 16 unevenly spaced values, denser around zero, and the
 // search for the scale of 32 values.
 
 import type { BlockCodebook } from "./block.ts";
-import { largestMagnitude } from "./float32-steps.ts";
+import { largestMagnitude } from "./float32-math.ts";
 import { zeroGroup } from "./scale-search.ts";
 
 const f = Math.fround;
 
-/** What each level stands for, in units of the scale. */
+/** What each quant stands for, in units of the scale. */
 export const nonlinearValues: Int8Array = Int8Array.of(
   -127,
   -104,
@@ -32,7 +32,7 @@ export const nonlinearCodebook: BlockCodebook = { size: 1, points: () => nonline
 /** Scales tried to each side of the one that maps the largest value to -127. */
 const ladderSteps = 7;
 
-/** The level nearest to `value` (a float32 in units of the scale); the upper one in the middle. */
+/** The quant nearest to `value` (a float32 in units of the scale); the upper one in the middle. */
 export function nearestNonlinear(value: number): number {
   if (value <= -127) return 0;
   if (value >= 113) return 15;

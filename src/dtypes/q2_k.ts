@@ -1,43 +1,43 @@
-// Q2_K: super-blocks of 256 values as 2-bit levels in 16 groups of 16, each with a 4-bit scale and a 4-bit minimum.
+// Q2_K: super-blocks of 256 values as 2-bit quants in 16 groups of 16, each with a 4-bit scale and a 4-bit minimum.
 //
-//   block, 84 bytes: 16 bytes: scale in the low nibble, minimum in the high one | 64 bytes of levels
-//   (two-bit-levels.ts) | d f16 | dmin f16
+//   block, 84 bytes: 16 bytes: scale in the low nibble, minimum in the high one | 64 bytes of quants
+//   (two-bit-quants.ts) | d f16 | dmin f16
 //   value = d * scale[group] * q - dmin * minimum[group]; the products are exact in float32
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, twoBitsAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
-import { clamp, nearestInt, storeF16, weighGroups } from "./float32-steps.ts";
+import { clamp, nearestInt, storeF16, weighGroups } from "./float32-math.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
-import { type AffineLadder, affineLevelsOf, fitPositive, newFits } from "./scale-search.ts";
-import { packTwoBitLevels } from "./two-bit-levels.ts";
+import { type AffineLadder, affineQuantsOf, fitPositive, newFits } from "./scale-search.ts";
+import { packTwoBitQuants } from "./two-bit-quants.ts";
 
 const f = Math.fround;
 
 const plain: AffineLadder = {
-  maxLevel: 3,
+  maxQuant: 3,
   first: -0.5,
   delta: f(0.1),
   steps: 15,
   absolute: true,
 };
 const weighted: AffineLadder = {
-  maxLevel: 3,
+  maxQuant: 3,
   first: f(-0.9),
   delta: f(0.05),
   steps: 36,
   absolute: false,
 };
 
-const levels = new Uint8Array(256);
+const quants = new Uint8Array(256);
 const weights = new Float32Array(searchedElems);
 const weightSums = new Float32Array(searchedElems / 16);
 const fits = newFits(searchedElems / 16);
 const groupWeights = new Float32Array(16);
 const scales = new Float32Array(16);
 const minimums = new Float32Array(16);
-const scaleLevels = new Uint8Array(16);
-const minimumLevels = new Uint8Array(16);
+const scaleQuants = new Uint8Array(16);
+const minQuants = new Uint8Array(16);
 
 export const q2_k: DType = {
   name: "q2_k",
@@ -104,7 +104,7 @@ export const q2_k: DType = {
         if (importance === undefined) storePlain(dst, to);
         else storeWeighted(dst, to, block);
         roundToStoredScales(src, from + 256 * block, dst, to, 16 * block);
-        packTwoBitLevels(levels, dst, to + 16);
+        packTwoBitQuants(quants, dst, to + 16);
       }
     }
   },
@@ -130,14 +130,14 @@ function storePlain(dst: Uint8Array, to: number): void {
 
 function storeWeighted(dst: Uint8Array, to: number, block: number): void {
   groupWeights.set(weightSums.subarray(16 * block, 16 * block + 16));
-  storeF16(dst, to + 80, fitPositive(scales, 16, 15, scaleLevels, groupWeights));
-  storeF16(dst, to + 82, fitPositive(minimums, 16, 15, minimumLevels, groupWeights));
+  storeF16(dst, to + 80, fitPositive(scales, 16, 15, scaleQuants, groupWeights));
+  storeF16(dst, to + 82, fitPositive(minimums, 16, 15, minQuants, groupWeights));
   for (let group = 0; group < 16; group++) {
-    dst[to + group] = scaleLevels[group]! | (minimumLevels[group]! << 4);
+    dst[to + group] = scaleQuants[group]! | (minQuants[group]! << 4);
   }
 }
 
-/** The search chose levels for exact scales; choose again for the scales as stored. */
+/** The search chose quants for exact scales; choose again for the scales as stored. */
 function roundToStoredScales(
   src: Float32Array,
   from: number,
@@ -151,12 +151,12 @@ function roundToStoredScales(
     const scale = f(d * (dst[to + group]! & 15));
     if (scale === 0) {
       const at = 16 * group;
-      affineLevelsOf(fits, firstFit + group, src, from + at, 16, 3, levels, at);
+      affineQuantsOf(fits, firstFit + group, src, from + at, 16, 3, quants, at);
       continue;
     }
     const minimum = f(dmin * (dst[to + group]! >> 4));
     for (let i = 16 * group; i < 16 * group + 16; i++) {
-      levels[i] = clamp(nearestInt(f(f(src[from + i]! + minimum) / scale)), 0, 3);
+      quants[i] = clamp(nearestInt(f(f(src[from + i]! + minimum) / scale)), 0, 3);
     }
   }
 }

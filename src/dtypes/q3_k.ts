@@ -1,7 +1,7 @@
-// Q3_K: super-blocks of 256 values as 3-bit levels around 4, in 16 groups of 16 with 6-bit scales around 32.
+// Q3_K: super-blocks of 256 values as 3-bit quants around 4, in 16 groups of 16 with 6-bit scales around 32.
 //
 //   block, 110 bytes: 32 bytes: bit r of byte i is the third bit of value i of run r (of 32) | 64 bytes of the lower two
-//   bits (two-bit-levels.ts) | 12 bytes of scales | d f16
+//   bits (two-bit-quants.ts) | 12 bytes of scales | d f16
 //   value = d * (scale[group] - 32) * (q - 4); the products are exact in float32
 // Scale g has its low nibble in byte g (g < 8: the low half, else byte g - 8's high half) and its upper two bits in byte
 // 8 + g mod 4, at bit 2 * (g div 4).
@@ -9,21 +9,21 @@
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, oneBitAt, twoBitsAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
-import { clamp, nearestInt, storeF16, weighGroups } from "./float32-steps.ts";
+import { clamp, nearestInt, storeF16, weighGroups } from "./float32-math.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
-import { fitSymmetric, fitSymmetricGreedy, newFits, symmetricLevelsOf } from "./scale-search.ts";
-import { packTwoBitLevels } from "./two-bit-levels.ts";
+import { fitSymmetric, fitSymmetricGreedy, newFits, symmetricQuantsOf } from "./scale-search.ts";
+import { packTwoBitQuants } from "./two-bit-quants.ts";
 
 const f = Math.fround;
 
-const levels = new Int8Array(256);
+const quants = new Int8Array(256);
 const weights = new Float32Array(searchedElems);
 const weightSums = new Float32Array(searchedElems / 16);
 const fits = newFits(searchedElems / 16);
 const scaleFit = newFits(1);
 const groupWeights = new Float32Array(16);
 const scales = new Float32Array(16);
-const scaleLevels = new Int8Array(16);
+const scaleQuants = new Int8Array(16);
 
 export const q3_k: DType = {
   name: "q3_k",
@@ -112,7 +112,7 @@ export const q3_k: DType = {
         packGroupScales(dst, to + 96);
         roundToStoredScales(src, from + 256 * block, dst, to, importance && 16 * block);
         packThirdBits(dst, to);
-        packTwoBitLevels(levels, dst, to + 32);
+        packTwoBitQuants(quants, dst, to + 32);
       }
     }
   },
@@ -127,11 +127,11 @@ function groupScale(bytes: Uint8Array, at: number, group: number): number {
 
 function packGroupScales(dst: Uint8Array, at: number): void {
   for (let i = 0; i < 8; i++) {
-    dst[at + i] = (scaleLevels[i]! & 15) | ((scaleLevels[i + 8]! & 15) << 4);
+    dst[at + i] = (scaleQuants[i]! & 15) | ((scaleQuants[i + 8]! & 15) << 4);
   }
   for (let i = 0; i < 4; i++) {
     let upper = 0;
-    for (let k = 0; k < 4; k++) upper |= ((scaleLevels[4 * k + i]! >> 4) & 3) << (2 * k);
+    for (let k = 0; k < 4; k++) upper |= ((scaleQuants[4 * k + i]! >> 4) & 3) << (2 * k);
     dst[at + 8 + i] = upper;
   }
 }
@@ -142,14 +142,14 @@ function storePlain(dst: Uint8Array, to: number): void {
     if (Math.abs(scales[group]!) > Math.abs(largest)) largest = scales[group]!;
   }
   if (largest === 0) {
-    scaleLevels.fill(0);
+    scaleQuants.fill(0);
     storeF16(dst, to + 108, 0);
     return;
   }
   const inverse = f(-32 / largest);
   for (let group = 0; group < 16; group++) {
     const wrapped = (nearestInt(f(inverse * scales[group]!)) << 24) >> 24; // a signed byte in C
-    scaleLevels[group] = clamp(wrapped, -32, 31) + 32;
+    scaleQuants[group] = clamp(wrapped, -32, 31) + 32;
   }
   storeF16(dst, to + 108, f(1 / inverse));
 }
@@ -157,11 +157,11 @@ function storePlain(dst: Uint8Array, to: number): void {
 function storeWeighted(dst: Uint8Array, to: number, block: number): void {
   groupWeights.set(weightSums.subarray(16 * block, 16 * block + 16));
   fitSymmetric(scales, 0, 16, 32, groupWeights, 0, scaleFit, 0);
-  symmetricLevelsOf(scaleFit, 0, scales, 0, 16, 32, scaleLevels, 0);
+  symmetricQuantsOf(scaleFit, 0, scales, 0, 16, 32, scaleQuants, 0);
   storeF16(dst, to + 108, scaleFit.scales[0]!);
 }
 
-/** Levels for the scales as stored; where that is zero, for the scale that was found. */
+/** Quants for the scales as stored; where that is zero, for the scale that was found. */
 function roundToStoredScales(
   src: Float32Array,
   from: number,
@@ -174,12 +174,12 @@ function roundToStoredScales(
     const scale = f(d * (groupScale(dst, to + 96, group) - 32));
     if (scale === 0) {
       const at = 16 * group;
-      if (firstFit === undefined) fitSymmetricGreedy(src, from + at, 16, 4, levels, at);
-      else symmetricLevelsOf(fits, firstFit + group, src, from + at, 16, 4, levels, at);
+      if (firstFit === undefined) fitSymmetricGreedy(src, from + at, 16, 4, quants, at);
+      else symmetricQuantsOf(fits, firstFit + group, src, from + at, 16, 4, quants, at);
       continue;
     }
     for (let i = 16 * group; i < 16 * group + 16; i++) {
-      levels[i] = clamp(nearestInt(f(src[from + i]! / scale)), -4, 3) + 4;
+      quants[i] = clamp(nearestInt(f(src[from + i]! / scale)), -4, 3) + 4;
     }
   }
 }
@@ -187,7 +187,7 @@ function roundToStoredScales(
 function packThirdBits(dst: Uint8Array, at: number): void {
   for (let i = 0; i < 32; i++) {
     let thirds = 0;
-    for (let run = 0; run < 8; run++) thirds |= ((levels[32 * run + i]! >> 2) & 1) << run;
+    for (let run = 0; run < 8; run++) thirds |= ((quants[32 * run + i]! >> 2) & 1) << run;
     dst[at + i] = thirds;
   }
 }

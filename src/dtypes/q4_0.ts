@@ -1,4 +1,4 @@
-// Q4_0: 32 values as 4-bit levels around 8, times one half-float scale.
+// Q4_0: 32 values as 4-bit quants around 8, times one half-float scale.
 //
 //   block, 18 bytes: scale f16 | 16 bytes: low nibbles hold values 0-15, high nibbles 16-31
 //   value = scale * (q - 8)
@@ -12,7 +12,7 @@ import { quantizeSymmetricBlocks, type SymmetricBlock } from "./symmetric-blocks
 const type: SymmetricBlock = {
   blockBytes: 18,
   middle: 8,
-  pack: (levels, dst, at) => packNibbles(levels, 0, dst, at),
+  pack: (quants, dst, at) => packNibbles(quants, 0, dst, at),
 };
 
 export const q4_0: DType = {

@@ -1,4 +1,4 @@
-// Q4_1: 32 values as 4-bit levels times a half-float scale, plus a half-float minimum.
+// Q4_1: 32 values as 4-bit quants times a half-float scale, plus a half-float minimum.
 //
 //   block, 20 bytes: scale f16 | minimum f16 | 16 bytes: low nibbles hold values 0-15, high nibbles 16-31
 //   value = scale * q + minimum; the product is exact in float32
@@ -13,7 +13,7 @@ const type: AffineBlock = {
   blockBytes: 20,
   ladder: affineBlockLadder(15),
   isClamped: true,
-  pack: (levels, dst, at) => packNibbles(levels, 0, dst, at),
+  pack: (quants, dst, at) => packNibbles(quants, 0, dst, at),
 };
 
 export const q4_1: DType = {

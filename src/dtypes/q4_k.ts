@@ -1,4 +1,4 @@
-// Q4_K: super-blocks of 256 values as 4-bit levels in 8 groups, each with its own 6-bit scale and minimum.
+// Q4_K: super-blocks of 256 values as 4-bit quants in 8 groups, each with its own 6-bit scale and minimum.
 //
 //   block, 144 bytes: header of 16 (affine-super-block.ts) | 128 bytes: byte i of the k-th 32 holds value i of group 2k
 //   in its low nibble and of group 2k + 1 in its high nibble
@@ -8,7 +8,7 @@ import { f16ToF32 } from "../base/half.ts";
 import {
   type AffineSuperBlock,
   affineHeader,
-  affineLevels,
+  affineQuants,
   groupMinimum,
   groupScale,
   quantizeAffineSuperBlocks,
@@ -17,21 +17,21 @@ import type { DType } from "./dtype.ts";
 import type { AffineLadder } from "./scale-search.ts";
 
 const plain: AffineLadder = {
-  maxLevel: 15,
+  maxQuant: 15,
   first: -1,
   delta: Math.fround(0.1),
   steps: 20,
   absolute: false,
 };
 const weighted: AffineLadder = {
-  maxLevel: 15,
+  maxQuant: 15,
   first: Math.fround(-0.9),
   delta: Math.fround(0.05),
   steps: 36,
   absolute: false,
 };
 
-const type: AffineSuperBlock = { blockBytes: 144, plain, weighted, pack: packLevels };
+const type: AffineSuperBlock = { blockBytes: 144, plain, weighted, pack: packQuants };
 
 export const q4_k: DType = {
   name: "q4_k",
@@ -63,18 +63,18 @@ export const q4_k: DType = {
     for (let block = 0; block < blocks; block++) {
       const d = f16ToF32[src[from]! | (src[from + 1]! << 8)]!;
       const dmin = f16ToF32[src[from + 2]! | (src[from + 3]! << 8)]!;
-      let levels = from + 16;
+      let quants = from + 16;
       for (let group = 0; group < 8; group += 2) {
         const scaleLow = d * groupScale(src, from + 4, group);
         const minimumLow = dmin * groupMinimum(src, from + 4, group);
         const scaleHigh = d * groupScale(src, from + 4, group + 1);
         const minimumHigh = dmin * groupMinimum(src, from + 4, group + 1);
         for (let i = 0; i < 32; i++) {
-          const pair = src[levels + i]!;
+          const pair = src[quants + i]!;
           dst[to + i] = scaleLow * (pair & 15) - minimumLow;
           dst[to + 32 + i] = scaleHigh * (pair >> 4) - minimumHigh;
         }
-        levels += 32;
+        quants += 32;
         to += 64;
       }
       from += 144;
@@ -86,11 +86,11 @@ export const q4_k: DType = {
   },
 };
 
-function packLevels(dst: Uint8Array, at: number): void {
+function packQuants(dst: Uint8Array, at: number): void {
   for (let pairs = 0; pairs < 4; pairs++) {
     for (let i = 0; i < 32; i++) {
-      const low = affineLevels[64 * pairs + i]!;
-      const high = affineLevels[64 * pairs + 32 + i]!;
+      const low = affineQuants[64 * pairs + i]!;
+      const high = affineQuants[64 * pairs + 32 + i]!;
       dst[at + 32 * pairs + i] = low | (high << 4);
     }
   }

@@ -1,4 +1,4 @@
-// Q5_0: 32 values as 5-bit levels around 16, times one half-float scale.
+// Q5_0: 32 values as 5-bit quants around 16, times one half-float scale.
 //
 //   block, 22 bytes: scale f16 | 32 fifth bits, value i at bit i | 16 bytes of nibbles as in q4_0
 //   value = scale * (q - 16)
@@ -12,9 +12,9 @@ import { quantizeSymmetricBlocks, type SymmetricBlock } from "./symmetric-blocks
 const type: SymmetricBlock = {
   blockBytes: 22,
   middle: 16,
-  pack(levels, dst, at) {
-    packFifthBits(levels, dst, at);
-    packNibbles(levels, 0, dst, at + 4);
+  pack(quants, dst, at) {
+    packFifthBits(quants, dst, at);
+    packNibbles(quants, 0, dst, at + 4);
   },
 };
 

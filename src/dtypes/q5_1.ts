@@ -1,4 +1,4 @@
-// Q5_1: 32 values as 5-bit levels times a half-float scale, plus a half-float minimum.
+// Q5_1: 32 values as 5-bit quants times a half-float scale, plus a half-float minimum.
 //
 //   block, 24 bytes: scale f16 | minimum f16 | 32 fifth bits, value i at bit i | 16 bytes of nibbles as in q4_0
 //   value = scale * q + minimum; the product is exact in float32
@@ -13,9 +13,9 @@ const type: AffineBlock = {
   blockBytes: 24,
   ladder: affineBlockLadder(31),
   isClamped: false,
-  pack(levels, dst, at) {
-    packFifthBits(levels, dst, at);
-    packNibbles(levels, 0, dst, at + 4);
+  pack(quants, dst, at) {
+    packFifthBits(quants, dst, at);
+    packNibbles(quants, 0, dst, at + 4);
   },
 };
 

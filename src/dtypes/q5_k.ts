@@ -1,4 +1,4 @@
-// Q5_K: as q4_k with a fifth bit per level.
+// Q5_K: as q4_k with a fifth bit per quant.
 //
 //   block, 176 bytes: header of 16 (affine-super-block.ts) | 32 bytes: bit g of byte i is the fifth bit of value i of
 //   group g | 128 bytes of nibbles as in q4_k
@@ -8,7 +8,7 @@ import { f16ToF32 } from "../base/half.ts";
 import {
   type AffineSuperBlock,
   affineHeader,
-  affineLevels,
+  affineQuants,
   groupMinimum,
   groupScale,
   quantizeAffineSuperBlocks,
@@ -18,21 +18,21 @@ import type { DType } from "./dtype.ts";
 import type { AffineLadder } from "./scale-search.ts";
 
 const plain: AffineLadder = {
-  maxLevel: 31,
+  maxQuant: 31,
   first: -0.5,
   delta: Math.fround(0.1),
   steps: 15,
   absolute: false,
 };
 const weighted: AffineLadder = {
-  maxLevel: 31,
+  maxQuant: 31,
   first: Math.fround(-0.9),
   delta: Math.fround(0.05),
   steps: 36,
   absolute: false,
 };
 
-const type: AffineSuperBlock = { blockBytes: 176, plain, weighted, pack: packLevels };
+const type: AffineSuperBlock = { blockBytes: 176, plain, weighted, pack: packQuants };
 
 export const q5_k: DType = {
   name: "q5_k",
@@ -90,12 +90,12 @@ export const q5_k: DType = {
   },
 };
 
-function packLevels(dst: Uint8Array, at: number): void {
+function packQuants(dst: Uint8Array, at: number): void {
   for (let i = 0; i < 32; i++) {
     let fifths = 0;
     for (let pair = 0; pair < 4; pair++) {
-      const low = affineLevels[64 * pair + i]!;
-      const high = affineLevels[64 * pair + 32 + i]!;
+      const low = affineQuants[64 * pair + i]!;
+      const high = affineQuants[64 * pair + 32 + i]!;
       fifths |= ((low >> 4) << (2 * pair)) | ((high >> 4) << (2 * pair + 1));
       dst[at + 32 + 32 * pair + i] = (low & 15) | ((high & 15) << 4);
     }

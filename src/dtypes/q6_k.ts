@@ -1,4 +1,4 @@
-// Q6_K: super-blocks of 256 values as 6-bit levels around 32, in 16 groups with signed 8-bit scales.
+// Q6_K: super-blocks of 256 values as 6-bit quants around 32, in 16 groups with signed 8-bit scales.
 //
 //   block, 210 bytes: 128 bytes of low nibbles | 64 bytes of upper 2 bits | 16 x int8 scale | d f16
 //   value = d * scale[group] * (q - 32); the products are exact in float32
@@ -8,13 +8,13 @@
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, twoBitsAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
-import { clamp, nearestInt, storeF16 } from "./float32-steps.ts";
+import { clamp, nearestInt, storeF16 } from "./float32-math.ts";
 import { plainSearch, searchedElems } from "./group-search.ts";
-import { newFits, symmetricLevelsOf, zeroGroup } from "./scale-search.ts";
+import { newFits, symmetricQuantsOf, zeroGroup } from "./scale-search.ts";
 
 const f = Math.fround;
 
-const levels = new Int8Array(256);
+const quants = new Int8Array(256);
 const weights = new Float32Array(searchedElems);
 const fits = newFits(searchedElems / 16);
 
@@ -91,15 +91,15 @@ export const q6_k: DType = {
       search.symmetric(src, from, 16, 16 * count, 32, importance && weights, fits);
       for (let block = 0; block < count; block++) {
         const to = dstOffset + 210 * (first + block);
-        if (chooseLevels(src, from + 256 * block, dst, to, 16 * block)) packLevels(dst, to);
+        if (chooseQuants(src, from + 256 * block, dst, to, 16 * block)) packQuants(dst, to);
         else dst.fill(0, to, to + 210);
       }
     }
   },
 };
 
-/** Stores the scales and fills `levels`; false if all values are (almost) zero. */
-function chooseLevels(
+/** Stores the scales and fills `quants`; false if all values are (almost) zero. */
+function chooseQuants(
   src: Float32Array,
   from: number,
   dst: Uint8Array,
@@ -121,24 +121,24 @@ function chooseLevels(
     const scale = f(d * ((stored << 24) >> 24));
     if (scale === 0) {
       const at = 16 * group;
-      symmetricLevelsOf(fits, firstFit + group, src, from + at, 16, 32, levels, at);
+      symmetricQuantsOf(fits, firstFit + group, src, from + at, 16, 32, quants, at);
       continue;
     }
     for (let i = 16 * group; i < 16 * group + 16; i++) {
-      levels[i] = clamp(nearestInt(f(src[from + i]! / scale)), -32, 31) + 32;
+      quants[i] = clamp(nearestInt(f(src[from + i]! / scale)), -32, 31) + 32;
     }
   }
   return true;
 }
 
-function packLevels(dst: Uint8Array, to: number): void {
+function packQuants(dst: Uint8Array, to: number): void {
   for (let half = 0; half < 2; half++) {
     for (let i = 0; i < 32; i++) {
       const at = 128 * half + i;
-      const run0 = levels[at]!;
-      const run1 = levels[at + 32]!;
-      const run2 = levels[at + 64]!;
-      const run3 = levels[at + 96]!;
+      const run0 = quants[at]!;
+      const run1 = quants[at + 32]!;
+      const run2 = quants[at + 64]!;
+      const run3 = quants[at + 96]!;
       dst[to + 64 * half + i] = (run0 & 15) | ((run2 & 15) << 4);
       dst[to + 64 * half + 32 + i] = (run1 & 15) | ((run3 & 15) << 4);
       dst[to + 128 + 32 * half + i] =

@@ -7,7 +7,7 @@
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
-import { largestMagnitude, reciprocalOrZero, roundHalfAway, storeF16 } from "./float32-steps.ts";
+import { largestMagnitude, reciprocalOrZero, roundHalfAway, storeF16 } from "./float32-math.ts";
 
 export const q8_0: DType = {
   name: "q8_0",

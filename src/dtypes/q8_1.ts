@@ -1,13 +1,13 @@
-// Q8_1: as q8_0, with the scaled sum of the levels beside them. Activations become this before they meet weights that
+// Q8_1: as q8_0, with the scaled sum of the quants beside them. Activations become this before they meet weights that
 // have a minimum (q4_1, q5_1): the minimum then costs one product a block. Not found in model files.
 //
-//   block, 36 bytes: scale f16 | scale * sum of levels f16 | 32 x int8
+//   block, 36 bytes: scale f16 | scale * sum of quants f16 | 32 x int8
 //   value = scale * q
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
-import { largestMagnitude, reciprocalOrZero, roundHalfAway, storeF16 } from "./float32-steps.ts";
+import { largestMagnitude, reciprocalOrZero, roundHalfAway, storeF16 } from "./float32-math.ts";
 
 export const q8_1: DType = {
   name: "q8_1",
@@ -40,9 +40,9 @@ export const q8_1: DType = {
       const inverse = reciprocalOrZero(scale);
       let sum = 0;
       for (let i = 0; i < 32; i++) {
-        const level = (roundHalfAway(Math.fround(src[from + i]! * inverse)) << 24) >> 24;
-        dst[to + 4 + i] = level;
-        sum += level;
+        const quant = (roundHalfAway(Math.fround(src[from + i]! * inverse)) << 24) >> 24;
+        dst[to + 4 + i] = quant;
+        sum += quant;
       }
       storeF16(dst, to, scale);
       storeF16(dst, to + 2, Math.fround(sum * scale)); // the exact scale, not the stored one

@@ -1,11 +1,11 @@
-// Q8_K: 256 values as signed bytes times one float32 scale, with the sums of each 16 levels. What activations become
+// Q8_K: 256 values as signed bytes times one float32 scale, with the sums of each 16 quants. What activations become
 // before they meet weights of the 256-value types; not found in model files.
 //
 //   block, 292 bytes: scale f32 | 256 x int8 | 16 x int16 sums
 //   value = scale * q
 
 import type { DType } from "./dtype.ts";
-import { largestMagnitude, nearestInt } from "./float32-steps.ts";
+import { largestMagnitude, nearestInt } from "./float32-math.ts";
 
 const scratchF32 = new Float32Array(1);
 const scratchBytes = new Uint8Array(scratchF32.buffer);
@@ -60,9 +60,9 @@ function quantizeBlock(
   for (let group = 0; group < 16; group++) {
     let sum = 0;
     for (let i = 16 * group; i < 16 * group + 16; i++) {
-      const level = Math.min(127, nearestInt(Math.fround(inverse * src[from + i]!)));
-      dst[to + 4 + i] = level;
-      sum += (level << 24) >> 24;
+      const quant = Math.min(127, nearestInt(Math.fround(inverse * src[from + i]!)));
+      dst[to + 4 + i] = quant;
+      sum += (quant << 24) >> 24;
     }
     dst[to + 260 + 2 * group] = sum & 255;
     dst[to + 261 + 2 * group] = (sum >> 8) & 255;

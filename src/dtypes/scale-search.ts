@@ -1,11 +1,11 @@
-// The searches behind the quantizers: which scale (and minimum) makes the rounded levels fit a group of values best.
+// The searches behind the quantizers: which scale (and minimum) makes the rounded quants fit a group of values best.
 //
 // Each tries a ladder of scales around the obvious one and keeps what loses least under the given weights. They are
 // heuristics whose every rounding shows in the result: the order of the float32 steps here is part of the file format's
 // de facto definition (ggml's make_qx_quants, make_q3_quants, make_qkx2_quants and make_qp_quants). Results go to the
 // caller's arrays; nothing is allocated. group-search.ts runs them over many groups, and may be replaced there.
 
-import { clamp, largestMagnitude, nearestInt } from "./float32-steps.ts";
+import { clamp, largestMagnitude, nearestInt } from "./float32-math.ts";
 
 const f = Math.fround;
 
@@ -19,7 +19,7 @@ export interface GroupFits {
   readonly scales: Float32Array;
   /** As positive offsets; of searches that have one. */
   readonly minimums: Float32Array;
-  /** What the levels follow from: see affineLevelsOf and symmetricLevelsOf. */
+  /** What the quants follow from: see affineQuantsOf and symmetricQuantsOf. */
   readonly inverses: Float32Array;
   readonly bases: Float32Array;
 }
@@ -30,7 +30,7 @@ export function newFits(groups: number): GroupFits {
 }
 
 /**
- * value ~ scale * (level - half), level in [0, 2 * half). Weights are the squares of the values where none are given.
+ * value ~ scale * (quant - half), quant in [0, 2 * half). Weights are the squares of the values where none are given.
  * The result is at `index` of `fits`.
  */
 export function fitSymmetric(
@@ -55,10 +55,10 @@ export function fitSymmetric(
     let sumLL = 0;
     for (let i = 0; i < count; i++) {
       const value = x[at + i]!;
-      const level = clamp(nearestInt(f(inverse * value)), -half, half - 1);
+      const quant = clamp(nearestInt(f(inverse * value)), -half, half - 1);
       const weight = weights === undefined ? f(value * value) : weights[weightsAt + i]!;
-      sumLX = f(sumLX + f(f(weight * value) * level));
-      sumLL = f(sumLL + f(f(weight * level) * level));
+      sumLX = f(sumLX + f(f(weight * value) * quant));
+      sumLL = f(sumLL + f(f(weight * quant) * quant));
     }
     if (order > 0 && !(sumLL > 0 && f(sumLX * sumLX) > f(best * sumLL))) continue;
     const scale = sumLL === 0 ? 0 : f(sumLX / sumLL);
@@ -68,44 +68,44 @@ export function fitSymmetric(
   }
 }
 
-/** Inverse scales that fitSymmetric tries, and which tenth of a level each is off: 0, then -9 to 9 without it. */
+/** Inverse scales that fitSymmetric tries, and which tenth of a quant each is off: 0, then -9 to 9 without it. */
 export const symmetricSteps = 19;
 
 export function symmetricStep(order: number): number {
   return order === 0 ? 0 : order <= 9 ? order - 10 : order - 9;
 }
 
-/** The levels of the scale that fitSymmetric found. */
-export function symmetricLevelsOf(
+/** The quants of the scale that fitSymmetric found. */
+export function symmetricQuantsOf(
   fits: GroupFits,
   index: number,
   x: Float32Array,
   at: number,
   count: number,
   half: number,
-  levels: Int8Array,
-  levelsAt: number,
+  quants: Int8Array,
+  quantsAt: number,
 ): void {
   const inverse = fits.inverses[index]!;
   for (let i = 0; i < count; i++) {
-    // A group of zeros has level 0, not the level that stands for 0: nobody sees it, its scale is 0.
-    const level = clamp(nearestInt(f(inverse * x[at + i]!)), -half, half - 1);
-    levels[levelsAt + i] = inverse === 0 ? 0 : half + level;
+    // A group of zeros has quant 0, not the quant that stands for 0: nobody sees it, its scale is 0.
+    const quant = clamp(nearestInt(f(inverse * x[at + i]!)), -half, half - 1);
+    quants[quantsAt + i] = inverse === 0 ? 0 : half + quant;
   }
 }
 
-/** As fitSymmetric without weights, but improves level by level instead of trying a ladder of scales. */
+/** As fitSymmetric without weights, but improves quant by quant instead of trying a ladder of scales. */
 export function fitSymmetricGreedy(
   x: Float32Array,
   at: number,
   count: number,
   half: number,
-  levels: Int8Array,
-  levelsAt: number,
+  quants: Int8Array,
+  quantsAt: number,
 ): number {
   const largest = largestMagnitude(x, at, count);
   if (Math.abs(largest) < zeroGroup) {
-    levels.fill(0, levelsAt, levelsAt + count);
+    quants.fill(0, quantsAt, quantsAt + count);
     return 0;
   }
   const inverse = f(-half / largest);
@@ -113,27 +113,27 @@ export function fitSymmetricGreedy(
   let sumLL = 0;
   for (let i = 0; i < count; i++) {
     const value = x[at + i]!;
-    const level = clamp(nearestInt(f(inverse * value)), -half, half - 1);
-    levels[levelsAt + i] = level;
+    const quant = clamp(nearestInt(f(inverse * value)), -half, half - 1);
+    quants[quantsAt + i] = quant;
     const weight = f(value * value);
-    sumLX = f(sumLX + f(f(weight * value) * level));
-    sumLL = f(sumLL + f(f(weight * level) * level));
+    sumLX = f(sumLX + f(f(weight * value) * quant));
+    sumLL = f(sumLL + f(f(weight * quant) * quant));
   }
   for (let round = 0; round < 5; round++) {
     let changed = false;
     for (let i = 0; i < count; i++) {
       const value = x[at + i]!;
       const weight = f(value * value);
-      const level = levels[levelsAt + i]!;
-      let otherLX = f(sumLX - f(f(weight * value) * level));
+      const quant = quants[quantsAt + i]!;
+      let otherLX = f(sumLX - f(f(weight * value) * quant));
       if (!(otherLX > 0)) continue;
-      let otherLL = f(sumLL - f(f(weight * level) * level));
+      let otherLL = f(sumLL - f(f(weight * quant) * quant));
       const better = clamp(nearestInt(f(f(value * otherLL) / otherLX)), -half, half - 1);
-      if (better === level) continue;
+      if (better === quant) continue;
       otherLX = f(otherLX + f(f(weight * value) * better));
       otherLL = f(otherLL + f(f(weight * better) * better));
       if (otherLL > 0 && f(f(otherLX * otherLX) * sumLL) > f(f(sumLX * sumLX) * otherLL)) {
-        levels[levelsAt + i] = better;
+        quants[quantsAt + i] = better;
         sumLX = otherLX;
         sumLL = otherLL;
         changed = true;
@@ -141,13 +141,13 @@ export function fitSymmetricGreedy(
     }
     if (!changed) break;
   }
-  for (let i = 0; i < count; i++) levels[levelsAt + i] = levels[levelsAt + i]! + half;
+  for (let i = 0; i < count; i++) quants[quantsAt + i] = quants[quantsAt + i]! + half;
   return sumLL > 0 ? f(sumLX / sumLL) : 0;
 }
 
-/** The ladder of fitAffine: inverse scales (first + i * delta + maxLevel) / range for i = 0..steps. */
+/** The ladder of fitAffine: inverse scales (first + i * delta + maxQuant) / range for i = 0..steps. */
 export interface AffineLadder {
-  readonly maxLevel: number;
+  readonly maxQuant: number;
   readonly first: number;
   readonly delta: number;
   readonly steps: number;
@@ -159,7 +159,7 @@ const trial = new Uint8Array(32);
 const solved = new Float32Array(2); // scale, min: the result of solveForTrial
 
 /**
- * value ~ scale * level - minimum, level in [0, maxLevel], minimum >= 0. At most 32 values. The result is at `index` of
+ * value ~ scale * quant - minimum, quant in [0, maxQuant], minimum >= 0. At most 32 values. The result is at `index` of
  * `fits`.
  */
 export function fitAffine(
@@ -186,16 +186,16 @@ export function fitAffine(
   }
   if (min > 0) min = 0;
   let base = min;
-  let inverse = max === min ? 0 : f(ladder.maxLevel / f(max - min));
+  let inverse = max === min ? 0 : f(ladder.maxQuant / f(max - min));
   let scale = max === min ? 0 : f(1 / inverse);
   if (max !== min) {
-    const { maxLevel, first, delta, steps, absolute } = ladder;
-    roundLevels(x, at, count, inverse, min, maxLevel, trial, 0);
+    const { maxQuant, first, delta, steps, absolute } = ladder;
+    roundQuants(x, at, count, inverse, min, maxQuant, trial, 0);
     let bestLoss = affineLoss(x, at, count, weights, weightsAt, scale, min, absolute);
     for (let step = 0; step <= steps; step++) {
       // The range to scale by is that of the best fit so far: its minimum moves.
-      const tried = f(f(f(first + f(delta * step)) + maxLevel) / f(max - min));
-      roundLevels(x, at, count, tried, min, maxLevel, trial, 0);
+      const tried = f(f(f(first + f(delta * step)) + maxQuant) / f(max - min));
+      roundQuants(x, at, count, tried, min, maxQuant, trial, 0);
       if (!solveForTrial(x, at, count, weights, weightsAt, sumW, sumX)) continue;
       const newScale = solved[0]!;
       const newMin = solved[1]!;
@@ -214,22 +214,22 @@ export function fitAffine(
   fits.bases[index] = base;
 }
 
-/** The levels of the scale and the minimum that fitAffine found. */
-export function affineLevelsOf(
+/** The quants of the scale and the minimum that fitAffine found. */
+export function affineQuantsOf(
   fits: GroupFits,
   index: number,
   x: Float32Array,
   at: number,
   count: number,
-  maxLevel: number,
-  levels: Uint8Array,
-  levelsAt: number,
+  maxQuant: number,
+  quants: Uint8Array,
+  quantsAt: number,
 ): void {
   const inverse = fits.inverses[index]!;
-  roundLevels(x, at, count, inverse, fits.bases[index]!, maxLevel, levels, levelsAt);
+  roundQuants(x, at, count, inverse, fits.bases[index]!, maxQuant, quants, quantsAt);
 }
 
-/** Weighted least squares for scale and minimum with the levels of `trial` held; false if they do not determine both. */
+/** Weighted least squares for scale and minimum with the quants of `trial` held; false if they do not determine both. */
 function solveForTrial(
   x: Float32Array,
   at: number,
@@ -243,10 +243,10 @@ function solveForTrial(
   let sumLL = 0;
   let sumXL = 0;
   for (let i = 0; i < count; i++) {
-    const level = trial[i]!;
-    const weighted = f(weights[weightsAt + i]! * level);
+    const quant = trial[i]!;
+    const weighted = f(weights[weightsAt + i]! * quant);
     sumL = f(sumL + weighted);
-    sumLL = f(sumLL + f(weighted * level));
+    sumLL = f(sumLL + f(weighted * quant));
     sumXL = f(sumXL + f(weighted * x[at + i]!));
   }
   const determinant = f(f(sumW * sumLL) - f(sumL * sumL));
@@ -260,22 +260,22 @@ function solveForTrial(
   return true;
 }
 
-function roundLevels(
+function roundQuants(
   x: Float32Array,
   at: number,
   count: number,
   inverse: number,
   min: number,
-  maxLevel: number,
-  levels: Uint8Array,
-  levelsAt: number,
+  maxQuant: number,
+  quants: Uint8Array,
+  quantsAt: number,
 ): void {
   for (let i = 0; i < count; i++) {
-    levels[levelsAt + i] = clamp(nearestInt(f(inverse * f(x[at + i]! - min))), 0, maxLevel);
+    quants[quantsAt + i] = clamp(nearestInt(f(inverse * f(x[at + i]! - min))), 0, maxQuant);
   }
 }
 
-/** What the levels of `trial` lose. */
+/** What the quants of `trial` lose. */
 function affineLoss(
   x: Float32Array,
   at: number,
@@ -296,47 +296,47 @@ function affineLoss(
 }
 
 /**
- * value ~ scale * level for values >= 0 (the scales or minimums of a super-block), level in [0, maxLevel]. Returns the
- * scale. Levels wrap to a byte as in C, should a value be negative after all.
+ * value ~ scale * quant for values >= 0 (the scales or minimums of a super-block), quant in [0, maxQuant]. Returns the
+ * scale. Quants wrap to a byte as in C, should a value be negative after all.
  */
 export function fitPositive(
   x: Float32Array, // [count]
   count: number,
-  maxLevel: number,
-  levels: Uint8Array,
+  maxQuant: number,
+  quants: Uint8Array,
   weights: Float32Array, // [count]
 ): number {
   let max = 0;
   for (let i = 0; i < count; i++) if (x[i]! > max) max = x[i]!;
   if (max < zeroGroup) {
-    levels.fill(0, 0, count);
+    quants.fill(0, 0, count);
     return 0;
   }
-  const inverse = bestPositiveInverse(x, count, maxLevel, levels, weights, max);
+  const inverse = bestPositiveInverse(x, count, maxQuant, quants, weights, max);
   let sumLX = 0;
   let sumLL = 0;
   for (let i = 0; i < count; i++) {
     const value = x[i]!;
-    const level = Math.min(maxLevel, nearestInt(f(inverse * value)));
-    levels[i] = level;
-    sumLX = f(sumLX + f(f(weights[i]! * value) * level));
-    sumLL = f(sumLL + f(f(weights[i]! * level) * level));
+    const quant = Math.min(maxQuant, nearestInt(f(inverse * value)));
+    quants[i] = quant;
+    sumLX = f(sumLX + f(f(weights[i]! * value) * quant));
+    sumLL = f(sumLL + f(f(weights[i]! * quant) * quant));
   }
   for (let round = 0; round < 5; round++) {
     let changed = false;
     for (let i = 0; i < count; i++) {
       const value = x[i]!;
       const weight = weights[i]!;
-      const level = levels[i]!;
-      let otherLX = f(sumLX - f(f(weight * value) * level));
-      let otherLL = f(sumLL - f(f(weight * level) * level));
+      const quant = quants[i]!;
+      let otherLX = f(sumLX - f(f(weight * value) * quant));
+      let otherLL = f(sumLL - f(f(weight * quant) * quant));
       if (!(otherLX > 0 && otherLL > 0)) continue;
-      const better = Math.min(maxLevel, nearestInt(f(f(value * otherLL) / otherLX)));
-      if (better === level) continue;
+      const better = Math.min(maxQuant, nearestInt(f(f(value * otherLL) / otherLX)));
+      if (better === quant) continue;
       otherLX = f(otherLX + f(f(weight * value) * better));
       otherLL = f(otherLL + f(f(weight * better) * better));
       if (f(f(otherLX * otherLX) * sumLL) > f(f(sumLX * sumLX) * otherLL)) {
-        levels[i] = better;
+        quants[i] = better;
         sumLX = otherLX;
         sumLL = otherLL;
         changed = true;
@@ -350,27 +350,27 @@ export function fitPositive(
 function bestPositiveInverse(
   x: Float32Array,
   count: number,
-  maxLevel: number,
-  levels: Uint8Array,
+  maxQuant: number,
+  quants: Uint8Array,
   weights: Float32Array,
   max: number,
 ): number {
-  let best = f(maxLevel / max);
+  let best = f(maxQuant / max);
   const scale = f(1 / best);
   let bestLoss = 0;
   for (let i = 0; i < count; i++) {
-    levels[i] = nearestInt(f(best * x[i]!)); // a byte from here on, unlike on the ladder below
-    const error = f(x[i]! - f(scale * levels[i]!));
+    quants[i] = nearestInt(f(best * x[i]!)); // a byte from here on, unlike on the ladder below
+    const error = f(x[i]! - f(scale * quants[i]!));
     bestLoss = f(bestLoss + f(f(weights[i]! * error) * error));
   }
   for (let step = -4; step <= 4; step++) {
     if (step === 0) continue;
-    const tried = f(f(f(tenth * step) + maxLevel) / max);
+    const tried = f(f(f(tenth * step) + maxQuant) / max);
     const triedScale = f(1 / tried);
     let loss = 0;
     for (let i = 0; i < count; i++) {
-      const level = Math.min(maxLevel, nearestInt(f(tried * x[i]!)));
-      const error = f(x[i]! - f(triedScale * level));
+      const quant = Math.min(maxQuant, nearestInt(f(tried * x[i]!)));
+      const error = f(x[i]! - f(triedScale * quant));
       loss = f(loss + f(f(weights[i]! * error) * error));
     }
     if (loss < bestLoss) {

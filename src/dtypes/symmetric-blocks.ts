@@ -1,12 +1,12 @@
-// What q4_0 and q5_0 share when they are written: blocks of 32 values as levels around a middle, times one half-float scale.
-// They differ in the bits of a level and in how levels are packed behind the scale.
+// What q4_0 and q5_0 share when they are written: blocks of 32 values as quants around a middle, times one half-float scale.
+// They differ in the bits of a quant and in how quants are packed behind the scale.
 
 import { weighBlocks } from "./blocks-of-32.ts";
-import { largestMagnitude, reciprocalOrZero, storeF16 } from "./float32-steps.ts";
+import { largestMagnitude, reciprocalOrZero, storeF16 } from "./float32-math.ts";
 import { type GroupSearch, plainSearch, searchedElems } from "./group-search.ts";
-import { newFits, symmetricLevelsOf } from "./scale-search.ts";
+import { newFits, symmetricQuantsOf } from "./scale-search.ts";
 
-const levels = new Int8Array(32);
+const quants = new Int8Array(32);
 /** Blocks that are searched at a time. */
 const searchedBlocks = searchedElems / 32;
 const weights = new Float32Array(searchedElems);
@@ -15,10 +15,10 @@ const fits = newFits(searchedBlocks);
 /** What q4_0 and q5_0 say of themselves. */
 export interface SymmetricBlock {
   readonly blockBytes: number;
-  /** The level of zero: half of all levels are below it. */
+  /** The quant of zero: half of all quants are below it. */
   readonly middle: number;
-  /** Puts a block's levels behind its scale. */
-  pack(levels: Int8Array, dst: Uint8Array, at: number): void;
+  /** Puts a block's quants behind its scale. */
+  pack(quants: Int8Array, dst: Uint8Array, at: number): void;
 }
 
 /** DType.quantize of such a type. */
@@ -37,7 +37,7 @@ export function quantizeSymmetricBlocks(
     const to = dstOffset + blockBytes * block;
     let scale: number;
     if (importance === undefined) {
-      scale = plainLevels(src, from, middle);
+      scale = plainQuants(src, from, middle);
     } else {
       const index = block % searchedBlocks;
       if (index === 0) {
@@ -45,21 +45,21 @@ export function quantizeSymmetricBlocks(
         weighBlocks(weights, importance, src, srcOffset, block, count);
         search.symmetric(src, from, 32, count, middle, weights, fits);
       }
-      symmetricLevelsOf(fits, index, src, from, 32, middle, levels, 0);
+      symmetricQuantsOf(fits, index, src, from, 32, middle, quants, 0);
       scale = fits.scales[index]!;
     }
     storeF16(dst, to, scale);
-    pack(levels, dst, to + 2);
+    pack(quants, dst, to + 2);
   }
 }
 
-/** The scale that maps the largest value to level 0, the end with one more step. */
-function plainLevels(src: Float32Array, from: number, middle: number): number {
+/** The scale that maps the largest value to quant 0, the end with one more step. */
+function plainQuants(src: Float32Array, from: number, middle: number): number {
   const scale = Math.fround(largestMagnitude(src, from, 32) / -middle);
   const inverse = reciprocalOrZero(scale);
   for (let i = 0; i < 32; i++) {
     const shifted = Math.fround(Math.fround(src[from + i]! * inverse) + (middle + 0.5));
-    levels[i] = Math.min(2 * middle - 1, (shifted << 24) >> 24);
+    quants[i] = Math.min(2 * middle - 1, (shifted << 24) >> 24);
   }
   return scale;
 }

@@ -51,14 +51,14 @@ export class Lanes {
   store(at: Reg<"ptr">, vector: number, value: Floats): void {
     this.k.op("f32v.store", [at, value], width * vector);
   }
-  /** nearestInt() of float32-steps.ts, cut to low..high. */
+  /** nearestInt() of float32-math.ts, cut to low..high. */
   nearest(x: Floats, low: number, high: number): Floats {
     const { k } = this;
     const pushed = k.op("f32v.as_i32v", [this.add(x, this.constant(12582912))]);
     const bits = k.op("i32v.and", [pushed, k.op("i32v.const", [], 0x7fffff)]);
     const integer = k.op("i32v.sub", [bits, k.op("i32v.const", [], 0x400000)]);
     const above = k.op("i32v.max_s", [integer, k.op("i32v.const", [], low)]);
-    const level = k.op("i32v.min_s", [above, k.op("i32v.const", [], high)]);
-    return k.op("f32v.from_i32v", [level]);
+    const quant = k.op("i32v.min_s", [above, k.op("i32v.const", [], high)]);
+    return k.op("f32v.from_i32v", [quant]);
   }
 }

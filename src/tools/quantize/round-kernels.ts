@@ -99,23 +99,23 @@ function halfAway(k: KernelBuilder, x: Floats): Integers {
   return k.op("i32v.add", [k.op("i32v.sub", [even, up]), down]);
 }
 
-/** scale = the value with the largest magnitude / -8, which becomes level 0; levels are cut to 0..15. */
+/** scale = the value with the largest magnitude / -8, which becomes quant 0; quants are cut to 0..15. */
 export function roundNibbles(name: string): Kernel {
   return blockKernel(name, 18, (block) => {
-    const { levels, scale, reach } = levelsAroundZero(block, 4);
+    const { quants, scale, reach } = quantsAroundZero(block, 4);
     block.k.op("f32v.store_f16", [block.out, scale]);
-    storeNibbles(block, levels, 4, 2);
+    storeNibbles(block, quants, 4, 2);
     return reach;
   });
 }
 
-/** The same with 5 bits: / -16, levels are cut to 0..31. */
+/** The same with 5 bits: / -16, quants are cut to 0..31. */
 export function roundFiveBits(name: string): Kernel {
   return blockKernel(name, 22, (block) => {
-    const { levels, scale, reach } = levelsAroundZero(block, 5);
+    const { quants, scale, reach } = quantsAroundZero(block, 5);
     block.k.op("f32v.store_f16", [block.out, scale]);
-    storeFifthBits(block, levels, 2);
-    storeNibbles(block, levels, 5, 6);
+    storeFifthBits(block, quants, 2);
+    storeNibbles(block, quants, 5, 6);
     return reach;
   });
 }
@@ -123,8 +123,8 @@ export function roundFiveBits(name: string): Kernel {
 /** scale = span / 15, from the least value on. */
 export function roundNibblesFromLeast(name: string): Kernel {
   return blockKernel(name, 20, (block) => {
-    const { levels, reach } = levelsFromLeast(block, 4);
-    storeNibbles(block, levels, 4, 4);
+    const { quants, reach } = quantsFromLeast(block, 4);
+    storeNibbles(block, quants, 4, 4);
     return reach;
   });
 }
@@ -132,44 +132,44 @@ export function roundNibblesFromLeast(name: string): Kernel {
 /** The same with 5 bits: span / 31. */
 export function roundFiveBitsFromLeast(name: string): Kernel {
   return blockKernel(name, 24, (block) => {
-    const { levels, reach } = levelsFromLeast(block, 5);
-    storeFifthBits(block, levels, 4);
-    storeNibbles(block, levels, 5, 8);
+    const { quants, reach } = quantsFromLeast(block, 5);
+    storeFifthBits(block, quants, 4);
+    storeNibbles(block, quants, 5, 8);
     return reach;
   });
 }
 
-interface Levels {
-  readonly levels: readonly Integers[];
+interface Quants {
+  readonly quants: readonly Integers[];
   readonly scale: Floats;
   readonly reach: Floats;
 }
 
-function levelsAroundZero(block: Block, bits: number): Levels {
+function quantsAroundZero(block: Block, bits: number): Quants {
   const { k, values } = block;
   const half = 1 << (bits - 1);
   const reach = largestMagnitude(block);
   const scale = k.op("f32v.div", [signedLargest(block, reach), k.op("f32v.const", [], -half)]);
   const inverse = k.op("f32v.div", [k.op("f32v.const", [], 1), scale]);
-  const levels = values.map((value) => {
+  const quants = values.map((value) => {
     const scaled = k.op("f32v.mul", [value, inverse]);
     const shifted = k.op("f32v.add", [scaled, k.op("f32v.const", [], half + 0.5)]);
     return k.op("i32v.min_s", [floor(k, shifted), k.op("i32v.const", [], 2 * half - 1)]);
   });
-  return { levels, scale, reach };
+  return { quants, scale, reach };
 }
 
 /** Stores the scale and the least value, too. A least value of zero has no reach: which of its signs counts is unknown. */
-function levelsFromLeast({ k, out, lanes, values }: Block, bits: number): Levels {
+function quantsFromLeast({ k, out, lanes, values }: Block, bits: number): Quants {
   const most = largestOf(k, values);
   const lowest = values.reduce((a, b) => k.op("f32v.min", [a, b]));
   const least = k.op("f32v.neg", [largestOf(k, [k.op("f32v.neg", [lowest])])]);
   const span = k.op("f32v.sub", [most, least]);
   const scale = k.op("f32v.div", [span, k.op("f32v.const", [], (1 << bits) - 1)]);
   const inverse = k.op("f32v.div", [k.op("f32v.const", [], 1), scale]);
-  const levels = values.map((value) => {
+  const quants = values.map((value) => {
     const scaled = k.op("f32v.mul", [k.op("f32v.sub", [value, least]), inverse]);
-    // At most a rounding above the highest level, so that the half that is added cannot reach the next.
+    // At most a rounding above the highest quant, so that the half that is added cannot reach the next.
     return floor(k, k.op("f32v.add", [scaled, k.op("f32v.const", [], 0.5)]));
   });
   const first = k.op("i32v.load", [lanes], laneOffset.first);
@@ -182,33 +182,33 @@ function levelsFromLeast({ k, out, lanes, values }: Block, bits: number): Levels
     k.op("f32v.lt", [zero, least]),
   ]);
   const reach = k.op("i32v.and", [k.op("f32v.as_i32v", [span]), isSigned]);
-  return { levels, scale, reach: k.op("i32v.as_f32v", [reach]) };
+  return { quants, scale, reach: k.op("i32v.as_f32v", [reach]) };
 }
 
-/** Levels 0-15 in the low halves of 16 bytes, 16-31 in the high ones. */
+/** Quants 0-15 in the low halves of 16 bytes, 16-31 in the high ones. */
 function storeNibbles(
   { k, out }: Block,
-  levels: readonly Integers[],
+  quants: readonly Integers[],
   bits: number,
   at: number,
 ): void {
   const pairs = [0, 1, 2, 3].map((i) => {
-    const high = k.op("i32v.shl", [levels[i + 4]!], 28);
+    const high = k.op("i32v.shl", [quants[i + 4]!], 28);
     // As a signed byte: packing saturates.
     const signed = k.op("i32v.shr_s", [high], 24);
-    const low = bits > 4 ? k.op("i32v.and", [levels[i]!, k.op("i32v.const", [], 15)]) : levels[i]!;
+    const low = bits > 4 ? k.op("i32v.and", [quants[i]!, k.op("i32v.const", [], 15)]) : quants[i]!;
     return k.op("i32v.or", [signed, low]);
   });
   const bytes = k.op("i8v.pack_i32", [pairs[0]!, pairs[1]!, pairs[2]!, pairs[3]!]);
   k.op("i8v.store", [out, bytes], at);
 }
 
-/** Bit 4 of level i becomes bit i of a word. */
-function storeFifthBits({ k, out, lanes }: Block, levels: readonly Integers[], at: number): void {
+/** Bit 4 of quant i becomes bit i of a word. */
+function storeFifthBits({ k, out, lanes }: Block, quants: readonly Integers[], at: number): void {
   const fifth = k.op("i32v.const", [], 16);
-  const everyFourth = levels
-    .map((level, i) => {
-      const bit = k.op("i32v.and", [level, fifth]);
+  const everyFourth = quants
+    .map((quant, i) => {
+      const bit = k.op("i32v.and", [quant, fifth]);
       return i === 0 ? k.op("i32v.shr_u", [bit], 4) : k.op("i32v.shl", [bit], 4 * i - 4);
     })
     .reduce((a, b) => k.op("i32v.or", [a, b]));

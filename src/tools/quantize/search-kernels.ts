@@ -20,7 +20,7 @@ interface Parameters {
   readonly weights: Reg<"ptr">;
   readonly out: Reg<"ptr">;
   readonly sets: Reg<"i32">;
-  /** A kernel's own: levels of a set, or a ladder. */
+  /** A kernel's own: quants of a set, or a ladder. */
   readonly scratch: Reg<"ptr">;
 }
 
@@ -49,24 +49,24 @@ export function affineKernel(name: string, count: number, ladder: AffineLadder):
   const k = new KernelBuilder(name, width);
   const v = new Lanes(k);
   const p = parameters(k);
-  const { maxLevel, first, delta, steps, absolute } = ladder;
+  const { maxQuant, first, delta, steps, absolute } = ladder;
   eachSet(k, count, p, () => {
     const { min, max, sumW, sumX } = affineSums(v, p, count);
     k.set(min, k.op("f32v.min", [min, v.constant(0)]));
     const reach = v.sub(max, min);
-    const inverse = k.variable(v.div(v.constant(maxLevel), reach));
+    const inverse = k.variable(v.div(v.constant(maxQuant), reach));
     const scale = k.variable(v.div(v.constant(1), inverse));
     const base = k.variable(min);
     for (let i = 0; i < count; i++) {
-      const level = v.nearest(v.mul(inverse, v.sub(v.load(p.x, i), min)), 0, maxLevel);
-      v.store(p.scratch, i, level);
+      const quant = v.nearest(v.mul(inverse, v.sub(v.load(p.x, i), min)), 0, maxQuant);
+      v.store(p.scratch, i, quant);
     }
     const best = k.variable(affineLoss(v, p, count, scale, min, absolute));
     const step = k.variable(v.constant(0));
     k.loop(k.i32(steps + 1), () => {
       const offset = v.add(v.constant(first), v.mul(v.constant(delta), step));
-      const tried = v.div(v.add(offset, v.constant(maxLevel)), v.sub(max, min));
-      const [sumL, sumLL, sumXL] = levelSums(v, p, count, tried, min, maxLevel);
+      const tried = v.div(v.add(offset, v.constant(maxQuant)), v.sub(max, min));
+      const [sumL, sumLL, sumXL] = quantSums(v, p, count, tried, min, maxQuant);
       const determinant = v.sub(v.mul(sumW, sumLL), v.mul(sumL, sumL));
       const solvedScale = v.div(v.sub(v.mul(sumW, sumXL), v.mul(sumX, sumL)), determinant);
       const solvedMin = v.div(v.sub(v.mul(sumLL, sumX), v.mul(sumL, sumXL)), determinant);
@@ -109,30 +109,30 @@ function affineSums(v: Lanes, p: Parameters, count: number) {
   return { min, max, sumW, sumX };
 }
 
-/** Levels for a scale go to the scratch; returns their sums: L, LL, XL, weighted. */
-function levelSums(
+/** Quants for a scale go to the scratch; returns their sums: L, LL, XL, weighted. */
+function quantSums(
   v: Lanes,
   p: Parameters,
   count: number,
   inverse: Floats,
   min: Floats,
-  maxLevel: number,
+  maxQuant: number,
 ): [Floats, Floats, Floats] {
   const { k } = v;
   const sums = [0, 1, 2].map(() => k.variable(v.constant(0))) as [Floats, Floats, Floats];
   for (let i = 0; i < count; i++) {
     const value = v.load(p.x, i);
-    const level = v.nearest(v.mul(inverse, v.sub(value, min)), 0, maxLevel);
-    v.store(p.scratch, i, level);
-    const weighted = v.mul(v.load(p.weights, i), level);
+    const quant = v.nearest(v.mul(inverse, v.sub(value, min)), 0, maxQuant);
+    v.store(p.scratch, i, quant);
+    const weighted = v.mul(v.load(p.weights, i), quant);
     k.set(sums[0], v.add(sums[0], weighted));
-    k.set(sums[1], v.add(sums[1], v.mul(weighted, level)));
+    k.set(sums[1], v.add(sums[1], v.mul(weighted, quant)));
     k.set(sums[2], v.add(sums[2], v.mul(weighted, value)));
   }
   return sums;
 }
 
-/** What the levels in the scratch lose. */
+/** What the quants in the scratch lose. */
 function affineLoss(
   v: Lanes,
   p: Parameters,
@@ -144,8 +144,8 @@ function affineLoss(
   const { k } = v;
   const loss = k.variable(v.constant(0));
   for (let i = 0; i < count; i++) {
-    const level = v.load(p.scratch, i);
-    const error = v.sub(v.add(v.mul(scale, level), min), v.load(p.x, i));
+    const quant = v.load(p.scratch, i);
+    const error = v.sub(v.add(v.mul(scale, quant), min), v.load(p.x, i));
     const cost = absolute ? k.op("f32v.abs", [error]) : v.mul(error, error);
     k.set(loss, v.add(loss, v.mul(v.load(p.weights, i), cost)));
   }
@@ -196,10 +196,10 @@ export function symmetricKernel(
       const sumLL = k.variable(v.constant(0));
       for (let i = 0; i < count; i++) {
         const value = v.load(p.x, i);
-        const level = v.nearest(v.mul(tried, value), -half, half - 1);
+        const quant = v.nearest(v.mul(tried, value), -half, half - 1);
         const weight = isWeighted ? v.load(p.weights, i) : v.mul(value, value);
-        k.set(sumLX, v.add(sumLX, v.mul(v.mul(weight, value), level)));
-        k.set(sumLL, v.add(sumLL, v.mul(v.mul(weight, level), level)));
+        k.set(sumLX, v.add(sumLX, v.mul(v.mul(weight, value), quant)));
+        k.set(sumLL, v.add(sumLL, v.mul(v.mul(weight, quant), quant)));
       }
       k.advance(rung, 4);
       return { tried, sumLX, sumLL };
@@ -240,28 +240,28 @@ export function greedyKernel(name: string, count: number, half: number): Kernel 
     const sumLL = k.variable(zero);
     for (let i = 0; i < count; i++) {
       const value = v.load(p.x, i);
-      const level = v.nearest(v.mul(inverse, value), -half, half - 1);
+      const quant = v.nearest(v.mul(inverse, value), -half, half - 1);
       const weight = v.mul(value, value);
-      v.store(p.scratch, i, level);
-      k.set(sumLX, v.add(sumLX, v.mul(v.mul(weight, value), level)));
-      k.set(sumLL, v.add(sumLL, v.mul(v.mul(weight, level), level)));
+      v.store(p.scratch, i, quant);
+      k.set(sumLX, v.add(sumLX, v.mul(v.mul(weight, value), quant)));
+      k.set(sumLL, v.add(sumLL, v.mul(v.mul(weight, quant), quant)));
     }
     k.loop(k.i32(greedyRounds), () => {
       for (let i = 0; i < count; i++) {
         const value = v.load(p.x, i);
-        const level = v.load(p.scratch, i);
+        const quant = v.load(p.scratch, i);
         const weight = v.mul(value, value);
         const weighted = v.mul(weight, value);
-        const restLX = v.sub(sumLX, v.mul(weighted, level));
-        const restLL = v.sub(sumLL, v.mul(v.mul(weight, level), level));
+        const restLX = v.sub(sumLX, v.mul(weighted, quant));
+        const restLL = v.sub(sumLL, v.mul(v.mul(weight, quant), quant));
         const better = v.nearest(v.div(v.mul(value, restLL), restLX), -half, half - 1);
         const otherLX = v.add(restLX, v.mul(weighted, better));
         const otherLL = v.add(restLL, v.mul(v.mul(weight, better), better));
         const gain = v.mul(v.mul(otherLX, otherLX), sumLL);
         const isBetter = v.lt(v.mul(v.mul(sumLX, sumLX), otherLL), gain);
         const isSound = v.and(v.lt(zero, restLX), v.lt(zero, otherLL));
-        const takes = v.and(v.and(isSound, isBetter), differs(v, better, level));
-        v.store(p.scratch, i, v.select(takes, better, level));
+        const takes = v.and(v.and(isSound, isBetter), differs(v, better, quant));
+        v.store(p.scratch, i, v.select(takes, better, quant));
         v.take(sumLX, takes, otherLX);
         v.take(sumLL, takes, otherLL);
       }
@@ -280,14 +280,14 @@ function differs(v: Lanes, a: Floats, b: Floats): Mask {
 /** Rungs of fitNonlinear to each side. */
 const nonlinearSteps = 7;
 
-/** What the levels stand for, and for each but the first the smallest float that is nearer to it than to the one below. */
-export interface NonlinearLevels {
+/** What the quants stand for, and for each but the first the smallest float that is nearer to it than to the one below. */
+export interface NonlinearLookup {
   readonly values: Int8Array;
   readonly thresholds: Float32Array;
 }
 
 /** fitNonlinear() of nonlinear-codebook.ts. */
-export function nonlinearKernel(name: string, levels: NonlinearLevels): Kernel {
+export function nonlinearKernel(name: string, quants: NonlinearLookup): Kernel {
   const k = new KernelBuilder(name, width);
   const v = new Lanes(k);
   const p = parameters(k);
@@ -304,7 +304,7 @@ export function nonlinearKernel(name: string, levels: NonlinearLevels): Kernel {
       k.loop(k.i32(count / 4), () => {
         for (let i = 0; i < 4; i++) {
           const value = v.load(at, i);
-          const q = levelValue(v, v.mul(inverse, value), levels);
+          const q = quantValue(v, v.mul(inverse, value), quants);
           const weighted = v.mul(v.load(weightAt, i), q);
           k.set(sumQX, v.add(sumQX, v.mul(weighted, value)));
           k.set(sumQQ, v.add(sumQQ, v.mul(weighted, q)));
@@ -335,13 +335,13 @@ export function nonlinearKernel(name: string, levels: NonlinearLevels): Kernel {
   return k.finish();
 }
 
-/** The value of the level nearest to x: the first level's, and what each threshold that x reaches adds. */
-function levelValue(v: Lanes, x: Floats, { values, thresholds }: NonlinearLevels): Floats {
+/** The value of the quant nearest to x: the first quant's, and what each threshold that x reaches adds. */
+function quantValue(v: Lanes, x: Floats, { values, thresholds }: NonlinearLookup): Floats {
   const { k } = v;
   let sum: Mask = k.op("i32v.const", [], values.at(-1)!);
-  for (let level = 1; level < values.length; level++) {
-    const isBelow = v.lt(x, v.constant(thresholds[level]!));
-    const step = k.op("i32v.const", [], values[level]! - values[level - 1]!);
+  for (let quant = 1; quant < values.length; quant++) {
+    const isBelow = v.lt(x, v.constant(thresholds[quant]!));
+    const step = k.op("i32v.const", [], values[quant]! - values[quant - 1]!);
     sum = k.op("i32v.sub", [sum, v.and(isBelow, step)]);
   }
   return k.op("f32v.from_i32v", [sum]);

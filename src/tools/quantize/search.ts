@@ -226,7 +226,7 @@ function partOf({ scales, minimums, inverses, bases }: GroupFits, group: number)
   };
 }
 
-/** For each level but the first, the smallest float that nearestNonlinear() gives it: found by halving the bits between. */
+/** For each quant but the first, the smallest float that nearestNonlinear() gives it: found by halving the bits between. */
 function thresholds(): Float32Array {
   const found = new Float32Array(nonlinearValues.length);
   const value = new Float32Array(1);
@@ -240,15 +240,15 @@ function thresholds(): Float32Array {
     bits[0] = order < 0 ? -order | (1 << 31) : order;
     return value[0]!;
   };
-  for (let level = 1; level < nonlinearValues.length; level++) {
-    let below = ordered(nonlinearValues[level - 1]!);
-    let above = ordered(nonlinearValues[level]!);
+  for (let quant = 1; quant < nonlinearValues.length; quant++) {
+    let below = ordered(nonlinearValues[quant - 1]!);
+    let above = ordered(nonlinearValues[quant]!);
     while (above - below > 1) {
       const middle = Math.floor((below + above) / 2);
-      if (nearestNonlinear(floatOf(middle)) >= level) above = middle;
+      if (nearestNonlinear(floatOf(middle)) >= quant) above = middle;
       else below = middle;
     }
-    found[level] = floatOf(above);
+    found[quant] = floatOf(above);
   }
   return found;
 }

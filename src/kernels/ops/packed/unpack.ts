@@ -58,7 +58,7 @@ export function unpackRow(
       const min = layout.hasMin ? minimumOf(layout, memory, place, part) : 0;
       const first = part * layout.scaleCols;
       for (let col = first; col < first + layout.scaleCols; col++) {
-        const value = scale * valueOf(layout, codebook, codes[col]!);
+        const value = scale * meantBy(layout, codebook, codes[col]!);
         out[to + b * BLOCK_COLS + col] = layout.hasMin ? value + min : value;
       }
     }
@@ -95,7 +95,7 @@ function unpackCodes(layout: BlockLayout, memory: TileMemory, { codes, lane }: P
   return codesOfBlock;
 }
 
-function valueOf(layout: BlockLayout, codebook: Int8Array | undefined, code: number): number {
+function meantBy(layout: BlockLayout, codebook: Int8Array | undefined, code: number): number {
   const byte = codebook ? codebook[code]! : code;
   // Bytes are signed, except those that were raised by an offset.
   return layout.offset === 0 ? (byte << 24) >> 24 : (byte & 0xff) - layout.offset;
