@@ -1,9 +1,9 @@
 // What q4_1 and q5_1 share when they are written: blocks of 32 values as quants from 0 on, times a half-float scale, plus a
-// half-float minimum. They differ in the bits of a quant and in how quants are packed behind both.
+// half-float min. They differ in the bits of a quant and in how quants are packed behind both.
 
+import { type BlockSearch, plainSearch, searchedElems } from "./block-search.ts";
 import { weighBlocks } from "./blocks-of-32.ts";
 import { reciprocalOrZero, storeF16 } from "./float32-math.ts";
-import { type GroupSearch, plainSearch, searchedElems } from "./group-search.ts";
 import { type AffineLadder, affineQuantsOf, newFits } from "./scale-search.ts";
 
 const f = Math.fround;
@@ -23,7 +23,7 @@ export interface AffineBlock {
   readonly ladder: AffineLadder;
   /** Without weights, quants above the last become the last. (What ggml does of the one type, and not of the other.) */
   readonly isClamped: boolean;
-  /** Puts a block's quants behind its scale and minimum. */
+  /** Puts a block's quants behind its scale and min. */
   pack(quants: Uint8Array, dst: Uint8Array, at: number): void;
 }
 
@@ -47,7 +47,7 @@ export function quantizeAffineBlocks(
   dstOffset: number,
   blocks: number,
   importance: Float32Array | undefined,
-  search: GroupSearch = plainSearch,
+  search: BlockSearch = plainSearch,
 ): void {
   const { blockBytes, ladder } = type;
   for (let block = 0; block < blocks; block++) {
@@ -64,7 +64,7 @@ export function quantizeAffineBlocks(
       }
       affineQuantsOf(fits, index, src, from, 32, ladder.maxQuant, quants, 0);
       scale[0] = fits.scales[index]!;
-      minimum[0] = fits.minimums[index]!;
+      minimum[0] = fits.mins[index]!;
     }
     storeF16(dst, to, scale[0]!);
     storeF16(dst, to + 2, -minimum[0]!);
@@ -72,7 +72,7 @@ export function quantizeAffineBlocks(
   }
 }
 
-/** No search: values spread over their whole range, value ~ scale * quant - minimum. Quants are cut to a byte. */
+/** No search: values spread over their whole range, value ~ scale * quant - min. Quants are cut to a byte. */
 function spanQuants(src: Float32Array, from: number, { ladder, isClamped }: AffineBlock): void {
   const { maxQuant } = ladder;
   let min = src[from]!;

@@ -1,13 +1,13 @@
-// What q4_k and q5_k share: a super-block of 256 values in 8 groups of 32, each with a 6-bit scale and a 6-bit minimum
+// What q4_k and q5_k share: a super-block of 256 values in 8 sub-blocks of 32, each with a 6-bit scale and a 6-bit min
 // that are themselves multiples of two half floats. They differ in the bits of a quant and in how quants are packed.
 //
-//   header, 16 bytes: d f16 | dmin f16 | 12 bytes: eight 6-bit scales and eight 6-bit minimums
-//   value = d * scale[group] * quant - dmin * minimum[group]
+//   header, 16 bytes: d f16 | dmin f16 | 12 bytes: eight 6-bit scales and eight 6-bit mins
+//   value = d * scale[sub-block] * quant - dmin * min[sub-block]
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, type QuantBlock } from "./block.ts";
-import { clamp, nearestInt, storeF16, sumOfSquares, weighGroups } from "./float32-math.ts";
-import { type GroupSearch, plainSearch, searchedElems } from "./group-search.ts";
+import { type BlockSearch, plainSearch, searchedElems } from "./block-search.ts";
+import { clamp, nearestInt, storeF16, sumOfSquares, weighSubBlocks } from "./float32-math.ts";
 import { type AffineLadder, affineQuantsOf, fitPositive, newFits } from "./scale-search.ts";
 
 const f = Math.fround;
@@ -38,37 +38,37 @@ export const affineHeader: Omit<QuantBlock, "quants"> = {
 /** The quants of the block that is being quantized; AffineSuperBlock.pack packs them. */
 export const affineQuants: Uint8Array = new Uint8Array(256);
 
-/** Groups of 32 that are searched at a time. */
-const mostGroups = searchedElems / 32;
+/** Sub-blocks of 32 that are searched at a time. */
+const mostSubBlocks = searchedElems / 32;
 const weights = new Float32Array(searchedElems);
-const weightSums = new Float32Array(mostGroups);
-const fits = newFits(mostGroups);
-const groupWeights = new Float32Array(8);
+const weightSums = new Float32Array(mostSubBlocks);
+const fits = newFits(mostSubBlocks);
+const subBlockWeights = new Float32Array(8);
 const scales = new Float32Array(8);
-const minimums = new Float32Array(8);
+const mins = new Float32Array(8);
 const scaleQuants = new Uint8Array(8);
 const minQuants = new Uint8Array(8);
 
-/** The 6-bit scale of a group; `at` is where the 12 bytes start. */
-export function groupScale(bytes: Uint8Array, at: number, group: number): number {
-  if (group < 4) return bytes[at + group]! & 63;
-  return (bytes[at + group + 4]! & 15) | ((bytes[at + group - 4]! >> 6) << 4);
+/** The 6-bit scale of a sub-block; `at` is where the 12 bytes start. */
+export function subBlockScale(bytes: Uint8Array, at: number, subBlock: number): number {
+  if (subBlock < 4) return bytes[at + subBlock]! & 63;
+  return (bytes[at + subBlock + 4]! & 15) | ((bytes[at + subBlock - 4]! >> 6) << 4);
 }
 
-/** The 6-bit minimum of a group. */
-export function groupMinimum(bytes: Uint8Array, at: number, group: number): number {
-  if (group < 4) return bytes[at + group + 4]! & 63;
-  return (bytes[at + group + 4]! >> 4) | ((bytes[at + group]! >> 6) << 4);
+/** The 6-bit min of a sub-block. */
+export function subBlockMin(bytes: Uint8Array, at: number, subBlock: number): number {
+  if (subBlock < 4) return bytes[at + subBlock + 4]! & 63;
+  return (bytes[at + subBlock + 4]! >> 4) | ((bytes[at + subBlock]! >> 6) << 4);
 }
 
-/** The inverse of the two above, for all groups. */
-function packGroupScales(dst: Uint8Array, at: number): void {
-  for (let group = 0; group < 4; group++) {
-    const upperScale = scaleQuants[group + 4]!;
-    const upperMinimum = minQuants[group + 4]!;
-    dst[at + group] = scaleQuants[group]! | ((upperScale >> 4) << 6);
-    dst[at + group + 4] = minQuants[group]! | ((upperMinimum >> 4) << 6);
-    dst[at + group + 8] = (upperScale & 15) | ((upperMinimum & 15) << 4);
+/** The inverse of the two above, for all sub-blocks. */
+function packSubBlockScales(dst: Uint8Array, at: number): void {
+  for (let subBlock = 0; subBlock < 4; subBlock++) {
+    const upperScale = scaleQuants[subBlock + 4]!;
+    const upperMin = minQuants[subBlock + 4]!;
+    dst[at + subBlock] = scaleQuants[subBlock]! | ((upperScale >> 4) << 6);
+    dst[at + subBlock + 4] = minQuants[subBlock]! | ((upperMin >> 4) << 6);
+    dst[at + subBlock + 8] = (upperScale & 15) | ((upperMin & 15) << 4);
   }
 }
 
@@ -90,7 +90,7 @@ export function quantizeAffineSuperBlocks(
   dstOffset: number,
   blocks: number,
   importance: Float32Array | undefined,
-  search: GroupSearch = plainSearch,
+  search: BlockSearch = plainSearch,
 ): void {
   const atOnce = searchedElems / 256;
   for (let first = 0; first < blocks; first += atOnce) {
@@ -98,7 +98,7 @@ export function quantizeAffineSuperBlocks(
     const from = srcOffset + 256 * first;
     if (importance === undefined) weighPlain(src, from, 8 * count);
     else
-      weighGroups({
+      weighSubBlocks({
         weights,
         sums: weightSums,
         x: src,
@@ -114,48 +114,48 @@ export function quantizeAffineSuperBlocks(
     for (let block = 0; block < count; block++) {
       const to = dstOffset + type.blockBytes * (first + block);
       scales.set(fits.scales.subarray(8 * block, 8 * block + 8));
-      minimums.set(fits.minimums.subarray(8 * block, 8 * block + 8));
+      mins.set(fits.mins.subarray(8 * block, 8 * block + 8));
       if (importance === undefined) storePlain(dst, to);
       else storeWeighted(dst, to, block);
-      packGroupScales(dst, to + 4);
+      packSubBlockScales(dst, to + 4);
       roundToStoredScales(src, from + 256 * block, dst, to, type.plain.maxQuant, 8 * block);
       type.pack(dst, to + 16);
     }
   }
 }
 
-function weighPlain(src: Float32Array, from: number, groups: number): void {
-  for (let group = 0; group < groups; group++) {
-    const at = from + 32 * group;
+function weighPlain(src: Float32Array, from: number, subBlocks: number): void {
+  for (let subBlock = 0; subBlock < subBlocks; subBlock++) {
+    const at = from + 32 * subBlock;
     const rootMeanSquare = f(Math.sqrt(f(sumOfSquares(src, at, 32) / 32)));
     for (let i = 0; i < 32; i++) {
-      weights[32 * group + i] = f(rootMeanSquare + Math.abs(src[at + i]!));
+      weights[32 * subBlock + i] = f(rootMeanSquare + Math.abs(src[at + i]!));
     }
   }
 }
 
 function storePlain(dst: Uint8Array, to: number): void {
   let maxScale = 0;
-  let maxMinimum = 0;
-  for (let group = 0; group < 8; group++) {
-    if (scales[group]! > maxScale) maxScale = scales[group]!;
-    if (minimums[group]! > maxMinimum) maxMinimum = minimums[group]!;
+  let maxMin = 0;
+  for (let subBlock = 0; subBlock < 8; subBlock++) {
+    if (scales[subBlock]! > maxScale) maxScale = scales[subBlock]!;
+    if (mins[subBlock]! > maxMin) maxMin = mins[subBlock]!;
   }
   const inverseScale = maxScale > 0 ? f(63 / maxScale) : 0;
-  const inverseMinimum = maxMinimum > 0 ? f(63 / maxMinimum) : 0;
-  for (let group = 0; group < 8; group++) {
+  const inverseMin = maxMin > 0 ? f(63 / maxMin) : 0;
+  for (let subBlock = 0; subBlock < 8; subBlock++) {
     // "& 255": a negative scale wraps to a byte and then becomes the largest.
-    scaleQuants[group] = Math.min(63, nearestInt(f(inverseScale * scales[group]!)) & 255);
-    minQuants[group] = Math.min(63, nearestInt(f(inverseMinimum * minimums[group]!)) & 255);
+    scaleQuants[subBlock] = Math.min(63, nearestInt(f(inverseScale * scales[subBlock]!)) & 255);
+    minQuants[subBlock] = Math.min(63, nearestInt(f(inverseMin * mins[subBlock]!)) & 255);
   }
   storeF16(dst, to, f(maxScale / 63));
-  storeF16(dst, to + 2, f(maxMinimum / 63));
+  storeF16(dst, to + 2, f(maxMin / 63));
 }
 
 function storeWeighted(dst: Uint8Array, to: number, block: number): void {
-  groupWeights.set(weightSums.subarray(8 * block, 8 * block + 8));
-  storeF16(dst, to, fitPositive(scales, 8, 63, scaleQuants, groupWeights));
-  storeF16(dst, to + 2, fitPositive(minimums, 8, 63, minQuants, groupWeights));
+  subBlockWeights.set(weightSums.subarray(8 * block, 8 * block + 8));
+  storeF16(dst, to, fitPositive(scales, 8, 63, scaleQuants, subBlockWeights));
+  storeF16(dst, to + 2, fitPositive(mins, 8, 63, minQuants, subBlockWeights));
 }
 
 /** The search chose quants for exact scales; choose again for the scales as stored. */
@@ -169,15 +169,15 @@ function roundToStoredScales(
 ): void {
   const d = f16ToF32[dst[to]! | (dst[to + 1]! << 8)]!;
   const dmin = f16ToF32[dst[to + 2]! | (dst[to + 3]! << 8)]!;
-  for (let group = 0; group < 8; group++) {
-    const scale = f(d * groupScale(dst, to + 4, group));
+  for (let subBlock = 0; subBlock < 8; subBlock++) {
+    const scale = f(d * subBlockScale(dst, to + 4, subBlock));
     if (scale === 0) {
-      const at = 32 * group;
-      affineQuantsOf(fits, firstFit + group, src, from + at, 32, maxQuant, affineQuants, at);
+      const at = 32 * subBlock;
+      affineQuantsOf(fits, firstFit + subBlock, src, from + at, 32, maxQuant, affineQuants, at);
       continue;
     }
-    const minimum = f(dmin * groupMinimum(dst, to + 4, group));
-    for (let i = 32 * group; i < 32 * group + 32; i++) {
+    const minimum = f(dmin * subBlockMin(dst, to + 4, subBlock));
+    for (let i = 32 * subBlock; i < 32 * subBlock + 32; i++) {
       const quant = nearestInt(f(f(src[from + i]! + minimum) / scale));
       affineQuants[i] = clamp(quant, 0, maxQuant);
     }

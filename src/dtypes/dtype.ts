@@ -5,7 +5,7 @@
 // To add a type: one file here, one line in table.ts (docs/add-a-dtype.md).
 
 import type { Block } from "./block.ts";
-import type { GroupSearch } from "./group-search.ts";
+import type { BlockSearch } from "./block-search.ts";
 
 export interface DType {
   /** Lower-case ggml name: "q4_k", "iq2_xxs". */
@@ -48,7 +48,7 @@ export interface DType {
     dstOffset: number,
     blocks: number,
     importance?: Float32Array,
-    search?: GroupSearch,
+    search?: BlockSearch,
   ): void;
 
   /** For types whose bytes already are float32: a view of them, so that nothing is copied. */

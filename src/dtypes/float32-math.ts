@@ -80,8 +80,8 @@ export function weighByImportance(
   return sum;
 }
 
-/** Super-blocks of 256 whose values are to be weighed, in groups of `size`. */
-export interface WeighedGroups {
+/** Super-blocks of 256 whose values are to be weighed, in sub-blocks of `size`. */
+export interface WeighedSubBlocks {
   /** [blocks x 256], and their sums: [blocks x 256 / size]. */
   readonly weights: Float32Array;
   readonly sums: Float32Array;
@@ -96,16 +96,16 @@ export interface WeighedGroups {
   readonly spread: 1 | 2;
 }
 
-/** weighByImportance() for all groups. */
-export function weighGroups(of: WeighedGroups): void {
+/** weighByImportance() for all sub-blocks. */
+export function weighSubBlocks(of: WeighedSubBlocks): void {
   const { weights, sums, x, from, blocks, size, importance, position, spread } = of;
-  const groups = 256 / size;
+  const subBlocks = 256 / size;
   for (let block = 0; block < blocks; block++) {
     const sigma2 = f(f(spread * sumOfSquares(x, from + 256 * block, 256)) / 256);
-    for (let group = groups * block; group < groups * (block + 1); group++) {
-      const column = (position + size * group) % importance.length;
-      const [own, at] = [size * group, from + size * group];
-      sums[group] = weighByImportance(weights, own, importance, column, x, at, size, sigma2);
+    for (let subBlock = subBlocks * block; subBlock < subBlocks * (block + 1); subBlock++) {
+      const column = (position + size * subBlock) % importance.length;
+      const [own, at] = [size * subBlock, from + size * subBlock];
+      sums[subBlock] = weighByImportance(weights, own, importance, column, x, at, size, sigma2);
     }
   }
 }

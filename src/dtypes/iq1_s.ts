@@ -49,12 +49,12 @@ export const iq1_s: DType = {
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 50;
       const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
-      for (let group = 0; group < 8; group++) {
-        const high = src[at + highAt + 2 * group]! | (src[at + highAt + 2 * group + 1]! << 8);
+      for (let subBlock = 0; subBlock < 8; subBlock++) {
+        const high = src[at + highAt + 2 * subBlock]! | (src[at + highAt + 2 * subBlock + 1]! << 8);
         const scale = d * (2 * ((high >> 12) & 7) + 1);
         const shift = high & 0x8000 ? -0.125 : 0.125;
         for (let l = 0; l < 4; l++) {
-          const point = src[at + 2 + 4 * group + l]! | (((high >> (3 * l)) & 7) << 8);
+          const point = src[at + 2 + 4 * subBlock + l]! | (((high >> (3 * l)) & 7) << 8);
           writeShifted8(dst, out, scale, codebook, point * 8, shift);
           out += 8;
         }

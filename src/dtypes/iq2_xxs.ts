@@ -2,7 +2,7 @@
 //
 // Block of 256 in 66 bytes:
 //   f16 d
-//   8 x (4 codebook indices, u32: 4 x 7 sign bits, 4-bit scale)   a group of 32 weights each
+//   8 x (4 codebook indices, u32: 4 x 7 sign bits, 4-bit scale)   a sub-block of 32 weights each
 // weight = d * (scale + 0.5) / 4 * point * sign. All products fit float32's 24 bits, so no step rounds.
 
 import { f16ToF32 } from "../base/half.ts";
@@ -33,7 +33,7 @@ export const iq2_xxs: DType = {
     for (let block = 0; block < blocks; block++) {
       const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
       at += 2;
-      for (let group = 0; group < 8; group++) {
+      for (let subBlock = 0; subBlock < 8; subBlock++) {
         const tail =
           src[at + 4]! | (src[at + 5]! << 8) | (src[at + 6]! << 16) | (src[at + 7]! << 24);
         const scale = d * (0.5 + (tail >>> 28)) * 0.25;

@@ -46,13 +46,13 @@ export const iq3_s: DType = {
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 110;
       const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
-      for (let group = 0; group < 8; group++) {
-        const nibble = (src[at + scalesAt + (group >> 1)]! >> (4 * (group & 1))) & 15;
+      for (let subBlock = 0; subBlock < 8; subBlock++) {
+        const nibble = (src[at + scalesAt + (subBlock >> 1)]! >> (4 * (subBlock & 1))) & 15;
         const scale = d * (1 + 2 * nibble);
-        const high = src[at + highAt + group]!;
+        const high = src[at + highAt + subBlock]!;
         for (let four = 0; four < 8; four++) {
-          const point = src[at + indexAt + 8 * group + four]! | (((high >> four) & 1) << 8);
-          const signRow = src[at + signsAt + 4 * group + (four >> 1)]! * 8 + 4 * (four & 1);
+          const point = src[at + indexAt + 8 * subBlock + four]! | (((high >> four) & 1) << 8);
+          const signRow = src[at + signsAt + 4 * subBlock + (four >> 1)]! * 8 + 4 * (four & 1);
           writeSigned4(dst, out, scale, codebook, point * 4, signsOfByte, signRow);
           out += 4;
         }

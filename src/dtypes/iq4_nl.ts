@@ -6,10 +6,10 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, nibblesAt } from "./block.ts";
+import { plainSearch, searchedElems } from "./block-search.ts";
 import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { reciprocalOrZero, storeF16, weighBlock } from "./float32-math.ts";
-import { plainSearch, searchedElems } from "./group-search.ts";
 import { nearestNonlinear, nonlinearCodebook, nonlinearValues } from "./nonlinear-codebook.ts";
 import { newFits } from "./scale-search.ts";
 

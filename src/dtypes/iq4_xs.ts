@@ -1,16 +1,16 @@
-// IQ4_XS: super-blocks of 256 values as 4-bit indices of a codebook (nonlinear-codebook.ts), in 8 groups of 32 with
+// IQ4_XS: super-blocks of 256 values as 4-bit indices of a codebook (nonlinear-codebook.ts), in 8 sub-blocks of 32 with
 // 6-bit scales around 32.
 //
 //   block, 136 bytes: d f16 | 16 bits: upper two bits of scale g at bit 2g | 4 bytes: low nibbles of the scales, even
-//   groups low | 128 bytes: 16 a group, nibbles as in q4_0
-//   value = d * (scale[group] - 32) * nonlinearValues[q]; the products are exact in float32
+//   sub-blocks low | 128 bytes: 16 a sub-block, nibbles as in q4_0
+//   value = d * (scale[sub-block] - 32) * nonlinearValues[q]; the products are exact in float32
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt } from "./block.ts";
+import { plainSearch, searchedElems } from "./block-search.ts";
 import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { clamp, nearestInt, reciprocalOrZero, storeF16, weighBlock } from "./float32-math.ts";
-import { plainSearch, searchedElems } from "./group-search.ts";
 import { nearestNonlinear, nonlinearCodebook, nonlinearValues } from "./nonlinear-codebook.ts";
 import { newFits } from "./scale-search.ts";
 
@@ -61,10 +61,10 @@ export const iq4_xs: DType = {
     for (let block = 0; block < blocks; block++) {
       const d = f16ToF32[src[from]! | (src[from + 1]! << 8)]!;
       const upper = src[from + 2]! | (src[from + 3]! << 8);
-      for (let group = 0; group < 8; group++) {
-        const low = (src[from + 4 + (group >> 1)]! >> (4 * (group & 1))) & 15;
-        const scale = d * ((low | (((upper >> (2 * group)) & 3) << 4)) - 32);
-        const nibbles = from + 8 + 16 * group;
+      for (let subBlock = 0; subBlock < 8; subBlock++) {
+        const low = (src[from + 4 + (subBlock >> 1)]! >> (4 * (subBlock & 1))) & 15;
+        const scale = d * ((low | (((upper >> (2 * subBlock)) & 3) << 4)) - 32);
+        const nibbles = from + 8 + 16 * subBlock;
         for (let i = 0; i < 16; i++) {
           const pair = src[nibbles + i]!;
           dst[to + i] = scale * nonlinearValues[pair & 15]!;
@@ -98,14 +98,14 @@ export const iq4_xs: DType = {
         let largest = 0;
         for (const scale of scales) if (Math.abs(scale) > Math.abs(largest)) largest = scale;
         const to = dstOffset + 136 * (first + block);
-        storeGroups(src, from + 256 * block, dst, to, f(-largest / 32));
+        storeSubBlocks(src, from + 256 * block, dst, to, f(-largest / 32));
       }
     }
   },
 };
 
 /** Rounds the scales to multiples of d, and the values to quants of the rounded scales. */
-function storeGroups(
+function storeSubBlocks(
   src: Float32Array,
   from: number,
   dst: Uint8Array,
@@ -115,18 +115,18 @@ function storeGroups(
   storeF16(dst, to, d);
   const inverse = reciprocalOrZero(d);
   let upper = 0;
-  for (let group = 0; group < 8; group++) {
-    const multiple = clamp(nearestInt(f(inverse * scales[group]!)), -32, 31);
+  for (let subBlock = 0; subBlock < 8; subBlock++) {
+    const multiple = clamp(nearestInt(f(inverse * scales[subBlock]!)), -32, 31);
     const inverseScale = reciprocalOrZero(f(d * multiple)); // of d as computed, not as stored
     for (let i = 0; i < 32; i++) {
-      quants[i] = nearestNonlinear(f(inverseScale * src[from + 32 * group + i]!));
+      quants[i] = nearestNonlinear(f(inverseScale * src[from + 32 * subBlock + i]!));
     }
-    packNibbles(quants, 0, dst, to + 8 + 16 * group);
+    packNibbles(quants, 0, dst, to + 8 + 16 * subBlock);
 
     const stored = multiple + 32;
-    const lowAt = to + 4 + (group >> 1);
-    dst[lowAt] = group & 1 ? dst[lowAt]! | ((stored & 15) << 4) : stored & 15;
-    upper |= (stored >> 4) << (2 * group);
+    const lowAt = to + 4 + (subBlock >> 1);
+    dst[lowAt] = subBlock & 1 ? dst[lowAt]! | ((stored & 15) << 4) : stored & 15;
+    upper |= (stored >> 4) << (2 * subBlock);
   }
   dst[to + 2] = upper & 255;
   dst[to + 3] = upper >>> 8;

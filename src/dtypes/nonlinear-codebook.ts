@@ -3,7 +3,7 @@
 
 import type { BlockCodebook } from "./block.ts";
 import { largestMagnitude } from "./float32-math.ts";
-import { zeroGroup } from "./scale-search.ts";
+import { zeroBlock } from "./scale-search.ts";
 
 const f = Math.fround;
 
@@ -56,7 +56,7 @@ export function fitNonlinear(
   weightsAt: number,
 ): number {
   const largest = largestMagnitude(x, at, 32);
-  if (Math.abs(largest) < zeroGroup) return 0;
+  if (Math.abs(largest) < zeroBlock) return 0;
   let scale = 0;
   let best = 0;
   for (let order = 0; order <= 2 * ladderSteps + 1; order++) {

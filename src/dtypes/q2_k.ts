@@ -1,14 +1,14 @@
-// Q2_K: super-blocks of 256 values as 2-bit quants in 16 groups of 16, each with a 4-bit scale and a 4-bit minimum.
+// Q2_K: super-blocks of 256 values as 2-bit quants in 16 sub-blocks of 16, each with a 4-bit scale and a 4-bit min.
 //
-//   block, 84 bytes: 16 bytes: scale in the low nibble, minimum in the high one | 64 bytes of quants
+//   block, 84 bytes: 16 bytes: scale in the low nibble, min in the high one | 64 bytes of quants
 //   (two-bit-quants.ts) | d f16 | dmin f16
-//   value = d * scale[group] * q - dmin * minimum[group]; the products are exact in float32
+//   value = d * scale[sub-block] * q - dmin * min[sub-block]; the products are exact in float32
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, twoBitsAt } from "./block.ts";
+import { plainSearch, searchedElems } from "./block-search.ts";
 import type { DType } from "./dtype.ts";
-import { clamp, nearestInt, storeF16, weighGroups } from "./float32-math.ts";
-import { plainSearch, searchedElems } from "./group-search.ts";
+import { clamp, nearestInt, storeF16, weighSubBlocks } from "./float32-math.ts";
 import { type AffineLadder, affineQuantsOf, fitPositive, newFits } from "./scale-search.ts";
 import { packTwoBitQuants } from "./two-bit-quants.ts";
 
@@ -33,9 +33,9 @@ const quants = new Uint8Array(256);
 const weights = new Float32Array(searchedElems);
 const weightSums = new Float32Array(searchedElems / 16);
 const fits = newFits(searchedElems / 16);
-const groupWeights = new Float32Array(16);
+const subBlockWeights = new Float32Array(16);
 const scales = new Float32Array(16);
-const minimums = new Float32Array(16);
+const mins = new Float32Array(16);
 const scaleQuants = new Uint8Array(16);
 const minQuants = new Uint8Array(16);
 
@@ -60,12 +60,12 @@ export const q2_k: DType = {
     for (let block = 0; block < blocks; block++) {
       const d = f16ToF32[src[from + 80]! | (src[from + 81]! << 8)]!;
       const dmin = f16ToF32[src[from + 82]! | (src[from + 83]! << 8)]!;
-      for (let group = 0; group < 16; group++) {
-        const packed = src[from + group]!;
+      for (let subBlock = 0; subBlock < 16; subBlock++) {
+        const packed = src[from + subBlock]!;
         const scale = d * (packed & 15);
         const minimum = dmin * (packed >> 4);
-        const bytes = from + 16 + 32 * (group >> 3) + 16 * (group & 1);
-        const shift = group & 6;
+        const bytes = from + 16 + 32 * (subBlock >> 3) + 16 * (subBlock & 1);
+        const shift = subBlock & 6;
         for (let i = 0; i < 16; i++) {
           dst[to + i] = scale * ((src[bytes + i]! >> shift) & 3) - minimum;
         }
@@ -83,7 +83,7 @@ export const q2_k: DType = {
       if (importance === undefined) {
         for (let i = 0; i < 256 * count; i++) weights[i] = Math.abs(src[from + i]!);
       } else {
-        weighGroups({
+        weighSubBlocks({
           weights,
           sums: weightSums,
           x: src,
@@ -100,7 +100,7 @@ export const q2_k: DType = {
       for (let block = 0; block < count; block++) {
         const to = dstOffset + 84 * (first + block);
         scales.set(fits.scales.subarray(16 * block, 16 * block + 16));
-        minimums.set(fits.minimums.subarray(16 * block, 16 * block + 16));
+        mins.set(fits.mins.subarray(16 * block, 16 * block + 16));
         if (importance === undefined) storePlain(dst, to);
         else storeWeighted(dst, to, block);
         roundToStoredScales(src, from + 256 * block, dst, to, 16 * block);
@@ -112,28 +112,28 @@ export const q2_k: DType = {
 
 function storePlain(dst: Uint8Array, to: number): void {
   let maxScale = 0;
-  let maxMinimum = 0;
-  for (let group = 0; group < 16; group++) {
-    if (scales[group]! > maxScale) maxScale = scales[group]!;
-    if (minimums[group]! > maxMinimum) maxMinimum = minimums[group]!;
+  let maxMin = 0;
+  for (let subBlock = 0; subBlock < 16; subBlock++) {
+    if (scales[subBlock]! > maxScale) maxScale = scales[subBlock]!;
+    if (mins[subBlock]! > maxMin) maxMin = mins[subBlock]!;
   }
   const inverseScale = maxScale > 0 ? f(15 / maxScale) : 0;
-  const inverseMinimum = maxMinimum > 0 ? f(15 / maxMinimum) : 0;
-  for (let group = 0; group < 16; group++) {
-    const scale = nearestInt(f(inverseScale * scales[group]!));
-    const minimum = nearestInt(f(inverseMinimum * minimums[group]!));
-    dst[to + group] = scale | (minimum << 4);
+  const inverseMin = maxMin > 0 ? f(15 / maxMin) : 0;
+  for (let subBlock = 0; subBlock < 16; subBlock++) {
+    const scale = nearestInt(f(inverseScale * scales[subBlock]!));
+    const minimum = nearestInt(f(inverseMin * mins[subBlock]!));
+    dst[to + subBlock] = scale | (minimum << 4);
   }
   storeF16(dst, to + 80, f(maxScale / 15));
-  storeF16(dst, to + 82, f(maxMinimum / 15));
+  storeF16(dst, to + 82, f(maxMin / 15));
 }
 
 function storeWeighted(dst: Uint8Array, to: number, block: number): void {
-  groupWeights.set(weightSums.subarray(16 * block, 16 * block + 16));
-  storeF16(dst, to + 80, fitPositive(scales, 16, 15, scaleQuants, groupWeights));
-  storeF16(dst, to + 82, fitPositive(minimums, 16, 15, minQuants, groupWeights));
-  for (let group = 0; group < 16; group++) {
-    dst[to + group] = scaleQuants[group]! | (minQuants[group]! << 4);
+  subBlockWeights.set(weightSums.subarray(16 * block, 16 * block + 16));
+  storeF16(dst, to + 80, fitPositive(scales, 16, 15, scaleQuants, subBlockWeights));
+  storeF16(dst, to + 82, fitPositive(mins, 16, 15, minQuants, subBlockWeights));
+  for (let subBlock = 0; subBlock < 16; subBlock++) {
+    dst[to + subBlock] = scaleQuants[subBlock]! | (minQuants[subBlock]! << 4);
   }
 }
 
@@ -147,15 +147,15 @@ function roundToStoredScales(
 ): void {
   const d = f16ToF32[dst[to + 80]! | (dst[to + 81]! << 8)]!;
   const dmin = f16ToF32[dst[to + 82]! | (dst[to + 83]! << 8)]!;
-  for (let group = 0; group < 16; group++) {
-    const scale = f(d * (dst[to + group]! & 15));
+  for (let subBlock = 0; subBlock < 16; subBlock++) {
+    const scale = f(d * (dst[to + subBlock]! & 15));
     if (scale === 0) {
-      const at = 16 * group;
-      affineQuantsOf(fits, firstFit + group, src, from + at, 16, 3, quants, at);
+      const at = 16 * subBlock;
+      affineQuantsOf(fits, firstFit + subBlock, src, from + at, 16, 3, quants, at);
       continue;
     }
-    const minimum = f(dmin * (dst[to + group]! >> 4));
-    for (let i = 16 * group; i < 16 * group + 16; i++) {
+    const minimum = f(dmin * (dst[to + subBlock]! >> 4));
+    for (let i = 16 * subBlock; i < 16 * subBlock + 16; i++) {
       quants[i] = clamp(nearestInt(f(f(src[from + i]! + minimum) / scale)), 0, 3);
     }
   }

@@ -1,16 +1,16 @@
-// Q3_K: super-blocks of 256 values as 3-bit quants around 4, in 16 groups of 16 with 6-bit scales around 32.
+// Q3_K: super-blocks of 256 values as 3-bit quants around 4, in 16 sub-blocks of 16 with 6-bit scales around 32.
 //
 //   block, 110 bytes: 32 bytes: bit r of byte i is the third bit of value i of run r (of 32) | 64 bytes of the lower two
 //   bits (two-bit-quants.ts) | 12 bytes of scales | d f16
-//   value = d * (scale[group] - 32) * (q - 4); the products are exact in float32
+//   value = d * (scale[sub-block] - 32) * (q - 4); the products are exact in float32
 // Scale g has its low nibble in byte g (g < 8: the low half, else byte g - 8's high half) and its upper two bits in byte
 // 8 + g mod 4, at bit 2 * (g div 4).
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, oneBitAt, twoBitsAt } from "./block.ts";
+import { plainSearch, searchedElems } from "./block-search.ts";
 import type { DType } from "./dtype.ts";
-import { clamp, nearestInt, storeF16, weighGroups } from "./float32-math.ts";
-import { plainSearch, searchedElems } from "./group-search.ts";
+import { clamp, nearestInt, storeF16, weighSubBlocks } from "./float32-math.ts";
 import { fitSymmetric, fitSymmetricGreedy, newFits, symmetricQuantsOf } from "./scale-search.ts";
 import { packTwoBitQuants } from "./two-bit-quants.ts";
 
@@ -21,7 +21,7 @@ const weights = new Float32Array(searchedElems);
 const weightSums = new Float32Array(searchedElems / 16);
 const fits = newFits(searchedElems / 16);
 const scaleFit = newFits(1);
-const groupWeights = new Float32Array(16);
+const subBlockWeights = new Float32Array(16);
 const scales = new Float32Array(16);
 const scaleQuants = new Int8Array(16);
 
@@ -66,13 +66,13 @@ export const q3_k: DType = {
     let to = dstOffset;
     for (let block = 0; block < blocks; block++) {
       const d = f16ToF32[src[from + 108]! | (src[from + 109]! << 8)]!;
-      for (let group = 0; group < 16; group++) {
-        const scale = d * (groupScale(src, from + 96, group) - 32);
-        const part = 16 * (group & 1);
+      for (let subBlock = 0; subBlock < 16; subBlock++) {
+        const scale = d * (subBlockScale(src, from + 96, subBlock) - 32);
+        const part = 16 * (subBlock & 1);
         const thirds = from + part;
-        const bytes = from + 32 + 32 * (group >> 3) + part;
-        const shift = group & 6;
-        const run = group >> 1;
+        const bytes = from + 32 + 32 * (subBlock >> 3) + part;
+        const shift = subBlock & 6;
+        const run = subBlock >> 1;
         for (let i = 0; i < 16; i++) {
           const low = (src[bytes + i]! >> shift) & 3;
           const third = (src[thirds + i]! >> run) & 1;
@@ -91,7 +91,7 @@ export const q3_k: DType = {
       const from = srcOffset + 256 * first;
       if (importance === undefined) search.greedy(src, from, 16, 16 * count, 4, fits);
       else {
-        weighGroups({
+        weighSubBlocks({
           weights,
           sums: weightSums,
           x: src,
@@ -109,7 +109,7 @@ export const q3_k: DType = {
         scales.set(fits.scales.subarray(16 * block, 16 * block + 16));
         if (importance === undefined) storePlain(dst, to);
         else storeWeighted(dst, to, block);
-        packGroupScales(dst, to + 96);
+        packSubBlockScales(dst, to + 96);
         roundToStoredScales(src, from + 256 * block, dst, to, importance && 16 * block);
         packThirdBits(dst, to);
         packTwoBitQuants(quants, dst, to + 32);
@@ -118,14 +118,14 @@ export const q3_k: DType = {
   },
 };
 
-/** The 6-bit scale of a group; `at` is where the 12 bytes start. */
-function groupScale(bytes: Uint8Array, at: number, group: number): number {
-  const low = group < 8 ? bytes[at + group]! & 15 : bytes[at + group - 8]! >> 4;
-  const high = (bytes[at + 8 + (group & 3)]! >> (2 * (group >> 2))) & 3;
+/** The 6-bit scale of a sub-block; `at` is where the 12 bytes start. */
+function subBlockScale(bytes: Uint8Array, at: number, subBlock: number): number {
+  const low = subBlock < 8 ? bytes[at + subBlock]! & 15 : bytes[at + subBlock - 8]! >> 4;
+  const high = (bytes[at + 8 + (subBlock & 3)]! >> (2 * (subBlock >> 2))) & 3;
   return low | (high << 4);
 }
 
-function packGroupScales(dst: Uint8Array, at: number): void {
+function packSubBlockScales(dst: Uint8Array, at: number): void {
   for (let i = 0; i < 8; i++) {
     dst[at + i] = (scaleQuants[i]! & 15) | ((scaleQuants[i + 8]! & 15) << 4);
   }
@@ -138,8 +138,8 @@ function packGroupScales(dst: Uint8Array, at: number): void {
 
 function storePlain(dst: Uint8Array, to: number): void {
   let largest = 0;
-  for (let group = 0; group < 16; group++) {
-    if (Math.abs(scales[group]!) > Math.abs(largest)) largest = scales[group]!;
+  for (let subBlock = 0; subBlock < 16; subBlock++) {
+    if (Math.abs(scales[subBlock]!) > Math.abs(largest)) largest = scales[subBlock]!;
   }
   if (largest === 0) {
     scaleQuants.fill(0);
@@ -147,16 +147,16 @@ function storePlain(dst: Uint8Array, to: number): void {
     return;
   }
   const inverse = f(-32 / largest);
-  for (let group = 0; group < 16; group++) {
-    const wrapped = (nearestInt(f(inverse * scales[group]!)) << 24) >> 24; // a signed byte in C
-    scaleQuants[group] = clamp(wrapped, -32, 31) + 32;
+  for (let subBlock = 0; subBlock < 16; subBlock++) {
+    const wrapped = (nearestInt(f(inverse * scales[subBlock]!)) << 24) >> 24; // a signed byte in C
+    scaleQuants[subBlock] = clamp(wrapped, -32, 31) + 32;
   }
   storeF16(dst, to + 108, f(1 / inverse));
 }
 
 function storeWeighted(dst: Uint8Array, to: number, block: number): void {
-  groupWeights.set(weightSums.subarray(16 * block, 16 * block + 16));
-  fitSymmetric(scales, 0, 16, 32, groupWeights, 0, scaleFit, 0);
+  subBlockWeights.set(weightSums.subarray(16 * block, 16 * block + 16));
+  fitSymmetric(scales, 0, 16, 32, subBlockWeights, 0, scaleFit, 0);
   symmetricQuantsOf(scaleFit, 0, scales, 0, 16, 32, scaleQuants, 0);
   storeF16(dst, to + 108, scaleFit.scales[0]!);
 }
@@ -170,15 +170,15 @@ function roundToStoredScales(
   firstFit: number | undefined,
 ): void {
   const d = f16ToF32[dst[to + 108]! | (dst[to + 109]! << 8)]!;
-  for (let group = 0; group < 16; group++) {
-    const scale = f(d * (groupScale(dst, to + 96, group) - 32));
+  for (let subBlock = 0; subBlock < 16; subBlock++) {
+    const scale = f(d * (subBlockScale(dst, to + 96, subBlock) - 32));
     if (scale === 0) {
-      const at = 16 * group;
+      const at = 16 * subBlock;
       if (firstFit === undefined) fitSymmetricGreedy(src, from + at, 16, 4, quants, at);
-      else symmetricQuantsOf(fits, firstFit + group, src, from + at, 16, 4, quants, at);
+      else symmetricQuantsOf(fits, firstFit + subBlock, src, from + at, 16, 4, quants, at);
       continue;
     }
-    for (let i = 16 * group; i < 16 * group + 16; i++) {
+    for (let i = 16 * subBlock; i < 16 * subBlock + 16; i++) {
       quants[i] = clamp(nearestInt(f(src[from + i]! / scale)), -4, 3) + 4;
     }
   }

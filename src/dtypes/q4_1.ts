@@ -1,7 +1,7 @@
-// Q4_1: 32 values as 4-bit quants times a half-float scale, plus a half-float minimum.
+// Q4_1: 32 values as 4-bit quants times a half-float scale, plus a half-float min.
 //
-//   block, 20 bytes: scale f16 | minimum f16 | 16 bytes: low nibbles hold values 0-15, high nibbles 16-31
-//   value = scale * q + minimum; the product is exact in float32
+//   block, 20 bytes: scale f16 | min f16 | 16 bytes: low nibbles hold values 0-15, high nibbles 16-31
+//   value = scale * q + min; the product is exact in float32
 
 import { f16ToF32 } from "../base/half.ts";
 import { type AffineBlock, affineBlockLadder, quantizeAffineBlocks } from "./affine-blocks.ts";

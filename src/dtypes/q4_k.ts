@@ -1,17 +1,17 @@
-// Q4_K: super-blocks of 256 values as 4-bit quants in 8 groups, each with its own 6-bit scale and minimum.
+// Q4_K: super-blocks of 256 values as 4-bit quants in 8 sub-blocks, each with its own 6-bit scale and min.
 //
-//   block, 144 bytes: header of 16 (affine-super-block.ts) | 128 bytes: byte i of the k-th 32 holds value i of group 2k
-//   in its low nibble and of group 2k + 1 in its high nibble
-//   value = d * scale[group] * q - dmin * minimum[group]; the products are exact in float32
+//   block, 144 bytes: header of 16 (affine-super-block.ts) | 128 bytes: byte i of the k-th 32 holds value i of sub-block 2k
+//   in its low nibble and of sub-block 2k + 1 in its high nibble
+//   value = d * scale[sub-block] * q - dmin * min[sub-block]; the products are exact in float32
 
 import { f16ToF32 } from "../base/half.ts";
 import {
   type AffineSuperBlock,
   affineHeader,
   affineQuants,
-  groupMinimum,
-  groupScale,
   quantizeAffineSuperBlocks,
+  subBlockMin,
+  subBlockScale,
 } from "./affine-super-block.ts";
 import type { DType } from "./dtype.ts";
 import type { AffineLadder } from "./scale-search.ts";
@@ -64,15 +64,15 @@ export const q4_k: DType = {
       const d = f16ToF32[src[from]! | (src[from + 1]! << 8)]!;
       const dmin = f16ToF32[src[from + 2]! | (src[from + 3]! << 8)]!;
       let quants = from + 16;
-      for (let group = 0; group < 8; group += 2) {
-        const scaleLow = d * groupScale(src, from + 4, group);
-        const minimumLow = dmin * groupMinimum(src, from + 4, group);
-        const scaleHigh = d * groupScale(src, from + 4, group + 1);
-        const minimumHigh = dmin * groupMinimum(src, from + 4, group + 1);
+      for (let subBlock = 0; subBlock < 8; subBlock += 2) {
+        const scaleLow = d * subBlockScale(src, from + 4, subBlock);
+        const minLow = dmin * subBlockMin(src, from + 4, subBlock);
+        const scaleHigh = d * subBlockScale(src, from + 4, subBlock + 1);
+        const minHigh = dmin * subBlockMin(src, from + 4, subBlock + 1);
         for (let i = 0; i < 32; i++) {
           const pair = src[quants + i]!;
-          dst[to + i] = scaleLow * (pair & 15) - minimumLow;
-          dst[to + 32 + i] = scaleHigh * (pair >> 4) - minimumHigh;
+          dst[to + i] = scaleLow * (pair & 15) - minLow;
+          dst[to + 32 + i] = scaleHigh * (pair >> 4) - minHigh;
         }
         quants += 32;
         to += 64;

@@ -1,7 +1,7 @@
-// Q5_1: 32 values as 5-bit quants times a half-float scale, plus a half-float minimum.
+// Q5_1: 32 values as 5-bit quants times a half-float scale, plus a half-float min.
 //
-//   block, 24 bytes: scale f16 | minimum f16 | 32 fifth bits, value i at bit i | 16 bytes of nibbles as in q4_0
-//   value = scale * q + minimum; the product is exact in float32
+//   block, 24 bytes: scale f16 | min f16 | 32 fifth bits, value i at bit i | 16 bytes of nibbles as in q4_0
+//   value = scale * q + min; the product is exact in float32
 
 import { f16ToF32 } from "../base/half.ts";
 import { type AffineBlock, affineBlockLadder, quantizeAffineBlocks } from "./affine-blocks.ts";

@@ -1,17 +1,17 @@
 // Q5_K: as q4_k with a fifth bit per quant.
 //
 //   block, 176 bytes: header of 16 (affine-super-block.ts) | 32 bytes: bit g of byte i is the fifth bit of value i of
-//   group g | 128 bytes of nibbles as in q4_k
-//   value = d * scale[group] * q - dmin * minimum[group]; the products are exact in float32
+//   sub-block g | 128 bytes of nibbles as in q4_k
+//   value = d * scale[sub-block] * q - dmin * min[sub-block]; the products are exact in float32
 
 import { f16ToF32 } from "../base/half.ts";
 import {
   type AffineSuperBlock,
   affineHeader,
   affineQuants,
-  groupMinimum,
-  groupScale,
   quantizeAffineSuperBlocks,
+  subBlockMin,
+  subBlockScale,
 } from "./affine-super-block.ts";
 import { oneBitAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
@@ -67,16 +67,16 @@ export const q5_k: DType = {
       const dmin = f16ToF32[src[from + 2]! | (src[from + 3]! << 8)]!;
       const fifths = from + 16;
       let nibbles = from + 48;
-      for (let group = 0; group < 8; group += 2) {
-        const scaleLow = d * groupScale(src, from + 4, group);
-        const minimumLow = dmin * groupMinimum(src, from + 4, group);
-        const scaleHigh = d * groupScale(src, from + 4, group + 1);
-        const minimumHigh = dmin * groupMinimum(src, from + 4, group + 1);
+      for (let subBlock = 0; subBlock < 8; subBlock += 2) {
+        const scaleLow = d * subBlockScale(src, from + 4, subBlock);
+        const minLow = dmin * subBlockMin(src, from + 4, subBlock);
+        const scaleHigh = d * subBlockScale(src, from + 4, subBlock + 1);
+        const minHigh = dmin * subBlockMin(src, from + 4, subBlock + 1);
         for (let i = 0; i < 32; i++) {
           const pair = src[nibbles + i]!;
-          const fifth = src[fifths + i]! >> group;
-          dst[to + i] = scaleLow * ((pair & 15) | ((fifth & 1) << 4)) - minimumLow;
-          dst[to + 32 + i] = scaleHigh * ((pair >> 4) | ((fifth & 2) << 3)) - minimumHigh;
+          const fifth = src[fifths + i]! >> subBlock;
+          dst[to + i] = scaleLow * ((pair & 15) | ((fifth & 1) << 4)) - minLow;
+          dst[to + 32 + i] = scaleHigh * ((pair >> 4) | ((fifth & 2) << 3)) - minHigh;
         }
         nibbles += 32;
         to += 64;

@@ -1,16 +1,16 @@
-// Q6_K: super-blocks of 256 values as 6-bit quants around 32, in 16 groups with signed 8-bit scales.
+// Q6_K: super-blocks of 256 values as 6-bit quants around 32, in 16 sub-blocks with signed 8-bit scales.
 //
 //   block, 210 bytes: 128 bytes of low nibbles | 64 bytes of upper 2 bits | 16 x int8 scale | d f16
-//   value = d * scale[group] * (q - 32); the products are exact in float32
+//   value = d * scale[sub-block] * (q - 32); the products are exact in float32
 // Each half of 128 values is four runs of 32: runs 0 and 2 share the first 32 bytes of nibbles, 1 and 3 the second, and
 // byte i of the upper bits holds two bits of each run.
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, twoBitsAt } from "./block.ts";
+import { plainSearch, searchedElems } from "./block-search.ts";
 import type { DType } from "./dtype.ts";
 import { clamp, nearestInt, storeF16 } from "./float32-math.ts";
-import { plainSearch, searchedElems } from "./group-search.ts";
-import { newFits, symmetricQuantsOf, zeroGroup } from "./scale-search.ts";
+import { newFits, symmetricQuantsOf, zeroBlock } from "./scale-search.ts";
 
 const f = Math.fround;
 
@@ -107,24 +107,24 @@ function chooseQuants(
   firstFit: number,
 ): boolean {
   let largest = 0;
-  for (let group = 0; group < 16; group++) {
-    const scale = fits.scales[firstFit + group]!;
+  for (let subBlock = 0; subBlock < 16; subBlock++) {
+    const scale = fits.scales[firstFit + subBlock]!;
     if (Math.abs(scale) > Math.abs(largest)) largest = scale;
   }
-  if (Math.abs(largest) < zeroGroup) return false;
+  if (Math.abs(largest) < zeroBlock) return false;
 
   const inverse = f(-128 / largest);
   const d = f16ToF32[storeF16(dst, to + 208, f(1 / inverse))]!;
-  for (let group = 0; group < 16; group++) {
-    const stored = Math.min(127, nearestInt(f(inverse * fits.scales[firstFit + group]!)));
-    dst[to + 192 + group] = stored;
+  for (let subBlock = 0; subBlock < 16; subBlock++) {
+    const stored = Math.min(127, nearestInt(f(inverse * fits.scales[firstFit + subBlock]!)));
+    dst[to + 192 + subBlock] = stored;
     const scale = f(d * ((stored << 24) >> 24));
     if (scale === 0) {
-      const at = 16 * group;
-      symmetricQuantsOf(fits, firstFit + group, src, from + at, 16, 32, quants, at);
+      const at = 16 * subBlock;
+      symmetricQuantsOf(fits, firstFit + subBlock, src, from + at, 16, 32, quants, at);
       continue;
     }
-    for (let i = 16 * group; i < 16 * group + 16; i++) {
+    for (let i = 16 * subBlock; i < 16 * subBlock + 16; i++) {
       quants[i] = clamp(nearestInt(f(src[from + i]! / scale)), -32, 31) + 32;
     }
   }

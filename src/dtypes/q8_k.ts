@@ -57,14 +57,14 @@ function quantizeBlock(
   const inverse = Math.fround(-127 / largest);
   scratchF32[0] = 1 / inverse;
   dst.set(scratchBytes, to);
-  for (let group = 0; group < 16; group++) {
+  for (let subBlock = 0; subBlock < 16; subBlock++) {
     let sum = 0;
-    for (let i = 16 * group; i < 16 * group + 16; i++) {
+    for (let i = 16 * subBlock; i < 16 * subBlock + 16; i++) {
       const quant = Math.min(127, nearestInt(Math.fround(inverse * src[from + i]!)));
       dst[to + 4 + i] = quant;
       sum += (quant << 24) >> 24;
     }
-    dst[to + 260 + 2 * group] = sum & 255;
-    dst[to + 261 + 2 * group] = (sum >> 8) & 255;
+    dst[to + 260 + 2 * subBlock] = sum & 255;
+    dst[to + 261 + 2 * subBlock] = (sum >> 8) & 255;
   }
 }

@@ -1,32 +1,32 @@
-// The searches behind the quantizers: which scale (and minimum) makes the rounded quants fit a group of values best.
+// The searches behind the quantizers: which scale (and min) makes the rounded quants fit a sub-block of values best.
 //
 // Each tries a ladder of scales around the obvious one and keeps what loses least under the given weights. They are
 // heuristics whose every rounding shows in the result: the order of the float32 steps here is part of the file format's
 // de facto definition (ggml's make_qx_quants, make_q3_quants, make_qkx2_quants and make_qp_quants). Results go to the
-// caller's arrays; nothing is allocated. group-search.ts runs them over many groups, and may be replaced there.
+// caller's arrays; nothing is allocated. block-search.ts runs them over many sub-blocks, and may be replaced there.
 
 import { clamp, largestMagnitude, nearestInt } from "./float32-math.ts";
 
 const f = Math.fround;
 
-/** Below this a group counts as all zero. */
-export const zeroGroup: number = f(1e-15);
+/** Below this a sub-block counts as all zero. */
+export const zeroBlock: number = f(1e-15);
 
 const tenth = f(0.1);
 
-/** What a search found for each of many groups. */
-export interface GroupFits {
+/** What a search found for each of many sub-blocks. */
+export interface BlockFits {
   readonly scales: Float32Array;
   /** As positive offsets; of searches that have one. */
-  readonly minimums: Float32Array;
+  readonly mins: Float32Array;
   /** What the quants follow from: see affineQuantsOf and symmetricQuantsOf. */
   readonly inverses: Float32Array;
   readonly bases: Float32Array;
 }
 
-export function newFits(groups: number): GroupFits {
-  const floats = () => new Float32Array(groups);
-  return { scales: floats(), minimums: floats(), inverses: floats(), bases: floats() };
+export function newFits(subBlocks: number): BlockFits {
+  const floats = () => new Float32Array(subBlocks);
+  return { scales: floats(), mins: floats(), inverses: floats(), bases: floats() };
 }
 
 /**
@@ -40,13 +40,13 @@ export function fitSymmetric(
   half: number,
   weights: Float32Array | undefined,
   weightsAt: number,
-  fits: GroupFits,
+  fits: BlockFits,
   index: number,
 ): void {
   const largest = largestMagnitude(x, at, count);
   fits.scales[index] = 0;
   fits.inverses[index] = 0;
-  if (Math.abs(largest) < zeroGroup) return;
+  if (Math.abs(largest) < zeroBlock) return;
   let best = 0;
   // Step 0 is the scale that maps the largest value to -half; it is taken whatever it loses.
   for (let order = 0; order < symmetricSteps; order++) {
@@ -77,7 +77,7 @@ export function symmetricStep(order: number): number {
 
 /** The quants of the scale that fitSymmetric found. */
 export function symmetricQuantsOf(
-  fits: GroupFits,
+  fits: BlockFits,
   index: number,
   x: Float32Array,
   at: number,
@@ -88,7 +88,7 @@ export function symmetricQuantsOf(
 ): void {
   const inverse = fits.inverses[index]!;
   for (let i = 0; i < count; i++) {
-    // A group of zeros has quant 0, not the quant that stands for 0: nobody sees it, its scale is 0.
+    // A sub-block of zeros has quant 0, not the quant that stands for 0: nobody sees it, its scale is 0.
     const quant = clamp(nearestInt(f(inverse * x[at + i]!)), -half, half - 1);
     quants[quantsAt + i] = inverse === 0 ? 0 : half + quant;
   }
@@ -104,7 +104,7 @@ export function fitSymmetricGreedy(
   quantsAt: number,
 ): number {
   const largest = largestMagnitude(x, at, count);
-  if (Math.abs(largest) < zeroGroup) {
+  if (Math.abs(largest) < zeroBlock) {
     quants.fill(0, quantsAt, quantsAt + count);
     return 0;
   }
@@ -159,7 +159,7 @@ const trial = new Uint8Array(32);
 const solved = new Float32Array(2); // scale, min: the result of solveForTrial
 
 /**
- * value ~ scale * quant - minimum, quant in [0, maxQuant], minimum >= 0. At most 32 values. The result is at `index` of
+ * value ~ scale * quant - min, quant in [0, maxQuant], min >= 0. At most 32 values. The result is at `index` of
  * `fits`.
  */
 export function fitAffine(
@@ -169,7 +169,7 @@ export function fitAffine(
   weights: Float32Array,
   weightsAt: number,
   ladder: AffineLadder,
-  fits: GroupFits,
+  fits: BlockFits,
   index: number,
 ): void {
   let min = x[at]!;
@@ -193,7 +193,7 @@ export function fitAffine(
     roundQuants(x, at, count, inverse, min, maxQuant, trial, 0);
     let bestLoss = affineLoss(x, at, count, weights, weightsAt, scale, min, absolute);
     for (let step = 0; step <= steps; step++) {
-      // The range to scale by is that of the best fit so far: its minimum moves.
+      // The range to scale by is that of the best fit so far: its min moves.
       const tried = f(f(f(first + f(delta * step)) + maxQuant) / f(max - min));
       roundQuants(x, at, count, tried, min, maxQuant, trial, 0);
       if (!solveForTrial(x, at, count, weights, weightsAt, sumW, sumX)) continue;
@@ -209,14 +209,14 @@ export function fitAffine(
     }
   }
   fits.scales[index] = scale;
-  fits.minimums[index] = -min;
+  fits.mins[index] = -min;
   fits.inverses[index] = inverse;
   fits.bases[index] = base;
 }
 
-/** The quants of the scale and the minimum that fitAffine found. */
+/** The quants of the scale and the min that fitAffine found. */
 export function affineQuantsOf(
-  fits: GroupFits,
+  fits: BlockFits,
   index: number,
   x: Float32Array,
   at: number,
@@ -229,7 +229,7 @@ export function affineQuantsOf(
   roundQuants(x, at, count, inverse, fits.bases[index]!, maxQuant, quants, quantsAt);
 }
 
-/** Weighted least squares for scale and minimum with the quants of `trial` held; false if they do not determine both. */
+/** Weighted least squares for scale and min with the quants of `trial` held; false if they do not determine both. */
 function solveForTrial(
   x: Float32Array,
   at: number,
@@ -296,7 +296,7 @@ function affineLoss(
 }
 
 /**
- * value ~ scale * quant for values >= 0 (the scales or minimums of a super-block), quant in [0, maxQuant]. Returns the
+ * value ~ scale * quant for values >= 0 (the scales or mins of a super-block), quant in [0, maxQuant]. Returns the
  * scale. Quants wrap to a byte as in C, should a value be negative after all.
  */
 export function fitPositive(
@@ -308,7 +308,7 @@ export function fitPositive(
 ): number {
   let max = 0;
   for (let i = 0; i < count; i++) if (x[i]! > max) max = x[i]!;
-  if (max < zeroGroup) {
+  if (max < zeroBlock) {
     quants.fill(0, 0, count);
     return 0;
   }

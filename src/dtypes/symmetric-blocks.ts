@@ -1,9 +1,9 @@
 // What q4_0 and q5_0 share when they are written: blocks of 32 values as quants around a middle, times one half-float scale.
 // They differ in the bits of a quant and in how quants are packed behind the scale.
 
+import { type BlockSearch, plainSearch, searchedElems } from "./block-search.ts";
 import { weighBlocks } from "./blocks-of-32.ts";
 import { largestMagnitude, reciprocalOrZero, storeF16 } from "./float32-math.ts";
-import { type GroupSearch, plainSearch, searchedElems } from "./group-search.ts";
 import { newFits, symmetricQuantsOf } from "./scale-search.ts";
 
 const quants = new Int8Array(32);
@@ -30,7 +30,7 @@ export function quantizeSymmetricBlocks(
   dstOffset: number,
   blocks: number,
   importance: Float32Array | undefined,
-  search: GroupSearch = plainSearch,
+  search: BlockSearch = plainSearch,
 ): void {
   for (let block = 0; block < blocks; block++) {
     const from = srcOffset + 32 * block;

@@ -1,10 +1,10 @@
-// The searches of the quantizers in WebAssembly: the same bits as src/dtypes/group-search.ts finds, several times as fast.
+// The searches of the quantizers in WebAssembly: the same bits as src/dtypes/block-search.ts finds, several times as fast.
 // Transposes four groups at a time into the kernels' memory (search-kernels.ts) and reads back what they found. What does
 // not fill four lanes, and groups that a plain search leaves early, are searched plainly.
 
-import { type GroupSearch, plainSearch, searchedElems } from "../../dtypes/group-search.ts";
+import { type BlockSearch, plainSearch, searchedElems } from "../../dtypes/block-search.ts";
 import { nearestNonlinear, nonlinearValues } from "../../dtypes/nonlinear-codebook.ts";
-import { type AffineLadder, type GroupFits, zeroGroup } from "../../dtypes/scale-search.ts";
+import { type AffineLadder, type BlockFits, zeroBlock } from "../../dtypes/scale-search.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
@@ -39,7 +39,7 @@ const layout = {
 const scratchBytes = 32 * 16;
 const pageBytes = 65536;
 
-class VectorSearch implements GroupSearch {
+class VectorSearch implements BlockSearch {
   readonly #memory: WebAssembly.Memory;
   readonly #floats: Float32Array;
   /** Made when they are first needed: a file needs two or three of them. */
@@ -59,7 +59,7 @@ class VectorSearch implements GroupSearch {
     groups: number,
     weights: Float32Array,
     ladder: AffineLadder,
-    fits: GroupFits,
+    fits: BlockFits,
   ): void {
     const whole = groups - (groups % lanes);
     const number = this.#ladders.get(ladder) ?? this.#ladders.size;
@@ -69,9 +69,9 @@ class VectorSearch implements GroupSearch {
     this.#transpose(layout.x, x, at, count, whole);
     this.#transpose(layout.weights, weights, 0, count, whole);
     this.#run(kernel, whole);
-    const { scales, minimums, inverses, bases } = fits;
+    const { scales, mins, inverses, bases } = fits;
     this.#read(FOUND.scale, scales, whole);
-    this.#read(FOUND.minimum, minimums, whole);
+    this.#read(FOUND.minimum, mins, whole);
     this.#read(FOUND.inverse, inverses, whole);
     this.#read(FOUND.base, bases, whole);
     // All values equal (or not numbers): the plain search does not go up the ladder.
@@ -92,7 +92,7 @@ class VectorSearch implements GroupSearch {
     groups: number,
     half: number,
     weights: Float32Array | undefined,
-    fits: GroupFits,
+    fits: BlockFits,
   ): void {
     const whole = groups - (groups % lanes);
     const name = `search.symmetric.${count}.${half}${weights ? ".weighted" : ""}`;
@@ -116,7 +116,7 @@ class VectorSearch implements GroupSearch {
     count: number,
     groups: number,
     half: number,
-    fits: GroupFits,
+    fits: BlockFits,
   ): void {
     const whole = groups - (groups % lanes);
     const name = `search.greedy.${count}.${half}`;
@@ -134,7 +134,7 @@ class VectorSearch implements GroupSearch {
     at: number,
     groups: number,
     weights: Float32Array,
-    fits: GroupFits,
+    fits: BlockFits,
   ): void {
     const whole = groups - (groups % lanes);
     const name = "search.nonlinear";
@@ -214,13 +214,13 @@ class VectorSearch implements GroupSearch {
 
 /** All values (almost) zero, or not numbers. */
 function isZero(reach: number): boolean {
-  return !(reach >= zeroGroup);
+  return !(reach >= zeroBlock);
 }
 
-function partOf({ scales, minimums, inverses, bases }: GroupFits, group: number): GroupFits {
+function partOf({ scales, mins, inverses, bases }: BlockFits, group: number): BlockFits {
   return {
     scales: scales.subarray(group),
-    minimums: minimums.subarray(group),
+    mins: mins.subarray(group),
     inverses: inverses.subarray(group),
     bases: bases.subarray(group),
   };
@@ -253,6 +253,6 @@ function thresholds(): Float32Array {
   return found;
 }
 
-export function vectorSearch(): GroupSearch {
+export function vectorSearch(): BlockSearch {
   return new VectorSearch();
 }
