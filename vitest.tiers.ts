@@ -14,7 +14,7 @@ export const gpu: readonly string[] = [
   "test/cli/{devices,gpu-limits,gpu-verify}.test.ts",
   "test/conformance/{attention-webgpu,webgpu,webgpu-derived,webgpu-guarded}.test.ts",
   "test/engine/state/mixed-state-webgpu.test.ts",
-  "test/models/webgpu-{golden,moe-golden,options-golden,tiny-golden}.test.ts",
+  "test/models/webgpu-{golden,lfm2,moe-golden,options-golden,tiny-golden}.test.ts",
   "test/tune/gpu-tune.test.ts",
 ];
 
