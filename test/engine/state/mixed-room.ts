@@ -32,12 +32,14 @@ export interface MixedRoom {
   fail(sequence: Sequence, tokens: readonly number[], fault: Fault): Promise<void>;
 }
 
-export async function mixedRoom(backend: Backend, contexts = 4): Promise<MixedRoom> {
+/** Room for four contexts; `grows`: one of them is held at first. */
+export async function mixedRoom(backend: Backend, grows = false): Promise<MixedRoom> {
   const model = tinyModel({ architecture: mixedName });
   const { graph } = buildModel(model);
   const dtype = dtypeByName("f32")!;
   const kinds = stateKinds(graph, limits);
-  const kv = wholeRoom(cacheOptions(kinds, { contextSize, contexts, dtype, shared: true }));
+  const planned = cacheOptions(kinds, { contextSize, contexts: 4, dtype, shared: true });
+  const kv = grows ? planned : wholeRoom(planned);
   await backend.prepare(makePlan(graph, limits), kv);
   for (const weight of graph.weights) {
     await backend.upload(weight, async (target, at) => {

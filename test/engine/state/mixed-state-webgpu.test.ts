@@ -9,7 +9,10 @@ import { mixedRoom, vocab } from "./mixed-room.ts";
 describeGpu("every kind of state", () => {
   test("as the reference keeps it", async () => {
     const gpu = await gpuBackend();
-    const [mixed, reference] = [await mixedRoom(gpu), await mixedRoom(new ReferenceBackend())];
+    const [mixed, reference] = [
+      await mixedRoom(gpu, true),
+      await mixedRoom(new ReferenceBackend()),
+    ];
     const random = new Random(9);
     const tokensOf = (count: number) => Array.from({ length: count }, () => random.below(vocab));
     const agree = async (logits: number[], tokens: number[]): Promise<void> => {
@@ -21,6 +24,10 @@ describeGpu("every kind of state", () => {
     const sequence = mixed.room.newSequence();
     let tokens = tokensOf(100);
     await agree(await mixed.append(sequence, tokens), tokens);
+    // Memory grows under it, for others that run as well.
+    const before = gpu.memory().kvBytes;
+    for (let i = 0; i < 2; i++) await mixed.room.enter(mixed.room.demand(320), () => false);
+    expect(gpu.memory().kvBytes).toBeGreaterThan(before);
     // A fork goes its own way from a partly filled block.
     const fork = sequence.fork();
     const other = [...tokens, ...tokensOf(2)];
