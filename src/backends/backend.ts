@@ -2,7 +2,7 @@
 //
 // A backend is not a model (it sees a graph of ops), not a scheduler (it runs the step it is given) and not an owner of
 // sequences (cache blocks are numbers to it). One backend object serves one loaded model; dispose() frees all it holds,
-// and any use after that throws. Backends never import each other; open.ts's side chooses one from the table.
+// and any use after that throws. Backends never import each other; src/load/choose-backend.ts takes one from the table.
 
 import type { DType } from "../dtypes/dtype.ts";
 import type { GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.ts";

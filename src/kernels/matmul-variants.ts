@@ -130,7 +130,7 @@ const nativeSpaces: Readonly<Record<KernelTarget["width"], NativeSpace>> = {
       [16, 3, 4],
       [16, 4, 4],
     ],
-    // Q4_0, IQ4_NL 1.07 and F16 1.1 times as fast as four, Q8_0 1.04; Q5_K alike, Q2_K 0.96 (ops/prefetch.ts has how).
+    // Q4_0, IQ4_NL 1.07 and F16 1.1 times as fast as four, Q8_0 1.04; Q5_K alike, Q2_K 0.96 (ops/matmul/prefetch.ts has how).
     usual: { blocks: [16, 12], floats: [16, 12], streams: 8 },
   },
 };

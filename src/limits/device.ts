@@ -1,5 +1,5 @@
 // What a machine can do, as numbers: bytes it reads and operations it computes per second. From a data sheet (devices.ts)
-// or measured here (src/tune measures, this file only describes). The rest of this folder is arithmetic on it.
+// or measured here (src/machine measures, this file only describes). The rest of this folder is arithmetic on it.
 
 /** A machine or an accelerator, at one number of threads. A multiply and an add are two operations. */
 export interface Device {

@@ -1,4 +1,4 @@
-// A measured GPU as numbers, and as a device that limits are worked out for. src/tune measures; this file only describes.
+// A measured GPU as numbers, and as a device that limits are worked out for. src/machine measures; this file only describes.
 
 import type { Device } from "./device.ts";
 

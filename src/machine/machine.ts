@@ -1,5 +1,5 @@
 // This machine's speed: remembered from an earlier measurement, or measured now. A composition root, as open.ts is: it
-// puts the platform, the measurement (src/tune) and its file together. The measuring kernels are loaded when they are
+// puts the platform, the measurement (measure.ts) and its file together. The measuring kernels are loaded when they are
 // needed; a page that only opens models never loads them.
 //
 // The rule of this file: no generation fails or waits because of it. What cannot be read is measured anew, what cannot

@@ -1,4 +1,4 @@
-// A measuring thread: gets the kernels and the memory once, then runs rounds as it is told (machine.ts tells it).
+// A measuring thread: gets the kernels and the memory once, then runs rounds as it is told (measure.ts tells it).
 //
 // In a round all threads begin together, take chunks of work as they come (as the engine's threads do, so that one that
 // is held back does not hold up the others) and end together, when the first of them has worked long enough.

@@ -27,6 +27,12 @@ export interface RouteFamily {
   routes: readonly Route[];
 }
 
+/** Families that hold something, and how to end them. */
+export interface OpenedFamilies {
+  readonly families: readonly RouteFamily[];
+  close(): Promise<void>;
+}
+
 /** One request on its way. */
 export interface Call {
   server: ServerContext;

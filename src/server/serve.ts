@@ -11,13 +11,8 @@ import { stopping } from "./errors.ts";
 import { hostNameOf, isLoopback } from "./host-names.ts";
 import type { ModelLibrary } from "./library.ts";
 import { listen } from "./listen.ts";
-import type { RouteFamily } from "./route.ts";
-import { limitRoutes } from "./routes/lantern-limits.ts";
-import { machineRoutes } from "./routes/lantern-machine.ts";
-import { modelRoutes } from "./routes/lantern-models.ts";
-import { quantizeRoutes } from "./routes/lantern-quantize.ts";
-import { openSessions } from "./routes/lantern-sessions.ts";
-import { routeFamilies } from "./routes/table.ts";
+import type { OpenedFamilies, RouteFamily } from "./route.ts";
+import { openedFamilies, routeFamilies } from "./routes/table.ts";
 
 export { hostNameOf, isLoopback, machineNames } from "./host-names.ts";
 export type { LoadPlan, ModelLibrary } from "./library.ts";
@@ -148,7 +143,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     headersTimeoutMs: options.headersTimeoutMs ?? 15_000,
     requestTimeoutMs: options.requestTimeoutMs ?? 60_000,
   });
-  const { families, sessions, models } = await openFamilies(context, options).catch(
+  const { families, opened } = await openFamilies(context, options).catch(
     async (error: unknown) => {
       listener.stopAccepting();
       listener.destroy();
@@ -174,31 +169,24 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       await settled(listener.closed, 1000);
       listener.destroy();
       await listener.closed;
-      await sessions?.close();
-      await models?.close();
+      for (const each of opened) await each.close();
     },
   };
 }
 
-/** All routes, and what has to be closed with them. */
+/** All routes, and those that have to be closed. */
 async function openFamilies(context: ServerContext, options: StartOptions) {
-  const sessions = options.sessions && (await openSessions(context, options.sessions));
-  const { library } = options;
-  const models = library && modelRoutes(context, library);
+  const opened: OpenedFamilies[] = [];
+  for (const open of openedFamilies) {
+    const some = await open(context, options);
+    if (some) opened.push(some);
+  }
   const families: readonly RouteFamily[] = [
     ...routeFamilies,
     ...(options.families?.(context) ?? []),
-    ...(sessions?.families ?? []),
-    ...(models
-      ? [
-          models.family,
-          machineRoutes(context, library),
-          limitRoutes(context, library),
-          quantizeRoutes(context, library),
-        ]
-      : []),
+    ...opened.flatMap((each) => each.families),
   ];
-  return { families, sessions, models };
+  return { families, opened };
 }
 
 /** Resolves with the promise, or when the time is over. */

@@ -1,5 +1,5 @@
 // Tuning on this machine's GPU: which products, kept where. A composition root, as compose-matmul.ts is for the processor;
-// tune.ts loads it when it is asked for.
+// api.ts loads it when it is asked for.
 
 import { findGpu, GpuDevice, type GpuFacts } from "../backends/webgpu/device.ts";
 import { UsageError } from "../base/errors.ts";

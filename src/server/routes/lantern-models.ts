@@ -11,7 +11,7 @@ import { ApiError, openaiErrors } from "../errors.ts";
 import type { ModelLibrary } from "../library.ts";
 import { ModelService } from "../model-service.ts";
 import { inPageWords } from "../page-words.ts";
-import { type Call, json, type RouteFamily } from "../route.ts";
+import { type Call, json, type OpenedFamilies, type RouteFamily } from "../route.ts";
 import { bodyFields, queryFields } from "./lantern-service.ts";
 
 const name = z.string().min(1).max(500);
@@ -35,13 +35,8 @@ const browsing = z.strictObject({ path: path.exactOptional() });
 const finding = z.strictObject({ name, bytes: z.int().min(1) });
 const linking = z.strictObject({ path });
 
-export interface ModelFamilies {
-  family: RouteFamily;
-  /** Stops what is under way and disposes the models that were opened here. */
-  close(): Promise<void>;
-}
-
-export function modelRoutes(server: ServerContext, library: ModelLibrary): ModelFamilies {
+/** Closing them stops what is under way and disposes of the models that were opened here. */
+export function modelRoutes(server: ServerContext, library: ModelLibrary): OpenedFamilies {
   const service = new ModelService(server, library);
   const models = "/lantern/v1/models";
   /** Does something with a named model; the list afterwards. */
@@ -155,7 +150,7 @@ export function modelRoutes(server: ServerContext, library: ModelLibrary): Model
       },
     ],
   };
-  return { family, close: () => service.close() };
+  return { families: [family], close: () => service.close() };
 }
 
 /** Guards before this one have checked the key and the Host header. */

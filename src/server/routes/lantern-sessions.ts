@@ -12,7 +12,7 @@ import type { SessionStore } from "../../sessions/store.ts";
 import { readJson } from "../body.ts";
 import type { ServerContext } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
-import { type Call, json, type Route, type RouteFamily } from "../route.ts";
+import { type Call, json, type OpenedFamilies, type Route, type RouteFamily } from "../route.ts";
 import { runRoutes } from "./lantern-runs.ts";
 import {
   bodyFields,
@@ -85,18 +85,14 @@ const presetSettings = z.strictObject({ settings: settingsSchema });
 
 const exportQuery = z.strictObject({ format: z.enum(["json", "markdown"]).default("json") });
 
-/** The routes of /lantern/v1, and how to end them. */
-export interface SessionFamilies {
-  families: readonly RouteFamily[];
-  /** Ends running answers, saves them, closes the database. */
-  close(): Promise<void>;
-}
-
-/** Where the database cannot be opened, the routes say why and the rest of the server works. */
+/**
+ * Where the database cannot be opened, the routes say why and the rest of the server works. Closing them ends running answers,
+ * saves them and closes the database.
+ */
 export async function openSessions(
   server: ServerContext,
   open: () => Database,
-): Promise<SessionFamilies> {
+): Promise<OpenedFamilies> {
   try {
     const onWait = ({ message }: StorageError): void => server.log(`waiting: ${message}`);
     const service = openSessionService(server, await openWhenFree(open, { onWait }));

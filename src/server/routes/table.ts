@@ -1,9 +1,17 @@
-// The route families, one line each. A family is a file in this folder; app.ts mounts what stands here. Families that
-// need more than the context (a database, say) are made by src/server/serve.ts and handed to it beside these.
+// The route families, one line each. A family is a file in this folder; app.ts mounts what stands here. Those that need more
+// than the context (a database, the library of models) are opened and closed with the server (serve.ts).
 
-import type { RouteFamily } from "../route.ts";
+import type { Database } from "../../platform/database.ts";
+import type { ServerContext } from "../context.ts";
+import type { ModelLibrary } from "../library.ts";
+import type { OpenedFamilies, RouteFamily } from "../route.ts";
 import { anthropicRoutes } from "./anthropic.ts";
+import { limitRoutes } from "./lantern-limits.ts";
 import { lanternLoginRoutes } from "./lantern-login.ts";
+import { machineRoutes } from "./lantern-machine.ts";
+import { modelRoutes } from "./lantern-models.ts";
+import { quantizeRoutes } from "./lantern-quantize.ts";
+import { openSessions } from "./lantern-sessions.ts";
 import { lanternStatusRoutes } from "./lantern-status.ts";
 import { llamacppRoutes } from "./llamacpp.ts";
 import { metricsRoutes } from "./metrics.ts";
@@ -26,4 +34,30 @@ export const routeFamilies: readonly RouteFamily[] = [
   metricsRoutes,
   lanternLoginRoutes,
   lanternStatusRoutes,
+];
+
+/** What a server may have besides its models. */
+export interface FamilyParts {
+  /** The database of conversations. */
+  readonly sessions?: (() => Database) | undefined;
+  readonly library?: ModelLibrary | undefined;
+}
+
+type OpenFamilies = (
+  context: ServerContext,
+  parts: FamilyParts,
+) => Promise<OpenedFamilies> | OpenedFamilies | undefined;
+
+const ofLibrary =
+  (routes: (context: ServerContext, library: ModelLibrary) => RouteFamily): OpenFamilies =>
+  (context, { library }) =>
+    library && { families: [routes(context, library)], close: async () => {} };
+
+/** In this order; undefined: the server lacks what they need. */
+export const openedFamilies: readonly OpenFamilies[] = [
+  (context, { sessions }) => sessions && openSessions(context, sessions),
+  (context, { library }) => library && modelRoutes(context, library),
+  ofLibrary(machineRoutes),
+  ofLibrary(limitRoutes),
+  ofLibrary(quantizeRoutes),
 ];
