@@ -42,7 +42,7 @@ export const rest: readonly string[] = [
   "test/tune/run-tune.test.ts",
   // Every kernel, in every shape.
   "test/backends/matmul-variants.test.ts",
-  "test/conformance/{guarded,interpreted}.test.ts",
+  "test/conformance/{guarded,interpreted,wasm-variants}.test.ts",
   "test/fuzz/shapes.test.ts",
   "test/kernels/{arm64-pairs,kernel-hashes,matmul,matmul-widths,native-variants,random-kernels,schedule,scheduled-products}.test.ts",
 ];
