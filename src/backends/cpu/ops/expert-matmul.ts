@@ -1,7 +1,7 @@
 // How a matmul with a matrix for each expert runs: the pairs of an expert (expert-groups.ts) go through the kernels as the
 // tokens of a dense matmul do, over the expert's part of the weights. Experts that no token uses are not read.
 //
-// A chunk is a share of all work, whatever the groups are: there are as many in every batch, so that nothing is planned
+// A chunk is a fraction of all work, whatever the groups are: there are as many in every batch, so that nothing is planned
 // anew for one. A tile of rows costs as much as its tokens, and one more for reading it. Every result is the same bits
 // whoever computes it, and with how many others.
 
