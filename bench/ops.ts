@@ -28,7 +28,7 @@ for (const { name, make } of benchCases()) {
   if (!name.includes(positionals[0] ?? "")) continue;
   const { graph, bytesOf, vocab } = make();
   const backend = new CpuBackend({ level: 3, threads: 1, startThread: undefined, native });
-  backend.prepare(makePlan(graph, limits), { blocks: 4, dtype: kv });
+  backend.prepare(makePlan(graph, limits), { blocks: 4, slots: 2, dtype: kv });
   for (const weight of graph.weights) {
     const bytes = bytesOf(weight);
     await backend.upload(weight, async (target, at) => {
@@ -36,7 +36,7 @@ for (const { name, make } of benchCases()) {
     });
   }
   const step = new Step(limits);
-  const table = { blocks: Int32Array.of(0, 1, 2, 3) };
+  const table = { blocks: Int32Array.of(0, 1, 2, 3), slots: { from: 0, to: 1 } };
   for (let i = 0; i < tokens; i++) step.add((i * 11 + 3) % vocab, i, table, true);
   const best = await seconds(async () => await backend.run(step));
   const cost = graphCost(graph, { tokens, outputs: tokens, context: (tokens + 1) / 2, kv });

@@ -43,43 +43,75 @@ export const shortConv: InstructionDef<ShortConv> = {
   kernels: () => [],
   code: "wasm",
   execute: (i, c) => {
-    const addresses = new Float64Array(i.taps);
-    return { chunks: () => rowCount(c, "tokens"), run: (row) => convolve(i, c, row, addresses) };
+    const memory = memoryOf(i, c);
+    return { chunks: () => rowCount(c, "tokens"), run: (row) => convolve(i, c, memory, row) };
   },
 };
 
-/** Of an input that is 0. */
-const NOWHERE = -1;
+/** What a thread reads and writes, each from its own beginning: small indices are fast ones. */
+interface ConvMemory {
+  readonly x: Float32Array;
+  readonly out: Float32Array;
+  readonly weight: Float32Array;
+  readonly bias: Float32Array | undefined;
+  /** Slot 0 and all after it. */
+  readonly state: Float32Array;
+  /** [cols] */
+  readonly sums: Float64Array;
+}
 
-/** `inputs`: scratch, the addresses of the rows that are read, in floats. */
-function convolve(i: ShortConv, c: ExecutorContext, row: number, inputs: Float64Array): void {
+function memoryOf(i: ShortConv, { views: { f32 } }: ExecutorContext): ConvMemory {
+  const from = (address: number) => f32.subarray(address / 4);
+  return {
+    x: from(i.x),
+    out: from(i.out),
+    weight: from(i.weight),
+    bias: i.bias < 0 ? undefined : from(i.bias),
+    state: from(i.state),
+    sums: new Float64Array(i.cols),
+  };
+}
+
+function convolve(i: ShortConv, c: ExecutorContext, memory: ConvMemory, row: number): void {
   const { f32, i32 } = c.views;
   const { cols, taps } = i;
+  const { x, out, weight, bias, state, sums } = memory;
   const segment = c.program.step.segments / 4 + row * SEGMENT.words;
   const first = i32[segment + SEGMENT.first]!;
   const from = i32[segment + SEGMENT.from]!;
-  const inputAt = (source: number): number => {
-    if (source >= first) return i.x / 4 + source * cols;
-    if (from === NO_SLOT) return NOWHERE;
-    return (i.state + from * i.slotBytes) / 4 + (source - first + taps - 1) * cols;
-  };
-  for (let k = 0; k < taps; k++) inputs[k] = inputAt(row - taps + 1 + k);
-  const weight = i.weight / 4;
-  const out = i.out / 4 + row * cols;
-  for (let column = 0; column < cols; column++) {
-    let sum = i.bias < 0 ? 0 : f32[i.bias / 4 + column]!;
-    for (let k = 0; k < taps; k++) {
-      const at = inputs[k]!;
-      if (at !== NOWHERE) sum += f32[weight + column * taps + k]! * f32[at + column]!;
-    }
-    f32[out + column] = sum;
+  const slotFloats = i.slotBytes / 4;
+  /** Row r of the batch, where that is before the first, is in the state at kept + r * cols. */
+  const kept = from * slotFloats + (taps - 1 - first) * cols;
+  for (let column = 0; column < cols; column++) sums[column] = bias ? bias[column]! : 0;
+  for (let k = 0; k < taps; k++) {
+    const source = row - taps + 1 + k;
+    if (source >= first) addTap(sums, weight, k, taps, x, source * cols);
+    else if (from !== NO_SLOT) addTap(sums, weight, k, taps, state, kept + source * cols);
   }
+  for (let column = 0, at = row * cols; column < cols; column++, at++) out[at] = sums[column]!;
   const to = i32[segment + SEGMENT.to]!;
   if (to === NO_SLOT) return; // another row of the sequence is its last
   for (let k = 0; k < taps - 1; k++) {
-    const at = inputs[k + 1]!;
-    const target = (i.state + to * i.slotBytes) / 4 + k * cols;
-    if (at === NOWHERE) f32.fill(0, target, target + cols);
-    else f32.copyWithin(target, at, at + cols);
+    const source = row - taps + 2 + k;
+    const target = i.state / 4 + to * slotFloats + k * cols;
+    if (source < first && from === NO_SLOT) f32.fill(0, target, target + cols);
+    else {
+      const at = source >= first ? i.x / 4 + source * cols : i.state / 4 + kept + source * cols;
+      f32.copyWithin(target, at, at + cols);
+    }
+  }
+}
+
+/** Adds tap `k` of every column, for inputs that lie at `at`. */
+function addTap(
+  sums: Float64Array,
+  weight: Float32Array,
+  k: number,
+  taps: number,
+  inputs: Float32Array,
+  at: number,
+): void {
+  for (let column = 0, w = k; column < sums.length; column++, w += taps) {
+    sums[column]! += weight[w]! * inputs[at + column]!;
   }
 }
