@@ -66,9 +66,14 @@ export function makePasses(
   const fourHeads = fourQueries(i, c, 1, scoreStride);
   const fourTokens = fourQueries(i, c, i.heads, scoreStride);
   const weigh = makeWeigh(i, c);
-  const fromOf = (token: number) => attendedFrom(i, c.views.i32[step.positions / 4 + token]!);
-  const toOf = (token: number) =>
-    attendedTo(i, c.views.i32[step.positions / 4 + token]!, lengthOf(i, c, token));
+  const { i32 } = c.views;
+  const positions = step.positions / 4;
+  // Plain attention asks for nothing but the position: these are called for every head.
+  const fromOf =
+    i.window === undefined ? () => 0 : (token: number) => attendedFrom(i, i32[positions + token]!);
+  const toOf = i.causal
+    ? (token: number) => i32[positions + token]! + 1
+    : (token: number) => attendedTo(i, i32[positions + token]!, lengthOf(i, c, token));
   const tableOf = (token: number) => i.tables + token * step.tableLength * 4;
   const firstScored = (from: number) => from - (from % 4);
 
@@ -80,6 +85,10 @@ export function makePasses(
   const scoreRange = (by: Queries, query: number, table: number, from: number, to: number, kvHead: number): void => {
     const q = i.q + query * headStride;
     const offset = kvHead * headBytes;
+    if (from === 0) {
+      by.score(q, keys, table, scores, to, offset);
+      return;
+    }
     const before = rowsBefore(from, to);
     const entry = table + blocksOf(from) * 4;
     if (before > 0) by.score(q, keys + lastOf(from) * rowBytes, entry, scores, before, offset);
@@ -92,6 +101,10 @@ export function makePasses(
   const mixRange = (by: Queries, row: number, table: number, query: number, from: number, to: number, kvHead: number, isNew: number): void => {
     const out = i.out + query * outStride;
     const offset = kvHead * vHeadBytes;
+    if (from === 0) {
+      by.mix(row, values, table, out, to, offset, isNew);
+      return;
+    }
     const before = rowsBefore(from, to);
     const entry = table + blocksOf(from) * 4;
     if (before > 0) by.mix(row, values + lastOf(from) * rowBytes, entry, out, before, offset, isNew);
