@@ -10,11 +10,11 @@ import { nativeKernels } from "../src/backends/cpu/native/native.ts";
 import type { DType } from "../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
+import { Batch } from "../src/graph/batch.ts";
 import { GraphBuilder } from "../src/graph/builder.ts";
 import { graphCost } from "../src/graph/cost.ts";
 import type { Graph, Value, Weight } from "../src/graph/graph.ts";
 import { makePlan } from "../src/graph/plan.ts";
-import { Step } from "../src/graph/step.ts";
 import { nodePlatform } from "../src/platform/node.ts";
 import { nodeNative } from "../src/platform/node-native.ts";
 
@@ -100,7 +100,7 @@ const table = { blocks: Int32Array.of(0) };
 
 /** Milliseconds of a batch, with other tokens (and so, other experts) each time. */
 async function milliseconds(backend: CpuBackend, tokens: number, seed: number): Promise<number> {
-  const step = new Step(limits);
+  const step = new Batch(limits);
   for (let i = 0; i < tokens; i++) {
     step.add((seed * 31 + i * 11) % vocab, i % 32, table, i === tokens - 1);
   }

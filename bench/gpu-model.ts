@@ -1,4 +1,4 @@
-// A model on the GPU without an engine around it, for bench/gpu.ts: its file opened, its weights uploaded, and steps timed
+// A model on the GPU without an engine around it, for bench/gpu.ts: its file opened, its weights uploaded, and batches timed
 // from run() to the logits on the host. Greedy: the next token is the likeliest.
 
 import type { GpuDevice } from "../src/backends/webgpu/device.ts";
@@ -7,13 +7,13 @@ import { type Tuning, tuningFor } from "../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../src/backends/webgpu/webgpu.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
 import { openModelFile } from "../src/formats/open-model-file.ts";
+import { Batch } from "../src/graph/batch.ts";
 import type { Graph } from "../src/graph/graph.ts";
 import { makePlan } from "../src/graph/plan.ts";
-import { Step } from "../src/graph/step.ts";
 import { buildModel } from "../src/models/build.ts";
 import { nodePlatform } from "../src/platform/node.ts";
 
-/** Tokens of a step, at most: a prompt is computed in one. */
+/** Tokens of a batch, at most: a prompt is computed in one. */
 const maxTokens = 512;
 const limits = { maxTokens, maxOutputs: 4 };
 
@@ -25,7 +25,7 @@ export interface GpuModel {
   prompt(tokens: number, repeats: number): Promise<number[]>;
   /** Milliseconds of each token, written after a prompt of `context` tokens. */
   generate(context: number, tokens: number): Promise<number[]>;
-  /** Of the kernels of a step of so many tokens, at position `context`. */
+  /** Of the kernels of a batch of so many tokens, at position `context`. */
   kernels(context: number, tokens: number): Promise<KernelTime[]>;
   /** Milliseconds that the GPU takes for a token at position `context`, without the host. */
   gpuTime(context: number): Promise<number>;
@@ -52,12 +52,12 @@ export async function loadGpuModel(
   await file.close();
   const loadMs = performance.now() - started;
   const table = { blocks: Int32Array.from({ length: blocks }, (_, i) => i) };
-  const step = new Step(limits);
+  const batch = new Batch(limits);
   const logits = new Float32Array(graph.outputs.logits!.cols);
   const fill = (tokens: number, position: number, first: number): void => {
-    step.clear();
+    batch.clear();
     for (let i = 0; i < tokens; i++) {
-      step.add(
+      batch.add(
         (first + i * 37) % graph.outputs.logits!.cols,
         position + i,
         table,
@@ -67,7 +67,7 @@ export async function loadGpuModel(
   };
   const run = async (tokens: number, position: number, first: number): Promise<number> => {
     fill(tokens, position, first);
-    await backend.run(step);
+    await backend.run(batch);
     await backend.read("logits", 0, logits);
     return likeliest(logits);
   };
@@ -105,13 +105,13 @@ export async function loadGpuModel(
     gpuTime: async (context) => {
       await fillContext(context);
       fill(1, context, 1);
-      return await backend.timeStep(step);
+      return await backend.timeBatch(batch);
     },
     kernels: async (context, tokens) => {
       await fillContext(context);
       fill(tokens, context, 1);
-      await backend.timeKernels(step);
-      return await backend.timeKernels(step);
+      await backend.timeKernels(batch);
+      return await backend.timeKernels(batch);
     },
   };
 }

@@ -2,7 +2,7 @@
 //
 //   npm run bench:gpu -- MODEL.gguf ... [--prompt 512] [--generate 128] [--context 16] [--kernels] [--json]
 //
-// Prompt and generation are steps of the backend, from the tokens to the logits on the host, without the engine around
+// Prompt and generation are batches of the backend, from the tokens to the logits on the host, without the engine around
 // them; "lantern bench --backend webgpu" measures all of it. The limit of generation is the memory bandwidth that this
 // program measures, over the bytes of weights that a token needs. Synthetic models: scripts/make-model.ts.
 
@@ -114,7 +114,7 @@ function print(rows: readonly Row[], { prompt, generate, context }: Flags): void
   }
 }
 
-/** Of both kinds of steps, summed up by kernel. */
+/** Of both kinds of batches, summed up by kernel. */
 async function printKernels(model: GpuModel, { prompt, context }: Flags): Promise<void> {
   for (const [title, times] of [
     ["a token", await model.kernels(context, 1)],

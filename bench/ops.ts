@@ -6,9 +6,9 @@ import { parseArgs } from "node:util";
 import { CpuBackend } from "../src/backends/cpu/cpu.ts";
 import { nativeKernels } from "../src/backends/cpu/native/native.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
+import { Batch } from "../src/graph/batch.ts";
 import { graphCost } from "../src/graph/cost.ts";
 import { makePlan } from "../src/graph/plan.ts";
-import { Step } from "../src/graph/step.ts";
 import { nodeNative } from "../src/platform/node-native.ts";
 import { benchCases } from "../test/conformance/table.ts";
 
@@ -35,7 +35,7 @@ for (const { name, make } of benchCases()) {
       target.set(bytes.subarray(at, at + target.length));
     });
   }
-  const step = new Step(limits);
+  const step = new Batch(limits);
   const table = { blocks: Int32Array.of(0, 1, 2, 3), slots: { from: 0, to: 1 } };
   for (let i = 0; i < tokens; i++) step.add((i * 11 + 3) % vocab, i, table, true);
   const best = await seconds(async () => await backend.run(step));

@@ -28,18 +28,18 @@ export interface ProfileReport {
 export interface PhaseProfile {
   phase: "prompt" | "generation";
   ms: number;
-  steps: number;
+  batches: number;
   tokens: number;
-  /** Of that, the backend's steps: computeMs + waitingMs. */
-  stepMs: number;
+  /** Of that, the backend's batches: computeMs + waitingMs. */
+  batchMs: number;
   /** All ops, averaged over the threads. */
   computeMs: number;
-  /** Time that threads spent waiting for work within steps, averaged over the threads. */
+  /** Time that threads spent waiting for work within batches, averaged over the threads. */
   waitingMs: number;
   /** Time in which only one thread could work. */
   aloneMs: number;
   betweenMs: number;
-  /** What the engine did between the steps. */
+  /** What the engine did between the batches. */
   between: {
     /** Template, tokenizing, the sampler: before a prompt is read. Not in Timings.promptMs. */
     requestMs: number;
@@ -49,15 +49,15 @@ export interface PhaseProfile {
     textMs: number;
     messagesMs: number;
   };
-  /** Of each thread: busyMs + waitingMs = stepMs. */
+  /** Of each thread: busyMs + waitingMs = batchMs. */
   threads: { busyMs: number; waitingMs: number }[];
   /** What computes, where that is not threads: "GPU". It is then the one entry of `threads`. */
   worker?: string;
   /**
-   * What a step and all that is done until the next take of JavaScript's heap, on the engine's thread; undefined where
-   * the platform does not say. Tensor memory is laid out when a model is loaded: a step takes none.
+   * What a batch and all that is done until the next take of JavaScript's heap, on the engine's thread; undefined where
+   * the platform does not say. Tensor memory is laid out when a model is loaded: a batch takes none.
    */
-  heapBytesPerStep: number | undefined;
+  heapBytesPerBatch: number | undefined;
   /** By kind of op, longest first; by layer, in order; by node with its layer left out, longest first. */
   ops: ProfileRow[];
   layers: ProfileRow[];

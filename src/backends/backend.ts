@@ -1,13 +1,13 @@
 // What a backend is: memory for weights, values and the KV cache, and a way to run a plan on it.
 //
-// A backend is not a model (it sees a graph of ops), not a scheduler (it runs the step it is given) and not an owner of
+// A backend is not a model (it sees a graph of ops), not a scheduler (it runs the batch it is given) and not an owner of
 // sequences (cache blocks are numbers to it). One backend object serves one loaded model; dispose() frees all it holds,
 // and any use after that throws. Backends never import each other; src/load/choose-backend.ts takes one from the table.
 
 import type { DType } from "../dtypes/dtype.ts";
+import type { Batch } from "../graph/batch.ts";
 import type { GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
-import type { Step } from "../graph/step.ts";
 
 /** What a backend keeps of sequences: at most `blocks` blocks of 32 tokens, keys and values of each layer; recurrent state. */
 export interface KvCacheOptions {
@@ -72,8 +72,8 @@ export interface MemoryNeed extends MemoryUse {
 /** Sees every intermediate right after its op: float32, row-major, only valid during the call. */
 export type Tap = (value: Value, data: Float32Array) => void;
 
-/** What a step is for; times are kept apart by it. */
-export type StepPhase = "prompt" | "generation";
+/** What a batch is for; times are kept apart by it. */
+export type BatchPhase = "prompt" | "generation";
 
 export interface RunOptions {
   /** Rows of graph.input, where the graph has one: [rows, cols]. */
@@ -83,15 +83,15 @@ export interface RunOptions {
   /** With a tap: what later ops read in place of a value; undefined: what was computed. [rows, cols] */
   replace?: (value: Value) => Float32Array | undefined;
   /** Default: "prompt". Only a backend that records times asks. */
-  phase?: StepPhase;
-  /** Asked between ops: whether to give the step up. */
+  phase?: BatchPhase;
+  /** Asked between ops: whether to give the batch up. */
   stop?: () => boolean;
 }
 
 /** Fills `target` with the weight's bytes from `byteOffset` on. */
 export type WeightReader = (target: Uint8Array, byteOffset: number) => Promise<void>;
 
-/** What times are recorded of: one piece of a step's work, in the order in which they run. */
+/** What times are recorded of: one piece of a batch's work, in the order in which they run. */
 export interface ProfiledPart {
   /** A graph op ("matmul"), or what a backend does on the way to one ("quantize"). */
   readonly op: string;
@@ -99,27 +99,27 @@ export interface ProfiledPart {
   readonly name: string;
   /** The nodes that are done when it is; none for what only prepares one. */
   readonly nodes: readonly GraphNode[];
-  /** Of what it computes: with none in a step it is left out. */
+  /** Of what it computes: with none in a batch it is left out. */
   readonly rows: Rows;
   /** One thread works, the others wait. */
   readonly isAlone: boolean;
 }
 
-/** Steps of the same size. */
-export interface RecordedSteps {
+/** Batches of the same size. */
+export interface RecordedBatches {
   readonly tokens: number;
   readonly outputs: number;
-  readonly steps: number;
+  readonly batches: number;
   /** Cached tokens that a token attended to, itself included: the average. */
   readonly context: number;
 }
 
 /** The times of a phase, in ms. */
 export interface PhaseTimes {
-  /** From the beginning of each step to its end. */
-  readonly stepMs: number;
-  readonly sizes: readonly RecordedSteps[];
-  /** Time that each thread spent computing each part: [thread][part]. What is missing to stepMs, it waited. */
+  /** From the beginning of each batch to its end. */
+  readonly batchMs: number;
+  readonly sizes: readonly RecordedBatches[];
+  /** Time that each thread spent computing each part: [thread][part]. What is missing to batchMs, it waited. */
   readonly busyMs: readonly Float64Array[];
 }
 
@@ -137,7 +137,7 @@ export interface RecordedEvents {
 /** What a backend recorded since it was prepared. */
 export interface BackendProfile {
   readonly parts: readonly ProfiledPart[];
-  readonly phases: Readonly<Record<StepPhase, PhaseTimes>>;
+  readonly phases: Readonly<Record<BatchPhase, PhaseTimes>>;
   /** Of each thread. */
   readonly events: readonly RecordedEvents[];
   /** Time spent on bringing weights into another layout. */
@@ -174,10 +174,10 @@ export interface Backend {
   /** The device that it computes on, as that one's measurement names it. Optional: the processor. */
   readonly adapter?: string | undefined;
 
-  /** Tokens of a step, at most, from which it gains. Optional: as many as the engine thinks right for a processor. */
-  readonly stepTokens?: number | undefined;
+  /** Tokens of a batch, at most, from which it gains. Optional: as many as the engine thinks right for a processor. */
+  readonly batchTokens?: number | undefined;
 
-  /** Tokens that it computes at once: a step of a multiple of them leaves none to narrower kernels. Optional: 1. */
+  /** Tokens that it computes at once: a batch of a multiple of them leaves none to narrower kernels. Optional: 1. */
   readonly tokenTile?: number | undefined;
 
   /** Whether this op, with these shapes and types, can be computed here; otherwise the reason, for people. */
@@ -198,10 +198,10 @@ export interface Backend {
   /** Takes one weight of the plan into the backend's memory, straight from the file. All of them, before run(). */
   upload(weight: Weight, read: WeightReader): Promise<void>;
 
-  /** Computes one step; throws an AbortedError when `stop` said so on the way, and the step's results are then void. */
-  run(step: Step, options?: RunOptions): Promise<void> | void;
+  /** Computes one batch; throws an AbortedError when `stop` said so on the way, and the batch's results are then void. */
+  run(batch: Batch, options?: RunOptions): Promise<void> | void;
 
-  /** Copies row `row` of an output of the last step into `target`: [cols]. */
+  /** Copies row `row` of an output of the last batch into `target`: [cols]. */
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void;
 
   /** Copies one cache block, all layers of a group, to another: the write half of copy-on-write. Default: all groups. */
@@ -220,9 +220,9 @@ export interface Backend {
   explain(): readonly string[];
   /** Where the time went; undefined when it was not asked to record it. Optional: a backend may not be able to. */
   profile?(): BackendProfile | undefined;
-  /** Forgets the steps that were recorded until now. */
+  /** Forgets the batches that were recorded until now. */
   resetProfile?(): void;
-  /** For measuring: ways of one's own to compute the next steps. Optional: a backend may have only one. */
+  /** For measuring: ways of one's own to compute the next batches. Optional: a backend may have only one. */
   readonly tuning?: TuningControls | undefined;
   dispose(): void;
   /** Resolves when its threads have ended, after dispose(). Optional: a backend may have none. */
@@ -230,8 +230,8 @@ export interface Backend {
 }
 
 export interface TuningControls {
-  /** From the next step on, all products of all sizes are computed by variant `index` of their choice. */
+  /** From the next batch on, all products of all sizes are computed by variant `index` of their choice. */
   setVariant(index: number): void;
-  /** What threads with nothing to do do, from the next step on. */
+  /** What threads with nothing to do do, from the next batch on. */
   setIdle(idle: "spin" | "sleep"): void;
 }

@@ -77,7 +77,7 @@ const betweenRows: readonly (readonly [keyof PhaseProfile["between"], string])[]
 ];
 
 function phaseText(phase: PhaseProfile, markdown: boolean): string {
-  const { ms, tokens, steps, ops, layers, summary, stepMs } = phase;
+  const { ms, tokens, batches, ops, layers, summary, batchMs } = phase;
   const right = [1, 2, 3, 4, 5];
   const header = ["", "calls", "ms", "share", "GB/s", "GOPS", "of its limit"];
   const plain = (name: string, value: number): string[] => [
@@ -86,17 +86,17 @@ function phaseText(phase: PhaseProfile, markdown: boolean): string {
     msNumber(value),
     percentText(value / ms),
   ];
-  const unrecorded = ops.length === 0 ? [plain("computing", stepMs)] : [];
+  const unrecorded = ops.length === 0 ? [plain("computing", batchMs)] : [];
   const rows = [
     ...ops.map(rowCells),
     ...unrecorded,
     ...(ops.length > 0 ? [plain("waiting", phase.waitingMs)] : []),
     ...betweenRows
       .filter(([key]) => phase.between[key] > 0)
-      .map(([key, name]) => plain(`between steps: ${name}`, phase.between[key])),
+      .map(([key, name]) => plain(`between batches: ${name}`, phase.between[key])),
     plain("all", ms),
   ].map((row) => [...row, "", "", ""].slice(0, header.length));
-  const counts = `${plural(tokens, "token")} in ${plural(steps, "step")}, ${msNumber(ms)} ms`;
+  const counts = `${plural(tokens, "token")} in ${plural(batches, "batch")}, ${msNumber(ms)} ms`;
   const blocks = [
     `${phase.phase}, ${counts}: ${summary}.\n`,
     renderTable({ header, rows, right }, markdown),
@@ -120,11 +120,11 @@ function threadsText({ threads, aloneMs, worker }: PhaseProfile): string {
   return `${each.join("")}one thread working while the others wait: ${msText(aloneMs)}\n`;
 }
 
-function allocationText({ heapBytesPerStep }: PhaseProfile): string {
+function allocationText({ heapBytesPerBatch }: PhaseProfile): string {
   const heap =
-    heapBytesPerStep === undefined
-      ? "JavaScript's heap not known (a single step, or a browser)"
-      : `${(heapBytesPerStep / 1000).toFixed(1)} kB of JavaScript's heap per step`;
+    heapBytesPerBatch === undefined
+      ? "JavaScript's heap not known (a single batch, or a browser)"
+      : `${(heapBytesPerBatch / 1000).toFixed(1)} kB of JavaScript's heap per batch`;
   return `allocation: ${heap}; tensor memory: none, all of it is allocated at load\n`;
 }
 

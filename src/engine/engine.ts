@@ -2,7 +2,7 @@
 // never on the caller's.
 //
 // load() turns a model file into this; generator.ts drives it token by token, many of them at a time: state/ says
-// who may begin and knows what need not be computed again, scheduler.ts puts the tokens of all into one step.
+// who may begin and knows what need not be computed again, scheduler.ts puts the tokens of all into one batch.
 
 import type { EngineStatus, ModelInfo, ProfileReport } from "../api/api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
@@ -10,11 +10,11 @@ import { DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { DType } from "../dtypes/dtype.ts";
+import { Batch, KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { weightBytes } from "../graph/cost.ts";
 import type { Graph } from "../graph/graph.ts";
 import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
 import { splitGraph } from "../graph/split.ts";
-import { KV_BLOCK_TOKENS, Step } from "../graph/step.ts";
 import type { Device } from "../limits/device.ts";
 import type { PhaseModel } from "../limits/phase.ts";
 import type { ModelConfig } from "../models/arch.ts";
@@ -25,11 +25,11 @@ import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import type { EngineParts } from "./engine-parts.ts";
 import {
+  BATCH_LIMITS,
   checkKvType,
   checkMemory,
   defaultContext,
   fitsBesideOthers,
-  STEP_LIMITS,
 } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
@@ -48,7 +48,7 @@ export interface EngineOptions {
   parallel?: number | undefined;
   /** For tests: tokens of the KV cache, instead. */
   cacheTokens?: number | undefined;
-  /** Prompt tokens of a step in which others write; undefined: a middling number. */
+  /** Prompt tokens of a batch in which others write; undefined: a middling number. */
   promptChunk?: ((graph: Graph, kvType: DType) => number | undefined) | undefined;
   /** Where the engine's time is recorded; undefined: nowhere. */
   laps?: Laps | undefined;
@@ -124,7 +124,7 @@ export class Engine {
     });
     this.#scheduler = new Scheduler({
       backend: parts.backend,
-      step: new Step(plan.limits),
+      batch: new Batch(plan.limits),
       promptChunk: options.promptChunk?.(plan.graph, options.kvType) ?? defaultChunk(plan.limits),
       tokenTile: parts.backend.tokenTile ?? 1,
       makeRoom: (sequence, count) => this.#room.makeRoom(sequence, count),
@@ -137,8 +137,8 @@ export class Engine {
     checkSupport(parts.backend, graph);
     const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);
-    const { stepTokens = STEP_LIMITS.maxTokens } = parts.backend;
-    const plan = makePlan(graph, { ...STEP_LIMITS, maxTokens: stepTokens });
+    const { batchTokens = BATCH_LIMITS.maxTokens } = parts.backend;
+    const plan = makePlan(graph, { ...BATCH_LIMITS, maxTokens: batchTokens });
     const kv = chooseCache(parts, options, plan, contextSize);
     await parts.backend.prepare(plan, kv);
     options.laps?.lap("load", "prepare");
@@ -230,7 +230,7 @@ export class Engine {
     return trace ? { ...report, trace: chromeTrace(laps, recorded) } : report;
   }
 
-  /** Forgets what was recorded of steps; how the model was loaded stays. */
+  /** Forgets what was recorded of batches; how the model was loaded stays. */
   resetProfile(): void {
     this.laps?.reset();
     this.#backend.resetProfile?.();
@@ -251,9 +251,9 @@ export class Engine {
   }
 }
 
-/** Prompt tokens of a step in which others write, where the machine was not measured. */
+/** Prompt tokens of a batch in which others write, where the machine was not measured. */
 function defaultChunk({ maxTokens }: PlanLimits): number {
-  return maxTokens <= STEP_LIMITS.maxTokens ? maxTokens / 2 : maxTokens / 4;
+  return maxTokens <= BATCH_LIMITS.maxTokens ? maxTokens / 2 : maxTokens / 4;
 }
 
 /** As many contexts as were asked for and fit in memory; one that does not fit is an error. */

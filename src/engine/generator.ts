@@ -76,8 +76,8 @@ export async function generate(
       const ms = processed > cachedTokens ? control.now() - started : 0;
       emit({ id: -1, text: "", progress: { total, cached: cachedTokens, processed, ms } });
     };
-    const onStep = options.progress ? report : undefined;
-    if (!(await readPrompt(engine, place, tokens, { control, logits, onStep }))) {
+    const onBatch = options.progress ? report : undefined;
+    if (!(await readPrompt(engine, place, tokens, { control, logits, onBatch }))) {
       stopReason = "aborted";
     }
     if (!stopReason) engine.share(place);
@@ -138,7 +138,7 @@ export async function generate(
         work: phaseWork(engine, engine.parts, {
           cached: cachedTokens,
           read: promptEnd - cachedTokens,
-          steps: sequence.length - promptEnd,
+          batches: sequence.length - promptEnd,
         }),
       },
     };
@@ -179,7 +179,7 @@ function nothingGenerated(engine: Engine, tokens: readonly number[]): Generated 
       promptMs: 0,
       generatedTokens: 0,
       generatedMs: 0,
-      work: phaseWork(engine, engine.parts, { cached: 0, read: 0, steps: 0 }),
+      work: phaseWork(engine, engine.parts, { cached: 0, read: 0, batches: 0 }),
     },
   };
 }
@@ -254,7 +254,7 @@ interface PromptRun {
   /** Gets those of the last token. */
   logits: Float32Array;
   /** Called before the first batch and after each. */
-  onStep: (() => void) | undefined;
+  onBatch: (() => void) | undefined;
 }
 
 /** Computes what the cache does not have yet; false when it was aborted. */
@@ -262,17 +262,17 @@ async function readPrompt(
   engine: Engine,
   place: Place,
   tokens: readonly number[],
-  { control, logits, onStep }: PromptRun,
+  { control, logits, onBatch }: PromptRun,
 ): Promise<boolean> {
   const { sequence } = place;
   const last = tokens.length - 1;
   const lastOnly = readingInto(logits, (index) => index === last, control);
-  onStep?.();
+  onBatch?.();
   try {
     while (sequence.length < tokens.length) {
       if (control.aborted) return false;
       await engine.advance(place, tokens, sequence.length, lastOnly);
-      onStep?.();
+      onBatch?.();
       await control.breathe();
       engine.laps?.lap("prompt", "messages");
     }
@@ -282,7 +282,7 @@ async function readPrompt(
   return !control.aborted;
 }
 
-/** Steps whose wanted logits end up in one buffer, given up as soon as the generation is aborted. */
+/** Batches whose wanted logits end up in one buffer, given up as soon as the generation is aborted. */
 function readingInto(
   logits: Float32Array,
   wants: (index: number) => boolean,

@@ -94,7 +94,7 @@ class Host {
     const flags = this.#flags;
     const beat = () => this.#beat();
     const control: RunControl = {
-      // Asked between two ops of a step: the sign of life of a long one.
+      // Asked between two ops of a batch: the sign of life of a long one.
       get aborted() {
         beat();
         return running.aborted || (flags && Atomics.load(flags, id % ABORT_FLAGS) === id) || false;

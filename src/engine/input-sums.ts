@@ -1,7 +1,7 @@
 // How large the inputs of a model's matrices are while it reads a text: for each matrix and each of its columns, the sum
 // of the squares of what comes in there. An importance matrix (src/tools/quantize/) is made of these.
 //
-// The values are seen through the backend's tap, which shows every value of a step; it needs the engine for itself.
+// The values are seen through the backend's tap, which shows every value of a batch; it needs the engine for itself.
 
 import type { InputSums } from "../api/api.ts";
 import type { Tap } from "../backends/backend.ts";

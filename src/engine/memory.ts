@@ -9,8 +9,8 @@ import { makePlan, type PlanLimits, planBytes } from "../graph/plan.ts";
 import type { ModelConfig } from "../models/arch.ts";
 import { stateBytes } from "./state/state-kinds.ts";
 
-/** Tokens computed in one step while reading a prompt; a step is also how long an abort may take. */
-export const STEP_LIMITS: PlanLimits = { maxTokens: 32, maxOutputs: 32 };
+/** Tokens computed in one batch while reading a prompt; a batch is also how long an abort may take. */
+export const BATCH_LIMITS: PlanLimits = { maxTokens: 32, maxOutputs: 32 };
 
 /** A model trained for 128k tokens does not need a cache for 128k unless it is asked to. */
 const DEFAULT_CONTEXT = 4096;
@@ -37,8 +37,8 @@ export function defaultContext(config: ModelConfig): number {
 export function estimateMemory(graph: Graph, contextSize: number, kvType: DType): MemoryEstimate {
   const weights = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
   const kvBytesPerToken = kvTokenBytes(graph, kvType);
-  const kvBytes = stateBytes(graph, STEP_LIMITS, contextSize, kvType);
-  const activationBytes = planBytes(makePlan(graph, STEP_LIMITS));
+  const kvBytes = stateBytes(graph, BATCH_LIMITS, contextSize, kvType);
+  const activationBytes = planBytes(makePlan(graph, BATCH_LIMITS));
   return {
     weightBytes: weights,
     kvBytesPerToken,

@@ -2,9 +2,9 @@
 
 import type { ModelInfo } from "../api/api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
+import { KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { kvTokenBytes, weightBytes, weightElements } from "../graph/cost.ts";
 import { type Graph, layerCount } from "../graph/graph.ts";
-import { KV_BLOCK_TOKENS } from "../graph/step.ts";
 import type { ModelConfig } from "../models/arch.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import type { EngineParts } from "./engine-parts.ts";

@@ -1,5 +1,5 @@
 // Why a model computed nonsense: found by computing the same tokens once more and looking at every value on the way. Nothing
-// of this runs before logits were found that are not numbers, so ordinary steps pay nothing for it.
+// of this runs before logits were found that are not numbers, so ordinary batches pay nothing for it.
 //
 // The usual reason: beside F16 weights values are rounded to F16, as llama.cpp does it, and beyond 65504 that is infinite.
 

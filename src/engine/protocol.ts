@@ -170,7 +170,7 @@ export type ToEngine = To<Methods>;
 export type ToText = To<TextMethods>;
 
 /**
- * Aborts that are seen in the middle of a step, where no message comes in: flags[id % length] = id. Shared memory, where
+ * Aborts that are seen in the middle of a batch, where no message comes in: flags[id % length] = id. Shared memory, where
  * there is any; the message follows all the same.
  */
 export const ABORT_FLAGS = 256;

@@ -73,7 +73,7 @@ export function createSampler(
   return new ChainSampler(settings, vocabSize, report);
 }
 
-type Step = (candidates: Candidates, logits: Float32Array) => void;
+type Batch = (candidates: Candidates, logits: Float32Array) => void;
 
 class ChainSampler implements Sampler {
   readonly seed: number;
@@ -175,7 +175,7 @@ class ChainSampler implements Sampler {
     return drawCandidate(candidates, logits, this.#lastTemperature, uniform);
   }
 
-  readonly #apply: Readonly<Record<SamplerName, Step>> = {
+  readonly #apply: Readonly<Record<SamplerName, Batch>> = {
     penalties: (candidates, logits) => {
       this.#penalties!.apply(logits);
       forgetOrder(candidates);

@@ -1,15 +1,15 @@
-// Continuous batching: puts tokens of all running generations into one step, so that the weights are read once for all
-// of them. Generations join and leave at every step; none of them knows of the others.
+// Continuous batching: puts tokens of all running generations into one batch, so that the weights are read once for all
+// of them. Generations join and leave at every batch; none of them knows of the others.
 //
-// A step takes one token of every generation that writes, then prompt tokens: as many as there is room for, but while
+// A batch takes one token of every generation that writes, then prompt tokens: as many as there is room for, but while
 // somebody writes no more than `promptChunk`, so that a long prompt does not stall them, and what fills the backend's tiles
-// of tokens up. Whoever was left out comes first in the next step. A step begins when all participants have asked for it;
+// of tokens up. Whoever was left out comes first in the next batch. A batch begins when all participants have asked for it;
 // one that takes its time (it is being opened, it waits for something) is waited for a millisecond at most.
 
-import type { Backend, StepPhase, Tap } from "../backends/backend.ts";
+import type { Backend, BatchPhase, Tap } from "../backends/backend.ts";
 import { AbortedError, ContextError } from "../base/errors.ts";
+import type { Batch } from "../graph/batch.ts";
 import type { OutputName } from "../graph/graph.ts";
-import type { Step } from "../graph/step.ts";
 import type { Laps } from "../profile/laps.ts";
 import type { Sequence } from "./state/sequence.ts";
 
@@ -26,17 +26,17 @@ export interface AdvanceOptions {
   /** Asked on the way: whether to give up. */
   stop(): boolean;
   /** Default: "prompt". */
-  phase?: StepPhase;
-  /** Sees every value of the steps that the tokens are in; these steps are nobody else's. */
+  phase?: BatchPhase;
+  /** Sees every value of the batches that the tokens are in; these batches are nobody else's. */
   tap?: Tap;
 }
 
 export interface SchedulerParts {
   readonly backend: Backend;
-  readonly step: Step;
-  /** Prompt tokens of a step in which others write. */
+  readonly batch: Batch;
+  /** Prompt tokens of a batch in which others write. */
   readonly promptChunk: number;
-  /** Tokens that the backend computes at once; such a step is filled up to a multiple of them. */
+  /** Tokens that the backend computes at once; such a batch is filled up to a multiple of them. */
   readonly tokenTile: number;
   /** Makes room for the state of so many more tokens of a sequence, or throws. */
   makeRoom(sequence: Sequence, count: number): void;
@@ -52,7 +52,7 @@ interface Job {
   readonly reject: (error: unknown) => void;
 }
 
-/** A job in a step: how many of its tokens, and what to go back to when the step fails. */
+/** A job in a batch: how many of its tokens, and what to go back to when the batch fails. */
 interface Entry {
   readonly job: Job;
   readonly count: number;
@@ -74,7 +74,7 @@ export class Scheduler {
     this.#parts = parts;
   }
 
-  /** A generation begins that will ask for steps until it leaves. */
+  /** A generation begins that will ask for batches until it leaves. */
   join(): void {
     this.#participants++;
   }
@@ -85,7 +85,7 @@ export class Scheduler {
   }
 
   /**
-   * Appends up to one step's worth of tokens[from...] to the sequence and computes them. Returns how many were taken.
+   * Appends up to one batch's worth of tokens[from...] to the sequence and computes them. Returns how many were taken.
    * An AbortedError (see AdvanceOptions.stop), like any other, leaves the sequence as it was.
    */
   advance(
@@ -103,7 +103,7 @@ export class Scheduler {
   #wake(): void {
     if (this.#isRunning || this.#waiting.length === 0) return;
     if (this.#waiting.length >= this.#participants) {
-      void this.#runStep();
+      void this.#runBatch();
       return;
     }
     if (this.#isPatient) return;
@@ -111,11 +111,11 @@ export class Scheduler {
     // Those that are on their way come back without waiting for a timer; whoever does not is not waited for any longer.
     setTimeout(() => {
       this.#isPatient = false;
-      if (!this.#isRunning && this.#waiting.length > 0) void this.#runStep();
+      if (!this.#isRunning && this.#waiting.length > 0) void this.#runBatch();
     });
   }
 
-  async #runStep(): Promise<void> {
+  async #runBatch(): Promise<void> {
     this.#isRunning = true;
     const entries = this.#fill();
     try {
@@ -134,43 +134,43 @@ export class Scheduler {
     }
   }
 
-  /** Fills the step with tokens of those that wait; those that gave up, or for which there is no room, hear of it. */
+  /** Fills the batch with tokens of those that wait; those that gave up, or for which there is no room, hear of it. */
   #fill(): Entry[] {
-    const { step, promptChunk, tokenTile } = this.#parts;
-    const { maxTokens } = step.limits;
-    step.clear();
+    const { batch, promptChunk, tokenTile } = this.#parts;
+    const { maxTokens } = batch.limits;
+    batch.clear();
     const entries: Entry[] = [];
     const left: Job[] = [];
-    // Whoever looks at the values of a step must find no others' among them.
+    // Whoever looks at the values of a batch must find no others' among them.
     const watcher = this.#waiting.find(({ options }) => options.tap);
     const add = (job: Job, most: number) => {
-      if (job.options.stop()) job.reject(new AbortedError("the step"));
+      if (job.options.stop()) job.reject(new AbortedError("the batch"));
       else if (watcher && job !== watcher) left.push(job);
       else if (this.#takes(job, most) === 0) left.push(job);
       else this.#add(job, most, entries);
     };
     const isShort = (job: Job) => job.tokens.length - job.from === 1;
     for (const job of this.#waiting) if (isShort(job)) add(job, maxTokens);
-    const chunked = Math.ceil((step.tokenCount + promptChunk) / tokenTile) * tokenTile;
+    const chunked = Math.ceil((batch.tokenCount + promptChunk) / tokenTile) * tokenTile;
     const most = entries.length > 0 ? chunked : maxTokens;
     for (const job of this.#waiting) if (!isShort(job)) add(job, Math.min(most, maxTokens));
     this.#waiting = left;
     return entries;
   }
 
-  /** Tokens of a job for which the step has room, and for what is read of them. */
+  /** Tokens of a job for which the batch has room, and for what is read of them. */
   #takes({ sequence, tokens, from, options }: Job, most: number): number {
-    const { step } = this.#parts;
+    const { batch } = this.#parts;
     const left = tokens.length - from;
-    const room = sequence.batchTokens(Math.min(left, most - step.tokenCount), left);
-    let outputs = step.limits.maxOutputs - step.outputCount;
+    const room = sequence.batchTokens(Math.min(left, most - batch.tokenCount), left);
+    let outputs = batch.limits.maxOutputs - batch.outputCount;
     for (let i = 0; i < room; i++) if (options.wants(from + i) && outputs-- === 0) return i;
     return Math.max(room, 0);
   }
 
-  /** Adds tokens of a job until the step has `most`; one for which there is no room hears of it. */
+  /** Adds tokens of a job until the batch has `most`; one for which there is no room hears of it. */
   #add(job: Job, most: number, entries: Entry[]): void {
-    const { step, makeRoom } = this.#parts;
+    const { batch, makeRoom } = this.#parts;
     const { sequence, tokens, from, options } = job;
     const count = this.#takes(job, most);
     const before = sequence.length;
@@ -185,29 +185,29 @@ export class Scheduler {
     }
     const first = sequence.append(tokens, from, count);
     for (let i = 0; i < count; i++) {
-      step.add(tokens[from + i]!, first + i, sequence, options.wants(from + i));
+      batch.add(tokens[from + i]!, first + i, sequence, options.wants(from + i));
     }
     entries.push({ job, count, before });
   }
 
   async #compute(entries: readonly Entry[]): Promise<void> {
-    const { backend, step, laps } = this.#parts;
+    const { backend, batch, laps } = this.#parts;
     const writes = entries.some(({ job }) => job.options.phase === "generation");
-    const phase: StepPhase = writes ? "generation" : "prompt";
+    const phase: BatchPhase = writes ? "generation" : "prompt";
     laps?.lap(phase, "bookkeeping");
     // One that gives up does not stop the others; its tokens are computed for nothing.
     const stop = () => entries.every(({ job }) => job.options.stop());
     const tap = entries[0]!.job.options.tap; // then it is the only one
-    step.wantsLogits = entries.some(({ job }) => job.options.logits ?? true);
-    await backend.run(step, { stop, phase, ...(tap && { tap }) });
+    batch.wantsLogits = entries.some(({ job }) => job.options.logits ?? true);
+    await backend.run(batch, { stop, phase, ...(tap && { tap }) });
     this.batches++;
     this.batchSequences += entries.length;
-    laps?.lap(phase, "step");
+    laps?.lap(phase, "batch");
     let output = 0;
     let first = 0;
     for (const { job, count } of entries) {
-      for (; output < step.outputCount; output++) {
-        const row = step.outputRows[output]!;
+      for (; output < batch.outputCount; output++) {
+        const row = batch.outputRows[output]!;
         if (row >= first + count) break;
         const read: ReadOutput = (name, target) => backend.read(name, output, target);
         await job.options.onOutput(job.from + row - first, read);

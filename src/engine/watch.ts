@@ -2,14 +2,14 @@
 // there has been none for long. A thread that hangs does not die: without this, whoever asked would wait for ever.
 //
 // Signs of life are messages (it answers a ping between two pieces of its work) and a counter in shared memory, which it
-// advances in the middle of them: between two ops of a step, between two words of a text. A step that takes minutes on a
+// advances in the middle of them: between two ops of a batch, between two words of a text. A batch that takes minutes on a
 // slow machine therefore is no hang. Without shared memory there are only messages, and more patience.
 //
 // Seconds are counted, not measured: a process that was stopped for an hour, or a machine that slept, has not hung.
 
 /** No sign of life for this long: it hangs. */
 export const HANG_SECONDS = 60;
-/** Without shared memory a whole step may pass without a sign. */
+/** Without shared memory a whole batch may pass without a sign. */
 const PATIENCE_WITHOUT_COUNTER = 10;
 /** Looks in the time after which it hangs. */
 const LOOKS = 60;

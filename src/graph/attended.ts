@@ -13,7 +13,7 @@ export function attendedFrom({ window, causal }: Attended, position: number): nu
   return Math.max(0, causal ? position + 1 - window : position - halfWindow(window));
 }
 
-/** `length`: tokens of the sequence after this step, which only matters where attention is not causal. */
+/** `length`: tokens of the sequence after this batch, which only matters where attention is not causal. */
 export function attendedTo({ window, causal }: Attended, position: number, length: number): number {
   if (causal) return position + 1;
   return window === undefined ? length : Math.min(length, position + halfWindow(window) + 1);

@@ -70,7 +70,7 @@ export class GraphBuilder {
     return this.#matmul(x, weight, name, bias, x.rows);
   }
 
-  /** The output matrix: left out of a step of which nobody wants logits. [outputs, n] -> [logits, vocab] */
+  /** The output matrix: left out of a batch of which nobody wants logits. [outputs, n] -> [logits, vocab] */
   logits(x: Value, weight: Weight, name: string, bias?: Weight): Value {
     if (x.rows !== "outputs") this.#mismatch(name, "[outputs, n]", x);
     return this.#matmul(x, weight, name, bias, "logits");
@@ -135,7 +135,7 @@ export class GraphBuilder {
     return this.#push("rope", { x, headDim, rope, factors }, name, x.rows, x.cols);
   }
 
-  /** Declares what a layer keeps from step to step; returns its index, which ops name it by. */
+  /** Declares what a layer keeps from batch to batch; returns its index, which ops name it by. */
   state(state: DeclaredState): number {
     if (state.kind === "recurrent") {
       const { layer, floats } = state;

@@ -3,7 +3,7 @@
 // An operation is one multiply or one add; transcendental functions count 1. Which kind a product is follows from the type
 // that its activations are rounded to: 8-bit integers for quantized weights, half floats for f16 and bf16, else floats.
 // Attention follows the type of the KV cache in the same way. Bytes are what must move at least: weights and cache once
-// per step, values once when read and once when written.
+// per batch, values once when read and once when written.
 
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
@@ -18,11 +18,11 @@ import {
   type Weight,
 } from "./graph.ts";
 
-/** The size of a step. */
-export interface StepSize {
+/** The size of a batch. */
+export interface BatchSize {
   tokens: number;
   outputs: number;
-  /** Cached tokens that a token attends to, itself included, averaged over the step's tokens. */
+  /** Cached tokens that a token attends to, itself included, averaged over the batch's tokens. */
   context: number;
   /** Type of the KV cache. */
   kv: DType;
@@ -42,7 +42,7 @@ export interface Cost {
 
 const noOps = { floatOps: 0, halfOps: 0, int8Ops: 0 } as const;
 
-type CostRule<K extends OpKind> = (node: NodeOf<K>, step: StepSize) => Cost;
+type CostRule<K extends OpKind> = (node: NodeOf<K>, batch: BatchSize) => Cost;
 
 const rules: { [K in OpKind]: CostRule<K> } = {
   embed: (n, s) => ({
@@ -119,14 +119,14 @@ const rules: { [K in OpKind]: CostRule<K> } = {
   }),
 };
 
-export function nodeCost(node: GraphNode, step: StepSize): Cost {
-  return (rules[node.op] as CostRule<OpKind>)(node as NodeOf<OpKind>, step);
+export function nodeCost(node: GraphNode, batch: BatchSize): Cost {
+  return (rules[node.op] as CostRule<OpKind>)(node as NodeOf<OpKind>, batch);
 }
 
-export function graphCost(graph: Graph, step: StepSize): Cost {
+export function graphCost(graph: Graph, batch: BatchSize): Cost {
   const total: Cost = { ...noOps, weightBytes: 0, kvBytes: 0, valueBytes: 0 };
   for (const node of graph.nodes) {
-    const cost = nodeCost(node, step);
+    const cost = nodeCost(node, batch);
     total.floatOps += cost.floatOps;
     total.halfOps += cost.halfOps;
     total.int8Ops += cost.int8Ops;
@@ -155,8 +155,8 @@ export function kvStateBytes({ kCols, vCols }: KvState, kv: DType): number {
   return bytesFor(kv, kCols) + bytesFor(kv, vCols);
 }
 
-function rowsOf(value: Value, step: Pick<StepSize, "tokens" | "outputs">): number {
-  return value.rows === "tokens" ? step.tokens : step.outputs;
+function rowsOf(value: Value, batch: Pick<BatchSize, "tokens" | "outputs">): number {
+  return value.rows === "tokens" ? batch.tokens : batch.outputs;
 }
 
 export function weightElements(weight: Weight): number {
@@ -171,8 +171,8 @@ function rowBytes(weight: Weight): number {
   return bytesFor(weight.dtype, weight.shape.at(-1)!);
 }
 
-function valueBytes(value: Value, step: StepSize): number {
-  return rowsOf(value, step) * value.cols * 4;
+function valueBytes(value: Value, batch: BatchSize): number {
+  return rowsOf(value, batch) * value.cols * 4;
 }
 
 type Ops = Pick<Cost, "floatOps" | "halfOps" | "int8Ops">;
@@ -195,14 +195,17 @@ function elementwise(
   opsPerElement: number,
   inputs: readonly Value[],
   out: Value,
-  step: StepSize,
+  batch: BatchSize,
   weights: readonly Weight[] = [],
 ): Cost {
   return {
     ...noOps,
-    floatOps: opsPerElement * rowsOf(out, step) * out.cols,
+    floatOps: opsPerElement * rowsOf(out, batch) * out.cols,
     weightBytes: weights.reduce((sum, weight) => sum + weightBytes(weight), 0),
     kvBytes: 0,
-    valueBytes: inputs.reduce((sum, input) => sum + valueBytes(input, step), valueBytes(out, step)),
+    valueBytes: inputs.reduce(
+      (sum, input) => sum + valueBytes(input, batch),
+      valueBytes(out, batch),
+    ),
   };
 }

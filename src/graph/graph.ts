@@ -1,8 +1,8 @@
-// The graph: what a model computes in one step, as data. models/ build it (builder.ts), plan.ts orders its buffers,
+// The graph: what a model computes in one batch, as data. models/ build it (builder.ts), plan.ts orders its buffers,
 // backends run it, limits read its costs (cost.ts). It knows no backend and no model.
 //
-// Every value is a float32 matrix [rows, cols]. How many rows a step has is known only when it runs, so the first
-// dimension is symbolic: "tokens" (one row per token of the step), "outputs" (one row per token that something is read of)
+// Every value is a float32 matrix [rows, cols]. How many rows a batch has is known only when it runs, so the first
+// dimension is symbolic: "tokens" (one row per token of the batch), "outputs" (one row per token that something is read of)
 // or "logits" (as outputs; none where nobody wants logits). One plan therefore serves prompts and single tokens alike, and
 // nothing is rebuilt while decoding.
 
@@ -110,7 +110,7 @@ export interface OpTable {
     window: number | undefined;
     /** Scores s become softcap * tanh(s / softcap). */
     softcap: number | undefined;
-    /** false: a token looks at those after it, too, which must all be in the same step. */
+    /** false: a token looks at those after it, too, which must all be in the same batch. */
     causal: boolean;
     /** [heads]: a score that takes part in the softmax of each head and has no value (gpt-oss). */
     sinks: Weight | undefined;
@@ -171,7 +171,7 @@ export interface RecurrentState {
   readonly floats: number;
 }
 
-/** What a layer keeps from step to step. The architecture declares it; ops name it by its index in Graph.states. */
+/** What a layer keeps from batch to batch. The architecture declares it; ops name it by its index in Graph.states. */
 export type LayerState = KvState | RecurrentState;
 
 /** As an architecture declares it: the builder numbers the groups. */
@@ -185,14 +185,14 @@ export interface Graph {
   /** The first node of each layer, and after them that of the output: where a graph can be split. */
   readonly layerStarts: readonly number[];
   /**
-   * Rows of vectors that come with the step instead of being computed: what the second part of a split graph (split.ts)
+   * Rows of vectors that come with the batch instead of being computed: what the second part of a split graph (split.ts)
    * goes on with.
    */
   readonly input?: Value;
   readonly outputs: Outputs;
 }
 
-/** What can be read of a graph after a step. An encoder has no logits, a plain decoder nothing pooled. */
+/** What can be read of a graph after a batch. An encoder has no logits, a plain decoder nothing pooled. */
 export interface Outputs {
   /** Of the next token: [logits, vocab]. */
   readonly logits?: Value;
@@ -251,7 +251,7 @@ export function recurrentStates({ states }: Graph): RecurrentState[] {
   return states.filter((state) => state.kind === "recurrent");
 }
 
-/** The values that stay to be read after a step. */
+/** The values that stay to be read after a batch. */
 export function outputsOf({ outputs }: Graph): ReadonlySet<Value> {
   return new Set(Object.values(outputs).filter(isValue));
 }

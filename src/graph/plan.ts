@@ -1,13 +1,13 @@
-// A plan: a graph with a buffer slot for every value, for a given largest step. Values whose lives do not overlap share
+// A plan: a graph with a buffer slot for every value, for a given largest batch. Values whose lives do not overlap share
 // a slot, so the working memory of a 22-layer model is that of one layer. Computed once per loaded model; the backend
 // allocates the slots once and nothing after that.
 
 import { type Graph, type GraphNode, inputsOf, outputsOf, type Rows, type Value } from "./graph.ts";
 
 export interface PlanLimits {
-  /** Most tokens in one step (the prompt chunk). */
+  /** Most tokens in one batch (the prompt chunk). */
   maxTokens: number;
-  /** Most outputs in one step. */
+  /** Most outputs in one batch. */
   maxOutputs: number;
 }
 

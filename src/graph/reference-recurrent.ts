@@ -2,7 +2,7 @@
 // a sequence next to each other: an op goes over them from the state in slot `from`, and leaves the state after the last of
 // them in slot `to`.
 
-import { type BatchSequence, NO_SLOT, type Step } from "./step.ts";
+import { type Batch, type BatchSequence, NO_SLOT } from "./batch.ts";
 
 /** Recurrent state of one layer: slot s begins at float s * stride. */
 export interface StoredRecurrent {
@@ -23,11 +23,11 @@ export interface ShortConv {
   readonly state: StoredRecurrent;
 }
 
-export function shortConv(conv: ShortConv, step: Step): void {
+export function shortConv(conv: ShortConv, batch: Batch): void {
   const { x, out, cols, taps, state } = conv;
-  for (let first = 0; first < step.tokenCount; ) {
-    const last = lastOf(step, first);
-    const { from, to } = slotsOf(step.sequences[first]!);
+  for (let first = 0; first < batch.tokenCount; ) {
+    const last = lastOf(batch, first);
+    const { from, to } = slotsOf(batch.sequences[first]!);
     /** Row `row` of the batch; those before the first are in the state. */
     const input = (row: number, column: number): number => {
       if (row >= first) return x[row * cols + column]!;
@@ -52,7 +52,7 @@ export function shortConv(conv: ShortConv, step: Step): void {
 }
 
 /** The last row of the sequence that begins in row `first`. */
-function lastOf({ sequences, tokenCount }: Step, first: number): number {
+function lastOf({ sequences, tokenCount }: Batch, first: number): number {
   let last = first;
   while (last + 1 < tokenCount && sequences[last + 1] === sequences[first]) last++;
   return last;

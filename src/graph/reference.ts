@@ -10,10 +10,10 @@ import { ModelError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import { attendedFrom, attendedTo } from "./attended.ts";
+import { type Batch, KV_BLOCK_TOKENS, tableOf } from "./batch.ts";
 import type { Activation, Graph, GraphNode, NodeOf, OpKind, Rope, Value, Weight } from "./graph.ts";
 import { type StoredRecurrent, shortConv } from "./reference-recurrent.ts";
 import { routeRow, routeScratchSize, softmaxInPlace } from "./route.ts";
-import { KV_BLOCK_TOKENS, type Step, tableOf } from "./step.ts";
 
 const f32 = Math.fround;
 
@@ -86,29 +86,33 @@ export interface ReferenceMemory {
   readonly scores: Float32Array;
 }
 
-type ReferenceOp<K extends OpKind> = (node: NodeOf<K>, step: Step, memory: ReferenceMemory) => void;
+type ReferenceOp<K extends OpKind> = (
+  node: NodeOf<K>,
+  batch: Batch,
+  memory: ReferenceMemory,
+) => void;
 
-export function runReferenceOp(node: GraphNode, step: Step, memory: ReferenceMemory): void {
+export function runReferenceOp(node: GraphNode, batch: Batch, memory: ReferenceMemory): void {
   const op = referenceOps[node.op] as ReferenceOp<OpKind>;
-  op(node as NodeOf<OpKind>, step, memory);
+  op(node as NodeOf<OpKind>, batch, memory);
 }
 
 export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
-  embed(node, step, memory) {
+  embed(node, batch, memory) {
     const out = memory.value(node.out);
     const table = memory.weight(node.table);
     const cols = node.out.cols;
-    for (let t = 0; t < step.tokenCount; t++) {
-      readRow(table, step.tokens[t]!, cols, out, t * cols);
+    for (let t = 0; t < batch.tokenCount; t++) {
+      readRow(table, batch.tokens[t]!, cols, out, t * cols);
     }
   },
 
-  rms_norm(node, step, memory) {
+  rms_norm(node, batch, memory) {
     const x = memory.value(node.x);
     const out = memory.value(node.out);
     const size = node.weight.shape[0]!;
     const weight = vector(memory, node.weight);
-    const total = rowCount(node.x, step) * node.x.cols;
+    const total = rowCount(node.x, batch) * node.x.cols;
     for (let at = 0; at < total; at += size) {
       let squares = 0;
       for (let i = 0; i < size; i++) squares += x[at + i]! * x[at + i]!;
@@ -117,11 +121,11 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     }
   },
 
-  layer_norm(node, step, memory) {
+  layer_norm(node, batch, memory) {
     const x = memory.value(node.x);
     const out = memory.value(node.out);
     const size = node.x.cols;
-    const total = rowCount(node.x, step) * size;
+    const total = rowCount(node.x, batch) * size;
     for (let at = 0; at < total; at += size) {
       let sum = 0;
       for (let i = 0; i < size; i++) sum += x[at + i]!;
@@ -138,10 +142,10 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     for (let i = 0; i < total; i++) out[i]! += bias[i % size]!;
   },
 
-  matmul(node, step, memory) {
+  matmul(node, batch, memory) {
     const out = memory.value(node.out); // [T, N]
     const weight = memory.weight(node.weight); // [N, K]
-    const [n, k, rows] = [node.out.cols, node.x.cols, rowCount(node.out, step)];
+    const [n, k, rows] = [node.out.cols, node.x.cols, rowCount(node.out, batch)];
     const x = roundActivations(memory.value(node.x), rows, k, weight.activation, memory); // [T, K]
     const source = weight.floats ?? memory.row;
     for (let o = 0; o < n; o++) {
@@ -156,25 +160,25 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     }
   },
 
-  route(node, step, memory) {
+  route(node, batch, memory) {
     const logits = memory.value(node.logits); // [T, experts]
     const out = memory.value(node.out); // [T, 2 * used]
     const bias = node.bias ? vector(memory, node.bias) : undefined;
     const [experts, cols] = [node.logits.cols, node.out.cols];
     const scratch = new Float32Array(routeScratchSize(experts));
-    for (let t = 0; t < rowCount(node.out, step); t++) {
+    for (let t = 0; t < rowCount(node.out, batch); t++) {
       routeRow(node.routing, experts, logits, t * experts, bias, out, t * cols, scratch);
     }
   },
 
-  matmul_id(node, step, memory) {
+  matmul_id(node, batch, memory) {
     const out = memory.value(node.out); // [T, slots * N]
     const routes = memory.value(node.routes); // [T, 2 * slots]
     const weight = memory.weight(node.weight); // [experts, N, K]
     const [, n, k] = node.weight.shape as [number, number, number];
     const slots = node.routes.cols / 2;
     const perToken = node.x.cols / k; // rows of x that a token has: 1, or one for each slot
-    const rows = rowCount(node.out, step);
+    const rows = rowCount(node.out, batch);
     const x = roundActivations(memory.value(node.x), rows * perToken, k, weight.activation, memory);
     const source = weight.floats ?? memory.row;
     for (let pair = 0; pair < rows * slots; pair++) {
@@ -196,12 +200,12 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     }
   },
 
-  combine(node, step, memory) {
+  combine(node, batch, memory) {
     const x = memory.value(node.x); // [T, slots * N]
     const routes = memory.value(node.routes); // [T, 2 * slots]
     const out = memory.value(node.out); // [T, N]
     const [n, slots] = [node.out.cols, node.routes.cols / 2];
-    for (let t = 0; t < rowCount(node.out, step); t++) {
+    for (let t = 0; t < rowCount(node.out, batch); t++) {
       for (let i = 0; i < n; i++) {
         let sum = 0;
         for (let slot = 0; slot < slots; slot++) {
@@ -213,20 +217,20 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     }
   },
 
-  rope(node, step, memory) {
+  rope(node, batch, memory) {
     const x = memory.value(node.x);
     const out = memory.value(node.out);
     const factors = node.factors ? vector(memory, node.factors) : undefined;
     const cols = node.x.cols;
-    for (let t = 0; t < step.tokenCount; t++) {
+    for (let t = 0; t < batch.tokenCount; t++) {
       for (let head = t * cols; head < (t + 1) * cols; head += node.headDim) {
-        rotateHead(x, out, head, node.rope, step.positions[t]!, factors);
+        rotateHead(x, out, head, node.rope, batch.positions[t]!, factors);
         for (let i = node.rope.dims; i < node.headDim; i++) out[head + i] = x[head + i]!;
       }
     }
   },
 
-  kv_write(node, step, memory) {
+  kv_write(node, batch, memory) {
     const { dtype } = memory.kv;
     const stored = memory.kv.states[node.state]!;
     const { kCols, vCols, keys, values, keyStride, valueStride } = stored;
@@ -234,9 +238,9 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     const { rowBytes: valueBytes = bytesFor(dtype, vCols) } = stored;
     const k = memory.value(node.k);
     const v = memory.value(node.v);
-    for (let t = 0; t < step.tokenCount; t++) {
-      const position = step.positions[t]!;
-      const table = tableOf(step.sequences[t]!, stored.group);
+    for (let t = 0; t < batch.tokenCount; t++) {
+      const position = batch.positions[t]!;
+      const table = tableOf(batch.sequences[t]!, stored.group);
       const keyAt = kvByte(table, position, keyStride, keyBytes);
       dtype.quantize!(k, t * kCols, keys, keyAt, kCols / dtype.blockElems);
       const valueAt = kvByte(table, position, valueStride, valueBytes);
@@ -244,26 +248,26 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     }
   },
 
-  attention(node, step, memory) {
+  attention(node, batch, memory) {
     const q = memory.value(node.q);
     const out = memory.value(node.out);
     const sinks = node.sinks ? vector(memory, node.sinks) : undefined;
     let length = 0;
-    for (let t = 0; t < step.tokenCount; t++) {
-      const startsSequence = t === 0 || step.sequences[t] !== step.sequences[t - 1];
+    for (let t = 0; t < batch.tokenCount; t++) {
+      const startsSequence = t === 0 || batch.sequences[t] !== batch.sequences[t - 1];
       if (startsSequence) {
-        length = step.lengthAfter(t);
-        loadContext(node, step, t, length, memory);
+        length = batch.lengthAfter(t);
+        loadContext(node, batch, t, length, memory);
       }
-      const from = attendedFrom(node, step.positions[t]!);
-      const to = attendedTo(node, step.positions[t]!, length);
+      const from = attendedFrom(node, batch.positions[t]!);
+      const to = attendedTo(node, batch.positions[t]!, length);
       for (let head = 0; head < node.heads; head++) {
         attendHead(node, head, q, out, t, from, to, sinks, memory);
       }
     }
   },
 
-  short_conv(node, step, memory) {
+  short_conv(node, batch, memory) {
     const { x, out, weight, bias, state } = node;
     const taps = weight.shape[1]!;
     const loaded = memory.weight(weight);
@@ -278,65 +282,65 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
         biasOf: (column) => biases?.[column] ?? 0,
         state: memory.recurrent[state]!,
       },
-      step,
+      batch,
     );
   },
 
-  gate(node, step, memory) {
+  gate(node, batch, memory) {
     const gate = memory.value(node.gate);
     const up = memory.value(node.up);
     const out = memory.value(node.out);
     const activation = activations[node.activation];
-    const total = rowCount(node.out, step) * node.out.cols;
+    const total = rowCount(node.out, batch) * node.out.cols;
     const repeats = node.out.cols / node.gate.cols; // of a gate for the whole row
     for (let i = 0; i < total; i++) out[i] = activation(gate[Math.floor(i / repeats)]!) * up[i]!;
   },
 
-  activate(node, step, memory) {
+  activate(node, batch, memory) {
     const activation = activations[node.activation];
-    mapElements(node.x, node.out, step, memory, activation);
+    mapElements(node.x, node.out, batch, memory, activation);
   },
 
-  add(node, step, memory) {
+  add(node, batch, memory) {
     const a = memory.value(node.a);
     const b = memory.value(node.b);
     const out = memory.value(node.out);
-    const total = rowCount(node.out, step) * node.out.cols;
+    const total = rowCount(node.out, batch) * node.out.cols;
     for (let i = 0; i < total; i++) out[i] = a[i]! + b[i]!;
   },
 
-  mul(node, step, memory) {
+  mul(node, batch, memory) {
     const a = memory.value(node.a);
     const b = memory.value(node.b);
     const out = memory.value(node.out);
-    const total = rowCount(node.out, step) * node.out.cols;
+    const total = rowCount(node.out, batch) * node.out.cols;
     for (let i = 0; i < total; i++) out[i] = a[i]! * b[i]!;
   },
 
-  scale(node, step, memory) {
-    mapElements(node.x, node.out, step, memory, (x) => x * node.factor);
+  scale(node, batch, memory) {
+    mapElements(node.x, node.out, batch, memory, (x) => x * node.factor);
   },
 
-  softcap(node, step, memory) {
-    mapElements(node.x, node.out, step, memory, (x) => node.cap * Math.tanh(x / node.cap));
+  softcap(node, batch, memory) {
+    mapElements(node.x, node.out, batch, memory, (x) => node.cap * Math.tanh(x / node.cap));
   },
 
-  softmax(node, step, memory) {
+  softmax(node, batch, memory) {
     const x = memory.value(node.x);
     const out = memory.value(node.out);
-    const [rows, cols] = [rowCount(node.x, step), node.x.cols];
+    const [rows, cols] = [rowCount(node.x, batch), node.x.cols];
     for (let at = 0; at < rows * cols; at += cols) {
       for (let i = 0; i < cols; i++) out[at + i] = x[at + i]!;
       softmaxInPlace(out, at, cols);
     }
   },
 
-  select(node, step, memory) {
+  select(node, batch, memory) {
     const x = memory.value(node.x);
     const out = memory.value(node.out);
     const cols = node.x.cols;
-    for (let o = 0; o < step.outputCount; o++) {
-      const from = step.outputRows[o]! * cols;
+    for (let o = 0; o < batch.outputCount; o++) {
+      const from = batch.outputRows[o]! * cols;
       out.set(x.subarray(from, from + cols), o * cols);
     }
   },
@@ -349,8 +353,8 @@ export const activations: { readonly [A in Activation]: (x: number) => number } 
   sigmoid: (x) => f32(1 / f32(1 + f32(Math.exp(-x)))),
 };
 
-function rowCount(value: Value, step: Step): number {
-  return step.count(value.rows);
+function rowCount(value: Value, batch: Batch): number {
+  return batch.count(value.rows);
 }
 
 function readRow(
@@ -436,12 +440,12 @@ function kvByte(table: Int32Array, position: number, stride: number, rowBytes: n
 }
 
 /**
- * Reads keys and values that token t, and those after it in its sequence, attend to in this step, into the scratch context.
+ * Reads keys and values that token t, and those after it in its sequence, attend to in this batch, into the scratch context.
  * Blocks that left the window are not looked at: they may be another sequence's by now.
  */
 function loadContext(
   node: NodeOf<"attention">,
-  step: Step,
+  batch: Batch,
   t: number,
   length: number,
   memory: ReferenceMemory,
@@ -451,8 +455,8 @@ function loadContext(
   const { kCols, vCols, keys, values, keyStride, valueStride } = stored;
   const { rowBytes: keyBytes = bytesFor(dtype, kCols) } = stored;
   const { rowBytes: valueBytes = bytesFor(dtype, vCols) } = stored;
-  const table = tableOf(step.sequences[t]!, stored.group);
-  for (let position = attendedFrom(node, step.positions[t]!); position < length; position++) {
+  const table = tableOf(batch.sequences[t]!, stored.group);
+  for (let position = attendedFrom(node, batch.positions[t]!); position < length; position++) {
     const keyAt = kvByte(table, position, keyStride, keyBytes);
     dtype.dequantize(keys, keyAt, memory.keys, position * kCols, kCols / dtype.blockElems);
     const valueAt = kvByte(table, position, valueStride, valueBytes);
@@ -495,12 +499,12 @@ function attendHead(
 function mapElements(
   x: Value,
   out: Value,
-  step: Step,
+  batch: Batch,
   memory: ReferenceMemory,
   f: (x: number) => number,
 ): void {
   const source = memory.value(x);
   const target = memory.value(out);
-  const total = rowCount(out, step) * out.cols;
+  const total = rowCount(out, batch) * out.cols;
   for (let i = 0; i < total; i++) target[i] = f(source[i]!);
 }

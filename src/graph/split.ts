@@ -1,7 +1,7 @@
 // A graph in two parts, cut between two layers: the second goes on with what the first leaves, the residual stream. Both
 // are graphs as any other, so that two backends can run one each. Arithmetic on data; nothing is computed here.
 //
-// Values stay the same objects with the same ids in both parts: whoever looks at a step sees what the whole would show.
+// Values stay the same objects with the same ids in both parts: whoever looks at a batch sees what the whole would show.
 // States are counted from 0 in each part, because each keeps only its own layers'.
 
 import { ModelError } from "../base/errors.ts";

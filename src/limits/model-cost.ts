@@ -1,4 +1,4 @@
-// What a model asks of a device, per step, per token and per token that is attended to: the one record that all limits of
+// What a model asks of a device, per batch, per token and per token that is attended to: the one record that all limits of
 // this folder are computed from. It comes from a shape and bit widths (a model that is not here), or from a graph, whose
 // weights have their real types (a model that is).
 
@@ -10,7 +10,7 @@ import { noOps, type Ops, opsSum, type Work } from "./roofline.ts";
 import { kvParameters, type ModelShape, parameterCounts } from "./shape.ts";
 
 export interface ModelCost {
-  /** Read once in every step, however many tokens it has: layers and head. Of experts, those of one token. */
+  /** Read once in every batch, however many tokens it has: layers and head. Of experts, those of one token. */
   readonly weightBytes: number;
   /** Of a mixture of experts: the bytes of all experts, and the share of them that a token reads. */
   readonly experts?: { readonly bytes: number; readonly share: number } | undefined;
@@ -88,15 +88,15 @@ function checkBits(what: keyof BitWidths, bits: number): void {
 }
 
 /**
- * The cost of a loaded model. Costs are sums of a part that is there in every step and parts in proportion to tokens,
- * outputs and context; steps that differ in one of these tell the parts apart.
+ * The cost of a loaded model. Costs are sums of a part that is there in every batch and parts in proportion to tokens,
+ * outputs and context; batches that differ in one of these tell the parts apart.
  */
 export function graphModelCost(graph: Graph, kv: DType, storedBytes: number): ModelCost {
-  const step = (tokens: number, outputs: number, context: number): Cost =>
+  const batch = (tokens: number, outputs: number, context: number): Cost =>
     graphCost(graph, { tokens, outputs, context, kv });
-  const fixed = step(0, 0, 0);
-  const token = step(1, 0, 0);
-  const output = step(0, 1, 0);
+  const fixed = batch(0, 0, 0);
+  const token = batch(1, 0, 0);
+  const output = batch(0, 1, 0);
   const [all, ...windows] = attentionCosts(graph, kv);
   const experts = expertCost(graph);
   const expertBytes = experts ? experts.bytes * experts.share : 0;
@@ -167,7 +167,7 @@ function expertCost({ nodes }: Graph): ModelCost["experts"] {
   return bytes === 0 ? undefined : { bytes, share: read / bytes };
 }
 
-/** Weights that a step of so many tokens reads: of experts, those that any of them uses, on average. */
+/** Weights that a batch of so many tokens reads: of experts, those that any of them uses, on average. */
 export function weightBytesFor({ weightBytes: ofOne, experts }: ModelCost, tokens: number): number {
   if (!experts) return ofOne;
   const { bytes, share } = experts;

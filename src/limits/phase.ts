@@ -25,14 +25,14 @@ export function promptWork({ graph, kvType }: PhaseModel, cached: number, tokens
   return prefillWork(graphModelCost(graph, kvType, 0), tokens, "shared", cached);
 }
 
-/** `steps` tokens, one after another, the first of them after `context` tokens: everything is read once for each. */
+/** `batches` tokens, one after another, the first of them after `context` tokens: everything is read once for each. */
 export function generationWork(
   { graph, kvType }: PhaseModel,
   context: number,
-  steps: number,
+  batches: number,
 ): Work {
-  if (steps === 0) return noWork;
-  return decodeTotalWork(graphModelCost(graph, kvType, 0), context, steps);
+  if (batches === 0) return noWork;
+  return decodeTotalWork(graphModelCost(graph, kvType, 0), context, batches);
 }
 
 /** What both phases of a generation took. */
@@ -43,15 +43,15 @@ export interface PhaseWork {
   readonly parts?: readonly Pick<PhaseWork, "prompt" | "generation">[];
 }
 
-/** Of a generation: `read` tokens after `cached` ones, then `steps` more, one by one; and of the model's parts, if it has any. */
+/** Of a generation: `read` tokens after `cached` ones, then `batches` more, one by one; and of the model's parts, if it has any. */
 export function phaseWork(
   model: PhaseModel,
   parts: readonly PhaseModel[],
-  { cached, read, steps }: { cached: number; read: number; steps: number },
+  { cached, read, batches }: { cached: number; read: number; batches: number },
 ): PhaseWork {
   const of = (part: PhaseModel): PhaseWork => ({
     prompt: promptWork(part, cached, read),
-    generation: generationWork(part, cached + read, steps),
+    generation: generationWork(part, cached + read, batches),
   });
   return { ...of(model), ...(parts.length > 1 && { parts: parts.map(of) }) };
 }

@@ -1,4 +1,4 @@
-// Speculative decoding: a cheap draft proposes some tokens, the model checks them in one step, and keeps those up to the
+// Speculative decoding: a cheap draft proposes some tokens, the model checks them in one batch, and keeps those up to the
 // first that it would not have chosen, plus one of its own. Checking several tokens reads the weights once, so it is
 // nearly free as long as bandwidth binds. (Leviathan, Kalman, Matias 2023: "Fast Inference from Transformers via
 // Speculative Decoding"; their alpha is `acceptance`, their gamma is `draftTokens`, their c is the draft's cost.)
@@ -69,7 +69,7 @@ export function speculationLimit(
   };
 }
 
-/** A step that computes the logits of `tokens` at once; they share one reading of weights and cache. */
+/** A batch that computes the logits of `tokens` at once; they share one reading of weights and cache. */
 function checkWork(cost: ModelCost, before: number, tokens: number): Work {
   const { token, output, pair } = cost;
   const pairs = pairsOf(tokens, before);

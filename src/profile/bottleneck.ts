@@ -24,9 +24,9 @@ export function bottleneckOf(profile: Omit<PhaseProfile, "summary">): string {
   return `${percent(first.share)} of ${phaseName(profile)} is ${first.text}${others}`;
 }
 
-function opShares({ ops, stepMs, ms }: Omit<PhaseProfile, "summary">): Share[] {
+function opShares({ ops, batchMs, ms }: Omit<PhaseProfile, "summary">): Share[] {
   // A backend that records nothing: all there is to say is that it computes.
-  if (ops.length === 0) return [{ share: stepMs / ms, text: "computing steps" }];
+  if (ops.length === 0) return [{ share: batchMs / ms, text: "computing batches" }];
   return ops.map(({ name, share, limit }) => {
     const reached = limit ? `, at ${percent(limit.fraction)} of the ${limit.resource} limit` : "";
     return { share, text: `${name}${reached}` };
@@ -64,7 +64,7 @@ const betweenNames: Readonly<Record<keyof PhaseProfile["between"], string>> = {
 function betweenShare({ between, betweenMs, ms }: Omit<PhaseProfile, "summary">): Share {
   const entries = Object.entries(between) as [keyof PhaseProfile["between"], number][];
   const [largest] = entries.sort((a, b) => b[1] - a[1])[0]!;
-  return { share: betweenMs / ms, text: `between steps, mostly ${betweenNames[largest]}` };
+  return { share: betweenMs / ms, text: `between batches, mostly ${betweenNames[largest]}` };
 }
 
 function phaseName({ phase }: Pick<PhaseProfile, "phase">): string {

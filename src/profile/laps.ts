@@ -3,11 +3,11 @@
 //
 // Generations that take turns share it: the engine has one thread, so whoever ends a lap has used it.
 
-import type { StepPhase } from "../backends/backend.ts";
+import type { BatchPhase } from "../backends/backend.ts";
 import { HeapWatch } from "./heap.ts";
 
 /**
- * What the engine's time is spent on. "request": template, tokenizing, what a generation needs before it begins; "step":
+ * What the engine's time is spent on. "request": template, tokenizing, what a generation needs before it begins; "batch":
  * the backend computes.
  */
 export const lapKinds = [
@@ -16,7 +16,7 @@ export const lapKinds = [
   "weights",
   "request",
   "bookkeeping",
-  "step",
+  "batch",
   "logits",
   "sampling",
   "text",
@@ -25,7 +25,7 @@ export const lapKinds = [
 export type LapKind = (typeof lapKinds)[number];
 
 export const lapSections = ["load", "prompt", "generation"] as const;
-export type LapSection = "load" | StepPhase;
+export type LapSection = "load" | BatchPhase;
 
 /** Numbers of one event: section, kind, start, end. */
 export const LAP_NUMBERS = 4;
@@ -76,7 +76,7 @@ export class Laps {
     this.#events[at + 2] = this.#last;
     this.#events[at + 3] = now;
     this.#last = now;
-    if (kind === "step" && section !== "load") this.#heap.step(section);
+    if (kind === "batch" && section !== "load") this.#heap.batch(section);
   }
 
   /** Forgets all but the load. */
@@ -87,9 +87,9 @@ export class Laps {
     this.#heap.reset();
   }
 
-  /** What a step takes of JavaScript's heap, with all that is done until the next; undefined: not known. */
-  heapBytesPerStep(phase: StepPhase): number | undefined {
-    return this.#heap.bytesPerStep(phase);
+  /** What a batch takes of JavaScript's heap, with all that is done until the next; undefined: not known. */
+  heapBytesPerBatch(phase: BatchPhase): number | undefined {
+    return this.#heap.bytesPerBatch(phase);
   }
 
   ms(section: LapSection, kind: LapKind): number {

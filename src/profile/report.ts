@@ -1,5 +1,5 @@
 // From recorded times to a report: every ms of a phase is in exactly one of its ops, in the waiting of a thread, or between
-// steps, so that the three add up to the phase's time.
+// batches, so that the three add up to the phase's time.
 //
 // Times of ops are averages over the threads: two threads that are busy with an op for 1 ms each make 1 ms of the
 // phase. An op's rate and its share of the limit are those of the time it was computed in; waiting counts apart.
@@ -7,10 +7,10 @@
 import type { PhaseProfile, ProfileReport, ProfileRow } from "../api/api.ts";
 import type {
   BackendProfile,
+  BatchPhase,
   PhaseTimes,
   ProfiledPart,
-  RecordedSteps,
-  StepPhase,
+  RecordedBatches,
 } from "../backends/backend.ts";
 import type { DType } from "../dtypes/dtype.ts";
 import { nodeCost } from "../graph/cost.ts";
@@ -24,7 +24,7 @@ export interface ProfileInput {
   readonly threads: number;
   readonly kvType: DType;
   readonly laps: Laps;
-  /** undefined: the backend records nothing, and a step is one piece. */
+  /** undefined: the backend records nothing, and a batch is one piece. */
   readonly recorded: BackendProfile | undefined;
   /** What the hardware allows; undefined: not known, and no limits are stated. */
   readonly device: Device | undefined;
@@ -54,7 +54,7 @@ export function profileReport(input: ProfileInput): ProfileReport {
   };
 }
 
-/** What a lap between steps is called in the report. "step" is what the backend takes beyond its ops. */
+/** What a lap between batches is called in the report. "batch" is what the backend takes beyond its ops. */
 const betweenKinds: readonly (readonly [LapKind, keyof PhaseProfile["between"]])[] = [
   ["request", "requestMs"],
   ["bookkeeping", "bookkeepingMs"],
@@ -64,21 +64,21 @@ const betweenKinds: readonly (readonly [LapKind, keyof PhaseProfile["between"]])
   ["messages", "messagesMs"],
 ];
 
-function phaseProfile(phase: StepPhase, input: ProfileInput): PhaseProfile {
+function phaseProfile(phase: BatchPhase, input: ProfileInput): PhaseProfile {
   const { laps, recorded } = input;
   const times = recorded?.phases[phase];
   const parts = recorded && times ? measureParts(recorded.parts, times, input) : [];
   const ms = laps.sectionMs(phase);
-  const stepMs = times?.stepMs ?? laps.ms(phase, "step");
+  const batchMs = times?.batchMs ?? laps.ms(phase, "batch");
   const threads = threadTimes(times);
-  const between = betweenSteps(phase, laps, stepMs);
+  const between = betweenBatches(phase, laps, batchMs);
   const rows = (keyOf: (part: MeasuredPart) => string) => rowsBy(parts, keyOf, ms);
   const profile = {
     phase,
     ms,
-    steps: sum(times?.sizes ?? [], (size) => size.steps),
-    tokens: sum(times?.sizes ?? [], (size) => size.steps * size.tokens),
-    stepMs,
+    batches: sum(times?.sizes ?? [], (size) => size.batches),
+    tokens: sum(times?.sizes ?? [], (size) => size.batches * size.tokens),
+    batchMs,
     computeMs: sum(parts, (part) => part.ms),
     waitingMs: average(threads.map((thread) => thread.waitingMs)),
     aloneMs: sum(parts, (part) => (part.isAlone ? part.leaderMs : 0)),
@@ -86,7 +86,7 @@ function phaseProfile(phase: StepPhase, input: ProfileInput): PhaseProfile {
     betweenMs: sum(Object.values(between), (value) => value),
     threads,
     ...(recorded?.worker !== undefined && { worker: recorded.worker }),
-    heapBytesPerStep: laps.heapBytesPerStep(phase),
+    heapBytesPerBatch: laps.heapBytesPerBatch(phase),
     ops: rows((part) => part.op).sort((a, b) => b.ms - a.ms),
     layers: rows((part) => layerOf(part.name)),
     nodes: rows((part) => `${withoutLayer(part.name)} (${part.op})`).sort((a, b) => b.ms - a.ms),
@@ -94,7 +94,7 @@ function phaseProfile(phase: StepPhase, input: ProfileInput): PhaseProfile {
   return { ...profile, summary: bottleneckOf(profile) };
 }
 
-function betweenSteps(phase: StepPhase, laps: Laps, stepMs: number): PhaseProfile["between"] {
+function betweenBatches(phase: BatchPhase, laps: Laps, batchMs: number): PhaseProfile["between"] {
   const between: PhaseProfile["between"] = {
     requestMs: 0,
     bookkeepingMs: 0,
@@ -104,15 +104,15 @@ function betweenSteps(phase: StepPhase, laps: Laps, stepMs: number): PhaseProfil
     messagesMs: 0,
   };
   for (const [kind, key] of betweenKinds) between[key] = laps.ms(phase, kind);
-  // Handing the step to the backend, and taking what was recorded, are not computing.
-  between.bookkeepingMs += laps.ms(phase, "step") - stepMs;
+  // Handing the batch to the backend, and taking what was recorded, are not computing.
+  between.bookkeepingMs += laps.ms(phase, "batch") - batchMs;
   return between;
 }
 
 function threadTimes(times: PhaseTimes | undefined): PhaseProfile["threads"] {
   return (times?.busyMs ?? []).map((parts) => {
     const busyMs = parts.reduce((total, ms) => total + ms, 0);
-    return { busyMs, waitingMs: times!.stepMs - busyMs };
+    return { busyMs, waitingMs: times!.batchMs - busyMs };
   });
 }
 
@@ -139,17 +139,17 @@ function measureParts(
     let calls = 0;
     for (const size of times.sizes) {
       if (!hasRows(part, size)) continue; // no logits wanted: not computed
-      calls += size.steps;
+      calls += size.batches;
       const work = workOf(part.nodes, size, kvType);
-      total.bytes += work.bytes * size.steps;
-      total.floatOps += work.floatOps * size.steps;
-      total.halfOps += work.halfOps * size.steps;
-      total.int8Ops += work.int8Ops * size.steps;
+      total.bytes += work.bytes * size.batches;
+      total.floatOps += work.floatOps * size.batches;
+      total.halfOps += work.halfOps * size.batches;
+      total.int8Ops += work.int8Ops * size.batches;
       if (!device) continue;
       const limit = limitOf(work, device);
-      limits.bandwidthMs += limit.bandwidthSeconds * 1000 * size.steps;
-      limits.arithmeticMs += limit.arithmeticSeconds * 1000 * size.steps;
-      limits.limitMs += limit.seconds * 1000 * size.steps;
+      limits.bandwidthMs += limit.bandwidthSeconds * 1000 * size.batches;
+      limits.arithmeticMs += limit.arithmeticSeconds * 1000 * size.batches;
+      limits.limitMs += limit.seconds * 1000 * size.batches;
     }
     return {
       ...part,
@@ -162,12 +162,12 @@ function measureParts(
   });
 }
 
-function hasRows({ rows }: ProfiledPart, size: RecordedSteps): boolean {
+function hasRows({ rows }: ProfiledPart, size: RecordedBatches): boolean {
   return (rows === "tokens" ? size.tokens : size.outputs) > 0;
 }
 
-/** What one step of this size must move and compute. Values between ops stay in caches and count nothing. */
-function workOf(nodes: readonly GraphNode[], size: RecordedSteps, kv: DType): Work {
+/** What one batch of this size must move and compute. Values between ops stay in caches and count nothing. */
+function workOf(nodes: readonly GraphNode[], size: RecordedBatches, kv: DType): Work {
   const work = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
   for (const node of nodes) {
     const cost = nodeCost(node, { ...size, kv });

@@ -29,11 +29,11 @@ type Measured = Pick<
   "promptTokens" | "cachedTokens" | "promptMs" | "generatedTokens" | "generatedMs"
 >;
 
-/** The first token comes from the logits of the prompt's last batch: it takes no step of its own. */
+/** The first token comes from the logits of the prompt's last batch: it takes no batch of its own. */
 function llamacppTimings(timings: Measured): object {
   const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs } = timings;
   const read = promptTokens - cachedTokens;
-  const steps = generatedTokens - 1;
+  const batches = generatedTokens - 1;
   return {
     cache_n: cachedTokens,
     prompt_n: read,
@@ -42,8 +42,8 @@ function llamacppTimings(timings: Measured): object {
     prompt_per_second: ratio(read * 1000, promptMs),
     predicted_n: generatedTokens,
     predicted_ms: generatedMs,
-    predicted_per_token_ms: steps > 0 ? ratio(generatedMs, steps) : 0,
-    predicted_per_second: steps > 0 ? ratio(steps * 1000, generatedMs) : 0,
+    predicted_per_token_ms: batches > 0 ? ratio(generatedMs, batches) : 0,
+    predicted_per_second: batches > 0 ? ratio(batches * 1000, generatedMs) : 0,
   };
 }
 

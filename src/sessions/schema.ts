@@ -3,7 +3,7 @@
 
 import { type Database, StorageError } from "../platform/database.ts";
 
-/** Step i takes a file from version i to i + 1. */
+/** Batch i takes a file from version i to i + 1. */
 export const migrations: readonly string[] = [
   // 1: conversations as trees. Rows are tied by number; ids are for the world outside. The ties are checked when a
   // transaction ends, so that a whole tree can go (or come) in any order.

@@ -87,7 +87,7 @@ export function tunedChoice(file: TuneFile, target: MatmulTarget): ChooseMatmul 
   };
 }
 
-/** Every candidate with its estimate or the reason why it is none, for one token and for a full step. */
+/** Every candidate with its estimate or the reason why it is none, for one token and for a full batch. */
 function notesOf(
   file: TuneFile,
   problems: readonly MatmulProblem[],

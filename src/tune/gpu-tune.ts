@@ -23,7 +23,7 @@ import type { Weight } from "../graph/graph.ts";
 import { makePlan } from "../graph/plan.ts";
 import type { MatmulProblem } from "../kernels/matmul-variants.ts";
 import { gpuTuneProfiles } from "./gpu-profiles.ts";
-import { floats, productGraph, productStep, uploadSample } from "./product.ts";
+import { floats, productBatch, productGraph, uploadSample } from "./product.ts";
 import type { TuneWatch } from "./run-tune.ts";
 import type { StageTimes, TuneGroup } from "./tune-file.ts";
 
@@ -170,7 +170,7 @@ class GpuProductBench {
 
   /** Microseconds of one product. */
   async measure(m: number): Promise<number> {
-    const ms = await this.#backend.timeStep(productStep(m, this.#limits));
+    const ms = await this.#backend.timeBatch(productBatch(m, this.#limits));
     return (Math.max(0, ms) * 1000) / this.#copies;
   }
 

@@ -27,7 +27,7 @@ export interface KnobSearch {
   accepts(variant: MatmulVariant): boolean;
   open(variants: readonly MatmulVariant[], tokens: readonly number[]): Promise<KnobBench>;
   /** Told before every value of a knob; what it throws ends the search. */
-  onStep(share: number, variant: MatmulVariant): void;
+  onBatch(share: number, variant: MatmulVariant): void;
 }
 
 export interface KnobResult {
@@ -55,13 +55,13 @@ export async function searchKnobs(
   for (const [step, name] of knobNames.entries()) {
     const tried = [best, ...candidates(best, otherValues(best.knobs ?? {}, name), search)];
     if (tried.length === 1) continue;
-    search.onStep(step / (knobNames.length + 1), tried[1]!);
+    search.onBatch(step / (knobNames.length + 1), tried[1]!);
     const [[usual, ...others]] = (await timesOf(tried, [m], search)) as [number[]];
     const least = Math.min(...others);
     if (least <= usual! * BETTER) best = tried[1 + others.indexOf(least)]!;
   }
   if (best === variant) return undefined;
-  search.onStep(knobNames.length / (knobNames.length + 1), best);
+  search.onBatch(knobNames.length / (knobNames.length + 1), best);
   const finals = await timesOf([variant, best], all, search);
   const ratios = finals.map(([usual, changed]) => changed! / usual!);
   return ratios[all.indexOf(m)]! < 1 ? { variant: best, ratios } : undefined;

@@ -1,5 +1,5 @@
 // Measures one product on the CPU backend in all the ways that accept it. The weights are packed once; which way
-// computes the next step is a word in the shared memory, so going from one to the other costs nothing.
+// computes the next batch is a word in the shared memory, so going from one to the other costs nothing.
 //
 // Stage times come from what the threads record (src/backends/cpu/threads/records.ts): init ends when the last thread has
 // prepared its activations, compute when the last has finished its rows. Waiting for each other is part of both.
@@ -9,11 +9,11 @@ import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { backendByName } from "../backends/table.ts";
 import { bytesFor } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
+import type { Batch } from "../graph/batch.ts";
 import { makePlan } from "../graph/plan.ts";
-import type { Step } from "../graph/step.ts";
 import type { MatmulProblem, MatmulVariant } from "../kernels/matmul-variants.ts";
 import type { EngineThread } from "../platform/platform.ts";
-import { floats, productGraph, productStep, uploadSample } from "./product.ts";
+import { floats, productBatch, productGraph, uploadSample } from "./product.ts";
 import type { StageTimes } from "./tune-file.ts";
 
 export interface ProductBenchOptions {
@@ -73,7 +73,7 @@ export class ProductBench {
     }
   }
 
-  /** One step of m tokens, by variant `index`. Rows are alike: the time of some is that of all, in proportion. */
+  /** One batch of m tokens, by variant `index`. Rows are alike: the time of some is that of all, in proportion. */
   async measure(index: number, m: number, idle: "spin" | "sleep"): Promise<StageTimes> {
     const bench = (m <= STREAMING_TOKENS ? this.#streaming : this.#computing)!;
     const { init, compute } = await bench.measure(index, m, idle);
@@ -104,7 +104,7 @@ async function openComputing(options: ProductBenchOptions): Promise<RowsBench> {
   return await RowsBench.open(options, rows, copies, Math.max(...tokens));
 }
 
-/** Steps that are run until one has all its records; more than one is rare. */
+/** Batches that are run until one has all its records; more than one is rare. */
 const MOST_TRIES = 20;
 
 /** Products of some number of rows, one after the other; times are those of one. */
@@ -113,7 +113,7 @@ class RowsBench {
   readonly #copies: number;
   readonly #backend: Backend;
   readonly #limits: { maxTokens: number; maxOutputs: number };
-  readonly #steps = new Map<number, Step>();
+  readonly #batches = new Map<number, Batch>();
   #init = -1;
   readonly #compute = new Set<number>();
 
@@ -155,14 +155,14 @@ class RowsBench {
     }
   }
 
-  /** One step of m tokens, by variant `index`. */
+  /** One batch of m tokens, by variant `index`. */
   async measure(index: number, m: number, idle: "spin" | "sleep"): Promise<StageTimes> {
     const backend = this.#backend;
     if (index >= 0) backend.tuning!.setVariant(index);
     backend.tuning!.setIdle(idle);
     for (let tries = 1; ; tries++) {
       const started = performance.now();
-      await backend.run(this.#step(m));
+      await backend.run(this.#batch(m));
       const ended = performance.now();
       const times = this.#stageTimes(started, ended);
       if (times) return times;
@@ -176,15 +176,15 @@ class RowsBench {
     this.#backend.dispose();
   }
 
-  #step(m: number): Step {
-    const step = this.#steps.get(m) ?? productStep(m, this.#limits);
-    this.#steps.set(m, step);
-    return step;
+  #batch(m: number): Batch {
+    const batch = this.#batches.get(m) ?? productBatch(m, this.#limits);
+    this.#batches.set(m, batch);
+    return batch;
   }
 
   /**
-   * Of the step between two times, on the clock of this thread as all records are. A thread writes what it did after it
-   * has done it, and the step may be over by then: undefined where the record that is needed is not there yet.
+   * Of the batch between two times, on the clock of this thread as all records are. A thread writes what it did after it
+   * has done it, and the batch may be over by then: undefined where the record that is needed is not there yet.
    */
   #stageTimes(started: number, ended: number): StageTimes | undefined {
     let first = Number.POSITIVE_INFINITY;

@@ -1,5 +1,5 @@
 // What measurements of this machine decide when a model is loaded: kernels and threads (tuning), and how much of a prompt
-// goes into a step in which others write. The engine's thread loads this file when there is a measurement; a machine that
+// goes into a batch in which others write. The engine's thread loads this file when there is a measurement; a machine that
 // was never measured pays nothing for it.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
@@ -54,7 +54,7 @@ const SMALLEST_CHUNK = 8;
 export async function measuredChunk(threads: number): Promise<EngineOptions["promptChunk"]> {
   const measured = await rememberedMachine();
   if (!measured) return undefined;
-  // At the rate of vectors, which kernels come near to. By that of tile registers, which they are far from, a step would have
+  // At the rate of vectors, which kernels come near to. By that of tile registers, which they are far from, a batch would have
   // several times as many tokens of the prompt, and those who write would wait for them. Half floats are computed as floats.
   const { int8TileOps: _, ...machine } = measured;
   const { opsPerSecond, ...rest } = deviceAt(machine, threads);

@@ -5,10 +5,10 @@ import type { Backend } from "../backends/backend.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { sampleBlocks } from "../dtypes/sample-blocks.ts";
 import { dtypeByName } from "../dtypes/table.ts";
+import { Batch } from "../graph/batch.ts";
 import { GraphBuilder } from "../graph/builder.ts";
 import { weightBytes } from "../graph/cost.ts";
 import type { Graph, Weight } from "../graph/graph.ts";
-import { Step } from "../graph/step.ts";
 
 /** Name of the product's node. */
 export const productName = "product";
@@ -55,14 +55,14 @@ function sampleOf(dtype: DType): Uint8Array {
   return sample;
 }
 
-/** A step of `tokens` tokens, each of a sequence of its own, all of whose products are wanted. */
-export function productStep(
+/** A batch of `tokens` tokens, each of a sequence of its own, all of whose products are wanted. */
+export function productBatch(
   tokens: number,
   limits: { maxTokens: number; maxOutputs: number },
-): Step {
-  const step = new Step(limits);
+): Batch {
+  const batch = new Batch(limits);
   for (let i = 0; i < tokens; i++) {
-    step.add(i % tableRows, 0, { blocks: new Int32Array(1) }, true);
+    batch.add(i % tableRows, 0, { blocks: new Int32Array(1) }, true);
   }
-  return step;
+  return batch;
 }

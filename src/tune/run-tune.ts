@@ -261,7 +261,7 @@ class GroupTuner {
   #knobSearch(
     native: NativeKernels,
     signal: AbortSignal | undefined,
-    onStep: (share: number) => void,
+    onBatch: (share: number) => void,
   ): KnobSearch {
     return {
       target: this.#target,
@@ -277,7 +277,7 @@ class GroupTuner {
           dispose: () => bench.dispose(),
         };
       },
-      onStep,
+      onBatch,
     };
   }
 

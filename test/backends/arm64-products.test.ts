@@ -12,7 +12,7 @@ import { makePlan } from "../../src/graph/plan.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
 import { defaultVariant, variantById } from "../../src/kernels/matmul-variants.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";
-import { floats, productGraph, productStep } from "../../src/tune/product.ts";
+import { floats, productBatch, productGraph } from "../../src/tune/product.ts";
 import { interpretedNative } from "../support/interpreted-native.ts";
 
 // Two full tiles of pairs and one that is not; a single token that is left over.
@@ -36,7 +36,7 @@ async function prepared(backend: Backend, type: string, cols: number): Promise<B
 }
 
 async function results(backend: Backend, tokens: number): Promise<Float32Array> {
-  await backend.run(productStep(tokens, limits));
+  await backend.run(productBatch(tokens, limits));
   const all = new Float32Array(tokens * rows);
   for (let row = 0; row < tokens; row++) {
     await backend.read("logits", row, all.subarray(row * rows, (row + 1) * rows));

@@ -11,7 +11,7 @@ export const INSTRUCTIONS = 7;
 export interface CountingTeam {
   readonly buffer: SharedArrayBuffer;
   readonly threads: number;
-  /** i32 addresses: chunks of each instruction in this step; how often each chunk was done: [instruction][chunk]. */
+  /** i32 addresses: chunks of each instruction in this batch; how often each chunk was done: [instruction][chunk]. */
   readonly chunks: number;
   readonly counts: number;
 }

@@ -8,10 +8,10 @@ import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Graph, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
-import { Step } from "../../src/graph/step.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { nativeHere } from "../support/native.ts";
 import { Random } from "../support/random.ts";
@@ -82,16 +82,16 @@ async function run(
   tokens: readonly number[],
   tapped: boolean,
 ): Promise<Map<string, Float32Array>> {
-  const step = new Step(limits);
+  const batch = new Batch(limits);
   tokens.forEach((token, position) => {
-    step.add(token, position, table, true);
+    batch.add(token, position, table, true);
   });
   const seen = new Map<string, Float32Array>();
   if (tapped) {
-    await backend.run(step, { tap: ({ name }, data) => void seen.set(name, data.slice()) });
+    await backend.run(batch, { tap: ({ name }, data) => void seen.set(name, data.slice()) });
     return seen;
   }
-  await backend.run(step);
+  await backend.run(batch);
   for (let row = 0; row < tokens.length; row++) {
     const hidden = new Float32Array(64);
     await backend.read("hidden", row, hidden);

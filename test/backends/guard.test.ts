@@ -1,5 +1,5 @@
 // Guard mode on the CPU backend: machine code that leaves its buffers ends the process, writes before a buffer are found after
-// the step, threads watch as the leader does, and everything computes what it computes otherwise.
+// the batch, threads watch as the leader does, and everything computes what it computes otherwise.
 
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -12,7 +12,7 @@ import type { NativeKernels } from "../../src/backends/cpu/native/native.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { nativeHere } from "../support/native.ts";
 import { tinyFile } from "../support/tiny-file.ts";
-import { load, runSteps } from "./tiny-backend.ts";
+import { load, runBatches } from "./tiny-backend.ts";
 
 const child = fileURLToPath(new URL("guard-child.ts", import.meta.url));
 
@@ -94,7 +94,7 @@ test.each(kinds)("$name, with helping threads: as without guards", async ({ nati
   expect(guarded.explain().join("\n")).toMatch(/guard mode: kernels are checked, with/);
   const plain = new CpuBackend({ level: 3, threads: 1, startThread: undefined, native });
   await load(plain, options);
-  expect(await runSteps(guarded, options)).toEqual(await runSteps(plain, options));
+  expect(await runBatches(guarded, options)).toEqual(await runBatches(plain, options));
   guarded.dispose();
   plain.dispose();
 });

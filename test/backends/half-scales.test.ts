@@ -16,7 +16,7 @@ import type { OpKind, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import { nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
-import { floats, productGraph, productStep, uploadSample } from "../../src/tune/product.ts";
+import { floats, productBatch, productGraph, uploadSample } from "../../src/tune/product.ts";
 
 const [n, k] = [37, 96];
 const limits = { maxTokens: 4, maxOutputs: 4 };
@@ -67,7 +67,7 @@ async function product(backend: Backend, type: string, bytes: Uint8Array, tokens
     if (weight.dtype === floats) await uploadSample(backend, weight);
     else await backend.upload(weight, reading(bytes));
   }
-  await backend.run(productStep(tokens, limits));
+  await backend.run(productBatch(tokens, limits));
   const rows = new Float32Array(tokens * n);
   for (let t = 0; t < tokens; t++) {
     await backend.read("logits", t, rows.subarray(t * n, (t + 1) * n));

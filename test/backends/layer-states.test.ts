@@ -1,5 +1,5 @@
 // A graph whose layers keep different amounts: keys and values of 16, 48 and 16 columns. Every backend that runs here computes
-// what the reference does, over several blocks, and after a block was copied; and a step of which nobody wants logits has a
+// what the reference does, over several blocks, and after a block was copied; and a batch of which nobody wants logits has a
 // hidden state and no logits.
 
 import { describe, expect, test } from "vitest";
@@ -7,12 +7,12 @@ import type { Backend } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import { kvTokenBytes, weightElements } from "../../src/graph/cost.ts";
 import type { Graph, Value, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { splitGraph } from "../../src/graph/split.ts";
-import { Step } from "../../src/graph/step.ts";
 import { nativeHere } from "../support/native.ts";
 import { Random } from "../support/random.ts";
 
@@ -62,17 +62,17 @@ async function prepared(backend: Backend, graph: Graph): Promise<Backend> {
   return backend;
 }
 
-/** Logits of the last token of every step: 70 tokens in three blocks, then one more with the last block copied. */
+/** Logits of the last token of every batch: 70 tokens in three blocks, then one more with the last block copied. */
 async function logitsOf(backend: Backend): Promise<number[][]> {
   const seen: number[][] = [];
-  const step = new Step(limits);
+  const batch = new Batch(limits);
   const table = { blocks: Int32Array.of(2, 0, 3) };
   const run = async (from: number, count: number) => {
-    step.clear();
+    batch.clear();
     for (let i = from; i < from + count; i++) {
-      step.add((i * 7) % vocab, i, table, i === from + count - 1);
+      batch.add((i * 7) % vocab, i, table, i === from + count - 1);
     }
-    await backend.run(step);
+    await backend.run(batch);
     const logits = new Float32Array(vocab);
     await backend.read("logits", 0, logits);
     seen.push([...logits]);
@@ -129,17 +129,17 @@ test.each([{ name: "reference", make: (): Backend => new ReferenceBackend() }, .
   "$name: without logits there is a hidden state, and the output matrix is not multiplied",
   async ({ make }) => {
     const backend = await prepared(make(), unevenGraph());
-    const step = new Step(limits);
+    const batch = new Batch(limits);
     const table = { blocks: Int32Array.of(0) };
     const [logits, leftOver] = [new Float32Array(vocab), new Float32Array(vocab)];
     const [hidden, alone] = [new Float32Array(embed), new Float32Array(embed)];
-    step.add(9, 0, table, true);
-    step.wantsLogits = false;
-    await backend.run(step);
+    batch.add(9, 0, table, true);
+    batch.wantsLogits = false;
+    await backend.run(batch);
     await backend.read("logits", 0, leftOver);
     await backend.read("hidden", 0, alone);
-    step.wantsLogits = true;
-    await backend.run(step);
+    batch.wantsLogits = true;
+    await backend.run(batch);
     await backend.read("logits", 0, logits);
     await backend.read("hidden", 0, hidden);
     expect(alone).toEqual(hidden);

@@ -12,7 +12,7 @@ import {
   matmulVariants,
   variantById,
 } from "../../src/kernels/matmul-variants.ts";
-import { floats, productGraph, productStep, uploadSample } from "../../src/tune/product.ts";
+import { floats, productBatch, productGraph, uploadSample } from "../../src/tune/product.ts";
 
 const maxTokens = 11;
 /** More registers than any has: no variant is refused for them. */
@@ -53,7 +53,7 @@ describe.each(problems)("$dtype $n x $k", (problem) => {
     for (const weight of graph.weights) await uploadSample(backend, weight);
     const results = async (index: number, tokens: number): Promise<Float32Array> => {
       backend.tuning!.setVariant(index);
-      await backend.run(productStep(tokens, limits));
+      await backend.run(productBatch(tokens, limits));
       const all = new Float32Array(tokens * problem.n);
       for (let row = 0; row < tokens; row++) {
         await backend.read("logits", row, all.subarray(row * problem.n, (row + 1) * problem.n));

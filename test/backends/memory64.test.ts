@@ -11,7 +11,7 @@ import { attentionMix } from "../../src/kernels/ops/attention/attention-mix.ts";
 import { attentionScores } from "../../src/kernels/ops/attention/attention-scores.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import type { TinyOptions } from "../support/tiny-engine.ts";
-import { load, runSteps } from "./tiny-backend.ts";
+import { load, runBatches } from "./tiny-backend.ts";
 
 const GIB = 2 ** 30;
 const { memory64 } = detectWasmFeatures();
@@ -21,7 +21,7 @@ async function logits(level: 2 | 3, threads: number, memoryStart: number, option
   const backend = new CpuBackend({ level, threads, startThread, memoryStart });
   await load(backend, options);
   const isWide = backend.explain().some((line) => line.startsWith("64-bit addresses"));
-  const seen = await runSteps(backend, options);
+  const seen = await runBatches(backend, options);
   backend.copyKvBlock(2, 1);
   backend.dispose();
   return { isWide, seen };

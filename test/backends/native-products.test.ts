@@ -17,7 +17,7 @@ import {
   matmulVariants,
 } from "../../src/kernels/matmul-variants.ts";
 import { packedTypes } from "../../src/kernels/ops/packed/packings.ts";
-import { floats, productGraph, productStep } from "../../src/tune/product.ts";
+import { floats, productBatch, productGraph } from "../../src/tune/product.ts";
 import { nativeElsewhere, nativeHere } from "../support/native.ts";
 
 // A tile of tokens in tile registers, where there are any, and one that is not full.
@@ -60,7 +60,7 @@ async function prepared(backend: Backend, { dtype, n, k }: MatmulProblem): Promi
 }
 
 async function results(backend: Backend, tokens: number, n: number): Promise<Float32Array> {
-  await backend.run(productStep(tokens, limits));
+  await backend.run(productBatch(tokens, limits));
   const all = new Float32Array(tokens * n);
   for (let row = 0; row < tokens; row++) {
     await backend.read("logits", row, all.subarray(row * n, (row + 1) * n));

@@ -9,7 +9,7 @@ import { chooseOptLevel } from "../../src/machine/native.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { nativeElsewhere, nativeHere } from "../support/native.ts";
 import type { TinyOptions } from "../support/tiny-engine.ts";
-import { load, runSteps } from "./tiny-backend.ts";
+import { load, runBatches } from "./tiny-backend.ts";
 
 const startThread = () => nodePlatform.startThread("compute");
 const options: TinyOptions = { weightType: "q4_0", feedForward: 4096 };
@@ -20,7 +20,7 @@ async function logitsOf(changes: Partial<CpuOptions>): Promise<{
 }> {
   const backend = new CpuBackend({ level: 3, threads: 1, startThread: undefined, ...changes });
   await load(backend, options);
-  const logits = await runSteps(backend, options);
+  const logits = await runBatches(backend, options);
   backend.dispose();
   return { logits, backend };
 }

@@ -1,4 +1,4 @@
-// What the compute threads record: rings that lose nothing, times that fit into their steps, and the same results as
+// What the compute threads record: rings that lose nothing, times that fit into their batches, and the same results as
 // without recording. No time is asserted; what is asserted is that times add up.
 
 import { Worker } from "node:worker_threads";
@@ -14,7 +14,7 @@ import {
 import { buildModel } from "../../src/models/build.ts";
 import type { EngineThread } from "../../src/platform/platform.ts";
 import { type TinyOptions, tinyModel } from "../support/tiny-engine.ts";
-import { load, runSteps } from "./tiny-backend.ts";
+import { load, runBatches } from "./tiny-backend.ts";
 
 const options: TinyOptions = { weightType: "q8_0", feedForward: 1024 };
 
@@ -52,16 +52,20 @@ function eventsOf({ events }: BackendProfile, thread: number): number[][] {
 }
 
 describe.each([1, 2])("%i threads", (threads) => {
-  test("the results are the same, and times fit into their steps", async () => {
+  test("the results are the same, and times fit into their batches", async () => {
     using plain = disposable(await loaded(threads, false));
     using backend = disposable(await loaded(threads, true));
-    expect(await runSteps(backend.it, options)).toEqual(await runSteps(plain.it, options));
+    expect(await runBatches(backend.it, options)).toEqual(await runBatches(plain.it, options));
     expect(plain.it.profile()).toBeUndefined();
     const profile = backend.it.profile()!;
     const { prompt, generation } = profile.phases;
-    expect(generation).toMatchObject({ stepMs: 0, sizes: [] });
-    const steps = prompt.sizes.map(({ tokens, outputs, steps: count }) => [tokens, outputs, count]);
-    expect(steps).toEqual([
+    expect(generation).toMatchObject({ batchMs: 0, sizes: [] });
+    const batches = prompt.sizes.map(({ tokens, outputs, batches: count }) => [
+      tokens,
+      outputs,
+      count,
+    ]);
+    expect(batches).toEqual([
       [1, 1, 3],
       [3, 3, 1],
       [12, 12, 2],
@@ -71,7 +75,7 @@ describe.each([1, 2])("%i threads", (threads) => {
     expect(prompt.busyMs).toHaveLength(threads);
     for (const busy of prompt.busyMs) {
       const busyMs = busy.reduce((sum, ms) => sum + ms, 0);
-      expect(busyMs).toBeLessThanOrEqual(prompt.stepMs * 1.001);
+      expect(busyMs).toBeLessThanOrEqual(prompt.batchMs * 1.001);
     }
     // Somebody was at work on every part.
     for (let part = 0; part < profile.parts.length; part++) {
@@ -81,7 +85,7 @@ describe.each([1, 2])("%i threads", (threads) => {
 
   test("a thread does one thing after the other, and all chunks are done once", async () => {
     using backend = disposable(await loaded(threads, true));
-    await runSteps(backend.it, options);
+    await runBatches(backend.it, options);
     const profile = backend.it.profile()!;
     const ordered = Array.from({ length: threads }, (_, thread) => eventsOf(profile, thread));
     for (const events of ordered) {
@@ -93,7 +97,7 @@ describe.each([1, 2])("%i threads", (threads) => {
         last = end!;
       }
     }
-    // The rows of a norm are its chunks: one for each of the 43 tokens of the steps.
+    // The rows of a norm are its chunks: one for each of the 43 tokens of the batches.
     const norm = profile.parts.findIndex(({ name }) => name === "blk.0.attn_norm");
     const chunks = ordered.flat().filter(([part]) => part === norm);
     expect(chunks.reduce((sum, [, count]) => sum + count!, 0)).toBe(43);
@@ -101,10 +105,10 @@ describe.each([1, 2])("%i threads", (threads) => {
 
   test("reset forgets", async () => {
     using backend = disposable(await loaded(threads, true));
-    await runSteps(backend.it, options);
+    await runBatches(backend.it, options);
     backend.it.resetProfile();
     const { phases, events } = backend.it.profile()!;
-    expect(phases.prompt).toMatchObject({ stepMs: 0, sizes: [] });
+    expect(phases.prompt).toMatchObject({ batchMs: 0, sizes: [] });
     for (const busy of phases.prompt.busyMs) expect(busy.every((ms) => ms === 0)).toBe(true);
     for (const { numbers } of events) expect(numbers).toHaveLength(0);
   });

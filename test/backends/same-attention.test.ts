@@ -1,9 +1,9 @@
-// A token's logits do not depend on what else is in the step: alone, four of a prompt in one pass of attention, or beside
+// A token's logits do not depend on what else is in the batch: alone, four of a prompt in one pass of attention, or beside
 // tokens of a sequence that has the same beginning. The same bits, on WebAssembly and on every target that runs here.
 
 import { expect, test } from "vitest";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
-import { Step } from "../../src/graph/step.ts";
+import { Batch } from "../../src/graph/batch.ts";
 import { nativeHere } from "../support/native.ts";
 import { tinyShape } from "../support/tiny-engine.ts";
 import { load } from "./tiny-backend.ts";
@@ -15,7 +15,7 @@ type Sequence = keyof typeof tables;
 const tokenAt = (sequence: Sequence, position: number): number =>
   (position * 7 + (position >= 32 && sequence === "b" ? 5 : 3)) % tinyShape.vocab;
 
-/** "a0 a1 b2": tokens of a step. */
+/** "a0 a1 b2": tokens of a batch. */
 const range = (sequence: Sequence, from: number, to: number): string =>
   Array.from({ length: to - from }, (_, i) => `${sequence}${from + i}`).join(" ");
 
@@ -23,18 +23,18 @@ const range = (sequence: Sequence, from: number, to: number): string =>
 async function logitsOf(
   backend: CpuBackend,
   kvType: string,
-  steps: readonly string[],
+  batches: readonly string[],
 ): Promise<Map<string, Float32Array>> {
   await load(backend, { kvType });
   const seen = new Map<string, Float32Array>();
-  const step = new Step({ maxTokens: 12, maxOutputs: 12 });
-  for (const names of steps.map((text) => text.split(" "))) {
-    step.clear();
+  const batch = new Batch({ maxTokens: 12, maxOutputs: 12 });
+  for (const names of batches.map((text) => text.split(" "))) {
+    batch.clear();
     for (const name of names) {
       const [sequence, position] = [name[0] as Sequence, Number(name.slice(1))];
-      step.add(tokenAt(sequence, position), position, tables[sequence], true);
+      batch.add(tokenAt(sequence, position), position, tables[sequence], true);
     }
-    await backend.run(step);
+    await backend.run(batch);
     for (const [row, name] of names.entries()) {
       const logits = new Float32Array(tinyShape.vocab);
       await backend.read("logits", row, logits);

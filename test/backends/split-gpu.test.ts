@@ -37,13 +37,13 @@ function prompt(seed: number, length: number): number[] {
 
 describeGpu("cpu+webgpu", () => {
   test.each([1, 2])("-ngl %i: every value", async (layers) => {
-    const steps = [
+    const batches = [
       [1, 0],
       [3, 2],
       [8, 4],
       [1, 1],
     ] as const;
-    await expectSameValues(await split(layers), {}, 1e-5, steps);
+    await expectSameValues(await split(layers), {}, 1e-5, batches);
   });
 
   test("in a batch everybody gets what they get alone, also what begins alike", async () => {

@@ -10,9 +10,9 @@ import { SplitBackend, type SplitOptions } from "../../src/backends/split/split.
 import { MemoryError } from "../../src/base/errors.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { checkMemory } from "../../src/engine/memory.ts";
+import { Batch } from "../../src/graph/batch.ts";
 import { makePlan, type Plan } from "../../src/graph/plan.ts";
 import { splitGraph } from "../../src/graph/split.ts";
-import { Step } from "../../src/graph/step.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { allArchs } from "../../src/models/table.ts";
 import { expectSameValues } from "../conformance/same-values.ts";
@@ -106,12 +106,12 @@ describe("a split model computes what the whole computes", () => {
     const [whole, parts] = [new ReferenceBackend(), new ReferenceBackend()];
     const halves = await loaded(split({ host: parts, device: new ReferenceBackend(), layers: 2 }));
     await loaded(whole);
-    const step = new Step(limits);
+    const batch = new Batch(limits);
     [3, 1, 4, 1, 5].forEach((token, i) => {
-      step.add(token, i, { blocks: Int32Array.of(1, 0) }, i > 2);
+      batch.add(token, i, { blocks: Int32Array.of(1, 0) }, i > 2);
     });
     const read = async (backend: Backend) => {
-      await backend.run(step);
+      await backend.run(batch);
       const logits = new Float32Array(tinyShape.vocab);
       const hidden = new Float32Array(tinyShape.embed);
       await backend.read("logits", 1, logits);

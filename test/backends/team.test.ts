@@ -26,20 +26,20 @@ async function helpersOf(team: CountingTeam): Promise<Worker[]> {
   return workers;
 }
 
-test.each([1, 2, 3, 6])("%i threads do every chunk of every step once", async (threads) => {
+test.each([1, 2, 3, 6])("%i threads do every chunk of every batch once", async (threads) => {
   const team = countingTeam(threads);
   const words = new Int32Array(team.buffer);
   const workers = await helpersOf(team);
   const leader = countingMember(team, 0);
   const random = new Random(threads);
-  for (let step = 0; step < 400; step++) {
-    // Few, none, or many; other numbers in every step.
+  for (let batch = 0; batch < 400; batch++) {
+    // Few, none, or many; other numbers in every batch.
     const chunks = Array.from({ length: INSTRUCTIONS }, () =>
       random.below(4) === 0 ? random.below(2) : random.below(MOST_CHUNKS + 1),
     );
     words.set(chunks, team.chunks);
     words.fill(0, team.counts);
-    let end = leader.runStep();
+    let end = leader.runBatch();
     while (end === "waits") end = leader.goOn(); // a helper was held back
     expect(end).toBe("done");
     const wrong = chunks.flatMap((count, i) =>
@@ -48,13 +48,13 @@ test.each([1, 2, 3, 6])("%i threads do every chunk of every step once", async (t
       ),
     );
     if (wrong.length > 0)
-      expect.fail(`step ${step}: chunks ${wrong.join(", ")} were not done once`);
+      expect.fail(`batch ${batch}: chunks ${wrong.join(", ")} were not done once`);
   }
   leader.stop();
   await Promise.all(workers.map((worker) => worker.terminate()));
 });
 
-test("what the leader's own chunk threw is the cause of the step's failure", () => {
+test("what the leader's own chunk threw is the cause of the batch's failure", () => {
   const buffer = new SharedArrayBuffer(controlWords(1) * 4);
   const wrong = new Error("address 7: outside");
   const failing = {
@@ -65,7 +65,7 @@ test("what the leader's own chunk threw is the cause of the step's failure", () 
   };
   const leader = new TeamMember({ buffer, control: 0, thread: 0, threads: 1 }, [failing]);
   const printed = vi.spyOn(console, "error").mockImplementation(() => {});
-  expect(() => leader.runStep()).toThrow(
+  expect(() => leader.runBatch()).toThrow(
     expect.objectContaining({ message: expect.stringContaining("failed"), cause: wrong }),
   );
   expect(printed).toHaveBeenCalledWith(wrong);

@@ -1,4 +1,4 @@
-// Compute threads that die: the running step fails, the next one has new threads and computes what it should; and
+// Compute threads that die: the running batch fails, the next one has new threads and computes what it should; and
 // threads that end with the model they helped.
 
 import { readdirSync, readFileSync } from "node:fs";
@@ -11,7 +11,7 @@ import { open } from "../../src/index.ts";
 import type { EngineThread } from "../../src/platform/platform.ts";
 import type { TinyOptions } from "../support/tiny-engine.ts";
 import { tinyFile } from "../support/tiny-file.ts";
-import { load, runSteps } from "./tiny-backend.ts";
+import { load, runBatches } from "./tiny-backend.ts";
 
 const options: TinyOptions = { weightType: "q8_0", feedForward: 4096 };
 const healthy = new URL("../../src/threads/compute.ts", import.meta.url);
@@ -48,16 +48,16 @@ async function backendWith(startThread: () => EngineThread, lostMs?: number): Pr
 async function expectedLogits(): Promise<number[][]> {
   const alone = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
   await load(alone, options);
-  return await runSteps(alone, options);
+  return await runBatches(alone, options);
 }
 
-test("a thread that dies in a step fails it; the next step has new threads", async () => {
+test("a thread that dies in a batch fails it; the next batch has new threads", async () => {
   const scripts = [dying, healthy];
   const backend = await backendWith(() => threadOf(scripts.shift()!));
   let failure: unknown;
-  // The leader may be done with a small step before the helper has taken anything.
+  // The leader may be done with a small batch before the helper has taken anything.
   for (let i = 0; i < 200 && failure === undefined; i++) {
-    failure = await runSteps(backend, options).then(
+    failure = await runBatches(backend, options).then(
       () => undefined,
       (error: unknown) => error,
     );
@@ -65,30 +65,30 @@ test("a thread that dies in a step fails it; the next step has new threads", asy
   expect(failure).toBeInstanceOf(WorkerError);
   // Not when it is given up for lost: that takes longer than this test may.
   expect((failure as WorkerError).cause).toMatchObject({ message: /lost: it died in the middle/ });
-  expect(await runSteps(backend, options)).toEqual(await expectedLogits());
+  expect(await runBatches(backend, options)).toEqual(await expectedLogits());
   expect(scripts).toEqual([]);
   backend.dispose();
 }, 60_000);
 
-test("a thread that hangs in a step is given up after a while, and replaced", async () => {
+test("a thread that hangs in a batch is given up after a while, and replaced", async () => {
   const scripts = [dying, healthy];
   const backend = await backendWith(() => threadOf(scripts.shift()!, "hangs"), 300);
   let failure: unknown;
   for (let i = 0; i < 200 && failure === undefined; i++) {
-    failure = await runSteps(backend, options).then(
+    failure = await runBatches(backend, options).then(
       () => undefined,
       (error: unknown) => error,
     );
   }
   expect((failure as WorkerError).cause).toMatchObject({ message: /lost: no progress for 0.3 s/ });
-  expect(await runSteps(backend, options)).toEqual(await expectedLogits());
+  expect(await runBatches(backend, options)).toEqual(await expectedLogits());
   backend.dispose();
 }, 60_000);
 
 test("a backend that is disposed of while it waits for a thread says so", async () => {
   const backend = await backendWith(() => threadOf(dying, "hangs"));
   for (let i = 0; i < 200; i++) {
-    const running = runSteps(backend, options);
+    const running = runBatches(backend, options);
     const waits = await Promise.race([running.then(() => false), sleep(300).then(() => true)]);
     if (!waits) continue;
     backend.dispose();
@@ -100,9 +100,9 @@ test("a backend that is disposed of while it waits for a thread says so", async 
 
 test("a thread that dies between two steps is replaced before the next", async () => {
   const backend = await backendWith(() => threadOf(healthy));
-  await runSteps(backend, options);
+  await runBatches(backend, options);
   await workers[0]!.terminate();
-  expect(await runSteps(backend, options)).toEqual(await expectedLogits());
+  expect(await runBatches(backend, options)).toEqual(await expectedLogits());
   expect(workers).toHaveLength(2);
   backend.dispose();
 });

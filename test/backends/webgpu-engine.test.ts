@@ -8,8 +8,8 @@ import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import { layOutWeights } from "../../src/backends/webgpu/weight-layout.ts";
 import { DisposedError, MemoryError, UsageError, WorkerError } from "../../src/base/errors.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Batch } from "../../src/graph/batch.ts";
 import { makePlan } from "../../src/graph/plan.ts";
-import { Step } from "../../src/graph/step.ts";
 import { open } from "../../src/index.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { describeGpu, gpuBackend, openGpu } from "../support/gpu.ts";
@@ -38,12 +38,12 @@ async function loaded(backend: Backend, vocab: number = tinyShape.vocab): Promis
   return backend;
 }
 
-function stepOf(tokens: readonly number[], first = 0, blocks = table): Step {
-  const step = new Step(limits);
+function batchOf(tokens: readonly number[], first = 0, blocks = table): Batch {
+  const batch = new Batch(limits);
   tokens.forEach((token, i) => {
-    step.add(token, first + i, blocks, true);
+    batch.add(token, first + i, blocks, true);
   });
-  return step;
+  return batch;
 }
 
 async function logitsOf(
@@ -102,12 +102,12 @@ describeGpu("webgpu, in the engine", () => {
 
   test("a copied cache block holds what the other held", async () => {
     const backend = await loaded(await gpuBackend());
-    await backend.run(stepOf([3, 1, 4, 1, 5]));
+    await backend.run(batchOf([3, 1, 4, 1, 5]));
     backend.copyKvBlock(1, 3);
-    await backend.run(stepOf([9], 5));
+    await backend.run(batchOf([9], 5));
     const expected = await logitsOf(backend, 0);
-    await backend.run(stepOf([2, 2, 2, 2, 2])); // overwrites block 1
-    await backend.run(stepOf([9], 5, { blocks: Int32Array.of(3, 2) }));
+    await backend.run(batchOf([2, 2, 2, 2, 2])); // overwrites block 1
+    await backend.run(batchOf([9], 5, { blocks: Int32Array.of(3, 2) }));
     expect(await logitsOf(backend, 0)).toEqual(expected);
     backend.dispose();
   });
@@ -116,7 +116,7 @@ describeGpu("webgpu, in the engine", () => {
     const states: Float32Array[] = [];
     for (const backend of [new ReferenceBackend(), await gpuBackend()]) {
       await loaded(backend);
-      await backend.run(stepOf([3, 1, 4]));
+      await backend.run(batchOf([3, 1, 4]));
       const state = new Float32Array(tinyShape.embed);
       await backend.read("hidden", 1, state);
       states.push(state);
@@ -138,8 +138,8 @@ describeGpu("webgpu, limits", () => {
       [7, 299],
       [298, 0, 155, 156, 157, 5, 6],
     ]) {
-      await reference.run(stepOf(tokens));
-      await backend.run(stepOf(tokens));
+      await reference.run(batchOf(tokens));
+      await backend.run(batchOf(tokens));
       expectNear(await logitsOf(backend, 1, vocab), await logitsOf(reference, 1, vocab));
     }
     backend.dispose();
@@ -162,12 +162,12 @@ describeGpu("webgpu, limits", () => {
 });
 
 describeGpu("webgpu, the end", () => {
-  test("a lost GPU is an error that says so, in the step and ever after", async () => {
+  test("a lost GPU is an error that says so, in the batch and ever after", async () => {
     const gpu = await openGpu();
     const backend = await loaded(new WebGpuBackend(gpu));
     gpu.device.destroy();
-    await expect(async () => await backend.run(stepOf([1]))).rejects.toThrow(WorkerError);
-    await expect(async () => await backend.run(stepOf([1]))).rejects.toThrow(/was lost/);
+    await expect(async () => await backend.run(batchOf([1]))).rejects.toThrow(WorkerError);
+    await expect(async () => await backend.run(batchOf([1]))).rejects.toThrow(/was lost/);
     backend.dispose();
   });
 
@@ -175,7 +175,7 @@ describeGpu("webgpu, the end", () => {
     const backend = await loaded(await gpuBackend());
     backend.dispose();
     backend.dispose();
-    await expect(async () => await backend.run(stepOf([1]))).rejects.toThrow(DisposedError);
+    await expect(async () => await backend.run(batchOf([1]))).rejects.toThrow(DisposedError);
   });
 });
 

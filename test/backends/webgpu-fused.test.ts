@@ -1,5 +1,5 @@
 // Nodes that the WebGPU backend computes together: a layer and the output against the reference, without a tap (with one, the
-// nodes are computed one by one); which nodes those are; and that large steps, which compute them apart, agree.
+// nodes are computed one by one); which nodes those are; and that large batches, which compute them apart, agree.
 
 import { expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
@@ -10,10 +10,10 @@ import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Graph, Rope, RopeLayout, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
-import { Step } from "../../src/graph/step.ts";
 import { someOf } from "../support/exhaustive.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
 import { Random } from "../support/random.ts";
@@ -122,7 +122,7 @@ interface Result {
 /** Few, one at a time, many, and one again. */
 const mixed = [1, 3, 1, 16, 16, 1, 1];
 
-/** Logits and hidden state of the last token of each step. */
+/** Logits and hidden state of the last token of each batch. */
 async function run(
   backend: Backend,
   graph: Graph,
@@ -137,16 +137,16 @@ async function run(
       target.set(bytes.subarray(at, at + target.length));
     });
   }
-  const step = new Step(limits);
+  const batch = new Batch(limits);
   const table = { blocks: Int32Array.from({ length: blocks }, (_, i) => blocks - 1 - i) };
   let position = 0;
   const results: Result[] = [];
   for (const tokens of sizes) {
-    step.clear();
+    batch.clear();
     for (let i = 0; i < tokens; i++, position++) {
-      step.add((position * 7 + 3) % vocab, position, table, i === tokens - 1);
+      batch.add((position * 7 + 3) % vocab, position, table, i === tokens - 1);
     }
-    await backend.run(step);
+    await backend.run(batch);
     const result = { logits: new Float32Array(vocab), state: new Float32Array(embed) };
     await backend.read("logits", 0, result.logits);
     await backend.read("hidden", 0, result.state);

@@ -1,10 +1,10 @@
-// Where the time goes on a GPU: the records of a few steps of a tiny model, alone and with layers on the processor. What the
+// Where the time goes on a GPU: the records of a few batches of a tiny model, alone and with layers on the processor. What the
 // times are is the GPU's business; that they are there, and add up, is checked.
 
 import { expect, test } from "vitest";
+import { BatchTimes } from "../../src/backends/webgpu/batch-times.ts";
 import type { GpuDevice } from "../../src/backends/webgpu/device.ts";
-import { StepTimes } from "../../src/backends/webgpu/step-times.ts";
-import { Step } from "../../src/graph/step.ts";
+import { Batch } from "../../src/graph/batch.ts";
 import { open, type PhaseProfile, type ProfileReport } from "../../src/index.ts";
 import { describeGpu } from "../support/gpu.ts";
 import { tinyFile } from "../support/tiny-file.ts";
@@ -20,12 +20,12 @@ async function profiled(gpuLayers: number | "all"): Promise<ProfileReport> {
   }
 }
 
-function checkSums({ ms, computeMs, waitingMs, betweenMs, stepMs, ops, layers }: PhaseProfile) {
+function checkSums({ ms, computeMs, waitingMs, betweenMs, batchMs, ops, layers }: PhaseProfile) {
   const sum = (rows: { ms: number }[]): number => rows.reduce((all, row) => all + row.ms, 0);
   expect(computeMs).toBeGreaterThan(0);
   expect(sum(ops)).toBeCloseTo(computeMs, 6);
   expect(sum(layers)).toBeCloseTo(computeMs, 6);
-  expect(computeMs + waitingMs).toBeCloseTo(stepMs, 6);
+  expect(computeMs + waitingMs).toBeCloseTo(batchMs, 6);
   expect(computeMs + waitingMs + betweenMs).toBeCloseTo(ms, 6);
 }
 
@@ -38,14 +38,14 @@ describeGpu("a profile on the GPU", () => {
       checkSums(phase);
       expect(phase.worker).toBe("GPU");
       expect(phase.layers.map(({ name }) => name)).toContain("blk.1");
-      // The GPU is not busy for longer than the steps take.
+      // The GPU is not busy for longer than the batches take.
       expect(phase.waitingMs).toBeGreaterThanOrEqual(0);
       expect(
         phase.ops.some(({ name, opsPerSecond }) => /matmul/.test(name) && opsPerSecond > 0),
       ).toBe(true);
     }
     const generation = report.phases[1]!;
-    expect(generation.steps).toBe(5);
+    expect(generation.batches).toBe(5);
     for (const { calls } of generation.layers) expect(calls % 5).toBe(0);
   });
 
@@ -71,17 +71,17 @@ describeGpu("a profile on the GPU", () => {
   });
 });
 
-test("a GPU without timestamp queries: whole steps, and a sentence", async () => {
+test("a GPU without timestamp queries: whole batches, and a sentence", async () => {
   const facts = { name: "Some GPU", timestampQueries: false };
   const gpu = { facts } as unknown as GpuDevice; // nothing else of it is asked
-  const times = new StepTimes(gpu, { parts: [], pipelines: 0 });
-  const step = new Step({ maxTokens: 4, maxOutputs: 1 });
-  expect(times.begin(step, "generation")).toBe(false);
+  const times = new BatchTimes(gpu, { parts: [], pipelines: 0 });
+  const batch = new Batch({ maxTokens: 4, maxOutputs: 1 });
+  expect(times.begin(batch, "generation")).toBe(false);
   await times.end();
   const { parts, phases, notes } = times.profile();
   expect(parts).toEqual([]);
   expect(phases.generation.sizes).toHaveLength(1);
   expect(notes).toEqual([
-    'the GPU "Some GPU" has no timestamp queries: what a step consists of is not known',
+    'the GPU "Some GPU" has no timestamp queries: what a batch consists of is not known',
   ]);
 });

@@ -1,5 +1,5 @@
 // A profile in a page, where clocks are coarse and every worker counts from its own start: the accounts add up, and what
-// the compute threads did lies in the steps of the engine.
+// the compute threads did lies in the batches of the engine.
 
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -51,13 +51,15 @@ describeBrowser("in Chromium", () => {
       expect(each).toHaveLength(threads);
     }
     const spans = report.trace!.traceEvents.filter(({ ph }) => ph === "X");
-    const steps = spans.filter(({ tid, name }) => tid === 1 && name === "step");
+    const batches = spans.filter(({ tid, name }) => tid === 1 && name === "batch");
     const computed = spans.filter(({ tid }) => tid > 1);
     // Of a model this small one thread may do everything before the other has heard of it.
     expect(computed.length).toBeGreaterThan(0);
     expect(Math.max(...computed.map(({ tid }) => tid))).toBeLessThanOrEqual(1 + threads);
     const inStep = (ts: number): boolean =>
-      steps.some((step) => ts >= step.ts! - resolution && ts <= step.ts! + step.dur! + resolution);
+      batches.some(
+        (batch) => ts >= batch.ts! - resolution && ts <= batch.ts! + batch.dur! + resolution,
+      );
     expect(computed.filter(({ ts }) => !inStep(ts!))).toEqual([]);
   });
 });

@@ -28,14 +28,14 @@ test("run: tables by op and by layer after the timings, and the bottleneck", asy
   expect(code).toBe(0);
   expect(stdout).toMatch(/^the cat/);
   expect(stdout).not.toContain("matmul");
-  expect(stderr).toMatch(/^generation, 7 tokens in 7 steps, [\d.]+ ms: \d+% of generation is /m);
+  expect(stderr).toMatch(/^generation, 7 tokens in 7 batches, [\d.]+ ms: \d+% of generation is /m);
   for (const name of ["matmul", "attention", "waiting", "between steps: sampling", "all"]) {
     expect(stderr).toMatch(new RegExp(`^${name} +`, "m"));
   }
   expect(stderr).toMatch(/^blk\.1 +\d+ +[\d.]+ /m);
   expect(stderr).toMatch(/^thread 1: [\d.]+ ms busy, [\d.]+ ms waiting$/m);
   expect(stderr).toMatch(
-    /^allocation: [\d.]+ kB of JavaScript's heap per step; tensor memory: none/m,
+    /^allocation: [\d.]+ kB of JavaScript's heap per batch; tensor memory: none/m,
   );
   expect(stderr).toMatch(/^load, [\d.]+ ms: .*packing them [\d.]+ ms/m);
 });
@@ -58,7 +58,7 @@ test("run --json carries the profile as data, and without the flag there is none
     bottleneck: expect.stringContaining("%"),
   });
   const phases = profile.phases as Record<string, unknown>[];
-  expect(phases.map(({ phase, steps }) => [phase, steps])).toEqual([
+  expect(phases.map(({ phase, batches }) => [phase, batches])).toEqual([
     ["prompt", 1],
     ["generation", 7],
   ]);
@@ -107,5 +107,5 @@ test("chat: when it ends", async () => {
   terminal.script = ["Hello"];
   const flags = ["-n", "4", "--temp", "0", "--ignore-eos", "--profile"];
   expect(await main(["chat", "-m", file.path, ...flags], terminal, downloads)).toBe(0);
-  expect(terminal.stderr).toMatch(/^generation, 3 tokens in 3 steps/m);
+  expect(terminal.stderr).toMatch(/^generation, 3 tokens in 3 batches/m);
 });

@@ -35,9 +35,9 @@ class WrongBackend extends ReferenceBackend {
 
 /** Right as long as somebody looks on. */
 class WrongUnwatchedBackend extends ReferenceBackend {
-  override run(...[step, options]: Parameters<ReferenceBackend["run"]>): void {
-    super.run(step, options);
-    if (!options?.tap) super.run(step, { tap: () => {}, replace: (value) => zeros(value.cols) });
+  override run(...[batch, options]: Parameters<ReferenceBackend["run"]>): void {
+    super.run(batch, options);
+    if (!options?.tap) super.run(batch, { tap: () => {}, replace: (value) => zeros(value.cols) });
   }
 }
 
@@ -56,7 +56,7 @@ async function verified(
     plan,
     kv: { blocks: 1, dtype: dtypeByName("f32")! },
     tokens: [3, 1, 4, 1, 5, 9],
-    steps: [4, 1, 1],
+    batches: [4, 1, 1],
     tolerance: 1e-4,
     layers: layers && new Set(layers),
     readWeight: (weight) => async (target, at) => {
@@ -138,7 +138,7 @@ describe("what is found", () => {
   test("differences are relative to the row, and what is no number is infinitely far", () => {
     const expected = Float32Array.of(100, 1, 2, 0.5);
     const found = differenceOf(Float32Array.of(100, 1.5, 2, 0.5), expected, 2, 7);
-    expect(found).toMatchObject({ absolute: 0.5, relative: 0.005, step: 7, row: 0, column: 1 });
+    expect(found).toMatchObject({ absolute: 0.5, relative: 0.005, batch: 7, row: 0, column: 1 });
     const lost = differenceOf(Float32Array.of(100, 1, Number.NaN, 0.5), expected, 2, 0);
     expect(lost).toMatchObject({ relative: Number.POSITIVE_INFINITY, row: 1, column: 0 });
   });

@@ -1,15 +1,15 @@
 // Attention with every option by itself and with others: the cases, and what they should give, computed in doubles from a
 // mask that is asked for every pair of positions. Shares nothing with src/ but the types of the cache.
 //
-// Steps have one token and many, of two sequences, over several blocks of the cache. Entries of block tables that lie
-// before every window are out of range when a step runs: whoever reads them is wrong or stopped.
+// Batches have one token and many, of two sequences, over several blocks of the cache. Entries of block tables that lie
+// before every window are out of range when a batch runs: whoever reads them is wrong or stopped.
 
 import type { Backend } from "../../src/backends/backend.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Batch, KV_BLOCK_TOKENS } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Graph, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
-import { KV_BLOCK_TOKENS, Step } from "../../src/graph/step.ts";
 import { Random } from "../support/random.ts";
 
 export interface AttentionCase {
@@ -82,8 +82,8 @@ const limits = { maxTokens: 16, maxOutputs: 16 };
 const vocab = 61;
 const f32 = dtypeByName("f32")!;
 
-/** Tokens of two sequences in each step. */
-const steps: readonly (readonly [first: number, second: number])[] = [
+/** Tokens of two sequences in each batch. */
+const batches: readonly (readonly [first: number, second: number])[] = [
   [16, 0],
   [15, 1],
   [1, 13],
@@ -138,7 +138,7 @@ function floatsOf({ name, shape }: Weight): Float32Array {
   return made;
 }
 
-/** What a backend gives for every token, in the order of the steps. */
+/** What a backend gives for every token, in the order of the batches. */
 export async function attended(
   backend: Backend,
   one: AttentionCase,
@@ -146,7 +146,7 @@ export async function attended(
   explained?: (lines: readonly string[]) => void,
 ): Promise<Float32Array[]> {
   const graph = graphOf(one);
-  const totals = [0, 1].map((s) => steps.reduce((sum, counts) => sum + counts[s]!, 0));
+  const totals = [0, 1].map((s) => batches.reduce((sum, counts) => sum + counts[s]!, 0));
   const held = totals.map((total) => Math.ceil(total / KV_BLOCK_TOKENS));
   const blocks = held[0]! + held[1]!;
   await backend.prepare(makePlan(graph, limits), { blocks, dtype: dtypeByName(kvType)! });
@@ -163,19 +163,19 @@ export async function attended(
   const tables = held.map((count) => ({ blocks: Int32Array.from(free.splice(0, count)) }));
   const lengths = [0, 0];
   const seen: Float32Array[] = [];
-  const step = new Step(limits);
+  const batch = new Batch(limits);
   const { cols } = graph.outputs.hidden!;
-  for (const counts of steps) {
-    step.clear();
+  for (const counts of batches) {
+    batch.clear();
     counts.forEach((count, s) => {
       forget(tables[s]!.blocks, lengths[s]!, one.window);
       for (let i = 0; i < count; i++) {
         const position = lengths[s]!++;
-        step.add(tokenAt(s, position), position, tables[s]!, true);
+        batch.add(tokenAt(s, position), position, tables[s]!, true);
       }
     });
-    await backend.run(step);
-    for (let row = 0; row < step.outputCount; row++) {
+    await backend.run(batch);
+    for (let row = 0; row < batch.outputCount; row++) {
       const out = new Float32Array(cols);
       await backend.read("hidden", row, out);
       seen.push(out);
@@ -196,7 +196,7 @@ function forget(blocks: Int32Array, position: number, window: number | undefined
 /** What they should give. */
 export function expectedOf(one: AttentionCase, kvType: string): Float64Array[] {
   const lengths = [0, 0];
-  return steps.flatMap((counts) =>
+  return batches.flatMap((counts) =>
     counts.flatMap((count, s) => {
       const from = lengths[s]!;
       lengths[s]! += count;

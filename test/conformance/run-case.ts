@@ -4,9 +4,9 @@
 import type { Backend } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Batch, NO_SLOT } from "../../src/graph/batch.ts";
 import type { Graph, Rows, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
-import { NO_SLOT, Step } from "../../src/graph/step.ts";
 
 /** Batch by batch: how many tokens of two sequences. */
 export type Batches = readonly (readonly [first: number, second: number])[];
@@ -69,19 +69,19 @@ export async function runCase(
   ];
   const lengths = [0, 0];
   const seen: Seen[] = [];
-  const step = new Step(limits);
-  for (const [batch, counts] of batches.entries()) {
-    step.clear();
+  const batch = new Batch(limits);
+  for (const [number, counts] of batches.entries()) {
+    batch.clear();
     counts.forEach((count, sequence) => {
       for (let i = 0; i < count; i++) {
         const position = lengths[sequence]!++;
         const token = tokenAt(sequence, position, vocab);
-        step.add(token, position, sequences[sequence]!, isRead(position));
+        batch.add(token, position, sequences[sequence]!, isRead(position));
       }
     });
-    await backend.run(step, {
+    await backend.run(batch, {
       tap: ({ name, rows, cols }, data) => {
-        seen.push({ batch, name, rows, cols, values: data.slice() });
+        seen.push({ batch: number, name, rows, cols, values: data.slice() });
       },
     });
     counts.forEach((count, i) => {

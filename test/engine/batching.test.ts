@@ -1,4 +1,4 @@
-// Many generations at once: each gets what it would get alone, they share steps, nobody is starved, and what was
+// Many generations at once: each gets what it would get alone, they share batches, nobody is starved, and what was
 // computed once is not computed again while it is remembered.
 
 import { describe, expect, test } from "vitest";
@@ -31,19 +31,19 @@ function prompt(seed: number, length: number): number[] {
   return Array.from({ length }, () => random.below(tinyShape.vocab));
 }
 
-/** The sizes of all steps: tokens in each, and of how many sequences. */
+/** The sizes of all batches: tokens in each, and of how many sequences. */
 function watched(backend: Backend): {
   backend: Backend;
-  steps: { tokens: number; tables: number }[];
+  batches: { tokens: number; tables: number }[];
 } {
-  const steps: { tokens: number; tables: number }[] = [];
+  const batches: { tokens: number; tables: number }[] = [];
   const original = backend.run.bind(backend);
-  backend.run = (step, options) => {
-    const tables = new Set(step.sequences.slice(0, step.tokenCount));
-    steps.push({ tokens: step.tokenCount, tables: tables.size });
-    return original(step, options);
+  backend.run = (batch, options) => {
+    const tables = new Set(batch.sequences.slice(0, batch.tokenCount));
+    batches.push({ tokens: batch.tokenCount, tables: tables.size });
+    return original(batch, options);
   };
-  return { backend, steps };
+  return { backend, batches };
 }
 
 function cpuBackend(): Backend {
@@ -64,7 +64,7 @@ describe.each([
         alone.push((await run(engine, tokens, 20)).tokenIds);
         engine.dispose();
       }
-      const { backend, steps } = watched(make());
+      const { backend, batches } = watched(make());
       const engine = await tinyEngine({ weightType, backend, cacheTokens: 2048 });
       // They begin at different times, so that prompts are read while others write.
       const together = prompts.map(async (tokens, i) => {
@@ -72,24 +72,24 @@ describe.each([
         return (await run(engine, tokens, 20)).tokenIds;
       });
       expect(await Promise.all(together)).toEqual(alone);
-      expect(Math.max(...steps.map(({ tables }) => tables))).toBeGreaterThan(2);
+      expect(Math.max(...batches.map(({ tables }) => tables))).toBeGreaterThan(2);
       engine.dispose();
     },
   );
 });
 
-describe("steps", () => {
-  test("are shared: four that write together take the steps of one", async () => {
-    const { backend, steps } = watched(new ReferenceBackend());
+describe("batches", () => {
+  test("are shared: four that write together take the batches of one", async () => {
+    const { backend, batches } = watched(new ReferenceBackend());
     const engine = await tinyEngine({ backend, cacheTokens: 2048 });
     await Promise.all([1, 2, 3, 4].map((seed) => run(engine, prompt(seed, 4), 16)));
-    expect(steps.filter(({ tables }) => tables === 4).length).toBeGreaterThanOrEqual(14);
-    expect(steps.length).toBeLessThan(22);
+    expect(batches.filter(({ tables }) => tables === 4).length).toBeGreaterThanOrEqual(14);
+    expect(batches.length).toBeLessThan(22);
     engine.dispose();
   });
 
   test("take no more of a prompt than a chunk while others write, and all they can when nobody does", async () => {
-    const { backend, steps } = watched(new ReferenceBackend());
+    const { backend, batches } = watched(new ReferenceBackend());
     const engine = await tinyEngine({
       backend,
       contextSize: 512,
@@ -97,33 +97,33 @@ describe("steps", () => {
       promptChunk: 8,
     });
     await run(engine, prompt(1, 96), 1);
-    expect(steps.map(({ tokens }) => tokens)).toEqual([32, 32, 32]);
-    steps.length = 0;
+    expect(batches.map(({ tokens }) => tokens)).toEqual([32, 32, 32]);
+    batches.length = 0;
     let writes = 0;
     const reader: { done?: Promise<Generated> } = {};
-    // So long that there are shared steps also where a busy machine keeps the writer waiting now and then.
+    // So long that there are shared batches also where a busy machine keeps the writer waiting now and then.
     await run(engine, prompt(2, 4), 80, control(), () => {
       if (++writes === 4) reader.done = run(engine, prompt(3, 450), 1);
     });
     await reader.done;
-    const shared = steps.filter(({ tables }) => tables === 2);
+    const shared = batches.filter(({ tables }) => tables === 2);
     expect(shared.length).toBeGreaterThan(10);
     expect(Math.max(...shared.map(({ tokens }) => tokens))).toBe(9);
     engine.dispose();
   });
 
   test("fill up the tiles of tokens that a backend computes at once", async () => {
-    const { backend, steps } = watched(Object.assign(new ReferenceBackend(), { tokenTile: 16 }));
+    const { backend, batches } = watched(Object.assign(new ReferenceBackend(), { tokenTile: 16 }));
     const sizes = { contextSize: 512, cacheTokens: 2048, promptChunk: 8 };
     const engine = await tinyEngine({ backend, ...sizes });
     let writes = 0;
     const reader: { done?: Promise<Generated> } = {};
-    // So long that there are shared steps also where a busy machine keeps the writer waiting now and then.
+    // So long that there are shared batches also where a busy machine keeps the writer waiting now and then.
     await run(engine, prompt(2, 4), 80, control(), () => {
       if (++writes === 4) reader.done = run(engine, prompt(3, 450), 1);
     });
     await reader.done;
-    const shared = steps.filter(({ tables }) => tables === 2).map(({ tokens }) => tokens);
+    const shared = batches.filter(({ tables }) => tables === 2).map(({ tokens }) => tokens);
     expect(shared.slice(0, 6)).toEqual([16, 16, 16, 16, 16, 16]);
     engine.dispose();
   });
@@ -150,10 +150,10 @@ describe("steps", () => {
     const backend = new ReferenceBackend();
     const engine = await tinyEngine({ backend, cacheTokens: 2048 });
     const original = backend.run.bind(backend);
-    let steps = 0;
-    backend.run = (step, options) => {
-      if (++steps === 5) throw new Error("a thread was lost");
-      return original(step, options);
+    let batches = 0;
+    backend.run = (batch, options) => {
+      if (++batches === 5) throw new Error("a thread was lost");
+      return original(batch, options);
     };
     const results = await Promise.allSettled(
       [1, 2].map((seed) => run(engine, prompt(seed, 3), 20)),
@@ -260,8 +260,8 @@ describe("room", () => {
   });
 });
 
-test("whoever looks at the values of a step is alone in it", async () => {
-  const { backend, steps } = watched(new ReferenceBackend());
+test("whoever looks at the values of a batch is alone in it", async () => {
+  const { backend, batches } = watched(new ReferenceBackend());
   const engine = await tinyEngine({ backend, cacheTokens: 2048 });
   const tokens = prompt(5, 20);
   const place = await engine.open({ tokens: [], mayAdd: 20, isAborted: () => false });
@@ -273,7 +273,7 @@ test("whoever looks at the values of a step is alone in it", async () => {
       if (++written === 6) resolve();
     }),
   );
-  await underWay; // from here on every step would have tokens of all three
+  await underWay; // from here on every batch would have tokens of all three
   for (let done = 0; done < tokens.length; ) {
     done += await engine.advance(place, tokens, done, {
       wants: () => true,
@@ -287,6 +287,6 @@ test("whoever looks at the values of a step is alone in it", async () => {
   engine.close(place);
   expect(rows).toBe(tokens.length);
   expect((await Promise.all(others)).map(({ tokenIds }) => tokenIds.length)).toEqual([30, 30]);
-  expect(steps.some(({ tables }) => tables === 2)).toBe(true);
+  expect(batches.some(({ tables }) => tables === 2)).toBe(true);
   engine.dispose();
 });

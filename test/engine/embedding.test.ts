@@ -22,7 +22,7 @@ const text = "the cat sat a while and ate eels and a tea at the sea";
 describe("embed()", () => {
   test("the mean is the mean of what the last token of every beginning has", async () => {
     const ids = await model.tokenize(text);
-    expect(ids.length).toBeGreaterThan(32); // more than one step
+    expect(ids.length).toBeGreaterThan(32); // more than one batch
     const beginnings = ids.map((_, at) => ids.slice(0, at + 1));
     const last = await model.embed(beginnings, { pooling: "last", normalize: false });
     const [mean] = await model.embed([text], { pooling: "mean", normalize: false });

@@ -27,13 +27,13 @@ test.each([1, 2])("%i threads: the times add up to what the run took", async (th
   const report = await model.profile();
   expect(report.threads).toBe(threads);
   for (const phase of report.phases) {
-    const { ms, stepMs, computeMs, waitingMs, betweenMs, ops, layers } = phase;
+    const { ms, batchMs, computeMs, waitingMs, betweenMs, ops, layers } = phase;
     expect(computeMs + waitingMs + betweenMs).toBeCloseTo(ms, 6);
-    expect(computeMs + waitingMs).toBeCloseTo(stepMs, 6);
+    expect(computeMs + waitingMs).toBeCloseTo(batchMs, 6);
     expect(phase.threads).toHaveLength(threads);
     for (const { busyMs, waitingMs: waited } of phase.threads) {
-      expect(busyMs + waited).toBeCloseTo(stepMs, 6);
-      expect(waited).toBeGreaterThan(-0.01 * stepMs); // nobody is busy for longer than the steps took
+      expect(busyMs + waited).toBeCloseTo(batchMs, 6);
+      expect(waited).toBeGreaterThan(-0.01 * batchMs); // nobody is busy for longer than the batches took
     }
     for (const value of Object.values(phase.between)) expect(value).toBeGreaterThanOrEqual(0);
     for (const rows of [ops, layers]) {
@@ -44,8 +44,8 @@ test.each([1, 2])("%i threads: the times add up to what the run took", async (th
   const prompt = phaseOf(report, "prompt");
   const generation = phaseOf(report, "generation");
   expect(prompt.tokens).toBe(40);
-  expect([1, 2]).toContain(prompt.steps); // one where a step has 128 tokens, for tile registers
-  expect(generation).toMatchObject({ tokens: 99, steps: 99 }); // the first came from the prompt's logits
+  expect([1, 2]).toContain(prompt.batches); // one where a batch has 128 tokens, for tile registers
+  expect(generation).toMatchObject({ tokens: 99, batches: 99 }); // the first came from the prompt's logits
   expect(report.load.ms).toBeGreaterThan(0);
   expect(report.bottleneck).toMatch(/^\d+% of (generation|reading the prompt) is /);
 });
@@ -89,33 +89,34 @@ test("a trace has the events of every thread; reset begins anew", async () => {
   }
   expect(await model.profile()).toMatchObject({ phases: [], bottleneck: "nothing was run yet" });
   await generate(model);
-  expect(phaseOf(await model.profile(), "generation")).toMatchObject({ steps: 99 });
+  expect(phaseOf(await model.profile(), "generation")).toMatchObject({ batches: 99 });
 });
 
-test("every computation of a thread lies in one of the engine's steps", async () => {
+test("every computation of a thread lies in one of the engine's batches", async () => {
   await using model = await open(file.path, { profile: true, threads: 2 });
   await generate(model);
   const { trace } = await model.profile({ trace: true });
   const spans = trace!.traceEvents.filter(({ ph }) => ph === "X");
-  const steps = spans.filter(({ tid, name }) => tid === 1 && name === "step");
+  const batches = spans.filter(({ tid, name }) => tid === 1 && name === "batch");
   // A thread reads its clock after it has left an instruction; on a busy machine that may be much later.
   const starts = spans.filter(({ tid }) => tid !== 1).map(({ ts }) => ts!);
   const slack = 1; // the clocks of two threads agree within a microsecond
   const outside = starts.filter(
-    (ts) => !steps.some((step) => ts >= step.ts! - slack && ts <= step.ts! + step.dur! + slack),
+    (ts) =>
+      !batches.some((batch) => ts >= batch.ts! - slack && ts <= batch.ts! + batch.dur! + slack),
   );
   expect(outside).toEqual([]);
 });
 
-test("opt level 1 records its steps as a whole", async () => {
+test("opt level 1 records its batches as a whole", async () => {
   await using model = await open(file.path, { profile: true, level: 1 });
   await model.generate([10, 11], { temperature: 0, maxTokens: 3, ignoreEos: true }).result;
   const { phases, bottleneck } = await model.profile();
-  for (const { ms, stepMs, betweenMs, ops } of phases) {
+  for (const { ms, batchMs, betweenMs, ops } of phases) {
     expect(ops).toEqual([]);
-    expect(stepMs + betweenMs).toBeCloseTo(ms, 6);
+    expect(batchMs + betweenMs).toBeCloseTo(ms, 6);
   }
-  expect(bottleneck).toContain("computing steps");
+  expect(bottleneck).toContain("computing batches");
 });
 
 test("a model that was opened without it has no profile, and says how to get one", async () => {

@@ -159,8 +159,8 @@ describe("what llama.cpp's functions gave", () => {
       return ((hash >>> 8) % 4001) / 250 - 8;
     });
 
-  type Step = [count: number, id: number, bound: number];
-  const mirostats: [version: number, tau: number, steps: Step[]][] = [
+  type Batch = [count: number, id: number, bound: number];
+  const mirostats: [version: number, tau: number, steps: Batch[]][] = [
     [
       1,
       2,

@@ -9,9 +9,9 @@ import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Batch, KV_BLOCK_TOKENS } from "../../src/graph/batch.ts";
 import { type Graph, outputNamed } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
-import { KV_BLOCK_TOKENS, Step } from "../../src/graph/step.ts";
 import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import type { Knobs } from "../../src/kernels/knobs.ts";
@@ -44,7 +44,7 @@ export interface ShapeCase {
   /** Columns of the result of a product, and of its input; columns of everything else. */
   readonly rows: number;
   readonly cols: number;
-  /** Tokens of the step, how many fewer than the largest step has, and how many the sequence has already. */
+  /** Tokens of the batch, how many fewer than the largest batch has, and how many the sequence has already. */
   readonly tokens: number;
   readonly room: number;
   readonly before: number;
@@ -182,7 +182,7 @@ function chooseFor({ variant, knobs }: ShapeCase, target: MatmulTarget): ChooseM
   };
 }
 
-/** Rows of the output after a last step of `tokens` tokens, of which the last and some others are wanted. */
+/** Rows of the output after a last batch of `tokens` tokens, of which the last and some others are wanted. */
 async function outputs(backend: Backend, graph: Graph, c: ShapeCase): Promise<Float32Array> {
   const most = c.tokens + c.room;
   const limits = { maxTokens: most, maxOutputs: most };
@@ -200,18 +200,18 @@ async function outputs(backend: Backend, graph: Graph, c: ShapeCase): Promise<Fl
   const random = new Random(c.seed);
   // Blocks from the last to the first: nothing may rely on their order.
   const table = { blocks: Int32Array.from({ length: blocks }, (_, i) => blocks - 1 - i) };
-  const step = new Step(limits);
+  const batch = new Batch(limits);
   let wanted = 0;
   for (let position = 0; position < total; ) {
     const count = position < c.before ? Math.min(most, c.before - position) : c.tokens;
-    step.clear();
+    batch.clear();
     for (let i = 0; i < count; i++) {
       const isWanted = i === count - 1 || random.below(3) > 0;
-      step.add(random.below(vocab), position + i, table, isWanted);
+      batch.add(random.below(vocab), position + i, table, isWanted);
     }
-    await backend.run(step);
+    await backend.run(batch);
     position += count;
-    wanted = step.outputCount;
+    wanted = batch.outputCount;
   }
   const { cols } = outputNamed(graph, "logits");
   const all = new Float32Array(wanted * cols);

@@ -129,16 +129,16 @@ describe("cost", () => {
     return g.finish({ hidden: g.select(g.combine(up, routes, "sum"), "hidden") });
   }
   const bytes = 8 * 32 * 34;
-  const stepOf = (tokens: number) => ({ tokens, outputs: 1, context: 1, kv: f32 });
+  const batchOf = (tokens: number) => ({ tokens, outputs: 1, context: 1, kv: f32 });
 
   test("a token reads its own experts, many tokens all of them", () => {
     expect(distinctExperts(8, 2, 1)).toBe(2);
     expect(distinctExperts(8, 2, 2)).toBe(3.5);
     expect(distinctExperts(8, 8, 1)).toBe(8);
     const node = graph().nodes.find(({ op }) => op === "matmul_id")!;
-    expect(nodeCost(node, stepOf(1)).weightBytes).toBe(bytes / 4);
-    expect(nodeCost(node, stepOf(1000)).weightBytes).toBeCloseTo(bytes, 3);
-    expect(nodeCost(node, stepOf(3)).int8Ops).toBe(3 * 2 * 32 * 32 * 2);
+    expect(nodeCost(node, batchOf(1)).weightBytes).toBe(bytes / 4);
+    expect(nodeCost(node, batchOf(1000)).weightBytes).toBeCloseTo(bytes, 3);
+    expect(nodeCost(node, batchOf(3)).int8Ops).toBe(3 * 2 * 32 * 32 * 2);
   });
 
   test("limits count what one token reads, and what a prompt does", () => {

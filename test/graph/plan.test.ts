@@ -3,10 +3,10 @@
 import { describe, expect, test } from "vitest";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Batch } from "../../src/graph/batch.ts";
 import { graphCost, nodeCost, weightBytes, weightElements } from "../../src/graph/cost.ts";
 import type { Graph } from "../../src/graph/graph.ts";
 import { makePlan, type Plan, planBytes } from "../../src/graph/plan.ts";
-import { Step } from "../../src/graph/step.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { allArchs } from "../../src/models/table.ts";
 import { tinyModel, tinyShape } from "../support/tiny-engine.ts";
@@ -46,12 +46,12 @@ describe.each(architectures)("%s", (architecture) => {
     for (const weight of graph.weights) {
       await backend.upload(weight, async (target) => target.set(model.bytes.get(weight.name)!));
     }
-    const step = new Step(limits);
+    const batch = new Batch(limits);
     const table = { blocks: Int32Array.of(0) };
     [5, 7, 9].forEach((token, position) => {
-      step.add(token, position, table, position === 2);
+      batch.add(token, position, table, position === 2);
     });
-    backend.run(step);
+    backend.run(batch);
     const logits = new Float32Array(tinyShape.vocab);
     backend.read("logits", 0, logits);
     expect(logits.every(Number.isFinite)).toBe(true);
@@ -71,22 +71,22 @@ describe("costs", () => {
   });
 
   test("a matmul has two operations for each weight and token, and one for a bias", () => {
-    const step = { ...one, tokens: 3, outputs: 3 };
+    const batch = { ...one, tokens: 3, outputs: 3 };
     for (const node of graph.nodes) {
       if (node.op !== "matmul") continue;
       const biases = node.bias ? weightElements(node.bias) : 0;
       const ops = 3 * (2 * weightElements(node.weight) + biases);
-      expect(nodeCost(node, step)).toMatchObject({ floatOps: ops, int8Ops: 0 });
+      expect(nodeCost(node, batch)).toMatchObject({ floatOps: ops, int8Ops: 0 });
     }
   });
 
   test("products of quantized weights are of integers, those of half floats of these; biases of floats", () => {
-    const step = { ...one, tokens: 3, outputs: 3 };
+    const batch = { ...one, tokens: 3, outputs: 3 };
     for (const node of graph.nodes) {
       if (node.op !== "matmul") continue;
       const cost = (type: string) => {
         const weight = { ...node.weight, dtype: dtypeByName(type)! };
-        return nodeCost({ ...node, weight }, step);
+        return nodeCost({ ...node, weight }, batch);
       };
       const products = 3 * 2 * weightElements(node.weight);
       const biases = node.bias ? 3 * weightElements(node.bias) : 0;

@@ -5,10 +5,10 @@ import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { ModelError } from "../../src/base/errors.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Rope, Value, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
-import { Step } from "../../src/graph/step.ts";
 import { Random } from "../support/random.ts";
 
 interface Given {
@@ -19,7 +19,7 @@ interface Given {
   outputs?: number[];
 }
 
-/** Builds a graph, runs one step on it and returns every named value. */
+/** Builds a graph, runs one batch on it and returns every named value. */
 async function run(
   given: Given,
   build: (g: GraphBuilder, w: Record<string, Weight>) => Value,
@@ -41,14 +41,14 @@ async function run(
       dtype.quantize!(Float32Array.from(values), 0, target, 0, values.length / dtype.blockElems);
     });
   }
-  const step = new Step(limits);
+  const batch = new Batch(limits);
   const table = { blocks: Int32Array.of(1, 0) };
   given.tokens.forEach((token, row) => {
     const wanted = given.outputs ? given.outputs.includes(row) : true;
-    step.add(token, given.positions?.[row] ?? row, table, wanted);
+    batch.add(token, given.positions?.[row] ?? row, table, wanted);
   });
   const seen: Record<string, number[]> = {};
-  backend.run(step, {
+  backend.run(batch, {
     tap: (value, data) => {
       seen[value.name] = [...data];
     },

@@ -22,7 +22,7 @@ export interface Counts {
 }
 
 /** What an instruction does to the general registers; returns the distance of a branch that is taken. */
-type Step = (m: Machine, word: number) => number | undefined;
+type Batch = (m: Machine, word: number) => number | undefined;
 
 interface Machine {
   /** x0 to x30; 31 reads as zero and is never written to. */
@@ -42,7 +42,7 @@ const a = (word: number) => (word >>> 10) & 31;
 const imm12 = (word: number) => (word >>> 10) & 4095;
 const imm16 = (word: number) => (word >>> 5) & 0xffff;
 
-function set(compute: (m: Machine, word: number) => number, bits: 32 | 64): Step {
+function set(compute: (m: Machine, word: number) => number, bits: 32 | 64): Batch {
   return (machine, word) => {
     const value = compute(machine, word);
     if (d(word) !== 31) machine.x[d(word)] = bits === 32 ? value | 0 : value;
@@ -53,7 +53,7 @@ function set(compute: (m: Machine, word: number) => number, bits: 32 | 64): Step
 const slotOf = (word: number) => imm12(word); // in steps of 8 bytes, from the block's beginning
 
 /** Instructions by their bits: [mask, word, what they do]. */
-const steps: readonly (readonly [number, number, Step])[] = [
+const steps: readonly (readonly [number, number, Batch])[] = [
   [0xffc00000, 0x91000000, set(({ x }, w) => x[n(w)]! + imm12(w), 64)],
   [0xffc00000, 0x91400000, set(({ x }, w) => x[n(w)]! + imm12(w) * 4096, 64)],
   [0xffc00000, 0xd1000000, set(({ x }, w) => x[n(w)]! - imm12(w), 64)],
@@ -110,7 +110,7 @@ export function countInstructions(code: Uint8Array<ArrayBuffer>, args: readonly 
   const machine: Machine = {
     ...{ x: new Float64Array(32), d: new Float64Array(32), block, compared: 0 },
   };
-  const known = new Map<number, Step | undefined>();
+  const known = new Map<number, Batch | undefined>();
   let [all, vector, memory] = [0, 0, 0];
   for (let at = 0; words[at] !== RET; ) {
     const word = words[at]!;

@@ -1,4 +1,4 @@
-// The two phases of a generation against their limits: the sums of many steps in one go, and the arithmetic of a limit.
+// The two phases of a generation against their limits: the sums of many batches in one go, and the arithmetic of a limit.
 
 import { describe, expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
@@ -20,17 +20,17 @@ const kvType = dtypeByName("f16")!;
 const { graph } = buildModel(tinyModel());
 const model = { graph, kvType };
 
-/** What a step of so many tokens writes to the cache, which limits leave out. */
+/** What a batch of so many tokens writes to the cache, which limits leave out. */
 function writtenBytes(tokens: number): number {
   return graphCost(graph, { tokens, outputs: 0, context: 0, kv: kvType }).kvBytes;
 }
 
 describe("work", () => {
-  test("of generating is the sum over its steps", () => {
+  test("of generating is the sum over its batches", () => {
     const written = writtenBytes(1);
     const sum = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
     for (let context = 8; context <= 17; context++) {
-      // After 7 tokens, the first step attends to 8: those and itself.
+      // After 7 tokens, the first batch attends to 8: those and itself.
       const cost = graphCost(graph, { tokens: 1, outputs: 1, context, kv: kvType });
       sum.bytes += cost.weightBytes + cost.kvBytes - written;
       sum.floatOps += cost.floatOps;
@@ -58,11 +58,11 @@ describe("work", () => {
       node.op === "attention" && node.state === 0 ? { ...node, window } : node,
     );
     const windowed = { graph: { ...graph, nodes }, kvType };
-    const stepOf = (context: number) =>
+    const batchOf = (context: number) =>
       graphCost(windowed.graph, { tokens: 1, outputs: 1, context, kv: kvType });
     const sum = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
     for (let context = 8; context <= 30; context++) {
-      const cost = stepOf(context);
+      const cost = batchOf(context);
       sum.bytes += cost.weightBytes + cost.kvBytes - writtenBytes(1);
       sum.floatOps += cost.floatOps;
       sum.halfOps += cost.halfOps;
@@ -71,7 +71,7 @@ describe("work", () => {
     expect(generationWork(windowed, 7, 23)).toEqual(sum);
     expect(generationWork(windowed, 7, 4)).toEqual(generationWork(model, 7, 4)); // up to 11 tokens
     // Half of the layers read and compute no more for a longer context.
-    const [near, far] = [stepOf(100), stepOf(101)];
+    const [near, far] = [batchOf(100), batchOf(101)];
     const [nearAll, farAll] = [100, 101].map((context) =>
       graphCost(graph, { tokens: 1, outputs: 1, context, kv: kvType }),
     );
@@ -190,7 +190,7 @@ describe("this machine as a device", () => {
 describe("a model in two places", () => {
   const { front, back } = splitGraph(graph, 1);
   const parts = [front, back].map((part) => ({ graph: part, kvType }));
-  const counts = { cached: 3, read: 6, steps: 4 };
+  const counts = { cached: 3, read: 6, batches: 4 };
   const times = {
     promptTokens: 9,
     cachedTokens: 3,

@@ -7,9 +7,9 @@ import type { Backend } from "../../src/backends/backend.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { openGguf } from "../../src/formats/gguf/open-gguf.ts";
 import type { ModelFile } from "../../src/formats/model-file.ts";
+import { Batch } from "../../src/graph/batch.ts";
 import type { Graph } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
-import { Step } from "../../src/graph/step.ts";
 import type { Arch } from "../../src/models/arch.ts";
 import { buildGraph, checkWeights } from "../../src/models/build.ts";
 import { memorySource } from "../formats/support.ts";
@@ -65,7 +65,7 @@ export async function loadArch(name: string, arch: Arch, backend: Backend): Prom
   const output = graph.outputs.logits ? "logits" : "hidden";
   const { cols } = graph.outputs[output]!;
   const table = { blocks: Int32Array.of(2, 0, 1) };
-  const step = new Step(limits);
+  const step = new Batch(limits);
   let length = 0;
   let last = new Float32Array(cols);
   const run = async (tokens: readonly number[]): Promise<Float32Array[]> => {

@@ -33,18 +33,18 @@ function parts(): ProfiledPart[] {
   ];
 }
 
-const nothing: PhaseTimes = { stepMs: 0, sizes: [], busyMs: [] };
+const nothing: PhaseTimes = { batchMs: 0, sizes: [], busyMs: [] };
 
-/** Two threads; 4 steps of one token, one of them without logits. */
+/** Two threads; 4 batches of one token, one of them without logits. */
 const recorded: BackendProfile = {
   parts: parts(),
   phases: {
     prompt: nothing,
     generation: {
-      stepMs: 20,
+      batchMs: 20,
       sizes: [
-        { tokens: 1, outputs: 1, steps: 3, context: 5 },
-        { tokens: 1, outputs: 0, steps: 1, context: 9 },
+        { tokens: 1, outputs: 1, batches: 3, context: 5 },
+        { tokens: 1, outputs: 0, batches: 1, context: 9 },
       ],
       busyMs: [Float64Array.of(2, 1, 6, 0.5, 6), Float64Array.of(0, 0, 7, 0.5, 5)],
     },
@@ -63,11 +63,11 @@ const device: Device = {
 };
 
 /** Laps on a clock that the test moves. */
-function lapsOf(...steps: [number, ...Parameters<Laps["lap"]>][]): Laps {
+function lapsOf(...batches: [number, ...Parameters<Laps["lap"]>][]): Laps {
   let now = 100;
   const laps = new Laps(() => now);
   laps.resume();
-  for (const [ms, section, kind] of steps) {
+  for (const [ms, section, kind] of batches) {
     now += ms;
     laps.lap(section, kind);
   }
@@ -81,7 +81,7 @@ const laps = (): Laps =>
     [5, "load", "prepare"],
     [7, "load", "weights"],
     [1, "generation", "bookkeeping"],
-    [22, "generation", "step"],
+    [22, "generation", "batch"],
     [4, "generation", "sampling"],
     [3, "generation", "messages"],
   );
@@ -95,11 +95,11 @@ function generationOf(limits: Device | undefined, profile = recorded): PhaseProf
 
 describe("times", () => {
   test("everything adds up to the phase's time", () => {
-    const { ms, stepMs, computeMs, waitingMs, betweenMs, threads, ops, layers, nodes } =
+    const { ms, batchMs, computeMs, waitingMs, betweenMs, threads, ops, layers, nodes } =
       generationOf(undefined);
-    expect({ ms, stepMs, computeMs, waitingMs, betweenMs }).toEqual({
+    expect({ ms, batchMs, computeMs, waitingMs, betweenMs }).toEqual({
       ms: 30,
-      stepMs: 20,
+      batchMs: 20,
       computeMs: 14, // (15.5 + 12.5) / 2
       waitingMs: 6, // (4.5 + 7.5) / 2
       betweenMs: 10,
@@ -114,7 +114,7 @@ describe("times", () => {
     }
   });
 
-  test("what the backend takes beyond its steps is bookkeeping", () => {
+  test("what the backend takes beyond its batches is bookkeeping", () => {
     expect(generationOf(undefined).between).toEqual({
       requestMs: 0,
       bookkeepingMs: 1 + 2,
@@ -146,7 +146,7 @@ describe("rows", () => {
     const { ops, layers, nodes } = generationOf(undefined);
     const seen = (rows: typeof ops) => rows.map(({ name, calls, ms }) => [name, calls, ms]);
     expect(seen(ops)).toEqual([
-      ["matmul", 4 + 3, 12], // no logits in one of the steps
+      ["matmul", 4 + 3, 12], // no logits in one of the batches
       ["embed", 4, 1],
       ["quantize", 4, 0.5],
       ["select", 3, 0.5],
@@ -187,7 +187,7 @@ describe("the bottleneck", () => {
   test("largest shares first, with the limit of an op", () => {
     const { summary } = generationOf({ ...device, bytesPerSecond: 4e6 });
     expect(summary).toBe(
-      "40% of generation is matmul, at 91% of the bandwidth limit; 33% is between steps, mostly sampling; 20% is threads waiting for each other",
+      "40% of generation is matmul, at 91% of the bandwidth limit; 33% is between batches, mostly sampling; 20% is threads waiting for each other",
     );
   });
 
@@ -196,16 +196,16 @@ describe("the bottleneck", () => {
     const times = { ...generation, busyMs: [Float64Array.of(18, 0, 1, 0, 1), new Float64Array(5)] };
     const profile = { ...recorded, phases: { prompt: nothing, generation: times } };
     expect(generationOf(undefined, profile).summary).toBe(
-      "33% of generation is waiting for work that one thread does alone; 33% is between steps, mostly sampling; 30% is embed",
+      "33% of generation is waiting for work that one thread does alone; 33% is between batches, mostly sampling; 30% is embed",
     );
   });
 
   test("a backend that records nothing computes", () => {
     const input = { threads: 1, kvType: f32, laps: laps(), recorded: undefined, device };
     const report = profileReport(input);
-    expect(report.phases[0]).toMatchObject({ ops: [], threads: [], stepMs: 22, betweenMs: 8 });
+    expect(report.phases[0]).toMatchObject({ ops: [], threads: [], batchMs: 22, betweenMs: 8 });
     expect(report.bottleneck).toBe(
-      "73% of generation is computing steps; 27% is between steps, mostly sampling",
+      "73% of generation is computing batches; 27% is between batches, mostly sampling",
     );
   });
 
@@ -222,19 +222,19 @@ describe("laps", () => {
     watch.resume();
     now = 5;
     watch.resume(); // a second one
-    watch.lap("prompt", "step");
+    watch.lap("prompt", "batch");
     watch.pause();
     now = 8;
-    watch.lap("generation", "step");
+    watch.lap("generation", "batch");
     watch.pause();
     now = 50;
-    watch.lap("generation", "step"); // nobody is at work
+    watch.lap("generation", "batch"); // nobody is at work
     watch.resume();
     now = 51;
     watch.lap("generation", "text");
     watch.pause();
     expect(watch.sectionMs("prompt")).toBe(5);
-    expect(watch.ms("generation", "step")).toBe(3);
+    expect(watch.ms("generation", "batch")).toBe(3);
     expect(watch.ms("generation", "text")).toBe(1);
     watch.reset();
     expect(watch.sectionMs("prompt") + watch.sectionMs("generation")).toBe(0);
@@ -242,7 +242,7 @@ describe("laps", () => {
 });
 
 describe("the heap", () => {
-  /** Laps whose heap grows by so many bytes before each step; a look at it takes 10. */
+  /** Laps whose heap grows by so many bytes before each batch; a look at it takes 10. */
   function heapOf(...grown: readonly number[]): Laps {
     let used = 1000;
     const laps = new Laps(
@@ -255,28 +255,28 @@ describe("the heap", () => {
     laps.resume();
     for (const bytes of grown) {
       used += bytes;
-      laps.lap("generation", "step");
+      laps.lap("generation", "batch");
     }
     laps.pause();
     return laps;
   }
 
-  test("what a step takes, without what looking at it takes", () => {
-    // The first step has nothing before it.
-    expect(heapOf(5000, 300, 500).heapBytesPerStep("generation")).toBe(400);
-    expect(heapOf(5000, 0, 0).heapBytesPerStep("generation")).toBe(0);
+  test("what a batch takes, without what looking at it takes", () => {
+    // The first batch has nothing before it.
+    expect(heapOf(5000, 300, 500).heapBytesPerBatch("generation")).toBe(400);
+    expect(heapOf(5000, 0, 0).heapBytesPerBatch("generation")).toBe(0);
   });
 
-  test("steps in which garbage was collected do not count", () => {
-    expect(heapOf(0, 300, -900, 500).heapBytesPerStep("generation")).toBe(400);
+  test("batches in which garbage was collected do not count", () => {
+    expect(heapOf(0, 300, -900, 500).heapBytesPerBatch("generation")).toBe(400);
   });
 
   test("a platform that does not say is no zero", () => {
-    expect(heapOf(5000).heapBytesPerStep("generation")).toBeUndefined();
-    expect(generationOf(undefined).heapBytesPerStep).toBeUndefined();
+    expect(heapOf(5000).heapBytesPerBatch("generation")).toBeUndefined();
+    expect(generationOf(undefined).heapBytesPerBatch).toBeUndefined();
   });
 
-  test("what happens between two requests belongs to no step", () => {
+  test("what happens between two requests belongs to no batch", () => {
     let used = 0;
     const laps = new Laps(
       () => 0,
@@ -285,13 +285,13 @@ describe("the heap", () => {
     for (const bytes of [100, 1_000_000]) {
       used += bytes;
       laps.resume();
-      laps.lap("generation", "step");
+      laps.lap("generation", "batch");
       used += 50;
-      laps.lap("generation", "step");
+      laps.lap("generation", "batch");
       laps.pause();
     }
-    expect(laps.heapBytesPerStep("generation")).toBe(50);
+    expect(laps.heapBytesPerBatch("generation")).toBe(50);
     laps.reset();
-    expect(laps.heapBytesPerStep("generation")).toBeUndefined();
+    expect(laps.heapBytesPerBatch("generation")).toBeUndefined();
   });
 });

@@ -10,10 +10,10 @@ test("events of the engine and of the threads on one time line", () => {
   const laps = new Laps(() => now);
   laps.resume();
   now = 1003;
-  laps.lap("generation", "step");
+  laps.lap("generation", "batch");
   laps.pause();
   const part = { nodes: [], rows: "tokens", isAlone: false } as const;
-  const nothing = { stepMs: 0, sizes: [], busyMs: [] };
+  const nothing = { batchMs: 0, sizes: [], busyMs: [] };
   const recorded: BackendProfile = {
     parts: [
       { ...part, op: "quantize", name: "blk.0.attn_q" },
@@ -48,7 +48,7 @@ test("events of the engine and of the threads on one time line", () => {
   expect(traceEvents).toEqual([
     name(1, "Lantern", "process_name"),
     name(1, "engine"),
-    span(1, "step", "generation", 0, 3000),
+    span(1, "batch", "generation", 0, 3000),
     name(2, "compute 0 (the engine's thread)"),
     { ...span(2, "blk.0.attn_q", "quantize", 500, 500), args: { op: "quantize", chunks: 1 } },
     { ...span(2, "blk.0.attn_q", "matmul", 1000, 1000), args: { op: "matmul", chunks: 3 } },

@@ -8,7 +8,7 @@ import { ModelError } from "../../src/base/errors.ts";
 import { bytesFor, type DType } from "../../src/dtypes/dtype.ts";
 import { f32 } from "../../src/dtypes/f32.ts";
 import { type GgufTensor, type GgufValue, writeGguf } from "../../src/formats/gguf/writer.ts";
-import type { Step } from "../../src/graph/step.ts";
+import type { Batch } from "../../src/graph/batch.ts";
 import type { Arch, ModelConfig } from "../../src/models/arch.ts";
 
 /** Four signed bytes times a power of two: exponent + 128 u8 | 4 x i8. */
@@ -78,13 +78,13 @@ export const fakeArch: Arch = {
   },
 };
 
-/** The reference, which is right, and a count of its steps, to see that it was this one that ran. */
+/** The reference, which is right, and a count of its batches, to see that it was this one that ran. */
 export class CountingBackend extends ReferenceBackend {
-  steps = 0;
+  batches = 0;
 
-  override run(step: Step): void {
-    this.steps++;
-    super.run(step);
+  override run(batch: Batch): void {
+    this.batches++;
+    super.run(batch);
   }
 }
 

@@ -67,7 +67,7 @@ describe("a type, an architecture and a backend from outside", () => {
     const logits = positions.map(({ top }) => [...top].sort((a, b) => a[0] - b[0]));
     expect(logits).toEqual(tokens.map((token) => [...fakeLogits(token).entries()]));
     expect(new Set(logits.flat(2)).size).toBeGreaterThan(20); // not all zeros
-    expect(backend.steps).toBe(1);
+    expect(backend.batches).toBe(1);
     engine.dispose();
   });
 

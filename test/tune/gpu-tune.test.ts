@@ -12,7 +12,7 @@ import { crossBackends } from "../../src/tune/cross-backends.ts";
 import { fastestVariant, useGpuTuning } from "../../src/tune/gpu-choose.ts";
 import { gpuTuneIdentity, gpuTuneProfiles } from "../../src/tune/gpu-profiles.ts";
 import { runGpuTune } from "../../src/tune/gpu-tune.ts";
-import { floats, productGraph, productStep, uploadSample } from "../../src/tune/product.ts";
+import { floats, productBatch, productGraph, uploadSample } from "../../src/tune/product.ts";
 import { parseTuneFile, printTuneFile, type TuneFile } from "../../src/tune/tune-file.ts";
 import { usableFile } from "../../src/tune/use.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
@@ -128,7 +128,7 @@ describeGpu("on a GPU", () => {
     await backend.prepare(makePlan(graph, limits), { blocks: 1, dtype: floats });
     for (const weight of graph.weights) await uploadSample(backend, weight);
     const run = async (): Promise<Float32Array> => {
-      await backend.run(productStep(2, limits));
+      await backend.run(productBatch(2, limits));
       const row = new Float32Array(problem.n);
       await backend.read("logits", 1, row);
       return row;

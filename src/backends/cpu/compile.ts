@@ -2,8 +2,8 @@
 // kernels these need. ops/ says what a node becomes; nodes that have no kernel are computed
 // by the reference, on the leader.
 
+import { countOf, KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import type { GraphNode, NodeOf, Rope, Value, Weight } from "../../graph/graph.ts";
-import { countOf, KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import { ropeTableSize } from "../../kernels/ops/elementwise/rope.ts";
 import { elementwiseKernels } from "../../kernels/ops/elementwise-table.ts";
@@ -16,7 +16,7 @@ import { type Chosen, type MatmulCompiler, MatmulLowering, WIDTH } from "./ops/m
 import type { InstructionLike } from "./ops/op.ts";
 import type { RopeTable } from "./ops/rope.ts";
 import { codeOf, type Instruction, kernelsOf, lowerNode, type Program } from "./ops/table.ts";
-import { type ScaledTable, SEGMENT, type StepArea, type TableRows } from "./program.ts";
+import { type BatchArea, type ScaledTable, SEGMENT, type TableRows } from "./program.ts";
 import { planStages } from "./threads/stages.ts";
 import { controlWords } from "./threads/team.ts";
 
@@ -69,7 +69,7 @@ class Compiler implements MatmulCompiler {
     this.#cache = placeCache(plan, kv, arena);
     this.#tables = this.#cache.tables.map((table) => ({
       ...table,
-      at: arena.allocate(this.rows * kv.blocks * 4, "work", "block tables of the step"),
+      at: arena.allocate(this.rows * kv.blocks * 4, "work", "block tables of the batch"),
     }));
     for (const make of elementwiseKernels) this.kernel(make(WIDTH));
   }
@@ -84,7 +84,7 @@ class Compiler implements MatmulCompiler {
     const program: Program = {
       instructions: this.#instructions,
       stages,
-      step: this.#stepArea(kv.blocks),
+      batch: this.#batchArea(kv.blocks),
       control: arena.allocate(controlWords(threads) * 4, "work", "control"),
       scores: arena.allocate(threads * WIDE_QUERIES * scoresLength * 4, "work", "scores", threads),
       scoresLength,
@@ -138,20 +138,20 @@ class Compiler implements MatmulCompiler {
     return nativeElementwise(native, name, known);
   }
 
-  #stepArea(tableLength: number): StepArea {
+  #batchArea(tableLength: number): BatchArea {
     const { arena } = this.options;
     return {
-      counts: arena.allocate(Object.keys(countOf).length * 4, "work", "counts of the step"),
-      tokens: arena.allocate(this.rows * 4, "work", "tokens of the step"),
-      positions: arena.allocate(this.rows * 4, "work", "positions of the step"),
+      counts: arena.allocate(Object.keys(countOf).length * 4, "work", "counts of the batch"),
+      tokens: arena.allocate(this.rows * 4, "work", "tokens of the batch"),
+      positions: arena.allocate(this.rows * 4, "work", "positions of the batch"),
       lengths: this.#lengths,
-      outputRows: arena.allocate(this.rows * 4, "work", "output rows of the step"),
+      outputRows: arena.allocate(this.rows * 4, "work", "output rows of the batch"),
       tables: this.#tables,
       tableLength,
       segments:
         this.#cache.recurrent.slotBytes === 0
           ? 0
-          : arena.allocate(this.rows * SEGMENT.words * 4, "work", "segments of the step"),
+          : arena.allocate(this.rows * SEGMENT.words * 4, "work", "segments of the batch"),
     };
   }
 
@@ -210,7 +210,7 @@ class Compiler implements MatmulCompiler {
     return this.#kernels.has(name);
   }
 
-  /** Tables of cosines and sines: made once per step, before their first use. */
+  /** Tables of cosines and sines: made once per batch, before their first use. */
   ropeTable(rope: Rope, factors: Weight | undefined): number {
     const known = this.#ropeTables.get(rope);
     if (known && known.factors === factors) return known.table;

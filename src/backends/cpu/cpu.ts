@@ -4,10 +4,10 @@
 // Opt level 2 multiplies row by row (any type); opt level 3 packs weights into tiles where their type has a tiled kernel.
 
 import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
+import type { Batch } from "../../graph/batch.ts";
 import { type OutputName, outputNamed, type Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import { type ReferenceMemory, runReferenceOp } from "../../graph/reference.ts";
-import type { Step } from "../../graph/step.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import { detectWasmFeatures, type WasmFeatures } from "../../kernels/features.ts";
 import { MOST_TILE_ROWS } from "../../kernels/ir/tiles.ts";
@@ -34,18 +34,18 @@ import type { Arena } from "./memory/arena.ts";
 import { type Layout, layOut } from "./memory/layout.ts";
 import { referenceMemory } from "./memory/reference-memory.ts";
 import { Packer, type PackProgram } from "./memory/repack.ts";
-import { writeStep } from "./memory/write-step.ts";
+import { writeBatch } from "./memory/write-batch.ts";
 import { openNativeJob } from "./native/entry.ts";
 import type { NativeKernels } from "./native/native.ts";
 import { largePages } from "./native/pages.ts";
 import { makeExecutors } from "./ops/table.ts";
+import { BatchRecords, partsOf } from "./threads/batch-records.ts";
+import { waitForOthers } from "./threads/batch-wait.ts";
 import { instantiate } from "./threads/compute.ts";
 import { Helpers, type JobOf } from "./threads/helpers.ts";
 import { makeMember } from "./threads/recorded-team.ts";
 import { RecordWriter } from "./threads/records.ts";
-import { partsOf, StepRecords } from "./threads/step-records.ts";
-import { waitForOthers } from "./threads/step-wait.ts";
-import type { Idle, StepEnd, TeamMember } from "./threads/team.ts";
+import type { BatchEnd, Idle, TeamMember } from "./threads/team.ts";
 
 export interface CpuOptions {
   /** 2: SIMD row by row; 3: tiles. */
@@ -67,7 +67,7 @@ export interface CpuOptions {
   guard?: GuardMode | undefined;
   /** For tests: what of WebAssembly is used, if not all that this engine has. */
   wasm?: WasmFeatures;
-  /** For tests: the first address that is used, and how long a step may make no progress, in ms. */
+  /** For tests: the first address that is used, and how long a batch may make no progress, in ms. */
   memoryStart?: number;
   lostMs?: number;
 }
@@ -75,7 +75,7 @@ export interface CpuOptions {
 interface Prepared extends Layout {
   executors: readonly Executor[];
   member: TeamMember;
-  stepRecords: StepRecords | undefined;
+  batchRecords: BatchRecords | undefined;
   reference: ReferenceMemory;
   packer: Packer;
   guard: Guard | undefined;
@@ -95,7 +95,7 @@ export class CpuBackend implements Backend {
   #disposed = false;
   /** That the threads have ended, once it is disposed of. */
   #ended: Promise<void> | undefined;
-  #step: Step | undefined;
+  #batch: Batch | undefined;
   #native: NativeKernels | string;
   /** What became of large pages, for people; undefined: nobody asked. */
   #pages: string | undefined;
@@ -118,7 +118,7 @@ export class CpuBackend implements Backend {
   }
 
   /** Tile registers gain from more tokens: codes are unpacked once for all of them. */
-  get stepTokens(): number | undefined {
+  get batchTokens(): number | undefined {
     return this.#hasTiles ? 8 * MOST_TILE_ROWS : undefined;
   }
 
@@ -163,7 +163,7 @@ export class CpuBackend implements Backend {
       views,
       thread: 0,
       leader: compiled.leaderNodes.map(
-        (node) => () => runReferenceOp(node, this.#step!, reference),
+        (node) => () => runReferenceOp(node, this.#batch!, reference),
       ),
     });
     const { startThread } = this.#options;
@@ -173,7 +173,8 @@ export class CpuBackend implements Backend {
       records && new RecordWriter(buffer, records, 0),
     );
     member.setIdle(this.#options.idle ?? "spin");
-    const stepRecords = records && new StepRecords(buffer, records, this.threads, executors.length);
+    const batchRecords =
+      records && new BatchRecords(buffer, records, this.threads, executors.length);
     const missing = new Set(plan.graph.weights.map((weight) => weight.name));
     const helpers = new Helpers(this.threads - 1, startThread);
     const packer = new Packer(packing, views, () => helpers.isLost);
@@ -181,7 +182,7 @@ export class CpuBackend implements Backend {
       const job = { module, memory, native, packing: first, program, records, guard: guard?.job };
       return (thread) => ({ ...job, thread });
     };
-    const made = { executors, member, stepRecords, reference, packer, guard, missing, helpers };
+    const made = { executors, member, batchRecords, reference, packer, guard, missing, helpers };
     this.#prepared = { ...layout, ...made, jobOf };
     helpers.begin(jobOf(packing)); // they load while weights are read
   }
@@ -195,33 +196,34 @@ export class CpuBackend implements Backend {
     await helpers.ready();
   }
 
-  run(step: Step, options: RunOptions = {}): Promise<void> | void {
+  run(batch: Batch, options: RunOptions = {}): Promise<void> | void {
     const prepared = this.#ready();
-    if (prepared.helpers.isLost) return this.#replaceHelpers().then(() => this.#run(step, options));
-    return this.#run(step, options);
+    if (prepared.helpers.isLost)
+      return this.#replaceHelpers().then(() => this.#run(batch, options));
+    return this.#run(batch, options);
   }
 
   /** At once; a promise where it had to wait for other threads. */
-  #run(step: Step, options: RunOptions): Promise<void> | void {
+  #run(batch: Batch, options: RunOptions): Promise<void> | void {
     const { tap, stop, input, replace, phase = "prompt" } = options;
     const prepared = this.#ready();
-    this.#step = step;
-    writeStep(step, prepared.compiled.program.step, prepared.arena.views.i32);
+    this.#batch = batch;
+    writeBatch(batch, prepared.compiled.program.batch, prepared.arena.views.i32);
     if (input) prepared.reference.value(prepared.plan.graph.input!).set(input);
     if (tap) {
-      this.#runTapped(step, prepared, tap, replace);
+      this.#runTapped(batch, prepared, tap, replace);
       prepared.guard?.check();
       return;
     }
-    prepared.stepRecords?.begin(step, phase);
-    let end: StepEnd;
+    prepared.batchRecords?.begin(batch, phase);
+    let end: BatchEnd;
     try {
-      end = prepared.member.runStep(stop);
+      end = prepared.member.runBatch(stop);
     } catch (cause) {
-      throw stepFailed(prepared, cause);
+      throw batchFailed(prepared, cause);
     }
     if (end === "waits") return this.#wait(prepared, stop);
-    endStep(prepared, end);
+    endBatch(prepared, end);
   }
 
   async #wait(prepared: Prepared, stop: (() => boolean) | undefined): Promise<void> {
@@ -230,9 +232,9 @@ export class CpuBackend implements Backend {
     const check = () => this.#alive();
     const wait = { stop, isLost: () => helpers.isLost, check, lostMs };
     const end = await waitForOthers(member, wait).catch((cause: unknown) => {
-      throw cause instanceof DisposedError ? cause : stepFailed(prepared, cause);
+      throw cause instanceof DisposedError ? cause : batchFailed(prepared, cause);
     });
-    endStep(prepared, end);
+    endBatch(prepared, end);
   }
 
   readonly tuning: TuningControls = {
@@ -287,18 +289,18 @@ export class CpuBackend implements Backend {
   }
 
   profile(): BackendProfile | undefined {
-    const { plan, compiled, executors, packer, stepRecords } = this.#ready();
-    if (!stepRecords) return undefined;
+    const { plan, compiled, executors, packer, batchRecords } = this.#ready();
+    if (!batchRecords) return undefined;
     return {
       parts: partsOf(plan, compiled, executors),
-      phases: stepRecords.phases(),
-      events: stepRecords.events(),
+      phases: batchRecords.phases(),
+      events: batchRecords.events(),
       packMs: packer.packMs,
     };
   }
 
   resetProfile(): void {
-    this.#ready().stepRecords?.reset();
+    this.#ready().batchRecords?.reset();
   }
 
   dispose(): void {
@@ -357,7 +359,7 @@ export class CpuBackend implements Backend {
 
   /** One instruction after the other on this thread, showing every value right after the node that makes it. */
   #runTapped(
-    step: Step,
+    batch: Batch,
     { plan, executors, compiled, reference }: Prepared,
     tap: Tap,
     replace: RunOptions["replace"],
@@ -371,7 +373,7 @@ export class CpuBackend implements Backend {
         for (let chunk = 0; chunk < chunks; chunk++) executor.run(chunk);
       }
       if (!node.out) continue;
-      const rows = step.count(node.out.rows);
+      const rows = batch.count(node.out.rows);
       tap(node.out, reference.value(node.out).subarray(0, rows * node.out.cols));
       const instead = replace?.(node.out);
       if (instead) reference.value(node.out).set(instead);
@@ -393,17 +395,17 @@ export class CpuBackend implements Backend {
   }
 }
 
-function endStep({ stepRecords, guard }: Prepared, end: StepEnd): void {
-  stepRecords?.end();
+function endBatch({ batchRecords, guard }: Prepared, end: BatchEnd): void {
+  batchRecords?.end();
   guard?.check();
-  if (end === "given up") throw new AbortedError("the step");
+  if (end === "given up") throw new AbortedError("the batch");
 }
 
-function stepFailed({ helpers, stepRecords }: Prepared, cause: unknown): WorkerError {
+function batchFailed({ helpers, batchRecords }: Prepared, cause: unknown): WorkerError {
   helpers.lose();
-  stepRecords?.end();
+  batchRecords?.end();
   return new WorkerError(
-    "computing a step failed, and its results are lost; the next step gets new threads",
+    "computing a batch failed, and its results are lost; the next batch gets new threads",
     { cause },
   );
 }

@@ -1,8 +1,8 @@
-// An executor: one instruction of a program on one thread. It says how many chunks the instruction has in this step and
+// An executor: one instruction of a program on one thread. It says how many chunks the instruction has in this batch and
 // does any one of them. Here are its interface and what all kinds share; ops/ has the kinds.
 
+import { countOf } from "../../graph/batch.ts";
 import type { Rows } from "../../graph/graph.ts";
-import { countOf } from "../../graph/step.ts";
 import type { ArenaViews } from "./memory/arena.ts";
 import type { ProgramFrame } from "./program.ts";
 
@@ -20,7 +20,7 @@ export interface ExecutorContext {
 }
 
 export interface Executor {
-  /** Chunks in this step; the same on every thread. At most 65535. */
+  /** Chunks in this batch; the same on every thread. At most 65535. */
   chunks(): number;
   run(chunk: number): void;
   /** How much work a chunk is, beside others of the same stage. Optional: all are alike. */
@@ -40,7 +40,7 @@ const fewThreads = { most: 4, shares: [0.5, 0.75, 0.875, 0.9375, 1] } as const;
 const manyShares: readonly number[] = [0.25, 0.5, 0.75, 0.875, 0.9375, 1];
 
 export function rowCount({ program, views }: ExecutorContext, rows: Rows): number {
-  return views.i32[program.step.counts / 4 + countOf[rows]]!;
+  return views.i32[program.batch.counts / 4 + countOf[rows]]!;
 }
 
 export function perRow(c: ExecutorContext, rows: Rows, run: (row: number) => void): Executor {

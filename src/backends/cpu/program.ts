@@ -1,19 +1,19 @@
 // A program: a plan as a list of instructions with addresses, plain data that is sent to every compute thread once.
 // compile.ts makes it; ops/ has the instructions and what each of them does. Here is what all of them see.
 //
-// What differs from step to step (tokens, positions, block tables) is in the step area of the shared memory, whose
+// What differs from batch to batch (tokens, positions, block tables) is in the batch area of the shared memory, whose
 // addresses are here too. Addresses are bytes.
 
 import type { KernelTarget } from "../../kernels/target.ts";
 
-/** Where the step's data is. */
-export interface StepArea {
-  /** i32 [3]: see countOf (graph/step.ts). */
+/** Where the batch's data is. */
+export interface BatchArea {
+  /** i32 [3]: see countOf (graph/batch.ts). */
   readonly counts: number;
   /** i32 each: [maxTokens]. */
   readonly tokens: number;
   readonly positions: number;
-  /** Tokens of each token's sequence after the step; undefined: nobody asks. */
+  /** Tokens of each token's sequence after the batch; undefined: nobody asks. */
   readonly lengths: number | undefined;
   /** i32 [maxOutputs]: which of the tokens each row of outputs is. */
   readonly outputRows: number;
@@ -24,14 +24,14 @@ export interface StepArea {
   readonly segments: number;
 }
 
-/** What a token's row knows of its sequence in this step: see StepArea.segments. */
+/** What a token's row knows of its sequence in this batch: see BatchArea.segments. */
 export const SEGMENT = {
   words: 3,
   /** The row of its first token. */
   first: 0,
-  /** The slot of its recurrent state before the step; NO_SLOT: zeros. */
+  /** The slot of its recurrent state before the batch; NO_SLOT: zeros. */
   from: 1,
-  /** In the row of its last token: the slot after the step. Otherwise NO_SLOT. */
+  /** In the row of its last token: the slot after the batch. Otherwise NO_SLOT. */
   to: 2,
 } as const;
 
@@ -58,7 +58,7 @@ export interface Stage {
 
 /** What instructions see of the program that they are part of. */
 export interface ProgramFrame {
-  readonly step: StepArea;
+  readonly batch: BatchArea;
   /** i32 area of the team: see team.ts. */
   readonly control: number;
   /** f32 [4][scoresLength] for each thread: four queries at once. Longer than the context by whole vectors. */

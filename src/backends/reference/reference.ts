@@ -3,6 +3,7 @@
 
 import { AbortedError, DisposedError, MemoryError } from "../../base/errors.ts";
 import { bytesFor } from "../../dtypes/dtype.ts";
+import { type Batch, KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { kvStateBytes, weightBytes } from "../../graph/cost.ts";
 import {
   type GraphNode,
@@ -25,7 +26,6 @@ import {
   type StoredKv,
   widestActivations,
 } from "../../graph/reference.ts";
-import { KV_BLOCK_TOKENS, type Step } from "../../graph/step.ts";
 import {
   type Backend,
   groupRoom,
@@ -102,14 +102,14 @@ export class ReferenceBackend implements Backend {
     };
   }
 
-  run(step: Step, { tap, stop, input, replace }: RunOptions = {}): void {
+  run(batch: Batch, { tap, stop, input, replace }: RunOptions = {}): void {
     const memory = this.#ready();
     if (input) memory.value(memory.plan.graph.input!).set(input);
     for (const node of memory.plan.graph.nodes) {
-      if (stop?.()) throw new AbortedError("the step");
-      runReferenceOp(node, step, memory);
+      if (stop?.()) throw new AbortedError("the batch");
+      runReferenceOp(node, batch, memory);
       if (!tap || !node.out) continue;
-      tap(node.out, rowsInUse(node.out, step, memory));
+      tap(node.out, rowsInUse(node.out, batch, memory));
       const instead = replace?.(node.out);
       if (instead) memory.value(node.out).set(instead);
     }
@@ -216,8 +216,8 @@ function scratchBytes(sizes: ScratchSizes): number {
   return Object.values(sizes).reduce((sum, words) => sum + words * 4, 0);
 }
 
-function rowsInUse(value: Value, step: Step, memory: ReferenceMemory): Float32Array {
-  return memory.value(value).subarray(0, step.count(value.rows) * value.cols);
+function rowsInUse(value: Value, batch: Batch, memory: ReferenceMemory): Float32Array {
+  return memory.value(value).subarray(0, batch.count(value.rows) * value.cols);
 }
 
 function allocate(bytes: number, what: string): Uint8Array<ArrayBuffer> {

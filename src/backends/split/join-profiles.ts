@@ -1,7 +1,7 @@
 // The profiles of two backends that take turns, as one: its parts are those of the first, then those of the second. Threads of
 // the first are averaged, because the second knows none of them: what both together are is one worker.
 
-import type { BackendProfile, PhaseTimes, StepPhase } from "../backend.ts";
+import type { BackendProfile, BatchPhase, PhaseTimes } from "../backend.ts";
 import { EVENT_NUMBERS } from "../backend.ts";
 
 export function joinProfiles(
@@ -9,7 +9,7 @@ export function joinProfiles(
   first: BackendProfile,
   second: BackendProfile,
 ): BackendProfile {
-  const phase = (which: StepPhase): PhaseTimes => joinTimes(first, second, which);
+  const phase = (which: BatchPhase): PhaseTimes => joinTimes(first, second, which);
   const [mine = nothing] = first.events;
   const [other = nothing] = second.events;
   const numbers = other.numbers.slice();
@@ -42,12 +42,12 @@ function joined(a: Float64Array, b: Float64Array): Float64Array {
   return both;
 }
 
-function joinTimes(first: BackendProfile, second: BackendProfile, phase: StepPhase): PhaseTimes {
+function joinTimes(first: BackendProfile, second: BackendProfile, phase: BatchPhase): PhaseTimes {
   const [a, b] = [first.phases[phase], second.phases[phase]];
   const busy = [...averages(a, first.parts.length), ...averages(b, second.parts.length)];
   return {
-    stepMs: a.stepMs + b.stepMs,
-    // Both compute the same steps.
+    batchMs: a.batchMs + b.batchMs,
+    // Both compute the same batches.
     sizes: a.sizes,
     busyMs: [Float64Array.from(busy)],
   };

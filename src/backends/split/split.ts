@@ -1,10 +1,11 @@
 // A model on two backends: the first layers on one (the host), the last ones and the output on another (the device). Each
-// keeps the weights and the cache of its own layers; the residual stream passes from one to the other once per step.
+// keeps the weights and the cache of its own layers; the residual stream passes from one to the other once per batch.
 //
 // It is a backend itself, knows neither of the two, and works with any. With all layers on one of them it only hands on,
 // and the other is disposed of. What does not fit is refused with the number of layers that would.
 
 import { DisposedError, MemoryError } from "../../base/errors.ts";
+import type { Batch } from "../../graph/batch.ts";
 import { weightBytes } from "../../graph/cost.ts";
 import {
   type GraphNode,
@@ -14,7 +15,6 @@ import {
   type Weight,
 } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
-import type { Step } from "../../graph/step.ts";
 import type {
   Backend,
   BackendProfile,
@@ -79,9 +79,9 @@ export class SplitBackend implements Backend {
     return this.#inUse[0]!.kernels;
   }
 
-  /** The device's, where it has everything: what the processor computes of a step wants no larger ones. */
-  get stepTokens(): number | undefined {
-    return this.#layers === "all" ? this.#device.stepTokens : undefined;
+  /** The device's, where it has everything: what the processor computes of a batch wants no larger ones. */
+  get batchTokens(): number | undefined {
+    return this.#layers === "all" ? this.#device.batchTokens : undefined;
   }
 
   get tokenTile(): number | undefined {
@@ -128,21 +128,21 @@ export class SplitBackend implements Backend {
     }
   }
 
-  run(step: Step, options: RunOptions = {}): Promise<void> | void {
+  run(batch: Batch, options: RunOptions = {}): Promise<void> | void {
     const { parts, division } = this.#ready();
     const { between } = division;
-    return between ? this.#runBoth(step, options, between) : parts[0]!.backend.run(step, options);
+    return between ? this.#runBoth(batch, options, between) : parts[0]!.backend.run(batch, options);
   }
 
-  async #runBoth(step: Step, options: RunOptions, between: Value): Promise<void> {
+  async #runBoth(batch: Batch, options: RunOptions, between: Value): Promise<void> {
     const { stream } = this.#ready();
-    await this.#host.run(step, options);
+    await this.#host.run(batch, options);
     const { cols } = between;
-    const rows = step.count(between.rows);
+    const rows = batch.count(between.rows);
     for (let row = 0; row < rows; row++) {
       await this.#host.read("residual", row, stream.subarray(row * cols, (row + 1) * cols));
     }
-    await this.#device.run(step, { ...options, input: stream.subarray(0, rows * cols) });
+    await this.#device.run(batch, { ...options, input: stream.subarray(0, rows * cols) });
   }
 
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {

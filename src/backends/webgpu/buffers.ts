@@ -1,15 +1,15 @@
-// The GPU memory of one loaded model: weights, plan slots, KV cache, step data and what results are read through. All of it
+// The GPU memory of one loaded model: weights, plan slots, KV cache, batch data and what results are read through. All of it
 // is made once; out of memory is an error that says what was asked for and how much had fitted.
 
 import { MemoryError } from "../../base/errors.ts";
+import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { type Graph, type KvState, kvStates, recurrentStates } from "../../graph/graph.ts";
 import { mostRows, type Plan } from "../../graph/plan.ts";
-import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import { groupRoom, type KvCacheOptions, type MemoryUse } from "../backend.ts";
+import { type BatchLayout, layOutBatch } from "./batch-area.ts";
 import type { GpuDevice, GpuFacts } from "./device.ts";
 import { fuse, type Group, stacksOf } from "./fuse.ts";
 import { assignSlots } from "./slots.ts";
-import { layOutStep, type StepLayout } from "./step-area.ts";
 import { usage } from "./usage.ts";
 import { layOutWeights, type WeightLayout } from "./weight-layout.ts";
 import { type AttentionSplit, splitOf } from "./wgsl/attention-split.ts";
@@ -22,7 +22,7 @@ export interface Layout {
   readonly kv: KvCacheOptions;
   readonly kvFormat: KvFormat;
   readonly weights: WeightLayout;
-  readonly step: StepLayout;
+  readonly batch: BatchLayout;
   /** Nodes that are computed together. */
   readonly groups: readonly Group[];
   /** Which slot each value is in, by its id. */
@@ -52,7 +52,7 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
     throw new MemoryError(`webgpu: the GPU keeps no KV cache of type ${kv.dtype.name}`);
   const groups = fuse(graph, facts);
   const weights = layOutWeights(graph.weights, facts, stacksOf(groups));
-  const step = layOutStep(graph, limits, kv.blocks);
+  const batch = layOutBatch(graph, limits, kv.blocks);
   const { slotOf, slotBytes } = assignSlots(graph, groups, limits);
   const kvBlocks = kvStates(graph).map((state) => kvBlockBytesOf(state, kvFormat));
   const kvBlockBytes = Math.max(0, ...kvBlocks.flatMap(({ keys, values }) => [keys, values]));
@@ -60,7 +60,7 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
   const roundedBytes = longestActivations(plan);
   const split = splitOf(kv.blocks * KV_BLOCK_TOKENS);
   const { partialBytes, topBytes } = longestParts(plan, split);
-  const work = [...slotBytes, step.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
+  const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
     partialBytes,
     topBytes,
   );
@@ -80,7 +80,7 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
     kv,
     kvFormat,
     weights,
-    step,
+    batch,
     groups,
     slotOf,
     slotBytes,
@@ -167,7 +167,7 @@ export interface Buffers extends CacheBuffers {
   readonly slots: readonly GPUBuffer[];
   /** By RecurrentState: [slot][floats]. */
   readonly recurrent: readonly GPUBuffer[];
-  readonly step: GPUBuffer;
+  readonly batch: GPUBuffer;
   /** Activations, rounded for the next products. */
   readonly rounded: GPUBuffer;
   /** Attention over parts of the context. */
@@ -191,7 +191,7 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
     slots: layout.slotBytes.map((bytes, i) => make(`slot ${i}`, bytes, held)),
     ...makeCache(layout, first, make),
     recurrent: layout.recurrentBytes.map((bytes, i) => make(`recurrent ${i}`, bytes, held)),
-    step: make("step", layout.step.words * 4, held),
+    batch: make("batch", layout.batch.words * 4, held),
     rounded: make("rounded", layout.roundedBytes, held),
     partials: make("partials", layout.partialBytes, held),
     tops: make("tops", layout.topBytes, held),

@@ -1,14 +1,14 @@
-// The command buffers of a step: every kernel of the program for its size, and at the end the copy of the logits. WebGPU
-// allows to submit each only once, but all steps of a size are alike: while the GPU computes a token, those for the next
+// The command buffers of a batch: every kernel of the program for its size, and at the end the copy of the logits. WebGPU
+// allows to submit each only once, but all batches of a size are alike: while the GPU computes a token, those for the next
 // one are encoded, so that it waits for nothing but its data.
 //
 // They are submitted in pieces, the first ones small: the GPU begins while the host still hands over the rest.
 
+import type { RowCounts } from "../../graph/batch.ts";
 import type { Graph, Value } from "../../graph/graph.ts";
-import type { RowCounts } from "../../graph/step.ts";
+import type { BatchTimes } from "./batch-times.ts";
 import type { Buffers, Layout } from "./buffers.ts";
 import { encodePart, type Program } from "./program.ts";
-import type { StepTimes } from "./step-times.ts";
 
 interface Encoded {
   readonly counts: RowCounts;
@@ -16,7 +16,7 @@ interface Encoded {
   readonly pieces: GPUCommandBuffer[];
 }
 
-export class StepCommands {
+export class BatchCommands {
   readonly #device: GPUDevice;
   readonly #layout: Layout;
   readonly #buffers: Buffers;
@@ -39,13 +39,13 @@ export class StepCommands {
     return fits && next.program === program ? next.pieces : this.#encode(program, counts);
   }
 
-  /** Those of a step that will probably come. */
+  /** Those of a batch that will probably come. */
   prepare(program: Program, counts: RowCounts): void {
     this.#next = { counts, program, pieces: this.#encode(program, counts) };
   }
 
-  /** All of a step in one piece, with its times: for a profile. */
-  recorded(times: StepTimes, counts: RowCounts): GPUCommandBuffer {
+  /** All of a batch in one piece, with its times: for a profile. */
+  recorded(times: BatchTimes, counts: RowCounts): GPUCommandBuffer {
     const commands = this.#device.createCommandEncoder();
     times.encode(commands, counts);
     this.#copyLogits(commands, counts);
@@ -76,7 +76,7 @@ export class StepCommands {
   }
 }
 
-/** What every step brings back to the host: logits, or what the second part of a split graph goes on with. */
+/** What every batch brings back to the host: logits, or what the second part of a split graph goes on with. */
 export function resultOf({ outputs }: Graph): Value | undefined {
   return outputs.logits ?? outputs.residual;
 }

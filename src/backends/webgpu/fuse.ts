@@ -1,6 +1,6 @@
 // Which nodes of the graph are computed together: a pass over its nodes, by a table of patterns. The graph stays as it is;
 // a group is the nodes it replaces, in an order in which they could also be computed one by one, and what one kernel does
-// for all of them. Large steps and taps compute the nodes one by one.
+// for all of them. Large batches and taps compute the nodes one by one.
 
 import {
   type Graph,
@@ -34,7 +34,7 @@ interface View {
   readonly uses: ReadonlyMap<Weight, number>;
   /** Values that were computed by groups before. */
   readonly known: ReadonlySet<Value>;
-  /** Values that are read after the step. */
+  /** Values that are read after the batch. */
   readonly outputs: ReadonlySet<Value>;
 }
 
@@ -129,7 +129,7 @@ function canStack(matmuls: readonly NodeOf<"matmul">[], { facts, uses }: View): 
   const weights = matmuls.map(({ weight }) => weight);
   // It lies in one place only.
   if (weights.some((weight) => uses.get(weight) !== 1)) return false;
-  // Both planes, x, norm, step and hidden state; each result, each bias.
+  // Both planes, x, norm, batch and hidden state; each result, each bias.
   const biases = matmuls.filter(({ bias }) => bias).length;
   const bindings = 6 + matmuls.length + biases;
   return bindings <= facts.storageBuffers && stackable(weights, facts);

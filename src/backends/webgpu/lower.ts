@@ -9,7 +9,7 @@ import { attentionRopedKernel, hasRoped } from "./wgsl/attention-roped.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
 import { MATVEC_TOKENS } from "./wgsl/matvec.ts";
 
-/** The kernels of a group, in order: for small steps those that compute it at once, for others its nodes' own. */
+/** The kernels of a group, in order: for small batches those that compute it at once, for others its nodes' own. */
 export function lowerGroup(group: Group, context: LowerContext): Kernel[] {
   const { attention, nodes, products } = group;
   if (attention && context.attentionSize > 0 && hasRoped(attention, context.kv)) {
@@ -32,13 +32,13 @@ function attentionNodes({ nodes }: Group): readonly GraphNode[] {
 
 /** One token: at once, and where a product follows it merges the parts of the context. */
 function lowerAttention(group: Group, context: LowerContext): Kernel[] {
-  const { kv, step, exchange, attentionSize, split } = context;
+  const { kv, batch, exchange, attentionSize, split } = context;
   const attention = group.attention!;
   const parts = group.products.length > 0 ? split : undefined;
   const merge = attention.attention;
   const several = group.products.flatMap((product) => productKernels(product, context));
   return [
-    attentionRopedKernel(attention, kv, step, exchange, attentionSize, parts),
+    attentionRopedKernel(attention, kv, batch, exchange, attentionSize, parts),
     ...group.products.flatMap((product) => productKernels({ ...product, merge }, context)),
     ...lowerApart(attentionNodes(group), 1, context),
     ...several.map((kernel) => ({ ...kernel, minRows: 2 })),
@@ -50,9 +50,9 @@ function lowerAttention(group: Group, context: LowerContext): Kernel[] {
   ];
 }
 
-/** Node by node, in steps of more rows than `most`. */
+/** Node by node, in batches of more rows than `most`. */
 function lowerApart(nodes: readonly GraphNode[], most: number, context: LowerContext): Kernel[] {
-  // What these kernels leave in the buffer of rounded activations is only there after large steps.
+  // What these kernels leave in the buffer of rounded activations is only there after large batches.
   if (most > 0) forget(context.rounded);
   const kernels = nodes
     .flatMap((node) => lowerNode(node, context))

@@ -1,7 +1,8 @@
 // The plan as the GPU runs it: for every group of nodes its kernels with pipeline and bindings, all made when the model is
-// loaded. A step only encodes them: nothing is created for it but the command buffer. Node by node, for taps, is a second
+// loaded. A batch only encodes them: nothing is created for it but the command buffer. Node by node, for taps, is a second
 // program, made when the first tap comes.
 
+import type { RowCounts } from "../../graph/batch.ts";
 import {
   type GraphNode,
   type KvState,
@@ -9,7 +10,6 @@ import {
   type RecurrentState,
   recurrentStates,
 } from "../../graph/graph.ts";
-import type { RowCounts } from "../../graph/step.ts";
 import type { Buffers, Layout } from "./buffers.ts";
 import { type GpuDevice, type GpuFacts, withoutBuildPaths } from "./device.ts";
 import { lowerGroup } from "./lower.ts";
@@ -100,7 +100,7 @@ export function lowerPlan(
     .filter((shape) => shape !== undefined);
   const context: LowerContext = {
     weights: layout.weights,
-    step: layout.step,
+    batch: layout.batch,
     split: layout.split,
     kv: layout.kvFormat,
     workgroupBytes: facts.workgroupStorageBytes,
@@ -164,7 +164,7 @@ function resourceOf(
     keys: ({ state }) => ({ buffer: buffers.keys[kvIndex(state)]! }),
     values: ({ state }) => ({ buffer: buffers.values[kvIndex(state)]! }),
     recurrent: ({ state }) => ({ buffer: buffers.recurrent[recurrentIndex(state)]! }),
-    step: () => ({ buffer: buffers.step }),
+    batch: () => ({ buffer: buffers.batch }),
     rounded: () => ({ buffer: buffers.rounded }),
     partials: () => ({ buffer: buffers.partials }),
     tops: () => ({ buffer: buffers.tops }),
@@ -191,7 +191,7 @@ function tableBuffer(
   return buffer;
 }
 
-/** Encodes the kernels of one part for a step of this size. */
+/** Encodes the kernels of one part for a batch of this size. */
 export function encodePart(
   pass: GPUComputePassEncoder,
   dispatches: readonly Dispatch[],

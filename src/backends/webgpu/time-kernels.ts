@@ -1,7 +1,7 @@
-// How long each kernel of a step takes, by timestamp queries: every dispatch in a pass of its own. For measuring only: the
-// passes have a price, so the sum is more than the step takes.
+// How long each kernel of a batch takes, by timestamp queries: every dispatch in a pass of its own. For measuring only: the
+// passes have a price, so the sum is more than the batch takes.
 
-import type { RowCounts } from "../../graph/step.ts";
+import type { RowCounts } from "../../graph/batch.ts";
 import type { GpuDevice } from "./device.ts";
 import { encodePart, type Program } from "./program.ts";
 import { MAP_READ, usage } from "./usage.ts";
@@ -61,8 +61,8 @@ export async function timeKernels(
   });
 }
 
-/** Milliseconds of a step: the difference between few and many of them in one submission, by the host's clock. */
-export async function timeStep(
+/** Milliseconds of a batch: the difference between few and many of them in one submission, by the host's clock. */
+export async function timeBatch(
   { device }: GpuDevice,
   program: Program,
   counts: RowCounts,

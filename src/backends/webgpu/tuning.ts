@@ -1,6 +1,6 @@
 // How work is shared out among teams of lanes, by its size: what was fastest where it was measured (docs/gpu.md).
 
-import type { Step } from "../../graph/step.ts";
+import type { Batch } from "../../graph/batch.ts";
 import type { GpuFacts } from "./device.ts";
 import { type MatrixShape, matrixShapes } from "./wgsl/matmul-matrices.ts";
 import type { ProductShape } from "./wgsl/product.ts";
@@ -15,7 +15,7 @@ export interface Tuning {
   readonly attentionSize: number;
   /** The same, where several tokens are computed at once. */
   readonly promptAttentionSize: number;
-  /** Where the commands of a step are cut into pieces that are submitted by themselves (commands.ts). */
+  /** Where the commands of a batch are cut into pieces that are submitted by themselves (commands.ts). */
   readonly cuts: readonly number[];
   /** Products of many, where there are matrix units: by the tokens of their tiles. */
   readonly matrices: readonly MatrixShape[];
@@ -48,10 +48,10 @@ const plainTuning: Tuning = {
 
 /** For measuring, once weights are there. */
 export interface GpuTuningControls {
-  /** The next steps are computed by other kernels, over the same memory. */
+  /** The next batches are computed by other kernels, over the same memory. */
   retune(tuning: Tuning): Promise<void>;
-  /** Milliseconds of GPU time of a step, from several in one submission. */
-  timeStep(step: Step): Promise<number>;
+  /** Milliseconds of GPU time of a batch, from several in one submission. */
+  timeBatch(batch: Batch): Promise<number>;
 }
 
 /** Shapes between which tuning chooses: what they are called, and what they are. */

@@ -24,7 +24,7 @@ export class Uploader {
   /** Blocks as the file has them, before they are cut. */
   readonly #file = new Uint8Array(PIECE_BYTES);
   #sent: Promise<unknown> = Promise.resolve();
-  /** Vectors stay on the host too, as floats: step data is computed with rope factors. */
+  /** Vectors stay on the host too, as floats: batch data is computed with rope factors. */
   readonly #vectors = new Map<string, Float32Array>();
 
   constructor(gpu: GpuDevice, layout: WeightLayout, buffers: readonly GPUBuffer[]) {

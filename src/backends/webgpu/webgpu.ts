@@ -1,10 +1,11 @@
 // The WebGPU backend: weights as in the file, values and KV cache on the GPU; every op a WGSL kernel that is generated for
 // this model when it is loaded. In Node through the npm package `webgpu` (Dawn), in a browser through navigator.gpu.
 //
-// A step is one submission: step data in, all kernels, logits out through one copy. Activations are rounded as the reference
+// A batch is one submission: batch data in, all kernels, logits out through one copy. Activations are rounded as the reference
 // rounds them, to DType.activation; products and sums are those of floats (docs/gpu.md).
 
 import { AbortedError, DisposedError } from "../../base/errors.ts";
+import type { Batch } from "../../graph/batch.ts";
 import {
   type GraphNode,
   kvStates,
@@ -14,7 +15,6 @@ import {
   type Weight,
 } from "../../graph/graph.ts";
 import { mostRows, type Plan } from "../../graph/plan.ts";
-import type { Step } from "../../graph/step.ts";
 import {
   type Backend,
   type BackendProfile,
@@ -27,6 +27,8 @@ import {
   type WeightReader,
   wholeRoom,
 } from "../backend.ts";
+import { BatchArea } from "./batch-area.ts";
+import { BatchTimes } from "./batch-times.ts";
 import {
   allocate,
   allocateCache,
@@ -36,18 +38,16 @@ import {
   layOut,
   moveCache,
 } from "./buffers.ts";
-import { resultOf, StepCommands } from "./commands.ts";
+import { BatchCommands, resultOf } from "./commands.ts";
 import { type GpuDevice, gpuIdentity } from "./device.ts";
 import { supportsNode } from "./ops/table.ts";
 import { encodePart, makeProgram, type Pipelines, type Program } from "./program.ts";
-import { StepArea } from "./step-area.ts";
-import { StepTimes } from "./step-times.ts";
-import { type KernelTime, timeKernels, timeStep } from "./time-kernels.ts";
+import { type KernelTime, timeBatch, timeKernels } from "./time-kernels.ts";
 import { type GpuTuningControls, type Tuning, tuningFor } from "./tuning.ts";
 import { Uploader } from "./upload.ts";
 import { MAP_READ } from "./usage.ts";
 
-/** Tokens of a step, at most. */
+/** Tokens of a batch, at most. */
 const HARDWARE_STEP = 512;
 const SOFTWARE_STEP = 32;
 
@@ -56,11 +56,11 @@ interface Prepared {
   buffers: Buffers;
   program: Program;
   readonly uploader: Uploader;
-  readonly area: StepArea;
-  commands: StepCommands;
+  readonly area: BatchArea;
+  commands: BatchCommands;
   /** Where the time goes; undefined: nobody asked. */
-  times: StepTimes | undefined;
-  /** What the last step brought back, mostly logits: [maxOutputs, vocab]. */
+  times: BatchTimes | undefined;
+  /** What the last batch brought back, mostly logits: [maxOutputs, vocab]. */
   readonly result: Float32Array;
 }
 
@@ -69,7 +69,7 @@ export interface WebGpuOptions {
   readonly tuning?: Tuning | undefined;
   /** Why, for --explain. */
   readonly notes?: readonly string[] | undefined;
-  /** Record where the time of steps goes. */
+  /** Record where the time of batches goes. */
   readonly profile?: boolean | undefined;
 }
 
@@ -78,8 +78,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   /** Of the host: it only waits. */
   readonly threads = 1;
   readonly adapter: string;
-  /** A large step keeps a GPU busy; a processor that plays one is busy with any. */
-  readonly stepTokens: number;
+  /** A large batch keeps a GPU busy; a processor that plays one is busy with any. */
+  readonly batchTokens: number;
   readonly #gpu: GpuDevice;
   #tuning: Tuning;
   readonly #profile: boolean;
@@ -98,7 +98,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.#tuning = tuning ?? tuningFor(gpu.facts);
     this.#notes = notes;
     this.#profile = profile ?? false;
-    this.stepTokens = gpu.facts.isSoftware ? SOFTWARE_STEP : HARDWARE_STEP;
+    this.batchTokens = gpu.facts.isSoftware ? SOFTWARE_STEP : HARDWARE_STEP;
   }
 
   supports(node: GraphNode): true | string {
@@ -136,9 +136,9 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         buffers,
         program,
         uploader,
-        area: new StepArea(layout.step, uploader.vectors),
-        commands: this.#stepCommands(layout, buffers),
-        times: this.#stepTimes(program),
+        area: new BatchArea(layout.batch, uploader.vectors),
+        commands: this.#batchCommands(layout, buffers),
+        times: this.#batchTimes(program),
         result: new Float32Array(result ? mostRows(result.rows, plan.limits) * result.cols : 0),
       };
     } catch (error) {
@@ -155,23 +155,23 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     }
   }
 
-  async run(step: Step, options: RunOptions = {}): Promise<void> {
+  async run(batch: Batch, options: RunOptions = {}): Promise<void> {
     const { tap, stop, input, replace, phase = "prompt" } = options;
     const prepared = this.#ready();
-    if (stop?.()) throw new AbortedError("the step");
+    if (stop?.()) throw new AbortedError("the batch");
     const { layout, commands, result } = prepared;
     // Without logits, what a kernel makes on the way to them must be computed by itself, and is not timed.
-    const isWhole = step.wantsLogits;
+    const isWhole = batch.wantsLogits;
     const program = isWhole ? prepared.program : await this.#nodeByNode(prepared);
     const times = isWhole && !tap ? prepared.times : undefined;
-    const isRecorded = times?.begin(step, phase);
-    this.#writeStep(step, prepared);
+    const isRecorded = times?.begin(batch, phase);
+    this.#writeBatch(batch, prepared);
     if (input) this.#write(layout.plan.graph.input!, input);
     const output = resultOf(layout.plan.graph);
-    const counts = step.counts();
+    const counts = batch.counts();
     const values = output ? counts[output.rows] * output.cols : 0;
     if (tap) {
-      await this.#runTapped(step, prepared, tap, replace);
+      await this.#runTapped(batch, prepared, tap, replace);
       const encoder = this.#gpu.device.createCommandEncoder();
       if (output) await this.#readValue(encoder, output, 0, values, result);
     } else {
@@ -183,13 +183,13 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       await this.#readCopied(values, result);
       await times?.end();
     }
-    if (stop?.()) throw new AbortedError("the step");
+    if (stop?.()) throw new AbortedError("the batch");
   }
 
-  #writeStep(step: Step, { area, buffers }: Prepared): void {
+  #writeBatch(batch: Batch, { area, buffers }: Prepared): void {
     const { queue } = this.#gpu.device;
-    for (const [from, to] of area.fill(step)) {
-      queue.writeBuffer(buffers.step, from * 4, area.words, from, to - from);
+    for (const [from, to] of area.fill(batch)) {
+      queue.writeBuffer(buffers.batch, from * 4, area.words, from, to - from);
     }
   }
 
@@ -223,7 +223,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       copy(buffers.keys[i]!, layout.kvBlocks[i]!.keys);
       copy(buffers.values[i]!, layout.kvBlocks[i]!.values);
     });
-    device.queue.submit([commands.finish()]); // before the next step, which is submitted later
+    device.queue.submit([commands.finish()]); // before the next batch, which is submitted later
   }
 
   async growKv(blocks: readonly number[]): Promise<void> {
@@ -233,24 +233,24 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const buffers = { ...prepared.buffers, ...cache };
     const program = await this.#makeProgram(layout, buffers, "groups");
     this.#alive();
-    // From here on at once: a step that was submitted meanwhile wrote to the old cache, and is copied with it.
+    // From here on at once: a batch that was submitted meanwhile wrote to the old cache, and is copied with it.
     moveCache(this.#gpu, prepared.buffers, cache);
     this.#byNodes = undefined;
     prepared.buffers = buffers;
     prepared.program = program;
-    prepared.commands = this.#stepCommands(layout, buffers);
+    prepared.commands = this.#batchCommands(layout, buffers);
     prepared.times?.follow(program);
   }
 
-  /** For measuring: the next steps are computed by other kernels, over the same memory. */
+  /** For measuring: the next batches are computed by other kernels, over the same memory. */
   async retune(tuning: Tuning): Promise<void> {
     const prepared = this.#ready();
     this.#tuning = tuning;
     this.#byNodes = undefined;
     const { layout, buffers } = prepared;
     prepared.program = await this.#makeProgram(layout, buffers, "groups");
-    prepared.commands = this.#stepCommands(layout, buffers);
-    prepared.times = this.#stepTimes(prepared.program);
+    prepared.commands = this.#batchCommands(layout, buffers);
+    prepared.times = this.#batchTimes(prepared.program);
   }
 
   profile(): BackendProfile | undefined {
@@ -261,20 +261,20 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.#prepared?.times?.reset();
   }
 
-  /** For measuring: how long each kernel of a step of this size takes, the step of the last run() repeated. */
-  async timeKernels(step: Step): Promise<KernelTime[]> {
+  /** For measuring: how long each kernel of a batch of this size takes, the batch of the last run() repeated. */
+  async timeKernels(batch: Batch): Promise<KernelTime[]> {
     const prepared = this.#ready();
-    this.#writeStep(step, prepared);
-    const counts = step.counts();
+    this.#writeBatch(batch, prepared);
+    const counts = batch.counts();
     return await timeKernels(this.#gpu, prepared.program, counts);
   }
 
-  /** For measuring: milliseconds of GPU time of a step, from several in one submission. */
-  async timeStep(step: Step): Promise<number> {
+  /** For measuring: milliseconds of GPU time of a batch, from several in one submission. */
+  async timeBatch(batch: Batch): Promise<number> {
     const prepared = this.#ready();
-    this.#writeStep(step, prepared);
-    const counts = step.counts();
-    return await timeStep(this.#gpu, prepared.program, counts);
+    this.#writeBatch(batch, prepared);
+    const counts = batch.counts();
+    return await timeBatch(this.#gpu, prepared.program, counts);
   }
 
   memory(): MemoryUse {
@@ -337,12 +337,12 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
 
   /** One node after the other, each value read back right after it. */
   async #runTapped(
-    step: Step,
+    batch: Batch,
     prepared: Prepared,
     tap: Tap,
     replace: RunOptions["replace"],
   ): Promise<void> {
-    const counts = step.counts();
+    const counts = batch.counts();
     for (const { nodes, dispatches } of (await this.#nodeByNode(prepared)).parts) {
       const node = nodes[0]!;
       const commands = this.#gpu.device.createCommandEncoder();
@@ -384,12 +384,12 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     return makeProgram(this.#gpu, layout, buffers, this.#tuning, by, this.#pipelines);
   }
 
-  #stepCommands(layout: Layout, buffers: Buffers): StepCommands {
-    return new StepCommands(this.#gpu.device, layout, buffers, this.#tuning.cuts);
+  #batchCommands(layout: Layout, buffers: Buffers): BatchCommands {
+    return new BatchCommands(this.#gpu.device, layout, buffers, this.#tuning.cuts);
   }
 
-  #stepTimes(program: Program): StepTimes | undefined {
-    return this.#profile ? new StepTimes(this.#gpu, program) : undefined;
+  #batchTimes(program: Program): BatchTimes | undefined {
+    return this.#profile ? new BatchTimes(this.#gpu, program) : undefined;
   }
 
   #alive(): void {

@@ -126,8 +126,8 @@ async function run(flags: VerifyFlags, context: CliContext): Promise<void> {
 }
 
 function resultText(result: Verification): string {
-  const { tokens, steps, tolerance, rounding } = result;
-  const head = `${tokens.length} tokens in steps of ${steps.join(", ")}; tolerance ${errorText(tolerance)} of the largest value of a row`;
+  const { tokens, batches, tolerance, rounding } = result;
+  const head = `${tokens.length} tokens in batches of ${batches.join(", ")}; tolerance ${errorText(tolerance)} of the largest value of a row`;
   const noise = `Rounding alone (the reference, with every value moved by its last bits) moves the logits by ${errorText(rounding.relative)}.`;
   return [head, noise, ...result.backends.map((backend) => backendText(backend, result))]
     .join("\n\n")
@@ -154,8 +154,8 @@ function backendText(backend: BackendVerification, { tolerance, isExact }: Verif
   return `${backend.name}: ${backend.passed ? "passed" : "FAILED"}\n${tableText([titles, ...rows], [1, 2, 3, 4])}${beyond}; ${drifted}\nas in use: ${logitsText(logits)}`;
 }
 
-function placeText({ step, row, column, got, expected, relative }: Difference): string {
-  return `step ${step}, row ${row}, column ${column}: got ${got}, expected ${expected} (${errorText(relative)})`;
+function placeText({ batch, row, column, got, expected, relative }: Difference): string {
+  return `batch ${batch}, row ${row}, column ${column}: got ${got}, expected ${expected} (${errorText(relative)})`;
 }
 
 function logitsText({ relative, positions, sameTop, largestLostLead }: LogitsDifference): string {
@@ -178,7 +178,7 @@ function resultJson(result: Verification): object {
   return {
     passed: result.passed,
     tokens: result.tokens,
-    steps: result.steps,
+    batches: result.batches,
     tolerance: result.tolerance,
     rounding: logits(result.rounding),
     backends: result.backends.map(({ name, passed, ops, values, ...found }) => ({

@@ -6,7 +6,7 @@
 // - a block that is about to be written belongs to one sequence only (copy on write);
 // - with a window, a block is released once no token to come can read it, going back by REWIND_TOKENS included.
 
-import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
+import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import type { BlockPool } from "./block-pool.ts";
 import type { SequenceState } from "./sequence-state.ts";
 

@@ -7,7 +7,7 @@
 // Checkpoints lie at block boundaries: the last one before the end of a prompt, because the next prompt often begins with
 // the same tokens, and every CHECKPOINT_TOKENS. A sequence keeps the newest MOST_CHECKPOINTS of them.
 
-import { KV_BLOCK_TOKENS, NO_SLOT, type SlotPair } from "../../graph/step.ts";
+import { KV_BLOCK_TOKENS, NO_SLOT, type SlotPair } from "../../graph/batch.ts";
 import type { BlockPool } from "./block-pool.ts";
 import type { SequenceState } from "./sequence-state.ts";
 

@@ -5,7 +5,7 @@
 // Two kinds serve it: KvBlocks (kv-blocks.ts), which can go back to any length that its window still covers, and
 // RecurrentSlots (recurrent-slots.ts), which can go back to its checkpoints only.
 
-import type { SlotPair } from "../../graph/step.ts";
+import type { SlotPair } from "../../graph/batch.ts";
 import type { BlockPool } from "./block-pool.ts";
 
 export interface SequenceState {

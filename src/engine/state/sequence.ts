@@ -4,7 +4,7 @@
 //                                     -> it failed: restore(the length before)
 
 import { ContextError } from "../../base/errors.ts";
-import type { BatchSequence, SlotPair } from "../../graph/step.ts";
+import type { BatchSequence, SlotPair } from "../../graph/batch.ts";
 import type { SequenceState } from "./sequence-state.ts";
 
 export class Sequence implements BatchSequence {

@@ -4,6 +4,7 @@
 
 import type { Backend, KvCacheOptions } from "../../backends/backend.ts";
 import type { DType } from "../../dtypes/dtype.ts";
+import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { kvStateBytes } from "../../graph/cost.ts";
 import {
   type Graph,
@@ -13,7 +14,6 @@ import {
   recurrentStates,
 } from "../../graph/graph.ts";
 import type { PlanLimits } from "../../graph/plan.ts";
-import { KV_BLOCK_TOKENS } from "../../graph/step.ts";
 import type { BlockPool } from "./block-pool.ts";
 import { blocksFor, KvBlocks, windowBlocks } from "./kv-blocks.ts";
 import { RecurrentSlots, RUNNING_SLOTS } from "./recurrent-slots.ts";

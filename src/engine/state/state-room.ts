@@ -119,8 +119,8 @@ export class StateRoom {
       const needed = Math.min(pool.most, pool.usedCount + admission.promised[i]!);
       if (needed <= pool.size) return pool.size;
       // Some at a time: on a GPU every growth copies what is there.
-      const step = kinds[i]!.perContext(contextSize, false);
-      return Math.min(pool.most, Math.max(needed, pool.size + step));
+      const batch = kinds[i]!.perContext(contextSize, false);
+      return Math.min(pool.most, Math.max(needed, pool.size + batch));
     });
     if (isWithin(sizes, this.#sizes)) return;
     try {

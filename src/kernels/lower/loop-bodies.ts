@@ -128,7 +128,7 @@ export interface StraightBody {
   /** What leads to the next round: steps of pointers. */
   readonly end: readonly Statement[];
   /** How far what is at `root` moves from one round to the next; undefined: by more than a step. */
-  stepOf(root: Reg): number | undefined;
+  batchOf(root: Reg): number | undefined;
   /** Makes `root` as it is when a round begins, in front of the loop. */
   rootBefore(root: Reg, list: Statement[]): Reg;
 }
@@ -180,7 +180,7 @@ class Straightener {
       end && {
         statements: this.#statements,
         end,
-        stepOf: (root) => this.#stepOf(root),
+        batchOf: (root) => this.#batchOf(root),
         rootBefore: (root, list) => this.#rootBefore(root, list),
       }
     );
@@ -262,9 +262,9 @@ class Straightener {
     return [...others, ...steps];
   }
 
-  #stepOf(root: Reg): number | undefined {
+  #batchOf(root: Reg): number | undefined {
     const sum = this.#sumOf.get(root.id);
-    if (sum) return this.#stepOf(sum.root);
+    if (sum) return this.#batchOf(sum.root);
     if (this.#made.has(root.id)) return undefined;
     const place = this.#placeOf(root);
     return place.root.id === root.id ? place.bytes : undefined;

@@ -69,11 +69,11 @@ export function pipeline(
 }
 
 /** Those whose place in the next round is known, by result. */
-function loadsAhead({ statements, stepOf }: StraightBody): Map<number, OpStatement> {
+function loadsAhead({ statements, batchOf }: StraightBody): Map<number, OpStatement> {
   const loads = new Map<number, OpStatement>();
   for (const statement of statements) {
     if (statement.kind !== "op" || !isWholeLoad(statement)) continue;
-    const step = stepOf(statement.args[0]!) ?? 0;
+    const step = batchOf(statement.args[0]!) ?? 0;
     if (step !== 0 && statement.imm + step >= 0) loads.set(statement.out!.id, statement);
   }
   for (const statement of statements) {
@@ -84,7 +84,7 @@ function loadsAhead({ statements, stepOf }: StraightBody): Map<number, OpStateme
 
 function roundOf(
   rewriting: Rewriting,
-  { statements, stepOf }: StraightBody,
+  { statements, batchOf }: StraightBody,
   loads: ReadonlyMap<number, OpStatement>,
   kept: ReadonlyMap<number, Reg>,
   isLast: boolean,
@@ -97,7 +97,7 @@ function roundOf(
       round.push({ ...statement, args: statement.args.map((arg) => kept.get(arg.id) ?? arg) });
     }
     for (const { op, args, imm, out } of after.get(index) ?? []) {
-      const value = rewriting.op(round, op, args, imm + stepOf(args[0]!)!);
+      const value = rewriting.op(round, op, args, imm + batchOf(args[0]!)!);
       round.push({ kind: "set", variable: kept.get(out!.id)!, value });
     }
   });

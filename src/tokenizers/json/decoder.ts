@@ -27,12 +27,12 @@ interface Draft {
   leadingSpaces: number;
 }
 
-type Step = (draft: Draft) => void;
+type Batch = (draft: Draft) => void;
 
 const ROLE = "decoder";
 const utf8 = new TextEncoder();
 
-const steps: Readonly<Record<string, Maker<Step>>> = {
+const steps: Readonly<Record<string, Maker<Batch>>> = {
   Sequence: ({ decoders }) => {
     const list = asArray(decoders, `${ROLE}.decoders`).map((step) => makePiece(ROLE, steps, step));
     return (draft) => {

@@ -1,5 +1,5 @@
 // The speed of one matrix product, [m, k] x [n, k]^T, on the backend that a model would run on at this opt level and
-// thread count: a graph of one matmul (and the embedding that feeds it), run as a model's steps are. So it includes what
+// thread count: a graph of one matmul (and the embedding that feeds it), run as a model's batches are. So it includes what
 // a model pays: rounding the activations, and the threads' waiting for each other. A composition root, as open.ts is.
 
 import type { MatmulBenchOptions, MatmulSpeed } from "../../api/api.ts";
@@ -13,9 +13,9 @@ import { chooseOptLevel } from "../../machine/native.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import {
   floats,
+  productBatch,
   productGraph,
   productName,
-  productStep,
   uploadSample,
 } from "../../tune/product.ts";
 
@@ -38,9 +38,9 @@ export async function measureMatmul(options: MatmulBenchOptions): Promise<Matmul
     await backend.prepare(plan, { blocks: 1, dtype: floats });
     for (const weight of graph.weights) await uploadSample(backend, weight);
     const timed = async (tokens: number): Promise<number> => {
-      const step = productStep(tokens, plan.limits);
+      const batch = productBatch(tokens, plan.limits);
       const started = platform.now();
-      await backend.run(step);
+      await backend.run(batch);
       return (platform.now() - started) / 1000;
     };
     // Code is compiled, and compiled better, while it runs.

@@ -13,7 +13,7 @@ import type { Tokenizer } from "../../tokenizers/tokenizer.ts";
 import { asMetadata, type Entries } from "./entries.ts";
 import { type ModelEntries, modelEntries, parameters } from "./metadata.ts";
 import { BlockRange, HalfRange, type RangeCheck } from "./range.ts";
-import { floatPieces, ggufTensor, type PlannedTensor, type Step } from "./tensors.ts";
+import { type Batch, floatPieces, ggufTensor, type PlannedTensor } from "./tensors.ts";
 import { tokenizerEntries } from "./tokenizer.ts";
 import { type ConvertType, exactType, fileTypeOf, halfType } from "./types.ts";
 
@@ -85,7 +85,7 @@ export async function writeConversion(
   const checked = conversion.tensors.filter((tensor) => rangeCheckFor(tensor) !== undefined);
   const total = readBytes(checked) + readBytes(conversion.tensors);
   let done = 0;
-  const step: Step = (bytes) => {
+  const step: Batch = (bytes) => {
     watch.check();
     done += bytes;
     watch.progress(done, total);
@@ -103,7 +103,7 @@ async function fitting(
   file: ModelFile,
   tensor: PlannedTensor,
   notes: string[],
-  step: Step,
+  step: Batch,
 ): Promise<PlannedTensor> {
   const range = rangeCheckFor(tensor);
   if (range === undefined) return tensor;

@@ -17,9 +17,9 @@ export interface PlannedTensor {
 }
 
 /** Called after every piece, with the bytes that were read; throws when the work is to stop. */
-export type Step = (bytesRead: number) => void;
+export type Batch = (bytesRead: number) => void;
 
-export function ggufTensor(file: ModelFile, planned: PlannedTensor, step: Step): GgufTensor {
+export function ggufTensor(file: ModelFile, planned: PlannedTensor, step: Batch): GgufTensor {
   const { source, dtype } = planned;
   return {
     name: source.name,
@@ -32,7 +32,7 @@ export function ggufTensor(file: ModelFile, planned: PlannedTensor, step: Step):
 async function* convertedPieces(
   file: ModelFile,
   { source, dtype, headRows }: PlannedTensor,
-  step: Step,
+  step: Batch,
 ): AsyncGenerator<Uint8Array> {
   const rowBytes = rowBytesOf(source);
   for await (const piece of rawPieces(file, source, headRows, step)) {
@@ -52,7 +52,7 @@ async function* convertedPieces(
 export async function* floatPieces(
   file: ModelFile,
   source: TensorInfo,
-  step: Step,
+  step: Batch,
 ): AsyncGenerator<Float32Array> {
   for await (const piece of rawPieces(file, source, undefined, step)) {
     yield floatsOf(source.dtype, piece);
@@ -63,7 +63,7 @@ async function* rawPieces(
   file: ModelFile,
   source: TensorInfo,
   groupRows: number | undefined,
-  step: Step,
+  step: Batch,
 ): AsyncGenerator<Uint8Array> {
   // A group of rows must not be torn apart; a vector is one row.
   const group = rowBytesOf(source) * (groupRows ?? 1);

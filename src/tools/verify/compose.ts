@@ -26,9 +26,9 @@ const defaultPrompt =
   "Once upon a time, there was a little girl named Lily. She loved to play outside in the park with her friends";
 const DEFAULT_TOKENS = 12;
 const DEFAULT_TOLERANCE = 1e-4;
-/** Tokens that are read one by one, after the others in one step: other kernels compute them. */
+/** Tokens that are read one by one, after the others in one batch: other kernels compute them. */
 const SINGLE_TOKENS = 2;
-/** A step has no more. */
+/** A batch has no more. */
 const MOST_TOKENS = 32;
 
 const knownOptions: OptionNames<VerifyOptions> = {
@@ -69,8 +69,8 @@ async function verifyFile(
   const kvType = dtypeByName(options.kvType ?? "f32")!;
   checkShape(options, config.layers, graph, kvType);
   const tokens = promptTokens(file, options);
-  const steps = stepsOf(tokens.length);
-  const most = Math.max(...steps);
+  const batches = batchesOf(tokens.length);
+  const most = Math.max(...batches);
   const plan = makePlan(graph, { maxTokens: most, maxOutputs: most });
   const kv = { blocks: blocksFor(tokens.length), dtype: kvType };
   const request: BackendRequest = {
@@ -94,7 +94,7 @@ async function verifyFile(
     plan,
     kv,
     tokens,
-    steps,
+    batches,
     tolerance: options.tolerance ?? DEFAULT_TOLERANCE,
     layers: options.layers && new Set(options.layers),
     readWeight:
@@ -139,7 +139,7 @@ function promptTokens(file: ModelFile, options: VerifyOptions): number[] {
   throw new UsageError("verify(): prompt: got a text without tokens, expected at least one");
 }
 
-function stepsOf(tokens: number): number[] {
+function batchesOf(tokens: number): number[] {
   const single = Math.min(SINGLE_TOKENS, tokens - 1);
   return [tokens - single, ...Array.from({ length: single }, () => 1)];
 }

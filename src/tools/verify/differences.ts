@@ -1,4 +1,4 @@
-// How far a backend's values are from the reference's: the largest differences of each named value, gathered over steps,
+// How far a backend's values are from the reference's: the largest differences of each named value, gathered over batches,
 // and added up by op. Pure arithmetic on what a tap saw.
 //
 // A difference is relative to the largest value of its row. Relative to the value itself it would say nothing where sums
@@ -13,7 +13,7 @@ export interface Difference {
   /** Of the largest value of the row. */
   readonly relative: number;
   /** Where the relative one is largest. */
-  readonly step: number;
+  readonly batch: number;
   readonly row: number;
   readonly column: number;
   readonly got: number;
@@ -44,7 +44,7 @@ export interface OpDifference {
 export const noDifference: Difference = {
   absolute: 0,
   relative: 0,
-  step: 0,
+  batch: 0,
   row: 0,
   column: 0,
   got: 0,
@@ -56,9 +56,9 @@ export function differenceOf(
   got: Float32Array,
   expected: Float32Array,
   cols: number,
-  step: number,
+  batch: number,
 ): Difference {
-  let found: Difference = { ...noDifference, step };
+  let found: Difference = { ...noDifference, batch };
   let absolute = 0;
   for (let at = 0; at < expected.length; at += cols) {
     let [largest, most, column] = [0, 0, 0];
@@ -72,7 +72,7 @@ export function differenceOf(
     const relative = most === 0 ? 0 : most / largest;
     if (relative <= found.relative) continue;
     const [value, wanted] = [got[at + column]!, expected[at + column]!];
-    found = { absolute, relative, step, row: at / cols, column, got: value, expected: wanted };
+    found = { absolute, relative, batch, row: at / cols, column, got: value, expected: wanted };
   }
   return { ...found, absolute };
 }

@@ -1,4 +1,4 @@
-// Whether a backend computes what the reference computes, on a real model: the same steps on both, every named value
+// Whether a backend computes what the reference computes, on a real model: the same batches on both, every named value
 // compared. The backend is run three times.
 //
 //   op by op     every op gets the reference's own inputs, so that a wrong one shows by itself and rounding adds up nowhere
@@ -13,9 +13,9 @@
 import type { Backend, KvCacheOptions, RunOptions, WeightReader } from "../../backends/backend.ts";
 import { AbortedError } from "../../base/errors.ts";
 import type { DType } from "../../dtypes/dtype.ts";
+import { Batch, KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { type GraphNode, outputNamed, type Value, type Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
-import { KV_BLOCK_TOKENS, Step } from "../../graph/step.ts";
 import {
   byOp,
   comparedNodes,
@@ -54,8 +54,8 @@ export interface BackendVerification {
 
 export interface Verification {
   readonly tokens: readonly number[];
-  /** Tokens of each step. */
-  readonly steps: readonly number[];
+  /** Tokens of each batch. */
+  readonly batches: readonly number[];
   readonly tolerance: number;
   /** No activation and no key is rounded on the way: chained values must be within the tolerance as well. */
   readonly isExact: boolean;
@@ -70,7 +70,7 @@ export interface VerifyInput {
   readonly plan: Plan;
   readonly kv: KvCacheOptions;
   readonly tokens: readonly number[];
-  readonly steps: readonly number[];
+  readonly batches: readonly number[];
   readonly tolerance: number;
   /** Compare only these layers; undefined: all. */
   readonly layers: ReadonlySet<number> | undefined;
@@ -82,7 +82,7 @@ export interface VerifyInput {
   progress(now: string, done: number, total: number): void;
 }
 
-/** By value id, for each step. */
+/** By value id, for each batch. */
 type Seen = Map<number, Float32Array>[];
 
 export async function verifyBackends(input: VerifyInput): Promise<Verification> {
@@ -104,9 +104,9 @@ export async function verifyBackends(input: VerifyInput): Promise<Verification> 
         backend.dispose();
       }
     }
-    const { tokens, steps, tolerance } = input;
+    const { tokens, batches, tolerance } = input;
     const passed = backends.every((each) => each.passed);
-    const facts = { tokens, steps, tolerance, isExact: isExact(input) };
+    const facts = { tokens, batches, tolerance, isExact: isExact(input) };
     return { ...facts, rounding, backends, passed };
   } finally {
     reference.dispose();
@@ -121,16 +121,16 @@ async function seenOn(
   types: ReadonlyMap<number, ReadonlySet<DType>>,
 ): Promise<{ made: Seen; read: Seen }> {
   const [made, read]: [Seen, Seen] = [[], []];
-  await runSteps(reference, input, watch, (step) => {
+  await runBatches(reference, input, watch, (batch) => {
     made.push(new Map());
     read.push(new Map());
     return {
       tap: ({ id }, data) => {
         const copy = data.slice();
-        made[step]!.set(id, copy);
-        read[step]!.set(id, [...(types.get(id) ?? [])].reduce(withoutTies, copy));
+        made[batch]!.set(id, copy);
+        read[batch]!.set(id, [...(types.get(id) ?? [])].reduce(withoutTies, copy));
       },
-      replace: ({ id }) => read[step]!.get(id),
+      replace: ({ id }) => read[batch]!.get(id),
     };
   });
   return { made, read };
@@ -146,7 +146,7 @@ async function roundingOf(
   const noise = new Noise();
   let worst: LogitsDifference | undefined;
   for (let i = 0; i < NOISY_RUNS; i++) {
-    const moved = await runSteps(reference, input, watch, () => {
+    const moved = await runBatches(reference, input, watch, () => {
       let now = new Float32Array();
       return {
         tap: (_, data) => {
@@ -186,17 +186,19 @@ async function verifyOne(
   const alone = new Map<number, Difference>();
   const chained = new Map<number, Difference>();
   const compare =
-    (into: Map<number, Difference>, wanted: ReadonlyMap<number, Float32Array>, step: number) =>
+    (into: Map<number, Difference>, wanted: ReadonlyMap<number, Float32Array>, batch: number) =>
     (value: Value, data: Float32Array) => {
-      const found = differenceOf(data, wanted.get(value.id)!, value.cols, step);
+      const found = differenceOf(data, wanted.get(value.id)!, value.cols, batch);
       into.set(value.id, larger(into.get(value.id) ?? noDifference, found));
     };
-  await runSteps(backend, input, watch, (step) => ({
-    tap: compare(alone, settled.made[step]!, step),
-    replace: ({ id }) => settled.read[step]!.get(id),
+  await runBatches(backend, input, watch, (batch) => ({
+    tap: compare(alone, settled.made[batch]!, batch),
+    replace: ({ id }) => settled.read[batch]!.get(id),
   }));
-  await runSteps(backend, input, watch, (step) => ({ tap: compare(chained, plain[step]!, step) }));
-  const logits = await runSteps(backend, input, watch, () => ({}));
+  await runBatches(backend, input, watch, (batch) => ({
+    tap: compare(chained, plain[batch]!, batch),
+  }));
+  const logits = await runBatches(backend, input, watch, () => ({}));
   const values = nodes.flatMap((node) => valueDifference(node, alone, chained));
   const within = (found: Difference) => found.relative <= input.tolerance;
   const firstBeyond = values.find((value) => !within(value.alone));
@@ -230,23 +232,23 @@ function isExact({ plan, kv }: VerifyInput): boolean {
   return roundedTypes(plan.graph, kv.dtype).size === 0;
 }
 
-/** Runs all steps from an empty cache; the logits of every token, one array for each. */
-async function runSteps(
+/** Runs all batches from an empty cache; the logits of every token, one array for each. */
+async function runBatches(
   backend: Backend,
-  { plan, tokens, steps, kv, breathe }: VerifyInput,
+  { plan, tokens, batches, kv, breathe }: VerifyInput,
   watch: Watch,
-  optionsOf: (step: number) => RunOptions,
+  optionsOf: (batch: number) => RunOptions,
 ): Promise<Float32Array[]> {
-  const step = new Step(plan.limits);
+  const batch = new Batch(plan.limits);
   // The last block first: a cache that is read as if it began at its beginning would be noticed.
   const table = { blocks: Int32Array.from({ length: kv.blocks }, (_, i) => kv.blocks - 1 - i) };
   const logits: Float32Array[] = [];
   let position = 0;
-  for (const [number, count] of steps.entries()) {
+  for (const [number, count] of batches.entries()) {
     await breathe();
-    step.clear();
-    for (let i = 0; i < count; i++) step.add(tokens[position]!, position++, table, true);
-    await backend.run(step, optionsOf(number));
+    batch.clear();
+    for (let i = 0; i < count; i++) batch.add(tokens[position]!, position++, table, true);
+    await backend.run(batch, optionsOf(number));
     for (let row = 0; row < count; row++) {
       const target = new Float32Array(outputNamed(plan.graph, "logits").cols);
       await backend.read("logits", row, target);

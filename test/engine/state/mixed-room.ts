@@ -7,9 +7,9 @@ import { Scheduler } from "../../../src/engine/scheduler.ts";
 import type { Sequence } from "../../../src/engine/state/sequence.ts";
 import { cacheOptions, stateKinds } from "../../../src/engine/state/state-kinds.ts";
 import { StateRoom } from "../../../src/engine/state/state-room.ts";
+import { Batch, type BatchSequence, KV_BLOCK_TOKENS } from "../../../src/graph/batch.ts";
 import { type Graph, kvGroups } from "../../../src/graph/graph.ts";
 import { makePlan } from "../../../src/graph/plan.ts";
-import { type BatchSequence, KV_BLOCK_TOKENS, Step } from "../../../src/graph/step.ts";
 import { buildModel } from "../../../src/models/build.ts";
 import { mixedName } from "../../support/mixed-arch.ts";
 import { tinyModel, tinyShape } from "../../support/tiny-engine.ts";
@@ -52,7 +52,7 @@ export async function mixedRoom(backend: Backend, grows = false): Promise<MixedR
     backend: poisoned(backend, graph, () => {
       if (fault === "fails") throw new Error("a fault");
     }),
-    step: new Step(limits),
+    batch: new Batch(limits),
     promptChunk: 16,
     tokenTile: 1,
     makeRoom: (sequence, count) => room.makeRoom(sequence, count),
@@ -99,20 +99,20 @@ export async function mixedRoom(backend: Backend, grows = false): Promise<MixedR
 /** A backend that finds blocks which do not exist where a table has no more use for its entries. */
 function poisoned(backend: Backend, graph: Graph, after: () => void): Backend {
   const windows = kvGroups(graph).map(({ window }) => window);
-  const run = async (step: Step, options?: RunOptions): Promise<void> => {
-    const own = step.sequences.slice(0, step.tokenCount);
+  const run = async (batch: Batch, options?: RunOptions): Promise<void> => {
+    const own = batch.sequences.slice(0, batch.tokenCount);
     const copies = new Map<BatchSequence, BatchSequence>();
     own.forEach((sequence, t) => {
       if (!copies.has(sequence))
-        copies.set(sequence, poison(sequence, windows, step.positions[t]!));
-      step.sequences[t] = copies.get(sequence)!;
+        copies.set(sequence, poison(sequence, windows, batch.positions[t]!));
+      batch.sequences[t] = copies.get(sequence)!;
     });
     try {
-      await backend.run(step, options);
+      await backend.run(batch, options);
       after();
     } finally {
       own.forEach((sequence, t) => {
-        step.sequences[t] = sequence;
+        batch.sequences[t] = sequence;
       });
     }
   };

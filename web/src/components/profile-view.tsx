@@ -31,7 +31,7 @@ export function ProfileView({ model }: { model: string }): JSX.Element {
   }
   if (problem) return <p>The profile of {model} could not be loaded.</p>;
   if (!report) return <p aria-busy="true">…</p>;
-  const phases = report.phases.filter(({ steps }) => steps > 0);
+  const phases = report.phases.filter(({ batches }) => batches > 0);
   return (
     <div class="stack">
       <p>
@@ -66,7 +66,7 @@ function PhaseTable({ phase }: { phase: Phase }): JSX.Element {
       limit: "",
     },
     {
-      name: "between steps",
+      name: "between batches",
       ms: phase.betweenMs,
       share: phase.betweenMs / phase.ms,
       speed: "",
@@ -80,9 +80,9 @@ function PhaseTable({ phase }: { phase: Phase }): JSX.Element {
       </h3>
       <p class="hint">
         {phase.summary}.{" "}
-        {phase.heapBytesPerStep === undefined
+        {phase.heapBytesPerBatch === undefined
           ? ""
-          : `A step allocates no tensor memory and ${digits(phase.heapBytesPerStep / 1000)} kB of JavaScript's heap.`}
+          : `A batch allocates no tensor memory and ${digits(phase.heapBytesPerBatch / 1000)} kB of JavaScript's heap.`}
       </p>
       <ScrollX label="Where the time went">
         <table>

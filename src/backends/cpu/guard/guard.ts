@@ -5,7 +5,7 @@
 //   dies at the instruction that does.
 // - WebAssembly: every address is checked against the buffers that the kernel was given (guard-calls.ts), and an error
 //   names kernel, instruction, address and buffer. Or all kernels are interpreted, with the same checks.
-// - All: what lies before a buffer in its first page is poisoned. Who reads it gets NaNs; who wrote it is found after the step.
+// - All: what lies before a buffer in its first page is poisoned. Who reads it gets NaNs; who wrote it is found after the batch.
 
 import type { Kernel } from "../../../kernels/ir/kernel.ts";
 import type { GuardWasm } from "../../../kernels/lower/wasm-emit.ts";
@@ -38,7 +38,7 @@ export function guardMode(options: GuardOptions = {}): GuardMode {
 
 /** A byte of the poison: floats and half floats of it are NaNs. */
 const POISON = 0xff;
-/** So many bytes before a buffer are looked at after each step. */
+/** So many bytes before a buffer are looked at after each batch. */
 const WATCHED = 256;
 
 const protect: MemoryCall = {
@@ -80,7 +80,7 @@ export class Guard {
     return onCall ? told(made, onCall) : made;
   }
 
-  /** After a step: throws where something was written before a buffer. */
+  /** After a batch: throws where something was written before a buffer. */
   check(): void {
     const { u8 } = this.#arena.views;
     for (const { name, firstPage, from } of this.#arena.guarded) {

@@ -10,9 +10,9 @@
 // its own, and a block is padded to a whole number of pieces of every size.
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
+import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import { type KvState, kvGroups, type LayerState, recurrentStates } from "../../../graph/graph.ts";
 import type { Plan } from "../../../graph/plan.ts";
-import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
 import { groupRoom, type KvCacheOptions } from "../../backend.ts";
 import type { Arena } from "./arena.ts";
 

@@ -1,6 +1,7 @@
 // The arena as the reference (graph/reference.ts) sees it: for nodes that have no kernel here, and for reading values. Only
 // the scratch memory of such nodes is its own, and none where there are no such nodes.
 
+import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import { weightBytes, weightElements } from "../../../graph/cost.ts";
 import { kvStates, type Value, type Weight } from "../../../graph/graph.ts";
 import {
@@ -9,7 +10,6 @@ import {
   type ReferenceMemory,
   widestActivations,
 } from "../../../graph/reference.ts";
-import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
 import type { Arena } from "./arena.ts";
 import type { Layout } from "./layout.ts";
 import type { WeightStore } from "./weights.ts";

@@ -12,7 +12,7 @@ import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
 import type { WeightReader } from "../../backend.ts";
 import type { Executor } from "../executor.ts";
-import { waitForOthers } from "../threads/step-wait.ts";
+import { waitForOthers } from "../threads/batch-wait.ts";
 import { controlWords, TeamMember } from "../threads/team.ts";
 import type { Arena, ArenaViews } from "./arena.ts";
 import { floatTilesFor, floatTypeOf } from "./float-tiles.ts";
@@ -155,7 +155,7 @@ export class Packer {
     i32[piece + BUFFER] = buffer;
     const started = performance.now();
     try {
-      const end = this.#team.runStep();
+      const end = this.#team.runBatch();
       if (end === "waits") await waitForOthers(this.#team, { isLost: this.#isLost });
       this.packMs += performance.now() - started;
     } catch (cause) {

@@ -6,7 +6,7 @@
 // mixed for all at once, what comes before and after it for each by itself, so that every sum is in the order of positions.
 
 import { attendedFrom, attendedTo } from "../../../graph/attended.ts";
-import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
+import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import type { ExecutorContext } from "../executor.ts";
 import type { Attention } from "./attention-instruction.ts";
 
@@ -43,7 +43,7 @@ const MOST_LANES = 16;
 const blocksOf = (count: number) => Math.floor(count / KV_BLOCK_TOKENS);
 const lastOf = (count: number) => count % KV_BLOCK_TOKENS;
 
-/** Tokens of this token's sequence after the step, where attention asks for them. */
+/** Tokens of this token's sequence after the batch, where attention asks for them. */
 export function lengthOf(
   { lengths }: Attention,
   { views }: ExecutorContext,
@@ -56,7 +56,7 @@ export function makePasses(
   i: Attention,
   c: ExecutorContext,
 ): Record<"oneHead" | "fourHeads" | "fourTokens", Pass> {
-  const { step, scoresLength } = c.program;
+  const { batch, scoresLength } = c.program;
   const { keys, values, rowBytes, headBytes, vHeadBytes } = i;
   const headStride = i.headDim * 4;
   const outStride = i.vHeadDim * 4;
@@ -67,14 +67,14 @@ export function makePasses(
   const fourTokens = fourQueries(i, c, i.heads, scoreStride);
   const weigh = makeWeigh(i, c);
   const { i32 } = c.views;
-  const positions = step.positions / 4;
+  const positions = batch.positions / 4;
   // Plain attention asks for nothing but the position: these are called for every head.
   const fromOf =
     i.window === undefined ? () => 0 : (token: number) => attendedFrom(i, i32[positions + token]!);
   const toOf = i.causal
     ? (token: number) => i32[positions + token]! + 1
     : (token: number) => attendedTo(i, i32[positions + token]!, lengthOf(i, c, token));
-  const tableOf = (token: number) => i.tables + token * step.tableLength * 4;
+  const tableOf = (token: number) => i.tables + token * batch.tableLength * 4;
   const firstScored = (from: number) => from - (from % 4);
 
   /** Rows of a range that lie in its first block, where it begins in the middle of one; else none. */

@@ -9,7 +9,7 @@
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
 import { attendedFrom, attendedTo } from "../../../graph/attended.ts";
-import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
+import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import { type Executor, type ExecutorContext, rowCount } from "../executor.ts";
 import type { Attention } from "./attention-instruction.ts";
 import { lengthOf, makePasses, WIDE_QUERIES } from "./attention-passes.ts";
@@ -89,7 +89,7 @@ function isInFour(i: Attention, c: ExecutorContext, token: number): boolean {
   const first = token - (token % WIDE_QUERIES);
   const last = first + WIDE_QUERIES - 1;
   if (last >= rowCount(c, "tokens")) return false;
-  const position = c.views.i32[c.program.step.positions / 4 + first]!;
+  const position = c.views.i32[c.program.batch.positions / 4 + first]!;
   const from = attendedFrom(i, position);
   for (let next = first + 1; next <= last; next++) {
     if (!follows(c, i.tables, next, from)) return false;
@@ -101,17 +101,17 @@ function isInFour(i: Attention, c: ExecutorContext, token: number): boolean {
 
 /** The token before is the one before it in its sequence: the cache of all positions from `from` up to there is the same. */
 function follows(
-  { program: { step }, views: { i32 } }: ExecutorContext,
+  { program: { batch }, views: { i32 } }: ExecutorContext,
   tables: number,
   token: number,
   from: number,
 ): boolean {
-  const position = step.positions / 4 + token;
+  const position = batch.positions / 4 + token;
   if (i32[position] !== i32[position - 1]! + 1) return false;
-  const table = tables / 4 + token * step.tableLength;
+  const table = tables / 4 + token * batch.tableLength;
   const blocks = Math.floor(i32[position - 1]! / KV_BLOCK_TOKENS) + 1;
   for (let block = Math.floor(from / KV_BLOCK_TOKENS); block < blocks; block++) {
-    if (i32[table + block] !== i32[table + block - step.tableLength]) return false;
+    if (i32[table + block] !== i32[table + block - batch.tableLength]) return false;
   }
   return true;
 }

@@ -40,7 +40,7 @@ export const embed: InstructionDef<Embed> = {
 
   execute(i, c) {
     const { table } = i;
-    const token = (row: number) => c.views.i32[c.program.step.tokens / 4 + row]!;
+    const token = (row: number) => c.views.i32[c.program.batch.tokens / 4 + row]!;
     if (i.kernel !== undefined && table.layout === "raw") {
       const kernel = c.kernels[i.kernel]!;
       const { at, rowBytes, cols } = table;

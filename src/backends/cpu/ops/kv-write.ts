@@ -1,6 +1,6 @@
 // kv_write: keys and values of each token, to their place in the paged cache.
 
-import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
+import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import { perRow } from "../executor.ts";
 import { area, type InstructionDef, type LowerNode } from "./op.ts";
 
@@ -59,10 +59,10 @@ export const kvWrite: InstructionDef<KvWrite> = {
 
   execute(i, c) {
     const kernel = c.kernels[i.kernel]!;
-    const { step } = c.program;
+    const { batch } = c.program;
     return perRow(c, "tokens", (row) => {
-      const position = c.views.i32[step.positions / 4 + row]!;
-      const entry = i.tables / 4 + row * step.tableLength + Math.floor(position / KV_BLOCK_TOKENS);
+      const position = c.views.i32[batch.positions / 4 + row]!;
+      const entry = i.tables / 4 + row * batch.tableLength + Math.floor(position / KV_BLOCK_TOKENS);
       const cacheRow = c.views.i32[entry]! * KV_BLOCK_TOKENS + (position % KV_BLOCK_TOKENS);
       kernel(i.k + row * i.kCols * 4, i.keys + cacheRow * i.rowBytes, i.kCols);
       kernel(i.v + row * i.vCols * 4, i.values + cacheRow * i.rowBytes, i.vCols);

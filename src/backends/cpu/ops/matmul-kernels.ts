@@ -2,7 +2,7 @@
 // matmul-lower.ts puts their names into instructions; matmul-run.ts calls them.
 //
 // A product has kernels for one token, which stream over the weights, and one for each width of a tile of tokens: the
-// last tile of a step may be narrower than the others. Full tiles may have one that streams as well, or one that computes in
+// last tile of a batch may be narrower than the others. Full tiles may have one that streams as well, or one that computes in
 // tile registers or by pairs of rows. Knobs (kernels/knobs.ts) are those of all its other kernels.
 
 import type { Kernel } from "../../../kernels/ir/kernel.ts";

@@ -60,7 +60,7 @@ export interface NodeCompiler {
   /** Where a RecurrentState lies in slot 0, and from a slot to the next. */
   recurrent(state: number): { state: number; slotBytes: number };
   readonly kvDType: KvCacheOptions["dtype"];
-  /** Address of the tokens that each token's sequence has after the step: i32 [maxTokens]. */
+  /** Address of the tokens that each token's sequence has after the batch: i32 [maxTokens]. */
   lengths(): number;
   hasKernel(name: string): boolean;
   /** Makes a kernel known, and returns its name. */

@@ -1,4 +1,4 @@
-// rope: the cosines and sines of each token's position, once per step for all layers that rotate alike; then the rotation.
+// rope: the cosines and sines of each token's position, once per batch for all layers that rotate alike; then the rotation.
 
 import type { RopeLayout } from "../../../graph/graph.ts";
 import { ropeTableSize, ropeTable as writeRow } from "../../../kernels/ops/elementwise/rope.ts";
@@ -65,7 +65,7 @@ export const ropeTable: InstructionDef<RopeTable> = {
     const pairs = i.frequencies.length;
     const [cos, sin] = [new Float32Array(pairs), new Float32Array(pairs)];
     const { f32, i32 } = c.views;
-    const positions = c.program.step.positions / 4;
+    const positions = c.program.batch.positions / 4;
     return perRow(c, "tokens", (row) => {
       const position = i32[positions + row]!;
       for (let pair = 0; pair < pairs; pair++) {

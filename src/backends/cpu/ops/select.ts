@@ -29,7 +29,7 @@ export const select: InstructionDef<Select> = {
 
   execute(i, c) {
     const { copy } = c.kernels;
-    const rows = c.program.step.outputRows / 4;
+    const rows = c.program.batch.outputRows / 4;
     return perRow(c, "outputs", (row) => {
       const from = c.views.i32[rows + row]!;
       copy!(i.x + from * i.cols * 4, i.out + row * i.cols * 4, i.cols);

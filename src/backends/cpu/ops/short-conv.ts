@@ -4,7 +4,7 @@
 // Plain TypeScript over the shared memory, on all threads: a few multiplications for each value, beside matrices that are
 // multiplied for thousands. Sums are made as the reference makes them, bit for bit.
 
-import { NO_SLOT } from "../../../graph/step.ts";
+import { NO_SLOT } from "../../../graph/batch.ts";
 import { type ExecutorContext, rowCount } from "../executor.ts";
 import { SEGMENT } from "../program.ts";
 import type { InstructionDef, LowerNode } from "./op.ts";
@@ -76,7 +76,7 @@ function convolve(i: ShortConv, c: ExecutorContext, memory: ConvMemory, row: num
   const { f32, i32 } = c.views;
   const { cols, taps } = i;
   const { x, out, weight, bias, state, sums } = memory;
-  const segment = c.program.step.segments / 4 + row * SEGMENT.words;
+  const segment = c.program.batch.segments / 4 + row * SEGMENT.words;
   const first = i32[segment + SEGMENT.first]!;
   const from = i32[segment + SEGMENT.from]!;
   const slotFloats = i.slotBytes / 4;

@@ -1,6 +1,6 @@
 // The threads that help the CPU backend, from its side: started and given their job before weights are read, since they
 // help to pack them, and counted when they have said that they take part. After that nothing is said. One that dies is
-// missed in the middle of a step (team.ts), or seen to be gone between two; either way all of them are replaced.
+// missed in the middle of a batch (team.ts), or seen to be gone between two; either way all of them are replaced.
 
 import { WorkerError } from "../../../base/errors.ts";
 import type { EngineThread } from "../../../platform/platform.ts";

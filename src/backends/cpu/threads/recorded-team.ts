@@ -2,14 +2,14 @@
 // asked for; otherwise nothing of this file runs.
 //
 // The clock is read once when a thread leaves an instruction, and once more only if it had to wait for the next one. What
-// lies between two records is waiting: spinning, sleeping, being woken. Of short steps only some are recorded
-// (step-records.ts): reading the clock some hundred times takes longer than a hundredth of them.
+// lies between two records is waiting: spinning, sleeping, being woken. Of short batches only some are recorded
+// (batch-records.ts): reading the clock some hundred times takes longer than a hundredth of them.
 
 import type { Executor } from "../executor.ts";
 import type { Stage } from "../program.ts";
 import type { RecordWriter } from "./records.ts";
 import { type StageExecutor, stageExecutors } from "./stages.ts";
-import { type StepEnd, TeamMember, type TeamPlace } from "./team.ts";
+import { type BatchEnd, TeamMember, type TeamPlace } from "./team.ts";
 
 export interface MemberOptions extends TeamPlace {
   /** Of the instructions. */
@@ -41,13 +41,13 @@ class RecordedMember extends TeamMember {
     this.#executors = ofStages;
   }
 
-  override runStep(stop?: () => boolean): StepEnd {
+  override runBatch(stop?: () => boolean): BatchEnd {
     this.#start = this.#writer.now();
-    return super.runStep(stop);
+    return super.runBatch(stop);
   }
 
   override serve(): void {
-    this.#start = this.#writer.now(); // a step may be under way already
+    this.#start = this.#writer.now(); // a batch may be under way already
     super.serve();
   }
 

@@ -1,5 +1,5 @@
 // Times that the compute threads record: each thread has a ring of records in the shared memory, which it alone writes
-// and the leader alone reads (step-records.ts). Nothing is allocated and nobody waits.
+// and the leader alone reads (batch-records.ts). Nothing is allocated and nobody waits.
 //
 // The rings are long: besides what the leader has not summed up yet they hold the last events of each thread, for a trace.
 // A ring is an i32 count of the records written so far, and from RING_START on the records, as RecordedEvents has
@@ -24,13 +24,13 @@ export interface RecordArea {
   readonly capacity: number;
   /** performance.timeOrigin of the leader. */
   readonly origin: number;
-  /** i32: 1 while steps are recorded; the leader decides before each. */
+  /** i32: 1 while batches are recorded; the leader decides before each. */
   readonly isOn: number;
 }
 
 /**
- * Rings in which nothing is lost: the leader reads them in every step, and a thread that lags behind has written at most
- * what it did in the step before.
+ * Rings in which nothing is lost: the leader reads them in every batch, and a thread that lags behind has written at most
+ * what it did in the batch before.
  */
 export function placeRecords(arena: Arena, instructions: number, threads: number): RecordArea {
   const capacity = 2 ** Math.ceil(Math.log2(Math.max(4 * instructions, RECORDS / threads)));
@@ -69,7 +69,7 @@ export class RecordWriter {
     this.#written = Atomics.load(this.#ring.count, 0); // not 0 for a thread that replaces one that was lost
   }
 
-  /** Whether this step is recorded. */
+  /** Whether this batch is recorded. */
   get isOn(): boolean {
     return Atomics.load(this.#flag, 0) === 1;
   }

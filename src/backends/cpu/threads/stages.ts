@@ -111,7 +111,7 @@ function timer(clock: StageClock, spent: readonly Spent[]): Timed {
 }
 
 function asOne(parts: readonly Executor[], threads: number, timed: Timed | undefined): Executor {
-  // Planned anew when a step has other numbers of chunks: another variant, or no rows.
+  // Planned anew when a batch has other numbers of chunks: another variant, or no rows.
   const counts = parts.map(() => -1);
   let codes = new Int32Array();
   const current = () => {

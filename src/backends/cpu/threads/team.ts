@@ -1,4 +1,4 @@
-// The threads of the CPU backend at work on one program, in step but not in lockstep: an instruction is over when all
+// The threads of the CPU backend at work on one program, in batch but not in lockstep: an instruction is over when all
 // its chunks are done, not when all threads have arrived. A thread that the operating system holds back therefore delays
 // the others by the chunk it holds, at most; one that holds none delays nobody. (Engines with a barrier between ops
 // become several times slower when another program keeps one of the cores busy.)
@@ -8,12 +8,12 @@
 // else touches: one word for all would go from core to core with every chunk.
 //
 // Shared i32 words, from program.control on:
-//   ready     number of the instruction that can be worked on; counts up from step to step. Number n is instruction
-//             (n mod (count + 1)) - 1; 0 means: nothing to do until the leader begins the next step
+//   ready     number of the instruction that can be worked on; counts up from batch to batch. Number n is instruction
+//             (n mod (count + 1)) - 1; 0 means: nothing to do until the leader begins the next batch
 //   sleepers  threads that wait instead of spinning
 //   failed    a thread's chunk threw
 //   stopped   the team is over
-//   skip      the step was given up: what is left of it is counted, but not computed
+//   skip      the batch was given up: what is left of it is counted, but not computed
 //   drowsy    threads with nothing to do sleep at once instead of spinning first
 //   done      in a line of its own: chunks finished of the instruction that can be worked on
 //   then, for each thread: low half of an instruction's number, and how many chunks of the thread's run are taken. If it is
@@ -48,8 +48,8 @@ const RENUMBER = 2 ** 30;
 /** Tells the processor that a thread spins: one that shares its core gets more of it. Some 50 ns. */
 const pause: () => void = (Atomics as { pause?: () => void }).pause ?? (() => {});
 
-/** How the leader's part of a step ended; "waits": others have chunks that are not done yet, see goOn(). */
-export type StepEnd = "done" | "given up" | "waits";
+/** How the leader's part of a batch ended; "waits": others have chunks that are not done yet, see goOn(). */
+export type BatchEnd = "done" | "given up" | "waits";
 
 /** What a thread with nothing to do does. */
 export type Idle = "spin" | "sleep";
@@ -75,7 +75,7 @@ export class TeamMember {
   readonly #threads: number;
   readonly #canSleep: boolean;
   #spins = MOST_SPINS;
-  /** The number at which the leader's step is over. */
+  /** The number at which the leader's batch is over. */
   #end = 0;
   /** The leader's: what its own chunk threw. */
   #cause: unknown;
@@ -99,7 +99,7 @@ export class TeamMember {
    * chunk failed anywhere. "waits" when it has waited for the chunks of others for a while: so that its thread can hear
    * what became of them, before it goes on with goOn().
    */
-  runStep(stop?: () => boolean): StepEnd {
+  runBatch(stop?: () => boolean): BatchEnd {
     let idle = Atomics.load(this.#words, READY);
     if (idle > RENUMBER) {
       idle = 0; // also a multiple of count + 1: "nothing to do"
@@ -113,8 +113,8 @@ export class TeamMember {
     return this.goOn(stop);
   }
 
-  /** The leader's: goes on with a step that "waits". */
-  goOn(stop?: () => boolean): StepEnd {
+  /** The leader's: goes on with a batch that "waits". */
+  goOn(stop?: () => boolean): BatchEnd {
     for (let now = Atomics.load(this.#words, READY); now !== this.#end; ) {
       if (stop?.()) Atomics.store(this.#words, SKIP, 1);
       this.#work(now);
@@ -126,7 +126,7 @@ export class TeamMember {
       Atomics.store(this.#words, FAILED, 0);
       const cause = this.#cause;
       this.#cause = undefined;
-      throw new Error("a compute thread failed in the middle of a step", { cause });
+      throw new Error("a compute thread failed in the middle of a batch", { cause });
     }
     return Atomics.exchange(this.#words, SKIP, 0) === 0 ? "done" : "given up";
   }
@@ -167,7 +167,7 @@ export class TeamMember {
     if (executor.leaderOnly && !this.#isLeader) return;
     const taken = this.takeChunks(now, executor);
     if (taken === 0) return;
-    // Asked before these are counted: afterwards the instruction may be over, and the next step may have other numbers.
+    // Asked before these are counted: afterwards the instruction may be over, and the next batch may have other numbers.
     const chunks = executor.chunks();
     if (Atomics.add(this.#words, DONE, taken) + taken === chunks) this.#publish(now + 1);
   }
@@ -261,7 +261,7 @@ export class TeamMember {
     }
   }
 
-  /** The number of the open instruction: it changes as the step goes on. */
+  /** The number of the open instruction: it changes as the batch goes on. */
   get ready(): number {
     return Atomics.load(this.#words, READY);
   }

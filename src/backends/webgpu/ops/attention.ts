@@ -11,11 +11,11 @@ const MOST_HEAD_VALUES = 2048;
 
 export const rope: GpuOp<"rope"> = {
   supports: ({ headDim }) => headDim % 2 === 0 || `heads of ${headDim} values cannot be paired`,
-  lower: (node, { step }) => [ropeKernel(node, step)],
+  lower: (node, { batch }) => [ropeKernel(node, batch)],
 };
 
-export const kvWrite: GpuOp<"kv_write"> = always((node, { kv, step }) =>
-  kvWriteKernel(node, kv, step),
+export const kvWrite: GpuOp<"kv_write"> = always((node, { kv, batch }) =>
+  kvWriteKernel(node, kv, batch),
 );
 
 export const attention: GpuOp<"attention"> = {
@@ -26,9 +26,9 @@ export const attention: GpuOp<"attention"> = {
     }
     return true;
   },
-  lower: (node, { kv, step, exchange, promptAttentionSize: size }) => [
+  lower: (node, { kv, batch, exchange, promptAttentionSize: size }) => [
     size > 0 && hasTeams(node, kv)
-      ? attentionTeamsKernel(node, kv, step, exchange, size)
-      : attentionKernel(node, kv, step),
+      ? attentionTeamsKernel(node, kv, batch, exchange, size)
+      : attentionKernel(node, kv, batch),
   ],
 };

@@ -6,8 +6,8 @@ import { readable } from "./readable.ts";
 
 export const embed: GpuOp<"embed"> = {
   supports: ({ table }) => readable(table.dtype),
-  lower(node, { weights, step }) {
+  lower(node, { weights, batch }) {
     const own = weights.parts.get(node.table.name)!;
-    return own.map((_, part) => embedKernel(node, own, part, step));
+    return own.map((_, part) => embedKernel(node, own, part, batch));
   },
 };

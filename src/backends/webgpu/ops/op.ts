@@ -32,7 +32,7 @@ export interface LowerContext extends ProductContext {
 export interface Rounded {
   value?: Value | undefined;
   activation?: string | undefined;
-  /** In steps of so many rows and more. */
+  /** In batches of so many rows and more. */
   minRows?: number | undefined;
   /** As half floats. */
   halves?: boolean | undefined;

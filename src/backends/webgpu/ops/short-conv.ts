@@ -7,5 +7,5 @@ export const shortConv: GpuOp<"short_conv"> = {
   supports: ({ weight }) =>
     weight.dtype.asFloat32 !== undefined ||
     `the GPU does not read convolutions of ${weight.dtype.name}`,
-  lower: (node, { step }) => [shortConvKernel(node, step)],
+  lower: (node, { batch }) => [shortConvKernel(node, batch)],
 };

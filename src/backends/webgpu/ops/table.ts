@@ -40,7 +40,7 @@ const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   scale: always(scaleKernel),
   softcap: always(softcapKernel),
   softmax: always(softmaxKernel),
-  select: always((node, { step }) => selectKernel(node, step)),
+  select: always((node, { batch }) => selectKernel(node, batch)),
 };
 
 /** Whether a node can be computed here; otherwise the reason. */

@@ -3,25 +3,25 @@
 
 import { halfWindow } from "../../../graph/attended.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
-import type { StepLayout } from "../step-area.ts";
+import type { BatchLayout } from "../batch-area.ts";
 import { type Binding, float } from "./kernel.ts";
 
 type Attention = NodeOf<"attention">;
 
 /** Where the positions of `token` end. */
-export function endText({ causal, window }: Attention, step: StepLayout): string {
-  const own = `step[${step.positions}u + token]`;
+export function endText({ causal, window }: Attention, batch: BatchLayout): string {
+  const own = `batch[${batch.positions}u + token]`;
   if (causal) return `${own} + 1u`;
-  const length = `step[${step.lengths}u + token]`;
+  const length = `batch[${batch.lengths}u + token]`;
   return window === undefined ? length : `min(${length}, ${own} + ${halfWindow(window) + 1}u)`;
 }
 
 /** Where they begin; undefined: at 0. `length` is where they end. */
-export function beginText({ causal, window }: Attention, step: StepLayout): string | undefined {
+export function beginText({ causal, window }: Attention, batch: BatchLayout): string | undefined {
   if (window === undefined) return undefined;
   if (causal) return `(max(length, ${window}u) - ${window}u)`;
   const half = halfWindow(window);
-  return `(max(step[${step.positions}u + token], ${half}u) - ${half}u)`;
+  return `(max(batch[${batch.positions}u + token], ${half}u) - ${half}u)`;
 }
 
 /** A score from the product of a query and a key. */

@@ -1,9 +1,9 @@
-// For a step of one token: rope of q and k, the token's row of the cache, and attention, in one dispatch. Every workgroup
+// For a batch of one token: rope of q and k, the token's row of the cache, and attention, in one dispatch. Every workgroup
 // rotates its own head and the key that belongs to it; the token's own key and value do not go through the cache, into which
 // the first head of those that share them writes them.
 
 import type { NodeOf, Value } from "../../../graph/graph.ts";
-import type { StepLayout } from "../step-area.ts";
+import type { BatchLayout } from "../batch-area.ts";
 import { scoreText } from "./attention-options.ts";
 import type { AttentionSplit } from "./attention-split.ts";
 import { composeAttention, hasTeams } from "./attention-teams.ts";
@@ -29,7 +29,7 @@ export function hasRoped({ q, k, attention }: RopedAttention, format: KvFormat):
 export function attentionRopedKernel(
   { q, k, write, attention }: RopedAttention,
   format: KvFormat,
-  step: StepLayout,
+  batch: BatchLayout,
   exchange: Exchange,
   size: number,
   split?: AttentionSplit,
@@ -42,14 +42,14 @@ export function attentionRopedKernel(
     name: `attention-roped ${split ? "in parts " : ""}${heads}/${kvHeads} heads of ${headDim}`,
     node: attention,
     format,
-    step,
+    batch,
     exchange,
     size,
     split,
     bindings: [read("q", q.x), read("k", k.x), read("v", write.v)],
     writesCache: true,
     maxRows: 1,
-    declarations: `${rotateText("q", q, step)}${rotateText("k", k, step)}${nearestHalfText}${eights.kept}
+    declarations: `${rotateText("q", q, batch)}${rotateText("k", k, batch)}${nearestHalfText}${eights.kept}
 ${eights.store("keys")}${eights.store("values")}`,
     query: `
   let query = mat2x4f(q4(head * ${headDim}u, part * 8u), q4(head * ${headDim}u, part * 8u + 4u));`,
@@ -73,12 +73,12 @@ ${eights.store("keys")}${eights.store("values")}`,
 }
 
 /** `fn NAME4(head, i)`: rotated values i ... i + 3 of the head that begins at value \`head\` of \`NAME\`, of token 0. */
-function rotateText(name: string, node: NodeOf<"rope">, step: StepLayout): string {
+function rotateText(name: string, node: NodeOf<"rope">, batch: BatchLayout): string {
   const { rope, factors } = node;
-  const { at } = step.angles.find((area) => area.rope === rope && area.factors === factors)!;
+  const { at } = batch.angles.find((area) => area.rope === rope && area.factors === factors)!;
   const pairs = rope.dims / 2;
   const angle = (pair: string): string =>
-    `vec2f(bitcast<f32>(step[${at}u + 2u * (${pair})]), bitcast<f32>(step[${at}u + 2u * (${pair}) + 1u]))`;
+    `vec2f(bitcast<f32>(batch[${at}u + 2u * (${pair})]), bitcast<f32>(batch[${at}u + 2u * (${pair}) + 1u]))`;
   const interleaved = `
   let a = ${angle("i / 2u")};
   let b = ${angle("i / 2u + 1u")};

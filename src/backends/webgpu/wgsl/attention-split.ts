@@ -4,7 +4,7 @@
 // Parts that the context does not reach yet end at once; a short one is one part.
 
 import type { NodeOf } from "../../../graph/graph.ts";
-import type { StepLayout } from "../step-area.ts";
+import type { BatchLayout } from "../batch-area.ts";
 import type { Binding } from "./kernel.ts";
 
 export interface AttentionSplit {
@@ -63,9 +63,9 @@ fn merged4(quad: u32, parts: u32) -> vec4f {
 export function partsText(
   { span }: AttentionSplit,
   { window }: NodeOf<"attention">,
-  step: StepLayout,
+  batch: BatchLayout,
 ): string {
-  const position = `step[${step.positions}u + token]`;
+  const position = `batch[${batch.positions}u + token]`;
   const before = window === undefined ? position : `min(${position}, ${window - 1}u)`;
   return `max(1u, (${before} + ${span - 1}u) / ${span}u)`;
 }

@@ -5,7 +5,7 @@
 // Kernels are put together here; where q, and the token's own key and value, come from is the caller's (attention-roped.ts).
 
 import type { NodeOf, Value } from "../../../graph/graph.ts";
-import type { StepLayout } from "../step-area.ts";
+import type { BatchLayout } from "../batch-area.ts";
 import { beginText, endText, scoreText, sinkBindings, startOf } from "./attention-options.ts";
 import {
   type AttentionSplit,
@@ -25,11 +25,11 @@ export interface AttentionParts {
   readonly name: string;
   readonly node: NodeOf<"attention">;
   readonly format: KvFormat;
-  readonly step: StepLayout;
+  readonly batch: BatchLayout;
   readonly exchange: Exchange;
   /** Lanes of a workgroup. */
   readonly size: number;
-  /** Besides keys, values, step and result. */
+  /** Besides keys, values, batch and result. */
   readonly bindings: readonly Binding[];
   readonly declarations?: string;
   readonly writesCache?: boolean;
@@ -52,7 +52,7 @@ export function hasTeams({ headDim, vHeadDim }: NodeOf<"attention">, format: KvF
 export function attentionTeamsKernel(
   node: NodeOf<"attention">,
   format: KvFormat,
-  step: StepLayout,
+  batch: BatchLayout,
   exchange: Exchange,
   size: number,
 ): Kernel {
@@ -62,7 +62,7 @@ export function attentionTeamsKernel(
     name: `attention-teams ${heads}/${kvHeads} heads of ${headDim}`,
     node,
     format,
-    step,
+    batch,
     exchange,
     size,
     bindings: [{ name: "q", type: "vec4f", source: { kind: "value", value: q } }],
@@ -73,7 +73,7 @@ export function attentionTeamsKernel(
 }
 
 export function composeAttention(parts: AttentionParts): Kernel {
-  const { node, format, step, exchange, size } = parts;
+  const { node, format, batch, exchange, size } = parts;
   const { heads, kvHeads, headDim, out, state } = node;
   const eights = format.eights!;
   const crew = headDim / 8;
@@ -87,13 +87,13 @@ export function composeAttention(parts: AttentionParts): Kernel {
       ...parts.bindings,
       { name: "keys", type: "vec4u", source: { kind: "keys", state }, writes },
       { name: "values", type: "vec4u", source: { kind: "values", state }, writes },
-      { name: "step", type: "u32", source: { kind: "step" } },
+      { name: "batch", type: "u32", source: { kind: "batch" } },
       ...sinkBindings(node),
       ...(parts.split ? splitBindings(true) : [resultOf(out)]),
     ],
     enables: exchange.enables,
     size,
-    declarations: `${cacheRowText(step, state)}${cacheText(eights)}${parts.declarations ?? ""}
+    declarations: `${cacheRowText(batch, state)}${cacheText(eights)}${parts.declarations ?? ""}
 ${exchange.declarations(size)}${exchange.reduce("sumOfCrew", crew, "sum")}
 var<workgroup> crewTops: array<f32, ${crews}>;
 var<workgroup> crewTotals: array<f32, ${crews}>;
@@ -108,11 +108,11 @@ fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b
   let part = lane % ${crew}u;
   let crew = lane / ${crew}u;
   let kvColumn = (head / ${heads / kvHeads}u) * ${headDim}u + part * 8u;
-  var length = ${endText(node, step)};
+  var length = ${endText(node, batch)};
   var top = ${start.top};
   var total = ${start.total};
   var sums = mat2x4f();
-  ${partText(node, parts.split, step)}
+  ${partText(node, parts.split, batch)}
   ${parts.query}
   ${parts.own ?? ""}
   let end = ${parts.split ? `min(length, begin + ${parts.split.span}u)` : "length"};
@@ -126,10 +126,10 @@ fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b
 function partText(
   node: NodeOf<"attention">,
   split: AttentionSplit | undefined,
-  step: StepLayout,
+  batch: BatchLayout,
 ): string {
   const part = split && `group.z * ${split.span}u`;
-  const begin = beginText(node, step);
+  const begin = beginText(node, batch);
   if (begin === undefined) {
     return `let begin = ${part ?? "0u"};
   ${split ? "if (begin > 0u && begin + 1u >= length) { return; }" : ""}`;

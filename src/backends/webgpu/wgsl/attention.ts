@@ -2,7 +2,7 @@
 // on the way (online): the running sum is rescaled whenever a larger score appears, so that no row of scores is stored.
 
 import type { NodeOf } from "../../../graph/graph.ts";
-import type { StepLayout } from "../step-area.ts";
+import type { BatchLayout } from "../batch-area.ts";
 import { beginText, endText, scoreText, sinkBindings, startOf } from "./attention-options.ts";
 import { type Kernel, LANES, makeKernel } from "./kernel.ts";
 import { type KvFormat, kvRowWords } from "./kv-format.ts";
@@ -11,14 +11,14 @@ import { cacheRowText } from "./kv-write.ts";
 export function attentionKernel(
   node: NodeOf<"attention">,
   format: KvFormat,
-  step: StepLayout,
+  batch: BatchLayout,
 ): Kernel {
   const { q, out, state, heads, kvHeads, headDim, vHeadDim } = node;
   const quads = headDim / 4;
   const vQuads = vHeadDim / 4;
   /** Sums of four values that a lane keeps: lane, lane + 64, ... */
   const kept = Math.ceil(vQuads / LANES);
-  const begin = beginText(node, step) ?? "0u";
+  const begin = beginText(node, batch) ?? "0u";
   const { top, total } = startOf(node, "group.x");
   const rowWords = kvRowWords(format, kvHeads * headDim);
   const own = headDim === vHeadDim ? sameRows : ownRows(node, format);
@@ -28,11 +28,11 @@ export function attentionKernel(
       { name: "q", type: "vec4f", source: { kind: "value", value: q } },
       { name: "keys", type: "u32", source: { kind: "keys", state } },
       { name: "values", type: "u32", source: { kind: "values", state } },
-      { name: "step", type: "u32", source: { kind: "step" } },
+      { name: "batch", type: "u32", source: { kind: "batch" } },
       ...sinkBindings(node),
       { name: "result", type: "vec4f", source: { kind: "value", value: out }, writes: true },
     ],
-    declarations: `${cacheRowText(step, state)}${format.load4("keys")}${format.load4("values")}
+    declarations: `${cacheRowText(batch, state)}${format.load4("keys")}${format.load4("values")}
 var<workgroup> query: array<vec4f, ${quads}>;
 var<workgroup> scores: array<f32, ${LANES}>;
 var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie in the cache`,
@@ -43,7 +43,7 @@ var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie i
   let first = (token * ${heads}u + group.x) * ${quads}u;
   let kvColumn = (group.x / ${heads / kvHeads}u) * ${headDim}u;
   for (var i = lane; i < ${quads}u; i += ${LANES}u) { query[i] = q[first + i]; }
-  let length = ${endText(node, step)};
+  let length = ${endText(node, batch)};
   var top = ${top};
   var total = ${total};
   var sums = array<vec4f, ${kept}>();

@@ -1,7 +1,7 @@
 // The ops that compute each value by itself: gate, activate, add, mul, scale, softcap; and select, which copies rows.
 
 import type { Activation, NodeOf, Value } from "../../../graph/graph.ts";
-import type { StepLayout } from "../step-area.ts";
+import type { BatchLayout } from "../batch-area.ts";
 import { float, type Kernel, makeKernel, perItem } from "./kernel.ts";
 
 /** exp and tanh of large numbers may be infinite or NaN on a device: arguments stay where both are exact anyway. */
@@ -70,13 +70,13 @@ export function softcapKernel({ x, out, cap }: NodeOf<"softcap">): Kernel {
   });
 }
 
-export function selectKernel({ x, out }: NodeOf<"select">, step: StepLayout): Kernel {
+export function selectKernel({ x, out }: NodeOf<"select">, batch: BatchLayout): Kernel {
   const { cols } = x;
   return makeKernel({
     name: `select [${cols}]`,
     bindings: [
       { name: "x", type: "f32", source: { kind: "value", value: x } },
-      { name: "step", type: "u32", source: { kind: "step" } },
+      { name: "batch", type: "u32", source: { kind: "batch" } },
       { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
     ],
     rows: "outputs",
@@ -84,7 +84,7 @@ export function selectKernel({ x, out }: NodeOf<"select">, step: StepLayout): Ke
     body: `
   let i = group.x * 64u + lane;
   if (i >= ${cols}u) { return; }
-  result[group.y * ${cols}u + i] = x[step[${step.outputRows}u + group.y] * ${cols}u + i];`,
+  result[group.y * ${cols}u + i] = x[batch[${batch.outputRows}u + group.y] * ${cols}u + i];`,
   });
 }
 

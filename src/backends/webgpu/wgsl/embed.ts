@@ -1,7 +1,7 @@
 // embed: the table's row of each token, unpacked. A table in parts has a kernel for each, which leaves the rows of others.
 
 import type { NodeOf } from "../../../graph/graph.ts";
-import type { StepLayout } from "../step-area.ts";
+import type { BatchLayout } from "../batch-area.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { type Kernel, makeKernel, perItem } from "./kernel.ts";
 import { weightText } from "./weights.ts";
@@ -10,7 +10,7 @@ export function embedKernel(
   node: NodeOf<"embed">,
   parts: readonly WeightPart[],
   part: number,
-  step: StepLayout,
+  batch: BatchLayout,
 ): Kernel {
   const { table, out } = node;
   const { cols } = out;
@@ -20,7 +20,7 @@ export function embedKernel(
     name: `embed ${table.dtype.name} [${rows}, ${cols}]`,
     bindings: [
       ...bindings,
-      { name: "step", type: "u32", source: { kind: "step" } },
+      { name: "batch", type: "u32", source: { kind: "batch" } },
       { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
     ],
     declarations,
@@ -28,7 +28,7 @@ export function embedKernel(
     grid: perItem(Math.ceil(cols / 4)),
     body: `
   let i = (group.x * 64u + lane) * 4u;
-  let row = step[${step.tokens}u + group.y] - ${rowStart}u; // wraps around below rowStart
+  let row = batch[${batch.tokens}u + group.y] - ${rowStart}u; // wraps around below rowStart
   if (i >= ${cols}u || row >= ${rows}u) { return; }
   let values = weight4(row, i);
   for (var j = 0u; j < 4u && i + j < ${cols}u; j++) { result[group.y * ${cols}u + i + j] = values[j]; }`,

@@ -1,5 +1,5 @@
 // A kernel: WGSL text with everything that is known when a model is loaded written into it as numbers, what it binds, and
-// how many workgroups a step of so many rows takes. Data only; pipelines and buffers are made of it elsewhere.
+// how many workgroups a batch of so many rows takes. Data only; pipelines and buffers are made of it elsewhere.
 
 import type { Rows, Value, Weight } from "../../../graph/graph.ts";
 
@@ -18,8 +18,8 @@ export type Source =
   | { readonly kind: "keys" | "values"; readonly state: number }
   /** Of all slots. */
   | { readonly kind: "recurrent"; readonly state: number }
-  /** What changes with every step: tokens, positions, cache blocks (step-area.ts). */
-  | { readonly kind: "step" }
+  /** What changes with every batch: tokens, positions, cache blocks (batch-area.ts). */
+  | { readonly kind: "batch" }
   /** Activations as they were rounded last, for the products that read them. */
   | { readonly kind: "rounded" }
   /** Attention over parts of the context: sums of each part, and by what they are merged (attention-split.ts). */
@@ -44,10 +44,10 @@ export interface Kernel {
   readonly code: string;
   /** In the order of their binding numbers. */
   readonly sources: readonly Source[];
-  /** What its grid is made for; a step without such rows leaves it out. */
+  /** What its grid is made for; a batch without such rows leaves it out. */
   readonly rows: Rows;
   grid(rows: number): Grid;
-  /** Steps of fewer or more rows are another kernel's. */
+  /** Batches of fewer or more rows are another kernel's. */
   readonly minRows: number;
   readonly maxRows: number;
 }

@@ -1,8 +1,8 @@
 // kv_write: each token's keys and values into its place of the paged cache, in the cache's type.
 
+import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
-import { KV_BLOCK_TOKENS } from "../../../graph/step.ts";
-import type { StepLayout } from "../step-area.ts";
+import type { BatchLayout } from "../batch-area.ts";
 import { nearestHalfText } from "./halves.ts";
 import { type Kernel, makeKernel, perItem } from "./kernel.ts";
 import { type KvFormat, kvRowWords } from "./kv-format.ts";
@@ -10,7 +10,7 @@ import { type KvFormat, kvRowWords } from "./kv-format.ts";
 export function kvWriteKernel(
   node: NodeOf<"kv_write">,
   format: KvFormat,
-  step: StepLayout,
+  batch: BatchLayout,
 ): Kernel {
   const { k, v, state } = node;
   const { cols } = k;
@@ -23,16 +23,16 @@ export function kvWriteKernel(
       { name: "v", type: "f32", source: { kind: "value", value: v } },
       { name: "keys", type: "u32", source: { kind: "keys", state }, writes: true },
       { name: "values", type: "u32", source: { kind: "values", state }, writes: true },
-      { name: "step", type: "u32", source: { kind: "step" } },
+      { name: "batch", type: "u32", source: { kind: "batch" } },
     ],
-    declarations: `${cacheRowText(step, state)}${nearestHalfText}`,
+    declarations: `${cacheRowText(batch, state)}${nearestHalfText}`,
     rows: k.rows,
     grid: perItem(units),
     body: `
   let unit = group.x * 64u + lane;
   if (unit >= ${units}u) { return; }
   let token = group.y;
-  let row = cacheRow(token, step[${step.positions}u + token]);
+  let row = cacheRow(token, batch[${batch.positions}u + token]);
   ${
     isSame
       ? `${unitText(cols, format)}
@@ -59,10 +59,10 @@ function apartText(cols: number, format: KvFormat, store: string): string {
 }
 
 /** `fn cacheRow(token, position)`: the row of a position of that token's sequence in the cache of a state. */
-export function cacheRowText(step: StepLayout, state: number): string {
+export function cacheRowText(batch: BatchLayout, state: number): string {
   return `
 fn cacheRow(token: u32, position: u32) -> u32 {
-  let table = ${step.tables[state]}u + step[${step.sequences}u + token] * ${step.tableLength}u;
-  return step[table + position / ${KV_BLOCK_TOKENS}u] * ${KV_BLOCK_TOKENS}u + position % ${KV_BLOCK_TOKENS}u;
+  let table = ${batch.tables[state]}u + batch[${batch.sequences}u + token] * ${batch.tableLength}u;
+  return batch[table + position / ${KV_BLOCK_TOKENS}u] * ${KV_BLOCK_TOKENS}u + position % ${KV_BLOCK_TOKENS}u;
 }`;
 }

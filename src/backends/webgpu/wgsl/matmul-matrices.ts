@@ -4,8 +4,8 @@
 //
 // Weights and activations of 8-bit levels lose their last bits as half floats: docs/gpu.md has by how much.
 
+import { countOf } from "../../../graph/batch.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
-import { countOf } from "../../../graph/step.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { type Binding, type Kernel, makeKernel } from "./kernel.ts";
 import { tokenTile, weightTile } from "./matrix-tiles.ts";
@@ -70,7 +70,7 @@ function tokensOf({ ownTokens, tokenTeams }: MatrixShape): number {
   return ownTokens * tokenTeams * UNIT;
 }
 
-/** One kernel for each shape: each for the steps that its tile is the smallest for. */
+/** One kernel for each shape: each for the batches that its tile is the smallest for. */
 export function matmulMatricesKernels(
   node: NodeOf<"matmul">,
   parts: readonly WeightPart[],
@@ -148,7 +148,7 @@ alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;`,
     maxRows,
     grid: (count) => [Math.ceil(rows / outputs), Math.ceil(count / tokens), 1],
     body: `
-  let tokenCount = step[${countOf[out.rows]}u];
+  let tokenCount = batch[${countOf[out.rows]}u];
   let firstOutput = group.x * ${outputs}u;
   let firstToken = group.y * ${tokens}u;
   let team = lane / ${TEAM}u;
@@ -179,7 +179,7 @@ alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;`,
 function valueBindings({ out, bias }: NodeOf<"matmul">): Binding[] {
   const bindings: Binding[] = [
     { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
-    { name: "step", type: "u32", source: { kind: "step" } },
+    { name: "batch", type: "u32", source: { kind: "batch" } },
   ];
   if (bias) {
     bindings.push({ name: "bias", type: "f32", source: { kind: "weight", weight: bias, part: 0 } });

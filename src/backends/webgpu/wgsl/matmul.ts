@@ -4,8 +4,8 @@
 // A thread loads 4 rows x 4 columns and turns them, so that the tiles are [column][4 rows at a time]: one vector holds what
 // the sums of four outputs (or tokens) need of a column.
 
+import { countOf } from "../../../graph/batch.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
-import { countOf } from "../../../graph/step.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { activationText } from "./activations.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
@@ -30,7 +30,7 @@ export function matmulKernel(
     bindings: [
       ...text.bindings,
       ...valueBindings(node),
-      { name: "step", type: "u32", source: { kind: "step" } },
+      { name: "batch", type: "u32", source: { kind: "batch" } },
     ],
     declarations: `${text.declarations}${activationText(cols)}
 var<workgroup> weightTile: array<vec4f, ${TILE * QUADS}>; // [column][4 outputs]
@@ -40,7 +40,7 @@ ${storeText(node, parts[part]!)}`,
     minRows: MATVEC_TOKENS + 1,
     grid: (tokens) => [Math.ceil(rows / TILE), Math.ceil(tokens / TILE), 1],
     body: `
-  let tokenCount = step[${countOf[out.rows]}u];
+  let tokenCount = batch[${countOf[out.rows]}u];
   let low = lane % ${QUADS}u;
   let high = lane / ${QUADS}u;
   // Computes outputs of quad \`low\` and tokens of quad \`high\`; loads rows of quad \`high\` and columns of quad \`low\`.

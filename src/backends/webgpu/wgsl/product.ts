@@ -7,7 +7,7 @@
 // workgroup does for itself. Several teams may share rows, each a part of the columns.
 
 import type { Activation, NodeOf, Value, Weight } from "../../../graph/graph.ts";
-import type { StepLayout } from "../step-area.ts";
+import type { BatchLayout } from "../batch-area.ts";
 import { unpackOf } from "../unpack/table.ts";
 import type { LaneProduct } from "../unpack/unpack.ts";
 import type { WeightPart } from "../weight-layout.ts";
@@ -31,7 +31,7 @@ export interface ProductShape {
 }
 
 export interface ProductContext {
-  readonly step: StepLayout;
+  readonly batch: BatchLayout;
   readonly exchange: Exchange;
   readonly split: AttentionSplit;
   /** WGSL has dot4I8Packed. */
@@ -72,8 +72,8 @@ export function productKernel(
   const outputs = gate ? part.rows / 2 : part.rows;
   const ownOutputs = gate ? rows / 2 : rows;
   const groupOutputs = (teams / split) * ownOutputs;
-  const { exchange, step } = context;
-  const stage = stageText(product, weight, size, exchange, step, context.split);
+  const { exchange, batch } = context;
+  const stage = stageText(product, weight, size, exchange, batch, context.split);
   const behind = behindText(product, part);
   const groups = Math.ceil(outputs / groupOutputs);
   const names = [

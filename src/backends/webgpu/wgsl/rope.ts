@@ -1,22 +1,22 @@
 // rope: a thread rotates one pair of values (or passes a pair through that lies beyond the rotated dims). Sines and cosines
-// come with the step: a device's own are only good for small angles, and there are few of them.
+// come with the batch: a device's own are only good for small angles, and there are few of them.
 
 import type { NodeOf } from "../../../graph/graph.ts";
-import type { StepLayout } from "../step-area.ts";
+import type { BatchLayout } from "../batch-area.ts";
 import { type Kernel, makeKernel, perItem } from "./kernel.ts";
 
-export function ropeKernel(node: NodeOf<"rope">, step: StepLayout): Kernel {
+export function ropeKernel(node: NodeOf<"rope">, batch: BatchLayout): Kernel {
   const { x, out, headDim, rope } = node;
   const { cols } = x;
   const pairs = rope.dims / 2;
   const halves = headDim / 2;
   const [stride, distance] = rope.layout === "interleaved" ? [2, 1] : [1, pairs];
-  const angles = step.angles.find((area) => area.rope === rope && area.factors === node.factors)!;
+  const angles = batch.angles.find((area) => area.rope === rope && area.factors === node.factors)!;
   return makeKernel({
     name: `rope ${rope.layout} [${cols}]`,
     bindings: [
       { name: "x", type: "f32", source: { kind: "value", value: x } },
-      { name: "step", type: "u32", source: { kind: "step" } },
+      { name: "batch", type: "u32", source: { kind: "batch" } },
       { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
     ],
     rows: out.rows,
@@ -33,8 +33,8 @@ export function ropeKernel(node: NodeOf<"rope">, step: StepLayout): Kernel {
     return;
   }
   let angle = ${angles.at}u + (group.y * ${pairs}u + pair) * 2u;
-  let cosine = bitcast<f32>(step[angle]);
-  let sine = bitcast<f32>(step[angle + 1u]);
+  let cosine = bitcast<f32>(batch[angle]);
+  let sine = bitcast<f32>(batch[angle + 1u]);
   let at = head + pair * ${stride}u;
   let a = x[at];
   let b = x[at + ${distance}u];

@@ -2,14 +2,14 @@
 // which the next batch begins with. It goes to another slot than the one that is read.
 
 import type { NodeOf } from "../../../graph/graph.ts";
-import type { StepLayout } from "../step-area.ts";
-import { SEGMENT_WORDS } from "../step-area.ts";
+import type { BatchLayout } from "../batch-area.ts";
+import { SEGMENT_WORDS } from "../batch-area.ts";
 import { type Kernel, makeKernel, perItem } from "./kernel.ts";
 
 /** NO_SLOT as an unsigned word. */
 const NONE = "0xffffffffu";
 
-export function shortConvKernel(node: NodeOf<"short_conv">, step: StepLayout): Kernel {
+export function shortConvKernel(node: NodeOf<"short_conv">, batch: BatchLayout): Kernel {
   const { x, out, weight, bias, state } = node;
   const { cols } = x;
   const taps = weight.shape[1]!;
@@ -20,7 +20,7 @@ export function shortConvKernel(node: NodeOf<"short_conv">, step: StepLayout): K
       { name: "x", type: "f32", source: { kind: "value", value: x } },
       { name: "weight", type: "f32", source: { kind: "weight", weight, part: 0 } },
       { name: "state", type: "f32", source: { kind: "recurrent", state }, writes: true },
-      { name: "step", type: "u32", source: { kind: "step" } },
+      { name: "batch", type: "u32", source: { kind: "batch" } },
       { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
       ...(bias
         ? [
@@ -45,17 +45,17 @@ fn inputOf(row: i32, first: i32, oldSlot: u32, column: u32) -> f32 {
   let column = group.x * 64u + lane;
   if (column >= ${cols}u) { return; }
   let row = i32(group.y);
-  let sequence = step[${step.sequences}u + group.y];
-  let segment = ${step.segments}u + sequence * ${SEGMENT_WORDS}u;
-  let first = i32(step[segment]);
-  let oldSlot = step[segment + 1u];
-  let newSlot = step[segment + 2u];
+  let sequence = batch[${batch.sequences}u + group.y];
+  let segment = ${batch.segments}u + sequence * ${SEGMENT_WORDS}u;
+  let first = i32(batch[segment]);
+  let oldSlot = batch[segment + 1u];
+  let newSlot = batch[segment + 2u];
   var sum = ${bias ? "bias[column]" : "0.0"};
   for (var k = 0; k < ${taps}; k++) {
     sum += weight[column * ${taps}u + u32(k)] * inputOf(row - ${tail} + k, first, oldSlot, column);
   }
   result[group.y * ${cols}u + column] = sum;
-  let isLast = group.y + 1u == step[0] || step[${step.sequences}u + group.y + 1u] != sequence;
+  let isLast = group.y + 1u == batch[0] || batch[${batch.sequences}u + group.y + 1u] != sequence;
   if (!isLast || newSlot == ${NONE}) { return; }
   for (var k = 0; k < ${tail}; k++) {
     state[(newSlot * ${tail}u + u32(k)) * ${cols}u + column] = inputOf(row - ${tail - 1} + k, first, oldSlot, column);

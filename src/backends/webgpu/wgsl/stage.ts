@@ -2,7 +2,7 @@
 // everywhere, and staged in workgroup memory as what lanes multiply with: 8-bit levels with a scale for each block, or halves.
 
 import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
-import type { StepLayout } from "../step-area.ts";
+import type { BatchLayout } from "../batch-area.ts";
 import { type AttentionSplit, mergeText, partsText, splitBindings } from "./attention-split.ts";
 import { nearestHalfText } from "./halves.ts";
 import { type Binding, float } from "./kernel.ts";
@@ -15,7 +15,7 @@ export interface StageSource {
   /** Rows are those that are wanted of x. */
   readonly select?: NodeOf<"select"> | undefined;
   readonly norm?: NodeOf<"rms_norm"> | undefined;
-  /** x is attention whose parts are merged here, in steps of one token. */
+  /** x is attention whose parts are merged here, in batches of one token. */
   readonly merge?: NodeOf<"attention"> | undefined;
   /** Normalised values are stored here too, by the first workgroup. */
   readonly keep?: Value | undefined;
@@ -40,7 +40,7 @@ export function stageText(
   weight: Weight,
   size: number,
   exchange: Exchange,
-  step: StepLayout,
+  batch: BatchLayout,
   split: AttentionSplit,
 ): StageText {
   const { x, select, norm, keep, merge } = source;
@@ -55,8 +55,8 @@ export function stageText(
     bindings: stageBindings(source),
     declarations: `${merge ? mergeText(merge) : ""}${norm ? normDeclarations(size, exchange) : ""}${stored.declarations}`,
     body: `
-  ${merge ? `let parts = ${partsText(split, merge, step)};` : ""}
-  let row = ${select ? `step[${step.outputRows}u + token]` : "token"} * ${quads}u;
+  ${merge ? `let parts = ${partsText(split, merge, batch)};` : ""}
+  let row = ${select ? `batch[${batch.outputRows}u + token]` : "token"} * ${quads}u;
   ${norm ? factorText(norm, quads, size) : ""}
   ${keep ? `if (index == 0u) { for (var i = lane; i < ${quads}u; i += ${size}u) { keep[token * ${quads}u + i] = ${value("i")}; } }` : ""}
   ${stored.body(value)}
@@ -66,14 +66,14 @@ export function stageText(
 
 function stageBindings({ x, select, norm, keep, merge }: StageSource): Binding[] {
   if (merge) {
-    return [...splitBindings(false), { name: "step", type: "u32", source: { kind: "step" } }];
+    return [...splitBindings(false), { name: "batch", type: "u32", source: { kind: "batch" } }];
   }
   const bindings: Binding[] = [{ name: "x", type: "vec4f", source: { kind: "value", value: x } }];
   if (norm) {
     const source = { kind: "weight", weight: norm.weight, part: 0 } as const;
     bindings.push({ name: "norm", type: "vec4f", source });
   }
-  if (select) bindings.push({ name: "step", type: "u32", source: { kind: "step" } });
+  if (select) bindings.push({ name: "batch", type: "u32", source: { kind: "batch" } });
   if (keep) {
     const source = { kind: "value", value: keep } as const;
     bindings.push({ name: "keep", type: "vec4f", source, writes: true });

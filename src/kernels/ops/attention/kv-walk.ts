@@ -8,7 +8,7 @@ import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
 import { remainder } from "../loops.ts";
 
-/** KV_BLOCK_TOKENS of graph/step.ts, which kernels do not know. */
+/** KV_BLOCK_TOKENS of graph/batch.ts, which kernels do not know. */
 export const blockRows = 32;
 
 export interface PagedRows {

@@ -2,27 +2,27 @@
 
 import { describe, expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Batch, tableOf } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import { kvGroups, recurrentStates } from "../../src/graph/graph.ts";
 import { splitGraph } from "../../src/graph/split.ts";
-import { Step, tableOf } from "../../src/graph/step.ts";
 
 const limits = { maxTokens: 8, maxOutputs: 8 };
 const f32 = dtypeByName("f32")!;
 const [a, b, c] = [1, 2, 3].map((block) => ({ blocks: Int32Array.of(block) }));
 
-function batchOf(tokens: readonly (readonly [typeof a, position: number])[]): Step {
-  const step = new Step(limits);
-  for (const [sequence, position] of tokens) step.add(0, position, sequence!, false);
-  return step;
+function batchOf(tokens: readonly (readonly [typeof a, position: number])[]): Batch {
+  const batch = new Batch(limits);
+  for (const [sequence, position] of tokens) batch.add(0, position, sequence!, false);
+  return batch;
 }
 
 describe("the tokens of a sequence", () => {
   test("follow one another, at whatever position they begin", () => {
-    const step = batchOf([[a, 7], [a, 8], [b, 0], [c, 3], [c, 4], [c, 5]]); // biome-ignore format: a batch
-    expect(step.tokenCount).toBe(6);
-    step.clear();
-    step.add(0, 2, a!, false); // what was in the batch before does not count
+    const batch = batchOf([[a, 7], [a, 8], [b, 0], [c, 3], [c, 4], [c, 5]]); // biome-ignore format: a batch
+    expect(batch.tokenCount).toBe(6);
+    batch.clear();
+    batch.add(0, 2, a!, false); // what was in the batch before does not count
   });
 
   test("are refused with others in between", () => {

@@ -1,6 +1,14 @@
-// What the GPU is told of a step, in one buffer that is written once per step: counts, tokens, positions, wanted rows, sines
+// What the GPU is told of a batch, in one buffer that is written once per batch: counts, tokens, positions, wanted rows, sines
 // and cosines of the positions, and the cache blocks of each sequence. Also its mirror in host memory.
 
+import {
+  type Batch,
+  type BatchSequence,
+  countOf,
+  KV_BLOCK_TOKENS,
+  NO_SLOT,
+  tableOf,
+} from "../../graph/batch.ts";
 import {
   type Graph,
   kvGroups,
@@ -9,14 +17,6 @@ import {
   type Weight,
 } from "../../graph/graph.ts";
 import type { PlanLimits } from "../../graph/plan.ts";
-import {
-  type BatchSequence,
-  countOf,
-  KV_BLOCK_TOKENS,
-  NO_SLOT,
-  type Step,
-  tableOf,
-} from "../../graph/step.ts";
 
 /** The rotation of all ropes that share frequencies and factors: cosine and sine by [token][pair]. */
 export interface AngleArea {
@@ -26,18 +26,18 @@ export interface AngleArea {
 }
 
 /** Addresses in 4-byte words; the first 4 are for counts (countOf). */
-export interface StepLayout {
+export interface BatchLayout {
   readonly tokens: number;
   readonly positions: number;
   /** Which table of cache blocks is each token's. */
   readonly sequences: number;
   readonly outputRows: number;
-  /** Tokens of each token's sequence after the step; undefined: nobody asks. */
+  /** Tokens of each token's sequence after the batch; undefined: nobody asks. */
   readonly lengths: number | undefined;
   readonly angles: readonly AngleArea[];
   /** [sequence][4]: its first row, and the slots of its recurrent state that are read and written; 0: nobody asks. */
   readonly segments: number;
-  /** By group of KV states: [sequence][tableLength]; last, because most steps have few sequences. */
+  /** By group of KV states: [sequence][tableLength]; last, because most batches have few sequences. */
   readonly groups: readonly number[];
   /** By index in Graph.states: the tables of its group; of a state that has none, 0. */
   readonly tables: readonly number[];
@@ -45,7 +45,7 @@ export interface StepLayout {
   readonly words: number;
 }
 
-export function layOutStep(graph: Graph, limits: PlanLimits, kvBlocks: number): StepLayout {
+export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number): BatchLayout {
   const { maxTokens, maxOutputs } = limits;
   let next = 4;
   const take = (words: number): number => {
@@ -74,17 +74,17 @@ export function layOutStep(graph: Graph, limits: PlanLimits, kvBlocks: number): 
   return { ...layout, tableLength: kvBlocks, words: next };
 }
 
-/** Of a sequence, in StepLayout.segments. */
+/** Of a sequence, in BatchLayout.segments. */
 export const SEGMENT_WORDS = 4;
 
-export class StepArea {
-  readonly #layout: StepLayout;
+export class BatchArea {
+  readonly #layout: BatchLayout;
   readonly #words: Uint32Array<ArrayBuffer>;
   readonly #floats: Float32Array;
   /** Of ropes: by weight name, known once they were uploaded. */
   readonly #factors: ReadonlyMap<string, Float32Array>;
 
-  constructor(layout: StepLayout, factors: ReadonlyMap<string, Float32Array>) {
+  constructor(layout: BatchLayout, factors: ReadonlyMap<string, Float32Array>) {
     this.#layout = layout;
     this.#words = new Uint32Array(layout.words);
     this.#floats = new Float32Array(this.#words.buffer);
@@ -92,27 +92,27 @@ export class StepArea {
   }
 
   /** Fills the mirror; the stretches of it that the GPU needs: [from, to) in words. */
-  fill(step: Step): readonly (readonly [from: number, to: number])[] {
+  fill(batch: Batch): readonly (readonly [from: number, to: number])[] {
     const { tokens, positions, sequences, outputRows, lengths, segments } = this.#layout;
     const { groups, tableLength } = this.#layout;
     const words = this.#words;
-    words[countOf.tokens] = step.tokenCount;
-    words[countOf.outputs] = step.outputCount;
-    words[countOf.logits] = step.count("logits");
+    words[countOf.tokens] = batch.tokenCount;
+    words[countOf.outputs] = batch.outputCount;
+    words[countOf.logits] = batch.count("logits");
     let current: BatchSequence | undefined;
     let sequence = -1;
     let held = 0;
     let length = 0;
-    for (let t = 0; t < step.tokenCount; t++) {
-      if (step.sequences[t] !== current) {
-        current = step.sequences[t]!;
+    for (let t = 0; t < batch.tokenCount; t++) {
+      if (batch.sequences[t] !== current) {
+        current = batch.sequences[t]!;
         sequence++;
         if (segments > 0) this.#fillSegment(sequence, t, current);
-        if (lengths !== undefined) length = step.lengthAfter(t);
+        if (lengths !== undefined) length = batch.lengthAfter(t);
       }
       if (lengths !== undefined) words[lengths + t] = length;
-      const position = step.positions[t]!;
-      words[tokens + t] = step.tokens[t]!;
+      const position = batch.positions[t]!;
+      words[tokens + t] = batch.tokens[t]!;
       words[positions + t] = position;
       words[sequences + t] = sequence;
       held = Math.floor(position / KV_BLOCK_TOKENS) + 1;
@@ -123,12 +123,14 @@ export class StepArea {
       }
     }
     const used = sequence * tableLength + held;
-    for (let o = 0; o < step.outputCount; o++) words[outputRows + o] = step.outputRows[o]!;
-    for (const area of this.#layout.angles) this.#fillAngles(area, step);
+    for (let o = 0; o < batch.outputCount; o++) words[outputRows + o] = batch.outputRows[o]!;
+    for (const area of this.#layout.angles) this.#fillAngles(area, batch);
     return [
-      [0, outputRows + step.outputCount],
-      ...(lengths === undefined ? [] : [[lengths, lengths + step.tokenCount] as const]),
-      ...this.#layout.angles.map(({ at, rope }) => [at, at + step.tokenCount * rope.dims] as const),
+      [0, outputRows + batch.outputCount],
+      ...(lengths === undefined ? [] : [[lengths, lengths + batch.tokenCount] as const]),
+      ...this.#layout.angles.map(
+        ({ at, rope }) => [at, at + batch.tokenCount * rope.dims] as const,
+      ),
       ...(segments > 0 ? [[segments, segments + (sequence + 1) * SEGMENT_WORDS] as const] : []),
       ...groups.map((at) => [at, at + used] as const),
     ];
@@ -147,12 +149,12 @@ export class StepArea {
   }
 
   /** In float32 steps, as the reference: an angle of thousands of radians has few digits to lose. */
-  #fillAngles({ rope, factors, at }: AngleArea, step: Step): void {
+  #fillAngles({ rope, factors, at }: AngleArea, batch: Batch): void {
     const f32 = Math.fround;
     const pairs = rope.dims / 2;
     const divisors = factors && this.#factors.get(factors.name)!;
-    for (let t = 0; t < step.tokenCount; t++) {
-      const position = step.positions[t]!;
+    for (let t = 0; t < batch.tokenCount; t++) {
+      const position = batch.positions[t]!;
       for (let pair = 0; pair < pairs; pair++) {
         const turned = f32(position * rope.frequencies[pair]!);
         const angle = divisors ? f32(turned / divisors[pair]!) : turned;

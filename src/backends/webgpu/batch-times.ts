@@ -1,18 +1,18 @@
-// Where the time of steps goes on the GPU, for a profile: timestamp queries around every group of nodes that is computed
+// Where the time of batches goes on the GPU, for a profile: timestamp queries around every group of nodes that is computed
 // together, each in a pass of its own, summed up by phase. Not made, and nothing of it is asked, where nobody wants a profile.
 //
-// A pass has a price, so not every step is recorded: all of a prompt; of generation the first ones, and then some. What was
-// recorded stands for all steps. A GPU without timestamp queries only has the times of whole steps.
+// A pass has a price, so not every batch is recorded: all of a prompt; of generation the first ones, and then some. What was
+// recorded stands for all batches. A GPU without timestamp queries only has the times of whole batches.
 
-import type { RowCounts, Step } from "../../graph/step.ts";
+import type { Batch, RowCounts } from "../../graph/batch.ts";
 import {
   type BackendProfile,
+  type BatchPhase,
   EVENT_NUMBERS,
   type PhaseTimes,
   type ProfiledPart,
-  type StepPhase,
 } from "../backend.ts";
-import { StepSums } from "../step-sums.ts";
+import { BatchSums } from "../batch-sums.ts";
 import type { GpuDevice } from "./device.ts";
 import { encodePart, type Program, type ProgramPart } from "./program.ts";
 import { MAP_READ, usage } from "./usage.ts";
@@ -22,7 +22,7 @@ const MOST_PARTS = 2048;
 /** Events that are kept for a trace. */
 const EVENTS = 2 ** 15;
 interface PhaseSums {
-  readonly sums: StepSums;
+  readonly sums: BatchSums;
   /** By part. */
   readonly busyMs: Float64Array;
 }
@@ -33,17 +33,17 @@ interface Queries {
   readonly read: GPUBuffer;
 }
 
-export class StepTimes {
+export class BatchTimes {
   readonly #gpu: GpuDevice;
   #program: Program;
   readonly #parts: readonly ProfiledPart[];
   readonly #queries: Queries | undefined;
-  #phases: Record<StepPhase, PhaseSums>;
+  #phases: Record<BatchPhase, PhaseSums>;
   readonly #events: Float64Array = new Float64Array(EVENTS * EVENT_NUMBERS);
   #eventCount = 0;
-  #phase: StepPhase = "prompt";
+  #phase: BatchPhase = "prompt";
   #started = 0;
-  /** Of the step under way: the parts whose times are asked for, in the order of their queries. */
+  /** Of the batch under way: the parts whose times are asked for, in the order of their queries. */
   #asked: readonly number[] = [];
 
   constructor(gpu: GpuDevice, program: Program) {
@@ -60,11 +60,11 @@ export class StepTimes {
     this.#program = program;
   }
 
-  /** A step begins; true: it is to be recorded. */
-  begin(step: Step, phase: StepPhase): boolean {
+  /** A batch begins; true: it is to be recorded. */
+  begin(batch: Batch, phase: BatchPhase): boolean {
     this.#phase = phase;
     const { sums } = this.#phases[phase];
-    sums.begin(step);
+    sums.begin(batch);
     this.#asked = [];
     this.#started = performance.now();
     return this.#queries !== undefined && (phase === "prompt" || sums.isSampled);
@@ -91,7 +91,7 @@ export class StepTimes {
     commands.copyBufferToBuffer(resolved, 0, read, 0, queries * 8);
   }
 
-  /** The step is over, and waited for. Its times are fetched after that, and cost it nothing. */
+  /** The batch is over, and waited for. Its times are fetched after that, and cost it nothing. */
   async end(): Promise<void> {
     const endMs = performance.now();
     const { sums, busyMs } = this.#phases[this.#phase];
@@ -131,18 +131,18 @@ export class StepTimes {
   #notes(): string[] {
     const { name, timestampQueries } = this.#gpu.facts;
     if (!timestampQueries) {
-      return [`the GPU "${name}" has no timestamp queries: what a step consists of is not known`];
+      return [`the GPU "${name}" has no timestamp queries: what a batch consists of is not known`];
     }
     if (!this.#queries) {
-      return [`a step has more than ${MOST_PARTS} parts: what it consists of was not recorded`];
+      return [`a batch has more than ${MOST_PARTS} parts: what it consists of was not recorded`];
     }
-    const { steps, stepMs, recordedSteps, recordedMs } = this.#phases.generation.sums;
+    const { batches, batchMs, recordedBatches, recordedMs } = this.#phases.generation.sums;
     const how = "times of ops are the GPU's own, by timestamp queries";
-    if (recordedSteps === 0 || recordedSteps === steps) return [how];
-    const others = (stepMs - recordedMs) / (steps - recordedSteps);
-    const price = (recordedMs / recordedSteps / others).toFixed(2);
+    if (recordedBatches === 0 || recordedBatches === batches) return [how];
+    const others = (batchMs - recordedMs) / (batches - recordedBatches);
+    const price = (recordedMs / recordedBatches / others).toFixed(2);
     return [
-      `${how}: ${recordedSteps} of ${steps} steps of generation were recorded, which took ${price} times as long as the others`,
+      `${how}: ${recordedBatches} of ${batches} batches of generation were recorded, which took ${price} times as long as the others`,
     ];
   }
 
@@ -171,9 +171,9 @@ export class StepTimes {
     return sums.times(this.#queries ? [busyMs] : []);
   }
 
-  #empty(): Record<StepPhase, PhaseSums> {
+  #empty(): Record<BatchPhase, PhaseSums> {
     const empty = (): PhaseSums => ({
-      sums: new StepSums(),
+      sums: new BatchSums(),
       busyMs: new Float64Array(this.#parts.length),
     });
     return { prompt: empty(), generation: empty() };

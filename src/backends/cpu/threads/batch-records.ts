@@ -1,27 +1,27 @@
 // The leader's account of recorded times: what the threads wrote (records.ts), summed up by phase, thread and
 // instruction. Everything is allocated once.
 //
-// Records are added up at the beginning of the next step, not at the end of their own: a thread writes its last record when
-// it has left the instruction, and by then the others may be done with the step.
+// Records are added up at the beginning of the next batch, not at the end of their own: a thread writes its last record when
+// it has left the instruction, and by then the others may be done with the batch.
 
+import type { Batch } from "../../../graph/batch.ts";
 import type { GraphNode } from "../../../graph/graph.ts";
 import type { Plan } from "../../../graph/plan.ts";
-import type { Step } from "../../../graph/step.ts";
-import type { PhaseTimes, ProfiledPart, RecordedEvents, StepPhase } from "../../backend.ts";
-import { StepSums } from "../../step-sums.ts";
+import type { BatchPhase, PhaseTimes, ProfiledPart, RecordedEvents } from "../../backend.ts";
+import { BatchSums } from "../../batch-sums.ts";
 import type { Compiled } from "../compile.ts";
 import type { Executor } from "../executor.ts";
 import { type RecordArea, RecordReader } from "./records.ts";
 
 /** A phase of the account. [thread][part] */
 interface PhaseSums {
-  readonly sums: StepSums;
+  readonly sums: BatchSums;
   readonly busyMs: readonly Float64Array[];
 }
 
-export class StepRecords {
+export class BatchRecords {
   readonly #readers: readonly RecordReader[];
-  readonly #phases: Readonly<Record<StepPhase, PhaseSums>>;
+  readonly #phases: Readonly<Record<BatchPhase, PhaseSums>>;
   readonly #flag: Int32Array;
   #started = 0;
   #current: PhaseSums;
@@ -31,18 +31,18 @@ export class StepRecords {
     this.#readers = Array.from({ length: threads }, (_, i) => new RecordReader(buffer, area, i));
     this.#flag = new Int32Array(buffer, area.isOn, 1);
     const empty = (): PhaseSums => ({
-      sums: new StepSums(),
+      sums: new BatchSums(),
       busyMs: this.#readers.map(() => new Float64Array(instructions)),
     });
     this.#phases = { prompt: empty(), generation: empty() };
     this.#current = this.#phases.prompt;
   }
 
-  begin(step: Step, phase: StepPhase): void {
+  begin(batch: Batch, phase: BatchPhase): void {
     this.#addRecords();
     this.#current = this.#phases[phase];
     const { sums } = this.#current;
-    sums.begin(step);
+    sums.begin(batch);
     this.#isOn = phase === "prompt" || sums.isSampled;
     Atomics.store(this.#flag, 0, this.#isOn ? 1 : 0);
     this.#started = performance.now();
@@ -62,7 +62,7 @@ export class StepRecords {
     for (const reader of this.#readers) reader.forget();
   }
 
-  phases(): Record<StepPhase, PhaseTimes> {
+  phases(): Record<BatchPhase, PhaseTimes> {
     this.#addRecords();
     const { prompt, generation } = this.#phases;
     return {

@@ -1,6 +1,6 @@
-// One step of the engine: which tokens are computed, at which positions of which sequences, and whose logits are wanted.
+// One batch of the engine: which tokens are computed, at which positions of which sequences, and whose logits are wanted.
 //
-// A step is filled anew for every run and allocates nothing: the arrays are as long as the plan's largest step. The tokens of
+// A batch is filled anew for every run and allocates nothing: the arrays are as long as the plan's largest batch. The tokens of
 // one sequence stand next to each other, at consecutive positions, so that a scan can run over them; add() checks it.
 
 import type { Rows } from "./graph.ts";
@@ -9,10 +9,10 @@ import type { PlanLimits } from "./plan.ts";
 /** Tokens per block of the paged KV cache. */
 export const KV_BLOCK_TOKENS = 32;
 
-/** Which of a step's counts is the number of rows of each kind, where backends keep them behind each other. */
+/** Which of a batch's counts is the number of rows of each kind, where backends keep them behind each other. */
 export const countOf: Readonly<Record<Rows, number>> = { tokens: 0, outputs: 1, logits: 2 };
 
-/** How many rows the values of each kind have in a step. */
+/** How many rows the values of each kind have in a batch. */
 export type RowCounts = Readonly<Record<Rows, number>>;
 
 /** What a sequence keeps, as a backend sees it. Sequences are told apart by identity. */
@@ -25,7 +25,7 @@ export interface BatchSequence {
   readonly slots?: SlotPair | undefined;
 }
 
-/** Recurrent state of a sequence: a step reads slot `from` and writes slot `to`, which is another one. */
+/** Recurrent state of a sequence: a batch reads slot `from` and writes slot `to`, which is another one. */
 export interface SlotPair {
   /** NO_SLOT: zeros. */
   readonly from: number;
@@ -39,7 +39,7 @@ export function tableOf({ blocks, groups }: BatchSequence, group: number): Int32
   return groups?.[group] ?? blocks;
 }
 
-export class Step {
+export class Batch {
   readonly limits: PlanLimits;
   tokenCount = 0;
   outputCount = 0;
@@ -68,7 +68,7 @@ export class Step {
     this.wantsLogits = true;
   }
 
-  /** How many rows a value of this kind has in this step. */
+  /** How many rows a value of this kind has in this batch. */
   count(rows: Rows): number {
     if (rows === "tokens") return this.tokenCount;
     return rows === "outputs" || this.wantsLogits ? this.outputCount : 0;
@@ -83,7 +83,7 @@ export class Step {
     };
   }
 
-  /** Tokens of token t's sequence after this step. A sequence's tokens stand one after the other. */
+  /** Tokens of token t's sequence after this batch. A sequence's tokens stand one after the other. */
   lengthAfter(t: number): number {
     let last = t;
     while (last + 1 < this.tokenCount && this.sequences[last + 1] === this.sequences[t]) last++;
