@@ -1,4 +1,4 @@
-// How fast the kernels are that are not matrix products, next to the same work in plain TypeScript. Not a test: it
+// How fast the kernels are that are not matmuls, next to the same work in plain TypeScript. Not a test: it
 // asserts nothing. `node --no-liftoff bench/kernels.ts [part of a name]`: without the flag the first kernels may be
 // measured as the engine's quick compiler left them. Times are the best of many short rounds, because the machine may be
 // busy; GB/s counts the bytes read and written once, GFLOPS a multiply-add as two.

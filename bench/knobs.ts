@@ -1,4 +1,4 @@
-// What the knobs of a product's kernels are worth here: every value of every knob beside the usual ones, in turns, over the same
+// What the knobs of a matmul's kernels are worth here: every value of every knob beside the usual ones, in turns, over the same
 // weights, which come from memory. Not a test: it asserts nothing. `lantern tune` searches the same, and remembers.
 //
 //   node bench/knobs.ts q4_0,q8_0 [-t 1,2] [-m 1,32] [-r 15] [-v 4s.compact,8s.compact] [-k 2048] [-n 5632]
@@ -22,7 +22,7 @@ import {
 } from "../src/kernels/matmul-variants.ts";
 import { nativeHere } from "../src/machine/native.ts";
 import { currentPlatform } from "../src/platform/current.ts";
-import { ProductBench } from "../src/tune/measure.ts";
+import { MatmulTimes } from "../src/tune/measure.ts";
 import { STREAM_BYTES } from "../src/tune/space.ts";
 
 /** More than caches hold. */
@@ -77,7 +77,7 @@ function usualTile(dtype: string, tokens: number): string {
 async function compare(dtype: string, threads: number, m: number, flags: Flags): Promise<void> {
   const problem = { dtype, n: flags.rows, k: flags.columns };
   const variants = variantsFor(dtype, m, flags.variants);
-  const bench = await ProductBench.open({
+  const bench = await MatmulTimes.open({
     problem,
     variants,
     tokens: [m],

@@ -137,7 +137,7 @@ export interface BackendInfo {
   name: string;
   /** Threads that compute: fewer than asked for where there is no shared memory; `notes` says so. */
   threads: number;
-  /** What the kernels of products are: "x64-amx", "x64-avx512", ... (machine code), or "wasm: " and why. Absent: there are none. */
+  /** What the kernels of matmuls are: "x64-amx", "x64-avx512", ... (machine code), or "wasm: " and why. Absent: there are none. */
   kernels?: string;
   /** Where each layer is, in order: one entry, or two where the model is split (gpuLayers). */
   placement: LayerPlacement[];

@@ -1,8 +1,8 @@
-// Public types: what computes. Levels, machine code, GPUs, how they are measured, and the speed of one product. Part of
+// Public types: what computes. Levels, machine code, GPUs, how they are measured, and the speed of one matmul. Part of
 // api.ts; no model is needed for any of it.
 
 /**
- * How products are computed. 1: plain TypeScript (the reference); 2: WebAssembly SIMD, row by row; 3: WebAssembly SIMD and
+ * How matmuls are computed. 1: plain TypeScript (the reference); 2: WebAssembly SIMD, row by row; 3: WebAssembly SIMD and
  * tiles; 4: tiles and machine code for this processor (docs/native.md).
  */
 export type OptLevel = 1 | 2 | 3 | 4;
@@ -62,7 +62,7 @@ export interface GpuMeasureOptions {
   onNote?: ((note: string) => void) | undefined;
 }
 
-/** One matrix product to measure: activations [m, k] times weights [n, k], transposed. */
+/** One matmul to measure: activations [m, k] times weights [n, k], transposed. */
 export interface MatmulBenchOptions {
   /** Type of the weights: "q4_1". */
   type: string;
@@ -71,7 +71,7 @@ export interface MatmulBenchOptions {
   m: number;
   level: OptLevel;
   threads: number;
-  /** How long to measure; at least one product is computed. */
+  /** How long to measure; at least one matmul is computed. */
   seconds: number;
 }
 

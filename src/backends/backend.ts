@@ -168,7 +168,7 @@ export interface Backend {
   readonly name: string;
   /** That compute. */
   readonly threads: number;
-  /** What the kernels of products are, and why, where there is a choice: "x64-avx512", "wasm: ...". */
+  /** What the kernels of matmuls are, and why, where there is a choice: "x64-avx512", "wasm: ...". */
   readonly kernels?: string | undefined;
 
   /** The device that it computes on, as that one's measurement names it. Optional: the processor. */
@@ -230,7 +230,7 @@ export interface Backend {
 }
 
 export interface TuningControls {
-  /** From the next batch on, all products of all sizes are computed by variant `index` of their choice. */
+  /** From the next batch on, all matmuls of all sizes are computed by variant `index` of their choice. */
   setVariant(index: number): void;
   /** What threads with nothing to do do, from the next batch on. */
   setIdle(idle: "spin" | "sleep"): void;

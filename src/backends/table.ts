@@ -20,7 +20,7 @@ export interface BackendRequest {
   readonly native?: NativeKernels | string | undefined;
   readonly threads: number;
   readonly startThread: (() => EngineThread) | undefined;
-  /** Which kernels compute which product, where that was measured. */
+  /** Which kernels compute which matmul, where that was measured. */
   readonly choose?: ChooseMatmul | undefined;
   /** What threads with nothing to do should do, where that was measured. */
   readonly idle?: "spin" | "sleep" | undefined;

@@ -60,7 +60,7 @@ export async function openModel(
 /** What the backend says of itself; layers of which it says the same are said once. */
 export function explanation({ backend }: ModelInfo): string {
   const lines = backend.notes.map((note) => note.replace(/\bblk\.\d+\./g, "blk.*."));
-  // Indented lines belong to the one above them: two kinds of products may be refused with the same sentence.
+  // Indented lines belong to the one above them: two kinds of matmuls may be refused with the same sentence.
   const parts: string[] = [];
   for (const line of lines) {
     if (line.startsWith(" ") && parts.length > 0) parts[parts.length - 1] += `\n  ${line}`;

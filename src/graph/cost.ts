@@ -1,6 +1,6 @@
 // Operations and bytes of every op, from shapes and types alone: what limits/ and every "percent of the limit" start from.
 //
-// An operation is one multiply or one add; transcendental functions count 1. Which kind a product is follows from the type
+// An operation is one multiply or one add; transcendental functions count 1. Which kind a matmul is follows from the type
 // that its activations are rounded to: 8-bit integers for quantized weights, half floats for f16 and bf16, else floats.
 // Attention follows the type of the KV cache in the same way. Bytes are what must move at least: weights and cache once
 // per batch, values once when read and once when written.
@@ -54,7 +54,7 @@ const rules: { [K in OpKind]: CostRule<K> } = {
   rms_norm: (n, s) => elementwise(4, [n.x], n.out, s, [n.weight]),
   layer_norm: (n, s) => elementwise(7, [n.x], n.out, s, n.bias ? [n.weight, n.bias] : [n.weight]),
   matmul: (n, s) => ({
-    ...productOps(n, rowsOf(n.out, s) * n.out.cols),
+    ...matmulOps(n, rowsOf(n.out, s) * n.out.cols),
     weightBytes: weightBytes(n.weight) + (n.bias ? weightBytes(n.bias) : 0),
     kvBytes: 0,
     valueBytes: valueBytes(n.x, s) + valueBytes(n.out, s),
@@ -85,7 +85,7 @@ const rules: { [K in OpKind]: CostRule<K> } = {
     const context = Math.min(s.context, n.window ?? s.context);
     const pairs = s.tokens * context * n.heads;
     return {
-      // Products of headDim and vHeadDim per head and cached token (scores, weighted sum), and the softmax.
+      // Matmuls of headDim and vHeadDim per head and cached token (scores, weighted sum), and the softmax.
       ...opsOf(s.kv, pairs * 2 * (n.headDim + n.vHeadDim), pairs * (n.softcap ? 6 : 3)),
       weightBytes: n.sinks ? weightBytes(n.sinks) : 0,
       kvBytes:
@@ -187,7 +187,7 @@ function opsOf({ activation }: DType, products: number, floatOps: number): Ops {
     : { floatOps: floatOps + products, halfOps: 0, int8Ops: 0 };
 }
 
-function productOps({ x, weight, bias }: NodeOf<"matmul">, results: number): Ops {
+function matmulOps({ x, weight, bias }: NodeOf<"matmul">, results: number): Ops {
   return opsOf(weight.dtype, 2 * x.cols * results, bias ? results : 0);
 }
 

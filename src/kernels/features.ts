@@ -144,11 +144,11 @@ export function classifyDot4(dot4: Dot4Function): Dot4 | undefined {
   return isExact(dot4, [0, 1, 64, 127]) ? "i7" : undefined;
 }
 
-/** Tried where sums of two products would saturate or wrap in 16 bits, whichever two of the four are added first. */
+/** Tried where sums of two matmuls would saturate or wrap in 16 bits, whichever two of the four are added first. */
 function isExact(dot4: Dot4Function, seconds: readonly number[]): boolean {
-  const products = [-128, -1, 1, 127].flatMap((a) => seconds.map((b) => [a, b] as const));
-  return products.every(([a, b]) =>
-    products.every(([c, d]) =>
+  const matmuls = [-128, -1, 1, 127].flatMap((a) => seconds.map((b) => [a, b] as const));
+  return matmuls.every(([a, b]) =>
+    matmuls.every(([c, d]) =>
       [0, 2 ** 31 - 1].every((accumulator) => {
         const exact = (accumulator + 2 * a * b + 2 * c * d) | 0;
         const isNeighbours = dot4([a, a, c, c], [b, b, d, d], accumulator) === exact;

@@ -1,9 +1,9 @@
-// The ways in which a matrix product can be computed here: the space that tuning searches, made from the parameters of
+// The ways in which a matmul can be computed here: the space that tuning searches, made from the parameters of
 // the kernels in ops/. Each way accepts a problem or says why not.
 //
 // A way is plain data: src/backends/cpu lowers it, src/tune measures it. Weights lie in the same tiles for all ways of a
 // layout; what differs is how many rows and tokens are computed at once, how activations are stored, and how many
-// streams a product with few tokens reads at once. Each target has a list of its own: WebAssembly's compilers spill what
+// streams a matmul with few tokens reads at once. Each target has a list of its own: WebAssembly's compilers spill what
 // registers do not hold, machine code never does, and a wide vector has more rows.
 
 import { type Knobs, knobWords, splitKnobs } from "./knobs.ts";
@@ -32,7 +32,7 @@ export interface MatmulVariant {
   readonly tokens: number;
   /** Activations repeated in every lane of a vector. */
   readonly replicated: boolean;
-  /** Tiles that a product with one token walks at once. */
+  /** Tiles that a matmul with one token walks at once. */
   readonly streams: number;
   /**
    * Full tiles of tokens walk as many at once, too, one tile of tokens after the other: faster where the weights come
@@ -49,7 +49,7 @@ export interface MatmulVariant {
   readonly knobs?: Knobs;
 }
 
-/** Which variant computes which number of tokens, for products that read the same activations. */
+/** Which variant computes which number of tokens, for matmuls that read the same activations. */
 export interface MatmulChoice {
   readonly variants: readonly MatmulVariant[];
   /** By number of tokens, from 0 to the most of a step: an index into `variants`. */
@@ -58,14 +58,14 @@ export interface MatmulChoice {
   readonly notes: readonly string[];
 }
 
-/** Chooses for products that share their activations (and so, how these are stored). */
+/** Chooses for matmuls that share their activations (and so, how these are stored). */
 export type ChooseMatmul = (
   problems: readonly MatmulProblem[],
   maxTokens: number,
   threads: number,
 ) => MatmulChoice;
 
-/** Tiles that a product with one token walks at once, where nothing was measured: four give 1.7 times one's bandwidth. */
+/** Tiles that a matmul with one token walks at once, where nothing was measured: four give 1.7 times one's bandwidth. */
 const DEFAULT_STREAMS = 4;
 
 const styles = [false, true];
@@ -220,7 +220,7 @@ export function withKnobs(variant: MatmulVariant, knobs: Knobs): MatmulVariant {
 function defaultTile(dtype: string, tokens: number, target: MatmulTarget): MatmulVariant {
   const packing = packingOf(dtype);
   if (target.amx && packing && tokens > WIDEST_IN_VECTORS) {
-    // Minimums in nibbles are so much work beside the products that these are no faster (measured with Q2_K).
+    // Minimums in nibbles are so much work beside the matmuls that these are no faster (measured with Q2_K).
     if (packing.layout("unsigned").scales !== "nibbles") return inTileRegisters;
   }
   if (target.i8mm && packing && tokens >= FEWEST_IN_PAIRS) return inPairs;
@@ -331,7 +331,7 @@ function liveVectors({ rows, tokens, streamed }: MatmulVariant): number {
 }
 
 /**
- * Groups of a tile that a product with one token computes at once, as machine code. Levels and products of any signed
+ * Groups of a tile that a matmul with one token computes at once, as machine code. Levels and matmuls of any signed
  * bytes take registers of their own, of which there are few beside vectors of 32 bytes.
  */
 export function groupsAtOnce(

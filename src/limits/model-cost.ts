@@ -42,21 +42,21 @@ export interface BitWidths {
 }
 
 /**
- * How work is counted. "best": as the best program would do it, so that a limit may be too high and never too low: products
+ * How work is counted. "best": as the best program would do it, so that a limit may be too high and never too low: matmuls
  * on the fastest units for their type, one reading of the KV cache for all tokens of a prompt. "article": as the published
  * tables have it (docs/limits.md): all arithmetic on floats, the KV cache read anew for every token of a prompt.
  */
 export type Counting = "best" | "article";
 
-/** What products with values of this width count as. Quantized ones meet activations of 8 bits. */
-function productsAt(bits: number, counting: Counting): keyof Ops {
+/** What matmuls with values of this width count as. Quantized ones meet activations of 8 bits. */
+function opsAt(bits: number, counting: Counting): keyof Ops {
   if (counting === "article" || bits > 16) return "floatOps";
   return bits === 16 ? "halfOps" : "int8Ops";
 }
 
 /**
  * The cost of a shape at given widths. A parameter is one multiply and one add; norms, embedding rows and everything
- * between the products are left out, as they are small.
+ * between the matmuls are left out, as they are small.
  */
 export function shapeCost(
   shape: ModelShape,
@@ -66,18 +66,18 @@ export function shapeCost(
   checkBits("weights", bits.weights);
   checkBits("kv", bits.kv);
   const counts = parameterCounts(shape);
-  const products = productsAt(bits.weights, counting);
+  const matmuls = opsAt(bits.weights, counting);
   return {
     weightBytes: (counts.active * bits.weights) / 8,
     rowBytes: 0,
     storedBytes: (counts.total * bits.weights) / 8,
     kvBytes: (kvParameters(shape) * bits.kv) / 8,
-    token: { ...noOps, [products]: 2 * counts.layers },
-    output: { ...noOps, [products]: 2 * counts.head },
+    token: { ...noOps, [matmuls]: 2 * counts.layers },
+    output: { ...noOps, [matmuls]: 2 * counts.head },
     // Every query head computes with the keys and values of its group: GQA saves bytes, not arithmetic.
     pair: {
       ...noOps,
-      [productsAt(bits.kv, counting)]: 2 * 2 * shape.layers * shape.heads * shape.headDim,
+      [opsAt(bits.kv, counting)]: 2 * 2 * shape.layers * shape.heads * shape.headDim,
     },
   };
 }
@@ -176,13 +176,13 @@ export function weightBytesFor({ weightBytes: ofOne, experts }: ModelCost, token
 
 /** The same model with a KV cache of another width. */
 export function withKvBits(cost: ModelCost, from: number, to: number): ModelCost {
-  const [before, after] = [productsAt(from, "best"), productsAt(to, "best")];
-  const products = cost.pair[before];
+  const [before, after] = [opsAt(from, "best"), opsAt(to, "best")];
+  const matmuls = cost.pair[before];
   const others = { ...cost.pair, [before]: 0 };
   return {
     ...cost,
     kvBytes: (cost.kvBytes * to) / from,
-    pair: { ...others, [after]: others[after] + products },
+    pair: { ...others, [after]: others[after] + matmuls },
     windows: cost.windows?.map((own) => {
       const { kvBytes, pair } = withKvBits({ ...cost, ...own, windows: undefined }, from, to);
       return { window: own.window, kvBytes, pair };

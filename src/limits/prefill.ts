@@ -1,5 +1,5 @@
 // The least time that reading a prompt can take: weights are read once, keys and values once for every pair of a token and
-// one before it (or itself), products are computed for every token. Where reading and computing take equally long, the
+// one before it (or itself), matmuls are computed for every token. Where reading and computing take equally long, the
 // bottleneck turns: at first weights bind, then arithmetic, and in long prompts the KV cache.
 
 import type { Device } from "./device.ts";

@@ -8,9 +8,9 @@ export interface Work {
   readonly bytes: number;
   /** Operations on floats. */
   readonly floatOps: number;
-  /** Operations on half floats: products of f16 and bf16 weights, attention to a cache of these. */
+  /** Operations on half floats: matmuls of f16 and bf16 weights, attention to a cache of these. */
   readonly halfOps: number;
-  /** Operations on 8-bit integers: products of quantized weights. */
+  /** Operations on 8-bit integers: matmuls of quantized weights. */
   readonly int8Ops: number;
 }
 

@@ -1,5 +1,5 @@
 // The shape of a decoder-only transformer and how many parameters it has. Numbers about numbers: no bytes (model-cost.ts)
-// and no device (device.ts). The counts are those of the products' weights, as the formulas of this folder want them;
+// and no device (device.ts). The counts are those of the matmuls' weights, as the formulas of this folder want them;
 // norms are counted apart, because no formula but the total of a file needs them.
 
 import { UsageError } from "../base/errors.ts";
@@ -15,7 +15,7 @@ export interface ModelShape {
   /** Heads of keys and values; fewer than `heads`: grouped-query attention (GQA). */
   readonly kvHeads: number;
   readonly headDim: number;
-  /** The products that make queries, keys and values add a bias. */
+  /** The matmuls that make queries, keys and values add a bias. */
   readonly qkvBias: boolean;
   /** Queries and keys have a norm per head (Qwen3). */
   readonly headNorms: boolean;

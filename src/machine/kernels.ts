@@ -2,7 +2,7 @@
 // that only multiplies bytes, and where there are tile registers one that does so there. They are written in the kernel IR and lowered as every other kernel is, so what they reach
 // is the limit of what any kernel of this engine can reach here.
 //
-// Reading walks several places in turns, as the one-token products do (docs/kernels.md): a single stream does not keep
+// Reading walks several places in turns, as the one-token matmuls do (docs/kernels.md): a single stream does not keep
 // the memory busy. The others load nothing in their loops, and have enough independent sums that none waits for the one before.
 
 import type { NativeImage } from "../backends/cpu/native/entry.ts";

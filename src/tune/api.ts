@@ -40,7 +40,7 @@ const testOptions: OptionNames<TuneTestOptions> = {
   onProgress: true,
 };
 
-/** Measures the ways to compute a model's products on this machine; keeps the calling thread busy meanwhile. */
+/** Measures the ways to compute a model's matmuls on this machine; keeps the calling thread busy meanwhile. */
 export async function tune(options: TuneOptions): Promise<TuneResult> {
   checkOptionNames("tune()", options, tuneOptions);
   const { backend = "cpu", ...rest } = options;
@@ -55,7 +55,7 @@ export async function tune(options: TuneOptions): Promise<TuneResult> {
 
 type Tuner = (options: TuneOptions) => Promise<TuneResult>;
 
-/** Of each backend whose products have more ways than one; loaded when it is asked for. */
+/** Of each backend whose matmuls have more ways than one; loaded when it is asked for. */
 const tuners: Readonly<Record<string, () => Promise<Tuner>>> = byName({
   cpu: async () => (await import("./compose-matmul.ts")).measureTune,
   webgpu: async () => (await import("./compose-gpu.ts")).measureGpuTune,
@@ -67,7 +67,7 @@ export async function rememberedGpuTune(): Promise<TuneFile | undefined> {
   return await load.rememberedGpuTune();
 }
 
-/** Which of two backends computes a product faster, by number of tokens. */
+/** Which of two backends computes a matmul faster, by number of tokens. */
 export function compareTunes(first: TuneFile, second: TuneFile): BackendCrossing[] {
   return crossBackends(first, second);
 }
@@ -98,7 +98,7 @@ export async function rememberedTune(): Promise<TuneFile> {
   );
 }
 
-/** Types of a model's products that were never tuned on this machine; those of a few small matrices do not count. */
+/** Types of a model's matmuls that were never tuned on this machine; those of a few small matrices do not count. */
 export async function untunedTypes(model: string | URL): Promise<string[]> {
   const { typesWithoutTimes } = await import("./compose-matmul.ts");
   return await typesWithoutTimes(model);

@@ -8,7 +8,7 @@
 import { AbortedError } from "../base/errors.ts";
 import { type MatmulVariant, variantById } from "../kernels/matmul-variants.ts";
 import { type Basis, estimate } from "./estimate.ts";
-import { ProductBench, untilCompiled } from "./measure.ts";
+import { MatmulTimes, untilCompiled } from "./measure.ts";
 import type { TuneTestPoint } from "./options.ts";
 import type { TuneEnvironment, TuneWatch } from "./run-tune.ts";
 import { profileText, type TuneFile, type TuneGroup } from "./tune-file.ts";
@@ -112,7 +112,7 @@ class PointsRun {
   readonly #plan: CheckPlan;
   readonly #environment: TuneEnvironment;
   readonly #report: (share: number, now: string) => void;
-  readonly #benches: ProductBench[] = [];
+  readonly #benches: MatmulTimes[] = [];
 
   /** `report` is told how far it is, before every step of the way; what it throws ends the run. */
   constructor(
@@ -140,7 +140,7 @@ class PointsRun {
 
   async #warmUp({ group, variant, m }: Point, index: number): Promise<void> {
     const { dtype, n, k, threads } = group;
-    const bench = await ProductBench.open({
+    const bench = await MatmulTimes.open({
       problem: group,
       variants: [variant],
       tokens: [m],

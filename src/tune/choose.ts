@@ -1,7 +1,7 @@
 // From measured times to choices: which variant computes which number of tokens, how many threads, and whether idle
 // threads spin. Made once, when a model is loaded; nothing is estimated while it runs.
 //
-// Products that read the same activations are chosen for together: they share the preparation (init), so the least sum
+// Matmuls that read the same activations are chosen for together: they share the preparation (init), so the least sum
 // over all of them wins. The default stays unless another is clearly faster: a difference that noise explains is none.
 
 import { plural } from "../base/plural.ts";
@@ -30,7 +30,7 @@ export function staleReason(file: TuneIdentity, here: TuneIdentity): string | un
   return other && `it is of another ${other}: ${file[other]}, here ${here[other]}`;
 }
 
-/** One candidate's estimated microseconds for all products of a group; undefined where one of them has none. */
+/** One candidate's estimated microseconds for all matmuls of a group; undefined where one of them has none. */
 function totalTime(
   file: TuneFile,
   profile: number,
@@ -43,13 +43,13 @@ function totalTime(
     const basis = basisFor(file, problem, threads);
     const times = basis && estimate(basis, profile, tokens);
     if (!times) return undefined;
-    // The first product pays for the preparation, the others find it done.
+    // The first matmul pays for the preparation, the others find it done.
     total += times.compute + (index === 0 ? times.init : 0);
   }
   return total;
 }
 
-/** Tiled profiles whose idle threads spin: those between which a product can choose at any number of tokens. */
+/** Tiled profiles whose idle threads spin: those between which a matmul can choose at any number of tokens. */
 function choosable(
   file: TuneFile,
   target: MatmulTarget,
@@ -120,7 +120,7 @@ function microseconds(us: number): string {
   return us >= 1000 ? `${(us / 1000).toFixed(2)} ms` : `${us.toFixed(1)} us`;
 }
 
-/** How often products with so many tokens are computed, for choices that must hold for all of them. */
+/** How often matmuls with so many tokens are computed, for choices that must hold for all of them. */
 export interface ExpectedUse {
   readonly tokens: number;
   readonly times: number;
@@ -132,7 +132,7 @@ const chatUse: readonly ExpectedUse[] = [
   { tokens: 32, times: 1 },
 ];
 
-/** The least time that all products take with a number of threads, whichever profiles they choose; undefined: unknown. */
+/** The least time that all matmuls take with a number of threads, whichever profiles they choose; undefined: unknown. */
 function bestTotal(
   file: TuneFile,
   groups: readonly (readonly MatmulProblem[])[],

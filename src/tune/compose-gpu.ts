@@ -1,4 +1,4 @@
-// Tuning on this machine's GPU: which products, kept where. A composition root, as compose-matmul.ts is for the processor;
+// Tuning on this machine's GPU: which matmuls, kept where. A composition root, as compose-matmul.ts is for the processor;
 // api.ts loads it when it is asked for.
 
 import { findGpu, GpuDevice, type GpuFacts } from "../backends/webgpu/device.ts";

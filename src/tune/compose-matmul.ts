@@ -1,4 +1,4 @@
-// Tuning on this machine: which products, measured how, kept where. A composition root, as open.ts is; api.ts loads it
+// Tuning on this machine: which matmuls, measured how, kept where. A composition root, as open.ts is; api.ts loads it
 // when tuning is asked for.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";

@@ -1,4 +1,4 @@
-// Which of two backends computes a product faster, by number of tokens, from the times of both: arithmetic on two tune files.
+// Which of two backends computes a matmul faster, by number of tokens, from the times of both: arithmetic on two tune files.
 
 import { basisFor, estimate } from "./estimate.ts";
 import type { TuneFile, TuneGroup } from "./tune-file.ts";

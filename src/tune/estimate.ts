@@ -1,4 +1,4 @@
-// How long a product will take, from what was measured: interpolated between numbers of tokens, scaled between shapes
+// How long a matmul will take, from what was measured: interpolated between numbers of tokens, scaled between shapes
 // and thread counts. Plain arithmetic; the choice (choose.ts) is made of it.
 
 import { plural } from "../base/plural.ts";

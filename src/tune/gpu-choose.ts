@@ -1,8 +1,8 @@
-// From times that were measured on a GPU to how its backend shares products out: for every shape and type the fastest of the
+// From times that were measured on a GPU to how its backend shares matmuls out: for every shape and type the fastest of the
 // table for one token, which is what a generation computes. Without times, or without clear ones, the backend's own choice.
 
 import type { GpuFacts } from "../backends/webgpu/device.ts";
-import { productShapes, type Tuning, tuningFor } from "../backends/webgpu/tuning.ts";
+import { matmulShapes, type Tuning, tuningFor } from "../backends/webgpu/tuning.ts";
 import { CLEARLY_FASTER } from "./choose.ts";
 import { basisFor, estimate } from "./estimate.ts";
 import { DEFAULT_VARIANT, type TuneFile } from "./tune-file.ts";
@@ -25,7 +25,7 @@ export function useGpuTuning(file: TuneFile | string | undefined, facts: GpuFact
   const usual = tuningFor(facts);
   const shapeFor: Tuning["shapeFor"] = (rows, cols, dtype) => {
     const variant = fastestVariant(file, rows, cols, dtype);
-    return productShapes.get(variant) ?? usual.shapeFor(rows, cols, dtype);
+    return matmulShapes.get(variant) ?? usual.shapeFor(rows, cols, dtype);
   };
   const lines = file.groups.map(({ dtype, n, k }) => {
     const times = timesOf(file, n, k, dtype)

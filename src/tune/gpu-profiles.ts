@@ -1,11 +1,11 @@
-// The ways to compute a product on a GPU, as profiles of a tune file, and of which GPU and kernels its times are.
+// The ways to compute a matmul on a GPU, as profiles of a tune file, and of which GPU and kernels its times are.
 
 import { type GpuFacts, gpuIdentity } from "../backends/webgpu/device.ts";
-import { PRODUCT_REVISION, productShapes } from "../backends/webgpu/tuning.ts";
+import { MATMUL_REVISION, matmulShapes } from "../backends/webgpu/tuning.ts";
 import { DEFAULT_VARIANT, type TuneIdentity, type TuneProfile } from "./tune-file.ts";
 
 export function gpuTuneProfiles(): TuneProfile[] {
-  return [DEFAULT_VARIANT, ...productShapes.keys()].map((variant) => ({
+  return [DEFAULT_VARIANT, ...matmulShapes.keys()].map((variant) => ({
     backend: "webgpu",
     level: 3,
     variant,
@@ -20,7 +20,7 @@ export function gpuTuneIdentity(facts: GpuFacts): TuneIdentity {
   const has = { f16, dot4: packedDots, matrices: subgroupMatrix };
   const features = Object.entries(has).flatMap(([name, is]) => (is ? [name] : []));
   return {
-    engine: `kernels webgpu-${PRODUCT_REVISION}`,
+    engine: `kernels webgpu-${MATMUL_REVISION}`,
     cpu: gpuIdentity(facts),
     cores: 1,
     features: ["webgpu", lanes, ...features].join(" "),

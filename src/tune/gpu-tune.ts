@@ -1,8 +1,8 @@
-// Measures products on a GPU: the backend's own choice, and for few tokens every other way to share the work out
+// Measures matmuls on a GPU: the backend's own choice, and for few tokens every other way to share the work out
 // (src/backends/webgpu/tuning.ts). What `lantern tune --backend webgpu` does. The times are kept as the processor's are, in a
 // file of the same form whose header names the adapter.
 //
-// A time is that of many products in one submission, each with weights of its own, by the host's clock: without the host, and
+// A time is that of many matmuls in one submission, each with weights of its own, by the host's clock: without the host, and
 // without what a submission costs. Rounds go through all profiles in turns; the fastest round counts.
 
 import type { Backend } from "../backends/backend.ts";
@@ -10,12 +10,12 @@ import { backendByName } from "../backends/table.ts";
 import type { GpuDevice, GpuFacts } from "../backends/webgpu/device.ts";
 import {
   type GpuTuningControls,
-  productShapes,
+  matmulShapes,
   type Tuning,
   tuningFor,
 } from "../backends/webgpu/tuning.ts";
+import { laneDotOf } from "../backends/webgpu/wgsl/matmul-few.ts";
 import { MATVEC_TOKENS } from "../backends/webgpu/wgsl/matvec.ts";
-import { laneProductOf } from "../backends/webgpu/wgsl/product.ts";
 import { AbortedError } from "../base/errors.ts";
 import { bytesFor } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
@@ -23,7 +23,7 @@ import type { Weight } from "../graph/graph.ts";
 import { makePlan } from "../graph/plan.ts";
 import type { MatmulProblem } from "../kernels/matmul-variants.ts";
 import { gpuTuneProfiles } from "./gpu-profiles.ts";
-import { floats, productBatch, productGraph, uploadSample } from "./product.ts";
+import { floats, matmulBatch, matmulGraph, uploadSample } from "./matmul-graph.ts";
 import type { TuneWatch } from "./run-tune.ts";
 import type { StageTimes, TuneGroup } from "./tune-file.ts";
 
@@ -71,11 +71,11 @@ async function tuneGroup(
 ): Promise<TuneGroup> {
   const { facts } = gpu;
   const bytes = facts.isSoftware ? Math.min(streamBytes, SOFTWARE_BYTES) : streamBytes;
-  const bench = await GpuProductBench.open(gpu, problem, Math.max(...tokens), bytes);
+  const bench = await GpuMatmulBench.open(gpu, problem, Math.max(...tokens), bytes);
   const profiles = gpuTuneProfiles();
   const best = tokens.map(() => profiles.map((): number | undefined => undefined));
   // A type without such kernels is computed one way.
-  const hasShapes = laneProductOf(weightOf(problem), facts.workgroupStorageBytes) !== undefined;
+  const hasShapes = laneDotOf(weightOf(problem), facts.workgroupStorageBytes) !== undefined;
   const refused = new Set(hasShapes ? [] : profiles.map((_, index) => index).slice(1));
   try {
     for (let round = 0; round < rounds; round++) {
@@ -101,7 +101,7 @@ function weightOf({ dtype, n, k }: MatmulProblem): Weight {
 
 /** With more tokens than a matrix-vector kernel takes, all shapes compute the same way. */
 async function timeAll(
-  bench: GpuProductBench,
+  bench: GpuMatmulBench,
   tokens: readonly number[],
   profile: number,
   best: readonly (number | undefined)[][],
@@ -116,12 +116,12 @@ async function timeAll(
 /** The default, or everything by one shape. */
 function variantTuning(variant: string, facts: GpuFacts): Tuning {
   const usual = tuningFor(facts);
-  const shape = productShapes.get(variant);
+  const shape = matmulShapes.get(variant);
   return shape ? { ...usual, shapeFor: () => shape } : usual;
 }
 
-/** Copies of a product, one after the other, as a backend runs them. */
-class GpuProductBench {
+/** Copies of a matmul, one after the other, as a backend runs them. */
+class GpuMatmulBench {
   readonly #gpu: GpuDevice;
   readonly #backend: Backend & GpuTuningControls;
   readonly #copies: number;
@@ -140,13 +140,13 @@ class GpuProductBench {
     { dtype, n, k }: MatmulProblem,
     maxTokens: number,
     bytes: number,
-  ): Promise<GpuProductBench> {
+  ): Promise<GpuMatmulBench> {
     const type = dtypeByName(dtype)!;
     const size = n * bytesFor(type, k);
     const copies = Math.min(MOST_COPIES, Math.max(1, Math.ceil(bytes / size)));
-    const bench = new GpuProductBench(gpu, copies, maxTokens);
+    const bench = new GpuMatmulBench(gpu, copies, maxTokens);
     try {
-      const graph = productGraph(type, n, k, copies);
+      const graph = matmulGraph(type, n, k, copies);
       const plan = makePlan(graph, bench.#limits);
       await bench.#backend.prepare(plan, { blocks: 1, dtype: floats });
       for (const weight of graph.weights) await uploadSample(bench.#backend, weight);
@@ -168,9 +168,9 @@ class GpuProductBench {
     return (await device.popErrorScope()) === null && taken;
   }
 
-  /** Microseconds of one product. */
+  /** Microseconds of one matmul. */
   async measure(m: number): Promise<number> {
-    const ms = await this.#backend.timeBatch(productBatch(m, this.#limits));
+    const ms = await this.#backend.timeBatch(matmulBatch(m, this.#limits));
     return (Math.max(0, ms) * 1000) / this.#copies;
   }
 

@@ -1,4 +1,4 @@
-// The second half of tuning a product: the knobs of the variant that won (kernels/knobs.ts). Part of run-tune.ts.
+// The second half of tuning a matmul: the knobs of the variant that won (kernels/knobs.ts). Part of run-tune.ts.
 //
 // One knob after the other: all its values beside each other, in turns; the best stays, and the next knob is tried with it
 // (coordinate descent). All values of all knobs together would be a hundred kernels and minutes. Knobs change results by
@@ -23,7 +23,7 @@ export interface KnobBench {
 export interface KnobSearch {
   readonly target: MatmulTarget;
   readonly rounds: number;
-  /** Whether the variant has code for the product. */
+  /** Whether the variant has code for the matmul. */
   accepts(variant: MatmulVariant): boolean;
   open(variants: readonly MatmulVariant[], tokens: readonly number[]): Promise<KnobBench>;
   /** Told before every value of a knob; what it throws ends the search. */

@@ -1,4 +1,4 @@
-// Measures one product on the CPU backend in all the ways that accept it. The weights are packed once; which way
+// Measures one matmul on the CPU backend in all the ways that accept it. The weights are packed once; which way
 // computes the next batch is a word in the shared memory, so going from one to the other costs nothing.
 //
 // Stage times come from what the threads record (src/backends/cpu/threads/records.ts): init ends when the last thread has
@@ -13,10 +13,10 @@ import type { Batch } from "../graph/batch.ts";
 import { makePlan } from "../graph/plan.ts";
 import type { MatmulProblem, MatmulVariant } from "../kernels/matmul-variants.ts";
 import type { EngineThread } from "../platform/platform.ts";
-import { floats, productBatch, productGraph, uploadSample } from "./product.ts";
+import { floats, matmulBatch, matmulGraph, uploadSample } from "./matmul-graph.ts";
 import type { StageTimes } from "./tune-file.ts";
 
-export interface ProductBenchOptions {
+export interface MatmulTimesOptions {
   readonly problem: MatmulProblem;
   /** Empty: opt level 2, row by row. */
   readonly variants: readonly MatmulVariant[];
@@ -33,7 +33,7 @@ export interface ProductBenchOptions {
 }
 
 /**
- * Tokens up to which a product is measured with weights that come from memory, as they do in a model; more tokens are kept
+ * Tokens up to which a matmul is measured with weights that come from memory, as they do in a model; more tokens are kept
  * busy by arithmetic. Machine code is so fast that it still matters with 32 tokens: weights that were in a cache made it
  * look 1.2 to 1.5 times as fast as it is.
  */
@@ -43,8 +43,8 @@ const COMPUTE_BYTES: number = 8 << 20;
 const MOST_COMPUTING_COPIES = 4;
 const MOST_COPIES = 256;
 
-/** Measures a product with few tokens as memory delivers its weights, and with many as the arithmetic allows. */
-export class ProductBench {
+/** Measures a matmul with few tokens as memory delivers its weights, and with many as the arithmetic allows. */
+export class MatmulTimes {
   readonly #problem: MatmulProblem;
   /** Each is there when some number of tokens is measured by it. */
   readonly #streaming: RowsBench | undefined;
@@ -60,13 +60,13 @@ export class ProductBench {
     this.#computing = computing;
   }
 
-  static async open(options: ProductBenchOptions): Promise<ProductBench> {
+  static async open(options: MatmulTimesOptions): Promise<MatmulTimes> {
     const { problem, tokens } = options;
     const streaming = await openStreaming(options);
     try {
       const isComputing = tokens.some((m) => m > STREAMING_TOKENS);
       const computing = isComputing ? await openComputing(options) : undefined;
-      return new ProductBench(problem, streaming, computing);
+      return new MatmulTimes(problem, streaming, computing);
     } catch (error) {
       streaming?.dispose();
       throw error;
@@ -86,8 +86,8 @@ export class ProductBench {
   }
 }
 
-/** As in a model: product after product, each with weights that nobody has read lately. */
-async function openStreaming(options: ProductBenchOptions): Promise<RowsBench | undefined> {
+/** As in a model: matmul after matmul, each with weights that nobody has read lately. */
+async function openStreaming(options: MatmulTimesOptions): Promise<RowsBench | undefined> {
   const { problem, tokens, streamBytes } = options;
   const few = Math.max(0, ...tokens.filter((m) => m <= STREAMING_TOKENS));
   if (few === 0) return undefined;
@@ -96,7 +96,7 @@ async function openStreaming(options: ProductBenchOptions): Promise<RowsBench | 
   return await RowsBench.open(options, rows, copies, few);
 }
 
-async function openComputing(options: ProductBenchOptions): Promise<RowsBench> {
+async function openComputing(options: MatmulTimesOptions): Promise<RowsBench> {
   const { problem, tokens, whole } = options;
   const enough = Math.min(problem.n, rowsOfBytes(problem, COMPUTE_BYTES));
   const rows = whole ? problem.n : enough;
@@ -107,7 +107,7 @@ async function openComputing(options: ProductBenchOptions): Promise<RowsBench> {
 /** Batches that are run until one has all its records; more than one is rare. */
 const MOST_TRIES = 20;
 
-/** Products of some number of rows, one after the other; times are those of one. */
+/** Matmuls of some number of rows, one after the other; times are those of one. */
 class RowsBench {
   readonly rows: number;
   readonly #copies: number;
@@ -125,7 +125,7 @@ class RowsBench {
   }
 
   static async open(
-    { problem, variants, threads, startThread, native }: ProductBenchOptions,
+    { problem, variants, threads, startThread, native }: MatmulTimesOptions,
     rows: number,
     copies: number,
     maxTokens: number,
@@ -142,7 +142,7 @@ class RowsBench {
     });
     const bench = new RowsBench(backend, rows, copies, maxTokens);
     try {
-      const graph = productGraph(dtypeByName(problem.dtype)!, rows, problem.k, copies);
+      const graph = matmulGraph(dtypeByName(problem.dtype)!, rows, problem.k, copies);
       await backend.prepare(makePlan(graph, bench.#limits), { blocks: 1, dtype: floats });
       for (const weight of graph.weights) await uploadSample(backend, weight);
       const { parts } = backend.profile!()!;
@@ -177,7 +177,7 @@ class RowsBench {
   }
 
   #batch(m: number): Batch {
-    const batch = this.#batches.get(m) ?? productBatch(m, this.#limits);
+    const batch = this.#batches.get(m) ?? matmulBatch(m, this.#limits);
     this.#batches.set(m, batch);
     return batch;
   }
@@ -212,7 +212,7 @@ function rowsOfBytes({ dtype, k }: MatmulProblem, bytes: number): number {
 
 /**
  * Engines compile a kernel better once it has run for a while, on a thread of their own that the measuring would keep
- * from its work: they are given this time after the warm-up. Without it a product is measured at half its speed.
+ * from its work: they are given this time after the warm-up. Without it a matmul is measured at half its speed.
  */
 const COMPILE_MS = 1000;
 

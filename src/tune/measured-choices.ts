@@ -19,7 +19,7 @@ import { rememberedGpuTuning, rememberedTuning } from "./store.ts";
 import { targetFor } from "./tune-target.ts";
 import { type TunedUse, useTuning } from "./use.ts";
 
-/** What was measured of this model's products. */
+/** What was measured of this model's matmuls. */
 export async function measuredTuning(
   platform: Platform,
   file: Pick<ModelFile, "tensors">,
@@ -39,7 +39,7 @@ export async function measuredThreads(
   return (await measuredTuning(platform, file, undefined, await nativeHere(platform))).threads;
 }
 
-/** What was measured of the GPU's products. */
+/** What was measured of the GPU's matmuls. */
 export async function measuredGpuTuning(platform: Platform, facts: GpuFacts): Promise<GpuTunedUse> {
   return useGpuTuning(await rememberedGpuTuning(platform, facts), facts);
 }

@@ -6,7 +6,7 @@ import type { TuneFile } from "./tune-file.ts";
 export interface TuneOptions {
   /** What computes: "cpu" (default) or "webgpu". */
   backend?: string;
-  /** A model whose products are tuned (a path, or what open() takes); or `shapes`. */
+  /** A model whose matmuls are tuned (a path, or what open() takes); or `shapes`. */
   model?: string | URL;
   /** "7b", "13b", or a name of limitsNames(). */
   shapes?: string;

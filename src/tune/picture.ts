@@ -27,7 +27,7 @@ export function tunePicture(file: TuneFile): string {
   const panels = panelsOf(groups);
   const rows = Math.ceil(panels.length / columns);
   const [width, height] = [panelWidth * columns, header + rows * panelHeight];
-  const title = `Matrix products on ${file.cpu}, ${plural(file.cores, "core")}`;
+  const title = `matmuls on ${file.cpu}, ${plural(file.cores, "core")}`;
   const facts = `${file.date.slice(0, 10)}; the tuned kernels are ${gain.median.toFixed(2)} times as fast as the defaults (median), at most ${gain.most.toFixed(2)} times. Dashed: other thread counts`;
   return `${[
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img" aria-label="${escapeText(title)}">`,

@@ -20,7 +20,7 @@ import { packedTypes } from "../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../kernels/target.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import { type KnobSearch, searchKnobs } from "./knobs.ts";
-import { ProductBench, type ProductBenchOptions, untilCompiled } from "./measure.ts";
+import { MatmulTimes, type MatmulTimesOptions, untilCompiled } from "./measure.ts";
 import type { StageTimes, TuneGroup, TuneLine, TuneProfile } from "./tune-file.ts";
 import { targetFor } from "./tune-target.ts";
 
@@ -40,7 +40,7 @@ export interface TunePlan {
 
 export interface TuneEnvironment {
   startThread(): EngineThread;
-  /** What makes the kernels of products; undefined: they are WebAssembly. */
+  /** What makes the kernels of matmuls; undefined: they are WebAssembly. */
   readonly native?: NativeKernels | undefined;
   /** Lets others in: a progress bar, an abort, a request. */
   breathe(): Promise<void>;
@@ -61,10 +61,10 @@ const WARM_UPS = 3;
 const FINALS = 4;
 const FINALISTS = 3;
 
-/** Of all that is to do for a product, this much is left for knobs, where there are any. */
+/** Of all that is to do for a matmul, this much is left for knobs, where there are any. */
 const KNOBS_SHARE = 0.3;
 
-/** All ways to run a product: every variant, spinning; where full, row by row, and the usual ones sleeping. */
+/** All ways to run a matmul: every variant, spinning; where full, row by row, and the usual ones sleeping. */
 export function tuneProfiles(
   full: boolean,
   target: KernelTarget = targetFor(undefined),
@@ -125,7 +125,7 @@ class GroupTuner {
   readonly #target: KernelTarget;
   readonly #variants: readonly MatmulVariant[];
   readonly #entrants: readonly Entrant[];
-  readonly #open: ProductBench[] = [];
+  readonly #open: MatmulTimes[] = [];
 
   constructor(
     plan: TunePlan,
@@ -268,7 +268,7 @@ class GroupTuner {
       rounds: this.#plan.rounds,
       accepts: (variant) => refusals(native)(this.#problem.dtype, variant) === undefined,
       open: async (variants, tokens) => {
-        const bench = await ProductBench.open({ ...this.#benchOptions(), variants, tokens });
+        const bench = await MatmulTimes.open({ ...this.#benchOptions(), variants, tokens });
         return {
           measure: async (index, m) => {
             await this.#pause(signal);
@@ -313,8 +313,8 @@ class GroupTuner {
     });
   }
 
-  async #openBench(level: number): Promise<ProductBench> {
-    const bench = await ProductBench.open({
+  async #openBench(level: number): Promise<MatmulTimes> {
+    const bench = await MatmulTimes.open({
       ...this.#benchOptions(),
       variants: level === 2 ? [] : this.#variants,
       tokens: this.#plan.tokens,
@@ -323,7 +323,7 @@ class GroupTuner {
     return bench;
   }
 
-  #benchOptions(): Omit<ProductBenchOptions, "variants" | "tokens"> {
+  #benchOptions(): Omit<MatmulTimesOptions, "variants" | "tokens"> {
     const { full, streamBytes } = this.#plan;
     return {
       problem: this.#problem,

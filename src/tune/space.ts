@@ -1,5 +1,5 @@
-// What is to be tuned: the shapes of a model's products, the numbers of tokens, and how thoroughly. The ways to compute
-// a product come from the table of variants (kernels/matmul-variants.ts), not from here.
+// What is to be tuned: the shapes of a model's matmuls, the numbers of tokens, and how thoroughly. The ways to compute
+// a matmul come from the table of variants (kernels/matmul-variants.ts), not from here.
 
 import { UsageError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
@@ -10,7 +10,7 @@ import type { ModelShape } from "../limits/shape.ts";
 
 export type TuneMode = "quick" | "normal" | "full";
 
-/** What of a tensor says which product it is part of. */
+/** What of a tensor says which matmul it is part of. */
 export interface TensorFacts {
   readonly name: string;
   /** [rows, columns], or [experts, rows, columns]. */
@@ -18,7 +18,7 @@ export interface TensorFacts {
   readonly dtype: DType;
 }
 
-/** Distinct products of a model, from its tensors. An embedding table is one where it is the output matrix too. */
+/** Distinct matmuls of a model, from its tensors. An embedding table is one where it is the output matrix too. */
 export function problemsOfTensors(tensors: Iterable<TensorFacts>): MatmulProblem[] {
   const all = [...tensors];
   const hasOutput = all.some(({ name }) => name === "output.weight");
@@ -31,7 +31,7 @@ export function problemsOfTensors(tensors: Iterable<TensorFacts>): MatmulProblem
   );
 }
 
-/** Distinct products of a model of this shape whose weights are all of one type. */
+/** Distinct matmuls of a model of this shape whose weights are all of one type. */
 export function problemsOfShape(shape: ModelShape, dtype: string): MatmulProblem[] {
   const { embed, feedForward, heads, kvHeads, headDim, vocabSize } = shape;
   const sizes: readonly (readonly [number, number])[] = [

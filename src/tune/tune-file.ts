@@ -26,7 +26,7 @@ export interface TuneIdentity {
   readonly features: string;
 }
 
-/** How a product runs. */
+/** How a matmul runs. */
 export interface TuneProfile {
   readonly backend: string;
   readonly level: number;

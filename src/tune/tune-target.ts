@@ -1,4 +1,4 @@
-// What tuned products are made for: WebAssembly, or a target of machine code. Times of one say nothing about the other, so
+// What tuned matmuls are made for: WebAssembly, or a target of machine code. Times of one say nothing about the other, so
 // each has a remembered file of its own, and a file says by its features which it is of.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";

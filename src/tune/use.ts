@@ -44,7 +44,7 @@ export function useTuning(
   const notes = [`kernels: tuned ${file.date.slice(0, 10)}`];
   if (missing.length > 0) notes.push(`  not tuned, defaults: ${missing.join(", ")}`);
   const groups = known.map((problem) => [problem]);
-  // Times of some products say nothing about the threads for all.
+  // Times of some matmuls say nothing about the threads for all.
   const best = missing.length === 0 ? tunedThreads(file, groups) : undefined;
   if (askedThreads === undefined && best)
     notes.push(`  ${plural(best.threads, "thread")}:`, ...best.notes);

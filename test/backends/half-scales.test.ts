@@ -1,5 +1,5 @@
 // Half-float scales in tiles, at the ends of their range: scales that are subnormal, 64 and more (which the tiles' coding
-// cannot raise), both in one row, and no numbers at all. Products are held against the reference, rows against the type.
+// cannot raise), both in one row, and no numbers at all. Matmuls are held against the reference, rows against the type.
 
 import { expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
@@ -16,7 +16,7 @@ import type { OpKind, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import { nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
-import { floats, productBatch, productGraph, uploadSample } from "../../src/tune/product.ts";
+import { floats, matmulBatch, matmulGraph, uploadSample } from "../../src/tune/matmul-graph.ts";
 
 const [n, k] = [37, 96];
 const limits = { maxTokens: 4, maxOutputs: 4 };
@@ -61,13 +61,13 @@ const reading = (bytes: Uint8Array) => async (target: Uint8Array, at: number) =>
   target.set(bytes.subarray(at, at + target.length));
 
 async function product(backend: Backend, type: string, bytes: Uint8Array, tokens: number) {
-  const graph = productGraph(dtypeByName(type)!, n, k);
+  const graph = matmulGraph(dtypeByName(type)!, n, k);
   await backend.prepare(makePlan(graph, limits), { blocks: 1, dtype: floats });
   for (const weight of graph.weights) {
     if (weight.dtype === floats) await uploadSample(backend, weight);
     else await backend.upload(weight, reading(bytes));
   }
-  await backend.run(productBatch(tokens, limits));
+  await backend.run(matmulBatch(tokens, limits));
   const rows = new Float32Array(tokens * n);
   for (let t = 0; t < tokens; t++) {
     await backend.read("logits", t, rows.subarray(t * n, (t + 1) * n));
@@ -76,7 +76,7 @@ async function product(backend: Backend, type: string, bytes: Uint8Array, tokens
   return rows;
 }
 
-test.each(types)("products with %s", async (type, halves) => {
+test.each(types)("matmuls with %s", async (type, halves) => {
   const bytes = blocksOf(type, halves);
   const options = { level: 3, threads: 1, startThread: undefined } as const;
   for (const tokens of [1, 4]) {
@@ -94,7 +94,7 @@ test.each(types)("products with %s", async (type, halves) => {
         expect(Number.isFinite(got[i]), message).toBe(false);
         expect(Number.isFinite(want), message).toBe(false);
       } else {
-        // Sums of 96 products, added in another order.
+        // Sums of 96 matmuls, added in another order.
         const size = unusual[row] ? Math.max(...unusual[row].map(Math.abs)) : 0.01;
         expect(Math.abs(got[i]! - want), message).toBeLessThan(1e-3 * size);
       }

@@ -1,4 +1,4 @@
-// Every way to compute a product gives the same, bit for bit, whatever the number of tokens: so tuning can choose any,
+// Every way to compute a matmul gives the same, bit for bit, whatever the number of tokens: so tuning can choose any,
 // and a choice never changes a text. The default's results are held against the reference by the conformance suite.
 
 import { describe, expect, test } from "vitest";
@@ -12,7 +12,7 @@ import {
   matmulVariants,
   variantById,
 } from "../../src/kernels/matmul-variants.ts";
-import { floats, productBatch, productGraph, uploadSample } from "../../src/tune/product.ts";
+import { floats, matmulBatch, matmulGraph, uploadSample } from "../../src/tune/matmul-graph.ts";
 
 const maxTokens = 11;
 /** More registers than any has: no variant is refused for them. */
@@ -48,12 +48,12 @@ describe.each(problems)("$dtype $n x $k", (problem) => {
       startThread: undefined,
       choose: () => ({ variants, byTokens, notes: [] }),
     });
-    const graph = productGraph(dtypeByName(problem.dtype)!, problem.n, problem.k);
+    const graph = matmulGraph(dtypeByName(problem.dtype)!, problem.n, problem.k);
     await backend.prepare(makePlan(graph, limits), { blocks: 1, dtype: floats });
     for (const weight of graph.weights) await uploadSample(backend, weight);
     const results = async (index: number, tokens: number): Promise<Float32Array> => {
       backend.tuning!.setVariant(index);
-      await backend.run(productBatch(tokens, limits));
+      await backend.run(matmulBatch(tokens, limits));
       const all = new Float32Array(tokens * problem.n);
       for (let row = 0; row < tokens; row++) {
         await backend.read("logits", row, all.subarray(row * problem.n, (row + 1) * problem.n));

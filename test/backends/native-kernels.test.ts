@@ -1,5 +1,5 @@
 // Kernels as machine code, through everything that makes and calls them: the choice of a target, lowering, the shared
-// object, the entry, parameter blocks. What the kernels of products compute is the conformance suite's matter.
+// object, the entry, parameter blocks. What the kernels of matmuls compute is the conformance suite's matter.
 
 import { describe, expect, test } from "vitest";
 import { BLOCK_BYTES, MOST_PARAMS, openNativeJob } from "../../src/backends/cpu/native/entry.ts";

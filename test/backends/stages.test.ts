@@ -1,4 +1,4 @@
-// Which instructions may share a stage: products that do not need each other, rows that do not need each other, and
+// Which instructions may share a stage: matmuls that do not need each other, rows that do not need each other, and
 // nothing else. That stages compute the same is the conformance suite's business.
 
 import { describe, expect, test } from "vitest";
@@ -63,14 +63,14 @@ describe("planning", () => {
     expect(stagesOf(select, { ...norm(Y, Z), rows: "outputs" } as Instruction)).toEqual([[0, 1]]);
   });
 
-  test("products of the same input are shared out together, dependent ones are not", () => {
+  test("matmuls of the same input are shared out together, dependent ones are not", () => {
     expect(stagesOf(matmul(X, Y), matmul(X, Z))).toEqual([[0, 1]]);
     expect(stagesOf(matmul(X, Y), matmul(Y, Z))).toEqual([[0], [1]]);
     expect(stagesOf(matmul(X, Y), matmul(Z, X))).toEqual([[0], [1]]);
     expect(stagesOf(matmul(X, Y), matmul(X, Y))).toEqual([[0], [1]]);
   });
 
-  test("a product needs all rows of what is before it", () => {
+  test("a matmul needs all rows of what is before it", () => {
     expect(stagesOf(norm(X, Y), matmul(Y, Z), norm(Z, X))).toEqual([[0], [1], [2]]);
   });
 });

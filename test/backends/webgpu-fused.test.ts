@@ -221,7 +221,7 @@ describeGpu("webgpu, nodes that are computed together", () => {
   test("sinks, which are computed apart", async () => {
     await expectSame({ type: "q4_0", sinks: true }, { attentionSize: 64 });
   });
-  test("a WGSL without packed products", async () => {
+  test("a WGSL without packed fused", async () => {
     await expectSame({ type: "q8_0" }, { packedDots: false });
   });
   test("a type that is multiplied one value after the other", async () => {
@@ -243,7 +243,7 @@ describeGpu("webgpu, nodes that are computed together", () => {
     // One value after the other: nothing but attention.
     expect(names({ type: "q5_0" }).filter((name) => name.includes(" "))).toEqual([attention]);
     const counts = (options: Options) =>
-      fuse(layer(options), facts).map(({ products }) => products.length);
+      fuse(layer(options), facts).map(({ fused }) => fused.length);
     expect(counts({ type: "q4_0" })).toEqual([0, 1, 1, 1, 1, 1]);
     // q and k together, v by itself.
     expect(counts({ type: "q4_k", vType: "q6_k" })).toEqual([0, 2, 1, 1, 1, 1]);

@@ -3,7 +3,7 @@
 
 import { expect, test } from "vitest";
 import { layOutWeights, stackable } from "../../src/backends/webgpu/weight-layout.ts";
-import { laneProductOf } from "../../src/backends/webgpu/wgsl/product.ts";
+import { laneDotOf } from "../../src/backends/webgpu/wgsl/matmul-few.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import type { Weight } from "../../src/graph/graph.ts";
@@ -20,7 +20,7 @@ const weight = (name: string, shape: number[], dtype: DType = f32): Weight => ({
 test("which types lanes multiply 16 bytes at a time, and when", () => {
   const tuned = (cols: number, bytes: number) =>
     allDTypes()
-      .filter((dtype) => laneProductOf(weight("matrix", [outputs, cols], dtype), bytes))
+      .filter((dtype) => laneDotOf(weight("matrix", [outputs, cols], dtype), bytes))
       .map(({ name }) => name)
       .sort();
   expect(tuned(512, 16384)).toEqual(["f16", "q4_0", "q4_1", "q4_k", "q6_k", "q8_0"]);

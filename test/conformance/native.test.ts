@@ -1,5 +1,5 @@
 // The conformance table on machine code, on every target that this machine runs. (Matmuls by every variant are in
-// test/backends/native-products.test.ts; targets that this machine lacks are in interpreted.test.ts.)
+// test/backends/native-matmuls.test.ts; targets that this machine lacks are in interpreted.test.ts.)
 
 import { expect, test } from "vitest";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";

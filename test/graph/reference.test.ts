@@ -114,7 +114,7 @@ test("matmul with bias, several tokens", async () => {
 });
 
 test.each(["f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"])(
-  "matmul with %s weights is the product of what weights and activations are after rounding",
+  "matmul with %s weights is the matmul of what weights and activations are after rounding",
   async (dtype) => {
     const random = new Random(7);
     const cols = 64;

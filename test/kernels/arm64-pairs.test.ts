@@ -1,4 +1,4 @@
-// Products of pairs of rows on arm64 (SMMLA): what their ops mean, that the processor (arm64-runner.ts says which) does it,
+// Matmuls of pairs of rows on arm64 (SMMLA): what their ops mean, that the processor (arm64-runner.ts says which) does it,
 // that targets without them refuse, and that products computed with them are those of the other kernels, bit for bit.
 
 import { describe, expect, test } from "vitest";
@@ -25,7 +25,7 @@ import {
 import type { KernelCall } from "./executable.ts";
 import { opCase } from "./op-cases.ts";
 import { firstDifference } from "./same-memory.ts";
-import { outStride, type Product, productMemory, tokenTiles } from "./tile-product.ts";
+import { outStride, type Product, productMemory, tokenTiles } from "./tile-matmul.ts";
 
 const target = nativeTargets["arm64-dotprod"];
 const why = lacksFor(pairsTarget);

@@ -1,4 +1,4 @@
-// The kernels that are not matrix products, lowered to WebAssembly with and without relaxed SIMD and interpreted with
+// The kernels that are not matmuls, lowered to WebAssembly with and without relaxed SIMD and interpreted with
 // wider vectors, against the same functions in double precision. Tolerances are relative to the largest value that enters the result, and stated per
 // kernel; sizes are odd multiples of a vector, so that unrolled loops and their tails both run.
 

@@ -1,4 +1,4 @@
-// The ways of computing a product that targets of machine code have: what is accepted fits the registers, as the lowerings
+// The ways of computing a matmul that targets of machine code have: what is accepted fits the registers, as the lowerings
 // see it, and so does what is chosen where nothing was measured.
 
 import { describe, expect, test } from "vitest";

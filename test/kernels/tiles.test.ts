@@ -21,7 +21,7 @@ import { nativeTargets } from "../../src/kernels/target.ts";
 import { nodeNative } from "../../src/platform/node-native.ts";
 import { Random } from "../support/random.ts";
 import { firstDifference } from "./same-memory.ts";
-import { outStride, type Product, productMemory, tokenTiles } from "./tile-product.ts";
+import { outStride, type Product, productMemory, tokenTiles } from "./tile-matmul.ts";
 import { openX64, runX64 } from "./x64-runner.ts";
 
 /** Why this machine cannot run them; undefined: it can. */

@@ -57,7 +57,7 @@ function differences(calls: readonly KernelCall[], isa: X64Isa): string[] {
   });
 }
 
-function productCalls(type: string, isa: X64Isa, replicated: boolean): KernelCall[] {
+function matmulCalls(type: string, isa: X64Isa, replicated: boolean): KernelCall[] {
   const target = targetOf(isa);
   const packing = packingOf(type)!;
   const layout = layoutFor(packing, target);
@@ -132,7 +132,7 @@ function targetOf({ isa }: X64Isa): KernelTarget {
 
 describeX64((isa) => {
   test.each(packedTypes())("products of %s", (type) => {
-    const calls = productCalls(type, isa, false);
+    const calls = matmulCalls(type, isa, false);
     const names = calls.map(({ kernel }) => kernel.name);
     // What every type must have, whatever else does not fit: one token, and two.
     expect(names).toEqual(expect.arrayContaining(["quantize", ...needed(type)]));
@@ -140,7 +140,7 @@ describeX64((isa) => {
   });
 
   test.each(["q4_0", "q2_k", "q4_k"])("products of %s, replicated activations", (type) => {
-    expect(differences(productCalls(type, isa, true), isa)).toEqual([]);
+    expect(differences(matmulCalls(type, isa, true), isa)).toEqual([]);
   });
 
   test("products of floats", () => {

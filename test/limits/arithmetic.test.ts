@@ -224,7 +224,7 @@ describe("a graph with real types", () => {
     tied: true,
   };
 
-  test("float32: the shape's bytes, plus norms and embedding row; its arithmetic, plus what is between products", () => {
+  test("float32: the shape's bytes, plus norms and embedding row; its arithmetic, plus what is between matmuls", () => {
     const real = costOf("f32");
     const ideal = shapeCost(shape, { weights: 32, kv: 16 });
     const norms = parameterCounts(shape).norms * 4;
@@ -233,22 +233,22 @@ describe("a graph with real types", () => {
     expect(real.kvBytes).toBe(ideal.kvBytes);
     for (const part of ["token", "output", "pair"] as const) {
       expect(real[part].int8Ops).toBe(0);
-      const [all, products] = [real[part], ideal[part]].map((ops) => ops.floatOps + ops.halfOps);
-      expect(all! / products!, part).toBeGreaterThan(0.98);
-      expect(all! / products!, part).toBeLessThan(1.2);
+      const [all, matmuls] = [real[part], ideal[part]].map((ops) => ops.floatOps + ops.halfOps);
+      expect(all! / matmuls!, part).toBeGreaterThan(0.98);
+      expect(all! / matmuls!, part).toBeLessThan(1.2);
       expect(real[part].halfOps, part).toBe(ideal[part].halfOps);
     }
   });
 
-  test("q8_0: the bytes of the tensors, and products of small integers", () => {
+  test("q8_0: the bytes of the tensors, and matmuls of small integers", () => {
     const real = costOf("q8_0");
     const tensors = [...model("q8_0").tensors.values()];
     const all = tensors.reduce((sum, tensor) => sum + weightBytes(tensor), 0);
     expect(real.weightBytes).toBe(all); // tied: the table is the head, and read as such
-    const products = tensors.filter(
+    const matmuls = tensors.filter(
       ({ shape: dims, name }) => dims.length === 2 && name !== "token_embd.weight",
     );
-    const elements = products.reduce((sum, { shape: dims }) => sum + dims[0]! * dims[1]!, 0);
+    const elements = matmuls.reduce((sum, { shape: dims }) => sum + dims[0]! * dims[1]!, 0);
     expect(real.token.int8Ops).toBe(2 * elements);
     expect(real.output.int8Ops).toBe(2 * tinyShape.vocab * tinyShape.embed);
   });

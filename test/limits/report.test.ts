@@ -102,7 +102,7 @@ describe("a built-in configuration", () => {
 });
 
 describe("this machine", () => {
-  test("threads, memory, date; quantized weights are products of integers", async () => {
+  test("threads, memory, date; quantized weights are matmuls of integers", async () => {
     const four = await limits("qwen2.5-0.5b", { ...here, weights: 4 });
     expect(four.device).toMatchObject({ name: "Slow CPU", bytesPerSecond: 2e9 });
     expect(four.device.source).toBe("measured 2026-01-02, 2 threads");

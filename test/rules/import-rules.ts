@@ -298,7 +298,7 @@ export const rules: readonly Rule[] = [
         "graph",
         "backends",
         "machine/native.ts",
-        "tune/product.ts",
+        "tune/matmul-graph.ts",
       ),
       ...types("api/api.ts"),
     ],

@@ -65,8 +65,8 @@ describe("a choice", () => {
     ]);
   });
 
-  test("is made for all products that share activations: init counts once", () => {
-    // 16x2 saves 80 us of compute at six tokens, in both products.
+  test("is made for all matmuls that share activations: init counts once", () => {
+    // 16x2 saves 80 us of compute at six tokens, in both matmuls.
     const { variants, byTokens } = choose([problem, problem], 6, 1);
     expect(variants[byTokens[6]!]!.id).toBe("16x2.compact");
   });

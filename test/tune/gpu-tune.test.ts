@@ -1,9 +1,9 @@
-// Tuning on a GPU: a small product measured for real, and with made-up times what is chosen, refused, and compared with the
+// Tuning on a GPU: a small matmul measured for real, and with made-up times what is chosen, refused, and compared with the
 // processor's.
 
 import { describe, expect, test } from "vitest";
 import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
-import { productShapes, tuningFor } from "../../src/backends/webgpu/tuning.ts";
+import { matmulShapes, tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
@@ -12,7 +12,7 @@ import { crossBackends } from "../../src/tune/cross-backends.ts";
 import { fastestVariant, useGpuTuning } from "../../src/tune/gpu-choose.ts";
 import { gpuTuneIdentity, gpuTuneProfiles } from "../../src/tune/gpu-profiles.ts";
 import { runGpuTune } from "../../src/tune/gpu-tune.ts";
-import { floats, productBatch, productGraph, uploadSample } from "../../src/tune/product.ts";
+import { floats, matmulBatch, matmulGraph, uploadSample } from "../../src/tune/matmul-graph.ts";
 import { parseTuneFile, printTuneFile, type TuneFile } from "../../src/tune/tune-file.ts";
 import { usableFile } from "../../src/tune/use.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
@@ -50,12 +50,12 @@ function tuned(one: number[], eight: number): TuneFile {
 
 describe("with times", () => {
   test("the fastest shape is used where it is clearly faster than the default", () => {
-    const [first, second] = [...productShapes.keys()];
+    const [first, second] = [...matmulShapes.keys()];
     expect(fastestVariant(tuned([10, 9.9, 8], 50), 512, 256, "q4_0")).toBe(second);
     expect(fastestVariant(tuned([10, 9.9], 50), 512, 256, "q4_0")).toBe("default");
     expect(fastestVariant(tuned([10, 5], 50), 512, 256, "q8_0")).toBe("default"); // not measured
     const { tuning, notes } = useGpuTuning(tuned([10, 5], 50), facts);
-    expect(tuning!.shapeFor(512, 256, "q4_0")).toEqual(productShapes.get(first!));
+    expect(tuning!.shapeFor(512, 256, "q4_0")).toEqual(matmulShapes.get(first!));
     expect(tuning!.shapeFor(512, 256, "q8_0")).toEqual(tuningFor(facts).shapeFor(512, 256, "q8_0"));
     expect(notes.join("\n")).toContain(`q4_0 512 x 256: ${first} (1 token: default 10.0 us`);
   });
@@ -124,11 +124,11 @@ describeGpu("on a GPU", () => {
     const usual = tuningFor(gpu.facts);
     const backend = new WebGpuBackend(gpu);
     const limits = { maxTokens: 2, maxOutputs: 2 };
-    const graph = productGraph(dtypeByName("q4_0")!, problem.n, problem.k);
+    const graph = matmulGraph(dtypeByName("q4_0")!, problem.n, problem.k);
     await backend.prepare(makePlan(graph, limits), { blocks: 1, dtype: floats });
     for (const weight of graph.weights) await uploadSample(backend, weight);
     const run = async (): Promise<Float32Array> => {
-      await backend.run(productBatch(2, limits));
+      await backend.run(matmulBatch(2, limits));
       const row = new Float32Array(problem.n);
       await backend.read("logits", 1, row);
       return row;
@@ -136,7 +136,7 @@ describeGpu("on a GPU", () => {
     const want = await run();
     const largest = Math.max(...want.map(Math.abs));
     expect(largest).toBeGreaterThan(0);
-    for (const [id, shape] of productShapes) {
+    for (const [id, shape] of matmulShapes) {
       await backend.retune({ ...usual, shapeFor: () => shape });
       const got = await run();
       const off = Math.max(...got.map((value, i) => Math.abs(value - want[i]!))) / largest;

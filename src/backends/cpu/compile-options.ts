@@ -14,7 +14,7 @@ export interface CompileOptions {
   readonly arena: Arena;
   readonly weights: WeightStore;
   readonly threads: number;
-  /** What the kernels of products are made for. */
+  /** What the kernels of matmuls are made for. */
   readonly target: KernelTarget;
   /** What makes code for it, and for other kernels where it can; undefined: all are WebAssembly. */
   readonly native: NativeCompiler | undefined;

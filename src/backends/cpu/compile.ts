@@ -107,7 +107,7 @@ class Compiler implements MatmulCompiler {
     const { target } = this.options;
     const kernels = new Set<Kernel>();
     const nativeKernels = new Set<Kernel>();
-    /** How many values each kernel is called for, of those that are not products'. */
+    /** How many values each kernel is called for, of those that are not matmuls'. */
     const others = new Map<string, (number | undefined)[]>();
     for (const instruction of this.#instructions) {
       const code = codeOf(instruction);

@@ -57,9 +57,9 @@ export interface CpuOptions {
   profile?: boolean;
   /** What threads do that have nothing to do (default "spin"). */
   idle?: Idle | undefined;
-  /** Which kernels compute which product; default: by the kind of processor. */
+  /** Which kernels compute which matmul; default: by the kind of processor. */
   choose?: ChooseMatmul | undefined;
-  /** Machine code for the products of opt level 3; a sentence: why they are WebAssembly. */
+  /** Machine code for the matmuls of opt level 3; a sentence: why they are WebAssembly. */
   native?: NativeKernels | string | undefined;
   /** Why it was made as it was, for people. */
   notes?: readonly string[] | undefined;
@@ -102,7 +102,7 @@ export class CpuBackend implements Backend {
 
   constructor(options: CpuOptions) {
     const { level, native = "machine code is switched off", wasm = detectWasmFeatures() } = options;
-    this.#native = level === 2 ? "opt level 2 has no kernels of products" : native;
+    this.#native = level === 2 ? "opt level 2 has no kernels of matmuls" : native;
     this.#wasm = wasm;
     this.#isThreaded = wasm.threads && options.startThread !== undefined;
     this.#options = options;
@@ -112,7 +112,7 @@ export class CpuBackend implements Backend {
     return this.#isThreaded ? this.#options.threads : 1;
   }
 
-  /** What the kernels of products are. */
+  /** What the kernels of matmuls are. */
   get kernels(): string {
     return typeof this.#native === "string" ? `wasm: ${this.#native}` : this.#native.target.name;
   }

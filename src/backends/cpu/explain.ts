@@ -16,7 +16,7 @@ export interface CpuFacts {
   readonly isWide: boolean;
   /** Why it was made as it was. */
   readonly notes: readonly string[];
-  /** Which kernels compute which products. */
+  /** Which kernels compute which matmuls. */
   readonly choices: readonly string[];
 }
 
@@ -43,10 +43,10 @@ function addressesText(isWide: boolean, memory64: boolean): string[] {
 }
 
 function nativeText(native: NativeKernels | string): string {
-  if (typeof native === "string") return `kernels of products: WebAssembly (${native})`;
+  if (typeof native === "string") return `kernels of matmuls: WebAssembly (${native})`;
   const { name, width } = native.target;
   const without = native.withoutTiles ? ` (no tile registers: ${native.withoutTiles})` : "";
-  return `kernels of products: machine code for ${name}, vectors of ${width} bytes${without}`;
+  return `kernels of matmuls: machine code for ${name}, vectors of ${width} bytes${without}`;
 }
 
 function threadsText(threads: number, asked: number): string {

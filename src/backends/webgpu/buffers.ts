@@ -122,7 +122,7 @@ function kvBytesOf(
   });
 }
 
-/** In bytes, of the products that round what they read. */
+/** In bytes, of the matmuls that round what they read. */
 function longestActivations({ graph, limits }: Plan): number {
   const sizes = graph.nodes.map((node) => {
     if (node.op !== "matmul" && node.op !== "matmul_id") return 0;
@@ -168,7 +168,7 @@ export interface Buffers extends CacheBuffers {
   /** By RecurrentState: [slot][floats]. */
   readonly recurrent: readonly GPUBuffer[];
   readonly batch: GPUBuffer;
-  /** Activations, rounded for the next products. */
+  /** Activations, rounded for the next matmuls. */
   readonly rounded: GPUBuffer;
   /** Attention over parts of the context. */
   readonly partials: GPUBuffer;

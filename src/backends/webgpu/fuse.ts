@@ -15,13 +15,13 @@ import {
 import type { GpuFacts } from "./device.ts";
 import { stackable } from "./weight-layout.ts";
 import type { RopedAttention } from "./wgsl/attention-roped.ts";
-import { laneProductOf, type Product } from "./wgsl/product.ts";
+import { type FusedMatmul, laneDotOf } from "./wgsl/matmul-few.ts";
 
 export interface Group {
   readonly nodes: readonly GraphNode[];
   /** Each is a dispatch (or several, where weights are in parts); none: the nodes one by one. */
-  readonly products: readonly Product[];
-  /** With a product, that is of what comes of it. */
+  readonly fused: readonly FusedMatmul[];
+  /** With a matmul, that is of what comes of it. */
   readonly attention?: RopedAttention;
 }
 
@@ -41,7 +41,7 @@ interface View {
 type Pattern = (node: GraphNode, view: View) => Group | undefined;
 
 /** In order of preference. */
-const patterns: readonly Pattern[] = [normedProducts, productAndAdd, ropedAttention];
+const patterns: readonly Pattern[] = [normedMatmuls, matmulAndAdd, ropedAttention];
 
 export function fuse(graph: Graph, facts: GpuFacts): Group[] {
   const known = new Set<Value>(graph.input ? [graph.input] : []);
@@ -59,7 +59,7 @@ export function fuse(graph: Graph, facts: GpuFacts): Group[] {
     if (done.has(node)) continue;
     let group: Group | undefined;
     for (const pattern of patterns) group ??= pattern(node, view);
-    group ??= { nodes: [node], products: [] };
+    group ??= { nodes: [node], fused: [] };
     groups.push(group);
     for (const each of group.nodes) {
       done.add(each);
@@ -71,15 +71,15 @@ export function fuse(graph: Graph, facts: GpuFacts): Group[] {
 
 /** Weights that one kernel reads as one matrix. */
 export function stacksOf(groups: readonly Group[]): Weight[][] {
-  return groups.flatMap(({ products }) =>
-    products
+  return groups.flatMap(({ fused }) =>
+    fused
       .filter(({ matmuls }) => matmuls.length > 1)
       .map(({ matmuls }) => matmuls.map(({ weight }) => weight)),
   );
 }
 
-/** [select,] norm, and all products of what it makes; gate and up with the activation between them. */
-function normedProducts(node: GraphNode, view: View): Group | undefined {
+/** [select,] norm, and all matmuls of what it makes; gate and up with the activation between them. */
+function normedMatmuls(node: GraphNode, view: View): Group | undefined {
   const select = node.op === "select" ? node : undefined;
   const norm = select ? only(view, select.out) : node;
   if (norm?.op !== "rms_norm" || norm.weight.shape[0] !== norm.x.cols) return undefined;
@@ -98,10 +98,10 @@ function normedProducts(node: GraphNode, view: View): Group | undefined {
   const gate = gateOf(matmuls, view);
   const before = select ? [select, norm] : [norm];
   if (gate) {
-    return { nodes: [...before, ...matmuls, gate], products: [{ ...source, matmuls, gate }] };
+    return { nodes: [...before, ...matmuls, gate], fused: [{ ...source, matmuls, gate }] };
   }
-  const products = stacked(matmuls, view).map((stack) => ({ ...source, matmuls: stack }));
-  return { nodes: [...before, ...matmuls], products };
+  const fused = stacked(matmuls, view).map((stack) => ({ ...source, matmuls: stack }));
+  return { nodes: [...before, ...matmuls], fused };
 }
 
 function gateOf(matmuls: readonly NodeOf<"matmul">[], view: View): NodeOf<"gate"> | undefined {
@@ -135,21 +135,21 @@ function canStack(matmuls: readonly NodeOf<"matmul">[], { facts, uses }: View): 
   return bindings <= facts.storageBuffers && stackable(weights, facts);
 }
 
-/** A product, and what is added to it. */
-function productAndAdd(node: GraphNode, view: View): Group | undefined {
+/** A matmul, and what is added to it. */
+function matmulAndAdd(node: GraphNode, view: View): Group | undefined {
   if (node.op !== "matmul" || !isTuned(node.weight, view)) return undefined;
-  const alone = { nodes: [node], products: [{ x: node.x, matmuls: [node] }] };
+  const alone = { nodes: [node], fused: [{ x: node.x, matmuls: [node] }] };
   const add = only(view, node.out);
   if (add?.op !== "add" || add.a === add.b) return alone;
   const residual = add.a === node.out ? add.b : add.a;
   if (!view.known.has(residual)) return alone;
   return {
     nodes: [node, add],
-    products: [{ x: node.x, matmuls: [node], add: { node: add, residual } }],
+    fused: [{ x: node.x, matmuls: [node], add: { node: add, residual } }],
   };
 }
 
-/** Both ropes, the cache's new row and attention, one after the other in the graph; and the product of that. */
+/** Both ropes, the cache's new row and attention, one after the other in the graph; and the matmul of that. */
 function ropedAttention(node: GraphNode, view: View): Group | undefined {
   const { nodes } = view.graph;
   const [q, k, write, attention] = nodes.slice(nodes.indexOf(node));
@@ -160,13 +160,13 @@ function ropedAttention(node: GraphNode, view: View): Group | undefined {
   const own = [q, k, write, attention];
   const roped = { q, k, write, attention };
   const reader = only(view, attention.out);
-  const output = reader && productAndAdd(reader, view);
-  if (!output) return { nodes: own, products: [], attention: roped };
-  return { nodes: [...own, ...output.nodes], products: output.products, attention: roped };
+  const output = reader && matmulAndAdd(reader, view);
+  if (!output) return { nodes: own, fused: [], attention: roped };
+  return { nodes: [...own, ...output.nodes], fused: output.fused, attention: roped };
 }
 
 function isTuned(weight: Weight, { facts }: View): boolean {
-  return laneProductOf(weight, facts.workgroupStorageBytes) !== undefined;
+  return laneDotOf(weight, facts.workgroupStorageBytes) !== undefined;
 }
 
 /** The only node that reads a value which nobody else wants. */

@@ -2,7 +2,7 @@
 
 import type { GraphNode } from "../../graph/graph.ts";
 import type { Group } from "./fuse.ts";
-import { productKernels } from "./ops/matmul.ts";
+import { fusedMatmulKernels } from "./ops/matmul.ts";
 import type { LowerContext, Rounded } from "./ops/op.ts";
 import { lowerNode } from "./ops/table.ts";
 import { attentionRopedKernel, hasRoped } from "./wgsl/attention-roped.ts";
@@ -11,13 +11,13 @@ import { MATVEC_TOKENS } from "./wgsl/matvec.ts";
 
 /** The kernels of a group, in order: for small batches those that compute it at once, for others its nodes' own. */
 export function lowerGroup(group: Group, context: LowerContext): Kernel[] {
-  const { attention, nodes, products } = group;
+  const { attention, nodes, fused } = group;
   if (attention && context.attentionSize > 0 && hasRoped(attention, context.kv)) {
     return lowerAttention(group, context);
   }
-  const together = products.flatMap((product) => productKernels(product, context));
+  const together = fused.flatMap((matmul) => fusedMatmulKernels(matmul, context));
   const most = together.length > 0 ? MATVEC_TOKENS : 0;
-  // Products in a group with attention are those of its last nodes: what comes before them is computed apart.
+  // Matmuls in a group with attention are those of its last nodes: what comes before them is computed apart.
   const before = attention ? lowerApart(attentionNodes(group), 0, context) : [];
   const after = attention ? nodes.slice(ATTENTION_NODES) : nodes;
   return [...before, ...together, ...lowerApart(after, most, context)];
@@ -30,16 +30,16 @@ function attentionNodes({ nodes }: Group): readonly GraphNode[] {
   return nodes.slice(0, ATTENTION_NODES);
 }
 
-/** One token: at once, and where a product follows it merges the parts of the context. */
+/** One token: at once, and where a matmul follows it merges the parts of the context. */
 function lowerAttention(group: Group, context: LowerContext): Kernel[] {
   const { kv, batch, exchange, attentionSize, split } = context;
   const attention = group.attention!;
-  const parts = group.products.length > 0 ? split : undefined;
+  const parts = group.fused.length > 0 ? split : undefined;
   const merge = attention.attention;
-  const several = group.products.flatMap((product) => productKernels(product, context));
+  const several = group.fused.flatMap((matmul) => fusedMatmulKernels(matmul, context));
   return [
     attentionRopedKernel(attention, kv, batch, exchange, attentionSize, parts),
-    ...group.products.flatMap((product) => productKernels({ ...product, merge }, context)),
+    ...group.fused.flatMap((matmul) => fusedMatmulKernels({ ...matmul, merge }, context)),
     ...lowerApart(attentionNodes(group), 1, context),
     ...several.map((kernel) => ({ ...kernel, minRows: 2 })),
     ...lowerApart(

@@ -2,13 +2,13 @@
 
 import type { Batch } from "../../graph/batch.ts";
 import type { GpuFacts } from "./device.ts";
+import type { MatmulShape } from "./wgsl/matmul-few.ts";
 import { type MatrixShape, matrixShapes } from "./wgsl/matmul-matrices.ts";
-import type { ProductShape } from "./wgsl/product.ts";
 import { TEAM } from "./wgsl/teams.ts";
 
 export interface Tuning {
-  /** Products of few tokens: by rows, columns and type of the weights. */
-  shapeFor(rows: number, cols: number, dtype: string): ProductShape;
+  /** Matmuls of few tokens: by rows, columns and type of the weights. */
+  shapeFor(rows: number, cols: number, dtype: string): MatmulShape;
   /** Levels are multiplied by dot4I8Packed. */
   readonly packedDots: boolean;
   /** Lanes of a workgroup that computes attention; 0: position by position (wgsl/attention.ts). */
@@ -17,7 +17,7 @@ export interface Tuning {
   readonly promptAttentionSize: number;
   /** Where the commands of a batch are cut into pieces that are submitted by themselves (commands.ts). */
   readonly cuts: readonly number[];
-  /** Products of many, where there are matrix units: by the tokens of their tiles. */
+  /** Matmuls of many, where there are matrix units: by the tokens of their tiles. */
   readonly matrices: readonly MatrixShape[];
 }
 
@@ -55,7 +55,7 @@ export interface GpuTuningControls {
 }
 
 /** Shapes between which tuning chooses: what they are called, and what they are. */
-export const productShapes: ReadonlyMap<string, ProductShape> = new Map(
+export const matmulShapes: ReadonlyMap<string, MatmulShape> = new Map(
   [
     { rows: 4, teams: 8, split: 1, ahead: 1 },
     { rows: 4, teams: 8, split: 2, ahead: 2 },
@@ -69,13 +69,13 @@ export const productShapes: ReadonlyMap<string, ProductShape> = new Map(
 );
 
 /** "4x8.split2.ahead2": rows of a team x teams of a workgroup. */
-function shapeId({ rows, teams, split, ahead }: ProductShape): string {
+function shapeId({ rows, teams, split, ahead }: MatmulShape): string {
   const rest = [split > 1 ? `.split${split}` : "", ahead > 1 ? `.ahead${ahead}` : ""];
   return `${rows}x${teams}${rest.join("")}`;
 }
 
-/** Of the kernels whose times tuning compares (wgsl/product.ts, matmul.ts): raise it when one of them changes. */
-export const PRODUCT_REVISION = 1;
+/** Of the kernels whose times tuning compares (wgsl/matmul.ts, matmul.ts): raise it when one of them changes. */
+export const MATMUL_REVISION = 1;
 
 export function tuningFor({ subgroups, packedDots }: GpuFacts): Tuning {
   return { ...(subgroups && subgroups.min >= TEAM ? largeTuning : plainTuning), packedDots };

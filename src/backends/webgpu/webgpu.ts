@@ -2,7 +2,7 @@
 // this model when it is loaded. In Node through the npm package `webgpu` (Dawn), in a browser through navigator.gpu.
 //
 // A batch is one submission: batch data in, all kernels, logits out through one copy. Activations are rounded as the reference
-// rounds them, to DType.activation; products and sums are those of floats (docs/gpu.md).
+// rounds them, to DType.activation; matmuls and sums are those of floats (docs/gpu.md).
 
 import { AbortedError, DisposedError } from "../../base/errors.ts";
 import type { Batch } from "../../graph/batch.ts";
@@ -289,7 +289,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const kind = facts.isSoftware ? "a software adapter: slow" : facts.vendor;
     return [
       `GPU ${facts.name} (${kind}), ${facts.driver}`,
-      "products in floats, of activations that are rounded as on the CPU",
+      "matmuls in floats, of activations that are rounded as on the CPU",
       ...this.#notes,
       ...(this.#prepared ? explainProgram(this.#prepared) : []),
     ];

@@ -1,4 +1,4 @@
-// lantern bench matmul: the speed of single matrix products for every opt level, type and thread count, as a table with
+// lantern bench matmul: the speed of single matmuls for every opt level, type and thread count, as a table with
 // a row for each level. The entrants take turns; each shows the median of its rounds.
 
 import { type Command, InvalidArgumentError, Option } from "commander";

@@ -99,7 +99,7 @@ export const benchCommand: CliCommand = {
       .addOption(markdownOption())
       .action((flags: BenchFlags) => bench(flags, context));
     command.enablePositionalOptions();
-    const inner = command.command("matmul").description("Measure single matrix products (GFLOPS).");
+    const inner = command.command("matmul").description("Measure single matmuls (GFLOPS).");
     inner
       .option("--no-color", "no colours (NO_COLOR does the same)")
       .on("option:no-color", () => command.parent?.setOptionValue("color", false));

@@ -1,4 +1,4 @@
-// lantern tune: measures every way to compute a model's products on this machine and remembers the times; "analyze"
+// lantern tune: measures every way to compute a model's matmuls on this machine and remembers the times; "analyze"
 // shows what a file of times says, "test" measures some of them again.
 
 import { type Command, InvalidArgumentError } from "commander";

@@ -1,4 +1,4 @@
-// Every kernel of the CPU backend that is not a matrix product. A new one is a file and a line here.
+// Every kernel of the CPU backend that is not a matmul. A new one is a file and a line here.
 
 import type { Kernel } from "../ir/kernel.ts";
 import { attentionMix } from "./attention/attention-mix.ts";

@@ -1,4 +1,4 @@
-// The speed of one matrix product, [m, k] x [n, k]^T, on the backend that a model would run on at this opt level and
+// The speed of one matmul, [m, k] x [n, k]^T, on the backend that a model would run on at this opt level and
 // thread count: a graph of one matmul (and the embedding that feeds it), run as a model's batches are. So it includes what
 // a model pays: rounding the activations, and the threads' waiting for each other. A composition root, as open.ts is.
 
@@ -13,11 +13,11 @@ import { chooseOptLevel } from "../../machine/native.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import {
   floats,
-  productBatch,
-  productGraph,
-  productName,
+  matmulBatch,
+  matmulGraph,
+  matmulName,
   uploadSample,
-} from "../../tune/product.ts";
+} from "../../tune/matmul-graph.ts";
 
 /** Of the measuring time, what the warm-up takes. */
 const warmupShare = 0.25;
@@ -33,12 +33,12 @@ export async function measureMatmul(options: MatmulBenchOptions): Promise<Matmul
     startThread: () => platform.startThread("compute"),
   });
   try {
-    const graph = productGraph(dtype, n, k);
+    const graph = matmulGraph(dtype, n, k);
     const plan = makePlan(graph, { maxTokens: m, maxOutputs: m });
     await backend.prepare(plan, { blocks: 1, dtype: floats });
     for (const weight of graph.weights) await uploadSample(backend, weight);
     const timed = async (tokens: number): Promise<number> => {
-      const batch = productBatch(tokens, plan.limits);
+      const batch = matmulBatch(tokens, plan.limits);
       const started = platform.now();
       await backend.run(batch);
       return (platform.now() - started) / 1000;
@@ -76,10 +76,10 @@ function chooseBackend(request: BackendRequest): Backend {
   throw new ModelError(`no backend can run level ${request.level} here`);
 }
 
-/** What the backend says of the product; all that it says where it does not name it. */
+/** What the backend says of the matmul; all that it says where it does not name it. */
 function kernelOf(backend: Backend): string {
   const lines = backend.explain();
-  const named = lines.find((line) => line.startsWith(`${productName}: `));
-  const text = named?.slice(productName.length + 2) ?? lines.join("; ");
+  const named = lines.find((line) => line.startsWith(`${matmulName}: `));
+  const text = named?.slice(matmulName.length + 2) ?? lines.join("; ");
   return backend.kernels === undefined ? text : `${backend.kernels}: ${text}`;
 }

@@ -23,7 +23,7 @@ export interface LimitsOptions {
   context?: number | undefined;
   /** Memory to fill, instead of the device's. */
   memoryBytes?: number | undefined;
-  /** Count all arithmetic at this peak; default: the fastest that each product's type allows. */
+  /** Count all arithmetic at this peak; default: the fastest that each matmul's type allows. */
   rate?: Rate | undefined;
   /**
    * "best" (default): as the best program computes, so that nothing is faster. "article": as the published tables count, with

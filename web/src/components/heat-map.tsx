@@ -1,4 +1,4 @@
-// What tuning found: for each shape of product (a row) and number of tokens (a column), the kernel that was fastest. One
+// What tuning found: for each shape of matmul (a row) and number of tokens (a column), the kernel that was fastest. One
 // colour per kernel; the list below says which is which, and where one takes over from another.
 
 import type { JSX } from "preact";

@@ -105,7 +105,7 @@ export function MachinePage(): JSX.Element {
         ) : (
           <p>
             <code>lantern tune -m MODEL</code> measures every kernel that can compute a model's
-            matrix products, and remembers the fastest.
+            matmuls, and remembers the fastest.
             {view.tuneNote && <span class="hint"> So far: {view.tuneNote}.</span>}
           </p>
         )}
@@ -124,7 +124,7 @@ export function MachinePage(): JSX.Element {
 function MachineTable({ machine }: { machine: MachineMeasurement }): JSX.Element {
   type Row = [string, string, readonly { threads: number; perSecond: number }[], string];
   const tiles: Row[] = machine.int8TileOps
-    ? [["Arithmetic, int8, tile registers", "products of prompts", machine.int8TileOps, "OPS"]]
+    ? [["Arithmetic, int8, tile registers", "matmuls of prompts", machine.int8TileOps, "OPS"]]
     : [];
   const rows: Row[] = [
     ["Memory bandwidth", "reading weights that fit in no cache", machine.readBytes, "B/s"],

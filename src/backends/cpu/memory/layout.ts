@@ -23,10 +23,10 @@ export interface LayoutRequest {
   readonly threads: number;
   /** Weights in tiles, where their type has them. */
   readonly tiled: boolean;
-  /** What makes the kernels of products; undefined: they are WebAssembly. */
+  /** What makes the kernels of matmuls; undefined: they are WebAssembly. */
   readonly native: NativeKernels | undefined;
   readonly wasm: WasmFeatures;
-  /** Which kernels compute which product; undefined: the default. */
+  /** Which kernels compute which matmul; undefined: the default. */
   readonly choose: ChooseMatmul | undefined;
   /** There is to be room for times. */
   readonly records: boolean;
@@ -40,7 +40,7 @@ export interface Layout {
   readonly plan: Plan;
   readonly kv: KvCacheOptions;
   readonly arena: Arena;
-  /** What the kernels of products are made for. */
+  /** What the kernels of matmuls are made for. */
   readonly target: KernelTarget;
   readonly weights: WeightStore;
   readonly packing: PackProgram;

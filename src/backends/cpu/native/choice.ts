@@ -1,4 +1,4 @@
-// Products as machine code: only by variants that have code. What is chosen (by default, or as it was tuned) estimates
+// Matmuls as machine code: only by variants that have code. What is chosen (by default, or as it was tuned) estimates
 // which tiles fit the registers; the lowering knows. A variant that it refuses is replaced before anything is laid out, and
 // the sentence is told.
 

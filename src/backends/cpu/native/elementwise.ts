@@ -1,4 +1,4 @@
-// Kernels that are not products, as machine code: with vectors as wide as the target has, or half as wide, where all
+// Kernels that are not matmuls, as machine code: with vectors as wide as the target has, or half as wide, where all
 // values that a kernel is called for come in whole vectors. One that does not, or that has no code (it needs more registers
 // than there are), stays WebAssembly.
 

@@ -134,7 +134,7 @@ function tryTiles(native: NativeKernels): string | undefined {
   tiles!(a, b, out);
   const sums = new Int32Array(bytes.buffer, out, 256);
   const isRight = sums.every((sum) => sum === 64 * 3 * -100);
-  return isRight ? undefined : `a first product in tile registers for ${target.name} was wrong`;
+  return isRight ? undefined : `a first matmul in tile registers for ${target.name} was wrong`;
 }
 
 /** out = a . b, tiles as large as they can be. */

@@ -34,7 +34,7 @@ export interface ExpertMatmul {
 /** Tiles of rows that are computed for an expert's tokens before their results go to where they belong. */
 export const PANEL_TILES = 16;
 
-/** One way to compute a product of tiles: a variant of kernels/matmul-variants.ts with its kernels' names. */
+/** One way to compute a matmul of tiles: a variant of kernels/matmul-variants.ts with its kernels' names. */
 export interface TiledVariant {
   readonly vector: string;
   /** The same for `streams` tiles of rows in turns. */
@@ -65,7 +65,7 @@ export interface ActivationVariant {
   readonly tile: number;
 }
 
-/** Address of i32 [most rows + 1]: which variant computes so many rows. Products and their activations share it. */
+/** Address of i32 [most rows + 1]: which variant computes so many rows. Matmuls and their activations share it. */
 export type ChoiceTable = number;
 
 export interface TiledMatmul extends Matmul {

@@ -1,7 +1,7 @@
-// The kernels of a matrix product: those of a variant (kernels/matmul-variants.ts) for one type of weights.
+// The kernels of a matmul: those of a variant (kernels/matmul-variants.ts) for one type of weights.
 // matmul-lower.ts puts their names into instructions; matmul-run.ts calls them.
 //
-// A product has kernels for one token, which stream over the weights, and one for each width of a tile of tokens: the
+// A matmul has kernels for one token, which stream over the weights, and one for each width of a tile of tokens: the
 // last tile of a batch may be narrower than the others. Full tiles may have one that streams as well, or one that computes in
 // tile registers or by pairs of rows. Knobs (kernels/knobs.ts) are those of all its other kernels.
 

@@ -1,5 +1,5 @@
 // Matmuls on the CPU backend: the instruction of each, the activations that are prepared for it once for all
-// products that read the same value, and the scratch memory that they share. Which kernels: matmul-kernels.ts.
+// matmuls that read the same value, and the scratch memory that they share. Which kernels: matmul-kernels.ts.
 
 import { ModelError } from "../../../base/errors.ts";
 import { bytesFor } from "../../../dtypes/dtype.ts";
@@ -74,7 +74,7 @@ type VariantNames = Pick<TiledVariant, "vector" | "vectorStreams" | "vectorHalf"
 export class MatmulLowering {
   readonly #c: MatmulCompiler;
   readonly #prepared = new Map<string, Prepared>();
-  /** Areas that all products share, with room for each thread. */
+  /** Areas that all matmuls share, with room for each thread. */
   readonly #scratch = new Map<string, number>();
   readonly #chosen = new Map<string, Chosen>();
   readonly #names = new Map<string, VariantNames>();
@@ -192,7 +192,7 @@ export class MatmulLowering {
     return names;
   }
 
-  /** All products of packed blocks that read the same prepared activations as this one, itself included. */
+  /** All matmuls of packed blocks that read the same prepared activations as this one, itself included. */
   #sharing({ op, x }: MatmulNode, span: 1 | 8): MatmulProblem[] {
     const { plan, weights } = this.#c.options;
     return plan.graph.nodes.flatMap((node) => {
@@ -459,7 +459,7 @@ export class MatmulLowering {
     return TILE_ROWS * this.#c.rows * 4;
   }
 
-  /** Scratch memory that all products share; the sizes of one key must be equal. */
+  /** Scratch memory that all matmuls share; the sizes of one key must be equal. */
   #perThread(key: string, bytes: number): number {
     let at = this.#scratch.get(key);
     if (at === undefined) {

@@ -1,6 +1,6 @@
-// The chunks of several products that are shared out as one lot (stages.ts): whose they are, and in which order. Each thread
-// has its run of every product (executor.ts), and takes the largest chunks of all of them first. What is left when threads
-// begin to wait for each other is small then; one product after the other would have a large one near the end.
+// The chunks of several matmuls that are shared out as one lot (stages.ts): whose they are, and in which order. Each thread
+// has its run of every matmul (executor.ts), and takes the largest chunks of all of them first. What is left when threads
+// begin to wait for each other is small then; one matmul after the other would have a large one near the end.
 
 import type { Executor } from "../executor.ts";
 

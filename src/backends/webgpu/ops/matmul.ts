@@ -3,9 +3,9 @@
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import { matmulKernel } from "../wgsl/matmul.ts";
+import { type FusedMatmul, fusedMatmulKernel, laneDotOf } from "../wgsl/matmul-few.ts";
 import { hasMatrices, matmulMatricesKernels } from "../wgsl/matmul-matrices.ts";
 import { MATVEC_TOKENS, matvecKernel } from "../wgsl/matvec.ts";
-import { laneProductOf, type Product, productKernel } from "../wgsl/product.ts";
 import { fitsHalves, roundKernel, roundsActivations } from "../wgsl/round-activations.ts";
 import type { GpuOp, LowerContext } from "./op.ts";
 import { readable } from "./readable.ts";
@@ -16,11 +16,11 @@ export const matmul: GpuOp<"matmul"> = {
   lower(node, context) {
     const { weight, x } = node;
     const own = context.weights.parts.get(weight.name)!;
-    const isTuned = laneProductOf(weight, context.workgroupBytes) !== undefined;
+    const isTuned = laneDotOf(weight, context.workgroupBytes) !== undefined;
     const { matrices } = context;
     const onMatrices = matrices && hasMatrices(node, matrices) && fitsHalves(weight);
     const few = isTuned
-      ? productKernels({ x, matmuls: [node] }, context)
+      ? fusedMatmulKernels({ x, matmuls: [node] }, context)
       : own.map((_, part) => matvecKernel(node, own, part));
     const many = own.flatMap((_, part) =>
       onMatrices
@@ -52,9 +52,9 @@ export function roundOnce(
 }
 
 /** Of matmuls that are computed as one: a kernel for each part of the weights. */
-export function productKernels(product: Product, context: LowerContext): Kernel[] {
+export function fusedMatmulKernels(matmul: FusedMatmul, context: LowerContext): Kernel[] {
   const { weights } = context;
-  const { name } = product.matmuls[0]!.weight;
-  const own = product.matmuls.length > 1 ? [weights.stacks.get(name)!] : weights.parts.get(name)!;
-  return own.map((part, number) => productKernel(product, part, number, context));
+  const { name } = matmul.matmuls[0]!.weight;
+  const own = matmul.matmuls.length > 1 ? [weights.stacks.get(name)!] : weights.parts.get(name)!;
+  return own.map((part, number) => fusedMatmulKernel(matmul, part, number, context));
 }

@@ -5,8 +5,8 @@ import type { NodeOf, OpKind, Value } from "../../../graph/graph.ts";
 import type { WeightLayout } from "../weight-layout.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import type { KvFormat } from "../wgsl/kv-format.ts";
+import type { MatmulContext } from "../wgsl/matmul-few.ts";
 import type { Matrices } from "../wgsl/matmul-matrices.ts";
-import type { ProductContext } from "../wgsl/product.ts";
 
 export interface GpuOp<K extends OpKind> {
   /** Otherwise the reason, for people. */
@@ -15,7 +15,7 @@ export interface GpuOp<K extends OpKind> {
 }
 
 /** What kernels are written for. */
-export interface LowerContext extends ProductContext {
+export interface LowerContext extends MatmulContext {
   readonly weights: WeightLayout;
   readonly kv: KvFormat;
   /** Of a workgroup. */

@@ -3,7 +3,7 @@
 //
 // A chunk is what 16 bytes of levels hold: in the 4-bit types the low nibbles are 16 columns and the high nibbles another 16.
 
-import type { LaneProduct } from "./unpack.ts";
+import type { LaneDot } from "./unpack.ts";
 
 const LOW = "vec4u(0x0f0f0f0fu)";
 
@@ -43,7 +43,7 @@ const nibbleHalves = (value: (nibbles: string, isHigh: boolean) => string): stri
   return `array<vec4h, 8>(${[...low, ...high].join(", ")})`;
 };
 
-export const q4_0: LaneProduct = {
+export const q4_0: LaneDot = {
   ...small,
   halves: {
     span: 32,
@@ -63,7 +63,7 @@ fn centred(a: i32, b: i32, sum: i32) -> f32 { return f32(a + b - 8 * sum); }`,
     `${half(v("n"), `${row} + ${c}`)} * centred(${nibbleDots(v("w"))}, sumLow + sumHigh)`,
 };
 
-export const q4_1: LaneProduct = {
+export const q4_1: LaneDot = {
   ...small,
   halves: {
     span: 32,
@@ -82,7 +82,7 @@ fn affine(scales: vec2f, a: i32, b: i32, sum: i32) -> f32 { return scales.x * f3
   dot: (v) => `affine(unpack2x16float(${v("n")}), ${nibbleDots(v("w"))}, sumLow + sumHigh)`,
 };
 
-export const q8_0: LaneProduct = {
+export const q8_0: LaneDot = {
   ...small,
   halves: {
     span: 32,
@@ -120,7 +120,7 @@ fn pairScales(h: vec4u, pair: u32) -> vec4f {
 }`;
 
 /** 9 vectors: both scales and the packed ones of the groups, then 16 bytes for each pair of half groups. */
-export const q4_k: LaneProduct = {
+export const q4_k: LaneDot = {
   columns: 32,
   unit: 256,
   lowAt: "(c >> 3u) * 16u + ((c >> 1u) & 3u) * 4u + (c & 1u)",
@@ -153,7 +153,7 @@ fn affineGroups(h: vec4u, pair: u32, a: i32, b: i32, sumLow: i32, sumHigh: i32) 
 };
 
 /** 13 vectors: 8 of low bits, 4 of high bits, 1 of scales; lanes c & 7 of a block take 16 bytes of low bits each. */
-export const q6_k: LaneProduct = {
+export const q6_k: LaneDot = {
   columns: 32,
   unit: 256,
   lowAt: "(c >> 3u) * 16u + ((c >> 2u) & 1u) * 8u + (c & 3u)",
@@ -183,7 +183,7 @@ fn sixBits(w: vec4u, u: vec4u, s: vec4u, c: u32, low: vec4u, high: vec4u, sumLow
 };
 
 /** 8 values a vector, beside activations that are staged as half floats. */
-export const f16: LaneProduct = {
+export const f16: LaneDot = {
   columns: 8,
   unit: 8,
   lowAt: "c",

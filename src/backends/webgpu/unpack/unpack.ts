@@ -15,7 +15,7 @@ export interface BlockUnpack {
   /** Blocks lie in two planes, and b is an address in the wide one; without it they lie as in the file. */
   readonly planes?: Planes;
   /** Optional, for speed: how a lane multiplies a piece of a row. */
-  readonly lane?: LaneProduct;
+  readonly lane?: LaneDot;
   /** Points of a codebook, four signed bytes a word, bound as `book: array<u32>`. */
   readonly book?: () => Uint32Array;
   /** Declarations that the body needs. */
@@ -26,7 +26,7 @@ export interface BlockUnpack {
 export interface ElementUnpack {
   readonly kind: "element";
   readonly body: string;
-  readonly lane?: LaneProduct;
+  readonly lane?: LaneDot;
 }
 
 /**
@@ -42,11 +42,11 @@ export interface Planes {
 }
 
 /**
- * How a lane multiplies one chunk of a row with the activations (wgsl/product.ts). Texts are WGSL over these names: `wide`
+ * How a lane multiplies one chunk of a row with the activations (wgsl/matmul.ts). Texts are WGSL over these names: `wide`
  * (array<vec4u>, the wide plane), `narrow` (array<u32>, the other), `low` and `high` (vec4u: staged activations of the
  * chunk), `sumLow` and `sumHigh` (i32: sums of those, where they are levels).
  */
-export interface LaneProduct {
+export interface LaneDot {
   /** Of a chunk. */
   readonly columns: number;
   /** Columns whose first vector in `wide` is a whole number of vectors away from the row's: a block, or less. */
@@ -59,7 +59,7 @@ export interface LaneProduct {
   readonly loads: Readonly<
     Record<string, { type: "vec4u" | "u32"; at: (row: string, c: string) => string }>
   >;
-  /** The product of what was loaded with the chunk's activations, without their scale. */
+  /** The matmul of what was loaded with the chunk's activations, without their scale. */
   readonly dot: (loaded: (name: string) => string, row: string, c: string) => string;
   /** Functions that `dot` calls. */
   readonly functions?: string;
@@ -73,7 +73,7 @@ export interface HalfUnpack {
   readonly span: number;
   readonly functions: string;
   /** An array<vec4h, 8>: 16 columns from lowAt * 16 on, then 16 from highAt * 16 on. */
-  readonly values: LaneProduct["dot"];
+  readonly values: LaneDot["dot"];
 }
 
 export type Unpack = BlockUnpack | ElementUnpack;

@@ -24,9 +24,9 @@ export function beginText({ causal, window }: Attention, batch: BatchLayout): st
   return `(max(batch[${batch.positions}u + token], ${half}u) - ${half}u)`;
 }
 
-/** A score from the product of a query and a key. */
-export function scoreText({ scale, softcap }: Attention, product: string): string {
-  const scaled = `${product} * ${float(scale)}`;
+/** A score from the matmul of a query and a key. */
+export function scoreText({ scale, softcap }: Attention, matmul: string): string {
+  const scaled = `${matmul} * ${float(scale)}`;
   if (softcap === undefined) return scaled;
   // tanh of large numbers may be NaN on a device; here it is 1.
   const cap = float(softcap);

@@ -1,5 +1,5 @@
 // Long contexts: attention of one token is computed in parts of the context, each by a workgroup of its own, so that a large
-// GPU has enough of them. The product that reads attention merges the parts while it stages them, without a dispatch for it.
+// GPU has enough of them. The matmul that reads attention merges the parts while it stages them, without a dispatch for it.
 //
 // Parts that the context does not reach yet end at once; a short one is one part.
 

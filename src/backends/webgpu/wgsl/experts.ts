@@ -1,4 +1,4 @@
-// route, matmul_id and combine: which experts a token goes to, products with their matrices, and the weighted sum of those.
+// route, matmul_id and combine: which experts a token goes to, matmuls with their matrices, and the weighted sum of those.
 // One kernel each, for any number of tokens: what a token gets does not depend on how many others there are.
 
 import type { NodeOf, Routing } from "../../../graph/graph.ts";

@@ -20,7 +20,7 @@ export type Source =
   | { readonly kind: "recurrent"; readonly state: number }
   /** What changes with every batch: tokens, positions, cache blocks (batch-area.ts). */
   | { readonly kind: "batch" }
-  /** Activations as they were rounded last, for the products that read them. */
+  /** Activations as they were rounded last, for the matmuls that read them. */
   | { readonly kind: "rounded" }
   /** Attention over parts of the context: sums of each part, and by what they are merged (attention-split.ts). */
   | { readonly kind: "partials" | "tops" }

@@ -6,7 +6,7 @@
 
 import type { Weight } from "../../../graph/graph.ts";
 import { unpackOf } from "../unpack/table.ts";
-import type { HalfUnpack, LaneProduct } from "../unpack/unpack.ts";
+import type { HalfUnpack, LaneDot } from "../unpack/unpack.ts";
 import type { Binding } from "./kernel.ts";
 import { weightText } from "./weights.ts";
 
@@ -59,9 +59,9 @@ function anyTile(weight: Weight, part: number, rows: number, shape: TileShape): 
   };
 }
 
-/** 16 bytes of levels at a time, as products of few tokens load them. */
+/** 16 bytes of levels at a time, as matmuls of few tokens load them. */
 function lanesTile(
-  lane: LaneProduct,
+  lane: LaneDot,
   halves: HalfUnpack,
   weight: Weight,
   part: number,

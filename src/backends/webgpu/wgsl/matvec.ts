@@ -1,7 +1,7 @@
 // matmul for few tokens: a workgroup computes 4 outputs of one token. Its lanes walk along the rows side by side, so that
 // neighbours read neighbouring bytes, and add up at the end.
 //
-// Works for every type, on the file's bytes; products and sums are those of floats.
+// Works for every type, on the file's bytes; matmuls and sums are those of floats.
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
@@ -76,7 +76,7 @@ export function groupGrid(groups: number): (tokens: number) => Grid {
   return (tokens) => [across, Math.ceil(groups / across), tokens];
 }
 
-/** Activations (rounded where the weight's type asks for it), result and bias of a product. */
+/** Activations (rounded where the weight's type asks for it), result and bias of a matmul. */
 export function valueBindings({ x, weight, out, bias }: NodeOf<"matmul">): Binding[] {
   const bindings: Binding[] = [
     {

@@ -1,4 +1,4 @@
-// Activations on their way into a product (product.ts): normalised where a norm belongs to it, rounded to DType.activation as
+// Activations on their way into a matmul (matmul-few.ts): normalised where a norm belongs to it, rounded to DType.activation as
 // everywhere, and staged in workgroup memory as what lanes multiply with: 8-bit levels with a scale for each block, or halves.
 
 import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
@@ -9,7 +9,7 @@ import { type Binding, float } from "./kernel.ts";
 import { type Levels, levelsOf } from "./round-activations.ts";
 import { type Exchange, TEAM } from "./teams.ts";
 
-/** What a product reads. */
+/** What a matmul reads. */
 export interface StageSource {
   readonly x: Value;
   /** Rows are those that are wanted of x. */

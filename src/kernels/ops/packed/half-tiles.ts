@@ -1,5 +1,5 @@
 // Half floats (F16) in tiles, coded so that a kernel can use them as they are, nearly: what widening a half costs is what
-// a product with one token waits for.
+// a matmul with one token waits for.
 //
 // A half has 10 bits of mantissa and 5 of exponent. Shifted to where a float32 has its own, with the exponent's bias as
 // it was, it is the float32 of its value times 2^-112, exactly; the activations are multiplied by 2^102 instead of every

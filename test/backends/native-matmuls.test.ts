@@ -1,4 +1,4 @@
-// Products as machine code, for every type of weights: every variant that has code gives the same bits, whatever the number
+// Matmuls as machine code, for every type of weights: every variant that has code gives the same bits, whatever the number
 // of tokens, and what the reference computes up to the rounding of activations.
 
 import { describe, expect, test } from "vitest";
@@ -17,7 +17,7 @@ import {
   matmulVariants,
 } from "../../src/kernels/matmul-variants.ts";
 import { packedTypes } from "../../src/kernels/ops/packed/packings.ts";
-import { floats, productBatch, productGraph } from "../../src/tune/product.ts";
+import { floats, matmulBatch, matmulGraph } from "../../src/tune/matmul-graph.ts";
 import { nativeElsewhere, nativeHere } from "../support/native.ts";
 
 // A tile of tokens in tile registers, where there are any, and one that is not full.
@@ -48,7 +48,7 @@ function sampleOf(weight: Weight): Uint8Array {
 }
 
 async function prepared(backend: Backend, { dtype, n, k }: MatmulProblem): Promise<Backend> {
-  const graph = productGraph(dtypeByName(dtype)!, n, k);
+  const graph = matmulGraph(dtypeByName(dtype)!, n, k);
   await backend.prepare(makePlan(graph, limits), { blocks: 1, dtype: floats });
   for (const weight of graph.weights) {
     const bytes = sampleOf(weight);
@@ -60,7 +60,7 @@ async function prepared(backend: Backend, { dtype, n, k }: MatmulProblem): Promi
 }
 
 async function results(backend: Backend, tokens: number, n: number): Promise<Float32Array> {
-  await backend.run(productBatch(tokens, limits));
+  await backend.run(matmulBatch(tokens, limits));
   const all = new Float32Array(tokens * n);
   for (let row = 0; row < tokens; row++) {
     await backend.read("logits", row, all.subarray(row * n, (row + 1) * n));

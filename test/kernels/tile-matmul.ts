@@ -19,7 +19,7 @@ export interface Product {
   readonly tokens: number;
 }
 
-export interface ProductPlaces {
+export interface MatmulPlaces {
   readonly w: number;
   /** Activations as floats, and as bytes. */
   readonly x: number;
@@ -35,7 +35,7 @@ export function productMemory(
   inTile: number,
   target: KernelTarget,
   semantics: Semantics,
-  { w, x, q, codebook, end }: ProductPlaces,
+  { w, x, q, codebook, end }: MatmulPlaces,
 ): Uint8Array<ArrayBuffer> {
   const { activationSpan: span } = packingOf(type)!;
   const memory = new Uint8Array(end);

@@ -1,4 +1,4 @@
-// Products of few tokens with weights of the types that bring a lane product (unpack/lanes.ts), with what stands before and
+// Matmuls of few tokens with weights of the types that bring a lane matmul (unpack/lanes.ts), with what stands before and
 // behind them in the graph: select and norm before; biases, a residual, or gate and up with their activation behind. All of it
 // is one dispatch.
 //
@@ -9,7 +9,7 @@
 import type { Activation, NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { unpackOf } from "../unpack/table.ts";
-import type { LaneProduct } from "../unpack/unpack.ts";
+import type { LaneDot } from "../unpack/unpack.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import type { AttentionSplit } from "./attention-split.ts";
 import { activationOf } from "./elementwise.ts";
@@ -19,7 +19,7 @@ import { type StageSource, stageBytes, stageText } from "./stage.ts";
 import { type Exchange, TEAM } from "./teams.ts";
 
 /** How the work is shared out. */
-export interface ProductShape {
+export interface MatmulShape {
   /** Of a team; even. */
   readonly rows: number;
   /** Of a workgroup. */
@@ -30,17 +30,17 @@ export interface ProductShape {
   readonly ahead: number;
 }
 
-export interface ProductContext {
+export interface MatmulContext {
   readonly batch: BatchLayout;
   readonly exchange: Exchange;
   readonly split: AttentionSplit;
   /** WGSL has dot4I8Packed. */
   readonly packedDots: boolean;
-  shapeFor(rows: number, cols: number, dtype: string): ProductShape;
+  shapeFor(rows: number, cols: number, dtype: string): MatmulShape;
 }
 
 /** What is multiplied, and what becomes of it. */
-export interface Product extends StageSource {
+export interface FusedMatmul extends StageSource {
   /** Of stacked weights, or one. */
   readonly matmuls: readonly NodeOf<"matmul">[];
   /** The two matmuls are gate and up, and this is what they make. */
@@ -50,7 +50,7 @@ export interface Product extends StageSource {
 }
 
 /** How a lane multiplies this weight; undefined: it cannot. */
-export function laneProductOf(weight: Weight, workgroupBytes: number): LaneProduct | undefined {
+export function laneDotOf(weight: Weight, workgroupBytes: number): LaneDot | undefined {
   const { dtype, shape } = weight;
   const lane = unpackOf(dtype).lane;
   if (!lane || shape[1]! % lane.unit !== 0) return undefined;
@@ -58,13 +58,13 @@ export function laneProductOf(weight: Weight, workgroupBytes: number): LaneProdu
 }
 
 /** The kernel for rows of `part`: of one weight, or of all stacked ones. */
-export function productKernel(
-  product: Product,
+export function fusedMatmulKernel(
+  matmul: FusedMatmul,
   part: WeightPart,
   partNumber: number,
-  context: ProductContext,
+  context: MatmulContext,
 ): Kernel {
-  const { matmuls, gate } = product;
+  const { matmuls, gate } = matmul;
   const { weight, x, out } = matmuls[0]!;
   const lane = unpackOf(weight.dtype).lane!;
   const { rows, teams, split, ahead } = context.shapeFor(part.rows, x.cols, weight.dtype.name);
@@ -73,26 +73,26 @@ export function productKernel(
   const ownOutputs = gate ? rows / 2 : rows;
   const groupOutputs = (teams / split) * ownOutputs;
   const { exchange, batch } = context;
-  const stage = stageText(product, weight, size, exchange, batch, context.split);
-  const behind = behindText(product, part);
+  const stage = stageText(matmul, weight, size, exchange, batch, context.split);
+  const behind = behindText(matmul, part);
   const groups = Math.ceil(outputs / groupOutputs);
   const names = [
-    product.norm && "norm",
-    product.merge && "merge",
+    matmul.norm && "norm",
+    matmul.merge && "merge",
     weight.dtype.name,
     gate && "gate",
-    product.add && "add",
+    matmul.add && "add",
   ];
   return makeKernel({
-    name: `product ${names.filter(Boolean).join(" ")} [${part.rows}, ${x.cols}]`,
-    bindings: [...weightBindings(product, part, partNumber), ...stage.bindings, ...behind.bindings],
+    name: `matmul ${names.filter(Boolean).join(" ")} [${part.rows}, ${x.cols}]`,
+    bindings: [...weightBindings(matmul, part, partNumber), ...stage.bindings, ...behind.bindings],
     enables: context.exchange.enables,
     size,
     declarations: `${context.exchange.declarations(size)}${stage.declarations}${dotsText(context.packedDots)}${lane.functions ?? ""}
 ${context.exchange.reduce("sumOverTeam", TEAM, "sum")}
 ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behind.declarations}`,
     rows: out.rows,
-    maxRows: product.merge ? 1 : MATVEC_TOKENS,
+    maxRows: matmul.merge ? 1 : MATVEC_TOKENS,
     grid: groupGrid(groups),
     body: `
   let token = group.z;
@@ -140,9 +140,9 @@ function rowsText(rows: number, gated: boolean, outputs: number, units: number):
 
 /** Loads of the first chunks, staging, then chunk by chunk; each makes room for a later one. */
 function loopText(
-  lane: LaneProduct,
+  lane: LaneDot,
   weight: Weight,
-  { rows, split, ahead }: Omit<ProductShape, "teams">,
+  { rows, split, ahead }: Omit<MatmulShape, "teams">,
   staging: string,
 ): string {
   const chunks = weight.shape[1]! / lane.columns;
@@ -178,7 +178,7 @@ function loopText(
 
 /** Multiplies what is in a slot, chunk number atSLOT of the row, if it exists. */
 function chunkText(
-  lane: LaneProduct,
+  lane: LaneDot,
   weight: Weight,
   rows: number,
   slot: number,
@@ -218,7 +218,7 @@ function gateText(activation: Activation, gate: string, up: string): string {
   return `(${activationOf(activation, gate)}) * ${up}`;
 }
 
-function weightBindings({ matmuls }: Product, part: WeightPart, partNumber: number): Binding[] {
+function weightBindings({ matmuls }: FusedMatmul, part: WeightPart, partNumber: number): Binding[] {
   const { weight } = matmuls[0]!;
   const source: Source =
     matmuls.length > 1 ? { kind: "stack", weight } : { kind: "weight", weight, part: partNumber };
@@ -231,7 +231,7 @@ function weightBindings({ matmuls }: Product, part: WeightPart, partNumber: numb
 
 /** `fn put(token, row, sum)`: what becomes of an output. */
 function behindText(
-  { matmuls, gate, add }: Product,
+  { matmuls, gate, add }: FusedMatmul,
   { rowStart }: WeightPart,
 ): { bindings: Binding[]; declarations: string } {
   const bindings: Binding[] = [];

@@ -1,4 +1,4 @@
-// Products as they are computed on arm64, on any machine: the CPU backend with the targets for arm64, whose kernels are
+// Matmuls as they are computed on arm64, on any machine: the CPU backend with the targets for arm64, whose kernels are
 // interpreted. By every variant they are the same bits, whatever the number of tokens, and what the reference computes up to
 // the rounding of activations.
 
@@ -12,7 +12,7 @@ import { makePlan } from "../../src/graph/plan.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
 import { defaultVariant, variantById } from "../../src/kernels/matmul-variants.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";
-import { floats, productBatch, productGraph } from "../../src/tune/product.ts";
+import { floats, matmulBatch, matmulGraph } from "../../src/tune/matmul-graph.ts";
 import { interpretedNative } from "../support/interpreted-native.ts";
 
 // Two full tiles of pairs and one that is not; a single token that is left over.
@@ -24,7 +24,7 @@ const rows = 24;
 
 async function prepared(backend: Backend, type: string, cols: number): Promise<Backend> {
   const dtype = dtypeByName(type)!;
-  const graph = productGraph(dtype, rows, cols);
+  const graph = matmulGraph(dtype, rows, cols);
   await backend.prepare(makePlan(graph, limits), { blocks: 1, dtype: floats });
   for (const weight of graph.weights) {
     const bytes = sampleBlocks(weight.dtype, 256 * 37);
@@ -36,7 +36,7 @@ async function prepared(backend: Backend, type: string, cols: number): Promise<B
 }
 
 async function results(backend: Backend, tokens: number): Promise<Float32Array> {
-  await backend.run(productBatch(tokens, limits));
+  await backend.run(matmulBatch(tokens, limits));
   const all = new Float32Array(tokens * rows);
   for (let row = 0; row < tokens; row++) {
     await backend.read("logits", row, all.subarray(row * rows, (row + 1) * rows));

@@ -1,5 +1,5 @@
-// One matrix product by itself, [m, k] x [n, k]^T, as a graph that a backend runs as it runs a model's: the embedding
-// that feeds it, the product, and weights made up of sample blocks. What benchmarks and tuning measure.
+// One matmul by itself, [m, k] x [n, k]^T, as a graph that a backend runs as it runs a model's: the embedding
+// that feeds it, the matmul, and weights made up of sample blocks. What benchmarks and tuning measure.
 
 import type { Backend } from "../backends/backend.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
@@ -10,25 +10,25 @@ import { GraphBuilder } from "../graph/builder.ts";
 import { weightBytes } from "../graph/cost.ts";
 import type { Graph, Weight } from "../graph/graph.ts";
 
-/** Name of the product's node. */
-export const productName = "product";
+/** Name of the matmul's node. */
+export const matmulName = "matmul";
 /** Rows of the embedding table, from which the activations come. */
 const tableRows = 16;
 /** Different values of each weight; they repeat, since quantizing all of them would take longer than the measuring. */
 const distinctElements = 1 << 18;
 export const floats: DType = dtypeByName("f32")!;
 
-/** The product, or several of them with weights of their own, one after the other. */
-export function productGraph(dtype: DType, n: number, k: number, copies = 1): Graph {
+/** The matmul, or several of them with weights of their own, one after the other. */
+export function matmulGraph(dtype: DType, n: number, k: number, copies = 1): Graph {
   const table = { name: "token_embd.weight", shape: [tableRows, k], dtype: floats };
   const g = new GraphBuilder();
   const x = g.embed(table, "embed"); // [tokens, k]
   for (let copy = 1; copy < copies; copy++) {
-    const name = `${productName}.${copy}`;
+    const name = `${matmulName}.${copy}`;
     g.matmul(x, { name: `bench.${copy}.weight`, shape: [n, k], dtype }, name); // [tokens, n]
   }
   const weight = { name: "bench.weight", shape: [n, k], dtype };
-  return g.finish({ logits: g.matmul(x, weight, productName) }); // [tokens, n]
+  return g.finish({ logits: g.matmul(x, weight, matmulName) }); // [tokens, n]
 }
 
 /** Fills a weight with sample blocks, over and over. */
@@ -46,7 +46,7 @@ export async function uploadSample(backend: Backend, weight: Weight): Promise<vo
   });
 }
 
-/** Made once per type: small products have hundreds of weights, and making values took most of a tune. */
+/** Made once per type: small matmuls have hundreds of weights, and making values took most of a tune. */
 const samples = new Map<DType, Uint8Array>();
 
 function sampleOf(dtype: DType): Uint8Array {
@@ -55,8 +55,8 @@ function sampleOf(dtype: DType): Uint8Array {
   return sample;
 }
 
-/** A batch of `tokens` tokens, each of a sequence of its own, all of whose products are wanted. */
-export function productBatch(
+/** A batch of `tokens` tokens, each of a sequence of its own, all of whose matmuls are wanted. */
+export function matmulBatch(
   tokens: number,
   limits: { maxTokens: number; maxOutputs: number },
 ): Batch {

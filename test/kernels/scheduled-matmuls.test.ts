@@ -43,7 +43,7 @@ const listed = (variants: readonly MatmulVariant[], make: (one: MatmulVariant) =
   return [...byName.values()];
 };
 
-/** A product with one token in one stream and in two, and with three tokens. */
+/** A matmul with one token in one stream and in two, and with three tokens. */
 function variantsOf(target: KernelTarget, knobs: Knobs): MatmulVariant[] {
   const ids = ["2s.compact", target.width === 64 ? "16x3.4s.compact" : "8x3.compact"];
   return ids.map((id) => {
