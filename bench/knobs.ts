@@ -6,7 +6,7 @@
 // Prints, for each type, number of threads and of tokens: the time of each variant (the lower quartile and the median of the
 // rounds), what that is in GB/s of weights as in a file, and the median of the ratios to the first one, round by round.
 // Some values are the usual ones: how far their ratios are from 1 is how far others may be for no reason.
-// Without -v: for one token 4s.compact and 8s.compact, for more the default that is not in tile registers.
+// Without -v: for one token 4s.compact and 8s.compact, for more the default that is not in AMX tiles.
 
 import { Command } from "commander";
 import { refusals } from "../src/backends/cpu/native/choice.ts";

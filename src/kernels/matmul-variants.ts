@@ -1,7 +1,7 @@
 // The ways in which a matmul can be computed here: the space that tuning searches, made from the parameters of
 // the kernels in ops/. Each way accepts a problem or says why not.
 //
-// A way is plain data: src/backends/cpu lowers it, src/tune measures it. Weights lie in the same tiles for all ways of a
+// A way is plain data: src/backends/cpu lowers it, src/tune measures it. Weights lie in the same row panels for all ways of a
 // layout; what differs is how many rows and tokens are computed at once, how activations are stored, and how many
 // streams a matmul with few tokens reads at once. Each target has a list of its own: WebAssembly's compilers spill what
 // registers do not hold, machine code never does, and a wide vector has more rows.
@@ -32,14 +32,14 @@ export interface MatmulVariant {
   readonly tokens: number;
   /** Activations repeated in every lane of a vector. */
   readonly replicated: boolean;
-  /** Tiles that a matmul with one token walks at once. */
+  /** Row panels that a matmul with one token walks at once. */
   readonly streams: number;
   /**
    * Full tiles of tokens walk as many at once, too, one tile of tokens after the other: faster where the weights come
-   * from memory. Otherwise a tile of rows is done with all tokens before the next.
+   * from memory. Otherwise a row panel is done with all tokens before the next.
    */
   readonly streamed: boolean;
-  /** Tiles of tokens that are wider than vector kernels have them are computed in tile registers. */
+  /** Tiles of tokens that are wider than vector kernels have them are computed in AMX tiles. */
   readonly amx: boolean;
   /** Tiles of tokens are computed by products of pairs of rows. */
   readonly i8mm: boolean;
@@ -65,7 +65,7 @@ export type ChooseMatmul = (
   threads: number,
 ) => MatmulChoice;
 
-/** Tiles that a matmul with one token walks at once, where nothing was measured: four give 1.7 times one's bandwidth. */
+/** Row panels that a matmul with one token walks at once, where nothing was measured: four give 1.7 times one's bandwidth. */
 const DEFAULT_STREAMS = 4;
 
 const styles = [false, true];
@@ -159,16 +159,16 @@ const nativeLists: Readonly<Record<KernelTarget["width"], readonly MatmulVariant
   64: nativeVariants(nativeSpaces[64]),
 };
 
-/** The most tokens of a tile that is computed in vectors, where there are tile registers: up to there these are slower. */
+/** The most tokens of a tile that is computed in vectors, where there are AMX tiles: up to there these are slower. */
 export const WIDEST_IN_VECTORS = 12;
 
-/** As many tokens as a tile register has rows. */
-const inTileRegisters: MatmulVariant = variant({
+/** As many tokens as an AMX tile has rows. */
+const inAmxTiles: MatmulVariant = variant({
   ...{ rows: 16, tokens: 16, replicated: false, streams: nativeSpaces[64].usual.streams },
   amx: true,
 });
 
-const amxList: readonly MatmulVariant[] = [...nativeLists[64], inTileRegisters];
+const amxList: readonly MatmulVariant[] = [...nativeLists[64], inAmxTiles];
 
 /** Sums of more tokens would not fit the registers (ops/matmul/i8mm.ts). */
 const inPairs: MatmulVariant = variant({
@@ -202,7 +202,7 @@ export function variantById(id: string, target?: MatmulTarget): MatmulVariant | 
   return target && hasKnobs(found, target) ? withKnobs(found, knobs) : undefined;
 }
 
-/** WebAssembly's compilers schedule by themselves; tile registers and pairs of rows have kernels without knobs. */
+/** WebAssembly's compilers schedule by themselves; AMX tiles and pairs of rows have kernels without knobs. */
 export function hasKnobs({ amx, i8mm }: MatmulVariant, target: MatmulTarget): boolean {
   return nativeSpace(target) !== undefined && !amx && !i8mm;
 }
@@ -221,7 +221,7 @@ function defaultTile(dtype: string, tokens: number, target: MatmulTarget): Matmu
   const packing = packingOf(dtype);
   if (target.amx && packing && tokens > WIDEST_IN_VECTORS) {
     // Minimums in nibbles are so much work beside the matmuls that these are no faster (measured with Q2_K).
-    if (packing.layout("unsigned").scales !== "nibbles") return inTileRegisters;
+    if (packing.layout("unsigned").scales !== "nibbles") return inAmxTiles;
   }
   if (target.i8mm && packing && tokens >= FEWEST_IN_PAIRS) return inPairs;
   const native = nativeSpace(target);
@@ -247,7 +247,7 @@ function nativeTile(dtype: string, [rows, most]: Tile, target: MatmulTarget): Ma
   return fitting.at(-1) ?? variantById(`${DEFAULT_STREAMS}s.compact`, target)!;
 }
 
-/** Of so many tokens. Two to four stream: 1.5 to 1.9 times as fast as a tile of rows at a time (one thread). */
+/** Of so many tokens. Two to four stream: 1.5 to 1.9 times as fast as a row panel at a time (one thread). */
 export function defaultVariant(dtype: string, tokens: number, target: MatmulTarget): MatmulVariant {
   const tile = defaultTile(dtype, tokens, target);
   const streamed = matmulVariants(target).find(
@@ -288,7 +288,7 @@ export function effectiveVariant(
 ): MatmulVariant {
   if (variant.tokens <= tokens || !variant.shared) return variant;
   const rows = tokens === 1 ? 16 : variant.rows;
-  // Only full tiles of tokens stream, and only wide ones are in tile registers.
+  // Only full tiles of tokens stream, and only wide ones are in AMX tiles.
   const amx = variant.amx && tokens > WIDEST_IN_VECTORS;
   return variantById(idOf({ ...variant, rows, tokens, streamed: false, amx }), target) ?? variant;
 }
@@ -304,8 +304,8 @@ export function acceptsProblem(
   const packing = packingOf(dtype);
   if (!packing && replicated) return `activations beside ${dtype} are floats: nothing to replicate`;
   if (!packing && streamed) return `tiles of tokens beside ${dtype} read one stream`;
-  if (!packing && amx) return `weights of ${dtype} are floats: tile registers multiply bytes`;
-  if (amx && !target.amx) return "this processor has no tile registers (AMX)";
+  if (!packing && amx) return `weights of ${dtype} are floats: AMX tiles multiply bytes`;
+  if (amx && !target.amx) return "this processor has no AMX tiles";
   if (!packing && i8mm) return `weights of ${dtype} are floats: pairs of rows are of bytes`;
   if (i8mm && !target.i8mm) return "this processor has no products of pairs of rows (i8mm)";
   const isNative = nativeSpace(target) !== undefined;
@@ -351,7 +351,7 @@ function nativeVectors(
   { width = 16, dot4 = "signed" }: MatmulTarget,
 ): number {
   const codes = packingOf(dtype)?.layout(dot4);
-  // Tile registers leave vectors free: narrower tiles need the most.
+  // AMX tiles leave vectors free: narrower tiles need the most.
   const tokens = amx ? WIDEST_IN_VECTORS : inTile;
   const perTile = 64 / width;
   const groups = (4 * rows) / width;

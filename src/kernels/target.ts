@@ -17,7 +17,7 @@ export type TargetName =
 /** Bytes of a vector register. */
 export type VectorWidth = 16 | 32 | 64;
 
-/** Half floats of weights: coded so that a shift and a mask widen them (half-tiles.ts), or as they are. */
+/** Half floats of weights: coded so that a shift and a mask widen them (half-panels.ts), or as they are. */
 export type Halves = "coded" | "hardware";
 
 export interface KernelTarget {
@@ -28,7 +28,7 @@ export interface KernelTarget {
   readonly halves: Halves;
   /** Registers that hold a vector, as far as is known. */
   readonly vectorRegisters: number;
-  /** Has tile registers and their byte products (ir/tiles.ts). */
+  /** Has AMX tiles and their byte products (ir/tiles.ts). */
   readonly amx?: true;
   /** Multiplies pairs of rows of bytes (SMMLA). */
   readonly i8mm?: true;

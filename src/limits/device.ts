@@ -50,7 +50,7 @@ export interface MachineMeasurement {
   readonly f32Ops: readonly RatePoint[];
   /** In vectors. */
   readonly int8Ops: readonly RatePoint[];
-  /** The same in tile registers (AMX). Absent: there are none. */
+  /** The same in AMX tiles. Absent: there are none. */
   readonly int8TileOps?: readonly RatePoint[];
   /** ISO date and time. */
   readonly measuredAt: string;
@@ -71,7 +71,7 @@ export function deviceAt(
   setBytes: number = Number.POSITIVE_INFINITY,
 ): Device {
   const int8Ops = machine.int8TileOps ?? machine.int8Ops;
-  const tiles = machine.int8TileOps ? ", int8 in tile registers" : "";
+  const tiles = machine.int8TileOps ? ", int8 in AMX tiles" : "";
   const f32 = rateAt(machine.f32Ops, threads);
   const int8 = Math.max(f32, rateAt(int8Ops, threads));
   return {

@@ -34,7 +34,7 @@ interface MachineJson {
   cached_reads: { set_bytes: number; read_bytes_per_second: RatesJson }[];
   f32_ops_per_second: RatesJson;
   int8_ops_per_second: RatesJson;
-  /** Where there are tile registers. */
+  /** Where there are AMX tiles. */
   int8_tile_ops_per_second?: RatesJson;
 }
 

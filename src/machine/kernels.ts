@@ -1,5 +1,5 @@
 // The kernels that find out what this machine can do: one that only reads, one that only multiplies and adds floats, one
-// that only multiplies bytes, and where there are tile registers one that does so there. They are written in the kernel IR and lowered as every other kernel is, so what they reach
+// that only multiplies bytes, and where there are AMX tiles one that does so there. They are written in the kernel IR and lowered as every other kernel is, so what they reach
 // is the limit of what any kernel of this engine can reach here.
 //
 // Reading walks several places in turns, as the one-token matmuls do (docs/kernels.md): a single stream does not keep
@@ -39,7 +39,7 @@ export function int8RoundOps(width: number = wasmWidth): number {
   return sums * unroll * (width / 4) * 8;
 }
 
-/** Tile registers: each of the first factors is multiplied with each of the second ones, into a sum of its own. */
+/** AMX tiles: each of the first factors is multiplied with each of the second ones, into a sum of its own. */
 const tileSums: readonly number[] = [0, 1, 2, 3];
 const tileFactors: readonly (readonly [number, number])[] = [
   [4, 6],

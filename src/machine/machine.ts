@@ -99,7 +99,7 @@ async function possibleLowerings(platform: Platform): Promise<readonly string[]>
   const withoutTiles = await expectedTarget(platform, { tiles: false });
   return [
     loweringText(target),
-    ...(withoutTiles === target ? [] : [`${loweringText(withoutTiles)}, no tile registers`]),
+    ...(withoutTiles === target ? [] : [`${loweringText(withoutTiles)}, no AMX tiles`]),
     `${loweringText()}, no machine code`,
   ];
 }

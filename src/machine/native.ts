@@ -61,7 +61,7 @@ export async function nativeHere(
 
 /**
  * The target that machine code here would be for; undefined: none. Loads no lowering, and opens nothing, so it cannot know
- * whether the system lets this process use tile registers. `tiles: false`: the target if it does not.
+ * whether the system lets this process use AMX tiles. `tiles: false`: the target if it does not.
  */
 export async function expectedTarget(
   platform: Pick<Platform, "native">,

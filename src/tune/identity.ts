@@ -6,7 +6,7 @@ import { print } from "../kernels/ir/print.ts";
 import { scheduled } from "../kernels/lower/schedule.ts";
 import { blockMatmulKernel } from "../kernels/ops/matmul/dot4.ts";
 import { floatMatmulKernel } from "../kernels/ops/matmul/floats.ts";
-import { blockLayoutFor, TILE_ROWS } from "../kernels/ops/packed/packed.ts";
+import { blockLayoutFor, PANEL_ROWS } from "../kernels/ops/packed/packed.ts";
 import { packedTypes, packingOf } from "../kernels/ops/packed/packings.ts";
 import { wasmTarget } from "../kernels/target.ts";
 import type { TuneIdentity } from "./tune-file.ts";
@@ -37,7 +37,7 @@ export function identityOf(
  */
 function kernelRevision(native: NativeKernels | undefined): string {
   const target = native?.target ?? wasmTarget({ dot4: "signed", vectorRegisters: 16 });
-  const groups = Math.min(2, TILE_ROWS / (target.width / 4));
+  const groups = Math.min(2, PANEL_ROWS / (target.width / 4));
   const shape = { groups, tokens: 4, replicated: false, order: "matrix" } as const;
   const layouts = packedTypes().map((type) => packingOf(type)!.layout(target.dot4));
   const short = layouts.find(({ spanBlocks }) => spanBlocks === 1)!;

@@ -54,7 +54,7 @@ const SMALLEST_CHUNK = 8;
 export async function measuredChunk(threads: number): Promise<EngineOptions["promptChunk"]> {
   const measured = await rememberedMachine();
   if (!measured) return undefined;
-  // At the rate of vectors, which kernels come near to. By that of tile registers, which they are far from, a batch would have
+  // At the rate of vectors, which kernels come near to. By that of AMX tiles, which they are far from, a batch would have
   // several times as many tokens of the prompt, and those who write would wait for them. Half floats are computed as floats.
   const { int8TileOps: _, ...machine } = measured;
   const { opsPerSecond, ...rest } = deviceAt(machine, threads);

@@ -19,7 +19,7 @@ import { interpretedNative } from "../support/interpreted-native.ts";
 const tokenCounts = [3, 9, 11];
 const maxTokens = 11;
 const limits = { maxTokens, maxOutputs: maxTokens };
-/** Tiles of rows, of which the last is not full. */
+/** row panels, of which the last is not full. */
 const rows = 24;
 
 async function prepared(backend: Backend, type: string, cols: number): Promise<Backend> {

@@ -61,7 +61,7 @@ describe("a machine without", () => {
   const why = hasAvx512 ? "" : " [skipped: this machine runs no AVX-512 with VNNI]";
   test.skipIf(!hasAvx512)(`permission to use AMX runs AVX-512, and that is said${why}`, () => {
     const features = new Set([...here!.features, "amx_tile", "amx_int8"]);
-    // The first thing that is opened asks for tile registers.
+    // The first thing that is opened asks for AMX tiles.
     let opened = 0;
     const load: NativeHost["load"] = (bytes) =>
       opened++ === 0 ? "not this one" : here!.load(bytes);

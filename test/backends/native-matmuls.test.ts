@@ -20,7 +20,7 @@ import { packedTypes } from "../../src/kernels/ops/packed/packings.ts";
 import { floats, matmulBatch, matmulGraph } from "../../src/tune/matmul-graph.ts";
 import { nativeElsewhere, nativeHere } from "../support/native.ts";
 
-// A tile of tokens in tile registers, where there are any, and one that is not full.
+// A tile of tokens in AMX tiles, where there are any, and one that is not full.
 const maxTokens = 29;
 const limits = { maxTokens, maxOutputs: maxTokens };
 

@@ -157,14 +157,14 @@ describe("with a remembered measurement", () => {
     expect(out).not.toContain("tile");
   });
 
-  test("machine: tile registers, where there are any", async () => {
+  test("machine: AMX tiles, where there are any", async () => {
     writeFileSync(machineFile, machineToText({ ...machine, int8TileOps: rates(7e13) }));
-    expect((await lantern(["machine"])).out).toMatch(/^int8, tile registers +70000\.0 +GOPS$/m);
+    expect((await lantern(["machine"])).out).toMatch(/^int8, AMX tiles +70000\.0 +GOPS$/m);
     const json: unknown = JSON.parse((await lantern(["machine", "--json"])).out);
     expect(json).toMatchObject({ int8_tile_ops: [{ threads: 1, per_second: 7e13 }] });
   });
 
-  test("prompt tokens beside those who write: as vectors compute them, tile registers or not", async () => {
+  test("prompt tokens beside those who write: as vectors compute them, AMX tiles or not", async () => {
     const { graph } = buildModel(tinyModel({ weightType: "q8_0" }));
     const slow = { ...machine, readBytes: rates(1e9), f32Ops: rates(3e9), int8Ops: rates(3e10) };
     const chunks: (number | undefined)[] = [];
@@ -240,9 +240,9 @@ describe("without one", () => {
 });
 
 const tilesHere = nativeHere.some(({ native }) => native.target.amx);
-const noTiles = tilesHere ? "" : " [skipped: this machine has no tile registers]";
+const noTiles = tilesHere ? "" : " [skipped: this machine has no AMX tiles]";
 
-describe("where the system refuses tile registers", () => {
+describe("where the system refuses AMX tiles", () => {
   /** The first that is loaded is what asks for them. */
   function refusing(): void {
     const host = nodeNative() as NativeHost;
@@ -256,7 +256,7 @@ describe("where the system refuses tile registers", () => {
     refusing();
     const measured = await machineMeasurement({ seconds: 0 });
     const without = await expectedTarget(nodePlatform, { tiles: false });
-    expect(measured.lowering).toBe(`machine code for ${without}, no tile registers`);
+    expect(measured.lowering).toBe(`machine code for ${without}, no AMX tiles`);
     expect(measured).not.toHaveProperty("int8TileOps");
     // From the file: in another place, what this process knows does not count.
     const other = mkdtempSync(join(folder, "other-"));

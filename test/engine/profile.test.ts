@@ -44,7 +44,7 @@ test.each([1, 2])("%i threads: the times add up to what the run took", async (th
   const prompt = phaseOf(report, "prompt");
   const generation = phaseOf(report, "generation");
   expect(prompt.tokens).toBe(40);
-  expect([1, 2]).toContain(prompt.batches); // one where a batch has 128 tokens, for tile registers
+  expect([1, 2]).toContain(prompt.batches); // one where a batch has 128 tokens, for AMX tiles
   expect(generation).toMatchObject({ tokens: 99, batches: 99 }); // the first came from the prompt's logits
   expect(report.load.ms).toBeGreaterThan(0);
   expect(report.bottleneck).toMatch(/^\d+% of (generation|reading the prompt) is /);

@@ -10,7 +10,7 @@ import { elementwiseKernels } from "../../src/kernels/ops/elementwise-table.ts";
 import { blockMatmulKernel } from "../../src/kernels/ops/matmul/dot4.ts";
 import { floatMatmulKernel } from "../../src/kernels/ops/matmul/floats.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/matmul/quantize-activations.ts";
-import { activationBlockBytes, tileBytes } from "../../src/kernels/ops/packed/packed.ts";
+import { activationBlockBytes, rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";
@@ -81,7 +81,7 @@ function productCases(type: string, replicated: boolean): CheckedCall[] {
       const args = [X + t * cols * 4, q + t * blockBytes, spans, width * blockBytes];
       interpret(quantize, own.buffer, args, arm64Semantics);
     }
-    const apart = tileBytes(layout, cols);
+    const apart = rowPanelBytes(layout, cols);
     const last = order === "matrix" ? 16 / rows - 1 : 0;
     const weightSpans = blocks / layout.spanBlocks;
     const byName: Readonly<Record<string, number>> = {

@@ -89,7 +89,7 @@ describe("ops on pairs", () => {
   });
 });
 
-// Two tiles of tokens; columns that make one panel of codes, several, and a first one that is not full.
+// Two tiles of tokens; columns that make one slab of codes, several, and a first one that is not full.
 const [W, X, Q, RESULTS, CODEBOOK, SCRATCH] = [0, 16384, 57344, 81920, 86016, 86032];
 const END = SCRATCH + PAIR_SCRATCH_BYTES;
 const places = { w: W, x: X, q: Q, codebook: CODEBOOK, end: END };
@@ -127,7 +127,7 @@ function productCall(product: Product): KernelCall {
   return { kernel, memory: memoryOfProduct(product, tokens), args };
 }
 
-/** One with panels of blocks, one with spans. */
+/** One with slabs of blocks, one with spans. */
 const inAllSizes = ["q4_0", "q4_k"];
 
 describe("products", () => {

@@ -5,7 +5,7 @@
 
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
-import type { FloatType } from "../../src/backends/cpu/memory/float-tiles.ts";
+import type { FloatType } from "../../src/backends/cpu/memory/float-panels.ts";
 import { lowerings } from "../../src/backends/cpu/native/native.ts";
 import { blockKernels, floatKernels } from "../../src/backends/cpu/ops/matmul-kernels.ts";
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";

@@ -4,14 +4,14 @@
 // kernels of machine code go through the interpreter.
 
 import { describe, expect, test } from "vitest";
-import { type FloatType, floatTilesFor } from "../../src/backends/cpu/memory/float-tiles.ts";
+import { type FloatType, floatPanelsFor } from "../../src/backends/cpu/memory/float-panels.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
-import { widenBf16, widenTileF16 } from "../../src/kernels/ops/elementwise/widen.ts";
+import { widenBf16, widenPanelF16 } from "../../src/kernels/ops/elementwise/widen.ts";
 import { type FloatMatmul, floatMatmulKernel } from "../../src/kernels/ops/matmul/floats.ts";
 import { type KernelTarget, nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
 import { Random } from "../support/random.ts";
@@ -37,10 +37,10 @@ function setUp(
   dtype.quantize!(weights, 0, bytes, 0, rows * cols);
   const exact = new Float32Array(rows * cols);
   dtype.dequantize(bytes, 0, exact, 0, rows * cols);
-  const apart = floatTilesFor(type, layout).tileBytes(cols);
+  const apart = floatPanelsFor(type, layout).rowPanelBytes(cols);
   for (let tile = 0; tile < tiles; tile++) {
     const source = new DataView(bytes.buffer, (tile * bytes.length) / tiles, bytes.length / tiles);
-    floatTilesFor(type, layout).pack(source, 16, cols, memory.buffer, W + tile * apart);
+    floatPanelsFor(type, layout).pack(source, 16, cols, memory.buffer, W + tile * apart);
   }
   new Float32Array(memory.buffer).set(x, X / 4);
   return { memory, exact, apart, out: new Float32Array(memory.buffer, OUT, tokens * rows) };
@@ -58,7 +58,7 @@ function compile(type: FloatType, memory: WebAssembly.Memory): Calls {
       ),
     ),
     widenBf16(16),
-    widenTileF16(16),
+    widenPanelF16(16),
   ];
   const { relaxed } = detectWasmFeatures();
   const functions = kernels.map((kernel) => lowerToWasm(kernel, { relaxed, memory64: false }));
@@ -85,7 +85,7 @@ function product(type: FloatType, weights: Float32Array, x: Float32Array) {
     for (const width of [2, 3, 6]) {
       out.fill(0);
       for (let tile = 0; tile < tiles; tile++) {
-        const { widen } = floatTilesFor(type, target);
+        const { widen } = floatPanelsFor(type, target);
         if (widen) call[widen]!(W + tile * apart, WIDE, 16 * cols);
         const base = widen ? WIDE : W + tile * apart;
         for (let g = 0; g < 4; g += groups) {
@@ -218,7 +218,7 @@ describe("halves", () => {
 
   test("rows come out of a tile as they went in", () => {
     const dtype = dtypeByName("f16")!;
-    const f16 = floatTilesFor("f16", target);
+    const f16 = floatPanelsFor("f16", target);
     // All 65536 halves, in rows of 4096: the tiles with infinities and those without.
     const wide = 2048;
     for (let start = 0; start < 65536; start += 16 * wide) {
@@ -228,7 +228,7 @@ describe("halves", () => {
       const want = new Float32Array(16 * wide);
       dtype.dequantize(bytes, 0, want, 0, want.length);
       for (const rowCount of [16, 10]) {
-        const buffer = new ArrayBuffer(f16.tileBytes(wide));
+        const buffer = new ArrayBuffer(f16.rowPanelBytes(wide));
         f16.pack(new DataView(bytes.buffer), rowCount, wide, buffer, 0);
         const got = new Float32Array(wide);
         for (let row = 0; row < rowCount; row++) {

@@ -4,8 +4,8 @@
 import { expect } from "vitest";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
-import { packTile } from "../../src/kernels/ops/packed/pack.ts";
-import { tileBytes } from "../../src/kernels/ops/packed/packed.ts";
+import { packPanel } from "../../src/kernels/ops/packed/pack.ts";
+import { rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
 import { codebookFor, type LayoutTarget, layoutFor } from "../../src/kernels/ops/packed/packing.ts";
 import { packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { Random } from "../support/random.ts";
@@ -80,14 +80,14 @@ export function packAll(
   for (let tile = 0; tile < tiles; tile++) {
     const rows = Math.min(16, problem.rows - tile * 16);
     const view = new DataView(problem.bytes.buffer, tile * 16 * rowBytes, rows * rowBytes);
-    packTile(
+    packPanel(
       packing,
       target,
       view,
       rows,
       problem.cols,
       views,
-      at + tile * tileBytes(layout, problem.cols),
+      at + tile * rowPanelBytes(layout, problem.cols),
     );
   }
   const codebook = codebookFor(packing, target);

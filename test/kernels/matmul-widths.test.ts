@@ -9,8 +9,8 @@ import { blockMatmulKernel } from "../../src/kernels/ops/matmul/dot4.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/matmul/quantize-activations.ts";
 import {
   activationBlockBytes,
-  groupsPerTile,
-  tileBytes,
+  groupsPerPanel,
+  rowPanelBytes,
 } from "../../src/kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
@@ -58,10 +58,10 @@ function productsOf(type: string, target: KernelTarget, replicated: boolean): Fl
   const blocks = cols / 32;
   const spans = blocks / layout.spanBlocks;
   const blockBytes = activationBlockBytes(replicated, target.width);
-  const apart = tileBytes(layout, cols);
+  const apart = rowPanelBytes(layout, cols);
   const { activationSpan: span } = packing;
   const quantize = quantizeActivationsKernel({ name: "quantize", span, replicated, target });
-  const all = groupsPerTile(layout);
+  const all = groupsPerPanel(layout);
   const shape = { layout, replicated, groups: all };
 
   const vector = blockMatmulKernel({ ...shape, name: "vector", tokens: 1, order: "vector" });

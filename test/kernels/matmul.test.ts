@@ -9,7 +9,7 @@ import type { Dot4 } from "../../src/kernels/ir/meanings.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
 import { blockMatmulKernel } from "../../src/kernels/ops/matmul/dot4.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/matmul/quantize-activations.ts";
-import { activationBlockBytes, tileBytes } from "../../src/kernels/ops/packed/packed.ts";
+import { activationBlockBytes, rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { wasmTarget } from "../../src/kernels/target.ts";
@@ -108,7 +108,7 @@ describe.each(packedTypes())("%s", (type) => {
         // The same, the three tiles in turns.
         out.fill(0);
         for (let t = 0; t < problem.tokens; t++) {
-          const apart = tileBytes(layout, cols);
+          const apart = rowPanelBytes(layout, cols);
           call.quantize!(X + t * cols * 4, Q, spans, blockBytes);
           call.streams!(W, Q, OUT + t * 48 * 4, weightSpans, 1, CODEBOOK, apart, 16 * 4);
         }
@@ -124,7 +124,7 @@ describe.each(packedTypes())("%s", (type) => {
         out.fill(0, 0, 8 * 48);
         for (let t = 0; t < 8; t += tokens) {
           const x = Q + t * blocks * blockBytes;
-          const apart = tileBytes(layout, cols);
+          const apart = rowPanelBytes(layout, cols);
           call.few!(W, x, OUT + t * 48 * 4, weightSpans, 1, CODEBOOK, 48 * 4, apart, 16 * 4);
         }
         expectRows(problem, out);
@@ -133,7 +133,7 @@ describe.each(packedTypes())("%s", (type) => {
           out.fill(0, 0, 8 * 48);
           for (let tile = 0; tile < tiles; tile++) {
             for (let g = 0; g < 4; g += groups) {
-              const w = W + tile * tileBytes(layout, cols);
+              const w = W + tile * rowPanelBytes(layout, cols);
               call[`matrix${groups}`]!(
                 w,
                 Q,

@@ -2,7 +2,7 @@
 // see it, and so does what is chosen where nothing was measured.
 
 import { describe, expect, test } from "vitest";
-import type { FloatType } from "../../src/backends/cpu/memory/float-tiles.ts";
+import type { FloatType } from "../../src/backends/cpu/memory/float-panels.ts";
 import { choiceWithCode, refusals } from "../../src/backends/cpu/native/choice.ts";
 import type { NativeTargetName } from "../../src/backends/cpu/native/isa.ts";
 import { lowerings } from "../../src/backends/cpu/native/native.ts";
@@ -93,7 +93,7 @@ test("a variant with knobs is found by its id, and has kernels of its own", () =
   expect(effectiveVariant(variantById("16x12.compact.unroll2", target)!, 8, target).id).toBe(
     "16x8.compact.unroll2",
   );
-  // WebAssembly's compilers schedule by themselves, and tile registers have no knobs.
+  // WebAssembly's compilers schedule by themselves, and AMX tiles have no knobs.
   expect(variantById("4s.compact.unroll2")).toBeUndefined();
   expect(variantById("16x16.amx.compact.unroll2", nativeTargets["x64-amx"])).toBeUndefined();
   expect(variantById("5s.compact.unroll2", target)).toBeUndefined();
@@ -120,7 +120,7 @@ test("knobs that do not fit the registers are refused with that sentence, and th
   expect(choice.notes[0]).toMatch(/16x12.compact.unroll2.pipelined is refused .*16x12.compact/);
 });
 
-test("tile registers are used from 13 tokens on", () => {
+test("AMX tiles are used from 13 tokens on", () => {
   const target = nativeTargets["x64-amx"];
   const effective = (tokens: number) =>
     effectiveVariant(variantById("16x16.amx.compact", target)!, tokens, target).id;

@@ -7,7 +7,7 @@ import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import type { Dot4 } from "../../src/kernels/ir/meanings.ts";
 import { type CodeBits, codeFields } from "../../src/kernels/ops/packed/code-fields.ts";
 import { writeCodes } from "../../src/kernels/ops/packed/pack-codes.ts";
-import { factorsBytes, TILE_ROWS, tileBytes } from "../../src/kernels/ops/packed/packed.ts";
+import { factorsBytes, PANEL_ROWS, rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
 import {
   codebookFor,
   layoutFor,
@@ -61,8 +61,8 @@ test.each(packedTypes())("%s takes as much memory as is written", (type) => {
   for (const target of targets) {
     // The factors in front of a tile do not grow with its columns.
     const layout = layoutFor(packingOf(type)!, target);
-    const bytes = tileBytes(layout, cols) - factorsBytes(layout);
-    const inMemory = (8 * bytes) / (TILE_ROWS * cols);
+    const bytes = rowPanelBytes(layout, cols) - factorsBytes(layout);
+    const inMemory = (8 * bytes) / (PANEL_ROWS * cols);
     expect([inMemory, (8 * dtype.blockBytes) / dtype.blockElems]).toEqual(bits[type]);
   }
 });

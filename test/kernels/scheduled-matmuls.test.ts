@@ -3,7 +3,7 @@
 // interpreted. Rows have an odd number of blocks, so that unrolled loops have something left over.
 
 import { describe, expect, test } from "vitest";
-import type { FloatType } from "../../src/backends/cpu/memory/float-tiles.ts";
+import type { FloatType } from "../../src/backends/cpu/memory/float-panels.ts";
 import { blockKernels, floatKernels } from "../../src/backends/cpu/ops/matmul-kernels.ts";
 import { f32ToF16 } from "../../src/base/half.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
@@ -12,7 +12,7 @@ import { verify } from "../../src/kernels/ir/verify.ts";
 import { type Knobs, knobNames, turned } from "../../src/kernels/knobs.ts";
 import { type MatmulVariant, variantById, withKnobs } from "../../src/kernels/matmul-variants.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/matmul/quantize-activations.ts";
-import { activationBlockBytes, tileBytes } from "../../src/kernels/ops/packed/packed.ts";
+import { activationBlockBytes, rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
 import { packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { type KernelTarget, nativeTargets } from "../../src/kernels/target.ts";
@@ -71,7 +71,7 @@ function blockProducts(type: string, target: KernelTarget): Products {
   const byName: Readonly<Record<string, number>> = {
     ...{ w: W, x: Q, out: OUT, spans: cols / 32 / layout.spanBlocks, codebook: CODEBOOK },
     ...{ tokenTiles: 1, tiles: 1, outStride, outApart: 64, group: 0 },
-    apart: tileBytes(layout, cols),
+    apart: rowPanelBytes(layout, cols),
   };
   return {
     kernels: (knobs) =>

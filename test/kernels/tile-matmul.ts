@@ -1,4 +1,4 @@
-// A product in memory as kernels for tiles of tokens find it, for the tests of those that unpack a panel first (tiles.test.ts,
+// A product in memory as kernels for tiles of tokens find it, for the tests of those that unpack a slab first (tiles.test.ts,
 // arm64-pairs.test.ts): packed weights, and activations in two tiles. The places are each test's own.
 
 import { interpret } from "../../src/kernels/ir/interpret.ts";

@@ -1,8 +1,8 @@
-// Tile registers (AMX): what their ops mean, that the processor does it, and that products computed with them are those of
+// AMX tiles: what their ops mean, that the processor does it, and that products computed with them are those of
 // the other kernels, bit for bit. What needs a processor with AMX is skipped elsewhere, with the reason.
 
 import { describe, expect, test } from "vitest";
-import { askForTiles } from "../../src/backends/cpu/native/tiles.ts";
+import { askForTiles } from "../../src/backends/cpu/native/amx.ts";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
@@ -144,7 +144,7 @@ describe("ops on tiles", () => {
   });
 });
 
-// Two tiles of tokens; columns that make one panel of codes, several, and a first one that is not full.
+// Two tiles of tokens; columns that make one slab of codes, several, and a first one that is not full.
 const [W, X, Q, RESULTS, CODEBOOK, SCRATCH] = [0, 65536, 262144, 393216, 409600, 409728];
 const END = SCRATCH + tileScratchBytes(16 * tokenTiles);
 const places = { w: W, x: X, q: Q, codebook: CODEBOOK, end: END };

@@ -10,8 +10,8 @@ import { floatMatmulKernel } from "../../src/kernels/ops/matmul/floats.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/matmul/quantize-activations.ts";
 import {
   activationBlockBytes,
-  groupsPerTile,
-  tileBytes,
+  groupsPerPanel,
+  rowPanelBytes,
 } from "../../src/kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
@@ -74,7 +74,7 @@ function matmulCalls(type: string, isa: X64Isa, replicated: boolean): KernelCall
   const calls: KernelCall[] = [{ kernel: quantize, memory: memory.slice(), args }];
   shapes.forEach(({ part, ...shape }, index) => {
     const name = `matmul.${type}.${index}`;
-    const groups = part === "all" ? groupsPerTile(layout) : 1;
+    const groups = part === "all" ? groupsPerPanel(layout) : 1;
     const kernel = blockMatmulKernel({ ...shape, name, layout, groups, replicated });
     if (isRefused(kernel, isa)) return;
     const own = memory.slice();
@@ -87,7 +87,7 @@ function matmulCalls(type: string, isa: X64Isa, replicated: boolean): KernelCall
     const byName: Readonly<Record<string, number>> = {
       ...{ w: W, x: Q, out: OUT, spans: blocks / layout.spanBlocks, codebook: CODEBOOK },
       ...{ tokenTiles: 1, tiles: 2 / (shape.streams ?? 1), outStride, outApart: 64 },
-      ...{ apart: tileBytes(layout, cols), group: groupsPerTile(layout) - groups },
+      ...{ apart: rowPanelBytes(layout, cols), group: groupsPerPanel(layout) - groups },
     };
     const of = kernel.params.map((param) => byName[param.name!]!);
     calls.push({ kernel, memory: own, args: of });
@@ -108,7 +108,7 @@ function floatCalls(isa: X64Isa): KernelCall[] {
     ...{ w: 0, x: 32768, out: 49152, quads: 5, tiles: 2, tokenTiles: 1 },
     ...{ xStride: 96, outStride: 80, apart: 64, outApart: 256 },
   };
-  const all = groupsPerTile(target);
+  const all = groupsPerPanel(target);
   return (["f32", "f16", "bf16"] as const).flatMap((weights) =>
     [
       ...[1, 2].map((streams) => ({ order: "vector", groups: all, tokens: 1, streams }) as const),

@@ -158,7 +158,7 @@ describe("this machine as a device", () => {
     expect(deviceAt(machine, 1).source).toBe("measured 2026-11-15, 1 thread");
   });
 
-  test("bytes are multiplied in tile registers where there are any", () => {
+  test("bytes are multiplied in AMX tiles where there are any", () => {
     const tiles = { ...machine, int8TileOps: points(1600e9, 3200e9) };
     expect([1, 2].map((threads) => deviceAt(machine, threads).opsPerSecond.int8)).toEqual([
       200e9, 400e9,
@@ -167,7 +167,7 @@ describe("this machine as a device", () => {
       { f32: 40e9, f16: 800e9, int8: 1600e9 },
       { f32: 80e9, f16: 1600e9, int8: 3200e9 },
     ]);
-    expect(deviceAt(tiles, 1).source).toBe("measured 2026-11-15, 1 thread, int8 in tile registers");
+    expect(deviceAt(tiles, 1).source).toBe("measured 2026-11-15, 1 thread, int8 in AMX tiles");
     // What was half of the limit is a sixteenth: 40e9 products of bytes, and nothing else to compute.
     const work = { bytes: 1, floatOps: 0, halfOps: 0, int8Ops: 40e9 };
     const times = { tokens: 60, seconds: 0.4 };

@@ -116,7 +116,7 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
     why: "the half float types that are widened",
   },
   {
-    file: "src/backends/cpu/memory/float-tiles.ts",
+    file: "src/backends/cpu/memory/float-panels.ts",
     names: ["f32", "f16", "bf16"],
     why: "the float types that have tiles",
   },

@@ -61,7 +61,7 @@ test("keeps the usual knobs where others are hardly faster, or lose the final", 
   expect(await searchKnobs(start, 1, [1], lucky)).toBeUndefined();
 });
 
-test("never takes what has no code, and leaves tile registers alone", async () => {
+test("never takes what has no code, and leaves AMX tiles alone", async () => {
   const search = madeUp(
     ({ unroll }) => 100 / unroll,
     ({ unroll }) => unroll === 4,
@@ -69,9 +69,9 @@ test("never takes what has no code, and leaves tile registers alone", async () =
   expect((await searchKnobs(start, 1, [1], search))?.variant.id).toBe("4s.compact.unroll2");
   expect(search.asked.some((id) => id.includes("unroll4"))).toBe(false);
   const amx = nativeTargets["x64-amx"];
-  const inTiles = variantById("16x16.amx.compact", amx)!;
+  const inPanels = variantById("16x16.amx.compact", amx)!;
   const untouched = { ...madeUp(() => 1), target: amx };
-  expect(await searchKnobs(inTiles, 32, [32], untouched)).toBeUndefined();
+  expect(await searchKnobs(inPanels, 32, [32], untouched)).toBeUndefined();
   expect(untouched.asked).toEqual([]);
 });
 

@@ -29,7 +29,7 @@ test("what is written is read again", () => {
   expect(machineFromText(machineToText(bare), machine)).toEqual(expected);
 });
 
-test("tile registers are in the file where there are any", () => {
+test("AMX tiles are in the file where there are any", () => {
   expect(machineToText(machine)).not.toContain("tile");
   const tiles = { ...machine, int8TileOps: rates(1e12) };
   expect(machineFromText(machineToText(tiles), machine)).toEqual(tiles);

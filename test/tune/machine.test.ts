@@ -88,7 +88,7 @@ test("the interpreter agrees, and the peaks load nothing", () => {
   }
 });
 
-test("tile registers: as many products as are counted, spread over sums that do not wait, nothing else", () => {
+test("AMX tiles: as many products as are counted, spread over sums that do not wait, nothing else", () => {
   const kernel = int8TilesKernel();
   verify(kernel);
   const loop = kernel.body.find((statement) => statement.kind === "loop")!;
@@ -155,26 +155,23 @@ describe.each(nativeHere)("as machine code, $name", ({ name, native }) => {
     const machine = await measureMachine({ ...small, native }, { seconds: 0 });
     expect(machine.lowering).toBe(`machine code for ${name}`);
     expect(machine.int8Ops[0]!.perSecond).toBeGreaterThan(0);
-    // With tile registers they are measured, too; without, nothing is said of them.
+    // With AMX tiles they are measured, too; without, nothing is said of them.
     expect("int8TileOps" in machine).toBe(native.target.amx === true);
     const tiles = machine.int8TileOps ?? [];
     expect(tiles.map(({ threads }) => threads)).toEqual(native.target.amx ? [1, 2] : []);
     for (const { perSecond } of tiles) expect(perSecond).toBeGreaterThan(0);
   });
 
-  const noTiles = native.target.amx ? "" : " [skipped: this target has no tile registers]";
-  test.skipIf(!native.target.amx)(
-    `multiplies in tile registers, and writes nothing${noTiles}`,
-    () => {
-      const image = measureImage(native)!;
-      const { buffer } = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
-      const kernels = openNativeJob({ image, blocks: 1024 }, native.host, buffer, 0);
-      const after = new Uint8Array(buffer, 8192).fill(7);
-      kernels[int8TilesName]!(65536 - 4096, 512, 3, 0);
-      expect(after.every((byte) => byte === 7)).toBe(true);
-      expect(new Uint8Array(buffer, 512, 64).every((byte) => byte === 0)).toBe(true);
-    },
-  );
+  const noTiles = native.target.amx ? "" : " [skipped: this target has no AMX tiles]";
+  test.skipIf(!native.target.amx)(`multiplies in AMX tiles, and writes nothing${noTiles}`, () => {
+    const image = measureImage(native)!;
+    const { buffer } = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
+    const kernels = openNativeJob({ image, blocks: 1024 }, native.host, buffer, 0);
+    const after = new Uint8Array(buffer, 8192).fill(7);
+    kernels[int8TilesName]!(65536 - 4096, 512, 3, 0);
+    expect(after.every((byte) => byte === 7)).toBe(true);
+    expect(new Uint8Array(buffer, 512, 64).every((byte) => byte === 0)).toBe(true);
+  });
 });
 
 describe("the measurement", () => {

@@ -1,7 +1,7 @@
 // The CPU backend: kernels generated at run time (src/kernels), lowered to WebAssembly SIMD, on as many threads as it is
 // given, over one shared memory. Nothing is allocated and nothing is sent between threads while it runs.
 //
-// Opt level 2 multiplies row by row (any type); opt level 3 packs weights into tiles where their type has a tiled kernel.
+// Opt level 2 multiplies row by row (any type); opt level 3 packs weights into row panels where their type has a tiled kernel.
 
 import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
 import type { Batch } from "../../graph/batch.ts";
@@ -117,7 +117,7 @@ export class CpuBackend implements Backend {
     return typeof this.#native === "string" ? `wasm: ${this.#native}` : this.#native.target.name;
   }
 
-  /** Tile registers gain from more tokens: codes are unpacked once for all of them. */
+  /** AMX tiles gain from more tokens: codes are unpacked once for all of them. */
   get batchTokens(): number | undefined {
     return this.#hasTiles ? 8 * MOST_TILE_ROWS : undefined;
   }

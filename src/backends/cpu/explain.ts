@@ -45,7 +45,7 @@ function addressesText(isWide: boolean, memory64: boolean): string[] {
 function nativeText(native: NativeKernels | string): string {
   if (typeof native === "string") return `kernels of matmuls: WebAssembly (${native})`;
   const { name, width } = native.target;
-  const without = native.withoutTiles ? ` (no tile registers: ${native.withoutTiles})` : "";
+  const without = native.withoutTiles ? ` (no AMX tiles: ${native.withoutTiles})` : "";
   return `kernels of matmuls: machine code for ${name}, vectors of ${width} bytes${without}`;
 }
 

@@ -46,8 +46,8 @@ export interface ScaledTable {
 /** A matrix whose rows are read as floats, in whichever layout it has (weights.ts). */
 export type TableRows = { readonly at: number; readonly cols: number; readonly dtype: string } & (
   | { readonly layout: "raw"; readonly rowBytes: number }
-  | { readonly layout: "blocks"; readonly tileBytes: number; readonly target: KernelTarget }
-  | { readonly layout: "floats"; readonly tileBytes: number; readonly target: KernelTarget }
+  | { readonly layout: "blocks"; readonly rowPanelBytes: number; readonly target: KernelTarget }
+  | { readonly layout: "floats"; readonly rowPanelBytes: number; readonly target: KernelTarget }
 );
 
 /** Instructions (by index, in order) that need no barrier in between: stages.ts. */

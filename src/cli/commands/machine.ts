@@ -67,7 +67,7 @@ function machineText(machine: MachineMeasurement): string {
     ),
     row("F32 multiply-add", machine.f32Ops, "GFLOPS"),
     row("int8 dot product", machine.int8Ops, "GOPS"),
-    ...(machine.int8TileOps ? [row("int8, tile registers", machine.int8TileOps, "GOPS")] : []),
+    ...(machine.int8TileOps ? [row("int8, AMX tiles", machine.int8TileOps, "GOPS")] : []),
   ];
   const columns = machine.readBytes.map((_, index) => index + 1);
   return `${facts}\nmeasured ${date}, ${machine.lowering}\n\n${tableText(rows, columns)}`;

@@ -16,7 +16,7 @@ export interface OpShape {
   readonly args: readonly Type[];
   /** undefined: the op has only an effect (a store). */
   readonly out: Type | undefined;
-  /** What the immediate is: a displacement in bytes, a constant, a shift count; numbers of tiles (tiles.ts). */
+  /** What the immediate is: a displacement in bytes, a constant, a shift count; numbers of tiles (amx.ts). */
   readonly imm?: "disp" | "value" | "shift" | TileImmediate;
   /** Only some processors have it; lowerings for others refuse the kernel. */
   readonly needs?: "amx" | "i8mm";
@@ -172,7 +172,7 @@ export const ops = {
 
 export type OpName = keyof typeof ops;
 
-/** Ops on tile registers. */
+/** Ops on AMX tiles. */
 export type TileOp = Extract<OpName, `amx.${string}`>;
 
 export const tileOps: readonly TileOp[] = (Object.keys(ops) as OpName[]).filter(

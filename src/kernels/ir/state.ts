@@ -1,4 +1,4 @@
-// What a kernel works on while it is interpreted: vector registers, memory with its bounds checked, and tile registers.
+// What a kernel works on while it is interpreted: vector registers, memory with its bounds checked, and AMX tiles.
 // What is done to them is in meanings.ts.
 //
 // Registers are seen through typed arrays: little-endian machines only, as WebAssembly's memory is.
@@ -34,7 +34,7 @@ export class Memory {
   /** Where it may be in memory; undefined: anywhere. And its statement, for errors. */
   buffers: readonly (BufferRange | undefined)[] | undefined;
   place: (() => string) | undefined;
-  /** The tile registers, where there are any: state of the machine as memory is. */
+  /** The AMX tiles, where there are any: state of the machine as memory is. */
   readonly tiles: (Tile | undefined)[] = [];
   readonly #kernel: string;
 
@@ -68,7 +68,7 @@ export class Memory {
   }
 }
 
-/** A tile register: its rows behind each other. */
+/** an AMX tile: its rows behind each other. */
 export interface Tile extends TileShape {
   readonly cells: Int8Array<ArrayBuffer>;
 }

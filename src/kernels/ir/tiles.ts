@@ -1,7 +1,7 @@
-// Tile registers (AMX): their shapes, and how ops name them. An op on tiles has no operands that are registers of a
+// AMX tiles: their shapes, and how ops name them. An op on tiles has no operands that are registers of a
 // kernel, so what it is about is in its immediate: a number that is put together and taken apart here.
 
-/** Tile registers of a processor that has them, and their largest shape. */
+/** AMX tiles of a processor that has them, and their largest shape. */
 const TILES = 8;
 export const MOST_TILE_ROWS = 16;
 export const MOST_TILE_BYTES = 64;

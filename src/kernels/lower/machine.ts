@@ -103,7 +103,7 @@ export class KernelRefused extends Error {
   override readonly name = "KernelRefused";
 }
 
-/** What a lowering for a processor without tile registers does with their ops. */
+/** What a lowering for a processor without AMX tiles does with their ops. */
 export function noTiles(target: string): Record<TileOp, () => never> {
   return refusals(tileOps, "AMX", target);
 }

@@ -15,7 +15,7 @@ import { roundBf16, roundF16 } from "./elementwise/round.ts";
 import { scale, scaleAdd } from "./elementwise/scale.ts";
 import { softcap } from "./elementwise/softcap.ts";
 import { softmax } from "./elementwise/softmax.ts";
-import { widenBf16, widenF16, widenTileF16 } from "./elementwise/widen.ts";
+import { widenBf16, widenF16, widenPanelF16 } from "./elementwise/widen.ts";
 
 /** Each takes the bytes of a vector register, and how many of these there are, if it has tiles. */
 export const elementwiseKernels: readonly ((width: number, registers?: number) => Kernel)[] = [
@@ -42,7 +42,7 @@ export const elementwiseKernels: readonly ((width: number, registers?: number) =
   roundBf16,
   widenF16,
   widenBf16,
-  widenTileF16,
+  widenPanelF16,
   softmax,
   ...attentionScores,
   ...attentionMix,

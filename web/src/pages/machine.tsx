@@ -124,7 +124,7 @@ export function MachinePage(): JSX.Element {
 function MachineTable({ machine }: { machine: MachineMeasurement }): JSX.Element {
   type Row = [string, string, readonly { threads: number; perSecond: number }[], string];
   const tiles: Row[] = machine.int8TileOps
-    ? [["Arithmetic, int8, tile registers", "matmuls of prompts", machine.int8TileOps, "OPS"]]
+    ? [["Arithmetic, int8, AMX tiles", "matmuls of prompts", machine.int8TileOps, "OPS"]]
     : [];
   const rows: Row[] = [
     ["Memory bandwidth", "reading weights that fit in no cache", machine.readBytes, "B/s"],

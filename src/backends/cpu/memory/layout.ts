@@ -21,7 +21,7 @@ export interface LayoutRequest {
   readonly plan: Plan;
   readonly kv: KvCacheOptions;
   readonly threads: number;
-  /** Weights in tiles, where their type has them. */
+  /** Weights in panels, where their type has them. */
   readonly tiled: boolean;
   /** What makes the kernels of matmuls; undefined: they are WebAssembly. */
   readonly native: NativeKernels | undefined;

@@ -72,7 +72,7 @@ export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout):
   };
 }
 
-/** A weight that is not in tiles. */
+/** A weight that is not in panels. */
 function loadedWeight(weight: Weight, { views }: Arena, weights: WeightStore): LoadedWeight {
   const { vector, raw } = weights.get(weight);
   const at = vector ?? raw;

@@ -1,13 +1,13 @@
-// Weights on their way from the file's layout into tiles, done by all threads: while the leader reads the next piece of
+// Weights on their way from the file's layout into panels, done by all threads: while the leader reads the next piece of
 // a matrix into one buffer of the shared memory, it and the helpers pack the piece in the other.
 //
 // The work is a program like any other to the team (team.ts): one instruction per matrix, of which only that of the
-// current piece has chunks, a tile of 16 rows each. Helpers serve this program first, and the model's own after it.
+// current piece has chunks, a panel of 16 rows each. Helpers serve this program first, and the model's own after it.
 
 import { WorkerError } from "../../../base/errors.ts";
 import { FLOAT_UNROLL } from "../../../kernels/ops/matmul/floats.ts";
-import { packTile, type TileMemory } from "../../../kernels/ops/packed/pack.ts";
-import { TILE_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { type PanelMemory, packPanel } from "../../../kernels/ops/packed/pack.ts";
+import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
 import type { WeightReader } from "../../backend.ts";
@@ -15,30 +15,30 @@ import type { Executor } from "../executor.ts";
 import { waitForOthers } from "../threads/batch-wait.ts";
 import { controlWords, TeamMember } from "../threads/team.ts";
 import type { Arena, ArenaViews } from "./arena.ts";
-import { floatTilesFor, floatTypeOf } from "./float-tiles.ts";
+import { floatPanelsFor, floatTypeOf } from "./float-panels.ts";
 
-/** A matrix that becomes tiles: plain data, sent to every thread. */
+/** A matrix that becomes panels: plain data, sent to every thread. */
 export interface PackInstruction {
   readonly kind: "blocks" | "floats";
   readonly dtype: string;
-  /** Of so many rows, behind each other in the file; each begins with a new tile. */
+  /** Of so many rows, behind each other in the file; each begins with a new panel. */
   readonly matrices: number;
   readonly rows: number;
   readonly cols: number;
   /** Of a row in the file. */
   readonly rowBytes: number;
   readonly at: number;
-  readonly tileBytes: number;
+  readonly rowPanelBytes: number;
 }
 
 export interface PackProgram {
   readonly instructions: readonly PackInstruction[];
-  /** Whose layouts the tiles have. */
+  /** Whose layouts the panels have. */
   readonly target: KernelTarget;
   readonly threads: number;
   /** i32 area of the team: see team.ts. */
   readonly control: number;
-  /** i32: the instruction, its first tile, its rows and the buffer of the current piece. */
+  /** i32: the instruction, its first panel, its rows and the buffer of the current piece. */
   readonly piece: number;
   /** Addresses of the two buffers. */
   readonly buffers: readonly [number, number];
@@ -51,7 +51,7 @@ const ROWS = 2;
 const BUFFER = 3;
 const WORDS = 4;
 
-/** Bytes read from the file at a time, at least one tile. */
+/** Bytes read from the file at a time, at least one panel. */
 export const PIECE_BYTES: number = 4 << 20;
 
 export function layOutPacking(
@@ -60,8 +60,8 @@ export function layOutPacking(
   arena: Arena,
   threads: number,
 ): PackProgram {
-  const tiles = instructions.map(({ rowBytes }) => TILE_ROWS * rowBytes);
-  const bufferBytes = instructions.length === 0 ? 0 : Math.max(PIECE_BYTES, ...tiles);
+  const panels = instructions.map(({ rowBytes }) => PANEL_ROWS * rowBytes);
+  const bufferBytes = instructions.length === 0 ? 0 : Math.max(PIECE_BYTES, ...panels);
   return {
     instructions,
     target,
@@ -83,10 +83,10 @@ export function packExecutors(program: PackProgram, views: ArenaViews): Executor
     const pack = packers[instruction.kind](instruction, program.target, views);
     const { rowBytes } = instruction;
     return {
-      chunks: () => (piece[INSTRUCTION] === index ? Math.ceil(piece[ROWS]! / TILE_ROWS) : 0),
+      chunks: () => (piece[INSTRUCTION] === index ? Math.ceil(piece[ROWS]! / PANEL_ROWS) : 0),
       run: (chunk) => {
-        const row = chunk * TILE_ROWS;
-        const rows = Math.min(TILE_ROWS, piece[ROWS]! - row);
+        const row = chunk * PANEL_ROWS;
+        const rows = Math.min(PANEL_ROWS, piece[ROWS]! - row);
         const at = program.buffers[piece[BUFFER]!]! + row * rowBytes;
         pack(new DataView(views.buffer, at, rows * rowBytes), rows, piece[FIRST_TILE]! + chunk);
       },
@@ -122,9 +122,9 @@ export class Packer {
     const { instructions, bufferBytes, buffers } = this.#program;
     const { rows, rowBytes } = instructions[index]!;
     const firstByte = matrix * rows * rowBytes;
-    const firstTile = matrix * Math.ceil(rows / TILE_ROWS);
-    const tile = TILE_ROWS * rowBytes;
-    const pieceRows = Math.floor(bufferBytes / tile) * TILE_ROWS;
+    const firstPanel = matrix * Math.ceil(rows / PANEL_ROWS);
+    const panel = PANEL_ROWS * rowBytes;
+    const pieceRows = Math.floor(bufferBytes / panel) * PANEL_ROWS;
     const rowsOf = (row: number) => Math.min(pieceRows, rows - row);
     const readPiece = (row: number, buffer: number) => {
       const at = buffers[buffer]!;
@@ -136,7 +136,7 @@ export class Packer {
       const next = row + pieceRows;
       const reading = next < rows ? readPiece(next, 1 - buffer) : undefined;
       reading?.catch(() => {}); // awaited below, after what may throw before it
-      await this.#run(index, firstTile + row / TILE_ROWS, rowsOf(row), buffer);
+      await this.#run(index, firstPanel + row / PANEL_ROWS, rowsOf(row), buffer);
       await reading;
     }
   }
@@ -146,11 +146,11 @@ export class Packer {
     this.#team.stop();
   }
 
-  async #run(index: number, firstTile: number, rows: number, buffer: number): Promise<void> {
+  async #run(index: number, firstPanel: number, rows: number, buffer: number): Promise<void> {
     const piece = this.#program.piece / 4;
     const { i32 } = this.#views;
     i32[piece + INSTRUCTION] = index;
-    i32[piece + FIRST_TILE] = firstTile;
+    i32[piece + FIRST_TILE] = firstPanel;
     i32[piece + ROWS] = rows;
     i32[piece + BUFFER] = buffer;
     const started = performance.now();
@@ -164,8 +164,8 @@ export class Packer {
   }
 }
 
-/** Packs up to 16 rows into tile number `tile`. */
-type PackRows = (source: DataView, rows: number, tile: number) => void;
+/** Packs up to 16 rows into panel number `panel`. */
+type PackRows = (source: DataView, rows: number, panel: number) => void;
 
 const packers: Readonly<
   Record<
@@ -173,27 +173,27 @@ const packers: Readonly<
     (instruction: PackInstruction, target: KernelTarget, views: ArenaViews) => PackRows
   >
 > = {
-  blocks: ({ dtype, cols, at, tileBytes }, target, views) => {
+  blocks: ({ dtype, cols, at, rowPanelBytes }, target, views) => {
     const packing = packingOf(dtype)!;
-    return (source, rows, tile) => {
-      const memory = tileWindow(views, at + tile * tileBytes, tileBytes);
-      packTile(packing, target, source, rows, cols, memory, 0);
+    return (source, rows, panel) => {
+      const memory = panelWindow(views, at + panel * rowPanelBytes, rowPanelBytes);
+      packPanel(packing, target, source, rows, cols, memory, 0);
     };
   },
-  floats: ({ dtype, cols, at, tileBytes }, target, views) => {
-    const tiles = floatTilesFor(floatTypeOf(dtype)!, target);
-    return (source, rows, tile) =>
-      tiles.pack(source, rows, cols, views.buffer, at + tile * tileBytes);
+  floats: ({ dtype, cols, at, rowPanelBytes }, target, views) => {
+    const panels = floatPanelsFor(floatTypeOf(dtype)!, target);
+    return (source, rows, panel) =>
+      panels.pack(source, rows, cols, views.buffer, at + panel * rowPanelBytes);
   },
 };
 
 /** Whether a matrix of floats with so many columns has a tiled kernel. */
-export function hasFloatTiles(cols: number): boolean {
+export function hasFloatPanels(cols: number): boolean {
   return cols % FLOAT_UNROLL === 0;
 }
 
-/** A tile by itself: engines handle small indices faster than those of a large memory. */
-export function tileWindow(views: ArenaViews, at: number, bytes: number): TileMemory {
+/** A panel by itself: engines handle small indices faster than those of a large memory. */
+export function panelWindow(views: ArenaViews, at: number, bytes: number): PanelMemory {
   return {
     bytes: views.i8.subarray(at, at + bytes),
     halves: new Uint16Array(views.buffer, at, bytes / 2),

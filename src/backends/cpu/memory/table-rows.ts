@@ -1,15 +1,15 @@
 // Rows of a matrix as floats, out of whichever layout it has in memory: embeddings. The values are those of the type's own
 // dequantize(), bit for bit. Plain TypeScript, on whichever thread; types with a kernel for raw rows (ops/embed.ts)
-// come here only when they lie in tiles.
+// come here only when they lie in panels.
 
 import { dtypeByName } from "../../../dtypes/table.ts";
-import { TILE_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import { unpackRow } from "../../../kernels/ops/packed/unpack.ts";
 import type { TableRows } from "../program.ts";
 import type { ArenaViews } from "./arena.ts";
-import { floatTilesFor, floatTypeOf } from "./float-tiles.ts";
-import { tileWindow } from "./repack.ts";
+import { floatPanelsFor, floatTypeOf } from "./float-panels.ts";
+import { panelWindow } from "./repack.ts";
 
 /** Row `row` as floats, into target[to...]. */
 export type RowReader = (row: number, target: Float32Array, to: number) => void;
@@ -33,20 +33,20 @@ const makers: {
     };
   },
 
-  blocks: ({ at, cols, dtype, tileBytes, target: layout }, views) => {
+  blocks: ({ at, cols, dtype, rowPanelBytes, target: layout }, views) => {
     const packing = packingOf(dtype)!;
     return (row, target, to) => {
-      const tile = Math.floor(row / TILE_ROWS);
-      const memory = tileWindow(views, at + tile * tileBytes, tileBytes);
-      unpackRow(packing, layout, memory, 0, row % TILE_ROWS, cols, target, to);
+      const panel = Math.floor(row / PANEL_ROWS);
+      const memory = panelWindow(views, at + panel * rowPanelBytes, rowPanelBytes);
+      unpackRow(packing, layout, memory, 0, row % PANEL_ROWS, cols, target, to);
     };
   },
 
-  floats: ({ at, cols, dtype, tileBytes, target: layout }, { buffer }) => {
-    const tiles = floatTilesFor(floatTypeOf(dtype)!, layout);
+  floats: ({ at, cols, dtype, rowPanelBytes, target: layout }, { buffer }) => {
+    const panels = floatPanelsFor(floatTypeOf(dtype)!, layout);
     return (row, target, to) => {
-      const tile = at + Math.floor(row / TILE_ROWS) * tileBytes;
-      tiles.read(buffer, tile, row % TILE_ROWS, cols, target, to);
+      const panel = at + Math.floor(row / PANEL_ROWS) * rowPanelBytes;
+      panels.read(buffer, panel, row % PANEL_ROWS, cols, target, to);
     };
   },
 };

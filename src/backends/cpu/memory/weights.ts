@@ -2,24 +2,24 @@
 //
 //   vector  float32, for norms and biases
 //   raw     as in the file, for the embedding table and for types without a tiled kernel
-//   blocks  tiles of quantized codes (kernels/ops/packed/packed.ts)
-//   floats  tiles of F32, F16 or BF16
+//   blocks  panels of quantized codes (kernels/ops/packed/packed.ts)
+//   floats  panels of F32, F16 or BF16
 // All are placed before the memory is made, and then read from the file one by one, a piece at a time: no second copy
-// of a matrix exists at any time. An embedding table that is the output matrix too lies in tiles only.
+// of a matrix exists at any time. An embedding table that is the output matrix too lies in panels only.
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../../../graph/cost.ts";
 import type { OpKind, Weight } from "../../../graph/graph.ts";
-import { TILE_ROWS, tileBytes } from "../../../kernels/ops/packed/packed.ts";
+import { PANEL_ROWS, rowPanelBytes } from "../../../kernels/ops/packed/packed.ts";
 import { codebookFor, layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
 import type { WeightReader } from "../../backend.ts";
 import type { TableRows } from "../program.ts";
 import type { Arena } from "./arena.ts";
-import { type FloatType, floatTilesFor, floatTypeOf } from "./float-tiles.ts";
+import { type FloatType, floatPanelsFor, floatTypeOf } from "./float-panels.ts";
 import {
-  hasFloatTiles,
+  hasFloatPanels,
   layOutPacking,
   type Packer,
   type PackInstruction,
@@ -31,9 +31,9 @@ export interface PlacedWeight {
   readonly weight: Weight;
   readonly vector?: number;
   readonly raw?: number;
-  readonly blocks?: { at: number; tileBytes: number; codebook: number };
-  readonly floats?: { at: number; tileBytes: number; type: FloatType };
-  /** Of tiles: which instruction packs them. */
+  readonly blocks?: { at: number; rowPanelBytes: number; codebook: number };
+  readonly floats?: { at: number; rowPanelBytes: number; type: FloatType };
+  /** Of panels: which instruction packs them. */
   readonly packing?: number;
 }
 
@@ -50,7 +50,7 @@ export class WeightStore {
     this.#tiled = tiled;
   }
 
-  /** Finds a place for every weight; `uses` are the ops that will read it. Returns how so many threads will fill the tiles. */
+  /** Finds a place for every weight; `uses` are the ops that will read it. Returns how so many threads will fill the panels. */
   place(uses: ReadonlyMap<Weight, ReadonlySet<OpKind>>, threads: number): PackProgram {
     for (const [weight, ops] of uses) this.#placed.set(weight.name, this.#place(weight, ops));
     return layOutPacking(this.#instructions, this.#target, this.#arena, threads);
@@ -88,10 +88,16 @@ export class WeightStore {
       return { ...table, layout: "raw", at: raw, rowBytes: bytesFor(weight.dtype, cols) };
     }
     if (blocks) {
-      const { at, tileBytes: size } = blocks;
-      return { ...table, layout: "blocks", at, tileBytes: size, target };
+      const { at, rowPanelBytes: size } = blocks;
+      return { ...table, layout: "blocks", at, rowPanelBytes: size, target };
     }
-    return { ...table, layout: "floats", at: floats!.at, tileBytes: floats!.tileBytes, target };
+    return {
+      ...table,
+      layout: "floats",
+      at: floats!.at,
+      rowPanelBytes: floats!.rowPanelBytes,
+      target,
+    };
   }
 
   #place(weight: Weight, uses: ReadonlySet<OpKind>): PlacedWeight {
@@ -100,32 +106,41 @@ export class WeightStore {
       return { weight, vector: arena.allocate(weightElements(weight) * 4, "weights", weight.name) };
     }
     const multiplied = uses.has("matmul") || uses.has("matmul_id");
-    const tiles = multiplied && this.#tiled ? this.#placeTiles(weight) : undefined;
-    return tiles ?? { weight, raw: arena.allocate(weightBytes(weight), "weights", weight.name) };
+    const panels = multiplied && this.#tiled ? this.#placeTiles(weight) : undefined;
+    return panels ?? { weight, raw: arena.allocate(weightBytes(weight), "weights", weight.name) };
   }
 
-  /** undefined when the type or the shape has no tiles. */
+  /** undefined when the type or the shape has no panels. */
   #placeTiles(weight: Weight): PlacedWeight | undefined {
     const { dtype, shape } = weight;
     const { matrices, rows, cols } = asMatrices(shape);
     const packing = packingOf(dtype.name);
     const type = floatTypeOf(dtype.name);
     const kind = packing ? "blocks" : "floats";
-    if (!packing && !(type && hasFloatTiles(cols))) return undefined;
+    if (!packing && !(type && hasFloatPanels(cols))) return undefined;
     const size = packing
-      ? tileBytes(layoutFor(packing, this.#target), cols)
-      : floatTilesFor(type!, this.#target).tileBytes(cols);
+      ? rowPanelBytes(layoutFor(packing, this.#target), cols)
+      : floatPanelsFor(type!, this.#target).rowPanelBytes(cols);
     const codebook = packing?.codebook
       ? this.#arena.allocate(this.#target.width, "weights", `codebook of ${weight.name}`)
       : 0;
-    const tiles = matrices * Math.ceil(rows / TILE_ROWS);
-    const at = this.#arena.allocate(tiles * size, "weights", weight.name);
+    const panels = matrices * Math.ceil(rows / PANEL_ROWS);
+    const at = this.#arena.allocate(panels * size, "weights", weight.name);
     const rowBytes = bytesFor(dtype, cols);
-    const own = { kind, dtype: dtype.name, matrices, rows, cols, rowBytes, at, tileBytes: size };
+    const own = {
+      kind,
+      dtype: dtype.name,
+      matrices,
+      rows,
+      cols,
+      rowBytes,
+      at,
+      rowPanelBytes: size,
+    };
     const index = this.#instructions.push(own as PackInstruction) - 1;
     return packing
-      ? { weight, blocks: { at, tileBytes: size, codebook }, packing: index }
-      : { weight, floats: { at, tileBytes: size, type: type! }, packing: index };
+      ? { weight, blocks: { at, rowPanelBytes: size, codebook }, packing: index }
+      : { weight, floats: { at, rowPanelBytes: size, type: type! }, packing: index };
   }
 
   async #uploadRaw(
@@ -142,12 +157,12 @@ export class WeightStore {
 }
 
 /**
- * A weight as matrices behind each other, each of which begins with a new tile. Experts whose rows fill their tiles are
+ * A weight as matrices behind each other, each of which begins with a new panel. Experts whose rows fill their panels are
  * one matrix to whoever packs them.
  */
 function asMatrices(shape: readonly number[]): { matrices: number; rows: number; cols: number } {
   const [rows, cols] = [shape.at(-2)!, shape.at(-1)!];
   const matrices = shape.length === 3 ? shape[0]! : 1;
-  const isWhole = rows % TILE_ROWS === 0;
+  const isWhole = rows % PANEL_ROWS === 0;
   return isWhole ? { matrices: 1, rows: matrices * rows, cols } : { matrices, rows, cols };
 }

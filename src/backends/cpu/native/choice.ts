@@ -14,7 +14,7 @@ import {
 } from "../../../kernels/matmul-variants.ts";
 import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
-import { floatTypeOf } from "../memory/float-tiles.ts";
+import { floatTypeOf } from "../memory/float-panels.ts";
 import { blockKernels, floatKernels, type VariantKernels } from "../ops/matmul-kernels.ts";
 import type { NativeKernels } from "./native.ts";
 

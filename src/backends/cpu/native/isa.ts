@@ -26,7 +26,7 @@ const isas: readonly NativeIsa[] = [
   { name: "arm64-dotprod", arch: "arm64", needs: ["asimd", "asimddp"] },
 ];
 
-/** The same processor without tile registers, as it is where the system refuses them. */
+/** The same processor without AMX tiles, as it is where the system refuses them. */
 export function withoutTiles(host: NativeHost): NativeHost {
   const features = [...host.features].filter((feature) => !feature.startsWith("amx"));
   return { ...host, features: new Set(features) };

@@ -21,9 +21,9 @@ import { blockSlots, KernelRefused } from "../../../kernels/lower/machine.ts";
 import { lowerToX64 } from "../../../kernels/lower/x64.ts";
 import { type KernelTarget, nativeTargets, type TargetName } from "../../../kernels/target.ts";
 import type { NativeAccess, NativeHost } from "../../../platform/platform.ts";
+import { askForTiles } from "./amx.ts";
 import { BLOCK_SLOTS, entryCode, MOST_PARAMS, type NativeImage, nativeCalls } from "./entry.ts";
 import { type NativeTargetName, nativeIsa, withoutTiles } from "./isa.ts";
-import { askForTiles } from "./tiles.ts";
 
 /** A way to make kernels for this machine's processor. */
 export interface NativeKernels {
@@ -32,7 +32,7 @@ export interface NativeKernels {
   /** The kernel's code, or why it has none on this target: a sentence. Made once for each. */
   lower(kernel: Kernel): NativeFunction | string;
   link(functions: readonly NativeFunction[]): NativeImage;
-  /** Why the tile registers that the processor has are not used. */
+  /** Why the AMX tiles that the processor has are not used. */
   readonly withoutTiles?: string;
 }
 
@@ -117,7 +117,7 @@ function tryOut(native: NativeKernels): string | undefined {
   return isRight ? undefined : `a first kernel for ${target.name} computed something else`;
 }
 
-/** Whether tile registers may be used and multiply as they should: what is wrong, or undefined. */
+/** Whether AMX tiles may be used and multiply as they should: what is wrong, or undefined. */
 function tryTiles(native: NativeKernels): string | undefined {
   const { host, target } = native;
   const refused = askForTiles(host);
@@ -134,7 +134,7 @@ function tryTiles(native: NativeKernels): string | undefined {
   tiles!(a, b, out);
   const sums = new Int32Array(bytes.buffer, out, 256);
   const isRight = sums.every((sum) => sum === 64 * 3 * -100);
-  return isRight ? undefined : `a first matmul in tile registers for ${target.name} was wrong`;
+  return isRight ? undefined : `a first matmul in AMX tiles for ${target.name} was wrong`;
 }
 
 /** out = a . b, tiles as large as they can be. */

@@ -2,19 +2,19 @@
 // tokens of a dense matmul do, over the expert's part of the weights. Experts that no token uses are not read.
 //
 // A chunk is a fraction of all work, whatever the groups are: there are as many in every batch, so that nothing is planned
-// anew for one. A tile of rows costs as much as its tokens, and one more for reading it. Every result is the same bits
+// anew for one. A row panel costs as much as its tokens, and one more for reading it. Every result is the same bits
 // whoever computes it, and with how many others.
 
 import { dtypeByName } from "../../../dtypes/table.ts";
-import { TILE_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { chunkBounds, type Executor, type ExecutorContext, rowCount } from "../executor.ts";
 import { isOneRow } from "./expert-activations.ts";
 import { type ExpertGroups, readGroups } from "./expert-groups.ts";
 import {
   type ExpertMatmul,
+  GROUP_PANELS,
   type Matmul,
   type MatmulRows,
-  PANEL_TILES,
   type TiledMatmul,
 } from "./matmul-data.ts";
 import { chosen, runVariant, type TileKernels } from "./matmul-run.ts";
@@ -63,29 +63,29 @@ export function expertMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKe
   const own = i.experts!;
   const groups = readGroups(own.groups, c);
   const variants = i.variants.map((variant) => runVariant(i, c, kernels, variant));
-  const tiles = Math.ceil(i.n / TILE_ROWS);
-  const wholeTiles = Math.floor(i.n / TILE_ROWS);
+  const tiles = Math.ceil(i.n / PANEL_ROWS);
+  const wholePanels = Math.floor(i.n / PANEL_ROWS);
   const panel = own.panel + c.thread * own.panelBytes;
   const { f32 } = c.views;
-  return inChunks(i, c, groups, tiles, i.tileBytes, (group, from, to) => {
+  return inChunks(i, c, groups, tiles, i.rowPanelBytes, (group, from, to) => {
     const start = groups.start(group);
     const size = groups.start(group + 1) - start;
     const expert = groups.expert(group);
     const w = i.w + expert * own.expertBytes;
     const x = activationsAt(i, own, c, groups, start, size);
-    const runTiles = variants[chosen(c, i.choice, size)]!;
+    const runPanels = variants[chosen(c, i.choice, size)]!;
     let done = from;
     if (size === 1) {
-      const out = i.out + (groups.pair(start) * i.n + from * TILE_ROWS) * 4;
-      done = Math.max(from, Math.min(to, wholeTiles));
-      if (done > from) runTiles(w, x, 1, from, done, out, i.n * 4);
+      const out = i.out + (groups.pair(start) * i.n + from * PANEL_ROWS) * 4;
+      done = Math.max(from, Math.min(to, wholePanels));
+      if (done > from) runPanels(w, x, 1, from, done, out, i.n * 4);
     }
     // Pairs of an expert are rows of several tokens, and a last tile may have rows that do not exist: compute them beside.
-    for (; done < to; done += PANEL_TILES) {
-      const end = Math.min(to, done + PANEL_TILES);
-      const stride = (end - done) * TILE_ROWS;
-      runTiles(w, x, size, done, end, panel, stride * 4);
-      const first = done * TILE_ROWS;
+    for (; done < to; done += GROUP_PANELS) {
+      const end = Math.min(to, done + GROUP_PANELS);
+      const stride = (end - done) * PANEL_ROWS;
+      runPanels(w, x, size, done, end, panel, stride * 4);
+      const first = done * PANEL_ROWS;
       const count = Math.min(stride, i.n - first);
       for (let index = 0; index < size; index++) {
         const source = panel / 4 + index * stride;
@@ -93,7 +93,7 @@ export function expertMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKe
         f32.copyWithin(target, source, source + count);
       }
     }
-    addExpertBias(i, c, groups, group, from * TILE_ROWS, Math.min(i.n, to * TILE_ROWS));
+    addExpertBias(i, c, groups, group, from * PANEL_ROWS, Math.min(i.n, to * PANEL_ROWS));
   });
 }
 

@@ -26,24 +26,24 @@ export interface ExpertMatmul {
   readonly pairBytes: number;
   /** x as it is, where experts with a single token read it; -1: they read what was prepared. */
   readonly direct: number;
-  /** f32 [rows][PANEL_TILES * 16] for each thread: results of an expert that has several tokens. */
+  /** f32 [rows][GROUP_PANELS * 16] for each thread: results of an expert that has several tokens. */
   readonly panel: number;
   readonly panelBytes: number;
 }
 
-/** Tiles of rows that are computed for an expert's tokens before their results go to where they belong. */
-export const PANEL_TILES = 16;
+/** row panels that are computed for an expert's tokens before their results go to where they belong. */
+export const GROUP_PANELS = 16;
 
 /** One way to compute a matmul of tiles: a variant of kernels/matmul-variants.ts with its kernels' names. */
 export interface TiledVariant {
   readonly vector: string;
-  /** The same for `streams` tiles of rows in turns. */
+  /** The same for `streams` row panels in turns. */
   readonly vectorStreams: string;
   /** And for half as many. */
   readonly vectorHalf?: string;
   readonly streams: number;
   /**
-   * For tiles of 2, 3, ..., `tile` tokens and so many groups of rows, or all of `streams` tiles of rows in turns; empty:
+   * For tiles of 2, 3, ..., `tile` tokens and so many groups of rows, or all of `streams` row panels in turns; empty:
    * tokens come one by one.
    */
   readonly matrix: readonly {
@@ -75,7 +75,7 @@ export interface TiledMatmul extends Matmul {
   readonly choice: ChoiceTable;
   readonly x: number;
   readonly w: number;
-  readonly tileBytes: number;
+  readonly rowPanelBytes: number;
   /** f32 [rows][16] for each thread: results of a tile that has rows beyond n. */
   readonly scratch: number;
   readonly scratchBytes: number;

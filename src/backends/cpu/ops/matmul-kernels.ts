@@ -3,7 +3,7 @@
 //
 // A matmul has kernels for one token, which stream over the weights, and one for each width of a tile of tokens: the
 // last tile of a batch may be narrower than the others. Full tiles may have one that streams as well, or one that computes in
-// tile registers or by pairs of rows. Knobs (kernels/knobs.ts) are those of all its other kernels.
+// AMX tiles or by pairs of rows. Knobs (kernels/knobs.ts) are those of all its other kernels.
 
 import type { Kernel } from "../../../kernels/ir/kernel.ts";
 import { type Knobs, knobWords } from "../../../kernels/knobs.ts";
@@ -20,21 +20,21 @@ import { PAIR_SCRATCH_BYTES, pairMatmulKernel } from "../../../kernels/ops/matmu
 import {
   type BlockLayout,
   groupRows,
-  groupsPerTile,
-  TILE_ROWS,
+  groupsPerPanel,
+  PANEL_ROWS,
 } from "../../../kernels/ops/packed/packed.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
-import type { FloatType } from "../memory/float-tiles.ts";
+import type { FloatType } from "../memory/float-panels.ts";
 
-/** Bytes of scratch memory that tile registers or pairs of rows need for so many tokens, for each thread. */
+/** Bytes of scratch memory that AMX tiles or pairs of rows need for so many tokens, for each thread. */
 export function matmulScratchBytes(tokens: number): number {
   return Math.max(tileScratchBytes(tokens), PAIR_SCRATCH_BYTES);
 }
 
 export interface VariantKernels {
-  /** One token, one tile of rows after the other. */
+  /** One token, one row panel after the other. */
   readonly vector: Kernel;
-  /** One token, `streams` tiles of rows in turns. */
+  /** One token, `streams` row panels in turns. */
   readonly vectorStreams: Kernel;
   /** The same for half as many, where that still is several: for what a share of rows has left over. */
   readonly vectorHalf?: Kernel;
@@ -46,7 +46,7 @@ export interface MatrixKernels {
   readonly kernel: Kernel;
   /** Groups of rows that it computes at once. */
   readonly groups: number;
-  /** The same for all groups of `streams` tiles of rows in turns. */
+  /** The same for all groups of `streams` row panels in turns. */
   readonly inStreams?: Kernel;
 }
 
@@ -128,7 +128,7 @@ export function floatKernels(
   target: KernelTarget,
   { rows: wanted, tokens, streams, knobs }: MatmulVariant,
 ): VariantKernels {
-  const all = groupsPerTile(target);
+  const all = groupsPerPanel(target);
   const isWide = target.halves === "hardware" && target.width > 16;
   const make = (name: string, shape: Omit<FloatMatmul, "name" | "target">) =>
     arranged(
@@ -138,15 +138,15 @@ export function floatKernels(
       shape.order === "matrix" && isWide ? inWideTiles : {},
     );
   const one = { weights: type, groups: all, tokens: 1, order: "vector" } as const;
-  const inTiles = target.halves === "coded" ? "f32" : type;
+  const inPanels = target.halves === "coded" ? "f32" : type;
   const vector = make("16x1", one);
   return {
     vector,
     ...inStreams(vector, streams, (count) => make(`${count}x16x1`, { ...one, streams: count })),
     matrix: widths(tokens).map((width) => {
-      const rows = width <= NARROW ? TILE_ROWS : wanted;
+      const rows = width <= NARROW ? PANEL_ROWS : wanted;
       const groups = rows / groupRows(target);
-      const tile = { weights: inTiles, groups, tokens: width, order: "matrix" } as const;
+      const tile = { weights: inPanels, groups, tokens: width, order: "matrix" } as const;
       return { kernel: make(`${rows}x${width}`, tile), groups };
     }),
   };

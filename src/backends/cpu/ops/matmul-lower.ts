@@ -13,11 +13,11 @@ import {
 } from "../../../kernels/matmul-variants.ts";
 import { quantizeActivationsKernel } from "../../../kernels/ops/matmul/quantize-activations.ts";
 import { dotRows } from "../../../kernels/ops/matmul/rows.ts";
-import { activationBlockBytes, TILE_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { activationBlockBytes, PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { CompileOptions } from "../compile-options.ts";
-import { floatTilesFor } from "../memory/float-tiles.ts";
+import { floatPanelsFor } from "../memory/float-panels.ts";
 import type { PlacedWeight } from "../memory/weights.ts";
 import type { Quantize, Round } from "./activations.ts";
 import type { Unary } from "./elementwise.ts";
@@ -26,8 +26,8 @@ import { type GroupExperts, type GroupTable, groupTableBytes } from "./expert-gr
 import type { MatmulBlocks, MatmulFloats } from "./matmul.ts";
 import {
   type ExpertMatmul,
+  GROUP_PANELS,
   type MatmulRows,
-  PANEL_TILES,
   type TiledMatmul,
   type TiledVariant,
 } from "./matmul-data.ts";
@@ -124,9 +124,9 @@ export class MatmulLowering {
       choice: chosen.table,
       ...(node.op === "matmul"
         ? { x: this.#quantized(node.x, packing.activationSpan, chosen) }
-        : this.#quantizedExperts(node, packing.activationSpan, chosen, place.tileBytes)),
+        : this.#quantizedExperts(node, packing.activationSpan, chosen, place.rowPanelBytes)),
       w: place.at,
-      tileBytes: place.tileBytes,
+      rowPanelBytes: place.rowPanelBytes,
       spans: colsOf(node) / (32 * layout.spanBlocks),
       codebook: place.codebook,
       tileScratch: chosen.choice.variants.some(({ amx, i8mm }) => amx || i8mm)
@@ -148,8 +148,8 @@ export class MatmulLowering {
       );
       return variantOf(variant, kernels, colsOf(node) * 4);
     });
-    const { widen } = floatTilesFor(type, target);
-    const wideBytes = TILE_ROWS * this.#longestRow() * 4;
+    const { widen } = floatPanelsFor(type, target);
+    const wideBytes = PANEL_ROWS * this.#longestRow() * 4;
     const how = widen ? ", widened to f32 for tiles of tokens" : "";
     this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}${how}`);
     return {
@@ -164,9 +164,9 @@ export class MatmulLowering {
       wideBytes,
       ...(node.op === "matmul"
         ? { x: this.#rounded(node.x, node.weight) }
-        : this.#gatheredExperts(node, place.tileBytes)),
+        : this.#gatheredExperts(node, place.rowPanelBytes)),
       w: place.at,
-      tileBytes: place.tileBytes,
+      rowPanelBytes: place.rowPanelBytes,
       scratch: this.#tailTiles(),
       scratchBytes: this.#tailTileBytes,
     };
@@ -326,7 +326,7 @@ export class MatmulLowering {
     node: NodeOf<"matmul_id">,
     span: 1 | 8,
     { choice, table }: Chosen,
-    tileBytes: number,
+    rowPanelBytes: number,
   ): Experts {
     const groups = this.#groups(node);
     const perToken = node.x.cols / colsOf(node);
@@ -354,11 +354,11 @@ export class MatmulLowering {
       this.#c.push(quantize);
     }
     const own = { groups, perToken, pairBytes, direct: -1 };
-    return { x: prepared.at, experts: { ...own, ...this.#expertPanels(node, tileBytes) } };
+    return { x: prepared.at, experts: { ...own, ...this.#expertPanels(node, rowPanelBytes) } };
   }
 
   /** As #rounded(), in the order of the experts' groups; experts with one token read what is rounded where it is. */
-  #gatheredExperts(node: NodeOf<"matmul_id">, tileBytes: number): Experts {
+  #gatheredExperts(node: NodeOf<"matmul_id">, rowPanelBytes: number): Experts {
     const groups = this.#groups(node);
     const cols = colsOf(node);
     const perToken = node.x.cols / cols;
@@ -382,7 +382,7 @@ export class MatmulLowering {
       this.#c.push(gather);
     }
     const own = { groups, perToken, pairBytes: cols * 4, direct };
-    return { x: prepared.at, experts: { ...own, ...this.#expertPanels(node, tileBytes) } };
+    return { x: prepared.at, experts: { ...own, ...this.#expertPanels(node, rowPanelBytes) } };
   }
 
   #expertRows(node: NodeOf<"matmul_id">): ExpertMatmul {
@@ -395,10 +395,10 @@ export class MatmulLowering {
     };
   }
 
-  #expertPanels({ weight }: NodeOf<"matmul_id">, tileBytes: number) {
-    const panelBytes = PANEL_TILES * this.#tailTileBytes;
+  #expertPanels({ weight }: NodeOf<"matmul_id">, rowPanelBytes: number) {
+    const panelBytes = GROUP_PANELS * this.#tailTileBytes;
     return {
-      expertBytes: Math.ceil(weight.shape[1]! / TILE_ROWS) * tileBytes,
+      expertBytes: Math.ceil(weight.shape[1]! / PANEL_ROWS) * rowPanelBytes,
       panel: this.#perThread("expert panels", panelBytes),
       panelBytes,
     };
@@ -456,7 +456,7 @@ export class MatmulLowering {
   }
 
   get #tailTileBytes(): number {
-    return TILE_ROWS * this.#c.rows * 4;
+    return PANEL_ROWS * this.#c.rows * 4;
   }
 
   /** Scratch memory that all matmuls share; the sizes of one key must be equal. */

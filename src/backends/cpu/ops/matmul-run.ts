@@ -2,7 +2,7 @@
 // tiles. matmul.ts has the instructions.
 
 import type { Rows } from "../../../graph/graph.ts";
-import { TILE_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { chunkBounds, type Executor, type ExecutorContext, rowCount } from "../executor.ts";
 import type { ChoiceTable, TiledMatmul, TiledVariant } from "./matmul-data.ts";
 
@@ -22,7 +22,7 @@ export interface TileKernels {
     apart: number,
     outApart: number,
   ): void;
-  /** Some groups of one tile of rows, from number `group` on, for `tokenTiles` tiles of tokens. */
+  /** Some groups of one row panel, from number `group` on, for `tokenTiles` tiles of tokens. */
   matrix(
     kernel: KernelCall,
     w: number,
@@ -85,10 +85,10 @@ export function runVariant(
     for (const { run, count } of vectors) {
       const share = Math.floor((tiles - done) / count);
       if (share === 0) continue;
-      const apart = share * i.tileBytes;
-      const outApart = share * TILE_ROWS * 4;
-      const w = weights + (from + done) * i.tileBytes;
-      kernels.vector(run, w, x, out + done * TILE_ROWS * 4, share, apart, outApart);
+      const apart = share * i.rowPanelBytes;
+      const outApart = share * PANEL_ROWS * 4;
+      const w = weights + (from + done) * i.rowPanelBytes;
+      kernels.vector(run, w, x, out + done * PANEL_ROWS * 4, share, apart, outApart);
       done += share * count;
     }
   };
@@ -101,12 +101,12 @@ export function runVariant(
     stride: number,
   ) => {
     const { run, groups } = matrix[width - 2]!;
-    for (let g = 0; g * i.width < TILE_ROWS * 4; g += groups) {
+    for (let g = 0; g * i.width < PANEL_ROWS * 4; g += groups) {
       kernels.matrix(run, base, g, x, out + g * i.width, count, stride);
     }
   };
   const fullInStreams = matrix.at(-1)?.inStreams;
-  /** As many tiles of rows as fill the streams, for all full tiles of tokens; returns how many these are. */
+  /** As many row panels as fill the streams, for all full tiles of tokens; returns how many these are. */
   const inStreams = (
     w: number,
     activations: number,
@@ -117,8 +117,8 @@ export function runVariant(
   ) => {
     if (!fullInStreams) return 0;
     const share = Math.floor(tiles / streams);
-    const apart = share * i.tileBytes;
-    const outApart = share * TILE_ROWS * 4;
+    const apart = share * i.rowPanelBytes;
+    const outApart = share * PANEL_ROWS * 4;
     for (let t = 0; share > 0 && t < full; t++) {
       const x = activations + t * tile * tokenBytes;
       const target = out + t * tile * stride;
@@ -130,13 +130,13 @@ export function runVariant(
     const full = tile === 1 ? 0 : Math.floor(tokens / tile);
     const done = full * tile;
     const rest = tokens - done;
-    const inTiles = tile > 1 && (full > 0 || rest > 1);
-    const first = w + from * i.tileBytes;
+    const inPanels = tile > 1 && (full > 0 || rest > 1);
+    const first = w + from * i.rowPanelBytes;
     const streamed = from + inStreams(first, x, to - from, full, out, outStride);
     const xRest = x + done * tokenBytes;
-    for (let t = rest > 1 ? from : streamed; inTiles && t < to; t++) {
-      const base = kernels.tile(w + t * i.tileBytes);
-      const target = out + (t - from) * TILE_ROWS * 4;
+    for (let t = rest > 1 ? from : streamed; inPanels && t < to; t++) {
+      const base = kernels.tile(w + t * i.rowPanelBytes);
+      const target = out + (t - from) * PANEL_ROWS * 4;
       if (full > 0 && t >= streamed) tokenTile(base, x, tile, full, target, outStride);
       if (rest > 1) tokenTile(base, xRest, rest, 1, target + done * outStride, outStride);
     }
@@ -147,14 +147,14 @@ export function runVariant(
   };
 }
 
-/** Chunks are runs of tiles of rows. */
+/** Chunks are runs of row panels. */
 export function tiledMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKernels): Executor {
-  const tiles = Math.ceil(i.n / TILE_ROWS);
-  const wholeTiles = Math.floor(i.n / TILE_ROWS);
+  const tiles = Math.ceil(i.n / PANEL_ROWS);
+  const wholePanels = Math.floor(i.n / PANEL_ROWS);
   const shared = chunkBounds(tiles, c.program.threads);
   const scratch = i.scratch + c.thread * i.scratchBytes;
   const variants = i.variants.map((variant) => ({
-    runTiles: runVariant(i, c, kernels, variant),
+    runPanels: runVariant(i, c, kernels, variant),
     bounds: variant.shared ? shared : [0, tiles],
   }));
   const current = () => variants[chosen(c, i.choice, rowCount(c, i.rows))]!;
@@ -162,23 +162,23 @@ export function tiledMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKer
     chunks: () => (rowCount(c, i.rows) === 0 ? 0 : current().bounds.length - 1),
     weight: (chunk) => {
       const { bounds } = current();
-      return (bounds[chunk + 1]! - bounds[chunk]!) * i.tileBytes;
+      return (bounds[chunk + 1]! - bounds[chunk]!) * i.rowPanelBytes;
     },
     run: (chunk) => {
-      const { runTiles, bounds } = current();
+      const { runPanels, bounds } = current();
       const tokens = rowCount(c, i.rows);
       const from = bounds[chunk]!;
       const to = bounds[chunk + 1]!;
-      const whole = Math.min(to, wholeTiles);
+      const whole = Math.min(to, wholePanels);
       if (whole > from) {
-        runTiles(i.w, i.x, tokens, from, whole, i.out + from * TILE_ROWS * 4, i.n * 4);
+        runPanels(i.w, i.x, tokens, from, whole, i.out + from * PANEL_ROWS * 4, i.n * 4);
       }
-      if (to > wholeTiles) {
+      if (to > wholePanels) {
         // The last tile has rows that do not exist: compute it beside, and keep the real ones.
-        runTiles(i.w, i.x, tokens, wholeTiles, tiles, scratch, TILE_ROWS * 4);
-        copyTail(i, c, scratch, wholeTiles * TILE_ROWS);
+        runPanels(i.w, i.x, tokens, wholePanels, tiles, scratch, PANEL_ROWS * 4);
+        copyTail(i, c, scratch, wholePanels * PANEL_ROWS);
       }
-      addBias(i, c, from * TILE_ROWS, Math.min(i.n, to * TILE_ROWS));
+      addBias(i, c, from * PANEL_ROWS, Math.min(i.n, to * PANEL_ROWS));
     },
   };
 }
@@ -188,7 +188,7 @@ function copyTail(i: TiledMatmul, c: ExecutorContext, scratch: number, firstRow:
   const rows = rowCount(c, i.rows);
   const count = i.n - firstRow;
   for (let token = 0; token < rows; token++) {
-    const from = scratch / 4 + token * TILE_ROWS;
+    const from = scratch / 4 + token * PANEL_ROWS;
     f32.copyWithin(i.out / 4 + token * i.n + firstRow, from, from + count);
   }
 }

@@ -2,7 +2,7 @@
 // is for was decided when it was placed (weights.ts); matmul-lower.ts makes the instruction.
 
 import { dtypeByName } from "../../../dtypes/table.ts";
-import { TILE_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { chunkBounds, rowCount } from "../executor.ts";
 import { expertMatmul, expertRows } from "./expert-matmul.ts";
 import type { Matmul, MatmulRows, TiledMatmul, TiledVariant } from "./matmul-data.ts";
@@ -98,7 +98,7 @@ export const matmulFloats: InstructionDef<MatmulFloats> = {
     return compute(i, c, {
       tile: (at) => {
         if (!widen) return at;
-        widen(at, wide, TILE_ROWS * i.k);
+        widen(at, wide, PANEL_ROWS * i.k);
         return wide;
       },
       vector: (kernel, w, x, out, tiles, apart, outApart) =>

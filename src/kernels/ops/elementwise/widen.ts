@@ -1,15 +1,15 @@
-// widen_f16, widen_bf16, widen_tile_f16: n half floats to float32. For prompts, where a tile of weights is widened once and then meets
+// widen_f16, widen_bf16, widen_tile_f16: n half floats to float32. For prompts, where a row panel is widened once and then meets
 // many tokens: converting inside the product would be done anew for every few of them.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel } from "../../ir/kernel.ts";
-import { HALF_TILE_HEADER, loadHalfCodes, RAISED_SCALE } from "../packed/half-tiles.ts";
+import { HALF_PANEL_HEADER, loadHalfCodes, RAISED_SCALE } from "../packed/half-panels.ts";
 
 const UNROLL = 4;
 
 export const widenF16 = (width: number): Kernel => widen("f16", "f32v.load_f16", width);
-/** A tile of halves (half-tiles.ts): (tile, out, n). */
-export function widenTileF16(width: number): Kernel {
+/** A tile of halves (half-panels.ts): (tile, out, n). */
+export function widenPanelF16(width: number): Kernel {
   const k = new KernelBuilder("widen_tile_f16", width);
   const x = k.param("ptr", "x");
   const out = k.param("ptr", "out");
@@ -17,7 +17,7 @@ export function widenTileF16(width: number): Kernel {
   const factor = k.op("f32v.splat", [
     k.op("f32.mul", [k.op("f32.load", [x]), k.f32(RAISED_SCALE)]),
   ]);
-  k.advance(x, HALF_TILE_HEADER);
+  k.advance(x, HALF_PANEL_HEADER);
   k.loop(k.op("i32.shr_u", [n], Math.log2(UNROLL * k.lanes)), () => {
     for (let i = 0; i < UNROLL; i++) {
       const codes = loadHalfCodes(k, x, (i * width) / 2);

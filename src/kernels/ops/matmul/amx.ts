@@ -1,16 +1,16 @@
-// The matmul kernel for quantized weights on processors with tile registers (AMX): one tile of 16 rows times T tokens, all
+// The matmul kernel for quantized weights on processors with AMX tiles: one tile of 16 rows times T tokens, all
 // columns. It computes what dot4.ts computes, bit for bit: products are integers, which are exact in any order, and
 // what is added in floats is added in the same order. Layouts: packed.ts.
 //
-// The codes of a block, a byte each, are what a tile register multiplies with: 8 rows of 16 x 4 bytes. Activations lie so
+// The codes of a block, a byte each, are what an AMX tile multiplies with: 8 rows of 16 x 4 bytes. Activations lie so
 // that the codes of a block of T tokens are a tile of T rows, one activation block apart. One instruction then does what
 // 8T dot4 do. Its T x 16 sums go through memory into vectors, where they are scaled.
 //
-// Columns are cut into panels, these into parts (the columns that share a scale). The codes of a panel are unpacked into
+// Columns are cut into slabs, these into parts (the columns that share a scale). The codes of a slab are unpacked into
 // scratch memory once for all tokens, their offset taken out on the way (so nothing has to be added per token for it). Then
-// each tile of tokens goes through the panel twice: first everything is multiplied, then everything is scaled
-// (tile-scaling.ts). Not in turns: while tile registers are at work, a processor multiplies floats in one of its two places
-// only. Results are summed up in scratch memory, a panel at a time: in their own place, a row apart, they would push each
+// each tile of tokens goes through the slab twice: first everything is multiplied, then everything is scaled
+// (tile-scaling.ts). Not in turns: while AMX tiles are at work, a processor multiplies floats in one of its two places
+// only. Results are summed up in scratch memory, a slab at a time: in their own place, a row apart, they would push each
 // other out of the first cache.
 
 import { KernelBuilder } from "../../ir/builder.ts";
@@ -22,14 +22,14 @@ import {
   BLOCK_COLS,
   type BlockLayout,
   codesAt,
-  groupsPerTile,
+  groupsPerPanel,
   runAt,
   runBlocks,
   scaleParts,
   spanBytes,
 } from "../packed/packed.ts";
-import { forEachPanel, type PanelWalk } from "../packed/panels.ts";
 import { SignedCodes } from "../packed/signed-codes.ts";
+import { forEachSlab, type SlabWalk } from "../packed/slabs.ts";
 import { ActivationReader } from "./emit-activations.ts";
 import { emitCodes, type Loaded } from "./emit-codes.ts";
 import { CACHE_LINE } from "./prefetch.ts";
@@ -43,18 +43,18 @@ export interface TileMatmul {
   readonly tokens: number;
 }
 
-/** Blocks of a panel: products stay in the first cache until they are scaled. A span has as many, at most. */
-const PANEL = 8;
+/** Blocks of a slab: products stay in the first cache until they are scaled. A span has as many, at most. */
+const SLAB = 8;
 /** Code vectors of a block. */
 const VECTORS = BLOCK_COLS / 4;
 
-/** Tile registers: products, four on their way; activations and codes, of one part and of the next. */
+/** AMX tiles: products, four on their way; activations and codes, of one part and of the next. */
 const SUMS: readonly number[] = [0, 1, 2, 3];
 const TOKENS: readonly number[] = [4, 5];
 const CODES: readonly number[] = [6, 7];
-/** Scratch memory: the products of a panel, its codes, and results. */
-const CODES_AT: number = 2 * PANEL * SUMS_BYTES;
-const RESULTS_AT: number = CODES_AT + PANEL * VECTORS * 64;
+/** Scratch memory: the products of a slab, its codes, and results. */
+const CODES_AT: number = 2 * SLAB * SUMS_BYTES;
+const RESULTS_AT: number = CODES_AT + SLAB * VECTORS * 64;
 
 /** Bytes of scratch memory that the kernels need for steps of so many tokens, for each thread. */
 export function tileScratchBytes(tokens: number): number {
@@ -77,8 +77,8 @@ class TileMatmulBuilder {
 
   constructor(shape: TileMatmul) {
     const { layout, name } = shape;
-    if (groupsPerTile(layout) !== 1) {
-      throw new Error(`${name}: vectors of ${layout.width} bytes; a tile register has rows of 64`);
+    if (groupsPerPanel(layout) !== 1) {
+      throw new Error(`${name}: vectors of ${layout.width} bytes; an AMX tile has rows of 64`);
     }
     this.#shape = shape;
     this.#k = new KernelBuilder(name, layout.width);
@@ -101,7 +101,7 @@ class TileMatmulBuilder {
     const codes = new SignedCodes(k, this.#shape.layout, codebook);
     const tileStep = k.op("i32.mul", [spans, k.i32(this.#spanStep)]);
     this.#clear(scratch, tokenTiles);
-    this.#panels({ w, x, tokenTiles, tileStep, scratch, codes }, spans);
+    this.#slabs({ w, x, tokenTiles, tileStep, scratch, codes }, spans);
     this.#write(scratch, tokenTiles, out, outStride);
     return k.finish();
   }
@@ -164,23 +164,23 @@ class TileMatmulBuilder {
     });
   }
 
-  /** Spans of a panel. */
-  get #panelSpans(): number {
-    return PANEL / this.#shape.layout.spanBlocks;
+  /** Spans of a slab. */
+  get #slabSpans(): number {
+    return SLAB / this.#shape.layout.spanBlocks;
   }
 
-  #panels(all: PanelWalk, spans: Reg<"i32">): void {
+  #slabs(all: SlabWalk, spans: Reg<"i32">): void {
     const k = this.#k;
     const { layout } = this.#shape;
-    forEachPanel(k, spans, this.#panelSpans, (count) => {
-      this.#panel(all, count);
+    forEachSlab(k, spans, this.#slabSpans, (count) => {
+      this.#slab(all, count);
       k.update(all.w, "ptr.add_product", [all.w, count, k.i32(spanBytes(layout))]);
       k.update(all.x, "ptr.add_product", [all.x, count, k.i32(this.#spanStep)]);
     });
   }
 
   /** So many spans of all tokens: added to the results. */
-  #panel(all: PanelWalk, count: Reg<"i32">): void {
+  #slab(all: SlabWalk, count: Reg<"i32">): void {
     const k = this.#k;
     this.#unpack(all, count);
     const x = k.variable(all.x, "x_tile");
@@ -194,17 +194,17 @@ class TileMatmulBuilder {
   }
 
   /** The codes of so many spans as bytes: [block][8] vectors. */
-  #unpack({ w, scratch, codes: signed }: PanelWalk, count: Reg<"i32">): void {
+  #unpack({ w, scratch, codes: signed }: SlabWalk, count: Reg<"i32">): void {
     const k = this.#k;
     const { layout } = this.#shape;
     const from = k.variable(w, "packed");
     const codes = k.variable(k.plus(scratch, CODES_AT), "codes");
-    // The next panel is brought while this one is multiplied.
-    const panel = this.#panelSpans * spanBytes(layout);
+    // The next slab is brought while this one is multiplied.
+    const slab = this.#slabSpans * spanBytes(layout);
     const runs = layout.spanBlocks / runBlocks(layout);
     k.loop(count, () => {
       for (let line = 0; line < spanBytes(layout); line += CACHE_LINE) {
-        k.op("ptr.prefetch", [from], line + panel);
+        k.op("ptr.prefetch", [from], line + slab);
       }
       for (let block = 0; block < layout.spanBlocks; block++) {
         const run = Math.floor(block / runBlocks(layout));
@@ -221,10 +221,10 @@ class TileMatmulBuilder {
   }
 
   /**
-   * The products of so many spans, part by part. Four parts are on their way at once, each stored when its tile register is
-   * needed again: tile registers are slow to answer.
+   * The products of so many spans, part by part. Four parts are on their way at once, each stored when its AMX tile is
+   * needed again: AMX tiles are slow to answer.
    */
-  #multiply({ scratch }: PanelWalk, x: Reg<"ptr">, count: Reg<"i32">): void {
+  #multiply({ scratch }: SlabWalk, x: Reg<"ptr">, count: Reg<"i32">): void {
     const k = this.#k;
     const inSpan = this.#spanParts;
     const parts = inSpan === 1 ? count : k.op("i32.mul", [count, k.i32(inSpan)]);

@@ -8,7 +8,7 @@
 //
 // Two loop orders:
 //   vector  few tokens: walks down the tiles of a thread's share of rows; weights stream, the tokens stay in the cache.
-//   matrix  part of one tile of rows: walks over token tiles; the weights of the tile stay in the cache.
+//   matrix  part of one row panel: walks over token tiles; the weights of the tile stay in the cache.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -17,15 +17,15 @@ import {
   ACTIVATION_FIELDS,
   type BlockLayout,
   codesBytes,
-  groupsPerTile,
+  groupsPerPanel,
   hasSmallScales,
+  PANEL_ROWS,
   runAt,
   runBlocks,
   runBytes,
   scaleByte,
   scaleParts,
   spanBytes,
-  TILE_ROWS,
 } from "../packed/packed.ts";
 import { ActivationReader } from "./emit-activations.ts";
 import { emitCodes, type Loaded } from "./emit-codes.ts";
@@ -89,7 +89,7 @@ class BlockMatmulBuilder {
     this.#shape = shape;
     this.#k = new KernelBuilder(shape.name, layout.width);
     this.#x = new ActivationReader(this.#k, shape.replicated);
-    const inStream = order === "matrix" ? groups : groupsPerTile(layout);
+    const inStream = order === "matrix" ? groups : groupsPerPanel(layout);
     this.#w = new TilePointers(this.#k, layout, inStream);
   }
 
@@ -108,7 +108,7 @@ class BlockMatmulBuilder {
     const apart = streams > 1 ? k.param("i32", "apart") : undefined;
     const outApart = streams > 1 ? k.param("i32", "outApart") : undefined;
     const group = isMatrix ? k.param("i32", "group") : undefined;
-    if (group && groups < groupsPerTile(layout)) this.#w.shiftTo(group);
+    if (group && groups < groupsPerPanel(layout)) this.#w.shiftTo(group);
     if (layout.lookup) this.#codebook = k.op("i8v.load", [codebook]);
     const w = k.variable(wStart, "w_at");
     const x = k.variable(xStart, "x_at");
@@ -131,7 +131,7 @@ class BlockMatmulBuilder {
         this.#w.endTile(w);
         storeResults(k, results, sums, this.#w);
       }
-      if (!isMatrix) k.advance(out, TILE_ROWS * 4);
+      if (!isMatrix) k.advance(out, PANEL_ROWS * 4);
       else for (let t = 0; t < tokens; t++) k.update(out, "ptr.add", [out, stride!]);
     });
     return k.finish();

@@ -3,7 +3,7 @@
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
-import { loadUpperHalfCodes, RAISED_SCALE } from "../packed/half-tiles.ts";
+import { loadUpperHalfCodes, RAISED_SCALE } from "../packed/half-panels.ts";
 import { ACTIVATION_FIELDS, type BlockLayout } from "../packed/packed.ts";
 import type { ActivationReader } from "./emit-activations.ts";
 import type { Place } from "./tile-pointers.ts";

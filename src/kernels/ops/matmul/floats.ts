@@ -2,14 +2,14 @@
 // tokens, all columns.
 //
 // A tile is column -> 16 rows' values, so one load gives a group's rows of a column. Where there is no instruction for half
-// floats, F16 has a coding of its own (half-tiles.ts). The activations are plain rows of float32. Cost per column of a
+// floats, F16 has a coding of its own (half-panels.ts). The activations are plain rows of float32. Cost per column of a
 // G x T tile: G weight loads (and conversions), T splat loads, GT fma.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
 import type { Halves, KernelTarget } from "../../target.ts";
-import { HALF_TILE_HEADER, loadHalfCodes, RAISED_SCALE } from "../packed/half-tiles.ts";
-import { TILE_ROWS } from "../packed/packed.ts";
+import { HALF_PANEL_HEADER, loadHalfCodes, RAISED_SCALE } from "../packed/half-panels.ts";
+import { PANEL_ROWS } from "../packed/packed.ts";
 import { CACHE_LINE, usualAhead } from "./prefetch.ts";
 
 export interface FloatMatmul {
@@ -42,7 +42,7 @@ const halfFormats: Readonly<Record<Halves, FloatFormat>> = {
     bytes: 2,
     load: loadHalfCodes,
     xScale: RAISED_SCALE,
-    headerBytes: HALF_TILE_HEADER,
+    headerBytes: HALF_PANEL_HEADER,
   },
   hardware: {
     bytes: 2,
@@ -108,7 +108,7 @@ function vectorKernel(shape: FloatMatmul): Kernel {
 /** Takes a tile's factor, and goes on to its weights. */
 function header(k: KernelBuilder, w: Reg<"ptr">): Reg<"f32v"> {
   const factor = k.op("f32v.load", [w]);
-  k.advance(w, HALF_TILE_HEADER);
+  k.advance(w, HALF_PANEL_HEADER);
   return factor;
 }
 
@@ -165,7 +165,7 @@ function columns(
   const { groups, ahead = aheadOf(shape) } = shape;
   const { bytes, load, xScale } = formatOf(shape);
   const vector = k.lanes * bytes;
-  const column = TILE_ROWS * bytes;
+  const column = PANEL_ROWS * bytes;
   const activation = (from: Reg<"ptr">, c: number) => {
     const x = k.op("f32v.load_splat", [from], 4 * c);
     return xScale === undefined ? x : k.op("f32v.mul", [x, k.op("f32v.const", [], xScale)]);

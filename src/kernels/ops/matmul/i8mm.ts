@@ -3,8 +3,8 @@
 // any order, and what is added in floats is added in the same order. Layouts of weights and activations are the same, too
 // (packed.ts): two rows side by side are two code vectors zipped, two tokens side by side two loads.
 //
-// Columns are cut into panels: a span with a header, or PANEL blocks without. Codes and scales of a panel are unpacked and
-// zipped into scratch memory once for all tokens (unpack-pairs.ts); then each tile of tokens goes through the panel.
+// Columns are cut into slabs: a span with a header, or SLAB blocks without. Codes and scales of a slab are unpacked and
+// zipped into scratch memory once for all tokens (unpack-pairs.ts); then each tile of tokens goes through the slab.
 // A vector of products, and of sums, has two tokens of two rows: a.r0, a.r1, b.r0, b.r1.
 //
 // Vector instructions per block of 16 rows x 4 tokens (2048 multiply-adds), one scale: 64 products, 12 zips of activations,
@@ -16,7 +16,7 @@ import {
   ACTIVATION_CODES_AT,
   ACTIVATION_FIELDS,
   type BlockLayout,
-  groupsPerTile,
+  groupsPerPanel,
   hasSmallScales,
   headerBytes,
   runAt,
@@ -24,8 +24,8 @@ import {
   runBytes,
   scaleParts,
 } from "../packed/packed.ts";
-import { forEachPanel, type PanelWalk } from "../packed/panels.ts";
 import { SignedCodes } from "../packed/signed-codes.ts";
+import { forEachSlab, type SlabWalk } from "../packed/slabs.ts";
 import {
   CHUNKS,
   GROUPS,
@@ -50,11 +50,11 @@ export interface PairMatmul {
   readonly tokens: number;
 }
 
-/** Blocks of a panel without a header; a span has as many. */
-const PANEL = 8;
+/** Blocks of a slab without a header; a span has as many. */
+const SLAB = 8;
 
 /** Bytes of scratch memory that the kernels need, for each thread. */
-export const PAIR_SCRATCH_BYTES: number = PANEL * MOST_UNPACKED_BYTES;
+export const PAIR_SCRATCH_BYTES: number = SLAB * MOST_UNPACKED_BYTES;
 
 /**
  * (w, x, out, spans, tokenTiles, codebook, outStride, group, scratch): as blockMatmulKernel in matrix order, with all groups of
@@ -72,7 +72,7 @@ interface TokenPair {
   readonly sums: readonly Reg<"f32v">[];
 }
 
-interface Panels extends PanelWalk {
+interface Slabs extends SlabWalk {
   readonly out: Reg<"ptr">;
   readonly outStride: Reg<"i32">;
 }
@@ -84,7 +84,7 @@ class PairMatmulBuilder {
 
   constructor(shape: PairMatmul) {
     const { layout, name } = shape;
-    if (groupsPerTile(layout) !== GROUPS) {
+    if (groupsPerPanel(layout) !== GROUPS) {
       throw new Error(`${name}: vectors of ${layout.width} bytes; pairs of rows have ${WIDTH}`);
     }
     this.#shape = shape;
@@ -109,10 +109,10 @@ class PairMatmulBuilder {
     const tileStep = k.op("i32.mul", [spans, k.i32(spanOfX)]);
     const all = { w, x, out, outStride, tokenTiles, tileStep, scratch, codes };
     this.#clear(all);
-    if (!hasSmallScales(layout)) this.#panels(all, spans);
+    if (!hasSmallScales(layout)) this.#slabs(all, spans);
     else {
       k.loop(spans, () => {
-        this.#panel(all, undefined);
+        this.#slab(all, undefined);
         k.advance(w, runAt(layout, layout.spanBlocks / runBlocks(layout)));
         k.advance(x, spanOfX);
       });
@@ -125,8 +125,8 @@ class PairMatmulBuilder {
     return this.#shape.tokens * this.#x.blockBytes;
   }
 
-  /** Results begin at zero: each panel adds to them. */
-  #clear({ out, outStride, tokenTiles }: Panels): void {
+  /** Results begin at zero: each slab adds to them. */
+  #clear({ out, outStride, tokenTiles }: Slabs): void {
     const k = this.#k;
     const zero = k.op("f32v.const", [], 0);
     const row = k.variable(out);
@@ -139,10 +139,10 @@ class PairMatmulBuilder {
   }
 
   /** Blocks without headers. */
-  #panels(all: Panels, blocks: Reg<"i32">): void {
+  #slabs(all: Slabs, blocks: Reg<"i32">): void {
     const k = this.#k;
-    forEachPanel(k, blocks, PANEL, (count) => {
-      this.#panel(all, count);
+    forEachSlab(k, blocks, SLAB, (count) => {
+      this.#slab(all, count);
       const step = k.i32(runBytes(this.#shape.layout));
       k.update(all.w, "ptr.add_product", [all.w, count, step]);
       k.update(all.x, "ptr.add_product", [all.x, count, k.i32(this.#blockBytes)]);
@@ -150,7 +150,7 @@ class PairMatmulBuilder {
   }
 
   /** So many blocks, or a span with a header, of all tokens: added to the results. */
-  #panel(all: Panels, blocks: Reg<"i32"> | undefined): void {
+  #slab(all: Slabs, blocks: Reg<"i32"> | undefined): void {
     const k = this.#k;
     const { layout } = this.#shape;
     const runs = blocks ?? k.i32(layout.spanBlocks / runBlocks(layout));

@@ -7,7 +7,7 @@
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
 import type { Halves, KernelTarget, VectorWidth } from "../../target.ts";
-import { RAISED_SCALE } from "../packed/half-tiles.ts";
+import { RAISED_SCALE } from "../packed/half-panels.ts";
 import { ACTIVATION_FIELDS, activationBlockBytes, BLOCK_COLS } from "../packed/packed.ts";
 
 export interface QuantizeActivations {

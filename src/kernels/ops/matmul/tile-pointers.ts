@@ -11,7 +11,7 @@ import {
   codesAt,
   codesBytes,
   factorsBytes,
-  groupsPerTile,
+  groupsPerPanel,
   headerBytes,
   runAt,
   runBlocks,
@@ -74,7 +74,7 @@ export class TilePointers {
     const layout = this.#layout;
     const shift = (bytes: number) => k.op("i32.mul", [group, k.i32(bytes)]);
     this.#shifts = {
-      factors: shift(factorsBytes(layout) / groupsPerTile(layout)),
+      factors: shift(factorsBytes(layout) / groupsPerPanel(layout)),
       header: shift(headerBytes(layout)),
       // scalesAt() for a group that is not known yet.
       scales: k.op("i32.add", [
@@ -152,7 +152,7 @@ export class TilePointers {
     const k = this.#k;
     const layout = this.#layout;
     const inRun = runBlocks(layout);
-    const codeStep = groupsPerTile(layout) * codesBytes(layout);
+    const codeStep = groupsPerPanel(layout) * codesBytes(layout);
     const scaleStep = scaleByte(layout, 1, 0);
     k.loop(k.i32(inRun), () => {
       block();

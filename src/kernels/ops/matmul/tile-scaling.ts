@@ -1,4 +1,4 @@
-// The second half of amx.ts: the products of a panel, which tile registers have stored as integers, are scaled and
+// The second half of amx.ts: the products of a slab, which AMX tiles have stored as integers, are scaled and
 // added to the results, as IR. What a product is multiplied with, and in which order sums are made, is as in
 // dot4.ts, so that results are the same bits.
 //
@@ -31,8 +31,8 @@ export const SUMS_BYTES: number = 16 * 64;
 /** Tokens whose minimums are added up at once, as far as registers reach. */
 const MINIMUMS_TOGETHER = 4;
 
-/** So many spans of one tile of rows and one tile of tokens. */
-export interface ScaledPanel {
+/** So many spans of one row panel and one tile of tokens. */
+export interface ScaledSlab {
   readonly w: Reg<"ptr">;
   readonly x: Reg<"ptr">;
   readonly products: Reg<"ptr">;
@@ -71,10 +71,10 @@ export class TileScaling {
     this.#tokens = tokens;
   }
 
-  /** Adds the products of a panel to the results. */
-  add(panel: ScaledPanel): void {
-    if (hasSmallScales(this.#layout)) this.#addSpans(panel);
-    else this.#addBlocks(panel);
+  /** Adds the products of a slab to the results. */
+  add(slab: ScaledSlab): void {
+    if (hasSmallScales(this.#layout)) this.#addSpans(slab);
+    else this.#addBlocks(slab);
   }
 
   /** Bytes of one block of activations, all tokens. */
@@ -83,7 +83,7 @@ export class TileScaling {
   }
 
   /** Spans that are a block without a header each. */
-  #addBlocks({ w, x, products, count, results }: ScaledPanel): void {
+  #addBlocks({ w, x, products, count, results }: ScaledSlab): void {
     const k = this.#k;
     const sums = Array.from({ length: this.#tokens }, (_, t) =>
       k.variable(k.op("f32v.load", [results], k.width * t)),
@@ -101,7 +101,7 @@ export class TileScaling {
   }
 
   /** Spans with headers. */
-  #addSpans({ w, x, products, count, results }: ScaledPanel): void {
+  #addSpans({ w, x, products, count, results }: ScaledSlab): void {
     const k = this.#k;
     const layout = this.#layout;
     const inRun = runBlocks(layout);

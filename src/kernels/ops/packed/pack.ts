@@ -1,7 +1,7 @@
-// Puts rows of a weight matrix, as they are in the file, into tiles (packed.ts). Runs once, while a model is loaded;
-// rows that fill up the last tile are zeros.
+// Puts rows of a weight matrix, as they are in the file, into panels (packed.ts). Runs once, while a model is loaded;
+// rows that fill up the last panel are zeros.
 
-import { halfFactor, raisedHalves } from "./half-tiles.ts";
+import { halfFactor, raisedHalves } from "./half-panels.ts";
 import { writeCodes } from "./pack-codes.ts";
 import {
   BLOCK_COLS,
@@ -11,18 +11,18 @@ import {
   factorsBytes,
   groupRows,
   headerBytes,
+  PANEL_ROWS,
   runAt,
   runBlocks,
   scaleByte,
   scaleParts,
   scalesAt,
   spanBytes,
-  TILE_ROWS,
 } from "./packed.ts";
 import { type LayoutTarget, layoutFor, newSpan, type Packing, type Span } from "./packing.ts";
 
-/** The memory that tiles are written to, seen four ways. */
-export interface TileMemory {
+/** The memory that panels are written to, seen four ways. */
+export interface PanelMemory {
   readonly bytes: Int8Array;
   readonly halves: Uint16Array;
   readonly words: Uint32Array;
@@ -31,16 +31,16 @@ export interface TileMemory {
 
 const scratch: Span = newSpan();
 /** Of each row of a group: the size of its largest half-float scale. */
-const largest = new Int32Array(TILE_ROWS);
+const largest = new Int32Array(PANEL_ROWS);
 
-/** Packs up to 16 rows into the tile at byte address `address`. `source` holds the rows behind each other. */
-export function packTile(
+/** Packs up to 16 rows into the panel at byte address `address`. `source` holds the rows behind each other. */
+export function packPanel(
   packing: Packing,
   target: LayoutTarget,
   source: DataView,
   rows: number,
   cols: number,
-  memory: TileMemory,
+  memory: PanelMemory,
   address: number,
 ): void {
   const { dot4 } = target;
@@ -53,7 +53,7 @@ export function packTile(
   const start = (address + factorsBytes(layout)) / 4;
   const inGroup = groupRows(layout);
   const laneStep = layout.scales === "plain_halves" ? 2 : 4;
-  if (rows < TILE_ROWS) memory.words.fill(0, address / 4, start + spans * spanWords);
+  if (rows < PANEL_ROWS) memory.words.fill(0, address / 4, start + spans * spanWords);
   // The rows of a group side by side, as they lie in memory: what is written stays in the nearest cache until it is complete.
   for (let first = 0; first < rows; first += inGroup) {
     const group = first / inGroup;
@@ -130,7 +130,7 @@ function writeScales(
   { hasMin, scales, width }: BlockLayout,
   places: Places,
   span: Span,
-  { floats, bytes, halves }: TileMemory,
+  { floats, bytes, halves }: PanelMemory,
   header: number,
   at: number,
 ): void {

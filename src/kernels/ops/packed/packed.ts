@@ -1,9 +1,9 @@
 // How weights and activations lie in memory for the tiled matmul kernels: the layouts, as data.
 //
 // Weights. As many rows as a vector has 32-bit lanes form a group (4, 8 or 16 rows: vectors are 16, 32 or 64 bytes wide),
-// 16 rows a tile. The columns of a tile are cut into blocks of 32, these into runs of 1, 2 or 4 blocks whose scales stand
-// together, and runs into spans: one block, or the 8 that share a header. A tile is, in this order:
-//   factors (of coded half-float scales: f32 x 16, what the results of each row are multiplied by; half-tiles.ts)
+// 16 rows a panel. The columns of a panel are cut into blocks of 32, these into runs of 1, 2 or 4 blocks whose scales stand
+// together, and runs into spans: one block, or the 8 that share a header. A panel is, in this order:
+//   factors (of coded half-float scales: f32 x 16, what the results of each row are multiplied by; half-panels.ts)
 //   span -> { headers of the groups, run, run, ... }
 //   header  an f32 for each row that the small scales are multiplied by, then one for the small minimums (where there are any)
 //   run     the scales of the groups, then block -> group -> codes
@@ -18,7 +18,7 @@
 //               the same, minimums in the high nibbles (Q2_K)
 //     codes   as many vectors as a code has bits. They hold 8 code vectors (code-fields.ts), of which number v has columns
 //             4v..4v+3: row 0's four, row 1's, ...
-// One dot4 with a code vector serves all rows of a group. A kernel for all groups reads a tile from its first byte to its
+// One dot4 with a code vector serves all rows of a group. A kernel for all groups reads a panel from its first byte to its
 // last, as hardware prefetchers like it. A code u stands for scale * (u - offset) + minimum (or level[u] for u).
 //
 // Activations. One token's block of 32 columns:
@@ -26,7 +26,7 @@
 // or, replicated, the same with every field and every 4 codes repeated in every lane of a vector. Where 8 blocks share a
 // scale, the third field is another: two blocks' sums s, as 64 h + l, in bytes that a dot4 meets the minimums with:
 //   0, h, 0, h in the first of two blocks, 0, l, 0, l in the second
-// Beside coded half floats, the scale of a single block is 2^102 times what it means, as these want it (half-tiles.ts).
+// Beside coded half floats, the scale of a single block is 2^102 times what it means, as these want it (half-panels.ts).
 // Otherwise it is what it means, and the sums of codes are stored with the other sign: an offset, which is a power of 2
 // then, is taken out by a shift.
 // The blocks of T tokens that a kernel computes together lie behind each other: tile -> block -> token.
@@ -34,7 +34,7 @@
 import type { Halves, KernelTarget, VectorWidth } from "../../target.ts";
 import type { CodeBits } from "./code-fields.ts";
 
-export const TILE_ROWS = 16;
+export const PANEL_ROWS = 16;
 /** Columns of a block. */
 export const BLOCK_COLS = 32;
 
@@ -87,8 +87,8 @@ export function groupRows({ width }: Pick<BlockLayout, "width">): number {
   return width / 4;
 }
 
-export function groupsPerTile(layout: Pick<BlockLayout, "width">): number {
-  return TILE_ROWS / groupRows(layout);
+export function groupsPerPanel(layout: Pick<BlockLayout, "width">): number {
+  return PANEL_ROWS / groupRows(layout);
 }
 
 /** Scales are small integers, which a header's are multiplied with. */
@@ -140,12 +140,12 @@ export function codesBytes(layout: BlockLayout): number {
 
 /** Bytes of a run, all groups. */
 export function runBytes(layout: BlockLayout): number {
-  return groupsPerTile(layout) * (scalesBytes(layout) + runBlocks(layout) * codesBytes(layout));
+  return groupsPerPanel(layout) * (scalesBytes(layout) + runBlocks(layout) * codesBytes(layout));
 }
 
 /** Where the codes of a run's block begin, from the run's first byte on: those of the first group. */
 export function codesAt(layout: BlockLayout, block: number): number {
-  return groupsPerTile(layout) * (scalesBytes(layout) + block * codesBytes(layout));
+  return groupsPerPanel(layout) * (scalesBytes(layout) + block * codesBytes(layout));
 }
 
 /** Bytes of a group's header. */
@@ -156,7 +156,7 @@ export function headerBytes(layout: BlockLayout): number {
 
 /** Where a run begins, from its span's first byte on. */
 export function runAt(layout: BlockLayout, run: number): number {
-  return groupsPerTile(layout) * headerBytes(layout) + run * runBytes(layout);
+  return groupsPerPanel(layout) * headerBytes(layout) + run * runBytes(layout);
 }
 
 /** Bytes of a span, all groups. */
@@ -164,13 +164,13 @@ export function spanBytes(layout: BlockLayout): number {
   return runAt(layout, layout.spanBlocks / runBlocks(layout));
 }
 
-/** Bytes of the factors in front of a tile's spans. */
+/** Bytes of the factors in front of a panel's spans. */
 export function factorsBytes(layout: BlockLayout): number {
-  return layout.scales === "halves" ? TILE_ROWS * 4 : 0;
+  return layout.scales === "halves" ? PANEL_ROWS * 4 : 0;
 }
 
-/** Bytes of a tile of `cols` columns. */
-export function tileBytes(layout: BlockLayout, cols: number): number {
+/** Bytes of a panel of `cols` columns. */
+export function rowPanelBytes(layout: BlockLayout, cols: number): number {
   return factorsBytes(layout) + (cols / (BLOCK_COLS * layout.spanBlocks)) * spanBytes(layout);
 }
 

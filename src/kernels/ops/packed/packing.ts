@@ -2,7 +2,7 @@
 // table of them is packings.ts; here are its types and the helpers that its parts share.
 //
 // A packing reads one span of one row: `codes` get words of four codes, a byte each, column by column (8 words a block),
-// and the scales their values. Where each lies in a tile is pack.ts's business.
+// and the scales their values. Where each lies in a panel is pack.ts's business.
 
 import { f16ToF32 } from "../../../base/half.ts";
 import type { Dot4 } from "../../ir/meanings.ts";

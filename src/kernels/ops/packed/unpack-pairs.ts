@@ -26,7 +26,7 @@ import type { SignedCodes } from "./signed-codes.ts";
 
 /** Bytes of a vector. */
 export const WIDTH = 16;
-/** Groups of rows, and pairs of rows, of a tile. */
+/** Groups of rows, and pairs of rows, of a panel. */
 export const GROUPS = 4;
 export const PAIRS = 8;
 /** Code vectors of a group's block; pairs of these, 8 columns of each row, are what is multiplied. */

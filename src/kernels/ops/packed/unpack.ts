@@ -1,10 +1,10 @@
-// A row of a weight matrix out of its tile (packed.ts), as floats: for the embedding table where it is also the output
+// A row of a weight matrix out of its panel (packed.ts), as floats: for the embedding table where it is also the output
 // matrix, and lies in memory only once. The values are those that the dtype's own dequantize() gives.
 
 import { f16ToF32 } from "../../../base/half.ts";
 import { codeFields } from "./code-fields.ts";
-import { codeFactor } from "./half-tiles.ts";
-import type { TileMemory } from "./pack.ts";
+import { codeFactor } from "./half-panels.ts";
+import type { PanelMemory } from "./pack.ts";
 import {
   BLOCK_COLS,
   type BlockLayout,
@@ -22,11 +22,11 @@ import {
 } from "./packed.ts";
 import { codebookFor, type LayoutTarget, layoutFor, type Packing } from "./packing.ts";
 
-/** Unpacks row `row` (0 to 15) of the tile at byte address `at` into out[to...]. */
+/** Unpacks row `row` (0 to 15) of the panel at byte address `at` into out[to...]. */
 export function unpackRow(
   packing: Packing,
   target: LayoutTarget,
-  memory: TileMemory,
+  memory: PanelMemory,
   at: number,
   row: number,
   cols: number,
@@ -79,7 +79,7 @@ interface Place {
 const codesOfBlock = new Uint8Array(BLOCK_COLS);
 
 /** The 32 codes of one row of a block. */
-function unpackCodes(layout: BlockLayout, memory: TileMemory, { codes, lane }: Place): Uint8Array {
+function unpackCodes(layout: BlockLayout, memory: PanelMemory, { codes, lane }: Place): Uint8Array {
   const start = codes / 4 + lane;
   const vectorWords = groupRows(layout);
   codeFields[layout.bits].forEach((fields, v) => {
@@ -103,7 +103,7 @@ function meantBy(layout: BlockLayout, codebook: Int8Array | undefined, code: num
 
 function scaleOf(
   layout: BlockLayout,
-  { bytes, halves, floats }: TileMemory,
+  { bytes, halves, floats }: PanelMemory,
   { header, scales, block, lane, factor }: Place,
   part: number,
 ): number {
@@ -116,7 +116,7 @@ function scaleOf(
 
 function minimumOf(
   layout: BlockLayout,
-  { bytes, halves, floats }: TileMemory,
+  { bytes, halves, floats }: PanelMemory,
   { header, scales, block, lane, factor }: Place,
   part: number,
 ): number {

@@ -1,4 +1,4 @@
-// Tile registers (AMX) are large, and Linux lets a process use them only when it has asked: once, for all its threads. Asking
+// AMX tiles are large, and Linux lets a process use them only when it has asked: once, for all its threads. Asking
 // is a system call that Node does not make, so a small function of ours does, opened as kernels are.
 
 import { sharedObject, symbolOf } from "../../../kernels/asm/elf.ts";
@@ -16,7 +16,7 @@ const askCode: readonly number[] = [
   0xc3, // ret
 ];
 
-/** Asks for tile registers. A string: why this process may not use them. */
+/** Asks for AMX tiles. A string: why this process may not use them. */
 export function askForTiles(host: NativeHost): string | undefined {
   const ask = { name: "ask_for_tiles", bytes: new Uint8Array(askCode) };
   const library = host.load(sharedObject([ask], host.arch));

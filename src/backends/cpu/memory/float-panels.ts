@@ -1,0 +1,102 @@
+// Matrices of floats in panels: for each type, how a panel is packed from rows of the file, how a row is read back, and what
+// widens it to float32 for the kernels that multiply several tokens. kernels/ops/matmul/floats.ts multiplies them.
+//
+// Panels do not depend on the width of a vector, those of F16 on how the target reads half floats. Targets that have an
+// instruction for that multiply half floats as they are, also for several tokens: nothing is widened.
+
+import { bf16ToF32, f16ToF32 } from "../../../base/half.ts";
+import {
+  HALF_PANEL_HEADER,
+  packHalfPanel,
+  readHalfPanel,
+} from "../../../kernels/ops/packed/half-panels.ts";
+import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import type { Halves, KernelTarget } from "../../../kernels/target.ts";
+
+export type FloatType = "f32" | "f16" | "bf16";
+
+export interface FloatPanels {
+  /** Bytes of a panel of so many columns. */
+  rowPanelBytes(cols: number): number;
+  /** The kernel that widens a panel: (panel, out, n). */
+  readonly widen?: string;
+  /** Up to 16 rows of the file into the panel at this address, which is zero as yet. */
+  pack(source: DataView, rows: number, cols: number, buffer: ArrayBufferLike, at: number): void;
+  /** Row 0 to 15 of the panel at this address into target[to...]. */
+  read(
+    buffer: ArrayBufferLike,
+    at: number,
+    row: number,
+    cols: number,
+    target: Float32Array,
+    to: number,
+  ): void;
+}
+
+const f32Panels: FloatPanels = {
+  rowPanelBytes: (cols) => 4 * PANEL_ROWS * cols,
+  pack: (source, rows, cols, buffer, at) => {
+    const words = new Uint32Array(buffer, at, PANEL_ROWS * cols);
+    for (let row = 0; row < rows; row++) {
+      for (let col = 0; col < cols; col++) {
+        words[col * PANEL_ROWS + row] = source.getUint32(4 * (row * cols + col), true);
+      }
+    }
+  },
+  read: (buffer, at, row, cols, target, to) => {
+    const values = new Float32Array(buffer, at, PANEL_ROWS * cols);
+    for (let c = 0; c < cols; c++) target[to + c] = values[c * PANEL_ROWS + row]!;
+  },
+};
+
+const codedF16Tiles: FloatPanels = {
+  rowPanelBytes: (cols) => HALF_PANEL_HEADER + 2 * PANEL_ROWS * cols,
+  widen: "widen_tile_f16",
+  pack: (source, rows, cols, buffer, at) => {
+    const codes = new Uint16Array(buffer, at + HALF_PANEL_HEADER, PANEL_ROWS * cols);
+    packHalfPanel(source, rows, cols, codes, new Float32Array(buffer, at, HALF_PANEL_HEADER / 4));
+  },
+  read: (buffer, at, row, cols, target, to) => {
+    const codes = new Uint16Array(buffer, at + HALF_PANEL_HEADER, PANEL_ROWS * cols);
+    const header = new Float32Array(buffer, at, HALF_PANEL_HEADER / 4);
+    readHalfPanel(codes, header, row, cols, target, to);
+  },
+};
+
+/** Two bytes a weight, as in the file. */
+function plainHalfPanels(value: (bits: number) => number): FloatPanels {
+  return {
+    rowPanelBytes: (cols) => 2 * PANEL_ROWS * cols,
+    pack: (source, rows, cols, buffer, at) => {
+      const halves = new Uint16Array(buffer, at, PANEL_ROWS * cols);
+      for (let row = 0; row < rows; row++) {
+        for (let col = 0; col < cols; col++) {
+          halves[col * PANEL_ROWS + row] = source.getUint16(2 * (row * cols + col), true);
+        }
+      }
+    },
+    read: (buffer, at, row, cols, target, to) => {
+      const halves = new Uint16Array(buffer, at, PANEL_ROWS * cols);
+      for (let c = 0; c < cols; c++) target[to + c] = value(halves[c * PANEL_ROWS + row]!);
+    },
+  };
+}
+
+const bf16Panels = plainHalfPanels(bf16ToF32);
+
+const floatPanels: Readonly<Record<Halves, Readonly<Record<FloatType, FloatPanels>>>> = {
+  coded: { f32: f32Panels, f16: codedF16Tiles, bf16: { ...bf16Panels, widen: "widen_bf16" } },
+  hardware: { f32: f32Panels, f16: plainHalfPanels((bits) => f16ToF32[bits]!), bf16: bf16Panels },
+};
+
+export function floatPanelsFor(
+  type: FloatType,
+  { halves }: Pick<KernelTarget, "halves">,
+): FloatPanels {
+  return floatPanels[halves][type];
+}
+
+/** The type's panels, if it has any. */
+export function floatTypeOf(dtype: string): FloatType | undefined {
+  return Object.hasOwn(floatPanels.coded, dtype) ? (dtype as FloatType) : undefined;
+}

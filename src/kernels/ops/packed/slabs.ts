@@ -1,0 +1,51 @@
+// Columns in slabs, as IR: so many spans at a time, for kernels that unpack some of a panel's codes and go through all tokens
+// with them (matmul/amx.ts, matmul/i8mm.ts). What is done with a slab is the kernel's business.
+
+import type { KernelBuilder } from "../../ir/builder.ts";
+import type { Reg } from "../../ir/kernel.ts";
+import type { SignedCodes } from "./signed-codes.ts";
+
+/** Where such a kernel is in its slabs, and what does not change. */
+export interface SlabWalk {
+  /** Variables: the slab's weights, and its activations of the first tile of tokens. */
+  readonly w: Reg<"ptr">;
+  readonly x: Reg<"ptr">;
+  readonly tokenTiles: Reg<"i32">;
+  /** Bytes of activations from one tile of tokens to the next. */
+  readonly tileStep: Reg<"i32">;
+  readonly scratch: Reg<"ptr">;
+  readonly codes: SignedCodes;
+}
+
+/**
+ * Calls visit in a loop over slabs of `inSlab` spans (a power of 2), with the number of spans: the first slab has what
+ * does not fill the others.
+ */
+export function forEachSlab(
+  k: KernelBuilder,
+  spans: Reg<"i32">,
+  inSlab: number,
+  visit: (count: Reg<"i32">) => void,
+): void {
+  const { first, more } = inSlab === 1 ? singles(k, spans) : cut(k, spans, inSlab);
+  const count = k.variable(first, "count");
+  k.loop(k.op("i32.add", [more, k.i32(1)]), () => {
+    visit(count);
+    k.set(count, k.i32(inSlab));
+  });
+}
+
+/** Spans of the first slab, and how many slabs come after it. */
+interface Cut {
+  readonly first: Reg<"i32">;
+  readonly more: Reg<"i32">;
+}
+
+function cut(k: KernelBuilder, spans: Reg<"i32">, inSlab: number): Cut {
+  const more = k.op("i32.shr_u", [k.op("i32.sub", [spans, k.i32(1)])], Math.log2(inSlab));
+  return { first: k.op("i32.sub", [spans, k.op("i32.mul", [more, k.i32(inSlab)])]), more };
+}
+
+function singles(k: KernelBuilder, spans: Reg<"i32">): Cut {
+  return { first: k.i32(1), more: k.op("i32.sub", [spans, k.i32(1)]) };
+}
