@@ -7,7 +7,7 @@
 // registers do not hold, machine code never does, and a wide vector has more rows.
 
 import { type Knobs, knobWords, splitKnobs } from "./knobs.ts";
-import type { CodeLayout } from "./ops/packed/packed.ts";
+import type { QuantLayout } from "./ops/packed/packed.ts";
 import { packingOf } from "./ops/packed/packings.ts";
 import type { KernelTarget } from "./target.ts";
 
@@ -220,7 +220,7 @@ export function withKnobs(variant: MatmulVariant, knobs: Knobs): MatmulVariant {
 function defaultTile(dtype: string, tokens: number, target: MatmulTarget): MatmulVariant {
   const packing = packingOf(dtype);
   if (target.amx && packing && tokens > WIDEST_IN_VECTORS) {
-    // Minimums in nibbles are so much work beside the matmuls that these are no faster (measured with Q2_K).
+    // Mins in nibbles are so much work beside the matmuls that these are no faster (measured with Q2_K).
     if (packing.layout("unsigned").scales !== "nibbles") return inAmxTiles;
   }
   if (target.i8mm && packing && tokens >= FEWEST_IN_PAIRS) return inPairs;
@@ -322,7 +322,7 @@ export function acceptsProblem(
 const SERIAL_ROWS = 1024;
 
 /**
- * Integer and float sums of the tile, the codes of its rows and one token's activations. The float sums of several
+ * Integer and float sums of the tile, the quants of its rows and one token's activations. The float sums of several
  * streams are more than any processor's registers hold: they are left to the cache.
  */
 function liveVectors({ rows, tokens, streamed }: MatmulVariant): number {
@@ -335,7 +335,7 @@ function liveVectors({ rows, tokens, streamed }: MatmulVariant): number {
  * bytes take registers of their own, of which there are few beside vectors of 32 bytes.
  */
 export function groupsAtOnce(
-  { lookup, widened }: Pick<CodeLayout, "lookup" | "widened">,
+  { lookup, widened }: Pick<QuantLayout, "lookup" | "widened">,
   width: number,
 ): number {
   return width === 32 && (lookup || widened) ? 1 : 64 / width;
@@ -360,11 +360,11 @@ function nativeVectors(
   const forDot = dot4 === "i7" ? (codes.widened ? 2 : 1) : 0;
   const inGroup = codes.bits === 8 ? 1 : 2;
   const others = (atOnce: number) => inGroup * atOnce + 1 + (codes.lookup ? 1 : 0) + forDot;
-  // Where a span ends, its sums meet their minimums, four vectors of them, for two tokens at a time.
-  const hasMinimums = codes.hasMin && codes.spanBlocks === 8 && width < 64;
+  // Where a span ends, its sums meet their mins, four vectors of them, for two tokens at a time.
+  const hasMins = codes.hasMin && codes.spanBlocks === 8 && width < 64;
   const [fixed, perToken] = codes.scales === "nibbles" ? [3, 4] : [5, 2];
   const most = (sums: number, ofTokens: number, at: number) => {
-    const atEnd = hasMinimums ? fixed + perToken * Math.min(2, ofTokens) + forDot : 0;
+    const atEnd = hasMins ? fixed + perToken * Math.min(2, ofTokens) + forDot : 0;
     return sums + Math.max(at * ofTokens + others(at), atEnd);
   };
   const vector = most(streams * perTile, 1, groupsAtOnce(codes, width));

@@ -89,7 +89,7 @@ describe("ops on pairs", () => {
   });
 });
 
-// Two tiles of tokens; columns that make one slab of codes, several, and a first one that is not full.
+// Two tiles of tokens; columns that make one slab of quants, several, and a first one that is not full.
 const [W, X, Q, RESULTS, CODEBOOK, SCRATCH] = [0, 16384, 57344, 81920, 86016, 86032];
 const END = SCRATCH + PAIR_SCRATCH_BYTES;
 const places = { w: W, x: X, q: Q, codebook: CODEBOOK, end: END };

@@ -54,7 +54,7 @@ describe.each(Object.values(nativeTargets))("$name", (target) => {
     hasCode(dtype, new Set([1, 2, 12, 16].map((tokens) => defaultVariant(dtype, tokens, target))));
   });
 
-  // One of each kind: plain codes, bytes, minimums in bytes and in nibbles, codebook.
+  // One of each kind: plain quants, bytes, mins in bytes and in nibbles, codebook.
   test.each(["q4_0", "q8_0", "q4_k", "q2_k", "iq4_nl", "f16"])("%s has code", (dtype) => {
     const problem = { dtype, n: 64, k: 256 };
     const accepted = matmulVariants(target).filter(

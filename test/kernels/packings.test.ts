@@ -5,8 +5,7 @@ import { expect, test } from "vitest";
 import { f16ToF32 } from "../../src/base/half.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import type { Dot4 } from "../../src/kernels/ir/meanings.ts";
-import { type CodeBits, codeFields } from "../../src/kernels/ops/packed/code-fields.ts";
-import { writeCodes } from "../../src/kernels/ops/packed/pack-codes.ts";
+import { writeQuants } from "../../src/kernels/ops/packed/pack-quants.ts";
 import { factorsBytes, PANEL_ROWS, rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
 import {
   codebookFor,
@@ -16,11 +15,12 @@ import {
   type Span,
 } from "../../src/kernels/ops/packed/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
+import { type QuantBits, quantFields } from "../../src/kernels/ops/packed/quant-fields.ts";
 import { nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
 import { blockValues } from "../dtypes/block-values.ts";
 import { Random } from "../support/random.ts";
 
-const sizes = Object.keys(codeFields).map((size) => Number(size) as CodeBits);
+const sizes = Object.keys(quantFields).map((size) => Number(size) as QuantBits);
 
 /** Bits of a weight in memory and in the file: the table of docs/kernels.md. */
 const bits: Record<string, [memory: number, file: number]> = {
@@ -82,9 +82,9 @@ test.each(packedTypes())("%s has the activations of its dtype", (type) => {
   );
 });
 
-test.each(sizes)("codes of %i bits fill their vectors exactly", (size) => {
+test.each(sizes)("quants of %i bits fill their vectors exactly", (size) => {
   const taken = new Set<string>();
-  for (const fields of codeFields[size]) {
+  for (const fields of quantFields[size]) {
     const bitsOfCode = fields.flatMap(({ vector, from, width, to }) =>
       Array.from({ length: width }, (_, i) => {
         taken.add(`${vector}:${from + i}`);
@@ -122,10 +122,10 @@ test.each(packedTypes())("%s has a codebook that means the same on every target"
 function spanValues(packing: Packing, span: Span, dot4: Dot4): number[] {
   const layout = packing.layout(dot4);
   const codebook = packing.codebook?.(dot4);
-  const codes = new Uint8Array(span.codes.buffer);
+  const quants = new Uint8Array(span.quants.buffer);
   const f = Math.fround;
   return Array.from({ length: 32 * layout.spanBlocks }, (_, col) => {
-    const code = codebook ? codebook[codes[col]!]! : codes[col]!;
+    const code = codebook ? codebook[quants[col]!]! : quants[col]!;
     // Bytes that are not raised are signed.
     const q = layout.bits === 8 && layout.offset === 0 ? (code << 24) >> 24 : code;
     const centred = (codebook && layout.offset > 0 ? q & 255 : q) - layout.offset;
@@ -159,22 +159,25 @@ test.each(packedTypes())("%s is read as its block is described, whatever the sca
 
 const written = sizes.flatMap((size) => [4, 8, 16].map((lanes) => [size, lanes] as const));
 
-test.each(written)("codes of %i bits are written where the table says, %i lanes", (size, lanes) => {
-  const random = new Random(size);
-  const bytes = Uint8Array.from({ length: 64 }, () => random.below(2 ** size));
-  const memory = new Uint32Array(200).fill(0xdeadbeef);
-  const [block, lane] = [1, 2];
-  writeCodes[size](new Uint32Array(bytes.buffer), 8 * block, memory, 16 + lane, lanes);
+test.each(written)(
+  "quants of %i bits are written where the table says, %i lanes",
+  (size, lanes) => {
+    const random = new Random(size);
+    const bytes = Uint8Array.from({ length: 64 }, () => random.below(2 ** size));
+    const memory = new Uint32Array(200).fill(0xdeadbeef);
+    const [block, lane] = [1, 2];
+    writeQuants[size](new Uint32Array(bytes.buffer), 8 * block, memory, 16 + lane, lanes);
 
-  const words = Array.from({ length: size }, (_, vector) => memory[16 + lane + lanes * vector]!);
-  const read = codeFields[size].flatMap((fields) =>
-    [0, 8, 16, 24].map((byte) =>
-      fields.reduce((code, { vector, from, width, to }) => {
-        return code | (((words[vector]! >>> (byte + from)) & (2 ** width - 1)) << to);
-      }, 0),
-    ),
-  );
-  expect(read).toEqual([...bytes.subarray(32 * block, 32 * block + 32)]);
-  // The other lanes, and what is before and behind, are as they were.
-  expect(memory.filter((word) => word !== 0xdeadbeef).length).toBe(size);
-});
+    const words = Array.from({ length: size }, (_, vector) => memory[16 + lane + lanes * vector]!);
+    const read = quantFields[size].flatMap((fields) =>
+      [0, 8, 16, 24].map((byte) =>
+        fields.reduce((code, { vector, from, width, to }) => {
+          return code | (((words[vector]! >>> (byte + from)) & (2 ** width - 1)) << to);
+        }, 0),
+      ),
+    );
+    expect(read).toEqual([...bytes.subarray(32 * block, 32 * block + 32)]);
+    // The other lanes, and what is before and behind, are as they were.
+    expect(memory.filter((word) => word !== 0xdeadbeef).length).toBe(size);
+  },
+);

@@ -144,7 +144,7 @@ describe("ops on tiles", () => {
   });
 });
 
-// Two tiles of tokens; columns that make one slab of codes, several, and a first one that is not full.
+// Two tiles of tokens; columns that make one slab of quants, several, and a first one that is not full.
 const [W, X, Q, RESULTS, CODEBOOK, SCRATCH] = [0, 65536, 262144, 393216, 409600, 409728];
 const END = SCRATCH + tileScratchBytes(16 * tokenTiles);
 const places = { w: W, x: X, q: Q, codebook: CODEBOOK, end: END };

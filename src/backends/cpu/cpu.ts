@@ -117,7 +117,7 @@ export class CpuBackend implements Backend {
     return typeof this.#native === "string" ? `wasm: ${this.#native}` : this.#native.target.name;
   }
 
-  /** AMX tiles gain from more tokens: codes are unpacked once for all of them. */
+  /** AMX tiles gain from more tokens: quants are unpacked once for all of them. */
   get batchTokens(): number | undefined {
     return this.#hasTiles ? 8 * MOST_TILE_ROWS : undefined;
   }

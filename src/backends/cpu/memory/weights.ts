@@ -2,7 +2,7 @@
 //
 //   vector  float32, for norms and biases
 //   raw     as in the file, for the embedding table and for types without a tiled kernel
-//   blocks  panels of quantized codes (kernels/ops/packed/packed.ts)
+//   blocks  panels of quantized quants (kernels/ops/packed/packed.ts)
 //   floats  panels of F32, F16 or BF16
 // All are placed before the memory is made, and then read from the file one by one, a piece at a time: no second copy
 // of a matrix exists at any time. An embedding table that is the output matrix too lies in panels only.

@@ -2,11 +2,11 @@
 // columns. It computes what dot4.ts computes, bit for bit: products are integers, which are exact in any order, and
 // what is added in floats is added in the same order. Layouts: packed.ts.
 //
-// The codes of a block, a byte each, are what an AMX tile multiplies with: 8 rows of 16 x 4 bytes. Activations lie so
-// that the codes of a block of T tokens are a tile of T rows, one activation block apart. One instruction then does what
+// The quants of a block, a byte each, are what an AMX tile multiplies with: 8 rows of 16 x 4 bytes. Activations lie so
+// that the quants of a block of T tokens are a tile of T rows, one activation block apart. One instruction then does what
 // 8T dot4 do. Its T x 16 sums go through memory into vectors, where they are scaled.
 //
-// Columns are cut into slabs, these into parts (the columns that share a scale). The codes of a slab are unpacked into
+// Columns are cut into slabs, these into parts (the columns that share a scale). The quants of a slab are unpacked into
 // scratch memory once for all tokens, their offset taken out on the way (so nothing has to be added per token for it). Then
 // each tile of tokens goes through the slab twice: first everything is multiplied, then everything is scaled
 // (tile-scaling.ts). Not in turns: while AMX tiles are at work, a processor multiplies floats in one of its two places
@@ -16,22 +16,22 @@
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
 import { threeTiles, tileShape, tileStride } from "../../ir/tiles.ts";
-import { codeOrder } from "../packed/code-fields.ts";
 import {
-  ACTIVATION_CODES_AT,
+  ACTIVATION_QUANTS_AT,
   BLOCK_COLS,
   type BlockLayout,
-  codesAt,
   groupsPerPanel,
+  quantsAt,
   runAt,
   runBlocks,
   scaleParts,
   spanBytes,
 } from "../packed/packed.ts";
-import { SignedCodes } from "../packed/signed-codes.ts";
+import { quantOrder } from "../packed/quant-fields.ts";
+import { SignedQuants } from "../packed/signed-quants.ts";
 import { forEachSlab, type SlabWalk } from "../packed/slabs.ts";
 import { ActivationReader } from "./emit-activations.ts";
-import { emitCodes, type Loaded } from "./emit-codes.ts";
+import { emitQuants, type Loaded } from "./emit-quants.ts";
 import { CACHE_LINE } from "./prefetch.ts";
 import { SUMS_BYTES, TileScaling } from "./tile-scaling.ts";
 
@@ -48,13 +48,13 @@ const SLAB = 8;
 /** Code vectors of a block. */
 const VECTORS = BLOCK_COLS / 4;
 
-/** AMX tiles: products, four on their way; activations and codes, of one part and of the next. */
+/** AMX tiles: products, four on their way; activations and quants, of one part and of the next. */
 const SUMS: readonly number[] = [0, 1, 2, 3];
 const TOKENS: readonly number[] = [4, 5];
 const CODES: readonly number[] = [6, 7];
-/** Scratch memory: the products of a slab, its codes, and results. */
-const CODES_AT: number = 2 * SLAB * SUMS_BYTES;
-const RESULTS_AT: number = CODES_AT + SLAB * VECTORS * 64;
+/** Scratch memory: the products of a slab, its quants, and results. */
+const QUANTS_AT: number = 2 * SLAB * SUMS_BYTES;
+const RESULTS_AT: number = QUANTS_AT + SLAB * VECTORS * 64;
 
 /** Bytes of scratch memory that the kernels need for steps of so many tokens, for each thread. */
 export function tileScratchBytes(tokens: number): number {
@@ -98,10 +98,10 @@ class TileMatmulBuilder {
     k.param("i32", "group");
     const scratch = k.param("ptr", "scratch");
     this.#shapes();
-    const codes = new SignedCodes(k, this.#shape.layout, codebook);
+    const quants = new SignedQuants(k, this.#shape.layout, codebook);
     const tileStep = k.op("i32.mul", [spans, k.i32(this.#spanStep)]);
     this.#clear(scratch, tokenTiles);
-    this.#slabs({ w, x, tokenTiles, tileStep, scratch, codes }, spans);
+    this.#slabs({ w, x, tokenTiles, tileStep, scratch, quants }, spans);
     this.#write(scratch, tokenTiles, out, outStride);
     return k.finish();
   }
@@ -193,12 +193,12 @@ class TileMatmulBuilder {
     });
   }
 
-  /** The codes of so many spans as bytes: [block][8] vectors. */
-  #unpack({ w, scratch, codes: signed }: SlabWalk, count: Reg<"i32">): void {
+  /** The quants of so many spans as bytes: [block][8] vectors. */
+  #unpack({ w, scratch, quants: signed }: SlabWalk, count: Reg<"i32">): void {
     const k = this.#k;
     const { layout } = this.#shape;
     const from = k.variable(w, "packed");
-    const codes = k.variable(k.plus(scratch, CODES_AT), "codes");
+    const quants = k.variable(k.plus(scratch, QUANTS_AT), "quants");
     // The next slab is brought while this one is multiplied.
     const slab = this.#slabSpans * spanBytes(layout);
     const runs = layout.spanBlocks / runBlocks(layout);
@@ -208,15 +208,15 @@ class TileMatmulBuilder {
       }
       for (let block = 0; block < layout.spanBlocks; block++) {
         const run = Math.floor(block / runBlocks(layout));
-        const at = runAt(layout, run) + codesAt(layout, block % runBlocks(layout));
+        const at = runAt(layout, run) + quantsAt(layout, block % runBlocks(layout));
         const last: Loaded = { vector: -1 };
-        for (const v of codeOrder(layout.bits, 0, VECTORS)) {
-          const code = emitCodes(k, layout.bits, from, at, v, last);
-          k.op("i8v.store", [codes, signed.value(code)], k.width * (block * VECTORS + v));
+        for (const v of quantOrder(layout.bits, 0, VECTORS)) {
+          const code = emitQuants(k, layout.bits, from, at, v, last);
+          k.op("i8v.store", [quants, signed.value(code)], k.width * (block * VECTORS + v));
         }
       }
       k.advance(from, runAt(layout, runs));
-      k.advance(codes, layout.spanBlocks * VECTORS * k.width);
+      k.advance(quants, layout.spanBlocks * VECTORS * k.width);
     });
   }
 
@@ -230,8 +230,8 @@ class TileMatmulBuilder {
     const parts = inSpan === 1 ? count : k.op("i32.mul", [count, k.i32(inSpan)]);
     const fours = k.op("i32.shr_u", [parts], 2);
     const at: Parts = {
-      x: k.variable(k.plus(x, ACTIVATION_CODES_AT), "x_codes"),
-      codes: k.variable(k.plus(scratch, CODES_AT), "codes"),
+      x: k.variable(k.plus(x, ACTIVATION_QUANTS_AT), "x_codes"),
+      quants: k.variable(k.plus(scratch, QUANTS_AT), "quants"),
       sums: k.variable(scratch, "sums"),
     };
     if (inSpan % 4 !== 0) {
@@ -259,7 +259,7 @@ class TileMatmulBuilder {
   }
 
   /** Part number i from there on. */
-  #multiplyPart({ x, codes }: Parts, i: number): void {
+  #multiplyPart({ x, quants }: Parts, i: number): void {
     const k = this.#k;
     const { scaleCols } = this.#shape.layout;
     const [sums, tokens, weights] = [SUMS[i]!, TOKENS[i % 2]!, CODES[i % 2]!];
@@ -268,7 +268,7 @@ class TileMatmulBuilder {
     const xAt = k.plus(x, block * this.#blockBytes + (column % BLOCK_COLS));
     k.op("amx.zero", [], sums);
     k.op("amx.load", [xAt], tileStride(tokens, this.#x.blockBytes));
-    k.op("amx.load", [k.plus(codes, column * 16)], tileStride(weights, k.width));
+    k.op("amx.load", [k.plus(quants, column * 16)], tileStride(weights, k.width));
     k.op("amx.dot4_ss", [], threeTiles(sums, tokens, weights));
   }
 
@@ -278,16 +278,16 @@ class TileMatmulBuilder {
   }
 
   /** On to the next parts, whole blocks. */
-  #skipParts({ x, codes }: Parts, parts: number): void {
+  #skipParts({ x, quants }: Parts, parts: number): void {
     const columns = parts * this.#shape.layout.scaleCols;
     this.#k.advance(x, (columns / BLOCK_COLS) * this.#blockBytes);
-    this.#k.advance(codes, columns * 16);
+    this.#k.advance(quants, columns * 16);
   }
 }
 
-/** Variables: where the next part's codes are, those of activations and of weights, and where products go. */
+/** Variables: where the next part's quants are, those of activations and of weights, and where products go. */
 interface Parts {
   readonly x: Reg<"ptr">;
-  readonly codes: Reg<"ptr">;
+  readonly quants: Reg<"ptr">;
   readonly sums: Reg<"ptr">;
 }

@@ -4,7 +4,7 @@
 // Cost per block of 32 columns of a G x T tile, nibbles with one scale: 4G code loads, 12G unpack ops, 8T activation
 // loads, 8GT dot4, and per (g, t) a convert, a multiply and an fma. 8GT dot4 do 64 GT multiply-adds per row of a group.
 // Where a span has a header, its blocks add up under their small scales alone; the header, the activations' scale and all
-// minimums come on once per span.
+// mins come on once per span.
 //
 // Two loop orders:
 //   vector  few tokens: walks down the tiles of a thread's share of rows; weights stream, the tokens stay in the cache.
@@ -12,14 +12,13 @@
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
-import { codeOrder } from "../packed/code-fields.ts";
 import {
   ACTIVATION_FIELDS,
   type BlockLayout,
-  codesBytes,
   groupsPerPanel,
   hasSmallScales,
   PANEL_ROWS,
+  quantsBytes,
   runAt,
   runBlocks,
   runBytes,
@@ -27,9 +26,10 @@ import {
   scaleParts,
   spanBytes,
 } from "../packed/packed.ts";
+import { quantOrder } from "../packed/quant-fields.ts";
 import { ActivationReader } from "./emit-activations.ts";
-import { emitCodes, type Loaded } from "./emit-codes.ts";
-import { emitMinimums } from "./emit-minimums.ts";
+import { emitMins } from "./emit-mins.ts";
+import { emitQuants, type Loaded } from "./emit-quants.ts";
 import { emitActivationScale, emitScales } from "./emit-scales.ts";
 import { CACHE_LINE, usualAhead } from "./prefetch.ts";
 import { addSpanSum, type Grid, grid, type Header, loadHeader, SpanSums } from "./span-sums.ts";
@@ -51,7 +51,7 @@ export interface BlockMatmul {
    * prefetchers stop at the end of a page; with several streams most of them are always under way.
    */
   readonly streams?: number;
-  /** How many bytes before they are needed codes are asked for; 0: not at all. Otherwise the layout decides. */
+  /** How many bytes before they are needed quants are asked for; 0: not at all. Otherwise the layout decides. */
   readonly ahead?: number;
 }
 
@@ -73,8 +73,8 @@ export function blockMatmulKernel(shape: BlockMatmul): Kernel {
   return new BlockMatmulBuilder(shape).build();
 }
 
-/** Tokens whose minimums are added up at once where registers are few. */
-const MINIMUMS_TOGETHER = 2;
+/** Tokens whose mins are added up at once where registers are few. */
+const MINS_TOGETHER = 2;
 
 class BlockMatmulBuilder {
   readonly #shape: BlockMatmul;
@@ -209,14 +209,14 @@ class BlockMatmulBuilder {
     }
   }
 
-  /** Has the codes brought that come `ahead` bytes later: those of another block, or of the next tile. */
+  /** Has the quants brought that come `ahead` bytes later: those of another block, or of the next tile. */
   #askAhead(block: number): void {
     const { layout } = this.#shape;
     const { ahead = this.#usualAhead } = this.#shape;
     if (ahead === 0) return;
     for (let g = 0; g < this.#groups; g++) {
-      const [from, at] = this.#w.codes(g, block);
-      for (let line = 0; line < codesBytes(layout); line += CACHE_LINE) {
+      const [from, at] = this.#w.quants(g, block);
+      for (let line = 0; line < quantsBytes(layout); line += CACHE_LINE) {
         this.#k.op("ptr.prefetch", [from], at + line + ahead);
       }
     }
@@ -254,13 +254,13 @@ class BlockMatmulBuilder {
     }
   }
 
-  /** Adds what a span's blocks came to, times the header and the activations' scale, and its minimums. */
+  /** Adds what a span's blocks came to, times the header and the activations' scale, and its mins. */
   #scaleSpan(span: SpanSums, sums: Grid): void {
     const { tokens } = this.#shape;
     for (let g = 0; g < this.#groups; g++) {
       const header = this.#header(g);
       for (let t = 0; t < tokens; t++) {
-        this.#addScaled(sums[g]![t]!, span, g, t, header, () => this.#minimums(g, span.x, [t])[0]!);
+        this.#addScaled(sums[g]![t]!, span, g, t, header, () => this.#mins(g, span.x, [t])[0]!);
       }
     }
   }
@@ -269,17 +269,17 @@ class BlockMatmulBuilder {
   #addSpan(span: SpanSums, results: Results): void {
     const k = this.#k;
     const { tokens, layout } = this.#shape;
-    const some = layout.width === 64 ? tokens : MINIMUMS_TOGETHER;
+    const some = layout.width === 64 ? tokens : MINS_TOGETHER;
     let header: Header | undefined;
-    let minimums: Reg<"f32v">[] = [];
+    let mins: Reg<"f32v">[] = [];
     forEachResult(k, results, (g, t, row, at) => {
       if (t === 0) header = this.#header(g);
       if (header!.min && t % some === 0) {
         const next = Array.from({ length: Math.min(some, tokens - t) }, (_, i) => t + i);
-        minimums = this.#minimums(g, span.x, next);
+        mins = this.#mins(g, span.x, next);
       }
       const sum = k.variable(k.op("f32v.load", [row], at));
-      this.#addScaled(sum, span, g, t, header!, () => minimums[t % some]!);
+      this.#addScaled(sum, span, g, t, header!, () => mins[t % some]!);
       k.op("f32v.store", [row, sum], at);
     });
   }
@@ -294,21 +294,21 @@ class BlockMatmulBuilder {
     g: number,
     t: number,
     header: Header,
-    minimums: () => Reg<"f32v">,
+    mins: () => Reg<"f32v">,
   ): void {
     const xScale = this.#x.f32(span.x, t, ACTIVATION_FIELDS.scale);
-    addSpanSum(this.#k, sum, span.sums[g]![t]!, header, xScale, minimums);
+    addSpanSum(this.#k, sum, span.sums[g]![t]!, header, xScale, mins);
   }
 
-  /** Of each token: the sum of a span's small minimums times the sums of their activations. */
-  #minimums(g: number, x: Reg<"ptr">, tokens: readonly number[]): Reg<"f32v">[] {
+  /** Of each token: the sum of a span's small mins times the sums of their activations. */
+  #mins(g: number, x: Reg<"ptr">, tokens: readonly number[]): Reg<"f32v">[] {
     const k = this.#k;
     const { layout } = this.#shape;
     const scales = Array.from({ length: layout.spanBlocks / runBlocks(layout) }, (_, run) =>
       this.#w.scalesOfRun(g, run),
     );
     const inTile = this.#shape.tokens;
-    return emitMinimums({ k, layout, reader: this.#x, x, inTile, tokens, scales });
+    return emitMins({ k, layout, reader: this.#x, x, inTile, tokens, scales });
   }
 
   /** The integer products of a part: G x T. */
@@ -325,13 +325,13 @@ class BlockMatmulBuilder {
     const dots = grid(groups, tokens, (_, t) => k.variable(start(t)));
     const vectors = layout.scaleCols / 4;
     const loaded: Loaded[] = Array.from({ length: groups }, () => ({ vector: -1 }));
-    for (const v of codeOrder(layout.bits, part * vectors, (part + 1) * vectors)) {
-      const codes = loaded.map((last, g) => this.#codes(first + g, block, v, last));
+    for (const v of quantOrder(layout.bits, part * vectors, (part + 1) * vectors)) {
+      const quants = loaded.map((last, g) => this.#quants(first + g, block, v, last));
       for (let t = 0; t < tokens; t++) {
-        const xs = this.#x.codes(x, t, v);
+        const xs = this.#x.quants(x, t, v);
         for (let g = 0; g < groups; g++) {
           const acc = dots[g]![t]!;
-          k.update(acc, dot, [xs, codes[g]!, acc]);
+          k.update(acc, dot, [xs, quants[g]!, acc]);
         }
       }
     }
@@ -339,7 +339,7 @@ class BlockMatmulBuilder {
   }
 
   /**
-   * What the products of a part start at: -offset * sum(x), which takes the codes' offset out. Where a shift makes it of
+   * What the products of a part start at: -offset * sum(x), which takes the quants' offset out. Where a shift makes it of
    * a stored sum, it is made anew for each group, and no register keeps it.
    */
   #starts(x: Reg<"ptr">, part: number): (t: number) => Reg<"i32v"> {
@@ -360,9 +360,9 @@ class BlockMatmulBuilder {
   }
 
   /** Code vector v of a group's block. `last` is what was loaded last, and is kept up to date. */
-  #codes(g: number, block: number, v: number, last: Loaded): Reg<"i8v"> {
-    const [from, at] = this.#w.codes(g, block);
-    const code = emitCodes(this.#k, this.#shape.layout.bits, from, at, v, last);
+  #quants(g: number, block: number, v: number, last: Loaded): Reg<"i8v"> {
+    const [from, at] = this.#w.quants(g, block);
+    const code = emitQuants(this.#k, this.#shape.layout.bits, from, at, v, last);
     return this.#codebook ? this.#k.op("i8v.lookup16", [this.#codebook, code]) : code;
   }
 }

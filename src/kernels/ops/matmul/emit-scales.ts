@@ -1,4 +1,4 @@
-// What the tiled kernels multiply the integer products of a block with, as IR: the scales and minimums of packed weights, and
+// What the tiled kernels multiply the integer products of a block with, as IR: the scales and mins of packed weights, and
 // the scale of activations. Where they lie is the caller's business (dot4.ts).
 
 import type { KernelBuilder } from "../../ir/builder.ts";
@@ -45,7 +45,7 @@ function emitSmallScale(
   byte: number,
 ): Reg<"i32v"> {
   if (hasMin) {
-    // Beside minimums scales are not negative.
+    // Beside mins scales are not negative.
     const moved = byte === 0 ? four : k.op("i32v.shr_u", [four], 8 * byte);
     return k.op("i32v.and", [moved, k.op("i32v.const", [], scales === "nibbles" ? 15 : 255)]);
   }

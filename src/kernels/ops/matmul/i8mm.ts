@@ -3,7 +3,7 @@
 // any order, and what is added in floats is added in the same order. Layouts of weights and activations are the same, too
 // (packed.ts): two rows side by side are two code vectors zipped, two tokens side by side two loads.
 //
-// Columns are cut into slabs: a span with a header, or SLAB blocks without. Codes and scales of a slab are unpacked and
+// Columns are cut into slabs: a span with a header, or SLAB blocks without. Quants and scales of a slab are unpacked and
 // zipped into scratch memory once for all tokens (unpack-pairs.ts); then each tile of tokens goes through the slab.
 // A vector of products, and of sums, has two tokens of two rows: a.r0, a.r1, b.r0, b.r1.
 //
@@ -13,8 +13,8 @@
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
 import {
-  ACTIVATION_CODES_AT,
   ACTIVATION_FIELDS,
+  ACTIVATION_QUANTS_AT,
   type BlockLayout,
   groupsPerPanel,
   hasSmallScales,
@@ -24,7 +24,7 @@ import {
   runBytes,
   scaleParts,
 } from "../packed/packed.ts";
-import { SignedCodes } from "../packed/signed-codes.ts";
+import { SignedQuants } from "../packed/signed-quants.ts";
 import { forEachSlab, type SlabWalk } from "../packed/slabs.ts";
 import {
   CHUNKS,
@@ -39,7 +39,7 @@ import {
   zip,
 } from "../packed/unpack-pairs.ts";
 import { ActivationReader } from "./emit-activations.ts";
-import { emitMinimums, scalesOfRuns } from "./emit-minimums.ts";
+import { emitMins, scalesOfRuns } from "./emit-mins.ts";
 import { addSpanSum, loadHeader } from "./span-sums.ts";
 
 export interface PairMatmul {
@@ -104,10 +104,10 @@ class PairMatmulBuilder {
     const outStride = k.param("i32", "outStride");
     k.param("i32", "group");
     const scratch = k.param("ptr", "scratch");
-    const codes = new SignedCodes(k, layout, codebook);
+    const quants = new SignedQuants(k, layout, codebook);
     const spanOfX = this.#blockBytes * layout.spanBlocks;
     const tileStep = k.op("i32.mul", [spans, k.i32(spanOfX)]);
-    const all = { w, x, out, outStride, tokenTiles, tileStep, scratch, codes };
+    const all = { w, x, out, outStride, tokenTiles, tileStep, scratch, quants };
     this.#clear(all);
     if (!hasSmallScales(layout)) this.#slabs(all, spans);
     else {
@@ -154,7 +154,7 @@ class PairMatmulBuilder {
     const k = this.#k;
     const { layout } = this.#shape;
     const runs = blocks ?? k.i32(layout.spanBlocks / runBlocks(layout));
-    unpackPairs({ k, layout, codes: all.codes }, all.w, all.scratch, runs);
+    unpackPairs({ k, layout, quants: all.quants }, all.w, all.scratch, runs);
     const xTile = k.variable(all.x, "x_tile");
     const out = k.variable(all.out, "out_tile");
     k.loop(all.tokenTiles, () => {
@@ -261,7 +261,7 @@ class PairMatmulBuilder {
     const { layout } = this.#shape;
     const parts = scaleParts(layout);
     const inPart = CHUNKS / parts;
-    const codes = this.#activations(x, pair);
+    const quants = this.#activations(x, pair);
     for (let part = 0; part < parts; part++) {
       const zero = k.op("i32v.const", [], 0);
       const dots = Array.from({ length: PAIRS }, () => k.variable(zero));
@@ -272,7 +272,7 @@ class PairMatmulBuilder {
           const rows = [0, WIDTH].map((next) => k.op("i8v.load", [w], at + next));
           rows.forEach((row, i) => {
             const dot = dots[p + i]!;
-            k.update(dot, "i8mm.dot8_ss", [codes[chunk]!, row, dot]);
+            k.update(dot, "i8mm.dot8_ss", [quants[chunk]!, row, dot]);
           });
         }
       }
@@ -280,17 +280,17 @@ class PairMatmulBuilder {
     }
   }
 
-  /** The codes of two tokens: 8 columns of each, four times. */
+  /** The quants of two tokens: 8 columns of each, four times. */
   #activations(x: Reg<"ptr">, { a, b }: TokenPair): Reg<"i8v">[] {
     const k = this.#k;
     const load = (t: number) =>
       [0, WIDTH].map((next) =>
-        k.op("f32v.load", [x], t * this.#x.blockBytes + ACTIVATION_CODES_AT + next),
+        k.op("f32v.load", [x], t * this.#x.blockBytes + ACTIVATION_QUANTS_AT + next),
       );
     const first = load(a);
     const second = a === b ? first : load(b);
     return first.flatMap((half, i) =>
-      zip(k, "zip64", half, second[i]!).map((codes) => this.#bytes(codes)),
+      zip(k, "zip64", half, second[i]!).map((quants) => this.#bytes(quants)),
     );
   }
 
@@ -333,7 +333,7 @@ class PairMatmulBuilder {
     };
   }
 
-  /** Adds a span's sums to the results: times the header and the activations' scale, and with the minimums. */
+  /** Adds a span's sums to the results: times the header and the activations' scale, and with the mins. */
   #addSpan(
     w: Reg<"ptr">,
     x: Reg<"ptr">,
@@ -348,11 +348,11 @@ class PairMatmulBuilder {
       for (const g of groups()) {
         const inSpan = zip(k, "zip64", sums[2 * g]!, sums[2 * g + 1]!);
         const header = loadHeader(k, layout, [w, g * headerBytes(layout)]);
-        const minimums = header.min ? this.#minimums(w, x, g, tokens) : [];
+        const mins = header.min ? this.#mins(w, x, g, tokens) : [];
         tokens.forEach((t, i) => {
           const sum = k.variable(k.op("f32v.load", [rows[i]!], WIDTH * g));
           const xScale = this.#x.f32(x, t, ACTIVATION_FIELDS.scale);
-          addSpanSum(k, sum, inSpan[i]!, header, xScale, () => minimums[i]!);
+          addSpanSum(k, sum, inSpan[i]!, header, xScale, () => mins[i]!);
           k.op("f32v.store", [rows[i]!, sum], WIDTH * g);
         });
       }
@@ -360,12 +360,12 @@ class PairMatmulBuilder {
     k.set(out, end);
   }
 
-  /** Of each token: a span's minimums times the sums of its activations. */
-  #minimums(w: Reg<"ptr">, x: Reg<"ptr">, group: number, tokens: readonly number[]): Reg<"f32v">[] {
+  /** Of each token: a span's mins times the sums of its activations. */
+  #mins(w: Reg<"ptr">, x: Reg<"ptr">, group: number, tokens: readonly number[]): Reg<"f32v">[] {
     const k = this.#k;
     const { layout, tokens: inTile } = this.#shape;
     const scales = scalesOfRuns(layout, w, group);
-    return emitMinimums({ k, layout, reader: this.#x, x, inTile, tokens, scales });
+    return emitMins({ k, layout, reader: this.#x, x, inTile, tokens, scales });
   }
 }
 

@@ -1,6 +1,6 @@
 // Activations for the integer kernels: float32 to signed bytes with a scale, in the layout of packed.ts.
 //
-// quantize_32 (beside weights with a scale per 32): scale = max |x| / 127 of each block, as ggml's q8_0: the codes are
+// quantize_32 (beside weights with a scale per 32): scale = max |x| / 127 of each block, as ggml's q8_0: the quants are
 //   x / scale, the scale that is stored is rounded to a half float, and raised where half floats are coded (packed.ts).
 // quantize_256 (beside the K types): one scale for eight blocks, not rounded, as ggml's q8_k.
 
@@ -78,7 +78,7 @@ function spanScale(
   if (span === 1) scan();
   else k.loop(k.i32(span), scan);
   const max = k.op("f32v.splat", [k.op("f32v.hmax", [most])]);
-  // A block of zeros: 1e-30 instead of 0 makes its codes 0 without dividing by 0.
+  // A block of zeros: 1e-30 instead of 0 makes its quants 0 without dividing by 0.
   const safe = k.op("f32v.max", [max, k.op("f32v.const", [], 1e-30)]);
   if (span === 8) {
     const inverse = k.op("f32v.div", [k.op("f32v.const", [], 127), safe]);
@@ -123,7 +123,7 @@ function storeSumBytes(
   store(second, lows);
 }
 
-/** Returns the sum of the codes. */
+/** Returns the sum of the quants. */
 function quantizeBlock(
   k: KernelBuilder,
   x: Reg<"ptr">,
@@ -132,18 +132,18 @@ function quantizeBlock(
   inverse: Reg<"f32v">,
   { replicated, target }: QuantizeActivations,
 ): Reg<"i32"> {
-  const codes = Array.from({ length: BLOCK_COLS / k.lanes }, (_, v) => {
+  const quants = Array.from({ length: BLOCK_COLS / k.lanes }, (_, v) => {
     const scaled = k.op("f32v.mul", [k.op("f32v.load", [x], k.width * v), inverse]);
     return k.op("i32v.from_f32v", [scaled]);
   });
-  const half = codes.length / 2;
+  const half = quants.length / 2;
   const add = (a: Reg<"i32v">, b: Reg<"i32v">) => k.op("i32v.add", [a, b]);
-  const firstSum = k.op("i32v.sum", [codes.slice(0, half).reduce(add)]);
-  const codeSum = k.op("i32.add", [firstSum, k.op("i32v.sum", [codes.slice(half).reduce(add)])]);
+  const firstSum = k.op("i32v.sum", [quants.slice(0, half).reduce(add)]);
+  const quantSum = k.op("i32.add", [firstSum, k.op("i32v.sum", [quants.slice(half).reduce(add)])]);
   const first = k.op("i32v.splat", [firstSum]);
-  const sum = k.op("i32v.splat", [codeSum]);
+  const sum = k.op("i32v.splat", [quantSum]);
   const scaledSum = k.op("f32v.mul", [scale, k.op("f32v.from_i32v", [sum])]);
-  const packed = packAll(k, codes);
+  const packed = packAll(k, quants);
   const stored = (value: Reg<"i32v">) => k.op("i32v.as_f32v", [signed(k, value, target.halves)]);
   const fields = [scale, stored(sum), scaledSum, stored(first)];
   if (!replicated) {
@@ -154,9 +154,9 @@ function quantizeBlock(
     packed.forEach((bytes, i) => {
       k.op("i8v.store", [out, bytes], 16 + k.width * i);
     });
-    return codeSum;
+    return quantSum;
   }
-  // The end of the block holds the packed codes until each four of them has been spread over a vector.
+  // The end of the block holds the packed quants until each four of them has been spread over a vector.
   const end = activationBlockBytes(true, k.width) - k.width * packed.length;
   packed.forEach((bytes, i) => {
     k.op("i8v.store", [out, bytes], end + k.width * i);
@@ -170,17 +170,17 @@ function quantizeBlock(
   spread.forEach((vector, v) => {
     k.op("i8v.store", [out, vector], k.width * (4 + v));
   });
-  return codeSum;
+  return quantSum;
 }
 
-/** A sum of codes with the sign that it is stored with. */
+/** A sum of quants with the sign that it is stored with. */
 function signed(k: KernelBuilder, sum: Reg<"i32v">, halves: Halves): Reg<"i32v"> {
   return halves === "coded" ? sum : k.op("i32v.sub", [k.op("i32v.const", [], 0), sum]);
 }
 
-/** The codes of a block as bytes: in two vectors, in one, or in the first half of one, whose other half has them again. */
-function packAll(k: KernelBuilder, codes: readonly Reg<"i32v">[]): Reg<"i8v">[] {
-  const fours = codes.length >= 4 ? codes : [...codes, ...codes];
+/** The quants of a block as bytes: in two vectors, in one, or in the first half of one, whose other half has them again. */
+function packAll(k: KernelBuilder, quants: readonly Reg<"i32v">[]): Reg<"i8v">[] {
+  const fours = quants.length >= 4 ? quants : [...quants, ...quants];
   const pack = ([a, b, c, d]: readonly Reg<"i32v">[]) => k.op("i8v.pack_i32", [a!, b!, c!, d!]);
   return Array.from({ length: fours.length / 4 }, (_, i) => pack(fours.slice(4 * i, 4 * i + 4)));
 }

@@ -30,7 +30,7 @@ export class SpanSums {
   }
 }
 
-/** Of a span: what its small scales and minimums are multiplied by. */
+/** Of a span: what its small scales and mins are multiplied by. */
 export interface Header {
   readonly scale: Reg<"f32v">;
   readonly min: Reg<"f32v"> | undefined;
@@ -42,7 +42,7 @@ export function loadHeader(k: KernelBuilder, { hasMin }: BlockLayout, [from, at]
 }
 
 /**
- * Adds to a sum what a span came to: times the header and the activations' scale, and its minimums, which are asked for
+ * Adds to a sum what a span came to: times the header and the activations' scale, and its mins, which are asked for
  * where it has any.
  */
 export function addSpanSum(
@@ -51,11 +51,11 @@ export function addSpanSum(
   inSpan: Reg<"f32v">,
   { scale, min }: Header,
   xScale: Reg<"f32v">,
-  minimums: () => Reg<"f32v">,
+  mins: () => Reg<"f32v">,
 ): void {
   k.update(sum, "f32v.fma", [inSpan, k.op("f32v.mul", [scale, xScale]), sum]);
   if (!min) return;
-  k.update(sum, "f32v.fma", [minimums(), k.op("f32v.mul", [min, xScale]), sum]);
+  k.update(sum, "f32v.fma", [mins(), k.op("f32v.mul", [min, xScale]), sum]);
 }
 
 export function grid<T>(rows: number, cols: number, make: (row: number, col: number) => T): T[][] {

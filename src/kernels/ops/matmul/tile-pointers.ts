@@ -8,11 +8,11 @@ import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
 import {
   type BlockLayout,
-  codesAt,
-  codesBytes,
   factorsBytes,
   groupsPerPanel,
   headerBytes,
+  quantsAt,
+  quantsBytes,
   runAt,
   runBlocks,
   runBytes,
@@ -42,13 +42,13 @@ export class TilePointers {
   /** From one stream to the next. */
   #apart: Reg<"i32"> | undefined;
   /** Part of a tile: how far the parts of its first group are from those of group 0. */
-  #shifts: Record<"factors" | "header" | "scales" | "codes", Reg<"i32">> | undefined;
+  #shifts: Record<"factors" | "header" | "scales" | "quants", Reg<"i32">> | undefined;
   /**
    * Of each stream: pointers into its span, whose run or whose header begins there; displacements lead to the parts.
    * They are the same pointer as far as possible: scales have one of their own where blocks are a loop (isApart), and a
    * kernel that begins at any group has one for each part.
    */
-  readonly #codesAt: Reg<"ptr">[] = [];
+  readonly #quantsAt: Reg<"ptr">[] = [];
   readonly #scalesAt: Reg<"ptr">[] = [];
   readonly #headersAt: Reg<"ptr">[] = [];
 
@@ -58,7 +58,7 @@ export class TilePointers {
     this.inStream = inStream;
   }
 
-  /** Runs are so long that they are not written out: their scales and their codes need pointers of their own. */
+  /** Runs are so long that they are not written out: their scales and their quants need pointers of their own. */
   get isApart(): boolean {
     return runBlocks(this.#layout) > WRITTEN_OUT;
   }
@@ -84,7 +84,7 @@ export class TilePointers {
           k.i32(scalesAt(layout, 2) - 2 * scalesAt(layout, 1)),
         ]),
       ]),
-      codes: shift(codesBytes(layout)),
+      quants: shift(quantsBytes(layout)),
     };
   }
 
@@ -94,11 +94,11 @@ export class TilePointers {
     this.#apart = apart;
     if (factorsBytes(this.#layout) > 0) this.factors = k.variable(w, "factors");
     for (let s = 0; s < streams; s++) {
-      const codes = k.variable(w, `codes${s}`);
+      const quants = k.variable(w, `quants${s}`);
       const isOwn = this.#shifts !== undefined;
-      this.#codesAt.push(codes);
-      this.#scalesAt.push(isOwn || this.isApart ? k.variable(w, `scales${s}`) : codes);
-      this.#headersAt.push(isOwn && this.#hasHeader ? k.variable(w, `header${s}`) : codes);
+      this.#quantsAt.push(quants);
+      this.#scalesAt.push(isOwn || this.isApart ? k.variable(w, `scales${s}`) : quants);
+      this.#headersAt.push(isOwn && this.#hasHeader ? k.variable(w, `header${s}`) : quants);
     }
   }
 
@@ -131,20 +131,20 @@ export class TilePointers {
     const k = this.#k;
     const shifts = this.#shifts;
     if (shifts) {
-      k.set(this.#codesAt[0]!, k.op("ptr.add", [w, shifts.codes]));
+      k.set(this.#quantsAt[0]!, k.op("ptr.add", [w, shifts.quants]));
       k.set(this.#scalesAt[0]!, k.op("ptr.add", [w, shifts.scales]));
       if (this.#hasHeader) k.set(this.#headersAt[0]!, k.op("ptr.add", [w, shifts.header]));
       return;
     }
-    this.#codesAt.forEach((codes, s) => {
-      k.set(codes, s === 0 ? w : k.op("ptr.add", [this.#codesAt[s - 1]!, this.#apart!]));
-      if (this.isApart) k.set(this.#scalesAt[s]!, codes);
+    this.#quantsAt.forEach((quants, s) => {
+      k.set(quants, s === 0 ? w : k.op("ptr.add", [this.#quantsAt[s - 1]!, this.#apart!]));
+      if (this.isApart) k.set(this.#scalesAt[s]!, quants);
     });
   }
 
   /** Moves all pointers to runs; those to headers, where they are others, stay. */
   advanceRuns(bytes: number): void {
-    for (const at of new Set([...this.#codesAt, ...this.#scalesAt])) this.#k.advance(at, bytes);
+    for (const at of new Set([...this.#quantsAt, ...this.#scalesAt])) this.#k.advance(at, bytes);
   }
 
   /** Runs `block` for each block of a run that is a loop, and moves on to the next run. */
@@ -152,21 +152,24 @@ export class TilePointers {
     const k = this.#k;
     const layout = this.#layout;
     const inRun = runBlocks(layout);
-    const codeStep = groupsPerPanel(layout) * codesBytes(layout);
+    const quantStep = groupsPerPanel(layout) * quantsBytes(layout);
     const scaleStep = scaleByte(layout, 1, 0);
     k.loop(k.i32(inRun), () => {
       block();
-      for (const codes of this.#codesAt) k.advance(codes, codeStep);
+      for (const quants of this.#quantsAt) k.advance(quants, quantStep);
       for (const scales of this.#scalesAt) k.advance(scales, scaleStep);
     });
-    for (const codes of this.#codesAt) k.advance(codes, runBytes(layout) - inRun * codeStep);
+    for (const quants of this.#quantsAt) k.advance(quants, runBytes(layout) - inRun * quantStep);
     for (const scales of this.#scalesAt) k.advance(scales, runBytes(layout) - inRun * scaleStep);
   }
 
-  /** The codes of a group's block of the run. */
-  codes(g: number, block: number): Place {
-    const [from, inStream] = this.#place(this.#codesAt, g);
-    return [from, this.early + inStream * codesBytes(this.#layout) + codesAt(this.#layout, block)];
+  /** The quants of a group's block of the run. */
+  quants(g: number, block: number): Place {
+    const [from, inStream] = this.#place(this.#quantsAt, g);
+    return [
+      from,
+      this.early + inStream * quantsBytes(this.#layout) + quantsAt(this.#layout, block),
+    ];
   }
 
   /** A group's scales of the run; where it is a loop, those of the block. */

@@ -4,7 +4,7 @@
 //
 // Products lie part by part (the columns that share a scale), each a vector for every token; results are a vector for every
 // token. Where a span has a header, its parts add up under their small scales alone, in registers; the header, the
-// activations' scale and all minimums come on once per span.
+// activations' scale and all mins come on once per span.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
@@ -21,15 +21,15 @@ import {
   spanBytes,
 } from "../packed/packed.ts";
 import type { ActivationReader } from "./emit-activations.ts";
-import { emitMinimums, scalesOfRuns } from "./emit-minimums.ts";
+import { emitMins, scalesOfRuns } from "./emit-mins.ts";
 import { emitActivationScale, emitScales } from "./emit-scales.ts";
 import { addSpanSum, loadHeader } from "./span-sums.ts";
 
 /** Bytes from one part's products to the next one's: 16 tokens, a vector of 64 bytes each. */
 export const SUMS_BYTES: number = 16 * 64;
 
-/** Tokens whose minimums are added up at once, as far as registers reach. */
-const MINIMUMS_TOGETHER = 4;
+/** Tokens whose mins are added up at once, as far as registers reach. */
+const MINS_TOGETHER = 4;
 
 /** So many spans of one row panel and one tile of tokens. */
 export interface ScaledSlab {
@@ -145,27 +145,27 @@ export class TileScaling {
     });
   }
 
-  /** Adds a span's sums to the results: times the header and the activations' scale, and with the minimums. */
+  /** Adds a span's sums to the results: times the header and the activations' scale, and with the mins. */
   #addSpan(w: Reg<"ptr">, x: Reg<"ptr">, sums: readonly Reg<"f32v">[], results: Reg<"ptr">): void {
     const k = this.#k;
     const header = loadHeader(k, this.#layout, [w, 0]);
-    let minimums: Reg<"f32v">[] = [];
+    let mins: Reg<"f32v">[] = [];
     sums.forEach((inSpan, t) => {
-      const inGroup = t % MINIMUMS_TOGETHER;
-      if (header.min && inGroup === 0) minimums = this.#minimums(w, x, t);
+      const inGroup = t % MINS_TOGETHER;
+      if (header.min && inGroup === 0) mins = this.#mins(w, x, t);
       const sum = k.variable(k.op("f32v.load", [results], k.width * t));
       const xScale = this.#x.f32(x, t, ACTIVATION_FIELDS.scale);
-      addSpanSum(k, sum, inSpan, header, xScale, () => minimums[inGroup]!);
+      addSpanSum(k, sum, inSpan, header, xScale, () => mins[inGroup]!);
       k.op("f32v.store", [results, sum], k.width * t);
     });
   }
 
-  /** Of the next few tokens from `first` on: a span's minimums times the sums of their activations. */
-  #minimums(w: Reg<"ptr">, x: Reg<"ptr">, first: number): Reg<"f32v">[] {
+  /** Of the next few tokens from `first` on: a span's mins times the sums of their activations. */
+  #mins(w: Reg<"ptr">, x: Reg<"ptr">, first: number): Reg<"f32v">[] {
     const [k, layout, inTile] = [this.#k, this.#layout, this.#tokens];
-    const count = Math.min(MINIMUMS_TOGETHER, inTile - first);
+    const count = Math.min(MINS_TOGETHER, inTile - first);
     const tokens = Array.from({ length: count }, (_, i) => first + i);
     const scales = scalesOfRuns(layout, w, 0);
-    return emitMinimums({ k, layout, reader: this.#x, x, inTile, tokens, scales });
+    return emitMins({ k, layout, reader: this.#x, x, inTile, tokens, scales });
   }
 }

@@ -2,16 +2,16 @@
 // rows that fill up the last panel are zeros.
 
 import { halfFactor, raisedHalves } from "./half-panels.ts";
-import { writeCodes } from "./pack-codes.ts";
+import { writeQuants } from "./pack-quants.ts";
 import {
   BLOCK_COLS,
   type BlockLayout,
-  codesAt,
-  codesBytes,
   factorsBytes,
   groupRows,
   headerBytes,
   PANEL_ROWS,
+  quantsAt,
+  quantsBytes,
   runAt,
   runBlocks,
   scaleByte,
@@ -46,7 +46,7 @@ export function packPanel(
   const { dot4 } = target;
   const layout = layoutFor(packing, target);
   const places = placesOf(layout);
-  const write = writeCodes[layout.bits];
+  const write = writeQuants[layout.bits];
   const spans = cols / (BLOCK_COLS * layout.spanBlocks);
   const rowBytes = spans * packing.spanBytes;
   const spanWords = spanBytes(layout) / 4;
@@ -57,7 +57,7 @@ export function packPanel(
   // The rows of a group side by side, as they lie in memory: what is written stays in the nearest cache until it is complete.
   for (let first = 0; first < rows; first += inGroup) {
     const group = first / inGroup;
-    const codes = (group * codesBytes(layout)) / 4;
+    const quants = (group * quantsBytes(layout)) / 4;
     const header = (group * headerBytes(layout)) / 4;
     const scales = scalesAt(layout, group);
     const lanes = Math.min(inGroup, rows - first);
@@ -76,9 +76,9 @@ export function packPanel(
           at + lane + header,
           4 * at + scales + laneStep * lane,
         );
-        for (let block = 0; block < places.codes.length; block++) {
-          const word = at + lane + codes + places.codes[block]!;
-          write(scratch.codes, 8 * block, memory.words, word, inGroup);
+        for (let block = 0; block < places.quants.length; block++) {
+          const word = at + lane + quants + places.quants[block]!;
+          write(scratch.quants, 8 * block, memory.words, word, inGroup);
         }
       }
       at += spanWords;
@@ -106,8 +106,8 @@ export function packPanel(
 
 /** Where the parts of group 0 are in a span, for its first row: what writing needs of a layout. */
 interface Places {
-  /** Of each block: the word where its codes begin. */
-  readonly codes: Int32Array;
+  /** Of each block: the word where its quants begin. */
+  readonly quants: Int32Array;
   /** Of each scale, [block][part]: its byte. */
   readonly scales: Int32Array;
 }
@@ -115,14 +115,14 @@ interface Places {
 function placesOf(layout: BlockLayout): Places {
   const [inRun, parts] = [runBlocks(layout), scaleParts(layout)];
   const runOf = (block: number) => runAt(layout, Math.floor(block / inRun));
-  const codes = Array.from({ length: layout.spanBlocks }, (_, block) => {
-    return (runOf(block) + codesAt(layout, block % inRun)) / 4;
+  const quants = Array.from({ length: layout.spanBlocks }, (_, block) => {
+    return (runOf(block) + quantsAt(layout, block % inRun)) / 4;
   });
   const scales = Array.from({ length: layout.spanBlocks * parts }, (_, i) => {
     const block = Math.floor(i / parts);
     return runOf(block) + scaleByte(layout, block % inRun, i % parts);
   });
-  return { codes: Int32Array.from(codes), scales: Int32Array.from(scales) };
+  return { quants: Int32Array.from(quants), scales: Int32Array.from(scales) };
 }
 
 /** The scales of one row of a span: its header is at word `header`; `at` is how far its bytes are from group 0's places. */
@@ -164,7 +164,7 @@ function writeScales(
   }
 }
 
-/** Codes the scale (and the minimum) of a block, and remembers the larger. */
+/** Quants the scale (and the minimum) of a block, and remembers the larger. */
 function raiseHalves({ hasMin }: BlockLayout, { halves }: Span, lane: number): void {
   const raised = raisedHalves();
   for (let i = 0; i < (hasMin ? 2 : 1); i++) {

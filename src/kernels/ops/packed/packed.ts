@@ -5,42 +5,42 @@
 // together, and runs into spans: one block, or the 8 that share a header. A panel is, in this order:
 //   factors (of coded half-float scales: f32 x 16, what the results of each row are multiplied by; half-panels.ts)
 //   span -> { headers of the groups, run, run, ... }
-//   header  an f32 for each row that the small scales are multiplied by, then one for the small minimums (where there are any)
-//   run     the scales of the groups, then block -> group -> codes
+//   header  an f32 for each row that the small scales are multiplied by, then one for the small mins (where there are any)
+//   run     the scales of the groups, then block -> group -> quants
 //     scales  of one block, a half float for each row. Coded ("halves"): a vector has two groups' in the halves of its
-//             32-bit lanes, the first in the upper ones; or a group's scales (upper) and minimums (lower). As they are
-//             ("plain_halves"): those of a group's rows, then their minimums
+//             32-bit lanes, the first in the upper ones; or a group's scales (upper) and mins (lower). As they are
+//             ("plain_halves"): those of a group's rows, then their mins
 //             or an f32 for each row (MXFP4, whose scales have more exponents than half floats)
 //             or one vector of small integers, four bytes for each row:
 //               scale, minimum | scale, minimum                     two blocks (Q4_K, Q5_K)
 //               scale | scale | scale | scale                       four blocks
 //               scale, scale | scale, scale                         two blocks, one for each 16 columns (Q6_K, Q3_K)
-//               the same, minimums in the high nibbles (Q2_K)
-//     codes   as many vectors as a code has bits. They hold 8 code vectors (code-fields.ts), of which number v has columns
+//               the same, mins in the high nibbles (Q2_K)
+//     quants   as many vectors as a code has bits. They hold 8 code vectors (quant-fields.ts), of which number v has columns
 //             4v..4v+3: row 0's four, row 1's, ...
-// One dot4 with a code vector serves all rows of a group. A kernel for all groups reads a panel from its first byte to its
+// One dot4 with a quant vector serves all rows of a group. A kernel for all groups reads a panel from its first byte to its
 // last, as hardware prefetchers like it. A code u stands for scale * (u - offset) + minimum (or level[u] for u).
 //
 // Activations. One token's block of 32 columns:
-//   f32 scale, i32 sum of the codes, f32 scale * sum, i32 sum of the first 16, then 32 signed codes
-// or, replicated, the same with every field and every 4 codes repeated in every lane of a vector. Where 8 blocks share a
-// scale, the third field is another: two blocks' sums s, as 64 h + l, in bytes that a dot4 meets the minimums with:
+//   f32 scale, i32 sum of the quants, f32 scale * sum, i32 sum of the first 16, then 32 signed quants
+// or, replicated, the same with every field and every 4 quants repeated in every lane of a vector. Where 8 blocks share a
+// scale, the third field is another: two blocks' sums s, as 64 h + l, in bytes that a dot4 meets the mins with:
 //   0, h, 0, h in the first of two blocks, 0, l, 0, l in the second
 // Beside coded half floats, the scale of a single block is 2^102 times what it means, as these want it (half-panels.ts).
-// Otherwise it is what it means, and the sums of codes are stored with the other sign: an offset, which is a power of 2
+// Otherwise it is what it means, and the sums of quants are stored with the other sign: an offset, which is a power of 2
 // then, is taken out by a shift.
 // The blocks of T tokens that a kernel computes together lie behind each other: tile -> block -> token.
 
 import type { Halves, KernelTarget, VectorWidth } from "../../target.ts";
-import type { CodeBits } from "./code-fields.ts";
+import type { QuantBits } from "./quant-fields.ts";
 
 export const PANEL_ROWS = 16;
 /** Columns of a block. */
 export const BLOCK_COLS = 32;
 
-/** What the codes and scales of a type are, whatever the width of a vector. */
-export interface CodeLayout {
-  readonly bits: CodeBits;
+/** What the quants and scales of a type are, whatever the width of a vector. */
+export interface QuantLayout {
+  readonly bits: QuantBits;
   /** Subtracted from every code; taken out once per scale through the sum of the activations. */
   readonly offset: number;
   readonly hasMin: boolean;
@@ -50,15 +50,15 @@ export interface CodeLayout {
   readonly scaleCols: 32 | 16;
   /** Blocks of a span. */
   readonly spanBlocks: 1 | 8;
-  /** Codes are indices into a table of 16 bytes that is handed to the kernel. */
+  /** Quants are indices into a table of 16 bytes that is handed to the kernel. */
   readonly lookup: boolean;
-  /** The kernel must use dot4_ss: the codes do not fit what this target's dot4 takes. */
+  /** The kernel must use dot4_ss: the quants do not fit what this target's dot4 takes. */
   readonly widened: boolean;
 }
 
-export interface BlockLayout extends Omit<CodeLayout, "scales"> {
+export interface BlockLayout extends Omit<QuantLayout, "scales"> {
   /** "halves" are coded, "plain_halves" as they are. */
-  readonly scales: CodeLayout["scales"] | "plain_halves";
+  readonly scales: QuantLayout["scales"] | "plain_halves";
   /** Bytes of a vector. */
   readonly width: VectorWidth;
   /** What half floats are beside which activations lie; types without half floats share these activations. */
@@ -67,14 +67,14 @@ export interface BlockLayout extends Omit<CodeLayout, "scales"> {
 
 /** The layout of a type on a target. */
 export function blockLayoutFor(
-  codes: CodeLayout,
+  quants: QuantLayout,
   { width, halves }: Pick<KernelTarget, "width" | "halves">,
 ): BlockLayout {
-  if (halves === "coded") return { ...codes, width, halves };
-  const scales = codes.scales === "halves" ? "plain_halves" : codes.scales;
-  // Levels can be raised to any offset, codes that are numbers cannot: theirs are powers of 2 as they are.
-  const offset = codes.lookup ? powerOf2(codes.offset) : codes.offset;
-  return { ...codes, offset, scales, width, halves };
+  if (halves === "coded") return { ...quants, width, halves };
+  const scales = quants.scales === "halves" ? "plain_halves" : quants.scales;
+  // Levels can be raised to any offset, quants that are numbers cannot: theirs are powers of 2 as they are.
+  const offset = quants.lookup ? powerOf2(quants.offset) : quants.offset;
+  return { ...quants, offset, scales, width, halves };
 }
 
 /** The least power of 2 that is not below; 0 for 0. */
@@ -116,7 +116,7 @@ export function scaleByte(layout: BlockLayout, block: number, part: number): num
   return scaleStep(layout) * (block * scaleParts(layout) + part);
 }
 
-/** Bytes of a group's scales and minimums of a run. */
+/** Bytes of a group's scales and mins of a run. */
 function scalesBytes(layout: BlockLayout): number {
   const { scales, hasMin, width } = layout;
   if (scales !== "halves" && scales !== "plain_halves") return width;
@@ -125,7 +125,7 @@ function scalesBytes(layout: BlockLayout): number {
 
 /**
  * Where a group's scales are, from the run's first byte on. Of coded half floats, this is where to load a vector whose lanes have
- * them in their upper halves (two bytes in front of the lower halves' vector), and the minimums two bytes before that: a
+ * them in their upper halves (two bytes in front of the lower halves' vector), and the mins two bytes before that: a
  * shift and a mask then make floats of them.
  */
 export function scalesAt(layout: BlockLayout, group: number): number {
@@ -133,19 +133,19 @@ export function scalesAt(layout: BlockLayout, group: number): number {
   return layout.width * (group >> 1) - 2 * (group & 1);
 }
 
-/** Bytes of a group's codes of a block. */
-export function codesBytes(layout: BlockLayout): number {
+/** Bytes of a group's quants of a block. */
+export function quantsBytes(layout: BlockLayout): number {
   return layout.width * layout.bits;
 }
 
 /** Bytes of a run, all groups. */
 export function runBytes(layout: BlockLayout): number {
-  return groupsPerPanel(layout) * (scalesBytes(layout) + runBlocks(layout) * codesBytes(layout));
+  return groupsPerPanel(layout) * (scalesBytes(layout) + runBlocks(layout) * quantsBytes(layout));
 }
 
-/** Where the codes of a run's block begin, from the run's first byte on: those of the first group. */
-export function codesAt(layout: BlockLayout, block: number): number {
-  return groupsPerPanel(layout) * (scalesBytes(layout) + block * codesBytes(layout));
+/** Where the quants of a run's block begin, from the run's first byte on: those of the first group. */
+export function quantsAt(layout: BlockLayout, block: number): number {
+  return groupsPerPanel(layout) * (scalesBytes(layout) + block * quantsBytes(layout));
 }
 
 /** Bytes of a group's header. */
@@ -174,7 +174,7 @@ export function rowPanelBytes(layout: BlockLayout, cols: number): number {
   return factorsBytes(layout) + (cols / (BLOCK_COLS * layout.spanBlocks)) * spanBytes(layout);
 }
 
-/** The fields in front of the codes of an activation block, in order; `sumBytes` where 8 blocks share a scale. */
+/** The fields in front of the quants of an activation block, in order; `sumBytes` where 8 blocks share a scale. */
 export const ACTIVATION_FIELDS = {
   scale: 0,
   sum: 1,
@@ -183,8 +183,8 @@ export const ACTIVATION_FIELDS = {
   firstSum: 3,
 } as const;
 
-/** Where the codes of an activation block begin that is not replicated: behind the fields. */
-export const ACTIVATION_CODES_AT = 16;
+/** Where the quants of an activation block begin that is not replicated: behind the fields. */
+export const ACTIVATION_QUANTS_AT = 16;
 
 /** `width`: bytes of a vector, which replicated blocks depend on. */
 export function activationBlockBytes(replicated: boolean, width: number): number {

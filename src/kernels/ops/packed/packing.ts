@@ -1,18 +1,18 @@
-// What a packing is: how the blocks of one dtype, as they are in the file, become the codes and scales of packed.ts. The
+// What a packing is: how the blocks of one dtype, as they are in the file, become the quants and scales of packed.ts. The
 // table of them is packings.ts; here are its types and the helpers that its parts share.
 //
-// A packing reads one span of one row: `codes` get words of four codes, a byte each, column by column (8 words a block),
+// A packing reads one span of one row: `quants` get words of four quants, a byte each, column by column (8 words a block),
 // and the scales their values. Where each lies in a panel is pack.ts's business.
 
 import { f16ToF32 } from "../../../base/half.ts";
 import type { Dot4 } from "../../ir/meanings.ts";
 import type { KernelTarget } from "../../target.ts";
-import { type BlockLayout, blockLayoutFor, type CodeLayout } from "./packed.ts";
+import { type BlockLayout, blockLayoutFor, type QuantLayout } from "./packed.ts";
 
 /** One span of one row, unpacked: at most 8 blocks. */
 export interface Span {
-  /** [block][8] words of four codes. */
-  readonly codes: Uint32Array;
+  /** [block][8] words of four quants. */
+  readonly quants: Uint32Array;
   /** Layouts with f16 scales: the block's scale and minimum, as bits. */
   readonly halves: Uint16Array;
   /** Layouts with f32 scales: the block's. */
@@ -25,7 +25,7 @@ export interface Span {
 
 export function newSpan(): Span {
   return {
-    codes: new Uint32Array(64),
+    quants: new Uint32Array(64),
     halves: new Uint16Array(2),
     scales: new Float32Array(1),
     smallScales: new Int8Array(16),
@@ -35,8 +35,8 @@ export function newSpan(): Span {
 }
 
 export interface Packing {
-  /** What its codes and scales are; layoutFor() gives the whole layout. */
-  layout(dot4: Dot4): CodeLayout;
+  /** What its quants and scales are; layoutFor() gives the whole layout. */
+  layout(dot4: Dot4): QuantLayout;
   /** The table of a layout with a lookup: 16 bytes; see codebookFor(). */
   codebook?(dot4: Dot4): Int8Array;
   /** Blocks of activations that share a scale beside this type. */
@@ -63,7 +63,7 @@ export function codebookFor(packing: Packing, target: LayoutTarget): Int8Array |
 }
 
 /** Nibbles with one half-float scale for 32; the other layouts say where they differ. */
-export const blockLayout: CodeLayout = {
+export const blockLayout: QuantLayout = {
   bits: 4,
   offset: 0,
   hasMin: false,
@@ -75,10 +75,10 @@ export const blockLayout: CodeLayout = {
 };
 
 /** Small scales for 8 blocks under one header. */
-export const spanLayout: CodeLayout = { ...blockLayout, scales: "bytes", spanBlocks: 8 };
+export const spanLayout: QuantLayout = { ...blockLayout, scales: "bytes", spanBlocks: 8 };
 
-/** A layout whose codes or codebook values are any signed bytes: as they are or 128 higher, whichever the target takes. */
-export function anySigned(layout: CodeLayout, dot4: Dot4): CodeLayout {
+/** A layout whose quants or codebook values are any signed bytes: as they are or 128 higher, whichever the target takes. */
+export function anySigned(layout: QuantLayout, dot4: Dot4): QuantLayout {
   return { ...layout, offset: dot4 === "unsigned" ? 128 : 0, widened: dot4 === "i7" };
 }
 
@@ -105,10 +105,10 @@ export function half(view: DataView, at: number): number {
 export const NIBBLES = 0x0f0f0f0f;
 
 /** A block of 16 bytes: low nibbles are the first 16 columns, high nibbles the last. */
-export function readNibbles(view: DataView, at: number, codes: Uint32Array, block: number): void {
+export function readNibbles(view: DataView, at: number, quants: Uint32Array, block: number): void {
   for (let v = 0; v < 4; v++) {
     const word = view.getUint32(at + 4 * v, true);
-    codes[8 * block + v] = word & NIBBLES;
-    codes[8 * block + 4 + v] = (word >>> 4) & NIBBLES;
+    quants[8 * block + v] = word & NIBBLES;
+    quants[8 * block + 4 + v] = (word >>> 4) & NIBBLES;
   }
 }

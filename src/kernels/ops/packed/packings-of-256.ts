@@ -1,4 +1,4 @@
-// Packings of the types with 256 columns under one scale and codes that are numbers or indices of a codebook: the K types, IQ4_XS and
+// Packings of the types with 256 columns under one scale and quants that are numbers or indices of a codebook: the K types, IQ4_XS and
 // the ternary types. How each lies in the file is the header of its dtype's file.
 
 import { nonlinearValues } from "../../../dtypes/nonlinear-codebook.ts";
@@ -15,7 +15,7 @@ import {
 
 const TWO_BITS = 0x03030303;
 
-/** The 6-bit scales and minimums of Q4_K and Q5_K: 12 bytes at `at`. */
+/** The 6-bit scales and mins of Q4_K and Q5_K: 12 bytes at `at`. */
 function readPackedScales(view: DataView, at: number, { smallScales, smallMins }: Span): void {
   for (let j = 0; j < 4; j++) {
     const low = view.getUint8(at + j);
@@ -46,7 +46,7 @@ export const q2_k: Packing = {
       span.smallScales[i] = pair & 15;
       span.smallMins[i] = pair >> 4;
     }
-    for (let i = 0; i < 64; i++) span.codes[i] = twoBits(view, at + 16, i >> 3, i & 7);
+    for (let i = 0; i < 64; i++) span.quants[i] = twoBits(view, at + 16, i >> 3, i & 7);
   },
 };
 
@@ -64,7 +64,7 @@ export const q3_k: Packing = {
     for (let i = 0; i < 64; i++) {
       const [block, v] = [i >> 3, i & 7];
       const third = (view.getUint32(at + 4 * v, true) >>> block) & 0x01010101;
-      span.codes[i] = twoBits(view, at + 32, block, v) | (third << 2);
+      span.quants[i] = twoBits(view, at + 32, block, v) | (third << 2);
     }
   },
 };
@@ -81,8 +81,8 @@ export const q4_k: Packing = {
     for (let pair = 0; pair < 4; pair++) {
       for (let v = 0; v < 8; v++) {
         const word = view.getUint32(at + 16 + 32 * pair + 4 * v, true);
-        span.codes[16 * pair + v] = word & NIBBLES;
-        span.codes[16 * pair + 8 + v] = (word >>> 4) & NIBBLES;
+        span.quants[16 * pair + v] = word & NIBBLES;
+        span.quants[16 * pair + 8 + v] = (word >>> 4) & NIBBLES;
       }
     }
   },
@@ -101,7 +101,7 @@ export const q5_k: Packing = {
       for (let v = 0; v < 8; v++) {
         const word = view.getUint32(low + 4 * v, true) >>> (4 * (block & 1));
         const bits = (view.getUint32(at + 16 + 4 * v, true) >>> block) & 0x01010101;
-        span.codes[8 * block + v] = (word & NIBBLES) | (bits << 4);
+        span.quants[8 * block + v] = (word & NIBBLES) | (bits << 4);
       }
     }
   },
@@ -120,7 +120,7 @@ export const q6_k: Packing = {
       const low = at + 64 * side + 32 * (quarter & 1);
       for (let v = 0; v < 8; v++) {
         const word = view.getUint32(low + 4 * v, true) >>> (4 * (quarter >> 1));
-        span.codes[8 * block + v] = (word & NIBBLES) | (twoBits(view, at + 128, block, v) << 4);
+        span.quants[8 * block + v] = (word & NIBBLES) | (twoBits(view, at + 128, block, v) << 4);
       }
     }
   },
@@ -137,7 +137,7 @@ export const iq4_xs: Packing = {
     for (let block = 0; block < 8; block++) {
       const low = (view.getUint8(at + 4 + (block >> 1)) >> (4 * (block & 1))) & 15;
       span.smallScales[block] = (low | (((upper >> (2 * block)) & 3) << 4)) - 32;
-      readNibbles(view, at + 8 + 16 * block, span.codes, block);
+      readNibbles(view, at + 8 + 16 * block, span.quants, block);
     }
   },
 };
@@ -150,7 +150,7 @@ export const tq2_0: Packing = {
   read(view, at, span) {
     span.header[0] = half(view, at + 64);
     span.smallScales.fill(1);
-    for (let i = 0; i < 64; i++) span.codes[i] = twoBits(view, at, i >> 3, i & 7);
+    for (let i = 0; i < 64; i++) span.quants[i] = twoBits(view, at, i >> 3, i & 7);
   },
 };
 
@@ -177,16 +177,16 @@ export const tq1_0: Packing = {
   layout: tq2_0.layout,
   activationSpan: 8,
   spanBytes: 54,
-  read(view, at, { header, smallScales, codes }) {
+  read(view, at, { header, smallScales, quants }) {
     header[0] = half(view, at + 52);
     smallScales.fill(1);
-    codes.fill(0);
+    quants.fill(0);
     for (const [first, bytes, digits, start] of tq1Runs) {
       for (let m = 0; m < bytes; m++) {
         const five = fiveDigits[view.getUint8(at + first + m)]!;
         for (let n = 0; n < digits; n++) {
           const col = start + n * bytes + m;
-          codes[col >> 2]! |= ((five >> (2 * n)) & 3) << (8 * (col & 3));
+          quants[col >> 2]! |= ((five >> (2 * n)) & 3) << (8 * (col & 3));
         }
       }
     }

@@ -1,4 +1,4 @@
-// Packings of the types whose blocks of 32 stand by themselves: a scale, perhaps a minimum, and codes.
+// Packings of the types whose blocks of 32 stand by themselves: a scale, perhaps a minimum, and quants.
 
 import { nonlinearValues } from "../../../dtypes/nonlinear-codebook.ts";
 import {
@@ -17,11 +17,11 @@ const spreadBit4 = Uint32Array.from({ length: 16 }, (_, bits) => {
 });
 
 /** Nibbles at `at`, fifth bits in `high`. */
-function readFiveBits(view: DataView, at: number, high: number, codes: Uint32Array): void {
+function readFiveBits(view: DataView, at: number, high: number, quants: Uint32Array): void {
   for (let v = 0; v < 4; v++) {
     const word = view.getUint32(at + 4 * v, true);
-    codes[v] = (word & NIBBLES) | spreadBit4[(high >>> (4 * v)) & 15]!;
-    codes[v + 4] = ((word >>> 4) & NIBBLES) | spreadBit4[(high >>> (16 + 4 * v)) & 15]!;
+    quants[v] = (word & NIBBLES) | spreadBit4[(high >>> (4 * v)) & 15]!;
+    quants[v + 4] = ((word >>> 4) & NIBBLES) | spreadBit4[(high >>> (16 + 4 * v)) & 15]!;
   }
 }
 
@@ -31,7 +31,7 @@ export const q4_0: Packing = {
   spanBytes: 18,
   read(view, at, span) {
     span.halves[0] = view.getUint16(at, true);
-    readNibbles(view, at + 2, span.codes, 0);
+    readNibbles(view, at + 2, span.quants, 0);
   },
 };
 
@@ -42,7 +42,7 @@ export const q4_1: Packing = {
   read(view, at, span) {
     span.halves[0] = view.getUint16(at, true);
     span.halves[1] = view.getUint16(at + 2, true);
-    readNibbles(view, at + 4, span.codes, 0);
+    readNibbles(view, at + 4, span.quants, 0);
   },
 };
 
@@ -52,7 +52,7 @@ export const q5_0: Packing = {
   spanBytes: 22,
   read(view, at, span) {
     span.halves[0] = view.getUint16(at, true);
-    readFiveBits(view, at + 6, view.getUint32(at + 2, true), span.codes);
+    readFiveBits(view, at + 6, view.getUint32(at + 2, true), span.quants);
   },
 };
 
@@ -63,7 +63,7 @@ export const q5_1: Packing = {
   read(view, at, span) {
     span.halves[0] = view.getUint16(at, true);
     span.halves[1] = view.getUint16(at + 2, true);
-    readFiveBits(view, at + 8, view.getUint32(at + 4, true), span.codes);
+    readFiveBits(view, at + 8, view.getUint32(at + 4, true), span.quants);
   },
 };
 
@@ -74,7 +74,7 @@ export const q8_0: Packing = {
   read(view, at, span, dot4) {
     span.halves[0] = view.getUint16(at, true);
     const flip = raised(dot4) * 0x01010101;
-    for (let v = 0; v < 8; v++) span.codes[v] = view.getUint32(at + 2 + 4 * v, true) ^ flip;
+    for (let v = 0; v < 8; v++) span.quants[v] = view.getUint32(at + 2 + 4 * v, true) ^ flip;
   },
 };
 
@@ -85,7 +85,7 @@ export const iq4_nl: Packing = {
   spanBytes: 18,
   read(view, at, span) {
     span.halves[0] = view.getUint16(at, true);
-    readNibbles(view, at + 2, span.codes, 0);
+    readNibbles(view, at + 2, span.quants, 0);
   },
 };
 
@@ -99,6 +99,6 @@ export const mxfp4: Packing = {
   spanBytes: 17,
   read(view, at, span) {
     span.scales[0] = 2 ** (view.getUint8(at) - 128);
-    readNibbles(view, at + 1, span.codes, 0);
+    readNibbles(view, at + 1, span.quants, 0);
   },
 };

@@ -14,7 +14,7 @@ import {
   paritySigns,
   signsOfByte,
 } from "../../../dtypes/codebooks.ts";
-import type { CodeLayout } from "./packed.ts";
+import type { QuantLayout } from "./packed.ts";
 import { half, type Packing, raisedCodebook, spanLayout } from "./packing.ts";
 
 /** Made at first use, as the books are: a word for every four elements of a table. */
@@ -40,9 +40,9 @@ const byteMasks = wordsOf(
   (sign) => (sign < 0 ? 0xff : 0),
 );
 
-/** The values of a book: what codes stand for, and the words of codes that its points become. */
+/** The values of a book: what quants stand for, and the words of quants that its points become. */
 interface Book {
-  readonly layout: CodeLayout;
+  readonly layout: QuantLayout;
   readonly codebook: Int8Array;
   /** Four values of a point, number `four` of all fours of the book, negative where the mask has ones. */
   word(four: number, negative: number): number;
@@ -87,7 +87,7 @@ export const iq2_xxs: Packing = {
       for (let v = 0; v < 8; v++) {
         const point = view.getUint8(group + (v >> 1));
         const signs = (tail >>> (7 * (v >> 1))) & 127;
-        span.codes[8 * block + v] = xxs2.word(2 * point + (v & 1), masks[2 * signs + (v & 1)]!);
+        span.quants[8 * block + v] = xxs2.word(2 * point + (v & 1), masks[2 * signs + (v & 1)]!);
       }
     }
   },
@@ -107,7 +107,7 @@ export const iq2_xs: Packing = {
     for (let v = 0; v < 64; v++) {
       const code = view.getUint16(at + 2 + 2 * (v >> 1), true);
       const side = v & 1;
-      span.codes[v] = xs2.word(2 * (code & 511) + side, masks[2 * (code >> 9) + side]!);
+      span.quants[v] = xs2.word(2 * (code & 511) + side, masks[2 * (code >> 9) + side]!);
     }
   },
 };
@@ -128,7 +128,7 @@ export const iq2_s: Packing = {
       const high = (view.getUint8(at + 66 + (eight >> 2)) >> (2 * (eight & 3))) & 3;
       const point = view.getUint8(at + 2 + eight) | (high << 8);
       const signs = view.getUint8(at + 34 + eight);
-      span.codes[v] = s2.word(2 * point + (v & 1), masks[2 * signs + (v & 1)]!);
+      span.quants[v] = s2.word(2 * point + (v & 1), masks[2 * signs + (v & 1)]!);
     }
   },
 };
@@ -147,7 +147,7 @@ export const iq3_xxs: Packing = {
       for (let v = 0; v < 8; v++) {
         const point = view.getUint8(at + 2 + 8 * block + v);
         const signs = (tail >>> (7 * (v >> 1))) & 127;
-        span.codes[8 * block + v] = xxs3.word(point, masks[2 * signs + (v & 1)]!);
+        span.quants[8 * block + v] = xxs3.word(point, masks[2 * signs + (v & 1)]!);
       }
     }
   },
@@ -168,7 +168,7 @@ export const iq3_s: Packing = {
       for (let v = 0; v < 8; v++) {
         const point = view.getUint8(at + 2 + 8 * block + v) | (((high >> v) & 1) << 8);
         const signs = view.getUint8(at + 74 + 4 * block + (v >> 1));
-        span.codes[8 * block + v] = s3.word(point, masks[2 * signs + (v & 1)]!);
+        span.quants[8 * block + v] = s3.word(point, masks[2 * signs + (v & 1)]!);
       }
     }
   },
@@ -184,7 +184,7 @@ function shiftedWord(four: number, up: number): number {
   return shiftedDown()[four]! + up * 0x01010101;
 }
 
-const iq1Layout: CodeLayout = { ...spanLayout, bits: 3, offset: eighths.offset, lookup: true };
+const iq1Layout: QuantLayout = { ...spanLayout, bits: 3, offset: eighths.offset, lookup: true };
 
 export const iq1_s: Packing = {
   layout: () => iq1Layout,
@@ -201,7 +201,7 @@ export const iq1_s: Packing = {
         const eight = v >> 1;
         const low = view.getUint8(at + 2 + 4 * block + eight);
         const point = low | (((high >> (3 * eight)) & 7) << 8);
-        span.codes[8 * block + v] = shiftedWord(2 * point + (v & 1), up);
+        span.quants[8 * block + v] = shiftedWord(2 * point + (v & 1), up);
       }
     }
   },
@@ -225,7 +225,7 @@ export const iq1_m: Packing = {
       const eight = v >> 1;
       const high = view.getUint8(at + 32 + (eight >> 1)) >> (4 * (eight & 1));
       const point = view.getUint8(at + eight) | ((high & 7) << 8);
-      span.codes[v] = shiftedWord(2 * point + (v & 1), 1 - ((high >> 3) & 1));
+      span.quants[v] = shiftedWord(2 * point + (v & 1), 1 - ((high >> 3) & 1));
     }
   },
 };

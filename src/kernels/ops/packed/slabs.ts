@@ -1,9 +1,9 @@
-// Columns in slabs, as IR: so many spans at a time, for kernels that unpack some of a panel's codes and go through all tokens
+// Columns in slabs, as IR: so many spans at a time, for kernels that unpack some of a panel's quants and go through all tokens
 // with them (matmul/amx.ts, matmul/i8mm.ts). What is done with a slab is the kernel's business.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
-import type { SignedCodes } from "./signed-codes.ts";
+import type { SignedQuants } from "./signed-quants.ts";
 
 /** Where such a kernel is in its slabs, and what does not change. */
 export interface SlabWalk {
@@ -14,7 +14,7 @@ export interface SlabWalk {
   /** Bytes of activations from one tile of tokens to the next. */
   readonly tileStep: Reg<"i32">;
   readonly scratch: Reg<"ptr">;
-  readonly codes: SignedCodes;
+  readonly quants: SignedQuants;
 }
 
 /**

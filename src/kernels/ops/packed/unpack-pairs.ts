@@ -1,20 +1,19 @@
-// The first half of matmul/i8mm.ts: codes and scales of packed weights, unpacked into scratch memory as pairs of rows, as IR.
+// The first half of matmul/i8mm.ts: quants and scales of packed weights, unpacked into scratch memory as pairs of rows, as IR.
 // A block there is
-//   codes   [4 times 8 columns][8 pairs of rows]: r0's 8, r1's 8. Their offset is taken out.
-//   scales  [part][8 pairs of rows]: r0, r1, r0, r1; then minimums where they are whole
+//   quants   [4 times 8 columns][8 pairs of rows]: r0's 8, r1's 8. Their offset is taken out.
+//   scales  [part][8 pairs of rows]: r0, r1, r0, r1; then mins where they are whole
 // each a vector of 16 bytes. Where the packed blocks lie: packed.ts.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
-import { emitCodes, type Loaded } from "../matmul/emit-codes.ts";
+import { emitQuants, type Loaded } from "../matmul/emit-quants.ts";
 import { emitScales } from "../matmul/emit-scales.ts";
-import { codeOrder } from "./code-fields.ts";
 import {
   BLOCK_COLS,
   type BlockLayout,
-  codesAt,
-  codesBytes,
   hasSmallScales,
+  quantsAt,
+  quantsBytes,
   runAt,
   runBlocks,
   runBytes,
@@ -22,7 +21,8 @@ import {
   scaleParts,
   scalesAt,
 } from "./packed.ts";
-import type { SignedCodes } from "./signed-codes.ts";
+import { quantOrder } from "./quant-fields.ts";
+import type { SignedQuants } from "./signed-quants.ts";
 
 /** Bytes of a vector. */
 export const WIDTH = 16;
@@ -32,7 +32,7 @@ export const PAIRS = 8;
 /** Code vectors of a group's block; pairs of these, 8 columns of each row, are what is multiplied. */
 const VECTORS = BLOCK_COLS / 4;
 export const CHUNKS: number = VECTORS / 2;
-/** Where the scales of an unpacked block begin: behind its codes. */
+/** Where the scales of an unpacked block begin: behind its quants. */
 export const SCALES_AT: number = CHUNKS * PAIRS * WIDTH;
 
 /** Bytes of an unpacked block, at most: two vectors of scales for each pair of rows. */
@@ -40,11 +40,11 @@ export const MOST_UNPACKED_BYTES: number = SCALES_AT + 2 * PAIRS * WIDTH;
 
 /** Bytes of an unpacked block. */
 export function unpackedBytes(layout: BlockLayout): number {
-  const minimums = hasWholeMinimums(layout) ? 1 : 0;
-  return SCALES_AT + (scaleParts(layout) + minimums) * PAIRS * WIDTH;
+  const mins = hasWholeMinimums(layout) ? 1 : 0;
+  return SCALES_AT + (scaleParts(layout) + mins) * PAIRS * WIDTH;
 }
 
-/** Each block has minimums of its own; otherwise they are a span's matter. */
+/** Each block has mins of its own; otherwise they are a span's matter. */
 export function hasWholeMinimums(layout: BlockLayout): boolean {
   return layout.hasMin && !hasSmallScales(layout);
 }
@@ -53,7 +53,7 @@ export function hasWholeMinimums(layout: BlockLayout): boolean {
 export interface Unpacking {
   readonly k: KernelBuilder;
   readonly layout: BlockLayout;
-  readonly codes: SignedCodes;
+  readonly quants: SignedQuants;
 }
 
 /** Unpacks so many runs, the first of the span at w. */
@@ -69,7 +69,7 @@ export function unpackPairs(
   k.loop(runs, () => {
     for (let block = 0; block < runBlocks(layout); block++) {
       for (let group = 0; group < GROUPS; group++) {
-        unpackCodes(unpacking, from, to, block, group);
+        unpackQuants(unpacking, from, to, block, group);
         unpackScales(unpacking, from, to, block, group);
       }
       k.advance(to, unpackedBytes(layout));
@@ -78,20 +78,20 @@ export function unpackPairs(
   });
 }
 
-/** The codes of a group's block: four columns of four rows each become eight of two. */
-function unpackCodes(
-  { k, layout, codes }: Unpacking,
+/** The quants of a group's block: four columns of four rows each become eight of two. */
+function unpackQuants(
+  { k, layout, quants }: Unpacking,
   from: Reg<"ptr">,
   to: Reg<"ptr">,
   block: number,
   group: number,
 ): void {
   const { bits } = layout;
-  const at = codesAt(layout, block) + group * codesBytes(layout);
+  const at = quantsAt(layout, block) + group * quantsBytes(layout);
   const last: Loaded = { vector: -1 };
   const values = new Map<number, Reg<"i8v">>();
-  for (const v of codeOrder(bits, 0, VECTORS)) {
-    values.set(v, codes.value(emitCodes(k, bits, from, at, v, last)));
+  for (const v of quantOrder(bits, 0, VECTORS)) {
+    values.set(v, quants.value(emitQuants(k, bits, from, at, v, last)));
     const chunk = v >> 1;
     const [first, second] = [values.get(2 * chunk), values.get(2 * chunk + 1)];
     if (!first || !second) continue;

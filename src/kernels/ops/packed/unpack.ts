@@ -2,17 +2,16 @@
 // matrix, and lies in memory only once. The values are those that the dtype's own dequantize() gives.
 
 import { f16ToF32 } from "../../../base/half.ts";
-import { codeFields } from "./code-fields.ts";
 import { codeFactor } from "./half-panels.ts";
 import type { PanelMemory } from "./pack.ts";
 import {
   BLOCK_COLS,
   type BlockLayout,
-  codesAt,
-  codesBytes,
   factorsBytes,
   groupRows,
   headerBytes,
+  quantsAt,
+  quantsBytes,
   runAt,
   runBlocks,
   scaleByte,
@@ -21,6 +20,7 @@ import {
   spanBytes,
 } from "./packed.ts";
 import { codebookFor, type LayoutTarget, layoutFor, type Packing } from "./packing.ts";
+import { quantFields } from "./quant-fields.ts";
 
 /** Unpacks row `row` (0 to 15) of the panel at byte address `at` into out[to...]. */
 export function unpackRow(
@@ -47,18 +47,18 @@ export function unpackRow(
     const place: Place = {
       header: span + group * headerBytes(layout),
       scales: run + scalesAt(layout, group),
-      codes: run + codesAt(layout, block) + group * codesBytes(layout),
+      quants: run + quantsAt(layout, block) + group * quantsBytes(layout),
       block,
       lane,
       factor,
     };
-    const codes = unpackCodes(layout, memory, place);
+    const quants = unpackQuants(layout, memory, place);
     for (let part = 0; part < scaleParts(layout); part++) {
       const scale = scaleOf(layout, memory, place, part);
       const min = layout.hasMin ? minimumOf(layout, memory, place, part) : 0;
       const first = part * layout.scaleCols;
       for (let col = first; col < first + layout.scaleCols; col++) {
-        const value = scale * meantBy(layout, codebook, codes[col]!);
+        const value = scale * meantBy(layout, codebook, quants[col]!);
         out[to + b * BLOCK_COLS + col] = layout.hasMin ? value + min : value;
       }
     }
@@ -69,30 +69,34 @@ export function unpackRow(
 interface Place {
   readonly header: number;
   readonly scales: number;
-  readonly codes: number;
+  readonly quants: number;
   readonly block: number;
   readonly lane: number;
   /** Of coded half-float scales: what their codes are multiplied by. */
   readonly factor: number;
 }
 
-const codesOfBlock = new Uint8Array(BLOCK_COLS);
+const quantsOfBlock = new Uint8Array(BLOCK_COLS);
 
-/** The 32 codes of one row of a block. */
-function unpackCodes(layout: BlockLayout, memory: PanelMemory, { codes, lane }: Place): Uint8Array {
-  const start = codes / 4 + lane;
+/** The 32 quants of one row of a block. */
+function unpackQuants(
+  layout: BlockLayout,
+  memory: PanelMemory,
+  { quants, lane }: Place,
+): Uint8Array {
+  const start = quants / 4 + lane;
   const vectorWords = groupRows(layout);
-  codeFields[layout.bits].forEach((fields, v) => {
+  quantFields[layout.bits].forEach((fields, v) => {
     for (let i = 0; i < 4; i++) {
       let code = 0;
       for (const { vector, from, width, to } of fields) {
         const byte = memory.words[start + vectorWords * vector]! >>> (8 * i);
         code |= ((byte >>> from) & ((1 << width) - 1)) << to;
       }
-      codesOfBlock[4 * v + i] = code;
+      quantsOfBlock[4 * v + i] = code;
     }
   });
-  return codesOfBlock;
+  return quantsOfBlock;
 }
 
 function meantBy(layout: BlockLayout, codebook: Int8Array | undefined, code: number): number {

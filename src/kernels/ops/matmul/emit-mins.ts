@@ -1,4 +1,4 @@
-// What the small minimums of a span (packed.ts) come to: for each token, the sum of the minimums times the sums of the
+// What the small mins of a span (packed.ts) come to: for each token, the sum of the mins times the sums of the
 // activations that they stand beside, as IR. Header and scale are the caller's business (dot4.ts).
 
 import type { KernelBuilder } from "../../ir/builder.ts";
@@ -22,19 +22,19 @@ export interface MinimumsOfSpan {
   /** The span's activations; `inTile` tokens lie behind each other. */
   readonly x: Reg<"ptr">;
   readonly inTile: number;
-  /** Those whose minimums are wanted. */
+  /** Those whose mins are wanted. */
   readonly tokens: readonly number[];
-  /** Where the scales and minimums of each run are. */
+  /** Where the scales and mins of each run are. */
   readonly scales: readonly Place[];
 }
 
 /** One for each of the tokens. */
-export function emitMinimums(span: MinimumsOfSpan): Reg<"f32v">[] {
+export function emitMins(span: MinimumsOfSpan): Reg<"f32v">[] {
   const fours = span.scales.map(([from, at]) => span.k.op("i32v.load", [from], at));
   return span.layout.scales === "nibbles" ? fromNibbles(span, fours) : fromBytes(span, fours);
 }
 
-/** Where a group's scales and minimums are in each run of the span at w. */
+/** Where a group's scales and mins are in each run of the span at w. */
 export function scalesOfRuns(layout: BlockLayout, w: Reg<"ptr">, group: number): Place[] {
   return Array.from({ length: layout.spanBlocks / runBlocks(layout) }, (_, run) => [
     w,
@@ -42,7 +42,7 @@ export function scalesOfRuns(layout: BlockLayout, w: Reg<"ptr">, group: number):
   ]);
 }
 
-/** Bytes of scales meet zeros, those of minimums the upper or the lower part of a block's sum (packed.ts). */
+/** Bytes of scales meet zeros, those of mins the upper or the lower part of a block's sum (packed.ts). */
 function fromBytes(
   { k, layout, reader, x, inTile, tokens }: MinimumsOfSpan,
   fours: readonly Reg<"i32v">[],

@@ -1,9 +1,9 @@
 // What the tiled kernels take out of a block of packed weights, as IR: code vectors, put together from the fields of
-// code-fields.ts. Where a block lies is the caller's business (dot4.ts).
+// quant-fields.ts. Where a block lies is the caller's business (dot4.ts).
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
-import { type CodeBits, type CodeField, codeFields } from "../packed/code-fields.ts";
+import { type QuantBits, type QuantField, quantFields } from "../packed/quant-fields.ts";
 
 /** The vector of a block that was loaded last: only one is kept, since registers are few and loads are cheap. */
 export interface Loaded {
@@ -11,16 +11,16 @@ export interface Loaded {
   raw?: Reg<"i8v">;
 }
 
-/** Code vector v of the block whose codes begin at from + at. */
-export function emitCodes(
+/** Code vector v of the block whose quants begin at from + at. */
+export function emitQuants(
   k: KernelBuilder,
-  bits: CodeBits,
+  bits: QuantBits,
   from: Reg<"ptr">,
   at: number,
   v: number,
   last: Loaded,
 ): Reg<"i8v"> {
-  const pieces = codeFields[bits][v]!.map((field) => {
+  const pieces = quantFields[bits][v]!.map((field) => {
     if (last.vector !== field.vector) {
       last.raw = k.op("i8v.load", [from], at + k.width * field.vector);
       last.vector = field.vector;
@@ -31,7 +31,7 @@ export function emitCodes(
 }
 
 /** One field, moved to its place: bits that a shift of 32-bit lanes brings along from a neighbour are masked out. */
-function emitField(k: KernelBuilder, raw: Reg<"i8v">, { from, width, to }: CodeField): Reg<"i8v"> {
+function emitField(k: KernelBuilder, raw: Reg<"i8v">, { from, width, to }: QuantField): Reg<"i8v"> {
   if (width === 8) return raw;
   const mask = k.op("i8v.splat", [], ((1 << width) - 1) << to);
   if (from === to) return k.op("i8v.and", [raw, mask]);

@@ -1,12 +1,12 @@
-// Codes as the signed bytes that they stand for, as IR: looked up in the codebook of their type, or with their offset taken
-// out. For kernels that unpack codes once and multiply them often (matmul/amx.ts, matmul/i8mm.ts); others take the offset
+// Quants as the signed bytes that they stand for, as IR: looked up in the codebook of their type, or with their offset taken
+// out. For kernels that unpack quants once and multiply them often (matmul/amx.ts, matmul/i8mm.ts); others take the offset
 // out of the products.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
 import type { BlockLayout } from "./packed.ts";
 
-export class SignedCodes {
+export class SignedQuants {
   readonly #k: KernelBuilder;
   /** Taken out of every code; undefined: there is none, or the codebook has it taken out already. */
   readonly #offset: Reg<"i8v"> | undefined;

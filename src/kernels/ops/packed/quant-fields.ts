@@ -1,30 +1,30 @@
-// How the codes of a block lie in its vectors: which bits of which vector make up each code, as data. The packer, the
+// How the quants of a block lie in its vectors: which bits of which vector make up each code, as data. The packer, the
 // unpacker and the kernels all read this one table.
 //
 // A block has 8 code vectors (columns 4v..4v+3 of four rows; packed.ts), each byte of which is a code of 2 to 8 bits.
-// Eight codes of b bits fill b vectors exactly. As many codes as possible lie in one piece, at the lowest bits where
+// Eight quants of b bits fill b vectors exactly. As many quants as possible lie in one piece, at the lowest bits where
 // one mask takes them out; the others are put together from the bits that are left over above those:
-//   6 bits   three codes in the low bits of three vectors, the fourth in their top two bits:  11 ops for 4 codes
-//   5 bits   five codes in the low bits of five vectors, three in their top three bits:       23 ops for 8 codes
-// Nibbles and a separate plane of high bits would take 17 and 35. Where a scale serves half a block, its codes touch as
+//   6 bits   three quants in the low bits of three vectors, the fourth in their top two bits:  11 ops for 4 quants
+//   5 bits   five quants in the low bits of five vectors, three in their top three bits:       23 ops for 8 quants
+// Nibbles and a separate plane of high bits would take 17 and 35. Where a scale serves half a block, its quants touch as
 // few vectors of the other half as possible.
 
-export type CodeBits = 2 | 3 | 4 | 5 | 6 | 8;
+export type QuantBits = 2 | 3 | 4 | 5 | 6 | 8;
 
 /** `width` bits of every byte of vector `vector`, from bit `from` on; they are the code's bits from `to` on. */
-export interface CodeField {
+export interface QuantField {
   readonly vector: number;
   readonly from: number;
   readonly width: number;
   readonly to: number;
 }
 
-function field(vector: number, from: number, width: number, to = 0): CodeField {
+function field(vector: number, from: number, width: number, to = 0): QuantField {
   return { vector, from, width, to };
 }
 
 /** Of each size of code: the fields of code vectors 0 to 7. */
-export const codeFields: Readonly<Record<CodeBits, readonly (readonly CodeField[])[]>> = {
+export const quantFields: Readonly<Record<QuantBits, readonly (readonly QuantField[])[]>> = {
   2: [0, 1].flatMap((vector) => [0, 2, 4, 6].map((from) => [field(vector, from, 2)])),
   3: [
     [field(0, 0, 3)],
@@ -53,8 +53,8 @@ export const codeFields: Readonly<Record<CodeBits, readonly (readonly CodeField[
 };
 
 /** Code vectors `first` to `end` in the order in which their vectors come, so that each is loaded as rarely as possible. */
-export function codeOrder(bits: CodeBits, first: number, end: number): number[] {
-  const fields = codeFields[bits];
-  const codes = Array.from({ length: end - first }, (_, i) => first + i);
-  return codes.sort((a, b) => fields[a]![0]!.vector - fields[b]![0]!.vector);
+export function quantOrder(bits: QuantBits, first: number, end: number): number[] {
+  const fields = quantFields[bits];
+  const quants = Array.from({ length: end - first }, (_, i) => first + i);
+  return quants.sort((a, b) => fields[a]![0]!.vector - fields[b]![0]!.vector);
 }
