@@ -196,7 +196,7 @@ function runs({ dispatches }: ProgramPart, counts: RowCounts): boolean {
   });
 }
 
-/** "norm + matmul", "blk.3.attn_norm + attn_q": what is computed together has one time. */
+/** "norm + matmul", "blk.3.attn_norm + attn_q": a fused op has one time. */
 function profiledPart({ nodes, dispatches }: ProgramPart): ProfiledPart {
   const first = nodes[0]!;
   const layer = /^blk\.\d+\./.exec(first.name)?.[0] ?? "";

@@ -23,7 +23,7 @@ export interface Layout {
   readonly kvFormat: KvFormat;
   readonly weights: WeightLayout;
   readonly batch: BatchLayout;
-  /** Nodes that are computed together. */
+  /** The nodes of each fused op. */
   readonly groups: readonly Group[];
   /** Which slot each value is in, by its id. */
   readonly slotOf: readonly number[];

@@ -1,4 +1,4 @@
-// Which nodes of the graph are computed together: a pass over its nodes, by a table of patterns. The graph stays as it is;
+// Which nodes of the graph become one fused op: a pass over its nodes, by a table of patterns. The graph stays as it is;
 // a group is the nodes it replaces, in an order in which they could also be computed one by one, and what one kernel does
 // for all of them. Large batches and taps compute the nodes one by one.
 

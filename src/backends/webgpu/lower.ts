@@ -1,4 +1,4 @@
-// From groups of nodes that are computed together (fuse.ts) to kernels. Nodes by themselves: ops/table.ts.
+// From fused ops (fuse.ts) to kernels. Nodes by themselves: ops/table.ts.
 
 import type { GraphNode } from "../../graph/graph.ts";
 import type { Group } from "./fuse.ts";
@@ -15,12 +15,12 @@ export function lowerGroup(group: Group, context: LowerContext): Kernel[] {
   if (attention && context.attentionSize > 0 && hasRoped(attention, context.kv)) {
     return lowerAttention(group, context);
   }
-  const together = fused.flatMap((matmul) => fusedMatmulKernels(matmul, context));
-  const most = together.length > 0 ? MATVEC_TOKENS : 0;
+  const fusedKernels = fused.flatMap((matmul) => fusedMatmulKernels(matmul, context));
+  const most = fusedKernels.length > 0 ? MATVEC_TOKENS : 0;
   // Matmuls in a group with attention are those of its last nodes: what comes before them is computed apart.
   const before = attention ? lowerApart(attentionNodes(group), 0, context) : [];
   const after = attention ? nodes.slice(ATTENTION_NODES) : nodes;
-  return [...before, ...together, ...lowerApart(after, most, context)];
+  return [...before, ...fusedKernels, ...lowerApart(after, most, context)];
 }
 
 /** Nodes of RopedAttention, which come first in their group. */

@@ -1,7 +1,7 @@
 // Stages: instructions that the threads go through without a barrier in between. A barrier costs some microseconds for each
 // of several hundred instructions a token, whether they do much or little.
 //
-//   as one      matmuls that do not need each other (q, k and v; gate and up): their chunks are taken from one list (lots.ts)
+//   as one      matmuls that do not need each other (q, k and v; gate and up): their chunks are taken from one list (chunk-lists.ts)
 //   row by row  work that every row does for itself (add, norm, activations to bytes): a chunk is a row, which goes through
 //               all of it
 // The leader plans them once; executors of stages are made on each thread from those of the instructions.
@@ -10,7 +10,7 @@ import type { Executor } from "../executor.ts";
 import type { Access, Area } from "../ops/op.ts";
 import { accessOf, type Instruction } from "../ops/table.ts";
 import type { Stage } from "../program.ts";
-import { chunkOf, NO_CHUNK, partOf, planLot } from "./lots.ts";
+import { chunkOf, NO_CHUNK, partOf, planChunks } from "./chunk-lists.ts";
 
 /** Whether `later` may be in a stage with `earlier`, by what both are. */
 const allows = {
@@ -122,7 +122,7 @@ function asOne(parts: readonly Executor[], threads: number, timed: Timed | undef
       counts[i] = count;
       isSame = false;
     }
-    if (!isSame) codes = planLot(parts, counts, threads);
+    if (!isSame) codes = planChunks(parts, counts, threads);
     return codes;
   };
   return {

@@ -3,7 +3,7 @@
 // the others by the chunk it holds, at most; one that holds none delays nobody. (Engines with a barrier between ops
 // become several times slower when another program keeps one of the cores busy.)
 //
-// The chunks of an instruction are shared out evenly beforehand: each thread has a run of them, takes these first, and then
+// The chunks of an instruction are dealt out evenly beforehand: each thread has a list of them, takes these first, and then
 // what others have left. Chunks are taken from a word of the run's owner, in a cache line of its own, which mostly nobody
 // else touches: one word for all would go from core to core with every chunk.
 //

@@ -1,5 +1,5 @@
 // What an op of the graph is on the GPU: whether a node can be computed here, and the kernels (../wgsl/) that do it, in order.
-// table.ts lists the ops; a part that is missing is a type error there. What several nodes become together is ../lower.ts.
+// table.ts lists the ops; a part that is missing is a type error there. What fused ops become is ../lower.ts.
 
 import type { NodeOf, OpKind, Value } from "../../../graph/graph.ts";
 import type { WeightLayout } from "../weight-layout.ts";
