@@ -34,14 +34,14 @@ export async function computeEmbedding(
   }
   const state = new Float32Array(engine.hiddenSize); // [embed]
   const sum = new Float64Array(engine.hiddenSize); // [embed]
-  const place = await engine.open({
+  const running = await engine.open({
     tokens: [], // states of all tokens are wanted, so all are computed
     mayAdd: tokens.length,
     isAborted: () => control.aborted,
   });
   try {
     for (let done = 0; done < tokens.length; ) {
-      done += await engine.advance(place, tokens, done, {
+      done += await engine.advance(running, tokens, done, {
         wants: (index) => index >= first,
         logits: false,
         onOutput: async (_index, read) => {
@@ -54,7 +54,7 @@ export async function computeEmbedding(
       if (control.aborted) throw new AbortedError("embed()");
     }
   } finally {
-    engine.close(place);
+    engine.close(running);
   }
   const divisor = options.normalize ? lengthOf(sum) : tokens.length - first;
   return Float32Array.from(sum, (value) => (divisor > 0 ? value / divisor : 0));

@@ -62,14 +62,14 @@ export interface LoadWatch {
 
 export type { AdvanceOptions, ReadOutput } from "./scheduler.ts";
 
-/** A generation's place: its sequence, and what it was promised. */
-export interface Place {
+/** A generation's running: its sequence, and what it was promised. */
+export interface RunningSequence {
   readonly sequence: Sequence;
   readonly promised: Amounts;
 }
 
-/** What a place is asked for with. */
-export interface PlaceRequest {
+/** What a sequence is opened with. */
+export interface SequenceRequest {
   /** The prompt: what is known of its beginning is not computed again. */
   readonly tokens: readonly number[];
   /** Tokens that may come after it. */
@@ -151,8 +151,8 @@ export class Engine {
     return new Engine(parts, options, info, plan, kv);
   }
 
-  /** A place to compute in, as soon as there is room for it; close() gives it back. */
-  async open(request: PlaceRequest): Promise<Place> {
+  /** A sequence to compute, as soon as there is room for it; close() gives it back. */
+  async open(request: SequenceRequest): Promise<RunningSequence> {
     this.#alive();
     const { tokens, mayAdd, isAborted } = request;
     const most = Math.min(tokens.length + mayAdd, this.info.contextSize);
@@ -163,7 +163,7 @@ export class Engine {
   }
 
   /** What was computed stays known, until its room is needed. */
-  close({ sequence, promised }: Place): void {
+  close({ sequence, promised }: RunningSequence): void {
     if (this.#disposed) return;
     this.#room.prefixes.keep(sequence);
     this.#scheduler.leave();
@@ -171,7 +171,7 @@ export class Engine {
   }
 
   /** A prompt was read: others that begin like it need not read it again, while it is still being answered. */
-  share({ sequence }: Place): void {
+  share({ sequence }: RunningSequence): void {
     const whole = Math.floor(sequence.length / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
     const shared = sequence.restorable(whole);
     if (shared < SHARED_PROMPT_TOKENS) return;
@@ -187,7 +187,7 @@ export class Engine {
 
   /** See Scheduler.advance(). */
   async advance(
-    { sequence }: Place,
+    { sequence }: RunningSequence,
     tokens: ArrayLike<number>,
     from: number,
     options: AdvanceOptions,

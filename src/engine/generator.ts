@@ -13,7 +13,7 @@ import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import { phaseWork } from "../limits/phase.ts";
 import { findBreakers } from "./dry-breakers.ts";
-import type { AdvanceOptions, Engine, Place, ReadOutput } from "./engine.ts";
+import type { AdvanceOptions, Engine, ReadOutput, RunningSequence } from "./engine.ts";
 import { explained, NonsenseError } from "./nonsense.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
 import type { SampledToken } from "./sampling.ts";
@@ -63,9 +63,9 @@ export async function generate(
   const tokenIds: number[] = [];
   engine.laps?.lap("prompt", "request");
 
-  const place = await openPlace(engine, request, maxTokens, control);
-  if (!place) return nothingGenerated(engine, tokens);
-  const { sequence } = place;
+  const running = await openSequence(engine, request, maxTokens, control);
+  if (!running) return nothingGenerated(engine, tokens);
+  const { sequence } = running;
   const started = control.now();
   let nonsense: NonsenseError;
   try {
@@ -77,10 +77,10 @@ export async function generate(
       emit({ id: -1, text: "", progress: { total, cached: cachedTokens, processed, ms } });
     };
     const onBatch = options.progress ? report : undefined;
-    if (!(await readPrompt(engine, place, tokens, { control, logits, onBatch }))) {
+    if (!(await readPrompt(engine, running, tokens, { control, logits, onBatch }))) {
       stopReason = "aborted";
     }
-    if (!stopReason) engine.share(place);
+    if (!stopReason) engine.share(running);
     const promptDone = control.now();
     const promptEnd = sequence.length;
     for (const token of tokens) sampler.accept(token);
@@ -114,7 +114,7 @@ export async function generate(
       else if (sequence.length >= sequence.capacity) stopReason = "context";
       else if (tokenIds.length < maxTokens) {
         next[0] = sampled.id;
-        await engine.advance(place, next, 0, oneToken).catch((error: unknown) => {
+        await engine.advance(running, next, 0, oneToken).catch((error: unknown) => {
           if (!(error instanceof AbortedError)) throw error;
           stopReason = "aborted";
         });
@@ -146,18 +146,18 @@ export async function generate(
     if (!(error instanceof NonsenseError)) throw error;
     nonsense = error;
   } finally {
-    engine.close(place);
+    engine.close(running);
   }
   throw await explained(nonsense, engine, [...tokens, ...tokenIds], control);
 }
 
 /** undefined: it was aborted while it waited for room. */
-async function openPlace(
+async function openSequence(
   engine: Engine,
   { tokens }: GenerationRequest,
   maxTokens: number,
   control: RunControl,
-): Promise<Place | undefined> {
+): Promise<RunningSequence | undefined> {
   try {
     const isAborted = () => control.aborted;
     return await engine.open({ tokens, mayAdd: maxTokens, isAborted });
@@ -203,7 +203,7 @@ export async function computeLogits(
   const positions: LogitsResult["positions"] = [];
   const greedy: number[] = [];
   const best = bestOf(engine.vocabSize);
-  const place = await engine.open({
+  const running = await engine.open({
     tokens: [], // logits of all positions are wanted, so all are computed
     mayAdd: tokens.length + options.greedy,
     isAborted: () => control.aborted,
@@ -216,19 +216,19 @@ export async function computeLogits(
       positions.push({ norm: norm(logits), top: best(logits, options.top) });
     };
     for (let done = 0; done < tokens.length; ) {
-      done += await engine.advance(place, tokens, done, { wants: always, onOutput: note, stop });
+      done += await engine.advance(running, tokens, done, { wants: always, onOutput: note, stop });
       await control.breathe();
       if (control.aborted) throw new AbortedError("logits()");
     }
     while (greedy.length < options.greedy) {
       greedy.push(best(logits, 1)[0]![0]);
       if (greedy.length === options.greedy) break;
-      await engine.advance(place, greedy, greedy.length - 1, oneToken);
+      await engine.advance(running, greedy, greedy.length - 1, oneToken);
       await control.breathe();
       if (control.aborted) throw new AbortedError("logits()");
     }
   } finally {
-    engine.close(place);
+    engine.close(running);
   }
   const text = new TextOutput(engine, []);
   for (const id of greedy) text.push(id);
@@ -260,18 +260,18 @@ interface PromptRun {
 /** Computes what the cache does not have yet; false when it was aborted. */
 async function readPrompt(
   engine: Engine,
-  place: Place,
+  running: RunningSequence,
   tokens: readonly number[],
   { control, logits, onBatch }: PromptRun,
 ): Promise<boolean> {
-  const { sequence } = place;
+  const { sequence } = running;
   const last = tokens.length - 1;
   const lastOnly = readingInto(logits, (index) => index === last, control);
   onBatch?.();
   try {
     while (sequence.length < tokens.length) {
       if (control.aborted) return false;
-      await engine.advance(place, tokens, sequence.length, lastOnly);
+      await engine.advance(running, tokens, sequence.length, lastOnly);
       onBatch?.();
       await control.breathe();
       engine.laps?.lap("prompt", "messages");

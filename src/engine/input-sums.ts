@@ -33,14 +33,14 @@ export async function sumInputs(
     );
   }
   const { tap, result } = newSums(engine);
-  const place = await engine.open({
+  const running = await engine.open({
     tokens: [], // inputs of all tokens are wanted, so all are computed
     mayAdd: tokens.length,
     isAborted: () => control.aborted,
   });
   try {
     for (let done = 0; done < tokens.length; ) {
-      done += await engine.advance(place, tokens, done, {
+      done += await engine.advance(running, tokens, done, {
         wants: () => true, // the last layers are computed for tokens whose logits are wanted
         onOutput: () => {},
         stop: () => control.aborted,
@@ -50,7 +50,7 @@ export async function sumInputs(
       if (control.aborted) throw new AbortedError("inputSums()");
     }
   } finally {
-    engine.close(place);
+    engine.close(running);
   }
   return result();
 }

@@ -19,7 +19,7 @@ interface Control {
   breathe(): Promise<void>;
 }
 
-/** The error with its reason, as far as one is found. Whoever asks has closed its own place: this needs room, too. */
+/** The error with its reason, as far as one is found. Whoever asks has closed its own running: this needs room, too. */
 export async function explained(
   error: NonsenseError,
   engine: Engine,
@@ -28,14 +28,14 @@ export async function explained(
 ): Promise<Error> {
   const { tap, reason } = search(engine);
   const isDone = () => control.aborted || reason() !== undefined;
-  const place = await engine.open({
+  const running = await engine.open({
     tokens: [], // what is remembered would not be looked at
     mayAdd: tokens.length,
     isAborted: () => control.aborted,
   });
   try {
     for (let done = 0; done < tokens.length && !isDone(); ) {
-      done += await engine.advance(place, tokens, done, {
+      done += await engine.advance(running, tokens, done, {
         wants: () => true,
         onOutput: () => {},
         stop: () => control.aborted,
@@ -44,7 +44,7 @@ export async function explained(
       await control.breathe();
     }
   } finally {
-    engine.close(place);
+    engine.close(running);
   }
   const found = reason();
   return found === undefined ? error : new ModelError(found, { cause: error });

@@ -41,14 +41,14 @@ export async function score(
   if (request.firstIsBos && addBos && bos !== undefined) read[0] = bos;
   const scores = new Scores(engine.vocabSize, request);
   let nonsense: NonsenseError | undefined;
-  const place = await engine.open({
+  const running = await engine.open({
     tokens: [], // logits of many positions are wanted, so all are computed
     mayAdd: read.length,
     isAborted: () => control.aborted,
   });
   try {
     for (let done = 0; done < read.length; ) {
-      done += await engine.advance(place, read, done, {
+      done += await engine.advance(running, read, done, {
         wants: (index) => index >= from,
         onOutput: (index, read) => scores.take(index, (target) => read("logits", target)),
         stop: () => control.aborted,
@@ -60,7 +60,7 @@ export async function score(
     if (!(error instanceof NonsenseError)) throw error;
     nonsense = error;
   } finally {
-    engine.close(place);
+    engine.close(running);
   }
   if (nonsense) throw await explained(nonsense, engine, read, control);
   return scores.result;

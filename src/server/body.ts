@@ -94,7 +94,7 @@ const smallBody = 65_536;
 
 /**
  * The body as JSON, whatever its fields, and no more of it than the server's limit. `budget`: how much work its values may
- * be (json-reader.ts). A large body takes one of the places for such: only so many are in memory at a time.
+ * be (json-reader.ts). A large body takes one of the turns for such: only so many are in memory at a time.
  */
 export async function readJson(call: Call, budget?: number): Promise<unknown> {
   const { request, server } = call;
@@ -128,7 +128,7 @@ export async function readJson(call: Call, budget?: number): Promise<unknown> {
   return json.end();
 }
 
-/** app.ts gives the place back when the request's handler is done. */
+/** app.ts gives the turn back when the request's handler is done. */
 async function enterLarge(call: Call): Promise<void> {
   call.large ??= await call.server.large.enter(call.client, call.signal);
 }

@@ -11,8 +11,8 @@ export type ChoiceEvent =
   | { index: number; slot: number; result: GenerationResult };
 
 /**
- * Starts one generation a prompt and choice: the first has its place when this resolves, so that a full server is an
- * error with a status of its own; the others follow as places get free.
+ * Starts one generation a prompt and choice: the first has its turn when this resolves, so that a full server is an
+ * error with a status of its own; the others follow as turns get free.
  */
 export async function startChoices(
   call: Call,

@@ -1,4 +1,4 @@
-// One generation on behalf of a request: the check that its prompt fits, a place in the queue, the engine's work, and
+// One generation on behalf of a request: the check that its prompt fits, a turn in the queue, the engine's work, and
 // what is counted of it. Every API ends up here; how tokens become events of a protocol is the routes' business.
 
 import {
@@ -33,18 +33,18 @@ export interface Completion {
 
 let jobs = 0;
 
-/** Waits for a place, then starts. Throws before anything has run when the prompt does not fit or the queue is full. */
+/** Waits for a turn, then starts. Throws before anything has run when the prompt does not fit or the queue is full. */
 export async function startCompletion(call: Call, request: CompletionRequest): Promise<Completion> {
   const { server, signal } = call;
   const { served, tokens, options } = request;
   checkPrompt(served, tokens, request.param);
   const arrived = server.now();
-  const place = await server.queue.enter(call.client, signal);
+  const turn = await server.queue.enter(call.client, signal);
   let generation: Generation;
   try {
     generation = served.model.generate(tokens, { ...options, signal });
   } catch (error) {
-    place.release();
+    turn.release();
     throw error;
   }
   const job: Job = {
@@ -61,7 +61,7 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
   server.metrics.queueSeconds.observe((server.now() - arrived) / 1000);
   const ended = generation.result.finally(() => {
     server.jobs.delete(job);
-    place.release();
+    turn.release();
   });
   const result = ended.then(
     (result) => {

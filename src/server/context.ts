@@ -16,7 +16,7 @@ export interface ServerSettings {
   access: AccessSettings;
   /** Generations that run at once. */
   parallel: number;
-  /** Generations that may wait for a place. */
+  /** Generations that may wait for their turn. */
   queue: number;
   maxBodyBytes: number;
   maxMessages: number;

@@ -1,4 +1,4 @@
-// Texts as vectors on behalf of a request: each must fit, all of them take one place in the queue, one after the other.
+// Texts as vectors on behalf of a request: each must fit, all of them take one turn in the queue, one after the other.
 
 import { AbortedError, ContextError, type Embedding } from "../index.ts";
 import { checkPrompt } from "./completion.ts";
@@ -13,7 +13,7 @@ export type EmbedInput = PromptOne;
 
 export type Pooling = "mean" | "last";
 
-/** More texts than this would hold a place for too long. */
+/** More texts than this would hold a turn for too long. */
 const maxInputs = 2048;
 
 export async function embedInputs(
@@ -35,7 +35,7 @@ export async function embedInputs(
     checkPrompt(served, tokens, "input");
     prompts.push(tokens);
   }
-  const place = await server.queue.enter(call.client, signal);
+  const turn = await server.queue.enter(call.client, signal);
   try {
     const embeddings = await served.model.embed(prompts, {
       pooling: pooling ?? server.settings.pooling,
@@ -48,7 +48,7 @@ export async function embedInputs(
     if (error instanceof ContextError) throw cacheFull(); // each fits by itself
     throw error instanceof AbortedError && server.stopSignal.aborted ? stopping() : error;
   } finally {
-    place.release();
+    turn.release();
   }
 }
 

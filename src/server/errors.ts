@@ -162,7 +162,7 @@ export function bodyTooLarge(limitBytes: number): ApiError {
   });
 }
 
-/** 429: no place to run and none to wait. */
+/** 429: no room to run and none to wait. */
 export function queueFull(running: number, waiting: number): ApiError {
   return new ApiError({
     status: 429,
@@ -174,10 +174,10 @@ export function queueFull(running: number, waiting: number): ApiError {
   });
 }
 
-/** 400: more answers at once than even an idle server has places for; waiting would not help. */
-export function tooManyChoices(count: number, places: number): ApiError {
+/** 400: more answers at once than even an idle server has room for; waiting would not help. */
+export function tooManyChoices(count: number, room: number): ApiError {
   return invalidRequest(
-    `"n": the request asks for ${count} answers at once, and the server has room for ${places}. Ask for fewer answers or prompts, or start it with a larger --queue`,
+    `"n": the request asks for ${count} answers at once, and the server has room for ${room}. Ask for fewer answers or prompts, or start it with a larger --queue`,
     "n",
     "too_many_choices",
   );

@@ -126,7 +126,7 @@ export function createMetrics(): Metrics {
     ),
     queueSeconds: new Histogram(
       "lantern_queue_seconds",
-      "Time that generations waited for a place.",
+      "Time that generations waited for their turn.",
       secondBounds,
     ),
     firstTokenSeconds: new Histogram(

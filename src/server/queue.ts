@@ -1,11 +1,11 @@
 // Admission: at most `parallel` generations run, at most `waiting` wait, the rest is told so. Clients take turns: when a
-// place gets free, the client that was served longest ago is next, so that one with a hundred requests does not keep
+// turn gets free, the client that was served longest ago is next, so that one with a hundred requests does not keep
 // the others waiting. Knows nothing of HTTP or of models.
 
 import { queueFull, stopping, tooManyChoices } from "./errors.ts";
 
-/** A place to run. Give it back exactly when the generation has ended. */
-export interface Place {
+/** A turn to run. Give it back exactly when the generation has ended. */
+export interface Turn {
   release(): void;
 }
 
@@ -50,9 +50,9 @@ export class AdmissionQueue {
     if (count > free) throw queueFull(this.#running, this.#waiting.length);
   }
 
-  /** A place, now or later. Rejects when there is no room, when the signal is aborted, when the server ends. */
-  enter(client: string, signal: AbortSignal): Promise<Place> {
-    return new Promise<Place>((resolve, reject) => {
+  /** A turn, now or later. Rejects when there is no room, when the signal is aborted, when the server ends. */
+  enter(client: string, signal: AbortSignal): Promise<Turn> {
+    return new Promise<Turn>((resolve, reject) => {
       signal.throwIfAborted();
       this.checkRoom();
       const admit = (): void => {
@@ -80,7 +80,7 @@ export class AdmissionQueue {
     for (const { refuse } of this.#waiting.splice(0)) refuse(stopping());
   }
 
-  #take(client: string): Place {
+  #take(client: string): Turn {
     this.#running++;
     this.#served.set(client, ++this.#turns);
     this.#active.set(client, (this.#active.get(client) ?? 0) + 1);

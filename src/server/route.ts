@@ -4,7 +4,7 @@
 import type { Access, LoginSource } from "./access.ts";
 import type { ServerContext } from "./context.ts";
 import type { ErrorShape } from "./errors.ts";
-import type { Place } from "./queue.ts";
+import type { Turn } from "./queue.ts";
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
@@ -48,7 +48,7 @@ export interface Call {
   /** Aborted when the client has gone, or when the server ends. */
   signal: AbortSignal;
   /** Its place among the requests with large bodies; given back when the handler is done. */
-  large?: Place;
+  large?: Turn;
 }
 
 /** A JSON answer. */

@@ -1,7 +1,7 @@
 // Streams to a client: server-sent events and lines of JSON. A stream is an async iterator of events; when the client
 // goes away the iterator is told to return, which aborts what feeds it. An error in mid-stream becomes a last event.
 //
-// While a request waits for its place or its prompt is read, there is nothing to send, for minutes maybe. Proxies and
+// While a request waits for its turn or its prompt is read, there is nothing to send, for minutes maybe. Proxies and
 // clients cut connections on which nothing comes: server-sent events have comments for that, which every client skips.
 
 import type { ServerContext } from "./context.ts";
@@ -48,7 +48,7 @@ export function eventStream(
 }
 
 /**
- * The events of what may have to wait for its place first. What goes wrong soon is thrown, and gets a status of its own;
+ * The events of what may have to wait for its turn first. What goes wrong soon is thrown, and gets a status of its own;
  * who has waited as long as a heartbeat gets a stream that waits with it.
  */
 export async function eventsOf<T>(

@@ -264,7 +264,7 @@ test("whoever looks at the values of a batch is alone in it", async () => {
   const { backend, batches } = watched(new ReferenceBackend());
   const engine = await tinyEngine({ backend, cacheTokens: 2048 });
   const tokens = prompt(5, 20);
-  const place = await engine.open({ tokens: [], mayAdd: 20, isAborted: () => false });
+  const running = await engine.open({ tokens: [], mayAdd: 20, isAborted: () => false });
   let rows = 0;
   let written = 0;
   const { promise: underWay, resolve } = Promise.withResolvers<void>();
@@ -275,7 +275,7 @@ test("whoever looks at the values of a batch is alone in it", async () => {
   );
   await underWay; // from here on every batch would have tokens of all three
   for (let done = 0; done < tokens.length; ) {
-    done += await engine.advance(place, tokens, done, {
+    done += await engine.advance(running, tokens, done, {
       wants: () => true,
       onOutput: () => {},
       stop: () => false,
@@ -284,7 +284,7 @@ test("whoever looks at the values of a batch is alone in it", async () => {
       },
     });
   }
-  engine.close(place);
+  engine.close(running);
   expect(rows).toBe(tokens.length);
   expect((await Promise.all(others)).map(({ tokenIds }) => tokenIds.length)).toEqual([30, 30]);
   expect(batches.some(({ tables }) => tables === 2)).toBe(true);

@@ -7,7 +7,7 @@ import { streamText } from "ai";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Model, open } from "../../src/index.ts";
-import type { Place } from "../../src/server/queue.ts";
+import type { Turn } from "../../src/server/queue.ts";
 import type { RunningServer } from "../../src/server/serve.ts";
 import { all, modelId, post, prompt, serveModel, until } from "./test-server.ts";
 
@@ -31,15 +31,15 @@ afterAll(async () => {
 
 /** A server whose only place is taken; the heart beats every few milliseconds. */
 async function withBusyServer(
-  work: (server: RunningServer, place: Place) => Promise<void>,
+  work: (server: RunningServer, turn: Turn) => Promise<void>,
   queue: number = 8,
 ): Promise<void> {
   const server = await serveModel(model, log, { parallel: 1, queue, heartbeatMs: 5 });
-  const place = await server.context.queue.enter("the test", new AbortController().signal);
+  const turn = await server.context.queue.enter("the test", new AbortController().signal);
   try {
-    await work(server, place);
+    await work(server, turn);
   } finally {
-    place.release();
+    turn.release();
     await server.stop();
   }
 }
@@ -52,14 +52,14 @@ async function comments(response: Response, count: number) {
   return { reader, text };
 }
 
-describe("a request that waits for its place", () => {
+describe("a request that waits for its turn", () => {
   test("gets comments, then its events", async () => {
-    await withBusyServer(async (server, place) => {
+    await withBusyServer(async (server, turn) => {
       const response = await post(`${server.url}/v1/chat/completions`, body);
       expect(response.status).toBe(200);
       const { reader, text } = await comments(response, 3);
       expect(text.replaceAll(comment, "")).toBe(""); // nothing else yet
-      place.release();
+      turn.release();
       let rest = "";
       for (let step = await reader.read(); !step.done; step = await reader.read()) {
         rest += step.value;
@@ -71,7 +71,7 @@ describe("a request that waits for its place", () => {
   });
 
   test("of another protocol as well", async () => {
-    await withBusyServer(async (server, place) => {
+    await withBusyServer(async (server, turn) => {
       const { url } = server;
       const answers = await Promise.all([
         post(`${url}/v1/completions`, { ...body, messages: undefined, prompt }),
@@ -83,7 +83,7 @@ describe("a request that waits for its place", () => {
       expect(read.map(({ text }) => text.replaceAll(comment, ""))).toEqual(["", "", "", ""]);
       await Promise.all(read.map(({ reader }) => reader.cancel()));
       await until("all have left the queue", () => server.context.queue.waiting === 0);
-      place.release();
+      turn.release();
     });
   });
 
@@ -112,11 +112,11 @@ describe("a request that waits for its place", () => {
 describe("other people's clients do not see comments", () => {
   /** Starts a request, lets it wait for some heartbeats, then lets it run. */
   const afterBeats = (work: (url: string) => Promise<string>) =>
-    withBusyServer(async (server, place) => {
+    withBusyServer(async (server, turn) => {
       const text = work(server.url);
       await until("it waits", () => server.context.queue.waiting === 1);
       await new Promise((resolve) => setTimeout(resolve, 60)); // some heartbeats
-      place.release();
+      turn.release();
       expect(await text).toBe(expected);
     });
 

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { ApiError } from "../../src/server/errors.ts";
-import { AdmissionQueue, type Place } from "../../src/server/queue.ts";
+import { AdmissionQueue, type Turn } from "../../src/server/queue.ts";
 
 const forever = new AbortController().signal;
 
@@ -12,25 +12,25 @@ const settle = () => new Promise((resolve) => setTimeout(resolve));
 /** Enters in order, and notes who was admitted in which order. */
 function enterAll(queue: AdmissionQueue, clients: readonly string[]) {
   const admitted: string[] = [];
-  const places: Place[] = [];
+  const turns: Turn[] = [];
   for (const client of clients) {
-    void queue.enter(client[0]!, forever).then((place) => {
+    void queue.enter(client[0]!, forever).then((turn) => {
       admitted.push(client);
-      places.push(place);
+      turns.push(turn);
     });
   }
-  return { admitted, places };
+  return { admitted, turns };
 }
 
 describe("the queue", () => {
-  test("runs as many as it may, and the others when places get free", async () => {
+  test("runs as many as it may, and the others when turns get free", async () => {
     const queue = new AdmissionQueue(2, 10);
-    const { admitted, places } = enterAll(queue, ["a1", "a2", "a3"]);
+    const { admitted, turns } = enterAll(queue, ["a1", "a2", "a3"]);
     await settle();
     expect(admitted).toEqual(["a1", "a2"]);
     expect([queue.running, queue.waiting]).toEqual([2, 1]);
-    places[0]!.release();
-    places[0]!.release(); // twice is once
+    turns[0]!.release();
+    turns[0]!.release(); // twice is once
     await settle();
     expect(admitted).toEqual(["a1", "a2", "a3"]);
     expect([queue.running, queue.waiting]).toEqual([2, 0]);
@@ -38,10 +38,10 @@ describe("the queue", () => {
 
   test("lets clients take turns, however many requests each has", async () => {
     const queue = new AdmissionQueue(1, 10);
-    const { admitted, places } = enterAll(queue, ["a1", "a2", "a3", "b1", "b2", "c1"]);
+    const { admitted, turns } = enterAll(queue, ["a1", "a2", "a3", "b1", "b2", "c1"]);
     for (let served = 0; served < 6; served++) {
       await settle();
-      places[served]!.release();
+      turns[served]!.release();
     }
     expect(admitted).toEqual(["a1", "b1", "c1", "a2", "b2", "a3"]);
     expect([queue.running, queue.waiting]).toEqual([0, 0]);
@@ -68,14 +68,14 @@ describe("the queue", () => {
 
   test("forgets who leaves while waiting", async () => {
     const queue = new AdmissionQueue(1, 1);
-    const { places } = enterAll(queue, ["a1"]);
+    const { turns } = enterAll(queue, ["a1"]);
     await settle();
     const gone = new AbortController();
     const waiting = queue.enter("b", gone.signal);
     gone.abort(new Error("gone"));
     await expect(waiting).rejects.toThrow("gone");
     expect(queue.waiting).toBe(0);
-    places[0]!.release();
+    turns[0]!.release();
     expect(queue.running).toBe(0);
     await expect(queue.enter("b", gone.signal)).rejects.toThrow("gone");
   });

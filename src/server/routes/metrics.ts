@@ -50,12 +50,12 @@ function gauges({ queue }: ServerContext, all: [string, EngineStatus][]): GaugeR
     values: all.map(([model, status]) => ({ value: of(status), labels: { model } })),
   });
   return [
-    one("lantern_running", "Generations that have a place.", queue.running),
-    one("lantern_waiting", "Generations that wait for a place.", queue.waiting),
+    one("lantern_running", "Generations that run now.", queue.running),
+    one("lantern_waiting", "Generations that wait for their turn.", queue.waiting),
     one("lantern_parallel", "Generations that may run at once.", queue.parallel),
     perModel(
       "lantern_engine_waiting",
-      "Generations with a place that wait for room in the KV cache.",
+      "Running generations that wait for room in the KV cache.",
       (status) => status.waiting,
     ),
     perModel(

@@ -2,7 +2,7 @@
 // ever lost or shared by mistake.
 
 import { describe, expect, test } from "vitest";
-import type { Engine, Place } from "../../../src/engine/engine.ts";
+import type { Engine, RunningSequence } from "../../../src/engine/engine.ts";
 import { BlockPool } from "../../../src/engine/state/block-pool.ts";
 import { KvBlocks } from "../../../src/engine/state/kv-blocks.ts";
 import { Sequence } from "../../../src/engine/state/sequence.ts";
@@ -23,7 +23,7 @@ async function append(engine: Engine, sequence: Sequence, tokens: number[]): Pro
 }
 
 /** A place that remembers nothing. */
-function openEmpty(engine: Engine): Promise<Place> {
+function openEmpty(engine: Engine): Promise<RunningSequence> {
   return engine.open({ tokens: [], mayAdd: 1, isAborted: () => false });
 }
 
