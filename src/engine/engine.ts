@@ -48,7 +48,7 @@ export interface EngineOptions {
   parallel?: number | undefined;
   /** For tests: tokens of the KV cache, instead. */
   cacheTokens?: number | undefined;
-  /** Prompt tokens of a batch in which others write; undefined: a middling number. */
+  /** Prompt tokens of a batch in which others decode; undefined: a middling number. */
   promptChunk?: ((graph: Graph, kvType: DType) => number | undefined) | undefined;
   /** Where the engine's time is recorded; undefined: nowhere. */
   laps?: Laps | undefined;
@@ -251,7 +251,7 @@ export class Engine {
   }
 }
 
-/** Prompt tokens of a batch in which others write, where the machine was not measured. */
+/** Prompt tokens of a batch in which others decode, where the machine was not measured. */
 function defaultChunk({ maxTokens }: PlanLimits): number {
   return maxTokens <= BATCH_LIMITS.maxTokens ? maxTokens / 2 : maxTokens / 4;
 }

@@ -1,4 +1,4 @@
-// One generation, from prompt to last token: read the prompt in chunks, then sample, decode, check for stops, step.
+// One generation, from prompt to last token: prefill in chunks, then sample, check for stops, decode.
 // Between two steps it lets messages in, so an abort takes effect within one token.
 
 import type {
@@ -77,7 +77,7 @@ export async function generate(
       emit({ id: -1, text: "", progress: { total, cached: cachedTokens, processed, ms } });
     };
     const onBatch = options.progress ? report : undefined;
-    if (!(await readPrompt(engine, running, tokens, { control, logits, onBatch }))) {
+    if (!(await prefill(engine, running, tokens, { control, logits, onBatch }))) {
       stopReason = "aborted";
     }
     if (!stopReason) engine.share(running);
@@ -258,7 +258,7 @@ interface PromptRun {
 }
 
 /** Computes what the cache does not have yet; false when it was aborted. */
-async function readPrompt(
+async function prefill(
   engine: Engine,
   running: RunningSequence,
   tokens: readonly number[],

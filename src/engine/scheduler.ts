@@ -1,8 +1,8 @@
 // Continuous batching: puts tokens of all running generations into one batch, so that the weights are read once for all
 // of them. Generations join and leave at every batch; none of them knows of the others.
 //
-// A batch takes one token of every generation that writes, then prompt tokens: as many as there is room for, but while
-// somebody writes no more than `promptChunk`, so that a long prompt does not stall them, and what fills the backend's tiles
+// A batch takes one token of every sequence that decodes, then prompt tokens: as many as there is room for, but while
+// somebody decodes no more than `promptChunk`, so that a long prompt does not stall them, and what fills the backend's tiles
 // of tokens up. Whoever was left out comes first in the next batch. A batch begins when all participants have asked for it;
 // one that takes its time (it is being opened, it waits for something) is waited for a millisecond at most.
 
@@ -34,7 +34,7 @@ export interface AdvanceOptions {
 export interface SchedulerParts {
   readonly backend: Backend;
   readonly batch: Batch;
-  /** Prompt tokens of a batch in which others write. */
+  /** Prompt tokens of a batch in which others decode. */
   readonly promptChunk: number;
   /** Tokens that the backend computes at once; such a batch is filled up to a multiple of them. */
   readonly tokenTile: number;
@@ -192,8 +192,8 @@ export class Scheduler {
 
   async #compute(entries: readonly Entry[]): Promise<void> {
     const { backend, batch, laps } = this.#parts;
-    const writes = entries.some(({ job }) => job.options.phase === "generation");
-    const phase: BatchPhase = writes ? "generation" : "prompt";
+    const decodes = entries.some(({ job }) => job.options.phase === "generation");
+    const phase: BatchPhase = decodes ? "generation" : "prompt";
     laps?.lap(phase, "bookkeeping");
     // One that gives up does not stop the others; its tokens are computed for nothing.
     const stop = () => entries.every(({ job }) => job.options.stop());

@@ -1,5 +1,5 @@
 // What measurements of this machine decide when a model is loaded: kernels and threads (tuning), and how much of a prompt
-// goes into a batch in which others write. The engine's thread loads this file when there is a measurement; a machine that
+// goes into a batch in which others decode. The engine's thread loads this file when there is a measurement; a machine that
 // was never measured pays nothing for it.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";

@@ -66,7 +66,7 @@ describe.each([
       }
       const { backend, batches } = watched(make());
       const engine = await tinyEngine({ weightType, backend, cacheTokens: 2048 });
-      // They begin at different times, so that prompts are read while others write.
+      // They begin at different times, so that prompts are read while others decode.
       const together = prompts.map(async (tokens, i) => {
         for (let wait = 0; wait < 3 * i; wait++) await new Promise((done) => setImmediate(done));
         return (await run(engine, tokens, 20)).tokenIds;
@@ -88,7 +88,7 @@ describe("batches", () => {
     engine.dispose();
   });
 
-  test("take no more of a prompt than a chunk while others write, and all they can when nobody does", async () => {
+  test("take no more of a prompt than a chunk while others decode, and all they can when nobody does", async () => {
     const { backend, batches } = watched(new ReferenceBackend());
     const engine = await tinyEngine({
       backend,
