@@ -1,6 +1,6 @@
 // Which tests `npm test` leaves to `npm run test:all`: those that take a browser, a GPU that the processor plays, real models,
-// installed packages, or many seconds. Everything is in one of three tiers: quick, rest and GPU. .ci/run runs one after the
-// other, and leaves the last one out where the others took so long that all of it would not end in a quarter of an hour.
+// installed packages, or many seconds. Everything is in one of four tiers: quick, rest, kernels and GPU. .ci/run runs one after
+// the other, and leaves the last two out where the others took so long that all of it would not end in a quarter of an hour.
 
 import { fileURLToPath } from "node:url";
 import type { ViteUserConfig } from "vitest/config";
@@ -18,6 +18,13 @@ export const gpu: readonly string[] = [
   "test/tune/gpu-tune.test.ts",
 ];
 
+/** Every kernel, in every shape, also for processors that this one is not. (What they are is held by hashes.) */
+export const kernels: readonly string[] = [
+  "test/backends/{matmul-variants,native-matmuls}.test.ts",
+  "test/conformance/{interpreted,wasm-variants}.test.ts",
+  "test/kernels/{arm64-kernels,matmul-widths,native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
+];
+
 /** What else `npm test` leaves out. */
 export const rest: readonly string[] = [
   // A browser.
@@ -27,7 +34,7 @@ export const rest: readonly string[] = [
   "test/dtypes/real-files.test.ts",
   "test/formats/gguf-real.test.ts",
   "test/models/{golden,moe-golden,options-golden,tiny-golden}.test.ts",
-  "test/tokenizers/{oracle,vectors}.test.ts",
+  "test/tokenizers/{oracle,regex,vectors}.test.ts",
   "test/tools/{commands,convert-real,perplexity,perplexity-cli,quantize,quantize-api}.test.ts",
   // A copy of the sources, compiled and run.
   "test/docs/**",
@@ -40,11 +47,10 @@ export const rest: readonly string[] = [
   "test/server/{lantern-kill,lantern-sessions,stop,watchdog}.test.ts",
   "test/sessions/crash.test.ts",
   "test/tune/run-tune.test.ts",
-  // Every kernel, in every shape.
-  "test/backends/matmul-variants.test.ts",
-  "test/conformance/{guarded,interpreted,wasm-variants}.test.ts",
+  // Kernels.
+  "test/conformance/guarded.test.ts",
   "test/fuzz/shapes.test.ts",
-  "test/kernels/{arm64-pairs,kernel-hashes,matmul,matmul-widths,native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
+  "test/kernels/{arm64-pairs,kernel-hashes,matmul}.test.ts",
 ];
 
 /** Half a minute and more. One that begins last would run alone at the end; where nothing ran before, vitest knows no times. */

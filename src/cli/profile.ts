@@ -96,7 +96,7 @@ function phaseText(phase: PhaseProfile, markdown: boolean): string {
       .map(([key, name]) => plain(`between batches: ${name}`, phase.between[key])),
     plain("all", ms),
   ].map((row) => [...row, "", "", ""].slice(0, header.length));
-  const counts = `${plural(tokens, "token")} in ${plural(batches, "batch")}, ${msNumber(ms)} ms`;
+  const counts = `${plural(tokens, "token")} in ${plural(batches, "batch", "batches")}, ${msNumber(ms)} ms`;
   const blocks = [
     `${phase.phase}, ${counts}: ${summary}.\n`,
     renderTable({ header, rows, right }, markdown),

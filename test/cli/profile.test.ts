@@ -29,7 +29,7 @@ test("run: tables by op and by layer after the timings, and the bottleneck", asy
   expect(stdout).toMatch(/^the cat/);
   expect(stdout).not.toContain("matmul");
   expect(stderr).toMatch(/^generation, 7 tokens in 7 batches, [\d.]+ ms: \d+% of generation is /m);
-  for (const name of ["matmul", "attention", "waiting", "between steps: sampling", "all"]) {
+  for (const name of ["matmul", "attention", "waiting", "between batches: sampling", "all"]) {
     expect(stderr).toMatch(new RegExp(`^${name} +`, "m"));
   }
   expect(stderr).toMatch(/^blk\.1 +\d+ +[\d.]+ /m);
@@ -64,7 +64,7 @@ test("run --json carries the profile as data, and without the flag there is none
   ]);
   expect(phases[1]).toMatchObject({
     waiting_ms: expect.any(Number),
-    heap_bytes_per_step: expect.any(Number),
+    heap_bytes_per_batch: expect.any(Number),
     between: { sampling_ms: expect.any(Number) },
     ops: expect.arrayContaining([expect.objectContaining({ name: "matmul", limit: null })]),
   });

@@ -84,7 +84,7 @@ test("a trace has the events of every thread; reset begins anew", async () => {
     expect(dur).toBeGreaterThanOrEqual(0);
   }
   const names = new Set(spans.map(({ name }) => name));
-  for (const name of ["sampling", "step", "blk.1.ffn_down", "logits"]) {
+  for (const name of ["sampling", "batch", "blk.1.ffn_down", "logits"]) {
     expect(names).toContain(name);
   }
   expect(await model.profile()).toMatchObject({ phases: [], bottleneck: "nothing was run yet" });

@@ -133,7 +133,7 @@ test("AMX tiles are used from 13 tokens on", () => {
   const variant = variantById("16x16.amx.compact", target)!;
   const problem = { dtype: "q4_0", n: 64, k: 256 };
   expect(acceptsProblem(variant, { ...problem, dtype: "f16" }, target)).toMatch(/f16 are floats/);
-  expect(acceptsProblem(variant, problem, nativeTargets["x64-avx512"])).toMatch(/no tile reg/);
+  expect(acceptsProblem(variant, problem, nativeTargets["x64-avx512"])).toMatch(/no AMX tiles/);
 });
 
 test("pairs of rows are used from 8 tokens on", () => {

@@ -251,7 +251,7 @@ function reportText(report: BenchReport, { markdown = false }: BenchOutputFlags)
   const model = `${info.name}: ${info.architecture}, ${countText(info.parameters)} parameters, ${info.weightType}, ${bytesText(info.weightBytes)}`;
   const where = profiles.map(
     ({ level, threads, report: profile }) =>
-      `\nlevel ${level}, ${threads} thread${threads === 1 ? "" : "s"}\n\n${profileText(profile, markdown)}`,
+      `\nopt level ${level}, ${threads} thread${threads === 1 ? "" : "s"}\n\n${profileText(profile, markdown)}`,
   );
   return `${model}\n${machineText(machine, before, after)}\n\n${table}${where.join("")}`;
 }
