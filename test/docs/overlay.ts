@@ -16,7 +16,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
-const folders = ["src", "test/conformance", "test/support", "test/kernels"];
+const folders = ["test/tiers", "src", "test/conformance", "test/support", "test/kernels"];
 
 /** A part of a document: a new file, or lines that are added to one. */
 export interface Addition {
@@ -76,7 +76,7 @@ export class Overlay {
     for (const folder of folders) {
       cpSync(join(root, folder), join(this.folder, folder), { recursive: true });
     }
-    for (const file of ["package.json", "tsconfig.json", "vitest.config.ts", "vitest.tiers.ts"]) {
+    for (const file of ["package.json", "tsconfig.json", "vitest.config.ts"]) {
       cpSync(join(root, file), join(this.folder, file));
     }
     symlinkSync(join(root, "node_modules"), join(this.folder, "node_modules"), "junction");

@@ -1,4 +1,4 @@
-// The threads of the CPU backend at work on one program, in batch but not in lockstep: an instruction is over when all
+// The threads of the CPU backend at work on one program, in step but not in lockstep: an instruction is over when all
 // its chunks are done, not when all threads have arrived. A thread that the operating system holds back therefore delays
 // the others by the chunk it holds, at most; one that holds none delays nobody. (Engines with a barrier between ops
 // become several times slower when another program keeps one of the cores busy.)
@@ -34,7 +34,7 @@ const RUNS: number = 2 * LINE;
 
 /**
  * Looks at `ready` this often before it sleeps: up to half a millisecond. Waking a thread takes longer than most instructions
- * of a step, and choosing a token between two steps does not take that long. Where that was in vain (a thread is held back,
+ * of a batch, and choosing a token between two batches does not take that long. Where that was in vain (a thread is held back,
  * since others want its core) it looks a quarter as often the next time: a system that sees a thread spin lets others go first.
  */
 const MOST_SPINS = 10_000;

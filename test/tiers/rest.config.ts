@@ -1,5 +1,5 @@
 import { defineConfig, type ViteUserConfig } from "vitest/config";
-import { rest, shared } from "./vitest.tiers.ts";
+import { rest, shared } from "./tiers.ts";
 
 // `npm run test:rest`: what `npm test` leaves out. Browsers, servers and other processes wait half of their time, so that
 // three files at a time keep two cores busy.

@@ -20,9 +20,9 @@ export const gpu: readonly string[] = [
 
 /** Every kernel, in every shape, also for processors that this one is not. (What they are is held by hashes.) */
 export const kernels: readonly string[] = [
-  "test/backends/{matmul-variants,native-matmuls}.test.ts",
+  "test/backends/{matmul-variants,native-matmuls,weights}.test.ts",
   "test/conformance/{interpreted,wasm-variants}.test.ts",
-  "test/kernels/{arm64-kernels,matmul-widths,native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
+  "test/kernels/{arm64-kernels,machine,matmul-widths,native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
 ];
 
 /** What else `npm test` leaves out. */
@@ -48,6 +48,7 @@ export const rest: readonly string[] = [
   "test/sessions/crash.test.ts",
   "test/tune/run-tune.test.ts",
   // Kernels.
+  "test/backends/guard.test.ts",
   "test/conformance/guarded.test.ts",
   "test/fuzz/shapes.test.ts",
   "test/kernels/{arm64-pairs,kernel-hashes,matmul}.test.ts",
@@ -88,7 +89,9 @@ export const shared: NonNullable<ViteUserConfig["test"]> = {
     LANTERN_NO_TUNE: "1",
     // Hundreds of processes and threads load the same modules: they are stripped of types and compiled once.
     // Not in /tmp, where another user could have put something first.
-    NODE_COMPILE_CACHE: fileURLToPath(new URL("node_modules/.cache/compile", import.meta.url)),
+    NODE_COMPILE_CACHE: fileURLToPath(
+      new URL("../../node_modules/.cache/compile", import.meta.url),
+    ),
   },
   testTimeout: 120_000,
   // A poll ends when what it waits for is there; on a busy machine that takes more than the usual second.
