@@ -99,3 +99,30 @@ test.each([
 ])("%s", (library, commandLine) => {
   expect(inFlags(library)).toBe(commandLine);
 });
+
+/** Words that were replaced by those of the field: what is written on the right is what to say. */
+const retired: readonly [RegExp, string][] = [
+  [/\bmatrix products?\b/i, "matmul"],
+  [/\btile registers?\b/i, "AMX tile"],
+  [/\btiles? of (rows|weights)\b/i, "row panel"],
+  [/\bmeeting of all threads\b/i, "barrier"],
+  [/\b(StepPhase|StepLayout|stepMs|graph\/step\.ts)\b/, "batch"],
+  [/\b(ProductBench|LaneProduct|productGraph)\b/, "matmul, dot"],
+  [/\b(TILE_ROWS|packTile|FloatTiles)\b/, "row panel"],
+  [/\b(emitCodes|emitMinimums|SignedCodes|pack-codes)\b/, "quants, mins"],
+  [/\b(NativeLevel|nativeLevel|X64Level)\b/, "isa"],
+  [/\b(planLot|openPlace)\b/, "chunk, sequence"],
+  [/\bspeed of light\b/i, "roofline or limit, except in the slogan of README.md"],
+];
+
+test("one word for one thing: retired words stay away", () => {
+  const texts = [
+    ...sourceFiles("src", "bench", "scripts").map(({ path, text }) => ({ at: path, text })),
+    ...pages(),
+    ...documents().filter(({ at }) => at !== "README.md"),
+  ];
+  const used = retired.flatMap(([pattern, say]) =>
+    found(texts, pattern).map((where) => `${where}: say ${say}`),
+  );
+  expect(used.join("\n")).toBe("");
+});
