@@ -1,5 +1,5 @@
 // Which tests `npm test` leaves to `npm run test:all`: those that take a browser, a GPU that the processor plays, real models,
-// installed packages, or many seconds. Everything is in one of four tiers: quick, rest, kernels and GPU. .ci/run runs one after
+// installed packages, or many seconds. Everything is in one of four tiers: quick, rest, slow and GPU. .ci/run runs one after
 // the other, and leaves the last two out where the others took so long that all of it would not end in a quarter of an hour.
 
 import { fileURLToPath } from "node:url";
@@ -18,10 +18,15 @@ export const gpu: readonly string[] = [
   "test/tune/gpu-tune.test.ts",
 ];
 
-/** Every kernel, in every shape, also for processors that this one is not. (What they are is held by hashes.) */
-export const kernels: readonly string[] = [
+/**
+ * Many seconds each, and what they look at is held by others, too: every kernel in every shape, also for processors that this
+ * one is not (hashes hold the code); tokenizers of all real vocabularies (vectors hold some); tuning at the first start.
+ */
+export const slow: readonly string[] = [
   "test/backends/{matmul-variants,native-matmuls,weights}.test.ts",
   "test/conformance/{interpreted,wasm-variants}.test.ts",
+  "test/cli/first-tune.test.ts",
+  "test/tokenizers/oracle.test.ts",
   "test/kernels/{arm64-kernels,machine,matmul-widths,native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
 ];
 
@@ -34,12 +39,12 @@ export const rest: readonly string[] = [
   "test/dtypes/real-files.test.ts",
   "test/formats/gguf-real.test.ts",
   "test/models/{golden,moe-golden,options-golden,tiny-golden}.test.ts",
-  "test/tokenizers/{oracle,regex,vectors}.test.ts",
+  "test/tokenizers/{regex,vectors}.test.ts",
   "test/tools/{commands,convert-real,perplexity,perplexity-cli,quantize,quantize-api}.test.ts",
   // A copy of the sources, compiled and run.
   "test/docs/**",
   // Processes: packages, other Nodes, measuring, killing.
-  "test/cli/{bench,bin,commands,first-tune,machine,make-model,profile,signals,verify}.test.ts",
+  "test/cli/{bench,bin,commands,machine,make-model,profile,signals,verify}.test.ts",
   "test/engine/{lifetime,profile,watchdog}.test.ts",
   "test/faults/**",
   "test/package/{package,sea}.test.ts",
