@@ -1,5 +1,5 @@
-// Tables that are asked with names from outside: from a file, a request, a flag. An ordinary object has "constructor" and
-// "toString" as well, which are no entries; these have just what is written in them.
+// Lookup tables for names from outside: from a file, a request or a flag. An ordinary object also answers to
+// "constructor" and "toString"; these tables have no prototype and hold only their own entries.
 
 export function byName<T>(entries: Readonly<Record<string, T>>): Readonly<Record<string, T>> {
   return Object.freeze(Object.assign(Object.create(null) as Record<string, T>, entries));

@@ -1,4 +1,5 @@
-// How long work on a text is told to stop, wherever it is done: templates, tokenizers, the engine's side of both.
+// The callback through which long work on a text (templates, tokenizers, the engine's side of both) learns that it
+// should stop.
 
-/** Called now and then; throws where the work should stop: nobody waits for it any more. */
+/** Called from time to time. Throws when the work should stop because nobody waits for it any more. */
 export type Check = () => void;

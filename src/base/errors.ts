@@ -27,7 +27,7 @@ export class LanternError extends Error {
   }
 }
 
-/** What a FormatError knows besides its sentence: which file and field, what it held, what it should hold. */
+/** The facts behind a FormatError's message: which file and field, what it held, what it should hold. */
 export interface FormatFacts {
   file: string;
   field: string;
@@ -49,7 +49,7 @@ export class FormatError extends LanternError {
   }
 }
 
-/** The message of anything thrown, for the end of a sentence. */
+/** The message of any thrown value, for use at the end of a sentence. */
 export function messageOf(error: unknown): string {
   if (error instanceof Error) return error.message;
   return typeof error === "string" ? error : show(error);
@@ -68,7 +68,7 @@ export class UsageError extends LanternError {
 }
 
 export class ContextError extends LanternError {
-  /** How many tokens there were, or at least were, where that is known. */
+  /** How many tokens there were, or a lower bound, where known. */
   readonly tokens: number | undefined;
 
   constructor(message: string, options?: ErrorOptions & { tokens?: number }) {
@@ -107,8 +107,8 @@ export class WorkerError extends LanternError {
   }
 }
 
-/** A thread that gave no sign of life any more, and was ended. */
+/** A thread that gave no sign of life and was terminated. */
 export class HangError extends WorkerError {}
 
-/** The engine died or hung, and is being started again: nothing is wrong with what was asked. */
+/** The engine died or hung and is being restarted. The request itself is fine and can be repeated. */
 export class RestartingError extends WorkerError {}

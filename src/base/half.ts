@@ -1,7 +1,7 @@
 // Half floats: IEEE binary16 (F16) and bfloat16 (BF16) to and from float32, exact, round to nearest even.
 //
-// F16 -> F32 is a table of 65,536 floats (256 KiB, built at first import): every quantized block reads one or two of
-// these, so a lookup beats arithmetic.
+// F16 -> F32 is a table of 65,536 floats (256 KiB, built at first import): every quantized block has one or two half
+// floats, and a lookup is faster than arithmetic.
 
 const scratchF32 = new Float32Array(1);
 const scratchU32 = new Uint32Array(scratchF32.buffer);

@@ -1,9 +1,9 @@
-// The key/value side of a model file, whatever its format.
+// The key/value metadata of a model file, whatever its format.
 //
-// The keys are GGUF's ("general.architecture", "llama.block_count", "tokenizer.ggml.tokens"): a Hugging Face folder or
-// a llama2.c checkpoint is presented under the same names, so that models/ and tokenizers/ ask one vocabulary.
-// A getter returns undefined for an absent key and throws a FormatError for a value of another type. Arrays are decoded
-// when asked for, not when the file is opened.
+// The keys are GGUF's ("general.architecture", "llama.block_count", "tokenizer.ggml.tokens"). A Hugging Face folder or
+// a llama2.c checkpoint is presented under the same names, so models/ and tokenizers/ need to know only these. A
+// getter returns undefined for an absent key and throws a FormatError for a value of another type. Arrays are decoded
+// when they are first asked for, not when the file is opened.
 
 export interface Metadata {
   keys(): IterableIterator<string>;

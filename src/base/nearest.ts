@@ -1,6 +1,6 @@
-// "Did you mean ...": the known names closest to what was typed. Knows nothing about models or flags.
+// "Did you mean ...": the known names closest to the one typed. Knows nothing about models or flags.
 
-/** Up to `limit` of `names` that `typed` may have meant, best first; empty when nothing is near. */
+/** Up to `limit` of `names` that `typed` may have meant, best first; empty when none is close. */
 export function nearest(typed: string, names: readonly string[], limit = 3): string[] {
   const wanted = typed.toLowerCase();
   return names
@@ -11,7 +11,7 @@ export function nearest(typed: string, names: readonly string[], limit = 3): str
     .map(({ name }) => name);
 }
 
-/** What to say after a name that is not known: those it may have meant, else all there are. */
+/** What to say after an unknown name: the names it may have meant, or else all known names. */
 export function suggestion(typed: string, names: readonly string[]): string {
   const near = nearest(typed, names);
   return near.length > 0 ? `Did you mean ${near.join(" or ")}?` : `Known: ${names.join(", ")}.`;
@@ -19,7 +19,7 @@ export function suggestion(typed: string, names: readonly string[]): string {
 
 function nameDistance(typed: string, name: string): number {
   const whole = editDistance(typed, name);
-  // Part of a name ("qwen3", "tinyllma" of tinyllama-chat) counts as one mistake, whatever its length.
+  // A part of a name ("qwen3") counts as one mistake, whatever its length.
   if (typed.length >= 3 && name.includes(typed)) return Math.min(whole, 1);
   const words = name.split("-");
   const beginnings = words.slice(1).map((_, index) => words.slice(0, index + 1).join("-"));

@@ -1,5 +1,5 @@
-// Names that a caller gives and nobody knows: options of the API, fields of a request. A misspelt one is refused with the name
-// that it may have meant and all that are known; it must never be ignored. What the values may be is for each call to say.
+// Unknown names given by a caller: options of the API, fields of a request. A misspelt name is refused with the name
+// it may have meant and a list of all known ones; it is never ignored. Each call checks the values itself.
 
 import { UsageError } from "./errors.ts";
 import { nearest } from "./nearest.ts";
@@ -8,10 +8,13 @@ import { show } from "./show.ts";
 /** All options of a type. Leaving one out, or adding another, is a type error. */
 export type OptionNames<T> = Readonly<Record<keyof T, true>>;
 
-/** Longer names are cut: what came over the network is shown and compared. */
+/** Longer names are cut: the name may come from the network, and is compared with every known one and shown. */
 const mostLetters = 200;
 
-/** Throws where `options` is no object, or has an option that the call does not know; without `known` others look at that. */
+/**
+ * Throws if `options` is not an object or has an option that is not in `known`. Without `known`, somebody else checks
+ * the names.
+ */
 export function checkOptionNames<T extends object>(
   call: string,
   options: T,

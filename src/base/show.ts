@@ -1,5 +1,5 @@
-// Any value in an error message: short, on one line where it is text, and without calling anything of the value itself, since
-// an object from a file or a caller may have a toString that is no function.
+// Prints any value for an error message: short, and text on one line. Calls no method of the value, because an object
+// from a file or a caller may have a toString that is not a function.
 
 const longest = 80;
 

@@ -1,12 +1,12 @@
-// A source that stops in the middle: an answer or the next bytes of one are awaited for some time and no longer. What is
-// counted is the time in which nothing comes, never how long the whole takes.
+// Detects a connection that stalls. What is timed is the wait for the response or for its next bytes, never the whole
+// transfer.
 
 import { UsageError } from "./errors.ts";
 
-/** Seconds without a byte after which a connection is given up, unless the user says otherwise. */
+/** Seconds without a byte after which a connection is given up, unless the user sets another limit. */
 export const usualStallSeconds = 30;
 
-/** The environment variable that says otherwise. */
+/** The environment variable that sets another limit. */
 export const stallVariable = "LANTERN_HTTP_TIMEOUT";
 
 export class StalledError extends Error {
@@ -15,7 +15,7 @@ export class StalledError extends Error {
   }
 }
 
-/** Milliseconds, from what the variable holds. */
+/** The limit in milliseconds, from the variable's text. */
 export function stallMs(text: string | undefined): number {
   if (text === undefined || text === "") return usualStallSeconds * 1000;
   const seconds = Number(text);
@@ -25,7 +25,7 @@ export function stallMs(text: string | undefined): number {
   );
 }
 
-/** What was awaited, if it comes in time; otherwise a StalledError, and `giveUp` is called. */
+/** Resolves with `awaited` if it comes in time. Otherwise calls `giveUp` and throws a StalledError. */
 export async function unlessStalled<T>(
   awaited: Promise<T>,
   ms: number,
