@@ -1,5 +1,5 @@
-// Public types: text that a model writes. Options of sampling and of a generation, what comes back token by token and in
-// the end, and conversations. Part of api.ts.
+// Public types for text generation: options of sampling and of a generation, its tokens and result, and chats. Part of
+// api.ts.
 
 import type { PhaseWork, SpeedLimits } from "../limits/phase.ts";
 
@@ -16,62 +16,65 @@ export interface SamplingOptions {
   typicalP?: number;
   /** Drop tokens whose logit is more than this many standard deviations below the best one; 0 or less = off (default -1). */
   topNSigma?: number;
-  /** XTC: how often the most likely tokens are left out, so that less likely ones are chosen; 0 = off (default). */
+  /** XTC: the probability of dropping the most likely tokens, so that a less likely one is chosen; 0 = off (default). */
   xtcProbability?: number;
-  /** XTC: a token is one of the most likely from this probability on; above 0.5 = off. Default 0.1. */
+  /** XTC: tokens with at least this probability may be dropped; above 0.5 = off. Default 0.1. */
   xtcThreshold?: number;
-  /** Let the temperature vary by this much around its value, with the entropy of the choice; 0 = off (default). */
+  /** Vary the temperature by up to this much around its value, by the entropy of the distribution; 0 = off (default). */
   dynatempRange?: number;
-  /** How entropy becomes temperature. Default 1. */
+  /** Exponent that maps entropy to temperature. Default 1. */
   dynatempExponent?: number;
-  /** 1 or 2: keep the surprise of the text at mirostatTau, instead of all filters and penalties; 0 = off (default). */
+  /**
+   * Mirostat 1 or 2: keep the surprise of the text at mirostatTau. Replaces all filters and penalties; 0 = off
+   * (default).
+   */
   mirostat?: number;
-  /** The surprise that mirostat aims at, in bits. Default 5. */
+  /** Target surprise of mirostat, in bits. Default 5. */
   mirostatTau?: number;
-  /** How fast mirostat follows. Default 0.1. */
+  /** Learning rate of mirostat. Default 0.1. */
   mirostatEta?: number;
-  /** Divide (multiply, if negative) the logit of tokens seen lately; 1 = off (default). */
+  /** Divide (multiply, if negative) the logits of recent tokens by this; 1 = off (default). */
   repeatPenalty?: number;
   /** How many tokens back the penalties look; -1 = all, 0 = off. Default 64. */
   repeatLastN?: number;
   frequencyPenalty?: number;
   presencePenalty?: number;
-  /** DRY: how strongly tokens are penalised that would go on with a repetition; 0 = off (default). */
+  /** DRY: strength of the penalty on tokens that would extend a repetition; 0 = off (default). */
   dryMultiplier?: number;
-  /** DRY: the penalty grows by this factor with every token of the repetition. Default 1.75. */
+  /** DRY: the penalty grows by this factor with each token of the repetition. Default 1.75. */
   dryBase?: number;
-  /** DRY: repetitions up to this length are fine. Default 2. */
+  /** DRY: repetitions up to this length are not penalised. Default 2. */
   dryAllowedLength?: number;
-  /** DRY: how many tokens back repetitions are looked for; -1 = all, 0 = off. Default 64. */
+  /** DRY: how many tokens back to look for repetitions; -1 = all, 0 = off. Default 64. */
   dryPenaltyLastN?: number;
   /** DRY: texts that end a repetition. Default: a line break, ":", '"' and "*". */
   drySequenceBreakers?: readonly string[];
   /**
-   * The steps of sampling and their order, as llama.cpp's: names ("penalties", "dry", "top_n_sigma", "top_k", "typ_p",
-   * "top_p", "min_p", "xtc", "temperature": the default), or a string of their letters ("edskypmxt"). What is left out is
-   * not done.
+   * The samplers and their order, as in llama.cpp: names ("penalties", "dry", "top_n_sigma", "top_k", "typ_p",
+   * "top_p", "min_p", "xtc", "temperature": the default), or a string of their letters ("edskypmxt"). A sampler that
+   * is left out is not run.
    */
   samplers?: string | readonly string[];
   /** Added to the logits of these token ids; -Infinity forbids a token. */
   logitBias?: Readonly<Record<number, number>> | ReadonlyMap<number, number>;
-  /** Same seed, same options, same text. Default: random. */
+  /** The same seed with the same options gives the same text. Default: random. */
   seed?: number;
 }
 
 export interface GenerateOptions extends SamplingOptions {
   /** Default: until the model ends or the context is full. */
   maxTokens?: number;
-  /** Generation ends before the first of these; they are not part of the text. */
+  /** Generation ends before the first of these strings; none of it is part of the text. */
   stop?: readonly string[];
-  /** Report log-probabilities: of the chosen token and of this many best alternatives. */
+  /** Report log-probabilities of the chosen token and of this many best alternatives. */
   logprobs?: number;
-  /** Whose log-probabilities: the model's own (default), or those that the sampler drew from, after all its steps. */
+  /** The distribution they are taken from: the model's own (default), or the sampler's, after all its steps. */
   logprobsOf?: "model" | "sampler";
-  /** Let the model go on past its end-of-text token. */
+  /** Continue past the model's end-of-text token. */
   ignoreEos?: boolean;
-  /** Report how much of the prompt is computed, in events without text before the first token. */
+  /** Report prompt progress, in events without text before the first token. */
   progress?: boolean;
-  /** Put BOS before the prompt as the model's rules say (default true). */
+  /** Add BOS before the prompt as the model's metadata says (default true). */
   addBos?: boolean;
   /** Stops within one token; the iterator ends and `result` has stopReason "aborted". */
   signal?: AbortSignal;
@@ -82,50 +85,55 @@ export type StopReason = "end" | "stop" | "length" | "context" | "aborted";
 export interface TokenLogprob {
   id: number;
   text: string;
-  /** Of the token alone: where it is part of a character, `text` cannot show it. */
+  /** Bytes of the token alone: where it is part of a character, `text` cannot show it. */
   bytes: number[];
   logprob: number;
 }
 
-/** How far the prompt is computed. */
+/** How much of the prompt is computed. */
 export interface PromptProgress {
-  /** Tokens of the prompt. */
+  /** Tokens in the prompt. */
   total: number;
-  /** Of them, those that were still in the cache. */
+  /** Prompt tokens that were already in the cache. */
   cached: number;
-  /** Of them, those that are computed or were in the cache. */
+  /** Prompt tokens that are done: computed or cached. */
   processed: number;
-  /** Time since the prompt was begun. */
+  /** Time since the prompt was started. */
   ms: number;
 }
 
 /** One generated token, as `generation.tokens()` yields it. */
 export interface TokenEvent {
-  /** -1 for text that was held back (it might have become a stop string) and is certain now that generation ended. */
+  /** -1 for held-back text (it might have become a stop string) that is released when generation ends. */
   id: number;
-  /** Text that became certain with this token; may be empty in the middle of a character or a possible stop string. */
+  /**
+   * The text that is certain after this token; may be empty in the middle of a character or of a possible stop
+   * string.
+   */
   text: string;
   logprob?: number;
   top?: TokenLogprob[];
   /** The token's own text and bytes, where log-probabilities are reported. */
   token?: string;
   bytes?: number[];
-  /** With `progress: true`: no token, only how far the prompt is; `id` is -1 and `text` is empty. */
+  /** With `progress: true`: an event without a token, only with prompt progress; `id` is -1 and `text` is empty. */
   progress?: PromptProgress;
 }
 
 export interface Timings {
   loadMs: number;
   promptTokens: number;
-  /** Of the prompt tokens, those whose keys and values were still in the cache. */
+  /** Prompt tokens whose keys and values were already in the cache. */
   cachedTokens: number;
   promptMs: number;
   generatedTokens: number;
   generatedMs: number;
-  /** What had to be moved and computed at least. */
+  /** The least work that had to be done: bytes moved and operations computed. */
   work: PhaseWork;
-  /** How close that came to what this machine allows; absent where what computes was never measured: see
-   * machineMeasurement() and, for layers on a GPU, gpuMeasurement(). */
+  /**
+   * How close the speed came to what this machine allows; absent where the device was never measured: see
+   * machineMeasurement() and, for layers on a GPU, gpuMeasurement().
+   */
   limits?: SpeedLimits;
 }
 
@@ -158,18 +166,18 @@ export interface ChatOptions extends GenerateOptions {
   messages?: readonly ChatMessage[];
 }
 
-/** A conversation. Its past stays in the KV cache: only what is new is computed. */
+/** A conversation. Its past stays in the KV cache, so only new tokens are computed. */
 export interface Chat {
   readonly messages: readonly ChatMessage[];
   /**
-   * Sends a user message; the answer joins `messages` when it has ended (also when it was aborted). A message that fails
-   * (it does not fit, the template refuses it, an answer is still under way), or whose answer was aborted before its
-   * first word, leaves the conversation as it was.
+   * Sends a user message. The answer joins `messages` when it ends, also if it was aborted. A message that fails (it
+   * does not fit, the template refuses it, an answer is still running), or whose answer is aborted before its first
+   * word, leaves the conversation unchanged.
    */
   send(text: string, options?: GenerateOptions): Generation;
   /** Drops the last exchange; false when there is none. */
   undo(): boolean;
-  /** Answers the last user message anew. */
+  /** Answers the last user message again. */
   regenerate(options?: GenerateOptions): Generation;
   /** Replaces (or, with "", removes) the system message. */
   setSystem(text: string): void;

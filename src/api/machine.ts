@@ -1,13 +1,13 @@
-// Public types: what computes. Levels, machine code, GPUs, how they are measured, and the speed of one matmul. Part of
-// api.ts; no model is needed for any of it.
+// Public types for hardware: opt levels, machine code, GPUs, how they are measured, and the speed of one matmul. Part
+// of api.ts. None of it needs a model.
 
 /**
- * How matmuls are computed. 1: plain TypeScript (the reference); 2: WebAssembly SIMD, row by row; 3: WebAssembly SIMD and
- * tiles; 4: tiles and machine code for this processor (docs/native.md).
+ * How matmuls are computed. 1: plain TypeScript (the reference); 2: WebAssembly SIMD, row by row; 3: WebAssembly SIMD
+ * with register tiles; 4: register tiles and machine code for this processor (docs/native.md).
  */
 export type OptLevel = 1 | 2 | 3 | 4;
 
-/** What machine code can be run on this machine: a target, or the reason why there is none. */
+/** Whether this machine can run machine code: the target, or the reason why not. */
 export type MachineCodeInfo =
   | {
       /** "x64-amx", "x64-avx512", "x64-avx2-vnni", "x64-avx2", "arm64-i8mm", "arm64-dotprod" */
@@ -22,17 +22,17 @@ export interface GpuInfo {
   vendor: string;
   architecture: string;
   driver: string;
-  /** Computes on the processor: right, and slow. */
+  /** A software GPU computes on the processor: correct, and slow. */
   isSoftware: boolean;
-  /** The largest buffer, and how much of one a shader can read. */
+  /** The largest buffer, and how much of one a shader can bind. */
   maxBufferBytes: number;
   maxBindingBytes: number;
-  /** The memory that may be used, where somebody said so (LANTERN_GPU_MEMORY): WebGPU does not. */
+  /** The memory that may be used, if set by LANTERN_GPU_MEMORY: WebGPU does not report it. */
   memoryBytes?: number | undefined;
   workgroupStorageBytes: number;
-  /** Half floats in shaders. */
+  /** Whether shaders can use half floats. */
   f16: boolean;
-  /** Threads that can exchange values directly, at least and at most. */
+  /** The smallest and the largest subgroup size. */
   subgroups?: { min: number; max: number } | undefined;
   subgroupMatrix: boolean;
   timestampQueries: boolean;
@@ -40,25 +40,28 @@ export interface GpuInfo {
 
 /** How machineMeasurement() measures, if it has to. */
 export interface MachineOptions {
-  /** Measure even if a measurement is remembered. */
+  /** Measure even if there is a stored measurement. */
   anew?: boolean | undefined;
-  /** How long to measure, besides a second for the start (default 7). Less is less exact, above all on a busy machine. */
+  /**
+   * How long to measure, plus about a second to start (default 7). Less time is less exact, above all on a busy
+   * machine.
+   */
   seconds?: number | undefined;
   signal?: AbortSignal | undefined;
-  /** Of the measurement, how much is done: 0 to 1. */
+  /** Called with the fraction that is done, 0 to 1. */
   onProgress?: ((share: number) => void) | undefined;
-  /** What was remembered and is not used, or could not be written: a sentence. */
+  /** Called with a sentence when a stored measurement is not used or cannot be written. */
   onNote?: ((note: string) => void) | undefined;
 }
 
 /** How gpuMeasurement() measures, if it has to. */
 export interface GpuMeasureOptions {
-  /** Measure even if a measurement is remembered. */
+  /** Measure even if there is a stored measurement. */
   anew?: boolean | undefined;
   signal?: AbortSignal | undefined;
-  /** Of the measurement, how much is done: 0 to 1. */
+  /** Called with the fraction that is done, 0 to 1. */
   onProgress?: ((share: number) => void) | undefined;
-  /** What was remembered and is not used, or could not be written: a sentence. */
+  /** Called with a sentence when a stored measurement is not used or cannot be written. */
   onNote?: ((note: string) => void) | undefined;
 }
 
@@ -78,6 +81,6 @@ export interface MatmulBenchOptions {
 export interface MatmulSpeed {
   /** A multiply and an add count as two operations. */
   gflops: number;
-  /** What computed it, in words. */
+  /** Describes the kernel that computed it. */
   kernel: string;
 }
