@@ -1,5 +1,6 @@
-// What a single operation of a template may make too large at once, found by looking at the parsed template beforehand:
-// which nodes need a look, at which of their parts, and how much could come of them. budget.ts looks while it renders.
+// Rules for single template operations whose result could be too large. They are found in the parsed template before
+// it is rendered: which nodes have a limit, which of their operands it depends on, and how large the result could be.
+// budget.ts applies the rules while it renders.
 //
 //   {{ list }}, list ~ text, list|tojson   a list that holds another twice, which holds another twice, ... is small in
 //                                          memory and endless as text: it is measured first
@@ -15,7 +16,7 @@ export interface Value {
 
 export type Node = { type: string } & Record<string, unknown>;
 
-/** What is left, and what was taken so far. */
+/** The rest of the budget, and what was used so far. */
 export interface Allowance {
   readonly unitsLeft: number;
   readonly unitsTaken: number;
@@ -24,23 +25,23 @@ export interface Allowance {
 }
 
 export interface NodeRule {
-  /** Its value becomes text as it is. */
+  /** Whether its value is written to the output as text. */
   isWritten: boolean;
-  /** The parts whose values are looked at. */
+  /** The operands whose values the limit depends on. */
   parts: readonly unknown[];
-  /** Looks at the values of the parts that are there already; throws where too much would come of them. */
+  /** Checks the operands that are evaluated so far; throws if the result would be too large. */
   limit: ((values: readonly (Value | undefined)[], budget: Allowance) => void) | undefined;
 }
 
-/** A list costs some characters an entry when it is made, and less when it is used: most uses look at one entry. */
+/** Creating a list costs some characters per entry. Using one costs less, because most uses read one entry. */
 const MADE_ENTRY = 8;
 const USED_ENTRY = 1 / 16;
-/** What an entry costs that becomes text, besides its own text. */
+/** Cost of an entry that becomes text, in addition to its own text. */
 const WRITTEN_ENTRY = 16;
-/** Levels of lists in lists that are measured. */
+/** How deeply nested lists are measured. */
 const MEASURED_DEPTH = 200;
 
-/** What a node's value costs by itself, without what it holds. */
+/** The cost of a node's value by itself, without the values inside it. */
 export function unitsOf(node: Node | undefined, value: Value): number {
   const inner = value.value;
   if (typeof inner === "string") return inner.length;
@@ -48,14 +49,17 @@ export function unitsOf(node: Node | undefined, value: Value): number {
   return entries * (isUse(node) ? USED_ENTRY : MADE_ENTRY);
 }
 
-/** A name or a member: what it gives was there before. */
+/** Whether the node is a name or a member: its value existed before. */
 function isUse(node: Node | undefined): boolean {
   if (node?.type === "Identifier") return true;
   if (node?.type !== "MemberExpression") return false;
   return (node.property as Node).type !== "SliceExpression";
 }
 
-/** About how long a list or an object is as text; stops counting at `most`. Texts are counted where they are made. */
+/**
+ * Roughly the length of a list or an object as text; stops counting at `most`. Texts are counted where they are
+ * created.
+ */
 export function textUnits(value: Value, most: number): number {
   return childrenOf(value.value) ? shapeOf(value, most).units : 0;
 }
@@ -88,7 +92,7 @@ function childrenOf(inner: unknown): Iterable<Value> | undefined {
   return inner instanceof Map ? (inner as Map<string, Value>).values() : undefined;
 }
 
-/** At most so long is a text in which one text is replaced by another. */
+/** An upper bound for the length of a text after replace(). */
 export function replacedUnits(text: Value, old: Value | undefined, by: Value | undefined): number {
   if (typeof old?.value !== "string" || typeof by?.value !== "string") return 0;
   const matches = lengthOf(text) / Math.max(1, old.value.length) + 1;
@@ -111,19 +115,19 @@ const widest = (args: readonly (Value | undefined)[]): number =>
   args.reduce((most, arg) => Math.max(most, numberOf(arg), arg ? textOf(arg) : 0), 0);
 const textOf = (value: Value): number => (typeof value.value === "string" ? value.value.length : 0);
 
-/** How much may come of a filter, by its name. */
+/** How large the result of a filter may be, by the filter's name. */
 const filterLimits: Readonly<Record<string, FilterLimit>> = {
   join: (operand, args) => lengthOf(operand) * widest(args),
   indent: (operand, args) => lengthOf(operand) * widest(args),
   replace: (operand, [old, by]) => replacedUnits(operand, old, by),
   tojson: (operand, args) => {
     if (args.length === 0) return 0;
-    const { entries, depth } = shapeOf(operand, Number.MAX_SAFE_INTEGER); // it was measured before
+    const { entries, depth } = shapeOf(operand, Number.MAX_SAFE_INTEGER); // measured before
     return entries * depth * widest(args);
   },
 };
 
-/** Filters that read or write all that their operand holds. */
+/** Filters that read or write everything inside their operand. */
 const READS_ALL: ReadonlySet<unknown> = new Set(
   "tojson string join sort unique dictsort".split(" "),
 );
@@ -159,7 +163,7 @@ function markWritten(node: unknown, rules: Map<unknown, NodeRule>): void {
 
 type RuleMaker = (node: Node) => Pick<NodeRule, "parts" | "limit"> | undefined;
 
-/** The library makes a scope for every round of a loop before the first of them. */
+/** The library creates a scope for every iteration of a loop before the first one runs. */
 const ROUND_UNITS = 100;
 
 const ruleMakers: Readonly<Record<string, RuleMaker>> = {
@@ -182,7 +186,7 @@ const ruleMakers: Readonly<Record<string, RuleMaker>> = {
   },
 };
 
-/** `operand`: undefined where it is a stretch of the template, of which only the cost so far is known. */
+/** `operand` is undefined for a filter block: only its cost so far is known. */
 function filterRule(filter: Node, operand: unknown): ReturnType<RuleMaker> {
   const isCall = filter.type === "CallExpression";
   const name = isCall ? (filter.callee as Node).value : filter.value;
@@ -201,7 +205,7 @@ function filterRule(filter: Node, operand: unknown): ReturnType<RuleMaker> {
   return { parts: [operand, ...args], limit };
 }
 
-/** Of two lists a third is made; whatever else is not text is written. */
+/** Two lists are joined to a third; any other pair becomes text. */
 function limitJoined(values: readonly (Value | undefined)[], budget: Allowance): void {
   if (!values.every((value) => value && Array.isArray(value.value))) limitWritten(values, budget);
 }
@@ -223,7 +227,7 @@ export interface InputSize {
   units: number;
 }
 
-/** The size of what a template is given. */
+/** The size of a template's input. */
 export function inputSize(data: unknown): InputSize {
   const size = { values: 0, units: 0 };
   const waiting: unknown[] = [data];

@@ -1,11 +1,11 @@
 // A budget for rendering a chat template. The template comes with the model, so it may be broken or hostile: loops within
 // loops, range(1e9), texts and lists that double at every step, macros that call themselves.
 //
-// The library has no limits of its own, and one hook that sees everything: Interpreter.evaluate() is called for every node
-// of the program, also by the interpreter itself. Overridden here, it counts a step for each node, adds up the size of
-// every value that a node gives (so that searching a long text a thousand times costs a thousand times its length), and
-// asks now and then whether anybody still waits. What a single operation could make too large at once is refused before
-// (budget-rules.ts). Budgets grow with the conversation, since every message costs something.
+// The library has no limits of its own, and one hook that sees everything: Interpreter.evaluate() is called for every
+// node of the program, also by the interpreter itself. The override here counts a step per node, adds up the sizes of
+// all values (so searching a long text a thousand times costs a thousand times its length), and checks from time to
+// time whether the work should stop. Single operations whose result would be too large are refused beforehand
+// (budget-rules.ts). The budget grows with the conversation, because every message costs something.
 
 import * as jinja from "@huggingface/jinja";
 import type { Check } from "../base/check.ts";
@@ -23,28 +23,31 @@ import {
 } from "./budget-rules.ts";
 
 /**
- * Real templates take some hundred steps a message, and read a text some ten times; those that compare every message with
- * every other take a thousand for each of a thousand. A short conversation is rendered on the engine's thread, where others
- * wait: it has little.
+ * Real templates take some hundred steps per message and read each text about ten times. Templates that compare every
+ * message with every other take a million steps for a thousand messages. A short conversation has a small budget
+ * because it is rendered on the engine's thread, where others wait.
  */
 const STEPS = 20_000;
 const STEPS_PER_VALUE = 2_000;
-/** Values that every template is given, whatever was said. */
+/** Values that every template gets, whatever the conversation. */
 const CONSTANT_VALUES = 12;
 const UNITS = 32_000_000;
 const UNITS_PER_UNIT = 200;
 const UNITS_PER_VALUE = 20_000;
-/** However large the conversation: seconds, and what fits in memory. */
+/** Upper limits for any conversation: seconds of work, and what fits in memory. */
 const MOST_STEPS = 10_000_000;
 const MOST_UNITS = 4_000_000_000;
-/** A number in a list takes the memory of some characters. */
+/** A number in a list takes as much memory as some characters. */
 const NUMBER_UNITS = 16;
-/** Nodes within nodes, macros called by macros: far below where JavaScript's own stack ends. */
+/** Nested nodes and macro calls: far below the limit of JavaScript's own stack. */
 const DEPTH = 400;
-/** Steps between two looks at whether to go on. */
+/** Steps between two checks whether to stop. */
 const CHECK_STEPS = 4096;
 
-/** What is used of the library's classes, whose own declarations name files in a way that TypeScript does not find here. */
+/**
+ * The part of the library's classes that is used here. TypeScript does not find the files that the library's own
+ * declarations name.
+ */
 interface Scope {
   set(name: string, value: unknown): Value;
 }
@@ -55,7 +58,7 @@ interface Evaluator {
 const Environment = jinja.Environment as unknown as new () => Scope;
 const Interpreter = jinja.Interpreter as unknown as new (scope: Scope) => Evaluator;
 
-/** What a rendering may cost. */
+/** What one rendering may cost. */
 export class Budget {
   readonly #steps: number;
   readonly #units: number;
@@ -67,7 +70,7 @@ export class Budget {
     const { values, units } = input;
     const said = Math.max(0, values - CONSTANT_VALUES);
     this.#steps = Math.min(MOST_STEPS, STEPS + STEPS_PER_VALUE * said);
-    // Some templates add every message to a text that they read again: the last term is theirs.
+    // The last term is for templates that append every message to a text and read it again.
     const all = UNITS + UNITS_PER_UNIT * units + UNITS_PER_VALUE * values + 2 * values * units;
     this.#units = Math.min(MOST_UNITS, all);
     this.#check = check;
@@ -88,13 +91,13 @@ export class Budget {
     if (this.#stepsTaken % CHECK_STEPS === 0) this.#check();
   }
 
-  /** Values of so many characters or entries. */
+  /** Counts values of so many characters or entries. */
   take(units: number): void {
     this.#unitsTaken += units;
     this.allow(0);
   }
 
-  /** Refuses what would be too much; takes nothing. */
+  /** Refuses a result that would be too large; counts nothing. */
   allow(units: number): void {
     if (this.#unitsTaken + units <= this.#units) return;
     throw stopped(`its texts and lists have more than ${this.#units} characters and entries`);
@@ -117,7 +120,7 @@ export class BudgetedProgram {
     this.#rules = findRules(program);
   }
 
-  /** Runs the program; a ModelError when it takes more than such a conversation may cost. */
+  /** Renders the template; throws a ModelError if it costs more than this conversation allows. */
   render(
     variables: Readonly<Record<string, unknown>>,
     functions: (budget: Budget) => Readonly<Record<string, (...args: never[]) => unknown>>,
@@ -144,7 +147,7 @@ function budgetedRange(budget: Budget, [first = 0, second, step = 1]: readonly n
   return Array.from({ length: count }, (_, i) => start + i * step);
 }
 
-/** A node under way, and the values of its parts so far, in the order of rule.parts. */
+/** A node that is being evaluated, and the values of its operands so far, in the order of rule.parts. */
 interface Frame {
   readonly rule: NodeRule;
   readonly values: (Value | undefined)[];
@@ -154,7 +157,7 @@ class BudgetedInterpreter extends Interpreter {
   readonly #budget: Budget;
   readonly #rules: ReadonlyMap<unknown, NodeRule>;
   readonly #frames: Frame[] = [];
-  /** Methods of texts that have been given a limit. */
+  /** String methods that already have a limit. */
   readonly #limited = new WeakSet<object>();
   #depth = 0;
 
@@ -186,7 +189,7 @@ class BudgetedInterpreter extends Interpreter {
     return value;
   }
 
-  /** What the parent is about to do with its parts may be too much. */
+  /** Records the value for the parent node, whose limit may refuse it. */
   #tellParent(node: Node | undefined, value: Value): void {
     const frame = this.#frames.at(-1);
     const at = frame?.rule.parts.indexOf(node) ?? -1;
@@ -195,7 +198,7 @@ class BudgetedInterpreter extends Interpreter {
     frame.rule.limit?.(frame.values, this.#budget);
   }
 
-  /** text.replace and its like: found by whatever way, called by whatever name. */
+  /** Limits text.replace and its like, however the template got hold of the method. */
   #limitMethod(method: Value, text: Value): void {
     if (method.type !== "FunctionValue" || text.type !== "StringValue") return;
     if (this.#limited.has(method)) return;

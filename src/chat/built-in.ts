@@ -1,11 +1,11 @@
-// Chat templates by name, for models that bring none of their own but were trained on one of the usual forms.
+// Built-in chat templates by name, for models without a template that were trained on one of the common formats.
 
 const chatml = `{%- for message in messages -%}
 {{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}`;
 
-// The system message stands inside the first user turn; every turn starts with BOS and every answer ends with EOS.
+// The system message is inside the first user turn; every turn starts with BOS and every answer ends with EOS.
 const llama2 = `{%- set ns = namespace(system='') -%}
 {%- for message in messages -%}
 {%- if message.role == 'system' -%}
@@ -34,7 +34,7 @@ const commandR = `{%- set roles = {'system': 'SYSTEM', 'user': 'USER', 'assistan
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{%- endif -%}`;
 
-/** Without a prototype, so that a name from outside finds a template or nothing. */
+/** Has no prototype, so a name from outside finds a template or nothing. */
 export const builtInTemplates: Readonly<Record<string, string>> = Object.freeze(
   Object.assign(Object.create(null), {
     chatml,

@@ -7,7 +7,7 @@
 //
 // Nodes are the library's own, plain objects told apart by `type`.
 
-/** Names that templates cannot have by accident; template.ts gives them their meaning. */
+/** Names that no template can use by accident; template.ts defines them. */
 export const RAISE = "lantern raise";
 export const STRFTIME = "lantern strftime";
 export const FORMAT = "lantern format";

@@ -1,5 +1,5 @@
-// strftime for chat templates ("Today Date: 26 Jul 2024"). In English and from our own tables: a template's text must not
-// change with the reader's language.
+// strftime for chat templates ("Today Date: 26 Jul 2024"). Always in English, from tables here: a prompt must not
+// change with the user's locale.
 
 const MONTHS =
   "January February March April May June July August September October November December".split(
@@ -26,7 +26,7 @@ const directives: Readonly<Record<string, (date: Date) => string>> = {
   "%": () => "%",
 };
 
-/** Local time; "%-d" drops leading zeros; a directive that is not known stays as it is. */
+/** Local time; "%-d" drops leading zeros; an unknown directive is kept. */
 export function strftime(date: Date, format: string): string {
   return format.replace(/%(-?)(.)/gsu, (whole, dash: string, letter: string) => {
     const text = Object.hasOwn(directives, letter) ? directives[letter]!(date) : undefined;

@@ -1,10 +1,10 @@
-// A chat template: the Jinja program that a model file brings, which writes a conversation as the text that the model was
-// trained on. Rendering is @huggingface/jinja's; jinja-gaps.ts makes up for what it lacks, and budget.ts ends what takes too
-// long or too much.
+// A chat template: the Jinja program in a model file that turns a conversation into the text format the model was
+// trained on. @huggingface/jinja renders it; jinja-gaps.ts adds what that library lacks, and budget.ts stops templates
+// that take too much time or memory.
 //
-// A template may refuse a conversation (raise_exception): that is a UsageError with its own words. One refusal is answered
-// by a second try: where the system role is not supported (Gemma 2), the system message goes in front of the first user
-// message, as it does in llama.cpp.
+// A template may refuse a conversation (raise_exception), which becomes a UsageError with the template's message. One
+// kind of refusal is retried: if the system role is not supported (Gemma 2), the system message is put in front of the
+// first user message, as in llama.cpp.
 
 import { Template } from "@huggingface/jinja";
 import type { Check } from "../base/check.ts";
@@ -15,22 +15,22 @@ import { strftime } from "./strftime.ts";
 
 export { builtInTemplates } from "./built-in.ts";
 
-/** A message as templates see it: more fields than role and content (tool_calls, ...) are passed on. */
+/** A message as templates see it: fields besides role and content (tool_calls, ...) are passed on. */
 export interface TemplateMessage {
   readonly role: string;
   readonly content: string;
 }
 
 export interface RenderOptions {
-  /** End with the beginning of the assistant's answer (default false). */
+  /** End with the start of the assistant's turn (default false). */
   addGenerationPrompt?: boolean;
   /** Functions that the model may call, as JSON schemas. */
   tools?: readonly unknown[];
-  /** Further variables, such as enable_thinking (default true) and date_string (default: today). */
+  /** More variables, such as enable_thinking (default true) and date_string (default: today). */
   extra?: Readonly<Record<string, unknown>>;
-  /** The time that a template writes into the prompt (default: now). */
+  /** The time that a template may write into the prompt (default: now). */
   now?: Date;
-  /** Called now and then; throws where the rendering should stop. */
+  /** Called from time to time; throws when the rendering should stop. */
   check?: Check;
 }
 
@@ -71,7 +71,7 @@ export class ChatTemplate {
       try {
         return this.#run(folded, options);
       } catch {
-        throw explain(cause); // the first refusal is the one that fits what was asked
+        throw explain(cause); // the first refusal is about the messages as they were given
       }
     }
   }
@@ -80,11 +80,11 @@ export class ChatTemplate {
     const { addGenerationPrompt = false, tools, extra, now = new Date(), check } = options;
     const variables: Record<string, unknown> = {
       messages,
-      tools: tools && tools.length > 0 ? tools : undefined, // none and [] mean something else to some templates
+      tools: tools && tools.length > 0 ? tools : undefined, // some templates treat [] unlike none
       add_generation_prompt: addGenerationPrompt,
       bos_token: this.#tokens.bos,
       eos_token: this.#tokens.eos,
-      enable_thinking: true, // templates that ask take no answer for "no"
+      enable_thinking: true, // an undefined variable counts as "no" in templates that test it
       date_string: strftime(now, "%d %b %Y"),
       ...this.#firefunction(tools, now),
       ...extra,
@@ -94,7 +94,7 @@ export class ChatTemplate {
     };
     const strftimeNow = (format: unknown) => strftime(now, String(format));
     const functions = (budget: Budget) => ({
-      raise_exception: raise, // templates ask whether they are defined
+      raise_exception: raise, // templates test whether these are defined
       strftime_now: strftimeNow,
       [RAISE]: raise,
       [STRFTIME]: strftimeNow,
@@ -108,7 +108,7 @@ export class ChatTemplate {
     return this.#program.render(variables, functions, check);
   }
 
-  /** Firefunction's template wants two variables that no other one knows, and fails without them. */
+  /** Firefunction's template needs two variables that no other template uses. */
   #firefunction(tools: readonly unknown[] | undefined, now: Date): Record<string, string> {
     if (!/\bdatetime\b/.test(this.source)) return {};
     const datetime = strftime(now, "%b %d %Y %H:%M:%S");
@@ -116,7 +116,7 @@ export class ChatTemplate {
   }
 }
 
-/** The conversation with its system message in front of the first user message; undefined where there is none of either. */
+/** Moves the system message in front of the first user message; undefined if one of them is missing. */
 function foldSystem(messages: readonly TemplateMessage[]): TemplateMessage[] | undefined {
   const [system, user, ...rest] = messages;
   if (system?.role !== "system" || user?.role !== "user") return undefined;
