@@ -1,6 +1,6 @@
-// Which backends compute a model: the one that was asked for, or the first of the table that can run here; and, where
-// layers were asked for on a GPU, two of them with the model split between them. For the composition roots that hold
-// backends: threads/engine.ts and tools/verify/compose.ts.
+// Chooses the backend for a model: the requested one, or the first of the table that can run here. If layers were
+// requested on a GPU, it makes a split backend of two. For the composition roots that hold backends: threads/engine.ts
+// and tools/verify/compose.ts.
 
 import type { Backend } from "../backends/backend.ts";
 import { SplitBackend } from "../backends/split/split.ts";
@@ -18,7 +18,7 @@ import type { Platform } from "../platform/platform.ts";
 export interface BackendChoice {
   /** A name of the table; undefined: the first that can run. */
   readonly backend: string | undefined;
-  /** On the GPU, the output counted as one; undefined: all with a backend that computes there, else none. */
+  /** Layers on the GPU, the output counted as one; undefined: all with a GPU backend, else none. */
   readonly gpuLayers: number | "all" | "auto" | undefined;
 }
 
@@ -27,10 +27,10 @@ export interface ChosenBackend {
   readonly usesGpu: boolean;
 }
 
-/** How a GPU shares work out, where that was measured. */
+/** The tuned settings for a GPU, if it was tuned. */
 export type TunedGpuLookup = (facts: GpuFacts) => Promise<BackendRequest["tunedGpu"]>;
 
-/** Makes the backend; `request` is what the processor's one is made with. */
+/** Makes the backend; `request` is for the backend on the processor. */
 export async function chooseBackend(
   choice: BackendChoice,
   request: BackendRequest,
@@ -64,7 +64,7 @@ export async function chooseBackend(
   return { backend: new SplitBackend(split), usesGpu: true };
 }
 
-/** "auto" takes the processor where there is nothing better. */
+/** Why "auto" does not use the GPU; undefined if it does. */
 async function whyNot(access: Awaited<ReturnType<Platform["gpu"]>>): Promise<string | undefined> {
   const found = await findGpu(access);
   if (typeof found === "string" || typeof access === "string") return found as string;
@@ -73,7 +73,7 @@ async function whyNot(access: Awaited<ReturnType<Platform["gpu"]>>): Promise<str
     : undefined;
 }
 
-/** The one that was asked for, else the first of the table that can run on the processor. */
+/** The requested backend, or the first of the table that can run on the processor. */
 function host(name: string | undefined, request: BackendRequest): Backend {
   const refusals: string[] = [];
   for (const entry of allBackends()) {

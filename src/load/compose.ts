@@ -1,5 +1,5 @@
-// What both composition roots (open.ts on the caller's thread, threads/engine.ts on the engine's) put together the same
-// way: a model file's tokenizer and its chat template.
+// The step that both composition roots share (open.ts on the caller's thread, threads/engine.ts on the engine's):
+// making the tokenizer and the chat template of a model file.
 
 import { UsageError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
@@ -22,7 +22,7 @@ const tokenizerMakers: { readonly [K in TokenizerData["kind"]]: Maker<K> } = {
   llama2c: ({ bytes }, file) => tokenizerFromLlama2c(bytes, tableRows(file)!),
 };
 
-/** One for each token; undefined in a file of a vocabulary alone. */
+/** Rows of the embedding table, one per token; undefined in a vocabulary-only file. */
 function tableRows(file: ModelFile): number | undefined {
   return file.tensors.get("token_embd.weight")?.shape[0];
 }
@@ -32,7 +32,7 @@ export function tokenizerOf(file: ModelFile): Tokenizer {
   return make(file.tokenizer, file);
 }
 
-/** The template that was asked for by name or source, else the model's own, else none. */
+/** The requested template (by name or source), or else the model's own, if it has one. */
 export function templateOf(
   asked: string | undefined,
   metadata: Metadata,

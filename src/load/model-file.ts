@@ -1,5 +1,5 @@
-// From what a user calls a model (a path, a URL, a File, a name of the catalog) to its open file. Everything that takes a
-// model goes through here, so all of it accepts the same names.
+// From a user's name for a model (a path, a URL, a File, a catalog name) to its open file. Everything that takes a
+// model uses this file, so all of it accepts the same names.
 
 import type { ModelLocation } from "../api/api.ts";
 import { isIterable, wrongArgument } from "../engine/arguments.ts";
@@ -24,11 +24,11 @@ export async function withModelFile<T>(
   }
 }
 
-/** A catalog name becomes the file it stands for; nothing is downloaded here. */
+/** Replaces a catalog name by its local file; downloads nothing. */
 export async function locate(location: ModelLocation, platform: Platform): Promise<ModelLocation> {
   checkLocation(location);
   if (typeof location !== "string" || !platform.downloads) return location;
-  const { locateModel } = await import("../catalog/resolve.ts"); // a page has no use for the catalog
+  const { locateModel } = await import("../catalog/resolve.ts"); // a page never loads the catalog
   return await locateModel(location, await platform.downloads());
 }
 
