@@ -1,4 +1,4 @@
-// A compute thread's entry: gets its job once, then works on the shared memory until the team is stopped.
+// Entry of a compute thread: it gets one job, then works in shared memory until its team is stopped.
 
 import type { guardCalls } from "../backends/cpu/guard/guard-calls.ts";
 import { type ComputeJob, serveCompute } from "../backends/cpu/threads/compute.ts";
@@ -8,7 +8,7 @@ import type { NativeAccess } from "../platform/platform.ts";
 const platform = await currentPlatform();
 const port = platform.enginePort();
 port.onMessage((message) => {
-  // Its only message: from there on everything goes through shared memory.
+  // The only message: everything after it goes through shared memory.
   const job = message as ComputeJob;
   if (job.native || job.guard) void prepareAndServe(job);
   else serve(job, "all kernels are WebAssembly");

@@ -1,5 +1,5 @@
-// The engine thread's entry, and the composition root of its side: opens the model's files, chooses tokenizer, template
-// and backend from their tables, and hands the loaded engine to the host.
+// Entry of the engine's thread, and its composition root: opens the model's files, chooses tokenizer, template and
+// backend from their tables, and hands the loaded engine to the host (engine/host.ts).
 
 import type { Backend } from "../backends/backend.ts";
 import type { BackendRequest } from "../backends/table.ts";
@@ -80,7 +80,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   }
 }
 
-/** What measurements decide is loaded when there are any. */
+/** Loads the code for measured choices only if there are measurements. */
 async function measured(
   target: KernelTarget | undefined,
 ): Promise<typeof import("../tune/measured-choices.ts") | undefined> {
@@ -93,7 +93,7 @@ async function measured(
     : undefined;
 }
 
-/** What was measured of the GPU's kernels; undefined: nothing. */
+/** The measured GPU kernels; undefined if the GPU was not tuned. */
 const gpuTuning: TunedGpuLookup = async (facts) => {
   const isThere = await platform
     .smallFiles()
@@ -106,13 +106,13 @@ const gpuTuning: TunedGpuLookup = async (facts) => {
 
 const untuned = 'kernels: defaults, nothing was tuned here ("lantern tune")';
 
-/** Generated code is watched where somebody looks for a bug (docs/native.md); loaded then only. */
+/** Guard mode checks generated code (docs/native.md); it is loaded only when it is on. */
 async function guardMode(): Promise<BackendRequest["guard"]> {
   if (platform.env("LANTERN_GUARD") !== "1") return undefined;
   return (await import("../backends/cpu/guard/guard.ts")).guardMode();
 }
 
-/** What a backend on the processor is made with. */
+/** The request for a backend on the processor. */
 function backendRequest(
   { threads, profile }: OpenRequest,
   { level, native }: OptLevelChoice,

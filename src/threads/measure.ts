@@ -1,4 +1,4 @@
-// A measuring thread's entry: it runs the rounds that src/machine/measure.ts asks for. The platform starts it.
+// Entry of a measuring thread: runs the rounds that src/machine/measure.ts requests.
 
 import { serveMeasure } from "../machine/thread.ts";
 import { currentPlatform } from "../platform/current.ts";

@@ -1,4 +1,4 @@
-// A quantizing thread's entry: it quantizes the chunks that src/tools/quantize/ sends. The platform starts it.
+// Entry of a quantizing thread: quantizes the chunks that src/tools/quantize/ sends.
 
 import { currentPlatform } from "../platform/current.ts";
 import { serveQuantize } from "../tools/quantize/thread.ts";

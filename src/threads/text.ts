@@ -1,5 +1,5 @@
-// The entry of a thread that works on a model's texts, and its composition root: opens the model's file for its tokenizer
-// and its chat template, and hands them to the host. It reads no weights.
+// Entry of the text thread, and its composition root: opens the model's file for its tokenizer and chat template, and
+// hands them to the host (engine/text-host.ts). It reads no weights.
 
 import type { TextRequest } from "../engine/protocol.ts";
 import { serveText } from "../engine/text-host.ts";

@@ -1,14 +1,14 @@
-// What every worker of a browser starts with. All of them run this one script and learn from their name what they are
-// for; Node's threads start with the files below themselves.
+// Entry of every browser worker. All workers run this script and learn their job from their name; Node's threads start
+// directly with the files below.
 //
-// One script, because a bundler makes a bundle of each script that it sees a worker started with, and everything here
-// can reach the line that starts workers: with a script for each kind they would contain each other without end.
+// There is one script because a bundler makes a bundle of each script that is started as a worker, and all of them can
+// reach the line that starts workers: with a script per kind, the bundles would contain each other without end.
 
 import "../platform/early-messages.ts";
 import type { ThreadEntry } from "../platform/platform.ts";
 import { threadEntry } from "../platform/worker-name.ts";
 
-/** Loads a thread's file, which starts to listen by itself. */
+/** Loads a thread's file, which starts to listen when it is loaded. */
 const entries: Readonly<Record<ThreadEntry, () => Promise<unknown>>> = {
   engine: () => import("./engine.ts"),
   compute: () => import("./compute.ts"),
