@@ -1,15 +1,15 @@
-// One sentence that names what a phase spends its time on: the largest shares, at most three, and for an op how far it is
-// from what the hardware allows.
+// One sentence on where a phase spends its time: the largest shares, at most three, and for an op how close it is to
+// the hardware's limit.
 
 import type { PhaseProfile } from "../api/api.ts";
 
-/** A share below this is not worth a word. */
+/** Smaller shares are left out. */
 const NOTABLE = 0.05;
 const MOST = 3;
 
 interface Share {
   readonly share: number;
-  /** What follows "81% of generation is". */
+  /** Completes "81% of generation is". */
   readonly text: string;
 }
 
@@ -25,7 +25,7 @@ export function bottleneckOf(profile: Omit<PhaseProfile, "summary">): string {
 }
 
 function opShares({ ops, batchMs, ms }: Omit<PhaseProfile, "summary">): Share[] {
-  // A backend that records nothing: all there is to say is that it computes.
+  // The backend records no ops, so only the batches as a whole are known.
   if (ops.length === 0) return [{ share: batchMs / ms, text: "computing batches" }];
   return ops.map(({ name, share, limit }) => {
     const reached = limit ? `, at ${percent(limit.fraction)} of the ${limit.resource} limit` : "";
@@ -41,7 +41,7 @@ function waitingShare(profile: Omit<PhaseProfile, "summary">): Share {
       text: `the ${worker} going from op to op, and the way to it and back`,
     };
   }
-  // While one thread works alone, each of the others waits for it.
+  // While one thread works alone, all others wait for it.
   const forOne = threads.length > 0 ? (aloneMs * (threads.length - 1)) / threads.length : 0;
   const why =
     forOne > waitingMs / 2

@@ -1,12 +1,12 @@
-// How much of JavaScript's heap the engine's thread takes per batch: what the decode loop allocates besides tensors, of
-// which it allocates none. The heap is looked at once a batch. A batch in which it shrank, because garbage was collected,
-// says nothing and does not count.
+// How much JavaScript heap the engine's thread allocates per batch, besides tensors, of which the decode loop
+// allocates none. The heap size is read once per batch. A batch in which it shrank (a garbage collection) is not
+// counted.
 
 import type { BatchPhase } from "../backends/backend.ts";
 
 export class HeapWatch {
   readonly #used: () => number | undefined;
-  /** What a look itself takes: the object that it is told in. */
+  /** What reading the heap size allocates itself. */
   readonly #ownBytes: number;
   readonly #totals: Readonly<Record<BatchPhase, { bytes: number; batches: number }>> = {
     prompt: { bytes: 0, batches: 0 },
@@ -14,7 +14,7 @@ export class HeapWatch {
   };
   #last: number | undefined;
 
-  /** `used` is undefined where the platform does not say. */
+  /** `used` returns undefined where the platform does not report it. */
   constructor(used: () => number | undefined) {
     this.#used = used;
     const looks = Array.from({ length: 8 }, () => used() ?? 0);
@@ -22,7 +22,7 @@ export class HeapWatch {
     this.#ownBytes = grown.filter((bytes) => bytes >= 0).sort((a, b) => a - b)[0] ?? 0;
   }
 
-  /** A batch is over: what was allocated since the last one, whatever for, is its. */
+  /** Ends a batch: everything allocated since the last one counts for it. */
   batch(phase: BatchPhase): void {
     const used = this.#used();
     const total = this.#totals[phase];
@@ -33,7 +33,7 @@ export class HeapWatch {
     this.#last = used;
   }
 
-  /** What comes now belongs to no batch: others may have allocated since the last one. */
+  /** Allocations until the next batch() are not counted: others may use the thread meanwhile. */
   pause(): void {
     this.#last = undefined;
   }
@@ -43,7 +43,7 @@ export class HeapWatch {
     this.pause();
   }
 
-  /** undefined: not known. */
+  /** undefined if not known. */
   bytesPerBatch(phase: BatchPhase): number | undefined {
     const { bytes, batches } = this.#totals[phase];
     return batches === 0 ? undefined : bytes / batches;

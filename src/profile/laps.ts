@@ -1,14 +1,14 @@
-// The engine's stopwatch: all time between resume() and pause() is counted as something, because a lap ends where the
-// next one begins. It knows no threads and no ops; those are the backend's (BackendProfile).
+// The engine's stopwatch. A lap ends where the next one starts, so all time between resume() and pause() is counted.
+// It knows no threads and no ops; those are in the backend's profile (BackendProfile).
 //
-// Generations that take turns share it: the engine has one thread, so whoever ends a lap has used it.
+// Generations that take turns share one stopwatch: the engine has one thread, and whoever ends a lap has used it.
 
 import type { BatchPhase } from "../backends/backend.ts";
 import { HeapWatch } from "./heap.ts";
 
 /**
- * What the engine's time is spent on. "request": template, tokenizing, what a generation needs before it begins; "batch":
- * the backend computes.
+ * What the engine spends its time on. "request": template, tokenizing, and other work before a generation starts;
+ * "batch": the backend computes.
  */
 export const lapKinds = [
   "open",
@@ -27,9 +27,9 @@ export type LapKind = (typeof lapKinds)[number];
 export const lapSections = ["load", "prompt", "generation"] as const;
 export type LapSection = "load" | BatchPhase;
 
-/** Numbers of one event: section, kind, start, end. */
+/** Numbers per event: section, kind, start, end. */
 export const LAP_NUMBERS = 4;
-/** Events that are kept: several thousand tokens. */
+/** Events that are kept: enough for several thousand tokens. */
 const EVENTS = 2 ** 15;
 
 export class Laps {
@@ -44,16 +44,16 @@ export class Laps {
   readonly #events: Float64Array = new Float64Array(EVENTS * LAP_NUMBERS);
   #eventCount = 0;
   #last = 0;
-  /** Requests under way. */
+  /** Running requests. */
   #active = 0;
 
-  /** `heapBytes` is what the thread's objects take now; undefined where the platform does not say. */
+  /** `heapBytes` returns the size of the thread's heap, or undefined where the platform does not report it. */
   constructor(now: () => number, heapBytes: () => number | undefined = () => undefined) {
     this.#now = now;
     this.#heap = new HeapWatch(heapBytes);
   }
 
-  /** A request begins: time counts, unless it does already. */
+  /** A request starts: time counts from now, if it did not already. */
   resume(): void {
     if (this.#active++ > 0) return;
     this.#heap.pause();
@@ -64,7 +64,7 @@ export class Laps {
     this.#active--;
   }
 
-  /** What was done since the last lap. */
+  /** Counts the time since the last lap as `kind`. */
   lap(section: LapSection, kind: LapKind): void {
     if (this.#active === 0) return;
     const now = this.#now();
@@ -79,7 +79,7 @@ export class Laps {
     if (kind === "batch" && section !== "load") this.#heap.batch(section);
   }
 
-  /** Forgets all but the load. */
+  /** Forgets everything but the load. */
   reset(): void {
     this.#totals.prompt.fill(0);
     this.#totals.generation.fill(0);
@@ -87,7 +87,7 @@ export class Laps {
     this.#heap.reset();
   }
 
-  /** What a batch takes of JavaScript's heap, with all that is done until the next; undefined: not known. */
+  /** JavaScript heap that is allocated from one batch to the next; undefined if not known. */
   heapBytesPerBatch(phase: BatchPhase): number | undefined {
     return this.#heap.bytesPerBatch(phase);
   }

@@ -1,8 +1,8 @@
-// From recorded times to a report: every ms of a phase is in exactly one of its ops, in the waiting of a thread, or between
-// batches, so that the three add up to the phase's time.
+// From recorded times to a report. Every ms of a phase is counted once: for an op, as waiting of a thread, or as time
+// between batches. The three add up to the phase's time.
 //
 // Times of ops are averages over the threads: two threads that are busy with an op for 1 ms each make 1 ms of the
-// phase. An op's rate and its share of the limit are those of the time it was computed in; waiting counts apart.
+// phase. An op's rate and its fraction of the limit count only the time in which it was computed, without waiting.
 
 import type { PhaseProfile, ProfileReport, ProfileRow } from "../api/api.ts";
 import type {
@@ -24,9 +24,9 @@ export interface ProfileInput {
   readonly threads: number;
   readonly kvType: DType;
   readonly laps: Laps;
-  /** undefined: the backend records nothing, and a batch is one piece. */
+  /** undefined: the backend records nothing, so a batch is not broken down. */
   readonly recorded: BackendProfile | undefined;
-  /** What the hardware allows; undefined: not known, and no limits are stated. */
+  /** The device whose limits apply; undefined: not known, and no limits are reported. */
   readonly device: Device | undefined;
 }
 
@@ -54,7 +54,7 @@ export function profileReport(input: ProfileInput): ProfileReport {
   };
 }
 
-/** What a lap between batches is called in the report. "batch" is what the backend takes beyond its ops. */
+/** The report's names for laps between batches. "batch" is the time that the backend takes beyond its ops. */
 const betweenKinds: readonly (readonly [LapKind, keyof PhaseProfile["between"]])[] = [
   ["request", "requestMs"],
   ["bookkeeping", "bookkeepingMs"],
@@ -104,7 +104,7 @@ function betweenBatches(phase: BatchPhase, laps: Laps, batchMs: number): PhasePr
     messagesMs: 0,
   };
   for (const [kind, key] of betweenKinds) between[key] = laps.ms(phase, kind);
-  // Handing the batch to the backend, and taking what was recorded, are not computing.
+  // Handing over the batch and collecting the recordings are not computing.
   between.bookkeepingMs += laps.ms(phase, "batch") - batchMs;
   return between;
 }
@@ -122,7 +122,7 @@ interface MeasuredPart extends ProfiledPart, Work {
   readonly ms: number;
   /** The leader's own time, not an average. */
   readonly leaderMs: number;
-  /** The least time that the hardware allows for each resource, and for the work as a whole; 0: not known. */
+  /** The least time that the hardware allows: for each resource, and for the work as a whole; 0: not known. */
   readonly bandwidthMs: number;
   readonly arithmeticMs: number;
   readonly limitMs: number;
@@ -138,7 +138,7 @@ function measureParts(
     const limits = { bandwidthMs: 0, arithmeticMs: 0, limitMs: 0 };
     let calls = 0;
     for (const size of times.sizes) {
-      if (!hasRows(part, size)) continue; // no logits wanted: not computed
+      if (!hasRows(part, size)) continue; // no logits requested: not computed
       calls += size.batches;
       const work = workOf(part.nodes, size, kvType);
       total.bytes += work.bytes * size.batches;
@@ -166,7 +166,7 @@ function hasRows({ rows }: ProfiledPart, size: RecordedBatches): boolean {
   return (rows === "tokens" ? size.tokens : size.outputs) > 0;
 }
 
-/** What one batch of this size must move and compute. Values between ops stay in caches and count nothing. */
+/** The bytes and operations of one batch of this size. Values between ops stay in caches and are not counted. */
 function workOf(nodes: readonly GraphNode[], size: RecordedBatches, kv: DType): Work {
   const work = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
   for (const node of nodes) {
@@ -210,7 +210,7 @@ function rowOf(name: string, parts: readonly MeasuredPart[], phaseMs: number): P
   };
 }
 
-/** "blk.3" of "blk.3.attn_q"; what is in no layer is "rest of the model". */
+/** "blk.3" of "blk.3.attn_q"; "outside layers" for a node of no layer. */
 function layerOf(name: string): string {
   return /^blk\.\d+/.exec(name)?.[0] ?? "outside layers";
 }

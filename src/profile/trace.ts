@@ -1,5 +1,6 @@
-// Recorded events as a trace in Chrome's format (https://ui.perfetto.dev and chrome://tracing open it): one track for the
-// engine, one for each compute thread. Gaps in a compute track are waiting. Times are microseconds from the first event.
+// Recorded events as a trace in Chrome's format, for https://ui.perfetto.dev and chrome://tracing: one track for the
+// engine, one for each compute thread. Gaps in a compute track are waiting. Times are microseconds from the first
+// event.
 
 import type { ChromeTrace, TraceEvent } from "../api/api.ts";
 import { type BackendProfile, EVENT_NUMBERS } from "../backends/backend.ts";
