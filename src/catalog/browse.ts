@@ -1,5 +1,5 @@
-// Looking for a model that is on this machine already: one folder at a time, or by a file's name and size in the folders
-// where people and other programs keep models. Reads folders, never files.
+// Finds models that are already on this machine: lists one folder, or looks for a file of a given name and size in the
+// usual model folders. Reads folders, never files.
 
 import { SourceError, UsageError } from "../base/errors.ts";
 import type { DownloadPlatform, FolderEntry } from "../platform/download.ts";
@@ -13,7 +13,7 @@ export interface BrowsedFolder {
 
 const modelFile = /\.(gguf|bin)$/i;
 
-/** Folders and models of a folder; undefined: the home folder. */
+/** Subfolders and models of a folder; undefined: the home folder. */
 export async function browseFolder(
   path: string | undefined,
   platform: DownloadPlatform,
@@ -37,7 +37,7 @@ export async function browseFolder(
   return { path: folder, parent: above === folder ? null : above, entries };
 }
 
-/** Hidden folders are shown last by nobody: they are left out; who needs one types its path. */
+/** Hidden folders are left out of the list; their path can still be typed. */
 async function kindOf(
   { name, folder, bytes }: FolderEntry,
   inside: string,
@@ -52,14 +52,14 @@ async function kindOf(
   return (await isModelFolder(path, platform)) ? "model" : "folder";
 }
 
-/** A folder as the hub has it: configuration and safetensors. */
+/** A folder in the hub's format: config and safetensors. */
 async function isModelFolder(path: string, platform: DownloadPlatform): Promise<boolean> {
   if (!(await platform.stat(platform.join(path, "config.json")))) return false;
   const inside = (await platform.listFolder(path)) ?? [];
   return inside.some(({ name }) => name.endsWith(".safetensors"));
 }
 
-/** The path of something that may be opened as a model; an error says why it may not. */
+/** The path of something that can be opened as a model; an error says why it cannot. */
 export async function checkModelPath(path: string, platform: DownloadPlatform): Promise<string> {
   const full = platform.absolute(path.trim().replace(/^(["'])(.*)\1$/, "$2"));
   const facts = await platform.stat(full).catch(() => undefined);
@@ -93,7 +93,10 @@ const usualFolders: readonly (readonly string[])[] = [
 const deepest = 5;
 const mostFolders = 3000;
 
-/** Files of that name and size where models usually are; a page that is given a file learns its name only. */
+/**
+ * Files of that name and size in the usual folders. A page that gets a dropped file learns only its name and size, not
+ * its path.
+ */
 export async function findFile(
   name: string,
   bytes: number,
@@ -114,7 +117,7 @@ export async function findFile(
   };
   await look(platform.cacheFolder, deepest);
   for (const parts of usualFolders) {
-    // The home folder itself only: what lies below it elsewhere is nobody's usual place.
+    // The home folder is not searched recursively.
     await look(platform.join(platform.homeFolder, ...parts), parts.length === 0 ? 0 : deepest);
   }
   return [...found];

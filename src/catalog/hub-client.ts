@@ -1,5 +1,5 @@
-// Questions to the Hugging Face hub (or a mirror: HF_ENDPOINT), with HF_TOKEN where one is set: which files a repository
-// has, and which repositories match some words. Files come through sources/hub.ts.
+// Queries to the Hugging Face hub (or a mirror: HF_ENDPOINT), with HF_TOKEN if it is set: the files of a repository,
+// and a search for repositories. sources/hub.ts downloads files.
 
 import { AbortedError, SourceError } from "../base/errors.ts";
 import { stallMs, stallVariable } from "../base/stall.ts";
@@ -11,7 +11,7 @@ export interface HubFile {
   /** Inside the repository. */
   path: string;
   bytes: number;
-  /** As the hub states it; undefined where it states none. */
+  /** As stated by the hub; undefined if it states none. */
   sha256: string | undefined;
 }
 
@@ -20,16 +20,16 @@ export interface HubFinding {
   repo: string;
   downloads: number;
   likes: number;
-  /** Its licence has to be accepted on its page first. */
+  /** Whether its licence must first be accepted on its page. */
   gated: boolean;
   /** ISO date. */
   updated: string;
 }
 
-/** The hub cannot be reached at all, whatever is asked of it. */
+/** The hub cannot be reached at all. */
 class HubUnreachableError extends SourceError {}
 
-/** Where the hub is, as whom it is asked, and through what. */
+/** The hub's address, the token, and the fetch function to use. */
 export interface HubAccess {
   endpoint: string | undefined;
   token: string | undefined;
@@ -41,7 +41,7 @@ export function hubAccess(platform: DownloadPlatform, signal: AbortSignal | unde
     endpoint: platform.env("HF_ENDPOINT")?.replace(/\/+$/, ""),
     token: platform.env("HF_TOKEN"),
     request: (input, init) => {
-      // Questions are short, so this is for the whole answer.
+      // Responses are short, so the timeout is for the whole response.
       const late = AbortSignal.timeout(stallMs(platform.env(stallVariable)));
       const signals = signal ? [late, signal] : [late];
       return platform.fetch(input, { ...init, signal: AbortSignal.any(signals) });
@@ -49,7 +49,7 @@ export function hubAccess(platform: DownloadPlatform, signal: AbortSignal | unde
   };
 }
 
-/** The same as hub-api.ts takes it. */
+/** The same in hub-api.ts's form. */
 export function hubArguments({ endpoint, token, request }: HubAccess): {
   hubUrl?: string;
   accessToken?: string;
@@ -73,7 +73,7 @@ export async function hubFiles(
   const list = async (): Promise<void> => {
     const all = listFiles({ ...hubArguments(access), repo, revision, recursive: true });
     for await (const { path, type, size, lfs } of all) {
-      // A mirror may say anything; a path that leads out of the cache folder is no file of a repository.
+      // A mirror may send anything: a path that leads out of the cache folder is skipped.
       if (type !== "file" || !/\.gguf$/i.test(path) || !isSafePath(path)) continue;
       files.push({ path, bytes: lfs?.size ?? size, sha256: lfs?.oid });
     }
@@ -94,7 +94,7 @@ export async function searchHub(
     const search = { query: words, tags: ["gguf"] };
     const all = listModels({ ...hubArguments(access), search, sort: "downloads", limit });
     for await (const { name, downloads, likes, gated, updatedAt } of all) {
-      if (!/^[\w.-]+\/[\w.-]+$/.test(name)) continue; // printed on terminals
+      if (!/^[\w.-]+\/[\w.-]+$/.test(name)) continue; // it is printed on terminals
       const updated = Number.isNaN(updatedAt.getTime()) ? "" : updatedAt.toISOString();
       findings.push({ repo: name, downloads, likes, gated: gated !== false, updated });
     }
@@ -110,13 +110,13 @@ export function refusalAdvice(hasToken: boolean): string {
 }
 
 interface Question {
-  /** "owner/repo (main)": what was asked about. */
+  /** What the query was about: "owner/repo (main)". */
   what: string;
   access: HubAccess;
   signal: AbortSignal | undefined;
 }
 
-/** The hub's errors as ours. */
+/** Turns the hub's errors into Lantern's. */
 export async function explained<T>(answer: Promise<T>, question: Question): Promise<T> {
   try {
     return await answer;

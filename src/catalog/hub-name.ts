@@ -1,5 +1,5 @@
-// What people call a model on the Hugging Face hub, read into one record: "hf:owner/repo", "hf:owner/repo:Q4_K_M",
-// "hf:owner/repo/file.gguf", "owner/repo", and addresses copied from a browser. Text only; nobody is asked here.
+// Parses names of models on the Hugging Face hub: "hf:owner/repo", "hf:owner/repo:Q4_K_M", "hf:owner/repo/file.gguf",
+// "owner/repo", and URLs copied from a browser. Works on the text only, without network.
 
 import { UsageError } from "../base/errors.ts";
 
@@ -8,16 +8,16 @@ export interface HubName {
   repo: string;
   /** Branch, tag or commit. */
   revision: string;
-  /** A file of the repository; undefined: one has to be chosen. */
+  /** A file of the repository; undefined: one must be chosen. */
   file: string | undefined;
-  /** "Q4_K_M", as the user wrote it; undefined: none was named. */
+  /** "Q4_K_M", as the user wrote it; undefined if none was named. */
   quantization: string | undefined;
 }
 
 const hubHosts = ["huggingface.co", "www.huggingface.co", "hf.co"];
 const examples = "hf:owner/repo, hf:owner/repo:Q4_K_M or hf:owner/repo/file.gguf";
 
-/** The record behind a name or an address; undefined: the text names nothing on the hub. `mirror`: HF_ENDPOINT. */
+/** Parses a name or a URL; undefined if it names nothing on the hub. `mirror`: HF_ENDPOINT. */
 export function readHubName(text: string, mirror?: string): HubName | undefined {
   const name = text.trim();
   if (/^https?:\/\//i.test(name)) return readAddress(name, mirror);
@@ -28,14 +28,14 @@ export function readHubName(text: string, mirror?: string): HubName | undefined 
   return undefined;
 }
 
-/** "owner/repo" and "owner/repo:Q4_K_M", which could be a folder as well; undefined for everything else. */
+/** Parses "owner/repo" and "owner/repo:Q4_K_M", which could also be a folder; undefined for anything else. */
 export function readBareName(text: string): HubName | undefined {
   const match = /^([\w-][\w.-]*\/[\w-][\w.-]*?)(?::([\w.-]+))?$/.exec(text.trim());
   if (!match || /\.(gguf|bin|safetensors)$/i.test(match[1]!)) return undefined;
   return { repo: match[1]!, revision: "main", file: undefined, quantization: named(match[2]) };
 }
 
-/** An address that the hub serves the bytes of a file at: it can be opened as it is. */
+/** Whether this is the URL of a file's bytes, which can be opened directly. */
 export function isDirectAddress(text: string): boolean {
   return /^https?:\/\/[^/]+\/[^/]+\/[^/]+\/resolve\//i.test(text);
 }
@@ -51,7 +51,7 @@ function readPath(path: string, asked: string): HubName {
   return { repo, revision, file, quantization: named(quantization) };
 }
 
-/** Page (repo, tree, blob) and file (resolve) addresses alike. */
+/** Parses page (repo, tree, blob) and file (resolve) URLs. */
 function readAddress(text: string, mirror: string | undefined): HubName | undefined {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   const hosts = mirror && URL.canParse(mirror) ? [...hubHosts, new URL(mirror).host] : hubHosts;
@@ -76,12 +76,12 @@ function decoded(part: string): string {
   }
 }
 
-/** Ollama's clients add ":latest", which names nothing. */
+/** Ollama's clients append ":latest", which is no quantization. */
 function named(quantization: string | undefined): string | undefined {
   return quantization?.toLowerCase() === "latest" ? undefined : quantization;
 }
 
-/** A name becomes a path below the cache folder, so no part of it may lead anywhere else, on any system. */
+/** A name becomes a path below the cache folder, so no part of it may lead out of it, on any system. */
 export function isSafePath(path: string): boolean {
   return path.split("/").every((part) => part !== "." && part !== ".." && safePart.test(part));
 }
@@ -95,7 +95,7 @@ function wrongName(asked: string): UsageError {
   );
 }
 
-/** "hf:owner/repo", with "@revision" where it is not the usual one. */
+/** "hf:owner/repo", with "@revision" if it is not the default one. */
 export function hubFolder({ repo, revision }: Pick<HubName, "repo" | "revision">): string {
   return revision === "main" ? repo : `${repo}@${revision}`;
 }

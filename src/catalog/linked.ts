@@ -1,5 +1,5 @@
-// Models that lie elsewhere on this machine and were opened once in the web app: a list of paths in the cache folder. The
-// files stay where they are; forgetting one deletes nothing.
+// Models elsewhere on this machine that were opened in the web app: a list of paths in the cache folder. The files
+// stay where they are; removing one from the list deletes nothing.
 
 import type { DownloadPlatform } from "../platform/download.ts";
 
@@ -12,7 +12,7 @@ export async function linkedPaths(platform: DownloadPlatform): Promise<string[]>
     const found: unknown = JSON.parse(text ?? "[]");
     return Array.isArray(found) ? found.filter((path) => typeof path === "string") : [];
   } catch {
-    return []; // damaged: what it said can be added again
+    return []; // the list is damaged: its models can be added again
   }
 }
 

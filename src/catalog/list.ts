@@ -1,5 +1,5 @@
-// What `lantern models` shows: the catalog, what of it (and besides it) is on this machine, where it lies and what it takes
-// of the disk. A split GGUF is one model; a model that was opened elsewhere on this machine is one, too.
+// The list behind `lantern models`: the catalog and all other models on this machine, with their paths and disk use. A
+// split GGUF counts as one model. Models that were opened elsewhere on this machine are included.
 
 import type { DownloadPlatform } from "../platform/download.ts";
 import { type CatalogEntry, catalog } from "./catalog.ts";
@@ -12,23 +12,23 @@ export interface ModelListing {
   name: string;
   description: string;
   licence: string;
-  /** Of the whole model; approximate where neither a hash nor a path is known. */
+  /** Size of the whole model; approximate where neither a hash nor a path is known. */
   bytes: number;
   chat: boolean;
   /**
-   * "installed": came with Lantern; "cached": pulled; "partial": a stopped pull that can go on; "linked": lies elsewhere on
-   * this machine.
+   * "installed": came with Lantern; "cached": pulled; "partial": an interrupted pull that can be resumed; "linked":
+   * elsewhere on this machine.
    */
   state: "installed" | "cached" | "partial" | "linked" | "absent";
-  /** What open() takes; undefined: it is not (all) here. */
+  /** What open() takes; undefined if the model is not (completely) here. */
   path: string | undefined;
   source: string;
   sha256: string | undefined;
-  /** The built-in configuration of limits() that has its shape; undefined: none is known. */
+  /** The built-in configuration of limits() with the same shape; undefined if none is known. */
   shape: string | undefined;
-  /** What it takes of the disk of the cache folder, stopped downloads included. */
+  /** Disk use in the cache folder, interrupted downloads included. */
   diskBytes: number;
-  /** Those files, below the cache folder. */
+  /** The files that take it, relative to the cache folder. */
   files: readonly string[];
 }
 
@@ -50,7 +50,7 @@ export async function listModels(platform: DownloadPlatform): Promise<ModelListi
     listings.push(fileListing(first, sizes, platform));
   }
   for (const path of await linkedPaths(platform)) {
-    const facts = await platform.stat(path).catch(() => undefined); // a disk that is not there, a locked folder
+    const facts = await platform.stat(path).catch(() => undefined); // an unmounted disk, a locked folder
     if (facts) listings.push(await linkedListing(path, facts.folder, facts.bytes, platform));
   }
   return listings;
@@ -59,7 +59,7 @@ export async function listModels(platform: DownloadPlatform): Promise<ModelListi
 const modelFile = /\.(gguf|safetensors|bin|data)$/i;
 
 async function sizeOf(file: string, platform: DownloadPlatform): Promise<number> {
-  const facts = await platform.stat(pathOf(file, platform)).catch(() => undefined); // a link that leads nowhere
+  const facts = await platform.stat(pathOf(file, platform)).catch(() => undefined); // a broken link
   return facts?.bytes ?? 0;
 }
 
@@ -67,7 +67,7 @@ function pathOf(file: string, platform: DownloadPlatform): string {
   return platform.join(platform.cacheFolder, ...file.split("/"));
 }
 
-/** A model's files that are there, whole or begun. */
+/** A model's files that are here, complete or partial. */
 function filesHere(first: string, sizes: ReadonlyMap<string, number>): string[] {
   return splitFiles(first)
     .flatMap((file) => [file, `${file}.part`])
@@ -84,7 +84,7 @@ async function catalogListing(
   platform: DownloadPlatform,
 ): Promise<ModelListing> {
   const { name, description, licence, chat, sha256, shape } = entry;
-  // What cannot be looked at is not here for this user; the other models still are.
+  // A model whose files cannot be read counts as absent; the others are still listed.
   const found = await findLocally(entry, platform).catch(() => undefined);
   const partial = sizes.has(`${entry.file}.part`);
   const absent = partial ? "partial" : "absent";
@@ -155,12 +155,12 @@ async function linkedListing(
   };
 }
 
-/** What the cache folder holds in all. */
+/** Disk use of the whole cache folder. */
 export function diskUse(listings: readonly ModelListing[]): number {
   return listings.reduce((total, { diskBytes }) => total + diskBytes, 0);
 }
 
-/** Names by which a listing may be meant besides its own: its repository, that and its quantization, its file. */
+/** Other names for a listing: its repository, the same with its quantization, its file. */
 export function otherNames({ name, path }: ModelListing): string[] {
   const hub = /^hf:([^/]+\/[^/]+)\/(.+)$/.exec(name);
   const quantization = hub && quantizationOf(hub[2]!);

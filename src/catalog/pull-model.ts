@@ -1,4 +1,4 @@
-// Downloads a model, whatever it is called and of however many files it is: the one call for a face that pulls by name.
+// Downloads a model by name, with all its files: what the command line and the server call to pull.
 
 import type { DownloadPlatform } from "../platform/download.ts";
 import type { CatalogEntry } from "./catalog.ts";
@@ -6,15 +6,15 @@ import { findLocally, type PulledFile, type PullOptions, pullEntry } from "./pul
 import { choosePull, type PullChoice } from "./resolve.ts";
 
 export interface PulledModel {
-  /** What it is called from now on: a name of the list of models. */
+  /** The model's name in the list of models. */
   name: string;
-  /** Of its first file, which stands for the model. */
+  /** Path of the first file, which stands for the model. */
   path: string;
   bytes: number;
   files: { entry: CatalogEntry; pulled: PulledFile }[];
 }
 
-/** Pulls what a name stands for; `choice` where that has been found out already. */
+/** Pulls the model of that name; pass `choice` if it is already known. */
 export async function pullModel(
   name: string,
   platform: DownloadPlatform,

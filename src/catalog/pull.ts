@@ -1,8 +1,9 @@
-// Downloads one catalog entry into the cache, so that a file under its final name is always complete and checked:
-// the bytes go to <file>.part, are hashed on the way, and the part is renamed when size and sha256 are right.
+// Downloads one catalog entry into the cache. A file under its final name is always complete and checked: the bytes go
+// to <file>.part, are hashed on the way, and the part is renamed when size and sha256 are right.
 //
-// Stopped (Ctrl-C, a lost network, a crash), the part stays, with <file>.part.json saying what it is a part of; the next
-// pull continues it if the server still has the same file. A lock keeps a second pull of the same file out.
+// If the pull is interrupted (Ctrl-C, a lost network, a crash), the part stays, and <file>.part.json says what it is a
+// part of. The next pull resumes it if the server still has the same file. A lock keeps out a second pull of the same
+// file.
 
 import { AbortedError, SourceError } from "../base/errors.ts";
 import type { DownloadPlatform, FileLock } from "../platform/download.ts";
@@ -26,22 +27,22 @@ export interface PullOptions {
 export interface PulledFile {
   path: string;
   bytes: number;
-  /** Where it was: "installed" (an npm package beside us), "cache" (an earlier pull), "download" (now). */
+  /** Where the file was found: "installed" (an npm package), "cache" (an earlier pull), "download" (now). */
   from: "installed" | "cache" | "download";
-  /** After a download: what the file hashed to, and who had stated that; "nobody" where only the size was known. */
+  /** After a download: the file's hash, and who stated it; "nobody" if only the size was known. */
   sha256?: string;
   statedBy?: string;
-  /** After a download: how many bytes an earlier, stopped pull had already brought. */
+  /** After a download: how many bytes came from an earlier, interrupted pull. */
   resumedBytes?: number;
 }
 
-/** Room that a download leaves on the disk. */
+/** Free disk space that a download must leave. */
 const spareBytes = 64 << 20;
 
-/** A download that went wrong in a way that starting over may cure. */
+/** A failed download that may succeed if it starts over. */
 class StaleDownload extends SourceError {}
 
-/** The entry's file without any download: as installed by npm, or from the cache. */
+/** The entry's file if no download is needed: installed by npm, or in the cache. */
 export async function findLocally(
   entry: CatalogEntry,
   platform: DownloadPlatform,
@@ -51,7 +52,7 @@ export async function findLocally(
   const path = platform.join(platform.cacheFolder, ...entry.file.split("/"));
   const facts = await platform.stat(path);
   if (!facts || facts.folder) return undefined;
-  // Files get their final name when they are complete, but people copy and cut files, too.
+  // Pulled files get their final name only when complete, but users may copy or truncate files.
   if (entry.sha256 && facts.bytes !== entry.bytes) return undefined;
   return { path, bytes: facts.bytes, from: "cache" };
 }
@@ -67,7 +68,7 @@ export async function pullEntry(
   await platform.makeFolder(platform.join(path, ".."));
   const lock = await takeLock(entry, path, platform);
   try {
-    // Whoever held the lock before us may have finished the job.
+    // Another pull may have finished the file while we waited for the lock.
     const finished = await findLocally(entry, platform);
     if (finished) return finished;
     try {
@@ -140,12 +141,12 @@ async function download(
   const sha256 = hash.digest("hex");
   await checkResult(entry, part, remote, { bytes: loadedBytes, sha256, resumedBytes }, platform);
   await platform.rename(part, path);
-  await platform.remove(`${part}.json`).catch(() => {}); // the model is here, which is what counts
+  await platform.remove(`${part}.json`).catch(() => {}); // the model is complete, so this may fail
   const statedBy = remote.sha256?.statedBy ?? "nobody";
   return { path, bytes: loadedBytes, from: "download", sha256, statedBy, resumedBytes };
 }
 
-/** How much of an earlier part can be kept. */
+/** How many bytes of an earlier part can be kept. */
 async function resumableBytes(
   part: string,
   remote: RemoteFile,
@@ -195,7 +196,7 @@ async function checkResult(
   await platform.remove(part);
   await platform.remove(`${part}.json`);
   const message = `pull: ${entry.name}: what came from ${remote.name} is not the expected file: got ${got}, expected ${wanted}. It was deleted; run the command again, and if that does not help, do not trust this source`;
-  // If half of it came from an earlier run, that half may be what is wrong.
+  // If a part came from an earlier run, that part may be the wrong one.
   throw result.resumedBytes > 0 ? new StaleDownload(message) : new SourceError(message);
 }
 

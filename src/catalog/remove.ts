@@ -1,5 +1,5 @@
-// Deletes a model from the cache folder: all its files, what a stopped download left, and folders that are empty then.
-// Only files that listModels() found are ever deleted; a model that lies elsewhere is forgotten, and its file stays.
+// Deletes a model from the cache folder: all its files, the rest of an interrupted download, and folders that are then
+// empty. Deletes only files that listModels() found; a linked model is forgotten, and its file stays.
 
 import { SourceError, UsageError } from "../base/errors.ts";
 import { nearest } from "../base/nearest.ts";
@@ -11,14 +11,14 @@ import { runningServers } from "./servers.ts";
 
 export interface RemovedModel {
   name: string;
-  /** "forgotten": it lay elsewhere, and still does. */
+  /** "forgotten": its file is elsewhere and was not deleted. */
   how: "deleted" | "forgotten";
-  /** Paths of the deleted files, and the bytes that became free. */
+  /** Paths of the deleted files, and the bytes that were freed. */
   files: string[];
   bytes: number;
 }
 
-/** The listing that a name means among those with something to remove; an error says why there is none. */
+/** The removable model of that name; an error says why there is none. */
 export async function findRemovable(
   name: string,
   platform: DownloadPlatform,
@@ -55,12 +55,14 @@ export async function findRemovable(
   return only;
 }
 
-/** A damaged file of the right name is no model, and still takes room. */
+/** A damaged file under a model's name still takes disk space. */
 function isHere({ state, diskBytes }: ModelListing): boolean {
   return state !== "absent" || diskBytes > 0;
 }
 
-/** Deletes (or forgets) a model. Refuses while a server on this machine has it loaded, or while it is downloaded. */
+/**
+ * Deletes (or forgets) a model. Refuses while a server on this machine has it loaded, or while it is being downloaded.
+ */
 export async function removeModel(name: string, platform: DownloadPlatform): Promise<RemovedModel> {
   const listing = await findRemovable(name, platform);
   await checkUnused(listing, platform);
@@ -105,7 +107,7 @@ async function checkUnused(listing: ModelListing, platform: DownloadPlatform): P
   }
 }
 
-/** A pull holds a lock beside the file; taking it ourselves shows that there is none, and keeps others out meanwhile. */
+/** A pull holds a lock beside the file. Taking the lock shows that no pull runs, and keeps others out meanwhile. */
 async function checkNotDownloading(
   listing: ModelListing,
   paths: readonly string[],

@@ -1,5 +1,5 @@
-// From what a user calls a model to a path that open() can read: an existing path wins, then the catalog's names, then
-// names and pages of the Hugging Face hub. A model that is not on this machine yet is downloaded.
+// From a user's name for a model to a path that open() can read: an existing path first, then catalog names, then
+// names and pages of the Hugging Face hub. Downloads models that are not on this machine, except in locateModel().
 
 import { SourceError, UsageError } from "../base/errors.ts";
 import { suggestion } from "../base/nearest.ts";
@@ -12,11 +12,11 @@ import { findLocally, type PulledFile, type PullOptions, pullEntry } from "./pul
 
 export interface ResolveOptions extends PullOptions {
   platform: DownloadPlatform;
-  /** Called before a download begins. */
+  /** Called before a download starts. */
   onDownload?: (entry: CatalogEntry) => void;
 }
 
-/** A path (or URL) for open(): existing files as they are, names as their file, downloaded if need be. */
+/** A path (or URL) for open(): an existing file itself, or the file of a name, downloaded if necessary. */
 export async function resolveModel(nameOrPath: string, options: ResolveOptions): Promise<string> {
   const { platform, signal } = options;
   const found = await knownAs(nameOrPath, platform);
@@ -39,7 +39,7 @@ export async function resolveModel(nameOrPath: string, options: ResolveOptions):
   return first!.path;
 }
 
-/** The same for those who must not download: a model that is not here is an error that says how to get it. */
+/** The same without downloading: a model that is not here is an error that says how to get it. */
 export async function locateModel(nameOrPath: string, platform: DownloadPlatform): Promise<string> {
   const found = await knownAs(nameOrPath, platform);
   if (found === "itself") return nameOrPath;
@@ -53,7 +53,7 @@ export async function locateModel(nameOrPath: string, platform: DownloadPlatform
   );
 }
 
-/** What a name stands for: entries that can be pulled, or a repository in which one has to be chosen. */
+/** What a name stands for: entries that can be pulled, or a repository from which one must be chosen. */
 type Known = { entries: CatalogEntry[] } | { hub: HubName; bare: boolean };
 
 /** "itself": a URL or an existing path. */
@@ -77,7 +77,7 @@ function nameOf(name: string, platform: DownloadPlatform): Known | undefined {
   return bare && { hub: bare, bare: true };
 }
 
-/** The entries behind a catalog name or the hf: name of a file (several for a split GGUF); undefined when it is neither. */
+/** The entries behind a catalog name or an hf: name of a file (several for a split GGUF); undefined if it is neither. */
 export function findEntries(name: string): CatalogEntry[] | undefined {
   const entry = catalog.find((candidate) => candidate.name === name.toLowerCase());
   if (entry) return [entry];
@@ -89,14 +89,14 @@ export function findEntries(name: string): CatalogEntry[] | undefined {
 export interface PullChoice {
   entries: CatalogEntry[];
   bytes: number;
-  /** The model of the repository that was chosen, and all there are; undefined where the name left no choice. */
+  /** The chosen variant of the repository, and all its variants; undefined if the name left no choice. */
   chosen?: HubVariant;
   variants?: readonly HubVariant[];
-  /** "owner/repo", where a repository was named. */
+  /** "owner/repo", if a repository was named. */
   repository?: string;
 }
 
-/** What `lantern pull NAME` downloads; asks the hub where the name leaves a choice. Every form that users paste will do. */
+/** What `lantern pull NAME` downloads; asks the hub if the name leaves a choice. Accepts every form that users paste. */
 export async function choosePull(
   name: string,
   platform: DownloadPlatform,
@@ -104,7 +104,7 @@ export async function choosePull(
 ): Promise<PullChoice> {
   const wanted = name.trim();
   const slashes = wanted.split("/").length - 1;
-  // "owner/repo/file.gguf" is a path anywhere else; who pulls can only mean the hub.
+  // "owner/repo/file.gguf" is a path elsewhere; for a pull it can only mean the hub.
   const isBareFile = slashes >= 2 && /^[\w-][\w.-]*\/[\w.-]+\/.*\.gguf$/i.test(wanted);
   const known = nameOf(isBareFile ? `hf:${wanted}` : wanted, platform);
   if (!known) throw unknownModel(wanted);
@@ -116,7 +116,7 @@ export async function choosePull(
   return { entries: known.entries, bytes: sumBytes(known.entries) };
 }
 
-/** Whether a name has a form that can be pulled, whether or not there is such a model. */
+/** Whether a name has a form that can be pulled, whether or not such a model exists. */
 export function canPull(name: string, platform: DownloadPlatform): boolean {
   try {
     const bareFile = /^[\w-][\w.-]*\/[\w.-]+\/.*\.gguf$/i.test(name);
@@ -143,7 +143,7 @@ async function hubChoice(
   return { entries, bytes: chosen.bytes, chosen, variants, repository: hubFolder(hub) };
 }
 
-/** A model of this repository that is on this machine already; undefined: none that the name can mean. */
+/** A model of this repository that is already on this machine; undefined if the name fits none. */
 async function localEntries(
   hub: HubName,
   platform: DownloadPlatform,
@@ -164,7 +164,7 @@ async function localEntries(
   return chooseVariant(variants, wish).files.map(({ path, bytes }) => hubEntry(hub, path, bytes));
 }
 
-/** What to say to somebody who named a model that does not exist. */
+/** The error for a name of no known model. */
 export function unknownModel(name: string): UsageError | SourceError {
   if (/[\\/]|\.(gguf|bin|safetensors)$/i.test(name)) {
     return new SourceError(

@@ -1,5 +1,5 @@
-// The servers that run on this machine, as they say of themselves: a small file each in the cache folder, with the process,
-// the address and the files that are loaded. `lantern ps` finds them by it, and nobody deletes a file that one has open.
+// The servers running on this machine. Each writes a small file in the cache folder with its process id, address and
+// loaded model files. `lantern ps` lists servers from these files, and `lantern rm` refuses to delete a loaded model.
 
 import type { DownloadPlatform } from "../platform/download.ts";
 
@@ -14,22 +14,22 @@ export interface ServerRecord {
 
 const folderName = ".servers";
 
-/** A server that has said it is there. */
+/** This process's entry in the list of servers. */
 export interface AnnouncedServer {
-  /** What is loaded has changed. */
+  /** Call when the loaded models have changed. */
   update(models: ServerRecord["models"]): Promise<void>;
-  /** It ends. */
+  /** Removes the entry when the server ends. */
   withdraw(): Promise<void>;
 }
 
-/** Says that this process serves at an address. A folder that cannot be written is no reason not to serve. */
+/** Records that this process serves at an address. A folder that cannot be written does not stop the server. */
 export async function announceServer(
   platform: DownloadPlatform,
   record: Omit<ServerRecord, "processId">,
 ): Promise<AnnouncedServer> {
   const folder = platform.join(platform.cacheFolder, folderName);
   const file = platform.join(folder, `${platform.processId}.json`);
-  // One after another, each whole or not at all: two at once would leave a mixture, and a loaded file without protection.
+  // Writes are serialized and atomic: two at once would mix, and a loaded file would lose its protection.
   let last: Promise<void> = Promise.resolve();
   const afterLast = (work: () => Promise<void>): Promise<void> => {
     last = last.then(work).catch(() => {});
@@ -46,12 +46,12 @@ export async function announceServer(
   return { update, withdraw: () => afterLast(() => platform.remove(file)) };
 }
 
-/** The servers that still run, oldest first; the records of those that died are removed. */
+/** The servers that still run, oldest first; records of dead ones are removed. */
 export async function runningServers(platform: DownloadPlatform): Promise<ServerRecord[]> {
   const folder = platform.join(platform.cacheFolder, folderName);
   const records: ServerRecord[] = [];
   for (const { name } of (await platform.listFolder(folder)) ?? []) {
-    if (!name.endsWith(".json")) continue; // being written
+    if (!name.endsWith(".json")) continue; // still being written
     const file = platform.join(folder, name);
     const record = readRecord(await platform.readText(file).catch(() => undefined));
     if (record && platform.isRunning(record.processId)) records.push(record);
@@ -60,7 +60,7 @@ export async function runningServers(platform: DownloadPlatform): Promise<Server
   return records.sort((a, b) => a.since.localeCompare(b.since));
 }
 
-/** undefined: not one of ours, or half written. */
+/** undefined if it is not such a record, or half written. */
 function readRecord(text: string | undefined): ServerRecord | undefined {
   try {
     const found = JSON.parse(text ?? "") as Partial<ServerRecord>;

