@@ -1,22 +1,25 @@
-// The experts of Hugging Face folders as GGUF has them: one tensor with a matrix for each expert. Folders have a tensor for
-// each expert, or fused ones that hold the matrices of several of GGUF's tensors. Nothing is read or copied here: the joined
-// tensor says where its parts lie.
+// Presents the experts of a Hugging Face folder as GGUF does: one tensor with a matrix for each expert. A folder has
+// one tensor per expert, or fused ones with the matrices of several GGUF tensors. Nothing is read or copied here: the
+// joined tensor records where its parts are.
 
 import { FormatError } from "../base/errors.ts";
 import { bytesFor } from "../dtypes/dtype.ts";
 import type { TensorInfo, TensorPart } from "./model-file.ts";
 
-/** How a folder calls the tensors of its experts, after "layers.N.". */
+/** A folder's names for expert tensors, after "layers.N.". */
 export interface ExpertNames {
-  /** What they all begin with: "mlp.experts". */
+  /** The common prefix: "mlp.experts". */
   readonly stem: string;
   /** stem + ".E." + key for expert E, with ".weight" or ".bias", becomes "blk.N." + value. */
   readonly each: Readonly<Record<string, string>>;
-  /** stem + "." + key: [experts, rows, cols], where the rows of an expert are those of these tensors, one behind the other. */
+  /**
+   * stem + "." + key: [experts, rows, cols], where the rows of an expert are those of these tensors, one after the
+   * other.
+   */
   readonly fused: Readonly<Record<string, readonly string[]>>;
 }
 
-/** Collects what belongs to experts, tensor by tensor. */
+/** Collects the expert tensors, one by one. */
 export class ExpertTensors {
   readonly #names: ExpertNames;
   /** By GGUF's name, then by expert. */
@@ -27,7 +30,7 @@ export class ExpertTensors {
     this.#names = names;
   }
 
-  /** Takes a tensor of an expert, or of all; false: it is none. */
+  /** Takes a tensor of one expert or of all; returns false for any other tensor. */
   add(tensor: TensorInfo): boolean {
     const inLayer = /^(?:model\.)?layers\.(\d{1,6})\.(.+)$/.exec(tensor.name);
     const stem = `${this.#names.stem}.`;
@@ -37,7 +40,7 @@ export class ExpertTensors {
     return this.#addFused(tensor, prefix, rest) || this.#addEach(tensor, prefix, rest);
   }
 
-  /** GGUF's tensors. One error names what is missing or does not fit the others. */
+  /** The joined tensors under GGUF's names. One error lists everything that is missing or does not fit. */
   tensors(): ReadonlyMap<string, TensorInfo> {
     for (const [name, experts] of this.#each) this.#join(name, experts);
     return this.#joined;

@@ -1,4 +1,4 @@
-// config.json and its companions, translated into GGUF's metadata keys.
+// Translates config.json and its companions into GGUF's metadata keys.
 //
 // Keys that GGUF does not have:
 //   lantern.rope.layout                     "half": Hugging Face weights rotate pairs (i, i + head/2), GGUF's llama (2i, 2i+1)
@@ -18,14 +18,14 @@ import {
 import { describe, field, isObject, type JsonObject } from "./json.ts";
 import { arrayEntry, type MetadataEntry, TypedMetadata } from "./typed-metadata.ts";
 
-/** The parsed files of a folder; those that are absent are empty objects. */
+/** The parsed files of a folder; missing ones are empty objects. */
 export interface HuggingFaceFiles {
   config: JsonObject;
   generationConfig: JsonObject;
-  /** tokenizer_config.json over special_tokens_map.json. */
+  /** tokenizer_config.json merged over special_tokens_map.json. */
   tokenizerConfig: JsonObject;
   tokenizer: JsonObject;
-  /** chat_template.jinja, which goes before the template of tokenizer_config.json. */
+  /** chat_template.jinja, which takes precedence over the template in tokenizer_config.json. */
   chatTemplate: string | undefined;
 }
 
@@ -59,7 +59,7 @@ export function huggingFaceMetadata(files: HuggingFaceFiles, name: string): Type
   return new TypedMetadata("huggingface", "config.json", entries);
 }
 
-/** The known architectures all have SwiGLU; another activation would load and talk nonsense. */
+/** All known architectures use SwiGLU; with another activation a model would load and generate nonsense. */
 function checkActivation(config: JsonObject): void {
   const activation = field(config, "hidden_act") ?? "silu";
   if (activation !== "silu" && activation !== "swish") {
@@ -67,7 +67,7 @@ function checkActivation(config: JsonObject): void {
   }
 }
 
-/** Mistral's early models always do, Qwen's only when told to; null means no window. */
+/** Mistral's early models always use it, Qwen's only if told to; null means no window. */
 function usesSlidingWindow(config: JsonObject): boolean {
   const window = field(config, "sliding_window");
   return window !== undefined && window !== null && field(config, "use_sliding_window") !== false;
@@ -127,8 +127,8 @@ function addRope(entries: Entries, config: JsonObject, arch: string): void {
 }
 
 /**
- * Hugging Face's attention_factor is the whole factor on the rotated values; GGUF's attn_factor multiplies the
- * 1 + 0.1 ln(factor) that YaRN has anyway.
+ * Hugging Face's attention_factor is the whole factor on the rotated values; GGUF's attn_factor multiplies YaRN's own
+ * 1 + 0.1 ln(factor).
  */
 function addAttentionFactor(entries: Entries, rope: JsonObject, prefix: string, key: string): void {
   const setting: Setting = { from: "attention_factor", to: [], type: "f32" };
@@ -150,7 +150,7 @@ function addTokens(entries: Entries, files: HuggingFaceFiles): void {
   const { config, generationConfig, tokenizerConfig } = files;
   const ids = addedTokenIds(files);
   for (const { token, id, key } of specialTokens) {
-    // What the tokenizer calls its end is the chat's end; the ids in config.json are the fallback.
+    // The tokenizer's end token is the one that ends a chat turn; the ids in config.json are the fallback.
     const named = ids.get(tokenText(field(tokenizerConfig, token)) ?? "");
     const value = named ?? tokenIds(config, id, "config.json")[0];
     if (value !== undefined) entries.set(key, { type: "u32", value });

@@ -1,5 +1,5 @@
-// The architectures of Hugging Face folders, as data: what GGUF calls them, their settings and their tensors.
-// One line in `architectures` adds a model_type whose tensors are named like Llama's.
+// The architectures of Hugging Face folders, as data: their GGUF names, settings and tensors. One line in
+// `architectures` adds a model_type whose tensors are named like Llama's.
 
 import type { ExpertNames } from "./huggingface-experts.ts";
 import type { ScalarType } from "./typed-metadata.ts";
@@ -11,13 +11,13 @@ export interface HuggingFaceArchitecture {
 }
 
 export interface TensorNames {
-  /** Tensors outside of layers. */
+  /** Tensors outside the layers. */
   readonly global: Readonly<Record<string, string>>;
   /** "layers.N." + key becomes "blk.N." + value. */
   readonly layer: Readonly<Record<string, string>>;
-  /** Computed tables that some checkpoints carry along. */
+  /** Precomputed tables that some checkpoints contain. */
   readonly ignored: RegExp;
-  /** Of a mixture of experts. */
+  /** Only for a mixture of experts. */
   readonly experts?: ExpertNames;
 }
 
@@ -40,7 +40,7 @@ const llamaTensors: TensorNames = {
   ignored: /rotary_emb\.inv_freq$/,
 };
 
-/** Qwen's and OLMo's mixtures: a tensor for each expert, or all experts in one, gate and up together. */
+/** Qwen's and OLMo's mixtures of experts: a tensor for each expert, or all experts in one, with gate and up fused. */
 const moeTensors: TensorNames = {
   ...llamaTensors,
   layer: {
@@ -80,7 +80,7 @@ export const architectures: ReadonlyMap<string, HuggingFaceArchitecture> = new M
   ["olmoe", { name: "olmoe", tensors: moeTensors }],
 ]);
 
-/** GGUF's name of a tensor; its own where it has none; undefined for one to leave out. */
+/** GGUF's name of a tensor; the same name if GGUF has none; undefined if the tensor is ignored. */
 export function ggufTensorName(names: TensorNames, name: string): string | undefined {
   if (names.ignored.test(name)) return undefined;
   const match = /^(?:model\.)?(?:layers\.(\d{1,6})\.)?(.+)\.(weight|bias)$/.exec(name);
@@ -92,7 +92,7 @@ export function ggufTensorName(names: TensorNames, name: string): string | undef
   return layer === undefined ? `${renamed}.${kind}` : `blk.${Number(layer)}.${renamed}.${kind}`;
 }
 
-/** A number of config.json and the "<architecture>." keys it becomes. */
+/** A number in config.json and the "<architecture>." keys it becomes. */
 export interface Setting {
   readonly from: string;
   readonly to: readonly string[];
@@ -121,7 +121,7 @@ export const settings: readonly Setting[] = [
   },
 ];
 
-/** Read only where the configuration has it and does not switch it off (use_sliding_window). */
+/** Read only if the configuration has it and does not switch it off (use_sliding_window). */
 export const slidingWindow: Setting = {
   from: "sliding_window",
   to: ["attention.sliding_window"],
@@ -130,8 +130,8 @@ export const slidingWindow: Setting = {
 
 /**
  * rope_scaling / rope_parameters, by rope_type; all under "<architecture>.rope.scaling.". GGUF has type, factor,
- * original_context_length and the yarn_* keys; it has none for llama3 (its converters store a tensor of factors
- * instead), so these are ours: low_freq_factor, high_freq_factor.
+ * original_context_length and the yarn_* keys. It has no keys for llama3 (its converters store a tensor of factors
+ * instead), so low_freq_factor and high_freq_factor are Lantern's own.
  */
 export const ropeScalings: ReadonlyMap<string, readonly Setting[]> = new Map([
   ["default", []],

@@ -1,6 +1,6 @@
-// Opens a Hugging Face folder: config.json, the tokenizer's files and safetensors weights, presented as if it were a
-// GGUF file (names of tensors and keys). What is translated how is data in huggingface-names.ts; the metadata is made in
-// huggingface-metadata.ts.
+// Opens a Hugging Face folder (config.json, the tokenizer's files, safetensors weights) and presents it like a GGUF
+// file, with GGUF's tensor names and keys. The translation is data in huggingface-names.ts; huggingface-metadata.ts
+// makes the metadata.
 
 import { FormatError } from "../base/errors.ts";
 import type { ByteSource, ModelSource } from "../platform/platform.ts";
@@ -88,7 +88,7 @@ async function readTemplate(source: ModelSource): Promise<string | undefined> {
   }
 }
 
-/** The named weights file, all files of an index, model.safetensors, or the only .safetensors file there. */
+/** The named weights file, all files of an index, model.safetensors, or the only .safetensors file. */
 async function openWeights(
   source: ModelSource,
   opened: Map<string, ByteSource>,
@@ -140,7 +140,7 @@ function renameTensors(
   return tensors;
 }
 
-/** A tied model has one matrix, under either name; it is the embedding here, and there is no output matrix. */
+/** A tied model has one matrix under either name. Here it is the embedding, and there is no output matrix. */
 function tieEmbeddings(tensors: Map<string, TensorInfo>, config: JsonObject): void {
   if (field(config, "tie_word_embeddings") !== true) return;
   const stored = tensors.get(embedding) ?? tensors.get(output);

@@ -1,5 +1,5 @@
-// JSON from model files, read with suspicion: size, UTF-8, depth and (where it matters) repeated keys are checked, and
-// every failure is a FormatError that names the file.
+// Reads untrusted JSON from model files: checks size, UTF-8, depth and (where it matters) duplicate keys. Every
+// failure is a FormatError that names the file.
 
 import { FormatError, messageOf } from "../base/errors.ts";
 import type { ByteSource } from "../platform/platform.ts";
@@ -12,14 +12,14 @@ export interface JsonFacts {
   field: string;
 }
 
-/** Real headers and configurations nest 4 to 6 deep; a tokenizer about 8. */
+/** Real headers and configurations nest 4 to 6 levels deep; a tokenizer about 8. */
 const deepest = 64;
-/** The largest tokenizers have two million; a parsed value takes many times the memory of its text. */
+/** The largest tokenizers have two million values. A parsed value takes many times the memory of its text. */
 const mostValues = 16_000_000;
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
-/** A whole file as a JSON object; `mostBytes` is what a file of this kind could reasonably have. */
+/** Reads a whole file as a JSON object; `mostBytes` is the largest reasonable size for this kind of file. */
 export async function readJsonFile(
   source: ByteSource,
   mostBytes: number,
@@ -65,7 +65,7 @@ export function decodeText(bytes: Uint8Array, facts: JsonFacts): string {
 }
 
 /**
- * JSON.parse keeps the last of two equal keys without a word. This finds them, at every depth; `text` is already known
+ * JSON.parse silently keeps the last of two equal keys. This finds duplicates at every depth; `text` is already known
  * to be valid JSON.
  */
 export function checkUniqueKeys(text: string, facts: JsonFacts): void {
@@ -109,12 +109,12 @@ export function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** An own property; undefined where it is absent or null, which configurations use for "not set". */
+/** An own property; undefined if it is absent or null, which configurations use for "not set". */
 export function field(object: JsonObject, key: string): unknown {
   return Object.hasOwn(object, key) ? (object[key] ?? undefined) : undefined;
 }
 
-/** What a JSON value is, for a message: values of any size and depth in one short word or number. */
+/** Describes a JSON value for a message in one short word or number, whatever its size. */
 export function describe(value: unknown): string {
   if (value === undefined || value === null) return "nothing";
   if (Array.isArray(value)) return `an array of ${value.length}`;
@@ -122,7 +122,7 @@ export function describe(value: unknown): string {
   return typeof value === "string" ? JSON.stringify(value.slice(0, 80)) : String(value);
 }
 
-/** Nesting and values are counted before parsing: no parser or walker meets a thousand brackets in a row. */
+/** Checks depth and number of values before parsing, so that no parser recurses into thousands of brackets. */
 function checkDepth(text: string, facts: JsonFacts): void {
   let depth = 0;
   let commas = 0;

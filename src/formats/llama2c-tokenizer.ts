@@ -1,13 +1,13 @@
-// llama2.c's tokenizer.bin: finding it beside a checkpoint, and telling whether bytes are one.
+// llama2.c's tokenizer.bin: finds it next to a checkpoint, and checks whether bytes are one.
 //
 //   i32 longest token | for each token: f32 score, i32 length, bytes
 //
-// Its meaning is the business of tokenizers/.
+// tokenizers/from-llama2c.ts makes the tokenizer.
 
 import { FormatError } from "../base/errors.ts";
 import type { ModelSource } from "../platform/platform.ts";
 
-/** Longer tokens than this exist in no vocabulary; it bounds what is read as a tokenizer. */
+/** No real vocabulary has longer tokens; this limits what is accepted as a tokenizer. */
 const longestToken = 1016;
 
 /** Whether the bytes are exactly `vocabSize` tokens, with finite scores. */
@@ -28,7 +28,7 @@ export function isTokenizer(bytes: Uint8Array, vocabSize: number): boolean {
   return position === size;
 }
 
-/** The tokenizer of a checkpoint: tokenizer.bin, tok<vocabulary>.bin, or another tok*.bin that has the right size. */
+/** The tokenizer of a checkpoint: tokenizer.bin, tok<vocabulary>.bin, or another tok*.bin of the right size. */
 export async function findTokenizer(
   source: ModelSource,
   checkpoint: string,

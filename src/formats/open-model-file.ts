@@ -1,7 +1,6 @@
-// Opens a model, whatever its format: one table of formats, each with a way to recognise itself, asked in order.
+// Opens a model of any format: a table of formats, which are tried in order.
 //
-// A named file is recognised by its name or first bytes, a folder by what is in it. Adding a format is one file
-// and one line here.
+// A file is recognised by its name or first bytes, a folder by its files. A new format is one file and one line here.
 
 import { FormatError } from "../base/errors.ts";
 import type { ByteSource, ModelSource } from "../platform/platform.ts";
@@ -15,11 +14,11 @@ import { safetensorsIndex } from "./safetensors.ts";
 const zipMagic = 0x0403_4b50;
 
 interface Format {
-  /** What the error says was looked for. */
+  /** What the error says this format needs. */
   readonly looksFor: string;
   /** Whether the named file is (part of) a model of this format. */
   matchesFile(file: string, bytes: ByteSource): Promise<boolean> | boolean;
-  /** The file to open in a folder; undefined when the folder holds none, a FormatError when it holds several. */
+  /** The file to open in a folder; undefined if the folder has none, a FormatError if it has several. */
   findInFolder(
     source: ModelSource,
     files: readonly string[] | undefined,
@@ -28,8 +27,8 @@ interface Format {
 }
 
 /**
- * Asked in this order. A folder that has its weights both as safetensors and as GGUF is a Hugging Face folder: a GGUF
- * can be named. llama2.c comes last because it has no magic number.
+ * Tried in this order. A folder with both safetensors and GGUF weights is a Hugging Face folder; a GGUF in it can be
+ * opened by its own path. llama2.c is last because it has no magic number.
  */
 const formats: readonly Format[] = [
   {
@@ -95,7 +94,7 @@ async function openFolder(source: ModelSource): Promise<ModelFile> {
   throw new FormatError("model", { file: source.name, field: "files", got, expected: lookedFor() });
 }
 
-/** Folders of GGUF files often carry a config.json, too: without safetensors it is not enough. */
+/** Folders of GGUF files often have a config.json too: without safetensors, it does not make a Hugging Face folder. */
 async function isHuggingFaceFolder(
   source: ModelSource,
   files: readonly string[] | undefined,
@@ -105,7 +104,7 @@ async function isHuggingFaceFolder(
   return (await source.has("model.safetensors")) || (await source.has(safetensorsIndex));
 }
 
-/** One candidate is the answer, none is not, several are the user's choice. */
+/** The only candidate; undefined if there is none, an error if the user must choose. */
 function only(source: ModelSource, files: readonly string[]): string | undefined {
   if (files.length <= 1) return files[0];
   throw new FormatError("model", {

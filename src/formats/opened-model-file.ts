@@ -1,7 +1,7 @@
-// The ModelFile that every format's reader returns: what it found, and the open files to read tensors from.
+// The ModelFile that every format's reader returns: its results, and the open files to read tensors from.
 //
-// The readers themselves know nothing of reading tensors: they hand over metadata, a table and open sources. Closing the
-// model closes those sources.
+// Readers do not read tensors: they hand over metadata, a table and open sources. Closing the model closes the
+// sources.
 
 import { DisposedError, UsageError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
@@ -14,7 +14,7 @@ export interface ModelFileParts {
   metadata: Metadata;
   tensors: ReadonlyMap<string, TensorInfo>;
   tokenizer: TokenizerData;
-  /** The open files by the names that TensorInfo.file uses; close() closes them. */
+  /** The open files, by the names in TensorInfo.file; close() closes them. */
   sources: ReadonlyMap<string, ByteSource>;
 }
 
@@ -28,7 +28,8 @@ export function openedModelFile(parts: ModelFileParts): ModelFile {
     totalBytes,
     async readTensor(tensor: TensorInfo, target: Uint8Array, byteOffset = 0): Promise<void> {
       if (closed) throw new DisposedError(`model file ${parts.name}`);
-      // Within the tensor, not merely within the file: a wrong offset must not read the neighbour.
+      // The range must be inside the tensor, not just inside the file: a wrong offset must not read the
+      // neighbour.
       if (!(byteOffset >= 0 && byteOffset <= tensor.byteLength - target.byteLength)) {
         throw new UsageError(
           `readTensor: bytes ${byteOffset} to ${byteOffset + target.byteLength} of "${tensor.name}", which has ${tensor.byteLength}`,
@@ -53,7 +54,7 @@ export function openedModelFile(parts: ModelFileParts): ModelFile {
   };
 }
 
-/** Closes every source, also when one of them fails to close. */
+/** Closes every source, even if closing one of them fails. */
 export async function closeAll(sources: Iterable<ByteSource>): Promise<void> {
   await Promise.allSettled(Array.from(sources, (source) => source.close()));
 }

@@ -1,8 +1,8 @@
-// safetensors: the tensor tables of one file, or of all files that a model.safetensors.index.json names.
+// safetensors: the tensor tables of one file, or of all files named in model.safetensors.index.json.
 //
 //   u64 header length | JSON { name: { dtype, shape, data_offsets: [begin, end] }, "__metadata__"?: {...} } | data
 //
-// The tables here have the file's own tensor names; huggingface.ts turns them into GGUF's.
+// The tables here have the file's own tensor names; huggingface.ts translates them into GGUF's.
 
 import { FormatError } from "../base/errors.ts";
 import { dtypeByName } from "../dtypes/table.ts";
@@ -27,14 +27,14 @@ export const safetensorsIndex = "model.safetensors.index.json";
 const longestHeader = 100_000_000;
 const longestIndex = 64 << 20;
 
-/** The element types that this build reads, by the names that safetensors has for them. */
+/** The element types that this build reads, by their safetensors names. */
 const dtypeNames: ReadonlyMap<string, string> = new Map([
   ["F32", "f32"],
   ["F16", "f16"],
   ["BF16", "bf16"],
 ]);
 
-/** Opens one file; adds it to `opened`, where it stays open. */
+/** Opens one file and adds it to `opened`, where it stays open. */
 export async function openSafetensorsFile(
   source: ModelSource,
   file: string,
@@ -156,7 +156,7 @@ function toTensorInfo(file: string, name: string, value: unknown, dataOffset: nu
   return { name, dtype, shape, byteLength, file, offset: dataOffset + begin };
 }
 
-/** The format wants the data section covered completely: a hole could hide anything. */
+/** The format requires that tensors cover the data section completely: a hole could hide anything. */
 function checkNoHoles(
   file: string,
   tensors: ReadonlyMap<string, TensorInfo>,

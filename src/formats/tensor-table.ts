@@ -1,12 +1,12 @@
-// What every format's tensor table must fulfil before it is believed: whole blocks, sizes that do not overflow, ranges
-// inside the file, no two tensors on the same bytes.
+// Checks that every format's tensor table must pass: rows in whole blocks, sizes that do not overflow, ranges inside
+// the file, no overlapping tensors.
 
 import { FormatError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { allDTypes } from "../dtypes/table.ts";
 import type { TensorInfo } from "./model-file.ts";
 
-/** Dimensions of a tensor that a format may have. */
+/** The most dimensions that a tensor may have in any format. */
 export const mostDimensions = 4;
 
 export interface TensorClaim {
@@ -18,7 +18,7 @@ export interface TensorClaim {
   shape: readonly number[];
 }
 
-/** Bytes of the tensor, after checking its dimensions: each at least 1, their product exact, the row in whole blocks. */
+/** Bytes of a tensor, after checks: each dimension at least 1, the product exact, rows in whole blocks. */
 export function tensorBytes(claim: TensorClaim): number {
   const { format, file, name, dtype, shape } = claim;
   const error = (field: string, got: unknown, expected: string): FormatError =>
@@ -46,7 +46,7 @@ export function tensorBytes(claim: TensorClaim): number {
   throw error("shape", shape, "fewer than 2^53 elements and bytes");
 }
 
-/** All tensors of one file: inside its data section, and none on another's bytes. */
+/** Checks all tensors of one file: inside its data section, and none overlapping another. */
 export function checkTensorRanges(
   format: string,
   file: string,

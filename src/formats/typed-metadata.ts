@@ -1,7 +1,7 @@
-// The one implementation of base/metadata.ts: typed entries behind typed getters.
+// The implementation of base/metadata.ts for all formats: typed entries behind typed getters.
 //
-// GGUF fills it with values read from its header (arrays decode when asked); the Hugging Face and llama2.c readers fill
-// it with values that they translate. The type names are GGUF's.
+// The GGUF reader fills it with values from its header (arrays are decoded when first asked for). The Hugging Face and
+// llama2.c readers fill it with translated values. The type names are GGUF's.
 
 import { FormatError } from "../base/errors.ts";
 import type { Metadata, MetadataPreview } from "../base/metadata.ts";
@@ -20,7 +20,7 @@ export type ScalarType =
   | "i64"
   | "f64";
 
-/** 64-bit integers are numbers where a number is exact (up to 2^53) and bigints beyond. */
+/** 64-bit integers are numbers up to 2^53, where numbers are exact, and bigints beyond. */
 export type Scalar = string | number | bigint | boolean;
 
 export interface ScalarEntry {
@@ -32,7 +32,7 @@ export interface ArrayEntry {
   readonly type: "array";
   readonly elementType: ScalarType;
   readonly length: number;
-  /** The first `limit` elements; bad bytes in them are a FormatError. */
+  /** The first `limit` elements; invalid bytes in them are a FormatError. */
   decode(limit: number): Scalar[];
 }
 

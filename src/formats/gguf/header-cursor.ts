@@ -1,12 +1,12 @@
-// A cursor over the header of a file, with read-ahead: many small fields, few large reads.
+// A cursor over the header of a GGUF file, with read-ahead: many small fields, few large reads.
 //
-// The header's bytes stay in memory (arrays are decoded from them later). Nothing is read or allocated before its
-// length has been held against the file's size: a FormatError names the field whose length lies.
+// The header's bytes stay in memory, because arrays are decoded from them later. Every length is checked against the
+// file's size before anything is read or allocated; a FormatError names the field with the false length.
 
 import { FormatError } from "../../base/errors.ts";
 import type { ByteSource } from "../../platform/platform.ts";
 
-/** First piece read; later pieces double what is there. */
+/** Size of the first read; each later read doubles the buffer. */
 const firstRead = 1 << 20;
 
 /** Vocabularies of real models take less than 40 MB; a header beyond this is not a header. */
@@ -44,12 +44,12 @@ export class HeaderCursor {
     return this.size - this.position;
   }
 
-  /** Whether the next `length` bytes are in memory: the way to stay synchronous in a loop. */
+  /** Whether the next `length` bytes are in memory. Callers use this to stay synchronous in a loop. */
   has(length: number): boolean {
     return this.position + length <= this.#bytes.byteLength;
   }
 
-  /** Makes the next `length` bytes available, or says which field the file is too short for. */
+  /** Makes the next `length` bytes available, or throws an error that names the field that is cut off. */
   async need(length: number, field: string): Promise<void> {
     if (this.has(length)) return;
     if (length > this.remaining) {
@@ -79,7 +79,7 @@ export class HeaderCursor {
     return value;
   }
 
-  /** A 64-bit count, length or offset. Beyond 2^53 it is inexact, and still larger than any file. */
+  /** A 64-bit count, length or offset. Beyond 2^53 it is inexact, but still larger than any file. */
   async u64(field: string): Promise<number> {
     await this.need(8, field);
     const value = u64At(this.#view, this.position);
@@ -87,7 +87,7 @@ export class HeaderCursor {
     return value;
   }
 
-  /** A count of things that take at least `bytesEach` bytes in the rest of the file; no file has more than `limit`. */
+  /** A count of items that take at least `bytesEach` bytes each in the rest of the file; at most `limit`. */
   async count(
     field: string,
     bytesEach: number,
@@ -125,7 +125,7 @@ export class HeaderCursor {
     );
   }
 
-  /** Lets go of what was read ahead of the position. */
+  /** Frees bytes that were read beyond the position. */
   trim(): void {
     this.#bytes = this.#bytes.slice(0, this.position);
     this.#view = new DataView(this.#bytes.buffer);

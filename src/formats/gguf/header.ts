@@ -3,7 +3,7 @@
 //   magic "GGUF" | u32 version | u64 tensors | u64 keys | keys: string, type, value | tensors: string, dims, type, offset
 //   | padding to general.alignment | tensor data
 //
-// Splits and ModelFile are the business of open-gguf.ts.
+// open-gguf.ts handles splits and makes the ModelFile.
 
 import { dtypeByGgufId } from "../../dtypes/table.ts";
 import type { ByteSource } from "../../platform/platform.ts";
@@ -17,11 +17,11 @@ export const ggufMagic = 0x4655_4747; // "GGUF", read as a little-endian u32
 export const defaultAlignment = 32;
 export const alignmentKey = "general.alignment";
 
-/** The least that a key (empty string, type, one byte) and a tensor (empty string, one dimension) take. */
+/** The smallest size of a key (empty string, type, one byte) and of a tensor entry (empty string, one dimension). */
 const leastKeyBytes = 8 + 4 + 1;
 const leastTensorBytes = 8 + 4 + 8 + 4 + 8;
 
-/** Real models have up to a hundred keys, and up to some thousand tensors. */
+/** Real models have up to a hundred keys and some thousand tensors. */
 const mostKeys = 65_536;
 const mostTensors = 262_144;
 
@@ -62,7 +62,7 @@ async function readVersion(cursor: HeaderCursor): Promise<number> {
     throw cursor.error("magic", cursor.bytes.subarray(0, 4), '"GGUF" (bytes 71 71 85 70)');
   }
   const version = await cursor.u32("version");
-  // A big-endian file's small version number lands in the upper half.
+  // In a big-endian file, the small version number is in the upper half.
   if (version !== 0 && (version & 0xffff) === 0) {
     throw cursor.error("byte order", "a big-endian file", "little endian (convert the file)");
   }
@@ -90,7 +90,7 @@ function readAlignment(cursor: HeaderCursor, metadata: TypedMetadata): number {
   throw cursor.error(alignmentKey, alignment, `a power of two up to ${largestAlignment}`);
 }
 
-/** A line of the tensor table as the file has it: dimensions innermost first, offset within the data section. */
+/** An entry of the tensor table as stored: dimensions innermost first, offset within the data section. */
 interface TensorRecord {
   name: string;
   dims: number[];
@@ -135,7 +135,7 @@ function toTensorInfo(
   if (offset % alignment !== 0) {
     throw cursor.error(`${field} offset`, offset, `a multiple of the alignment, ${alignment}`);
   }
-  // Also keeps the sum below exact: the file's size is.
+  // This also keeps the sum below exact, because the file's size is exact.
   if (offset > cursor.size) {
     throw cursor.error(
       `${field} offset`,

@@ -1,7 +1,7 @@
 // Opens a GGUF model: one file, or all parts of a split one (name-00001-of-0000N.gguf).
 //
-// A split model is named by any of its parts. The first part's metadata is the model's; every part must agree with it
-// on the number of parts, say its own place, and together they must hold the promised number of tensors.
+// A split model is named by any of its parts. The model's metadata is that of the first part. Every part must state
+// the same number of parts and its own index, and together they must hold the stated number of tensors.
 
 import { FormatError } from "../../base/errors.ts";
 import type { ByteSource, ModelSource } from "../../platform/platform.ts";
@@ -35,7 +35,7 @@ export async function openGguf(source: ModelSource, file: string): Promise<Model
   }
 }
 
-/** The headers by file name, in the order of the parts; the files stay open in `opened`. */
+/** Headers by file name, in the order of the parts; the files stay open in `opened`. */
 async function openParts(
   source: ModelSource,
   file: string,

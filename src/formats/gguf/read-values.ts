@@ -1,5 +1,5 @@
-// Metadata values of a GGUF header. Scalars are read at once; an array is only walked over (its extent and every length
-// in it checked) and decoded from the header's bytes when somebody asks for it.
+// Metadata values of a GGUF header. Scalars are read immediately. An array is only skipped, with its extent and every
+// length in it checked; it is decoded from the header's bytes when it is first asked for.
 //
 // Arrays of arrays, which the format allows and no model uses, are refused.
 
@@ -7,7 +7,7 @@ import type { ArrayEntry, MetadataEntry, Scalar } from "../typed-metadata.ts";
 import { type HeaderCursor, u64At } from "./header-cursor.ts";
 import { arrayTypeId, type ValueType, valueTypeById, valueTypes } from "./value-types.ts";
 
-/** The longest arrays are merges, some hundred thousand in real models. Each entry costs memory when it is asked for. */
+/** The longest arrays are merges: some hundred thousand in real models. Decoding takes memory for each element. */
 const mostElements = 1 << 23;
 
 export async function readValue(cursor: HeaderCursor, key: string): Promise<MetadataEntry> {
@@ -50,7 +50,7 @@ async function readArray(cursor: HeaderCursor, field: string): Promise<ArrayEntr
   };
 }
 
-/** Walks over strings without decoding them: only a length in each is looked at. */
+/** Skips strings without decoding them: only their lengths are read. */
 async function skipStrings(cursor: HeaderCursor, count: number, field: string): Promise<void> {
   for (let i = 0; i < count; i++) {
     if (!cursor.has(8)) await cursor.need(8, `${field}[${i}] length`);

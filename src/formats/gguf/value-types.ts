@@ -1,5 +1,5 @@
-// GGUF's metadata value types: one line each, for the reader and the writer alike. Arrays (id 9) are not here: they are
-// a count and an element type around these.
+// GGUF's metadata value types: one line each, used by the reader and the writer. Arrays (id 9) are not in the table:
+// they are a count and an element type around these.
 
 import type { Scalar, ScalarType } from "../typed-metadata.ts";
 
@@ -8,11 +8,11 @@ export const arrayTypeId = 9;
 
 export interface ValueType {
   readonly name: ScalarType;
-  /** The number that stands for this type in the file. */
+  /** The type's number in the file. */
   readonly id: number;
-  /** Bytes of a value; for a string, of its length field, which its bytes follow. */
+  /** Bytes of a value; for a string, of its length field, which comes before its bytes. */
   readonly bytes: number;
-  /** The value at a position whose bytes are known to be there; undefined where these bytes mean nothing. */
+  /** The value at a position whose bytes are in memory; undefined if these bytes are not a valid value. */
   read(view: DataView, position: number): Scalar | undefined;
   /** Writes a value (already checked by `accepts`). */
   write(view: DataView, position: number, value: Scalar): void;
@@ -40,7 +40,7 @@ export const valueTypes: readonly ValueType[] = [
     name: "string",
     id: 8,
     bytes: 8,
-    // Strings have no fixed size: HeaderCursor.string() reads them, the writer's HeaderBuilder.string() writes them.
+    // Strings have no fixed size: HeaderCursor.string() reads them, HeaderBuilder.string() writes them.
     read: () => undefined,
     write: () => undefined,
     accepts: (value) => typeof value === "string",
@@ -117,7 +117,7 @@ function float(
   };
 }
 
-/** A number where it is exact, the bigint itself beyond 2^53. */
+/** A number if it is exact, otherwise (beyond 2^53) the bigint. */
 function exactNumber(value: bigint): number | bigint {
   const number = Number(value);
   return Number.isSafeInteger(number) ? number : value;

@@ -1,7 +1,7 @@
 // Writes a GGUF file as a stream: the header in one piece, then every tensor's bytes as they come.
 //
-// Metadata is given in the form in which Metadata.preview() shows it ({ type: "u32", value: 8 }), or as a Metadata
-// itself: what the reader reads, the writer writes back byte for byte. What cannot be written exactly is a UsageError.
+// Metadata is given in the form of Metadata.preview() ({ type: "u32", value: 8 }), or as a Metadata. The writer
+// reproduces what the reader reads byte for byte. A value that cannot be written exactly is a UsageError.
 
 import { UsageError } from "../../base/errors.ts";
 import type { Metadata } from "../../base/metadata.ts";
@@ -29,16 +29,16 @@ export interface GgufTensor {
   readonly dtype: DType;
   /** Outermost first, as everywhere in Lantern. */
   readonly shape: readonly number[];
-  /** The tensor's bytes, in pieces of any size; asked for when their turn comes. */
+  /** The tensor's bytes, in pieces of any size; requested when it is this tensor's turn. */
   data(): AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
 }
 
 export interface GgufWriteOptions {
-  /** Default 3; versions 2 and 3 differ in nothing but this number for little-endian files. */
+  /** Default 3; for little-endian files, versions 2 and 3 differ only in this number. */
   version?: 2 | 3;
 }
 
-/** Pieces in which modelTensors() reads. */
+/** Size of the pieces in which modelTensors() reads. */
 const pieceBytes = 4 << 20;
 
 export async function writeGguf(
@@ -70,7 +70,7 @@ function* entriesOf(metadata: Metadata): Generator<[key: string, value: GgufValu
   }
 }
 
-/** The tensors of an open model file, to be written elsewhere unchanged. */
+/** The tensors of an open model file, to be copied unchanged. */
 export function modelTensors(file: ModelFile): GgufTensor[] {
   return Array.from(file.tensors.values(), (tensor) => ({
     name: tensor.name,
@@ -149,7 +149,7 @@ function writeTensorTable(
   return sizes;
 }
 
-/** One tensor's bytes, counted, then padding: also after the last one, as ggml does. */
+/** Writes one tensor's bytes, checks their number, then pads: also after the last one, as ggml does. */
 async function writeTensor(
   sink: ByteSink,
   tensor: GgufTensor,
@@ -169,7 +169,7 @@ async function writeTensor(
   if (padding > 0) await sink.write(new Uint8Array(padding));
 }
 
-/** Header bytes in a buffer that doubles. */
+/** Header bytes in a buffer that grows by doubling. */
 class HeaderBuilder {
   #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(1 << 16);
   #view: DataView = new DataView(this.#bytes.buffer);
@@ -189,7 +189,7 @@ class HeaderBuilder {
   }
 
   string(text: string, what: string): void {
-    // A lone surrogate has no UTF-8 form; TextEncoder would quietly write another character.
+    // A lone surrogate has no UTF-8 form; TextEncoder would silently write another character.
     if (!text.isWellFormed())
       throw new UsageError(`${what} ${JSON.stringify(text)} is not valid Unicode`);
     this.#reserve(8 + text.length * 3);
