@@ -38,7 +38,7 @@ export const browserPlatform: Platform = {
   enginePort,
   breathe,
   now: () => performance.now(),
-  heapBytes: () => undefined, // what some browsers say is rounded to a size at which steps are nothing
+  heapBytes: () => undefined, // some browsers report it, but too coarsely to show a single batch
 };
 
 async function openModelSource(spec: SourceSpec): Promise<ModelSource> {
@@ -58,9 +58,9 @@ function describeSource(model: string | URL | File | readonly File[]): SourceSpe
 }
 
 /**
- * Chromium loses a worker that is ended just after one that it had started itself: both threads stay for good. A worker
- * takes those that it started along when it ends, so they are given the time for that before they are ended one by one.
- * (Longer than a page waits before it ends the engine's.)
+ * Chromium leaks a worker that is terminated right after the worker that started it: both threads stay for good. A
+ * worker that ends takes its own workers with it, so they get this time before they are terminated one by one. (It is
+ * longer than a page waits before it terminates the engine's worker.)
  */
 const nestedGraceMs = 1000;
 
@@ -69,8 +69,8 @@ function pause(ms: number): Promise<void> {
 }
 
 /**
- * Word for word each time, because bundlers look for this very text: `new Worker(new URL("...", import.meta.url), {...})`,
- * nothing computed. The script is what is built, so that sources do not run in a browser as they are.
+ * Written out each time, because bundlers look for exactly this text: `new Worker(new URL("...", import.meta.url),
+ * {...})`, with nothing computed. The script is a built file, so the sources do not run in a browser without a build.
  */
 const startWorker: Readonly<Record<ThreadEntry, () => Worker>> = {
   engine: () =>
@@ -111,18 +111,18 @@ function startThread(entry: ThreadEntry): EngineThread {
     onMessage: (listener) => worker.addEventListener("message", (event) => listener(event.data)),
     onFailure: (listener) =>
       worker.addEventListener("error", (event) => {
-        void terminate(); // a browser lets it live on after an uncaught error
-        event.preventDefault(); // it is handled: otherwise it is an error of whoever started the worker, too
+        void terminate(); // a browser keeps it alive after an uncaught error
+        event.preventDefault(); // handled here: otherwise it is also reported as an error of the page that started the worker
         listener(new Error(failureOf(event)));
       }),
-    // A page lives as long as its tab: there is nothing to keep alive.
+    // A page lives as long as its tab, so there is nothing to keep alive.
     ref: () => {},
     unref: () => {},
     terminate,
   };
 }
 
-/** A script that cannot be loaded, or one that it imports at its start, is an event without a message. */
+/** When a worker's script or one of its static imports cannot be loaded, the event has no message. */
 function failureOf(event: ErrorEvent): string {
   return (
     event.message ??
@@ -130,7 +130,7 @@ function failureOf(event: ErrorEvent): string {
   );
 }
 
-/** In the origin's private file system, which pages and workers of a secure context share. */
+/** Files in the origin private file system, which pages and workers of a secure context share. */
 function smallFiles(): SmallFiles {
   return {
     place: (name) => `this site's private files: ${name}`,
@@ -159,11 +159,11 @@ function enginePort(): EnginePort {
       addEventListener("message", (event) => listener(event.data));
       for (const message of takeEarlyMessages()) listener(message);
     },
-    close: () => {}, // whoever started this worker ends it; both at once would be the race of nestedGraceMs
+    close: () => {}, // the thread that started this worker terminates it; both at once would be the race of nestedGraceMs
   };
 }
 
-// A message to oneself comes after those that wait already, without the 4 ms that timers cost.
+// A message to oneself arrives after those already queued, without the 4 ms that timers cost.
 const channel = new MessageChannel();
 let waiting: (() => void)[] = [];
 channel.port1.onmessage = () => {

@@ -1,4 +1,4 @@
-// Which platform this is: the only place that asks. The other one's file is never loaded.
+// Detects the platform: the only place that does. The other platform's file is never loaded.
 
 import "./early-messages.ts";
 import type { Platform } from "./platform.ts";

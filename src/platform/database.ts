@@ -1,20 +1,20 @@
-// What Lantern asks of an embedded SQL database (SQLite's language), and the one error that comes out of it.
+// The interface of an embedded SQL database (SQLite's dialect), and the error that it throws.
 //
-// This is the interface only: node-database.ts provides it in Node, and a browser has none yet. Who keeps what in a
-// database, with which tables, is their business (src/sessions).
+// node-database.ts implements it in Node; a browser has none yet. The tables belong to the users of the database
+// (src/sessions).
 
 import { SourceError } from "../base/errors.ts";
 
 export type SqlValue = string | number | null;
 export type SqlRow = Readonly<Record<string, SqlValue>>;
 
-/** One open database. Calls are synchronous: each is short, and its order is the order in the file. */
+/** One open database. Calls are synchronous: each is short, and they take effect in order. */
 export interface Database {
-  /** For people: a path. */
+  /** Its path, for messages. */
   readonly place: string;
-  /** false: it can be read and nothing can be saved, because the disk or the file is read-only. */
+  /** false: it can be read but not written, because the disk or the file is read-only. */
   readonly writable: boolean;
-  /** Virtual tables (indexes of words) that were found damaged when it was opened; whoever made them can make them anew. */
+  /** Virtual tables (full-text indexes) that were found damaged when it was opened; their owner can rebuild them. */
   readonly damaged: readonly string[];
   /** Several statements, without values. */
   exec(sql: string): void;
@@ -22,9 +22,12 @@ export interface Database {
   run(sql: string, ...values: SqlValue[]): number;
   get(sql: string, ...values: SqlValue[]): SqlRow | undefined;
   all(sql: string, ...values: SqlValue[]): SqlRow[];
-  /** All of the work or none of it; when this returns, it is on disk. Inside another one, it is part of that one. */
+  /** All of the work or none of it; it is on disk when this returns. A nested transaction is part of the outer one. */
   transaction<T>(work: () => T): T;
-  /** Removes virtual tables without reading them: they may be damaged. Not inside a transaction; rewrites the file. */
+  /**
+   * Removes virtual tables without reading them, because they may be damaged. Not inside a transaction; rewrites the
+   * file.
+   */
   forget(virtualTables: readonly string[]): void;
   close(): void;
 }
@@ -37,7 +40,7 @@ export type StorageProblem =
   | "newer" // a newer Lantern made it
   | "failed"; // it cannot be opened, or the disk does not answer
 
-/** Something could not be saved or read back. `problem` says what kind of thing, the message the rest. */
+/** Something could not be saved or read back. `problem` is its kind; the message has the details. */
 export class StorageError extends SourceError {
   readonly problem: StorageProblem;
 

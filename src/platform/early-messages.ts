@@ -1,7 +1,7 @@
-// Messages that reach a browser's worker before it listens. A worker's script waits for its platform to be loaded, and a
-// browser delivers what was posted to it meanwhile, to nobody: without this the first requests are lost. (Node keeps
-// them until somebody listens.) Must be imported statically, so that it runs before the first await. Does nothing in a
-// page or in Node.
+// Keeps messages that reach a browser worker before it listens. A worker's script first waits for its platform to
+// load, and the browser delivers messages meanwhile to nobody: without this file, the first requests would be lost.
+// (Node keeps them until somebody listens.) It must be imported statically, so that it runs before the first await. It
+// does nothing in a page or in Node.
 
 let early: unknown[] | undefined;
 
@@ -12,7 +12,7 @@ if ("WorkerGlobalScope" in globalThis) {
   addEventListener("message", keep);
 }
 
-/** The messages so far, once; from now on the caller listens. */
+/** Returns the messages so far, once; from now on the caller listens. */
 export function takeEarlyMessages(): unknown[] {
   if (early !== undefined) removeEventListener("message", keep);
   const taken = early ?? [];

@@ -1,5 +1,5 @@
-// The web app's files and the user's browser, for `lantern serve`: reads a folder into a table once, at start. What a
-// request names is looked up in that table; nothing here is called for a request.
+// The web app's files and the user's browser, for `lantern serve`. A folder is read into a table once, at start.
+// Requests are looked up in that table and never reach the file system.
 
 import { spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -14,7 +14,7 @@ import { makePrivateFolder, privateFileMode } from "./node-private.ts";
 export interface AssetFile {
   bytes: Uint8Array<ArrayBuffer>;
   type: string;
-  /** Its name changes with its content. */
+  /** Whether its name changes with its content. */
   immutable: boolean;
 }
 
@@ -30,7 +30,7 @@ const types: Readonly<Record<string, string>> = byName({
   ".woff2": "font/woff2",
 });
 
-/** The built web app: from dist/web, beside the sources as beside the built package, or from inside the program. */
+/** The built web app: from dist/web (of a checkout or the published package), or from inside the single-file program. */
 export function webAssets(): Map<string, AssetFile> | undefined {
   const inside = embeddedFiles();
   if (!inside) return readAssets(fileURLToPath(new URL("../../dist/web/", import.meta.url)));
@@ -40,7 +40,7 @@ export function webAssets(): Map<string, AssetFile> | undefined {
   return names.length > 0 ? assets : undefined;
 }
 
-/** By path, "/" being index.html; undefined where it was not built. */
+/** Files by path, with "/" for index.html; undefined if the app was not built. */
 export function readAssets(folder: string): Map<string, AssetFile> | undefined {
   if (!existsSync(join(folder, "index.html"))) return undefined;
   const assets = new Map<string, AssetFile>();
@@ -60,7 +60,7 @@ function addAsset(
 ): void {
   const type = types[extname(path)];
   if (type === undefined) return;
-  const immutable = path.startsWith("/assets/"); // vite puts a hash into their names
+  const immutable = path.startsWith("/assets/"); // vite puts a hash into these names
   assets.set(path === "/index.html" ? "/" : path, { bytes, type, immutable });
 }
 
@@ -72,8 +72,8 @@ const openers: Readonly<Record<string, readonly [string, ...string[]]>> = byName
 });
 
 /**
- * Opens a page in the user's browser; where that does not work, nothing happens: the URL is printed anyway. All users of a
- * machine see what programs are started with, so a URL with a secret goes through a file that only this user can read.
+ * Opens a page in the user's browser. If that fails, nothing happens: the URL is printed anyway. Other users of the
+ * machine can see a program's arguments, so a URL with a secret goes through a file that only this user can read.
  */
 export function openInBrowser(url: string, hasSecret: boolean): void {
   const [program, ...args] = openers[process.platform] ?? ["xdg-open"];
@@ -84,7 +84,7 @@ export function openInBrowser(url: string, hasSecret: boolean): void {
   child.unref();
 }
 
-/** A page that leads to the URL at once; removed when the browser has had time to read it. */
+/** A page that redirects to the URL; removed when the browser has had time to read it. */
 function redirectFile(url: string): string | undefined {
   const folder = smallFilesFolder(process.env, process.platform, homeFolder());
   const file = join(folder, `open-${process.pid}.html`);

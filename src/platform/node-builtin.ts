@@ -1,4 +1,4 @@
-// Modules of Node's own that not every runtime has, and what runtime this is: Node, or one that does as Node does.
+// Built-in modules that not every runtime has, and the name of the runtime: Node, or one that is compatible with it.
 
 interface Versions {
   readonly node?: string | undefined;
@@ -6,17 +6,17 @@ interface Versions {
   readonly deno?: string | undefined;
 }
 
-/** The Node that has all that Lantern uses. */
+/** The first Node version with everything that Lantern uses. */
 const bestNode = 26;
 
-/** "Node.js 22.23.3", "Bun 1.4.4": bun and deno name a version of Node, too, that they resemble. */
+/** "Node.js 22.23.3", "Bun 1.4.4": Bun and Deno also state the Node version that they are compatible with. */
 export function runtimeName(versions: Versions = process.versions): string {
   if (versions.bun) return `Bun ${versions.bun}`;
   if (versions.deno) return `Deno ${versions.deno}`;
   return `Node.js ${versions.node}`;
 }
 
-/** Why there is no node:ffi, and what would have it. */
+/** Why there is no node:ffi, and which runtime has it. */
 export function whyNoFfi(versions: Versions = process.versions): string {
   const isBest =
     !versions.bun && !versions.deno && Number.parseInt(versions.node ?? "", 10) >= bestNode;
@@ -26,8 +26,8 @@ export function whyNoFfi(versions: Versions = process.versions): string {
 }
 
 /**
- * A built-in module; undefined: this runtime has none of that name. Node says of some that they are experimental whenever
- * they are loaded; users did not choose them, so a warning that begins with `hushed` is left out.
+ * A built-in module; undefined if this runtime does not have it. Node warns that some modules are experimental when
+ * they are loaded. Users did not choose these modules, so a warning that starts with `hushed` is suppressed.
  */
 export function quietBuiltin(name: string, hushed: string): unknown {
   const { emitWarning } = process;

@@ -1,5 +1,5 @@
-// The command line's edge to Node: terminal, standard streams, signals, files. Everything that src/cli asks of the
-// process goes through the Terminal below, so that commands can be run by tests with another one.
+// The command line's interface to Node: terminal, standard streams, signals, files. src/cli reaches the process only
+// through the Terminal below, so that tests can run commands with another one.
 
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -10,9 +10,9 @@ import { orPathError } from "./node-path-errors.ts";
 import { writePrivateText } from "./node-private.ts";
 import { terminalText } from "./terminal-text.ts";
 
-/** Lines that the user types, or that come through a pipe. */
+/** Lines typed by the user, or read from a pipe. */
 export interface LineReader {
-  /** The next line; undefined at the end of the input; "interrupt" when Ctrl-C was pressed at the prompt. */
+  /** The next line; undefined at the end of the input; "interrupt" if Ctrl-C was pressed at the prompt. */
   next(prompt: string): Promise<string | undefined | typeof interrupted>;
   close(): void;
 }
@@ -20,23 +20,26 @@ export interface LineReader {
 export const interrupted: unique symbol = Symbol("interrupted");
 
 export interface MachineFacts {
-  /** "Neoverse-N1"; "unknown" where the system does not say. */
+  /** "Neoverse-N1"; "unknown" if the system does not report it. */
   cpu: string;
   cores: number;
   memoryBytes: number;
-  /** What programs could still take. */
+  /** Memory that is available to programs. */
   freeBytes: number;
   /** "linux x64, Node 26.1.0" */
   system: string;
 }
 
-/** How busy the machine is; two of these tell what happened in between. */
+/** How busy the machine is; the difference of two of these describes the time in between. */
 export interface MachineLoad {
-  /** Processes that ran or waited to run, averaged over the last minute; undefined where the system does not count (Windows). */
+  /**
+   * Processes that ran or waited to run, averaged over the last minute; undefined where the system does not count
+   * them (Windows).
+   */
   loadAverage: number | undefined;
-  /** CPU seconds that all cores together have spent working, since the machine started. */
+  /** CPU seconds that all cores together have worked since the machine started. */
   busySeconds: number;
-  /** Of them, this process's, since it started. */
+  /** CPU seconds of this process since it started. */
   ownSeconds: number;
   atMs: number;
 }
@@ -47,29 +50,32 @@ export interface Terminal {
   readonly inIsTerminal: boolean;
   readonly outIsTerminal: boolean;
   readonly errIsTerminal: boolean;
-  /** Width of the terminal behind stderr; 80 where there is none. */
+  /** Width of the terminal behind stderr; 80 if there is none. */
   readonly columns: number;
   env(name: string): string | undefined;
   /** All of standard input, as text. */
   readInput(): Promise<string>;
   readText(path: string): Promise<string>;
-  /** For this user alone: a saved conversation is nobody else's business. */
+  /** Readable by this user only: a saved conversation is private. */
   writeText(path: string, text: string): Promise<void>;
   lines(): LineReader;
-  /** Calls back on Ctrl-C (SIGINT) or SIGTERM, until the returned function is called. A second one ends the process. */
+  /**
+   * Calls back on Ctrl-C (SIGINT) or SIGTERM until the returned function is called. The second signal ends the
+   * process.
+   */
   onInterrupt(listener: () => void): () => void;
-  /** From now on nobody has to read what is printed: `lantern serve | head -3` goes on serving. */
+  /** From now on output may go unread: `lantern serve | head -3` keeps serving. */
   outliveReaders(): void;
   now(): number;
   machine(): MachineFacts;
   load(): MachineLoad;
 }
 
-/** One Ctrl-C reaches us twice when the launcher passes it on; no human presses twice in this time. */
+/** One Ctrl-C arrives twice when the launcher passes it on; nobody presses twice within this time. */
 const sameInterruptMs = 100;
 
 export function nodeTerminal(): Terminal {
-  // `lantern ... | head`: when the reader has gone, there is nobody to tell.
+  // `lantern ... | head`: when the reader has gone, end silently.
   let endsWithReaders = true;
   for (const stream of [process.stdout, process.stderr]) {
     stream.on("error", (error: NodeJS.ErrnoException) => {
@@ -134,7 +140,7 @@ async function readInput(): Promise<string> {
 
 const interrupts = ["SIGINT", "SIGTERM"] as const;
 
-/** The first signal is the listener's; the second ends the process, whatever the listener made of the first. */
+/** The listener handles the first signal; the second ends the process, whatever the listener does. */
 function onInterrupt(listener: () => void): () => void {
   let last: { signal: NodeJS.Signals; atMs: number } | undefined;
   const handle = (signal: NodeJS.Signals): void => {
@@ -142,7 +148,8 @@ function onInterrupt(listener: () => void): () => void {
     last = { signal, atMs: performance.now() };
     if (before === undefined) {
       listener();
-      // Where nothing has to be tidied up, the system itself takes the second one: then not even a busy thread can miss it.
+      // If nothing has to be cleaned up, restore the default action for the second signal: then not even a busy
+      // thread can miss it.
       const letGo = (): void => {
         if (process.listenerCount("exit") === 0) stopListening();
       };
@@ -159,13 +166,13 @@ function onInterrupt(listener: () => void): () => void {
 }
 
 /**
- * Ends the process as the signal does where nobody handles it. process.exit() would wait for every thread, and one that
- * hangs in machine code or in a system call never ends.
+ * Ends the process as an unhandled signal does. process.exit() would wait for every thread, and one that hangs in
+ * machine code or in a system call never ends.
  */
 function endNow(signal: NodeJS.Signals): void {
   if (process.platform === "win32") process.exit(128 + os.constants.signals[signal]);
   try {
-    process.emit("exit", 128 + os.constants.signals[signal]); // unfinished files are removed
+    process.emit("exit", 128 + os.constants.signals[signal]); // removes unfinished files
   } finally {
     process.removeAllListeners(signal);
     process.kill(process.pid, signal);
@@ -173,8 +180,8 @@ function endNow(signal: NodeJS.Signals): void {
 }
 
 /**
- * One readline for the whole session: a second one would lose the lines that the first has already buffered.
- * While nobody waits for a line, the terminal is out of raw mode, so that Ctrl-C is a signal again.
+ * One readline for the whole session: a second one would lose the lines that the first has already buffered. Between
+ * prompts the terminal is not in raw mode, so that Ctrl-C is a signal.
  */
 function processLines(): LineReader {
   const { stdin, stdout } = process;
@@ -213,7 +220,7 @@ function processLines(): LineReader {
         wake = undefined;
         settle(false);
         if (event === interrupted) {
-          readline.write(null, { ctrl: true, name: "u" }); // what was typed so far is dropped
+          readline.write(null, { ctrl: true, name: "u" }); // drops the typed text
           return interrupted;
         }
       }
@@ -223,12 +230,12 @@ function processLines(): LineReader {
   };
 }
 
-/** What this machine calls itself. */
+/** The machine's host name. */
 export function hostName(): string {
   return os.hostname();
 }
 
-/** The version in package.json, which is two folders up from src/platform and from dist/platform alike. */
+/** The version in package.json, which is two folders up from both src/platform and dist/platform. */
 export function packageVersion(): string {
   const text =
     embeddedFiles()?.text("package.json") ??

@@ -1,15 +1,15 @@
-// Is a database file whole? Tables are checked one by one, so that damage to what is derived (an index, a virtual table's own
-// tables) can be told from damage to what is not: indexes are made anew here, virtual tables by whoever made them, and the rest
-// is an error. Rows with values that their column should not have are left to who reads them.
+// Checks a database file for damage. Tables are checked one by one, so that damage to derived data (an index, a
+// virtual table's own tables) can be told from other damage. Indexes are rebuilt here, virtual tables by their owner;
+// any other damage is an error. Rows with invalid values are left to their readers.
 
 import type { DatabaseSync } from "node:sqlite";
 import { StorageError } from "./database.ts";
 
-/** What quick_check says of single rows and of indexes; everything else is about pages. */
+/** Messages of quick_check about single rows and indexes; all others are about pages. */
 const aboutRows = /^(?:non-\w+ value in|NULL value in|CHECK constraint failed in|\w+ value in) /;
 const aboutIndexes = /(?:missing from|wrong # of entries in) index /;
 
-/** Returns the virtual tables that are damaged; throws where something is that cannot be derived. */
+/** Returns the damaged virtual tables; throws if anything else is damaged that cannot be rebuilt. */
 export function checkIntegrity(sqlite: DatabaseSync, path: string, writable: boolean): string[] {
   const tables = sqlite
     .prepare("SELECT name, sql LIKE 'CREATE VIRTUAL%' AS v FROM sqlite_schema WHERE type = 'table'")
@@ -18,7 +18,7 @@ export function checkIntegrity(sqlite: DatabaseSync, path: string, writable: boo
   const virtual = tables.filter(({ isVirtual }) => isVirtual).map(({ name }) => name);
   const plain = tables.filter(({ isVirtual }) => !isVirtual).map(({ name }) => name);
   const damaged = new Set<string>();
-  // An index of words would be read word by word, which takes ten times as long: its tables are checked instead.
+  // Checking a full-text index word by word takes ten times as long, so its own tables are checked instead.
   for (const name of ["sqlite_schema", ...plain]) {
     const owner = virtual.find((table) => name.startsWith(`${table}_`));
     if (owner !== undefined && damaged.has(owner)) continue;
@@ -32,7 +32,7 @@ export function checkIntegrity(sqlite: DatabaseSync, path: string, writable: boo
   return [...damaged];
 }
 
-/** Without those of single rows. */
+/** Without messages about single rows. */
 function problemsOf(sqlite: DatabaseSync, table: string): string[] {
   try {
     return sqlite
@@ -52,8 +52,8 @@ function repairIndexes(sqlite: DatabaseSync, table: string, found: readonly stri
 }
 
 /**
- * Takes virtual tables and their own tables out of the schema, without reading a page of theirs, and writes the file anew
- * without their pages: DROP TABLE would walk through pages that may be garbage.
+ * Removes virtual tables and their own tables from the schema without reading any of their pages, then rewrites the
+ * file without these pages. DROP TABLE would read pages that may be garbage.
  */
 export function forgetTables(sqlite: DatabaseSync, names: readonly string[]): void {
   const defensive = (on: boolean): void => (sqlite as Partial<DatabaseSync>).enableDefensive?.(on); // Node 24 and newer

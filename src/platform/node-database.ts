@@ -1,8 +1,8 @@
-// A database file in Node, with node:sqlite. It knows nothing of what is kept in it.
+// A database file in Node, with node:sqlite. It knows nothing about its contents.
 //
-// What it promises: a transaction that returned survives `kill -9` and a power cut (WAL with synchronous=FULL); what is
-// deleted is overwritten (secure_delete); one process and one user at a time (mode 0600); a damaged file is copied and reported, never repaired
-// or replaced silently. SQLite's error numbers become StorageErrors here.
+// Guarantees: a transaction that returned survives `kill -9` and a power cut (WAL with synchronous=FULL); deleted data
+// is overwritten (secure_delete); one process and one user at a time (mode 0600); a damaged file is copied and
+// reported, never silently repaired or replaced. SQLite's error codes become StorageErrors here.
 
 import { copyFileSync, existsSync, statSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
@@ -18,16 +18,16 @@ import { makePrivateFile, makePrivateFolder, tightenFile } from "./node-private.
 export interface NodeDatabaseOptions {
   /** How long to wait for another process that has it open. */
   busyMs?: number;
-  /** Open for reading only, even where it could be written. */
+  /** Open for reading only, even if it could be written. */
   readOnly?: boolean;
 }
 
-/** Where conversations are kept unless the user says otherwise: the platform's folder for data, or LANTERN_DATA. */
+/** The default file for conversations: in the platform's data folder, or in LANTERN_DATA. */
 export function defaultDatabaseFile(name: string, env: Environment = process.env): string {
   return join(dataFolder(env, process.platform, homeFolder()), name);
 }
 
-/** Opens or makes the file; where it cannot be written but is there, opens it for reading. */
+/** Opens or creates the file. An existing file that cannot be written is opened for reading. */
 export function openNodeDatabase(file: string, options: NodeDatabaseOptions = {}): Database {
   const path = resolve(file);
   if (options.readOnly) return openReadOnly(path);
@@ -48,7 +48,7 @@ export function openNodeDatabase(file: string, options: NodeDatabaseOptions = {}
 }
 
 function openWritable(path: string, busyMs: number): Database {
-  makePrivateFile(path); // SQLite gives the log beside it the same mode
+  makePrivateFile(path); // SQLite gives the WAL file the same mode
   for (const suffix of ["-wal", "-shm", "-journal"]) tightenFile(path + suffix);
   const sqlite = openSqlite(path, { timeout: busyMs });
   try {
@@ -58,7 +58,7 @@ function openWritable(path: string, busyMs: number): Database {
     sqlite.exec("PRAGMA synchronous = FULL");
     sqlite.exec("PRAGMA secure_delete = ON");
     setCommon(sqlite);
-    sqlite.exec("BEGIN IMMEDIATE; COMMIT"); // takes the lock now, not with the first message
+    sqlite.exec("BEGIN IMMEDIATE; COMMIT"); // takes the lock now, not at the first write
     return new NodeDatabase(sqlite, path, true, checkIntegrity(sqlite, path, true));
   } catch (error) {
     sqlite.close();
@@ -66,7 +66,7 @@ function openWritable(path: string, busyMs: number): Database {
   }
 }
 
-/** Without a lock or a log beside it: a read-only folder can hold neither. */
+/** Without a lock or a WAL file: a read-only folder can hold neither. */
 function openReadOnly(path: string): Database {
   const url = pathToFileURL(path);
   url.searchParams.set("immutable", "1");
@@ -80,7 +80,7 @@ function openReadOnly(path: string): Database {
   }
 }
 
-/** Loaded when a file is opened: not every runtime has it, and few commands need it. */
+/** Loaded when a file is opened: not every runtime has the module, and few commands need it. */
 function openSqlite(...args: ConstructorParameters<typeof DatabaseSync>): DatabaseSync {
   const module = quietBuiltin("node:sqlite", "SQLite ") as typeof import("node:sqlite") | undefined;
   if (module) return new module.DatabaseSync(...args);
@@ -196,7 +196,7 @@ const problems: Readonly<Record<number, { problem: StorageError["problem"]; says
   26: { problem: "corrupt", says: "the file is not a database" },
 };
 
-/** Extended codes carry the primary one in their low byte. */
+/** The low byte of an extended code is the primary one. */
 function primaryCode(error: SqliteError): number {
   return error.errcode & 0xff;
 }
@@ -227,7 +227,7 @@ function toStorageError(error: unknown, path: string, what: string): StorageErro
   );
 }
 
-/** Keeps a copy of a damaged file and its log, once per state of the file, and says where. */
+/** Keeps a copy of a damaged file and its WAL, once per state of the file, and says where. */
 function corrupt(path: string, reason: StorageError): StorageError {
   const when = new Date(statSync(path).mtimeMs).toISOString().replaceAll(/[:.]/g, "-");
   const copy = join(dirname(path), `${basename(path)}.damaged-${when}`);

@@ -1,11 +1,11 @@
-// Open descriptors of this process on Linux: which lead to a file, and whether one holds what it must. Machine code is
-// opened through them (node-native.ts).
+// Open file descriptors of this process on Linux: which ones lead to a file, and whether one has the expected content.
+// Machine code is loaded through them (node-native.ts).
 
 import { fstatSync, readdirSync, readlinkSync, readSync } from "node:fs";
 
 /**
- * A descriptor with exactly the content that was asked for, open until the process ends: the dynamic linker knows what it
- * opened by the name "/proc/self/fd/N", and would take another file under that number for the same.
+ * A descriptor with exactly the expected content, open until the process ends. The dynamic linker identifies what it
+ * loaded by the name "/proc/self/fd/N", and would take another file under that number for the same library.
  */
 export type Held = { readonly descriptor: number } | { readonly refused: string };
 
@@ -32,7 +32,7 @@ export function descriptorsTo(target: string): number[] {
       .filter((name) => targetOf(name) === target)
       .map(Number);
   } catch {
-    return []; // /proc may not be read: none is found, and another one is made
+    return []; // /proc cannot be read: none is found, and a new one is made
   }
 }
 

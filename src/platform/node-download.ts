@@ -1,7 +1,7 @@
-// Node's side of downloads (the interface is download.ts): cache folder, part files, locks, npm's configuration.
+// Node's implementation of download.ts: cache folder, part files, locks, npm's configuration.
 //
 // A lock is a file made with O_EXCL that holds the owner's pid and is touched while it is held. It counts as abandoned
-// when the owner's process is gone (same host) or when nobody has touched it for a minute.
+// when the owner's process is gone (same host) or when it was not touched for a minute.
 
 import { execFile } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
@@ -34,9 +34,9 @@ import {
 } from "./node-private.ts";
 import { isRunning } from "./node-process.ts";
 
-/** npm's own default; used where there is no npm to ask, as beside the single-file program. */
+/** npm's own default; used if there is no npm to ask, as with the single-file program. */
 const publicRegistry = "https://registry.npmjs.org";
-/** What can be done where the cache cannot be used. */
+/** Advice for when the cache folder cannot be used. */
 const cacheHint = "Or set LANTERN_CACHE to another folder";
 const lockTouchMs = 10_000;
 const lockAbandonedMs = 60_000;
@@ -47,7 +47,7 @@ export function nodeDownloadPlatform(env: Environment = process.env): DownloadPl
   const cacheFolder = modelCacheFolder(env, process.platform, home);
   const isInCache = (file: string): boolean =>
     file === cacheFolder || file.startsWith(cacheFolder + path.sep);
-  // Every error of the system's gets words here.
+  // Gives every system error a message that names the action and the file.
   const said = <T>(what: string, file: string, work: Promise<T>): Promise<T> =>
     orPathError(`file: cannot ${what}`, file, work, isInCache(file) ? cacheHint : undefined);
   return {
@@ -105,7 +105,7 @@ export function nodeDownloadPlatform(env: Environment = process.env): DownloadPl
   };
 }
 
-/** Node's fetch does not look at HTTPS_PROXY by itself; whoever set it expects it to be used. */
+/** Node's fetch ignores HTTPS_PROXY by default, but users who set it expect it to be used. */
 function useProxyOf(env: Environment): void {
   const names = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
   if (!names.some((name) => env[name])) return;
@@ -132,7 +132,7 @@ async function fileFacts(file: string): Promise<FileFacts | undefined> {
 async function listFiles(folder: string): Promise<string[]> {
   const files: string[] = [];
   const look = async (inside: string): Promise<void> => {
-    // Of folders inside that may not be read nothing is known; the others still count.
+    // Unreadable subfolders are skipped; the others still count.
     const ignored = inside === "" ? absent : () => undefined;
     const entries = await fs
       .readdir(path.join(folder, inside), { withFileTypes: true })
@@ -152,7 +152,7 @@ async function listFolder(folder: string): Promise<FolderEntry[] | undefined> {
   if (!names) return undefined;
   const entries = await Promise.all(
     names.map(async (name) => {
-      // Links are what they lead to; what cannot be looked at (no rights, a dead link) is left out.
+      // Links are followed; unreadable entries and dead links are left out.
       const facts = await fs.stat(path.join(folder, name)).catch(() => undefined);
       return facts && { name, folder: facts.isDirectory(), bytes: facts.size };
     }),
@@ -176,7 +176,7 @@ async function openAppend(file: string, length: number): Promise<AppendFile> {
   });
   return {
     append: async (bytes) => {
-      // A write may be short (a nearly full disk); the rest must still go out, or the error must come up.
+      // A write may be short (a nearly full disk): write the rest, or let the error surface.
       for (let done = 0; done < bytes.length; ) {
         done += (await handle.write(bytes, done, bytes.length - done)).bytesWritten;
       }
@@ -196,7 +196,7 @@ async function freeBytes(folder: string): Promise<number | undefined> {
     const facts = await fs.statfs(folder);
     return facts.bavail * facts.bsize;
   } catch {
-    return undefined; // some network and virtual file systems have no answer
+    return undefined; // some network and virtual file systems do not report it
   }
 }
 
@@ -212,7 +212,7 @@ async function* gunzip(source: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Ar
 }
 
 async function npmRegistry(env: Environment): Promise<string> {
-  // npm sets this for what it starts (npm start, npx); otherwise npm itself knows (.npmrc files).
+  // npm sets this for programs it starts (npm start, npx); otherwise ask npm itself (.npmrc files).
   const configured = env.npm_config_registry || env.NPM_CONFIG_REGISTRY || (await askNpm());
   return (configured ?? publicRegistry).replace(/\/+$/, "");
 }
@@ -261,7 +261,7 @@ async function lockFile(file: string): Promise<FileLock | LockHolder> {
     const aside = `${file}.${token}`;
     const moved = await fs.rename(file, aside).then(() => true, absent);
     if (moved && (await livingHolder(aside))) {
-      // Between our look and our rename somebody else took it over: give it back.
+      // Another process took the lock over between our check and our rename: give it back.
       await fs.link(aside, file).catch(() => {});
     }
     await fs.rm(aside, { force: true });
@@ -278,13 +278,13 @@ function heldLock(file: string): FileLock {
   return {
     release: async () => {
       clearInterval(touch);
-      // One that stays is taken over when this process has ended; what was locked is done all the same.
+      // A lock file that stays is taken over after this process has ended.
       await fs.rm(file, { force: true }).catch(() => {});
     },
   };
 }
 
-/** Who holds the lock; undefined when it is free or abandoned. */
+/** The holder of the lock; undefined if it is free or abandoned. */
 async function livingHolder(file: string): Promise<LockHolder | undefined> {
   const facts = await fs.stat(file).catch(absent);
   if (!facts || Date.now() - facts.mtimeMs > lockAbandonedMs) return undefined;
@@ -292,7 +292,7 @@ async function livingHolder(file: string): Promise<LockHolder | undefined> {
   try {
     owner = JSON.parse(await fs.readFile(file, "utf8")) as typeof owner;
   } catch {
-    return { pid: 0, since: "just now" }; // made this instant, not written yet
+    return { pid: 0, since: "just now" }; // just created, not written yet
   }
   if (owner.host === hostname() && !isRunning(owner.pid)) return undefined;
   return { pid: owner.pid, since: owner.since };

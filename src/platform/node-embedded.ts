@@ -1,5 +1,5 @@
-// What the single-file program (scripts/build-sea.ts) has inside it: the web app, the threads' code, package.json. Everywhere
-// else there is nothing embedded, and files are read.
+// The files embedded in the single-file program (scripts/build-sea.ts): the web app, the threads' code, package.json.
+// Any other installation has none, and reads files instead.
 
 interface SeaModule {
   isSea(): boolean;
@@ -7,18 +7,18 @@ interface SeaModule {
   getRawAsset(key: string): ArrayBuffer;
 }
 
-/** What is inside, by name. */
+/** The embedded files, by name. */
 export interface EmbeddedFiles {
   names(): string[];
   bytes(name: string): Uint8Array<ArrayBuffer>;
   text(name: string): string;
 }
 
-/** undefined: this is no single-file program. */
+/** undefined if this is not a single-file program. */
 export function embeddedFiles(): EmbeddedFiles | undefined {
   const sea = process.getBuiltinModule?.("node:sea") as SeaModule | undefined;
   if (!sea?.isSea()) return undefined;
-  // The program's own memory, which must not be written to: copied.
+  // The asset is the program's own memory, which must not be written to: copy it.
   const bytes = (name: string) => new Uint8Array(sea.getRawAsset(name).slice(0));
   return {
     names: () => sea.getAssetKeys(),

@@ -1,28 +1,28 @@
-// Where Lantern keeps things on this machine, in Node: the platform's cache folder, or what LANTERN_CACHE says. Pure
-// functions, so that each platform's rule can be tested on any other.
+// Where Lantern keeps its files in Node: the platform's cache and data folders, or LANTERN_CACHE and LANTERN_DATA.
+// Pure functions, so that each platform's rule can be tested on any other.
 
 import * as path from "node:path";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Models. */
+/** Folder for models. */
 export function modelCacheFolder(env: Environment, platform: string, home: string): string {
   const { join } = platform === "win32" ? path.win32 : path.posix;
   return env.LANTERN_CACHE || join(userCacheFolder(env, platform, home), "models");
 }
 
-/** What is remembered besides models: measurements. LANTERN_CACHE holds both. */
+/** Folder for small files besides models: measurements. LANTERN_CACHE holds both. */
 export function smallFilesFolder(env: Environment, platform: string, home: string): string {
   return env.LANTERN_CACHE || userCacheFolder(env, platform, home);
 }
 
-/** Machine code that was made here, for this user alone: a folder of its own, because of its permissions. */
+/** Folder for generated machine code, for this user only: separate because of its permissions. */
 export function nativeCodeFolder(env: Environment, platform: string, home: string): string {
   const { join } = platform === "win32" ? path.win32 : path.posix;
   return join(smallFilesFolder(env, platform, home), "native");
 }
 
-/** What the user made and nobody can download again: conversations. LANTERN_DATA names another folder. */
+/** Folder for user data that cannot be downloaded again: conversations. LANTERN_DATA names another folder. */
 export function dataFolder(env: Environment, platform: string, home: string): string {
   const { join } = platform === "win32" ? path.win32 : path.posix;
   if (env.LANTERN_DATA) return env.LANTERN_DATA;
@@ -34,7 +34,7 @@ export function dataFolder(env: Environment, platform: string, home: string): st
   return join(xdg, "lantern");
 }
 
-/** The folders that nobody but Lantern chose: theirs are its to give a mode. One that the user named is not among them. */
+/** The folders that Lantern chose itself, whose modes it may change. A folder that the user named is not among them. */
 export function ownFolders(env: Environment, platform: string, home: string): string[] {
   return [
     ...(env.LANTERN_CACHE ? [] : [userCacheFolder(env, platform, home)]),
@@ -48,7 +48,7 @@ function userCacheFolder(env: Environment, platform: string, home: string): stri
     return join(env.LOCALAPPDATA ?? join(home, "AppData", "Local"), "lantern");
   }
   if (platform === "darwin") return join(home, "Library", "Caches", "lantern");
-  // The XDG specification says that a relative path here is to be ignored.
+  // The XDG specification says to ignore a relative path.
   const xdg = env.XDG_CACHE_HOME?.startsWith("/") ? env.XDG_CACHE_HOME : join(home, ".cache");
   return join(xdg, "lantern");
 }

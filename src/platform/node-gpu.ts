@@ -1,8 +1,9 @@
-// WebGPU in Node: Dawn, from the npm package `webgpu`. The package is optional and large, so it is loaded when somebody asks
-// for a GPU and never before.
+// WebGPU in Node: Dawn, from the npm package `webgpu`. The package is optional and large, so it is loaded only when a
+// GPU is requested.
 //
-// LANTERN_GPU=off: none; =software: an adapter that computes on the processor; anything else: the first whose name has it.
-// LANTERN_GPU_MEMORY=4096: how many MiB of its memory may be used, which WebGPU does not say.
+// LANTERN_GPU=off: no GPU; =software: an adapter that computes on the processor; anything else: the first adapter
+// whose name contains it.
+// LANTERN_GPU_MEMORY=4096: how many MiB of GPU memory may be used, which WebGPU does not report.
 
 import { UsageError } from "../base/errors.ts";
 import { embeddedFiles } from "./node-embedded.ts";
@@ -10,21 +11,21 @@ import { withoutNativeErrors } from "./node-quiet.ts";
 import type { GpuAccess } from "./platform.ts";
 
 /**
- * Names of Dawn's: what is still experimental there; half floats on NVIDIA, which it hides otherwise; no clearing of
- * workgroup memory, which no kernel here relies on and software adapters take seconds to compile; and no checks of every
- * index in shaders, which are all from here (they take a third of the time of prompts). Times of kernels are not rounded.
+ * Dawn toggles: allow experimental features; half floats on NVIDIA, which Dawn hides by default; no clearing of
+ * workgroup memory, which no kernel relies on and which takes software adapters seconds to compile; no bounds checks
+ * in shaders, which all come from Lantern (the checks take a third of the time of prompts); exact kernel times.
  */
 const dawnFeatures = [
   "enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia,disable_workgroup_init,disable_robustness",
   "disable-dawn-features=timestamp_quantization",
 ];
 
-/** Only what is used of it: its own types would declare all of WebGPU a second time. */
+/** Only the part used here: the package's own types would declare all of WebGPU a second time. */
 interface DawnPackage {
   create(flags: string[]): GPU;
 }
 
-/** One for the whole thread: adapters and devices go on needing what made them. */
+/** One for the whole thread: adapters and devices need the instance that made them. */
 let known: Promise<GpuAccess> | undefined;
 
 export function nodeGpu(): Promise<GpuAccess> {
@@ -58,7 +59,7 @@ async function loadGpu(wanted: string): Promise<GpuAccess> {
   };
 }
 
-/** Adapters are looked for while the call lasts, and Dawn writes about those that it cannot use. */
+/** Silences Dawn while it looks for adapters: it prints a line about each one that it cannot use. */
 function quietly(gpu: GPU): GPU {
   const { requestAdapter } = gpu;
   gpu.requestAdapter = (options) => withoutNativeErrors(() => requestAdapter.call(gpu, options));
@@ -68,7 +69,7 @@ function quietly(gpu: GPU): GPU {
 const dozeMs = 0.2;
 const never = new Int32Array(new SharedArrayBuffer(4));
 
-/** Dawn asks in every turn of the event loop, as long as something is under way; this makes the turns rare. */
+/** Dawn polls in every turn of the event loop while work is pending; this makes turns rare. */
 async function doze(): Promise<void> {
   await new Promise((resolve) => setImmediate(resolve));
   Atomics.wait(never, 0, 0, dozeMs);

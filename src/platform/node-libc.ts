@@ -1,11 +1,11 @@
-// The few calls of the C library that Node does not make: memory that has a descriptor and can be sealed, and descriptors
-// that Node does not close when the thread that opened them ends. Linux only; -1 is failure, as in C.
+// The few C library calls that Node does not offer: sealable memory files, and descriptors that Node does not close
+// when the thread that opened them ends. Linux only; -1 is failure, as in C.
 
 import * as fs from "node:fs";
 
-/** What is used of node:ffi, which is experimental and has no types yet. */
+/** The part of node:ffi that is used; it is experimental and has no types yet. */
 export interface Ffi {
-  /** null: this program with all that it was linked with, the C library among it. */
+  /** null: this program with everything it is linked with, including the C library. */
   readonly DynamicLibrary: new (
     path: string | null,
   ) => FfiLibrary;
@@ -21,12 +21,12 @@ export interface FfiLibrary {
 }
 
 export interface Libc {
-  /** An empty file in memory that may be sealed, and may not be executed as a program where Linux can promise that. */
+  /** An empty file in memory that can be sealed and, where Linux supports that, not executed as a program. */
   memoryFile(name: string): number;
-  /** From now on nobody can change the file's content or size, or lift the seal. Whether that is so. */
+  /** Prevents any later change of the file's content, size or seals; returns whether that worked. */
   seal(descriptor: number): boolean;
   isSealed(descriptor: number): boolean;
-  /** For reading; a link is not followed, and a pipe is not waited for. */
+  /** Opens for reading; does not follow a link or wait for a pipe. */
   open(path: string): number;
   close(descriptor: number): void;
 }
@@ -39,7 +39,7 @@ const F_GET_SEALS = 1034;
 const SEALS = 1 | 2 | 4 | 8; // no more seals, no shrinking, no growing, no writing
 const O_CLOEXEC = 0o2000000;
 
-/** undefined: this program has no such calls (another C library, an old one). */
+/** undefined: this program has no such calls (another C library, or an old one). */
 export function libcCalls(ffi: Ffi): Libc | undefined {
   try {
     const libc = new ffi.DynamicLibrary(null);

@@ -1,9 +1,10 @@
-// The files that machine code is opened from where memory without a file cannot be had (node-native-memory.ts): in a folder
-// in the user's cache that nobody else may write to, or read. A file is named by the hash of its content, written beside
-// and renamed. It is opened once, and that descriptor is what is checked, compared with what it must be, and opened as code:
-// whatever is put in the file's place meanwhile, no other code than ours is run.
+// The files that machine code is loaded from where memory files are not available (node-native-memory.ts). They are in
+// a folder of the user's cache that nobody else may read or write. A file is named by the hash of its content, written
+// under another name and renamed. It is opened once, and the same descriptor is checked, compared with the expected
+// content and loaded as code: whatever replaces the file meanwhile, only our own code is run.
 //
-// Nothing is ever writable and executable at once: a file is made with mode 0600 and becomes 0500 before it gets its name.
+// Nothing is ever writable and executable at once: a file is created with mode 0600 and becomes 0500 before it is
+// renamed.
 
 import { randomUUID } from "node:crypto";
 import * as fs from "node:fs";
@@ -12,12 +13,12 @@ import { descriptorsTo, type Held, hasContent } from "./node-descriptors.ts";
 import type { Libc } from "./node-libc.ts";
 
 const DAY_MS = 24 * 3600 * 1000;
-/** Files that nobody opened for so long are of an older Lantern, or of a model that is not used any more. */
+/** Files not opened for this long belong to an older Lantern, or to a model that is no longer used. */
 const STALE_MS: number = 30 * DAY_MS;
-/** Files that were begun and never got their name. */
+/** Files that were started and never renamed. */
 const ABANDONED_MS: number = DAY_MS;
 
-/** Finds or makes the file of this content; `name`: a hash of it. */
+/** Finds or makes the file of this content; `name` is a hash of it. */
 export function holdInFile(libc: Libc, folder: string, content: Uint8Array, name: string): Held {
   let above: number | undefined;
   try {
@@ -25,7 +26,7 @@ export function holdInFile(libc: Libc, folder: string, content: Uint8Array, name
     const opened = openFolder(folder);
     if ("refused" in opened) return opened;
     above = opened.descriptor;
-    // By descriptor: whatever becomes of the path, this is the folder that was checked.
+    // By descriptor: whatever happens to the path, this is the folder that was checked.
     const inside = `/proc/self/fd/${above}`;
     const file = path.join(inside, `${name}.so`);
     const known = heldAlready(path.join(fs.readlinkSync(inside), `${name}.so`), content);
@@ -47,7 +48,7 @@ export function holdInFile(libc: Libc, folder: string, content: Uint8Array, name
   }
 }
 
-/** Removes what is not used any more, where there is such a folder. */
+/** Removes unused files, if the folder exists. */
 export function cleanFolder(folder: string): void {
   let opened: Held;
   try {
@@ -59,7 +60,7 @@ export function cleanFolder(folder: string): void {
   try {
     clean(`/proc/self/fd/${opened.descriptor}`);
   } catch {
-    // what could not be removed is tried again another time
+    // retried another time
   } finally {
     fs.closeSync(opened.descriptor);
   }
@@ -82,7 +83,7 @@ function openFolder(folder: string): Held {
   return { refused: wrong };
 }
 
-/** What is wrong with the folder; undefined: only this user (and root) can change what is in it, or put another there. */
+/** What is wrong with the folder; undefined if only this user (and root) can change or replace it. */
 function wrongFolder(folder: string, stats: fs.Stats): string | undefined {
   const { uid, mode } = facts(stats);
   if (uid !== ownUid()) return `${folder} belongs to another user (${uid}, not ${ownUid()})`;
@@ -94,7 +95,7 @@ function wrongFolder(folder: string, stats: fs.Stats): string | undefined {
     if (owner !== 0 && owner !== ownUid()) {
       return `${above} belongs to another user (${owner}), and ${folder} is in it`;
     }
-    // In a folder like /tmp (sticky) everybody may write, but not rename what is another's.
+    // In a folder like /tmp (sticky) everybody may write, but not rename another user's files.
     if ((bits & 0o022) !== 0 && (bits & 0o1000) === 0) {
       return `others may replace what is in ${above} (mode ${octal(bits)}), and ${folder} is in it`;
     }
@@ -102,7 +103,7 @@ function wrongFolder(folder: string, stats: fs.Stats): string | undefined {
   }
 }
 
-/** What another thread has open already. */
+/** A descriptor that another thread already has open. */
 function heldAlready(target: string, content: Uint8Array): number | undefined {
   return descriptorsTo(target).find((descriptor) => isIntact(descriptor, content));
 }
@@ -115,7 +116,7 @@ function openIntact(libc: Libc, file: string, content: Uint8Array): number | und
   return undefined;
 }
 
-/** A plain file of ours under one name that nobody else can write, with exactly this content. */
+/** Whether it is a plain file of this user, with one name, not writable by others, and with exactly this content. */
 function isIntact(descriptor: number, content: Uint8Array): boolean {
   try {
     const { uid, mode, isFile, names } = facts(fs.fstatSync(descriptor));
@@ -126,7 +127,7 @@ function isIntact(descriptor: number, content: Uint8Array): boolean {
   }
 }
 
-/** Whole or not at all; whoever reads meanwhile sees the old file or the new one. */
+/** Atomic: a reader sees the old file or the new one. */
 function write(file: string, content: Uint8Array): void {
   const beside = `${file}.${randomUUID()}`;
   try {
@@ -139,14 +140,14 @@ function write(file: string, content: Uint8Array): void {
   }
 }
 
-/** Its time says when it was last used. */
+/** Updates the file's time, which says when it was last used. */
 function keepFresh(file: string): void {
   if (Date.now() - fs.statSync(file).mtimeMs < DAY_MS) return;
   const now = new Date();
   fs.utimesSync(file, now, now);
 }
 
-/** Removes what is not used any more; another process may be doing the same. */
+/** Removes unused files; another process may be doing the same. */
 function clean(folder: string): void {
   for (const name of fs.readdirSync(folder)) {
     const known = /^[0-9a-f]{64}\.so(\.[0-9a-f-]+)?$/.exec(name);

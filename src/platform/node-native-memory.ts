@@ -1,13 +1,13 @@
-// Machine code in memory that has a descriptor but no file (memfd_create): written once, sealed, and from then on nobody can
-// change it, not even this process. Nothing lies on a disk that somebody could replace.
+// Machine code in a memory file (memfd_create): written once and sealed, after which nobody can change it, not even
+// this process. There is no file on disk that somebody could replace.
 //
-// One for all threads of the process: a thread looks among the open descriptors for the one with this content first.
+// All threads of the process share it: a thread first looks for a descriptor with this content among the open ones.
 
 import { writeSync } from "node:fs";
 import { descriptorsTo, type Held, hasContent } from "./node-descriptors.ts";
 import type { Libc } from "./node-libc.ts";
 
-/** Finds or makes sealed memory of this content; `name`: a hash of it. */
+/** Finds or makes sealed memory with this content; `name` is a hash of it. */
 export function holdInMemory(libc: Libc, content: Uint8Array, name: string): Held {
   const label = `lantern-${name}`;
   for (const descriptor of descriptorsTo(`/memfd:${label} (deleted)`)) {

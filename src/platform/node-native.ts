@@ -1,6 +1,6 @@
-// Machine code in Node: may it be run here, what can the processor do, and the calls themselves through node:ffi.
-// What is opened lies in sealed memory (node-native-memory.ts), else in files (node-native-files.ts). Only Linux: there the formats and rules are known and tested;
-// elsewhere Lantern computes in WebAssembly and says so.
+// Machine code in Node: whether it can run here, which CPU features there are, and calls through node:ffi. Code is
+// loaded from sealed memory (node-native-memory.ts), or else from files (node-native-files.ts). Linux only: its
+// formats and rules are known and tested; elsewhere Lantern computes in WebAssembly and says so.
 
 import { createHash } from "node:crypto";
 import { readFileSync, readlinkSync } from "node:fs";
@@ -15,15 +15,15 @@ import { holdInMemory } from "./node-native-memory.ts";
 import { homeFolder } from "./node-path-errors.ts";
 import type { NativeAccess, NativeHost, NativeLibrary } from "./platform.ts";
 
-/** What of this process decides: apart, so that every answer can be tested anywhere. */
+/** The facts of this process that decide, injectable so that every outcome can be tested anywhere. */
 export interface NativeProcess {
   readonly platform: string;
   readonly arch: string;
-  /** undefined: this Node has no node:ffi, or was told not to have it. */
+  /** undefined: this Node has no node:ffi, or it is disabled. */
   ffi(): Ffi | undefined;
-  /** The permission model is off, or it allows FFI. */
+  /** Whether the permission model is off or allows FFI. */
   mayUseFfi(): boolean;
-  /** /proc/cpuinfo. */
+  /** The text of /proc/cpuinfo. */
   cpuInfo(): string;
   readonly env: Environment;
   readonly versions?: NodeJS.ProcessVersions;
@@ -43,13 +43,13 @@ export function loadFfi(): Ffi | undefined {
   return quietBuiltin("node:ffi", "FFI ") as Ffi | undefined;
 }
 
-/** For each architecture, the line of /proc/cpuinfo that names a core's features. */
+/** For each architecture, the line of /proc/cpuinfo that lists a core's features. */
 const featureLines: Readonly<Record<NativeHost["arch"], string>> = {
   x64: "flags",
   arm64: "Features",
 };
 
-/** One answer for the whole thread. */
+/** One result for the whole thread. */
 let known: NativeAccess | undefined;
 
 export function nodeNative(): NativeAccess {
@@ -82,28 +82,28 @@ export function nativeOf(host: NativeProcess): NativeAccess {
     arch,
     features,
     load: (sharedObject) => openFirst(ffi, places, sharedObject),
-    address: (memory) => Number(ffi.getRawPointer(memory)), // below 2^53: processors have 48 to 57 bits, user space 47
+    address: (memory) => Number(ffi.getRawPointer(memory)), // below 2^53: user space has 47 bits
   };
 }
 
-/** A way to hold machine code for the system to open. */
+/** A place from which the system can load machine code. */
 type Place = (content: Uint8Array, name: string) => Held;
 
-/** Best first. */
+/** The possible places, best first. */
 function placesOf(libc: Libc, folder: string, env: Environment): Place[] {
   const inFile: Place = (content, name) => holdInFile(libc, folder, content, name);
-  // For profilers and debuggers, which read the names of functions from a file.
+  // Profilers and debuggers read the names of functions from a file.
   if (env.LANTERN_NATIVE_FILES) return [inFile];
   let isClean = false;
   const inMemory: Place = (content, name) => {
-    if (!isClean) cleanFolder(folder); // from when it was files, once for each thread
+    if (!isClean) cleanFolder(folder); // removes files of earlier runs, once per thread
     isClean = true;
     return holdInMemory(libc, content, name);
   };
   return [inMemory, inFile];
 }
 
-/** The code, opened from the first place that the system lets it be opened from; a string: why from none. */
+/** Loads the code from the first place that works; a string says why none does. */
 function openFirst(
   ffi: Ffi,
   places: readonly Place[],
@@ -115,7 +115,7 @@ function openFirst(
     const held = place(content, name);
     const library = "refused" in held ? held.refused : openLibrary(ffi, held.descriptor);
     if (typeof library !== "string") return library;
-    refused = library; // the last is the one that can be helped
+    refused = library; // the last reason is the one that the user can do something about
   }
   return refused;
 }
@@ -124,7 +124,7 @@ function isKnownArch(arch: string): arch is NativeHost["arch"] {
   return Object.hasOwn(featureLines, arch);
 }
 
-/** What every core has: the lines differ where cores do. */
+/** The features that every core has: lines differ if cores do. */
 export function featuresIn(cpuInfo: string, line: string): Set<string> {
   const ofCores = cpuInfo
     .split("\n")
@@ -142,7 +142,7 @@ export function featuresIn(cpuInfo: string, line: string): Set<string> {
   return new Set([...first].filter((feature) => others.every((core) => core.has(feature))));
 }
 
-/** Libraries stay referenced, and so open, for as long as this thread lives: compiled code calls into them. */
+/** Libraries stay referenced, and so open, as long as this thread lives: compiled code calls into them. */
 const opened = new Map<string, FfiLibrary>();
 
 function openLibrary(ffi: Ffi, descriptor: number): NativeLibrary | string {
@@ -152,7 +152,7 @@ function openLibrary(ffi: Ffi, descriptor: number): NativeLibrary | string {
     try {
       library = new ffi.DynamicLibrary(path);
     } catch (error) {
-      // Or a security module, a filter of system calls; the system does not say.
+      // Or it was a security module or a system call filter; the system does not say.
       const why = messageOf(error).replace("dlopen failed: ", "").replace(`${path}: `, "");
       return `the system does not open ${placeOf(path)} (${why}); is that folder mounted "noexec"?`;
     }
@@ -167,7 +167,7 @@ function openLibrary(ffi: Ffi, descriptor: number): NativeLibrary | string {
   };
 }
 
-/** The file behind a descriptor, for people. */
+/** The file behind a descriptor, for messages. */
 function placeOf(path: string): string {
   try {
     return readlinkSync(path);

@@ -1,7 +1,7 @@
-// Output files in Node (the interface is output-file.ts): written under another name beside their place, then renamed.
+// Output files in Node (the interface is output-file.ts): written under another name in the same folder, then renamed.
 //
-// Whoever reads meanwhile sees the old file or the new one. After an error or Ctrl-C nothing is left behind; a process that
-// is killed outright leaves its ".part" file, which the next one that writes to the same place removes.
+// A reader sees the old file or the new one. Nothing is left behind after an error or Ctrl-C. A process that is killed
+// leaves its ".part" file, which the next one that writes the same file removes.
 
 import { rmSync, type Stats } from "node:fs";
 import * as fs from "node:fs/promises";
@@ -24,7 +24,7 @@ class NodeOutputFile implements OutputFile {
   readonly #part: string;
   readonly #handle: fs.FileHandle;
   #state: "open" | "finished" | "discarded" = "open";
-  // A second Ctrl-C ends the process at once, and then nobody calls discard().
+  // A second Ctrl-C ends the process immediately, without a call of discard().
   readonly #atExit = (): void => rmSync(this.#part, { force: true });
 
   constructor(asked: string, place: string, part: string, handle: fs.FileHandle) {
@@ -37,7 +37,7 @@ class NodeOutputFile implements OutputFile {
 
   async write(bytes: Uint8Array): Promise<void> {
     try {
-      // A write may be short (a nearly full disk); the rest must still go out, or the error must come up.
+      // A write may be short (a nearly full disk): write the rest, or let the error surface.
       for (let done = 0; done < bytes.length; ) {
         done += (await this.#handle.write(bytes, done, bytes.length - done)).bytesWritten;
       }
@@ -62,13 +62,13 @@ class NodeOutputFile implements OutputFile {
     if (this.#state !== "open") return;
     this.#state = "discarded";
     await this.#handle.close().catch(() => {}); // it may be closed already: finish() can fail after that
-    // What went wrong before is what matters; a part that stays is removed by the next one.
+    // The earlier error is the one to report; a part that stays is removed by the next process.
     await fs.rm(this.#part, { force: true }).catch(() => {});
     process.off("exit", this.#atExit);
   }
 }
 
-/** Where the file goes: behind a link, the file that it points to. Refuses what must not be replaced. */
+/** The path to write: for a link, its target. Refuses files that must not be replaced. */
 async function placeOf(asked: string, options: OutputFileOptions): Promise<string> {
   if (asked === "") throw new UsageError("output: got an empty path, expected a file name");
   const there = await statOf(asked);
@@ -107,7 +107,7 @@ async function refuse(asked: string, there: Stats, options: OutputFileOptions): 
   }
 }
 
-/** Compares files, not their names: links and other spellings of a path are the same file. */
+/** Compares files, not names: links and other spellings of a path are the same file. */
 async function isOneOf(there: Stats, { path: model, files }: InputFiles): Promise<boolean> {
   const folder = (await statOf(model))?.isDirectory() ? model : path.dirname(model);
   for (const file of [model, ...files.map((name) => path.join(folder, name))]) {
@@ -119,7 +119,7 @@ async function isOneOf(there: Stats, { path: model, files }: InputFiles): Promis
 
 async function checkRoom(asked: string, folder: string, bytes: number | undefined): Promise<void> {
   if (bytes === undefined) return;
-  const facts = await fs.statfs(folder).catch(() => undefined); // some file systems have no answer
+  const facts = await fs.statfs(folder).catch(() => undefined); // some file systems do not report it
   if (facts === undefined || facts.bavail * facts.bsize >= bytes) return;
   throw new SourceError(
     `output: "${asked}" needs ${bytes} bytes, but the disk has ${facts.bavail * facts.bsize} left: free some, or write elsewhere`,

@@ -1,6 +1,6 @@
-// Names of files that are being written: ".NAME.WHERE-PROCESS-RANDOM.part" beside the place that they will take. From its
-// name a part says whose it is, so that one of a process that was killed is found and removed when the next one writes to
-// that place, and one that a living process writes is left alone.
+// Names of files that are being written: ".NAME.WHERE-PROCESS-RANDOM.part" in the folder of the final file. The name
+// says whose part it is: a part of a killed process is removed when the next one writes the same file, and a part of a
+// living process is left alone.
 
 import { createHash, randomBytes } from "node:crypto";
 import { readlinkSync } from "node:fs";
@@ -10,17 +10,17 @@ import * as path from "node:path";
 import { isRunning } from "./node-process.ts";
 
 const DAY_MS = 24 * 3600 * 1000;
-/** Names have 255 bytes on most disks; the part's own beginning and end take 35. */
+/** File names have at most 255 bytes on most disks; the prefix and suffix of a part take 35. */
 const mostNameBytes = 200;
 
-/** A new part for this place. */
+/** A new part name for this file. */
 export function partOf(place: string): string {
   const random = randomBytes(4).toString("hex");
   const name = `${beginningOf(place)}${whereWeAre()}-${process.pid}-${random}.part`;
   return path.join(path.dirname(place), name);
 }
 
-/** Removes parts for this place that nobody writes any more. Failing to is no reason not to write another. */
+/** Removes parts of this file that nobody writes any more. A failure to remove one does not stop the write. */
 export async function removeDeadParts(place: string): Promise<void> {
   const folder = path.dirname(place);
   const names = await fs.readdir(folder).catch(() => []);
@@ -37,12 +37,13 @@ async function isDead(part: string, rest: string): Promise<boolean> {
   // Lantern 0.1 named them by a UUID alone.
   if (!known && !/^[0-9a-f-]{36}\.part$/.test(rest)) return false;
   const facts = await fs.lstat(part).catch(() => undefined);
-  if (!facts) return false; // somebody else was faster
-  // Of another machine, of which nothing is known: nobody leaves a file alone for a day and goes on writing then.
+  if (!facts) return false; // another process removed it first
+  // A part of another machine, about which nothing is known: a part that did not change for a day is abandoned.
   if (known?.[1] !== whereWeAre()) return Date.now() - facts.mtimeMs > DAY_MS;
   const processId = Number(known[2]);
   if (processId !== process.pid) return !isRunning(processId);
-  // Of this process (another thread's, perhaps), unless it is older: numbers are given again, in containers nearly always.
+  // A part of this process (perhaps another thread's), unless it is older: process ids are reused, in containers
+  // nearly always.
   return facts.mtimeMs < performance.timeOrigin;
 }
 
@@ -54,7 +55,7 @@ function beginningOf(place: string): string {
 
 let here: string | undefined;
 
-/** The machine, and on Linux the container: numbers of processes mean nothing elsewhere. */
+/** The machine and, on Linux, the container: process ids mean nothing elsewhere. */
 function whereWeAre(): string {
   if (here === undefined) {
     let processes = "";

@@ -1,5 +1,5 @@
-// What the system says of a file or folder, in words: every way to a file of this folder (src/platform) ends here when it
-// fails, so that a user reads what could not be done, with which path, why, and what to do.
+// Turns system errors about files and folders into messages. All file access in src/platform uses it, so that a user
+// reads what failed, with which path, why, and what to do.
 
 import { homedir, userInfo } from "node:os";
 import { isAbsolute } from "node:path";
@@ -8,7 +8,7 @@ import { messageOf, SourceError } from "../base/errors.ts";
 
 /** A file or folder could not be read, written or looked at. */
 class PathError extends SourceError {
-  /** The system's name for the reason: "EACCES". */
+  /** The system's error code: "EACCES". */
   readonly reason: string;
 
   constructor(message: string, reason: string, options?: ErrorOptions) {
@@ -17,7 +17,7 @@ class PathError extends SourceError {
   }
 }
 
-/** What is wrong and what to do about it; codes that are not here (EBADF, EINVAL) would be a mistake of ours. */
+/** What is wrong and what to do about it, by error code; other codes (EBADF, EINVAL) would be bugs of ours. */
 const reasons: Readonly<Record<string, string>> = byName({
   EACCES: "permission denied. Check its rights, and those of the folders above it",
   EPERM: "permission denied. Check who owns it",
@@ -44,7 +44,7 @@ const reasons: Readonly<Record<string, string>> = byName({
   EXDEV: "it would have to be moved to another disk",
 });
 
-/** Why the system refused, in words; undefined: it is not an error of the system's about a path. */
+/** Why the system refused, in words; undefined if it is not a system error about a path. */
 function pathReason(error: unknown): string | undefined {
   const { code } = error as { code?: unknown };
   return error instanceof Error && typeof code === "string" && Object.hasOwn(reasons, code)
@@ -52,12 +52,12 @@ function pathReason(error: unknown): string | undefined {
     : undefined;
 }
 
-/** The end of a sentence: why the system refused, or what the error says. */
+/** For the end of a sentence: why the system refused, or else the error's message. */
 export function pathReasonOf(error: unknown): string {
   return pathReason(error) ?? messageOf(error);
 }
 
-/** `what`: "file: cannot read". What is no error of the system's is given back as it is: a mistake of ours. */
+/** `what`: "file: cannot read". Any other error is returned unchanged: it is a bug of ours. */
 export function pathError(what: string, path: string, error: unknown, hint = ""): unknown {
   const reason = pathReason(error);
   if (reason === undefined) return error;
@@ -82,7 +82,7 @@ export async function orPathError<T>(
   }
 }
 
-/** An error of the system's that nobody expected, from wherever it comes; undefined: it is none. */
+/** Explains a system error that nobody expected; undefined if it is not one. */
 export function unexpectedPathError(error: unknown): PathError | undefined {
   const { syscall, path = "", code = "" } = (error ?? {}) as NodeJS.ErrnoException;
   const reason = pathReason(error);
@@ -90,17 +90,17 @@ export function unexpectedPathError(error: unknown): PathError | undefined {
   return new PathError(`file: cannot ${syscall} "${path}": ${reason}`, code, { cause: error });
 }
 
-/** What lies below it is not there, and cannot be made: not even by root. */
+/** Nothing exists below this path, and nothing can be created there, not even by root. */
 const noHome = "/dev/null/no-home-folder";
 
-/** The user's home folder. Where there is none, a path at which nothing is and nothing can be. */
+/** The user's home folder; without one, a path at which nothing exists or can be created. */
 export function homeFolder(): string {
   for (const find of [homedir, () => userInfo().homedir]) {
     try {
-      const folder = find(); // throws where the system does not know this user; "" where HOME is empty
+      const folder = find(); // throws if the system does not know this user; "" if HOME is empty
       if (isAbsolute(folder)) return folder;
     } catch {
-      // the next one may know
+      // try the next one
     }
   }
   return noHome;

@@ -1,8 +1,8 @@
-// What is this user's alone, in Node: files with mode 0600 in folders with mode 0700, whatever the umask says, and also
-// where an older Lantern made them wider. Conversations, measurements and the state of downloads say what somebody does.
+// Private files in Node: mode 0600 in folders of mode 0700, whatever the umask, also for files that an older Lantern
+// made with wider modes. Conversations, measurements and the state of downloads are private.
 //
-// Only Lantern's own folders are tightened. A folder that the user named (LANTERN_DATA, LANTERN_CACHE, --sessions) may be
-// shared on purpose: it keeps its mode, and what is private in it is closed file by file.
+// Only Lantern's own folders are tightened. A folder that the user named (LANTERN_DATA, LANTERN_CACHE, --sessions) may
+// be shared on purpose: it keeps its mode, and only the private files in it are closed.
 
 import * as fs from "node:fs";
 import * as path from "node:path";
@@ -15,42 +15,42 @@ const privateFolderMode: number = 0o700;
 
 const openToOthers = 0o077;
 
-/** Makes a folder, and those above it, for this user alone; one that is there already is tightened where it is Lantern's. */
+/** Makes a folder and its parents for this user only; an existing one is tightened if it is Lantern's own. */
 export function makePrivateFolder(folder: string, env: Environment = process.env): void {
   tightenOwn(folder, env);
   fs.mkdirSync(folder, { recursive: true, mode: privateFolderMode });
 }
 
-/** Takes others' rights to Lantern's own folder away, if the path is that folder or below it. */
+/** Removes other users' rights to Lantern's own folder, if the path is that folder or below it. */
 function tightenOwn(place: string, env: Environment): void {
   for (const own of ownFolders(env, process.platform, homeFolder())) {
     const below = path.relative(own, path.resolve(place));
     if (below.startsWith("..") || path.isAbsolute(below)) continue;
-    // A link leads to a folder that somebody chose: it is not Lantern's.
+    // A link leads to a folder that somebody chose, so it is not Lantern's.
     tighten(own, factsOf(fs.lstatSync, own), "folder");
   }
 }
 
-/** Makes sure that a file is there, and this user's alone, before something else opens it by its name. */
+/** Makes sure that a file exists and is private before something else opens it by name. */
 export function makePrivateFile(file: string): void {
   fs.closeSync(fs.openSync(file, "a", privateFileMode));
   tightenFile(file);
 }
 
-/** Takes others' rights to a file away; one that is not there, or not this user's, stays as it is. */
+/** Removes other users' rights to a file; does nothing if it is missing or another user's. */
 export function tightenFile(file: string): void {
   tighten(file, factsOf(fs.statSync, file), "file");
 }
 
-/** A folder that Lantern made and named, in one that may be anybody's: for this user alone. */
+/** Makes a private folder inside one that may be shared. */
 export function makeClosedFolder(folder: string): void {
   fs.mkdirSync(folder, { recursive: true, mode: privateFolderMode });
   tighten(folder, factsOf(fs.lstatSync, folder), "folder");
 }
 
 /**
- * Writes a text that is this user's alone: whole or not at all, so that a full disk does not cost what was there before.
- * What is no plain file of theirs (a pipe, /dev/stdout, a link that leads nowhere) is written to and keeps its mode.
+ * Writes a private text atomically, so that a full disk does not destroy the old text. Anything but a plain file of
+ * this user (a pipe, /dev/stdout, a broken link) is written in place and keeps its mode.
  */
 export async function writePrivateText(file: string, text: string): Promise<void> {
   const there = factsOf(fs.statSync, file);
@@ -63,7 +63,7 @@ export async function writePrivateText(file: string, text: string): Promise<void
     await fs.promises.rename(part, place);
   } catch (error) {
     await fs.promises.rm(part, { force: true }).catch(() => {});
-    // A file that may be written in a folder that may not.
+    // A writable file in a folder that is not writable.
     if (isNew || !["EACCES", "EPERM"].includes(codeOf(error))) throw error;
     await writeInto(file, text);
   }
@@ -86,7 +86,7 @@ async function writeInto(file: string, text: string): Promise<void> {
   }
 }
 
-/** undefined: not there, or not to be looked at; whoever opens it will say so. */
+/** undefined: missing or not accessible; whoever opens it will report that. */
 function factsOf(look: (place: string) => fs.Stats, place: string): fs.Stats | undefined {
   try {
     return look(place);
@@ -101,7 +101,7 @@ function tighten(place: string, facts: fs.Stats | undefined, what: "file" | "fol
   try {
     fs.chmodSync(place, facts.mode & 0o700);
   } catch {
-    // A disk that can only be read, or that has no modes: it stays as it is.
+    // A read-only disk, or one without modes: leave it.
   }
 }
 

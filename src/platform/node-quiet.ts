@@ -1,8 +1,8 @@
-// Native libraries write to standard error by themselves: Dawn lists every adapter that it cannot use, with paths of the
-// machine on which it was built. Nobody who reads that can do anything about it. While such a library is asked, file
-// descriptor 2 leads nowhere; where this process cannot arrange that, what is written is seen.
+// Silences native libraries that write to standard error: Dawn prints every adapter that it cannot use, with paths of
+// its build machine, which is of no use to a user. While such a library is called, file descriptor 2 leads to
+// /dev/null; if this process cannot arrange that, the output stays visible.
 //
-// LANTERN_GPU_LOG=1 leaves everything as it is, for those who look for a driver's problem.
+// LANTERN_GPU_LOG=1 keeps the output, for debugging a driver.
 
 import { closeSync, openSync } from "node:fs";
 import { loadFfi } from "./node-native.ts";
@@ -15,7 +15,7 @@ interface Descriptors {
   close(descriptor: number): number;
 }
 
-/** Runs something at once, and keeps what native code writes to standard error meanwhile from being seen. */
+/** Calls `run` and hides what native code writes to standard error meanwhile. */
 export function withoutNativeErrors<T>(run: () => T): T {
   const calls = process.env.LANTERN_GPU_LOG ? undefined : descriptorCalls();
   if (!calls) return run();
@@ -27,7 +27,7 @@ export function withoutNativeErrors<T>(run: () => T): T {
   } finally {
     if (kept >= 0) {
       calls.dup2(kept, standardError);
-      calls.close(kept); // by libc, which opened it: in a worker, Node warns of descriptors that it does not know
+      calls.close(kept); // with libc, which opened it: in a worker, Node warns of descriptors that it does not know
     }
     closeSync(nowhere);
   }

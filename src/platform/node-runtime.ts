@@ -1,24 +1,25 @@
-// The Node that the launcher downloads for itself: what has to be known and done around that file. Runs on Node 20, too.
+// The Node that the launcher downloads for itself: checks of the system, and putting the download into use. Runs on
+// Node 20, too.
 
 import { spawnSync } from "node:child_process";
 import * as fs from "node:fs";
 import * as path from "node:path";
 
-/** A version that nobody started for so long is of an older Lantern. */
+/** A version that was not started for this long belongs to an older Lantern. */
 const unusedMs: number = 30 * 24 * 3600 * 1000;
 
-/** Why a Node from nodejs.org cannot run on this system, where that is known beforehand. */
+/** Why a Node from nodejs.org cannot run on this system; undefined if it can or nothing is known. */
 export function wrongSystem(): string | undefined {
   if (process.platform !== "linux") return undefined;
   const report = process.report as NodeJS.ProcessReport & { excludeNetwork?: boolean };
-  report.excludeNetwork = true; // it would ask for names of addresses, which takes seconds
+  report.excludeNetwork = true; // it would resolve host names, which takes seconds
   const { header } = report.getReport() as { header?: { glibcVersionRuntime?: string } };
   return header?.glibcVersionRuntime === undefined
     ? "the one that could be downloaded needs glibc, which this system does not have"
     : undefined;
 }
 
-/** Makes a complete download the Node that is started from now on; a sentence: why it is not. */
+/** Makes a complete download the Node that is started from now on; returns a sentence if that fails. */
 export function putIntoUse(file: string, version: string, wanted: string): string | undefined {
   fs.chmodSync(file, 0o500);
   const { stdout, stderr, error } = spawnSync(file, ["--version"], { encoding: "utf8" });

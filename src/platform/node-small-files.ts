@@ -1,5 +1,5 @@
-// Small files that outlive the process, in Node: in the cache folder, written beside and renamed, so that whoever reads
-// meanwhile sees the old file or the new one. They say what runs here and how fast: for this user alone.
+// Small persistent files in Node: in the cache folder, written under another name and renamed, so that a reader sees
+// the old file or the new one. They say what runs here and how fast, so they are private.
 
 import * as fs from "node:fs/promises";
 import * as path from "node:path";
@@ -23,7 +23,7 @@ export function nodeSmallFiles(env: Environment = process.env): SmallFiles {
   };
 }
 
-/** The reason alone: who asks names the place. */
+/** The reason alone: the caller names the file. */
 async function inWords<T>(work: Promise<T>): Promise<T> {
   try {
     return await work;
@@ -44,13 +44,13 @@ async function replaceFile(
     await fs.writeFile(beside, text, { mode: privateFileMode });
     await fs.rename(beside, file);
   } catch (error) {
-    await fs.rm(beside, { force: true }).catch(() => {}); // the first error is the one to tell
+    await fs.rm(beside, { force: true }).catch(() => {}); // the first error is the one to report
     throw error;
   }
   await removeDeadParts(file);
 }
 
-/** Another user's in a folder that several share is as good as none. */
+/** Another user's file in a shared folder counts as missing. */
 function absent(error: NodeJS.ErrnoException): undefined {
   if (["ENOENT", "ENOTDIR", "EACCES"].includes(error.code ?? "")) return undefined;
   throw error;

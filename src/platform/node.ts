@@ -45,13 +45,13 @@ export const nodePlatform: Platform = {
   heapBytes: () => getHeapStatistics().used_heap_size,
 };
 
-/** On macOS what is free leaves out what the system would give up at once: there, all there is. */
+/** On macOS, free memory does not include what the system would release at once, so all memory counts there. */
 function availableMemory(): number {
   const canTell = process.platform === "linux" || process.platform === "win32";
   return canTell ? process.availableMemory() : totalmem();
 }
 
-/** Linux says so of every cache that the first core uses: "32K", "2048K", "307200K". */
+/** Linux reports the size of every cache of the first core: "32K", "2048K", "307200K". */
 function largestCache(): number | undefined {
   const folder = "/sys/devices/system/cpu/cpu0/cache";
   try {
@@ -61,7 +61,7 @@ function largestCache(): number | undefined {
     const largest = Math.max(...sizes) * 1024;
     return Number.isFinite(largest) ? largest : undefined;
   } catch {
-    return undefined; // another system, or none that tells
+    return undefined; // another system, or one that does not report it
   }
 }
 
@@ -120,18 +120,19 @@ function startThread(entry: ThreadEntry): EngineThread {
 }
 
 /**
- * Whether Node must be told how to read a thread's code. Only then is there a list of flags: a thread inherits those like
- * --max-old-space-size but refuses to be given them.
+ * Flags for a thread, only if Node must be told how to read its code. A thread inherits flags like
+ * --max-old-space-size, but refuses them in an explicit list.
  */
 function threadFlags(isText: boolean): WorkerOptions {
-  // The single-file program has one bundle for each kind of thread inside it.
+  // The single-file program contains one bundle for each kind of thread.
   if (isText) return { eval: true, execArgv: ["--input-type=module"] };
-  // `node --input-type=module -e ...` is about the caller's own code; a thread from a file refuses to start with it.
+  // `node --input-type=module -e ...` applies to the caller's own code; a thread from a file refuses to start with
+  // it.
   const isInherited = process.execArgv.some((flag) => flag.startsWith("--input-type"));
   return isInherited ? { execArgv: [] } : {};
 }
 
-/** Where a thread's code is. In a checkout Node runs the .ts files as they are; in the published package they are .js. */
+/** The file of a thread's code. In a checkout Node runs the .ts files directly; in the published package they are .js. */
 function threadFile(entry: ThreadEntry): URL {
   const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
   return new URL(`../threads/${entry}.${extension}`, import.meta.url);
@@ -143,7 +144,7 @@ function enginePort(): EnginePort {
   return {
     post: (message, transfer) => port.postMessage(message, transfer ?? []),
     onMessage: (listener) => void port.on("message", listener),
-    // Deno's port has no close(); its thread has.
+    // Deno's port has no close(), but its thread has.
     close: () => ((port as Partial<typeof port>).close ? port.close() : globalThis.close()),
   };
 }

@@ -1,24 +1,24 @@
-// A file that a tool writes from beginning to end: whole or not at all. node-output-file.ts provides it; a browser has none
-// (there, tools write into whatever sink the page gives them).
+// A file that a tool writes from start to end, atomically. node-output-file.ts implements it; a browser has none
+// (there, tools write into a sink that the page provides).
 
 export interface OutputFile {
   write(bytes: Uint8Array): Promise<void>;
-  /** Everything is written: the file takes its place. */
+  /** Call when everything is written: renames the file to its final name. */
   finish(): Promise<void>;
-  /** Removes what was written; what stood at the place before stays. Does nothing after finish(). */
+  /** Removes what was written; an existing file stays as it was. Does nothing after finish(). */
   discard(): Promise<void>;
 }
 
 export interface OutputFileOptions {
-  /** Whether a file that is there already may be replaced. */
+  /** Whether an existing file may be replaced. */
   replace: boolean;
-  /** How large it will be, where that is known: a disk without that room is refused at once. */
+  /** The final size, if known: a disk without enough room is refused immediately. */
   bytes?: number;
-  /** What is being read: none of these may be replaced, whatever `replace` says. */
+  /** Inputs that are being read: none of them may be replaced, whatever `replace` says. */
   inputs: readonly InputFiles[];
 }
 
-/** A model's path (a file or a folder), and which files of its folder were read. */
+/** A model's path (a file or a folder), and the files of its folder that were read. */
 export interface InputFiles {
   path: string;
   files: readonly string[];

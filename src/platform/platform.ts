@@ -1,4 +1,4 @@
-// What the rest of Lantern may ask of the machine it runs on. node.ts and browser.ts provide it; nothing outside this
+// The interface between Lantern and the machine it runs on. node.ts and browser.ts implement it; nothing outside this
 // folder touches node:*, navigator, Worker or process.
 
 import type { DownloadPlatform } from "./download.ts";
@@ -6,43 +6,43 @@ import type { CreateOutputFile } from "./output-file.ts";
 
 /** One file that can be read at any offset: a local file, an HTTP resource with range requests, a browser File. */
 export interface ByteSource {
-  /** For messages: a file name or URL, not a promise that it can be opened again. */
+  /** File name or URL for messages; it need not be possible to open it again. */
   readonly name: string;
   /** Total bytes. */
   readonly size: number;
   /** Exactly `length` bytes from `offset`; a range beyond `size` or a short read is a SourceError. */
   read(offset: number, length: number): Promise<Uint8Array<ArrayBuffer>>;
-  /** The same, into memory that the caller owns (no copy in between where the platform allows it). */
+  /** The same, into the caller's memory (without a copy where the platform allows that). */
   readInto(offset: number, target: Uint8Array): Promise<void>;
   close(): Promise<void>;
 }
 
 /**
- * A model as a set of named files: a GGUF (with its splits beside it), a Hugging Face folder, a llama2.c pair.
- * The same for a local path, an HTTP address and a list of browser Files.
+ * A model as a set of named files: a GGUF (and its splits), a Hugging Face folder, a llama2.c pair. The same for a
+ * local path, an HTTP URL and a list of browser Files.
  */
 export interface ModelSource {
-  /** For messages: what the user asked for. */
+  /** The user's name for it, for messages. */
   readonly name: string;
-  /** The file that was named, or undefined when a folder was named. */
+  /** The named file, or undefined if a folder was named. */
   readonly main: string | undefined;
   /** Whether a sibling file exists; names are plain file names, never paths. */
   has(file: string): Promise<boolean>;
   open(file: string): Promise<ByteSource>;
-  /** File names, where the platform can list them (a folder, a list of Files); undefined over HTTP. */
+  /** File names, if the platform can list them (a folder, a list of Files); undefined over HTTP. */
   list(): Promise<string[] | undefined>;
 }
 
-/** What can be sent to another thread to name a model: structured-cloneable. */
+/** Names a model for another thread: structured-cloneable. */
 export type SourceSpec =
   | { kind: "path"; path: string }
   | { kind: "url"; url: string }
   | { kind: "files"; files: File[] };
 
-/** What a thread runs: src/threads/NAME.ts. */
+/** The code that a thread runs: src/threads/NAME.ts. */
 export type ThreadEntry = "engine" | "compute" | "measure" | "quantize" | "text";
 
-/** A thread, seen from the one that started it: messages in, messages out. */
+/** A thread as seen by the thread that started it: messages in, messages out. */
 export interface EngineThread {
   post(message: unknown, transfer?: ArrayBuffer[]): void;
   onMessage(listener: (message: unknown) => void): void;
@@ -54,94 +54,97 @@ export interface EngineThread {
   terminate(): Promise<void>;
 }
 
-/** The engine thread's own end of the same line. */
+/** The engine thread's own end of the same channel. */
 export interface EnginePort {
   post(message: unknown, transfer?: ArrayBuffer[]): void;
   onMessage(listener: (message: unknown) => void): void;
   close(): void;
 }
 
-/** Small texts that outlive the process: measurements. Names are plain file names. */
+/** Small persistent texts: measurements. Names are plain file names. */
 export interface SmallFiles {
-  /** Where a file is, for people: a path. */
+  /** Path of a file, for messages. */
   place(name: string): string;
-  /** undefined: there is none. Rejects when it is there and cannot be read. */
+  /** undefined if there is none. Rejects if it exists and cannot be read. */
   read(name: string): Promise<string | undefined>;
-  /** Whole or not at all. Rejects where nothing can be kept. */
+  /** Atomic. Rejects if nothing can be stored. */
   write(name: string, text: string): Promise<void>;
 }
 
-/** The way to this machine's GPU; a string: why there is none. */
+/** Access to this machine's GPU; a string says why there is none. */
 export type GpuAccess =
   | {
       readonly gpu: GPU;
-      /** Only an adapter that computes on the processor was asked for. */
+      /** Only an adapter that computes on the processor was requested. */
       readonly softwareOnly: boolean;
-      /** Of its memory, what may be used; undefined: nobody said. */
+      /** GPU memory that may be used; undefined if no limit was set. */
       readonly memoryBytes?: number | undefined;
-      /** Where a thread that waits for a GPU is kept busy with asking whether it is done: a short sleep for the thread. */
+      /** A short sleep, for platforms where a thread that waits for the GPU polls whether it is done. */
       readonly doze?: () => Promise<void>;
     }
   | string;
 
-/** The way to run machine code that was made here; a string: why there is none. */
+/** Access to machine code generated here; a string says why there is none. */
 export type NativeAccess = NativeHost | string;
 
 export interface NativeHost {
   readonly arch: "x64" | "arm64";
-  /** What the processor can do and the operating system allows: names as Linux has them ("avx512_vnni", "asimddp"). */
+  /** Features that the processor has and the operating system allows, by Linux's names ("avx512_vnni", "asimddp"). */
   readonly features: ReadonlySet<string>;
   /**
-   * Opens a shared object, for this thread: sealed memory of this content, or a file in the user's cache that is compared
-   * with it first. A string: why it cannot be opened here. What is opened stays so until the process ends.
+   * Loads a shared object for this thread: from sealed memory, or from a file in the user's cache that is first
+   * compared with this content. A string says why it cannot be loaded. It stays loaded until the process ends.
    */
   load(sharedObject: Uint8Array): NativeLibrary | string;
-  /** Where a memory is. It must not move: that of a WebAssembly.Memory with a fixed size, or a SharedArrayBuffer. */
+  /** The address of a memory. It must not move: a WebAssembly.Memory of fixed size, or a SharedArrayBuffer. */
   address(memory: ArrayBufferLike): number;
 }
 
 export interface NativeLibrary {
-  /** What was opened: the name of a descriptor of this process, "/proc/self/fd/21". */
+  /** The loaded file, as a descriptor of this process: "/proc/self/fd/21". */
   readonly path: string;
-  /** Where a function is; throws where there is none of this name. */
+  /** The address of a function; throws if there is none of this name. */
   address(symbol: string): number;
-  /** To call void symbol(double). */
+  /** A JavaScript function that calls void symbol(double). */
   function(symbol: string): (argument: number) => void;
 }
 
 export interface Platform {
   readonly name: "node" | "browser";
   readonly cores: number;
-  /** Which processor this is, to know it again: a model name; in a browser, the browser. */
+  /** Identifies the processor: a model name; in a browser, the browser. */
   cpu(): string;
-  /** All there is; undefined where the platform does not say. */
+  /** Memory of the machine; undefined where the platform does not report it. */
   totalMemory(): number | undefined;
-  /** Bytes of the processor's largest cache; undefined where the platform does not say. */
+  /** Bytes of the processor's largest cache; undefined where the platform does not report it. */
   largestCache(): number | undefined;
-  /** A setting from outside (an environment variable). */
+  /** An environment variable. */
   env(name: string): string | undefined;
   smallFiles(): SmallFiles;
-  /** Bytes that a model may take now without others having to give way; undefined where the platform does not say. */
+  /** Bytes that a model may take now without displacing others; undefined where the platform does not report it. */
   availableMemory(): number | undefined;
-  /** Processes that ran or waited to run, averaged over the last minute; undefined where the platform does not count. */
+  /**
+   * Processes that ran or waited to run, averaged over the last minute; undefined where the platform does not count
+   * them.
+   */
   loadAverage(): number | undefined;
   openModelSource(spec: SourceSpec): Promise<ModelSource>;
-  /** Turns what a user gives (path, URL, File) into a spec. */
+  /** Turns a user's location (path, URL, File) into a spec. */
   describeSource(model: string | URL | File | readonly File[]): SourceSpec;
-  /** Folders and downloads, where the platform has them: what catalog names are looked up with. */
+  /** Folders and downloads, if the platform has them: catalog names are looked up there. */
   readonly downloads: (() => Promise<DownloadPlatform>) | undefined;
-  /** Files that tools write, where the platform has them. */
+  /** Output files of tools, if the platform has them. */
   readonly createOutputFile: CreateOutputFile | undefined;
-  /** WebGPU: in a browser its own, in Node that of the package `webgpu`, where it is installed. */
+  /** WebGPU: the browser's own, or in Node that of the package `webgpu`, if it is installed. */
   gpu(): Promise<GpuAccess>;
-  /** Machine code: in Node on Linux, where node:ffi may be used. */
+  /** Machine code: in Node on Linux, if node:ffi may be used. */
   native(): Promise<NativeAccess>;
-  /** A thread of its own for the engine, one of those that compute for it, or one that measures the machine. */
+  /** Starts a thread. */
   startThread(entry: ThreadEntry): EngineThread;
   enginePort(): EnginePort;
-  /** Lets pending messages in (between two steps of the engine). */
+  /** Lets pending messages in, between two batches of the engine. */
   breathe(): Promise<void>;
   now(): number;
-  /** What objects of this thread take of JavaScript's heap; undefined where the platform does not say. */
+  /** Size of this thread's JavaScript heap; undefined where the platform does not report it. */
   heapBytes(): number | undefined;
 }

@@ -1,5 +1,5 @@
-// What this worker was started for: browser.ts gives every worker a name that says it. In a file of its own, because a
-// worker asks before it loads anything else.
+// What this worker was started for, from the name that browser.ts gave it. A separate file, because a worker asks
+// before it loads anything else.
 
 import { byName } from "../base/by-name.ts";
 import type { ThreadEntry } from "./platform.ts";

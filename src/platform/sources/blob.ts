@@ -1,4 +1,5 @@
-// Browser Files (and any Blob): a ByteSource over slices, and the ModelSource of what a user picked or dropped.
+// Browser Files (and any Blob): a ByteSource over slices, and the ModelSource of the files that a user picked or
+// dropped.
 //
 // Slices are streamed into the caller's memory, so a tensor of a gigabyte never exists twice.
 

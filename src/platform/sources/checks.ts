@@ -5,7 +5,7 @@
 
 import { DisposedError, SourceError } from "../../base/errors.ts";
 
-/** The same name, when it is a plain file name; a SourceError for a path, "..", or an empty name. */
+/** Returns a plain file name unchanged; a path, ".." or an empty name is a SourceError. */
 export function checkPlainName(file: string, of: string): string {
   if (file === "" || file === "." || file === ".." || /[/\\\0]/.test(file)) {
     throw new SourceError(
@@ -15,7 +15,7 @@ export function checkPlainName(file: string, of: string): string {
   return file;
 }
 
-/** A range that is not inside the file, or not made of whole numbers, is a SourceError. */
+/** A range outside the file, or with fractions, is a SourceError. */
 export function checkRange(name: string, size: number, offset: number, length: number): void {
   const whole = Number.isSafeInteger(offset) && Number.isSafeInteger(length);
   if (whole && offset >= 0 && length >= 0 && offset <= size - length) return;

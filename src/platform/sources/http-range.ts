@@ -1,8 +1,8 @@
 // Files over HTTP, read with range requests: a ByteSource over fetch, and the ModelSource of a URL.
 //
-// No buffering or read-ahead here: one read() is one request, and the format readers ask in large pieces. Every
-// response is checked: status, Content-Range, total size, ETag, and the number of bytes that actually arrive. A connection
-// that is cut or stands still is given up, and what is missing is asked for again.
+// There is no buffering or read-ahead: one read() is one request, and the format readers ask for large pieces. Every
+// response is checked: status, Content-Range, total size, ETag, and the number of bytes received. A cut or stalled
+// connection is given up, and the missing part is requested again.
 
 import { AbortedError, messageOf, SourceError } from "../../base/errors.ts";
 import { StalledError, unlessStalled, usualStallSeconds } from "../../base/stall.ts";
@@ -10,25 +10,25 @@ import type { ByteSource, ModelSource } from "../platform.ts";
 import { checkOpen, checkPlainName, checkRange } from "./checks.ts";
 
 export interface HttpOptions {
-  /** Sent with every request: an Authorization for a private model. */
+  /** Sent with every request, such as an Authorization for a private model. */
   headers?: Readonly<Record<string, string>>;
   signal?: AbortSignal;
-  /** How long nothing may come before a connection is given up. */
+  /** How long a connection may be silent before it is given up. */
   stallMs?: number;
-  /** What to do about a server that stands still: the end of that error's sentence. */
+  /** What to do about a server that stalls: the end of that error's message. */
   advice?: string;
-  /** How long to wait before a read goes on after the first failure; twice as long after each further one. */
+  /** Wait before the first retry; doubled for each further one. */
   retryMs?: number;
 }
 
-/** A connection that is lost so often without a byte in between is given up for good. */
+/** Failures in a row without any byte after which a read is given up for good. */
 const attemptsWithoutProgress = 4;
 const usualRetryMs = 250;
 
-/** A read that went wrong in a way that the network may have caused. */
+/** A failed read that may be the network's fault. */
 class ConnectionLost extends SourceError {}
 
-/** What the first answer said of a file, and what every later answer must repeat. */
+/** What the first response said about a file; every later response must agree. */
 interface RemoteFile {
   url: string;
   size: number;
@@ -40,11 +40,11 @@ interface Progress {
   done: number;
 }
 
-/** An answer, and the way to wait for more of it. */
+/** A response, and a way to wait for more of it. */
 interface Answer {
   url: string;
   response: Response;
-  /** Gives the connection up when nothing comes. */
+  /** Gives up the connection if nothing comes. */
   inTime<T>(awaited: Promise<T>): Promise<T>;
 }
 
@@ -78,7 +78,7 @@ class HttpRangeSource implements ByteSource {
   async readInto(offset: number, target: Uint8Array): Promise<void> {
     checkOpen(this.name, this.#closed);
     checkRange(this.name, this.size, offset, target.byteLength);
-    if (target.byteLength === 0) return; // a range header cannot ask for nothing
+    if (target.byteLength === 0) return; // a range header cannot ask for zero bytes
     const progress = { done: 0 };
     let failures = 0;
     for (;;) {
@@ -95,7 +95,7 @@ class HttpRangeSource implements ByteSource {
     }
   }
 
-  /** From where an earlier attempt ended. */
+  /** Continues where an earlier attempt ended. */
   async #readRest(offset: number, target: Uint8Array, progress: Progress): Promise<void> {
     const { url } = this.#file;
     const first = offset + progress.done;
@@ -116,8 +116,8 @@ class HttpRangeSource implements ByteSource {
 }
 
 /**
- * The model at a URL and the files beside it. An address that ends in "/" names a folder; its query (a signature, a
- * download flag) goes with every request.
+ * The model at a URL, and the files beside it. A URL that ends in "/" is a folder; its query (a signature, a download
+ * flag) is sent with every request.
  */
 export function httpModelSource(url: string | URL, options: HttpOptions = {}): ModelSource {
   const base = parseUrl(url);
@@ -125,7 +125,7 @@ export function httpModelSource(url: string | URL, options: HttpOptions = {}): M
   const main = mainOf(base, name);
   const probes = new Map<string, Promise<RemoteFile | undefined>>();
 
-  // has() and then open() cost one probe together.
+  // has() followed by open() costs only one probe.
   const lookUp = (file: string): Promise<RemoteFile | undefined> => {
     const target = new URL(encodeURIComponent(checkPlainName(file, name)), base);
     target.search = base.search;
@@ -133,7 +133,7 @@ export function httpModelSource(url: string | URL, options: HttpOptions = {}): M
     if (!pending) {
       pending = probe(target.href, options);
       probes.set(target.href, pending);
-      pending.catch(() => probes.delete(target.href)); // a failed probe may be tried again
+      pending.catch(() => probes.delete(target.href)); // a failed probe may be retried
     }
     return pending;
   };
@@ -156,7 +156,7 @@ function parseUrl(url: string | URL): URL {
     const parsed = new URL(url);
     if (parsed.protocol === "http:" || parsed.protocol === "https:") return parsed;
   } catch {
-    // falls through to the same sentence
+    // falls through to the same error
   }
   throw new SourceError(`${String(url)}: is not an address; expected http://... or https://...`);
 }
@@ -172,14 +172,14 @@ function mainOf(base: URL, name: string): string | undefined {
   }
 }
 
-/** Asks for one byte: tells whether the file exists, how long it is, and whether ranges work. */
+/** Requests one byte: tells whether the file exists, its size, and whether ranges work. */
 async function probe(url: string, options: HttpOptions): Promise<RemoteFile | undefined> {
   const { response, end } = await requestRange(url, 0, 0, options);
-  await response.body?.cancel().catch(() => undefined); // nobody wants the byte
+  await response.body?.cancel().catch(() => undefined); // the byte itself is not needed
   end();
   const etag = response.headers.get("etag");
   if (response.status === 404 || response.status === 410) return undefined;
-  // An empty file has no byte 0: a correct server answers 416 with its size.
+  // An empty file has no byte 0: a correct server responds 416 with its size.
   if (response.status === 416 && response.headers.get("content-range") === "bytes */0") {
     return { url, size: 0, etag };
   }
@@ -243,7 +243,7 @@ function checkSameFile(file: RemoteFile, response: Response, first: number, last
   }
 }
 
-/** Copies the body as it arrives; more or fewer bytes than the target holds is an error. */
+/** Copies the body as it arrives; more or fewer bytes than the target holds are an error. */
 async function copyBody(
   { url, response, inTime }: Answer,
   offset: number,

@@ -1,8 +1,8 @@
 // Local files in Node: a ByteSource over a file descriptor, and the ModelSource of a path.
 //
-// The only file of this folder that imports node:*; a browser bundle never reaches it. Reads are positional, so several
-// may be under way on one descriptor at once. Plain descriptors rather than FileHandles: Node ends the process when a
-// FileHandle that nobody closed is collected, too hard a punishment for a forgotten close().
+// This is the only file of this folder that imports node:*; a browser bundle never reaches it. Reads are positional,
+// so several can run on one descriptor at once. Descriptors are used instead of FileHandles because Node ends the
+// process when an unclosed FileHandle is garbage collected.
 
 import { close, constants, fstat, open, read } from "node:fs";
 import { readdir, stat } from "node:fs/promises";
@@ -13,7 +13,7 @@ import { pathReasonOf } from "../node-path-errors.ts";
 import type { ByteSource, ModelSource } from "../platform.ts";
 import { checkOpen, checkPlainName, checkRange } from "./checks.ts";
 
-/** One read call of the operating system moves less than 2 GiB; longer reads are made of several. */
+/** One read call of the operating system moves less than 2 GiB; longer reads are split. */
 const longestRead = 1 << 30;
 
 const openFile = promisify(open);
@@ -21,7 +21,7 @@ const statFile = promisify(fstat);
 const readFile = promisify(read);
 const closeFile = promisify(close);
 
-/** Closes what was forgotten. */
+/** Closes descriptors that were never closed. */
 const forgotten = new FinalizationRegistry<number>((descriptor) => close(descriptor));
 
 class NodeFileSource implements ByteSource {
@@ -90,7 +90,7 @@ class NodeFileSource implements ByteSource {
 export async function openNodeFile(path: string): Promise<ByteSource> {
   let descriptor: number;
   try {
-    // A pipe that takes the file's place would keep the thread waiting for a writer (Windows has none).
+    // If a pipe takes the file's place, do not wait for a writer (Windows has no such flag).
     descriptor = await openFile(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
   } catch (error) {
     throw new SourceError(`${path}: cannot be opened: ${pathReasonOf(error)}`, { cause: error });
@@ -136,7 +136,7 @@ async function kindOf(path: string): Promise<"file" | "folder" | "other" | undef
   }
 }
 
-/** Plain files and links (a Hugging Face cache is made of links), sorted. */
+/** Plain files and links (a Hugging Face cache consists of links), sorted. */
 async function listFiles(folder: string): Promise<string[]> {
   try {
     const entries = await readdir(folder, { withFileTypes: true });
