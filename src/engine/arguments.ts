@@ -1,5 +1,5 @@
-// What callers hand to the public API, checked before any of it is used. Types say as much to those who compile; this is for
-// plain JavaScript and for values that came from JSON, where a wrong one must not become a TypeError somewhere inside.
+// Checks the arguments of the public API before they are used. TypeScript callers get the same from the types; this is
+// for plain JavaScript and for values from JSON, where a wrong one must not become a TypeError somewhere inside.
 
 import type { ChatMessage } from "../api/api.ts";
 import { UsageError } from "../base/errors.ts";
@@ -10,7 +10,7 @@ export function wrongArgument(what: string, got: unknown, expected: string): Usa
   return new UsageError(`${what}: got ${show(got)}, expected ${expected}`);
 }
 
-/** Options of a call: an object of options that the call knows, with a signal that is one. */
+/** Checks the options of a call: an object with known options only, and a real AbortSignal. */
 export function checkOptions<T extends object>(
   call: string,
   options: T,
@@ -30,7 +30,7 @@ export function checkText(text: unknown, what: string = "text"): asserts text is
   throw new UsageError(`${what}: got ${kindOf(text)}, expected a string`);
 }
 
-/** Token ids as a list of their own; whether they are in the vocabulary is for the engine to say. */
+/** Token ids as a new list; the engine checks that they are in the vocabulary. */
 export function checkedIds(ids: unknown, what: string = "token ids"): number[] {
   if (typeof ids === "string" || !isIterable(ids)) {
     throw wrongArgument(what, ids, "a list of token ids");
@@ -62,7 +62,7 @@ export function checkedMessages(messages: unknown): ChatMessage[] {
   });
 }
 
-/** A count that an option gives; undefined stands for its default. */
+/** Checks a count given as an option; undefined stands for its default. */
 export function checkCount(what: string, value: unknown, least: number = 0): void {
   if (value === undefined || value === Number.POSITIVE_INFINITY) return;
   if (Number.isSafeInteger(value) && (value as number) >= least) return;

@@ -1,6 +1,6 @@
-// The way from a Model to its engine, which outlives the engine's thread: when that dies or hangs, and the model was opened
-// so that it may, another thread is started and opens the model again. What was running is lost, and says so; what is
-// asked meanwhile is told to come back; what comes later is answered as if nothing had been.
+// A Model's connection to its engine, which outlives the engine's thread. If the thread dies or hangs and the model
+// was opened with `restart: true`, another thread is started and opens the model again. Requests that were running are
+// rejected as lost, requests during the restart as RestartingError; later requests work as before.
 
 import type { ModelHealth, ModelInfo } from "../api/api.ts";
 import { DisposedError, ModelError, RestartingError, WorkerError } from "../base/errors.ts";
@@ -11,10 +11,10 @@ export interface Connected {
   info: ModelInfo;
 }
 
-/** Starts a thread and opens the model there; `onDeath` hears when that thread is lost later. */
+/** Starts a thread and opens the model there; `onDeath` is called if that thread is lost later. */
 export type Connect = (onDeath: () => void) => Promise<Connected>;
 
-/** An engine that could not be started again is given another try after this long, when somebody asks for it. */
+/** After a failed restart, the next request tries again once this time has passed. */
 const retryMs = 5000;
 
 type State =
@@ -26,7 +26,7 @@ type State =
 export class Connection {
   readonly #connect: Connect;
   readonly #mayRestart: boolean;
-  /** Hears that there is another engine now. */
+  /** Called when another engine is ready. */
   onRestart: () => void = () => {};
   #line: EngineLine;
   #info: ModelInfo;
@@ -58,7 +58,7 @@ export class Connection {
     return await this.#line.call(method, params, options);
   };
 
-  /** The engine itself is asked; it has so many milliseconds to give a sign of life. */
+  /** Asks the engine itself, which has `ms` milliseconds to give a sign of life. */
   async health(ms: number): Promise<ModelHealth> {
     const restarts = this.#restarts;
     const state = this.#state;
@@ -80,7 +80,7 @@ export class Connection {
     if (life === this.#life && this.#state.name === "ready" && this.#mayRestart) this.#restart();
   }
 
-  /** Throws where there is no engine to ask. */
+  /** Throws if there is no engine to ask. */
   #check(): void {
     const state = this.#state;
     if (state.name === "disposed") throw new DisposedError("the model");
@@ -111,7 +111,7 @@ export class Connection {
   }
 
   async #reopen(life: number): Promise<void> {
-    await this.#line.terminate(); // its memory is needed again
+    await this.#line.terminate(); // its memory is needed for the next one
     if (this.#state.name === "disposed") return;
     const { line, info } = await this.#connect(() => this.died(life));
     if ((this.#state as State).name === "disposed") return await line.dispose();

@@ -1,10 +1,10 @@
-// What the sampler drew from, as log-probabilities: the candidates that its steps left, after temperature. llama.cpp's
-// post_sampling_probs. RawLogprobs (sampler.ts) are the model's own, before any step.
+// The distribution that the sampler drew from, as log-probabilities: the candidates that its steps left, after
+// temperature. This is llama.cpp's post_sampling_probs. RawLogprobs (sampler.ts) are the model's own, before any step.
 
 import type { Candidates } from "./sampler-filters.ts";
 import type { SampledToken } from "./sampling.ts";
 
-/** Right after drawCandidate(), whose weights are still in the scratch memory. */
+/** Must be called right after drawCandidate(), while its weights are in the scratch memory. */
 export function drawnProbabilities(
   { ids, count, scratch }: Candidates,
   id: number,
@@ -15,7 +15,7 @@ export function drawnProbabilities(
   for (let i = 0; i < count; i++) {
     const weight = scratch![i]!;
     total += weight;
-    if (weight > 0) entries.push({ id: ids[i]!, weight }); // what cannot be drawn is no alternative
+    if (weight > 0) entries.push({ id: ids[i]!, weight }); // a token that cannot be drawn is no alternative
   }
   const logprobOf = (weight: number): number => Math.log(weight / total);
   const own = entries.find((entry) => entry.id === id)!;
@@ -26,7 +26,7 @@ export function drawnProbabilities(
   return { id, logprob: logprobOf(own.weight), top };
 }
 
-/** A greedy sampler's: nothing else could have been chosen. */
+/** The result of a greedy sampler: no other token could have been chosen. */
 export function certainly(id: number, alternatives: number): SampledToken {
   return { id, logprob: 0, top: alternatives > 0 ? [{ id, logprob: 0 }] : [] };
 }

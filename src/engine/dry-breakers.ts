@@ -1,24 +1,24 @@
-// From the texts that break repetitions (DRY) to the tokens that do: every token that contains such a text, and every one
-// that ends with the beginning of it, together with the tokens that would complete it. As in llama.cpp.
+// Turns DRY's sequence breakers (texts) into tokens: every token that contains such a text, and every token that ends
+// with the start of one, with the tokens that would complete it. As in llama.cpp.
 //
-// All tokens of a vocabulary are looked at, which takes some milliseconds a text: what was found is remembered, and a
-// long search lets others have their turn.
+// The search reads all tokens of the vocabulary, which takes some milliseconds per text. Results are cached, and a
+// long search yields to other work.
 
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import type { DryBreaker } from "./dry.ts";
 
-/** What llama.cpp takes of a text, in bytes, and of the tokens that complete it. */
+/** llama.cpp's limits: bytes of a text, and tokens that complete it. */
 const MAX_BYTES = 40;
 const MAX_TAIL = 20;
-/** Texts whose tokens are remembered. */
+/** Number of texts whose tokens are cached. */
 const MAX_KNOWN = 64;
-/** Tokens that are looked at before others have their turn. */
+/** Tokens searched before yielding. */
 const SLICE = 8192;
 
 const known = new WeakMap<Tokenizer, Map<string, readonly DryBreaker[]>>();
 const utf8 = new TextEncoder();
 
-/** Lets others have theirs. */
+/** Yields to other work. */
 interface Turn {
   breathe(): Promise<void>;
 }
@@ -58,7 +58,7 @@ async function search(tokenizer: Tokenizer, text: string, turn: Turn): Promise<D
   return found;
 }
 
-/** For each way in which the word ends with a beginning of the text: the tokens of the rest. */
+/** For each way in which the word ends with a start of the text: the tokens of the rest. */
 function tailsOf(tokenizer: Tokenizer, word: string, sought: string): number[][] {
   const tails: number[][] = [];
   const first = sought[0]!;
@@ -73,7 +73,7 @@ function tailsOf(tokenizer: Tokenizer, word: string, sought: string): number[][]
   return tails;
 }
 
-/** One character a byte: bytes that can be searched. */
+/** One character per byte, so that bytes can be searched as a string. */
 function byteString(bytes: Uint8Array): string {
   let text = "";
   for (let i = 0; i < bytes.length; i++) text += String.fromCharCode(bytes[i]!);

@@ -1,8 +1,8 @@
-// DRY ("don't repeat yourself"): a penalty for tokens that would go on with a sequence that the text has had before, the
-// larger the longer that sequence is. As in llama.cpp, which took it from koboldcpp (by pi6am).
+// DRY ("don't repeat yourself"): a penalty for tokens that would extend a sequence that already occurred in the text.
+// It grows with the length of that sequence. As in llama.cpp, which took it from koboldcpp (by pi6am).
 //
-// With the text "a b c x a b": after "a b" there was a "c" before, so "c" is penalised by multiplier * base^(2 - allowed).
-// Breakers (a line break, a quote) end a sequence: what lies before them does not count.
+// With the text "a b c x a b": after an earlier "a b" there was a "c", so "c" is penalised by multiplier * base^(2 -
+// allowed). Breakers (a line break, a quote) end a sequence: nothing before them counts.
 
 import type { SamplerSettings } from "./sampling.ts";
 
@@ -11,17 +11,17 @@ export type DrySettings = Pick<
   "dryMultiplier" | "dryBase" | "dryAllowedLength" | "dryPenaltyLastN"
 >;
 
-/** A sequence of tokens that breaks repetitions: its first token, and those after it (most often none). */
+/** A sequence of tokens that breaks repetitions: its first token, and the tokens after it (usually none). */
 export interface DryBreaker {
   head: number;
   tail: readonly number[];
 }
 
-/** base^n stays below what a float32 holds. */
+/** Keeps base^n below the largest float32. */
 const FLOAT_MAX_LOG = 88.7228391;
 const FIRST_WINDOW = 1024;
 
-/** Undefined when the settings leave every logit as it is. */
+/** undefined if the settings change no logit. */
 export function createDry(
   settings: DrySettings,
   vocabSize: number,
@@ -35,15 +35,16 @@ export function createDry(
 export class Dry {
   readonly #settings: DrySettings;
   readonly #maxExponent: number;
-  /** By head token. */
+  /** Breakers by their first token. */
   readonly #tails = new Map<number, (readonly number[])[]>();
-  // The text so far, oldest first; only the last dryPenaltyLastN of it count. It is moved to the front when full.
+  // The text so far, oldest first; only its last dryPenaltyLastN tokens count. Moved to the front when the array is
+  // full.
   #text: Int32Array;
   #length = 0;
   /** #repeats[i]: how many of the last tokens also end i places before the last. */
   #repeats: Int32Array;
-  readonly #longest: Int32Array; // [vocab] 1 + the longest repetition that this token would go on with; 0: none
-  readonly #found: Int32Array; // [vocab] tokens with one, the first #foundSize of them
+  readonly #longest: Int32Array; // [vocab] 1 + the longest repetition that this token would extend; 0: none
+  readonly #found: Int32Array; // [vocab] tokens with one: the first #foundSize entries
   #foundSize = 0;
 
   constructor(settings: DrySettings, vocabSize: number, breakers: readonly DryBreaker[]) {
@@ -84,18 +85,18 @@ export class Dry {
     }
   }
 
-  /** Tokens that count. */
+  /** Number of tokens that count. */
   #window(): number {
     const { dryPenaltyLastN } = this.#settings;
     return dryPenaltyLastN < 0 ? this.#length : Math.min(this.#length, dryPenaltyLastN);
   }
 
-  /** The token that many places before the last one. */
+  /** The token that is `places` before the last one. */
   #back(places: number): number {
     return this.#text[this.#length - 1 - places]!;
   }
 
-  /** How long a repetition can be before it meets a breaker. */
+  /** How long a repetition can be before it reaches a breaker. */
   #limit(count: number): number {
     if (this.#tails.size === 0) return count;
     for (let i = 0; i < count; i++) {
@@ -119,7 +120,7 @@ export class Dry {
     return true;
   }
 
-  /** The Z-algorithm, from the end of the text backwards: linear, whatever the text. */
+  /** The Z-algorithm, from the end of the text backwards: linear for any text. */
   #countRepeats(count: number, limit: number): void {
     if (this.#repeats.length < count) this.#repeats = new Int32Array(this.#text.length);
     const repeats = this.#repeats;
@@ -143,7 +144,7 @@ export class Dry {
     }
   }
 
-  /** For every token that followed a repeated sequence, how long the longest of these was. */
+  /** For every token that followed a repeated sequence: the length of the longest such sequence. */
   #findLongest(count: number): void {
     const { dryAllowedLength } = this.#settings;
     this.#foundSize = 0;
@@ -164,7 +165,7 @@ export class Dry {
     const { dryPenaltyLastN } = this.#settings;
     const needed = dryPenaltyLastN < 0 ? this.#length : Math.min(this.#length, dryPenaltyLastN);
     const from = this.#length - needed;
-    // Moves half of it at least, so that this is seldom.
+    // At least half of the array is freed, so this happens rarely.
     const grown = from < needed ? new Int32Array(this.#text.length * 2) : this.#text;
     grown.set(this.#text.subarray(from, this.#length));
     this.#text = grown;

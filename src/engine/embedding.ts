@@ -1,5 +1,5 @@
-// A text as one vector: the hidden states of its tokens after the last norm (what the output matrix reads), pooled and
-// brought to length 1. No logits are computed.
+// A text as one vector: the hidden states of its tokens after the last norm (the input of the output matrix), pooled
+// and scaled to length 1. No logits are computed.
 
 import type { EmbedOptions } from "../api/api.ts";
 import { AbortedError, UsageError } from "../base/errors.ts";
@@ -9,7 +9,7 @@ import { checkPrompt, type RunControl } from "./generator.ts";
 
 type Pooling = NonNullable<EmbedOptions["pooling"]>;
 
-/** Which tokens' states count: [tokens] -> the first of them. */
+/** The first token whose state is pooled, from the number of tokens. */
 const firstPooled: Readonly<Partial<Record<Pooling, (tokens: number) => number>>> = {
   mean: () => 0,
   last: (tokens) => tokens - 1,
@@ -35,7 +35,7 @@ export async function computeEmbedding(
   const state = new Float32Array(engine.hiddenSize); // [embed]
   const sum = new Float64Array(engine.hiddenSize); // [embed]
   const running = await engine.open({
-    tokens: [], // states of all tokens are wanted, so all are computed
+    tokens: [], // states of all tokens are needed, so nothing is reused
     mayAdd: tokens.length,
     isAborted: () => control.aborted,
   });

@@ -1,5 +1,5 @@
-// What an engine is made of: a model's header, its tokenizer and template, and a backend. The composition root puts them
-// together (src/threads/engine.ts).
+// The parts of an engine: a model's header, its tokenizer and template, and a backend. The composition root
+// (src/threads/engine.ts) puts them together.
 
 import type { Backend } from "../backends/backend.ts";
 import type { Metadata } from "../base/metadata.ts";
@@ -12,10 +12,10 @@ export interface EngineParts {
   readonly format: string;
   readonly metadata: Metadata;
   readonly tensors: ReadonlyMap<string, Weight>;
-  /** Reads bytes of a tensor straight into the backend's memory. */
+  /** Reads bytes of a tensor directly into the backend's memory. */
   readTensor(name: string, target: Uint8Array, byteOffset: number): Promise<void>;
   readonly tokenizer: Tokenizer;
-  /** undefined: the model has none. */
+  /** undefined if the model has none. */
   readonly template: ChatTemplate | undefined;
   readonly backend: Backend;
 }

@@ -1,8 +1,8 @@
-// The engine: one loaded model with its backend, its tokenizer and its KV cache. It runs on its own thread (host.ts) and
-// never on the caller's.
+// The engine: one loaded model with its backend, tokenizer and KV cache. It runs on its own thread (host.ts), never on
+// the caller's.
 //
-// load() turns a model file into this; generator.ts drives it token by token, many of them at a time: state/ says
-// who may begin and knows what need not be computed again, scheduler.ts puts the tokens of all into one batch.
+// load() makes it from a model file. generator.ts drives many generations token by token: state/ decides when one may
+// start and which tokens are already computed, scheduler.ts puts the tokens of all of them into one batch.
 
 import type { EngineStatus, ModelInfo, ProfileReport } from "../api/api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
@@ -42,27 +42,27 @@ import { StateRoom } from "./state/state-room.ts";
 export interface EngineOptions {
   contextSize: number | undefined;
   kvType: DType;
-  /** Memory that the machine can give; undefined where nobody can say. */
+  /** Memory that is available; undefined where it is not known. */
   availableBytes?: number | undefined;
-  /** Contexts that the KV cache should hold; fewer where memory does not allow it. Default 1. */
+  /** Contexts that the KV cache should hold; fewer if memory is short. Default 1. */
   parallel?: number | undefined;
-  /** For tests: tokens of the KV cache, instead. */
+  /** For tests: the size of the KV cache in tokens, instead of contexts. */
   cacheTokens?: number | undefined;
-  /** Prompt tokens of a batch in which others decode; undefined: a middling number. */
+  /** Prompt tokens in a batch while others decode; undefined: a default. */
   promptChunk?: ((graph: Graph, kvType: DType) => number | undefined) | undefined;
-  /** Where the engine's time is recorded; undefined: nowhere. */
+  /** Records where the engine's time goes; undefined: not recorded. */
   laps?: Laps | undefined;
 }
 
 export interface LoadWatch {
   progress(loadedBytes: number, totalBytes: number): void;
-  /** Throws when the load was aborted. */
+  /** Throws if the load was aborted. */
   check(): void | Promise<void>;
 }
 
 export type { AdvanceOptions, ReadOutput } from "./scheduler.ts";
 
-/** A generation's running: its sequence, and what it was promised. */
+/** The sequence of a running generation, and what it has reserved. */
 export interface RunningSequence {
   readonly sequence: Sequence;
   readonly promised: Amounts;
@@ -70,15 +70,15 @@ export interface RunningSequence {
 
 /** What a sequence is opened with. */
 export interface SequenceRequest {
-  /** The prompt: what is known of its beginning is not computed again. */
+  /** The prompt: the state of a known prefix is reused. */
   readonly tokens: readonly number[];
-  /** Tokens that may come after it. */
+  /** Tokens that may be added after it. */
   readonly mayAdd: number;
-  /** Asked while it waits for room. */
+  /** Polled while it waits for room. */
   isAborted(): boolean;
 }
 
-/** Prompts shorter than this are not worth sharing while they are still being answered. */
+/** Shorter prompts are not worth sharing before their generation has ended. */
 const SHARED_PROMPT_TOKENS: number = 2 * KV_BLOCK_TOKENS;
 
 export class Engine {
@@ -86,13 +86,13 @@ export class Engine {
   readonly tokenizer: Tokenizer;
   readonly template: ChatTemplate | undefined;
   readonly vocabSize: number;
-  /** Values of a hidden state; undefined: the model shows none. */
+  /** Size of a hidden state; undefined: the model does not expose any. */
   readonly hiddenSize: number | undefined;
-  /** The stopwatch of a profile; undefined: none was asked for. */
+  /** The stopwatch of a profile; undefined if profiling is off. */
   readonly laps: Laps | undefined;
   readonly graph: Graph;
   readonly kvType: DType;
-  /** The graph in two, where two places compute it. */
+  /** The graph's parts: two if two backends compute it. */
   readonly parts: readonly PhaseModel[];
   readonly #backend: Backend;
   readonly #room: StateRoom;
@@ -151,7 +151,7 @@ export class Engine {
     return new Engine(parts, options, info, plan, kv);
   }
 
-  /** A sequence to compute, as soon as there is room for it; close() gives it back. */
+  /** Opens a sequence as soon as there is room for it; close() gives it back. */
   async open(request: SequenceRequest): Promise<RunningSequence> {
     this.#alive();
     const { tokens, mayAdd, isAborted } = request;
@@ -162,7 +162,7 @@ export class Engine {
     return { sequence, promised };
   }
 
-  /** What was computed stays known, until its room is needed. */
+  /** Ends a sequence. Its state stays in the prefix cache until the room is needed. */
   close({ sequence, promised }: RunningSequence): void {
     if (this.#disposed) return;
     this.#room.prefixes.keep(sequence);
@@ -170,7 +170,7 @@ export class Engine {
     this.#room.leave(promised);
   }
 
-  /** A prompt was read: others that begin like it need not read it again, while it is still being answered. */
+  /** After prefill: other prompts that start the same way can reuse its state while it still decodes. */
   share({ sequence }: RunningSequence): void {
     const whole = Math.floor(sequence.length / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
     const shared = sequence.restorable(whole);
@@ -180,7 +180,7 @@ export class Engine {
     this.#room.prefixes.keep(copy);
   }
 
-  /** Somebody who waits for room may have given up. */
+  /** A request that waits for room may have been aborted. */
   checkWaiting(): void {
     this.#room.admission.check();
   }
@@ -215,7 +215,7 @@ export class Engine {
     };
   }
 
-  /** Where the time went; `device` is what limits are measured against. */
+  /** Where the time went; `device` has the limits to compare with. */
   profile(device: Device | undefined, trace: boolean): ProfileReport {
     this.#alive();
     const { laps } = this;
@@ -230,7 +230,7 @@ export class Engine {
     return trace ? { ...report, trace: chromeTrace(laps, recorded) } : report;
   }
 
-  /** Forgets what was recorded of batches; how the model was loaded stays. */
+  /** Forgets what was recorded of batches; the load is kept. */
   resetProfile(): void {
     this.laps?.reset();
     this.#backend.resetProfile?.();
@@ -251,12 +251,12 @@ export class Engine {
   }
 }
 
-/** Prompt tokens of a batch in which others decode, where the machine was not measured. */
+/** Prompt tokens in a batch while others decode, on a machine that was not measured. */
 function defaultChunk({ maxTokens }: PlanLimits): number {
   return maxTokens <= BATCH_LIMITS.maxTokens ? maxTokens / 2 : maxTokens / 4;
 }
 
-/** As many contexts as were asked for and fit in memory; one that does not fit is an error. */
+/** As many contexts as requested and fit in memory; it is an error if not even one fits. */
 function chooseCache(
   { backend, name }: EngineParts,
   { kvType: dtype, availableBytes, cacheTokens, parallel = 1 }: EngineOptions,
@@ -294,10 +294,10 @@ function chooseContext(config: ModelConfig, asked: number | undefined): number {
   if (!Number.isInteger(asked) || asked < 1) {
     throw new UsageError(`contextSize: got ${show(asked)}, expected an integer above 0`);
   }
-  return Math.min(asked, config.trainedContext); // beyond that, models talk nonsense
+  return Math.min(asked, config.trainedContext); // beyond the trained context, models generate nonsense
 }
 
-/** As llama-server has it: a context above the trained one is cut to it, and that is said. */
+/** As in llama-server: a context above the trained one is reduced to it, with a warning. */
 function warningsOf({ trainedContext }: ModelConfig, { contextSize = 0 }: EngineOptions): string[] {
   if (contextSize <= trainedContext) return [];
   return [
@@ -319,7 +319,7 @@ async function uploadWeights(parts: EngineParts, graph: Graph, watch: LoadWatch)
   }
 }
 
-/** The model as it is shared out between two places; one entry where it is not. */
+/** The model's parts as they are placed on two backends; one entry if it is not split. */
 function partsOf(model: PhaseModel, placement: readonly LayerPlace[]): PhaseModel[] {
   const second = placement[1];
   if (!second) return [model];

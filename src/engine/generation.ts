@@ -6,8 +6,8 @@ import type { Generation, GenerationResult, TokenEvent } from "../api/api.ts";
 type Start = (emit: (event: TokenEvent) => void, signal: AbortSignal) => Promise<GenerationResult>;
 
 /**
- * Begins at once. Leaving the loop early (break, return, throw) aborts the generation; so does the caller's signal.
- * Text that nobody reads is kept until somebody does.
+ * Starts immediately. Leaving the loop early (break, return, throw) aborts the generation; so does the caller's
+ * signal. Text is queued until it is read.
  */
 export function startGeneration(start: Start, signal: AbortSignal | undefined): Generation {
   const leave = new AbortController();
@@ -42,12 +42,12 @@ export function startGeneration(start: Start, signal: AbortSignal | undefined): 
   return { tokens, result, [Symbol.asyncIterator]: text };
 }
 
-/** Events in order, handed to whoever asks; the end (or the error) comes after the last of them. */
+/** Events in order for all readers; the end (or the error) comes after the last of them. */
 class EventQueue {
   readonly #events: TokenEvent[] = [];
   #ended = false;
   #error: unknown;
-  /** Whoever waits for an event: several, when a generation is iterated more than once. */
+  /** Readers that wait for an event: several if a generation is iterated more than once. */
   #waiting: (() => void)[] = [];
 
   push(event: TokenEvent): void {

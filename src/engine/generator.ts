@@ -1,5 +1,5 @@
-// One generation, from prompt to last token: prefill in chunks, then sample, check for stops, decode.
-// Between two steps it lets messages in, so an abort takes effect within one token.
+// One generation, from prompt to last token: prefill in chunks, then sample, check for stops, decode. Messages are let
+// in between two batches, so an abort takes effect within one token.
 
 import type {
   GenerateOptions,
@@ -29,12 +29,12 @@ export interface GenerationRequest {
 /** What a running generation needs from its thread. */
 export interface RunControl {
   readonly aborted: boolean;
-  /** Lets pending messages (an abort, say) in. */
+  /** Lets in pending messages, such as an abort. */
   breathe(): Promise<void>;
   now(): number;
 }
 
-/** A result, as far as the engine knows it. */
+/** A result without the parts that only the caller's side knows. */
 export type Generated = Omit<GenerationResult, "timings"> & {
   timings: Omit<GenerationResult["timings"], "loadMs">;
 };
@@ -151,7 +151,7 @@ export async function generate(
   throw await explained(nonsense, engine, [...tokens, ...tokenIds], control);
 }
 
-/** undefined: it was aborted while it waited for room. */
+/** undefined if it was aborted while it waited for room. */
 async function openSequence(
   engine: Engine,
   { tokens }: GenerationRequest,
@@ -184,7 +184,7 @@ function nothingGenerated(engine: Engine, tokens: readonly number[]): Generated 
   };
 }
 
-/** Logits of every prompt position and a greedy continuation: what golden files are compared with. */
+/** Logits of every prompt position and a greedy continuation, to be compared with golden files. */
 export async function computeLogits(
   engine: Engine,
   tokens: readonly number[],
@@ -204,7 +204,7 @@ export async function computeLogits(
   const greedy: number[] = [];
   const best = bestOf(engine.vocabSize);
   const running = await engine.open({
-    tokens: [], // logits of all positions are wanted, so all are computed
+    tokens: [], // logits of all positions are needed, so nothing is reused
     mayAdd: tokens.length + options.greedy,
     isAborted: () => control.aborted,
   });
@@ -238,10 +238,10 @@ export async function computeLogits(
 
 const always = () => true;
 const noBytes = new Uint8Array(0);
-/** A token as it would stand after the text so far: with its space. */
+/** Prints a token as it appears after other text: with its leading space. */
 const asNext = { special: true, continues: true };
 
-/** Keeps the state that the prompt starts with; the last token is always computed anew, for its logits. */
+/** Keeps the state of the prompt's known prefix; the last token is always computed again, for its logits. */
 function reuse(sequence: Sequence, tokens: readonly number[]): number {
   const same = Math.min(sequence.commonPrefix(tokens), tokens.length - 1);
   const cached = sequence.restorable(same);
@@ -251,13 +251,13 @@ function reuse(sequence: Sequence, tokens: readonly number[]): number {
 
 interface PromptRun {
   control: RunControl;
-  /** Gets those of the last token. */
+  /** Receives the logits of the last token. */
   logits: Float32Array;
   /** Called before the first batch and after each. */
   onBatch: (() => void) | undefined;
 }
 
-/** Computes what the cache does not have yet; false when it was aborted. */
+/** Computes the part of the prompt that is not cached; false if it was aborted. */
 async function prefill(
   engine: Engine,
   running: RunningSequence,
@@ -282,7 +282,7 @@ async function prefill(
   return !control.aborted;
 }
 
-/** Batches whose wanted logits end up in one buffer, given up as soon as the generation is aborted. */
+/** Advances batches whose logits go to one buffer; stops as soon as the generation is aborted. */
 function readingInto(
   logits: Float32Array,
   wants: (index: number) => boolean,
@@ -295,13 +295,13 @@ function readingInto(
   };
 }
 
-/** Token ids to text: whole characters only, and nothing of a stop string. */
+/** Token ids to text: only whole characters, and no part of a stop string. */
 class TextOutput {
   all = "";
-  /** The stop string that was met. */
+  /** The stop string that was found. */
   stopped: string | undefined;
   readonly #engine: Engine;
-  // A byte-order mark that a model writes is text like any other.
+  // A byte-order mark in generated text is kept.
   readonly #utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
   readonly #stops: StopMatcher;
 
@@ -312,12 +312,12 @@ class TextOutput {
 
   push(id: number): string {
     const { tokenizer } = this.#engine;
-    // Embedding tables are padded to round numbers: an id beyond the vocabulary is no text.
+    // Embedding tables are padded to round sizes: an id beyond the vocabulary has no text.
     const bytes = id < tokenizer.vocabSize ? tokenizer.tokenBytes(id) : noBytes;
     return this.#emit(this.#stops.push(this.#utf8.decode(bytes, { stream: true })));
   }
 
-  /** What was held back: the end of a character, or the beginning of a stop string that never came. */
+  /** Returns held-back text: the end of a character, or the start of a stop string that did not come. */
   end(): string {
     if (this.stopped !== undefined) return "";
     const tail = this.#emit(this.#stops.push(this.#utf8.decode()));
@@ -356,7 +356,7 @@ function toEvent(
   };
 }
 
-/** Refuses what has no tokens, unknown ones, or too many. */
+/** Refuses an empty prompt, unknown tokens, and too many tokens. */
 export function checkPrompt(engine: Engine, tokens: readonly number[]): void {
   if (tokens.length === 0) {
     throw new UsageError("the prompt has no tokens: this model adds no BOS, so give it some text");
@@ -390,7 +390,7 @@ function checkCount(name: string, count: number): void {
   throw new UsageError(`${name}: got ${show(count)}, expected an integer from 0`);
 }
 
-/** The options that are the sampler's. */
+/** The options that belong to the sampler. */
 function samplingPart(options: Omit<GenerateOptions, "signal">) {
   const { maxTokens: _m, stop: _s, logprobs: _l, ignoreEos: _i, ...rest } = options;
   const { addBos: _a, progress: _p, logprobsOf: _o, ...sampling } = rest;

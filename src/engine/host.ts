@@ -1,5 +1,5 @@
-// The engine's side of the line: takes requests from the caller's thread and answers them with one Engine.
-// How an engine is put together is the composition root's business; this file is handed a function for it.
+// The engine thread's side of the RPC: takes requests from the caller's thread and answers them with one Engine. The
+// composition root (src/threads/engine.ts) passes in the function that makes the engine.
 
 import type { Check } from "../base/check.ts";
 import { AbortedError, DisposedError, UsageError } from "../base/errors.ts";
@@ -94,7 +94,7 @@ class Host {
     const flags = this.#flags;
     const beat = () => this.#beat();
     const control: RunControl = {
-      // Asked between two ops of a batch: the sign of life of a long one.
+      // Read between two ops of a batch, where it also gives a sign of life.
       get aborted() {
         beat();
         return running.aborted || (flags && Atomics.load(flags, id % ABORT_FLAGS) === id) || false;
@@ -187,15 +187,15 @@ class Host {
       for (const running of this.#running.values()) running.aborted = true;
       const engine = this.#engine;
       this.#engine = undefined;
-      // Node's main thread keeps a port for every thread, until who started the thread says that it has ended: when this
-      // thread ends first, nobody does (a leak of 1.3 KB each).
+      // Node's main thread keeps a port for every thread until the thread that started it reports its end. If
+      // this thread ended first, nobody would (a leak of 1.3 KB each).
       engine?.dispose();
       await engine?.ended();
       return undefined;
     },
   };
 
-  /** Until the end of the last request, all of the engine's time is in its profile. */
+  /** From here to the end of the last request, all of the engine's time is in its profile. */
   #timed({ laps }: Engine): Disposable {
     if (this.#timedRequests++ === 0) laps?.resume();
     return {
@@ -226,7 +226,7 @@ function checkOf(control: RunControl): Check {
   };
 }
 
-/** A generation that is stopped before there are tokens ends as any other that is stopped: with any prompt, of nothing. */
+/** A generation that is aborted before it has tokens ends like any other aborted one, with an empty text. */
 function generationTokens(side: TextSide, prompt: Prompt, control: RunControl): number[] {
   try {
     return promptTokens(side, prompt, checkOf(control));

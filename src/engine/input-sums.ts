@@ -1,7 +1,7 @@
-// How large the inputs of a model's matrices are while it reads a text: for each matrix and each of its columns, the sum
-// of the squares of what comes in there. An importance matrix (src/tools/quantize/) is made of these.
+// The size of the inputs of a model's matrices while it reads a text: for each matrix and each of its columns, the sum
+// of squares of the inputs. An importance matrix (src/tools/quantize/) is made of these.
 //
-// The values are seen through the backend's tap, which shows every value of a batch; it needs the engine for itself.
+// The values come from the backend's tap, which shows every value of a batch. No other request may run meanwhile.
 
 import type { InputSums } from "../api/api.ts";
 import type { Tap } from "../backends/backend.ts";
@@ -13,7 +13,7 @@ import { checkPrompt, type RunControl } from "./generator.ts";
 export interface InputSumsRequest {
   /** A window of text. */
   tokens: readonly number[];
-  /** Read BOS in place of the first token, where the model begins its texts with one. */
+  /** Read BOS instead of the first token, if the model starts its texts with one. */
   firstIsBos: boolean;
 }
 
@@ -25,7 +25,7 @@ export async function sumInputs(
   const tokens = [...request.tokens];
   const { bos, addBos } = engine.tokenizer.special;
   if (request.firstIsBos && addBos && bos !== undefined) tokens[0] = bos;
-  // checkPrompt() leaves room for an answer, and there will be none.
+  // checkPrompt() reserves room for an answer, but there is none here.
   checkPrompt(engine, tokens.slice(0, Math.min(tokens.length, engine.info.contextSize - 1)));
   if (tokens.length > engine.info.contextSize) {
     throw new UsageError(
@@ -34,14 +34,14 @@ export async function sumInputs(
   }
   const { tap, result } = newSums(engine);
   const running = await engine.open({
-    tokens: [], // inputs of all tokens are wanted, so all are computed
+    tokens: [], // inputs of all tokens are needed, so nothing is reused
     mayAdd: tokens.length,
     isAborted: () => control.aborted,
   });
   try {
     for (let done = 0; done < tokens.length; ) {
       done += await engine.advance(running, tokens, done, {
-        wants: () => true, // the last layers are computed for tokens whose logits are wanted
+        wants: () => true, // the last layers are only computed for tokens whose logits are read
         onOutput: () => {},
         stop: () => control.aborted,
         tap,
@@ -63,7 +63,7 @@ interface Sums {
 
 type ExpertMatmul = NodeOf<"matmul_id">;
 
-/** A tap that fills sums, and what it has filled: for every matrix; those that read the same value share its sums. */
+/** A tap that adds up the inputs of every matrix, and its result. Matrices with the same input share their sums. */
 function newSums({ graph }: Engine): { tap: Tap; result(): InputSums[] } {
   const readers = Map.groupBy(
     graph.nodes.filter((node) => node.op === "matmul"),
@@ -91,7 +91,7 @@ function newSums({ graph }: Engine): { tap: Tap; result(): InputSums[] } {
   return { tap, result };
 }
 
-/** The same for matrices of experts, each of which sees some tokens: they are known once the result is. */
+/** The same for expert matrices. Each sees only some tokens, which are known when the result is. */
 function expertSums(nodes: readonly ExpertMatmul[]): {
   see: Tap;
   result(): InputSums[];

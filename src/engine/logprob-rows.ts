@@ -1,26 +1,27 @@
-// A probability distribution over the vocabulary in 16 bits a token, as llama.cpp keeps them in its files of base
-// distributions: a row has its scale and its smallest log-probability (float32 each), then a step from 0 to 65535 for
-// every token, and a padding step where the vocabulary is odd. What is more than 16 below the likeliest token is stored
-// as 16 below it.
+// A probability distribution over the vocabulary in 16 bits per token, in the format of llama.cpp's files of base
+// distributions. A row has its scale and its smallest log-probability (float32 each), then a value from 0 to 65535 for
+// every token, and a padding value if the vocabulary is odd. Log-probabilities more than 16 below the most likely
+// token are stored as 16 below it.
 //
-// Rows only: the file around them is src/tools/perplexity/base-file.ts, who computes the logits is score.ts.
+// This file has only the rows: src/tools/perplexity/base-file.ts has the file around them, and score.ts computes the
+// logits.
 
-/** 16-bit values before the first step: two float32. */
+/** 16-bit values before the first token: two float32. */
 const HEAD = 4;
 const STEPS = 65535;
-/** How far below the likeliest token a logit is still told apart. */
+/** How far below the most likely token logits are still distinguished. */
 const RANGE = 16;
-/** Adding it to a float32 rounds that to a whole number, halves to even. */
+/** Adding this to a float32 rounds it to an integer, halves to even. */
 const ROUNDER = 1.5 * 2 ** 23;
 
-/** 16-bit values of a row; always even, so that rows stay aligned for float32. */
+/** 16-bit values in a row; always even, so that rows stay aligned for float32. */
 export function logprobRowLength(vocabSize: number): number {
   return HEAD + vocabSize + (vocabSize % 2);
 }
 
-/** What one row of logits says. */
+/** Summary of one row of logits. */
 export interface LogitsSummary {
-  /** The likeliest token; the lower id on ties. */
+  /** The most likely token; the lower id on ties. */
   top: number;
   max: number;
   min: number;
@@ -44,7 +45,7 @@ export function summarizeLogits(
   return { top, max, min, logSumExp: max + Math.log(sumOfExponentials(logits, max)) };
 }
 
-/** exp(-i / 256) for every i up to the depth below which nothing counts any more: e^-40 of the likeliest. */
+/** exp(-i / 256) for every i up to the depth beyond which a term is negligible: e^-40 of the largest. */
 const EXP_DEPTH = 40;
 const EXP_STEPS = 256;
 const expTable: Float64Array = Float64Array.from({ length: EXP_DEPTH * EXP_STEPS }, (_, i) =>
@@ -52,8 +53,8 @@ const expTable: Float64Array = Float64Array.from({ length: EXP_DEPTH * EXP_STEPS
 );
 
 /**
- * Of exp(logit - max). A table and four terms of the series: wrong by less than 1e-10 of itself, and twice as fast as
- * Math.exp, which is a third of the time that a small model with a large vocabulary takes.
+ * The sum of exp(logit - max), by a table and four terms of the series. The relative error is below 1e-10, and it is
+ * twice as fast as Math.exp, which takes a third of the time of a small model with a large vocabulary.
  */
 function sumOfExponentials(logits: Float32Array, max: number): number {
   let sum = 0;
@@ -67,7 +68,7 @@ function sumOfExponentials(logits: Float32Array, max: number): number {
   return sum;
 }
 
-/** Writes a row. The arithmetic is in float32, step by step, so that equal logits give llama.cpp's steps. */
+/** Writes a row. Each operation is rounded to float32, so that equal logits give the same values as in llama.cpp. */
 export function writeLogprobRow(
   logits: Float32Array, // [vocab]
   { max, min, logSumExp }: LogitsSummary,
@@ -88,13 +89,13 @@ export function writeLogprobRow(
   }
 }
 
-/** A distribution beside a base's. */
+/** A distribution compared with the base's. */
 export interface RowComparison {
-  /** The base's log-probability of the token that came. */
+  /** The base's log-probability of the actual next token. */
   baseLogprob: number;
-  /** The base's likeliest token; the lower id on ties. */
+  /** The base's most likely token; the lower id on ties. */
   baseTop: number;
-  /** Kullback-Leibler divergence from the base, in nats. Tokens that the base gives less than e^-16 do not count. */
+  /** Kullback-Leibler divergence from the base, in nats. Tokens to which the base gives less than e^-16 do not count. */
   divergence: number;
 }
 

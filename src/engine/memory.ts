@@ -1,4 +1,5 @@
-// What running a model needs: weights, KV cache, working memory; and whether the machine has it, before anything is read.
+// The memory that a model needs (weights, KV cache, working memory), and whether the machine has it. Checked before
+// anything is read.
 
 import type { MemoryNeed } from "../backends/backend.ts";
 import { MemoryError, UsageError } from "../base/errors.ts";
@@ -9,16 +10,16 @@ import { makePlan, type PlanLimits, planBytes } from "../graph/plan.ts";
 import type { ModelConfig } from "../models/arch.ts";
 import { stateBytes } from "./state/state-kinds.ts";
 
-/** Tokens computed in one batch while reading a prompt; a batch is also how long an abort may take. */
+/** Tokens per prefill batch. An abort may have to wait for one batch. */
 export const BATCH_LIMITS: PlanLimits = { maxTokens: 32, maxOutputs: 32 };
 
-/** A model trained for 128k tokens does not need a cache for 128k unless it is asked to. */
+/** A model trained for 128k tokens gets no cache for 128k unless it is requested. */
 const DEFAULT_CONTEXT = 4096;
 
 /** Types that a KV cache may have. */
 const KV_TYPES: ReadonlySet<string> = new Set(["f32", "f16", "q8_0"]);
 
-/** Less is not worth being advised. */
+/** Smaller contexts are never suggested. */
 const SMALLEST_CONTEXT = 128;
 
 export interface MemoryEstimate {
@@ -62,20 +63,20 @@ export function checkKvType(dtype: DType, graph: Graph): void {
   }
 }
 
-/** What a message about memory says besides the numbers. */
+/** Facts for a message about memory, besides the numbers. */
 export interface MemoryFacts {
   model: string;
   backend: string;
   contextSize: number;
   kvType: DType;
-  /** undefined where nobody can say. */
+  /** undefined where it is not known. */
   availableBytes: number | undefined;
 }
 
-/** Of the memory that is free, what a cache for more than one user may lead to. */
+/** The fraction of available memory that a KV cache for several generations may use. */
 const SHARED_PART = 0.6;
 
-/** Whether there is plenty of room: more contexts than one are a comfort that must not bring a machine to its knees. */
+/** Whether there is plenty of memory: room for more than one context must not exhaust the machine. */
 export function fitsBesideOthers(need: MemoryNeed, availableBytes: number | undefined): boolean {
   const total = need.weightBytes + need.kvBytes + need.workBytes;
   const plenty = (availableBytes ?? Number.POSITIVE_INFINITY) * SHARED_PART;
@@ -83,14 +84,14 @@ export function fitsBesideOthers(need: MemoryNeed, availableBytes: number | unde
   return isHeld && total - (need.deviceBytes ?? 0) <= plenty;
 }
 
-/** Throws when the model cannot run in what there is. */
+/** Throws if the model does not fit. */
 export function checkMemory(need: MemoryNeed, facts: MemoryFacts): void {
   const { weightBytes: weights, kvBytes, workBytes, limitBytes, deviceBytes = 0 } = need;
   if (need.refusal !== undefined) {
     throw new MemoryError(`${facts.model} does not fit: ${need.refusal}`);
   }
   const total = weights + kvBytes + workBytes;
-  // What lies in a device's memory takes none of the machine's.
+  // Device memory takes none of the machine's memory.
   const available = (facts.availableBytes ?? Number.POSITIVE_INFINITY) + deviceBytes;
   if (total <= Math.min(limitBytes, available)) return;
   const reason =

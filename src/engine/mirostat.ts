@@ -1,5 +1,5 @@
-// Mirostat (Basu et al. 2020): keeps the surprise of the text near a target, tau, by choosing after each token how far down
-// the list the next one may be. Version 1 estimates how steeply probabilities fall and computes k of a top-k; version 2
+// Mirostat (Basu et al. 2020): keeps the surprise of the text near a target, tau, by adjusting after each token how
+// unlikely the next one may be. Version 1 estimates how steeply probabilities fall and derives k of a top-k; version 2
 // drops every token whose surprise is above a bound. As in llama.cpp; surprises are in bits.
 
 import {
@@ -14,7 +14,7 @@ import {
 import type { SamplerSettings } from "./sampling.ts";
 import { selectBest } from "./select-best.ts";
 
-/** Tokens by which version 1 estimates the slope. */
+/** Number of tokens from which version 1 estimates the slope. */
 const SLOPE_TOKENS = 100;
 
 export class Mirostat {
@@ -29,7 +29,7 @@ export class Mirostat {
     this.#mu = 2 * settings.mirostatTau;
   }
 
-  /** The bound on surprise, as it is now. */
+  /** The current bound on surprise. */
   get bound(): number {
     return this.#mu;
   }
@@ -41,20 +41,20 @@ export class Mirostat {
     return id;
   }
 
-  /** A token of this probability was chosen. */
+  /** Call when a token of this probability was chosen. */
   observe(probability: number): void {
     const { mirostatTau, mirostatEta } = this.#settings;
     this.#mu -= mirostatEta * (-Math.log2(probability) - mirostatTau);
   }
 
-  /** Drops what would be too surprising. */
+  /** Drops tokens that are too surprising. */
   cut(candidates: Candidates, logits: Float32Array): void {
     if (this.#settings.mirostat === 1) {
       keepTopK(candidates, logits, this.#estimatedK(candidates, logits));
       return;
     }
     const best = logits[bestCandidate(candidates, logits)]!;
-    // -log2(p) <= mu, in logits; the best one stays in any case.
+    // -log2(p) <= mu, in logits; the best one always stays.
     const logTotal = Math.log(sumOfWeights(candidates, logits));
     const lowest = best + logTotal - this.#mu * Math.LN2;
     if (lowest > best) keepBest(candidates, logits);

@@ -1,4 +1,4 @@
-// What a loaded model says of itself (ModelInfo): put together once, when it is loaded.
+// Makes the ModelInfo of a loaded model, once, when it is loaded.
 
 import type { ModelInfo } from "../api/api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";

@@ -1,4 +1,4 @@
-// The public Model and Chat: thin objects on the caller's thread that talk to the engine over the line (rpc.ts).
+// The public Model and Chat: thin objects on the caller's thread that call the engine's thread (rpc.ts).
 
 import type {
   Chat,
@@ -44,7 +44,7 @@ import { TextDesk, type TextThread } from "./text-desk.ts";
 
 type CallOptions = { onEvent: (event: TokenEvent) => void; signal: AbortSignal };
 
-/** What computes the model, a device for each of its places, where all of them were measured. Never measures. */
+/** The measured devices that compute the model, one for each part, if all were measured. Never measures. */
 export type DeviceLookup = () => Promise<readonly Device[] | undefined>;
 
 export class EngineModel implements Model {
@@ -175,12 +175,12 @@ export class EngineModel implements Model {
     checkOptions("profile()", options, optionNames.profile);
     const { trace = false, reset = false } = options;
     const [device, ...others] = (await this.#devices()) ?? [];
-    // What two devices share is no device's time.
+    // Time shared by two devices belongs to neither.
     const only = others.length === 0 ? device : undefined;
     return await this.#line.call("profile", { device: only, trace, reset });
   }
 
-  /** Used by Chat: a generation whose cache belongs to a session. */
+  /** Used by Chat: a generation that continues a conversation. */
   run(prompt: Prompt, options: GenerateOptions): Generation {
     const { signal, ...rest } = options;
     const generate = async (ready: Prompt, how: CallOptions): Promise<GenerationResult> =>
@@ -189,13 +189,13 @@ export class EngineModel implements Model {
       );
     return startGeneration(async (onEvent, either) => {
       const how = { onEvent, signal: either };
-      // What is small is posted at once, before anything else that the caller does.
+      // A small prompt is posted immediately, before anything else that the caller does.
       if (!this.#isLarge(prompt)) return await generate(prompt, how);
       try {
         return await generate(await this.#ready(prompt, either), how);
       } catch (error) {
         if (!(error instanceof AbortedError)) throw error;
-        // Stopped before there were tokens: the engine says what that looks like, for any prompt.
+        // Aborted before it had tokens: any prompt gets the same result from the engine.
         return { ...(await generate({ kind: "tokens", tokens: [0] }, how)), promptTokenIds: [] };
       }
     }, signal);
@@ -205,7 +205,7 @@ export class EngineModel implements Model {
     return prompt.kind !== "tokens" && this.#text.isLarge(promptUnits(prompt));
   }
 
-  /** A prompt that the engine's thread need not spend its time on: large ones are tokens by then. */
+  /** Tokenizes a large prompt on the text thread, so that the engine's thread does not spend time on it. */
   async #ready(prompt: Prompt, signal: AbortSignal | undefined): Promise<Prompt> {
     if (prompt.kind === "tokens" || !this.#isLarge(prompt)) return prompt;
     const limit = this.info.contextSize;
@@ -300,7 +300,7 @@ class EngineChat implements Chat {
     const generation = this.#model.run(prompt, { ...this.#defaults, ...options });
     const end = (messages: ChatMessage[]): void => {
       this.#answering = false;
-      // Only if nobody has rolled the conversation back meanwhile.
+      // Only if the conversation was not rolled back meanwhile.
       if (this.#messages === asked) this.#messages = messages;
     };
     generation.result.then(
@@ -308,13 +308,13 @@ class EngineChat implements Chat {
         const unanswered = stopReason === "aborted" && text === "";
         end(unanswered ? before : [...asked, { role: "assistant", content: text }]);
       },
-      () => end(before), // the caller sees the error on the generation; what failed was never said
+      () => end(before), // the caller sees the error on the generation; the failed message is dropped
     );
     return generation;
   }
 }
 
-/** Before the conversation is touched: a second question would cost the first one its answer. */
+/** Refused before the conversation changes: a second question would lose the first one's answer. */
 function stillAnswering(): Generation {
   const error = new UsageError(
     "this chat is still answering: wait for the answer or abort it before sending again",
@@ -330,14 +330,14 @@ function toPrompt(prompt: string | readonly number[], addBos: boolean | undefine
   return { kind: "tokens", tokens: checkedIds(prompt, "prompt") };
 }
 
-/** What rendering a message costs besides its text, in units of text. */
+/** Cost of rendering a message besides its text, in units of text. */
 const MESSAGE_UNITS = 64;
 
 function unitsOf(messages: readonly ChatMessage[]): number {
   return messages.reduce((sum, { content }) => sum + MESSAGE_UNITS + (content?.length ?? 0), 0);
 }
 
-/** About how much text there is in any data; stops counting where it is a lot. */
+/** Roughly the amount of text in any data; stops counting when it is large. */
 function sizeOf(data: unknown): number {
   const waiting: unknown[] = [data];
   let size = 0;

@@ -1,7 +1,7 @@
-// Why a model computed nonsense: found by computing the same tokens once more and looking at every value on the way. Nothing
-// of this runs before logits were found that are not numbers, so ordinary batches pay nothing for it.
+// Finds out why a model computed NaN or infinite logits, by computing the same tokens again and checking every value.
+// It runs only after such logits were found, so ordinary batches pay nothing.
 //
-// The usual reason: beside F16 weights values are rounded to F16, as llama.cpp does it, and beyond 65504 that is infinite.
+// The usual reason: with F16 weights, activations are rounded to F16 as in llama.cpp, and overflow beyond 65504.
 
 import type { Tap } from "../backends/backend.ts";
 import { ModelError } from "../base/errors.ts";
@@ -10,16 +10,19 @@ import { dtypeByName } from "../dtypes/table.ts";
 import { type GraphNode, type Value, weightsOf } from "../graph/graph.ts";
 import type { Engine } from "./engine.ts";
 
-/** Logits that no token can be chosen from. */
+/** Logits from which no token can be chosen. */
 export class NonsenseError extends ModelError {}
 
-/** What the search needs of a running request. */
+/** What the search needs from a running request. */
 interface Control {
   readonly aborted: boolean;
   breathe(): Promise<void>;
 }
 
-/** The error with its reason, as far as one is found. Whoever asks has closed its own running: this needs room, too. */
+/**
+ * The error with its reason, if one is found. The caller must have closed its own sequence, because this needs room,
+ * too.
+ */
 export async function explained(
   error: NonsenseError,
   engine: Engine,
@@ -29,7 +32,7 @@ export async function explained(
   const { tap, reason } = search(engine);
   const isDone = () => control.aborted || reason() !== undefined;
   const running = await engine.open({
-    tokens: [], // what is remembered would not be looked at
+    tokens: [], // reused tokens would not be checked
     mayAdd: tokens.length,
     isAborted: () => control.aborted,
   });
@@ -50,14 +53,14 @@ export async function explained(
   return found === undefined ? error : new ModelError(found, { cause: error });
 }
 
-/** A value that the type it is rounded to cannot hold: what is computed from it may be infinite. */
+/** A value that overflows in the type it is rounded to: results computed from it may be infinite. */
 interface Overflow {
   readonly value: Value;
   readonly largest: number;
   readonly dtype: DType;
 }
 
-/** A tap that looks for the first value that is not finite, and what it found. */
+/** A tap that looks for the first value that is not finite, and its result. */
 function search({ graph, kvType }: Engine): { tap: Tap; reason(): string | undefined } {
   const nodeOf = new Map(graph.nodes.map((node) => [node.out?.id, node]));
   const roundings = roundingsOf(graph.nodes, kvType);
@@ -82,7 +85,7 @@ function search({ graph, kvType }: Engine): { tap: Tap; reason(): string | undef
   return { tap, reason: () => reason };
 }
 
-/** The types that values are rounded to before something is computed from them, by value. */
+/** For each value, the types it is rounded to before it is used. */
 function roundingsOf(nodes: readonly GraphNode[], kvType: DType): Map<number, Set<DType>> {
   const found = new Map<number, Set<DType>>();
   const note = ({ id }: Value, dtype: DType | undefined) => {

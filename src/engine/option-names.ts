@@ -1,5 +1,5 @@
-// The options of a model's calls by name: what is not in here is refused (base/options.ts). Those of generate() and chat() are
-// looked at by the engine, which has the sampling options (sampling-options.ts).
+// The names of all options of a model's methods: any other name is refused (base/options.ts). The engine checks those
+// of generate() and chat(), because it knows the sampling options (sampling-options.ts).
 
 import type {
   EmbedOptions,

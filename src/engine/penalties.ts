@@ -1,10 +1,10 @@
 // Repetition, frequency and presence penalties over the last tokens of the text.
 //
-// A token seen c > 0 times in the window has its logit changed as in llama.cpp:
+// The logit of a token that occurs c > 0 times in the window changes as in llama.cpp:
 //   divided by repeatPenalty if positive, multiplied by it if not; then
 //   lowered by c * frequencyPenalty + presencePenalty.
-// Counts are kept up to date token by token, with a list of the tokens whose count is not zero, so
-// that applying them touches only those.
+// Counts are updated token by token, with a list of tokens whose count is not zero, so that applying the penalties
+// touches only those.
 
 import type { SamplerSettings } from "./sampling.ts";
 
@@ -15,7 +15,7 @@ type PenaltySettings = Pick<
 
 const firstWindow = 1024;
 
-/** Undefined when the settings leave every logit as it is. */
+/** undefined if the settings change no logit. */
 export function createPenalties(
   settings: PenaltySettings,
   vocabSize: number,
@@ -29,12 +29,12 @@ export function createPenalties(
 
 export class Penalties {
   readonly #settings: PenaltySettings;
-  readonly #counts: Uint32Array; // [vocab] times in the window
-  readonly #places: Int32Array; // [vocab] where in #seen, when the count is not zero
-  readonly #seen: Int32Array; // [vocab] tokens with a count, the first #seenSize of them
+  readonly #counts: Uint32Array; // [vocab] occurrences in the window
+  readonly #places: Int32Array; // [vocab] index in #seen, if the count is not zero
+  readonly #seen: Int32Array; // [vocab] tokens with a count: the first #seenSize entries
   #seenSize = 0;
-  // The tokens of the window, oldest at #accepted % repeatLastN once full. It grows to its size as
-  // tokens come: repeatLastN may be far more than any text. Unused when the window is the whole text.
+  // The tokens of the window, oldest at #accepted % repeatLastN once full. It grows as tokens come, because
+  // repeatLastN may be far more than any text. Unused if the window is the whole text.
   #window: Int32Array;
   #accepted = 0;
 

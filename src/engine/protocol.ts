@@ -1,5 +1,5 @@
-// What goes over the line between the caller's thread and the engine's: one request, any number of events, one reply.
-// Everything is structured-cloneable; errors travel as facts and become the same class again on the other side.
+// The messages between the caller's thread and the engine's: one request, any number of events, one reply. Everything
+// is structured-cloneable; errors travel as facts and become the same class again on the other side.
 
 import type {
   ChatMessage,
@@ -51,38 +51,38 @@ export interface OpenRequest {
   level: OptLevel | undefined;
   /** false: no machine code. */
   native: boolean;
-  /** A name of the table of backends; undefined: the first that can run. */
+  /** A backend's name; undefined: the first that can run. */
   backend: string | undefined;
-  /** On the GPU, the output counted as one; undefined: as the backend says. */
+  /** Layers on the GPU, the output counted as one; undefined: the backend's default. */
   gpuLayers: number | "all" | "auto" | undefined;
   /** Name of a built-in chat template, or a template's source; undefined: the model's own. */
   chatTemplate: string | undefined;
   /** Record where the time goes. */
   profile: boolean;
-  /** Choose kernels and threads by what was measured on this machine. */
+  /** Use kernels and threads that were measured on this machine. */
   tuned: boolean;
   /** Contexts that the KV cache should hold. */
   parallel: number;
 }
 
-/** Tokens: in one piece of memory, or, where there are more than were asked for, only how many. */
+/** Tokens in one array, or only their number if there are more than the limit. */
 export interface TokenList {
   count: number;
   ids: Int32Array | undefined;
 }
 
-/** The bytes of many tokens, one after the other; ends[i] is where those of the i-th end. */
+/** The bytes of many tokens, one after the other; ends[i] is the end of the i-th. */
 export interface TokenPieces {
   bytes: Uint8Array;
   ends: Int32Array;
 }
 
-/** What a text thread needs to know of a model. */
+/** What a text thread must know of a model. */
 export type TextRequest = Pick<OpenRequest, "spec" | "chatTemplate">;
 
-/** What is done with texts alone: by the engine's thread, or by a thread of its own (text-desk.ts). */
+/** Methods on texts alone: run by the engine's thread or by the text thread (text-desk.ts). */
 interface SharedTextMethods {
-  /** The tokens of a prompt; `limit`: more than this are only counted. */
+  /** The tokens of a prompt; more than `limit` are only counted. */
   promptTokens: { params: { prompt: Prompt; limit: number }; result: TokenList; event: never };
   tokenize: {
     params: { text: string; addBos: boolean; parseSpecial: boolean; limit: number };
@@ -100,12 +100,12 @@ interface SharedTextMethods {
 
 /** The methods of a text thread. */
 export interface TextMethods extends SharedTextMethods {
-  /** Its result is the fingerprint of the vocabulary. */
+  /** Returns the fingerprint of the vocabulary. */
   open: { params: TextRequest; result: number; event: never };
   dispose: { params: undefined; result: undefined; event: never };
 }
 
-/** Every method: what it takes, what it returns, what it sends on the way. */
+/** Every method: its parameters, result and events. */
 export interface Methods extends SharedTextMethods {
   open: { params: OpenRequest; result: ModelInfo; event: LoadProgress };
   generate: {
@@ -116,9 +116,9 @@ export interface Methods extends SharedTextMethods {
     result: GenerationResult;
     event: TokenEvent;
   };
-  /** Answers at once, between two pieces of other work. */
+  /** Answered immediately, between two pieces of other work. */
   alive: { params: Record<never, never>; result: undefined; event: never };
-  /** Of the vocabulary. */
+  /** Fingerprint of the vocabulary. */
   fingerprint: { params: Record<never, never>; result: number; event: never };
   logits: {
     params: { prompt: Prompt; top: number; greedy: number };
@@ -147,7 +147,7 @@ export interface Methods extends SharedTextMethods {
 
 export type MethodName = keyof Methods;
 
-/** A table of methods: what each takes, returns and sends on the way. */
+/** A table of methods: the parameters, result and events of each. */
 export type MethodTable<T> = {
   readonly [M in keyof T]: { params: unknown; result: unknown; event: unknown };
 };
@@ -156,7 +156,7 @@ interface Request<T extends MethodTable<T>, M extends keyof T> {
   id: number;
   method: M;
   params: T[M]["params"];
-  /** The caller's signal had been aborted before the request was made. */
+  /** The caller's signal was already aborted when the request was made. */
   aborted: boolean;
 }
 
@@ -170,8 +170,8 @@ export type ToEngine = To<Methods>;
 export type ToText = To<TextMethods>;
 
 /**
- * Aborts that are seen in the middle of a batch, where no message comes in: flags[id % length] = id. Shared memory, where
- * there is any; the message follows all the same.
+ * Aborts that are seen in the middle of a batch, where no message comes in: flags[id % length] = id. In shared memory,
+ * if there is any; the message is sent as well.
  */
 export const ABORT_FLAGS = 256;
 /** After them: a counter that the thread advances while it works, as a sign of life (watch.ts). */
@@ -216,7 +216,7 @@ const classes: Readonly<Record<ErrorCode, { prototype: LanternError }>> = {
   worker: WorkerError,
 };
 
-/** The same error on this side: same class, code, message and facts; the engine's stack as its cause. */
+/** The same error on this side: same class, code, message and facts; the engine's stack is its cause. */
 export function factsToError(facts: ErrorFacts): Error {
   const cause = facts.stack ? { cause: facts.stack } : undefined;
   if (!facts.code)

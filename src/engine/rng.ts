@@ -1,8 +1,8 @@
-// The random numbers of the sampler: the Mersenne Twister MT19937 (Matsumoto and Nishimura), which llama.cpp uses, too: the
-// same seed draws the same numbers in both, and with the same logits gives the same text.
+// The sampler's random numbers: the Mersenne Twister MT19937 (Matsumoto and Nishimura), as in llama.cpp. The same seed
+// draws the same numbers in both, and with the same logits gives the same text.
 //
-// Whole-number arithmetic only, so that a seed means the same numbers on every machine and engine.
-// Not for secrets.
+// It uses only integer arithmetic, so a seed gives the same numbers on every machine and JavaScript engine. It is not
+// cryptographically secure.
 
 export interface Rng {
   /** A number in [0, 1) with 53 random bits. */
@@ -20,7 +20,7 @@ export class MersenneTwister implements Rng {
   readonly #state: Uint32Array = new Uint32Array(SIZE);
   #next = SIZE;
 
-  /** A seed of up to 53 bits; up to 32 of them are what std::mt19937 takes. */
+  /** A seed of up to 53 bits; one of up to 32 bits seeds like std::mt19937. */
   constructor(seed: number) {
     const low = seed >>> 0;
     const high = Math.floor(seed / 2 ** 32) >>> 0;
@@ -38,7 +38,7 @@ export class MersenneTwister implements Rng {
     return (word ^ (word >>> 18)) >>> 0;
   }
 
-  /** As std::uniform_real_distribution makes a double: two words, the first one the lower. */
+  /** Makes a double like std::uniform_real_distribution: from two words, the lower one first. */
   uniform(): number {
     const low = this.next();
     const high = this.next();
@@ -55,7 +55,7 @@ export class MersenneTwister implements Rng {
     }
   }
 
-  /** The generator's own way to seed by more than one word. */
+  /** MT19937's own way of seeding with more than one word. */
   #fillFrom(key: readonly number[]): void {
     const state = this.#state;
     this.#fill(19650218);

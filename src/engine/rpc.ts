@@ -1,4 +1,5 @@
-// The caller's side of the line: requests out, events and replies in. Knows threads and messages, not models.
+// The caller's side of the RPC between threads: requests out, events and replies in. Knows threads and messages, not
+// models.
 
 import {
   DisposedError,
@@ -27,35 +28,35 @@ interface Pending {
 }
 
 /**
- * How long dispose() waits for the engine to free its memory itself. In the middle of a long step it cannot answer; the
- * end of its thread frees the memory as well.
+ * How long dispose() waits for the engine to free its memory itself. In the middle of a long batch it cannot answer;
+ * the end of its thread frees the memory as well.
  */
 const farewellMs = 500;
-/** How long a thread may take to end. In the middle of machine code it cannot; then it is left to itself. */
+/** How long a thread may take to end. A thread inside machine code cannot end; it is then abandoned. */
 const terminateMs = 5000;
 
-/** What every thread at the other end of a line can do. */
+/** The method that every thread has. */
 interface Disposable {
   dispose: { params: undefined; result: undefined; event: never };
 }
 
-/** A line to the engine's thread. */
+/** Calls to the engine's thread. */
 export type EngineLine = Line<Methods>;
 
 export interface LineOptions {
-  /** What it is a line to, for messages (default: the engine's thread). */
+  /** Name of the thread, for messages (default: the engine's thread). */
   what?: string;
   /** What to do when that thread is lost, for messages. */
   advice?: string;
-  /** Seconds without a sign of life after which the thread hangs (default 60; 0: it is not watched). */
+  /** Seconds without a sign of life after which the thread counts as hung (default 60; 0: it is not watched). */
   hangSeconds?: number | undefined;
-  /** The thread does one thing after the other: what it hung at is the first that is not answered yet. */
+  /** The thread handles one request after the other, so it hung at the first one that is not answered. */
   isSerial?: boolean;
-  /** Hears that the thread died, or hung and was ended. */
+  /** Called when the thread died, or hung and was terminated. */
   onDeath?: (error: WorkerError) => void;
 }
 
-/** How often a look is taken whether a thread that is asked lives. */
+/** How often isAlive() checks for a sign of life. */
 const lookMs = 20;
 
 export class Line<T extends MethodTable<T> & Disposable> {
@@ -78,7 +79,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
     this.#thread = thread;
     const die = (error: WorkerError): void => {
       if (this.#closed) return;
-      onDeath(error); // first: whoever tries again finds another thread
+      onDeath(error); // first, so that a retry finds another thread
       this.#close(error, isSerial ? new RestartingError(error.message, { cause: error }) : error);
     };
     this.#watch = new Watch({
@@ -106,20 +107,17 @@ export class Line<T extends MethodTable<T> & Disposable> {
     thread.unref();
   }
 
-  /** Why the thread is gone; undefined: it is not. */
+  /** Why the thread is gone; undefined if it is not. */
   get closed(): Error | undefined {
     return this.#closed;
   }
 
-  /** Ends the thread, whatever it does. Resolves when it is gone, or seems unable to go. */
+  /** Terminates the thread. Resolves when it is gone, or does not seem to end. */
   async terminate(): Promise<void> {
     await atMost(terminateMs, this.#thread.terminate());
   }
 
-  /**
-   * Whether the thread gives a sign of life within a time: an answer to `ask`, or, in the middle of something long, that
-   * it goes on with it.
-   */
+  /** Whether the thread gives a sign of life within `ms`: an answer to `ask`, or progress in something long. */
   async isAlive(ask: () => Promise<unknown>, ms: number): Promise<boolean> {
     const before = this.#watch.signs;
     let answered = false;
@@ -137,7 +135,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
     }
   }
 
-  /** Sends a request. The signal asks the engine to stop; what it then answers is the result. */
+  /** Sends a request. The signal asks the engine to stop; its answer to that is the result. */
   call<M extends keyof T & string>(
     method: M,
     params: T[M]["params"],
@@ -153,7 +151,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
     const reply = new Promise<T[M]["result"]>((resolve, reject) => {
       this.#pending.set(id, { resolve: resolve as (result: unknown) => void, reject, onEvent });
     });
-    // Only a thread with work to do keeps the process alive.
+    // Only a thread with work keeps the process alive.
     if (this.#pending.size === 1) {
       this.#thread.ref();
       this.#watch.start();
@@ -178,7 +176,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
     const running = [...this.#pending.keys()];
     const farewell = this.call("dispose", undefined).catch(() => undefined);
     this.#closed = new DisposedError("the model");
-    // Now: what was running is ended by the engine on its side, and might be answered as if it had been aborted.
+    // Now: the engine stops running requests on its side, and might answer them as if they had been aborted.
     for (const id of running) this.#settle(id)?.reject(this.#closed);
     await atMost(farewellMs, farewell);
     this.#close(this.#closed);
@@ -199,7 +197,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
     else pending.reject(factsToError(message.error));
   }
 
-  /** Takes a request off the list: it is about to be answered. */
+  /** Takes a request off the list, because it is about to be answered. */
   #settle(id: number): Pending | undefined {
     const pending = this.#pending.get(id);
     this.#pending.delete(id);
@@ -212,7 +210,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
     this.#watch.stop();
   }
 
-  /** `others`: what all but the first that was asked are told. */
+  /** `others`: the error for all requests but the first. */
   #close(reason: Error, others: Error = reason): void {
     this.#watch.stop();
     this.#closed ??= reason; // a thread that ends while it is disposed of did not die
@@ -225,7 +223,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
   }
 }
 
-/** What a message can carry is data; functions, promises and the like stay on their thread. */
+/** A message can carry only data, no functions or promises. */
 function notSendable(method: string, cause: unknown): UsageError {
   const reason = messageOf(cause);
   return new UsageError(`${method}: an argument or option is not plain data: ${reason}`, { cause });

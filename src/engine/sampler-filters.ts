@@ -1,26 +1,25 @@
-// The filters of the sampler: each one drops candidates; none changes a logit (sampler-logits.ts has what does).
+// The filters of the sampler: each drops candidates; none changes a logit (sampler-logits.ts has the steps that do).
 //
-// Probabilities are the softmax of the logits over the candidates that are left at that point. Every
-// filter keeps at least one candidate. Scratch arrays belong to the
-// Candidates record and are made once for a vocabulary.
+// Probabilities are the softmax of the logits over the candidates left at that point. Every filter keeps at least one
+// candidate. Scratch arrays belong to the Candidates record and are allocated once per vocabulary.
 
 import { bestOfAll, selectBest, selectBestOfAll, sortBest } from "./select-best.ts";
 
 export interface Candidates {
-  /** Token ids still in play: the first `count` of this array. */
+  /** The remaining token ids: the first `count` of this array. */
   ids: Int32Array;
   count: number;
   /** Whether ids are ordered by logit, best first (equal logits: lower id first). */
   sorted: boolean;
-  /** The id of the best of them; -1 when it is not known. */
+  /** The id of the best candidate; -1 if not known. */
   best: number;
-  /** Of the token that was drawn last, among the candidates there were. */
+  /** Probability of the last drawn token among its candidates. */
   drawnProbability: number;
-  /** [vocab] 0, 1, 2, ...: what `ids` is as long as nothing was dropped. Never written. */
+  /** [vocab] 0, 1, 2, ...: the value of `ids` as long as nothing was dropped. Never written. */
   readonly everyId: Int32Array;
   /** [vocab] each: a filter builds its new list in the one that is not `ids`. */
   readonly lists: readonly [Int32Array, Int32Array];
-  /** [vocab] Numbers of one candidate each, whatever a filter needs; made at the first use. */
+  /** [vocab] One number per candidate, for any use by a filter; allocated at first use. */
   scratch: Float64Array | undefined;
 }
 
@@ -38,7 +37,7 @@ export function createCandidates(vocabSize: number): Candidates {
   };
 }
 
-/** Puts the whole vocabulary back in play. */
+/** Makes the whole vocabulary candidates again. */
 export function resetCandidates(candidates: Candidates): void {
   const { everyId } = candidates;
   candidates.ids = everyId;
@@ -47,13 +46,13 @@ export function resetCandidates(candidates: Candidates): void {
   candidates.best = -1;
 }
 
-/** The logits of candidates were changed: nothing is known of their order. */
+/** Call when logits were changed: the order of the candidates is unknown then. */
 export function forgetOrder(candidates: Candidates): void {
   candidates.sorted = false;
   candidates.best = -1;
 }
 
-/** The id of the best candidate; of all of them, one whose logit is NaN comes first. */
+/** The id of the best candidate; if all are candidates, a NaN logit counts as the best. */
 export function bestCandidate(candidates: Candidates, logits: Float32Array): number {
   const { ids, count, sorted, everyId } = candidates;
   if (candidates.best < 0) {
@@ -68,7 +67,7 @@ export function bestCandidate(candidates: Candidates, logits: Float32Array): num
   return candidates.best;
 }
 
-/** The k most likely; of equally likely ones at the edge, the lower ids. A NaN among all logits is kept alone. */
+/** Keeps the k most likely; of equally likely ones at the edge, the lower ids. A NaN among all logits is kept alone. */
 export function keepTopK(candidates: Candidates, logits: Float32Array, k: number): void {
   const { ids, count, everyId } = candidates;
   if (k === 0 || k >= count) return;
@@ -80,8 +79,8 @@ export function keepTopK(candidates: Candidates, logits: Float32Array, k: number
 }
 
 /**
- * Locally typical sampling (Meister et al. 2022): the candidates whose surprise -ln p is nearest to
- * the expected surprise (the entropy), as few as exceed probability p together.
+ * Locally typical sampling (Meister et al. 2022): keeps the candidates whose surprise -ln p is nearest to the expected
+ * surprise (the entropy), as few as together exceed probability p.
  */
 export function keepTypical(candidates: Candidates, logits: Float32Array, p: number): void {
   if (p >= 1) return;
@@ -97,10 +96,10 @@ export function keepTypical(candidates: Candidates, logits: Float32Array, p: num
     typicality[id] = -Math.abs(logTotal - (logits[id]! - max) - entropy);
   }
   keepUntil(candidates, logits, max, p * total, typicality);
-  forgetOrder(candidates); // the best may be less typical than others
+  forgetOrder(candidates); // the best candidate may be less typical than others
 }
 
-/** The most likely candidates, as few as reach probability p together. */
+/** Keeps the most likely candidates, as few as together reach probability p. */
 export function keepTopP(candidates: Candidates, logits: Float32Array, p: number): void {
   if (p >= 1) return;
   const max = maxLogit(candidates, logits);
@@ -115,13 +114,13 @@ export function keepTopP(candidates: Candidates, logits: Float32Array, p: number
   candidates.count = kept ?? candidates.count;
 }
 
-/** Those at least minP times as likely as the most likely one. */
+/** Keeps the candidates at least minP times as likely as the most likely one. */
 export function keepMinP(candidates: Candidates, logits: Float32Array, minP: number): void {
   if (minP === 0) return;
   keepWhere(candidates, logits, maxLogit(candidates, logits) + Math.log(minP));
 }
 
-/** Those with at least this logit. */
+/** Keeps the candidates with at least this logit. */
 export function keepWhere(candidates: Candidates, logits: Float32Array, lowest: number): void {
   const { ids, count } = candidates;
   const spare = spareOf(candidates);
@@ -132,7 +131,7 @@ export function keepWhere(candidates: Candidates, logits: Float32Array, lowest: 
   swapIn(candidates, kept);
 }
 
-/** The best one alone. */
+/** Keeps only the best candidate. */
 export function keepBest(candidates: Candidates, logits: Float32Array): void {
   const best = bestCandidate(candidates, logits);
   spareOf(candidates)[0] = best;
@@ -141,8 +140,8 @@ export function keepBest(candidates: Candidates, logits: Float32Array): void {
 }
 
 /**
- * XTC, "exclude top choices" (by p-e-w): of the candidates that are at least as likely as the threshold, only the least
- * likely is left, if there are two or more.
+ * XTC, "exclude top choices" (by p-e-w): if two or more candidates reach the threshold, drops all of them but the
+ * least likely.
  */
 export function dropTopChoices(
   candidates: Candidates,
@@ -191,7 +190,7 @@ export function entropyOf(candidates: Candidates, logits: Float32Array): number 
   return entropy;
 }
 
-/** Chooses by the softmax of logits / temperature over the candidates; `uniform` is in [0, 1). */
+/** Draws from the softmax of logits / temperature over the candidates; `uniform` is in [0, 1). */
 export function drawCandidate(
   candidates: Candidates,
   logits: Float32Array,
@@ -213,7 +212,7 @@ export function drawCandidate(
   let chosen = 0;
   for (let i = 0; i < count && reached <= target; i++) {
     const weight = weights[i]!;
-    if (weight === 0) continue; // a forbidden token is not chosen, not even by rounding
+    if (weight === 0) continue; // a forbidden token is never chosen, not even by rounding
     reached += weight;
     chosen = i;
   }
@@ -221,15 +220,15 @@ export function drawCandidate(
   return ids[chosen]!;
 }
 
-/** Bins of keepLikely: by the distance from the best logit, in sixteenths; the last takes all that is farther. */
+/** Bins of keepLikely: by distance from the best logit, in sixteenths; the last bin takes all larger distances. */
 const BINS = 1024;
 const BINS_PER_NAT = 16;
 const binWeights = new Float64Array(BINS);
 
 /**
- * Drops what is certainly outside the most likely candidates that reach `target` together: all logits farther from the
- * best than the bin in which the target is reached. Two passes without order; what is left is sorted then. The weights
- * are in the scratch memory.
+ * Drops candidates that are certainly not among the most likely ones that together reach `target`: all logits farther
+ * from the best than the bin in which the target is reached. Takes two passes without sorting; the caller sorts the
+ * rest. The weights are in the scratch memory.
  */
 function keepLikely(
   candidates: Candidates,
@@ -245,7 +244,7 @@ function keepLikely(
     const bin = Math.floor((max - logits[ids[i]!]!) * BINS_PER_NAT);
     binWeights[Math.min(BINS - 1, bin)]! += weights[i]!;
   }
-  // Sums in another order differ in their last digits: go a little beyond the target.
+  // Sums in another order differ in the last digits, so go slightly beyond the target.
   const enough = target * (1 + 1e-9);
   let bins = 0;
   for (let reached = 0; bins < BINS && reached < enough; bins++) reached += binWeights[bins]!;
@@ -257,7 +256,7 @@ function keepLikely(
   swapIn(candidates, kept);
 }
 
-/** Keeps the candidates that are best by `keys`, as few as exceed `target` of the weight exp(logit - max). */
+/** Keeps the candidates with the best `keys`, as few as exceed `target` of the weight exp(logit - max). */
 function keepUntil(
   candidates: Candidates,
   logits: Float32Array,
@@ -267,7 +266,7 @@ function keepUntil(
 ): void {
   const { count } = candidates;
   const spare = spareOf(candidates);
-  // The set is small as a rule: order a few hundred candidates, and more only if they do not suffice.
+  // The set is usually small: sort a few hundred candidates, and more only if they do not suffice.
   for (let tries = 256; ; tries *= 16) {
     const ordered = selectBest(keys, candidates.ids, count, tries, spare);
     const kept = countUntil(spare, ordered, logits, max, target, true);
@@ -277,7 +276,7 @@ function keepUntil(
   }
 }
 
-/** How many of the first `count` ids reach `target` (or exceed it); undefined when all together do not. */
+/** How many of the first `count` ids reach `target` (or exceed it); undefined if all together do not. */
 function countUntil(
   ids: Int32Array,
   count: number,
@@ -294,7 +293,7 @@ function countUntil(
   return undefined;
 }
 
-/** The first `count` of the spare list are the candidates now. */
+/** Makes the first `count` ids of the spare list the candidates. */
 function swapIn(candidates: Candidates, count: number): void {
   candidates.ids = spareOf(candidates);
   candidates.count = count;
@@ -313,7 +312,7 @@ function scratchOf(candidates: Candidates): Float64Array {
   return candidates.scratch;
 }
 
-/** The sum of exp(logit - max); the weights themselves are in the scratch memory then, in the candidates' order. */
+/** The sum of exp(logit - max); leaves the weights in the scratch memory, in the candidates' order. */
 function weightSum(candidates: Candidates, logits: Float32Array, max: number): number {
   const { ids, count } = candidates;
   const weights = scratchOf(candidates);

@@ -1,8 +1,8 @@
-// The steps of the sampler that change logits: temperature, fixed or by entropy, and top-n-sigma.
+// The steps of the sampler that change logits: temperature (fixed or by entropy) and top-n-sigma.
 
 import { type Candidates, entropyOf, forgetOrder, keepBest } from "./sampler-filters.ts";
 
-/** Divides the logits of the candidates; a temperature of 0 keeps the best candidate alone. */
+/** Divides the candidates' logits by the temperature; 0 keeps only the best candidate. */
 export function scaleLogits(
   candidates: Candidates,
   logits: Float32Array,
@@ -18,8 +18,8 @@ export function scaleLogits(
 }
 
 /**
- * Dynamic temperature: from temperature - range, where one candidate has all the probability, to temperature + range,
- * where all have the same; between them by the entropy, to the power of the exponent.
+ * Dynamic temperature: from temperature - range, if one candidate has all the probability, to temperature + range, if
+ * all have the same. In between it follows the entropy to the power of the exponent.
  */
 export function dynamicTemperature(
   candidates: Candidates,
@@ -28,14 +28,14 @@ export function dynamicTemperature(
   range: number,
   exponent: number,
 ): number {
-  if (candidates.count <= 1) return 1; // nothing to choose from
+  if (candidates.count <= 1) return 1; // no choice
   const low = Math.max(0, temperature - range);
   const high = temperature + range;
   const evenness = entropyOf(candidates, logits) / Math.log(candidates.count);
   return low + (high - low) * evenness ** exponent;
 }
 
-/** Top-n-sigma: forbids what is more than n standard deviations of the logits below the best one. */
+/** Top-n-sigma: forbids logits more than n standard deviations below the best one. */
 export function forbidFarBelow(candidates: Candidates, logits: Float32Array, n: number): void {
   const { ids, count } = candidates;
   if (n <= 0 || count <= 1) return;

@@ -1,6 +1,6 @@
-// The steps of the sampler by their names in llama.cpp, and the order in which they come unless somebody says otherwise.
-// Ways to write one: its name ("top_k"), that with dashes or none ("top-k", "topk"), a few nicknames; or one letter each
-// in a short string ("edskypmxt").
+// The steps of the sampler under llama.cpp's names, and their default order. A step can be written as its name
+// ("top_k"), with dashes or without separators ("top-k", "topk"), as one of a few aliases, or as one letter in a short
+// string ("edskypmxt").
 
 import { byName } from "../base/by-name.ts";
 import { UsageError } from "../base/errors.ts";
@@ -47,7 +47,10 @@ const byPlainName = new Map<string, SamplerName>([
 ]);
 const byLetter = new Map(names.map((name) => [letters[name], name]));
 
-/** A list of names, or a string of letters, as steps. A step may be left out; one that comes twice is done twice. */
+/**
+ * Parses a list of names, or a string of letters. A step that is left out is not run; one that is named twice is run
+ * twice.
+ */
 export function readSamplers(value: unknown): readonly SamplerName[] {
   if (value === undefined) return defaultSamplers;
   if (typeof value === "string") return [...value].map((letter) => known(byLetter, letter, letter));

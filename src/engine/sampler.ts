@@ -1,15 +1,16 @@
-// The sampler: from the logits of a position to one token, as llama.cpp does it.
+// The sampler: chooses one token from the logits of a position, as llama.cpp does.
 //
-// First the logit bias; then the steps of `samplers`, in their order, which is by default:
+// First the logit bias; then the steps of `samplers` in order, by default:
 //   penalties      repetition, frequency, presence (penalties.ts)
 //   dry            repetitions of whole sequences (dry.ts)
 //   top_n_sigma    forbids by the spread of the logits (sampler-logits.ts)
 //   top_k, typ_p, top_p, min_p, xtc     each drops tokens (sampler-filters.ts)
 //   temperature    fixed or by entropy (sampler-logits.ts)
-// and last a draw by the seeded generator (rng.ts). Mirostat (mirostat.ts) takes the place of all steps but the
-// temperature. Temperature 0 is greedy: the largest logit; of equal ones, the lowest id.
-// Log-probabilities are the model's own: the softmax of the raw logits, before any of this.
-// All scratch memory is made once; a call allocates nothing but its small result.
+// and last a draw with the seeded generator (rng.ts). Mirostat (mirostat.ts) replaces all steps but the temperature.
+// Temperature 0 is greedy: the largest logit; of equal ones, the lowest id.
+//
+// Log-probabilities are the model's own: the softmax of the raw logits, before any step. All scratch memory is
+// allocated once; a call allocates only its small result.
 
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
@@ -40,14 +41,14 @@ import { bestOfAll, selectBestOfAll } from "./select-best.ts";
 export { resolveSampling } from "./sampling-options.ts";
 
 export interface SamplerReport {
-  /** The tokens that break repetitions, for DRY: dry-breakers.ts finds them. */
+  /** The tokens that break repetitions, for DRY, as found by dry-breakers.ts. */
   breakers?: readonly DryBreaker[] | undefined;
   /**
    * Log-probabilities of the chosen token and of this many best ones (0 = only the chosen);
    * undefined = none, which saves a pass over the vocabulary.
    */
   logprobs?: number | undefined;
-  /** They are those of the draw, not the model's own. */
+  /** Whether log-probabilities are those of the draw instead of the model's own. */
   drawn?: boolean | undefined;
 }
 
@@ -85,14 +86,14 @@ class ChainSampler implements Sampler {
   readonly #biases: Float64Array;
   readonly #candidates: Candidates;
   readonly #logprobs: RawLogprobs | undefined;
-  /** Alternatives of the draw to report; undefined: none. */
+  /** How many alternatives of the draw to report; undefined: none. */
   readonly #drawn: number | undefined;
   readonly #dry: Dry | undefined;
   readonly #mirostat: Mirostat | undefined;
   readonly #steps: readonly SamplerName[];
-  /** Of the draw: a temperature that is the last step need not change the logits. */
+  /** The temperature of the draw: if it is the last step, logits need not be changed. */
   readonly #lastTemperature: number;
-  /** Whether the best logit is what will be chosen, whatever the filters do. */
+  /** Whether the best logit is always chosen, whatever the filters do. */
   readonly #isGreedy: boolean;
 
   constructor(
@@ -147,7 +148,7 @@ class ChainSampler implements Sampler {
     this.#dry?.accept(id);
   }
 
-  /** None of the filters drops the best, so only what changes logits counts. */
+  /** No filter drops the best candidate, so only steps that change logits matter. */
   #best(logits: Float32Array): number {
     for (const step of this.#steps) {
       if (step === "temperature") break;
@@ -162,7 +163,7 @@ class ChainSampler implements Sampler {
     resetCandidates(candidates);
     let isChecked = false;
     for (const step of this.#steps) {
-      // After penalties and bias, and before anything that compares logits; top-k is as quick with a NaN among them.
+      // After penalties and bias, and before any step that compares logits; top-k handles a NaN by itself.
       if (!isChecked && step !== "penalties" && step !== "dry" && step !== "top_k") {
         checkedBest(logits, bestCandidate(candidates, logits));
         isChecked = true;
@@ -195,7 +196,7 @@ class ChainSampler implements Sampler {
       scaleLogits(candidates, logits, this.#temperature(candidates, logits)),
   };
 
-  /** Whether a step does anything with these settings. */
+  /** Whether a step has an effect with these settings. */
   #isActive(step: SamplerName): boolean {
     const { topNSigma, topK, typicalP, topP, minP, xtcProbability, xtcThreshold } = this.#settings;
     const active: Readonly<Record<SamplerName, boolean>> = {
@@ -231,7 +232,7 @@ function isFixed({ temperature, dynatempRange }: SamplerSettings): boolean {
   return dynatempRange === 0 && temperature > 0;
 }
 
-/** With temperature 0, and nothing that may drop the best candidate before it. */
+/** Temperature 0, and no step before it that may drop the best candidate. */
 function isGreedy(settings: SamplerSettings): boolean {
   const { temperature, dynatempRange, xtcProbability, typicalP, samplers } = settings;
   if (temperature !== 0 || dynatempRange !== 0 || !samplers.includes("temperature")) return false;
@@ -241,7 +242,7 @@ function isGreedy(settings: SamplerSettings): boolean {
   return !dropsBest;
 }
 
-/** Log-probabilities of the raw logits, which the chain then changes in place: hence the copy. */
+/** Log-probabilities of the raw logits. It keeps a copy, because the sampler changes logits in place. */
 class RawLogprobs {
   readonly #raw: Float32Array; // [vocab]
   readonly #best: Int32Array; // [alternatives]
@@ -272,7 +273,7 @@ class RawLogprobs {
   }
 }
 
-/** The id of the best logit (or of one that is NaN, as select-best.ts finds it), if a token can be chosen from them. */
+/** The id of the best logit (or of a NaN, as select-best.ts finds it); throws if no token can be chosen. */
 function checkedBest(logits: Float32Array, best: number): number {
   const logit = logits[best]!;
   if (Number.isFinite(logit)) return best;

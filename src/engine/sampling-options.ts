@@ -1,7 +1,7 @@
-// From the sampling options of the public API to SamplerSettings: defaults, and every check on values.
+// From the sampling options of the public API to SamplerSettings: defaults and checks of all values.
 //
-// The rules are one table. An unknown name or a value outside its range is a UsageError that says
-// which option, what it got and what it expects; nothing is clamped silently.
+// The rules are one table. An unknown name or a value outside its range is a UsageError that says which option, what
+// it got and what it expects; nothing is clamped silently.
 
 import type { SamplingOptions } from "../api/api.ts";
 import { UsageError } from "../base/errors.ts";
@@ -107,7 +107,7 @@ const numberRules: Readonly<Record<NumberOption, NumberRule>> = {
 
 const numberOptions = Object.keys(numberRules) as NumberOption[];
 
-/** The names that resolveSampling knows: for whoever splits them off a larger set of options. */
+/** The names that resolveSampling knows, for callers that split them off a larger set of options. */
 const samplingOptions: OptionNames<SamplingOptions> = {
   ...(Object.fromEntries(numberOptions.map((name) => [name, true])) as OptionNames<
     Pick<SamplingOptions, NumberOption>
@@ -123,11 +123,11 @@ export const samplingOptionNames = Object.keys(
 
 /** As in llama.cpp. */
 const defaultBreakers: readonly string[] = ["\n", ":", '"', "*"];
-/** Each of them is looked for in all tokens of the vocabulary. */
+/** Each is searched in all tokens of the vocabulary. */
 const maxBreakers = 16;
 const maxBreakerLength = 1000;
 
-/** Options with defaults filled in; an option that is undefined counts as not given. */
+/** Fills in defaults; an option that is undefined counts as not given. */
 export function resolveSampling(options: SamplingOptions): SamplerSettings {
   checkOptionNames("sampling", options, samplingOptions);
   const numbers = Object.fromEntries(

@@ -1,5 +1,5 @@
-// Sampling options after defaults and checks: what the sampler (sampler.ts) and the engine agree on.
-// sampling-options.ts makes the settings from what a user gives.
+// The types that the sampler (sampler.ts) and the engine share: sampling options after defaults and checks, and a
+// sampled token. sampling-options.ts makes the settings from a user's options.
 
 import type { SamplerName } from "./sampler-names.ts";
 
@@ -26,7 +26,7 @@ export interface SamplerSettings {
   dryAllowedLength: number;
   dryPenaltyLastN: number;
   drySequenceBreakers: readonly string[];
-  /** The steps, in their order. */
+  /** The steps, in order. */
   samplers: readonly SamplerName[];
   logitBias: ReadonlyMap<number, number>;
   seed: number;
@@ -39,15 +39,15 @@ export interface SampledToken {
    * log-probabilities were asked for.
    */
   logprob: number;
-  /** The best alternatives by raw logit, best first; empty unless asked for. */
+  /** The best alternatives by raw logit, best first; empty unless requested. */
   top: { id: number; logprob: number }[];
 }
 
 export interface Sampler {
   /** Chooses a token from the logits of the next position; `logits` may be overwritten. */
   sample(logits: Float32Array): SampledToken;
-  /** Tells the sampler a token that is now part of the text (prompt tokens too): the penalties count it. */
+  /** Tells the sampler about a token that is now part of the text (prompt tokens too), for the penalties. */
   accept(id: number): void;
-  /** The seed in use: given again, with the same options and the same logits, it gives the same tokens. */
+  /** The seed in use: with the same options and logits, it gives the same tokens again. */
   readonly seed: number;
 }

@@ -1,10 +1,10 @@
-// Continuous batching: puts tokens of all running generations into one batch, so that the weights are read once for all
-// of them. Generations join and leave at every batch; none of them knows of the others.
+// Continuous batching: puts tokens of all running generations into one batch, so that the weights are read once for
+// all of them. Generations join and leave at every batch; none knows about the others.
 //
-// A batch takes one token of every sequence that decodes, then prompt tokens: as many as there is room for, but while
-// somebody decodes no more than `promptChunk`, so that a long prompt does not stall them, and what fills the backend's tiles
-// of tokens up. Whoever was left out comes first in the next batch. A batch begins when all participants have asked for it;
-// one that takes its time (it is being opened, it waits for something) is waited for a millisecond at most.
+// A batch takes one token of every decoding sequence, then prompt tokens, as many as fit. While others decode, prompt
+// tokens are limited to `promptChunk`, rounded up to fill the backend's tiles, so that a long prompt does not stall
+// the others. Jobs that did not fit come first in the next batch. A batch starts when all participants have asked for
+// it; a participant that is busy elsewhere is waited for at most a millisecond.
 
 import type { Backend, BatchPhase, Tap } from "../backends/backend.ts";
 import { AbortedError, ContextError } from "../base/errors.ts";
@@ -13,32 +13,32 @@ import type { OutputName } from "../graph/graph.ts";
 import type { Laps } from "../profile/laps.ts";
 import type { Sequence } from "./state/sequence.ts";
 
-/** Copies an output of a token into a buffer of the caller's. */
+/** Copies an output of a token into the caller's buffer. */
 export type ReadOutput = (output: OutputName, target: Float32Array) => Promise<void> | void;
 
 export interface AdvanceOptions {
-  /** Whether something will be read of tokens[index]. */
+  /** Whether an output of tokens[index] will be read. */
   wants(index: number): boolean;
-  /** Called for those, in order. */
+  /** Called for those tokens, in order. */
   onOutput(index: number, read: ReadOutput): unknown;
-  /** false: never logits. Default: true. */
+  /** false: logits are never read. Default: true. */
   logits?: boolean;
-  /** Asked on the way: whether to give up. */
+  /** Polled on the way: whether to give up. */
   stop(): boolean;
   /** Default: "prompt". */
   phase?: BatchPhase;
-  /** Sees every value of the batches that the tokens are in; these batches are nobody else's. */
+  /** Sees every value of the batches with these tokens; other sequences are kept out of these batches. */
   tap?: Tap;
 }
 
 export interface SchedulerParts {
   readonly backend: Backend;
   readonly batch: Batch;
-  /** Prompt tokens of a batch in which others decode. */
+  /** Prompt tokens in a batch while others decode. */
   readonly promptChunk: number;
-  /** Tokens that the backend computes at once; such a batch is filled up to a multiple of them. */
+  /** Tokens that the backend computes at once; such a batch is filled up to a multiple of this. */
   readonly tokenTile: number;
-  /** Makes room for the state of so many more tokens of a sequence, or throws. */
+  /** Makes room for the state of `count` more tokens of a sequence, or throws. */
   makeRoom(sequence: Sequence, count: number): void;
   readonly laps: Laps | undefined;
 }
@@ -52,7 +52,7 @@ interface Job {
   readonly reject: (error: unknown) => void;
 }
 
-/** A job in a batch: how many of its tokens, and what to go back to when the batch fails. */
+/** A job in a batch: how many of its tokens, and the length to restore if the batch fails. */
 interface Entry {
   readonly job: Job;
   readonly count: number;
@@ -61,9 +61,9 @@ interface Entry {
 
 export class Scheduler {
   readonly #parts: SchedulerParts;
-  /** In the order in which they came. */
+  /** In order of arrival. */
   #waiting: Job[] = [];
-  /** Batches that were computed, and the sequences in them, added up. */
+  /** Number of batches computed, and the sum of their sequences. */
   batches = 0;
   batchSequences = 0;
   #participants = 0;
@@ -74,7 +74,7 @@ export class Scheduler {
     this.#parts = parts;
   }
 
-  /** A generation begins that will ask for batches until it leaves. */
+  /** A generation starts; it will ask for batches until it leaves. */
   join(): void {
     this.#participants++;
   }
@@ -85,8 +85,8 @@ export class Scheduler {
   }
 
   /**
-   * Appends up to one batch's worth of tokens[from...] to the sequence and computes them. Returns how many were taken.
-   * An AbortedError (see AdvanceOptions.stop), like any other, leaves the sequence as it was.
+   * Appends up to one batch of tokens[from...] to the sequence and computes them. Returns how many were taken. Any
+   * error, an AbortedError (see AdvanceOptions.stop) included, leaves the sequence as it was.
    */
   advance(
     sequence: Sequence,
@@ -108,7 +108,7 @@ export class Scheduler {
     }
     if (this.#isPatient) return;
     this.#isPatient = true;
-    // Those that are on their way come back without waiting for a timer; whoever does not is not waited for any longer.
+    // Participants that are about to ask do so without waiting for a timer; slower ones are not waited for.
     setTimeout(() => {
       this.#isPatient = false;
       if (!this.#isRunning && this.#waiting.length > 0) void this.#runBatch();
@@ -123,7 +123,7 @@ export class Scheduler {
       for (const { job } of entries) job.sequence.commit();
       for (const { job, count } of entries) job.resolve(count);
     } catch (error) {
-      // What was not computed is not kept.
+      // Undo what was not computed.
       for (const { job, before } of entries) {
         job.sequence.restore(before);
         job.reject(error);
@@ -134,14 +134,14 @@ export class Scheduler {
     }
   }
 
-  /** Fills the batch with tokens of those that wait; those that gave up, or for which there is no room, hear of it. */
+  /** Fills the batch with tokens of waiting jobs; rejects jobs that gave up or find no room. */
   #fill(): Entry[] {
     const { batch, promptChunk, tokenTile } = this.#parts;
     const { maxTokens } = batch.limits;
     batch.clear();
     const entries: Entry[] = [];
     const left: Job[] = [];
-    // Whoever looks at the values of a batch must find no others' among them.
+    // A tap must not see other sequences in its batch.
     const watcher = this.#waiting.find(({ options }) => options.tap);
     const add = (job: Job, most: number) => {
       if (job.options.stop()) job.reject(new AbortedError("the batch"));
@@ -158,7 +158,7 @@ export class Scheduler {
     return entries;
   }
 
-  /** Tokens of a job for which the batch has room, and for what is read of them. */
+  /** How many tokens of a job fit in the batch, with their outputs. */
   #takes({ sequence, tokens, from, options }: Job, most: number): number {
     const { batch } = this.#parts;
     const left = tokens.length - from;
@@ -168,7 +168,7 @@ export class Scheduler {
     return Math.max(room, 0);
   }
 
-  /** Adds tokens of a job until the batch has `most`; one for which there is no room hears of it. */
+  /** Adds tokens of a job until the batch has `most`; rejects the job if there is no room for its state. */
   #add(job: Job, most: number, entries: Entry[]): void {
     const { batch, makeRoom } = this.#parts;
     const { sequence, tokens, from, options } = job;
@@ -195,9 +195,9 @@ export class Scheduler {
     const decodes = entries.some(({ job }) => job.options.phase === "generation");
     const phase: BatchPhase = decodes ? "generation" : "prompt";
     laps?.lap(phase, "bookkeeping");
-    // One that gives up does not stop the others; its tokens are computed for nothing.
+    // One job that gives up does not stop the others; its tokens are computed in vain.
     const stop = () => entries.every(({ job }) => job.options.stop());
-    const tap = entries[0]!.job.options.tap; // then it is the only one
+    const tap = entries[0]!.job.options.tap; // a job with a tap is alone
     batch.wantsLogits = entries.some(({ job }) => job.options.logits ?? true);
     await backend.run(batch, { stop, phase, ...(tap && { tap }) });
     this.batches++;

@@ -1,7 +1,7 @@
-// How well a model foresees a given text: the log-probability of every next token, and the token that it thinks
-// likeliest. With a base, also how far its distributions are from those of another model at the same places.
+// How well a model predicts a given text: the log-probability of every next token, and the most likely token. With a
+// base, also the divergence of its distributions from another model's at the same positions.
 //
-// The logits stay on this thread. What is made of them (perplexity, means, error bars) is src/tools/perplexity/.
+// The logits stay on this thread. src/tools/perplexity/ computes perplexity, means and error bars from the results.
 
 import type { ScoreResult } from "../api/api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
@@ -21,9 +21,9 @@ export interface ScoreRequest {
   tokens: readonly number[];
   /** The first position whose next token is scored. */
   from: number;
-  /** Read BOS in place of the first token, where the model begins its texts with one. */
+  /** Read BOS instead of the first token, if the model starts its texts with one. */
   firstIsBos: boolean;
-  /** Return the distributions, in 16 bits a token. */
+  /** Return the distributions, in 16 bits per token. */
   rows: boolean;
   /** The base's distributions at the same positions: [scored, logprobRowLength(vocab)]. */
   base: Uint16Array | undefined;
@@ -37,12 +37,12 @@ export async function score(
   checkRequest(engine, request);
   const { tokens, from } = request;
   const { bos, addBos } = engine.tokenizer.special;
-  const read = tokens.slice(0, -1); // nobody asks what comes after the last token
+  const read = tokens.slice(0, -1); // no prediction is needed after the last token
   if (request.firstIsBos && addBos && bos !== undefined) read[0] = bos;
   const scores = new Scores(engine.vocabSize, request);
   let nonsense: NonsenseError | undefined;
   const running = await engine.open({
-    tokens: [], // logits of many positions are wanted, so all are computed
+    tokens: [], // logits of many positions are needed, so nothing is reused
     mayAdd: read.length,
     isAborted: () => control.aborted,
   });
@@ -66,7 +66,7 @@ export async function score(
   return scores.result;
 }
 
-/** Takes logits position by position and keeps what is asked of them. */
+/** Takes logits position by position and keeps the requested values. */
 class Scores {
   readonly result: ScoreResult;
   readonly #request: ScoreRequest;

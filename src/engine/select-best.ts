@@ -1,18 +1,18 @@
 // Partial selection: the k best of many candidates, in order, without sorting the rest.
 //
-// A heap of k ids with the worst on top takes each candidate in turn, so a vocabulary of 150,000
-// costs one pass plus a few hundred heap steps for k = 40. With k = count it is a heap sort.
-// "Better" is: the larger key; of equal keys, the lower id.
+// A heap of k ids with the worst on top takes each candidate in turn, so a vocabulary of 150,000 costs one pass plus a
+// few hundred heap steps for k = 40. With k = count it is a heap sort. Better means: the larger key; of equal keys,
+// the lower id.
 //
-// The functions over all keys compare eight at a time and look closer only where one may be better:
-// 0.17 ms for 150,000. (A WebAssembly kernel would find maxima of blocks in 0.04 ms, with the copy of
-// the logits into its memory: 0.1 ms less, of a token that takes ten and more.)
+// The functions over all keys compare eight at a time and look closer only if one may be better: 0.17 ms for 150,000.
+// (A WebAssembly kernel would find the maxima of blocks in 0.04 ms, including the copy of the logits: 0.1 ms less, of
+// a token that takes ten and more.)
 
 export type Keys = Float32Array | Float64Array;
 
 /**
- * Writes the `k` best of ids[0..count) to out[0..k), best first, and returns how many that are:
- * min(k, count). keys is indexed by id and has no NaN; ids is left alone.
+ * Writes the `k` best of ids[0..count) to out[0..k), best first, and returns how many there are: min(k, count). `keys`
+ * is indexed by id and has no NaN; `ids` is not changed.
  */
 export function selectBest(
   keys: Keys,
@@ -39,10 +39,7 @@ export function selectBest(
   return size;
 }
 
-/**
- * The same over all ids from 0 to keys.length - 1. A key that is NaN ends the search: its id is then
- * the only one in `out`.
- */
+/** The same over all ids from 0 to keys.length - 1. A NaN key ends the search: its id is then the only one in `out`. */
 export function selectBestOfAll(keys: Float32Array, k: number, out: Int32Array): number {
   const size = Math.min(k, keys.length);
   if (size === 0) return 0;
@@ -63,7 +60,7 @@ export function selectBestOfAll(keys: Float32Array, k: number, out: Int32Array):
   return size;
 }
 
-/** The id of the largest key, the lowest of equal ones; or that of the first NaN. Keys must not be empty. */
+/** The id of the largest key (the lowest id on ties), or of the first NaN. `keys` must not be empty. */
 export function bestOfAll(keys: Float32Array): number {
   let best = 0;
   for (let id = 0; id < keys.length && !Number.isNaN(keys[best]); ) {
@@ -73,7 +70,7 @@ export function bestOfAll(keys: Float32Array): number {
   return best;
 }
 
-/** The first id from `from` on whose key is above `limit`, or NaN; keys.length when there is none. */
+/** The first id from `from` on whose key is above `limit` or NaN; keys.length if there is none. */
 function nextAbove(keys: Float32Array, from: number, limit: number): number {
   let id = from;
   for (; id + 8 <= keys.length; id += 8) {
@@ -97,15 +94,18 @@ function alone(id: number, out: Int32Array): number {
   return 1;
 }
 
-/** Sorts ids[0..count) by key, best first; `scratch` has room for as many. For many of them: a heap sort is slower. */
+/**
+ * Sorts ids[0..count) by key, best first; `scratch` has room for as many. For large counts, where a heap sort is
+ * slower.
+ */
 export function sortBest(
   keys: Float32Array,
   ids: Int32Array,
   count: number,
   scratch: Float64Array,
 ): void {
-  // One number for each, in the order of the result: 32 bits of the key (its bits, made to count upwards, from
-  // the best down), then 21 of the id. The engine's own sort of numbers does the rest.
+  // One number per id, in the order of the result: 32 bits of the key (its bits mapped to an integer that grows from
+  // best to worst), then 21 bits of the id. JavaScript's own sort of numbers does the rest.
   for (let i = 0; i < count; i++) {
     asFloat[0] = keys[ids[i]!]! + 0; // no -0
     const bits = asBits[0]!;
@@ -116,7 +116,7 @@ export function sortBest(
   for (let i = 0; i < count; i++) ids[i] = sorted[i]! % ID_RANGE;
 }
 
-/** Ids are below this: 2^32 times it is still exact in a float64. */
+/** Ids are below this: 2^32 times this is still exact in a float64. */
 const ID_RANGE = 2 ** 21;
 const asFloat = new Float32Array(1);
 const asBits = new Int32Array(asFloat.buffer);
@@ -125,7 +125,7 @@ function makeHeap(keys: Keys, heap: Int32Array, size: number): void {
   for (let i = (size >> 1) - 1; i >= 0; i--) siftDown(keys, heap, i, size);
 }
 
-/** From a heap to best first: the worst of what is left goes to the end, until all are in place. */
+/** Turns a heap into a list, best first: the worst of the rest goes to the end, until all are in place. */
 function sortHeap(keys: Keys, heap: Int32Array, size: number): void {
   for (let end = size - 1; end > 0; end--) {
     const worst = heap[0]!;

@@ -1,22 +1,21 @@
-// Stop strings in a stream of text: what may be shown now, what must wait, and when to end.
+// Stop strings in a stream of text: which text can be shown now, which must wait, and when to end.
 //
-// The text comes in pieces that know nothing of stop strings: one may begin in the middle of a piece
-// and end three pieces later. Text is held back only while it could still become a stop string, and
-// not one character more. The stop string that is complete first ends the text; of two that are
-// complete at the same character, the longer. So the outcome depends on the text alone, not on how it
-// was cut into pieces.
+// The text comes in pieces, and a stop string may start in the middle of one and end three pieces later. Text is held
+// back only while it could still become a stop string, and not one character more. The stop string that is complete
+// first ends the text; of two that are complete at the same character, the longer. So the result depends on the text
+// alone, not on how it was split into pieces.
 //
-// It is an Aho-Corasick automaton over UTF-16 code units: its state is the longest end of the text
-// that is the beginning of a stop string, which is exactly the text to hold back.
+// It is an Aho-Corasick automaton over UTF-16 code units: its state is the longest suffix of the text that is a prefix
+// of a stop string, which is exactly the text to hold back.
 
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 
 interface Node {
-  /** How many code units lead here: the length of the text held back in this state. */
+  /** Depth in code units: the length of the text held back in this state. */
   depth: number;
   next: Map<number, Node>;
-  /** The node of the longest proper end of this node's text that is also in the tree. */
+  /** The node of the longest proper suffix of this node's text that is also in the tree. */
   fallback: Node | undefined;
   /** The longest stop string that this node's text ends with. */
   stop: string | undefined;
@@ -42,7 +41,7 @@ export class StopMatcher {
     return this.#matched;
   }
 
-  /** Takes the next piece of text and returns what is now certain not to belong to a stop string. */
+  /** Takes the next piece of text and returns the text that can no longer be part of a stop string. */
   push(piece: string): string {
     if (this.#matched !== undefined) return "";
     const text = this.#held + piece;
@@ -59,7 +58,7 @@ export class StopMatcher {
     return text.slice(0, certain);
   }
 
-  /** The text has ended: returns what was held back. */
+  /** The text has ended: returns the held-back text. */
   end(): string {
     const rest = this.#held;
     this.#held = "";

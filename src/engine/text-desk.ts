@@ -1,7 +1,7 @@
-// Where a text is worked on. Small ones go to the engine's thread, which answers at once; large ones, or many at a time,
-// to a thread of their own, so that no answer under way stands still meanwhile. That thread is started when it is first
-// needed, and opens the model's tokenizer and template by itself. One that hangs is ended: the text that it was at fails,
-// those that waited behind it go to the next thread.
+// Decides where a text is tokenized or rendered. Small texts go to the engine's thread, which answers immediately.
+// Large texts, or many at a time, go to a text thread, so that no running generation stalls. That thread is started
+// when it is first needed, and opens the model's tokenizer and template itself. If it hangs it is terminated: the text
+// it was working on fails, and those behind it go to the next thread.
 
 import { AbortedError, LanternError, RestartingError } from "../base/errors.ts";
 import type { EngineThread } from "../platform/platform.ts";
@@ -12,12 +12,12 @@ import { type EngineLine, Line } from "./rpc.ts";
 type SharedMethod = Exclude<keyof TextMethods, "open" | "dispose">;
 
 /**
- * UTF-16 units of text that may be with the engine's thread at a time: a few milliseconds of its time. Messages that come
- * in together are answered together, so it is their sum that counts.
+ * UTF-16 units of text that the engine's thread may have at a time: a few milliseconds of work. Messages that arrive
+ * together are handled together, so their sum counts.
  */
 const ENGINE_UNITS = 8192;
 
-/** A text that waited behind others at which threads hung is tried so often. */
+/** How often a text is retried that waited behind others at which a thread hung. */
 const MOST_TRIES = 5;
 
 export interface TextThread {
@@ -30,9 +30,12 @@ export interface TextThread {
 export class TextDesk {
   readonly #engine: Pick<EngineLine, "call">;
   readonly #thread: TextThread;
-  /** Units that the engine's thread has been given and has not answered yet. */
+  /** Units that the engine's thread has and has not answered yet. */
   #given = 0;
-  /** The other thread, once it is open; undefined in it: it cannot open the model, so the engine does everything. */
+  /**
+   * The text thread, once it is open; resolves to undefined if it cannot open the model, so that the engine does
+   * everything.
+   */
   #opening: Promise<Line<TextMethods> | undefined> | undefined;
   #disposed = false;
 
@@ -41,7 +44,7 @@ export class TextDesk {
     this.#thread = thread;
   }
 
-  /** Sends a request of so many units to where it is in nobody's way. */
+  /** Sends a request of so many units to the right thread. */
   async call<M extends SharedMethod>(
     method: M,
     params: TextMethods[M]["params"],
@@ -62,7 +65,7 @@ export class TextDesk {
     }
   }
 
-  /** Whether so much more should not be given to the engine's thread. */
+  /** Whether so much more text is too much for the engine's thread. */
   isLarge(units: number): boolean {
     return this.#given + units > ENGINE_UNITS;
   }
@@ -72,7 +75,7 @@ export class TextDesk {
     await this.#close();
   }
 
-  /** There is another engine: whether the thread's tokenizer is still the model's is to be found out anew. */
+  /** Call when the engine was restarted: the tokenizers of both threads must be compared again. */
   reset(): void {
     void this.#close();
   }
@@ -104,7 +107,7 @@ export class TextDesk {
   }
 
   #open(): Promise<Line<TextMethods> | undefined> {
-    if (this.#disposed) return Promise.resolve(undefined); // the engine's line says that it is closed
+    if (this.#disposed) return Promise.resolve(undefined); // the engine's RPC reports that it is closed
     this.#opening ??= this.#start();
     return this.#opening;
   }
@@ -124,10 +127,10 @@ export class TextDesk {
         line.call("open", this.#thread.request),
         this.#engine.call("fingerprint", {}),
       ]);
-      // Whoever put another model in the file's place meanwhile: what is in memory counts.
+      // The file may have been replaced meanwhile: the model in memory counts.
       if (here === there) return line;
     } catch (error) {
-      // The file is gone, say; a line that was closed meanwhile says so below.
+      // The file may be gone; a closed thread is reported below.
       if (!(error instanceof LanternError)) throw error;
     }
     await line.dispose();

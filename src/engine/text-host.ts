@@ -1,4 +1,4 @@
-// The far side of the line to a model's text thread: opens the tokenizer and the template by itself, and answers what
+// The text thread's side of the RPC: opens the tokenizer and the template itself, and answers the requests that
 // text-desk.ts sends here instead of to the engine's thread.
 
 import type { Check } from "../base/check.ts";
@@ -27,7 +27,7 @@ type Handler<M extends TextMethod> = (
   check: Check,
 ) => Promise<TextMethods[M]["result"]> | TextMethods[M]["result"];
 
-/** Serves one model's texts on this thread until it is ended. */
+/** Serves one model's texts on this thread until it is terminated. */
 export function serveText(
   port: EnginePort,
   load: (request: TextRequest) => Promise<TextSide>,
@@ -64,7 +64,7 @@ export function serveText(
     params: TextMethods[M]["params"],
     aborted: boolean,
   ): Promise<FromEngine> => {
-    // No message comes in while a text is worked on; the flag of an abort is seen.
+    // No message comes in during work on a text, but the abort flag is seen.
     const check = (): void => {
       beat();
       const isStopped = aborted || (flags && Atomics.load(flags, id % ABORT_FLAGS) === id);
@@ -84,7 +84,7 @@ export function serveText(
     if (request.method === "share") flags = request.flags;
     if (request.method === "ping") port.post({ id: 0, kind: "pong" });
     if (request.method === "abort" || request.method === "share" || request.method === "ping") {
-      return; // what an abort is about has been answered, or has seen its flag
+      return; // the aborted request was already answered, or has seen its flag
     }
     const { id, method, params, aborted } = request;
     void answer(id, method, params, aborted).then((reply) => {

@@ -1,7 +1,7 @@
-// What can be done with a model's text side alone: text to tokens and back, and its chat template. No weights.
+// Work on texts that needs no weights: tokenizing, detokenizing, and the chat template.
 //
-// The engine's thread does it for small texts (host.ts), a thread of its own for large ones (text-host.ts): a megabyte
-// takes a second, and nobody's answer should stand still for so long.
+// The engine's thread does it for small texts (host.ts), the text thread for large ones (text-host.ts): a megabyte
+// takes a second, and no generation should stall that long.
 
 import type { ChatMessage, TemplateOptions } from "../api/api.ts";
 import type { Check } from "../base/check.ts";
@@ -17,7 +17,7 @@ export interface TextSide {
   readonly template: ChatTemplate | undefined;
 }
 
-/** The tokens of a prompt, whatever it is made of. */
+/** The tokens of any kind of prompt. */
 export function promptTokens(side: TextSide, prompt: Prompt, check: Check): number[] {
   if (prompt.kind === "tokens") return prompt.tokens;
   const { tokenizer } = side;
@@ -26,7 +26,7 @@ export function promptTokens(side: TextSide, prompt: Prompt, check: Check): numb
   }
   const text = renderMessages(side, prompt.messages, { addGenerationPrompt: true }, check);
   const tokens = tokenizer.encode(text, { addSpecial: true, check });
-  // Many templates write BOS themselves; a second one in front of it would confuse the model.
+  // Many templates write BOS themselves; a second one would confuse the model.
   const { bos } = tokenizer.special;
   return tokens[0] === bos && tokens[1] === bos ? tokens.slice(1) : tokens;
 }
@@ -45,7 +45,7 @@ export function renderMessages(
   return template.render(messages, { addGenerationPrompt, tools, extra: variables, check });
 }
 
-/** Tokens as they are sent: of more than `limit`, only how many there are. */
+/** Tokens in the form in which they are sent; more than `limit` are only counted. */
 export function tokenList(tokens: readonly number[], limit: number): TokenList {
   const count = tokens.length;
   return { count, ids: count > limit ? undefined : Int32Array.from(tokens) };

@@ -1,27 +1,27 @@
-// Whether a thread still lives: looks every second, while something is asked of it, for a sign of life, and says so when
-// there has been none for long. A thread that hangs does not die: without this, whoever asked would wait for ever.
+// Detects a hung thread. While a request is pending, it checks for signs of life every second, and reports when there
+// have been none for long. A hung thread does not die: without this, its caller would wait forever.
 //
-// Signs of life are messages (it answers a ping between two pieces of its work) and a counter in shared memory, which it
-// advances in the middle of them: between two ops of a batch, between two words of a text. A batch that takes minutes on a
-// slow machine therefore is no hang. Without shared memory there are only messages, and more patience.
+// Signs of life are messages (the thread answers a ping between two pieces of work) and a counter in shared memory,
+// which it advances during work: between two ops of a batch, between two words of a text. So a batch that takes
+// minutes on a slow machine is not a hang. Without shared memory there are only messages, and the timeout is longer.
 //
-// Seconds are counted, not measured: a process that was stopped for an hour, or a machine that slept, has not hung.
+// Checks are counted, not clock time: a process that was stopped for an hour, or a machine that slept, has not hung.
 
-/** No sign of life for this long: it hangs. */
+/** Seconds without a sign of life after which a thread counts as hung. */
 export const HANG_SECONDS = 60;
-/** Without shared memory a whole batch may pass without a sign. */
+/** Factor on the timeout without shared memory, where a whole batch may pass without a sign. */
 const PATIENCE_WITHOUT_COUNTER = 10;
-/** Looks in the time after which it hangs. */
+/** Checks per timeout. */
 const LOOKS = 60;
-/** A thread that starts gives no sign until its code is loaded. It has at least this long. */
+/** A starting thread gives no sign until its code is loaded. It gets at least this long. */
 const START_SECONDS = 60;
 
 export interface WatchOptions {
-  /** Seconds without a sign of life after which it hangs; 0: never. */
+  /** Seconds without a sign of life after which it counts as hung; 0: never. */
   seconds: number;
-  /** Its counter; undefined: there is none. */
+  /** The thread's counter; undefined if there is none. */
   beats: (() => number) | undefined;
-  /** Asks it for a message. */
+  /** Asks the thread for a message. */
   ping(): void;
   onHang(seconds: number): void;
 }
@@ -30,7 +30,7 @@ export class Watch {
   readonly #options: WatchOptions;
   readonly #seconds: number;
   #timer: ReturnType<typeof setInterval> | undefined;
-  /** Messages from it. */
+  /** Number of messages from the thread. */
   #heard = 0;
   #lastSign = -1;
   #quiet = 0;
@@ -46,22 +46,22 @@ export class Watch {
     return this.#heard + (this.#options.beats?.() ?? 0);
   }
 
-  /** A message came: it lives. */
+  /** Call when a message came. */
   hear(): void {
     this.#heard++;
     this.#isAsked = false;
   }
 
-  /** Something is asked of it. */
+  /** A request is pending. */
   start(): void {
     if (this.#timer !== undefined || this.#seconds === 0) return;
     this.#quiet = 0;
     this.#isAsked = false;
     this.#timer = setInterval(() => this.#look(), (this.#seconds * 1000) / LOOKS);
-    (this.#timer as { unref?(): void }).unref?.(); // the thread keeps the process alive, not this
+    (this.#timer as { unref?(): void }).unref?.(); // the thread keeps the process alive, not this timer
   }
 
-  /** Nothing is asked of it any more. */
+  /** No request is pending any more. */
   stop(): void {
     clearInterval(this.#timer);
     this.#timer = undefined;

@@ -1,9 +1,10 @@
-// Who may begin: a generation is let in when what it may come to need of every pool, answer included, is not promised to
-// others. Whoever does not fit yet waits, in the order of coming; so no running generation ever finds a pool empty.
+// Admission control: a generation may start when everything it may need of every pool, its answer included, is not
+// reserved by others. A generation that does not fit waits, first come first served; so no running generation ever
+// finds a pool empty.
 
 import { AbortedError } from "../../base/errors.ts";
 
-/** Of each pool: cache blocks, slots. */
+/** An amount for each pool: cache blocks, slots. */
 export type Amounts = readonly number[];
 
 interface Applicant {
@@ -19,18 +20,18 @@ export class Admission {
   #running = 0;
   #queue: Applicant[] = [];
 
-  /** `limits`: how many there are. */
+  /** `limits`: the size of each pool. */
   constructor(limits: Amounts) {
     this.#limits = limits;
     this.#promised = limits.map(() => 0);
   }
 
-  /** What running generations may come to need. */
+  /** What running generations have reserved. */
   get promised(): Amounts {
     return this.#promised;
   }
 
-  /** There are only so many, after all. */
+  /** Lowers the limits when pools turn out smaller than planned. */
   limit(limits: Amounts): void {
     this.#limits = limits;
   }
@@ -43,7 +44,7 @@ export class Admission {
     return this.#queue.length;
   }
 
-  /** Resolves when `amounts` are promised; leave() gives them back. More than there are: all of them. */
+  /** Resolves when `amounts` are reserved; leave() gives them back. Amounts above the limit are reduced to it. */
   enter(amounts: Amounts, isAborted: () => boolean): Promise<Amounts> {
     const wanted = amounts.map((amount, pool) => Math.min(amount, this.#limits[pool]!));
     const { promise, resolve, reject } = Promise.withResolvers<Amounts>();
@@ -58,7 +59,7 @@ export class Admission {
     this.#letIn();
   }
 
-  /** Somebody gave up: whoever waits behind may go on. */
+  /** A waiting generation may have been aborted: those behind it may start. */
   check(): void {
     this.#letIn();
   }
@@ -72,7 +73,7 @@ export class Admission {
     while (this.#queue.length > 0) {
       const [first] = this.#queue as [Applicant];
       const promised = this.#promised.map((amount, pool) => amount + first.wanted[pool]!);
-      // Whoever wants more than there is by now is let in alone, and told.
+      // A generation that needs more than the limit by now is admitted alone, and fails with an error.
       const isFirst = this.#promised.every((amount) => amount === 0);
       if (!isFirst && !isWithin(promised, this.#limits)) return;
       this.#queue.shift();

@@ -1,13 +1,13 @@
-// Numbers with reference counts: the blocks of a KV cache, or the slots of recurrent state. The backend holds the data behind
-// them; sequences take, share and release them here.
+// Reference counts for numbered units: the blocks of a KV cache, or the slots of recurrent state. The backend holds
+// the data; sequences take, share and release the numbers here.
 //
 // A number is free exactly when its count is 0.
 
 export class BlockPool {
-  /** The most that there may be. */
+  /** The largest size of the pool. */
   readonly most: number;
   readonly #counts: Int32Array;
-  /** A stack: the block that was freed last is taken first, so that a small cache stays in a small part of memory. */
+  /** A stack: the block freed last is taken first, so that a small cache stays in a small part of memory. */
   readonly #free: Int32Array;
   #freeCount = 0;
   #size = 0;
@@ -23,11 +23,11 @@ export class BlockPool {
     return this.#size;
   }
 
-  /** From now on there are `size` blocks. */
+  /** Grows the pool to `size` blocks. */
   grow(size: number): void {
     const added = Math.min(size, this.most) - this.#size;
     if (added <= 0) return;
-    // New blocks go under those that were in use before, the first of them on top of the others.
+    // New blocks go under the ones used before, with the lowest number on top.
     this.#free.copyWithin(added, 0, this.#freeCount);
     for (let i = 0; i < added; i++) this.#free[i] = this.#size + added - 1 - i;
     this.#freeCount += added;
@@ -42,7 +42,7 @@ export class BlockPool {
     return this.#freeCount;
   }
 
-  /** A block with count 1. There must be a free one: SequenceState.needed() was asked before. */
+  /** Takes a block, with count 1. One must be free: check SequenceState.needed() first. */
   take(): number {
     if (this.#freeCount === 0) throw new Error("the pool is empty: needed() was not asked");
     const block = this.#free[--this.#freeCount]!;

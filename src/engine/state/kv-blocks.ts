@@ -1,29 +1,31 @@
-// The paged KV cache of a sequence as bookkeeping: which blocks of 32 tokens it holds, in order. All KV states of one window
-// share the table; the backend holds the data and copies a block when told to.
+// Bookkeeping for the paged KV cache of a sequence: which blocks of 32 tokens it holds, in order. All KV states of one
+// window share the table; the backend holds the data and copies a block when told to.
 //
 // Invariants:
 // - a sequence of n tokens holds blocks #first to ceil(n / 32), all counted; #first is 0 without a window;
 // - a block that is about to be written belongs to one sequence only (copy on write);
-// - with a window, a block is released once no token to come can read it, going back by REWIND_TOKENS included.
+// - with a window, a block is released once no later token can read it, even after going back by REWIND_TOKENS.
 
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import type { BlockPool } from "./block-pool.ts";
 import type { SequenceState } from "./sequence-state.ts";
 
-/** Tokens that a windowed sequence can always go back by: the last token of a prompt is computed again, for its logits. */
+/**
+ * Tokens that a windowed sequence can always go back by: the last token of a prompt is computed again, for its logits.
+ */
 const REWIND_TOKENS: number = KV_BLOCK_TOKENS;
 
 export interface KvBlocksParts {
   readonly pool: BlockPool;
   readonly maxTokens: number;
-  /** Tokens that attention looks back, its own included; Infinity: all. */
+  /** Tokens that attention sees, the current one included; Infinity: all. */
   readonly window: number;
   /** Copies the data of a block of this group to another. */
   readonly copy: (from: number, to: number) => void;
 }
 
 export class KvBlocks implements SequenceState {
-  /** Entries before #first and beyond the length are stale. Backends read this as the block table. */
+  /** The block table that backends read. Entries before #first and beyond the length are stale. */
   readonly table: Int32Array;
   readonly #parts: KvBlocksParts;
   /** The first block that is held. */
@@ -65,7 +67,7 @@ export class KvBlocks implements SequenceState {
 
   commit(): void {
     const { pool, window } = this.#parts;
-    const unread = this.#length - window + 1 - REWIND_TOKENS; // positions before it
+    const unread = this.#length - window + 1 - REWIND_TOKENS; // positions below this are never read again
     while ((this.#first + 1) * KV_BLOCK_TOKENS <= unread) pool.release(this.table[this.#first++]!);
   }
 
@@ -97,7 +99,7 @@ export class KvBlocks implements SequenceState {
     this.restore(0);
   }
 
-  /** Whether the next token goes into a partly filled block that another sequence holds too. */
+  /** Whether the next token goes into a partly filled block that another sequence also holds. */
   #tailIsShared(): boolean {
     if (this.#length % KV_BLOCK_TOKENS === 0) return false;
     return this.pool.isShared(this.table[Math.floor(this.#length / KV_BLOCK_TOKENS)]!);
@@ -108,8 +110,8 @@ export function blocksFor(tokens: number): number {
   return Math.ceil(tokens / KV_BLOCK_TOKENS);
 }
 
-/** The most blocks that a running sequence holds under a window, in batches of so many tokens. */
+/** The most blocks that a running sequence holds under a window, with batches of `batchTokens` tokens. */
 export function windowBlocks(window: number, batchTokens: number): number {
-  // The span may begin and end in the middle of a block.
+  // The span may start and end in the middle of a block.
   return blocksFor(window + REWIND_TOKENS + batchTokens) + 1;
 }

@@ -1,19 +1,19 @@
-// Sequences that nobody computes any more, kept because the next prompt may begin as they do: another turn of the same
-// conversation, another branch of it, another user with the same system prompt. Least recently used ones go first when
-// blocks are needed; blocks that a running sequence shares with them stay with it.
+// Sequences that have ended, kept because the next prompt may start the same way: another turn of the same
+// conversation, another branch of it, another user with the same system prompt. When blocks are needed, the least
+// recently used sequence is evicted; blocks that it shares with a running sequence stay in use there.
 
 import type { Sequence } from "./sequence.ts";
 
-/** Token numbers that all kept sequences together may hold: some MB of bookkeeping. */
+/** Token ids that all kept sequences together may hold: some MB of bookkeeping. */
 const MOST_NUMBERS = 4_000_000;
 const MOST_SEQUENCES = 256;
 const FEWEST_SEQUENCES = 8;
 
 interface Candidate {
   readonly sequence: Sequence;
-  /** Tokens that it has in common with the prompt. */
+  /** Tokens in common with the prompt. */
   readonly same: number;
-  /** Tokens of these that need not be computed again. */
+  /** How many of them need not be computed again. */
   readonly usable: number;
 }
 
@@ -32,8 +32,8 @@ export class PrefixCache {
   }
 
   /**
-   * A sequence that holds the longest beginning of `tokens` that is known, and nothing else; undefined: nothing is. It is
-   * the caller's; what the cache goes on to hold shares its state. The last token is computed anew in any case.
+   * A sequence with the longest known prefix of `tokens` and nothing else; undefined if none is known. It belongs to
+   * the caller; sequences that stay in the cache share its state. The last token is always computed again.
    */
   take(tokens: readonly number[]): Sequence | undefined {
     let best: Candidate | undefined;
@@ -55,7 +55,7 @@ export class PrefixCache {
     return branch;
   }
 
-  /** Takes a sequence over; those that it begins with are then known twice, and go. */
+  /** Takes over a sequence. Kept sequences that are a prefix of it are dropped. */
   keep(sequence: Sequence): void {
     if (sequence.length === 0) {
       sequence.release();
@@ -71,7 +71,7 @@ export class PrefixCache {
     while (this.#kept.length > this.#most) this.evict();
   }
 
-  /** Gives up the least recently used one; false: there is none. */
+  /** Drops the least recently used sequence; false if there is none. */
   evict(): boolean {
     const oldest = this.#kept.shift();
     oldest?.release();
@@ -79,7 +79,7 @@ export class PrefixCache {
   }
 }
 
-/** The later of two that are alike. */
+/** Whether `one` is the better match: at least as good, so that the later of two equal ones wins. */
 function isBetter(one: Candidate, other: Candidate): boolean {
   return one.usable === other.usable ? one.same >= other.same : one.usable > other.usable;
 }

@@ -1,11 +1,11 @@
-// The recurrent state of a sequence as bookkeeping: which slot of the backend holds it. A slot holds the floats of all
-// recurrent states of the graph after some number of tokens.
+// Bookkeeping for the recurrent state of a sequence: which slot of the backend holds it. A slot holds the floats of
+// all recurrent states of the graph after some number of tokens.
 //
-// A slot is written by one batch and never again: a batch reads slot `from` and writes slot `to`. So a batch that fails loses
-// nothing, a fork shares the slot, and a checkpoint is a slot that is kept: no data is ever copied.
+// A slot is written by one batch and never again: a batch reads slot `from` and writes slot `to`. So a failed batch
+// loses nothing, a fork shares the slot, and a checkpoint is a slot that is kept: no data is ever copied.
 //
-// Checkpoints lie at block boundaries: the last one before the end of a prompt, because the next prompt often begins with
-// the same tokens, and every CHECKPOINT_TOKENS. A sequence keeps the newest MOST_CHECKPOINTS of them.
+// Checkpoints are at block boundaries: the last one before the end of a prompt, because the next prompt often starts
+// with the same tokens, and every CHECKPOINT_TOKENS. A sequence keeps its newest MOST_CHECKPOINTS.
 
 import { KV_BLOCK_TOKENS, NO_SLOT, type SlotPair } from "../../graph/batch.ts";
 import type { BlockPool } from "./block-pool.ts";
@@ -14,7 +14,7 @@ import type { SequenceState } from "./sequence-state.ts";
 const CHECKPOINT_TOKENS: number = 16 * KV_BLOCK_TOKENS;
 const MOST_CHECKPOINTS = 2;
 
-/** Slots that a running sequence holds at most: the state itself, the one that a batch writes, and checkpoints. */
+/** The most slots of a running sequence: its state, the one that a batch writes, and checkpoints. */
 export const RUNNING_SLOTS: number = 2 + MOST_CHECKPOINTS;
 
 interface Checkpoint {
@@ -24,11 +24,11 @@ interface Checkpoint {
 
 export class RecurrentSlots implements SequenceState {
   readonly pool: BlockPool;
-  /** NO_SLOT: from zeros; nothing is written. */
+  /** NO_SLOT as `from`: start from zeros; as `to`: nothing is written. */
   readonly slots: { from: number; to: number } & SlotPair = { from: NO_SLOT, to: NO_SLOT };
   /** Tokens that `from` has seen. */
   #length = 0;
-  /** Tokens of the batch that is under way. */
+  /** Tokens of the running batch. */
   #appended = 0;
   /** Whether the state after that batch becomes a checkpoint. */
   #isCheckpoint = false;
@@ -112,7 +112,7 @@ export class RecurrentSlots implements SequenceState {
   }
 }
 
-/** The first length after `length` at which a checkpoint is wanted, with tokens at hand up to `end`. */
+/** The first length after `length` that gets a checkpoint, if the known tokens reach up to `end`. */
 function nextCheckpoint(length: number, end: number): number {
   const periodic = (Math.floor(length / CHECKPOINT_TOKENS) + 1) * CHECKPOINT_TOKENS;
   const last = Math.floor((end - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;

@@ -1,4 +1,4 @@
-// A sequence: its tokens, and what it keeps of them in the backend, state by state. It knows no kind of state.
+// A sequence: its tokens, and its states in the backend. It knows no kind of state.
 //
 //   append() -> the batch is computed -> commit()
 //                                     -> it failed: restore(the length before)
@@ -25,7 +25,7 @@ export class Sequence implements BatchSequence {
     this.#tokens = new Int32Array(maxTokens);
   }
 
-  /** Tokens that were computed, or are being computed. */
+  /** Tokens that were computed or are being computed. */
   get length(): number {
     return this.#length;
   }
@@ -46,14 +46,14 @@ export class Sequence implements BatchSequence {
     return same;
   }
 
-  /** Whether it begins with all tokens of the other. */
+  /** Whether all tokens of the other are a prefix of this one. */
   startsWith(other: Sequence): boolean {
     if (other.#length > this.#length) return false;
     for (let i = 0; i < other.#length; i++) if (this.#tokens[i] !== other.#tokens[i]) return false;
     return true;
   }
 
-  /** How many of `count` more tokens one batch may compute, `left` of them being at hand: see SequenceState. */
+  /** How many of `count` more tokens one batch may compute, if `left` are known: see SequenceState. */
   batchTokens(count: number, left: number): number {
     let most = count;
     for (const state of this.states) most = state.batchTokens(most, this.#length + left);
@@ -61,8 +61,8 @@ export class Sequence implements BatchSequence {
   }
 
   /**
-   * Makes room for `count` tokens of tokens[from...], all of which are at hand, and returns the position of the first. The
-   * pools must have what the states need.
+   * Makes room for `count` tokens of tokens[from...], all of which are known, and returns the position of the first.
+   * The pools must have what the states need.
    */
   append(tokens: ArrayLike<number>, from = 0, count: number = tokens.length - from): number {
     if (this.#isReleased) throw new Error("a sequence was used after its release");
@@ -77,7 +77,7 @@ export class Sequence implements BatchSequence {
     return first;
   }
 
-  /** The tokens that were appended have been computed. */
+  /** Call when the appended tokens were computed. */
   commit(): void {
     for (const state of this.states) state.commit();
   }
@@ -113,7 +113,7 @@ export class Sequence implements BatchSequence {
     return copy;
   }
 
-  /** Gives everything back; the sequence is of no use after that. */
+  /** Gives everything back; the sequence must not be used after that. */
   release(): void {
     if (this.#isReleased) return;
     for (const state of this.states) state.release();

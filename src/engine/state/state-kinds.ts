@@ -1,6 +1,6 @@
-// The kinds of state that sequences of a graph keep: one for each group of KV states (those of the same window), and one for
-// all recurrent states together. A kind says what a sequence may come to need of its pool, how large the pool is to be, and
-// makes a sequence's state. What it all comes to in a backend is a KvCacheOptions.
+// The kinds of state that sequences of a graph have: one for each group of KV states (those of the same window), and
+// one for all recurrent states together. A kind computes what a sequence may need of its pool and how large the pool
+// should be, and makes a sequence's state. cacheOptions() turns the kinds into a backend's KvCacheOptions.
 
 import type { Backend, KvCacheOptions } from "../../backends/backend.ts";
 import type { DType } from "../../dtypes/dtype.ts";
@@ -20,20 +20,20 @@ import { RecurrentSlots, RUNNING_SLOTS } from "./recurrent-slots.ts";
 import type { SequenceState } from "./sequence-state.ts";
 
 export interface StateKind {
-  /** Which group of KV states; undefined: the recurrent ones. */
+  /** The group of KV states; undefined for recurrent state. */
   readonly group: number | undefined;
   /** The most that a running sequence of `tokens` tokens takes of the pool. */
   demand(tokens: number): number;
   /** What a context of `tokens` tokens adds to the pool; `shared`: more than one may run. */
   perContext(tokens: number, shared: boolean): number;
-  /** Of a block, or a slot, with all layers. */
+  /** Bytes of a block or a slot, over all layers. */
   unitBytes(dtype: DType): number;
   create(pool: BlockPool, backend: BlockStore, maxTokens: number): SequenceState;
-  /** Why nothing more can be computed, with a pool of this size: the beginning of a sentence. */
+  /** Why nothing more can be computed with a pool of this size: the start of a sentence. */
   full(size: number): string;
 }
 
-/** What sequences need from whoever owns the memory. */
+/** What sequences need from the owner of the memory. */
 export type BlockStore = Pick<Backend, "copyKvBlock">;
 
 /** In the order of Sequence.states: KV groups by number, then recurrent state. */
@@ -47,9 +47,10 @@ function kvKind({ window, states }: KvGroup, group: number, batchTokens: number)
   const most = window === Infinity ? Infinity : windowBlocks(window, batchTokens);
   return {
     group,
-    // One more: the first block that is written may be shared, and is copied then.
+    // One more: the first block to be written may be shared, and is then copied.
     demand: (tokens) => Math.min(blocksFor(tokens), most) + 1,
-    // A generation that goes on from a shared past copies a block of it. A window's worth more is for what is only kept.
+    // A generation that continues a shared past copies one of its blocks. Another window's worth is for cached
+    // sequences.
     perContext: (tokens, shared) => Math.min(blocksFor(tokens), 2 * most) + (shared ? 1 : 0),
     unitBytes: (dtype) =>
       states.reduce((sum, state) => sum + KV_BLOCK_TOKENS * kvStateBytes(state, dtype), 0),
@@ -75,7 +76,7 @@ function recurrentKind(states: readonly RecurrentState[]): StateKind {
   };
 }
 
-/** What one context of `tokens` tokens takes, without padding. */
+/** Bytes of one context of `tokens` tokens, without padding. */
 export function stateBytes(graph: Graph, limits: PlanLimits, tokens: number, dtype: DType): number {
   return stateKinds(graph, limits).reduce((sum, kind) => {
     const bytes = kind.perContext(tokens, false) * kind.unitBytes(dtype);
@@ -89,13 +90,13 @@ export interface CacheShape {
   readonly contextSize: number;
   readonly contexts: number;
   readonly dtype: DType;
-  /** More than one context was asked for. */
+  /** More than one context was requested. */
   readonly shared: boolean;
-  /** For tests: tokens of the KV cache, instead of contexts. */
+  /** For tests: the size of the KV cache in tokens, instead of contexts. */
   readonly cacheTokens?: number | undefined;
 }
 
-/** What the backend is to hold for so many contexts; of KV blocks, one context's from the start. */
+/** What the backend should hold for so many contexts; KV blocks start with one context's. */
 export function cacheOptions(kinds: readonly StateKind[], shape: CacheShape): KvCacheOptions {
   const { contextSize, contexts, dtype, shared, cacheTokens } = shape;
   const full = blocksFor(contextSize) + (shared ? 1 : 0);

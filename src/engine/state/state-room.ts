@@ -1,8 +1,8 @@
-// Room for the state of sequences: who may begin, what they were promised of each pool, and memory for the KV blocks, which
-// grows as generations come and sequences are kept, up to what was planned when the model was loaded.
+// Room for the state of sequences: admission, reservations in each pool, and memory for KV blocks, which grows as
+// generations and cached sequences need it, up to the plan made when the model was loaded.
 //
-// A generation begins when what it may come to need is promised to nobody else *and* the backend holds it. So a device that
-// turns out to have no memory left makes the next one wait, or refuses it; nobody who runs is ever hurt.
+// A generation starts when what it may need is reserved for it *and* the backend holds the memory. If a device turns
+// out to have no memory left, the next generation waits or is refused; running ones are never affected.
 
 import type { Backend, KvCacheOptions } from "../../backends/backend.ts";
 import { ContextError, MemoryError } from "../../base/errors.ts";
@@ -16,17 +16,17 @@ export interface StateRoomParts {
   readonly backend: Pick<Backend, "copyKvBlock" | "growKv">;
   readonly contextSize: number;
   readonly kinds: readonly StateKind[];
-  /** What there may be, and what the backend holds already. */
+  /** The planned sizes, and what the backend already holds. */
   readonly kv: KvCacheOptions;
 }
 
 export class StateRoom {
-  /** By kind. */
+  /** One pool for each kind of state. */
   readonly pools: readonly BlockPool[];
   readonly prefixes: PrefixCache;
   readonly admission: Admission;
   readonly #parts: StateRoomParts;
-  /** One growth after the other. */
+  /** Serializes growth. */
   #growing: Promise<void> = Promise.resolve();
 
   constructor(parts: StateRoomParts) {
@@ -41,12 +41,12 @@ export class StateRoom {
     this.admission = new Admission(this.pools.map(({ most }) => most));
   }
 
-  /** Those of the KV cache. */
+  /** The pools of the KV cache. */
   get kvPools(): readonly BlockPool[] {
     return this.pools.filter((_, i) => this.#parts.kinds[i]!.group !== undefined);
   }
 
-  /** Bytes that the pools stand for, padding left out: those held, and the most that there may be. */
+  /** Bytes behind the pools, without padding: those held, and the most that may be held. */
   get bytes(): { held: number; most: number } {
     const { kinds, kv } = this.#parts;
     const sum = (count: (pool: BlockPool) => number) =>
@@ -54,12 +54,12 @@ export class StateRoom {
     return { held: sum(({ size }) => size), most: sum(({ most }) => most) };
   }
 
-  /** What a running sequence of `tokens` tokens may come to need. */
+  /** What a running sequence of `tokens` tokens may need. */
   demand(tokens: number): Amounts {
     return this.#parts.kinds.map((kind) => kind.demand(tokens));
   }
 
-  /** Resolves when `wanted` is promised and held; leave() gives it back. Returns how much it is. */
+  /** Resolves with the amounts when they are reserved and held; leave() gives them back. */
   async enter(wanted: Amounts, isAborted: () => boolean): Promise<Amounts> {
     for (;;) {
       const amounts = await this.admission.enter(wanted, isAborted);
@@ -68,7 +68,7 @@ export class StateRoom {
       } catch (error) {
         this.leave(amounts);
         if (!(error instanceof MemoryError) || !isWithin(amounts, this.#sizes)) throw error;
-        // There is room for it once others have ended.
+        // It fits once others have ended.
         this.admission.limit(this.#sizes);
         continue;
       }
@@ -86,12 +86,13 @@ export class StateRoom {
     return new Sequence(states, contextSize);
   }
 
-  /** Frees what sequences hold that are only kept, until `count` more tokens fit. */
+  /** Evicts cached sequences until `count` more tokens fit. */
   makeRoom(sequence: Sequence, count: number): void {
     const { states } = sequence;
     for (let i = 0; i < states.length; i++) {
       const state = states[i]!;
-      // Asked anew after each: a block that was shared with what went is the sequence's own, and need not be copied.
+      // Checked again after each eviction: a block shared with the evicted sequence is no longer shared and need
+      // not be copied.
       while (state.pool.freeCount < state.needed(count)) {
         if (this.prefixes.evict()) continue;
         throw new ContextError(
@@ -105,7 +106,7 @@ export class StateRoom {
     return this.pools.map(({ size }) => size);
   }
 
-  /** Memory for all that is promised, and for what is kept as long as there is any to be had. */
+  /** Makes sure that the backend holds everything reserved, and cached sequences as far as memory allows. */
   #hold(): Promise<void> {
     const grown = this.#growing.then(() => this.#grow());
     this.#growing = grown.catch(() => undefined);
@@ -118,7 +119,7 @@ export class StateRoom {
     const sizes = pools.map((pool, i) => {
       const needed = Math.min(pool.most, pool.usedCount + admission.promised[i]!);
       if (needed <= pool.size) return pool.size;
-      // Some at a time: on a GPU every growth copies what is there.
+      // In steps of a context: on a GPU every growth copies the old contents.
       const batch = kinds[i]!.perContext(contextSize, false);
       return Math.min(pool.most, Math.max(needed, pool.size + batch));
     });
@@ -126,7 +127,7 @@ export class StateRoom {
     try {
       await backend.growKv?.(sizes.filter((_, i) => kinds[i]!.group !== undefined));
     } catch (error) {
-      // Kept sequences can go instead, if that is enough.
+      // Cached sequences can be evicted instead, if that is enough.
       if (error instanceof MemoryError && isWithin(admission.promised, this.#sizes)) return;
       throw error;
     }
