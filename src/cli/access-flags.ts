@@ -23,21 +23,21 @@ export function addAccessFlags(command: Command): Command {
   return command
     .option(
       "--api-key <key>",
-      "API key that clients have to send; other users of this machine can see flags, so better: LANTERN_API_KEY or --api-key-file (default: no key is needed)",
+      "API key that clients must send; other users of this machine can see flags, so LANTERN_API_KEY or --api-key-file is safer (default: no key is needed)",
     )
-    .option("--api-key-file <path>", "a file with API keys, one a line")
+    .option("--api-key-file <path>", "file with API keys, one per line")
     .option(
       "--admin-key <key>",
-      "key for managing models and conversations, from any machine; better: LANTERN_ADMIN_KEY or --admin-key-file (default: on this machine only, with the token in the address that is printed)",
+      "key for managing models and conversations from any machine; LANTERN_ADMIN_KEY or --admin-key-file is safer (default: only this machine may, with the token in the address that is printed)",
     )
-    .option("--admin-key-file <path>", "a file with the admin key")
+    .option("--admin-key-file <path>", "file with the admin key")
     .option(
       "--no-token",
-      "manage models and conversations without a token: every program on this machine may",
+      "let every program on this machine manage models and conversations, without a token",
     )
     .option(
       "--allow-host <name>",
-      "another host name under which this server may be reached; repeatable",
+      "another host name that clients may reach this server by; repeatable",
       repeatedFlag,
     );
 }
@@ -53,22 +53,24 @@ export async function accessOptions(
   const adminKeys = await keysOf("admin-key", flags.adminKey, flags.adminKeyFile, terminal);
   const [adminKey, second] = adminKeys;
   if (second !== undefined) {
-    throw new UsageError("--admin-key-file: the file has several lines, expected one key");
+    throw new UsageError(
+      "--admin-key-file: got a file with several lines, expected one key. Leave one line in it",
+    );
   }
   if (adminKey !== undefined && apiKeys.includes(adminKey)) {
     throw new UsageError(
-      "--admin-key: the admin key is also an API key, so that every client could manage models and conversations. Choose another one",
+      "--admin-key: the admin key is also an API key, so every client could manage models and conversations. Choose another admin key",
     );
   }
   if (adminKey !== undefined && !flags.token) {
     throw new UsageError(
-      "flags: --no-token was given, and an admin key (--admin-key, --admin-key-file or LANTERN_ADMIN_KEY), which needs no token. Drop one",
+      "flags: got both --no-token and an admin key (--admin-key, --admin-key-file or LANTERN_ADMIN_KEY), expected one of them. Drop one",
     );
   }
   for (const name of flags.allowHost ?? []) {
     if (hostNameOf(name) !== undefined) continue;
     throw new UsageError(
-      `--allow-host: got ${JSON.stringify(name)}, expected a host name as in lantern.example.org`,
+      `--allow-host: got ${JSON.stringify(name)}, expected a host name, as in lantern.example.org`,
     );
   }
   return {
@@ -90,7 +92,7 @@ async function keysOf(
   const lines = file === undefined ? [] : (await terminal.readText(file)).split(/\r?\n/);
   const inFile = lines.map((line) => line.trim()).filter((line) => line !== "");
   if (file !== undefined && inFile.length === 0) {
-    throw new UsageError(`--${name}-file: the file is empty, expected a key`);
+    throw new UsageError(`--${name}-file: got an empty file, expected a key`);
   }
   const usual = file === undefined && given === undefined ? terminal.env(variable) : undefined;
   const sources: [string, string | undefined][] = [
@@ -103,9 +105,10 @@ async function keysOf(
 
 /** What cannot stand in a header cannot be sent, and would lock everybody out. No message shows a key. */
 function checked(source: string, key: string): string {
-  if (key === "") throw new UsageError(`${source}: got an empty text, expected a key`);
+  if (key === "")
+    throw new UsageError(`${source}: got an empty key, expected at least one character`);
   if (/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(key)) return key;
   throw new UsageError(
-    `${source}: the key has a character that cannot be sent, expected letters, digits and signs of ASCII, without spaces at the ends`,
+    `${source}: the key has a character that an HTTP header cannot carry, expected printable ASCII without spaces at either end. Choose another key`,
   );
 }

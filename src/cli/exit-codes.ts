@@ -28,10 +28,10 @@ export function exitCodeOf(error: unknown): number {
 
 const meanings: readonly (readonly [code: number, meaning: string])[] = [
   [0, "done"],
-  [failureExitCode, "it failed, or a check found a difference"],
-  [usageExitCode, "the command line is wrong"],
+  [failureExitCode, "the command failed, or a check found a difference"],
+  [usageExitCode, "a flag or an argument is wrong"],
   [fileExitCode, "a file, an address or a download could not be read or written"],
-  [modelExitCode, "the model's file is damaged, or not supported"],
+  [modelExitCode, "the model file is damaged or not supported"],
   [sizeExitCode, "the model does not fit in memory, or the prompt in the context"],
   [interruptExitCode, "stopped with Ctrl-C"],
 ];

@@ -43,7 +43,7 @@ export function numberListFlag(rule: NumberRule): (text: string) => number[] {
     } catch (error) {
       if (!(error instanceof InvalidArgumentError)) throw error;
       throw new InvalidArgumentError(
-        `Expected numbers with commas between them, as in 1,2; each ${ruleText(rule)}.`,
+        `Expected numbers separated by commas, as in 1,2; each ${ruleText(rule)}.`,
       );
     }
   };
@@ -51,6 +51,6 @@ export function numberListFlag(rule: NumberRule): (text: string) => number[] {
 
 /** A parser for a flag that may be given several times. */
 export function repeatedFlag(text: string, before: string[] | undefined): string[] {
-  if (text === "") throw new InvalidArgumentError("Expected a text that is not empty.");
+  if (text === "") throw new InvalidArgumentError("Expected at least one character.");
   return [...(before ?? []), text];
 }

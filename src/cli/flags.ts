@@ -7,6 +7,7 @@ import { defaultModel } from "../catalog/catalog.ts";
 import type { GenerateOptions, OpenOptions, OptLevel } from "../index.ts";
 import { UsageError } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
+import { backendHelp, bestLevel, levelHelp, modelHelp, threadsHelp } from "./flag-help.ts";
 import { type NumberRule, numberFlag, repeatedFlag } from "./flag-values.ts";
 import {
   addMoreSamplingFlags,
@@ -67,7 +68,7 @@ export function withOneName(args: readonly string[]): string[] {
 export function gpuLayersOption(): Option {
   return new Option(
     "--gpu-layers <n>",
-    "-ngl: layers on the GPU, the last ones; the output counts as one. all: everything, auto: what fits (default: 0; all with --backend webgpu)",
+    "layers on the GPU, counted from the last, the output as one of them; all: every layer, auto: as many as fit (also: -ngl) (default: 0; all with --backend webgpu)",
   ).argParser(gpuLayersFlag);
 }
 
@@ -90,36 +91,24 @@ export function addModelFlags(
   defaults: { cacheType?: "f32" | "f16"; level?: 1 } = {},
 ): Command {
   const { cacheType = "f16", level } = defaults;
-  const shown = modelDefault ? ` (default: ${modelDefault})` : "";
   return command
-    .option(
-      "-m, --model <model>",
-      `GGUF file, Hugging Face folder, llama2.c checkpoint, a name from "lantern models", or hf:owner/repo on the hub${shown}`,
-    )
+    .option("-m, --model <model>", modelHelp(modelDefault))
     .option(
       "-c, --ctx-size <n>",
-      "size of the context, in tokens (default: as trained, at most 4096)",
+      "size of the context, in tokens (default: the model's own, at most 4096)",
       numberFlag({ integer: true, min: 1, max: 1 << 24 }),
     )
-    .option(
-      "-t, --threads <n>",
-      "compute threads (default: all cores)",
-      numberFlag({ integer: true, min: 1, max: 1024 }),
-    )
+    .option("-t, --threads <n>", threadsHelp, numberFlag({ integer: true, min: 1, max: 1024 }))
     .option(
       "--level <n>",
-      "1: plain TypeScript, 2: SIMD row by row, 3: SIMD and tiles, 4: tiles and machine code" +
-        (level ? "" : " (default: 4 where this machine can run it, else 3)"),
+      levelHelp(level ? undefined : bestLevel),
       numberFlag({ integer: true, min: 1, max: 4 }),
       level,
     )
     .option("--no-native", "use WebAssembly instead of machine code, as with --level 3")
-    .option(
-      "--backend <name>",
-      'what computes: cpu, webgpu (a GPU; see "lantern devices") or reference (default: cpu)',
-    )
+    .option("--backend <name>", backendHelp)
     .addOption(gpuLayersOption())
-    .option("--explain", "show what computes each part of the model, and why")
+    .option("--explain", "show which kernels compute each part of the model, and why")
     .addOption(cacheTypeOption().default(cacheType));
 }
 
@@ -173,7 +162,7 @@ export function addSamplingFlags(command: Command): Command {
   command
     .option(
       "-n, --predict <n>",
-      "most tokens to generate; -1: until the model ends",
+      "generate at most this many tokens; -1: until the model stops",
       numberFlag({ integer: true, min: 0, also: -1 }),
     )
     .option(
@@ -183,17 +172,17 @@ export function addSamplingFlags(command: Command): Command {
     )
     .option(
       "--top-k <k>",
-      "choose among the k most likely tokens; 0: all (default: 40)",
+      "keep the k most likely tokens; 0: all (default: 40)",
       numberFlag({ integer: true, min: 0 }),
     )
     .option(
       "--top-p <p>",
-      "choose among the most likely tokens that together have this probability; 1: all (default: 0.95)",
+      "keep the most likely tokens whose probabilities add up to this; 1: all (default: 0.95)",
       numberFlag(probability),
     )
     .option(
       "--min-p <p>",
-      "drop tokens less likely than this share of the most likely one; 0: none (default: 0.05)",
+      "drop tokens whose probability is below this fraction of the highest one; 0: none (default: 0.05)",
       numberFlag(probability),
     )
     .option(
@@ -213,12 +202,12 @@ export function addSamplingFlags(command: Command): Command {
     )
     .option(
       "--frequency-penalty <x>",
-      "penalty for each time that a token occurred (default: 0)",
+      "penalty for each earlier occurrence of a token (default: 0)",
       numberFlag({}),
     )
     .option(
       "--presence-penalty <x>",
-      "penalty for tokens that occurred at all (default: 0)",
+      "penalty for tokens that have occurred at all (default: 0)",
       numberFlag({}),
     )
     .option(
@@ -228,7 +217,7 @@ export function addSamplingFlags(command: Command): Command {
     )
     .option(
       "-s, --seed <n>",
-      "random seed: the same seed gives the same text; -1: random (default: -1)",
+      "seed; the same seed gives the same text; -1: a random one (default: -1)",
       numberFlag({ integer: true, min: 0, also: -1 }),
     )
     .option("--stop <text>", "stop before this text; repeatable", repeatedFlag)
@@ -281,7 +270,7 @@ export async function promptOf(
   const { prompt, file } = flags;
   if (prompt !== undefined && file !== undefined) {
     throw new UsageError(
-      "flags: -p/--prompt and -f/--file were both given, expected one of them. Put the whole prompt in the file, or drop -f",
+      "flags: got both -p/--prompt and -f/--file, expected one of them. Drop one",
     );
   }
   if (file === "-") return terminal.readInput();

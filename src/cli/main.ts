@@ -11,6 +11,7 @@ import { unexpectedPathError } from "../platform/node-path-errors.ts";
 import type { CliCommand, CliContext } from "./command.ts";
 import { commands } from "./commands/table.ts";
 import { exitCodeOf, exitCodesText, usageExitCode } from "./exit-codes.ts";
+import { noColorHelp } from "./flag-help.ts";
 import { inFlags } from "./flag-words.ts";
 import { withOneName } from "./flags.ts";
 import { palette, wantsColor } from "./text.ts";
@@ -62,7 +63,7 @@ function defineProgram(program: Command, context: CliContext): void {
     .version(packageVersion(), "-V, --version", "print the version")
     .helpOption("-h, --help", "show help")
     .helpCommand("help [command]", "show help for a command")
-    .option("--no-color", "no colours (also: NO_COLOR=1)")
+    .option("--no-color", noColorHelp)
     // A command inside a command (bench matmul) may have flags of the same name as the outer one.
     .enablePositionalOptions()
     .exitOverride()
@@ -91,7 +92,7 @@ function defineCommand(program: Command, command: CliCommand, context: CliContex
     .command(command.name)
     .summary(command.summary)
     .description(`${command.summary[0]!.toUpperCase()}${command.summary.slice(1)}.`)
-    .option("--no-color", "no colours (also: NO_COLOR=1)")
+    .option("--no-color", noColorHelp)
     .on("option:no-color", () => program.setOptionValue("color", false))
     .showHelpAfterError(`"lantern ${command.name} --help" shows its flags and examples.`);
   command.define(defined, context);

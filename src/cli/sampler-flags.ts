@@ -35,58 +35,62 @@ const positive: NumberRule = { min: 0 };
 const numberFlags: readonly NumberFlag[] = [
   {
     flag: "--top-nsigma <n>",
-    help: "drop tokens this many standard deviations below the likeliest; -1: off (default: -1)",
+    help: "drop tokens whose logit is this many standard deviations below the highest one; -1: off (default: -1)",
     rule: {},
   },
   {
     flag: "--xtc-probability <p>",
-    help: "how often the likeliest tokens are left out; 0: off (default: 0)",
+    help: "XTC: probability of leaving out the most likely tokens; 0: off (default: 0)",
     rule: share,
   },
   {
     flag: "--xtc-threshold <p>",
-    help: "from which probability on a token counts as one of them (default: 0.1)",
+    help: "XTC: tokens from this probability up can be left out (default: 0.1)",
     rule: share,
   },
   {
     flag: "--dynatemp-range <x>",
-    help: "let the temperature vary by this much; 0: off (default: 0)",
+    help: "dynamic temperature: how far it may vary; 0: off (default: 0)",
     rule: positive,
   },
   {
     flag: "--dynatemp-exp <x>",
-    help: "how entropy becomes temperature (default: 1)",
+    help: "dynamic temperature: exponent that maps entropy to temperature (default: 1)",
     rule: positive,
   },
   {
     flag: "--mirostat <n>",
-    help: "keep the text's surprise steady, in place of the other steps: 1 or 2; 0: off (default: 0)",
+    help: "use version 1 or 2 of mirostat in place of the other samplers; 0: off (default: 0)",
     rule: { integer: true, min: 0, max: 2 },
   },
   {
     flag: "--mirostat-lr <x>",
-    help: "mirostat's learning rate, eta (default: 0.1)",
+    help: "mirostat: learning rate (eta) (default: 0.1)",
     rule: positive,
   },
-  { flag: "--mirostat-ent <x>", help: "mirostat's target, tau (default: 5)", rule: positive },
+  {
+    flag: "--mirostat-ent <x>",
+    help: "mirostat: target entropy (tau) (default: 5)",
+    rule: positive,
+  },
   {
     flag: "--dry-multiplier <x>",
-    help: "penalty for going on with a repetition (DRY); 0: off (default: 0)",
+    help: "DRY: penalty for continuing a repetition; 0: off (default: 0)",
     rule: positive,
   },
   {
     flag: "--dry-base <x>",
-    help: "the penalty's growth with each token of the repetition (default: 1.75)",
+    help: "DRY: growth of the penalty with each token of the repetition (default: 1.75)",
     rule: positive,
   },
   {
     flag: "--dry-allowed-length <n>",
-    help: "repetitions up to this length are fine (default: 2)",
+    help: "DRY: longest repetition without a penalty (default: 2)",
     rule: { integer: true, min: 0 },
   },
   {
     flag: "--dry-penalty-last-n <n>",
-    help: "how far back repetitions are looked for; 0: off, -1: all (default: 64)",
+    help: "DRY: how many recent tokens are searched for repetitions; 0: off, -1: all (default: 64)",
     rule: { integer: true, min: 0, also: -1 },
   },
 ];
@@ -96,14 +100,17 @@ export function addMoreSamplingFlags(command: Command): Command {
   return command
     .option(
       "--dry-sequence-breaker <text>",
-      'a text that ends a repetition, in place of a line break, ":", quotes and "*"; none: nothing does; repeatable',
+      'DRY: text that ends a repetition, in place of a line break, ":", quotes and "*"; none: no text does; repeatable',
       repeatedFlag,
     )
     .option(
       "--samplers <names>",
-      "the steps of sampling in their order (default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)",
+      "the samplers in the order in which they run (default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)",
     )
-    .option("--sampler-seq <letters>", "the same by letters (default: edskypmxt)");
+    .option(
+      "--sampler-seq <letters>",
+      "the same, with one letter for each sampler (default: edskypmxt)",
+    );
 }
 
 export function moreSamplingOptions(flags: MoreSamplingFlags): GenerateOptions {

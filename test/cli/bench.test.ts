@@ -23,8 +23,8 @@ async function lantern(
 
 describe("refused", () => {
   test.each([
-    [["-t", "0"], "Expected numbers with commas between them, as in 1,2; each a whole number"],
-    [["-t", "1,,2"], "Expected numbers with commas between them"],
+    [["-t", "0"], "Expected numbers separated by commas, as in 1,2; each a whole number"],
+    [["-t", "1,,2"], "Expected numbers separated by commas"],
     [["--level", "5"], "each a whole number from 1 to 4"],
     [["-r", "0"], "Expected a whole number from 1 to 1000"],
     [["-p", "-1"], "Expected a whole number from 0"],
@@ -173,10 +173,10 @@ describe("matmul", () => {
 
   test.each([
     [["--type", "q9"], 'type: got "q9", expected one of f32, f16'],
-    [["--type", "f32,,"], "Expected types with commas between them"],
+    [["--type", "f32,,"], "Expected types separated by commas"],
     [["--type", "q4_k", "-K", "128"], "rows of q4_k are a multiple of 256 values"],
     [["-M", "0"], "Expected a whole number from 1"],
-    [["-t", "x"], "Expected numbers with commas between them"],
+    [["-t", "x"], "Expected numbers separated by commas"],
   ])("refuses %j", async (args, message) => {
     const { code, out, err } = await lantern("bench", "matmul", ...small, ...args);
     expect({ code, out }).toEqual({ code: 2, out: "" });

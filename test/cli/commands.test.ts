@@ -49,11 +49,11 @@ describe("the frame", () => {
     ],
     [["-n", "x"], "lantern: option '-n, --predict <n>' argument 'x' is invalid"],
     [["run", "stray"], "lantern: too many arguments for 'run'"],
-    [["run", "-p", "a", "-f", "b"], "lantern: flags: -p/--prompt and -f/--file were both given"],
+    [["run", "-p", "a", "-f", "b"], "lantern: flags: got both -p/--prompt and -f/--file"],
     [["run", "-m", "storys15m"], "Did you mean stories15m?"],
     [["pull", "tinyllama"], "Did you mean tinyllama-chat"],
     [["pull"], "lantern: missing required argument 'name'"],
-    [["chat"], "lantern: chat: no model was given"],
+    [["chat"], "lantern: chat: got no model"],
     [["tokenize", "two", "words"], 'Put it in quotes: lantern tokenize "two words"'],
   ];
   for (const [args, message] of wrong) {

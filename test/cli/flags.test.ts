@@ -110,7 +110,7 @@ describe("refused values", () => {
     [["-c", "1e99"], /Expected a whole number from 1 to/],
     [["--cache-type", "q4"], /Allowed choices are f32, f16, q8_0/],
     [["--logit-bias", "5"], /Expected a token id, a sign and a number/],
-    [["--stop", ""], /not empty/],
+    [["--stop", ""], /at least one character/],
     [["--tmep", "1"], /unknown option '--tmep'\n\(Did you mean --temp\?\)/],
     [["--topk", "1"], /Did you mean --top-k/],
   ];

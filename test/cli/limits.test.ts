@@ -73,7 +73,7 @@ test("--json is the report, and --plot and --measured work beside it", async () 
   expect(report.decode.firstMs).toBeCloseTo(14.09, 2);
   expect(report.measured).toHaveLength(1);
   expect(files.get("p.svg")).toMatch(/^<svg [\s\S]*<\/svg>\n$/);
-  expect(err).toBe("Picture written to p.svg\n");
+  expect(err).toBe("Chart written to p.svg\n");
 });
 
 test("--list: models and devices, as a table and as JSON", async () => {
@@ -92,7 +92,7 @@ test("the help has examples that name it", async () => {
 
 describe("usage", () => {
   test.each([
-    ["", "limits: no model was given"],
+    ["", "limits: got no model"],
     ["qwen1.5-7x --device rtx4090", "Did you mean qwen1.5-7b"],
     ["qwen1.5-7b --device rtx490", "Did you mean rtx4090"],
     ["qwen1.5-7b --device rtx4090 --weights many", 'weights: got "many", expected bits'],

@@ -99,7 +99,7 @@ test("bench: one profile for each combination, without the warm-up", async () =>
 test("bench: one trace cannot hold several combinations", async () => {
   const { code, stderr } = await lantern("bench", "-t", "1,2", "--profile", "trace.json");
   expect(code).toBe(2);
-  expect(stderr).toContain("give one --level and one -t");
+  expect(stderr).toContain("Give one --level and one -t");
 });
 
 test("chat: when it ends", async () => {

@@ -60,15 +60,15 @@ describe("keys", () => {
   });
 
   const refused: [string, string[], Given, RegExp][] = [
-    ["an empty key", ["--api-key", ""], {}, /--api-key: got an empty text/],
-    ["an empty file", ["--admin-key-file", "f"], { files: { f: "\n" } }, /the file is empty/],
+    ["an empty key", ["--api-key", ""], {}, /--api-key: got an empty key/],
+    ["an empty file", ["--admin-key-file", "f"], { files: { f: "\n" } }, /got an empty file/],
     [
       "two admin keys",
       ["--admin-key-file", "f"],
       { files: { f: `${canary}\nb` } },
       /several lines/,
     ],
-    ["a key that cannot be sent", ["--api-key", `${canary}\u2603`], {}, /cannot be sent/],
+    ["a key that cannot be sent", ["--api-key", `${canary}\u2603`], {}, /HTTP header cannot carry/],
     [
       "one key for both",
       ["--admin-key", canary],

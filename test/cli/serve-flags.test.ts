@@ -65,5 +65,5 @@ test("a template and a file of one are one too many", async () => {
   const terminal = new FakeTerminal();
   const flags = ["--chat-template", "chatml", "--chat-template-file", "mine.jinja"];
   expect(await main(["serve", ...flags], terminal)).not.toBe(0);
-  expect(terminal.stderr).toContain("--chat-template-file were both given");
+  expect(terminal.stderr).toContain("got both --chat-template and --chat-template-file");
 });

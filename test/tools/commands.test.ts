@@ -170,7 +170,7 @@ const cases: Readonly<Record<string, readonly Case[]>> = {
     ["a wrong number of threads", q("tiny.gguf", "o.gguf", "Q4_0", "-t", "0"), 2, /--threads/],
   ],
   imatrix: [
-    ["no text", imatrixOf("tiny.gguf"), 2, /no text was given. Name a file with -f/],
+    ["no text", imatrixOf("tiny.gguf"), 2, /got no text, expected a file. Name one with -f/],
     ["a text that is not there", imatrixOf("tiny.gguf", "-f", "no.txt"), 3, /no\.txt/],
     [
       "a text that is too short",

@@ -64,7 +64,7 @@ test("what fails leaves no file, and says why", async () => {
   expect(readdirSync(folder)).toEqual(["a.base"]);
 
   expect(await run()).toMatchObject({ code: 2, out: "" });
-  expect((await run()).err).toMatch(/no text was given. Name a file with -f/);
+  expect((await run()).err).toMatch(/got no text, expected a file. Name one with -f/);
   expect((await run("-f", "text.txt", "--kl-base", join(folder, "none"))).code).toBe(3);
   expect((await run("-f", "text.txt", "-c", "2")).code).toBe(2);
 });

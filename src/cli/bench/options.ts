@@ -3,6 +3,7 @@
 import { Option } from "commander";
 import { machineCodeInfo, type OptLevel } from "../../index.ts";
 import type { MachineFacts, MachineLoad, Terminal } from "../../platform/node-cli.ts";
+import { jsonHelp, levelHelp, threadsHelp } from "../flag-help.ts";
 import { numberListFlag } from "../flag-values.ts";
 import { quietCores } from "./machine-load.ts";
 
@@ -11,16 +12,14 @@ export interface BenchOutputFlags {
   markdown?: boolean;
 }
 
-export function threadsOption(help = "compute threads (default: all cores)"): Option {
+export function threadsOption(help: string = threadsHelp): Option {
   const flag = numberListFlag({ integer: true, min: 1, max: 256 });
   return new Option("-t, --threads <n,...>", help).argParser(flag);
 }
 
 export function levelsOption(usual: string): Option {
-  return new Option(
-    "--level <n,...>",
-    `opt levels: 1 plain TypeScript, 2 SIMD row by row, 3 SIMD and tiles, 4 tiles and machine code (default: ${usual})`,
-  ).argParser(numberListFlag({ integer: true, min: 1, max: 4 }));
+  const flag = numberListFlag({ integer: true, min: 1, max: 4 });
+  return new Option("--level <n,...>", levelHelp(usual)).argParser(flag);
 }
 
 /** 4 where this machine runs machine code, otherwise 3. */
@@ -29,7 +28,7 @@ export async function bestOptLevel(): Promise<OptLevel> {
 }
 
 export function jsonOption(): Option {
-  return new Option("--json", "print one JSON object").conflicts("markdown");
+  return new Option("--json", jsonHelp).conflicts("markdown");
 }
 
 export function markdownOption(): Option {

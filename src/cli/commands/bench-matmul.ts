@@ -55,16 +55,16 @@ export function defineMatmul(command: Command, context: CliContext): void {
     )
     .addOption(threadsOption("compute threads (default: 1 and all cores)"))
     .addOption(levelsOption("all that this machine can run"))
-    .option("-N, --rows <n>", "rows of the weights: outputs", size, 4096)
-    .option("-K, --columns <n>", "columns of the weights: inputs", size, 4096)
-    .option("-M, --tokens <n>", "rows of the activations: tokens", size, 128)
-    .option("-r, --repetitions <n>", "rounds", numberFlag({ integer: true, min: 1, max: 1000 }), 3)
+    .option("-N, --rows <n>", "rows of the weights (outputs)", size, 4096)
+    .option("-K, --columns <n>", "columns of the weights (inputs)", size, 4096)
+    .option("-M, --tokens <n>", "rows of the activations (tokens)", size, 128)
     .option(
-      "--seconds <s>",
-      "time to measure each of them, in each round",
-      numberFlag({ min: 0 }),
-      0.5,
+      "-r, --repetitions <n>",
+      "rounds in which every combination is measured",
+      numberFlag({ integer: true, min: 1, max: 1000 }),
+      3,
     )
+    .option("--seconds <s>", "seconds for each combination in a round", numberFlag({ min: 0 }), 0.5)
     .addOption(jsonOption())
     .addOption(markdownOption())
     .action((flags: MatmulFlags) => matmul(flags, context));
@@ -73,7 +73,7 @@ export function defineMatmul(command: Command, context: CliContext): void {
 function typeList(text: string): string[] {
   const names = text.toLowerCase().split(",");
   if (!names.includes("")) return [...new Set(names)];
-  throw new InvalidArgumentError("Expected types with commas between them, as in f32,q4_1.");
+  throw new InvalidArgumentError("Expected types separated by commas, as in f32,q4_1.");
 }
 
 async function matmul(flags: MatmulFlags, context: CliContext): Promise<void> {

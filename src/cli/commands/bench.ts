@@ -20,6 +20,7 @@ import {
 import { renderTable } from "../bench/render.ts";
 import { type BenchPlan, type BenchProfile, type BenchResult, runRounds } from "../bench/rounds.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { backendHelp, bestLevel, modelHelp, noColorHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import { gpuLayersOption, openOptions } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
@@ -66,17 +67,14 @@ export const benchCommand: CliCommand = {
   ],
   define(command, context) {
     command
-      .option(
-        "-m, --model <model>",
-        `model file, or a name of "lantern models" (default: ${defaultModel})`,
-      )
+      .option("-m, --model <model>", modelHelp(defaultModel))
       .addOption(threadsOption())
-      .addOption(levelsOption("4 where this machine can run it, else 3"))
-      .option("--backend <name>", "what computes: cpu, webgpu or reference (default: cpu)")
+      .addOption(levelsOption(bestLevel))
+      .option("--backend <name>", backendHelp)
       .addOption(gpuLayersOption())
       .option(
         "-p, --prompt <n>",
-        "tokens of the prompt; 0: do not measure prompts",
+        "length of the prompt, in tokens; 0: do not measure prompts",
         numberFlag({ integer: true, min: 0, max: 1 << 20 }),
         128,
       )
@@ -92,16 +90,16 @@ export const benchCommand: CliCommand = {
         numberFlag({ integer: true, min: 1, max: 1000 }),
         5,
       )
-      .option("--no-warmup", "no warm-up run")
+      .option("--no-warmup", "skip the warm-up run")
       .addOption(limitOption())
       .addOption(profileOption())
       .addOption(jsonOption())
       .addOption(markdownOption())
       .action((flags: BenchFlags) => bench(flags, context));
     command.enablePositionalOptions();
-    const inner = command.command("matmul").description("Measure single matmuls (GFLOPS).");
+    const inner = command.command("matmul").description("measure single matmuls, in GFLOPS");
     inner
-      .option("--no-color", "no colours (NO_COLOR does the same)")
+      .option("--no-color", noColorHelp)
       .on("option:no-color", () => command.parent?.setOptionValue("color", false));
     defineMatmul(inner, context);
   },
@@ -110,13 +108,15 @@ export const benchCommand: CliCommand = {
 async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
   if (flags.prompt === 0 && flags.predict === 0) {
-    throw new UsageError("bench: -p 0 and -n 0 leave nothing to measure. Drop one of them");
+    throw new UsageError(
+      "bench: got -p 0 and -n 0, which leave nothing to measure. Drop one of them",
+    );
   }
   const threads = flags.threads ?? [terminal.machine().cores];
   const levels = flags.level ?? [await bestOptLevel()];
   if (typeof flags.profile === "string" && levels.length * threads.length > 1) {
     throw new UsageError(
-      "bench: --profile with a file writes one trace, but there are several combinations to measure: give one --level and one -t",
+      "bench: --profile with a file writes one trace, but several combinations would be measured. Give one --level and one -t",
     );
   }
   const path = await locate(flags, context);

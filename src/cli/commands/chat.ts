@@ -5,6 +5,7 @@ import { UsageError } from "../../index.ts";
 import { ChatRepl } from "../chat-repl.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
+import { templateHelp } from "../flag-help.ts";
 import {
   addModelFlags,
   addSamplingFlags,
@@ -32,12 +33,9 @@ export const chatCommand: CliCommand = {
   ],
   define(command, context) {
     addModelFlags(command, undefined)
-      .option("--system <text>", "how the model should behave")
-      .option("-p, --prompt <text>", "a first message, sent at once")
-      .option(
-        "--template <name>",
-        "chat template: chatml, llama2, llama3, zephyr, command-r (default: the model's own)",
-      );
+      .option("--system <text>", "system message: how the model should behave")
+      .option("-p, --prompt <text>", "first message to send")
+      .option("--template <name>", `${templateHelp} (default: the model's own)`);
     addTuneFlag(addLimitFlag(addSamplingFlags(command)))
       .addOption(profileOption())
       .action((flags: ChatFlags) => chat(flags, context));
@@ -48,7 +46,7 @@ async function chat(flags: ChatFlags, context: CliContext): Promise<void> {
   if (flags.model === undefined) {
     const names = catalog.filter((entry) => entry.chat).map((entry) => entry.name);
     throw new UsageError(
-      `chat: no model was given, expected -m with a file or a name. Chat models: ${names.join(", ")}; for example: lantern chat -m tinyllama-chat`,
+      `chat: got no model, expected -m with a file or a name. Chat models: ${names.join(", ")}. For example: lantern chat -m tinyllama-chat`,
     );
   }
   const model = await openForChat(flags.model, flags, context);
@@ -77,6 +75,6 @@ async function openForChat(
   if (model.info.hasChatTemplate) return model;
   await model.dispose();
   throw new UsageError(
-    `chat: ${name} has no chat template: it continues text rather than chats. Use "lantern run -m ${name}", or choose a template with --template chatml, llama2, llama3, zephyr or command-r`,
+    `chat: ${name} has no chat template, so it can only continue a text. Use "lantern run -m ${name}", or choose a template with --template chatml, llama2, llama3, zephyr or command-r`,
   );
 }

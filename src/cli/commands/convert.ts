@@ -3,6 +3,7 @@
 import { Option } from "commander";
 import { type ConvertResult, type ConvertType, convert } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { forceHelp, jsonHelp } from "../flag-help.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { ProgressBar } from "../progress.ts";
@@ -30,12 +31,15 @@ export const convertCommand: CliCommand = {
       .addOption(
         new Option(
           "--type <type>",
-          "type of the matrices: f32, f16, bf16, q8_0, or auto (as stored)",
+          "type of the matrices: f32, f16, bf16, q8_0, or auto: as stored",
         ).default("auto"),
       )
-      .option("--pre <name>", "tokenizer.ggml.pre, where it is not recognised")
-      .option("-f, --force", "replace the output if it exists (never a file of the input)")
-      .option("--json", "print one JSON object")
+      .option(
+        "--pre <name>",
+        "value of tokenizer.ggml.pre, where Lantern does not recognise the tokenizer",
+      )
+      .option("-f, --force", forceHelp)
+      .option("--json", jsonHelp)
       .action((model: string, output: string, flags: ConvertFlags) =>
         convertModel(model, output, flags, context),
       );

@@ -9,6 +9,7 @@ import {
   rememberedGpu,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { jsonHelp } from "../flag-help.ts";
 import { dateText, gpuRateRows } from "../gpu-text.ts";
 import { measureGpuWatched, noteTo } from "../machine-limits.ts";
 import { bytesText, tableText } from "../text.ts";
@@ -24,8 +25,8 @@ export const devicesCommand: CliCommand = {
   examples: ["lantern devices", "lantern devices --measure", "lantern devices --json"],
   define(command, context) {
     command
-      .option("--measure", "measure how fast it is (a few seconds)")
-      .option("--json", "print one JSON object")
+      .option("--measure", "measure the GPU's speed (a few seconds)")
+      .option("--json", jsonHelp)
       .action((flags: DevicesFlags) => devices(flags, context));
   },
 };

@@ -4,6 +4,7 @@
 import { defaultModel } from "../../catalog/catalog.ts";
 import { imatrix, UsageError } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { forceHelp, textFileHelp, windowHelp, windowsHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import { addModelFlags, type ModelFlags, modelOf, openOptions } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
@@ -20,32 +21,27 @@ interface ImatrixFlags extends ModelFlags {
 
 export const imatrixCommand: CliCommand = {
   name: "imatrix",
-  summary: "measure which weights of a model matter most, for quantize",
+  summary: "measure which weights of a model matter most (an importance matrix), for quantize",
   examples: [
     "lantern imatrix -m model-f16.gguf -f text.txt -o model.imatrix.gguf --chunks 100",
     "lantern quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M --imatrix model.imatrix.gguf",
   ],
   define(command, context) {
     addModelFlags(command, defaultModel)
-      .option("-f, --file <path>", "the text; -: from standard input")
+      .option("-f, --file <path>", textFileHelp)
       .option("-o, --output <path>", "the file to write (default: imatrix.gguf)")
-      .option(
-        "--chunks <n>",
-        "most windows of text (default: all)",
-        numberFlag({ integer: true, min: 1, max: 1 << 24 }),
-      )
-      .option("--force", "replace the output if it exists")
+      .option("--chunks <n>", windowsHelp, numberFlag({ integer: true, min: 1, max: 1 << 24 }))
+      .option("--force", forceHelp)
       .action((flags: ImatrixFlags) => run(flags, context));
     const window = command.options.find(({ long }) => long === "--ctx-size")!;
-    window.description =
-      "tokens of a window (default: 512, or the model's context where that is less)";
+    window.description = windowHelp;
   },
 };
 
 async function run(flags: ImatrixFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
   if (flags.file === undefined) {
-    throw new UsageError("imatrix: no text was given. Name a file with -f");
+    throw new UsageError("imatrix: got no text, expected a file. Name one with -f");
   }
   using interrupt = interruptible(terminal);
   const { signal } = interrupt;

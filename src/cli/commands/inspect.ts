@@ -2,6 +2,7 @@
 
 import { inspect, type ModelInspection } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { jsonHelp } from "../flag-help.ts";
 import { locateModel } from "../load-model.ts";
 import { bytesText, countText, type Palette, tableText } from "../text.ts";
 
@@ -17,8 +18,8 @@ export const inspectCommand: CliCommand = {
   examples: ["lantern inspect model.gguf", "lantern inspect stories15m --json"],
   define(command, context) {
     command
-      .argument("<model>", 'a file, a folder, a URL, or a name of "lantern models"')
-      .option("--json", "print one JSON object")
+      .argument("<model>", 'a file, a folder, a URL, or a name from "lantern models"')
+      .option("--json", jsonHelp)
       .action((name: string, flags: InspectFlags) => inspectModel(name, flags, context));
   },
 };

@@ -14,6 +14,7 @@ import {
   UsageError,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { jsonHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import { limitsText, namesText } from "../limits-text.ts";
 import { measureGpuWatched, measureWatched, noteTo } from "../machine-limits.ts";
@@ -42,7 +43,7 @@ const freeDraft = 0;
 
 export const limitsCommand: CliCommand = {
   name: "limits",
-  summary: "show how fast a device can run a model at most, and what fits in its memory",
+  summary: "show the highest speed that a device allows a model, and what fits in its memory",
   examples: [
     "lantern limits qwen1.5-7b --device rtx4090",
     "lantern limits model.gguf --device this-gpu",
@@ -51,31 +52,31 @@ export const limitsCommand: CliCommand = {
   ],
   define(command, context) {
     command
-      .argument("[model]", 'a file, a folder, a name of "lantern models", or one of --list')
+      .argument("[model]", 'a file, a folder, a name from "lantern models", or a model from --list')
       .option(
         "--device <name>",
         "a device from --list, or this-gpu: this machine's GPU (default: this machine)",
       )
       .option(
         "-t, --threads <n>",
-        "threads of this machine (default: as many as the model runs on)",
+        "threads of this machine (default: as many as the model would use)",
         numberFlag({ integer: true, min: 1, max: 1024 }),
       )
       .option("--weights <bits>", "bits per weight, or a type (default: as stored, or 16)")
       .option("--kv <bits>", "bits per value of the KV cache, or a type (default: 16)")
       .option(
         "-c, --context <n>",
-        "longest prompt and text (default: 4096)",
+        "size of the context, in tokens (default: 4096)",
         numberFlag({ integer: true, min: 1, max: 1 << 24 }),
       )
       .option(
         "--memory <GiB>",
-        "memory of the device (default: what its data sheet says)",
+        "memory of the device, in GiB (default: as in its data sheet)",
         numberFlag({ min: 0.001, max: 1e6 }),
       )
       .option(
         "--article",
-        "count as the article of docs/limits.md does: arithmetic in F32, KV cache read again for every token",
+        "count as the article in docs/limits.md does: arithmetic in F32, the KV cache read again for every token",
       )
       .addOption(
         new Option("--rate <type>", "count all arithmetic at the peak of this type").choices([
@@ -86,22 +87,25 @@ export const limitsCommand: CliCommand = {
       )
       .option(
         "--acceptance <p>",
-        "speculative decoding: the share of drafted tokens that is kept, 0 to 1",
+        "speculative decoding: the fraction of drafted tokens that is accepted, 0 to 1",
         numberFlag({ min: 0, max: 1 }),
       )
       .option(
         "--draft <model>",
-        "the model that drafts, or its time for a token as a share of the model's (default: 0)",
+        "speculative decoding: the draft model, or its time per token as a fraction of the model's (default: 0)",
       )
       .option(
         "--draft-tokens <n>",
-        "tokens drafted at a time (default: the best number)",
+        "speculative decoding: tokens drafted at a time (default: the best number)",
         numberFlag({ integer: true, min: 0, max: 1024 }),
       )
-      .option("--measured <file>", 'speeds to compare, as "lantern bench --json" prints them')
-      .option("--plot <file.svg>", "also write a picture", svgFlag)
-      .option("--list", "list the models and devices that can be named")
-      .option("--json", "print one JSON object")
+      .option(
+        "--measured <file>",
+        'compare with measured speeds, as "lantern bench --json" prints them',
+      )
+      .option("--plot <file.svg>", "also write a chart", svgFlag)
+      .option("--list", "list the models and devices that have a name")
+      .option("--json", jsonHelp)
       .action((model: string | undefined, flags: LimitsFlags) => show(model, flags, context));
   },
 };
@@ -124,7 +128,7 @@ async function show(
   }
   if (model === undefined) {
     throw new UsageError(
-      'limits: no model was given. Name a file or one of "lantern limits --list": lantern limits qwen1.5-7b --device rtx4090',
+      'limits: got no model, expected a file or a name from "lantern limits --list". For example: lantern limits qwen1.5-7b --device rtx4090',
     );
   }
   const report = await reportFor(model, flags, context);
@@ -132,7 +136,7 @@ async function show(
   terminal.out(
     flags.json ? `${JSON.stringify(report)}\n` : limitsText(report, context.color().out),
   );
-  if (flags.plot !== undefined) terminal.err(`Picture written to ${flags.plot}\n`);
+  if (flags.plot !== undefined) terminal.err(`Chart written to ${flags.plot}\n`);
 }
 
 async function reportFor(
@@ -171,7 +175,7 @@ function speculationOf(flags: LimitsFlags): LimitsOptions["speculation"] {
   if (acceptance === undefined) {
     if (draft === undefined && draftTokens === undefined) return undefined;
     throw new UsageError(
-      "limits: --draft and --draft-tokens need --acceptance, the share of drafted tokens that is kept (0.8 is usual)",
+      "limits: --draft and --draft-tokens need --acceptance, the fraction of drafted tokens that is accepted (0.8 is usual)",
     );
   }
   const share = Number(draft ?? freeDraft);

@@ -3,6 +3,7 @@
 import { defaultModel } from "../../catalog/catalog.ts";
 import { type LogitsResult, openTokenizer } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { noBosHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import {
   addModelFlags,
@@ -37,14 +38,19 @@ export const logitsCommand: CliCommand = {
   ],
   define(command, context) {
     addPromptFlags(addModelFlags(command, defaultModel, exact), defaultPrompt)
-      .option("--top <n>", "best logits per position", numberFlag({ integer: true, min: 1 }), 10)
+      .option(
+        "--top <n>",
+        "show this many of the highest logits per position",
+        numberFlag({ integer: true, min: 1 }),
+        10,
+      )
       .option(
         "-n, --predict <n>",
-        "most likely tokens to continue with",
+        "continue with this many tokens, each the most likely one",
         numberFlag({ integer: true, min: 0 }),
         0,
       )
-      .option("--no-bos", "do not put the begin-of-text token first")
+      .option("--no-bos", noBosHelp)
       .option("--json", "print {tokens, positions: [{norm, top}], greedy, text}")
       .action((flags: LogitsFlags) => logits(flags, context));
   },

@@ -10,6 +10,7 @@ import {
   rememberedMachine,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { jsonHelp } from "../flag-help.ts";
 import { dateText, gpuRateRows } from "../gpu-text.ts";
 import { measureWatched, noteTo } from "../machine-limits.ts";
 import { bytesText, tableText } from "../text.ts";
@@ -21,12 +22,12 @@ interface MachineFlags {
 
 export const machineCommand: CliCommand = {
   name: "machine",
-  summary: "measure how fast this machine is, and show the result",
+  summary: "show how fast this machine is, and measure it the first time",
   examples: ["lantern machine", "lantern machine --measure", "lantern machine --json"],
   define(command, context) {
     command
       .option("--measure", "measure again (about 8 seconds)")
-      .option("--json", "print one JSON object")
+      .option("--json", jsonHelp)
       .action((flags: MachineFlags) => machine(flags, context));
   },
 };

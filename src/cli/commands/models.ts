@@ -14,7 +14,7 @@ interface ModelsFlags {
 
 export const modelsCommand: CliCommand = {
   name: "models",
-  summary: "list models: what this machine has, what it could run, and how fast",
+  summary: "list models: those on this machine, those it could run, and how fast",
   examples: ["lantern models", "lantern models --json"],
   define(command, context) {
     command

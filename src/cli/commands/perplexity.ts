@@ -12,6 +12,7 @@ import {
   UsageError,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { forceHelp, jsonHelp, textFileHelp, windowHelp, windowsHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import { addModelFlags, type ModelFlags, modelOf, openOptions } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
@@ -47,31 +48,26 @@ export const perplexityCommand: CliCommand = {
 
 function defineFlags(command: Command): Command {
   addModelFlags(command, defaultModel)
-    .option("-f, --file <path>", "the text; -: from standard input")
-    .option(
-      "--chunks <n>",
-      "most windows (default: all)",
-      numberFlag({ integer: true, min: 1, max: 1 << 24 }),
-    )
+    .option("-f, --file <path>", textFileHelp)
+    .option("--chunks <n>", windowsHelp, numberFlag({ integer: true, min: 1, max: 1 << 24 }))
     .option(
       "--save-base <path>",
-      "save the probabilities of all tokens to a file (vocabulary x scored tokens x 2 bytes)",
+      "save the probabilities of every token of the vocabulary to a file, for --kl-base (2 bytes for each, at every scored token)",
     )
-    .option("--force", "replace that file if it exists")
+    .option("--force", forceHelp)
     .option(
       "--kl-base <path>",
-      "compare with such a file (Lantern's or llama.cpp's), on the text that it was made from",
+      "compare with the probabilities in this file (from --save-base or llama.cpp), on the text that it was made from",
     )
-    .option("--special", "read special tokens in the text as such, as in a chat")
+    .option("--special", "treat special tokens in the text as special, as in a chat")
     .option(
       "--parallel <n>",
-      "windows that are computed at the same time (default: 1)",
+      "how many windows are computed at the same time (default: 1)",
       numberFlag({ integer: true, min: 1, max: 1024 }),
     )
-    .option("--json", "print one JSON object");
+    .option("--json", jsonHelp);
   const window = command.options.find(({ long }) => long === "--ctx-size")!;
-  window.description =
-    "tokens of a window (default: 512, or the model's context where that is less)";
+  window.description = windowHelp;
   return command;
 }
 
@@ -79,7 +75,7 @@ async function run(flags: PerplexityFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
   if (flags.file === undefined && flags.klBase === undefined) {
     throw new UsageError(
-      "perplexity: no text was given. Name a file with -f, or a saved base with --kl-base",
+      "perplexity: got no text, expected a file. Name one with -f, or saved probabilities with --kl-base",
     );
   }
   using interrupt = interruptible(terminal);

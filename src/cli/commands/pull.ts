@@ -30,7 +30,7 @@ export const pullCommand: CliCommand = {
     command
       .argument(
         "<name>",
-        'a name of "lantern models", a repository of the Hugging Face hub (owner/repo, with :Q4_K_M for one type), or an address copied from its page',
+        'a name from "lantern models", a repository of the Hugging Face hub (owner/repo, or owner/repo:Q4_K_M for one type), or the address of its page',
       )
       .option("--list", "list the files of the repository; download nothing")
       .action((name: string, flags: PullFlags) => pull(name, flags, context));

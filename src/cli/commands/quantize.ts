@@ -11,6 +11,7 @@ import {
   UsageError,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { forceHelp, jsonHelp, threadsHelp, windowHelp, windowsHelp } from "../flag-help.ts";
 import { numberFlag, repeatedFlag } from "../flag-values.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
@@ -36,7 +37,7 @@ interface QuantizeFlags {
 
 export const quantizeCommand: CliCommand = {
   name: "quantize",
-  summary: "write a GGUF file in fewer bits",
+  summary: "write a GGUF file with fewer bits per weight",
   examples: [
     "lantern quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M",
     "lantern quantize model-f16.gguf model-q4_0.gguf Q4_0 --tensor-type attn_v=q8_0 --report",
@@ -59,42 +60,30 @@ function defineFlags(command: Command): Command {
     )
     .option(
       "--tensor-type <pattern=type>",
-      "the type of the tensors whose names match this regular expression; repeatable",
+      "type for the tensors whose names match this regular expression; repeatable",
       repeatedFlag,
     )
-    .option("--imatrix <file>", 'an importance matrix, of "lantern imatrix" or llama.cpp')
-    .option(
-      "-t, --threads <n>",
-      "threads (default: all cores)",
-      numberFlag({ integer: true, min: 1, max: 256 }),
-    )
-    .option("--pure", "the same type for all matrices, instead of llama.cpp's mix")
+    .option("--imatrix <file>", 'importance matrix from "lantern imatrix" or llama.cpp')
+    .option("-t, --threads <n>", threadsHelp, numberFlag({ integer: true, min: 1, max: 256 }))
+    .option("--pure", "use one type for all matrices instead of llama.cpp's mix of types")
     .option("--leave-output-tensor", "keep output.weight as it is")
     .option(
       "--allow-requantize",
-      "allow a source that is quantized already; it loses quality twice",
+      "allow an input that is quantized already, although it loses quality twice",
     )
-    .option("--dry-run", "only show what would be done")
-    .option("--force", "replace the output if it exists")
+    .option("--dry-run", "only show what would be written")
+    .option("--force", forceHelp)
     .option(
       "--report",
-      "show how much each tensor lost, and this machine's speed limit before and after",
+      "show the error of each tensor, and this machine's speed limit before and after",
     )
     .option(
       "-f, --text <file>",
-      "with --report: a text to measure the perplexity on, before and after",
+      "with --report: measure the perplexity on this text, before and after",
     )
-    .option(
-      "-c, --ctx-size <n>",
-      "tokens of a window of the text (default: 512)",
-      numberFlag({ integer: true, min: 4, max: 1 << 24 }),
-    )
-    .option(
-      "--chunks <n>",
-      "most windows of the text (default: all)",
-      numberFlag({ integer: true, min: 1, max: 1 << 24 }),
-    )
-    .option("--json", "print one JSON object");
+    .option("-c, --ctx-size <n>", windowHelp, numberFlag({ integer: true, min: 4, max: 1 << 24 }))
+    .option("--chunks <n>", windowsHelp, numberFlag({ integer: true, min: 1, max: 1 << 24 }))
+    .option("--json", jsonHelp);
 }
 
 interface Files {
@@ -106,7 +95,9 @@ interface Files {
 async function run(files: Files, flags: QuantizeFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
   if (flags.text !== undefined && (!flags.report || flags.dryRun)) {
-    throw new UsageError("quantize: --text needs --report, which --dry-run does not make");
+    throw new UsageError(
+      "quantize: --text needs --report, and --dry-run makes no report. Drop --text or --dry-run",
+    );
   }
   using interrupt = interruptible(terminal);
   const { signal } = interrupt;

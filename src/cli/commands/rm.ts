@@ -15,8 +15,8 @@ export const rmCommand: CliCommand = {
   examples: ["lantern rm tinyllama-chat", "lantern rm hf:Qwen/Qwen3-4B-GGUF:Q4_K_M --yes"],
   define(command, context) {
     command
-      .argument("<name>", 'a name of "lantern models"')
-      .option("-y, --yes", "do not ask")
+      .argument("<name>", 'a name from "lantern models"')
+      .option("-y, --yes", "delete without asking")
       .action((name: string, flags: RmFlags) => rm(name, flags, context));
   },
 };

@@ -48,7 +48,7 @@ export const runCommand: CliCommand = {
     addPromptFlags(addModelFlags(command, defaultModel), defaultPrompt);
     addTuneFlag(addSamplingFlags(command))
       .option("--no-display-prompt", "show only the generated text, without the prompt")
-      .option("--json", "print one JSON object instead of text")
+      .option("--json", "print one JSON object")
       .addOption(limitOption())
       .addOption(profileOption())
       .action((flags: RunFlags) => run(flags, context));

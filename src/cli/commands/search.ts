@@ -17,8 +17,13 @@ export const searchCommand: CliCommand = {
   examples: ["lantern search qwen3", "lantern search smollm2 instruct --limit 5"],
   define(command, context) {
     command
-      .argument("<words...>", "what the names should contain")
-      .option("--limit <n>", "most results", numberFlag({ integer: true, min: 1, max: 100 }), 20)
+      .argument("<words...>", "words that the names contain")
+      .option(
+        "--limit <n>",
+        "show at most this many repositories",
+        numberFlag({ integer: true, min: 1, max: 100 }),
+        20,
+      )
       .option("--json", "print one JSON array")
       .action((words: string[], flags: SearchFlags) => search(words.join(" "), flags, context));
   },

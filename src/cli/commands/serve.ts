@@ -18,6 +18,7 @@ import {
 } from "../access-flags.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
+import { templateHelp } from "../flag-help.ts";
 import { numberFlag, repeatedFlag } from "../flag-values.ts";
 import {
   addModelFlags,
@@ -62,7 +63,8 @@ const megabyte = 2 ** 20;
 
 export const serveCommand: CliCommand = {
   name: "serve",
-  summary: "serve the web app and the APIs of OpenAI, Anthropic, Ollama and llama.cpp",
+  summary:
+    "serve the web app, and APIs that are compatible with OpenAI, Anthropic, Ollama and llama.cpp",
   examples: [
     "lantern serve",
     "lantern serve -m tinyllama-chat --port 8000 --parallel 4",
@@ -73,18 +75,25 @@ export const serveCommand: CliCommand = {
     addModelFlags(command, defaultModel)
       .option(
         "-a, --alias <name>",
-        "the model's name for clients (default: its own name, or its file's)",
+        "name of the model for clients (default: its own name, or its file's)",
       )
       .option(
         "--chat-template <name>",
-        "chatml, llama2, llama3, zephyr, command-r or a Jinja source (default: the model's)",
+        `${templateHelp}, or the text of a Jinja template (default: the model's own)`,
       )
-      .option("--chat-template-file <path>", "a file with a Jinja source, instead")
-      .option("--strict-model", "refuse requests that name another model (default: answer them)")
-      .option("--host <address>", "address to listen on; 0.0.0.0: all of this machine", "127.0.0.1")
+      .option("--chat-template-file <path>", "read the Jinja template from a file")
+      .option(
+        "--strict-model",
+        "refuse requests that name another model (default: answer them with this one)",
+      )
+      .option(
+        "--host <address>",
+        "address to listen on; 0.0.0.0: all addresses of this machine",
+        "127.0.0.1",
+      )
       .option(
         "--port <n>",
-        "0: any free port",
+        "port to listen on; 0: any free port",
         numberFlag({ integer: true, min: 0, max: 65535 }),
         8080,
       );
@@ -92,24 +101,24 @@ export const serveCommand: CliCommand = {
       .option("--parallel <n>", "how many requests are answered at the same time", count, 8)
       .option(
         "--queue <n>",
-        "how many more requests may wait",
+        "how many more requests may wait for their turn",
         numberFlag({ integer: true, min: 0, max: 65536 }),
         64,
       )
       .option(
         "--cors <origin>",
-        "allow web pages of this origin, as in https://example.org; localhost: pages of this machine, *: all; repeatable",
+        "let web pages of this origin use the APIs, as in https://example.org; localhost: pages from this machine, *: all pages; repeatable",
         repeatedFlag,
       )
       .option(
         "--max-body <mb>",
-        "largest request, in MB",
+        "largest request body, in MB",
         numberFlag({ min: 0.001, max: 1024 }),
         16,
       )
       .option(
         "--sessions <file>",
-        "where conversations are kept (default: LANTERN_DATA, or the user's data folder)",
+        "file in which conversations are kept (default: in the folder LANTERN_DATA, or the user's data folder)",
       )
       .option("--no-sessions", "do not save conversations")
       .option("--no-web", "serve only the APIs, not the web app")
@@ -117,35 +126,38 @@ export const serveCommand: CliCommand = {
       .option("--no-metrics", "do not answer GET /metrics")
       .option("--verbose", "add llama.cpp's __verbose to every answer")
       .option("--open", "open the web app in a browser")
-      .option("--json", "print one JSON object when it serves: url, pageUrl, token, model")
+      .option(
+        "--json",
+        "print one JSON object when the server is ready: url, pageUrl, token, model",
+      )
       .option("--profile", "record where the time goes, for the Machine page of the web app")
       .option(
         "--timeout <s>",
-        "seconds that a client has to send its request",
+        "how long a client may take to send its request, in seconds",
         numberFlag({ min: 1 }),
         60,
       )
       .option(
         "--hang-timeout <s>",
-        "start a model's engine again when it gives no sign of life for this many seconds; 0: never",
+        "restart a model's engine that has not responded for this many seconds; 0: never",
         numberFlag({ min: 1, also: 0 }),
         60,
       )
       .option(
         "--grace <s>",
-        "seconds that running requests have after Ctrl-C",
+        "how long running requests may take after Ctrl-C, in seconds",
         numberFlag({ min: 0 }),
         5,
       );
     command.addOption(
-      new Option("--pooling <type>", "embeddings: mean of all tokens, or the last one's state")
+      new Option("--pooling <type>", "embeddings: the mean of all tokens, or the last token")
         .choices(["mean", "last"])
         .default("mean"),
     );
     command.addOption(
       new Option(
         "--reasoning <mode>",
-        "whether models that can think first do; auto: as the request says",
+        "whether reasoning models think before they answer; auto: as the request says",
       )
         .choices(["on", "off", "auto"])
         .default("auto"),
@@ -235,7 +247,7 @@ async function templateOf(
   if (chatTemplateFile === undefined) return chatTemplate;
   if (chatTemplate !== undefined) {
     throw new UsageError(
-      "flags: --chat-template and --chat-template-file were both given, expected one of them. Drop one",
+      "flags: got both --chat-template and --chat-template-file, expected one of them. Drop one",
     );
   }
   return await terminal.readText(chatTemplateFile);

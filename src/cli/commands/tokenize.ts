@@ -3,6 +3,7 @@
 import { defaultModel } from "../../catalog/catalog.ts";
 import { openTokenizer, UsageError } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { modelHelp, noBosHelp } from "../flag-help.ts";
 import { locateModel } from "../load-model.ts";
 import { plural, tableText } from "../text.ts";
 
@@ -23,12 +24,9 @@ export const tokenizeCommand: CliCommand = {
   define(command, context) {
     command
       .argument("<text...>", "the text; -: from standard input")
-      .option(
-        "-m, --model <model>",
-        `model or vocabulary file, or a name of "lantern models" (default: ${defaultModel})`,
-      )
-      .option("--no-bos", "do not put the begin-of-text token first")
-      .option("--no-special", "read special tokens such as <|im_start|> as plain text")
+      .option("-m, --model <model>", modelHelp(defaultModel))
+      .option("--no-bos", noBosHelp)
+      .option("--no-special", "treat special tokens such as <|im_start|> as plain text")
       .option("--json", "print an array of ids")
       .action((words: string[], flags: TokenizeFlags) => tokenize(words, flags, context));
   },

@@ -18,6 +18,7 @@ import {
 import { isDisturbed, othersCores, quietCores } from "../bench/machine-load.ts";
 import { threadsOption } from "../bench/options.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { jsonHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
@@ -55,27 +56,37 @@ export const tuneCommand: CliCommand = {
   ],
   define(command, context) {
     command
-      .option("--backend <name,...>", "what computes: cpu, webgpu (a GPU), or both", "cpu")
-      .option("-m, --model <model>", "the model whose shapes and types are measured")
+      .option(
+        "--backend <name,...>",
+        "backends to tune, separated by commas: cpu, webgpu (a GPU)",
+        "cpu",
+      )
+      .option(
+        "-m, --model <model>",
+        "the model whose matrices are measured: their shapes and types",
+      )
       .option(
         "--shapes <name>",
-        'the shapes of a model by name: 7b, 13b, or of "lantern limits --list"',
+        'measure the shapes of a model instead: 7b, 13b, or a name from "lantern limits --list"',
       )
-      .option("--type <name,...>", "types of the weights, with --shapes (default: q4_0)")
+      .option("--type <name,...>", "with --shapes: types of the weights (default: q4_0)")
       .addOption(threadsOption("thread counts to measure (default: 1 and all cores)"))
       .option(
         "--m-step <n>",
-        "first number of tokens to measure; then twice as many, ...",
+        "smallest number of tokens to measure; each next one is twice as many",
         count,
         8,
       )
-      .option("--m-num <n>", "... up to this multiple", count, 16)
-      .option("--quick", "a few seconds: the largest shape of each type, all cores")
+      .option("--m-num <n>", "measure up to --m-step times this many tokens", count, 16)
+      .option(
+        "--quick",
+        "measure only the largest shape of each type, on all cores (a few seconds)",
+      )
       .option("--full", "measure whole matrices, in more rounds")
-      .option("--no-native", "tune WebAssembly kernels, not machine code")
+      .option("--no-native", "tune WebAssembly kernels instead of machine code")
       .option("--file <path>", "also write the times to this file")
-      .option("--force", "remember the times even if other programs used the machine meanwhile")
-      .option("--json", "print one JSON object")
+      .option("--force", "use the times even if other programs were busy during the measurement")
+      .option("--json", jsonHelp)
       .action((flags: TuneFlags) => measure(flags, context));
     defineAnalyze(command.command("analyze"), context);
     defineTest(command.command("test"), context);
@@ -84,10 +95,10 @@ export const tuneCommand: CliCommand = {
 
 function defineAnalyze(command: Command, context: CliContext): void {
   command
-    .description("show what was measured: effect of tokens and threads, crossovers, speedup")
-    .argument("[file]", "a file of lantern tune (default: the remembered one)")
-    .option("--svg <file.svg>", "also draw a picture", svgFlag)
-    .option("--json", "print one JSON object")
+    .description("show what was measured: the effect of tokens and threads, crossovers, speedup")
+    .argument("[file]", 'file from "lantern tune --file" (default: the times in use)')
+    .option("--svg <file.svg>", "also write a chart", svgFlag)
+    .option("--json", jsonHelp)
     .action(async (name: string | undefined, flags: { svg?: string; json?: boolean }) => {
       const { terminal } = context;
       const file = await fileOf(name, context);
@@ -101,16 +112,16 @@ function defineAnalyze(command: Command, context: CliContext): void {
           ? `${JSON.stringify({ ...analysis, backends })}\n`
           : `${analysisText(file, analysis)}${crossingsText(backends)}`,
       );
-      if (flags.svg !== undefined) terminal.err(`Picture written to ${flags.svg}\n`);
+      if (flags.svg !== undefined) terminal.err(`Chart written to ${flags.svg}\n`);
     });
 }
 
 function defineTest(command: Command, context: CliContext): void {
   command
-    .description("measure some points of a file again, and compare them with what it predicts")
-    .argument("[file]", "a file of lantern tune (default: the remembered one)")
-    .option("--points <n>", "how many points", count, 12)
-    .option("--json", "print one JSON object")
+    .description("measure some points of a file again and compare them with its times")
+    .argument("[file]", 'file from "lantern tune --file" (default: the times in use)')
+    .option("--points <n>", "how many points to measure", count, 12)
+    .option("--json", jsonHelp)
     .action(async (name: string | undefined, flags: { points: number; json?: boolean }) => {
       const { terminal } = context;
       const file = await fileOf(name, context);
@@ -126,7 +137,7 @@ async function measure(flags: TuneFlags, context: CliContext): Promise<void> {
   const backends = flags.backend.split(",");
   if (flags.file !== undefined && backends.length > 1) {
     throw new UsageError(
-      "tune: --file takes the times of one backend: give one --backend, or leave --file out",
+      "tune: got several backends, but --file takes the times of one. Give one --backend, or drop --file",
     );
   }
   const model = flags.model === undefined ? undefined : await locateModel(flags.model, context);

@@ -13,6 +13,7 @@ import {
   verify,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { modelHelp, threadsHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import { cacheTypeOption, gpuLayersOption, modelOf } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
@@ -43,13 +44,10 @@ export const verifyCommand: CliCommand = {
   ],
   define(command, context) {
     command
-      .option(
-        "-m, --model <model>",
-        `model file, or a name of "lantern models" (default: ${defaultModel})`,
-      )
+      .option("-m, --model <model>", modelHelp(defaultModel))
       .option(
         "--backends <names>",
-        "backends to check, with commas (default: cpu, and webgpu if there is a GPU)",
+        "backends to check, separated by commas (default: cpu, and webgpu if there is a GPU)",
         (text: string) => text.split(","),
       )
       .option(
@@ -61,22 +59,18 @@ export const verifyCommand: CliCommand = {
       .option("-p, --prompt <text>", "the prompt (default: the beginning of a story)")
       .option(
         "--tokens <n>",
-        "number of tokens; the last two are computed one by one",
+        "length of the prompt, in tokens; the last two are computed one by one",
         numberFlag({ integer: true, min: 1, max: 32 }),
         12,
       )
       .addOption(cacheTypeOption())
       .option(
         "--tolerance <x>",
-        "largest difference of an op, relative to the largest value of the row",
+        "largest allowed difference of an op, relative to the largest value of its row",
         numberFlag({ min: 0 }),
         1e-4,
       )
-      .option(
-        "-t, --threads <n>",
-        "compute threads (default: the machine's cores)",
-        numberFlag({ integer: true, min: 1, max: 256 }),
-      )
+      .option("-t, --threads <n>", threadsHelp, numberFlag({ integer: true, min: 1, max: 256 }))
       .option("--json", "print one JSON object, with every value")
       .action((flags: VerifyFlags) => run(flags, context));
   },
@@ -88,7 +82,7 @@ function layersFlag(text: string): number[] {
     const match = /^(\d+)(?:-(\d+))?$/.exec(part.trim());
     const [first, last] = match ? [Number(match[1]), Number(match[2] ?? match[1])] : [1, 0];
     if (first > last || last - first > 10_000) {
-      throw new InvalidArgumentError("Expected layers with commas between them, as in 0,4-7.");
+      throw new InvalidArgumentError("Expected layers separated by commas, as in 0,4-7.");
     }
     return Array.from({ length: last - first + 1 }, (_, i) => first + i);
   });
@@ -101,7 +95,9 @@ async function run(flags: VerifyFlags, context: CliContext): Promise<void> {
   const path = await locateModel(modelOf(flags), context, signal);
   const { backends, layers, prompt, tokens, tolerance, threads, gpuLayers } = flags;
   if (gpuLayers === "auto") {
-    throw new UsageError("--gpu-layers: got auto, which may mean none; expected a number or all");
+    throw new UsageError(
+      "--gpu-layers: got auto, which can mean no layer at all, expected a number or all",
+    );
   }
   const options: VerifyOptions = {
     tokens,

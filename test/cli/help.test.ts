@@ -1,0 +1,57 @@
+// The sentences of `--help`: a flag that several commands have is described alike in all of them.
+
+import { Command } from "commander";
+import { expect, test } from "vitest";
+import type { CliContext } from "../../src/cli/command.ts";
+import { commands } from "../../src/cli/commands/table.ts";
+
+/** Flags that mean something else in some commands, and say so. */
+const ownMeaning = [
+  "--api-key", // the key that is asked for, or sent
+  "--backend", // tune takes several
+  "--ctx-size", // the size of a window where a text is measured
+  "--file", // the prompt, the text, or where times are written
+  "--force",
+  "--json", // what is printed besides one object
+  "--list",
+  "--measure",
+  "--model", // tune measures its shapes
+  "--no-native",
+  "--parallel", // requests, or windows
+  "--predict",
+  "--profile", // a server writes no trace
+  "--prompt", // a text, a message, or a length
+  "--repetitions",
+  "--threads", // of a device, or several counts
+  "--tokens",
+  "--type",
+];
+
+/** Each flag's sentences without their defaults, by its long name. */
+function sentences(): Map<string, Set<string>> {
+  const found = new Map<string, Set<string>>();
+  const take = (command: Command): void => {
+    for (const { long, description } of command.options) {
+      const known = found.get(long!) ?? new Set();
+      found.set(long!, known.add(description.replace(/ \(default: [^)]*\)$/, "")));
+    }
+    command.commands.forEach(take);
+  };
+  for (const { name, define } of commands) {
+    const command = new Command(name);
+    define(command, {} as CliContext);
+    take(command);
+  }
+  return found;
+}
+
+test("a flag has the same sentence in all commands, unless it means something else", () => {
+  const several = [...sentences()].filter(([, texts]) => texts.size > 1).map(([name]) => name);
+  expect(several.filter((name) => !ownMeaning.includes(name))).toEqual([]);
+});
+
+test("a flag's sentence begins with a small letter or a name, and has no full stop", () => {
+  for (const [name, texts] of sentences()) {
+    for (const text of texts) expect(text, name).toMatch(/^(?:[a-z]|[A-Z]{2}).*[^.]$/s);
+  }
+});
