@@ -35,7 +35,7 @@ const replCommands: readonly ReplCommand[] = [
   {
     name: "/undo",
     argument: "",
-    help: "drop the last question and its answer",
+    help: "remove the last question and its answer",
     run: (repl) => repl.undo(),
   },
   {
@@ -47,7 +47,7 @@ const replCommands: readonly ReplCommand[] = [
   {
     name: "/system",
     argument: "TEXT",
-    help: "set the system message, which says how the model should behave; without TEXT: none",
+    help: "set the system message, which says how the model should behave; without TEXT: remove it",
     run: (repl, text) => repl.setSystem(text),
   },
   {
@@ -57,7 +57,7 @@ const replCommands: readonly ReplCommand[] = [
     run: (repl, file) => repl.save(file),
   },
   { name: "/help", argument: "", help: "show these commands", run: (repl) => repl.help() },
-  { name: "/exit", argument: "", help: "leave (so does Ctrl-D)", run: (repl) => repl.leave() },
+  { name: "/exit", argument: "", help: "leave (also: Ctrl-D)", run: (repl) => repl.leave() },
 ];
 
 export class ChatRepl {
@@ -170,14 +170,14 @@ export class ChatRepl {
 
   undo(): void {
     if (this.#chat.undo()) this.#note("The last question and its answer were removed.");
-    else this.#complain("There is nothing to undo.");
+    else this.#complain("There is nothing to undo yet.");
   }
 
   async regenerate(): Promise<void> {
     if (this.#chat.messages.some((message) => message.role === "user")) {
       await this.#answer((options) => this.#chat.regenerate(options));
     } else {
-      this.#complain("There is no question to answer again.");
+      this.#complain("There is no question to answer again yet.");
     }
   }
 

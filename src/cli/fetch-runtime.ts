@@ -43,7 +43,7 @@ export async function fetchRuntime(
   const failed = wrongSystem();
   if (failed !== undefined) return { failed };
   terminal.err(
-    `Lantern runs fastest on Node.js ${pinned.version}: downloading it once (${bytesText(pinned.packedBytes)}) into ${folder}; LANTERN_RUNTIME=off does without\n`,
+    `Lantern runs fastest on Node.js ${pinned.version}. Downloading it once (${bytesText(pinned.packedBytes)}) to ${folder}; LANTERN_RUNTIME=off prevents that\n`,
   );
   const bar = new ProgressBar(terminal, { label: `Node.js ${pinned.version}`, plainLines: true });
   const stop = new AbortController();

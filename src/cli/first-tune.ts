@@ -79,7 +79,7 @@ async function quickTune(
   });
   const others = othersCores(before, terminal.load());
   if (isDisturbed(others, terminal.machine().cores)) {
-    return `kernels were not tuned: other processes used ${others.toFixed(1)} cores meanwhile; the next start tries again; "lantern tune --force" tunes now`;
+    return `kernels were not tuned, because other programs used ${others.toFixed(1)} cores; the next start tries again, "lantern tune --force" tunes now`;
   }
   await rememberTune(file);
   return undefined;

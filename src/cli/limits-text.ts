@@ -27,10 +27,10 @@ export function limitsText(report: LimitsReport, color: Palette): string {
     note(
       report.counting === "best"
         ? "No program that generates one token at a time is faster on this device, except with models so small that its caches hold them."
-        : "Counted as the article does: arithmetic in F32, the KV cache read again for every token of a prompt. Real programs can be faster.",
+        : "Counted as in the article: arithmetic in F32, the KV cache read again for every token of a prompt. Real programs can be faster.",
     ),
     note(
-      "Gi and GiB count in 1024, B and GB in 1000. docs/limits.md says how each number is computed.",
+      "Gi and GiB are powers of 1024, B and GB powers of 1000. docs/limits.md says how each number is computed.",
     ),
   ].join("");
 }
@@ -75,10 +75,10 @@ function memoryText({ memory }: LimitsReport): string {
   const fitText = (tokens: number | undefined): string =>
     tokens === undefined ? "the weights do not fit" : `${tokens} tokens`;
   const rows = [
-    ["weights read for a token", gibText(memory.weightBytes)],
+    ["weights read per token", gibText(memory.weightBytes)],
     ["weights with embedding table", gibText(memory.storedBytes)],
     [
-      "KV cache of a token",
+      "KV cache per token",
       `${(memory.kvBytesPerToken / 1024).toFixed(1)} KiB (${Number((memory.kvParametersPerToken / 1024 ** 2).toPrecision(7))} Mi values)`,
     ],
   ];
@@ -164,7 +164,7 @@ function decodeText({ decode }: LimitsReport): string {
     msText(row.totalMs),
     row.resource,
   ]);
-  const header = ["token", "ms", "tokens/s", "all so far (ms)", "limited by"];
+  const header = ["token", "ms", "tokens/s", "total (ms)", "limited by"];
   return facts + tableText([header, ...rows], [0, 1, 2, 3]);
 }
 
@@ -179,7 +179,16 @@ function effectsText({ effects, memory }: LimitsReport): string {
     effect.firstMs.toFixed(2),
     rateText(effect.tokensPerSecond),
   ]);
-  const header = ["", "weights", "KV a token", "tokens fit", "turns at", "W", "B (ms)", "tokens/s"];
+  const header = [
+    "",
+    "weights",
+    "KV per token",
+    "tokens fit",
+    "turns at",
+    "W",
+    "B (ms)",
+    "tokens/s",
+  ];
   return tableText([header, ...rows], [1, 2, 3, 4, 5, 6, 7]);
 }
 
@@ -187,20 +196,20 @@ function speculationText({ speculation }: LimitsReport): string {
   if (!speculation) return "";
   const { draftTokens, acceptance, context } = speculation;
   return tableText([
-    ["drafted at a time", `${draftTokens} tokens, each kept with a chance of ${acceptance}`],
-    ["kept in a round", `${speculation.tokensPerRound.toFixed(2)} tokens`],
+    ["drafted at a time", `${draftTokens} tokens, each accepted with probability ${acceptance}`],
+    ["accepted per round", `${speculation.tokensPerRound.toFixed(2)} tokens`],
     [
-      "a round",
+      "per round",
       `${msText(speculation.draftMs)} ms drafts, ${msText(speculation.checkMs)} ms check (limited by ${speculation.resource})`,
     ],
     [
-      "a token",
+      "per token",
       `${msText(speculation.msPerToken)} ms instead of ${msText(speculation.plainMs)}: ${speculation.speedup.toFixed(2)} times as fast, ${context} tokens in the cache`,
     ],
     [
       "best here",
       speculation.bestDraftTokens === 0
-        ? "not to speculate"
+        ? "no speculation"
         : `${speculation.bestDraftTokens} tokens at a time: ${speculation.bestSpeedup.toFixed(2)} times as fast`,
     ],
   ]);

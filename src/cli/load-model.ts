@@ -22,9 +22,7 @@ export async function locateModel(
       onDownload: (entry) => {
         bar?.done();
         const size = entry.bytes > 0 ? ` (${bytesText(entry.bytes)}, ${entry.licence})` : "";
-        terminal.err(
-          `Downloading ${entry.name}${size}; it will be kept in ${downloads.cacheFolder}\n`,
-        );
+        terminal.err(`Downloading ${entry.name}${size} to ${downloads.cacheFolder}\n`);
         bar = new ProgressBar(terminal, { label: entry.name, plainLines: true });
       },
       onProgress: ({ loadedBytes, totalBytes }) => bar?.update(loadedBytes, totalBytes),

@@ -125,7 +125,7 @@ function sayIfDisturbed(
   const others = othersCores(before, terminal.load());
   if (others <= quietCores) return;
   say?.(
-    `other processes used ${others.toFixed(1)} cores while this machine was measured, so it may be faster than that; "lantern machine --measure" measures it again`,
+    `other programs used ${others.toFixed(1)} cores while this machine was measured, so it may be faster; "lantern machine --measure" measures it again`,
   );
 }
 
@@ -204,7 +204,7 @@ export function limitHint(
   const { prompt, generation } = timings.limits;
   const best = Math.max(prompt?.fraction ?? 0, generation?.fraction ?? 0);
   return best > noise
-    ? `(faster than its limit: the machine was busy when it was measured; "${measure}" measures it again)`
+    ? `(above the limit: the machine was busy when it was measured; "${measure}" measures it again)`
     : undefined;
 }
 

@@ -98,7 +98,7 @@ export async function loadPlan(
   const { memory, metadata, architecture, tensors } = await inspect(path);
   if (!memory) {
     throw new ModelError(
-      `this file cannot be run: ${architecture ? `its architecture, ${architecture}, is not one that Lantern knows` : "it holds no model"}`,
+      `this file cannot be run: ${architecture ? `Lantern does not support its architecture, ${architecture}` : "it holds no model"}`,
     );
   }
   const trained = metadata.find(({ key }) => key === `${architecture}.context_length`)?.preview;

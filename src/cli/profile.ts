@@ -70,7 +70,7 @@ export function profileText(report: ProfileReport, markdown = false): string {
 const betweenRows: readonly (readonly [keyof PhaseProfile["between"], string])[] = [
   ["samplingMs", "sampling"],
   ["requestMs", "the request"],
-  ["textMs", "text of tokens"],
+  ["textMs", "detokenizing"],
   ["messagesMs", "messages"],
   ["logitsMs", "reading logits"],
   ["bookkeepingMs", "bookkeeping"],
@@ -123,9 +123,9 @@ function threadsText({ threads, aloneMs, worker }: PhaseProfile): string {
 function allocationText({ heapBytesPerBatch }: PhaseProfile): string {
   const heap =
     heapBytesPerBatch === undefined
-      ? "JavaScript's heap not known (a single batch, or a browser)"
-      : `${(heapBytesPerBatch / 1000).toFixed(1)} kB of JavaScript's heap per batch`;
-  return `allocation: ${heap}; tensor memory: none, all of it is allocated at load\n`;
+      ? "the JavaScript heap is not known (a single batch, or a browser)"
+      : `${(heapBytesPerBatch / 1000).toFixed(1)} kB of the JavaScript heap per batch`;
+  return `allocation: ${heap}; no tensor memory, which is allocated at load\n`;
 }
 
 function rowCells({ name, calls, ms, share, bytesPerSecond, opsPerSecond, limit }: ProfileRow) {

@@ -20,7 +20,7 @@ export function quantizeReportText(
     tensor.note ?? "",
   ]);
   const explained = more
-    ? "error: root mean square error, relative to the weights' root mean square; largest: the largest error of a weight, relative to the largest weight\n"
+    ? "error: root mean square error, relative to the root mean square of the weights; largest: the largest error of a weight, relative to the largest weight\n"
     : "";
   return `${tableText([header, ...rows], [4, 5, 6, 7])}${explained}\n${summary(result, more)}`;
 }
@@ -35,7 +35,7 @@ function summary(result: QuantizeResult, more: QuantizedComparison | undefined):
   const rows = [
     ["", "before", "after"],
     ["tensors", bytesText(bytesBefore), bytesText(bytesAfter)],
-    ["bits a weight", bits(bytesBefore), bits(bytesAfter)],
+    ["bits per weight", bits(bytesBefore), bits(bytesAfter)],
   ];
   const worst = worstTensor(result.tensors);
   if (worst) rows.push(["largest error", "", `${percent(worst.relativeError)} (${worst.name})`]);
@@ -58,7 +58,7 @@ function worstTensor(tensors: readonly QuantizedTensor[]): QuantizedTensor | und
 function hints({ tokensPerSecond, perplexity }: QuantizedComparison): string {
   const lines: string[] = [];
   if (tokensPerSecond.after === undefined) {
-    lines.push('(this machine was not measured: "lantern machine" does that)');
+    lines.push('(this machine has not been measured: "lantern machine" measures it)');
   }
   if (perplexity.after === undefined) lines.push("(-f FILE measures the perplexity on a text)");
   return lines.map((line) => `${line}\n`).join("");

@@ -52,8 +52,8 @@ export function timingsText(timings: Timings): string {
   ];
   const rows = [
     ["load", "", "", msText(timings.loadMs), "", ""],
-    row("prompt evaluation", computed, promptMs, limits?.prompt),
-    row("text generation", generatedTokens, generatedMs, limits?.generation),
+    row("prompt", computed, promptMs, limits?.prompt),
+    row("generation", generatedTokens, generatedMs, limits?.generation),
   ];
   return tableText(rows, [1, 3, 4]);
 }

@@ -45,7 +45,7 @@ export function crossingsText(crossings: readonly BackendCrossing[]): string {
     ]),
   ]);
   const header = ["shape", "tokens", "processor", "GPU", "faster"];
-  return `\nProcessor and GPU\n${tableText([header, ...rows], [1, 2, 3])}`;
+  return `\nCPU and GPU\n${tableText([header, ...rows], [1, 2, 3])}`;
 }
 
 /** What more threads bring, for one token and for the most. */
@@ -83,8 +83,8 @@ function errorText(errors: readonly number[]): string {
   const percent = (error: number) => `${(error * 100).toFixed(0)}%`;
   const factor = 1 + middle(errors);
   const rest = errors.map((error) => Math.abs((1 + error) / factor - 1));
-  const common = `now ${factor.toFixed(2)} times as long, and ${percent(middle(rest))} off beside that`;
-  return `Median error ${percent(middle(errors.map(Math.abs)))} (products take ${common}).`;
+  const common = `${factor.toFixed(2)} times as long now, and differ by ${percent(middle(rest))} besides`;
+  return `Median error ${percent(middle(errors.map(Math.abs)))} (matmuls take ${common}).`;
 }
 
 function middle(values: readonly number[]): number {

@@ -302,19 +302,20 @@ export function acceptsProblem(
   const { replicated, streamed, shared, amx, i8mm } = variant;
   const { vectorRegisters } = target;
   const packing = packingOf(dtype);
-  if (!packing && replicated) return `activations beside ${dtype} are floats: nothing to replicate`;
-  if (!packing && streamed) return `tiles of tokens beside ${dtype} read one stream`;
-  if (!packing && amx) return `weights of ${dtype} are floats: AMX tiles multiply bytes`;
+  if (!packing && replicated)
+    return `activations for ${dtype} weights are floats, which are not replicated`;
+  if (!packing && streamed) return `${dtype} weights are read as one stream`;
+  if (!packing && amx) return `weights of ${dtype} are floats, and AMX tiles multiply bytes`;
   if (amx && !target.amx) return "this processor has no AMX tiles";
-  if (!packing && i8mm) return `weights of ${dtype} are floats: pairs of rows are of bytes`;
-  if (i8mm && !target.i8mm) return "this processor has no products of pairs of rows (i8mm)";
+  if (!packing && i8mm) return `weights of ${dtype} are floats, and i8mm multiplies bytes`;
+  if (i8mm && !target.i8mm) return "this processor has no i8mm";
   const isNative = nativeSpace(target) !== undefined;
   const live = isNative ? nativeVectors(variant, dtype, target) : liveVectors(variant);
   // On WebAssembly, sums are needed once per block only: twice the registers still pays, more does not.
   if (live > (isNative ? 1 : 2) * vectorRegisters) {
     return `keeps ${live} vectors alive, this processor has ${vectorRegisters} registers`;
   }
-  if (!shared && n > SERIAL_ROWS) return `${n} rows are worth sharing among threads`;
+  if (!shared && n > SERIAL_ROWS) return `${n} rows are enough to split among threads`;
   return true;
 }
 

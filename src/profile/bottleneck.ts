@@ -19,7 +19,7 @@ export function bottleneckOf(profile: Omit<PhaseProfile, "summary">): string {
     .sort((a, b) => b.share - a.share)
     .slice(0, MOST);
   const [first, ...rest] = shares;
-  if (!first) return `the time of ${phaseName(profile)} is spread evenly`;
+  if (!first) return `${phaseName(profile)} spends its time evenly`;
   const others = rest.map(({ share, text }) => `; ${percent(share)} is ${text}`).join("");
   return `${percent(first.share)} of ${phaseName(profile)} is ${first.text}${others}`;
 }
@@ -38,7 +38,7 @@ function waitingShare(profile: Omit<PhaseProfile, "summary">): Share {
   if (worker !== undefined) {
     return {
       share: waitingMs / ms,
-      text: `the ${worker} going from op to op, and the way to it and back`,
+      text: `the ${worker} going from op to op, and transfers to it and back`,
     };
   }
   // While one thread works alone, all others wait for it.
@@ -57,7 +57,7 @@ const betweenNames: Readonly<Record<keyof PhaseProfile["between"], string>> = {
   bookkeepingMs: "bookkeeping",
   logitsMs: "reading logits",
   samplingMs: "sampling",
-  textMs: "making text of tokens",
+  textMs: "detokenizing",
   messagesMs: "messages to the caller",
 };
 
@@ -68,7 +68,7 @@ function betweenShare({ between, betweenMs, ms }: Omit<PhaseProfile, "summary">)
 }
 
 function phaseName({ phase }: Pick<PhaseProfile, "phase">): string {
-  return phase === "prompt" ? "reading the prompt" : "generation";
+  return phase === "prompt" ? "the prompt" : "generation";
 }
 
 function percent(share: number): string {

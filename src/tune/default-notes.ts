@@ -54,12 +54,10 @@ function notesOf(
   return [
     `${shapes}, ${threads} thread${threads === 1 ? "" : "s"}:`,
     ...chosen,
-    `  why: the fastest elsewhere with this type and ${target.vectorRegisters} vector registers; not measured here`,
-    ...(possible.length === 0 ? [] : [`  possible, not measured here: ${possible.join(", ")}`]),
-    ...(hasAnyKnobs(variants, target)
-      ? [`  knobs as usual; "lantern tune" searches ${KNOBS_TEXT}`]
-      : []),
-    ...[...refused].map(([reason, ids]) => `  no, ${reason}: ${ids.join(", ")}`),
+    `  why: the fastest on other machines with this type and ${target.vectorRegisters} vector registers; not measured here`,
+    ...(possible.length === 0 ? [] : [`  also possible: ${possible.join(", ")}`]),
+    ...(hasAnyKnobs(variants, target) ? [`  "lantern tune" also searches ${KNOBS_TEXT}`] : []),
+    ...[...refused].map(([reason, ids]) => `  refused, ${reason}: ${ids.join(", ")}`),
   ];
 }
 

@@ -99,7 +99,7 @@ describe("the table of variants", () => {
     expect(refusal("8x4.replicated", "f32")).toMatch(/floats/);
     expect(refusal("16x2.4s.compact", "f32")).toMatch(/f32 read one stream/);
     expect(refusal("16x3.4s.compact", "q4_0")).toBe(true);
-    expect(refusal("4s.compact.serial", "q4_0")).toMatch(/4096 rows are worth sharing/);
+    expect(refusal("4s.compact.serial", "q4_0")).toMatch(/4096 rows are enough to split/);
     expect(refusal("8x4.compact", "q4_0")).toBe(true);
   });
 });

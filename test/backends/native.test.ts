@@ -41,7 +41,7 @@ describe.each(nativeHere)("$name", ({ name, native }) => {
     const { backend } = await logitsOf({ native });
     const { width } = native.target;
     expect(backend.explain()).toContain(
-      `kernels of matmuls: machine code for ${name}, vectors of ${width} bytes`,
+      `matmul kernels: machine code for ${name}, ${width}-byte vectors`,
     );
   });
 
@@ -49,7 +49,7 @@ describe.each(nativeHere)("$name", ({ name, native }) => {
     const host = { ...native.host, load: () => "the disk is full" };
     const { logits, backend } = await logitsOf({ native: { ...native, host } });
     expect(backend.kernels).toBe("wasm: the disk is full");
-    expect(backend.explain()).toContain("kernels of matmuls: WebAssembly (the disk is full)");
+    expect(backend.explain()).toContain("matmul kernels: WebAssembly (the disk is full)");
     expect(logits).toEqual((await logitsOf({})).logits);
   });
 

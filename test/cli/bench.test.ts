@@ -134,7 +134,7 @@ describe("on a tiny model", () => {
     const flags = ["-p", "4", "-n", "0", "-r", "1", "--no-warmup"];
     await main(["bench", "-m", file.path, ...flags], terminal, downloads);
     expect(terminal.stdout).toMatch(/0\.97$/m);
-    expect(terminal.stderr).toContain("Other processes used up to 0.97 cores meanwhile");
+    expect(terminal.stderr).toContain("Other programs used up to 1.0 cores during the measurement");
   });
 });
 

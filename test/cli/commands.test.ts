@@ -93,8 +93,8 @@ describe.skipIf(!hasStories)(`with the default model${reason}`, () => {
     expect(code).toBe(0);
     expect(out).toBe("Once upon a time, there was a little girl named Lily\n");
     expect(err).toMatch(/^load .* ms$/m);
-    expect(err).toMatch(/^prompt evaluation +5 +tokens +[\d.]+ ms +[\d.]+ tokens\/s$/m);
-    expect(err).toMatch(/^text generation +9 +tokens +[\d.]+ ms +[\d.]+ tokens\/s$/m);
+    expect(err).toMatch(/^prompt +5 +tokens +[\d.]+ ms +[\d.]+ tokens\/s$/m);
+    expect(err).toMatch(/^generation +9 +tokens +[\d.]+ ms +[\d.]+ tokens\/s$/m);
   });
 
   test("run --json prints one object and nothing else", async () => {
@@ -160,7 +160,7 @@ describe.skipIf(!hasStories)(`with the default model${reason}`, () => {
     );
     // Ctrl-C stopped it: politely, with its timings, and with the exit code that says so.
     expect(code).toBe(130);
-    expect(terminal.stderr).toMatch(/text generation[\s\S]*\(stopped\)/);
+    expect(terminal.stderr).toMatch(/generation[\s\S]*\(stopped\)/);
   });
 
   test("colour on a terminal, none with --no-color, before or after the command", async () => {
@@ -287,8 +287,8 @@ describe("chat", () => {
     expect(JSON.parse(terminal.files.get("b.json")!)).toEqual({
       messages: [{ role: "system", content: "Be brief." }],
     });
-    expect(err).toContain("There is nothing to undo.");
-    expect(err).toContain("There is no question to answer again.");
+    expect(err).toContain("There is nothing to undo yet.");
+    expect(err).toContain("There is no question to answer again yet.");
     expect(err).toContain('got "x.txt", expected a file name that ends in .json or .md');
     expect(err).toContain("Unknown command: /sav. Did you mean /save?");
     expect(err).toContain("/undo");

@@ -67,7 +67,7 @@ describe.skipIf(windows)(`the Node for old ones${windows ? " [skipped: Windows]"
     expect(fs.statSync(path).mode & 0o777).toBe(0o500);
     expect(fs.readdirSync(folder)).toEqual(["node-v9.8.7-here"]);
     expect(terminal.stderr).toBe(
-      `Lantern runs fastest on Node.js 9.8.7: downloading it once (57.0 MB) into ${folder}; LANTERN_RUNTIME=off does without\n`,
+      `Lantern runs fastest on Node.js 9.8.7. Downloading it once (57.0 MB) to ${folder}; LANTERN_RUNTIME=off prevents that\n`,
     );
   });
 

@@ -52,8 +52,8 @@ test("widths, memory, context and speculation", async () => {
   expect(out).toMatch(/^KV cache +8 bits$/m);
   expect(out).toMatch(/^fit in 40\.00 GiB/m);
   expect(out).toMatch(/^ +8000 +\d/m);
-  expect(out).toMatch(/^drafted at a time +4 tokens, each kept with a chance of 0\.8$/m);
-  expect(out).toMatch(/^kept in a round +3\.36 tokens$/m);
+  expect(out).toMatch(/^drafted at a time +4 tokens, each accepted with probability 0\.8$/m);
+  expect(out).toMatch(/^accepted per round +3\.36 tokens$/m);
 });
 
 test("a weight that fits nowhere says so", async () => {

@@ -84,8 +84,8 @@ describe("with a remembered measurement", () => {
     const { code, err } = await lantern(generate());
     expect(code).toBe(0);
     const limit = String.raw`[\d.]+% of the (bandwidth|arithmetic) limit \([\d.]+ of \d+ (GB/s|GOPS)\)`;
-    expect(err).toMatch(new RegExp(`^prompt evaluation .* tokens/s +${limit}$`, "m"));
-    expect(err).toMatch(new RegExp(`^text generation .* tokens/s +${limit}$`, "m"));
+    expect(err).toMatch(new RegExp(`^prompt .* tokens/s +${limit}$`, "m"));
+    expect(err).toMatch(new RegExp(`^generation .* tokens/s +${limit}$`, "m"));
     expect(err).not.toContain("lantern machine");
   });
 
@@ -219,7 +219,7 @@ describe("without one", () => {
     });
     expect(code).toBe(0);
     expect(err).toMatch(/measuring this machine, once.*skipped.*\nload/s);
-    expect(err).toMatch(/^text generation .*tokens\/s$/m);
+    expect(err).toMatch(/^generation .*tokens\/s$/m);
   });
 
   test("machine: Ctrl-C gives up", async () => {
@@ -303,6 +303,6 @@ describe("with one that cannot be used", () => {
     writeFileSync(machineFile, "{");
     const { code, err } = await lantern(generate());
     expect(code).toBe(0);
-    expect(err).toMatch(/^text generation .*tokens\/s$/m);
+    expect(err).toMatch(/^generation .*tokens\/s$/m);
   });
 });

@@ -53,7 +53,7 @@ describe("models", () => {
     expect(found.out).toMatch(/^REPOSITORY +DOWNLOADS .*\no\/tiny-GGUF +1.2 k +7 +2026-05-04\n/);
     const none = await lantern(["search", "nothing"]);
     expect(none).toMatchObject({ code: 0, out: "" });
-    expect(none.err).toContain('is called "nothing"');
+    expect(none.err).toContain('hub matches "nothing"');
 
     const list = await lantern(["pull", "o/tiny-GGUF", "--list"]);
     expect(list.out).toMatch(/^TYPE +SIZE +FITS +FILE\n/);
@@ -64,11 +64,11 @@ describe("models", () => {
     const pulled = await lantern(["pull", "o/tiny-GGUF"]);
     expect(pulled).toMatchObject({ code: 0, out: `${tinyPath()}\n` });
     expect(pulled.err).toMatch(
-      /^o\/tiny-GGUF: taking Q8_0, .* fits this machine's memory of 8.0 GB. Also there: F16.\n/,
+      /^o\/tiny-GGUF: downloading Q8_0, .* fits in this machine's memory \(8.0 GB\). Also available: F16.\n/,
     );
     expect(pulled.err).toContain("sha256 matches the hub");
     const again = await lantern(["pull", `${hub.url}/o/tiny-GGUF/blob/main/tiny-Q8_0.gguf`]);
-    expect(again.err).toContain("already here");
+    expect(again.err).toContain("already downloaded");
   });
 
   test("what is wrong with a name or the hub is a sentence, not a stack", async () => {
@@ -76,16 +76,16 @@ describe("models", () => {
     expect(wrong.code).toBe(2);
     expect(wrong.err).toContain("o/tiny-GGUF has no Q5_K_M. It has: F16");
     expect((await lantern(["pull", "o/gone"])).err).toMatch(/HTTP status 404.*HF_TOKEN/);
-    expect((await lantern(["pull", "tinyllama-chat", "--list"])).err).toContain(
-      "one model already",
-    );
+    expect((await lantern(["pull", "tinyllama-chat", "--list"])).err).toContain("names one model");
     expect((await lantern(["search"])).code).toBe(2);
   });
 
   test("models says where files lie and what they take", async () => {
     const { out } = await lantern(["models"]);
     expect(out).toMatch(/^hf:o\/tiny-GGUF\/tiny-Q8_0.gguf .*in the cache/m);
-    expect(out).toMatch(new RegExp(`Kept in ${cache}: [\\d.]+ kB, .* free. "lantern rm NAME"`));
+    expect(out).toMatch(
+      new RegExp(`Downloaded models are in ${cache}: [\\d.]+ kB, .* free. "lantern rm NAME"`),
+    );
   });
 
   test("a context above the trained one is cut with a warning, on the command line and in the library", async () => {
@@ -104,7 +104,7 @@ describe("models", () => {
 });
 
 test("ps shows a running server; rm refuses what it has loaded, asks, and deletes", async () => {
-  expect((await lantern(["ps"])).err).toContain("No Lantern server runs on this machine");
+  expect((await lantern(["ps"])).err).toContain("No Lantern server is running on this machine");
   const terminal = new FakeTerminal();
   terminal.environment = { LANTERN_NO_LIMIT: "1", LANTERN_NO_TUNE: "1" };
   const serve = ["serve", "-m", tinyPath(), "--port", "0", "--no-sessions", "--no-web"];
@@ -130,9 +130,9 @@ test("ps shows a running server; rm refuses what it has loaded, asks, and delete
   expect(refused.err).toMatch(/is loaded.*first/);
   terminal.pressCtrlC();
   expect(await served).toBe(0);
-  expect((await lantern(["ps"])).err).toContain("No Lantern server runs");
+  expect((await lantern(["ps"])).err).toContain("No Lantern server is running");
 
-  expect((await lantern(["rm", name])).err).toContain("Use --yes to delete without a question");
+  expect((await lantern(["rm", name])).err).toContain("Use --yes to delete without asking");
   const typing = (answer: string) => (typed: FakeTerminal) => {
     typed.inIsTerminal = true;
     typed.script = [answer];
@@ -140,7 +140,7 @@ test("ps shows a running server; rm refuses what it has loaded, asks, and delete
   expect(await lantern(["rm", name], typing("n"))).toMatchObject({ code: 1, out: "" });
   expect(existsSync(tinyPath())).toBe(true);
   const gone = await lantern(["rm", name], typing("y"));
-  expect(gone.out).toMatch(/^hf:o\/tiny-GGUF\/tiny-Q8_0.gguf was deleted, .* are free again\n$/);
+  expect(gone.out).toMatch(/^hf:o\/tiny-GGUF\/tiny-Q8_0.gguf was deleted \(.*\)\n$/);
   expect(existsSync(tinyPath())).toBe(false);
   expect((await lantern(["rm", name, "--yes"])).code).toBe(2);
 }, 30_000);

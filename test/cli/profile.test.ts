@@ -35,7 +35,7 @@ test("run: tables by op and by layer after the timings, and the bottleneck", asy
   expect(stderr).toMatch(/^blk\.1 +\d+ +[\d.]+ /m);
   expect(stderr).toMatch(/^thread 1: [\d.]+ ms busy, [\d.]+ ms waiting$/m);
   expect(stderr).toMatch(
-    /^allocation: [\d.]+ kB of JavaScript's heap per batch; tensor memory: none/m,
+    /^allocation: [\d.]+ kB of the JavaScript heap per batch; no tensor memory/m,
   );
   expect(stderr).toMatch(/^load, [\d.]+ ms: .*packing them [\d.]+ ms/m);
 });

@@ -78,9 +78,9 @@ const timings = {
 
 test("timings for people: a run without time has no infinite speed", () => {
   expect(timingsText(timings).split("\n")).toEqual([
-    "load                          61.2 ms",
-    "prompt evaluation  5  tokens  50.0 ms  100.0 tokens/s",
-    "text generation    1  token    0.0 ms    0.0 tokens/s",
+    "load                   61.2 ms",
+    "prompt      5  tokens  50.0 ms  100.0 tokens/s",
+    "generation  1  token    0.0 ms    0.0 tokens/s",
     "",
   ]);
 });
@@ -117,9 +117,9 @@ test("speeds beside what the machine allows, with the resource that binds", () =
     },
   } as const;
   expect(timingsText({ ...timings, generatedMs: 320, limits }).split("\n")).toEqual([
-    "load                           61.2 ms",
-    "prompt evaluation  5  tokens   50.0 ms  100.0 tokens/s  40% of the arithmetic limit (200 of 500 GOPS)",
-    "text generation    1  token   320.0 ms    3.1 tokens/s  7.8% of the bandwidth limit (1.8 of 23.2 GB/s)",
+    "load                    61.2 ms",
+    "prompt      5  tokens   50.0 ms  100.0 tokens/s  40% of the arithmetic limit (200 of 500 GOPS)",
+    "generation  1  token   320.0 ms    3.1 tokens/s  7.8% of the bandwidth limit (1.8 of 23.2 GB/s)",
     "",
   ]);
   expect(timingsJson({ ...timings, limits })).toMatchObject({

@@ -114,7 +114,7 @@ describe("lantern serve", () => {
 
     const second = await serve("--host", "0.0.0.0", "--port", port);
     expect(await second.exited).toBe(2);
-    expect(second.output.err).toContain(`port ${port} is used by another program`);
+    expect(second.output.err).toContain(`port ${port} is in use by another program`);
     child.kill("SIGINT");
     expect(await exited).toBe(0);
   });

@@ -213,10 +213,10 @@ test("the default says what it is, what else was possible, and why the rest was 
   const usual = notes.find((note) => note.startsWith("  8x4.compact: "));
   expect(usual).toBe("  8x4.compact: the default for 1, 5 to 32 tokens");
   expect(notes.join("\n")).toMatch(
-    / {2}no, keeps \d+ vectors alive, .* 16 registers: 16x8\.compact/,
+    / {2}refused, keeps \d+ vectors alive, .* 16 registers: 16x8\.compact/,
   );
   expect(notes.join("\n")).toContain(
-    "  no, 4096 rows are worth sharing among threads: 4s.compact.serial",
+    "  refused, 4096 rows are enough to split among threads: 4s.compact.serial",
   );
   // Every candidate is in exactly one line.
   for (const { id } of matmulVariants()) {

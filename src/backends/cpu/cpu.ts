@@ -102,7 +102,7 @@ export class CpuBackend implements Backend {
 
   constructor(options: CpuOptions) {
     const { level, native = "machine code is switched off", wasm = detectWasmFeatures() } = options;
-    this.#native = level === 2 ? "opt level 2 has no kernels of matmuls" : native;
+    this.#native = level === 2 ? "opt level 2 has no matmul kernels" : native;
     this.#wasm = wasm;
     this.#isThreaded = wasm.threads && options.startThread !== undefined;
     this.#options = options;

@@ -34,23 +34,23 @@ export function explainCpu(facts: CpuFacts): readonly string[] {
 }
 
 function addressesText(isWide: boolean, memory64: boolean): string[] {
-  if (isWide) return ["64-bit addresses: more than 4 GiB"];
+  if (isWide) return ["64-bit addresses, for more than 4 GiB"];
   return memory64
     ? []
     : [
-        "WebAssembly has 32-bit addresses only here: a model and its context may take 4 GiB together (16 GiB in Node.js 24 and newer)",
+        "WebAssembly has only 32-bit addresses here, so a model and its context may take 4 GiB together (16 GiB in Node.js 24 and newer)",
       ];
 }
 
 function nativeText(native: NativeKernels | string): string {
-  if (typeof native === "string") return `kernels of matmuls: WebAssembly (${native})`;
+  if (typeof native === "string") return `matmul kernels: WebAssembly (${native})`;
   const { name, width } = native.target;
   const without = native.withoutTiles ? ` (no AMX tiles: ${native.withoutTiles})` : "";
-  return `kernels of matmuls: machine code for ${name}, vectors of ${width} bytes${without}`;
+  return `matmul kernels: machine code for ${name}, ${width}-byte vectors${without}`;
 }
 
 function threadsText(threads: number, asked: number): string {
   const count = `${threads} thread${threads > 1 ? "s" : ""}`;
   if (threads === asked) return count;
-  return `${count} instead of ${asked}: there is no SharedArrayBuffer here (a web page has it when it is served with the headers COOP and COEP)`;
+  return `${count} instead of ${asked}: there is no SharedArrayBuffer (a web page has one if it is served with the COOP and COEP headers)`;
 }

@@ -55,5 +55,5 @@ export function machineText(
 export function disturbedNote(results: readonly { othersCores: number }[]): string | undefined {
   const worst = Math.max(...results.map(({ othersCores }) => othersCores));
   if (worst <= quietCores) return undefined;
-  return `Other processes used up to ${worst.toFixed(2)} cores meanwhile: these speeds are not this machine's best.`;
+  return `Other programs used up to ${worst.toFixed(1)} cores during the measurement: this machine can be faster.`;
 }

@@ -60,7 +60,7 @@ function deviceText(gpu: GpuInfo): string {
       ["name", gpu.name],
       ["vendor", [gpu.vendor, gpu.architecture].filter(Boolean).join(", ") || "unknown"],
       ["driver", gpu.driver || "unknown"],
-      ["kind", gpu.isSoftware ? "software: computes on the processor, and slowly" : "GPU"],
+      ["kind", gpu.isSoftware ? "software: runs on the CPU, slowly" : "GPU"],
       ["memory", memoryText(gpu)],
       ["largest buffer", bytesText(gpu.maxBufferBytes)],
       ["largest binding", bytesText(gpu.maxBindingBytes)],

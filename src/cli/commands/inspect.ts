@@ -79,14 +79,14 @@ function inspectionText(facts: ModelInspection, color: Palette): string {
 
 function memoryText({ memory, architecture }: ModelInspection): string {
   if (!memory)
-    return `unknown: this build cannot run the architecture ${architecture ?? "(none)"}\n`;
+    return `unknown: Lantern does not support the architecture ${architecture ?? "(none)"}\n`;
   const context = `for a context of ${memory.contextSize} tokens`;
   const rows = [
     ["weights", bytesText(memory.weightBytes), ""],
     [
       "KV cache",
       bytesText(memory.kvBytes),
-      `${context}, ${bytesText(memory.kvBytesPerToken)} a token`,
+      `${context}, ${bytesText(memory.kvBytesPerToken)} per token`,
     ],
     ["activations", bytesText(memory.activationBytes), ""],
     ["together", bytesText(memory.totalBytes), ""],

@@ -29,7 +29,7 @@ const quickSeconds = 2.5;
 const stateTexts: Record<ModelListing["state"], string> = {
   installed: "installed",
   cached: "in the cache",
-  partial: "begun",
+  partial: "incomplete",
   linked: "elsewhere",
   absent: "-",
 };
@@ -73,27 +73,28 @@ function speedText(tokensPerSecond: number | undefined): string {
 function speedNotes(listings: readonly FittedModel[]): string[] {
   const fits = listings.map(({ fit }) => fit).filter(({ limit }) => limit !== undefined);
   const tight = listings.some(({ fit }) => fit.fits === "tight");
-  const about = tight ? ["FITS tight: it fits when other programs give memory back."] : [];
+  const about = tight ? ["FITS tight: it fits if other programs free memory."] : [];
   if (fits.length === 0) {
     return [
       ...about,
-      'Speeds are shown once this machine was measured: "lantern machine" does that.',
+      'Speeds are shown once this machine has been measured: "lantern machine" measures it.',
     ];
   }
   const shares = [...new Set(fits.map((fit) => shareText(fit)))];
   return [
     ...about,
-    "LIMIT: the tokens per second that this machine's memory and arithmetic allow on the processor, 512 tokens into a text.",
-    `TOKENS/S: what it will probably reach, a share of that: ${shares.join("; ")}.`,
+    "LIMIT: the tokens per second that this machine's memory bandwidth and arithmetic allow on the CPU, after 512 tokens of text.",
+    `TOKENS/S: what the model will probably reach, as a fraction of the limit: ${shares.join("; ")}.`,
   ];
 }
 
 function shareText({ share, basis, runs }: ModelFit): string {
-  const percent = `${Math.round(share! * 100)} %`;
+  const percent = `${Math.round(share! * 100)}%`;
   const count = `${runs} run${runs === 1 ? "" : "s"}`;
-  if (basis === "this type") return `${percent} as in ${count} here with such weights`;
-  if (basis === "this machine") return `${percent} as in ${count} here with other weights`;
-  return `${percent} as on other machines, where no model of that size has run here yet`;
+  if (basis === "this type") return `${percent}, as in ${count} here with weights of this type`;
+  if (basis === "this machine")
+    return `${percent}, as in ${count} here with weights of other types`;
+  return `${percent}, as on other machines, until a model of that size has run here`;
 }
 
 async function placeNotes(
@@ -105,7 +106,7 @@ async function placeNotes(
   const room = free === undefined ? "" : `, ${bytesText(free)} free`;
   const used = bytesText(diskUse(listings));
   return [
-    `Get one with "lantern pull NAME", or any other of the Hugging Face hub with "lantern pull owner/repo".`,
-    `Kept in ${cacheFolder}: ${used}${room}. "lantern rm NAME" deletes one.`,
+    `"lantern pull NAME" downloads one, "lantern pull owner/repo" any other from the Hugging Face hub.`,
+    `Downloaded models are in ${cacheFolder}: ${used}${room}. "lantern rm NAME" deletes one.`,
   ];
 }

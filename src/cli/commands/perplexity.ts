@@ -145,7 +145,7 @@ function numberText(value: number, digits: number): string {
 }
 
 function percentText({ value, error }: Estimate): string {
-  return `${estimateText({ value: 100 * value, error: 100 * error }, 2)} %`;
+  return `${estimateText({ value: 100 * value, error: 100 * error }, 2)}%`;
 }
 
 function resultText(result: PerplexityResult): string {

@@ -49,7 +49,7 @@ async function ps(flags: PsFlags, context: CliContext): Promise<void> {
     return;
   }
   if (asked.length === 0) {
-    terminal.err('No Lantern server runs on this machine. "lantern serve" starts one.\n');
+    terminal.err('No Lantern server is running on this machine. "lantern serve" starts one.\n');
     return;
   }
   const header = ["MODEL", "MEMORY", "CONTEXT", "ANSWERING", "WAITING", "ADDRESS", "PROCESS"];
@@ -85,13 +85,13 @@ async function ask(
       signal: AbortSignal.timeout(answerMs),
     });
     if (response.status === 401) {
-      return { ...facts, status: null, error: "it needs an API key: give it with --api-key" };
+      return { ...facts, status: null, error: "it needs an API key. Give one with --api-key" };
     }
     if (!response.ok) {
       return {
         ...facts,
         status: null,
-        error: `it answered with HTTP status ${response.status}: it is not a Lantern server`,
+        error: `it answered with HTTP status ${response.status}, so it is not a Lantern server`,
       };
     }
     return { ...facts, status: (await response.json()) as ServerStatus, error: null };

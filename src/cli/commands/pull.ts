@@ -65,7 +65,7 @@ async function pull(name: string, flags: PullFlags, context: CliContext): Promis
   } catch (error) {
     bar.done();
     if (error instanceof AbortedError) {
-      terminal.err("What has arrived is kept: run the command again to continue.\n");
+      terminal.err("What was downloaded is kept. Run the command again to continue.\n");
     }
     throw error;
   }
@@ -76,16 +76,16 @@ function choiceText({ chosen, variants }: PullChoice, name: string, memoryBytes:
   const what = `${variantName(chosen!)}, ${bytesText(chosen!.bytes)}`;
   const others = variants!.filter((variant) => variant !== chosen).map(variantName);
   const fits = roughlyFits(chosen!.bytes, memoryBytes)
-    ? `which fits this machine's memory of ${bytesText(memoryBytes)}`
-    : `which will probably not fit this machine's memory of ${bytesText(memoryBytes)}`;
-  const also = others.length > 0 ? ` Also there: ${others.join(", ")}.` : "";
-  return `${name}: taking ${what}, ${fits}.${also}`;
+    ? `which fits in this machine's memory (${bytesText(memoryBytes)})`
+    : `which will probably not fit in this machine's memory (${bytesText(memoryBytes)})`;
+  const also = others.length > 0 ? ` Also available: ${others.join(", ")}.` : "";
+  return `${name}: downloading ${what}, ${fits}.${also}`;
 }
 
 function variantTable({ variants, chosen }: PullChoice, name: string, memoryBytes: number): string {
   if (!variants) {
     throw new UsageError(
-      `pull: ${name} is one model already; --list is for a repository of the Hugging Face hub, as in lantern pull Qwen/Qwen3-4B-GGUF --list`,
+      `pull: "${name}" names one model, but --list needs a repository of the Hugging Face hub. For example: lantern pull Qwen/Qwen3-4B-GGUF --list`,
     );
   }
   const rows = variants.map((variant) => [
@@ -102,11 +102,11 @@ function variantTable({ variants, chosen }: PullChoice, name: string, memoryByte
 
 function pulledText(entry: CatalogEntry, pulled: PulledFile): string {
   const what = `${entry.name}, ${bytesText(pulled.bytes)}, ${entry.licence}`;
-  if (pulled.from !== "download") return `${what}: already here`;
-  const resumed = pulled.resumedBytes ? `, ${bytesText(pulled.resumedBytes)} from before` : "";
+  if (pulled.from !== "download") return `${what}: already downloaded`;
+  const resumed = pulled.resumedBytes ? `, of which ${bytesText(pulled.resumedBytes)} earlier` : "";
   const checked =
     pulled.statedBy === "nobody"
-      ? `no published hash to check; its sha256 is ${pulled.sha256}`
+      ? `no published sha256 to compare with; it is ${pulled.sha256}`
       : `sha256 matches ${pulled.statedBy}`;
   return `${what}: downloaded${resumed}, ${checked}`;
 }

@@ -149,8 +149,8 @@ function writtenText(output: string, result: QuantizeResult): string {
   const { bytesBefore, bytesAfter, parameters, ms } = result;
   const bits = ((bytesAfter * 8) / parameters).toFixed(2);
   const fallbacks = result.tensors.filter(({ note }) => note?.startsWith("its rows")).length;
-  const fallen = fallbacks > 0 ? `, ${fallbacks} tensors got another type (see --report)` : "";
-  return `${output}: ${result.type}, ${bytesText(bytesBefore)} -> ${bytesText(bytesAfter)} (${bits} bits a weight) in ${durationText(ms / 1000)}${fallen}`;
+  const fallen = fallbacks > 0 ? `, ${fallbacks} tensors have another type (see --report)` : "";
+  return `${output}: ${result.type}, ${bytesText(bytesBefore)} -> ${bytesText(bytesAfter)} (${bits} bits per weight) in ${durationText(ms / 1000)}${fallen}`;
 }
 
 /** What the limits of this machine and a text say of both files. */

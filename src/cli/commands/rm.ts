@@ -26,7 +26,7 @@ async function rm(name: string, flags: RmFlags, context: CliContext): Promise<vo
   const listing = await findRemovable(name, downloads);
   const what =
     listing.state === "linked"
-      ? `Take ${listing.name} off the list? The file stays where it is.`
+      ? `Remove ${listing.name} from the list? The file is kept.`
       : `Delete ${listing.name}, ${bytesText(listing.diskBytes)}?`;
   if (!flags.yes && !(await agreed(what, context))) {
     terminal.err("Nothing was deleted.\n");
@@ -36,15 +36,15 @@ async function rm(name: string, flags: RmFlags, context: CliContext): Promise<vo
   const removed = await removeModel(listing.name, downloads);
   terminal.out(
     removed.how === "forgotten"
-      ? `${removed.name} is off the list\n`
-      : `${removed.name} was deleted, ${bytesText(removed.bytes)} are free again\n`,
+      ? `${removed.name} was removed from the list\n`
+      : `${removed.name} was deleted (${bytesText(removed.bytes)})\n`,
   );
 }
 
 async function agreed(question: string, { terminal }: CliContext): Promise<boolean> {
   if (!terminal.inIsTerminal) {
     throw new UsageError(
-      "rm: this is not a terminal, so nobody can confirm. Use --yes to delete without a question",
+      "rm: standard input is not a terminal, so nobody can confirm. Use --yes to delete without asking",
     );
   }
   const lines = terminal.lines();

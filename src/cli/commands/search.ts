@@ -40,7 +40,7 @@ async function search(words: string, flags: SearchFlags, context: CliContext): P
   }
   if (found.length === 0) {
     terminal.err(
-      `No repository with GGUF files on the hub is called "${words}". Try fewer words.\n`,
+      `No repository with GGUF files on the Hugging Face hub matches "${words}". Try fewer words.\n`,
     );
     return;
   }
@@ -49,11 +49,11 @@ async function search(words: string, flags: SearchFlags, context: CliContext): P
     countText(count),
     String(likes),
     updated.slice(0, 10),
-    gated ? "its licence has to be accepted on its page first" : "",
+    gated ? "accept its licence on its page first" : "",
   ]);
   terminal.out(tableText([["REPOSITORY", "DOWNLOADS", "LIKES", "CHANGED", ""], ...rows], [1, 2]));
   const { out } = context.color();
   terminal.out(
-    `\n${out.dim('"lantern pull REPOSITORY" downloads the file that suits this machine; with --list it shows all of them.')}\n`,
+    `\n${out.dim('"lantern pull REPOSITORY" downloads the file that suits this machine; with --list it lists all files.')}\n`,
   );
 }

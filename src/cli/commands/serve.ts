@@ -203,7 +203,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   if (flags.json) terminal.out(startedJson(server, id));
   else terminal.out(greeting(server, id, model, assets !== undefined, terminal));
   if (flags.web && !assets) {
-    terminal.err('The web app is not built: "npm run build:web" does that.\n');
+    terminal.err('The web app is not built. "npm run build:web" builds it.\n');
   }
   if (flags.open && assets) openInBrowser(server.pageUrl, server.token !== undefined);
   const { queue } = server.context;
@@ -297,10 +297,10 @@ function warnings({ host }: ServeFlags, access: AccessOptions, isLocal: boolean)
   const reachable =
     isLocal || access.apiKeys?.length
       ? ""
-      : `Warning: --host ${host} makes the server reachable from other machines, and no API key is set: anybody who can reach it can use the model. Set one with --api-key-file PATH or LANTERN_API_KEY.\n`;
+      : `Warning: --host ${host} makes the server reachable from other machines, and there is no API key: anyone who can reach it can use the model. Set a key with --api-key-file PATH or LANTERN_API_KEY.\n`;
   const noToken =
     access.token === false
-      ? "Warning: --no-token: every program and every user on this machine may manage the models and read the conversations.\n"
+      ? "Warning: with --no-token, every program and every user on this machine can manage the models and read the conversations.\n"
       : "";
   return reachable + noToken;
 }
@@ -319,7 +319,7 @@ function greeting(
 ): string {
   const chat = info.hasChatTemplate
     ? ""
-    : `${id} has no chat template: it continues the text of the messages. Choose a template with --chat-template NAME.\n`;
+    : `${id} has no chat template, so it continues the text of the messages. Choose a template with --chat-template NAME.\n`;
   const run =
     terminal.env("npm_lifecycle_event") === "start" ? "npm run lantern -- run" : "lantern run";
   const page = hasPage ? `\n  Lantern is open at  ${pageUrl}\n\n` : "";
@@ -337,10 +337,10 @@ ${hasPage ? `Without a browser: ${run} -p "Once upon a time"\n` : ""}`;
 function cannotListen(error: unknown, { host, port }: ServeFlags): never {
   const code = codeOf(error);
   const reasons: Readonly<Record<string, string>> = {
-    EADDRINUSE: `port ${port} is used by another program, perhaps another Lantern. Use --port 0 for a free one`,
-    EACCES: `this user may not use port ${port}. Use a port from 1024 up`,
-    EADDRNOTAVAIL: `${host} is not an address of this machine`,
-    ENOTFOUND: `${host} is not a known address or name`,
+    EADDRINUSE: `port ${port} is in use by another program, perhaps another Lantern server. Use --port 0 for a free port`,
+    EACCES: `this user may not use port ${port}. Use a port of 1024 or above`,
+    EADDRNOTAVAIL: `${host} is not an address of this machine. Use 127.0.0.1 or 0.0.0.0`,
+    ENOTFOUND: `there is no host ${host}. Check the name`,
   };
   const reason = typeof code === "string" ? reasons[code] : undefined;
   if (reason === undefined) throw error;

@@ -177,7 +177,7 @@ async function measureOne(
   terminal.out(flags.json ? `${JSON.stringify(analysis)}\n` : analysisText(file, analysis));
   for (const where of [place, flags.file]) if (where) terminal.err(`Times written to ${where}\n`);
   if (place === undefined) {
-    const text = `The times were not remembered: other processes used ${others.toFixed(1)} cores meanwhile, so a wrong choice of kernels would stay for weeks. Run it again when the machine is idle, or with --force.`;
+    const text = `The times are not used: other programs used ${others.toFixed(1)} cores during the measurement, and a wrong choice of kernels would stay in use for weeks. Run the command again when the machine is idle, or with --force.`;
     terminal.err(`${context.color().err.red(text)}\n`);
   }
 }
@@ -206,7 +206,7 @@ async function watched<T>(
     bar.done();
     const others = othersCores(before, terminal.load());
     if (others > quietCores) {
-      const text = `Other processes used ${others.toFixed(2)} cores meanwhile: the times may be wrong.`;
+      const text = `Other programs used ${others.toFixed(1)} cores during the measurement: the times may be wrong.`;
       terminal.err(`${context.color().err.red(text)}\n`);
     }
   }

@@ -111,7 +111,7 @@ async function run(flags: VerifyFlags, context: CliContext): Promise<void> {
     signal,
     onProgress: (now, done, total) => {
       if (!terminal.errIsTerminal) return;
-      terminal.err(`\r${now}: ${Math.floor((100 * done) / total)} %\x1b[K`);
+      terminal.err(`\r${now}: ${Math.floor((100 * done) / total)}%\x1b[K`);
     },
   };
   const result = await verify(path, options).finally(() => {
@@ -124,7 +124,7 @@ async function run(flags: VerifyFlags, context: CliContext): Promise<void> {
 function resultText(result: Verification): string {
   const { tokens, batches, tolerance, rounding } = result;
   const head = `${tokens.length} tokens in batches of ${batches.join(", ")}; tolerance ${errorText(tolerance)} of the largest value of a row`;
-  const noise = `Rounding alone (the reference, with every value moved by its last bits) moves the logits by ${errorText(rounding.relative)}.`;
+  const noise = `Rounding alone (the reference with the last bits of every value changed) changes the logits by ${errorText(rounding.relative)}.`;
   return [head, noise, ...result.backends.map((backend) => backendText(backend, result))]
     .join("\n\n")
     .concat("\n");
@@ -142,10 +142,10 @@ function backendText(backend: BackendVerification, { tolerance, isExact }: Verif
   const titles = ["op", "values", "absolute", "relative", "chained", "worst"];
   const { firstBeyond, firstDrifted, logits } = backend;
   const beyond = firstBeyond
-    ? `first op beyond ${errorText(tolerance)}: ${firstBeyond.name} (${firstBeyond.op}), ${placeText(firstBeyond.alone)}`
+    ? `first op outside ${errorText(tolerance)}: ${firstBeyond.name} (${firstBeyond.op}), ${placeText(firstBeyond.alone)}`
     : `every op is within ${errorText(tolerance)} of the reference`;
   const drifted = firstDrifted
-    ? `chained, ${firstDrifted.name} is the first beyond it${isExact ? "" : ": rounding that adds up"}`
+    ? `chained, ${firstDrifted.name} is the first outside it${isExact ? "" : ": accumulated rounding"}`
     : "chained, too";
   return `${backend.name}: ${backend.passed ? "passed" : "FAILED"}\n${tableText([titles, ...rows], [1, 2, 3, 4])}${beyond}; ${drifted}\nas in use: ${logitsText(logits)}`;
 }

@@ -128,5 +128,5 @@ function sizeText(size: number): string {
 }
 
 function percentText(share: number): string {
-  return `${(100 * share).toPrecision(2)} %`;
+  return `${(100 * share).toPrecision(2)}%`;
 }

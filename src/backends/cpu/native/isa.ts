@@ -48,6 +48,6 @@ export function nativeIsa(
   }
   if (refusals.length === 0) return { refused: `there is no target ${wanted} for ${access.arch}` };
   return {
-    refused: `this processor lacks what machine code is made for: ${refusals.join("; ")}`,
+    refused: `this processor lacks instructions that the machine code needs: ${refusals.join("; ")}`,
   };
 }

@@ -114,7 +114,7 @@ function tryOut(native: NativeKernels): string | undefined {
   const { addition } = nativeCalls(image, library, host.address(buffer), buffer, block);
   addition!(x, out, 7);
   const isRight = numbers.subarray(0, 4).every((value, i) => numbers[out / 4 + i] === value + 7);
-  return isRight ? undefined : `a first kernel for ${target.name} computed something else`;
+  return isRight ? undefined : `a test kernel for ${target.name} computed a wrong result`;
 }
 
 /** Whether AMX tiles may be used and multiply as they should: what is wrong, or undefined. */
@@ -134,7 +134,9 @@ function tryTiles(native: NativeKernels): string | undefined {
   tiles!(a, b, out);
   const sums = new Int32Array(bytes.buffer, out, 256);
   const isRight = sums.every((sum) => sum === 64 * 3 * -100);
-  return isRight ? undefined : `a first matmul in AMX tiles for ${target.name} was wrong`;
+  return isRight
+    ? undefined
+    : `a test matmul in AMX tiles for ${target.name} computed a wrong result`;
 }
 
 /** out = a . b, tiles as large as they can be. */

@@ -17,8 +17,8 @@ export function largePages(host: NativeAccess, memory: ArrayBufferLike): string 
   if (typeof host === "string") return undefined;
   const refused = askForLargePages(host, memory);
   return refused === undefined
-    ? "memory: large pages, where the system has them"
-    : `memory: no large pages: ${refused}`;
+    ? "memory: huge pages where the system has them"
+    : `memory: no huge pages: ${refused}`;
 }
 
 /** A string: why there are none, as far as the system says. */
