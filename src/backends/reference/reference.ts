@@ -1,5 +1,5 @@
 // The reference backend: graph/reference.ts with memory around it. One thread, no SIMD, every op and every type; opt
-// opt level 1, the last resort, and the oracle of the conformance suite.
+// level 1, the last resort, and the oracle of the conformance suite.
 
 import { AbortedError, DisposedError, MemoryError } from "../../base/errors.ts";
 import { bytesFor } from "../../dtypes/dtype.ts";
@@ -17,15 +17,14 @@ import {
   type Weight,
 } from "../../graph/graph.ts";
 import { type Plan, planBytes } from "../../graph/plan.ts";
+import { referenceOps, runReferenceOp } from "../../graph/reference.ts";
 import {
   activationTypeOf,
   type LoadedWeight,
   type ReferenceMemory,
-  referenceOps,
-  runReferenceOp,
   type StoredKv,
   widestActivations,
-} from "../../graph/reference.ts";
+} from "../../graph/reference-memory.ts";
 import {
   type Backend,
   groupRoom,

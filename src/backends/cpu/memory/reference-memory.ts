@@ -9,7 +9,7 @@ import {
   type LoadedWeight,
   type ReferenceMemory,
   widestActivations,
-} from "../../../graph/reference.ts";
+} from "../../../graph/reference-memory.ts";
 import type { Arena } from "./arena.ts";
 import type { Layout } from "./layout.ts";
 import type { WeightStore } from "./weights.ts";

@@ -1,0 +1,110 @@
+// The ops of the graph that use the KV cache, in plain TypeScript (reference.ts has the others): kv_write and attention.
+
+import { bytesFor } from "../dtypes/dtype.ts";
+import { attendedFrom, attendedTo } from "./attended.ts";
+import { type Batch, KV_BLOCK_TOKENS, tableOf } from "./batch.ts";
+import type { NodeOf } from "./graph.ts";
+import { dot, type ReferenceMemory, vector } from "./reference-memory.ts";
+import { softmaxInPlace } from "./route.ts";
+
+const f32 = Math.fround;
+
+export function writeKv(node: NodeOf<"kv_write">, batch: Batch, memory: ReferenceMemory): void {
+  const { dtype } = memory.kv;
+  const stored = memory.kv.states[node.state]!;
+  const { kCols, vCols, keys, values, keyStride, valueStride } = stored;
+  const { rowBytes: keyBytes = bytesFor(dtype, kCols) } = stored;
+  const { rowBytes: valueBytes = bytesFor(dtype, vCols) } = stored;
+  const k = memory.value(node.k);
+  const v = memory.value(node.v);
+  for (let t = 0; t < batch.tokenCount; t++) {
+    const position = batch.positions[t]!;
+    const table = tableOf(batch.sequences[t]!, stored.group);
+    const keyAt = kvByte(table, position, keyStride, keyBytes);
+    dtype.quantize!(k, t * kCols, keys, keyAt, kCols / dtype.blockElems);
+    const valueAt = kvByte(table, position, valueStride, valueBytes);
+    dtype.quantize!(v, t * vCols, values, valueAt, vCols / dtype.blockElems);
+  }
+}
+
+export function attend(node: NodeOf<"attention">, batch: Batch, memory: ReferenceMemory): void {
+  const q = memory.value(node.q);
+  const out = memory.value(node.out);
+  const sinks = node.sinks ? vector(memory, node.sinks) : undefined;
+  let length = 0;
+  for (let t = 0; t < batch.tokenCount; t++) {
+    const startsSequence = t === 0 || batch.sequences[t] !== batch.sequences[t - 1];
+    if (startsSequence) {
+      length = batch.lengthAfter(t);
+      loadContext(node, batch, t, length, memory);
+    }
+    const from = attendedFrom(node, batch.positions[t]!);
+    const to = attendedTo(node, batch.positions[t]!, length);
+    for (let head = 0; head < node.heads; head++) {
+      attendHead(node, head, q, out, t, from, to, sinks, memory);
+    }
+  }
+}
+
+/** Where `position` of a sequence with this block table lies: blocks are `stride` bytes apart, rows `rowBytes`. */
+function kvByte(table: Int32Array, position: number, stride: number, rowBytes: number): number {
+  const block = table[Math.floor(position / KV_BLOCK_TOKENS)]!;
+  return block * stride + (position % KV_BLOCK_TOKENS) * rowBytes;
+}
+
+/**
+ * Reads keys and values that token t, and those after it in its sequence, attend to in this batch, into the scratch context.
+ * Blocks that left the window are not looked at: they may be another sequence's by now.
+ */
+function loadContext(
+  node: NodeOf<"attention">,
+  batch: Batch,
+  t: number,
+  length: number,
+  memory: ReferenceMemory,
+): void {
+  const { dtype } = memory.kv;
+  const stored = memory.kv.states[node.state]!;
+  const { kCols, vCols, keys, values, keyStride, valueStride } = stored;
+  const { rowBytes: keyBytes = bytesFor(dtype, kCols) } = stored;
+  const { rowBytes: valueBytes = bytesFor(dtype, vCols) } = stored;
+  const table = tableOf(batch.sequences[t]!, stored.group);
+  for (let position = attendedFrom(node, batch.positions[t]!); position < length; position++) {
+    const keyAt = kvByte(table, position, keyStride, keyBytes);
+    dtype.dequantize(keys, keyAt, memory.keys, position * kCols, kCols / dtype.blockElems);
+    const valueAt = kvByte(table, position, valueStride, valueBytes);
+    dtype.dequantize(values, valueAt, memory.values, position * vCols, vCols / dtype.blockElems);
+  }
+}
+
+/** One head of one token over positions `from` to `to` of the loaded context. */
+function attendHead(
+  node: NodeOf<"attention">,
+  head: number,
+  q: Float32Array,
+  out: Float32Array,
+  t: number,
+  from: number,
+  to: number,
+  sinks: Float32Array | undefined,
+  memory: ReferenceMemory,
+): void {
+  const { headDim, vHeadDim, kvHeads, softcap } = node;
+  const { keys, values, scores } = memory;
+  const queryAt = t * node.q.cols + head * headDim;
+  const outAt = t * node.out.cols + head * vHeadDim;
+  const kvHead = Math.floor(head / (node.heads / kvHeads));
+  for (let p = from; p < to; p++) {
+    const keyAt = (p * kvHeads + kvHead) * headDim;
+    const score = f32(f32(dot(q, queryAt, keys, keyAt, headDim)) * f32(node.scale));
+    scores[p] = softcap === undefined ? score : softcap * Math.tanh(score / softcap);
+  }
+  softmaxInPlace(scores, from, to - from, sinks?.[head]);
+  for (let i = 0; i < vHeadDim; i++) {
+    let sum = 0;
+    for (let p = from; p < to; p++) {
+      sum += scores[p]! * values[(p * kvHeads + kvHead) * vHeadDim + i]!;
+    }
+    out[outAt + i] = sum;
+  }
+}

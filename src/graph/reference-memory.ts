@@ -1,0 +1,137 @@
+// What the reference computes on (reference.ts has its ops): values, weights, KV cache and recurrent state in memory, and how its
+// ops read them. It allocates nothing: a backend gives it the memory.
+
+import { ModelError } from "../base/errors.ts";
+import type { DType } from "../dtypes/dtype.ts";
+import { dtypeByName } from "../dtypes/table.ts";
+import type { Batch } from "./batch.ts";
+import type { Graph, Value, Weight } from "./graph.ts";
+import type { StoredRecurrent } from "./reference-recurrent.ts";
+
+/** A weight in memory: its bytes, and the same memory as floats where the type is float32. */
+export interface LoadedWeight {
+  readonly dtype: DType;
+  /** What activations are rounded to beside it; undefined: they stay as they are. */
+  readonly activation: DType | undefined;
+  readonly bytes: Uint8Array;
+  readonly floats: Float32Array | undefined;
+}
+
+/** What activations are rounded to beside weights of this type; undefined: they stay as they are. */
+export function activationTypeOf(dtype: DType): DType | undefined {
+  const activation = dtypeByName(dtype.activation);
+  if (activation?.asFloat32) return undefined; // floats as they are
+  if (activation?.quantize) return activation;
+  throw new ModelError(
+    `dtype ${dtype.name}: activations should be "${dtype.activation}", which cannot be written`,
+  );
+}
+
+/** Most columns of a value that meets weights: what a row of ReferenceMemory.rounded must hold. */
+export function widestActivations({ nodes }: Graph): number {
+  const multiplied = nodes.map((node) =>
+    node.op === "matmul" || node.op === "matmul_id" ? node.x.cols : 0,
+  );
+  return Math.max(0, ...multiplied);
+}
+
+/** The KV cache, in blocks of 32 tokens. */
+export interface KvStore {
+  readonly dtype: DType;
+  /** By index in Graph.states; undefined: that one is no KV cache. */
+  readonly states: readonly (StoredKv | undefined)[];
+}
+
+/** Keys and values of one layer, [block][32][cols] each, encoded as KvStore.dtype. */
+export interface StoredKv {
+  /** Which block table is its own (KvState.group). */
+  readonly group: number;
+  readonly kCols: number;
+  readonly vCols: number;
+  readonly keys: Uint8Array;
+  readonly values: Uint8Array;
+  /** Bytes from a row to the next, where they are more than the row's own. */
+  readonly rowBytes?: number;
+  /** Bytes from a block to the next: those of 32 rows, or more where other layers lie in between. */
+  readonly keyStride: number;
+  readonly valueStride: number;
+}
+
+/** What the ops work on. Scratch memory is made once, large enough for the largest row and context. */
+export interface ReferenceMemory {
+  value(value: Value): Float32Array;
+  weight(weight: Weight): LoadedWeight;
+  readonly kv: KvStore;
+  /** By index in Graph.states; undefined: that one is no recurrent state. */
+  readonly recurrent: readonly (StoredRecurrent | undefined)[];
+  /** [longest row of any weight] */
+  readonly row: Float32Array;
+  /** [most tokens, widestActivations()]: activations after rounding. */
+  readonly rounded: Float32Array;
+  /** One row of activations in its rounded type. */
+  readonly packed: Uint8Array;
+  /** [longest context, widest kCols or vCols]: keys and values as floats. */
+  readonly keys: Float32Array;
+  readonly values: Float32Array;
+  /** [longest context] */
+  readonly scores: Float32Array;
+}
+
+export function rowCount(value: Value, batch: Batch): number {
+  return batch.count(value.rows);
+}
+
+export function readRow(
+  weight: LoadedWeight,
+  row: number,
+  cols: number,
+  target: Float32Array,
+  at: number,
+): void {
+  const { dtype } = weight;
+  const blocks = cols / dtype.blockElems;
+  dtype.dequantize(weight.bytes, row * blocks * dtype.blockBytes, target, at, blocks);
+}
+
+/** A vector weight as floats, in the scratch row unless it is float32 already: use it before the next one is read. */
+export function vector(memory: ReferenceMemory, weight: Weight): Float32Array {
+  const loaded = memory.weight(weight);
+  if (loaded.floats) return loaded.floats;
+  readRow(loaded, 0, weight.shape[0]!, memory.row, 0);
+  return memory.row;
+}
+
+/** x as it is, or each row quantized to `dtype` and back, in scratch memory: [rows, cols]. */
+export function roundActivations(
+  x: Float32Array,
+  rows: number,
+  cols: number,
+  dtype: DType | undefined,
+  memory: ReferenceMemory,
+): Float32Array {
+  if (!dtype) return x;
+  const { packed, rounded } = memory;
+  const blocks = cols / dtype.blockElems;
+  for (let t = 0; t < rows; t++) {
+    dtype.quantize!(x, t * cols, packed, 0, blocks);
+    dtype.dequantize(packed, 0, rounded, t * cols, blocks);
+  }
+  return rounded;
+}
+
+/** Sum of a[i] * b[i]; four partial sums, because one alone waits for each addition. */
+export function dot(a: Float32Array, aAt: number, b: Float32Array, bAt: number, n: number): number {
+  let s0 = 0;
+  let s1 = 0;
+  let s2 = 0;
+  let s3 = 0;
+  let i = 0;
+  for (; i + 4 <= n; i += 4) {
+    s0 += a[aAt + i]! * b[bAt + i]!;
+    s1 += a[aAt + i + 1]! * b[bAt + i + 1]!;
+    s2 += a[aAt + i + 2]! * b[bAt + i + 2]!;
+    s3 += a[aAt + i + 3]! * b[bAt + i + 3]!;
+  }
+  for (; i < n; i++) s0 += a[aAt + i]! * b[bAt + i]!;
+  return s0 + s1 + (s2 + s3);
+}
