@@ -2,6 +2,7 @@
 // returns the Model that talks to it. inspect() and openTokenizer() read headers on the caller's thread, no weights.
 
 import type {
+  InspectOptions,
   Model,
   ModelInspection,
   ModelLocation,
@@ -10,10 +11,11 @@ import type {
 } from "./api/api.ts";
 import { AbortedError, ModelError } from "./base/errors.ts";
 import type { OptionNames } from "./base/options.ts";
+import { defaultKvType, isKvType, kvTypesText } from "./dtypes/kv-types.ts";
 import { dtypeByName } from "./dtypes/table.ts";
 import { checkOptions, checkText, wrongArgument } from "./engine/arguments.ts";
 import { type Connect, Connection } from "./engine/connection.ts";
-import { defaultContext, estimateMemory } from "./engine/memory.ts";
+import { checkKvType, chooseContext, estimateMemory } from "./engine/memory.ts";
 import { EngineModel } from "./engine/model.ts";
 import type { OpenRequest } from "./engine/protocol.ts";
 import { type EngineLine, Line } from "./engine/rpc.ts";
@@ -43,6 +45,8 @@ const openOptions: OptionNames<OpenOptions> = {
   onProgress: true,
 };
 
+const inspectOptions: OptionNames<InspectOptions> = { contextSize: true, kvType: true };
+
 /** Opens a model. Its weights are read on a thread of its own; dispose() the model to free them. */
 export async function open(location: ModelLocation, options: OpenOptions = {}): Promise<Model> {
   checkOpenOptions(options);
@@ -53,7 +57,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
   const request: OpenRequest = {
     spec,
     contextSize: options.contextSize,
-    kvType: options.kvType ?? "f16",
+    kvType: options.kvType ?? defaultKvType,
     threads: options.threads,
     level: options.level,
     native: options.native ?? true,
@@ -100,7 +104,7 @@ export async function openWith(
 function checkOpenOptions(options: OpenOptions): void {
   checkOptions("open()", options, openOptions);
   const { threads, parallel = 1, gpuLayers = "auto", hangSeconds = 0 } = options;
-  const { kvType, chatTemplate, onProgress } = options;
+  const { chatTemplate, onProgress } = options;
   if (!(Number.isFinite(hangSeconds) && hangSeconds >= 0)) {
     throw wrongArgument("hangSeconds", hangSeconds, "a number of at least 0 (0: never)");
   }
@@ -114,20 +118,23 @@ function checkOpenOptions(options: OpenOptions): void {
   if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1)) {
     throw wrongArgument("threads", threads, "an integer above 0");
   }
-  if (kvType !== undefined && (typeof kvType !== "string" || !dtypeByName(kvType))) {
-    throw wrongArgument("kvType", kvType, "f32, f16 or q8_0");
-  }
+  checkCacheOptions(options);
   if (chatTemplate !== undefined) checkText(chatTemplate, "chatTemplate");
   if (options.backend !== undefined) checkText(options.backend, "backend");
   if (options.level !== undefined && ![1, 2, 3, 4].includes(options.level)) {
     throw wrongArgument("level", options.level, "one of 1, 2, 3, 4");
   }
-  const { contextSize } = options;
-  if (contextSize !== undefined && !(Number.isSafeInteger(contextSize) && contextSize >= 1)) {
-    throw wrongArgument("contextSize", contextSize, "an integer above 0");
-  }
   if (onProgress !== undefined && typeof onProgress !== "function") {
     throw wrongArgument("onProgress", onProgress, "a function");
+  }
+}
+
+function checkCacheOptions({ kvType, contextSize }: InspectOptions): void {
+  if (kvType !== undefined && !isKvType(kvType)) {
+    throw wrongArgument("kvType", kvType, kvTypesText);
+  }
+  if (contextSize !== undefined && !(Number.isSafeInteger(contextSize) && contextSize >= 1)) {
+    throw wrongArgument("contextSize", contextSize, "an integer above 0");
   }
 }
 
@@ -146,7 +153,12 @@ async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefine
 }
 
 /** What a model file says of itself, and what running it would need; reads the header only. */
-export async function inspect(location: ModelLocation): Promise<ModelInspection> {
+export async function inspect(
+  location: ModelLocation,
+  options: InspectOptions = {},
+): Promise<ModelInspection> {
+  checkOptions("inspect()", options, inspectOptions);
+  checkCacheOptions(options);
   return await withModelFile(location, (file) => {
     const tensors = [...file.tensors.values()];
     const bytesByType = Map.groupBy(tensors, (tensor) => tensor.dtype.name);
@@ -171,7 +183,7 @@ export async function inspect(location: ModelLocation): Promise<ModelInspection>
         tensors: group.length,
         bytes: group.reduce((sum, tensor) => sum + tensor.byteLength, 0),
       })),
-      memory: memoryNeeded(file),
+      memory: memoryNeeded(file, options),
     };
   });
 }
@@ -182,11 +194,13 @@ export async function openTokenizer(location: ModelLocation): Promise<TextTokeni
 }
 
 /** undefined for a file that holds no model this build can run (a vocabulary, an unknown architecture). */
-function memoryNeeded(file: ModelFile): ModelInspection["memory"] {
+function memoryNeeded(file: ModelFile, options: InspectOptions): ModelInspection["memory"] {
+  const { contextSize, kvType = defaultKvType } = options;
   try {
     const { config, graph } = buildModel(file);
-    const contextSize = defaultContext(config);
-    return estimateMemory(graph, contextSize, dtypeByName("f16")!);
+    const dtype = dtypeByName(kvType)!;
+    checkKvType(dtype, graph);
+    return estimateMemory(graph, chooseContext(config, contextSize), dtype);
   } catch (error) {
     if (error instanceof ModelError) return undefined;
     throw error;

@@ -4,6 +4,7 @@
 // for each use of a model. Everybody else imports all of these types from here.
 
 import type { MetadataPreview } from "../base/metadata.ts";
+import type { KvType } from "../dtypes/kv-types.ts";
 import type { Chat, ChatMessage, ChatOptions, GenerateOptions, Generation } from "./generate.ts";
 import type { OptLevel } from "./machine.ts";
 import type { ProfileOptions, ProfileReport } from "./profile.ts";
@@ -40,7 +41,7 @@ export interface OpenOptions {
    */
   parallel?: number;
   /** Type of the KV cache (default "f16"). */
-  kvType?: "f32" | "f16" | "q8_0";
+  kvType?: KvType;
   /** Compute threads; default: the machine's cores. */
   threads?: number;
   /** Default: 4 if this machine can run machine code, otherwise 3. */
@@ -92,7 +93,12 @@ export interface ModelInfo {
   /** The weight type that takes the most bytes, for display: "q4_0". */
   weightType: string;
   weightBytes: number;
+  /** The type of the KV cache: "f16". */
+  kvType: string;
+  /** Bytes that a token adds to the KV cache while no window of a layer is full. */
   kvBytesPerToken: number;
+  /** Most bytes that the state of all sequences (KV cache, recurrent state) takes. */
+  stateBytes: number;
   contextSize: number;
   /** Tokens that the KV cache holds: of all generations and of cached sequences. */
   cacheTokens: number;
@@ -252,6 +258,14 @@ export interface Model {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
+/** The context and KV type for which `inspect()` computes the memory. */
+export interface InspectOptions {
+  /** Default: as trained, at most 4096. A context above the trained one is reduced to it, as by open(). */
+  contextSize?: number | undefined;
+  /** Default: f16. */
+  kvType?: KvType | undefined;
+}
+
 /** `inspect()`: what a model file contains, without loading weights. */
 export interface ModelInspection {
   name: string;
@@ -262,12 +276,14 @@ export interface ModelInspection {
   metadata: { key: string; preview: MetadataPreview }[];
   tensors: { name: string; dtype: string; shape: readonly number[]; bytes: number }[];
   types: { dtype: string; tensors: number; bytes: number }[];
-  /** The memory that running it takes with its default context; undefined where the architecture is unknown. */
+  /** The memory that running it takes; undefined where the architecture is unknown. */
   memory:
     | {
         weightBytes: number;
+        /** Bytes that a token adds to the KV cache while no window of a layer is full. */
         kvBytesPerToken: number;
         contextSize: number;
+        /** KV cache and recurrent state of one sequence that fills the context. */
         kvBytes: number;
         activationBytes: number;
         totalBytes: number;

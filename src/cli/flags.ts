@@ -4,8 +4,8 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { byName } from "../base/by-name.ts";
 import { defaultModel } from "../catalog/catalog.ts";
-import type { GenerateOptions, OpenOptions, OptLevel } from "../index.ts";
-import { UsageError } from "../index.ts";
+import type { GenerateOptions, KvType, OpenOptions, OptLevel } from "../index.ts";
+import { defaultKvType, kvTypes, UsageError } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
 import { backendHelp, bestLevel, levelHelp, modelHelp, threadsHelp } from "./flag-help.ts";
 import { type NumberRule, numberFlag, repeatedFlag } from "./flag-values.ts";
@@ -38,7 +38,7 @@ export interface ModelFlags {
   backend?: string;
   gpuLayers?: number | "all" | "auto";
   explain?: boolean;
-  cacheType?: "f32" | "f16" | "q8_0";
+  cacheType?: KvType;
   template?: string;
   /** --parallel, where a command has it. */
   parallel?: number;
@@ -88,9 +88,9 @@ function gpuLayersFlag(text: string): number | "all" | "auto" {
 export function addModelFlags(
   command: Command,
   modelDefault: string | undefined,
-  defaults: { cacheType?: "f32" | "f16"; level?: 1 } = {},
+  defaults: { cacheType?: KvType; level?: 1 } = {},
 ): Command {
-  const { cacheType = "f16", level } = defaults;
+  const { cacheType = defaultKvType, level } = defaults;
   return command
     .option("-m, --model <model>", modelHelp(modelDefault))
     .option(
@@ -113,7 +113,7 @@ export function addModelFlags(
 }
 
 export function cacheTypeOption(): Option {
-  return new Option("--cache-type <type>", "type of the KV cache").choices(["f32", "f16", "q8_0"]);
+  return new Option("--cache-type <type>", "type of the KV cache").choices([...kvTypes]);
 }
 
 export function openOptions(flags: ModelFlags): OpenOptions {

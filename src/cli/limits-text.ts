@@ -71,9 +71,13 @@ function parametersText({ parameters, model }: LimitsReport): string {
   return tableText(rows, [1, 2, 3]);
 }
 
-function memoryText({ memory }: LimitsReport): string {
+function memoryText({ memory, context }: LimitsReport): string {
   const fitText = (tokens: number | undefined): string =>
-    tokens === undefined ? "the weights do not fit" : `${tokens} tokens`;
+    tokens === undefined
+      ? "the weights do not fit"
+      : tokens === Infinity
+        ? "any context"
+        : `${tokens} tokens`;
   const rows = [
     ["weights read per token", gibText(memory.weightBytes)],
     ["weights with embedding table", gibText(memory.storedBytes)],
@@ -81,6 +85,7 @@ function memoryText({ memory }: LimitsReport): string {
       "KV cache per token",
       `${(memory.kvBytesPerToken / 1024).toFixed(1)} KiB (${Number((memory.kvParametersPerToken / 1024 ** 2).toPrecision(7))} Mi values)`,
     ],
+    [`state of a sequence of ${context} tokens`, gibText(memory.stateBytes)],
   ];
   if (memory.bytes !== undefined) {
     rows.push(
@@ -168,12 +173,17 @@ function decodeText({ decode }: LimitsReport): string {
   return facts + tableText([header, ...rows], [0, 1, 2, 3]);
 }
 
+function fitCell(tokens: number | undefined): string {
+  if (tokens === undefined) return "oom";
+  return tokens === Infinity ? "any" : String(tokens);
+}
+
 function effectsText({ effects, memory }: LimitsReport): string {
   const rows = effects.map((effect) => [
     effect.what,
     gibText(effect.weightBytes),
     `${(effect.kvBytesPerToken / 1024).toFixed(1)} KiB`,
-    memory.bytes === undefined ? "-" : (effect.tokensThatFit?.toString() ?? "oom"),
+    memory.bytes === undefined ? "-" : fitCell(effect.tokensThatFit),
     effect.turningPoints.map(Math.floor).join(", ") || "none",
     String(Math.round(effect.tokensPerMs)),
     effect.firstMs.toFixed(2),

@@ -56,7 +56,8 @@ export async function openModel(
 }
 
 /** What the backend says of itself; layers of which it says the same are said once. */
-export function explanation({ backend }: ModelInfo): string {
+export function explanation(info: ModelInfo): string {
+  const { backend } = info;
   const lines = backend.notes.map((note) => note.replace(/\bblk\.\d+\./g, "blk.*."));
   // Indented lines belong to the one above them: two kinds of matmuls may be refused with the same sentence.
   const parts: string[] = [];
@@ -65,5 +66,7 @@ export function explanation({ backend }: ModelInfo): string {
     else parts.push(line);
   }
   const threads = `${backend.threads} thread${backend.threads === 1 ? "" : "s"}`;
-  return `backend ${backend.name}, ${threads}\n  ${[...new Set(parts)].join("\n  ")}\n\n`;
+  const memory = `memory: weights ${bytesText(info.weightBytes)}, KV cache (${info.kvType}) up to ${bytesText(info.stateBytes)}`;
+  const all = new Set([memory, ...parts]);
+  return `backend ${backend.name}, ${threads}\n  ${[...all].join("\n  ")}\n\n`;
 }

@@ -82,20 +82,14 @@ function withinClass(a: Ranked, b: Ranked): number {
   return classOf(a) === 0 ? b.bytes - a.bytes : a.bytes - b.bytes;
 }
 
-/** Bytes of a cached value, against f16's. */
-const kvWidths: Readonly<Record<NonNullable<OpenOptions["kvType"]>, number>> = {
-  f32: 2,
-  f16: 1,
-  q8_0: 34 / 64, // blocks of 32 bytes and a scale
-};
-
 /** What loading a file would take, from its header. */
 export async function loadPlan(
   path: string,
   wanted: number | undefined,
   kvType: OpenOptions["kvType"],
 ): Promise<Omit<LoadPlan, "memoryBytes" | "freeMemoryBytes">> {
-  const { memory, metadata, architecture, tensors } = await inspect(path);
+  const options = { contextSize: wanted, kvType };
+  const { memory, metadata, architecture, tensors } = await inspect(path, options);
   if (!memory) {
     throw new ModelError(
       `this file cannot be run: ${architecture ? `Lantern does not support its architecture, ${architecture}` : "it holds no model"}`,
@@ -103,10 +97,7 @@ export async function loadPlan(
   }
   const trained = metadata.find(({ key }) => key === `${architecture}.context_length`)?.preview;
   const trainedContext = trained && "value" in trained ? Number(trained.value) : memory.contextSize;
-  const contextSize = Math.min(wanted ?? memory.contextSize, trainedContext);
-  const kvBytes = Math.ceil(memory.kvBytesPerToken * (kvType ? kvWidths[kvType] : 1) * contextSize);
-  const { weightBytes, activationBytes: workBytes } = memory;
+  const { weightBytes, kvBytes, activationBytes: workBytes, totalBytes, contextSize } = memory;
   const layers = new Set(tensors.map(({ name }) => /^blk\.(\d+)\./.exec(name)?.[1])).size - 1;
-  const totalBytes = weightBytes + kvBytes + workBytes;
   return { weightBytes, kvBytes, workBytes, totalBytes, contextSize, trainedContext, layers };
 }

@@ -7,7 +7,6 @@
 import type { EngineStatus, ModelInfo, ProfileReport } from "../api/api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
 import { DisposedError, ModelError, UsageError } from "../base/errors.ts";
-import { show } from "../base/show.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { DType } from "../dtypes/dtype.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../graph/batch.ts";
@@ -28,7 +27,7 @@ import {
   BATCH_LIMITS,
   checkKvType,
   checkMemory,
-  defaultContext,
+  chooseContext,
   fitsBesideOthers,
 } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
@@ -36,7 +35,7 @@ import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
 import type { Amounts } from "./state/admission.ts";
 import type { BlockPool } from "./state/block-pool.ts";
 import type { Sequence } from "./state/sequence.ts";
-import { cacheOptions, stateKinds } from "./state/state-kinds.ts";
+import { cacheOptions, stateKinds, stateSize } from "./state/state-kinds.ts";
 import { StateRoom } from "./state/state-room.ts";
 
 export interface EngineOptions {
@@ -145,7 +144,7 @@ export class Engine {
     await uploadWeights(parts, graph, watch);
     options.laps?.lap("load", "weights");
     const info = {
-      ...describeModel(parts, config, graph, contextSize, kv),
+      ...describeModel(parts, config, plan, contextSize, kv),
       warnings: warningsOf(config, options),
     };
     return new Engine(parts, options, info, plan, kv);
@@ -263,7 +262,14 @@ function chooseCache(
   plan: Plan,
   contextSize: number,
 ): KvCacheOptions {
-  const facts = { model: name, backend: backend.name, contextSize, kvType: dtype, availableBytes };
+  const facts = {
+    model: name,
+    backend: backend.name,
+    contextSize,
+    kvType: dtype,
+    state: stateSize(plan.graph, plan.limits, dtype),
+    availableBytes,
+  };
   const kinds = stateKinds(plan.graph, plan.limits);
   const shape = { contextSize, dtype, shared: parallel > 1, cacheTokens };
   if (cacheTokens !== undefined) return cacheOptions(kinds, { ...shape, contexts: parallel });
@@ -287,14 +293,6 @@ function checkSupport(backend: Backend, graph: Graph): void {
       `backend "${backend.name}" cannot run this model:\n  ${[...refused].join("\n  ")}`,
     );
   }
-}
-
-function chooseContext(config: ModelConfig, asked: number | undefined): number {
-  if (asked === undefined) return defaultContext(config);
-  if (!Number.isInteger(asked) || asked < 1) {
-    throw new UsageError(`contextSize: got ${show(asked)}, expected an integer above 0`);
-  }
-  return Math.min(asked, config.trainedContext); // beyond the trained context, models generate nonsense
 }
 
 /** As in llama-server: a context above the trained one is reduced to it, with a warning. */

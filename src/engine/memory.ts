@@ -3,21 +3,21 @@
 
 import type { MemoryNeed } from "../backends/backend.ts";
 import { MemoryError, UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
 import type { DType } from "../dtypes/dtype.ts";
+import { isKvType, kvTypesText } from "../dtypes/kv-types.ts";
 import { kvTokenBytes, weightBytes } from "../graph/cost.ts";
 import { type Graph, kvStates } from "../graph/graph.ts";
 import { makePlan, type PlanLimits, planBytes } from "../graph/plan.ts";
+import { type StateSize, stateBytes, tokensThatFit } from "../limits/memory.ts";
 import type { ModelConfig } from "../models/arch.ts";
-import { stateBytes } from "./state/state-kinds.ts";
+import { stateSize } from "./state/state-kinds.ts";
 
 /** Tokens per prefill batch. An abort may have to wait for one batch. */
 export const BATCH_LIMITS: PlanLimits = { maxTokens: 32, maxOutputs: 32 };
 
 /** A model trained for 128k tokens gets no cache for 128k unless it is requested. */
 const DEFAULT_CONTEXT = 4096;
-
-/** Types that a KV cache may have. */
-const KV_TYPES: ReadonlySet<string> = new Set(["f32", "f16", "q8_0"]);
 
 /** Smaller contexts are never suggested. */
 const SMALLEST_CONTEXT = 128;
@@ -31,18 +31,28 @@ export interface MemoryEstimate {
   totalBytes: number;
 }
 
-export function defaultContext(config: ModelConfig): number {
-  return Math.min(config.trainedContext, DEFAULT_CONTEXT);
+export function chooseContext(
+  { trainedContext }: ModelConfig,
+  asked: number = DEFAULT_CONTEXT,
+): number {
+  if (!Number.isInteger(asked) || asked < 1) {
+    throw new UsageError(`contextSize: got ${show(asked)}, expected an integer above 0`);
+  }
+  return Math.min(asked, trainedContext); // beyond the trained context, models generate nonsense
+}
+
+/** The bytes of one context as a function of its tokens, for batches of the usual size. */
+export function sequenceState(graph: Graph, kvType: DType): StateSize {
+  return stateSize(graph, BATCH_LIMITS, kvType);
 }
 
 export function estimateMemory(graph: Graph, contextSize: number, kvType: DType): MemoryEstimate {
   const weights = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
-  const kvBytesPerToken = kvTokenBytes(graph, kvType);
-  const kvBytes = stateBytes(graph, BATCH_LIMITS, contextSize, kvType);
+  const kvBytes = stateBytes(sequenceState(graph, kvType), contextSize);
   const activationBytes = planBytes(makePlan(graph, BATCH_LIMITS));
   return {
     weightBytes: weights,
-    kvBytesPerToken,
+    kvBytesPerToken: kvTokenBytes(graph, kvType),
     contextSize,
     kvBytes,
     activationBytes,
@@ -51,8 +61,8 @@ export function estimateMemory(graph: Graph, contextSize: number, kvType: DType)
 }
 
 export function checkKvType(dtype: DType, graph: Graph): void {
-  if (!KV_TYPES.has(dtype.name)) {
-    throw new UsageError(`kvType: got "${dtype.name}", expected ${[...KV_TYPES].join(", ")}`);
+  if (!isKvType(dtype.name)) {
+    throw new UsageError(`kvType: got "${dtype.name}", expected ${kvTypesText}`);
   }
   const cols = kvStates(graph).flatMap(({ kCols, vCols }) => [kCols, vCols]);
   const uneven = cols.find((count) => count % dtype.blockElems !== 0);
@@ -69,6 +79,8 @@ export interface MemoryFacts {
   backend: string;
   contextSize: number;
   kvType: DType;
+  /** Bytes of one context. */
+  state: StateSize;
   /** undefined where it is not known. */
   availableBytes: number | undefined;
 }
@@ -109,7 +121,9 @@ function advice(
 ): string {
   const available = (facts.availableBytes ?? Number.POSITIVE_INFINITY) + deviceBytes;
   const room = Math.min(limitBytes, available) - weights - workBytes;
-  const fitting = Math.floor((room / kvBytes) * facts.contextSize);
+  // kvBytes has the padding of the backend and covers all contexts.
+  const times = kvBytes / stateBytes(facts.state, facts.contextSize);
+  const fitting = tokensThatFit(room / times, 0, facts.state) ?? 0;
   if (fitting >= SMALLEST_CONTEXT) {
     const cacheType =
       facts.kvType.blockElems > 1 ? "" : ", or a smaller type of the KV cache (kvType)";

@@ -5,14 +5,16 @@ import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts
 import { KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { kvTokenBytes, weightBytes, weightElements } from "../graph/cost.ts";
 import { type Graph, layerCount } from "../graph/graph.ts";
+import type { Plan } from "../graph/plan.ts";
 import type { ModelConfig } from "../models/arch.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import type { EngineParts } from "./engine-parts.ts";
+import { cacheBytes, stateKinds } from "./state/state-kinds.ts";
 
 export function describeModel(
   parts: EngineParts,
   config: ModelConfig,
-  graph: Graph,
+  { graph, limits }: Plan,
   contextSize: number,
   kv: KvCacheOptions,
 ): ModelInfo {
@@ -29,7 +31,9 @@ export function describeModel(
     parameters: graph.weights.reduce((sum, weight) => sum + weightElements(weight), 0),
     weightType: byBytes[0]![0],
     weightBytes: byBytes.reduce((sum, [, bytes]) => sum + bytes, 0),
+    kvType: kv.dtype.name,
     kvBytesPerToken: kvTokenBytes(graph, kv.dtype),
+    stateBytes: cacheBytes(stateKinds(graph, limits), kv),
     contextSize,
     cacheTokens: kv.blocks * KV_BLOCK_TOKENS,
     trainedContext: config.trainedContext,

@@ -4,7 +4,7 @@
 import { decodeLimit, decodeLine } from "./decode.ts";
 import type { Device } from "./device.ts";
 import type { LimitsModel } from "./limits-model.ts";
-import { tokensThatFit } from "./memory.ts";
+import { kvBytesPerToken, type StateSize, tokensThatFit, withKvTimes } from "./memory.ts";
 import {
   type BitWidths,
   type Counting,
@@ -41,14 +41,21 @@ interface EffectOptions {
   readonly counting: Counting;
 }
 
+interface Variant {
+  readonly what: string;
+  readonly cost: ModelCost;
+  readonly state: StateSize;
+}
+
 export function effectsOf(model: LimitsModel, device: Device, options: EffectOptions): Effect[] {
   const { shape, bits } = model;
-  const variant = (what: string, other: ModelShape, widths: BitWidths): [string, ModelCost] => [
+  const variant = (what: string, other: ModelShape, widths: BitWidths): Variant => ({
     what,
-    shapeCost(other, widths, options.counting),
-  ];
-  const variants: [string, ModelCost][] = [
-    ["as it is", model.cost],
+    cost: shapeCost(other, widths, options.counting),
+    state: withKvTimes(model.state, (widths.kv / bits.kv) * (other.kvHeads / shape.kvHeads)),
+  });
+  const variants: Variant[] = [
+    { what: "as it is", cost: model.cost, state: model.state },
     ...weightWidths
       .filter((weights) => weights !== bits.weights)
       .map((weights) => variant(`weights ${weights} bits`, shape, { ...bits, weights })),
@@ -57,7 +64,7 @@ export function effectsOf(model: LimitsModel, device: Device, options: EffectOpt
       .map((kv) => variant(`KV ${kv} bits`, shape, { ...bits, kv })),
     ...otherHeads(shape).map(([what, other]) => variant(what, other, bits)),
   ];
-  return variants.map(([what, cost]) => effect(what, cost, device, options));
+  return variants.map((one) => effect(one, device, options));
 }
 
 /** The model without the grouping that it has, or with the usual one if it has none. */
@@ -71,8 +78,7 @@ function otherHeads(shape: ModelShape): [string, ModelShape][] {
 }
 
 function effect(
-  what: string,
-  cost: ModelCost,
+  { what, cost, state }: Variant,
   device: Device,
   { memoryBytes, context, counting }: EffectOptions,
 ): Effect {
@@ -80,11 +86,9 @@ function effect(
   return {
     what,
     weightBytes: cost.weightBytes,
-    kvBytesPerToken: cost.kvBytes,
+    kvBytesPerToken: kvBytesPerToken(state),
     tokensThatFit:
-      memoryBytes === undefined
-        ? undefined
-        : tokensThatFit(memoryBytes, allWeightBytes, cost.kvBytes),
+      memoryBytes === undefined ? undefined : tokensThatFit(memoryBytes, allWeightBytes, state),
     turningPoints: turningPoints(cost, device, prefillCountOf[counting]).points.map(
       ({ tokens }) => tokens,
     ),

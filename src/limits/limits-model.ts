@@ -1,5 +1,6 @@
 // What a report is about: one model, as the arithmetic of this folder sees it.
 
+import type { StateSize } from "./memory.ts";
 import type { BitWidths, ModelCost } from "./model-cost.ts";
 import type { ModelShape } from "./shape.ts";
 
@@ -15,4 +16,6 @@ export interface LimitsModel {
   readonly bits: BitWidths;
   /** Counted as ReportOptions.counting says. */
   readonly cost: ModelCost;
+  /** Bytes of one context, with a KV cache of bits.kv. */
+  readonly state: StateSize;
 }

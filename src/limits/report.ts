@@ -8,11 +8,11 @@ import { deviceAtRate, type Rate, withMatrixUnits } from "./devices.ts";
 import { type Effect, effectsOf } from "./effects.ts";
 import type { LimitsModel } from "./limits-model.ts";
 import { type Measured, type MeasuredSpeed, measuredAgainst } from "./measured.ts";
-import { tokensThatFit } from "./memory.ts";
+import { kvBytesPerToken, stateBytes, tokensThatFit } from "./memory.ts";
 import { type Counting, type ModelCost, weightBytesFor } from "./model-cost.ts";
 import { prefillCountOf, prefillLimit, type TurningPoints, turningPoints } from "./prefill.ts";
 import type { Limit } from "./roofline.ts";
-import { kvParameters, type ParameterCounts, parameterCounts } from "./shape.ts";
+import { type ParameterCounts, parameterCounts } from "./shape.ts";
 import {
   bestDraftTokens,
   type Speculation,
@@ -58,8 +58,14 @@ export interface MemoryReport {
   /** With the embedding table. */
   readonly storedBytes: number;
   readonly kvParametersPerToken: number;
+  /** Bytes that a token adds while no window is full. */
   readonly kvBytesPerToken: number;
-  /** undefined: the weights alone do not fit, or nobody knows the memory. */
+  /** KV cache and recurrent state of one sequence that fills the context. */
+  readonly stateBytes: number;
+  /**
+   * undefined: the weights alone do not fit, or the memory is not known. Infinity (null in JSON): the state stops growing
+   * before the memory is full.
+   */
   readonly tokensThatFit: number | undefined;
   /** The same with the embedding table in the device's memory. */
   readonly tokensThatFitWithEmbedding: number | undefined;
@@ -134,7 +140,7 @@ export function limitsReport(
     context,
     cost,
     parameters: parameterCounts(model.shape),
-    memory: memoryReport(model, memoryBytes),
+    memory: memoryReport(model, memoryBytes, context),
     prefill: prefillReport(cost, rated, context, counting),
     decode: decodeReport(cost, rated, context),
     effects: effectsOf(model, rated, { memoryBytes, context, counting }),
@@ -149,15 +155,20 @@ function ratedDevice(device: Device, counting: Counting, rate: Rate | undefined)
   return counting === "best" ? withMatrixUnits(device) : device;
 }
 
-function memoryReport({ cost, shape }: LimitsModel, bytes: number | undefined): MemoryReport {
+function memoryReport(
+  { cost, state, bits }: LimitsModel,
+  bytes: number | undefined,
+  context: number,
+): MemoryReport {
   const fitting = (weightBytes: number): number | undefined =>
-    bytes === undefined ? undefined : tokensThatFit(bytes, weightBytes, cost.kvBytes);
+    bytes === undefined ? undefined : tokensThatFit(bytes, weightBytes, state);
   return {
     bytes,
     weightBytes: cost.weightBytes,
     storedBytes: cost.storedBytes,
-    kvParametersPerToken: kvParameters(shape),
-    kvBytesPerToken: cost.kvBytes,
+    kvParametersPerToken: (kvBytesPerToken(state) * 8) / bits.kv,
+    kvBytesPerToken: kvBytesPerToken(state),
+    stateBytes: stateBytes(state, context),
     tokensThatFit: fitting(weightBytesFor(cost, Number.POSITIVE_INFINITY)),
     tokensThatFitWithEmbedding: fitting(cost.storedBytes),
   };

@@ -5,6 +5,7 @@ import type { Backend } from "../backends/backend.ts";
 import type { BackendRequest } from "../backends/table.ts";
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
+import { kvTypesText } from "../dtypes/kv-types.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import { Engine, type LoadWatch } from "../engine/engine.ts";
 import { serveEngine } from "../engine/host.ts";
@@ -25,7 +26,7 @@ serveEngine(platform.enginePort(), { load, breathe: platform.breathe, now: platf
 
 async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   const kvType = dtypeByName(request.kvType);
-  if (!kvType) throw new UsageError(`kvType: got "${request.kvType}", expected f32, f16 or q8_0`);
+  if (!kvType) throw new UsageError(`kvType: got "${request.kvType}", expected ${kvTypesText}`);
   const laps = request.profile ? new Laps(platform.now, platform.heapBytes) : undefined;
   laps?.resume();
   const file = await openModelFile(await platform.openModelSource(request.spec));

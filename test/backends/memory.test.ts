@@ -64,13 +64,22 @@ test("more than the backend reaches is refused before anything is read", async (
 });
 
 describe("the message", () => {
-  const facts = { model: "m", backend: "b", contextSize: 4096, kvType: f16 };
+  const state = { kv: [{ bytesPerToken: (2 * GIB) / 4096, blockTokens: 32 }], recurrentBytes: 0 };
+  const facts = { model: "m", backend: "b", contextSize: 4096, kvType: f16, state };
   const need = { weightBytes: 3 * GIB, kvBytes: 2 * GIB, workBytes: GIB / 4, limitBytes: 16 * GIB };
 
   test("says how much of what, and which context would fit", () => {
     expect(() => checkMemory(need, { ...facts, availableBytes: 4.25 * GIB })).toThrow(
       "m does not fit: it needs 5.25 GiB (weights 3.00 GiB, KV cache 2.00 GiB for 4096 tokens of f16, working memory 0.25 GiB), but this machine has 4.25 GiB free. Use a contextSize of at most 2048, or a smaller type of the KV cache (kvType)",
     );
+  });
+  test("what does not grow with the context is no part of the advice", () => {
+    const [kv] = state.kv;
+    const half = { ...kv!, bytesPerToken: kv!.bytesPerToken / 2 };
+    const windowed = { kv: [half, { ...half, mostTokens: 1024 }], recurrentBytes: (3 * GIB) / 4 };
+    expect(() =>
+      checkMemory(need, { ...facts, state: windowed, availableBytes: 4.75 * GIB }),
+    ).toThrow("Use a contextSize of at most 2048,"); // 1/2 + 1/4 + 3/4 of 1.5 GiB
   });
   test("does not advise a context that does not help", () => {
     expect(() => checkMemory(need, { ...facts, availableBytes: 3 * GIB })).toThrow(

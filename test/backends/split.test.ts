@@ -201,6 +201,7 @@ describe("a device that is too small", () => {
     backend: "cpu+reference",
     contextSize: 128,
     kvType: f32,
+    state: { kv: [], recurrentBytes: 1 },
     availableBytes: undefined,
   };
   const small = (known: number, real?: number) => new SmallBackend(known, real);

@@ -8,7 +8,13 @@ import { shapeNamed } from "../../src/limits/configs.ts";
 import { decodeLimit, decodeTotalMs } from "../../src/limits/decode.ts";
 import type { Device } from "../../src/limits/device.ts";
 import { deviceAtRate, deviceNamed, devices, opsPerByte } from "../../src/limits/devices.ts";
-import { tokensThatFit } from "../../src/limits/memory.ts";
+import {
+  kvBytesPerToken,
+  type StateSize,
+  stateBytes,
+  tokensThatFit,
+  withKvTimes,
+} from "../../src/limits/memory.ts";
 import { graphModelCost, type ModelCost, shapeCost } from "../../src/limits/model-cost.ts";
 import { prefillLimit, turningPoints } from "../../src/limits/prefill.ts";
 import { parameterCounts } from "../../src/limits/shape.ts";
@@ -96,9 +102,48 @@ test("both lines bind somewhere in the test above", () => {
 
 describe("tokens that fit", () => {
   test("exactly the memory: none; a byte less: not even the weights", () => {
-    expect(tokensThatFit(1000, 1000, 8)).toBe(0);
-    expect(tokensThatFit(1015, 1000, 8)).toBe(1);
-    expect(tokensThatFit(999, 1000, 8)).toBeUndefined();
+    const plain = { kv: [{ bytesPerToken: 8, blockTokens: 1 }], recurrentBytes: 0 };
+    expect(tokensThatFit(1000, 1000, plain)).toBe(0);
+    expect(tokensThatFit(1015, 1000, plain)).toBe(1);
+    expect(tokensThatFit(999, 1000, plain)).toBeUndefined();
+  });
+
+  // A byte per token everywhere, two more per token up to 64 of them, ten of recurrent state.
+  const window = { bytesPerToken: 2, blockTokens: 32, mostTokens: 64 };
+  const all = { bytesPerToken: 1, blockTokens: 32 };
+  const mixed: StateSize = { kv: [all, window], recurrentBytes: 10 };
+
+  test("a window stops growing, recurrent state never grew, blocks are whole", () => {
+    expect([0, 1, 32, 33, 64, 65, 960].map((tokens) => stateBytes(mixed, tokens))).toEqual([
+      10, 106, 106, 202, 202, 234, 1098,
+    ]);
+    expect(kvBytesPerToken(mixed)).toBe(3);
+  });
+
+  test("what fits is the most whose bytes are there", () => {
+    for (const [bytes, tokens] of [
+      [9, 0],
+      [105, 0],
+      [106, 32],
+      [201, 32],
+      [202, 64],
+      [1097, 928],
+      [1098, 960],
+    ]) {
+      expect(tokensThatFit(bytes!, 0, mixed), String(bytes)).toBe(tokens);
+    }
+  });
+
+  test("where nothing grows any more, every context fits", () => {
+    const windowed = { ...mixed, kv: [window] };
+    expect(tokensThatFit(137, 0, windowed)).toBe(32);
+    expect(tokensThatFit(138, 0, windowed)).toBe(Infinity);
+    expect(tokensThatFit(10, 0, { kv: [], recurrentBytes: 10 })).toBe(Infinity);
+    expect(tokensThatFit(9, 0, { kv: [], recurrentBytes: 10 })).toBe(0);
+  });
+
+  test("another width changes keys and values, not recurrent state", () => {
+    expect(stateBytes(withKvTimes(mixed, 0.5), 64)).toBe(10 + 96);
   });
 });
 

@@ -8,7 +8,7 @@ import { describe, expect, test } from "vitest";
 import { shapeNamed } from "../../src/limits/configs.ts";
 import { decodeLine, lineMs, lineTotalMs } from "../../src/limits/decode.ts";
 import { deviceNamed, opsPerByte } from "../../src/limits/devices.ts";
-import { tokensThatFit } from "../../src/limits/memory.ts";
+import { shapeState, tokensThatFit } from "../../src/limits/memory.ts";
 import { shapeCost } from "../../src/limits/model-cost.ts";
 import { prefillLimit, turningPoints } from "../../src/limits/prefill.ts";
 import {
@@ -114,8 +114,8 @@ describe.each(sizes)("Qwen1.5 %s", (size) => {
 
   test("tokens that fit beside the active parameters", () => {
     const computed = fitWidths.map((bits) => {
-      const { weightBytes, kvBytes } = shapeCost(shape, bits, "article");
-      return tokensThatFit(rtx4090.memoryBytes!, weightBytes, kvBytes);
+      const { weightBytes } = shapeCost(shape, bits, "article");
+      return tokensThatFit(rtx4090.memoryBytes!, weightBytes, shapeState(shape, bits.kv));
     });
     expect(computed).toEqual(fitTable[size]);
   });

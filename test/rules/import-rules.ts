@@ -141,7 +141,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "api",
-    may: types("base", "limits"),
+    may: types("base", "dtypes/kv-types.ts", "limits"),
     npm: [],
     why: "the public types are types",
   },
@@ -282,7 +282,7 @@ export const rules: readonly Rule[] = [
     of: "tools/limits",
     may: [
       ...all("base", "dtypes", "graph", "models", "limits", "platform", "catalog"),
-      ...all("machine", "load", "open.ts", "tune/measured-choices.ts"),
+      ...all("engine/memory.ts", "machine", "load", "open.ts", "tune/measured-choices.ts"),
       ...types("api/api.ts"),
     ],
     npm: [],
@@ -308,7 +308,7 @@ export const rules: readonly Rule[] = [
   {
     of: "index.ts",
     may: [
-      ...all("base", "open.ts", "machine", "tune/api.ts"),
+      ...all("base", "dtypes/kv-types.ts", "open.ts", "machine", "tune/api.ts"),
       ...all(
         "tools/bench/api.ts",
         "tools/convert/api.ts",

@@ -81,25 +81,12 @@ describe("a type, an architecture and a backend from outside", () => {
 /** Where a name of a type or an architecture may stand as text, besides its own file, and what it means there. */
 const allowed: readonly { file: string; names: readonly string[]; why: string }[] = [
   {
-    file: "src/api/api.ts",
-    names: ["f32", "f16", "q8_0"],
-    why: "the KV types that a user may ask for",
-  },
-  { file: "src/cli/flags.ts", names: ["f32", "f16", "q8_0"], why: "the same, as a flag" },
-  {
-    file: "src/server/routes/lantern-models.ts",
-    names: ["f32", "f16", "q8_0"],
-    why: "the same, as a field of a request",
-  },
-  {
     file: "src/cli/commands/logits.ts",
     names: ["f32"],
     why: "the KV type that golden logits are compared with",
   },
   { file: "src/cli/commands/inspect.ts", names: ["f32"], why: "a metadata value type of GGUF" },
-  { file: "src/open.ts", names: ["f16"], why: "the default KV type" },
   { file: "src/tools/verify/compose.ts", names: ["f32"], why: "the KV type that rounds nothing" },
-  { file: "src/engine/memory.ts", names: ["f32", "f16", "q8_0"], why: "the types of a KV cache" },
   {
     file: "src/kernels/ops/attention/kv-format.ts",
     names: ["f16", "q8_0"],

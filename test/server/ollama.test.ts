@@ -81,6 +81,12 @@ describe("what there is", () => {
     expect((await client.ps()).models).toMatchObject([{ digest: digests[modelId] }]);
   });
 
+  test("has the size that it takes in memory", async () => {
+    const { stateBytesHeld } = await running.model.status();
+    const [loaded] = (await client.ps()).models;
+    expect(loaded!.size).toBe(running.model.info.weightBytes + stateBytesHeld);
+  });
+
   test("is shown, with or without Ollama's tag", async () => {
     const shown = await client.show({ model: `${modelId}:latest` });
     expect(shown.details).toMatchObject({ family: "llama", format: expect.any(String) });

@@ -6,6 +6,7 @@ import type {
   MachineMeasurement,
   ModelInfo,
 } from "../../src/api/api.ts";
+import type { KvType } from "../../src/dtypes/kv-types.ts";
 import type { LimitsReport as Report } from "../../src/limits/report.ts";
 import type {
   LibraryFinding,
@@ -132,7 +133,7 @@ export interface LoadOptions {
   contextSize?: number;
   threads?: number;
   gpuLayers?: number | "all" | "auto";
-  kvType?: "f32" | "f16" | "q8_0";
+  kvType?: KvType;
 }
 
 export interface TuneView {

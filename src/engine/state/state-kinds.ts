@@ -14,6 +14,7 @@ import {
   recurrentStates,
 } from "../../graph/graph.ts";
 import type { PlanLimits } from "../../graph/plan.ts";
+import type { KvSize, StateSize } from "../../limits/memory.ts";
 import type { BlockPool } from "./block-pool.ts";
 import { blocksFor, KvBlocks, windowBlocks } from "./kv-blocks.ts";
 import { RecurrentSlots, RUNNING_SLOTS } from "./recurrent-slots.ts";
@@ -76,13 +77,29 @@ function recurrentKind(states: readonly RecurrentState[]): StateKind {
   };
 }
 
-/** Bytes of one context of `tokens` tokens, without padding. */
-export function stateBytes(graph: Graph, limits: PlanLimits, tokens: number, dtype: DType): number {
-  return stateKinds(graph, limits).reduce((sum, kind) => {
-    const bytes = kind.perContext(tokens, false) * kind.unitBytes(dtype);
-    // A context may end in the middle of a block.
-    const isWhole = kind.group === undefined || kind.perContext(tokens, false) < blocksFor(tokens);
-    return sum + (isWhole ? bytes : (tokens / KV_BLOCK_TOKENS) * kind.unitBytes(dtype));
+/** The bytes of one context as a function of its tokens, without padding. */
+export function stateSize(graph: Graph, limits: PlanLimits, dtype: DType): StateSize {
+  const kv: KvSize[] = [];
+  let recurrentBytes = 0;
+  for (const { group, perContext, unitBytes } of stateKinds(graph, limits)) {
+    const most = perContext(Infinity, false);
+    if (group === undefined) recurrentBytes += most * unitBytes(dtype);
+    else {
+      kv.push({
+        bytesPerToken: unitBytes(dtype) / KV_BLOCK_TOKENS,
+        blockTokens: KV_BLOCK_TOKENS,
+        ...(most < Infinity && { mostTokens: most * KV_BLOCK_TOKENS }),
+      });
+    }
+  }
+  return { kv, recurrentBytes };
+}
+
+/** Bytes of all pools at their largest, without padding. */
+export function cacheBytes(kinds: readonly StateKind[], kv: KvCacheOptions): number {
+  return kinds.reduce((sum, { group, unitBytes }) => {
+    const units = group === undefined ? (kv.slots ?? 0) : (kv.groups?.[group] ?? kv).blocks;
+    return sum + units * unitBytes(kv.dtype);
   }, 0);
 }
 

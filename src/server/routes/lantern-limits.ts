@@ -5,7 +5,6 @@ import * as z from "zod";
 import {
   type BackendInfo,
   type GpuMeasurement,
-  inspect,
   type LimitsOptions,
   limits,
   rememberedGpu,
@@ -39,12 +38,12 @@ export function limitRoutes(server: ServerContext, library: ModelLibrary): Route
           if (location === undefined) {
             throw notFound(`the file of ${id} is not known here`, "model", "no_file");
           }
-          const { backend, contextSize, kvBytesPerToken } = served.info;
+          const { backend, contextSize, kvType } = served.info;
           return json(
             await limits(location, {
               ...(device === undefined ? whereItRuns(backend) : { device }),
               context: context ?? contextSize,
-              kv: await kvBits(location, kvBytesPerToken),
+              kv: kvType,
               machine: measuredMachine,
               gpu: measuredGpu,
             }),
@@ -53,12 +52,6 @@ export function limitRoutes(server: ServerContext, library: ModelLibrary): Route
       },
     ],
   };
-}
-
-/** Bits of a value in the KV cache of a loaded model; a header has them as half floats. */
-async function kvBits(location: string, kvBytesPerToken: number): Promise<number | undefined> {
-  const { memory } = await inspect(location);
-  return memory && (16 * kvBytesPerToken) / memory.kvBytesPerToken;
 }
 
 /** The GPU where it has every layer; otherwise the processor. */

@@ -5,7 +5,7 @@
 // machine alone, and only to the app itself, whatever other origins --cors lets in.
 
 import * as z from "zod";
-import { LanternError, UsageError } from "../../index.ts";
+import { kvTypes, LanternError, UsageError } from "../../index.ts";
 import type { ServerContext } from "../context.ts";
 import { ApiError, openaiErrors } from "../errors.ts";
 import type { ModelLibrary } from "../library.ts";
@@ -18,7 +18,7 @@ const name = z.string().min(1).max(500);
 const named = z.strictObject({ name });
 const loadOptions = {
   contextSize: z.int().min(32).max(1_048_576).exactOptional(),
-  kvType: z.enum(["f32", "f16", "q8_0"]).exactOptional(),
+  kvType: z.enum(kvTypes).exactOptional(),
 };
 const loading = z.strictObject({
   name,

@@ -126,9 +126,10 @@ async function tags({ server }: Call): Promise<Response> {
 async function ps({ server }: Call): Promise<Response> {
   const models = server.models.list().map(async (served) => {
     const { info } = served.model;
+    const { stateBytesHeld } = await served.model.status();
     return {
       ...(await servedEntry(server, served)),
-      size: info.weightBytes + info.contextSize * info.kvBytesPerToken,
+      size: info.weightBytes + stateBytesHeld,
       size_vram: 0,
       context_length: info.contextSize,
       expires_at: "9999-12-31T23:59:59Z", // stays until the server ends

@@ -8,6 +8,7 @@ import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import { show } from "../../base/show.ts";
 import { bitsPerWeight } from "../../dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../dtypes/table.ts";
+import { sequenceState } from "../../engine/memory.ts";
 import { weightBytes, weightElements } from "../../graph/cost.ts";
 import { type NamedShape, namedShapes, shapeNamed } from "../../limits/configs.ts";
 import { type Device, deviceAt } from "../../limits/device.ts";
@@ -15,6 +16,7 @@ import { deviceNamed, devices } from "../../limits/devices.ts";
 import { gpuDevice } from "../../limits/gpu-device.ts";
 import type { LimitsModel } from "../../limits/limits-model.ts";
 import { measuredFromBench } from "../../limits/measured.ts";
+import { shapeState, withKvTimes } from "../../limits/memory.ts";
 import {
   type BitWidths,
   type Counting,
@@ -212,6 +214,7 @@ function shapeFacts(
     bits,
     kvText: kv?.text ?? bitsText(defaultBits),
     cost: shapeCost(shape, bits, counting),
+    state: shapeState(shape, bits.kv),
   };
 }
 
@@ -240,18 +243,21 @@ function fileModel(file: OpenFile, widths: Widths): LimitsModel {
   const elements = graph.weights.reduce((sum, weight) => sum + weightElements(weight), 0);
   const storedBits = (storedBytes * 8) / elements;
   const facts = shapeFacts(shape, widths, widths.weights?.bits ?? storedBits);
+  const half = dtypeByName("f16")!;
+  const state = withKvTimes(sequenceState(graph, half), facts.bits.kv / defaultBits);
   if (widths.weights || widths.counting === "article") {
     const weights = widths.weights ?? { text: bitsText(storedBits) };
     const weightsText = `${weights.text} (its file has ${bitsText(storedBits)})`;
-    return { name: file.name, source: file.format, weightsText, ...facts };
+    return { name: file.name, source: file.format, weightsText, ...facts, state };
   }
-  const cost = graphModelCost(graph, dtypeByName("f16")!, storedBytes);
+  const cost = graphModelCost(graph, half, storedBytes);
   return {
     name: file.name,
     source: file.format,
     weightsText: `as stored: ${commonType(file)}, ${bitsText(storedBits)} on average`,
     ...facts,
     cost: withKvBits(cost, defaultBits, facts.bits.kv),
+    state,
   };
 }
 

@@ -6,8 +6,9 @@ import type { MachineMeasurement } from "../../api/api.ts";
 import { LanternError } from "../../base/errors.ts";
 import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import { shapeNamed } from "../../limits/configs.ts";
+import { shapeState, stateBytes } from "../../limits/memory.ts";
 import type { LimitsReport } from "../../limits/report.ts";
-import { kvParameters, parameterCounts } from "../../limits/shape.ts";
+import { parameterCounts } from "../../limits/shape.ts";
 import { rememberedMachine } from "../../machine/machine.ts";
 import { rememberedSpeeds, type SpeedRecord } from "../../machine/speeds.ts";
 import { inspect } from "../../open.ts";
@@ -56,6 +57,8 @@ export interface ModelFit {
 
 /** A model trained for 128k tokens is opened with a context of 4096 unless more is asked for. */
 const usualContext = 4096;
+/** f16 */
+const usualKvBits = 16;
 /** Speeds are those with this many tokens of text: reading the KV cache takes time, too. */
 const textTokens = 512;
 /** What the processor's memories can hold: 64-bit WebAssembly. */
@@ -136,7 +139,7 @@ async function needOf(question: FitQuestion): Promise<Need | undefined> {
   }
   const named = question.shape === undefined ? undefined : shapeNamed(question.shape);
   if (!named) return undefined;
-  const kvBytes = kvParameters(named.shape) * 2 * usualContext; // f16
+  const kvBytes = stateBytes(shapeState(named.shape, usualKvBits), usualContext);
   const bytes = question.bytes + kvBytes + bufferBytes;
   return { bytes, contextSize: usualContext, type: question.type };
 }

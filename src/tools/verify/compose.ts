@@ -10,6 +10,8 @@ import { dtypeByName } from "../../dtypes/table.ts";
 import { checkKvType, checkMemory } from "../../engine/memory.ts";
 import type { ModelFile } from "../../formats/model-file.ts";
 import { openModelFile } from "../../formats/open-model-file.ts";
+import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
+import { kvTokenBytes } from "../../graph/cost.ts";
 import type { Graph } from "../../graph/graph.ts";
 import { makePlan } from "../../graph/plan.ts";
 import { type BackendChoice, chooseBackend } from "../../load/choose-backend.ts";
@@ -73,6 +75,7 @@ async function verifyFile(
   const most = Math.max(...batches);
   const plan = makePlan(graph, { maxTokens: most, maxOutputs: most });
   const kv = { blocks: blocksFor(tokens.length), dtype: kvType };
+  const bytesPerToken = kvTokenBytes(graph, kvType); // windows are not made use of here
   const request: BackendRequest = {
     ...(await chooseOptLevel({ level: options.level }, platform)),
     threads: options.threads ?? platform.cores,
@@ -85,6 +88,7 @@ async function verifyFile(
       backend: backend.name,
       contextSize: tokens.length,
       kvType,
+      state: { kv: [{ bytesPerToken, blockTokens: KV_BLOCK_TOKENS }], recurrentBytes: 0 },
       availableBytes: platform.availableMemory(),
     });
     return backend;

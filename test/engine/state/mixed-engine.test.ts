@@ -200,10 +200,26 @@ describe("memory", () => {
     const windows = 32 * row * (2 * 2 * 6 + 2 * 4);
     const slots = 4 * (3 + 2) * 32 * 4;
     expect(estimate(512)).toBe(512 * row + windows + slots);
-    expect(estimate(100)).toBe(100 * row * 4 + slots); // shorter than the windows' room
+    expect(estimate(100)).toBe(128 * row * 4 + slots); // whole blocks, and shorter than the windows' room
     const held = (engine: Engine) => engine.status().stateBytesHeld;
     // The window of 70 has all 8 blocks of the short context, and 12 of the 16 of the long one.
     expect(held(long) - held(short)).toBe(256 * row + 2 * 4 * 32 * row);
     for (const engine of [short, long]) engine.dispose();
   });
+
+  test.each([mixedName, windowsName, convolutionsName])(
+    "%s: what is estimated of a context is what a backend allocates for it",
+    async (architecture) => {
+      for (const contextSize of [33, 256, 512]) {
+        const backend = new ReferenceBackend();
+        const engine = await load({ architecture, contextSize, parallel: 1, backend });
+        const allocated = backend.memory().kvBytes;
+        expect(engine.info.stateBytes).toBe(allocated);
+        expect(engine.status().stateBytes).toBe(allocated);
+        const { kvBytes } = estimateMemory(engine.graph, contextSize, engine.kvType);
+        expect(kvBytes, `${contextSize} tokens`).toBe(allocated);
+        engine.dispose();
+      }
+    },
+  );
 });

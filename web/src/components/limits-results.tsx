@@ -36,7 +36,7 @@ function Numbers({ report }: { report: LimitsReport }): JSX.Element {
   const usual = prefill.rows.findLast(({ tokens }) => tokens <= usualPrompt)!;
   const [first] = decode.rows;
   const end = decode.rows.at(-1)!;
-  const needed = memory.storedBytes + context * memory.kvBytesPerToken;
+  const needed = memory.storedBytes + memory.stateBytes;
   const fits = memory.bytes === undefined || needed <= memory.bytes;
   const facts: [string, string, string][] = [
     [
@@ -58,7 +58,7 @@ function Numbers({ report }: { report: LimitsReport }): JSX.Element {
       "Memory",
       bytesText(needed),
       fits
-        ? `weights ${bytesText(memory.storedBytes)}, the rest KV cache`
+        ? `weights ${bytesText(memory.storedBytes)}, the rest KV cache for ${tokensText(context)}`
         : `does not fit: the device has ${bytesText(memory.bytes!)}`,
     ],
     [
@@ -72,7 +72,9 @@ function Numbers({ report }: { report: LimitsReport }): JSX.Element {
         ? memory.bytes === undefined
           ? "–"
           : "none"
-        : `${countText(Math.floor(memory.tokensThatFitWithEmbedding))} tokens`,
+        : memory.tokensThatFitWithEmbedding === Infinity
+          ? "any"
+          : `${countText(memory.tokensThatFitWithEmbedding)} tokens`,
       memory.bytes === undefined
         ? "how much memory it has is not known"
         : `for all users together, in ${bytesText(memory.bytes)} of memory`,

@@ -33,7 +33,7 @@ export function MemoryMap({ model }: { model: MachineModel }): JSX.Element {
     {
       name: "KV cache",
       bytes: kvBytes,
-      note: `${bytesText(info.kvBytesPerToken)} for each token; grows to at most ${bytesText(info.cacheTokens * info.kvBytesPerToken)}`,
+      note: `${bytesText(info.kvBytesPerToken)} for each token; grows to at most ${bytesText(info.stateBytes)}`,
     },
     ...(activationBytes === null
       ? []

@@ -11,11 +11,11 @@ import { loadModel } from "../state/models.ts";
 import { attempt } from "../state/notices.ts";
 import { Dialog } from "./dialog.tsx";
 
-const kvTypes = [
-  ["f16", "16 bits (usual)"],
-  ["q8_0", "8 bits (half the memory)"],
-  ["f32", "32 bits (twice the memory)"],
-] as const;
+const kvTypeTexts: Readonly<Record<KvType, string>> = {
+  f16: "16 bits (usual)",
+  q8_0: "8 bits (half the memory)",
+  f32: "32 bits (twice the memory)",
+};
 
 type KvType = NonNullable<LoadOptions["kvType"]>;
 
@@ -66,7 +66,7 @@ export function ModelOptions({ name, loadedBytes, onClose }: Props): JSX.Element
             value={kvType}
             onChange={(event) => setKvType(event.currentTarget.value as KvType)}
           >
-            {kvTypes.map(([type, text]) => (
+            {Object.entries(kvTypeTexts).map(([type, text]) => (
               <option key={type} value={type}>
                 {text}
               </option>

@@ -30,7 +30,6 @@ export function ServedRow({
 }): JSX.Element {
   const [open, setOpen] = useState<"unload" | "options" | null>(null);
   const { id, info } = model;
-  const kvBytes = info.kvBytesPerToken * info.cacheTokens;
   const use = (): void => {
     prefer({ model: id });
     go(info.hasChatTemplate ? "chat" : "story");
@@ -48,8 +47,8 @@ export function ServedRow({
           of {info.contextSize.toLocaleString("en")} tokens
         </p>
         <p class="hint">
-          Memory: {bytesText(info.weightBytes)} for the weights, up to {bytesText(kvBytes)} for the
-          KV cache
+          Memory: {bytesText(info.weightBytes)} for the weights, up to {bytesText(info.stateBytes)}{" "}
+          for the KV cache
         </p>
         {(info.warnings ?? []).map((warning) => (
           <p class="ending" key={warning}>
@@ -78,7 +77,7 @@ export function ServedRow({
       {open === "options" && (
         <ModelOptions
           name={id}
-          loadedBytes={info.weightBytes + kvBytes}
+          loadedBytes={info.weightBytes + info.stateBytes}
           onClose={() => setOpen(null)}
         />
       )}

@@ -156,7 +156,7 @@ function Controls({
       />
       <Stops
         label="Bits of the KV cache"
-        hint={`${bytesText(report.memory.kvBytesPerToken)} for every token of the context`}
+        hint={`${bytesText(report.memory.kvBytesPerToken)} for a token, ${bytesText(report.memory.stateBytes)} for the whole context`}
         stops={withStop(kvStops, view.kv)}
         value={view.kv}
         onPick={(kv) => onChange({ kv })}

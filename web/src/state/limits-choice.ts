@@ -6,6 +6,7 @@ import { type NamedShape, namedShapes } from "../../../src/limits/configs.ts";
 import { type Device, deviceAt, type MachineMeasurement } from "../../../src/limits/device.ts";
 import { devices } from "../../../src/limits/devices.ts";
 import type { LimitsModel } from "../../../src/limits/limits-model.ts";
+import { shapeState, withKvTimes } from "../../../src/limits/memory.ts";
 import { shapeCost, withKvBits } from "../../../src/limits/model-cost.ts";
 import { type LimitsReport, limitsReport } from "../../../src/limits/report.ts";
 import { type ModelShape, withKvHeads } from "../../../src/limits/shape.ts";
@@ -117,14 +118,20 @@ function loadedModel({ report }: LoadedModel, choice: LimitsChoice): MadeModel {
     const bits = { ...model.bits, kv };
     const changed = { ...model, bits, kvText: bitsText(kv) };
     return {
-      model: { ...changed, cost: withKvBits(cost, model.bits.kv, kv) },
+      model: {
+        ...changed,
+        cost: withKvBits(cost, model.bits.kv, kv),
+        state: withKvTimes(model.state, kv / model.bits.kv),
+      },
       weights: 0,
       isStored: true,
     };
   }
   const bits = weights === 0 ? model.bits.weights : weights;
   const made = shapeModel(model.name, model.shape, bits, kv, kvHeads);
-  return { model: made, weights, isStored: false };
+  const times = (kv / model.bits.kv) * (made.shape.kvHeads / model.shape.kvHeads);
+  const state = withKvTimes(model.state, times);
+  return { model: { ...made, state }, weights, isStored: false };
 }
 
 function namedModel({ name, shape }: NamedShape, choice: LimitsChoice): MadeModel {
@@ -152,6 +159,7 @@ function shapeModel(
     kvText: bitsText(kv),
     bits,
     cost: shapeCost(shape, bits),
+    state: shapeState(shape, kv),
   };
 }
 
