@@ -1,4 +1,4 @@
-// What a program is compiled from (compile.ts), and what lowering a matmul asks of it (ops/matmul-lower.ts).
+// What a program is compiled from (compile.ts).
 
 import type { Plan } from "../../graph/plan.ts";
 import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";

@@ -1,0 +1,198 @@
+// The activations of matmuls: quantized to bytes, or rounded and still floats, and for experts in the order of their groups.
+// Each is prepared by an instruction before the first matmul that reads it, once for all that read the same value. This file
+// makes these instructions (activations.ts, expert-activations.ts and expert-groups.ts run them) and owns the buffers that they
+// write and the scratch memory that all matmuls share. matmul-lower.ts makes the matmuls.
+
+import { ModelError } from "../../../base/errors.ts";
+import { dtypeByName } from "../../../dtypes/table.ts";
+import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
+import { type MatmulChoice, matmulVariants } from "../../../kernels/matmul-variants.ts";
+import { quantizeActivationsKernel } from "../../../kernels/ops/matmul/quantize-activations.ts";
+import { activationBlockBytes } from "../../../kernels/ops/packed/packed.ts";
+import type { Quantize, Round } from "./activations.ts";
+import type { Unary } from "./elementwise.ts";
+import type { GatherExperts, QuantizeExperts } from "./expert-activations.ts";
+import { type GroupExperts, type GroupTable, groupTableBytes } from "./expert-groups.ts";
+import type { ExpertMatmul } from "./matmul-data.ts";
+import { type Chosen, colsOf, isMatmul, type MatmulCompiler } from "./matmul-node.ts";
+
+/** One buffer, and which value it was prepared from. */
+interface Prepared {
+  readonly at: number;
+  holds: Value | undefined;
+  /** In the order of whose groups, where it is that of experts. */
+  routes: Value | undefined;
+}
+
+/** Where the activations of experts are, and what the matmul must know of them. */
+interface ExpertActivations {
+  readonly x: number;
+  readonly of: Pick<ExpertMatmul, "groups" | "perToken" | "pairBytes" | "direct">;
+}
+
+export class MatmulActivations {
+  readonly #c: MatmulCompiler;
+  /** By what they hold: layers are alike, and share them. */
+  readonly #prepared = new Map<string, Prepared>();
+  /** Areas that all matmuls share, with room for each thread. */
+  readonly #scratch = new Map<string, number>();
+
+  constructor(compiler: MatmulCompiler) {
+    this.#c = compiler;
+  }
+
+  /** A slot was written: what was prepared from its old value is of no use any more. */
+  forget(slot: number): void {
+    const isWritten = (held: Value | undefined) => held && this.#c.address(held) === slot;
+    for (const prepared of this.#prepared.values()) {
+      if (isWritten(prepared.holds) || isWritten(prepared.routes)) prepared.holds = undefined;
+    }
+  }
+
+  /** Activations as bytes: [rows][cols / 32] blocks. */
+  quantized(x: Value, span: 1 | 8, { choice, table }: Chosen): number {
+    const { variants, blockBytes } = this.#variants(span, choice);
+    const bytes = this.#c.rows * ((this.longestRow() / 32) * blockBytes);
+    return this.#once(`bytes per ${span * 32}`, bytes, x, undefined, (out): Quantize => {
+      const from = { rows: x.rows, x: this.#c.address(x), out, cols: x.cols };
+      return { op: "quantize", ...from, variants, choice: table, span };
+    });
+  }
+
+  /** Activations rounded to what the reference rounds them to beside this weight, still as floats: f32 [rows][cols]. */
+  rounded(x: Value, weight: Weight): number {
+    const { activation } = weight.dtype;
+    if (activation === "f32") return this.#c.address(x);
+    if (!dtypeByName(activation)?.quantize)
+      throw new ModelError(`${weight.name}: no type "${activation}" to round to`);
+    const rowBytes = this.longestRow() * 4;
+    const bytes = this.#c.rows * rowBytes;
+    return this.#once(`floats as ${activation}`, bytes, x, undefined, (out): Unary | Round => {
+      const from = { rows: x.rows, x: this.#c.address(x), out, cols: x.cols };
+      const kernel = `round_${activation}`;
+      if (this.#c.hasKernel(kernel)) return { op: "unary", ...from, kernel, argument: 0 };
+      const scratchBytes = rowBytes + 64;
+      const scratch = this.perThread("rounding", scratchBytes);
+      return { op: "round", ...from, dtype: activation, scratch, scratchBytes };
+    });
+  }
+
+  /** As quantized(), in the order of the experts' groups: [pairs][cols / 32] blocks. */
+  quantizedExperts(
+    node: NodeOf<"matmul_id">,
+    span: 1 | 8,
+    { choice, table }: Chosen,
+  ): ExpertActivations {
+    const groups = this.groups(node);
+    const { variants, blockBytes } = this.#variants(span, choice);
+    const from = this.#expertRows(node, groups, this.#c.address(node.x));
+    const pairBytes = (from.cols / 32) * blockBytes;
+    const key = `bytes per ${span * 32}, by expert`;
+    const bytes = this.#c.rows * this.#longestSlots((cols) => (cols / 32) * blockBytes);
+    const x = this.#once(key, bytes, node.x, node.routes, (out): QuantizeExperts => {
+      return { op: "quantize_experts", ...from, out, variants, choice: table, span, pairBytes };
+    });
+    return { x, of: { groups, perToken: from.perToken, pairBytes, direct: -1 } };
+  }
+
+  /** As rounded(), in the order of the experts' groups; experts with one token read what is rounded where it is. */
+  gatheredExperts(node: NodeOf<"matmul_id">): ExpertActivations {
+    const groups = this.groups(node);
+    const direct = this.rounded(node.x, node.weight);
+    const from = this.#expertRows(node, groups, direct);
+    const key = `floats as ${node.weight.dtype.activation}, by expert`;
+    const bytes = this.#c.rows * this.#longestSlots((cols) => cols * 4);
+    const x = this.#once(key, bytes, node.x, node.routes, (out): GatherExperts => {
+      return { op: "gather_experts", ...from, out };
+    });
+    return { x, of: { groups, perToken: from.perToken, pairBytes: from.cols * 4, direct } };
+  }
+
+  #expertRows(node: NodeOf<"matmul_id">, groups: GroupTable, x: number) {
+    const cols = colsOf(node);
+    return { rows: node.x.rows, groups, x, cols, perToken: node.x.cols / cols };
+  }
+
+  /** The groups of a node's routes. */
+  groups({ routes, weight }: NodeOf<"matmul_id">): GroupTable {
+    const [slots, experts] = [routes.cols / 2, weight.shape[0]!];
+    const pairs = this.#c.rows * slots;
+    const shape = { rows: routes.rows, slots, experts, most: Math.min(experts, pairs), pairs };
+    const key = `${slots} of ${experts} experts`;
+    const at = this.#once(key, groupTableBytes(shape), routes, undefined, (table): GroupExperts => {
+      const from = this.#c.address(routes);
+      return { op: "group_experts", table: { at: table, ...shape }, routes: from };
+    });
+    return { at, ...shape };
+  }
+
+  /** Columns of the longest row that a matmul reads. */
+  longestRow(): number {
+    const { graph } = this.#c.options.plan;
+    return Math.max(...graph.nodes.map((node) => (isMatmul(node) ? node.x.cols : 0)));
+  }
+
+  /** Scratch memory that all matmuls share; the sizes of one key must be equal. */
+  perThread(key: string, bytes: number): number {
+    let at = this.#scratch.get(key);
+    if (at === undefined) {
+      const { arena, threads } = this.#c.options;
+      at = arena.allocate(threads * bytes, "work", key, threads);
+      this.#scratch.set(key, at);
+    }
+    return at;
+  }
+
+  /** The buffer of this key, prepared from `holds` by the instruction that `prepare` makes, unless that was done before. */
+  #once(
+    key: string,
+    bytes: number,
+    holds: Value,
+    routes: Value | undefined,
+    prepare: (
+      out: number,
+    ) => Quantize | Unary | Round | QuantizeExperts | GatherExperts | GroupExperts,
+  ): number {
+    let prepared = this.#prepared.get(key);
+    if (!prepared) {
+      const at = this.#c.options.arena.allocate(bytes, "work", key);
+      prepared = { at, holds: undefined, routes: undefined };
+      this.#prepared.set(key, prepared);
+    }
+    if (prepared.holds !== holds || prepared.routes !== routes) {
+      prepared.holds = holds;
+      prepared.routes = routes;
+      this.#c.push(prepare(prepared.at));
+    }
+    return prepared.at;
+  }
+
+  /** How the variants of a choice store activations; bytes of a block: enough for all variants that there are. */
+  #variants(span: 1 | 8, choice: MatmulChoice) {
+    const { target } = this.#c.options;
+    const variants = choice.variants.map(({ replicated, tokens }) => ({
+      kernel: this.#c.kernel(
+        quantizeActivationsKernel({
+          name: `quantize_${span * 32}${replicated ? "_replicated" : ""}`,
+          span,
+          replicated,
+          target,
+        }),
+      ),
+      blockBytes: activationBlockBytes(replicated, target.width),
+      tile: tokens,
+    }));
+    // Buffers are shared by all groups, whatever they choose.
+    const isReplicated = matmulVariants(target).some((variant) => variant.replicated);
+    return { variants, blockBytes: activationBlockBytes(isReplicated, target.width) };
+  }
+
+  /** Bytes of all slots of a token, at most. */
+  #longestSlots(bytesOf: (cols: number) => number): number {
+    const { graph } = this.#c.options.plan;
+    const ofNodes = graph.nodes.map((node) =>
+      node.op === "matmul_id" ? (node.routes.cols / 2) * bytesOf(colsOf(node)) : 0,
+    );
+    return Math.max(...ofNodes);
+  }
+}
