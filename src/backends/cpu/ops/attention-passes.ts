@@ -113,29 +113,25 @@ export function makePasses(
     if (left + isFirst > 0) by.mix(row + before * 4, values, before > 0 ? entry + 4 : entry, out, left, offset, isFirst);
   };
 
-  return {
-    oneHead: (token, kvHead, query) => {
+  /** `count` heads of one token that share a KV head. */
+  const headsOfToken =
+    (by: Queries, count: number): Pass =>
+    (token, kvHead, query) => {
       const from = fromOf(token);
       const to = toOf(token);
       const base = firstScored(from);
       const table = tableOf(token);
       const weights = scores + (from - base) * 4;
-      scoreRange(one, query, table, base, to, kvHead);
-      weigh(weights, to - from, query);
-      mixRange(one, weights, table, query, from, to, kvHead, 1);
-    },
-    fourHeads: (token, kvHead, query) => {
-      const from = fromOf(token);
-      const to = toOf(token);
-      const base = firstScored(from);
-      const table = tableOf(token);
-      const weights = scores + (from - base) * 4;
-      scoreRange(fourHeads, query, table, base, to, kvHead);
-      for (let row = 0; row < WIDE_QUERIES; row++) {
+      scoreRange(by, query, table, base, to, kvHead);
+      for (let row = 0; row < count; row++) {
         weigh(weights + row * scoreStride, to - from, query + row);
       }
-      mixRange(fourHeads, weights, table, query, from, to, kvHead, 1);
-    },
+      mixRange(by, weights, table, query, from, to, kvHead, 1);
+    };
+
+  return {
+    oneHead: headsOfToken(one, 1),
+    fourHeads: headsOfToken(fourHeads, WIDE_QUERIES),
     fourTokens: (token, kvHead, query) => {
       const last = token + WIDE_QUERIES - 1;
       const first = fromOf(token);

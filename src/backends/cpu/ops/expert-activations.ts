@@ -9,7 +9,7 @@ import { perRow, rowCount } from "../executor.ts";
 import { type GroupTable, readGroups } from "./expert-groups.ts";
 import type { ActivationVariant, ChoiceTable } from "./matmul-data.ts";
 import { chosen } from "./matmul-run.ts";
-import { area, type InstructionDef } from "./op.ts";
+import { area, type InstructionDef, type StageAccess } from "./op.ts";
 
 interface FromRows {
   readonly rows: Rows;
@@ -21,6 +21,16 @@ interface FromRows {
   /** Rows of x that a token has: 1, or one for each slot. */
   readonly perToken: number;
 }
+
+/** Prepared activations are no row's area (op.ts), so that nothing is written. */
+const rowsOfX: StageAccess<FromRows> = {
+  stage: "row by row",
+  of: ({ rows, x, cols, perToken }) => ({
+    rows,
+    reads: [area(x, cols * perToken * 4)],
+    writes: [],
+  }),
+};
 
 /** Whether all pairs of the batch are one row. */
 export function isOneRow(tokens: number, perToken: number): boolean {
@@ -37,14 +47,7 @@ export interface QuantizeExperts extends FromRows {
 }
 
 export const quantizeExperts: InstructionDef<QuantizeExperts> = {
-  access: {
-    stage: "row by row",
-    of: ({ rows, x, cols, perToken }) => ({
-      rows,
-      reads: [area(x, cols * perToken * 4)],
-      writes: [],
-    }),
-  },
+  access: rowsOfX,
   kernels: ({ variants }) => variants.map(({ kernel }) => kernel),
   code: "target",
 
@@ -86,14 +89,7 @@ export interface GatherExperts extends FromRows {
 }
 
 export const gatherExperts: InstructionDef<GatherExperts> = {
-  access: {
-    stage: "row by row",
-    of: ({ rows, x, cols, perToken }) => ({
-      rows,
-      reads: [area(x, cols * perToken * 4)],
-      writes: [],
-    }),
-  },
+  access: rowsOfX,
   kernels: () => ["copy"],
   code: ({ cols }) => [cols],
 
