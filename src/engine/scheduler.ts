@@ -7,7 +7,7 @@
 // it; a participant that is busy elsewhere is waited for at most a millisecond.
 
 import type { Backend, BatchPhase, Tap } from "../backends/backend.ts";
-import { AbortedError, ContextError } from "../base/errors.ts";
+import { AbortedError, ContextError, messageOf } from "../base/errors.ts";
 import type { Batch } from "../graph/batch.ts";
 import type { OutputName } from "../graph/graph.ts";
 import type { Laps } from "../profile/laps.ts";
@@ -123,18 +123,17 @@ export class Scheduler {
       for (const { job } of entries) job.sequence.commit();
       for (const { job, count } of entries) job.resolve(count);
     } catch (error) {
-      // Undo what was not computed.
-      for (const { job, before } of entries) {
-        job.sequence.restore(before);
-        job.reject(error);
-      }
+      for (const { job, before } of entries) giveUp(job, before, error);
     } finally {
       this.#isRunning = false;
       this.#wake();
     }
   }
 
-  /** Fills the batch with tokens of waiting jobs; rejects jobs that gave up or find no room. */
+  /**
+   * Fills the batch with tokens of waiting jobs; rejects jobs that gave up or find no room. It never throws: a job that throws
+   * is rejected and left out of the batch.
+   */
   #fill(): Entry[] {
     const { batch, promptChunk, tokenTile } = this.#parts;
     const { maxTokens } = batch.limits;
@@ -144,10 +143,18 @@ export class Scheduler {
     // A tap must not see other sequences in its batch.
     const watcher = this.#waiting.find(({ options }) => options.tap);
     const add = (job: Job, most: number) => {
-      if (job.options.stop()) job.reject(new AbortedError("the batch"));
-      else if (watcher && job !== watcher) left.push(job);
-      else if (this.#takes(job, most) === 0) left.push(job);
-      else this.#add(job, most, entries);
+      const before = job.sequence.length;
+      const { tokenCount, outputCount } = batch;
+      try {
+        if (job.options.stop()) job.reject(new AbortedError("the batch"));
+        else if (watcher && job !== watcher) left.push(job);
+        else if (this.#takes(job, most) === 0) left.push(job);
+        else entries.push({ job, count: this.#add(job, most), before });
+      } catch (error) {
+        batch.tokenCount = tokenCount;
+        batch.outputCount = outputCount;
+        giveUp(job, before, error);
+      }
     };
     const isShort = (job: Job) => job.tokens.length - job.from === 1;
     for (const job of this.#waiting) if (isShort(job)) add(job, maxTokens);
@@ -168,26 +175,20 @@ export class Scheduler {
     return Math.max(room, 0);
   }
 
-  /** Adds tokens of a job until the batch has `most`; rejects the job if there is no room for its state. */
-  #add(job: Job, most: number, entries: Entry[]): void {
+  /** Adds tokens of a job until the batch has `most`, and returns how many these are. */
+  #add(job: Job, most: number): number {
     const { batch, makeRoom } = this.#parts;
     const { sequence, tokens, from, options } = job;
     const count = this.#takes(job, most);
-    const before = sequence.length;
-    try {
-      if (before + count > sequence.capacity) {
-        throw new ContextError(`the context is full: it holds ${sequence.capacity} tokens`);
-      }
-      makeRoom(sequence, count);
-    } catch (error) {
-      job.reject(error);
-      return;
+    if (sequence.length + count > sequence.capacity) {
+      throw new ContextError(`the context is full: it holds ${sequence.capacity} tokens`);
     }
+    makeRoom(sequence, count);
     const first = sequence.append(tokens, from, count);
     for (let i = 0; i < count; i++) {
       batch.add(tokens[from + i]!, first + i, sequence, options.wants(from + i));
     }
-    entries.push({ job, count, before });
+    return count;
   }
 
   async #compute(entries: readonly Entry[]): Promise<void> {
@@ -215,5 +216,16 @@ export class Scheduler {
       first += count;
     }
     laps?.lap(phase, "logits");
+  }
+}
+
+/** Undoes what was not computed and rejects the job, even if its sequence cannot be restored. */
+function giveUp({ sequence, reject }: Job, before: number, error: unknown): void {
+  try {
+    sequence.restore(before);
+    reject(error);
+  } catch (second) {
+    const what = `after a failed batch, a sequence could not be restored to ${before} tokens`;
+    reject(new AggregateError([error, second], `${what}: ${messageOf(second)}`));
   }
 }
