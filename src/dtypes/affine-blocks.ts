@@ -1,5 +1,5 @@
-// What q4_1 and q5_1 share when they are written: blocks of 32 values as quants from 0 on, times a half-float scale, plus a
-// half-float min. They differ in the bits of a quant and in how quants are packed behind both.
+// The quantizer of q4_1 and q5_1: blocks of 32 values as quants from 0 on, times a half-float scale, plus a half-float
+// min. The types differ in the bits of a quant and in how quants are packed after the min. Dequantizing is in their files.
 
 import { type BlockSearch, plainSearch, searchedElems } from "./block-search.ts";
 import { weighBlocks } from "./blocks-of-32.ts";
@@ -14,20 +14,20 @@ const searchedBlocks = searchedElems / 32;
 const weights = new Float32Array(searchedElems);
 const fits = newFits(searchedBlocks);
 const scale = new Float32Array(1);
-const minimum = new Float32Array(1); // as a positive offset: -minimum is what is stored
+const offset = new Float32Array(1); // the min that is stored is -offset
 
-/** What q4_1 and q5_1 say of themselves. */
+/** What differs between q4_1 and q5_1. */
 export interface AffineBlock {
   readonly blockBytes: number;
-  /** What is tried where there are weights. */
+  /** The scales to try where there is an importance matrix. */
   readonly ladder: AffineLadder;
-  /** Without weights, quants above the last become the last. (What ggml does of the one type, and not of the other.) */
+  /** Whether quants above the largest are clamped where there is no importance matrix: ggml does for q4_1, not for q5_1. */
   readonly isClamped: boolean;
-  /** Puts a block's quants behind its scale and min. */
+  /** Writes a block's quants after its scale and min. */
   pack(quants: Uint8Array, dst: Uint8Array, at: number): void;
 }
 
-/** The ladder of such a type with so many quants. */
+/** The ladder of a type whose quants are 0 to maxQuant. */
 export function affineBlockLadder(maxQuant: number): AffineLadder {
   return {
     maxQuant,
@@ -64,15 +64,15 @@ export function quantizeAffineBlocks(
       }
       affineQuantsOf(fits, index, src, from, 32, ladder.maxQuant, quants, 0);
       scale[0] = fits.scales[index]!;
-      minimum[0] = fits.mins[index]!;
+      offset[0] = fits.mins[index]!;
     }
     storeF16(dst, to, scale[0]!);
-    storeF16(dst, to + 2, -minimum[0]!);
+    storeF16(dst, to + 2, -offset[0]!);
     type.pack(quants, dst, to + 4);
   }
 }
 
-/** No search: values spread over their whole range, value ~ scale * quant - min. Quants are cut to a byte. */
+/** No search: the quants span the range of the values, value ~ scale * quant - offset. Quants wrap to a byte, as in C. */
 function spanQuants(src: Float32Array, from: number, { ladder, isClamped }: AffineBlock): void {
   const { maxQuant } = ladder;
   let min = src[from]!;
@@ -88,5 +88,5 @@ function spanQuants(src: Float32Array, from: number, { ladder, isClamped }: Affi
     if (isClamped) quants[i] = Math.min(maxQuant, (quants[i]! << 24) >> 24);
   }
   scale[0] = step;
-  minimum[0] = -min;
+  offset[0] = -min;
 }

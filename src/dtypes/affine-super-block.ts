@@ -1,5 +1,5 @@
-// What q4_k and q5_k share: a super-block of 256 values in 8 sub-blocks of 32, each with a 6-bit scale and a 6-bit min
-// that are themselves multiples of two half floats. They differ in the bits of a quant and in how quants are packed.
+// What q4_k and q5_k share, the header and the quantizer: a super-block of 256 values in 8 sub-blocks of 32, each with a
+// 6-bit scale and a 6-bit min in units of two half floats. The types differ in the bits of a quant and in their packing.
 //
 //   header, 16 bytes: d f16 | dmin f16 | 12 bytes: eight 6-bit scales and eight 6-bit mins
 //   value = d * scale[sub-block] * quant - dmin * min[sub-block]
@@ -12,7 +12,7 @@ import { type AffineLadder, affineQuantsOf, fitPositive, newFits } from "./scale
 
 const f = Math.fround;
 
-/** The header, as a part of the blocks' descriptions: scales and mins of the last four sub-blocks are in pieces. */
+/** The header's part of DType.block. Scales and mins of the last four sub-blocks are split into two pieces each. */
 export const affineHeader: Omit<QuantBlock, "quants"> = {
   kind: "quants",
   scale: halfAt(0),
@@ -72,12 +72,12 @@ function packSubBlockScales(dst: Uint8Array, at: number): void {
   }
 }
 
-/** What q4_k and q5_k say of themselves. */
+/** What differs between q4_k and q5_k. */
 export interface AffineSuperBlock {
   readonly blockBytes: number;
   readonly plain: AffineLadder;
   readonly weighted: AffineLadder;
-  /** Puts affineQuants behind the header. */
+  /** Writes affineQuants after the header. */
   pack(dst: Uint8Array, at: number): void;
 }
 
@@ -176,9 +176,9 @@ function roundToStoredScales(
       affineQuantsOf(fits, firstFit + subBlock, src, from + at, 32, maxQuant, affineQuants, at);
       continue;
     }
-    const minimum = f(dmin * subBlockMin(dst, to + 4, subBlock));
+    const min = f(dmin * subBlockMin(dst, to + 4, subBlock));
     for (let i = 32 * subBlock; i < 32 * subBlock + 32; i++) {
-      const quant = nearestInt(f(f(src[from + i]! + minimum) / scale));
+      const quant = nearestInt(f(f(src[from + i]! + min) / scale));
       affineQuants[i] = clamp(quant, 0, maxQuant);
     }
   }

@@ -1,5 +1,5 @@
-// Searches over many sub-blocks at once: what a quantizer is handed to find its scales with. The plain one calls the searches
-// of scale-search.ts and nonlinear-codebook.ts sub-block by sub-block; another may be faster, but must find the same bits.
+// The search for scales that a quantizer is given, over many sub-blocks in one call. The plain one calls scale-search.ts and
+// nonlinear-codebook.ts for one sub-block after the other. Another may be faster, but must return the same bits.
 
 import { fitNonlinear } from "./nonlinear-codebook.ts";
 import type { BlockFits } from "./scale-search.ts";

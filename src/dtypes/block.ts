@@ -1,27 +1,30 @@
-// How a block of a tensor type lies in memory, as data: which bits are quants, scales and mins, and how they make a value. A
-// type's `dequantize` is the readable truth; test/dtypes/blocks.test.ts holds this description against it, bit for bit. Backends
-// derive from it what they have not written by hand for speed (src/backends/webgpu/unpack/derive.ts).
+// The layout of a block as data: which bits are quants, scales and mins, and how they make a value. It computes nothing: a
+// type's `dequantize` is the truth, and test/dtypes/blocks.test.ts checks this description against it, bit for bit. Backends
+// derive their unpacking from it for types without hand-written code (src/backends/webgpu/unpack/derive.ts).
 //
 //   value i = scale * smallScale[i / per] * q[i] + min * smallMin[i / per]
 //   q[i] = quant[i] + offset, or an entry of a codebook, with a sign and a shift where the type has them
 
-/** [count, bits] from the innermost out: digit by digit of an index, how many bits further its number lies. */
+/**
+ * The bit offset of an index, innermost stride first: each [count, bits] adds (index mod count) * bits, then divides the
+ * index by count.
+ */
 export type Strides = readonly (readonly [count: number, bits: number])[];
 
-/** Some bits of a number: `bits` from bit `at` of the block on, for index 0; they are the number's bits from `to` (0) on. */
+/** Some bits of a number, for index 0: `bits` bits at bit `at` of the block are the number's bits from `to` (default 0) on. */
 export interface Piece {
   readonly bits: number;
   readonly at: number;
-  /** Where the other indices' bits are; default: at the same place. */
+  /** Where the bits of the other indices are. Default: all indices share these bits. */
   readonly strides?: Strides;
   readonly to?: number;
-  /** Only for indices from `first` to before `end`, which count from `first` on. */
+  /** This piece is only for indices in [first, end); strides count from `first`. */
   readonly only?: readonly [first: number, end: number];
-  /** The bits are five base-3 digits of a byte, of which this is which: digit n is (byte * 3^n mod 256) * 3 / 256. */
+  /** The bits are a byte of five base-3 digits, and this is the digit to take: digit n is (byte * 3^n mod 256) * 3 / 256. */
   readonly digit?: Strides;
 }
 
-/** A whole number for every `per` values of a block, in as many pieces as it has. */
+/** An integer for every `per` values of a block, put together from pieces. */
 export interface Numbers {
   readonly per: number;
   readonly pieces: readonly Piece[];
@@ -29,20 +32,20 @@ export interface Numbers {
   readonly isSigned?: boolean;
 }
 
-/** A float of the block: a half, a float, or 2^(byte - 128), from the bits of a number. */
+/** A float of the block: a half float, a float32, or 2^(byte - 128). */
 export interface BlockFloat {
   readonly format: "f16" | "f32" | "e8m0_half";
   /** From the lowest bits up; one piece for most types. */
   readonly pieces: readonly Piece[];
 }
 
-/** Scales or mins of parts of a block: number * times + plus, in units of the block's. */
+/** Scales or mins of sub-blocks: number * times + plus, in units of the block's scale or min. */
 export interface PartNumbers extends Numbers {
   readonly times?: number;
   readonly plus?: number;
 }
 
-/** Points of `size` small whole numbers behind each other: quant n stands for point n. */
+/** A codebook: points of `size` small integers each, one after the other. Quant n stands for point n. */
 export interface BlockCodebook {
   readonly size: 1 | 4 | 8;
   readonly points: () => ArrayLike<number>;
@@ -53,20 +56,20 @@ export interface QuantBlock {
   readonly kind: "quants";
   readonly scale: BlockFloat;
   readonly scales?: PartNumbers;
-  /** What is added to every value, times its `mins` where there are any. */
+  /** Added to every value, times the entry of `mins` where there are any. */
   readonly min?: BlockFloat & { readonly isNegative?: boolean };
   readonly mins?: PartNumbers;
   readonly quants: Numbers;
   /** Added to every quant. */
   readonly offset?: number;
   readonly codebook?: BlockCodebook;
-  /** Of eight values: bit n is set where value n is negative; without the eighth bit, their number is even. */
+  /** One number for eight values: bit n is set where value n is negative. isEven: bit 7 makes the count of set bits even. */
   readonly signs?: Numbers & { readonly isEven?: boolean };
-  /** `by` is added to values whose number is 0, and subtracted where it is 1. */
+  /** `by` is added to values whose number is 0, and subtracted from those whose number is 1. */
   readonly shift?: Numbers & { readonly by: number };
 }
 
-/** Values that are floats, each by itself. */
+/** Values that are floats. */
 export interface FloatBlock {
   readonly kind: "floats";
   readonly format: "f32" | "f16" | "bf16";
@@ -74,7 +77,7 @@ export interface FloatBlock {
 
 export type Block = QuantBlock | FloatBlock;
 
-/** Of the block's first bytes, or from byte `at` on. */
+/** The half float at byte `at`. */
 export function halfAt(at: number): BlockFloat {
   return { format: "f16", pieces: [{ bits: 16, at: 8 * at }] };
 }
@@ -84,7 +87,7 @@ export function nibblesAt(at: number): Numbers {
   return { per: 1, pieces: [nibblePiece(at)] };
 }
 
-/** The same with a fifth bit: value i's is bit i from byte `fifths` on. */
+/** The same with a fifth bit, which for value i is bit i of the word at byte `fifths`. */
 export function fiveBitsAt(at: number, fifths: number): Numbers {
   const fifth = { bits: 1, at: 8 * fifths, strides: [[32, 1]], to: 4 } as const;
   return { per: 1, pieces: [nibblePiece(at), fifth] };
@@ -99,7 +102,7 @@ const nibbleStrides: Strides = [
   [2, 4],
 ];
 
-/** Two bits of 256 values: each half has 32 bytes, whose byte i holds value i of four sub-blocks of 32. */
+/** Two bits for each of 256 values: each half of 128 has 32 bytes, whose byte i holds value i of four groups of 32. */
 export function twoBitsAt(at: number, to = 0): Piece {
   const strides: Strides = [
     [32, 8],
@@ -109,7 +112,7 @@ export function twoBitsAt(at: number, to = 0): Piece {
   return { bits: 2, at: 8 * at, strides, to };
 }
 
-/** One bit of 256 values: byte i from byte `at` on holds bit s of value i of sub-block s of 32. */
+/** One bit for each of 256 values: byte at + i holds, at bit s, that of value i of sub-block s of 32. */
 export function oneBitAt(at: number, to: number): Piece {
   const strides: Strides = [
     [32, 8],

@@ -23,8 +23,8 @@ export function packFifthBits(quants: Uint8Array | Int8Array, dst: Uint8Array, a
 }
 
 /**
- * Fills `weights` [count, 32] for blocks of a call, from its block `first` on. A row is as long as `importance`, the call
- * holds whole rows, and the spread of a row (its mean square) damps the importance of its small values.
+ * Fills `weights` [count, 32] for `count` blocks of a call, from its block `first` on. The call holds whole rows, each as
+ * long as `importance`. A row's mean square is added to the square of each of its values.
  */
 export function weighBlocks(
   weights: Float32Array,

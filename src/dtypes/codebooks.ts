@@ -1,13 +1,13 @@
-// The codebooks of the IQ1, IQ2 and IQ3 types, and their sign tables: numbers that are part of the
-// GGUF format.
+// The codebooks of the IQ1, IQ2 and IQ3 types (ggml calls them grids), and their sign tables: numbers
+// that are part of the GGUF format.
 //
 // A codebook is a list of points, each of 8 (IQ1, IQ2) or 4 (IQ3) small integers; quantized weights
 // are stored as the index of their point. Every value of a point is one of a few numbers, so a point
-// reads as a number in base `values.length`, the first value being the least significant digit; and
-// in all six books the points are sorted by that number. A book is therefore fully given by the set
-// of numbers in it, and that is what is stored here: a bitmap (bit n & 7 of byte n >> 3 is set when
-// point n is in the book) in base64. test/dtypes/codebooks.test.ts holds every point against
-// ggml. Books are decoded at first use, into flat float arrays that dequantizers only multiply.
+// reads as a number in base `values.length`, the first value being the least significant digit. In
+// all six codebooks the points are sorted by that number, so the set of numbers gives the codebook.
+// That set is stored here as a bitmap in base64: bit n & 7 of byte n >> 3 is set when number n is in
+// it. test/dtypes/codebooks.test.ts checks every point against ggml. Codebooks are decoded at first
+// use, into flat float arrays, so that dequantizers only multiply.
 
 const iq2xxsSet = `
 VRUUVRBEQUEABBREABAAAAAEQAAUAEAAAAAABAAAUBBAQREAARQEQFAEQAAQAAAFEAAAUAAAAQAAQAAAQRQEQBQUAAAEAAAE
@@ -91,7 +91,7 @@ ECCgiiIAgg4ARSEUhaAKQFEIRSGpBgBKqgIIpQAQDUQUgigIRSEUBQAIgoKs8iAAAACqCigKuiDqogIA
 RQGoAlAUQlEIiCQIiCgKQAgARQEUBaACQFEIRQE=
 `;
 
-/** The points of a book, one after the other; decoded by the first call, the same array ever after. */
+/** The points of a codebook, one after the other: decoded by the first call, and the same array from then on. */
 export type Codebook = () => Float32Array;
 
 /** 256 points of 8. */
@@ -110,7 +110,7 @@ export const iq1sCodebook: Codebook = codebook(iq1sSet, [-1, 0, 1], 8);
 /** signsOfByte[8 * byte + j] is -1 where bit j of the byte is set, else 1. */
 export const signsOfByte: Float32Array = buildSigns();
 
-/** Eight signs for seven bits: the eighth makes the number of minus signs even. paritySigns[8 * bits + j]. */
+/** paritySigns[8 * bits + j]: eight signs from seven bits. The eighth makes the number of minus signs even. */
 export const paritySigns: Float32Array = buildParitySigns();
 
 function codebook(base64Set: string, values: readonly number[], width: number): Codebook {

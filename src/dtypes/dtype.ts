@@ -1,7 +1,7 @@
-// What a tensor type is: the one contract that every file of this folder fulfils.
+// The interface of a tensor type. Files named as a type implement it; table.ts lists them.
 //
 // A row of a tensor is a sequence of blocks; a block holds `blockElems` values in `blockBytes` bytes. `dequantize` is
-// the truth about a type: kernels, the reference and the conformance suite are all held against it.
+// the truth about a type: tests check kernels, the reference and the conformance suite against it.
 // To add a type: one file here, one line in table.ts (docs/add-a-dtype.md).
 
 import type { Block } from "./block.ts";
@@ -16,8 +16,8 @@ export interface DType {
   readonly blockBytes: number;
 
   /**
-   * The name of the type that activations are quantized to before they meet weights of this type in an integer dot
-   * product (ggml's vec_dot_type); "f32" where the product is done in floats.
+   * The name of the type that activations are quantized to before a matmul with weights of this type (ggml's
+   * vec_dot_type); "f32" where the matmul is done in floats.
    */
   readonly activation: string;
 
@@ -37,9 +37,9 @@ export interface DType {
   ): void;
 
   /**
-   * The inverse, with the same bits as ggml's reference quantizer. Absent for types that this build only reads.
-   * `importance` (one weight per element of a row, as from an importance matrix) is honoured by types that can.
-   * `search` finds scales for types that search; the plain one unless given.
+   * The inverse, with the same bits as ggml's quantizer. Absent for types that this build only reads.
+   * `importance` is one weight per element of a row, from an importance matrix; types that do not search ignore it.
+   * `search` finds the scales of types that search. Default: plainSearch.
    */
   quantize?(
     src: Float32Array,

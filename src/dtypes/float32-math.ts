@@ -1,8 +1,8 @@
 // Arithmetic that the quantizers share, done in float32 steps as C does it, so that the bytes come out the same.
 //
 // A sum, product, quotient or root of float32 values computed in double and then rounded by Math.fround is the float32
-// result (a double has more than twice the bits), so "fround after every step" is all that is needed. This file is not
-// for dequantizing: there the products are exact anyway.
+// result (a double has more than twice the bits), so Math.fround after every step is all that is needed. Dequantizing
+// needs none of this: its products are exact.
 
 import { f32ToF16 } from "../base/half.ts";
 
@@ -14,8 +14,8 @@ const scratchF32 = new Float32Array(1);
 const scratchI32 = new Int32Array(scratchF32.buffer);
 
 /**
- * `value` (a float32) rounded half to even. Beyond 2^22 the result is what C's bit trick leaves in the low 23 bits:
- * senseless, but quantized files made from such values hold it.
+ * `value` (a float32) rounded half to even. Beyond 2^22 the result is what ggml's bit trick leaves in the low 23 bits,
+ * which is wrong, but is what ggml writes for such values.
  */
 export function nearestInt(value: number): number {
   if (value > -4194304 && value < 4194304) return f(value + integerMagic) - integerMagic;
@@ -23,7 +23,7 @@ export function nearestInt(value: number): number {
   return (scratchI32[0]! & 0x7fffff) - 0x400000;
 }
 
-/** `value` rounded half away from zero, as C's roundf does, then cut to 32 bits. */
+/** `value` rounded half away from zero, as C's roundf does, then wrapped to 32 bits. */
 export function roundHalfAway(value: number): number {
   return (value < 0 ? value - 0.5 : value + 0.5) | 0;
 }
@@ -32,7 +32,7 @@ export function clamp(value: number, low: number, high: number): number {
   return value < low ? low : value > high ? high : value;
 }
 
-/** 1/value, and 0 for 0. (Zero is asked for by "===" everywhere here: in C a NaN counts as true.) */
+/** 1/value, and 0 for 0. The test for zero is "===", here and elsewhere, since a NaN counts as true in C. */
 export function reciprocalOrZero(value: number): number {
   return value === 0 ? 0 : f(1 / value);
 }
@@ -80,7 +80,7 @@ export function weighByImportance(
   return sum;
 }
 
-/** Super-blocks of 256 whose values are to be weighed, in sub-blocks of `size`. */
+/** Super-blocks of 256 values to be weighed, in sub-blocks of `size`. */
 export interface WeighedSubBlocks {
   /** [blocks x 256], and their sums: [blocks x 256 / size]. */
   readonly weights: Float32Array;
@@ -92,7 +92,7 @@ export interface WeighedSubBlocks {
   /** Repeats from row to row; `position` is where the first super-block stands in the call's values. */
   readonly importance: Float32Array;
   readonly position: number;
-  /** Mean squares that are added to a value's own: ggml has one for some types and two for others. */
+  /** How many mean squares are added to a value's square: ggml adds one for some types and two for others. */
   readonly spread: 1 | 2;
 }
 
@@ -130,8 +130,8 @@ export function weighBlock(
 }
 
 /**
- * A scale that is no number. The sign of a NaN is the processor's choice (x86-64 sets it, arm64 does not): files must be the
- * same wherever they are quantized, and are what ggml writes on x86-64.
+ * A scale that is NaN. Processors differ in its sign (x86-64 sets it, arm64 does not). Files must be the same wherever
+ * they are quantized, so this is what ggml writes on x86-64.
  */
 const NAN_SCALE = 0xfe00;
 

@@ -23,7 +23,7 @@ export const iq1_m: DType = {
   activation: "q8_k",
   block: {
     kind: "quants",
-    // The top nibbles of four words.
+    // A half float in four pieces: the top nibbles of the four u16.
     scale: {
       format: "f16",
       pieces: [0, 1, 2, 3].map((j) => ({ bits: 4, at: 8 * 48 + 12 + 16 * j, to: 4 * j })),

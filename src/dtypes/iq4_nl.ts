@@ -2,7 +2,7 @@
 //
 //   block, 18 bytes: scale f16 | 16 bytes of nibbles as in q4_0
 //   value = scale * nonlinearValues[q]
-// The quantizer is the one that ggml writes files with (quantize_iq4_nl), which searches; its "_ref" sibling does not.
+// The quantizer is ggml's quantize_iq4_nl, which writes its files and searches, not quantize_row_iq4_nl_ref.
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, nibblesAt } from "./block.ts";

@@ -32,7 +32,7 @@ export const nonlinearCodebook: BlockCodebook = { size: 1, points: () => nonline
 /** Scales tried to each side of the one that maps the largest value to -127. */
 const ladderSteps = 7;
 
-/** The quant nearest to `value` (a float32 in units of the scale); the upper one in the middle. */
+/** The quant nearest to `value` (a float32 in units of the scale); the upper one if both are as near. */
 export function nearestNonlinear(value: number): number {
   if (value <= -127) return 0;
   if (value >= 113) return 15;
@@ -48,7 +48,7 @@ export function nearestNonlinear(value: number): number {
   return f(value - low) < f(high - value) ? above - 1 : above;
 }
 
-/** The scale that loses least for 32 values under 32 weights; 0 if they are all (almost) zero. */
+/** The scale with the least weighted error for 32 values; 0 if they are all (almost) zero. */
 export function fitNonlinear(
   x: Float32Array,
   at: number,
@@ -60,7 +60,7 @@ export function fitNonlinear(
   let scale = 0;
   let best = 0;
   for (let order = 0; order <= 2 * ladderSteps + 1; order++) {
-    const opening = order === 0; // maps the largest value to +127 and is taken whatever it loses
+    const opening = order === 0; // maps the largest value to +127, and is taken whatever its error
     const inverse = opening
       ? f(1 / f(-largest / -127))
       : f((order - 1 - ladderSteps - 127) / largest);

@@ -63,11 +63,11 @@ export const q2_k: DType = {
       for (let subBlock = 0; subBlock < 16; subBlock++) {
         const packed = src[from + subBlock]!;
         const scale = d * (packed & 15);
-        const minimum = dmin * (packed >> 4);
+        const min = dmin * (packed >> 4);
         const bytes = from + 16 + 32 * (subBlock >> 3) + 16 * (subBlock & 1);
         const shift = subBlock & 6;
         for (let i = 0; i < 16; i++) {
-          dst[to + i] = scale * ((src[bytes + i]! >> shift) & 3) - minimum;
+          dst[to + i] = scale * ((src[bytes + i]! >> shift) & 3) - min;
         }
         to += 16;
       }
@@ -121,8 +121,8 @@ function storePlain(dst: Uint8Array, to: number): void {
   const inverseMin = maxMin > 0 ? f(15 / maxMin) : 0;
   for (let subBlock = 0; subBlock < 16; subBlock++) {
     const scale = nearestInt(f(inverseScale * scales[subBlock]!));
-    const minimum = nearestInt(f(inverseMin * mins[subBlock]!));
-    dst[to + subBlock] = scale | (minimum << 4);
+    const min = nearestInt(f(inverseMin * mins[subBlock]!));
+    dst[to + subBlock] = scale | (min << 4);
   }
   storeF16(dst, to + 80, f(maxScale / 15));
   storeF16(dst, to + 82, f(maxMin / 15));
@@ -154,9 +154,9 @@ function roundToStoredScales(
       affineQuantsOf(fits, firstFit + subBlock, src, from + at, 16, 3, quants, at);
       continue;
     }
-    const minimum = f(dmin * (dst[to + subBlock]! >> 4));
+    const min = f(dmin * (dst[to + subBlock]! >> 4));
     for (let i = 16 * subBlock; i < 16 * subBlock + 16; i++) {
-      quants[i] = clamp(nearestInt(f(f(src[from + i]! + minimum) / scale)), 0, 3);
+      quants[i] = clamp(nearestInt(f(f(src[from + i]! + min) / scale)), 0, 3);
     }
   }
 }

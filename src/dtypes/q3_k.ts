@@ -1,6 +1,6 @@
 // Q3_K: super-blocks of 256 values as 3-bit quants around 4, in 16 sub-blocks of 16 with 6-bit scales around 32.
 //
-//   block, 110 bytes: 32 bytes: bit r of byte i is the third bit of value i of run r (of 32) | 64 bytes of the lower two
+//   block, 110 bytes: 32 bytes: bit r of byte i is the third bit of value 32 r + i | 64 bytes of the lower two
 //   bits (two-bit-quants.ts) | 12 bytes of scales | d f16
 //   value = d * (scale[sub-block] - 32) * (q - 4); the products are exact in float32
 // Scale g has its low nibble in byte g (g < 8: the low half, else byte g - 8's high half) and its upper two bits in byte
@@ -161,7 +161,7 @@ function storeWeighted(dst: Uint8Array, to: number, block: number): void {
   storeF16(dst, to + 108, scaleFit.scales[0]!);
 }
 
-/** Quants for the scales as stored; where that is zero, for the scale that was found. */
+/** Quants for the scales as stored, or, where that is zero, for the scale that the search found. */
 function roundToStoredScales(
   src: Float32Array,
   from: number,

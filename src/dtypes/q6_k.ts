@@ -2,8 +2,8 @@
 //
 //   block, 210 bytes: 128 bytes of low nibbles | 64 bytes of upper 2 bits | 16 x int8 scale | d f16
 //   value = d * scale[sub-block] * (q - 32); the products are exact in float32
-// Each half of 128 values is four runs of 32: runs 0 and 2 share the first 32 bytes of nibbles, 1 and 3 the second, and
-// byte i of the upper bits holds two bits of each run.
+// Each half of 128 values is four groups of 32. Groups 0 and 2 share the first 32 bytes of nibbles, groups 1 and 3 the
+// second. Byte i of the upper bits holds two bits of value i of each group.
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, twoBitsAt } from "./block.ts";

@@ -1,5 +1,5 @@
-// Q8_0: 32 values as signed bytes times one half-float scale. Also what activations become before they meet weights
-// of the 32-value types.
+// Q8_0: 32 values as signed bytes times one half-float scale. Activations are quantized to it for matmuls with weights
+// of the 32-value types that have no min.
 //
 //   block, 34 bytes: scale f16 | 32 x int8
 //   value = scale * q

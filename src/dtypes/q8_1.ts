@@ -1,5 +1,5 @@
-// Q8_1: as q8_0, with the scaled sum of the quants beside them. Activations become this before they meet weights that
-// have a min (q4_1, q5_1): the min then costs one product a block. Not found in model files.
+// Q8_1: as q8_0, with the scaled sum of the quants beside them. Activations are quantized to it for matmuls with weights
+// that have a min (q4_1, q5_1): the min then costs one multiplication a block. Not found in model files.
 //
 //   block, 36 bytes: scale f16 | scale * sum of quants f16 | 32 x int8
 //   value = scale * q

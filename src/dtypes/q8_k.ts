@@ -1,5 +1,5 @@
-// Q8_K: 256 values as signed bytes times one float32 scale, with the sums of each 16 quants. What activations become
-// before they meet weights of the 256-value types; not found in model files.
+// Q8_K: 256 values as signed bytes times one float32 scale, with the sums of each 16 quants. Activations are quantized to
+// it for matmuls with weights of the 256-value types. Not found in model files.
 //
 //   block, 292 bytes: scale f32 | 256 x int8 | 16 x int16 sums
 //   value = scale * q

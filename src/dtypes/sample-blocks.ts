@@ -25,8 +25,8 @@ function quantized(dtype: DType, elems: number): Uint8Array<ArrayBuffer> {
 }
 
 /**
- * For types that this build only reads: random bytes, of which those blocks are kept whose values have about the right
- * size (a scale is somewhere among the bytes; where, only the type knows). Few of them are found; they repeat.
+ * For types that this build only reads: blocks of random bytes, kept where their values have about the right size, since
+ * only the type knows which bytes are the scale. Few are found, so they repeat.
  */
 function lucky(dtype: DType, elems: number): Uint8Array<ArrayBuffer> {
   const unit = unitNumbers();

@@ -1,9 +1,9 @@
-// The searches behind the quantizers: which scale (and min) makes the rounded quants fit a sub-block of values best.
+// The searches of the quantizers: which scale (and min) fits a sub-block of values best.
 //
-// Each tries a ladder of scales around the obvious one and keeps what loses least under the given weights. They are
-// heuristics whose every rounding shows in the result: the order of the float32 steps here is part of the file format's
-// de facto definition (ggml's make_qx_quants, make_q3_quants, make_qkx2_quants and make_qp_quants). Results go to the
-// caller's arrays; nothing is allocated. block-search.ts runs them over many sub-blocks, and may be replaced there.
+// Each tries a ladder of scales around the obvious one and keeps the one with the least weighted error. Every rounding
+// shows in the result, so the order of the float32 operations is that of ggml (make_qx_quants, make_q3_quants,
+// make_qkx2_quants and make_qp_quants). Results go to the caller's arrays; nothing is allocated. block-search.ts runs
+// them over many sub-blocks.
 
 import { clamp, largestMagnitude, nearestInt } from "./float32-math.ts";
 
@@ -17,9 +17,9 @@ const tenth = f(0.1);
 /** What a search found for each of many sub-blocks. */
 export interface BlockFits {
   readonly scales: Float32Array;
-  /** As positive offsets; of searches that have one. */
+  /** As positive offsets: value ~ scale * quant - min. Only of affine searches. */
   readonly mins: Float32Array;
-  /** What the quants follow from: see affineQuantsOf and symmetricQuantsOf. */
+  /** Inverse scales, from which affineQuantsOf and symmetricQuantsOf make the quants. */
   readonly inverses: Float32Array;
   readonly bases: Float32Array;
 }
@@ -48,7 +48,7 @@ export function fitSymmetric(
   fits.inverses[index] = 0;
   if (Math.abs(largest) < zeroBlock) return;
   let best = 0;
-  // Step 0 is the scale that maps the largest value to -half; it is taken whatever it loses.
+  // Step 0 is the scale that maps the largest value to -half, and is taken whatever its error.
   for (let order = 0; order < symmetricSteps; order++) {
     const inverse = f(-f(half + f(tenth * symmetricStep(order))) / largest);
     let sumLX = 0;
@@ -68,7 +68,7 @@ export function fitSymmetric(
   }
 }
 
-/** Inverse scales that fitSymmetric tries, and which tenth of a quant each is off: 0, then -9 to 9 without it. */
+/** Inverse scales that fitSymmetric tries. symmetricStep() is how many tenths of a quant each is off: 0, then -9 to 9. */
 export const symmetricSteps = 19;
 
 export function symmetricStep(order: number): number {
@@ -88,7 +88,7 @@ export function symmetricQuantsOf(
 ): void {
   const inverse = fits.inverses[index]!;
   for (let i = 0; i < count; i++) {
-    // A sub-block of zeros has quant 0, not the quant that stands for 0: nobody sees it, its scale is 0.
+    // The quants of a sub-block of zeros are 0, not `half`, as in ggml: its scale is 0 anyway.
     const quant = clamp(nearestInt(f(inverse * x[at + i]!)), -half, half - 1);
     quants[quantsAt + i] = inverse === 0 ? 0 : half + quant;
   }
@@ -193,7 +193,7 @@ export function fitAffine(
     roundQuants(x, at, count, inverse, min, maxQuant, trial, 0);
     let bestLoss = affineLoss(x, at, count, weights, weightsAt, scale, min, absolute);
     for (let step = 0; step <= steps; step++) {
-      // The range to scale by is that of the best fit so far: its min moves.
+      // The range is that of the best fit so far, whose min moves.
       const tried = f(f(f(first + f(delta * step)) + maxQuant) / f(max - min));
       roundQuants(x, at, count, tried, min, maxQuant, trial, 0);
       if (!solveForTrial(x, at, count, weights, weightsAt, sumW, sumX)) continue;
@@ -254,7 +254,7 @@ function solveForTrial(
   solved[0] = f(f(sumW * sumXL) - f(sumX * sumL)) / determinant;
   solved[1] = f(f(sumLL * sumX) - f(sumL * sumXL)) / determinant;
   if (solved[1]! > 0) {
-    solved[1] = 0; // a minimum above zero is not representable: fit the scale alone
+    solved[1] = 0; // a min above zero cannot be stored: fit the scale alone
     solved[0] = sumXL / sumLL;
   }
   return true;
@@ -275,7 +275,7 @@ function roundQuants(
   }
 }
 
-/** What the quants of `trial` lose. */
+/** The weighted error of the quants of `trial`. */
 function affineLoss(
   x: Float32Array,
   at: number,

@@ -1,5 +1,5 @@
-// What q4_0 and q5_0 share when they are written: blocks of 32 values as quants around a middle, times one half-float scale.
-// They differ in the bits of a quant and in how quants are packed behind the scale.
+// The quantizer of q4_0 and q5_0: blocks of 32 values as quants around a middle, times one half-float scale. The types
+// differ in the bits of a quant and in how quants are packed after the scale. Dequantizing is in their files.
 
 import { type BlockSearch, plainSearch, searchedElems } from "./block-search.ts";
 import { weighBlocks } from "./blocks-of-32.ts";
@@ -12,12 +12,12 @@ const searchedBlocks = searchedElems / 32;
 const weights = new Float32Array(searchedElems);
 const fits = newFits(searchedBlocks);
 
-/** What q4_0 and q5_0 say of themselves. */
+/** What differs between q4_0 and q5_0. */
 export interface SymmetricBlock {
   readonly blockBytes: number;
-  /** The quant of zero: half of all quants are below it. */
+  /** The quant that stands for zero: 8 or 16. */
   readonly middle: number;
-  /** Puts a block's quants behind its scale. */
+  /** Writes a block's quants after its scale. */
   pack(quants: Int8Array, dst: Uint8Array, at: number): void;
 }
 
@@ -53,7 +53,7 @@ export function quantizeSymmetricBlocks(
   }
 }
 
-/** The scale that maps the largest value to quant 0, the end with one more step. */
+/** The scale that maps the largest value to quant 0: there are more quants below the middle than above it. */
 function plainQuants(src: Float32Array, from: number, middle: number): number {
   const scale = Math.fround(largestMagnitude(src, from, 32) / -middle);
   const inverse = reciprocalOrZero(scale);
