@@ -1,4 +1,4 @@
-// What an architecture is: how its configuration is read, which weights it has, and one forward pass.
+// The interface of an architecture: how its configuration is read, which weights it has, and one forward pass.
 //
 // An architecture is one file here and one line in table.ts (docs/add-a-model.md). It never mentions a backend, a dtype
 // or a file format: it sees metadata under GGUF's names and builds a graph.
@@ -11,7 +11,7 @@ import type { Outputs, Rope, Weight } from "../graph/graph.ts";
 export interface ModelConfig {
   /** general.architecture as the file has it. */
   architecture: string;
-  /** Tokens it was trained for. */
+  /** Tokens of the context that it was trained with. */
   trainedContext: number;
   vocabSize: number;
   layers: number;
@@ -19,33 +19,33 @@ export interface ModelConfig {
   embed: number;
   feedForward: number;
   heads: number;
-  /** Heads of keys and values; fewer than `heads` = grouped-query attention. */
+  /** Heads of keys and values; with fewer than `heads`, attention is grouped-query. */
   kvHeads: number;
   headDim: number;
   normEps: number;
   rope: Rope;
-  /** Of a mixture of experts. */
+  /** undefined: the model has no mixture of experts. */
   experts?: ExpertConfig;
 }
 
 /** The experts of a layer. */
 export interface ExpertConfig {
   count: number;
-  /** Experts of a token. */
+  /** Experts that each token uses. */
   used: number;
-  /** Of one expert. */
+  /** Columns between the matrices of one expert. */
   feedForward: number;
-  /** Of the expert that every token goes to; 0: there is none. */
+  /** The same of the shared expert, which every token uses; 0: there is none. */
   shared: number;
 }
 
-/** The header of a model file, as far as models/ may know it. */
+/** What models/ sees of a model file. */
 export interface ModelHeader {
   readonly metadata: Metadata;
   readonly tensors: ReadonlyMap<string, Weight>;
 }
 
-/** A weight that the architecture knows: its name and the only shape it may have. */
+/** A weight that the architecture expects: its name and its shape. */
 export interface WeightSpec {
   readonly name: string;
   readonly shape: readonly number[];
@@ -64,6 +64,6 @@ export interface Arch {
   readonly names: readonly string[];
   config(header: ModelHeader): ModelConfig;
   weights(config: ModelConfig): WeightSpec[];
-  /** Builds one step: tokens in, logits out. It declares what its layers keep from step to step (GraphBuilder.state). */
+  /** Builds the graph of a batch: tokens in, logits out. Declares what layers keep from batch to batch (GraphBuilder.state). */
   forward(g: GraphBuilder, config: ModelConfig, w: WeightLookup): Outputs;
 }

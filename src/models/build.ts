@@ -1,5 +1,5 @@
-// From the header of a model file to a graph: finds the architecture, reads its configuration, checks every weight's
-// presence and shape, and builds the forward pass. One error lists everything that is wrong.
+// From the header of a model file to a graph: finds the architecture, reads its configuration, checks that every weight is
+// there with the right shape, and builds the graph. One error lists everything that is wrong. No weight is read here.
 
 import { ModelError } from "../base/errors.ts";
 import { GraphBuilder } from "../graph/builder.ts";
@@ -55,7 +55,7 @@ export function checkWeights(
   );
 }
 
-/** All problems, unless there are very many: then the first, the last, and how many are between. */
+/** All problems; of very many, the first, the last, and how many lie between. */
 function summary(problems: readonly string[]): string {
   const most = 40;
   if (problems.length <= most) return problems.join("\n  ");
@@ -87,7 +87,7 @@ function lookup(specs: readonly WeightSpec[], tensors: ReadonlyMap<string, Weigh
   return { get, maybe };
 }
 
-/** Outer dimensions of 1 make no difference: some files leave them out. */
+/** Outer dimensions of 1 do not count: some files leave them out. */
 function sameShape(a: readonly number[], b: readonly number[]): boolean {
   const [one, other] = [withoutOuterOnes(a), withoutOuterOnes(b)];
   return one.length === other.length && one.every((dim, i) => dim === other[i]);

@@ -41,7 +41,7 @@ export class ConfigReader {
     return this.number(key) === undefined ? fallback : this.positive(key);
   }
 
-  /** One for each layer: the file has an array, or a number that is all layers'. */
+  /** One integer for each layer: the file has an array, or one number for all layers. */
   integersPerLayer(key: string, layers: number, max: number, min = 1): number[] {
     if (!this.#isArray(key)) {
       return new Array<number>(layers).fill(this.#checkInteger(key, this.number(key), max, min));
@@ -52,8 +52,8 @@ export class ConfigReader {
   }
 
   /**
-   * Whether each layer is of a kind: the file has an array of bools, or of 0 and 1; or a number p, and of every p layers all
-   * but the last are (0: all layers are). `period` is that number where the file says nothing.
+   * A flag for each layer: the file has an array of bools, or of 0 and 1, or a number p. With p, the flag is set for all but
+   * the last of every p layers (0: for all layers). `period` is p where the file has no such key.
    */
   flagsPerLayer(key: string, layers: number, period: number): boolean[] {
     if (this.#isArray(key)) {
@@ -68,7 +68,7 @@ export class ConfigReader {
     return Array.from({ length: layers }, (_, i) => every === 0 || i % every < every - 1);
   }
 
-  /** Tokens of the window of each layer; undefined: it has none. `period` as in flagsPerLayer(). */
+  /** Tokens of each layer's window; undefined: the layer has none. `period` as in flagsPerLayer(). */
   windowsPerLayer(layers: number, period: number, max: number): (number | undefined)[] {
     const key = "attention.sliding_window";
     const window = this.#checkInteger(key, this.number(key) ?? 0, max, 0);
@@ -84,12 +84,12 @@ export class ConfigReader {
     );
   }
 
-  /** Without decoding it. */
+  /** Does not decode the array. */
   #isArray(key: string): boolean {
     return this.metadata.preview(`${this.architecture}.${key}`, 0)?.length !== undefined;
   }
 
-  /** Before an array is decoded: a hostile one may be as long as the file. */
+  /** Called before an array is decoded: a hostile one may be as long as the file. */
   #checkLength(key: string, layers: number): void {
     const length = this.metadata.arrayLength(`${this.architecture}.${key}`);
     if (length !== layers) this.fail(key, `${length} values`, `one for each of ${layers} layers`);

@@ -1,5 +1,5 @@
-// Reads a transformer's configuration from metadata, with a check on every number: a hostile or foreign file is refused
-// here, before anything is allocated for it.
+// Reads the configuration that most transformers share from metadata, and checks every number: a hostile or foreign file is
+// refused here, before anything is allocated for it. config-reader.ts reads the single keys.
 
 import { ModelError } from "../base/errors.ts";
 import type { RopeLayout } from "../graph/graph.ts";
@@ -65,8 +65,8 @@ function readExperts(read: ConfigReader, feedForward: number): ExpertConfig {
 }
 
 /**
- * Tokens that the model can attend to. Beyond a sliding window its attention would need a mask that is not here yet;
- * within it, full attention is the same thing.
+ * Tokens that the model can attend to. These architectures have no windowed attention, so a model with a sliding window
+ * ends there: up to its size, full attention is the same.
  */
 function trainedContext(read: ConfigReader): number {
   const context = read.integerOr("context_length", 2048, LIMITS.context);
@@ -76,7 +76,7 @@ function trainedContext(read: ConfigReader): number {
     : context;
 }
 
-/** The vocabulary is as large as the embedding table: metadata may claim something else. */
+/** The rows of the embedding table: metadata may claim another size. */
 function vocabSize(header: ModelHeader): number {
   const table = header.tensors.get("token_embd.weight");
   if (!table) throw new ModelError('model: tensor "token_embd.weight" is missing');

@@ -1,7 +1,7 @@
 // Rotary position embeddings: from metadata to one frequency per pair.
 //
-// All scaling methods change only the frequencies (and, for YaRN, a factor on the result), so they are worked out once
-// here and backends see plain numbers. Methods: none, linear, llama3 (by frequency band), yarn.
+// All scaling methods change only the frequencies (and, for YaRN, a factor on the result). They are computed once, here, and
+// backends see plain numbers. Methods: none, linear, llama3 (by frequency band), yarn.
 
 import { byName } from "../base/by-name.ts";
 import type { Rope, RopeLayout } from "../graph/graph.ts";
@@ -30,7 +30,7 @@ export function ropeFromMetadata(
   if (dims % 2 !== 0) read.fail("rope.dimension_count", dims, "an even number");
   const freqBase = read.positiveOr("rope.freq_base", 10000);
   const base = baseFrequencies(dims, freqBase);
-  // A factor without a type means linear, and no factor means 1: so llama.cpp reads its own older files.
+  // A factor without a type means linear, and no factor means 1: llama.cpp reads its older files in this way.
   const type = read.string("rope.scaling.type") ?? "linear";
   const method = methods[type];
   if (!method) {
@@ -45,7 +45,7 @@ export function ropeFromMetadata(
   };
 }
 
-/** Of the layers with a window, which many models rotate otherwise: from a base of their own, and without scaling. */
+/** The rotation of layers with a window, which in many models has a base of its own and no scaling. */
 export function windowRope(read: ConfigReader, full: Rope, freqBase: number): Rope {
   const own = read.positiveOr("rope.freq_base_swa", freqBase);
   return {
@@ -56,7 +56,7 @@ export function windowRope(read: ConfigReader, full: Rope, freqBase: number): Ro
   };
 }
 
-/** Each pair is slower by the same factor, multiplied up in float32 as ggml does. */
+/** Each pair turns slower than the one before by the same factor, multiplied up in float32 as in ggml. */
 function baseFrequencies(dims: number, freqBase: number): Float64Array {
   const base = new Float64Array(dims / 2);
   const slower = Math.fround(freqBase ** (-2 / dims));
@@ -64,7 +64,7 @@ function baseFrequencies(dims: number, freqBase: number): Float64Array {
   return base;
 }
 
-/** The layout is the architecture's, unless the weights come from a place that stores them otherwise. */
+/** The architecture's layout, unless the file says that it stores q and k in another one. */
 function layoutOf(read: ConfigReader, defaultLayout: RopeLayout): RopeLayout {
   const layout = read.metadata.string("lantern.rope.layout") ?? defaultLayout;
   if (layout !== "interleaved" && layout !== "half") {
@@ -73,14 +73,14 @@ function layoutOf(read: ConfigReader, defaultLayout: RopeLayout): RopeLayout {
   return layout;
 }
 
-/** How many times slower the pairs turn; 0 stands for "not at all". rope.scale_linear is the key's old name. */
+/** By how much the pairs turn slower; 0 in the file means 1. rope.scale_linear is the key's old name. */
 function factorOf(read: ConfigReader): number {
   const key =
     read.number("rope.scaling.factor") === undefined ? "rope.scale_linear" : "rope.scaling.factor";
   return read.number(key) ? read.positive(key) : 1;
 }
 
-/** Llama 3.1: long waves are slowed down by the factor, short ones kept, those between blended. */
+/** Llama 3.1: low frequencies are divided by the factor, high ones kept, those between blended. */
 function scaleLlama3(base: Float64Array, read: ConfigReader): Scaling {
   const factor = factorOf(read);
   const low = read.positiveOr("rope.scaling.low_freq_factor", 1);
@@ -96,7 +96,7 @@ function scaleLlama3(base: Float64Array, read: ConfigReader): Scaling {
   return { frequencies, magnitude: 1 };
 }
 
-/** YaRN: interpolate slow pairs, keep fast ones, blend between two pair indices; and sharpen the attention. */
+/** YaRN: low frequencies are divided by the factor, high ones kept, those between two pairs blended; magnitudes grow. */
 function scaleYarn(base: Float64Array, read: ConfigReader, freqBase: number): Scaling {
   const factor = factorOf(read);
   const extrapolation = read.number("rope.scaling.yarn_ext_factor") ?? 1;

@@ -9,23 +9,23 @@ export interface AttentionShape {
   readonly layer: number;
   readonly heads: number;
   readonly kvHeads: number;
-  /** Of queries and keys. */
+  /** Values of a head of queries or keys. */
   readonly headDim: number;
-  /** Default: headDim. */
+  /** Values of a head of values. Default: headDim. */
   readonly vHeadDim?: number;
   /** undefined: this layer has no rotary positions. */
   readonly rope: Rope | undefined;
   /** Epsilon of the norms of q and k, where the file has them. */
   readonly normEps: number;
-  /** Tokens that a token looks at, its own included. Default: all. */
+  /** Tokens that a token attends to, itself included. Default: all. */
   readonly window?: number | undefined;
-  /** Of scores. Default: 1 / sqrt(headDim). */
+  /** Factor on the scores. Default: 1 / sqrt(headDim). */
   readonly scale?: number | undefined;
   /** Scores s become softcap * tanh(s / softcap). */
   readonly softcap?: number | undefined;
-  /** false: tokens look at those after them, too. Default: true. */
+  /** false: tokens attend to those after them, too. Default: true. */
   readonly causal?: boolean;
-  /** [heads]: scores that take part in the softmax and have no value. */
+  /** [heads]: one more score in each head's softmax, without a value. */
   readonly sinks?: Weight | undefined;
 }
 
@@ -69,7 +69,7 @@ export function attention(
 /** Which optional weights of attention a family has. */
 export interface AttentionExtras {
   readonly qkvBias: "required" | "optional" | "none";
-  /** Norms of q and k heads. */
+  /** Norms of each head of q and k. */
   readonly headNorms: boolean;
 }
 

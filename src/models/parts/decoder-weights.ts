@@ -1,5 +1,5 @@
-// The weights of a plain decoder: both ends, and layers of norm, attention, norm, gated feed-forward. Families differ in which
-// optional ones they have; how they compute with them is their own forward().
+// The list of weights of a plain decoder: both ends, and layers of norm, attention, norm, gated feed-forward. Families differ
+// in which optional ones they have. The computation is in each family's forward().
 
 import type { ModelConfig, WeightSpec } from "../arch.ts";
 import { type AttentionExtras, attentionWeights } from "./attention.ts";

@@ -1,10 +1,10 @@
-// The two ends of a decoder: the table of embeddings, and the last norm with the output matrix.
+// The two ends of a decoder: the token embeddings, and the last norm with the output matrix.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
 import type { Outputs, Value } from "../../graph/graph.ts";
 import type { ModelConfig, WeightLookup, WeightSpec } from "../arch.ts";
 
-/** The hidden state, and the logits that the output matrix makes of it, for the tokens that something is read of. */
+/** The last hidden state and the logits, for the tokens that are outputs. */
 export function decoderOutputs(
   g: GraphBuilder,
   { normEps }: ModelConfig,
@@ -14,7 +14,7 @@ export function decoderOutputs(
   g.layer(undefined);
   const wanted = g.select(x, "selected"); // [outputs, embed]
   const hidden = g.rmsNorm(wanted, w.get("output_norm.weight"), normEps, "output_norm"); // [outputs, embed]
-  // Tied embeddings: the table that made the input also reads the output.
+  // Tied embeddings: the output matrix is the embedding table.
   const matrix = w.maybe("output.weight") ?? w.get("token_embd.weight");
   return { hidden, logits: g.logits(hidden, matrix, "logits") }; // [logits, vocab]
 }

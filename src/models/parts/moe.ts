@@ -1,5 +1,6 @@
-// A mixture of experts: a router chooses some feed-forward networks for each token, whose results are added up by weight;
-// without the norm before it and the residual after it. What a file does not have (biases, a shared expert) is not computed.
+// A mixture of experts, without the norm before it and the residual after it: a router chooses some feed-forward networks
+// for each token, and the weighted sum of their results is the output. What a file does not have (biases, a shared expert)
+// is not computed.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
 import type { Activation, Routing, Value } from "../../graph/graph.ts";
@@ -12,7 +13,7 @@ export interface MoeShape {
   readonly activation?: Activation;
 }
 
-/** sum over the experts of a token of weight * down(silu(gate(x)) * up(x)), and the shared one: [tokens, embed] -> [tokens, embed]. */
+/** [tokens, embed] -> [tokens, embed]: weight * down(silu(gate(x)) * up(x)), summed over a token's experts, plus the shared one. */
 export function moe(g: GraphBuilder, w: WeightLookup, x: Value, shape: MoeShape): Value {
   const { layer, routing, activation = "silu" } = shape;
   const weight = (name: string) => w.get(`blk.${layer}.${name}.weight`);
@@ -31,7 +32,7 @@ export function moe(g: GraphBuilder, w: WeightLookup, x: Value, shape: MoeShape)
   return shared ? g.add(out, shared, "ffn_moe_shared") : out;
 }
 
-/** The expert that every token goes to, weighted by a gate of its own where the file has one; undefined: there is none. */
+/** The expert that every token uses, weighted by a gate of its own where the file has one; undefined: there is none. */
 function sharedExpert(
   g: GraphBuilder,
   w: WeightLookup,
@@ -53,13 +54,13 @@ function sharedExpert(
   return g.gate(weighed, down, "sigmoid", "ffn_shexp"); // [tokens, embed]
 }
 
-/** Which optional weights of a mixture a family has. */
+/** Which optional weights a family has. */
 export interface MoeExtras {
   /** Biases of the experts' matrices and of the router. */
   readonly biases?: boolean;
-  /** Added to the router's scores, for choosing only. */
+  /** A bias on the router's scores, for choosing only. */
   readonly choiceBias?: boolean;
-  /** Of the shared expert, where the model has one. */
+  /** A gate of the shared expert, where the model has one. */
   readonly sharedGate?: boolean;
 }
 
