@@ -1,5 +1,5 @@
-// Which positions of its sequence a token attends to: from attendedFrom() up to, but without, attendedTo(). The one place
-// that says what a window is; kernels that compute the same bounds on a device are held against the reference, which asks here.
+// Which positions of its sequence a token attends to: [attendedFrom(), attendedTo()). This file alone defines a window. The
+// reference calls it; kernels that compute these bounds themselves are tested against the reference.
 
 export interface Attended {
   /** Positions, the token's own included; undefined: all. Where attention is not causal, half of it lies on either side. */

@@ -1,7 +1,7 @@
-// One batch of the engine: which tokens are computed, at which positions of which sequences, and whose logits are wanted.
+// One batch: which tokens are computed, at which positions of which sequences, and which of them are outputs.
 //
-// A batch is filled anew for every run and allocates nothing: the arrays are as long as the plan's largest batch. The tokens of
-// one sequence stand next to each other, at consecutive positions, so that a scan can run over them; add() checks it.
+// The engine fills the same object for every run and allocates nothing: the arrays are as long as the plan's largest batch.
+// The tokens of a sequence are next to each other, at consecutive positions, so that a scan can run over them; add() checks it.
 
 import type { Rows } from "./graph.ts";
 import type { PlanLimits } from "./plan.ts";
@@ -9,17 +9,17 @@ import type { PlanLimits } from "./plan.ts";
 /** Tokens per block of the paged KV cache. */
 export const KV_BLOCK_TOKENS = 32;
 
-/** Which of a batch's counts is the number of rows of each kind, where backends keep them behind each other. */
+/** The index of each kind of rows where backends store the counts of a batch one after the other. */
 export const countOf: Readonly<Record<Rows, number>> = { tokens: 0, outputs: 1, logits: 2 };
 
-/** How many rows the values of each kind have in a batch. */
+/** The number of rows of each kind in a batch. */
 export type RowCounts = Readonly<Record<Rows, number>>;
 
 /** What a sequence keeps, as a backend sees it. Sequences are told apart by identity. */
 export interface BatchSequence {
   /** Where keys and values lie: blocks[position / 32] is the cache block, position % 32 the row in it. */
   readonly blocks: Int32Array;
-  /** The same for each group of KV states (KvState.group). Default: `blocks` is every group's. */
+  /** The same for each group of KV states (KvState.group). Default: all groups use `blocks`. */
   readonly groups?: readonly Int32Array[];
   /** Where recurrent state lies. Default: there is none. */
   readonly slots?: SlotPair | undefined;
@@ -43,7 +43,7 @@ export class Batch {
   readonly limits: PlanLimits;
   tokenCount = 0;
   outputCount = 0;
-  /** Whether anybody wants logits of the outputs; otherwise the output matrix is not read. */
+  /** Whether logits of the outputs are wanted; otherwise the output matrix is not read. */
   wantsLogits = true;
   /** Token ids: [tokens]. */
   readonly tokens: Int32Array;
@@ -51,7 +51,7 @@ export class Batch {
   readonly positions: Int32Array;
   /** The sequence of each token: [tokens]. */
   readonly sequences: BatchSequence[];
-  /** Rows (indices into tokens) that something is read of: [outputs]. */
+  /** The rows (indices into tokens) of the outputs: [outputs]. */
   readonly outputRows: Int32Array;
 
   constructor(limits: PlanLimits) {
@@ -68,13 +68,13 @@ export class Batch {
     this.wantsLogits = true;
   }
 
-  /** How many rows a value of this kind has in this batch. */
+  /** The number of rows of a kind. */
   count(rows: Rows): number {
     if (rows === "tokens") return this.tokenCount;
     return rows === "outputs" || this.wantsLogits ? this.outputCount : 0;
   }
 
-  /** All of them; a new object, so not for every token. */
+  /** The counts of all kinds, as a new object: not for the decode loop. */
   counts(): RowCounts {
     return {
       tokens: this.tokenCount,
@@ -83,14 +83,14 @@ export class Batch {
     };
   }
 
-  /** Tokens of token t's sequence after this batch. A sequence's tokens stand one after the other. */
+  /** Tokens of token t's sequence after this batch. */
   lengthAfter(t: number): number {
     let last = t;
     while (last + 1 < this.tokenCount && this.sequences[last + 1] === this.sequences[t]) last++;
     return this.positions[last]! + 1;
   }
 
-  /** Adds a token; where it is an output, returns its row among them (else -1). */
+  /** Adds a token. Returns its row among the outputs, or -1 where it is none. */
   add(token: number, position: number, sequence: BatchSequence, isOutput: boolean): number {
     const row = this.tokenCount++;
     this.#check(row, position, sequence);
@@ -102,7 +102,7 @@ export class Batch {
     return this.outputCount++;
   }
 
-  /** The tokens of a sequence follow one another. Only the first token of a sequence costs more than a comparison. */
+  /** Checks that the tokens of a sequence follow one another: one comparison, except for a sequence's first token. */
   #check(row: number, position: number, sequence: BatchSequence): void {
     if (row > 0 && this.sequences[row - 1] === sequence) {
       if (position === this.positions[row - 1]! + 1) return;

@@ -1,6 +1,6 @@
-// Builds a graph, one call per op, and checks every shape on the way: a wrong one fails where the model is written, not
-// where it runs. A model's forward() reads as the paper does:
-//   const q = g.rope(g.matmul(x, w.attnQ, "attn_q"), ...)
+// Builds a graph, one call per op, and checks every shape: a wrong one fails where the model is written, not where it runs.
+// An architecture's forward() reads as its paper:
+//   const q = g.matmul(a, w.get("blk.0.attn_q.weight"), "attn_q"); // [tokens, heads * headDim]
 
 import { ModelError } from "../base/errors.ts";
 import {
@@ -39,13 +39,13 @@ export class GraphBuilder {
   readonly #nodes: GraphNode[] = [];
   readonly #weights = new Map<string, Weight>();
   readonly #states: LayerState[] = [];
-  /** Of each group of KV states. */
+  /** The window of each group of KV states. */
   readonly #windows: (number | undefined)[] = [];
   readonly #layerStarts: number[] = [];
   #values = 0;
   #prefix = "";
 
-  /** A layer begins: names given from now on start with "blk.<layer>."; undefined ends that, the output begins. */
+  /** Begins a layer: names start with "blk.<layer>." from here on. undefined: the layers end and the output begins. */
   layer(index: number | undefined): void {
     this.#layerStarts.push(this.#nodes.length);
     this.#prefix = index === undefined ? "" : `blk.${index}.`;
@@ -70,7 +70,7 @@ export class GraphBuilder {
     return this.#matmul(x, weight, name, bias, x.rows);
   }
 
-  /** The output matrix: left out of a batch of which nobody wants logits. [outputs, n] -> [logits, vocab] */
+  /** The output matrix, which a batch without logits skips: [outputs, n] -> [logits, vocab] */
   logits(x: Value, weight: Weight, name: string, bias?: Weight): Value {
     if (x.rows !== "outputs") this.#mismatch(name, "[outputs, n]", x);
     return this.#matmul(x, weight, name, bias, "logits");
@@ -87,7 +87,7 @@ export class GraphBuilder {
     return this.#push("matmul", { x, weight, bias }, name, rows, outputs);
   }
 
-  /** [tokens, experts] -> [tokens, 2 * used]: ids, then weights. `bias`: [experts], for choosing only. */
+  /** [tokens, experts] -> [tokens, 2 * used]: ids, then weights. `bias`: [experts], added for the choice only. */
   route(logits: Value, routing: Routing, name: string, bias?: Weight): Value {
     const { used } = routing;
     if (!Number.isInteger(used) || used < 1 || used > logits.cols) {
@@ -250,7 +250,7 @@ export class GraphBuilder {
     return this.#push("softmax", { x }, name, x.rows, x.cols);
   }
 
-  /** From here on, only the rows that something is read of. */
+  /** Keeps the rows that are outputs: [tokens, n] -> [outputs, n] */
   select(x: Value, name: string): Value {
     if (x.rows !== "tokens") this.#mismatch(name, "[tokens, n]", x);
     return this.#push("select", { x }, name, "outputs", x.cols);
@@ -308,7 +308,7 @@ function expertShape(weight: Weight): [experts: number, outputs: number, inputs:
   return [weight.shape[0]!, weight.shape[1]!, weight.shape[2]!];
 }
 
-/** The biases of all experts behind each other: a vector, as biases are everywhere. */
+/** The biases of all experts one after the other, as one vector. */
 function flatBias(bias: Weight, experts: number, outputs: number): Weight {
   const { shape, dtype } = bias;
   const fits = shape.length === 2 && shape[0] === experts && shape[1] === outputs;

@@ -1,4 +1,4 @@
-// Operations and bytes of every op, from shapes and types alone: what limits/ and every "percent of the limit" start from.
+// Operations and bytes of every op, from shapes and types alone. Limits and every "percent of the limit" start from these.
 //
 // An operation is one multiply or one add; transcendental functions count 1. Which kind a matmul is follows from the type
 // that its activations are rounded to: 8-bit integers for quantized weights, half floats for f16 and bf16, else floats.
@@ -101,7 +101,7 @@ const rules: { [K in OpKind]: CostRule<K> } = {
       s,
       n.bias ? [n.weight, n.bias] : [n.weight],
     ),
-    // The tail is read and written once.
+    // The state is read and written once.
     kvBytes: 2 * (n.weight.shape[1]! - 1) * n.x.cols * 4,
   }),
   gate: (n, s) => elementwise(5, [n.gate, n.up], n.out, s),
@@ -138,19 +138,19 @@ export function graphCost(graph: Graph, batch: BatchSize): Cost {
 }
 
 /**
- * Experts of which so many tokens read the weights, on average, where each uses `used` of them and all are as likely: a
- * token alone reads its own.
+ * How many experts' weights a batch of so many tokens reads, on average, where each token uses `used` experts and all are
+ * equally likely.
  */
 export function distinctExperts(experts: number, used: number, tokens: number): number {
   return experts * (1 - (1 - used / experts) ** tokens);
 }
 
-/** Of all keys and values of a token. */
+/** Bytes of a token's keys and values in all layers. */
 export function kvTokenBytes(graph: Graph, kv: DType): number {
   return kvStates(graph).reduce((sum, state) => sum + kvStateBytes(state, kv), 0);
 }
 
-/** Of a token's keys and values in one layer. */
+/** Bytes of a token's keys and values in one layer. */
 export function kvStateBytes({ kCols, vCols }: KvState, kv: DType): number {
   return bytesFor(kv, kCols) + bytesFor(kv, vCols);
 }
@@ -177,14 +177,14 @@ function valueBytes(value: Value, batch: BatchSize): number {
 
 type Ops = Pick<Cost, "floatOps" | "halfOps" | "int8Ops">;
 
-/** Products with values of a type, and operations on floats beside them. */
-function opsOf({ activation }: DType, products: number, floatOps: number): Ops {
+/** Operations of dot products with values of a type, and operations on floats beside them. */
+function opsOf({ activation }: DType, dotOps: number, floatOps: number): Ops {
   const type = dtypeByName(activation);
-  if ((type?.blockElems ?? 1) > 1) return { floatOps, halfOps: 0, int8Ops: products };
+  if ((type?.blockElems ?? 1) > 1) return { floatOps, halfOps: 0, int8Ops: dotOps };
   const isHalf = type?.blockBytes === 2;
   return isHalf
-    ? { floatOps, halfOps: products, int8Ops: 0 }
-    : { floatOps: floatOps + products, halfOps: 0, int8Ops: 0 };
+    ? { floatOps, halfOps: dotOps, int8Ops: 0 }
+    : { floatOps: floatOps + dotOps, halfOps: 0, int8Ops: 0 };
 }
 
 function matmulOps({ x, weight, bias }: NodeOf<"matmul">, results: number): Ops {

@@ -1,10 +1,10 @@
-// The graph: what a model computes in one batch, as data. models/ build it (builder.ts), plan.ts orders its buffers,
-// backends run it, limits read its costs (cost.ts). It knows no backend and no model.
+// The graph: what a model computes in one batch, as data. models/ builds it (builder.ts), plan.ts gives its values buffers,
+// backends run it, limits/ adds up its costs (cost.ts). It knows no backend and no model.
 //
-// Every value is a float32 matrix [rows, cols]. How many rows a batch has is known only when it runs, so the first
-// dimension is symbolic: "tokens" (one row per token of the batch), "outputs" (one row per token that something is read of)
-// or "logits" (as outputs; none where nobody wants logits). One plan therefore serves prompts and single tokens alike, and
-// nothing is rebuilt while decoding.
+// Every value is a float32 matrix [rows, cols]. The number of rows is known only when a batch runs, so the first dimension
+// is symbolic: "tokens" (one row per token of the batch), "outputs" (one row per token whose results are wanted) or "logits"
+// (as "outputs", or none where only hidden states are wanted). One plan serves prefill and decode, and nothing is rebuilt
+// between batches.
 
 import type { DType } from "../dtypes/dtype.ts";
 
@@ -19,7 +19,7 @@ export interface Value {
   readonly cols: number;
 }
 
-/** A tensor of the model file: [n] for a vector, [outputs, inputs] for a matrix, [experts, outputs, inputs] for one of each expert. */
+/** A tensor of the model file: [n] for a vector, [outputs, inputs] for a matrix, [experts, outputs, inputs] for experts. */
 export interface Weight {
   readonly name: string;
   readonly shape: readonly number[];
@@ -46,14 +46,14 @@ export interface Rope {
 export type Activation = "silu" | "gelu" | "relu" | "sigmoid";
 
 /**
- * How a router's logits become scores, by which experts are chosen and weighted: "softmax" and "sigmoid" of all logits;
- * "softmax_chosen": the logits choose, the softmax of those chosen weighs.
+ * How a router's logits become scores, which choose the experts and weight them: "softmax" and "sigmoid" of all logits, or
+ * "softmax_chosen": the logits choose, and the softmax of the chosen ones weights.
  */
 export type Gating = "softmax" | "sigmoid" | "softmax_chosen";
 
 /** How a token's experts are chosen and weighted. */
 export interface Routing {
-  /** Experts of a token. */
+  /** Experts that each token uses. */
   readonly used: number;
   readonly gating: Gating;
   /** The weights of a token add up to 1. */
@@ -82,18 +82,19 @@ export interface OpTable {
   route: { logits: Value; bias: Weight | undefined; routing: Routing };
   /**
    * matmul with the experts of each token: out[t][s] = x[t] * weight[expert(t, s)]^T + bias[expert(t, s)], for slots s of
-   * `routes`; x has a row for all slots, or one for each. weight: [experts, outputs, inputs], bias: [experts * outputs].
+   * `routes`. x has one row per token for all slots, or one per slot. weight: [experts, outputs, inputs],
+   * bias: [experts * outputs].
    */
   matmul_id: { x: Value; routes: Value; weight: Weight; bias: Weight | undefined };
   /** out[t] = sum of x[t][s] * weight(t, s) over slots s of `routes`, in their order. */
   combine: { x: Value; routes: Value };
   /** Rotates each head of x by its token's position; `factors` (from the file) divide the frequencies. */
   rope: { x: Value; headDim: number; rope: Rope; factors: Weight | undefined };
-  /** Stores k and v of each token at its place in the paged cache: in state `state` of the graph, a KvState. No output. */
+  /** Stores k and v of each token in the paged KV cache: in state `state` of the graph, a KvState. No output. */
   kv_write: { k: Value; v: Value; state: number };
   /**
-   * Attention of each token over its sequence's cache, heads sharing KV heads: softmax(capped(q k^T * scale)) v over the
-   * positions that attended.ts says.
+   * Attention of each token over its sequence's KV cache, where heads may share KV heads: softmax(capped(q k^T * scale)) v
+   * over the positions that attended.ts gives.
    */
   attention: {
     /** [tokens, heads * headDim]; the result is [tokens, heads * vHeadDim]. */
@@ -102,17 +103,17 @@ export interface OpTable {
     state: number;
     heads: number;
     kvHeads: number;
-    /** Of queries and keys. */
+    /** Values of a head of queries or keys. */
     headDim: number;
     vHeadDim: number;
     scale: number;
-    /** KvState.window: positions that a token looks at, its own included; undefined: all. */
+    /** KvState.window: positions that a token attends to, its own included; undefined: all. */
     window: number | undefined;
     /** Scores s become softcap * tanh(s / softcap). */
     softcap: number | undefined;
-    /** false: a token looks at those after it, too, which must all be in the same batch. */
+    /** false: a token attends to those after it, too, which must all be in the same batch. */
     causal: boolean;
-    /** [heads]: a score that takes part in the softmax of each head and has no value (gpt-oss). */
+    /** [heads]: one more score in each head's softmax, without a value (gpt-oss). */
     sinks: Weight | undefined;
   };
   /**
@@ -135,7 +136,7 @@ export interface OpTable {
   softcap: { x: Value; cap: number };
   /** out = softmax of each row. */
   softmax: { x: Value };
-  /** Keeps the rows that something is read of: "tokens" -> "outputs". */
+  /** Keeps the rows of the batch's outputs: "tokens" -> "outputs". */
   select: { x: Value };
 }
 
@@ -158,13 +159,13 @@ export interface KvState {
   /** Values per token: kvHeads * headDim of keys, and of values. */
   readonly kCols: number;
   readonly vCols: number;
-  /** Tokens that attention looks back, its own included; what left it may be forgotten. Default: all. */
+  /** Tokens that attention looks back, its own included; older ones may be dropped. Default: all. */
   readonly window?: number;
   /** States of the same window share block tables and pools of blocks; they are numbered from 0. */
   readonly group: number;
 }
 
-/** What a layer knows of all tokens so far (tails of a convolution, a state-space matrix): floats of a sequence. */
+/** What a layer keeps of all tokens of a sequence so far, as floats: the last inputs of a convolution, a state-space matrix. */
 export interface RecurrentState {
   readonly kind: "recurrent";
   readonly layer: number;
@@ -182,17 +183,17 @@ export interface Graph {
   /** Every weight that a node reads, once. */
   readonly weights: readonly Weight[];
   readonly states: readonly LayerState[];
-  /** The first node of each layer, and after them that of the output: where a graph can be split. */
+  /** Index of the first node of each layer, and last that of the output: where a graph can be split. */
   readonly layerStarts: readonly number[];
   /**
-   * Rows of vectors that come with the batch instead of being computed: what the second part of a split graph (split.ts)
-   * goes on with.
+   * The residual that comes with the batch instead of being computed: the input of the second part of a split graph
+   * (split.ts).
    */
   readonly input?: Value;
   readonly outputs: Outputs;
 }
 
-/** What can be read of a graph after a batch. An encoder has no logits, a plain decoder nothing pooled. */
+/** The values that can be read after a batch. An encoder has no logits, a plain decoder nothing pooled. */
 export interface Outputs {
   /** Of the next token: [logits, vocab]. */
   readonly logits?: Value;
@@ -200,7 +201,7 @@ export interface Outputs {
   readonly hidden?: Value;
   /** A text as one vector: [outputs, embed]. */
   readonly pooled?: Value;
-  /** What the first part of a split graph leaves to the second: [tokens, embed], or [outputs, embed] after the last layer. */
+  /** What the first part of a split graph gives the second: [tokens, embed], or [outputs, embed] after the last layer. */
   readonly residual?: Value;
 }
 
@@ -220,12 +221,10 @@ export function weightsOf(node: GraphNode): Weight[] {
   return Object.values(node).filter(isWeight);
 }
 
-/** How many layers there are. */
 export function layerCount({ layerStarts }: Graph): number {
   return Math.max(0, layerStarts.length - 1);
 }
 
-/** The keys and values that a graph keeps. */
 export function kvStates({ states }: Graph): KvState[] {
   return states.filter((state) => state.kind === "kv");
 }
@@ -251,12 +250,12 @@ export function recurrentStates({ states }: Graph): RecurrentState[] {
   return states.filter((state) => state.kind === "recurrent");
 }
 
-/** The values that stay to be read after a batch. */
+/** The values that can be read after a batch. */
 export function outputsOf({ outputs }: Graph): ReadonlySet<Value> {
   return new Set(Object.values(outputs).filter(isValue));
 }
 
-/** The value behind an output; a graph without it is asked for in vain. */
+/** The value of an output; throws where the graph has no such output. */
 export function outputNamed({ outputs }: Graph, name: OutputName): Value {
   const value = outputs[name];
   if (!value) throw new Error(`the graph has no output "${name}"`);

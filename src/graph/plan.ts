@@ -1,11 +1,11 @@
-// A plan: a graph with a buffer slot for every value, for a given largest batch. Values whose lives do not overlap share
-// a slot, so the working memory of a 22-layer model is that of one layer. Computed once per loaded model; the backend
-// allocates the slots once and nothing after that.
+// A plan: a graph with a buffer slot for every value, for a given largest batch. Values whose live ranges do not overlap
+// share a slot, so the working memory of a 22-layer model is that of one layer. Computed once per loaded model; the backend
+// allocates the slots once.
 
 import { type Graph, type GraphNode, inputsOf, outputsOf, type Rows, type Value } from "./graph.ts";
 
 export interface PlanLimits {
-  /** Most tokens in one batch (the prompt chunk). */
+  /** Most tokens in one batch. */
   maxTokens: number;
   /** Most outputs in one batch. */
   maxOutputs: number;
@@ -30,19 +30,19 @@ export function makePlan(graph: Graph, limits: PlanLimits): Plan {
   }
 
   graph.nodes.forEach((node, index) => {
-    // The result's slot is taken before the operands' are given back: no op ever writes over what it still reads.
+    // The result's slot is taken before those of the operands are freed, so no op overwrites what it still reads.
     if (node.out) slotOf[node.out.id] = takeSlot(elements(node.out, limits), free, slotSizes);
     for (const value of dyingAt(node, index, lastUse)) free.push(slotOf[value.id]!);
   });
   return { graph, limits, slotOf, slotSizes };
 }
 
-/** Bytes of working memory that the plan needs. */
+/** Bytes of all slots. */
 export function planBytes(plan: Plan): number {
   return plan.slotSizes.reduce((sum, size) => sum + size * 4, 0);
 }
 
-/** Most rows of a value of this kind. */
+/** Most rows of a kind. */
 export function mostRows(rows: Rows, { maxTokens, maxOutputs }: PlanLimits): number {
   return rows === "tokens" ? maxTokens : maxOutputs;
 }
@@ -51,7 +51,7 @@ function elements({ rows, cols }: Value, limits: PlanLimits): number {
   return mostRows(rows, limits) * cols;
 }
 
-/** Index of the last node that reads each value (or that makes it, if none does); outputs stay to be read. */
+/** Index of the last node that reads each value, or that makes it, if none does. Outputs live to the end. */
 function lastUses(graph: Graph): number[] {
   const lastUse: number[] = [];
   graph.nodes.forEach((node, index) => {

@@ -1,6 +1,6 @@
-// The ops of the graph that keep recurrent state, in plain TypeScript (reference.ts has the others). A batch has the tokens of
-// a sequence next to each other: an op goes over them from the state in slot `from`, and leaves the state after the last of
-// them in slot `to`.
+// The ops of the graph that keep recurrent state, in plain TypeScript (reference.ts has the others). The tokens of a sequence
+// are next to each other in a batch. An op goes over them from the state in slot `from`, and stores the state after the last
+// of them in slot `to`.
 
 import { type Batch, type BatchSequence, NO_SLOT } from "./batch.ts";
 
@@ -28,7 +28,7 @@ export function shortConv(conv: ShortConv, batch: Batch): void {
   for (let first = 0; first < batch.tokenCount; ) {
     const last = lastOf(batch, first);
     const { from, to } = slotsOf(batch.sequences[first]!);
-    /** Row `row` of the batch; those before the first are in the state. */
+    /** The input of row `row` of the batch; rows before the sequence's first are in the state. */
     const input = (row: number, column: number): number => {
       if (row >= first) return x[row * cols + column]!;
       if (from === NO_SLOT) return 0;
@@ -60,7 +60,7 @@ function lastOf({ sequences, tokenCount }: Batch, first: number): number {
 
 const noSlots = { from: NO_SLOT, to: NO_SLOT };
 
-/** A batch whose sequences have no slots begins with zeros, and leaves nothing. */
+/** A sequence without slots begins with zeros, and its state is not stored. */
 function slotsOf({ slots = noSlots }: BatchSequence) {
   return slots;
 }

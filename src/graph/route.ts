@@ -1,17 +1,17 @@
-// Which experts a token goes to, and with which weights: one row of the op `route`, in plain TypeScript. The reference and
-// the CPU backend both call it: some hundred scores a token are too few for a kernel.
+// Which experts a token uses, and with which weights: one row of the op `route`, in plain TypeScript. The reference and the
+// CPU backend both call it, since a few hundred scores a token are too few for a kernel.
 //
-// Sums and quotients are rounded to float32 where ggml has a float. A NaN never is a largest score, and chosen experts are
-// always distinct, so that a damaged router gives NaN weights and no address outside a weight.
+// Sums and quotients are rounded to float32 where ggml has a float. A NaN is never the largest score, and chosen experts are
+// always distinct: a damaged router gives NaN weights, but no address outside a weight.
 
 import type { Routing } from "./graph.ts";
 
 const f32 = Math.fround;
 
-/** Weights that are normalised are divided by no less: the smallest normal half float, as in ggml. */
+/** The smallest divisor of weights that are normalised: the smallest normal half float, as in ggml. */
 const SMALLEST_SUM = 6.103515625e-5;
 
-/** Floats of scratch memory that routeRow() takes: scores for weighing and for choosing. */
+/** Floats of scratch memory that routeRow() needs: scores for the weights and scores for the choice. */
 export function routeScratchSize(experts: number): number {
   return 2 * experts;
 }
@@ -53,7 +53,7 @@ export function routeRow(
   for (let slot = 0; slot < used; slot++) out[weightAt + slot]! *= scale;
 }
 
-/** The expert with the largest score for choosing that is not among the first `slots` ids of out. */
+/** The expert with the largest score for the choice that is not among the first `slots` ids of out. */
 function largest(
   scratch: Float32Array,
   experts: number,
@@ -79,7 +79,7 @@ function isChosen(expert: number, out: Float32Array, outAt: number, slots: numbe
   return false;
 }
 
-/** `sink`: one more value, whose share is nobody's. */
+/** `sink`: one more score, which counts in the sum and gets no weight. */
 export function softmaxInPlace(
   x: Float32Array,
   at: number,

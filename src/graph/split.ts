@@ -1,8 +1,8 @@
-// A graph in two parts, cut between two layers: the second goes on with what the first leaves, the residual stream. Both
-// are graphs as any other, so that two backends can run one each. Arithmetic on data; nothing is computed here.
+// Splits a graph in two between two layers. The second part begins with the residual that the first ends with. Both are
+// ordinary graphs, so two backends can run one each (backends/split/). Nothing runs here.
 //
-// Values stay the same objects with the same ids in both parts: whoever looks at a batch sees what the whole would show.
-// States are counted from 0 in each part, because each keeps only its own layers'.
+// Values are the same objects with the same ids in both parts, so traces of a batch show what the whole graph would show.
+// States are numbered from 0 in each part, because each keeps only those of its own layers.
 
 import { ModelError } from "../base/errors.ts";
 import {
@@ -18,11 +18,11 @@ import {
 export interface SplitGraph {
   readonly front: Graph;
   readonly back: Graph;
-  /** What passes from one to the other: front.outputs.residual and back.input. */
+  /** The value that passes from one part to the other: front.outputs.residual and back.input. */
   readonly between: Value;
 }
 
-/** Layers before `firstLayer` in front, that one and those after it, with the output, in back. */
+/** front: the layers before `firstLayer`. back: that layer, those after it, and the output. */
 export function splitGraph(graph: Graph, firstLayer: number): SplitGraph {
   const { layerStarts, states } = graph;
   const at = layerStarts[firstLayer];
@@ -54,7 +54,7 @@ export function splitGraph(graph: Graph, firstLayer: number): SplitGraph {
   return { front, back, between };
 }
 
-/** The one value that the second part reads of the first. */
+/** The one value of the first part that the second reads. */
 function crossing(
   first: readonly GraphNode[],
   second: readonly GraphNode[],
