@@ -1,5 +1,5 @@
-// What this engine's WebAssembly can do, found out by asking it: small modules that validate or do not, and for the
-// relaxed dot product, whose meaning differs between processors, by computing.
+// What this engine's WebAssembly can do. Small modules validate or do not; the relaxed dot product, whose meaning differs
+// between processors, is run. What a processor's machine code can do is src/platform's to find out.
 
 import { assembleModule, WasmFunction, type WasmMemory } from "./asm/wasm.ts";
 import type { Dot4 } from "./ir/meanings.ts";
@@ -14,13 +14,13 @@ export interface WasmFeatures {
   /** 64-bit addresses. */
   readonly memory64: boolean;
   /**
-   * What the second operand of i32v.dot4 may be, lowered with `relaxed` as it is here. (Lowered without relaxed SIMD on
-   * an engine that has it, it is "signed".)
+   * What the second operand of i32v.dot4 may be, where kernels are lowered with `relaxed` as above. Lowered without relaxed
+   * SIMD on an engine that has it, it is "signed".
    */
   readonly dot4: Dot4;
   /**
-   * Registers that the engine can keep vectors in. WebAssembly does not say; what the dot product does tells the
-   * processors apart: arm64 has 32, x86-64 16 as far as engines use them.
+   * Registers that the engine can keep vectors in. WebAssembly does not say, but the relaxed dot product tells processors
+   * apart: arm64 has 32, and on x86-64 engines use 16.
    */
   readonly vectorRegisters: number;
 }
@@ -35,7 +35,7 @@ export function detectWasmFeatures(): WasmFeatures {
 }
 
 function detect(): WasmFeatures {
-  // Absent where the engine may not generate code.
+  // Absent where the engine must not generate code.
   if (typeof WebAssembly === "undefined") {
     return {
       simd: false,
@@ -53,7 +53,7 @@ function detect(): WasmFeatures {
     // Without isolation browsers hide the constructor, though modules with shared memory validate.
     threads: typeof SharedArrayBuffer !== "undefined" && validates(threadsModule()),
     memory64: validates(memory64Module()) && makesWideMemory(),
-    dot4: dot4 ?? "signed", // spelled out with 16-bit products
+    dot4: dot4 ?? "signed", // widenedDot4 multiplies 16-bit integers
     vectorRegisters: dot4 === "signed" ? 32 : 16,
   };
 }
@@ -89,7 +89,7 @@ function threadsModule(): Uint8Array<ArrayBuffer> {
   return assembleModule([f], { ...onePage, shared: true });
 }
 
-/** Node 22 knows modules with 64-bit addresses, but not the present way to make a memory for them. */
+/** Node 22 validates modules with 64-bit addresses, but makes their memory in an older way. */
 function makesWideMemory(): boolean {
   const descriptor = { address: "i64", initial: 1n, maximum: 1n };
   try {
@@ -107,7 +107,7 @@ function memory64Module(): Uint8Array<ArrayBuffer> {
   return assembleModule([f], { ...onePage, memory64: true });
 }
 
-/** acc + a0 b0 + a1 b1 + a2 b2 + a3 b3, bytes as bits: what the engine's relaxed dot product gives. */
+/** The engine's relaxed dot product: acc + a0 b0 + a1 b1 + a2 b2 + a3 b3, with bytes given as bits. */
 export type Dot4Function = (
   a: readonly number[],
   b: readonly number[],
@@ -144,7 +144,7 @@ export function classifyDot4(dot4: Dot4Function): Dot4 | undefined {
   return isExact(dot4, [0, 1, 64, 127]) ? "i7" : undefined;
 }
 
-/** Tried where sums of two matmuls would saturate or wrap in 16 bits, whichever two of the four are added first. */
+/** Tests operands whose sums of two products would saturate or wrap in 16 bits, whichever two are added first. */
 function isExact(dot4: Dot4Function, seconds: readonly number[]): boolean {
   const matmuls = [-128, -1, 1, 127].flatMap((a) => seconds.map((b) => [a, b] as const));
   return matmuls.every(([a, b]) =>

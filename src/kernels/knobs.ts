@@ -1,29 +1,29 @@
-// How the instructions of a kernel are put in order: knobs that change no result, only how soon things are asked for and how
-// much happens in a round of a loop. Data only: lower/schedule.ts carries them out (all but `ahead`, which is the kernels'
-// own), matmul-variants.ts has them as part of a variant, src/tune searches them.
+// The knobs of a kernel's instruction schedule: prefetch distance, unrolling, load order, pipelining. They change no result.
+// Data only: lower/schedule.ts applies them (`ahead` is applied by the kernels in ops/matmul/), matmul-variants.ts has them
+// as part of a variant, src/tune searches them.
 //
-// An out-of-order processor does much of this by itself, and what the rest is worth depends on the processor, on the type and
-// on where the weights come from. So nothing is guessed beyond the usual.
+// An out-of-order processor does much of this by itself. What a knob gains beyond that depends on the processor, the type and
+// where the weights come from, so knobs are measured, not guessed.
 
 import type { LoopSchedule } from "./lower/schedule.ts";
 
 export interface Schedule extends LoopSchedule {
-  /** Weights are asked for so many bytes before they are needed; 0: not at all. */
+  /** Weights are prefetched so many bytes before they are needed; 0: not at all. */
   readonly ahead: number;
 }
 
-/** Those that are to be other than usual. */
+/** The knobs that differ from the default. */
 export type Knobs = Partial<Schedule>;
 
 export type KnobName = keyof Schedule;
 
 interface Knob<K extends KnobName> {
   readonly values: readonly Schedule[K][];
-  /** As part of a variant's id: one word for each value, unlike all other words. */
+  /** The word for a value in a variant's id, distinct from all other words. */
   text(value: Schedule[K]): string;
 }
 
-/** In the order in which ids have them and in which they are searched. */
+/** In the order of ids and of the search. */
 const knobs: { readonly [K in KnobName]: Knob<K> } = {
   ahead: { values: [0, 512, 1024, 2048, 4096, 8192], text: (bytes) => `ahead${bytes}` },
   unroll: { values: [1, 2, 4], text: (rounds) => `unroll${rounds}` },
@@ -33,15 +33,15 @@ const knobs: { readonly [K in KnobName]: Knob<K> } = {
 
 export const knobNames: readonly KnobName[] = Object.keys(knobs) as KnobName[];
 
-/** All values of one knob beside others that stay. */
+/** All values of one knob, with the others as they are. */
 export function turned(current: Knobs, name: KnobName): Knobs[] {
   return knobs[name].values.map((value) => ({ ...current, [name]: value }));
 }
 
-/** A kernel as it is written. Where nothing is said, blocks are so (floats nearly, and how far ahead depends on the streams). */
+/** A kernel as it is written: the default of quantized types. Floats differ a little, and `ahead` depends on the streams. */
 const plain: Knobs = { unroll: 1, order: "written", pipelined: false };
 
-/** The values that are worth trying: others than the current one, and than what it is where nothing was said. */
+/** All values of a knob but the current one (where none is set: the default). */
 export function otherValues(current: Knobs, name: KnobName): Knobs[] {
   const now = current[name] ?? plain[name];
   return turned(current, name).filter((candidate) => candidate[name] !== now);
@@ -57,14 +57,14 @@ function wordOf<K extends KnobName>(name: K, chosen: Knobs): string | undefined 
   return value === undefined ? undefined : knobs[name].text(value);
 }
 
-/** What a word of an id sets; undefined: it is no knob's. */
+/** The knob that a word of an id sets; undefined: it is no knob's word. */
 function knobsOfWord(word: string): Knobs | undefined {
   return knobNames
     .flatMap((name) => turned({}, name))
     .find((candidate) => knobWords(candidate)[0] === word);
 }
 
-/** An id in two: what comes before its knobs, and these. Words that no knob has stay where they are. */
+/** Splits an id into its knobs and the rest, which keeps all words that are no knob's. */
 export function splitKnobs(id: string): { readonly rest: string; readonly knobs: Knobs } {
   const rest: string[] = [];
   let found: Knobs = {};

@@ -1,10 +1,10 @@
-// The ways in which a matmul can be computed here: the space that tuning searches, made from the parameters of
-// the kernels in ops/. Each way accepts a problem or says why not.
+// The variants of a matmul: the space that tuning searches, made of the parameters of the kernels in ops/matmul/. Each
+// variant accepts a problem or says why not.
 //
-// A way is plain data: src/backends/cpu lowers it, src/tune measures it. Weights lie in the same row panels for all ways of a
-// layout; what differs is how many rows and tokens are computed at once, how activations are stored, and how many
-// streams a matmul with few tokens reads at once. Each target has a list of its own: WebAssembly's compilers spill what
-// registers do not hold, machine code never does, and a wide vector has more rows.
+// A variant is plain data: src/backends/cpu makes its kernels, src/tune measures it. All variants of a layout read the same
+// row panels. They differ in the register tile (rows x tokens), in how activations are stored, and in how many streams a
+// matmul with few tokens reads at once. Each target has a list of its own: WebAssembly's compilers spill, machine code
+// refuses a register tile that does not fit, and a wider vector has more rows.
 
 import { type Knobs, knobWords, splitKnobs } from "./knobs.ts";
 import type { QuantLayout } from "./ops/packed/packed.ts";
@@ -20,14 +20,14 @@ export interface MatmulProblem {
   readonly k: number;
 }
 
-/** What of the target matters to the choice; without a name and a width it is WebAssembly. */
+/** What the choice depends on; without a name and a width the target is WebAssembly. */
 export type MatmulTarget = Pick<KernelTarget, "vectorRegisters"> &
   Partial<Pick<KernelTarget, "name" | "width" | "dot4" | "amx" | "i8mm">>;
 
 export interface MatmulVariant {
   /** "8x4.compact", "16x2.4s.compact", "16x16.amx.compact", "16x4.i8mm.compact", "4s.replicated.serial": unique. */
   readonly id: string;
-  /** Rows and tokens that are computed at once; one token: no tile of tokens, they come one by one. */
+  /** The register tile: rows and tokens. With one token, there are no token tiles: tokens are computed one by one. */
   readonly rows: 4 | 8 | 16;
   readonly tokens: number;
   /** Activations repeated in every lane of a vector. */
@@ -35,44 +35,44 @@ export interface MatmulVariant {
   /** Row panels that a matmul with one token walks at once. */
   readonly streams: number;
   /**
-   * Full tiles of tokens walk as many at once, too, one tile of tokens after the other: faster where the weights come
-   * from memory. Otherwise a row panel is done with all tokens before the next.
+   * Full token tiles walk as many row panels at once, one token tile after the other, which is faster where the weights come
+   * from memory. Otherwise all tokens use a row panel before the next one.
    */
   readonly streamed: boolean;
-  /** Tiles of tokens that are wider than vector kernels have them are computed in AMX tiles. */
+  /** Token tiles wider than those of vector kernels are computed in AMX tiles. */
   readonly amx: boolean;
-  /** Tiles of tokens are computed by products of pairs of rows. */
+  /** Token tiles are computed by SMMLA, which multiplies pairs of rows. */
   readonly i8mm: boolean;
-  /** Cut into chunks for all threads; otherwise one thread does it. */
+  /** Split into chunks for all threads; otherwise one thread computes it. */
   readonly shared: boolean;
-  /** Machine code: how its instructions are scheduled, as far as that is not as usual. Ids end with it. */
+  /** Machine code only: what differs from the default schedule. Ids end with it. */
   readonly knobs?: Knobs;
 }
 
 /** Which variant computes which number of tokens, for matmuls that read the same activations. */
 export interface MatmulChoice {
   readonly variants: readonly MatmulVariant[];
-  /** By number of tokens, from 0 to the most of a step: an index into `variants`. */
+  /** By number of tokens, from 0 to the most of a batch: an index into `variants`. */
   readonly byTokens: readonly number[];
   /** Candidates and reasons, for people; one line each. */
   readonly notes: readonly string[];
 }
 
-/** Chooses for matmuls that share their activations (and so, how these are stored). */
+/** Chooses for matmuls that share their activations, and so how these are stored. */
 export type ChooseMatmul = (
   problems: readonly MatmulProblem[],
   maxTokens: number,
   threads: number,
 ) => MatmulChoice;
 
-/** Row panels that a matmul with one token walks at once, where nothing was measured: four give 1.7 times one's bandwidth. */
+/** Row panels that a matmul with one token walks at once, by default: four have 1.7 times the bandwidth of one. */
 const DEFAULT_STREAMS = 4;
 
 const styles = [false, true];
 
 type Tile = readonly [rows: MatmulVariant["rows"], tokens: number];
 
-/** Tiles of tokens that stream on WebAssembly: rows and tokens whose integers fit 16 registers, or nearly. */
+/** Token tiles that stream on WebAssembly: rows and tokens whose integer sums (nearly) fit 16 registers. */
 const streamedTiles: readonly Tile[] = [
   [16, 2],
   [16, 3],
@@ -99,13 +99,13 @@ const wasmVariants: readonly MatmulVariant[] = [
   variant({ rows: 16, tokens: 1, replicated: false, streams: DEFAULT_STREAMS, shared: false }),
 ];
 
-/** What machine code can be, by the bytes of a vector. Activations are compact: instructions spread them as they load. */
+/** The variants of machine code for a vector width. Activations are compact: loads broadcast them. */
 interface NativeSpace {
   readonly streams: readonly number[];
   readonly tiles: readonly Tile[];
-  /** Tiles of tokens that stream, and in how many streams. */
+  /** Token tiles that stream, and in how many streams. */
   readonly streamed: readonly (readonly [...Tile, streams: number])[];
-  /** Where nothing was measured: the tile of quantized types and that of floats, and the streams of one token. */
+  /** The default: register tiles of quantized types and of floats, and streams of one token. */
   readonly usual: { readonly blocks: Tile; readonly floats: Tile; readonly streams: number };
 }
 
@@ -130,7 +130,8 @@ const nativeSpaces: Readonly<Record<KernelTarget["width"], NativeSpace>> = {
       [16, 3, 4],
       [16, 4, 4],
     ],
-    // Q4_0, IQ4_NL 1.07 and F16 1.1 times as fast as four, Q8_0 1.04; Q5_K alike, Q2_K 0.96 (ops/matmul/prefetch.ts has how).
+    // Against four streams, measured as in ops/matmul/prefetch.ts: Q4_0 and IQ4_NL 1.07 times as fast, F16 1.1, Q8_0 1.04,
+    // Q5_K the same, Q2_K 0.96.
     usual: { blocks: [16, 12], floats: [16, 12], streams: 8 },
   },
 };
@@ -159,7 +160,7 @@ const nativeLists: Readonly<Record<KernelTarget["width"], readonly MatmulVariant
   64: nativeVariants(nativeSpaces[64]),
 };
 
-/** The most tokens of a tile that is computed in vectors, where there are AMX tiles: up to there these are slower. */
+/** The most tokens of a register tile where there are AMX tiles: up to here AMX tiles are slower. */
 export const WIDEST_IN_VECTORS = 12;
 
 /** As many tokens as an AMX tile has rows. */
@@ -170,7 +171,7 @@ const inAmxTiles: MatmulVariant = variant({
 
 const amxList: readonly MatmulVariant[] = [...nativeLists[64], inAmxTiles];
 
-/** Sums of more tokens would not fit the registers (ops/matmul/i8mm.ts). */
+/** The sums of more tokens do not fit the registers (ops/matmul/i8mm.ts). */
 const inPairs: MatmulVariant = variant({
   ...{ rows: 16, tokens: 4, replicated: false, streams: DEFAULT_STREAMS },
   i8mm: true,
@@ -178,12 +179,12 @@ const inPairs: MatmulVariant = variant({
 
 const i8mmList: readonly MatmulVariant[] = [...nativeLists[16], inPairs];
 
-/** Tokens from which unpacking a tile for pairs of rows takes fewer instructions than it saves (docs/native.md). */
+/** Tokens from which unpacking a row panel into pairs of rows costs fewer instructions than it saves (docs/native.md). */
 const FEWEST_IN_PAIRS = 8;
 
 const webAssembly: MatmulTarget = { vectorRegisters: 16 };
 
-/** The space of machine code for a target; undefined: it is WebAssembly. */
+/** The variants of machine code for a target; undefined: it is WebAssembly. */
 function nativeSpace({ name = "wasm", width = 16 }: MatmulTarget): NativeSpace | undefined {
   return name === "wasm" ? undefined : nativeSpaces[width];
 }
@@ -202,7 +203,7 @@ export function variantById(id: string, target?: MatmulTarget): MatmulVariant | 
   return target && hasKnobs(found, target) ? withKnobs(found, knobs) : undefined;
 }
 
-/** WebAssembly's compilers schedule by themselves; AMX tiles and pairs of rows have kernels without knobs. */
+/** WebAssembly's compilers schedule by themselves, and the kernels of AMX tiles and SMMLA have no knobs. */
 export function hasKnobs({ amx, i8mm }: MatmulVariant, target: MatmulTarget): boolean {
   return nativeSpace(target) !== undefined && !amx && !i8mm;
 }
@@ -213,14 +214,14 @@ export function withKnobs(variant: MatmulVariant, knobs: Knobs): MatmulVariant {
 }
 
 /**
- * Where nothing was measured here. On Sapphire Rapids (16 registers, splat loads free) 8x4 was the fastest, and 8x6 for
- * floats, whose sums are all that a tile keeps; on a Neoverse-N1 (32 registers, splat loads cost a slot) 16x4 with
- * replicated activations. Floats there: 16x4 has the fewest splat loads for a sum; not measured.
+ * The register tile where nothing was measured on this machine. The fastest on Sapphire Rapids (16 registers, splat loads
+ * free) is 8x4, and 8x6 for floats, which keep only their sums; on Neoverse-N1 (32 registers, splat loads cost a slot) 16x4
+ * with replicated activations. Floats were not measured there: 16x4 has the fewest splat loads per sum.
  */
 function defaultTile(dtype: string, tokens: number, target: MatmulTarget): MatmulVariant {
   const packing = packingOf(dtype);
   if (target.amx && packing && tokens > WIDEST_IN_VECTORS) {
-    // Mins in nibbles are so much work beside the matmuls that these are no faster (measured with Q2_K).
+    // Mins in nibbles are so much work that AMX tiles make them no faster (measured with Q2_K).
     if (packing.layout("unsigned").scales !== "nibbles") return inAmxTiles;
   }
   if (target.i8mm && packing && tokens >= FEWEST_IN_PAIRS) return inPairs;
@@ -231,7 +232,7 @@ function defaultTile(dtype: string, tokens: number, target: MatmulTarget): Matmu
   return variantById(isWide ? "16x4.compact" : "8x6.compact")!;
 }
 
-/** That tile, or one of fewer tokens whose sums fit the registers beside this type. */
+/** That register tile, or one of fewer tokens whose sums fit the registers with this type. */
 function nativeTile(dtype: string, [rows, most]: Tile, target: MatmulTarget): MatmulVariant {
   const some = { dtype, n: 16, k: 256 };
   const fitting = matmulVariants(target).filter(
@@ -247,7 +248,7 @@ function nativeTile(dtype: string, [rows, most]: Tile, target: MatmulTarget): Ma
   return fitting.at(-1) ?? variantById(`${DEFAULT_STREAMS}s.compact`, target)!;
 }
 
-/** Of so many tokens. Two to four stream: 1.5 to 1.9 times as fast as a row panel at a time (one thread). */
+/** The default for so many tokens. Two to four stream: 1.5 to 1.9 times as fast as one row panel at a time (one thread). */
 export function defaultVariant(dtype: string, tokens: number, target: MatmulTarget): MatmulVariant {
   const tile = defaultTile(dtype, tokens, target);
   const streamed = matmulVariants(target).find(
@@ -271,15 +272,15 @@ export function defaultChoice(target: MatmulTarget): ChooseMatmul {
   };
 }
 
-/** Where a variant stands in a list, which it joins if it must. */
+/** The index of a variant in a list; appends it where it is missing. */
 export function indexIn(variants: MatmulVariant[], wanted: MatmulVariant): number {
   const known = variants.findIndex(({ id }) => id === wanted.id);
   return known >= 0 ? known : variants.push(wanted) - 1;
 }
 
 /**
- * The variant that does the same for so many tokens: a tile that they do not fill is computed by the kernels of a
- * narrower one. What is measured of one holds for the other.
+ * The variant that runs the same kernels for so many tokens: a token tile that they do not fill is computed by the kernels
+ * of a narrower one. A measurement of one holds for the other.
  */
 export function effectiveVariant(
   variant: MatmulVariant,
@@ -288,7 +289,7 @@ export function effectiveVariant(
 ): MatmulVariant {
   if (variant.tokens <= tokens || !variant.shared) return variant;
   const rows = tokens === 1 ? 16 : variant.rows;
-  // Only full tiles of tokens stream, and only wide ones are in AMX tiles.
+  // Only full token tiles stream, and only wide ones are computed in AMX tiles.
   const amx = variant.amx && tokens > WIDEST_IN_VECTORS;
   return variantById(idOf({ ...variant, rows, tokens, streamed: false, amx }), target) ?? variant;
 }
@@ -311,7 +312,7 @@ export function acceptsProblem(
   if (i8mm && !target.i8mm) return "this processor has no i8mm";
   const isNative = nativeSpace(target) !== undefined;
   const live = isNative ? nativeVectors(variant, dtype, target) : liveVectors(variant);
-  // On WebAssembly, sums are needed once per block only: twice the registers still pays, more does not.
+  // On WebAssembly, spilled sums are touched once per block: twice the registers still pays off, more does not.
   if (live > (isNative ? 1 : 2) * vectorRegisters) {
     return `keeps ${live} vectors alive, this processor has ${vectorRegisters} registers`;
   }
@@ -319,12 +320,12 @@ export function acceptsProblem(
   return true;
 }
 
-/** Rows up to which it may be faster not to wake anybody. */
+/** Rows up to which one thread may be faster than waking the others. */
 const SERIAL_ROWS = 1024;
 
 /**
- * Integer and float sums of the tile, the quants of its rows and one token's activations. The float sums of several
- * streams are more than any processor's registers hold: they are left to the cache.
+ * Vectors that are live at once on WebAssembly: integer and float sums of the register tile, the quants of its rows and one
+ * token's activations. The float sums of several streams do not fit any processor's registers and stay in the cache.
  */
 function liveVectors({ rows, tokens, streamed }: MatmulVariant): number {
   const groups = rows / 4;
@@ -332,8 +333,8 @@ function liveVectors({ rows, tokens, streamed }: MatmulVariant): number {
 }
 
 /**
- * Groups of a tile that a matmul with one token computes at once, as machine code. Levels and matmuls of any signed
- * bytes take registers of their own, of which there are few beside vectors of 32 bytes.
+ * Groups of a row panel that machine code for one token computes at once. Codebooks and dot products of signed bytes need
+ * registers of their own, of which there are few with vectors of 32 bytes.
  */
 export function groupsAtOnce(
   { lookup, widened }: Pick<QuantLayout, "lookup" | "widened">,
@@ -343,33 +344,33 @@ export function groupsAtOnce(
 }
 
 /**
- * The same for machine code, which cannot spill: the most of all kernels of the variant. The lowerings have the last word;
- * test/kernels/native-variants.test.ts holds this against them.
+ * The same for machine code, which cannot spill: the most of all kernels of the variant. The lowerings decide in the end;
+ * test/kernels/native-variants.test.ts checks this estimate against them.
  */
 function nativeVectors(
   { rows, tokens: inTile, streams, streamed, amx, i8mm }: MatmulVariant,
   dtype: string,
   { width = 16, dot4 = "signed" }: MatmulTarget,
 ): number {
-  const codes = packingOf(dtype)?.layout(dot4);
-  // AMX tiles leave vectors free: narrower tiles need the most.
+  const layout = packingOf(dtype)?.layout(dot4);
+  // AMX tiles leave vectors free: the narrower token tiles, computed in vectors, need the most.
   const tokens = amx ? WIDEST_IN_VECTORS : inTile;
   const perTile = 64 / width;
   const groups = (4 * rows) / width;
-  if (!codes) return Math.max((streams + 1) * perTile, groups * (tokens + 1)) + 1;
-  // Beside the sums: what was loaded last and the codes taken out of it, of each group; activations, codebook, scratch.
-  const forDot = dot4 === "i7" ? (codes.widened ? 2 : 1) : 0;
-  const inGroup = codes.bits === 8 ? 1 : 2;
-  const others = (atOnce: number) => inGroup * atOnce + 1 + (codes.lookup ? 1 : 0) + forDot;
-  // Where a span ends, its sums meet their mins, four vectors of them, for two tokens at a time.
-  const hasMins = codes.hasMin && codes.spanBlocks === 8 && width < 64;
-  const [fixed, perToken] = codes.scales === "nibbles" ? [3, 4] : [5, 2];
+  if (!layout) return Math.max((streams + 1) * perTile, groups * (tokens + 1)) + 1;
+  // Beside the sums: for each group the vector loaded last and the quants unpacked from it; activations, codebook, scratch.
+  const forDot = dot4 === "i7" ? (layout.widened ? 2 : 1) : 0;
+  const inGroup = layout.bits === 8 ? 1 : 2;
+  const others = (atOnce: number) => inGroup * atOnce + 1 + (layout.lookup ? 1 : 0) + forDot;
+  // At the end of a span, mins are added to its sums: four vectors of them, for two tokens at a time.
+  const hasMins = layout.hasMin && layout.spanBlocks === 8 && width < 64;
+  const [fixed, perToken] = layout.scales === "nibbles" ? [3, 4] : [5, 2];
   const most = (sums: number, ofTokens: number, at: number) => {
     const atEnd = hasMins ? fixed + perToken * Math.min(2, ofTokens) + forDot : 0;
     return sums + Math.max(at * ofTokens + others(at), atEnd);
   };
-  const vector = most(streams * perTile, 1, groupsAtOnce(codes, width));
-  // Kernels for pairs of rows fit as they are (test/kernels/arm64-pairs.test.ts).
+  const vector = most(streams * perTile, 1, groupsAtOnce(layout, width));
+  // The SMMLA kernels fit as they are (test/kernels/arm64-pairs.test.ts).
   if (tokens === 1 || i8mm) return vector;
   const matrix = most(groups * tokens, tokens, groups);
   const inStreams = streamed ? most(streams * perTile * tokens, tokens, groups) : 0;

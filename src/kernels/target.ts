@@ -1,6 +1,5 @@
-// What kernels are made for: the properties of a target that layouts and kernels adapt to, as data. Not how code for it is
-// made (lower/), and not what a machine has: src/kernels/features.ts finds that out for WebAssembly, src/platform for
-// machine code.
+// The targets of kernels: the properties that layouts and kernels adapt to, as data. How code for a target is made is in
+// lower/. Which targets this machine has is found by src/kernels/features.ts (WebAssembly) and src/platform (machine code).
 
 import type { WasmFeatures } from "./features.ts";
 import type { Dot4 } from "./ir/meanings.ts";
@@ -17,7 +16,7 @@ export type TargetName =
 /** Bytes of a vector register. */
 export type VectorWidth = 16 | 32 | 64;
 
-/** Half floats of weights: coded so that a shift and a mask widen them (half-panels.ts), or as they are. */
+/** Half floats of weights: coded so that a shift and a mask widen them (half-panels.ts), or unchanged. */
 export type Halves = "coded" | "hardware";
 
 export interface KernelTarget {
@@ -28,7 +27,7 @@ export interface KernelTarget {
   readonly halves: Halves;
   /** Registers that hold a vector, as far as is known. */
   readonly vectorRegisters: number;
-  /** Has AMX tiles and their byte products (ir/tiles.ts). */
+  /** Has AMX tiles and their dot products of bytes (ir/tiles.ts). */
   readonly amx?: true;
   /** Multiplies pairs of rows of bytes (SMMLA). */
   readonly i8mm?: true;
@@ -37,7 +36,7 @@ export interface KernelTarget {
 const arm64 = { width: 16, dot4: "signed", halves: "hardware", vectorRegisters: 32 } as const;
 const avx512 = { width: 64, dot4: "unsigned", halves: "hardware", vectorRegisters: 32 } as const;
 
-/** The targets of machine code. That the machine has what one needs is for the caller to know. */
+/** The targets of machine code. The caller knows which of them the machine supports. */
 export const nativeTargets: Readonly<Record<Exclude<TargetName, "wasm">, KernelTarget>> = {
   "x64-amx": { name: "x64-amx", ...avx512, amx: true },
   "x64-avx512": { name: "x64-avx512", ...avx512 },
@@ -59,7 +58,7 @@ export const nativeTargets: Readonly<Record<Exclude<TargetName, "wasm">, KernelT
   "arm64-dotprod": { name: "arm64-dotprod", ...arm64 },
 };
 
-/** WebAssembly as this engine has it. */
+/** WebAssembly with the features of this engine. */
 export function wasmTarget({
   dot4,
   vectorRegisters,

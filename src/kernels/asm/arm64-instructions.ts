@@ -1,14 +1,14 @@
-// The arm64 instructions that kernels need: a table of encodings under the architecture's names, with what their operands
-// are. It is data; arm64.ts reads it. A new instruction is one line.
+// The arm64 instructions that kernels need: a table of encodings and operands under the architecture's names. It is data;
+// arm64.ts encodes with it. A new instruction is one line.
 //
-// A row is the word with zeros for operands, and the operands as the assembler writes them. A register's first letter is how
-// it is read (V, Q, D, S: the same 32; X, W: the others), its second where its number goes (see registerFields in arm64.ts). What
-// follows a name's dot tells forms of one instruction apart.
+// A row is the word with zeros for operands, and the operands in assembler syntax. A register's first letter is its kind
+// (V, Q, D, S: the 32 vector registers; X, W: the general ones), its second the field that its number goes to
+// (registerFields in arm64.ts). The part of a name after the dot tells forms of one instruction apart.
 
 export type Arm64Row = readonly [word: number, operands: string];
 
 export const arm64Instructions = {
-  // Addresses and whole numbers.
+  // Addresses and integers.
   "add.imm": [0x91000000, "Xd, Xn, #imm12"],
   "add.imm_lsl12": [0x91400000, "Xd, Xn, #imm12, lsl #12"],
   "sub.imm": [0xd1000000, "Xd, Xn, #imm12"],
@@ -136,7 +136,7 @@ export const arm64Instructions = {
   "sli.16b": [0x6f085400, "Vd.16b, Vn.16b, #shl8"],
   "sri.16b": [0x6f084400, "Vd.16b, Vn.16b, #shr8"],
 
-  // Whole numbers in vectors.
+  // Integers in vectors.
   "add.16b": [0x4e208400, "Vd.16b, Vn.16b, Vm.16b"],
   "sub.16b": [0x6e208400, "Vd.16b, Vn.16b, Vm.16b"],
   "add.4s": [0x4ea08400, "Vd.4s, Vn.4s, Vm.4s"],

@@ -1,5 +1,5 @@
-// arm64 machine code, instruction by instruction: operands are put into the words of arm64-instructions.ts and checked on
-// the way, branches find their labels, constants follow the code. It knows nothing of kernels or of the IR.
+// The arm64 assembler: checks operands and puts them into the words of arm64-instructions.ts, resolves labels, and places
+// constants after the code. It knows nothing of kernels or of the IR.
 //
 //   const code = new Arm64Code();
 //   code.op("add.4s", 0, 1, 2);           // add v0.4s, v1.4s, v2.4s
@@ -50,7 +50,7 @@ const pairDisplacement = (bytes: number): Immediate => ({
   bits: (value) => ((value / bytes) & 0x7f) << 15,
 });
 
-/** Shifts of lanes are counted from the lane's bits on, those to the right downwards. */
+/** A left shift of lanes is encoded as lane + shift, a right shift as 2 * lane - shift. */
 const shiftLeft = (lane: number): Immediate => ({
   least: 0,
   most: lane - 1,
@@ -69,7 +69,7 @@ const splitByte: Immediate = {
   bits: (value) => ((value >> 5) << 16) | ((value & 31) << 5),
 };
 
-/** The immediates of the table. Lanes are in two places, so the table says which instruction's they are. */
+/** The immediates of the table. Lane indices are encoded in two ways, so there are two names. */
 export const immediates: Readonly<Record<string, Immediate>> = {
   imm12: { least: 0, most: 4095, bits: (value) => value << 10 },
   imm16: { least: 0, most: 0xffff, bits: (value) => value << 5 },
@@ -164,7 +164,7 @@ export class Arm64Code {
     label.at = this.words.length;
   }
 
-  /** 16 bytes that will stand behind the code, each value once. */
+  /** 16 bytes that will be placed after the code, each value once. */
   constant(bytes: Uint8Array): Label {
     if (bytes.length !== 16) throw new Error(`arm64: a constant of ${bytes.length} bytes, not 16`);
     const key = bytes.join();
@@ -225,7 +225,7 @@ function immediateBits(name: string, value: number, of: Immediate): number {
   throw new Error(`arm64 ${name}: immediate ${value}, expected ${least}..${most}${steps}`);
 }
 
-/** The byte of fmov for a number: sign, three bits of exponent, four of fraction; undefined where it cannot be said so. */
+/** The byte of fmov for a number: sign, three bits of exponent, four of fraction; undefined: it has no such encoding. */
 export function float8(value: number): number | undefined {
   const magnitude = Math.abs(value);
   const exponent = Math.floor(Math.log2(magnitude));

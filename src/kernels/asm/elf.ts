@@ -1,5 +1,5 @@
 // Machine code as an ELF64 shared object: what a dynamic linker (glibc's or musl's) needs to map it and to find its
-// functions by name, and nothing else. Pure bytes; who writes the file and opens it is src/platform.
+// functions by name, and nothing else. Bytes only: src/platform writes the file and loads it.
 //
 // Three segments, none of them writable and executable: headers and symbols (read), code with its constants (read,
 // execute), and the dynamic section (read, write: glibc before 2.35 puts addresses into it). Code is position-independent,
@@ -122,7 +122,7 @@ export function sharedObject(
   return file;
 }
 
-/** Functions behind each other from this offset on. */
+/** Places functions one after the other from this offset on. */
 function placeCode(
   functions: readonly NativeFunction[],
   from: number,
@@ -160,7 +160,7 @@ function section(
   return { name, type, flags, ...piece, link, entrySize, alignment };
 }
 
-/** Strings behind each other, each ended by a zero, after the empty one; and where each begins. */
+/** A string table: the empty string, then these, each ended by a zero; and where each begins. */
 function stringTable(strings: readonly string[]): { bytes: Uint8Array; at: number[] } {
   const at: number[] = [];
   let length = 1;
@@ -272,7 +272,7 @@ function writeSection(view: DataView, to: number, name: number, entry: Section):
   writeWord(view, to + 56, entrySize);
 }
 
-/** 64 bits; no number here needs more than 32 of them. */
+/** Writes 64 bits of a number below 2^32. */
 function writeWord(view: DataView, to: number, value: number): void {
   view.setUint32(to, value, true);
 }

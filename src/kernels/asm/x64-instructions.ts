@@ -1,9 +1,9 @@
-// The instructions of x86-64 that kernels need, under the names of Intel's manual: what the manual's opcode column says,
-// as data. x64.ts makes bytes of it. A new instruction is one line.
+// The x86-64 instructions that kernels need, under the names of Intel's manual: its opcode column as data. x64.ts encodes
+// with it. A new instruction is one line.
 //
 // A vector instruction has a VEX form (xmm and ymm, registers 0 to 15), an EVEX form (all registers, zmm, {1to16}), or
-// both; where there are both, the assembler takes the shorter one that can say it. Where the two mean different things or
-// need different processors (vpdpbusd in VEX is AVX-VNNI), they are two rows.
+// both; where there are both, the assembler takes the shortest that can encode the operands. Where the two mean different
+// things or need different processors (vpdpbusd in VEX is AVX-VNNI), they are two rows.
 //
 // Vector rows: forms; prefix, map, W, opcode and /digit as in the manual; where the operands go (r is ModRM.reg, m is
 // ModRM.rm, v is VEX.vvvv, i an immediate byte); how many bytes the memory operand has, which is what an EVEX form counts
@@ -27,7 +27,7 @@ export const instructions = {
   push: { o: [0x50], digit: 0 },
   pop: { o: [0x58], digit: 0 },
 
-  // In and out.
+  // Loads, stores and moves.
   vmovups: ["both", "0F.W0 10", "rm", "whole"],
   "vmovups.store": ["both", "0F.W0 11", "mr", "whole"],
   vmovaps: ["both", "0F.W0 28", "rm", "whole"],
@@ -109,7 +109,7 @@ export const instructions = {
   vcvtsd2ss: ["vex", "F2.0F.W0 5A", "rvm", 8],
   vcvttsd2si: ["both", "F2.0F.W1 2C", "rm", 8],
 
-  // Tiles. Their rows in memory are a register's bytes apart: the index.
+  // AMX tiles. The stride between their rows in memory is in the index register.
   ldtilecfg: ["vex", "0F38.W0 49", "m", 64],
   tilezero: ["vex", "F2.0F38.W0 49", "r", 64],
   tileloadd: ["vex", "F2.0F38.W0 4B", "rm", 64],
@@ -119,7 +119,7 @@ export const instructions = {
 
 export type Instruction = keyof typeof instructions;
 
-/** A vector instruction, taken apart. */
+/** A row of a vector instruction, parsed. */
 export interface VectorRow {
   readonly kind: "vector";
   readonly forms: "vex" | "evex" | "both";

@@ -1,10 +1,10 @@
-// x86-64 machine code: operands, and a writer that encodes the instructions of x64-instructions.ts with the operands
-// that they are given, in the order of Intel's manual (destination first). It knows nothing of kernels.
+// The x86-64 assembler: operands, and a writer that encodes the instructions of x64-instructions.ts, operands in the order
+// of Intel's manual (destination first). It knows nothing of kernels or of the IR.
 //
 //   const a = new X64Assembler("f");
 //   a.op("vpdpbusd", zmm(0), zmm(1), memory(rsi, 64, { broadcast: true }));
 //
-// Constants lie behind the code and are reached relative to the instruction.
+// Constants lie after the code and are addressed relative to the instruction pointer.
 
 import type { NativeFunction } from "./native-function.ts";
 import {
@@ -72,7 +72,7 @@ const vectorBytes: Readonly<Record<RegisterKind, number>> = {
   ...{ xmm: 16, ymm: 32, zmm: 64 },
 };
 
-/** Nothing, in 1 to 9 bytes, as the manual recommends. */
+/** No-ops of 1 to 9 bytes, as the manual recommends. */
 const nops: readonly (readonly number[])[] = [
   [0x90],
   [0x66, 0x90],
@@ -149,7 +149,7 @@ export class X64Assembler {
     }
   }
 
-  /** Fills with what does nothing up to the next multiple of `alignment` bytes. */
+  /** Fills with no-ops up to the next multiple of `alignment` bytes. */
   align(alignment: number): void {
     let missing = -this.bytes.length & (alignment - 1);
     while (missing > 0) {
@@ -159,7 +159,7 @@ export class X64Assembler {
     }
   }
 
-  /** A place behind the code that will hold these bytes, at a multiple of their number (which is a power of two). */
+  /** A label after the code for these bytes, aligned to their number (which is a power of two). */
   constant(bytes: Uint8Array): Label {
     const key = bytes.join();
     const constant = this.#constants.get(key) ?? { label: this.label(), bytes };
@@ -305,7 +305,7 @@ export class X64Assembler {
     const low = base.number & 7;
     const short = displacement / unit;
     const isShort = Number.isInteger(short) && isByte(short);
-    // rbp and r13 cannot be without a displacement; rsp and r12 need the second byte.
+    // A base of rbp or r13 needs a displacement; rsp and r12 need a SIB byte.
     const mode = displacement === 0 && low !== 5 ? 0 : isShort ? 0x40 : 0x80;
     if (index || low === 4) {
       const scaleBits = Math.log2(scale) << 6;

@@ -1,11 +1,11 @@
-// What a kernel may touch: the buffers that its pointers were given in. A pointer is a parameter, or made of one by adding to
-// it; so every access of memory has a parameter that it comes from, and must stay in that parameter's buffer. Known here
-// from the kernel alone; interpret.ts and lower/wasm-guard.ts check it, in guard mode only (docs/native.md).
+// Which buffer each memory access of a kernel must stay in. A pointer is a parameter, or a parameter plus an offset, so every
+// access comes from a parameter and must stay in that parameter's buffer. This file finds the parameters, from the kernel
+// alone; interpret.ts and lower/wasm-guard.ts check the accesses, in guard mode only (docs/native.md).
 
 import type { Kernel, Statement } from "./kernel.ts";
 import { printStatement, RegisterNames } from "./print.ts";
 
-/** A piece of memory: addresses from `from` up to `to`, which is not in it. */
+/** A piece of memory: addresses in [from, to). */
 export interface BufferRange {
   /** For messages: a weight, a value, "tail tiles of thread 1". */
   readonly name: string;
@@ -13,18 +13,18 @@ export interface BufferRange {
   readonly to: number;
 }
 
-/** For every pointer register (by id), the numbers of the parameters that it comes from: one, unless it is set to several. */
+/** For every pointer register (by id), the numbers of the parameters that it comes from: several for some variables. */
 export function pointerOrigins(kernel: Kernel): ReadonlyMap<number, readonly number[]> {
   const origins = new Map<number, Set<number>>();
   kernel.params.forEach(({ id, type }, index) => {
     if (type === "ptr") origins.set(id, new Set([index]));
   });
-  // What a variable is set to at the end of a loop is seen at its beginning: again until nothing is new.
+  // The value that a variable has at the end of a loop is read at its beginning: repeats until nothing is new.
   while (addOrigins(kernel.body, origins));
   return new Map([...origins].map(([id, params]) => [id, [...params].sort((a, b) => a - b)]));
 }
 
-/** Whether anything was new. */
+/** Returns whether anything was new. */
 function addOrigins(statements: readonly Statement[], origins: Map<number, Set<number>>): boolean {
   let isNew = false;
   const flow = (from: number, to: number) => {
@@ -44,7 +44,7 @@ function addOrigins(statements: readonly Statement[], origins: Map<number, Set<n
   return isNew;
 }
 
-/** Each statement's line in the printed kernel, counted as print.ts and the verifier do. */
+/** Each statement's line in the printed kernel, counted as in print.ts and verify.ts. */
 export function linesOf(kernel: Kernel): ReadonlyMap<Statement, number> {
   const lines = new Map<Statement, number>();
   let line = 1;
@@ -66,7 +66,7 @@ export function statementText(kernel: Kernel, line: number): string {
   return `line ${line}`;
 }
 
-/** What is wrong with an access, in words. `bytes` undefined: how many is not known. */
+/** The message for an access outside its buffer. `bytes` undefined: how many is not known. */
 export function outsideText(
   address: number,
   bytes: number | undefined,

@@ -1,5 +1,5 @@
-// Builds a kernel: a TypeScript function of tile sizes and types calls these methods, one per instruction, and loops of
-// TypeScript unroll what loops of the kernel repeat.
+// Builds a kernel: a TypeScript function of tile sizes and types (ops/) calls these methods, one per instruction. A loop in
+// TypeScript unrolls; k.loop() makes a loop of the kernel.
 //
 //   const k = new KernelBuilder("axpy", 16);
 //   const [x, y, n] = [k.param("ptr", "x"), k.param("ptr", "y"), k.param("i32", "n")];

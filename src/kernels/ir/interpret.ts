@@ -1,5 +1,6 @@
-// What a kernel means, by running it: slowly, lane by lane, over plain typed arrays, for vectors of any width. Lowerings
-// are tested against this. What each op does is in meanings.ts; here are registers, loops and variables.
+// The interpreter of the kernel IR, which defines what a kernel means: slow, lane by lane, over plain typed arrays, for
+// vectors of any width. Lowerings are tested against it. What each op does is in meanings.ts; here are registers, loops
+// and variables.
 
 import { type BufferRange, linesOf, pointerOrigins, statementText } from "./bounds.ts";
 import type { Kernel, Reg, Statement } from "./kernel.ts";
@@ -11,9 +12,9 @@ import { verify } from "./verify.ts";
 const leastDemanding: Semantics = { dot4: "i7", fused: false };
 
 /**
- * Runs a kernel on `memory`; `ptr` arguments are byte offsets into it. `semantics` chooses where the table leaves a
- * choice to the target; without it, an operand that any target may refuse is an error. With `buffers`, one for each parameter,
- * what is reached through a pointer must lie in the buffer of the parameter that it comes from.
+ * Runs a kernel on `memory`; `ptr` arguments are byte offsets into it. `semantics` decides where the op table leaves a
+ * choice to the target; without it, an operand that not every target takes is an error. With `buffers`, one for each
+ * parameter, accesses through a pointer must lie in the buffer of the parameter that it comes from.
  */
 export function interpret(
   kernel: Kernel,
@@ -22,7 +23,7 @@ export function interpret(
   semantics: Partial<Semantics> = {},
   buffers?: readonly (BufferRange | undefined)[],
 ): void {
-  if (!verified.has(kernel)) verify(kernel); // among others: no op writes the register that it reads
+  if (!verified.has(kernel)) verify(kernel); // which also ensures that no op writes a register that it reads
   verified.add(kernel);
   if (args.length !== kernel.params.length) {
     throw new Error(`${kernel.name}: ${args.length} arguments, expected ${kernel.params.length}`);
@@ -36,7 +37,7 @@ export function interpret(
 
 type PointerBuffers = ReadonlyMap<number, readonly (BufferRange | undefined)[]>;
 
-/** Kernels are called many times; what is known of one is found out once. */
+/** Kernels are called many times, but verified and analysed once. */
 const verified = new WeakSet<Kernel>();
 const knownOrigins = new WeakMap<Kernel, ReturnType<typeof pointerOrigins>>();
 
@@ -51,9 +52,9 @@ class Machine {
   readonly #memory: Memory;
   readonly #semantics: Semantics;
   readonly #width: number;
-  /** By register id. An op's result keeps its vector: loops write it again. */
+  /** By register id. An op's result keeps its Vector object, which loops write again. */
   readonly #values: (number | Vector)[];
-  /** The buffers of each pointer, by register id; undefined: nobody said. */
+  /** The buffers of each pointer, by register id; undefined: accesses are not checked. */
   readonly #buffers: PointerBuffers | undefined;
 
   constructor(

@@ -25,7 +25,7 @@ export type Statement =
   | { readonly kind: "loop"; readonly count: Reg<"i32">; readonly body: readonly Statement[] };
 
 export interface Kernel {
-  /** Decodes: matmul.q4_0.4x1, see docs/kernels.md. */
+  /** The name says the parameters, as "matmul.q4_0.4x1" does: see docs/kernels.md. */
   readonly name: string;
   /** Bytes of a vector register. */
   readonly width: number;

@@ -1,4 +1,4 @@
-// What every op of the table means: a function of its operands' values. Part of the interpreter, which has the registers.
+// What every op of the table means, as a function of its operands' values. Part of interpret.ts, which has the registers.
 //
 // Floats are f32 throughout: arithmetic on numbers is rounded by Math.fround or by storing into a Float32Array, which for
 // + - * / and sqrt gives exactly what an f32 unit gives. Moves keep the bits of a NaN; arithmetic may give any NaN.
@@ -231,7 +231,7 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
   "i8mm.zip64_high": zip([2, 3, 6, 7]),
 };
 
-/** In each 16 bytes, lanes 0 to 3 of the first operand and 4 to 7, which are the second's. Bits, not numbers. */
+/** Moves 32-bit lanes within each 16 bytes: 0 to 3 are the first operand's, 4 to 7 the second's. Bits, not numbers. */
 function zip(lanes: readonly number[]): (args: readonly Vector[], out: Vector) => void {
   return ([a, b], out) =>
     fill(out.u32, (i) => {
@@ -264,7 +264,7 @@ function fill(lanes: Lanes, value: (i: number) => number): void {
   for (let i = 0; i < lanes.length; i++) lanes[i] = value(i);
 }
 
-/** Lane by lane; storing the result rounds it to f32 or cuts it to the lane's bits. */
+/** Lane by lane; storing the result rounds it to f32 or wraps it to the lane's bits. */
 function lanes(
   view: View,
   f: (a: number, b: number) => number,
@@ -318,7 +318,7 @@ function dot4(
   });
 }
 
-/** All lanes into one: halves onto each other. Of the orders that a sum may have, this one. */
+/** Reduces all lanes to one by combining halves: one of the orders that the table allows. */
 function reduce(values: Float32Array, combine: (a: number, b: number) => number): number {
   let rest = [...values];
   while (rest.length > 1) {
@@ -343,8 +343,8 @@ const scratchF64 = new Float64Array(1);
 const scratchI64 = new BigInt64Array(scratchF64.buffer);
 
 /**
- * a * b + c of three f32, rounded to f32 once. The product is exact in f64; the sum is rounded to odd there (an inexact
- * sum gets an odd last bit), so that the rounding to f32 sees on which side of a tie the truth lies.
+ * a * b + c of three f32, rounded to f32 once. The product is exact in f64. The sum is rounded to odd there (an inexact sum
+ * gets an odd last bit), so that the rounding to f32 breaks ties in the right direction.
  */
 export function fusedMultiplyAdd(a: number, b: number, c: number): number {
   const product = a * b;

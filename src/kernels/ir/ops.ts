@@ -2,7 +2,7 @@
 //
 // A vector is a whole register of the target, `width` bytes wide (16 on WebAssembly and NEON, 32 on AVX2, 64 on
 // AVX-512); i8v, i16v, i32v and f32v say how its bytes are read. Kernels are written for any width. What an op means is
-// in interpret.ts, lane by lane; lowerings may be faster, never different, except where the table says "may fuse".
+// in meanings.ts, lane by lane. Lowerings give the same bits, except where the table leaves a choice ("may fuse").
 //
 // The IR knows no tensors, no dtypes and no target.
 
@@ -16,7 +16,7 @@ export interface OpShape {
   readonly args: readonly Type[];
   /** undefined: the op has only an effect (a store). */
   readonly out: Type | undefined;
-  /** What the immediate is: a displacement in bytes, a constant, a shift count; numbers of tiles (amx.ts). */
+  /** What the immediate is: a displacement in bytes, a constant, a shift count, or AMX tiles (tiles.ts). */
   readonly imm?: "disp" | "value" | "shift" | TileImmediate;
   /** Only some processors have it; lowerings for others refuse the kernel. */
   readonly needs?: "amx" | "i8mm";
@@ -45,7 +45,7 @@ export const ops = {
   "ptr.add": { args: ["ptr", "i32"], out: "ptr" },
   /** Address plus the product of two signed numbers, which is as wide as an address. */
   "ptr.add_product": { args: ["ptr", "i32", "i32"], out: "ptr" },
-  /** A hint that what lies there will be read soon, wherever that is: also outside of all memory. */
+  /** A hint that these bytes will be read soon. The address may lie outside all buffers. */
   "ptr.prefetch": { args: ["ptr"], out: undefined, imm: "disp" },
 
   // Whole vectors in and out of memory. No alignment is required.
@@ -61,7 +61,7 @@ export const ops = {
   "f32v.load_splat": { args: ["ptr"], out: "f32v", imm: "disp" },
   /** As many half floats (2 bytes each) as there are f32 lanes. */
   "f32v.load_f16": { args: ["ptr"], out: "f32v", imm: "disp" },
-  /** The same where all halves are finite; an infinity or NaN comes out as 65536 or more, or what load_f16 gives. */
+  /** The same for finite half floats; an infinity or NaN gives 65536 or more, or what load_f16 gives. */
   "f32v.load_f16_finite": { args: ["ptr"], out: "f32v", imm: "disp" },
   "f32v.load_bf16": { args: ["ptr"], out: "f32v", imm: "disp" },
   /** Rounds to nearest even; overflow becomes infinity. */
@@ -90,11 +90,11 @@ export const ops = {
   /** Each byte shifted by itself. */
   "i8v.shr_u": { args: ["i8v"], out: "i8v", imm: "shift" },
   "i8v.shl": { args: ["i8v"], out: "i8v", imm: "shift" },
-  /** Each byte of the second operand (0..15) chooses a byte of the first's 16-byte group at the same place. */
+  /** Each byte of the second operand (0..15) selects a byte from the same 16-byte group of the first. */
   "i8v.lookup16": { args: ["i8v", "i8v"], out: "i8v" },
   /**
-   * acc + the four products of each 32-bit lane's bytes. The first operand is signed; the second must be 0..127, or
-   * 0..255 or -128..127 where the target's feature says so (dot4 semantics, see features).
+   * acc + the four products of each 32-bit lane's bytes. The first operand is signed; the second must be 0..127, or 0..255
+   * or -128..127 where the target allows it (Dot4 in meanings.ts).
    */
   "i32v.dot4": { args: ["i8v", "i8v", "i32v"], out: "i32v" },
 
@@ -133,7 +133,7 @@ export const ops = {
   "f32v.sqrt": { args: ["f32v"], out: "f32v" },
   /** a * b + c; may fuse (round once) or not. */
   "f32v.fma": { args: ["f32v", "f32v", "f32v"], out: "f32v" },
-  /** Lanes 1, 0, 3, 2, ...: neighbours change places. */
+  /** Lanes 1, 0, 3, 2, ...: neighbours are swapped. */
   "f32v.swap_pairs": { args: ["f32v"], out: "f32v" },
   /** Neighbours added, in each 16-byte group: a0 + a1, a2 + a3, b0 + b1, b2 + b3. */
   "f32v.add_pairs": { args: ["f32v", "f32v"], out: "f32v" },
@@ -146,11 +146,11 @@ export const ops = {
   "f32v.sum": { args: ["f32v"], out: "f32" },
   "f32v.hmax": { args: ["f32v"], out: "f32" },
 
-  // Tiles: eight registers of up to 16 rows of 64 bytes. What they hold is not a register of the kernel.
-  /** How large a tile is in this kernel: before all other ops on tiles, outside of loops. What it holds is zeros. */
+  // AMX tiles: eight, of up to 16 rows of 64 bytes. They are not registers of the IR: immediates name them.
+  /** Gives an AMX tile its shape in this kernel, filled with zeros: before all other ops on tiles, outside of loops. */
   "amx.shape": { args: [], out: undefined, imm: "tile_shape", needs: "amx" },
   "amx.zero": { args: [], out: undefined, imm: "tile", needs: "amx" },
-  /** Its rows, from and to memory, the stride apart. */
+  /** Loads or stores its rows, which are the stride apart in memory. */
   "amx.load": { args: ["ptr"], out: undefined, imm: "tile_stride", needs: "amx" },
   "amx.store": { args: ["ptr"], out: undefined, imm: "tile_stride", needs: "amx" },
   /**
@@ -159,13 +159,13 @@ export const ops = {
    */
   "amx.dot4_ss": { args: [], out: undefined, imm: "tiles", needs: "amx" },
 
-  // Pairs: in each 16 bytes, a matrix of 2 rows of 8 bytes (SMMLA), and what brings bytes there and sums back.
+  // Pairs of rows: SMMLA sees each 16 bytes as a matrix of 2 rows of 8 bytes. The zips bring bytes there and sums back.
   /** sum[2i + j] += a[8i..8i+7] . b[8j..8j+7], in i32. Bytes of both are signed. */
   "i8mm.dot8_ss": { args: ["i8v", "i8v", "i32v"], out: "i32v", needs: "i8mm" },
-  /** Lanes of two vectors in turns: a0, b0, a1, b1 (low), a2, b2, a3, b3 (high). */
+  /** Interleaves the lanes of two vectors: a0, b0, a1, b1 (low), a2, b2, a3, b3 (high). */
   "i8mm.zip32_low": { args: ["f32v", "f32v"], out: "f32v", needs: "i8mm" },
   "i8mm.zip32_high": { args: ["f32v", "f32v"], out: "f32v", needs: "i8mm" },
-  /** The same in twos: a0, a1, b0, b1 (low), a2, a3, b2, b3 (high). */
+  /** The same in pairs of lanes: a0, a1, b0, b1 (low), a2, a3, b2, b3 (high). */
   "i8mm.zip64_low": { args: ["f32v", "f32v"], out: "f32v", needs: "i8mm" },
   "i8mm.zip64_high": { args: ["f32v", "f32v"], out: "f32v", needs: "i8mm" },
 } as const;

@@ -1,5 +1,5 @@
-// A kernel as text, for golden tests and for eyes: one statement a line, the bodies of loops indented. There is no
-// parser: the text is not a format.
+// A kernel as text, for golden tests and for people: one statement a line, loop bodies indented. The text is no format:
+// nothing parses it.
 //
 //   kernel axpy(x: ptr, y: ptr, n: i32), vectors of 16 bytes
 //     loop n
@@ -24,7 +24,7 @@ export function print(kernel: Kernel): string {
   return `${lines.join("\n")}\n`;
 }
 
-/** One statement without its body. Prints wrong ones too: the verifier quotes them. */
+/** One statement without its body. Prints invalid ones too: the verifier quotes them. */
 export function printStatement(statement: Statement, names: RegisterNames): string {
   if (statement.kind === "loop") return `loop ${names.of(statement.count)}`;
   if (statement.kind === "set") {
@@ -50,7 +50,7 @@ function printOperands(
   return shape?.imm === undefined && imm === 0 ? operands : [...operands, constant];
 }
 
-/** What registers are called: by their own names where they have one, the others v0, v1, ... in order of appearance. */
+/** Names of registers: their own where they have one, otherwise v0, v1, ... in order of appearance. */
 export class RegisterNames {
   readonly #names = new Map<number, string>();
 

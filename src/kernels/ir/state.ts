@@ -1,13 +1,12 @@
-// What a kernel works on while it is interpreted: vector registers, memory with its bounds checked, and AMX tiles.
-// What is done to them is in meanings.ts.
+// The state of the interpreter: vector registers, memory with bounds checks, and AMX tiles. meanings.ts changes it.
 //
-// Registers are seen through typed arrays: little-endian machines only, as WebAssembly's memory is.
+// Registers are views of the same bytes as typed arrays, so this needs a little-endian machine.
 
 import { type BufferRange, outsideText } from "./bounds.ts";
 import type { OpName } from "./ops.ts";
 import type { TileShape } from "./tiles.ts";
 
-/** A vector register: the same bytes seen in each way. */
+/** A vector register: the same bytes as every lane type. */
 export class Vector {
   readonly u8: Uint8Array;
   readonly i8: Int8Array;
@@ -31,10 +30,10 @@ export class Memory {
   readonly view: DataView;
   /** The op that is running, for errors. */
   op: OpName | undefined;
-  /** Where it may be in memory; undefined: anywhere. And its statement, for errors. */
+  /** The buffers that it may access; undefined: all memory. And its statement, for errors. */
   buffers: readonly (BufferRange | undefined)[] | undefined;
   place: (() => string) | undefined;
-  /** The AMX tiles, where there are any: state of the machine as memory is. */
+  /** The AMX tiles that have a shape, by number. */
   readonly tiles: (Tile | undefined)[] = [];
   readonly #kernel: string;
 
@@ -68,7 +67,7 @@ export class Memory {
   }
 }
 
-/** an AMX tile: its rows behind each other. */
+/** An AMX tile: its rows one after the other. */
 export interface Tile extends TileShape {
   readonly cells: Int8Array<ArrayBuffer>;
 }

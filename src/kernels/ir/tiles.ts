@@ -1,5 +1,5 @@
-// AMX tiles: their shapes, and how ops name them. An op on tiles has no operands that are registers of a
-// kernel, so what it is about is in its immediate: a number that is put together and taken apart here.
+// AMX tiles: their shapes, and how ops name them. AMX tiles are not registers of the IR, so an op on them has their numbers,
+// shape or stride in its immediate, which is encoded and decoded here.
 
 /** AMX tiles of a processor that has them, and their largest shape. */
 const TILES = 8;
@@ -43,7 +43,7 @@ export function tilesOf(imm: number): { sum: number; a: number; b: number } {
   return { sum: imm % TILES, a: Math.floor(imm / TILES) % TILES, b: Math.floor(imm / TILES ** 2) };
 }
 
-/** Why a number is no such immediate; undefined: it is one. */
+/** Why a number is not a valid immediate of this kind; undefined: it is valid. */
 export function wrongTiles(kind: TileImmediate, imm: number): string | undefined {
   if (!Number.isInteger(imm) || imm < 0) return "expected a whole number";
   if (kind === "tile") return imm < TILES ? undefined : `tile ${imm}, expected 0 to ${TILES - 1}`;

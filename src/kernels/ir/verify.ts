@@ -1,7 +1,7 @@
-// The rules of the kernel IR, checked: operands as the table says, registers defined before use and set only as they may
-// be, immediates in range. A kernel that passes means something, and every lowering can translate it.
+// The verifier of the kernel IR: operands as the op table says, registers defined before use, results of ops set once,
+// immediates in range. Every lowering can translate a kernel that passes, unless it lacks an op or registers.
 //
-// For tests and for debugging; kernels are not verified at run time.
+// For tests, debugging and the interpreter; kernels that are lowered are not verified at run time.
 
 import type { Kernel, Reg, Statement } from "./kernel.ts";
 import { isVector, type OpShape, ops, type Type } from "./ops.ts";
@@ -23,11 +23,11 @@ class Verifier {
   readonly #names: RegisterNames;
   /** The type each id was first seen with. */
   readonly #types = new Map<number, Type>();
-  /** Results of ops: set once, wherever that was. */
+  /** Results of ops, which are set once in the whole kernel. */
   readonly #results = new Set<number>();
-  /** What `set` has set, and parameters: these may be set again. */
+  /** Variables and parameters, which may be set again. */
   readonly #variables = new Set<number>();
-  /** What is defined here: a set for the kernel and one for each loop around the statement. */
+  /** Registers defined so far: one set for the kernel and one for each loop around the statement. */
   readonly #scopes: Set<number>[] = [new Set()];
   #line = 1;
   #where = "";
@@ -117,7 +117,7 @@ class Verifier {
     }
   }
 
-  /** Its id is one of the kernel's, and has one type everywhere. */
+  /** Checks that its id is one of the kernel's, and has one type everywhere. */
   #checkRegister(reg: Reg): void {
     const { registers } = this.#kernel;
     if (!Number.isInteger(reg.id) || reg.id < 0 || reg.id >= registers) {

@@ -1,8 +1,8 @@
-// What the lowering to arm64 is made of, below the table of ops: addresses, constants, parameters, loops, and the
-// registers that must be kept for the caller. It encodes what machine.ts prepared; arm64.ts has the ops.
+// The emitter of the lowering to arm64, below the table of ops: addresses, constants, parameters, loops, and the registers
+// that must be saved for the caller. It encodes a MachineKernel (machine.ts); arm64.ts has the ops.
 //
-// Registers: x0 is the parameter block throughout, x16 and x17 are the emitter's own, x13 to x15 pass spilled scalars, x18
-// belongs to the platform. v31 is the emitter's own in kernels with an op that needs one.
+// Registers: x0 is the parameter block throughout, x16 and x17 are the emitter's scratch registers, spilled scalars pass
+// through x13 to x15, x18 belongs to the platform. v31 is a scratch register in kernels with an op that needs one.
 
 import { Arm64Code, float8, type Label, SP } from "../asm/arm64.ts";
 import { type Arm64Instruction, arm64Instructions } from "../asm/arm64-instructions.ts";
@@ -10,14 +10,14 @@ import type { NativeFunction } from "../asm/native-function.ts";
 import type { MachineInstruction, MachineKernel, MachineParam, Operand } from "./machine.ts";
 
 const BLOCK = 0;
-/** For addresses and constants; and a second one where both are wanted at once. */
+/** For addresses and constants; the second where both are needed at once. */
 const SCRATCH = 17;
 const SCRATCH2 = 16;
-/** The emitter's own vector register. */
+/** The emitter's scratch vector. */
 export const SCRATCH_VECTOR = 31;
 
 export const passingRegisters = [13, 14, 15] as const;
-/** Those that need not be preserved come first. */
+/** Caller-saved registers first. */
 export const generalRegisters: readonly number[] = [...range(1, 12), ...range(19, 28)];
 export const vectorRegisters: readonly number[] = [
   ...range(0, 7),
@@ -29,19 +29,19 @@ function range(first: number, last: number): number[] {
   return Array.from({ length: last - first + 1 }, (_, i) => first + i);
 }
 
-/** A load or store with its two forms: a displacement in steps of its size, or a small one of any kind. */
+/** A load or store with its two forms: a displacement that is a multiple of its size, or a small one of any kind. */
 export interface MemoryForm {
   readonly scaled: Arm64Instruction;
   readonly unscaled: Arm64Instruction;
   readonly bytes: number;
 }
 
-/** What a load or a store becomes together with that of the next 16 bytes. */
+/** The pair instruction that a load or store and that of the next 16 bytes become. */
 const pairForms: Partial<Record<Arm64Instruction, Arm64Instruction>> = {
   "ldr.q": "ldp.q",
   "str.q": "stp.q",
 };
-/** The furthest that a pair reaches. */
+/** The largest displacement of a pair. */
 const MOST_PAIR_DISP = 63 * 16;
 
 /** The load or store that the code ends with. */
@@ -61,13 +61,13 @@ interface OpenLoop {
 
 export class Arm64Emitter {
   /**
-   * What the body costs: processors start twice as many instructions in a cycle as they can compute vectors of. Each
-   * counts as often as it may run, 16 times for each loop around it.
+   * The estimated cost of the body. Vector arithmetic counts 2 and other instructions 1, since processors issue twice as many
+   * instructions per cycle as they have vector units. Each loop counts as 16 rounds.
    */
   weight = 0;
   readonly #code: Arm64Code = new Arm64Code();
   readonly #loops: OpenLoop[] = [];
-  /** undefined: it ends with something else, or with a place that is jumped to. */
+  /** undefined: the code ends with something else, or with a label. */
   #last: LastAccess | undefined;
   readonly #op: (emitter: Arm64Emitter, op: MachineOp) => void;
 
@@ -103,7 +103,7 @@ export class Arm64Emitter {
     }
   }
 
-  /** One instruction for two neighbours, in either order: none is between them, and no load changes an address. */
+  /** Joins two adjacent accesses to neighbouring memory into a pair, in either order, unless a load changes the address. */
   #access(instruction: Arm64Instruction, register: number, base: number, disp: number): void {
     const last = this.#last;
     const pair = pairForms[instruction];
@@ -130,7 +130,7 @@ export class Arm64Emitter {
   addTo(to: number, from: number, bytes: number): void {
     const size = Math.abs(bytes);
     if (size >= 2 ** 24) {
-      // A displacement of 2^31 or more is no negative number: the upper half of the register is 0.
+      // A displacement of 2^31 or more is not negative: the upper half of the register is 0.
       const register = to === from ? SCRATCH : to;
       this.integer(register, bytes);
       this.op(bytes < 0 ? "add.sxtw" : "add.x", to, from, register);
@@ -153,7 +153,7 @@ export class Arm64Emitter {
     }
   }
 
-  /** The general register that an operand is in, or is put into. A second constant needs `scratch`. */
+  /** The general register of an operand; a constant is moved into `scratch`. */
   general(operand: Operand, scratch: number = SCRATCH): number {
     if (operand.kind === "register") return operand.register;
     if (operand.kind === "memory") throw new Error("arm64: an operand in memory");
@@ -204,7 +204,7 @@ export class Arm64Emitter {
       if (count.bits <= 0) this.op("b", loop.end);
       else this.integer(counter, count.bits);
     } else {
-      // subs and not cmp: it copies the count on the way.
+      // subs instead of cmp also copies the count.
       this.op("subs.w_imm", counter, this.general(count), 0);
       this.op("b.le", loop.end);
     }
@@ -225,10 +225,10 @@ export class Arm64Emitter {
     this.#last = undefined;
   }
 
-  /** The block's address, and out of it the parameters, which are f64. */
+  /** Loads the parameters, which are f64, from the block. */
   #params(params: readonly MachineParam[]): void {
     this.op("fcvtzs.x_d", BLOCK, 0);
-    // Loaded through a vector register that no parameter has been put into.
+    // They pass through a vector register that no parameter is assigned to.
     const taken = new Set(params.map(({ to }) => ("register" in to ? to.register : -1)));
     const passing = vectorRegisters.find((register) => !taken.has(register))!;
     if (params.some(({ type }) => type === "ptr")) {
@@ -266,7 +266,7 @@ export class Arm64Emitter {
 
 type Pair = readonly [kind: "x" | "d", first: number, second: number];
 
-/** What the ABI wants preserved, two by two (x19 and x20, v8 and v9, ...): of vectors the lower halves. */
+/** The callee-saved registers that are written, in pairs (x19 and x20, v8 and v9, ...): of vectors, the lower halves. */
 function savedPairs({ written }: MachineKernel): Pair[] {
   const pairs = (kind: Pair[0], first: number, all: ReadonlySet<number>, count: number): Pair[] =>
     Array.from(
@@ -276,12 +276,12 @@ function savedPairs({ written }: MachineKernel): Pair[] {
   return [...pairs("x", 19, written.general, 10), ...pairs("d", 8, written.vector, 8)];
 }
 
-/** Computes with vectors, and does not only load or store them. */
+/** Whether it computes with vectors, and does not only load or store them. */
 function isVectorWork(name: Arm64Instruction): boolean {
   return arm64Instructions[name][1].startsWith("Vd");
 }
 
-/** The instruction that makes a constant without reading memory: a byte, or one shifted, or its complement, or a float. */
+/** The instruction that makes a constant without a load: a byte, a shifted byte or its complement, or a float. */
 function immediateOf(
   bits: number,
 ): { readonly instruction: Arm64Instruction; readonly byte: number } | undefined {

@@ -1,13 +1,13 @@
-// A pass over a kernel before it is lowered to arm64: ops that fewer instructions of arm64 can do become others that are
-// lowered to these. What nothing reads then is dropped, so that it does not count as a reader of something else.
+// A peephole pass over a kernel before it is lowered to arm64: patterns of ops that arm64 does in fewer instructions become
+// ops that are lowered to these. Results that nothing reads any more are dropped.
 //
 //   the top bits of bytes     and(32-bit lanes >> s, bytes of 0xff >> s)   ->   bytes >> s
 //   fields of several bytes   or(the top bits of a, of b >> 2, of c >> 4)  ->   one op for a shift and two insertions (SRI)
-//   a shifted difference      (a - b) << n of spread loads                 ->   (a << n) - (b << n), which arm64-lanes.ts
-//                                                                               makes products by lane of
-//   dot products of casts     dot4(cast of a spread load, ...)             ->   dot4(the load, ...), for the same reason
+//   a shifted difference      (a - b) << n of splat loads                  ->   (a << n) - (b << n), which arm64-lanes.ts
+//                                                                               turns into multiplications by lane
+//   dot products of casts     dot4(cast of a splat load, ...)              ->   dot4(the load, ...), for the same reason
 //
-// Kernels write the left-hand side because most targets cannot shift bytes, and none but this one inserts bits.
+// Kernels have the left-hand side because most targets cannot shift bytes, and only this one inserts bits.
 
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
 import type { OpName } from "../ir/ops.ts";
@@ -41,7 +41,7 @@ function readsIn(
   return reads;
 }
 
-/** From the end on, so that what only a dropped op reads goes with it. */
+/** From the end backwards, so that the operands of a dropped op are dropped, too. */
 function withoutUnread(list: readonly Statement[], reads: Map<number, number>): Statement[] {
   const kept: Statement[] = [];
   for (const statement of list.toReversed()) {
@@ -54,7 +54,7 @@ function withoutUnread(list: readonly Statement[], reads: Map<number, number>): 
   return kept.reverse();
 }
 
-/** What computes each register that is set once. */
+/** Collects the op of each register that is set once. */
 function collect(list: readonly Statement[], results: Map<number, Op>): void {
   for (const statement of list) {
     if (statement.kind === "loop") collect(statement.body, results);
@@ -83,7 +83,7 @@ const casts: ReadonlySet<OpName> = new Set(["i8v.as_i32v", "i32v.as_i8v"]);
 
 const dots: ReadonlySet<OpName> = new Set(["i32v.dot4", "i32v.dot4_ss"]);
 
-/** What was cast, unless it may have changed since. */
+/** The operand of a cast, unless it is a variable, which may have changed since. */
 function withoutCast(reg: Reg, results: Results): Reg {
   const raw = uncast(reg, results);
   return results.has(raw.id) ? raw : reg;
@@ -95,14 +95,14 @@ function uncast(reg: Reg, results: Results): Reg {
   return made && casts.has(made.op) ? uncast(made.args[0]!, results) : reg;
 }
 
-/** `mask` of the bytes of `raw`, whose lanes are shifted to the right by `by`. */
+/** The bytes of `raw`, whose 32-bit lanes are shifted right by `by`, masked by `mask`. */
 interface Field {
   readonly raw: Reg;
   readonly by: number;
   readonly mask: number;
 }
 
-/** undefined: it is something else. */
+/** undefined: the op is something else. */
 function fieldOf({ op, args }: Op, results: Results): Field | undefined {
   if (op !== "i8v.and") return undefined;
   for (const [value, mask] of [args, args.toReversed()]) {
@@ -123,15 +123,15 @@ function byteShift(statement: Op, results: Results): Op {
 }
 
 /**
- * i8v.or of several registers, the uppermost field's first. Each is shifted to the right by an octal digit of the
- * immediate, the first one's lowest, and replaces the bits of those before it from there on downwards.
+ * i8v.or of several registers, that of the uppermost field first. Each is shifted right by an octal digit of the immediate
+ * (the lowest digit is the first register's), and replaces the bits of those before it from there downwards.
  */
 function insertions(statement: Op, results: Results): Op {
   const fields = leavesOf(statement, results)?.sort((a, b) => b.mask - a.mask);
   if (!fields) return statement;
   let above = 0;
   for (const { by, mask } of fields.toReversed()) {
-    // From where the last one ended up to the byte's top: nothing else comes along.
+    // The field must reach from where the last one ended to the byte's top, so that nothing else is inserted.
     if (mask + above + 1 !== 1 << (8 - by) || (mask & above) !== 0) return statement;
     above |= mask;
   }

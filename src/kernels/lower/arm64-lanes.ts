@@ -1,18 +1,16 @@
-// A pass over a kernel before it is lowered to arm64: 4 bytes that a load spreads over a whole vector need not be spread
-// where the instructions that read them can take one lane of a register (products and dot products). Then they are loaded
-// as they lie in memory, four neighbours at once where there are four.
+// A pass over a kernel before it is lowered to arm64: a splat load of 4 bytes becomes a plain load where the instructions that
+// read it can take one lane of a register (multiplications and dot products). Up to four neighbours are loaded at once.
 //
 //   a = i8v.load_splat32 [p]+16; dot4 a, w0, s0         q = i8v.load [p]+16
 //   b = i8v.load_splat32 [p]+20; dot4 b, w1, s0   ->    dot4 q[0], w0, s0
 //   c = i8v.load_splat32 [p]+24; ...                    dot4 q[1], w1, s0; ...
 //
-// "pairs" takes fewest instructions: a vector is loaded for two neighbours or more. "quads": only for four; the others by
-// themselves, which keeps them in registers for a shorter time. "singles" takes fewest registers: a load for each, without
-// the spreading. Which lane is read is in the immediate (lane + 1) of ops that have none; such a kernel is for the
-// lowering only.
+// "pairs" needs the fewest instructions: a vector is loaded for two neighbours or more. "quads": only for four; the others
+// are loaded one by one, which shortens their live ranges. "singles" needs the fewest registers: a load for each, without
+// the splat. The lane is in the immediate (lane + 1) of ops that have none, which only the lowering understands.
 //
-// A vector of 16 bytes is loaded only between bytes that the kernel reads anyway, through the same pointer and with nothing
-// in between that could move it or change memory.
+// A vector of 16 bytes is loaded only within the range of bytes that the kernel reads anyway, through the same pointer, with
+// nothing in between that moves the pointer or writes memory.
 
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
 import { type OpName, shapeOf } from "../ir/ops.ts";
@@ -20,7 +18,7 @@ import { type OpName, shapeOf } from "../ir/ops.ts";
 export const laneUses = ["pairs", "quads", "singles", "none"] as const;
 export type LaneUse = (typeof laneUses)[number];
 
-/** How many neighbours are worth a vector. */
+/** The fewest neighbours for which a vector is loaded. */
 const leastMembers: Readonly<Record<LaneUse, number>> = {
   pairs: 2,
   quads: 4,
@@ -36,14 +34,14 @@ const spreads: ReadonlySet<OpName> = new Set([
   "f32v.load_splat",
 ]);
 
-/** Ops that can take a lane, and which of their operands, if it is put first. */
+/** Ops that can take a lane, and which of their operands it may be; it becomes the first. */
 const takers: Partial<Record<OpName, readonly number[]>> = {
   "i32v.dot4": [0, 1],
   "i32v.dot4_ss": [0, 1],
   "i32v.mul": [0, 1],
   "f32v.mul": [0, 1],
   "f32v.fma": [0, 1],
-  "i32v.shl": [0], // as a product with a power of 2
+  "i32v.shl": [0], // as a multiplication by a power of 2
 };
 
 export function useLanes(kernel: Kernel, use: LaneUse): Kernel {
@@ -53,13 +51,13 @@ export function useLanes(kernel: Kernel, use: LaneUse): Kernel {
   return { ...kernel, body, registers: pass.registers };
 }
 
-/** Where a spread value is from now on. */
+/** The register and lane that a splat value is in from now on. */
 interface Place {
   readonly reg: Reg;
   readonly lane: number;
 }
 
-/** Loads through one pointer with nothing in between that matters: which bytes they read, and the spreads among them. */
+/** Loads through one pointer with no write in between: the bytes that they read, and the splat loads among them. */
 interface Stretch {
   low: number;
   high: number;
@@ -69,7 +67,7 @@ interface Stretch {
 class LanePass {
   registers: number;
   readonly #use: LaneUse;
-  /** Results that are only read where a lane will do; by id. */
+  /** Results that only ops that can take a lane read; by id. */
   readonly #fit: ReadonlySet<number>;
   readonly #places = new Map<number, Place>();
 
@@ -93,7 +91,7 @@ class LanePass {
     });
   }
 
-  /** What stands in the place of some of the spreads: loads for them and for others that follow. */
+  /** The loads that replace some of the splat loads, and cover others that follow. */
   #plan(list: readonly Statement[]): Map<Statement, Op> {
     const loads = new Map<Statement, Op>();
     for (const { low, high, spreads: all } of stretches(list)) {
@@ -124,7 +122,7 @@ class LanePass {
     return [earliest, { kind: "op", op: `${type}.load`, args: earliest.args, imm, out }];
   }
 
-  /** An op with the lane that it reads, first; or as it is. */
+  /** An op with the lane that it reads as its first operand; or unchanged. */
   #reader(statement: Op): Op[] {
     const { op, args } = statement;
     const index = (takers[op] ?? []).find((i) => this.#places.has(args[i]!.id));
@@ -148,14 +146,14 @@ function isIn(at: number, from: number | undefined): boolean {
   return at >= from && at <= from + 12 && (at - from) % 4 === 0;
 }
 
-/** Where a vector may be loaded that has the 4 bytes at `at` in one of its lanes. */
+/** The address of a vector within [low, high) that has the 4 bytes at `at` in one of its lanes. */
 function quadAt(at: number, low: number, high: number): number | undefined {
   if (at + 16 <= high) return at;
   const from = at - 4 * Math.ceil((at + 16 - high) / 4);
   return from >= low ? from : undefined;
 }
 
-/** Results of spreading loads that only ops read that can take a lane, and one of each op's operands. */
+/** Results of splat loads that are read only by ops that can take a lane; at most one operand of each op. */
 function fittingSpreads(body: readonly Statement[]): Set<number> {
   const spread = new Set<number>();
   const unfit = new Set<number>();
@@ -206,7 +204,7 @@ function isLoad({ op, out }: Op): boolean {
   return out !== undefined && shapeOf(op).imm === "disp";
 }
 
-/** Has no result, but a value besides the address: not only a hint. */
+/** Has no result, but an operand besides the address: unlike a prefetch. */
 function isStore({ out, args }: Op): boolean {
   return out === undefined && args.length > 1;
 }

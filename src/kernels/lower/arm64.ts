@@ -1,10 +1,10 @@
-// From the kernel IR to arm64 machine code: NEON and the dot products of Armv8.2 (SDOT), and those of pairs of rows (SMMLA)
-// where the target has them; vectors of 16 bytes. One lowering for every op, as a table; machine.ts has prepared registers
-// and order, arm64-emit.ts has what surrounds the ops.
+// The lowering of the kernel IR to arm64 machine code: NEON with the dot products of Armv8.2 (SDOT), and SMMLA where the
+// target has it; vectors of 16 bytes. The table below has every op. to-machine.ts assigns registers, arm64-emit.ts emits what
+// surrounds the ops.
 //
-// Products have a second form, where the immediate is not 0: operand 0 is then one lane (immediate - 1) of its register, for
-// all lanes of the other one. arm64-lanes.ts makes these out of loads that spread 4 bytes over a vector. arm64-folds.ts
-// makes other ops that fewer instructions do.
+// Multiplications and dot products have a second form, where the immediate is not 0: lane (immediate - 1) of operand 0 is
+// used for all lanes of the other. arm64-lanes.ts makes these from splat loads. arm64-folds.ts makes other ops that need
+// fewer instructions.
 
 import type { Arm64Instruction } from "../asm/arm64-instructions.ts";
 import type { NativeFunction } from "../asm/native-function.ts";
@@ -29,7 +29,7 @@ export interface Arm64Target {
   readonly i8mm?: boolean;
 }
 
-/** The best of the ways to read activations that fit the registers; refuses a kernel that fits none. */
+/** The cheapest way to read activations that fits the registers; refuses a kernel that fits with none. */
 export function lowerToArm64(kernel: Kernel, target: Arm64Target): NativeFunction {
   let best: { readonly code: NativeFunction; readonly weight: number } | undefined;
   let refused: KernelRefused | undefined;
@@ -93,7 +93,7 @@ function simple(instruction: Arm64Instruction): Lower {
   return (e, args, out) => e.op(instruction, out, ...args.map(at));
 }
 
-/** One instruction, the operands the other way round. */
+/** One instruction, with the two operands swapped. */
 function swapped(instruction: Arm64Instruction): Lower {
   return (e, [a, b], out) => e.op(instruction, out, at(b), at(a));
 }
@@ -103,7 +103,7 @@ function general(instruction: Arm64Instruction): Lower {
   return (e, [a, b], out) => e.op(instruction, out, e.general(a!), e.secondGeneral(b!));
 }
 
-/** A form by lane besides. */
+/** One instruction, which also has a form by lane. */
 function byLane(instruction: Arm64Instruction, laneInstruction: Arm64Instruction): Lower {
   return (e, [a, b], out, imm) => {
     if (imm === 0) e.op(instruction, out, at(a), at(b));
@@ -140,12 +140,12 @@ const loadSplat: Lower = (e, [base], out, imm) => {
   }
 };
 
-/** Shifts to the right by 0 cannot be said; those to the left can. */
+/** A right shift by 0 has no encoding; a left shift by 0 has. */
 function shift(instruction: Arm64Instruction, none: Arm64Instruction): Lower {
   return (e, [x], out, imm) => e.op(imm === 0 ? none : instruction, out, at(x), imm);
 }
 
-/** Operands of bits: no instruction computes these. */
+/** A cast: at most a move. */
 const move: Lower = (e, [x], out) => e.move(out, at(x));
 
 /** `b` where mask(a, b), `a` elsewhere. */
@@ -175,7 +175,7 @@ const addToPointer: Lower = (e, [base, bytes], out) => {
   else e.op("add.sxtw", out, at(base), e.general(bytes!));
 };
 
-/** Sums that are one constant away from the other operand. */
+/** Integer add or subtract, with an immediate where an operand is a constant. */
 function addOrSubtract(sign: 1 | -1, instruction: Arm64Instruction): Lower {
   return (e, args, out, imm) => {
     const [a, b] = [args[0]!, args[1]!];
@@ -185,7 +185,7 @@ function addOrSubtract(sign: 1 | -1, instruction: Arm64Instruction): Lower {
   };
 }
 
-/** Plainly, or with fields inserted (arm64-folds.ts): a shift and then an insertion for each of the others. */
+/** A plain or; or fields that arm64-folds.ts joined: a shift, then an insertion for each of the others. */
 const joinBits: Lower = (e, args, out, imm) => {
   if (imm === 0) return e.op("orr.16b", out, at(args[0]), at(args[1]));
   args.forEach((arg, i) => {
@@ -219,7 +219,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "ptr.add": addToPointer,
   "ptr.add_product": (e, [base, a, b], out) =>
     e.op("smaddl", out, e.general(a!), e.secondGeneral(b!), at(base)),
-  // A hint: what the instruction cannot say is left out.
+  // A hint: left out where the displacement has no encoding.
   "ptr.prefetch": (e, [base], _, imm) => {
     if (imm % 8 === 0 && imm < 32768) e.op("prfm.pldl1keep", at(base), imm);
   },
@@ -295,7 +295,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "f32v.sub": simple("fsub.4s"),
   "f32v.mul": byLane("fmul.4s", "fmul.4s_lane"),
   "f32v.div": simple("fdiv.4s"),
-  // fmin and fmax mean something else where there are zeros and NaNs.
+  // fmin and fmax treat zeros and NaNs differently.
   "f32v.min": choose((e, to, a, b) => e.op("fcmgt.4s", to, a, b)),
   "f32v.max": choose((e, to, a, b) => e.op("fcmgt.4s", to, b, a)),
   "f32v.lt": swapped("fcmgt.4s"),
@@ -314,7 +314,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   },
   "i32v.from_f32v": simple("fcvtns.4s"),
   "f32v.from_i32v": simple("scvtf.4s"),
-  // Halves onto each other, as the interpreter adds them.
+  // Adds halves, in the order of the interpreter.
   "f32v.sum": (e, [x], out) => {
     e.op("ext.16b", out, at(x), at(x), 8);
     e.op("fadd.2s", out, out, at(x));

@@ -1,9 +1,10 @@
-// A physical register for every value of a straight list of instructions (linear.ts). Part of to-machine.ts.
+// Register allocation: a physical register for every value of a linear list of instructions (linear.ts). Part of
+// to-machine.ts.
 //
-// A value lives from where it is first written to where it is last read; one that is read in a loop, but written in front
-// of it, until the loop's end. Values are given registers in the order in which their lives begin; a register is free
-// again where a life ends. Where scalars do not fit, the one that is read least is kept in the parameter block instead.
-// Vectors always fit or the kernel is refused: a spilled sum would cost what the wide vectors gain.
+// Linear scan. A value's live range is from its first write to its last read; a value that is read in a loop, but written
+// before it, lives to the loop's end. Ranges get registers in the order in which they begin, and a register is free where a
+// range ends. Where scalars do not fit, the one that is read least is spilled into the parameter block. Vectors are never
+// spilled: a kernel whose vectors do not fit is refused, since a spilled sum would cost what wide vectors gain.
 
 import type { Kernel } from "../ir/kernel.ts";
 import {
@@ -24,7 +25,7 @@ import {
   SCRATCH_SLOTS,
 } from "./machine.ts";
 
-/** From 2i where instruction i reads to 2i + 1 where it writes. */
+/** A live range. Instruction i reads at 2i and writes at 2i + 1. */
 interface Life {
   readonly id: number;
   readonly registers: RegisterClass;
@@ -32,16 +33,16 @@ interface Life {
   end: number;
   /** How often it is read and written, a loop counting as 16 rounds. */
   weight: number;
-  /** Would best have the same register as this one. */
+  /** The value whose register it should share, if possible. */
   like: number | undefined;
-  /** Must not have the registers of these, though their lives have ended. */
+  /** Values whose registers it must not have, though their ranges have ended. */
   readonly unlike: number[];
 }
 
 export interface Assigned {
   /** undefined: vectors do not fit. */
   readonly kernel: MachineKernel | undefined;
-  /** Vectors that are alive at once, at most. */
+  /** The most vectors that are live at once. */
   readonly needed: number;
 }
 
@@ -71,8 +72,8 @@ export function assignRegisters(
 }
 
 /**
- * Where in the block spilled scalars are kept: a parameter in its own slot, others where no life is at the time; a slot
- * of a parameter is as good as others when the prologue has read it.
+ * The offsets in the block of spilled scalars: a parameter has its own slot, others a slot that is free during their live
+ * range. Slots of parameters are free once the prologue has read them.
  */
 function spillOffsets(
   kernel: Kernel,
@@ -108,7 +109,7 @@ function livesOf(
 ): Map<number, Life> {
   const lives = new Map<number, Life>();
   const ends = loopEnds(instructions);
-  /** Loops around the instruction: where they begin. */
+  /** Where the loops around the instruction begin. */
   const loops: number[] = [];
   const touch = (virtual: Virtual, at: number): Life => {
     let life = lives.get(virtual.id);
@@ -193,7 +194,7 @@ function loopEnds(instructions: readonly LinearInstruction[]): Map<number, numbe
 
 interface Attempt {
   readonly registers: Map<number, number> | undefined;
-  /** What should be spilled, if it failed. */
+  /** The value to spill, if it failed. */
   readonly lightest: number;
 }
 
@@ -346,7 +347,7 @@ class Writer {
     return { kind: "memory", base: this.#register(operand.base), disp, load };
   }
 
-  /** The register that a value is in, fetched out of the block if it must be. */
+  /** The register that a value is in; reloads it from the block if it is spilled. */
   #register({ id }: Virtual): number {
     const register = this.#registers.get(id);
     if (register !== undefined) return register;
@@ -356,14 +357,14 @@ class Writer {
     return passing;
   }
 
-  /** The register that a result goes to; of a spilled one, the last passing register: operands have the first ones. */
+  /** The register of a result. A spilled one has the last passing register, since operands use the first ones. */
   #result(virtual: Virtual): number {
     const register = this.#registers.get(virtual.id) ?? this.#target.passing[2];
     this.#note(classOf(virtual), register);
     return register;
   }
 
-  /** Puts a result into the block if it is spilled. */
+  /** Stores a result in the block if it is spilled. */
   #keep({ id }: Virtual): void {
     const offset = this.#spilled.get(id);
     if (offset === undefined) return;

@@ -1,14 +1,14 @@
-// A kernel without what costs nothing on a processor, as a straight list over virtual registers. Part of to-machine.ts.
+// A kernel as a linear list of instructions over virtual registers, simplified. Part of to-machine.ts.
 //
-// simplify() resolves bit casts and constants, turns `variable = op(...)` into an op that writes the variable, drops what
-// nothing reads, and folds loads into the op that reads them. flatten() strings the loops out and puts the constants that
-// are not operands into registers: those in `kept` once, at the beginning, the others in front of each use.
+// simplify() resolves bit casts and constants, turns `variable = op(...)` into an op that writes the variable, drops results
+// that nothing reads, and folds loads into the op that reads them. flatten() linearizes the loops and puts constants that
+// cannot be operands into registers: those in `kept` once, at the beginning, the others before each use.
 
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
 import { isVector, type OpName, shapeOf, type Type } from "../ir/ops.ts";
 import type { MachineTarget } from "./machine.ts";
 
-/** A virtual register: one of the kernel's, or one above these. */
+/** A virtual register: one of the kernel's, or a new one with a higher id. */
 export interface Virtual {
   readonly kind: "virtual";
   readonly id: number;
@@ -58,7 +58,7 @@ export interface LinearKernel {
   readonly registers: number;
 }
 
-/** Ops that only see the same bits as another type. */
+/** Ops that give the same bits another type. */
 const casts: ReadonlySet<OpName> = new Set([
   "f32v.as_i32v",
   "i32v.as_f32v",
@@ -99,7 +99,7 @@ class Simplifier {
   registers: number;
   readonly variables: Set<number> = new Set();
   readonly #target: MachineTarget;
-  /** What stands for a register of the kernel from now on. */
+  /** The operand that replaces a register of the kernel. */
   readonly #meaning = new Map<number, VirtualOperand>();
   /** How often a register is read. */
   readonly #reads = new Map<number, number>();
@@ -148,7 +148,7 @@ class Simplifier {
     return simple;
   }
 
-  /** Of statement `at` of the list; undefined: nothing is left to do. */
+  /** Simplifies statement `at` of the list; undefined: it disappears. */
   #op(
     { op, args, imm, out }: Extract<Statement, { kind: "op" }>,
     list: readonly Statement[],
@@ -161,7 +161,7 @@ class Simplifier {
     }
     if (casts.has(op)) {
       const from = this.#resolve(args[0]!);
-      // A variable may change while its old value is still wanted under another name: then it is copied.
+      // A variable may change while its old value is still read under another name: then it is copied.
       const isVariable = this.variables.has(args[0]!.id);
       if (isVariable && !this.#isReadBefore(list, at + 1, out!, args[0]!)) {
         return { kind: "copy", to: virtual(out!), from };
@@ -173,7 +173,7 @@ class Simplifier {
     return { kind: "op", op, args: operands, imm, out: out && virtual(out) };
   }
 
-  /** `op` may write the variable that is set to its result next. */
+  /** Whether `op` may write the variable that the next statement sets to its result. */
   #writesInPlace({ op, args, out }: SimpleOp, variable: Reg, value: Reg): boolean {
     if (out?.id !== value.id || this.#reads.get(value.id) !== 1) return false;
     const tied = this.#target.tied(op);
@@ -183,14 +183,14 @@ class Simplifier {
     });
   }
 
-  /** Everybody who reads `result` does so from `at` on, in the same list, before the variable changes. */
+  /** Whether all reads of `result` come after `at` in the same list, before the variable changes. */
   #isReadBefore(list: readonly Statement[], at: number, result: Reg, variable: Reg): boolean {
     let left = this.#reads.get(result.id) ?? 0;
     for (let i = at; i < list.length && left > 0; i++) {
       const statement = list[i]!;
       if (statement.kind === "loop") return false;
       const reads = statement.kind === "op" ? statement.args : [statement.value];
-      // Under another name again, it would have to be followed further.
+      // A cast gives it yet another name, whose reads are not followed.
       const isCast = statement.kind === "op" && casts.has(statement.op);
       const found = reads.filter(({ id }) => id === result.id).length;
       if (found > 0 && (isCast || statement.kind === "set")) return false;
@@ -240,7 +240,7 @@ function countUses(list: readonly SimpleStatement[], uses: Uses = new Map()): Us
   return uses;
 }
 
-/** What nobody reads, from the end on: what only that reads goes with it. */
+/** Drops results that nothing reads, from the end backwards, so that their operands are dropped, too. */
 function dropUnused(list: SimpleStatement[], uses: Uses): void {
   for (let i = list.length - 1; i >= 0; i--) {
     const statement = list[i]!;
@@ -263,7 +263,7 @@ interface Folding {
   readonly variables: ReadonlySet<number>;
 }
 
-/** A load that one op reads becomes its operand, if memory and the pointer are the same until then. */
+/** A load that a single op reads becomes its operand, if neither memory nor the pointer changes in between. */
 function foldLoads(list: SimpleStatement[], folding: Folding): void {
   const { uses, target, variables } = folding;
   const folded = new Set<SimpleStatement>();
@@ -318,7 +318,7 @@ function isSame(operand: VirtualOperand, { id }: Virtual): boolean {
   return operand.kind === "virtual" && operand.id === id;
 }
 
-/** The bits of constants that must be in registers or would better be, by how often they are read. */
+/** The bits of constants that must or should be in registers, the most often read first. */
 function constantsOf(body: readonly SimpleStatement[], target: MachineTarget): number[] {
   const weights = new Map<number, number>();
   const look = (list: readonly SimpleStatement[], weight: number) => {
@@ -327,7 +327,7 @@ function constantsOf(body: readonly SimpleStatement[], target: MachineTarget): n
       else if (statement.kind === "op") {
         statement.args.forEach((arg, index) => {
           if (arg.kind !== "constant" || isGeneral(arg.type) || arg.bits === 0) return;
-          // Where it cannot be an operand, not to keep it costs an instruction each time.
+          // A constant that cannot be an operand costs an instruction at each use unless it is kept in a register.
           const cost = target.foldsConstant(statement.op, index) ? 1 : 2;
           weights.set(arg.bits, (weights.get(arg.bits) ?? 0) + weight * cost);
         });
@@ -356,7 +356,7 @@ export function flatten(
     instructions.push({ kind: "constant", to, bits });
     return to;
   };
-  /** At most one operand is not in a register. */
+  /** Leaves at most one operand that is not in a register. */
   const operands = ({ op, args }: SimpleOp): VirtualOperand[] => {
     let hasMemory = args.some(({ kind }) => kind === "memory");
     return args.map((arg, index) => {

@@ -1,8 +1,8 @@
-// Straight bodies of innermost loops as something that can be taken apart: which registers are theirs alone, copies of them
-// with registers of their own, and pointers without the steps they take. Part of schedule.ts.
+// Analyses and rewrites the bodies of innermost loops: which registers are local to a body, copies with new registers, and
+// pointers without their increments. Part of schedule.ts.
 //
-// straighten() keeps all pointers where they are when a round begins: what was at `p` after `p += 64` is at `p + 64`. Loads
-// then depend on no step, and several rounds behind each other have one step between them, at the end.
+// straighten() moves all increments to the end of the round: what was at `p` after `p += 64` is at `p + 64`. Loads then
+// depend on no increment, and several unrolled rounds have one increment, at the end.
 
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
 import { shapeOf } from "../ir/ops.ts";
@@ -10,7 +10,7 @@ import { shapeOf } from "../ir/ops.ts";
 export type OpStatement = Extract<Statement, { kind: "op" }>;
 export type LoopStatement = Extract<Statement, { kind: "loop" }>;
 
-/** A kernel that is being rewritten: new registers, and what is known of the old ones. */
+/** A kernel that is being rewritten: makes new registers, and knows how the old ones are used. */
 export class Rewriting {
   registers: number;
   readonly #kernel: Kernel;
@@ -52,7 +52,7 @@ export class Rewriting {
     return this.#constants.get(id);
   }
 
-  /** Variables that a body sets before it reads them, and that nothing else reads: every round has new ones. */
+  /** Variables that a body sets before it reads them, and that nothing else reads: each round can have its own. */
   locals(body: readonly Statement[]): Set<number> {
     const inBody = countReads(body);
     const locals = new Set<number>();
@@ -67,7 +67,7 @@ export class Rewriting {
     return locals;
   }
 
-  /** The body once more, with registers of its own. `locals` grows by its local variables. */
+  /** A copy of the body with new registers. Adds its local variables to `locals`. */
   copy(body: readonly Statement[], locals: Set<number>): Statement[] {
     const own = new Map<number, Reg>();
     const use = (reg: Reg): Reg => own.get(reg.id) ?? reg;
@@ -116,24 +116,24 @@ function countReads(list: readonly Statement[], reads = new Map<number, number>(
   return reads;
 }
 
-/** Where a pointer is: so many bytes from where `root` is when the round begins. */
+/** A pointer as so many bytes from the value of `root` at the beginning of the round. */
 export interface PointerPlace {
   readonly root: Reg;
   readonly bytes: number;
 }
 
 export interface StraightBody {
-  /** What the body does, with pointers as they are when it begins. */
+  /** The body, with pointers as they are at its beginning. */
   readonly statements: readonly Statement[];
-  /** What leads to the next round: steps of pointers. */
+  /** The increments that lead to the next round. */
   readonly end: readonly Statement[];
-  /** How far what is at `root` moves from one round to the next; undefined: by more than a step. */
-  batchOf(root: Reg): number | undefined;
-  /** Makes `root` as it is when a round begins, in front of the loop. */
+  /** The increment of `root` from one round to the next; undefined: it is not constant. */
+  stepOf(root: Reg): number | undefined;
+  /** Computes the first value of `root` before the loop. */
   rootBefore(root: Reg, list: Statement[]): Reg;
 }
 
-/** undefined: pointers go other ways than steps, and the body stays as it is. */
+/** undefined: pointers change in other ways than by increments, and the body stays as it is. */
 export function straighten(
   rewriting: Rewriting,
   body: readonly Statement[],
@@ -150,9 +150,9 @@ class Straightener {
   readonly #body: readonly Statement[];
   readonly #locals: ReadonlySet<number>;
   readonly #statements: Statement[] = [];
-  /** Of pointers that the body makes or sets. */
+  /** The places of pointers that the body makes or sets. */
   readonly #places = new Map<number, PointerPlace>();
-  /** Sums of a root and a number that does not change in the body, by both; and what these are sums of. */
+  /** Sums of a root and a number that is constant in the body, by both; and their operands. */
   readonly #sums = new Map<string, Reg>();
   readonly #sumOf = new Map<number, { readonly root: Reg; readonly by: Reg }>();
   readonly #made = new Set<number>();
@@ -180,7 +180,7 @@ class Straightener {
       end && {
         statements: this.#statements,
         end,
-        batchOf: (root) => this.#batchOf(root),
+        stepOf: (root) => this.#stepOf(root),
         rootBefore: (root, list) => this.#rootBefore(root, list),
       }
     );
@@ -205,7 +205,7 @@ class Straightener {
     if (out?.type === "ptr") this.#made.add(out.id);
   }
 
-  /** The sum of a pointer and a number is known as a place; false: the number changes in the body. */
+  /** Records the sum of a pointer and a number as a place; false: the number changes in the body. */
   #moves(from: Reg, by: Reg, out: Reg): boolean {
     const { root, bytes } = this.#placeOf(from);
     const constant = this.#rewriting.constantOf(by);
@@ -243,7 +243,7 @@ class Straightener {
     return this.#rewriting.op(list, "ptr.add", [root, by]);
   }
 
-  /** Steps of variables come last: others are set to what these were. */
+  /** Increments come last, since other variables may be set to the old values. */
   #end(): Statement[] | undefined {
     const others: Statement[] = [];
     const steps: Statement[] = [];
@@ -254,7 +254,7 @@ class Straightener {
         steps.push({ kind: "set", variable, value: this.#at(place, steps) });
       } else if (!this.#locals.has(variable.id)) {
         others.push({ kind: "set", variable, value: this.#at(place, others) });
-        // Somebody else is to be what this was: more than steps.
+        // Another variable is set to the old value of this one: not an increment.
         const { id } = variable;
         if ([...this.#places.values()].some(({ root }) => root.id === id)) return undefined;
       }
@@ -262,9 +262,9 @@ class Straightener {
     return [...others, ...steps];
   }
 
-  #batchOf(root: Reg): number | undefined {
+  #stepOf(root: Reg): number | undefined {
     const sum = this.#sumOf.get(root.id);
-    if (sum) return this.#batchOf(sum.root);
+    if (sum) return this.#stepOf(sum.root);
     if (this.#made.has(root.id)) return undefined;
     const place = this.#placeOf(root);
     return place.root.id === root.id ? place.bytes : undefined;

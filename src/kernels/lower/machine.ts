@@ -1,34 +1,34 @@
-// What processors with registers have in common, as data: what is said about one (MachineTarget), and a kernel as a
-// straight list of instructions whose operands are physical registers (MachineKernel). to-machine.ts makes the list, a
-// lowering (x64.ts, arm64.ts) encodes it.
+// The data types of machine code generation: the description of a processor (MachineTarget), and a kernel as a linear list
+// of instructions whose operands are physical registers (MachineKernel). to-machine.ts makes the list, a lowering (x64.ts,
+// arm64.ts) encodes it.
 //
 // The ABI of a native kernel: one f64 argument, the address of a block of f64 slots.
 //   slot 0        address of the memory that `ptr` parameters are offsets into
 //   slot 1 + i    parameter i: an i32 or f32 as a number, a ptr as an offset
-//   then          SCRATCH_SLOTS of the kernel's own, for spilled scalars (8 bytes each)
+//   then          SCRATCH_SLOTS slots for spilled scalars (8 bytes each)
 
 import { type OpName, type PairOp, pairOps, type TileOp, type Type, tileOps } from "../ir/ops.ts";
 
-/** Scalars (addresses, counts) live in general registers; vectors and f32 in vector registers. */
+/** Integers and addresses are in general registers; vectors and f32 in vector registers. */
 export type RegisterClass = "general" | "vector";
 
-/** What preparing a kernel must know about a processor. Registers are the numbers that its encoder uses. */
+/** What to-machine.ts must know about a processor. Registers are the numbers that its assembler uses. */
 export interface MachineTarget {
   readonly name: string;
   /** Bytes of a vector. */
   readonly width: number;
-  /** Registers to assign, those to take first in front. The lowering keeps others for itself. */
+  /** Registers to assign, preferred ones first. The lowering keeps the others for itself. */
   readonly vectors: readonly number[];
   readonly generals: readonly number[];
-  /** Three more general registers, which spilled scalars pass through, and nothing else uses. */
+  /** Three more general registers, only for spilled scalars to pass through. */
   readonly passing: readonly [number, number, number];
   /** The operand whose register an op overwrites with its result: the sum of an fma. */
   tied(op: OpName): number | undefined;
-  /** The op reads all operands before it writes its result: they may share a register. */
+  /** The op reads all operands before it writes its result, so they may share a register. */
   readsFirst(op: OpName): boolean;
-  /** Operand `index` of `op` may be `memory`: what `load` would have loaded. */
+  /** Operand `index` of `op` may be a memory operand in place of `load`. */
   foldsLoad(op: OpName, index: number, load: OpName): boolean;
-  /** Operand `index` of `op` may be a `constant`. (Those of type i32 always are; an f32 or vector is put into a register.) */
+  /** Operand `index` of `op` may be a constant. An i32 always may; otherwise an f32 or vector is put into a register. */
   foldsConstant(op: OpName, index: number): boolean;
 }
 
@@ -66,11 +66,11 @@ export type MachineInstruction =
       readonly to: number;
       readonly bits: number;
     }
-  /** A general register from or to the block, `offset` bytes from its beginning. */
+  /** Loads or stores a general register, `offset` bytes from the beginning of the block. */
   | { readonly kind: "reload" | "spill"; readonly register: number; readonly offset: number }
-  /** What follows, up to its `end`, runs `count` times; not at all if that is 0 or less. */
+  /** The instructions up to the matching `end` run `count` times; not at all if that is 0 or less. */
   | { readonly kind: "loop"; readonly counter: number; readonly count: Operand }
-  /** Ends the innermost loop: counts down, and begins again while it is not 0. */
+  /** Ends the innermost loop: decrements the counter, and repeats while it is not 0. */
   | { readonly kind: "end"; readonly counter: number };
 
 /** Where the prologue puts a parameter. Those that nothing reads are left out. */
@@ -78,7 +78,7 @@ export interface MachineParam {
   readonly type: Type;
   /** Bytes from the beginning of the block to its f64. */
   readonly from: number;
-  /** Its register, or the offset in the block where an integer of 64 bits is to be. */
+  /** Its register, or the offset in the block where it is stored as a 64-bit integer. */
   readonly to: { readonly register: number } | { readonly offset: number };
 }
 
@@ -87,7 +87,7 @@ export interface MachineKernel {
   readonly width: number;
   readonly params: readonly MachineParam[];
   readonly instructions: readonly MachineInstruction[];
-  /** All registers that are written to: which of them must be preserved is the ABI's matter. */
+  /** All registers that are written. The lowering saves those that the ABI wants preserved. */
   readonly written: { readonly [C in RegisterClass]: ReadonlySet<number> };
 }
 
@@ -98,17 +98,17 @@ export function blockSlots(params: number): number {
   return 1 + params + SCRATCH_SLOTS;
 }
 
-/** The kernel has no code on this target; the message says why. */
+/** The kernel cannot be lowered to this target; the message says why. */
 export class KernelRefused extends Error {
   override readonly name = "KernelRefused";
 }
 
-/** What a lowering for a processor without AMX tiles does with their ops. */
+/** The lowerings of ops on AMX tiles for a processor without them: they refuse. */
 export function noTiles(target: string): Record<TileOp, () => never> {
   return refusals(tileOps, "AMX", target);
 }
 
-/** The same for a processor that does not multiply pairs of rows. */
+/** The same for SMMLA. */
 export function noPairs(target: string): Record<PairOp, () => never> {
   return refusals(pairOps, "i8mm", target);
 }

@@ -1,10 +1,10 @@
-// A loop whose rounds find their weights loaded: what a round needs is loaded in the round before, each vector as soon as the
-// last that reads it is done, into the same register. Part of schedule.ts.
+// Software pipelining of a loop: the weights of a round are loaded in the round before, each vector right after its last
+// read, into the same register. Part of schedule.ts.
 //
 //   loop n: { v = load p; use v; p += 64 }
 //   v = load p; loop n - 1: { use v; v = load p + 64; p += 64 }; use v; p += 64
 //
-// Nothing is loaded that was not before. A loop with stores, or whose pointers do more than step, stays as it is.
+// The loop loads the same bytes as before. A loop with stores, or with pointers that do not just step, stays as it is.
 
 import type { Reg, Statement } from "../ir/kernel.ts";
 import { isVector, type OpName, shapeOf } from "../ir/ops.ts";
@@ -24,10 +24,10 @@ export interface Pipelined {
   readonly last: Statement[];
 }
 
-/** Ops that only see the same bits as another type: who reads their result reads what was loaded. */
+/** Ops that give the same bits another type: a read of their result is a read of what was loaded. */
 const casts: ReadonlySet<OpName> = new Set(["i8v.as_i32v", "i32v.as_i8v", "i32v.as_f32v"]);
 
-/** Loads of vectors that lie in memory as they are used: weights. One value for all lanes is an operand on most targets. */
+/** Whole vectors are weights. Splat loads are activations, which are memory operands on most targets. */
 export function isWholeLoad({ op, out }: OpStatement): boolean {
   return shapeOf(op).imm === "disp" && out !== undefined && isVector(out.type) && !isSplat(op);
 }
@@ -68,12 +68,12 @@ export function pipeline(
   return { front, body: round(false), last: rewriting.copy(round(true), locals) };
 }
 
-/** Those whose place in the next round is known, by result. */
-function loadsAhead({ statements, batchOf }: StraightBody): Map<number, OpStatement> {
+/** The loads whose address in the next round is known, by result. */
+function loadsAhead({ statements, stepOf }: StraightBody): Map<number, OpStatement> {
   const loads = new Map<number, OpStatement>();
   for (const statement of statements) {
     if (statement.kind !== "op" || !isWholeLoad(statement)) continue;
-    const step = batchOf(statement.args[0]!) ?? 0;
+    const step = stepOf(statement.args[0]!) ?? 0;
     if (step !== 0 && statement.imm + step >= 0) loads.set(statement.out!.id, statement);
   }
   for (const statement of statements) {
@@ -84,7 +84,7 @@ function loadsAhead({ statements, batchOf }: StraightBody): Map<number, OpStatem
 
 function roundOf(
   rewriting: Rewriting,
-  { statements, batchOf }: StraightBody,
+  { statements, stepOf }: StraightBody,
   loads: ReadonlyMap<number, OpStatement>,
   kept: ReadonlyMap<number, Reg>,
   isLast: boolean,
@@ -97,14 +97,14 @@ function roundOf(
       round.push({ ...statement, args: statement.args.map((arg) => kept.get(arg.id) ?? arg) });
     }
     for (const { op, args, imm, out } of after.get(index) ?? []) {
-      const value = rewriting.op(round, op, args, imm + batchOf(args[0]!)!);
+      const value = rewriting.op(round, op, args, imm + stepOf(args[0]!)!);
       round.push({ kind: "set", variable: kept.get(out!.id)!, value });
     }
   });
   return round;
 }
 
-/** The loads that nobody needs any more after a statement, by its index. */
+/** For each statement (by index), the loads that it is the last to read. */
 function lastReaders(
   statements: readonly Statement[],
   loads: ReadonlyMap<number, OpStatement>,

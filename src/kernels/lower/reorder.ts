@@ -1,33 +1,33 @@
-// The statements of a straight body in another order that means the same: what reads a register comes after what wrote it,
-// what writes it again after who read it, and loads and stores of memory stay in order around stores. Part of schedule.ts.
+// List scheduling of a loop body without branches: orders statements so that reads of a register follow its write, writes
+// follow earlier reads, and loads and stores keep their order around stores. Part of schedule.ts.
 
 import type { Statement } from "../ir/kernel.ts";
 import { type OpName, shapeOf } from "../ir/ops.ts";
 import { readsOf } from "./loop-bodies.ts";
 import { isStore, isWholeLoad } from "./pipeline.ts";
 
-/** Where the loads of a loop's body stand. */
+/** The order of the statements of a loop's body. */
 export type LoadOrder =
-  /** As the kernel is written: each in front of its first use. */
+  /** As the kernel is written: each load before its first use. */
   | "written"
-  /** All in front, as far as they depend on nothing else. */
+  /** Loads first, as far as they depend on nothing else. */
   | "early"
-  /** Chains of products in turns, the longest way to the end first. */
+  /** The longest critical path first, which interleaves the chains of dot products. */
   | "interleaved";
 
-/** Statements that stay together: an op, and the variable that its result goes to. */
+/** Statements that stay together: an op, and the assignment of its result to a variable. */
 interface Unit {
   readonly statements: readonly Statement[];
-  /** Places of those that must come before, and of those that wait for this. */
+  /** Indices of the units that must come before, and of those that depend on this one. */
   readonly before: Set<number>;
   readonly after: Set<number>;
   readonly isPrefetch: boolean;
   readonly isLoad: boolean;
-  /** Cycles from its beginning to the end of the body, as far as they depend on each other. */
+  /** The length in cycles of the critical path from here to the end of the body. */
   height: number;
 }
 
-/** Cycles until a result can be used, about; 1 where nothing is said. Only the order of heights matters. */
+/** Approximate latencies in cycles, 1 for other ops. Only the order of heights matters. */
 const LOAD_CYCLES = 6;
 const cycles: Partial<Record<OpName, number>> = {
   "i32v.dot4": 5,
@@ -38,7 +38,7 @@ const cycles: Partial<Record<OpName, number>> = {
   "f32v.from_i32v": 4,
 };
 
-/** The smaller comes first, of those that can come next; where both are 0, as they were written. */
+/** Of the units that are ready, the one with the smallest rank comes next; of equal ranks, the first as written. */
 type Rank = (unit: Unit) => number;
 
 const ranks: Readonly<Record<Exclude<LoadOrder, "written">, Rank>> = {
@@ -57,7 +57,7 @@ export function reorder(statements: readonly Statement[], order: LoadOrder): rea
   return arranged(units, ranks[order]);
 }
 
-/** Whatever has effects that are not loads, stores and hints keeps a body as it is. */
+/** A body with other effects than loads, stores and prefetches is not reordered. */
 function isKnown(statement: Statement): boolean {
   if (statement.kind !== "op") return statement.kind === "set";
   const { imm, out } = shapeOf(statement.op);
@@ -133,7 +133,7 @@ function cyclesOf({ statements: [first] }: Unit): number {
 
 function arranged(units: readonly Unit[], rank: Rank): Statement[] {
   const waiting = units.map(({ before }) => before.size);
-  // Sorted by rank, then by place: of those that can come next, the first is taken.
+  // Sorted by rank, then by index: the first is taken.
   const ready: number[] = [];
   const ranked = units.map(rank);
   const isSooner = (a: number, b: number) =>

@@ -1,9 +1,9 @@
-// A kernel with its innermost loops scheduled: several rounds written behind each other, loads in another order, weights
-// loaded a round ahead. From IR to IR, for every lowering; the results are the same bits, since each value is computed by the
-// same ops from the same values. Whether it fits the registers, the lowering says.
-//   loop-bodies.ts  what a body has of its own; pointers without their steps
+// Schedules the innermost loops of a kernel: unrolls them, reorders loads, loads weights a round ahead. From IR to IR, before
+// a lowering to machine code; results are the same bits, since each value is computed by the same ops from the same values.
+// The lowering refuses a kernel that no longer fits the registers.
+//   loop-bodies.ts  registers local to a body; pointers without their increments
 //   pipeline.ts     loads a round ahead
-//   reorder.ts      another order of a straight list
+//   reorder.ts      the order of a body's statements
 
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
 import { type LoopStatement, Rewriting, straighten } from "./loop-bodies.ts";
@@ -11,7 +11,7 @@ import { pipeline } from "./pipeline.ts";
 import { type LoadOrder, reorder } from "./reorder.ts";
 
 export interface LoopSchedule {
-  /** Rounds of an innermost loop that are written behind each other. */
+  /** Rounds of an innermost loop that are unrolled. */
   readonly unroll: 1 | 2 | 4;
   readonly order: LoadOrder;
   /** Weights of a round are loaded in the round before it. */
@@ -50,13 +50,13 @@ class LoopScheduler {
       constant === undefined ? this.#lessOne(inside, count) : this.#number(inside, constant - 1);
     inside.push(...this.#rounds(fewer, ahead.body), ...this.#arranged(ahead.last));
     if (constant !== undefined) return inside;
-    // No round, nothing loaded: a loop of one round or none around it all.
+    // A loop of no rounds must load nothing: a loop of one round or none goes around it all.
     const list: Statement[] = [];
     const isAny = this.#isPositive(list, count);
     return [...list, { kind: "loop", count: isAny, body: inside }];
   }
 
-  /** So many rounds of a body: most of them several at a time. */
+  /** So many rounds of a body, unrolled, and a loop for the remainder. */
   #rounds(count: Reg<"i32">, body: readonly Statement[]): Statement[] {
     const { unroll } = this.#schedule;
     const loop = (times: Reg<"i32">, inside: readonly Statement[]): Statement => ({
@@ -96,7 +96,7 @@ class LoopScheduler {
     return this.#rewriting.op(list, "i32.const", [], value) as Reg<"i32">;
   }
 
-  /** 1 or 0: a number's sign is its highest bit. */
+  /** 1 or 0, from the sign bit. */
   #isNotNegative(list: Statement[], number: Reg): Reg<"i32"> {
     const sign = this.#rewriting.op(list, "i32.shr_u", [number], 31);
     return this.#rewriting.op(list, "i32.sub", [this.#number(list, 1), sign]) as Reg<"i32">;

@@ -1,7 +1,7 @@
-// From a kernel to what a processor with registers needs: a straight list of instructions whose operands are physical
-// registers (machine.ts). What all processors have in common is done here:
-//   linear.ts            constants, moves and bit casts disappear into operands, loads too where the target wants it
-//   assign-registers.ts  a register for every value; vectors are never spilled, scalars into the parameter block
+// From a kernel to a linear list of instructions whose operands are physical registers (machine.ts): the part of code
+// generation that all processors share.
+//   linear.ts            constants, moves and bit casts become operands, and loads, too, where the target allows it
+//   assign-registers.ts  a register for every value; scalars may be spilled into the parameter block, vectors never
 
 import type { Kernel } from "../ir/kernel.ts";
 import { assignRegisters } from "./assign-registers.ts";
@@ -15,7 +15,7 @@ export function toMachine(kernel: Kernel, target: MachineTarget): MachineKernel 
     );
   }
   const simple = simplify(kernel, target);
-  // Constants are kept in registers as far as these last, those of the innermost loops first.
+  // Keeps as many constants in registers as fit, those of the innermost loops first.
   for (let kept = simple.constants.length; ; kept--) {
     const linear = flatten(simple, target, new Set(simple.constants.slice(0, kept)));
     const assigned = assignRegisters(kernel, linear, target);

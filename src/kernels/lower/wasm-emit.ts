@@ -1,5 +1,5 @@
-// What the lowering to WebAssembly is made of, below the table of ops: a function, the locals of registers, locals that
-// ops use for themselves, and constants. Part of wasm.ts.
+// The emitter of the lowering to WebAssembly, below the table of ops: a function, locals of registers, scratch locals, and
+// constants. Part of wasm.ts.
 //
 // With 64-bit addresses, parameters that are addresses are f64 and converted where the function starts: JavaScript passes
 // an i64 as a BigInt, which it would have to allocate for every call. Below 2^53 every address is exact.
@@ -13,7 +13,7 @@ export interface WasmTarget {
   relaxed: boolean;
   /** 64-bit addresses. */
   memory64: boolean;
-  /** Makes functions that check every access against the buffers that the kernel is given: wasm-guard.ts. */
+  /** Guard mode: makes functions that check every access against the kernel's buffers (wasm-guard.ts). */
   guard?: GuardWasm | undefined;
 }
 
@@ -29,11 +29,11 @@ export type Lower = (l: WasmEmitter, args: readonly Reg[], imm: number) => void;
 export class WasmEmitter {
   readonly f: WasmFunction;
   readonly target: WasmTarget;
-  /** What is lowered from here on. */
+  /** Says which statement the next instructions belong to. */
   readonly begin: (statement: Statement) => void;
   /** Local of each register, by id. */
   readonly #locals: number[] = [];
-  /** Locals that ops use for themselves. */
+  /** Scratch locals of ops. */
   readonly #scratch: Partial<Record<WasmType, number[]>> = {};
   /** Local of each vector constant, by its bytes. */
   readonly #constants = new Map<string, number>();
@@ -81,8 +81,8 @@ export class WasmEmitter {
   }
 
   /**
-   * Pushes a vector constant. Each is set once, where the function starts: engines make constants where they stand,
-   * from several instructions, in a loop too.
+   * Pushes a vector constant. Each is set once, where the function starts: engines materialize constants in place, with
+   * several instructions, even in a loop.
    */
   constant(bytes: Uint8Array): void {
     const key = bytes.join();

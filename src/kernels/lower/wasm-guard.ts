@@ -1,9 +1,9 @@
-// WebAssembly whose every access of memory is checked against the buffers that the kernel was given: guard mode's
-// (docs/native.md). The engine checks against the whole memory only, where a kernel that leaves its buffer finds another's.
+// WebAssembly for guard mode (docs/native.md): every memory access is checked against the buffers that the kernel was given.
+// The engine checks against the whole memory only, where a kernel that leaves its buffer reaches another one.
 //
-// What is checked are the instructions that a lowering emits, not the ops they stand for: a load that reads more than its op
-// means is seen. A guarded function has more parameters, all f64: for each pointer the range of its buffer (from, to), then
-// where to report. Before an access outside it writes there: i32 line of the kernel, i32 bytes, i64 address; and traps.
+// The checks are on the emitted instructions, not on ops, so a load that reads more than its op says is found. A guarded
+// function has more parameters, all f64: for each pointer the range of its buffer (from, to), then the address of a report.
+// On an access outside, it writes a report (i32 line of the kernel, i32 bytes, i64 address) and traps.
 
 import { type Instruction, WasmFunction, type WasmType } from "../asm/wasm.ts";
 import { linesOf, pointerOrigins } from "../ir/bounds.ts";
@@ -41,12 +41,12 @@ function guardParams(kernel: Kernel): WasmType[] {
 export const guardedFunction: GuardWasm = (kernel, params, memory64) =>
   new GuardedFunction(kernel, params, memory64);
 
-/** A function that emits a check before each access. What is being lowered is said before its instructions are. */
+/** A function that emits a check before each access. begin() says which statement the next instructions belong to. */
 class GuardedFunction extends WasmFunction {
   readonly #origins: ReadonlyMap<number, readonly number[]>;
   readonly #lines: ReadonlyMap<Statement, number>;
   readonly #memory64: boolean;
-  /** By number of the kernel's parameter. */
+  /** The limits of each pointer, by number of the kernel's parameter. */
   readonly #limits = new Map<number, Limits>();
   readonly #report: number;
   readonly #address: number;
@@ -77,7 +77,6 @@ class GuardedFunction extends WasmFunction {
     this.#whole = this.local("i64");
   }
 
-  /** What is lowered from here on. */
   begin(statement: Statement): void {
     const pointer = statement.kind === "op" ? statement.args[0] : undefined;
     const origins = pointer?.type === "ptr" ? (this.#origins.get(pointer.id) ?? []) : [];
@@ -91,7 +90,7 @@ class GuardedFunction extends WasmFunction {
     super.op(name, imm, lane);
   }
 
-  /** The address is on the stack, and above it what is stored; so they are afterwards. */
+  /** The address is on the stack, and above it the value to store. Both are there afterwards, too. */
   #check(bytes: number, displacement: number, stored: WasmType | undefined): void {
     const value = stored && this.#storedLocal(stored);
     if (value !== undefined) super.op("local.set", value);

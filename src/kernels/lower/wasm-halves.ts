@@ -1,12 +1,12 @@
-// Half floats in WebAssembly, which has no instructions for them: loads and a store of four, as sequences of integer ops.
-// Part of wasm.ts, which has the table of ops; base/half.ts is what they mean.
+// Half floats in WebAssembly, which has no instructions for them: loads and a store of four, as sequences of integer
+// instructions. Part of wasm.ts, which has the table of ops; they give the results of base/half.ts.
 
 import type { Reg } from "../ir/kernel.ts";
 import type { WasmEmitter } from "./wasm-emit.ts";
 
 /**
- * Half to float: exponent and fraction moved into place, then multiplied by 2^112 to mend the exponent's bias, which is
- * right for subnormal halves too; infinities and NaNs get the exponent that the multiplication cannot reach.
+ * Half to float: exponent and fraction are moved into place, then multiplied by 2^112 to correct the bias of the exponent,
+ * which also handles subnormal halves. The exponent of infinities and NaNs is set afterwards.
  */
 export function loadF16(l: WasmEmitter, [address]: readonly Reg[], imm: number): void {
   const half = l.scratch("v128", 0);
@@ -35,7 +35,7 @@ export function loadF16(l: WasmEmitter, [address]: readonly Reg[], imm: number):
   l.f.op("v128.or");
 }
 
-/** As above, without the exponent that infinities need: sign, exponent and fraction in one shift. */
+/** As above, without infinities and NaNs: sign, exponent and fraction in one shift. */
 export function loadF16Finite(l: WasmEmitter, [address]: readonly Reg[], imm: number): void {
   l.get(address!);
   l.f.op("v128.load16x4_s", imm);
@@ -48,8 +48,8 @@ export function loadF16Finite(l: WasmEmitter, [address]: readonly Reg[], imm: nu
 }
 
 /**
- * Float to half, nearest even: as base/half.ts does it for one. Normal results round by an integer addition; those that
- * become subnormal halves round in the float unit (adding 0.5 puts the last place of a half where a float's is).
+ * Float to half, ties to even, as base/half.ts. Normal results are rounded by an integer addition, subnormal ones by adding
+ * 0.5, after which the last bit of a float is the last bit of a half.
  */
 export function storeF16(l: WasmEmitter, [address, value]: readonly Reg[], imm: number): void {
   const { f } = l;

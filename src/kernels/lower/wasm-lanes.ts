@@ -1,11 +1,11 @@
-// The longer sequences of the lowering to WebAssembly: shifts of bytes, lanes that are added up, and products of bytes
-// without relaxed SIMD. Part of wasm.ts, which has the table of ops.
+// The longer sequences of the lowering to WebAssembly: shifts of bytes, reductions, and dot products of bytes without
+// relaxed SIMD. Part of wasm.ts, which has the table of ops.
 
 import type { Instruction } from "../asm/wasm.ts";
 import type { Reg } from "../ir/kernel.ts";
 import type { Lower, WasmEmitter } from "./wasm-emit.ts";
 
-/** A shift of bytes, of which `mask` says what it leaves. */
+/** A shift of bytes: a shift of wider lanes, whose foreign bits `mask` clears. */
 export function maskedShift(instruction: Instruction, mask: (imm: number) => number): Lower {
   return (l, [x], imm) => {
     l.get(x!);
@@ -16,7 +16,7 @@ export function maskedShift(instruction: Instruction, mask: (imm: number) => num
   };
 }
 
-/** All lanes into one: halves onto each other, twice. */
+/** Reduces all lanes to one: combines halves, twice. */
 export function reduce(combine: Instruction, extract: Instruction): Lower {
   return (l, [x]) => {
     const t = l.scratch("v128");
@@ -70,7 +70,7 @@ export function storeSums(
   l.f.op("v128.store", imm);
 }
 
-/** Both operands widened to 16 bits, products of pairs, neighbours added. */
+/** Widens both operands to 16 bits, multiplies and adds pairs, then adds neighbours. */
 export function widenedDot4(l: WasmEmitter, [a, b, acc]: readonly Reg[]): void {
   const [low, high] = [l.scratch("v128", 0), l.scratch("v128", 1)];
   for (const [half, local] of [

@@ -1,8 +1,8 @@
-// From the kernel IR to WebAssembly: every register becomes a local, every op a few instructions from the table below.
-// The engine's own compiler does the rest (register allocation, scheduling).
+// The lowering of the kernel IR to WebAssembly: every register becomes a local, every op a few instructions from the table
+// below. The engine's compiler does the rest (register allocation, scheduling).
 //
-// With relaxed SIMD, dot4 is one instruction and fma may fuse; without it both are spelled out.
-// wasm-emit.ts has the locals and constants, wasm-lanes.ts and wasm-halves.ts what takes more than a line of the table.
+// With relaxed SIMD, dot4 is one instruction and fma may fuse; without it, both are sequences.
+// wasm-emit.ts has locals and constants, wasm-lanes.ts and wasm-halves.ts the longer sequences.
 
 import type { Instruction, WasmFunction } from "../asm/wasm.ts";
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
@@ -56,7 +56,7 @@ function lowerLoop(l: WasmEmitter, { count, body }: Extract<Statement, { kind: "
   f.op("end");
 }
 
-/** Operands in order, then these instructions. */
+/** Pushes the operands in order, then appends these instructions. */
 function simple(...instructions: Instruction[]): Lower {
   return (l, args) => {
     for (const arg of args) l.get(arg);
@@ -81,7 +81,7 @@ function shift(instruction: Instruction): Lower {
   };
 }
 
-/** Nothing to do but to see the same bits as another type. */
+/** A cast: the same bits as another type. */
 const reinterpret: Lower = (l, [x]) => l.get(x!);
 
 const lowerings: { readonly [O in OpName]: Lower } = {
@@ -201,7 +201,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "f32v.sub": simple("f32x4.sub"),
   "f32v.mul": simple("f32x4.mul"),
   "f32v.div": simple("f32x4.div"),
-  // f32x4.min and max are long on x86, because of NaNs and the signs of zeros.
+  // f32x4.min and max are several instructions on x86, because of NaNs and the signs of zeros.
   "f32v.min": simple("f32x4.pmin"),
   "f32v.max": simple("f32x4.pmax"),
   "f32v.lt": simple("f32x4.lt"),

@@ -1,15 +1,15 @@
-// Ops that x86-64 has no instruction for, said in ops that it has, before registers are assigned: so that their masks and
-// factors are constants like the kernel's own, kept in registers and shared with these. Part of x64.ts.
+// Expands ops that x86-64 has no instruction for into ops that it has. It runs before registers are assigned, so that their
+// masks and factors are constants like the kernel's own, in shared registers. Part of x64.ts.
 //
-// Types are left behind here: a shift of 32-bit lanes may take bytes, since all that matters to a register is that it is
-// a vector. The result is for machine.ts, not for verify.ts.
+// The result ignores vector types (a shift of 32-bit lanes may take bytes), which matter to verify.ts, but not to
+// to-machine.ts.
 
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
 import type { OpName, Type } from "../ir/ops.ts";
 
 type Op = Extract<Statement, { kind: "op" }>;
 
-/** Emits an op; without `out`, into a register of its own. */
+/** Emits an op; without `out`, into a new register. */
 type Emit = (op: OpName, args: readonly Reg[], imm?: number, out?: Reg) => Reg;
 
 /** undefined: the op stays as it is. */
@@ -17,7 +17,7 @@ type Expand = (statement: Op, emit: Emit, known: ReadonlyMap<number, number>) =>
 
 const bytesOf = (byte: number): number => Math.imul(byte & 255, 0x01010101);
 
-/** Bytes are shifted 32 bits at a time; what comes over from the neighbours is masked away. */
+/** Shifts bytes in 32-bit lanes, and masks the bits of neighbouring bytes. */
 function masked(shift: OpName, mask: (imm: number) => number): Expand {
   return ({ args, imm, out }, emit) => {
     const shifted = emit(shift, args, imm);
@@ -33,7 +33,7 @@ function withConstant(op: OpName, bits: number): Expand {
   };
 }
 
-/** vpmulld is slow; powers of two, and their negatives, are shifts. */
+/** vpmulld is slow: multiplications by powers of two, and their negatives, become shifts. */
 const multiply: Expand = ({ args, out }, emit, known) => {
   const at = args.findIndex(({ id }) => known.has(id));
   const factor = at < 0 ? 0 : known.get(args[at]!.id)!;
@@ -45,7 +45,7 @@ const multiply: Expand = ({ args, out }, emit, known) => {
   return true;
 };
 
-/** Signed times signed where one operand must be unsigned: 128 is added to the second, and 128 times the first taken off. */
+/** Signed times signed where one operand must be unsigned: adds 128 to the second, and subtracts 128 times the first. */
 const signedDot: Expand = ({ args: [a, b, acc], out }, emit) => {
   const raise = emit("i32v.const", [], bytesOf(128));
   const extra = emit("i32v.dot4", [a!, raise, emit("i32v.const", [], 0)]);
@@ -64,7 +64,7 @@ const expansions: Partial<Record<OpName, Expand>> = {
 
 const expansionsWithDot: typeof expansions = { ...expansions, "i32v.dot4_ss": signedDot };
 
-/** `hasDot`: i32v.dot4 is an instruction whose second operand is unsigned. */
+/** `hasDot`: the target has i32v.dot4 as an instruction, whose second operand is unsigned. */
 export function expandForX64(kernel: Kernel, hasDot: boolean): Kernel {
   const table = hasDot ? expansionsWithDot : expansions;
   const known = new Map<number, number>();

@@ -1,5 +1,5 @@
-// One row for each op of the IR: which of its operands may be in memory, what it overwrites, and its instructions on
-// AVX2 and AVX-512. Part of x64.ts.
+// The table of the lowering to x86-64, one row for each op of the IR: which operands may be in memory, which one it
+// overwrites, and its instructions on AVX2 and AVX-512. Part of x64.ts.
 
 import { maskRegister, r32, r64, tmm, xmm } from "../asm/x64.ts";
 import type { OpName, PairOp, TileOp } from "../ir/ops.ts";
@@ -157,7 +157,7 @@ const rules: { readonly [O in OpName]: Rule } = {
   "i32v.or": bits("vpor"),
   "i32v.select": rule(
     (l, [_, a, b], __, out) => {
-      // 0xca: the second operand where the first (out, the mask) has ones, else the third; 0xac: the other way round.
+      // vpternlogd 0xca: the second operand where the first (out, the mask) has ones, else the third; 0xac: the reverse.
       const [first, second, table] = a!.kind === "register" ? [a!, b!, 0xca] : [b!, a!, 0xac];
       const source = l.source("vpternlogd", second);
       l.a.op("vpternlogd", l.vector(out), l.vector(inRegister(first)), source, table);
@@ -257,7 +257,7 @@ const rules: { readonly [O in OpName]: Rule } = {
     { scratch: 2 },
   ),
 
-  // Shapes are in what the prologue loads.
+  // The prologue loads all shapes at once (tileConfiguration in x64.ts).
   "amx.shape": rule(() => {}),
   "amx.zero": rule((l, _, imm) => l.a.op("tilezero", tmm(imm))),
   "amx.load": rule((l, [p], imm) => {
@@ -275,7 +275,7 @@ const rules: { readonly [O in OpName]: Rule } = {
   ...refusing<PairOp>(noPairs("x86-64")),
 };
 
-/** What AVX2 does otherwise: no operand is one value for all lanes. */
+/** The ops that differ on AVX2, which also has no broadcast operands. */
 const rulesOfAvx2: Partial<Record<OpName, Rule>> = {
   // Fewer instructions, and a register less: EVEX has no vhaddps.
   "f32v.store_sums": rule(
@@ -332,12 +332,12 @@ function refusing<O extends OpName>(refusals: Record<O, () => never>): Record<O,
   return Object.fromEntries(entries) as Record<O, Rule>;
 }
 
-/** Resolved by machine.ts: the same bits in the same register. */
+/** Resolved by linear.ts: the same bits in the same register. */
 function casts<O extends OpName>(...names: O[]): Record<O, Rule> {
   return never(names, "machine.ts resolves it");
 }
 
-/** Said in other ops by x64-expand.ts. */
+/** Replaced by x64-expand.ts. */
 function expanded<O extends OpName>(...names: O[]): Record<O, Rule> {
   return never(names, "x64-expand.ts replaces it");
 }

@@ -1,5 +1,5 @@
-// What the rows of x64-ops.ts are made of: rules of common shapes, arithmetic on general registers, and the longer
-// sequences (reductions, maxima with NaN, products through 16-bit sums). Part of x64.ts.
+// The rules that the rows of x64-ops.ts are made of: common shapes, arithmetic on general registers, and the longer
+// sequences (reductions, maxima with NaN, dot products through 16-bit sums). Part of x64.ts.
 
 import {
   memory,
@@ -47,7 +47,7 @@ export interface Rule {
   readonly lower: Lower;
   /** Operands that may be in memory, or a constant there. */
   readonly memoryAt: readonly number[];
-  /** That may be one value for all lanes. */
+  /** A memory operand may be a broadcast. */
   readonly foldsSplat: boolean;
   readonly scratch: Scratch;
   readonly tied: number | undefined;
@@ -79,7 +79,7 @@ export function rule(lower: Lower, properties: Partial<Omit<Rule, "lower">> = {}
   };
 }
 
-/** out = instruction(first, second), the second from memory if it is there; of a commutative one, either. */
+/** out = instruction(first, second). The second may be in memory; of a commutative op, either. */
 export function binary(
   names: Instruction | Names,
   kind: "commutative" | "ordered" | "reversed",
@@ -104,7 +104,7 @@ export function unary(name: Instruction, ...immediate: number[]): Rule {
   });
 }
 
-/** In EVEX, of an operand that may be in memory. */
+/** In EVEX, the operand may be in memory. */
 export function shift(name: Instruction, form: "vex" | "evex"): Rule {
   return rule((l, [x], imm, out) => l.a.op(name, l.vector(out), l.source(name, x!), imm), {
     memoryAt: form === "evex" ? [0] : [],
@@ -192,8 +192,8 @@ export function mulIntegers(l: Lowering, a: Operand, b: Operand, out: number): v
 
 /**
  * The larger of two, as WebAssembly's max: NaN if either is, and of two zeros the positive one. vmaxps gives its second
- * operand in these cases; where the two orders differ, the bits in which they do tell which case it is.
- * `x` becomes the result; `y` is lost. `spare` is another register.
+ * operand in these cases, so both orders are computed, and the bits in which they differ tell the cases apart.
+ * `x` becomes the result; `y` is overwritten. `spare` is another register.
  */
 export function maximum(
   l: Lowering,
@@ -208,7 +208,7 @@ export function maximum(
   l.a.op("vsubps", vector(x), vector(spare), vector(y));
 }
 
-/** The upper half of `from`, whose length is `bytes`, into `to`. */
+/** Moves the upper half of `from`, which has `bytes` bytes, into `to`. */
 function upperHalf(l: Lowering, bytes: number, to: number, from: number): void {
   if (bytes === 64) l.a.op("vextracti64x4", ymm(to), l.vector(from), 1);
   else if (bytes === 32) {
@@ -216,7 +216,7 @@ function upperHalf(l: Lowering, bytes: number, to: number, from: number): void {
   } else l.a.op("vpshufd", xmm(to), xmm(from), bytes === 16 ? 0x0e : 0x01);
 }
 
-/** All lanes into the lowest one of `out`: halves onto each other. */
+/** Reduces all lanes to the lowest one of `out` by combining halves. */
 export function reduce(
   l: Lowering,
   from: number,
@@ -233,7 +233,7 @@ export function reduce(
   }
 }
 
-/** Sums of neighbours, in each 16 bytes: of `a` first, then of `b`. `spare` is written first, `out` after all is read. */
+/** Adds neighbours in each 16 bytes: those of `a`, then those of `b`. `spare` is written first, `out` after all reads. */
 export function addPairs(l: Lowering, a: number, b: number, out: number, spare: number): void {
   const [x, y, even, odd] = [a, b, out, spare].map((number) => l.vector(number));
   l.a.op("vshufps", odd!, x!, y!, 0xdd);
@@ -241,7 +241,7 @@ export function addPairs(l: Lowering, a: number, b: number, out: number, spare: 
   l.a.op("vaddps", even!, even!, odd!);
 }
 
-/** Adds the 16-byte groups of `x` up, halves onto each other, and stores the one that is left. */
+/** Adds the 16-byte groups of `x`, by halves, and stores the sum. */
 export function storeGroups(l: Lowering, to: X64Operand, x: number, spare: number): void {
   for (let bytes = l.width; bytes > 16; bytes /= 2) {
     const vector = bytes === 64 ? ymm : xmm;
@@ -251,7 +251,7 @@ export function storeGroups(l: Lowering, to: X64Operand, x: number, spare: numbe
   l.a.op("vmovups.store", to, xmm(x));
 }
 
-/** A tile, and where its rows are: the bytes from one to the next are in a register. */
+/** An AMX tile, and the address of its rows, whose stride is in a register. */
 export function rowsInMemory(
   l: Lowering,
   pointer: Operand,
@@ -278,7 +278,7 @@ export function bits(name: "vpand" | "vpor" | "vpxor"): Rule {
   return binary({ vex: name, evex: `${name}d` as const }, "commutative");
 }
 
-/** acc + the products, through 16-bit sums of two: exact for 0..127. */
+/** acc + the dot product, through 16-bit sums of two: exact for 0..127. */
 export const dotThroughWords: Rule = rule(
   (l, [xs, codes], _, out) => {
     const t = l.vector(l.scratch(0));
@@ -289,7 +289,7 @@ export const dotThroughWords: Rule = rule(
   { memoryAt: [0], scratch: 1, tied: 2 },
 );
 
-/** Bytes sign-extended to 16 bits: the odd ones by a shift, the even ones by two. */
+/** Sign-extends bytes to 16 bits: odd ones by one shift, even ones by two. */
 export const signedDotThroughWords: Rule = rule(
   (l, [a, b], _, out) => {
     const [s, t] = [l.vector(l.scratch(0)), l.vector(l.scratch(1))];

@@ -1,8 +1,9 @@
-// From the kernel IR to x86-64: AVX-512 with VNNI (vectors of 64 bytes, or 32), or AVX2 with or without VNNI (32 bytes).
-// machine.ts has assigned registers; here the list of instructions is encoded, one row of x64-ops.ts for each op.
+// The lowering of the kernel IR to x86-64 machine code: AVX-512 with VNNI (vectors of 64 bytes, or 32), or AVX2 with or
+// without VNNI (32 bytes). to-machine.ts assigns registers; here the list of instructions is encoded, one row of x64-ops.ts
+// for each op.
 //
-// An i32 is kept sign-extended in its 64-bit register: added to an address, it needs nothing more.
-// The calling convention is that of Linux and macOS (System V); the argument is described in machine.ts.
+// An i32 is kept sign-extended in its 64-bit register, so that it can be added to an address.
+// The calling convention is that of Linux and macOS (System V); machine.ts describes the argument.
 
 import type { NativeFunction } from "../asm/native-function.ts";
 import {
@@ -40,7 +41,7 @@ const calleeSaved: readonly number[] = [rbx, rbp, 12, 13, 14, 15];
 /** The parameter block. */
 const block = r64(rdi);
 const passing = [rax, rcx, rdx] as const;
-/** Those that need not be saved first; rbp and r13 last, which need a longer address. */
+/** Caller-saved registers first; rbp and r13 last, since addresses with them are longer. */
 const generals: readonly number[] = [rsi, 8, 9, 10, 11, rbx, 14, 15, 12, 13, rbp];
 
 export function lowerToX64(kernel: Kernel, { isa }: X64Target): NativeFunction {
@@ -67,7 +68,7 @@ export function lowerToX64(kernel: Kernel, { isa }: X64Target): NativeFunction {
   return new KernelLowering(toMachine(expanded, target), isa, scratch, tiles).run();
 }
 
-/** What ldtilecfg loads for a kernel that shapes tiles: palette 1, bytes of a row and rows of each tile. */
+/** The operand of ldtilecfg for a kernel with AMX tiles: palette 1, and the row bytes and rows of each tile. */
 function tileConfiguration(body: readonly Statement[]): Uint8Array | undefined {
   const shapes = body.flatMap((statement) =>
     statement.kind === "op" && statement.op === "amx.shape" ? [shapeOfTile(statement.imm)] : [],
@@ -82,7 +83,7 @@ function tileConfiguration(body: readonly Statement[]): Uint8Array | undefined {
   return configuration;
 }
 
-/** Loads that an operand in memory is, and those that are one value for all lanes. */
+/** Loads that can be a memory operand, and those that can be a broadcast operand. */
 const wholeLoads: Partial<Record<OpName, true>> = {
   ...{ "i8v.load": true, "i32v.load": true, "f32v.load": true, "f32.load": true },
 };
@@ -111,7 +112,7 @@ class KernelLowering implements Lowering {
   readonly #kernel: MachineKernel;
   readonly #scratch: readonly number[];
   readonly #tiles: Uint8Array | undefined;
-  /** Of the loops around the instruction: where they begin and where they end. */
+  /** The labels of the loops around the instruction. */
   readonly #loops: { readonly top: Label; readonly end: Label }[] = [];
 
   constructor(
@@ -216,12 +217,12 @@ class KernelLowering implements Lowering {
     return this.width === 64 ? zmm(number) : ymm(number);
   }
 
-  /** A general register that an op without a result may use: spilled results pass through it. */
+  /** A scratch general register for an op without a result: spilled results pass through it otherwise. */
   get spare(): number {
     return passing[2];
   }
 
-  /** A register that belongs to the op at hand alone. */
+  /** A scratch vector register of the current op. */
   scratch(index: number): number {
     return this.#scratch[index]!;
   }
@@ -242,7 +243,7 @@ class KernelLowering implements Lowering {
     this.a.moveImmediate(value >= 0 ? r32(to) : r64(to), value);
   }
 
-  /** An operand that an instruction may read from memory, as vectors. */
+  /** An operand that may be in memory, as a vector. */
   source(name: Instruction, operand: Operand): X64Operand {
     if (operand.kind === "register") return this.vector(operand.register);
     if (operand.kind === "memory") return this.address(operand);
@@ -252,7 +253,7 @@ class KernelLowering implements Lowering {
     return this.constant(Uint8Array.from({ length: this.width }, (_, i) => lane[i & 3]!));
   }
 
-  /** The same as the lowest lane alone. */
+  /** The same for the lowest lane alone. */
   sourceSingle(operand: Operand): X64Operand {
     if (operand.kind === "register") return xmm(operand.register);
     if (operand.kind === "memory") return this.address(operand);

@@ -1,4 +1,5 @@
-// Every kernel of the CPU backend that is not a matmul. A new one is a file and a line here.
+// The table of the kernels that are not matmuls, those of elementwise/ and attention/. The CPU backend lowers them all. A new
+// kernel is a file and a line here.
 
 import type { Kernel } from "../ir/kernel.ts";
 import { attentionMix } from "./attention/attention-mix.ts";
@@ -17,7 +18,7 @@ import { softcap } from "./elementwise/softcap.ts";
 import { softmax } from "./elementwise/softmax.ts";
 import { widenBf16, widenF16, widenPanelF16 } from "./elementwise/widen.ts";
 
-/** Each takes the bytes of a vector register, and how many of these there are, if it has tiles. */
+/** Each takes the bytes of a vector register and, if its register tile depends on it, how many of them there are. */
 export const elementwiseKernels: readonly ((width: number, registers?: number) => Kernel)[] = [
   rmsNorm,
   layerNorm,

@@ -1,10 +1,10 @@
-// The loop that every elementwise kernel is: n values, a vector at a time, several vectors per round while there are
-// enough of them and then one per round. n must be a multiple of the lanes of a vector.
+// The loop of elementwise kernels: n values, several vectors per round while there are enough of them, then one per round.
+// n must be a multiple of the lanes of a vector.
 
 import type { KernelBuilder } from "../ir/builder.ts";
 import type { Reg } from "../ir/kernel.ts";
 
-/** So many vector registers are enough for the larger tiles of the attention kernels. */
+/** Vector registers that are enough for the larger register tiles of the attention kernels. */
 export const manyRegisters = 32;
 
 /** A pointer variable that moves through memory, and the bytes that one vector of values takes there. */

@@ -1,7 +1,7 @@
-// Functions that no instruction computes, as sequences of IR: e^x, 1 / (1 + e^-x), tanh x.
+// Functions without an instruction, as sequences of IR: e^x, 1 / (1 + e^-x), tanh x.
 //
 // e^x = 2^n * e^r with n = round(x / ln 2) and |r| <= ln 2 / 2, where e^r is a polynomial of degree 6 (its own error is
-// 3e-9; with the roundings of float32 the result is within 1.5e-7). Right whether fma rounds once or twice.
+// 3e-9; with the roundings of float32 the result is within 1.5e-7). Holds whether fma rounds once or twice.
 
 import type { KernelBuilder } from "../ir/builder.ts";
 import type { Reg } from "../ir/kernel.ts";
@@ -13,23 +13,23 @@ const log2e = Math.LOG2E;
 const ln2High = 0.693359375;
 const ln2Low = -2.1219444005469057e-4;
 
-/** (e^r - 1 - r) / r^2, coefficients of r^0 to r^4, for the least largest relative error of e^r. */
+/** (e^r - 1 - r) / r^2: coefficients of r^0 to r^4 that minimise the largest relative error of e^r. */
 const tail = [0.49999993, 0.1666652, 0.0416684, 0.00836885, 0.00138143];
 
 /**
- * Added to a float, it leaves the nearest integer plus `bias` in the low bits (and the rounding is done); the shift of
- * those bits by 23 then is the float 2^(n + bias - 127).
+ * Added to a float x, it rounds x to the nearest integer n and leaves n + `bias` in the low bits. Shifted by 23, these are
+ * the float 2^(n + bias - 127).
  */
 function roundingConstant(bias: number): number {
   return 1.5 * 2 ** 23 + bias;
 }
 
 /**
- * e^x. Above 88.72 infinity; below -86.99 (where it would be 1.6e-38, almost the least normal float) 0, so that no
- * subnormal number comes out of it, with which some processors are slow. NaN stays NaN.
+ * e^x. Above 88.72 infinity. Below -86.99 (where it is 1.6e-38, almost the least normal float) 0, so that it gives no
+ * subnormal numbers, which are slow on some processors. NaN stays NaN.
  */
 export function exp(k: KernelBuilder, x: Vector): Vector {
-  // With n + 126 as the exponent, n = -126 gives 0 and n = 128 still fits; the missing 2 is in the polynomial.
+  // With n + 126 as the exponent, n = -126 gives 0 and n = 128 still fits; the polynomial is twice e^r to make up for it.
   const clamped = clamp(k, x, -87.2, 88.8);
   const { shifted, r } = reduce(k, clamped, 126);
   let y = k.op("f32v.const", [], 2 * tail[4]!);
@@ -45,7 +45,7 @@ export function sigmoidTimes(k: KernelBuilder, x: Vector, factor: Vector): Vecto
   return k.op("f32v.div", [factor, k.op("f32v.add", [e, k.op("f32v.const", [], 1)])]);
 }
 
-/** tanh x = m / (m + 2) with m = e^2x - 1, where m is exact to its last bits near 0 too. */
+/** tanh x = m / (m + 2) with m = e^2x - 1, where m keeps all its digits near 0. */
 export function tanh(k: KernelBuilder, x: Vector): Vector {
   // At 10 the result rounds to 1.
   const doubled = k.op("f32v.mul", [clamp(k, x, -10, 10), k.op("f32v.const", [], 2)]);

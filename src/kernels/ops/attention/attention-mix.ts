@@ -1,14 +1,13 @@
-// attn_mix_<kv>: out[i] = sum over p of scores[p] * value p[i], over all positions of a paged cache, for one head.
-// attn_mix4_<kv>: the same for four rows of scores at once over the same values (heads that share a KV head, or tokens that
-// follow one another): scores of query j are scoreStride bytes after those of query j - 1, its out outStride bytes after
-// the other's.
+// attn_mix_<kv>: out[i] = sum over p of scores[p] * value p[i], over all positions of a paged cache, for one query.
+// attn_mix4_<kv>: the same for four queries over the same values (heads that share a KV head, or neighbouring tokens): the
+// scores of query j are scoreStride bytes after those of query j - 1, its results outStride bytes after.
 //
-// `isNew` is 1 where the sums begin with 0, and 0 where they go on with what is in out. The products of each sum are
-// added in the order of the positions, whichever kernel and tile adds them.
+// `isNew` is 1 where the sums begin with 0, and 0 where they begin with what is in out. Every kernel and register tile adds
+// in the order of the positions.
 // `values` is the first row of the layer's first block, `headOffset` where the head starts in a row, in bytes; table,
 // blocks, last, rowBytes as in kv-walk.ts. headDim is a multiple of the lanes (q8_0: of 32).
-// In each block of positions, a piece of the head at a time stays in registers while the rows go by; between blocks the
-// sums are in out, so that a block's rows come from memory once and from the nearest cache for the other pieces.
+// Within a block of positions, the sums of a piece of the head stay in registers over all rows; between blocks, sums are in
+// out. So a block's rows come from memory for the first piece, and from the nearest cache for the others.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -21,19 +20,18 @@ export interface MixTile {
   /** Positions per round of the loop. */
   readonly rows: number;
   /**
-   * Vectors of the head that are kept in registers, most first. A format with blocks opens a block at a time and keeps
-   * the first of these numbers of its vectors.
+   * Vectors of the head whose sums are kept in registers, largest first. A format with blocks reads a block at a time and
+   * uses the first of these numbers.
    */
   readonly pieces: readonly number[];
 }
 
-/** Each takes the bytes of a vector, and how many registers there are for them. */
+/** Each takes the bytes of a vector register and how many of them there are. */
 export const attentionMix: readonly ((width: number, registers?: number) => Kernel)[] =
   kvFormats.flatMap((format) => [
     (width: number) => mixKernel(width, format, { queries: 1, rows: 4, pieces: [8, 4, 1] }),
     (width: number, registers = manyRegisters) => {
-      // Of sixteen registers, eight sums are what fits. WebAssembly's q8_0 gains more from using a scaled score for more
-      // vectors.
+      // Eight sums fit sixteen registers. q8_0 on WebAssembly gains more from using a scaled score for more vectors.
       const isSmall = registers < manyRegisters || (width === 16 && !format.blockValues);
       return mixKernel(width, format, {
         queries: 4,
@@ -78,7 +76,7 @@ function clear(k: KernelBuilder, pointer: Reg<"ptr">, n: Reg<"i32">): void {
   forEachVector(k, n, 1, [target], (i) => store(k, target, i, zero));
 }
 
-/** out += scores * values over the rows of a block, piece by piece of the head. */
+/** out += scores * values over the rows of a block, one piece of the head after the other. */
 function mixBlock(
   k: KernelBuilder,
   format: KvFormat,
@@ -108,7 +106,7 @@ function mixBlock(
   }
 }
 
-/** The vectors with these indices, counted from the first row's and the out pointers. */
+/** One piece: the vectors of the head with these indices. */
 function mixPiece(
   k: KernelBuilder,
   format: KvFormat,

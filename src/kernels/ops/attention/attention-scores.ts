@@ -1,15 +1,14 @@
 // attn_scores_<kv>: scores[p] = q . key p over all positions of a paged cache, for one query.
-// attn_scores4_<kv>: the same for four queries at once that look at the same keys (heads that share a KV head, or tokens
-// that follow one another): query j is queryStride bytes after query j - 1, its scores scoreStride bytes after the other's.
+// attn_scores4_<kv>: the same for four queries over the same keys (heads that share a KV head, or neighbouring tokens):
+// query j is queryStride bytes after query j - 1, its scores scoreStride bytes after.
 //
 // `keys` is the first row of the layer's first block, `headOffset` where the head starts in a row, in bytes; table,
 // blocks, last, rowBytes as in kv-walk.ts. headDim is a multiple of the lanes (q8_0: of 32).
-// Four positions are summed up side by side, so that a vector of the query is loaded once for all of them, and their lanes
-// are added up together. Scores are therefore written in fours: up to three more than there are positions, of which
-// nothing is known.
+// Four positions are computed at once, so that a vector of the query is loaded once for all of them, and their lanes are
+// reduced together. Scores are therefore written in fours: up to three undefined ones follow the last position.
 //
-// Every score is computed in one order, whichever kernel and tile computes it: a token's result does not depend on what
-// else is in the step.
+// Every kernel and register tile adds the products of a score in the same order: a token's result does not depend on what
+// else is in the batch.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -21,12 +20,12 @@ type Vector = Reg<"f32v">;
 
 export interface ScoresTile {
   readonly queries: number;
-  /** Queries whose sums are in registers at the same time; the others follow over the same rows. */
+  /** Queries whose sums are in registers at once; the other queries go over the same rows afterwards. */
   readonly atOnce: number;
   /**
-   * What is loaded once for the others: a vector of a query for the keys of all positions, which are then in registers; or
-   * a key for all queries, which are then read from memory each time. Keys with scales leave registers for the second only,
-   * where there are few.
+   * What the outer loop loads: vectors of a query, used with the keys of all positions, which are in registers; or a key,
+   * used with all queries, which are read from memory each time. Where registers are few, keys with scales fit the second
+   * only.
    */
   readonly first: "queries" | "keys";
   /** Vectors per round of the loop over the head, where the format leaves the choice. */
@@ -35,10 +34,10 @@ export interface ScoresTile {
 
 const wide: ScoresTile = { queries: 4, atOnce: 4, first: "queries", unroll: 4 };
 
-/** Positions side by side: the lanes of so many sums are added up together. */
+/** Positions computed at once: the lanes of so many sums are reduced together. */
 const rowsAtOnce = 4;
 
-/** Each takes the bytes of a vector, and how many registers there are for them. */
+/** Each takes the bytes of a vector register and how many of them there are. */
 export const attentionScores: readonly ((width: number, registers?: number) => Kernel)[] =
   kvFormats.flatMap((format) => {
     return [

@@ -1,22 +1,22 @@
 // How values lie in a row of the KV cache, for the attention kernels: float32, half floats, or q8_0 blocks.
 //
-// A format opens a chunk of a row (a pointer to so many vectors of values) and gives its vectors as floats. q8_0 gives
-// them without their scale, which is for the kernel to bring in where it costs least.
+// A format opens a piece of a row (a pointer to so many vectors of values) and gives its vectors as floats. q8_0 gives them
+// without their scale: the kernel multiplies by it where that costs least.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
 
 export interface KvChunk {
-  /** Vector i of the chunk. */
+  /** Vector i of the piece. */
   load(i: number): Reg<"f32v">;
-  /** A factor on all values of the chunk, in every lane. */
+  /** A factor on all values of the piece, in every lane. */
   readonly scale: Reg<"f32v"> | undefined;
 }
 
 export interface KvFormat {
   /** As in dtypes/. */
   readonly name: string;
-  /** Values that must be opened together; undefined: any number of vectors. */
+  /** Values of a block, which are opened together; undefined: any number of vectors. */
   readonly blockValues: number | undefined;
   /** Bytes that so many values take. */
   bytes(values: number): number;
@@ -33,7 +33,7 @@ const f32: KvFormat = {
   }),
 };
 
-/** Infinities (values beyond 65504) may be read as 65536, which does less harm. */
+/** Infinities (values beyond 65504) may read as 65536, which does less harm. */
 const f16: KvFormat = {
   name: "f16",
   blockValues: undefined,
@@ -58,8 +58,8 @@ const q8_0: KvFormat = {
 export const kvFormats: readonly KvFormat[] = [f32, f16, q8_0];
 
 /**
- * The half float at the pointer in every lane: sign, exponent and fraction moved to where a float has them, then
- * multiplied by 2^112 for the exponent's other bias. Infinity would read as 65536.
+ * The half float at the pointer in every lane: sign, exponent and fraction are moved to their places in a float32, then
+ * multiplied by 2^112 for the different bias of the exponent. Infinity reads as 65536.
  */
 function splatHalf(k: KernelBuilder, pointer: Reg<"ptr">): Reg<"f32v"> {
   const high = k.op("i32v.shl", [k.op("i32v.load_splat", [pointer])], 16);

@@ -8,11 +8,11 @@ import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
 import { remainder } from "../loops.ts";
 
-/** KV_BLOCK_TOKENS of graph/batch.ts, which kernels do not know. */
+/** KV_BLOCK_TOKENS of graph/batch.ts, which kernels must not import. */
 export const blockRows = 32;
 
 export interface PagedRows {
-  /** Of the first block, the head's offset included. */
+  /** The first row of block 0, plus the head's offset. */
   readonly cache: Reg<"ptr">;
   readonly table: Reg<"ptr">;
   readonly blocks: Reg<"i32">;
@@ -46,7 +46,7 @@ export function walkBlocks(
   });
 }
 
-/** min(n, 32). Only vectors have a minimum: all lanes hold it, and their sum divided by their number is it. */
+/** min(n, 32), by vectors, since scalars have no such op: the sum of equal lanes divided by their number. */
 function atMostABlock(k: KernelBuilder, n: Reg<"i32">): Reg<"i32"> {
   const limit = k.op("i32v.const", [], blockRows);
   const least = k.op("i32v.min_s", [k.op("i32v.splat", [n]), limit]);
@@ -74,8 +74,8 @@ export function walkRows(
 }
 
 /**
- * Calls visit with pointers to `together` rows (a power of 2 that divides a block) at a time. The last of them may lie
- * behind the count, but still in the block.
+ * Calls visit with pointers to `together` rows (a power of 2 that divides a block) at a time. The last ones may lie
+ * beyond the count, but are still in the block.
  */
 export function walkRowGroups(
   k: KernelBuilder,

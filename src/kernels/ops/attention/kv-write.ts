@@ -1,6 +1,6 @@
-// What writes the KV cache. store_f16: n float32 values as half floats. quantize_kv_q8_0: n values (a multiple of 32)
-// as ggml's q8_0 blocks, as dtypes/q8_0.ts makes them, but halfway cases round to even. Rounding halves away from zero
-// as C does would cost more and change nothing: either is off by half a step.
+// The kernels that write the KV cache. store_f16: n float32 values as half floats. quantize_kv_q8_0: n values (a multiple
+// of 32) as ggml's q8_0 blocks. Unlike dtypes/q8_0.ts, ties round to even: rounding them away from zero costs more and is
+// no closer.
 // For vectors of at most 32 bytes.
 
 import { KernelBuilder } from "../../ir/builder.ts";
@@ -33,14 +33,14 @@ export function quantizeKvQ8_0(width: number): Kernel {
     const magnitudes = vectors.map((v) => k.op("f32v.abs", [v]));
     const largest = k.op("f32v.hmax", [pairwise(magnitudes, (a, b) => k.op("f32v.max", [a, b]))]);
     const scale = k.op("f32.div", [largest, k.f32(127)]);
-    // All zero: any finite inverse gives codes of 0.
+    // A block of zeros: any finite inverse gives quants of 0.
     const inverse = k.op("f32.div", [k.f32(1), k.op("f32.max", [scale, k.f32(2 ** -126)])]);
     const factor = k.op("f32v.splat", [inverse]);
-    // The scale is written in every lane; the codes overwrite all but the first.
+    // The scale is written in every lane; the quants overwrite all but the first.
     k.op("f32v.store_f16", [out, k.op("f32v.splat", [scale])]);
-    const codes = vectors.map((v) => k.op("i32v.from_f32v", [k.op("f32v.mul", [v, factor])]));
-    for (let i = 0; i < codes.length; i += 4) {
-      const [a, b, c, d] = codes.slice(i, i + 4) as [I32, I32, I32, I32];
+    const quants = vectors.map((v) => k.op("i32v.from_f32v", [k.op("f32v.mul", [v, factor])]));
+    for (let i = 0; i < quants.length; i += 4) {
+      const [a, b, c, d] = quants.slice(i, i + 4) as [I32, I32, I32, I32];
       k.op("i8v.store", [out, k.op("i8v.pack_i32", [a, b, c, d])], 2 + i * k.lanes);
     }
     k.advance(x, blockValues * 4);

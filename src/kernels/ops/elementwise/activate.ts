@@ -1,6 +1,7 @@
-// silu, gelu, relu, sigmoid: out = activation(x) over n values. In place allowed. gate.ts multiplies the same functions.
+// silu, gelu, relu, sigmoid: out = activation(x) over n values. In place allowed. gate.ts has them times another value.
 //
-// gelu is the one by tanh; x/2 * (1 + tanh u) is written as x / (1 + e^-2u), which keeps its digits where tanh nears -1.
+// gelu is the tanh approximation. x/2 * (1 + tanh u) is computed as x / (1 + e^-2u), which keeps its digits where tanh is
+// near -1.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";

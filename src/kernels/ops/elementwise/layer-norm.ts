@@ -1,6 +1,6 @@
 // layer_norm, layer_norm_bias: (x - mean) / sqrt(variance + eps) * weight (+ bias) over one row of `size` values. In
-// place allowed. The variance is summed from the differences, in a pass of its own: E[x^2] - mean^2 loses its digits
-// where the mean is large.
+// place allowed. The variance is summed from the differences, in a second pass: E[x^2] - mean^2 loses digits where the
+// mean is large.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";

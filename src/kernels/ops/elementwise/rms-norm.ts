@@ -1,6 +1,6 @@
-// rms_norm: x / sqrt(mean(x^2) + eps) * weight over each of `groups` groups of `size` values that follow one another
-// (the rows of a matrix, or the heads of a row), all with the same weights. In place allowed. The product with the
-// factor is rounded before the weight comes in, as in graph/reference.ts.
+// rms_norm: x / sqrt(mean(x^2) + eps) * weight over each of `groups` consecutive groups of `size` values (the rows of a
+// matrix, or the heads of a row), all with the same weights. In place allowed. x times the factor is rounded before it is
+// multiplied by the weight, as in graph/reference.ts.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel } from "../../ir/kernel.ts";

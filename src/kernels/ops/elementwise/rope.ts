@@ -1,7 +1,7 @@
 // rope_interleaved and rope_half: rotate the heads of one token. x and out: [heads, headDim]; of every head the first
 // `dims` values are rotated, the rest is copied. In place allowed.
 //
-// The table holds what this token's position gives, computed once for all heads and layers:
+// The table holds cosines and sines of the token's position, computed once for all heads and layers:
 //   interleaved  dims cosines, each twice (c0 c0 c1 c1 ...), then dims sines with their signs (-s0 s0 -s1 s1 ...), so
 //                that out = x * cosines + neighbour * sines. dims must be a multiple of the lanes.
 //   half         dims / 2 cosines, then dims / 2 sines. dims / 2 must be a multiple of the lanes.
@@ -44,7 +44,7 @@ export function ropeHalf(width: number): Kernel {
 
 interface Rotation {
   k: KernelBuilder;
-  /** At the head's first value; the rotation leaves both behind the last value rotated. */
+  /** Both point to the head's first value; the rotation moves them past the last value rotated. */
   x: Stream;
   out: Stream;
   table: Reg<"ptr">;

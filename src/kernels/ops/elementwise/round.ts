@@ -1,5 +1,5 @@
-// round_f16, round_bf16: n float32 values, each as the nearest half float (of two, the even one), still as float32. What
-// activations become beside weights of these types. In place allowed.
+// round_f16, round_bf16: n float32 values rounded to the nearest f16 or bf16 (ties to even), stored as float32. Activations
+// are rounded in this way for matmuls with weights of these types. In place allowed.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -10,15 +10,15 @@ type Round = (k: KernelBuilder, x: Reg<"f32v">, out: Stream, i: number) => Reg<"
 export const roundF16 = (width: number): Kernel => roundKernel("round_f16", width, throughF16);
 export const roundBf16 = (width: number): Kernel => roundKernel("round_bf16", width, toBf16);
 
-/** There and back through memory, where the result will be. */
+/** Through memory: stores half floats where the result will be, and loads them again. */
 const throughF16: Round = (k, x, { pointer, step }, i) => {
   k.op("f32v.store_f16", [pointer, x], i * step);
   return k.op("f32v.load_f16", [pointer], i * step);
 };
 
 /**
- * The upper 16 bits, after adding half of what the lower can be (a little less where the upper are even). NaN as
- * arithmetic makes it stays NaN; one with nearly all bits set would become 0.
+ * Adds 0x7fff, or 0x8000 where the upper 16 bits are odd, and keeps the upper 16 bits. A NaN that arithmetic makes stays
+ * NaN; one with nearly all bits set would become 0.
  */
 const toBf16: Round = (k, x) => {
   const bits = k.op("f32v.as_i32v", [x]);

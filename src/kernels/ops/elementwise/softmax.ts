@@ -1,7 +1,7 @@
 // softmax: e^(scale * (x - max)) / sum over one row of any n >= 1 values; scale > 0. In place allowed.
 //
-// The memory behind x and out must reach to the next multiple of the lanes; what lies behind the n values there is
-// overwritten, in x by -Infinity (the kernel puts it there itself) and in out by 0.
+// The memory of x and out must reach to the next multiple of the lanes. What follows the n values there is overwritten: in
+// x by -Infinity, in out by 0.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -45,7 +45,7 @@ export function softmax(width: number): Kernel {
   return k.finish();
 }
 
-/** Puts -Infinity behind the row up to a multiple of the lanes, and returns that multiple. */
+/** Pads the row with -Infinity to a multiple of the lanes, and returns that multiple. */
 function padRow(k: KernelBuilder, x: Reg<"ptr">, n: Reg<"i32">): Reg<"i32"> {
   const up = k.op("i32.add", [n, k.i32(k.lanes - 1)]);
   const vectors = k.op("i32.shr_u", [up], Math.log2(k.lanes));

@@ -1,5 +1,5 @@
-// widen_f16, widen_bf16, widen_tile_f16: n half floats to float32. For prompts, where a row panel is widened once and then meets
-// many tokens: converting inside the product would be done anew for every few of them.
+// widen_f16, widen_bf16, widen_tile_f16: n half floats to float32. For prefill, where a row panel is widened once and then
+// used with many tokens: the matmul kernel would convert it again for every token tile.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel } from "../../ir/kernel.ts";
@@ -8,7 +8,7 @@ import { HALF_PANEL_HEADER, loadHalfCodes, RAISED_SCALE } from "../packed/half-p
 const UNROLL = 4;
 
 export const widenF16 = (width: number): Kernel => widen("f16", "f32v.load_f16", width);
-/** A tile of halves (half-panels.ts): (tile, out, n). */
+/** A row panel of coded half floats (half-panels.ts): (tile, out, n). */
 export function widenPanelF16(width: number): Kernel {
   const k = new KernelBuilder("widen_tile_f16", width);
   const x = k.param("ptr", "x");

@@ -1,17 +1,16 @@
-// The matmul kernel for quantized weights on processors with AMX tiles: one tile of 16 rows times T tokens, all
-// columns. It computes what dot4.ts computes, bit for bit: products are integers, which are exact in any order, and
-// what is added in floats is added in the same order. Layouts: packed.ts.
+// The matmul kernel for quantized weights on processors with AMX tiles: one row panel times T tokens, all columns. It
+// computes the same bits as dot4.ts: integer sums are exact in any order, and floats are added in the same order. Layouts:
+// packed.ts.
 //
-// The quants of a block, a byte each, are what an AMX tile multiplies with: 8 rows of 16 x 4 bytes. Activations lie so
-// that the quants of a block of T tokens are a tile of T rows, one activation block apart. One instruction then does what
-// 8T dot4 do. Its T x 16 sums go through memory into vectors, where they are scaled.
+// The quants of a block, a byte each, are one AMX tile of 8 rows of 16 x 4 bytes. The activations of a block of T tokens are
+// an AMX tile of T rows, one activation block apart. One instruction does the work of 8T dot4. Its T x 16 sums go through
+// memory into vectors, where they are scaled.
 //
-// Columns are cut into slabs, these into parts (the columns that share a scale). The quants of a slab are unpacked into
-// scratch memory once for all tokens, their offset taken out on the way (so nothing has to be added per token for it). Then
-// each tile of tokens goes through the slab twice: first everything is multiplied, then everything is scaled
-// (tile-scaling.ts). Not in turns: while AMX tiles are at work, a processor multiplies floats in one of its two places
-// only. Results are summed up in scratch memory, a slab at a time: in their own place, a row apart, they would push each
-// other out of the first cache.
+// Columns are split into slabs, slabs into parts (the columns that share a scale). The quants of a slab are unpacked into
+// scratch memory once for all tokens, without their offset, so that tokens need no correction for it. Then each token tile
+// goes over the slab twice: first everything is multiplied, then everything is scaled (tile-scaling.ts). The two are not
+// interleaved, because a processor has only one of its two float multipliers while AMX tiles are busy. Results are summed
+// in scratch memory, slab by slab: in their final place, a row apart, they would evict each other from the L1 cache.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -39,31 +38,31 @@ export interface TileMatmul {
   readonly name: string;
   /** For vectors of 64 bytes. */
   readonly layout: BlockLayout;
-  /** Tokens computed at once: 1 to 16. */
+  /** Tokens of a token tile: 1 to 16. */
   readonly tokens: number;
 }
 
-/** Blocks of a slab: products stay in the first cache until they are scaled. A span has as many, at most. */
+/** Blocks of a slab: their sums stay in the L1 cache until they are scaled. A span has as many, at most. */
 const SLAB = 8;
-/** Code vectors of a block. */
+/** Quant vectors of a block. */
 const VECTORS = BLOCK_COLS / 4;
 
-/** AMX tiles: products, four on their way; activations and quants, of one part and of the next. */
+/** Numbers of AMX tiles: four for sums in flight, two for activations and two for quants, of one part and of the next. */
 const SUMS: readonly number[] = [0, 1, 2, 3];
 const TOKENS: readonly number[] = [4, 5];
-const CODES: readonly number[] = [6, 7];
-/** Scratch memory: the products of a slab, its quants, and results. */
+const QUANTS: readonly number[] = [6, 7];
+/** Scratch memory: the integer sums of a slab, its quants, and results. */
 const QUANTS_AT: number = 2 * SLAB * SUMS_BYTES;
 const RESULTS_AT: number = QUANTS_AT + SLAB * VECTORS * 64;
 
-/** Bytes of scratch memory that the kernels need for steps of so many tokens, for each thread. */
+/** Bytes of scratch memory that the kernels need for batches of so many tokens, for each thread. */
 export function tileScratchBytes(tokens: number): number {
   return RESULTS_AT + Math.ceil(tokens / 16) * SUMS_BYTES;
 }
 
 /**
- * (w, x, out, spans, tokenTiles, codebook, outStride, group, scratch): as blockMatmulKernel in matrix order, with all groups of
- * the tile; `scratch` has tileScratchBytes().
+ * (w, x, out, spans, tokenTiles, codebook, outStride, group, scratch): as blockMatmulKernel in matrix order, with all groups
+ * of the row panel; `scratch` has tileScratchBytes().
  */
 export function tileMatmulKernel(shape: TileMatmul): Kernel {
   return new TileMatmulBuilder(shape).build();
@@ -129,10 +128,10 @@ class TileMatmulBuilder {
     };
     shape(SUMS, tokens, 64);
     shape(TOKENS, tokens, scaleCols);
-    shape(CODES, scaleCols / 4, 64);
+    shape(QUANTS, scaleCols / 4, 64);
   }
 
-  /** Results begin at zero. */
+  /** Sets the results to zero. */
   #clear(scratch: Reg<"ptr">, tokenTiles: Reg<"i32">): void {
     const k = this.#k;
     const zero = k.op("f32v.const", [], 0);
@@ -145,7 +144,7 @@ class TileMatmulBuilder {
     });
   }
 
-  /** Results to where they belong. */
+  /** Copies the results to `out`. */
   #write(
     scratch: Reg<"ptr">,
     tokenTiles: Reg<"i32">,
@@ -179,7 +178,7 @@ class TileMatmulBuilder {
     });
   }
 
-  /** So many spans of all tokens: added to the results. */
+  /** Adds so many spans of all tokens to the results. */
   #slab(all: SlabWalk, count: Reg<"i32">): void {
     const k = this.#k;
     this.#unpack(all, count);
@@ -193,13 +192,13 @@ class TileMatmulBuilder {
     });
   }
 
-  /** The quants of so many spans as bytes: [block][8] vectors. */
+  /** Unpacks the quants of so many spans into bytes: [block][8] vectors. */
   #unpack({ w, scratch, quants: signed }: SlabWalk, count: Reg<"i32">): void {
     const k = this.#k;
     const { layout } = this.#shape;
     const from = k.variable(w, "packed");
     const quants = k.variable(k.plus(scratch, QUANTS_AT), "quants");
-    // The next slab is brought while this one is multiplied.
+    // Prefetches the next slab while this one is multiplied.
     const slab = this.#slabSpans * spanBytes(layout);
     const runs = layout.spanBlocks / runBlocks(layout);
     k.loop(count, () => {
@@ -211,8 +210,8 @@ class TileMatmulBuilder {
         const at = runAt(layout, run) + quantsAt(layout, block % runBlocks(layout));
         const last: Loaded = { vector: -1 };
         for (const v of quantOrder(layout.bits, 0, VECTORS)) {
-          const code = emitQuants(k, layout.bits, from, at, v, last);
-          k.op("i8v.store", [quants, signed.value(code)], k.width * (block * VECTORS + v));
+          const packed = emitQuants(k, layout.bits, from, at, v, last);
+          k.op("i8v.store", [quants, signed.value(packed)], k.width * (block * VECTORS + v));
         }
       }
       k.advance(from, runAt(layout, runs));
@@ -221,8 +220,8 @@ class TileMatmulBuilder {
   }
 
   /**
-   * The products of so many spans, part by part. Four parts are on their way at once, each stored when its AMX tile is
-   * needed again: AMX tiles are slow to answer.
+   * The integer sums of so many spans, part by part. Four parts are in flight at once, and each is stored when its AMX tile
+   * is needed again, since AMX tiles have a long latency.
    */
   #multiply({ scratch }: SlabWalk, x: Reg<"ptr">, count: Reg<"i32">): void {
     const k = this.#k;
@@ -258,11 +257,11 @@ class TileMatmulBuilder {
     });
   }
 
-  /** Part number i from there on. */
+  /** Part number i, counted from the pointers. */
   #multiplyPart({ x, quants }: Parts, i: number): void {
     const k = this.#k;
     const { scaleCols } = this.#shape.layout;
-    const [sums, tokens, weights] = [SUMS[i]!, TOKENS[i % 2]!, CODES[i % 2]!];
+    const [sums, tokens, weights] = [SUMS[i]!, TOKENS[i % 2]!, QUANTS[i % 2]!];
     const column = i * scaleCols;
     const block = Math.floor(column / BLOCK_COLS);
     const xAt = k.plus(x, block * this.#blockBytes + (column % BLOCK_COLS));
@@ -277,7 +276,7 @@ class TileMatmulBuilder {
     k.op("amx.store", [k.plus(sums, i * SUMS_BYTES)], tileStride(SUMS[i]!, k.width));
   }
 
-  /** On to the next parts, whole blocks. */
+  /** Moves the pointers by so many parts, which are whole blocks. */
   #skipParts({ x, quants }: Parts, parts: number): void {
     const columns = parts * this.#shape.layout.scaleCols;
     this.#k.advance(x, (columns / BLOCK_COLS) * this.#blockBytes);
@@ -285,7 +284,7 @@ class TileMatmulBuilder {
   }
 }
 
-/** Variables: where the next part's quants are, those of activations and of weights, and where products go. */
+/** Variables: where the next part's activations and weights are, and where its integer sums go. */
 interface Parts {
   readonly x: Reg<"ptr">;
   readonly quants: Reg<"ptr">;

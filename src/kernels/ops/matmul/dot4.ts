@@ -1,14 +1,14 @@
-// The tiled matmul kernels for quantized weights: G groups of rows (as many as a vector has lanes) times T tokens, all
-// columns, in integers per scale and floats above that. Layouts: packed.ts; where the weights are: tile-pointers.ts.
+// The tiled matmul kernels for quantized weights: G groups of rows (as many rows as a vector has lanes) times T tokens, all
+// columns. Sums are integers within a scale and floats above that. Layouts: packed.ts. Pointers to weights: tile-pointers.ts.
 //
-// Cost per block of 32 columns of a G x T tile, nibbles with one scale: 4G code loads, 12G unpack ops, 8T activation
-// loads, 8GT dot4, and per (g, t) a convert, a multiply and an fma. 8GT dot4 do 64 GT multiply-adds per row of a group.
-// Where a span has a header, its blocks add up under their small scales alone; the header, the activations' scale and all
-// mins come on once per span.
+// Cost per block of 32 columns of a G x T register tile, nibbles with one scale: 4G loads of quants, 12G unpack ops, 8T
+// loads of activations, 8GT dot4, and per (g, t) a convert, a multiply and an fma. A dot4 does 4 multiply-adds per lane.
+// Where a span has a header, its blocks are summed with their small scales alone; the header, the activations' scale and
+// all mins are applied once per span.
 //
 // Two loop orders:
-//   vector  few tokens: walks down the tiles of a thread's share of rows; weights stream, the tokens stay in the cache.
-//   matrix  part of one row panel: walks over token tiles; the weights of the tile stay in the cache.
+//   vector  few tokens: walks over the row panels of a thread's chunk; weights stream, activations stay in the cache.
+//   matrix  part of one row panel: walks over token tiles; the weights stay in the cache.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -39,41 +39,42 @@ import { forEachResult, type Results, storeResults } from "./tile-results.ts";
 export interface BlockMatmul {
   readonly name: string;
   readonly layout: BlockLayout;
-  /** Groups of rows computed at once. In vector order they go through all of a tile. */
+  /** Groups of rows computed at once. In vector order, the kernel goes over all groups of a row panel. */
   readonly groups: number;
   /** Tokens computed at once. */
   readonly tokens: number;
-  /** Activations are stored once per lane. */
+  /** Activations are repeated in every lane. */
   readonly replicated: boolean;
   readonly order: "vector" | "matrix";
   /**
-   * vector: tiles computed in turns, block by block, each a stream of its own through memory (default 1). Hardware
-   * prefetchers stop at the end of a page; with several streams most of them are always under way.
+   * vector: row panels computed alternately, block by block, each a stream through memory (default 1). Hardware
+   * prefetchers stop at the end of a page; with several streams most of them are always busy.
    */
   readonly streams?: number;
-  /** How many bytes before they are needed quants are asked for; 0: not at all. Otherwise the layout decides. */
+  /** How many bytes ahead quants are prefetched; 0: not at all. Default: the layout decides. */
   readonly ahead?: number;
 }
 
 /**
- * Several tokens, weights in memory and in large pages, against 2048: 2 tokens 1.07 to 1.12 times as fast (Q4_0), 4 tokens 1.05
- * (Q8_0) to 1.2 (Q4_K), 8 tokens 1.04 to 1.12; 8192 does alike, none takes 1.3 to 1.5 times as long (bench/knobs.ts).
+ * Prefetch distance with several tokens. Against 2048 bytes, with weights in memory and in large pages: 2 tokens are 1.07 to
+ * 1.12 times as fast (Q4_0), 4 tokens 1.05 (Q8_0) to 1.2 (Q4_K), 8 tokens 1.04 to 1.12. 8192 is about the same; no prefetch
+ * takes 1.3 to 1.5 times as long (bench/knobs.ts).
  */
 const AHEAD_OF_TILES = 4096;
 
 /**
- * vector: (w, x, out, spans, tiles, codebook): all groups of each tile; writes 16 floats per tile and token.
+ * vector: (w, x, out, spans, tiles, codebook): all groups of each row panel; writes 16 floats per panel and token.
  * With several tokens: (..., outStride), as below. With several streams: (..., apart, outApart): stream s begins
  * `s * apart` bytes further, its results `s * outApart` bytes further.
- * matrix: (w, x, out, spans, tokenTiles, codebook, outStride, group): part of the tile at w, from group number `group` on;
- * x are the token tiles behind each other, outStride the bytes from one token's result to the next one's.
+ * matrix: (w, x, out, spans, tokenTiles, codebook, outStride, group): part of the row panel at w, from group number `group`
+ * on; x are the token tiles one after the other, outStride the bytes from one token's result to the next one's.
  * `codebook` is the address of the codebook of a layout with a lookup (codebookFor()), and not read otherwise.
  */
 export function blockMatmulKernel(shape: BlockMatmul): Kernel {
   return new BlockMatmulBuilder(shape).build();
 }
 
-/** Tokens whose mins are added up at once where registers are few. */
+/** Tokens whose mins are summed at once where registers are few. */
 const MINS_TOGETHER = 2;
 
 class BlockMatmulBuilder {
@@ -138,8 +139,8 @@ class BlockMatmulBuilder {
   }
 
   /**
-   * Sums of all spans are where the results go, and only the span's own in registers: machine code does not spill, and
-   * twice as many tokens fit. (WebAssembly's compilers spill as they like.)
+   * The sums over all spans are kept in `out`, and only those of the current span in registers. Machine code does not spill,
+   * so twice as many tokens fit. WebAssembly's compilers spill by themselves.
    */
   get #isInMemory(): boolean {
     const { layout } = this.#shape;
@@ -151,7 +152,7 @@ class BlockMatmulBuilder {
     return this.#w.inStream * (this.#shape.streams ?? 1);
   }
 
-  /** All columns of one tile: G x T vectors of results. */
+  /** All columns of one register tile: G x T vectors of results. */
   #tile(w: Reg<"ptr">, x: Reg<"ptr">, spans: Reg<"i32">): Grid {
     const k = this.#k;
     const { tokens, layout } = this.#shape;
@@ -170,7 +171,7 @@ class BlockMatmulBuilder {
     return sums;
   }
 
-  /** The same, span by span into the results. */
+  /** The same, with each span added to the results in memory. */
   #tileInMemory(w: Reg<"ptr">, x: Reg<"ptr">, spans: Reg<"i32">, results: Results): void {
     const k = this.#k;
     const { tokens, layout } = this.#shape;
@@ -185,7 +186,7 @@ class BlockMatmulBuilder {
     });
   }
 
-  /** The blocks of a span with a header; the pointers then are at the span again. */
+  /** The blocks of a span with a header. The pointers are back at the span afterwards. */
   #span(w: Reg<"ptr">, x: Reg<"ptr">, { sums }: SpanSums): void {
     const k = this.#k;
     const { layout } = this.#shape;
@@ -209,7 +210,7 @@ class BlockMatmulBuilder {
     }
   }
 
-  /** Has the quants brought that come `ahead` bytes later: those of another block, or of the next tile. */
+  /** Prefetches the quants `ahead` bytes later: those of another block, or of the next row panel. */
   #askAhead(block: number): void {
     const { layout } = this.#shape;
     const { ahead = this.#usualAhead } = this.#shape;
@@ -228,7 +229,7 @@ class BlockMatmulBuilder {
     return order === "matrix" ? AHEAD_OF_TILES : usualAhead(layout.width, streams);
   }
 
-  /** The columns of one scale: integer products, scaled into the sums (of the span, where it has a header). */
+  /** The columns of one scale: integer sums, scaled and added to the sums (of the span, where it has a header). */
   #part(x: Reg<"ptr">, block: number, part: number, sums: Grid): void {
     const k = this.#k;
     const { tokens, groups, layout } = this.#shape;
@@ -236,7 +237,7 @@ class BlockMatmulBuilder {
     for (let first = 0; first < this.#groups; first += groups) {
       const dots = this.#dots(x, block, part, first, starts);
       for (let g = first; g < first + groups; g++) {
-        // A pointer of its own is where the block's byte is: a vector loaded there has it lowest in each lane.
+        // Scales with a pointer of their own are loaded from the block's byte, which is then the lowest of each lane.
         const byte = this.#w.isApart ? 0 : scaleByte(layout, block, part);
         const { scale, min, isWhole } = emitScales(k, layout, this.#w.scales(g), byte);
         for (let t = 0; t < tokens; t++) {
@@ -254,7 +255,7 @@ class BlockMatmulBuilder {
     }
   }
 
-  /** Adds what a span's blocks came to, times the header and the activations' scale, and its mins. */
+  /** Adds a span's sums, times the header and the activations' scale, and its mins. */
   #scaleSpan(span: SpanSums, sums: Grid): void {
     const { tokens } = this.#shape;
     for (let g = 0; g < this.#groups; g++) {
@@ -265,7 +266,7 @@ class BlockMatmulBuilder {
     }
   }
 
-  /** The same where the sums are in memory; what all tokens share is done once. */
+  /** The same where the sums are in memory; what all tokens share is computed once. */
   #addSpan(span: SpanSums, results: Results): void {
     const k = this.#k;
     const { tokens, layout } = this.#shape;
@@ -300,7 +301,7 @@ class BlockMatmulBuilder {
     addSpanSum(this.#k, sum, span.sums[g]![t]!, header, xScale, mins);
   }
 
-  /** Of each token: the sum of a span's small mins times the sums of their activations. */
+  /** For each token: the sum of a span's small mins times the sums of their activations. */
   #mins(g: number, x: Reg<"ptr">, tokens: readonly number[]): Reg<"f32v">[] {
     const k = this.#k;
     const { layout } = this.#shape;
@@ -311,7 +312,7 @@ class BlockMatmulBuilder {
     return emitMins({ k, layout, reader: this.#x, x, inTile, tokens, scales });
   }
 
-  /** The integer products of a part: G x T. */
+  /** The integer sums of a part: G x T. */
   #dots(
     x: Reg<"ptr">,
     block: number,
@@ -339,8 +340,8 @@ class BlockMatmulBuilder {
   }
 
   /**
-   * What the products of a part start at: -offset * sum(x), which takes the quants' offset out. Where a shift makes it of
-   * a stored sum, it is made anew for each group, and no register keeps it.
+   * The start of a part's integer sums: -offset * sum(x), which cancels the offset of the quants. Where it is a shift of a
+   * stored sum, it is computed again for each group, so that it needs no register.
    */
   #starts(x: Reg<"ptr">, part: number): (t: number) => Reg<"i32v"> {
     const k = this.#k;
@@ -359,10 +360,10 @@ class BlockMatmulBuilder {
     return (t) => all[t]!;
   }
 
-  /** Code vector v of a group's block. `last` is what was loaded last, and is kept up to date. */
+  /** Quant vector v of a group's block. `last` is the vector loaded last, and is updated. */
   #quants(g: number, block: number, v: number, last: Loaded): Reg<"i8v"> {
     const [from, at] = this.#w.quants(g, block);
-    const code = emitQuants(this.#k, this.#shape.layout.bits, from, at, v, last);
-    return this.#codebook ? this.#k.op("i8v.lookup16", [this.#codebook, code]) : code;
+    const quants = emitQuants(this.#k, this.#shape.layout.bits, from, at, v, last);
+    return this.#codebook ? this.#k.op("i8v.lookup16", [this.#codebook, quants]) : quants;
   }
 }

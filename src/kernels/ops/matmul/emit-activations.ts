@@ -1,11 +1,11 @@
-// What the tiled kernels read of activations in blocks (packed.ts), as IR: quants and fields, in every lane, whichever of
-// the two styles they are stored in.
+// Reads blocks of activations (packed.ts) for the tiled kernels, as IR: quants and fields, broadcast to every lane, in
+// either of the two ways they are stored.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
 import { ACTIVATION_FIELDS, ACTIVATION_QUANTS_AT, activationBlockBytes } from "../packed/packed.ts";
 
-/** `x` points to a block of the first token; t counts the blocks behind it. */
+/** `x` points to a block of the first token; t counts blocks from there. */
 export class ActivationReader {
   readonly blockBytes: number;
   readonly #k: KernelBuilder;
@@ -39,7 +39,7 @@ export class ActivationReader {
       : this.#k.op("i32v.load_splat", [x], at + 4 * field);
   }
 
-  /** The sum of the activations' quants in a part of a block, as it is stored: the second of two is what the first leaves. */
+  /** The sum of the activations' quants in a part of a block. The second of two parts is the whole minus the first. */
   sum(x: Reg<"ptr">, t: number, part: number, parts: number): Reg<"i32v"> {
     if (parts === 1) return this.i32(x, t, ACTIVATION_FIELDS.sum);
     const first = this.i32(x, t, ACTIVATION_FIELDS.firstSum);

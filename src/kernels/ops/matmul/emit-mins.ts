@@ -1,5 +1,5 @@
-// What the small mins of a span (packed.ts) come to: for each token, the sum of the mins times the sums of the
-// activations that they stand beside, as IR. Header and scale are the caller's business (dot4.ts).
+// The small mins of a span (packed.ts), as IR: for each token, the sum of the mins times the sums of their activations. The
+// caller (dot4.ts, i8mm.ts, tile-scaling.ts) applies header and scale.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
@@ -15,21 +15,21 @@ import {
 import type { ActivationReader } from "./emit-activations.ts";
 import type { Place } from "./tile-pointers.ts";
 
-export interface MinimumsOfSpan {
+export interface SpanMins {
   readonly k: KernelBuilder;
   readonly layout: BlockLayout;
   readonly reader: ActivationReader;
-  /** The span's activations; `inTile` tokens lie behind each other. */
+  /** The span's activations: the blocks of `inTile` tokens lie one after the other. */
   readonly x: Reg<"ptr">;
   readonly inTile: number;
-  /** Those whose mins are wanted. */
+  /** The tokens whose mins are wanted. */
   readonly tokens: readonly number[];
   /** Where the scales and mins of each run are. */
   readonly scales: readonly Place[];
 }
 
 /** One for each of the tokens. */
-export function emitMins(span: MinimumsOfSpan): Reg<"f32v">[] {
+export function emitMins(span: SpanMins): Reg<"f32v">[] {
   const fours = span.scales.map(([from, at]) => span.k.op("i32v.load", [from], at));
   return span.layout.scales === "nibbles" ? fromNibbles(span, fours) : fromBytes(span, fours);
 }
@@ -42,9 +42,9 @@ export function scalesOfRuns(layout: BlockLayout, w: Reg<"ptr">, group: number):
   ]);
 }
 
-/** Bytes of scales meet zeros, those of mins the upper or the lower part of a block's sum (packed.ts). */
+/** One dot4 over scales and mins: scales are multiplied by 0, mins by the high or low part of a block's sum (packed.ts). */
 function fromBytes(
-  { k, layout, reader, x, inTile, tokens }: MinimumsOfSpan,
+  { k, layout, reader, x, inTile, tokens }: SpanMins,
   fours: readonly Reg<"i32v">[],
 ): Reg<"f32v">[] {
   const sums = tokens.map(() => k.variable(k.op("i32v.const", [], 0)));
@@ -63,7 +63,7 @@ function fromBytes(
 }
 
 function fromNibbles(
-  { k, layout, reader, x, inTile, tokens }: MinimumsOfSpan,
+  { k, layout, reader, x, inTile, tokens }: SpanMins,
   fours: readonly Reg<"i32v">[],
 ): Reg<"f32v">[] {
   const sums = tokens.map(() => k.variable(k.op("f32v.const", [], 0)));
@@ -72,21 +72,21 @@ function fromNibbles(
   fours.forEach((four, run) => {
     for (let block = 0; block < runBlocks(layout); block++) {
       for (let part = 0; part < scaleParts(layout); part++) {
-        const minimum = () => {
+        const min = () => {
           const nibble = k.op("i32v.shr_u", [four], 8 * scaleByte(layout, block, part) + 4);
           return k.op("i32v.and", [nibble, k.op("i32v.const", [], 15)]);
         };
-        const shared = isShared ? float(minimum()) : undefined;
+        const shared = isShared ? float(min()) : undefined;
         tokens.forEach((t, i) => {
           const at = (runBlocks(layout) * run + block) * inTile + t;
           const own = reader.sum(x, at, part, scaleParts(layout));
-          const small = shared ?? minimum();
+          const small = shared ?? min();
           const values = [float(own), shared ?? float(small as Reg<"i32v">)];
           k.update(sums[i]!, "f32v.fma", [values[0]!, values[1]!, sums[i]!]);
         });
       }
     }
   });
-  // Sums that are stored with the other sign.
+  // Beside plain half floats, sums of activations are stored negated.
   return layout.halves === "coded" ? sums : sums.map((sum) => k.op("f32v.neg", [sum]));
 }

@@ -1,5 +1,5 @@
-// What the tiled kernels take out of a block of packed weights, as IR: code vectors, put together from the fields of
-// quant-fields.ts. Where a block lies is the caller's business (dot4.ts).
+// Unpacks the quants of a block of packed weights, as IR: quant vectors, put together from the fields of quant-fields.ts.
+// The caller (dot4.ts, amx.ts, unpack-pairs.ts) knows where the block is.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
@@ -11,7 +11,7 @@ export interface Loaded {
   raw?: Reg<"i8v">;
 }
 
-/** Code vector v of the block whose quants begin at from + at. */
+/** Quant vector v of the block whose quants begin at from + at. */
 export function emitQuants(
   k: KernelBuilder,
   bits: QuantBits,
@@ -30,7 +30,7 @@ export function emitQuants(
   return pieces.reduce((a, b) => k.op("i8v.or", [a, b]));
 }
 
-/** One field, moved to its place: bits that a shift of 32-bit lanes brings along from a neighbour are masked out. */
+/** One field, shifted to its bits. A shift of 32-bit lanes also brings bits of the neighbouring byte, which are masked. */
 function emitField(k: KernelBuilder, raw: Reg<"i8v">, { from, width, to }: QuantField): Reg<"i8v"> {
   if (width === 8) return raw;
   const mask = k.op("i8v.splat", [], ((1 << width) - 1) << to);

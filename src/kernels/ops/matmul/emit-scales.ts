@@ -1,5 +1,5 @@
-// What the tiled kernels multiply the integer products of a block with, as IR: the scales and mins of packed weights, and
-// the scale of activations. Where they lie is the caller's business (dot4.ts).
+// Loads the scales and mins of packed weights, and the scale of activations, as IR: what integer sums are multiplied by.
+// The caller (dot4.ts, unpack-pairs.ts, tile-scaling.ts) knows where they are.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
@@ -8,14 +8,14 @@ import { ACTIVATION_FIELDS, type BlockLayout } from "../packed/packed.ts";
 import type { ActivationReader } from "./emit-activations.ts";
 import type { Place } from "./tile-pointers.ts";
 
-/** Of a part of a block. Small scales are not whole: the header's and the activations' come on at the span's end. */
+/** The scales of a part of a block. Header and activations' scale are applied to small scales at the span's end. */
 export interface Scales {
   readonly scale: Reg<"f32v">;
   readonly min: Reg<"f32v"> | undefined;
   readonly isWhole: boolean;
 }
 
-/** Scale and minimum of a group's rows. Of small scales it is byte `byte` of each lane, and there is no minimum here. */
+/** Scale and min of a group's rows. A small scale is byte `byte` of each lane, and has no min here. */
 export function emitScales(
   k: KernelBuilder,
   layout: BlockLayout,
@@ -37,7 +37,7 @@ export function emitScales(
   return { scale: k.op("f32v.from_i32v", [integer]), min: undefined, isWhole: false };
 }
 
-/** Byte `byte` of each lane (its low nibble, where a minimum has the high one) as an integer. */
+/** Byte `byte` of each lane as an integer; only its low nibble, where the high one is a min. */
 function emitSmallScale(
   k: KernelBuilder,
   { scales, hasMin }: BlockLayout,
@@ -45,7 +45,7 @@ function emitSmallScale(
   byte: number,
 ): Reg<"i32v"> {
   if (hasMin) {
-    // Beside mins scales are not negative.
+    // Scales that have mins are not negative.
     const moved = byte === 0 ? four : k.op("i32v.shr_u", [four], 8 * byte);
     return k.op("i32v.and", [moved, k.op("i32v.const", [], scales === "nibbles" ? 15 : 255)]);
   }
@@ -53,7 +53,7 @@ function emitSmallScale(
   return k.op("i32v.shr_s", [top], 24);
 }
 
-/** The scale of token t's block; raised, beside scales that are coded half floats. */
+/** The scale of token t's block; times 2^102, beside coded half floats. */
 export function emitActivationScale(
   k: KernelBuilder,
   { scales, halves }: BlockLayout,

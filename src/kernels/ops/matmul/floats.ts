@@ -1,9 +1,9 @@
-// The tiled matmul kernels for float weights (F32, F16, BF16): G groups of rows (as many as a vector has lanes) times T
-// tokens, all columns.
+// The tiled matmul kernels for float weights (F32, F16, BF16): G groups of rows (as many rows as a vector has lanes) times
+// T tokens, all columns. Quantized weights: dot4.ts.
 //
-// A tile is column -> 16 rows' values, so one load gives a group's rows of a column. Where there is no instruction for half
-// floats, F16 has a coding of its own (half-panels.ts). The activations are plain rows of float32. Cost per column of a
-// G x T tile: G weight loads (and conversions), T splat loads, GT fma.
+// A row panel is column -> 16 rows' values, so one load gives a group's rows of a column. Where there is no instruction for
+// half floats, F16 is coded (half-panels.ts). Activations are plain rows of float32. Cost per column of a G x T register
+// tile: G weight loads (and conversions), T splat loads, GT fma.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -18,14 +18,14 @@ export interface FloatMatmul {
   readonly groups: number;
   readonly tokens: number;
   readonly order: "vector" | "matrix";
-  /** vector: tiles computed in turns, each a stream of its own through memory (default 1); see dot4.ts. */
+  /** vector: row panels computed alternately, each a stream through memory (default 1); see dot4.ts. */
   readonly streams?: number;
-  /** How many bytes before they are needed weights are asked for; 0: not at all. Otherwise the target decides. */
+  /** How many bytes ahead weights are prefetched; 0: not at all. Default: the target decides. */
   readonly ahead?: number;
   readonly target: Pick<KernelTarget, "width" | "halves">;
 }
 
-/** How a vector of weights is loaded, what activations are multiplied by beside it, and what precedes a tile's weights. */
+/** How a vector of weights is loaded, what activations are multiplied by, and what precedes a row panel's weights. */
 const formats: Readonly<Record<Exclude<FloatMatmul["weights"], "f16">, FloatFormat>> = {
   f32: {
     bytes: 4,
@@ -58,7 +58,7 @@ interface FloatFormat {
   readonly bytes: number;
   readonly load: (k: KernelBuilder, w: Reg<"ptr">, at: number) => Reg<"f32v">;
   readonly xScale?: number;
-  /** f32 x 4 that the results of a tile are multiplied by. */
+  /** f32 x 4 that the results of a row panel are multiplied by. */
   readonly headerBytes?: number;
 }
 
@@ -66,11 +66,11 @@ interface FloatFormat {
 export const FLOAT_UNROLL = 4;
 
 /**
- * vector: (w, x, out, columns / 4, tiles, apart, outApart): one token, all groups of each tile; writes 16 floats per tile.
+ * vector: (w, x, out, columns / 4, tiles, apart, outApart): one token, all groups of each row panel; writes 16 floats a panel.
  * With several streams, stream s begins `s * apart` bytes further, its results `s * outApart` bytes further; with one,
  * these two are not read.
- * matrix: (w, x, out, columns / 4, tokenTiles, xStride, outStride): w is the tile plus the offset of the first of its
- * groups; xStride and outStride are the bytes from one token to the next.
+ * matrix: (w, x, out, columns / 4, tokenTiles, xStride, outStride): w is the row panel plus the offset of the first group;
+ * xStride and outStride are the bytes from one token to the next.
  */
 export function floatMatmulKernel(shape: FloatMatmul): Kernel {
   return shape.order === "vector" ? vectorKernel(shape) : matrixKernel(shape);
@@ -105,7 +105,7 @@ function vectorKernel(shape: FloatMatmul): Kernel {
   return k.finish();
 }
 
-/** Takes a tile's factor, and goes on to its weights. */
+/** Loads a row panel's factor, and moves w to its weights. */
 function header(k: KernelBuilder, w: Reg<"ptr">): Reg<"f32v"> {
   const factor = k.op("f32v.load", [w]);
   k.advance(w, HALF_PANEL_HEADER);
@@ -145,8 +145,8 @@ function matrixKernel(shape: FloatMatmul): Kernel {
 }
 
 /**
- * With 64 bytes a vector and eight streams, one token: F16 1.03, BF16 1.05 and F32 1.03 times the bandwidth without
- * (prefetch.ts has how). Others were not measured, or not faster.
+ * Prefetch distance. With vectors of 64 bytes, eight streams and one token: F16 has 1.03, BF16 1.05 and F32 1.03 times the
+ * bandwidth without prefetch (measured as in prefetch.ts). Other cases were not measured, or not faster.
  */
 function aheadOf({ order, streams = 1, target }: FloatMatmul): number {
   const { width, halves } = target;
@@ -175,7 +175,7 @@ function columns(
     for (let line = 0; line < some; line += CACHE_LINE) k.op("ptr.prefetch", [w], ahead + line);
   }
   for (let c = 0; c < FLOAT_UNROLL; c++) {
-    // One token's serve all streams; of several tokens each is loaded when it is needed, since registers are few.
+    // The activation of a single token is loaded once for all streams, those of several tokens at each use: registers are few.
     const shared = xs.length === 1 ? activation(xs[0]!, c) : undefined;
     ws.forEach((w, s) => {
       const rows = Array.from({ length: groups }, (_, g) => load(k, w, c * column + g * vector));

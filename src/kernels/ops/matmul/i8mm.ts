@@ -1,13 +1,13 @@
-// The matmul kernel for quantized weights on processors that multiply pairs of rows (SMMLA): one tile of 16 rows times T
-// tokens, all columns. It computes what dot4.ts computes, bit for bit: products are integers, which are exact in
-// any order, and what is added in floats is added in the same order. Layouts of weights and activations are the same, too
-// (packed.ts): two rows side by side are two code vectors zipped, two tokens side by side two loads.
+// The matmul kernel for quantized weights on processors with SMMLA, which multiplies pairs of rows: one row panel times T
+// tokens, all columns. It computes the same bits as dot4.ts: integer sums are exact in any order, and floats are added in
+// the same order. The layouts of weights and activations are the same, too (packed.ts): a pair of rows is two quant vectors
+// zipped, a pair of tokens two loads.
 //
-// Columns are cut into slabs: a span with a header, or SLAB blocks without. Quants and scales of a slab are unpacked and
-// zipped into scratch memory once for all tokens (unpack-pairs.ts); then each tile of tokens goes through the slab.
-// A vector of products, and of sums, has two tokens of two rows: a.r0, a.r1, b.r0, b.r1.
+// Columns are split into slabs: a span with a header, or SLAB blocks without. Quants and scales of a slab are unpacked and
+// zipped into scratch memory once for all tokens (unpack-pairs.ts); then each token tile goes over the slab.
+// A vector of sums has two tokens of two rows: a.r0, a.r1, b.r0, b.r1.
 //
-// Vector instructions per block of 16 rows x 4 tokens (2048 multiply-adds), one scale: 64 products, 12 zips of activations,
+// Vector instructions per block of 16 rows x 4 tokens (2048 multiply-adds), one scale: 64 SMMLA, 12 zips of activations,
 // and 4 for each of 16 sums (zero, convert, two multiplications): 140. dot4.ts has 160 for 8 x 6 (1536).
 
 import { KernelBuilder } from "../../ir/builder.ts";
@@ -29,7 +29,7 @@ import { forEachSlab, type SlabWalk } from "../packed/slabs.ts";
 import {
   CHUNKS,
   GROUPS,
-  hasWholeMinimums,
+  hasWholeMins,
   MOST_UNPACKED_BYTES,
   PAIRS,
   SCALES_AT,
@@ -46,7 +46,7 @@ export interface PairMatmul {
   readonly name: string;
   /** For vectors of 16 bytes. */
   readonly layout: BlockLayout;
-  /** Tokens computed at once. The last of an odd number is computed twice. */
+  /** Tokens of a token tile. With an odd number, the last is computed twice. */
   readonly tokens: number;
 }
 
@@ -57,14 +57,14 @@ const SLAB = 8;
 export const PAIR_SCRATCH_BYTES: number = SLAB * MOST_UNPACKED_BYTES;
 
 /**
- * (w, x, out, spans, tokenTiles, codebook, outStride, group, scratch): as blockMatmulKernel in matrix order, with all groups of
- * the tile; `scratch` has PAIR_SCRATCH_BYTES.
+ * (w, x, out, spans, tokenTiles, codebook, outStride, group, scratch): as blockMatmulKernel in matrix order, with all groups
+ * of the row panel; `scratch` has PAIR_SCRATCH_BYTES.
  */
 export function pairMatmulKernel(shape: PairMatmul): Kernel {
   return new PairMatmulBuilder(shape).build();
 }
 
-/** Two tokens of a tile, which may be the same; a and b are their numbers. */
+/** Two tokens of a token tile, which may be the same; a and b are their numbers. */
 interface TokenPair {
   readonly a: number;
   readonly b: number;
@@ -125,7 +125,7 @@ class PairMatmulBuilder {
     return this.#shape.tokens * this.#x.blockBytes;
   }
 
-  /** Results begin at zero: each slab adds to them. */
+  /** Sets the results to zero: each slab adds to them. */
   #clear({ out, outStride, tokenTiles }: Slabs): void {
     const k = this.#k;
     const zero = k.op("f32v.const", [], 0);
@@ -138,7 +138,7 @@ class PairMatmulBuilder {
     });
   }
 
-  /** Blocks without headers. */
+  /** All slabs of a layout without headers. */
   #slabs(all: Slabs, blocks: Reg<"i32">): void {
     const k = this.#k;
     forEachSlab(k, blocks, SLAB, (count) => {
@@ -149,7 +149,7 @@ class PairMatmulBuilder {
     });
   }
 
-  /** So many blocks, or a span with a header, of all tokens: added to the results. */
+  /** Adds so many blocks, or a span with a header, of all tokens to the results. */
   #slab(all: Slabs, blocks: Reg<"i32"> | undefined): void {
     const k = this.#k;
     const { layout } = this.#shape;
@@ -224,7 +224,7 @@ class PairMatmulBuilder {
     }).results;
   }
 
-  /** `out` moves on to the next tile of tokens. */
+  /** Moves `out` to the next token tile. */
   #storeSums(pairs: readonly TokenPair[], out: Reg<"ptr">, outStride: Reg<"i32">): void {
     const k = this.#k;
     const { end } = this.#forEachPair(pairs, out, outStride, ({ sums }, rows) => {
@@ -268,7 +268,7 @@ class PairMatmulBuilder {
       for (let chunk = part * inPart; chunk < (part + 1) * inPart; chunk++) {
         for (let p = 0; p < PAIRS; p += 2) {
           const at = WIDTH * (PAIRS * chunk + p);
-          // Both first: two neighbouring loads are one instruction.
+          // Both loads first: two neighbouring loads become one instruction.
           const rows = [0, WIDTH].map((next) => k.op("i8v.load", [w], at + next));
           rows.forEach((row, i) => {
             const dot = dots[p + i]!;
@@ -294,7 +294,7 @@ class PairMatmulBuilder {
     );
   }
 
-  /** Adds products, scaled; of small scales, what the header is multiplied with later. */
+  /** Scales integer sums and adds them; small scales are multiplied by the header later. */
   #scale(
     w: Reg<"ptr">,
     x: Reg<"ptr">,
@@ -316,7 +316,7 @@ class PairMatmulBuilder {
     });
   }
 
-  /** Of two tokens' blocks, each twice: a, a, b, b. */
+  /** The fields of two tokens' blocks, each twice: a, a, b, b. */
   #fields(
     x: Reg<"ptr">,
     { a, b }: TokenPair,
@@ -327,13 +327,13 @@ class PairMatmulBuilder {
     const twice = (both: Reg<"f32v">) => k.op("i8mm.zip32_low", [both, both]);
     return {
       scale: twice(k.op("i8mm.zip32_low", [ofA!, ofB!])),
-      scaledSum: hasWholeMinimums(this.#shape.layout)
+      scaledSum: hasWholeMins(this.#shape.layout)
         ? twice(k.op("i8mm.zip32_high", [ofA!, ofB!]))
         : undefined,
     };
   }
 
-  /** Adds a span's sums to the results: times the header and the activations' scale, and with the mins. */
+  /** Adds a span's sums to the results, times the header and the activations' scale, and its mins. */
   #addSpan(
     w: Reg<"ptr">,
     x: Reg<"ptr">,
@@ -360,7 +360,7 @@ class PairMatmulBuilder {
     k.set(out, end);
   }
 
-  /** Of each token: a span's mins times the sums of its activations. */
+  /** For each token: a span's mins times the sums of its activations. */
   #mins(w: Reg<"ptr">, x: Reg<"ptr">, group: number, tokens: readonly number[]): Reg<"f32v">[] {
     const k = this.#k;
     const { layout, tokens: inTile } = this.#shape;

@@ -1,9 +1,8 @@
-// How soon weights are asked for where nothing else was chosen (knob `ahead`, kernels/knobs.ts), for kernels that walk over
-// weights once. Several streams are ahead each by as much: what is under way is the product, and a core has room for 4 to 8
-// KiB of it.
+// The default prefetch distance (knob `ahead`, kernels/knobs.ts) of kernels that walk over weights once. Each stream is ahead
+// by this much, so the bytes in flight are distance times streams, and a core has room for 4 to 8 KiB of them.
 //
 // One token, one thread, weights in memory in pieces of 3 MB, vectors of 64 bytes, Sapphire Rapids, lower quartiles of 120
-// rounds in turns, GB/s of packed weights (a busy machine; the same variant twice differs by 1 %):
+// alternating rounds, GB/s of packed weights (a busy machine: the same variant twice differs by 1 %):
 //
 //   bytes ahead        0    512   1024   2048   4096   8192
 //   Q4_0, 1 stream  10.0   10.7   11.4   12.9   14.5   14.8
@@ -17,7 +16,7 @@ export const CACHE_LINE = 64;
 
 const byStreams: Readonly<Record<number, number>> = { 1: 4096, 2: 4096, 4: 1024, 8: 512 };
 
-/** Not measured with narrow vectors, nor with other numbers of streams. */
+/** Narrow vectors and other numbers of streams were not measured. */
 export function usualAhead(width: number, streams: number): number {
   return width > 16 ? (byStreams[streams] ?? 1024) : 0;
 }

@@ -1,7 +1,7 @@
 // Activations for the integer kernels: float32 to signed bytes with a scale, in the layout of packed.ts.
 //
-// quantize_32 (beside weights with a scale per 32): scale = max |x| / 127 of each block, as ggml's q8_0: the quants are
-//   x / scale, the scale that is stored is rounded to a half float, and raised where half floats are coded (packed.ts).
+// quantize_32 (beside weights with a scale per 32): scale = max |x| / 127 of each block, as ggml's q8_0. Quants are
+//   x / scale. The stored scale is rounded to a half float, and times 2^102 where half floats are coded (packed.ts).
 // quantize_256 (beside the K types): one scale for eight blocks, not rounded, as ggml's q8_k.
 
 import { KernelBuilder } from "../../ir/builder.ts";
@@ -18,7 +18,7 @@ export interface QuantizeActivations {
   readonly target: Pick<KernelTarget, "width" | "halves">;
 }
 
-/** Code vectors of a replicated block. */
+/** Quant vectors of a replicated block. */
 const VECTORS = BLOCK_COLS / 4;
 
 /**
@@ -58,7 +58,7 @@ export function quantizeActivationsKernel(shape: QuantizeActivations): Kernel {
   return k.finish();
 }
 
-/** The scale that is stored (in every lane) and what x is multiplied with. */
+/** The scale to store (in every lane) and the factor on x. */
 function spanScale(
   k: KernelBuilder,
   x: Reg<"ptr">,
@@ -87,14 +87,14 @@ function spanScale(
   const scale = k.op("f32v.div", [max, k.op("f32v.const", [], 127)]);
   const safeScale = k.op("f32v.div", [safe, k.op("f32v.const", [], 127)]);
   const inverse = k.op("f32v.div", [k.op("f32v.const", [], 1), safeScale]);
-  // Through memory that the block is about to fill anyway: the IR rounds to half floats only when it stores them.
+  // The IR rounds to half floats only in a store: this one goes to memory that the block overwrites afterwards.
   k.op("f32v.store_f16", [scratch, scale]);
   const rounded = k.op("f32v.load_f16", [scratch]);
   if (target.halves === "hardware") return { scale: rounded, inverse };
   return { scale: k.op("f32v.mul", [rounded, k.op("f32v.const", [], RAISED_SCALE)]), inverse };
 }
 
-/** The sums of two blocks, cut into bytes (packed.ts), over their third fields. */
+/** Stores the sums of two blocks, split into bytes (packed.ts), in their third fields. */
 function storeSumBytes(
   k: KernelBuilder,
   sums: readonly Reg<"i32">[],
@@ -104,7 +104,7 @@ function storeSumBytes(
 ): void {
   const constant = (value: number) => k.op("i32.const", [], value);
   const highs = sums.map((sum) => {
-    // Rounded to the nearest: sums are -4064..4064, so 8192 more is positive, and the shift need not be signed.
+    // Rounds to nearest. Sums are -4064..4064, so with 8192 added they are positive, and an unsigned shift will do.
     const raised = k.op("i32.add", [sum, constant(8192 + 32)]);
     return k.op("i32.sub", [k.op("i32.shr_u", [raised], 6), constant(128)]);
   });
@@ -147,7 +147,7 @@ function quantizeBlock(
   const stored = (value: Reg<"i32v">) => k.op("i32v.as_f32v", [signed(k, value, target.halves)]);
   const fields = [scale, stored(sum), scaledSum, stored(first)];
   if (!replicated) {
-    // Each store writes a whole vector of which only the first lane is to stay: the next one overwrites the rest.
+    // Each store writes a whole vector of which only the first lane stays: the next store overwrites the rest.
     fields.forEach((field, i) => {
       k.op("f32v.store", [out, field], 4 * i);
     });
@@ -156,7 +156,7 @@ function quantizeBlock(
     });
     return quantSum;
   }
-  // The end of the block holds the packed quants until each four of them has been spread over a vector.
+  // The end of the block holds the packed quants until each four of them has been broadcast to a vector.
   const end = activationBlockBytes(true, k.width) - k.width * packed.length;
   packed.forEach((bytes, i) => {
     k.op("i8v.store", [out, bytes], end + k.width * i);
@@ -178,7 +178,7 @@ function signed(k: KernelBuilder, sum: Reg<"i32v">, halves: Halves): Reg<"i32v">
   return halves === "coded" ? sum : k.op("i32v.sub", [k.op("i32v.const", [], 0), sum]);
 }
 
-/** The quants of a block as bytes: in two vectors, in one, or in the first half of one, whose other half has them again. */
+/** The quants of a block as bytes: in two vectors, in one, or in the first half of one, repeated in its other half. */
 function packAll(k: KernelBuilder, quants: readonly Reg<"i32v">[]): Reg<"i8v">[] {
   const fours = quants.length >= 4 ? quants : [...quants, ...quants];
   const pack = ([a, b, c, d]: readonly Reg<"i32v">[]) => k.op("i8v.pack_i32", [a!, b!, c!, d!]);

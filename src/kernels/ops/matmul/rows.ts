@@ -1,5 +1,5 @@
-// dot_rows: one row of float32 weights times every token: the second half of the generic path, which unpacks a row of
-// any type first. Opt level 2: SIMD, but no tiles.
+// dot_rows: one row of float32 weights times every token. The second half of the generic matmul, which dequantizes a row of
+// any type first (opt level 2: SIMD, but no register tiles).
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel } from "../../ir/kernel.ts";

@@ -1,5 +1,5 @@
-// The float sums of a tiled kernel: a vector for each group of rows and each token, and those of one span under a header,
-// with what the header does to them in the end. What else is added to them is the kernel's business (dot4.ts).
+// The float sums of a tiled kernel: a vector for each group of rows and each token; and those of one span with a header,
+// to which the header is applied at the end. The kernels (dot4.ts, i8mm.ts, tile-scaling.ts) add to them.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
@@ -9,7 +9,7 @@ import type { Place } from "./tile-pointers.ts";
 /** [groups][tokens] */
 export type Grid = Reg<"f32v">[][];
 
-/** The sums of one span, before its header and the activations' scale are multiplied in; and where its activations are. */
+/** The sums of one span, before its header and the activations' scale are applied; and where its activations are. */
 export class SpanSums {
   readonly sums: Grid;
   readonly x: Reg<"ptr">;
@@ -22,7 +22,7 @@ export class SpanSums {
     this.x = k.variable(x, "x_span");
   }
 
-  /** Starts again, with the span whose activations are at x. */
+  /** Sets the sums to zero for the span whose activations are at x. */
   begin(x: Reg<"ptr">): void {
     const zero = this.#k.op("f32v.const", [], 0);
     this.#k.set(this.x, x);
@@ -30,7 +30,7 @@ export class SpanSums {
   }
 }
 
-/** Of a span: what its small scales and mins are multiplied by. */
+/** What the small scales and mins of a span are multiplied by. */
 export interface Header {
   readonly scale: Reg<"f32v">;
   readonly min: Reg<"f32v"> | undefined;
@@ -42,8 +42,8 @@ export function loadHeader(k: KernelBuilder, { hasMin }: BlockLayout, [from, at]
 }
 
 /**
- * Adds to a sum what a span came to: times the header and the activations' scale, and its mins, which are asked for
- * where it has any.
+ * Adds a span's sum to a sum, times the header and the activations' scale, and its mins, which are computed only where it
+ * has any.
  */
 export function addSpanSum(
   k: KernelBuilder,

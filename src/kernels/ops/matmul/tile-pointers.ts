@@ -1,8 +1,7 @@
-// Where the tiled matmul kernels are in their weights: the pointers into a tile, or into several of them in turns, and the
-// displacements from these to the parts of a group (packed.ts). What is loaded there is the kernel's business
-// (dot4.ts).
+// The pointers of the tiled matmul kernel (dot4.ts) into its weights: into one row panel, or into several that are computed
+// alternately; and the displacements from them to the parts of a group (packed.ts). It loads nothing.
 //
-// A stream is a tile that is walked; all streams are at the same place of their tiles.
+// A stream is a row panel that is walked; all streams are at the same place of their panels.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
@@ -21,32 +20,32 @@ import {
 } from "../packed/packed.ts";
 
 /**
- * Runs of two blocks are written out, longer ones are loops. Measured with one token: four blocks written out, for all
- * groups of all streams, run a quarter slower than a loop over them; a loop over two runs a third slower than both.
+ * Runs of up to so many blocks are unrolled, longer ones are loops. Measured with one token: four blocks unrolled, for all
+ * groups of all streams, are a quarter slower than a loop over them; a loop over two is a third slower than both unrolled.
  */
 const WRITTEN_OUT = 2;
 
-/** How far in front of a span of coded half-float scales its pointer is. The factors of its tile are there, at the least. */
+/** How far before a span of coded half-float scales its pointer is. At least the panel's factors lie there. */
 const EARLY = 16;
 
 /** A pointer and the displacement from it. */
 export type Place = readonly [from: Reg<"ptr">, at: number];
 
 export class TilePointers {
-  /** Where the tile begins that is computed, and with it the factors of its rows; undefined where there are none. */
+  /** The factors of the current row panel's rows, which are at its beginning; undefined where there are none. */
   factors: Reg<"ptr"> | undefined;
   /** Groups of a stream. */
   readonly inStream: number;
   readonly #k: KernelBuilder;
   readonly #layout: BlockLayout;
-  /** From one stream to the next. */
+  /** Bytes from one stream to the next. */
   #apart: Reg<"i32"> | undefined;
-  /** Part of a tile: how far the parts of its first group are from those of group 0. */
+  /** For part of a row panel: how far the parts of its first group are from those of group 0. */
   #shifts: Record<"factors" | "header" | "scales" | "quants", Reg<"i32">> | undefined;
   /**
-   * Of each stream: pointers into its span, whose run or whose header begins there; displacements lead to the parts.
-   * They are the same pointer as far as possible: scales have one of their own where blocks are a loop (isApart), and a
-   * kernel that begins at any group has one for each part.
+   * For each stream, pointers to the current run or header of its span; displacements lead to the parts. They are the same
+   * pointer where possible: scales have their own where blocks are a loop (isApart), and a kernel that begins at any group
+   * has one for each part.
    */
   readonly #quantsAt: Reg<"ptr">[] = [];
   readonly #scalesAt: Reg<"ptr">[] = [];
@@ -58,17 +57,17 @@ export class TilePointers {
     this.inStream = inStream;
   }
 
-  /** Runs are so long that they are not written out: their scales and their quants need pointers of their own. */
+  /** Runs are loops: their scales and their quants need pointers of their own. */
   get isApart(): boolean {
     return runBlocks(this.#layout) > WRITTEN_OUT;
   }
 
-  /** Pointers are so much before what they point to: vectors of coded half floats are loaded from there, too. */
+  /** Pointers are so many bytes before their target, because vectors of coded half floats are loaded from there. */
   get early(): number {
     return this.factors ? EARLY : 0;
   }
 
-  /** The parts are those of the groups from this one on. */
+  /** Makes this group the first: its parts are at displacement 0. */
   shiftTo(group: Reg<"i32">): void {
     const k = this.#k;
     const layout = this.#layout;
@@ -76,7 +75,7 @@ export class TilePointers {
     this.#shifts = {
       factors: shift(factorsBytes(layout) / groupsPerPanel(layout)),
       header: shift(headerBytes(layout)),
-      // scalesAt() for a group that is not known yet.
+      // scalesAt() for a group that is known only at run time.
       scales: k.op("i32.add", [
         shift(scalesAt(layout, 1)),
         k.op("i32.mul", [
@@ -106,7 +105,7 @@ export class TilePointers {
     return headerBytes(this.#layout) > 0;
   }
 
-  /** Notes where a tile's factors are, and moves w on to its spans. */
+  /** Keeps the address of a row panel's factors, and moves w to its spans. */
   toTile(w: Reg<"ptr">): void {
     const k = this.#k;
     const at = this.factors;
@@ -115,12 +114,12 @@ export class TilePointers {
     k.advance(w, factorsBytes(this.#layout) - EARLY);
   }
 
-  /** Moves w on to the next tile, from behind the last span of this one. */
+  /** Moves w from the end of this row panel's last span to the next panel. */
   endTile(w: Reg<"ptr">): void {
     if (this.early > 0) this.#k.advance(w, this.early);
   }
 
-  /** Moves on to the factors of the next stream's tile. */
+  /** Moves to the factors of the next stream's row panel. */
   toNextFactors(): void {
     const at = this.factors;
     if (at) this.#k.update(at, "ptr.add", [at, this.#apart!]);
@@ -142,7 +141,7 @@ export class TilePointers {
     });
   }
 
-  /** Moves all pointers to runs; those to headers, where they are others, stay. */
+  /** Moves all pointers to runs; separate pointers to headers stay. */
   advanceRuns(bytes: number): void {
     for (const at of new Set([...this.#quantsAt, ...this.#scalesAt])) this.#k.advance(at, bytes);
   }

@@ -1,5 +1,5 @@
-// Where the results of the tiled kernels go (dot4.ts), as IR: a vector for each group of rows and each token. The
-// groups of a stream lie side by side; tokens are a stride apart, streams too.
+// Stores the results of the tiled kernel (dot4.ts), as IR: a vector for each group of rows and each token. The groups of a
+// stream are next to each other; tokens are a stride apart, and so are streams.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
@@ -23,7 +23,7 @@ export function forEachResult(
   { out, stride, apart, groups, inStream, tokens }: Results,
   visit: (g: number, t: number, row: Reg<"ptr">, at: number) => void,
 ): void {
-  // Variables, which move: as many addresses as there are results would be more than the registers for them.
+  // One pointer that moves: an address for each result would need more registers than there are.
   const target = k.variable(out);
   const row = k.variable(out);
   for (let g = 0; g < groups; g++) {
@@ -36,7 +36,7 @@ export function forEachResult(
   }
 }
 
-/** Stores the sums of all streams, times the factors of their rows where tiles have them. */
+/** Stores the sums of all streams, times the factors of their rows where row panels have them. */
 export function storeResults(
   k: KernelBuilder,
   { out, stride, apart, inStream, tokens }: Results,

@@ -1,10 +1,9 @@
-// The second half of amx.ts: the products of a slab, which AMX tiles have stored as integers, are scaled and
-// added to the results, as IR. What a product is multiplied with, and in which order sums are made, is as in
-// dot4.ts, so that results are the same bits.
+// The second half of amx.ts: scales the integer sums of a slab, which AMX tiles have stored, and adds them to the results, as
+// IR. Factors and the order of additions are those of dot4.ts, so that results have the same bits.
 //
-// Products lie part by part (the columns that share a scale), each a vector for every token; results are a vector for every
-// token. Where a span has a header, its parts add up under their small scales alone, in registers; the header, the
-// activations' scale and all mins come on once per span.
+// Integer sums ("products" here) lie part by part (the columns that share a scale), a vector for every token; results are a
+// vector for every token. Where a span has a header, its parts are summed with their small scales alone, in registers; the
+// header, the activations' scale and all mins are applied once per span.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
@@ -28,10 +27,10 @@ import { addSpanSum, loadHeader } from "./span-sums.ts";
 /** Bytes from one part's products to the next one's: 16 tokens, a vector of 64 bytes each. */
 export const SUMS_BYTES: number = 16 * 64;
 
-/** Tokens whose mins are added up at once, as far as registers reach. */
+/** Tokens whose mins are summed at once: as many as fit the registers. */
 const MINS_TOGETHER = 4;
 
-/** So many spans of one row panel and one tile of tokens. */
+/** So many spans of one row panel and one token tile. */
 export interface ScaledSlab {
   readonly w: Reg<"ptr">;
   readonly x: Reg<"ptr">;
@@ -40,7 +39,7 @@ export interface ScaledSlab {
   readonly results: Reg<"ptr">;
 }
 
-/** A part's products, and what they are multiplied with. */
+/** A part's integer sums, and what they are multiplied by. */
 interface Part {
   /** Weights: a run, and which byte of small scales. */
   readonly run: Reg<"ptr">;
@@ -127,7 +126,7 @@ export class TileScaling {
     });
   }
 
-  /** Adds a part's products, scaled; of small scales, what the header is multiplied with later. */
+  /** Scales a part's integer sums and adds them; small scales are multiplied by the header later. */
   #addPart({ run, byte, x, block, products, at, sums }: Part): void {
     const k = this.#k;
     const layout = this.#layout;
@@ -145,7 +144,7 @@ export class TileScaling {
     });
   }
 
-  /** Adds a span's sums to the results: times the header and the activations' scale, and with the mins. */
+  /** Adds a span's sums to the results, times the header and the activations' scale, and its mins. */
   #addSpan(w: Reg<"ptr">, x: Reg<"ptr">, sums: readonly Reg<"f32v">[], results: Reg<"ptr">): void {
     const k = this.#k;
     const header = loadHeader(k, this.#layout, [w, 0]);
@@ -160,7 +159,7 @@ export class TileScaling {
     });
   }
 
-  /** Of the next few tokens from `first` on: a span's mins times the sums of their activations. */
+  /** For the next few tokens from `first` on: a span's mins times the sums of their activations. */
   #mins(w: Reg<"ptr">, x: Reg<"ptr">, first: number): Reg<"f32v">[] {
     const [k, layout, inTile] = [this.#k, this.#layout, this.#tokens];
     const count = Math.min(MINS_TOGETHER, inTile - first);

@@ -1,17 +1,17 @@
-// Half floats (F16) in panels, coded so that a kernel can use them as they are, nearly: what widening a half costs is what
-// a matmul with one token waits for.
+// Row panels of half floats (F16), coded so that a kernel widens them with a shift and a mask, for targets without an
+// instruction for it: the cost of widening is what limits a matmul with one token.
 //
-// A half has 10 bits of mantissa and 5 of exponent. Shifted to where a float32 has its own, with the exponent's bias as
-// it was, it is the float32 of its value times 2^-112, exactly; the activations are multiplied by 2^102 instead of every
-// weight by 2^112. But small halves (below 2^-14) become float32 numbers that are subnormal, which some processors
-// handle a hundred times as slowly, and a trained model has one in 400. So the weights of a panel are multiplied by 2^10
-// before they become halves again, which leaves none that is subnormal and loses nothing as long as all are below 64.
+// A half float has 10 bits of mantissa and 5 of exponent. Shifted to those of a float32, without adjusting the bias, it is
+// exactly its value times 2^-112, and activations are multiplied to make up for it instead of every weight. But half floats
+// below 2^-14 become subnormal float32 numbers, which are a hundred times slower on some processors, and a trained model has
+// one in 400. So the weights of a panel are first multiplied by 2^10 and rounded to half floats again, which leaves no
+// subnormal and loses nothing as long as all are below 64. The factor on activations is therefore 2^102.
 //
 // The half-float scales of quantized types (packed.ts) are coded in the same way, with a factor for each row.
 //
 // A panel is
-//   f32 x 4  the factor of its results: 1; or 2^10, where its weights were not raised because one of them is 64 or more;
-//            or NaN, where one is no number: the results then are none either
+//   f32 x 4  the factor on its results: 1; or 2^10, where its weights were not raised because one of them is 64 or more;
+//            or NaN, where a weight is infinite or NaN, which makes the results NaN
 //   codes    column -> 16 rows, 2 bytes each
 
 import { f16ToF32, f32ToF16 } from "../../../base/half.ts";
@@ -22,40 +22,40 @@ import { PANEL_ROWS } from "./packed.ts";
 export const HALF_PANEL_HEADER = 16;
 
 const RAISE = 10;
-/** The half 64, of which raised weights have less, and infinity. */
+/** The bits of the half float 64, which all raised weights are below, and of infinity. */
 const RAISE_LIMIT = 0x5400;
 const INFINITE = 0x7c00;
 
-/** What activations are multiplied by beside raised codes. */
+/** The factor on activations beside raised codes. */
 export const RAISED_SCALE: number = 2 ** (112 - RAISE);
 
-/** What the results of raised codes are multiplied by, if the largest of the halves has this size (its bits). */
+/** The factor on results, from the bits of the largest magnitude among the half floats. */
 export function halfFactor(largest: number): number {
   if (largest >= INFINITE) return Number.NaN;
   return largest < RAISE_LIMIT ? 1 : 2 ** RAISE;
 }
 
-/** What a code beside such a factor is multiplied by to be the half of the file. */
+/** The factor that turns a code of a panel with this factor back into the half float of the file. */
 export function codeFactor(factor: number): number {
   return factor === 1 ? 2 ** -RAISE : 1;
 }
 
-/** Four codes as floats: the weights times 2^-112, or raised, 2^-102. */
+/** A vector of codes as floats: the weights times 2^-112, or 2^-102 where they are raised. */
 export function loadHalfCodes(k: KernelBuilder, w: Reg<"ptr">, at: number): Reg<"f32v"> {
   return asFloats(k, k.op("i32v.shl", [k.op("i32v.load_i16", [w], at)], 13));
 }
 
-/** The same for codes in the upper halves of four 32-bit lanes. */
+/** The same for codes in the upper halves of 32-bit lanes. */
 export function loadUpperHalfCodes(k: KernelBuilder, w: Reg<"ptr">, at: number): Reg<"f32v"> {
   return asFloats(k, k.op("i32v.shr_s", [k.op("i32v.load", [w], at)], 3));
 }
 
-/** Shifted codes without what else is in their lanes: the sign, spread over three bits of the exponent, and a neighbour. */
+/** Masks shifted codes: removes copies of the sign in three bits of the exponent, and bits of the neighbour. */
 function asFloats(k: KernelBuilder, bits: Reg<"i32v">): Reg<"f32v"> {
   return k.op("i32v.as_f32v", [k.op("i32v.and", [bits, k.op("i32v.const", [], 0x8fffe000 | 0)])]);
 }
 
-/** Packs up to 16 rows; `codes` and `header` are those of the panel, `codes` zero where there are no rows. */
+/** Packs up to 16 rows into the panel's `codes` and `header`; `codes` must be zero where there are no rows. */
 export function packHalfPanel(
   source: DataView,
   rows: number,
@@ -99,7 +99,7 @@ export function readHalfPanel(
 
 let table: Uint16Array | undefined;
 
-/** For each half, the half 2^10 times as large; where that is none, whatever. */
+/** For each half float, the one 2^10 times as large; infinity where that is too large. */
 export function raisedHalves(): Uint16Array {
   table ??= Uint16Array.from({ length: 65536 }, (_, half) =>
     f32ToF16(f16ToF32[half]! * 2 ** RAISE),

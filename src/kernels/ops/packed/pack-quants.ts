@@ -1,18 +1,18 @@
-// The quants of one block of one row into its lane of the block's vectors: the table of quant-fields.ts, written out, since
-// this runs for every weight of a model while it is loaded (reading the table there takes ten times as long).
-// test/kernels/packings.test.ts holds it against the table.
+// Writes the quants of one block of one row into its lane of the block's vectors: the table of quant-fields.ts, unrolled,
+// since this runs for every weight while a model is loaded (interpreting the table takes ten times as long).
+// test/kernels/packings.test.ts checks it against the table.
 //
 // `c` has 8 words of four quants from `f` on; word v of the lane is m[t + s * v], where s is the lanes of a vector.
 
 import type { QuantBits } from "./quant-fields.ts";
 
-type WriteCodes = (c: Uint32Array, f: number, m: Uint32Array, t: number, s: number) => void;
+type WriteQuants = (c: Uint32Array, f: number, m: Uint32Array, t: number, s: number) => void;
 
 const LOW_1 = 0x01010101;
 const LOW_2 = 0x03030303;
 const LOW_3 = 0x07070707;
 
-export const writeQuants: Readonly<Record<QuantBits, WriteCodes>> = {
+export const writeQuants: Readonly<Record<QuantBits, WriteQuants>> = {
   2: (c, f, m, t, s) => {
     m[t] = c[f]! | (c[f + 1]! << 2) | (c[f + 2]! << 4) | (c[f + 3]! << 6);
     m[t + s] = c[f + 4]! | (c[f + 5]! << 2) | (c[f + 6]! << 4) | (c[f + 7]! << 6);

@@ -1,5 +1,5 @@
-// Puts rows of a weight matrix, as they are in the file, into panels (packed.ts). Runs once, while a model is loaded;
-// rows that fill up the last panel are zeros.
+// Packs rows of a quantized weight, as they are in the file, into row panels (packed.ts). Runs once, while a model is loaded;
+// missing rows of the last panel are zeros.
 
 import { halfFactor, raisedHalves } from "./half-panels.ts";
 import { writeQuants } from "./pack-quants.ts";
@@ -21,7 +21,7 @@ import {
 } from "./packed.ts";
 import { type LayoutTarget, layoutFor, newSpan, type Packing, type Span } from "./packing.ts";
 
-/** The memory that panels are written to, seen four ways. */
+/** The memory that panels are written to, as four typed arrays. */
 export interface PanelMemory {
   readonly bytes: Int8Array;
   readonly halves: Uint16Array;
@@ -30,10 +30,10 @@ export interface PanelMemory {
 }
 
 const scratch: Span = newSpan();
-/** Of each row of a group: the size of its largest half-float scale. */
+/** For each row of a group: the bits of its largest half-float scale or min, without the sign. */
 const largest = new Int32Array(PANEL_ROWS);
 
-/** Packs up to 16 rows into the panel at byte address `address`. `source` holds the rows behind each other. */
+/** Packs up to 16 rows into the panel at byte address `address`. `source` holds the rows one after the other. */
 export function packPanel(
   packing: Packing,
   target: LayoutTarget,
@@ -54,7 +54,7 @@ export function packPanel(
   const inGroup = groupRows(layout);
   const laneStep = layout.scales === "plain_halves" ? 2 : 4;
   if (rows < PANEL_ROWS) memory.words.fill(0, address / 4, start + spans * spanWords);
-  // The rows of a group side by side, as they lie in memory: what is written stays in the nearest cache until it is complete.
+  // Group by group, since the rows of a group are interleaved in memory: what is written stays in the L1 cache.
   for (let first = 0; first < rows; first += inGroup) {
     const group = first / inGroup;
     const quants = (group * quantsBytes(layout)) / 4;
@@ -104,11 +104,11 @@ export function packPanel(
   }
 }
 
-/** Where the parts of group 0 are in a span, for its first row: what writing needs of a layout. */
+/** Where the parts of group 0's first row are in a span. */
 interface Places {
-  /** Of each block: the word where its quants begin. */
+  /** For each block, the word where its quants begin. */
   readonly quants: Int32Array;
-  /** Of each scale, [block][part]: its byte. */
+  /** For each scale, [block][part], its byte. */
   readonly scales: Int32Array;
 }
 
@@ -125,7 +125,7 @@ function placesOf(layout: BlockLayout): Places {
   return { quants: Int32Array.from(quants), scales: Int32Array.from(scales) };
 }
 
-/** The scales of one row of a span: its header is at word `header`; `at` is how far its bytes are from group 0's places. */
+/** Writes the scales of one row of a span. Its header is at word `header`; `at` is how far its bytes are from `places`. */
 function writeScales(
   { hasMin, scales, width }: BlockLayout,
   places: Places,
@@ -164,7 +164,7 @@ function writeScales(
   }
 }
 
-/** Quants the scale (and the minimum) of a block, and remembers the larger. */
+/** Codes the scale (and the min) of a block as in half-panels.ts, and updates `largest`. */
 function raiseHalves({ hasMin }: BlockLayout, { halves }: Span, lane: number): void {
   const raised = raisedHalves();
   for (let i = 0; i < (hasMin ? 2 : 1); i++) {

@@ -1,35 +1,36 @@
-// How weights and activations lie in memory for the tiled matmul kernels: the layouts, as data.
+// The memory layouts of weights and activations for the tiled matmul kernels, as data. pack.ts packs weights, unpack.ts reads
+// them back, matmul/quantize-activations.ts makes activations.
 //
-// Weights. As many rows as a vector has 32-bit lanes form a group (4, 8 or 16 rows: vectors are 16, 32 or 64 bytes wide),
-// 16 rows a panel. The columns of a panel are cut into blocks of 32, these into runs of 1, 2 or 4 blocks whose scales stand
-// together, and runs into spans: one block, or the 8 that share a header. A panel is, in this order:
-//   factors (of coded half-float scales: f32 x 16, what the results of each row are multiplied by; half-panels.ts)
+// Weights. 16 rows are a row panel. A group is as many rows as a vector has 32-bit lanes (4, 8 or 16 rows, for vectors of 16,
+// 32 or 64 bytes). The columns of a panel are blocks of 32. A run is 1, 2 or 4 blocks whose scales are stored together. A
+// span is one block, or the 8 blocks that share a header. A panel is, in this order:
+//   factors (only with coded half-float scales: f32 x 16, the factor on the results of each row; half-panels.ts)
 //   span -> { headers of the groups, run, run, ... }
-//   header  an f32 for each row that the small scales are multiplied by, then one for the small mins (where there are any)
+//   header  an f32 for each row that its small scales are multiplied by, then one for its small mins (where there are any)
 //   run     the scales of the groups, then block -> group -> quants
-//     scales  of one block, a half float for each row. Coded ("halves"): a vector has two groups' in the halves of its
-//             32-bit lanes, the first in the upper ones; or a group's scales (upper) and mins (lower). As they are
-//             ("plain_halves"): those of a group's rows, then their mins
+//     scales  of one block, a half float for each row. Coded ("halves"): the 32-bit lanes of a vector hold the scales of two
+//             groups, the first in the upper halves; or a group's scales (upper) and mins (lower). Unchanged
+//             ("plain_halves"): the scales of a group's rows, then their mins
 //             or an f32 for each row (MXFP4, whose scales have more exponents than half floats)
 //             or one vector of small integers, four bytes for each row:
-//               scale, minimum | scale, minimum                     two blocks (Q4_K, Q5_K)
+//               scale, min | scale, min                             two blocks (Q4_K, Q5_K)
 //               scale | scale | scale | scale                       four blocks
 //               scale, scale | scale, scale                         two blocks, one for each 16 columns (Q6_K, Q3_K)
 //               the same, mins in the high nibbles (Q2_K)
-//     quants   as many vectors as a code has bits. They hold 8 code vectors (quant-fields.ts), of which number v has columns
+//     quants  as many vectors as a quant has bits. They hold 8 quant vectors (quant-fields.ts), of which number v has columns
 //             4v..4v+3: row 0's four, row 1's, ...
-// One dot4 with a quant vector serves all rows of a group. A kernel for all groups reads a panel from its first byte to its
-// last, as hardware prefetchers like it. A code u stands for scale * (u - offset) + minimum (or level[u] for u).
+// One dot4 with a quant vector computes all rows of a group. A kernel for all groups reads a panel from its first byte to its
+// last, which suits hardware prefetchers. A quant q stands for scale * (q - offset) + min, or with a codebook
+// scale * (codebook[q] - offset).
 //
 // Activations. One token's block of 32 columns:
 //   f32 scale, i32 sum of the quants, f32 scale * sum, i32 sum of the first 16, then 32 signed quants
 // or, replicated, the same with every field and every 4 quants repeated in every lane of a vector. Where 8 blocks share a
-// scale, the third field is another: two blocks' sums s, as 64 h + l, in bytes that a dot4 meets the mins with:
+// scale, the third field is different: the sums s of two blocks, as 64 h + l, in bytes for a dot4 with the mins:
 //   0, h, 0, h in the first of two blocks, 0, l, 0, l in the second
-// Beside coded half floats, the scale of a single block is 2^102 times what it means, as these want it (half-panels.ts).
-// Otherwise it is what it means, and the sums of quants are stored with the other sign: an offset, which is a power of 2
-// then, is taken out by a shift.
-// The blocks of T tokens that a kernel computes together lie behind each other: tile -> block -> token.
+// Beside coded half floats, the scale of a single block is multiplied by 2^102 (half-panels.ts). Otherwise it is not, and the
+// sums of quants are stored negated: the offset, which then is a power of 2, is cancelled by a shift.
+// A token tile is the T tokens that a kernel computes at once. Their blocks lie one after the other: tile -> block -> token.
 
 import type { Halves, KernelTarget, VectorWidth } from "../../target.ts";
 import type { QuantBits } from "./quant-fields.ts";
@@ -38,30 +39,30 @@ export const PANEL_ROWS = 16;
 /** Columns of a block. */
 export const BLOCK_COLS = 32;
 
-/** What the quants and scales of a type are, whatever the width of a vector. */
+/** The quants and scales of a type, independent of the width of a vector. */
 export interface QuantLayout {
   readonly bits: QuantBits;
-  /** Subtracted from every code; taken out once per scale through the sum of the activations. */
+  /** Subtracted from every quant: once per scale, by way of the sum of the activations. */
   readonly offset: number;
   readonly hasMin: boolean;
-  /** Whole ("halves" and "f32"), or multiplied by the header's: "bytes" (signed), "nibbles" (scale low, minimum high). */
+  /** Complete ("halves" and "f32"), or multiplied by the header: "bytes" (signed), "nibbles" (scale low, min high). */
   readonly scales: "halves" | "f32" | "bytes" | "nibbles";
   /** Columns that share a scale: 32, or 16. */
   readonly scaleCols: 32 | 16;
   /** Blocks of a span. */
   readonly spanBlocks: 1 | 8;
-  /** Quants are indices into a table of 16 bytes that is handed to the kernel. */
+  /** Quants are indices of a codebook of 16 bytes, whose address the kernel gets. */
   readonly lookup: boolean;
-  /** The kernel must use dot4_ss: the quants do not fit what this target's dot4 takes. */
+  /** The kernel must use dot4_ss: the quants are out of range for this target's dot4. */
   readonly widened: boolean;
 }
 
 export interface BlockLayout extends Omit<QuantLayout, "scales"> {
-  /** "halves" are coded, "plain_halves" as they are. */
+  /** "halves" are coded, "plain_halves" unchanged. */
   readonly scales: QuantLayout["scales"] | "plain_halves";
   /** Bytes of a vector. */
   readonly width: VectorWidth;
-  /** What half floats are beside which activations lie; types without half floats share these activations. */
+  /** How the target has half floats, which activations depend on: also those for types without half floats. */
   readonly halves: Halves;
 }
 
@@ -72,12 +73,12 @@ export function blockLayoutFor(
 ): BlockLayout {
   if (halves === "coded") return { ...quants, width, halves };
   const scales = quants.scales === "halves" ? "plain_halves" : quants.scales;
-  // Levels can be raised to any offset, quants that are numbers cannot: theirs are powers of 2 as they are.
+  // Codebooks can be raised to any offset. Quants that are numbers cannot, but their offsets are powers of 2 already.
   const offset = quants.lookup ? powerOf2(quants.offset) : quants.offset;
   return { ...quants, offset, scales, width, halves };
 }
 
-/** The least power of 2 that is not below; 0 for 0. */
+/** The least power of 2 that is not below `offset`; 0 for 0. */
 function powerOf2(offset: number): number {
   return offset === 0 ? 0 : 2 ** Math.ceil(Math.log2(offset));
 }
@@ -91,7 +92,7 @@ export function groupsPerPanel(layout: Pick<BlockLayout, "width">): number {
   return PANEL_ROWS / groupRows(layout);
 }
 
-/** Scales are small integers, which a header's are multiplied with. */
+/** Scales are small integers in units of the header. */
 export function hasSmallScales({ scales }: BlockLayout): boolean {
   return scales === "bytes" || scales === "nibbles";
 }
@@ -101,17 +102,17 @@ export function scaleParts(layout: BlockLayout): number {
   return BLOCK_COLS / layout.scaleCols;
 }
 
-/** Bytes from a scale to the next in a row's four: a minimum of its own stands between. */
+/** Bytes from a scale to the next in a row's four: 2 where a min lies between. */
 function scaleStep(layout: BlockLayout): number {
   return layout.hasMin && layout.scales === "bytes" ? 2 : 1;
 }
 
-/** Blocks whose scales stand together. */
+/** Blocks of a run. */
 export function runBlocks(layout: BlockLayout): number {
   return !hasSmallScales(layout) ? 1 : 4 / (scaleStep(layout) * scaleParts(layout));
 }
 
-/** Which of a row's four bytes is the scale of a part of a block of a run; its minimum is the next byte. */
+/** Which of a row's four bytes is the scale of a part of a block of a run; its min is the next byte. */
 export function scaleByte(layout: BlockLayout, block: number, part: number): number {
   return scaleStep(layout) * (block * scaleParts(layout) + part);
 }
@@ -124,9 +125,9 @@ function scalesBytes(layout: BlockLayout): number {
 }
 
 /**
- * Where a group's scales are, from the run's first byte on. Of coded half floats, this is where to load a vector whose lanes have
- * them in their upper halves (two bytes in front of the lower halves' vector), and the mins two bytes before that: a
- * shift and a mask then make floats of them.
+ * Where a group's scales are, from the run's first byte on. With coded half floats, a vector loaded here has the scales in the
+ * upper halves of its lanes (for a group in the lower halves, this is two bytes earlier), and a vector loaded two bytes
+ * before has the mins there. A shift and a mask make floats of them.
  */
 export function scalesAt(layout: BlockLayout, group: number): number {
   if (layout.scales !== "halves" || layout.hasMin) return group * scalesBytes(layout);
@@ -174,7 +175,7 @@ export function rowPanelBytes(layout: BlockLayout, cols: number): number {
   return factorsBytes(layout) + (cols / (BLOCK_COLS * layout.spanBlocks)) * spanBytes(layout);
 }
 
-/** The fields in front of the quants of an activation block, in order; `sumBytes` where 8 blocks share a scale. */
+/** The fields before the quants of an activation block, in order; `sumBytes` where 8 blocks share a scale. */
 export const ACTIVATION_FIELDS = {
   scale: 0,
   sum: 1,
@@ -183,7 +184,7 @@ export const ACTIVATION_FIELDS = {
   firstSum: 3,
 } as const;
 
-/** Where the quants of an activation block begin that is not replicated: behind the fields. */
+/** Where the quants of an activation block begin that is not replicated: after the fields. */
 export const ACTIVATION_QUANTS_AT = 16;
 
 /** `width`: bytes of a vector, which replicated blocks depend on. */

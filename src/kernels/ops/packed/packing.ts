@@ -1,8 +1,8 @@
-// What a packing is: how the blocks of one dtype, as they are in the file, become the quants and scales of packed.ts. The
-// table of them is packings.ts; here are its types and the helpers that its parts share.
+// The interface of a packing: how the blocks of one dtype, as they are in the file, become the quants and scales of
+// packed.ts; and helpers that packings share. The table of packings is packings.ts.
 //
-// A packing reads one span of one row: `quants` get words of four quants, a byte each, column by column (8 words a block),
-// and the scales their values. Where each lies in a panel is pack.ts's business.
+// A packing reads one span of one row into a Span: `quants` are words of four quants, a byte each, in the order of columns
+// (8 words a block). pack.ts puts them into a panel.
 
 import { f16ToF32 } from "../../../base/half.ts";
 import type { Dot4 } from "../../ir/meanings.ts";
@@ -13,11 +13,11 @@ import { type BlockLayout, blockLayoutFor, type QuantLayout } from "./packed.ts"
 export interface Span {
   /** [block][8] words of four quants. */
   readonly quants: Uint32Array;
-  /** Layouts with f16 scales: the block's scale and minimum, as bits. */
+  /** Layouts with f16 scales: the block's scale and min, as bits. */
   readonly halves: Uint16Array;
   /** Layouts with f32 scales: the block's. */
   readonly scales: Float32Array;
-  /** Layouts with small scales: [block][part], and the header (scale, minimum) that they are multiplied by. */
+  /** Layouts with small scales: [block][part], and the header (scale, min) that they are multiplied by. */
   readonly smallScales: Int8Array;
   readonly smallMins: Int8Array;
   readonly header: Float32Array;
@@ -35,9 +35,9 @@ export function newSpan(): Span {
 }
 
 export interface Packing {
-  /** What its quants and scales are; layoutFor() gives the whole layout. */
+  /** Its quants and scales; layoutFor() gives the whole layout. */
   layout(dot4: Dot4): QuantLayout;
-  /** The table of a layout with a lookup: 16 bytes; see codebookFor(). */
+  /** The codebook of a layout with a lookup: 16 bytes; see codebookFor(). */
   codebook?(dot4: Dot4): Int8Array;
   /** Blocks of activations that share a scale beside this type. */
   readonly activationSpan: 1 | 8;
@@ -74,10 +74,10 @@ export const blockLayout: QuantLayout = {
   widened: false,
 };
 
-/** Small scales for 8 blocks under one header. */
+/** Small scales for 8 blocks with one header. */
 export const spanLayout: QuantLayout = { ...blockLayout, scales: "bytes", spanBlocks: 8 };
 
-/** A layout whose quants or codebook values are any signed bytes: as they are or 128 higher, whichever the target takes. */
+/** A layout whose quants or codebook values are any signed bytes: unchanged or 128 higher, as the target's dot4 needs. */
 export function anySigned(layout: QuantLayout, dot4: Dot4): QuantLayout {
   return { ...layout, offset: dot4 === "unsigned" ? 128 : 0, widened: dot4 === "i7" };
 }
@@ -87,7 +87,7 @@ export function raised(dot4: Dot4): number {
   return dot4 === "unsigned" ? 128 : 0;
 }
 
-/** A codebook whose values lie at most 127 apart, raised so that none is negative: exact for every kind of dot product. */
+/** A codebook whose values are at most 127 apart, raised so that none is negative: exact with every kind of dot4. */
 export function raisedCodebook(values: readonly number[]): { offset: number; codebook: Int8Array } {
   const offset = -Math.min(...values);
   const codebook = new Int8Array(16);
@@ -101,7 +101,7 @@ export function half(view: DataView, at: number): number {
   return f16ToF32[view.getUint16(at, true)]!;
 }
 
-/** Bit or nibble 0 of four bytes. */
+/** The low nibbles of four bytes. */
 export const NIBBLES = 0x0f0f0f0f;
 
 /** A block of 16 bytes: low nibbles are the first 16 columns, high nibbles the last. */

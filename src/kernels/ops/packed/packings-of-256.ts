@@ -1,5 +1,5 @@
-// Packings of the types with 256 columns under one scale and quants that are numbers or indices of a codebook: the K types, IQ4_XS and
-// the ternary types. How each lies in the file is the header of its dtype's file.
+// Packings of the types with super-blocks of 256 whose quants are numbers or indices of a small codebook: the K types, IQ4_XS
+// and the ternary types. The header of each dtype's file has its layout.
 
 import { nonlinearValues } from "../../../dtypes/nonlinear-codebook.ts";
 import {
@@ -28,7 +28,7 @@ function readPackedScales(view: DataView, at: number, { smallScales, smallMins }
   }
 }
 
-/** Word v of a block's lower two bits: 64 bytes at `at`, of which each half holds four blocks in turns. */
+/** Word v of a block's lower two bits: 64 bytes at `at`, of which each half holds four interleaved blocks. */
 function twoBits(view: DataView, at: number, block: number, v: number): number {
   const word = view.getUint32(at + 32 * (block >> 2) + 4 * v, true);
   return (word >>> (2 * (block & 3))) & TWO_BITS;
@@ -166,7 +166,7 @@ const fiveDigits = Uint16Array.from({ length: 256 }, (_, byte) => {
   return digits;
 });
 
-/** Runs of bytes whose digits lie as many columns apart: [first byte, bytes, digits, first column]. */
+/** Ranges of bytes whose digits are as many columns apart as there are bytes: [first byte, bytes, digits, first column]. */
 const tq1Runs = [
   [0, 32, 5, 0],
   [32, 16, 5, 160],

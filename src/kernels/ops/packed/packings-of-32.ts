@@ -1,4 +1,4 @@
-// Packings of the types whose blocks of 32 stand by themselves: a scale, perhaps a minimum, and quants.
+// Packings of the types with blocks of 32: a scale, perhaps a min, and quants.
 
 import { nonlinearValues } from "../../../dtypes/nonlinear-codebook.ts";
 import {
@@ -89,7 +89,7 @@ export const iq4_nl: Packing = {
   },
 };
 
-/** Twice the values of E2M1, as in the dtype; its scale is half to match. */
+/** Twice the values of E2M1, as in dtypes/mxfp4.ts; the scale is halved to match. */
 const e2m1 = raisedCodebook([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]);
 
 export const mxfp4: Packing = {

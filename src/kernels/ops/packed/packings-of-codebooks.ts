@@ -1,6 +1,6 @@
-// Packings of the types with codebooks (IQ1, IQ2, IQ3). A point of a book is spelled out: every value, with its sign, is
-// one of 6 or 16 values, so that a code needs 3 or 4 bits and a lookup. More than the file's 1.6 to 3.4 bits, and still
-// far less than bytes. How each lies in the file is the header of its dtype's file.
+// Packings of the types with codebooks of points (IQ1, IQ2, IQ3). The points are expanded: every value, with its sign, is one
+// of 6 or 16 values, so that a quant needs 3 or 4 bits and a lookup. That is more than the 1.6 to 3.4 bits of the file, but
+// less than bytes. The header of each dtype's file has its layout.
 
 import { f16ToF32 } from "../../../base/half.ts";
 import {
@@ -17,14 +17,14 @@ import {
 import type { QuantLayout } from "./packed.ts";
 import { half, type Packing, raisedCodebook, spanLayout } from "./packing.ts";
 
-/** Made at first use, as the books are: a word for every four elements of a table. */
-function wordsOf(table: Codebook, code: (value: number) => number): () => Uint32Array {
+/** A word for every four elements of a table, made at first use as codebooks are. */
+function wordsOf(table: Codebook, byteOf: (value: number) => number): () => Uint32Array {
   let words: Uint32Array | undefined;
   return () => {
     if (!words) {
       const values = table();
       words = new Uint32Array(values.length / 4);
-      for (let i = 0; i < values.length; i++) words[i >> 2]! |= code(values[i]!) << (8 * (i & 3));
+      for (let i = 0; i < values.length; i++) words[i >> 2]! |= byteOf(values[i]!) << (8 * (i & 3));
     }
     return words;
   };
@@ -40,20 +40,20 @@ const byteMasks = wordsOf(
   (sign) => (sign < 0 ? 0xff : 0),
 );
 
-/** The values of a book: what quants stand for, and the words of quants that its points become. */
+/** An expanded codebook: the values that quants stand for, and the words of quants of its points. */
 interface Book {
   readonly layout: QuantLayout;
   readonly codebook: Int8Array;
-  /** Four values of a point, number `four` of all fours of the book, negative where the mask has ones. */
+  /** The quants of four values of a point, number `four` of all fours, negated where the mask has ones. */
   word(four: number, negative: number): number;
 }
 
-/** Magnitudes in a book, times a sign. */
-function signedBook(grid: Codebook, magnitudes: readonly number[], bits: 3 | 4): Book {
+/** A codebook of magnitudes, expanded with both signs. */
+function signedBook(points: Codebook, magnitudes: readonly number[], bits: 3 | 4): Book {
   const values = [...magnitudes.map((m) => -m).reverse(), ...magnitudes];
   const { offset, codebook } = raisedCodebook(values);
-  const positive = wordsOf(grid, (value) => values.indexOf(value));
-  const mirror = (values.length - 1) * 0x01010101; // a negative's code is as far from the other end
+  const positive = wordsOf(points, (value) => values.indexOf(value));
+  const mirror = (values.length - 1) * 0x01010101; // quant q negated is values.length - 1 - q
   return {
     layout: { ...spanLayout, bits, offset, lookup: true },
     codebook,
@@ -70,7 +70,7 @@ const s2 = signedBook(iq2sCodebook, [8, 25, 43], 3);
 const xxs3 = signedBook(iq3xxsCodebook, [4, 12, 20, 28, 36, 44, 52, 62], 4);
 const s3 = signedBook(iq3sCodebook, [1, 3, 5, 7, 9, 11, 13, 15], 4);
 
-// In all of them a scale is (2 n + 1) times a fraction of d.
+// In all of these types, a scale is (2 n + 1) times a fraction of d.
 
 export const iq2_xxs: Packing = {
   layout: () => xxs2.layout,
@@ -174,12 +174,12 @@ export const iq3_s: Packing = {
   },
 };
 
-// IQ1: -1, 0 or 1, plus or minus an eighth. In eighths: six values, those of a shift down and those of a shift up in turns.
+// IQ1: -1, 0 or 1, plus or minus an eighth. In eighths these are six values, alternating between shift down and shift up.
 const eighths = raisedCodebook([-9, -7, -1, 1, 7, 9]);
 
 const shiftedDown = wordsOf(iq1sCodebook, (value) => 2 * (value + 1));
 
-/** Four values of a point of IQ1's book, number `four` of all fours, shifted up (1) or down (0). */
+/** The quants of four values of a point of IQ1's codebook, number `four` of all fours, shifted up (1) or down (0). */
 function shiftedWord(four: number, up: number): number {
   return shiftedDown()[four]! + up * 0x01010101;
 }
@@ -213,7 +213,7 @@ export const iq1_m: Packing = {
   activationSpan: 8,
   spanBytes: 56,
   read(view, at, span) {
-    // d is spread over the top nibbles of four words; each word's other 12 bits are four scales.
+    // d is in the top nibbles of four words; each word's other 12 bits are four scales.
     let dBits = 0;
     for (let j = 0; j < 4; j++) {
       const word = view.getUint16(at + 48 + 2 * j, true);

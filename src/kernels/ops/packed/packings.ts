@@ -1,6 +1,7 @@
-// The table of packings: one line a type. A type without one is computed by the generic path (unpack a row, multiply
-// floats). They are written by hand, since every weight passes through them while a model is loaded, and the description of
-// a block (src/dtypes/block.ts) read bit by bit would take longer; test/kernels/packings.test.ts holds them against it.
+// The table of packings: each export of the packings-of-* files is one type. A type without a packing is computed by the
+// generic matmul (dequantize a row, multiply floats). Packings are written by hand because every weight passes through them
+// while a model is loaded: reading it bit by bit as src/dtypes/block.ts describes takes longer.
+// test/kernels/packings.test.ts checks them against that description.
 
 import type { Packing } from "./packing.ts";
 import * as of32 from "./packings-of-32.ts";

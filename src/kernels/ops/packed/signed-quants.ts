@@ -1,6 +1,6 @@
-// Quants as the signed bytes that they stand for, as IR: looked up in the codebook of their type, or with their offset taken
-// out. For kernels that unpack quants once and multiply them often (matmul/amx.ts, matmul/i8mm.ts); others take the offset
-// out of the products.
+// Turns quants into the signed bytes that they stand for, as IR: by a lookup in the codebook of their type, or by subtracting
+// their offset. For kernels that unpack quants once and multiply them often (matmul/amx.ts, matmul/i8mm.ts); dot4.ts
+// corrects its sums for the offset instead.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
@@ -8,7 +8,7 @@ import type { BlockLayout } from "./packed.ts";
 
 export class SignedQuants {
   readonly #k: KernelBuilder;
-  /** Taken out of every code; undefined: there is none, or the codebook has it taken out already. */
+  /** Subtracted from every quant; undefined: there is none, or it is subtracted from the codebook. */
   readonly #offset: Reg<"i8v"> | undefined;
   readonly #codebook: Reg<"i8v"> | undefined;
 
@@ -23,8 +23,8 @@ export class SignedQuants {
     }
   }
 
-  value(code: Reg<"i8v">): Reg<"i8v"> {
-    if (this.#codebook) return this.#k.op("i8v.lookup16", [this.#codebook, code]);
-    return this.#offset ? this.#k.op("i8v.sub", [code, this.#offset]) : code;
+  value(quants: Reg<"i8v">): Reg<"i8v"> {
+    if (this.#codebook) return this.#k.op("i8v.lookup16", [this.#codebook, quants]);
+    return this.#offset ? this.#k.op("i8v.sub", [quants, this.#offset]) : quants;
   }
 }

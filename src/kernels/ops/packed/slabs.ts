@@ -1,25 +1,25 @@
-// Columns in slabs, as IR: so many spans at a time, for kernels that unpack some of a panel's quants and go through all tokens
-// with them (matmul/amx.ts, matmul/i8mm.ts). What is done with a slab is the kernel's business.
+// The loop over slabs, as IR. A slab is some spans of a row panel, which a kernel unpacks and then uses for all tokens
+// (matmul/amx.ts, matmul/i8mm.ts).
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
 import type { SignedQuants } from "./signed-quants.ts";
 
-/** Where such a kernel is in its slabs, and what does not change. */
+/** The pointers of such a kernel, and what does not change from slab to slab. */
 export interface SlabWalk {
-  /** Variables: the slab's weights, and its activations of the first tile of tokens. */
+  /** Variables: the slab's weights, and the activations of its columns in the first token tile. */
   readonly w: Reg<"ptr">;
   readonly x: Reg<"ptr">;
   readonly tokenTiles: Reg<"i32">;
-  /** Bytes of activations from one tile of tokens to the next. */
+  /** Bytes of activations from one token tile to the next. */
   readonly tileStep: Reg<"i32">;
   readonly scratch: Reg<"ptr">;
   readonly quants: SignedQuants;
 }
 
 /**
- * Calls visit in a loop over slabs of `inSlab` spans (a power of 2), with the number of spans: the first slab has what
- * does not fill the others.
+ * Calls visit in a loop over slabs of `inSlab` spans (a power of 2), with the number of spans: the first slab has the
+ * remainder.
  */
 export function forEachSlab(
   k: KernelBuilder,

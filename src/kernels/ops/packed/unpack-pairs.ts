@@ -1,8 +1,8 @@
-// The first half of matmul/i8mm.ts: quants and scales of packed weights, unpacked into scratch memory as pairs of rows, as IR.
-// A block there is
-//   quants   [4 times 8 columns][8 pairs of rows]: r0's 8, r1's 8. Their offset is taken out.
-//   scales  [part][8 pairs of rows]: r0, r1, r0, r1; then mins where they are whole
-// each a vector of 16 bytes. Where the packed blocks lie: packed.ts.
+// The first half of matmul/i8mm.ts: unpacks quants and scales of packed weights (packed.ts) into scratch memory as pairs of
+// rows, as IR. A block there is
+//   quants  [4 times 8 columns][8 pairs of rows]: r0's 8, r1's 8, without their offset
+//   scales  [part][8 pairs of rows]: r0, r1, r0, r1; then mins where each block has its own
+// each a vector of 16 bytes.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
@@ -29,10 +29,10 @@ export const WIDTH = 16;
 /** Groups of rows, and pairs of rows, of a panel. */
 export const GROUPS = 4;
 export const PAIRS = 8;
-/** Code vectors of a group's block; pairs of these, 8 columns of each row, are what is multiplied. */
+/** Quant vectors of a group's block; SMMLA multiplies two of them, 8 columns of each row. */
 const VECTORS = BLOCK_COLS / 4;
 export const CHUNKS: number = VECTORS / 2;
-/** Where the scales of an unpacked block begin: behind its quants. */
+/** Where the scales of an unpacked block begin: after its quants. */
 export const SCALES_AT: number = CHUNKS * PAIRS * WIDTH;
 
 /** Bytes of an unpacked block, at most: two vectors of scales for each pair of rows. */
@@ -40,16 +40,16 @@ export const MOST_UNPACKED_BYTES: number = SCALES_AT + 2 * PAIRS * WIDTH;
 
 /** Bytes of an unpacked block. */
 export function unpackedBytes(layout: BlockLayout): number {
-  const mins = hasWholeMinimums(layout) ? 1 : 0;
+  const mins = hasWholeMins(layout) ? 1 : 0;
   return SCALES_AT + (scaleParts(layout) + mins) * PAIRS * WIDTH;
 }
 
-/** Each block has mins of its own; otherwise they are a span's matter. */
-export function hasWholeMinimums(layout: BlockLayout): boolean {
+/** Each block has mins of its own, which are not small ones of a span. */
+export function hasWholeMins(layout: BlockLayout): boolean {
   return layout.hasMin && !hasSmallScales(layout);
 }
 
-/** What is unpacked by which kernel. */
+/** What is unpacked, and for which kernel. */
 export interface Unpacking {
   readonly k: KernelBuilder;
   readonly layout: BlockLayout;
@@ -78,7 +78,7 @@ export function unpackPairs(
   });
 }
 
-/** The quants of a group's block: four columns of four rows each become eight of two. */
+/** The quants of a group's block: vectors of four columns of four rows become vectors of eight columns of two rows. */
 function unpackQuants(
   { k, layout, quants }: Unpacking,
   from: Reg<"ptr">,
@@ -131,7 +131,7 @@ function asFloats(k: KernelBuilder, bytes: Reg<"i8v">): Reg<"f32v"> {
   return k.op("i32v.as_f32v", [k.op("i8v.as_i32v", [bytes])]);
 }
 
-/** Two vectors, their 4 or 8 bytes in turns: the lower halves of both, and the upper ones. */
+/** Interleaves two vectors by 4 or 8 bytes: the lower halves of both, then the upper ones. */
 export function zip(
   k: KernelBuilder,
   size: "zip32" | "zip64",

@@ -1,5 +1,5 @@
-// A row of a weight matrix out of its panel (packed.ts), as floats: for the embedding table where it is also the output
-// matrix, and lies in memory only once. The values are those that the dtype's own dequantize() gives.
+// Reads a row of a weight out of its row panel (packed.ts), as floats: for tied embeddings, where the embedding table is also
+// the output matrix and is in memory only once. The values are those of the dtype's dequantize().
 
 import { f16ToF32 } from "../../../base/half.ts";
 import { codeFactor } from "./half-panels.ts";
@@ -55,7 +55,7 @@ export function unpackRow(
     const quants = unpackQuants(layout, memory, place);
     for (let part = 0; part < scaleParts(layout); part++) {
       const scale = scaleOf(layout, memory, place, part);
-      const min = layout.hasMin ? minimumOf(layout, memory, place, part) : 0;
+      const min = layout.hasMin ? minOf(layout, memory, place, part) : 0;
       const first = part * layout.scaleCols;
       for (let col = first; col < first + layout.scaleCols; col++) {
         const value = scale * meantBy(layout, codebook, quants[col]!);
@@ -65,14 +65,14 @@ export function unpackRow(
   }
 }
 
-/** One row of a block: byte addresses of what its group has there, the block's number in the run, the row's in the group. */
+/** One row of a block: byte addresses of its group's parts, the block's number in the run, the row's in the group. */
 interface Place {
   readonly header: number;
   readonly scales: number;
   readonly quants: number;
   readonly block: number;
   readonly lane: number;
-  /** Of coded half-float scales: what their codes are multiplied by. */
+  /** The factor on coded half-float scales (codeFactor()). */
   readonly factor: number;
 }
 
@@ -88,19 +88,19 @@ function unpackQuants(
   const vectorWords = groupRows(layout);
   quantFields[layout.bits].forEach((fields, v) => {
     for (let i = 0; i < 4; i++) {
-      let code = 0;
+      let quant = 0;
       for (const { vector, from, width, to } of fields) {
         const byte = memory.words[start + vectorWords * vector]! >>> (8 * i);
-        code |= ((byte >>> from) & ((1 << width) - 1)) << to;
+        quant |= ((byte >>> from) & ((1 << width) - 1)) << to;
       }
-      quantsOfBlock[4 * v + i] = code;
+      quantsOfBlock[4 * v + i] = quant;
     }
   });
   return quantsOfBlock;
 }
 
-function meantBy(layout: BlockLayout, codebook: Int8Array | undefined, code: number): number {
-  const byte = codebook ? codebook[code]! : code;
+function meantBy(layout: BlockLayout, codebook: Int8Array | undefined, quant: number): number {
+  const byte = codebook ? codebook[quant]! : quant;
   // Bytes are signed, except those that were raised by an offset.
   return layout.offset === 0 ? (byte << 24) >> 24 : (byte & 0xff) - layout.offset;
 }
@@ -118,7 +118,7 @@ function scaleOf(
   return floats[header / 4 + lane]! * (layout.scales === "nibbles" ? small & 15 : small);
 }
 
-function minimumOf(
+function minOf(
   layout: BlockLayout,
   { bytes, halves, floats }: PanelMemory,
   { header, scales, block, lane, factor }: Place,
