@@ -1,4 +1,4 @@
-// How an answer ended, as it is saved: its text, why, its tokens and its times. No behaviour of a run is here; runs.ts
+// How an answer ended, in the form in which it is saved: its text, the reason, its tokens and its times. runs.ts
 // decides when an answer has ended.
 
 import type { GenerationResult } from "../api/api.ts";
@@ -7,7 +7,7 @@ import type { MessageTimings } from "./session.ts";
 import type { Prompt } from "./slide.ts";
 import type { MessageEnd } from "./tree.ts";
 
-/** How an answer ended that was read to its end; `dropped`: what of the text the model did not see. */
+/** The end of an answer that was completed; `dropped`: tokens of the text that the model did not see. */
 export function endOf(answer: Answer, result: GenerationResult, dropped: number): MessageEnd {
   const { timings, stopReason } = result;
   return {
@@ -25,7 +25,7 @@ export function endOf(answer: Answer, result: GenerationResult, dropped: number)
   };
 }
 
-/** How an answer ended that was stopped or failed. */
+/** The end of an answer that was stopped or failed. */
 export function brokenEnd(answer: Answer, prompt: Prompt, error: string | null): MessageEnd {
   const { dropped } = prompt;
   return {
@@ -43,7 +43,7 @@ export function brokenEnd(answer: Answer, prompt: Prompt, error: string | null):
   };
 }
 
-/** Two generations that wrote one answer, one after the other. */
+/** Joins two generations that wrote one answer, one after the other. */
 export function joined(
   before: GenerationResult | undefined,
   result: GenerationResult,
@@ -71,8 +71,8 @@ function timingsOf(answer: Answer, result: GenerationResult | undefined): Messag
 }
 
 /**
- * By the engine's own clock: where this thread was busy, tokens come to it in heaps, and the time between the first and
- * the last says nothing. null: one token has no speed.
+ * Measured by the engine's own clock: when this thread is busy, tokens arrive in bursts, and the time between the
+ * first and the last means nothing. null: one token has no speed.
  */
 function engineSpeed(result: GenerationResult | undefined): number | null {
   const { generatedTokens = 0, generatedMs = 0 } = result?.timings ?? {};

@@ -1,7 +1,7 @@
 // A conversation as a file: export and import as JSON, without loss, and export as Markdown for reading.
 //
-// An imported file comes from anywhere. Everything about it is checked before anything is saved: its version, every
-// field, that parents exist, that there is no circle, that it is not absurdly large. Ids are kept where they are free.
+// An imported file may come from anywhere. Everything is checked before anything is saved: its version, every field,
+// that parents exist, that there is no cycle, that its size is reasonable. Ids are kept if they are free.
 
 import * as z from "zod";
 import { newId } from "./ids.ts";
@@ -33,7 +33,7 @@ export interface SessionFile {
 const exchangeLimits = { messages: 100_000, contentLength: 10_000_000 } as const;
 
 const id = z.string().regex(/^[A-Za-z0-9_-]{1,64}$/, "expected 1 to 64 letters, digits, _ or -");
-const time = z.int().min(0).max(8.64e15); // as far as Date reaches
+const time = z.int().min(0).max(8.64e15); // the range of Date
 const shortText = z.string().max(10_000);
 
 const messageSchema = z.strictObject({
@@ -68,7 +68,7 @@ const fileSchema = z.strictObject({
   messages: z.array(messageSchema).max(exchangeLimits.messages),
 });
 
-/** The same, with messages that are counted and not looked at yet. */
+/** The same with messages only counted, not checked yet. */
 const headSchema = fileSchema.extend({
   messages: z.array(z.unknown()).max(exchangeLimits.messages),
 });
@@ -88,10 +88,10 @@ export function exportSession(
   };
 }
 
-/** Others wait for no longer than this while a file is imported. */
+/** The longest time that other work waits during an import. */
 const sliceMs = 10;
 
-/** Lets everything else that waits have its turn, when there has been none for a while. */
+/** Yields to other work, if it has not done so for a while. */
 function turns(): () => Promise<void> | undefined {
   let last = performance.now();
   return () => {
@@ -105,12 +105,12 @@ function turns(): () => Promise<void> | undefined {
   };
 }
 
-/** Of each store, the import that is under way: two of the same file at once would find the same ids free. */
+/** The running import of each store: two imports of the same file at once would find the same ids free. */
 const underWay = new WeakMap<SessionStore, Promise<unknown>>();
 
 /**
- * Checks a file and saves it as a session; when an id in it is taken here, all of them are made anew: a copy. Bit by bit, so
- * that nobody's answer stands still for it.
+ * Checks a file and saves it as a session. If an id in it is taken, all ids are replaced: the session is a copy. It
+ * works in slices, so that no running answer stalls.
  */
 export async function importSession(store: SessionStore, file: unknown): Promise<Session> {
   const before = underWay.get(store) ?? Promise.resolve();
@@ -145,7 +145,7 @@ async function importOne(store: SessionStore, file: unknown): Promise<Session> {
   }
 }
 
-/** As many messages at a time as are written quickly. */
+/** Adds messages in batches that are written quickly. */
 async function addAll(
   store: SessionStore,
   id: string,
@@ -159,7 +159,7 @@ async function addAll(
       ...message,
       id: rename(message.id)!,
       parent: rename(message.parent),
-      // Exported in mid-answer: nobody goes on writing it here.
+      // Exported during an answer, which nobody continues here.
       state: message.state === "streaming" ? ("aborted" as const) : message.state,
     }));
     const started = performance.now();
@@ -198,7 +198,7 @@ function checked<T>(schema: z.ZodType<T>, value: unknown, prefix: string): T {
   throw wrong(`${prefix}${issue.path.join(".")}`.replace(/\.$/, ""), issue.message);
 }
 
-/** Parents before their children, otherwise in the file's order. Refuses missing parents, circles and doubles. */
+/** Sorts parents before their children, otherwise in the file's order. Refuses missing parents, cycles and duplicates. */
 async function parentsFirst<M extends { id: string; parent: string | null }>(
   messages: readonly M[],
   turn: () => Promise<void> | undefined,
@@ -234,7 +234,7 @@ function wrong(field: string, message: string): SessionError {
   return new SessionError("invalid", `import: ${where}: ${message}. Nothing was imported`, where);
 }
 
-/** The branch that the session stands on, for reading. */
+/** The session's current branch, for reading. */
 export function exportMarkdown(store: SessionStore, sessionId: string): string {
   const session = store.session(sessionId);
   const path = store.path(sessionId, session.leaf);

@@ -1,15 +1,15 @@
-// Small things of the store: new ids, the title that a first message gives, and the cursor of a page.
+// Helpers of the store: new ids, the title from a first message, and the cursor of a page.
 
 import { SessionError } from "./session.ts";
 
-/** Letters of the first message that become the title of a session that has none. */
+/** Letters of the first message that become the title of an untitled session. */
 const titleLength = 60;
 
 export function newId(kind: "ses" | "msg" | "run"): string {
   return `${kind}_${crypto.randomUUID().replaceAll("-", "")}`;
 }
 
-/** The first line, cut between words where there are any. */
+/** The first line, cut between words if possible. */
 export function titleFrom(text: string): string {
   const line = text.trim().split(/\s*[\r\n]/, 1)[0]!;
   const letters = [...line];
@@ -19,7 +19,7 @@ export function titleFrom(text: string): string {
   return `${(space > titleLength / 2 ? cut.slice(0, space) : cut).trimEnd()}…`;
 }
 
-/** "changedAt.number" of the last session of the page before. */
+/** "changedAt.number" of the last session on the previous page. */
 export function parseCursor(cursor: string | undefined): [number, number] {
   if (cursor === undefined) return [Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER];
   const parts = cursor.split(".").map(Number);

@@ -1,12 +1,13 @@
-// Opens a database that another process may have open for a moment: a server that is being restarted meets the one that ends.
+// Opens a database that another process may still have open for a moment: a restarted server waits for the old one to
+// end.
 
 import { type Database, StorageError } from "../platform/database.ts";
 
 export interface WaitOptions {
-  /** Default: 12 times, a second apart, which is longer than a server takes to end. */
+  /** Default: 12 tries, one second apart, which is longer than a server takes to end. */
   tries?: number;
   pauseMs?: number;
-  /** Called once, when it has to wait. */
+  /** Called once, if it has to wait. */
   onWait?: (problem: StorageError) => void;
 }
 

@@ -1,5 +1,5 @@
-// Presets: settings under a name, to be used in any conversation. A table of their own beside the sessions; a session
-// keeps its own settings and does not remember where they came from.
+// Presets: named settings for use in any conversation. They have their own table beside the sessions. A session keeps
+// a copy of its settings and does not remember which preset they came from.
 
 import { type Database, StorageError } from "../platform/database.ts";
 import { readSettings } from "./rows.ts";
@@ -16,12 +16,12 @@ const mostPresets = 200;
 export class Presets {
   readonly #database: Database;
 
-  /** The store has brought the database forward. */
+  /** The store has already migrated the database. */
   constructor(database: Database) {
     this.#database = database;
   }
 
-  /** By name. */
+  /** Sorted by name. */
   all(): Preset[] {
     return this.#database
       .all("SELECT name, settings FROM presets ORDER BY name COLLATE NOCASE, name")
@@ -31,7 +31,7 @@ export class Presets {
       });
   }
 
-  /** A preset of this name is replaced. */
+  /** Replaces a preset of the same name. */
   save(name: string, settings: SessionSettings): Preset {
     return this.#write(() => {
       const known = this.all();

@@ -1,8 +1,9 @@
-// From a place in a conversation to the tokens that the model reads, for each mode. The whole path from the first message
-// counts: a chat that does not fit is refused with both numbers, never cut; of a story the model then sees the beginning
-// and the latest part (slide.ts).
+// From a place in a conversation to the model's prompt tokens, for each mode. The whole path from the first message
+// counts. A chat that does not fit is refused with both numbers, never cut. Of a story that does not fit, the model
+// sees the beginning and the latest part (slide.ts).
 //
-// Modes are one table: where a new message may stand, what "again" means, and how the path becomes a prompt.
+// The modes are one table: where a new message may be added, what regenerating means, and how the path becomes a
+// prompt.
 
 import type { ChatMessage, GenerateOptions, GenerationResult, TokenEvent } from "../api/api.ts";
 import { ContextError } from "../base/errors.ts";
@@ -10,15 +11,15 @@ import { type Message, type MessageRole, SessionError, type SessionMode } from "
 import type { SessionSettings } from "./settings.ts";
 import { type Prompt, slide } from "./slide.ts";
 
-/** What answers: a model under a name. The server puts its queue and its counters in between. */
+/** The model that answers, under its name. The server puts its queue and its counters in between. */
 export interface RunModel {
   readonly name: string;
   readonly contextSize: number;
   chatTokens(messages: readonly ChatMessage[]): Promise<number[]>;
   textTokens(text: string): Promise<number[]>;
-  /** Throws when `count` more generations would be refused. */
+  /** Throws if `count` more generations would be refused. */
   checkRoom(count: number): void;
-  /** Resolves when the generation has begun. */
+  /** Resolves when the generation has started. */
   generate(tokens: readonly number[], options: GenerateOptions): Promise<RunGeneration>;
 }
 
@@ -27,28 +28,28 @@ export interface RunGeneration {
   readonly result: Promise<GenerationResult>;
 }
 
-/** What is asked for, as it comes from outside. */
+/** A request, as it comes from outside. */
 export interface Asked {
-  /** undefined: where the session stands. null: before the first message. */
+  /** undefined: at the session's current message. null: before the first message. */
   parent?: string | null | undefined;
-  /** What the person wrote; undefined: nothing new. */
+  /** The person's new text; undefined: none. */
   content?: string | undefined;
-  /** Another answer beside the one there is. */
+  /** Write another answer beside the existing one. */
   regenerate?: boolean | undefined;
-  /** Whose message it is (default "user"). An "assistant" one was written by hand. */
+  /** Whose message it is (default "user"). An "assistant" message was written by hand. */
   role?: MessageRole | undefined;
-  /** An answer that is to go on where it ended. */
+  /** The answer to continue. */
   message?: string | undefined;
 }
 
 interface Mode {
-  /** Throws when a message of this role may not follow `last`. */
+  /** Throws if a message of this role may not follow `last`. */
   checkFollows(last: Message | undefined, role: MessageRole): void;
-  /** Whether something new must have been written. */
+  /** Whether new text is required. */
   readonly needsContent: boolean;
-  /** Whether a text that outgrows the context goes on without its middle. */
+  /** Whether a text that outgrows the context continues without its middle. */
   readonly slides: boolean;
-  /** Of a path, the part that is answered again. */
+  /** The part of a path that is answered again. */
   again(path: readonly Message[]): readonly Message[];
   tokens(
     model: RunModel,
@@ -92,7 +93,7 @@ const story: Mode = {
 
 const modes: Readonly<Record<SessionMode, Mode>> = { chat, story };
 
-/** The path that is answered: what stands above the answer, without what is new. */
+/** The path to answer: the messages above the answer, without the new one. */
 export function askedPath(
   mode: SessionMode,
   path: readonly Message[],
@@ -119,7 +120,7 @@ export function slides(mode: SessionMode): boolean {
   return modes[mode].slides;
 }
 
-/** A chat that does not fit. */
+/** The error for a chat that does not fit. */
 export function tooLong(
   { name, contextSize }: Pick<RunModel, "name" | "contextSize">,
   tokens: number,
@@ -130,7 +131,7 @@ export function tooLong(
   );
 }
 
-/** The prompt's tokens, which fit. */
+/** The prompt's tokens; checked to fit. */
 export async function promptTokens(
   mode: SessionMode,
   model: RunModel,

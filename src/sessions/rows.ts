@@ -1,4 +1,4 @@
-// Rows of the database to the objects of session.ts, and how columns are listed for it. Nothing else reads a row.
+// Converts database rows to the objects of session.ts, and lists the columns for that. Nothing else reads a row.
 
 import type * as z from "zod";
 import type { StopReason } from "../api/api.ts";
@@ -59,12 +59,12 @@ export function toJson(value: object | null): string | null {
   return value === null ? null : JSON.stringify(value);
 }
 
-/** undefined: that is none. set-aside.ts finds those; where the file cannot be written, they are left out. */
+/** undefined: unreadable. set-aside.ts repairs such rows; in a read-only file they are left out. */
 export function readSettings(text: SqlRow[string] | undefined): SessionSettings | undefined {
   return parsed(settingsSchema, text) ?? undefined;
 }
 
-/** undefined: unreadable; null: there are none. */
+/** undefined: unreadable; null: none. */
 export function readTokens(text: SqlRow[string] | undefined): MessageTokens | null | undefined {
   return parsed(tokensSchema, text);
 }

@@ -1,20 +1,21 @@
-// A run: one or more answers that are being written, whoever watches. It holds their text; runs.ts starts and saves it.
+// A run: one or more answers that are being written, whoever watches. It holds their text; runs.ts starts and saves
+// it.
 //
-// Anybody may follow it with events(), from the beginning or from where they were. An event's id is how much of each
-// answer's text has been sent ("120" or, with two answers, "120.57"), so that going on after a lost connection needs no
-// log of events: the rest of the text is the rest of the string.
+// Anybody can follow it with events(), from the start or from an earlier position. An event's id is how much of each
+// answer's text was sent ("120" or, with two answers, "120.57"). So resuming after a lost connection needs no log of
+// events: the rest of the text is the rest of the string.
 
 import type { StopReason, TokenEvent } from "../api/api.ts";
 import type { MessageState, MessageTimings, MessageTokens } from "./session.ts";
 import type { MessageEnd } from "./tree.ts";
 
-/** Numbers of an answer while it is written. */
+/** Live numbers of an answer while it is written. */
 export interface LiveGauge {
   message: string;
   tokens: number;
   tokensPerSecond: number | null;
   msToFirstToken: number | null;
-  /** Against the limit of this model's last answer; null where that is not known. */
+  /** Percentage of the limit from this model's last answer; null if that is not known. */
   percentOfLimit: number | null;
   boundBy: string | null;
 }
@@ -42,29 +43,29 @@ export interface AnswerEnd {
   timings: MessageTimings | null;
 }
 
-/** What a model's last answer said of the machine's limit. */
+/** The machine's limit, from a model's last answer. */
 export interface KnownLimit {
   tokensPerSecond: number;
   boundBy: string;
 }
 
-/** At most this often per answer. */
+/** Minimum time between two updates of an answer. */
 const gaugeEveryMs = 250;
 
 /** One answer. */
 export class Answer {
   readonly messageId: string;
-  /** Of an answer that goes on, it begins with what was there. */
+  /** For a continued answer, it starts with the existing text. */
   text: string;
   tokens = 0;
   readonly startedAt: number;
   firstTokenAt: number | undefined;
   lastTokenAt: number | undefined;
   end: MessageEnd | undefined;
-  /** Of the text, what is on disk. */
+  /** How much of the text is on disk. */
   savedLength: number;
   endSaved = false;
-  /** It ended without a word and leaves nothing behind. */
+  /** It ended without any text and is removed. */
   isEmpty = false;
 
   constructor(messageId: string, text: string, startedAt: number) {
@@ -76,7 +77,7 @@ export class Answer {
 
   push({ id, text }: TokenEvent, now: number): void {
     this.text += text;
-    if (id < 0) return; // text of earlier tokens that was held back
+    if (id < 0) return; // held-back text of earlier tokens
     this.tokens++;
     this.firstTokenAt ??= now;
     this.lastTokenAt = now;
@@ -86,7 +87,7 @@ export class Answer {
     return this.firstTokenAt === undefined ? null : this.firstTokenAt - this.startedAt;
   }
 
-  /** Between the first token and the last: the first one's time is the prompt's. */
+  /** Measured from the first token to the last: the time before the first belongs to the prompt. */
   get tokensPerSecond(): number | null {
     const ms = (this.lastTokenAt ?? 0) - (this.firstTokenAt ?? 0);
     return ms > 0 ? ((this.tokens - 1) * 1000) / ms : null;
@@ -98,7 +99,7 @@ export class Run {
   readonly sessionId: string;
   readonly modelName: string;
   readonly answers: readonly Answer[];
-  /** What to know of the machine while no answer has ended. */
+  /** The machine's limit, until an answer has ended. */
   limit: KnownLimit | undefined;
   endedAt: number | undefined;
   readonly #abort = new AbortController();
@@ -128,12 +129,12 @@ export class Run {
     return this.#abort.signal;
   }
 
-  /** Resolves when all answers have ended, however. */
+  /** Resolves when all answers have ended, in any way. */
   get done(): Promise<void> {
     return this.#done.promise;
   }
 
-  /** What is wrong with saving, while it is; generation goes on. */
+  /** Why saving fails, while it does; generation continues. */
   get warning(): string | null {
     return this.#warning;
   }
@@ -144,19 +145,19 @@ export class Run {
     this.changed();
   }
 
-  /** Ends within one token; what was written stays. */
+  /** Ends within one token; the text so far is kept. */
   cancel(): void {
     this.#abort.abort();
   }
 
-  /** All answers have their ends. */
+  /** Call when all answers have ended. */
   finish(): void {
     this.endedAt = this.#now();
     this.#done.resolve();
     this.changed();
   }
 
-  /** Wakes whoever follows. */
+  /** Wakes the followers. */
   changed(): void {
     const watchers = this.#watchers;
     this.#watchers = [];
@@ -164,8 +165,8 @@ export class Run {
   }
 
   /**
-   * From the position of `lastEventId`, or with a snapshot of all so far. Ends after "done", or when the signal aborts.
-   * A slow reader gets fewer and longer deltas; nothing is kept for it.
+   * Events from the position of `lastEventId`, or from a snapshot of everything so far. Ends after "done", or when
+   * the signal aborts. A slow reader gets fewer and longer deltas; nothing is queued for it.
    */
   async *events(
     lastEventId: string | undefined,
@@ -187,7 +188,7 @@ export class Run {
         const news = this.#news(view);
         for (const event of news) yield event;
         if (news.some(({ name }) => name === "done")) return;
-        // Nothing was awaited since #news looked, so no change can slip in between.
+        // Nothing was awaited since #news() looked, so no change can be missed in between.
         if (news.length === 0) await new Promise<void>((resolve) => this.#watchers.push(resolve));
       }
     } finally {
@@ -195,7 +196,10 @@ export class Run {
     }
   }
 
-  /** What the view has not seen; marks it as seen. An event's id is the position after it, not after all of them. */
+  /**
+   * Events that the view has not seen yet; marks them as seen. An event's id is the position after it, not after all
+   * of them.
+   */
   #news(view: View): (RunEvent & { id: string })[] {
     const events: (RunEvent & { id: string })[] = [];
     const add = (event: RunEvent): void => void events.push({ id: view.sent.join("."), ...event });
@@ -252,7 +256,7 @@ export class Run {
     };
   }
 
-  /** undefined: no id of this run's, so begin anew. */
+  /** undefined: not an id of this run, so start over. */
   #positions(lastEventId: string | undefined): number[] | undefined {
     if (!lastEventId || !/^\d+(\.\d+)*$/.test(lastEventId)) return undefined;
     const positions = lastEventId.split(".").map(Number);

@@ -1,9 +1,9 @@
-// Runs: generations that belong to the server, not to whoever asked. A run is started with its messages on disk, saved
-// while it is written, and finished whether anybody watches or not.
+// Runs: generations that belong to the server, not to the client that asked. A run starts with its messages on disk,
+// is saved while it is written, and is finished whether anybody watches or not.
 //
-// The promise: the person's message is on disk before the model reads it, and of a running answer at most the last second
-// is lost when the process dies. When saving fails (the disk is full), generation goes on, the run carries a warning,
-// and saving is tried again until it succeeds. One run per session at a time; several answers may be part of it.
+// Guarantee: the person's message is on disk before the model reads it, and at most the last second of a running
+// answer is lost when the process dies. If saving fails (the disk is full), generation continues, the run carries a
+// warning, and saving is retried until it succeeds. A session has one run at a time, which may have several answers.
 
 import type { GenerationResult } from "../api/api.ts";
 import { AbortedError, LanternError } from "../base/errors.ts";
@@ -29,20 +29,20 @@ import type { Prompt } from "./slide.ts";
 import type { Begun, SessionStore } from "./store.ts";
 
 export interface RunsOptions {
-  /** Milliseconds that only go forward. */
+  /** A monotonic clock, in milliseconds. */
   now?: () => number;
-  /** A running answer is saved this often (default 500), so that a second is never lost. */
+  /** How often a running answer is saved in ms (default 500), so that at most a second is lost. */
   saveEveryMs?: number;
   /** How long an ended run can still be followed (default 5 minutes). */
   keepEndedMs?: number;
-  /** The sentence that a person may read of an error. */
+  /** The message that a person reads for an error. */
   describe?: (error: unknown) => string;
 }
 
 export interface AskRequest extends Asked {
   /** For this run only. */
   settings?: SettingsChange | undefined;
-  /** Answers side by side (default 1). */
+  /** Number of answers side by side (default 1). */
   count?: number | undefined;
 }
 
@@ -55,12 +55,12 @@ interface Task {
   session: Session;
   model: RunModel;
   settings: SessionSettings;
-  /** What stands above the answer. */
+  /** The messages above the answer. */
   path: readonly PromptMessage[];
   prompt: Prompt;
 }
 
-/** Ended runs that can still be followed, at most. */
+/** The most ended runs that can still be followed. */
 const maxEnded = 100;
 
 export class Runs {
@@ -70,9 +70,9 @@ export class Runs {
   readonly #keepEndedMs: number;
   readonly #describe: (error: unknown) => string;
   readonly #runs = new Map<string, Run>();
-  /** By session: the run that is under way, or null while one is being prepared. */
+  /** The running run of each session, or null while one is being prepared. */
   readonly #busy = new Map<string, Run | null>();
-  /** Runs with something that is not on disk yet. */
+  /** Runs with text that is not on disk yet. */
   readonly #unsaved = new Set<Run>();
   readonly #limits = new Map<string, KnownLimit>();
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -87,7 +87,7 @@ export class Runs {
     this.#describe = options.describe ?? describeSimply;
   }
 
-  /** Checks everything, saves what was asked, starts. When it throws, nothing was saved and nothing runs. */
+  /** Checks everything, saves the message, starts the run. If it throws, nothing was saved and nothing runs. */
   async ask(sessionId: string, model: RunModel, request: AskRequest): Promise<Started> {
     this.#reserve(sessionId);
     try {
@@ -102,7 +102,7 @@ export class Runs {
       const asked = content === undefined ? [] : [{ role: "user" as const, content }];
       const read = [...path, ...asked];
       const prompt = await promptTokens(session.mode, model, settings, read);
-      this.#checkOpen(); // that took a while
+      this.#checkOpen(); // preparing took a while
       model.checkRoom(count);
       const begun =
         message === undefined
@@ -123,7 +123,7 @@ export class Runs {
     }
   }
 
-  /** Saves a message without an answer: a piece of a story, an answer written by hand. */
+  /** Saves a message without an answer: a part of a story, or an answer written by hand. */
   keep(sessionId: string, request: Asked): Message {
     this.#reserve(sessionId);
     try {
@@ -149,12 +149,12 @@ export class Runs {
     );
   }
 
-  /** The run that is under way in a session. */
+  /** The running run of a session. */
   running(sessionId: string): Run | undefined {
     return this.#busy.get(sessionId) ?? undefined;
   }
 
-  /** Ends all runs, saves what they wrote, takes no more. */
+  /** Ends all runs, saves their text, and accepts no more. */
   async close(): Promise<void> {
     this.#closed = true;
     const running = [...this.#busy.values()].filter((run) => run !== null);
@@ -180,7 +180,7 @@ export class Runs {
     return this.#store.path(session.id, parent === undefined ? session.leaf : parent);
   }
 
-  /** Down to an answer that is to go on. */
+  /** The path down to an answer that is to be continued. */
   #resumedPath(session: Session, id: string): Message[] {
     const refuse = (why: string): never => {
       throw new SessionError("invalid", `message: "${id}" ${why}`, "message");
@@ -212,12 +212,12 @@ export class Runs {
     return run;
   }
 
-  /** One answer, from its prompt to its end. Never rejects: what goes wrong is how the answer ended. */
+  /** Writes one answer, from its prompt to its end. Never rejects: a failure is recorded as the answer's end. */
   async #write(run: Run, answer: Answer, at: number, task: Task): Promise<void> {
     let { prompt } = task;
     const { session, model, settings, path } = task;
     const options = toGenerateOptions(settings);
-    // The same seed would write the same text beside itself.
+    // With the same seed, all answers would be the same text.
     const seed = options.seed === undefined ? {} : { seed: options.seed + at };
     let result: GenerationResult | undefined;
     try {
@@ -232,7 +232,7 @@ export class Runs {
         if (result.stopReason !== "context" || !slides(session.mode)) break;
         const { maxTokens } = left(settings, result);
         if (maxTokens === undefined || maxTokens < 1) break;
-        // The text has outgrown the context in the middle of an answer.
+        // The text outgrew the context in the middle of an answer.
         const read = [...path, { role: "assistant" as const, content: answer.text }];
         prompt = await promptTokens(session.mode, model, { ...settings, maxTokens }, read);
       }
@@ -283,7 +283,7 @@ export class Runs {
     }, this.#saveEveryMs);
   }
 
-  /** Everything that is not on disk yet, of all runs, in one transaction. */
+  /** Saves everything that is not on disk yet, of all runs, in one transaction. */
   #save(): void {
     this.#savedAt = this.#now();
     const answers = [...this.#unsaved].flatMap((run) => run.answers);
@@ -327,7 +327,7 @@ export class Runs {
   }
 }
 
-/** How many tokens the answer may still have, where that is limited. */
+/** How many more tokens the answer may have, if that is limited. */
 function left(
   { maxTokens }: SessionSettings,
   result: GenerationResult | undefined,

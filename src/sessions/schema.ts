@@ -1,12 +1,12 @@
-// The tables, as the steps that led to them. `PRAGMA user_version` counts the steps that a file has been through; opening
-// an older file does the rest, each in one transaction. A step that was released is never edited: add another.
+// The database tables, as migration steps. `PRAGMA user_version` counts the steps that a file has been through;
+// opening an older file runs the rest, each in one transaction. A released step is never edited: add another.
 
 import { type Database, StorageError } from "../platform/database.ts";
 
-/** Batch i takes a file from version i to i + 1. */
+/** Step i takes a file from version i to i + 1. */
 export const migrations: readonly string[] = [
-  // 1: conversations as trees. Rows are tied by number; ids are for the world outside. The ties are checked when a
-  // transaction ends, so that a whole tree can go (or come) in any order.
+  // 1: conversations as trees. Rows refer to each other by number; ids are for the outside. References are checked
+  // at the end of a transaction, so that a whole tree can be deleted or added in any order.
   `CREATE TABLE sessions (
      number INTEGER PRIMARY KEY AUTOINCREMENT,
      id TEXT NOT NULL UNIQUE,
@@ -39,9 +39,9 @@ export const migrations: readonly string[] = [
    CREATE INDEX messages_by_session ON messages (session);
    CREATE INDEX messages_by_parent ON messages (parent);`,
 
-  // 2: search, by pieces of three letters: it finds parts of words, and words in languages that put no spaces between
-  // them. A running answer joins when it has ended. secure-delete: what is deleted leaves the index's pages, too. That
-  // takes long, so messages that are deleted stand in a list first, and store.ts takes them out bit by bit.
+  // 2: search by trigrams: it finds parts of words, and words in languages without spaces. A running answer is
+  // indexed when it has ended. secure-delete also removes deleted text from the index's pages. That takes long, so
+  // deleted messages are first put in a list, and store.ts removes them in slices.
   `CREATE VIRTUAL TABLE search_messages USING fts5 (text, tokenize = 'trigram');
    CREATE VIRTUAL TABLE search_titles USING fts5 (text, tokenize = 'trigram');
    INSERT INTO search_messages (search_messages, rank) VALUES ('secure-delete', 1);
@@ -74,10 +74,11 @@ export const migrations: readonly string[] = [
      SELECT number, content FROM messages WHERE state <> 'streaming';
    INSERT INTO search_titles (rowid, text) SELECT number, title FROM sessions;`,
 
-  // 3: settings under a name.
+  // 3: presets.
   `CREATE TABLE presets (name TEXT PRIMARY KEY, settings TEXT NOT NULL) STRICT;`,
 
-  // 4: rows that could not be read, as they were (set-aside.ts). session: the id of theirs, with which they are deleted.
+  // 4: unreadable rows in their original form (set-aside.ts). session: the id of their session, with which they are
+  // deleted.
   `CREATE TABLE set_aside (
      number INTEGER PRIMARY KEY AUTOINCREMENT,
      at INTEGER NOT NULL,
@@ -87,11 +88,11 @@ export const migrations: readonly string[] = [
      original TEXT NOT NULL
    ) STRICT;`,
 
-  // 5: sessions of which an import has not written everything yet: nobody sees them, and the next start deletes them.
+  // 5: sessions whose import is not complete: they are invisible, and the next start deletes them.
   `CREATE TABLE imports (session INTEGER PRIMARY KEY) STRICT;`,
 ];
 
-/** Brings the file to the newest version; one that is newer than this program is left alone. */
+/** Brings the file to the newest version; refuses a file that is newer than this program. */
 export function migrate(database: Database): void {
   const version = Number(database.get("PRAGMA user_version")?.user_version ?? 0);
   if (version > migrations.length) {

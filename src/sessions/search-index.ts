@@ -1,9 +1,9 @@
-// The search index as a whole: what is deleted leaves it bit by bit, and where it is damaged it is made anew, since everything
-// in it stands in the tables beside it. search.ts asks it; schema.ts has the triggers that fill it.
+// Maintains the search index: removes deleted messages in slices, and rebuilds a damaged index, since everything in it
+// is also in the other tables. search.ts queries it; schema.ts has the triggers that fill it.
 
 import type { Database } from "../platform/database.ts";
 
-/** Deleting from the index should not keep others waiting for longer. */
+/** The longest time that other work waits for a deletion from the index. */
 const purgeSliceMs = 20;
 
 const tables = ["search_messages", "search_titles"];
@@ -27,7 +27,7 @@ export class SearchIndex {
     this.#isClosed = isClosed;
   }
 
-  /** Whether it was found damaged when the file was opened, or knows another number of messages than there are. */
+  /** Whether it was found damaged when the file was opened, or has the wrong number of messages. */
   isDamaged(): boolean {
     if (this.#database.damaged.some((name) => tables.includes(name))) return true;
     try {
@@ -37,20 +37,20 @@ export class SearchIndex {
            (SELECT count(*) FROM search_deleted) AS deleted,
            (SELECT count(*) FROM messages WHERE state = 'streaming') AS running`,
       ) as Record<"indexed" | "wanted" | "deleted" | "running", number>;
-      // An answer that goes on, and one that was deleted before it ended, may be in it or not.
+      // A continued answer, or one that was deleted before it ended, may be in the index or not.
       return row.indexed < row.wanted || row.indexed > row.wanted + row.deleted + row.running;
     } catch {
       return true;
     }
   }
 
-  /** Not inside a transaction. */
+  /** Must not be called inside a transaction. */
   rebuild(): void {
     this.#database.forget(tables);
     this.#database.transaction(() => this.#database.exec(made));
   }
 
-  /** Takes deleted messages out, with pauses; also what an earlier process did not come to. Then empties the log. */
+  /** Removes deleted messages with pauses, including those left by an earlier process. Then empties the log. */
   purge(): Promise<void> {
     this.#purging ??= this.#purgeAll().finally(() => {
       this.#purging = undefined;
@@ -58,7 +58,7 @@ export class SearchIndex {
     return this.#purging;
   }
 
-  /** A message takes some milliseconds to a few hundred, so its neighbours join while that is quick. */
+  /** A message takes from some milliseconds to a few hundred, so several are removed at once as long as that is quick. */
   async #purgeAll(): Promise<void> {
     let count = 1;
     while (!this.#isClosed() && this.#database.writable) {
@@ -73,7 +73,7 @@ export class SearchIndex {
     }
   }
 
-  /** false: there was nothing left. */
+  /** false if nothing was left. */
   #purgeSome(count: number): boolean {
     const rows = this.#database.all("SELECT number FROM search_deleted LIMIT ?", count);
     for (const { number } of rows) {

@@ -1,8 +1,8 @@
-// Search over titles and messages. What a person types is never read as a query language: it is split into words and
-// "quoted phrases", and every one of them must occur.
+// Search in titles and messages. A person's input is never a query language: it is split into words and "quoted
+// phrases", and all of them must occur.
 //
-// The index is made of pieces of three letters (schema.ts), so it finds any part of a text, in any script; a word of one
-// or two letters is too short for it and is looked for by reading.
+// The index is made of trigrams (schema.ts), so it finds any part of a text, in any script. A word of one or two
+// letters is too short for the index and is searched by reading all texts.
 
 import type { Database, SqlRow } from "../platform/database.ts";
 import type { SessionMode } from "./session.ts";
@@ -11,10 +11,10 @@ export interface SearchHit {
   session: string;
   title: string;
   mode: SessionMode;
-  /** null: the title has it. */
+  /** null: the title matches. */
   message: string | null;
   changedAt: number;
-  /** Text around the first place, in pieces; those with `hit` are what was looked for. Plain text, not HTML. */
+  /** Text around the first match, in pieces; those with `hit` match. Plain text, not HTML. */
   snippet: SnippetPiece[];
 }
 
@@ -25,10 +25,10 @@ export interface SnippetPiece {
 
 const maxTerms = 16;
 const maxTermLength = 200;
-/** Letters on either side of the first hit. */
+/** Letters shown on either side of the first match. */
 const around = 60;
 
-/** Hits in titles come first, then the newest messages. */
+/** Matches in titles come first, then the newest messages. */
 export function searchDatabase(database: Database, query: string, limit: number): SearchHit[] {
   const terms = searchTerms(query);
   if (terms.length === 0) return [];
@@ -82,7 +82,7 @@ function find(
   );
 }
 
-/** FTS5's own quoting: inside quotes only a quote is special, and it is doubled. */
+/** FTS5's quoting: inside quotes only a quote is special, and it is doubled. */
 function quotePhrase(term: string): string {
   return `"${term.replaceAll('"', '""')}"`;
 }
@@ -127,7 +127,7 @@ function snippetOf(text: string, pattern: RegExp): SnippetPiece[] {
   return pieces;
 }
 
-/** Not between the two halves of a character. */
+/** Moves a position out of the middle of a surrogate pair. */
 function wholeLetter(text: string, at: number): number {
   const code = text.charCodeAt(at);
   return code >= 0xdc00 && code <= 0xdfff ? at - 1 : at;

@@ -1,21 +1,21 @@
-// The data: a session is a conversation kept as a tree of messages, and this file is all its fields.
+// The data: a session is a conversation stored as a tree of messages. This file has all its fields.
 //
-// No behaviour here. store.ts keeps these in a database, runs.ts fills in the answers, exchange.ts carries them from one
-// machine to another. Times are milliseconds since 1970.
+// There is no behaviour here. store.ts keeps sessions in a database, runs.ts writes the answers, exchange.ts exports
+// and imports. Times are milliseconds since 1970.
 
 import type { StopReason } from "../api/api.ts";
 import { UsageError } from "../base/errors.ts";
 import type { SessionSettings } from "./settings.ts";
 
-/** chat: turns under the model's template. story: pieces of one text, which stand one after the other. */
+/** chat: turns under the model's template. story: consecutive parts of one text. */
 export const sessionModes = ["chat", "story"] as const;
 export type SessionMode = (typeof sessionModes)[number];
 
-/** In a story, "user" is what the person wrote and "assistant" what the model continued. */
+/** In a story, "user" is text by the person and "assistant" text by the model. */
 export const messageRoles = ["user", "assistant"] as const;
 export type MessageRole = (typeof messageRoles)[number];
 
-/** streaming: being written now. aborted: stopped, or interrupted by the end of the process; what was written is kept. */
+/** streaming: being written now. aborted: stopped, or interrupted by the end of the process; its text is kept. */
 export const messageStates = ["complete", "streaming", "aborted", "error"] as const;
 export type MessageState = (typeof messageStates)[number];
 
@@ -23,7 +23,7 @@ export const stopReasons: readonly StopReason[] = ["end", "stop", "length", "con
 
 export interface Session {
   id: string;
-  /** "" until somebody names it or the first message does. */
+  /** "" until it is set by somebody or taken from the first message. */
   title: string;
   mode: SessionMode;
   /** The served model's name; null: whichever is served first. */
@@ -31,21 +31,21 @@ export interface Session {
   settings: SessionSettings;
   createdAt: number;
   changedAt: number;
-  /** The message that the conversation stands at; null: before the first. Going back is moving this. */
+  /** The current message of the conversation; null: before the first. Going back moves this. */
   leaf: string | null;
   messageCount: number;
 }
 
 export interface Message {
   id: string;
-  /** null: a first message. Several may be: an edited first message is a sibling of the old one. */
+  /** null: a first message. There may be several: an edited first message is a sibling of the old one. */
   parent: string | null;
   role: MessageRole;
   content: string;
   state: MessageState;
   createdAt: number;
   changedAt: number;
-  /** Of an answer: which model wrote it. */
+  /** For an answer: the model that wrote it. */
   model: string | null;
   stopReason: StopReason | null;
   /** Why it ended in state "error". */
@@ -56,22 +56,25 @@ export interface Message {
 
 export interface MessageTokens {
   prompt: number;
-  /** Of the prompt's, those whose keys and values were still in the cache; null: not known of an answer cut short. */
+  /** Prompt tokens whose keys and values were already in the cache; null: not known for an interrupted answer. */
   cached: number | null;
   generated: number;
-  /** Of a story longer than the context: tokens between its beginning and its latest part, which the model did not see. */
+  /**
+   * For a story longer than the context: tokens between its beginning and its latest part, which the model did not
+   * see.
+   */
   dropped?: number;
 }
 
 export interface MessageTimings {
-  /** From the start of the run to the first token: queue and prompt included. */
+  /** From the start of the run to the first token, including queue and prompt. */
   msToFirstToken: number | null;
   tokensPerSecond: number | null;
   promptMs: number | null;
   generatedMs: number | null;
-  /** Of what this machine allows for this model; null where nobody can say. */
+  /** Percentage of what this machine allows for this model; null if not known. */
   percentOfLimit: number | null;
-  /** What binds: "memory bandwidth", "compute". */
+  /** What limits the speed: "memory bandwidth", "compute". */
   boundBy: string | null;
 }
 
@@ -80,7 +83,7 @@ export type SessionProblem =
   | "conflict" // not now: an answer is being written
   | "invalid"; // the request makes no sense for this conversation
 
-/** A request about sessions that is refused; `problem` says why, `param` which field. */
+/** A refused request about sessions; `problem` says why, `param` which field. */
 export class SessionError extends UsageError {
   readonly problem: SessionProblem;
   readonly param: string | null;

@@ -1,11 +1,12 @@
-// Rows that cannot be read: a crash of another program, a tool that edited the file, a bit that flipped. One of them must not
-// hide all conversations, so they are repaired as far as they can be, and the row as it was is kept in the table `set_aside`,
-// with what it was and what was wrong. Done once, when the file is opened; nothing is guessed, and nobody's words are dropped.
+// Repairs unreadable rows: a crash of another program, a tool that edited the file, a flipped bit. A bad row must not
+// hide all conversations, so it is repaired as far as possible, and the original row is kept in the table `set_aside`
+// with a description of the damage. This runs once, when the file is opened; nothing is guessed, and no text is
+// dropped.
 //
-//   session   what is wrong in it gets its default; its messages stay
-//   message   statistics that cannot be read are dropped; a parent that is missing or later becomes none; a message whose
-//             words or role cannot be read is taken out, and what stood below it moves up
-//   preset    is taken out
+//   session   bad fields get their defaults; its messages stay
+//   message   unreadable statistics are dropped; a missing or later parent becomes none; a message with unreadable
+//             text or role is removed, and the messages below it move up
+//   preset    is removed
 
 import { byName } from "../base/by-name.ts";
 import type { Database, SqlRow } from "../platform/database.ts";
@@ -17,7 +18,7 @@ export interface SetAsideItem {
   number: number;
   /** When it was found. */
   at: number;
-  /** Id of the session that it belongs to; null: none. */
+  /** Id of its session; null: none. */
   session: string | null;
   /** "session \"My title\"" */
   what: string;
@@ -26,7 +27,7 @@ export interface SetAsideItem {
   original: string;
 }
 
-/** As far as Date reaches. */
+/** The range of Date. */
 const lastTime = 8.64e15;
 const list = (words: readonly string[]): string => words.map((word) => `'${word}'`).join(", ");
 const badTime = (column: string): string =>
@@ -34,7 +35,7 @@ const badTime = (column: string): string =>
 const notText = (column: string): string => `typeof(${column}) <> 'text'`;
 const notTextOrNull = (column: string): string => `typeof(${column}) NOT IN ('text', 'null')`;
 
-/** Of a column: when it is wrong, how that is said, what it becomes. */
+/** For a column: the condition for damage, its description, and the repaired value. */
 interface Flaw {
   column: string;
   when: string;
@@ -81,7 +82,7 @@ const messageFlaws: readonly Omit<Flaw, "column" | "becomes">[] = [
   },
 ];
 
-/** Inside a transaction. */
+/** Must be called inside a transaction. */
 export function setAsideBadRows(database: Database, now: number): void {
   setAsideSessions(database, now);
   setAsideMessages(database, now);
@@ -158,7 +159,7 @@ function setAsideMessages(database: Database, now: number): void {
   }
 }
 
-/** A parent is of the same session and was written before: whatever breaks that could be a circle. */
+/** A parent must belong to the same session and be older: anything else could be a cycle. */
 function setAsideParents(database: Database, now: number): void {
   const rows = database.all(
     `SELECT number FROM messages m WHERE parent IS NOT NULL AND (parent >= number OR NOT EXISTS
@@ -208,7 +209,7 @@ function sessionOf(database: Database, message: number): string | null {
   return (row?.id as string | undefined) ?? null;
 }
 
-/** What is wrong with a row, with the values as SQL writes them. */
+/** What is wrong with a row, with the values as SQL literals. */
 function flawsOf(
   database: Database,
   table: string,
@@ -222,7 +223,7 @@ function flawsOf(
   return said.map((text) => (text.endsWith("role") ? `${text}: ${role}` : text)).join("; ");
 }
 
-/** The row as it is, every value as an SQL literal: any value of any type survives that. */
+/** The row with every value as an SQL literal, which preserves any value of any type. */
 function literals(database: Database, table: string, number: number): Record<string, string> {
   const columns = database.all(`SELECT name FROM pragma_table_info('${table}')`);
   const quoted = columns.map(({ name }) => `quote("${name}") AS "${name}"`).join(", ");

@@ -1,11 +1,11 @@
-// The settings of a session: the system prompt and how answers are sampled. One schema checks them wherever they come
+// The settings of a session: the system prompt and the sampling options. One schema checks them wherever they come
 // from: a request, an imported file, the database.
 
 import * as z from "zod";
 import type { GenerateOptions } from "../api/api.ts";
 
 export interface SessionSettings {
-  /** Chat only; a story has no turns that a system could speak in. */
+  /** Chat only; a story has no system turn. */
   systemPrompt?: string;
   temperature?: number;
   topK?: number;
@@ -41,7 +41,7 @@ const fields: { readonly [Name in keyof Fields]: z.ZodType<Fields[Name]> } = {
   stop: z.array(z.string().min(1).max(1000)).max(16),
 };
 
-/** A change: null takes a setting away, what is not named stays. */
+/** A change: null removes a setting; unnamed settings stay. */
 export type SettingsChange = { [Name in keyof Fields]?: Fields[Name] | null };
 
 const names = Object.keys(fields) as (keyof Fields)[];
@@ -59,7 +59,7 @@ export function changeSettings(settings: SessionSettings, change: SettingsChange
   return Object.fromEntries(entries.filter(([, value]) => value !== null && value !== undefined));
 }
 
-/** What of it is the engine's. */
+/** The settings that are options of the engine. */
 export function toGenerateOptions(settings: SessionSettings): GenerateOptions {
   const { systemPrompt: _, ...options } = settings;
   return options as GenerateOptions;

@@ -1,21 +1,24 @@
-// What of a text that has outgrown the context the model still sees: its beginning, which says who and where the story is
-// about, and its latest part, which is to be continued. What lies between is left out of the prompt, never of the story.
+// Which part of a text that has outgrown the context the model still sees: its beginning, which introduces the story,
+// and its latest part, which is to be continued. The middle is left out of the prompt, never of the story.
 //
-// The cut moves in large steps, as llama.cpp's context shift does (n_keep, then half of the rest): between two steps the
-// prompt only grows at its end, so that the KV cache still holds all but the new tokens.
+// The cut moves in large steps, like llama.cpp's context shift (n_keep, then half of the rest). Between two steps the
+// prompt only grows at its end, so the KV cache holds all but the new tokens.
 
 export interface Prompt {
   tokens: number[];
-  /** Tokens of the text that are not in it. */
+  /** Tokens of the text that are not in the prompt. */
   dropped: number;
 }
 
-/** Of the context, what the beginning may take. */
+/** The fraction of the context that the beginning may take. */
 const keptShare = 1 / 4;
-/** Of the context, what is kept free for the answer at most. A longer answer slides again while it is written. */
+/**
+ * The largest fraction of the context that is kept free for the answer. A longer answer slides again while it is
+ * written.
+ */
 const roomShare = 1 / 3;
 
-/** `wanted`: how many tokens the answer may have; undefined: as many as there is room for. */
+/** `wanted`: the most tokens of the answer; undefined: as many as fit. */
 export function slide(
   tokens: readonly number[],
   contextSize: number,

@@ -1,4 +1,4 @@
-// What an answer's numbers may look like: one schema for what the database and imported files say of them.
+// The schema of an answer's statistics, for the database and imported files.
 
 import * as z from "zod";
 import type { MessageTimings, MessageTokens } from "./session.ts";

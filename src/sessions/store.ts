@@ -1,8 +1,8 @@
-// The store: sessions and their messages in a database. Every method that changes something is one transaction, and
-// what it changed is on disk when it returns.
+// The store: sessions and their messages in a database. Every method that changes something is one transaction, which
+// is on disk when it returns.
 //
 // It starts no generation and knows no model: runs.ts asks it to begin answers, to save them while they grow, and to
-// finish them. Ids that it is given come from outside and may name nothing.
+// finish them. Ids come from outside and may not exist.
 
 import { type Database, StorageError } from "../platform/database.ts";
 import { newId, parseCursor, titleFrom } from "./ids.ts";
@@ -38,15 +38,15 @@ export interface SessionChange {
   title?: string;
   model?: string | null;
   settings?: SettingsChange;
-  /** Stand at this message; null: before the first. */
+  /** Make this the current message; null: before the first. */
   leaf?: string | null;
-  /** Stand at the newest message at or below this one: switching to a branch. */
+  /** Make the newest message at or below this one current: switches to a branch. */
   branch?: string;
 }
 
 export interface SessionPage {
   sessions: Session[];
-  /** Give it back to get the next page; null: that was all. */
+  /** Pass it back to get the next page; null on the last page. */
   next: string | null;
 }
 
@@ -57,7 +57,7 @@ export interface NewMessage {
   model?: string | null;
 }
 
-/** What begins: the person's message, if there is one, and the answers below it. */
+/** The start of a run: the person's message, if there is one, and the answers below it. */
 export interface Begun {
   user: Message | null;
   answers: Message[];
@@ -67,12 +67,12 @@ export class SessionStore {
   readonly #database: Database;
   readonly #now: () => number;
   readonly #index: SearchIndex;
-  /** Transactions in transactions. */
+  /** Depth of nested transactions. */
   #depth = 0;
   #rebuilt = false;
   #closed = false;
 
-  /** Takes the database over. Answers that were being written when the last process ended become "aborted". */
+  /** Takes over the database. Answers that were being written when the last process ended become "aborted". */
   constructor(database: Database, options: { now?: () => number } = {}) {
     this.#database = database;
     this.#now = options.now ?? Date.now;
@@ -85,7 +85,7 @@ export class SessionStore {
     this.#write(() => abortInterrupted(database));
   }
 
-  /** For people: where it is kept. */
+  /** Where it is stored, for messages. */
   get place(): string {
     return this.#database.place;
   }
@@ -125,7 +125,7 @@ export class SessionStore {
     return toSession(row);
   }
 
-  /** The last changed first. */
+  /** The most recently changed first. */
   sessions(options: { limit?: number; cursor?: string } = {}): SessionPage {
     const { limit = 50, cursor } = options;
     const [changedAt, number] = parseCursor(cursor);
@@ -154,7 +154,7 @@ export class SessionStore {
         this.#setLeaf(id, newestBelow(this.#database, id, change.branch));
       const { title, model, settings } = change;
       if (title === undefined && model === undefined && settings === undefined) {
-        return this.session(id); // looking at another branch changes nothing
+        return this.session(id); // switching branches is no change
       }
       this.#database.run(
         `UPDATE sessions SET title = ?, model = ?, settings = ?, changed_at = ? WHERE id = ?`,
@@ -168,7 +168,7 @@ export class SessionStore {
     });
   }
 
-  /** Gone for everybody who looks. purgeDeleted() makes it gone from the search index, the pages and the log, too. */
+  /** Deletes a session for all readers. purgeDeleted() also removes it from the search index, the pages and the log. */
   deleteSession(id: string): void {
     this.#write(() => {
       const number = sessionNumber(this.#database, id);
@@ -179,7 +179,7 @@ export class SessionStore {
     });
   }
 
-  /** Takes what was deleted out of the search index and the log, with pauses; also what an earlier process did not come to. */
+  /** Removes deleted data from the search index and the log, with pauses; including data left by an earlier process. */
   async purgeDeleted(): Promise<void> {
     await this.#index.purge();
   }
@@ -188,7 +188,7 @@ export class SessionStore {
     return this.#withIndex(() => searchDatabase(this.#database, query, limit));
   }
 
-  /** Rows that could not be read, as they were. */
+  /** Unreadable rows in their original form. */
   setAside(): SetAsideItem[] {
     return listSetAside(this.#database);
   }
@@ -222,7 +222,7 @@ export class SessionStore {
     return id === null ? [] : pathTo(this.#database, sessionId, id);
   }
 
-  /** A message that is finished as it is; the session then stands at it. */
+  /** Adds a finished message and makes it the current one. */
   addMessage(sessionId: string, parent: string | null, message: NewMessage): Message {
     return this.#write(() => {
       const added = this.#insert(sessionId, parent, message);
@@ -232,8 +232,8 @@ export class SessionStore {
   }
 
   /**
-   * The person's message (none: an answer to `parent` itself) and `count` empty answers below it, all on disk or none
-   * of it. The session then stands at the first answer.
+   * Adds the person's message (none: an answer to `parent` itself) and `count` empty answers below it, all or
+   * nothing. The first answer becomes the current message.
    */
   begin(
     sessionId: string,
@@ -259,7 +259,7 @@ export class SessionStore {
     });
   }
 
-  /** An answer that has ended is written on, by this model; the session then stands at it. */
+  /** Reopens an ended answer, to be continued by this model, and makes it the current message. */
   resume(sessionId: string, id: string, model: string): Begun {
     return this.#write(() => {
       resumeMessage(this.#database, id, model, this.#now());
@@ -269,8 +269,8 @@ export class SessionStore {
   }
 
   /**
-   * What running answers have become so far, how others ended, and which came to nothing, in one go. A message that was
-   * deleted meanwhile stays deleted.
+   * Saves the text of running answers, the ends of others, and removes empty ones, in one transaction. A message
+   * that was deleted meanwhile stays deleted.
    */
   saveAnswers(
     running: readonly { id: string; content: string }[],
@@ -293,8 +293,8 @@ export class SessionStore {
   }
 
   /**
-   * A conversation from elsewhere (exchange.ts has checked it), which is written in several pieces: nobody sees it before
-   * the last, and if that never comes it is deleted. Parents come before their children.
+   * Starts an import of a conversation (checked by exchange.ts), which is written in several pieces. It is invisible
+   * until the last piece, and deleted if that never comes. Parents come before their children.
    */
   beginImport(session: Omit<Session, "messageCount">): void {
     this.#write(() => {
@@ -344,7 +344,7 @@ export class SessionStore {
 
   #insert(sessionId: string, parent: string | null, wanted: NewMessage): Message {
     const session = sessionNumber(this.#database, sessionId);
-    if (parent !== null) messageNumber(this.#database, sessionId, parent); // of this session, or refused
+    if (parent !== null) messageNumber(this.#database, sessionId, parent); // throws if it is not a message of this session
     const now = this.#now();
     const message: Message = {
       id: newId("msg"),
@@ -396,14 +396,14 @@ export class SessionStore {
     });
   }
 
-  /** Work that reads or writes the search index. Where that is damaged, it is made anew, once, and the work is done again. */
+  /** Runs work that uses the search index. If the index is damaged, it is rebuilt once and the work is repeated. */
   #withIndex<T>(work: () => T): T {
     try {
       return work();
     } catch (error) {
       const isDamage = error instanceof StorageError && error.problem === "corrupt";
       if (!isDamage || !this.writable || this.#depth > 0 || this.#rebuilt) throw error;
-      this.#rebuildIndex(); // fails as well where more than the index is damaged
+      this.#rebuildIndex(); // also fails if more than the index is damaged
       return work();
     }
   }
@@ -414,7 +414,7 @@ export class SessionStore {
   }
 }
 
-/** What a process that died in the middle of an import has left. */
+/** Deletes what a process that died during an import has left. */
 function deleteUnfinishedImports(database: Database): void {
   database.run("DELETE FROM messages WHERE session IN (SELECT session FROM imports)");
   database.run("DELETE FROM sessions WHERE number IN (SELECT session FROM imports)");

@@ -1,5 +1,5 @@
-// The statements that read and write one message or one path of a tree. store.ts calls them inside its transactions;
-// nobody else does. Ids become row numbers here, and an id that names nothing is refused.
+// SQL statements for one message or one path of a tree. Only store.ts calls them, inside its transactions. Ids become
+// row numbers here; an unknown id is refused.
 
 import type { StopReason } from "../api/api.ts";
 import type { Database } from "../platform/database.ts";
@@ -28,7 +28,7 @@ export function sessionNumber(database: Database, id: string): number {
   return row.number as number;
 }
 
-/** Of a message of this session; another session's is none. */
+/** The row number of a message of this session; a message of another session counts as unknown. */
 export function messageNumber(database: Database, sessionId: string, id: string): number {
   const row = database.get(
     "SELECT number FROM messages WHERE session = ? AND id = ?",
@@ -110,7 +110,7 @@ export function finishMessage(database: Database, id: string, end: MessageEnd, n
   );
 }
 
-/** An answer is being written again. */
+/** Marks an answer as being written again. */
 export function resumeMessage(database: Database, id: string, model: string, now: number): void {
   database.run(
     `UPDATE messages SET state = 'streaming', model = ?, stop_reason = NULL, error = NULL, changed_at = ? WHERE id = ?`,
@@ -120,7 +120,7 @@ export function resumeMessage(database: Database, id: string, model: string, now
   );
 }
 
-/** A message without anything below it; a session that stands at it then stands above. */
+/** Removes a message without children; a session whose current message it was moves to its parent. */
 export function removeMessage(database: Database, id: string): void {
   database.run(
     `UPDATE sessions SET leaf = (SELECT parent FROM messages WHERE id = ?)
@@ -134,7 +134,7 @@ export function removeMessage(database: Database, id: string): void {
   );
 }
 
-/** Answers that were being written when the last process ended. */
+/** Aborts answers that were being written when the last process ended. */
 export function abortInterrupted(database: Database): void {
   const empty = database.all(
     `SELECT m.id FROM messages m JOIN sessions s ON s.number = m.session
