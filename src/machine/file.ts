@@ -1,18 +1,18 @@
-// The remembered measurement as a small JSON file (docs/machine.md has the format), and whether one that was found still
-// speaks of this machine. Text in, text out: where the file lies is the platform's business.
+// The stored measurement as a small JSON file (format: docs/machine.md), and the check whether it still applies to
+// this machine. Text in, text out: the platform knows where the file is.
 
 import { detectWasmFeatures } from "../kernels/features.ts";
 import type { CachedReads, MachineMeasurement, RatePoint } from "../limits/device.ts";
 
-/** Of the file's form and of the way to measure; a file of another version is measured anew. */
+/** Version of the format and of the method; a file of another version is measured again. */
 const MACHINE_FILE_VERSION = 2;
 
-/** What must be the same for a measurement to hold. */
+/** What must be the same for a measurement to apply. */
 export type MachineIdentity = Pick<MachineMeasurement, "cpu" | "cores" | "lowering">;
 
 /**
- * What the kernels become here, for people; a measurement of another lowering is stale. `target`: of machine code, where
- * that is what is measured.
+ * How kernels are lowered here, for messages; a measurement of another lowering is stale. `target`: of the machine
+ * code, if that is measured.
  */
 export function loweringText(target?: string): string {
   if (target !== undefined) return `machine code for ${target}`;
@@ -34,7 +34,7 @@ interface MachineJson {
   cached_reads: { set_bytes: number; read_bytes_per_second: RatesJson }[];
   f32_ops_per_second: RatesJson;
   int8_ops_per_second: RatesJson;
-  /** Where there are AMX tiles. */
+  /** Only with AMX tiles. */
   int8_tile_ops_per_second?: RatesJson;
 }
 
@@ -62,7 +62,7 @@ function ratesToJson(points: readonly RatePoint[]): RatesJson {
   return Object.fromEntries(points.map(({ threads, perSecond }) => [threads, perSecond]));
 }
 
-/** The measurement in the text, or a sentence that says why there is none to use. */
+/** The measurement in the text, or a sentence that says why it cannot be used. */
 export function machineFromText(
   text: string,
   here: MachineIdentity,
@@ -87,7 +87,7 @@ export function machineFromText(
   }
 }
 
-/** How the measured machine differs from this one; undefined: it does not. */
+/** How the measured machine differs from this one; undefined: not at all. */
 function differenceOf(machine: MachineIdentity, here: MachineIdentity): string | undefined {
   for (const key of ["cpu", "cores", "lowering"] as const) {
     if (machine[key] === here[key]) continue;
@@ -102,7 +102,7 @@ const names: Readonly<Record<keyof MachineIdentity, string>> = {
   lowering: "instruction set",
 };
 
-/** Stays in this file: what the file says is refused, never thrown. */
+/** Never leaves this file: a bad field becomes a refusal, not an error. */
 class WrongField extends Error {}
 
 function fromJson(json: Partial<MachineJson>): MachineMeasurement {

@@ -1,12 +1,12 @@
-// Measured GPUs as a small JSON file (docs/machine.md has the format): one entry for each adapter. Text in, text out: where
-// the file lies is the platform's business. A file that says something else is refused with a sentence, never an error.
+// Measured GPUs as a small JSON file (format: docs/machine.md): one entry per adapter. Text in, text out: the platform
+// knows where the file is. A file in another format is refused with a sentence, not an error.
 
 import type { GpuMeasurement } from "../limits/gpu-device.ts";
 
-/** Of the file's form and of the way to measure. */
+/** Version of the format and of the method. */
 const GPU_FILE_VERSION = 1;
 
-/** A measurement as it is written for other programs, and kept in the file. */
+/** A measurement in the form for other programs and for the file. */
 export interface GpuJson {
   adapter: string;
   name: string;
@@ -20,7 +20,7 @@ export interface GpuJson {
   matrix_ops_per_second: number | null;
 }
 
-/** All that are remembered, or why none can be used. */
+/** All stored measurements, or why none can be used. */
 export function gpusFromText(text: string): GpuMeasurement[] | { readonly refused: string } {
   let json: { lantern_gpu?: number; gpus?: unknown };
   try {
@@ -42,7 +42,7 @@ export function gpusToText(gpus: readonly GpuMeasurement[]): string {
   return `${JSON.stringify(json, undefined, 2)}\n`;
 }
 
-/** The list with this one in it, instead of what it had of the same adapter. */
+/** The list with this measurement in place of an older one of the same adapter. */
 export function withGpu(gpus: readonly GpuMeasurement[], gpu: GpuMeasurement): GpuMeasurement[] {
   return [...gpus.filter(({ adapter }) => adapter !== gpu.adapter), gpu];
 }

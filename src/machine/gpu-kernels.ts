@@ -1,5 +1,5 @@
-// The kernels that measure a GPU, as WGSL: reading a buffer, and multiply-adds of each kind of number. They compute nothing
-// that anybody wants; results depend on every operation, so that no compiler leaves one out.
+// WGSL kernels that measure a GPU: reading a buffer, and multiply-adds of each number type. Their results are not
+// used, but depend on every operation, so that no compiler removes one.
 //
 // Text only: gpu-rates.ts runs and times them.
 
@@ -9,7 +9,7 @@ import { TEAM } from "../backends/webgpu/wgsl/teams.ts";
 /** Threads of a workgroup. */
 export const MEASURE_LANES = 256;
 
-/** Independent sums of a lane, so that no operation waits for the one before it. */
+/** Independent sums per lane, so that no operation waits for the one before it. */
 const CHAINS = 8;
 
 export interface MeasureKernel {
@@ -21,7 +21,9 @@ export interface MeasureKernel {
 const each = (count: number, text: (i: number) => string): string =>
   Array.from({ length: count }, (_, i) => text(i)).join("\n    ");
 
-/** `groups` workgroups read a buffer of `setBytes` over and over, `loads` times 16 bytes a lane. Both: powers of two. */
+/**
+ * `groups` workgroups read a buffer of `setBytes` repeatedly, `loads` times 16 bytes per lane. Both are powers of two.
+ */
 export function readKernel(setBytes: number, groups: number, loads: number): MeasureKernel {
   const stride = MEASURE_LANES * groups;
   const mask = setBytes / 16 - 1;
@@ -44,7 +46,7 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
   return { code, workOfGroup: MEASURE_LANES * loads * 16 };
 }
 
-/** Multiply-adds of vectors of four, of floats or half floats. */
+/** Multiply-adds of vec4, of floats or half floats. */
 export function floatKernel(bits: 32 | 16, rounds: number): MeasureKernel {
   const type = `f${bits}`;
   const vector = `vec4<${type}>`;
@@ -83,10 +85,10 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
   return { code, workOfGroup: MEASURE_LANES * rounds * CHAINS * 8 };
 }
 
-/** Rows and columns of what a matrix unit multiplies. */
+/** Rows and columns of the matrices that a matrix unit multiplies. */
 const UNIT = 16;
 
-/** Products of 16 x 16 half floats, summed up as floats: every team of 32 lanes has some sums of its own. */
+/** Products of 16 x 16 half floats with float sums: every subgroup of 32 lanes has its own sums. */
 export function matrixKernel(rounds: number, calls: MatrixCalls): MeasureKernel {
   const load = (type: string, at: number): string =>
     calls.load(type, "&tile", `${at}u`, "row", UNIT);

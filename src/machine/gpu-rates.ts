@@ -1,8 +1,8 @@
-// What a GPU can do at most: bytes that it reads and operations that it computes per second, by small kernels
-// (gpu-kernels.ts) and the host's clock. A few seconds; no model, no graph.
+// The limits of a GPU: bytes read and operations computed per second, measured with small kernels (gpu-kernels.ts) and
+// the host's clock. It takes a few seconds, and no model or graph.
 //
-// A rate is the difference between long and short submissions: what a submission costs by itself is neither bandwidth nor
-// arithmetic. Of several rounds the fastest count, because other programs only ever make one slower.
+// A rate is the difference between long and short submissions, so that the fixed cost of a submission does not count.
+// The fastest of several rounds counts, because other programs can only slow a round down.
 
 import type { GpuDevice } from "../backends/webgpu/device.ts";
 import { gpuIdentity } from "../backends/webgpu/device.ts";
@@ -20,16 +20,16 @@ import {
 } from "./gpu-kernels.ts";
 
 export interface GpuRateOptions {
-  /** Rounds of each rate; default 5, of a software adapter 3. */
+  /** Rounds for each rate; default 5, for a software adapter 3. */
   readonly rounds?: number | undefined;
-  /** Of a short submission, at least; a long one has five times the work. Default 8. */
+  /** The least time of a short submission; a long one has five times the work. Default 8. */
   readonly milliseconds?: number | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** Of the measurement, how much is done: 0 to 1. */
+  /** Called with the fraction that is done, 0 to 1. */
   readonly onProgress?: ((share: number) => void) | undefined;
 }
 
-/** How much work a dispatch has: a processor that plays a GPU would be busy for seconds with a GPU's. */
+/** Work per dispatch: a software adapter would take seconds for a GPU's. */
 interface Sizes {
   readonly memoryBytes: number;
   readonly memoryGroups: number;
@@ -59,12 +59,12 @@ const software: Sizes = {
   rounds: 64,
 };
 const SMALLEST_BYTES = 2 ** 26;
-/** Dispatches of a submission, at most. */
+/** The most dispatches in a submission. */
 const MOST_DISPATCHES = 4096;
 /** The work of a long submission, in short ones. */
 const LONG = 5;
 
-/** One thing to measure, in the order in which the measurement has them. */
+/** One rate to measure, in the order of the measurement. */
 interface RateSpec {
   readonly key:
     | "memory"
@@ -77,7 +77,7 @@ interface RateSpec {
   kernel(): MeasureKernel | Promise<MeasureKernel>;
 }
 
-/** Measures the GPU, which stays the caller's. */
+/** Measures the GPU, which still belongs to the caller. */
 export async function measureGpu(
   gpu: GpuDevice,
   options: GpuRateOptions = {},
@@ -154,7 +154,7 @@ function specsFor({ facts, device }: GpuDevice, sizes: Sizes, dataBytes: number)
   return specs.filter((spec) => spec !== false);
 }
 
-/** As much of `wanted` as the GPU binds and gives: halves of it are tried. */
+/** Allocates as much of `wanted` as the GPU can bind and has, halving it until it works. */
 async function allocate({ device, facts }: GpuDevice, wanted: number): Promise<GPUBuffer> {
   let size = wanted;
   while (size > Math.min(facts.maxBufferBytes, facts.maxBindingBytes)) size /= 2;
@@ -169,7 +169,7 @@ async function allocate({ device, facts }: GpuDevice, wanted: number): Promise<G
   );
 }
 
-/** Work per second; undefined: this GPU does not take the kernel. */
+/** Work per second; undefined if this GPU cannot run the kernel. */
 async function measureRate(
   gpu: GpuDevice,
   spec: RateSpec,
@@ -198,7 +198,7 @@ async function measureRate(
     await device.queue.onSubmittedWorkDone();
     return performance.now() - before;
   };
-  await run(1); // the clock rises, memory is there
+  await run(1); // warm up: clocks rise, memory is allocated
   let few = 1;
   while ((await run(few)) < milliseconds && few < MOST_DISPATCHES) few *= 2;
   let [short, long] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
@@ -207,7 +207,7 @@ async function measureRate(
     long = Math.min(long, await run(few * LONG));
   }
   const work = workOfGroup * spec.groups * few;
-  // A short one that was held up by others all the time would leave nothing: then the whole of the long one counts.
+  // If other programs delayed all short ones, the difference means nothing: then the whole long one counts.
   const isRight = long > 2 * short;
   const [amount, ms] = isRight ? [work * (LONG - 1), long - short] : [work * LONG, long];
   return (amount / ms) * 1000;

@@ -1,5 +1,5 @@
-// What GPU this machine has for backend "webgpu", and what it can do at most: remembered from an earlier measurement, or
-// measured now. A composition root as machine.ts is, with the same rule: no generation fails or waits because of it.
+// This machine's GPU for backend "webgpu" and its limits: from a stored measurement, or measured now. A composition
+// root like machine.ts, with the same rule: no generation fails or waits because of it.
 
 import type { GpuInfo, GpuMeasureOptions } from "../api/api.ts";
 import { findGpu, GpuDevice, type GpuFacts, gpuIdentity } from "../backends/webgpu/device.ts";
@@ -18,7 +18,7 @@ export async function gpuInfo(): Promise<GpuInfo | string> {
   return await findGpu(await platform.gpu());
 }
 
-/** This machine's GPU, measured: what is remembered of this adapter, else a new measurement of some seconds. */
+/** The measurement of this machine's GPU: the stored one of this adapter, or a new one, which takes some seconds. */
 export async function gpuMeasurement(options: GpuMeasureOptions = {}): Promise<GpuMeasurement> {
   const { anew = false, signal, onProgress, onNote } = options;
   const platform = await currentPlatform();
@@ -54,8 +54,8 @@ async function measurable(platform: Platform): Promise<GpuFacts> {
 }
 
 /**
- * The remembered measurement of an adapter, as a model's info names it; without one, of the GPU that would be used. undefined
- * where there is none, or LANTERN_NO_LIMIT is set. Measures nothing, and asks for no GPU where nothing is remembered.
+ * The stored measurement of an adapter by the name in a model's info, or else of the GPU that would be used. undefined
+ * if there is none, or if LANTERN_NO_LIMIT is set. Measures nothing, and opens no GPU if nothing is stored.
  */
 export async function rememberedGpu(
   options: { adapter?: string | undefined; onNote?: GpuMeasureOptions["onNote"] } = {},

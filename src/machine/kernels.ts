@@ -1,9 +1,10 @@
-// The kernels that find out what this machine can do: one that only reads, one that only multiplies and adds floats, one
-// that only multiplies bytes, and where there are AMX tiles one that does so there. They are written in the kernel IR and lowered as every other kernel is, so what they reach
-// is the limit of what any kernel of this engine can reach here.
+// The kernels that measure this machine: one only reads, one only multiplies and adds floats, one only multiplies
+// bytes, and with AMX tiles one multiplies bytes there. They are written in the kernel IR and lowered like every other
+// kernel, so what they reach is the limit of any kernel of this engine here.
 //
-// Reading walks several places in turns, as the one-token matmuls do (docs/kernels.md): a single stream does not keep
-// the memory busy. The others load nothing in their loops, and have enough independent sums that none waits for the one before.
+// The reading kernel reads several streams in turn, like the gemv kernels (docs/kernels.md): a single stream does not
+// keep the memory busy. The others load nothing in their loops, and have enough independent sums that none waits for
+// the one before.
 
 import type { NativeImage } from "../backends/cpu/native/entry.ts";
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
@@ -23,14 +24,14 @@ import { lowerToWasm } from "../kernels/lower/wasm.ts";
 
 /** Bytes of a vector in WebAssembly. */
 const wasmWidth = 16;
-/** Bytes that a round reads from each stream: a cache line. */
+/** Bytes read from each stream per round: a cache line. */
 export const STREAM_STEP = 64;
-/** Sums that do not depend on each other: more than the latency of a multiply-add times those begun in a cycle. */
+/** Independent sums: more than the latency of a multiply-add times the number issued per cycle. */
 const sums = 12;
-/** Times that each sum grows in a round. */
+/** How often each sum grows per round. */
 const unroll = 4;
 
-/** Operations of one round: a lane of a float sum has two, one of an integer sum (four products) eight. */
+/** Operations per round: two for a lane of a float sum, eight for a lane of an integer sum (four products). */
 export function f32RoundOps(width: number = wasmWidth): number {
   return sums * unroll * (width / 4) * 2;
 }
@@ -39,7 +40,7 @@ export function int8RoundOps(width: number = wasmWidth): number {
   return sums * unroll * (width / 4) * 8;
 }
 
-/** AMX tiles: each of the first factors is multiplied with each of the second ones, into a sum of its own. */
+/** AMX tiles: each first factor is multiplied with each second factor, into a sum of its own. */
 const tileSums: readonly number[] = [0, 1, 2, 3];
 const tileFactors: readonly (readonly [number, number])[] = [
   [4, 6],
@@ -47,20 +48,20 @@ const tileFactors: readonly (readonly [number, number])[] = [
   [5, 6],
   [5, 7],
 ];
-/** Tiles as large as they can be: 16 x 64 bytes times 64 x 16 bytes (16 rows of 16 x 4) are 16 x 16 sums. */
+/** The largest tiles: 16 x 64 bytes times 64 x 16 bytes (16 rows of 16 x 4) give 16 x 16 sums. */
 const wholeTile: TileShape = { rows: MOST_TILE_ROWS, bytes: MOST_TILE_BYTES };
 const tileBytes: number = MOST_TILE_ROWS * MOST_TILE_BYTES;
-/** Operations of one product: a multiply and an add for each of the 64 bytes of each sum. */
+/** Operations of one tile product: a multiply and an add for each of the 64 bytes of each sum. */
 const tileProductOps: number = 2 * MOST_TILE_ROWS * (MOST_TILE_BYTES / 4) * MOST_TILE_BYTES;
 
 export function int8TilesRoundOps(): number {
   return tileSums.length * unroll * tileProductOps;
 }
 
-/** Numbers of streams that are tried; which is best depends on the machine. */
+/** Stream counts to try; which is best depends on the machine. */
 export const STREAM_COUNTS: readonly number[] = [4, 8];
 
-/** All of them are called alike: (from, out, rounds, stride). */
+/** The signature of all of them: (from, out, rounds, stride). */
 export type MeasureKernel = (from: number, out: number, rounds: number, stride: number) => void;
 
 interface Parameters {
@@ -83,7 +84,7 @@ export function readName(streams: number): string {
   return `read.${streams}`;
 }
 
-/** Reads `streams` places that lie `stride` bytes apart, STREAM_STEP bytes of each in every round. */
+/** Reads `streams` streams that are `stride` bytes apart, STREAM_STEP bytes of each per round. */
 export function readKernel(streams: number, width: number = wasmWidth): Kernel {
   const k = new KernelBuilder(readName(streams), width);
   const { from, out, rounds, stride } = parameters(k);
@@ -101,7 +102,7 @@ export function readKernel(streams: number, width: number = wasmWidth): Kernel {
       k.advance(place, STREAM_STEP);
     });
   });
-  // Stored, so that no compiler can leave the reading out.
+  // Stored, so that no compiler removes the reads.
   k.op("i32v.store", [out, seen.reduce((a, b) => k.op("i32v.or", [a, b]))]);
   return k.finish();
 }
@@ -110,11 +111,11 @@ export const f32Name = "peak.f32";
 export const int8Name = "peak.int8";
 export const int8TilesName = "peak.int8.tiles";
 
-/** f32RoundOps() operations in every round. */
+/** f32RoundOps() operations per round. */
 export function f32Kernel(width: number = wasmWidth): Kernel {
   const k = new KernelBuilder(f32Name, width);
   const { out, rounds } = parameters(k);
-  // Small enough that the sums stay ordinary numbers for ever: they stop growing near 2^22.
+  // Small enough that the sums stay finite: they stop growing near 2^22.
   const factor = k.op("f32v.const", [], 0.5);
   const totals = Array.from({ length: sums }, () => k.variable(k.op("f32v.const", [], 1)));
   k.loop(rounds, () => {
@@ -126,7 +127,7 @@ export function f32Kernel(width: number = wasmWidth): Kernel {
   return k.finish();
 }
 
-/** int8RoundOps() operations in every round. */
+/** int8RoundOps() operations per round. */
 export function int8Kernel(width: number = wasmWidth): Kernel {
   const k = new KernelBuilder(int8Name, width);
   const { out, rounds } = parameters(k);
@@ -143,8 +144,9 @@ export function int8Kernel(width: number = wasmWidth): Kernel {
 }
 
 /**
- * int8TilesRoundOps() operations in every round, on factors that are loaded once, the 4096 bytes at `from`. Four sums: a
- * product begins every 16 cycles and takes 52. Nothing is stored: it is machine code, from which nobody leaves anything out.
+ * int8TilesRoundOps() operations per round, on factors that are loaded once: the 4096 bytes at `from`. Four sums,
+ * because a product starts every 16 cycles and takes 52. Nothing is stored: this is machine code, which no compiler
+ * optimizes.
  */
 export function int8TilesKernel(): Kernel {
   const k = new KernelBuilder(int8TilesName, MOST_TILE_BYTES);
@@ -172,7 +174,7 @@ export function measureKernels(width: number = wasmWidth): Kernel[] {
   return [...reads, f32Kernel(width), int8Kernel(width)];
 }
 
-/** The kernels as machine code; undefined where one of them has none. */
+/** The kernels as machine code; undefined if one of them has none. */
 export function measureImage(native: NativeKernels): NativeImage | undefined {
   const { width, amx } = native.target;
   const kernels = [...measureKernels(width), ...(amx ? [int8TilesKernel()] : [])];

@@ -1,9 +1,9 @@
-// This machine's speed: remembered from an earlier measurement, or measured now. A composition root, as open.ts is: it
-// puts the platform, the measurement (measure.ts) and its file together. The measuring kernels are loaded when they are
-// needed; a page that only opens models never loads them.
+// This machine's speed: from a stored measurement, or measured now. A composition root like open.ts: it puts the
+// platform, the measurement (measure.ts) and its file together. The measuring kernels are loaded when they are needed;
+// a page that only opens models never loads them.
 //
-// The rule of this file: no generation fails or waits because of it. What cannot be read is measured anew, what cannot
-// be written is forgotten, and both are said.
+// The rule of this file: no generation fails or waits because of it. A file that cannot be read is measured again, one
+// that cannot be written is skipped, and both are reported.
 
 import type { LayerPlacement, MachineOptions, ModelInfo } from "../api/api.ts";
 import { messageOf } from "../base/errors.ts";
@@ -20,7 +20,7 @@ const defaultSeconds = 7;
 /** By file: what was last read or written in this thread. */
 const known = new Map<string, MachineMeasurement>();
 
-/** This machine's measurement: the remembered one while it holds, else a new one, which is remembered. */
+/** This machine's measurement: the stored one if it still applies, or a new one, which is stored. */
 export async function machineMeasurement(
   options: MachineOptions = {},
 ): Promise<MachineMeasurement> {
@@ -47,7 +47,7 @@ export async function machineMeasurement(
   return machine;
 }
 
-/** The remembered measurement; undefined where there is none that holds, or LANTERN_NO_LIMIT is set. Measures nothing. */
+/** The stored measurement; undefined if none applies, or if LANTERN_NO_LIMIT is set. Measures nothing. */
 export async function rememberedMachine({
   onNote,
 }: Pick<MachineOptions, "onNote"> = {}): Promise<MachineMeasurement | undefined> {
@@ -90,8 +90,8 @@ async function measurementIn(
 }
 
 /**
- * What a measurement that holds here may have been made with: all that the processor has; or less, and which part the system
- * refuses, since nobody knows that without asking it.
+ * The lowerings with which a measurement that applies here may have been made: all features of the processor, or fewer
+ * if the system refuses some, which is only known after asking it.
  */
 async function possibleLowerings(platform: Platform): Promise<readonly string[]> {
   const { loweringText } = await import("./file.ts");
@@ -127,12 +127,12 @@ async function remember(
   }
 }
 
-/** What computes a model: the processor, a GPU, or one after the other. */
+/** What computes a model: the processor, a GPU, or both in turn. */
 type Computed = Pick<ModelInfo, "backend" | "weightBytes">;
 
 /**
- * How far the speeds of a generation are from what the machine allows this model. What a GPU computes is not held against
- * the processor: measuredLimits() knows of both.
+ * How close a generation came to what the machine allows for this model. Work of a GPU is not compared with the
+ * processor: measuredLimits() handles both.
  */
 export function machineLimits(
   timings: PhaseTimes,
@@ -145,7 +145,7 @@ export function machineLimits(
   return speedLimits(timings, deviceAt(machine, backend.threads, weightBytes));
 }
 
-/** The same for whatever computes the model; undefined where a part of it was never measured. Measures nothing. */
+/** The same for any backend; undefined if a part of it was never measured. Measures nothing. */
 export async function measuredLimits(
   timings: PhaseTimes,
   info: Computed,
@@ -155,7 +155,7 @@ export async function measuredLimits(
   return devices && speedLimits(timings, ...devices);
 }
 
-/** A device for each place that computes the model, in order; undefined where one of them was never measured. */
+/** A device for each part of the model, in order; undefined if one of them was never measured. */
 export async function measuredDevices(
   { backend, weightBytes }: Computed,
   machine?: MachineMeasurement,

@@ -1,8 +1,8 @@
-// Measures this machine: how many bytes per second it reads, and how many operations per second it computes, by number
-// of threads. It knows no model; limits/ turns the numbers into what a model could reach.
+// Measures this machine: bytes read and operations computed per second, by number of threads. It knows no model;
+// limits/ turns the numbers into what a model could reach.
 //
 // Everything is measured in many short rounds that take turns, and the best round counts: a limit is what the machine
-// can do, and other programs only ever take away from it. docs/machine.md says it in words.
+// can do, and other programs can only slow it down. docs/machine.md explains it.
 
 import type { NativeImage } from "../backends/cpu/native/entry.ts";
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
@@ -35,17 +35,17 @@ import {
   type RoundTask,
 } from "./thread.ts";
 
-/** What the measurement needs of the machine. */
+/** What the measurement needs from the machine. */
 export interface MeasureEnvironment {
   readonly cpu: string;
   readonly cores: number;
   readonly memoryBytes: number | undefined;
-  /** What may be taken now; undefined where nobody can say. */
+  /** Memory that is available; undefined where it is not known. */
   readonly availableBytes: number | undefined;
-  /** Of the largest cache; undefined where nobody can say. */
+  /** Size of the largest cache; undefined where it is not known. */
   readonly cacheBytes?: number | undefined;
   startThread(): EngineThread;
-  /** What makes machine code here; undefined: WebAssembly is measured. */
+  /** Makes machine code here; undefined: WebAssembly is measured. */
   readonly native?: NativeKernels | undefined;
   now(): number;
 }
@@ -54,41 +54,41 @@ export interface MeasureOptions {
   /** How long to measure, after the start; some rounds are always made. */
   readonly seconds: number;
   readonly signal?: AbortSignal | undefined;
-  /** Of the whole, how much is done: 0 to 1. */
+  /** Called with the fraction that is done, 0 to 1. */
   readonly onProgress?: ((share: number) => void) | undefined;
 }
 
 const MIB = 2 ** 20;
 const PAGE = 65536;
-/** What stands for memory: more than caches hold; less where there is little memory, or where nobody can say. */
+/** The set that stands for memory: larger than caches; smaller if there is little memory, or if its size is not known. */
 const memorySet: number = 512 * MIB;
 const largestMemorySet: number = 2048 * MIB;
-/** A cache that holds a quarter of what is read in a circle keeps next to nothing of it until its turn comes again. */
+/** A cache that holds a quarter of a set that is read in a circle keeps almost nothing of it until its next turn. */
 const timesCache = 4;
 const memorySetUnknown: number = 256 * MIB;
 const memoryShare = 0.25;
 const smallestMemorySet: number = 32 * MIB;
-/** Sets that caches hold, here or elsewhere. */
+/** Sets that fit in caches, here or on other machines. */
 const cachedSets: readonly number[] = [1 * MIB, 4 * MIB, 32 * MIB, 128 * MIB];
 /** What a thread takes at a time. */
 const largestChunk: number = 2 * MIB;
 const smallestChunkShare = 16;
 const computeRounds = 2000;
-/** Of a round. Short, so that some are not interrupted even where other programs run. */
+/** Length of a round. Short, so that some are not interrupted even while other programs run. */
 const roundMs = 5;
-/** Each thing is measured this often at least. */
+/** Each subject is measured at least this often. */
 const leastPasses = 3;
 
-/** One thing to measure: the same work by some number of threads. */
+/** One subject to measure: the same work by some number of threads. */
 interface Subject {
   readonly threads: number;
-  /** In turns, where there are several. */
+  /** Ways to do the work, which take turns. */
   readonly ways: readonly { readonly task: RoundTask; readonly perChunk: number }[];
   /** Chunks per second in a round: of all threads (together) or of each (apart). */
   readonly ratesOf: (reports: readonly RoundReport[]) => number[];
-  /** The best of each of these, times what a chunk is. */
+  /** The best of each of these, times the work of a chunk. */
   readonly best: number[];
-  /** Chunks so far. A round goes on where the last one ended: what that has just read may still be in a cache. */
+  /** Chunks so far. A round continues where the last one ended, because what that one read may still be in a cache. */
   chunks: number;
 }
 
@@ -113,7 +113,7 @@ export async function measureMachine(
     const f32 = computing(f32Name, f32RoundOps(width));
     const int8 = computing(int8Name, int8RoundOps(width));
     const tiles = crew.hasTiles ? computing(int8TilesName, int8TilesRoundOps()) : [];
-    // Reading from memory is what limits a generation, and what other programs disturb most: it has three turns.
+    // Reading from memory is what limits decoding, and what other programs disturb most: it gets three turns.
     const memory = reads.at(-1)!;
     const turns = [...reads.flat(), ...f32, ...memory, ...int8, ...tiles, ...memory];
     await measureInTurns(crew, turns, environment, options);
@@ -168,22 +168,22 @@ function chunksOf(reports: readonly RoundReport[]): number {
   return reports.reduce((sum, report) => sum + report.chunks, 0);
 }
 
-/** Threads share the memory: what counts is what they read in the same time. They end together, so the longest is it. */
+/** Threads share the memory, so their total in the same time counts. They end together, so the longest time is used. */
 function together(reports: readonly RoundReport[]): number[] {
   return [(chunksOf(reports) * 1000) / Math.max(...reports.map(({ ms }) => ms))];
 }
 
-/** They share nothing that computes: each one's best counts, so that all need not be undisturbed in the same round. */
+/** Threads share no arithmetic units, so each one's best counts: they need not all be undisturbed in the same round. */
 function apart(reports: readonly RoundReport[]): number[] {
   return reports.map(({ chunks, ms }) => (chunks * 1000) / ms);
 }
 
-/** Sets of up to this size may be in the caches that every core has for itself. */
+/** Sets up to this size may be in each core's own caches. */
 const ownCacheBytes: number = 4 * MIB;
 
 /**
- * How the rate of a round of reading is worked out. A small set, divided among the threads, may be in their own caches, where
- * they share nothing: a machine that is busy with something else then has no limit that is too low.
+ * How the rate of a round of reading is computed. A small set, divided among the threads, may be in their own caches,
+ * where they share nothing: then each thread's best counts, so that a busy machine does not get too low a limit.
  */
 export function readRatesOf(setBytes: number): (reports: readonly RoundReport[]) => number[] {
   return setBytes <= ownCacheBytes ? apart : together;
@@ -192,7 +192,7 @@ export function readRatesOf(setBytes: number): (reports: readonly RoundReport[])
 function readSubject(crew: Crew, threads: number, setBytes: number): Subject {
   const ways = STREAM_COUNTS.map((streams) => {
     const wanted = Math.min(largestChunk, setBytes / smallestChunkShare);
-    // An odd number of cache lines apart: at powers of two, streams would push each other out of the cache.
+    // An odd number of cache lines apart: at powers of two, streams would evict each other from the cache.
     const lines = Math.floor(wanted / streams / STREAM_STEP - 1) | 1;
     const stride = lines * STREAM_STEP;
     const chunkBytes = streams * stride;
@@ -242,7 +242,7 @@ function rates(subjects: readonly Subject[]): RatePoint[] {
   });
 }
 
-/** And what is read at some speed from a large set can be read at that speed from a small one. */
+/** And a small set can be read at least as fast as a large one. */
 function readRates(
   sets: readonly number[],
   subjects: readonly (readonly Subject[])[],
@@ -260,9 +260,9 @@ function readRates(
   return { readBytes, cachedReads };
 }
 
-/** The measuring threads, from the side of the one who tells them what to do. */
+/** The measuring threads, from the side that controls them. */
 class Crew {
-  /** What is read: where it starts, and its size. */
+  /** The memory to read: its start and size. */
   readonly setStart: number;
   readonly setBytes: number;
   readonly #environment: MeasureEnvironment;
@@ -281,10 +281,10 @@ class Crew {
     this.#image = environment.native && measureImage(environment.native);
     this.setStart = Math.ceil(controlBytes(size) / PAGE) * PAGE;
     this.setBytes = memorySetFor(environment);
-    this.#failure.promise.catch(() => {}); // whoever waits for a round hears of it
+    this.#failure.promise.catch(() => {}); // the error reaches whoever waits for a round
   }
 
-  /** What the kernels are, for people. */
+  /** How the kernels were lowered, for messages. */
   get lowering(): string {
     return loweringText(this.#image && this.#environment.native!.target.name);
   }
@@ -305,7 +305,7 @@ class Crew {
     const pages = (this.setStart + this.setBytes) / PAGE;
     const limits: WasmMemory = { initial: pages, maximum: pages, shared, memory64: false };
     const memory = shared ? newMemory(limits) : undefined;
-    // In pages as the engine's memory has them, before anything is written there.
+    // In the same kind of pages as the engine's memory, before anything is written there.
     const { native: kernels } = this.#environment;
     if (memory && kernels) largePages(kernels.host, memory.buffer);
     const module = measureModule(limits);
@@ -345,7 +345,7 @@ class Crew {
     return thread;
   }
 
-  /** Sends a message to the first `count` threads and waits for their answers. */
+  /** Sends a message to the first `count` threads and waits for their replies. */
   async #tell(messageFor: (thread: number) => unknown, count: number): Promise<RoundReport[]> {
     const answers = this.#threads.slice(0, count).map((thread, index) => {
       const { promise, resolve } = Promise.withResolvers<RoundReport>();

@@ -1,5 +1,5 @@
-// Machine code on this machine: whether there is any, and which opt level that makes. Composition roots that make backends
-// ask here. The lowerings are only loaded where the platform runs what they make.
+// Whether machine code can run on this machine, and which opt level that gives. Used by composition roots that make
+// backends. The lowerings are loaded only if the platform can run their output.
 
 import type { MachineCodeInfo, OptLevel } from "../api/api.ts";
 import { nativeIsa, withoutTiles } from "../backends/cpu/native/isa.ts";
@@ -9,7 +9,7 @@ import { show } from "../base/show.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
 
-/** What was asked for. */
+/** The requested opt level. */
 export interface OptLevelRequest {
   /** undefined: the best that this machine can run. */
   readonly level: OptLevel | undefined;
@@ -19,7 +19,7 @@ export interface OptLevelRequest {
 
 export interface OptLevelChoice {
   readonly level: OptLevel;
-  /** What makes the machine code of opt level 4; a sentence: why there is none. */
+  /** Makes the machine code of opt level 4; a sentence says why there is none. */
   readonly native: NativeKernels | string;
 }
 
@@ -50,7 +50,7 @@ async function openNative(platform: Platform): Promise<NativeKernels | string> {
   return nativeKernels(access);
 }
 
-/** What makes machine code here; undefined: nothing, kernels are WebAssembly. */
+/** Makes machine code here; undefined: kernels are WebAssembly. */
 export async function nativeHere(
   platform: Platform,
   native = true,
@@ -60,8 +60,8 @@ export async function nativeHere(
 }
 
 /**
- * The target that machine code here would be for; undefined: none. Loads no lowering, and opens nothing, so it cannot know
- * whether the system lets this process use AMX tiles. `tiles: false`: the target if it does not.
+ * The target of machine code here; undefined: none. Loads no lowering and opens nothing, so it cannot know whether the
+ * system lets this process use AMX tiles. `tiles: false`: the target if it does not.
  */
 export async function expectedTarget(
   platform: Pick<Platform, "native">,
@@ -73,7 +73,7 @@ export async function expectedTarget(
   return "refused" in isa ? undefined : isa.name;
 }
 
-/** What machine code Lantern makes on this machine, or why it makes none. */
+/** The target of machine code on this machine, or why there is none. */
 export async function machineCodeInfo(): Promise<MachineCodeInfo> {
   const native = await openNative(await currentPlatform());
   if (typeof native === "string") return { refused: native };

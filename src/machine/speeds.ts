@@ -1,6 +1,6 @@
-// How much of its limit a model really reached here, remembered from run to run: what turns the speed that a machine
-// allows into the one that it will probably reach. A composition root, as machine.ts is, and with its rule: no generation
-// fails or waits because of it.
+// What fraction of its limit a model reached here, stored from run to run. It turns the speed that a machine allows
+// into the speed to expect. A composition root like machine.ts, with the same rule: no generation fails or waits
+// because of it.
 
 import type { ModelInfo, Timings } from "../api/api.ts";
 import { currentPlatform } from "../platform/current.ts";
@@ -9,9 +9,9 @@ import type { Platform } from "../platform/platform.ts";
 export interface SpeedRecord {
   /** The most common type of its weights: "q4_k". */
   readonly type: string;
-  /** Of its weights: small models reach less of their limit than large ones. */
+  /** Bytes of its weights: small models reach less of their limit than large ones. */
   readonly bytes: number;
-  /** Of the limit, what generation reached: 0.63. */
+  /** The fraction of the limit that generation reached: 0.63. */
   readonly share: number;
   /** ISO date and time. */
   readonly at: string;
@@ -25,14 +25,14 @@ interface SpeedFile {
 
 const SPEED_FILE = "speeds.json";
 const mostRuns = 100;
-/** Fewer tokens say little. */
+/** Shorter generations are not significant. */
 const fewestTokens = 16;
-/** A share above this was measured against a limit that is wrong. */
+/** A larger fraction means that the limit is wrong. */
 const noise = 1.05;
-/** With more that wants to run than this for each core, a run says what the others did. */
+/** Load per core above which a run is too disturbed by other programs. */
 const busyLoad = 1.5;
 
-/** Remembers what a generation reached. Nothing to remember: short ones, GPUs, machines that are busy or never measured. */
+/** Stores what a generation reached. Skips short ones, GPUs, and machines that are busy or were never measured. */
 export async function rememberSpeed(
   info: Pick<ModelInfo, "weightType" | "weightBytes" | "backend">,
   timings: Timings,
@@ -51,11 +51,11 @@ export async function rememberSpeed(
     const file: SpeedFile = { cpu: platform.cpu(), cores: platform.cores, runs };
     await platform.smallFiles().write(SPEED_FILE, `${JSON.stringify(file)}\n`);
   } catch {
-    // Nothing can be kept here: the next run says it again.
+    // It cannot be stored: the next run tries again.
   }
 }
 
-/** What was remembered on this machine, oldest first. */
+/** The stored records of this machine, oldest first. */
 export async function rememberedSpeeds(): Promise<readonly SpeedRecord[]> {
   return await readRuns(await currentPlatform());
 }
@@ -64,7 +64,7 @@ async function readRuns(platform: Platform): Promise<readonly SpeedRecord[]> {
   try {
     const text = await platform.smallFiles().read(SPEED_FILE);
     const { cpu, cores, runs } = JSON.parse(text ?? "{}") as Partial<SpeedFile>;
-    // Another processor reaches another share.
+    // Another processor reaches another fraction.
     if (cpu !== platform.cpu() || cores !== platform.cores || !Array.isArray(runs)) return [];
     return runs.filter(
       (run) => typeof run?.type === "string" && run.bytes > 0 && run.share > 0 && run.share <= 1,

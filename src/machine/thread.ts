@@ -1,7 +1,7 @@
-// A measuring thread: gets the kernels and the memory once, then runs rounds as it is told (measure.ts tells it).
+// A measuring thread: gets the kernels and the memory once, then runs the rounds that measure.ts requests.
 //
-// In a round all threads begin together, take chunks of work as they come (as the engine's threads do, so that one that
-// is held back does not hold up the others) and end together, when the first of them has worked long enough.
+// In a round all threads start together, take chunks of work dynamically (like the engine's threads, so that a delayed
+// one does not hold up the others) and end together, when the first of them has worked long enough.
 
 import { BLOCK_BYTES, type NativeJob, openNativeJob } from "../backends/cpu/native/entry.ts";
 import type { WasmMemory } from "../kernels/asm/wasm.ts";
@@ -17,7 +17,7 @@ const WORDS = 3;
 const RESULTS = 64;
 const RESULT_BYTES = 64;
 
-/** Where the parameter blocks of machine code are, after the results. */
+/** Offset of the parameter blocks of machine code, after the results. */
 export function blocksAt(threads: number): number {
   return RESULTS + RESULT_BYTES * threads;
 }
@@ -30,15 +30,15 @@ export function controlBytes(threads: number): number {
 export interface MeasureJob {
   readonly kind: "job";
   readonly module: WebAssembly.Module;
-  /** Shared with the other threads; undefined where memory cannot be shared: then the thread makes its own. */
+  /** Shared with the other threads; undefined where memory cannot be shared: then the thread allocates its own. */
   readonly memory: WebAssembly.Memory | undefined;
   readonly limits: WasmMemory;
-  /** The kernels as machine code, which are then the ones that are measured. */
+  /** The kernels as machine code; if given, these are measured. */
   readonly native: NativeJob | undefined;
   readonly thread: number;
 }
 
-/** Writes the bytes once: memory that nobody wrote to is not there. */
+/** Writes all bytes once: memory that was never written has no pages yet. */
 export interface FillTask {
   readonly kind: "fill";
   readonly from: number;
@@ -55,7 +55,7 @@ export interface RoundTask {
   readonly chunkBytes: number;
   readonly chunks: number;
   readonly first: number;
-  /** Of the kernel, for each chunk. */
+  /** Rounds of the kernel per chunk. */
   readonly rounds: number;
   readonly stride: number;
 }
@@ -66,7 +66,7 @@ export interface RoundReport {
   readonly ms: number;
 }
 
-/** Answers every message with one: a RoundReport. */
+/** Replies to every message with a RoundReport. */
 export function serveMeasure({ port, now, native }: MeasureHost): void {
   let worker: MeasureWorker | undefined;
   const begin = (job: MeasureJob, host: NativeAccess) => {
@@ -86,7 +86,7 @@ export function serveMeasure({ port, now, native }: MeasureHost): void {
 
 const nothing: RoundReport = { chunks: 0, ms: 0 };
 
-/** What a measuring thread has of its platform. */
+/** What a measuring thread needs from its platform. */
 export interface MeasureHost {
   readonly port: EnginePort;
   now(): number;
@@ -121,7 +121,7 @@ class MeasureWorker {
     const { from, chunkBytes, rounds, stride, ms } = task;
     const kernel = this.#kernels[task.kernel]!;
     const words = this.#words;
-    this.#meet(task.threads);
+    this.#barrier(task.threads);
     const started = this.#now();
     for (let chunks = 1; ; chunks++) {
       const chunk = (task.first + Atomics.add(words, NEXT, 1)) % task.chunks;
@@ -132,8 +132,8 @@ class MeasureWorker {
     }
   }
 
-  /** Returns when all threads are here. The last one clears what is left of the round before. */
-  #meet(threads: number): void {
+  /** A barrier of all threads. The last one to arrive clears the state of the round before. */
+  #barrier(threads: number): void {
     const words = this.#words;
     const arrived = Atomics.add(words, ARRIVED, 1) + 1;
     if (arrived === threads) {
