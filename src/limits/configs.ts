@@ -1,12 +1,12 @@
-// Models that limits can be asked for by name, without a file: shapes as their published config.json has them, one line
-// each. test/limits/configs.test.ts holds every line against the number of parameters that its publisher's files have.
+// Models whose limits can be computed by name, without a file: shapes from their published config.json, one line each.
+// test/limits/configs.test.ts checks every line against the number of parameters in its publisher's files.
 
 import type { ModelShape } from "./shape.ts";
 
 export interface NamedShape {
   /** What a user types: "qwen1.5-7b". */
   readonly id: string;
-  /** For people: "Qwen1.5 7B". */
+  /** For display: "Qwen1.5 7B". */
   readonly name: string;
   readonly shape: ModelShape;
 }
@@ -17,7 +17,10 @@ interface Family {
   readonly headNorms: boolean;
 }
 
-/** Size, vocabulary, layers, embed, feed-forward, heads, KV heads, head dimension; "tied" where the head is the table. */
+/**
+ * Size, vocabulary, layers, embed, feed-forward, heads, KV heads, head dimension; "tied" if the head is the embedding
+ * table.
+ */
 type Row = readonly [
   size: string,
   vocabSize: number,
@@ -56,7 +59,7 @@ const qwen2 = { qkvBias: true, headNorms: false };
 const qwen3 = { qkvBias: false, headNorms: true };
 
 export const namedShapes: readonly NamedShape[] = [
-  // The file of the 0.5B holds head and embedding table apart, so it is not marked as tied.
+  // The 0.5B's file stores head and embedding table separately, so it is not marked as tied.
   ...family({ name: "Qwen1.5", ...qwen2 }, [
     ["0.5B", 151936, 24, 1024, 2816, 16, 16, 64],
     ["1.8B", 151936, 24, 2048, 5504, 16, 16, 128],
@@ -76,7 +79,7 @@ export const namedShapes: readonly NamedShape[] = [
     ["32B", 152064, 64, 5120, 27648, 40, 8, 128],
     ["72B", 152064, 80, 8192, 29568, 64, 8, 128],
   ]),
-  // Heads are wider than embed / heads here.
+  // Here heads are wider than embed / heads.
   ...family({ name: "Qwen3", ...qwen3 }, [
     ["0.6B", 151936, 28, 1024, 3072, 16, 8, 128, "tied"],
     ["1.7B", 151936, 28, 2048, 6144, 16, 8, 128, "tied"],
@@ -107,7 +110,7 @@ export const namedShapes: readonly NamedShape[] = [
   ...family({ name: "TinyLlama", ...llama }, [["1.1B", 32000, 22, 2048, 5632, 32, 4, 64]]),
 ];
 
-/** By id or name, whatever its case and separators: "qwen1.5-7b", "Llama2 7B". */
+/** By id or name, ignoring case and separators: "qwen1.5-7b", "Llama2 7B". */
 export function shapeNamed(name: string): NamedShape | undefined {
   const wanted = plain(name);
   return namedShapes.find((named) => plain(named.id) === wanted);

@@ -1,7 +1,7 @@
-// The least time that generating tokens can take, one after another. Every token reads all weights and the KV cache up
-// to itself, so its latency is a straight line: (n - 1) / W + B milliseconds for token n, where W is how many
-// tokens make it one millisecond longer and B is the first token's. The arithmetic has such a line of its own, which
-// binds only on devices that compute slowly. Lines count layers with a window as if they looked at one token: a limit may be
+// The least time of decoding, token by token. Every token reads all weights and the KV cache up to itself, so its
+// latency is a straight line: (n - 1) / W + B milliseconds for token n, where W is how many tokens add one
+// millisecond, and B is the latency of the first token. Arithmetic has a line of its own, which matters only on
+// devices that compute slowly. The lines count layers with a window as if they attended to one token: a limit may be
 // too high.
 
 import type { Device } from "./device.ts";
@@ -10,13 +10,13 @@ import { type Limit, limitOf, opsSum, type Work } from "./roofline.ts";
 
 /** Latency of token n: (n - 1) / W + B. */
 export interface DecodeLine {
-  /** W: tokens that make the latency one millisecond longer. */
+  /** W: tokens that add one millisecond of latency. */
   readonly tokensPerMs: number;
-  /** B: milliseconds of the first token; a prompt of one token takes as long. */
+  /** B: milliseconds of the first token; the same as for a prompt of one token. */
   readonly firstMs: number;
 }
 
-/** The work of token `n`, counted from 1: it looks at n tokens, itself included. */
+/** The work of token `n`, counted from 1: it attends to n tokens, itself included. */
 export function decodeWork(cost: ModelCost, n: number): Work {
   const windows = windowWork(cost, (window) => Math.min(n, window));
   return {
@@ -25,9 +25,10 @@ export function decodeWork(cost: ModelCost, n: number): Work {
   };
 }
 
-/** The work of `tokens` tokens, one after another, after `context` ones: everything is read anew for each. */
+/** The work of `tokens` tokens, one after another, after `context` others: everything is read again for each. */
 export function decodeTotalWork(cost: ModelCost, context: number, tokens: number): Work {
-  // Without windows a token costs linearly with its number, so all of them cost what the average one does.
+  // Without windows the cost is linear in the position, so all tokens together cost as much as the average one times
+  // their number.
   const work = decodeWork({ ...cost, windows: undefined }, context + (tokens + 1) / 2);
   const windows = windowWork(cost, (window) => pairsOf(tokens, context, window));
   return { bytes: tokens * work.bytes + windows.bytes, ...opsSum([tokens, work], [1, windows]) };
@@ -37,7 +38,7 @@ export function decodeLimit(cost: ModelCost, device: Device, n: number): Limit {
   return limitOf(decodeWork(cost, n), device);
 }
 
-/** What bandwidth allows: W and B. */
+/** The line of the memory bandwidth: W and B. */
 export function decodeLine(cost: ModelCost, device: Device): DecodeLine {
   return lineOf(cost, device, "bandwidthSeconds");
 }
@@ -63,13 +64,13 @@ export function lineTotalMs(line: DecodeLine, from: number, to: number): number 
   return before / line.tokensPerMs + (to - from) * line.firstMs;
 }
 
-/** The same under both resources: whichever takes longer binds, token by token. */
+/** The same for both resources: for each token, the slower one counts. */
 export function decodeTotalMs(cost: ModelCost, device: Device, from: number, to: number): number {
   const read = lineOf(cost, device, "bandwidthSeconds");
   const compute = lineOf(cost, device, "arithmeticSeconds");
   const slower = (n: number): DecodeLine =>
     lineMs(read, n) >= lineMs(compute, n) ? read : compute;
-  // Two straight lines cross once at most.
+  // Two straight lines cross at most once.
   const steepness = 1 / compute.tokensPerMs - 1 / read.tokensPerMs;
   const crossing = Math.floor((read.firstMs - compute.firstMs) / steepness + 1);
   const cut = crossing > from && crossing < to ? crossing : from;

@@ -1,17 +1,17 @@
-// What a machine can do, as numbers: bytes it reads and operations it computes per second. From a data sheet (devices.ts)
-// or measured here (src/machine measures, this file only describes). The rest of this folder is arithmetic on it.
+// A machine's speed as numbers: bytes read and operations computed per second. From a data sheet (devices.ts) or
+// measured (by src/machine; this file only has the types). The rest of this folder computes with it.
 
 /** A machine or an accelerator, at one number of threads. A multiply and an add are two operations. */
 export interface Device {
   readonly id: string;
-  /** For people: "NVIDIA GeForce RTX 4090". */
+  /** For display: "NVIDIA GeForce RTX 4090". */
   readonly name: string;
-  /** undefined where nobody says. */
+  /** undefined where it is not known. */
   readonly memoryBytes: number | undefined;
   readonly bytesPerSecond: number;
   /**
-   * Peak rates, by the type of the factors; a type without an entry runs at the next wider one's rate. tf32: of float32
-   * values that matrix units round on the way, where these are faster than f32.
+   * Peak rates by the type of the factors; a type without an entry runs at the rate of the next wider one. tf32:
+   * float32 values that matrix units round, if these are faster than f32.
    */
   readonly opsPerSecond: {
     readonly f32: number;
@@ -19,7 +19,7 @@ export interface Device {
     readonly f16?: number;
     readonly int8?: number;
   };
-  /** Where the numbers come from, for people: "data sheet", "measured 2026-11-15, 2 threads". */
+  /** Origin of the numbers, for display: "data sheet", "measured 2026-11-15, 2 threads". */
   readonly source: string;
 }
 
@@ -29,7 +29,7 @@ export interface RatePoint {
   readonly perSecond: number;
 }
 
-/** How fast something of this size is read over and over: caches hold part of it, or all. */
+/** How fast a set of this size is read repeatedly: caches hold all or part of it. */
 export interface CachedReads {
   readonly setBytes: number;
   readonly readBytes: readonly RatePoint[];
@@ -41,29 +41,35 @@ export interface MachineMeasurement {
   readonly cpu: string;
   readonly cores: number;
   readonly memoryBytes: number | undefined;
-  /** What the measuring kernels were lowered to: "WebAssembly SIMD, relaxed (dot4 unsigned)". */
+  /** How the measuring kernels were lowered: "WebAssembly SIMD, relaxed (dot4 unsigned)". */
   readonly lowering: string;
-  /** From memory: much more than any cache holds. */
+  /** Reads from memory: of a set much larger than any cache. */
   readonly readBytes: readonly RatePoint[];
-  /** From smaller sets, ascending; a small model runs from caches, and memory is not its limit. Absent: not measured. */
+  /**
+   * Reads of smaller sets, ascending: a small model runs from caches, and memory is not its limit. Absent: not
+   * measured.
+   */
   readonly cachedReads?: readonly CachedReads[];
   readonly f32Ops: readonly RatePoint[];
-  /** In vectors. */
+  /** With vector instructions. */
   readonly int8Ops: readonly RatePoint[];
-  /** The same in AMX tiles. Absent: there are none. */
+  /** The same with AMX tiles. Absent: there are none. */
   readonly int8TileOps?: readonly RatePoint[];
   /** ISO date and time. */
   readonly measuredAt: string;
 }
 
-/** A register holds half as many half floats as bytes; no processor multiplies them at more than half of its int8 rate. */
+/**
+ * A register holds half as many half floats as bytes: no processor multiplies half floats at more than half of its
+ * int8 rate.
+ */
 const bytesPerHalf = 2;
 
 /**
- * The measured machine as a device, at a number of threads; between two measured ones, in proportion. `setBytes` is what
- * the work reads over and over (a model's weights); without it everything is read from memory. Bytes are multiplied in tile
- * registers where there are any, and half floats at half of the rate of bytes, which processors with arithmetic on them
- * have (nobody measures it here): a limit may be too high, never too low.
+ * The measured machine as a device with some number of threads, interpolated between measured ones. `setBytes` is what
+ * the work reads repeatedly (a model's weights); without it everything is read from memory. Bytes are multiplied in
+ * AMX tiles if there are any. Half floats count at half the rate of bytes, which processors with half-float arithmetic
+ * have (it is not measured): a limit may be too high, never too low.
  */
 export function deviceAt(
   machine: MachineMeasurement,
@@ -84,10 +90,13 @@ export function deviceAt(
   };
 }
 
-/** Sets up to this many times the largest measured one may still be in a cache, in part. */
+/** Sets up to this many times the largest measured one may still be partly in a cache. */
 const partlyCached = 4;
 
-/** The largest measured set that is not larger (else the smallest): a limit may be too high, never too low. */
+/**
+ * The rates of the largest measured set that is not larger (or else the smallest): a limit may be too high, never too
+ * low.
+ */
 function readsOf(machine: MachineMeasurement, setBytes: number): readonly RatePoint[] {
   const sets = machine.cachedReads ?? [];
   const memoryFrom = partlyCached * (sets.at(-1)?.setBytes ?? 0);
@@ -95,7 +104,7 @@ function readsOf(machine: MachineMeasurement, setBytes: number): readonly RatePo
   return (sets.findLast((set) => set.setBytes <= setBytes) ?? sets[0]!).readBytes;
 }
 
-/** Beyond the last point the last rate holds: more threads than cores compute no faster. */
+/** Beyond the last point the last rate applies: more threads than cores are not faster. */
 function rateAt(points: readonly RatePoint[], threads: number): number {
   const above = points.findIndex((point) => point.threads >= threads);
   if (above < 0) return points.at(-1)!.perSecond;

@@ -1,9 +1,9 @@
-// Devices that limits can be asked for by name: what their makers' data sheets promise, one line each. This machine is
-// not among them: it is measured (device.ts has the contract, src/tune does it).
+// Devices whose limits can be computed by name: one line each, from the makers' data sheets. This machine is not among
+// them: src/machine measures it (device.ts has the types).
 //
-// Arithmetic peaks are dense ones (no structured sparsity), of the whole device. f32 is that of the vector units; f16 and
-// int8 are those of the matrix units where there are any, with the sums in the type that is fastest (on GeForce cards f16
-// sums, twice as fast as f32 ones: programs use them). Memory is the largest that is sold. A giga is 10^9, except where a
+// Arithmetic peaks are dense (no structured sparsity), of the whole device. f32 is that of the vector units; f16 and
+// int8 are those of the matrix units if there are any, with the fastest type of sums (on GeForce cards f16 sums, which
+// programs use, are twice as fast as f32 ones). Memory is the largest that is sold. A giga is 10^9, except where a
 // line says otherwise.
 
 import { byName } from "../base/by-name.ts";
@@ -12,7 +12,7 @@ import type { Device } from "./device.ts";
 
 interface Row {
   readonly name: string;
-  /** GiB; undefined where it is up to the buyer. */
+  /** GiB; undefined if it depends on the configuration. */
   readonly gib?: number;
   /** GB/s */
   readonly bandwidth: number;
@@ -22,13 +22,14 @@ interface Row {
   readonly f16?: number;
   readonly int8?: number;
   readonly source?: string;
-  /** What giga stands for in this line: 1000^3 unless it says 1024. */
+  /** What a kilo is in this line: 1000 unless it says 1024. */
   readonly kilo?: 1000 | 1024;
 }
 
-// No maker says these chips' TFLOPS; they follow from cores and clock.
+// The maker does not publish TFLOPS of these chips; they are computed from cores and clock.
 const estimated = "bandwidth from the data sheet, arithmetic estimated from cores and clock";
-// The published tables that docs/limits.md names read 1008 GB/s and 82.58 TFLOPS in powers of 1024, 7% and 10% too high.
+// The published tables that docs/limits.md names use 1008 GB/s and 82.58 TFLOPS in powers of 1024, which is 7% and 10%
+// too high.
 const binary = "data sheet, read in powers of 1024";
 
 const rows: Readonly<Record<string, Row>> = byName({
@@ -119,7 +120,7 @@ const rows: Readonly<Record<string, Row>> = byName({
   m4: { name: "Apple M4", gib: 32, bandwidth: 120, f32: 4.3, source: estimated },
   "m4-pro": { name: "Apple M4 Pro", gib: 64, bandwidth: 273, f32: 8.6, source: estimated },
   "m4-max": { name: "Apple M4 Max", gib: 128, bandwidth: 546, f32: 17.2, source: estimated },
-  // Not the 83.2 GB/s of its data sheet: what its memory was measured to give.
+  // Not the 83.2 GB/s of its data sheet, but what was measured.
   "ryzen-7950x": {
     name: "AMD Ryzen 9 7950X",
     bandwidth: 67,
@@ -157,7 +158,7 @@ export const devices: readonly Device[] = Object.entries(rows).map(([id, row]) =
   };
 });
 
-/** By id or name, whatever its case and separators: "rtx4090", "RTX 4090", "H100 SXM". */
+/** By id or name, ignoring case and separators: "rtx4090", "RTX 4090", "H100 SXM". */
 export function deviceNamed(name: string): Device | undefined {
   const wanted = plain(name);
   return (
@@ -170,10 +171,13 @@ function plain(name: string): string {
   return name.toLowerCase().replace(/[\s_-]/g, "");
 }
 
-/** The type of the factors whose peak an estimate counts with. */
+/** The type of the factors whose peak an estimate uses. */
 export type Rate = Exclude<keyof Device["opsPerSecond"], "tf32">;
 
-/** The device as if everything ran at the peak of one type; a type without an entry runs at the next wider one's. */
+/**
+ * The device as if all arithmetic ran at the peak of one type; a type without an entry runs at the rate of the next
+ * wider one.
+ */
 export function deviceAtRate(device: Device, rate: Rate): Device {
   const { f32, f16 = f32, int8 = f16 } = device.opsPerSecond;
   const peaks: Readonly<Record<string, number>> = { f32, f16, int8 };
@@ -192,7 +196,7 @@ export function withMatrixUnits(device: Device): Device {
   return { ...device, opsPerSecond: { f32: tf32, ...shorter } };
 }
 
-/** Operations that the device computes while it reads a byte: work below it is bound by bandwidth. */
+/** Operations that the device computes while it reads a byte: work with fewer is limited by bandwidth. */
 export function opsPerByte(device: Device, rate?: Rate): number {
   const rated = rate === undefined ? device : deviceAtRate(device, rate);
   return rated.opsPerSecond.f32 / device.bytesPerSecond;

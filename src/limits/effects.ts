@@ -1,5 +1,5 @@
-// What a model would gain or lose by other widths of weights and KV cache, and by grouped-query attention: the same few
-// numbers for each variant, so that they can stand in one table.
+// The effect of other bit widths for weights and KV cache, and of grouped-query attention: the same few numbers for
+// each variant, for one table.
 
 import { decodeLimit, decodeLine } from "./decode.ts";
 import type { Device } from "./device.ts";
@@ -16,23 +16,23 @@ import { prefillCountOf, turningPoints } from "./prefill.ts";
 import { type ModelShape, withKvHeads } from "./shape.ts";
 
 export interface Effect {
-  /** For people: "weights 8 bits". */
+  /** For display: "weights 8 bits". */
   readonly what: string;
   readonly weightBytes: number;
   readonly kvBytesPerToken: number;
   readonly tokensThatFit: number | undefined;
-  /** Prompt lengths at which the bottleneck turns. */
+  /** Prompt lengths at which the bottleneck changes. */
   readonly turningPoints: readonly number[];
-  /** W and B of generation. */
+  /** W and B of decoding. */
   readonly tokensPerMs: number;
   readonly firstMs: number;
-  /** Of a token at the end of the context. */
+  /** For a token at the end of the context. */
   readonly tokensPerSecond: number;
 }
 
 const weightWidths = [16, 8, 6, 4];
 const kvWidths = [16, 8, 4];
-/** What models with grouped-query attention mostly have. */
+/** The number of KV heads that most models with grouped-query attention have. */
 const usualKvHeads = 8;
 
 interface EffectOptions {
@@ -67,7 +67,7 @@ export function effectsOf(model: LimitsModel, device: Device, options: EffectOpt
   return variants.map((one) => effect(one, device, options));
 }
 
-/** The model without the grouping that it has, or with the usual one if it has none. */
+/** The model without its grouping, or with the usual grouping if it has none. */
 function otherHeads(shape: ModelShape): [string, ModelShape][] {
   const { heads, kvHeads } = shape;
   if (kvHeads < heads) return [["without GQA", withKvHeads(shape, heads)]];

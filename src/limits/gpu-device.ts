@@ -1,34 +1,34 @@
-// A measured GPU as numbers, and as a device that limits are worked out for. src/machine measures; this file only describes.
+// A measured GPU as numbers, and as a Device for limits. src/machine measures; this file only describes.
 
 import type { Device } from "./device.ts";
 
 /** This machine's GPU, measured. A multiply and an add are two operations. */
 export interface GpuMeasurement {
-  /** All that the adapter says of itself; a measurement of another adapter or driver does not hold. */
+  /** The adapter's full description; a measurement of another adapter or driver does not apply. */
   readonly adapter: string;
   readonly name: string;
   readonly isSoftware: boolean;
-  /** From memory: much more than any cache holds. */
+  /** Reads from memory: of a set much larger than any cache. */
   readonly readBytesPerSecond: number;
-  /** From sets that a cache may hold, ascending. */
+  /** Reads of sets that a cache may hold, ascending. */
   readonly cachedReads: readonly { readonly setBytes: number; readonly bytesPerSecond: number }[];
   readonly f32OpsPerSecond: number;
-  /** Where shaders have half floats. */
+  /** If shaders have half floats. */
   readonly f16OpsPerSecond: number | undefined;
-  /** Four products of 8-bit numbers at once, where WGSL has them. */
+  /** Four products of 8-bit numbers at once, if WGSL has them. */
   readonly int8OpsPerSecond: number | undefined;
-  /** Half floats on matrix units, sums in floats, where there are any. */
+  /** Half floats on matrix units with float sums, if there are any. */
   readonly matrixOpsPerSecond: number | undefined;
   /** ISO date and time. */
   readonly measuredAt: string;
 }
 
-/** Sets up to this many times the largest measured one may still be in a cache, in part. */
+/** Sets up to this many times the largest measured one may still be partly in a cache. */
 const partlyCached = 4;
 
 /**
- * The GPU as a device. Prompts are multiplied on matrix units where there are any, whatever the type of the weights: so each
- * peak is that of the fastest units which may compute it. A limit may be too high, never too low.
+ * The GPU as a device. Prompts are multiplied on matrix units if there are any, whatever the type of the weights, so
+ * each peak is that of the fastest units that may compute it. A limit may be too high, never too low.
  */
 export function gpuDevice(
   gpu: GpuMeasurement,
@@ -40,7 +40,7 @@ export function gpuDevice(
   return {
     id: "this-gpu",
     name: gpu.name,
-    memoryBytes: undefined, // WebGPU does not say
+    memoryBytes: undefined, // WebGPU does not report it
     bytesPerSecond: readsOf(gpu, setBytes),
     opsPerSecond: {
       f32,

@@ -1,4 +1,5 @@
-// Measured speeds beside their limits: reads what `lantern bench --json` prints, and says of each how near it came.
+// Measured speeds compared with their limits: reads the output of `lantern bench --json`, and computes the fraction
+// reached.
 
 import { byName } from "../base/by-name.ts";
 import { UsageError } from "../base/errors.ts";
@@ -14,18 +15,18 @@ export interface Measured {
   readonly kind: "prompt" | "generation";
   readonly tokens: number;
   readonly tokensPerSecond: number;
-  /** For people: "opt level 3, 2 threads". */
+  /** For display: "opt level 3, 2 threads". */
   readonly label: string;
 }
 
 export interface MeasuredSpeed extends Measured {
   readonly limitTokensPerSecond: number;
   readonly resource: Limit["resource"];
-  /** Of the limit, what was reached. */
+  /** The fraction of the limit that was reached. */
   readonly fraction: number;
 }
 
-/** A prompt is held against the least there is: its tokens share one reading of the KV cache. */
+/** A prompt is compared with the least work: its tokens share one read of the KV cache. */
 export function measuredAgainst(
   measured: Measured,
   cost: ModelCost,

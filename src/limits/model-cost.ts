@@ -1,6 +1,6 @@
-// What a model asks of a device, per batch, per token and per token that is attended to: the one record that all limits of
-// this folder are computed from. It comes from a shape and bit widths (a model that is not here), or from a graph, whose
-// weights have their real types (a model that is).
+// The cost of a model per batch, per token and per attended token: the record from which all limits of this folder are
+// computed. It comes from a shape and bit widths (for a model that is not on this machine), or from a graph, whose
+// weights have their real types.
 
 import { UsageError } from "../base/errors.ts";
 import type { DType } from "../dtypes/dtype.ts";
@@ -10,45 +10,46 @@ import { noOps, type Ops, opsSum, type Work } from "./roofline.ts";
 import { kvParameters, type ModelShape, parameterCounts } from "./shape.ts";
 
 export interface ModelCost {
-  /** Read once in every batch, however many tokens it has: layers and head. Of experts, those of one token. */
+  /** Read once in every batch, whatever its number of tokens: layers and head. Of experts, only those of one token. */
   readonly weightBytes: number;
-  /** Of a mixture of experts: the bytes of all experts, and the share of them that a token reads. */
+  /** For a mixture of experts: the bytes of all experts, and the fraction of them that a token reads. */
   readonly experts?: { readonly bytes: number; readonly share: number } | undefined;
   /** Read once for every token: its row of the embedding table. */
   readonly rowBytes: number;
-  /** What the weights take in memory: with the embedding table. */
+  /** Size of the weights in memory, including the embedding table. */
   readonly storedBytes: number;
-  /** Of one token in the KV cache, in layers that look at all tokens. */
+  /** KV cache of one token, in layers that attend to all tokens. */
   readonly kvBytes: number;
   /** Arithmetic of the layers, for every token. */
   readonly token: Ops;
-  /** Arithmetic of the head, for every token whose logits are wanted. */
+  /** Arithmetic of the head, for every token whose logits are read. */
   readonly output: Ops;
-  /** Arithmetic of attention, for every pair of a token and one that it looks at. */
+  /** Arithmetic of attention, for every pair of a token and one that it attends to. */
   readonly pair: Ops;
-  /** The layers that look no further back than a window, by its length: they are in neither kvBytes nor pair. */
+  /** Layers with a sliding window, by its length: they are in neither kvBytes nor pair. */
   readonly windows?: readonly WindowCost[] | undefined;
 }
 
 export interface WindowCost extends Pick<ModelCost, "kvBytes" | "pair"> {
-  /** Tokens, a token's own included. */
+  /** Length in tokens, the current one included. */
   readonly window: number;
 }
 
-/** Bits of one value; fractions are averages over blocks (4.5: q4_0 with its scales). */
+/** Bits per value; fractions are averages over blocks (4.5: q4_0 with its scales). */
 export interface BitWidths {
   readonly weights: number;
   readonly kv: number;
 }
 
 /**
- * How work is counted. "best": as the best program would do it, so that a limit may be too high and never too low: matmuls
- * on the fastest units for their type, one reading of the KV cache for all tokens of a prompt. "article": as the published
- * tables have it (docs/limits.md): all arithmetic on floats, the KV cache read anew for every token of a prompt.
+ * How work is counted. "best": as the best program would do it, so that a limit may be too high and never too low:
+ * matmuls on the fastest units for their type, one read of the KV cache for all tokens of a prompt. "article": as in
+ * the published tables (docs/limits.md): all arithmetic on floats, the KV cache read again for every token of a
+ * prompt.
  */
 export type Counting = "best" | "article";
 
-/** What matmuls with values of this width count as. Quantized ones meet activations of 8 bits. */
+/** The kind of operations of matmuls with weights of this width. Quantized weights meet activations of 8 bits. */
 function opsAt(bits: number, counting: Counting): keyof Ops {
   if (counting === "article" || bits > 16) return "floatOps";
   return bits === 16 ? "halfOps" : "int8Ops";
@@ -56,7 +57,7 @@ function opsAt(bits: number, counting: Counting): keyof Ops {
 
 /**
  * The cost of a shape at given widths. A parameter is one multiply and one add; norms, embedding rows and everything
- * between the matmuls are left out, as they are small.
+ * between the matmuls are left out, because they are small.
  */
 export function shapeCost(
   shape: ModelShape,
@@ -74,7 +75,7 @@ export function shapeCost(
     kvBytes: (kvParameters(shape) * bits.kv) / 8,
     token: { ...noOps, [matmuls]: 2 * counts.layers },
     output: { ...noOps, [matmuls]: 2 * counts.head },
-    // Every query head computes with the keys and values of its group: GQA saves bytes, not arithmetic.
+    // Every query head uses the keys and values of its group: GQA saves bytes, not arithmetic.
     pair: {
       ...noOps,
       [opsAt(bits.kv, counting)]: 2 * 2 * shape.layers * shape.heads * shape.headDim,
@@ -88,8 +89,8 @@ function checkBits(what: keyof BitWidths, bits: number): void {
 }
 
 /**
- * The cost of a loaded model. Costs are sums of a part that is there in every batch and parts in proportion to tokens,
- * outputs and context; batches that differ in one of these tell the parts apart.
+ * The cost of a loaded model. A cost is the sum of a fixed part and parts proportional to tokens, outputs and context;
+ * batches that differ in one of these separate the parts.
  */
 export function graphModelCost(graph: Graph, kv: DType, storedBytes: number): ModelCost {
   const batch = (tokens: number, outputs: number, context: number): Cost =>
@@ -113,7 +114,7 @@ export function graphModelCost(graph: Graph, kv: DType, storedBytes: number): Mo
   };
 }
 
-/** What a token costs that is looked at: first in layers without a window, then for each window. */
+/** The cost of an attended token: first in layers without a window, then for each window. */
 function attentionCosts({ nodes }: Graph, kv: DType): WindowCost[] {
   const costs = new Map<number, WindowCost>();
   const none = { kvBytes: 0, pair: noOps };
@@ -133,7 +134,7 @@ function attentionCosts({ nodes }: Graph, kv: DType): WindowCost[] {
   return [...costs.values()];
 }
 
-/** Of the layers with windows: what they read and compute of so many tokens, which are asked for by window. */
+/** Work of the layers with windows; `read` and `pairs` give the tokens read and the attended pairs for each window. */
 export function windowWork(
   { windows = [] }: ModelCost,
   read: (window: number) => number,
@@ -145,14 +146,14 @@ export function windowWork(
   };
 }
 
-/** Pairs of a token and one that it looks at, itself included, in a prompt of `tokens` after `cached` ones. */
+/** Pairs of a token and one that it attends to, itself included, in a prompt of `tokens` after `cached` ones. */
 export function pairsOf(
   tokens: number,
   cached: number,
   window: number = Number.POSITIVE_INFINITY,
 ): number {
   const growing = Math.min(tokens, Math.max(0, window - cached));
-  const full = tokens - growing; // they look at a whole window
+  const full = tokens - growing; // these attend to a whole window
   return growing * cached + (growing * (growing + 1)) / 2 + (full > 0 ? full * window : 0);
 }
 
@@ -167,7 +168,7 @@ function expertCost({ nodes }: Graph): ModelCost["experts"] {
   return bytes === 0 ? undefined : { bytes, share: read / bytes };
 }
 
-/** Weights that a batch of so many tokens reads: of experts, those that any of them uses, on average. */
+/** Weights that a batch of so many tokens reads: of experts, the average number that any of the tokens uses. */
 export function weightBytesFor({ weightBytes: ofOne, experts }: ModelCost, tokens: number): number {
   if (!experts) return ofOne;
   const { bytes, share } = experts;

@@ -1,9 +1,9 @@
-// The two phases of a generation against their limits: what reading a prompt and generating tokens must move and compute
-// at least (from the model's own graph), and how far a measured time is from the least that a device allows.
+// The two phases of a generation against their limits: the least that prefill and decode must move and compute (from
+// the model's own graph), and how close a measured time is to the least time that a device allows.
 //
-// The work is that of prefill.ts and decode.ts, which `lantern limits` and the Limits page show: a speed and its limit are
-// the same numbers wherever they stand. Weights count with the bytes of their file, however a backend lays them out.
-// Activations do not count: they are small and stay in caches. All of it is worked out once per phase.
+// The work is computed by prefill.ts and decode.ts, which `lantern limits` and the Limits page also show: a speed and
+// its limit are the same numbers everywhere. Weights count with the bytes of their file, however a backend packs them.
+// Activations do not count: they are small and stay in caches. Everything is computed once per phase.
 
 import type { DType } from "../dtypes/dtype.ts";
 import type { Graph } from "../graph/graph.ts";
@@ -19,13 +19,15 @@ export interface PhaseModel {
   readonly kvType: DType;
 }
 
-/** Reading `tokens` tokens after `cached` ones, up to the logits of the last: weights and cache are read once. */
+/** Prefill of `tokens` tokens after `cached` ones, up to the logits of the last: weights and cache are read once. */
 export function promptWork({ graph, kvType }: PhaseModel, cached: number, tokens: number): Work {
   if (tokens === 0) return noWork;
   return prefillWork(graphModelCost(graph, kvType, 0), tokens, "shared", cached);
 }
 
-/** `batches` tokens, one after another, the first of them after `context` tokens: everything is read once for each. */
+/**
+ * Decoding of `batches` tokens, one after another, the first after `context` tokens: everything is read once for each.
+ */
 export function generationWork(
   { graph, kvType }: PhaseModel,
   context: number,
@@ -35,15 +37,18 @@ export function generationWork(
   return decodeTotalWork(graphModelCost(graph, kvType, 0), context, batches);
 }
 
-/** What both phases of a generation took. */
+/** The work of both phases of a generation. */
 export interface PhaseWork {
   readonly prompt: Work;
   readonly generation: Work;
-  /** The same of each part of a model that is computed in two places, in order. */
+  /** The same for each part of a model that is split over two backends, in order. */
   readonly parts?: readonly Pick<PhaseWork, "prompt" | "generation">[];
 }
 
-/** Of a generation: `read` tokens after `cached` ones, then `batches` more, one by one; and of the model's parts, if it has any. */
+/**
+ * The work of a generation: `read` prompt tokens after `cached` ones, then `batches` more, one by one; also for the
+ * model's parts, if it is split.
+ */
 export function phaseWork(
   model: PhaseModel,
   parts: readonly PhaseModel[],
@@ -60,13 +65,13 @@ const noWork: Work = { bytes: 0, ...noOps };
 
 /** A measured speed against the limit of a device. */
 export interface SpeedLimit {
-  /** What binds: reading from memory, or computing. */
+  /** What limits the speed: reading memory, or arithmetic. */
   readonly resource: "bandwidth" | "arithmetic";
   /** The most that the device allows. */
   readonly tokensPerSecond: number;
-  /** Of that, what was reached: 0.78. */
+  /** The fraction of it that was reached: 0.78. */
   readonly fraction: number;
-  /** The binding resource in use, and at most: bytes or operations per second. */
+  /** Use of the limiting resource, and its maximum: bytes or operations per second. */
   readonly achievedPerSecond: number;
   readonly possiblePerSecond: number;
 }
@@ -77,7 +82,7 @@ export interface SpeedLimits {
   readonly generation: SpeedLimit | undefined;
 }
 
-/** What was measured of a generation. */
+/** Measurements of a generation. */
 export interface PhaseTimes {
   readonly promptTokens: number;
   readonly cachedTokens: number;
@@ -87,7 +92,7 @@ export interface PhaseTimes {
   readonly work: PhaseWork;
 }
 
-/** One device, or one for each part of the model: parts take turns, so their least times add up. */
+/** For one device, or one for each part of the model: parts run in turn, so their least times add up. */
 export function speedLimits(times: PhaseTimes, ...devices: Device[]): SpeedLimits {
   const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs, work } = times;
   const parts = devices.length > 1 ? work.parts : [work];
@@ -102,7 +107,7 @@ export function speedLimits(times: PhaseTimes, ...devices: Device[]): SpeedLimit
   };
 }
 
-/** undefined where nothing was computed, or no time passed. */
+/** undefined if nothing was computed or no time passed. */
 export function speedLimit(
   work: Work,
   device: Device,
@@ -111,7 +116,7 @@ export function speedLimit(
   return limitOfPieces([{ work, device }], measured);
 }
 
-/** Work that is done somewhere, and waited for. */
+/** Work, and the device that does it. */
 interface Piece {
   readonly work: Work;
   readonly device: Device;

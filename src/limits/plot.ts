@@ -1,6 +1,6 @@
-// A picture of a LimitsReport as SVG text: how long reading and computing a prompt take at least, over its length, where
-// the bottleneck turns, and measured times on top. Both axes are logarithmic. It reads in light and dark surroundings:
-// colours come from a style that asks which it is.
+// A LimitsReport as an SVG chart: the least time for reading and computing a prompt over its length, where the
+// bottleneck changes, and measured times on top. Both axes are logarithmic. It works on light and dark backgrounds: a
+// style sheet in it selects the colours.
 
 import { escapeText, px, svgLine, svgText } from "../base/svg.ts";
 import type { MeasuredSpeed } from "./measured.ts";
@@ -8,10 +8,10 @@ import { type PrefillCount, prefillCountOf, prefillLimit } from "./prefill.ts";
 import type { LimitsReport } from "./report.ts";
 import type { Limit } from "./roofline.ts";
 
-/** Time in milliseconds of a prompt of some length. */
+/** Milliseconds of a prompt by its length. */
 interface Curve {
   readonly name: string;
-  /** Classes of the style. */
+  /** CSS classes. */
   readonly look: string;
   ms(tokens: number): number;
 }
@@ -77,7 +77,7 @@ const style = `
   text.dotText { fill: var(--dot); }
 `;
 
-/** A logarithmic axis: where a value lies between two ends. */
+/** A logarithmic axis: maps a value to a position between two ends. */
 interface Axis {
   readonly from: number;
   readonly to: number;
@@ -134,7 +134,7 @@ export function limitsPlot(report: LimitsReport): string {
   return `${parts.join("\n")}\n`;
 }
 
-/** A generated token is drawn as a prompt of one: it takes as long, while there is little in the cache. */
+/** A generated token is drawn as a prompt of one, which takes the same time while the cache is nearly empty. */
 function dotOf(speed: MeasuredSpeed): Dot {
   const tokens = speed.kind === "prompt" ? speed.tokens : 1;
   const label = `${Math.round(speed.fraction * 100)}%`;
@@ -194,7 +194,7 @@ function marks(points: LimitsReport["prefill"]["turns"]["points"], x: Axis): str
   return points.map(({ tokens, after }, index) => {
     const at = x.at(tokens);
     const label = `${Math.floor(tokens)} → ${afterTexts[after]}`;
-    // Near the right end the text stands to the left of its line.
+    // Near the right end the text is left of its line.
     const [shift, anchor] = at > width - right - 150 ? [-6, "end"] : [6, "start"];
     const y = height - bottom - 12 - 18 * index;
     return `${svgLine(at, top, at, height - bottom, "mark")}${svgText(at + shift, y, label, "markText", anchor)}`;
@@ -202,7 +202,7 @@ function marks(points: LimitsReport["prefill"]["turns"]["points"], x: Axis): str
 }
 
 function curveLines(curves: readonly Curve[], x: Axis, y: Axis): string[] {
-  // Names stand at the lines' ends, moved apart where these are close.
+  // Names are at the ends of the lines, moved apart where they are close.
   const ends = curves
     .map((curve) => ({ curve, at: y.at(curve.ms(x.to)) }))
     .sort((a, b) => a.at - b.at);

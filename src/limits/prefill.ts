@@ -1,6 +1,6 @@
-// The least time that reading a prompt can take: weights are read once, keys and values once for every pair of a token and
-// one before it (or itself), matmuls are computed for every token. Where reading and computing take equally long, the
-// bottleneck turns: at first weights bind, then arithmetic, and in long prompts the KV cache.
+// The least time of prefill: weights are read once, keys and values once for every pair of a token and an attended
+// one, matmuls are computed for every token. The bottleneck changes where reading and computing take equally long:
+// short prompts are limited by reading weights, longer ones by arithmetic, and very long ones by the KV cache.
 
 import type { Device } from "./device.ts";
 import {
@@ -13,19 +13,21 @@ import {
 import { type Limit, limitOf, noOps, opsSum, type Work } from "./roofline.ts";
 
 /**
- * How the work of a prompt is counted. "rough": logits of every token are computed. "exact": only the last one's, as a
- * good engine does. "shared": as exact, and the tokens share one reading of the KV cache instead of reading it each; the
- * least there is.
+ * How the work of a prompt is counted. "rough": logits of every token are computed. "exact": only the last token's, as
+ * a good engine does. "shared": like exact, but the tokens share one read of the KV cache; this is the minimum.
  */
 export type PrefillCount = "rough" | "exact" | "shared";
 
-/** What the best program does, and what the published tables assume. */
+/** The count of the best program, and of the published tables. */
 export const prefillCountOf: Readonly<Record<Counting, PrefillCount>> = {
   best: "shared",
   article: "exact",
 };
 
-/** The work of a prompt, by how it grows: work = fixed + tokens x token + pairs x pair. Layers with a window are apart. */
+/**
+ * The work of a prompt by how it grows: work = fixed + tokens x token + pairs x pair. Layers with a window are
+ * separate.
+ */
 interface GrowingWork {
   fixed: Work;
   token: Work;
@@ -45,7 +47,7 @@ function growingWork(cost: ModelCost, count: PrefillCount): GrowingWork {
   };
 }
 
-/** Of a prompt, `cached` tokens of which are in the KV cache already and only looked at. */
+/** The work of a prompt with `cached` tokens already in the KV cache, which are only attended to. */
 export function prefillWork(
   cost: ModelCost,
   tokens: number,
@@ -77,16 +79,16 @@ export function prefillLimit(
 }
 
 export interface TurningPoints {
-  /** What binds a prompt of one token. */
+  /** What limits a prompt of one token. */
   readonly starts: Limit["resource"];
-  /** Prompt lengths, ascending, at which the other resource begins to bind; none, one or two. */
+  /** Prompt lengths, ascending, at which the limiting resource changes; none, one or two. */
   readonly points: readonly TurningPoint[];
 }
 
 export interface TurningPoint {
-  /** Not whole: the lines cross here. */
+  /** Not an integer: the lines cross here. */
   readonly tokens: number;
-  /** What binds longer prompts, up to the next point. */
+  /** What limits longer prompts, up to the next point. */
   readonly after: Limit["resource"];
 }
 
@@ -95,7 +97,7 @@ export function turningPoints(
   device: Device,
   count: PrefillCount = "exact",
 ): TurningPoints {
-  // How much longer reading takes than computing, as a polynomial of the prompt's length.
+  // How much longer reading takes than computing, as a polynomial in the prompt's length.
   const { fixed, token, pair } = growingWork(cost, count);
   const [f, t, p] = [fixed, token, pair].map((work) => {
     const { bandwidthSeconds, arithmeticSeconds } = limitOf(work, device);
@@ -116,7 +118,8 @@ function rootsOf(a: number, b: number, c: number): number[] {
   if (a === 0) return b === 0 ? [] : [-c / b];
   const discriminant = b * b - 4 * a * c;
   if (discriminant <= 0) return [];
-  // Of the two textbook forms, the one that subtracts no nearly equal numbers; the other root follows from c / a.
+  // Of the two textbook forms, the one that does not subtract nearly equal numbers; the other root follows from c /
+  // a.
   const q = -(b + Math.sign(b || 1) * Math.sqrt(discriminant)) / 2;
   return [q / a, c / q].sort((x, y) => x - y);
 }

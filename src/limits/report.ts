@@ -1,5 +1,5 @@
-// Everything that the arithmetic of this folder says about one model on one device, as one record: what `lantern limits`
-// prints, what its --json is, what plot.ts draws. It computes and formats nothing by itself.
+// All limits of one model on one device, as one record: `lantern limits` prints it, its --json is this record, plot.ts
+// draws it. This file does no arithmetic or formatting of its own.
 
 import { UsageError } from "../base/errors.ts";
 import { decodeLimit, decodeLine, decodeTotalMs } from "./decode.ts";
@@ -23,13 +23,13 @@ import {
 export interface ReportOptions {
   /** Default: "best". */
   readonly counting?: Counting | undefined;
-  /** The longest prompt and generation that the tables go to. */
+  /** The longest prompt and generation in the tables. */
   readonly context: number;
-  /** Instead of the device's own. */
+  /** Memory to use instead of the device's own. */
   readonly memoryBytes?: number | undefined;
-  /** Count with this peak for all arithmetic. */
+  /** Use this peak rate for all arithmetic. */
   readonly rate?: Rate | undefined;
-  /** Without draftTokens: as many as are best. */
+  /** Without draftTokens: the best number. */
   readonly speculation?: (Omit<Speculation, "draftTokens"> & { draftTokens?: number }) | undefined;
   readonly measured?: readonly Measured[] | undefined;
 }
@@ -44,18 +44,18 @@ export interface LimitsReport {
   readonly memory: MemoryReport;
   readonly prefill: PrefillReport;
   readonly decode: DecodeReport;
-  /** What other widths and GQA would change; the first is the model as it is. */
+  /** The effect of other widths and of GQA; the first entry is the model as it is. */
   readonly effects: readonly Effect[];
   readonly speculation?: SpeculationReport;
   readonly measured: readonly MeasuredSpeed[];
 }
 
 export interface MemoryReport {
-  /** Of the device; undefined where nobody says. */
+  /** Memory of the device; undefined where it is not known. */
   readonly bytes: number | undefined;
   /** Read for every token. */
   readonly weightBytes: number;
-  /** With the embedding table. */
+  /** Including the embedding table. */
   readonly storedBytes: number;
   readonly kvParametersPerToken: number;
   /** Bytes that a token adds while no window is full. */
@@ -73,7 +73,7 @@ export interface MemoryReport {
 
 export interface PrefillReport {
   readonly rows: readonly PrefillRow[];
-  /** Where the bottleneck turns, as this report counts: `shared`, or `exact` in the article's counting. */
+  /** Where the bottleneck changes, in this report's counting: `shared`, or `exact` in the article's. */
   readonly turns: TurningPoints;
   readonly rough: TurningPoints;
   readonly exact: TurningPoints;
@@ -84,9 +84,9 @@ export interface PrefillRow {
   readonly tokens: number;
   readonly readMs: number;
   readonly computeMs: number;
-  /** Logits computed for every token. */
+  /** With logits of every token. */
   readonly roughComputeMs: number;
-  /** The KV cache read once for all tokens. */
+  /** With one read of the KV cache for all tokens. */
   readonly sharedReadMs: number;
   /** The longer of readMs and computeMs. */
   readonly firstTokenMs: number;
@@ -95,7 +95,7 @@ export interface PrefillRow {
 }
 
 export interface DecodeReport {
-  /** W: tokens that make a token's latency one millisecond longer. */
+  /** W: tokens that add one millisecond of latency. */
   readonly tokensPerMs: number;
   /** B: milliseconds of the first token. */
   readonly firstMs: number;
@@ -108,7 +108,7 @@ export interface DecodeRow {
   readonly ms: number;
   readonly tokensPerSecond: number;
   readonly resource: Limit["resource"];
-  /** All tokens up to this one. */
+  /** Time of all tokens up to this one. */
   readonly totalMs: number;
 }
 
@@ -116,7 +116,7 @@ export interface SpeculationReport extends SpeculationLimit {
   readonly acceptance: number;
   /** Tokens in the cache. */
   readonly context: number;
-  /** The number of drafted tokens that is best here, and its speedup. */
+  /** The best number of drafted tokens here, and its speedup. */
   readonly bestDraftTokens: number;
   readonly bestSpeedup: number;
 }
@@ -149,7 +149,7 @@ export function limitsReport(
   };
 }
 
-/** The device at the rates that this report counts with. */
+/** The device with the rates that this report uses. */
 function ratedDevice(device: Device, counting: Counting, rate: Rate | undefined): Device {
   if (rate !== undefined) return deviceAtRate(device, rate);
   return counting === "best" ? withMatrixUnits(device) : device;
@@ -241,7 +241,7 @@ const shortLengths = [1, 32, 128, 512] as const;
 const longStep = 2048;
 const mostSteps = 8;
 
-/** Lengths worth a line: a few short ones, then up to eight equal steps of 2048 or a multiple, and the last itself. */
+/** Lengths for a table: a few short ones, then up to eight equal steps of a multiple of 2048, and the last one. */
 export function lengthsUpTo(context: number): number[] {
   const step = longStep * Math.ceil(context / (longStep * mostSteps));
   const long = Array.from({ length: mostSteps }, (_, i) => (i + 1) * step);

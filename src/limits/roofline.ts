@@ -1,9 +1,9 @@
-// The limit of a piece of work: it cannot take less time than moving its bytes, nor less than computing its
-// operations. The longer of the two binds.
+// The roofline: work cannot take less time than moving its bytes, nor less than computing its operations. The longer
+// of the two is the limit.
 
 import type { Device } from "./device.ts";
 
-/** What must be moved and computed. A multiply and an add are two operations. */
+/** Bytes to move and operations to compute. A multiply and an add are two operations. */
 export interface Work {
   readonly bytes: number;
   /** Operations on floats. */
@@ -14,7 +14,7 @@ export interface Work {
   readonly int8Ops: number;
 }
 
-/** The kinds of operations, each with a rate of its own. */
+/** The kinds of operations, each with its own rate. */
 export type Ops = Pick<Work, "floatOps" | "halfOps" | "int8Ops">;
 
 export const noOps: Ops = { floatOps: 0, halfOps: 0, int8Ops: 0 };

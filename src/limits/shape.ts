@@ -1,6 +1,6 @@
-// The shape of a decoder-only transformer and how many parameters it has. Numbers about numbers: no bytes (model-cost.ts)
-// and no device (device.ts). The counts are those of the matmuls' weights, as the formulas of this folder want them;
-// norms are counted apart, because no formula but the total of a file needs them.
+// The shape of a decoder-only transformer and its number of parameters. It has no bytes (model-cost.ts) and no device
+// (device.ts). The counts are of matmul weights, which this folder's formulas use; norms are counted separately,
+// because only a file's total needs them.
 
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
@@ -8,14 +8,14 @@ import { show } from "../base/show.ts";
 export interface ModelShape {
   readonly vocabSize: number;
   readonly layers: number;
-  /** Values per token between layers. */
+  /** Size of the hidden state. */
   readonly embed: number;
   readonly feedForward: number;
   readonly heads: number;
-  /** Heads of keys and values; fewer than `heads`: grouped-query attention (GQA). */
+  /** KV heads; fewer than `heads`: grouped-query attention (GQA). */
   readonly kvHeads: number;
   readonly headDim: number;
-  /** The matmuls that make queries, keys and values add a bias. */
+  /** The matmuls of queries, keys and values add a bias. */
   readonly qkvBias: boolean;
   /** Queries and keys have a norm per head (Qwen3). */
   readonly headNorms: boolean;
@@ -32,11 +32,11 @@ export interface ParameterCounts {
   readonly head: number;
   /** The embedding table: a token reads one row of it. */
   readonly embedding: number;
-  /** Read for every token: layers and head. */
+  /** Parameters read for every token: layers and head. */
   readonly active: number;
-  /** With the embedding table, unless it is the head. */
+  /** Including the embedding table, unless it is the head. */
   readonly total: number;
-  /** Weights of the norms, in none of the above. */
+  /** Weights of the norms, not included in the above. */
   readonly norms: number;
 }
 
@@ -64,12 +64,12 @@ export function parameterCounts(shape: ModelShape): ParameterCounts {
   };
 }
 
-/** Values that one token leaves in the KV cache. */
+/** Values per token in the KV cache. */
 export function kvParameters(shape: ModelShape): number {
   return 2 * shape.layers * shape.kvHeads * shape.headDim;
 }
 
-/** The same model with another number of key and value heads; `shape.heads` of them: without GQA. */
+/** The same model with another number of KV heads; `shape.heads` of them: without GQA. */
 export function withKvHeads(shape: ModelShape, kvHeads: number): ModelShape {
   const changed = { ...shape, kvHeads };
   checkShape(changed);

@@ -1,7 +1,8 @@
-// Speculative decoding: a cheap draft proposes some tokens, the model checks them in one batch, and keeps those up to the
-// first that it would not have chosen, plus one of its own. Checking several tokens reads the weights once, so it is
-// nearly free as long as bandwidth binds. (Leviathan, Kalman, Matias 2023: "Fast Inference from Transformers via
-// Speculative Decoding"; their alpha is `acceptance`, their gamma is `draftTokens`, their c is the draft's cost.)
+// Speculative decoding: a cheap draft proposes some tokens, the model verifies them in one batch, and keeps those
+// before the first that it would not have chosen, plus one of its own. Verifying several tokens reads the weights
+// once, so it is nearly free as long as bandwidth is the limit. (Leviathan, Kalman, Matias 2023: "Fast Inference from
+// Transformers via Speculative Decoding"; their alpha is `acceptance`, their gamma is `draftTokens`, their c is the
+// draft's cost.)
 
 import { UsageError } from "../base/errors.ts";
 import { decodeLimit } from "./decode.ts";
@@ -10,21 +11,21 @@ import { type ModelCost, pairsOf, weightBytesFor, windowWork } from "./model-cos
 import { type Limit, limitOf, opsSum, type Work } from "./roofline.ts";
 
 export interface Speculation {
-  /** Chance that a proposed token is kept, 0 to 1. */
+  /** Probability that a proposed token is kept, 0 to 1. */
   readonly acceptance: number;
   /** Tokens that the draft proposes in a round. */
   readonly draftTokens: number;
-  /** Another model that drafts, or the time of a drafted token as a share of one of the model's own. */
+  /** The draft model, or the time of a drafted token as a fraction of the model's own. */
   readonly draft: ModelCost | number;
 }
 
 export interface SpeculationLimit {
   readonly draftTokens: number;
-  /** Kept on average in a round, at least 1. */
+  /** Average number of tokens kept per round, at least 1. */
   readonly tokensPerRound: number;
   readonly draftMs: number;
   readonly checkMs: number;
-  /** What binds the check. */
+  /** What limits the verification. */
   readonly resource: Limit["resource"];
   readonly msPerToken: number;
   /** Without speculation. */
@@ -32,7 +33,7 @@ export interface SpeculationLimit {
   readonly speedup: number;
 }
 
-/** Tokens that a round keeps on average: 1 + a + a^2 + ... + a^n. */
+/** Average number of tokens kept per round: 1 + a + a^2 + ... + a^n. */
 export function tokensPerRound(acceptance: number, draftTokens: number): number {
   if (acceptance === 1) return draftTokens + 1;
   return (1 - acceptance ** (draftTokens + 1)) / (1 - acceptance);
@@ -69,7 +70,7 @@ export function speculationLimit(
   };
 }
 
-/** A batch that computes the logits of `tokens` at once; they share one reading of weights and cache. */
+/** The work of a batch with logits for `tokens` tokens, which share one read of weights and cache. */
 function checkWork(cost: ModelCost, before: number, tokens: number): Work {
   const { token, output, pair } = cost;
   const pairs = pairsOf(tokens, before);
@@ -85,7 +86,7 @@ function checkWork(cost: ModelCost, before: number, tokens: number): Work {
   };
 }
 
-/** The number of drafted tokens, up to `most`, that makes generation fastest; 0: speculation does not pay. */
+/** The number of drafted tokens, up to `most`, with the highest speed; 0: speculation does not pay. */
 export function bestDraftTokens(
   cost: ModelCost,
   device: Device,
