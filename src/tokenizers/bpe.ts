@@ -1,7 +1,8 @@
-// Byte-pair encoding of words: pairs merge in the order of the model's merge list. Used on the bytes of a word in GPT-2's
-// alphabet (Llama 3, Qwen, GPT-2, ...), or on its characters with bytes as the last resort (Llama-2-style tokenizer.json).
+// Byte-pair encoding of words: pairs merge in the order of the model's merge list. It works on the bytes of a word in
+// GPT-2's alphabet (Llama 3, Qwen, GPT-2, ...), or on its characters with a fallback to bytes (Llama-2-style
+// tokenizer.json).
 //
-// Cutting a text into words is pretokenize.ts's business (GGUF) or json/pre-tokenizer.ts's (tokenizer.json).
+// pretokenize.ts (GGUF) or json/pre-tokenizer.ts (tokenizer.json) splits a text into words.
 
 import { byteToChar, encodeByteLevel } from "./byte-level.ts";
 import { type Merge, Merger, PairTable, SymbolNames } from "./merge.ts";
@@ -11,18 +12,18 @@ import { WordCache } from "./word-cache.ts";
 export interface BpeOptions {
   /** Rank of a merge by mergeKey(left, right). */
   merges: ReadonlyMap<string, number>;
-  /** What a word is made of: bytes, written in the byte alphabet, or characters. */
+  /** The units of a word: bytes, written in the byte alphabet, or characters. */
   units: "bytes" | "characters";
-  /** A word that is a token as a whole is that token, whatever the merges say. */
+  /** A word that is itself a token becomes that token, whatever the merges. */
   ignoreMerges: boolean;
-  /** For texts that are no token: "<0x0A>" tokens, else the unknown token, else nothing. */
+  /** For texts that are no token: "<0x0A>" tokens, or else the unknown token, or else nothing. */
   byteFallback: boolean;
   unknown: number | undefined;
-  /** One unknown token for a run of them. */
+  /** One unknown token for several in a row. */
   fuseUnknown: boolean;
 }
 
-/** Vocabulary texts hold no space (it is "Ġ" or "▁"), so this is unambiguous, and it is how files write merges. */
+/** Vocabulary texts contain no space (it is "Ġ" or "▁"), so this is unambiguous. Files also write merges this way. */
 export function mergeKey(left: string, right: string): string {
   return `${left} ${right}`;
 }
@@ -95,7 +96,7 @@ export class BpeWords {
       if (!(fuseUnknown && ids.length > from && ids.at(-1) === unknown)) ids.push(unknown);
       return;
     }
-    // A merge that leads to no token: its characters are what is left of it.
+    // The merged text is no token: fall back to its characters.
     const chars = [...text];
     if (chars.length < 2) return;
     for (const char of chars) {

@@ -1,5 +1,5 @@
 // GPT-2's byte alphabet: every byte has a printable character, so that a vocabulary of texts can hold arbitrary bytes.
-// Printable Latin-1 stands for itself; the other 68 bytes take the characters from U+0100 on ("Ġ" is the space).
+// Printable Latin-1 stands for itself; the other 68 bytes use the characters from U+0100 on ("Ġ" is the space).
 
 /** byteToChar[byte] is its character. */
 export const byteToChar: readonly string[] = buildAlphabet();
@@ -17,7 +17,7 @@ export function encodeByteLevel(bytes: Uint8Array): string {
   return text;
 }
 
-/** The bytes that a vocabulary text stands for; a text with characters outside the alphabet stands for itself. */
+/** The bytes of a vocabulary text; a text with characters outside the alphabet stands for itself. */
 export function decodeByteLevel(text: string): Uint8Array {
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) {

@@ -1,9 +1,9 @@
 // A tokenizer from Hugging Face's tokenizer.json and tokenizer_config.json.
 //
-//   text -> added tokens cut out -> normalizer -> added tokens that want normalised text -> pre_tokenizer -> model -> ids
+//   text -> split at added tokens -> normalizer -> split at normalised added tokens -> pre_tokenizer -> model -> ids
 //
-// Each step is read by a file in json/; a piece that is not known there is an error that names it. tokenizer_config.json
-// gives the roles of special tokens, and (add_bos_token, add_eos_token) overrules what the post-processor puts around a text.
+// A file in json/ reads each step; an unknown type is an error that names it. tokenizer_config.json gives the roles of
+// special tokens, and its add_bos_token and add_eos_token override the post-processor.
 
 import type { Metadata } from "../base/metadata.ts";
 import { makeDecoder } from "./json/decoder.ts";
@@ -35,20 +35,20 @@ import {
   Vocabulary,
 } from "./vocabulary.ts";
 
-/** Ids without a token that any vocabulary may have. */
+/** Unused ids that any vocabulary may have. */
 const mostGaps = 100_000;
 
-/** An added token as tokenizer.json describes it. */
+/** An added token in tokenizer.json's form. */
 interface JsonToken extends AddedToken {
-  /** Hidden from readers, and recognised in trusted text only. */
+  /** Hidden in decoded text, and recognised only in trusted text. */
   special: boolean;
-  /** Looked for in the normalised text. */
+  /** Matched in the normalised text. */
   normalized: boolean;
 }
 
 /**
- * `metadata`: what the model's other files say (ids that end a text), where there are any; `rows`: of its table of
- * embeddings, where there is one.
+ * `metadata`: facts from the model's other files (ids that end a text), if there are any; `rows`: the size of its
+ * embedding table, if there is one.
  */
 export function tokenizerFromJson(
   tokenizerJson: unknown,
@@ -84,7 +84,7 @@ export function tokenizerFromJson(
     ...frame,
     bytesOf: decoder.bytesOf,
     leadingSpaces: decoder.leadingSpaces,
-    keepsAllText: false, // normalizers and pre-tokenizers may drop some of it
+    keepsAllText: false, // normalizers and pre-tokenizers may drop some text
   });
 }
 
@@ -104,8 +104,8 @@ class JsonTextModel implements TextModel {
   ) {
     const late = (token: JsonToken): boolean => normalizer !== undefined && token.normalized;
     this.#normalizer = normalizer ?? ((text) => text);
-    // The text of a token that is looked for in normalised text is normalised itself, space marks included: that is
-    // how such a file is read everywhere else, too.
+    // A token that is matched in normalised text is itself normalised, space marks included, as other readers of
+    // tokenizer.json do.
     const normalize = (token: JsonToken): JsonToken => ({
       ...token,
       text: this.#normalizer(token.text),
@@ -181,14 +181,14 @@ function readVocabulary(
   }
   for (const token of added) texts[token.id] = token.text;
   checkVocabularySize(texts.length, rows);
-  // One entry with a large id must not cost what a million entries do.
+  // One entry with a large id must not cost as much as a million entries.
   if (texts.length > 2 * (entries.length + added.length) + mostGaps) {
     failField("model.vocab", `ids up to ${texts.length - 1}`, `ids for ${entries.length} tokens`);
   }
   const types = new Uint8Array(texts.length).fill(TOKEN_TYPE.normal);
   for (let id = 0; id < texts.length; id++) {
     if (texts[id] === undefined) {
-      texts[id] = `[EMPTY_${id}]`; // a gap in the ids: nothing encodes to it or shows as text
+      texts[id] = `[EMPTY_${id}]`; // an unused id: no text encodes to it, and it decodes to nothing
       types[id] = TOKEN_TYPE.unused;
     } else if (byteFallback && parseByteToken(texts[id]!) !== undefined) {
       types[id] = TOKEN_TYPE.byte;
@@ -207,7 +207,7 @@ function readSpecial(
 ): SpecialTokens {
   const id = (role: string, key: string = role): number | undefined => {
     const value = config[`${role}_token`];
-    // Written as a text, or as an added token with its content.
+    // A string, or an object of an added token with its content.
     const text =
       typeof value === "object" && value !== null ? asRecord(value, role).content : value;
     const named = typeof text === "string" ? vocabulary.id(text) : undefined;
@@ -225,7 +225,7 @@ function readSpecial(
   };
 }
 
-/** What tokenizer_config.json says of BOS and EOS goes before what the post-processor does. */
+/** tokenizer_config.json's BOS and EOS settings override the post-processor. */
 function applyConfig(frame: Frame, special: SpecialTokens, config: JsonRecord): Frame {
   const wanted = (name: string): boolean | undefined => {
     const value = config[name];

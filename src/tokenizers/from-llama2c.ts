@@ -2,9 +2,9 @@
 //
 //   int32 longest token in bytes; then per token: float32 score, int32 byte length, the bytes (little endian)
 //
-// The list does not say how many tokens it has (the checkpoint does), nor their types: 0 is unknown, 1 and 2 are BOS and
-// EOS, "<0x..>" are bytes. Spaces are written as spaces there; the "▁" of SentencePiece is put back. Files by early
-// versions of llama2.c have the character with the byte's number in place of "<0x..>" (the default model's is one).
+// The list has neither the number of tokens (the checkpoint has it) nor their types: 0 is unknown, 1 and 2 are BOS and
+// EOS, "<0x..>" are bytes. Spaces are stored as spaces; SentencePiece's "▁" is restored here. Files by early versions
+// of llama2.c have the character with the byte's number instead of "<0x..>" (the default model's is one).
 
 import { FormatError } from "../base/errors.ts";
 import { type AddedToken, SpecialTextModel } from "./split-special.ts";
@@ -55,7 +55,7 @@ export function tokenizerFromLlama2c(bytes: Uint8Array, vocabSize: number): Toke
     vocabulary,
     special,
     fill: undefined,
-    endOfGeneration: new Set([1, 2]), // BOS stands between the stories that these models were trained on
+    endOfGeneration: new Set([1, 2]), // BOS separates the stories that these models were trained on
     model: new SpecialTextModel(controls, () => false, plain),
     prefix: [1],
     suffix: [],
@@ -65,7 +65,7 @@ export function tokenizerFromLlama2c(bytes: Uint8Array, vocabSize: number): Toke
   });
 }
 
-/** The tokens alone, as SentencePiece has them: for whoever writes them elsewhere. */
+/** The tokens in SentencePiece's form, for code that writes them to another format. */
 export function llama2cVocabulary(bytes: Uint8Array, vocabSize: number): Vocabulary {
   const fail = (field: string, got: unknown, expected: string): never => {
     throw new FormatError("llama2c", { file: FILE, field, got, expected });
@@ -108,7 +108,7 @@ export function llama2cVocabulary(bytes: Uint8Array, vocabSize: number): Vocabul
   return new Vocabulary({ texts, types, scores });
 }
 
-/** Turns the early form of the 256 byte tokens, which stand after the three special ones, into the usual one. */
+/** Renames the 256 byte tokens of the early form, which follow the three special ones. */
 function nameBytes(texts: string[]): void {
   const early = Array.from({ length: 256 }, (_, byte) =>
     byte === 0x20 ? SPACE_MARK : String.fromCharCode(byte),

@@ -1,7 +1,7 @@
-// A tokenizer from GGUF metadata (tokenizer.ggml.*), with llama.cpp's defaults for keys that a file leaves out.
+// A tokenizer from GGUF metadata (tokenizer.ggml.*), with llama.cpp's defaults for missing keys.
 //
-// `kinds` is the table of tokenizer.ggml.model: one entry each. An unknown model or pre-tokenizer is refused; only where
-// the pre-tokenizer's key is absent (old files) does the "default" one apply, as it does in llama.cpp.
+// `kinds` is the table of tokenizer.ggml.model: one entry each. An unknown model or pre-tokenizer is refused; the
+// "default" pre-tokenizer is used only if its key is missing (old files), as in llama.cpp.
 
 import { ModelError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
@@ -26,10 +26,10 @@ import { cleanSpaces, WordPieceModel, WordPieces } from "./wordpiece.ts";
 
 const KEY = "tokenizer.ggml.";
 
-/** Merges for each token: one makes it; some vocabularies list all the ways to make it. */
+/** Merges per token: usually one makes it, but some vocabularies list all the ways. */
 const MOST_MERGES = 16;
 
-/** Ids and rules where the file is silent. */
+/** Ids and rules for missing keys. */
 type Defaults = Partial<SpecialTokens>;
 
 /** What a kind adds to the vocabulary and the special tokens. */
@@ -86,7 +86,7 @@ const bpe: Kind = {
           words.encode(word, ids, check);
         }),
     };
-    // A byte without a token of its own is dropped.
+    // A byte without its own token is dropped.
     const keepsAllText = byteToChar.every((char) => vocabulary.id(char) !== undefined);
     return { kind: "bpe", plain, bytesOf: decodeByteLevel, leadingSpaces: 0, keepsAllText };
   },
@@ -126,7 +126,7 @@ const wordpiece: Kind = {
 
 const kinds: readonly Kind[] = [spm, bpe, wordpiece];
 
-/** `rows`: of the model's table of embeddings; undefined where the file has none. */
+/** `rows`: the size of the model's embedding table; undefined if the file has none. */
 export function tokenizerFromMetadata(metadata: Metadata, rows?: number): Tokenizer {
   const kind = findKind(metadata);
   checkCounts(metadata, rows);
@@ -140,7 +140,7 @@ export function tokenizerFromMetadata(metadata: Metadata, rows?: number): Tokeni
   const last = special.sep !== undefined && kind === wordpiece ? special.sep : special.eos;
   const added = specialTokens(metadata, vocabulary);
   const isText = (token: AddedToken): boolean => !vocabulary.isHidden(token.id);
-  // A token that swallows the spaces beside it may stand for any number of them.
+  // A token that strips neighbouring spaces may stand for any number of them.
   const strips = added.some(({ stripLeft, stripRight }) => stripLeft || stripRight);
   return new TextTokenizer({
     ...parts,
@@ -174,7 +174,7 @@ function preTokenizer(metadata: Metadata): ReturnType<typeof findPreTokenizer> {
   return findPreTokenizer(metadata.string(`${KEY}pre`) || "default");
 }
 
-/** Before anything is decoded: a file may claim millions of tokens that no model has. */
+/** Runs before anything is decoded: a file may claim millions of tokens. */
 function checkCounts(metadata: Metadata, rows: number | undefined): void {
   const tokens = metadata.arrayLength(`${KEY}tokens`);
   if (tokens === undefined) return;
@@ -255,7 +255,7 @@ function readSpecial(
   return special;
 }
 
-/** Every token that is looked for in the text as written: control, user-defined and unknown ones. */
+/** All tokens that are matched in the raw text: control, user-defined and unknown ones. */
 function specialTokens(metadata: Metadata, vocabulary: Vocabulary): AddedToken[] {
   const { control, userDefined, unknown } = TOKEN_TYPE;
   const strips = stripRules(metadata);
@@ -268,7 +268,7 @@ function specialTokens(metadata: Metadata, vocabulary: Vocabulary): AddedToken[]
   return tokens;
 }
 
-/** GGUF does not say which tokens swallow the space beside them; llama.cpp knows these models by name, and so do we. */
+/** GGUF does not say which tokens strip neighbouring spaces; like llama.cpp, we know these models by name. */
 function stripRules(
   metadata: Metadata,
 ): (text: string) => Pick<AddedToken, "stripLeft" | "stripRight"> {

@@ -1,29 +1,29 @@
-// The merge loop that BPE and SentencePiece share: join the adjacent pair of lowest rank, leftmost first, until no
-// pair is left. What a pair's rank is, the caller says (merge list or token score).
+// The merge loop of BPE and SentencePiece: join the adjacent pair of lowest rank, leftmost first, until no pair is
+// left. The caller provides the ranks (merge list or token scores).
 //
-// Symbols form a linked list in typed arrays; candidates wait in a binary heap of doubles (rank * 2^31 + position), so
-// a word of n symbols costs n log n, and a megabyte without a space is no special case.
+// Symbols form a linked list in typed arrays; candidates are in a binary heap of doubles (rank * 2^31 + position). So
+// a word of n symbols takes n log n, even a megabyte without a space.
 
 /** A pair that does not merge. */
 const NO_MERGE = -1;
-/** Merges between two looks at whether to go on. */
+/** Merges between two checks whether to stop. */
 const CHECK_TURNS = 65_536;
 
 export interface Merge {
-  /** Lower merges earlier. */
+  /** A lower rank merges earlier. */
   rank: number;
   /** The symbol that the pair becomes. */
   symbol: number;
 }
 
-/** Positions of one text; longer texts would collide with the rank in the heap's keys. */
+/** Positions in one text; longer texts would collide with the rank in the heap's keys. */
 const POSITIONS = 2 ** 31;
-/** Resolved pairs that the table keeps before it starts anew. */
+/** Resolved pairs that the table keeps before it starts over. */
 const MAX_PAIRS = 1 << 20;
 
 /**
- * Remembers what pairs of symbols merge into. Pairs are resolved when they are first met (a 280,000-entry merge list
- * would otherwise cost a noticeable part of a second at load) and kept in an open-addressing hash table of integers.
+ * Caches what pairs of symbols merge into. Pairs are resolved at first use (resolving a merge list of 280,000 entries
+ * at load would take a noticeable part of a second) and kept in an open-addressing hash table of integers.
  */
 export class PairTable {
   readonly #resolve: (left: number, right: number) => Merge | undefined;
@@ -121,11 +121,12 @@ export class Merger {
       const key = this.#pop();
       const rank = Math.floor(key / POSITIONS);
       const left = key - rank * POSITIONS;
-      if (symbols[left] === -1) continue; // swallowed by its left neighbour
+      if (symbols[left] === -1) continue; // merged into its left neighbour
       const right = next[left]!;
       if (right >= count) continue;
       const slot = this.#pairs.find(symbols[left]!, symbols[right]!);
-      // A stale candidate: the pair here is another one by now. If that has the same rank it is this very key's turn.
+      // A stale candidate: the pair here has changed. If the new pair has the same rank, this key is also the
+      // right one for it.
       if (this.#pairs.entries[slot + 2] !== rank) continue;
       symbols[left] = this.#pairs.entries[slot + 3]!;
       symbols[right] = -1;
@@ -192,7 +193,7 @@ export class Merger {
   }
 }
 
-/** Texts that take part in merges but are no token: ids after the vocabulary's own. */
+/** Texts that take part in merges but are not tokens: ids after the vocabulary's own. */
 export class SymbolNames {
   readonly #texts: readonly string[];
   readonly #extraTexts: string[] = [];

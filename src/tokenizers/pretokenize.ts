@@ -1,21 +1,22 @@
-// Pre-tokenizers: how a text is cut into words before byte-pair encoding. One table entry per tokenizer.ggml.pre; what the
-// file calls it is listed under `names`, several names where they are the same in every respect that matters here.
+// Pre-tokenizers: how a text is split into words before byte-pair encoding. One table entry per tokenizer.ggml.pre;
+// `names` lists the names in files, several if they behave the same here.
 //
-// The patterns are the models' own, for JavaScript's RegExp in Unicode mode, with these differences in mind:
-// - `\s` of JavaScript has U+FEFF and lacks U+0085; the trainers' regex engines go by White_Space. Written out here.
-// - The apostrophe rules fold ASCII only ([sS]), as llama.cpp's do; an `i` flag would let "ſ" pass for "s".
-// - Categories (\p{L}, ...) are those of the engine's Unicode version (17 in Node 26); llama.cpp's table is older. They
-//   differ in characters assigned since, which no vocabulary has as a token.
-// - A rule's lookahead sees only the piece that earlier rules cut out, never the text after it.
+// The patterns are the models' own, for JavaScript's RegExp in Unicode mode, with these differences:
+// - JavaScript's `\s` includes U+FEFF and lacks U+0085; the trainers' regex engines use White_Space.
+//   It is written out here.
+// - The apostrophe rules ignore case for ASCII only ([sS]), as in llama.cpp; an `i` flag would accept "ſ" for "s".
+// - Categories (\p{L}, ...) follow the JavaScript engine's Unicode version (17 in Node 26); llama.cpp's table is
+//   older. They differ in newly assigned characters, which no vocabulary has as a token.
+// - A rule's lookahead sees only the piece from earlier rules, never the text after it.
 
 import { ModelError } from "../base/errors.ts";
 
 export interface PreTokenizer {
   readonly names: readonly string[];
-  /** Applied one after the other: each cuts the pieces of the one before at its matches; gaps are pieces, too. */
+  /** Applied in order: each splits the pieces of the one before at its matches; gaps are pieces, too. */
   readonly patterns: readonly RegExp[];
   readonly ignoreMerges?: boolean;
-  /** Whether BOS goes before the text where the file does not say. */
+  /** Whether BOS is added if the file does not say. */
   readonly addBos?: boolean;
   /** These models have no BOS unless the file names one. */
   readonly noDefaultBos?: boolean;
@@ -23,7 +24,7 @@ export interface PreTokenizer {
 
 const SPACE = "\\p{White_Space}";
 const CONTRACTION = "'(?:[sS]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD])";
-/** Whitespace: a run up to its last line break; a run but for its last character when a word follows; any run. */
+/** Whitespace: a run up to its last line break; a run except its last character if a word follows; any run. */
 const SPACES = `${SPACE}*[\\r\\n]+|${SPACE}+(?!\\P{White_Space})|${SPACE}+`;
 
 function llamaLike(numbers: string): RegExp {
@@ -45,8 +46,8 @@ const DEEPSEEK_LETTERS =
   "Ａ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃";
 const DEEPSEEK_CJK = pattern("[一-龥ࠀ-一가-\ud7ff]+");
 
-// Letters by case. llama.cpp approximates these two classes for non-ASCII letters, its regex engine having no \p{Lu};
-// the pattern here is the one the models were trained with.
+// Letters by case. llama.cpp approximates these two classes for non-ASCII letters because its regex engine has no
+// \p{Lu}; the pattern here is the one the models were trained with.
 const UPPER = "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]";
 const LOWER = "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]";
 
@@ -100,7 +101,7 @@ export const preTokenizers: readonly PreTokenizer[] = [
       /[\r\n]/gu,
       pattern(`${SPACE}?[${DEEPSEEK_LETTERS}]+`),
       pattern(`${SPACE}?[!-\\/:-~！-／：-～‘-‟\u3000-。]+`),
-      pattern(`(?<!${SPACE})${SPACE}+$`), // from the first of a run only: from each of a million would take hours
+      pattern(`(?<!${SPACE})${SPACE}+$`), // only from the start of a run: from each of a million it would take hours
       DEEPSEEK_CJK,
       /\p{N}+/gu,
     ],
@@ -127,13 +128,13 @@ export const preTokenizers: readonly PreTokenizer[] = [
     addBos: true,
   },
   {
-    // For files that name no pre-tokenizer (made before the key existed).
+    // For files without the key (made before it existed).
     names: ["default"],
     patterns: [pattern("[\\p{P}$+<=>\\^~\\|]+"), GPT2, /\p{N}+/gu, /[0-9]{3}/gu],
   },
 ];
 
-/** The pre-tokenizer of that name; unknown names are refused, since a wrong one degrades a model silently. */
+/** The pre-tokenizer of that name; unknown names are refused, because a wrong one silently degrades a model. */
 export function findPreTokenizer(name: string): PreTokenizer {
   const found = preTokenizers.find((entry) => entry.names.includes(name));
   if (found) return found;
@@ -161,7 +162,7 @@ export function splitWords(
     else splitWords(piece, patterns, word, stage + 1);
   };
   let end = 0;
-  // exec() on the shared RegExp would be disturbed by the nested call for the same pattern: keep the position here.
+  // The nested call for the same pattern would disturb exec() on the shared RegExp: keep the position here.
   for (;;) {
     regex.lastIndex = end;
     const match = regex.exec(text);

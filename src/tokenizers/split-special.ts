@@ -1,8 +1,8 @@
-// Finds special and added tokens that are written in a text (<|im_start|>, </s>, a run of spaces that is one token) and
-// cuts the text there. What lies between is left to the model's own algorithm.
+// Finds special and added tokens in a text (<|im_start|>, </s>, a run of spaces that is one token) and splits the text
+// there. The model's own algorithm encodes the text in between.
 //
-// At every position the longest token wins, the leftmost position first. A trie over UTF-16 units keeps this linear,
-// however many tokens there are (Llama 3 has 256).
+// The leftmost token wins, and at each position the longest. A trie over UTF-16 units keeps this linear, however many
+// tokens there are (Llama 3 has 256).
 
 import { ModelError } from "../base/errors.ts";
 import type { TextModel } from "./text-tokenizer.ts";
@@ -10,14 +10,14 @@ import type { TextModel } from "./text-tokenizer.ts";
 export interface AddedToken {
   id: number;
   text: string;
-  /** Swallow the whitespace before / after it. */
+  /** Whether it strips the whitespace before / after it. */
   stripLeft: boolean;
   stripRight: boolean;
-  /** Only where no letter, digit or underscore touches it. */
+  /** Matched only if no letter, digit or underscore is next to it. */
   singleWord: boolean;
 }
 
-/** A stretch of plain text, or a token by its id. */
+/** A piece of plain text, or a token by its id. */
 export type Fragment = string | number;
 
 interface TrieNode {
@@ -25,9 +25,9 @@ interface TrieNode {
   token: AddedToken | undefined;
 }
 
-/** Texts of special tokens, added up: each character is a node. Real models have some ten thousand. */
+/** Total length of special tokens: each character is a node. Real models have some ten thousand. */
 const MOST_UNITS = 4_000_000;
-/** Positions between two looks at whether to go on. */
+/** Positions between two checks whether to stop. */
 const CHECK_UNITS = 4096;
 
 const WHITE_SPACE = /\p{White_Space}/u;
@@ -50,11 +50,11 @@ export class SpecialSplitter {
     }
   }
 
-  /** Cuts `text` into fragments; no empty strings among them. */
+  /** Splits `text` into fragments; none is an empty string. */
   split(text: string, check: () => void = () => {}): Fragment[] {
     if (text === "") return [];
     const fragments: Fragment[] = [];
-    let start = 0; // of the plain text that has not been handed out
+    let start = 0; // start of the plain text that was not returned yet
     let at = 0;
     while (this.#root.children.size > 0 && at < text.length) {
       if (at % CHECK_UNITS === 0) check();
@@ -112,18 +112,18 @@ export class SpecialSplitter {
   }
 }
 
-/** Turns plain text, free of special tokens, into ids. */
+/** Encodes plain text without special tokens. */
 export interface PlainTextModel {
   encode(text: string, ids: number[], check: () => void): void;
 }
 
-/** Cuts at special tokens and leaves the rest to a plain model: the whole of encoding for GGUF and llama2.c. */
+/** Splits at special tokens and leaves the rest to a plain model: this is all of encoding for GGUF and llama2.c. */
 export class SpecialTextModel implements TextModel {
   readonly #all: SpecialSplitter;
   readonly #textOnly: SpecialSplitter;
   readonly #plain: PlainTextModel;
 
-  /** `isText`: recognised in untrusted text as well, since it stands for its own text. */
+  /** `isText`: also recognised in untrusted text, because it stands for its own text. */
   constructor(
     tokens: readonly AddedToken[],
     isText: (token: AddedToken) => boolean,

@@ -1,8 +1,8 @@
 // SentencePiece-style encoding (Llama 1/2, Mistral, TinyLlama, Phi-3, llama2.c): spaces become "▁"; adjacent pieces
-// whose join is a token merge, the best score first; what is no token in the end goes out as its bytes, "<0x0A>".
+// whose join is a token merge, the best score first; what is not a token in the end becomes byte tokens, "<0x0A>".
 //
-// As llama.cpp does it. SentencePiece's remove_extra_whitespaces does not apply to this kind: the models were trained
-// with it off, and llama.cpp heeds it for unigram vocabularies only.
+// As in llama.cpp. SentencePiece's remove_extra_whitespaces does not apply: these models were trained with it off, and
+// llama.cpp applies it to unigram vocabularies only.
 
 import { ModelError } from "../base/errors.ts";
 import { type Merge, Merger, PairTable, SymbolNames } from "./merge.ts";
@@ -12,13 +12,13 @@ import { WordCache } from "./word-cache.ts";
 
 export const SPACE_MARK = "▁";
 
-/** A word with the marks before it: no token reaches beyond one of these (see canSplitWords). */
+/** A word with the marks before it: no token extends beyond one of these (see canSplitWords). */
 const WORDS = /▁*[^▁]+|▁+/gu;
 
 const utf8 = new TextEncoder();
 
 export interface SpmOptions {
-  /** Put a space before the text, and after every special token in it. */
+  /** Add a space before the text, and after every special token in it. */
   addSpacePrefix: boolean;
   unknown: number | undefined;
 }
@@ -89,7 +89,7 @@ export class SpmModel implements PlainTextModel {
   }
 }
 
-/** Rank 0 for the best score; equal scores have equal ranks, so that the leftmost pair goes first. */
+/** Rank 0 is the best score; equal scores have equal ranks, so that the leftmost pair goes first. */
 function rankByScore(scores: Float32Array): Int32Array {
   const distinct = [...new Set(scores)].sort((a, b) => b - a);
   const rankOf = new Map(distinct.map((score, rank) => [score, rank]));
@@ -97,9 +97,9 @@ function rankByScore(scores: Float32Array): Int32Array {
 }
 
 /**
- * Whether the text may be cut before every run of space marks: true when no merge makes a token with a mark after
- * another character. Then words are independent, and can be remembered. (Vocabularies that attach the space to the
- * end of a word, "the▁", are tokenized as one piece.)
+ * Whether the text may be split before every run of space marks: true if no merge makes a token with a mark after
+ * another character. Then words are independent and can be cached. (Vocabularies that attach the space to the end of a
+ * word, "the▁", are tokenized as one piece.)
  */
 function canSplitWords(vocabulary: Vocabulary): boolean {
   let cost = 0;
@@ -110,7 +110,7 @@ function canSplitWords(vocabulary: Vocabulary): boolean {
   });
 }
 
-/** Characters that are looked at for this: thousands of times what a real vocabulary takes, and less than a second. */
+/** Limit on the characters checked for this: thousands of times what a real vocabulary needs, and less than a second. */
 const MOST_COST = 100_000_000;
 
 function canBeMerged(text: string, vocabulary: Vocabulary): boolean {

@@ -1,8 +1,8 @@
-// The one implementation of Tokenizer. What differs between kinds comes in as parts: how plain text becomes ids
-// (spm.ts, bpe.ts, wordpiece.ts, json/) and which bytes a token stands for.
+// The implementation of Tokenizer for all kinds. The differences are passed in as parts: how plain text becomes ids
+// (spm.ts, bpe.ts, wordpiece.ts, json/), and the bytes of a token.
 //
-// Here: BOS/EOS, and decoding. Decoding is by bytes: a character may be spread over several
-// tokens, so text appears only when TextDecoder has seen all of it.
+// This file has BOS/EOS and decoding. Decoding works on bytes: a character may be spread over several tokens, so text
+// appears only when TextDecoder has all of its bytes.
 
 import { UsageError } from "../base/errors.ts";
 import { checkOptionNames, type OptionNames } from "../base/options.ts";
@@ -17,11 +17,11 @@ import type {
 } from "./tokenizer.ts";
 import { TOKEN_TYPE, type Vocabulary } from "./vocabulary.ts";
 
-/** Turns a text into ids, without what addSpecial adds. */
+/** Turns a text into ids, without the tokens of addSpecial. */
 export interface TextModel {
   /**
-   * Appends the ids of `text`; without `parseSpecial`, a control token's text in it is text like any other. `check` is
-   * called often, and throws where to stop.
+   * Appends the ids of `text`; without `parseSpecial`, the text of a control token is ordinary text. `check` is
+   * called often, and throws when the work should stop.
    */
   encode(text: string, parseSpecial: boolean, ids: number[], check: () => void): void;
 }
@@ -33,12 +33,12 @@ export interface TokenizerParts {
   fill: FillTokens | undefined;
   endOfGeneration: ReadonlySet<number>;
   model: TextModel;
-  /** What addSpecial puts before and after the text. */
+  /** What addSpecial adds before and after the text. */
   prefix: readonly number[];
   suffix: readonly number[];
   /** Bytes of a normal token's text. */
   bytesOf: (text: string) => Uint8Array;
-  /** Drop this many spaces at the start of a decoded text: encoding put them there. */
+  /** Spaces that decoding drops at the start of a text, because encoding added them. */
   leadingSpaces: number;
   /** Every character of a text is part of a token: nothing is dropped, and no run of characters is one unknown token. */
   keepsAllText: boolean;
@@ -86,7 +86,7 @@ export class TextTokenizer implements Tokenizer {
     try {
       model.encode(text.toWellFormed(), parseSpecial, ids, check); // a lone surrogate becomes U+FFFD
     } catch (cause) {
-      // The regular-expression engine's stack: it gives up on some millions of letters in a row.
+      // The regular-expression engine ran out of stack: this happens with some millions of letters in a row.
       if (!(cause instanceof RangeError)) throw cause;
       throw new UsageError(
         `tokenizer: a text of ${text.length} characters has too long a stretch without a word boundary; split it`,
@@ -165,7 +165,7 @@ export class TextTokenizer implements Tokenizer {
   }
 }
 
-/** Bytes of one token after another, without the spaces that encoding put before the text. */
+/** The bytes of one token after another, without the spaces that encoding added before the text. */
 class ByteStream {
   readonly #tokenizer: TextTokenizer;
   readonly #options: DecodeOptions;
@@ -182,13 +182,14 @@ class ByteStream {
     if (this.#spaces === 0 || bytes.length === 0) return bytes;
     let skip = 0;
     while (skip < this.#spaces && bytes[skip] === SPACE) skip++;
-    // A token of spaces alone may leave some to be dropped from the next one; anything else ends the rule.
+    // After a token of spaces alone, spaces may still have to be dropped from the next one; any other token ends
+    // that.
     this.#spaces = skip === bytes.length ? this.#spaces - skip : 0;
     return bytes.subarray(skip);
   }
 }
 
-/** Never drops a leading U+FEFF: it is text here, no mark of the encoding. */
+/** Keeps a leading U+FEFF: it is text here, not a byte-order mark. */
 function newTextDecoder(): TextDecoder {
   return new TextDecoder("utf-8", { ignoreBOM: true });
 }

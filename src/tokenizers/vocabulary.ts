@@ -1,7 +1,7 @@
-// The vocabulary: the text, type and score of every token, and the way from a text back to its id.
+// The vocabulary: text, type and score of every token, and the lookup of an id by text.
 //
-// It knows no algorithm; spm.ts, bpe.ts and wordpiece.ts bring those. The numbers of the token types are GGUF's
-// (tokenizer.ggml.token_type); a tokenizer.json and a tokenizer.bin are described with the same ones.
+// It has no algorithm; those are in spm.ts, bpe.ts and wordpiece.ts. The numbers of the token types are GGUF's
+// (tokenizer.ggml.token_type), also for tokenizer.json and tokenizer.bin.
 
 import { ModelError } from "../base/errors.ts";
 import type { FillTokens, SpecialTokens } from "./tokenizer.ts";
@@ -23,7 +23,7 @@ export interface VocabularyData {
   texts: string[];
   /** One of TOKEN_TYPE per token; absent: all normal. */
   types?: Uint8Array | undefined;
-  /** Higher merges earlier (spm); absent: all zero. */
+  /** A higher score merges earlier (spm); absent: all zero. */
   scores?: Float32Array | undefined;
 }
 
@@ -64,13 +64,13 @@ export class Vocabulary {
     return Number.isInteger(id) && id >= 0 && id < this.texts.length;
   }
 
-  /** Control and unknown tokens: no part of the text, shown only on request. */
+  /** Control and unknown tokens: not part of the text, shown only on request. */
   isHidden(id: number): boolean {
     const type = this.types[id];
     return type === TOKEN_TYPE.control || type === TOKEN_TYPE.unknown;
   }
 
-  /** UTF-16 units; at least 2, for a character outside the vocabulary. */
+  /** Length of the longest text in UTF-16 units; at least 2, for a character outside the vocabulary. */
   longestText(): number {
     return this.texts.reduce((longest, { length }) => Math.max(longest, length), 2);
   }
@@ -107,8 +107,8 @@ export function parseByteToken(text: string): number | undefined {
   return match ? Number.parseInt(match[1]!, 16) : undefined;
 }
 
-// Tokens that end an answer, recognised by their text: files often name only one of them as eos_token_id. The list
-// is the one llama.cpp goes by, so that both stop at the same place.
+// Tokens that end an answer, recognised by text: files often name only one of them as eos_token_id. The list is
+// llama.cpp's, so that both stop at the same place.
 const END_OF_GENERATION_TEXTS: readonly string[] = [
   "<|eot_id|>",
   "<|im_end|>",
@@ -134,24 +134,29 @@ const END_OF_GENERATION_TEXTS: readonly string[] = [
   "[e~[",
 ];
 
-/** Of those, the texts that may stand for a missing eot_token_id: the first eleven. */
+/** The texts that may stand for a missing eot_token_id: the first eleven. */
 const END_OF_TURN_TEXTS = END_OF_GENERATION_TEXTS.slice(0, 11);
 
-/** Padding and file separators of fill-in-the-middle models end an answer, too: first present text of each row. */
+/**
+ * Padding and file separators of fill-in-the-middle models also end an answer: the first text of each row that exists.
+ */
 const FILL_IN_THE_MIDDLE_TEXTS: readonly (readonly string[])[] = [
   ["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"],
   ["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"],
   ["<|file_sep|>"],
 ];
 
-/** The other markers of such models: control tokens, whatever the file calls them. First present text of each row. */
+/**
+ * The other markers of such models are control tokens, whatever type the file gives them. The first text of each row
+ * that exists.
+ */
 const HOLE_TEXTS: readonly (readonly string[])[] = [
   ["<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>"],
   ["<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>"],
   ["<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>"],
 ];
 
-/** GGUF's names of the tokens, newest first, and their texts where a file names none; in the order of FillTokens. */
+/** GGUF's keys for these tokens, newest first, and their texts for files without the keys; in the order of FillTokens. */
 const FILL: readonly { keys: readonly string[]; texts: readonly string[] }[] = [
   { keys: ["fim_pre", "prefix"], texts: HOLE_TEXTS[0]! },
   { keys: ["fim_suf", "suffix"], texts: HOLE_TEXTS[1]! },
@@ -160,7 +165,7 @@ const FILL: readonly { keys: readonly string[]; texts: readonly string[] }[] = [
   { keys: ["fim_sep"], texts: FILL_IN_THE_MIDDLE_TEXTS[2]! },
 ];
 
-/** The tokens around a gap in a text that the model fills; undefined: it was not trained for that. */
+/** The model's fill-in-the-middle tokens; undefined if it was not trained for that. */
 export function findFill(
   vocabulary: Vocabulary,
   named: (key: string) => number | undefined,
@@ -179,12 +184,12 @@ export function findFill(
   };
 }
 
-/** Channel markers of the harmony format: text for the reader of the stream, whatever the file calls them. */
+/** Channel markers of the harmony format: always shown as text, whatever type the file gives them. */
 const ALWAYS_SHOWN_TEXTS = ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
 /**
- * Which tokens end generation. Tokens recognised by text become control tokens, also where the file says otherwise:
- * `vocabulary.types` is corrected in place. `named` are the ids that the file itself gives (eos, eot, eom, ...).
+ * Which tokens end generation. Tokens recognised by text become control tokens even if the file says otherwise:
+ * `vocabulary.types` is corrected in place. `named` are the ids in the file itself (eos, eot, eom, ...).
  */
 export function findEndOfGeneration(
   vocabulary: Vocabulary,
@@ -213,13 +218,13 @@ export function findEndOfGeneration(
   return ends;
 }
 
-/** Two families use a well-known end text for something else; their other tokens give them away. */
+/** Two model families use a well-known end text for something else; other tokens identify these families. */
 function dropAmbiguousEnds(vocabulary: Vocabulary, ends: Set<number>): void {
   const ending = (text: string): number | undefined => {
     const id = vocabulary.id(text);
     return id !== undefined && ends.has(id) ? id : undefined;
   };
-  const end = ending("<|end|>"); // harmony and solar: the end of one message, not of the answer
+  const end = ending("<|end|>"); // harmony and solar: the end of a message, not of the answer
   const calls = ending("<|call|>") ?? ending("<|calls|>");
   const finals = ending("<|return|>") ?? ending("<|flush|>");
   if (end !== undefined && calls !== undefined && finals !== undefined) {
@@ -245,7 +250,7 @@ export function findEndOfTurn(vocabulary: Vocabulary): number | undefined {
 /** The largest vocabularies of real models have 262,144 tokens. */
 const MOST_TOKENS: number = 1 << 22;
 
-/** A token without a row in the table of embeddings cannot be computed. Tables may have more: they are padded. */
+/** A token without a row in the embedding table cannot be computed. Tables may have more rows: they are padded. */
 export function checkVocabularySize(tokens: number, rows: number | undefined): void {
   if (rows !== undefined && tokens > rows) {
     throw new ModelError(
@@ -258,7 +263,7 @@ export function checkVocabularySize(tokens: number, rows: number | undefined): v
   );
 }
 
-/** Special ids that lie outside the vocabulary would crash the model's embedding lookup: refuse them here. */
+/** Refuses special ids outside the vocabulary, which would crash the embedding lookup. */
 export function checkIds(
   vocabulary: Vocabulary,
   ids: Readonly<Record<string, number | undefined>>,

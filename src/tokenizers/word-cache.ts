@@ -1,5 +1,5 @@
-// Remembers the tokens of words that were met before: most of any text is a few thousand words.
-// Bounded: when it is full it starts anew, which costs a refill and needs no bookkeeping per use.
+// Caches the tokens of words: most of any text is a few thousand words. The size is bounded: a full cache is cleared,
+// which needs no bookkeeping per use.
 
 const MAX_WORDS = 1 << 16;
 const MAX_WORD_LENGTH = 64;
@@ -7,7 +7,7 @@ const MAX_WORD_LENGTH = 64;
 export class WordCache {
   readonly #words: Map<string, number | readonly number[]> = new Map();
 
-  /** Appends the remembered ids of `word`; false when it is not known. */
+  /** Appends the cached ids of `word`; false if it is not cached. */
   append(word: string, ids: number[]): boolean {
     const known = this.#words.get(word);
     if (known === undefined) return false;
@@ -16,7 +16,7 @@ export class WordCache {
     return true;
   }
 
-  /** Remembers ids[from..] as those of `word`. */
+  /** Caches ids[from..] as the ids of `word`. */
   remember(word: string, ids: readonly number[], from: number): void {
     if (word.length > MAX_WORD_LENGTH) return;
     if (this.#words.size >= MAX_WORDS) this.#words.clear();

@@ -1,9 +1,9 @@
-// WordPiece (BERT and its embedding models): the text is normalised and cut into words and punctuation marks; each word is
-// covered by the longest tokens from the left, or becomes the unknown token as a whole.
+// WordPiece (BERT and its embedding models): the text is normalised and split into words and punctuation marks. Each
+// word is covered by the longest tokens from the left, or becomes the unknown token as a whole.
 //
-// bertWords is llama.cpp's reading of BERT's normalisation, for GGUF files. It differs from Hugging Face's (which a
-// tokenizer.json spells out: json/normalizer.ts) in rare characters: it keeps only the first character of a canonical
-// decomposition, and drops spacing marks together with the accents.
+// bertWords is llama.cpp's version of BERT's normalisation, for GGUF files. It differs from Hugging Face's (which a
+// tokenizer.json describes: json/normalizer.ts) in rare characters: it keeps only the first character of a canonical
+// decomposition, and drops spacing marks together with accents.
 
 import type { PlainTextModel } from "./split-special.ts";
 import type { Vocabulary } from "./vocabulary.ts";
@@ -19,7 +19,7 @@ const PUNCTUATION = /^[\p{P}$+<=>^`|~]$/u;
 const DROPPED = /^[\0\ufffd\p{Cc}\p{Cf}\p{Co}]$/u;
 const MARK = /^\p{M}$/u;
 
-/** Normalises the text and cuts it into words; punctuation marks and Chinese characters are words of their own. */
+/** Normalises the text and splits it into words; punctuation marks and Chinese characters are words of their own. */
 function bertWords(text: string, { lowercase, stripAccents }: BertOptions): string[] {
   const words: string[] = [];
   let word = "";
@@ -43,7 +43,7 @@ function bertWords(text: string, { lowercase, stripAccents }: BertOptions): stri
   return words;
 }
 
-/** BERT's idea of Chinese characters (its sixth range starts late; the models were trained so). */
+/** BERT's definition of Chinese characters (its sixth range starts late; the models were trained that way). */
 export function isChinese(codePoint: number): boolean {
   return (
     (codePoint >= 0x4e00 && codePoint <= 0x9fff) ||
@@ -58,15 +58,15 @@ export function isChinese(codePoint: number): boolean {
 }
 
 export interface WordPieceOptions {
-  /** What the vocabulary writes before a word's first piece ("▁" in GGUF), and before the others ("##" in JSON). */
+  /** The vocabulary's mark before a word's first piece ("▁" in GGUF), and before the others ("##" in JSON). */
   firstMark: string;
   innerMark: string;
   unknown: number;
-  /** Longer words are unknown without a look. */
+  /** Longer words become the unknown token without a lookup. */
   maxWordLength: number;
 }
 
-/** Real pieces have up to some ten characters; every length up to the longest is looked up at every place. */
+/** Real pieces have up to some ten characters; every length up to the longest is looked up at every position. */
 const LONGEST_PIECE = 256;
 
 export class WordPieces {
@@ -127,7 +127,7 @@ export class WordPieceModel implements PlainTextModel {
   }
 }
 
-/** Undoes the spaces that decoding puts before punctuation and contractions; per token, as Hugging Face does. */
+/** Removes the spaces that decoding puts before punctuation and contractions; per token, as Hugging Face does. */
 export function cleanSpaces(piece: string): string {
   return piece
     .replaceAll(" .", ".")

@@ -1,7 +1,8 @@
 // The decoders of tokenizer.json: which bytes a token adds to the text. One table entry per type.
 //
-// A decoder there works on the list of all tokens; here it must work token by token, so that text can be streamed. Every
-// decoder in use can: the only look beyond a token is "drop the first space of the text".
+// In tokenizer.json a decoder works on the list of all tokens; here it must work token by token, so that text can be
+// streamed. Every decoder in use allows that: the only rule beyond a single token is "drop the first space of the
+// text".
 
 import { ModelError } from "../../base/errors.ts";
 import { decodeByteLevel } from "../byte-level.ts";
@@ -17,9 +18,9 @@ export interface Decoder {
   leadingSpaces: number;
 }
 
-/** A decoder in the making: steps add to it in their order. */
+/** A decoder under construction: each step adds to it. */
 interface Draft {
-  /** What is done to a token's text before it is bytes. */
+  /** Changes to a token's text before it becomes bytes. */
   rewrite: ((text: string) => string)[];
   byteLevel: boolean;
   byteFallback: boolean;
@@ -91,7 +92,7 @@ export function makeDecoder(value: unknown): Decoder {
     leadingSpaces: 0,
   };
   if (value === undefined || value === null) {
-    // Without a decoder, tokens are words with a space between them.
+    // Without a decoder, tokens are words separated by spaces.
     draft.rewrite.push((text) => ` ${text}`);
     draft.leadingSpaces = 1;
   } else makePiece(ROLE, steps, value)(draft);

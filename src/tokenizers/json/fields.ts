@@ -1,4 +1,4 @@
-// Reading parsed JSON of unknown shape: every field is checked, and a wrong one is named with its path.
+// Reads parsed JSON of unknown shape: checks every field, and names a wrong one with its path.
 
 import { FormatError, ModelError } from "../../base/errors.ts";
 
@@ -25,7 +25,7 @@ export function asString(value: unknown, field: string): string {
   return typeof value === "string" ? value : failField(field, value, "a string");
 }
 
-/** A token id; the bound keeps a hostile file from asking for a vocabulary of billions. */
+/** A token id; the limit keeps a hostile file from requesting a vocabulary of billions. */
 export function asTokenId(value: unknown, field: string): number {
   const isId = typeof value === "number" && Number.isInteger(value) && value >= 0;
   return isId && value < 1 << 22 ? value : failField(field, value, "a token id below 4194304");
@@ -42,7 +42,7 @@ export function stringOr(value: unknown, fallback: string, field: string): strin
 
 export type Maker<T> = (piece: JsonRecord) => T;
 
-/** Makes a pipeline piece by its "type", from a table; an unknown one is an error that names it and the known ones. */
+/** Makes a pipeline step from a table by its "type"; the error for an unknown type names it and the known ones. */
 export function makePiece<T>(
   role: string,
   table: Readonly<Record<string, Maker<T>>>,

@@ -1,6 +1,6 @@
-// Patterns of published tokenizers, as their tokenizer.json has them. They are left to the platform's RegExp, which is
-// faster than our own matcher: each of them was looked at, and takes time in proportion to the text. (What repeats is one
-// class of characters; after a run of them, either the match is over or another alternative takes the whole run.)
+// Patterns from published tokenizer.json files. They are run by the platform's RegExp, which is faster than our own
+// matcher: each was checked, and takes linear time. (Only a single character class is repeated; after a run of it,
+// either the match is over or another alternative takes the whole run.)
 
 const CL100K_REST =
   "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
@@ -12,7 +12,7 @@ const ENDING = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?";
 const O200K_END = " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
 const known: ReadonlySet<string> = new Set([
-  // GPT-2, and others that cut as it does
+  // GPT-2, and others that split like it
   "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
   "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
   // Llama 3 (cl100k) and Qwen 2
@@ -31,7 +31,7 @@ const known: ReadonlySet<string> = new Set([
   "\\s?\\p{L}+",
   "\\s?\\p{P}+",
   "[一-龥ࠀ-一가-퟿]+",
-  // Single classes, as Split and Replace have them
+  // Single classes, as used in Split and Replace
   "\\p{N}",
   "\\d",
   "\\s+",

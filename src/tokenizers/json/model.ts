@@ -15,7 +15,7 @@ import {
   stringOr,
 } from "./fields.ts";
 
-/** Encodes words; `bytes`: they are to be taken as bytes in the byte alphabet. */
+/** Encodes words; `bytes`: as bytes in the byte alphabet. */
 export interface WordModel {
   kind: string;
   encode(word: string, ids: number[], check: () => void): void;
@@ -59,7 +59,7 @@ const models: Readonly<Record<string, Maker<MakeModel>>> = {
 };
 
 export function makeModel(piece: JsonRecord, vocabulary: Vocabulary, bytes: boolean): WordModel {
-  // Files before 2021 leave the type out; only BPE has merges.
+  // Files before 2021 have no type; only BPE has merges.
   const typed = piece.type === undefined && piece.merges ? { ...piece, type: "BPE" } : piece;
   return makePiece(ROLE, models, typed)(vocabulary, bytes);
 }
@@ -73,7 +73,7 @@ function unknownId(piece: JsonRecord, vocabulary: Vocabulary): number | undefine
   );
 }
 
-/** "a b" or ["a", "b"], in the order of their rank. */
+/** "a b" or ["a", "b"], in order of rank. */
 function readMerges(value: unknown): Map<string, number> {
   const ranks = new Map<string, number>();
   asArray(value, `${ROLE}.merges`).forEach((entry, rank) => {

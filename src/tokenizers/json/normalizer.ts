@@ -1,4 +1,4 @@
-// The normalizers of tokenizer.json: what is done to a text before it is cut into words. One table entry per type.
+// The normalizers of tokenizer.json: changes to a text before it is split into words. One table entry per type.
 
 import type { Check } from "../../base/check.ts";
 import { byteToChar } from "../byte-level.ts";
@@ -6,7 +6,7 @@ import { isChinese } from "../wordpiece.ts";
 import { asArray, asRecord, asString, booleanOr, type Maker, makePiece } from "./fields.ts";
 import { type Pattern, translateRegex } from "./regex.ts";
 
-/** `check` throws where the work should stop. */
+/** `check` throws when the work should stop. */
 export type Normalizer = (text: string, check?: Check) => string;
 
 const ROLE = "normalizer";
@@ -28,7 +28,7 @@ const normalizers: Readonly<Record<string, Maker<Normalizer>>> = {
     const right = booleanOr(strip_right, true, "normalizer.strip_right");
     return (text) => {
       const start = left ? text.replace(/^\p{White_Space}+/u, "") : text;
-      // From the first of a run only: from each of a million spaces in the middle of a text it would take hours.
+      // Only from the start of a run: from each of a million spaces in the middle of a text it would take hours.
       return right ? start.replace(/(?<!\p{White_Space})\p{White_Space}+$/u, "") : start;
     };
   },
@@ -86,7 +86,7 @@ export function makePattern(value: unknown, field: string): string | Pattern {
   return translateRegex(asString(pattern.Regex, `${field}.Regex`));
 }
 
-/** Drops control characters (also those that are white space, but for tab and line breaks); other white space is a space. */
+/** Drops control characters (including white space other than tab and line breaks); other white space becomes a space. */
 function cleanText(text: string): string {
   return text
     .replace(/[\0\ufffd]|(?![\t\n\r])[\p{Cc}\p{Cf}\p{Cn}\p{Co}]/gu, "")

@@ -1,4 +1,4 @@
-// The post-processors of tokenizer.json: which special tokens stand before and after a text. One table entry per type.
+// The post-processors of tokenizer.json: the special tokens before and after a text. One table entry per type.
 
 import { ModelError } from "../../base/errors.ts";
 import {
@@ -27,7 +27,7 @@ const processors: Readonly<Record<string, Maker<Frame>>> = {
       suffix: frames.flatMap((frame) => frame.suffix),
     };
   },
-  ByteLevel: () => ({ prefix: [], suffix: [] }), // trims offsets, which are not asked for here
+  ByteLevel: () => ({ prefix: [], suffix: [] }), // trims offsets, which are not used here
   BertProcessing: clsAndSep,
   RobertaProcessing: clsAndSep,
   TemplateProcessing: (piece) => {
@@ -63,7 +63,7 @@ function specialIds(value: unknown, known: JsonRecord): number[] {
   return asArray(ids, `${ROLE}.special_tokens.ids`).map((id) => asTokenId(id, `${ROLE}.ids`));
 }
 
-/** Both are written ["[CLS]", 101]. */
+/** Both are stored as ["[CLS]", 101]. */
 function clsAndSep({ cls, sep }: JsonRecord): Frame {
   const id = (value: unknown, name: string): number =>
     asTokenId(asArray(value, `${ROLE}.${name}`)[1], `${ROLE}.${name}`);

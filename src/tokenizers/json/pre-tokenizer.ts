@@ -1,8 +1,8 @@
-// The pre-tokenizers of tokenizer.json: how normalised text is cut into the words that the model encodes. One table entry
-// per type.
+// The pre-tokenizers of tokenizer.json: how normalised text is split into the words that the model encodes. One table
+// entry per type.
 //
-// ByteLevel also rewrites its words in the byte alphabet. Where it comes last, as it nearly always does, that is left to
-// bpe.ts, which works on bytes anyway (`bytesLast`); words can then be looked up as they stand in the text.
+// ByteLevel also rewrites its words in the byte alphabet. If it is last, as it nearly always is, that is left to
+// bpe.ts, which works on bytes anyway (`bytesLast`); words can then be looked up as they are in the text.
 
 import type { Check } from "../../base/check.ts";
 import { ModelError } from "../../base/errors.ts";
@@ -20,7 +20,7 @@ import {
 import { makePattern } from "./normalizer.ts";
 import { nativePattern, type Pattern, toRegExp } from "./regex.ts";
 
-/** Cuts one piece into smaller ones; `atStart`: it is the beginning of the whole text. `check` throws where to stop. */
+/** Splits one piece into smaller ones; `atStart`: it starts the whole text. `check` throws when the work should stop. */
 export type Stage = (
   piece: string,
   atStart: boolean,
@@ -155,7 +155,7 @@ interface Part {
   isMatch: boolean;
 }
 
-/** What becomes of matches and the text between them, by the names that tokenizer.json has for it. */
+/** What happens to matches and the text between them, by tokenizer.json's names. */
 const behaviors: Readonly<Record<string, (parts: Part[]) => string[]>> = {
   Isolated: (parts) => parts.map((part) => part.text),
   Removed: (parts) => parts.filter((part) => !part.isMatch).map((part) => part.text),
@@ -177,7 +177,7 @@ function splitStage(pattern: Pattern, behavior: string, invert: boolean): Stage 
   };
 }
 
-/** `found`: where matches start and end. */
+/** `found`: the start and end of each match. */
 function findParts(text: string, found: readonly number[], invert: boolean): Part[] {
   const parts: Part[] = [];
   let end = 0;

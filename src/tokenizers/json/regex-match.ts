@@ -1,35 +1,35 @@
-// The matcher for patterns that a file supplies. The platform's RegExp would take time without end for some of them
-// ("(a+)+$" on forty letters), on the thread that everybody waits for, and nothing stops it on the way.
+// The matcher for patterns that come from a file. With the platform's RegExp some of them would take exponential time
+// ("(a+)+$" on forty letters), on a thread that others wait for, and it cannot be stopped.
 //
-// It tries the same ways in the same order as RegExp does, so it finds the same matches; but a state at which it has been
-// at this position is not tried again, because it would fail again: nothing else decides what comes of it, without
-// captures and back references. That makes the time linear: states times characters. (It begins to remember when a match
-// has taken a while; most never do.) Looking ahead or behind is a match of its own, so that a pattern which looks far
-// ahead from every character is not linear. For this there is a budget of steps, and an error beyond it.
+// It tries the same alternatives in the same order as RegExp, so it finds the same matches; but a state that was
+// already tried at a position is not tried again, because it would fail again: without captures and back references,
+// nothing else influences the result. That makes the time linear: states times characters. (It starts to record states
+// when a match has taken a while; most never do.) A lookahead or lookbehind is a separate match, so a pattern that
+// looks far ahead from every character is not linear. A limit on steps, with an error beyond it, covers that.
 
 import type { Check } from "../../base/check.ts";
 import { ModelError } from "../../base/errors.ts";
 import type { Program, State } from "./regex-program.ts";
 
-/** Steps of a match before it remembers where it has been. */
+/** Steps of a match before it starts to record states. */
 const FORGETFUL_STEPS = 256;
-/** Real patterns take some ten steps a character. */
+/** Real patterns take about ten steps per character. */
 const STEPS = 1_000_000;
 const STEPS_PER_CHARACTER = 200;
 const MOST_STEPS = 1_000_000_000;
-/** Steps between two looks at whether to go on. */
+/** Steps between two checks whether to stop. */
 const CHECK_STEPS = 65_536;
-/** Ways that were not tried yet: three numbers each. */
+/** Limit on alternatives that are not tried yet: three numbers each. */
 const MOST_WAYS: number = 3 << 25;
-/** Room for them that is kept for the next text. */
+/** Room for alternatives that is kept for the next text. */
 const KEPT_WAYS: number = 3 << 12;
 const PAGE_BITS = 32_768;
 
-/** Where a match has been: bits by position and state, in pages that are made when they are needed. */
+/** The states that a match has visited: bits by position and state, in pages allocated when needed. */
 class Seen {
   readonly #pages = new Map<number, Uint32Array>();
 
-  /** Whether it has been there; from now on it has. */
+  /** Whether it was visited before; marks it as visited. */
   visit(key: number): boolean {
     const number = Math.floor(key / PAGE_BITS);
     let page = this.#pages.get(number);
@@ -44,7 +44,7 @@ class Seen {
   }
 }
 
-/** The matches that are tried together: those from all beginnings, or what one look ahead tries. */
+/** Matches that are tried together: those from all start positions, or those of one lookahead. */
 interface Attempt {
   steps: number;
   seen: Seen | undefined;
@@ -53,26 +53,26 @@ interface Attempt {
 export class Matcher {
   readonly #program: Program;
   readonly #source: string;
-  /** Every bit says: something was matched since the mark. */
+  /** All bits set: something was matched since every mark. */
   readonly #allBits: number;
   #text = "";
   #check: Check = () => {};
   #steps = 0;
   #limit = 0;
-  /** Ways that were not tried yet: state, position and bits each. */
+  /** Alternatives that are not tried yet: state, position and bits each. */
   #ways = new Int32Array(KEPT_WAYS);
   #top = 0;
   /** Where the last match of a body ended, and its bits. */
   #end = 0;
 
-  /** `source`: as the file has it, for messages. */
+  /** `source`: the pattern in the file, for messages. */
   constructor(program: Program, source: string) {
     this.#program = program;
     this.#source = source;
     this.#allBits = (1 << program.bits) - 1;
   }
 
-  /** All matches, as String.matchAll finds them: where each starts and ends. */
+  /** The start and end of all matches, as String.matchAll finds them. */
   matches(text: string, check: Check = () => {}): number[] {
     this.#text = text;
     this.#check = check;
@@ -94,7 +94,7 @@ export class Matcher {
     return found;
   }
 
-  /** Whether the text matches from `position` on; #end is where the match ends. */
+  /** Whether the text matches from `position` on; #end is the end of the match. */
   #run(start: State, position: number, attempt: Attempt): boolean {
     const base = this.#top;
     let state: State | undefined = start;
@@ -124,7 +124,7 @@ export class Matcher {
           const to: number = this.#step(state, at);
           if (to < 0) state = state.next;
           else if (state.lazy) {
-            this.#later(state, to, this.#allBits); // one more, if what follows does not match
+            this.#later(state, to, this.#allBits); // take one more if what follows does not match
             state = state.next;
           } else {
             this.#later(state.next, at, bits);
@@ -170,7 +170,7 @@ export class Matcher {
     }
   }
 
-  /** Counts a step; true: this state failed at this position before. */
+  /** Counts a step; true if this state already failed at this position. */
   #wasHere(state: State, at: number, bits: number, attempt: Attempt): boolean {
     if (++this.#steps > this.#limit) throw this.#tooLong();
     if (this.#steps % CHECK_STEPS === 0) this.#check();
@@ -180,7 +180,7 @@ export class Matcher {
     return attempt.seen.visit(place * (this.#allBits + 1) + bits);
   }
 
-  /** Where the character after (or before) `at` ends, if it is in the set; -1: it is not, or there is none. */
+  /** The end of the character after (or before) `at`, if it is in the set; -1 if it is not, or if there is none. */
   #step({ set, back }: Extract<State, { set: unknown }>, at: number): number {
     if (back) {
       if (at === 0) return -1;
@@ -200,7 +200,7 @@ export class Matcher {
     return at + ((this.#text.codePointAt(at) ?? 0) > 0xffff ? 2 : 1);
   }
 
-  /** To be tried when nothing else is left. */
+  /** Records an alternative, to be tried when this one fails. */
   #later(state: State, at: number, bits: number): void {
     if (this.#top === this.#ways.length) {
       if (this.#top >= MOST_WAYS) throw this.#tooLong();

@@ -1,23 +1,26 @@
-// Regular expressions of tokenizer.json as programs for the matcher in regex-match.ts: parses what regex.ts has translated
-// into JavaScript's syntax (a part of it: no captures, no back references), and makes states of it.
+// Compiles regular expressions of tokenizer.json into programs for the matcher in regex-match.ts. It parses regex.ts's
+// translation (a subset of JavaScript's syntax: no captures, no back references) and makes states of it.
 //
-// A state knows what follows it. Bounded repetitions are written out ("x{2,3}" is x, x, perhaps x), so that a state and a
-// position are all that a match's future depends on; one exception is below.
+// A state knows its successor. Bounded repetitions are expanded ("x{2,3}" is x, x, optional x), so that the rest of a
+// match depends only on a state and a position, with the one exception below.
 
-/** What is done at a state, and its number; `next` is where it goes on. */
+/** The action at a state, and its number; `next` is its successor. */
 export type State = { id: number } & Action;
 
 type Action =
   | { op: "char"; set: CharSet; back: boolean; next: State }
-  /** As many characters as there are, or, lazily, as few as will do. */
+  /** As many characters as possible or, if lazy, as few as possible. */
   | { op: "star"; set: CharSet; back: boolean; lazy: boolean; next: State }
   | { op: "split"; next: State; other: State }
   | { op: "start" | "end"; next: State }
-  /** Whether `body` matches here: ahead, or behind (then its states go back). */
+  /** Whether `body` matches here: ahead, or behind (then its states go backwards). */
   | { op: "look"; body: State; negative: boolean; next: State }
-  /** What `body` matches first, without giving anything back later. */
+  /** The first match of `body`, without backtracking into it later. */
   | { op: "atomic"; body: State; next: State }
-  /** A repetition that could match nothing: a round of it must not. Bit `bit` says whether this one has. */
+  /**
+   * For a repetition whose body may match nothing: an iteration must not. Bit `bit` says whether this one has
+   * matched something.
+   */
   | { op: "mark" | "check"; bit: number; next: State }
   | { op: "accept" };
 
@@ -25,18 +28,18 @@ export interface Program {
   readonly start: State;
   /** By their numbers. */
   readonly states: readonly State[];
-  /** How many repetitions may match nothing. */
+  /** Number of repetitions whose body may match nothing. */
   readonly bits: number;
 }
 
-/** Why a pattern cannot be a program, for people. */
+/** Why a pattern cannot be compiled, for messages. */
 export class PatternError extends Error {}
 
 const MOST_STATES = 4096;
 const MOST_BITS = 4;
 const MOST_DEPTH = 64;
 
-/** A set of characters; asks the platform's own classes, and remembers the answer for 256 characters at a time. */
+/** A set of characters; asks the platform's own classes, and caches the result for 256 characters at a time. */
 class CharSet {
   readonly #regex: RegExp;
   readonly #pages: (Uint8Array | undefined)[] = [];
@@ -72,7 +75,7 @@ type Tree =
 const SET = /^(?:\[(?:\\.|[^\]\\])*\]|\\[pP]\{[^}]*\}|\\u\{[^}]*\}|\\.|[^\\])/su;
 const REPEAT = /^(?:[*+?]|\{(\d+)(,(\d*))?\})/;
 const LOOK = /^\(\?(<?)([=!])/;
-/** How regex.ts writes a group that gives nothing back. */
+/** How regex.ts writes an atomic group. */
 const ATOMIC = /^\(\?:\(\?=\(\?<(kept\d+)>/;
 
 class Parser {
@@ -189,7 +192,7 @@ class Compiler {
     return state;
   }
 
-  /** The first state of a tree after which it goes on with `next`; `back`: towards the beginning of the text. */
+  /** The first state of a tree whose successor is `next`; `back`: towards the start of the text. */
   compile(tree: Tree, next: State, back: boolean): State {
     switch (tree.kind) {
       case "char":
@@ -244,7 +247,7 @@ class Compiler {
     return loop;
   }
 
-  /** One time the body; where it may match nothing, this one must not. */
+  /** One iteration of the body; if it may match nothing, this one must not. */
   #round({ body, bit }: Extract<Tree, { kind: "repeat" }>, after: State, back: boolean): State {
     if (bit < 0) return this.compile(body, after, back);
     const check = this.add({ op: "check", bit, next: after });
@@ -256,7 +259,7 @@ function split(round: State, next: State, lazy: boolean): Action {
   return lazy ? { op: "split", next, other: round } : { op: "split", next: round, other: next };
 }
 
-/** `source`: what regex.ts has translated. Throws a PatternError that names what cannot be one. */
+/** `source`: regex.ts's translation. Throws a PatternError that names what is not supported. */
 export function compilePattern(source: string): Program {
   const parser = new Parser(source);
   const tree = parser.parse();

@@ -1,8 +1,8 @@
 // Translates the regular expressions of tokenizer.json (Oniguruma, Ruby syntax) into JavaScript's, Unicode mode.
 //
-// What differs and is translated: \s, \w, \d and \b are Unicode-aware; `.` stops at "\n" only; ^ and $ are those of a
-// line; (?i:...) folds a group; possessive quantifiers and (?>...) do not give back. What has no counterpart here is an
-// error that names it: a pattern that is read wrongly would cut text wrongly, without a sign.
+// Differences that are translated: \s, \w, \d and \b are Unicode-aware; `.` stops at "\n" only; ^ and $ match at
+// lines; (?i:...) ignores case in a group; possessive quantifiers and (?>...) do not backtrack. A feature without a
+// counterpart is an error that names it: a misread pattern would silently split text in the wrong places.
 
 import type { Check } from "../../base/check.ts";
 import { ModelError } from "../../base/errors.ts";
@@ -54,13 +54,13 @@ const CONTROLS = "rntfv0";
 const GROUP = /^\((?:\?(?:[imx]*:|=|!|<=|<!|>|<\w+>))?/;
 const QUANTIFIER = /^(?:[*+?]|\{\d+(?:,\d*)?\}|\{,\d+\})/;
 
-/** Something that is looked for in texts. */
+/** A pattern to search for in texts. */
 export interface Pattern {
-  /** Where each match starts and ends, in order, as String.matchAll finds them. */
+  /** The start and end of each match, in order, as String.matchAll finds them. */
   matches(text: string, check?: Check): number[];
 }
 
-/** A RegExp of ours, with the flag `g`. */
+/** Wraps a trusted RegExp with the flag `g`. */
 export function nativePattern(regex: RegExp): Pattern {
   return {
     matches: (text) => {
@@ -74,8 +74,9 @@ export function nativePattern(regex: RegExp): Pattern {
 }
 
 /**
- * A pattern with the meaning of the Oniguruma `source`. What published tokenizers use is known to be harmless and is left
- * to the platform, which is some ten times as fast; anything else could take time without end there (regex-match.ts).
+ * A pattern with the meaning of the Oniguruma `source`. Patterns of published tokenizers are known to be harmless and
+ * are run by the platform, which is about ten times as fast; any other could take exponential time there
+ * (regex-match.ts).
  */
 export function translateRegex(source: string): Pattern {
   const regex = toRegExp(source);
@@ -120,11 +121,11 @@ interface OpenGroup {
 
 class Translation {
   readonly #source: string;
-  readonly #out: string[] = []; // one entry an atom, a group's bracket or a sign
+  readonly #out: string[] = []; // one entry per atom, group bracket or operator
   readonly #groups: OpenGroup[] = [];
   #at = 0;
   #folds = false;
-  /** Where the last atom starts in #out: what a quantifier applies to. */
+  /** Start of the last atom in #out: what a quantifier applies to. */
   #atom = 0;
   #kept = 0;
 
@@ -180,7 +181,7 @@ class Translation {
     this.#out.push(suffix === "?" ? `${js}?` : js);
   }
 
-  /** No giving back: match in a lookahead, then take exactly that. */
+  /** Prevents backtracking: match in a lookahead, then take exactly that. */
   #makeAtomic(start: number, quantifier: string): void {
     const name = `kept${this.#kept++}`;
     const body = this.#out.splice(start).join("") + quantifier;
@@ -196,7 +197,7 @@ class Translation {
     this.#groups.push({ start: this.#out.length, folds: this.#folds, atomic });
     if (flags === "i") this.#folds = true;
     const looks = ["(?=", "(?!", "(?<=", "(?<!"].includes(bracket);
-    this.#out.push(looks ? bracket : "(?:"); // captures have no use here
+    this.#out.push(looks ? bracket : "(?:"); // captures are not used
     this.#at += bracket.length;
   }
 
@@ -210,7 +211,7 @@ class Translation {
     if (group!.atomic) this.#makeAtomic(group!.start, "");
   }
 
-  /** The inside of the class that starts here, "^" included; nested classes are unions. */
+  /** The inside of the class that starts here, including "^"; nested classes are unions. */
   #class(): string {
     this.#at++; // the bracket
     let out = "";
