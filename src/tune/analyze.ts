@@ -1,5 +1,5 @@
-// What a tune file says, in numbers for people: the fastest profile of each shape by number of tokens, where one takes
-// over from another, what tuning gains over the default, and what more threads bring.
+// Summary of a tune file for people: the fastest profile of each shape by number of tokens, where another takes over,
+// the gain over the default, and the effect of more threads.
 
 import { defaultVariant } from "../kernels/matmul-variants.ts";
 import { DEFAULT_VARIANT, type TuneFile, type TuneGroup, type TuneProfile } from "./tune-file.ts";
@@ -7,7 +7,7 @@ import { targetOfFeatures } from "./tune-target.ts";
 
 export interface TunePoint {
   readonly m: number;
-  /** The fastest, and the default: profile and microseconds. */
+  /** The fastest and the default: profile and microseconds. */
   readonly best: { readonly profile: number; readonly us: number };
   readonly usual: { readonly profile: number; readonly us: number } | undefined;
   /** Operations per second of the fastest: a multiply and an add are two. */
@@ -17,7 +17,7 @@ export interface TunePoint {
 export interface Crossover {
   /** From this number of tokens on... */
   readonly m: number;
-  /** ...this profile is faster than that one. */
+  /** ...this profile is faster than the other. */
   readonly to: number;
   readonly from: number;
 }
@@ -28,7 +28,7 @@ export interface GroupAnalysis {
   readonly crossovers: readonly Crossover[];
 }
 
-/** The same shape at several thread counts. */
+/** The same shape with several thread counts. */
 export interface ThreadsEffect {
   readonly dtype: string;
   readonly n: number;
@@ -66,13 +66,13 @@ export function analyzeTuneFile(file: TuneFile): TuneAnalysis {
   };
 }
 
-/** The default's profile on the machine that the file is of: its features say how many registers it has. */
+/** The default profile on the file's machine: its features tell how many registers it has. */
 function usualProfile(
   profiles: readonly TuneProfile[],
   features: string,
 ): (dtype: string, m: number) => number {
   const target = targetOfFeatures(features);
-  // A GPU's file has its backend's own choice as a profile.
+  // In a GPU's file, the backend's own choice is a profile.
   const own = profiles.findIndex(({ variant }) => variant === DEFAULT_VARIANT);
   if (own >= 0) return () => own;
   return (dtype, m) => {
@@ -94,7 +94,7 @@ function pointOf(
   const best = timed.reduce((a, b) => (b.us < a.us ? b : a));
   const standard = timed.find(({ profile }) => profile === usual(group.dtype, m));
   const opsPerSecond = (2 * group.n * group.k * m) / (best.us / 1e6);
-  // Variants that do the same for so many tokens have the same time: then the default is the best.
+  // Variants that do the same for this number of tokens have the same time: then the default is the best.
   const isSame = standard?.us === best.us;
   return [{ m, best: isSame ? standard! : best, usual: standard, opsPerSecond }];
 }

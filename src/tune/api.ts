@@ -1,5 +1,5 @@
-// Tuning as the public API has it. What it needs (backends, kernels) is loaded when it is called: a page that only opens
-// models never loads it here.
+// The public API of tuning. Backends and kernels are loaded when it is called: a page that only opens models never
+// loads them here.
 
 import { byName } from "../base/by-name.ts";
 import { SourceError, UsageError } from "../base/errors.ts";
@@ -15,7 +15,7 @@ import { targetOfFeatures } from "./tune-target.ts";
 
 export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./options.ts";
 
-/** Of the weights, with shapes. */
+/** The type of the weights, if shapes are tuned. */
 const defaultType = "q4_0";
 
 const tuneOptions: OptionNames<TuneOptions> = {
@@ -40,7 +40,7 @@ const testOptions: OptionNames<TuneTestOptions> = {
   onProgress: true,
 };
 
-/** Measures the ways to compute a model's matmuls on this machine; keeps the calling thread busy meanwhile. */
+/** Measures the ways to compute a model's matmuls on this machine; blocks the calling thread meanwhile. */
 export async function tune(options: TuneOptions): Promise<TuneResult> {
   checkOptionNames("tune()", options, tuneOptions);
   const { backend = "cpu", ...rest } = options;
@@ -55,13 +55,13 @@ export async function tune(options: TuneOptions): Promise<TuneResult> {
 
 type Tuner = (options: TuneOptions) => Promise<TuneResult>;
 
-/** Of each backend whose matmuls have more ways than one; loaded when it is asked for. */
+/** One for each backend that has several ways to compute matmuls; loaded when it is used. */
 const tuners: Readonly<Record<string, () => Promise<Tuner>>> = byName({
   cpu: async () => (await import("./compose-matmul.ts")).measureTune,
   webgpu: async () => (await import("./compose-gpu.ts")).measureGpuTune,
 });
 
-/** What was tuned on this machine's GPU and still holds; undefined: nothing. */
+/** The stored tune file of this machine's GPU, if it still applies; undefined: none. */
 export async function rememberedGpuTune(): Promise<TuneFile | undefined> {
   const load = await import("./compose-gpu.ts");
   return await load.rememberedGpuTune();
@@ -78,7 +78,7 @@ export async function testTune(options: TuneTestOptions): Promise<TuneTestPoint[
   return await measureTuneTest(options);
 }
 
-/** Remembers times for the next open(), beside those that are remembered. Returns where. */
+/** Stores times for the next open(), merged with those already stored. Returns where. */
 export async function rememberTune(file: TuneFile): Promise<string> {
   const { rememberTuning } = await import("./store.ts");
   const platform = await currentPlatform();
@@ -86,7 +86,7 @@ export async function rememberTune(file: TuneFile): Promise<string> {
   return await rememberTuning(platform, file, await nativeHere(platform, isNative));
 }
 
-/** What was tuned on this machine and still holds. */
+/** The stored tune file of this machine, if it still applies. */
 export async function rememberedTune(): Promise<TuneFile> {
   const { rememberedTuning } = await import("./store.ts");
   const platform = await currentPlatform();
@@ -98,18 +98,18 @@ export async function rememberedTune(): Promise<TuneFile> {
   );
 }
 
-/** Types of a model's matmuls that were never tuned on this machine; those of a few small matrices do not count. */
+/** Types of a model's matmuls that were never tuned on this machine, without types of only a few small matrices. */
 export async function untunedTypes(model: string | URL): Promise<string[]> {
   const { typesWithoutTimes } = await import("./compose-matmul.ts");
   return await typesWithoutTimes(model);
 }
 
-/** As a file has it. */
+/** The text of a tune file. */
 export function tuneText(file: TuneFile): string {
   return printTuneFile(file);
 }
 
-/** Reads what `tune()` made; `name` is for messages. */
+/** Parses the result of tune(); `name` is for messages. */
 export function readTune(text: string, name: string): TuneFile {
   return parseTuneFile(text, name);
 }
@@ -118,7 +118,7 @@ export function analyzeTune(file: TuneFile): TuneAnalysis {
   return analyzeTuneFile(file);
 }
 
-/** An SVG: speed over number of tokens, for each shape and thread count. */
+/** An SVG chart: speed over number of tokens, for each shape and thread count. */
 export function tuneSvg(file: TuneFile): string {
   return tunePicture(file);
 }

@@ -1,9 +1,9 @@
-// Measures some points of a tune file again: do its predictions hold? Points are between the measured numbers of tokens
-// where there is room, so that the interpolation is tested too.
+// Measures some points of a tune file again to check its predictions. Points are between the measured numbers of
+// tokens if possible, so that the interpolation is checked too.
 //
-// Points are measured as tuning measures profiles: round after round through all of them, for some seconds, the lower
-// quartile counts. A machine has slow and fast moments (other programs, other guests of the same processor) that last
-// longer than ten rounds of one point: measured one point after the other, each would tell of the moment it met.
+// Points are measured as in tuning: round after round through all of them, for some seconds; the lower quartile
+// counts. A machine has slow and fast moments (other programs, other guests of the same processor) that last longer
+// than ten rounds of one point: measured one after the other, each point would only show its own moment.
 
 import { AbortedError } from "../base/errors.ts";
 import { type MatmulVariant, variantById } from "../kernels/matmul-variants.ts";
@@ -19,11 +19,11 @@ const LEAST_ROUNDS = 9;
 
 export interface CheckPlan {
   readonly points: number;
-  /** Rounds go on for this long: more than one slow moment of the machine. */
+  /** How long rounds continue: longer than a slow moment of the machine. */
   readonly leastMs: number;
-  /** As in the file: of weights that stream from memory. */
+  /** The size of weights that stream from memory, as in the file. */
   readonly streamBytes: number;
-  /** Points are open together as long as they have no more threads than this. */
+  /** Points are measured together as long as their threads are not more than this. */
   readonly mostThreads: number;
 }
 
@@ -59,7 +59,7 @@ export async function checkPoints(
   return results;
 }
 
-/** A group as the basis of its own estimates. */
+/** Uses a group as the basis of its own estimates. */
 function basisOf(group: TuneGroup): Basis {
   return { group, initFactor: 1, computeFactor: 1, stretched: "" };
 }
@@ -78,7 +78,7 @@ function inBatches(points: readonly Point[], mostThreads: number): Point[][] {
   return batches;
 }
 
-/** Evenly over the groups and their lines; of each, the profile that would be chosen. */
+/** Points spread evenly over groups and lines; for each, the profile that would be chosen. */
 function choosePoints(file: TuneFile, count: number): Point[] {
   const target = targetOfFeatures(file.features);
   const all = file.groups.flatMap((group) =>
@@ -106,7 +106,7 @@ function bestProfile(file: TuneFile, group: TuneGroup, m: number): number | unde
   return best?.profile;
 }
 
-/** Some points, all open, measured in turns. */
+/** Some points, all open, measured in turn. */
 class PointsRun {
   readonly #points: readonly Point[];
   readonly #plan: CheckPlan;
@@ -114,7 +114,7 @@ class PointsRun {
   readonly #report: (share: number, now: string) => void;
   readonly #benches: MatmulTimes[] = [];
 
-  /** `report` is told how far it is, before every step of the way; what it throws ends the run. */
+  /** `report` is called with the progress before every step; an error it throws ends the run. */
   constructor(
     points: readonly Point[],
     plan: CheckPlan,
@@ -173,7 +173,7 @@ class PointsRun {
         await this.#environment.breathe();
         const share = Math.min(1, passed / leastMs, round / LEAST_ROUNDS);
         this.#report(0.3 + 0.7 * share, `round ${round + 1} of ${this.#points.length} points`);
-        await this.#benches[index]!.measure(0, m, "spin"); // its threads are awake then
+        await this.#benches[index]!.measure(0, m, "spin"); // wakes its threads
         const { init, compute } = await this.#benches[index]!.measure(0, m, "spin");
         times[index]!.push(init + compute);
       }

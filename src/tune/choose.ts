@@ -1,8 +1,8 @@
 // From measured times to choices: which variant computes which number of tokens, how many threads, and whether idle
 // threads spin. Made once, when a model is loaded; nothing is estimated while it runs.
 //
-// Matmuls that read the same activations are chosen for together: they share the preparation (init), so the least sum
-// over all of them wins. The default stays unless another is clearly faster: a difference that noise explains is none.
+// Matmuls that read the same activations get the same choice: they share the preparation (init), so the least sum over
+// all of them wins. The default stays unless another is clearly faster, beyond the noise.
 
 import { plural } from "../base/plural.ts";
 import {
@@ -20,17 +20,17 @@ import {
 import { basisFor, estimate } from "./estimate.ts";
 import type { TuneFile, TuneIdentity } from "./tune-file.ts";
 
-/** A candidate replaces the default when it takes at most this much of its time. */
+/** A candidate replaces the default if it takes at most this fraction of its time. */
 export const CLEARLY_FASTER = 0.96;
 
-/** Why a file must not be used here; undefined where it may. */
+/** Why a file must not be used here; undefined if it may. */
 export function staleReason(file: TuneIdentity, here: TuneIdentity): string | undefined {
   const facts = ["cpu", "cores", "features", "engine"] as const;
   const other = facts.find((fact) => file[fact] !== here[fact]);
   return other && `it is of another ${other}: ${file[other]}, here ${here[other]}`;
 }
 
-/** One candidate's estimated microseconds for all matmuls of a group; undefined where one of them has none. */
+/** One candidate's estimated microseconds for all matmuls of a group; undefined if one of them has no estimate. */
 function totalTime(
   file: TuneFile,
   profile: number,
@@ -43,13 +43,13 @@ function totalTime(
     const basis = basisFor(file, problem, threads);
     const times = basis && estimate(basis, profile, tokens);
     if (!times) return undefined;
-    // The first matmul pays for the preparation, the others find it done.
+    // The first matmul pays for the preparation, which the others share.
     total += times.compute + (index === 0 ? times.init : 0);
   }
   return total;
 }
 
-/** Tiled profiles whose idle threads spin: those between which a matmul can choose at any number of tokens. */
+/** Profiles with register tiles whose idle threads spin: a matmul can choose between these at any number of tokens. */
 function choosable(
   file: TuneFile,
   target: MatmulTarget,
@@ -87,7 +87,7 @@ export function tunedChoice(file: TuneFile, target: MatmulTarget): ChooseMatmul 
   };
 }
 
-/** Every candidate with its estimate or the reason why it is none, for one token and for a full batch. */
+/** Every candidate with its estimate, or the reason why it is refused, for one token and for a full batch. */
 function notesOf(
   file: TuneFile,
   problems: readonly MatmulProblem[],
@@ -97,7 +97,7 @@ function notesOf(
   const basis = basisFor(file, problems[0]!, threads);
   const from = basis?.stretched ? ` (${basis.stretched})` : "";
   const known = choosable(file, target);
-  // Those of the table, then those with knobs that were searched and found.
+  // The variants of the table, then those with knobs that the search found.
   const found = known.filter(({ variant }) => variant.knobs).map(({ variant }) => variant);
   const lines = [...matmulVariants(target), ...found].map((variant) => {
     const refusal = problems
@@ -120,19 +120,19 @@ function microseconds(us: number): string {
   return us >= 1000 ? `${(us / 1000).toFixed(2)} ms` : `${us.toFixed(1)} us`;
 }
 
-/** How often matmuls with so many tokens are computed, for choices that must hold for all of them. */
+/** How often matmuls with this number of tokens are computed, for choices that apply to all of them. */
 export interface ExpectedUse {
   readonly tokens: number;
   readonly times: number;
 }
 
-/** Half of the tokens are read, half are written: a chat. */
+/** A chat: half of the tokens are prefill, half decode. */
 const chatUse: readonly ExpectedUse[] = [
   { tokens: 1, times: 32 },
   { tokens: 32, times: 1 },
 ];
 
-/** The least time that all matmuls take with a number of threads, whichever profiles they choose; undefined: unknown. */
+/** The least time of all matmuls with a number of threads, over all profiles; undefined: unknown. */
 function bestTotal(
   file: TuneFile,
   groups: readonly (readonly MatmulProblem[])[],
@@ -153,7 +153,7 @@ function bestTotal(
   return total;
 }
 
-/** The thread count, of those that were measured, with which a chat is fastest. */
+/** The measured thread count with which a chat is fastest. */
 export function tunedThreads(
   file: TuneFile,
   groups: readonly (readonly MatmulProblem[])[],
@@ -164,7 +164,7 @@ export function tunedThreads(
     return us === undefined ? [] : [{ threads, us }];
   });
   if (timed.length === 0) return undefined;
-  // More threads must pay: they take cores from everybody else.
+  // More threads must be clearly faster, because they take cores from other programs.
   const best = timed.reduce((a, b) => (b.us <= a.us * CLEARLY_FASTER ? b : a));
   const notes = timed.map(
     ({ threads, us }) =>
@@ -173,7 +173,7 @@ export function tunedThreads(
   return { threads: best.threads, notes };
 }
 
-/** Whether idle threads should spin or sleep at once. */
+/** Whether idle threads should spin or sleep immediately. */
 export function tunedIdle(
   file: TuneFile,
   groups: readonly (readonly MatmulProblem[])[],

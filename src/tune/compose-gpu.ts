@@ -1,5 +1,5 @@
-// Tuning on this machine's GPU: which matmuls, kept where. A composition root, as compose-matmul.ts is for the processor;
-// api.ts loads it when it is asked for.
+// Tunes this machine's GPU: chooses the matmuls and stores the results. A composition root, like compose-matmul.ts for
+// the processor; api.ts loads it when it is used.
 
 import { findGpu, GpuDevice, type GpuFacts } from "../backends/webgpu/device.ts";
 import { UsageError } from "../base/errors.ts";
@@ -45,13 +45,13 @@ export async function measureGpuTune(options: TuneOptions): Promise<TuneResult> 
       { signal, onProgress, onGroup: (group) => groups.push(group) },
     );
   } catch (error) {
-    await keep(); // what was finished is not lost
+    await keep(); // keeps what was finished
     throw error;
   }
   return { file: file(), place: await keep() };
 }
 
-/** What was tuned on this machine's GPU and still holds; undefined: nothing. */
+/** The stored tune file of this machine's GPU, if it still applies; undefined: none. */
 export async function rememberedGpuTune(): Promise<TuneFile | undefined> {
   const platform = await currentPlatform();
   const facts = await findGpu(await platform.gpu());

@@ -1,5 +1,5 @@
-// Tuning on this machine: which matmuls, measured how, kept where. A composition root, as open.ts is; api.ts loads it
-// when tuning is asked for.
+// Tunes this machine's processor: chooses the matmuls, how they are measured, and stores the results. A composition
+// root like open.ts; api.ts loads it when it is used.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { UsageError } from "../base/errors.ts";
@@ -27,9 +27,9 @@ import { isKept, rememberedTuning, rememberTuning } from "./store.ts";
 import type { TuneFile, TuneGroup } from "./tune-file.ts";
 import { isGpuFile, targetFor, targetOfFeatures } from "./tune-target.ts";
 
-/** A type that has less of the weights than this is not worth seconds of a quick tune. */
+/** A quick tune skips types with less than this fraction of the weights. */
 const rareShare = 0.05;
-/** How long points of a file are measured again: slow moments of a machine last a second or two. */
+/** How long points of a file are measured again: a machine's slow moments last a second or two. */
 const testMs = 12_000;
 const mostThreads = 64;
 
@@ -71,13 +71,13 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
       { signal, onProgress, onGroup: (group) => groups.push(group) },
     );
   } catch (error) {
-    await keep(); // what was finished is not lost
+    await keep(); // keeps what was finished
     throw error;
   }
   return { file: file(), place: await keep() };
 }
 
-/** Of a model or of shapes; quick: the largest of each type. */
+/** The matmuls of a model or of shapes; quick: the largest of each type. */
 export async function problemsToTune(options: TuneOptions): Promise<MatmulProblem[]> {
   const all = await problemsOf(options);
   return options.mode === "quick" ? largestOfEachType(withoutRareTypes(all, rareShare)) : all;
@@ -91,7 +91,7 @@ export async function typesWithoutTimes(model: string | URL): Promise<string[]> 
   return [...new Set(problems.map(({ dtype }) => dtype))].filter((dtype) => !known.has(dtype));
 }
 
-/** Measures some points of a file again and compares them with what it says. */
+/** Measures some points of a file again and compares them with its predictions. */
 export async function measureTuneTest(options: TuneTestOptions): Promise<TuneTestPoint[]> {
   const platform = await currentPlatform();
   return await checkPoints(
@@ -111,7 +111,7 @@ export async function measureTuneTest(options: TuneTestOptions): Promise<TuneTes
   );
 }
 
-/** What makes the kernels that the file's times are of. */
+/** Makes the kernels that the file's times are for. */
 async function nativeOf(file: TuneFile, platform: Platform): Promise<NativeKernels | undefined> {
   if (isGpuFile(file)) {
     throw new UsageError(

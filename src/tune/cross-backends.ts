@@ -1,22 +1,22 @@
-// Which of two backends computes a matmul faster, by number of tokens, from the times of both: arithmetic on two tune files.
+// Which of two backends computes a matmul faster, by number of tokens: compares two tune files.
 
 import { basisFor, estimate } from "./estimate.ts";
 import type { TuneFile, TuneGroup } from "./tune-file.ts";
 
-/** One shape that both were measured for. */
+/** A shape that was measured on both. */
 export interface BackendCrossing {
   readonly dtype: string;
   readonly n: number;
   readonly k: number;
-  /** Of the first: its most threads. */
+  /** The first backend's largest thread count. */
   readonly threads: number;
-  /** Microseconds of the fastest way of each, where both have one. */
+  /** Microseconds of the fastest profile of each, where both have one. */
   readonly points: readonly {
     readonly m: number;
     readonly first: number;
     readonly second: number;
   }[];
-  /** Numbers of tokens from which another is faster than before; the first entry says who is for the fewest. */
+  /** The numbers of tokens at which the faster backend changes; the first entry is for the fewest tokens. */
   readonly turns: readonly { readonly m: number; readonly faster: string }[];
 }
 
@@ -44,7 +44,7 @@ export function crossBackends(first: TuneFile, second: TuneFile): BackendCrossin
   });
 }
 
-/** Of each shape, the group with the most threads. */
+/** For each shape, the group with the most threads. */
 function widest({ groups }: TuneFile): TuneGroup[] {
   const byShape = new Map<string, TuneGroup>();
   for (const group of groups) {
@@ -55,7 +55,7 @@ function widest({ groups }: TuneFile): TuneGroup[] {
   return [...byShape.values()];
 }
 
-/** Between its measured numbers of tokens, never beyond them. */
+/** Interpolated between measured numbers of tokens, never extrapolated. */
 function fastest(file: TuneFile, group: TuneGroup, m: number): number | undefined {
   const { lines } = group;
   if (m < lines[0]!.m || m > lines.at(-1)!.m) return undefined;

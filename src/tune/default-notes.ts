@@ -1,6 +1,6 @@
-// The default choice of kernels with what --explain says about it: which variant computes how many tokens and why, what
-// else was possible, and why the rest was refused. The choice itself is the kernels' (kernels/matmul-variants.ts); where
-// something was measured, choose.ts chooses and explains.
+// The notes of --explain for the default choice of kernels: which variant computes how many tokens and why, which
+// others were possible, and why the rest was refused. kernels/matmul-variants.ts makes the choice itself; if there are
+// measurements, choose.ts chooses and explains.
 
 import { detectWasmFeatures } from "../kernels/features.ts";
 import {

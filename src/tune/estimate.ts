@@ -1,16 +1,16 @@
-// How long a matmul will take, from what was measured: interpolated between numbers of tokens, scaled between shapes
-// and thread counts. Plain arithmetic; the choice (choose.ts) is made of it.
+// Estimates the time of a matmul from measurements: interpolated between numbers of tokens, scaled between shapes and
+// thread counts. Pure arithmetic, used by choose.ts.
 
 import { plural } from "../base/plural.ts";
 import type { MatmulProblem } from "../kernels/matmul-variants.ts";
 import type { StageTimes, TuneFile, TuneGroup } from "./tune-file.ts";
 
 export interface Estimate extends StageTimes {
-  /** Why it is more of a guess than an interpolation; empty where it is not. */
+  /** Why it is a guess rather than an interpolation; empty if it is not. */
   readonly stretched: string;
 }
 
-/** A measured group that stands for a problem, and what to multiply its times with. */
+/** A measured group that stands for a problem, and the factor for its times. */
 export interface Basis {
   readonly group: TuneGroup;
   readonly initFactor: number;
@@ -18,7 +18,7 @@ export interface Basis {
   readonly stretched: string;
 }
 
-/** The group that says most about a problem: same type; then the nearest thread count, then the nearest shape. */
+/** The closest group to a problem: same type; then the nearest thread count, then the nearest shape. */
 export function basisFor(
   file: TuneFile,
   problem: MatmulProblem,
@@ -30,7 +30,7 @@ export function basisFor(
   const distance = (group: TuneGroup) =>
     100 * apart(group.threads, threads) + apart(group.n, problem.n) + apart(group.k, problem.k);
   const group = sameType.reduce((a, b) => (distance(b) < distance(a) ? b : a));
-  // Threads beyond the cores share them.
+  // Threads beyond the number of cores share them.
   const cores = (count: number) => Math.min(count, file.cores);
   const byThreads = cores(group.threads) / cores(threads);
   const isShape = group.n === problem.n && group.k === problem.k;
@@ -46,7 +46,7 @@ export function basisFor(
   };
 }
 
-/** Times of a profile for m tokens; undefined where it was not measured on both sides of m. */
+/** Times of a profile for m tokens; undefined if it was not measured on both sides of m. */
 export function estimate(basis: Basis, profile: number, m: number): Estimate | undefined {
   const { lines } = basis.group;
   const last = lines.length - 1;

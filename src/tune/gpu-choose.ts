@@ -1,5 +1,6 @@
-// From times that were measured on a GPU to how its backend shares matmuls out: for every shape and type the fastest of the
-// table for one token, which is what a generation computes. Without times, or without clear ones, the backend's own choice.
+// From times measured on a GPU to its backend's choice of matmul kernels: for every shape and type the fastest of the
+// table for one token, which is what decode computes. Without times, or without a clear difference, the backend's own
+// choice stays.
 
 import type { GpuFacts } from "../backends/webgpu/device.ts";
 import { matmulShapes, type Tuning, tuningFor } from "../backends/webgpu/tuning.ts";
@@ -8,13 +9,13 @@ import { basisFor, estimate } from "./estimate.ts";
 import { DEFAULT_VARIANT, type TuneFile } from "./tune-file.ts";
 
 export interface GpuTunedUse {
-  /** undefined: the backend's own. */
+  /** undefined: the backend's own choice. */
   readonly tuning?: Tuning | undefined;
   /** For --explain. */
   readonly notes: readonly string[];
 }
 
-/** `file`: times of this GPU, a sentence why they are not used, or undefined where there are none. */
+/** `file`: times of this GPU, a sentence why they are not used, or undefined if there are none. */
 export function useGpuTuning(file: TuneFile | string | undefined, facts: GpuFacts): GpuTunedUse {
   if (file === undefined) {
     return {
@@ -39,7 +40,7 @@ export function useGpuTuning(file: TuneFile | string | undefined, facts: GpuFact
   };
 }
 
-/** The default's name where nothing is clearly faster. */
+/** The default's name if nothing is clearly faster. */
 export function fastestVariant(file: TuneFile, rows: number, cols: number, dtype: string): string {
   const timed = timesOf(file, rows, cols, dtype);
   const usual = timed.find(({ variant }) => variant === DEFAULT_VARIANT);
@@ -48,7 +49,7 @@ export function fastestVariant(file: TuneFile, rows: number, cols: number, dtype
   return isFaster ? best.variant : DEFAULT_VARIANT;
 }
 
-/** For one token, of all that were measured. */
+/** The times of all measured profiles for one token. */
 function timesOf(
   file: TuneFile,
   rows: number,

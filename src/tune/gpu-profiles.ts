@@ -1,4 +1,5 @@
-// The ways to compute a matmul on a GPU, as profiles of a tune file, and of which GPU and kernels its times are.
+// The ways to compute a matmul on a GPU as profiles of a tune file, and the identity of the GPU and kernels that times
+// are for.
 
 import { type GpuFacts, gpuIdentity } from "../backends/webgpu/device.ts";
 import { MATMUL_REVISION, matmulShapes } from "../backends/webgpu/tuning.ts";
@@ -13,7 +14,7 @@ export function gpuTuneProfiles(): TuneProfile[] {
   }));
 }
 
-/** Of which GPU and kernels times are. */
+/** The GPU and the kernels that times are for. */
 export function gpuTuneIdentity(facts: GpuFacts): TuneIdentity {
   const { subgroups, f16, packedDots, subgroupMatrix } = facts;
   const lanes = subgroups ? `subgroups=${subgroups.min}-${subgroups.max}` : "no-subgroups";

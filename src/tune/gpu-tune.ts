@@ -1,9 +1,9 @@
-// Measures matmuls on a GPU: the backend's own choice, and for few tokens every other way to share the work out
-// (src/backends/webgpu/tuning.ts). What `lantern tune --backend webgpu` does. The times are kept as the processor's are, in a
-// file of the same form whose header names the adapter.
+// Measures matmuls on a GPU: the backend's own choice and, for few tokens, every other split of the work
+// (src/backends/webgpu/tuning.ts). This is `lantern tune --backend webgpu`. The times are stored like the processor's,
+// in a file of the same format whose header names the adapter.
 //
-// A time is that of many matmuls in one submission, each with weights of its own, by the host's clock: without the host, and
-// without what a submission costs. Rounds go through all profiles in turns; the fastest round counts.
+// A time is measured over many matmuls in one submission, each with its own weights, by the host's clock, so the cost
+// of the host and of a submission does not count. Rounds go through all profiles in turn; the fastest round counts.
 
 import type { Backend } from "../backends/backend.ts";
 import { backendByName } from "../backends/table.ts";
@@ -32,15 +32,15 @@ export interface GpuTunePlan {
   /** Numbers of tokens, ascending. */
   readonly tokens: readonly number[];
   readonly rounds: number;
-  /** Of weights that stream from memory: more than caches hold. */
+  /** Size of weights that stream from memory: more than caches hold. */
   readonly streamBytes: number;
 }
 
 const MOST_COPIES = 64;
-/** A processor that plays a GPU has no time for more. */
+/** A software adapter is too slow for more. */
 const SOFTWARE_BYTES = 1 << 20;
 
-/** `openGpu` gives a device for each problem: a backend owns its own. */
+/** `openGpu` opens a device for each problem, because a backend owns its device. */
 export async function runGpuTune(
   plan: GpuTunePlan,
   openGpu: () => Promise<GpuDevice>,
@@ -74,7 +74,7 @@ async function tuneGroup(
   const bench = await GpuMatmulBench.open(gpu, problem, Math.max(...tokens), bytes);
   const profiles = gpuTuneProfiles();
   const best = tokens.map(() => profiles.map((): number | undefined => undefined));
-  // A type without such kernels is computed one way.
+  // A type without such kernels has only one way.
   const hasShapes = laneDotOf(weightOf(problem), facts.workgroupStorageBytes) !== undefined;
   const refused = new Set(hasShapes ? [] : profiles.map((_, index) => index).slice(1));
   try {
@@ -99,7 +99,7 @@ function weightOf({ dtype, n, k }: MatmulProblem): Weight {
   return { name: "weight", shape: [n, k], dtype: dtypeByName(dtype)! };
 }
 
-/** With more tokens than a matrix-vector kernel takes, all shapes compute the same way. */
+/** With more tokens than a gemv kernel takes, all of them compute the same way. */
 async function timeAll(
   bench: GpuMatmulBench,
   tokens: readonly number[],
@@ -113,7 +113,7 @@ async function timeAll(
   }
 }
 
-/** The default, or everything by one shape. */
+/** The default, or one kernel shape for everything. */
 function variantTuning(variant: string, facts: GpuFacts): Tuning {
   const usual = tuningFor(facts);
   const shape = matmulShapes.get(variant);
@@ -157,7 +157,7 @@ class GpuMatmulBench {
     }
   }
 
-  /** Goes on with these kernels; false: this GPU does not take them. */
+  /** Switches to these kernels; false if this GPU refuses them. */
   async take(tuning: Tuning): Promise<boolean> {
     const { device } = this.#gpu;
     device.pushErrorScope("validation");

@@ -1,5 +1,5 @@
-// What times are of: this processor and these kernels. Another processor, another engine, or a change in the code of the
-// kernels makes them say nothing; the text of some kernels stands for the code of all.
+// What times are valid for: this processor and these kernels. Another processor, another engine, or changed kernel
+// code makes them invalid; the text of some kernels stands for the code of all.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { print } from "../kernels/ir/print.ts";
@@ -32,8 +32,8 @@ export function identityOf(
 }
 
 /**
- * A hash of what the kernels are made of: of every layout as data, and of the code for a short and a long one. Of machine
- * code, its bytes: the lowering is ours.
+ * A hash of the kernels: of every layout as data, and of the code for a short and a long one. For machine code, of its
+ * bytes, because the lowering is ours.
  */
 function kernelRevision(native: NativeKernels | undefined): string {
   const target = native?.target ?? wasmTarget({ dot4: "signed", vectorRegisters: 16 });
@@ -51,7 +51,7 @@ function kernelRevision(native: NativeKernels | undefined): string {
   );
   const { order, tokens } = shape;
   const floats = floatMatmulKernel({ name: "f32", weights: "f32", groups, tokens, order, target });
-  // What knobs do to a kernel changes when scheduling does.
+  // The effect of knobs on a kernel changes with the scheduling code.
   const schedule = { unroll: 2, order: "interleaved", pipelined: true } as const;
   const other = native ? [{ ...scheduled(floats, schedule), name: "f32.scheduled" }] : [];
   const kernels = [...blocks, floats, ...other];

@@ -1,9 +1,9 @@
-// The second half of tuning a matmul: the knobs of the variant that won (kernels/knobs.ts). Part of run-tune.ts.
+// The second half of tuning a matmul: the knobs of the winning variant (kernels/knobs.ts). Part of run-tune.ts.
 //
-// One knob after the other: all its values beside each other, in turns; the best stays, and the next knob is tried with it
-// (coordinate descent). All values of all knobs together would be a hundred kernels and minutes. Knobs change results by
-// percents where tiles change them by half, so what looked better must win once more at the end, against the variant as it
-// was; only that comparison is kept.
+// One knob after the other: all its values are measured in turn, the best stays, and the next knob is tried with it
+// (coordinate descent). All combinations would be a hundred kernels and minutes. Knobs change times by percents where
+// register tiles change them by half, so the result must win once more at the end against the original variant; only
+// that comparison is kept.
 
 import { type Knobs, knobNames, otherValues } from "../kernels/knobs.ts";
 import {
@@ -14,7 +14,7 @@ import {
 } from "../kernels/matmul-variants.ts";
 import type { StageTimes } from "./tune-file.ts";
 
-/** Measures variants in turns. */
+/** Measures variants in turn. */
 export interface KnobBench {
   measure(variant: number, m: number): Promise<StageTimes>;
   dispose(): void;
@@ -26,23 +26,23 @@ export interface KnobSearch {
   /** Whether the variant has code for the matmul. */
   accepts(variant: MatmulVariant): boolean;
   open(variants: readonly MatmulVariant[], tokens: readonly number[]): Promise<KnobBench>;
-  /** Told before every value of a knob; what it throws ends the search. */
-  onBatch(share: number, variant: MatmulVariant): void;
+  /** Called before the values of a knob are measured; an error it throws ends the search. */
+  onValue(share: number, variant: MatmulVariant): void;
 }
 
 export interface KnobResult {
   readonly variant: MatmulVariant;
-  /** For each number of tokens that was asked for: time over that of the variant with its usual knobs. */
+  /** For each number of tokens: the time relative to the variant with its default knobs. */
   readonly ratios: readonly number[];
 }
 
-/** A value must take at most this much of the time of the one before, or that one stays. */
+/** A value must take at most this fraction of the previous value's time, or the previous one stays. */
 const BETTER = 0.985;
 const WARM_UPS = 1;
 
 /**
- * The best knobs for a variant at m tokens; undefined: the usual ones. `all` are the numbers of tokens, m among them, at which
- * the winner is compared with the variant in the end.
+ * The best knobs for a variant at m tokens; undefined: the default ones. `all` are the numbers of tokens, including m,
+ * at which the winner is compared with the variant in the end.
  */
 export async function searchKnobs(
   variant: MatmulVariant,
@@ -55,19 +55,19 @@ export async function searchKnobs(
   for (const [step, name] of knobNames.entries()) {
     const tried = [best, ...candidates(best, otherValues(best.knobs ?? {}, name), search)];
     if (tried.length === 1) continue;
-    search.onBatch(step / (knobNames.length + 1), tried[1]!);
+    search.onValue(step / (knobNames.length + 1), tried[1]!);
     const [[usual, ...others]] = (await timesOf(tried, [m], search)) as [number[]];
     const least = Math.min(...others);
     if (least <= usual! * BETTER) best = tried[1 + others.indexOf(least)]!;
   }
   if (best === variant) return undefined;
-  search.onBatch(knobNames.length / (knobNames.length + 1), best);
+  search.onValue(knobNames.length / (knobNames.length + 1), best);
   const finals = await timesOf([variant, best], all, search);
   const ratios = finals.map(([usual, changed]) => changed! / usual!);
   return ratios[all.indexOf(m)]! < 1 ? { variant: best, ratios } : undefined;
 }
 
-/** Variants with such knobs that have code. */
+/** Variants with these knobs that have code. */
 function candidates(
   current: MatmulVariant,
   values: readonly Knobs[],

@@ -1,5 +1,5 @@
-// One matmul by itself, [m, k] x [n, k]^T, as a graph that a backend runs as it runs a model's: the embedding
-// that feeds it, the matmul, and weights made up of sample blocks. What benchmarks and tuning measure.
+// A single matmul, [m, k] x [n, k]^T, as a graph that a backend runs like a model's: the embedding that feeds it, the
+// matmul, and weights made of sample blocks. Benchmarks and tuning measure it.
 
 import type { Backend } from "../backends/backend.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
@@ -12,13 +12,13 @@ import type { Graph, Weight } from "../graph/graph.ts";
 
 /** Name of the matmul's node. */
 export const matmulName = "matmul";
-/** Rows of the embedding table, from which the activations come. */
+/** Rows of the embedding table, which provides the activations. */
 const tableRows = 16;
-/** Different values of each weight; they repeat, since quantizing all of them would take longer than the measuring. */
+/** Distinct values of each weight; they repeat, because quantizing all of them would take longer than the measurement. */
 const distinctElements = 1 << 18;
 export const floats: DType = dtypeByName("f32")!;
 
-/** The matmul, or several of them with weights of their own, one after the other. */
+/** The matmul, or several with their own weights, one after the other. */
 export function matmulGraph(dtype: DType, n: number, k: number, copies = 1): Graph {
   const table = { name: "token_embd.weight", shape: [tableRows, k], dtype: floats };
   const g = new GraphBuilder();
@@ -31,7 +31,7 @@ export function matmulGraph(dtype: DType, n: number, k: number, copies = 1): Gra
   return g.finish({ logits: g.matmul(x, weight, matmulName) }); // [tokens, n]
 }
 
-/** Fills a weight with sample blocks, over and over. */
+/** Fills a weight with repeated sample blocks. */
 export async function uploadSample(backend: Backend, weight: Weight): Promise<void> {
   const total = weightBytes(weight);
   const { dtype } = weight;
@@ -46,7 +46,7 @@ export async function uploadSample(backend: Backend, weight: Weight): Promise<vo
   });
 }
 
-/** Made once per type: small matmuls have hundreds of weights, and making values took most of a tune. */
+/** Made once per type: small matmuls have hundreds of weights, and making values took most of the time of a tune. */
 const samples = new Map<DType, Uint8Array>();
 
 function sampleOf(dtype: DType): Uint8Array {
@@ -55,7 +55,7 @@ function sampleOf(dtype: DType): Uint8Array {
   return sample;
 }
 
-/** A batch of `tokens` tokens, each of a sequence of its own, all of whose matmuls are wanted. */
+/** A batch of `tokens` tokens, each in its own sequence, with outputs for all. */
 export function matmulBatch(
   tokens: number,
   limits: { maxTokens: number; maxOutputs: number },

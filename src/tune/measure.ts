@@ -1,8 +1,8 @@
-// Measures one matmul on the CPU backend in all the ways that accept it. The weights are packed once; which way
-// computes the next batch is a word in the shared memory, so going from one to the other costs nothing.
+// Measures one matmul on the CPU backend with all variants that accept it. The weights are packed once; the variant of
+// the next batch is a word in shared memory, so switching costs nothing.
 //
-// Stage times come from what the threads record (src/backends/cpu/threads/records.ts): init ends when the last thread has
-// prepared its activations, compute when the last has finished its rows. Waiting for each other is part of both.
+// Stage times come from the threads' records (src/backends/cpu/threads/records.ts): init ends when the last thread has
+// prepared its activations, compute when the last has finished its rows. Both include waiting at barriers.
 
 import { type Backend, EVENT_NUMBERS } from "../backends/backend.ts";
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
@@ -20,33 +20,39 @@ export interface MatmulTimesOptions {
   readonly problem: MatmulProblem;
   /** Empty: opt level 2, row by row. */
   readonly variants: readonly MatmulVariant[];
-  /** Numbers of tokens that will be measured, ascending. */
+  /** Numbers of tokens to measure, ascending. */
   readonly tokens: readonly number[];
   readonly threads: number;
-  /** All rows of what computes; otherwise as many as say the same. */
+  /** true: all rows are computed; false: enough rows to be representative. */
   readonly whole: boolean;
-  /** Of weights that stream: more than caches hold. In a model, all other weights pass through them meanwhile. */
+  /**
+   * Size of weights that stream: more than caches hold. In a model, all other weights pass through the caches in
+   * between.
+   */
   readonly streamBytes: number;
   readonly startThread: () => EngineThread;
-  /** What makes the kernels; undefined: they are WebAssembly. */
+  /** Makes the kernels; undefined: they are WebAssembly. */
   readonly native: NativeKernels | undefined;
 }
 
 /**
- * Tokens up to which a matmul is measured with weights that come from memory, as they do in a model; more tokens are kept
- * busy by arithmetic. Machine code is so fast that it still matters with 32 tokens: weights that were in a cache made it
- * look 1.2 to 1.5 times as fast as it is.
+ * Up to this many tokens a matmul is measured with weights from memory, as in a model; with more tokens arithmetic
+ * dominates. Machine code is so fast that it still matters with 32 tokens: cached weights made it look 1.2 to 1.5
+ * times as fast as it is.
  */
 const STREAMING_TOKENS = 32;
-/** Of what computes: enough rows of a large matrix to stand for all, enough copies of a small one to be measured. */
+/**
+ * Size of weights that are computed from caches: enough rows of a large matrix to be representative, enough copies of
+ * a small one to be measurable.
+ */
 const COMPUTE_BYTES: number = 8 << 20;
 const MOST_COMPUTING_COPIES = 4;
 const MOST_COPIES = 256;
 
-/** Measures a matmul with few tokens as memory delivers its weights, and with many as the arithmetic allows. */
+/** Measures a matmul with few tokens at the speed of memory, and with many at the speed of arithmetic. */
 export class MatmulTimes {
   readonly #problem: MatmulProblem;
-  /** Each is there when some number of tokens is measured by it. */
+  /** Each exists if some number of tokens is measured with it. */
   readonly #streaming: RowsBench | undefined;
   readonly #computing: RowsBench | undefined;
 
@@ -73,7 +79,7 @@ export class MatmulTimes {
     }
   }
 
-  /** One batch of m tokens, by variant `index`. Rows are alike: the time of some is that of all, in proportion. */
+  /** One batch of m tokens with variant `index`. All rows take the same time, so the time of some is scaled to all. */
   async measure(index: number, m: number, idle: "spin" | "sleep"): Promise<StageTimes> {
     const bench = (m <= STREAMING_TOKENS ? this.#streaming : this.#computing)!;
     const { init, compute } = await bench.measure(index, m, idle);
@@ -86,7 +92,7 @@ export class MatmulTimes {
   }
 }
 
-/** As in a model: matmul after matmul, each with weights that nobody has read lately. */
+/** As in a model: matmul after matmul, each with weights that were not read recently. */
 async function openStreaming(options: MatmulTimesOptions): Promise<RowsBench | undefined> {
   const { problem, tokens, streamBytes } = options;
   const few = Math.max(0, ...tokens.filter((m) => m <= STREAMING_TOKENS));
@@ -104,10 +110,10 @@ async function openComputing(options: MatmulTimesOptions): Promise<RowsBench> {
   return await RowsBench.open(options, rows, copies, Math.max(...tokens));
 }
 
-/** Batches that are run until one has all its records; more than one is rare. */
+/** Batches to run until one has all its records; more than one is rarely needed. */
 const MOST_TRIES = 20;
 
-/** Matmuls of some number of rows, one after the other; times are those of one. */
+/** Matmuls of some number of rows, one after the other; times are per matmul. */
 class RowsBench {
   readonly rows: number;
   readonly #copies: number;
@@ -155,7 +161,7 @@ class RowsBench {
     }
   }
 
-  /** One batch of m tokens, by variant `index`. */
+  /** One batch of m tokens with variant `index`. */
   async measure(index: number, m: number, idle: "spin" | "sleep"): Promise<StageTimes> {
     const backend = this.#backend;
     if (index >= 0) backend.tuning!.setVariant(index);
@@ -183,8 +189,8 @@ class RowsBench {
   }
 
   /**
-   * Of the batch between two times, on the clock of this thread as all records are. A thread writes what it did after it
-   * has done it, and the batch may be over by then: undefined where the record that is needed is not there yet.
+   * The stage times of the batch between two times, on this thread's clock, which all records use. A thread writes
+   * its record after its work, when the batch may already be over: undefined if a needed record is not there yet.
    */
   #stageTimes(started: number, ended: number): StageTimes | undefined {
     let first = Number.POSITIVE_INFINITY;
@@ -204,15 +210,15 @@ class RowsBench {
   }
 }
 
-/** How many rows of the problem's weights are about so many bytes: whole tiles. */
+/** The number of rows that take about so many bytes, in whole row panels. */
 function rowsOfBytes({ dtype, k }: MatmulProblem, bytes: number): number {
   const rowBytes = bytesFor(dtypeByName(dtype)!, k);
   return Math.max(16, Math.ceil(bytes / rowBytes / 16) * 16);
 }
 
 /**
- * Engines compile a kernel better once it has run for a while, on a thread of their own that the measuring would keep
- * from its work: they are given this time after the warm-up. Without it a matmul is measured at half its speed.
+ * Time for the JavaScript engine to optimize a kernel after the warm-up, on a background thread that measuring would
+ * slow down. Without it a matmul is measured at half its speed.
  */
 const COMPILE_MS = 1000;
 
@@ -220,7 +226,7 @@ export function untilCompiled(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, COMPILE_MS));
 }
 
-/** How often a matrix is about so many bytes. */
+/** How many copies of a matrix take about so many bytes. */
 function copiesOf({ dtype, n, k }: MatmulProblem, bytes: number, most: number): number {
   const size = n * bytesFor(dtypeByName(dtype)!, k);
   return Math.min(most, Math.max(1, Math.ceil(bytes / size)));

@@ -1,6 +1,5 @@
-// What measurements of this machine decide when a model is loaded: kernels and threads (tuning), and how much of a prompt
-// goes into a batch in which others decode. The engine's thread loads this file when there is a measurement; a machine that
-// was never measured pays nothing for it.
+// What this machine's measurements decide when a model is loaded: kernels and threads (tuning), and how many prompt
+// tokens go into a batch while others decode. The engine's thread loads this file only if there is a measurement.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import type { GpuFacts } from "../backends/webgpu/device.ts";
@@ -19,7 +18,7 @@ import { rememberedGpuTuning, rememberedTuning } from "./store.ts";
 import { targetFor } from "./tune-target.ts";
 import { type TunedUse, useTuning } from "./use.ts";
 
-/** What was measured of this model's matmuls. */
+/** The tuned choices for this model's matmuls. */
 export async function measuredTuning(
   platform: Platform,
   file: Pick<ModelFile, "tensors">,
@@ -31,7 +30,7 @@ export async function measuredTuning(
   return useTuning(known, problems, targetFor(native), threads);
 }
 
-/** The threads that this model runs on here unless somebody asks for others; undefined: not tuned, all cores. */
+/** The number of threads for this model here by default; undefined: not tuned, all cores. */
 export async function measuredThreads(
   file: Pick<ModelFile, "tensors">,
 ): Promise<number | undefined> {
@@ -39,23 +38,24 @@ export async function measuredThreads(
   return (await measuredTuning(platform, file, undefined, await nativeHere(platform))).threads;
 }
 
-/** What was measured of the GPU's matmuls. */
+/** The tuned choices for the GPU's matmuls. */
 export async function measuredGpuTuning(platform: Platform, facts: GpuFacts): Promise<GpuTunedUse> {
   return useGpuTuning(await rememberedGpuTuning(platform, facts), facts);
 }
 
-/** Fewer tokens at once would not fill the kernels' tiles. */
+/** Fewer tokens would not fill the kernels' register tiles. */
 const SMALLEST_CHUNK = 8;
 
 /**
- * Prompt tokens beside those who write: as many as are computed in the time that reading the weights takes, which is the
- * first turning point of this machine's limits. undefined: it was not measured.
+ * Prompt tokens in a batch while others decode: as many as are computed in the time that reading the weights takes,
+ * which is the first turning point of this machine's limits. undefined: it was not measured.
  */
 export async function measuredChunk(threads: number): Promise<EngineOptions["promptChunk"]> {
   const measured = await rememberedMachine();
   if (!measured) return undefined;
-  // At the rate of vectors, which kernels come near to. By that of AMX tiles, which they are far from, a batch would have
-  // several times as many tokens of the prompt, and those who write would wait for them. Half floats are computed as floats.
+  // With the rate of vectors, which kernels come close to. With that of AMX tiles, which they are far from, a batch
+  // would have several times as many prompt tokens, and decoding sequences would wait for them. Half floats are
+  // computed as floats.
   const { int8TileOps: _, ...machine } = measured;
   const { opsPerSecond, ...rest } = deviceAt(machine, threads);
   const device = { ...rest, opsPerSecond: { ...opsPerSecond, f16: opsPerSecond.f32 } };

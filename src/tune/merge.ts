@@ -1,9 +1,9 @@
-// Two measurements of the same machine in one file: a group that was measured again replaces the old one. Profiles are
-// matched by what they are, not by their number.
+// Merges two measurements of the same machine into one file: a group that was measured again replaces the old one.
+// Profiles are matched by content, not by number.
 
 import type { StageTimes, TuneFile, TuneGroup, TuneProfile } from "./tune-file.ts";
 
-/** `newer` over `older`; times of profiles that only one of them knows stay undefined in the other's groups. */
+/** `newer` over `older`; a profile that only one of them has gets undefined times in the other's groups. */
 export function mergeTuneFiles(older: TuneFile, newer: TuneFile): TuneFile {
   const keys = newer.profiles.map(keyOf);
   const added = older.profiles.filter((profile) => !keys.includes(keyOf(profile)));

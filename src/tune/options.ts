@@ -1,12 +1,12 @@
-// What tune() and testTune() are asked, and what they answer.
+// The options and results of tune() and testTune().
 
 import type { TuneMode } from "./space.ts";
 import type { TuneFile } from "./tune-file.ts";
 
 export interface TuneOptions {
-  /** What computes: "cpu" (default) or "webgpu". */
+  /** The backend: "cpu" (default) or "webgpu". */
   backend?: string;
-  /** A model whose matmuls are tuned (a path, or what open() takes); or `shapes`. */
+  /** The model whose matmuls are tuned (anything that open() takes); or else `shapes`. */
   model?: string | URL;
   /** "7b", "13b", or a name of limitsNames(). */
   shapes?: string;
@@ -17,11 +17,11 @@ export interface TuneOptions {
   /** Numbers of tokens: some small ones, and mStep, 2 mStep, ... up to mStep x mNum. Default 8 and 16. */
   mStep?: number;
   mNum?: number;
-  /** quick: seconds; normal: minutes; full: all of every matrix. Default: normal. */
+  /** quick: seconds; normal: minutes; full: every matrix completely. Default: normal. */
   mode?: TuneMode;
-  /** false: WebAssembly's kernels, also where this machine runs machine code (default true). */
+  /** false: WebAssembly kernels, even if this machine can run machine code (default true). */
   native?: boolean;
-  /** Keep the times for the next open() (default true). A function is asked when they are there. */
+  /** Store the times for the next open() (default true). A function is called when they are complete. */
   remember?: boolean | (() => boolean);
   signal?: AbortSignal;
   onProgress?: (share: number, now: string) => void;
@@ -29,7 +29,7 @@ export interface TuneOptions {
 
 export interface TuneResult {
   readonly file: TuneFile;
-  /** Where it is remembered; undefined where it is not. */
+  /** Where it is stored; undefined if it is not. */
   readonly place: string | undefined;
 }
 
@@ -41,7 +41,7 @@ export interface TuneTestOptions {
   onProgress?: (share: number, now: string) => void;
 }
 
-/** A point of a tune file, measured again. */
+/** A point of a tune file that was measured again. */
 export interface TuneTestPoint {
   readonly dtype: string;
   readonly n: number;

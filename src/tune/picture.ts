@@ -1,5 +1,5 @@
-// A tune file as SVG text: for each type and shape a panel with speed over number of tokens, a line for each profile
-// that is the fastest somewhere and one for the default; dashed where a second thread count was measured.
+// A tune file as an SVG chart: a panel for each type and shape with speed over number of tokens, a line for the
+// default and for each profile that is the fastest somewhere; dashed for a second thread count.
 
 import { plural } from "../base/plural.ts";
 import { escapeText, pictureColors, px, roundUp, svgLine, svgPath, svgText } from "../base/svg.ts";
@@ -11,14 +11,14 @@ const panelHeight = 300;
 const columns = 2;
 const header = 64;
 const inset = { left: 54, right: 130, top: 40, bottom: 44 };
-/** Lines of one panel that can still be told apart. */
+/** The most lines in one panel that can be told apart. */
 const mostLines = 6;
 
 /** Thread counts of one type and shape. */
 interface Panel {
   readonly title: string;
   readonly groups: readonly GroupAnalysis[];
-  /** Profiles that are drawn, the default first. */
+  /** The profiles to draw, the default first. */
   readonly profiles: readonly number[];
 }
 

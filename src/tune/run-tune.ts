@@ -1,8 +1,8 @@
-// Measures every profile for every shape, thread count and number of tokens: what `lantern tune` does. Rounds are
-// interleaved (each round goes through all profiles), so that a slow moment of the machine meets all of them. Other
-// programs only ever make a round slower, so the lower quartile of the rounds counts, and a profile is given up as
-// hopeless when its best round is far from the best of all. Then the knobs of the best are searched (knobs.ts), where the
-// kernels are machine code: for one token and, where there is time, for the most; a model computes little else.
+// Measures every profile for every shape, thread count and number of tokens, for `lantern tune`. Rounds are
+// interleaved (each goes through all profiles), so that a slow moment of the machine affects all of them. Other
+// programs can only slow a round down, so the lower quartile of the rounds counts, and a profile is given up when its
+// best round is far from the best of all. Then the knobs of the best are searched (knobs.ts), if the kernels are
+// machine code: for one token and, if there is time, for the most; a model computes little else.
 
 import { refusals } from "../backends/cpu/native/choice.ts";
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
@@ -30,41 +30,49 @@ export interface TunePlan {
   /** Numbers of tokens, ascending. */
   readonly tokens: readonly number[];
   readonly rounds: number;
-  /** Weights are measured whole; otherwise some of their rows stand for all. */
+  /** Measure whole weights; otherwise some of their rows stand for all. */
   readonly full: boolean;
-  /** Of weights that stream from memory: more than caches hold. */
+  /** Size of weights that stream from memory: more than caches hold. */
   readonly streamBytes: number;
-  /** Knobs are searched for the most tokens, too, not only for one: tiles have many kernels, which take their time to make. */
+  /**
+   * Also search knobs for the most tokens, not only for one: register tiles have many kernels, which take long to
+   * generate.
+   */
   readonly knobsOfTiles?: boolean;
 }
 
 export interface TuneEnvironment {
   startThread(): EngineThread;
-  /** What makes the kernels of matmuls; undefined: they are WebAssembly. */
+  /** Makes the matmul kernels; undefined: they are WebAssembly. */
   readonly native?: NativeKernels | undefined;
-  /** Lets others in: a progress bar, an abort, a request. */
+  /** Lets other work in: a progress bar, an abort, a request. */
   breathe(): Promise<void>;
 }
 
 export interface TuneWatch {
   readonly signal?: AbortSignal | undefined;
-  /** Of the whole, how much is done: 0 to 1; and what is measured now. */
+  /** Called with the fraction that is done, 0 to 1, and what is measured now. */
   readonly onProgress?: ((share: number, now: string) => void) | undefined;
-  /** A group is finished: what is aborted later does not lose it. */
+  /** Called when a group is finished: a later abort does not lose it. */
   readonly onGroup?: ((group: TuneGroup) => void) | undefined;
 }
 
-/** After round r, a profile whose best takes more than this times the best of all is given up; one round says little. */
+/**
+ * After round r, a profile whose best time is more than this times the best of all is given up; one round says little.
+ */
 const HOPELESS: readonly number[] = [3, 1.6, 1.3, 1.3, 1.3];
 const WARM_UPS = 3;
-/** Rounds at the end between the best and the default alone: who only had luck loses it there. */
+/** Final rounds between only the best and the default: a winner by luck loses here. */
 const FINALS = 4;
 const FINALISTS = 3;
 
-/** Of all that is to do for a matmul, this much is left for knobs, where there are any. */
+/** The fraction of a matmul's time budget for knobs, if there are any. */
 const KNOBS_SHARE = 0.3;
 
-/** All ways to run a matmul: every variant, spinning; where full, row by row, and the usual ones sleeping. */
+/**
+ * All ways to run a matmul: every variant with spinning threads; if full, also row by row, and the default ones with
+ * sleeping threads.
+ */
 export function tuneProfiles(
   full: boolean,
   target: KernelTarget = targetFor(undefined),
@@ -79,7 +87,7 @@ function profile(level: number, variant: string, idle: "spin" | "sleep"): TunePr
   return { backend: "cpu", level, variant, idle };
 }
 
-/** `profiles` grows by variants whose knobs turned out to be worth something. */
+/** `profiles` grows by variants whose knobs turned out to be better. */
 export async function runTune(
   plan: TunePlan,
   profiles: TuneProfile[],
@@ -103,12 +111,12 @@ export async function runTune(
   return groups;
 }
 
-/** A line that times of knobs are added to. */
+/** A line to which times of knobs are added. */
 interface Line extends TuneLine {
   readonly times: (StageTimes | undefined)[];
 }
 
-/** How a profile can be measured: which bench, and which of its variants. */
+/** How a profile is measured: which bench, and which of its variants. */
 interface Entrant {
   readonly profile: number;
   readonly variant: number;
@@ -204,13 +212,13 @@ class GroupTuner {
     });
   }
 
-  /** A server tunes while it has nothing to do: whoever comes now waits for one step, not for a line of them. */
+  /** A server tunes while it is idle: a new request waits for one measurement, not for a whole line. */
   async #pause(signal: AbortSignal | undefined): Promise<void> {
     await this.#environment.breathe();
     if (signal?.aborted) throw new AbortedError("tuning");
   }
 
-  /** Knobs of what won with one token and with the most; their times join the lines. */
+  /** Searches knobs of the winners with one token and with the most; adds their times to the lines. */
   async #knobs(
     lines: readonly Line[],
     native: NativeKernels,
@@ -240,7 +248,7 @@ class GroupTuner {
     }
   }
 
-  /** The variant with the least time; the default, where several are the same. */
+  /** The variant with the least time; on a tie, the default. */
   #winner({ m, times }: TuneLine): MatmulVariant | undefined {
     let best: { profile: number; us: number } | undefined;
     for (const { profile, level, idle } of this.#entrants) {
@@ -251,7 +259,7 @@ class GroupTuner {
     return best && variantById(this.#profiles[best.profile]!.variant, this.#target);
   }
 
-  /** Its time is its own at so many tokens, not that of another variant that does the same. */
+  /** Whether the time at this number of tokens is its own, not that of another variant that does the same. */
   #isMeasured(profile: number, m: number): boolean {
     return (
       this.#profiles[profile]!.variant === effectiveId(this.#profiles[profile]!, m, this.#target)
@@ -261,7 +269,7 @@ class GroupTuner {
   #knobSearch(
     native: NativeKernels,
     signal: AbortSignal | undefined,
-    onBatch: (share: number) => void,
+    onValue: (share: number) => void,
   ): KnobSearch {
     return {
       target: this.#target,
@@ -277,11 +285,11 @@ class GroupTuner {
           dispose: () => bench.dispose(),
         };
       },
-      onBatch,
+      onValue,
     };
   }
 
-  /** The number of a spinning profile with this variant, which joins the list if it must. */
+  /** The number of the spinning profile with this variant, which is added if it is missing. */
   #profileOf(id: string): number {
     const known = this.#profiles.findIndex(
       ({ level, variant, idle }) => level === 3 && variant === id && idle === "spin",
@@ -289,7 +297,7 @@ class GroupTuner {
     return known >= 0 ? known : this.#profiles.push(profile(3, id, "spin")) - 1;
   }
 
-  /** Whether what is measured of `one` holds for `profile` at so many tokens. */
+  /** Whether a measurement of `one` also applies to `profile` at this number of tokens. */
   #isSame(profile: TuneProfile, one: Entrant, m: number): boolean {
     const { variant, level, idle } = this.#profiles[one.profile]!;
     return (
@@ -306,7 +314,7 @@ class GroupTuner {
   #enter(): Entrant[] {
     return this.#profiles.flatMap(({ level, variant: id, idle }, profile): Entrant[] => {
       if (level === 2) return [{ profile, variant: -1, idle, level }];
-      // One thread never waits for another.
+      // A single thread never waits for another.
       if (idle === "sleep" && this.#threads === 1) return [];
       const variant = this.#variants.findIndex((candidate) => candidate.id === id);
       return variant < 0 ? [] : [{ profile, variant, idle, level }];
@@ -335,7 +343,7 @@ class GroupTuner {
     };
   }
 
-  /** Drops those that no luck would bring near the best, but never the default. */
+  /** Drops profiles that are too far from the best, but never the default. */
   #giveUp(
     samples: readonly (readonly StageTimes[][])[],
     alive: readonly Set<Entrant>[],
@@ -372,7 +380,7 @@ function total({ init, compute }: StageTimes): number {
   return init + compute;
 }
 
-/** The lower quartile by total time; its stages belong together. */
+/** The lower quartile by total time; its stages are from the same round. */
 function typical(times: readonly StageTimes[]): StageTimes | undefined {
   return [...times].sort((a, b) => total(a) - total(b))[(times.length - 1) >> 2];
 }

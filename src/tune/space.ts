@@ -1,5 +1,5 @@
-// What is to be tuned: the shapes of a model's matmuls, the numbers of tokens, and how thoroughly. The ways to compute
-// a matmul come from the table of variants (kernels/matmul-variants.ts), not from here.
+// What to tune: the shapes of a model's matmuls, the numbers of tokens, and how thoroughly. The ways to compute a
+// matmul come from the table of variants (kernels/matmul-variants.ts), not from here.
 
 import { UsageError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
@@ -10,7 +10,7 @@ import type { ModelShape } from "../limits/shape.ts";
 
 export type TuneMode = "quick" | "normal" | "full";
 
-/** What of a tensor says which matmul it is part of. */
+/** The properties of a tensor that tell which matmul it is part of. */
 export interface TensorFacts {
   readonly name: string;
   /** [rows, columns], or [experts, rows, columns]. */
@@ -18,7 +18,7 @@ export interface TensorFacts {
   readonly dtype: DType;
 }
 
-/** Distinct matmuls of a model, from its tensors. An embedding table is one where it is the output matrix too. */
+/** The distinct matmuls of a model, from its tensors. An embedding table counts if it is also the output matrix. */
 export function problemsOfTensors(tensors: Iterable<TensorFacts>): MatmulProblem[] {
   const all = [...tensors];
   const hasOutput = all.some(({ name }) => name === "output.weight");
@@ -31,7 +31,7 @@ export function problemsOfTensors(tensors: Iterable<TensorFacts>): MatmulProblem
   );
 }
 
-/** Distinct matmuls of a model of this shape whose weights are all of one type. */
+/** The distinct matmuls of a model of this shape with weights of one type. */
 export function problemsOfShape(shape: ModelShape, dtype: string): MatmulProblem[] {
   const { embed, feedForward, heads, kvHeads, headDim, vocabSize } = shape;
   const sizes: readonly (readonly [number, number])[] = [
@@ -45,7 +45,7 @@ export function problemsOfShape(shape: ModelShape, dtype: string): MatmulProblem
   return distinct(sizes.map(([n, k]) => ({ dtype, n, k })));
 }
 
-/** "7b" is Llama 2's; other names as `lantern limits --list` has them. */
+/** "7b" is Llama 2's; other names are those of `lantern limits --list`. */
 export function shapeByName(name: string): ModelShape {
   const wanted = name.toLowerCase();
   const found = shapeNamed(/^(7|13|70)b$/.test(wanted) ? `llama-2-${wanted}` : name);
@@ -57,7 +57,7 @@ export function shapeByName(name: string): ModelShape {
   );
 }
 
-/** Checks that rows of such a type can be that long. */
+/** Checks that rows of this type can have that length. */
 export function checkedProblem(problem: MatmulProblem): MatmulProblem {
   const dtype = dtypeByName(problem.dtype);
   if (!dtype) throw new UsageError(`type: got "${problem.dtype}", expected a tensor type: q4_0`);
@@ -69,14 +69,14 @@ export function checkedProblem(problem: MatmulProblem): MatmulProblem {
   return problem;
 }
 
-/** Numbers of tokens to measure: the small ones, where variants differ most, then steps. */
+/** Numbers of tokens to measure: small ones, where variants differ most, then regular steps. */
 export function tokenCounts(mode: TuneMode, step: number, count: number): number[] {
   const steps = Array.from({ length: count }, (_, i) => (i + 1) * step);
   const few = mode === "quick" ? [1, 2, 4, 8, 32] : [1, 2, 3, 4, 6, 8, ...steps];
   return [...new Set(few)].sort((a, b) => a - b);
 }
 
-/** Weights that no cache holds; a quick tune takes fewer, and may be wrong about machines with very large caches. */
+/** Size of weights that no cache holds; a quick tune takes less, and may be wrong on machines with very large caches. */
 export const STREAM_BYTES: Readonly<Record<TuneMode, number>> = {
   quick: 96 << 20,
   normal: 96 << 20,
@@ -87,7 +87,7 @@ export function roundsOf(mode: TuneMode): number {
   return { quick: 3, normal: 5, full: 9 }[mode];
 }
 
-/** For a quick tune: of each type, the shape with the most bytes; others are estimated from it. */
+/** For a quick tune: the shape with the most bytes of each type; others are estimated from it. */
 export function largestOfEachType(problems: readonly MatmulProblem[]): MatmulProblem[] {
   const largest = new Map<string, MatmulProblem>();
   for (const problem of problems) {
@@ -97,7 +97,7 @@ export function largestOfEachType(problems: readonly MatmulProblem[]): MatmulPro
   return [...largest.values()];
 }
 
-/** Types that take a share of the weights' bytes worth tuning for. */
+/** The types with enough of the weights' bytes to be worth tuning. */
 export function withoutRareTypes(
   problems: readonly MatmulProblem[],
   leastShare: number,

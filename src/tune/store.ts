@@ -1,5 +1,5 @@
-// The remembered tune file of this machine: a small file in the user's cache folder. Reading it never fails a model:
-// what cannot be used is said, and the defaults are used.
+// The stored tune file of this machine: a small file in the user's cache folder. Reading it never makes a model fail:
+// a file that cannot be used is reported, and the defaults are used.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import type { GpuFacts } from "../backends/webgpu/device.ts";
@@ -13,7 +13,7 @@ import { GPU_TUNE_FILE, targetOfFeatures, tuneFileOf } from "./tune-target.ts";
 import { usableFile } from "./use.ts";
 
 /**
- * The file, the sentence why it is not used, or undefined where there is none. `native` makes the kernels; undefined: they
+ * The file, a sentence why it is not used, or undefined if there is none. `native` makes the kernels; undefined: they
  * are WebAssembly.
  */
 export async function rememberedTuning(
@@ -24,7 +24,7 @@ export async function rememberedTuning(
   return await readTuning(platform, tuneFileOf(native?.target), () => identityOf(machine, native));
 }
 
-/** The same of a GPU. */
+/** The same for a GPU. */
 export async function rememberedGpuTuning(
   platform: Platform,
   facts: GpuFacts,
@@ -47,12 +47,12 @@ async function readTuning(
   }
 }
 
-/** Whether times are to be remembered: a function is asked when they are there. */
+/** Whether to store times; a function is called when they are complete. */
 export function isKept({ remember = true }: { remember?: boolean | (() => boolean) }): boolean {
   return typeof remember === "function" ? remember() : remember;
 }
 
-/** Adds to what is remembered; what was of another machine or engine goes. Returns where it is. */
+/** Merges into the stored file; drops what was of another machine or engine. Returns where it is. */
 export async function rememberTuning(
   platform: Platform,
   file: TuneFile,

@@ -1,5 +1,5 @@
-// What tuning measured, as a text file that people can read: a header that says of which machine and engine it is, the
-// profiles, then groups of stage times. docs/tune.md describes it. This file parses and prints; it knows no files.
+// The measurements of tuning as a readable text file: a header with the machine and the engine, the profiles, then
+// groups of stage times. docs/tune.md describes it. This file parses and prints text; it does no I/O.
 //
 //   lantern-tune 1
 //   engine 0.1.0 kernels 5e1f0c2a
@@ -10,15 +10,15 @@
 //   profile 0 backend=cpu level=3 variant=8x4.compact idle=spin
 //   group q4_0 4096 2048 threads=2
 //   1  12.1 340.9  - -
-// A group is one type and shape of weights (rows, columns) at one number of threads; its lines are a number of tokens,
-// then for each profile the microseconds of init (preparing activations) and compute, or "- -" where the profile cannot
-// compute it or was given up as hopeless.
+// A group is one type and shape of weights (rows, columns) at one number of threads. Each of its lines is a number of
+// tokens, then for each profile the microseconds of init (preparing activations) and compute, or "- -" if the profile
+// cannot compute it or was given up.
 
 import { FormatError } from "../base/errors.ts";
 
 const TUNE_VERSION = 1;
 
-/** Of which machine and engine times are: they say nothing about others. */
+/** The machine and the engine that times are for: they mean nothing on others. */
 export interface TuneIdentity {
   readonly engine: string;
   readonly cpu: string;
@@ -32,11 +32,11 @@ export interface TuneProfile {
   readonly level: number;
   /** An id of kernels/matmul-variants.ts; "rows": opt level 2. */
   readonly variant: string;
-  /** What a thread does that has nothing to do: look again and again for a while, or sleep at once. */
+  /** What an idle thread does: spin for a while, or sleep immediately. */
   readonly idle: "spin" | "sleep";
 }
 
-/** Of a GPU's file, the first profile: what the backend does without times. */
+/** The first profile of a GPU's file: what the backend does without times. */
 export const DEFAULT_VARIANT = "default";
 
 /** Microseconds. */
@@ -47,7 +47,7 @@ export interface StageTimes {
 
 export interface TuneLine {
   readonly m: number;
-  /** For each profile; undefined, or not there, where it was not measured. */
+  /** One entry per profile; undefined or missing if it was not measured. */
   readonly times: readonly (StageTimes | undefined)[];
 }
 
@@ -100,7 +100,7 @@ function lineText({ m, times }: TuneLine, profiles: number): string {
   return [String(m).padStart(4), ...pairs].join("  ");
 }
 
-/** `name` is for messages: where the text comes from. */
+/** `name` says where the text comes from, for messages. */
 export function parseTuneFile(text: string, name: string): TuneFile {
   return new TuneParser(text, name).parse();
 }

@@ -1,5 +1,5 @@
-// What tuned matmuls are made for: WebAssembly, or a target of machine code. Times of one say nothing about the other, so
-// each has a remembered file of its own, and a file says by its features which it is of.
+// What tuned matmuls are made for: WebAssembly, or a machine-code target. Times of one mean nothing for the other, so
+// each has its own stored file, whose features say which it is for.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { detectWasmFeatures } from "../kernels/features.ts";
@@ -10,12 +10,12 @@ import {
   wasmTarget,
 } from "../kernels/target.ts";
 
-/** The remembered file of a target; undefined: WebAssembly's. */
+/** The stored file of a target; undefined: WebAssembly's. */
 export function tuneFileOf(target: Pick<KernelTarget, "name"> | undefined): string {
   return target === undefined || target.name === "wasm" ? "tune.txt" : `tune-${target.name}.txt`;
 }
 
-/** The remembered file of the GPU. */
+/** The stored file of the GPU. */
 export const GPU_TUNE_FILE = "tune-webgpu.txt";
 
 /** Whether a file's times are of a GPU. */
@@ -27,14 +27,14 @@ export function targetFor(native: NativeKernels | undefined): KernelTarget {
   return native?.target ?? wasmTarget(detectWasmFeatures());
 }
 
-/** As a tune file has them: "wasm relaxed dot4=unsigned", "x64-avx512 dot4=unsigned". */
+/** In the form of a tune file: "wasm relaxed dot4=unsigned", "x64-avx512 dot4=unsigned". */
 export function featuresText(target: KernelTarget): string {
   const { relaxed } = detectWasmFeatures();
   const how = target.name === "wasm" ? ` ${relaxed ? "relaxed" : "simd"}` : "";
   return `${target.name}${how} dot4=${target.dot4}`;
 }
 
-/** The target that a file's times are of, on whichever machine they were measured. */
+/** The target that a file's times are for, on whichever machine they were measured. */
 export function targetOfFeatures(features: string): KernelTarget {
   const name = features.split(" ", 1)[0]! as TargetName;
   if (name !== "wasm" && Object.hasOwn(nativeTargets, name)) return nativeTargets[name];

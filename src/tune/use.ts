@@ -1,5 +1,5 @@
-// What a backend does with a tune file when a model is loaded: check that it is of this machine, then choose kernels,
-// threads and waiting from it; without one, the defaults. Every decision says why.
+// How a tune file is used when a model is loaded: check that it is of this machine, then choose kernels, threads and
+// idle behaviour from it; without one, the defaults. Every decision is explained.
 
 import { LanternError } from "../base/errors.ts";
 import { plural } from "../base/plural.ts";
@@ -16,7 +16,7 @@ export interface TunedUse {
   readonly notes: readonly string[];
 }
 
-/** The file in this text, or the sentence why it is not used. */
+/** The file in this text, or a sentence why it is not used. */
 export function usableFile(text: string, name: string, here: TuneIdentity): TuneFile | string {
   try {
     const file = parseTuneFile(text, name);
@@ -44,7 +44,7 @@ export function useTuning(
   const notes = [`kernels: tuned ${file.date.slice(0, 10)}`];
   if (missing.length > 0) notes.push(`  not tuned, defaults: ${missing.join(", ")}`);
   const groups = known.map((problem) => [problem]);
-  // Times of some matmuls say nothing about the threads for all.
+  // Times of some matmuls do not tell the best number of threads for all.
   const best = missing.length === 0 ? tunedThreads(file, groups) : undefined;
   if (askedThreads === undefined && best)
     notes.push(`  ${plural(best.threads, "thread")}:`, ...best.notes);

@@ -37,7 +37,7 @@ function madeUp(
         dispose: () => {},
       };
     },
-    onBatch: () => {},
+    onValue: () => {},
   };
 }
 
