@@ -1,6 +1,6 @@
-// The speed of one matmul, [m, k] x [n, k]^T, on the backend that a model would run on at this opt level and
-// thread count: a graph of one matmul (and the embedding that feeds it), run as a model's batches are. So it includes what
-// a model pays: rounding the activations, and the threads' waiting for each other. A composition root, as open.ts is.
+// The speed of one matmul, [m, k] x [n, k]^T, on the backend of a model at this opt level and thread count. It runs a
+// graph of one matmul (and the embedding that feeds it) like a model's batches. So it includes what a model pays:
+// rounding the activations, and the threads' barriers. A composition root like open.ts.
 
 import type { MatmulBenchOptions, MatmulSpeed } from "../../api/api.ts";
 import type { Backend } from "../../backends/backend.ts";
@@ -19,7 +19,7 @@ import {
   uploadSample,
 } from "../../tune/matmul-graph.ts";
 
-/** Of the measuring time, what the warm-up takes. */
+/** The fraction of the measuring time for the warm-up. */
 const warmupShare = 0.25;
 const warmupTokens = 16;
 
@@ -43,7 +43,7 @@ export async function measureMatmul(options: MatmulBenchOptions): Promise<Matmul
       await backend.run(batch);
       return (platform.now() - started) / 1000;
     };
-    // Code is compiled, and compiled better, while it runs.
+    // Code is compiled and optimized while it runs.
     for (let spent = 0; spent < seconds * warmupShare; ) {
       spent += await timed(Math.min(m, warmupTokens));
     }
@@ -76,7 +76,7 @@ function chooseBackend(request: BackendRequest): Backend {
   throw new ModelError(`no backend can run level ${request.level} here`);
 }
 
-/** What the backend says of the matmul; all that it says where it does not name it. */
+/** The backend's note on the matmul; all its notes if none names it. */
 function kernelOf(backend: Backend): string {
   const lines = backend.explain();
   const named = lines.find((line) => line.startsWith(`${matmulName}: `));

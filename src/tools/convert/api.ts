@@ -1,5 +1,5 @@
-// Conversion to GGUF as the public API has it: opens the model, lets src/tools/convert/ plan and write, and sees to it that
-// the output appears whole or not at all. The tool is loaded when it is called.
+// The public API of conversion to GGUF: opens the model, calls src/tools/convert/ to plan and write, and makes the
+// output atomic. The tool is loaded when it is called.
 
 import type { LoadProgress, ModelLocation } from "../../api/api.ts";
 import { AbortedError, UsageError } from "../../base/errors.ts";
@@ -18,25 +18,25 @@ export type { ByteSink } from "../../formats/gguf/writer.ts";
 export type { ConvertType } from "./types.ts";
 
 export interface ConvertOptions {
-  /** The type of the matrices; "auto" (the default) keeps each in the type that it has. Vectors are always F32. */
+  /** The type of the matrices; "auto" (the default) keeps each matrix's own type. Vectors are always F32. */
   type?: ConvertType;
-  /** tokenizer.ggml.pre, for a byte-level tokenizer whose way of cutting text is not recognised. */
+  /** tokenizer.ggml.pre, for a byte-level tokenizer whose pre-tokenizer is not recognised. */
   pre?: string;
-  /** Replace the output if it exists. A file of the input is never replaced. */
+  /** Replace an existing output. A file of the input is never replaced. */
   replace?: boolean;
   signal?: AbortSignal;
-  /** `loadedBytes`: what has been read, of all that will be; some tensors are read twice. */
+  /** `loadedBytes`: bytes read so far, of all that will be read; some tensors are read twice. */
   onProgress?: (progress: LoadProgress) => void;
 }
 
 export interface ConvertResult {
   architecture: string;
   parameters: number;
-  /** Of the output, as a whole. */
+  /** Size of the whole output. */
   bytes: number;
   /** Its tensors, by type. */
   types: { dtype: string; tensors: number; bytes: number }[];
-  /** What one should know: tensors that kept F32 because they leave F16's range, a tokenizer that differs. */
+  /** What the user should know: tensors that stay F32 because they exceed F16's range, a tokenizer that differs. */
   notes: readonly string[];
 }
 
@@ -49,8 +49,8 @@ const knownOptions: OptionNames<ConvertOptions> = {
 };
 
 /**
- * Writes a model (a Hugging Face folder, a llama2.c checkpoint) as a GGUF file. `output` is a path, or anywhere else that
- * bytes can be written to; a path is written whole or not at all.
+ * Writes a model (a Hugging Face folder, a llama2.c checkpoint) as a GGUF file. `output` is a path, which is written
+ * atomically, or any sink for bytes.
  */
 export async function convert(
   model: ModelLocation,
@@ -106,7 +106,7 @@ function watchOf({ signal, onProgress }: ConvertOptions): ConversionWatch {
   };
 }
 
-/** The same source, with a note of what was opened: none of that may be overwritten. */
+/** The same source, recording which files were opened: none of them may be overwritten. */
 function recording(source: ModelSource, read: Set<string>): ModelSource {
   return {
     ...source,
@@ -124,7 +124,7 @@ interface OutputParts {
   options: ConvertOptions;
 }
 
-/** A sink to write into; a file of ours takes its place after the last byte, and goes away when something fails. */
+/** The sink to write into; an output file gets its name after the last byte, and is removed if something fails. */
 async function withOutput(
   output: string | ByteSink,
   { plan, platform, inputs, options }: OutputParts,

@@ -1,7 +1,8 @@
-// A model in another format as GGUF: every key and tensor is planned from the headers, then written one after the other.
+// Converts a model of another format to GGUF: every key and tensor is planned from the headers, then written one after
+// the other.
 //
-// The type of a tensor stands in the header, before the data. A tensor that the type asked for cannot hold keeps F32, so
-// the weights are looked through before anything is written (range.ts). Nothing is held in memory but a piece of one.
+// A tensor's type is in the header, before the data. A tensor that the requested type cannot hold stays F32, so all
+// weights are scanned before anything is written (range.ts). Only a piece of one tensor is in memory at a time.
 
 import { ModelError } from "../../base/errors.ts";
 import { bytesFor, type DType } from "../../dtypes/dtype.ts";
@@ -13,7 +14,7 @@ import type { Tokenizer } from "../../tokenizers/tokenizer.ts";
 import { asMetadata, type Entries } from "./entries.ts";
 import { type ModelEntries, modelEntries, parameters } from "./metadata.ts";
 import { BlockRange, HalfRange, type RangeCheck } from "./range.ts";
-import { type Batch, floatPieces, ggufTensor, type PlannedTensor } from "./tensors.ts";
+import { floatPieces, ggufTensor, type OnPiece, type PlannedTensor } from "./tensors.ts";
 import { tokenizerEntries } from "./tokenizer.ts";
 import { type ConvertType, exactType, fileTypeOf, halfType } from "./types.ts";
 
@@ -24,7 +25,7 @@ export interface ConversionOptions {
 
 export interface ConversionWatch {
   progress(doneBytes: number, totalBytes: number): void;
-  /** Throws when the work is to stop. */
+  /** Throws when the work should stop. */
   check(): void;
 }
 
@@ -32,10 +33,10 @@ export interface ConversionWatch {
 export interface Conversion {
   entries: Entries;
   tensors: readonly PlannedTensor[];
-  /** rope_freqs.weight, where the model needs one. */
+  /** rope_freqs.weight, if the model needs one. */
   ropeFactors: Float32Array | undefined;
   parameters: number;
-  /** Tensor data together; the header comes on top. */
+  /** Total size of the tensor data, without the header. */
   tensorBytes: number;
   notes: readonly string[];
 }
@@ -43,7 +44,7 @@ export interface Conversion {
 export interface Converted {
   /** The model's tensors, by type. */
   types: { dtype: string; tensors: number; bytes: number }[];
-  /** What a user should know: tensors that kept F32, a tokenizer that differs. */
+  /** What the user should know: tensors that stay F32, a tokenizer that differs. */
   notes: readonly string[];
 }
 
@@ -53,7 +54,7 @@ export function planConversion(
   tokenizer: Tokenizer,
   { type, pre }: ConversionOptions,
 ): Conversion {
-  buildModel(file); // every weight is there and has its shape, or one error that lists what is wrong
+  buildModel(file); // throws one error that lists every missing or misshaped weight
   const sources = inOrder(file);
   const model = modelEntries(file, fileTypeOf(mostOf(sources, type)));
   const { entries, notes } = tokenizerEntries(file, tokenizer, { size: model.from.vocabSize, pre });
@@ -85,36 +86,37 @@ export async function writeConversion(
   const checked = conversion.tensors.filter((tensor) => rangeCheckFor(tensor) !== undefined);
   const total = readBytes(checked) + readBytes(conversion.tensors);
   let done = 0;
-  const step: Batch = (bytes) => {
+  const onPiece: OnPiece = (bytes) => {
     watch.check();
     done += bytes;
     watch.progress(done, total);
   };
   const tensors: PlannedTensor[] = [];
-  for (const tensor of conversion.tensors) tensors.push(await fitting(file, tensor, notes, step));
-  const written = tensors.map((tensor) => ggufTensor(file, tensor, step));
+  for (const tensor of conversion.tensors)
+    tensors.push(await fitting(file, tensor, notes, onPiece));
+  const written = tensors.map((tensor) => ggufTensor(file, tensor, onPiece));
   if (ropeFactors) written.unshift(factorsTensor(ropeFactors));
   await writeGguf(sink, asMetadata(entries), written);
   return { types: countTypes(tensors), notes };
 }
 
-/** The tensor as planned, or as F32 where its type cannot hold it. */
+/** The tensor as planned, or as F32 if its type cannot hold it. */
 async function fitting(
   file: ModelFile,
   tensor: PlannedTensor,
   notes: string[],
-  step: Batch,
+  onPiece: OnPiece,
 ): Promise<PlannedTensor> {
   const range = rangeCheckFor(tensor);
   if (range === undefined) return tensor;
-  for await (const values of floatPieces(file, tensor.source, step)) range.add(values);
+  for await (const values of floatPieces(file, tensor.source, onPiece)) range.add(values);
   const problem = range.problem();
   if (problem === undefined) return tensor;
   notes.push(`${tensor.source.name} keeps ${exactType.name}: ${problem}`);
   return { ...tensor, dtype: exactType };
 }
 
-/** undefined where nothing can be lost by range: the type stays, or has the exponent of F32. */
+/** undefined if the range cannot be exceeded: the type stays the same, or has F32's exponent. */
 function rangeCheckFor({ source, dtype }: PlannedTensor): RangeCheck | undefined {
   if (dtype === source.dtype) return undefined;
   if (dtype === halfType) return new HalfRange();
@@ -132,7 +134,7 @@ function factorsTensor(factors: Float32Array): GgufTensor {
   };
 }
 
-/** Tensors outside of layers first, then layer by layer: the order in which they are needed. */
+/** Tensors outside the layers first, then layer by layer: the order in which they are needed. */
 function inOrder(file: ModelFile): TensorInfo[] {
   const layerOf = (name: string): number => Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? -1);
   return [...file.tensors.values()].sort((a, b) => layerOf(a.name) - layerOf(b.name));
@@ -148,12 +150,12 @@ function mostOf(tensors: readonly TensorInfo[], type: ConvertType): DType {
   return [...bytes].sort((a, b) => b[1] - a[1])[0]?.[0] ?? exactType;
 }
 
-/** Small tensors that decide much: routers, and biases of all experts. */
+/** Small tensors with a large effect: routers, and biases of all experts. */
 const keptExactly = /\.(?:ffn_gate_inp|ffn_gate_inp_shexp)\.weight$|\.bias$/;
 
 /**
- * Vectors are F32, as every reader expects, and routers, as in llama.cpp; rows that are no whole blocks fall back to F16, as
- * there.
+ * Vectors are F32, as every reader expects, and so are routers, as in llama.cpp; rows that are not whole blocks fall
+ * back to F16, also as in llama.cpp.
  */
 function wantedType(source: TensorInfo, type: ConvertType, notes: string[]): DType {
   if (source.shape.length === 1 || keptExactly.test(source.name)) return exactType;
@@ -167,7 +169,7 @@ function wantedType(source: TensorInfo, type: ConvertType, notes: string[]): DTy
   return halfType;
 }
 
-/** q and k of a model whose rotary pairs GGUF stores in another order than the file does. */
+/** q and k of a model whose rotary pairs are in another order in GGUF than in the file. */
 function headRowsOf(source: TensorInfo, { from, to }: ModelEntries): number | undefined {
   const turned = /^blk\.\d+\.attn_[qk]\.(?:weight|bias)$/.test(source.name);
   if (!turned || from.rope.layout === to.rope.layout) return undefined;

@@ -1,4 +1,4 @@
-// Metadata under construction: a map in the order of the file, and short names for the value types that are written.
+// Metadata under construction: a map in the order of the file, and short names for the value types.
 
 import {
   arrayEntry,
@@ -20,7 +20,7 @@ export const texts = (values: readonly string[]): MetadataEntry => arrayEntry("s
 export const f32s = (values: readonly number[]): MetadataEntry => arrayEntry("f32", values);
 export const i32s = (values: readonly number[]): MetadataEntry => arrayEntry("i32", values);
 
-/** The same, as who reads a file sees it. */
+/** The same entries as a reader of the file sees them. */
 export function asMetadata(entries: Entries): TypedMetadata {
   return new TypedMetadata("convert", "(being written)", entries);
 }

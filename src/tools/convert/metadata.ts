@@ -1,8 +1,8 @@
-// A model's keys as llama.cpp's converter writes them: general.*, then the architecture's. The tokenizer's are made in
-// tokenizer.ts.
+// A model's keys as llama.cpp's converter writes them: general.*, then the architecture's. tokenizer.ts makes the
+// tokenizer's.
 //
-// Readers present every format under GGUF's keys already. Left to do: take out what is only Lantern's (lantern.*), and
-// rope scalings that GGUF has no keys for; those become a tensor of factors (rope_freqs.weight).
+// Lantern's readers already present every format under GGUF's keys. This file removes Lantern's own keys (lantern.*)
+// and rope scalings without GGUF keys, which become a tensor of factors (rope_freqs.weight).
 
 import type { ModelFile } from "../../formats/model-file.ts";
 import type { ScalarEntry } from "../../formats/typed-metadata.ts";
@@ -10,18 +10,18 @@ import type { ModelConfig } from "../../models/arch.ts";
 import { archNamed } from "../../models/table.ts";
 import { asMetadata, type Entries, text, u32 } from "./entries.ts";
 
-/** The ways of rope scaling that have keys in GGUF. */
+/** The rope scaling types that have GGUF keys. */
 const ropeScalings: readonly string[] = ["none", "linear", "yarn", "longrope"];
 
-/** The version of the quantized types' layouts, of which there has been one for years. */
+/** The version of the block layouts of quantized types. */
 const quantizationVersion = 2;
 
 export interface ModelEntries {
   entries: Entries;
-  /** What the model is as stored, and what it will be when the entries are read. */
+  /** The model's configuration as stored, and as read back from the new entries. */
   from: ModelConfig;
   to: ModelConfig;
-  /** rope_freqs.weight: by how much each pair turns slower, where no key says it. */
+  /** rope_freqs.weight: the factor by which each pair turns slower, if no key expresses it. */
   ropeFactors: Float32Array | undefined;
 }
 
@@ -37,7 +37,7 @@ export function modelEntries(file: ModelFile, fileType: number): ModelEntries {
   for (const key of metadata.keys()) {
     if (!key.startsWith(prefix) || (!known && key.startsWith(scaling))) continue;
     const { type, value } = metadata.preview(key)!;
-    own.set(key, { type, value } as ScalarEntry); // none of a configuration's keys is an array
+    own.set(key, { type, value } as ScalarEntry); // no key of a configuration is an array
   }
   own.set(`${prefix}vocab_size`, u32(from.vocabSize));
   own.set(`${prefix}rope.dimension_count`, u32(from.rope.dims));
@@ -61,13 +61,13 @@ export function parameters(file: ModelFile): number {
   return sum;
 }
 
-/** By how much the pairs turn slower in the model than the keys say; undefined when they say it all. */
+/** The factors by which pairs turn slower in the model than the keys say; undefined if the keys say it all. */
 function ropeFactors(from: ModelConfig, to: ModelConfig): Float32Array | undefined {
   const factors = to.rope.frequencies.map((plain, pair) => plain / from.rope.frequencies[pair]!);
   return factors.some((factor) => factor !== 1) ? factors : undefined;
 }
 
-/** "26M", "1.1B": two digits at least, as llama.cpp labels models. */
+/** "26M", "1.1B": at least two digits, as llama.cpp labels models. */
 export function sizeLabel(count: number): string {
   const units: readonly [size: number, suffix: string][] = [
     [1e12, "T"],

@@ -1,14 +1,15 @@
-// Which of GGUF's pre-tokenizers (tokenizer.ggml.pre, a name) cuts text as a tokenizer.json does, which spells its own out.
+// Finds the GGUF pre-tokenizer (a name, tokenizer.ggml.pre) that splits text like a tokenizer.json, which describes
+// its own.
 //
-// Found by behaviour: both cut the same texts, made so that the known pre-tokenizers come out different. A name goes by
-// what it does, so it does not matter whose vocabulary it is.
+// They are compared by behaviour on texts for which the known pre-tokenizers all give different results. Only the
+// behaviour counts, so it does not matter whose vocabulary it is.
 
 import { ModelError } from "../../base/errors.ts";
 import type { JsonRecord } from "../../tokenizers/json/fields.ts";
 import { makePreTokenizer, runStages } from "../../tokenizers/json/pre-tokenizer.ts";
 import { preTokenizers, splitWords } from "../../tokenizers/pretokenize.ts";
 
-/** Texts that tell pre-tokenizers apart: digits, spaces, contractions, capitals, marks, scripts. */
+/** Texts that distinguish pre-tokenizers: digits, spaces, contractions, capitals, marks, scripts. */
 export const probes: readonly string[] = [
   "1 22 333 4444 55555 666666 7777777; 3.14 x2y33 ٣٤٥٦ ⅷ½",
   "one  two   three\tfour \t five\n\nsix \n seven\r\n\r\n  eight   ",
@@ -35,7 +36,7 @@ export function findPreTokenizerName(json: JsonRecord): string {
   );
 }
 
-/** What tokenizer.json's pre-tokenizer makes of the probes, without the space that some put before the text. */
+/** How tokenizer.json's pre-tokenizer splits the probes, without the space that some add before the text. */
 function cutsOf(json: JsonRecord): string {
   const plain = withoutPrefixSpace(json.pre_tokenizer);
   const { stages } = makePreTokenizer(plain);
@@ -59,7 +60,7 @@ function withoutPrefixSpace(value: unknown): unknown {
   return copy.type === "ByteLevel" ? { ...copy, add_prefix_space: false } : copy;
 }
 
-/** The pieces of a normalizer, pre-tokenizer or decoder: a Sequence's members, whatever their list is called. */
+/** The members of a normalizer, pre-tokenizer or decoder Sequence, whatever the list's name. */
 export function piecesOf(value: unknown): JsonRecord[] {
   if (typeof value !== "object" || value === null) return [];
   const piece = value as JsonRecord;

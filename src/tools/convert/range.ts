@@ -1,26 +1,29 @@
-// Whether a type can hold a tensor: what is counted here decides that it stays F32.
+// Whether a type can hold a tensor. If not, the tensor stays F32.
 //
 // F16 has 5 bits of exponent: nothing beyond 65504, fewer than 11 bits below 2^-14 (6.1e-5), nothing below 2^-25.
-// Ordinary weights pass: a few per thousand of them are below 6.1e-5, with errors that drown in the others' rounding.
-// Types of blocks have the same problem with their scales, which are F16.
+// Ordinary weights pass: a few per thousand are below 6.1e-5, and their errors are small against the rounding of the
+// others. Block types have the same problem with their scales, which are F16.
 
 import { f16ToF32, f32ToF16 } from "../../base/half.ts";
 import type { DType } from "../../dtypes/dtype.ts";
 
 export interface RangeCheck {
-  /** The next values of the tensor: whole blocks. */
+  /** Takes the next values of the tensor: whole blocks. */
   add(values: Float32Array): void;
-  /** Why the type cannot hold the tensor, with the counts; undefined when it can. */
+  /** Why the type cannot hold the tensor, with the counts; undefined if it can. */
   problem(): string | undefined;
 }
 
 const largestHalf = 65504;
 const smallestNormal = 2 ** -14;
 
-/** Of the values that are not 0, the share that may become 0. */
+/** The largest fraction of nonzero values that may become 0. */
 const mostZeroed = 0.01;
 
-/** What small values may lose, of the whole tensor: as much as rounding to 11 bits costs the others at most. */
+/**
+ * The largest relative error of the whole tensor due to small values: as much as rounding to 11 bits costs the others
+ * at most.
+ */
 const mostHalfError = 2 ** -11;
 
 export class HalfRange implements RangeCheck {
@@ -42,7 +45,7 @@ export class HalfRange implements RangeCheck {
       const size = Math.abs(value);
       if (size > this.#largest || Number.isNaN(size)) this.#largest = size; // a NaN stays
       if (!(size <= largestHalf)) {
-        this.#beyond++; // infinities and NaN, too: F16 has them, but F32 says where they came from
+        this.#beyond++; // also infinities and NaN: F16 has them, but F32 shows where they came from
         continue;
       }
       this.#squares += value * value;
@@ -69,10 +72,13 @@ export class HalfRange implements RangeCheck {
   }
 }
 
-/** What blocks of 8 bits lose is 1 % at most; ten times that is a scale that F16 cannot hold. */
+/** Blocks of 8 bits lose at most 1 %; ten times that means a scale that F16 cannot hold. */
 const mostBlockError = 0.1;
 
-/** For types whose blocks have F16 scales. Only pieces of unusual values are looked at closely: that takes time. */
+/**
+ * For types whose blocks have F16 scales. Only pieces with unusual values are checked in detail, because that takes
+ * time.
+ */
 export class BlockRange implements RangeCheck {
   readonly #dtype: DType;
   #values = 0;

@@ -1,41 +1,41 @@
-// The tensors of a conversion: which type each gets, and its bytes, made a piece at a time.
+// The tensors of a conversion: the type of each, and its bytes, made a piece at a time.
 //
-// A piece is some whole rows; where q and k are reordered, it is a head. So memory does not grow with the model.
+// A piece is some whole rows or, where q and k are reordered, whole heads. So memory does not grow with the model.
 
 import { bytesFor, type DType } from "../../dtypes/dtype.ts";
 import type { GgufTensor } from "../../formats/gguf/writer.ts";
 import type { ModelFile, TensorInfo } from "../../formats/model-file.ts";
 
-/** What a piece should roughly have. */
+/** Approximate size of a piece. */
 const pieceBytes = 4 << 20;
 
 export interface PlannedTensor {
   readonly source: TensorInfo;
   readonly dtype: DType;
-  /** Rows of one head, where they are stored first halves first and GGUF wants pairs side by side. */
+  /** Rows of one head, if the file has its first halves first and GGUF needs the pairs next to each other. */
   readonly headRows: number | undefined;
 }
 
-/** Called after every piece, with the bytes that were read; throws when the work is to stop. */
-export type Batch = (bytesRead: number) => void;
+/** Called after every piece with the bytes read; throws when the work should stop. */
+export type OnPiece = (bytesRead: number) => void;
 
-export function ggufTensor(file: ModelFile, planned: PlannedTensor, step: Batch): GgufTensor {
+export function ggufTensor(file: ModelFile, planned: PlannedTensor, onPiece: OnPiece): GgufTensor {
   const { source, dtype } = planned;
   return {
     name: source.name,
     dtype,
     shape: source.shape,
-    data: () => convertedPieces(file, planned, step),
+    data: () => convertedPieces(file, planned, onPiece),
   };
 }
 
 async function* convertedPieces(
   file: ModelFile,
   { source, dtype, headRows }: PlannedTensor,
-  step: Batch,
+  onPiece: OnPiece,
 ): AsyncGenerator<Uint8Array> {
   const rowBytes = rowBytesOf(source);
-  for await (const piece of rawPieces(file, source, headRows, step)) {
+  for await (const piece of rawPieces(file, source, headRows, onPiece)) {
     const ordered = headRows === undefined ? piece : pairHalves(piece, rowBytes, headRows);
     if (source.dtype === dtype) {
       yield ordered;
@@ -52,9 +52,9 @@ async function* convertedPieces(
 export async function* floatPieces(
   file: ModelFile,
   source: TensorInfo,
-  step: Batch,
+  onPiece: OnPiece,
 ): AsyncGenerator<Float32Array> {
-  for await (const piece of rawPieces(file, source, undefined, step)) {
+  for await (const piece of rawPieces(file, source, undefined, onPiece)) {
     yield floatsOf(source.dtype, piece);
   }
 }
@@ -63,20 +63,20 @@ async function* rawPieces(
   file: ModelFile,
   source: TensorInfo,
   groupRows: number | undefined,
-  step: Batch,
+  onPiece: OnPiece,
 ): AsyncGenerator<Uint8Array> {
-  // A group of rows must not be torn apart; a vector is one row.
+  // A group of rows must stay together; a vector is one row.
   const group = rowBytesOf(source) * (groupRows ?? 1);
   const size = group * Math.max(1, Math.floor(pieceBytes / group));
   for (let offset = 0; offset < source.byteLength; offset += size) {
     const piece = new Uint8Array(Math.min(size, source.byteLength - offset));
     await file.readTensor(source, piece, offset);
-    step(piece.byteLength);
+    onPiece(piece.byteLength);
     yield piece;
   }
 }
 
-/** A row is a matrix's row; a vector's values are rows of one value each, so that biases follow their matrix. */
+/** A matrix's row; a vector has rows of one value each, so that biases are reordered like their matrix. */
 function rowBytesOf({ shape, dtype }: TensorInfo): number {
   return shape.length === 1 ? dtype.blockBytes : bytesFor(dtype, shape.at(-1)!);
 }
@@ -90,7 +90,7 @@ function floatsOf(dtype: DType, bytes: Uint8Array): Float32Array {
   return values;
 }
 
-/** Rows of each head: 0, h, 1, h + 1, ... where h is half a head. */
+/** Reorders the rows of each head: 0, h, 1, h + 1, ... where h is half a head. */
 function pairHalves(bytes: Uint8Array, rowBytes: number, headRows: number): Uint8Array {
   const paired = new Uint8Array(bytes.byteLength);
   const half = headRows / 2;

@@ -1,5 +1,5 @@
-// The tokenizer of a converted model: its lists (vocabulary.ts), special tokens, chat templates; and the proof that whoever
-// reads them back has the same tokenizer. Where it does not, the conversion says so.
+// The tokenizer of a converted model: its lists (vocabulary.ts), special tokens, chat templates, and a check that a
+// reader of the new file gets the same tokenizer. If not, the conversion says so.
 
 import type { ModelFile } from "../../formats/model-file.ts";
 import { tokenizerFromMetadata } from "../../tokenizers/from-metadata.ts";
@@ -15,7 +15,7 @@ const specialKeys: readonly [role: keyof SpecialTokens, key: string][] = [
   ["pad", "padding_token_id"],
 ];
 
-/** Keys for ids that end an answer besides EOS, where their texts do not give them away. */
+/** Keys for ids that end an answer besides EOS and are not recognised by their texts. */
 const endKeys: readonly string[] = ["eot_token_id", "eom_token_id"];
 
 export interface TokenizerEntries {
@@ -23,7 +23,7 @@ export interface TokenizerEntries {
   notes: string[];
 }
 
-/** `own`: the tokenizer that Lantern uses for the file as it is. */
+/** `own`: Lantern's tokenizer for the original file. */
 export function tokenizerEntries(
   file: ModelFile,
   own: Tokenizer,
@@ -45,7 +45,7 @@ export function tokenizerEntries(
   return { entries, notes: [...addEnds(entries, own, written), ...compare(own, written)] };
 }
 
-/** Ids that end an answer and would not be known by their text get a key of their own, as far as there are keys. */
+/** Adds keys for ids that end an answer and would not be recognised by text, as far as there are keys. */
 function addEnds(entries: Entries, own: Tokenizer, written: Tokenizer): string[] {
   const missing: number[] = [];
   for (let id = 0; id < own.vocabSize; id++) {
@@ -62,7 +62,7 @@ function addEnds(entries: Entries, own: Tokenizer, written: Tokenizer): string[]
     );
 }
 
-/** Both on the same texts: what differs, in words. */
+/** Compares both on the same texts and describes the differences. */
 function compare(own: Tokenizer, written: Tokenizer): string[] {
   const unknown = own.special.unk;
   const single = (ids: number[]): number[] =>

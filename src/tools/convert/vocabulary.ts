@@ -1,8 +1,8 @@
-// The tokenizer's lists as GGUF has them, from each form in which a model brings its tokenizer. One table entry per form.
+// The tokenizer's lists in GGUF's form, from each form of tokenizer that a model may have. One table entry per form.
 //
-// GGUF knows two kinds that matter here: "gpt2" (byte-level BPE: merges, and the name of a pre-tokenizer) and "llama"
-// (SentencePiece: scores). A tokenizer.json of the Llama 2 family has merges, but is written as "llama": the rank of the
-// merge that makes a token becomes its score, since both algorithms merge the best pair first.
+// Two GGUF kinds matter here: "gpt2" (byte-level BPE: merges, and the name of a pre-tokenizer) and "llama"
+// (SentencePiece: scores). A tokenizer.json of the Llama 2 family has merges, but is written as "llama": a token's
+// score is the rank of the merge that makes it, because both algorithms merge the best pair first.
 
 import { ModelError, UsageError } from "../../base/errors.ts";
 import type { TokenizerData } from "../../formats/model-file.ts";
@@ -15,9 +15,9 @@ import { findPreTokenizerName, piecesOf } from "./pre-tokenizer.ts";
 export const KEY = "tokenizer.ggml.";
 
 export interface VocabularyOptions {
-  /** Rows of the embedding table: GGUF wants a token for each. */
+  /** Rows of the embedding table: GGUF needs a token for each. */
   size: number;
-  /** tokenizer.ggml.pre, where the user knows better. */
+  /** tokenizer.ggml.pre, if the user gives it. */
   pre: string | undefined;
 }
 
@@ -77,7 +77,7 @@ function byteLevelEntries(json: JsonRecord, options: VocabularyOptions): Entries
   ]);
 }
 
-/** Tokens that no merge makes: single characters. Any merge goes before them. */
+/** Score of tokens that no merge makes: single characters. Any merge comes before them. */
 const unmergedScore = -1e6;
 
 function sentencePieceEntries(json: JsonRecord, options: VocabularyOptions): Entries {
@@ -108,7 +108,7 @@ function sentencePieceEntries(json: JsonRecord, options: VocabularyOptions): Ent
   ]);
 }
 
-/** "▁" before the text: a Prepend in the normalizer, or a Metaspace that is not told otherwise. */
+/** Whether "▁" is added before the text: by a Prepend in the normalizer, or by a Metaspace with its default. */
 function prependsSpace(json: JsonRecord): boolean {
   const prepends = ({ type, prepend_scheme, add_prefix_space }: JsonRecord): boolean =>
     type === "Prepend" ||
@@ -122,7 +122,7 @@ interface Token {
   type: number;
 }
 
-/** One token for every row of the embedding table; ids without a token are padding, under llama.cpp's name for it. */
+/** One token for every row of the embedding table; unused ids are padding, under llama.cpp's name for it. */
 function readTokens(json: JsonRecord, size: number): Token[] {
   const tokens: (Token | undefined)[] = [];
   const set = (id: number, token: Token): void => {
@@ -141,7 +141,7 @@ function readTokens(json: JsonRecord, size: number): Token[] {
     const { id, content, special } = asRecord(entry, "added_tokens");
     const word = asString(content, "added_tokens.content");
     const control = special === true || looksSpecial(word);
-    // A user-defined token is looked for in the text as written, where a space is a space.
+    // A user-defined token is matched in the raw text, where a space is a space.
     const type = control ? TOKEN_TYPE.control : TOKEN_TYPE.userDefined;
     set(Number(id), { text: control ? word : word.replaceAll("▁", " "), type });
   }
@@ -151,7 +151,7 @@ function readTokens(json: JsonRecord, size: number): Token[] {
   );
 }
 
-/** Tokens that are no text, although some files do not say so. llama.cpp goes by the same signs. */
+/** Control tokens that some files do not mark as such. llama.cpp uses the same rules. */
 function looksSpecial(word: string): boolean {
   return (
     /^(?:<\|.*\|>|<｜.*｜>|<unused.*>)$/su.test(word) ||

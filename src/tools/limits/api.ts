@@ -1,5 +1,5 @@
-// Limits as the public API has them: what a device allows a model, as a record or a picture. What this needs (formats,
-// models, the measured machine) is loaded when it is called. The arithmetic itself is in src/limits.
+// The public API of limits: what a device allows a model, as a record or a chart. Formats, models and the measurement
+// are loaded when it is called. The arithmetic is in src/limits.
 
 import type { ModelLocation } from "../../api/api.ts";
 import type { LimitsReport } from "../../limits/report.ts";
@@ -7,7 +7,7 @@ import type { LimitsNames, LimitsOptions } from "./options.ts";
 
 export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./options.ts";
 
-/** What a device allows a model: a file, a folder, a name of the catalog or a built-in configuration ("qwen1.5-7b"). */
+/** What a device allows a model: a file, a folder, a catalog name or a built-in configuration ("qwen1.5-7b"). */
 export async function limits(
   model: ModelLocation,
   options: LimitsOptions = {},
@@ -16,13 +16,13 @@ export async function limits(
   return await makeReport(model, options);
 }
 
-/** The picture of a report, as the text of an SVG file. */
+/** The chart of a report, as SVG text. */
 export async function limitsPicture(report: LimitsReport): Promise<string> {
   const { limitsPlot } = await import("../../limits/plot.ts");
   return limitsPlot(report);
 }
 
-/** The built-in configurations and the devices that have a name. */
+/** The names of the built-in configurations and devices. */
 export async function limitsNames(): Promise<LimitsNames> {
   const [{ namedShapes }, { devices }] = await Promise.all([
     import("../../limits/configs.ts"),

@@ -1,5 +1,5 @@
-// From names to a LimitsReport: a composition root. It finds the model (a file, or a built-in configuration), the device
-// (of the table, or this machine) and the widths that were asked for, and hands them to the arithmetic of src/limits.
+// From names to a LimitsReport: a composition root. It finds the model (a file or a built-in configuration), the
+// device (from the table, or this machine) and the bit widths, and calls the arithmetic of src/limits.
 
 import type { ModelLocation } from "../../api/api.ts";
 import { SourceError, UsageError } from "../../base/errors.ts";
@@ -51,7 +51,7 @@ const optionNames: OptionNames<LimitsOptions> = {
   gpu: true,
 };
 
-/** Stands for the GPU of this machine, as no name of the table does. */
+/** The name for this machine's GPU; no device of the table has it. */
 const THIS_GPU = "this-gpu";
 const defaultContext = 4096;
 const defaultBits = 16;
@@ -106,12 +106,12 @@ function checkOptions(options: LimitsOptions): void {
   }
 }
 
-/** This machine or its GPU. */
+/** Whether the device is this machine or its GPU. */
 function isMeasured({ device }: LimitsOptions): boolean {
   return device === undefined || device === THIS_GPU;
 }
 
-/** At the threads that were asked for, else those that the model runs on here, else all cores. */
+/** With the requested threads, or else those of the model here, or else all cores. */
 async function measuredDevice(
   options: LimitsOptions,
   setBytes: number,
@@ -136,7 +136,7 @@ function tableDevice(name: string): Device {
 }
 
 interface Widths {
-  /** undefined: as the file has them. */
+  /** undefined: as in the file. */
   weights: Width | undefined;
   kv: Width | undefined;
   counting: Counting;
@@ -144,7 +144,7 @@ interface Widths {
 
 interface Width {
   bits: number;
-  /** For people: "4 bits", "q4_0 (4.5 bits)". */
+  /** For display: "4 bits", "q4_0 (4.5 bits)". */
   text: string;
 }
 
@@ -172,10 +172,10 @@ interface FoundModel extends LimitsModel {
   readonly tunedThreads?: number | undefined;
 }
 
-/** A file where there is one under this name, else the built-in configuration. */
+/** The file of this name if there is one, or else the built-in configuration. */
 async function limitsModel(location: ModelLocation, widths: Widths): Promise<FoundModel> {
   const named = typeof location === "string" ? shapeNamed(location) : undefined;
-  // A page has no folder in which a file of that name could lie.
+  // A page has no folders that could contain a file of that name.
   const mayBeFile = !named || (await currentPlatform()).downloads !== undefined;
   if (!mayBeFile) return namedModel(named, widths);
   try {
@@ -261,7 +261,7 @@ function fileModel(file: OpenFile, widths: Widths): LimitsModel {
   };
 }
 
-/** The type that most bytes have. */
+/** The type with the most bytes. */
 function commonType({ tensors }: ModelHeader): string {
   const bytes = new Map<string, number>();
   for (const tensor of tensors.values()) {
@@ -282,7 +282,7 @@ async function resolveSpeculation(
   };
 }
 
-/** Names of both lists are suggested: the catalog's alone would hide the built-in ones. */
+/** Suggests names of both lists: the catalog's alone would hide the built-in configurations. */
 async function unknownModel(name: string, error: UsageError): Promise<UsageError> {
   if (name.startsWith("hf:")) return error;
   const { catalog } = await import("../../catalog/catalog.ts");

@@ -1,6 +1,6 @@
-// What could run here: whether a model fits this machine's memory, the tokens per second that the machine allows it, and
-// those that it will probably reach. A composition root: headers and shapes, the limits of this machine, and what earlier
-// runs reached of them, put together. Measures nothing.
+// What can run here: whether a model fits in this machine's memory, the tokens per second that the machine allows, and
+// the speed to expect. A composition root: it combines headers and shapes, this machine's limits, and what earlier
+// runs reached. Measures nothing.
 
 import type { MachineMeasurement } from "../../api/api.ts";
 import { LanternError } from "../../base/errors.ts";
@@ -15,59 +15,62 @@ import { inspect } from "../../open.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import { type LimitsOptions, limits } from "./api.ts";
 
-/** A model that is here (`path`), or one of which the shape and the size of its file are known. */
+/** A model that is here (`path`), or one whose shape and file size are known. */
 export interface FitQuestion {
   path?: string | undefined;
   /** A built-in configuration of limits(): "qwen3-4b". */
   shape?: string | undefined;
-  /** Of its file. */
+  /** Size of its file. */
   bytes: number;
-  /** The type of most of its weights, where there is no file to look at: "q4_k". */
+  /** The type of most of its weights, if there is no file: "q4_k". */
   type?: string | undefined;
 }
 
 export interface FitOptions {
-  /** Instead of this machine's: what was measured of it, its memory, what earlier runs reached. */
+  /** Overrides for this machine: its measurement, its memory, what earlier runs reached. */
   machine?: MachineMeasurement | undefined;
   memoryBytes?: number | undefined;
   freeBytes?: number | undefined;
   speeds?: readonly SpeedRecord[] | undefined;
 }
 
-/** Where the share of the limit comes from: runs of this type of weights here, any runs here, or other machines. */
+/**
+ * Where the expected fraction of the limit comes from: runs with this type of weights here, any runs here, or other
+ * machines.
+ */
 export type ShareBasis = "this type" | "this machine" | "other machines";
 
 export interface ModelFit {
-  /** now: in what is free. tight: in this machine, if other programs give memory back. no: not at all. */
+  /** now: in available memory. tight: in this machine's memory, if other programs release some. no: not at all. */
   fits: "now" | "tight" | "no" | "unknown";
   /** Weights, KV cache for `contextSize` tokens, buffers; undefined: not known. */
   needBytes: number | undefined;
   contextSize: number | undefined;
-  /** Tokens per second that this machine allows at most; undefined: it was never measured, or the model is not known. */
+  /** Tokens per second that this machine allows; undefined: it was never measured, or the model is not known. */
   limit: number | undefined;
-  /** Those that it will probably reach: the limit times `share`. */
+  /** The expected speed: the limit times `share`. */
   expected: number | undefined;
   share: number | undefined;
   basis: ShareBasis | undefined;
-  /** Whether its file has a chat template; undefined: there is no file to look at. */
+  /** Whether its file has a chat template; undefined: there is no file. */
   hasChatTemplate: boolean | undefined;
-  /** Runs that `share` is the upper quartile of; 0: it is other machines'. */
+  /** Number of runs whose upper quartile `share` is; 0: it is from other machines. */
   runs: number;
 }
 
-/** A model trained for 128k tokens is opened with a context of 4096 unless more is asked for. */
+/** A model trained for 128k tokens is opened with a context of 4096 by default. */
 const usualContext = 4096;
 /** f16 */
 const usualKvBits = 16;
 /** Speeds are those with this many tokens of text: reading the KV cache takes time, too. */
 const textTokens = 512;
-/** What the processor's memories can hold: 64-bit WebAssembly. */
+/** The most memory that the CPU backend can use: 64-bit WebAssembly. */
 const processorBytes = 16 * 2 ** 30;
-/** Of all memory, what is never a program's. */
+/** The fraction of memory that no program can use. */
 const systemShare = 0.1;
-/** docs/performance.md: from 38 to 80 %, by threads and type. */
+/** docs/performance.md: from 38 to 80 %, depending on threads and type. */
 const usualShare = 0.6;
-/** Buffers of a model of which only the shape is known. */
+/** Size of buffers if only the shape of a model is known. */
 const bufferBytes = 100e6;
 
 const chatTemplateKey = "tokenizer.chat_template";
@@ -131,7 +134,7 @@ interface Need {
 async function needOf(question: FitQuestion): Promise<Need | undefined> {
   if (question.path !== undefined) {
     const inspection = await quietly(() => inspect(question.path!));
-    if (!inspection?.memory) return undefined; // no model that this build can run
+    if (!inspection?.memory) return undefined; // not a model that this build can run
     const { totalBytes, contextSize } = inspection.memory;
     const [common] = inspection.types.toSorted((a, b) => b.bytes - a.bytes);
     const hasChatTemplate = inspection.metadata.some(({ key }) => key === chatTemplateKey);
@@ -166,7 +169,7 @@ function onMachine(machine: MachineMeasurement): LimitsOptions {
   return { context: textTokens, machine: async () => machine };
 }
 
-/** A shape with weights of the width that the size of its file says. */
+/** A shape with weights of the width that follows from its file size. */
 async function shapeReport(
   { shape, bytes }: FitQuestion,
   machine: MachineMeasurement,
@@ -178,7 +181,7 @@ async function shapeReport(
   return await quietly(() => limits(named.id, { weights, ...onMachine(machine) }));
 }
 
-/** A damaged file or an unknown architecture is no reason to show no list. */
+/** A damaged file or an unknown architecture must not prevent the list. */
 async function quietly<T>(work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();
@@ -188,14 +191,14 @@ async function quietly<T>(work: () => Promise<T>): Promise<T | undefined> {
   }
 }
 
-/** From this size on, a model reaches about the same share of its limit however large it is. */
+/** From this size on, models reach about the same fraction of their limit. */
 const largeBytes = 300e6;
-/** Below it, models that differ by less than this factor are alike. */
+/** Below it, models whose sizes differ by less than this factor are comparable. */
 const alike = 4;
 
 /**
- * What runs of the same type of weights reached here, of all types where there are none of it: models of that size only.
- * The upper quartile, as a run is slower than it could be while other programs work, and never faster.
+ * The fraction that runs with the same type of weights reached here, or else with any type: only of models of
+ * comparable size. The upper quartile, because other programs can only slow a run down.
  */
 export function probableShare(
   speeds: readonly SpeedRecord[],

@@ -1,4 +1,4 @@
-// What limits() is asked, and the names that it knows.
+// The options of limits(), and the names that it knows.
 
 import type { ModelLocation } from "../../api/api.ts";
 import type { NamedShape } from "../../limits/configs.ts";
@@ -9,44 +9,44 @@ import type { Counting } from "../../limits/model-cost.ts";
 
 export interface LimitsOptions {
   /**
-   * A device by name (limitsNames() lists them), or "this-gpu"; default: this machine. Both of these are measured if they
-   * have not been.
+   * A device by name (limitsNames() lists them), or "this-gpu"; default: this machine. This machine and its GPU are
+   * measured if they were not yet.
    */
   device?: string | undefined;
-  /** Threads of this machine; default: those that the model runs on here, as tuned, else all cores. */
+  /** Threads of this machine; default: the tuned number for the model, or else all cores. */
   threads?: number | undefined;
-  /** Bits of a weight, or a type's name ("q4_0"); default: as the file has them, 16 for a built-in configuration. */
+  /** Bits per weight, or the name of a type ("q4_0"); default: as in the file, 16 for a built-in configuration. */
   weights?: number | string | undefined;
   /** The same for the KV cache; default: 16. */
   kv?: number | string | undefined;
-  /** The longest prompt and generation that is computed; default 4096. */
+  /** The longest prompt and generation in the tables; default 4096. */
   context?: number | undefined;
-  /** Memory to fill, instead of the device's. */
+  /** Memory size to use instead of the device's. */
   memoryBytes?: number | undefined;
-  /** Count all arithmetic at this peak; default: the fastest that each matmul's type allows. */
+  /** Use this peak rate for all arithmetic; default: the fastest that each matmul's type allows. */
   rate?: Rate | undefined;
   /**
-   * "best" (default): as the best program computes, so that nothing is faster. "article": as the published tables count, with
-   * all arithmetic in F32 and the KV cache read anew for every token of a prompt.
+   * "best" (default): as the best program computes, so that nothing is faster. "article": as in the published
+   * tables, with all arithmetic in F32 and the KV cache read again for every token of a prompt.
    */
   counting?: Counting | undefined;
   speculation?: SpeculationOptions | undefined;
-  /** What `lantern bench --json` printed, parsed: compared with the limits. */
+  /** The parsed output of `lantern bench --json`, to compare with the limits. */
   measured?: unknown;
-  /** For messages about `measured`. */
+  /** Name of `measured` for messages. */
   measuredName?: string | undefined;
-  /** Where this machine's measurement comes from, if no device is named; default: machineMeasurement(). */
+  /** Provides this machine's measurement, if no device is named; default: machineMeasurement(). */
   machine?: (() => Promise<MachineMeasurement>) | undefined;
   /** The same for "this-gpu"; default: gpuMeasurement(). */
   gpu?: (() => Promise<GpuMeasurement>) | undefined;
 }
 
 export interface SpeculationOptions {
-  /** Chance that a drafted token is kept, 0 to 1. */
+  /** Probability that a drafted token is kept, 0 to 1. */
   acceptance: number;
-  /** Default: as many as are best. */
+  /** Default: the best number. */
   draftTokens?: number | undefined;
-  /** A model that drafts (a name or location), or a drafted token's time as a share of the model's own. */
+  /** The draft model (a name or location), or a drafted token's time as a fraction of the model's own. */
   draft: ModelLocation | number;
 }
 

@@ -1,5 +1,5 @@
-// Perplexity as the public API has it: takes a model or opens one, opens the base file, and lets src/tools/perplexity/
-// measure. What that needs is loaded when it is called: a page that only chats never loads it.
+// The public API of perplexity: takes an open model or opens one, opens the base file, and calls src/tools/perplexity/
+// to measure. That code is loaded when it is called: a page that only chats never loads it.
 
 import type { Model, ModelLocation, OpenOptions } from "../../api/api.ts";
 import { SourceError, UsageError } from "../../base/errors.ts";
@@ -33,8 +33,8 @@ const knownOptions: OptionNames<PerplexityOptions> = {
 };
 
 /**
- * How well a model foresees a text: exp of the mean negative log-probability of its tokens, by llama.cpp's method. The
- * text may be undefined where there is a base: then it is the one that the base was saved from.
+ * How well a model predicts a text: exp of the mean negative log-probability of its tokens, by llama.cpp's method. The
+ * text may be undefined with a base: then it is the one that the base was saved from.
  */
 export async function perplexity(
   model: Model | ModelLocation,
@@ -70,7 +70,9 @@ interface BaseOutput {
   discard(): Promise<void>;
 }
 
-/** Where a base goes, opened once its size is known: a disk that is too small says so before anything is computed. */
+/**
+ * Opens the output of a base once its size is known: a disk that is too small is reported before anything is computed.
+ */
 function baseOutput(
   model: Model | ModelLocation,
   { saveBase, base, replace = false }: PerplexityOptions,
@@ -104,7 +106,7 @@ function isModel(model: Model | ModelLocation): model is Model {
   return typeof model === "object" && "score" in model;
 }
 
-/** A model whose context is one window, as often as windows are read at once. */
+/** Opens a model whose context is one window, for as many sequences as windows are read at once. */
 async function openFor(
   location: ModelLocation,
   base: BaseFile | undefined,

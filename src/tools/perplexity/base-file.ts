@@ -1,12 +1,12 @@
-// Files of base distributions, in the form that llama.cpp's perplexity tool writes and reads, so that a base saved by
-// one engine serves the other. All numbers are little-endian:
+// Files of base distributions, in the format of llama.cpp's perplexity tool, so that each engine can use the other's
+// files. All numbers are little-endian:
 //
 //   "_logits_"                        8 bytes
 //   window, vocabulary, windows       int32 each
-//   tokens                            int32 [windows, window], as tokenized: BOS is not in place of any
+//   tokens                            int32 [windows, window], as tokenized: without BOS in place of the first
 //   rows                              uint16 [windows, scored, logprobRowLength(vocabulary)]
 //
-// The file says nothing of its model; what can be checked is the vocabulary's size and the tokens themselves.
+// The file does not name its model; only the vocabulary's size and the tokens can be checked.
 
 import { FormatError } from "../../base/errors.ts";
 import { logprobRowLength } from "../../engine/logprob-rows.ts";
@@ -14,7 +14,7 @@ import type { ByteSource } from "../../platform/platform.ts";
 
 const MAGIC = "_logits_";
 const HEAD_BYTES = 20;
-/** With fewer tokens no half is left to be scored. */
+/** With fewer tokens no half is left to score. */
 export const SMALLEST_WINDOW = 4;
 
 export interface BaseShape {
@@ -33,24 +33,24 @@ export interface BaseFile extends BaseShape {
   close(): Promise<void>;
 }
 
-/** Where a file is written, from beginning to end. */
+/** Where a file is written, from start to end. */
 export interface BaseSink {
   write(bytes: Uint8Array): Promise<void>;
 }
 
-/** Positions of a window that are scored: the second half, without the last one, which nothing follows. */
+/** The scored positions of a window: the second half, without the last one, which has no next token. */
 export function scoredPositions(window: number): { from: number; count: number } {
   const from = Math.floor(window / 2);
   return { from, count: window - 1 - from };
 }
 
-/** Of a whole file. */
+/** Size of a whole file. */
 export function baseFileBytes({ window, vocabSize, windows }: BaseShape): number {
   const { count } = scoredPositions(window);
   return HEAD_BYTES + windows * (4 * window + 2 * count * logprobRowLength(vocabSize));
 }
 
-/** The beginning of a file: rows follow, window by window. */
+/** The start of a file: rows follow, window by window. */
 export function baseFileHead(
   { window, vocabSize, windows }: BaseShape,
   tokens: readonly number[], // [windows x window]
@@ -64,7 +64,7 @@ export function baseFileHead(
   return bytes;
 }
 
-/** Opens a file of base distributions of which `wanted` windows are needed; checks that they are there. */
+/** Opens a file of base distributions and checks that it has the `wanted` windows. */
 export async function openBaseFile(
   source: ByteSource,
   wanted: number = Number.POSITIVE_INFINITY,

@@ -1,9 +1,9 @@
-// Perplexity of a model on a text, by llama.cpp's method: the tokens are cut into windows, each window is read from an
-// empty context with BOS in place of its first token (where the model begins texts with one), and the tokens of its
-// second half are scored, so that each has half a window of text before it. What is left at the end is not used.
+// Perplexity of a model on a text, by llama.cpp's method. The tokens are split into windows. Each window is read from
+// an empty context with BOS in place of its first token (if the model starts texts with one). The tokens of its second
+// half are scored, so that each has at least half a window of context. The rest at the end is not used.
 //
-// With a base, the tokens are the base's own, and the distributions are compared as well. Opening models and files is the
-// composition root's business (src/tools/perplexity/api.ts).
+// With a base, the tokens are the base's own, and the distributions are compared as well. The composition root
+// (src/tools/perplexity/api.ts) opens models and files.
 
 import type { Model, ModelInfo, ModelLocation, OpenOptions, ScoreResult } from "../../api/api.ts";
 import { UsageError } from "../../base/errors.ts";
@@ -27,42 +27,42 @@ import {
   type Sums,
 } from "./statistics.ts";
 
-/** Tokens of a window where nobody says, and the model holds as many. */
+/** Default window in tokens, if the model's context is as large. */
 export const DEFAULT_WINDOW = 512;
 
 export interface PerplexityOptions {
   /** Tokens of a window (default: 512, or the model's context where that is less; with a base, the base's). */
   contextSize?: number;
-  /** Windows at most (default: all). */
+  /** The most windows to read (default: all). */
   chunks?: number;
-  /** A file of base distributions, by Lantern or llama.cpp: compare with it, on the text that it was saved from. */
+  /** A file of base distributions, by Lantern or llama.cpp, to compare with on its own text. */
   base?: ModelLocation;
-  /** Save such a file: at a path, whole or not at all, or into anything that takes bytes. */
+  /** Saves such a file: to a path, atomically, or into any sink for bytes. */
   saveBase?: string | BaseSink;
-  /** Replace the file at that path if there is one. What is read is never replaced. */
+  /** Replace an existing file at that path. Files that are read are never replaced. */
   replace?: boolean;
-  /** Special tokens that are written in the text (<|im_end|>) count as such, as in a chat; default: they are text. */
+  /** Recognise special tokens in the text (<|im_end|>), as in a chat; default: they are ordinary text. */
   parseSpecial?: boolean;
   /** Windows that are read at the same time (default 1). */
   parallel?: number;
-  /** How the model is opened, where it is not open yet. */
+  /** How the model is opened, if it is not open yet. */
   open?: Omit<OpenOptions, "contextSize" | "parallel" | "signal">;
   signal?: AbortSignal;
-  /** Called when the model is there. */
+  /** Called when the model is open. */
   onOpen?: (info: ModelInfo) => void;
   /** Called after every window. */
   onProgress?: (progress: PerplexityProgress) => void;
 }
 
 export interface PerplexityProgress extends RunningPerplexity {
-  /** Windows done, and all of them. */
+  /** Windows done, and their total number. */
   window: number;
   windows: number;
 }
 
 export interface PerplexityResult {
   perplexity: Estimate;
-  /** Tokens that were scored, of all windows. */
+  /** Tokens scored, over all windows. */
   scored: number;
   contextSize: number;
   windows: number;
@@ -76,7 +76,7 @@ export interface MeasureInput {
   /** undefined: the base's tokens. */
   text: string | undefined;
   base: BaseFile | undefined;
-  /** Opens the place where a base is saved, of that many bytes; undefined: none is. */
+  /** Opens the output of a base of that size; undefined: none is saved. */
   createBase: ((bytes: number) => Promise<BaseSink>) | undefined;
   now(): number;
 }
@@ -84,7 +84,7 @@ export interface MeasureInput {
 interface Windows {
   size: number;
   count: number;
-  /** [count x size], and what is left over. */
+  /** [count x size], and the unused rest. */
   tokens: readonly number[];
 }
 
@@ -123,7 +123,7 @@ export async function measurePerplexity(
       });
     }
   } catch (error) {
-    failed.abort(); // windows that were begun are of no use any more
+    failed.abort(); // windows that were started are no longer needed
     throw error;
   }
   return resultOf(sums, windows, now() - started);
@@ -152,7 +152,7 @@ function resultOf(sums: Sums, windows: Windows, ms: number): PerplexityResult {
   };
 }
 
-/** Runs `work` on 0 to count - 1, some at a time, and yields the results in order. */
+/** Runs `work` on 0 to count - 1, several at a time, and yields the results in order. */
 async function* inOrder<T>(
   count: number,
   atOnce: number,
@@ -163,7 +163,7 @@ async function* inOrder<T>(
   for (let index = 0; index < count; index++) {
     while (begun < count && running.length < atOnce) {
       const begins = work(begun++);
-      begins.catch(() => {}); // it may fail while an earlier one is waited for; its turn will come
+      begins.catch(() => {}); // it may fail while an earlier one is awaited; its error is thrown in its turn
       running.push(begins);
     }
     yield { index, value: await running.shift()! };
@@ -174,7 +174,7 @@ function bytesOf(rows: Uint16Array): Uint8Array {
   return new Uint8Array(rows.buffer, rows.byteOffset, rows.byteLength);
 }
 
-/** Cuts the text, or takes the base's windows: all that was asked for, or an error that says why not. */
+/** Splits the text, or takes the base's windows: all that were requested, or an error. */
 async function cut(input: MeasureInput, options: PerplexityOptions): Promise<Windows> {
   const { model, text, base } = input;
   const size = windowSize(input, options);

@@ -1,8 +1,8 @@
-// The statistics of a perplexity run: sums that grow window by window, and what they say so far. The same estimates as
-// llama.cpp's: a mean's error is its standard error as if positions were independent; the errors of ratios and
+// The statistics of a perplexity run: sums that grow window by window, and the estimates so far. The estimates are
+// llama.cpp's: the error of a mean is its standard error as if positions were independent; the errors of ratios and
 // differences take into account that both models read the same text.
 //
-// Arithmetic only: who computes the log-probabilities is src/engine/score.ts.
+// Arithmetic only: src/engine/score.ts computes the log-probabilities.
 
 import type { ScoreResult } from "../../api/api.ts";
 
@@ -12,7 +12,7 @@ export interface Estimate {
   error: number;
 }
 
-/** How a model differs from the base whose distributions were saved. */
+/** How a model differs from the base. */
 export interface BaseComparison {
   /** The base's own perplexity on the same tokens. */
   perplexity: Estimate;
@@ -20,13 +20,13 @@ export interface BaseComparison {
   ratio: Estimate;
   /** Kullback-Leibler divergence from the base, in nats: 0 is the same distribution. */
   divergence: Estimate & { median: number; p90: number; p99: number; p999: number; max: number };
-  /** How much the probability of the token that came has changed: its mean, and its root mean square; 0 to 1. */
+  /** Change of the probability of the actual next token: its mean and its root mean square; 0 to 1. */
   change: { mean: Estimate; rms: Estimate };
-  /** Share of positions at which both think the same token likeliest. */
+  /** Fraction of positions at which both find the same token most likely. */
   sameTop: Estimate;
 }
 
-/** What is known after some windows. */
+/** The estimates after some windows. */
 export interface RunningPerplexity {
   /** exp of the mean negative log-probability. */
   perplexity: Estimate;
@@ -38,7 +38,7 @@ export interface RunningPerplexity {
 /** Sums over all scored positions. */
 export interface Sums {
   count: number;
-  /** Of the negative log-probability, and of its square. */
+  /** Sum of the negative log-probability, and of its square. */
   nll: number;
   nll2: number;
   base: BaseSums | undefined;
@@ -47,12 +47,12 @@ export interface Sums {
 interface BaseSums {
   nll: number;
   nll2: number;
-  /** Of the product of both models' negative log-probabilities. */
+  /** Sum of the product of both models' negative log-probabilities. */
   product: number;
   divergences: number[];
   divergence: number;
   divergence2: number;
-  /** Of the changes of probability, and of their powers. */
+  /** Sums of the changes of probability, and of their powers. */
   change: number;
   change2: number;
   change4: number;
@@ -151,7 +151,7 @@ function exponential({ value, error }: Estimate): Estimate {
   return { value: Math.exp(value), error: Math.exp(value) * error };
 }
 
-/** What both models find hard is the text's doing: it falls out of the ratio, and of its error. */
+/** Positions that are hard for both models cancel in the ratio and in its error. */
 function ratioTo({ count, nll, nll2 }: Sums, base: BaseSums): Estimate {
   const own = mean(nll, nll2, count);
   const other = mean(base.nll, base.nll2, count);
@@ -168,7 +168,7 @@ function share(part: number, count: number): Estimate {
   return { value, error: Math.sqrt((value * (1 - value)) / Math.max(1, count - 1)) };
 }
 
-/** Of sorted values; between two of them, in proportion. */
+/** Of sorted values, interpolated between two of them. */
 export function percentile(sorted: Float64Array, fraction: number): number {
   const at = fraction * (sorted.length - 1);
   const below = Math.floor(at);

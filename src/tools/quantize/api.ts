@@ -1,6 +1,5 @@
-// Quantization as the public API has it: opens the model and the importance matrix, starts threads, lets
-// src/tools/quantize/ plan and compute, and sees to it that the output appears whole or not at all. The tool is loaded
-// when it is called.
+// The public API of quantization: opens the model and the importance matrix, starts threads, calls src/tools/quantize/
+// to plan and compute, and makes the output atomic. The tool is loaded when it is called.
 
 import type { LoadProgress, ModelLocation, OpenOptions } from "../../api/api.ts";
 import { AbortedError, ModelError, UsageError } from "../../base/errors.ts";
@@ -21,29 +20,29 @@ import type { QuantizedTensor } from "./quantize.ts";
 export type { QuantizedTensor } from "./quantize.ts";
 
 export interface QuantizeOptions {
-  /** Types by name: "attn_v=q8_0". The first whose pattern is found in a tensor's name counts. */
+  /** Types by name: "attn_v=q8_0". The first pattern found in a tensor's name applies. */
   tensorTypes?: readonly string[];
-  /** An importance matrix: a file, as imatrix() or llama.cpp makes it. */
+  /** The file of an importance matrix, from imatrix() or llama.cpp. */
   imatrix?: string;
   /** Default: the machine's cores. */
   threads?: number;
-  /** Every matrix gets the same type, instead of llama.cpp's mix. */
+  /** Use the same type for every matrix, instead of llama.cpp's mix. */
   pure?: boolean;
   /** Keep output.weight as it is. */
   leaveOutput?: boolean;
-  /** Quantize what is quantized already; it loses twice. */
+  /** Also quantize tensors that are already quantized, which loses quality twice. */
   allowRequantize?: boolean;
-  /** Measure what each tensor lost. */
+  /** Measure the error of each tensor. */
   measure?: boolean;
-  /** Replace the output if it exists. The input is never replaced. */
+  /** Replace an existing output. The input is never replaced. */
   replace?: boolean;
-  /** Only say what would be done; nothing is read but headers, and nothing is written. */
+  /** Only report what would be done: reads only headers, writes nothing. */
   dryRun?: boolean;
   signal?: AbortSignal;
   onProgress?: (progress: QuantizeProgress) => void;
 }
 
-/** `loadedBytes`: what has been read and quantized, of all tensors. */
+/** `loadedBytes`: bytes read and quantized so far, of all tensors. */
 export interface QuantizeProgress extends LoadProgress {
   tensor: string;
 }
@@ -52,7 +51,7 @@ export interface QuantizeResult {
   /** The file type's name: "Q4_K_M". */
   type: string;
   tensors: QuantizedTensor[];
-  /** Of all tensors. */
+  /** Total size of all tensors. */
   bytesBefore: number;
   bytesAfter: number;
   parameters: number;
@@ -75,11 +74,11 @@ const knownOptions: OptionNames<QuantizeOptions> = {
 };
 
 export interface ImatrixOptions {
-  /** Tokens of a window (default: 512, or the model's context where that is less). */
+  /** Window size in tokens (default: 512, or the model's context if that is less). */
   contextSize?: number;
-  /** Windows at most (default: all). */
+  /** The most windows to read (default: all). */
   chunks?: number;
-  /** What the file says that it was made from: the name of the text. */
+  /** The name of the text, stored in the file. */
   dataset?: string;
   /** How the model is opened. */
   open?: Omit<OpenOptions, "contextSize" | "parallel" | "signal">;
@@ -145,13 +144,13 @@ export async function imatrix(
   });
 }
 
-/** The types that a file can be quantized to. */
+/** The file types that a model can be quantized to. */
 export async function quantizeTypes(): Promise<string[]> {
   const { fileTypes } = await import("./file-types.ts");
   return fileTypes.map(({ name }) => name);
 }
 
-/** Quantizes a GGUF file. A path is written whole or not at all; `output` may be anywhere else that takes bytes, too. */
+/** Quantizes a GGUF file. `output` is a path, which is written atomically, or any sink for bytes. */
 export async function quantize(
   input: string | URL | File,
   output: string | ByteSink,
@@ -235,7 +234,10 @@ async function openGgufFile(platform: Platform, spec: SourceSpec): Promise<Model
   );
 }
 
-/** What is missing would come out when the new file is opened. Models that this build does not know are not looked at. */
+/**
+ * Reports missing tensors now rather than when the new file is opened. Skips architectures that this build does not
+ * know.
+ */
 async function checkComplete({ name, metadata, tensors }: ModelFile): Promise<void> {
   const { allArchs } = await import("../../models/table.ts");
   const architecture = metadata.string("general.architecture");
@@ -280,7 +282,7 @@ function dryRun(plan: readonly PlannedTensor[]): QuantizedTensor[] {
   }));
 }
 
-/** The input, all of its files, is never replaced. */
+/** The input, with all of its files, is never replaced. */
 function outputOptions(
   { replace = false, imatrix: matrix }: QuantizeOptions,
   plan: readonly PlannedTensor[],
@@ -294,7 +296,7 @@ function outputOptions(
   return { replace, inputs, bytes: plan.reduce((sum, { targetBytes }) => sum + targetBytes, 0) };
 }
 
-/** Writes to a path (whole or not at all), or into a sink. */
+/** Writes to a path (atomically), or into a sink. */
 async function withOutput<T>(
   output: string | ByteSink,
   { createOutputFile }: Platform,

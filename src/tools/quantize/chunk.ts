@@ -1,16 +1,17 @@
-// One piece of work: some whole rows of a matrix, from one type to another, and what that lost. Runs on any thread.
+// One chunk of work: some whole rows of a matrix, converted from one type to another, and the error. Runs on any
+// thread.
 //
-// Rows are cut into groups that a search vectorized over groups can take at once (src/tools/quantize/search.ts); the types'
-// own quantizers do the rest and are the truth about every byte.
+// Rows are split into groups for the vectorized searches (src/tools/quantize/search.ts); the types' own quantizers do
+// the rest and are the reference for every byte.
 
 import { ModelError } from "../../base/errors.ts";
 import type { DType } from "../../dtypes/dtype.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
 import { largestMagnitude, plainWiden, type Widen } from "./widen.ts";
 
-/** Structured-cloneable: it goes to another thread. */
+/** Structured-cloneable: it is sent to another thread. */
 export interface Chunk {
-  /** For messages. */
+  /** Name for messages. */
   readonly tensor: string;
   readonly source: string;
   readonly target: string;
@@ -24,7 +25,7 @@ export interface Chunk {
   readonly measure: boolean;
 }
 
-/** Sums over elements: chunks of a tensor add up. */
+/** Sums over elements: those of a tensor's chunks add up. */
 export interface ChunkError {
   squaredError: number;
   squares: number;
@@ -38,7 +39,7 @@ export interface ChunkResult {
   readonly error: ChunkError | undefined;
 }
 
-/** Beyond this a scale may leave the range of half floats, and the result is looked at. */
+/** Beyond this value a scale may exceed the range of half floats, so the result is checked. */
 const suspicious = 65504;
 
 export type Quantize = (
@@ -53,7 +54,7 @@ export type Quantize = (
 export const plainQuantize: Quantize = (target, values, bytes, blocks, importance) =>
   target.quantize!(values, 0, bytes, 0, blocks, importance);
 
-/** Values that chunks are widened into: grows to the largest chunk of a thread. */
+/** Scratch for the chunk as float32: grows to the largest chunk of a thread. */
 let scratch = new Float32Array(0);
 
 export function quantizeChunk(
@@ -74,7 +75,7 @@ export function quantizeChunk(
   return { bytes, error: chunk.measure ? errorOf(target, values, bytes) : undefined };
 }
 
-/** No type can keep what is not a number, and one such weight spoils a model. */
+/** No type can represent NaN, and one such weight ruins a model. */
 function notFinite(values: Float32Array, { tensor }: Chunk): ModelError {
   const at = values.findIndex((value) => !Number.isFinite(value));
   return new ModelError(
@@ -82,7 +83,7 @@ function notFinite(values: Float32Array, { tensor }: Chunk): ModelError {
   );
 }
 
-/** A large finite value can still be infinite as a half float, or a scale made of it can. */
+/** A large finite value, or a scale derived from it, can still overflow as a half float. */
 function checkFinite(target: DType, bytes: Uint8Array, elems: number, { tensor }: Chunk): void {
   const back = new Float32Array(elems);
   target.dequantize(bytes, 0, back, 0, elems / target.blockElems);
@@ -92,7 +93,7 @@ function checkFinite(target: DType, bytes: Uint8Array, elems: number, { tensor }
   );
 }
 
-/** Values that an error is measured on at a time: stays in the caches. */
+/** Values per piece when measuring the error: stays in the caches. */
 const errorPiece = 1 << 14;
 const restored = new Float32Array(errorPiece);
 

@@ -1,5 +1,5 @@
-// The quickest way to quantize that has the same bits as the types' own quantizers: a kernel for types that only round, and
-// for the others those quantizers with their searches vectorized.
+// The fastest quantizers with the same bits as the types' own: a kernel for types that only round, and for the others
+// the types' own quantizers with vectorized searches.
 
 import type { DType } from "../../dtypes/dtype.ts";
 import { detectWasmFeatures } from "../../kernels/features.ts";

@@ -1,21 +1,21 @@
-// The types that a file can be quantized to, and how each mixes tensor types: which tensors get more bits than the rest.
-// A table of facts; plan.ts reads it. The mixes are llama.cpp's, so that a file by the same name is the same file.
+// The file types, and how each mixes tensor types: which tensors get more bits than the rest. A table of facts, used
+// by plan.ts. The mixes are llama.cpp's, so that a file type gives the same file.
 //
-// "Q4_K_M" is a file type: q4_k, with q6_k for some layers of the two most sensitive matrices. Left out are the rules for
-// Falcon, whose architecture this build does not know.
+// "Q4_K_M" is a file type: q4_k, with q6_k for some layers of the two most sensitive matrices. The rules for Falcon
+// are left out, because this build does not know that architecture.
 
 import { byName } from "../../base/by-name.ts";
 import { UsageError } from "../../base/errors.ts";
 
-/** What a tensor is for, as far as mixes ask. */
+/** What a tensor is for, as far as mixes depend on it. */
 export type Role = "output" | "embedding" | "attnV" | "attnK" | "attnOutput" | "ffnDown" | "other";
 
-/** What a mix may ask about a tensor and its model. */
+/** What a mix may depend on. */
 export interface MixFacts {
-  /** The how-manieth tensor of its role this is, and of how many. */
+  /** The index of the tensor among those of its role, and their number. */
   readonly layer: number;
   readonly layers: number;
-  /** Query heads that share a key head. */
+  /** Query heads per KV head. */
   readonly sharedHeads: number;
   readonly experts: number;
   readonly hasImportance: boolean;
@@ -34,7 +34,7 @@ export interface FileType {
   readonly expertsAttnOutput?: string;
 }
 
-/** The first and the last eighth of the layers, and every third between them. */
+/** The first and the last eighth of the layers, and every third in between. */
 function getsMoreBits({ layer, layers }: MixFacts): boolean {
   const eighth = Math.floor(layers / 8);
   return layer < eighth || layer >= Math.floor((7 * layers) / 8) || (layer - eighth) % 3 === 2;
@@ -129,21 +129,21 @@ const aliases: Readonly<Record<string, string>> = byName({
   Q5_K: "Q5_K_M",
 });
 
-/** Types that no mix chooses by role. */
+/** Types that do not depend on a role. */
 export const special = {
-  /** The output matrix, and an embedding that doubles as one. */
+  /** The output matrix, and an embedding that is also the output. */
   output: "q6_k",
-  /** The same where rows are no whole blocks of the base type. */
+  /** The same if rows are not whole blocks of the base type. */
   outputOddRows: "q8_0",
-  /** Keys and values of a model with 8 experts: small beside them. */
+  /** Keys and values of a model with 8 experts: small compared with the experts. */
   experts: "q8_0",
-  /** Values of a model with 80 layers that share heads: small there, so they get more bits. */
+  /** Values of a model with 80 layers and shared heads: small there, so they get more bits. */
   largeModelValues: { from: ["q3_k", "q4_k"], to: "q5_k" },
-  /** Where not even the fallback has whole blocks. */
+  /** If not even the fallback has whole blocks. */
   lastResort: "f16",
 } as const;
 
-/** What a tensor gets whose rows are no whole blocks of a type. */
+/** The type of a tensor whose rows are not whole blocks. */
 export const fallbacks: Readonly<Record<string, string>> = byName({
   q2_k: "q4_0",
   q3_k: "q4_0",

@@ -1,6 +1,6 @@
-// Makes an importance matrix: a model reads a text window by window, and what comes into its matrices is added up.
-// llama.cpp's method: windows of the same length, each from an empty context with BOS in place of its first token (where
-// the model begins texts with one), all tokens counted, the matrices of the layers only.
+// Makes an importance matrix: a model reads a text window by window, and the inputs of its matrices are added up. By
+// llama.cpp's method: windows of equal length, each from an empty context with BOS in place of its first token (if the
+// model starts texts with one), all tokens counted, only the matrices of layers.
 
 import type { Model } from "../../api/api.ts";
 import { UsageError } from "../../base/errors.ts";
@@ -11,7 +11,7 @@ export interface ImatrixInput {
   readonly model: Model;
   readonly text: string;
   readonly window: number;
-  /** Windows at most. */
+  /** The most windows to read. */
   readonly chunks: number | undefined;
   readonly signal: AbortSignal | undefined;
   readonly onProgress: ((window: number, windows: number) => void) | undefined;
@@ -22,7 +22,7 @@ export interface CollectedSums {
   readonly windows: number;
 }
 
-/** Matrices of layers have this in front; what others read matters little, and they get many bits anyway. */
+/** Prefix of the matrices of layers; others depend little on it, and get many bits anyway. */
 const layerPrefix = "blk.";
 
 export async function collectInputs(input: ImatrixInput): Promise<CollectedSums> {

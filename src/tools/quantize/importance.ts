@@ -1,8 +1,8 @@
-// An importance matrix: how large the inputs of each weight matrix are on average, column by column. A quantizer that
-// knows it keeps those columns most exact which matter most. The file is llama.cpp's: GGUF, two tensors for each matrix,
-// the sums of squares ("NAME.in_sum2", [matrices, cols]) and how many were added ("NAME.counts", [matrices, 1]).
+// An importance matrix: the average squared input of each weight matrix, column by column. With it, a quantizer keeps
+// the columns most exact that matter most. The file is llama.cpp's: GGUF with two tensors for each matrix, the sums of
+// squares ("NAME.in_sum2", [matrices, cols]) and their counts ("NAME.counts", [matrices, 1]).
 //
-// Reading and writing of the file, and the sums themselves; who fills them is imatrix.ts.
+// This file reads and writes the format and holds the sums; imatrix.ts fills them.
 
 import { FormatError, UsageError } from "../../base/errors.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
@@ -18,24 +18,24 @@ const sumsSuffix = ".in_sum2";
 const countsSuffix = ".counts";
 
 export interface Importance {
-  /** One weight for each column of a matrix of the tensor; undefined: nothing is known of it. */
+  /** One weight for each column of a matrix of the tensor; undefined: nothing is known. */
   of(tensor: TensorInfo, matrix: number): Float32Array | undefined;
-  /** What a file that was quantized with it says of it. */
+  /** Metadata about it for a file that was quantized with it. */
   readonly entries: readonly (readonly [string, GgufValue])[] & [string, GgufValue][];
-  /** Matrices that it knows. */
+  /** The matrices in it. */
   readonly names: readonly string[];
 }
 
 /** Sums over the inputs of a matrix. */
 export interface MatrixSums {
   readonly name: string;
-  /** Of squares: [matrices, cols]. */
+  /** Sums of squares: [matrices, cols]. */
   readonly sums: Float32Array;
   /** [matrices]. */
   readonly counts: Float32Array;
 }
 
-/** Reads an importance matrix; `path` is what the user called it. */
+/** Reads an importance matrix; `path` is the user's name for it. */
 export async function readImportance(file: ModelFile, path: string): Promise<Importance> {
   const wrong = (field: string, got: unknown, expected: string) =>
     new FormatError("imatrix", { file: path, field, got, expected });
@@ -61,7 +61,7 @@ export async function readImportance(file: ModelFile, path: string): Promise<Imp
   }
   const chunks = file.metadata.number("imatrix.chunk_count") ?? 0;
   const dataset = file.metadata.strings("imatrix.datasets")?.[0];
-  const cut = (text: string) => text.slice(0, 127); // as long as llama.cpp keeps it
+  const cut = (text: string) => text.slice(0, 127); // the length that llama.cpp keeps
   return {
     names,
     of: (tensor, matrix) => columnsOf(tensor, matrix, means.get(tensor.name), path),
@@ -98,7 +98,7 @@ async function floats(
   throw wrong(`tensor "${name}"`, "a value that is not finite", "finite sums");
 }
 
-/** Of a matrix that no token came to (an expert), all columns matter the same. */
+/** For a matrix that no token reached (an expert), all columns weigh the same. */
 function meansOf(sums: Float32Array, counts: Float32Array): Float32Array {
   const cols = sums.length / counts.length;
   return sums.map((sum, i) => {
@@ -117,7 +117,7 @@ function columnsOf(
   const cols = shape.at(-1)!;
   const matrices = shape.slice(0, -2).reduce((a, b) => a * b, 1);
   if (means.length !== cols * matrices) {
-    if (name.includes("token_embd")) return undefined; // known of the output matrix that it doubles as, or of nothing
+    if (name.includes("token_embd")) return undefined; // if it is also the output matrix, that may be known; otherwise nothing is
     throw new UsageError(
       `quantize: ${path} has ${means.length} columns for "${name}", which has ${cols * matrices}: it was made with another model`,
     );
@@ -126,7 +126,7 @@ function columnsOf(
 }
 
 export interface ImportanceFacts {
-  /** Files of text that it was made from. */
+  /** Text files that it was made from. */
   readonly datasets: readonly string[];
   readonly chunks: number;
   readonly chunkTokens: number;

@@ -1,5 +1,5 @@
-// Vector arithmetic with short names, over a kernel builder: what search-kernels.ts writes its steps in. Every step rounds by
-// itself, as in the plain searches; nothing here may fuse.
+// Vector arithmetic with short names, on top of a kernel builder, for search-kernels.ts. Every operation rounds
+// separately, as in the plain searches; nothing here may be fused.
 
 import type { KernelBuilder } from "../../kernels/ir/builder.ts";
 import type { Reg } from "../../kernels/ir/kernel.ts";
@@ -51,7 +51,7 @@ export class Lanes {
   store(at: Reg<"ptr">, vector: number, value: Floats): void {
     this.k.op("f32v.store", [at, value], width * vector);
   }
-  /** nearestInt() of float32-math.ts, cut to low..high. */
+  /** nearestInt() of float32-math.ts, clamped to low..high. */
   nearest(x: Floats, low: number, high: number): Floats {
     const { k } = this;
     const pushed = k.op("f32v.as_i32v", [this.add(x, this.constant(12582912))]);

@@ -1,5 +1,5 @@
-// "attn_v=q8_0": types by name, as the user writes them. Read strictly: what cannot be meant is refused before anything
-// is opened.
+// Parses types by name as the user writes them: "attn_v=q8_0". Strict: a pattern that makes no sense is refused before
+// anything is opened.
 
 import { messageOf, UsageError } from "../../base/errors.ts";
 import { allDTypes, dtypeByName } from "../../dtypes/table.ts";

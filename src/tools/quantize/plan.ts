@@ -1,5 +1,5 @@
-// What becomes of each tensor: which are quantized, to which type, in which order they stand in the new file. Decided from
-// names and shapes alone, before a byte is read. The rules are llama.cpp's; file-types.ts has them as data.
+// The plan for each tensor: whether it is quantized, to which type, and the order in the new file. It depends on names
+// and shapes alone, before any tensor is read. The rules are llama.cpp's; file-types.ts has them as data.
 
 import { ModelError, UsageError } from "../../base/errors.ts";
 import type { Metadata } from "../../base/metadata.ts";
@@ -10,7 +10,7 @@ import { type FileType, fallbacks, type MixFacts, type Role, special } from "./f
 
 export interface PlanOptions {
   type: FileType;
-  /** Types by name: the first pattern that is found in a tensor's name counts. */
+  /** Types by name: the first pattern found in a tensor's name applies. */
   patterns: readonly TypePattern[];
   /** Every matrix gets the same type. */
   pure: boolean;
@@ -30,11 +30,11 @@ export interface PlannedTensor {
   readonly tensor: TensorInfo;
   readonly target: DType;
   readonly targetBytes: number;
-  /** Why it is not what the file's type says. */
+  /** Why its type differs from the file's type. */
   readonly note: string | undefined;
 }
 
-/** What mixes ask of the model. */
+/** What mixes need to know of the model. */
 interface ModelFacts {
   readonly layers: number;
   readonly sharedHeads: number;
@@ -86,7 +86,7 @@ const outputName = "output.weight";
 const embeddingNames: readonly string[] = ["token_embd.weight", "per_layer_token_embd.weight"];
 const valueParts: readonly string[] = ["attn_qkv.weight", "attn_kv_b.weight", "attn_v.weight"];
 
-/** Roles by a part of the name, asked in this order after those above. */
+/** Roles by a part of the name, tested in this order after those above. */
 const rolesByPart: readonly (readonly [string, Role])[] = [
   ["attn_k.weight", "attnK"],
   ["attn_q.weight", "other"],
@@ -112,7 +112,7 @@ export function planTensors(file: ModelFile, options: PlanOptions): PlannedTenso
   return planned;
 }
 
-/** llama.cpp's order: what belongs to no layer first, then layer by layer, by name. */
+/** llama.cpp's order: tensors outside the layers first, then layer by layer, by name. */
 function inFileOrder(tensors: readonly TensorInfo[]): TensorInfo[] {
   const layerOf = (name: string) => Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? -1);
   const byName = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
@@ -122,7 +122,7 @@ function inFileOrder(tensors: readonly TensorInfo[]): TensorInfo[] {
 function modelFacts(metadata: Metadata, { hasImportance }: PlanOptions): ModelFacts {
   const architecture = metadata.string("general.architecture") ?? "";
   const number = (key: string): number => {
-    // Some models have a number for each layer; the first layer's counts.
+    // Some models have a number for each layer; the first layer's is used.
     const value = metadata.preview(`${architecture}.${key}`, 1)?.value;
     return Number((Array.isArray(value) ? value[0] : value) ?? 0);
   };
@@ -180,7 +180,7 @@ class TypeChooser {
     return withWholeBlocks(tensor, dtypeByName(this.#mixed(tensor))!, undefined);
   }
 
-  /** A pattern that names nothing is a spelling mistake, and the file would not be what was asked for. */
+  /** A pattern that matches nothing is a typo, and the file would not be what the user wants. */
   checkPatterns(): void {
     const unmet = this.#options.patterns.filter((pattern) => !this.#met.has(pattern));
     if (unmet.length === 0) return;
@@ -229,7 +229,7 @@ class TypeChooser {
     if (role === "attnV") return { layer: this.#seen.attnV++, layers: this.#values, ...rest };
     if (role !== "ffnDown") return { layer: 0, layers, ...rest };
     const counted = this.#seen.ffnDown++;
-    // Experts may be tensors of their own: several of them belong to one layer.
+    // Experts may be separate tensors: several of them belong to one layer.
     const layer = experts > 1 ? Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? 0) : counted;
     return { layer, layers, ...rest };
   }
@@ -242,7 +242,7 @@ function roleOf(name: string): Role {
   return rolesByPart.find(([part]) => name.includes(part))?.[1] ?? "other";
 }
 
-/** The type, or the one to fall back on where rows are no whole blocks of it. */
+/** The type, or its fallback if rows are not whole blocks of it. */
 function withWholeBlocks(
   { name, shape }: TensorInfo,
   wanted: DType,

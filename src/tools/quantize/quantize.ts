@@ -1,5 +1,5 @@
-// Quantizes an open model file into a sink: tensor by tensor, chunk by chunk, on all threads, in the order of the new file.
-// Nothing larger than a few chunks is ever in memory. Opening files is the composition root's business (src/tools/quantize/api.ts).
+// Quantizes an open model file into a sink: tensor by tensor, chunk by chunk, on all threads, in the order of the new
+// file. Only a few chunks are in memory at a time. The composition root (src/tools/quantize/api.ts) opens the files.
 
 import { AbortedError } from "../../base/errors.ts";
 import type { DType } from "../../dtypes/dtype.ts";
@@ -18,7 +18,7 @@ export interface QuantizeTask {
   readonly importance: Importance | undefined;
   readonly pool: QuantizePool;
   readonly threads: number;
-  /** Whether to measure what is lost. */
+  /** Whether to measure the error. */
   readonly measure: boolean;
   readonly signal: AbortSignal | undefined;
   readonly onProgress:
@@ -26,7 +26,7 @@ export interface QuantizeTask {
     | undefined;
 }
 
-/** What became of one tensor. */
+/** The result for one tensor. */
 export interface QuantizedTensor {
   readonly name: string;
   readonly shape: readonly number[];
@@ -34,17 +34,17 @@ export interface QuantizedTensor {
   readonly to: string;
   readonly bytesBefore: number;
   readonly bytesAfter: number;
-  /** Why it is not of the type that the file's says. */
+  /** Why its type differs from the file's type. */
   readonly note?: string;
-  /** Root of the mean squared error, as a share of the root of the mean square; of what was measured. */
+  /** Root mean squared error relative to the root mean square, if it was measured. */
   readonly relativeError?: number;
-  /** The largest error of a value, as a share of the largest value. */
+  /** The largest error of a value, relative to the largest value. */
   readonly maxError?: number;
 }
 
-/** Elements of a chunk: large enough that a message costs nothing, small enough that threads end together. */
+/** Elements of a chunk: large enough that messages cost nothing, small enough that threads end together. */
 const chunkElems = 1 << 20;
-/** Chunks that are read or computed ahead, for each thread. */
+/** Chunks that are read or computed ahead, per thread. */
 const ahead = 2;
 
 /** general.quantization_version: ggml's. */
@@ -84,14 +84,14 @@ interface DoneChunk {
   readonly result: ChunkResult;
 }
 
-/** All chunks of all tensors, in order; some are on their way while the first is waited for. */
+/** All chunks of all tensors, in order; some are in progress while the first is awaited. */
 async function* chunkResults(task: QuantizeTask): AsyncGenerator<DoneChunk, void, undefined> {
   const pending: Promise<DoneChunk>[] = [];
   const depth = task.threads * ahead;
   for (const job of chunksOf(task)) {
     if (task.signal?.aborted) throw new AbortedError("quantize", { cause: task.signal.reason });
     const started = runChunk(task, job);
-    started.catch(() => {}); // whoever comes to it hears of it
+    started.catch(() => {}); // the error is thrown in its turn
     pending.push(started);
     if (pending.length >= depth) yield await pending.shift()!;
   }
@@ -104,11 +104,11 @@ interface ChunkJob {
   readonly cols: number;
   readonly byteOffset: number;
   readonly bytes: number;
-  /** Which matrix of the tensor (an expert's) the rows belong to. */
+  /** The matrix of the tensor (an expert's) that the rows belong to. */
   readonly matrix: number;
 }
 
-/** Whole rows of one matrix at a time, of every tensor. */
+/** Whole rows of one matrix at a time, for every tensor. */
 function* chunksOf({ plan }: QuantizeTask): Generator<ChunkJob> {
   for (const planned of plan) {
     const { shape, dtype } = planned.tensor;
@@ -148,7 +148,7 @@ async function runChunk(task: QuantizeTask, job: ChunkJob): Promise<DoneChunk> {
   return { sourceBytes: job.bytes, result };
 }
 
-/** The model's own metadata, less what was true of its old file, and what is true of the new one. */
+/** The model's metadata without what was true only of the old file, plus what is true of the new one. */
 function entries({ file, type, importance }: QuantizeTask): [string, GgufValue][] {
   const { metadata } = file;
   const kept = [...metadata.keys()].filter((key) => !replacedKeys.includes(key));

@@ -1,5 +1,5 @@
-// What a smaller type costs and gives: a model before and after it was quantized, side by side. The most tokens per second
-// that this machine allows each, and how well each foresees a text. The command line and the web app both show this.
+// What quantizing costs and gains: a model before and after, side by side. The tokens per second that this machine
+// allows each, and how well each predicts a text. The command line and the web app both show this.
 
 import type { ModelLocation } from "../../api/api.ts";
 import { checkOptionNames, type OptionNames } from "../../base/options.ts";
@@ -8,9 +8,9 @@ import { limits } from "../limits/api.ts";
 import { type Estimate, type PerplexityProgress, perplexity } from "../perplexity/api.ts";
 
 export interface CompareQuantizedOptions {
-  /** A text to measure the perplexity on; without one there is none. */
+  /** The text for measuring perplexity; without it, perplexity is not measured. */
   text?: string | undefined;
-  /** Tokens of a window, and windows at most, as in perplexity(). */
+  /** Window size in tokens and the most windows, as in perplexity(). */
   contextSize?: number | undefined;
   chunks?: number | undefined;
   signal?: AbortSignal | undefined;
@@ -23,9 +23,9 @@ export interface BeforeAndAfter<T> {
 }
 
 export interface QuantizedComparison {
-  /** The most that this machine allows; undefined where it was not measured. */
+  /** The most that this machine allows; undefined if it was not measured. */
   tokensPerSecond: BeforeAndAfter<number | undefined>;
-  /** undefined where no text was given. */
+  /** undefined without a text. */
   perplexity: BeforeAndAfter<Estimate | undefined>;
 }
 
@@ -55,7 +55,7 @@ export async function compareQuantized(
 async function speedOf(model: ModelLocation): Promise<number | undefined> {
   const machine = await rememberedMachine();
   if (!machine) return undefined;
-  // What this build cannot run has no speed here; it can be quantized all the same.
+  // A model that this build cannot run has no speed here, but can still be quantized.
   const report = await limits(model, { context: 1, machine: async () => machine }).catch(
     () => undefined,
   );

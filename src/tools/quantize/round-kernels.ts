@@ -1,8 +1,8 @@
-// Types that only round, as kernels: a block of 32 values at a time, with the bits of the type's own quantizer. What such a
-// kernel cannot do exactly (scales that are almost zero or infinite), round.ts leaves to that quantizer; it sees those
-// blocks by their largest magnitude or their span, which goes to `reach`, 4 bytes a block.
+// Kernels for types that only round: a block of 32 values at a time, with the same bits as the type's own quantizer.
+// Blocks that a kernel cannot compute exactly (scales that are almost zero or infinite) are left to that quantizer by
+// round.ts, which finds them by their largest magnitude or their span in `reach`, 4 bytes per block.
 //
-// `lanes` points at what differs from lane to lane (`laneConstants`).
+// `lanes` points at the constants that differ between lanes (`laneConstants`).
 
 import { KernelBuilder } from "../../kernels/ir/builder.ts";
 import type { Kernel, Reg } from "../../kernels/ir/kernel.ts";
@@ -18,9 +18,9 @@ const belowHalf = 0.49999997;
 
 /** Vectors that kernels load from `lanes`, one after the other. */
 const laneVectors = {
-  /** Places of a vector's values, twice: an odd number is left for each. */
+  /** Twice the index of each value in a vector, which leaves the odd numbers free. */
   places: [0, 2, 4, 6],
-  /** A bit for each lane. */
+  /** One bit per lane. */
   bits: [1, 2, 4, 8],
   /** A mask of the first lane. */
   first: [-1, 0, 0, 0],
@@ -36,7 +36,10 @@ interface Block {
   readonly values: readonly Floats[];
 }
 
-/** Block by block: (x, out, reach, blocks, lanes). `round` writes a block and gives its reach, the same in every lane. */
+/**
+ * Runs block by block: (x, out, reach, blocks, lanes). `round` writes a block and returns its reach, the same in every
+ * lane.
+ */
 function blockKernel(name: string, blockBytes: number, round: (block: Block) => Floats): Kernel {
   const k = new KernelBuilder(name, width);
   const x = k.param("ptr", "x");
@@ -55,7 +58,7 @@ function blockKernel(name: string, blockBytes: number, round: (block: Block) => 
   return k.finish();
 }
 
-/** The largest of all lanes of all vectors, in every lane. */
+/** The maximum over all lanes of all vectors, in every lane. */
 function largestOf(k: KernelBuilder, vectorsOf: readonly Floats[]): Floats {
   const most = vectorsOf.reduce((a, b) => k.op("f32v.max", [a, b]));
   return k.op("f32v.splat", [k.op("f32v.hmax", [most])]);
@@ -68,7 +71,7 @@ function largestMagnitude({ k, values }: Block): Floats {
   );
 }
 
-/** scale = largest / 127; codes round halves away from zero. */
+/** scale = largest / 127; quants round halves away from zero. */
 export function roundSignedBytes(name: string): Kernel {
   return blockKernel(name, 34, (block) => {
     const { k, out, values } = block;
@@ -76,7 +79,7 @@ export function roundSignedBytes(name: string): Kernel {
     const scale = k.op("f32v.div", [reach, k.op("f32v.const", [], 127)]);
     const inverse = k.op("f32v.div", [k.op("f32v.const", [], 1), scale]);
     const codes = values.map((value) => halfAway(k, k.op("f32v.mul", [value, inverse])));
-    // Four halves, of which the codes overwrite all but the first.
+    // Stores four halves; the quants overwrite all but the first.
     k.op("f32v.store_f16", [out, scale]);
     const pack = (from: number) =>
       k.op("i8v.pack_i32", [codes[from]!, codes[from + 1]!, codes[from + 2]!, codes[from + 3]!]);
@@ -86,7 +89,7 @@ export function roundSignedBytes(name: string): Kernel {
   });
 }
 
-/** The nearest integer; the one further from zero in the middle between two. */
+/** The nearest integer; halfway cases away from zero. */
 function halfAway(k: KernelBuilder, x: Floats): Integers {
   const even = k.op("i32v.from_f32v", [x]);
   const rest = k.op("f32v.sub", [x, k.op("f32v.from_i32v", [even])]); // exact
@@ -99,7 +102,7 @@ function halfAway(k: KernelBuilder, x: Floats): Integers {
   return k.op("i32v.add", [k.op("i32v.sub", [even, up]), down]);
 }
 
-/** scale = the value with the largest magnitude / -8, which becomes quant 0; quants are cut to 0..15. */
+/** scale = the value with the largest magnitude / -8, which becomes quant 0; quants are clamped to 0..15. */
 export function roundNibbles(name: string): Kernel {
   return blockKernel(name, 18, (block) => {
     const { quants, scale, reach } = quantsAroundZero(block, 4);
@@ -109,7 +112,7 @@ export function roundNibbles(name: string): Kernel {
   });
 }
 
-/** The same with 5 bits: / -16, quants are cut to 0..31. */
+/** The same with 5 bits: / -16, quants are clamped to 0..31. */
 export function roundFiveBits(name: string): Kernel {
   return blockKernel(name, 22, (block) => {
     const { quants, scale, reach } = quantsAroundZero(block, 5);
@@ -120,7 +123,7 @@ export function roundFiveBits(name: string): Kernel {
   });
 }
 
-/** scale = span / 15, from the least value on. */
+/** scale = span / 15, from the least value up. */
 export function roundNibblesFromLeast(name: string): Kernel {
   return blockKernel(name, 20, (block) => {
     const { quants, reach } = quantsFromLeast(block, 4);
@@ -159,7 +162,7 @@ function quantsAroundZero(block: Block, bits: number): Quants {
   return { quants, scale, reach };
 }
 
-/** Stores the scale and the least value, too. A least value of zero has no reach: which of its signs counts is unknown. */
+/** Also stores the scale and the least value. A least value of zero has no reach, because its sign is unknown. */
 function quantsFromLeast({ k, out, lanes, values }: Block, bits: number): Quants {
   const most = largestOf(k, values);
   const lowest = values.reduce((a, b) => k.op("f32v.min", [a, b]));
@@ -169,7 +172,7 @@ function quantsFromLeast({ k, out, lanes, values }: Block, bits: number): Quants
   const inverse = k.op("f32v.div", [k.op("f32v.const", [], 1), scale]);
   const quants = values.map((value) => {
     const scaled = k.op("f32v.mul", [k.op("f32v.sub", [value, least]), inverse]);
-    // At most a rounding above the highest quant, so that the half that is added cannot reach the next.
+    // At most one rounding above the highest quant, so adding a half cannot reach the next one.
     return floor(k, k.op("f32v.add", [scaled, k.op("f32v.const", [], 0.5)]));
   });
   const first = k.op("i32v.load", [lanes], laneOffset.first);
@@ -185,7 +188,7 @@ function quantsFromLeast({ k, out, lanes, values }: Block, bits: number): Quants
   return { quants, scale, reach: k.op("i32v.as_f32v", [reach]) };
 }
 
-/** Quants 0-15 in the low halves of 16 bytes, 16-31 in the high ones. */
+/** Quants 0-15 in the low nibbles of 16 bytes, 16-31 in the high ones. */
 function storeNibbles(
   { k, out }: Block,
   quants: readonly Integers[],
@@ -194,7 +197,7 @@ function storeNibbles(
 ): void {
   const pairs = [0, 1, 2, 3].map((i) => {
     const high = k.op("i32v.shl", [quants[i + 4]!], 28);
-    // As a signed byte: packing saturates.
+    // As a signed byte, because packing saturates.
     const signed = k.op("i32v.shr_s", [high], 24);
     const low = bits > 4 ? k.op("i32v.and", [quants[i]!, k.op("i32v.const", [], 15)]) : quants[i]!;
     return k.op("i32v.or", [signed, low]);
@@ -212,7 +215,7 @@ function storeFifthBits({ k, out, lanes }: Block, quants: readonly Integers[], a
       return i === 0 ? k.op("i32v.shr_u", [bit], 4) : k.op("i32v.shl", [bit], 4 * i - 4);
     })
     .reduce((a, b) => k.op("i32v.or", [a, b]));
-  // A lane has the bits of every fourth value; no two lanes have the same one.
+  // A lane has the bits of every fourth value, at positions that no other lane uses.
   const placed = k.op("i32v.mul", [everyFourth, k.op("i32v.load", [lanes], laneOffset.bits)]);
   k.op("i32.store", [out, k.op("i32v.sum", [placed])], at);
 }
@@ -223,7 +226,7 @@ function floor(k: KernelBuilder, x: Floats): Integers {
   return k.op("i32v.add", [nearest, isAbove]);
 }
 
-/** The first value with the largest magnitude, in every lane. Of those, the one with the smallest key is the first. */
+/** The first value with the largest magnitude, in every lane: the one with the smallest key. */
 function signedLargest({ k, lanes, values }: Block, reach: Floats): Floats {
   const none = k.op("i32v.const", [], 2 * vectors * 4);
   const places = k.op("i32v.load", [lanes], laneOffset.places);

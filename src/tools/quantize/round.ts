@@ -15,7 +15,7 @@ import {
   roundSignedBytes,
 } from "./round-kernels.ts";
 
-/** Types that have a kernel, and whether they search once there is an importance matrix: kernels know none. */
+/** Types with a kernel, and whether they search if there is an importance matrix, which kernels do not support. */
 const kernels: Readonly<Record<string, { describe(name: string): Kernel; searches: boolean }>> =
   byName({
     q8_0: { describe: roundSignedBytes, searches: false },
@@ -30,7 +30,7 @@ const atOnce = 512;
 const blockElems = 32;
 const pageBytes = 65536;
 const xBytes = atOnce * blockElems * 4;
-/** A block has at most 34 bytes, and the last one's store may reach beyond it. */
+/** A block has at most 34 bytes, and the last store may extend beyond it. */
 const outBytes = atOnce * 36;
 const laneBytes = 4 * laneConstants.length;
 const layout = {
@@ -39,18 +39,18 @@ const layout = {
   out: laneBytes + xBytes,
   reach: laneBytes + xBytes + outBytes,
 };
-/** Magnitudes and spans between which all steps stay finite and normal. */
+/** Magnitudes and spans between which all operations stay finite and normal. */
 const [least, most] = [1e-30, 1e30];
 
 type RoundKernel = (x: number, out: number, reach: number, blocks: number, lanes: number) => void;
 
 export interface Rounder {
   round(values: Float32Array, bytes: Uint8Array, blocks: number): void;
-  /** Whether it is of no use with an importance matrix. */
+  /** Whether it cannot be used with an importance matrix. */
   readonly searches: boolean;
 }
 
-/** undefined: there is no kernel for this type. */
+/** undefined if there is no kernel for this type. */
 export function roundingQuantizer(dtype: DType): Rounder | undefined {
   const known = kernels[dtype.name];
   return known && { round: compiled(dtype, known.describe), searches: known.searches };

@@ -1,9 +1,9 @@
-// The searches of src/dtypes/ as kernels: four groups side by side, one in each lane, so that every lane does exactly the
-// float32 steps of the plain search, in its order, and finds the same bits.
+// The searches of src/dtypes/ as kernels: four groups at once, one per lane. Every lane does exactly the float32
+// operations of the plain search, in the same order, and finds the same bits.
 //
-// Values and weights lie transposed: [sets, count, 4 groups]. What is found goes to `out`, 16 bytes a set and field:
-// scale, inverse, and for the affine search minimum and base. Groups that a plain search leaves early (all zero, all
-// equal) come out senseless; search.ts sees them by the last field, how far the values reach, and searches them plainly.
+// Values and weights are transposed: [sets, count, 4 groups]. Results go to `out`, 16 bytes per set and field: scale,
+// inverse, and for the affine search min and base. Groups that a plain search leaves early (all zero, all equal)
+// give meaningless results; search.ts detects them by the last field, `reach`, and searches them plainly.
 
 import { type AffineLadder, symmetricStep, symmetricSteps } from "../../dtypes/scale-search.ts";
 import { KernelBuilder } from "../../kernels/ir/builder.ts";
@@ -11,7 +11,7 @@ import type { Kernel, Reg } from "../../kernels/ir/kernel.ts";
 import { type Floats, Lanes, type Mask, width } from "./lanes.ts";
 
 /** Fields of `out`, in vectors. */
-export const FOUND = { scale: 0, inverse: 1, minimum: 2, base: 3, reach: 4, fields: 5 } as const;
+export const FOUND = { scale: 0, inverse: 1, min: 2, base: 3, reach: 4, fields: 5 } as const;
 
 const f = Math.fround;
 
@@ -20,7 +20,7 @@ interface Parameters {
   readonly weights: Reg<"ptr">;
   readonly out: Reg<"ptr">;
   readonly sets: Reg<"i32">;
-  /** A kernel's own: quants of a set, or a ladder. */
+  /** The kernel's own scratch: quants of a set, or a ladder. */
   readonly scratch: Reg<"ptr">;
 }
 
@@ -34,7 +34,7 @@ function parameters(k: KernelBuilder): Parameters {
   };
 }
 
-/** Runs the body for every set, and moves on. */
+/** Runs the body for every set, and advances the pointers. */
 function eachSet(k: KernelBuilder, count: number, p: Parameters, body: () => void): void {
   k.loop(p.sets, () => {
     body();
@@ -84,7 +84,7 @@ export function affineKernel(name: string, count: number, ladder: AffineLadder):
     });
     v.store(p.out, FOUND.scale, scale);
     v.store(p.out, FOUND.inverse, inverse);
-    v.store(p.out, FOUND.minimum, k.op("f32v.neg", [min]));
+    v.store(p.out, FOUND.min, k.op("f32v.neg", [min]));
     v.store(p.out, FOUND.base, base);
     v.store(p.out, FOUND.reach, reach);
   });
@@ -109,7 +109,7 @@ function affineSums(v: Lanes, p: Parameters, count: number) {
   return { min, max, sumW, sumX };
 }
 
-/** Quants for a scale go to the scratch; returns their sums: L, LL, XL, weighted. */
+/** Writes the quants for a scale to the scratch; returns their sums: L, LL, XL, weighted. */
 function quantSums(
   v: Lanes,
   p: Parameters,
@@ -132,7 +132,7 @@ function quantSums(
   return sums;
 }
 
-/** What the quants in the scratch lose. */
+/** The error of the quants in the scratch. */
 function affineLoss(
   v: Lanes,
   p: Parameters,
@@ -166,7 +166,7 @@ function largestOf(v: Lanes, p: Parameters, count: number): { largest: Floats; r
   return { largest, reach };
 }
 
-/** The ladder of symmetricKernel: what is divided by the largest value, negated, in the order in which it is tried. */
+/** The ladder of symmetricKernel: numerators over the largest value, negated, in the order in which they are tried. */
 export function symmetricLadder(half: number): Float32Array {
   return Float32Array.from(
     { length: symmetricSteps },
@@ -224,7 +224,7 @@ export function symmetricKernel(
   return k.finish();
 }
 
-/** Rounds of fitSymmetricGreedy; one that changes nothing is as good as none. */
+/** Rounds of fitSymmetricGreedy; a round without changes has no effect. */
 const greedyRounds = 5;
 
 /** fitSymmetricGreedy() of scale-search.ts. */
@@ -277,10 +277,10 @@ function differs(v: Lanes, a: Floats, b: Floats): Mask {
   return v.k.op("i32v.or", [v.lt(a, b), v.lt(b, a)]);
 }
 
-/** Rungs of fitNonlinear to each side. */
+/** Rungs of fitNonlinear on each side. */
 const nonlinearSteps = 7;
 
-/** What the quants stand for, and for each but the first the smallest float that is nearer to it than to the one below. */
+/** The values of the quants, and for each but the first the smallest float that is nearer to it than to the one below. */
 export interface NonlinearLookup {
   readonly values: Int8Array;
   readonly thresholds: Float32Array;
@@ -335,7 +335,7 @@ export function nonlinearKernel(name: string, quants: NonlinearLookup): Kernel {
   return k.finish();
 }
 
-/** The value of the quant nearest to x: the first quant's, and what each threshold that x reaches adds. */
+/** The value of the quant nearest to x: the first quant's, plus what each threshold below x adds. */
 function quantValue(v: Lanes, x: Floats, { values, thresholds }: NonlinearLookup): Floats {
   const { k } = v;
   let sum: Mask = k.op("i32v.const", [], values.at(-1)!);

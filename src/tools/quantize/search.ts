@@ -1,6 +1,6 @@
-// The searches of the quantizers in WebAssembly: the same bits as src/dtypes/block-search.ts finds, several times as fast.
-// Transposes four groups at a time into the kernels' memory (search-kernels.ts) and reads back what they found. What does
-// not fill four lanes, and groups that a plain search leaves early, are searched plainly.
+// The quantizers' searches in WebAssembly: the same bits as src/dtypes/block-search.ts, several times as fast. It
+// transposes four groups at a time into the kernels' memory (search-kernels.ts) and reads the results back. Groups
+// that do not fill four lanes, and groups that a plain search leaves early, are searched plainly.
 
 import { type BlockSearch, plainSearch, searchedElems } from "../../dtypes/block-search.ts";
 import { nearestNonlinear, nonlinearValues } from "../../dtypes/nonlinear-codebook.ts";
@@ -25,11 +25,11 @@ type SearchKernel = (
   scratch: number,
 ) => void;
 
-/** Groups side by side: lanes of a vector. */
+/** Groups computed at once: lanes of a vector. */
 const lanes = 4;
 const smallestGroup = 16;
 
-/** Where things lie in the kernels' memory, in bytes. */
+/** Layout of the kernels' memory, in bytes. */
 const layout = {
   x: 0,
   weights: 4 * searchedElems,
@@ -42,7 +42,7 @@ const pageBytes = 65536;
 class VectorSearch implements BlockSearch {
   readonly #memory: WebAssembly.Memory;
   readonly #floats: Float32Array;
-  /** Made when they are first needed: a file needs two or three of them. */
+  /** Made at first use: a file needs two or three of them. */
   readonly #kernels = new Map<string, SearchKernel>();
   readonly #ladders = new Map<AffineLadder, number>();
 
@@ -71,10 +71,10 @@ class VectorSearch implements BlockSearch {
     this.#run(kernel, whole);
     const { scales, mins, inverses, bases } = fits;
     this.#read(FOUND.scale, scales, whole);
-    this.#read(FOUND.minimum, mins, whole);
+    this.#read(FOUND.min, mins, whole);
     this.#read(FOUND.inverse, inverses, whole);
     this.#read(FOUND.base, bases, whole);
-    // All values equal (or not numbers): the plain search does not go up the ladder.
+    // All values are equal (or NaN): the plain search does not climb the ladder.
     this.#plainly(
       groups,
       (reach) => !(reach > 0),
@@ -153,7 +153,7 @@ class VectorSearch implements BlockSearch {
   #kernel(name: string, describe: () => Kernel): SearchKernel {
     const known = this.#kernels.get(name);
     if (known) return known;
-    // Not relaxed: a multiplication and an addition must not become one rounding.
+    // Not relaxed: a multiplication and an addition must not be fused into one rounding.
     const lowered = lowerToWasm(describe(), { relaxed: false, memory64: false });
     const pages = this.#memory.buffer.byteLength / pageBytes;
     const bytes = assembleModule([lowered], {
@@ -189,7 +189,7 @@ class VectorSearch implements BlockSearch {
     }
   }
 
-  /** One field of what was found, of all groups. */
+  /** Reads one field of the results of all groups. */
   #read(field: number, into: Float32Array, groups: number): void {
     for (let g = 0; g < groups; g++) into[g] = this.#found(field, g);
   }
@@ -199,7 +199,7 @@ class VectorSearch implements BlockSearch {
     return this.#floats[layout.out / 4 + lanes * (set * FOUND.fields + field) + (group % lanes)]!;
   }
 
-  /** Searches again those groups that kernels do not know of. */
+  /** Searches those groups again that kernels do not handle. */
   #plainly(
     groups: number,
     isLeftOut: (reach: number) => boolean,
@@ -212,7 +212,7 @@ class VectorSearch implements BlockSearch {
   }
 }
 
-/** All values (almost) zero, or not numbers. */
+/** All values are (almost) zero, or NaN. */
 function isZero(reach: number): boolean {
   return !(reach >= zeroBlock);
 }
@@ -226,12 +226,14 @@ function partOf({ scales, mins, inverses, bases }: BlockFits, group: number): Bl
   };
 }
 
-/** For each quant but the first, the smallest float that nearestNonlinear() gives it: found by halving the bits between. */
+/**
+ * For each quant but the first, the smallest float that nearestNonlinear() maps to it: found by bisection on the bits.
+ */
 function thresholds(): Float32Array {
   const found = new Float32Array(nonlinearValues.length);
   const value = new Float32Array(1);
   const bits = new Int32Array(value.buffer);
-  /** Floats in their order, as integers in theirs. */
+  /** Maps floats to integers in the same order. */
   const ordered = (x: number): number => {
     value[0] = x;
     return bits[0]! < 0 ? -(bits[0]! & 0x7fffffff) : bits[0]!;

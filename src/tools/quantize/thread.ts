@@ -1,5 +1,5 @@
-// The threads of a quantization: a pool on the caller's side, and what each thread answers with. A chunk goes out with
-// its bytes, the quantized bytes come back; nothing is shared, so it works in every browser, too.
+// The threads of a quantization: a pool on the caller's side, and the code of each thread. A chunk is sent with its
+// bytes, and the quantized bytes come back; no memory is shared, so it works in every browser.
 
 import { LanternError, ModelError, messageOf, WorkerError } from "../../base/errors.ts";
 import type { EnginePort, EngineThread } from "../../platform/platform.ts";
@@ -9,7 +9,7 @@ import { fastWiden } from "./widen.ts";
 
 type Answer = { result: ChunkResult } | { problem: string; isOurs: boolean };
 
-/** A thread's own end: answers every chunk with one message. */
+/** The thread's side: replies to every chunk with one message. */
 export function serveQuantize(port: EnginePort): void {
   const quantize = fastQuantizer();
   const widen = fastWiden();

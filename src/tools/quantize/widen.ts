@@ -1,5 +1,5 @@
-// Half floats to floats, and the largest magnitude among them: what comes before every quantizer. In WebAssembly, some
-// thousands of values at a time; the types' own dequantizers do what is left over, and everything of other types.
+// Converts half floats to floats and finds the largest magnitude: the step before every quantizer. In WebAssembly,
+// some thousands of values at a time; the types' own dequantizers do the rest, and all other types.
 
 import { byName } from "../../base/by-name.ts";
 import type { DType } from "../../dtypes/dtype.ts";
@@ -9,7 +9,7 @@ import { KernelBuilder } from "../../kernels/ir/builder.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
 
-/** Fills `values` and returns the largest magnitude: infinite or NaN where a value is. */
+/** Fills `values` and returns the largest magnitude: infinite or NaN if a value is. */
 export type Widen = (source: DType, bytes: Uint8Array, values: Float32Array) => number;
 
 export const plainWiden: Widen = (source, bytes, values) => {
@@ -17,7 +17,10 @@ export const plainWiden: Widen = (source, bytes, values) => {
   return largestMagnitude(values);
 };
 
-/** Without its sign, a float is ordered as its bits are, infinity and NaN above all others; integers compare faster. */
+/**
+ * Without the sign, floats are ordered like their bits, with infinity and NaN above all others; integers compare
+ * faster.
+ */
 export function largestMagnitude(values: Float32Array): number {
   const bits = new Int32Array(values.buffer, values.byteOffset, values.length);
   let largest = 0;
@@ -36,11 +39,11 @@ const loads: Readonly<Record<string, "f32v.load_f16" | "f32v.load_bf16">> = byNa
 });
 
 const width = 16;
-/** Vectors that a turn of the loop widens. */
+/** Vectors per loop iteration. */
 const unrolled = 8;
 const turnElems = 4 * unrolled;
 
-/** (from, to, most, turns): `most` gets the largest bits without a sign, one of each lane. */
+/** (from, to, most, turns): `most` receives the largest bits without a sign, one per lane. */
 function widenKernel(name: string, load: (typeof loads)[string]): Kernel {
   const k = new KernelBuilder(name, width);
   const from = k.param("ptr", "from");

@@ -1,5 +1,5 @@
-// Verification as the public API has it: what a backend computes, op by op, against the reference. What it needs
-// (backends, kernels) is loaded when it is called: a page that only opens models never loads it here.
+// The public API of verification: compares a backend with the reference, op by op. Backends and kernels are loaded
+// when it is called: a page that only opens models never loads them here.
 
 import type { ModelLocation } from "../../api/api.ts";
 import type { VerifyOptions } from "./options.ts";
@@ -15,7 +15,7 @@ export type {
   Verification,
 } from "./verify.ts";
 
-/** Runs a model on each backend and on the reference and compares every value; keeps the calling thread busy meanwhile. */
+/** Runs a model on each backend and on the reference and compares every value; blocks the calling thread meanwhile. */
 export async function verify(
   model: ModelLocation,
   options: VerifyOptions = {},

@@ -1,4 +1,5 @@
-// The composition root of verify(): a model's file, a reference and the backends that were asked for, put before the tool.
+// The composition root of verify(): opens the model's file, makes the reference and the requested backends, and calls
+// the tool.
 
 import type { ModelLocation } from "../../api/api.ts";
 import { allBackends, type BackendRequest } from "../../backends/table.ts";
@@ -28,9 +29,9 @@ const defaultPrompt =
   "Once upon a time, there was a little girl named Lily. She loved to play outside in the park with her friends";
 const DEFAULT_TOKENS = 12;
 const DEFAULT_TOLERANCE = 1e-4;
-/** Tokens that are read one by one, after the others in one batch: other kernels compute them. */
+/** Tokens that are computed one by one, after the others in one batch, because other kernels compute them. */
 const SINGLE_TOKENS = 2;
-/** A batch has no more. */
+/** The most tokens in a batch. */
 const MOST_TOKENS = 32;
 
 const knownOptions: OptionNames<VerifyOptions> = {
@@ -118,7 +119,7 @@ async function verifyFile(
   });
 }
 
-/** The last of the table can do anything, slowly, and is what others are held against. */
+/** The last backend of the table can compute everything, slowly; the others are compared with it. */
 function oracle(): string {
   return allBackends().at(-1)!.name;
 }
@@ -127,7 +128,7 @@ function usesGpu(name: string): boolean {
   return allBackends().some((entry) => entry.name === name && entry.usesGpu);
 }
 
-/** All but the reference; those on a GPU where there is one. */
+/** All but the reference; GPU backends only if there is a GPU. */
 async function usualBackends(platform: Platform): Promise<string[]> {
   const hasGpu = typeof (await findGpu(await platform.gpu())) !== "string";
   return allBackends()

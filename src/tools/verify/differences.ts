@@ -1,18 +1,18 @@
-// How far a backend's values are from the reference's: the largest differences of each named value, gathered over batches,
-// and added up by op. Pure arithmetic on what a tap saw.
+// The distance of a backend's values from the reference's: the largest differences of each named value, collected over
+// batches and summarized by op. Pure arithmetic on values from a tap.
 //
-// A difference is relative to the largest value of its row. Relative to the value itself it would say nothing where sums
-// cancel, and every row of a model has such values.
+// A difference is relative to the largest value of its row. Relative to the value itself it would mean nothing where
+// sums cancel, which happens in every row.
 
 import type { GraphNode } from "../../graph/graph.ts";
 
-/** The largest difference found somewhere, and where. */
+/** The largest difference, and where it is. */
 export interface Difference {
-  /** Of the values themselves. */
+  /** Absolute difference of the values. */
   readonly absolute: number;
-  /** Of the largest value of the row. */
+  /** Relative to the largest value of the row. */
   readonly relative: number;
-  /** Where the relative one is largest. */
+  /** Where the relative difference is largest. */
   readonly batch: number;
   readonly row: number;
   readonly column: number;
@@ -24,13 +24,13 @@ export interface Difference {
 export interface ValueDifference {
   readonly name: string;
   readonly op: string;
-  /** Computed from the reference's own inputs: what this op alone does. */
+  /** Computed from the reference's own inputs: the effect of this op alone. */
   readonly alone: Difference;
-  /** Computed from what the backend had computed before: rounding adds up. */
+  /** Computed from the backend's earlier results: rounding accumulates. */
   readonly chained: Difference;
 }
 
-/** All values that one kind of op makes. */
+/** All values computed by one kind of op. */
 export interface OpDifference {
   readonly op: string;
   readonly values: number;
@@ -51,7 +51,7 @@ export const noDifference: Difference = {
   expected: 0,
 };
 
-/** Compares rows of `cols` values; something that is no number is infinitely far away. */
+/** Compares rows of `cols` values; NaN is infinitely far away. */
 export function differenceOf(
   got: Float32Array,
   expected: Float32Array,
@@ -83,7 +83,7 @@ export function larger(a: Difference, b: Difference): Difference {
   return { ...most, absolute: Math.max(a.absolute, b.absolute) };
 }
 
-/** By op, in the order in which ops first come. */
+/** By op, in the order in which ops first appear. */
 export function byOp(values: readonly ValueDifference[]): OpDifference[] {
   const groups = Map.groupBy(values, ({ op }) => op);
   return [...groups].map(([op, group]) => {
@@ -99,7 +99,7 @@ export function byOp(values: readonly ValueDifference[]): OpDifference[] {
   });
 }
 
-/** The nodes whose values are compared: of the layers only those asked for; what is in no layer always. */
+/** The nodes whose values are compared: of the requested layers, and all outside layers. */
 export function comparedNodes(
   nodes: readonly GraphNode[],
   layerStarts: readonly number[],

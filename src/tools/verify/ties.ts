@@ -1,6 +1,6 @@
-// Activations that lie between two steps of the type that they are rounded to: whoever computes them one bit differently,
-// or rounds a tie the other way (C's roundf does it away from zero, most processors to the even neighbour), gets the
-// other step. That is no mistake, so an op that is verified by itself is given inputs that are clearly on one side.
+// Activations halfway between two quants of the type they are rounded to. A backend that computes one bit differently,
+// or breaks ties the other way (C's roundf rounds away from zero, most processors to even), gets the other quant. That
+// is not an error, so an op that is verified by itself gets inputs that are clearly on one side.
 
 import type { DType } from "../../dtypes/dtype.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
@@ -9,14 +9,14 @@ import { type Graph, inputsOf, type Value } from "../../graph/graph.ts";
 /** Relative to a value: some bits more than backends may differ by. */
 const NEAR = 2 ** -20;
 
-/** Types that each value is rounded to before it is multiplied or kept, by value id; others are left out. */
+/** The types that each value is rounded to before it is multiplied or stored, by value id; others are left out. */
 export function roundedTypes(
   { nodes }: Graph,
   cacheType: DType,
 ): ReadonlyMap<number, ReadonlySet<DType>> {
   const found = new Map<number, Set<DType>>();
   const add = (value: Value, type: DType | undefined) => {
-    if (!type || type.asFloat32) return; // floats stay as they are
+    if (!type || type.asFloat32) return; // floats are not rounded
     found.set(value.id, (found.get(value.id) ?? new Set()).add(type));
   };
   for (const node of nodes) {
@@ -28,7 +28,7 @@ export function roundedTypes(
   return found;
 }
 
-/** The values, with those that are nearly between two steps of the type moved onto one. */
+/** The values, with those nearly halfway between two quants moved onto one. */
 export function withoutTies(values: Float32Array, type: DType): Float32Array {
   const { blockElems } = type;
   const here = rounded(values, type);
@@ -36,7 +36,7 @@ export function withoutTies(values: Float32Array, type: DType): Float32Array {
   return values.map((value, i) => (less![i] === more![i] ? value : here[i]!));
 }
 
-/** All but the largest of each block, which its scale is made of. */
+/** Moves all values but the largest of each block, from which its scale is derived. */
 function moved(values: Float32Array, blockElems: number, by: number): Float32Array {
   const result = values.map((value) => value * (1 + by));
   if (blockElems === 1) return result;

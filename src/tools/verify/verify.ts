@@ -1,14 +1,14 @@
-// Whether a backend computes what the reference computes, on a real model: the same batches on both, every named value
-// compared. The backend is run three times.
+// Checks on a real model that a backend computes what the reference computes: the same batches on both, every named
+// value compared. The backend runs three times:
 //
-//   op by op     every op gets the reference's own inputs, so that a wrong one shows by itself and rounding adds up nowhere
-//                (and none that lies between two steps of the type that it is rounded to: ties.ts);
-//   chained      every op gets what the backend computed before, as in use, one op after the other;
-//   as in use    nobody looks on, so that what a backend does at once (fused kernels, threads) is done at once.
+//   op by op     every op gets the reference's own inputs, so that a wrong op shows by itself and rounding does not
+//                accumulate (and no input is halfway between two quants of the type it is rounded to: ties.ts);
+//   chained      every op gets the backend's earlier results, as in use, one op after the other;
+//   as in use    without a tap, so that fused kernels and threads run as they normally do.
 //
-// The first decides, to the tolerance. The last must not be far off either: where activations are rounded to few bits, a
-// last bit may send one to the neighbouring step, and that moves logits by percents (the reference with every value moved by
-// its last bits shows how far: `rounding`), but no further.
+// The first run decides, by the tolerance. The last must not be far off either: where activations are rounded to few
+// bits, a last bit may lead to the neighbouring quant, and that moves logits by percents, but no further (`rounding`
+// shows how far: the reference with every value changed in its last bits).
 
 import type { Backend, KvCacheOptions, RunOptions, WeightReader } from "../../backends/backend.ts";
 import { AbortedError } from "../../base/errors.ts";
@@ -30,13 +30,13 @@ import { roundedTypes, withoutTies } from "./ties.ts";
 
 export type { Difference, OpDifference, ValueDifference } from "./differences.ts";
 
-/** The logits of a whole run against the reference's. */
+/** The logits of a whole run compared with the reference's. */
 export interface LogitsDifference {
   readonly relative: number;
   readonly positions: number;
-  /** Positions at which the likeliest token is the reference's. */
+  /** Positions with the same most likely token as the reference. */
   readonly sameTop: number;
-  /** Of the others: the largest lead of the reference's likeliest token, relative to the largest logit. */
+  /** For the others: the largest lead of the reference's most likely token, relative to the largest logit. */
   readonly largestLostLead: number;
 }
 
@@ -45,9 +45,9 @@ export interface BackendVerification {
   readonly passed: boolean;
   readonly values: readonly ValueDifference[];
   readonly ops: readonly OpDifference[];
-  /** In the order of the graph, the first value that is further away than the tolerance, op by op. */
+  /** The first value in the order of the graph that exceeds the tolerance, op by op. */
   readonly firstBeyond: ValueDifference | undefined;
-  /** The same, chained: rounding that has added up, where firstBeyond is undefined. */
+  /** The same for the chained run: accumulated rounding, if firstBeyond is undefined. */
   readonly firstDrifted: ValueDifference | undefined;
   readonly logits: LogitsDifference;
 }
@@ -57,15 +57,15 @@ export interface Verification {
   /** Tokens of each batch. */
   readonly batches: readonly number[];
   readonly tolerance: number;
-  /** No activation and no key is rounded on the way: chained values must be within the tolerance as well. */
+  /** No activation and no key is rounded: chained values must be within the tolerance as well. */
   readonly isExact: boolean;
-  /** What rounding alone does to the logits. */
+  /** The effect of rounding alone on the logits. */
   readonly rounding: LogitsDifference;
   readonly backends: readonly BackendVerification[];
   readonly passed: boolean;
 }
 
-/** What is verified: a model in whatever form its composition root has it. */
+/** The model to verify, in any form that its composition root has. */
 export interface VerifyInput {
   readonly plan: Plan;
   readonly kv: KvCacheOptions;
@@ -77,7 +77,7 @@ export interface VerifyInput {
   readWeight(weight: Weight): WeightReader;
   reference(): Promise<Backend>;
   readonly backends: readonly { name: string; create(): Promise<Backend> }[];
-  /** Lets others run, and throws when it was aborted. */
+  /** Lets other work run; throws if it was aborted. */
   breathe(): Promise<void>;
   progress(now: string, done: number, total: number): void;
 }
@@ -113,7 +113,7 @@ export async function verifyBackends(input: VerifyInput): Promise<Verification> 
   }
 }
 
-/** Every value of the reference, and what it goes on with: none that lies between two steps of `types`. */
+/** Every value of the reference, and the values it continues with: none halfway between two quants of `types`. */
 async function seenOn(
   reference: Backend,
   input: VerifyInput,
@@ -136,7 +136,7 @@ async function seenOn(
   return { made, read };
 }
 
-/** How far the logits move when every value is moved by its last bits: the worst of some runs. */
+/** How far the logits move if every value is changed in its last bits: the worst of some runs. */
 async function roundingOf(
   reference: Backend,
   expected: readonly Float32Array[],
@@ -161,15 +161,15 @@ async function roundingOf(
   return worst!;
 }
 
-/** Whether an activation is sent to its other neighbour is a matter of luck. */
+/** Whether an activation moves to its other neighbour is random, so several runs are made. */
 const NOISY_RUNS = 3;
 
-/** How far logits may be off, relative to the largest, where activations are rounded on the way. */
+/** How far logits may be off, relative to the largest, if activations are rounded. */
 const ROUNDED_TOLERANCE = 0.1;
 
 interface ReferenceValues {
   readonly plain: Seen;
-  /** Without ties: what each op made, and what others read of it. */
+  /** Without ties: the result of each op, and the values that later ops read. */
   readonly settled: { readonly made: Seen; readonly read: Seen };
   /** The logits of each token. */
   readonly expected: readonly Float32Array[];
@@ -223,16 +223,16 @@ function valueDifference(
   chained: ReadonlyMap<number, Difference>,
 ): ValueDifference[] {
   const [one, other] = out ? [alone.get(out.id), chained.get(out.id)] : [];
-  // A value that a backend never shows, because it never has it, cannot be compared by itself.
+  // A value that a backend never materializes cannot be compared by itself.
   return out && one && other ? [{ name: out.name, op, alone: one, chained: other }] : [];
 }
 
-/** Activations are rounded beside weights of most types, and keys by the cache: then a last bit may become a step. */
+/** Most weight types round activations, and the cache rounds keys: then a last bit may become a whole quant. */
 function isExact({ plan, kv }: VerifyInput): boolean {
   return roundedTypes(plan.graph, kv.dtype).size === 0;
 }
 
-/** Runs all batches from an empty cache; the logits of every token, one array for each. */
+/** Runs all batches from an empty cache; returns the logits of every token, one array each. */
 async function runBatches(
   backend: Backend,
   { plan, tokens, batches, kv, breathe }: VerifyInput,
@@ -240,7 +240,7 @@ async function runBatches(
   optionsOf: (batch: number) => RunOptions,
 ): Promise<Float32Array[]> {
   const batch = new Batch(plan.limits);
-  // The last block first: a cache that is read as if it began at its beginning would be noticed.
+  // Blocks in reverse order, to catch a backend that ignores the block table.
   const table = { blocks: Int32Array.from({ length: kv.blocks }, (_, i) => kv.blocks - 1 - i) };
   const logits: Float32Array[] = [];
   let position = 0;
@@ -298,7 +298,7 @@ function topTwo(logits: Float32Array): [number, number] {
   return [first, second];
 }
 
-/** Moves floats by their last bits, up or down; the same way in every verification. */
+/** Changes floats in their last bits, up or down; the same way in every verification. */
 class Noise {
   #state = 1;
 
@@ -335,7 +335,7 @@ interface Watch {
   ran(tokens: number): void;
 }
 
-/** In tokens that were run: twice and some more on the reference, three times on each backend. */
+/** In tokens computed: a little more than twice on the reference, three times on each backend. */
 function progressOf({ tokens, backends, progress }: VerifyInput): Watch {
   const total = tokens.length * (2 + NOISY_RUNS + 3 * backends.length);
   let [now, done] = ["reference", 0];
@@ -351,12 +351,12 @@ function progressOf({ tokens, backends, progress }: VerifyInput): Watch {
   };
 }
 
-/** For composition roots: blocks that so many tokens take. */
+/** For composition roots: the blocks that so many tokens take. */
 export function blocksFor(tokens: number): number {
   return Math.ceil(tokens / KV_BLOCK_TOKENS);
 }
 
-/** Throws when the signal was aborted. */
+/** Throws if the signal was aborted. */
 export function checkSignal(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw new AbortedError("verify()", { cause: signal.reason });
 }
