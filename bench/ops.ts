@@ -1,51 +1,82 @@
-// The cases of the conformance table (test/conformance/op-cases.ts) as micro-benchmarks: what each op takes at the size of a
-// real model, on one thread. Not a test: it asserts nothing. `node bench/ops.ts [part of a name] [--tokens 32]`. Times are
-// the best of many short rounds, because the machine may be busy; GB/s counts the bytes of inputs, weights and results.
+// The cases of the conformance table (test/conformance/table.ts) as micro-benchmarks, on one thread: every op at the size of a
+// real model, and matmuls of every tensor type. Not a test: it asserts nothing.
+//
+//     npm run bench:ops -- [part of a name] [--tokens 1,8,64]
+//
+// Times are the best of many short rounds, because the machine may be busy. GB/s counts the bytes of inputs, weights and
+// results, GFLOP/s a multiply-add as two. The limit is that of this machine ("lantern machine") for the same bytes and
+// operations; values that stay in a cache smaller than the measured ones can exceed it.
 
 import { parseArgs } from "node:util";
 import { CpuBackend } from "../src/backends/cpu/cpu.ts";
 import { nativeKernels } from "../src/backends/cpu/native/native.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
 import { Batch } from "../src/graph/batch.ts";
-import { graphCost } from "../src/graph/cost.ts";
+import { type Cost, graphCost } from "../src/graph/cost.ts";
 import { makePlan } from "../src/graph/plan.ts";
+import { deviceAt } from "../src/limits/device.ts";
+import { limitOf } from "../src/limits/roofline.ts";
+import { machineMeasurement } from "../src/machine/machine.ts";
 import { nodeNative } from "../src/platform/node-native.ts";
-import { benchCases } from "../test/conformance/table.ts";
+import { type BenchCase, benchCases } from "../test/conformance/table.ts";
 
 const { values, positionals } = parseArgs({
-  options: { tokens: { type: "string", default: "1" } },
+  options: { tokens: { type: "string" } },
   allowPositionals: true,
 });
-const tokens = Number(values.tokens);
-const limits = { maxTokens: tokens, maxOutputs: tokens };
+const asked = values.tokens?.split(",").map(Number);
+if (asked?.some((count) => !(Number.isSafeInteger(count) && count >= 1 && count <= 128))) {
+  throw new Error(`--tokens: got ${values.tokens}, expected numbers from 1 to 128, as in 1,8,64`);
+}
 const kv = dtypeByName("f32")!;
+/** Blocks of the KV cache: room for 128 tokens. */
+const blocks = Int32Array.of(0, 1, 2, 3);
 const native = nativeKernels(nodeNative());
+const machine = await machineMeasurement({ onNote: (note) => console.error(note) });
 
 console.log(
-  `${typeof native === "string" ? `wasm (${native})` : native.target.name}, ${tokens} tokens`,
+  `${typeof native === "string" ? `wasm (${native})` : native.target.name}, 1 thread, ${machine.cpu}`,
 );
-for (const { name, make } of benchCases()) {
-  if (!name.includes(positionals[0] ?? "")) continue;
+console.log(
+  `${"".padEnd(44)} tokens ${"us".padStart(10)} ${"GB/s".padStart(7)} ${"GFLOP/s".padStart(8)} % of limit`,
+);
+const cases = benchCases().filter(({ name }) => name.includes(positionals[0] ?? ""));
+if (cases.length === 0) throw new Error(`no case has "${positionals[0]}" in its name`);
+for (const each of cases) await measure(each);
+
+async function measure({ name, make, tokens: usual }: BenchCase): Promise<void> {
+  const counts = asked ?? usual;
   const { graph, bytesOf, vocab } = make();
+  const limits = { maxTokens: Math.max(...counts), maxOutputs: Math.max(...counts) };
   const backend = new CpuBackend({ level: 3, threads: 1, startThread: undefined, native });
-  backend.prepare(makePlan(graph, limits), { blocks: 4, slots: 2, dtype: kv });
+  backend.prepare(makePlan(graph, limits), { blocks: blocks.length, slots: 2, dtype: kv });
   for (const weight of graph.weights) {
     const bytes = bytesOf(weight);
     await backend.upload(weight, async (target, at) => {
       target.set(bytes.subarray(at, at + target.length));
     });
   }
-  const step = new Batch(limits);
-  const table = { blocks: Int32Array.of(0, 1, 2, 3), slots: { from: 0, to: 1 } };
-  for (let i = 0; i < tokens; i++) step.add((i * 11 + 3) % vocab, i, table, true);
-  const best = await seconds(async () => await backend.run(step));
-  const cost = graphCost(graph, { tokens, outputs: tokens, context: (tokens + 1) / 2, kv });
-  const bytes = cost.weightBytes + cost.kvBytes + cost.valueBytes;
-  const rate = (bytes / best / 1e9).toFixed(1);
-  console.log(
-    `${name.padEnd(44)} ${(best * 1e6).toFixed(1).padStart(9)} us ${rate.padStart(7)} GB/s`,
-  );
+  for (const tokens of counts) {
+    const batch = new Batch(limits);
+    const sequence = { blocks, slots: { from: 0, to: 1 } };
+    for (let i = 0; i < tokens; i++) batch.add((i * 11 + 3) % vocab, i, sequence, true);
+    const best = await seconds(async () => await backend.run(batch));
+    const cost = graphCost(graph, { tokens, outputs: tokens, context: (tokens + 1) / 2, kv });
+    console.log(`${name.padEnd(44)} ${String(tokens).padStart(6)} ${rates(cost, best)}`);
+  }
   backend.dispose();
+}
+
+function rates(cost: Cost, best: number): string {
+  const bytes = cost.weightBytes + cost.kvBytes + cost.valueBytes;
+  const ops = cost.floatOps + cost.halfOps + cost.int8Ops;
+  const limit = limitOf({ ...cost, bytes }, deviceAt(machine, 1, bytes));
+  return [
+    (best * 1e6).toFixed(1).padStart(10),
+    (bytes / best / 1e9).toFixed(1).padStart(7),
+    (ops / best / 1e9).toFixed(1).padStart(8),
+    `${((100 * limit.seconds) / best).toFixed(0).padStart(4)} % (${limit.resource})`,
+  ].join(" ");
 }
 
 /** Of one call: the best of 20 rounds of about 5 ms, after a warm-up. */

@@ -36,7 +36,7 @@ export {
 export { machineCodeInfo } from "./machine/native.ts";
 export { rememberSpeed, type SpeedRecord } from "./machine/speeds.ts";
 export { inspect, open, openTokenizer } from "./open.ts";
-export { benchMatmul } from "./tools/bench/api.ts";
+export { benchMatmul, matmulBenchShape } from "./tools/bench/api.ts";
 export type { ByteSink, ConvertOptions, ConvertResult, ConvertType } from "./tools/convert/api.ts";
 export { convert } from "./tools/convert/api.ts";
 export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./tools/limits/api.ts";

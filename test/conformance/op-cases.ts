@@ -5,6 +5,7 @@ import type { DType } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import type { GraphBuilder } from "../../src/graph/builder.ts";
 import type { OpKind, Rope, RopeLayout, Routing, Value, Weight } from "../../src/graph/graph.ts";
+import { matmulBenchShape } from "../../src/tools/bench/api.ts";
 
 /** Token ids of the cases: rows of every input table. */
 export const caseVocab = 37;
@@ -13,7 +14,7 @@ export const caseVocab = 37;
 export const opColumns: readonly number[] = [64, 45, 300];
 
 /** Columns at which the same cases are benchmarked (bench/ops.ts). */
-export const benchColumns = 4096;
+export const benchColumns: number = matmulBenchShape.k;
 
 /** What a case builds with: names are the case's own, so that several fit in one graph. */
 export interface CaseGraph {

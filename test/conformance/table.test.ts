@@ -4,8 +4,9 @@
 import { expect, test } from "vitest";
 import { allDTypes } from "../../src/dtypes/table.ts";
 import type { OpKind } from "../../src/graph/graph.ts";
+import { matmulBenchShape } from "../../src/tools/bench/api.ts";
 import { opCases } from "./op-cases.ts";
-import { cases, skipReason, skips, type TableCase } from "./table.ts";
+import { benchCases, cases, skipReason, skips, type TableCase } from "./table.ts";
 import type { TargetName } from "./targets.ts";
 
 const ops = Object.keys(opCases) as OpKind[];
@@ -26,6 +27,25 @@ test("every tensor type has a case, and it multiplies", () => {
   const types = cases.flatMap((each) => ("dtype" in each ? [each] : []));
   expect(types.map(({ dtype }) => dtype)).toEqual([...allDTypes()]);
   for (const each of types) expect(opsIn(each)).toContain("matmul");
+});
+
+test("every tensor type is benchmarked: a matmul of the usual size, for 1, 8 and 64 tokens", () => {
+  const { n, k } = matmulBenchShape;
+  for (const { name } of allDTypes()) {
+    const found = benchCases().filter((each) => each.name === `dtype ${name} matmul`);
+    expect(found, name).toMatchObject([{ tokens: [1, 8, 64] }]);
+    const { graph } = found[0]!.make();
+    const matrices = graph.nodes.flatMap((node) => (node.op === "matmul" ? [node.weight] : []));
+    expect(matrices).toMatchObject([{ shape: [n, k], dtype: { name } }]);
+  }
+});
+
+test("every case of an op is benchmarked", () => {
+  const names = benchCases().map(({ name }) => name);
+  expect(new Set(names).size).toBe(names.length);
+  for (const op of ops) {
+    for (const { name } of opCases[op]) expect(names).toContain(`${op} ${name}`);
+  }
 });
 
 test("names are used once, and values of a case are told apart", () => {

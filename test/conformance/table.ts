@@ -6,9 +6,11 @@ import type { DType } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
+import { weightBytes } from "../../src/graph/cost.ts";
 import type { OpKind, Weight } from "../../src/graph/graph.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { allArchs } from "../../src/models/table.ts";
+import { matmulBenchShape } from "../../src/tools/bench/api.ts";
 import { leftOut } from "../support/exhaustive.ts";
 import { Random } from "../support/random.ts";
 import { type TinyOptions, tinyModel, tinyShape } from "../support/tiny-engine.ts";
@@ -74,14 +76,52 @@ function opModel(op: OpKind, cases: readonly OpCase[]): CaseModel {
   return { graph, bytesOf: randomWeight, vocab: caseVocab };
 }
 
-/** The same cases at the size of a real model, each by itself: what bench/ops.ts measures. */
-export function benchCases(): readonly { readonly name: string; make(): CaseModel }[] {
-  return (Object.keys(opCases) as OpKind[]).flatMap((op) =>
+export interface BenchCase {
+  readonly name: string;
+  make(): CaseModel;
+  /** The batches to measure, by their tokens. */
+  readonly tokens: readonly number[];
+}
+
+/**
+ * The same cases at the size of a real model, one graph each, for bench/ops.ts: every op for one token, and a matmul of every
+ * tensor type for one token (bound by bandwidth), 8 and 64 (bound by arithmetic).
+ */
+export function benchCases(): readonly BenchCase[] {
+  const ofOps = (Object.keys(opCases) as OpKind[]).flatMap((op) =>
     opCases[op].map((each) => ({
       name: `${op} ${each.name}`,
       make: () => opModel(op, [{ ...each, columns: [benchColumns] }]),
+      tokens: [1],
     })),
   );
+  const ofTypes = allDTypes().map((dtype) => ({
+    name: `dtype ${dtype.name} matmul`,
+    make: () => benchMatmul(dtype),
+    tokens: [1, 8, 64],
+  }));
+  return [...ofOps, ...ofTypes];
+}
+
+/** [tokens, cols] x [rows, cols]^T with weights of the type. */
+function benchMatmul(dtype: DType): CaseModel {
+  const { n: rows, k: cols } = matmulBenchShape;
+  const g = new GraphBuilder();
+  const x = g.embed({ name: "inputs", shape: [caseVocab, cols], dtype: f32 }, "x");
+  const matrix: Weight = { name: "matrix", shape: [rows, cols], dtype };
+  const graph = g.finish({ logits: g.matmul(x, matrix, "matmul") });
+  const bytesOf = (each: Weight) => (each === matrix ? repeatedSample(each) : randomWeight(each));
+  return { graph, bytesOf, vocab: caseVocab };
+}
+
+/** Few distinct values, which repeat: quantizing all of them takes longer than measuring. */
+function repeatedSample(weight: Weight): Uint8Array {
+  const sample = sampleBlocks(weight.dtype, 1 << 16);
+  const bytes = new Uint8Array(weightBytes(weight));
+  for (let at = 0; at < bytes.length; at += sample.length) {
+    bytes.set(sample.subarray(0, bytes.length - at), at);
+  }
+  return bytes;
 }
 
 /** Rows of a table of the type, of one that is the output matrix as well, and the matmuls with a matrix and with experts. */

@@ -1,8 +1,11 @@
 // lantern bench matmul: the speed of single matmuls for every opt level, type and thread count, as a table with
 // a row for each level. The entrants take turns; each shows the median of its rounds.
+//
+// A face uses only the public API, so this command cannot take the cases of the conformance table: `npm run bench:ops`
+// measures those. Both have the size of matmulBenchShape.
 
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { benchMatmul, type OptLevel } from "../../index.ts";
+import { benchMatmul, matmulBenchShape, type OptLevel } from "../../index.ts";
 import type { MachineFacts, MachineLoad } from "../../platform/node-cli.ts";
 import { othersCores } from "../bench/machine-load.ts";
 import { rateText, summarize } from "../bench/measure.ts";
@@ -55,9 +58,9 @@ export function defineMatmul(command: Command, context: CliContext): void {
     )
     .addOption(threadsOption("compute threads (default: 1 and all cores)"))
     .addOption(levelsOption("all that this machine can run"))
-    .option("-N, --rows <n>", "rows of the weights (outputs)", size, 4096)
-    .option("-K, --columns <n>", "columns of the weights (inputs)", size, 4096)
-    .option("-M, --tokens <n>", "rows of the activations (tokens)", size, 128)
+    .option("-N, --rows <n>", "rows of the weights (outputs)", size, matmulBenchShape.n)
+    .option("-K, --columns <n>", "columns of the weights (inputs)", size, matmulBenchShape.k)
+    .option("-M, --tokens <n>", "rows of the activations (tokens)", size, matmulBenchShape.m)
     .option(
       "-r, --repetitions <n>",
       "rounds in which every combination is measured",

@@ -3,6 +3,13 @@
 
 import type { MatmulBenchOptions, MatmulSpeed } from "../../api/api.ts";
 
+/** The default size, for `lantern bench matmul` and the bench cases of test/conformance. */
+export const matmulBenchShape: Readonly<Pick<MatmulBenchOptions, "n" | "k" | "m">> = {
+  n: 4096,
+  k: 4096,
+  m: 128,
+};
+
 /** The speed of one matmul on this machine; blocks the calling thread meanwhile. */
 export async function benchMatmul(options: MatmulBenchOptions): Promise<MatmulSpeed> {
   const { measureMatmul } = await import("./matmul.ts");
