@@ -1,6 +1,6 @@
 // "One file and one line", from outside: an op, a tensor type, an architecture and a backend are added to a copy of the sources,
 // each with the code of its document and nothing else. The copy compiles, and the conformance table, which takes new ones by
-// itself, runs them on the reference, in WebAssembly, as machine code and, where there is an adapter, on a GPU.
+// itself, runs them on the reference, on the new backend, in WebAssembly, as machine code and, where there is an adapter, on a GPU.
 
 import { afterAll, expect, test } from "vitest";
 import { gpuLacks } from "../support/gpu.ts";
@@ -64,11 +64,13 @@ test("a plain architecture: one file and one line", () => {
   ]);
 });
 
-test("a backend: one file and one entry", () => {
+test("a backend: one file and one entry, and as much for its tests", () => {
   const backend = additionsOf("docs/add-a-backend.md");
   expect(add("a backend", backend)).toEqual([
     "src/backends/counting/counting.ts",
     "src/backends/table.ts",
+    "test/conformance/targets.ts",
+    "test/conformance/counting.test.ts",
   ]);
 });
 
@@ -78,15 +80,21 @@ test("all of it compiles", () => {
 
 const onGpu = gpuLacks === undefined ? "and webgpu" : `[not on webgpu: ${gpuLacks}]`;
 
-test(`all of it computes: reference, wasm, machine code ${onGpu}`, () => {
-  const targets = ["reference", "wasm", "native", ...(gpuLacks === undefined ? ["webgpu"] : [])];
+test(`all of it computes: reference, the new backend, wasm, machine code ${onGpu}`, () => {
+  const targets = [
+    "reference",
+    "counting",
+    "wasm",
+    "native",
+    ...(gpuLacks === undefined ? ["webgpu"] : []),
+  ];
   const files = targets.map((name) => `test/conformance/${name}.test.ts`);
   const cases = ["op square", "dtype q1_0", "model gemma"];
   const { passed, failed, messages } = overlay.test(files, cases);
   expect(messages).toEqual([]);
   expect(failed).toBe(0);
-  // The reference, two ways of WebAssembly, and the GPU; machine code where this processor has some.
-  const least = gpuLacks === undefined ? 4 : 3;
+  // The reference, the new backend, two ways of WebAssembly, and the GPU; machine code where this processor has some.
+  const least = gpuLacks === undefined ? 5 : 4;
   expect(passed).toBeGreaterThanOrEqual(least * cases.length);
   console.log(`${passed} cases passed on ${targets.join(", ")}`);
 });

@@ -18,6 +18,9 @@ import { fileURLToPath } from "node:url";
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const folders = ["test/tiers", "src", "test/conformance", "test/support", "test/kernels"];
 
+/** Besides src; one that is not there yet is no error. */
+const compiled = ["table", "targets", "counting.test"].map((name) => `test/conformance/${name}.ts`);
+
 /** A part of a document: a new file, or lines that are added to one. */
 export interface Addition {
   readonly path: string;
@@ -32,7 +35,7 @@ export function additionsOf(document: string): Addition[] {
     if (kind === "diff") additions.push(change(document, code!));
     else {
       const paragraph = text.slice(0, index).trimEnd().split("\n\n").at(-1)!;
-      const path = /`(src\/[\w./-]+\.ts)`/.exec(paragraph)![1]!;
+      const path = /`((?:src|test)\/[\w./-]+\.ts)`/.exec(paragraph)![1]!;
       additions.push({ path, apply: () => code! });
     }
   }
@@ -96,7 +99,7 @@ export class Overlay {
   compile(): string {
     const config = {
       extends: "./tsconfig.json",
-      include: ["src", "test/conformance/table.ts", "test/conformance/targets.ts"],
+      include: ["src", ...compiled],
     };
     writeFileSync(join(this.folder, "tsconfig.overlay.json"), JSON.stringify(config));
     const tsc = join(root, "node_modules/typescript/bin/tsc");

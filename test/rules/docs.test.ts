@@ -6,11 +6,15 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
+import type { Backend } from "../../src/backends/backend.ts";
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { f32ToF16 } from "../../src/base/half.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { computeLogits } from "../../src/engine/generator.ts";
 import type { Arch } from "../../src/models/arch.ts";
 import { registerArch } from "../../src/models/table.ts";
+import { firstDifference } from "../conformance/run-case.ts";
+import { cases } from "../conformance/table.ts";
 import { examples, loadExample, scratchFolder, writeExample } from "../support/doc-examples.ts";
 import { tinyEngine } from "../support/tiny-engine.ts";
 
@@ -89,5 +93,17 @@ describe("the examples", () => {
     const { positions } = await computeLogits(engine, [1, 2, 3], { top: 1, greedy: 0 }, control);
     expect(positions.every(({ norm }) => Number.isFinite(norm) && norm > 0)).toBe(true);
     engine.dispose();
+  });
+
+  test("counting computes what the reference computes, and counts", async () => {
+    const { CountingBackend } = (await loadExample("src/backends/counting/counting.ts")) as {
+      CountingBackend: new (inner: Backend) => Backend & { counts: Map<string, number> };
+    };
+    const backend = new CountingBackend(new ReferenceBackend());
+    const model = cases.find(({ name }) => name === "model llama")!;
+    expect(await firstDifference(backend, model.make(), model, model.batches)).toBeUndefined();
+    const matmuls = model.make().graph.nodes.filter(({ op }) => op === "matmul").length;
+    expect(backend.counts.get("matmul")).toBe(matmuls * model.batches.length);
+    backend.dispose();
   });
 });

@@ -26,6 +26,7 @@ export const examples: Readonly<Record<string, string>> = {
   "src/backends/cpu/ops/square.ts": "docs/add-an-op.md",
   "src/backends/webgpu/ops/square.ts": "docs/add-an-op.md",
   "src/backends/counting/counting.ts": "docs/add-a-backend.md",
+  "test/conformance/counting.test.ts": "docs/add-a-backend.md",
 };
 
 /** Writes an example as a file that finds its imports as if it lay where the document says; returns the path. */
