@@ -1,10 +1,13 @@
 // What packed weights take in memory, type by type, and that every type which can be a weight has a packing whose
-// activations are those of its dtype. That rows come out of tiles as they went in is test/backends/weights.test.ts.
+// activations are those of its dtype; that a packing reads random bytes as the block is described, and that rows come out of
+// panels so. (Through the CPU backend: test/backends/weights.test.ts.)
 
 import { expect, test } from "vitest";
 import { f16ToF32 } from "../../src/base/half.ts";
+import type { DType } from "../../src/dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import type { Dot4 } from "../../src/kernels/ir/meanings.ts";
+import { packPanel } from "../../src/kernels/ops/packed/pack.ts";
 import { writeQuants } from "../../src/kernels/ops/packed/pack-quants.ts";
 import { factorsBytes, PANEL_ROWS, rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
 import {
@@ -16,6 +19,7 @@ import {
 } from "../../src/kernels/ops/packed/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { type QuantBits, quantFields } from "../../src/kernels/ops/packed/quant-fields.ts";
+import { unpackRow } from "../../src/kernels/ops/packed/unpack.ts";
 import { nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
 import { blockValues } from "../dtypes/block-values.ts";
 import { Random } from "../support/random.ts";
@@ -153,6 +157,46 @@ test.each(packedTypes())("%s is read as its block is described, whatever the sca
       const meant = Array.from(blockValues(dtype, bytes), (value) => value + 0);
       const got = spanValues(packing, span, dot4).map((value) => value + 0);
       expect(got, `block ${i}, dot4 ${dot4}`).toEqual(meant);
+    }
+  }
+});
+
+/** Rows of random blocks, 256 columns each, whose values are all finite; and the values, by the description of a block. */
+function randomRows(dtype: DType): { bytes: Uint8Array; values: Float32Array } {
+  const random = new Random(dtype.name.length);
+  const blocks = (PANEL_ROWS * panelCols) / dtype.blockElems;
+  const bytes = new Uint8Array(blocks * dtype.blockBytes);
+  const values = new Float32Array(PANEL_ROWS * panelCols);
+  for (let block = 0; block < blocks; ) {
+    const own = Uint8Array.from({ length: dtype.blockBytes }, () => random.below(256));
+    const meant = blockValues(dtype, own);
+    if (!meant.every(Number.isFinite)) continue;
+    bytes.set(own, block * dtype.blockBytes);
+    values.set(meant, block++ * dtype.blockElems);
+  }
+  return { bytes, values };
+}
+
+const panelCols = 256;
+
+test.each(packedTypes())("%s: rows in panels mean what their blocks are described as", (type) => {
+  const packing = packingOf(type)!;
+  const { bytes, values } = randomRows(dtypeByName(type)!);
+  const row = new Float32Array(panelCols);
+  for (const target of targets) {
+    const buffer = new ArrayBuffer(rowPanelBytes(layoutFor(packing, target), panelCols));
+    const memory = {
+      bytes: new Int8Array(buffer),
+      halves: new Uint16Array(buffer),
+      words: new Uint32Array(buffer),
+      floats: new Float32Array(buffer),
+    };
+    packPanel(packing, target, new DataView(bytes.buffer), PANEL_ROWS, panelCols, memory, 0);
+    for (let r = 0; r < PANEL_ROWS; r++) {
+      unpackRow(packing, target, memory, 0, r, panelCols, row, 0);
+      const meant = values.subarray(r * panelCols, (r + 1) * panelCols);
+      const wrong = row.findIndex((value, col) => value !== meant[col]); // 0 and -0 are the same
+      expect(wrong, `${target.name}, row ${r}`).toBe(-1);
     }
   }
 });
