@@ -5,6 +5,7 @@
 // The shapes are Qwen3-30B-A3B's, with fewer layers and experts: 2048 wide, 8 experts of 768 for a token, of 32.
 
 import { parseArgs } from "node:util";
+import { evenRoom } from "../src/backends/backend.ts";
 import { CpuBackend } from "../src/backends/cpu/cpu.ts";
 import { nativeKernels } from "../src/backends/cpu/native/native.ts";
 import type { DType } from "../src/dtypes/dtype.ts";
@@ -75,7 +76,7 @@ async function load(graph: Graph, threads: number): Promise<CpuBackend> {
   const native = nativeKernels(nodeNative());
   const startThread = () => nodePlatform.startThread("compute");
   const backend = new CpuBackend({ level: 3, threads, startThread, native });
-  backend.prepare(makePlan(graph, limits), { blocks: 1, dtype: f32 });
+  backend.prepare(makePlan(graph, limits), evenRoom(1, f32));
   for (const each of graph.weights) {
     // A stretch of samples, again and again: which values they are makes no difference to the time.
     const sample = samplesOf(each.dtype);

@@ -1,6 +1,7 @@
 // A model on the GPU without an engine around it, for bench/gpu.ts: its file opened, its weights uploaded, and batches timed
 // from run() to the logits on the host. Greedy: the next token is the likeliest.
 
+import { evenRoom } from "../src/backends/backend.ts";
 import type { GpuDevice } from "../src/backends/webgpu/device.ts";
 import type { KernelTime } from "../src/backends/webgpu/time-kernels.ts";
 import { type Tuning, tuningFor } from "../src/backends/webgpu/tuning.ts";
@@ -43,7 +44,7 @@ export async function loadGpuModel(
   const { graph } = buildModel(file);
   const backend = new WebGpuBackend(gpu, { tuning });
   const blocks = Math.ceil((contextTokens + maxTokens) / 32);
-  await backend.prepare(makePlan(graph, limits), { blocks, dtype: dtypeByName("f16")! });
+  await backend.prepare(makePlan(graph, limits), evenRoom(blocks, dtypeByName("f16")!));
   for (const weight of graph.weights) {
     await backend.upload(weight, async (target, at) => {
       await file.readTensor(file.tensors.get(weight.name)!, target, at);

@@ -8,6 +8,7 @@
 // operations; values that stay in a cache smaller than the measured ones can exceed it.
 
 import { parseArgs } from "node:util";
+import { evenRoom } from "../src/backends/backend.ts";
 import { CpuBackend } from "../src/backends/cpu/cpu.ts";
 import { nativeKernels } from "../src/backends/cpu/native/native.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
@@ -49,7 +50,7 @@ async function measure({ name, make, tokens: usual }: BenchCase): Promise<void> 
   const { graph, bytesOf, vocab } = make();
   const limits = { maxTokens: Math.max(...counts), maxOutputs: Math.max(...counts) };
   const backend = new CpuBackend({ level: 3, threads: 1, startThread: undefined, native });
-  backend.prepare(makePlan(graph, limits), { blocks: blocks.length, slots: 2, dtype: kv });
+  backend.prepare(makePlan(graph, limits), { ...evenRoom(blocks.length, kv), slots: 2 });
   for (const weight of graph.weights) {
     const bytes = bytesOf(weight);
     await backend.upload(weight, async (target, at) => {

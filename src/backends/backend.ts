@@ -9,48 +9,51 @@ import type { Batch } from "../graph/batch.ts";
 import type { GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
 
-/** What a backend keeps of sequences: at most `blocks` blocks of 32 tokens, keys and values of each layer; recurrent state. */
+/** What a backend keeps of sequences: keys and values of each layer in blocks of 32 tokens, and recurrent state. */
 export interface KvCacheOptions {
-  /** Of a group of KV states that keeps everything; also the most that a sequence's table has. */
-  blocks: number;
   dtype: DType;
-  /** Blocks that are there from the start; growKv() asks for more. Default: all. */
-  held?: number;
-  /** The same for each group of KV states (KvState.group), where windows make a difference. Default: all are alike. */
-  groups?: readonly GroupRoom[];
+  /** Most blocks in a sequence's block table. */
+  tableLength: number;
+  /** Blocks of each group of KV states, by KvState.group. */
+  groups: readonly GroupRoom[];
   /** Slots of recurrent state. Default: none. */
   slots?: number;
 }
 
 /** Blocks of a group of KV states. */
 export interface GroupRoom {
+  /** At most. */
   readonly blocks: number;
+  /** Held from the start; growKv() asks for more. */
   readonly held: number;
 }
 
-export function groupRoom(
-  { blocks, held = blocks, groups }: KvCacheOptions,
-  group: number,
-): GroupRoom {
-  return groups?.[group] ?? { blocks, held };
+/** The same number of blocks for all groups, held from the start. */
+export function evenRoom(blocks: number, dtype: DType, groups = 1): KvCacheOptions {
+  const group = { blocks, held: blocks };
+  return { dtype, tableLength: blocks, groups: Array.from({ length: groups }, () => group) };
+}
+
+export function groupRoom({ groups }: KvCacheOptions, group: number): GroupRoom {
+  const room = groups[group];
+  if (!room)
+    throw new Error(`KV cache: no blocks for group ${group}, only for ${groups.length} groups`);
+  return room;
 }
 
 /** All of it from the start. */
-export function wholeRoom({ groups, ...kv }: KvCacheOptions): KvCacheOptions {
-  const whole = { ...kv, held: kv.blocks };
-  if (!groups) return whole;
-  return { ...whole, groups: groups.map(({ blocks }) => ({ blocks, held: blocks })) };
+export function wholeRoom(kv: KvCacheOptions): KvCacheOptions {
+  return { ...kv, groups: kv.groups.map(({ blocks }) => ({ blocks, held: blocks })) };
 }
 
 /** Whether a layout for one is a layout for the other. */
 export function isSameRoom(a: KvCacheOptions, b: KvCacheOptions): boolean {
-  const groups = Math.max(a.groups?.length ?? 1, b.groups?.length ?? 1);
-  const isSame = (group: number) => groupRoom(a, group).blocks === groupRoom(b, group).blocks;
   return (
     a.dtype === b.dtype &&
-    a.blocks === b.blocks &&
+    a.tableLength === b.tableLength &&
     (a.slots ?? 0) === (b.slots ?? 0) &&
-    Array.from({ length: groups }, (_, group) => group).every(isSame)
+    a.groups.length === b.groups.length &&
+    a.groups.every(({ blocks }, group) => blocks === b.groups[group]!.blocks)
   );
 }
 

@@ -35,7 +35,7 @@ export function describeModel(
     kvBytesPerToken: kvTokenBytes(graph, kv.dtype),
     stateBytes: cacheBytes(stateKinds(graph, limits), kv),
     contextSize,
-    cacheTokens: kv.blocks * KV_BLOCK_TOKENS,
+    cacheTokens: kv.tableLength * KV_BLOCK_TOKENS,
     trainedContext: config.trainedContext,
     vocabSize: config.vocabSize,
     layers: config.layers,

@@ -5,7 +5,7 @@
 // A time is measured over many matmuls in one submission, each with its own weights, by the host's clock, so the cost
 // of the host and of a submission does not count. Rounds go through all profiles in turn; the fastest round counts.
 
-import type { Backend } from "../backends/backend.ts";
+import { type Backend, evenRoom } from "../backends/backend.ts";
 import { backendByName } from "../backends/table.ts";
 import type { GpuDevice, GpuFacts } from "../backends/webgpu/device.ts";
 import {
@@ -148,7 +148,7 @@ class GpuMatmulBench {
     try {
       const graph = matmulGraph(type, n, k, copies);
       const plan = makePlan(graph, bench.#limits);
-      await bench.#backend.prepare(plan, { blocks: 1, dtype: floats });
+      await bench.#backend.prepare(plan, evenRoom(1, floats));
       for (const weight of graph.weights) await uploadSample(bench.#backend, weight);
       return bench;
     } catch (error) {

@@ -4,7 +4,7 @@
 // Stage times come from the threads' records (src/backends/cpu/threads/records.ts): init ends when the last thread has
 // prepared its activations, compute when the last has finished its rows. Both include waiting at barriers.
 
-import { type Backend, EVENT_NUMBERS } from "../backends/backend.ts";
+import { type Backend, EVENT_NUMBERS, evenRoom } from "../backends/backend.ts";
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { backendByName } from "../backends/table.ts";
 import { bytesFor } from "../dtypes/dtype.ts";
@@ -149,7 +149,7 @@ class RowsBench {
     const bench = new RowsBench(backend, rows, copies, maxTokens);
     try {
       const graph = matmulGraph(dtypeByName(problem.dtype)!, rows, problem.k, copies);
-      await backend.prepare(makePlan(graph, bench.#limits), { blocks: 1, dtype: floats });
+      await backend.prepare(makePlan(graph, bench.#limits), evenRoom(1, floats));
       for (const weight of graph.weights) await uploadSample(backend, weight);
       const { parts } = backend.profile!()!;
       for (const [part, { op }] of parts.entries()) if (op === "matmul") bench.#compute.add(part);

@@ -2,6 +2,7 @@
 // compiled, and what is missing would be left out of a variant silently. And few tokens do read their weights in streams.
 
 import { describe, expect, test } from "vitest";
+import { evenRoom } from "../../src/backends/backend.ts";
 import type { Kernels } from "../../src/backends/cpu/executor.ts";
 import { type Layout, layOut } from "../../src/backends/cpu/memory/layout.ts";
 import { kernelsOf, makeExecutors } from "../../src/backends/cpu/ops/table.ts";
@@ -18,7 +19,7 @@ function layoutOf(weightType: string, native: (typeof kinds)[number]["native"]):
   const { graph } = buildModel(tinyModel({ architecture: "qwen3", weightType }));
   const layout = layOut({
     plan: makePlan(graph, { maxTokens: 8, maxOutputs: 8 }),
-    kv: { blocks: 2, dtype: dtypeByName("f16")! },
+    kv: evenRoom(2, dtypeByName("f16")!),
     threads: 1,
     tiled: true,
     native,

@@ -3,7 +3,7 @@
 // reference, test/models/moe-golden.test.ts whole mixtures against llama.cpp.)
 
 import { describe, expect, test } from "vitest";
-import type { Backend } from "../../src/backends/backend.ts";
+import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
@@ -48,7 +48,7 @@ function mixture(type: string): Graph {
 }
 
 async function load(backend: Backend, graph: Graph): Promise<void> {
-  await backend.prepare(makePlan(graph, limits), { blocks: 1, dtype: f32 });
+  await backend.prepare(makePlan(graph, limits), evenRoom(1, f32));
   for (const each of graph.weights) {
     const bytes = bytesOf(each);
     await backend.upload(each, async (target, at) => {

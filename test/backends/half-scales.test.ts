@@ -2,7 +2,7 @@
 // cannot raise), both in one row, and no numbers at all. Matmuls are held against the reference, rows against the type.
 
 import { expect, test } from "vitest";
-import type { Backend } from "../../src/backends/backend.ts";
+import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { Arena } from "../../src/backends/cpu/memory/arena.ts";
 import { Packer } from "../../src/backends/cpu/memory/repack.ts";
 import { makeRowReader } from "../../src/backends/cpu/memory/table-rows.ts";
@@ -62,7 +62,7 @@ const reading = (bytes: Uint8Array) => async (target: Uint8Array, at: number) =>
 
 async function product(backend: Backend, type: string, bytes: Uint8Array, tokens: number) {
   const graph = matmulGraph(dtypeByName(type)!, n, k);
-  await backend.prepare(makePlan(graph, limits), { blocks: 1, dtype: floats });
+  await backend.prepare(makePlan(graph, limits), evenRoom(1, floats));
   for (const weight of graph.weights) {
     if (weight.dtype === floats) await uploadSample(backend, weight);
     else await backend.upload(weight, reading(bytes));

@@ -2,6 +2,7 @@
 // and a choice never changes a text. The default's results are held against the reference by the conformance suite.
 
 import { describe, expect, test } from "vitest";
+import { evenRoom } from "../../src/backends/backend.ts";
 import { backendByName } from "../../src/backends/table.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
@@ -49,7 +50,7 @@ describe.each(problems)("$dtype $n x $k", (problem) => {
       choose: () => ({ variants, byTokens, notes: [] }),
     });
     const graph = matmulGraph(dtypeByName(problem.dtype)!, problem.n, problem.k);
-    await backend.prepare(makePlan(graph, limits), { blocks: 1, dtype: floats });
+    await backend.prepare(makePlan(graph, limits), evenRoom(1, floats));
     for (const weight of graph.weights) await uploadSample(backend, weight);
     const results = async (index: number, tokens: number): Promise<Float32Array> => {
       backend.tuning!.setVariant(index);

@@ -1,7 +1,7 @@
 // What a model needs is known before anything is read, and one that does not fit is refused then, with the numbers.
 
 import { describe, expect, test } from "vitest";
-import type { Backend } from "../../src/backends/backend.ts";
+import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { MemoryError } from "../../src/base/errors.ts";
@@ -29,7 +29,7 @@ describe.each(backends)("%s", (_, create) => {
   test("measure() says what prepare() and the uploads take", async () => {
     const backend = create();
     const { graph } = buildModel(tinyModel());
-    const kv = { blocks: 4, dtype: f16 };
+    const kv = evenRoom(4, f16);
     const { limitBytes, ...need } = backend.measure(
       makePlan(graph, { maxTokens: 12, maxOutputs: 12 }),
       kv,

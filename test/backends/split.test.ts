@@ -2,7 +2,7 @@
 // batches, shared and copied cache blocks; how layers are counted; and what is said when a part does not fit.
 
 import { describe, expect, test } from "vitest";
-import type { Backend, MemoryNeed } from "../../src/backends/backend.ts";
+import { type Backend, evenRoom, type MemoryNeed } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { layersText, mostThatFit } from "../../src/backends/split/divide.ts";
@@ -26,7 +26,7 @@ import {
 
 const f32 = dtypeByName("f32")!;
 const limits = { maxTokens: 8, maxOutputs: 8 };
-const kv = { blocks: 4, dtype: f32 };
+const kv = evenRoom(4, f32);
 /** The output, and every layer. */
 const everything = tinyShape.layers + 1;
 

@@ -2,7 +2,7 @@
 // device's limits are small, limits that are too small, a lost device, use after dispose; and the option of open().
 
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { Backend } from "../../src/backends/backend.ts";
+import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import { layOutWeights } from "../../src/backends/webgpu/weight-layout.ts";
@@ -29,7 +29,7 @@ const table = { blocks: Int32Array.of(1, 0) };
 async function loaded(backend: Backend, vocab: number = tinyShape.vocab): Promise<Backend> {
   const model = tinyModel({ vocab });
   const { graph } = buildModel(model);
-  await backend.prepare(makePlan(graph, limits), { blocks: 4, dtype: dtypeByName("f32")! });
+  await backend.prepare(makePlan(graph, limits), evenRoom(4, dtypeByName("f32")!));
   for (const weight of graph.weights) {
     await backend.upload(weight, async (target, at) => {
       target.set(model.bytes.get(weight.name)!.subarray(at, at + target.length));
@@ -154,7 +154,7 @@ describeGpu("webgpu, limits", () => {
     const backend = await gpuBackend({ limits: { maxBindingBytes: 2 ** 16 } });
     const { graph } = buildModel(tinyModel());
     const plan = makePlan(graph, limits);
-    const measure = () => backend.measure(plan, { blocks: 4096, dtype: dtypeByName("f32")! });
+    const measure = () => backend.measure(plan, evenRoom(4096, dtypeByName("f32")!));
     expect(measure).toThrow(MemoryError);
     expect(measure).toThrow(/a layer of the KV cache needs a buffer of 16777216 bytes/);
     backend.dispose();

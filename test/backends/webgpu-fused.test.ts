@@ -2,7 +2,7 @@
 // nodes are computed one by one); which nodes those are; and that large batches, which compute them apart, agree.
 
 import { expect, test } from "vitest";
-import type { Backend } from "../../src/backends/backend.ts";
+import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { fuse } from "../../src/backends/webgpu/fuse.ts";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
@@ -130,7 +130,7 @@ async function run(
   sizes: readonly number[],
 ): Promise<Result[]> {
   const blocks = Math.ceil(sizes.reduce((a, b) => a + b) / 32) + 1;
-  await backend.prepare(makePlan(graph, limits), { blocks, dtype: dtypeByName(kvType)! });
+  await backend.prepare(makePlan(graph, limits), evenRoom(blocks, dtypeByName(kvType)!));
   for (const weight of graph.weights) {
     const bytes = bytesOf(weight);
     await backend.upload(weight, async (target, at) => {

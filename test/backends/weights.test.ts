@@ -2,6 +2,7 @@
 // every packed type and every target; and a table that is both embedding and output lies in memory once.
 
 import { expect, test } from "vitest";
+import { evenRoom } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { Arena } from "../../src/backends/cpu/memory/arena.ts";
 import { Packer } from "../../src/backends/cpu/memory/repack.ts";
@@ -83,7 +84,7 @@ test("a read that fails fails the upload", async () => {
   const backend = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
   const { graph } = buildModel(tinyModel());
   const f32 = dtypeByName("f32")!;
-  backend.prepare(makePlan(graph, { maxTokens: 4, maxOutputs: 4 }), { blocks: 1, dtype: f32 });
+  backend.prepare(makePlan(graph, { maxTokens: 4, maxOutputs: 4 }), evenRoom(1, f32));
   const failing = backend.upload(graph.weights[0]!, async () => {
     throw new RangeError("no such bytes");
   });
@@ -95,7 +96,7 @@ test("a tied table of embeddings is in memory once", () => {
   const model = tinyModel({ weightType: "f16" });
   const { graph } = buildModel(model); // tinyModel leaves the output matrix out
   const backend = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
-  const kv = { blocks: 1, dtype: dtypeByName("f32")! };
+  const kv = evenRoom(1, dtypeByName("f32")!);
   const need = backend.measure(makePlan(graph, { maxTokens: 4, maxOutputs: 4 }), kv);
   const inFile = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
   const padding = 64 * graph.weights.length;

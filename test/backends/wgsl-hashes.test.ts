@@ -3,6 +3,7 @@
 
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
+import { evenRoom } from "../../src/backends/backend.ts";
 import { layOut } from "../../src/backends/webgpu/buffers.ts";
 import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import { lowerPlan } from "../../src/backends/webgpu/program.ts";
@@ -85,7 +86,7 @@ test.each(gpus)("$name", async ({ name, facts }) => {
     for (const { name: type } of types) {
       const { graph } = buildModel(modelOf(type, architecture));
       const plan = makePlan(graph, { maxTokens: 64, maxOutputs: 8 });
-      const layout = layOut(plan, { blocks: 8, dtype: dtypeByName("f16")! }, facts);
+      const layout = layOut(plan, evenRoom(8, dtypeByName("f16")!), facts);
       const counted = (["groups", "nodes"] as const).map((by) => {
         const kernels = lowerPlan(facts, layout, tuning, calls, by).flatMap((part) => part.kernels);
         const hash = createHash("sha256");

@@ -3,7 +3,7 @@
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { Backend } from "../../src/backends/backend.ts";
+import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { main } from "../../src/cli/main.ts";
@@ -54,7 +54,7 @@ async function verified(
   const plan = makePlan(buildModel(model).graph, { maxTokens: 4, maxOutputs: 4 });
   return await verifyBackends({
     plan,
-    kv: { blocks: 1, dtype: dtypeByName("f32")! },
+    kv: evenRoom(1, dtypeByName("f32")!),
     tokens: [3, 1, 4, 1, 5, 9],
     batches: [4, 1, 1],
     tolerance: 1e-4,

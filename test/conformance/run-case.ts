@@ -1,11 +1,11 @@
 // Runs a case of the conformance table on a backend, and says whether its values are the reference's. Without the test
 // runner, so that a child process can (guarded-child.ts).
 
-import type { Backend } from "../../src/backends/backend.ts";
+import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Batch, NO_SLOT } from "../../src/graph/batch.ts";
-import type { Graph, Rows, Weight } from "../../src/graph/graph.ts";
+import { type Graph, kvGroups, type Rows, type Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 
 /** Batch by batch: how many tokens of two sequences. */
@@ -54,7 +54,7 @@ export async function runCase(
 ): Promise<Seen[]> {
   const most = Math.max(...batches.map(([first, second]) => first + second));
   const limits = { maxTokens: most, maxOutputs: most };
-  const kv = { blocks: 4, slots: 4, dtype: dtypeByName(kvType)! };
+  const kv = { ...evenRoom(4, dtypeByName(kvType)!, kvGroups(graph).length), slots: 4 };
   await backend.prepare(makePlan(graph, limits), kv);
   for (const weight of graph.weights) {
     const bytes = bytesOf(weight);

@@ -1,6 +1,7 @@
 // Plans and costs: sharing buffers changes nothing but the memory, and FLOPs and bytes are what a count by hand gives.
 
 import { describe, expect, test } from "vitest";
+import { evenRoom } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Batch } from "../../src/graph/batch.ts";
@@ -42,7 +43,7 @@ describe.each(architectures)("%s", (architecture) => {
 
   async function finalLogits(plan: Plan): Promise<number[]> {
     const backend = new ReferenceBackend();
-    backend.prepare(plan, { blocks: 1, dtype: f32 });
+    backend.prepare(plan, evenRoom(1, f32));
     for (const weight of graph.weights) {
       await backend.upload(weight, async (target) => target.set(model.bytes.get(weight.name)!));
     }

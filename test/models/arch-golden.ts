@@ -3,12 +3,12 @@
 
 import { readFileSync } from "node:fs";
 import { expect } from "vitest";
-import type { Backend } from "../../src/backends/backend.ts";
+import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { openGguf } from "../../src/formats/gguf/open-gguf.ts";
 import type { ModelFile } from "../../src/formats/model-file.ts";
 import { Batch } from "../../src/graph/batch.ts";
-import type { Graph } from "../../src/graph/graph.ts";
+import { type Graph, kvGroups } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import type { Arch } from "../../src/models/arch.ts";
 import { buildGraph, checkWeights } from "../../src/models/build.ts";
@@ -56,7 +56,7 @@ export async function loadArch(name: string, arch: Arch, backend: Backend): Prom
     get: (weight) => file.tensors.get(weight)!,
     maybe: (weight) => file.tensors.get(weight),
   });
-  const kv = { blocks, dtype: dtypeByName("f32")! };
+  const kv = evenRoom(blocks, dtypeByName("f32")!, kvGroups(graph).length);
   await backend.prepare(makePlan(graph, limits), kv);
   for (const weight of graph.weights) {
     const tensor = file.tensors.get(weight.name)!;

@@ -70,7 +70,7 @@ class Compiler implements MatmulCompiler {
     this.#cache = placeCache(plan, kv, arena);
     this.#tables = this.#cache.tables.map((table) => ({
       ...table,
-      at: arena.allocate(this.rows * kv.blocks * 4, "work", "block tables of the batch"),
+      at: arena.allocate(this.rows * kv.tableLength * 4, "work", "block tables of the batch"),
     }));
     for (const make of elementwiseKernels) this.kernel(make(WIDTH));
   }
@@ -78,14 +78,14 @@ class Compiler implements MatmulCompiler {
   run(): Compiled {
     const { plan, kv, arena, threads } = this.options;
     for (const node of plan.graph.nodes) this.#node(node);
-    const context = kv.blocks * KV_BLOCK_TOKENS;
+    const context = kv.tableLength * KV_BLOCK_TOKENS;
     // Softmax writes whole vectors, and the next row begins at a cache line.
     const scoresLength = Math.ceil((context + 1) / LONGEST_VECTOR) * LONGEST_VECTOR;
     const stages = planStages(this.#instructions);
     const program: Program = {
       instructions: this.#instructions,
       stages,
-      batch: this.#batchArea(kv.blocks),
+      batch: this.#batchArea(kv.tableLength),
       control: arena.allocate(controlWords(threads) * 4, "work", "control"),
       scores: arena.allocate(threads * WIDE_QUERIES * scoresLength * 4, "work", "scores", threads),
       scoresLength,

@@ -198,8 +198,8 @@ function storeKv({ kCols, vCols, group }: KvState, kv: KvCacheOptions): StoredKv
 /** Words of 4 bytes. */
 type ScratchSizes = Record<"row" | "rounded" | "packed" | "keys" | "values" | "scores", number>;
 
-function scratchSizes({ graph, limits }: Plan, { blocks }: KvCacheOptions): ScratchSizes {
-  const context = blocks * KV_BLOCK_TOKENS;
+function scratchSizes({ graph, limits }: Plan, { tableLength }: KvCacheOptions): ScratchSizes {
+  const context = tableLength * KV_BLOCK_TOKENS;
   const row = Math.max(...graph.weights.map((weight) => weight.shape.at(-1)!));
   return {
     row,

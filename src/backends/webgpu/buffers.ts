@@ -52,13 +52,13 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
     throw new MemoryError(`webgpu: the GPU keeps no KV cache of type ${kv.dtype.name}`);
   const groups = fuse(graph, facts);
   const weights = layOutWeights(graph.weights, facts, stacksOf(groups));
-  const batch = layOutBatch(graph, limits, kv.blocks);
+  const batch = layOutBatch(graph, limits, kv.tableLength);
   const { slotOf, slotBytes } = assignSlots(graph, groups, limits);
   const kvBlocks = kvStates(graph).map((state) => kvBlockBytesOf(state, kvFormat));
   const kvBlockBytes = Math.max(0, ...kvBlocks.flatMap(({ keys, values }) => [keys, values]));
   const readBytes = Math.max(...slotBytes);
   const roundedBytes = longestActivations(plan);
-  const split = splitOf(kv.blocks * KV_BLOCK_TOKENS);
+  const split = splitOf(kv.tableLength * KV_BLOCK_TOKENS);
   const { partialBytes, topBytes } = longestParts(plan, split);
   const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
     partialBytes,

@@ -98,7 +98,7 @@ export function stateSize(graph: Graph, limits: PlanLimits, dtype: DType): State
 /** Bytes of all pools at their largest, without padding. */
 export function cacheBytes(kinds: readonly StateKind[], kv: KvCacheOptions): number {
   return kinds.reduce((sum, { group, unitBytes }) => {
-    const units = group === undefined ? (kv.slots ?? 0) : (kv.groups?.[group] ?? kv).blocks;
+    const units = group === undefined ? (kv.slots ?? 0) : kv.groups[group]!.blocks;
     return sum + units * unitBytes(kv.dtype);
   }, 0);
 }
@@ -133,12 +133,10 @@ export function cacheOptions(kinds: readonly StateKind[], shape: CacheShape): Kv
   const slots = kinds
     .filter(({ group }) => group === undefined)
     .reduce((sum, kind) => sum + contexts * kind.perContext(contextSize, shared), 0);
-  const isPlain = groups.length === 1 && keepsAll;
   return {
     dtype,
-    blocks: given === undefined ? contexts * full : Math.max(given, keepsAll ? 0 : full),
-    held: given ?? full,
-    ...(isPlain ? {} : { groups }),
+    tableLength: given === undefined ? contexts * full : Math.max(given, keepsAll ? 0 : full),
+    groups,
     ...(slots > 0 && { slots }),
   };
 }

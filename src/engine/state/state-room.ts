@@ -34,7 +34,7 @@ export class StateRoom {
     this.#parts = parts;
     this.pools = kinds.map(({ group }) => {
       if (group === undefined) return new BlockPool(kv.slots ?? 0);
-      const { blocks, held = blocks } = kv.groups?.[group] ?? kv;
+      const { blocks, held } = kv.groups[group]!;
       return new BlockPool(blocks, held);
     });
     this.prefixes = new PrefixCache(contextSize);

@@ -3,7 +3,7 @@
 // rounding the activations, and the threads' barriers. A composition root like open.ts.
 
 import type { MatmulBenchOptions, MatmulSpeed } from "../../api/api.ts";
-import type { Backend } from "../../backends/backend.ts";
+import { type Backend, evenRoom } from "../../backends/backend.ts";
 import { allBackends, type BackendRequest } from "../../backends/table.ts";
 import { ModelError, UsageError } from "../../base/errors.ts";
 import type { DType } from "../../dtypes/dtype.ts";
@@ -35,7 +35,7 @@ export async function measureMatmul(options: MatmulBenchOptions): Promise<Matmul
   try {
     const graph = matmulGraph(dtype, n, k);
     const plan = makePlan(graph, { maxTokens: m, maxOutputs: m });
-    await backend.prepare(plan, { blocks: 1, dtype: floats });
+    await backend.prepare(plan, evenRoom(1, floats));
     for (const weight of graph.weights) await uploadSample(backend, weight);
     const timed = async (tokens: number): Promise<number> => {
       const batch = matmulBatch(tokens, plan.limits);

@@ -2,6 +2,7 @@
 // the tool.
 
 import type { ModelLocation } from "../../api/api.ts";
+import { evenRoom } from "../../backends/backend.ts";
 import { allBackends, type BackendRequest } from "../../backends/table.ts";
 import { findGpu } from "../../backends/webgpu/device.ts";
 import { UsageError } from "../../base/errors.ts";
@@ -13,7 +14,7 @@ import type { ModelFile } from "../../formats/model-file.ts";
 import { openModelFile } from "../../formats/open-model-file.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { kvTokenBytes } from "../../graph/cost.ts";
-import type { Graph } from "../../graph/graph.ts";
+import { type Graph, kvGroups } from "../../graph/graph.ts";
 import { makePlan } from "../../graph/plan.ts";
 import { type BackendChoice, chooseBackend } from "../../load/choose-backend.ts";
 import { tokenizerOf } from "../../load/compose.ts";
@@ -75,7 +76,7 @@ async function verifyFile(
   const batches = batchesOf(tokens.length);
   const most = Math.max(...batches);
   const plan = makePlan(graph, { maxTokens: most, maxOutputs: most });
-  const kv = { blocks: blocksFor(tokens.length), dtype: kvType };
+  const kv = evenRoom(blocksFor(tokens.length), kvType, kvGroups(graph).length);
   const bytesPerToken = kvTokenBytes(graph, kvType); // windows are not made use of here
   const request: BackendRequest = {
     ...(await chooseOptLevel({ level: options.level }, platform)),

@@ -241,7 +241,8 @@ async function runBatches(
 ): Promise<Float32Array[]> {
   const batch = new Batch(plan.limits);
   // Blocks in reverse order, to catch a backend that ignores the block table.
-  const table = { blocks: Int32Array.from({ length: kv.blocks }, (_, i) => kv.blocks - 1 - i) };
+  const { tableLength: length } = kv;
+  const table = { blocks: Int32Array.from({ length }, (_, i) => length - 1 - i) };
   const logits: Float32Array[] = [];
   let position = 0;
   for (const [number, count] of batches.entries()) {

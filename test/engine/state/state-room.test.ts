@@ -21,7 +21,8 @@ function roomOn(most: number): { room: StateRoom; grown: number[] } {
   const g = new GraphBuilder();
   g.state({ kind: "kv", layer: 0, kCols: 8, vCols: 8 });
   const kinds = stateKinds(g.finish({}), { maxTokens: 32, maxOutputs: 32 });
-  const kv = { blocks: 12, held: 3, dtype: dtypeByName("f32")! };
+  const groups = [{ blocks: 12, held: 3 }];
+  const kv = { tableLength: 12, groups, dtype: dtypeByName("f32")! };
   return { room: new StateRoom({ backend, contextSize: 96, kinds, kv }), grown };
 }
 

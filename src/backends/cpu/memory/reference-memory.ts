@@ -19,7 +19,7 @@ export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout):
   const slots = plan.slotSizes.map((size, i) =>
     f32.subarray(compiled.slots[i]! / 4, compiled.slots[i]! / 4 + size),
   );
-  const context = kv.blocks * KV_BLOCK_TOKENS;
+  const context = kv.tableLength * KV_BLOCK_TOKENS;
   const { cache } = compiled;
   const needed = compiled.leaderNodes;
   const attends = needed.some((node) => node.op === "attention");
