@@ -1,10 +1,10 @@
-// Who may do what. Three classes of routes: `open` to everybody, `use` for whoever may generate (an API key, where the server
-// has any), `admin` for whoever may change what is served and read the conversations. This file compares keys, the token and
-// the page's cookie; names and origins are guard.ts's.
+// Access control. Routes have three classes: `open` to everybody, `use` for clients that may generate (with an API
+// key, if the server has any), `admin` for clients that may change what is served and read the conversations. This
+// file compares keys, the token and the page's cookie; guard.ts checks names and origins.
 //
-// Admin rights come from one of three settings: an admin key, which counts from any address; else the token that is printed at
-// start, on this machine only; else (--no-token) from being on this machine. Keys and the token are never written anywhere
-// here: no message, no log, no answer contains one.
+// Admin rights come from one of three settings: an admin key, which works from any address; or else the token printed
+// at start, on this machine only; or else (--no-token) from being on this machine. Keys and the token are never
+// written anywhere here: no message, log or response contains one.
 
 import { adminLocalOnly, adminRefused, unauthorized } from "./errors.ts";
 import { clientOf, portOf } from "./host-names.ts";
@@ -15,27 +15,27 @@ export interface AccessSettings {
   /** None: everybody may generate. */
   apiKeys: readonly string[];
   adminKey: string | undefined;
-  /** undefined: there is none; whoever is on this machine has admin rights, unless there is an admin key. */
+  /** undefined: there is none; without an admin key, everybody on this machine has admin rights. */
   token: string | undefined;
 }
 
-/** What a request brings along. */
+/** What a request brings. */
 export interface Visitor {
   headers: Headers;
   address: string;
   /** It comes from this machine. */
   isLocal: boolean;
-  /** No page sent it, or one that this server served. */
+  /** It was sent by no page, or by one that this server served. */
   isOwnPage: boolean;
 }
 
-/** Where a page's secret stands: in its Authorization header, or in an address, which only the token is made for. */
+/** Where a page's secret is: in its Authorization header, or in a URL, which only the token is meant for. */
 export type LoginSource = "header" | { token: string };
 
 export interface AccessControl {
-  /** Throws an ApiError. Returns whose turn it is in the queue: a key that was accepted, or else the address. */
+  /** Throws an ApiError. Returns the client's identity for the queue: an accepted key, or else the address. */
   check(visitor: Visitor, access: Access): Promise<string>;
-  /** The Set-Cookie header for a page that brings the token or the admin key; undefined: it is wrong. */
+  /** The Set-Cookie header for a page with the token or the admin key; undefined if it is wrong. */
   login(visitor: Visitor, from: LoginSource): Promise<string | undefined>;
 }
 
@@ -43,7 +43,7 @@ export function createAccess({ apiKeys, adminKey, token }: AccessSettings): Acce
   const api = Promise.all(apiKeys.map(digest));
   const adminSecret = adminKey ?? token;
   const admin = adminSecret === undefined ? undefined : digest(adminSecret);
-  // What a page's cookie holds: no key, and of no use after this start.
+  // The value of a page's cookie: not a key, and useless after a restart.
   const session = randomToken();
   const sessionDigest = digest(session);
 
@@ -54,7 +54,7 @@ export function createAccess({ apiKeys, adminKey, token }: AccessSettings): Acce
     }
     return isOurs;
   };
-  /** The place of an API key in the list; -1: it is none. */
+  /** The index of an API key in the list; -1 if it is not there. */
   const apiKeyAt = async (given: string): Promise<number> => {
     const asked = await digest(given);
     let found = -1;
@@ -83,7 +83,7 @@ export function createAccess({ apiKeys, adminKey, token }: AccessSettings): Acce
 
   const checkAdmin = async (visitor: Visitor): Promise<string> => {
     if (!isPlaceForAdmin(visitor)) throw adminLocalOnly();
-    // Without a secret of its own, this machine's user still has to bring the API key that everybody brings.
+    // Without a separate secret, this machine's user must still bring the API key that everybody needs.
     if (admin === undefined) return await checkUse(visitor);
     const given = keyOf(visitor.headers);
     if ((await hasCookie(visitor)) || (await isAdminSecret(given))) return "admin";
@@ -105,13 +105,13 @@ export function createAccess({ apiKeys, adminKey, token }: AccessSettings): Acce
   };
 }
 
-/** 160 bits, in letters that an address takes as they are. */
+/** 160 bits, in characters that need no escaping in a URL. */
 export function randomToken(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(20));
   return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** A proxy on this machine makes strangers look like its own user. */
+/** Through a proxy on this machine, strangers look like its own user. */
 function isDirect({ headers, isOwnPage }: Visitor): boolean {
   const passedOn = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
   return isOwnPage && !passedOn.some((name) => headers.has(name));
@@ -122,19 +122,19 @@ function keyOf(headers: Headers): string {
   return bearer ?? headers.get("x-api-key") ?? "";
 }
 
-/** Cookies know no ports: the name has it, so that two servers on one machine do not take each other's away. */
+/** Cookies ignore ports: the name contains the port, so that two servers on one machine do not overwrite each other's. */
 function cookieName(headers: Headers): string {
   return `lantern-${portOf(headers.get("host") ?? "") || "default"}`;
 }
 
-/** All of that name: a program on another port of this host can add one, and must not be able to hide ours. */
+/** All cookies of that name: a program on another port of this host can add one, and must not be able to hide ours. */
 function cookiesOf(headers: Headers): string[] {
   const wanted = `${cookieName(headers)}=`;
   const parts = (headers.get("cookie") ?? "").split(";").map((part) => part.trim());
   return parts.filter((part) => part.startsWith(wanted)).map((part) => part.slice(wanted.length));
 }
 
-/** Hashed, so that the comparison takes the same time wherever two keys differ, and however long they are. */
+/** Hashed, so that a comparison takes the same time wherever two keys differ, and whatever their length. */
 async function digest(text: string): Promise<Uint8Array> {
   return new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
 }

@@ -1,8 +1,8 @@
-// The app: every route of every family, mounted in the same way. In front of a route stand the guards, around it the
-// counters, behind it its family's error shape. A `fetch` function of web standards: no socket, no file system here.
+// The app: mounts every route of every family in the same way, with guards before it, counters around it and its
+// family's error shape after it. It is a `fetch` function of web standards, without sockets or a file system.
 //
-// Files of the web app come from a table that is made at start: a request's path is looked up in it and never becomes
-// a path of a disk.
+// Files of the web app come from a table made at start: a request's path is looked up there and never becomes a path
+// on disk.
 
 import { Hono } from "hono";
 import { AbortedError } from "../index.ts";
@@ -22,11 +22,11 @@ import type { Call, Route, RouteFamily } from "./route.ts";
 /** A file of the web app. */
 export interface Asset {
   bytes: Uint8Array<ArrayBuffer>;
-  /** The same, compressed, for browsers that take it. */
+  /** The same, compressed, for browsers that accept it. */
   gzip?: Uint8Array<ArrayBuffer>;
   /** "text/html; charset=utf-8" */
   type: string;
-  /** Its name changes with its content, so that it may be kept for good. */
+  /** Its name changes with its content, so that it may be cached forever. */
   immutable?: boolean;
 }
 
@@ -112,7 +112,7 @@ async function answer(call: Call, guard: Guard, connection: Connection): Promise
     call.client = await guard.check(request, connection, route.access);
     response = await route.handle(call);
   } catch (error) {
-    // Whatever fails when the client has gone fails because of that, and nobody reads the answer.
+    // After the client has gone, any failure is due to that, and nobody reads the response.
     const seen = request.signal.aborted ? new AbortedError("the request") : error;
     response = errorResponse(describeError(seen, report(server)), call.errors);
   } finally {
@@ -156,7 +156,9 @@ function assetRoute(path: string, asset: Asset): Route {
   return { method: "GET", path, access: "open", handle };
 }
 
-/** The page without the token in its address, and with it in a cookie. One that is wrong the page itself explains. */
+/**
+ * Redirects to the page without the token in its URL, and with it in a cookie. The page itself explains a wrong token.
+ */
 function withoutToken(url: URL, cookie: string | undefined): Response {
   const rest = new URLSearchParams(url.searchParams);
   rest.delete("token");

@@ -1,5 +1,5 @@
-// Reading a request's body: its size, its JSON, its fields. Every field is either in the route's schema, in its list of
-// harmless ones, or refused by name; null counts as not given, as OpenAI's clients mean it.
+// Reads a request's body: its size, its JSON, its fields. Every field is either in the route's schema, or in its list
+// of harmless ones, or refused by name; null counts as not given, as OpenAI's clients mean it.
 
 import type * as z from "zod";
 import { unknownName } from "../base/options.ts";
@@ -7,18 +7,18 @@ import { bodyTooLarge, invalidRequest, unsupportedField } from "./errors.ts";
 import { JsonReader } from "./json-reader.ts";
 import type { Call } from "./route.ts";
 
-/** A field that is known and not done here. */
+/** A field that is known but not supported here. */
 export interface Refusal {
   why: string;
-  /** Values that ask for nothing, and may pass: `n: 1`, `tools: []`. */
+  /** Values that request nothing and are accepted: `n: 1`, `tools: []`. */
   fine?: (value: unknown) => boolean;
 }
 
 export interface FieldRules {
-  /** Known fields that change nothing of the answer. */
+  /** Known fields that do not change the answer. */
   accepted: readonly string[];
   refused: Readonly<Record<string, Refusal>>;
-  /** Whether a refused field asks for nothing beside the body's others. */
+  /** Whether a refused field requests nothing in combination with the others. */
   isFine?: (name: string, body: Readonly<Record<string, unknown>>) => boolean;
 }
 
@@ -43,7 +43,7 @@ export async function readFields<S extends z.ZodObject>(
   return checkFields(body as Record<string, unknown>, schema, rules, "");
 }
 
-/** The same for an object inside the body: `options` of Ollama's requests. */
+/** The same for an object inside the body, such as `options` in Ollama's requests. */
 export function checkFields<S extends z.ZodObject>(
   body: Readonly<Record<string, unknown>>,
   schema: S,
@@ -83,18 +83,18 @@ function pathText(path: readonly PropertyKey[]): string {
     .join("");
 }
 
-/** Of a union, what its first kind says is seldom what was meant: name the whole instead. */
+/** For a union, the message about its first member is rarely useful: name the whole instead. */
 function issueText({ message, input }: { message: string; input?: unknown }): string {
   const text = message.replace(/^Invalid input: /, "").replace(/^Invalid input$/, "wrong type");
   return typeof input === "number" ? `${text}, got ${input}` : text;
 }
 
-/** Bodies up to this size are parsed as they are. */
+/** Bodies up to this size are parsed in one go. */
 const smallBody = 65_536;
 
 /**
- * The body as JSON, whatever its fields, and no more of it than the server's limit. `budget`: how much work its values may
- * be (json-reader.ts). A large body takes one of the turns for such: only so many are in memory at a time.
+ * The body as JSON, with any fields, up to the server's size limit. `budget`: how much work its values may cause
+ * (json-reader.ts). A large body needs a turn: only a few are in memory at a time.
  */
 export async function readJson(call: Call, budget?: number): Promise<unknown> {
   const { request, server } = call;
@@ -114,7 +114,7 @@ export async function readJson(call: Call, budget?: number): Promise<unknown> {
       bytes += value.length;
       if (bytes > limit) throw bodyTooLarge(limit);
       if (bytes > smallBody) await enterLarge(call);
-      // A client may send megabytes at once, and a reader that is never made to wait lets nobody else in.
+      // A client may send megabytes at once; yield between pieces so that other requests are served.
       for (let at = 0; at < value.length; at += smallBody) {
         json.push(decode(decoder, value.subarray(at, at + smallBody)));
         if (bytes > smallBody) await pause();
@@ -133,7 +133,7 @@ async function enterLarge(call: Call): Promise<void> {
   call.large ??= await call.server.large.enter(call.client, call.signal);
 }
 
-/** Lets everything else that waits have its turn. */
+/** Yields to other work. */
 function pause(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, 0));
 }

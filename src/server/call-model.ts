@@ -1,5 +1,5 @@
-// A model as one request sees it: when the client has gone, or the server ends, work on its texts ends, too. (Generations get
-// their signal from whoever starts them.)
+// A model as one request sees it: work on its texts ends when the client has gone or the server ends. (Generations get
+// their signal from their caller.)
 
 import type { Model, TemplateOptions, TokenizeOptions } from "../index.ts";
 

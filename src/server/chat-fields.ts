@@ -1,5 +1,5 @@
-// Messages of OpenAI's chat requests, and the fields that say what the template makes of them: for /v1/chat/completions,
-// its token count and /apply-template.
+// Messages of OpenAI's chat requests, and the fields that control the template: for /v1/chat/completions, its token
+// count and /apply-template.
 
 import * as z from "zod";
 import type { ChatMessage } from "../index.ts";
@@ -49,7 +49,7 @@ export const templateShape: {
   reasoning_effort: z.string().max(40).optional(),
 };
 
-/** OpenAI's messages as the template knows them. */
+/** OpenAI's messages in the template's form. */
 export function toMessages(
   messages: readonly Message[],
   { maxMessages }: ServerSettings,
@@ -68,14 +68,14 @@ export function toMessages(
     if (content === undefined && message.content !== null) {
       throw invalidRequest(`"${path}.content": expected a string, or null`, `${path}.content`);
     }
-    // As in llama.cpp, parts are lines; in the beginning of an answer, paragraphs.
+    // As in llama.cpp, parts are joined as lines; at the start of an answer, as paragraphs.
     const joint = at === messages.length - 1 && role === "assistant" ? "\n\n" : "\n";
     const text = contentText(content ?? "", `${path}.content`, ["text"], joint);
     return { role: role === "developer" ? "system" : role, content: text };
   });
 }
 
-/** What the template is told beside the messages. */
+/** Template options besides the messages. */
 export function promptOptions(fields: TemplateFields, settings: ServerSettings): ChatPromptOptions {
   const { continue_final_message: goOn, reasoning_effort: effort } = fields;
   return {

@@ -1,4 +1,4 @@
-// Several answers to one request (`n`): generations of their own that run side by side, and their tokens as one stream.
+// Several answers to one request (`n`): separate generations that run side by side, with their tokens in one stream.
 
 import type { GenerationResult, TokenEvent } from "../index.ts";
 import { type Completion, type CompletionRequest, startCompletion } from "./completion.ts";
@@ -11,8 +11,8 @@ export type ChoiceEvent =
   | { index: number; slot: number; result: GenerationResult };
 
 /**
- * Starts one generation a prompt and choice: the first has its turn when this resolves, so that a full server is an
- * error with a status of its own; the others follow as turns get free.
+ * Starts one generation per prompt and choice. It resolves when the first has its turn, so that a full server can
+ * still send an error status; the others follow as turns become free.
  */
 export async function startChoices(
   call: Call,
@@ -29,7 +29,7 @@ export async function startChoices(
   const leave = new AbortController();
   const own = { ...call, signal: AbortSignal.any([call.signal, leave.signal]) };
   const started = all.map((request) => startCompletion(own, request));
-  for (const completion of started) completion.catch(() => {}); // seen where the events are read
+  for (const completion of started) completion.catch(() => {}); // reported where the events are read
   try {
     await Promise.race(started);
   } catch (error) {
@@ -39,7 +39,7 @@ export async function startChoices(
   return mergeChoices(started, leave);
 }
 
-/** Events as they come, whichever choice they are of. */
+/** Events of all choices, as they come. */
 async function* mergeChoices(
   started: readonly Promise<Completion>[],
   leave: AbortController,
@@ -48,7 +48,7 @@ async function* mergeChoices(
     const streams = started.map((completion, index) => choiceEvents(completion, index));
     const next = (at: number) => {
       const coming = streams[at]!.next().then((step) => ({ at, step }));
-      coming.catch(() => {}); // of several that fail, the first is reported
+      coming.catch(() => {}); // if several fail, the first error is reported
       return coming;
     };
     const pending = new Map(streams.map((_, at) => [at, next(at)]));
@@ -61,7 +61,7 @@ async function* mergeChoices(
       }
     }
   } finally {
-    leave.abort(); // of no effect on those that have ended
+    leave.abort(); // no effect on those that have ended
   }
 }
 
@@ -83,7 +83,7 @@ export interface EndedChoice {
   result: GenerationResult;
 }
 
-/** Everything at once, in the order of the choices: for an answer that is not streamed. */
+/** Collects everything in the order of the choices, for an answer that is not streamed. */
 export async function gatherChoices(events: AsyncIterable<ChoiceEvent>): Promise<EndedChoice[]> {
   const tokens = new Map<number, TokenEvent[]>();
   const ended: EndedChoice[] = [];

@@ -1,5 +1,5 @@
-// One generation on behalf of a request: the check that its prompt fits, a turn in the queue, the engine's work, and
-// what is counted of it. Every API ends up here; how tokens become events of a protocol is the routes' business.
+// One generation for a request: checks that its prompt fits, waits for a turn in the queue, runs it, and counts it.
+// Every API uses this file; the routes turn tokens into events of their protocol.
 
 import {
   AbortedError,
@@ -18,22 +18,22 @@ export interface CompletionRequest {
   served: ServedModel;
   tokens: readonly number[];
   options: GenerateOptions;
-  /** The field that the prompt comes from (default "prompt"), for the error when it does not fit. */
+  /** The field that the prompt comes from (default "prompt"), for the error if it does not fit. */
   param?: string;
 }
 
 export interface Completion {
   /** llama.cpp's slot in which it runs. */
   readonly slot: number;
-  /** Read it to its end; leaving early aborts the generation. */
+  /** Must be read to its end; leaving early aborts the generation. */
   tokens(): AsyncIterable<TokenEvent>;
-  /** Rejects when the generation did not come to an end of its own. */
+  /** Rejects if the generation did not end by itself. */
   readonly result: Promise<GenerationResult>;
 }
 
 let jobs = 0;
 
-/** Waits for a turn, then starts. Throws before anything has run when the prompt does not fit or the queue is full. */
+/** Waits for a turn, then starts. Throws before anything has run if the prompt does not fit or the queue is full. */
 export async function startCompletion(call: Call, request: CompletionRequest): Promise<Completion> {
   const { server, signal } = call;
   const { served, tokens, options } = request;
@@ -66,17 +66,17 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
   const result = ended.then(
     (result) => {
       count(call, result);
-      // Beside others, an answer is slower than the machine makes it.
+      // Only an answer that runs alone shows the machine's speed.
       if (server.jobs.size === 0) void rememberSpeed(served.model.info, result.timings);
       if (result.stopReason !== "aborted") return result;
       throw server.stopSignal.aborted ? stopping() : new AbortedError("the request");
     },
     (error: unknown) => {
-      // The prompt fits by itself (checkPrompt): it is the others that leave it no room.
+      // The prompt itself fits (checkPrompt), so other generations have taken the room.
       throw error instanceof ContextError ? cacheFull() : error;
     },
   );
-  result.catch(() => {}); // whoever reads the tokens awaits it; one who left does not
+  result.catch(() => {}); // the reader of the tokens awaits it; one who left does not
 
   async function* read(): AsyncGenerator<TokenEvent> {
     for await (const event of tokensOf(generation)) {
@@ -99,7 +99,7 @@ function freeSlot(running: ReadonlySet<Job>): number {
   for (let slot = 0; ; slot++) if (!taken.has(slot)) return slot;
 }
 
-/** The tokens only: how it ends, well or not, is `result`'s to say. */
+/** The tokens only; errors are reported by `result`. */
 async function* tokensOf(generation: Generation): AsyncGenerator<TokenEvent> {
   const reader = generation.tokens()[Symbol.asyncIterator]();
   try {
@@ -113,7 +113,7 @@ async function* tokensOf(generation: Generation): AsyncGenerator<TokenEvent> {
   }
 }
 
-/** What the engine would refuse, before a stream has begun with status 200. */
+/** Refuses what the engine would refuse, before a stream has started with status 200. */
 export function checkPrompt(
   { model }: ServedModel,
   tokens: readonly number[],
@@ -146,7 +146,7 @@ function count({ server }: Call, { timings, stopReason }: GenerationResult): voi
   }
 }
 
-/** Everything at once, for an answer that is not streamed. */
+/** Collects everything, for an answer that is not streamed. */
 export async function collect(
   completion: Completion,
 ): Promise<{ events: TokenEvent[]; result: GenerationResult }> {

@@ -1,5 +1,5 @@
-// What every route is given: the models that are served, the queue in front of them, the counters, the settings and the
-// clock. One object per server; made by `createContext`, disposed by nobody: whoever opened the models closes them.
+// What every route gets: the served models, the queue, the counters, the settings and the clock. One object per
+// server, made by `createContext`; whoever opened the models closes them.
 
 import type { GenerateOptions, Model } from "../index.ts";
 import type { AccessSettings } from "./access.ts";
@@ -14,32 +14,32 @@ export interface ServerSettings {
   version: string;
   /** Who may do what. */
   access: AccessSettings;
-  /** Generations that run at once. */
+  /** How many generations run at once. */
   parallel: number;
-  /** Generations that may wait for their turn. */
+  /** How many generations may wait for their turn. */
   queue: number;
   maxBodyBytes: number;
   maxMessages: number;
-  /** Origins whose pages may ask; "*": all, "localhost": this machine's. Empty: none. */
+  /** Origins whose pages may send requests; "*": all, "localhost": this machine's. Empty: none. */
   corsOrigins: readonly string[];
-  /** Only the names of served models are answered, even if there is a single model. */
+  /** Accept only the names of served models, even if there is a single model. */
   strictModel: boolean;
-  /** Whether GET /slots and GET /metrics are answered. */
+  /** Whether GET /slots and GET /metrics are available. */
   slots: boolean;
   metrics: boolean;
-  /** Every answer has llama.cpp's `__verbose`. */
+  /** Add llama.cpp's `__verbose` to every response. */
   verbose: boolean;
-  /** What templates get as enable_thinking, unless a request says so; undefined: their own choice. */
+  /** enable_thinking for templates, unless a request sets it; undefined: their own default. */
   thinking: boolean | undefined;
-  /** Names by which this server may be called, besides IP addresses. */
+  /** Host names of this server, besides IP addresses. */
   hosts: readonly string[];
   /** It listens on this machine only. */
   isLocal: boolean;
-  /** What a request that says nothing of sampling gets. */
+  /** Sampling options of a request that sets none. */
   sampling: GenerateOptions;
-  /** How the states of tokens become one vector, unless a request says so. */
+  /** How hidden states are pooled into one vector, unless a request sets it. */
   pooling: "mean" | "last";
-  /** A stream of events with nothing to say says so this often. */
+  /** How often an idle event stream sends a heartbeat. */
   heartbeatMs: number;
 }
 
@@ -49,11 +49,11 @@ export interface ServedModel {
   model: Model;
   /** Seconds since 1970. */
   created: number;
-  /** The name of its file, without folders; undefined: not known. */
+  /** Its file name, without folders; undefined: not known. */
   file?: string | undefined;
 }
 
-/** The models, by name. The first is what a request without a name gets. */
+/** The models, by name. A request without a name gets the first. */
 class ModelHost {
   #models = new Map<string, ServedModel>();
   readonly #strict: boolean;
@@ -61,12 +61,12 @@ class ModelHost {
   #view: (served: ServedModel) => ServedModel = (served) => served;
   #lasting: ModelHost = this;
 
-  /** `strict`: a single model does not answer to other names than its own. */
+  /** `strict`: a single model accepts only its own name. */
   constructor(strict: boolean = false) {
     this.#strict = strict;
   }
 
-  /** The same models for one request: what is done with texts for it ends when its signal says so. */
+  /** The same models for one request: its work on texts ends with the signal. */
   forRequest(signal: AbortSignal): ModelHost {
     const host = new ModelHost(this.#strict);
     host.#models = this.#models;
@@ -76,12 +76,12 @@ class ModelHost {
     return host;
   }
 
-  /** The models for what goes on when the request that began it is over. */
+  /** The models for work that outlives the request that started it. */
   get lasting(): ModelHost {
     return this.#lasting;
   }
 
-  /** Calls back whenever a model comes or goes. */
+  /** Calls back whenever a model is added or removed. */
   watch(changed: () => void): void {
     this.#changed = changed;
   }
@@ -103,8 +103,8 @@ class ModelHost {
   }
 
   /**
-   * By name; Ollama's clients add ":latest". A single model answers to any name, as llama.cpp's does: clients that have
-   * "gpt-4o" built in work. With several, or strictly, another name is a 404 that lists what there is.
+   * By name; Ollama's clients append ":latest". A single model accepts any name, as in llama.cpp: clients with
+   * "gpt-4o" built in work. With several models, or if strict, another name is a 404 that lists the served ones.
    */
   find(id: string | undefined): ServedModel {
     const [first] = this.#models.values();
@@ -114,7 +114,7 @@ class ModelHost {
     return this.findExact(id ?? "(none)");
   }
 
-  /** By its own name, or the first without one: for our own pages, whose models come and go. */
+  /** By its own name, or the first if no name is given: for our own pages, whose models change. */
   named(id: string | undefined): ServedModel {
     return id === undefined ? this.find(undefined) : this.findExact(id);
   }
@@ -127,7 +127,7 @@ class ModelHost {
   }
 }
 
-/** A generation that runs now, for /slots. */
+/** A running generation, for /slots. */
 export interface Job {
   id: number;
   /** llama.cpp's slot: the lowest number that no running generation has. */
@@ -143,27 +143,27 @@ export interface Job {
 export interface ServerContext {
   readonly models: ModelHost;
   readonly queue: AdmissionQueue;
-  /** In front of requests with large bodies: reading and tokenizing them is work, too, and takes memory. */
+  /** Queue for requests with large bodies, because reading and tokenizing them takes time and memory. */
   readonly large: AdmissionQueue;
   readonly jobs: Set<Job>;
-  /** Other names of models, until the server ends (Ollama's copies): whose they are. */
+  /** Other names of models until the server ends (Ollama's copies), and the models they stand for. */
   readonly copies: Map<string, string>;
-  /** Models that can be listed, downloaded and deleted; undefined: there is only what is served. */
+  /** Models that can be listed, downloaded and deleted; undefined: only the served ones exist. */
   readonly library: ModelLibrary | undefined;
   readonly metrics: Metrics;
   readonly settings: ServerSettings;
-  /** Milliseconds that only go forward. */
+  /** A monotonic clock, in milliseconds. */
   now(): number;
   /** Milliseconds since 1970. */
   time(): number;
   log(line: string): void;
   /** Seconds since 1970. */
   readonly started: number;
-  /** Aborted when running requests should end: the time to finish is over. */
+  /** Aborted when running requests must end because the grace period is over. */
   readonly stopSignal: AbortSignal;
 }
 
-/** Large bodies that are in memory at a time. */
+/** Large bodies in memory at a time. */
 const largeBodies = 4;
 
 export interface ContextOptions {

@@ -1,4 +1,4 @@
-// Texts as vectors on behalf of a request: each must fit, all of them take one turn in the queue, one after the other.
+// Embeds texts for a request: each must fit, and all of them run in one turn of the queue, one after the other.
 
 import { AbortedError, ContextError, type Embedding } from "../index.ts";
 import { checkPrompt } from "./completion.ts";
@@ -13,7 +13,7 @@ export type EmbedInput = PromptOne;
 
 export type Pooling = "mean" | "last";
 
-/** More texts than this would hold a turn for too long. */
+/** More texts would hold a turn for too long. */
 const maxInputs = 2048;
 
 export async function embedInputs(

@@ -1,14 +1,14 @@
-// What goes wrong in a request, and how each family of clients wants to be told. The only place that turns an error into
-// a status and a body: routes throw, app.ts and the streams call `describeError`.
+// Errors of a request, and the shape that each family of clients expects. This is the only place that turns an error
+// into a status and a body: routes throw, app.ts and the streams call `describeError`.
 //
-// An error that is not a LanternError is a bug of ours: it is logged, and the client learns nothing of its insides.
+// An error that is not a LanternError is a bug of ours: it is logged, and the client learns no details.
 
 import { byName } from "../base/by-name.ts";
 import { type ErrorCode, HangError, LanternError, RestartingError } from "../index.ts";
 import { withoutFolders } from "./library.ts";
 import { inPageWords } from "./page-words.ts";
 
-/** An error as every client's shape needs it. */
+/** The facts of an error from which every client's shape is made. */
 export interface ApiErrorFacts {
   status: number;
   /** OpenAI's `type`. */
@@ -19,11 +19,11 @@ export interface ApiErrorFacts {
   param: string | null;
   message: string;
   retryAfterSeconds?: number;
-  /** Further fields of OpenAI's and llama.cpp's error object. */
+  /** More fields of OpenAI's and llama.cpp's error object. */
   more?: Readonly<Record<string, unknown>>;
 }
 
-/** A request that is refused, with all that its answer needs. */
+/** A refused request, with everything that its response needs. */
 export class ApiError extends LanternError {
   readonly facts: ApiErrorFacts;
 
@@ -35,7 +35,7 @@ export class ApiError extends LanternError {
 
 const invalid = "invalid_request_error";
 
-/** How long a client that found no room should wait: a guess, and a short one. */
+/** How long a client should wait when there is no room: a short guess. */
 const retryAfterSeconds = 2;
 
 /** 400: the request is wrong; `param` names the field. */
@@ -47,12 +47,12 @@ export function invalidRequest(
   return new ApiError({ status: 400, type: invalid, code, param, message });
 }
 
-/** 400: a field that is known and that this server does not do. */
+/** 400: a known field that this server does not support. */
 export function unsupportedField(param: string, why: string): ApiError {
   return invalidRequest(`"${param}" is not supported: ${why}`, param, "unsupported_parameter");
 }
 
-/** 400: the prompt does not fit; llama.cpp's type and numbers, OpenAI's code. Nothing is ever cut. */
+/** 400: the prompt does not fit; llama.cpp's type and numbers, OpenAI's code. Prompts are never truncated. */
 export function contextExceeded(
   promptTokens: number,
   contextSize: number,
@@ -73,7 +73,7 @@ export function contextExceeded(
   });
 }
 
-/** 501: what llama.cpp's servers can do and this one does not, or not as it was started. */
+/** 501: something that llama.cpp's server can do and this one cannot, or not as it was started. */
 export function notSupported(message: string): ApiError {
   return new ApiError({
     status: 501,
@@ -120,7 +120,10 @@ export function forbidden(message: string): ApiError {
   });
 }
 
-/** 403: admin rights are for this machine, and the request comes from another one, or through a proxy or a foreign page. */
+/**
+ * 403: admin rights are for this machine, and the request comes from another one, or through a proxy or a foreign
+ * page.
+ */
 export function adminLocalOnly(): ApiError {
   return new ApiError({
     status: 403,
@@ -132,7 +135,7 @@ export function adminLocalOnly(): ApiError {
   });
 }
 
-/** 401: what would give admin rights is missing or wrong. */
+/** 401: the secret for admin rights is missing or wrong. */
 export function adminRefused(needed: "key" | "token", isMissing: boolean): ApiError {
   const messages = {
     key: isMissing
@@ -151,7 +154,7 @@ export function adminRefused(needed: "key" | "token", isMissing: boolean): ApiEr
   });
 }
 
-/** 413: the body is longer than the server reads. */
+/** 413: the body is larger than the server accepts. */
 export function bodyTooLarge(limitBytes: number): ApiError {
   return new ApiError({
     status: 413,
@@ -183,7 +186,7 @@ export function tooManyChoices(count: number, room: number): ApiError {
   );
 }
 
-/** 503: running generations have taken all of the model's cache. */
+/** 503: running generations use all of the model's KV cache. */
 export function cacheFull(): ApiError {
   return new ApiError({
     status: 503,
@@ -208,7 +211,7 @@ export function slotsBusy(): ApiError {
   });
 }
 
-/** 503: the server is about to end. */
+/** 503: the server is stopping. */
 export function stopping(): ApiError {
   return new ApiError({
     status: 503,
@@ -220,7 +223,7 @@ export function stopping(): ApiError {
   });
 }
 
-/** What Node's HTTP parser could not read, by its code; 400 where it is none of these. */
+/** Requests that Node's HTTP parser could not read, by its code; any other code is a 400. */
 const brokenRequests: Readonly<Record<string, { status: number; message: string }>> = byName({
   HPE_HEADER_OVERFLOW: { status: 431, message: "the request's headers are too large" },
   ERR_HTTP_REQUEST_TIMEOUT: {
@@ -230,7 +233,7 @@ const brokenRequests: Readonly<Record<string, { status: number; message: string 
   },
 });
 
-/** A request that never became one: bytes that are not HTTP, headers or a body that do not end. */
+/** A request that could not be parsed: bytes that are not HTTP, headers or a body that do not end. */
 export function brokenRequest(code: string | undefined): ApiErrorFacts {
   const { status, message } = brokenRequests[code ?? ""] ?? {
     status: 400,
@@ -245,7 +248,7 @@ interface Mapping {
   code: string;
 }
 
-/** What the engine throws, as a status. The sentences are the engine's own: they hold no secrets. */
+/** The engine's errors by status. The messages are the engine's own: they contain no secrets. */
 const mappings: Readonly<Record<ErrorCode, Mapping>> = {
   usage: { status: 400, type: invalid, code: "invalid_value" },
   context: { status: 400, type: invalid, code: "context_length_exceeded" },
@@ -258,7 +261,7 @@ const mappings: Readonly<Record<ErrorCode, Mapping>> = {
   source: { status: 500, type: "server_error", code: "model_error" },
 };
 
-/** What whoever asked an engine is told that is not there any more; the server itself lives. */
+/** Errors for clients of an engine that is lost; the server itself is alive. */
 const lostEngines: readonly [
   kind: abstract new (...args: never[]) => LanternError,
   facts: Omit<ApiErrorFacts, "param">,
@@ -285,7 +288,7 @@ const lostEngines: readonly [
   ],
 ];
 
-/** Any error as facts; `report` hears of those that are bugs. */
+/** Any error as facts; `report` is called for bugs. */
 export function describeError(error: unknown, report: (bug: unknown) => void): ApiErrorFacts {
   if (error instanceof ApiError) return error.facts;
   if (error instanceof LanternError) {
@@ -295,10 +298,10 @@ export function describeError(error: unknown, report: (bug: unknown) => void): A
       return { ...lost, param: null };
     }
     const { status, type, code } = mappings[error.code];
-    // A dead thread's message may carry a stack or a path: that is for the log.
+    // A dead thread's message may contain a stack or a path: that is for the log.
     if (status >= 500) report(error);
     if (error.code === "model") {
-      // Its template or its tokenizer is at fault: whoever runs the server should hear how.
+      // The model's template or tokenizer is at fault: the operator should learn the details.
       const message = `the model failed: ${inPageWords(withoutFolders(error.message))}`;
       return { status, type, code, param: null, message };
     }
@@ -322,7 +325,7 @@ export function bugText(bug: unknown): string {
   return (bug.stack ?? bug.message) + cause;
 }
 
-/** How a family of clients wants to read an error. */
+/** How a family of clients expects an error. */
 export interface ErrorShape {
   body(facts: ApiErrorFacts): object;
 }

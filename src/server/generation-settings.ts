@@ -1,16 +1,16 @@
-// llama.cpp's `generation_settings`: what a generation was asked to do, with all defaults filled in, under that server's
-// names. Also the `params` of /props and /slots, which leave the texts out.
+// llama.cpp's `generation_settings`: the options of a generation with all defaults filled in, under that server's
+// names. Also the `params` of /props and /slots, which leave out the texts.
 
 import type { GenerateOptions, ModelInfo } from "../index.ts";
 
-/** What of a request's fields is no option of a generation. */
+/** Request fields that are not options of a generation. */
 export interface SettingsMore {
   stream?: boolean | undefined;
   timingsPerToken?: boolean | undefined;
   postSamplingProbs?: boolean | undefined;
 }
 
-/** llama.cpp says so for "a random one". */
+/** llama.cpp's value for a random seed. */
 const randomSeed = 4294967295;
 
 const usualSamplers = "penalties dry top_n_sigma top_k typ_p top_p min_p xtc temperature".split(
@@ -65,7 +65,7 @@ export function generationParams(options: GenerateOptions, more: SettingsMore = 
   };
 }
 
-/** The same with what could be long: stop strings, biases. */
+/** The same including fields that may be long: stop strings, biases. */
 export function generationSettings(
   options: GenerateOptions,
   { endTokens }: ModelInfo,
@@ -80,7 +80,7 @@ export function generationSettings(
     ...generationParams(options, more),
     stop: options.stop ?? [],
     dry_sequence_breakers: options.drySequenceBreakers ?? ["\n", ":", '"', "*"],
-    // JSON has no -Infinity: it becomes null, which llama.cpp means by "never".
+    // JSON has no -Infinity: it becomes null, which llama.cpp uses for "never".
     logit_bias: [...asked, ...ends].map(([token, bias]) => ({ bias, token })),
     grammar: "",
     grammar_lazy: false,

@@ -1,30 +1,30 @@
-// Who may ask, and what every answer carries: the name in the Host header, the Origin of a page, keys and the token
-// (access.ts), and the security headers. Runs before any route and reads nothing but headers.
+// Checks before every route, on headers alone: the name in the Host header, the Origin of a page, keys and the token
+// (access.ts). Also the security headers of every response.
 //
 // A page on the internet can make a browser send requests to 127.0.0.1. Two checks keep it out: its Origin is not this
-// server's, and after a change of DNS (rebinding) the Host it names is not one that this server answers to, whatever address
-// the server listens on.
+// server's, and after DNS rebinding the Host it names is not one of this server's, whatever address the server listens
+// on.
 
 import { type Access, createAccess, type LoginSource, type Visitor } from "./access.ts";
 import type { ServerSettings } from "./context.ts";
 import { forbidden } from "./errors.ts";
 import { hostNameOf, isAddress } from "./host-names.ts";
 
-/** What the server underneath knows of a request. */
+/** What the HTTP server knows of a request. */
 export interface Connection {
   /** The client's address. */
   address: string;
-  /** It is one of this machine's own. */
+  /** It is one of this machine's own addresses. */
   isLocal: boolean;
 }
 
 export interface Guard {
-  /** Throws an ApiError. Returns whose turn it is in the queue. */
+  /** Throws an ApiError. Returns the client's identity for the queue. */
   check(request: Request, connection: Connection, access: Access): Promise<string>;
-  /** The Set-Cookie header for a page that brings the token or the admin key; undefined: it is wrong. */
+  /** The Set-Cookie header for a page with the token or the admin key; undefined if it is wrong. */
   login(request: Request, connection: Connection, from: LoginSource): Promise<string | undefined>;
   corsHeaders(headers: Headers): Record<string, string>;
-  /** The answer to a browser that asks whether it may ask: without headers of CORS, it may not. */
+  /** The response to a CORS preflight: without CORS headers, the browser does not send the request. */
   preflight(request: Request, path: string): Response;
 }
 
@@ -67,7 +67,7 @@ export function createGuard(settings: ServerSettings): Guard {
       const answer = this.corsHeaders(headers);
       if ("access-control-allow-origin" in answer) {
         answer["access-control-allow-methods"] = `GET, POST, ${own}DELETE, OPTIONS`;
-        // A browser that sends credentials takes "*" for the name of a header.
+        // With credentials, a browser takes "*" for the literal name of a header.
         answer["access-control-allow-headers"] =
           headers.get("access-control-request-headers") ?? "*";
         answer["access-control-max-age"] = "600";
@@ -77,12 +77,15 @@ export function createGuard(settings: ServerSettings): Guard {
   };
 }
 
-/** Pages that this machine serves, on any port. */
+/** Pages served by this machine, on any port. */
 function isLocal(origin: string): boolean {
   return /^https?:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?$/i.test(origin);
 }
 
-/** --cors lets pages of others ask, never with what the browser keeps for our own: its cookie, its being here. */
+/**
+ * --cors lets other pages send requests, but never with the rights of our own page: its cookie, or being on this
+ * machine.
+ */
 function visitorOf(headers: Headers, { address, isLocal: isHere }: Connection): Visitor {
   const origin = headers.get("origin");
   const site = headers.get("sec-fetch-site") ?? "none";
@@ -92,7 +95,7 @@ function visitorOf(headers: Headers, { address, isLocal: isHere }: Connection): 
   return { headers, address, isLocal: isHere, isOwnPage };
 }
 
-/** The Host header and, where the request names a whole URL, the host in that: both must be ours. */
+/** The Host header and, if the request has a full URL, the host in it: both must be ours. */
 function checkHosts(request: Request, hosts: readonly string[]): void {
   for (const host of [request.headers.get("host") ?? "", new URL(request.url).host]) {
     const name = hostNameOf(host);
@@ -118,7 +121,7 @@ const always: Readonly<Record<string, string>> = {
   "cross-origin-resource-policy": "same-origin",
 };
 
-/** For JSON, events and text: nothing in them is a page. */
+/** For JSON, events and text: none of them is a page. */
 export const apiHeaders: Readonly<Record<string, string>> = {
   ...always,
   "content-security-policy": "default-src 'none'; frame-ancestors 'none'",

@@ -1,7 +1,7 @@
-// Filling a gap in a text: the prompt of models that were trained for it, in llama.cpp's form.
+// Fill-in-the-middle prompts, for models that were trained for it, in llama.cpp's form.
 //
-//   [REPOSITORY]myproject [SEPARATOR]file 1 ... [SEPARATOR]filename   context from other files, where there is any
-//   [PREFIX]what is before the gap [SUFFIX]what is after it [MIDDLE]
+//   [REPOSITORY]myproject [SEPARATOR]file 1 ... [SEPARATOR]filename   context from other files, if there is any
+//   [PREFIX]text before the gap [SUFFIX]text after it [MIDDLE]
 
 import { ContextError } from "../index.ts";
 import type { ServedModel } from "./context.ts";
@@ -10,20 +10,20 @@ import { type ApiError, contextExceeded, notSupported } from "./errors.ts";
 export interface Gap {
   prefix: string;
   suffix: string;
-  /** The beginning of what fills it. */
+  /** The start of the middle. */
   begun?: string | undefined;
-  /** Other files of the project; where they do not fit, the first ones are left out. */
+  /** Other files of the project; if they do not fit, the first ones are left out. */
   extra?: readonly { filename?: string | undefined; text: string }[] | undefined;
 }
 
-/** 501, as llama.cpp has it: the model was not trained to fill gaps. */
+/** 501, as in llama.cpp: the model was not trained for fill-in-the-middle. */
 export function noFill(id: string): ApiError {
   return notSupported(
     `${id} does not fill gaps: it has no tokens for what is before and after one (fim_pre, fim_suf, fim_mid). Use a model that was trained for it, such as Qwen2.5-Coder`,
   );
 }
 
-/** `room`: tokens of the context that the filling may take. */
+/** `room`: tokens of the context that the middle may take. */
 export async function gapTokens(
   { id, model }: ServedModel,
   gap: Gap,
@@ -48,8 +48,8 @@ export async function gapTokens(
     tokens(gap.prefix),
     tokens(gap.suffix),
     tokens(gap.begun ?? ""),
-    model.tokenize(""), // BOS, where the model has one
-    // Of files, only their ends may fit: no more is read than that.
+    model.tokenize(""), // BOS, if the model has one
+    // Only the ends of files may fit, so no more than that is tokenized.
     extraTokens(gap.extra ?? [], fill, (text) =>
       model.tokenize(text.slice(-contextSize * longestPiece), {
         addBos: false,

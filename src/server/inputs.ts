@@ -1,5 +1,5 @@
-// Fields that may be long lists, checked in one quick pass: how many there are first, then each. A schema of the usual
-// kind would try every member of a union on every item, and take seconds for what it then refuses.
+// Fields that may be long lists, checked in one quick pass: first their length, then each item. An ordinary schema
+// would try every member of a union on every item, and take seconds before it refuses.
 
 import * as z from "zod";
 import type { Content } from "./prompt.ts";
@@ -12,7 +12,7 @@ export const maxIds: number = 1 << 20;
 const maxParts = 10_000;
 /** Every token of a large vocabulary. */
 const maxBiases = 1 << 18;
-/** Texts are tokenized, one by one. */
+/** Texts are tokenized one by one. */
 const maxBiasTexts = 1024;
 const maxBiasText = 1000;
 
@@ -35,7 +35,7 @@ export const tokenIds: z.ZodType<number[]> = z.custom<number[]>(
   `expected a list of at most ${maxIds} token ids (whole numbers, 0 or more)`,
 );
 
-/** A list of ids, in which texts may stand, too: few of them, each is tokenized. */
+/** A list of ids that may contain texts: only a few, because each is tokenized. */
 function isPieces(value: unknown): value is Piece[] {
   if (!Array.isArray(value) || value.length === 0 || value.length > maxIds) return false;
   let texts = 0;
@@ -64,7 +64,7 @@ export const promptInput: z.ZodType<PromptInput> = z.custom<PromptInput>((value)
   return value.every((one) => typeof one === "string" || isPromptObject(one) || isPieces(one));
 }, `expected a string, token ids, or a list of at most ${maxInputs} of either`);
 
-/** A list without a number in it is one of prompts. */
+/** A list without a number in it is a list of prompts. */
 export function isPromptList(input: PromptInput): input is PromptOne[] {
   return Array.isArray(input) && !input.some((part) => typeof part === "number");
 }
@@ -84,7 +84,7 @@ export const textInput: z.ZodType<string | string[]> = z.custom<string | string[
   `expected a string, or a list of at most ${maxInputs} of them`,
 );
 
-/** A message's text, or parts with a type: contentText() of prompt.ts reads them. */
+/** A message's text, or typed parts, which contentText() of prompt.ts reads. */
 export const contentInput: z.ZodType<Content> = z.custom<Content>((value) => {
   if (typeof value === "string") return true;
   if (!Array.isArray(value) || value.length > maxParts) return false;
@@ -94,7 +94,7 @@ export const contentInput: z.ZodType<Content> = z.custom<Content>((value) => {
   );
 }, `expected a string, or a list of at most ${maxParts} parts with a type`);
 
-/** By token id or text; llama.cpp also takes pairs, with false for "never". */
+/** By token id or text; llama.cpp also accepts pairs, with false for "never". */
 export type LogitBias = Record<string, number | false> | [number | string, number | false][];
 
 export const biasInput: z.ZodType<LogitBias> = z.custom<LogitBias>((value) => {
@@ -108,12 +108,12 @@ export const biasInput: z.ZodType<LogitBias> = z.custom<LogitBias>((value) => {
     if (bias !== false && !Number.isFinite(bias)) return false;
     if (isId(key)) return true;
     if (typeof key !== "string" || key === "" || key.length > maxBiasText) return false;
-    // A number is an id and must be able to be one; anything else is a text.
+    // A number must be a valid id; anything else is a text.
     return /^[+-]?\d+$/.test(key) ? /^\d{1,9}$/.test(key) : ++texts <= maxBiasTexts;
   });
 }, "expected numbers by token id or text");
 
-/** A list of at most so many items: no item of a longer one is looked at. */
+/** A list of at most `max` items: items of a longer one are not checked. */
 export function listOf<T>(item: z.ZodType<T>, max: number): z.ZodType<T[]> {
   return z
     .custom<unknown[]>(
@@ -123,7 +123,7 @@ export function listOf<T>(item: z.ZodType<T>, max: number): z.ZodType<T[]> {
     .pipe(z.array(item));
 }
 
-/** More messages than any server is set to take: each of them is looked at. */
+/** More messages than any server accepts, because each of them is checked. */
 export const mostMessages = 16_384;
 
 /** Objects whose fields are checked later, one by one. */

@@ -1,22 +1,22 @@
-// JSON that comes in pieces and may be hostile: read without ever holding up the thread. One thread serves everybody, and
-// JSON.parse() of 16 MB takes it for a tenth of a second to three seconds.
+// Parses JSON that arrives in pieces and may be hostile, without blocking the thread. One thread serves everybody, and
+// JSON.parse() of 16 MB takes from a tenth of a second to three seconds.
 //
-// - Work is bounded before it is done: a body of more values, or of deeper ones, than any request needs is refused as
-//   soon as that is seen.
-// - Long strings are taken out while they come in, decoded piece by piece, and put back into the parsed rest.
+// - Work is limited beforehand: a body with more or deeper values than any request needs is refused as soon as that is
+//   seen.
+// - Long strings are taken out as they arrive, decoded piece by piece, and put back into the parsed rest.
 
 import { invalidRequest } from "./errors.ts";
 
-/** A string that is longer than this in the JSON text is taken out. */
+/** A longer string in the JSON text is taken out. */
 const longString = 1024;
-/** Arrays and objects in each other. */
+/** Nesting of arrays and objects. */
 const maxDepth = 256;
-/** What a value costs: about what JSON.parse() and the checks after it take, in units of a number. */
+/** The cost of a value: roughly the time of JSON.parse() and later checks, relative to a number. */
 const cost = { value: 1, string: 2, list: 4, object: 6, key: 2, keyOfMany: 40 };
-/** Objects with more keys than this become hash tables. */
+/** Objects with more keys become hash tables. */
 const manyKeys = 64;
 
-/** What all values of a body may cost together: a million token ids, or 100,000 messages. */
+/** Total cost allowed for a body: a million token ids, or 100,000 messages. */
 const defaultBudget = 1_000_000;
 
 const [quote, backslash, comma, colon] = [0x22, 0x5c, 0x2c, 0x3a];
@@ -24,23 +24,23 @@ const [openList, closeList, openObject, closeObject] = [0x5b, 0x5d, 0x7b, 0x7d];
 
 export class JsonReader {
   readonly #budget: number;
-  /** Names of strings that were taken out begin with this: a client cannot guess it. */
+  /** Prefix of the placeholders for long strings: a client cannot guess it. */
   readonly #mark = crypto.randomUUID();
   readonly #strings: string[] = [];
   /** The JSON text without the long strings. */
   #rest = "";
-  /** Of the string that is being read: its text so far, and the decoded pieces of it where it is a long one. */
+  /** The current string: its text so far, and its decoded pieces if it is long. */
   #string = "";
   #pieces: string[] | undefined;
   #inString = false;
-  /** In the piece of the body that is being read: where the string began, and from where on nothing was copied yet. */
+  /** In the current piece of the body: the start of the string, and the start of what is not copied yet. */
   #startAt = 0;
   #kept = 0;
-  /** A backslash was the last character. */
+  /** The last character was a backslash. */
   #escaped = false;
-  /** The string before was long; a colon after it would make it a key. */
+  /** The previous string was long; a colon after it would make it a key. */
   #afterLong = false;
-  /** Keys so far of each object around, 0 for lists. */
+  /** Number of keys so far in each enclosing object, 0 for lists. */
   readonly #keys = new Uint32Array(maxDepth + 1);
   #depth = 0;
   #spent = 0;
@@ -57,7 +57,7 @@ export class JsonReader {
     if (!this.#inString) this.#rest += text.slice(this.#kept);
   }
 
-  /** The value. */
+  /** Returns the parsed value. */
   end(): unknown {
     const text = this.#inString ? `${this.#rest}"${this.#string}` : this.#rest;
     if (text.trim() === "") throw invalidRequest("the body is empty: expected a JSON object");
@@ -71,7 +71,7 @@ export class JsonReader {
     return this.#strings.length === 0 ? value : this.#putBack(value);
   }
 
-  /** Up to the next string. */
+  /** Reads up to the next string. */
   #readRest(text: string, from: number): number {
     for (let at = from; at < text.length; at++) {
       const code = text.charCodeAt(at);
@@ -93,13 +93,13 @@ export class JsonReader {
     return text.length;
   }
 
-  /** Up to the end of the string, or of what has come of it. */
+  /** Reads up to the end of the string, or of what has arrived of it. */
   #readString(text: string, from: number): number {
     const end = this.#endOfString(text, from);
-    const isWhole = from > 0 && end >= 0; // it began in this piece of the body
+    const isWhole = from > 0 && end >= 0; // it started in this piece of the body
     if (isWhole && end - from <= longString) {
       this.#inString = false;
-      return end + 1; // stays where it is
+      return end + 1; // stays in the text
     }
     if (from > 0) this.#rest += text.slice(this.#kept, this.#startAt);
     this.#string += text.slice(from, end < 0 ? text.length : end);
@@ -110,7 +110,7 @@ export class JsonReader {
     return end + 1;
   }
 
-  /** Where the quote is that ends the string; -1: it has not come yet. */
+  /** The index of the closing quote; -1 if it has not arrived yet. */
   #endOfString(text: string, from: number): number {
     let at = this.#escaped ? from + 1 : from;
     this.#escaped = false;
@@ -127,13 +127,13 @@ export class JsonReader {
     }
   }
 
-  /** Decodes what is there of a long string, but for an escape at its end that may be incomplete. */
+  /** Decodes the received part of a long string, except for an escape at its end that may be incomplete. */
   #takeOut(): void {
     this.#pieces ??= [];
     const text = this.#string;
     const last = text.lastIndexOf("\\", text.length - 1);
     let keep = text.length;
-    // \uD83D\uDE00 is one character, but its halves may be decoded apart: strings join them again.
+    // \uD83D\uDE00 is one character, but its halves may be decoded separately: concatenation joins them again.
     if (last >= 0 && text.length - last < 6) {
       let first = last;
       while (first > 0 && text.charCodeAt(first - 1) === backslash) first--;
@@ -207,7 +207,7 @@ export class JsonReader {
   }
 }
 
-/** JSON.parse() makes "__proto__" a field like any other; an assignment would not. */
+/** JSON.parse() makes "__proto__" an ordinary field; an assignment would not. */
 function setOwn(holder: object, key: string, value: unknown): void {
   Object.defineProperty(holder, key, {
     value,
@@ -217,7 +217,7 @@ function setOwn(holder: object, key: string, value: unknown): void {
   });
 }
 
-/** What a piece of a JSON string stands for. */
+/** Decodes a piece of a JSON string. */
 function decoded(piece: string): string {
   try {
     return JSON.parse(`"${piece}"`) as string;

@@ -1,9 +1,9 @@
-// The models that this machine has or could get, as the server sees them: a list, downloads, opening and deleting one, the
-// hub. The catalog and the disk are behind this interface; `lantern serve` provides it (src/cli/serve-library.ts), tests
-// make it up.
+// The models that this machine has or could download, as the server sees them: listing, downloading, opening and
+// deleting them, and the hub. The catalog and the disk are behind this interface; `lantern serve` implements it
+// (src/cli/serve-library.ts), tests use fakes.
 //
-// A name that comes from a request is only ever compared with the names of the list: it never becomes a path. Paths come
-// from requests in `folder` and `link` alone, which routes offer to this machine's own user and nobody else.
+// A name from a request is only compared with the names of the list and never becomes a path. Only `folder` and `link`
+// take paths from requests, and their routes are for this machine's own user alone.
 
 import type { Model, ModelFit, ModelInfo, OpenOptions } from "../index.ts";
 
@@ -15,17 +15,17 @@ export interface LibraryModel {
   /** Whether it was trained to chat. */
   chat: boolean;
   /**
-   * installed: came with Lantern. cached: downloaded. partial: a stopped download that can go on. linked: a file elsewhere
-   * on this machine.
+   * installed: came with Lantern. cached: downloaded. partial: an interrupted download that can be resumed. linked:
+   * a file elsewhere on this machine.
    */
   state: "installed" | "cached" | "partial" | "linked" | "absent";
-  /** Where it comes from, for people. */
+  /** Where it comes from, for display. */
   source: string;
-  /** Of its file, where somebody has stated it. */
+  /** Hash of its file, if it is stated somewhere. */
   sha256?: string | undefined;
-  /** What deleting it frees on the disk; 0: there is nothing to delete. */
+  /** Disk space that deleting it frees; 0: there is nothing to delete. */
   diskBytes?: number | undefined;
-  /** What this machine can do with it. */
+  /** Whether and how fast it runs on this machine. */
   fit?: ModelFit | undefined;
 }
 
@@ -35,7 +35,7 @@ export interface TaskOptions {
 }
 
 export interface LibraryOpenOptions extends TaskOptions {
-  /** A built-in chat template's name; absent: the model's own. */
+  /** The name of a built-in chat template; absent: the model's own. */
   chatTemplate?: string | undefined;
   contextSize?: number | undefined;
   threads?: number | undefined;
@@ -47,13 +47,13 @@ export interface LibraryOpenOptions extends TaskOptions {
 export interface LibraryVariant {
   /** What download() takes. */
   name: string;
-  /** "Q4_K_M", or the file where its name says no type. */
+  /** "Q4_K_M", or the file if its name has no type. */
   label: string;
   bytes: number;
   files: number;
-  /** Roughly: the file against the machine's memory. */
+  /** A rough check: the file's size against the machine's memory. */
   fits: boolean;
-  /** The one that is taken where none is named. */
+  /** The default if none is named. */
   suggested: boolean;
 }
 
@@ -74,20 +74,20 @@ export interface LibraryFolder {
   entries: { name: string; path: string; kind: "folder" | "model"; bytes: number }[];
 }
 
-/** Where downloads are kept. */
+/** Where downloads are stored. */
 export interface LibraryPlace {
   folder: string;
   usedBytes: number;
-  /** undefined: the system does not say. */
+  /** undefined: the system does not report it. */
   freeBytes: number | undefined;
   memoryBytes: number;
   freeMemoryBytes: number;
 }
 
-/** What loading a model would take. */
+/** The memory that loading a model would take. */
 export interface LoadPlan {
   weightBytes: number;
-  /** Of the whole context. */
+  /** For the whole context. */
   kvBytes: number;
   /** Buffers. */
   workBytes: number;
@@ -102,35 +102,35 @@ export interface LoadPlan {
 
 export interface ModelLibrary {
   list(): Promise<LibraryModel[]>;
-  /** Whether the name could be downloaded though it is not in the list (hf:owner/repo, an address of the hub). */
+  /** Whether a name that is not in the list could be downloaded (hf:owner/repo, a URL of the hub). */
   canDownload(name: string): boolean;
-  /** Downloads what a name stands for; its name in the list from then on. */
+  /** Downloads the model of that name; returns its name in the list. */
   download(name: string, options: TaskOptions): Promise<string>;
   open(name: string, options: LibraryOpenOptions): Promise<Model>;
-  /** What inspect() and limits() take for a model of the list or a served one; undefined: not known here. */
+  /** The location of a listed or served model for inspect() and limits(); undefined: not known. */
   locate(id: string): Promise<string | undefined>;
-  /** Deletes a model of the list, or forgets one that lies elsewhere; the bytes that became free. */
+  /** Deletes a model of the list, or forgets a linked one; returns the freed bytes. */
   remove(name: string): Promise<{ how: "deleted" | "forgotten"; bytes: number }>;
-  /** sha256 of a model's (first) file; undefined: it is not here. Reads the whole file once. */
+  /** sha256 of a model's (first) file; undefined if it is not here. Reads the whole file once. */
   digest(name: string): Promise<string | undefined>;
   place(): Promise<LibraryPlace>;
-  /** What loading it with these options would take; the options' defaults without them. */
+  /** The memory that loading it with these options would take. */
   plan(
     name: string,
     options: Pick<LibraryOpenOptions, "contextSize" | "kvType">,
   ): Promise<LoadPlan>;
-  /** The models of a repository of the hub. */
+  /** The models of a hub repository. */
   variants(repository: string, signal: AbortSignal): Promise<LibraryVariant[]>;
   search(words: string, signal: AbortSignal): Promise<LibraryFinding[]>;
-  /** A folder's content; undefined path: where to begin. */
+  /** A folder's content; undefined path: the start folder. */
   folder(path: string | undefined): Promise<LibraryFolder>;
-  /** Files of that name and size in the folders where people keep models. */
+  /** Files of that name and size in the usual model folders. */
   findFile(name: string, bytes: number): Promise<string[]>;
-  /** Adds a file or folder of this machine to the list; its name there. */
+  /** Adds a file or folder of this machine to the list; returns its name there. */
   link(path: string): Promise<string>;
 }
 
-/** A sentence without the folders of the files that it names: where they are is nobody's business on a page. */
+/** A sentence without the folders of the files in it: a page must not show where they are. */
 export function withoutFolders(text: string): string {
   return text.replaceAll(/(^|[\s"'(])(?:[A-Za-z]:)?[\\/](?:[^\s\\/"']+[\\/])+/g, "$1");
 }

@@ -1,5 +1,5 @@
 // The app on a socket: Node's HTTP server under @hono/node-server, with limits on slow clients, and a stop in three
-// steps: nobody new comes in, running requests get some time to finish, what is left is aborted with a last event.
+// steps: no new connections, a grace period for running requests, and an abort with a last event for the rest.
 
 import { createAdaptorServer } from "@hono/node-server";
 import type { AppFetch } from "./app.ts";
@@ -8,7 +8,7 @@ import { isLoopback } from "./host-names.ts";
 
 export interface ListenOptions {
   host: string;
-  /** 0: any that is free. */
+  /** 0: any free port. */
   port: number;
   /** How long a client may take to send its headers, and its whole request. */
   headersTimeoutMs: number;
@@ -19,7 +19,7 @@ export interface Listener {
   /** "http://127.0.0.1:8080" */
   readonly url: string;
   readonly port: number;
-  /** No new connections, and none kept open that has nothing to do. */
+  /** No new connections; idle ones are closed. */
   stopAccepting(): void;
   /** Resolves when the last connection has closed. */
   readonly closed: Promise<void>;
@@ -27,12 +27,12 @@ export interface Listener {
   destroy(): void;
 }
 
-/** What of Node's request is read here. */
+/** The part of Node's request that is used here. */
 interface Incoming {
   socket?: { remoteAddress?: string; localAddress?: string };
 }
 
-/** What of Node's sockets and answers is used here. */
+/** The part of Node's sockets and responses that is used here. */
 interface RawSocket {
   readonly writable: boolean;
   end(text: string, done: () => void): void;
@@ -44,10 +44,10 @@ interface Outgoing {
 }
 interface RawRequest {
   readonly socket: RawSocket;
-  /** Whether all of its body has come. */
+  /** Whether all of its body has arrived. */
   readonly complete: boolean;
 }
-/** A request and its answer, until that has gone. */
+/** A request and its response, until that was sent. */
 interface Exchange {
   request: RawRequest;
   answer: Outgoing;
@@ -57,12 +57,12 @@ interface RawEvents {
   on(event: "clientError", run: (error: { code?: string }, socket: RawSocket) => void): RawEvents;
 }
 
-/** The client has gone: nobody reads an answer. */
+/** The client has gone: nobody reads a response. */
 const goneCodes: ReadonlySet<string | undefined> = new Set(["HPE_INVALID_EOF_STATE", "ECONNRESET"]);
 
 /**
- * Node answers what it cannot read with a bare status line. Here it gets the shape of every other error, after the
- * answers to requests that came before it on the same connection: garbage behind a good request does not cost its answer.
+ * Node responds to unreadable requests with a bare status line. Here they get the shape of every other error, after
+ * the responses to earlier requests on the same connection: garbage after a good request does not cost its response.
  */
 function answerBroken(server: RawEvents): void {
   const exchanges = new WeakMap<RawSocket, Set<Exchange>>();
@@ -74,12 +74,12 @@ function answerBroken(server: RawEvents): void {
     answer.once("close", () => open.delete(exchange));
   });
   server.on("clientError", ({ code }, socket) => {
-    if (broken.has(socket)) return; // whatever follows garbage is garbage
+    if (broken.has(socket)) return; // everything after garbage is garbage
     broken.add(socket);
     const open = [...(exchanges.get(socket) ?? [])];
     const before = open.findLast(({ request }) => request.complete);
     const own = open.find(({ request }) => !request.complete);
-    // Bytes in the middle of an answer that has begun would belong to it.
+    // In the middle of a started response, these bytes would become part of it.
     const isTooLate = own?.answer.headersSent || (before && goneCodes.has(code));
     if (!socket.writable || isTooLate) return socket.destroy();
     const refuse = (): void => {
@@ -103,7 +103,7 @@ export async function listen(app: AppFetch, options: ListenOptions): Promise<Lis
     fetch: (request, env) => {
       const { socket } = env.incoming as Incoming;
       const { remoteAddress: address = "unknown", localAddress } = socket ?? {};
-      // A client that comes from the address it goes to is on this machine.
+      // A client whose address is the server's own is on this machine.
       const isLocal = isLoopback(address) || address === localAddress;
       return app(request, { address, isLocal });
     },
@@ -133,7 +133,7 @@ export async function listen(app: AppFetch, options: ListenOptions): Promise<Lis
       const closeIdle = (): void => {
         if ("closeIdleConnections" in server) server.closeIdleConnections();
       };
-      // A connection that is busy now is idle after its answer, and would be kept for the client's next request.
+      // A busy connection becomes idle after its response, and would be kept for the client's next request.
       const timer = setInterval(closeIdle, 50);
       server.close(() => {
         clearInterval(timer);

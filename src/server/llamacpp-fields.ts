@@ -1,5 +1,5 @@
-// Fields that llama.cpp's server takes beside OpenAI's, in every request for text: what they are, which change nothing
-// here, and which are refused.
+// Fields of llama.cpp's server besides OpenAI's, in every request for text: the supported ones, those without effect
+// here, and the refused ones.
 
 import * as z from "zod";
 import { emptyList, type FieldRules, oneOf } from "./body.ts";
@@ -21,7 +21,7 @@ export const llamacppShape: {
 };
 
 export const llamacppRules: FieldRules = {
-  // Sequences find what is cached by themselves, and a full context is never shifted.
+  // Cached prefixes are found automatically, and a full context is never shifted.
   accepted: [
     "cache_prompt",
     "id_slot",
@@ -52,20 +52,20 @@ export const llamacppRules: FieldRules = {
   },
 };
 
-/** The first that is given; -1, llama.cpp's "no limit", is as good as none. */
+/** The first one given; -1, llama.cpp's "no limit", counts as not given. */
 export function maxTokensOf(...given: (number | undefined)[]): number | undefined {
   const first = given.find((count) => count !== undefined);
   return first === -1 ? undefined : first;
 }
 
-/** A streamed generation reports its prompt's progress for either of these. */
+/** A streamed generation reports prompt progress for either of these. */
 export function reportsProgress(
   fields: LlamacppFields & { stream?: boolean | undefined },
 ): boolean {
   return fields.stream === true && (fields.return_progress || fields.timings_per_token) === true;
 }
 
-/** llama.cpp's build, in OpenAI's field: a number, then what it is a build of. */
+/** In OpenAI's field, like llama.cpp's build: a number, then the program. */
 export function fingerprintOf(version: string): string {
   return `b0-lantern-${version}`;
 }

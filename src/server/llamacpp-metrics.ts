@@ -1,5 +1,5 @@
-// llama.cpp's counters, under its names: what dashboards for its server read. Averages are over the time since they were
-// last read, as there.
+// llama.cpp's counters under its names, which dashboards for its server read. Averages are over the time since the
+// last scrape, as in llama.cpp.
 
 import type { EngineStatus, Timings } from "../index.ts";
 import type { AdmissionQueue } from "./queue.ts";
@@ -12,13 +12,13 @@ interface Total {
 export class LlamacppMetrics {
   readonly #prompt: Total = { tokens: 0, ms: 0 };
   readonly #predicted: Total = { tokens: 0, ms: 0 };
-  /** Since the last reading. */
+  /** Since the last scrape. */
   #promptLately: Total = { tokens: 0, ms: 0 };
   #predictedLately: Total = { tokens: 0, ms: 0 };
   #cached = 0;
   #longest = 0;
 
-  /** A generation that has ended. */
+  /** Counts a generation that has ended. */
   count(timings: Timings): void {
     const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs } = timings;
     add(this.#prompt, promptTokens - cachedTokens, promptMs);
@@ -29,12 +29,12 @@ export class LlamacppMetrics {
     this.#longest = Math.max(this.#longest, promptTokens + generatedTokens);
   }
 
-  /** Prompts that are read and not answered. */
+  /** Counts prompts that are only read (embeddings). */
   countEmbedded(tokens: number): void {
     this.#prompt.tokens += tokens;
   }
 
-  /** Prometheus' text; `statuses` are those of the models. */
+  /** The Prometheus text; `statuses` are those of the models. */
   read(queue: AdmissionQueue, statuses: readonly EngineStatus[]): string {
     const batches = sum(statuses, ({ batches }) => batches);
     const busy = sum(statuses, ({ batchSequences }) => batchSequences);

@@ -1,4 +1,4 @@
-// The answer of llama.cpp's /completion, which other routes carry as `__verbose`.
+// The response of llama.cpp's /completion, which other routes include as `__verbose`.
 
 import type { GenerateOptions, GenerationResult, StopReason, TokenEvent } from "../index.ts";
 import type { ServedModel } from "./context.ts";
@@ -49,7 +49,7 @@ export function resultObject(facts: ResultFacts): Record<string, unknown> {
   };
 }
 
-/** The prompt as llama.cpp shows it. */
+/** The prompt in llama.cpp's form. */
 export async function promptText(
   { model }: ServedModel,
   tokens: readonly number[],
@@ -57,7 +57,7 @@ export async function promptText(
   return await model.detokenize(tokens, { special: true });
 }
 
-/** `__verbose`, for whoever wants to see the prompt and the settings of another route's answer. */
+/** `__verbose`: the prompt and the settings in another route's response. */
 export async function verboseField(
   isWanted: boolean,
   tokens: readonly number[],
@@ -69,7 +69,10 @@ export async function verboseField(
   return { __verbose: resultObject({ ...facts, prompt, content, tokens: [] }) };
 }
 
-/** `completion_probabilities`: one entry a token, none for an event without one; `drawn`: those that were drawn from. */
+/**
+ * `completion_probabilities`: one entry per token, none for an event without one; `drawn`: of the distribution that
+ * was drawn from.
+ */
 export function probabilities(events: readonly TokenEvent[], drawn: boolean): object[] {
   const value = (logprob: number): object =>
     drawn ? { prob: Math.exp(logprob) } : { logprob: finite(logprob) };
@@ -98,7 +101,7 @@ function finite(logprob: number): number {
   return Number.isFinite(logprob) ? logprob : -3.4028234663852886e38;
 }
 
-/** llama.cpp's `response_fields`: only these, and those with a slash moved up; what is not there is left out. */
+/** llama.cpp's `response_fields`: keeps only these, with paths (a/b) moved to the top; missing ones are left out. */
 export function pickFields(
   answer: Readonly<Record<string, unknown>>,
   paths: readonly string[],

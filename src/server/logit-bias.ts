@@ -1,10 +1,10 @@
-// Biases by text: llama.cpp's clients give words where OpenAI's give token ids. Every token of the text gets the bias.
+// Biases by text: llama.cpp's clients may give words instead of token ids. Every token of the text gets the bias.
 
 import type { ServedModel } from "./context.ts";
 import type { LogitBias } from "./inputs.ts";
 import type { SamplingFields } from "./sampling-fields.ts";
 
-/** The fields with ids only. */
+/** Replaces texts by ids. */
 export async function withTokenBiases<F extends SamplingFields>(
   { model }: ServedModel,
   fields: F,

@@ -1,5 +1,6 @@
-// Counters, gauges and histograms, and Prometheus' text of them. `createMetrics` is the list of what is counted: one
-// line each. Names begin with lantern_; those of llama.cpp's server are in llamacpp-metrics.ts; nothing here holds a prompt, a key or an address.
+// Counters, gauges and histograms in Prometheus' text format. `createMetrics` lists all of them, one line each. Names
+// start with lantern_; llama.cpp's own names are in llamacpp-metrics.ts. Nothing here contains a prompt, a key or an
+// address.
 
 import { LlamacppMetrics } from "./llamacpp-metrics.ts";
 
@@ -32,7 +33,7 @@ class Counter implements Instrument {
   }
 }
 
-/** A value of the moment, or one for each of several labels. */
+/** A current value, or one for each of several labels. */
 export interface GaugeReading {
   name: string;
   help: string;
@@ -45,7 +46,7 @@ class Histogram implements Instrument {
   readonly #name: string;
   readonly #help: string;
   readonly #bounds: readonly number[];
-  /** Not cumulative; the last one has no upper bound. */
+  /** Not cumulative; the last bucket has no upper bound. */
   readonly #counts: number[];
   #sum = 0;
 
@@ -73,7 +74,7 @@ class Histogram implements Instrument {
   }
 }
 
-/** The last value, under labels. */
+/** The last value, by labels. */
 class Last implements Instrument {
   readonly #name: string;
   readonly #help: string;

@@ -1,5 +1,5 @@
-// The models behind the Models page: the list with what is under way, downloads and loads as tasks that can be looked at and
-// stopped, unloading, deleting. routes/lantern-models.ts offers it over HTTP.
+// The models behind the Models page: the list with tasks in progress, downloads and loads as tasks that can be watched
+// and stopped, unloading, deleting. routes/lantern-models.ts offers it over HTTP.
 
 import { AbortedError, LanternError, type Model } from "../index.ts";
 import type { ServerContext } from "./context.ts";
@@ -14,7 +14,7 @@ import {
 } from "./library.ts";
 import { inPageWords } from "./page-words.ts";
 
-/** A download or a load, under way or just failed. */
+/** A download or a load, in progress or just failed. */
 export interface ModelTask {
   kind: "download" | "load";
   loadedBytes: number;
@@ -41,13 +41,14 @@ export class ModelService {
     this.#library = library;
   }
 
-  /** This machine's own user asks, and may see and name its folders. */
+  /** The request is from this machine's own user, who may see its folders. */
   get isLocal(): boolean {
     return this.#server.settings.isLocal;
   }
 
   async view(): Promise<object> {
-    // Before the list: a task that ends meanwhile is shown once more, never a list from before its end without it.
+    // Read before the list: a task that ends meanwhile may be shown once more, but is never missing with an
+    // outdated list.
     const tasks = new Map(
       [...this.#failed, ...this.#running].map(([name, task]) => [name, plain(task)]),
     );
@@ -92,7 +93,7 @@ export class ModelService {
     });
   }
 
-  /** The same model loaded again (another template, another context) takes the place of the old one. */
+  /** A model that is loaded again (with another template or context) replaces the old one. */
   async #replace(name: string, model: Model): Promise<void> {
     const old = this.#server.models.remove(name);
     const created = Math.floor(this.#server.time() / 1000);
@@ -140,7 +141,7 @@ export class ModelService {
     this.#opened.clear();
   }
 
-  /** A network that is down or a model that does not fit is nothing to log; the person who asked reads it. */
+  /** A network that is down or a model that does not fit is not logged; the person who asked reads it. */
   #describe(error: unknown): string {
     if (error instanceof LanternError) {
       return inPageWords(this.isLocal ? error.message : withoutFolders(error.message));
@@ -191,7 +192,7 @@ function isHere({ state }: LibraryModel): boolean {
   return state !== "partial" && state !== "absent";
 }
 
-/** Something that was asked for by its name on the hub, while it comes. */
+/** A model of the hub that is not in the list, while it is downloaded. */
 function unlisted(name: string): LibraryModel {
   const facts = { licence: "see the model's page", bytes: 0, chat: true, source: "Hugging Face" };
   return { name, description: "from the Hugging Face hub", state: "absent", ...facts };

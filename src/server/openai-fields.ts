@@ -1,5 +1,5 @@
-// What OpenAI's chat, completion and response requests have in common: the fields that are harmless, those that are
-// refused and why, and small conversions.
+// What OpenAI's chat, completion and response requests have in common: harmless fields, refused fields with reasons,
+// and small conversions.
 
 import type { StopReason } from "../index.ts";
 import { emptyList, type FieldRules, oneOf, type Refusal } from "./body.ts";
@@ -10,7 +10,7 @@ const noTools: Refusal = { why: "this server does not call tools yet", fine: emp
 const textOnly = (value: unknown): boolean =>
   typeof value === "object" && value !== null && "type" in value && value.type === "text";
 
-/** Fields of requests that say who asks, or how the vendor should bill and store: nothing to do here. */
+/** Fields about who asks, or how the vendor should bill and store: without effect here. */
 const accepted = [
   "user",
   "metadata",
@@ -48,13 +48,13 @@ export const openaiRules: FieldRules = {
   },
 };
 
-/** Of chats: tools may be there as long as none may be called. */
+/** For chats: tools are accepted as long as none may be called. */
 export const chatRules: FieldRules = {
   ...openaiRules,
   isFine: (name, body) => name === "tools" && body.tool_choice === "none",
 };
 
-/** OpenAI refuses it as well: an answer in one piece always has its usage. */
+/** OpenAI refuses it as well: a response that is not streamed always has its usage. */
 export function checkStreamOptions(fields: {
   stream?: boolean | undefined;
   stream_options?: object | undefined;
@@ -63,7 +63,10 @@ export function checkStreamOptions(fields: {
   throw invalidRequest('"stream_options" needs "stream": true', "stream_options");
 }
 
-/** OpenAI knows no other words: text that ends because the context is full is as incomplete as one that hit max_tokens. */
+/**
+ * OpenAI has no other word: an answer that ends because the context is full is as incomplete as one that reached
+ * max_tokens.
+ */
 const finishReasons: Readonly<Record<StopReason, string>> = {
   end: "stop",
   stop: "stop",
@@ -76,7 +79,7 @@ export function finishReason(reason: StopReason): string {
   return finishReasons[reason];
 }
 
-/** "chatcmpl-0123456789ab": long enough to be unique, random, and says nothing. */
+/** "chatcmpl-0123456789ab": random, and long enough to be unique. */
 export function newId(prefix: string): string {
   return `${prefix}${crypto.randomUUID().replaceAll("-", "").slice(0, 24)}`;
 }

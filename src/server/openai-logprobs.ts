@@ -1,4 +1,4 @@
-// Log-probabilities of tokens, in the two shapes that OpenAI has for them.
+// Log-probabilities of tokens in OpenAI's two shapes.
 
 import type { TokenEvent } from "../index.ts";
 
@@ -6,7 +6,7 @@ function chatLogprob(text: string, logprob: number, bytes: readonly number[]): o
   return { token: text, logprob: finite(logprob), bytes };
 }
 
-/** Chat's: `{ content: [...] }`; events without a token are left out. */
+/** The shape of chats: `{ content: [...] }`; events without a token are left out. */
 export function chatLogprobs(events: readonly TokenEvent[]): object {
   const content = events
     .filter((event) => event.logprob !== undefined)
@@ -19,7 +19,7 @@ export function chatLogprobs(events: readonly TokenEvent[]): object {
   return { content, refusal: null };
 }
 
-/** The older one of completions: four lists of the same length. */
+/** The older shape of completions: four lists of the same length. */
 export function completionLogprobs(events: readonly TokenEvent[], offset: number): object {
   const tokens = events.filter((event) => event.logprob !== undefined);
   let at = offset;
@@ -38,12 +38,12 @@ export function completionLogprobs(events: readonly TokenEvent[], offset: number
   };
 }
 
-/** The token's own text; `event.text` is what became certain with it, which may be more or less. */
+/** The token's own text; `event.text` is the text that became certain with it, which may be more or less. */
 function tokenText(event: TokenEvent): string {
   return event.token ?? event.text;
 }
 
-/** JSON has no -Infinity: what OpenAI says for "practically never". */
+/** JSON has no -Infinity: this is OpenAI's value for "practically never". */
 function finite(logprob: number): number {
   return Number.isFinite(logprob) ? logprob : -9999;
 }

@@ -1,5 +1,5 @@
-// Messages of the library name its options; whoever reads them in the app or over HTTP has labels and fields. The same as
-// src/cli/flag-words.ts is for the command line.
+// Translates option names in the library's messages into labels and fields for readers in the app or over HTTP, as
+// src/cli/flag-words.ts does for the command line.
 
 const words: readonly (readonly [RegExp, string])[] = [
   [/\b([a-z][A-Za-z]+)\(\): /g, "$1: "],

@@ -1,5 +1,5 @@
-// From messages to the tokens that a model reads. With the model's chat template, where it has one; a model without one
-// continues text, and gets the messages' text as it stands, one after the other.
+// From messages to prompt tokens: with the model's chat template if it has one. A model without one only continues
+// text, and gets the messages' texts one after the other.
 
 import { byName } from "../base/by-name.ts";
 import { type ChatMessage, ContextError, type TemplateOptions } from "../index.ts";
@@ -14,10 +14,10 @@ export type Refuse = (
   qualifier?: "at least ",
 ) => Error;
 
-/** Text, or parts of which those of `textTypes` are text. */
+/** Text, or parts; those of `textTypes` are text. */
 export type Content = string | readonly { readonly type: string; readonly text?: unknown }[];
 
-/** The words in which clients that look for them find that a model does not see or hear. */
+/** Words by which clients recognise that a model cannot see or hear. */
 const otherMedia: Readonly<Record<string, string>> = byName({
   image: "image input is not supported",
   image_url: "image input is not supported",
@@ -27,8 +27,8 @@ const otherMedia: Readonly<Record<string, string>> = byName({
 });
 
 /**
- * The text of a message, its parts joined by `joint`; llama.cpp puts them on lines of their own. Pictures, sounds and
- * files are refused by their type's name.
+ * The text of a message, its parts joined by `joint`; llama.cpp puts them on separate lines. Pictures, sounds and
+ * files are refused by type.
  */
 export function contentText(
   content: Content,
@@ -56,18 +56,18 @@ export function contentText(
 }
 
 export interface ChatPromptOptions {
-  /** End with the beginning of an answer (default true). */
+  /** End with the start of the assistant's turn (default true). */
   addGenerationPrompt?: boolean | undefined;
-  /** The last message is the beginning of the answer (default: where it is the assistant's). */
+  /** The last message is the start of the answer (default: if it is the assistant's). */
   continueFinal?: boolean | undefined;
   tools?: readonly unknown[] | undefined;
-  /** Further variables of the template. */
+  /** More variables of the template. */
   variables?: Readonly<Record<string, unknown>> | undefined;
 }
 
 /**
- * The prompt of a conversation, with the beginning of the answer. A last message of the assistant's is that beginning:
- * the model goes on from it.
+ * The prompt of a conversation, with the start of the answer. If the last message is the assistant's, the model
+ * continues it.
  */
 export async function chatTokens(
   served: ServedModel,
@@ -79,7 +79,7 @@ export async function chatTokens(
   return await textTokens(served, await chatText(served, messages, options), param, refuse);
 }
 
-/** How many tokens that would be, whether they fit or not. */
+/** The number of those tokens, whether they fit or not. */
 export async function chatTokenCount(
   served: ServedModel,
   messages: readonly ChatMessage[],
@@ -111,7 +111,7 @@ export async function chatText(
   return (await model.applyTemplate(messages.slice(0, -1), template)) + messages.at(-1)!.content;
 }
 
-/** Whether the last message is the beginning of the answer. */
+/** Whether the last message is the start of the answer. */
 function continues(
   messages: readonly ChatMessage[],
   { addGenerationPrompt, continueFinal }: ChatPromptOptions,
@@ -141,8 +141,8 @@ function continues(
 }
 
 /**
- * A text as the model reads it. A template that writes BOS itself gets no second one. A text that does not fit is refused
- * by its length, before any work, where that is certain; `param` is the field that it comes from.
+ * The tokens of a text. If a template writes BOS itself, no second one is added. A text that is certainly too long is
+ * refused by its length, without tokenizing it; `param` is the field that it comes from.
  */
 export async function textTokens(
   served: ServedModel,
@@ -165,7 +165,7 @@ export async function textTokens(
   }
 }
 
-/** A text as the model reads it, however long it is. */
+/** The tokens of a text of any length. */
 export async function wholeTextTokens({ model }: ServedModel, text: string): Promise<number[]> {
   const [tokens, empty] = await Promise.all([model.tokenize(text), model.tokenize("")]);
   return hasTwoBos(tokens, empty) ? tokens.slice(1) : tokens;
@@ -175,7 +175,7 @@ function hasTwoBos(tokens: readonly number[], [bos]: readonly number[]): boolean
   return bos !== undefined && tokens[0] === bos && tokens[1] === bos;
 }
 
-/** Even if all of its tokens were the longest that there are. */
+/** Refuses a text that would not fit even if all of its tokens were the longest ones. */
 function checkLength({ model }: ServedModel, length: number, param: string, refuse: Refuse): void {
   const { longestToken, contextSize } = model.info;
   if (longestToken === undefined) return;

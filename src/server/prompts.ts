@@ -1,17 +1,18 @@
-// The prompts of a request as llama.cpp takes them, in /completion, /v1/completions and the embeddings: a text, token ids,
-// both mixed in one list, an object with a `prompt_string`, or a list of these for several answers. inputs.ts checks them.
+// The prompts of a request in llama.cpp's forms, for /completion, /v1/completions and embeddings: a text, token ids,
+// both mixed in one list, an object with a `prompt_string`, or a list of these for several answers. inputs.ts checks
+// them.
 
 import type { ServedModel } from "./context.ts";
 import { inputList, isPromptList, type Piece, type PromptInput, type PromptOne } from "./inputs.ts";
 import { textTokens } from "./prompt.ts";
 
-/** A prompt as the model reads it, and as text where it was one. */
+/** A prompt's tokens, and its text if it was given as text. */
 export interface TextPrompt {
   text: string | undefined;
   tokens: readonly number[];
 }
 
-/** Each prompt of the field; `isList` where it asks for a list of answers. */
+/** Each prompt of the field; `isList` if it asks for a list of answers. */
 export async function readPrompts(
   served: ServedModel,
   input: PromptInput,
@@ -26,7 +27,7 @@ async function readPrompt(served: ServedModel, prompt: PromptOne): Promise<TextP
   return { text: undefined, tokens: await promptTokens(served, prompt) };
 }
 
-/** The tokens of a list of ids and texts; only a text that comes first gets BOS. `param`: the field that it comes from. */
+/** The tokens of a list of ids and texts; only a text at the start gets BOS. `param`: the field that it comes from. */
 export async function promptTokens(
   served: ServedModel,
   prompt: PromptOne,

@@ -1,10 +1,10 @@
-// Admission: at most `parallel` generations run, at most `waiting` wait, the rest is told so. Clients take turns: when a
-// turn gets free, the client that was served longest ago is next, so that one with a hundred requests does not keep
-// the others waiting. Knows nothing of HTTP or of models.
+// The request queue: at most `parallel` generations run, at most `waiting` wait, the rest is refused. Clients take
+// turns: the client that was served longest ago is next, so that one with a hundred requests does not block the
+// others. Knows nothing of HTTP or models.
 
 import { queueFull, stopping, tooManyChoices } from "./errors.ts";
 
-/** A turn to run. Give it back exactly when the generation has ended. */
+/** A turn to run. It must be given back exactly when the generation has ended. */
 export interface Turn {
   release(): void;
 }
@@ -20,7 +20,7 @@ export class AdmissionQueue {
   readonly capacity: number;
   /** In order of arrival, over all clients. */
   readonly #waiting: Waiting[] = [];
-  /** When each client was last served, as a count; clients with nothing here are forgotten. */
+  /** When each client was last served, as a counter; clients without requests are forgotten. */
   readonly #served = new Map<string, number>();
   readonly #active = new Map<string, number>();
   #running = 0;
@@ -40,7 +40,7 @@ export class AdmissionQueue {
     return this.#waiting.length;
   }
 
-  /** Refuses at once when `count` more could not even wait. */
+  /** Throws immediately if `count` more requests could not even wait. */
   checkRoom(count: number = 1): void {
     if (this.#closed) throw stopping();
     if (count > this.parallel + this.capacity) {
@@ -50,7 +50,7 @@ export class AdmissionQueue {
     if (count > free) throw queueFull(this.#running, this.#waiting.length);
   }
 
-  /** A turn, now or later. Rejects when there is no room, when the signal is aborted, when the server ends. */
+  /** A turn, now or later. Rejects if there is no room, if the signal is aborted, or if the server stops. */
   enter(client: string, signal: AbortSignal): Promise<Turn> {
     return new Promise<Turn>((resolve, reject) => {
       signal.throwIfAborted();
@@ -74,7 +74,7 @@ export class AdmissionQueue {
     });
   }
 
-  /** Nobody is admitted any more; who waits is refused. */
+  /** Admits nobody any more; rejects those who wait. */
   close(): void {
     this.#closed = true;
     for (const { refuse } of this.#waiting.splice(0)) refuse(stopping());

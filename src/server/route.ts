@@ -1,5 +1,5 @@
-// What a route is: data. app.ts mounts every route of routes/table.ts in the same way, with the guards in front, the
-// counters around it and its family's error shape behind it. A handler gets a Call and returns a Response, or throws.
+// A route as data. app.ts mounts every route of routes/table.ts in the same way, with guards before it, counters
+// around it and its family's error shape after it. A handler gets a Call and returns a Response, or throws.
 
 import type { Access, LoginSource } from "./access.ts";
 import type { ServerContext } from "./context.ts";
@@ -10,11 +10,12 @@ export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
 export interface Route {
   method: Method;
-  /** Hono's pattern: "/v1/models/:id{.+}". Also the label in /metrics, so no ids in it. */
+  /** Hono's pattern: "/v1/models/:id{.+}". Also the label in /metrics, so it contains no ids. */
   path: string;
   /**
-   * Who may ask (access.ts). `open`: everybody; tells nothing that a stranger may not know. `use`: whoever may generate.
-   * `admin`: changes what is served or kept, reads conversations, or names what is on this machine.
+   * The access class (access.ts). `open`: everybody; reveals nothing that a stranger may not know. `use`: clients
+   * that may generate. `admin`: changes what is served or stored, reads conversations, or reveals what is on this
+   * machine.
    */
   access: Access;
   handle(call: Call): Response | Promise<Response>;
@@ -27,13 +28,13 @@ export interface RouteFamily {
   routes: readonly Route[];
 }
 
-/** Families that hold something, and how to end them. */
+/** Families that hold resources, and how to close them. */
 export interface OpenedFamilies {
   readonly families: readonly RouteFamily[];
   close(): Promise<void>;
 }
 
-/** One request on its way. */
+/** One request in progress. */
 export interface Call {
   server: ServerContext;
   request: Request;
@@ -41,17 +42,17 @@ export interface Call {
   errors: ErrorShape;
   url: URL;
   params: Readonly<Record<string, string>>;
-  /** Whose turn it is in the queue: a key that was accepted, or an address. */
+  /** The client's identity for the queue: an accepted key, or an address. */
   client: string;
-  /** The Set-Cookie header for a page that brings the token or the admin key; undefined: it is wrong. */
+  /** The Set-Cookie header for a page with the token or the admin key; undefined if it is wrong. */
   login(from: LoginSource): Promise<string | undefined>;
-  /** Aborted when the client has gone, or when the server ends. */
+  /** Aborted when the client has gone, or when the server stops. */
   signal: AbortSignal;
-  /** Its place among the requests with large bodies; given back when the handler is done. */
+  /** Its turn among the requests with large bodies; given back when the handler is done. */
   large?: Turn;
 }
 
-/** A JSON answer. */
+/** A JSON response. */
 export function json(body: unknown, status: number = 200): Response {
   return new Response(JSON.stringify(body), {
     status,
@@ -59,10 +60,10 @@ export function json(body: unknown, status: number = 200): Response {
   });
 }
 
-/** Items that are written at a time: less than a millisecond. */
+/** Items written at a time: less than a millisecond. */
 const itemsAtOnce = 4096;
 
-/** {"NAME": [...]}, written in pieces as the client takes them: a list may be millions long. */
+/** {"NAME": [...]}, written in pieces as the client reads them: a list may have millions of items. */
 export function jsonList<T>(
   name: string,
   items: readonly T[],
@@ -77,7 +78,7 @@ export function jsonList<T>(
   let at = 0;
   const body = new ReadableStream<Uint8Array>({
     async pull(controller) {
-      await new Promise((resolve) => setTimeout(resolve, 0)); // others have their turn
+      await new Promise((resolve) => setTimeout(resolve, 0)); // yields to other work
       const before = at === 0 ? head : ",";
       const some = items.slice(at, at + itemsAtOnce).map(write);
       at += itemsAtOnce;

@@ -1,11 +1,11 @@
-// The sampling fields of OpenAI's and llama.cpp's requests: names, types, ranges, and what they are in the public API.
-// Ollama's and Anthropic's have names of their own and end up in the same `generateOptions`.
+// The sampling fields of OpenAI's and llama.cpp's requests: names, types, ranges, and their options in the public API.
+// Ollama's and Anthropic's have other names and also end up in `generateOptions`.
 
 import * as z from "zod";
 import type { GenerateOptions } from "../index.ts";
 import { biasInput, type LogitBias } from "./inputs.ts";
 
-/** Fields under llama.cpp's names, of which OpenAI's are some. */
+/** Fields under llama.cpp's names, which include OpenAI's. */
 export interface SamplingFields {
   temperature?: number | undefined;
   top_k?: number | undefined;
@@ -43,7 +43,7 @@ const penalty = z.number().min(-100).max(100).optional();
 const positive = z.number().min(0).max(1000).optional();
 const maxSamplers = 64;
 const maxStops = 32;
-/** Every token is compared with all of them: megabytes of stop strings would hold up everybody's answers. */
+/** Every token is matched against all of them: megabytes of stop strings would slow everybody's answers. */
 const maxStopLength = 1000;
 export const stopString: z.ZodType<string> = z.string().min(1).max(maxStopLength);
 
@@ -87,7 +87,7 @@ export const samplingShape: Shape<SamplingFields> = {
   ignore_eos: z.boolean().optional(),
 };
 
-/** The options of a generation: what the request says, over what the server was started with. */
+/** The options of a generation: the request's, over the server's defaults. */
 export function generateOptions(
   fields: SamplingFields,
   more: { maxTokens?: number | undefined; logprobs?: number | undefined },
@@ -128,13 +128,13 @@ export function generateOptions(
   return { ...defaults, ...(Object.fromEntries(given) as GenerateOptions) };
 }
 
-/** Texts are ids by now (logit-bias.ts). */
+/** Texts are already replaced by ids (logit-bias.ts). */
 function biasMap(bias: LogitBias): Map<number, number> {
   const pairs = Array.isArray(bias) ? bias : Object.entries(bias);
   return new Map(pairs.map(([id, value]) => [Number(id), value === false ? -Infinity : value]));
 }
 
-/** The n-th choice of one request: another seed, where there is one, or all would say the same. */
+/** The n-th choice of one request: with another seed, if one was given, or all would be the same. */
 export function choiceOptions(options: GenerateOptions, index: number): GenerateOptions {
   if (options.seed === undefined || index === 0) return options;
   return { ...options, seed: options.seed + index };

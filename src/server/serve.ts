@@ -1,5 +1,5 @@
-// The composition root of the server: models, settings and route families become an app on a socket. `lantern serve`
-// calls it; the models stay the caller's, who opened them and disposes them after stop().
+// The composition root of the server: makes an app on a socket from models, settings and route families. `lantern
+// serve` calls it. The models belong to the caller, who disposes them after stop().
 
 import { byName } from "../base/by-name.ts";
 import type { GenerateOptions, Model } from "../index.ts";
@@ -24,15 +24,15 @@ export interface StartOptions {
   version: string;
   /** Default 127.0.0.1: this machine only. */
   host?: string;
-  /** Default 8080; 0: any that is free. */
+  /** Default 8080; 0: any free port. */
   port?: number;
-  /** Keys that clients have to send, one of them; none: everybody may generate. */
+  /** API keys, one of which clients must send; none: everybody may generate. */
   apiKeys?: readonly string[];
-  /** Opens what changes models and conversations (routes of access "admin"), from any address. */
+  /** Allows changing models and conversations (routes of access "admin"), from any address. */
   adminKey?: string;
   /**
-   * Without an admin key: what opens those routes, on this machine only (default: a random one, in `pageUrl`). false: being on
-   * this machine is enough.
+   * Without an admin key: the token for those routes, on this machine only (default: a random one, in `pageUrl`).
+   * false: being on this machine is enough.
    */
   token?: string | false;
   /** Generations that run at once (default 8), and that may wait (default 64). */
@@ -40,36 +40,36 @@ export interface StartOptions {
   queue?: number;
   maxBodyBytes?: number;
   maxMessages?: number;
-  /** Origins whose pages may ask; "*": all, "localhost": those of this machine. */
+  /** Origins whose pages may send requests; "*": all, "localhost": those of this machine. */
   corsOrigins?: readonly string[];
-  /** A single model answers to its own name only (default: to any). */
+  /** A single model accepts only its own name (default: any). */
   strictModel?: boolean;
   /** false: GET /slots, GET /metrics are a 501. */
   slots?: boolean;
   metrics?: boolean;
-  /** Every answer has llama.cpp's `__verbose` (default: those that ask for it). */
+  /** Every response has llama.cpp's `__verbose` (default: only if requested). */
   verbose?: boolean;
-  /** What chat templates get as enable_thinking (default: true). */
+  /** enable_thinking for chat templates (default: true). */
   thinking?: boolean;
   /** The models' file names, without folders. */
   files?: Readonly<Record<string, string>>;
-  /** Names that this server may be called by, besides IP addresses, localhost and `host`: this machine's own, and others. */
+  /** Host names of this server besides IP addresses, localhost and `host`: this machine's own, and others. */
   allowedHosts?: readonly string[];
-  /** What requests that say nothing of sampling get. */
+  /** Sampling options of requests that set none. */
   sampling?: GenerateOptions;
-  /** How embeddings are made of tokens (default "mean"). */
+  /** How hidden states are pooled into an embedding (default "mean"). */
   pooling?: "mean" | "last";
-  /** A stream that has nothing to send yet sends a comment this often (default 12000), so that nobody cuts it. */
+  /** How often an idle stream sends a comment in ms (default 12000), so that no proxy cuts it. */
   heartbeatMs?: number;
   headersTimeoutMs?: number;
   requestTimeoutMs?: number;
-  /** How long running requests may go on after stop() (default 5000). */
+  /** How long running requests may continue after stop() (default 5000). */
   graceMs?: number;
-  /** Routes beside those of the table: made with what this file does not know (a database). */
+  /** Routes besides those of the table, which need more than this file knows (a database). */
   families?: (context: ServerContext) => readonly RouteFamily[];
   /** Opens the database of conversations (docs/sessions.md); absent: there are none. */
   sessions?: () => Database;
-  /** Models that can be listed, downloaded, opened (docs/web.md); absent: what is served stays as it is. */
+  /** Models that can be listed, downloaded, opened (docs/web.md); absent: the served models are fixed. */
   library?: ModelLibrary;
   /** The web app's files, by path. */
   assets?: ReadonlyMap<string, Asset>;
@@ -78,18 +78,18 @@ export interface StartOptions {
 
 export interface RunningServer {
   readonly url: string;
-  /** Where the web app is opened on this machine: with the token, where there is one. */
+  /** The web app's URL on this machine: with the token, if there is one. */
   readonly pageUrl: string;
   readonly token: string | undefined;
   readonly port: number;
   readonly context: ServerContext;
-  /** Everything that it answers, but for the files of the web app. */
+  /** All routes, without the files of the web app. */
   readonly families: readonly RouteFamily[];
-  /** Nobody new; running requests finish, or end with an error event when their time is over. */
+  /** No new requests; running ones finish, or end with an error event when their time is over. */
   stop(): Promise<void>;
 }
 
-/** Addresses to listen on that are no addresses to go to: this machine reaches them by its own. */
+/** Addresses to listen on that cannot be connected to, and the address to use on this machine. */
 const wildcards: Readonly<Record<string, string>> = byName({
   "0.0.0.0": "127.0.0.1",
   "::": "[::1]",
@@ -135,7 +135,8 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     log: options.log ?? (() => {}),
     stopSignal: end.signal,
   });
-  // The port first: if another program has it, that is said at once, and no conversations are opened. Who asks now waits.
+  // The port first: if another program has it, that is reported before conversations are opened. Requests wait until
+  // then.
   const { promise: ready, resolve: beginWith } = Promise.withResolvers<AppFetch>();
   const listener = await listen(async (...request) => await (await ready)(...request), {
     host,
@@ -165,7 +166,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       listener.stopAccepting();
       context.queue.close();
       await settled(listener.closed, graceMs);
-      end.abort(stopping()); // what still runs ends now, and says why
+      end.abort(stopping()); // running requests end now, with the reason
       await settled(listener.closed, 1000);
       listener.destroy();
       await listener.closed;
@@ -174,7 +175,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
   };
 }
 
-/** All routes, and those that have to be closed. */
+/** All routes, and those that must be closed. */
 async function openFamilies(context: ServerContext, options: StartOptions) {
   const opened: OpenedFamilies[] = [];
   for (const open of openedFamilies) {

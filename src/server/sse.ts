@@ -1,20 +1,21 @@
 // Streams to a client: server-sent events and lines of JSON. A stream is an async iterator of events; when the client
-// goes away the iterator is told to return, which aborts what feeds it. An error in mid-stream becomes a last event.
+// leaves, the iterator is told to return, which aborts its source. An error in the middle of a stream becomes a last
+// event.
 //
-// While a request waits for its turn or its prompt is read, there is nothing to send, for minutes maybe. Proxies and
-// clients cut connections on which nothing comes: server-sent events have comments for that, which every client skips.
+// While a request waits for its turn or for its prompt, there may be nothing to send for minutes. Proxies and clients
+// cut silent connections: server-sent events have comments for that, which every client skips.
 
 import type { ServerContext } from "./context.ts";
 import { type ApiErrorFacts, bugText, describeError } from "./errors.ts";
 
 const encoder = new TextEncoder();
 
-/** One server-sent event; `name` is its type, where the protocol has types. */
+/** One server-sent event; `name` is its type, if the protocol has types. */
 export interface ServerEvent {
   name?: string;
-  /** What the client gives back as Last-Event-ID to go on after it. */
+  /** What the client sends as Last-Event-ID to resume after it. */
   id?: string;
-  /** JSON, or text as it is. */
+  /** JSON, or plain text. */
   data: object | string;
 }
 
@@ -27,15 +28,15 @@ function eventText({ name, id, data }: ServerEvent): string {
 const eventHeaders = {
   "content-type": "text/event-stream; charset=utf-8",
   "cache-control": "no-cache, no-transform",
-  "x-accel-buffering": "no", // a proxy in between should pass every event on at once
+  "x-accel-buffering": "no", // a proxy should pass every event on immediately
 };
 
-/** Says nothing to clients, and to everybody in between that the connection is in use. */
+/** Ignored by clients, but shows everybody in between that the connection is in use. */
 const heartbeat = encoder.encode(": waiting\n\n");
 
 export interface StreamEnd<T> {
   server: ServerContext;
-  /** The event that says what went wrong; the status is 200 already. */
+  /** The event for an error; the status is already 200. */
   error(facts: ApiErrorFacts): T[];
 }
 
@@ -48,8 +49,8 @@ export function eventStream(
 }
 
 /**
- * The events of what may have to wait for its turn first. What goes wrong soon is thrown, and gets a status of its own;
- * who has waited as long as a heartbeat gets a stream that waits with it.
+ * The events of a request that may first have to wait for its turn. An early error is thrown, so that it gets an HTTP
+ * status; after one heartbeat of waiting, the stream starts and waits.
  */
 export async function eventsOf<T>(
   { settings }: ServerContext,
@@ -64,13 +65,13 @@ export async function eventsOf<T>(
   } finally {
     clearTimeout(timer);
   }
-  starting.catch(() => {}); // told to whoever reads the stream
+  starting.catch(() => {}); // reported to the reader of the stream
   return (async function* () {
     yield* events(await starting);
   })();
 }
 
-/** application/x-ndjson: one JSON object a line. */
+/** application/x-ndjson: one JSON object per line. */
 export function lineStream(lines: AsyncIterable<object>, end: StreamEnd<object>): Response {
   const body = toBody(lines, end, (line) => `${JSON.stringify(line)}\n`);
   return new Response(body, { headers: { "content-type": "application/x-ndjson" } });
@@ -83,13 +84,13 @@ function toBody<T>(
   beat?: Uint8Array,
 ): ReadableStream<Uint8Array> {
   const iterator = items[Symbol.asyncIterator]();
-  let gone = false; // the client: what still comes has no reader
+  let gone = false; // the client has gone: there is no reader
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
       const timer =
         beat &&
         setInterval(() => {
-          // A client that does not read what it has gets no more of it.
+          // A client that does not read gets no more heartbeats.
           if (!gone && controller.desiredSize! > 0) controller.enqueue(beat);
         }, end.server.settings.heartbeatMs);
       try {

@@ -1,8 +1,8 @@
-// Times and counts of a generation, as OpenAI's `usage` and llama.cpp's `timings` have them.
+// Times and counts of a generation as OpenAI's `usage` and llama.cpp's `timings`.
 
 import type { PromptProgress, SpeedLimit, Timings, TokenEvent } from "../index.ts";
 
-/** OpenAI's; several choices of one prompt share it, so its tokens count once. */
+/** OpenAI's; several choices share one prompt, so its tokens count once. */
 export function usageOf(all: readonly Timings[]): object {
   const prompt = all[0]?.promptTokens ?? 0;
   const generated = all.reduce((sum, { generatedTokens }) => sum + generatedTokens, 0);
@@ -29,7 +29,7 @@ type Measured = Pick<
   "promptTokens" | "cachedTokens" | "promptMs" | "generatedTokens" | "generatedMs"
 >;
 
-/** The first token comes from the logits of the prompt's last batch: it takes no batch of its own. */
+/** The first token comes from the logits of the prompt's last batch, so it needs no batch of its own. */
 function llamacppTimings(timings: Measured): object {
   const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs } = timings;
   const read = promptTokens - cachedTokens;
@@ -47,7 +47,7 @@ function llamacppTimings(timings: Measured): object {
   };
 }
 
-/** The timings of a generation under way, for `timings_per_token`; it must report its progress. */
+/** The timings of a running generation, for `timings_per_token`; it must report its progress. */
 export class LiveTimings {
   readonly #now: () => number;
   readonly #measured: Measured = {
@@ -92,7 +92,7 @@ function limitOf({ resource, tokensPerSecond, fraction }: SpeedLimit): object {
   return { resource, tokens_per_second: tokensPerSecond, fraction };
 }
 
-/** 0 where nothing was measured: JSON has no NaN. */
+/** 0 if nothing was measured: JSON has no NaN. */
 function ratio(a: number, b: number): number {
   return b > 0 ? a / b : 0;
 }

@@ -26,7 +26,7 @@ const promptShape = {
     mostMessages,
   ).refine((list) => list.length > 0, "expected at least one message"),
   system: contentInput.optional(),
-  /** How long a model thinks is its own business: a budget is no limit here. */
+  /** How long a model thinks is up to the model: a budget is accepted, but not enforced. */
   thinking: z.looseObject({ type: z.enum(["enabled", "disabled", "adaptive"]) }).optional(),
 };
 
@@ -59,7 +59,7 @@ const rules: FieldRules = {
   },
 };
 
-/** Without tools, "none" and "auto" ask for the same nothing. */
+/** Without tools, "none" and "auto" both request nothing. */
 function noChoice(value: unknown): boolean {
   const { type } = (typeof value === "object" && value !== null ? value : {}) as { type?: unknown };
   return type === "none" || type === "auto";
@@ -98,7 +98,7 @@ async function messages(call: Call): Promise<Response> {
   });
 }
 
-/** What the template is told beside the messages. */
+/** Template options besides the messages. */
 function chatOptions({ server }: Call, fields: z.infer<typeof countFields>): ChatPromptOptions {
   const { thinking: asked } = fields;
   const wanted = asked ? asked.type !== "disabled" : server.settings.thinking;
@@ -136,7 +136,7 @@ const stopReasons: Readonly<Record<StopReason, string>> = {
   aborted: "end_turn",
 };
 
-/** Anthropic counts cached tokens apart from the others. */
+/** Anthropic counts cached tokens separately. */
 function usageOf({ timings }: GenerationResult): object {
   return {
     input_tokens: timings.promptTokens - timings.cachedTokens,

@@ -1,5 +1,5 @@
 // Limits over HTTP, for the web app: what this machine, or a device by name, allows a served model. The arithmetic is
-// limits() of the public API; a machine that was never measured is not measured here (lantern-machine.ts does that).
+// limits() of the public API. It never measures the machine (lantern-machine.ts does).
 
 import * as z from "zod";
 import {
@@ -54,7 +54,7 @@ export function limitRoutes(server: ServerContext, library: ModelLibrary): Route
   };
 }
 
-/** The GPU where it has every layer; otherwise the processor. */
+/** The GPU if it has every layer; otherwise the processor. */
 function whereItRuns({
   placement,
   threads,

@@ -1,6 +1,6 @@
-// How the web app gets its cookie where it was not opened with the printed address: with the token or the admin key that a
-// person pasted into it, as Authorization: Bearer. Open to everybody, since whoever asks has nothing yet: no body is read, and what
-// is wrong gives nothing.
+// How the web app gets its cookie if it was not opened with the printed URL: with the token or the admin key that a
+// person pasted into it, as Authorization: Bearer. Open to everybody, because the client has no rights yet: no body is
+// read, and a wrong secret gives nothing.
 
 import { adminLocalOnly, adminRefused, openaiErrors } from "../errors.ts";
 import type { RouteFamily } from "../route.ts";

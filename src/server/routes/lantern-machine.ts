@@ -1,5 +1,5 @@
-// This machine over HTTP, for the web app: what was measured of it, what was tuned on it, what the served models take in
-// its memory, and where their time went. Measuring is started here, takes seconds, and is looked at with the rest.
+// This machine over HTTP, for the web app: its measurement, its tune file, the memory of the served models, and their
+// profiles. A measurement is started here, takes seconds, and is polled with the rest.
 
 import * as z from "zod";
 import {
@@ -19,7 +19,7 @@ import { queryFields } from "./lantern-service.ts";
 
 const profileQuery = z.strictObject({ model: z.string().max(500).exactOptional() });
 
-/** How far a measurement is, 0 to 1, or why the last one failed. */
+/** Progress of a measurement, 0 to 1, or why the last one failed. */
 interface Measuring {
   share: number;
   error: string | null;
@@ -85,7 +85,7 @@ export function machineRoutes(server: ServerContext, library: ModelLibrary): Rou
   };
 }
 
-/** What a model's weights take, by what they are for. */
+/** The size of a model's weights, by purpose. */
 interface MemoryPart {
   part: string;
   bytes: number;
@@ -103,7 +103,7 @@ async function modelView({ id, model }: ServedModel, library: ModelLibrary): Pro
   return { id, info: publicInfo(info), memory: { weights, kvBytes, activationBytes } };
 }
 
-/** A file that has been moved meanwhile is no reason to show nothing. */
+/** A file that was moved meanwhile must not hide everything else. */
 async function inspectQuietly(location: string): Promise<ModelInspection | undefined> {
   try {
     return await inspect(location);
@@ -113,7 +113,7 @@ async function inspectQuietly(location: string): Promise<ModelInspection | undef
   }
 }
 
-/** The first that a tensor's name matches. */
+/** The first pattern that matches a tensor's name applies. */
 const parts: readonly [RegExp, string][] = [
   [/^token_embd|^position_embd/, "embedding"],
   [/^output\./, "output"],
@@ -134,7 +134,7 @@ function weightParts({ tensors }: ModelInspection): MemoryPart[] {
     .sort((a, b) => b.bytes - a.bytes);
 }
 
-/** The remembered times, or why there are none that hold. */
+/** The stored times, or why none can be used. */
 async function tuneView(): Promise<{ tune: object | null; tuneNote: string | null }> {
   try {
     const file = await rememberedTune();

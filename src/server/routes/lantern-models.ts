@@ -1,8 +1,8 @@
-// Models over HTTP, for the web app: what there is, downloads and loads with their progress, unloading and deleting, the
-// hub, and files of this machine. What takes long is a task: it is started, looked at, and can be stopped.
+// Models over HTTP, for the web app: the list, downloads and loads with their progress, unloading and deleting, the
+// hub, and files of this machine. Long work is a task: it is started, polled, and can be stopped.
 //
-// Folders and paths of this machine are its own user's business: those routes answer only where the server listens on this
-// machine alone, and only to the app itself, whatever other origins --cors lets in.
+// Folders and paths are for this machine's own user: those routes work only if the server listens on this machine
+// alone, and only for the app itself, whatever other origins --cors allows.
 
 import * as z from "zod";
 import { kvTypes, LanternError, UsageError } from "../../index.ts";
@@ -35,11 +35,11 @@ const browsing = z.strictObject({ path: path.exactOptional() });
 const finding = z.strictObject({ name, bytes: z.int().min(1) });
 const linking = z.strictObject({ path });
 
-/** Closing them stops what is under way and disposes of the models that were opened here. */
+/** Closing them stops running tasks and disposes the models that were opened here. */
 export function modelRoutes(server: ServerContext, library: ModelLibrary): OpenedFamilies {
   const service = new ModelService(server, library);
   const models = "/lantern/v1/models";
-  /** Does something with a named model; the list afterwards. */
+  /** Does something with a named model; responds with the new list. */
   const act =
     (work: (name: string) => Promise<void>, status = 200) =>
     async (call: Call): Promise<Response> => {
@@ -153,7 +153,7 @@ export function modelRoutes(server: ServerContext, library: ModelLibrary): Opene
   return { families: [family], close: () => service.close() };
 }
 
-/** Guards before this one have checked the key and the Host header. */
+/** Earlier guards have checked the key and the Host header. */
 function checkLocal({ request }: Call, service: ModelService): void {
   const origin = request.headers.get("origin");
   const host = request.headers.get("host");
@@ -170,7 +170,7 @@ function checkLocal({ request }: Call, service: ModelService): void {
   });
 }
 
-/** The hub that is down, a folder that is not there: sentences for the person who asked. */
+/** Errors like an unreachable hub or a missing folder become messages for the person who asked. */
 async function explained<T>(answer: Promise<T>): Promise<T> {
   try {
     return await answer;

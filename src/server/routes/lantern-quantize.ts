@@ -1,7 +1,7 @@
-// The quantize report over HTTP, for the web app: what a smaller type would do to a model that is on this machine. One report
-// at a time is made, in memory; no file is written. It is started, looked at, and can be stopped.
+// The quantize report over HTTP, for the web app: the effect of a smaller type on a model of this machine. One report
+// is made at a time, in memory; no file is written. It is started, polled, and can be stopped.
 //
-// A name that comes from a request is looked up by the library; it never becomes a path.
+// A name from a request is looked up by the library; it never becomes a path.
 
 import * as z from "zod";
 import {
@@ -29,9 +29,9 @@ const wanted = z.strictObject({
 });
 const nothing = z.strictObject({});
 
-/** Tokens of a window and windows of a text: enough to compare types, and done in a minute or so on a small model. */
+/** Window size in tokens and number of windows: enough to compare types, and done in about a minute on a small model. */
 const window = { contextSize: 128, chunks: 20 };
-/** The quantized model is held in memory; what is larger is the command line's. */
+/** The quantized model is held in memory; larger ones must use the command line. */
 const mostBytes = 2e9;
 
 export type QuantizeReport = QuantizeResult & QuantizedComparison;
@@ -39,9 +39,9 @@ export type QuantizeReport = QuantizeResult & QuantizedComparison;
 interface Job {
   readonly model: string;
   readonly type: string;
-  /** What is being done, for people. */
+  /** What is being done, for display. */
   phase: string;
-  /** Of that, how much is done: 0 to 1. */
+  /** Fraction of it that is done: 0 to 1. */
   share: number;
   error: string | null;
   report: QuantizeReport | null;
@@ -145,7 +145,7 @@ async function makeReport(
   return { ...result, ...comparison };
 }
 
-/** quantize() reads GGUF files; a model in another format is converted first, in memory. */
+/** quantize() reads GGUF files; a model in another format is first converted, in memory. */
 async function ggufOf(
   location: string,
   convertInto: (sink: ByteSink) => Promise<unknown>,

@@ -1,5 +1,5 @@
-// Runs over HTTP: following an answer while it is written, from the beginning or from where the connection broke, and
-// stopping it. A run goes on whether anybody follows it or not.
+// Runs over HTTP: following an answer while it is written, from the start or from where the connection broke, and
+// stopping it. A run continues whether anybody follows it or not.
 
 import { openaiErrors } from "../errors.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
@@ -30,7 +30,8 @@ export function runRoutes({ runs }: SessionService): RouteFamily {
         handle: ({ server, request, params, url }) => {
           const run = runs.run(params.id!);
           const last = request.headers.get("last-event-id") ?? url.searchParams.get("after");
-          // Only the client's own signal: when the server ends, so does the run, and that is its last event.
+          // Only the client's own signal: when the server stops, the run ends too, and that is its last
+          // event.
           return eventStream(run.events(last ?? undefined, request.signal), {
             server,
             error: (facts) => [{ name: "error", data: openaiErrors.body(facts) }],

@@ -1,5 +1,5 @@
-// What the routes of /lantern/v1 share: the sessions behind them, the model that answers in them, their fields and their
-// errors. The routes themselves are lantern-sessions.ts and lantern-runs.ts; docs/sessions.md lists them.
+// What the routes of /lantern/v1 share: the sessions, the model that answers in them, their fields and their errors.
+// The routes are in lantern-sessions.ts and lantern-runs.ts; docs/sessions.md lists them.
 
 import * as z from "zod";
 import { unknownName } from "../../base/options.ts";
@@ -28,13 +28,13 @@ export interface SessionService {
   readonly store: SessionStore;
   readonly runs: Runs;
   readonly presets: Presets;
-  /** What was deleted leaves the search index, too: meanwhile, bit by bit. */
+  /** Removes deleted texts from the search index, in the background. */
   purge(): void;
   /** Ends running answers, saves them, closes the database. */
   close(): Promise<void>;
 }
 
-/** Running answers end, saved, when the server does; close() the service after that. */
+/** Running answers are ended and saved when the server stops; close() the service after that. */
 export function openSessionService(server: ServerContext, database: Database): SessionService {
   const store = new SessionStore(database, { now: () => server.time() });
   for (const { what, why } of store.setAside()) {
@@ -59,7 +59,7 @@ export function openSessionService(server: ServerContext, database: Database): S
   };
 }
 
-/** The same paths where conversations cannot be opened: each says why. The rest of the server works. */
+/** The same paths if the conversations cannot be opened: each responds with the reason. The rest of the server works. */
 export function unavailableSessions(problem: unknown): RouteFamily {
   const handle = (): never => {
     throw toApiError(problem);
@@ -78,7 +78,7 @@ export function unavailableSessions(problem: unknown): RouteFamily {
   };
 }
 
-/** A handler's errors, as the server says them. */
+/** Turns a handler's errors into the server's. */
 export function guarded(routes: readonly Route[]): Route[] {
   return routes.map((route) => ({
     ...route,
@@ -131,7 +131,7 @@ function toApiError(error: unknown): unknown {
   return error;
 }
 
-/** Where on the disk it is stands in the log; a client learns the file's name. */
+/** The log has the full path; a client learns only the file's name. */
 function withoutFolders(message: string): string {
   return message.replaceAll(/"[^"]*[\\/]([^"\\/]+)"/g, '"$1"');
 }
@@ -141,7 +141,7 @@ export async function bodyFields<T>(call: Call, schema: z.ZodType<T>): Promise<T
   return checked(schema, await readJson(call));
 }
 
-/** The parameters of an address, as text. */
+/** The query parameters, as text. */
 export function queryFields<T>(call: Call, schema: z.ZodType<T>): T {
   return checked(schema, Object.fromEntries(call.url.searchParams));
 }
@@ -177,7 +177,7 @@ export function runModel(call: Call, name: string | null): RunModel {
     checkRoom: (count) => server.queue.checkRoom(count),
     generate: (tokens, { signal, ...wanted }) => {
       const options: GenerateOptions = { ...server.settings.sampling, ...wanted };
-      // The run's own signal: the client that asked may go.
+      // The run's own signal: the client that asked may leave.
       return startCompletion({ ...call, signal: signal! }, { served, tokens, options });
     },
   };

@@ -1,5 +1,5 @@
-// Conversations over HTTP: sessions, their trees of messages, search, export and import. What each does is src/sessions;
-// here are its paths and fields.
+// Conversations over HTTP: sessions, their trees of messages, search, export and import. This file has the paths and
+// fields; src/sessions does the work.
 
 import * as z from "zod";
 import { type Database, StorageError } from "../../platform/database.ts";
@@ -25,7 +25,9 @@ import {
   unavailableSessions,
 } from "./lantern-service.ts";
 
-/** What the values of an imported conversation may cost (json-reader.ts): a body of 16 MB has some 35,000 messages. */
+/**
+ * Cost allowed for the values of an imported conversation (json-reader.ts): a body of 16 MB has about 35,000 messages.
+ */
 const importBudget = 5_000_000;
 
 const title = z.string().max(500);
@@ -58,7 +60,7 @@ const newMessage = z.strictObject({
   regenerate: z.boolean().exactOptional(),
   /** "assistant": an answer written by hand. */
   role: z.enum(messageRoles).exactOptional(),
-  /** false: keep it, and answer later. */
+  /** false: save it, and answer later. */
   generate: z.boolean().exactOptional(),
 });
 
@@ -67,7 +69,7 @@ const maxAlternatives = 8;
 const continuation = z.strictObject({
   ...asked,
   n: z.int().min(1).max(maxAlternatives).exactOptional(),
-  /** An answer that goes on where it ended. */
+  /** The answer to continue. */
   message: id.exactOptional(),
 });
 
@@ -86,8 +88,8 @@ const presetSettings = z.strictObject({ settings: settingsSchema });
 const exportQuery = z.strictObject({ format: z.enum(["json", "markdown"]).default("json") });
 
 /**
- * Where the database cannot be opened, the routes say why and the rest of the server works. Closing them ends running answers,
- * saves them and closes the database.
+ * If the database cannot be opened, the routes say why and the rest of the server works. Closing them ends running
+ * answers, saves them and closes the database.
  */
 export async function openSessions(
   server: ServerContext,
@@ -148,7 +150,7 @@ function sessionPaths({ store, runs, purge }: SessionService): Route[] {
       handle: async (call) => {
         const change = await bodyFields(call, sessionChange);
         const changed = store.changeSession(call.params.id!, change);
-        if (change.title !== undefined || change.settings !== undefined) purge(); // the old words
+        if (change.title !== undefined || change.settings !== undefined) purge(); // removes the old text
         return json(view(changed));
       },
     },
@@ -220,7 +222,7 @@ function presetPaths({ presets, purge }: SessionService): Route[] {
         const name = presetName(call.params.name!);
         const { settings } = await bodyFields(call, presetSettings);
         const saved = presets.save(name, settings);
-        purge(); // what it replaced
+        purge(); // removes what it replaced
         return json(saved);
       },
     },
@@ -299,7 +301,7 @@ const exports: Readonly<
     download(exportMarkdown(store, params.id!), `${params.id}.md`, "text/markdown; charset=utf-8"),
 };
 
-/** Saved by the browser, never shown as a page of this server's. The name is an id: no title reaches a header. */
+/** A download for the browser, never shown as a page of this server. The name is an id: no title gets into a header. */
 function download(text: string, name: string, type: string): Response {
   const headers = {
     "content-type": type,
@@ -308,7 +310,7 @@ function download(text: string, name: string, type: string): Response {
   return new Response(text, { headers });
 }
 
-/** Starts answers, and says which; they are followed at /lantern/v1/runs/ID/events. */
+/** Starts answers and responds with their ids; they are followed at /lantern/v1/runs/ID/events. */
 async function ask(
   { store, runs }: SessionService,
   call: Call,

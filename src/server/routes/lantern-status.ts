@@ -1,4 +1,4 @@
-// What this server does at the moment, for `lantern ps`: models, the memory that they take, and how many are answered.
+// The current state of this server, for `lantern ps`: models, their memory, and the number of running requests.
 
 import type { ServedModel, ServerContext } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
@@ -18,13 +18,13 @@ export interface ModelStatus {
   parameters: number;
   weightType: string;
   weightBytes: number;
-  /** What the KV cache takes now, and what it may grow to. */
+  /** Current size of the KV cache, and its limit. */
   cacheBytes: number;
   cacheBytesAtMost: number;
   contextSize: number;
   backend: string;
   threads: number;
-  /** Answers being written, and requests that wait for room. */
+  /** Running answers, and requests that wait for room. */
   running: number;
   waiting: number;
 }

@@ -1,5 +1,5 @@
-// llama.cpp's POST /completion: prompts to be continued, with that server's own fields and answer; and POST /infill: what
-// belongs between two texts, by a model that was trained to fill gaps.
+// llama.cpp's POST /completion: continues prompts, with that server's own fields and response; and POST /infill: fills
+// in the text between two others, with a model that was trained for it.
 
 import * as z from "zod";
 import type { GenerateOptions } from "../../index.ts";
@@ -55,7 +55,7 @@ export async function completion(call: Call): Promise<Response> {
   return await answerPrompts(call, fields, served, await readPrompts(served, fields.prompt));
 }
 
-/** llama.cpp's answer to each of these prompts. */
+/** llama.cpp's response to each of these prompts. */
 async function answerPrompts(
   call: Call,
   fields: Omit<CompletionFields, "prompt">,
@@ -175,7 +175,7 @@ async function* chunks(
   }
 }
 
-/** Other files that come along. */
+/** The most extra files in a request. */
 const maxExtra = 1024;
 
 const infillFields = z.object({
@@ -191,7 +191,7 @@ const infillFields = z.object({
 
 const infillRules: FieldRules = {
   ...llamacppRules,
-  // Editors say when they stop typing; how long a filling may take is the connection's business.
+  // Time limits of editors are accepted, but not enforced.
   accepted: [...llamacppRules.accepted, "t_max_prompt_ms", "t_max_predict_ms", "n_indent"],
 };
 

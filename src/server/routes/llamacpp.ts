@@ -1,4 +1,4 @@
-// llama.cpp's own endpoints beside OpenAI's: text to tokens and back, the state of the server, and /completion
+// llama.cpp's own endpoints besides OpenAI's: tokenizing and detokenizing, the state of the server, and /completion
 // (llamacpp-completion.ts).
 
 import * as z from "zod";
@@ -38,7 +38,7 @@ async function tokenize(call: Call): Promise<Response> {
   return jsonList("tokens", tokens, (id) => `{"id":${id},"piece":${pieces.get(id)}}`);
 }
 
-/** Only a text that comes first gets BOS. */
+/** Only a text at the start gets BOS. */
 async function tokensOf(
   model: Model,
   pieces: readonly Piece[],
@@ -60,7 +60,7 @@ async function tokensOf(
   }
 }
 
-/** As JSON, what each token stands for: a text, or its bytes where they are only a part of a character. */
+/** The text of each token as JSON, or its bytes if they are only part of a character. */
 async function piecesOf(model: Model, tokens: readonly number[]): Promise<Map<number, string>> {
   const seen = new Uint8Array(model.info.vocabSize);
   for (const id of tokens) seen[id] = 1;
@@ -100,7 +100,7 @@ const templateFields = z.object({
   tools: z.array(z.unknown()).optional(),
 });
 
-/** The prompt that a chat would get. Tools are only shown to the template: nothing is called. */
+/** The prompt of a chat. Tools are only passed to the template: nothing is called. */
 async function applyTemplate(call: Call): Promise<Response> {
   const { settings, models } = call.server;
   const fields = await readFields(call, templateFields, chatRules);
@@ -110,7 +110,7 @@ async function applyTemplate(call: Call): Promise<Response> {
   return json({ prompt: await chatText(served, messages, options) });
 }
 
-/** Calls of tools and what came of them are the template's to show; other messages are a chat's. */
+/** Tool calls and their results are passed to the template; other messages are those of a chat. */
 function templateMessages(
   messages: readonly Readonly<Record<string, unknown>>[],
   settings: ServerSettings,
@@ -126,7 +126,7 @@ function templateMessages(
   });
 }
 
-/** Templates want the arguments as an object; OpenAI's clients send its JSON. */
+/** Templates expect the arguments as an object; OpenAI's clients send JSON text. */
 function toolCalls(calls: unknown): unknown {
   if (!Array.isArray(calls)) return calls ?? undefined;
   return calls.map((call: { function?: { arguments?: unknown } } | null) => {
@@ -168,12 +168,12 @@ function props({ server }: Call): Response {
   });
 }
 
-/** llama.cpp's POST /props changes settings of the whole server: not here. */
+/** llama.cpp's POST /props changes settings of the whole server, which is not supported here. */
 function setProps(): never {
   throw notSupported("the server's settings do not change while it runs: start it with others");
 }
 
-/** llama.cpp's POST /slots/0?action=save: what is cached belongs to no slot, and stays in memory. */
+/** llama.cpp's POST /slots/0?action=save: here cached state belongs to no slot, and stays in memory. */
 function slotAction(): never {
   throw notSupported("slots are not saved, restored or erased: what is cached belongs to no slot");
 }
@@ -219,14 +219,14 @@ function runningSlot(job: Job): object {
   };
 }
 
-/** What is wrong, in llama.cpp's words where it has them. */
+/** What is wrong, in llama.cpp's words if it has any. */
 const healthMessages = {
   loading: "Loading model: its engine was lost and is being started again",
   error: "the engine of a model does not answer",
   none: "no model is loaded",
 } as const;
 
-/** Every engine is asked; an answer that only the server gives would say nothing of them. */
+/** Asks every engine; a response from the server alone would say nothing about them. */
 async function health({ server }: Call): Promise<Response> {
   const states = await Promise.all(server.models.list().map(({ model }) => model.health()));
   const found = (status: string): boolean => states.some((state) => state.status === status);

@@ -1,4 +1,4 @@
-// /metrics: counters for Prometheus, and how full the queue and the models' caches are.
+// /metrics: counters for Prometheus, and the fill level of the queue and of the models' caches.
 
 import type { EngineStatus } from "../../index.ts";
 import type { ServerContext } from "../context.ts";
@@ -6,7 +6,7 @@ import { notSupported, openaiErrors } from "../errors.ts";
 import { type GaugeReading, metricsText } from "../metrics.ts";
 import type { RouteFamily } from "../route.ts";
 
-/** What each model says of itself; one that is being closed, or whose engine does not answer, says nothing. */
+/** The status of each model; skips one that is being closed or whose engine does not answer. */
 async function statuses({ models }: ServerContext): Promise<[string, EngineStatus][]> {
   const asked = models.list().map(async ({ id, model }): Promise<[string, EngineStatus][]> => {
     const { status: state } = await model.health();
@@ -16,7 +16,7 @@ async function statuses({ models }: ServerContext): Promise<[string, EngineStatu
   return (await Promise.all(asked)).flat();
 }
 
-/** How each model's engine is, and how often it was started again. */
+/** The health of each model's engine, and how often it was restarted. */
 async function engines({ models }: ServerContext): Promise<GaugeReading[]> {
   const asked = models.list().map(async ({ id, model }) => ({
     labels: { model: id },

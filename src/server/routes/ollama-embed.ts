@@ -8,7 +8,7 @@ import { type Call, json } from "../route.ts";
 import { servedAs } from "./ollama-models.ts";
 
 const rules: FieldRules = {
-  // `truncate` asks to cut what is too long: it is refused instead, with the numbers.
+  // `truncate` asks to cut long texts: they are refused instead, with the numbers.
   accepted: ["keep_alive", "truncate", "options"],
   refused: { dimensions: { why: "vectors are as long as the model makes them" } },
 };

@@ -1,8 +1,8 @@
-// Ollama's routes about models: what there is (/api/tags), what is loaded (/api/ps), what one is like (/api/show), and
-// /api/pull, copy, create and delete, which need the library of models that `lantern serve` brings along.
+// Ollama's routes about models: the list (/api/tags), loaded ones (/api/ps), details (/api/show), and /api/pull, copy,
+// create and delete, which need the library of `lantern serve`.
 //
-// A copy is another name for the same model, for as long as the server runs. /api/create makes a copy and nothing else: a
-// model with other weights, templates or parameters is made by other means.
+// A copy is another name for the same model until the server ends. /api/create only makes a copy: models with other
+// weights, templates or parameters are not supported.
 
 import * as z from "zod";
 import { LanternError, type ModelInfo } from "../../index.ts";
@@ -13,19 +13,19 @@ import { type LibraryModel, type ModelLibrary, withoutFolders } from "../library
 import { type Call, json, type Route } from "../route.ts";
 import { lineStream } from "../sse.ts";
 
-/** How long a list waits for the digests of files that were never read: they are in the next one. */
+/** How long a list waits for the digests of new files: later ones are in the next list. */
 const digestPatienceMs = 1000;
-/** A progress line at most this often. */
+/** Least time between two progress lines. */
 const progressMs = 100;
 
-/** Ollama's clients add ":latest"; hf.co/owner/repo is its way to name the hub. */
+/** Ollama's clients append ":latest"; hf.co/owner/repo is its name for a hub repository. */
 function plainName(name: string): string {
   return name
     .replace(/:latest$/, "")
     .replace(/^(?:https?:\/\/)?(?:hf\.co|huggingface\.co)\//, "hf:");
 }
 
-/** The model behind a name or a copy's name. One that is on this machine and not loaded is no other's to answer for. */
+/** The model behind a name or a copy's name. For a model on this machine that is not loaded, no other one answers. */
 export async function servedAs(call: Call, asked: string): Promise<ServedModel> {
   const { server } = call;
   const name = server.copies.get(plainName(asked)) ?? plainName(asked);
@@ -51,7 +51,7 @@ function isHere({ state }: LibraryModel): boolean {
   return state === "installed" || state === "cached" || state === "linked";
 }
 
-/** sha256 of its file, as far as it is known within the patience of a list. */
+/** sha256 of its file, if it is known within the time limit of a list. */
 async function digestOf(server: ServerContext, name: string): Promise<string> {
   const digest = server.library?.digest(name).catch(() => undefined);
   if (!digest) return "";
@@ -97,7 +97,7 @@ function detailsOf(info: ModelInfo): object {
   };
 }
 
-/** Loaded ones, those on the disk, and copies of either. */
+/** Loaded models, those on disk, and copies of either. */
 async function tags({ server }: Call): Promise<Response> {
   const served = server.models.list();
   const names = new Set(served.map(({ id }) => id));
@@ -202,7 +202,7 @@ function libraryOf({ server }: Call): ModelLibrary {
   throw notSupported("this server manages no models: it serves what it was started with");
 }
 
-/** What the library refuses is the client's business, without the folders of this machine. */
+/** Passes the library's refusals on to the client, without the folders of this machine. */
 async function refusals<T>(work: Promise<T>): Promise<T> {
   try {
     return await work;
@@ -288,10 +288,10 @@ async function* pullLines(
     }
     await downloading;
     if (progress) yield line(progress);
-    yield { status: "verifying sha256 digest" }; // which a download does by itself
+    yield { status: "verifying sha256 digest" }; // a download always does this
     yield { status: "success" };
   } finally {
-    leave.abort(); // a client that has gone stops it; the next pull goes on from there
+    leave.abort(); // a client that has gone stops it; the next pull resumes it
   }
 }
 

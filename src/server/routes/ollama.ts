@@ -1,4 +1,4 @@
-// Ollama's API: /api/chat and /api/generate as lines of JSON. ollama-models.ts has what is about the models themselves.
+// Ollama's API: /api/chat and /api/generate as lines of JSON. ollama-models.ts has the routes about models.
 
 import * as z from "zod";
 import type { ChatMessage, GenerateOptions, GenerationResult, StopReason } from "../../index.ts";
@@ -22,7 +22,7 @@ const optionFields = z.object({
 });
 
 const optionRules: FieldRules = {
-  // How the machine is used is decided when the server starts.
+  // These are fixed when the server starts.
   accepted: ["num_thread", "num_gpu", "num_batch", "main_gpu", "use_mmap", "low_vram", "numa"],
   refused: {
     num_keep: { why: "a prompt is never cut" },
@@ -32,7 +32,7 @@ const optionRules: FieldRules = {
 };
 
 const common = {
-  ...samplingShape, // clients of other servers put them here; `options` goes before them
+  ...samplingShape, // clients of other servers put them here; `options` takes precedence
   model: z.string(),
   stream: z.boolean().optional(),
   options: z.record(z.string(), z.unknown()).optional(),
@@ -136,7 +136,7 @@ function assistant(content: string): object {
   return { role: "assistant", content };
 }
 
-/** A request without a question: Ollama's way to load a model, which is loaded already. */
+/** A request without a prompt: Ollama's way to load a model, which is already loaded here. */
 function loaded({ server }: Call, served: ServedModel, empty: object): object {
   const created_at = new Date(server.time()).toISOString();
   return { model: served.id, created_at, ...empty, done_reason: "load", done: true };
@@ -200,7 +200,7 @@ const doneReasons: Readonly<Record<StopReason, string>> = {
   aborted: "stop",
 };
 
-/** Durations are nanoseconds there. */
+/** Ollama's durations are in nanoseconds. */
 function endOf({ timings, stopReason }: GenerationResult, totalMs: number): object {
   const nanoseconds = (ms: number): number => Math.round(ms * 1e6);
   return {

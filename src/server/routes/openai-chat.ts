@@ -1,4 +1,4 @@
-// OpenAI's POST /v1/chat/completions, with llama.cpp's fields beside OpenAI's own.
+// OpenAI's POST /v1/chat/completions, with llama.cpp's fields in addition to OpenAI's own.
 
 import * as z from "zod";
 import type { GenerateOptions, Timings } from "../../index.ts";
@@ -39,7 +39,7 @@ const chatFields = z.object({
 
 type ChatFields = z.infer<typeof chatFields>;
 
-/** What every chunk and the whole answer begin with. */
+/** The common start of every chunk and of the whole response. */
 interface Envelope {
   id: string;
   created: number;
@@ -99,7 +99,7 @@ async function chat(call: Call): Promise<Response> {
   });
 }
 
-/** llama.cpp's POST /v1/chat/completions/input_tokens: the length of the prompt, and no answer. */
+/** llama.cpp's POST /v1/chat/completions/input_tokens: the length of the prompt, without an answer. */
 async function inputTokens(call: Call): Promise<Response> {
   const { settings, models } = call.server;
   const fields = await readFields(call, chatFields, chatRules);

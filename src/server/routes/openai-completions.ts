@@ -1,4 +1,4 @@
-// OpenAI's POST /v1/completions: text, or tokens, to be continued; several prompts at once; echo.
+// OpenAI's POST /v1/completions: continues text or tokens; several prompts at once; echo.
 
 import * as z from "zod";
 import type { GenerateOptions, Timings } from "../../index.ts";
@@ -107,7 +107,7 @@ async function completions(call: Call): Promise<Response> {
   });
 }
 
-/** With a `suffix`, the prompt is what comes before a gap. */
+/** With a `suffix`, the prompt is the text before a gap. */
 async function beforeGap(
   served: ServedModel,
   { prompt, max_tokens: room = defaultMaxTokens }: CompletionFields,
@@ -120,7 +120,7 @@ async function beforeGap(
   return { text: prompt, tokens: await gapTokens(served, gap, Math.max(0, room), "suffix") };
 }
 
-/** Of a prompt that came as tokens, the text that is echoed. */
+/** The text to echo of a prompt that was given as tokens. */
 async function withText({ model }: ServedModel, prompt: TextPrompt): Promise<TextPrompt> {
   return { ...prompt, text: prompt.text ?? (await model.detokenize(prompt.tokens)) };
 }
@@ -155,12 +155,12 @@ async function verbose(
   return await verboseField(isWanted, prompts[Math.floor(index / (fields.n ?? 1))]!.tokens, facts);
 }
 
-/** The prompt, for whoever wants it in front of the answer. */
+/** The prompt, if it should be repeated before the answer. */
 function echoOf(prompts: readonly TextPrompt[], { echo, n }: CompletionFields, index: number) {
   return echo ? (prompts[Math.floor(index / (n ?? 1))]!.text ?? "") : "";
 }
 
-/** Every prompt once, however many choices it has. */
+/** Counts every prompt once, however many choices it has. */
 function usageOfAll(all: readonly Timings[], n: number): object {
   const prompts = all.filter((_, at) => at % n === 0);
   const sum = (list: readonly Timings[], of: (one: Timings) => number): number =>

@@ -1,4 +1,5 @@
-// OpenAI's POST /v1/embeddings: vectors as numbers, or as base64 of their float32 bytes (what OpenAI's client asks for).
+// OpenAI's POST /v1/embeddings: vectors as numbers, or as base64 of their float32 bytes (which OpenAI's client
+// requests).
 
 import * as z from "zod";
 import { type FieldRules, readFields } from "../body.ts";
@@ -43,7 +44,7 @@ const llamacppFields = embeddingFields.partial({ input: true }).extend({
   content: promptInput.optional(),
 });
 
-/** llama.cpp's POST /embeddings: a plain list, each with its vectors. */
+/** llama.cpp's POST /embeddings: a plain list, each entry with its vectors. */
 async function llamacppEmbeddings(call: Call): Promise<Response> {
   const fields = await readFields(call, llamacppFields, rules);
   const input = fields.input ?? fields.content;
@@ -53,7 +54,7 @@ async function llamacppEmbeddings(call: Call): Promise<Response> {
   return json(found.map(({ vector }, index) => ({ index, embedding: [[...vector]] })));
 }
 
-/** The bytes of the floats, low byte first. */
+/** The bytes of the floats, little-endian. */
 function toBase64(vector: Float32Array): string {
   const bytes = new DataView(new ArrayBuffer(vector.length * 4));
   vector.forEach((value, i) => {

@@ -1,4 +1,4 @@
-// OpenAI's /v1/models: what is served, by name.
+// OpenAI's /v1/models: the served models, by name.
 
 import type { ServedModel } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
@@ -39,7 +39,7 @@ export const openaiModelRoutes: RouteFamily = {
     {
       method: "GET",
       path: "/v1/models/:id{.+}",
-      access: "use", // names may have slashes
+      access: "use", // names may contain slashes
       handle: ({ server, params }) => json(modelObject(server.models.findExact(params.id!))),
     },
   ],

@@ -1,5 +1,5 @@
-// OpenAI's POST /v1/responses, for text: one answer, with the events that its clients wait for when it is streamed.
-// Nothing is stored: previous_response_id and its like are refused.
+// OpenAI's POST /v1/responses, for text: one answer, with the events that its clients expect when it is streamed.
+// Nothing is stored: previous_response_id and the like are refused.
 
 import * as z from "zod";
 import type { ChatMessage, GenerateOptions, GenerationResult } from "../../index.ts";
@@ -39,7 +39,7 @@ const responseFields = z.object({
     .optional(),
 });
 
-/** Items of an earlier answer bring their id and status along. */
+/** Items of an earlier response come with their id and status. */
 const itemRules: FieldRules = { accepted: ["id", "status", "phase"], refused: {} };
 
 type ResponseFields = z.infer<typeof responseFields>;
@@ -53,7 +53,7 @@ const rules: FieldRules = {
     previous_response_id: stateless,
     conversation: stateless,
     background: { ...stateless, fine: oneOf(false) },
-    // OpenAI stores unless told otherwise; here true has no other meaning than false.
+    // OpenAI stores unless told otherwise; here true means the same as false.
     store: { why: "expected true or false", fine: (value) => typeof value === "boolean" },
     include: { why: "there is nothing to include", fine: emptyList },
     prompt: { why: "there are no stored prompts: send the text as input" },
@@ -112,13 +112,13 @@ async function responses(call: Call): Promise<Response> {
   });
 }
 
-/** What the template is told beside the messages. */
+/** Template options besides the messages. */
 function chatOptions({ server }: Call, { reasoning }: ResponseFields): ChatPromptOptions {
   const reasoning_effort = reasoning?.effort ?? undefined;
   return promptOptions({ messages: [], reasoning_effort }, server.settings);
 }
 
-/** llama.cpp's POST /v1/responses/input_tokens: the length of the prompt, and no answer. */
+/** llama.cpp's POST /v1/responses/input_tokens: the length of the prompt, without an answer. */
 async function inputTokens(call: Call): Promise<Response> {
   const fields = await readFields(call, responseFields, rules);
   const served = call.server.models.find(fields.model);
@@ -154,7 +154,7 @@ function toMessages(fields: ResponseFields, limit: number): ChatMessage[] {
     : [{ role: "system", content: instructions }, ...messages];
 }
 
-/** The response object, which appears whole in several events. */
+/** The response object, which is part of several events. */
 class ResponseObject {
   readonly itemId: string = newId("msg_");
   readonly #id = newId("resp_");

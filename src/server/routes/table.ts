@@ -1,5 +1,5 @@
-// The route families, one line each. A family is a file in this folder; app.ts mounts what stands here. Those that need more
-// than the context (a database, the library of models) are opened and closed with the server (serve.ts).
+// The route families, one line each. A family is a file in this folder; app.ts mounts all of them. Those that need
+// more than the context (a database, the library of models) are opened and closed with the server (serve.ts).
 
 import type { Database } from "../../platform/database.ts";
 import type { ServerContext } from "../context.ts";
