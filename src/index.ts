@@ -1,4 +1,4 @@
-// The public API, explicitly. What is not exported here is not public.
+// The public API. Everything that is not exported here is private.
 
 export type * from "./api/api.ts";
 export type { ErrorCode, FormatFacts } from "./base/errors.ts";

@@ -1,5 +1,5 @@
 // The composition root on the caller's side: read this first. open() names a model, starts an engine thread for it and
-// returns the Model that talks to it. inspect() and openTokenizer() read headers on the caller's thread, no weights.
+// returns the Model that calls it. inspect() and openTokenizer() read only headers, on the caller's thread.
 
 import type {
   InspectOptions,
@@ -47,7 +47,7 @@ const openOptions: OptionNames<OpenOptions> = {
 
 const inspectOptions: OptionNames<InspectOptions> = { contextSize: true, kvType: true };
 
-/** Opens a model. Its weights are read on a thread of its own; dispose() the model to free them. */
+/** Opens a model. Its weights are read on a separate thread; dispose() the model to free them. */
 export async function open(location: ModelLocation, options: OpenOptions = {}): Promise<Model> {
   checkOpenOptions(options);
   const { signal } = options;
@@ -71,7 +71,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
   return await openWith(platform, request, options);
 }
 
-/** Opens a model whose threads a platform starts; the file is named by the request. */
+/** Opens a model on a platform's threads; the request names the file. */
 export async function openWith(
   platform: Pick<Platform, "startThread">,
   request: OpenRequest,
@@ -92,7 +92,7 @@ export async function openWith(
     }
   };
   const connection = await Connection.open(connect, restart);
-  signal = onProgress = undefined; // they were about opening it, not about opening it again
+  signal = onProgress = undefined; // they apply to the first open only, not to a restart
   const { spec, chatTemplate } = request;
   const text = { start: () => platform.startThread("text"), request: { spec, chatTemplate } };
   return new EngineModel(connection, () => measuredDevices(connection.info), {
@@ -138,7 +138,7 @@ function checkCacheOptions({ kvType, contextSize }: InspectOptions): void {
   }
 }
 
-/** Fails as soon as the signal is aborted, whatever the work waits for: a server may never answer. */
+/** Rejects as soon as the signal is aborted, whatever the work waits for: a server may never respond. */
 async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (!signal) return await work;
   const { promise: aborted, reject } = Promise.withResolvers<never>();
@@ -152,7 +152,7 @@ async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefine
   }
 }
 
-/** What a model file says of itself, and what running it would need; reads the header only. */
+/** What a model file contains, and the memory that it needs; reads only the header. */
 export async function inspect(
   location: ModelLocation,
   options: InspectOptions = {},
@@ -188,12 +188,12 @@ export async function inspect(
   });
 }
 
-/** The tokenizer of a model, without the model: works on vocabulary-only files too. */
+/** The tokenizer of a model, without the model: also works on vocabulary-only files. */
 export async function openTokenizer(location: ModelLocation): Promise<TextTokenizer> {
   return await withModelFile(location, (file) => tokenizerOf(file));
 }
 
-/** undefined for a file that holds no model this build can run (a vocabulary, an unknown architecture). */
+/** undefined for a file without a model that this build can run (a vocabulary, an unknown architecture). */
 function memoryNeeded(file: ModelFile, options: InspectOptions): ModelInspection["memory"] {
   const { contextSize, kvType = defaultKvType } = options;
   try {

@@ -1,6 +1,6 @@
-// Who may use a server: the flags of `lantern serve` for API keys, the admin key, the token and host names, as the server's
-// options. Keys come from a flag, from a file or from the environment, and go nowhere but to the server: other users of the
-// machine see a program's flags, so the help names the other two.
+// Access flags of `lantern serve`: API keys, the admin key, the token and host names, as options of the server. Keys
+// come from a flag, a file or the environment, and go only to the server. Other users of the machine can see a
+// program's flags, so the help names the other two.
 
 import type { Command } from "commander";
 import { UsageError } from "../index.ts";
@@ -81,7 +81,7 @@ export async function accessOptions(
   };
 }
 
-/** Those of the flag and of the file; without either, the environment's. */
+/** The keys of the flag and of the file; without either, those of the environment. */
 async function keysOf(
   name: "api-key" | "admin-key",
   given: string | undefined,
@@ -103,7 +103,7 @@ async function keysOf(
   return sources.flatMap(([source, key]) => (key === undefined ? [] : checked(source, key)));
 }
 
-/** What cannot stand in a header cannot be sent, and would lock everybody out. No message shows a key. */
+/** A key that cannot be in a header cannot be sent, and would lock everybody out. No message shows a key. */
 function checked(source: string, key: string): string {
   if (key === "")
     throw new UsageError(`${source}: got an empty key, expected at least one character`);

@@ -1,7 +1,7 @@
-// The conversation of `lantern chat`: reads lines, answers them, and obeys the commands that begin with a slash.
-// Works the same on a terminal and with lines from a pipe (there without prompts, and it ends with the input).
+// The conversation of `lantern chat`: reads lines, answers them, and runs slash commands. Works the same on a terminal
+// and with lines from a pipe (without prompts; it ends with the input).
 //
-// Ctrl-C stops the answer; at the prompt, or a second time during an answer, it leaves.
+// Ctrl-C stops the answer; at the prompt, or a second time during an answer, it exits.
 
 import { nearest } from "../base/nearest.ts";
 import {
@@ -65,7 +65,7 @@ export class ChatRepl {
   readonly #info: ModelInfo;
   #limits: LimitFlags;
   readonly #context: CliContext;
-  /** What is done while the user thinks. */
+  /** Work for while the user thinks. */
   readonly #idle: IdleWork;
   readonly #terminal: Terminal;
   #leaving = false;
@@ -86,7 +86,7 @@ export class ChatRepl {
     this.#terminal = context.terminal;
   }
 
-  /** Talks until the user leaves; the exit code. */
+  /** Runs until the user exits; returns the exit code. */
   async run(firstMessage: string | undefined): Promise<number> {
     const lines = this.#terminal.lines();
     try {
@@ -129,7 +129,7 @@ export class ChatRepl {
     }
   }
 
-  /** One message: lines that end in a backslash go on with the next line. */
+  /** Reads one message: a line that ends in a backslash continues on the next line. */
   async #readMessage(lines: LineReader): Promise<string | undefined | typeof interrupted> {
     const { out } = this.#context.color();
     let message = "";
@@ -227,7 +227,7 @@ export class ChatRepl {
       if (note) this.#note(note);
       if (this.#terminal.inIsTerminal) await this.#noteSpeed(timings, stopReason === "aborted");
     } catch (error) {
-      // A question that does not fit, or that the template refuses, is no reason to lose the conversation.
+      // A message that does not fit, or that the template refuses, must not lose the conversation.
       if (!(error instanceof ContextError || error instanceof UsageError)) throw error;
       const advice = error instanceof ContextError ? " (/undo makes room)" : "";
       this.#complain(`${inFlags(error.message)}${advice}`);
@@ -237,11 +237,11 @@ export class ChatRepl {
   }
 
   async #noteSpeed(measured: Timings, isStopped: boolean): Promise<void> {
-    // Whoever stopped the answer wants to say something, not to wait for a measurement.
+    // A user who stopped the answer wants to type, not to wait for a measurement.
     const timings = isStopped
       ? measured
       : await timingsWithLimits(measured, this.#info, this.#limits, this.#context);
-    // Asked once: whoever skipped the measurement is not asked after every answer.
+    // Only once: a user who skipped the measurement is not asked again after every answer.
     if (!isStopped && !timings.limits) this.#limits = { limit: false };
     const { generatedTokens, generatedMs, limits } = timings;
     const rate = perSecond(generatedTokens, generatedMs).toFixed(1);

@@ -1,5 +1,5 @@
-// What a command of the command line is: a name in the help, and a way to add itself to the program.
-// One file in commands/ and one line in commands/table.ts make a command.
+// The interface of a command: its name in the help, and how it adds itself to the program. A command is one file in
+// commands/ and one line in commands/table.ts.
 
 import type { Command } from "commander";
 import type { DownloadPlatform } from "../platform/download.ts";
@@ -9,16 +9,16 @@ import type { Palette } from "./text.ts";
 export interface CliContext {
   terminal: Terminal;
   downloads: DownloadPlatform;
-  /** Colours for stdout and stderr, after --no-color, NO_COLOR and whether they are terminals. */
+  /** Colours for stdout and stderr, according to --no-color, NO_COLOR and whether they are terminals. */
   color(): { out: Palette; err: Palette };
-  /** The exit code, when it is neither 0 nor that of an error. */
+  /** The exit code, if it is neither 0 nor that of an error. */
   exitCode: number;
 }
 
 export interface CliCommand {
   name: string;
   summary: string;
-  /** Shown at the end of the command's help: one or two commands that work as they stand. */
+  /** Shown at the end of the command's help: one or two commands that work as written. */
   examples: readonly string[];
   /** Adds flags and arguments, and the action that runs the command. */
   define(command: Command, context: CliContext): void;

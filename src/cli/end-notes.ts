@@ -1,4 +1,4 @@
-// What to say about the end of a text, where a user may wonder; the usual ends need no words.
+// Notes about the end of a text where a user may wonder; the usual ends need none.
 
 import type { ModelInfo, StopReason } from "../index.ts";
 

@@ -1,5 +1,5 @@
-// What the program ends with: one number for each kind of error, so that a script can tell them apart. `lantern --help`
-// lists them, and docs/exit-codes.md.
+// The exit codes: one number for each kind of error, so that a script can tell them apart. `lantern --help` and
+// docs/exit-codes.md list them.
 
 import { type ErrorCode, LanternError } from "../index.ts";
 import { interruptExitCode } from "./interrupt.ts";

@@ -1,6 +1,6 @@
-// Downloads the Node that Lantern runs best on, for bin/lantern.js on an older one: from the registry that npm is configured
-// with, into Lantern's cache, checked by the SHA-256 that is pinned in bin/runtimes.json. Runs on Node 20 and newer, so it
-// loads little: no engine, no commands.
+// Downloads the Node that Lantern runs best on, for bin/lantern.js on an older one: from the registry that npm is
+// configured with, into Lantern's cache, checked by the SHA-256 pinned in bin/runtimes.json. It runs on Node 20 and
+// newer, so it loads little: no engine, no commands.
 
 import { messageOf } from "../base/errors.ts";
 import type { CatalogEntry } from "../catalog/catalog.ts";
@@ -25,7 +25,7 @@ export interface PinnedRuntime {
   sha256: string;
 }
 
-/** Exactly one of these. */
+/** Exactly one of these is set. */
 export interface FetchedRuntime {
   path?: string;
   /** Ctrl-C. */
@@ -68,7 +68,10 @@ export async function fetchRuntime(
   }
 }
 
-/** As the catalog has models: pull.ts resumes, checks and renames. It gets its own name when it has run once. */
+/**
+ * In the form of a catalog entry, so that pull.ts resumes, checks and renames. It gets its final name after it has run
+ * once.
+ */
 function entryOf({ name, version, package: packageName, file, bytes, sha256 }: PinnedRuntime) {
   const entry: CatalogEntry = {
     name: `Node.js ${version}`,

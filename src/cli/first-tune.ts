@@ -1,6 +1,6 @@
-// The first time that a model's types meet this machine: a quick tune, remembered for the next start. It never makes
-// anybody wait for a text: `run` tunes after it, with a bar that Ctrl-C ends, `chat` while the user thinks, `serve` while
-// nobody asks.
+// A quick tune at the first use of a weight type on this machine, stored for the next start. It never delays a text:
+// `run` tunes afterwards, with a progress bar that Ctrl-C ends, `chat` while the user thinks, `serve` while it is
+// idle.
 
 import { type Command, Option } from "commander";
 import { AbortedError, LanternError, rememberTune, tune, untunedTypes } from "../index.ts";
@@ -25,12 +25,12 @@ export function addTuneFlag(command: Command): Command {
   );
 }
 
-/** Whether somebody watches, and did not say no. */
+/** Whether a user is watching and did not disable it. */
 function isWanted({ tune: wanted }: TuneFlag, { terminal }: CliContext): boolean {
   return wanted && terminal.errIsTerminal && !terminal.env("LANTERN_NO_TUNE");
 }
 
-/** After a text: a few seconds, once. It is no error if it fails. */
+/** After a text: a few seconds, once. A failure is not an error. */
 export async function tuneOnce(name: string, flags: TuneFlag, context: CliContext): Promise<void> {
   if (!isWanted(flags, context)) return;
   const { terminal } = context;
@@ -57,7 +57,7 @@ export async function tuneOnce(name: string, flags: TuneFlag, context: CliContex
   }
 }
 
-/** Returns what there is to say. */
+/** Returns a message for the user. */
 async function quickTune(
   name: string,
   context: CliContext,
@@ -85,7 +85,7 @@ async function quickTune(
   return undefined;
 }
 
-/** The same without a word, for times when nothing else happens; `watched`: only for somebody at a terminal. */
+/** The same silently, for idle times; `watched`: only if a user is at a terminal. */
 export function idleTune(
   name: string,
   flags: TuneFlag,

@@ -1,4 +1,4 @@
-// Parsers of flag values for commander: a number is a number in its range, or the command does not start.
+// Parsers of flag values for commander: a number must be in its range, or the command does not start.
 
 import { InvalidArgumentError } from "commander";
 
@@ -6,11 +6,11 @@ export interface NumberRule {
   integer?: boolean;
   min?: number;
   max?: number;
-  /** One value outside the range that has a meaning of its own (-1: endless). */
+  /** One value outside the range with a special meaning (-1: no limit). */
   also?: number;
 }
 
-/** A parser for commander: the number, or an error that says what was expected. */
+/** A parser for commander: returns the number, or throws an error that says what was expected. */
 export function numberFlag(rule: NumberRule): (text: string) => number {
   return (text) => {
     const value = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text.trim())
@@ -34,7 +34,7 @@ function ruleText(rule: NumberRule): string {
   return `${kind}${range}${also}`;
 }
 
-/** A parser for several numbers with commas between them: "1,2,4"; a number that comes twice counts once. */
+/** A parser for several numbers separated by commas: "1,2,4"; duplicates count once. */
 export function numberListFlag(rule: NumberRule): (text: string) => number[] {
   const read = numberFlag(rule);
   return (text) => {

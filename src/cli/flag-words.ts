@@ -1,7 +1,7 @@
-// Messages of the library name its options (contextSize, kvType); whoever reads them at the command line has flags. One
-// table turns the ones into the others, on the way to the terminal.
+// Translates option names in the library's messages (contextSize, kvType) into flags for readers at the command line.
+// One table, applied on the way to the terminal.
 
-/** In this order; the first ones are longer. */
+/** In this order, longer ones first. */
 const words: readonly (readonly [RegExp, string])[] = [
   [/\b([a-z][A-Za-z]+)\(\): /g, "$1: "],
   [/\ballow it to be replaced \(replace: true\)/g, "replace it with --force"],
@@ -27,7 +27,7 @@ const words: readonly (readonly [RegExp, string])[] = [
   [/\bmaxTokens\b/g, "-n"],
   [/\blogitBias\b/g, "--logit-bias"],
   [/\bsaveBase\b/g, "--save-base"],
-  // The name of an option that a message begins with.
+  // An option's name at the start of a message.
   [
     /^(threads|level|backend|weights|kv|device|context|rate|acceptance|pooling|parallel|tolerance|layers|tokens|tensor type): (?=got|")/,
     "--$1: ",

@@ -1,5 +1,5 @@
-// The flags that several commands share, under llama.cpp's names, and the strict reading of their values: a number is a
-// number in its range or the command does not start.
+// The flags that several commands share, under llama.cpp's names, with strict parsing of their values: a number must
+// be in its range, or the command does not start.
 
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { byName } from "../base/by-name.ts";
@@ -40,22 +40,22 @@ export interface ModelFlags {
   explain?: boolean;
   cacheType?: KvType;
   template?: string;
-  /** --parallel, where a command has it. */
+  /** --parallel, if a command has it. */
   parallel?: number;
-  /** --profile, where a command has it. */
+  /** --profile, if a command has it. */
   profile?: true | string;
-  /** An engine that is lost is started again. */
+  /** Restart an engine that is lost. */
   restart?: boolean;
   hangTimeout?: number;
 }
 
-/** llama.cpp's other names of a flag. -ngl would be -n with the value "gl" otherwise. */
+/** llama.cpp's other names of a flag. Otherwise -ngl would be parsed as -n with the value "gl". */
 const otherNames: Readonly<Record<string, string>> = byName({
   "-ngl": "--gpu-layers",
   "--n-gpu-layers": "--gpu-layers",
 });
 
-/** The arguments with one name for each flag. */
+/** The arguments with one name per flag. */
 export function withOneName(args: readonly string[]): string[] {
   return args.map((arg) => {
     const [, name, rest] = /^(-[^=]*)(=.*)?$/s.exec(arg) ?? [];
@@ -76,7 +76,7 @@ const layerCount = numberFlag({ integer: true, min: 0 });
 
 function gpuLayersFlag(text: string): number | "all" | "auto" {
   if (text === "all" || text === "auto") return text;
-  if (text === "-1") return "all"; // as llama.cpp
+  if (text === "-1") return "all"; // as in llama.cpp
   try {
     return layerCount(text);
   } catch {
@@ -157,7 +157,7 @@ export interface SamplingFlags extends MoreSamplingFlags {
 
 const probability: NumberRule = { min: 0, max: 1 };
 
-/** -n, the sampler's flags, and what ends a text. Defaults are the engine's. */
+/** -n, the sampler's flags, and the stop conditions. Defaults are the engine's. */
 export function addSamplingFlags(command: Command): Command {
   command
     .option(

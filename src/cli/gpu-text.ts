@@ -1,4 +1,4 @@
-// What was measured of a GPU, for people: the same rows for "lantern devices" and "lantern machine".
+// A measured GPU as text: the same rows for "lantern devices" and "lantern machine".
 
 import type { GpuMeasurement } from "../index.ts";
 import { bytesText } from "./text.ts";

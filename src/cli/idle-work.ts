@@ -1,9 +1,9 @@
-// Chores for times when nothing else happens: one after the other, given up when work comes and begun again after it.
-// `chat` does them while the user thinks, `serve` while nobody asks.
+// Chores for idle times: one after the other, aborted when work arrives and restarted after it. `chat` runs them while
+// the user thinks, `serve` while it has no requests.
 
 import { AbortedError } from "../index.ts";
 
-/** Rejects with an AbortedError when the signal is aborted; any other end, also a failure, is the end of it. */
+/** Rejects with an AbortedError if the signal is aborted; any other result, also a failure, ends the chore. */
 export type IdleChore = (signal: AbortSignal) => Promise<void>;
 
 export class IdleWork {
@@ -35,7 +35,7 @@ export class IdleWork {
       try {
         await chore(signal);
       } catch (error) {
-        if (error instanceof AbortedError) break; // later, from its beginning
+        if (error instanceof AbortedError) break; // later, from its start
       }
       this.#chores.shift();
     }
@@ -44,10 +44,10 @@ export class IdleWork {
 }
 
 const lookMs = 50;
-/** Looks without work until idleness counts as such. */
+/** Checks without work before the program counts as idle. */
 const patience = 40;
 
-/** Does the work whenever `isBusy` has said no for two seconds; returns how to end it. */
+/** Runs the chores whenever `isBusy` was false for two seconds; returns a function that ends it. */
 export function workWhileIdle(work: IdleWork, isBusy: () => boolean): () => Promise<void> {
   let quiet = 0;
   const timer = setInterval(() => {

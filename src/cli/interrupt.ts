@@ -1,8 +1,9 @@
-// Ctrl-C while a command works: the first stops the work politely through an AbortSignal, the second ends the process (the terminal sees to that).
+// Ctrl-C during a command: the first stops the work through an AbortSignal, the second ends the process
+// (src/platform/node-cli.ts does that).
 
 import type { Terminal } from "../platform/node-cli.ts";
 
-/** What a shell reports for a program that Ctrl-C ended: 128 + SIGINT. */
+/** The exit code of a program that Ctrl-C ended: 128 + SIGINT. */
 export const interruptExitCode: number = 130;
 
 export interface Interruptible {

@@ -282,7 +282,7 @@ function opsText(perSecond: number): string {
     : `${(perSecond / 1e9).toFixed(1)} G/s`;
 }
 
-/** Three digits or more. */
+/** At least three digits. */
 function msText(ms: number): string {
   return ms >= 100 ? ms.toFixed(0) : ms >= 10 ? ms.toFixed(1) : ms.toFixed(2);
 }

@@ -1,4 +1,4 @@
-// From the -m flag to an open model, with a progress bar for whatever takes time on the way: download, then load.
+// From the -m flag to an open model, with a progress bar for the download and the load.
 
 import { resolveModel } from "../catalog/resolve.ts";
 import { type Model, type ModelInfo, open } from "../index.ts";
@@ -7,7 +7,7 @@ import { type ModelFlags, openOptions } from "./flags.ts";
 import { ProgressBar } from "./progress.ts";
 import { bytesText } from "./text.ts";
 
-/** The path (or URL) behind a model's name; downloads it first when it is a catalog model that is not here yet. */
+/** The path (or URL) of a model's name; downloads a catalog model that is not here yet. */
 export async function locateModel(
   name: string,
   context: CliContext,
@@ -55,7 +55,7 @@ export async function openModel(
   }
 }
 
-/** What the backend says of itself; layers of which it says the same are said once. */
+/** The backend's notes; notes that are the same for several layers are printed once. */
 export function explanation(info: ModelInfo): string {
   const { backend } = info;
   const lines = backend.notes.map((note) => note.replace(/\bblk\.\d+\./g, "blk.*."));

@@ -1,6 +1,6 @@
-// Speeds beside this machine's limits, on the command line: when the machine is measured for it, and what is said about
-// a limit. The story comes first: `run` and `chat` measure after the text has ended, once, and only for somebody who
-// watches; without that, speeds are shown alone.
+// Speeds compared with this machine's limits, on the command line: when the machine is measured, and how a limit is
+// printed. The text comes first: `run` and `chat` measure after it has ended, once, and only if a user is watching;
+// otherwise speeds are printed without limits.
 
 import { type Command, Option } from "commander";
 import {
@@ -32,9 +32,9 @@ export interface LimitFlags {
 
 const barWidth = 20;
 const redrawMs = 100;
-/** After a text: somebody wants to go on. */
+/** After a text the measurement is short, because the user waits. */
 const quickSeconds = 2.5;
-/** A speed this far beyond its limit is no noise: the limit was measured on a busy machine. */
+/** A speed this far above its limit is not noise: the limit was measured on a busy machine. */
 const noise = 1.05;
 
 export function limitOption(): Option {
@@ -48,14 +48,14 @@ export function addLimitFlag(command: Command): Command {
   return command.addOption(limitOption());
 }
 
-/** Whether limits are wanted at all. */
+/** Whether limits are requested at all. */
 export function wantsLimits({ limit }: LimitFlags, { terminal }: CliContext): boolean {
   return limit && !terminal.env("LANTERN_NO_LIMIT");
 }
 
 /**
- * The timings with their limits, if there are any: the machine is measured now if it never was and somebody watches.
- * Ctrl-C skips that; it is no error if it fails.
+ * The timings with their limits, if there are any. The machine is measured now if it never was and a user is watching.
+ * Ctrl-C skips that; a failure is not an error.
  */
 export async function timingsWithLimits(
   timings: Timings,
@@ -80,7 +80,7 @@ async function measuredTimings(
   return machine ? { ...timings, limits: machineLimits(timings, info, machine) } : timings;
 }
 
-/** The remembered measurement or a new one; undefined where it was skipped or failed. Says what there is to say. */
+/** The stored measurement or a new one; undefined if it was skipped or failed. Prints notes. */
 export async function measureOnce(
   context: CliContext,
   options: Pick<MachineOptions, "seconds">,
@@ -89,7 +89,7 @@ export async function measureOnce(
   const remembered = await rememberedMachine({ onNote: say });
   if (remembered) return remembered;
   try {
-    // anew: what is remembered has just been looked at, and talked about.
+    // anew: the stored measurement was just checked and reported.
     return await measureWatched(context, { ...options, anew: true, onNote: say });
   } catch (error) {
     if (!(error instanceof LanternError)) throw error;
@@ -103,7 +103,7 @@ export async function measureOnce(
   }
 }
 
-/** The measurement as something to do while nobody asks, where there is none yet. */
+/** The measurement as a chore for idle times, if there is none yet. */
 export function idleMeasurement(context: CliContext): IdleChore[] {
   const { terminal } = context;
   if (terminal.env("LANTERN_NO_LIMIT")) return [];
@@ -129,7 +129,7 @@ function sayIfDisturbed(
   );
 }
 
-/** Says something by the way, on a line of its own. */
+/** Prints a note on a line of its own. */
 export function noteTo(context: CliContext): (note: string) => void {
   return (note) => context.terminal.err(`${context.color().err.dim(`(${note})`)}\n`);
 }
@@ -181,12 +181,12 @@ async function measureDrawn<Measured>(
   }
 }
 
-/** A GPU is measured when somebody asks for it, not on the way. */
+/** A GPU is measured only on request. */
 function hasGpu({ backend }: ModelInfo): boolean {
   return backend.placement.some(({ isDevice }) => isDevice);
 }
 
-/** What else to say about timings; undefined: nothing. */
+/** A hint about missing limits; undefined: none. */
 export function limitHint(
   timings: Timings,
   info: ModelInfo,
@@ -198,7 +198,7 @@ export function limitHint(
   if (!timings.limits && hasGpu(info)) return gpuHint(info);
   if (!timings.limits) {
     return context.terminal.errIsTerminal
-      ? undefined // it was skipped, and said so
+      ? undefined // it was skipped, which was printed
       : '(this machine\'s limits are not known yet; "lantern machine" measures them)';
   }
   const { prompt, generation } = timings.limits;

@@ -1,5 +1,5 @@
-// The command line: builds the program from the table of commands, runs it, and turns what goes wrong into one sentence
-// on stderr and an exit code (exit-codes.ts).
+// The command line: builds the program from the table of commands, runs it, and turns errors into one sentence on
+// stderr and an exit code (exit-codes.ts).
 
 import { Command, CommanderError } from "commander";
 import { defaultModel } from "../catalog/catalog.ts";
@@ -18,7 +18,7 @@ import { palette, wantsColor } from "./text.ts";
 
 const intro = `A story by ${defaultModel}, computed on this machine. Try next: lantern run -p "The little robot", lantern chat -m tinyllama-chat, lantern --help`;
 
-/** Runs one command line; the exit code. */
+/** Runs one command line; returns the exit code. */
 export async function main(
   args: readonly string[],
   terminal: Terminal = nodeTerminal(),
@@ -64,7 +64,7 @@ function defineProgram(program: Command, context: CliContext): void {
     .helpOption("-h, --help", "show help")
     .helpCommand("help [command]", "show help for a command")
     .option("--no-color", noColorHelp)
-    // A command inside a command (bench matmul) may have flags of the same name as the outer one.
+    // A subcommand (bench matmul) may have flags of the same name as its parent.
     .enablePositionalOptions()
     .exitOverride()
     .configureOutput({
@@ -99,7 +99,7 @@ function defineCommand(program: Command, command: CliCommand, context: CliContex
   defined.addHelpText("after", helpEnd(command.examples));
 }
 
-/** A flag that is not known is shown as it was typed: --api-keys=SECRET. */
+/** Hides secrets in unknown flags, which commander prints as they were typed: --api-keys=SECRET. */
 function withoutKeys(text: string): string {
   return text.replace(/(--[\w-]*key[\w-]*=)[^'\n]*/g, "$1...");
 }
@@ -108,21 +108,21 @@ function helpEnd(examples: readonly string[]): string {
   return `\nExamples:\n${examples.map((example) => `  ${example}\n`).join("")}`;
 }
 
-/** Flags without a command are those of `run`: `lantern -p "..."` and `npm run lantern -- -n 50` do what one expects. */
+/** Flags without a command are those of `run`: `lantern -p "..."` and `npm run lantern -- -n 50` work. */
 function withCommand(args: readonly string[]): string[] {
   const [first] = args;
   const ofProgram = ["-h", "--help", "-V", "--version"];
   if (first === undefined) return ["run"];
   if (!first.startsWith("-") || ofProgram.includes(first)) return [...args];
-  // --no-color may stand before a command.
+  // --no-color may come before a command.
   if (first === "--no-color") return [first, ...withCommand(args.slice(1))];
   return ["run", ...args];
 }
 
-/** Says what went wrong; the exit code for it. */
+/** Prints what went wrong; returns its exit code. */
 function explain(error: unknown, { terminal }: CliContext): number {
   if (error instanceof CommanderError) {
-    return error.exitCode === 0 ? 0 : usageExitCode; // commander has printed it already
+    return error.exitCode === 0 ? 0 : usageExitCode; // commander has already printed it
   }
   if (error instanceof LanternError) {
     terminal.err(`lantern: ${inFlags(error.message)}\n`);

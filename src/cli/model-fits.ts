@@ -1,4 +1,4 @@
-// The list of models with what this machine can do with each, the best first: for `lantern models` and the Models page.
+// The list of models with how each runs on this machine, best first: for `lantern models` and the Models page.
 
 import { quantizationOf } from "../catalog/hub-choice.ts";
 import { listModels, type ModelListing } from "../catalog/list.ts";
@@ -17,9 +17,9 @@ export interface FittedModel extends ModelListing {
   fit: ModelFit;
 }
 
-/** Tokens per second that people read: slower answers are a test of patience. */
+/** Reading speed in tokens per second: slower answers try one's patience. */
 const readingSpeed = 6;
-/** Bytes per second that a common computer gets through, for the order where nothing was measured. */
+/** Memory bandwidth of a common computer, to sort by if nothing was measured. */
 const commonRate = 15e9;
 
 export async function listWithFits(
@@ -29,7 +29,7 @@ export async function listWithFits(
   return await withFits(await listModels(platform), options);
 }
 
-/** The same for a list that has been read. */
+/** The same for a list that was already read. */
 export async function withFits(
   listings: readonly ModelListing[],
   options: FitOptions = {},
@@ -51,15 +51,15 @@ export async function withFits(
   );
 }
 
-/** "…-Q4_K_M.gguf" -> "q4_k": what most weights of such a file are. */
+/** "…-Q4_K_M.gguf" -> "q4_k": the type of most weights in such a file. */
 export function weightType(file: string): string | undefined {
   const name = quantizationOf(file)?.toLowerCase().replace(/^ud-/, "");
   return name?.replace(/^(q\d_k)_.*$/, "$1");
 }
 
 /**
- * Chat models that fit and answer at reading speed, the largest (and so the best) first; then slower ones, those that fit
- * when other programs end, models that only continue text, and what does not fit.
+ * Chat models that fit and answer at reading speed, the largest (and so the best) first; then slower ones, those that
+ * fit when other programs end, models that only continue text, and those that do not fit.
  */
 export function bestFirst<M extends Pick<FittedModel, "chat" | "bytes" | "fit">>(
   models: readonly M[],
@@ -77,12 +77,12 @@ function classOf({ chat, fit, bytes }: Ranked): number {
   return (fit.expected ?? commonRate / bytes) >= readingSpeed ? 0 : 1;
 }
 
-/** Where everything is quick, more is better; where it is slow or scarce, less is. */
+/** Among fast models the larger is better; among slow or tight ones, the smaller. */
 function withinClass(a: Ranked, b: Ranked): number {
   return classOf(a) === 0 ? b.bytes - a.bytes : a.bytes - b.bytes;
 }
 
-/** What loading a file would take, from its header. */
+/** The memory that loading a file would take, from its header. */
 export async function loadPlan(
   path: string,
   wanted: number | undefined,

@@ -1,5 +1,5 @@
-// Where the time of a run went, on the command line: the flag --profile, the tables of a report, and the file with a
-// trace. What is measured, and how: docs/profile.md.
+// Profiles on the command line: the flag --profile, the tables of a report, and the trace file. What is measured, and
+// how: docs/profile.md.
 
 import { Option } from "commander";
 import type { Model, PhaseProfile, ProfileReport, ProfileRow } from "../index.ts";
@@ -9,7 +9,7 @@ import { percentText } from "./machine-limits.ts";
 import { plural } from "./text.ts";
 
 export interface ProfileFlags {
-  /** true: only show it; a path: also write the trace there. */
+  /** true: only print it; a path: also write the trace there. */
   profile?: true | string;
 }
 
@@ -20,7 +20,7 @@ export function profileOption(): Option {
   );
 }
 
-/** The report of all that this model ran; undefined where nobody asked. Writes the trace, if that was asked for. */
+/** The report of everything this model ran; undefined if it was not requested. Writes the trace, if requested. */
 export async function takeProfile(
   model: Model,
   { profile: asked }: ProfileFlags,
@@ -35,7 +35,7 @@ export async function takeProfile(
   return report;
 }
 
-/** The report as JSON has it: other names, the same numbers. */
+/** The report in JSON form: other names, the same numbers. */
 export function profileJson(report: ProfileReport): unknown {
   return snakeCase(report);
 }
@@ -140,7 +140,7 @@ function rowCells({ name, calls, ms, share, bytesPerSecond, opsPerSecond, limit 
   ];
 }
 
-/** Empty for what has none; small ones would only distract. */
+/** Empty if there is none; small numbers would only distract. */
 function giga(perSecond: number): string {
   const value = perSecond / 1e9;
   return value < 0.05 ? "" : value.toFixed(value >= 100 ? 0 : 1);

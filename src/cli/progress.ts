@@ -1,5 +1,5 @@
-// A progress bar on stderr: bytes, rate, time left. On a terminal one line that is redrawn; elsewhere a plain line every
-// few seconds, or nothing, as the caller says.
+// A progress bar on stderr: bytes, rate, time left. On a terminal it is one line that is redrawn; elsewhere a plain
+// line every few seconds, or nothing, as the caller chooses.
 
 import type { Terminal } from "../platform/node-cli.ts";
 import { bytesText, durationText } from "./text.ts";
@@ -10,7 +10,7 @@ const barWidth = 24;
 
 export interface ProgressOptions {
   label: string;
-  /** Print a line now and then where stderr is no terminal: for downloads in a log. */
+  /** Print a line from time to time if stderr is not a terminal: for downloads in a log. */
   plainLines: boolean;
 }
 
@@ -26,12 +26,12 @@ export class ProgressBar {
     this.#terminal = terminal;
     this.#options = options;
     this.#startMs = terminal.now();
-    // What is over before the first redraw needs no bar.
+    // Work that ends before the first redraw needs no bar.
     this.#drawnMs = this.#startMs;
   }
 
   update(loadedBytes: number, totalBytes: number): void {
-    // Bytes that an earlier run had brought do not count for the rate.
+    // Bytes from an earlier run do not count for the rate.
     this.#startBytes ??= loadedBytes;
     const now = this.#terminal.now();
     const interval = this.#terminal.errIsTerminal ? redrawMs : plainLineMs;
@@ -70,7 +70,9 @@ export function barText(fraction: number, width: number): string {
   return `[${"#".repeat(filled)}${".".repeat(width - filled)}]`;
 }
 
-/** A bar for work that knows its share, not its bytes: time left, and what is done now. Only on a terminal. */
+/**
+ * A progress bar for work that knows its fraction, not its bytes: time left, and the current step. Only on a terminal.
+ */
 export class ShareBar {
   readonly #terminal: Terminal;
   readonly #label: string;

@@ -1,4 +1,4 @@
-// The report of a quantization as text: a line for each tensor, then what the whole costs. Pure functions.
+// The report of a quantization as text: a line per tensor, then the totals. Pure functions.
 
 import type { Estimate, QuantizedComparison, QuantizedTensor, QuantizeResult } from "../index.ts";
 import { bytesText, tableText } from "./text.ts";

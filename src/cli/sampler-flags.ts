@@ -1,5 +1,5 @@
-// The flags of the less common steps of sampling, under llama.cpp's names: DRY, XTC, top-n-sigma, mirostat, a dynamic
-// temperature, and the order of the steps. flags.ts adds them to every command that generates.
+// The flags of less common samplers, under llama.cpp's names: DRY, XTC, top-n-sigma, mirostat, dynamic temperature,
+// and the order of the samplers. flags.ts adds them to every command that generates.
 
 import type { Command } from "commander";
 import type { GenerateOptions } from "../index.ts";
@@ -134,7 +134,7 @@ export function moreSamplingOptions(flags: MoreSamplingFlags): GenerateOptions {
   return Object.fromEntries(given) as GenerateOptions;
 }
 
-/** A line break is hard to type in a shell. */
+/** Unescapes \n and the like: a line break is hard to type in a shell. */
 function unescaped(text: string): string {
   return text.replaceAll("\\n", "\n").replaceAll("\\t", "\t");
 }

@@ -1,5 +1,5 @@
-// The catalog as the server's ModelLibrary: what `lantern models` lists, `lantern pull` downloads, `lantern rm` deletes and
-// -m opens, for the Models page of the web app. Models open with the flags that `lantern serve` was started with.
+// The catalog as the server's ModelLibrary, for the Models page of the web app: what `lantern models` lists, `lantern
+// pull` downloads, `lantern rm` deletes and -m opens. Models are opened with the flags of `lantern serve`.
 
 import { browseFolder, checkModelPath, findFile } from "../catalog/browse.ts";
 import { roughlyFits, variantName } from "../catalog/hub-choice.ts";
@@ -17,7 +17,7 @@ import { type FittedModel, loadPlan, withFits } from "./model-fits.ts";
 
 const fitMs = 5000;
 
-/** `opened`: by the name that clients use, where the models that are served already come from. */
+/** `opened`: the locations of models that are already served, by the names that clients use. */
 export function catalogLibrary(
   platform: DownloadPlatform,
   flags: ModelFlags,
@@ -34,7 +34,7 @@ export function catalogLibrary(
     if (!found) throw unknownModel(name);
     return found;
   };
-  // The page asks every moment while something is under way; headers need not be read again for that.
+  // The page polls while a task runs; headers need not be read again each time.
   let fits: { of: string; until: number; models: Promise<FittedModel[]> } | undefined;
   const fitted = async (listings: readonly ModelListing[]): Promise<FittedModel[]> => {
     const of = listings.map(({ name, state, bytes }) => `${name} ${state} ${bytes}`).join("\n");
@@ -43,7 +43,7 @@ export function catalogLibrary(
     }
     return await fits.models;
   };
-  const digests = new Map<string, Promise<string>>(); // by path, size and time of the last change
+  const digests = new Map<string, Promise<string>>(); // by path, size and modification time
   return {
     async list() {
       const named = await all();
@@ -63,7 +63,7 @@ export function catalogLibrary(
       const { path } = await find(name);
       if (path === undefined) throw unknownModel(name);
       const { chatTemplate: usual, contextSize: usualSize, ...options } = openOptions(flags);
-      // The template and the context that were given for the first model say nothing about another.
+      // The template and context given for the first model do not apply to another.
       const isFirst = Object.hasOwn(opened, name);
       const given = {
         ...options,
@@ -73,7 +73,7 @@ export function catalogLibrary(
       return await open(path, { ...defined(given), signal, onProgress });
     },
     async locate(id) {
-      // A cache folder that may not be read is no reason not to serve what was opened from elsewhere.
+      // An unreadable cache folder must not prevent serving models from elsewhere.
       const listed = await all().catch(() => undefined);
       return listed?.get(id)?.path ?? (Object.hasOwn(opened, id) ? opened[id] : undefined);
     },
@@ -89,7 +89,7 @@ export function catalogLibrary(
       if (!facts || facts.folder) return undefined;
       const key = `${path} ${facts.bytes} ${facts.modifiedMs}`;
       const known = digests.get(key) ?? fileDigest(path, platform);
-      digests.set(key, known); // at once: who asks meanwhile waits for the same reading
+      digests.set(key, known); // immediately, so that concurrent requests share one read
       known.catch(() => digests.delete(key));
       return await known;
     },
@@ -137,7 +137,10 @@ export function catalogLibrary(
   };
 }
 
-/** Files go by their name: where they are, other machines' pages need not know. Of two with one name, by more of the path. */
+/**
+ * Files are shown by name: pages on other machines need not know where they are. Two of the same name show more of the
+ * path.
+ */
 function withShownNames(listings: readonly ModelListing[]): Map<string, ModelListing> {
   const shown = new Map<string, ModelListing>();
   for (const listing of listings) {
@@ -158,7 +161,7 @@ async function fileDigest(path: string, platform: DownloadPlatform): Promise<str
   return hash.digest("hex");
 }
 
-/** What was left out stays out: open() knows no undefined. */
+/** Drops undefined options, which open() does not accept. */
 function defined<T extends object>(options: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
   return Object.fromEntries(
     Object.entries(options).filter(([, value]) => value !== undefined),

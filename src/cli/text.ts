@@ -1,4 +1,4 @@
-// How numbers, tables and colours look on the command line. Pure functions of their arguments.
+// Formats numbers, tables and colours for the command line. Pure functions of their arguments.
 
 import type { Terminal } from "../platform/node-cli.ts";
 import { plainText } from "../platform/terminal-text.ts";
@@ -15,7 +15,7 @@ export function bytesText(bytes: number): string {
   return unit === 0 ? `${value} B` : `${value.toFixed(1)} ${units[unit]}`;
 }
 
-/** "1.1 B", "15.2 M": how many parameters people say a model has. */
+/** "1.1 B", "15.2 M": a number of parameters. */
 export function countText(count: number): string {
   if (count >= 1e9) return `${(count / 1e9).toFixed(2)} B`;
   if (count >= 1e6) return `${(count / 1e6).toFixed(1)} M`;
@@ -23,12 +23,12 @@ export function countText(count: number): string {
   return String(count);
 }
 
-/** "45 s", "3 min 20 s", "1 h 5 min". */
 /** "1 token", "2 tokens". */
 export function plural(count: number, noun: string, many: string = `${noun}s`): string {
   return `${count} ${count === 1 ? noun : many}`;
 }
 
+/** "45 s", "3 min 20 s", "1 h 5 min". */
 export function durationText(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));
   if (whole < 60) return `${whole} s`;
@@ -40,7 +40,7 @@ export function perSecond(count: number, ms: number): number {
   return ms > 0 ? (count * 1000) / ms : 0;
 }
 
-/** Rows as aligned columns, two spaces between them; columns named in `right` are aligned to the right. */
+/** Rows as aligned columns with two spaces between them; columns in `right` are right-aligned. */
 export function tableText(
   rows: readonly (readonly string[])[],
   right: readonly number[] = [],
@@ -79,12 +79,12 @@ export function palette(enabled: boolean): Palette {
   return { bold: style(1, 22), dim: style(2, 22), green: style(32, 39), red: style(31, 39) };
 }
 
-/** Text that a model wrote: on a terminal, not even our own colours work in it. */
+/** Prints a model's text: on a terminal, not even our own colours work in it. */
 export function outPlain(terminal: Pick<Terminal, "out" | "outIsTerminal">, text: string): void {
   terminal.out(terminal.outIsTerminal ? plainText(text) : text);
 }
 
-/** https://no-color.org: set and not empty means no colour, whatever else holds. */
+/** https://no-color.org: set and not empty means no colour, whatever else. */
 export function wantsColor(
   isTerminal: boolean,
   env: (name: string) => string | undefined,

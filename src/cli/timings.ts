@@ -1,4 +1,4 @@
-// How long a run took and how far that is from this machine's limits, for people (a block on stderr) and for programs
+// How long a run took and how close it came to this machine's limits, for people (a block on stderr) and for programs
 // (the timings of --json, with llama.cpp's names).
 
 import type { SpeedLimit, Timings } from "../index.ts";
@@ -19,7 +19,7 @@ export interface TimingsJson {
 }
 
 export function timingsJson(timings: Timings): TimingsJson {
-  // What was still in the cache was not computed, and is no merit of this run's speed.
+  // Cached tokens were not computed, so they do not count for the speed.
   const promptN = timings.promptTokens - timings.cachedTokens;
   return {
     load_ms: timings.loadMs,

@@ -1,4 +1,4 @@
-// What a tune file says, as tables for a terminal.
+// A tune file as tables for a terminal.
 
 import type { BackendCrossing, TuneAnalysis, TuneFile, TuneTestPoint } from "../index.ts";
 import { plural, tableText } from "./text.ts";
@@ -32,7 +32,7 @@ export function analysisText(file: TuneFile, analysis: TuneAnalysis): string {
   return `${[about, ...sections, threadsText(analysis), gain].filter((text) => text !== "").join("\n\n")}\n`;
 }
 
-/** Which backend is faster from how many tokens on; empty where only one was measured. */
+/** Which backend is faster from how many tokens on; empty if only one was measured. */
 export function crossingsText(crossings: readonly BackendCrossing[]): string {
   if (crossings.length === 0) return "";
   const rows = crossings.flatMap(({ dtype, n, k, threads, points, turns }) => [
@@ -48,7 +48,7 @@ export function crossingsText(crossings: readonly BackendCrossing[]): string {
   return `\nCPU and GPU\n${tableText([header, ...rows], [1, 2, 3])}`;
 }
 
-/** What more threads bring, for one token and for the most. */
+/** The effect of more threads, for one token and for the most. */
 function threadsText({ threads }: TuneAnalysis): string {
   if (threads.length === 0) return "";
   const rows = threads.map(({ dtype, n, k, m, counts }) => [
@@ -78,7 +78,7 @@ export function testText(points: readonly TuneTestPoint[]): string {
   return `${tableText([header, ...rows], [1, 2, 4, 5, 6])}\n${errorText(errors)}\n`;
 }
 
-/** A machine that is faster or slower than it was moves all times alike, which changes no choice: said apart. */
+/** A machine that became faster or slower changes all times alike, which changes no choice: reported separately. */
 function errorText(errors: readonly number[]): string {
   const percent = (error: number) => `${(error * 100).toFixed(0)}%`;
   const factor = 1 + middle(errors);

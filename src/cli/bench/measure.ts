@@ -1,20 +1,20 @@
-// What a benchmark measures, in one place: the speed of reading a prompt and of generating, the same for Lantern alone
-// (commands/bench.ts) and beside another engine (bench/peers.ts of the repository). docs/benchmarks.md says it in words.
+// What a benchmark measures: the speed of prefill and of decode, the same for Lantern alone (commands/bench.ts) and
+// beside another engine (bench/peers.ts of the repository). docs/benchmarks.md explains it.
 
 import { AbortedError, type GenerationResult, type Model, type Timings } from "../../index.ts";
 
-/** Something whose speed is measured. Both return tokens per second. */
+/** An engine whose speed is measured. Both methods return tokens per second. */
 export interface Contestant {
-  /** Reads these tokens into an empty context, up to the logits of the last one. */
+  /** Prefill of these tokens into an empty context, up to the logits of the last one. */
   prompt(tokens: readonly number[]): Promise<number>;
-  /** Computes `count` tokens, one after another, after a context of the one token `first`; always the likeliest. */
+  /** Decodes `count` tokens greedily, one after another, after a context of the one token `first`. */
   generate(first: number, count: number): Promise<number>;
 }
 
-/** Nothing that ends a text ends a measurement, and choosing the likeliest token costs next to nothing. */
+/** An end-of-text token does not end a measurement, and greedy sampling costs next to nothing. */
 const plain = { temperature: 0, ignoreEos: true } as const;
 
-/** `seen` gets the timings of every run. */
+/** `seen` receives the timings of every run. */
 export function lanternContestant(
   model: Model,
   signal?: AbortSignal,
@@ -31,7 +31,7 @@ export function lanternContestant(
       return rate(timings.promptTokens, timings.promptMs);
     },
     async generate(first, count) {
-      // The first token is chosen from the prompt's logits: n steps give n + 1 tokens.
+      // The first token comes from the prompt's logits: n batches give n + 1 tokens.
       const { timings } = await run(model, [first], { ...options, maxTokens: count + 1 });
       seen?.({ ...timings, generatedTokens: count });
       return rate(count, timings.generatedMs);
@@ -53,12 +53,12 @@ function rate(count: number, ms: number): number {
   return (count * 1000) / ms;
 }
 
-/** Tokens of the context that the measurements need. */
+/** The context size that the measurements need. */
 export function contextFor(promptTokens: number, generatedTokens: number): number {
   return Math.ceil(Math.max(promptTokens + 2, generatedTokens + 3) / 32) * 32;
 }
 
-/** A source of token ids: other ones every time, so that no cache helps, but the same in every run. */
+/** A source of token ids: different every time, so that no cache helps, but the same in every run. */
 export function tokenSource(vocabSize: number): (count: number) => number[] {
   let state = 0x2f6e2b1;
   return (count) =>
@@ -81,7 +81,7 @@ export function summarize(samples: readonly number[]): Summary {
   return { median, min: sorted[0]!, max: sorted.at(-1)! };
 }
 
-/** "42.5": three digits or more. */
+/** "42.5": at least three digits. */
 export function rateText(value: number): string {
   return value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2);
 }

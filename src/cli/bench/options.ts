@@ -1,4 +1,4 @@
-// What the benchmarks have in common on the command line: their flags, a status line, what is said of the machine.
+// What the benchmarks share on the command line: flags, a status line, and the description of the machine.
 
 import { Option } from "commander";
 import { machineCodeInfo, type OptLevel } from "../../index.ts";
@@ -22,7 +22,7 @@ export function levelsOption(usual: string): Option {
   return new Option("--level <n,...>", levelHelp(usual)).argParser(flag);
 }
 
-/** 4 where this machine runs machine code, otherwise 3. */
+/** 4 if this machine can run machine code, otherwise 3. */
 export async function bestOptLevel(): Promise<OptLevel> {
   return "target" in (await machineCodeInfo()) ? 4 : 3;
 }
@@ -35,7 +35,7 @@ export function markdownOption(): Option {
   return new Option("--markdown", "print a Markdown table");
 }
 
-/** One line on stderr that is written over, where stderr is a terminal; "" removes it. */
+/** A status line on stderr that overwrites itself, if stderr is a terminal; "" removes it. */
 export function statusLine(terminal: Terminal): (text: string) => void {
   return (text) => {
     if (terminal.errIsTerminal) terminal.err(`\r${text.slice(0, terminal.columns - 1)}\x1b[K`);

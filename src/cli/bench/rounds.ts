@@ -1,6 +1,6 @@
-// The rounds of `lantern bench`: every entrant (an opt level with a thread count) is measured once in each, in turn.
+// The rounds of `lantern bench`: every entrant (an opt level with a thread count) is measured once per round, in turn.
 //
-// All of them stay loaded as long as memory allows; otherwise each is loaded anew for its turn, which takes longer and
+// All of them stay loaded if memory allows; otherwise each is loaded again for its turn, which takes longer and
 // measures the same.
 
 import {
@@ -24,23 +24,23 @@ export interface BenchPlan {
   path: string;
   levels: readonly OptLevel[];
   threads: readonly number[];
-  /** What computes, and how much of it on the GPU: options of open(). */
+  /** Backend and layers on the GPU: options of open(). */
   where: Pick<OpenOptions, "backend" | "gpuLayers">;
-  /** Tokens of the prompt; 0: not measured. */
+  /** Prompt tokens; 0: not measured. */
   promptTokens: number;
-  /** Tokens that are generated; 0: not measured. */
+  /** Generated tokens; 0: not measured. */
   generatedTokens: number;
   repetitions: number;
   warmup: boolean;
-  /** Bytes that models may take together. */
+  /** Memory that all models together may take. */
   memoryBytes: number;
-  /** What one of them takes. */
+  /** Memory of one of them. */
   modelBytes: number;
-  /** Whether speeds are held against what computes them, where that was measured. */
+  /** Whether speeds are compared with the limits of the device, if it was measured. */
   limits: boolean;
   /** The processor's measurement. */
   machine: MachineMeasurement | undefined;
-  /** Takes a model's profile when it was measured; undefined: none is recorded. */
+  /** Takes a model's profile after its measurement; undefined: none is recorded. */
   profileOf: ((model: Model) => Promise<ProfileReport | undefined>) | undefined;
 }
 
@@ -58,23 +58,23 @@ export interface BenchResult {
   tokens: number;
   /** Tokens per second, one for each repetition. */
   samples: number[];
-  /** Cores that other processes used, in the worst of the repetitions. */
+  /** Cores that other processes used, in the worst repetition. */
   othersCores: number;
-  /** The most that this machine allows: the same in every repetition. undefined: limits are not wanted. */
+  /** The most that this machine allows: the same in every repetition. undefined: limits are not requested. */
   limit: Pick<SpeedLimit, "resource" | "tokensPerSecond"> | undefined;
 }
 
 export interface BenchWatch {
   signal: AbortSignal;
   load(): MachineLoad;
-  /** What is being done, for a status line. */
+  /** Sets the text of the status line. */
   status(text: string): void;
 }
 
 interface Opened {
   model: Model;
   contestant: Contestant;
-  /** Of its last run. */
+  /** For its last run. */
   limits(): Promise<SpeedLimits | undefined>;
 }
 
@@ -127,8 +127,8 @@ class Entrant {
     this.#open = { model, contestant, limits };
     if (warmup) {
       watch.status(`${this.label}: warming up`);
-      // Code is compiled, and compiled better, while it runs.
-      // Other tokens than those that are measured first: what a model has read it remembers.
+      // Code is compiled and optimized while it runs. The tokens differ from the first measured ones, because a
+      // model caches what it has read.
       const tokens = tokenSource(model.info.vocabSize)(Math.max(1, promptTokens)).reverse();
       await contestant.prompt(tokens);
       if (generatedTokens > 0) await contestant.generate(tokens[0]!, Math.min(4, generatedTokens));

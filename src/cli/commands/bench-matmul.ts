@@ -93,7 +93,7 @@ async function matmul(flags: MatmulFlags, context: CliContext): Promise<void> {
   const before = terminal.load();
   for (let round = 1; round <= flags.repetitions; round++) {
     for (const one of entrants) {
-      // The reference has one thread, however many it is given: measuring it again would say the same.
+      // The reference always uses one thread: measuring it again would give the same.
       if (one.level === 1 && one.threads > 1) continue;
       status(
         `opt level ${one.level}, ${one.type}, ${plural(one.threads, "thread")}: round ${round}`,
@@ -160,7 +160,7 @@ function reportJson({ flags, machine, entrants, before, after }: MatmulReport): 
   };
 }
 
-/** A row for each level, a column for each type and thread count; below, how many times the first row the last one is. */
+/** A row per level, a column per type and thread count; below, the ratio of the last row to the first. */
 function reportText(report: MatmulReport, threads: readonly number[]): string {
   const { flags, levels, machine, entrants, before, after } = report;
   const columns = flags.type.flatMap((type) => threads.map((count) => ({ type, count })));

@@ -1,6 +1,6 @@
-// lantern bench: how fast a model reads prompts and generates on this machine, for every combination of the opt levels
-// and thread counts asked for. These take turns, repetition by repetition, so that a machine that warms up or gets busy
-// treats them alike. What exactly is measured: ../bench/measure.ts and docs/benchmarks.md.
+// lantern bench: how fast a model's prefill and decode are on this machine, for every combination of the requested opt
+// levels and thread counts. These take turns, repetition by repetition, so that a machine that warms up or gets busy
+// affects all alike. What exactly is measured: ../bench/measure.ts and docs/benchmarks.md.
 
 import { defaultModel } from "../../catalog/catalog.ts";
 import { inspect, type ModelInfo, type OptLevel, UsageError } from "../../index.ts";
@@ -54,7 +54,7 @@ interface BenchFlags extends BenchOutputFlags, LimitFlags, ProfileFlags {
   warmup: boolean;
 }
 
-/** Of the free memory, the share that models may take together. */
+/** The fraction of available memory that models may take together. */
 const memoryShare = 0.7;
 
 export const benchCommand: CliCommand = {
@@ -123,7 +123,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   const machine = terminal.machine();
   const limits = wantsLimits(flags, context);
   const measured = limits ? await measureOnce(context, {}) : undefined;
-  using interrupt = interruptible(terminal); // not before: Ctrl-C skips the measurement, and no more
+  using interrupt = interruptible(terminal); // not before: until here Ctrl-C only skips the measurement
   const plan: BenchPlan = {
     path,
     levels,
@@ -215,7 +215,7 @@ function reportJson(bench: BenchReport): object {
   };
 }
 
-/** The median against the most that this machine allows. */
+/** The median compared with the most that this machine allows. */
 function limitJson({ limit, samples }: BenchResult): object | null {
   if (!limit) return null;
   const { resource, tokensPerSecond } = limit;

@@ -1,4 +1,4 @@
-// lantern convert: a Hugging Face folder or a llama2.c checkpoint as a GGUF file.
+// lantern convert: converts a Hugging Face folder or a llama2.c checkpoint to a GGUF file.
 
 import { Option } from "commander";
 import { type ConvertResult, type ConvertType, convert } from "../../index.ts";

@@ -1,5 +1,5 @@
-// lantern devices: the GPU that --backend webgpu would compute on, what it can do and, once it was measured, how fast; or why
-// there is none.
+// lantern devices: the GPU that --backend webgpu would use, its features and, once measured, its speed; or why there
+// is none.
 
 import {
   type GpuInfo,

@@ -1,5 +1,5 @@
-// lantern imatrix: an importance matrix, which "lantern quantize" keeps those columns of a model's matrices most exact with
-// that matter most on a text. The file is llama.cpp's, too. docs/quantize.md.
+// lantern imatrix: makes an importance matrix, with which "lantern quantize" keeps those columns of a model's matrices
+// most exact that matter most on a text. The file format is llama.cpp's. docs/quantize.md.
 
 import { defaultModel } from "../../catalog/catalog.ts";
 import { imatrix, UsageError } from "../../index.ts";

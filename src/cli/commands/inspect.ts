@@ -1,4 +1,4 @@
-// lantern inspect: what a model file says of itself, without loading it.
+// lantern inspect: what a model file contains, without loading it.
 
 import { inspect, type ModelInspection } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
@@ -32,7 +32,7 @@ async function inspectModel(name: string, flags: InspectFlags, context: CliConte
   context.terminal.out(text);
 }
 
-/** JSON has no bigint; one that no double can hold stays exact as a string. */
+/** JSON has no bigint; one that no double can represent stays exact as a string. */
 function bigintsAsNumbers(_key: string, value: unknown): unknown {
   if (typeof value !== "bigint") return value;
   const number = Number(value);
@@ -104,7 +104,7 @@ function previewText({ type, value, length }: Preview): string {
     const more = (length ?? value.length) > value.length ? ", ..." : "";
     return `${length ?? value.length}: ${cut(`[${shown.join(", ")}${more}]`)}`;
   }
-  // 0.00001 as a float32 is 0.000009999999747378752; nobody wrote that into the file.
+  // 0.00001 as a float32 is 0.000009999999747378752, which nobody wrote into the file.
   if (type === "f32") return String(Number(Number(value).toPrecision(7)));
   return cut(typeof value === "string" ? JSON.stringify(value) : String(value));
 }

@@ -1,5 +1,5 @@
 // lantern limits: what a device allows a model: parameters, memory, the least time of prompts and of generated tokens,
-// and what other widths, GQA or speculation would change. The numbers come from src/limits; here they get a face.
+// and the effect of other bit widths, GQA or speculation. src/limits computes the numbers; this file prints them.
 
 import { InvalidArgumentError, Option } from "commander";
 import { messageOf } from "../../base/errors.ts";

@@ -1,4 +1,4 @@
-// lantern logits: what the model computes for every position of a prompt. For comparing engines and files.
+// lantern logits: the model's logits for every position of a prompt. For comparing engines and files.
 
 import { defaultModel } from "../../catalog/catalog.ts";
 import { type LogitsResult, openTokenizer } from "../../index.ts";
@@ -26,7 +26,7 @@ interface LogitsFlags extends ModelFlags, PromptFlags {
 
 const defaultPrompt = "Once upon a time";
 const shownPerPosition = 3;
-/** What other engines are compared with is the reference, and a cache that rounds nothing. */
+/** Other engines are compared with the reference and an F32 cache, which does not round. */
 const exact = { cacheType: "f32", level: 1 } as const;
 
 export const logitsCommand: CliCommand = {

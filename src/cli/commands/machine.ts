@@ -1,5 +1,5 @@
-// lantern machine: what this machine can do at most, as measured: bytes it reads and operations it computes per second,
-// by number of threads. The first call measures, later ones show what was remembered. docs/machine.md says how.
+// lantern machine: the measured limits of this machine: bytes read and operations computed per second, by number of
+// threads. The first call measures, later ones show the stored measurement. docs/machine.md explains how.
 
 import {
   type GpuMeasurement,
@@ -44,7 +44,7 @@ async function machine(flags: MachineFlags, context: CliContext): Promise<void> 
   } else terminal.out(machineText(measured) + (gpu ? gpuText(gpu) : ""));
 }
 
-/** Only what is known: "lantern devices --measure" measures it. */
+/** Only a stored measurement: "lantern devices --measure" measures. */
 function gpuText(gpu: GpuMeasurement): string {
   const kind = gpu.isSoftware ? "software adapter" : "GPU";
   return `\n${kind} ${gpu.name}\nmeasured ${dateText(gpu.measuredAt)}\n\n${tableText(gpuRateRows(gpu), [1])}`;

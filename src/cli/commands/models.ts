@@ -1,5 +1,5 @@
-// lantern models: the models that can be named, which of them are on this machine, and what it could do with each: whether
-// it fits, and how many tokens per second it would write.
+// lantern models: the models that can be named, which of them are on this machine, whether each fits, and how many
+// tokens per second to expect.
 
 import { diskUse, type ModelListing } from "../../catalog/list.ts";
 import type { ModelFit } from "../../index.ts";
@@ -23,7 +23,7 @@ export const modelsCommand: CliCommand = {
   },
 };
 
-/** Somebody waits for the list. */
+/** A short measurement, because the user waits for the list. */
 const quickSeconds = 2.5;
 
 const stateTexts: Record<ModelListing["state"], string> = {
@@ -69,7 +69,7 @@ function speedText(tokensPerSecond: number | undefined): string {
   return tokensPerSecond.toFixed(tokensPerSecond < 10 ? 1 : 0);
 }
 
-/** What the numbers are, and where they come from. */
+/** What the numbers mean, and where they come from. */
 function speedNotes(listings: readonly FittedModel[]): string[] {
   const fits = listings.map(({ fit }) => fit).filter(({ limit }) => limit !== undefined);
   const tight = listings.some(({ fit }) => fit.fits === "tight");

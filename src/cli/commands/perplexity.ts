@@ -1,5 +1,6 @@
-// lantern perplexity: how well a model foresees a text, by llama.cpp's method, and how far it is from another one whose
-// distributions were saved. The running value is on stderr, the result on stdout. What is measured: docs/perplexity.md.
+// lantern perplexity: how well a model predicts a text, by llama.cpp's method, and how far it is from another model
+// whose distributions were saved. The running value is on stderr, the result on stdout. What is measured:
+// docs/perplexity.md.
 
 import type { Command } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
@@ -30,7 +31,7 @@ interface PerplexityFlags extends ModelFlags {
   json?: boolean;
 }
 
-/** Where stderr is no terminal, the running value is a line now and then. */
+/** If stderr is not a terminal, the running value is printed as a line this often. */
 const plainLineMs = 5000;
 
 export const perplexityCommand: CliCommand = {
@@ -139,7 +140,7 @@ function estimateText({ value, error }: Estimate, digits: number): string {
   return `${numberText(value, digits)} ± ${error.toFixed(digits)}`;
 }
 
-/** Without the sign of a zero. */
+/** Without a minus sign on zero. */
 function numberText(value: number, digits: number): string {
   return value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1");
 }

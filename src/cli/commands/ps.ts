@@ -1,5 +1,5 @@
-// lantern ps: the servers that run on this machine, and what they have loaded. They are found by what they leave in the
-// cache folder, or asked by their address.
+// lantern ps: the servers running on this machine, and their loaded models. Servers are found by their records in the
+// cache folder, or by a given address.
 
 import { runningServers, type ServerRecord } from "../../catalog/servers.ts";
 import { SourceError } from "../../index.ts";
@@ -28,7 +28,7 @@ export const psCommand: CliCommand = {
   },
 };
 
-/** A server with its answer, or why there is none. */
+/** A server with its response, or why there is none. */
 interface Asked {
   url: string;
   processId: number | null;

@@ -1,5 +1,5 @@
-// lantern pull: downloads a model into the cache, continuing where a stopped download left off. Where a repository of the
-// hub has several files, the named one is taken, or the one that suits this machine.
+// lantern pull: downloads a model into the cache, resuming an interrupted download. If a hub repository has several
+// files, it takes the named one, or the best one for this machine.
 
 import type { CatalogEntry } from "../../catalog/catalog.ts";
 import { roughlyFits, variantName } from "../../catalog/hub-choice.ts";
@@ -41,7 +41,7 @@ async function pull(name: string, flags: PullFlags, context: CliContext): Promis
   const { terminal, downloads } = context;
   using interrupt = interruptible(terminal);
   const { signal } = interrupt;
-  // A named type leaves no choice, but --list is about the others, too.
+  // A named type leaves no choice, but --list shows all of them.
   const asked = flags.list ? name.replace(/(?<=\/[^/:]+):[\w.-]+$/, "") : name;
   const choice = await choosePull(asked, downloads, signal);
   if (flags.list) {

@@ -1,5 +1,6 @@
-// lantern quantize: a GGUF file in fewer bits, and with --report what that costs: size, errors, expected speed, perplexity.
-// The work is src/tools/quantize/api.ts's; here are the flags, a progress bar and a table. docs/quantize.md.
+// lantern quantize: a GGUF file with fewer bits, and with --report its costs: size, errors, expected speed,
+// perplexity. src/tools/quantize/api.ts does the work; this file has the flags, a progress bar and a table.
+// docs/quantize.md.
 
 import type { Command } from "commander";
 import {
@@ -153,7 +154,7 @@ function writtenText(output: string, result: QuantizeResult): string {
   return `${output}: ${result.type}, ${bytesText(bytesBefore)} -> ${bytesText(bytesAfter)} (${bits} bits per weight) in ${durationText(ms / 1000)}${fallen}`;
 }
 
-/** What the limits of this machine and a text say of both files. */
+/** Compares both files by this machine's limits and on a text. */
 async function comparison(
   input: string,
   output: string,

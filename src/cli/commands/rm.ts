@@ -1,4 +1,4 @@
-// lantern rm: deletes a downloaded model, after a question where somebody is there to answer it.
+// lantern rm: deletes a downloaded model, after a confirmation if stdin is a terminal.
 
 import { findRemovable, removeModel } from "../../catalog/remove.ts";
 import { UsageError } from "../../index.ts";

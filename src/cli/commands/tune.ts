@@ -1,5 +1,5 @@
-// lantern tune: measures every way to compute a model's matmuls on this machine and remembers the times; "analyze"
-// shows what a file of times says, "test" measures some of them again.
+// lantern tune: measures every way to compute a model's matmuls on this machine and stores the times; "analyze"
+// summarizes a file of times, "test" measures some of them again.
 
 import { type Command, InvalidArgumentError } from "commander";
 import {
@@ -104,7 +104,7 @@ function defineAnalyze(command: Command, context: CliContext): void {
       const file = await fileOf(name, context);
       const analysis = analyzeTune(file);
       if (flags.svg !== undefined) await terminal.writeText(flags.svg, tuneSvg(file));
-      // Beside the processor's own times: what the GPU takes for the same.
+      // Beside the processor's own times: the GPU's for the same matmuls.
       const gpu = name === undefined ? await rememberedGpuTune() : undefined;
       const backends = gpu ? compareTunes(file, gpu) : [];
       terminal.out(
@@ -187,7 +187,7 @@ interface Watch {
   onProgress: (share: number, now: string) => void;
 }
 
-/** With a progress bar and Ctrl-C, and a word about other programs that disturbed it. */
+/** Runs with a progress bar and Ctrl-C, and reports other programs that disturbed it. */
 async function watched<T>(
   context: CliContext,
   label: string,

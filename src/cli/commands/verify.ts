@@ -1,5 +1,5 @@
 // lantern verify: whether backends compute what the reference computes, op by op on a real model. A table for each on
-// stdout, progress on stderr; the exit code is 1 when an op is further away than the tolerance.
+// stdout, progress on stderr; the exit code is 1 if an op exceeds the tolerance.
 
 import { InvalidArgumentError } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
