@@ -1,11 +1,11 @@
-// Makes the single-file program: one executable for machines without Node, with Node 26, Lantern and the web app in it.
-// The story model is downloaded when it is first wanted: 61 MB that not everybody needs.
+// Makes the single-file program: one executable for machines without Node, with Node 26, Lantern and the web app in
+// it. The story model is not included: 61 MB that not everybody needs, downloaded at first use.
 //
 //     npm run build:sea                                       for this machine: dist-sea/lantern-linux-arm64
 //     npm run build:sea -- linux-x64 --node path/to/bin/node  for another platform, from its Node of the same version
 //
-// What goes in: the web app, a bundle of Lantern's command line, and one for each kind of thread (src/threads); src/platform/node-embedded.ts
-// finds them again.
+// It contains the web app, a bundle of Lantern's command line, and one for each kind of thread (src/threads);
+// src/platform/node-embedded.ts reads them.
 
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -40,7 +40,7 @@ await build({
 });
 
 const threads = readdirSync(join(root, "src", "threads")).filter(
-  (name) => name.endsWith(".ts") && name !== "worker.ts", // a browser's
+  (name) => name.endsWith(".ts") && name !== "worker.ts", // for browsers only
 );
 await bundle(join(root, "scripts", "sea-main.ts"), "main");
 for (const name of threads) {
@@ -76,7 +76,7 @@ if (status !== 0) process.exit(status ?? 1);
 rmSync(work, { recursive: true });
 console.log(`${output}: ${(statSync(output).size / 1e6).toFixed(1)} MB`);
 
-/** One file with everything that the entry imports, but Node's own modules, and `webgpu`, which is native. */
+/** One file with everything that the entry imports, except Node's own modules and the native `webgpu`. */
 async function bundle(entry: string, name: string): Promise<void> {
   await build({
     configFile: false,

@@ -1,5 +1,5 @@
-// Builds the web app into dist/web; with --if-stale only when a source is newer than the last build. `npm start` runs it
-// first, so that a fresh clone has a web app and an edited one has the edited web app.
+// Builds the web app into dist/web; with --if-stale only if a source is newer than the last build. `npm start` runs it
+// first, so that the app is always built from the current sources.
 
 import { existsSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 const root = fileURLToPath(new URL("../", import.meta.url));
 const built = join(root, "dist", "web", "index.html");
 
-/** What the bundle is made of: the app, and the part of src/ that its pages import. */
+/** The sources of the bundle: the app, and the part of src/ that its pages import. */
 const sources = ["web", "src/limits", "src/base", "src/dtypes", "src/graph"];
 
 function newest(folder: string): number {

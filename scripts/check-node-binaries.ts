@@ -1,12 +1,12 @@
-// Are the Nodes that bin/runtimes.json pins the ones that nodejs.org publishes? The pins are of binaries in npm packages that
-// others repack; this compares them with the archives of the Node.js project:
+// Checks that the Nodes pinned in bin/runtimes.json are those that nodejs.org publishes. The pins are of binaries in
+// npm packages that others repack; this compares them with the archives of the Node.js project:
 //
 //   node scripts/check-node-binaries.ts [PLATFORM...] [--from https://nodejs.org/dist]
 //
-// SHASUMS256.txt lists node.exe itself. Of the others it lists the archives: they are downloaded (some 50 MB each), checked
-// against it, and bin/node in them against the pin. Ends with 1 where a binary is another one; where the site cannot be
-// reached, it says so, and that nothing was checked, and ends with 0. The signature of SHASUMS256.txt is not checked: what
-// vouches for it is the connection (TLS).
+// SHASUMS256.txt lists node.exe itself. For the others it lists the archives: they are downloaded (some 50 MB each),
+// checked against it, and bin/node in them against the pin. Exits with 1 if a binary differs; if the site cannot be
+// reached, it reports that nothing was checked, and exits with 0. The signature of SHASUMS256.txt is not checked: it
+// is trusted because of TLS.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -66,7 +66,7 @@ async function checkOne(
     sha256 === pin.sha256
       ? { platform, result: "same", why: what }
       : { platform, result: "different", why: `${what}: ${sha256}, pinned is ${pin.sha256}` };
-  // Windows: the program itself is listed.
+  // For Windows the program itself is listed.
   const bare = `${platform.replace("win32", "win")}/node.exe`;
   const own = sums.get(bare);
   if (pin.file.endsWith(".exe")) {
@@ -85,7 +85,7 @@ async function checkOne(
         binary.update(piece);
       }
     })();
-    reading.catch(() => {}); // seen below
+    reading.catch(() => {}); // reported below
     for await (const piece of body!) {
       whole.update(piece);
       if (!unpacked.destroyed) unpacked.write(piece);
@@ -106,7 +106,7 @@ async function checkOne(
   }
 }
 
-/** "HASH  NAME" a line. */
+/** "HASH  NAME" per line. */
 function readSums(text: string): Map<string, string> {
   const lines = [...text.matchAll(/^([0-9a-f]{64}) {2}(\S+)$/gm)];
   if (lines.length === 0) throw new Error("it is no list of sums");

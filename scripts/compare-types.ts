@@ -1,14 +1,15 @@
-// Which type to choose for a model: makes every type of it, and prints a Markdown table of what each costs and gives:
-// size, perplexity, divergence from the original, speed of generation, and how much of this machine's limit that is.
+// Compares the types for a model: makes every type of it, and prints a Markdown table of size, perplexity, divergence
+// from the original, speed of generation, and the fraction of this machine's limit.
 //
-//   node scripts/compare-types.ts MODEL TEXT [-c 128] [--chunks N] [--types Q8_0,Q4_0] [-n 32] [-r 5] [--folder DIR] [--chat]
+//   node scripts/compare-types.ts MODEL TEXT [-c 128] [--chunks N] [--types Q8_0,Q4_0] [-n 32] [-r 5] [--folder DIR]
+//   [--chat]
 //
-// With --chat the types are compared on chats, for a model that foresees nothing else: the beginnings of the text's lines
-// are what is said to it, and what the original answers, in its template, is what is scored.
+// With --chat the types are compared on chats, for a model that predicts nothing else: the starts of the text's lines
+// are the user's messages, and the original's answers, in its template, are scored.
 //
-// MODEL is the original (F32, F16 or BF16), in any format. Speeds are medians of rounds in which all types take turns, so
-// that a machine that gets busy treats them alike; on a busy one the best round says more than the median. The files are
-// made in a folder that is removed, unless --folder is given.
+// MODEL is the original (F32, F16 or BF16), in any format. Speeds are medians of rounds in which all types take turns,
+// so that a machine that gets busy affects all alike; on a busy machine the best round says more than the median. The
+// files are made in a temporary folder, unless --folder is given.
 
 import { mkdir, mkdtemp, readFile, rm, stat } from "node:fs/promises";
 import { cpus, loadavg, tmpdir } from "node:os";
@@ -46,7 +47,7 @@ interface Row {
   quality: PerplexityResult;
   /** Tokens per second, one for each round. */
   speeds: number[];
-  /** The most that this machine allows; undefined where it was not measured. */
+  /** The most that this machine allows; undefined if it was not measured. */
   limit: number | undefined;
 }
 
@@ -81,7 +82,7 @@ async function settingsOf(args: readonly string[]): Promise<Settings> {
   };
 }
 
-/** The original as a GGUF file, which quantize() reads. */
+/** The original as a GGUF file, which quantize() needs. */
 async function originalOf(model: string, folder: string): Promise<string> {
   const { format } = await inspect(model);
   if (/^gguf/i.test(format)) return model;
@@ -91,8 +92,8 @@ async function originalOf(model: string, folder: string): Promise<string> {
 }
 
 /**
- * Chats with the original, as text with its special tokens. Each fills a window, so that what is scored, its second half,
- * is answer. Answers that end before that, or whose text has other tokens, are left out.
+ * Chats with the original, as text with its special tokens. Each fills a window, so that its scored second half is
+ * part of an answer. Answers that end earlier, or whose text has other tokens, are left out.
  */
 async function chatText(
   original: string,
@@ -115,7 +116,7 @@ async function chatText(
   return chats.join("");
 }
 
-/** Makes a type and says how good it is. Types of the original's own kind show that nothing is lost. */
+/** Makes a type and measures its quality. Types of the original's own kind show that nothing is lost. */
 async function rowOf(
   type: string,
   original: string,
@@ -130,7 +131,7 @@ async function rowOf(
   return { type, path, bytes: (await stat(path)).size, quality, speeds: [], limit: undefined };
 }
 
-/** All types take turns; the first round only warms up. */
+/** All types take turns; the first round is a warm-up. */
 async function measureSpeeds(rows: readonly Row[], settings: Settings): Promise<void> {
   await machineMeasurement();
   const models: Model[] = [];
@@ -162,7 +163,7 @@ function median(values: readonly number[]): number {
   return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]!;
 }
 
-/** Ratios are to the original's own perplexity: a saved base knows it only roughly (docs/perplexity.md). */
+/** Ratios are to the original's own perplexity: a saved base has it only approximately (docs/perplexity.md). */
 function tableOf(rows: readonly Row[], original: PerplexityResult): string {
   const header = [
     "type",

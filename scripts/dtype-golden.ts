@@ -72,10 +72,10 @@ const exceptions: Record<string, { read?: string; write?: string; weighs?: boole
   f16: { read: "ggml_fp16_to_fp32_row", write: "ggml_fp32_to_fp16_row", weighs: false },
   bf16: { read: "ggml_bf16_to_fp32_row", write: "ggml_fp32_to_bf16_row_ref", weighs: false },
   q8_0: { weighs: false },
-  // ggml has none for this type: its scale and levels are those of a q8_0.
+  // ggml has none for this type: its scale and quants are those of a q8_0.
   q8_1: { read: "dequantize_row_q8_0", weighs: false },
   q8_k: { weighs: false },
-  // What files are written with; the function named "_ref" skips the search.
+  // The function that files are written with; the one named "_ref" skips the search.
   iq4_nl: { write: "quantize_iq4_nl" },
 };
 
@@ -86,7 +86,7 @@ function readWithGgml(dtype: DType, name: string, blocks: Uint8Array, elems: num
   return values;
 }
 
-/** q8_1 blocks (scale, sum, 32 levels) as q8_0 blocks (scale, 32 levels). */
+/** q8_1 blocks (scale, sum, 32 quants) as q8_0 blocks (scale, 32 quants). */
 function withoutSums(blocks: Uint8Array): Uint8Array {
   const count = blocks.length / 36;
   const result = new Uint8Array(count * 34);

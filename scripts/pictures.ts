@@ -1,6 +1,6 @@
 // Makes the pictures of the README, docs/images/story.png and limits.png, from the app itself: `lantern serve` on a
-// free port with an empty database and the model that comes with Lantern, in a real Chromium. `node scripts/pictures.ts`, on a
-// machine that has nothing else to do, since the speed is in the picture. LANTERN_CHROMIUM can name the browser.
+// free port with an empty database and the default model, in a real Chromium. `node scripts/pictures.ts`, on an
+// otherwise idle machine, because the speed is in the picture. LANTERN_CHROMIUM can name the browser.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -75,7 +75,7 @@ async function take(browser: Browser, url: string, picture: Picture): Promise<vo
   console.log(`docs/images/${picture.file}`);
 }
 
-/** `lantern serve` as it is, with conversations of its own; its address is in what it prints. */
+/** Starts `lantern serve` with its own conversations; reads its URL from the output. */
 async function serve(data: string): Promise<{ url: string; stop(): Promise<void> }> {
   const flags = ["--port", "0", "--no-token", "--sessions", join(data, "sessions.db")];
   const lantern = ["bin/lantern.js", "serve", "-m", storyteller, ...flags];

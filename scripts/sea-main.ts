@@ -1,4 +1,4 @@
-// Where the single-file program starts: bin/lantern.js without a search for a better Node, since it brings its own.
+// Entry of the single-file program: bin/lantern.js without the search for a better Node, because it contains its own.
 
 import { main } from "../src/cli/main.ts";
 

@@ -1,11 +1,11 @@
-// Opens a model, lets it write a few tokens and disposes of it, many times in one process, and prints what the process holds
-// on the way: resident memory, JavaScript's heap, memory outside of it, threads, file descriptors and memory mappings. What a
-// cycle leaves behind grows with the cycles. Ends with the first hundred against the last, and exits with 1 where threads,
+// Opens a model, generates a few tokens and disposes it, many times in one process, and prints what the process holds:
+// resident memory, JavaScript heap, external memory, threads, file descriptors and memory mappings. A leak grows with
+// the cycles. It ends with a comparison of the first hundred cycles with the last, and exits with 1 if threads,
 // descriptors or mappings have grown.
 //
 //   npm run stress:open [-- MODEL] [--cycles 1000] [--every 100] [--threads N] [--level 2|3|4] [--gpu]
 //
-// MODEL is what open() takes; without one it is a tiny random model. Linux only: the numbers come from /proc.
+// MODEL is anything that open() takes; the default is a tiny random model. Linux only: the numbers come from /proc.
 
 import { parseArgs } from "node:util";
 import { open } from "../src/index.ts";
@@ -54,7 +54,7 @@ if (first && last) {
       `mappings ${first.mappings} -> ${last.mappings}`,
   );
   const grown = (["threads", "descriptors"] as const).filter((key) => last[key] > first[key]);
-  // The allocator maps and unmaps as it likes; one mapping a cycle would be a leak.
+  // The allocator's own mappings vary; one mapping per cycle would be a leak.
   if (last.mappings - first.mappings > cycles / 10) process.exitCode = 1;
   if (grown.length > 0) process.exitCode = 1;
 }

@@ -1,9 +1,10 @@
-// Models of real shapes with made-up weights, for benchmarks: how fast a model runs depends on its shape and its types,
-// not on what it says. make-model.ts writes them to disk; nothing here touches a file.
+// Models of real shapes with random weights, for benchmarks: a model's speed depends on its shape and types, not on
+// its weights. make-model.ts writes them to disk; nothing here touches a file.
 //
-// Weights are random normal values (standard deviation 0.02, so that activations and logits stay as small as a trained
-// model's). A few megabytes of each type are made once, and tensors are filled with stretches of them from random
-// places: quantizing gigabytes would take minutes and measure the same. Same shape, type and seed: same bytes.
+// Weights are random normal values (standard deviation 0.02, so that activations and logits stay as small as in a
+// trained model). A few megabytes of each type are made once, and tensors are filled with pieces of them from random
+// positions: quantizing gigabytes would take minutes and measure the same. The same shape, type and seed give the same
+// bytes.
 
 import { UsageError } from "../src/base/errors.ts";
 import { bytesFor, type DType } from "../src/dtypes/dtype.ts";
@@ -46,7 +47,7 @@ const qwen = {
   ropeBase: 1e6,
 };
 
-/** The shapes, as the models' own configurations give them. */
+/** The shapes, from the models' own configurations. */
 export const shapes: Readonly<Record<string, Shape>> = {
   tiny: {
     ...llama,
@@ -130,7 +131,7 @@ export const shapes: Readonly<Record<string, Shape>> = {
   },
 };
 
-/** What llama.cpp's quantizer takes instead where a row is no multiple of the block; F16 where that does not fit either. */
+/** What llama.cpp's quantizer uses if a row is not a multiple of the block; F16 if that does not fit either. */
 const fallbacks: Readonly<Record<string, string>> = {
   iq1_s: "iq4_nl",
   iq1_m: "iq4_nl",
@@ -149,10 +150,10 @@ const fallbacks: Readonly<Record<string, string>> = {
   q6_k: "q8_0",
 };
 
-/** Types that activations have; llama.cpp ends its process when weights have them. */
+/** Types for activations only; llama.cpp aborts if weights have them. */
 const activationTypes: readonly string[] = ["q8_1", "q8_k"];
 
-/** Values of each type that are made, at most; tensors repeat them. */
+/** The most values made of each type; tensors repeat them. */
 const mostPoolElements = 1 << 20;
 /** How far norms and biases are from 1 and 0. */
 const deviation = 0.02;
@@ -163,7 +164,7 @@ export interface SyntheticModel {
   tensors: GgufTensor[];
   /** Of all tensors together. */
   weightBytes: number;
-  /** What is not as asked for: "ffn_down.weight: rows of 2880 are no multiple of 256: q5_0 instead of q4_k". */
+  /** What differs from the request: "ffn_down.weight: rows of 2880 are no multiple of 256: q5_0 instead of q4_k". */
   notes: string[];
 }
 
@@ -222,7 +223,7 @@ function modelMetadata(name: string, shape: Shape): [string, GgufValue][] {
   ];
 }
 
-/** The weights that the architecture itself asks for; of the optional ones only an output matrix that is not tied. */
+/** The weights that the architecture requires; of the optional ones only an output matrix that is not tied. */
 function weightSpecs(shape: Shape, entries: readonly [string, GgufValue][]): WeightSpec[] {
   const metadata = new TypedMetadata(
     "gguf",
@@ -276,7 +277,7 @@ function vectorBytes(spec: WeightSpec, seed: number): Uint8Array {
   return new Uint8Array(values.buffer);
 }
 
-/** Pieces of the pool from random blocks on, until the tensor is full. */
+/** Pieces of the pool from random blocks, until the tensor is full. */
 function* stretches(
   pool: Uint8Array,
   dtype: DType,
@@ -293,7 +294,7 @@ function* stretches(
   }
 }
 
-/** Blocks of any type, made when they are first asked for. */
+/** Blocks of any type, made at first use. */
 function makePools(elements: number): (dtype: DType) => Uint8Array {
   const pools = new Map<DType, Uint8Array>();
   return (dtype) => {

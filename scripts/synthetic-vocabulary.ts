@@ -1,6 +1,6 @@
-// A SentencePiece-like vocabulary of any size for synthetic models: <unk>, <s>, </s>, the 256 bytes, single letters, then
-// made-up words. Every text can be encoded, and llama.cpp accepts it, also beside architectures that come with another
-// kind of vocabulary: neither engine ties one to the other.
+// A SentencePiece-like vocabulary of any size for synthetic models: <unk>, <s>, </s>, the 256 bytes, single letters,
+// then made-up words. Every text can be encoded. llama.cpp accepts it, also with architectures that normally use
+// another kind of vocabulary.
 
 import { UsageError } from "../src/base/errors.ts";
 import type { GgufValue } from "../src/formats/gguf/writer.ts";
